@@ -1,0 +1,113 @@
+#include "quant/encode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "quant/formats.h"
+
+namespace chaski {
+
+namespace {
+
+float max_abs(const float* x, int n) {
+  float most = 0;
+  for (int i = 0; i < n; ++i) most = std::max(most, std::fabs(x[i]));
+  return most;
+}
+
+void encode(const float* x, float& block) { block = x[0]; }
+
+template <class Scale>
+void encode(const float* x, Q8Block<Scale>& block) {
+  const float d = max_abs(x, 32) / 127;
+  if constexpr (sizeof(Scale) == 2)
+    block.d = f16_of_f32(d);
+  else
+    block.d = d;
+  const float stored = scale_f32(block.d), inverse = stored > 0 ? 1 / stored : 0;
+  // An f16 scale rounded down could ask for 128.
+  for (int i = 0; i < 32; ++i) block.q[i] = int8_t(std::clamp(std::nearbyint(x[i] * inverse), -127.0f, 127.0f));
+}
+
+// Nearest integer for |x| < 2^22, by the float adder: an order of magnitude faster than a library call in the search below.
+inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
+
+// The codes of x for a scale, -8..7, as floats.
+inline void codes_of(const float* x, float inverse, float* q) {
+  for (int i = 0; i < 32; ++i) q[i] = std::min(7.0f, std::max(-8.0f, nearest(x[i] * inverse)));
+}
+
+struct Fit {
+  float xq = 0, qq = 0;
+  // Squared error, less the constant <x, x>, with scale d.
+  float error(float d) const { return d * (d * qq - 2 * xq); }
+};
+
+inline Fit fit(const float* x, const float* q) {
+  float xq[8] = {}, qq[8] = {};
+  for (int i = 0; i < 32; i += 8)
+    for (int k = 0; k < 8; ++k) xq[k] += x[i + k] * q[i + k], qq[k] += q[i + k] * q[i + k];
+  Fit sum;
+  for (int k = 0; k < 8; ++k) sum.xq += xq[k], sum.qq += qq[k];
+  return sum;
+}
+
+void encode(const float* x, Q4::Block& block) {
+  const float most = max_abs(x, 32);
+  float best_error = 0, best_d = 0;
+  for (int step = -7; step <= 8 && most > 0; ++step) {
+    for (float sign : {-1.0f, 1.0f}) {  // which end of -8..7 the largest value is near
+      float q[32];
+      codes_of(x, sign * (7.6f + 0.14f * step) / most, q);
+      const Fit first = fit(x, q);
+      if (first.qq == 0) continue;
+      const float d = f32_of_f16(f16_of_f32(first.xq / first.qq));
+      if (d == 0 || !std::isfinite(d)) continue;
+      codes_of(x, 1 / d, q);
+      const float error = fit(x, q).error(d);
+      if (error < best_error) best_error = error, best_d = d;
+    }
+  }
+  block.d = f16_of_f32(best_d);
+  float q[32];
+  codes_of(x, best_d != 0 ? 1 / best_d : 0, q);
+  for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(q[i] + 8) | uint8_t(q[16 + i] + 8) << 4;
+}
+
+template <class F>
+typename F::Block encoded(const float* x) {
+  typename F::Block block;
+  if constexpr (F::kFormat == Format::f16)
+    block = f16_of_f32(x[0]);
+  else if constexpr (F::kFormat == Format::bf16)
+    block = bf16_of_f32(x[0]);
+  else
+    encode(x, block);
+  return block;
+}
+
+template <class F>
+constexpr bool kEncodes = F::kFloat || F::kFormat == Format::q8 || F::kFormat == Format::q8f || F::kFormat == Format::q4;
+
+}  // namespace
+
+bool can_encode(Format f) {
+  bool can = false;
+  Formats::with(f, [&]<class F>(F) { can = kEncodes<F>; });
+  return can;
+}
+
+void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, int64_t cols, std::byte* strip) {
+  std::memset(strip, 0, strip_bytes(f, cols));
+  Formats::with(f, [&]<class F>(F) {
+    if constexpr (kEncodes<F>) {
+      auto* tiles = reinterpret_cast<typename F::Tile*>(strip);
+      for (int r = 0; r < n_rows; ++r)
+        for (int64_t b = 0; b < cols / F::kBlock; ++b)
+          F::put(encoded<F>(rows + r * row_stride + b * F::kBlock), r, tiles[b]);
+    }
+  });
+}
+
+}  // namespace chaski

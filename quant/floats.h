@@ -1,0 +1,37 @@
+// f32, f16, bf16: a block is one column, a tile the 16 rows of one column.
+#pragma once
+#include "quant/format.h"
+#include "quant/half.h"
+
+namespace chaski {
+
+template <Format kId, class Bits, float (*kDecode)(Bits)>
+struct FloatFormat {
+  static constexpr Format kFormat = kId;
+  static constexpr int kBlock = 1;
+  static constexpr bool kFloat = true;
+  using Block = Bits;
+  struct Tile {
+    Bits rows[16];
+  };
+  static float at(const Block& block, int) { return kDecode(block); }
+  static void put(const Block& block, int r, Tile& tile) { tile.rows[r] = block; }
+  static Block get(const Tile& tile, int r) { return tile.rows[r]; }
+};
+
+constexpr float same_f32(float x) { return x; }
+
+struct F32 : FloatFormat<Format::f32, float, same_f32> {
+  static constexpr std::string_view kName = "f32";
+  static constexpr int kGguf = 0;
+};
+struct F16 : FloatFormat<Format::f16, uint16_t, f32_of_f16> {
+  static constexpr std::string_view kName = "f16";
+  static constexpr int kGguf = 1;
+};
+struct BF16 : FloatFormat<Format::bf16, uint16_t, f32_of_bf16> {
+  static constexpr std::string_view kName = "bf16";
+  static constexpr int kGguf = 30;
+};
+
+}  // namespace chaski

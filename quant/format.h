@@ -1,0 +1,56 @@
+// The list of weight formats, and what can be done with a format chosen at run time. Each format's bytes and meaning are in its
+// own header; this one is the table over them. No tensor, file, thread or error type in this folder: its functions cannot fail.
+//
+// Two layouts of the same numbers:
+//   row   one row after another, blocks in order: what GGUF files hold, and vectors.
+//   tile  strips of 16 rows, blocks interleaved so that a SIMD lane is a row (design: "a lane is a row"): what .quipu files and
+//         memory hold. A strip is cols / block tiles, one after the other; missing rows of the last strip are zero.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace chaski {
+
+constexpr int kStrip = 16;  // rows of a tile
+
+// Ids are on disk: never renumber.
+enum class Format : uint32_t {
+  f32 = 0, f16 = 1, bf16 = 2,
+  q8 = 3,     // 8 bit, blocks of 32, f16 scale: GGUF Q8_0
+  q4 = 4,     // 4 bit, blocks of 32, f16 scale: GGUF Q4_0
+  q8f = 5,    // q8 with an f32 scale: llama2.c
+  q4_1 = 6, q5_0 = 7, q5_1 = 8,
+  q2_k = 9, q3_k = 10, q4_k = 11, q5_k = 12, q6_k = 13,
+  iq4_nl = 14, iq4_xs = 15,
+};
+constexpr int kFormatCount = 16;
+
+struct FormatInfo {
+  Format format;
+  std::string_view name;
+  int block;               // columns a block spans: cols must be a multiple (1 for the float types)
+  size_t row_block_bytes;  // bytes of one row's block in row layout
+  size_t tile_bytes;       // bytes of 16 rows x block columns in tile layout
+  int gguf_type;           // ggml type number, -1 if GGUF has none
+  double bits() const { return 8.0 * row_block_bytes / block; }
+};
+
+const FormatInfo& info(Format format);
+std::optional<Format> format_named(std::string_view name);
+std::optional<Format> format_of_gguf(int gguf_type);
+
+inline size_t row_bytes(Format f, int64_t cols) { return info(f).row_block_bytes * (cols / info(f).block); }
+inline size_t strip_bytes(Format f, int64_t cols) { return info(f).tile_bytes * (cols / info(f).block); }
+
+// n_rows <= 16 rows in row layout, row_stride bytes apart -> one strip; the other lanes are zeroed. Lossless.
+void pack_strip(Format f, const std::byte* rows, size_t row_stride, int n_rows, int64_t cols, std::byte* strip);
+// The way back: row r of a strip in row layout.
+void unpack_row(Format f, const std::byte* strip, int r, int64_t cols, std::byte* row);
+
+// Exact values of row r of a strip / of a row in row layout.
+void decode_row(Format f, const std::byte* strip, int r, int64_t cols, float* out);
+void decode_plain_row(Format f, const std::byte* row, int64_t cols, float* out);
+
+}  // namespace chaski

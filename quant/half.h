@@ -1,0 +1,37 @@
+// IEEE half and bfloat16 <-> float, exact, round to nearest even on the way down. Portable and branch-light; kernels use the
+// hardware instructions, which give the same bits.
+#pragma once
+#include <bit>
+#include <cstdint>
+
+namespace chaski {
+
+constexpr float f32_of_f16(uint16_t h) {
+  const uint32_t sign = uint32_t(h & 0x8000) << 16, rest = h & 0x7fff;
+  if (rest >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u | rest << 13 | (rest > 0x7c00 ? 0x400000u : 0u));
+  if (rest >= 0x0400) return std::bit_cast<float>(sign | ((rest << 13) + 0x38000000u));
+  const float subnormal = float(rest) * 0x1p-24f;  // exact: rest < 2^10
+  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(subnormal));
+}
+
+constexpr uint16_t f16_of_f32(float f) {
+  const uint32_t x = std::bit_cast<uint32_t>(f), sign = x >> 16 & 0x8000, rest = x & 0x7fffffff;
+  if (rest > 0x7f800000) return uint16_t(sign | 0x7e00 | (rest >> 13 & 0x3ff));  // NaN, made quiet
+  if (rest >= 0x47800000) return uint16_t(sign | 0x7c00);
+  if (rest < 0x38800000) {  // subnormal: adding 0.5 lines the last kept bit up with bit 0, rounded by the adder
+    const float shifted = std::bit_cast<float>(rest) + 0.5f;
+    return uint16_t(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
+  }
+  const uint32_t rounded = rest + 0xfff + (rest >> 13 & 1);
+  return uint16_t(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+constexpr float f32_of_bf16(uint16_t b) { return std::bit_cast<float>(uint32_t(b) << 16); }
+
+constexpr uint16_t bf16_of_f32(float f) {
+  const uint32_t x = std::bit_cast<uint32_t>(f);
+  if ((x & 0x7fffffff) > 0x7f800000) return uint16_t(x >> 16 | 0x40);
+  return uint16_t((x + 0x7fff + (x >> 16 & 1)) >> 16);
+}
+
+}  // namespace chaski
