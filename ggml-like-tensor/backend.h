@@ -1,0 +1,29 @@
+// A backend is one table indexed by op; an empty entry is "unsupported", found when a plan is made.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "ggml-like-tensor/ops.h"
+
+namespace chaski {
+
+// Work is handed out in units (a strip of 16 outputs, a row, a head): run() does units [first, last). What a unit computes does not
+// depend on who does it or in which order.
+struct KernelEntry {
+  void (*run)(const AnyOp&, const OpArgs&, int64_t first, int64_t last, std::byte* scratch) = nullptr;
+  int64_t (*units)(const AnyOp&, const OpArgs&) = nullptr;
+  int64_t (*grain)(const AnyOp&, const OpArgs&) = nullptr;    // units worth a trip to the counter
+  size_t (*scratch)(const AnyOp&, const OpArgs&) = nullptr;   // bytes a thread needs
+};
+
+struct Backend {
+  const char* name;
+  KernelEntry table[Ops::kCount];
+};
+
+// Backends of the instruction sets compiled in that this machine has, best last. CHASKI_ISA=scalar|avx2|avx512|avx512vnni|neon
+// chooses by name: Error(usage) for an unknown or absent one.
+std::vector<const Backend*> cpu_backends();
+const Backend& cpu_backend();
+
+}  // namespace chaski

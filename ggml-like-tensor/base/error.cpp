@@ -1,0 +1,44 @@
+// The two things error.h leaves to a source file: text made safe for a terminal, and the last words of a bug.
+#include "ggml-like-tensor/base/error.h"
+
+#include <utf8proc.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace chaski {
+
+namespace {
+
+// C0, DEL and C1: what a terminal obeys instead of showing. Invalid UTF-8 is -1, and counts.
+bool is_unsafe(utf8proc_int32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
+
+void append_hex(std::string& out, std::string_view bytes) {
+  for (unsigned char byte : bytes) out += fmt::format("\\x{:02x}", byte);
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    utf8proc_int32_t code = -1;
+    const auto* at = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+    const auto length = utf8proc_iterate(at, static_cast<utf8proc_ssize_t>(text.size()), &code);
+    // One bad byte at a time, so that the text goes on at the next good one.
+    const std::string_view piece = text.substr(0, length > 0 ? length : 1);
+    if (code == '\n') out += "\\n";
+    else if (is_unsafe(code)) append_hex(out, piece);
+    else out += piece;
+    text.remove_prefix(piece.size());
+  }
+  return out;
+}
+
+void check_failed(const char* file, int line, const char* condition, const char* why) {
+  std::fprintf(stderr, "chaski: bug: %s:%d: %s does not hold: %s\n", file, line, condition, why);
+  std::abort();
+}
+
+}  // namespace chaski

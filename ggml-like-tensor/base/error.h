@@ -1,0 +1,48 @@
+// What the world can do wrong, and the exit code that says so. One Error is thrown where it is noticed (load, plan or
+// flag time), caught once in main(), printed as one line. Not for bugs: those are CHECK.
+#pragma once
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace chaski {
+
+enum class Exit : int {
+  done = 0,
+  usage = 2,
+  bad_file = 3,
+  memory = 4,
+  io = 5,
+  device = 6,
+  prompt_too_long = 7,
+  non_finite = 8,
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(Exit code, const std::string& line) : std::runtime_error(line), code(code) {}
+  Exit code;
+};
+
+// fail(Exit::bad_file, "{}: tensor {} has shape ({}, {}), expected ({}, {})", ...)
+template <class... Args>
+[[noreturn]] void fail(Exit code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Text from a file or a model, made safe for a terminal: control bytes and invalid UTF-8 become \xNN.
+std::string escaped(std::string_view text);
+
+[[noreturn]] void check_failed(const char* file, int line, const char* condition, const char* why);
+
+}  // namespace chaski
+
+// The program is wrong if `condition` does not hold. Always on; DCHECK, for kernels, only in debug builds.
+#define CHECK(condition, why) ((condition) ? (void)0 : ::chaski::check_failed(__FILE__, __LINE__, #condition, why))
+#ifdef CHASKI_DEBUG
+#define DCHECK(condition, why) CHECK(condition, why)
+#else
+#define DCHECK(condition, why) ((void)0)
+#endif

@@ -1,0 +1,132 @@
+// Lanes on AVX2 + FMA + F16C: two registers for sixteen lanes, low rows first.
+#pragma once
+#include <immintrin.h>
+
+#include "ggml-like-tensor/cpu/lanes_scalar.h"
+
+namespace chaski {
+namespace {
+
+struct Avx2Lanes {
+  struct F { __m256 a, b; };
+  struct I { __m256i a, b; };
+  using B = I;
+  static constexpr const char* kName = "avx2";
+  static constexpr bool kWide = false;
+
+  static F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static void store(float* p, F x) { _mm256_storeu_ps(p, x.a), _mm256_storeu_ps(p + 8, x.b); }
+  static F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  static F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+  static __m128i half(const uint16_t* p) { return _mm_loadu_si128((const __m128i*)p); }
+  static F load_f16(const uint16_t* p) { return {_mm256_cvtph_ps(half(p)), _mm256_cvtph_ps(half(p + 8))}; }
+  static F load_bf16(const uint16_t* p) {
+    auto up = [](__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); };
+    return {up(half(p)), up(half(p + 8))};
+  }
+  static void store_f16(uint16_t* p, F x) {
+    _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static F add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+  static F sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+  static F mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+  static F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+  static F fma(F x, F y, F z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+  static F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+  static F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+  static F abs(F x) {
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return {_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b)};
+  }
+  static F where_less(F x, F y, F yes, F no) {
+    return {_mm256_blendv_ps(no.a, yes.a, _mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ)),
+            _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))};
+  }
+  static I to_int(F x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
+  static F to_float(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+  static F from_bits(I x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+
+  static __m256i at(const void* p, int i) { return _mm256_loadu_si256((const __m256i*)p + i); }
+  static I load_i32(const int32_t* p) { return {at(p, 0), at(p, 1)}; }
+  static void store_i32(int32_t* p, I x) { _mm256_storeu_si256((__m256i*)p, x.a), _mm256_storeu_si256((__m256i*)p + 1, x.b); }
+  static __m128i eight(const void* p, int i) { return _mm_loadl_epi64((const __m128i*)((const char*)p + 8 * i)); }
+  static I load_u8(const uint8_t* p) { return {_mm256_cvtepu8_epi32(eight(p, 0)), _mm256_cvtepu8_epi32(eight(p, 1))}; }
+  static I load_i8(const int8_t* p) { return {_mm256_cvtepi8_epi32(eight(p, 0)), _mm256_cvtepi8_epi32(eight(p, 1))}; }
+  static void store_i8(int8_t* p, I x) {
+    alignas(32) int32_t v[16];
+    store_i32(v, x);
+    for (int i = 0; i < 16; ++i) p[i] = int8_t(v[i]);
+  }
+  static I set1_i32(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+  static I add_i32(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+  static I mul_i32(I x, I y) { return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)}; }
+  static I bit_and(I x, I y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
+  static I bit_or(I x, I y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+  static I shift_left(I x, int n) { return {_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)}; }
+  static I shift_right(I x, int n) { return {_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)}; }
+  static int32_t sum_i32(I x) {
+    const __m256i s = _mm256_add_epi32(x.a, x.b);
+    const __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+    const __m128i u = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(u, _mm_shuffle_epi32(u, 0xb1)));
+  }
+
+  static B load_bytes(const void* p) { return {at(p, 0), at(p, 1)}; }
+  static B low_nibbles(B x) { return bit_and(x, {_mm256_set1_epi8(15), _mm256_set1_epi8(15)}); }
+  static B high_nibbles(B x) { return low_nibbles({_mm256_srli_epi16(x.a, 4), _mm256_srli_epi16(x.b, 4)}); }
+  static B with_high_pair(B x, B high, int pair) {
+    auto up = [=](__m256i h) {
+      const __m256i moved = pair == 3 ? _mm256_srli_epi16(h, 2) : _mm256_slli_epi16(h, 4 - 2 * pair);
+      return _mm256_and_si256(moved, _mm256_set1_epi8(0x30));
+    };
+    return bit_or(x, {up(high.a), up(high.b)});
+  }
+
+  static __m256i four(const int8_t* a, int g) {
+    int32_t word;
+    std::memcpy(&word, a + 4 * g, 4);
+    return _mm256_set1_epi32(word);
+  }
+  template <DotKind K>
+  static __m256i product(__m256i w, __m256i a) {
+    if constexpr (!K.is_signed) return _mm256_maddubs_epi16(w, a);
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));  // one side must be unsigned: |w| * (a with w's sign)
+  }
+  template <DotKind K, int kFrom, int kTo>
+  static I dot(const B* w, const int8_t* a, int32_t sum) {
+    // Bounds of the int16 sums: see lanes_avx512.h.
+    constexpr int kRun = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
+    static_assert(K.is_signed || K.max <= 127);
+    constexpr int kStep = kRun < kTo - kFrom ? kRun : kTo - kFrom;
+    const __m256i ones = _mm256_set1_epi16(1);
+    I s = set1_i32(-K.offset * sum);
+#pragma GCC unroll 8
+    for (int g = kFrom; g < kTo; g += kStep) {
+      __m256i f = four(a, g), x = product<K>(w[g].a, f), y = product<K>(w[g].b, f);
+#pragma GCC unroll 8
+      for (int h = g + 1; h < g + kStep; ++h) {
+        f = four(a, h);
+        x = _mm256_add_epi16(x, product<K>(w[h].a, f)), y = _mm256_add_epi16(y, product<K>(w[h].b, f));
+      }
+      s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(x, ones)), s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(y, ones));
+    }
+    return s;
+  }
+
+  static float sum(F x) {
+    const __m256 a = _mm256_add_ps(x.a, x.b);
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+  static float maximum(F x) {
+    const __m256 a = _mm256_max_ps(x.a, x.b);
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+};
+
+}  // namespace
+}  // namespace chaski

@@ -1,0 +1,117 @@
+// Lanes on AVX-512 F/BW/VL/DQ; with kVnni the byte products use vpdpbusd.
+#pragma once
+#include <immintrin.h>
+
+#include "ggml-like-tensor/cpu/lanes_scalar.h"
+
+namespace chaski {
+namespace {
+
+template <bool kVnni>
+struct Avx512Lanes {
+  using F = __m512;
+  using I = __m512i;
+  using B = __m512i;
+  static constexpr const char* kName = kVnni ? "avx512vnni" : "avx512";
+  static constexpr bool kWide = true;
+
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static F set1(float x) { return _mm512_set1_ps(x); }
+  static F zero() { return _mm512_setzero_ps(); }
+  static F load_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+  static F load_bf16(const uint16_t* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16));
+  }
+  static void store_f16(uint16_t* p, F x) {
+    _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F abs(F a) { return _mm512_abs_ps(a); }
+  static F where_less(F a, F b, F yes, F no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes); }
+  static I to_int(F x) { return _mm512_cvtps_epi32(x); }
+  static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+  static F from_bits(I x) { return _mm512_castsi512_ps(x); }
+
+  static I load_i32(const int32_t* p) { return _mm512_loadu_si512(p); }
+  static void store_i32(int32_t* p, I x) { _mm512_storeu_si512(p, x); }
+  static I load_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)); }
+  static I load_i8(const int8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)); }
+  static void store_i8(int8_t* p, I x) { _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(x)); }
+  static I set1_i32(int32_t x) { return _mm512_set1_epi32(x); }
+  static I add_i32(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I mul_i32(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  static I bit_and(I a, I b) { return _mm512_and_si512(a, b); }
+  static I bit_or(I a, I b) { return _mm512_or_si512(a, b); }
+  static I shift_left(I a, int n) { return _mm512_slli_epi32(a, n); }
+  static I shift_right(I a, int n) { return _mm512_srli_epi32(a, n); }
+  static int32_t sum_i32(I x) { return _mm512_reduce_add_epi32(x); }
+
+  static B load_bytes(const void* p) { return _mm512_loadu_si512(p); }
+  static B low_nibbles(B b) { return _mm512_and_si512(b, _mm512_set1_epi8(15)); }
+  static B high_nibbles(B b) { return _mm512_and_si512(_mm512_srli_epi16(b, 4), _mm512_set1_epi8(15)); }
+  static B with_high_pair(B b, B high, int pair) {
+    const B up = pair == 3 ? _mm512_srli_epi16(high, 2) : _mm512_slli_epi16(high, 4 - 2 * pair);
+    return _mm512_or_si512(b, _mm512_and_si512(up, _mm512_set1_epi8(0x30)));
+  }
+
+  static I four(const int8_t* a, int g) {
+    int32_t word;
+    std::memcpy(&word, a + 4 * g, 4);
+    return _mm512_set1_epi32(word);
+  }
+  template <DotKind K, int kFrom, int kTo>
+  static I dot(const B* w, const int8_t* a, int32_t sum) {
+    if constexpr (kVnni) {
+      constexpr int offset = K.is_signed ? 128 : K.offset;
+      I s = _mm512_set1_epi32(-offset * sum);
+#pragma GCC unroll 8
+      for (int g = kFrom; g < kTo; ++g)
+        s = _mm512_dpbusd_epi32(s, K.is_signed ? _mm512_xor_si512(w[g], _mm512_set1_epi8(-128)) : w[g], four(a, g));
+      return s;
+    } else {
+      // Products summed in int16 before widening: kRun * 2 * max * 127 must stay below 32768. 15: 8 runs 30480; 31: 4 runs 31496;
+      // 63: 2 runs 32004; 127 and |int8| = 128: one run, 32258 and 32512.
+      constexpr int kRun = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
+      static_assert(K.is_signed || K.max <= 127);
+      constexpr int kStep = kRun < kTo - kFrom ? kRun : kTo - kFrom;
+      I s = _mm512_set1_epi32(-K.offset * sum);
+#pragma GCC unroll 8
+      for (int g = kFrom; g < kTo; g += kStep) {
+        I run = product<K>(w[g], four(a, g));
+#pragma GCC unroll 8
+        for (int h = g + 1; h < g + kStep; ++h) run = _mm512_add_epi16(run, product<K>(w[h], four(a, h)));
+        s = _mm512_add_epi32(s, _mm512_madd_epi16(run, _mm512_set1_epi16(1)));
+      }
+      return s;
+    }
+  }
+  template <DotKind K>
+  static I product(B w, I a) {
+    if constexpr (!K.is_signed) return _mm512_maddubs_epi16(w, a);
+    // |w| * (a with w's sign): the multiplier takes one unsigned side. |w|, and the mask, are hoisted out of the token loop.
+    return _mm512_maddubs_epi16(_mm512_abs_epi8(w), _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a));
+  }
+
+  static float sum(F x) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+  static float maximum(F x) {
+    const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+};
+
+}  // namespace
+}  // namespace chaski

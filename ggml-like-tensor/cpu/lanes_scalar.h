@@ -1,0 +1,123 @@
+// Lanes: the narrow waist between kernels and instruction sets. Sixteen lanes of float (F) or int32 (I), 64 bytes (B) of which
+// lane r owns bytes 4r..4r+3. Every target supplies the same names with the same results, bit for bit; this one is the definition.
+// max(a, b) is a > b ? a : b, as x86 has it. dot<K, kFrom, kTo> is exact: sum over groups g of (w[g] - offset) * a[4g..4g+3];
+// `sum` is the sum of those a.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "quant/half.h"
+#include "quant/panel.h"
+
+namespace chaski {
+namespace {
+
+struct ScalarLanes {
+  struct F { float v[16]; };
+  struct I { int32_t v[16]; };
+  struct B { uint8_t v[64]; };
+  static constexpr const char* kName = "scalar";
+  static constexpr bool kWide = false;  // enough registers for 16 accumulators
+
+  template <class Fn>
+  static F each_f(Fn fn) {
+    F r;
+    for (int i = 0; i < 16; ++i) r.v[i] = fn(i);
+    return r;
+  }
+  template <class Fn>
+  static I each_i(Fn fn) {
+    I r;
+    for (int i = 0; i < 16; ++i) r.v[i] = fn(i);
+    return r;
+  }
+
+  static F load(const float* p) { return each_f([=](int i) { return p[i]; }); }
+  static void store(float* p, F x) { std::memcpy(p, x.v, sizeof x.v); }
+  static F set1(float x) { return each_f([=](int) { return x; }); }
+  static F zero() { return set1(0); }
+  static F load_f16(const uint16_t* p) { return each_f([=](int i) { return f32_of_f16(p[i]); }); }
+  static F load_bf16(const uint16_t* p) { return each_f([=](int i) { return f32_of_bf16(p[i]); }); }
+  static void store_f16(uint16_t* p, F x) {
+    for (int i = 0; i < 16; ++i) p[i] = f16_of_f32(x.v[i]);
+  }
+  static F add(F a, F b) { return each_f([&](int i) { return a.v[i] + b.v[i]; }); }
+  static F sub(F a, F b) { return each_f([&](int i) { return a.v[i] - b.v[i]; }); }
+  static F mul(F a, F b) { return each_f([&](int i) { return a.v[i] * b.v[i]; }); }
+  static F div(F a, F b) { return each_f([&](int i) { return a.v[i] / b.v[i]; }); }
+  static F fma(F a, F b, F c) { return each_f([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); }); }
+  static F max(F a, F b) { return each_f([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
+  static F min(F a, F b) { return each_f([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
+  static F abs(F a) { return each_f([&](int i) { return std::fabs(a.v[i]); }); }
+  static F where_less(F a, F b, F yes, F no) { return each_f([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; }); }
+  static I to_int(F x) { return each_i([&](int i) { return int32_t(std::nearbyint(x.v[i])); }); }  // nearest even
+  static F to_float(I x) { return each_f([&](int i) { return float(x.v[i]); }); }
+  static F from_bits(I x) { return std::bit_cast<F>(x); }
+
+  static I load_i32(const int32_t* p) { return each_i([=](int i) { return p[i]; }); }
+  static void store_i32(int32_t* p, I x) { std::memcpy(p, x.v, sizeof x.v); }
+  static I load_u8(const uint8_t* p) { return each_i([=](int i) { return p[i]; }); }
+  static I load_i8(const int8_t* p) { return each_i([=](int i) { return p[i]; }); }
+  static void store_i8(int8_t* p, I x) {  // values already in range
+    for (int i = 0; i < 16; ++i) p[i] = int8_t(x.v[i]);
+  }
+  static I set1_i32(int32_t x) { return each_i([=](int) { return x; }); }
+  static I add_i32(I a, I b) { return each_i([&](int i) { return a.v[i] + b.v[i]; }); }
+  static I mul_i32(I a, I b) { return each_i([&](int i) { return a.v[i] * b.v[i]; }); }
+  static I bit_and(I a, I b) { return each_i([&](int i) { return a.v[i] & b.v[i]; }); }
+  static I bit_or(I a, I b) { return each_i([&](int i) { return a.v[i] | b.v[i]; }); }
+  static I shift_left(I a, int n) { return each_i([&](int i) { return int32_t(uint32_t(a.v[i]) << n); }); }
+  static I shift_right(I a, int n) { return each_i([&](int i) { return int32_t(uint32_t(a.v[i]) >> n); }); }
+  static int32_t sum_i32(I x) {
+    int32_t s = 0;
+    for (int v : x.v) s += v;
+    return s;
+  }
+
+  static B load_bytes(const void* p) {
+    B b;
+    std::memcpy(b.v, p, 64);
+    return b;
+  }
+  static B low_nibbles(B b) {
+    for (auto& x : b.v) x &= 15;
+    return b;
+  }
+  static B high_nibbles(B b) {
+    for (auto& x : b.v) x >>= 4;
+    return b;
+  }
+  // b | (bit pair `pair` of each byte of high) << 4
+  static B with_high_pair(B b, B high, int pair) {
+    for (int i = 0; i < 64; ++i) b.v[i] |= (high.v[i] >> 2 * pair & 3) << 4;
+    return b;
+  }
+  template <DotKind K, int kFrom, int kTo>
+  static I dot(const B* w, const int8_t* a, int32_t sum) {
+    return each_i([&](int r) {
+      int32_t s = -K.offset * sum;
+      for (int g = kFrom; g < kTo; ++g)
+        for (int k = 0; k < 4; ++k) s += (K.is_signed ? int8_t(w[g].v[4 * r + k]) : w[g].v[4 * r + k]) * a[4 * g + k];
+      return s;
+    });
+  }
+
+  // The one tree of every reduction: halves onto each other, 16 -> 8 -> 4 -> 2 -> 1.
+  template <class Fn>
+  static float tree(F x, Fn fn) {
+    for (int n = 8; n > 0; n /= 2)
+      for (int i = 0; i < n; ++i) x.v[i] = fn(x.v[i], x.v[i + n]);
+    return x.v[0];
+  }
+  static float sum(F x) {
+    return tree(x, [](float a, float b) { return a + b; });
+  }
+  static float maximum(F x) {
+    return tree(x, [](float a, float b) { return a > b ? a : b; });
+  }
+};
+
+}  // namespace
+}  // namespace chaski

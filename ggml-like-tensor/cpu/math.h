@@ -1,0 +1,64 @@
+// exp, tanh and the activations over Lanes: our own polynomials, the same bits in every instruction set.
+#pragma once
+#include "ggml-like-tensor/ops/unary.h"
+
+namespace chaski {
+namespace {
+
+// e^x for finite x and -inf; below -87.3 exactly 0 (so that a masked score weighs nothing), above 88.3 clamped. Cody-Waite reduction
+// x = n ln 2 + r, |r| <= 0.347, then the Taylor polynomial of degree 7: relative error below 1.5e-7.
+template <class V>
+typename V::F exp(typename V::F x) {
+  const auto clamped = V::min(V::max(x, V::set1(-87.3f)), V::set1(88.3f));
+  const auto n = V::to_int(V::mul(clamped, V::set1(1.44269504f)));
+  auto r = V::fma(V::to_float(n), V::set1(-0.693359375f), clamped);
+  r = V::fma(V::to_float(n), V::set1(2.12194440e-4f), r);
+  auto y = V::set1(1.0f / 5040);
+  for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) y = V::fma(y, r, V::set1(c));
+  const auto power = V::from_bits(V::shift_left(V::add_i32(n, V::set1_i32(127)), 23));
+  return V::where_less(x, V::set1(-87.3f), V::zero(), V::mul(y, power));
+}
+
+template <class V>
+typename V::F tanh(typename V::F x) {
+  const auto e = exp<V>(V::add(x, x));
+  return V::sub(V::set1(1), V::div(V::set1(2), V::add(e, V::set1(1))));
+}
+
+template <class V>
+typename V::F activate(Activation kind, typename V::F x) {
+  if (kind == Activation::silu) return V::div(x, V::add(V::set1(1), exp<V>(V::sub(V::zero(), x))));
+  const auto inner = V::mul(V::set1(0.7978845608f), V::fma(V::mul(V::mul(x, x), x), V::set1(0.044715f), x));
+  return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1), tanh<V>(inner)));
+}
+
+// The last, incomplete vector of a row.
+template <class V>
+typename V::F load_part(const float* p, int64_t n, float fill = 0) {
+  float v[16];
+  for (int i = 0; i < 16; ++i) v[i] = i < n ? p[i] : fill;
+  return V::load(v);
+}
+template <class V>
+void store_part(float* p, typename V::F x, int64_t n) {
+  float v[16];
+  V::store(v, x);
+  for (int64_t i = 0; i < n; ++i) p[i] = v[i];
+}
+
+// f(offset, count <= 16) over a row of n.
+template <class Fn>
+void each_vector(int64_t n, Fn fn) {
+  for (int64_t i = 0; i < n; i += 16) fn(i, n - i < 16 ? n - i : 16);
+}
+template <class V>
+typename V::F load_n(const float* p, int64_t n, float fill = 0) {
+  return n == 16 ? V::load(p) : load_part<V>(p, n, fill);
+}
+template <class V>
+void store_n(float* p, typename V::F x, int64_t n) {
+  n == 16 ? V::store(p, x) : store_part<V>(p, x, n);
+}
+
+}  // namespace
+}  // namespace chaski

@@ -1,0 +1,122 @@
+// Matmul and its gated form: which strips meet which tokens, in which order, so that caches are used.
+//
+// A block of up to kStrips strips is multiplied with one group of 16 tokens at a time. With many groups (a prompt) the columns are
+// walked in steps of kStep blocks, so that the group's activations (24 KB a step) stay in L1 while the strips pass, and the strips in
+// L2 until the last group is done. With one group (decode, the check of a draft) a strip is read once from end to end, as memory likes it.
+#pragma once
+#include "ggml-like-tensor/cpu/math.h"
+#include "ggml-like-tensor/cpu/quantize.h"
+#include "ggml-like-tensor/cpu/strip.h"
+#include "ggml-like-tensor/ops/gated_matmul.h"
+
+namespace chaski {
+namespace {
+
+constexpr int kStrips = 4;
+constexpr int64_t kStep = 32;  // blocks of 32 columns
+
+template <class V>
+struct BlockResult {
+  typename V::F acc[kStrips][kGroup];
+};
+
+template <class V>
+void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const OpArgs& a, int64_t group, BlockResult<V>& out) {
+  const int64_t rows = a.in[0].shape.rows, cols = w.shape.cols, blocks = (cols + 31) / 32;
+  const int width = int(rows - group * kGroup < kGroup ? rows - group * kGroup : kGroup);
+  const int64_t step = rows > kGroup ? kStep : blocks;
+  for (int s = 0; s < n_strips; ++s)
+    for (int n = 0; n < width; ++n) out.acc[s][n] = V::zero();
+  Formats::with(w.format, [&]<class F>(F) {
+    const StripInput<V> in{a.in_acts.data ? a.in_acts.group(group) : nullptr, width, a.in[0].row(group * kGroup), cols, cols};
+    const size_t bytes = sizeof(typename F::Tile) * size_t(cols / F::kBlock);
+    for (int64_t from = 0; from < blocks; from += step)
+      for (int s = 0; s < n_strips; ++s)
+        strip_times<V, F>(w.bytes() + (first_strip + s) * bytes, from, from + step < blocks ? from + step : blocks, in, width, out.acc[s]);
+  });
+}
+
+inline int64_t strips_of(const Operand& w) { return (w.shape.rows + kStrip - 1) / kStrip; }
+inline int64_t groups_of(const OpArgs& a) { return (a.in[0].shape.rows + kGroup - 1) / kGroup; }
+
+// Units worth 128 KB of weights, but at least 16 portions in all, so that threads end together.
+inline int64_t grain_of(int64_t units, double bytes) {
+  const int64_t by_bytes = int64_t(131072 * double(units) / bytes), by_share = units / 16;
+  const int64_t grain = by_bytes < by_share ? by_bytes : by_share;
+  return grain < 1 ? 1 : grain;
+}
+
+template <class V>
+struct MatMulKernel {
+  static int64_t units(const MatMul& op, const OpArgs& a) {
+    int64_t n = 0;
+    for (int i = 0; i < op.weights; ++i) n += strips_of(a.in[1 + i]);
+    return n;
+  }
+  static int64_t grain(const MatMul& op, const OpArgs& a) {
+    double bytes = 0;
+    for (int i = 0; i < op.weights; ++i) bytes += weight_size(a.in[1 + i]);
+    const int64_t grain = grain_of(units(op, a), bytes);
+    return a.in[0].shape.rows > kGroup ? (grain + kStrips - 1) / kStrips * kStrips : grain;
+  }
+  static double weight_size(const Operand& w) { return double(strips_of(w)) * double(strip_bytes(w.format, w.shape.cols)); }
+  static size_t scratch(const MatMul&, const OpArgs&) { return sizeof(BlockResult<V>); }
+
+  static void run(const MatMul& op, const OpArgs& a, int64_t first, int64_t last, std::byte* scratch) {
+    int64_t base = 0;  // of weight i among all units
+    for (int i = 0; i < op.weights; base += strips_of(a.in[1 + i++])) {
+      const int64_t from = first > base ? first - base : 0;
+      const int64_t end = last - base < strips_of(a.in[1 + i]) ? last - base : strips_of(a.in[1 + i]);
+      for (int64_t s = from; s < end; s += kStrips)
+        block(op, a, i, s, int(end - s < kStrips ? end - s : kStrips), *reinterpret_cast<BlockResult<V>*>(scratch));
+    }
+  }
+  static void block(const MatMul& op, const OpArgs& a, int i, int64_t first_strip, int n_strips, BlockResult<V>& result) {
+    const Operand& w = a.in[1 + i];
+    const float* bias = op.bias ? a.in[1 + op.weights + i].floats() : nullptr;
+    for (int64_t g = 0; g < groups_of(a); ++g) {
+      multiply_block<V>(w, first_strip, n_strips, a, g, result);
+      for (int64_t t = g * kGroup; t < a.in[0].shape.rows && t < (g + 1) * kGroup; ++t)
+        for (int s = 0; s < n_strips; ++s) {
+          const int64_t row = (first_strip + s) * kStrip, n = w.shape.rows - row < kStrip ? w.shape.rows - row : kStrip;
+          typename V::F y = result.acc[s][t % kGroup];
+          if (bias) y = V::add(y, load_n<V>(bias + row, n));
+          store_n<V>(a.out[i].out_row(t) + row, y, n);
+        }
+    }
+  }
+};
+
+// A unit is 32 outputs, a whole block of the quantized result.
+template <class V>
+struct GatedMatMulKernel {
+  static int64_t units(const GatedMatMul&, const OpArgs& a) { return (a.in[1].shape.rows + 31) / 32; }
+  static int64_t grain(const GatedMatMul& op, const OpArgs& a) {
+    return grain_of(units(op, a), MatMulKernel<V>::weight_size(a.in[1]) + MatMulKernel<V>::weight_size(a.in[2]));
+  }
+  static size_t scratch(const GatedMatMul&, const OpArgs&) { return 2 * sizeof(BlockResult<V>); }
+
+  static void run(const GatedMatMul& op, const OpArgs& a, int64_t first, int64_t last, std::byte* scratch) {
+    auto* result = reinterpret_cast<BlockResult<V>*>(scratch);
+    for (int64_t u = first; u < last; ++u)
+      for (int64_t g = 0; g < groups_of(a); ++g) {
+        const int n_strips = int(strips_of(a.in[1]) - 2 * u < 2 ? 1 : 2);
+        multiply_block<V>(a.in[1], 2 * u, n_strips, a, g, result[0]);
+        multiply_block<V>(a.in[2], 2 * u, n_strips, a, g, result[1]);
+        for (int64_t t = g * kGroup; t < a.in[0].shape.rows && t < (g + 1) * kGroup; ++t)
+          finish(op, a, u, t, n_strips, result);
+      }
+  }
+  static void finish(const GatedMatMul& op, const OpArgs& a, int64_t u, int64_t t, int n_strips, const BlockResult<V>* result) {
+    float h[32];
+    for (int s = 0; s < n_strips; ++s)
+      V::store(h + 16 * s, V::mul(activate<V>(op.kind, result[0].acc[s][t % kGroup]), result[1].acc[s][t % kGroup]));
+    const int64_t row = 32 * u, n = a.in[1].shape.rows - row < 32 ? a.in[1].shape.rows - row : 32;
+    if (a.out[0].data)
+      for (int64_t i = 0; i < n; ++i) a.out[0].out_row(t)[row + i] = h[i];
+    if (a.acts.data) quantize_block<V>(h, a.acts.at(t, u));
+  }
+};
+
+}  // namespace
+}  // namespace chaski

@@ -1,0 +1,110 @@
+// The ops that are one row after another and little arithmetic.
+#pragma once
+#include "ggml-like-tensor/cpu/math.h"
+#include "ggml-like-tensor/ops/binary.h"
+#include "ggml-like-tensor/ops/get_rows.h"
+#include "ggml-like-tensor/ops/kv_write.h"
+#include "ggml-like-tensor/ops/soft_max.h"
+#include "ggml-like-tensor/ops/take_rows.h"
+
+namespace chaski {
+namespace {
+
+// A unit is a row of the output.
+struct ByRow {
+  template <class Op>
+  static int64_t units(const Op&, const OpArgs& a) {
+    return a.out[0].shape.rows;
+  }
+  template <class Op>
+  static int64_t grain(const Op&, const OpArgs&) {
+    return 1;
+  }
+  template <class Op>
+  static size_t scratch(const Op&, const OpArgs&) {
+    return 0;
+  }
+};
+
+template <class V>
+struct GetRowsKernel : ByRow {
+  static void run(const GetRows& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+    for (int64_t t = first; t < last; ++t) weight_row(a.in[0], op.index(*a.batch, t), a.out[0].out_row(t));
+  }
+};
+
+template <class V>
+struct TakeRowsKernel : ByRow {
+  static void run(const TakeRows&, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+    for (int64_t r = first; r < last; ++r)
+      __builtin_memcpy(a.out[0].out_row(r), a.in[0].row(a.batch->outputs[r]), a.in[0].shape.cols * sizeof(float));
+  }
+};
+
+template <class V>
+struct BinaryKernel : ByRow {
+  static void run(const Binary& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+    for (int64_t t = first; t < last; ++t)
+      each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
+        const auto x = load_n<V>(a.in[0].row(t) + i, k), y = load_n<V>(a.in[1].row(t) + i, k);
+        store_n<V>(a.out[0].out_row(t) + i, op.kind == Binary::Kind::add ? V::add(x, y) : V::mul(x, y), k);
+      });
+  }
+};
+
+template <class V>
+struct UnaryKernel : ByRow {
+  static void run(const Unary& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+    for (int64_t t = first; t < last; ++t)
+      each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
+        store_n<V>(a.out[0].out_row(t) + i, activate<V>(op.kind, load_n<V>(a.in[0].row(t) + i, k)), k);
+      });
+  }
+};
+
+template <class V>
+struct SoftMaxKernel : ByRow {
+  static void run(const SoftMax& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+    const int64_t n = a.in[0].shape.cols;
+    for (int64_t t = first; t < last; ++t) {
+      const float* x = a.in[0].row(t);
+      float* y = a.out[0].out_row(t);
+      auto most = V::set1(-INFINITY), sum = V::zero();
+      each_vector(n, [&](int64_t i, int64_t k) { most = V::max(V::mul(load_n<V>(x + i, k, x[0]), V::set1(op.scale)), most); });
+      const auto m = V::set1(V::maximum(most));
+      each_vector(n, [&](int64_t i, int64_t k) {
+        store_n<V>(y + i, exp<V>(V::sub(V::mul(load_n<V>(x + i, k), V::set1(op.scale)), m)), k);
+        sum = V::add(sum, load_n<V>(y + i, k));
+      });
+      const auto total = V::set1(V::sum(sum));
+      each_vector(n, [&](int64_t i, int64_t k) { store_n<V>(y + i, V::div(load_n<V>(y + i, k), total), k); });
+    }
+  }
+};
+
+// The pair rotation is scalar code with an explicit fma; it is a thousandth of the work.
+template <class V>
+struct RopeKernel : ByRow {
+  static void run(const Rope& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+    for (int64_t t = first; t < last; ++t)
+      for (int h = 0; h < op.heads; ++h)
+        Rope::head(a.in[0].row(t) + h * op.head_dim, a.out[0].out_row(t) + h * op.head_dim, op.angles(*a.batch, t), op.head_dim, op.dim);
+  }
+};
+
+// A unit is a token: its keys, its values and, with rope, its query.
+template <class V>
+struct KvWriteKernel : ByRow {
+  static int64_t units(const KvWrite&, const OpArgs& a) { return a.in[0].shape.rows; }
+  static void run(const KvWrite& op, const OpArgs& a, int64_t first, int64_t last, std::byte* scratch) {
+    for (int64_t t = first; t < last; ++t)
+      for (int h = 0; h < a.batch->kv.layout.heads; ++h) op.write(a, t, h);
+    if (!op.rope) return;
+    OpArgs turn = a;
+    turn.in[0] = a.in[2];
+    RopeKernel<V>::run(op.q, turn, first, last, scratch);
+  }
+};
+
+}  // namespace
+}  // namespace chaski

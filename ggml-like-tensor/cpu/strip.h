@@ -1,0 +1,142 @@
+// The inner loops: one strip (16 rows) of a weight, or one K page, times N activations. A lane is a row and walks its blocks in
+// order, whatever N is: a result does not depend on its company. Everything that multiplies goes through here.
+//
+// Per 32 columns and token on AVX-512 VNNI: 8 vpdpbusd, 1 broadcast, convert, multiply, fma; unpacking (12 for q4) is shared by the
+// N tokens.
+#pragma once
+#include "ggml-like-tensor/ops/operand.h"
+#include "quant/formats.h"
+
+namespace chaski {
+namespace {
+
+// Bytes ahead of the stream that are asked for: about the latency of memory at one thread's share of bandwidth.
+constexpr int kPrefetch = 3072;
+
+inline __attribute__((always_inline)) void prefetch(const void* at, int bytes) {
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(at) + kPrefetch + i);
+}
+
+// The order of panel.h.
+template <class V, DotKind K>
+inline __attribute__((always_inline)) typename V::F block_dot(const Panel<V>& w, const Act& a, typename V::F acc) {
+  const auto d = V::mul(w.d, V::set1(a.d));
+  if constexpr (!K.halves) {
+    acc = V::fma(V::to_float(V::template dot<K, 0, 8>(w.w, a.q, a.half[0] + a.half[1])), d, acc);
+    if constexpr (K.mins) acc = V::fma(w.m, V::set1(a.ds), acc);
+  } else {
+    const auto first = V::mul_i32(w.s[0], V::template dot<K, 0, 4>(w.w, a.q, a.half[0]));
+    const auto last = V::mul_i32(w.s[1], V::template dot<K, 4, 8>(w.w, a.q, a.half[1]));
+    acc = V::fma(V::to_float(V::add_i32(first, last)), d, acc);
+    if constexpr (K.mins) {
+      const auto low = V::mul_i32(w.mins[0], V::set1_i32(a.half[0])), high = V::mul_i32(w.mins[1], V::set1_i32(a.half[1]));
+      acc = V::fma(V::to_float(V::add_i32(low, high)), V::mul(w.m, V::set1(a.d)), acc);
+    }
+  }
+  return acc;
+}
+
+// acc[n] += blocks [from, to) of the strip times activation n of the group, whose blocks lie `width` apart.
+template <class V, class Fmt, int N>
+__attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_t to, const Act* acts, int64_t width,
+                                         typename V::F* result) {
+  constexpr int kSubs = Fmt::kBlock / 32, kBytes = int(sizeof(typename Fmt::Tile)) / kSubs;
+  const auto* tiles = static_cast<const typename Fmt::Tile*>(strip);
+  typename V::F acc[N];
+  for (int n = 0; n < N; ++n) acc[n] = result[n];
+  for (int64_t b = from; b < to; ++b) {
+    prefetch(reinterpret_cast<const char*>(tiles) + b * kBytes, kBytes);
+    Panel<V> panel;
+    Fmt::template unpack<V>(tiles[b / kSubs], int(b % kSubs), panel);
+    const Act* a = acts + b * width;
+#pragma GCC unroll 16
+    for (int n = 0; n < N; ++n) acc[n] = block_dot<V, Fmt::kDot>(panel, a[n], acc[n]);
+  }
+  for (int n = 0; n < N; ++n) result[n] = acc[n];
+}
+
+// For formats unpacked in scalar code one body is enough: n at run time, accumulators in memory.
+template <class V, class Fmt>
+__attribute__((noinline)) void slow_strip(const void* strip, int64_t from, int64_t to, const Act* acts, int64_t width, int n_acts,
+                                          typename V::F* acc) {
+  constexpr int kSubs = Fmt::kBlock / 32;
+  const auto* tiles = static_cast<const typename Fmt::Tile*>(strip);
+  for (int64_t b = from; b < to; ++b) {
+    Panel<V> panel;
+    Fmt::template unpack<V>(tiles[b / kSubs], int(b % kSubs), panel);
+    for (int n = 0; n < n_acts; ++n) acc[n] = block_dot<V, Fmt::kDot>(panel, acts[b * width + n], acc[n]);
+  }
+}
+
+template <class V, class Fmt>
+inline __attribute__((always_inline)) typename V::F load_column(const typename Fmt::Tile& tile) {
+  if constexpr (Fmt::kFormat == Format::f32) return V::load(tile.rows);
+  if constexpr (Fmt::kFormat == Format::f16) return V::load_f16(tile.rows);
+  if constexpr (Fmt::kFormat == Format::bf16) return V::load_bf16(tile.rows);
+}
+
+// Float formats: columns [from, to), from a multiple of 32, times the rows of x, `stride` floats apart.
+template <class V, class Fmt, int N>
+__attribute__((noinline)) void float_strip(const void* strip, int64_t from, int64_t to, const float* x, int64_t stride,
+                                           typename V::F* result) {
+  const auto* columns = static_cast<const typename Fmt::Tile*>(strip);
+  typename V::F acc[N];
+  for (int n = 0; n < N; ++n) acc[n] = result[n];
+  for (int64_t c0 = from; c0 < to; c0 += 32) {
+    typename V::F part[N];
+    for (int n = 0; n < N; ++n) part[n] = V::zero();
+    prefetch(columns + c0, 32 * int(sizeof(typename Fmt::Tile)));
+    const int64_t end = to - c0 < 32 ? to : c0 + 32;
+    for (int64_t c = c0; c < end; ++c) {
+      const auto w = load_column<V, Fmt>(columns[c]);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) part[n] = V::fma(w, V::set1(x[n * stride + c]), part[n]);
+    }
+    for (int n = 0; n < N; ++n) acc[n] = V::add(acc[n], part[n]);
+  }
+  for (int n = 0; n < N; ++n) result[n] = acc[n];
+}
+
+// Formats whose unpack<V> is vector code.
+template <class Fmt>
+constexpr bool kFast = Fmt::kFormat == Format::q8 || Fmt::kFormat == Format::q8f || Fmt::kFormat == Format::q4 ||
+                       Fmt::kFormat == Format::q4_k || Fmt::kFormat == Format::q6_k;
+
+// f.template operator()<N>(first) for pieces of n that exist: 16 (if there are registers for it), 8, 4, 2, 1.
+template <int kMost, class Fn>
+inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
+  int i = 0;
+  if constexpr (kMost >= 16)
+    for (; n - i >= 16; i += 16) f.template operator()<16>(i);
+  if constexpr (kMost >= 8)
+    for (; n - i >= 8; i += 8) f.template operator()<8>(i);
+  for (; n - i >= 4; i += 4) f.template operator()<4>(i);
+  for (; n - i >= 2; i += 2) f.template operator()<2>(i);
+  if (n > i) f.template operator()<1>(i);
+}
+
+// acc[0..n) += 32-column blocks [from, to) of a strip times n activations: quantized ones (acts, blocks `width` apart), or rows of
+// x (`cols` columns in all, `stride` apart) for float formats.
+template <class V>
+struct StripInput {
+  const Act* acts;
+  int64_t width;
+  const float* x;
+  int64_t stride, cols;
+};
+template <class V, class Fmt>
+inline void strip_times(const void* strip, int64_t from, int64_t to, const StripInput<V>& in, int n, typename V::F* acc) {
+  if constexpr (Fmt::kFloat) {
+    const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
+    in_pieces<V::kWide ? 8 : 4>(n, [&]<int N>(int i) {
+      float_strip<V, Fmt, N>(strip, from * 32, end, in.x + i * in.stride, in.stride, acc + i);
+    });
+  } else if constexpr (kFast<Fmt>) {
+    in_pieces<V::kWide ? 16 : 4>(n, [&]<int N>(int i) { int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i); });
+  } else {
+    slow_strip<V, Fmt>(strip, from, to, in.acts, in.width, n, acc);
+  }
+}
+
+}  // namespace
+}  // namespace chaski

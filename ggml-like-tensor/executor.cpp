@@ -1,0 +1,48 @@
+#include "ggml-like-tensor/executor.h"
+
+#include <cstring>
+
+namespace chaski {
+
+bool AlignedBytes::grow(size_t bytes) {
+  if (bytes <= size_) return false;
+  bytes = (bytes + 63) / 64 * 64;
+  auto* p = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
+  if (!p) fail(Exit::memory, "activations need {} bytes of memory that are not there", bytes);
+  std::memset(p, 0, bytes);
+  data_.reset(p);
+  size_ = bytes;
+  return true;
+}
+
+void Executor::run(Plan& plan) {
+  arena_.grow(plan.arena_bytes());
+  plan.bind(arena_.data());
+  for (AlignedBytes& s : scratch_) s.grow(plan.scratch_bytes());
+  if (n_counters_ < plan.steps.size()) {
+    n_counters_ = plan.steps.size();
+    counters_ = std::make_unique<Counter[]>(n_counters_);
+  }
+  for (size_t i = 0; i < plan.steps.size(); ++i) counters_[i].next.store(0, std::memory_order_relaxed);
+  if (profile) profile->assign(plan.steps.size(), 0);
+
+  threads_.run([&](int id) {
+    for (size_t i = 0; i < plan.steps.size(); ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      step(plan.steps[i], counters_[i], scratch_[size_t(id)].data());
+      threads_.barrier();
+      if (profile && id == 0) (*profile)[i] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+  });
+}
+
+void Executor::step(const Step& s, Counter& counter, std::byte* scratch) {
+  const int64_t units = s.kernel->units(s.op, s.args), grain = s.kernel->grain(s.op, s.args);
+  for (;;) {
+    const int64_t first = counter.next.fetch_add(grain, std::memory_order_relaxed);
+    if (first >= units) return;
+    s.kernel->run(s.op, s.args, first, first + grain < units ? first + grain : units, scratch);
+  }
+}
+
+}  // namespace chaski

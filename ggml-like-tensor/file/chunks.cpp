@@ -1,0 +1,60 @@
+// See chunks.h.
+#include "ggml-like-tensor/file/chunks.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace chaski {
+
+std::vector<Chunk> chunks_of(const ModelSource& source) {
+  constexpr uint64_t kChunkBytes = 2 << 20;  // long enough for one write, small beside any tensor that matters
+  std::vector<Chunk> chunks;
+  for (size_t t = 0; t < source.tensors.size(); t++) {
+    const TensorInfo& info = source.tensors[t].info;
+    const int64_t strips = info.tiled() ? (info.rows + kStrip - 1) / kStrip : 1;
+    const uint64_t strip = info.bytes() / strips;
+    const int64_t step = std::max<int64_t>(1, kChunkBytes / std::max<uint64_t>(1, strip));
+    for (int64_t first = 0; first < strips; first += step) {
+      const int64_t last = std::min(strips, first + step);
+      chunks.push_back({t, first, last, first * strip, (last - first) * strip});
+    }
+  }
+  return chunks;
+}
+
+void for_each_job(size_t jobs, int threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> stop = false;
+  std::mutex guard;
+  std::exception_ptr error;
+  size_t failed = jobs;
+  // Jobs are taken in order and a taken job is finished, so whatever fails first, the lowest failing job has been run too: the
+  // error does not depend on the number of threads.
+  const auto worker = [&] {
+    for (size_t job; !stop && (job = next++) < jobs;) {
+      try {
+        work(job);
+      } catch (...) {
+        const std::lock_guard lock(guard);
+        stop = true;
+        if (job < failed) failed = job, error = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> crew;
+    try {
+      while (crew.size() + 1 < std::min<size_t>(std::max(threads, 1), jobs)) crew.emplace_back(worker);
+    } catch (const std::system_error&) {
+      // No more threads to be had: those there are do it all.
+    }
+    worker();
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace chaski

@@ -1,0 +1,162 @@
+// Writing a .quipu file in bounded memory: the places of all tensors follow from names and shapes, so the data is produced in pieces
+// by several threads, each written where it belongs; then the file is read back, compared and summed, and the header goes in front.
+#include <xxhash.h>
+
+#include <filesystem>
+#include <mutex>
+#include <system_error>
+
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/base/mapping.h"
+#include "ggml-like-tensor/file/chunks.h"
+#include "ggml-like-tensor/file/quipu.h"
+#include "ggml-like-tensor/file/value_io.h"
+
+namespace chaski {
+
+namespace {
+
+template <class T>
+void append(std::string& out, T number) {
+  out.append(reinterpret_cast<const char*>(&number), sizeof(T));  // little-endian, as every machine chaski runs on
+}
+
+void append(std::string& out, const std::string& text) {
+  append<uint64_t>(out, text.size());
+  out += text;
+}
+
+template <class T>
+void append_one(std::string& out, const Held<T>& held, const std::string& field) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    append(out, held);
+  } else {
+    const T stored = static_cast<T>(held);
+    if constexpr (std::is_integral_v<T>)
+      if (static_cast<int64_t>(stored) != held)
+        fail(Exit::bad_file, "{} is {}, expected an integer of {} bits", field, held, std::is_same_v<T, bool> ? 1 : 8 * sizeof(T));
+    append(out, stored);
+  }
+}
+
+template <class V>
+const V& held(const Value& value) {
+  CHECK(std::holds_alternative<V>(value.data), "a Value holds what its type says");
+  return std::get<V>(value.data);
+}
+
+void append_row(std::string& out, const TableRow& row) {
+  append(out, row.info.name);
+  append(out, static_cast<uint32_t>(row.info.format));
+  append(out, static_cast<uint32_t>(row.info.tiled() ? Layout::tile : Layout::row));
+  append(out, static_cast<uint64_t>(row.info.rows));
+  append(out, static_cast<uint64_t>(row.info.cols));
+  append(out, row.offset);
+  append(out, row.info.bytes());
+  append(out, row.sum);
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+// The header with every tensor's place in the file, sums still missing; and where the last tensor ends.
+QuipuHeader plan(const ModelSource& source, uint64_t& file_bytes) {
+  QuipuHeader header{source.meta, {}};
+  for (const TensorSource& tensor : source.tensors) header.table.push_back({tensor.info});
+  file_bytes = encode_header(header).size();
+  for (TableRow& row : header.table) {
+    row.offset = aligned(file_bytes);
+    file_bytes = row.offset + row.info.bytes();
+  }
+  return header;
+}
+
+// The data of all tensors into the file. Returns the sum of each chunk as it came from the source.
+std::vector<uint64_t> write_data(AtomicFile& file, const ModelSource& source, const QuipuHeader& header,
+                                 const std::vector<Chunk>& chunks, int threads, const Progress& progress) {
+  std::vector<uint64_t> sums(chunks.size());
+  uint64_t done = 0, total = 0;
+  for (const Chunk& chunk : chunks) total += chunk.bytes;
+  std::mutex reporting;
+  for_each_job(chunks.size(), threads, [&](size_t job) {
+    const Chunk& chunk = chunks[job];
+    std::vector<std::byte> data(chunk.bytes);
+    source.tensors[chunk.tensor].read(chunk.first, chunk.last, data.data());
+    sums[job] = XXH3_64bits(data.data(), data.size());
+    file.write_at(header.table[chunk.tensor].offset + chunk.offset, data);
+    const std::lock_guard lock(reporting);
+    done += chunk.bytes;
+    if (progress) progress(chunk.tensor, done, total);
+  });
+  return sums;
+}
+
+// Reads back what was written, compares it with what was meant, and fills in the tensors' sums.
+void read_back(const std::string& path, const AtomicFile& file, const std::vector<Chunk>& chunks,
+               const std::vector<uint64_t>& sums, int threads, QuipuHeader& header) {
+  const auto mapping = Mapping::open(file.temporary());
+  const std::byte* data = mapping->bytes().data();
+  for_each_job(chunks.size(), threads, [&](size_t job) {
+    const Chunk& chunk = chunks[job];
+    const TableRow& row = header.table[chunk.tensor];
+    if (XXH3_64bits(data + row.offset + chunk.offset, chunk.bytes) != sums[job])
+      fail(Exit::io, "{}: tensor {} does not read back as it was written: the disk is failing, or somebody else writes {}", path,
+           escaped(row.info.name), file.temporary());
+  });
+  for_each_job(header.table.size(), threads, [&](size_t t) {
+    TableRow& row = header.table[t];
+    row.sum = XXH3_64bits(data + row.offset, row.info.bytes());
+  });
+}
+
+}  // namespace
+
+void append_value(std::string& out, const Value& value, const std::string& field) {
+  append(out, static_cast<uint32_t>(value.type));
+  if (value.type != ValueType::array)
+    return as_stored(value.type, field, [&]<class T>(T) { append_one<T>(out, held<Held<T>>(value), field); });
+  append(out, static_cast<uint32_t>(value.element));
+  as_stored(value.element, field, [&]<class T>(T) {
+    const auto& all = held<std::vector<Held<T>>>(value);
+    append<uint64_t>(out, all.size());
+    for (const auto& one : all) append_one<T>(out, one, field);
+  });
+}
+
+std::string encode_header(const QuipuHeader& header) {
+  std::string body;
+  append<uint64_t>(body, header.meta.all().size());
+  for (const auto& [key, value] : header.meta.all()) {
+    append(body, key);
+    append_value(body, value, fmt::format("{}: {}", header.meta.origin, escaped(key)));
+  }
+  append<uint64_t>(body, header.table.size());
+  for (const TableRow& row : header.table) append_row(body, row);
+
+  std::string out(kQuipuMagic);
+  append(out, kQuipuVersion);
+  append<uint64_t>(out, body.size());
+  append<uint64_t>(out, XXH3_64bits(body.data(), body.size()));
+  return out + body;
+}
+
+void write_quipu(const std::string& path, const ModelSource& source, int threads, const Progress& progress) {
+  // A linked-in model has a name and no file.
+  std::error_code ignored;
+  if (std::filesystem::exists(source.path, ignored)) refuse_same_file(source.path, path);
+  uint64_t file_bytes = 0;
+  QuipuHeader header = plan(source, file_bytes);
+  // Whatever the reader would refuse is refused before a byte is written.
+  decode_header(path, bytes_of(encode_header(header)), file_bytes);
+
+  const auto chunks = chunks_of(source);
+  AtomicFile file(path);
+  file.pad_to(file_bytes);
+  const auto sums = write_data(file, source, header, chunks, threads, progress);
+  file.sync();
+  read_back(path, file, chunks, sums, threads, header);
+  file.write_at(0, bytes_of(encode_header(header)));
+  open_quipu(file.temporary());
+  file.commit();
+}
+
+}  // namespace chaski

@@ -1,0 +1,62 @@
+// The forward pass of one batch shape, as a model writes it: a list of ops over values. Models call the builder functions; nothing
+// here knows of backends, fusions or where keys and values live.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ggml-like-tensor/file/quipu.h"
+#include "ggml-like-tensor/ops.h"
+
+namespace chaski {
+
+using ValueId = int32_t;
+constexpr ValueId kNone = -1;
+
+struct GraphValue {
+  Shape shape;
+  const Weight* weight = nullptr;  // a constant
+  bool acts = false;               // quantized activations, made by the planner
+};
+
+struct Node {
+  AnyOp op;
+  std::vector<ValueId> in, out;  // out: kNone where nobody reads
+  ValueId in_acts = kNone;       // in[0], quantized
+  ValueId acts = kNone;          // out[0], quantized
+};
+
+class Graph {
+ public:
+  explicit Graph(const Batch& batch) : batch_(batch) {}
+
+  ValueId get_rows(const Weight& table, GetRows::By by = GetRows::By::token);
+  ValueId take_outputs(ValueId x);  // rows of the tokens whose logits are wanted
+  ValueId matmul(ValueId x, const Weight& w, const Weight* bias = nullptr);
+  ValueId rms_norm(ValueId x, const Weight& w, float eps);
+  ValueId layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps);
+  ValueId rope(ValueId x, int heads, int head_dim, const RopeSpec& spec);
+  void kv_write(int layer, ValueId k, ValueId v);
+  ValueId attention(ValueId q, const Attention& parameters);
+  ValueId add(ValueId a, ValueId b);
+  ValueId mul(ValueId a, ValueId b);
+  ValueId silu(ValueId x);
+  ValueId gelu(ValueId x);
+  ValueId soft_max(ValueId x, float scale);
+
+  void set_result(ValueId logits) { result = logits; }
+
+  std::vector<GraphValue> values;
+  std::vector<Node> nodes;
+  std::vector<RopeSpec> ropes;
+  ValueId result = kNone;
+
+ private:
+  ValueId weight(const Weight& w);
+  Node& append(AnyOp op, std::vector<ValueId> in);
+  const Batch& batch_;
+};
+
+// One line a node: "3 matmul %5 (7, 2048) x layer.0.attn_q (2048, 2048) q4 -> %9".
+std::string to_text(const Graph& graph);
+
+}  // namespace chaski

@@ -1,0 +1,85 @@
+// y = x W^T (+ bias), for up to three weights that share x: q, k and v in one go.
+//   in 0 x (rows, cols); in 1..n weights (out_i, cols); then n biases (1, out_i) if `bias` -> out 0..n-1 (rows, out_i)
+// Block formats read x quantized (in_acts), block of 32 after block of 32 (quant/panel.h); float formats read f32: per 32 columns
+// one chain of fma from zero, then one add, so that the order of additions is the row's own.
+#pragma once
+#include "ggml-like-tensor/ops/operand.h"
+#include "quant/formats.h"
+
+namespace chaski {
+
+inline bool reads_acts(Format f) { return info(f).block > 1; }
+
+// One output: row r of w times row t of x.
+inline float matmul_at(const Operand& w, int64_t r, const Operand& x, const ActsView& acts, int64_t t) {
+  const std::byte* strip = w.bytes() + r / kStrip * strip_bytes(w.format, w.shape.cols);
+  float acc = 0;
+  Formats::with(w.format, [&]<class F>(F) {
+    auto* tiles = reinterpret_cast<const typename F::Tile*>(strip);
+    if constexpr (F::kFloat) {
+      for (int64_t from = 0; from < w.shape.cols; from += 32) {
+        float part = 0;
+        for (int64_t c = from; c < std::min(from + 32, w.shape.cols); ++c)
+          part = std::fma(F::at(F::get(tiles[c], int(r % kStrip)), 0), x.row(t)[c], part);
+        acc += part;
+      }
+    } else {
+      for (int64_t b = 0; b < w.shape.cols / 32; ++b) {
+        RowPanel panel;
+        F::row_panel(F::get(tiles[b / (F::kBlock / 32)], int(r % kStrip)), int(b % (F::kBlock / 32)), panel);
+        acc = dot_block(F::kDot, panel, acts.at(t, b), acc);
+      }
+    }
+  });
+  return acc;
+}
+
+inline double weight_bytes(const Operand& w) {
+  return double(row_bytes(w.format, w.shape.cols)) * double(w.shape.rows);
+}
+
+struct MatMul {
+  static constexpr const char* kName = "matmul";
+  int weights = 1;
+  bool bias = false;
+
+  std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
+    std::vector<Shape> out;
+    for (int i = 0; i < weights; ++i) {
+      CHECK(in[1 + i].cols == in[0].cols, "a weight must have as many columns as the activation");
+      out.push_back({in[0].rows, in[1 + i].rows});
+    }
+    return out;
+  }
+  Cost cost(const OpArgs& a) const {
+    Cost c;
+    for (int i = 0; i < weights; ++i) {
+      c.bytes += weight_bytes(a.in[1 + i]);
+      c.flops += 2.0 * double(a.in[0].shape.rows) * double(a.in[1 + i].shape.rows) * double(a.in[0].shape.cols);
+    }
+    return c;
+  }
+  void reference(const OpArgs& a) const {
+    for (int i = 0; i < weights; ++i)
+      for (int64_t t = 0; t < a.in[0].shape.rows; ++t)
+        for (int64_t r = 0; r < a.in[1 + i].shape.rows; ++r) {
+          const float y = matmul_at(a.in[1 + i], r, a.in[0], a.in_acts, t);
+          a.out[i].out_row(t)[r] = bias ? y + a.in[1 + weights + i].floats()[r] : y;
+        }
+  }
+  static std::vector<Example<MatMul>> examples() {
+    std::vector<Example<MatMul>> out;
+    for (int f = 0; f < kFormatCount; ++f) {
+      const Format format = Format(f);
+      const int64_t cols = info(format).block == 1 ? 77 : 512;
+      for (int64_t tokens : {1, 2, 3, 7, 16, 35}) out.push_back({{1, false}, {{{tokens, cols}}, {{50, cols}, format, true}}, tokens});
+      out.push_back({{3, true},
+                     {{{3, cols}}, {{32, cols}, format, true}, {{16, cols}, format, true}, {{33, cols}, format, true},
+                      {{1, 32}, Format::f32, true}, {{1, 16}, Format::f32, true}, {{1, 33}, Format::f32, true}},
+                     3});
+    }
+    return out;
+  }
+};
+
+}  // namespace chaski

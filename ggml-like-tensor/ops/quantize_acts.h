@@ -1,0 +1,32 @@
+// Activations to 8 bits, blocks of 32: d = max |x| / 127, q = nearest even of x * (127 / max).
+//   in 0 x (rows, cols), cols a multiple of 32 -> acts
+#pragma once
+#include "ggml-like-tensor/ops/operand.h"
+
+namespace chaski {
+
+struct QuantizeActs {
+  static constexpr const char* kName = "quantize_acts";
+
+  std::vector<Shape> shapes(std::span<const Shape>, const Batch&) const { return {}; }
+  Cost cost(const OpArgs&) const { return {}; }
+
+  static void block(const float* x, Act& a) {
+    float most = 0;
+    for (int i = 0; i < 32; ++i) most = std::fabs(x[i]) > most ? std::fabs(x[i]) : most;
+    const float inverse = most > 0 ? 127 / most : 0;
+    a.half[0] = a.half[1] = 0;
+    for (int i = 0; i < 32; ++i) a.half[i / 16] += a.q[i] = int8_t(std::nearbyint(x[i] * inverse));
+    a.d = most / 127;
+    a.ds = a.d * float(a.half[0] + a.half[1]);
+  }
+  static void row(const float* x, const ActsView& acts, int64_t r) {
+    for (int64_t b = 0; b < acts.blocks; ++b) block(x + 32 * b, acts.at(r, b));
+  }
+  void reference(const OpArgs& a) const {
+    for (int64_t r = 0; r < a.in[0].shape.rows; ++r) row(a.in[0].row(r), a.acts, r);
+  }
+  static std::vector<Example<QuantizeActs>> examples() { return {{{}, {{{1, 32}}}}, {{}, {{{19, 96}}}}}; }
+};
+
+}  // namespace chaski

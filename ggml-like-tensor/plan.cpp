@@ -1,0 +1,104 @@
+#include "ggml-like-tensor/plan.h"
+
+#include <algorithm>
+
+#include "ggml-like-tensor/fuse.h"
+
+namespace chaski {
+
+namespace {
+
+size_t value_bytes(const GraphValue& v) {
+  const size_t n = v.acts ? size_t(v.shape.rows) * size_t(v.shape.cols / 32) * sizeof(Act) : size_t(v.shape.rows) * size_t(v.shape.cols) * 4;
+  return (n + 63) / 64 * 64;
+}
+
+// First fit: memory that is free between two steps is found by looking at what is alive then.
+struct Placed {
+  size_t offset, bytes;
+  int last_use;
+};
+size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
+  std::sort(alive.begin(), alive.end(), [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
+  size_t at = 0;
+  for (const Placed& p : alive) {
+    if (p.offset >= at + bytes) break;
+    at = std::max(at, p.offset + p.bytes);
+  }
+  return at;
+}
+
+}  // namespace
+
+Plan::Plan(Graph graph, const Backend& backend, const Batch& batch) : graph_(std::move(graph)), batch_(batch) {
+  fuse(graph_);
+  for (const Node& n : graph_.nodes) {
+    const KernelEntry& kernel = backend.table[n.op.index()];
+    if (!kernel.run) fail(Exit::device, "backend {} has no {}", backend.name, name_of(n.op));
+    steps.push_back({n.op, {}, &kernel});
+  }
+  place_values();
+}
+
+void Plan::place_values() {
+  std::vector<int> last_use(graph_.values.size(), -1);
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    const Node& n = graph_.nodes[i];
+    for (size_t k = 0; k < n.in.size(); ++k)
+      if (reads_floats(graph_, n, k)) last_use[n.in[k]] = int(i);
+    if (n.in_acts != kNone) last_use[n.in_acts] = int(i);
+  }
+  if (graph_.result != kNone) last_use[graph_.result] = int(graph_.nodes.size());
+
+  offsets_.assign(graph_.values.size(), 0);
+  std::vector<Placed> alive;
+  for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+    std::erase_if(alive, [&](const Placed& p) { return p.last_use < int(i); });
+    std::vector<ValueId> made = graph_.nodes[i].out;
+    made.push_back(graph_.nodes[i].acts);
+    for (ValueId v : made) {
+      if (v == kNone) continue;
+      const size_t bytes = value_bytes(graph_.values[v]);
+      offsets_[v] = first_fit(alive, bytes);
+      alive.push_back({offsets_[v], bytes, std::max(last_use[v], int(i))});
+      arena_bytes_ = std::max(arena_bytes_, offsets_[v] + bytes);
+    }
+  }
+}
+
+void Plan::bind(std::byte* arena) {
+  auto operand = [&](ValueId id, bool needed) {
+    Operand o;
+    if (id == kNone) return o;
+    const GraphValue& v = graph_.values[id];
+    o.shape = v.shape;
+    if (v.weight) {
+      o.format = v.weight->info.format, o.weight = true;
+      o.data = const_cast<std::byte*>(v.weight->data);
+    } else if (needed) {
+      o.data = arena + offsets_[id];
+    }
+    return o;
+  };
+  auto acts = [&](ValueId id) {
+    if (id == kNone) return ActsView{};
+    const Shape& s = graph_.values[id].shape;
+    return ActsView{reinterpret_cast<Act*>(arena + offsets_[id]), s.rows, s.cols / 32};
+  };
+  scratch_bytes_ = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Node& n = graph_.nodes[i];
+    OpArgs& a = steps[i].args;
+    a.n_in = int(n.in.size());
+    for (size_t k = 0; k < n.in.size(); ++k) a.in[k] = operand(n.in[k], reads_floats(graph_, n, k));
+    for (size_t k = 0; k < n.out.size(); ++k) a.out[k] = operand(n.out[k], true);
+    // An output nobody reads as floats still has its shape: it tells the kernel how many units there are.
+    if (!n.out.empty() && n.out[0] == kNone && n.acts != kNone) a.out[0].shape = graph_.values[n.acts].shape;
+    a.in_acts = acts(n.in_acts), a.acts = acts(n.acts);
+    a.batch = &batch_;
+    scratch_bytes_ = std::max(scratch_bytes_, steps[i].kernel->scratch(steps[i].op, a));
+  }
+  if (graph_.result != kNone) result_ = reinterpret_cast<const float*>(arena + offsets_[graph_.result]);
+}
+
+}  // namespace chaski
