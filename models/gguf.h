@@ -1,0 +1,47 @@
+// The GGUF container, versions 2 and 3, little-endian: header, typed key/values, tensor table. Says what is in the file and that
+// all of it is where the table says; what the keys mean is import_gguf.cpp's business.
+// Format: github.com/ggml-org/ggml, docs/gguf.md.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ggml-like-tensor/base/mapping.h"
+#include "ggml-like-tensor/file/metadata.h"
+#include "quant/format.h"
+
+namespace chaski {
+
+constexpr char kGgufMagic[] = "GGUF";
+constexpr int64_t kGgufAlignment = 32;  // when the file does not say general.alignment
+constexpr int64_t kMaxGgufAlignment = 1 << 20;
+
+struct GgufTensor {
+  std::string name;  // as in the file
+  Format format;
+  int64_t rows, cols;  // ne[0] is cols; one dimension: rows == 1
+  uint64_t offset;     // from the start of the file
+  uint64_t bytes;
+};
+
+struct GgufFile {
+  std::shared_ptr<const Mapping> mapping;
+  uint32_t version;
+  std::map<std::string, Value> values;
+  std::vector<GgufTensor> tensors;  // in the file's order
+
+  const std::byte* data(const GgufTensor& t) const { return mapping->bytes().data() + t.offset; }
+};
+
+// Throws Error(bad_file | io).
+GgufFile read_gguf(const std::string& path);
+
+bool is_gguf_alignment(int64_t value);
+
+// "u32", "array of str": for error lines.
+std::string type_name(const Value& value);
+
+}  // namespace chaski

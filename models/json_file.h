@@ -1,0 +1,57 @@
+// JSON from a file that nobody vouches for: bounded depth and size, no key twice, and getters whose error lines say where in the
+// file the value stands: "model/config.json: rope_scaling.factor is "two", expected a number".
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace chaski {
+
+// A value and how one got there. Keeps the document alive. An absent value and null are the same thing.
+class Json {
+ public:
+  Json operator[](std::string_view key) const;  // of an object; absent if this is absent
+  Json at(size_t index) const;                  // of an array
+  bool has(std::string_view key) const { return (*this)[key].present(); }
+  bool present() const { return node_ && !node_->is_null(); }
+
+  bool is_object() const { return node_ && node_->is_object(); }
+  bool is_array() const { return node_ && node_->is_array(); }
+  bool is_string() const { return node_ && node_->is_string(); }
+  bool is_integer() const { return node_ && node_->is_number_integer(); }
+
+  // Without an alternative the value must be there. All throw Error(bad_file).
+  int64_t integer() const;
+  int64_t integer(int64_t otherwise) const { return present() ? integer() : otherwise; }
+  double number() const;
+  double number(double otherwise) const { return present() ? number() : otherwise; }
+  const std::string& str() const;
+  std::string str(std::string_view otherwise) const { return present() ? str() : std::string(otherwise); }
+  bool boolean(bool otherwise) const;
+  size_t size() const;                   // of an array; absent: 0
+  const nlohmann::json& object() const;  // to walk through it
+  Json child(const std::string& key, const nlohmann::json& node) const;  // while walking
+
+  [[noreturn]] void wrong(std::string_view expected) const;  // "... is FOUND, expected EXPECTED"
+
+ private:
+  friend Json parse_json(const std::string& file, std::string_view text);
+  Json(std::string file, std::string path, std::shared_ptr<const nlohmann::json> root, const nlohmann::json* node)
+      : file_(std::move(file)), path_(std::move(path)), root_(std::move(root)), node_(node) {}
+  std::string described() const;
+
+  std::string file_, path_;
+  std::shared_ptr<const nlohmann::json> root_;
+  const nlohmann::json* node_;
+};
+
+// Throws Error(bad_file); read_json also Error(io).
+Json parse_json(const std::string& file, std::string_view text);
+Json read_json(const std::string& path);
+
+constexpr size_t kMaxJsonBytes = 100'000'000;  // the limit safetensors sets for its headers; the largest tokenizer.json has a third
+
+}  // namespace chaski

@@ -1,0 +1,32 @@
+// The safetensors container: a JSON header over one buffer. Says which tensors there are and that their bytes are there; the names
+// are import_hf.cpp's business. Format: github.com/huggingface/safetensors, README.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ggml-like-tensor/base/mapping.h"
+#include "quant/format.h"
+
+namespace chaski {
+
+struct SafeTensor {
+  std::string name, dtype;
+  std::vector<int64_t> shape;    // slowest first; empty for a scalar
+  std::optional<Format> format;  // of the dtypes chaski can use: F32, F16, BF16
+  const std::byte* data = nullptr;
+  std::string file;  // for error lines
+};
+
+struct SafetensorsFile {
+  std::shared_ptr<const Mapping> mapping;
+  std::vector<SafeTensor> tensors;  // in the order of their bytes
+};
+
+// Throws Error(bad_file | io).
+SafetensorsFile read_safetensors(const std::string& path);
+
+}  // namespace chaski
