@@ -1,0 +1,20 @@
+// How fast this machine reads memory: the limit of decoding, measured beside it. A figure of this minute, not of the machine:
+// neighbours and clocks move it. Not for caches: the buffer is larger than they are.
+#pragma once
+#include <cstdint>
+
+namespace chaski {
+
+struct BandwidthOptions {
+  int threads = 1;
+  uint64_t bytes = uint64_t{512} << 20;  // halved until it is at most a quarter of the memory that is free
+  double seconds = 0.25;                 // of reading, after the buffer has been filled (about 0.2 s)
+};
+
+// Bytes per second: the best pass over the buffer. 0 if there is no memory to measure with.
+double measure_read_bandwidth(const BandwidthOptions& options);
+
+// Measured once per process and thread count; the later calls cost nothing.
+double cached_read_bandwidth(int threads);
+
+}  // namespace chaski

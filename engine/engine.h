@@ -1,0 +1,64 @@
+// A model, ready to run: weights, tokenizer, backend, threads. Immutable once open, apart from the pool of KV pages that its
+// sessions share. One forward pass at a time.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/tokenizer.h"
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/file/quipu.h"
+
+namespace chaski {
+
+class Session;
+struct EngineImpl;
+
+struct EngineOptions {
+  std::string model;        // .quipu or anything models/import.h reads; empty: the bundled model
+  std::string tokenizer;    // llama2.c models: their tokenizer.bin
+  std::string device = "auto";  // auto | cpu | cuda[:N]; cuda without a usable device: Error(device)
+  int threads = 0;          // 0: as many as the machine, the affinity mask and the cgroup quota allow
+  int context = 0;          // positions per session; 0: the model's own. More than the model's own: Error(usage)
+  Format kv = Format::f16;  // f16 | q8
+  std::function<void(const std::string&)> notice;  // one line each: conversion in memory, fall-backs
+};
+
+// Random weights of a well-known shape, so that speed can be learned before anything is downloaded.
+struct ShapeOptions {
+  std::string shape;  // "llama-3.2-1b", "llama-3.1-8b", "smollm-135m", ..., see shape_names()
+  Format format = Format::q4;
+};
+std::vector<std::string> shape_names();
+
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  // Throws Error: bad_file, io, memory (need and have are named), device, usage.
+  static std::shared_ptr<Engine> open(const EngineOptions& options);
+  static std::shared_ptr<Engine> random(const ShapeOptions& shape, const EngineOptions& options);
+  ~Engine();
+
+  std::unique_ptr<Session> session();
+
+  const Metadata& meta() const;
+  const std::string& path() const;        // "(bundled)" for the bundled model
+  const Tokenizer& tokenizer() const;     // Error(bad_file) if the model has none
+  bool has_tokenizer() const;
+  int vocab_size() const;
+  int context_length() const;
+  int threads() const;
+  std::string isa() const;                // "avx512vnni", ...
+  uint64_t weight_bytes() const;          // read for one decoded token: every matmul weight once
+  uint64_t file_bytes() const;
+  double flops_per_token() const;         // of the matmuls
+  uint64_t kv_bytes_per_token() const;
+
+  EngineImpl& impl() { return *impl_; }
+
+ private:
+  Engine();
+  std::unique_ptr<EngineImpl> impl_;
+};
+
+}  // namespace chaski

@@ -1,0 +1,51 @@
+#include "engine/kv_pool.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+KvPool::KvPool(const KvLayout& layout, int64_t pages) : layout_(layout), bytes_(size_t(pages) * layout.page_bytes()) {
+  void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) fail(Exit::memory, "keys and values need {} bytes of address space: {}", bytes_, std::strerror(errno));
+  pages_ = static_cast<std::byte*>(p);
+  references_.assign(size_t(pages), 0);
+}
+
+KvPool::~KvPool() { munmap(pages_, bytes_); }
+
+int32_t KvPool::take() {
+  int32_t page;
+  if (!free_.empty()) {
+    page = free_.back();
+    free_.pop_back();
+  } else {
+    if (size_t(fresh_) == references_.size())
+      fail(Exit::memory, "all {} pages of keys and values ({} bytes) are in use", references_.size(), bytes_);
+    page = fresh_++;
+  }
+  references_[size_t(page)] = 1;
+  ++in_use_;
+  return page;
+}
+
+void KvPool::release(int32_t page) {
+  CHECK(references_[size_t(page)] > 0, "a page is released once per holder");
+  if (--references_[size_t(page)] > 0) return;
+  free_.push_back(page);
+  --in_use_;
+}
+
+int32_t KvPool::own(int32_t page) {
+  if (references_[size_t(page)] == 1) return page;
+  const int32_t copy = take();
+  std::memcpy(pages_ + size_t(copy) * layout_.page_bytes(), pages_ + size_t(page) * layout_.page_bytes(), layout_.page_bytes());
+  release(page);
+  return copy;
+}
+
+}  // namespace chaski

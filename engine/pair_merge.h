@@ -1,0 +1,67 @@
+// The merge loop that both tokenizers share: join the best pair of neighbours, the leftmost of equals, until no pair joins.
+// O(n log n) for n symbols whatever the text, with a heap over a linked list (as in SentencePiece's bpe_model.cc). Which pairs
+// join, and how well, is the caller's.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <queue>
+#include <string_view>
+#include <vector>
+
+namespace chaski {
+
+struct Symbol {
+  std::string_view text;  // empty: was joined to a symbol before it
+  int32_t id;             // token, or -1 where the vocabulary has none
+};
+
+struct Join {
+  double cost;  // the lowest goes first
+  int32_t id;   // the joined token
+};
+
+// `join(left, right)` is an optional<Join> for two symbols whose texts are adjacent. Fewer than 2^31 symbols. What is left stands
+// in `symbols`, in order.
+template <class JoinFunction>
+void merge_pairs(std::vector<Symbol>& symbols, const JoinFunction& join) {
+  struct Candidate {
+    double cost;
+    int32_t left, right, id;
+    size_t bytes;  // of the two when they were looked at: an unequal sum later means that one of them has changed
+    bool operator<(const Candidate& other) const {  // std::priority_queue gives the largest
+      return cost != other.cost ? cost > other.cost : left > other.left;
+    }
+  };
+  struct Link {
+    int32_t before, after;
+  };
+  const auto count = static_cast<int32_t>(symbols.size());
+  std::vector<Link> links(symbols.size());
+  std::priority_queue<Candidate> queue;
+
+  const auto consider = [&](int32_t left, int32_t right) {
+    if (left < 0 || right >= count) return;
+    if (const std::optional<Join> joined = join(symbols[left], symbols[right]))
+      queue.push({joined->cost, left, right, joined->id, symbols[left].text.size() + symbols[right].text.size()});
+  };
+  for (int32_t i = 0; i < count; ++i) links[i] = {i - 1, i + 1};
+  for (int32_t i = 1; i < count; ++i) consider(i - 1, i);
+
+  while (!queue.empty()) {
+    const Candidate best = queue.top();
+    queue.pop();
+    Symbol& left = symbols[best.left];
+    Symbol& right = symbols[best.right];
+    if (left.text.empty() || right.text.empty() || left.text.size() + right.text.size() != best.bytes) continue;
+    left = {std::string_view(left.text.data(), best.bytes), best.id};
+    right.text = {};
+    links[best.left].after = links[best.right].after;
+    if (links[best.left].after < count) links[links[best.left].after].before = best.left;
+    consider(links[best.left].before, best.left);
+    consider(best.left, links[best.left].after);
+  }
+  std::erase_if(symbols, [](const Symbol& symbol) { return symbol.text.empty(); });
+}
+
+}  // namespace chaski

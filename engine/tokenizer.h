@@ -1,0 +1,97 @@
+// Text to tokens and back, as the model's own tokenizer does it. Two kinds: "spm" (SentencePiece BPE by scores,
+// tokenizer_spm.cpp) and "bpe" (byte-level BPE by merge ranks, tokenizer_bpe.cpp). What is common stands here: the vocabulary
+// and its types, control tokens, decoding. Conversations are chat_template.h's; whole characters from a stream of tokens are
+// utf8.h's.
+//
+// One rule above the others: text that a user typed never becomes a control token, whatever it spells.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ggml-like-tensor/file/metadata.h"
+
+namespace chaski {
+
+using TokenId = int32_t;
+
+enum class TokenType : uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
+
+class Tokenizer {
+ public:
+  // From the keys tokenizer.* (metadata.h). Throws Error(bad_file) where they contradict each other.
+  static std::unique_ptr<Tokenizer> make(const Metadata& meta);
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+  virtual ~Tokenizer() = default;
+
+  // Any number of threads at once. Text may be invalid UTF-8. Nothing is put in front or behind.
+  std::vector<TokenId> encode(std::string_view text) const;               // text of a user
+  std::vector<TokenId> encode_with_control(std::string_view text) const;  // text of a template: spellings of control tokens count
+  std::vector<TokenId> encode_prompt(std::string_view text) const;        // BOS if the model wants one, then encode()
+
+  // A text of several origins, encoded as the one text that the parts make together.
+  struct Part {
+    std::string_view text;
+    bool trusted = false;  // control tokens are recognised in it (never across its borders)
+    bool apart = false;    // no token may span the seam to the part before: its tokens are final
+  };
+  std::vector<TokenId> encode_parts(std::span<const Part> parts) const;
+
+  // Control tokens give nothing. For spm the space that encode() put at the start of the text is taken away again.
+  std::string decode(std::span<const TokenId> tokens) const;
+  // The bytes of one token in the middle of a text; may be a part of a character (see Utf8Stream). Models have rows of logits
+  // beyond the last token, for padding: such an id is an unused token without text, here and below.
+  std::string_view piece(TokenId id) const { return has(id) ? bytes_[id] : std::string_view(); }
+  std::string_view raw(TokenId id) const { return has(id) ? tokens_[id] : std::string_view(); }  // as stored in the file
+  std::optional<TokenId> find(std::string_view raw) const;
+
+  int size() const { return static_cast<int>(tokens_.size()); }
+  TokenId bos() const { return bos_; }  // -1 where there is none; so for the others
+  TokenId eos() const { return eos_; }
+  TokenId unk() const { return unk_; }
+  bool adds_bos() const { return adds_bos_; }
+  bool is_end(TokenId id) const;  // the model has finished its answer
+  bool is_control(TokenId id) const { return type(id) == TokenType::control; }
+  TokenType type(TokenId id) const { return has(id) ? types_[id] : TokenType::unused; }
+
+ protected:
+  explicit Tokenizer(const Metadata& meta);
+  // Appends the tokens of a text without control or user-defined tokens. `opens`: nothing is before it but a control token.
+  virtual void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const = 0;
+
+  bool has(TokenId id) const { return id >= 0 && id < size(); }
+  void recognise(TokenId id);  // from now on the token is found in text by its piece()
+
+  std::vector<std::string> tokens_;  // as stored
+  std::vector<std::string> bytes_;   // as decoded; the subclass fills in what depends on the kind
+  std::vector<TokenType> types_;
+  TokenId bos_ = -1, eos_ = -1, unk_ = -1;
+  bool adds_bos_ = false, space_prefix_ = false;
+
+ private:
+  struct Spelling {
+    std::string text;
+    TokenId id;
+  };
+  void read_types(const Metadata& meta);
+  void read_ends(const Metadata& meta);
+  TokenId id_at(const Metadata& meta, const std::string& key, TokenId otherwise) const;
+  const Spelling* spelling_at(std::string_view text, bool trusted) const;
+
+  std::unordered_map<std::string_view, TokenId> by_raw_;
+  std::vector<TokenId> ends_;
+  std::array<std::vector<Spelling>, 256> spellings_;  // by first byte, the longest first
+};
+
+// One per kind; make() chooses.
+std::unique_ptr<Tokenizer> make_spm_tokenizer(const Metadata& meta);
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(const Metadata& meta);
+
+}  // namespace chaski
