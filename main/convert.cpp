@@ -1,0 +1,42 @@
+// chaski convert: a foreign model to .quipu, or any model to GGUF when the output is named so. Weights keep their bits.
+#include <memory>
+
+#include "engine/model_file.h"
+#include "main/commands.h"
+#include "main/options.h"
+#include "main/output.h"
+#include "main/progress.h"
+
+namespace chaski {
+
+namespace {
+
+struct ConvertFlags {
+  std::string in, out, tokenizer;
+  int threads = 0;
+};
+
+int convert(ConvertFlags& flags) {
+  double amount = 0;
+  {
+    const ModelSource source = open_source(flags.in, flags.tokenizer);
+    for (const TensorSource& tensor : source.tensors) amount += double(tensor.info.bytes()) / 1e6;
+    put_note(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path), source.kind, source.tensors.size(), amount));
+  }
+  ProgressBar bar({amount, "MB"});
+  convert_model(flags.in, flags.out, flags.tokenizer, flags.threads, bar.callback());
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_convert(CLI::App& app) {
+  auto flags = std::make_shared<ConvertFlags>();
+  app.add_option("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file")->required();
+  app.add_option("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf")->required();
+  declare_tokenizer(app, flags->tokenizer);
+  declare_threads(app, flags->threads);
+  return [flags] { return convert(*flags); };
+}
+
+}  // namespace chaski

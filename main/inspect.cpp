@@ -1,0 +1,115 @@
+// chaski inspect: what is in a model file, without running it.
+#include <memory>
+
+#include "engine/model_file.h"
+#include "main/commands.h"
+#include "main/json_output.h"
+#include "main/options.h"
+#include "main/output.h"
+
+namespace chaski {
+
+namespace {
+
+struct InspectFlags {
+  std::string file, tokenizer;
+  bool json = false, verify = false;
+};
+
+struct Totals {
+  int64_t weights = 0;
+  uint64_t bytes = 0;
+  double bits() const { return weights > 0 ? 8.0 * double(bytes) / double(weights) : 0; }
+};
+
+Totals totals_of(const ModelSource& source) {
+  Totals totals;
+  for (const TensorSource& tensor : source.tensors)
+    totals.weights += tensor.info.rows * tensor.info.cols, totals.bytes += tensor.info.bytes();
+  return totals;
+}
+
+constexpr size_t kMostText = 80, kMostItems = 4;
+
+// For a table: long texts and lists are cut, and it is said that they are.
+std::string shortened(const std::string& text) {
+  return text.size() <= kMostText ? escaped(text) : fmt::format("{}... ({} bytes)", escaped(text.substr(0, kMostText)), text.size());
+}
+
+struct Shown {
+  std::string operator()(int64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const { return fmt::format("{:.6g}", value); }
+  std::string operator()(const std::string& value) const { return shortened(value); }
+  template <class T>
+  std::string operator()(const std::vector<T>& values) const {
+    std::string text = "[";
+    for (size_t i = 0; i < std::min(values.size(), kMostItems); ++i) text += (i > 0 ? ", " : "") + (*this)(values[i]);
+    return text + (values.size() > kMostItems ? fmt::format(", ...] ({} items)", values.size()) : "]");
+  }
+};
+
+struct AsJson {
+  template <class T>
+  nlohmann::ordered_json operator()(const T& value) const {
+    return value;
+  }
+  // Vocabularies are what `chaski tokenize` is for.
+  template <class T>
+  nlohmann::ordered_json operator()(const std::vector<T>& values) const {
+    if (values.size() <= 64) return values;
+    return {{"items", values.size()}, {"first", std::vector<T>(values.begin(), values.begin() + kMostItems)}};
+  }
+};
+
+void put_table(const ModelSource& source) {
+  std::string text = fmt::format("{}: {}\n", escaped(source.path), source.kind);
+  for (const auto& [key, value] : source.meta.all()) text += fmt::format("  {:<36}{}\n", escaped(key), std::visit(Shown{}, value.data));
+  for (const TensorSource& tensor : source.tensors) {
+    const TensorInfo& t = tensor.info;
+    text += fmt::format("  {:<28}{:>8} x {:<8}{:<8}{:>14} bytes\n", escaped(t.name), t.rows, t.cols, info(t.format).name, t.bytes());
+  }
+  const Totals totals = totals_of(source);
+  put(text + fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n", source.tensors.size(), totals.weights, totals.bytes,
+                         totals.bits()));
+}
+
+void put_file_json(const ModelSource& source, bool verified) {
+  nlohmann::ordered_json metadata = nlohmann::ordered_json::object(), tensors = nlohmann::ordered_json::array();
+  for (const auto& [key, value] : source.meta.all()) metadata[key] = std::visit(AsJson{}, value.data);
+  for (const TensorSource& tensor : source.tensors) {
+    const TensorInfo& t = tensor.info;
+    tensors.push_back({{"name", t.name}, {"format", info(t.format).name}, {"rows", t.rows}, {"cols", t.cols}, {"bytes", t.bytes()}});
+  }
+  const Totals totals = totals_of(source);
+  nlohmann::ordered_json json = {{"file", source.path}, {"kind", source.kind}, {"weights", totals.weights}, {"weight_bytes", totals.bytes},
+                                 {"bits_per_weight", totals.bits()}, {"metadata", metadata}, {"tensors", tensors}};
+  if (verified) json["verified"] = true;
+  put_json(json);
+}
+
+int inspect(const InspectFlags& flags) {
+  const ModelSource source = open_source(flags.file, flags.tokenizer);
+  if (flags.verify) {
+    if (!is_quipu(flags.file)) fail(Exit::usage, "{}: is a {}, expected a .quipu file for --verify", flags.file, source.kind);
+    verify_quipu(flags.file);
+  }
+  if (flags.json)
+    put_file_json(source, flags.verify);
+  else
+    put_table(source);
+  if (flags.verify && !flags.json) put("every tensor matches its checksum\n");
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_inspect(CLI::App& app) {
+  auto flags = std::make_shared<InspectFlags>();
+  app.add_option("FILE", flags->file, "model file or folder")->required();
+  declare_tokenizer(app, flags->tokenizer);
+  app.add_flag("--verify", flags->verify, "read everything and compare with the checksums (.quipu)");
+  declare_json(app, flags->json);
+  return [flags] { return inspect(*flags); };
+}
+
+}  // namespace chaski

@@ -1,0 +1,104 @@
+#include "main/options.h"
+
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <limits>
+#include <random>
+
+#include "main/output.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr int kMaxThreads = 1024, kMaxCount = std::numeric_limits<int>::max();
+
+}  // namespace
+
+void declare_model(CLI::App& app, std::string& model) {
+  app.add_option("-m,--model", model, "model file or folder (default: the bundled model)")->type_name("MODEL");
+}
+
+void declare_tokenizer(CLI::App& app, std::string& tokenizer) {
+  app.add_option("--tokenizer", tokenizer, "tokenizer.bin of a llama2.c model")->type_name("FILE");
+}
+
+void declare_threads(CLI::App& app, int& threads) {
+  app.add_option("-t,--threads", threads, "threads (default: what the machine allows)")->check(CLI::Range(1, kMaxThreads))->type_name("N");
+}
+
+void declare_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "one JSON object on standard output"); }
+
+void ModelFlags::declare(CLI::App& app) {
+  declare_model(app, engine.model);
+  declare_tokenizer(app, engine.tokenizer);
+  declare_threads(app, engine.threads);
+  app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")->check(CLI::Range(1, kMaxCount))->type_name("N");
+  app.add_option("--kv", kv, "format of keys and values: f16 or q8 (default f16)")->check(CLI::IsMember({"f16", "q8"}))->type_name("FORMAT");
+  app.add_option("--device", engine.device, "auto, cpu, cuda or cuda:N (default auto)")->type_name("DEVICE");
+}
+
+EngineOptions ModelFlags::options() const {
+  EngineOptions options = engine;
+  options.kv = *format_named(kv);
+  options.notice = [](const std::string& line) { put_note("chaski: " + line); };
+  return options;
+}
+
+void PromptFlags::declare(CLI::App& app) {
+  text_flag = app.add_option("-p,--prompt", text, "the text")->type_name("TEXT");
+  file_flag = app.add_option("-f,--file", file, "a file with the text (default: standard input)")->type_name("FILE");
+  text_flag->excludes(file_flag);
+}
+
+std::string PromptFlags::read(const std::string& otherwise) const {
+  if (text_flag->count() > 0) return text;
+  if (file_flag->count() > 0) return read_text(file);
+  if (!stdin_is_terminal()) return read_text("");
+  if (otherwise.empty()) fail(Exit::usage, "no text given, expected -p TEXT, -f FILE or text on standard input");
+  return otherwise;
+}
+
+void GenerationFlags::declare(CLI::App& app) {
+  model.declare(app);
+  SamplerOptions& s = generate.sampling;
+  app.add_option("-n,--tokens", generate.max_tokens, "tokens at most (default: until the model ends)")
+      ->check(CLI::Range(-1, kMaxCount))->type_name("N");
+  app.add_option("--temp", s.temperature, "0: the most probable token, 1: as the model says (default 0.8)")->type_name("T");
+  app.add_option("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)")->type_name("K");
+  app.add_option("--top-p", s.top_p, "draw from the smallest set with probability P; 1: all (default 0.95)")->type_name("P");
+  app.add_option("--min-p", s.min_p, "drop what is below P times the most probable; 0: nothing (default 0.05)")->type_name("P");
+  app.add_option("--repeat-penalty", s.repeat_penalty, "above 1: avoid the last 64 tokens (default 1)")->type_name("X");
+  seed = app.add_option("--seed", s.seed, "same seed, same text (default: random)")->type_name("N");
+  app.add_option("--stop", generate.stop, "end before this text; may be repeated")->allow_extra_args(false)->type_name("TEXT");
+  app.add_option("--draft", draft, "a smaller model of the same vocabulary that guesses ahead; the text stays the same")->type_name("MODEL");
+  draft_length_flag = app.add_option("--draft-len", draft_length, "tokens it guesses (default 4)")->check(CLI::Range(1, 64))->type_name("K");
+  app.add_flag("--ignore-end", generate.ignore_end, "go on after the model's end-of-text token");
+  app.add_flag("-v,--verbose", verbose, "measure and say more");
+}
+
+void GenerationFlags::check() const {
+  generate.sampling.check();
+  if (draft_length_flag->count() > 0 && draft.empty()) fail(Exit::usage, "--draft-len is given, expected --draft MODEL with it");
+  for (const std::string& text : generate.stop)
+    if (text.empty()) fail(Exit::usage, "--stop is empty, expected a text");
+}
+
+void GenerationFlags::choose_seed() {
+  // 32 bits are enough to tell runs apart and few enough to type again.
+  if (seed->count() == 0) generate.sampling.seed = std::random_device()();
+}
+
+Speaker::Speaker(const GenerationFlags& flags) : engine(Engine::open(flags.model.options())), options(flags.generate) {
+  engine->tokenizer();  // a model without one is refused now
+  session = engine->session();
+  if (flags.draft.empty()) return;
+  EngineOptions small = flags.model.options();
+  small.model = flags.draft;
+  small.context = 0;
+  drafter = model_drafter(Engine::open(small), *engine, options.sampling);
+  options.drafter = drafter.get();
+  options.draft_length = flags.draft_length;
+}
+
+}  // namespace chaski

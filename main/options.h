@@ -1,0 +1,63 @@
+// Flags that several subcommands share: each is declared here, once, with its default and its help.
+#pragma once
+#include <CLI/App.hpp>
+#include <memory>
+#include <string>
+
+#include "engine/drafter.h"
+#include "engine/engine.h"
+#include "engine/generate.h"
+#include "engine/session.h"
+
+namespace chaski {
+
+// Which model, and on what it runs: run, chat, bench.
+struct ModelFlags {
+  EngineOptions engine;  // notices go to stderr
+  std::string kv = "f16";
+
+  void declare(CLI::App& app);
+  EngineOptions options() const;
+};
+
+// A model that only has to be read: tokenize, convert, quantize.
+void declare_model(CLI::App& app, std::string& model);
+void declare_tokenizer(CLI::App& app, std::string& tokenizer);
+void declare_threads(CLI::App& app, int& threads);
+void declare_json(CLI::App& app, bool& json);
+
+// Text from -p, -f or standard input: run, tokenize.
+struct PromptFlags {
+  std::string text, file;
+  CLI::Option *text_flag = nullptr, *file_flag = nullptr;
+
+  void declare(CLI::App& app);
+  // Without -p and -f: standard input, or `otherwise` if that is a terminal; if that is empty too, Error(usage).
+  std::string read(const std::string& otherwise) const;
+};
+
+// How text is made: run, chat.
+struct GenerationFlags {
+  ModelFlags model;
+  GenerateOptions generate;
+  std::string draft;
+  int draft_length = 4;
+  bool verbose = false;
+  CLI::Option *seed = nullptr, *draft_length_flag = nullptr;
+
+  void declare(CLI::App& app);
+  void check() const;         // Error(usage); before a model is opened
+  void choose_seed();         // a random one unless --seed was given
+};
+
+// A model with everything --draft asked for.
+struct Speaker {
+  std::shared_ptr<Engine> engine;
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Drafter> drafter;
+  GenerateOptions options;
+
+  explicit Speaker(const GenerationFlags& flags);
+};
+
+}  // namespace chaski

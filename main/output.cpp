@@ -1,0 +1,83 @@
+#include "main/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "engine/engine.h"
+
+namespace chaski {
+
+namespace {
+
+// False with errno set. Signals may cut a write short.
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    text.remove_prefix(size_t(n));
+  }
+  return true;
+}
+
+std::string read_all(int fd, const std::string& name) {
+  std::string text;
+  char part[1 << 16];
+  for (;;) {
+    const ssize_t n = ::read(fd, part, sizeof part);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(Exit::io, "{}: cannot be read: {}", name, std::strerror(errno));
+    if (n == 0) return text;
+    text.append(part, size_t(n));
+  }
+}
+
+bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }
+
+}  // namespace
+
+bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+void put(std::string_view text) {
+  if (!write_all(STDOUT_FILENO, text)) fail(Exit::io, "standard output: cannot be written: {}", std::strerror(errno));
+}
+
+void put_model_text(std::string_view text) {
+  static const bool terminal = stdout_is_terminal();
+  put(terminal ? safe_for_terminal(text) : std::string(text));
+}
+
+void put_note(std::string_view line) { (void)write_all(STDERR_FILENO, std::string(line) + "\n"); }
+
+std::string safe_for_terminal(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // U+0080 .. U+009F, a second way to spell the controls that start with ESC.
+    const bool c1 = c == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (c1) ++i;
+    if (is_control(c) || c1)
+      out += fmt::format("\\x{:02x}", c1 ? static_cast<unsigned char>(text[i]) : c);
+    else
+      out += char(c);
+  }
+  return out;
+}
+
+std::string read_text(const std::string& path) {
+  if (path.empty()) return read_all(STDIN_FILENO, "standard input");
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(Exit::io, "{}: cannot be opened: {}", path, std::strerror(errno));
+  struct Closing {
+    int fd;
+    ~Closing() { ::close(fd); }
+  } closing{fd};
+  return read_all(fd, path);
+}
+
+}  // namespace chaski

@@ -1,0 +1,73 @@
+// chaski run: completes one prompt. stdout carries the completion and nothing else.
+#include <memory>
+
+#include "main/commands.h"
+#include "main/json_output.h"
+#include "main/options.h"
+#include "main/output.h"
+#include "main/signals.h"
+#include "main/timing.h"
+
+namespace chaski {
+
+namespace {
+
+struct RunFlags {
+  GenerationFlags generation;
+  PromptFlags prompt;
+  bool json = false;
+};
+
+// The bundled model tells stories; with nothing said and nobody typing it starts one.
+constexpr const char* kOpening = "Once upon a time";
+
+std::vector<TokenId> prompt_tokens(const Engine& engine, const std::string& text) {
+  const std::vector<TokenId> tokens = engine.tokenizer().encode_prompt(text);
+  if (tokens.empty()) fail(Exit::usage, "the prompt is empty and {} has no token to begin with, expected some text", engine.path());
+  return tokens;
+}
+
+void put_result(const Engine& engine, const GenerateResult& result, double bandwidth, uint64_t seed) {
+  nlohmann::ordered_json json = {{"model", engine.path()},
+                                 {"threads", engine.threads()},
+                                 {"isa", engine.isa()},
+                                 {"text", result.text},
+                                 {"finish", name_of(result.finish)}};
+  json.update(timing_json(result, bandwidth, seed));
+  put_json(json);
+}
+
+int run(RunFlags& flags) {
+  flags.generation.check();
+  flags.generation.choose_seed();
+  const std::string text = flags.prompt.read(flags.generation.model.engine.model.empty() ? kOpening : "");
+  Speaker speaker(flags.generation);
+  const std::vector<TokenId> prompt = prompt_tokens(*speaker.engine, text);
+
+  const Interruption interruption(Interruption::Scope::program);
+  speaker.options.interrupt = &interruption.requested();
+  const GenerateResult result = generate(*speaker.session, prompt, speaker.options, [&](std::string_view part) {
+    if (!flags.json) put_model_text(part);
+  });
+  const uint64_t seed = speaker.options.sampling.seed;
+  const double bandwidth = bandwidth_beside(*speaker.engine, result, flags.generation.verbose);
+  if (flags.json)
+    put_result(*speaker.engine, result, bandwidth, seed);
+  else if (stdout_is_terminal() && !result.text.ends_with('\n'))
+    put("\n");
+  put_note(timing_line(result, bandwidth, seed));
+  if (interruption.signal() != 0) end_by_signal(interruption.signal());
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_run(CLI::App& app) {
+  auto flags = std::make_shared<RunFlags>();
+  flags->prompt.declare(app);
+  flags->generation.declare(app);
+  declare_json(app, flags->json);
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace chaski

@@ -1,0 +1,79 @@
+#include "main/signals.h"
+
+#include <termios.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "engine/temporaries.h"
+
+namespace chaski {
+
+namespace {
+
+using Scope = Interruption::Scope;
+
+// All that a handler touches: lock-free atomics, and a struct written before the handlers exist.
+std::atomic<Scope> scope_now = Scope::nothing;
+std::atomic<bool> requested_flag = false;
+std::atomic<int> last_signal = 0;
+std::atomic<bool> changed_terminal = false;
+termios first_terminal;
+bool has_terminal = false;
+static_assert(std::atomic<Scope>::is_always_lock_free);
+
+bool is_a_request(int signal) {
+  if (scope_now == Scope::answer) return signal == SIGINT;
+  return scope_now == Scope::program && (signal == SIGINT || signal == SIGTERM) && !requested_flag;
+}
+
+void on_signal(int signal) {
+  if (!is_a_request(signal)) end_by_signal(signal);
+  last_signal = signal;
+  requested_flag = true;
+}
+
+}  // namespace
+
+void handle_signals() {
+  has_terminal = ::tcgetattr(STDIN_FILENO, &first_terminal) == 0;
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    struct sigaction before;
+    ::sigaction(signal, nullptr, &before);
+    // Whoever started us with a signal ignored (nohup) meant it; but a pipe that nobody reads must end us.
+    if (before.sa_handler != SIG_IGN || signal == SIGPIPE) ::sigaction(signal, &action, nullptr);
+  }
+}
+
+void end_by_signal(int signal) {
+  if (changed_terminal && has_terminal) ::tcsetattr(STDIN_FILENO, TCSANOW, &first_terminal);
+  remove_temporaries_now();
+  ::signal(signal, SIG_DFL);
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+  ::raise(signal);
+  ::_exit(128 + signal);  // process 1 of a container has no default actions
+}
+
+void terminal_is_changed(bool changed) { changed_terminal = changed; }
+
+Interruption::Interruption(Scope scope) {
+  reset();
+  scope_now = scope;
+}
+Interruption::~Interruption() { scope_now = Scope::nothing; }
+
+const std::atomic<bool>& Interruption::requested() const { return requested_flag; }
+int Interruption::signal() const { return last_signal; }
+void Interruption::reset() {
+  last_signal = 0;
+  requested_flag = false;
+}
+
+}  // namespace chaski

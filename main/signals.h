@@ -1,0 +1,33 @@
+// What Ctrl-C, SIGTERM and a closed pipe do. By default they end the program, as the shell expects (130, 143, 141), after the
+// terminal is as it was and temporary files are gone. While an Interruption lives, they ask for the end of an answer instead.
+#pragma once
+#include <atomic>
+
+namespace chaski {
+
+void handle_signals();  // once, at the start
+
+class Interruption {
+ public:
+  enum class Scope {
+    nothing,  // both end the program, as without an Interruption
+    answer,   // SIGINT only, as often as it comes; SIGTERM still ends the program
+    program,  // SIGINT and SIGTERM; a second one ends the program at once
+  };
+  explicit Interruption(Scope scope);
+  ~Interruption();
+  Interruption(const Interruption&) = delete;
+  Interruption& operator=(const Interruption&) = delete;
+
+  const std::atomic<bool>& requested() const;
+  int signal() const;  // the last one, 0 if there was none
+  void reset();
+};
+
+// Ends the program as the default action of `signal` would, so that a shell sees why and its loops stop too.
+[[noreturn]] void end_by_signal(int signal);
+
+// The line editor says so while it has the terminal in its own mode.
+void terminal_is_changed(bool changed);
+
+}  // namespace chaski

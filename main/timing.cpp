@@ -1,0 +1,57 @@
+#include "main/timing.h"
+
+#include "engine/bandwidth.h"
+
+namespace chaski {
+
+namespace {
+
+double read_rate(const GenerateResult& result) {
+  return result.decode_seconds > 0 ? double(result.decode_bytes) / result.decode_seconds : 0;
+}
+
+std::string counted(size_t n) { return fmt::format("{} token{}", n, n == 1 ? "" : "s"); }
+
+}  // namespace
+
+double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked) {
+  // Whoever pressed Ctrl-C is waiting for the end.
+  const bool wanted = result.decode_rate() > 0 && result.finish != Finish::interrupted;
+  return wanted && (asked || result.decode_seconds >= 1) ? cached_read_bandwidth(engine.threads()) : 0;
+}
+
+std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed) {
+  std::string line = fmt::format("prompt {}, {:.4g} tok/s", counted(result.prompt_tokens), result.prompt_rate());
+  if (result.cached_tokens > 0) line += fmt::format(" ({} known before)", result.cached_tokens);
+  line += fmt::format("; answer {}", counted(result.tokens.size()));
+  if (result.decode_rate() > 0) line += fmt::format(", {:.4g} tok/s", result.decode_rate());
+  if (!result.tokens.empty()) line += fmt::format("; first token after {:.3g} ms", 1e3 * result.first_token_seconds);
+  if (bandwidth > 0)
+    line += fmt::format("; {:.0f}% of the {:.1f} GB/s this machine reads", 100 * read_rate(result) / bandwidth, bandwidth / 1e9);
+  if (result.drafted > 0) line += fmt::format("; accepted {} of {}", result.accepted, result.drafted);
+  return line + fmt::format("; seed {}", seed);
+}
+
+nlohmann::ordered_json timing_json(const GenerateResult& result, double bandwidth, uint64_t seed) {
+  nlohmann::ordered_json json = {
+      {"prompt_tokens", result.prompt_tokens},
+      {"answer_tokens", result.tokens.size()},
+      {"prompt_tokens_per_second", result.prompt_rate()},
+      {"decode_tokens_per_second", result.decode_rate()},
+      {"first_token_seconds", result.first_token_seconds},
+      {"prompt_seconds", result.prompt_seconds},
+      {"decode_seconds", result.decode_seconds},
+      {"decode_bytes", result.decode_bytes},
+      {"read_gigabytes_per_second", read_rate(result) / 1e9},
+      {"drafted_tokens", result.drafted},
+      {"accepted_tokens", result.accepted},
+      {"seed", seed},
+  };
+  if (bandwidth > 0) {
+    json["measured_read_gigabytes_per_second"] = bandwidth / 1e9;
+    json["share_of_read_bandwidth"] = read_rate(result) / bandwidth;
+  }
+  return json;
+}
+
+}  // namespace chaski

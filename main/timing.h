@@ -1,0 +1,19 @@
+// What a generation cost, as one line for people and as JSON: run and chat. Rates come from engine/generate.h, the limit of the
+// machine from engine/bandwidth.h.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/engine.h"
+#include "engine/generate.h"
+
+namespace chaski {
+
+// The read bandwidth beside which decoding is judged, in bytes per second, 0 if it was not measured. Measuring takes about half a
+// second, so it is done only after an answer that took longer than that to decode, or when asked (--verbose).
+double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked);
+
+std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed);
+nlohmann::ordered_json timing_json(const GenerateResult& result, double bandwidth, uint64_t seed);
+
+}  // namespace chaski
