@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# make check: the rules that a compiler does not know.
+#   1. who may include whom (HACKING.md, the picture of the layers)
+#   2. no weak symbol in an object built with instruction-set flags: the linker could pick it for a machine that lacks them
+#   3. no conditional compilation outside the places meant for it, no -ffast-math
+set -u
+cd "$(dirname "$0")/.."
+build=${BUILD:-build}
+bad=0
+say() { printf 'check: %s\n' "$*"; bad=1; }
+
+# folder -> folders it may include from
+allowed() {
+  case "$1" in
+    quant)            echo quant ;;
+    ggml-like-tensor) echo ggml-like-tensor quant ;;
+    cuda)             echo cuda ggml-like-tensor quant ;;
+    models)           echo models ggml-like-tensor quant ;;
+    engine)           echo engine models ggml-like-tensor quant cuda ;;
+    main)             echo main engine ;;
+  esac
+}
+for room in quant ggml-like-tensor cuda models engine main; do
+  [ -d "$room" ] || continue
+  while IFS=: read -r file line text; do
+    path=$(sed -E 's/.*#include "([^"]+)".*/\1/' <<<"$text")
+    from=${path%%/*}
+    grep -qw -- "$from" <<<"$(allowed "$room")" || say "$file:$line includes $path, $room may include: $(allowed "$room")"
+    case "$path" in
+      ggml-like-tensor/cpu/*) case "$file" in ggml-like-tensor/cpu/*) ;; *) say "$file:$line includes $path, private to ggml-like-tensor/cpu" ;; esac ;;
+      cuda/*) [ "$room" = cuda ] || [ "$path" = cuda/backend.h ] || say "$file:$line includes $path, only cuda/backend.h is public" ;;
+    esac
+  done < <(grep -rnE '^[[:space:]]*#include "' "$room" --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh')
+done
+# A name under the project's roof must be a path from the root.
+while IFS=: read -r file line text; do
+  say "$file:$line: include paths start at the root: $text"
+done < <(grep -rnE '^[[:space:]]*#include "[^/"]+"' quant ggml-like-tensor models engine main cuda tests --include='*.h' --include='*.cpp' --include='*.cu' 2>/dev/null)
+
+for object in "$build"/ggml-like-tensor/cpu/isa_*.o; do
+  case "$object" in *isa_scalar.o) continue ;; esac
+  [ -f "$object" ] || continue
+  leaked=$(nm -C "$object" | grep -E ' [WVu] ')
+  [ -z "$leaked" ] || say "$object leaks weak symbols: $leaked"
+done
+
+while IFS= read -r hit; do
+  say "conditional compilation outside lanes_*.h, cpu/backends.cpp, base/, threads.cpp and cuda's guard: $hit"
+done < <(grep -rnE '^[[:space:]]*#[[:space:]]*if' quant ggml-like-tensor models engine main --include='*.h' --include='*.cpp' |
+         grep -vE '^ggml-like-tensor/(base/|cpu/lanes_|cpu/backends\.cpp|threads\.cpp)' | grep -v CHASKI_CUDA)
+if grep -nE -- '-ffast-math|-Ofast' Makefile | grep -v 'No -ffast-math'; then say "-ffast-math in the Makefile"; fi
+
+[ "$bad" = 0 ] && echo "check: include rule, symbols and conditional compilation are as they should be"
+exit "$bad"

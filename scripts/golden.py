@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Makes tests/golden: what other people's programs compute, for our tests to agree with.
+
+    python3 scripts/golden.py tests/golden [--data ../shared/data]
+
+The logits come from Hugging Face transformers, the unpacked blocks and the GGUF files from the gguf package: neither
+shares a line with chaski, which is the point. Needs torch, transformers, safetensors, gguf and numpy; the suite itself
+needs none of them, because the results are committed. Every random number is seeded by the name of what it is for, so
+adding a model moves no other. What each file holds is told in tests/golden/README.md.
+
+Not for: tokenizers (no text here), speed, or anything trained.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import golden_blocks
+import golden_models
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, metavar="OUT_DIR")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds models/")
+    args = parser.parse_args()
+
+    golden_models.write_random_models(args.out / "models")
+    golden_blocks.write_blocks(args.out / "blocks")
+    golden_blocks.write_gguf_samples(args.out / "gguf")
+    if (args.data / "models").is_dir():
+        golden_models.write_shared_models(args.out / "models", args.data / "models")
+    else:  # the shared models may not be given away, so a clone is without them
+        print(f"golden: no {args.data}/models: the logits of the shared models are left as they are", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

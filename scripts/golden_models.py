@@ -1,0 +1,295 @@
+"""Golden logits: tiny random models as Hugging Face folders, and the two shared models.
+
+The oracle is transformers' eager path with weights and activations in float64. It still computes rms_norm, softmax and
+the rope angles of the llama family in float32 whatever it is given, so the logits are good to 1e-6 .. 3e-5 (the long
+rope sequences), not to 1e-15.
+"""
+
+import json
+import math
+import zlib
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+# One thread: the order of torch's additions, and so the last bit of a golden file, must not depend on the machine.
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 96,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "rope_scaling": None,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "float32",
+}
+
+MISTRAL = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rope_scaling")} | {
+    "architectures": ["MistralForCausalLM"],
+    "model_type": "mistral",
+}
+
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "model_type": "gpt2",
+    "activation_function": "gelu_new",
+    "n_embd": 32,
+    "n_head": 4,
+    "n_inner": None,
+    "n_layer": 3,
+    "n_ctx": 32,
+    "n_positions": 32,
+    "vocab_size": 100,
+    "layer_norm_epsilon": 1e-5,
+    "bos_token_id": 99,
+    "eos_token_id": 99,
+}
+
+# Checkpoints of before transformers 5 say rope_theta and rope_scaling at the top; newer ones have one rope_parameters.
+# Both are in the wild for years to come, so one model here has the new form.
+NEW_FORM = {"rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"}, "dtype": "float32", "head_dim": 16}
+SHARDED = {k: v for k, v in LLAMA.items() if k not in ("rope_theta", "rope_scaling", "torch_dtype")} | NEW_FORM
+
+# name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
+MODELS = {
+    "llama_gqa_untied": (
+        "4 heads share 2 kv heads, separate output matrix, rope_theta 500000",
+        LLAMA | {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "vocab_size": 128, "rope_theta": 500000.0},
+        torch.float32, 32, {"rope_theta": 10000.0}),
+    "llama_mqa_tied": (
+        "4 heads of 8 share one kv head, output matrix is the embedding and is not stored, 3 layers, eps 1e-6",
+        LLAMA | {"intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 112,
+                 "rms_norm_eps": 1e-6, "tie_word_embeddings": True},
+        torch.float32, 24, None),
+    "llama_mha_bf16": (
+        "every head has its own kv head, ffn of 172 (not a multiple of 32), weights stored as bf16",
+        LLAMA | {"hidden_size": 64, "intermediate_size": 172, "num_attention_heads": 4, "num_key_value_heads": 4,
+                 "torch_dtype": "bfloat16"},
+        torch.bfloat16, 24, None),
+    "llama_f16": (
+        "weights stored as f16, 8 heads of 8 over 2 kv heads",
+        LLAMA | {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 8, "num_key_value_heads": 2,
+                 "torch_dtype": "float16"},
+        torch.float16, 24, None),
+    "llama_rope_linear": (
+        "rope positions divided by 4, spelled with the old key 'type'",
+        LLAMA | {"rope_scaling": {"type": "linear", "factor": 4.0}},
+        torch.float32, 48, {"rope_scaling": None}),
+    # With 8 frequencies and a trained length of 32, each of the three regimes of llama3 and of yarn (kept, blended,
+    # divided) is met by at least one frequency.
+    "llama_rope_llama3": (
+        "llama 3.1 frequency bands, trained for 32 positions, stretched by 8",
+        LLAMA | {"max_position_embeddings": 256,
+                 "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                                  "high_freq_factor": 4.0, "original_max_position_embeddings": 32}},
+        torch.float32, 96, {"rope_scaling": None}),
+    "llama_rope_yarn": (
+        "yarn, trained for 32 positions, stretched by 4, default attention factor 0.1 ln 4 + 1 on both cos and sin",
+        LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
+        torch.float32, 96, {"rope_scaling": None}),
+    "mistral_window": (
+        "a position sees itself and the 7 before it (sliding_window 8)",
+        MISTRAL | {"num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 8},
+        torch.float32, 40, {"sliding_window": None}),
+    "gpt2": (
+        "learned positions, layer norms, biases, gelu_new, tied head; tensor names and masks as in OpenAI's files",
+        GPT2, torch.float32, 24, {"activation_function": "gelu"}),
+    "llama_sharded": (
+        "two shards and an index, head_dim 16 where hidden / heads is 8, config in the transformers 5 form",
+        SHARDED | {"num_attention_heads": 4, "num_key_value_heads": 2},
+        torch.float32, 24, {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}}),
+}
+
+
+def rng_for(name):
+    return np.random.default_rng(zlib.crc32(name.encode()))
+
+
+def some_tokens(name, n, vocab):
+    """Random ids that always include the first and the last one, where an off-by-one would show."""
+    tokens = rng_for(f"{name}/tokens").integers(0, vocab, n)
+    tokens[1], tokens[n // 2] = vocab - 1, 0
+    return tokens.tolist()
+
+
+def random_tensor(name, shape, rng):
+    """Weights far wider than the usual 0.02, so that attention is sharp and every tensor is felt in the logits."""
+    x = rng.standard_normal(shape)
+    if name.endswith(".bias"):
+        return 0.2 * x
+    if len(shape) == 1:  # norm weights: not ones, or a forgotten one would go unseen
+        return 1 + 0.25 * x
+    if any(part in name for part in ("wpe", "wte", "embed_tokens")):
+        return 0.5 * x
+    fan_in = shape[0] if ".c_" in name else shape[1]  # GPT-2 keeps its matrices input-major
+    gain = 2.5 if "lm_head" in name else 1.5 if any(p in name for p in ("q_proj", "k_proj", "c_attn")) else 1.2
+    return gain / math.sqrt(fan_in) * x
+
+
+def random_weights(name, config, dtype):
+    kind = dict(config)
+    cls = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
+    with torch.device("meta"):
+        shapes = {k: tuple(v.shape) for k, v in transformers.AutoModelForCausalLM.from_config(cls).state_dict().items()}
+    if cls.tie_word_embeddings:
+        del shapes["lm_head.weight"]
+    rng = rng_for(name)
+    weights = {k: torch.from_numpy(random_tensor(k, s, rng)).to(dtype) for k, s in sorted(shapes.items())}
+    return openai_names(weights, config) if config["model_type"] == "gpt2" else weights
+
+
+def openai_names(weights, config):
+    """The published GPT-2 files have no "transformer." and carry the causal mask of each layer as a tensor."""
+    n = config["n_positions"]
+    masks = {f"h.{i}.attn.bias": torch.ones(n, n).tril().reshape(1, 1, n, n) for i in range(config["n_layer"])}
+    return {k.removeprefix("transformer."): v for k, v in weights.items()} | masks
+
+
+def save_shards(folder, weights):
+    """Two shards cut in the middle of a layer, which is where real ones are cut too."""
+    names = sorted(weights)
+    files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    where = {k: files[3 * i // (2 * len(names))] for i, k in enumerate(names)}  # the first two thirds, the rest
+    for file in files:
+        save_file({k: weights[k] for k in names if where[k] == file}, folder / file, metadata={"format": "pt"})
+    total = sum(w.numel() * w.element_size() for w in weights.values())
+    write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
+
+
+def write_json(path, value):
+    """One line per key: a list of 96 tokens should not be 96 lines of diff."""
+    lines = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def load_folder(folder, **change):
+    config = json.loads((folder / "config.json").read_text()) | change
+    config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, config=config, attn_implementation="eager", dtype=torch.float32)
+
+
+def run(model, tokens):
+    """Logits (n_tokens, vocab) of a whole sequence in one call, in the dtype of the model."""
+    model.eval()
+    with torch.no_grad():
+        return model(torch.tensor([tokens]), use_cache=False).logits[0].double().numpy()
+
+
+def write_golden(json_path, f32_path, model, tokens, what, last=None):
+    """Stores the logits of all positions, or of the last few where the vocabulary makes them large."""
+    in_f32 = run(model.float(), tokens)
+    logits = run(model.double(), tokens)
+    positions = list(range(len(tokens)))[-last:] if last else None
+    kept = logits if last is None else logits[positions]
+    kept.astype("<f4").tofile(f32_path)
+    # f32_error is what honest float32 arithmetic costs this model: a tolerance below it asks for luck.
+    golden = {"what": what, "n_tokens": len(tokens), "vocab": logits.shape[1], "tokens": tokens,
+              "max_abs": float(f"{np.abs(kept).max():.4g}"), "f32_error": float(f"{np.abs(in_f32 - logits).max():.1e}")}
+    write_json(json_path, golden if last is None else golden | {"positions": positions})
+    return logits
+
+
+def write_random_models(out):
+    for name, (what, config, dtype, n_tokens, change) in MODELS.items():
+        folder = out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", config)
+        weights = random_weights(name, config, dtype)
+        if name == "llama_sharded":
+            save_shards(folder, weights)
+        else:
+            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        tokens = some_tokens(name, n_tokens, config["vocab_size"])
+        logits = write_golden(folder / "golden.json", folder / "logits.f32", load_folder(folder), tokens, what)
+        if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)
+            moved = np.abs(run(load_folder(folder, **change).double(), tokens) - logits).max()
+            assert moved > 1e-3, f"{name}: {change} moves the logits by {moved} only"
+
+
+def unpermute_rope(w, n_head):
+    """Rows of q or k in GGUF order (rope pairs next to each other) back to Hugging Face's (halves of the head)."""
+    rows, columns = w.shape
+    return w.reshape(n_head, rows // n_head // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+HF_NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+            "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+            "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+HF_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+
+
+def hf_name(gguf_name):
+    parts = gguf_name.removesuffix(".weight").split(".")
+    if parts[0] == "blk":
+        return f"model.layers.{parts[1]}.{HF_NAMES[parts[2]]}.weight"
+    return HF_TOP[parts[0]] + ".weight"
+
+
+def llama_from_gguf(path):
+    """A transformers model that has the weights of a GGUF file, dequantised by the gguf package."""
+    reader = gguf.GGUFReader(path)
+
+    def number(name, default=None):
+        field = reader.get_field("llama." + name)
+        return field.contents() if field else default
+
+    heads = {"attn_q": number("attention.head_count"), "attn_k": number("attention.head_count_kv")}
+    weights = {}
+    for t in reader.tensors:
+        w = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)
+        role = t.name.split(".")[-2]
+        w = unpermute_rope(w, heads[role]) if role in heads else w
+        weights[hf_name(t.name)] = torch.from_numpy(w.copy())
+    config = transformers.LlamaConfig(
+        hidden_size=number("embedding_length"), intermediate_size=number("feed_forward_length"),
+        num_hidden_layers=number("block_count"), num_attention_heads=heads["attn_q"],
+        num_key_value_heads=heads["attn_k"], vocab_size=weights["lm_head.weight"].shape[0],
+        rms_norm_eps=number("attention.layer_norm_rms_epsilon"),
+        rope_theta=number("rope.freq_base", 10000.0), attn_implementation="eager")
+    model = transformers.LlamaForCausalLM(config)
+    model.load_state_dict(weights)
+    return model
+
+
+# "<|start_story|>Once upon a time, there was a little girl named Lily. ...", as its own tokenizer cuts it
+TINYSTORIES_TOKENS = [1, 80, 147, 201, 282, 215, 286, 598, 1662, 887, 628, 609, 586, 872, 615, 242, 614, 604, 100, 318,
+                      720, 10]
+# Pieces of the Llama 2 vocabulary from its control tokens to its last entry.
+LLAMA2_TOKENS = [1, 9038, 2501, 263, 931, 29892, 727, 471, 0, 31999, 13, 3, 258, 259, 16000, 29889]
+
+
+def write_shared_models(out, data):
+    folder = data / "TinyStories-656K"
+    weights = load_file(folder / "model.safetensors")
+    # Tied, but this file keeps the output matrix and drops the embedding: the other way round than everybody.
+    weights["model.embed_tokens.weight"] = weights["lm_head.weight"]
+    config = transformers.LlamaConfig.from_pretrained(folder, attn_implementation="eager")
+    model = transformers.LlamaForCausalLM(config)
+    model.load_state_dict(weights)
+    name = "TinyStories-656K"
+    write_golden(out / f"{name}.json", out / f"{name}.f32", model, TINYSTORIES_TOKENS,
+                 "models/TinyStories-656K of the shared data: the last 4 positions", last=4)
+
+    name = "llama-2-tiny-random"
+    write_golden(out / f"{name}.json", out / f"{name}.f32", llama_from_gguf(data / f"{name}.gguf"), LLAMA2_TOKENS,
+                 "models/llama-2-tiny-random.gguf of the shared data: the last 2 positions", last=2)
