@@ -1,0 +1,117 @@
+# chaski: the only build. Sources are found by wildcard; what is built lies in build/.
+#
+#   make            build/chaski                 make run      the bundled model writes a story
+#   make test       all tests                    make check    include rule, symbols, formatting of the tree's rules
+#   make install PREFIX=/usr/local [DESTDIR=]    make asan     the tests under AddressSanitizer and UBSan
+#
+#   CUDA=0          no CUDA objects even where nvcc is        STATIC=1  link everything but libc and the driver
+#   CXX=…           another compiler (aarch64-linux-gnu-g++ cross-compiles the NEON kernels)
+#   MODE=asan|debug another build in build/asan, build/debug       V=1   print the commands
+
+CXX      ?= g++
+PREFIX   ?= /usr/local
+MODE     ?= release
+BUILD    := build$(if $(filter-out release,$(MODE)),/$(MODE))
+TARGET_ARCH_NAME := $(firstword $(subst -, ,$(shell $(CXX) -dumpmachine)))
+
+Q        := $(if $(V),,@)
+WARN     := -Wall -Wextra -Werror
+# No -ffast-math, no contraction: the exactness contract (HACKING.md) fixes every addition. The two -fno- options change no result.
+CXXFLAGS := -std=c++20 -I. $(WARN) -ffp-contract=off -fno-math-errno -fno-trapping-math -pthread -g1
+CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
+CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -DCHASKI_DEBUG)
+CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -DCHASKI_DEBUG -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+comma    := ,
+SANITIZE := $(if $(filter asan,$(MODE)),-fsanitize=address$(comma)undefined)
+LIBS     := -lfmt -lpcre2-8 -lutf8proc -lxxhash -pthread
+EDIT     := -ledit
+ifeq ($(STATIC),1)
+LIBS     := -static-libstdc++ -static-libgcc -Wl,-Bstatic -lfmt -lpcre2-8 -lutf8proc -lxxhash -Wl,-Bdynamic -pthread
+EDIT     := -Wl,-Bstatic -ledit -ltinfo -lbsd -lmd -Wl,-Bdynamic
+endif
+
+# Instruction sets: per-object flags, chosen at run time.
+ISA_x86_64  := scalar avx2 avx512 avx512vnni
+ISA_aarch64 := scalar neon
+ISAS     := $(ISA_$(TARGET_ARCH_NAME))
+ISA_SRC  := $(ISAS:%=ggml-like-tensor/cpu/isa_%.cpp)
+AVX512   := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
+$(BUILD)/ggml-like-tensor/cpu/isa_avx2.o:       EXTRA := -mavx2 -mfma -mf16c
+$(BUILD)/ggml-like-tensor/cpu/isa_avx512.o:     EXTRA := $(AVX512)
+$(BUILD)/ggml-like-tensor/cpu/isa_avx512vnni.o: EXTRA := $(AVX512) -mavx512vnni
+# gcc 12 warns of uninitialized values inside its own intrinsics headers.
+$(ISA_SRC:%.cpp=$(BUILD)/%.o): EXTRA += $(if $(filter release,$(MODE)),-O3) -Wno-maybe-uninitialized -Wno-uninitialized
+$(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
+
+LIB_SRC  := $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp engine/*.cpp)) $(ISA_SRC)
+MAIN_SRC := $(wildcard main/*.cpp)
+TEST_SRC := $(wildcard tests/*.cpp)
+
+# CUDA objects exist only where nvcc does.
+NVCC     ?= $(shell command -v nvcc)
+CUDA     ?= $(if $(NVCC),1,0)
+ifeq ($(CUDA),1)
+CUDA_SRC := $(wildcard cuda/*.cu)
+endif
+ifneq ($(CUDA_SRC),)
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+LIBS     += -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
+CXXFLAGS += -DCHASKI_CUDA
+endif
+
+LIB_OBJ  := $(LIB_SRC:%.cpp=$(BUILD)/%.o) $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(BUILD)/models/bundled/bundled.o
+MAIN_OBJ := $(MAIN_SRC:%.cpp=$(BUILD)/%.o)
+TEST_OBJ := $(TEST_SRC:%.cpp=$(BUILD)/%.o)
+
+all: $(BUILD)/chaski
+
+$(BUILD)/chaski: $(MAIN_OBJ) $(BUILD)/libchaski.a
+	$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
+
+$(BUILD)/tests.bin: $(TEST_OBJ) $(BUILD)/libchaski.a
+	$(CXX) $(SANITIZE) -o $@ $(TEST_OBJ) $(BUILD)/libchaski.a $(LIBS)
+
+$(BUILD)/libchaski.a: $(LIB_OBJ)
+	rm -f $@ && $(AR) rcs $@ $^
+
+# On a fresh machine the first build installs what it needs (as root), or says what to install.
+build/.setup: scripts/setup.sh
+	@mkdir -p build
+	scripts/setup.sh
+	@touch $@
+
+$(BUILD)/%.o: %.cpp | build/.setup
+	@mkdir -p $(@D)
+	@echo "  CXX $<"
+	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -MMD -MP -c $< -o $@
+
+# The bundled model, as bytes in the read-only data of the binary.
+$(BUILD)/models/bundled/bundled.o: models/bundled/bundled.S models/bundled/story.quipu
+	@mkdir -p $(@D)
+	$(CXX) -I. -c $< -o $@
+
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++20 -O3 -I. -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90 -Xcompiler -Wall,-Wextra -c $< -o $@
+
+run: $(BUILD)/chaski
+	./$(BUILD)/chaski run
+
+# CHASKI_TEST_DATA: real models, vocabularies and texts; tests that need what is not there say SKIPPED.
+test: $(BUILD)/chaski $(BUILD)/tests.bin
+	CHASKI_BIN=$(BUILD)/chaski ./$(BUILD)/tests.bin $(TEST_ARGS)
+
+asan:
+	$(MAKE) MODE=asan test
+
+check: $(BUILD)/libchaski.a
+	BUILD=$(BUILD) scripts/check.sh
+
+install: $(BUILD)/chaski
+	install -D -m 755 $(BUILD)/chaski $(DESTDIR)$(PREFIX)/bin/chaski
+
+clean:
+	rm -rf build
+
+-include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
+.PHONY: all run test asan check install clean
