@@ -29,7 +29,8 @@ void check_device(const EngineOptions& o) {
 }
 
 KvLayout kv_layout(const EngineOptions& o, const Hyper& h) {
-  if (o.kv != Format::f16 && o.kv != Format::q8) fail(Exit::usage, "--kv is {}, expected f16 or q8", info(o.kv).name);
+  if (o.kv != Format::f32 && o.kv != Format::f16 && o.kv != Format::q8)
+    fail(Exit::usage, "--kv is {}, expected f32, f16 or q8", info(o.kv).name);
   KvLayout l;
   l.format = o.kv, l.layers = int(h.layers), l.heads = h.kv_heads, l.head_dim = h.head_dim;
   return l;

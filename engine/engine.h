@@ -21,7 +21,7 @@ struct EngineOptions {
   std::string device = "auto";  // auto | cpu | cuda[:N]; cuda without a usable device: Error(device)
   int threads = 0;          // 0: as many as the machine, the affinity mask and the cgroup quota allow
   int context = 0;          // positions per session; 0: the model's own. More than the model's own: Error(usage)
-  Format kv = Format::f16;  // f16 | q8
+  Format kv = Format::f16;  // f32 | f16 | q8
   std::function<void(const std::string&)> notice;  // one line each: conversion in memory, fall-backs
 };
 

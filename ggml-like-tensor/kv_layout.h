@@ -2,8 +2,9 @@
 //
 //   page       layers x (heads x K tile, heads x V rows)
 //   K tile     a strip of 16 rows in tile layout whose rows are the positions: scoring a page is the matmul of a strip with the
-//              queries, by the same code as weights (f16: head_dim columns, q8: head_dim rounded up to 32)
-//   V rows     16 rows of v_cols() channels, a lane is a channel: f16[16][v_cols], or q8: int8[16][v_cols], f16 scale[16][v_cols / 32]
+//              queries, by the same code as weights (f32, f16: head_dim columns, q8: head_dim rounded up to 32)
+//   V rows     16 rows of v_cols() channels, a lane is a channel: f32 or f16 [16][v_cols], or q8: int8[16][v_cols], f16
+//              scale[16][v_cols / 32]
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +17,11 @@ constexpr int kPage = 16;  // positions
 constexpr int kMaxHeadDim = 512;
 
 struct KvLayout {
-  Format format = Format::f16;  // f16 | q8
+  Format format = Format::f16;  // f32 | f16 | q8
   int layers = 0, heads = 0, head_dim = 0;
 
-  int k_cols() const { return format == Format::f16 ? head_dim : (head_dim + 31) / 32 * 32; }
-  int v_cols() const { return format == Format::f16 ? (head_dim + 15) / 16 * 16 : (head_dim + 31) / 32 * 32; }
+  int k_cols() const { return format != Format::q8 ? head_dim : (head_dim + 31) / 32 * 32; }
+  int v_cols() const { return format != Format::q8 ? (head_dim + 15) / 16 * 16 : (head_dim + 31) / 32 * 32; }
   size_t k_bytes() const { return strip_bytes(format, k_cols()); }
   size_t v_bytes() const { return row_bytes(format, v_cols()) * kPage; }
   size_t layer_bytes() const { return heads * (k_bytes() + v_bytes()); }

@@ -105,10 +105,10 @@ Action declare_bench(CLI::App& app) {
   flags->model.declare(app);
   app.add_option("--shape", flags->shape, "random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: " + shape_list())
       ->type_name("SHAPE")->excludes(app.get_option("--model"));
-  flags->prompt = app.add_option("-p,--prompt", b.prompt, "prompt tokens; 0: none (default 512)")->check(CLI::Range(0, 1 << 24))->type_name("N");
-  flags->decode = app.add_option("-n,--tokens", b.decode, "tokens to decode; 0: none (default 128)")->check(CLI::Range(0, 1 << 24))->type_name("N");
-  app.add_option("--depth", b.depth, "tokens before those that are decoded (default 0)")->check(CLI::Range(0, 1 << 24))->type_name("N");
-  app.add_option("-r,--repetitions", b.repetitions, "repetitions (default 5)")->check(CLI::Range(1, 1000))->type_name("N");
+  flags->prompt = app.add_option("-p,--prompt", b.prompt, "prompt tokens; 0: none (default 512)")->check(CLI::Range(0, 1 << 24).description(""))->type_name("N");
+  flags->decode = app.add_option("-n,--tokens", b.decode, "tokens to decode; 0: none (default 128)")->check(CLI::Range(0, 1 << 24).description(""))->type_name("N");
+  app.add_option("--depth", b.depth, "tokens before those that are decoded (default 0)")->check(CLI::Range(0, 1 << 24).description(""))->type_name("N");
+  app.add_option("-r,--repetitions", b.repetitions, "repetitions (default 5)")->check(CLI::Range(1, 1000).description(""))->type_name("N");
   declare_json(app, flags->json);
   return [flags] { return run_bench(*flags); };
 }

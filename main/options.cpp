@@ -13,6 +13,9 @@ namespace {
 
 constexpr int kMaxThreads = 1024, kMaxCount = std::numeric_limits<int>::max();
 
+// The range is told when it is left, not in the help, where most of them would say nothing.
+CLI::Validator within(int least, int most) { return CLI::Range(least, most).description(""); }
+
 }  // namespace
 
 void declare_model(CLI::App& app, std::string& model) {
@@ -24,7 +27,7 @@ void declare_tokenizer(CLI::App& app, std::string& tokenizer) {
 }
 
 void declare_threads(CLI::App& app, int& threads) {
-  app.add_option("-t,--threads", threads, "threads (default: what the machine allows)")->check(CLI::Range(1, kMaxThreads))->type_name("N");
+  app.add_option("-t,--threads", threads, "threads (default: what the machine allows)")->check(within(1, kMaxThreads))->type_name("N");
 }
 
 void declare_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "one JSON object on standard output"); }
@@ -33,8 +36,8 @@ void ModelFlags::declare(CLI::App& app) {
   declare_model(app, engine.model);
   declare_tokenizer(app, engine.tokenizer);
   declare_threads(app, engine.threads);
-  app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")->check(CLI::Range(1, kMaxCount))->type_name("N");
-  app.add_option("--kv", kv, "format of keys and values: f16 or q8 (default f16)")->check(CLI::IsMember({"f16", "q8"}))->type_name("FORMAT");
+  app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")->check(within(1, kMaxCount))->type_name("N");
+  app.add_option("--kv", kv, "format of keys and values: f16 or q8 (default f16)")->check(CLI::IsMember({"f16", "q8"}).description(""))->type_name("FORMAT");
   app.add_option("--device", engine.device, "auto, cpu, cuda or cuda:N (default auto)")->type_name("DEVICE");
 }
 
@@ -51,19 +54,25 @@ void PromptFlags::declare(CLI::App& app) {
   text_flag->excludes(file_flag);
 }
 
-std::string PromptFlags::read(const std::string& otherwise) const {
+std::optional<std::string> PromptFlags::read() const {
   if (text_flag->count() > 0) return text;
   if (file_flag->count() > 0) return read_text(file);
-  if (!stdin_is_terminal()) return read_text("");
-  if (otherwise.empty()) fail(Exit::usage, "no text given, expected -p TEXT, -f FILE or text on standard input");
-  return otherwise;
+  if (stdin_is_terminal()) return std::nullopt;
+  std::string piped = read_text("");
+  return piped.empty() ? std::nullopt : std::optional(std::move(piped));
+}
+
+std::string PromptFlags::required() const {
+  std::optional<std::string> said = read();
+  if (!said) fail(Exit::usage, "no text given, expected -p TEXT, -f FILE or text on standard input");
+  return *said;
 }
 
 void GenerationFlags::declare(CLI::App& app) {
   model.declare(app);
   SamplerOptions& s = generate.sampling;
   app.add_option("-n,--tokens", generate.max_tokens, "tokens at most (default: until the model ends)")
-      ->check(CLI::Range(-1, kMaxCount))->type_name("N");
+      ->check(within(-1, kMaxCount))->type_name("N");
   app.add_option("--temp", s.temperature, "0: the most probable token, 1: as the model says (default 0.8)")->type_name("T");
   app.add_option("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)")->type_name("K");
   app.add_option("--top-p", s.top_p, "draw from the smallest set with probability P; 1: all (default 0.95)")->type_name("P");
@@ -72,7 +81,7 @@ void GenerationFlags::declare(CLI::App& app) {
   seed = app.add_option("--seed", s.seed, "same seed, same text (default: random)")->type_name("N");
   app.add_option("--stop", generate.stop, "end before this text; may be repeated")->allow_extra_args(false)->type_name("TEXT");
   app.add_option("--draft", draft, "a smaller model of the same vocabulary that guesses ahead; the text stays the same")->type_name("MODEL");
-  draft_length_flag = app.add_option("--draft-len", draft_length, "tokens it guesses (default 4)")->check(CLI::Range(1, 64))->type_name("K");
+  draft_length_flag = app.add_option("--draft-len", draft_length, "tokens it guesses (default 4)")->check(within(1, 64))->type_name("K");
   app.add_flag("--ignore-end", generate.ignore_end, "go on after the model's end-of-text token");
   app.add_flag("-v,--verbose", verbose, "measure and say more");
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <CLI/App.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/drafter.h"
@@ -32,8 +33,9 @@ struct PromptFlags {
   CLI::Option *text_flag = nullptr, *file_flag = nullptr;
 
   void declare(CLI::App& app);
-  // Without -p and -f: standard input, or `otherwise` if that is a terminal; if that is empty too, Error(usage).
-  std::string read(const std::string& otherwise) const;
+  // Without -p and -f: standard input. Nothing if that is a terminal or empty.
+  std::optional<std::string> read() const;
+  std::string required() const;  // Error(usage) instead of nothing
 };
 
 // How text is made: run, chat.

@@ -18,8 +18,19 @@ struct RunFlags {
   bool json = false;
 };
 
-// The bundled model tells stories; with nothing said and nobody typing it starts one.
+// The bundled model tells stories: asked for nothing, it tells one from the first word on.
 constexpr const char* kOpening = "Once upon a time";
+
+struct Prompt {
+  std::string text;
+  std::string shown;  // what of it belongs to the answer
+};
+
+Prompt prompt_of(const RunFlags& flags) {
+  if (!flags.generation.model.engine.model.empty()) return {flags.prompt.required(), ""};
+  const std::optional<std::string> said = flags.prompt.read();
+  return said ? Prompt{*said, ""} : Prompt{kOpening, kOpening};
+}
 
 std::vector<TokenId> prompt_tokens(const Engine& engine, const std::string& text) {
   const std::vector<TokenId> tokens = engine.tokenizer().encode_prompt(text);
@@ -40,15 +51,18 @@ void put_result(const Engine& engine, const GenerateResult& result, double bandw
 int run(RunFlags& flags) {
   flags.generation.check();
   flags.generation.choose_seed();
-  const std::string text = flags.prompt.read(flags.generation.model.engine.model.empty() ? kOpening : "");
+  const Prompt prompt = prompt_of(flags);
   Speaker speaker(flags.generation);
-  const std::vector<TokenId> prompt = prompt_tokens(*speaker.engine, text);
+  const std::vector<TokenId> tokens = prompt_tokens(*speaker.engine, prompt.text);
 
   const Interruption interruption(Interruption::Scope::program);
   speaker.options.interrupt = &interruption.requested();
-  const GenerateResult result = generate(*speaker.session, prompt, speaker.options, [&](std::string_view part) {
+  const Sink sink = [&](std::string_view part) {
     if (!flags.json) put_model_text(part);
-  });
+  };
+  if (!prompt.shown.empty()) sink(prompt.shown);
+  GenerateResult result = generate(*speaker.session, tokens, speaker.options, sink);
+  result.text.insert(0, prompt.shown);
   const uint64_t seed = speaker.options.sampling.seed;
   const double bandwidth = bandwidth_beside(*speaker.engine, result, flags.generation.verbose);
   if (flags.json)

@@ -51,7 +51,7 @@ int decode(const Tokenizer& tokenizer, const TokenizeFlags& flags) {
 int tokenize(TokenizeFlags& flags) {
   const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::make(open_source(flags.model, flags.tokenizer).meta);
   if (flags.decode_flag->count() > 0) return decode(*tokenizer, flags);
-  const std::vector<TokenId> tokens = tokenizer->encode_prompt(flags.prompt.read(""));
+  const std::vector<TokenId> tokens = tokenizer->encode_prompt(flags.prompt.required());
   if (flags.json)
     put_tokens_json(*tokenizer, tokens);
   else if (flags.ids)

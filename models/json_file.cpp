@@ -53,8 +53,8 @@ Json parse_json(const std::string& file, std::string_view text) {
     return {file, "", root, root.get()};
   } catch (const json::parse_error& error) {
     fail(Exit::bad_file, "{}: byte {} is not valid JSON", file, error.byte);
-  } catch (const json::exception& error) {  // a number beyond double
-    fail(Exit::bad_file, "{}: JSON cannot be read: {}", file, escaped(error.what()));
+  } catch (const json::out_of_range&) {
+    fail(Exit::bad_file, "{}: JSON has a number beyond the range of a double", file);
   }
 }
 

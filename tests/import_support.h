@@ -151,4 +151,49 @@ inline const TensorSource& tensor(const ModelSource& source, const std::string& 
   return *found;
 }
 
+inline void check_shape(const ModelSource& source, const std::string& name, Format format, int64_t rows, int64_t cols) {
+  CAPTURE(name);
+  const TensorInfo& found = tensor(source, name).info;
+  CHECK(found.format == format);
+  CHECK(found.rows == rows);
+  CHECK(found.cols == cols);
+}
+
+// Bits of tensors, and values as far as GGUF can hold them: f64 travels as f32.
+inline void check_same_model(const ModelSource& a, const ModelSource& b) {
+  REQUIRE(a.tensors.size() == b.tensors.size());
+  for (auto& t : a.tensors) {
+    CAPTURE(t.info.name);
+    const TensorSource& other = tensor(b, t.info.name);
+    CHECK(other.info.format == t.info.format);
+    CHECK(bytes_of(other) == bytes_of(t));
+  }
+  for (auto& [key, value] : a.meta.all()) {
+    CAPTURE(key);
+    if (key.starts_with("source.")) continue;
+    REQUIRE(b.meta.has(key));
+    if (value.type == ValueType::f64)
+      CHECK(static_cast<float>(b.meta.number(key)) == static_cast<float>(a.meta.number(key)));
+    else
+      CHECK(b.meta.find(key)->data == value.data);
+  }
+}
+
+// Imports `path`; the line must name `named` and contain `part`, and be fit for a terminal.
+inline void check_refused(const std::string& path, const std::string& named, const std::string& part, Exit code = Exit::bad_file) {
+  CAPTURE(part);
+  try {
+    import_model(path);
+    FAIL_CHECK("was not refused");
+  } catch (const Error& error) {
+    const std::string line = error.what();
+    CAPTURE(line);
+    CHECK(error.code == code);
+    CHECK(line.find(named) != std::string::npos);
+    CHECK(line.find(part) != std::string::npos);
+    CHECK(line.size() < 1500);
+    for (unsigned char c : line) CHECK((c >= 0x20 && c != 0x7f));
+  }
+}
+
 }  // namespace chaski::test

@@ -162,10 +162,10 @@ double nmse(Buffer& got, Buffer& want) {
 
 std::vector<KvLayout> layouts_of(const Attention& op) {
   std::vector<KvLayout> out;
-  for (Format f : {Format::f16, Format::q8}) out.push_back({f, 2, op.kv_heads, op.head_dim});
+  for (Format f : {Format::f32, Format::f16, Format::q8}) out.push_back({f, 2, op.kv_heads, op.head_dim});
   return out;
 }
-std::vector<KvLayout> layouts_of(const KvWrite&) { return {{Format::f16, 2, 2, 16}, {Format::q8, 2, 2, 16}}; }
+std::vector<KvLayout> layouts_of(const KvWrite&) { return {{Format::f32, 2, 2, 16}, {Format::f16, 2, 2, 16}, {Format::q8, 2, 2, 16}}; }
 template <class Op>
 std::vector<KvLayout> layouts_of(const Op&) {
   return {KvLayout{}};

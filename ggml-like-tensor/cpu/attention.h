@@ -117,6 +117,8 @@ struct AttentionKernel {
       for (int q = 0; q < b.count(); ++q) acc[q] = V::zero();
       if (l.format == Format::q8)
         strip_times<V, Q8>(tile, 0, blocks, in, b.count(), acc);
+      else if (l.format == Format::f32)
+        strip_times<V, F32>(tile, 0, blocks, in, b.count(), acc);
       else
         strip_times<V, F16>(tile, 0, blocks, in, b.count(), acc);
       for (int q = 0; q < b.count(); ++q) {
@@ -203,9 +205,9 @@ struct AttentionKernel {
 #pragma GCC unroll 4
         for (int k = 0; k < C; ++k) {
           const int channel = 16 * (c + k);
-          const F v = l.format == Format::f16
-                          ? V::load_f16(half + slot * v_cols + channel)
-                          : V::mul(V::to_float(V::load_i8(bytes + slot * v_cols + channel)),
+          const F v = l.format == Format::f16   ? V::load_f16(half + slot * v_cols + channel)
+                      : l.format == Format::f32 ? V::load(reinterpret_cast<const float*>(rows) + slot * v_cols + channel)
+                                                : V::mul(V::to_float(V::load_i8(bytes + slot * v_cols + channel)),
                                    V::set1(f32_of_f16(scales[slot * (v_cols / 32) + channel / 32])));
 #pragma GCC unroll 8
           for (int n = 0; n < N; ++n) acc[n][k] = V::fma(v, V::set1(weights[n * kChunk + (p - start)]), acc[n][k]);

@@ -40,7 +40,9 @@ struct Attention {
     decode_row(l.format, page + l.k_offset(layer, kv_head), slot, l.k_cols(), k.data());
     const std::byte* vt = page + l.v_offset(layer, kv_head);
     for (int c = 0; c < l.v_cols(); ++c) {
-      if (l.format == Format::f16) {
+      if (l.format == Format::f32) {
+        v[c] = reinterpret_cast<const float*>(vt)[slot * l.v_cols() + c];
+      } else if (l.format == Format::f16) {
         v[c] = f32_of_f16(reinterpret_cast<const uint16_t*>(vt)[slot * l.v_cols() + c]);
       } else {
         const auto* scales = reinterpret_cast<const uint16_t*>(vt + size_t(kPage) * l.v_cols());

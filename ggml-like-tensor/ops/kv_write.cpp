@@ -19,6 +19,11 @@ Q8::Block kv_block(const float* x, int n) {
   return b;
 }
 
+void write_f32(const KvLayout& l, std::byte* keys, std::byte* values, int slot, const float* k, const float* v) {
+  for (int c = 0; c < l.head_dim; ++c) reinterpret_cast<F32::Tile*>(keys)[c].rows[slot] = k[c];
+  std::copy(v, v + l.head_dim, reinterpret_cast<float*>(values) + slot * l.v_cols());
+}
+
 void write_f16(const KvLayout& l, std::byte* keys, std::byte* values, int slot, const float* k, const float* v) {
   auto* columns = reinterpret_cast<F16::Tile*>(keys);
   auto* row = reinterpret_cast<uint16_t*>(values) + slot * l.v_cols();
@@ -54,8 +59,8 @@ void KvWrite::write(const OpArgs& a, int64_t t, int head) const {
     key = rotated;
   }
   std::byte* page = kv.page(a.batch->tables[t][position / kPage]);
-  (l.format == Format::f16 ? write_f16 : write_q8)(l, page + l.k_offset(layer, head), page + l.v_offset(layer, head), position % kPage,
-                                                   key, value);
+  const auto write_head = l.format == Format::f32 ? write_f32 : l.format == Format::f16 ? write_f16 : write_q8;
+  write_head(l, page + l.k_offset(layer, head), page + l.v_offset(layer, head), position % kPage, key, value);
 }
 
 }  // namespace chaski

@@ -1,0 +1,226 @@
+// engine/quantize.h on files made here: the recipe, the errors it reports, and that threads leave no trace in the bytes.
+#include "engine/quantize.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "quant/encode.h"
+#undef CHECK  // doctest's from here on
+#include "tests/support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+// Numbers around 0 with a few large ones, a different row for every row.
+float weight(int64_t row, int64_t col) {
+  const uint32_t h = uint32_t(row * 2654435761u) ^ uint32_t(col * 40503u + 12345u) * 2246822519u;
+  const float x = float(int32_t(h ^ h >> 15)) / 2147483648.0f;
+  return h % 97 == 0 ? 4 * x : x * x * x;
+}
+
+using Values = std::map<std::string, std::vector<float>>;  // what the file holds, row by row
+
+struct MadeTensor {
+  std::string name;
+  int64_t rows, cols;
+  Format format = Format::f32;
+  float scale = 1;
+};
+
+// A .quipu file whose tensors are weight(), with `edit` having the last word on every value.
+Values make_model(const std::string& path, const std::vector<MadeTensor>& tensors,
+                  const std::function<void(const std::string&, std::vector<float>&)>& edit = {}) {
+  ModelSource source;
+  source.meta.set_str("general.architecture", "llama");
+  auto values = std::make_shared<Values>();
+  for (const MadeTensor& t : tensors) {
+    std::vector<float>& v = (*values)[t.name];
+    for (int64_t r = 0; r < t.rows; ++r)
+      for (int64_t c = 0; c < t.cols; ++c) v.push_back(t.scale * weight(r, c));
+    if (edit) edit(t.name, v);
+    source.tensors.push_back({{t.name, t.format, t.rows, t.cols}, [=](int64_t first, int64_t last, std::byte* dst) {
+                                const float* x = values->at(t.name).data();
+                                if (t.rows == 1) return void(std::memcpy(dst, x, t.cols * 4));
+                                for (int64_t s = first; s < last; ++s, dst += strip_bytes(t.format, t.cols))
+                                  encode_strip(t.format, x + s * 16 * t.cols, t.cols, int(std::min<int64_t>(16, t.rows - s * 16)), t.cols, dst);
+                              }});
+  }
+  write_quipu(path, source, 1);
+  return *values;
+}
+
+std::vector<float> values_in(const std::string& path, const std::string& name) {
+  const auto weights = open_quipu(path);
+  const Weight* w = weights->find(name);
+  REQUIRE(w);
+  std::vector<float> out(w->info.rows * w->info.cols);
+  if (!w->info.tiled()) decode_plain_row(w->info.format, w->data, w->info.cols, out.data());
+  for (int64_t r = 0; w->info.tiled() && r < w->info.rows; ++r)
+    decode_row(w->info.format, w->data + r / 16 * strip_bytes(w->info.format, w->info.cols), int(r % 16), w->info.cols, out.data() + r * w->info.cols);
+  return out;
+}
+
+double relative_error(const std::vector<float>& x, const std::vector<float>& y) {
+  double lost = 0, all = 0;
+  for (size_t i = 0; i < x.size(); ++i) lost += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), all += double(x[i]) * x[i];
+  return lost / all;
+}
+
+QuantizeReport quantize(const std::string& in, const std::string& out, Format type, int threads = 1, double keep_above = 0.02) {
+  QuantizeOptions options;
+  options.type = type, options.threads = threads, options.keep_above = keep_above;
+  return quantize_model(in, out, options, {});
+}
+
+const QuantizedTensor& row_of(const QuantizeReport& report, const std::string& name) {
+  for (const QuantizedTensor& t : report.tensors)
+    if (t.name == name) return t;
+  FAIL("no tensor ", name);
+  std::abort();
+}
+
+std::string line_of(const std::function<void()>& work, Exit code) {
+  try {
+    work();
+  } catch (const Error& error) {
+    CHECK_MESSAGE(int(error.code) == int(code), error.what());
+    return error.what();
+  }
+  FAIL("nothing was thrown");
+  return {};
+}
+
+const std::vector<MadeTensor> kModel = {
+    {"token_embd", 100, 64},         {"position_embd", 32, 64}, {"layer.0.attn_norm", 1, 64}, {"layer.0.attn_q", 64, 64},
+    {"layer.0.attn_k", 24, 64},      {"layer.0.ffn_up", 700, 64}, {"layer.0.ffn_down", 64, 172}, {"output", 100, 64},
+};
+
+}  // namespace
+
+TEST_CASE("quantize/the recipe by name and shape") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", kModel);
+  const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", Format::q4);
+  const auto to = [&](const char* name) { return row_of(report, name).to; };
+  CHECK(to("layer.0.attn_q") == Format::q4);
+  CHECK(to("layer.0.attn_k") == Format::q4);
+  CHECK(to("token_embd") == Format::q8);
+  CHECK(to("output") == Format::q8);
+  CHECK(to("position_embd") == Format::f32);
+  CHECK(to("layer.0.attn_norm") == Format::f32);
+  CHECK(to("layer.0.ffn_down") == Format::f16);  // 172 columns
+  CHECK(row_of(report, "layer.0.attn_q").reason.empty());
+  for (const QuantizedTensor& t : report.tensors)
+    if (t.to != Format::q4) CHECK_MESSAGE(!t.reason.empty(), t.name);
+  CHECK(row_of(report, "layer.0.ffn_down").reason.find("172 columns") != std::string::npos);
+  const auto out = open_quipu(folder / "out.quipu");
+  CHECK(report.bytes_after == out->bytes());
+  CHECK(report.bytes_before == open_quipu(folder / "in.quipu")->bytes());
+  CHECK(out->meta.str("general.architecture") == "llama");
+  verify_quipu(folder / "out.quipu");
+}
+
+TEST_CASE("quantize/the reported error is the error") {
+  const TempFolder folder;
+  const Values values = make_model(folder / "in.quipu", kModel);
+  for (const Format type : {Format::q4, Format::q8, Format::q8f, Format::f16, Format::bf16}) {
+    const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", type);
+    for (const QuantizedTensor& t : report.tensors) {
+      const double expected = relative_error(values.at(t.name), values_in(folder / "out.quipu", t.name));
+      CHECK_MESSAGE(std::fabs(t.error - expected) <= 1e-9 * expected, t.name, " ", info(type).name, " ", t.error, " ", expected);
+      CHECK((t.error == 0) == (t.from == t.to));
+    }
+  }
+}
+
+TEST_CASE("quantize/bytes and report do not depend on threads") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", {{"layer.0.ffn_up", 3000, 256}, {"layer.0.ffn_norm", 1, 256}, {"layer.0.ffn_down", 250, 1024}});
+  for (const Format type : {Format::q4, Format::q8}) {
+    const QuantizeReport one = quantize(folder / "in.quipu", folder / "one.quipu", type, 1);
+    for (const int threads : {2, 3, 7}) {
+      const QuantizeReport many = quantize(folder / "in.quipu", folder / "many.quipu", type, threads);
+      CHECK(read_file(folder / "one.quipu") == read_file(folder / "many.quipu"));
+      for (size_t i = 0; i < one.tensors.size(); ++i) CHECK(one.tensors[i].error == many.tensors[i].error);
+    }
+  }
+}
+
+TEST_CASE("quantize/a tensor that suffers keeps more bits, and the reason says so") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", kModel);
+  const double q4 = row_of(quantize(folder / "in.quipu", folder / "out.quipu", Format::q4), "layer.0.ffn_up").error;
+  const QuantizeReport strict = quantize(folder / "in.quipu", folder / "out.quipu", Format::q4, 1, q4 / 4);
+  CHECK(row_of(strict, "layer.0.ffn_up").to == Format::q8);
+  CHECK(row_of(strict, "layer.0.ffn_up").reason.find("q4 would lose") == 0);
+  CHECK(row_of(strict, "layer.0.ffn_up").error < q4 / 4);
+  const QuantizeReport nothing_lost = quantize(folder / "in.quipu", folder / "out.quipu", Format::q4, 1, 0);
+  for (const QuantizedTensor& t : nothing_lost.tensors) CHECK_MESSAGE(t.to == Format::f32, t.name);
+}
+
+TEST_CASE("quantize/values beyond f16 go to f32 and not to infinity") {
+  const TempFolder folder;
+  const Values values = make_model(folder / "in.quipu", {{"layer.0.ffn_up", 32, 64, Format::f32, 1e9f}});
+  for (const Format type : {Format::q4, Format::q8, Format::f16}) {
+    const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", type);
+    CHECK(row_of(report, "layer.0.ffn_up").to == Format::f32);
+    CHECK(values_in(folder / "out.quipu", "layer.0.ffn_up") == values.at("layer.0.ffn_up"));
+  }
+}
+
+TEST_CASE("quantize/one value beyond f16 that the sample misses is refused, not stored as infinity") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", {{"layer.0.ffn_up", 16 * 40, 32}}, [](const std::string&, std::vector<float>& v) { v[(16 * 1 + 3) * 32 + 5] = 1e6f; });
+  const std::string line = line_of([&] { quantize(folder / "in.quipu", folder / "out.quipu", Format::f16); }, Exit::bad_file);
+  CHECK(line.find("layer.0.ffn_up: weight (19, 5) is inf") != std::string::npos);
+  CHECK(!std::filesystem::exists(folder / "out.quipu"));
+}
+
+TEST_CASE("quantize/a weight that is not finite is refused by name and place") {
+  const TempFolder folder;
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()})
+    for (const Format type : {Format::q4, Format::f32}) {
+      make_model(folder / "in.quipu", kModel, [&](const std::string& name, std::vector<float>& v) {
+        if (name == "layer.0.ffn_up") v[699 * 64 + 63] = bad;
+      });
+      const std::string line = line_of([&] { quantize(folder / "in.quipu", folder / "out.quipu", type, 2); }, Exit::bad_file);
+      CHECK_MESSAGE(line.find("in.quipu: tensor layer.0.ffn_up: weight (699, 63) is ") != std::string::npos, line);
+    }
+}
+
+TEST_CASE("quantize/what has the format already keeps its bits") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", kModel);
+  quantize(folder / "in.quipu", folder / "q4.quipu", Format::q4);
+  const QuantizeReport again = quantize(folder / "q4.quipu", folder / "again.quipu", Format::q4);
+  CHECK(read_file(folder / "q4.quipu") == read_file(folder / "again.quipu"));
+  for (const QuantizedTensor& t : again.tensors) CHECK_MESSAGE((t.from == t.to && t.error == 0), t.name);
+}
+
+TEST_CASE("quantize/raising stops at the tensor's own format") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", {{"layer.0.ffn_up", 64, 64, Format::bf16}, {"output", 32, 48, Format::bf16}});
+  const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", Format::q4, 1, 0);
+  CHECK(row_of(report, "layer.0.ffn_up").to == Format::bf16);
+  CHECK(row_of(report, "output").to == Format::bf16);
+  CHECK(row_of(report, "layer.0.ffn_up").error == 0);
+}
+
+TEST_CASE("quantize/usage errors come before a byte is written") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", kModel);
+  const std::string before = read_file(folder / "in.quipu");
+  std::filesystem::create_symlink("in.quipu", folder / "link.quipu");
+  std::filesystem::create_hard_link(folder / "in.quipu", folder / "hard.quipu");
+  for (const char* out : {"in.quipu", "link.quipu", "hard.quipu", "./in.quipu"})
+    line_of([&] { quantize(folder / "in.quipu", folder / out, Format::q4); }, Exit::usage);
+  CHECK(line_of([&] { quantize(folder / "in.quipu", folder / "x.gguf", Format::q4); }, Exit::usage).find("x.gguf") != std::string::npos);
+  CHECK(line_of([&] { quantize(folder / "in.quipu", folder / "x.quipu", Format::q4_k); }, Exit::usage).find("q4_k") != std::string::npos);
+  CHECK(line_of([&] { quantize(folder / "in.quipu", folder / "x.quipu", Format::q4, 1, NAN); }, Exit::usage).find("keep-above") != std::string::npos);
+  CHECK(read_file(folder / "in.quipu") == before);
+  CHECK(!std::filesystem::exists(folder / "x.quipu"));
+}
