@@ -61,9 +61,19 @@ struct AsJson {
   }
 };
 
+std::string shown(const Value& value) {
+  if (value.type == ValueType::boolean) return std::get<int64_t>(value.data) ? "true" : "false";
+  return std::visit(Shown{}, value.data);
+}
+
+nlohmann::ordered_json as_json(const Value& value) {
+  if (value.type == ValueType::boolean) return std::get<int64_t>(value.data) != 0;
+  return std::visit(AsJson{}, value.data);
+}
+
 void put_table(const ModelSource& source) {
   std::string text = fmt::format("{}: {}\n", escaped(source.path), source.kind);
-  for (const auto& [key, value] : source.meta.all()) text += fmt::format("  {:<36}{}\n", escaped(key), std::visit(Shown{}, value.data));
+  for (const auto& [key, value] : source.meta.all()) text += fmt::format("  {:<36}{}\n", escaped(key), shown(value));
   for (const TensorSource& tensor : source.tensors) {
     const TensorInfo& t = tensor.info;
     text += fmt::format("  {:<28}{:>8} x {:<8}{:<8}{:>14} bytes\n", escaped(t.name), t.rows, t.cols, info(t.format).name, t.bytes());
@@ -75,7 +85,7 @@ void put_table(const ModelSource& source) {
 
 void put_file_json(const ModelSource& source, bool verified) {
   nlohmann::ordered_json metadata = nlohmann::ordered_json::object(), tensors = nlohmann::ordered_json::array();
-  for (const auto& [key, value] : source.meta.all()) metadata[key] = std::visit(AsJson{}, value.data);
+  for (const auto& [key, value] : source.meta.all()) metadata[key] = as_json(value);
   for (const TensorSource& tensor : source.tensors) {
     const TensorInfo& t = tensor.info;
     tensors.push_back({{"name", t.name}, {"format", info(t.format).name}, {"rows", t.rows}, {"cols", t.cols}, {"bytes", t.bytes()}});

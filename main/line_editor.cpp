@@ -20,6 +20,7 @@ namespace chaski {
 namespace {
 
 constexpr int kHistory = 1000;  // lines
+constexpr char kRedraw = 0x1f;  // a key that libedit is told to draw the line again for
 
 // UTF-8 typed by the user needs a locale that has it; Debian's C.UTF-8 is always there.
 void use_utf8() {
@@ -46,7 +47,8 @@ struct LineEditor::Terminal {
 LineEditor::Terminal::Terminal(std::string prompt_text, const Interruption& interruption)
     : prompt(std::move(prompt_text)), interruption(interruption) {
   use_utf8();
-  std::signal(SIGWINCH, [](int) {});  // so that poll() returns and the width is looked at again
+  // So that poll() returns when the width has changed, and after Ctrl-Z and fg.
+  for (const int signal : {SIGWINCH, SIGCONT}) std::signal(signal, [](int) {});
   editor = el_init("chaski", stdin, stdout_is_terminal() ? stdout : stderr, stderr);
   history = history_init();
   if (!editor || !history) fail(Exit::memory, "not enough memory for the line editor");
@@ -67,6 +69,7 @@ LineEditor::Terminal::Terminal(std::string prompt_text, const Interruption& inte
     return self->next_character(out);
   });
   el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  el_set(editor, EL_BIND, "^_", "ed-redisplay", nullptr);
 }
 
 LineEditor::Terminal::~Terminal() {
@@ -83,8 +86,10 @@ bool LineEditor::Terminal::next_byte(char& byte) {
     if (errno != EINTR) return false;
     if (interruption.requested()) continue;
     el_resize(editor);
+    el_set(editor, EL_PREP_TERM, 0);  // it would not set what it believes to be set
     el_set(editor, EL_PREP_TERM, 1);
-    el_set(editor, EL_REFRESH);
+    byte = kRedraw;
+    return true;
   }
   return false;
 }

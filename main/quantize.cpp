@@ -37,7 +37,7 @@ void warn_of_second_loss(const ModelSource& source, Format type) {
 
 std::string row_of(const QuantizedTensor& tensor) {
   const std::string change = tensor.from == tensor.to ? name_of(tensor.to) : name_of(tensor.from) + " -> " + name_of(tensor.to);
-  const std::string error = tensor.error > 0 ? fmt::format("{:.6f}", tensor.error) : "exact";
+  const std::string error = tensor.error > 0 ? fmt::format("{:.2e}", tensor.error) : "exact";
   return fmt::format("{:<28}{:<14}{:>10}  {}", safe_for_terminal(tensor.name), change, error, tensor.reason);
 }
 

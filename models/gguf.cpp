@@ -103,8 +103,7 @@ class Reader {
     if (!names.insert(t.name).second) fail(Exit::bad_file, "{}: {} appears twice", in_.file(), field);
     read_shape(t, field);
     const uint32_t type = in_.take<uint32_t>(field);
-    const bool known = type < kTensorTypes.size();  // a number beyond the table must not wrap to the -1 of "not in GGUF"
-    const auto format = known ? format_of_gguf(static_cast<int>(type)) : std::nullopt;
+    const auto format = format_of_gguf(static_cast<int>(type));
     if (!format)
       fail(Exit::bad_file, "{}: {} has type {}, expected one of {}", in_.file(), field, tensor_type_name(type),
            supported_tensor_types());

@@ -55,22 +55,18 @@ inline Fit fit(const float* x, const float* q) {
 
 void encode(const float* x, Q4::Block& block) {
   const float most = max_abs(x, 32);
-  float best_error = 0, best_d = 0;
-  for (int step = -7; step <= 8 && most > 0; ++step) {
-    for (float sign : {-1.0f, 1.0f}) {  // which end of -8..7 the largest value is near
-      float q[32];
-      codes_of(x, sign * (7.6f + 0.14f * step) / most, q);
-      const Fit first = fit(x, q);
-      if (first.qq == 0) continue;
-      const float d = f32_of_f16(f16_of_f32(first.xq / first.qq));
-      if (d == 0 || !std::isfinite(d)) continue;
-      codes_of(x, 1 / d, q);
-      const float error = fit(x, q).error(d);
-      if (error < best_error) best_error = error, best_d = d;
-    }
-  }
+  float q[32], best_error = 0, best_d = 0;
+  // Codes of x / d, then the scale that fits them best, as far as f16 can say it.
+  auto consider = [&](float inverse) {
+    codes_of(x, inverse, q);
+    const Fit f = fit(x, q);
+    const float d = f.qq > 0 ? f32_of_f16(f16_of_f32(f.xq / f.qq)) : 0;
+    if (d != 0 && std::isfinite(d) && f.error(d) < best_error) best_error = f.error(d), best_d = d;
+  };
+  for (int step = -7; step <= 8 && most > 0; ++step)
+    for (float sign : {-1.0f, 1.0f}) consider(sign * (7.6f + 0.14f * step) / most);  // which end of -8..7 the largest value is near
+  for (int i = 0; i < 2 && best_d != 0; ++i) consider(1 / best_d);
   block.d = f16_of_f32(best_d);
-  float q[32];
   codes_of(x, best_d != 0 ? 1 / best_d : 0, q);
   for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(q[i] + 8) | uint8_t(q[16 + i] + 8) << 4;
 }

@@ -1,0 +1,351 @@
+// The command line, by the real binary on real files: exit statuses, what stands on which stream, and what stays untouched.
+#include <sys/mount.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/program.h"
+
+using namespace chaski::test;
+using nlohmann::json;
+
+namespace {
+
+const std::string kStories = data("models/stories260K.bin");
+
+void check_one_line(const Outcome& outcome, int status, const std::string& says) {
+  CHECK_MESSAGE(outcome.status == status, outcome.err);
+  CHECK_MESSAGE(outcome.one_error_line(), outcome.err);
+  CHECK_MESSAGE(outcome.error_says(says), outcome.err);
+  CHECK(outcome.out.empty());
+}
+
+Arguments run_stories(const Arguments& more) {
+  Arguments all = {"run", "-m", kStories, "-p", "Once upon a time"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  return end == std::string::npos ? "" : text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+}
+
+std::string joined(const Arguments& arguments) {
+  std::string line;
+  for (const std::string& argument : arguments) line += argument + " ";
+  return line;
+}
+
+}  // namespace
+
+TEST_CASE("cli/help lists every subcommand and each has its own") {
+  const Outcome help = chaski_run({"--help"});
+  CHECK(help.status == 0);
+  CHECK(help.err.empty());
+  for (const char* name : {"run", "chat", "quantize", "convert", "inspect", "tokenize", "bench"}) {
+    CHECK_MESSAGE(help.out.find(std::string("\n  ") + name + " ") != std::string::npos, name);
+    const Outcome own = chaski_run({name, "--help"});
+    CHECK(own.status == 0);
+    CHECK_MESSAGE(own.out.find("Usage: chaski " + std::string(name)) != std::string::npos, own.out);
+  }
+  CHECK(chaski_run({"--version"}).out.starts_with("chaski "));
+}
+
+TEST_CASE("cli/usage errors are one line and status 2") {
+  const std::vector<std::pair<Arguments, std::string>> wrong = {
+      {{}, "expected one of run, chat"},
+      {{"frobnicate"}, "frobnicate"},
+      {{"--bogus"}, "--bogus"},
+      {{"run", "--bogus"}, "--bogus"},
+      {{"run", "-n", "many", "-p", "a"}, "many"},
+      {{"run", "-n", "-2", "-p", "a"}, "-2"},
+      {{"run", "-t", "0", "-p", "a"}, "--threads"},
+      {{"run", "-p", "a", "-f", "b"}, "--file"},
+      {{"run", "--temp", "-1", "-p", "a"}, "-1"},
+      {{"run", "--kv", "q3", "-p", "a"}, "q3"},
+      {{"run", "--draft-len", "3", "-p", "a"}, "--draft MODEL"},
+      {{"run", "--stop", "", "-p", "a"}, "--stop"},
+      {{"run", "--device", "abacus", "-p", "a"}, "abacus"},
+      {{"run", "-m", "x"}, "-p TEXT"},
+      {{"quantize", "x"}, "OUT"},
+      {{"quantize", "x", "y", "--type", "q77"}, "q77"},
+      {{"bench", "--shape", "enormous"}, "enormous"},
+      {{"bench", "--shape", "llama-3.2-1b:q77"}, "q77"},
+      {{"bench", "--shape", "llama-3.2-1b", "-m", "x"}, "--model"},
+  };
+  for (const auto& [arguments, says] : wrong) {
+    CAPTURE(joined(arguments));
+    check_one_line(chaski_run(arguments), 2, says);
+  }
+}
+
+TEST_CASE("cli/files that are missing or no models") {
+  const TempFolder folder;
+  std::ofstream(folder / "letter.txt") << "Dear reader, this is no model.\n";
+  std::ofstream(folder / "empty.gguf");
+  for (const Arguments& command : std::vector<Arguments>{{"run", "-p", "a", "-m"}, {"inspect"}, {"tokenize", "-p", "a", "-m"}, {"chat", "-m"}}) {
+    const auto with = [&](const std::string& file) {
+      Arguments all = command;
+      all.push_back(file);
+      return chaski_run(all);
+    };
+    CAPTURE(joined(command));
+    check_one_line(with(folder / "nothing"), 5, "nothing: ");
+    check_one_line(with(folder / "letter.txt"), 3, "letter.txt: ");
+    check_one_line(with(folder / "empty.gguf"), 3, "empty.gguf: ");
+  }
+  check_one_line(chaski_run({"quantize", folder / "letter.txt", folder / "out.quipu"}), 3, "letter.txt: ");
+  check_one_line(chaski_run({"run", "-f", folder / "nothing"}), 5, "nothing: ");
+}
+
+TEST_CASE("cli/a device that is not there") { check_one_line(chaski_run({"run", "--device", "cuda:99", "-p", "a"}), 6, "cuda:99"); }
+
+TEST_CASE("cli/the bundled model tells a story, on stdout only") {
+  const Outcome story = chaski_run({"run", "-n", "40", "--seed", "7"});
+  CHECK_MESSAGE(story.status == 0, story.err);
+  CHECK(story.out.starts_with("Once upon a time"));
+  CHECK(story.out.size() > 40);
+  CHECK(story.out.find("tok/s") == std::string::npos);
+  CHECK_MESSAGE(story.err.starts_with("prompt "), story.err);
+  CHECK(story.err.ends_with("; seed 7\n"));
+  CHECK(std::count(story.err.begin(), story.err.end(), '\n') == 1);
+  const Outcome json_story = chaski_run({"run", "-n", "40", "--seed", "7", "--json"});
+  CHECK(json::parse(json_story.out)["text"] == story.out);
+}
+
+TEST_CASE("cli/same seed, same bytes, whatever the threads; another seed, other bytes") {
+  if (!have(kStories)) return;
+  const std::string text = chaski_run(run_stories({"--seed", "5", "-n", "60"})).out;
+  CHECK(!text.empty());
+  for (const char* threads : {"1", "3"}) CHECK(chaski_run(run_stories({"--seed", "5", "-n", "60", "-t", threads})).out == text);
+  CHECK(chaski_run(run_stories({"--seed", "6", "-n", "60"})).out != text);
+  const Outcome draft = chaski_run(run_stories({"--seed", "5", "-n", "60", "--draft", kStories, "--draft-len", "3"}));
+  CHECK(draft.out == text);
+  CHECK_MESSAGE(draft.error_says("accepted "), draft.err);
+  // A random seed is told, and gives the same text again.
+  const Outcome free = chaski_run(run_stories({"-n", "60"}));
+  const std::string seed = free.err.substr(free.err.rfind(' ') + 1, free.err.size() - free.err.rfind(' ') - 2);
+  CHECK(chaski_run(run_stories({"--seed", seed, "-n", "60"})).out == free.out);
+}
+
+TEST_CASE("cli/prompts from -p, -f and standard input are the same") {
+  if (!have(kStories)) return;
+  const TempFolder folder;
+  std::ofstream(folder / "prompt") << "Once upon a time";
+  const std::string text = chaski_run(run_stories({"--temp", "0", "-n", "30"})).out;
+  CHECK(chaski_run({"run", "-m", kStories, "-f", folder / "prompt", "--temp", "0", "-n", "30"}).out == text);
+  CHECK(chaski_run({"run", "-m", kStories, "--temp", "0", "-n", "30"}, "Once upon a time").out == text);
+  CHECK(chaski_run(run_stories({"-n", "0"})).out.empty());
+  const std::string cut = chaski_run(run_stories({"--temp", "0", "-n", "30", "--stop", "Lily", "--stop", "zebra"})).out;
+  CHECK(cut == text.substr(0, text.find("Lily")));
+  CHECK(cut != text);
+}
+
+TEST_CASE("cli/run --json is one object with the text and the rates") {
+  if (!have(kStories)) return;
+  const Outcome outcome = chaski_run(run_stories({"--seed", "5", "-n", "30", "--json"}));
+  const json object = json::parse(outcome.out);
+  CHECK(object["text"] == chaski_run(run_stories({"--seed", "5", "-n", "30"})).out);
+  CHECK(object["finish"] == "length");
+  CHECK(object["answer_tokens"] == 30);
+  CHECK(object["seed"] == 5);
+  CHECK(object["prompt_tokens_per_second"].get<double>() > 0);
+  CHECK(object["decode_tokens_per_second"].get<double>() > 0);
+}
+
+TEST_CASE("cli/a prompt longer than the context") {
+  if (!have(kStories)) return;
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "word ";
+  const Outcome outcome = chaski_run({"run", "-m", kStories, "-n", "1"}, text);
+  CHECK(outcome.status == 7);
+  CHECK(outcome.out.empty());
+  CHECK_MESSAGE(outcome.error_says("512"), outcome.err);
+}
+
+TEST_CASE("cli/stdout that cannot be written: full device 5, closed pipe 141") {
+  if (!have(kStories)) return;
+  Program full(run_stories({"-n", "20"}), "", "/dev/full");
+  const Outcome outcome = full.wait();
+  CHECK(outcome.status == 5);
+  CHECK(last_line(outcome.err).starts_with("chaski: standard output: "));
+  const std::string pipe = chaski_binary() + " run -m " + kStories + " -p Once --ignore-end 2>/dev/null | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}";
+  CHECK(WEXITSTATUS(std::system(("bash -c '" + pipe + "'").c_str())) == 141);
+}
+
+namespace {
+
+// A run that takes seconds: the slowest kernels, one thread.
+Outcome interrupted_by(int signal) {
+  setenv("CHASKI_ISA", "scalar", 1);
+  Program program({"run", "-m", data("models/stories3M-q80.bin"), "-p", "Once", "--ignore-end", "-t", "1"}, "");
+  unsetenv("CHASKI_ISA");
+  for (int i = 0; i < 1000 && program.out_so_far().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  program.signal(signal);
+  return program.wait();
+}
+
+}  // namespace
+
+TEST_CASE("cli/SIGINT and SIGTERM end a run with its timing line") {
+  if (!have(data("models/stories3M-q80.bin"))) return;
+  for (const auto& [signal, status] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
+    const Outcome outcome = interrupted_by(signal);
+    CHECK(outcome.status == status);
+    CHECK(!outcome.out.empty());
+    CHECK_MESSAGE(last_line(outcome.err).starts_with("prompt "), outcome.err);
+  }
+}
+
+TEST_CASE("cli/quantize prints sizes, formats and errors, and the result runs") {
+  if (!have(kStories)) return;
+  const TempFolder folder;
+  const Outcome outcome = chaski_run({"quantize", kStories, folder / "out.quipu", "--type", "q8"});
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+  CHECK(outcome.err.empty());
+  CHECK(outcome.out.find("layer.0.attn_q              f32 -> q8") != std::string::npos);
+  CHECK(outcome.out.find("172 columns") != std::string::npos);
+  CHECK(outcome.out.find("weights 1.05 MB -> 0.33 MB") != std::string::npos);
+  CHECK(chaski_run({"inspect", folder / "out.quipu", "--verify"}).status == 0);
+  CHECK(!chaski_run({"run", "-m", folder / "out.quipu", "-p", "Once", "-n", "10"}).out.empty());
+
+  const Outcome again = chaski_run({"quantize", folder / "out.quipu", folder / "q4.quipu", "--json"});
+  CHECK_MESSAGE(again.error_says("loses a second time"), again.err);
+  const json report = json::parse(again.out);
+  CHECK(report["type"] == "q4");
+  CHECK(report["tensors"][0]["from"] == "q8");
+  CHECK(report["bytes_after"] < report["bytes_before"]);
+}
+
+TEST_CASE("cli/an output that is the input is refused before a byte is written") {
+  if (!have(kStories)) return;
+  const TempFolder folder;
+  const std::string model = folder / "model.bin";
+  std::filesystem::copy_file(kStories, model);
+  std::filesystem::copy_file(data("models/tok512.bin"), folder / "tok512.bin");
+  std::filesystem::permissions(model, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+  std::filesystem::create_symlink("model.bin", folder / "symlink");
+  std::filesystem::create_hard_link(model, folder / "hardlink");
+  for (const char* command : {"quantize", "convert"})
+    for (const char* out : {"model.bin", "symlink", "hardlink"}) {
+      const Outcome outcome = chaski_run({command, model, folder / out});
+      CHECK(outcome.status == 2);
+      CHECK_MESSAGE(last_line(outcome.err).find("input") != std::string::npos, outcome.err);
+      CHECK(read_file(model) == read_file(kStories));
+    }
+}
+
+TEST_CASE("cli/a disk that is full: status 5, the old file is whole, nothing is left behind") {
+  if (!have(kStories)) return;
+  const TempFolder folder;
+  const std::string disk = folder / "disk";
+  std::filesystem::create_directory(disk);
+  if (::mount("none", disk.c_str(), "tmpfs", 0, "size=128k") != 0) {
+    std::fprintf(stderr, "SKIPPED: no right to mount a small tmpfs\n");
+    return;
+  }
+  std::ofstream(disk + "/out.quipu") << "the old file";
+  for (const Arguments& command : std::vector<Arguments>{{"quantize", "--type", "q8"}, {"convert"}}) {
+    Arguments all = command;
+    all.insert(all.end(), {kStories, disk + "/out.quipu"});
+    const Outcome outcome = chaski_run(all);
+    CHECK(outcome.status == 5);
+    CHECK_MESSAGE(last_line(outcome.err).find("out.quipu") != std::string::npos, outcome.err);
+    CHECK(read_file(disk + "/out.quipu") == "the old file");
+    CHECK(std::distance(std::filesystem::directory_iterator(disk), {}) == 1);
+  }
+  ::umount(disk.c_str());
+}
+
+TEST_CASE("cli/convert to GGUF and back keeps every weight and the text") {
+  if (!have(kStories)) return;
+  const TempFolder folder;
+  CHECK(chaski_run({"convert", kStories, folder / "a.quipu"}).status == 0);
+  CHECK(chaski_run({"convert", folder / "a.quipu", folder / "b.gguf"}).status == 0);
+  CHECK(chaski_run({"convert", folder / "b.gguf", folder / "c.quipu", "-t", "3"}).status == 0);
+  const std::string text = chaski_run(run_stories({"--seed", "5", "-n", "60"})).out;
+  for (const char* file : {"a.quipu", "b.gguf", "c.quipu"})
+    CHECK(chaski_run({"run", "-m", folder / file, "-p", "Once upon a time", "--seed", "5", "-n", "60"}).out == text);
+  CHECK(json::parse(chaski_run({"inspect", folder / "a.quipu", "--json"}).out)["tensors"] ==
+        json::parse(chaski_run({"inspect", folder / "c.quipu", "--json"}).out)["tensors"]);
+}
+
+TEST_CASE("cli/inspect and its damaged file") {
+  if (!have(kStories)) return;
+  const TempFolder folder;
+  CHECK(chaski_run({"convert", kStories, folder / "a.quipu"}).status == 0);
+  const json object = json::parse(chaski_run({"inspect", folder / "a.quipu", "--json", "--verify"}).out);
+  CHECK(object["verified"] == true);
+  CHECK(object["metadata"]["model.block_count"] == 5);
+  CHECK(object["metadata"]["tokenizer.add_bos"] == true);
+  CHECK(object["bits_per_weight"].get<double>() > 32);
+  uint64_t bytes = 0;
+  for (const json& tensor : object["tensors"]) bytes += tensor["bytes"].get<uint64_t>();
+  CHECK(object["weight_bytes"] == bytes);
+  const std::string table = chaski_run({"inspect", folder / "a.quipu"}).out;
+  CHECK(table.find("model.block_count                   5\n") != std::string::npos);
+  CHECK(table.find("(512 items)") != std::string::npos);
+
+  std::string damaged = read_file(folder / "a.quipu");
+  damaged[damaged.size() - 100] ^= 1;
+  std::ofstream(folder / "b.quipu", std::ios::binary) << damaged;
+  CHECK(chaski_run({"inspect", folder / "b.quipu"}).status == 0);
+  check_one_line(chaski_run({"inspect", folder / "b.quipu", "--verify"}), 3, "b.quipu: tensor ");
+  check_one_line(chaski_run({"inspect", kStories, "--verify"}), 2, "expected a .quipu file");
+}
+
+TEST_CASE("cli/tokenize and back") {
+  if (!have(kStories)) return;
+  const std::string text = "Once upon a t\xc3\xafme, <s> there\nwas \xf0\x9f\xa6\x99.";
+  const Outcome ids = chaski_run({"tokenize", "-m", kStories, "--ids"}, text);
+  CHECK_MESSAGE(ids.status == 0, ids.err);
+  Arguments back = {"tokenize", "-m", kStories, "--decode"};
+  std::istringstream words(ids.out);
+  for (std::string id; words >> id;) back.push_back(id);
+  CHECK(chaski_run(back).out == text);
+  const json object = json::parse(chaski_run({"tokenize", "-m", kStories, "--json", "-p", text}).out);
+  CHECK(object["count"] == back.size() - 4);
+  CHECK(object["tokens"][0]["control"] == true);
+  check_one_line(chaski_run({"tokenize", "-m", kStories, "--decode", "512"}), 2, "512");
+}
+
+TEST_CASE("cli/bench gives its figures as JSON") {
+  if (!have(kStories)) return;
+  const Outcome outcome = chaski_run({"bench", "-m", kStories, "-p", "32", "-n", "8", "-r", "2", "--depth", "16", "--json"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  const json object = json::parse(outcome.out);
+  for (const char* key : {"prompt_tokens_per_second", "decode_tokens_per_second", "weight_bytes", "read_gigabytes_per_second",
+                          "measured_read_gigabytes_per_second", "share_of_read_bandwidth", "prompt_gigaflops_per_second", "threads", "repetitions"})
+    CHECK_MESSAGE((object.contains(key) && object[key].get<double>() > 0), key);
+  const json& spread = object["decode_tokens_per_second_spread"];
+  CHECK(spread["least"] <= spread["median"]);
+  CHECK(spread["median"] <= spread["most"]);
+}
+
+TEST_CASE("cli/chat over a pipe: an answer per question, commands, the end") {
+  if (!have(kStories)) return;
+  const Arguments chat = {"chat", "-m", kStories, "-n", "12", "--seed", "3"};
+  const Outcome two = chaski_run(chat, "Tell me a story.\n\n/help\n/nonsense\nAnd then?\n/quit\nnever read\n");
+  CHECK_MESSAGE(two.status == 0, two.err);
+  CHECK(two.out.find("> ") == std::string::npos);
+  CHECK(two.error_says("/clear  forget"));
+  CHECK(two.error_says("/nonsense is no command"));
+  // The first answer is the same alone; after /clear the second question is a first one.
+  const Outcome one = chaski_run(chat, "Tell me a story.\n");
+  CHECK(!one.out.empty());
+  CHECK(two.out.starts_with(one.out));
+  CHECK(two.out.size() > one.out.size());
+  const Outcome cleared = chaski_run(chat, "Tell me a story.\n/clear\nTell me a story.\n");
+  CHECK(cleared.out == one.out + one.out);
+}
+
+TEST_CASE("cli/chat says when a conversation does not fit") {
+  if (!have(kStories)) return;
+  std::string question;
+  for (int i = 0; i < 600; ++i) question += "word ";
+  const Outcome outcome = chaski_run({"chat", "-m", kStories, "-n", "4"}, question + "\n");
+  CHECK(outcome.status == 7);
+  CHECK_MESSAGE(last_line(outcome.err).find("512") != std::string::npos, outcome.err);
+}

@@ -1,0 +1,146 @@
+// Block formats: exact values against golden files made by another program, layouts that lose nothing, panels that mean what at() means,
+// errors of the encoders within bounds that follow from the format.
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "quant/encode.h"
+#include "quant/formats.h"
+#include "quant/random.h"
+#include "tests/support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+std::vector<float> gaussian(int64_t n) {
+  std::vector<float> x(static_cast<size_t>(n), 0);
+  uint64_t s = 88172645463325252u;
+  auto uniform = [&] {
+    s ^= s << 13, s ^= s >> 7, s ^= s << 17;
+    return double((s >> 11) + 1) / double(uint64_t(1) << 53);
+  };
+  for (float& v : x) v = float(std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform()));
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("format: GGUF blocks decode to the golden values, bit for bit") {
+  const auto table = nlohmann::json::parse(read_file(golden("blocks/blocks.json")));
+  int n = 0;
+  for (const auto& [name, entry] : table.items()) {
+    CAPTURE(name);
+    const int64_t blocks = entry["n_blocks"], bytes = entry["block_bytes"], values = entry["values_per_block"];
+    std::string lower = name == "Q8_0" ? "q8" : name == "Q4_0" ? "q4" : name;
+    for (char& c : lower) c = char(std::tolower(c));
+    const auto format = format_named(lower);
+    REQUIRE(format.has_value());
+    CHECK(int64_t(info(*format).row_block_bytes) == bytes);
+    CHECK(info(*format).block == values);
+    const std::string file = read_file(golden("blocks/" + name + ".bin"));
+    REQUIRE(file.size() == size_t(blocks * (bytes + 4 * values)));
+    const auto* row = reinterpret_cast<const std::byte*>(file.data());
+    std::vector<float> want(size_t(blocks * values)), got(want.size());
+    std::memcpy(want.data(), file.data() + blocks * bytes, want.size() * 4);
+    decode_plain_row(*format, row, blocks * values, got.data());
+    for (size_t i = 0; i < want.size(); ++i) CHECK(want[i] == got[i]);
+
+    // Through the tile, in a lane of its own, and back.
+    std::vector<std::byte> strip(strip_bytes(*format, blocks * values)), back(size_t(blocks * bytes));
+    pack_strip(*format, row, 0, 11, blocks * values, strip.data());
+    decode_row(*format, strip.data(), 10, blocks * values, got.data());
+    for (size_t i = 0; i < want.size(); ++i) CHECK(want[i] == got[i]);
+    unpack_row(*format, strip.data(), 10, blocks * values, back.data());
+    CHECK(std::memcmp(back.data(), row, back.size()) == 0);
+    decode_row(*format, strip.data(), 11, blocks * values, got.data());
+    for (float v : got) CHECK(v == 0);
+    ++n;
+  }
+  CHECK(n == 14);
+}
+
+TEST_CASE("format: a panel's integers and scales are at()'s values") {
+  Formats::each([]<class F>(F) {
+    if constexpr (!F::kFloat) {
+      CAPTURE(F::kName);
+      std::vector<std::byte> row(sizeof(typename F::Block));
+      for (uint64_t seed = 1; seed < 20; ++seed) {
+        random_row(F::kFormat, seed, 1, F::kBlock, row.data());
+        typename F::Block b;
+        std::memcpy(&b, row.data(), sizeof b);
+        for (int sub = 0; sub < F::kBlock / 32; ++sub) {
+          RowPanel p;
+          F::row_panel(b, sub, p);
+          for (int i = 0; i < 32; ++i) {
+            CHECK(p.q[i] <= F::kDot.max);
+            const int q = (F::kDot.is_signed ? int8_t(p.q[i]) : p.q[i]) - F::kDot.offset;
+            const double m = F::kDot.mins ? (F::kDot.halves ? p.m * double(p.mins[i / 16]) : double(p.m)) : 0;
+            const double value = double(p.d) * (F::kDot.halves ? p.s[i / 16] : 1) * q + m;
+            CHECK(value == doctest::Approx(F::at(b, 32 * sub + i)).epsilon(1e-5));
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("format: halves and bfloats round to nearest even and back") {
+  for (uint32_t h = 0; h < 65536; ++h) {
+    const float f = f32_of_f16(uint16_t(h));
+    if (!std::isnan(f)) CHECK(f16_of_f32(f) == h);
+    const float b = f32_of_bf16(uint16_t(h));
+    if (!std::isnan(b)) CHECK(bf16_of_f32(b) == h);
+  }
+  CHECK(f16_of_f32(65519.9f) == 0x7bff);
+  CHECK(f16_of_f32(65520.0f) == 0x7c00);
+  CHECK(f16_of_f32(0x1.002p0f) == 0x3c00);   // half way, to even
+  CHECK(f16_of_f32(0x1.006p0f) == 0x3c02);
+  CHECK(f16_of_f32(0x1p-25f) == 0);          // half of the smallest, to even
+  CHECK(f16_of_f32(0x1.8p-25f) == 1);
+  CHECK(bf16_of_f32(0x1.01p0f) == 0x3f80);
+  CHECK(std::isnan(f32_of_f16(f16_of_f32(NAN))));
+}
+
+TEST_CASE("format: encoders stay within the format's own bound") {
+  const int64_t cols = 4096;
+  const std::vector<float> x = gaussian(16 * cols);
+  std::vector<float> y(static_cast<size_t>(cols), 0);
+  for (Format f : {Format::f32, Format::f16, Format::bf16, Format::q8, Format::q8f, Format::q4}) {
+    CAPTURE(info(f).name);
+    REQUIRE(can_encode(f));
+    std::vector<std::byte> strip(strip_bytes(f, cols));
+    encode_strip(f, x.data(), cols, 16, cols, strip.data());
+    double error = 0, size = 0;
+    for (int r = 0; r < 16; ++r) {
+      decode_row(f, strip.data(), r, cols, y.data());
+      for (int64_t b = 0; b < cols; b += 32) {
+        const float* block = x.data() + r * cols + b;
+        float most = 0;
+        for (int i = 0; i < 32; ++i) most = std::max(most, std::fabs(block[i]));
+        for (int i = 0; i < 32; ++i) {
+          const double d = double(y[size_t(b + i)]) - block[i];
+          error += d * d, size += double(block[i]) * block[i];
+          // Half a step, and what rounding the scale to f16 (2^-11) does to the largest value.
+          if (f == Format::q8) CHECK(std::fabs(d) <= most * (0.5 / 127 + 0x1p-11));
+          if (f == Format::f32) CHECK(d == 0);
+        }
+      }
+    }
+    MESSAGE(std::string(info(f).name) << ": relative squared error " << error / size);
+    if (f == Format::q4) CHECK(error / size < 0.00668);  // Q4_0 by its authors' search, on Gaussian rows: .00668
+    if (f == Format::q8) CHECK(error / size < 0.00003);
+  }
+}
+
+TEST_CASE("format: encoding zeros, single values and ties") {
+  std::vector<float> x(64, 0), y(64);
+  x[40] = -3;
+  for (Format f : {Format::q8, Format::q4, Format::q8f}) {
+    std::vector<std::byte> strip(strip_bytes(f, 64));
+    encode_strip(f, x.data(), 64, 1, 64, strip.data());
+    decode_row(f, strip.data(), 0, 64, y.data());
+    for (size_t i = 0; i < 64; ++i) CHECK(y[i] == doctest::Approx(x[i]).epsilon(1e-3));
+  }
+}
