@@ -2,6 +2,7 @@
 #
 #   make            build/chaski                 make run      the bundled model writes a story
 #   make test       all tests                    make check    include rule, symbols, formatting of the tree's rules
+#   make neon       the op sweep for AArch64 under qemu, if there
 #   make install PREFIX=/usr/local [DESTDIR=]    make asan     the tests under AddressSanitizer and UBSan
 #
 #   CUDA=0          no CUDA objects even where nvcc is        STATIC=1  link everything but libc and the driver
@@ -104,6 +105,9 @@ test: $(BUILD)/chaski $(BUILD)/tests.bin
 asan:
 	$(MAKE) MODE=asan test
 
+neon:
+	scripts/neon.sh
+
 check: $(BUILD)/libchaski.a
 	BUILD=$(BUILD) scripts/check.sh
 
@@ -114,4 +118,4 @@ clean:
 	rm -rf build
 
 -include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
-.PHONY: all run test asan check install clean
+.PHONY: all run test asan neon check install clean
