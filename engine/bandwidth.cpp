@@ -20,6 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 // What every 64-bit target has a register for. Tried: 64-byte vectors, which spill where the target has no AVX-512.
 typedef uint64_t Word __attribute__((vector_size(16)));
+constexpr size_t kChunk = (1 << 20) / sizeof(Word);
 
 // Pages of our own, in huge ones where the system grants them: misses of the TLB are not what is measured.
 class Buffer {
@@ -65,30 +66,34 @@ uint64_t affordable(uint64_t bytes) {
 double measure_read_bandwidth(const BandwidthOptions& options) {
   const Buffer buffer(affordable(options.bytes));
   if (!buffer.data()) return 0;
-  const size_t count = std::max(1, options.threads), share = buffer.words() / count;
+  const size_t count = std::max(1, options.threads), chunks = buffer.words() / kChunk;
   std::atomic<uint64_t> sink = 0;  // the sums are used, so they are computed
+  std::atomic<size_t> next = 0;
   bool over = false;
   double best = 0;
   Clock::time_point started, end;
-  // Runs in one thread when all have arrived: the time of a pass is that of its slowest thread.
+  // Runs in one thread when all have arrived, before a pass and after it.
   std::barrier pass(std::ptrdiff_t(count), [&]() noexcept {
     const auto now = Clock::now();
-    if (started != Clock::time_point{}) {
-      best = std::max(best, double(share * count * sizeof(Word)) / std::chrono::duration<double>(now - started).count());
-    } else {
+    if (started == Clock::time_point{})
       end = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.seconds));
-    }
+    else
+      best = std::max(best, double(chunks * kChunk * sizeof(Word)) / std::chrono::duration<double>(now - started).count());
     over = best > 0 && now >= end;
     started = now;
+    next = 0;
   });
-  const auto worker = [&](size_t index) {
-    Word* from = buffer.data() + index * share;
-    std::fill(from, from + share, Word{1});
-    for (pass.arrive_and_wait(); !over; pass.arrive_and_wait()) sink += sum(from, from + share);
+  // Chunks go to whoever is free, as in the kernels: a thread that somebody else delays must not look like slow memory.
+  const auto each_chunk = [&](const auto& work) {
+    for (size_t i; (i = next++) < chunks;) work(buffer.data() + i * kChunk);
+  };
+  const auto worker = [&] {
+    each_chunk([](Word* chunk) { std::fill(chunk, chunk + kChunk, Word{1}); });
+    for (pass.arrive_and_wait(); !over; pass.arrive_and_wait()) each_chunk([&](Word* chunk) { sink += sum(chunk, chunk + kChunk); });
   };
   std::vector<std::jthread> crew;
-  for (size_t i = 1; i < count; ++i) crew.emplace_back(worker, i);
-  worker(0);
+  for (size_t i = 1; i < count; ++i) crew.emplace_back(worker);
+  worker();
   return best;
 }
 

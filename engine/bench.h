@@ -28,6 +28,7 @@ struct BenchResult {
   double read_rate = 0;             // bytes per second, at the median
   double bandwidth_before = 0, bandwidth_after = 0;  // what the machine reads (bandwidth.h)
   double bandwidth() const { return bandwidth_before > bandwidth_after ? bandwidth_before : bandwidth_after; }
+  // Above 1 for weights that fit into the caches: they are not read from memory.
   double share() const { return bandwidth() > 0 ? read_rate / bandwidth() : 0; }
 };
 

@@ -49,14 +49,15 @@ void fit(const BenchFlags& flags, BenchOptions& options, int context) {
 std::string spread(const Spread& s) { return fmt::format("{:>9.4g} tok/s   ({:.4g} to {:.4g})", s.median, s.least, s.most); }
 
 void put_table(const std::string& model, const Engine& engine, const BenchOptions& options, const BenchResult& r) {
-  std::string text = fmt::format("{}: {:.3g} GB of weights, {} threads, {}, median of {}\n", escaped(model), double(engine.weight_bytes()) / 1e9,
-                                 engine.threads(), engine.isa(), options.repetitions);
+  std::string text = fmt::format("{}: {:.3g} GB of weights, {} threads, {}, median of {}\n", escaped(model),
+                                 double(engine.weight_bytes()) / 1e9, engine.threads(), engine.isa(), options.repetitions);
   if (options.prompt > 0)
     text += fmt::format("prompt {:<6}{}   {:.4g} GFLOP/s\n", options.prompt, spread(r.prompt_rate), r.prompt_flops / 1e9);
   if (options.decode > 0)
-    text += fmt::format("decode {:<6}{}   {:.4g} GB/s, {:.0f}% of the read bandwidth\n", options.decode, spread(r.decode_rate), r.read_rate / 1e9,
-                        100 * r.share());
-  put(text + fmt::format("memory reads at {:.4g} GB/s before and {:.4g} GB/s after\n", r.bandwidth_before / 1e9, r.bandwidth_after / 1e9));
+    text += fmt::format("decode {:<6}{}   {:.4g} GB/s, {:.0f}% of the read bandwidth\n", options.decode, spread(r.decode_rate),
+                        r.read_rate / 1e9, 100 * r.share());
+  put(text + fmt::format("memory reads at {:.4g} GB/s before and {:.4g} GB/s after\n", r.bandwidth_before / 1e9,
+                         r.bandwidth_after / 1e9));
 }
 
 nlohmann::ordered_json spread_json(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
@@ -103,12 +104,15 @@ Action declare_bench(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   BenchOptions& b = flags->bench;
   flags->model.declare(app);
-  app.add_option("--shape", flags->shape, "random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: " + shape_list())
-      ->type_name("SHAPE")->excludes(app.get_option("--model"));
-  flags->prompt = app.add_option("-p,--prompt", b.prompt, "prompt tokens; 0: none (default 512)")->check(CLI::Range(0, 1 << 24).description(""))->type_name("N");
-  flags->decode = app.add_option("-n,--tokens", b.decode, "tokens to decode; 0: none (default 128)")->check(CLI::Range(0, 1 << 24).description(""))->type_name("N");
-  app.add_option("--depth", b.depth, "tokens before those that are decoded (default 0)")->check(CLI::Range(0, 1 << 24).description(""))->type_name("N");
-  app.add_option("-r,--repetitions", b.repetitions, "repetitions (default 5)")->check(CLI::Range(1, 1000).description(""))->type_name("N");
+  const std::string shapes = "random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: " + shape_list();
+  app.add_option("--shape", flags->shape, shapes)->type_name("SHAPE")->excludes(app.get_option("--model"));
+  const auto count = [&](const char* names, int& value, int least, const char* help) {
+    return app.add_option(names, value, help)->check(CLI::Range(least, 1 << 24).description(""))->type_name("N");
+  };
+  flags->prompt = count("-p,--prompt", b.prompt, 0, "prompt tokens; 0: none (default 512)");
+  flags->decode = count("-n,--tokens", b.decode, 0, "tokens to decode; 0: none (default 128)");
+  count("--depth", b.depth, 0, "tokens before those that are decoded (default 0)");
+  count("-r,--repetitions", b.repetitions, 1, "repetitions (default 5)");
   declare_json(app, flags->json);
   return [flags] { return run_bench(*flags); };
 }

@@ -89,15 +89,16 @@ class Chat {
   // The question is taken back, so that the conversation stays as it was. In a pipe nobody is there to type /clear.
   void refuse(int tokens) {
     messages_.pop_back();
-    const std::string line = fmt::format("the conversation with this question has {} tokens, the context holds {} and an answer needs room",
-                                         tokens, speaker_.engine->context_length());
+    const std::string line = fmt::format("the conversation with this question has {} tokens, the context holds {}, and an answer "
+                                         "needs room", tokens, speaker_.engine->context_length());
     if (!editor_.interactive()) throw Error(Exit::prompt_too_long, line);
     put_note("chaski: " + line + ": the question is dropped, /clear starts anew");
   }
 
   void say_how_it_ended(const GenerateResult& result) {
     if (result.finish == Finish::full)
-      put_note(fmt::format("chaski: the context of {} tokens is full, the answer ends here: /clear starts anew", speaker_.engine->context_length()));
+      put_note(fmt::format("chaski: the context of {} tokens is full, the answer ends here: /clear starts anew",
+                           speaker_.engine->context_length()));
     if (!flags_.generation.verbose) return;
     put_note(timing_line(result, bandwidth_beside(*speaker_.engine, result, true), speaker_.options.sampling.seed));
   }

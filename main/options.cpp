@@ -27,7 +27,8 @@ void declare_tokenizer(CLI::App& app, std::string& tokenizer) {
 }
 
 void declare_threads(CLI::App& app, int& threads) {
-  app.add_option("-t,--threads", threads, "threads (default: what the machine allows)")->check(within(1, kMaxThreads))->type_name("N");
+  app.add_option("-t,--threads", threads, "threads (default: what the machine allows)")
+      ->check(within(1, kMaxThreads))->type_name("N");
 }
 
 void declare_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "one JSON object on standard output"); }
@@ -36,8 +37,10 @@ void ModelFlags::declare(CLI::App& app) {
   declare_model(app, engine.model);
   declare_tokenizer(app, engine.tokenizer);
   declare_threads(app, engine.threads);
-  app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")->check(within(1, kMaxCount))->type_name("N");
-  app.add_option("--kv", kv, "format of keys and values: f16 or q8 (default f16)")->check(CLI::IsMember({"f16", "q8"}).description(""))->type_name("FORMAT");
+  app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")
+      ->check(within(1, kMaxCount))->type_name("N");
+  app.add_option("--kv", kv, "format of keys and values: f16 or q8 (default f16)")
+      ->check(CLI::IsMember({"f16", "q8"}).description(""))->type_name("FORMAT");
   app.add_option("--device", engine.device, "auto, cpu, cuda or cuda:N (default auto)")->type_name("DEVICE");
 }
 
@@ -80,8 +83,10 @@ void GenerationFlags::declare(CLI::App& app) {
   app.add_option("--repeat-penalty", s.repeat_penalty, "above 1: avoid the last 64 tokens (default 1)")->type_name("X");
   seed = app.add_option("--seed", s.seed, "same seed, same text (default: random)")->type_name("N");
   app.add_option("--stop", generate.stop, "end before this text; may be repeated")->allow_extra_args(false)->type_name("TEXT");
-  app.add_option("--draft", draft, "a smaller model of the same vocabulary that guesses ahead; the text stays the same")->type_name("MODEL");
-  draft_length_flag = app.add_option("--draft-len", draft_length, "tokens it guesses (default 4)")->check(within(1, 64))->type_name("K");
+  app.add_option("--draft", draft, "a smaller model of the same vocabulary that guesses ahead; the text stays the same")
+      ->type_name("MODEL");
+  draft_length_flag = app.add_option("--draft-len", draft_length, "tokens it guesses (default 4)")
+      ->check(within(1, 64))->type_name("K");
   app.add_flag("--ignore-end", generate.ignore_end, "go on after the model's end-of-text token");
   app.add_flag("-v,--verbose", verbose, "measure and say more");
 }

@@ -27,7 +27,7 @@ void draw(const std::string& text) {
 
 }  // namespace
 
-ProgressBar::ProgressBar(ProgressScale scale) : scale_(std::move(scale)), enabled_(stderr_is_terminal()), started_(Clock::now()) {}
+ProgressBar::ProgressBar(ProgressScale scale) : scale_(std::move(scale)), enabled_(stderr_is_terminal()) {}
 
 ProgressBar::~ProgressBar() {
   if (shown_) draw("\r\033[K");
@@ -36,6 +36,7 @@ ProgressBar::~ProgressBar() {
 void ProgressBar::show(const FileProgress& progress) {
   const auto now = Clock::now();
   if (!enabled_ || (shown_ && now - last_ < kInterval)) return;
+  if (!shown_) started_ = now;  // what came before was preparation
   shown_ = true;
   last_ = now;
   draw("\r" + line(progress) + "\033[K");
@@ -46,7 +47,7 @@ std::string ProgressBar::line(const FileProgress& progress) const {
   const double seconds = std::chrono::duration<double>(last_ - started_).count();
   const int full = int(share * kBarWidth);
   std::string text = fmt::format("[{:#<{}}{:.<{}}] {:3.0f}%", "", full, "", kBarWidth - full, 100 * share);
-  if (share > 0 && seconds > 0)
+  if (share > 0.01 && seconds > 0.3)  // before that, a guess from next to nothing
     text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * share / seconds, scale_.unit, clock_text(seconds / share - seconds));
   return text + "  " + safe_for_terminal(progress.tensor).substr(0, kNameWidth);
 }

@@ -92,7 +92,9 @@ Action declare_quantize(CLI::App& app) {
   app.add_option("IN", flags->in, "model file or folder")->required();
   app.add_option("OUT", flags->out, "the .quipu file to write")->required();
   app.add_option("--type", flags->type, "q4, q8, q8f, f16, bf16 or f32 (default q4)")->type_name("FORMAT");
-  app.add_option("--keep-above", flags->options.keep_above, "a tensor whose relative squared error would be above X keeps more bits (default 0.02)")->type_name("X");
+  app.add_option("--keep-above", flags->options.keep_above,
+                 "a tensor that would lose more (relative squared error) keeps more bits (default 0.02)")
+      ->type_name("X");
   declare_threads(app, flags->options.threads);
   declare_tokenizer(app, flags->options.tokenizer);
   declare_json(app, flags->json);

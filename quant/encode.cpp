@@ -53,7 +53,7 @@ inline Fit fit(const float* x, const float* q) {
   return sum;
 }
 
-void encode(const float* x, Q4::Block& block) {
+void encode(const float* x, Q4_0::Block& block) {
   const float most = max_abs(x, 32);
   float q[32], best_error = 0, best_d = 0;
   // Codes of x / d, then the scale that fits them best, as far as f16 can say it.
@@ -71,6 +71,67 @@ void encode(const float* x, Q4::Block& block) {
   for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(q[i] + 8) | uint8_t(q[16 + i] + 8) << 4;
 }
 
+// The unit of a row: its largest block must be in reach of 31 units even when the codebook's short side (25 of 63) has to cover it.
+constexpr float kShortSide = 63 - Q4::kCentre - 3 * Q4::kCentreStep;
+uint16_t q4_unit(const float* row, int64_t cols) { return bf16_of_f32(max_abs(row, int(cols)) / (kShortSide * 30)); }
+
+// Nearest code of y in [0, 63]: codebook midpoints are multiples of 1/2, so cells of 1/4 know it.
+struct NearestCode {
+  uint8_t code[256];
+  float value[256];
+  NearestCode() {
+    for (int i = 0; i < 256; ++i) {
+      const float y = (float(i) + 0.5f) / 4;
+      int best = 0;
+      for (int q = 1; q < 16; ++q)
+        if (std::fabs(float(Q4::kCodebook[q]) - y) < std::fabs(float(Q4::kCodebook[best]) - y)) best = q;
+      code[i] = uint8_t(best), value[i] = Q4::kCodebook[best];
+    }
+  }
+  static int cell(float y) { return int(std::min(62.9f, std::max(0.0f, y)) * 4); }
+};
+const NearestCode kNearest;
+
+Q4::Block encode_q4(const float* x, float unit) {
+  const float most = max_abs(x, 32);
+  Q4::Block block{};
+  float best_error = INFINITY;
+  auto consider = [&](int sign, int choice, int level) {
+    const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep, d = (sign ? -unit : unit) * float(level), inverse = 1 / d;
+    float error = 0, xv = 0, vv = 0;
+    for (int i = 0; i < 32; ++i) {
+      const float y = x[i] * inverse + centre, v = kNearest.value[NearestCode::cell(y)];
+      error += (y - v) * (y - v);
+      xv += x[i] * (v - centre), vv += (v - centre) * (v - centre);
+    }
+    error *= d * d;
+    if (error < best_error) best_error = error, block.scale = uint8_t(level | choice << 5 | sign << 7);
+    return vv > 0 ? xv / vv : 0;
+  };
+  const float levels = unit > 0 && std::isfinite(1 / unit) ? 1 / unit : 0;
+  for (int sign = 0; sign < 2 && most * levels > 0; ++sign) {
+    for (int choice = 0; choice < 4; ++choice) {
+      const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep;
+      float top = 0, bottom = 0;  // the block's reach to either side, as the codebook sees it
+      for (int i = 0; i < 32; ++i) top = std::max(top, sign ? -x[i] : x[i]), bottom = std::max(bottom, sign ? x[i] : -x[i]);
+      const float d = std::max(top / (63 - centre), bottom / centre);
+      int tried = 0;
+      for (float shrink : {0.86f, 0.93f, 1.0f}) {
+        const int level = std::clamp(int(nearest(shrink * d * levels)), 1, 31);
+        if (level == tried) continue;
+        tried = level;
+        const int refit = std::clamp(int(nearest(std::fabs(consider(sign, choice, level)) * levels)), 1, 31);
+        if (refit != level) consider(sign, choice, refit);
+      }
+    }
+  }
+  if (best_error == INFINITY) return block;  // zeros: scale 0
+  const float d = (block.scale & 128 ? -unit : unit) * float(block.scale & 31), centre = Q4::centre(block);
+  auto code = [&](int i) { return kNearest.code[NearestCode::cell(x[i] / d + centre)]; };
+  for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(code(i) | code(16 + i) << 4);
+  return block;
+}
+
 template <class F>
 typename F::Block encoded(const float* x) {
   typename F::Block block;
@@ -84,7 +145,8 @@ typename F::Block encoded(const float* x) {
 }
 
 template <class F>
-constexpr bool kEncodes = F::kFloat || F::kFormat == Format::q8 || F::kFormat == Format::q8f || F::kFormat == Format::q4;
+constexpr bool kEncodes = F::kFloat || F::kFormat == Format::q8 || F::kFormat == Format::q8f || F::kFormat == Format::q4_0 ||
+                          F::kFormat == Format::q4;
 
 }  // namespace
 
@@ -97,11 +159,16 @@ bool can_encode(Format f) {
 void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, int64_t cols, std::byte* strip) {
   std::memset(strip, 0, strip_bytes(f, cols));
   Formats::with(f, [&]<class F>(F) {
-    if constexpr (kEncodes<F>) {
-      auto* tiles = reinterpret_cast<typename F::Tile*>(strip);
-      for (int r = 0; r < n_rows; ++r)
-        for (int64_t b = 0; b < cols / F::kBlock; ++b)
-          F::put(encoded<F>(rows + r * row_stride + b * F::kBlock), r, tiles[b]);
+    auto* tiles = const_cast<typename F::Tile*>(StripOf<F>(strip).tiles());
+    for (int r = 0; r < n_rows; ++r) {
+      const float* row = rows + r * row_stride;
+      if constexpr (F::kFormat == Format::q4) {
+        const uint16_t unit = q4_unit(row, cols);
+        std::memcpy(strip + size_t(r) * sizeof unit, &unit, sizeof unit);
+        for (int64_t b = 0; b < cols / 32; ++b) Q4::put(encode_q4(row + 32 * b, f32_of_bf16(unit)), r, tiles[b]);
+      } else if constexpr (kEncodes<F>) {
+        for (int64_t b = 0; b < cols / F::kBlock; ++b) F::put(encoded<F>(row + b * F::kBlock), r, tiles[b]);
+      }
     }
   });
 }

@@ -12,7 +12,8 @@ namespace {
 const std::array<FormatInfo, kFormatCount> kTable = [] {
   std::array<FormatInfo, kFormatCount> table{};
   Formats::each([&]<class F>(F) {
-    table[size_t(F::kFormat)] = {F::kFormat, F::kName, F::kBlock, sizeof(typename F::Block), sizeof(typename F::Tile), F::kGguf};
+    table[size_t(F::kFormat)] = {F::kFormat, F::kName, F::kBlock, sizeof(typename F::Block), kHeaderBytes<F>,
+                                sizeof(typename F::Tile), F::kGguf};
   });
   return table;
 }();
@@ -44,29 +45,34 @@ std::optional<Format> format_of_gguf(int gguf_type) {
 void pack_strip(Format f, const std::byte* rows, size_t row_stride, int n_rows, int64_t cols, std::byte* strip) {
   std::memset(strip, 0, strip_bytes(f, cols));
   Formats::with(f, [&]<class F>(F) {
-    auto* tiles = reinterpret_cast<typename F::Tile*>(strip);
-    for (int r = 0; r < n_rows; ++r)
+    constexpr size_t kHeader = kHeaderBytes<F>;
+    auto* tiles = const_cast<typename F::Tile*>(StripOf<F>(strip).tiles());
+    for (int r = 0; r < n_rows; ++r) {
+      const std::byte* row = rows + size_t(r) * row_stride;
+      std::memcpy(strip + size_t(r) * kHeader, row, kHeader);
       for (int64_t b = 0; b < cols / F::kBlock; ++b)
-        F::put(load_block<typename F::Block>(rows + r * row_stride + b * sizeof(typename F::Block)), r, tiles[b]);
+        F::put(load_block<typename F::Block>(row + kHeader + size_t(b) * sizeof(typename F::Block)), r, tiles[b]);
+    }
   });
 }
 
 void unpack_row(Format f, const std::byte* strip, int r, int64_t cols, std::byte* row) {
   Formats::with(f, [&]<class F>(F) {
-    auto* tiles = reinterpret_cast<const typename F::Tile*>(strip);
+    constexpr size_t kHeader = kHeaderBytes<F>;
+    std::memcpy(row, strip + size_t(r) * kHeader, kHeader);
     for (int64_t b = 0; b < cols / F::kBlock; ++b) {
-      const auto block = F::get(tiles[b], r);
-      std::memcpy(row + b * sizeof block, &block, sizeof block);
+      const auto block = F::get(StripOf<F>(strip).tiles()[b], r);
+      std::memcpy(row + kHeader + size_t(b) * sizeof block, &block, sizeof block);
     }
   });
 }
 
 void decode_row(Format f, const std::byte* strip, int r, int64_t cols, float* out) {
   Formats::with(f, [&]<class F>(F) {
-    auto* tiles = reinterpret_cast<const typename F::Tile*>(strip);
+    const StripOf<F> s(strip);
     for (int64_t b = 0; b < cols / F::kBlock; ++b) {
-      const auto block = F::get(tiles[b], r);
-      for (int i = 0; i < F::kBlock; ++i) out[b * F::kBlock + i] = F::at(block, i);
+      const auto block = F::get(s.tiles()[b], r);
+      for (int i = 0; i < F::kBlock; ++i) out[b * F::kBlock + i] = s.row(r).at(block, i);
     }
   });
 }
@@ -74,8 +80,8 @@ void decode_row(Format f, const std::byte* strip, int r, int64_t cols, float* ou
 void decode_plain_row(Format f, const std::byte* row, int64_t cols, float* out) {
   Formats::with(f, [&]<class F>(F) {
     for (int64_t b = 0; b < cols / F::kBlock; ++b) {
-      const auto block = load_block<typename F::Block>(row + b * sizeof(typename F::Block));
-      for (int i = 0; i < F::kBlock; ++i) out[b * F::kBlock + i] = F::at(block, i);
+      const auto block = load_block<typename F::Block>(row + kHeaderBytes<F> + size_t(b) * sizeof(typename F::Block));
+      for (int i = 0; i < F::kBlock; ++i) out[b * F::kBlock + i] = RowOf<F>{row}.at(block, i);
     }
   });
 }

@@ -1,7 +1,13 @@
-// 4 bits, blocks of 32, f16 scale: x = d * (q - 8), 0 <= q <= 15. GGUF's Q4_0, 4.5 bits per weight.
+// chaski's own 4 bits: blocks of 32, a non-linear codebook, 4.25 bits per weight and 16 more per row. Squared error on Gaussian rows
+// .0051 of the weights', against .0067 of Q4_0 at 4.5 bits.
 //
-// Tile: byte 64j + 4r + k holds row r, columns 4j + k (low nibble) and 16 + 4j + k (high nibble). The 32-bit words are at the
-// same time the A fragments of an integer tensor-core product.
+//   x = d * (codebook[q] - centre),  d = +-unit * (scale & 31)
+//
+// A block has one byte besides its codes: 5 bits of scale in units of the row, 2 bits that choose one of four centres (a block's values
+// are seldom balanced: the codebook slides under them), 1 bit that mirrors. Codebook and centres come from Lloyd's iteration (Lloyd
+// 1982) over Gaussian blocks with all three choices searched. The codebook is unsigned and ends at 63: two products fit an int16.
+//
+// Tile: the codes as in q4_0.h, then the 16 bytes of scale. The row's unit is a bfloat16 in front of the blocks; 16 in front of a strip.
 #pragma once
 #include <cstring>
 
@@ -14,44 +20,60 @@ namespace chaski {
 struct Q4 {
   static constexpr Format kFormat = Format::q4;
   static constexpr std::string_view kName = "q4";
-  static constexpr int kGguf = 2;
+  static constexpr int kGguf = -1;
   static constexpr int kBlock = 32;
   static constexpr bool kFloat = false;
-  static constexpr DotKind kDot{.offset = 8, .max = 15};
+  static constexpr DotKind kDot{.max = 63, .mins = true};
+  static constexpr uint8_t kCodebook[16] = {0, 6, 11, 16, 20, 23, 26, 30, 33, 36, 39, 42, 46, 50, 55, 63};
+  static constexpr float kCentre = 26, kCentreStep = 4;  // 26 and 30 are in the codebook, so zero can be exact
+
+  using RowHeader = uint16_t;  // unit, bfloat16
   struct Block {
-    uint16_t d;
     uint8_t q[16];  // low nibbles: columns 0..15, high nibbles: 16..31
+    uint8_t scale;  // bits 0-4 scale, 5-6 centre, 7 sign
   };
   struct Tile {
     uint8_t q[256];
-    uint16_t d[16];
+    uint8_t scale[16];
   };
 
-  static float at(const Block& b, int i) { return f32_of_f16(b.d) * ((i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4) - 8); }
+  static float d(RowHeader unit, const Block& b) {
+    const float d = f32_of_bf16(unit) * float(b.scale & 31);
+    return b.scale & 128 ? -d : d;
+  }
+  static float centre(const Block& b) { return kCentre + float(b.scale >> 5 & 3) * kCentreStep; }
+  static int code(const Block& b, int i) { return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4; }
+
+  static float at(RowHeader unit, const Block& b, int i) { return d(unit, b) * (float(kCodebook[code(b, i)]) - centre(b)); }
   static void put(const Block& b, int r, Tile& t) {
     for (int j = 0; j < 4; ++j) std::memcpy(t.q + 64 * j + 4 * r, b.q + 4 * j, 4);
-    t.d[r] = b.d;
+    t.scale[r] = b.scale;
   }
   static Block get(const Tile& t, int r) {
     Block b;
     for (int j = 0; j < 4; ++j) std::memcpy(b.q + 4 * j, t.q + 64 * j + 4 * r, 4);
-    b.d = t.d[r];
+    b.scale = t.scale[r];
     return b;
   }
-  static void row_panel(const Block& b, int, RowPanel& p) {
-    for (int i = 0; i < 16; ++i) p.q[i] = b.q[i] & 15, p.q[16 + i] = b.q[i] >> 4;
-    p.d = f32_of_f16(b.d);
+  static void row_panel(RowHeader unit, const Block& b, int, RowPanel& p) {
+    for (int i = 0; i < 32; ++i) p.q[i] = kCodebook[code(b, i)];
+    p.d = d(unit, b);
+    p.m = -(p.d * centre(b));
   }
   template <class V>
-  static void unpack(const Tile& t, int, Panel<V>& p) {
+  static void unpack(const RowHeader* units, const Tile& t, int, Panel<V>& p) {
     for (int j = 0; j < 4; ++j) {
       const auto x = V::load_bytes(t.q + 64 * j);
-      p.w[j] = V::low_nibbles(x);
-      p.w[j + 4] = V::high_nibbles(x);
+      p.w[j] = V::lookup(kCodebook, V::low_nibbles(x));
+      p.w[j + 4] = V::lookup(kCodebook, V::high_nibbles(x));
     }
-    p.d = V::load_f16(t.d);
+    const auto s = V::load_u8(t.scale);
+    const auto size = V::mul(V::load_bf16(units), V::to_float(V::bit_and(s, V::set1_i32(31))));
+    p.d = V::flip_sign(size, V::shift_left(V::shift_right(s, 7), 31));
+    const auto choice = V::to_float(V::bit_and(V::shift_right(s, 5), V::set1_i32(3)));
+    p.m = V::sub(V::zero(), V::mul(p.d, V::fma(choice, V::set1(kCentreStep), V::set1(kCentre))));
   }
 };
-static_assert(sizeof(Q4::Block) == 18 && sizeof(Q4::Tile) == 16 * 18);
+static_assert(sizeof(Q4::Block) == 17 && sizeof(Q4::Tile) == 16 * 17);
 
 }  // namespace chaski

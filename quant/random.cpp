@@ -23,9 +23,9 @@ struct SplitMix {
 };
 
 template <class F>
-float rms_of(const typename F::Block& b) {
+float rms_of(const RowOf<F>& row, const typename F::Block& b) {
   double sum = 0;
-  for (int i = 0; i < F::kBlock; ++i) sum += double(F::at(b, i)) * F::at(b, i);
+  for (int i = 0; i < F::kBlock; ++i) sum += double(row.at(b, i)) * row.at(b, i);
   return float(std::sqrt(sum / F::kBlock));
 }
 
@@ -38,6 +38,9 @@ typename F::Block random_block(SplitMix& random, float rms) {
     if constexpr (F::kFormat == Format::f32) b = x;
     if constexpr (F::kFormat == Format::f16) b = f16_of_f32(x);
     if constexpr (F::kFormat == Format::bf16) b = bf16_of_f32(x);
+  } else if constexpr (kHasHeader<F>) {
+    auto* bytes = reinterpret_cast<unsigned char*>(&b);
+    for (size_t i = 0; i < sizeof b; ++i) bytes[i] = uint8_t(random.next() >> 32);
   } else {
     auto* bytes = reinterpret_cast<unsigned char*>(&b);
     for (size_t i = 0; i < sizeof b; ++i) bytes[i] = uint8_t(random.next() >> 32);
@@ -50,7 +53,7 @@ typename F::Block random_block(SplitMix& random, float rms) {
         b.d = f16_of_f32(d);
     };
     set(1);
-    set(rms / rms_of<F>(b));
+    set(rms / rms_of<F>({}, b));
   }
   return b;
 }
@@ -60,9 +63,13 @@ typename F::Block random_block(SplitMix& random, float rms) {
 void random_row(Format f, uint64_t seed, float rms, int64_t cols, std::byte* row) {
   SplitMix random{seed};
   Formats::with(f, [&]<class F>(F) {
+    if constexpr (kHasHeader<F>) {  // q4: codes and scales are uniform, rms 17 x 18
+      const uint16_t unit = bf16_of_f32(rms / 320);
+      std::memcpy(row, &unit, sizeof unit);
+    }
     for (int64_t b = 0; b < cols / F::kBlock; ++b) {
       const auto block = random_block<F>(random, rms);
-      std::memcpy(row + b * sizeof block, &block, sizeof block);
+      std::memcpy(row + kHeaderBytes<F> + size_t(b) * sizeof block, &block, sizeof block);
     }
   });
 }

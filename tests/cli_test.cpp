@@ -85,7 +85,8 @@ TEST_CASE("cli/files that are missing or no models") {
   const TempFolder folder;
   std::ofstream(folder / "letter.txt") << "Dear reader, this is no model.\n";
   std::ofstream(folder / "empty.gguf");
-  for (const Arguments& command : std::vector<Arguments>{{"run", "-p", "a", "-m"}, {"inspect"}, {"tokenize", "-p", "a", "-m"}, {"chat", "-m"}}) {
+  const std::vector<Arguments> commands = {{"run", "-p", "a", "-m"}, {"inspect"}, {"tokenize", "-p", "a", "-m"}, {"chat", "-m"}};
+  for (const Arguments& command : commands) {
     const auto with = [&](const std::string& file) {
       Arguments all = command;
       all.push_back(file);
@@ -171,7 +172,8 @@ TEST_CASE("cli/stdout that cannot be written: full device 5, closed pipe 141") {
   const Outcome outcome = full.wait();
   CHECK(outcome.status == 5);
   CHECK(last_line(outcome.err).starts_with("chaski: standard output: "));
-  const std::string pipe = chaski_binary() + " run -m " + kStories + " -p Once --ignore-end 2>/dev/null | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}";
+  const std::string pipe = chaski_binary() + " run -m " + kStories +
+                           " -p Once --ignore-end 2>/dev/null | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}";
   CHECK(WEXITSTATUS(std::system(("bash -c '" + pipe + "'").c_str())) == 141);
 }
 
@@ -316,8 +318,8 @@ TEST_CASE("cli/bench gives its figures as JSON") {
   const Outcome outcome = chaski_run({"bench", "-m", kStories, "-p", "32", "-n", "8", "-r", "2", "--depth", "16", "--json"});
   REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
   const json object = json::parse(outcome.out);
-  for (const char* key : {"prompt_tokens_per_second", "decode_tokens_per_second", "weight_bytes", "read_gigabytes_per_second",
-                          "measured_read_gigabytes_per_second", "share_of_read_bandwidth", "prompt_gigaflops_per_second", "threads", "repetitions"})
+  for (const char* key : {"prompt_tokens_per_second", "decode_tokens_per_second", "weight_bytes", "read_gigabytes_per_second", "threads",
+                          "measured_read_gigabytes_per_second", "share_of_read_bandwidth", "prompt_gigaflops_per_second", "repetitions"})
     CHECK_MESSAGE((object.contains(key) && object[key].get<double>() > 0), key);
   const json& spread = object["decode_tokens_per_second_spread"];
   CHECK(spread["least"] <= spread["median"]);

@@ -33,7 +33,7 @@ TEST_CASE("format: GGUF blocks decode to the golden values, bit for bit") {
   for (const auto& [name, entry] : table.items()) {
     CAPTURE(name);
     const int64_t blocks = entry["n_blocks"], bytes = entry["block_bytes"], values = entry["values_per_block"];
-    std::string lower = name == "Q8_0" ? "q8" : name == "Q4_0" ? "q4" : name;
+    std::string lower = name == "Q8_0" ? "q8" : name;
     for (char& c : lower) c = char(std::tolower(c));
     const auto format = format_named(lower);
     REQUIRE(format.has_value());
@@ -65,20 +65,22 @@ TEST_CASE("format: a panel's integers and scales are at()'s values") {
   Formats::each([]<class F>(F) {
     if constexpr (!F::kFloat) {
       CAPTURE(F::kName);
-      std::vector<std::byte> row(sizeof(typename F::Block));
+      std::vector<std::byte> row(row_bytes(F::kFormat, F::kBlock));
       for (uint64_t seed = 1; seed < 20; ++seed) {
         random_row(F::kFormat, seed, 1, F::kBlock, row.data());
         typename F::Block b;
-        std::memcpy(&b, row.data(), sizeof b);
+        std::memcpy(&b, row.data() + kHeaderBytes<F>, sizeof b);
         for (int sub = 0; sub < F::kBlock / 32; ++sub) {
           RowPanel p;
-          F::row_panel(b, sub, p);
+          const uint16_t unit = bf16_of_f32(0.01f);
+          const RowOf<F> of{&unit};
+          of.panel(b, sub, p);
           for (int i = 0; i < 32; ++i) {
             CHECK(p.q[i] <= F::kDot.max);
             const int q = (F::kDot.is_signed ? int8_t(p.q[i]) : p.q[i]) - F::kDot.offset;
             const double m = F::kDot.mins ? (F::kDot.halves ? p.m * double(p.mins[i / 16]) : double(p.m)) : 0;
             const double value = double(p.d) * (F::kDot.halves ? p.s[i / 16] : 1) * q + m;
-            CHECK(value == doctest::Approx(F::at(b, 32 * sub + i)).epsilon(1e-5));
+            CHECK(value == doctest::Approx(of.at(b, 32 * sub + i)).epsilon(1e-4));
           }
         }
       }
@@ -107,7 +109,7 @@ TEST_CASE("format: encoders stay within the format's own bound") {
   const int64_t cols = 4096;
   const std::vector<float> x = gaussian(16 * cols);
   std::vector<float> y(static_cast<size_t>(cols), 0);
-  for (Format f : {Format::f32, Format::f16, Format::bf16, Format::q8, Format::q8f, Format::q4}) {
+  for (Format f : {Format::f32, Format::f16, Format::bf16, Format::q8, Format::q8f, Format::q4_0, Format::q4}) {
     CAPTURE(info(f).name);
     REQUIRE(can_encode(f));
     std::vector<std::byte> strip(strip_bytes(f, cols));
@@ -129,7 +131,8 @@ TEST_CASE("format: encoders stay within the format's own bound") {
       }
     }
     MESSAGE(std::string(info(f).name) << ": relative squared error " << error / size);
-    if (f == Format::q4) CHECK(error / size < 0.00668);  // Q4_0 by its authors' search, on Gaussian rows: .00668
+    if (f == Format::q4_0) CHECK(error / size < 0.00668);  // Q4_0 by its authors' search, on Gaussian rows: .00668
+    if (f == Format::q4) CHECK(error / size <= 0.0053);
     if (f == Format::q8) CHECK(error / size < 0.00003);
   }
 }
@@ -137,10 +140,10 @@ TEST_CASE("format: encoders stay within the format's own bound") {
 TEST_CASE("format: encoding zeros, single values and ties") {
   std::vector<float> x(64, 0), y(64);
   x[40] = -3;
-  for (Format f : {Format::q8, Format::q4, Format::q8f}) {
+  for (Format f : {Format::q8, Format::q4, Format::q4_0, Format::q8f}) {
     std::vector<std::byte> strip(strip_bytes(f, 64));
     encode_strip(f, x.data(), 64, 1, 64, strip.data());
     decode_row(f, strip.data(), 0, 64, y.data());
-    for (size_t i = 0; i < 64; ++i) CHECK(y[i] == doctest::Approx(x[i]).epsilon(1e-3));
+    for (size_t i = 0; i < 64; ++i) CHECK(y[i] == doctest::Approx(x[i]).epsilon(f == Format::q4 ? 0.02 : 1e-3));
   }
 }

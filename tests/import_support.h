@@ -107,6 +107,7 @@ inline Gguf tiny_llama() {
   g.str("tokenizer.ggml.model", "llama").strs("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a", "b"});
   g.f32s("tokenizer.ggml.scores", {0, 0, 0, -1, -2}).i32s("tokenizer.ggml.token_type", {2, 3, 3, 1, 1});
   g.u32("tokenizer.ggml.bos_token_id", 1).u32("tokenizer.ggml.eos_token_id", 2).u32("tokenizer.ggml.padding_token_id", 0xffffffff);
+  g.value("tokenizer.ggml.eot_token_id", {ValueType::i32, ValueType::i64, int64_t{-1}});
   g.f32("x.unheard_of", 0.25f);
   g.tensor("token_embd.weight", {4, 5}, 0, floats(20)).tensor("output_norm.weight", {4}, 0, floats(4, 100));
   g.tensor("blk.0.attn_norm.weight", {4}, 0, floats(4, 200)).tensor("blk.0.ffn_norm.weight", {4}, 0, floats(4, 300));

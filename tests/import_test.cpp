@@ -77,7 +77,8 @@ TEST_CASE("import/gguf tiny llama: names, values, defaults") {
   CHECK(meta.boolean("tokenizer.add_bos", false));
   CHECK(meta.boolean("tokenizer.add_space_prefix", false));
   CHECK(meta.integer("tokenizer.unk_id") == 0);  // by its spelling
-  CHECK_FALSE(meta.has("tokenizer.pad_id"));     // -1 is none
+  CHECK_FALSE(meta.has("tokenizer.pad_id"));     // 2^32 - 1 is none
+  CHECK_FALSE(meta.has("tokenizer.eot_id"));     // and so is -1
   CHECK(meta.number("gguf.x.unheard_of") == 0.25);
   CHECK(meta.str("source.file") == "tiny.gguf");
 }

@@ -245,7 +245,9 @@ TEST_CASE("op: matmul at the extremes of every block format") {
         std::vector<std::byte> random(row.size());
         random_row(Format(f), 1, 1, cols, random.data());
         Formats::with(Format(f), [&]<class F>(F) {
-          if constexpr (!F::kFloat) {
+          if constexpr (kHasHeader<F>) {
+            std::memcpy(row.data(), random.data(), kHeaderBytes<F>);
+          } else if constexpr (!F::kFloat) {
             for (int64_t b = 0; b < cols / F::kBlock; ++b) {
               auto* to = reinterpret_cast<typename F::Block*>(row.data()) + b;
               to->d = reinterpret_cast<const typename F::Block*>(random.data())[b].d;

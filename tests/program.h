@@ -25,7 +25,9 @@ inline std::string chaski_binary() {
 struct Outcome {
   int status;  // as a shell says it: 128 + signal for a signal
   std::string out, err;
-  bool one_error_line() const { return err.starts_with("chaski: ") && std::count(err.begin(), err.end(), '\n') == 1 && err.ends_with('\n'); }
+  bool one_error_line() const {
+    return err.starts_with("chaski: ") && std::count(err.begin(), err.end(), '\n') == 1 && err.ends_with('\n');
+  }
   bool error_says(const std::string& text) const { return err.find(text) != std::string::npos; }
 };
 
@@ -34,7 +36,8 @@ using Arguments = std::vector<std::string>;
 class Program {
  public:
   // Output goes to files, so that it never blocks; `out` may name another place for stdout.
-  Program(const Arguments& arguments, const std::string& input, const std::string& out = "") : out_(out.empty() ? folder_ / "out" : out) {
+  Program(const Arguments& arguments, const std::string& input, const std::string& out = "")
+      : out_(out.empty() ? folder_ / "out" : out) {
     std::ofstream(folder_ / "in", std::ios::binary) << input;
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);

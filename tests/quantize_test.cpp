@@ -45,8 +45,10 @@ Values make_model(const std::string& path, const std::vector<MadeTensor>& tensor
     source.tensors.push_back({{t.name, t.format, t.rows, t.cols}, [=](int64_t first, int64_t last, std::byte* dst) {
                                 const float* x = values->at(t.name).data();
                                 if (t.rows == 1) return void(std::memcpy(dst, x, t.cols * 4));
-                                for (int64_t s = first; s < last; ++s, dst += strip_bytes(t.format, t.cols))
-                                  encode_strip(t.format, x + s * 16 * t.cols, t.cols, int(std::min<int64_t>(16, t.rows - s * 16)), t.cols, dst);
+                                for (int64_t s = first; s < last; ++s, dst += strip_bytes(t.format, t.cols)) {
+                                  const int rows = int(std::min<int64_t>(16, t.rows - s * 16));
+                                  encode_strip(t.format, x + s * 16 * t.cols, t.cols, rows, t.cols, dst);
+                                }
                               }});
   }
   write_quipu(path, source, 1);
@@ -59,8 +61,9 @@ std::vector<float> values_in(const std::string& path, const std::string& name) {
   REQUIRE(w);
   std::vector<float> out(w->info.rows * w->info.cols);
   if (!w->info.tiled()) decode_plain_row(w->info.format, w->data, w->info.cols, out.data());
+  const int64_t cols = w->info.cols;
   for (int64_t r = 0; w->info.tiled() && r < w->info.rows; ++r)
-    decode_row(w->info.format, w->data + r / 16 * strip_bytes(w->info.format, w->info.cols), int(r % 16), w->info.cols, out.data() + r * w->info.cols);
+    decode_row(w->info.format, w->data + r / 16 * strip_bytes(w->info.format, cols), int(r % 16), cols, out.data() + r * cols);
   return out;
 }
 
@@ -174,7 +177,8 @@ TEST_CASE("quantize/values beyond f16 go to f32 and not to infinity") {
 
 TEST_CASE("quantize/one value beyond f16 that the sample misses is refused, not stored as infinity") {
   const TempFolder folder;
-  make_model(folder / "in.quipu", {{"layer.0.ffn_up", 16 * 40, 32}}, [](const std::string&, std::vector<float>& v) { v[(16 * 1 + 3) * 32 + 5] = 1e6f; });
+  const auto large = [](const std::string&, std::vector<float>& v) { v[(16 * 1 + 3) * 32 + 5] = 1e6f; };
+  make_model(folder / "in.quipu", {{"layer.0.ffn_up", 16 * 40, 32}}, large);
   const std::string line = line_of([&] { quantize(folder / "in.quipu", folder / "out.quipu", Format::f16); }, Exit::bad_file);
   CHECK(line.find("layer.0.ffn_up: weight (19, 5) is inf") != std::string::npos);
   CHECK(!std::filesystem::exists(folder / "out.quipu"));
@@ -182,7 +186,8 @@ TEST_CASE("quantize/one value beyond f16 that the sample misses is refused, not 
 
 TEST_CASE("quantize/a weight that is not finite is refused by name and place") {
   const TempFolder folder;
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()})
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity})
     for (const Format type : {Format::q4, Format::f32}) {
       make_model(folder / "in.quipu", kModel, [&](const std::string& name, std::vector<float>& v) {
         if (name == "layer.0.ffn_up") v[699 * 64 + 63] = bad;
@@ -218,9 +223,12 @@ TEST_CASE("quantize/usage errors come before a byte is written") {
   std::filesystem::create_hard_link(folder / "in.quipu", folder / "hard.quipu");
   for (const char* out : {"in.quipu", "link.quipu", "hard.quipu", "./in.quipu"})
     line_of([&] { quantize(folder / "in.quipu", folder / out, Format::q4); }, Exit::usage);
-  CHECK(line_of([&] { quantize(folder / "in.quipu", folder / "x.gguf", Format::q4); }, Exit::usage).find("x.gguf") != std::string::npos);
-  CHECK(line_of([&] { quantize(folder / "in.quipu", folder / "x.quipu", Format::q4_k); }, Exit::usage).find("q4_k") != std::string::npos);
-  CHECK(line_of([&] { quantize(folder / "in.quipu", folder / "x.quipu", Format::q4, 1, NAN); }, Exit::usage).find("keep-above") != std::string::npos);
+  const auto refused = [&](const char* out, Format type, double keep_above) {
+    return line_of([&] { quantize(folder / "in.quipu", folder / out, type, 1, keep_above); }, Exit::usage);
+  };
+  CHECK(refused("x.gguf", Format::q4, 0.02).find("x.gguf") != std::string::npos);
+  CHECK(refused("x.quipu", Format::q4_k, 0.02).find("q4_k") != std::string::npos);
+  CHECK(refused("x.quipu", Format::q4, NAN).find("keep-above") != std::string::npos);
   CHECK(read_file(folder / "in.quipu") == before);
   CHECK(!std::filesystem::exists(folder / "x.quipu"));
 }

@@ -45,6 +45,7 @@ struct Avx2Lanes {
   }
   static I to_int(F x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
   static F to_float(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+  static F flip_sign(F x, I s) { return {_mm256_xor_ps(x.a, _mm256_castsi256_ps(s.a)), _mm256_xor_ps(x.b, _mm256_castsi256_ps(s.b))}; }
   static F from_bits(I x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 
   static __m256i at(const void* p, int i) { return _mm256_loadu_si256((const __m256i*)p + i); }
@@ -79,6 +80,17 @@ struct Avx2Lanes {
     auto up = [=](__m256i h) {
       const __m256i moved = pair == 3 ? _mm256_srli_epi16(h, 2) : _mm256_slli_epi16(h, 4 - 2 * pair);
       return _mm256_and_si256(moved, _mm256_set1_epi8(0x30));
+    };
+    return bit_or(x, {up(high.a), up(high.b)});
+  }
+  static B lookup(const uint8_t* table, B x) {
+    const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table));
+    return {_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};
+  }
+  static B with_high_bit(B x, B high, int g) {
+    auto up = [=](__m256i h) {
+      const __m256i moved = g > 4 ? _mm256_srli_epi16(h, g - 4) : _mm256_slli_epi16(h, 4 - g);
+      return _mm256_and_si256(moved, _mm256_set1_epi8(0x10));
     };
     return bit_or(x, {up(high.a), up(high.b)});
   }

@@ -37,6 +37,7 @@ struct Avx512Lanes {
   static F where_less(F a, F b, F yes, F no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes); }
   static I to_int(F x) { return _mm512_cvtps_epi32(x); }
   static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+  static F flip_sign(F x, I sign) { return _mm512_xor_ps(x, _mm512_castsi512_ps(sign)); }
   static F from_bits(I x) { return _mm512_castsi512_ps(x); }
 
   static I load_i32(const int32_t* p) { return _mm512_loadu_si512(p); }
@@ -59,6 +60,13 @@ struct Avx512Lanes {
   static B with_high_pair(B b, B high, int pair) {
     const B up = pair == 3 ? _mm512_srli_epi16(high, 2) : _mm512_slli_epi16(high, 4 - 2 * pair);
     return _mm512_or_si512(b, _mm512_and_si512(up, _mm512_set1_epi8(0x30)));
+  }
+  static B lookup(const uint8_t* table, B b) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), b);
+  }
+  static B with_high_bit(B b, B high, int g) {
+    const B up = g > 4 ? _mm512_srli_epi16(high, unsigned(g - 4)) : _mm512_slli_epi16(high, unsigned(4 - g));
+    return _mm512_or_si512(b, _mm512_and_si512(up, _mm512_set1_epi8(0x10)));
   }
 
   static I four(const int8_t* a, int g) {

@@ -50,6 +50,9 @@ struct NeonLanes {
   }
   static I to_int(F x) { return each<I>([&](int i) { return vcvtnq_s32_f32(x.v[i]); }); }
   static F to_float(I x) { return each<F>([&](int i) { return vcvtq_f32_s32(x.v[i]); }); }
+  static F flip_sign(F x, I s) {
+    return each<F>([&](int i) { return vreinterpretq_f32_s32(veorq_s32(vreinterpretq_s32_f32(x.v[i]), s.v[i])); });
+  }
   static F from_bits(I x) { return each<F>([&](int i) { return vreinterpretq_f32_s32(x.v[i]); }); }
 
   static I load_i32(const int32_t* p) { return each<I>([=](int i) { return vld1q_s32(p + 4 * i); }); }
@@ -85,6 +88,15 @@ struct NeonLanes {
     return each<B>([&](int i) {
       const uint8x16_t two = vandq_u8(vshlq_u8(high.v[i], vdupq_n_s8(int8_t(-2 * pair))), vdupq_n_u8(3));
       return vorrq_u8(b.v[i], vshlq_n_u8(two, 4));
+    });
+  }
+  static B lookup(const uint8_t* table, B b) {
+    return each<B>([&](int i) { return vqtbl1q_u8(vld1q_u8(table), b.v[i]); });
+  }
+  static B with_high_bit(B b, B high, int g) {
+    return each<B>([&](int i) {
+      const uint8x16_t bit = vandq_u8(vshlq_u8(high.v[i], vdupq_n_s8(int8_t(-g))), vdupq_n_u8(1));
+      return vorrq_u8(b.v[i], vshlq_n_u8(bit, 4));
     });
   }
   template <DotKind K, int kFrom, int kTo>

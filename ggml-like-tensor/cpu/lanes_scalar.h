@@ -54,6 +54,7 @@ struct ScalarLanes {
   static F where_less(F a, F b, F yes, F no) { return each_f([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; }); }
   static I to_int(F x) { return each_i([&](int i) { return int32_t(std::nearbyint(x.v[i])); }); }  // nearest even
   static F to_float(I x) { return each_f([&](int i) { return float(x.v[i]); }); }
+  static F flip_sign(F x, I sign) { return each_f([&](int i) { return sign.v[i] ? -x.v[i] : x.v[i]; }); }  // sign: 0 or the top bit
   static F from_bits(I x) { return std::bit_cast<F>(x); }
 
   static I load_i32(const int32_t* p) { return each_i([=](int i) { return p[i]; }); }
@@ -92,6 +93,16 @@ struct ScalarLanes {
   // b | (bit pair `pair` of each byte of high) << 4
   static B with_high_pair(B b, B high, int pair) {
     for (int i = 0; i < 64; ++i) b.v[i] |= (high.v[i] >> 2 * pair & 3) << 4;
+    return b;
+  }
+  // table[b] of every byte 0..15
+  static B lookup(const uint8_t* table, B b) {
+    for (auto& x : b.v) x = table[x];
+    return b;
+  }
+  // b | (bit g of each byte of high) << 4
+  static B with_high_bit(B b, B high, int g) {
+    for (int i = 0; i < 64; ++i) b.v[i] |= (high.v[i] >> g & 1) << 4;
     return b;
   }
   template <DotKind K, int kFrom, int kTo>

@@ -41,13 +41,13 @@ template <class V, class Fmt, int N>
 __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_t to, const Act* acts, int64_t width,
                                          typename V::F* result) {
   constexpr int kSubs = Fmt::kBlock / 32, kBytes = int(sizeof(typename Fmt::Tile)) / kSubs;
-  const auto* tiles = static_cast<const typename Fmt::Tile*>(strip);
+  const StripOf<Fmt> s(strip);
   typename V::F acc[N];
   for (int n = 0; n < N; ++n) acc[n] = result[n];
   for (int64_t b = from; b < to; ++b) {
-    prefetch(reinterpret_cast<const char*>(tiles) + b * kBytes, kBytes);
+    prefetch(reinterpret_cast<const char*>(s.tiles()) + b * kBytes, kBytes);
     Panel<V> panel;
-    Fmt::template unpack<V>(tiles[b / kSubs], int(b % kSubs), panel);
+    s.template unpack<V>(b / kSubs, int(b % kSubs), panel);
     const Act* a = acts + b * width;
 #pragma GCC unroll 16
     for (int n = 0; n < N; ++n) acc[n] = block_dot<V, Fmt::kDot>(panel, a[n], acc[n]);
@@ -60,10 +60,10 @@ template <class V, class Fmt>
 __attribute__((noinline)) void slow_strip(const void* strip, int64_t from, int64_t to, const Act* acts, int64_t width, int n_acts,
                                           typename V::F* acc) {
   constexpr int kSubs = Fmt::kBlock / 32;
-  const auto* tiles = static_cast<const typename Fmt::Tile*>(strip);
+  const StripOf<Fmt> s(strip);
   for (int64_t b = from; b < to; ++b) {
     Panel<V> panel;
-    Fmt::template unpack<V>(tiles[b / kSubs], int(b % kSubs), panel);
+    s.template unpack<V>(b / kSubs, int(b % kSubs), panel);
     for (int n = 0; n < n_acts; ++n) acc[n] = block_dot<V, Fmt::kDot>(panel, acts[b * width + n], acc[n]);
   }
 }
@@ -99,20 +99,26 @@ __attribute__((noinline)) void float_strip(const void* strip, int64_t from, int6
 
 // Formats whose unpack<V> is vector code.
 template <class Fmt>
-constexpr bool kFast = Fmt::kFormat == Format::q8 || Fmt::kFormat == Format::q8f || Fmt::kFormat == Format::q4 ||
-                       Fmt::kFormat == Format::q4_k || Fmt::kFormat == Format::q6_k;
+constexpr bool kFast = !Fmt::kFloat && !requires { &Fmt::Tile::rows; };
 
-// f.template operator()<N>(first) for pieces of n that exist: 16 (if there are registers for it), 8, 4, 2, 1.
+// f.template operator()<N>(first) over pieces of n: as many as registers hold at a time (kMost), then one piece of 12, 8, 6, ..., 1:
+// a piece more is the weights unpacked once more.
 template <int kMost, class Fn>
 inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
   int i = 0;
-  if constexpr (kMost >= 16)
-    for (; n - i >= 16; i += 16) f.template operator()<16>(i);
-  if constexpr (kMost >= 8)
-    for (; n - i >= 8; i += 8) f.template operator()<8>(i);
-  for (; n - i >= 4; i += 4) f.template operator()<4>(i);
-  for (; n - i >= 2; i += 2) f.template operator()<2>(i);
-  if (n > i) f.template operator()<1>(i);
+  for (; n - i >= kMost; i += kMost) f.template operator()<kMost>(i);
+  auto piece = [&]<int N>() {
+    if constexpr (N < kMost)
+      if (n - i >= N) f.template operator()<N>(i), i += N;
+  };
+  piece.template operator()<12>();
+  piece.template operator()<8>();
+  piece.template operator()<6>();
+  piece.template operator()<5>();
+  piece.template operator()<4>();
+  piece.template operator()<3>();
+  piece.template operator()<2>();
+  piece.template operator()<1>();
 }
 
 // acc[0..n) += 32-column blocks [from, to) of a strip times n activations: quantized ones (acts, blocks `width` apart), or rows of

@@ -19,7 +19,8 @@ uint64_t TensorInfo::bytes() const {
   const FormatInfo& f = info(format);
   const uint64_t blocks = static_cast<uint64_t>(cols) / f.block;
   const uint64_t strips = static_cast<uint64_t>(rows) / kStrip + (rows % kStrip != 0);
-  const Checked size = tiled() ? Checked(strips) * blocks * f.tile_bytes : Checked(blocks) * f.row_block_bytes;
+  const Checked size = tiled() ? Checked(strips) * (Checked(blocks) * f.tile_bytes + kStrip * f.row_header_bytes)
+                               : Checked(blocks) * f.row_block_bytes + f.row_header_bytes;
   // Room to spare below 2^64, so that rounding an offset up cannot wrap.
   if (!size.at_most(uint64_t{1} << 60))
     fail(Exit::bad_file, "tensor {} has shape ({}, {}), expected at most 2^60 bytes", escaped(name), rows, cols);

@@ -27,7 +27,7 @@ struct GatedMatMul {
   }
   static std::vector<Example<GatedMatMul>> examples() {
     std::vector<Example<GatedMatMul>> out;
-    for (Format f : {Format::f32, Format::q4, Format::q8, Format::q6_k})
+    for (Format f : {Format::f32, Format::q4, Format::q8, Format::q6_k, Format::q4_0})
       for (int64_t tokens : {1, 5, 18})
         out.push_back({{tokens == 5 ? Activation::gelu : Activation::silu},
                        {{{tokens, 256}}, {{96, 256}, f, true}, {{96, 256}, f, true}}, tokens});

@@ -15,18 +15,18 @@ inline float matmul_at(const Operand& w, int64_t r, const Operand& x, const Acts
   const std::byte* strip = w.bytes() + r / kStrip * strip_bytes(w.format, w.shape.cols);
   float acc = 0;
   Formats::with(w.format, [&]<class F>(F) {
-    auto* tiles = reinterpret_cast<const typename F::Tile*>(strip);
+    const StripOf<F> s(strip);
     if constexpr (F::kFloat) {
       for (int64_t from = 0; from < w.shape.cols; from += 32) {
         float part = 0;
         for (int64_t c = from; c < std::min(from + 32, w.shape.cols); ++c)
-          part = std::fma(F::at(F::get(tiles[c], int(r % kStrip)), 0), x.row(t)[c], part);
+          part = std::fma(F::at(F::get(s.tiles()[c], int(r % kStrip)), 0), x.row(t)[c], part);
         acc += part;
       }
     } else {
       for (int64_t b = 0; b < w.shape.cols / 32; ++b) {
         RowPanel panel;
-        F::row_panel(F::get(tiles[b / (F::kBlock / 32)], int(r % kStrip)), int(b % (F::kBlock / 32)), panel);
+        s.row(int(r % kStrip)).panel(F::get(s.tiles()[b / (F::kBlock / 32)], int(r % kStrip)), int(b % (F::kBlock / 32)), panel);
         acc = dot_block(F::kDot, panel, acts.at(t, b), acc);
       }
     }
