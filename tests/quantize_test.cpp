@@ -143,7 +143,7 @@ TEST_CASE("quantize/the reported error is the error") {
 TEST_CASE("quantize/bytes and report do not depend on threads") {
   const TempFolder folder;
   make_model(folder / "in.quipu", {{"layer.0.ffn_up", 3000, 256}, {"layer.0.ffn_norm", 1, 256}, {"layer.0.ffn_down", 250, 1024}});
-  for (const Format type : {Format::q4, Format::q8}) {
+  for (const Format type : {Format::q4, Format::q4_0, Format::q8}) {
     const QuantizeReport one = quantize(folder / "in.quipu", folder / "one.quipu", type, 1);
     for (const int threads : {2, 3, 7}) {
       const QuantizeReport many = quantize(folder / "in.quipu", folder / "many.quipu", type, threads);
@@ -168,7 +168,7 @@ TEST_CASE("quantize/a tensor that suffers keeps more bits, and the reason says s
 TEST_CASE("quantize/values beyond f16 go to f32 and not to infinity") {
   const TempFolder folder;
   const Values values = make_model(folder / "in.quipu", {{"layer.0.ffn_up", 32, 64, Format::f32, 1e9f}});
-  for (const Format type : {Format::q4, Format::q8, Format::f16}) {
+  for (const Format type : {Format::q4_0, Format::q8, Format::f16}) {
     const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", type);
     CHECK(row_of(report, "layer.0.ffn_up").to == Format::f32);
     CHECK(values_in(folder / "out.quipu", "layer.0.ffn_up") == values.at("layer.0.ffn_up"));
