@@ -31,10 +31,9 @@ class Generation {
   GenerateResult run() {
     result_.prompt_tokens = int(history_.size());
     const auto start = std::chrono::steady_clock::now();
-    std::span<const float> logits;
-    result_.cached_tokens = session_.sync(history_, &logits);
+    std::optional<Finish> finish = prompt();
     result_.prompt_seconds = seconds_since(start);
-    std::optional<Finish> finish = o_.max_tokens == 0 ? std::optional(Finish::length) : draw(logits);
+    if (!finish) finish = o_.max_tokens == 0 ? std::optional(Finish::length) : draw(logits_);
     result_.first_token_seconds = seconds_since(start);
     const auto decode_start = std::chrono::steady_clock::now();
     while (!finish) finish = pass();
@@ -45,6 +44,22 @@ class Generation {
   }
 
  private:
+  // The prompt in portions, so that an interrupt need not wait for all of it.
+  std::optional<Finish> prompt() {
+    constexpr size_t kPortion = 256;
+    const std::span<const TokenId> all = history_;
+    const int context = session_.position() + session_.room();
+    if (int(all.size()) > context) fail(Exit::prompt_too_long, "the prompt has {} tokens, the context {}", all.size(), context);
+    size_t end = 0;
+    for (bool first = true; end < all.size(); first = false) {
+      if (o_.interrupt && o_.interrupt->load()) return Finish::interrupted;
+      end = first ? std::min(all.size(), session_.common_prefix(all) + kPortion) : std::min(all.size(), end + kPortion);
+      const int reused = session_.sync(all.first(end), &logits_);
+      if (first) result_.cached_tokens = reused;
+    }
+    return std::nullopt;
+  }
+
   // One forward pass: the last drawn token, and guesses at what follows it.
   std::optional<Finish> pass() {
     if (o_.interrupt && o_.interrupt->load()) return Finish::interrupted;
@@ -108,6 +123,7 @@ class Generation {
   StopFilter stops_;
   Utf8Stream text_;
   std::vector<TokenId> history_;
+  std::span<const float> logits_;  // after the prompt
   bool opens_text_;
   GenerateResult result_;
 };

@@ -137,10 +137,14 @@ std::span<const float> Session::extend_all(std::span<const Extension> parts) {
   return lead.logits;
 }
 
+size_t Session::common_prefix(std::span<const TokenId> tokens) const {
+  const auto& held = impl_->tokens;
+  return size_t(std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end()).first - held.begin());
+}
+
 int Session::sync(std::span<const TokenId> tokens, std::span<const float>* logits) {
   CHECK(!tokens.empty(), "a model needs a token to start from");
-  size_t same = 0;
-  while (same < tokens.size() - 1 && same < size_t(position()) && impl_->tokens[same] == tokens[same]) ++same;
+  const size_t same = std::min(common_prefix(tokens), tokens.size() - 1);
   if (tokens.size() > size_t(impl_->e().context))
     fail(Exit::prompt_too_long, "the prompt has {} tokens, the context {}", tokens.size(), impl_->e().context);
   rewind(int(same));

@@ -25,6 +25,7 @@ class Session {
   const std::vector<TokenId>& tokens() const;  // everything whose keys and values are held
   int position() const { return int(tokens().size()); }
   int room() const;                            // how many more tokens fit into the context
+  size_t common_prefix(std::span<const TokenId> tokens) const;  // how many of them, from the first on, the session holds
 
   // Appends tokens, in chunks of at most Engine's batch; returns the logits of the last `wanted` ones, (wanted, vocab), valid
   // until the next pass of any session. Throws Error(prompt_too_long) with both numbers when they do not fit (nothing is

@@ -5,6 +5,7 @@
 //              queries, by the same code as weights (f32, f16: head_dim columns, q8: head_dim rounded up to 32)
 //   V rows     16 rows of v_cols() channels, a lane is a channel: f32 or f16 [16][v_cols], or q8: int8[16][v_cols], f16
 //              scale[16][v_cols / 32]
+// Kernels of every instruction set use these functions: always_inline, so that none leaves a copy with its flags for the linker.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,20 +21,20 @@ struct KvLayout {
   Format format = Format::f16;  // f32 | f16 | q8
   int layers = 0, heads = 0, head_dim = 0;
 
-  int k_cols() const { return format != Format::q8 ? head_dim : (head_dim + 31) / 32 * 32; }
-  int v_cols() const { return format != Format::q8 ? (head_dim + 15) / 16 * 16 : (head_dim + 31) / 32 * 32; }
-  size_t k_bytes() const { return strip_bytes(format, k_cols()); }
-  size_t v_bytes() const { return row_bytes(format, v_cols()) * kPage; }
-  size_t layer_bytes() const { return heads * (k_bytes() + v_bytes()); }
-  size_t page_bytes() const { return (layers * layer_bytes() + 63) / 64 * 64; }
-  size_t k_offset(int layer, int head) const { return layer * layer_bytes() + head * k_bytes(); }
-  size_t v_offset(int layer, int head) const { return layer * layer_bytes() + heads * k_bytes() + head * v_bytes(); }
+  [[gnu::always_inline]] int k_cols() const { return format != Format::q8 ? head_dim : (head_dim + 31) / 32 * 32; }
+  [[gnu::always_inline]] int v_cols() const { return format != Format::q8 ? (head_dim + 15) / 16 * 16 : (head_dim + 31) / 32 * 32; }
+  [[gnu::always_inline]] size_t k_bytes() const { return strip_bytes(format, k_cols()); }
+  [[gnu::always_inline]] size_t v_bytes() const { return row_bytes(format, v_cols()) * kPage; }
+  [[gnu::always_inline]] size_t layer_bytes() const { return heads * (k_bytes() + v_bytes()); }
+  [[gnu::always_inline]] size_t page_bytes() const { return (layers * layer_bytes() + 63) / 64 * 64; }
+  [[gnu::always_inline]] size_t k_offset(int layer, int head) const { return layer * layer_bytes() + head * k_bytes(); }
+  [[gnu::always_inline]] size_t v_offset(int layer, int head) const { return layer * layer_bytes() + heads * k_bytes() + head * v_bytes(); }
 };
 
 struct KvView {
   KvLayout layout;
   std::byte* pages = nullptr;
-  std::byte* page(int32_t id) const { return pages + size_t(id) * layout.page_bytes(); }
+  [[gnu::always_inline]] std::byte* page(int32_t id) const { return pages + size_t(id) * layout.page_bytes(); }
 };
 
 }  // namespace chaski

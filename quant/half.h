@@ -6,7 +6,8 @@
 
 namespace chaski {
 
-constexpr float f32_of_f16(uint16_t h) {
+// Inlined by force: kernels of several instruction sets use them, and none may leave its copy to the linker.
+[[gnu::always_inline]] constexpr float f32_of_f16(uint16_t h) {
   const uint32_t sign = uint32_t(h & 0x8000) << 16, rest = h & 0x7fff;
   if (rest >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u | rest << 13 | (rest > 0x7c00 ? 0x400000u : 0u));
   if (rest >= 0x0400) return std::bit_cast<float>(sign | ((rest << 13) + 0x38000000u));
@@ -14,7 +15,7 @@ constexpr float f32_of_f16(uint16_t h) {
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(subnormal));
 }
 
-constexpr uint16_t f16_of_f32(float f) {
+[[gnu::always_inline]] constexpr uint16_t f16_of_f32(float f) {
   const uint32_t x = std::bit_cast<uint32_t>(f), sign = x >> 16 & 0x8000, rest = x & 0x7fffffff;
   if (rest > 0x7f800000) return uint16_t(sign | 0x7e00 | (rest >> 13 & 0x3ff));  // NaN, made quiet
   if (rest >= 0x47800000) return uint16_t(sign | 0x7c00);
@@ -26,9 +27,9 @@ constexpr uint16_t f16_of_f32(float f) {
   return uint16_t(sign | ((rounded - 0x38000000u) >> 13));
 }
 
-constexpr float f32_of_bf16(uint16_t b) { return std::bit_cast<float>(uint32_t(b) << 16); }
+[[gnu::always_inline]] constexpr float f32_of_bf16(uint16_t b) { return std::bit_cast<float>(uint32_t(b) << 16); }
 
-constexpr uint16_t bf16_of_f32(float f) {
+[[gnu::always_inline]] constexpr uint16_t bf16_of_f32(float f) {
   const uint32_t x = std::bit_cast<uint32_t>(f);
   if ((x & 0x7fffffff) > 0x7f800000) return uint16_t(x >> 16 | 0x40);
   return uint16_t((x + 0x7fff + (x >> 16 & 1)) >> 16);
