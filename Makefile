@@ -9,6 +9,18 @@
 #   CXX=…           another compiler (aarch64-linux-gnu-g++ cross-compiles the NEON kernels)
 #   MODE=asan|debug another build in build/asan, build/debug       V=1   print the commands
 
+all:
+
+# On a fresh machine the first build installs what it needs (as root), or says what to install: make remakes this empty makefile before
+# it reads the rest, compiler and all.
+ifneq ($(MAKECMDGOALS),clean)
+include build/.setup
+endif
+build/.setup: scripts/setup.sh
+	@mkdir -p build
+	scripts/setup.sh
+	@touch $@
+
 CXX      ?= g++
 PREFIX   ?= /usr/local
 MODE     ?= release
@@ -75,13 +87,7 @@ $(BUILD)/tests.bin: $(TEST_OBJ) $(BUILD)/libchaski.a
 $(BUILD)/libchaski.a: $(LIB_OBJ)
 	rm -f $@ && $(AR) rcs $@ $^
 
-# On a fresh machine the first build installs what it needs (as root), or says what to install.
-build/.setup: scripts/setup.sh
-	@mkdir -p build
-	scripts/setup.sh
-	@touch $@
-
-$(BUILD)/%.o: %.cpp | build/.setup
+$(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
 	@echo "  CXX $<"
 	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -MMD -MP -c $< -o $@
