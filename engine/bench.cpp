@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "engine/bandwidth.h"
+#include "engine/engine_impl.h"
 #include "engine/session.h"
 
 namespace chaski {
@@ -49,6 +50,27 @@ Spread repeated(int repetitions, const Once& once) {
   return spread_of(rates);
 }
 
+// Seconds of a pass of n tokens behind the same context.
+WidthTime width_time(Session& session, int depth, int n, int repetitions) {
+  const std::vector<TokenId> tokens = made_up_tokens(n, session.engine().vocab_size());
+  const Spread rate = repeated(repetitions, [&] {
+    session.rewind(depth);
+    return rate_of(1, [&] { session.extend(tokens, n); });
+  });
+  return {n, {1 / rate.median, 1 / rate.most, 1 / rate.least}};
+}
+
+std::vector<OpTime> profile_of(Engine& engine, Session& session, int steps) {
+  std::map<std::string, EngineImpl::OpProfile> sums;
+  engine.impl().profile = &sums;
+  for (int i = 0; i < steps; ++i) session.decode(TokenId(i % engine.vocab_size()));
+  engine.impl().profile = nullptr;
+  std::vector<OpTime> out;
+  for (const auto& [op, p] : sums) out.push_back({op, p.calls / steps, p.seconds / steps, p.cost.bytes / steps, p.cost.flops / steps});
+  std::sort(out.begin(), out.end(), [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
+  return out;
+}
+
 // A prompt's logits are wanted for its last token only: the head runs once.
 double prompt_flops(const Engine& engine, int tokens) {
   const double head = 2.0 * engine.vocab_size() * double(engine.meta().integer("model.embedding_length"));
@@ -81,6 +103,14 @@ BenchResult bench(Engine& engine, const BenchOptions& o, const BenchNote& note) 
     result.decode_rate = repeated(o.repetitions, [&] { return decode_once(*session, o.depth, tokens); });
     result.decode_bytes = engine.weight_bytes() + uint64_t(o.depth + o.decode / 2) * engine.kv_bytes_per_token();
     result.read_rate = result.decode_rate.median * double(result.decode_bytes);
+  }
+  if (!o.widths.empty() || o.profile) {
+    note("widths and profile");
+    const auto session = engine.session();
+    if (o.depth > 0) session->extend(made_up_tokens(o.depth, engine.vocab_size()));
+    for (const int n : o.widths) result.widths.push_back(width_time(*session, o.depth, n, o.repetitions));
+    session->rewind(o.depth);
+    if (o.profile) result.profile = profile_of(engine, *session, std::min(o.repetitions * 4, session->room()));
   }
   note("measuring memory");
   result.bandwidth_after = measure_read_bandwidth({.threads = engine.threads()});

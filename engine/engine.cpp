@@ -70,7 +70,15 @@ int thread_count(const EngineOptions& o) {
 const float* EngineImpl::forward() {
   Plan& plan = plan_for(batch.size(), int64_t(batch.outputs.size()));
   extend_ropes(plan.graph());
+  std::vector<double> seconds;
+  executor->profile = profile ? &seconds : nullptr;
   executor->run(plan);
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const Step& step = plan.steps[i];
+    OpProfile& p = (*profile)[name_of(step.op)];
+    const Cost cost = std::visit([&](const auto& op) { return op.cost(step.args); }, step.op);
+    p.seconds += seconds[i], p.cost.bytes += cost.bytes, p.cost.flops += cost.flops, ++p.calls;
+  }
   return plan.result();
 }
 

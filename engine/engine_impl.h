@@ -22,6 +22,14 @@ struct EngineImpl {
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<Executor> executor;
 
+  // Seconds, bytes and flops by op, summed over passes while it is not null.
+  struct OpProfile {
+    double seconds = 0;
+    Cost cost;
+    int calls = 0;
+  };
+  std::map<std::string, OpProfile>* profile = nullptr;
+
   // Runs `batch` and returns the logits (outputs, vocab), valid until the next run.
   const float* forward();
   Batch batch;

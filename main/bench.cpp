@@ -56,8 +56,28 @@ void put_table(const std::string& model, const Engine& engine, const BenchOption
   if (options.decode > 0)
     text += fmt::format("decode {:<6}{}   {:.4g} GB/s, {:.0f}% of the read bandwidth\n", options.decode, spread(r.decode_rate),
                         r.read_rate / 1e9, 100 * r.share());
+  for (const WidthTime& w : r.widths)
+    text += fmt::format("{:>3} at once     {:9.4g} ms      T({})/T({}) {:.3g}, {:.4g} tok/s together\n", w.tokens, 1e3 * w.seconds.median,
+                        w.tokens, r.widths[0].tokens, w.seconds.median / r.widths[0].seconds.median, w.tokens / w.seconds.median);
+  double step = 0;
+  for (const OpTime& o : r.profile) step += o.seconds;
+  for (const OpTime& o : r.profile)
+    text += fmt::format("{:14} {:>4} calls {:9.4g} ms {:5.1f}%  {:6.4g} GB/s {:7.4g} GFLOP/s\n", o.op, o.calls, 1e3 * o.seconds,
+                        100 * o.seconds / step, o.bytes / o.seconds / 1e9, o.flops / o.seconds / 1e9);
   put(text + fmt::format("memory reads at {:.4g} GB/s before and {:.4g} GB/s after\n", r.bandwidth_before / 1e9,
                          r.bandwidth_after / 1e9));
+}
+
+nlohmann::ordered_json widths_json(const BenchResult& r) {
+  auto list = nlohmann::ordered_json::array();
+  for (const WidthTime& w : r.widths) list.push_back({{"tokens", w.tokens}, {"seconds", w.seconds.median}});
+  return list;
+}
+nlohmann::ordered_json profile_json(const BenchResult& r) {
+  auto list = nlohmann::ordered_json::array();
+  for (const OpTime& o : r.profile)
+    list.push_back({{"op", o.op}, {"calls", o.calls}, {"seconds", o.seconds}, {"bytes", o.bytes}, {"flops", o.flops}});
+  return list;
 }
 
 nlohmann::ordered_json spread_json(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
@@ -81,7 +101,9 @@ void put_result_json(const std::string& model, const Engine& engine, const Bench
             {"measured_read_gigabytes_per_second", r.bandwidth() / 1e9},
             {"measured_read_gigabytes_per_second_before", r.bandwidth_before / 1e9},
             {"measured_read_gigabytes_per_second_after", r.bandwidth_after / 1e9},
-            {"share_of_read_bandwidth", r.share()}});
+            {"share_of_read_bandwidth", r.share()},
+            {"passes", widths_json(r)},
+            {"decode_profile", profile_json(r)}});
 }
 
 int run_bench(const BenchFlags& flags) {
@@ -113,6 +135,9 @@ Action declare_bench(CLI::App& app) {
   flags->decode = count("-n,--tokens", b.decode, 0, "tokens to decode; 0: none (default 128)");
   count("--depth", b.depth, 0, "tokens before those that are decoded (default 0)");
   count("-r,--repetitions", b.repetitions, 1, "repetitions (default 5)");
+  app.add_option("--widths", b.widths, "also time passes of so many tokens at once, such as 1,2,4,8,16")->delimiter(',')->type_name("N,N,...")
+      ->check(CLI::Range(1, 256).description(""));
+  app.add_flag("--profile", b.profile, "also time the ops of a decode step");
   declare_json(app, flags->json);
   return [flags] { return run_bench(*flags); };
 }

@@ -1,6 +1,8 @@
 // GGUF IQ4_NL (blocks of 32, x = d * codebook[q]) and IQ4_XS (256 columns in 8 sub-blocks, x = d * (scale - 32) * codebook[q]
 // with 6-bit scales): 4 bits with a fixed non-linear codebook.
 #pragma once
+#include <cstring>
+
 #include "quant/format.h"
 #include "quant/half.h"
 #include "quant/row_tile.h"
@@ -13,13 +15,6 @@ struct IQ4_NLBlock {
   uint16_t d;
   uint8_t q[16];
 };
-struct IQ4_XSBlock {
-  uint16_t d;
-  uint16_t scale_high;  // two bits a sub-block
-  uint8_t scale_low[4];
-  uint8_t q[128];
-};
-
 // Column i of a run of 16 bytes: low nibbles first.
 inline int iq4_code(const uint8_t* q, int i) { return kIq4Codebook[i < 16 ? q[i] & 15 : q[i - 16] >> 4]; }
 
@@ -38,23 +33,65 @@ struct IQ4_NL : RowTiled<IQ4_NL, IQ4_NLBlock> {
   }
 };
 
-struct IQ4_XS : RowTiled<IQ4_XS, IQ4_XSBlock> {
+// Tile: per sub-block the 256 bytes of codes of a q4_0 tile; `low[s / 2][r]` and `high[s / 4][r]` hold 4 and 2 bits of the scales of
+// two and four sub-blocks.
+struct IQ4_XS {
   static constexpr Format kFormat = Format::iq4_xs;
   static constexpr std::string_view kName = "iq4_xs";
   static constexpr int kGguf = 23;
   static constexpr int kBlock = 256;
   static constexpr bool kFloat = false;
   static constexpr DotKind kDot{.max = 255, .is_signed = true};
+  struct Block {
+    uint16_t d;
+    uint16_t scale_high;  // two bits a sub-block
+    uint8_t scale_low[4];
+    uint8_t q[128];
+  };
+  struct Tile {
+    uint8_t q[8][256];
+    uint8_t low[4][16], high[2][16];
+    uint16_t d[16];
+  };
 
   static int scale(const Block& b, int s) {
     return ((b.scale_low[s / 2] >> 4 * (s % 2) & 15) | (b.scale_high >> 2 * s & 3) << 4) - 32;
   }
   static float at(const Block& b, int i) { return f32_of_f16(b.d) * scale(b, i / 32) * iq4_code(b.q + 16 * (i / 32), i % 32); }
+  static void put(const Block& b, int r, Tile& t) {
+    for (int s = 0; s < 8; ++s)
+      for (int j = 0; j < 4; ++j) std::memcpy(t.q[s] + 64 * j + 4 * r, b.q + 16 * s + 4 * j, 4);
+    for (int i = 0; i < 4; ++i) t.low[i][r] = b.scale_low[i];
+    for (int i = 0; i < 2; ++i) t.high[i][r] = uint8_t(b.scale_high >> 8 * i);
+    t.d[r] = b.d;
+  }
+  static Block get(const Tile& t, int r) {
+    Block b;
+    for (int s = 0; s < 8; ++s)
+      for (int j = 0; j < 4; ++j) std::memcpy(b.q + 16 * s + 4 * j, t.q[s] + 64 * j + 4 * r, 4);
+    for (int i = 0; i < 4; ++i) b.scale_low[i] = t.low[i][r];
+    b.scale_high = uint16_t(t.high[0][r] | t.high[1][r] << 8);
+    b.d = t.d[r];
+    return b;
+  }
   static void row_panel(const Block& b, int sub, RowPanel& p) {
-    for (int i = 0; i < 32; ++i) p.q[i] = iq4_code(b.q + 16 * sub, i);
+    for (int i = 0; i < 32; ++i) p.q[i] = uint8_t(iq4_code(b.q + 16 * sub, i));
     p.d = f32_of_f16(b.d) * scale(b, sub);
   }
+  template <class V>
+  static void unpack(const Tile& t, int sub, Panel<V>& p) {
+    const auto* codebook = reinterpret_cast<const uint8_t*>(kIq4Codebook);
+    for (int j = 0; j < 4; ++j) {
+      const auto x = V::load_bytes(t.q[sub] + 64 * j);
+      p.w[j] = V::lookup(codebook, V::low_nibbles(x));
+      p.w[j + 4] = V::lookup(codebook, V::high_nibbles(x));
+    }
+    const auto low = V::bit_and(V::shift_right(V::load_u8(t.low[sub / 2]), 4 * (sub % 2)), V::set1_i32(15));
+    const auto high = V::bit_and(V::shift_right(V::load_u8(t.high[sub / 4]), 2 * (sub % 4)), V::set1_i32(3));
+    const auto scale = V::add_i32(V::bit_or(low, V::shift_left(high, 4)), V::set1_i32(-32));
+    p.d = V::mul(V::load_f16(t.d), V::to_float(scale));
+  }
 };
-static_assert(sizeof(IQ4_NLBlock) == 18 && sizeof(IQ4_XSBlock) == 136);
+static_assert(sizeof(IQ4_NLBlock) == 18 && sizeof(IQ4_XS::Block) == 136 && sizeof(IQ4_XS::Tile) == 16 * 136);
 
 }  // namespace chaski

@@ -513,13 +513,22 @@ def train(args):
             save()
             saved_at = watch.seconds
             watch.skip()
-    save()
-    for name, ids in held_out.items():
-        loss, count = held_out_loss(model, ids, bf16=False)
-        size = len(raw[name].replace(END, "").encode())
-        print(f"final, held out {name}: {loss:.4f} nats/token, perplexity {math.exp(loss):.3f} per token "
-              f"({count} tokens), {math.exp(loss * count / size):.4f} per byte, "
-              f"{loss * count / size / math.log(2):.4f} bits/byte ({size} bytes)")
+    if not saved or step > saved["step"]:
+        save()
+    torch.set_num_threads(args.threads)
+    for name, text in raw.items():
+        report(model, tokenizer, f"{name} as it is", text)
+        report(model, tokenizer, f"{name} cleaned like the training text", END.join(map(clean, text.split(END))))
+
+
+def report(model, tokenizer, name, text):
+    """The separators between texts are scored, but are no bytes."""
+    texts = [t for t in text.split(END) if t.strip()]
+    loss, count = held_out_loss(model, np.concatenate(encode(tokenizer, texts)), bf16=False)
+    size = sum(len(t.encode()) for t in texts)
+    print(f"held out, {name}: {loss:.4f} nats/token, perplexity {math.exp(loss):.3f} per token ({count} tokens), "
+          f"{math.exp(loss * count / size):.4f} per byte, {loss * count / size / math.log(2):.4f} bits/byte "
+          f"({size} bytes)", flush=True)
 
 
 def main():
@@ -536,7 +545,7 @@ def main():
     parser.add_argument("--ffn", type=int, default=512)
     parser.add_argument("--heads", type=int, default=6)
     parser.add_argument("--kv-heads", type=int, default=3)
-    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--batch", type=int, default=4096, help="tokens per step")
     parser.add_argument("--ramp", type=float, default=0.35, help="progress at which the sources reach their last share")
     parser.add_argument("--short", type=float, default=0.6, help="share of the training on rows of half the context")
