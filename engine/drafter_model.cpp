@@ -16,6 +16,13 @@ class ModelDrafter : public Drafter {
     if (k <= 0) return {};
     std::vector<TokenId> all(history.begin(), history.end());
     std::span<const float> logits;
+    // A long prompt is read in portions, one a pass of the target, so that nobody waits for all of it.
+    constexpr size_t kPortion = 256;
+    const size_t held = session_->common_prefix(all);
+    if (all.size() - held > kPortion) {
+      session_->sync(std::span(all).first(held + kPortion), &logits);
+      return {};
+    }
     session_->sync(all, &logits);
     for (int i = 0; i < k; ++i) {
       all.push_back(sampler_.draw(logits, all));

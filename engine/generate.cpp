@@ -131,6 +131,7 @@ class Generation {
 }  // namespace
 
 GenerateResult generate(Session& session, std::span<const TokenId> prompt, const GenerateOptions& options, const Sink& sink) {
+  CHECK(!prompt.empty(), "a model needs a token to start from");
   return Generation(session, prompt, options, sink).run();
 }
 

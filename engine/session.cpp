@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/engine_impl.h"
+#include "ggml-like-tensor/base/memory.h"
 
 namespace chaski {
 
@@ -16,10 +17,18 @@ struct Session::Impl {
   std::vector<float> logits;   // of the last extend()
 
   EngineImpl& e() { return engine->impl(); }
+  // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not worth the question.
+  void expect_memory(int end) {
+    const uint64_t need = uint64_t(std::max(0, (end + kPage - 1) / kPage - pages)) * e().batch.kv.layout.page_bytes();
+    if (need < (uint64_t(64) << 20)) return;
+    if (const auto have = available_memory(); have && need > *have)
+      fail(Exit::memory, "keys and values of {} more positions need {:.3g} GB of memory, {:.3g} GB are available", end - int(tokens.size()),
+           double(need) / 1e9, double(*have) / 1e9);
+  }
   // Pages for positions up to `end`, all of them this session's own from `from` on.
   void prepare(int from, int end) {
-    const int first = from / kPage;
-    if (from % kPage && first < pages) table[size_t(first)] = e().pool->own(table[size_t(first)]);
+    expect_memory(end);
+    for (int page = from / kPage; page < pages; ++page) table[size_t(page)] = e().pool->own(table[size_t(page)]);
     for (const int need = (end + kPage - 1) / kPage; pages < need; ++pages) table[size_t(pages)] = e().pool->take();
   }
   void keep(int positions) {
@@ -78,61 +87,58 @@ struct Pass {
 }  // namespace
 
 std::span<const float> Session::extend_all(std::span<const Extension> parts) {
-  CHECK(!parts.empty() && parts[0].session, "there is something to extend");
-  Impl& lead = *parts[0].session->impl_;
-  EngineImpl& e = lead.e();
-  const int64_t vocab = e.model->hyper.vocab;
-  size_t total = 0, rows = 0;
-  for (const Extension& p : parts) {
-    CHECK(&p.session->impl_->e() == &e, "sessions of one engine");
-    CHECK(p.wanted >= 0 && size_t(p.wanted) <= p.tokens.size(), "logits of tokens that are there");
-    expect_room(*p.session, p.tokens.size());
-    for (TokenId t : p.tokens) CHECK(t >= 0 && t < vocab, "token ids come from this model's tokenizer");
-    total += p.tokens.size(), rows += size_t(p.wanted);
-  }
-  auto undo = [&] {
-    for (const Extension& p : parts) p.session->impl_->keep(p.session->position());
-  };
+  check(parts);
   try {
     for (const Extension& p : parts) p.session->impl_->prepare(p.session->position(), p.session->position() + int(p.tokens.size()));
-  } catch (...) {
-    undo();
+    const std::span<const float> logits = run(parts);
+    for (const Extension& p : parts) p.session->impl_->tokens.insert(p.session->impl_->tokens.end(), p.tokens.begin(), p.tokens.end());
+    return logits;
+  } catch (...) {  // nothing is changed: pages taken for tokens that did not come are given back
+    for (const Extension& p : parts) p.session->impl_->keep(p.session->position());
     throw;
   }
+}
 
-  lead.logits.resize(rows * size_t(vocab));
+void Session::check(std::span<const Extension> parts) {
+  CHECK(!parts.empty() && parts[0].session, "there is something to extend");
+  const EngineImpl& e = parts[0].session->impl_->e();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Extension& p = parts[i];
+    CHECK(&p.session->impl_->e() == &e, "sessions of one engine");
+    CHECK(p.wanted >= 0 && size_t(p.wanted) <= p.tokens.size(), "logits of tokens that are there");
+    for (size_t k = 0; k < i; ++k) CHECK(parts[k].session != p.session, "a session comes once");
+    for (TokenId t : p.tokens) CHECK(t >= 0 && t < e.model->hyper.vocab, "token ids come from this model's tokenizer");
+    expect_room(*p.session, p.tokens.size());
+  }
+}
+
+// All tokens in passes of at most kMaxBatch; the logits of the wanted ones, in order.
+std::span<const float> Session::run(std::span<const Extension> parts) {
+  Impl& lead = *parts[0].session->impl_;
+  EngineImpl& e = lead.e();
+  const size_t vocab = size_t(e.model->hyper.vocab);
+  size_t total = 0, rows = 0;
+  for (const Extension& p : parts) total += p.tokens.size(), rows += size_t(p.wanted);
+  lead.logits.resize(rows * vocab);
   size_t row = 0, part = 0, at = 0;
   for (size_t done = 0; done < total;) {
     Pass pass{e.batch};
     pass.clear();
-    std::vector<std::pair<TokenId, int>> wanted;  // for the error line
     while (part < parts.size() && e.batch.size() < kMaxBatch) {
       const Extension& p = parts[part];
       if (at == p.tokens.size()) {
         ++part, at = 0;
         continue;
       }
-      const bool out = at + size_t(p.wanted) >= p.tokens.size();
-      const int position = p.session->position() + int(at);
-      if (out) wanted.push_back({p.tokens[at], position});
-      pass.add(p.tokens[at], position, p.session->impl_->table.data(), out);
+      pass.add(p.tokens[at], p.session->position() + int(at), p.session->impl_->table.data(), at + size_t(p.wanted) >= p.tokens.size());
       ++at, ++done;
     }
     const float* logits = e.forward();
-    for (size_t i = 0; i < wanted.size(); ++i, ++row) {
-      const float* from = logits + int64_t(i) * vocab;
-      try {
-        expect_finite(from, vocab, wanted[i].first, wanted[i].second);
-      } catch (...) {
-        undo();
-        throw;
-      }
-      std::memcpy(lead.logits.data() + row * size_t(vocab), from, size_t(vocab) * sizeof(float));
+    for (size_t i = 0; i < e.batch.outputs.size(); ++i, ++row) {
+      const size_t token = size_t(e.batch.outputs[i]);
+      expect_finite(logits + i * vocab, int64_t(vocab), e.batch.tokens[token], e.batch.positions[token]);
+      std::memcpy(lead.logits.data() + row * vocab, logits + i * vocab, vocab * sizeof(float));
     }
-  }
-  for (const Extension& p : parts) {
-    auto& tokens = p.session->impl_->tokens;
-    tokens.insert(tokens.end(), p.tokens.begin(), p.tokens.end());
   }
   return lead.logits;
 }

@@ -48,6 +48,8 @@ class Session {
  private:
   friend class Engine;
   struct Impl;
+  static void check(std::span<const Extension> parts);
+  static std::span<const float> run(std::span<const Extension> parts);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

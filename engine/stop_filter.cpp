@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/utf8.h"
+#include "ggml-like-tensor/base/error.h"
+
 namespace chaski {
 
 StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {
   std::erase_if(stops_, [](const std::string& s) { return s.empty(); });
+  for (const std::string& s : stops_) {
+    Utf8Stream whole;
+    if (whole.push(s) + whole.flush() != s) fail(Exit::usage, "--stop is {}, expected UTF-8 text", escaped(s));
+  }
 }
 
 std::string StopFilter::push(std::string_view text) {

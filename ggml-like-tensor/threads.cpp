@@ -6,6 +6,9 @@
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <system_error>
+
+#include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
 
@@ -48,14 +51,23 @@ int usable_cores() {
 }
 
 Threads::Threads(int n) : n_(std::max(n, 1)) {
-  for (int i = 1; i < n_; ++i) workers_.emplace_back([this, i] { worker(i); });
+  try {
+    for (int i = 1; i < n_; ++i) workers_.emplace_back([this, i] { worker(i); });
+  } catch (const std::system_error& error) {
+    const size_t started = workers_.size() + 1;
+    stop();
+    fail(Exit::memory, "the system starts {} threads, {} were asked for: {}", started, n_, error.what());
+  }
 }
 
-Threads::~Threads() {
+Threads::~Threads() { stop(); }
+
+void Threads::stop() {
   stop_ = true;
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   for (std::thread& t : workers_) t.join();
+  workers_.clear();
 }
 
 void Threads::worker(int id) {

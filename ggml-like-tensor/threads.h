@@ -14,7 +14,7 @@ int usable_cores();
 
 class Threads {
  public:
-  explicit Threads(int n);
+  explicit Threads(int n);  // throws Error(memory) if the system grants fewer
   ~Threads();
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
@@ -27,6 +27,7 @@ class Threads {
 
  private:
   void worker(int id);
+  void stop();
   const int n_;
   const std::function<void(int)>* fn_ = nullptr;
   alignas(64) std::atomic<uint32_t> generation_{0};

@@ -36,7 +36,10 @@ RopeScaling scaling_named(const std::string& name, const std::string& file) {
 RopeSpec rope_of(const Weights& w, int head_dim) {
   const Metadata& m = w.meta;
   RopeSpec r;
-  r.dim = int(m.integer("model.rope_dim", head_dim));
+  const int64_t dim = m.integer("model.rope_dim", head_dim);
+  if (dim < 2 || dim > head_dim || dim % 2)
+    fail(Exit::bad_file, "{}: model.rope_dim is {}, expected an even number up to the head size {}", w.path, dim, head_dim);
+  r.dim = int(dim);
   r.theta = m.number("model.rope_theta", 10000);
   r.scaling = scaling_named(m.str("model.rope_scaling", "none"), w.path);
   r.factor = m.number("model.rope_factor", 1);
@@ -46,8 +49,6 @@ RopeSpec rope_of(const Weights& w, int head_dim) {
   r.beta_slow = m.number("model.rope_beta_slow", 1);
   r.attention_factor = m.number("model.rope_attention_factor", 0);
   r.original_context = m.integer("model.rope_original_context", m.integer("model.context_length"));
-  if (r.dim < 2 || r.dim > head_dim || r.dim % 2)
-    fail(Exit::bad_file, "{}: model.rope_dim is {}, expected an even number up to the head size {}", w.path, r.dim, head_dim);
   if (const Weight* f = w.find("rope_freqs")) {
     if (f->info.rows != 1 || f->info.cols != r.dim / 2)
       fail(Exit::bad_file, "{}: tensor rope_freqs has shape ({}, {}), expected (1, {})", w.path, f->info.rows, f->info.cols, r.dim / 2);
@@ -66,25 +67,28 @@ void expect_range(const Weights& w, const char* key, int64_t value, int64_t low,
 Hyper hyper_of(const Weights& w) {
   const Metadata& m = w.meta;
   Hyper h;
-  auto number = [&](const char* key, int64_t high) {
+  auto number = [&](const char* key, int64_t low, int64_t high) {
     const int64_t value = m.integer(key);
-    expect_range(w, key, value, 1, high);
+    expect_range(w, key, value, low, high);
     return value;
   };
-  h.vocab = number("model.vocab_size", 1 << 24);
-  h.context = number("model.context_length", 1 << 26);
-  h.dim = number("model.embedding_length", 1 << 20);
-  h.layers = number("model.block_count", 4096);
-  h.ffn = number("model.feed_forward_length", 1 << 22);
-  h.heads = int(number("model.head_count", 4096));
-  h.kv_heads = int(m.integer("model.head_count_kv", h.heads));
-  expect_range(w, "model.head_count_kv", h.kv_heads, 1, h.heads);
-  h.head_dim = int(m.integer("model.head_dim", h.dim / h.heads));
-  expect_range(w, "model.head_dim", h.head_dim, 1, kMaxHeadDim);
+  auto optional = [&](const char* key, int64_t otherwise, int64_t low, int64_t high) {
+    const int64_t value = m.integer(key, otherwise);
+    expect_range(w, key, value, low, high);
+    return int(value);
+  };
+  // At least two rows, or a weight would be a vector and lie in row layout.
+  h.vocab = number("model.vocab_size", 2, 1 << 24);
+  h.context = number("model.context_length", 1, 1 << 26);
+  h.dim = number("model.embedding_length", 2, 1 << 20);
+  h.layers = number("model.block_count", 1, 4096);
+  h.ffn = number("model.feed_forward_length", 2, 1 << 22);
+  h.heads = int(number("model.head_count", 1, 4096));
+  h.kv_heads = optional("model.head_count_kv", h.heads, 1, h.heads);
+  h.head_dim = optional("model.head_dim", h.dim / h.heads, 1, kMaxHeadDim);
   if (h.heads % h.kv_heads)
     fail(Exit::bad_file, "{}: model.head_count is {}, expected a multiple of model.head_count_kv {}", w.path, h.heads, h.kv_heads);
-  h.window = int(m.integer("model.sliding_window", 0));
-  expect_range(w, "model.sliding_window", h.window, 0, 1 << 30);
+  h.window = optional("model.sliding_window", 0, 0, 1 << 30);
   h.eps = float(m.number("model.norm_epsilon"));
   if (m.str("general.architecture") != "gpt2") h.rope = rope_of(w, h.head_dim);
   return h;

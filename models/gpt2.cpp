@@ -39,6 +39,11 @@ struct Gpt2 : Model {
 
   // Three row ranges of attn_qkv and of its bias; strips of 16 rows make a range of a tiled weight a weight of its own.
   void bound(const std::string& file) override {
+    if (hyper.kv_heads != hyper.heads)
+      fail(Exit::bad_file, "{}: model.head_count_kv is {}, expected model.head_count {} in a gpt2 model", file, hyper.kv_heads, hyper.heads);
+    if (int64_t(hyper.heads) * hyper.head_dim != hyper.dim)
+      fail(Exit::bad_file, "{}: model.head_dim is {}, expected {} heads of it to make model.embedding_length {}", file, hyper.head_dim,
+           hyper.heads, hyper.dim);
     if (hyper.dim % kStrip) fail(Exit::bad_file, "{}: model.embedding_length is {}, expected a multiple of {}", file, hyper.dim, kStrip);
     for (const Layer& l : layers) {
       const Weight &w = *l.attn_qkv.weight, &b = *l.attn_qkv.bias;

@@ -442,7 +442,8 @@ def train(args):
                 for name, text in raw.items()}
     for name, stream in streams.items():
         size = sum(len(t.encode()) for t in documents[name])
-        print(f"{name}: {len(stream.ids)} texts, {size} bytes, {stream.size} tokens, {size / stream.size:.2f} bytes/token")
+        print(f"{name}: {len(stream.ids)} texts, {size} bytes, {stream.size} tokens, "
+              f"{size / stream.size:.2f} bytes/token")
 
     model = Llama(args)
     optimizers = make_optimizers(model, args)

@@ -10,7 +10,13 @@ template <class V>
 void quantize_block(const float* x, Act& a) {
   const auto x0 = V::load(x), x1 = V::load(x + 16);
   const float most = V::maximum(V::max(V::abs(x0), V::abs(x1)));
-  const auto inverse = V::set1(most > 0 ? 127 / most : 0);
+  const bool finite = V::sum(V::add(V::mul(x0, V::zero()), V::mul(x1, V::zero()))) == 0;
+  if (!finite) {
+    __builtin_memset(&a, 0, sizeof a);
+    a.d = a.ds = __builtin_nanf("");
+    return;
+  }
+  const auto inverse = V::set1(most > QuantizeActs::kSmallest ? 127 / most : 0);
   const auto q0 = V::to_int(V::mul(x0, inverse)), q1 = V::to_int(V::mul(x1, inverse));
   V::store_i8(a.q, q0), V::store_i8(a.q + 16, q1);
   a.half[0] = V::sum_i32(q0), a.half[1] = V::sum_i32(q1);

@@ -4,12 +4,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <optional>
 
 #include "ggml-like-tensor/base/checked.h"
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/file/chunks.h"
 #include "ggml-like-tensor/file/quipu.h"
 
@@ -34,13 +34,6 @@ const TensorSource* ModelSource::find(const std::string& name) const {
 
 namespace {
 
-// What the kernel thinks can be had without swapping; nothing if it does not say.
-std::optional<uint64_t> available_memory() {
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string word; meminfo >> word;)
-    if (uint64_t kib; word == "MemAvailable:" && meminfo >> kib) return kib * 1024;
-  return std::nullopt;
-}
 
 [[noreturn]] void too_large(const std::string& path, uint64_t need, std::optional<uint64_t> have) {
   const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };

@@ -1,4 +1,5 @@
-// Activations to 8 bits, blocks of 32: d = max |x| / 127, q = nearest even of x * (127 / max).
+// Activations to 8 bits, blocks of 32: d = max |x| / 127, q = nearest even of x * (127 / max). A block with a value that is not finite
+// becomes NaN as a whole (d and ds are), so that the fault reaches the logits; one too small for 127 / max becomes zero.
 //   in 0 x (rows, cols), cols a multiple of 32 -> acts
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
@@ -11,13 +12,16 @@ struct QuantizeActs {
   std::vector<Shape> shapes(std::span<const Shape>, const Batch&) const { return {}; }
   Cost cost(const OpArgs&) const { return {}; }
 
+  static constexpr float kSmallest = 4e-37f;  // 127 / it is below FLT_MAX
   static void block(const float* x, Act& a) {
-    float most = 0;
+    float most = 0, zero = 0;
+    for (int i = 0; i < 32; ++i) zero += x[i] * 0;
     for (int i = 0; i < 32; ++i) most = std::fabs(x[i]) > most ? std::fabs(x[i]) : most;
-    const float inverse = most > 0 ? 127 / most : 0;
+    const bool finite = zero == 0;
+    const float inverse = finite && most > kSmallest ? 127 / most : 0;
     a.half[0] = a.half[1] = 0;
-    for (int i = 0; i < 32; ++i) a.half[i / 16] += a.q[i] = int8_t(std::nearbyint(x[i] * inverse));
-    a.d = most / 127;
+    for (int i = 0; i < 32; ++i) a.half[i / 16] += a.q[i] = finite ? int8_t(std::nearbyint(x[i] * inverse)) : 0;
+    a.d = finite ? most / 127 : NAN;
     a.ds = a.d * float(a.half[0] + a.half[1]);
   }
   static void row(const float* x, const ActsView& acts, int64_t r) {

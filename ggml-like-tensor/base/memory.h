@@ -1,0 +1,10 @@
+// How much memory the system can still give.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+namespace chaski {
+
+std::optional<uint64_t> available_memory();  // bytes, MemAvailable of /proc/meminfo; nothing where it cannot be read
+
+}  // namespace chaski
