@@ -24,8 +24,9 @@ build/.setup: scripts/setup.sh
 CXX      ?= g++
 PREFIX   ?= /usr/local
 MODE     ?= release
-BUILD    := build$(if $(filter-out release,$(MODE)),/$(MODE))
-TARGET_ARCH_NAME := $(firstword $(subst -, ,$(shell $(CXX) -dumpmachine)))
+comma    := ,
+BUILD    := build$(if $(filter-out release,$(MODE)),/$(MODE))$(if $(filter 1,$(STATIC)),/static)
+TARGET_ARCH_NAME := $(firstword $(subst -, ,$(shell $(CXX) -dumpmachine 2>/dev/null)))
 
 Q        := $(if $(V),,@)
 WARN     := -Wall -Wextra -Werror
@@ -34,12 +35,13 @@ CXXFLAGS := -std=c++20 -I. $(WARN) -ffp-contract=off -fno-math-errno -fno-trappi
 CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
 CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -DCHASKI_DEBUG)
 CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -DCHASKI_DEBUG -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-comma    := ,
 SANITIZE := $(if $(filter asan,$(MODE)),-fsanitize=address$(comma)undefined)
 LIBS     := -lfmt -lpcre2-8 -lutf8proc -lxxhash -pthread
 EDIT     := -ledit
+# Debian has no static fmt: there it is compiled in, from its headers. Objects of their own, so in build/static.
 ifeq ($(STATIC),1)
-LIBS     := -static-libstdc++ -static-libgcc -Wl,-Bstatic -lfmt -lpcre2-8 -lutf8proc -lxxhash -Wl,-Bdynamic -pthread
+CXXFLAGS += -DFMT_HEADER_ONLY
+LIBS     := -static-libstdc++ -static-libgcc -Wl,-Bstatic -lpcre2-8 -lutf8proc -lxxhash -Wl,-Bdynamic -pthread
 EDIT     := -Wl,-Bstatic -ledit -ltinfo -lbsd -lmd -Wl,-Bdynamic
 endif
 

@@ -141,11 +141,10 @@ Outputs outputs_of(const Op& op, Case& c, const Example<Op>& e, Fn compute) {
     o.acts = Buffer(size_t(s.rows * s.cols / 32) * sizeof(Act));
     a.acts = {reinterpret_cast<Act*>(o.acts.data()), s.rows, s.cols / 32};
   }
-  std::vector<std::byte> before = c.pages;
+  const std::vector<std::byte> before = c.pages;
   compute(a);
   o.pages = c.pages;
-  c.pages = before;
-  std::memcpy(const_cast<std::byte*>(c.batch.kv.pages), before.data(), before.size());
+  std::copy(before.begin(), before.end(), c.pages.begin());
   return o;
 }
 
