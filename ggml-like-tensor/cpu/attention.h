@@ -200,6 +200,9 @@ struct AttentionKernel {
       const auto* half = reinterpret_cast<const uint16_t*>(rows);
       const auto* bytes = reinterpret_cast<const int8_t*>(rows);
       const auto* scales = reinterpret_cast<const uint16_t*>(rows + size_t(kPage) * v_cols);
+      float scale[kPage * kMaxHeadDim / 32];
+      if (l.format == Format::q8)
+        for (int i = 0; i < v_cols / 32; ++i) V::store(scale + 16 * i, V::load_f16(scales + 16 * i));
       for (const int64_t end = (p / kPage + 1) * kPage; p < end && p <= high; ++p) {
         const int64_t slot = p % kPage;
 #pragma GCC unroll 4
@@ -208,7 +211,7 @@ struct AttentionKernel {
           const F v = l.format == Format::f16   ? V::load_f16(half + slot * v_cols + channel)
                       : l.format == Format::f32 ? V::load(reinterpret_cast<const float*>(rows) + slot * v_cols + channel)
                                                 : V::mul(V::to_float(V::load_i8(bytes + slot * v_cols + channel)),
-                                   V::set1(f32_of_f16(scales[slot * (v_cols / 32) + channel / 32])));
+                                                         V::set1(scale[slot * (v_cols / 32) + channel / 32]));
 #pragma GCC unroll 8
           for (int n = 0; n < N; ++n) acc[n][k] = V::fma(v, V::set1(weights[n * kChunk + (p - start)]), acc[n][k]);
         }
