@@ -113,6 +113,13 @@ TEST_CASE("exact: rewound, forked and fresh sessions") {
   auto f = s->fork();
   s->extend(std::vector<TokenId>(10, 5));  // writes into the page that both hold
   CHECK(same(last, f->extend(std::span(t).subspan(37))));
+  // ... and what the first wrote there is still its own.
+  std::vector<TokenId> other(t.begin(), t.begin() + 37);
+  other.insert(other.end(), 10, 5);
+  other.push_back(7);
+  const auto alone = logits_in_chunks(*e->session(), other, other.size());
+  CHECK(same(std::span(alone).last(size_t(e->vocab_size())), s->decode(7)));
+  s->rewind(37);
   std::span<const float> logits;
   CHECK(s->sync(t, &logits) == 37);
   CHECK(same(last, logits));
