@@ -1,5 +1,5 @@
 // The .bin files of llama2.c: version 0 (no magic, f32), 1 (f32) and 2 (int8 in groups), with the tokenizer.bin beside them.
-// Layout: github.com/karpathy/llama2.c, export.py, run.c and runq.c. Their wq and wk pair neighbouring rows for rope, as ours do.
+// Layout: karpathy/llama2.c, export.py, run.c and runq.c. Their wq and wk pair neighbouring rows for rope, as ours do.
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// tokenizer.model: SentencePiece's protobuf, read with the few lines that it needs. Schema: github.com/google/sentencepiece,
+// tokenizer.model: SentencePiece's protobuf, read with the few lines that it needs. Schema: google/sentencepiece,
 // src/sentencepiece_model.proto. Unigram models and models that normalise their text are refused.
 #include <string_view>
 #include <utility>
