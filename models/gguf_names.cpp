@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "models/affix.h"
+
 namespace chaski {
 namespace {
 
@@ -57,18 +59,6 @@ constexpr std::array kOtherKeys{
     Word{"tokenizer.ignore_merges", "chaski.tokenizer.ignore_merges", Kind::flag},
     Word{"tokenizer.eos_ids", "chaski.tokenizer.eos_ids", Kind::integers},
 };
-
-bool drop_prefix(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
-bool drop_suffix(std::string_view& text, std::string_view suffix) {
-  if (!text.ends_with(suffix)) return false;
-  text.remove_suffix(suffix.size());
-  return true;
-}
 
 KeyPair pair_for(const Word& word, const std::string& architecture) {
   std::string_view theirs = word.theirs;

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "ggml-like-tensor/base/error.h"
+#include "models/affix.h"
 #include "models/folder.h"
 #include "models/hf_config.h"
 #include "models/hf_tokenizer.h"
@@ -40,18 +41,6 @@ std::string_view translate(const Word (&words)[N], std::string_view theirs) {
   for (auto& word : words)
     if (word.theirs == theirs) return word.ours;
   return {};
-}
-
-bool drop_prefix(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
-bool drop_suffix(std::string_view& text, std::string_view suffix) {
-  if (!text.ends_with(suffix)) return false;
-  text.remove_suffix(suffix.size());
-  return true;
 }
 
 // "model.layers.3.mlp.up_proj.weight" -> "layer.3.ffn_up"; empty for a name that is none of a model with `layers` layers.

@@ -30,16 +30,7 @@ void put_file(const std::string& path, std::string_view text) { std::ofstream(pa
 
 size_t files_in(const std::string& folder) { return std::distance(fs::directory_iterator(folder), fs::directory_iterator()); }
 
-// The error `action` ends with; code done if it ends without.
-template <class F>
-Error error_of(F action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Exit::done, "no error");
-}
+using test::error_of;
 
 // Runs `action` in a child whose stderr goes to `log`; the child's wait status.
 template <class F>

@@ -7,15 +7,7 @@
 namespace chaski {
 namespace {
 
-template <class F>
-Error error_of(F action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Exit::done, "no error");
-}
+using test::error_of;
 
 TEST_CASE("metadata: getters give the value, the default, or a line that says what is wrong") {
   Metadata meta;

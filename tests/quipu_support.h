@@ -16,15 +16,7 @@ namespace chaski::quipu_test {
 using test::read_file;
 using test::TempFolder;
 
-template <class F>
-Error error_of(F action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(Exit::done, "no error");
-}
+using test::error_of;
 
 inline bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 

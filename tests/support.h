@@ -32,6 +32,17 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+// The error `action` ends with; code done if it ends without.
+template <class F>
+Error error_of(F action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Exit::done, "no error");
+}
+
 // A folder of this test's own, removed when it ends.
 struct TempFolder {
   std::string path;
