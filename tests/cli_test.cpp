@@ -313,6 +313,18 @@ TEST_CASE("cli/tokenize and back") {
   check_one_line(chaski_run({"tokenize", "-m", kStories, "--decode", "512"}), 2, "512");
 }
 
+TEST_CASE("cli/bench times widths and the ops of a step") {
+  const Outcome outcome = chaski_run({"bench", "-p", "0", "-n", "4", "-r", "1", "--widths", "1,3", "--profile", "--json"});
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+  const json report = json::parse(outcome.out);
+  REQUIRE(report["passes"].size() == 2);
+  CHECK(report["passes"][1]["tokens"] == 3);
+  CHECK(report["passes"][1]["seconds"] > 0);
+  double bytes = 0;
+  for (const json& op : report["decode_profile"]) bytes += op["op"] == "matmul" || op["op"] == "gated_matmul" ? double(op["bytes"]) : 0;
+  CHECK(bytes == report["weight_bytes"]);
+}
+
 TEST_CASE("cli/bench gives its figures as JSON") {
   if (!have(kStories)) return;
   const Outcome outcome = chaski_run({"bench", "-m", kStories, "-p", "32", "-n", "8", "-r", "2", "--depth", "16", "--json"});
