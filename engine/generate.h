@@ -39,7 +39,7 @@ struct GenerateResult {
   double decode_rate() const { return decode_seconds > 0 && tokens.size() > 1 ? double(tokens.size() - 1) / decode_seconds : 0; }
 };
 
-// Whole UTF-8 characters only; may be called with an empty view never.
+// Gets whole UTF-8 characters only, and never an empty view.
 using Sink = std::function<void(std::string_view text)>;
 
 // Makes the session hold `prompt` (reusing what it already has) and generates. Throws what Session::extend throws.

@@ -1,6 +1,7 @@
 // A model to a smaller one, offline. The recipe: matmul weights become `type`; what suffers keeps more: norms and biases f32, the
-// position table its own format, tensors whose columns are not a multiple of the block f16, the head and embedding at least q8 when `type` is a 4-bit
-// type, and any tensor whose relative squared error is over `keep_above` the next better type. Every choice is reported with its reason.
+// position table its own format, tensors whose columns are not a multiple of the block f16, the head and embedding at least q8 when
+// `type` has fewer bits, and any tensor whose relative squared error is over `keep_above` the next better type. Every choice is
+// reported with its reason.
 #pragma once
 #include <functional>
 #include <string>

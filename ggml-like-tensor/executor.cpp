@@ -1,5 +1,6 @@
 #include "ggml-like-tensor/executor.h"
 
+#include <chrono>
 #include <cstring>
 
 namespace chaski {

@@ -44,7 +44,6 @@ class Executor {
   std::vector<AlignedBytes> scratch_;
   std::unique_ptr<Counter[]> counters_;
   size_t n_counters_ = 0;
-  uint64_t arena_moves_ = 0;
 };
 
 }  // namespace chaski

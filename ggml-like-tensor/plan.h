@@ -1,7 +1,6 @@
 // A graph made ready for a backend: fused, every op present in the backend's table, every value given a place in one arena. Values
 // whose lives do not overlap share memory.
 #pragma once
-#include <chrono>
 #include <memory>
 
 #include "ggml-like-tensor/backend.h"

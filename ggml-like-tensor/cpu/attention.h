@@ -123,7 +123,7 @@ struct AttentionKernel {
         strip_times<V, F16>(tile, 0, blocks, in, b.count(), acc);
       for (int q = 0; q < b.count(); ++q) {
         const int64_t p = a.batch->positions[b.token + q / b.group];
-        V::store(w.s->scores[q] + (page * kPage - start), masked(op, finish_score(op, acc[q]), page * kPage, op.first_position(p), p));
+        V::store(w.s->scores[q] + (page * kPage - start), masked(finish_score(op, acc[q]), page * kPage, op.first_position(p), p));
       }
     }
   }
@@ -131,7 +131,7 @@ struct AttentionKernel {
     const F score = V::mul(dot, V::set1(op.scale));
     return op.soft_cap > 0 ? V::mul(V::set1(op.soft_cap), tanh<V>(V::div(score, V::set1(op.soft_cap)))) : score;
   }
-  static F masked(const Attention&, F score, int64_t page_start, int64_t first, int64_t last) {
+  static F masked(F score, int64_t page_start, int64_t first, int64_t last) {
     if (page_start >= first && page_start + kPage - 1 <= last) return score;
     alignas(64) static constexpr float kLane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const F lane = V::load(kLane), never = V::set1(-INFINITY);

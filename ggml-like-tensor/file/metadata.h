@@ -23,6 +23,7 @@
 //   tokenizer.add_bos, .add_eos, .add_space_prefix, .ignore_merges bool
 //   tokenizer.chat_template str
 //   source.file, source.kind, source.xxh3 str   where it was converted from
+//   quantize.type str                             what `chaski quantize` was asked for
 //   gguf.<key>             any   a GGUF key that none of the above stands for, kept for the way back
 #pragma once
 #include <cstdint>
