@@ -29,8 +29,8 @@ void check_device(const EngineOptions& o) {
 }
 
 KvLayout kv_layout(const EngineOptions& o, const Hyper& h) {
-  if (o.kv != Format::f32 && o.kv != Format::f16 && o.kv != Format::q8)
-    fail(Exit::usage, "--kv is {}, expected f32, f16 or q8", info(o.kv).name);
+  if (std::find(std::begin(kKvFormats), std::end(kKvFormats), o.kv) == std::end(kKvFormats))
+    fail(Exit::usage, "--kv is {}, expected f32, f16, q8 or q4_0", info(o.kv).name);
   KvLayout l;
   l.format = o.kv, l.layers = int(h.layers), l.heads = h.kv_heads, l.head_dim = h.head_dim;
   return l;
@@ -54,7 +54,8 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   e.context = int(o.context ? o.context : h.context);
   const KvLayout layout = kv_layout(o, h);
   const int64_t pages = (e.context + kPage - 1) / kPage * kContexts;
-  e.pool = std::make_unique<KvPool>(layout, std::min<int64_t>(pages, int64_t((uint64_t(1) << 40) / layout.page_bytes()) + 1));
+  const int64_t most = int64_t((uint64_t(1) << 40) / layout.page_bytes()) + 1;
+  e.pool = std::make_unique<KvPool>(layout, (std::min(pages, most) + kPageGroup - 1) / kPageGroup * kPageGroup);
   e.batch.kv = e.pool->view();
   e.backend = &cpu_backend();
   e.executor = std::make_unique<Executor>(threads);

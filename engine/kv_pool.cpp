@@ -9,14 +9,16 @@
 
 namespace chaski {
 
-KvPool::KvPool(const KvLayout& layout, int64_t pages) : layout_(layout), bytes_(size_t(pages) * layout.page_bytes()) {
+KvPool::KvPool(const KvLayout& layout, int64_t pages) : view_{layout, nullptr}, bytes_(size_t(pages) * layout.page_bytes()) {
   void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) fail(Exit::memory, "keys and values need {} bytes of address space: {}", bytes_, std::strerror(errno));
-  pages_ = static_cast<std::byte*>(p);
+  // A stream is some 20 KB long: with pages of 4 KB every fifth line would wait for a translation. Only a wish: it may be refused.
+  madvise(p, bytes_, MADV_HUGEPAGE);
+  view_.pool = static_cast<std::byte*>(p);
   references_.assign(size_t(pages), 0);
 }
 
-KvPool::~KvPool() { munmap(pages_, bytes_); }
+KvPool::~KvPool() { munmap(view_.pool, bytes_); }
 
 int32_t KvPool::take() {
   int32_t page;
@@ -43,7 +45,11 @@ void KvPool::release(int32_t page) {
 int32_t KvPool::own(int32_t page) {
   if (references_[size_t(page)] == 1) return page;
   const int32_t copy = take();
-  std::memcpy(pages_ + size_t(copy) * layout_.page_bytes(), pages_ + size_t(page) * layout_.page_bytes(), layout_.page_bytes());
+  for (int layer = 0; layer < view_.layout.layers; ++layer)
+    for (int head = 0; head < view_.layout.heads; ++head) {
+      std::memcpy(view_.keys(layer, head, copy), view_.keys(layer, head, page), view_.layout.k_bytes());
+      std::memcpy(view_.values(layer, head, copy), view_.values(layer, head, page), view_.layout.v_bytes());
+    }
   release(page);
   return copy;
 }

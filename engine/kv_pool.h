@@ -19,12 +19,11 @@ class KvPool {
   void share(int32_t page) { ++references_[size_t(page)]; }
   void release(int32_t page);
   int32_t own(int32_t page);       // the page itself if nobody else holds it, else a copy, the old one released
-  KvView view() const { return {layout_, pages_}; }
+  const KvView& view() const { return view_; }
   int64_t in_use() const { return in_use_; }
 
  private:
-  KvLayout layout_;
-  std::byte* pages_;
+  KvView view_;
   size_t bytes_;
   int64_t in_use_ = 0;
   int32_t fresh_ = 0;               // pages from here on were never used

@@ -5,6 +5,8 @@
 
 namespace chaski {
 
+constexpr size_t kCounterBytes = kSharedCounters * sizeof(uint32_t);
+
 bool AlignedBytes::grow(size_t bytes) {
   if (bytes <= size_) return false;
   bytes = (bytes + 63) / 64 * 64;
@@ -20,6 +22,7 @@ void Executor::run(Plan& plan) {
   arena_.grow(plan.arena_bytes());
   plan.bind(arena_.data());
   for (AlignedBytes& s : scratch_) s.grow(plan.scratch_bytes());
+  shared_.grow(kCounterBytes + plan.shared_bytes());
   if (n_counters_ < plan.steps.size()) {
     n_counters_ = plan.steps.size();
     counters_ = std::make_unique<Counter[]>(n_counters_);
@@ -30,14 +33,15 @@ void Executor::run(Plan& plan) {
   threads_.run([&](int id) {
     for (size_t i = 0; i < plan.steps.size(); ++i) {
       const auto start = std::chrono::steady_clock::now();
-      step(plan.steps[i], counters_[i], scratch_[size_t(id)].data());
+      step(plan.steps[i], counters_[i], id);
       threads_.barrier();
       if (profile && id == 0) (*profile)[i] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
   });
 }
 
-void Executor::step(const Step& s, Counter& counter, std::byte* scratch) {
+void Executor::step(const Step& s, Counter& counter, int thread) {
+  const Scratch scratch{scratch_[size_t(thread)].data(), reinterpret_cast<uint32_t*>(shared_.data()), shared_.data() + kCounterBytes};
   const int64_t units = s.kernel->units(s.op, s.args), grain = s.kernel->grain(s.op, s.args);
   for (;;) {
     const int64_t first = counter.next.fetch_add(grain, std::memory_order_relaxed);

@@ -37,11 +37,12 @@ class Executor {
   struct alignas(64) Counter {
     std::atomic<int64_t> next{0};
   };
-  void step(const Step& s, Counter& counter, std::byte* scratch);
+  void step(const Step& s, Counter& counter, int thread);
 
   Threads threads_;
   AlignedBytes arena_;
   std::vector<AlignedBytes> scratch_;
+  AlignedBytes shared_;  // kSharedCounters counters, then what kernels share
   std::unique_ptr<Counter[]> counters_;
   size_t n_counters_ = 0;
 };

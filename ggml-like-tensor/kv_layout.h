@@ -1,10 +1,14 @@
 // Where keys and values live: pages of 16 positions from one pool.
 //
-//   page       layers x (heads x K tile, heads x V rows)
+//   pool       groups x layers x heads x (16 x K tile, 16 x V rows): a page is a slice through a group of 16. Pages taken one after
+//              the other are neighbours, so a head's keys of 256 positions are one stream, and so are its values
 //   K tile     a strip of 16 rows in tile layout whose rows are the positions: scoring a page is the matmul of a strip with the
-//              queries, by the same code as weights (f32, f16: head_dim columns, q8: head_dim rounded up to 32)
-//   V rows     16 rows of v_cols() channels, a lane is a channel: f32 or f16 [16][v_cols], or q8: int8[16][v_cols], f16
-//              scale[16][v_cols / 32]
+//              queries, by the same code as weights (f32, f16: head_dim columns, blocks: head_dim rounded up to 32)
+//   V rows     v_cols() channels of 16 positions, a lane is a channel: f32 or f16 [position][channel]. In blocks a lane holds four
+//              positions, so that integer dot products run over them: q8 int8[channel / 16][position / 4][channel % 16][position % 4],
+//              q4_0 the same for channel / 32, channel c in the low and c + 16 in the high nibbles. Behind the codes the scales,
+//              f16[channel / 32][position]: they are multiplied into the weights.
+// Keys of 4 bits are kept rotated (ops/hadamard.h).
 // Kernels of every instruction set use these functions: always_inline, so that none leaves a copy with its flags for the linker.
 #pragma once
 #include <cstddef>
@@ -15,26 +19,40 @@
 namespace chaski {
 
 constexpr int kPage = 16;  // positions
+constexpr int kPageGroup = 16;
 constexpr int kMaxHeadDim = 512;
 
+constexpr Format kKvFormats[] = {Format::f32, Format::f16, Format::q8, Format::q4_0};
+
 struct KvLayout {
-  Format format = Format::f16;  // f32 | f16 | q8
+  Format format = Format::f16;  // one of those
   int layers = 0, heads = 0, head_dim = 0;
 
-  [[gnu::always_inline]] int k_cols() const { return format != Format::q8 ? head_dim : (head_dim + 31) / 32 * 32; }
-  [[gnu::always_inline]] int v_cols() const { return format != Format::q8 ? (head_dim + 15) / 16 * 16 : (head_dim + 31) / 32 * 32; }
+  [[gnu::always_inline]] bool blocks() const { return format == Format::q8 || format == Format::q4_0; }
+  [[gnu::always_inline]] int k_cols() const { return blocks() ? (head_dim + 31) / 32 * 32 : head_dim; }
+  [[gnu::always_inline]] int v_cols() const { return blocks() ? (head_dim + 31) / 32 * 32 : (head_dim + 15) / 16 * 16; }
+  // Of blocks: the byte of a channel and position (q4_0: of a channel % 32 < 16 and the one 16 further).
+  [[gnu::always_inline]] size_t v_byte(int channel, int64_t slot) const {
+    const int lanes = format == Format::q4_0 ? channel / 32 : channel / 16;
+    return size_t((lanes * 4 + slot / 4) * 64 + channel % 16 * 4 + slot % 4);
+  }
+  [[gnu::always_inline]] size_t v_scales() const { return size_t(kPage) * v_cols() / (format == Format::q4_0 ? 2 : 1); }  // offset
   [[gnu::always_inline]] size_t k_bytes() const { return strip_bytes(format, k_cols()); }
   [[gnu::always_inline]] size_t v_bytes() const { return row_bytes(format, v_cols()) * kPage; }
-  [[gnu::always_inline]] size_t layer_bytes() const { return heads * (k_bytes() + v_bytes()); }
-  [[gnu::always_inline]] size_t page_bytes() const { return (layers * layer_bytes() + 63) / 64 * 64; }
-  [[gnu::always_inline]] size_t k_offset(int layer, int head) const { return layer * layer_bytes() + head * k_bytes(); }
-  [[gnu::always_inline]] size_t v_offset(int layer, int head) const { return layer * layer_bytes() + heads * k_bytes() + head * v_bytes(); }
+  [[gnu::always_inline]] size_t page_bytes() const { return size_t(layers) * heads * (k_bytes() + v_bytes()); }
 };
 
 struct KvView {
   KvLayout layout;
-  std::byte* pages = nullptr;
-  [[gnu::always_inline]] std::byte* page(int32_t id) const { return pages + size_t(id) * layout.page_bytes(); }
+  std::byte* pool = nullptr;
+  [[gnu::always_inline]] std::byte* keys(int layer, int head, int32_t page) const {
+    const size_t group = page / kPageGroup, slot = page % kPageGroup, both = layout.k_bytes() + layout.v_bytes();
+    return pool + ((group * layout.layers + layer) * layout.heads + head) * kPageGroup * both + slot * layout.k_bytes();
+  }
+  [[gnu::always_inline]] std::byte* values(int layer, int head, int32_t page) const {
+    const size_t slot = page % kPageGroup;
+    return keys(layer, head, page) + (kPageGroup - slot) * layout.k_bytes() + slot * layout.v_bytes();
+  }
 };
 
 }  // namespace chaski

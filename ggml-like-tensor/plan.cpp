@@ -85,7 +85,7 @@ void Plan::bind(std::byte* arena) {
     const Shape& s = graph_.values[id].shape;
     return ActsView{reinterpret_cast<Act*>(arena + offsets_[id]), s.rows, s.cols / 32};
   };
-  scratch_bytes_ = 0;
+  scratch_bytes_ = shared_bytes_ = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
     const Node& n = graph_.nodes[i];
     OpArgs& a = steps[i].args;
@@ -97,6 +97,7 @@ void Plan::bind(std::byte* arena) {
     a.in_acts = acts(n.in_acts), a.acts = acts(n.acts);
     a.batch = &batch_;
     scratch_bytes_ = std::max(scratch_bytes_, steps[i].kernel->scratch(steps[i].op, a));
+    shared_bytes_ = std::max(shared_bytes_, steps[i].kernel->shared(steps[i].op, a));
   }
   if (graph_.result != kNone) result_ = reinterpret_cast<const float*>(arena + offsets_[graph_.result]);
 }

@@ -22,6 +22,7 @@ class Plan {
 
   size_t arena_bytes() const { return arena_bytes_; }
   size_t scratch_bytes() const { return scratch_bytes_; }  // a thread
+  size_t shared_bytes() const { return shared_bytes_; }    // all threads together
   void bind(std::byte* arena);                             // 64-byte aligned, before the first run and whenever it moved
   const float* result() const { return result_; }         // (outputs, vocab)
 
@@ -33,7 +34,7 @@ class Plan {
   Graph graph_;
   const Batch& batch_;
   std::vector<size_t> offsets_;  // per value
-  size_t arena_bytes_ = 0, scratch_bytes_ = 0;
+  size_t arena_bytes_ = 0, scratch_bytes_ = 0, shared_bytes_ = 0;
   const float* result_ = nullptr;
 };
 

@@ -39,8 +39,8 @@ void ModelFlags::declare(CLI::App& app) {
   declare_threads(app, engine.threads);
   app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")
       ->check(within(1, kMaxCount))->type_name("N");
-  app.add_option("--kv", kv, "format of keys and values: f32, f16 or q8 (default f16)")
-      ->check(CLI::IsMember({"f32", "f16", "q8"}).description(""))->type_name("FORMAT");
+  app.add_option("--kv", kv, "format of keys and values: f32, f16, q8 or q4_0 (default f16)")
+      ->check(CLI::IsMember({"f32", "f16", "q8", "q4_0"}).description(""))->type_name("FORMAT");
   app.add_option("--device", engine.device, "auto, cpu, cuda or cuda:N (default auto)")->type_name("DEVICE");
 }
 

@@ -83,8 +83,8 @@ struct IQ4_XS {
     const auto* codebook = reinterpret_cast<const uint8_t*>(kIq4Codebook);
     for (int j = 0; j < 4; ++j) {
       const auto x = V::load_bytes(t.q[sub] + 64 * j);
-      p.w[j] = V::lookup(codebook, V::low_nibbles(x));
-      p.w[j + 4] = V::lookup(codebook, V::high_nibbles(x));
+      p.w[j] = V::lookup_low(codebook, x);
+      p.w[j + 4] = V::lookup_high(codebook, x);
     }
     const auto low = V::bit_and(V::shift_right(V::load_u8(t.low[sub / 2]), 4 * (sub % 2)), V::set1_i32(15));
     const auto high = V::bit_and(V::shift_right(V::load_u8(t.high[sub / 4]), 2 * (sub % 4)), V::set1_i32(3));

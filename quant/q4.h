@@ -64,8 +64,8 @@ struct Q4 {
   static void unpack(const RowHeader* units, const Tile& t, int, Panel<V>& p) {
     for (int j = 0; j < 4; ++j) {
       const auto x = V::load_bytes(t.q + 64 * j);
-      p.w[j] = V::lookup(kCodebook, V::low_nibbles(x));
-      p.w[j + 4] = V::lookup(kCodebook, V::high_nibbles(x));
+      p.w[j] = V::lookup_low(kCodebook, x);
+      p.w[j + 4] = V::lookup_high(kCodebook, x);
     }
     const auto s = V::load_u8(t.scale);
     const auto size = V::mul(V::load_bf16(units), V::to_float(V::bit_and(s, V::set1_i32(31))));

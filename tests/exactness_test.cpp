@@ -195,7 +195,7 @@ TEST_CASE("engine: a damaged weight makes logits that are not finite, in every f
         a.in[0] = {{1, 32}, Format::f32, row.data()};
         a.acts = {&got, 1, 1};
         const AnyOp op = QuantizeActs{};
-        backend->table[op.index()].run(op, a, 0, 1, nullptr);
+        backend->table[op.index()].run(op, a, 0, 1, {});
         CHECK(std::isnan(got.d));
         CHECK(std::isnan(got.ds));
       }

@@ -58,7 +58,7 @@ void make_batch(Case& c, int64_t tokens, const KvLayout& layout) {
   for (int64_t t = 0; t < tokens; ++t) c.batch.tables.push_back((t >= tokens / 2 + 1 ? c.other_table : c.table).data());
   c.batch.kv.layout = layout;
   c.pages.resize(80 * layout.page_bytes());
-  c.batch.kv.pages = c.pages.data();
+  c.batch.kv.pool = c.pages.data();
   for (int i = 0; i < 600 * 16; ++i) c.rope.push_back(noise(uint32_t(i)));
   c.batch.ropes = {c.rope.data()};
 }
@@ -161,10 +161,14 @@ double nmse(Buffer& got, Buffer& want) {
 
 std::vector<KvLayout> layouts_of(const Attention& op) {
   std::vector<KvLayout> out;
-  for (Format f : {Format::f32, Format::f16, Format::q8}) out.push_back({f, 2, op.kv_heads, op.head_dim});
+  for (Format f : kKvFormats) out.push_back({f, 2, op.kv_heads, op.head_dim});
   return out;
 }
-std::vector<KvLayout> layouts_of(const KvWrite&) { return {{Format::f32, 2, 2, 16}, {Format::f16, 2, 2, 16}, {Format::q8, 2, 2, 16}}; }
+std::vector<KvLayout> layouts_of(const KvWrite&) {
+  std::vector<KvLayout> out;
+  for (Format f : kKvFormats) out.push_back({f, 2, 2, 16});
+  return out;
+}
 template <class Op>
 std::vector<KvLayout> layouts_of(const Op&) {
   return {KvLayout{}};
@@ -179,6 +183,7 @@ void sweep() {
     for (const KvLayout& layout : layouts_of(e.op)) {
       CAPTURE(Op::kName);
       CAPTURE(number);
+      CAPTURE(info(layout.format).name);
       auto c = make_case(e, layout);
       Outputs want = outputs_of(e.op, *c, e, [&](const OpArgs& a) { e.op.reference(a); });
       Outputs first;
@@ -190,13 +195,18 @@ void sweep() {
           const AnyOp op = e.op;
           Buffer scratch(k.scratch(op, a));
           const int64_t units = k.units(op, a), step = 3;  // odd pieces, last ones first
-          for (int64_t u = (units - 1) / step * step; u >= 0; u -= step) k.run(op, a, u, std::min(u + step, units), scratch.data());
+          std::vector<uint32_t> counters(kSharedCounters);
+          Buffer shared(k.shared(op, a));
+          for (int64_t u = (units - 1) / step * step; u >= 0; u -= step)
+            k.run(op, a, u, std::min(u + step, units), {scratch.data(), counters.data(), shared.data()});
           CHECK(scratch.guarded());
+          CHECK(shared.guarded());
+          CHECK(counters == std::vector<uint32_t>(kSharedCounters));
         });
         for (size_t i = 0; i < want.floats.size(); ++i) {
           CHECK(got.floats[i].guarded());
-          // Attention over q8 keys quantizes its queries, which the reference does not; everything else is float rounding.
-          CHECK(nmse(got.floats[i], want.floats[i]) < (layout.format == Format::q8 ? 5e-4 : 1e-10));
+          // Attention over blocks quantizes its queries, which the reference does not; everything else is float rounding.
+          CHECK(nmse(got.floats[i], want.floats[i]) < (layout.blocks() ? 5e-4 : 1e-10));
         }
         CHECK(got.acts.guarded());
         CHECK(got.pages == want.pages);
@@ -219,6 +229,35 @@ TEST_CASE("op: every op on every instruction set equals its reference, and each 
   Ops::each([]<class Op>(Op) { sweep<Op>(); });
 }
 
+// A batch of 21 tokens walks its chunks in one unit, a token alone has a unit for each chunk: see cpu/attention.h.
+TEST_CASE("op: attention of a token is the same in a prompt and alone") {
+  const Example<Attention> e{{1, 4, 2, 48, 0.2f, 0, 0}, {{{21, 192}}}, 21};
+  for (const KvLayout& layout : layouts_of(e.op)) {
+    auto c = make_case(e, layout);
+    for (const Backend* backend : cpu_backends()) {
+      const AnyOp op = e.op;
+      const KernelEntry& k = backend->table[op.index()];
+      auto run = [&](const OpArgs& a) {
+        Buffer scratch(k.scratch(op, a)), shared(k.shared(op, a));
+        std::vector<uint32_t> counters(kSharedCounters);
+        for (int64_t u = k.units(op, a) - 1; u >= 0; --u) k.run(op, a, u, u + 1, {scratch.data(), counters.data(), shared.data()});
+      };
+      Outputs together = outputs_of(e.op, *c, e, run);
+      for (int t = 0; t < 21; ++t) {
+        Batch one = c->batch;
+        one.tokens = {0}, one.positions = {c->batch.positions[size_t(t)]}, one.tables = {c->batch.tables[size_t(t)]};
+        std::vector<float> alone(192);
+        OpArgs a = c->args;
+        a.in[0] = {{1, 192}, Format::f32, const_cast<float*>(c->args.in[0].row(t))};
+        a.out[0] = {{1, 192}, Format::f32, alone.data()};
+        a.batch = &one;
+        run(a);
+        CHECK(std::memcmp(alone.data(), together.floats[0].data() + size_t(t) * 192 * 4, 192 * 4) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("op: quantized activations are the reference's, to the bit") {
   const auto e = QuantizeActs::examples()[1];
   auto c = make_case(e, KvLayout{});
@@ -226,7 +265,7 @@ TEST_CASE("op: quantized activations are the reference's, to the bit") {
   for (const Backend* backend : cpu_backends()) {
     const AnyOp op = e.op;
     const KernelEntry& k = backend->table[op.index()];
-    Outputs got = outputs_of(e.op, *c, e, [&](const OpArgs& a) { k.run(op, a, 0, k.units(op, a), nullptr); });
+    Outputs got = outputs_of(e.op, *c, e, [&](const OpArgs& a) { k.run(op, a, 0, k.units(op, a), {}); });
     CHECK(std::memcmp(got.acts.data(), want.acts.data(), want.acts.size) == 0);
   }
 }
@@ -275,7 +314,7 @@ TEST_CASE("op: matmul at the extremes of every block format") {
           const AnyOp op = MatMul{};
           const KernelEntry& k = backend->table[op.index()];
           Buffer scratch(k.scratch(op, a));
-          k.run(op, a, 0, 1, scratch.data());
+          k.run(op, a, 0, 1, {.own = scratch.data()});
           CHECK(std::memcmp(got, want, sizeof want) == 0);
         }
       }

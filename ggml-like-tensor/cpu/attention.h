@@ -1,22 +1,27 @@
-// Attention over KV pages, flash style (Dao et al. 2022): scores of 256 positions at a time, their soft-max kept as (maximum, sum,
-// weighted values) and merged chunk by chunk. Chunks start at multiples of 256 positions, not where threads or batches happen to cut,
-// so a token's result depends on its sequence alone. Query heads that share a key head, and neighbouring tokens of a prompt, go
-// through one K page together (up to 16 queries): the page is the weight strip, the queries are the tokens of strip.h.
+// Attention over KV pages, flash style (Dao et al. 2022): scores of 256 positions at a time, their soft-max kept as (weighed values,
+// maximum, sum) and merged chunk by chunk, first to last. Chunks start at multiples of 256 positions, not where threads or batches
+// happen to cut, so a token's result depends on its sequence alone.
+//
+// Query heads that share a KV head, and neighbouring tokens of a prompt, go through a page together, up to 16 queries: the K page is
+// the weight strip, the queries are the tokens of strip.h. A prompt has enough of these groups for all threads. A decode step has
+// one group a KV head, so there a unit of work is a chunk of it, and whoever finishes a group's last chunk merges them, in order.
 #pragma once
+#include "ggml-like-tensor/backend.h"
 #include "ggml-like-tensor/cpu/quantize.h"
-#include "ggml-like-tensor/cpu/strip.h"
+#include "ggml-like-tensor/cpu/values.h"
 #include "ggml-like-tensor/ops/attention.h"
+#include "ggml-like-tensor/ops/hadamard.h"
 
 namespace chaski {
 namespace {
 
-constexpr int kChunk = 256;  // positions
 constexpr int kQueries = kGroup;
 
 // A run of tokens of one sequence at neighbouring positions, times the query heads [first_head, first_head + group) of one KV head.
 struct QueryBlock {
   int64_t token;  // first
   int tokens, group, kv_head, first_head;
+  int slot;  // of query 0 among all queries of the run and KV head
   int count() const { return tokens * group; }
 };
 
@@ -24,16 +29,12 @@ template <class V>
 struct AttentionKernel {
   using F = typename V::F;
 
-  // Per thread: queries (as floats, or quantized), scores, values of one chunk and so far.
-  struct Scratch {
-    float maximum[kQueries], sum[kQueries];
-    float scores[kQueries][kChunk];
-  };
+  // Per thread. A part is one query's share of a chunk: v_cols sums, the maximum, the sum of weights.
   struct Work {
-    Scratch* s;
-    float *q, *chunk, *total;  // (kQueries, k_cols), (kQueries, v_cols) twice
-    Act* acts;                 // (k_cols / 32, count)
+    float *scores, *q, *parts, *totals;  // (kQueries, kChunk), (kQueries, k_cols), (kQueries, part_floats) twice
+    Act* acts;                           // (k_cols / 32, count)
   };
+  static int64_t part_floats(const KvLayout& l) { return l.v_cols() + 16; }
 
   static int tokens_per_run(const Attention& op) {
     const int group = op.heads / op.kv_heads;
@@ -43,53 +44,94 @@ struct AttentionKernel {
     const int per = tokens_per_run(op);
     return (a.in[0].shape.rows + per - 1) / per;
   }
-  static int64_t units(const Attention& op, const OpArgs& a) { return runs(op, a) * op.kv_heads; }
-  static int64_t grain(const Attention&, const OpArgs&) { return 1; }
+  // Chunks as units of their own; 1: a unit walks all of them.
+  static int64_t pieces(const Attention& op, const OpArgs& a) {
+    if (a.in[0].shape.rows > kGroup || runs(op, a) * op.kv_heads > kSharedCounters) return 1;
+    int32_t last = 0;
+    for (int32_t p : a.batch->positions) last = p > last ? p : last;
+    return last / kChunk + 1;
+  }
+  static int64_t units(const Attention& op, const OpArgs& a) { return runs(op, a) * op.kv_heads * pieces(op, a); }
+  // Some chunks together: queries are quantized once for them.
+  static int64_t grain(const Attention& op, const OpArgs& a) {
+    const int64_t share = units(op, a) / 32;
+    return pieces(op, a) == 1 || share < 1 ? 1 : share < 4 ? share : 4;
+  }
   static size_t scratch(const Attention&, const OpArgs& a) {
     const KvLayout& l = a.batch->kv.layout;
-    return sizeof(Scratch) + kQueries * sizeof(float) * (l.k_cols() + 2 * l.v_cols()) + kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
+    return kQueries * sizeof(float) * (kChunk + l.k_cols() + 2 * part_floats(l)) + kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
+  }
+  static int64_t queries_per_run(const Attention& op) { return tokens_per_run(op) * (op.heads / op.kv_heads); }
+  static size_t shared(const Attention& op, const OpArgs& a) {
+    return pieces(op, a) == 1 ? 0 : size_t(units(op, a) * queries_per_run(op) * part_floats(a.batch->kv.layout)) * sizeof(float);
   }
 
-  static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last, std::byte* scratch) {
+  static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
     const KvLayout& l = a.batch->kv.layout;
     Work w;
-    w.s = reinterpret_cast<Scratch*>(scratch);
-    w.q = reinterpret_cast<float*>(w.s + 1);
-    w.chunk = w.q + kQueries * l.k_cols();
-    w.total = w.chunk + kQueries * l.v_cols();
-    w.acts = reinterpret_cast<Act*>(w.total + kQueries * l.v_cols());
-    for (int64_t u = first; u < last; ++u) one_run(op, a, u / op.kv_heads, int(u % op.kv_heads), w);
+    w.scores = reinterpret_cast<float*>(scratch.own);
+    w.q = w.scores + kQueries * kChunk;
+    w.parts = w.q + kQueries * l.k_cols();
+    w.totals = w.parts + kQueries * part_floats(l);
+    w.acts = reinterpret_cast<Act*>(w.totals + kQueries * part_floats(l));
+    const int64_t n = pieces(op, a);
+    for (int64_t u = first; u < last;) {
+      const int64_t group = u / n, chunk = u % n, end = n - chunk < last - u ? n : chunk + last - u;
+      if (n == 1)
+        each_block(op, a, group, [&](const QueryBlock& b) { whole(op, a, b, w); });
+      else
+        some_chunks(op, a, w, group, chunk, end, n, scratch);
+      u += end - chunk;
+    }
   }
 
-  // Tokens [run * per, (run + 1) * per) of the batch, cut where the sequence changes.
-  static void one_run(const Attention& op, const OpArgs& a, int64_t run, int kv_head, const Work& w) {
-    const int per = tokens_per_run(op), group = op.heads / op.kv_heads;
-    const int64_t end = (run + 1) * per < a.in[0].shape.rows ? (run + 1) * per : a.in[0].shape.rows;
-    for (int64_t t = run * per; t < end;) {
+  // Chunks [from, to) of n; the last of them to be done, by whomever, merges all.
+  static void some_chunks(const Attention& op, const OpArgs& a, const Work& w, int64_t group, int64_t from, int64_t to, int64_t n,
+                          const Scratch& scratch) {
+    const int64_t stride = part_floats(a.batch->kv.layout), size = queries_per_run(op) * stride;
+    float* parts = reinterpret_cast<float*>(scratch.shared) + group * n * size;
+    each_block(op, a, group, [&](const QueryBlock& b) {
+      load_queries(op, a, b, w);
+      const int64_t begin = first_chunk(op, a, b) > from ? first_chunk(op, a, b) : from, end = last_chunk(a, b) + 1 < to ? last_chunk(a, b) + 1 : to;
+      for (int64_t c = begin; c < end; ++c) one_chunk(op, a, b, w, c, parts + c * size + b.slot * stride);
+    });
+    const uint32_t mine = uint32_t(to - from);
+    if (__atomic_add_fetch(&scratch.counters[group], mine, __ATOMIC_ACQ_REL) < uint32_t(n)) return;
+    __atomic_store_n(&scratch.counters[group], 0, __ATOMIC_RELAXED);
+    each_block(op, a, group, [&](const QueryBlock& b) {
+      clear_totals(a, b, w);
+      for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c) merge(op, a, b, w, c, parts + c * size + b.slot * stride);
+      write(op, a, b, w);
+    });
+  }
+
+  // Tokens [run * per, (run + 1) * per) of the batch, cut where the sequence changes; heads of one KV head, cut at 16.
+  template <class Fn>
+  static void each_block(const Attention& op, const OpArgs& a, int64_t run_and_head, Fn fn) {
+    const int per = tokens_per_run(op), group = op.heads / op.kv_heads, kv_head = int(run_and_head % op.kv_heads);
+    const int64_t begin = run_and_head / op.kv_heads * per;
+    const int64_t end = begin + per < a.in[0].shape.rows ? begin + per : a.in[0].shape.rows;
+    for (int64_t t = begin; t < end;) {
       int64_t stop = t + 1;
       while (stop < end && a.batch->tables[stop] == a.batch->tables[t]) ++stop;
       for (int h = 0; h < group; h += kQueries) {
         const int heads = group - h < kQueries ? group - h : kQueries;
-        attend(op, a, {t, int(stop - t), heads, kv_head, kv_head * group + h}, w);
+        fn(QueryBlock{t, int(stop - t), heads, kv_head, kv_head * group + h, int(t - begin) * group + h});
       }
       t = stop;
     }
   }
+  static int64_t first_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b) {
+    return op.first_position(a.batch->positions[b.token]) / kChunk;
+  }
+  static int64_t last_chunk(const OpArgs& a, const QueryBlock& b) { return a.batch->positions[b.token + b.tokens - 1] / kChunk; }
 
-  static void attend(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
-    const int64_t first = op.first_position(a.batch->positions[b.token]), last = a.batch->positions[b.token + b.tokens - 1];
-    const int v_cols = a.batch->kv.layout.v_cols();
+  static void whole(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
     load_queries(op, a, b, w);
-    for (int q = 0; q < b.count(); ++q) w.s->maximum[q] = -INFINITY, w.s->sum[q] = 0;
-    for (int64_t i = 0; i < b.count() * v_cols; ++i) w.total[i] = 0;
-    for (int64_t start = first / kChunk * kChunk; start <= last; start += kChunk) {
-      const int64_t from = (first > start ? first : start) / kPage, to = (last < start + kChunk - 1 ? last : start + kChunk - 1) / kPage + 1;
-      score_chunk(op, a, b, w, start, from, to);
-      for (int t = 0; t < b.tokens; ++t) {
-        const int64_t p = a.batch->positions[b.token + t], seen = op.first_position(p);
-        const int64_t low = seen > start ? seen : start, high = p < start + kChunk - 1 ? p : start + kChunk - 1;
-        if (low <= high) merge_token(op, a, b, w, t, start, from, to, low, high);
-      }
+    clear_totals(a, b, w);
+    for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c) {
+      one_chunk(op, a, b, w, c, w.parts);
+      merge(op, a, b, w, c, w.parts);
     }
     write(op, a, b, w);
   }
@@ -100,30 +142,56 @@ struct AttentionKernel {
       const float* from = a.in[0].row(b.token + q / b.group) + (b.first_head + q % b.group) * op.head_dim;
       float* to = w.q + q * l.k_cols();
       for (int c = 0; c < l.k_cols(); ++c) to[c] = c < op.head_dim ? from[c] : 0;
-      if (l.format == Format::q8)
+      if (l.format == Format::q4_0) hadamard(to, op.head_dim);
+      if (l.blocks())
         for (int i = 0; i < l.k_cols() / 32; ++i) quantize_block<V>(to + 32 * i, w.acts[i * b.count() + q]);
     }
   }
 
+  // What the token at position p sees of a chunk: positions low..high, none if high < low.
+  struct Seen {
+    int64_t low, high;
+  };
+  static Seen seen(const Attention& op, int64_t p, int64_t chunk) {
+    const int64_t start = chunk * kChunk, first = op.first_position(p);
+    return {first > start ? first : start, p < start + kChunk - 1 ? p : start + kChunk - 1};
+  }
+
+  // Scores, their soft-max and the weighed values of one chunk into `parts`; those of a token that sees nothing of it stay unwritten.
+  static void one_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, int64_t chunk, float* parts) {
+    const HeadPages pages(a.batch->kv, op.layer, b.kv_head, a.batch->tables[b.token]);
+    const int64_t start = chunk * kChunk, stride = part_floats(a.batch->kv.layout);
+    const int64_t from = seen(op, a.batch->positions[b.token], chunk).low / kPage;
+    const int64_t to = seen(op, a.batch->positions[b.token + b.tokens - 1], chunk).high / kPage + 1;
+    score_pages(op, a, b, w, pages, start, from, to);
+    for (int t = 0; t < b.tokens; ++t) {
+      const Seen s = seen(op, a.batch->positions[b.token + t], chunk);
+      if (s.high < s.low) continue;
+      float *scores = w.scores + t * b.group * kChunk, *sums = parts + t * b.group * stride;
+      for (int g = 0; g < b.group; ++g)
+        soft_max(scores + g * kChunk, from * kPage - start, to * kPage - start, sums + g * stride + pages.v_cols);
+      weigh_values<V>(pages, {scores, start, s.low, s.high, sums, stride}, b.group);
+    }
+  }
+
   // scores[q][position - start] of pages [from, to), -inf where the query must not look.
-  static void score_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, int64_t start, int64_t from,
-                          int64_t to) {
-    const KvLayout& l = a.batch->kv.layout;
-    const StripInput<V> in{w.acts, b.count(), w.q, l.k_cols(), l.k_cols()};
-    const int64_t blocks = (l.k_cols() + 31) / 32;
+  static void score_pages(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, const HeadPages& pages, int64_t start,
+                          int64_t from, int64_t to) {
+    const StripInput<V> in{w.acts, b.count(), w.q, pages.k_cols, pages.k_cols};
+    const int64_t blocks = (pages.k_cols + 31) / 32;
     for (int64_t page = from; page < to; ++page) {
-      const std::byte* tile = a.batch->kv.page(a.batch->tables[b.token][page]) + l.k_offset(op.layer, b.kv_head);
       F acc[kQueries];
       for (int q = 0; q < b.count(); ++q) acc[q] = V::zero();
-      if (l.format == Format::q8)
-        strip_times<V, Q8>(tile, 0, blocks, in, b.count(), acc);
-      else if (l.format == Format::f32)
-        strip_times<V, F32>(tile, 0, blocks, in, b.count(), acc);
-      else
-        strip_times<V, F16>(tile, 0, blocks, in, b.count(), acc);
+      const std::byte* tile = pages.keys(page);
+      switch (pages.format) {
+        case Format::f32: strip_times<V, F32>(tile, 0, blocks, in, b.count(), acc); break;
+        case Format::f16: strip_times<V, F16>(tile, 0, blocks, in, b.count(), acc); break;
+        case Format::q8: strip_times<V, Q8>(tile, 0, blocks, in, b.count(), acc); break;
+        default: strip_times<V, Q4_0>(tile, 0, blocks, in, b.count(), acc);
+      }
       for (int q = 0; q < b.count(); ++q) {
         const int64_t p = a.batch->positions[b.token + q / b.group];
-        V::store(w.s->scores[q] + (page * kPage - start), masked(finish_score(op, acc[q]), page * kPage, op.first_position(p), p));
+        V::store(w.scores + q * kChunk + (page * kPage - start), masked(finish_score(op, acc[q]), page * kPage, op.first_position(p), p));
       }
     }
   }
@@ -139,94 +207,49 @@ struct AttentionKernel {
     return V::where_less(V::set1(float(last - page_start)), lane, never, score);
   }
 
-  // One token's queries: soft-max over the chunk, weighted values of positions [low, high], then into the running total.
-  static void merge_token(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, int t, int64_t start, int64_t from,
-                          int64_t to, int64_t low, int64_t high) {
-    const int v_cols = a.batch->kv.layout.v_cols();
-    float most[kQueries], sum[kQueries];
-    for (int g = 0; g < b.group; ++g) soft_max(w.s->scores[t * b.group + g], (from * kPage - start), (to * kPage - start), most[g], sum[g]);
-    weigh_values(op, a, b, w, t, start, low, high);
-    for (int g = 0; g < b.group; ++g) {
-      const int q = t * b.group + g;
-      const float together = w.s->maximum[q] > most[g] ? w.s->maximum[q] : most[g];
-      alignas(64) float scale[16] = {w.s->maximum[q] - together, most[g] - together};
-      V::store(scale, exp<V>(V::load(scale)));
-      w.s->maximum[q] = together;
-      w.s->sum[q] = w.s->sum[q] * scale[0] + sum[g] * scale[1];
-      for (int c = 0; c < v_cols; c += 16) {
-        float* total = w.total + q * v_cols + c;
-        const F old = V::mul(V::load(total), V::set1(scale[0]));
-        V::store(total, V::fma(V::load(w.chunk + g * v_cols + c), V::set1(scale[1]), old));
-      }
-    }
-  }
-  // Scores to weights e^(s - max) in place; 16 partial sums, one to a lane.
-  static void soft_max(float* scores, int64_t from, int64_t to, float& most, float& sum) {
+  // Scores to weights e^(s - maximum) in place; 16 partial sums, one to a lane.
+  static void soft_max(float* scores, int64_t from, int64_t to, float* maximum_and_sum) {
     F m = V::set1(-INFINITY), s = V::zero();
     for (int64_t i = from; i < to; i += 16) m = V::max(V::load(scores + i), m);
-    most = V::maximum(m);
+    const float most = V::maximum(m);
     for (int64_t i = from; i < to; i += 16) {
       const F e = exp<V>(V::sub(V::load(scores + i), V::set1(most)));
       V::store(scores + i, e);
       s = V::add(s, e);
     }
-    sum = V::sum(s);
+    maximum_and_sum[0] = most, maximum_and_sum[1] = V::sum(s);
   }
 
-  // chunk[g][c] = sum over positions [low, high] of weight * value, position after position; N queries and C vectors of 16 channels at
-  // a time, so that there are enough independent sums.
-  static void weigh_values(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, int t, int64_t start, int64_t low,
-                           int64_t high) {
+  static void clear_totals(const OpArgs& a, const QueryBlock& b, const Work& w) {
     const KvLayout& l = a.batch->kv.layout;
-    const int vectors = l.v_cols() / 16;
-    in_pieces<8>(b.group, [&]<int N>(int g) {
-      constexpr int kC = N >= 8 ? 1 : N >= 4 ? 2 : 4;
-      int c = 0;
-      for (; c + kC <= vectors; c += kC) values<N, kC>(op, a, b, w, t, g, c, start, low, high);
-      for (; c < vectors; ++c) values<N, 1>(op, a, b, w, t, g, c, start, low, high);
-    });
+    for (int64_t i = 0; i < b.count() * part_floats(l); ++i) w.totals[i] = 0;
+    for (int q = 0; q < b.count(); ++q) w.totals[q * part_floats(l) + l.v_cols()] = -INFINITY;
   }
-  template <int N, int C>
-  static void values(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, int t, int g, int c, int64_t start,
-                     int64_t low, int64_t high) {
+  static void merge(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, int64_t chunk, const float* parts) {
     const KvLayout& l = a.batch->kv.layout;
-    const int v_cols = l.v_cols();
-    const float* weights = w.s->scores[t * b.group + g];
-    F acc[N][C];
-    for (int n = 0; n < N; ++n)
-      for (int k = 0; k < C; ++k) acc[n][k] = V::zero();
-    for (int64_t p = low; p <= high;) {
-      const std::byte* rows = a.batch->kv.page(a.batch->tables[b.token][p / kPage]) + l.v_offset(op.layer, b.kv_head);
-      const auto* half = reinterpret_cast<const uint16_t*>(rows);
-      const auto* bytes = reinterpret_cast<const int8_t*>(rows);
-      const auto* scales = reinterpret_cast<const uint16_t*>(rows + size_t(kPage) * v_cols);
-      float scale[kPage * kMaxHeadDim / 32];
-      if (l.format == Format::q8)
-        for (int i = 0; i < v_cols / 32; ++i) V::store(scale + 16 * i, V::load_f16(scales + 16 * i));
-      for (const int64_t end = (p / kPage + 1) * kPage; p < end && p <= high; ++p) {
-        const int64_t slot = p % kPage;
-#pragma GCC unroll 4
-        for (int k = 0; k < C; ++k) {
-          const int channel = 16 * (c + k);
-          const F v = l.format == Format::f16   ? V::load_f16(half + slot * v_cols + channel)
-                      : l.format == Format::f32 ? V::load(reinterpret_cast<const float*>(rows) + slot * v_cols + channel)
-                                                : V::mul(V::to_float(V::load_i8(bytes + slot * v_cols + channel)),
-                                                         V::set1(scale[slot * (v_cols / 32) + channel / 32]));
-#pragma GCC unroll 8
-          for (int n = 0; n < N; ++n) acc[n][k] = V::fma(v, V::set1(weights[n * kChunk + (p - start)]), acc[n][k]);
-        }
-      }
+    for (int q = 0; q < b.count(); ++q) {
+      const Seen s = seen(op, a.batch->positions[b.token + q / b.group], chunk);
+      if (s.low <= s.high) merge_query(w.totals + q * part_floats(l), parts + q * part_floats(l), l.v_cols());
     }
-    for (int n = 0; n < N; ++n)
-      for (int k = 0; k < C; ++k) V::store(w.chunk + (g + n) * v_cols + 16 * (c + k), acc[n][k]);
+  }
+  static void merge_query(float* total, const float* part, int v_cols) {
+    float *maximum = total + v_cols, *sum = maximum + 1;
+    const float most = part[v_cols], together = *maximum > most ? *maximum : most;
+    alignas(64) float scale[16] = {*maximum - together, most - together};
+    V::store(scale, exp<V>(V::load(scale)));
+    *maximum = together;
+    *sum = *sum * scale[0] + part[v_cols + 1] * scale[1];
+    for (int c = 0; c < v_cols; c += 16)
+      V::store(total + c, V::fma(V::load(part + c), V::set1(scale[1]), V::mul(V::load(total + c), V::set1(scale[0]))));
   }
 
   static void write(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
-    const int v_cols = a.batch->kv.layout.v_cols();
+    const KvLayout& l = a.batch->kv.layout;
     for (int q = 0; q < b.count(); ++q) {
       const int64_t t = b.token + q / b.group, head = b.first_head + q % b.group;
-      float* total = w.total + q * v_cols;
-      for (int c = 0; c < v_cols; c += 16) V::store(total + c, V::div(V::load(total + c), V::set1(w.s->sum[q])));
+      float* total = w.totals + q * part_floats(l);
+      const float sum = total[l.v_cols() + 1];
+      for (int c = 0; c < l.v_cols(); c += 16) V::store(total + c, V::div(V::load(total + c), V::set1(sum)));
       if (a.out[0].data)
         for (int c = 0; c < op.head_dim; ++c) a.out[0].out_row(t)[head * op.head_dim + c] = total[c];
       if (a.acts.data) quantize_row<V>(total, a.acts, t, head * op.head_dim / 32, op.head_dim / 32);

@@ -3,5 +3,5 @@
 
 namespace chaski {
 extern const Backend kBackend_avx512;
-const Backend kBackend_avx512 = backend_of<Avx512Lanes<false>>();
+const Backend kBackend_avx512 = backend_of<Avx512Lanes<false, false>>();
 }  // namespace chaski

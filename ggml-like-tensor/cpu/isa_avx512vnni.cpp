@@ -3,5 +3,5 @@
 
 namespace chaski {
 extern const Backend kBackend_avx512vnni;
-const Backend kBackend_avx512vnni = backend_of<Avx512Lanes<true>>();
+const Backend kBackend_avx512vnni = backend_of<Avx512Lanes<true, false>>();
 }  // namespace chaski

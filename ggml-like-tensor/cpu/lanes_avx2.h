@@ -87,6 +87,8 @@ struct Avx2Lanes {
     const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table));
     return {_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};
   }
+  static B lookup_low(const uint8_t* table, B b) { return lookup(table, low_nibbles(b)); }
+  static B lookup_high(const uint8_t* table, B b) { return lookup(table, high_nibbles(b)); }
   static B with_high_bit(B x, B high, int g) {
     auto up = [=](__m256i h) {
       const __m256i moved = g > 4 ? _mm256_srli_epi16(h, g - 4) : _mm256_slli_epi16(h, 4 - g);
@@ -124,6 +126,13 @@ struct Avx2Lanes {
       s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(x, ones)), s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(y, ones));
     }
     return s;
+  }
+
+  // 127 * 128 twice fits an int16.
+  static I dot_four(I s, B b, const uint8_t* weights) {
+    const __m256i ones = _mm256_set1_epi16(1), f = four(reinterpret_cast<const int8_t*>(weights), 0);
+    return {_mm256_add_epi32(s.a, _mm256_madd_epi16(_mm256_maddubs_epi16(f, b.a), ones)),
+            _mm256_add_epi32(s.b, _mm256_madd_epi16(_mm256_maddubs_epi16(f, b.b), ones))};
   }
 
   static float sum(F x) {

@@ -1,4 +1,4 @@
-// Lanes on AVX-512 F/BW/VL/DQ; with kVnni the byte products use vpdpbusd.
+// Lanes on AVX-512 F/BW/VL/DQ; with kVnni the byte products use vpdpbusd, with kVbmi codebooks are looked up by vpermb.
 #pragma once
 #include <immintrin.h>
 
@@ -7,12 +7,12 @@
 namespace chaski {
 namespace {
 
-template <bool kVnni>
+template <bool kVnni, bool kVbmi>
 struct Avx512Lanes {
   using F = __m512;
   using I = __m512i;
   using B = __m512i;
-  static constexpr const char* kName = kVnni ? "avx512vnni" : "avx512";
+  static constexpr const char* kName = kVbmi ? "avx512vbmi" : kVnni ? "avx512vnni" : "avx512";
   static constexpr bool kWide = true;
 
   static F load(const float* p) { return _mm512_loadu_ps(p); }
@@ -61,8 +61,14 @@ struct Avx512Lanes {
     const B up = pair == 3 ? _mm512_srli_epi16(high, 2) : _mm512_slli_epi16(high, 4 - 2 * pair);
     return _mm512_or_si512(b, _mm512_and_si512(up, _mm512_set1_epi8(0x30)));
   }
-  static B lookup(const uint8_t* table, B b) {
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), b);
+  // vpermb reads 6 bits of an index: with the table there four times, the two above the nibble do not matter and need no masking.
+  static B lookup_low(const uint8_t* table, B b) {
+    const B t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table));
+    if constexpr (kVbmi) return _mm512_permutexvar_epi8(b, t);
+    return _mm512_shuffle_epi8(t, low_nibbles(b));
+  }
+  static B lookup_high(const uint8_t* table, B b) {
+    return lookup_low(table, kVbmi ? _mm512_srli_epi16(b, 4) : high_nibbles(b));
   }
   static B with_high_bit(B b, B high, int g) {
     const B up = g > 4 ? _mm512_srli_epi16(high, unsigned(g - 4)) : _mm512_slli_epi16(high, unsigned(4 - g));
@@ -105,6 +111,13 @@ struct Avx512Lanes {
     if constexpr (!K.is_signed) return _mm512_maddubs_epi16(w, a);
     // |w| * (a with w's sign): the multiplier takes one unsigned side. |w|, and the mask, are hoisted out of the token loop.
     return _mm512_maddubs_epi16(_mm512_abs_epi8(w), _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a));
+  }
+
+  // 127 * 128 twice fits an int16.
+  static I dot_four(I s, B b, const uint8_t* weights) {
+    const I f = four(reinterpret_cast<const int8_t*>(weights), 0);
+    if constexpr (kVnni) return _mm512_dpbusd_epi32(s, f, b);
+    return _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(f, b), _mm512_set1_epi16(1)));
   }
 
   static float sum(F x) {

@@ -93,6 +93,8 @@ struct NeonLanes {
   static B lookup(const uint8_t* table, B b) {
     return each<B>([&](int i) { return vqtbl1q_u8(vld1q_u8(table), b.v[i]); });
   }
+  static B lookup_low(const uint8_t* table, B b) { return lookup(table, low_nibbles(b)); }
+  static B lookup_high(const uint8_t* table, B b) { return lookup(table, high_nibbles(b)); }
   static B with_high_bit(B b, B high, int g) {
     return each<B>([&](int i) {
       const uint8x16_t bit = vandq_u8(vshlq_u8(high.v[i], vdupq_n_s8(int8_t(-g))), vdupq_n_u8(1));
@@ -113,6 +115,16 @@ struct NeonLanes {
       }
     }
     return s;
+  }
+  static I dot_four(I s, B b, const uint8_t* four) {
+    int32_t word;
+    std::memcpy(&word, four, 4);
+    const int8x16_t f = vreinterpretq_s8_s32(vdupq_n_s32(word));
+    return each<I>([&](int i) {
+      const int8x16_t x = vreinterpretq_s8_u8(b.v[i]);
+      const int16x8_t low = vmull_s8(vget_low_s8(x), vget_low_s8(f)), high = vmull_high_s8(x, f);
+      return vaddq_s32(s.v[i], vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+    });
   }
   static ScalarLanes::F plain(F x) {
     ScalarLanes::F r;

@@ -95,11 +95,13 @@ struct ScalarLanes {
     for (int i = 0; i < 64; ++i) b.v[i] |= (high.v[i] >> 2 * pair & 3) << 4;
     return b;
   }
-  // table[b] of every byte 0..15
+  // table[b] of every byte 0..15, of every low and every high nibble
   static B lookup(const uint8_t* table, B b) {
     for (auto& x : b.v) x = table[x];
     return b;
   }
+  static B lookup_low(const uint8_t* table, B b) { return lookup(table, low_nibbles(b)); }
+  static B lookup_high(const uint8_t* table, B b) { return lookup(table, high_nibbles(b)); }
   // b | (bit g of each byte of high) << 4
   static B with_high_bit(B b, B high, int g) {
     for (int i = 0; i < 64; ++i) b.v[i] |= (high.v[i] >> g & 1) << 4;
@@ -112,6 +114,15 @@ struct ScalarLanes {
       for (int g = kFrom; g < kTo; ++g)
         for (int k = 0; k < 4; ++k) s += (K.is_signed ? int8_t(w[g].v[4 * r + k]) : w[g].v[4 * r + k]) * a[4 * g + k];
       return s;
+    });
+  }
+
+  // s + the sum of four products a lane: signed bytes of b times four[0..3] <= 127
+  static I dot_four(I s, B b, const uint8_t* four) {
+    return each_i([&](int r) {
+      int32_t t = s.v[r];
+      for (int k = 0; k < 4; ++k) t += int8_t(b.v[4 * r + k]) * four[k];
+      return t;
     });
   }
 

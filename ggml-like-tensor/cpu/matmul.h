@@ -62,13 +62,13 @@ struct MatMulKernel {
   static double weight_size(const Operand& w) { return double(strips_of(w)) * double(strip_bytes(w.format, w.shape.cols)); }
   static size_t scratch(const MatMul&, const OpArgs&) { return sizeof(BlockResult<V>); }
 
-  static void run(const MatMul& op, const OpArgs& a, int64_t first, int64_t last, std::byte* scratch) {
+  static void run(const MatMul& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
     int64_t base = 0;  // of weight i among all units
     for (int i = 0; i < op.weights; base += strips_of(a.in[1 + i++])) {
       const int64_t from = first > base ? first - base : 0;
       const int64_t end = last - base < strips_of(a.in[1 + i]) ? last - base : strips_of(a.in[1 + i]);
       for (int64_t s = from; s < end; s += kStrips)
-        block(op, a, i, s, int(end - s < kStrips ? end - s : kStrips), *reinterpret_cast<BlockResult<V>*>(scratch));
+        block(op, a, i, s, int(end - s < kStrips ? end - s : kStrips), *reinterpret_cast<BlockResult<V>*>(scratch.own));
     }
   }
   static void block(const MatMul& op, const OpArgs& a, int i, int64_t first_strip, int n_strips, BlockResult<V>& result) {
@@ -96,8 +96,8 @@ struct GatedMatMulKernel {
   }
   static size_t scratch(const GatedMatMul&, const OpArgs&) { return 2 * sizeof(BlockResult<V>); }
 
-  static void run(const GatedMatMul& op, const OpArgs& a, int64_t first, int64_t last, std::byte* scratch) {
-    auto* result = reinterpret_cast<BlockResult<V>*>(scratch);
+  static void run(const GatedMatMul& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
+    auto* result = reinterpret_cast<BlockResult<V>*>(scratch.own);
     for (int64_t u = first; u < last; ++u)
       for (int64_t g = 0; g < groups_of(a); ++g) {
         const int n_strips = int(strips_of(a.in[1]) - 2 * u < 2 ? 1 : 2);

@@ -12,9 +12,9 @@ struct NormKernel {
   static int64_t grain(const Norm&, const OpArgs&) { return 1; }
   static size_t scratch(const Norm&, const OpArgs& a) { return 2 * a.in[0].shape.cols * sizeof(float); }
 
-  static void run(const Norm& op, const OpArgs& a, int64_t first, int64_t last, std::byte* scratch) {
+  static void run(const Norm& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
     const int64_t n = a.in[0].shape.cols;
-    auto* buffer = reinterpret_cast<float*>(scratch);
+    auto* buffer = reinterpret_cast<float*>(scratch.own);
     for (int64_t t = first; t < last; ++t) {
       const float* x = a.in[0].row(t);
       if (op.adds) {

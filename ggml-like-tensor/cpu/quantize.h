@@ -34,7 +34,7 @@ struct QuantizeActsKernel {
   static int64_t units(const QuantizeActs&, const OpArgs& a) { return a.in[0].shape.rows; }
   static int64_t grain(const QuantizeActs&, const OpArgs&) { return 1; }
   static size_t scratch(const QuantizeActs&, const OpArgs&) { return 0; }
-  static void run(const QuantizeActs&, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+  static void run(const QuantizeActs&, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t r = first; r < last; ++r) quantize_row<V>(a.in[0].row(r), a.acts, r, 0, a.acts.blocks);
   }
 };

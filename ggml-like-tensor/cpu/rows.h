@@ -28,14 +28,14 @@ struct ByRow {
 
 template <class V>
 struct GetRowsKernel : ByRow {
-  static void run(const GetRows& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+  static void run(const GetRows& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t) weight_row(a.in[0], op.index(*a.batch, t), a.out[0].out_row(t));
   }
 };
 
 template <class V>
 struct TakeRowsKernel : ByRow {
-  static void run(const TakeRows&, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+  static void run(const TakeRows&, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t r = first; r < last; ++r)
       __builtin_memcpy(a.out[0].out_row(r), a.in[0].row(a.batch->outputs[r]), a.in[0].shape.cols * sizeof(float));
   }
@@ -43,7 +43,7 @@ struct TakeRowsKernel : ByRow {
 
 template <class V>
 struct BinaryKernel : ByRow {
-  static void run(const Binary& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+  static void run(const Binary& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t)
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
         const auto x = load_n<V>(a.in[0].row(t) + i, k), y = load_n<V>(a.in[1].row(t) + i, k);
@@ -54,7 +54,7 @@ struct BinaryKernel : ByRow {
 
 template <class V>
 struct UnaryKernel : ByRow {
-  static void run(const Unary& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+  static void run(const Unary& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t)
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
         store_n<V>(a.out[0].out_row(t) + i, activate<V>(op.kind, load_n<V>(a.in[0].row(t) + i, k)), k);
@@ -64,7 +64,7 @@ struct UnaryKernel : ByRow {
 
 template <class V>
 struct SoftMaxKernel : ByRow {
-  static void run(const SoftMax& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+  static void run(const SoftMax& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     const int64_t n = a.in[0].shape.cols;
     for (int64_t t = first; t < last; ++t) {
       const float* x = a.in[0].row(t);
@@ -85,7 +85,7 @@ struct SoftMaxKernel : ByRow {
 // The pair rotation is scalar code with an explicit fma; it is a thousandth of the work.
 template <class V>
 struct RopeKernel : ByRow {
-  static void run(const Rope& op, const OpArgs& a, int64_t first, int64_t last, std::byte*) {
+  static void run(const Rope& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t)
       for (int h = 0; h < op.heads; ++h)
         Rope::head(a.in[0].row(t) + h * op.head_dim, a.out[0].out_row(t) + h * op.head_dim, op.angles(*a.batch, t), op.head_dim, op.dim);
@@ -96,7 +96,7 @@ struct RopeKernel : ByRow {
 template <class V>
 struct KvWriteKernel : ByRow {
   static int64_t units(const KvWrite&, const OpArgs& a) { return a.in[0].shape.rows; }
-  static void run(const KvWrite& op, const OpArgs& a, int64_t first, int64_t last, std::byte* scratch) {
+  static void run(const KvWrite& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
     for (int64_t t = first; t < last; ++t)
       for (int h = 0; h < a.batch->kv.layout.heads; ++h) op.write(a, t, h);
     if (!op.rope) return;

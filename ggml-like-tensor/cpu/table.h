@@ -12,12 +12,16 @@ namespace {
 template <class Op, template <class> class Kernel, class V>
 constexpr KernelEntry entry() {
   return {
-      [](const AnyOp& op, const OpArgs& a, int64_t first, int64_t last, std::byte* scratch) {
+      [](const AnyOp& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
         Kernel<V>::run(*std::get_if<Op>(&op), a, first, last, scratch);
       },
       [](const AnyOp& op, const OpArgs& a) { return Kernel<V>::units(*std::get_if<Op>(&op), a); },
       [](const AnyOp& op, const OpArgs& a) { return Kernel<V>::grain(*std::get_if<Op>(&op), a); },
       [](const AnyOp& op, const OpArgs& a) { return Kernel<V>::scratch(*std::get_if<Op>(&op), a); },
+      [](const AnyOp& op, const OpArgs& a) {
+        if constexpr (requires { &Kernel<V>::shared; }) return Kernel<V>::shared(*std::get_if<Op>(&op), a);
+        return size_t(0);
+      },
   };
 }
 

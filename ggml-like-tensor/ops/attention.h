@@ -3,6 +3,7 @@
 //   in 0 q (tokens, heads * head_dim) -> out 0 (tokens, heads * head_dim) and / or acts
 // Keys and values are those of kv_write, as the pages hold them.
 #pragma once
+#include "ggml-like-tensor/ops/hadamard.h"
 #include "ggml-like-tensor/ops/kv_write.h"
 #include "quant/half.h"
 
@@ -34,34 +35,41 @@ struct Attention {
   }
 
   // Key and value of one position as floats.
-  void load(const KvView& kv, const std::byte* page, int kv_head, int slot, std::vector<float>& k, std::vector<float>& v) const {
+  void load(const KvView& kv, int32_t page, int kv_head, int slot, std::vector<float>& k, std::vector<float>& v) const {
     const KvLayout& l = kv.layout;
     k.resize(l.k_cols()), v.resize(l.v_cols());
-    decode_row(l.format, page + l.k_offset(layer, kv_head), slot, l.k_cols(), k.data());
-    const std::byte* vt = page + l.v_offset(layer, kv_head);
+    decode_row(l.format, kv.keys(layer, kv_head, page), slot, l.k_cols(), k.data());
+    const std::byte* vt = kv.values(layer, kv_head, page);
     for (int c = 0; c < l.v_cols(); ++c) {
       if (l.format == Format::f32) {
         v[c] = reinterpret_cast<const float*>(vt)[slot * l.v_cols() + c];
       } else if (l.format == Format::f16) {
         v[c] = f32_of_f16(reinterpret_cast<const uint16_t*>(vt)[slot * l.v_cols() + c]);
       } else {
-        const auto* scales = reinterpret_cast<const uint16_t*>(vt + size_t(kPage) * l.v_cols());
-        v[c] = f32_of_f16(scales[slot * (l.v_cols() / 32) + c / 32]) * float(int8_t(vt[slot * l.v_cols() + c]));
+        const float d = f32_of_f16(reinterpret_cast<const uint16_t*>(vt + l.v_scales())[c / 32 * kPage + slot]);
+        if (l.format == Format::q8) {
+          v[c] = d * float(int8_t(vt[l.v_byte(c, slot)]));
+        } else {
+          const int byte = int(vt[l.v_byte(c, slot)]);
+          v[c] = d * float((c % 32 < 16 ? byte & 15 : byte >> 4) - 8);
+        }
       }
     }
   }
+
   void reference(const OpArgs& a) const {
     std::vector<float> k, v;
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
       std::vector<float> row(a.in[0].shape.cols);
       for (int h = 0; h < heads; ++h) {
-        const float* q = a.in[0].row(t) + h * head_dim;
+        std::vector<float> q(a.in[0].row(t) + h * head_dim, a.in[0].row(t) + (h + 1) * head_dim);
+        if (a.batch->kv.layout.format == Format::q4_0) hadamard(q.data(), head_dim);
         const int64_t last = a.batch->positions[t], first = first_position(last);
         std::vector<double> score, sum(head_dim);
         std::vector<std::vector<float>> values;
         double most = -INFINITY, total = 0;
         for (int64_t p = first; p <= last; ++p) {
-          load(a.batch->kv, a.batch->kv.page(a.batch->tables[t][p / kPage]), h / (heads / kv_heads), int(p % kPage), k, v);
+          load(a.batch->kv, a.batch->tables[t][p / kPage], h / (heads / kv_heads), int(p % kPage), k, v);
           double s = 0;
           for (int c = 0; c < head_dim; ++c) s += double(q[c]) * k[c];
           s *= scale;
@@ -85,6 +93,7 @@ struct Attention {
         {{0, 4, 2, 16, 0.25f, 0, 0}, {{{1, 64}}}, 1},      {{1, 4, 2, 16, 0.25f, 0, 0}, {{{21, 64}}}, 21},
         {{0, 4, 2, 16, 0.25f, 9, 0}, {{{21, 64}}}, 21},    {{0, 4, 2, 16, 0.25f, 300, 5.0f}, {{{7, 64}}}, 7},
         {{0, 2, 2, 16, 0.25f, 0, 30.0f}, {{{3, 32}}}, 3},
+        {{1, 20, 1, 48, 0.25f, 0, 0}, {{{3, 960}}}, 3},    {{0, 3, 1, 96, 0.1f, 0, 0}, {{{2, 288}}}, 2},
     };
   }
 };

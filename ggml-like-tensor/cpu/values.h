@@ -1,0 +1,187 @@
+// The second half of attention: sums of values weighed by their scores, page by page of the KV cache. A lane is a channel.
+//
+// f32 and f16 values: a channel's sum runs position after position. Per position, 16 channels and N queries: a load that widens, N fma.
+//
+// Blocks: integers. The weights of a chunk of 256 positions, times the scales of the block's values, are rounded to 14 bits of the
+// largest of them (2^-15 of it at most is lost, a value's own rounding is 2^-8), kept as two bytes of 7 bits, and multiplied four
+// positions at a time; the sums are exact: 256 * 16383 * 127 < 2^30. Per 4 positions, 16 channels and N queries: a load, 2 N dots.
+#pragma once
+#include "ggml-like-tensor/cpu/strip.h"
+#include "ggml-like-tensor/kv_layout.h"
+
+namespace chaski {
+namespace {
+
+constexpr int kChunk = 256;  // positions whose scores exist at one time
+
+// One layer's keys and values of one KV head, worked out once.
+struct HeadPages {
+  const std::byte* first;  // page 0's keys
+  size_t group_bytes, k_bytes, v_bytes, v_scales;
+  Format format;
+  int k_cols, v_cols;
+  const int32_t* table;
+
+  HeadPages(const KvView& kv, int layer, int head, const int32_t* table)
+      : first(kv.keys(layer, head, 0)), group_bytes(kPageGroup * kv.layout.page_bytes()), k_bytes(kv.layout.k_bytes()),
+        v_bytes(kv.layout.v_bytes()), v_scales(kv.layout.v_scales()), format(kv.layout.format), k_cols(kv.layout.k_cols()),
+        v_cols(kv.layout.v_cols()), table(table) {}
+  const std::byte* keys(int64_t page) const { return first + table[page] / kPageGroup * group_bytes + table[page] % kPageGroup * k_bytes; }
+  const std::byte* values(int64_t page) const {
+    return first + table[page] / kPageGroup * group_bytes + kPageGroup * k_bytes + table[page] % kPageGroup * v_bytes;
+  }
+};
+
+// One chunk's weights [query][kChunk], the first for position `start`, and where the sums go: [query][stride].
+struct Weighing {
+  const float* weights;
+  int64_t start, low, high;  // positions low..high count
+  float* sums;
+  int64_t stride;
+};
+
+// fn(page, first slot, last slot) over the pages of low..high.
+template <class Fn>
+inline __attribute__((always_inline)) void each_page(const Weighing& w, Fn fn) {
+  for (int64_t page = w.low / kPage; page <= w.high / kPage; ++page)
+    fn(page, w.low > page * kPage ? w.low % kPage : 0, w.high < page * kPage + kPage - 1 ? w.high % kPage : kPage - 1);
+}
+
+// Channels 16 c .. 16 (c + C) of queries n0 .. n0 + N, f32 or f16.
+template <class V, class Element, int N, int C>
+void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
+  typename V::F acc[N][C];
+  for (int n = 0; n < N; ++n)
+    for (int k = 0; k < C; ++k) acc[n][k] = V::zero();
+  each_page(w, [&](int64_t page, int64_t first, int64_t last) {
+    const auto* rows = reinterpret_cast<const Element*>(h.values(page)) + 16 * c;
+    const float* weights = w.weights + n0 * kChunk + (page * kPage - w.start);
+    for (int64_t slot = first; slot <= last; ++slot) {
+#pragma GCC unroll 4
+      for (int k = 0; k < C; ++k) {
+        typename V::F v;
+        if constexpr (sizeof(Element) == 4) v = V::load(rows + slot * h.v_cols + 16 * k);
+        if constexpr (sizeof(Element) == 2) v = V::load_f16(rows + slot * h.v_cols + 16 * k);
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n) acc[n][k] = V::fma(v, V::set1(weights[n * kChunk + slot]), acc[n][k]);
+      }
+    }
+  });
+  for (int n = 0; n < N; ++n)
+    for (int k = 0; k < C; ++k) V::store(w.sums + (n0 + n) * w.stride + 16 * (c + k), acc[n][k]);
+}
+
+template <class V, class Element>
+void weigh_all_floats(const HeadPages& h, const Weighing& w, int queries) {
+  constexpr int kC = V::kWide ? 4 : 2;
+  in_pieces<4>(queries, [&]<int N>(int n0) {
+    int c = 0;
+    for (; c + kC <= h.v_cols / 16; c += kC) weigh_floats<V, Element, N, kC>(h, w, n0, c);
+    for (; c < h.v_cols / 16; ++c) weigh_floats<V, Element, N, 1>(h, w, n0, c);
+  });
+}
+
+// One query's weights for one block of 32 channels: round(weight * scale of the value / unit) = 128 high + low.
+struct BlockWeights {
+  alignas(64) uint8_t high[kChunk], low[kChunk];
+  float unit;
+  int32_t sum;
+};
+
+// Lanes [first, last] of a page, the others 0: what was never written there may be anything.
+template <class V>
+typename V::F only(typename V::F x, int64_t first, int64_t last) {
+  if (first == 0 && last == kPage - 1) return x;
+  alignas(64) static constexpr float kLane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const auto lane = V::load(kLane);
+  x = V::where_less(lane, V::set1(float(first)), V::zero(), x);
+  return V::where_less(V::set1(float(last)), lane, V::zero(), x);
+}
+
+template <class V, int N>
+void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, BlockWeights* out) {
+  alignas(64) float products[N][kChunk];
+  typename V::F most[N], not_finite = V::zero();  // stays 0, or becomes NaN
+  for (int n = 0; n < N; ++n) most[n] = V::zero();
+  each_page(w, [&](int64_t page, int64_t first, int64_t last) {
+    const auto d = only<V>(V::load_f16(reinterpret_cast<const uint16_t*>(h.values(page) + h.v_scales) + block * kPage), first, last);
+    not_finite = V::fma(d, V::zero(), not_finite);
+    const int64_t at = page * kPage - w.start;
+    for (int n = 0; n < N; ++n) {
+      const auto product = V::mul(V::load(w.weights + (n0 + n) * kChunk + at), d);
+      V::store(products[n] + at, product);
+      most[n] = V::max(V::abs(product), most[n]);
+    }
+  });
+  const float damage = V::sum(not_finite);
+  for (int n = 0; n < N; ++n) {
+    const float largest = V::maximum(most[n]);
+    const auto inverse = V::set1(largest > 1e-30f ? 16383 / largest : 0);
+    out[n].unit = largest / 16383 + damage;
+    auto sum = V::set1_i32(0);
+    for (int64_t at = w.low / kPage * kPage - w.start; at <= w.high - w.start; at += kPage) {
+      const auto code = V::to_int(V::mul(V::load(products[n] + at), inverse));
+      V::store_i8(reinterpret_cast<int8_t*>(out[n].high) + at, V::shift_right(code, 7));
+      V::store_i8(reinterpret_cast<int8_t*>(out[n].low) + at, V::bit_and(code, V::set1_i32(127)));
+      sum = V::add_i32(sum, code);
+    }
+    out[n].sum = V::sum_i32(sum);
+  }
+}
+
+// Channels 32 block .. 32 block + 31 of queries n0 .. n0 + N.
+template <class V, Format kFormat, int N>
+void weigh_block(const HeadPages& h, const Weighing& w, int n0, int block) {
+  constexpr int kOffset = kFormat == Format::q4_0 ? 8 : 0;
+  BlockWeights weights[N];
+  round_weights<V, N>(h, w, n0, block, weights);
+  typename V::I high[N][2], low[N][2];
+  for (int n = 0; n < N; ++n)
+    for (int k = 0; k < 2; ++k) high[n][k] = low[n][k] = V::set1_i32(0);
+  each_page(w, [&](int64_t page, int64_t, int64_t) {
+    const std::byte* codes = h.values(page) + block * (kFormat == Format::q4_0 ? 256 : 512);
+    const int64_t at = page * kPage - w.start;
+    for (int g = 0; g < 4; ++g) {
+      typename V::B v[2];
+      if constexpr (kFormat == Format::q4_0) {
+        const auto both = V::load_bytes(codes + 64 * g);
+        v[0] = V::low_nibbles(both), v[1] = V::high_nibbles(both);
+      } else {
+        v[0] = V::load_bytes(codes + 64 * g), v[1] = V::load_bytes(codes + 256 + 64 * g);
+      }
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n)
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; ++k) {
+          high[n][k] = V::dot_four(high[n][k], v[k], weights[n].high + at + 4 * g);
+          low[n][k] = V::dot_four(low[n][k], v[k], weights[n].low + at + 4 * g);
+        }
+    }
+  });
+  for (int n = 0; n < N; ++n)
+    for (int k = 0; k < 2; ++k) {
+      const auto whole = V::add_i32(V::shift_left(high[n][k], 7), low[n][k]);
+      const auto sum = V::to_float(V::add_i32(whole, V::set1_i32(-kOffset * weights[n].sum)));
+      V::store(w.sums + (n0 + n) * w.stride + 32 * block + 16 * k, V::mul(sum, V::set1(weights[n].unit)));
+    }
+}
+
+template <class V, Format kFormat>
+void weigh_all_blocks(const HeadPages& h, const Weighing& w, int queries) {
+  in_pieces<V::kWide ? 4 : 2>(queries, [&]<int N>(int n0) {
+    for (int block = 0; block < h.v_cols / 32; ++block) weigh_block<V, kFormat, N>(h, w, n0, block);
+  });
+}
+
+template <class V>
+void weigh_values(const HeadPages& h, const Weighing& w, int queries) {
+  switch (h.format) {
+    case Format::f32: return weigh_all_floats<V, float>(h, w, queries);
+    case Format::f16: return weigh_all_floats<V, uint16_t>(h, w, queries);
+    case Format::q8: return weigh_all_blocks<V, Format::q8>(h, w, queries);
+    default: return weigh_all_blocks<V, Format::q4_0>(h, w, queries);
+  }
+}
+
+}  // namespace
+}  // namespace chaski
