@@ -46,7 +46,7 @@ EDIT     := -Wl,-Bstatic -ledit -ltinfo -lbsd -lmd -Wl,-Bdynamic
 endif
 
 # Instruction sets: per-object flags, chosen at run time.
-ISA_x86_64  := scalar avx2 avx512 avx512vnni
+ISA_x86_64  := scalar avx2 avx512 avx512vnni avx512vbmi
 ISA_aarch64 := scalar neon
 ISAS     := $(ISA_$(TARGET_ARCH_NAME))
 ISA_SRC  := $(ISAS:%=ggml-like-tensor/cpu/isa_%.cpp)
@@ -54,6 +54,7 @@ AVX512   := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
 $(BUILD)/ggml-like-tensor/cpu/isa_avx2.o:       EXTRA := -mavx2 -mfma -mf16c
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512.o:     EXTRA := $(AVX512)
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vnni.o: EXTRA := $(AVX512) -mavx512vnni
+$(BUILD)/ggml-like-tensor/cpu/isa_avx512vbmi.o: EXTRA := $(AVX512) -mavx512vnni -mavx512vbmi
 # gcc 12 warns of uninitialized values inside its own intrinsics headers.
 $(ISA_SRC:%.cpp=$(BUILD)/%.o): EXTRA += $(if $(filter release,$(MODE)),-O3) -Wno-maybe-uninitialized -Wno-uninitialized
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)

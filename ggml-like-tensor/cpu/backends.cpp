@@ -7,7 +7,7 @@ namespace chaski {
 
 extern const Backend kBackend_scalar;
 #if defined(__x86_64__)
-extern const Backend kBackend_avx2, kBackend_avx512, kBackend_avx512vnni;
+extern const Backend kBackend_avx2, kBackend_avx512, kBackend_avx512vnni, kBackend_avx512vbmi;
 #elif defined(__aarch64__)
 extern const Backend kBackend_neon;
 #endif
@@ -20,7 +20,9 @@ std::vector<const Backend*> cpu_backends() {
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (avx2) all.push_back(&kBackend_avx2);
   if (avx512) all.push_back(&kBackend_avx512);
-  if (avx512 && __builtin_cpu_supports("avx512vnni")) all.push_back(&kBackend_avx512vnni);
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  if (vnni) all.push_back(&kBackend_avx512vnni);
+  if (vnni && __builtin_cpu_supports("avx512vbmi")) all.push_back(&kBackend_avx512vbmi);
 #elif defined(__aarch64__)
   all.push_back(&kBackend_neon);
 #endif

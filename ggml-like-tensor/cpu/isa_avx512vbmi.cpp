@@ -1,0 +1,7 @@
+#include "ggml-like-tensor/cpu/lanes_avx512.h"
+#include "ggml-like-tensor/cpu/table.h"
+
+namespace chaski {
+extern const Backend kBackend_avx512vbmi;
+const Backend kBackend_avx512vbmi = backend_of<Avx512Lanes<true, true>>();
+}  // namespace chaski
