@@ -27,6 +27,11 @@ struct Q4 {
   static constexpr uint8_t kCodebook[16] = {0, 6, 11, 16, 20, 23, 26, 30, 33, 36, 39, 42, 46, 50, 55, 63};
   static constexpr float kCentre = 26, kCentreStep = 4;  // 26 and 30 are in the codebook, so zero can be exact
 
+  // By the upper three bits of the scale byte.
+  alignas(32) static constexpr float kSigns[8] = {1, 1, 1, 1, -1, -1, -1, -1};
+  alignas(32) static constexpr float kMinusCentres[8] = {-26, -30, -34, -38, 26, 30, 34, 38};
+  static_assert(kMinusCentres[0] == -kCentre && kMinusCentres[7] == kCentre + 3 * kCentreStep);
+
   using RowHeader = uint16_t;  // unit, bfloat16
   struct Block {
     uint8_t q[16];  // low nibbles: columns 0..15, high nibbles: 16..31
@@ -67,11 +72,11 @@ struct Q4 {
       p.w[j] = V::lookup_low(kCodebook, x);
       p.w[j + 4] = V::lookup_high(kCodebook, x);
     }
-    const auto s = V::load_u8(t.scale);
+    // The upper three bits choose among 8 signs and 8 centres with their signs.
+    const auto s = V::load_u8(t.scale), choice = V::shift_right(s, 5);
     const auto size = V::mul(V::load_bf16(units), V::to_float(V::bit_and(s, V::set1_i32(31))));
-    p.d = V::flip_sign(size, V::shift_left(V::shift_right(s, 7), 31));
-    const auto choice = V::to_float(V::bit_and(V::shift_right(s, 5), V::set1_i32(3)));
-    p.m = V::sub(V::zero(), V::mul(p.d, V::fma(choice, V::set1(kCentreStep), V::set1(kCentre))));
+    p.d = V::mul(size, V::pick(kSigns, choice));
+    p.m = V::mul(size, V::pick(kMinusCentres, choice));
   }
 };
 static_assert(sizeof(Q4::Block) == 17 && sizeof(Q4::Tile) == 16 * 17);

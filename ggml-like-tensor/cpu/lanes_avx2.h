@@ -45,7 +45,9 @@ struct Avx2Lanes {
   }
   static I to_int(F x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
   static F to_float(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
-  static F flip_sign(F x, I s) { return {_mm256_xor_ps(x.a, _mm256_castsi256_ps(s.a)), _mm256_xor_ps(x.b, _mm256_castsi256_ps(s.b))}; }
+  static F pick(const float* table, I i) {
+    return {_mm256_permutevar8x32_ps(_mm256_load_ps(table), i.a), _mm256_permutevar8x32_ps(_mm256_load_ps(table), i.b)};
+  }
   static F from_bits(I x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 
   static __m256i at(const void* p, int i) { return _mm256_loadu_si256((const __m256i*)p + i); }

@@ -37,7 +37,7 @@ struct Avx512Lanes {
   static F where_less(F a, F b, F yes, F no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes); }
   static I to_int(F x) { return _mm512_cvtps_epi32(x); }
   static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
-  static F flip_sign(F x, I sign) { return _mm512_xor_ps(x, _mm512_castsi512_ps(sign)); }
+  static F pick(const float* table, I i) { return _mm512_permutexvar_ps(i, _mm512_zextps256_ps512(_mm256_load_ps(table))); }
   static F from_bits(I x) { return _mm512_castsi512_ps(x); }
 
   static I load_i32(const int32_t* p) { return _mm512_loadu_si512(p); }

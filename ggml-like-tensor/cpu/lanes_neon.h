@@ -50,8 +50,12 @@ struct NeonLanes {
   }
   static I to_int(F x) { return each<I>([&](int i) { return vcvtnq_s32_f32(x.v[i]); }); }
   static F to_float(I x) { return each<F>([&](int i) { return vcvtq_f32_s32(x.v[i]); }); }
-  static F flip_sign(F x, I s) {
-    return each<F>([&](int i) { return vreinterpretq_f32_s32(veorq_s32(vreinterpretq_s32_f32(x.v[i]), s.v[i])); });
+  static F pick(const float* table, I x) {
+    const uint8x16x2_t t = {vld1q_u8((const uint8_t*)table), vld1q_u8((const uint8_t*)table + 16)};
+    return each<F>([&](int i) {  // the four bytes of entry x
+      const uint32x4_t bytes = vmlaq_u32(vdupq_n_u32(0x03020100), vreinterpretq_u32_s32(x.v[i]), vdupq_n_u32(0x04040404));
+      return vreinterpretq_f32_u8(vqtbl2q_u8(t, vreinterpretq_u8_u32(bytes)));
+    });
   }
   static F from_bits(I x) { return each<F>([&](int i) { return vreinterpretq_f32_s32(x.v[i]); }); }
 

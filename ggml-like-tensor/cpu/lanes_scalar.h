@@ -54,7 +54,10 @@ struct ScalarLanes {
   static F where_less(F a, F b, F yes, F no) { return each_f([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; }); }
   static I to_int(F x) { return each_i([&](int i) { return int32_t(std::nearbyint(x.v[i])); }); }  // nearest even
   static F to_float(I x) { return each_f([&](int i) { return float(x.v[i]); }); }
-  static F flip_sign(F x, I sign) { return each_f([&](int i) { return sign.v[i] ? -x.v[i] : x.v[i]; }); }  // sign: 0 or the top bit
+  // table[i], i in 0..7, a table of 32-byte alignment
+  static F pick(const float* table, I i) {
+    return each_f([&](int r) { return table[i.v[r]]; });
+  }
   static F from_bits(I x) { return std::bit_cast<F>(x); }
 
   static I load_i32(const int32_t* p) { return each_i([=](int i) { return p[i]; }); }
