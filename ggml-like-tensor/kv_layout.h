@@ -37,4 +37,11 @@ struct KvView {
   [[gnu::always_inline]] std::byte* page(int32_t id) const { return pages + size_t(id) * layout.page_bytes(); }
 };
 
+// The formats there are, as --kv names them.
+struct KvType {
+  const char* name;
+  Format format;
+};
+constexpr KvType kKvTypes[] = {{"f32", Format::f32}, {"f16", Format::f16}, {"q8", Format::q8}};
+
 }  // namespace chaski
