@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <set>
 
 #include "engine/bandwidth.h"
+#include "engine/bench_sgemm.h"
 #include "engine/engine_impl.h"
 #include "engine/peak.h"
 #include "engine/session.h"
@@ -93,11 +96,17 @@ std::vector<BenchCase> cases_of(const Engine& engine, const BenchOptions& o) {
   return cases;
 }
 
-Limits measure_limits(Engine& engine) {
-  const Format weights = engine.weight_format(), blocks = info(weights).block > 1 ? weights : Format::q8;
-  const Backend& backend = *engine.impl().backend;
-  return {measure_read_bandwidth({.threads = engine.threads()}), measure_peak(backend, blocks, engine.threads()),
-          measure_peak(backend, Format::f32, engine.threads())};
+Limits measure_limits(Engine& engine, bool sgemm) {
+  std::set<Format> formats = {Format::f32, Format::q8};
+  if (const Format weights = engine.weight_format(); info(weights).block > 1) formats.insert(weights);
+  if (sgemm)
+    for (const Format f : kSgemmFormats)
+      if (info(f).block > 1) formats.insert(f);
+  Limits limits;
+  limits.read = measure_read_bandwidth({.threads = engine.threads()});
+  for (const Format f : formats)
+    limits.arithmetic[std::string(info(f).name)] = measure_peak(*engine.impl().backend, f, engine.threads());
+  return limits;
 }
 
 }  // namespace
@@ -110,24 +119,34 @@ Spread spread_of(std::vector<double> values) {
 }
 
 const char* BenchCase::name() const {
-  constexpr const char* kNames[] = {"prompt", "decode", "width"};
+  constexpr const char* kNames[] = {"prompt", "decode", "width", "sgemm", "matmul"};
   return kNames[int(kind)];
 }
 
+double Limits::integer(const std::string& format) const {
+  const auto at = arithmetic.find(format);
+  return at != arithmetic.end() && at->first != "f32" ? at->second : arithmetic.at("q8");
+}
+
 double BenchCase::arithmetic_seconds(const Limits& l) const {
-  return l.integer > 0 && l.f32 > 0 ? integer / l.integer + (operations - integer) / l.f32 : 0;
+  return l.f32() > 0 ? integer / l.integer(format) + (operations - integer) / l.f32() : 0;
 }
 
 Limits BenchResult::limits() const {
-  return {std::max(before.read, after.read), std::max(before.integer, after.integer), std::max(before.f32, after.f32)};
+  Limits best = before;
+  best.read = std::max(before.read, after.read);
+  for (auto& [format, rate] : best.arithmetic) rate = std::max(rate, after.arithmetic.at(format));
+  return best;
 }
 
 BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& o, const BenchNote& note) {
   BenchResult result;
   std::vector<std::vector<BenchCase>> cases;
   for (const auto& engine : engines) cases.push_back(cases_of(*engine, o));
+  std::optional<OpenBlas> blas;  // missed now, not after minutes
+  if (o.sgemm) blas.emplace(engines[0]->threads(), engines[0]->isa());
   note("the machine's limits");
-  result.before = measure_limits(*engines[0]);
+  result.before = measure_limits(*engines[0], o.sgemm);
   for (size_t i = 0; i < engines.size(); ++i) {
     const auto session = engines[i]->session();
     for (BenchCase& c : cases[i]) {
@@ -136,8 +155,14 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
       result.cases.push_back(std::move(c));
     }
   }
+  if (o.sgemm) {
+    note("sgemm and matmul");
+    const int most = *std::max_element(o.prompts.begin(), o.prompts.end());
+    for (const BenchCase& c : bench_sgemm(*engines[0], *blas, most > 0 ? most : 512, o.repetitions)) result.cases.push_back(c);
+    result.sgemm_library = blas->config();
+  }
   note("the machine's limits");
-  result.after = measure_limits(*engines[0]);
+  result.after = measure_limits(*engines[0], o.sgemm);
   return result;
 }
 

@@ -2,6 +2,7 @@
 // sampled: only forward passes are timed.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@ struct BenchOptions {
   std::vector<int> widths;           // passes of so many tokens, all their logits wanted: what a speculative check costs
   int repetitions = 5;               // after one round that does not count
   bool profile = false;              // the ops of every case
+  bool sgemm = false;                // a matmul of the model's shape, beside OpenBLAS's (bench_sgemm.h)
 };
 
 struct Spread {
@@ -28,7 +30,9 @@ Spread spread_of(std::vector<double> values);  // zeros for none
 // What the machine does at most, measured in the same minute: bytes read and operations done per second, by all threads together.
 struct Limits {
   double read = 0;
-  double integer = 0, f32 = 0;  // 8-bit products as the model's weights need them; float ones. Multiplications and additions count
+  std::map<std::string, double> arithmetic;  // by format of weights: 8-bit products as it needs them, or "f32". Additions count too
+  double f32() const { return arithmetic.at("f32"); }
+  double integer(const std::string& format) const;  // of float formats: what q8 keys need
 };
 
 struct OpTime {
@@ -38,8 +42,8 @@ struct OpTime {
 
 // All figures are of one unit: a whole prompt, a decoded token, a pass of several tokens.
 struct BenchCase {
-  enum class Kind { prompt, decode, width } kind = Kind::prompt;
-  std::string format, kv;  // of weights; of keys and values
+  enum class Kind { prompt, decode, width, sgemm, matmul } kind = Kind::prompt;
+  std::string format, kv;  // of weights; of keys and values, if there are any
   int tokens = 0;          // of the prompt, decoded one by one, or at once
   int depth = 0;           // tokens before them
   Spread seconds;
@@ -59,6 +63,7 @@ struct BenchCase {
 struct BenchResult {
   Limits before, after;
   std::vector<BenchCase> cases;
+  std::string sgemm_library;
   Limits limits() const;  // the better of the two
 };
 

@@ -112,6 +112,7 @@ Action declare_bench(CLI::App& app) {
   counts("--widths", b.widths, 1, 256, "also time passes of so many tokens at once, such as 1,2,4,8,16");
   count("-r,--repetitions", b.repetitions, 1, "repetitions (default 5)");
   CLI::Option* profile = app.add_flag("--profile", b.profile, "also time the ops of each case");
+  app.add_flag("--sgemm", b.sgemm, "also time a matmul of the model's feed-forward shape, beside the sgemm of OpenBLAS");
   declare_json(app, flags->json);
   app.add_flag("--csv", flags->csv, "a header and one row for each case on standard output")->excludes(app.get_option("--json"), profile);
   return [flags] { return run_bench(*flags); };

@@ -34,9 +34,9 @@ const BenchCase* narrowest(const std::vector<BenchCase>& cases, const BenchCase&
 std::string table_row(const BenchCase& c, const BenchResult& r, const Limits& limits) {
   const int n = c.tokens_a_unit();
   const Bound bound = bound_of(c, limits);
-  std::string row = fmt::format("{:<7}{:>6} {:>5} {:>7} {:>10.4g} ({:.4g} to {:.4g})", c.name(), c.tokens, c.kv, c.depth, c.rate(),
-                                n / c.seconds.most, n / c.seconds.least);
-  row = fmt::format("{:<59}{:>10.4g} {:>8.4g} {:>8.4g}  {:.0f}% of {}", row, 1e3 * c.seconds.median, c.bytes / c.seconds.median / kGiga,
+  std::string row = fmt::format("{:<7}{:>6} {:>7} {:>4} {:>7} {:>10.4g} ({:.4g} to {:.4g})", c.name(), c.tokens, c.format, c.kv, c.depth,
+                                c.rate(), n / c.seconds.most, n / c.seconds.least);
+  row = fmt::format("{:<66}{:>10.4g} {:>8.4g} {:>8.4g}  {:.0f}% of {}", row, 1e3 * c.seconds.median, c.bytes / c.seconds.median / kGiga,
                     c.operations / c.seconds.median / kGiga, 100 * bound.share, bound.what);
   if (c.kind != BenchCase::Kind::width) return row + "\n";
   const BenchCase& one = *narrowest(r.cases, c);
@@ -79,14 +79,14 @@ Json fields(const BenchRun& run, const BenchCase& c, const Limits& limits) {
           {"limit", bound.what},
           {"share_of_limit", bound.share},
           {"read_gigabytes_per_second", limits.read / kGiga},
-          {"int8_gigaops_per_second", limits.integer / kGiga},
-          {"f32_gigaops_per_second", limits.f32 / kGiga}};
+          {"int8_gigaops_per_second", limits.integer(c.format) / kGiga},
+          {"f32_gigaops_per_second", limits.f32() / kGiga}};
 }
 
 Json limits_json(const Limits& l) {
-  return {{"read_gigabytes_per_second", l.read / kGiga},
-          {"int8_gigaops_per_second", l.integer / kGiga},
-          {"f32_gigaops_per_second", l.f32 / kGiga}};
+  Json json = {{"read_gigabytes_per_second", l.read / kGiga}};
+  for (const auto& [format, rate] : l.arithmetic) json[format + "_gigaops_per_second"] = rate / kGiga;
+  return json;
 }
 
 Json ops_json(const BenchCase& c) {
@@ -112,16 +112,17 @@ void put_bench_table(const BenchRun& run, const BenchResult& r) {
   const Limits limits = r.limits();
   std::string text = fmt::format("{}: {:.3g} GB of weights, {} threads, {}, median of {}\n", escaped(run.model), run.weight_bytes / kGiga,
                                  run.threads, run.isa, run.repetitions);
-  text += fmt::format("{:<13} {:>5} {:>7} {:>10} {:<20}{:>10} {:>8} {:>8}  {}\n", "case", "kv", "depth", "tok/s", "(least to most)", "ms",
-                      "GB/s", "Gop/s", "nearest limit");
+  text += fmt::format("{:<13} {:>7} {:>4} {:>7} {:>10} {:<20}{:>10} {:>8} {:>8}  {}\n", "case", "weights", "kv", "depth", "tok/s",
+                      "(least to most)", "ms", "GB/s", "Gop/s", "nearest limit");
   for (const BenchCase& c : r.cases) {
     text += table_row(c, r, limits);
     if (!c.ops.empty()) text += profile_rows(c);
   }
-  put(text + fmt::format("limits before and after: memory reads {:.4g} and {:.4g} GB/s; arithmetic {:.4g} and {:.4g} Gop/s with 8-bit "
-                         "integers, {:.4g} and {:.4g} with f32\n",
-                         r.before.read / kGiga, r.after.read / kGiga, r.before.integer / kGiga, r.after.integer / kGiga,
-                         r.before.f32 / kGiga, r.after.f32 / kGiga));
+  if (!r.sgemm_library.empty()) text += fmt::format("sgemm by {}\n", r.sgemm_library);
+  text += fmt::format("limits before and after: memory reads {:.4g} and {:.4g} GB/s; arithmetic", r.before.read / kGiga, r.after.read / kGiga);
+  for (const auto& [format, rate] : r.before.arithmetic)
+    text += fmt::format(" {} {:.4g} and {:.4g}", format, rate / kGiga, r.after.arithmetic.at(format) / kGiga);
+  put(text + " Gop/s\n");
 }
 
 void put_bench_json(const BenchRun& run, const BenchResult& r) {
@@ -131,14 +132,16 @@ void put_bench_json(const BenchRun& run, const BenchResult& r) {
     if (c.ops.empty()) continue;
     cases.back().update({{"passes", c.passes}, {"steps", c.steps}, {"barriers", c.barriers}, {"ops", ops_json(c)}});
   }
-  put_json({{"model", run.model},
-            {"isa", run.isa},
-            {"threads", run.threads},
-            {"repetitions", run.repetitions},
-            {"weight_bytes", run.weight_bytes},
-            {"limits_before", limits_json(r.before)},
-            {"limits_after", limits_json(r.after)},
-            {"cases", cases}});
+  Json json = {{"model", run.model},
+               {"isa", run.isa},
+               {"threads", run.threads},
+               {"repetitions", run.repetitions},
+               {"weight_bytes", run.weight_bytes},
+               {"limits_before", limits_json(r.before)},
+               {"limits_after", limits_json(r.after)},
+               {"cases", cases}};
+  if (!r.sgemm_library.empty()) json["sgemm_library"] = r.sgemm_library;
+  put_json(json);
 }
 
 void put_bench_csv(const BenchRun& run, const BenchResult& r) {

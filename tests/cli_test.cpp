@@ -413,6 +413,29 @@ TEST_CASE("cli/bench --csv: a header and a row for each case, with the fields of
   }
 }
 
+TEST_CASE("cli/bench --sgemm: OpenBLAS beside the op, on weights of four formats") {
+  const Arguments bench = {"bench", "-p", "20", "-n", "0", "-r", "1", "--sgemm", "--json"};
+  const Outcome outcome = chaski_run(bench);
+  if (outcome.status == 5 && outcome.error_says("OpenBLAS")) return (void)std::fprintf(stderr, "SKIPPED: OpenBLAS is not there\n");
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  const json report = json::parse(outcome.out);
+  CHECK(report["sgemm_library"].get<std::string>().find("OpenBLAS") == 0);
+  std::vector<std::string> matmuls;
+  for (const json& c : report["cases"]) {
+    CHECK(c["gigaops_per_second"] > 0);
+    if (c["case"] == "matmul" || c["case"] == "sgemm") matmuls.push_back(c["case"].get<std::string>() + " " + c["format"].get<std::string>());
+    if (c["case"] == "sgemm") CHECK(c["operations"] == 2.0 * 20 * 192 * 512);
+  }
+  CHECK(matmuls == std::vector<std::string>{"sgemm f32", "matmul f32", "matmul f16", "matmul q8", "matmul q4"});
+
+  const TempFolder folder;
+  std::ofstream(folder / "libopenblas.so.0") << "no library\n";
+  setenv("LD_LIBRARY_PATH", folder.path.c_str(), 1);
+  const Outcome without = chaski_run(bench);
+  unsetenv("LD_LIBRARY_PATH");
+  check_one_line(without, 5, "OpenBLAS");
+}
+
 TEST_CASE("cli/bench: cases that do not fit the context are refused before the first is measured") {
   check_one_line(chaski_run({"bench", "-p", "8,600"}), 7, "context of 512");
   check_one_line(chaski_run({"bench", "-p", "0", "--depth", "500", "-n", "20"}), 7, "20 tokens after 500");
