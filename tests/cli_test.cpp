@@ -413,6 +413,16 @@ TEST_CASE("cli/bench --csv: a header and a row for each case, with the fields of
   }
 }
 
+TEST_CASE("cli/scripts/plot_bench.py draws what bench --csv prints") {
+  if (std::system("python3 -c '' 2>/dev/null") != 0) return (void)std::fprintf(stderr, "SKIPPED: python3 is not there\n");
+  const TempFolder folder;
+  std::ofstream(folder / "a.csv") << chaski_run({"bench", "-p", "8", "-n", "4", "--widths", "2", "-r", "1", "--csv"}).out;
+  CHECK(std::system(("python3 scripts/plot_bench.py " + (folder / "a.csv") + " -o " + (folder / "a.svg")).c_str()) == 0);
+  const std::string svg = read_file(folder / "a.svg");
+  CHECK(svg.starts_with("<svg "));
+  for (const char* text : {">operations per byte read<", ">Gop/s<", ">memory, ", ">decode<", ">q8<"}) CHECK_MESSAGE(svg.find(text) != std::string::npos, text);
+}
+
 TEST_CASE("cli/bench --sgemm: OpenBLAS beside the op, on weights of four formats") {
   const Arguments bench = {"bench", "-p", "20", "-n", "0", "-r", "1", "--sgemm", "--json"};
   const Outcome outcome = chaski_run(bench);
