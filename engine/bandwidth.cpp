@@ -5,19 +5,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
-#include <chrono>
 #include <cstddef>
 #include <map>
 #include <mutex>
-#include <thread>
-#include <vector>
+
+#include "engine/fastest_pass.h"
 
 namespace chaski {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 // What every 64-bit target has a register for. Tried: 64-byte vectors, which spill where the target has no AVX-512.
 typedef uint64_t Word __attribute__((vector_size(16)));
 constexpr size_t kChunk = (1 << 20) / sizeof(Word);
@@ -66,35 +63,19 @@ uint64_t affordable(uint64_t bytes) {
 double measure_read_bandwidth(const BandwidthOptions& options) {
   const Buffer buffer(affordable(options.bytes));
   if (!buffer.data()) return 0;
-  const size_t count = std::max(1, options.threads), chunks = buffer.words() / kChunk;
+  const int threads = std::max(1, options.threads);
+  const size_t chunks = buffer.words() / kChunk;
   std::atomic<uint64_t> sink = 0;  // the sums are used, so they are computed
   std::atomic<size_t> next = 0;
-  bool over = false;
-  double best = 0;
-  Clock::time_point started, end;
-  // Runs in one thread when all have arrived, before a pass and after it.
-  std::barrier pass(std::ptrdiff_t(count), [&]() noexcept {
-    const auto now = Clock::now();
-    if (started == Clock::time_point{})
-      end = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.seconds));
-    else
-      best = std::max(best, double(chunks * kChunk * sizeof(Word)) / std::chrono::duration<double>(now - started).count());
-    over = best > 0 && now >= end;
-    started = now;
-    next = 0;
-  });
+  const auto from_the_first = [&] { next = 0; };
   // Chunks go to whoever is free, as in the kernels: a thread that somebody else delays must not look like slow memory.
   const auto each_chunk = [&](const auto& work) {
     for (size_t i; (i = next++) < chunks;) work(buffer.data() + i * kChunk);
   };
-  const auto worker = [&] {
-    each_chunk([](Word* chunk) { std::fill(chunk, chunk + kChunk, Word{1}); });
-    for (pass.arrive_and_wait(); !over; pass.arrive_and_wait()) each_chunk([&](Word* chunk) { sink += sum(chunk, chunk + kChunk); });
-  };
-  std::vector<std::jthread> crew;
-  for (size_t i = 1; i < count; ++i) crew.emplace_back(worker);
-  worker();
-  return best;
+  fastest_pass(threads, 0, from_the_first, [&] { each_chunk([](Word* chunk) { std::fill(chunk, chunk + kChunk, Word{1}); }); });
+  const double seconds = fastest_pass(threads, options.seconds, from_the_first,
+                                      [&] { each_chunk([&](Word* chunk) { sink += sum(chunk, chunk + kChunk); }); });
+  return double(chunks * kChunk * sizeof(Word)) / seconds;
 }
 
 double cached_read_bandwidth(int threads) {

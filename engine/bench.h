@@ -1,7 +1,10 @@
-// How fast a model runs here, beside what the memory allows: the loops behind `chaski bench`. Tokens are made up and nothing is
+// How fast a model runs here, beside what the machine allows: the loops behind `chaski bench`. Tokens are made up and nothing is
 // sampled: only forward passes are timed.
 #pragma once
 #include <functional>
+#include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,12 +13,13 @@
 namespace chaski {
 
 struct BenchOptions {
-  int prompt = 512;     // tokens evaluated at once, from an empty context
-  int decode = 128;     // tokens evaluated one by one, ...
-  int depth = 0;        // ... after this many
-  int repetitions = 5;  // after one round that does not count
-  std::vector<int> widths;  // passes of so many tokens at once, all their logits wanted: what a speculative check costs
-  bool profile = false;     // of the decode step, by op
+  std::vector<int> prompts = {512};  // each evaluated at once, from an empty context; 0: none
+  int decode = 128;                  // tokens evaluated one by one; 0: none ...
+  std::vector<int> depths = {0};     // ... after each of these
+  std::vector<int> widths;           // passes of so many tokens, all their logits wanted: what a speculative check costs
+  int repetitions = 5;               // after one round that does not count
+  bool profile = false;              // the ops of every case
+  bool sgemm = false;                // a matmul of the model's shape, beside OpenBLAS's (bench_sgemm.h)
 };
 
 struct Spread {
@@ -23,32 +27,50 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> values);  // zeros for none
 
-struct WidthTime {
-  int tokens = 0;
-  Spread seconds;  // of one pass
+// What the machine does at most, measured in the same minute: bytes read and operations done per second, by all threads together.
+struct Limits {
+  double read = 0;
+  std::map<std::string, double> arithmetic;  // by format of weights: 8-bit products as it needs them, or "f32". Additions count too
+  double f32() const { return arithmetic.at("f32"); }
+  double integer(const std::string& format) const;  // of float formats: what q8 keys need
 };
+
 struct OpTime {
   std::string op;
-  int calls = 0;
-  double seconds = 0, bytes = 0, flops = 0;  // of one decode step
+  double calls = 0, seconds = 0, bytes = 0, operations = 0;
+};
+
+// All figures are of one unit: a whole prompt, a decoded token, a pass of several tokens.
+struct BenchCase {
+  enum class Kind { prompt, decode, width, sgemm, matmul } kind = Kind::prompt;
+  std::string format, kv;  // of weights; of keys and values, if there are any
+  int tokens = 0;          // of the prompt, decoded one by one, or at once
+  int depth = 0;           // tokens before them
+  Spread seconds;
+  double bytes = 0;                  // read of weights, keys and values, as the ops account for it
+  double operations = 0, integer = 0;  // two for a product and its addition; those of 8-bit integers among them
+  double passes = 0, steps = 0, barriers = 0;
+  std::vector<OpTime> ops;           // of one more round, longest first, if asked for
+
+  const char* name() const;
+  int tokens_a_unit() const { return kind == Kind::decode ? 1 : tokens; }
+  double rate() const { return tokens_a_unit() / seconds.median; }
+  // The time it would take if only memory, or only arithmetic, took time.
+  double memory_seconds(const Limits& l) const { return l.read > 0 ? bytes / l.read : 0; }
+  double arithmetic_seconds(const Limits& l) const;
 };
 
 struct BenchResult {
-  Spread prompt_rate, decode_rate;  // tokens per second
-  double prompt_flops = 0;          // per second, of the matmuls, at the median
-  uint64_t decode_bytes = 0;        // read for one token: weights, and keys and values at the middle of the decoded stretch
-  double read_rate = 0;             // bytes per second, at the median
-  double bandwidth_before = 0, bandwidth_after = 0;  // what the machine reads (bandwidth.h)
-  std::vector<WidthTime> widths;
-  std::vector<OpTime> profile;      // longest first
-  double bandwidth() const { return bandwidth_before > bandwidth_after ? bandwidth_before : bandwidth_after; }
-  // Above 1 for weights that fit into the caches: they are not read from memory.
-  double share() const { return bandwidth() > 0 ? read_rate / bandwidth() : 0; }
+  Limits before, after;
+  std::vector<BenchCase> cases;
+  std::string sgemm_library;
+  Limits limits() const;  // the better of the two
 };
 
 using BenchNote = std::function<void(const std::string& what)>;  // before each step that takes a while
 
-// 0 prompt or decode tokens: that part is left out. Throws what Session::extend throws.
-BenchResult bench(Engine& engine, const BenchOptions& options, const BenchNote& note);
+// Every case with every engine, which differ in their keys and values only. Throws Error(prompt_too_long) before the first if one does
+// not fit into the context, and what Session::extend throws.
+BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& options, const BenchNote& note);
 
 }  // namespace chaski

@@ -13,8 +13,10 @@ namespace chaski {
 namespace {
 
 std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads) {
-  if (o.model.empty()) return open_quipu("(bundled)", bundled_model());
-  if (is_quipu(o.model)) return open_quipu(o.model);
+  if (o.model.empty() || is_quipu(o.model)) {
+    const auto mapped = o.model.empty() ? open_quipu("(bundled)", bundled_model()) : open_quipu(o.model);
+    return o.copy ? load(source_of(mapped), threads) : mapped;
+  }
   const ModelSource source = import_model(o.model, {o.tokenizer});
   if (source.tensors.empty()) fail(Exit::bad_file, "{}: {} holds no tensors, only a vocabulary", o.model, source.kind);
   if (o.notice) o.notice(fmt::format("{}: {}, converted in memory ('chaski convert' keeps the result)", o.model, source.kind));
@@ -29,8 +31,8 @@ void check_device(const EngineOptions& o) {
 }
 
 KvLayout kv_layout(const EngineOptions& o, const Hyper& h) {
-  if (std::find(std::begin(kKvFormats), std::end(kKvFormats), o.kv) == std::end(kKvFormats))
-    fail(Exit::usage, "--kv is {}, expected f32, f16, q8 or q4_0", info(o.kv).name);
+  const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes), [&](const KvType& t) { return t.format == o.kv; });
+  if (!known) fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
   KvLayout l;
   l.format = o.kv, l.layers = int(h.layers), l.heads = h.kv_heads, l.head_dim = h.head_dim;
   return l;
@@ -74,13 +76,20 @@ const float* EngineImpl::forward() {
   std::vector<double> seconds;
   executor->profile = profile ? &seconds : nullptr;
   executor->run(plan);
+  if (profile) add_to_profile(plan, seconds);
+  return plan.result();
+}
+
+void EngineImpl::add_to_profile(const Plan& plan, const std::vector<double>& seconds) {
   for (size_t i = 0; i < seconds.size(); ++i) {
     const Step& step = plan.steps[i];
-    OpProfile& p = (*profile)[name_of(step.op)];
+    OpProfile& p = profile->ops[name_of(step.op)];
     const Cost cost = std::visit([&](const auto& op) { return op.cost(step.args); }, step.op);
-    p.seconds += seconds[i], p.cost.bytes += cost.bytes, p.cost.flops += cost.flops, ++p.calls;
+    p.seconds += seconds[i], ++p.calls;
+    p.cost.bytes += cost.bytes, p.cost.flops += cost.flops, p.cost.integer += cost.integer;
   }
-  return plan.result();
+  ++profile->passes;
+  profile->steps += plan.steps.size(), profile->barriers += plan.barriers();
 }
 
 // Plans are kept by batch shape; a run of odd prompt lengths must not fill memory with them.
@@ -129,6 +138,13 @@ std::shared_ptr<Engine> Engine::random(const ShapeOptions& shape, const EngineOp
   return e;
 }
 
+std::shared_ptr<Engine> Engine::with(const EngineOptions& o) const {
+  check_device(o);
+  std::shared_ptr<Engine> e(new Engine);
+  fill(*e->impl_, impl_->weights, o, thread_count(o));
+  return e;
+}
+
 const Metadata& Engine::meta() const { return impl_->weights->meta; }
 const std::string& Engine::path() const { return impl_->weights->path; }
 bool Engine::has_tokenizer() const { return impl_->tokenizer != nullptr; }
@@ -150,13 +166,17 @@ uint64_t Engine::weight_bytes() const {
   return sum;
 }
 
-double Engine::flops_per_token() const {
-  const bool tied = !impl_->weights->find("output");
-  double sum = 0;
+Format Engine::weight_format() const {
+  std::map<Format, uint64_t> bytes;
   for (const Weight& w : impl_->weights->tensors)
-    if (w.info.tiled() && w.info.name != "position_embd" && (tied || w.info.name != "token_embd"))
-      sum += 2.0 * double(w.info.rows) * double(w.info.cols);
-  return sum;
+    if (w.info.tiled()) bytes[w.info.format] += w.info.bytes();
+  const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? Format::f32 : most->first;
+}
+
+std::string Engine::kv_type() const {
+  const Format format = impl_->batch.kv.layout.format;
+  return std::find_if(std::begin(kKvTypes), std::end(kKvTypes), [&](const KvType& t) { return t.format == format; })->name;
 }
 
 uint64_t Engine::kv_bytes_per_token() const { return impl_->batch.kv.layout.page_bytes() / kPage; }

@@ -9,6 +9,7 @@
 #include "engine/tokenizer.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/file/quipu.h"
+#include "ggml-like-tensor/kv_layout.h"
 
 namespace chaski {
 
@@ -21,7 +22,8 @@ struct EngineOptions {
   std::string device = "auto";  // auto | cpu | cuda[:N]; cuda without a usable device: Error(device)
   int threads = 0;          // 0: as many as the machine, the affinity mask and the cgroup quota allow
   int context = 0;          // positions per session; 0: the model's own. More than the model's own: Error(usage)
-  Format kv = Format::f16;  // f32 | f16 | q8
+  Format kv = Format::f16;  // one of kKvTypes
+  bool copy = false;        // .quipu files: read into memory of huge pages instead of mapped
   std::function<void(const std::string&)> notice;  // one line each: conversion in memory, fall-backs
 };
 
@@ -37,6 +39,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Throws Error: bad_file, io, memory (need and have are named), device, usage.
   static std::shared_ptr<Engine> open(const EngineOptions& options);
   static std::shared_ptr<Engine> random(const ShapeOptions& shape, const EngineOptions& options);
+  std::shared_ptr<Engine> with(const EngineOptions& options) const;  // the same weights, other options
   ~Engine();
 
   std::unique_ptr<Session> session();
@@ -50,8 +53,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   int threads() const;
   std::string isa() const;                // "avx512vnni", ...
   uint64_t weight_bytes() const;          // read for one decoded token: every matmul weight once
+  Format weight_format() const;           // of most of them
+  std::string kv_type() const;            // as --kv names it
   uint64_t file_bytes() const;
-  double flops_per_token() const;         // of the matmuls
   uint64_t kv_bytes_per_token() const;
 
   EngineImpl& impl() { return *impl_; }

@@ -22,19 +22,25 @@ struct EngineImpl {
   std::unique_ptr<KvPool> pool;
   std::unique_ptr<Executor> executor;
 
-  // Seconds, bytes and flops by op, summed over passes while it is not null.
+  // What passes do, summed while it is not null.
   struct OpProfile {
     double seconds = 0;
     Cost cost;
     int calls = 0;
   };
-  std::map<std::string, OpProfile>* profile = nullptr;
+  struct Profile {
+    std::map<std::string, OpProfile> ops;
+    int passes = 0;
+    size_t steps = 0, barriers = 0;
+  };
+  Profile* profile = nullptr;
 
   // Runs `batch` and returns the logits (outputs, vocab), valid until the next run.
   const float* forward();
   Batch batch;
 
  private:
+  void add_to_profile(const Plan& plan, const std::vector<double>& seconds);
   Plan& plan_for(int64_t tokens, int64_t outputs);
   void extend_ropes(const Graph& graph);
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Plan>> plans_;

@@ -53,8 +53,9 @@ Metadata metadata_of(const NamedShape& s) {
   return m;
 }
 
-// A few strips are made and repeated: the numbers do not matter to speed, their addresses do.
-void fill(const TensorInfo& info, uint64_t seed, std::byte* data) {
+}  // namespace
+
+void fill_random(const TensorInfo& info, uint64_t seed, std::byte* data) {
   constexpr int kDifferent = 4;
   if (!info.tiled()) {
     for (int64_t i = 0; i < info.cols; ++i) reinterpret_cast<float*>(data)[i] = 1;
@@ -69,8 +70,6 @@ void fill(const TensorInfo& info, uint64_t seed, std::byte* data) {
       std::memcpy(strip, strip - kDifferent * bytes, bytes);
   }
 }
-
-}  // namespace
 
 std::vector<std::string> shape_names() {
   std::vector<std::string> names;
@@ -94,7 +93,7 @@ std::shared_ptr<const Weights> random_model(const ShapeOptions& options) {
     source.tensors.push_back({t, [t, seed](int64_t first, int64_t last, std::byte* dst) {
                                 TensorInfo part = t;
                                 if (part.tiled()) part.rows = (last - first) * kStrip;
-                                fill(part, seed, dst);
+                                fill_random(part, seed, dst);
                               }});
   }
   return load(source, 1);

@@ -26,6 +26,8 @@ struct KernelEntry {
 struct Backend {
   const char* name;
   KernelEntry table[Ops::kCount];
+  // Multiplies as matmuls of that format do, from registers: operations done.
+  int64_t (*peak)(Format format, int64_t rounds) = nullptr;
 };
 
 // Backends of the instruction sets compiled in that this machine has, best last. CHASKI_ISA=scalar|avx2|avx512|avx512vnni|avx512vbmi|neon

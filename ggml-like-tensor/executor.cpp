@@ -1,5 +1,6 @@
 #include "ggml-like-tensor/executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -28,16 +29,27 @@ void Executor::run(Plan& plan) {
     counters_ = std::make_unique<Counter[]>(n_counters_);
   }
   for (size_t i = 0; i < plan.steps.size(); ++i) counters_[i].next.store(0, std::memory_order_relaxed);
-  if (profile) profile->assign(plan.steps.size(), 0);
+  using Clock = std::chrono::steady_clock;
+  std::vector<std::vector<Clock::time_point>> passed(profile ? size_t(threads_.size()) : 0);  // by thread: when each barrier was behind it
+  for (auto& times : passed) times.resize(plan.steps.size());
+  auto before = Clock::now();
 
   threads_.run([&](int id) {
     for (size_t i = 0; i < plan.steps.size(); ++i) {
-      const auto start = std::chrono::steady_clock::now();
       step(plan.steps[i], counters_[i], id);
       threads_.barrier();
-      if (profile && id == 0) (*profile)[i] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      if (profile) passed[size_t(id)][i] = Clock::now();
     }
   });
+  if (!profile) return;
+  // A step is over when the first thread goes on: one that fell asleep at the barrier may find the next step done when it wakes.
+  profile->assign(plan.steps.size(), 0);
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    auto over = passed[0][i];
+    for (const auto& times : passed) over = std::min(over, times[i]);
+    (*profile)[i] = std::chrono::duration<double>(over - before).count();
+    before = over;
+  }
 }
 
 void Executor::step(const Step& s, Counter& counter, int thread) {

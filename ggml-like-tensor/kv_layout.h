@@ -22,10 +22,8 @@ constexpr int kPage = 16;  // positions
 constexpr int kPageGroup = 16;
 constexpr int kMaxHeadDim = 512;
 
-constexpr Format kKvFormats[] = {Format::f32, Format::f16, Format::q8, Format::q4_0};
-
 struct KvLayout {
-  Format format = Format::f16;  // one of those
+  Format format = Format::f16;  // one of kKvTypes
   int layers = 0, heads = 0, head_dim = 0;
 
   [[gnu::always_inline]] bool blocks() const { return format == Format::q8 || format == Format::q4_0; }
@@ -54,5 +52,12 @@ struct KvView {
     return keys(layer, head, page) + (kPageGroup - slot) * layout.k_bytes() + slot * layout.v_bytes();
   }
 };
+
+// The formats there are, as --kv names them.
+struct KvType {
+  const char* name;
+  Format format;
+};
+constexpr KvType kKvTypes[] = {{"f32", Format::f32}, {"f16", Format::f16}, {"q8", Format::q8}, {"q4_0", Format::q4_0}};
 
 }  // namespace chaski

@@ -27,6 +27,7 @@ class Plan {
   const float* result() const { return result_; }         // (outputs, vocab)
 
   std::vector<Step> steps;
+  size_t barriers() const { return steps.size(); }  // of a run by several threads: one after each step
   const Graph& graph() const { return graph_; }
 
  private:

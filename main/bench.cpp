@@ -1,11 +1,14 @@
 // chaski bench: how fast a model runs on this machine, beside what the machine could do.
 #include "engine/bench.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <charconv>
 #include <memory>
 
+#include "main/bench_output.h"
 #include "main/commands.h"
-#include "main/json_output.h"
 #include "main/options.h"
 #include "main/output.h"
 
@@ -17,11 +20,9 @@ struct BenchFlags {
   ModelFlags model;
   BenchOptions bench;
   std::string shape;
-  CLI::Option *prompt = nullptr, *decode = nullptr;
-  bool json = false;
+  CLI::Option *prompts = nullptr, *decode = nullptr;
+  bool json = false, csv = false;
 };
-
-std::string shape_list() { return fmt::format("{}", fmt::join(shape_names(), ", ")); }
 
 // "llama-3.2-1b:q8" -> shape and format.
 ShapeOptions shape_of(const std::string& text) {
@@ -35,6 +36,21 @@ ShapeOptions shape_of(const std::string& text) {
   return shape;
 }
 
+// "1,8,64": strict, where CLI11's own lists overlook an empty place.
+std::vector<int> numbers_of(const std::string& flag, const std::string& text, int least, int most) {
+  std::vector<int> numbers;
+  const char *at = text.data(), *end = at + text.size();
+  for (;;) {
+    int n = 0;
+    const auto [stopped, error] = std::from_chars(at, end, n);
+    if (error != std::errc() || n < least || n > most || (stopped != end && *stopped != ','))
+      throw CLI::ValidationError(flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two", escaped(text), least, most));
+    numbers.push_back(n);
+    if (stopped == end) return numbers;
+    at = stopped + 1;
+  }
+}
+
 // Defaults shrink to a small model's context, and say so; numbers that were asked for do not.
 void fit(const BenchFlags& flags, BenchOptions& options, int context) {
   const auto shrink = [&](const CLI::Option* flag, int& count, int most, const char* what) {
@@ -42,81 +58,33 @@ void fit(const BenchFlags& flags, BenchOptions& options, int context) {
     put_note(fmt::format("chaski: {} of {} tokens: the context holds no more", what, most));
     count = most;
   };
-  shrink(flags.prompt, options.prompt, context, "prompt");
-  shrink(flags.decode, options.decode, std::max(0, context - options.depth), "decode");
+  const int deepest = options.depths.empty() ? 0 : *std::max_element(options.depths.begin(), options.depths.end());
+  for (int& prompt : options.prompts) shrink(flags.prompts, prompt, context, "prompt");
+  shrink(flags.decode, options.decode, std::max(0, context - deepest), "decode");
 }
 
-std::string spread(const Spread& s) { return fmt::format("{:>9.4g} tok/s   ({:.4g} to {:.4g})", s.median, s.least, s.most); }
-
-void put_table(const std::string& model, const Engine& engine, const BenchOptions& options, const BenchResult& r) {
-  std::string text = fmt::format("{}: {:.3g} GB of weights, {} threads, {}, median of {}\n", escaped(model),
-                                 double(engine.weight_bytes()) / 1e9, engine.threads(), engine.isa(), options.repetitions);
-  if (options.prompt > 0)
-    text += fmt::format("prompt {:<6}{}   {:.4g} GFLOP/s\n", options.prompt, spread(r.prompt_rate), r.prompt_flops / 1e9);
-  if (options.decode > 0)
-    text += fmt::format("decode {:<6}{}   {:.4g} GB/s, {:.0f}% of the read bandwidth\n", options.decode, spread(r.decode_rate),
-                        r.read_rate / 1e9, 100 * r.share());
-  for (const WidthTime& w : r.widths)
-    text += fmt::format("{:>3} at once     {:9.4g} ms      T({})/T({}) {:.3g}, {:.4g} tok/s together\n", w.tokens, 1e3 * w.seconds.median,
-                        w.tokens, r.widths[0].tokens, w.seconds.median / r.widths[0].seconds.median, w.tokens / w.seconds.median);
-  double step = 0;
-  for (const OpTime& o : r.profile) step += o.seconds;
-  for (const OpTime& o : r.profile)
-    text += fmt::format("{:14} {:>4} calls {:9.4g} ms {:5.1f}%  {:6.4g} GB/s {:7.4g} GFLOP/s\n", o.op, o.calls, 1e3 * o.seconds,
-                        100 * o.seconds / step, o.bytes / o.seconds / 1e9, o.flops / o.seconds / 1e9);
-  put(text + fmt::format("memory reads at {:.4g} GB/s before and {:.4g} GB/s after\n", r.bandwidth_before / 1e9,
-                         r.bandwidth_after / 1e9));
-}
-
-nlohmann::ordered_json widths_json(const BenchResult& r) {
-  auto list = nlohmann::ordered_json::array();
-  for (const WidthTime& w : r.widths) list.push_back({{"tokens", w.tokens}, {"seconds", w.seconds.median}});
-  return list;
-}
-nlohmann::ordered_json profile_json(const BenchResult& r) {
-  auto list = nlohmann::ordered_json::array();
-  for (const OpTime& o : r.profile)
-    list.push_back({{"op", o.op}, {"calls", o.calls}, {"seconds", o.seconds}, {"bytes", o.bytes}, {"flops", o.flops}});
-  return list;
-}
-
-nlohmann::ordered_json spread_json(const Spread& s) { return {{"median", s.median}, {"least", s.least}, {"most", s.most}}; }
-
-void put_result_json(const std::string& model, const Engine& engine, const BenchOptions& options, const BenchResult& r) {
-  put_json({{"model", model},
-            {"isa", engine.isa()},
-            {"threads", engine.threads()},
-            {"repetitions", options.repetitions},
-            {"prompt_tokens", options.prompt},
-            {"decode_tokens", options.decode},
-            {"depth_tokens", options.depth},
-            {"weight_bytes", engine.weight_bytes()},
-            {"decode_bytes_per_token", r.decode_bytes},
-            {"prompt_tokens_per_second", r.prompt_rate.median},
-            {"prompt_tokens_per_second_spread", spread_json(r.prompt_rate)},
-            {"decode_tokens_per_second", r.decode_rate.median},
-            {"decode_tokens_per_second_spread", spread_json(r.decode_rate)},
-            {"prompt_gigaflops_per_second", r.prompt_flops / 1e9},
-            {"read_gigabytes_per_second", r.read_rate / 1e9},
-            {"measured_read_gigabytes_per_second", r.bandwidth() / 1e9},
-            {"measured_read_gigabytes_per_second_before", r.bandwidth_before / 1e9},
-            {"measured_read_gigabytes_per_second_after", r.bandwidth_after / 1e9},
-            {"share_of_read_bandwidth", r.share()},
-            {"passes", widths_json(r)},
-            {"decode_profile", profile_json(r)}});
+// One for each format of keys and values; they share the weights.
+std::vector<std::shared_ptr<Engine>> open_engines(const BenchFlags& flags) {
+  std::vector<std::shared_ptr<Engine>> engines;
+  for (const std::string& kv : flags.model.kv) {
+    const EngineOptions options = flags.model.options(kv);
+    if (!engines.empty()) engines.push_back(engines[0]->with(options));
+    else engines.push_back(flags.shape.empty() ? Engine::open(options) : Engine::random(shape_of(flags.shape), options));
+  }
+  return engines;
 }
 
 int run_bench(const BenchFlags& flags) {
-  const bool random = !flags.shape.empty();
-  const EngineOptions options = flags.model.options();
-  const auto engine = random ? Engine::random(shape_of(flags.shape), options) : Engine::open(options);
-  BenchOptions bench_options = flags.bench;
-  fit(flags, bench_options, engine->context_length());
-  const BenchResult result = bench(*engine, bench_options, [](const std::string& what) {
+  const auto engines = open_engines(flags);
+  const Engine& engine = *engines[0];
+  BenchOptions options = flags.bench;
+  fit(flags, options, engine.context_length());
+  const BenchResult result = bench(engines, options, [](const std::string& what) {
     if (stderr_is_terminal()) put_note(what + " ...");
   });
-  const std::string model = random ? flags.shape : engine->path();
-  (flags.json ? put_result_json : put_table)(model, *engine, bench_options, result);
+  const BenchRun run{flags.shape.empty() ? engine.path() : flags.shape, engine.isa(), flags.model.load, engine.threads(),
+                     options.repetitions, double(engine.weight_bytes())};
+  (flags.json ? put_bench_json : flags.csv ? put_bench_csv : put_bench_table)(run, result);
   return int(Exit::done);
 }
 
@@ -125,20 +93,28 @@ int run_bench(const BenchFlags& flags) {
 Action declare_bench(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   BenchOptions& b = flags->bench;
-  flags->model.declare(app);
-  const std::string shapes = "random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: " + shape_list();
+  flags->model.declare(app, ModelFlags::Kv::list);
+  const std::string shapes = fmt::format("random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: {}",
+                                         fmt::join(shape_names(), ", "));
   app.add_option("--shape", flags->shape, shapes)->type_name("SHAPE")->excludes(app.get_option("--model"));
   const auto count = [&](const char* names, int& value, int least, const char* help) {
     return app.add_option(names, value, help)->check(CLI::Range(least, 1 << 24).description(""))->type_name("N");
   };
-  flags->prompt = count("-p,--prompt", b.prompt, 0, "prompt tokens; 0: none (default 512)");
+  const auto counts = [&](const char* names, std::vector<int>& values, int least, int most, const char* help) {
+    const std::string flag = std::string(names).substr(std::string(names).rfind('-') - 1);
+    return app.add_option_function<std::string>(names, [=, &values](const std::string& text) {
+      values = numbers_of(flag, text, least, most);
+    }, help)->type_name("N,...");
+  };
+  flags->prompts = counts("-p,--prompt", b.prompts, 0, 1 << 24, "prompt tokens, such as 1,8,64,512; 0: none (default 512)");
   flags->decode = count("-n,--tokens", b.decode, 0, "tokens to decode; 0: none (default 128)");
-  count("--depth", b.depth, 0, "tokens before those that are decoded (default 0)");
+  counts("--depth", b.depths, 0, 1 << 24, "tokens before those that are decoded, such as 0,1024,4096 (default 0)");
+  counts("--widths", b.widths, 1, 256, "also time passes of so many tokens at once, such as 1,2,4,8,16");
   count("-r,--repetitions", b.repetitions, 1, "repetitions (default 5)");
-  app.add_option("--widths", b.widths, "also time passes of so many tokens at once, such as 1,2,4,8,16")->delimiter(',')->type_name("N,N,...")
-      ->check(CLI::Range(1, 256).description(""));
-  app.add_flag("--profile", b.profile, "also time the ops of a decode step");
+  CLI::Option* profile = app.add_flag("--profile", b.profile, "also time the ops of each case");
+  app.add_flag("--sgemm", b.sgemm, "also time a matmul of the model's feed-forward shape, beside the sgemm of OpenBLAS");
   declare_json(app, flags->json);
+  app.add_flag("--csv", flags->csv, "a header and one row for each case on standard output")->excludes(app.get_option("--json"), profile);
   return [flags] { return run_bench(*flags); };
 }
 

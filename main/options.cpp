@@ -2,6 +2,7 @@
 
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
+#include <fmt/ranges.h>
 #include <limits>
 #include <random>
 
@@ -15,6 +16,12 @@ constexpr int kMaxThreads = 1024, kMaxCount = std::numeric_limits<int>::max();
 
 // The range is told when it is left, not in the help, where most of them would say nothing.
 CLI::Validator within(int least, int most) { return CLI::Range(least, most).description(""); }
+
+std::vector<std::string> kv_names() {
+  std::vector<std::string> names;
+  for (const KvType& type : kKvTypes) names.push_back(type.name);
+  return names;
+}
 
 }  // namespace
 
@@ -33,20 +40,26 @@ void declare_threads(CLI::App& app, int& threads) {
 
 void declare_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "one JSON object on standard output"); }
 
-void ModelFlags::declare(CLI::App& app) {
+void ModelFlags::declare(CLI::App& app, Kv kvs) {
   declare_model(app, engine.model);
   declare_tokenizer(app, engine.tokenizer);
   declare_threads(app, engine.threads);
   app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")
       ->check(within(1, kMaxCount))->type_name("N");
-  app.add_option("--kv", kv, "format of keys and values: f32, f16, q8 or q4_0 (default f16)")
-      ->check(CLI::IsMember({"f32", "f16", "q8", "q4_0"}).description(""))->type_name("FORMAT");
+  const std::string formats = fmt::format("{} (default f16)", fmt::join(kv_names(), ", "));
+  CLI::Option* flag = app.add_option("--kv", kv, "format of keys and values: " + formats)
+                          ->check(CLI::IsMember(kv_names()).description(""))->expected(1)->type_name("FORMAT");
+  if (kvs == Kv::list) flag->delimiter(',')->expected(1, int(std::size(kKvTypes)))->allow_extra_args(false)->type_name("FORMAT,...");
+  app.add_option("--load", load, "how a .quipu file is read: mmap, or copy: into memory of huge pages (default mmap)")
+      ->check(CLI::IsMember({"mmap", "copy"}).description(""))->type_name("HOW");
   app.add_option("--device", engine.device, "auto, cpu, cuda or cuda:N (default auto)")->type_name("DEVICE");
 }
 
-EngineOptions ModelFlags::options() const {
+EngineOptions ModelFlags::options(const std::string& kv_type) const {
   EngineOptions options = engine;
-  options.kv = *format_named(kv);
+  for (const KvType& type : kKvTypes)
+    if (type.name == kv_type) options.kv = type.format;
+  options.copy = load == "copy";
   options.notice = [](const std::string& line) { put_note("chaski: " + line); };
   return options;
 }

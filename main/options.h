@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/drafter.h"
 #include "engine/engine.h"
@@ -15,10 +16,13 @@ namespace chaski {
 // Which model, and on what it runs: run, chat, bench.
 struct ModelFlags {
   EngineOptions engine;  // notices go to stderr
-  std::string kv = "f16";
+  std::vector<std::string> kv = {"f16"};
+  std::string load = "mmap";
 
-  void declare(CLI::App& app);
-  EngineOptions options() const;
+  enum class Kv { one, list };  // whether --kv takes several
+  void declare(CLI::App& app, Kv kvs = Kv::one);
+  EngineOptions options() const { return options(kv[0]); }
+  EngineOptions options(const std::string& kv_type) const;
 };
 
 // A model that only has to be read: tokenize, convert, quantize.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing chaski needs, on a fresh Debian 12 as root. Elsewhere it names what is missing and changes nothing.
 set -eu
-packages="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev"
+packages="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas0 nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev"
 
 if command -v apt-get >/dev/null 2>&1; then
   missing=""

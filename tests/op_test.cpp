@@ -161,12 +161,12 @@ double nmse(Buffer& got, Buffer& want) {
 
 std::vector<KvLayout> layouts_of(const Attention& op) {
   std::vector<KvLayout> out;
-  for (Format f : kKvFormats) out.push_back({f, 2, op.kv_heads, op.head_dim});
+  for (const KvType& t : kKvTypes) out.push_back({t.format, 2, op.kv_heads, op.head_dim});
   return out;
 }
 std::vector<KvLayout> layouts_of(const KvWrite&) {
   std::vector<KvLayout> out;
-  for (Format f : kKvFormats) out.push_back({f, 2, 2, 16});
+  for (const KvType& t : kKvTypes) out.push_back({t.format, 2, 2, 16});
   return out;
 }
 template <class Op>

@@ -4,6 +4,7 @@
 #include "ggml-like-tensor/cpu/attention.h"
 #include "ggml-like-tensor/cpu/matmul.h"
 #include "ggml-like-tensor/cpu/norm.h"
+#include "ggml-like-tensor/cpu/peak.h"
 #include "ggml-like-tensor/cpu/rows.h"
 
 namespace chaski {
@@ -32,7 +33,8 @@ constexpr Backend backend_of() {
           {entry<GetRows, GetRowsKernel, V>(), entry<TakeRows, TakeRowsKernel, V>(), entry<MatMul, MatMulKernel, V>(),
            entry<GatedMatMul, GatedMatMulKernel, V>(), entry<Norm, NormKernel, V>(), entry<Rope, RopeKernel, V>(),
            entry<KvWrite, KvWriteKernel, V>(), entry<Attention, AttentionKernel, V>(), entry<Binary, BinaryKernel, V>(),
-           entry<Unary, UnaryKernel, V>(), entry<SoftMax, SoftMaxKernel, V>(), entry<QuantizeActs, QuantizeActsKernel, V>()}};
+           entry<Unary, UnaryKernel, V>(), entry<SoftMax, SoftMaxKernel, V>(), entry<QuantizeActs, QuantizeActsKernel, V>()},
+          peak<V>};
 }
 
 }  // namespace

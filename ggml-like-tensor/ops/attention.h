@@ -31,6 +31,7 @@ struct Attention {
       const bool last = t + 1 == a.in[0].shape.rows || a.batch->tables[t + 1] != a.batch->tables[t];
       if (last) c.bytes += double(seen) * double(l.heads) * double(l.k_bytes() + l.v_bytes()) / kPage;
     }
+    if (info(l.format).block > 1) c.integer = c.flops / 2;  // the scores; values are weighed in f32
     return c;
   }
 

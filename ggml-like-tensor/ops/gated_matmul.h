@@ -13,8 +13,8 @@ struct GatedMatMul {
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const { return {{in[0].rows, in[1].rows}}; }
   Cost cost(const OpArgs& a) const {
-    return {weight_bytes(a.in[1]) + weight_bytes(a.in[2]),
-            4.0 * double(a.in[0].shape.rows) * double(a.in[1].shape.rows) * double(a.in[0].shape.cols)};
+    const double flops = 4.0 * double(a.in[0].shape.rows) * double(a.in[1].shape.rows) * double(a.in[0].shape.cols);
+    return {weight_bytes(a.in[1]) + weight_bytes(a.in[2]), flops, reads_acts(a.in[1].format) ? flops : 0};
   }
   void reference(const OpArgs& a) const {
     std::vector<float> row(a.in[1].shape.rows);

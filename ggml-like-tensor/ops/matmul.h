@@ -54,8 +54,9 @@ struct MatMul {
   Cost cost(const OpArgs& a) const {
     Cost c;
     for (int i = 0; i < weights; ++i) {
-      c.bytes += weight_bytes(a.in[1 + i]);
-      c.flops += 2.0 * double(a.in[0].shape.rows) * double(a.in[1 + i].shape.rows) * double(a.in[0].shape.cols);
+      const double flops = 2.0 * double(a.in[0].shape.rows) * double(a.in[1 + i].shape.rows) * double(a.in[0].shape.cols);
+      c.bytes += weight_bytes(a.in[1 + i]), c.flops += flops;
+      if (reads_acts(a.in[1 + i].format)) c.integer += flops;
     }
     return c;
   }

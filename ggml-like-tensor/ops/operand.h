@@ -55,6 +55,7 @@ struct OpArgs {
 
 struct Cost {
   double bytes = 0, flops = 0;  // bytes of weights and KV pages; activations stay in cache
+  double integer = 0;           // of the flops, those that multiply 8-bit integers
 };
 
 // A case worth testing: the op's parameters and its inputs' shapes; weights have a format other than f32 or `weight` set.

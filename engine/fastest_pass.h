@@ -1,0 +1,38 @@
+// The clock of the limits (bandwidth.h, peak.h): several threads do a pass of work together, again and again, and the fastest pass counts.
+// Neighbours only ever make one slower.
+#pragma once
+#include <barrier>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace chaski {
+
+// Every thread calls work(), which ends when there is nothing left of this pass; reset() runs in one of them before each pass. As many
+// passes as begin within `seconds`, at least one. Seconds of the fastest.
+template <class Reset, class Work>
+double fastest_pass(int threads, double seconds, const Reset& reset, const Work& work) {
+  using Clock = std::chrono::steady_clock;
+  bool over = false;
+  double best = 0;
+  Clock::time_point began, started;
+  // Runs in one thread when all have arrived: before the first pass, and after each.
+  std::barrier pass(threads, [&]() noexcept {
+    const auto now = Clock::now();
+    const double took = std::chrono::duration<double>(now - started).count();
+    if (began == Clock::time_point{}) began = now;
+    else best = best > 0 && best < took ? best : took;
+    over = best > 0 && std::chrono::duration<double>(now - began).count() >= seconds;
+    started = now;
+    reset();
+  });
+  const auto worker = [&] {
+    for (pass.arrive_and_wait(); !over; pass.arrive_and_wait()) work();
+  };
+  std::vector<std::jthread> crew;
+  for (int i = 1; i < threads; ++i) crew.emplace_back(worker);
+  worker();
+  return best;
+}
+
+}  // namespace chaski

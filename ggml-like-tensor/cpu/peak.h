@@ -1,0 +1,66 @@
+// The limit of arithmetic, measured with the instructions the kernels multiply with: dot<K> of one panel with activations that stay in
+// L1, or fma in registers. Nothing is unpacked, scaled or fetched from memory, so no matmul can be faster. Not a kernel: results are dropped.
+#pragma once
+#include <type_traits>
+
+#include "quant/formats.h"
+
+namespace chaski {
+namespace {
+
+// The compiler must not know that nobody wants x: it stays in its register if it is one, which costs no instruction.
+template <class T>
+inline __attribute__((always_inline)) void keep(const T& x) {
+  if constexpr (std::is_class_v<T>) asm volatile("" : : "m"(x));
+  else asm volatile("" : : "x"(x));
+}
+
+// Two panels share the loads of the activations, so that these are not what is measured.
+template <class V, DotKind K>
+__attribute__((noinline)) int64_t dot_peak(int64_t rounds) {
+  constexpr int kDots = 4, kPanels = 2;
+  alignas(64) uint8_t bytes[kPanels][64] = {};
+  alignas(64) int8_t acts[kDots][32] = {};
+  asm volatile("" : "+m"(bytes), "+m"(acts));  // could be anything
+  typename V::B w[kPanels][8];
+  for (int p = 0; p < kPanels; ++p)
+    for (auto& g : w[p]) g = V::load_bytes(bytes[p]);
+  for (int64_t i = 0; i < rounds; ++i)
+#pragma GCC unroll 4
+    for (int n = 0; n < kDots; ++n) {
+      const int8_t* a = acts[n];
+      asm volatile("" : "+r"(a));  // not the activations of the last round, for all the compiler knows
+#pragma GCC unroll 2
+      for (int p = 0; p < kPanels; ++p) keep(V::template dot<K, 0, 8>(w[p], a, 0));
+    }
+  return rounds * kDots * kPanels * 16 * 32 * 2;
+}
+
+template <class V>
+__attribute__((noinline)) int64_t fma_peak(int64_t rounds) {
+  constexpr int kChains = V::kWide ? 12 : 6;  // latency 4, two a cycle; on 16 registers no more fit
+  float one = 1;
+  asm volatile("" : "+m"(one));
+  const auto x = V::set1(one);
+  typename V::F acc[kChains];
+  for (auto& a : acc) a = x;
+  for (int64_t i = 0; i < rounds; ++i)
+#pragma GCC unroll 12
+    for (int n = 0; n < kChains; ++n) acc[n] = V::fma(x, x, acc[n]);
+  for (auto& a : acc) keep(a);
+  return rounds * kChains * 16 * 2;
+}
+
+// Operations done: a multiplication and an addition each.
+template <class V>
+int64_t peak(Format format, int64_t rounds) {
+  int64_t done = 0;
+  Formats::with(format, [&]<class F>(F) {
+    if constexpr (F::kFloat) done = fma_peak<V>(rounds);
+    else done = dot_peak<V, F::kDot>(rounds);
+  });
+  return done;
+}
+
+}  // namespace
+}  // namespace chaski

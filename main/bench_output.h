@@ -1,0 +1,20 @@
+// What chaski bench prints: one table for people, one row per case for programs (JSON and CSV hold the same fields).
+#pragma once
+#include <string>
+
+#include "engine/bench.h"
+
+namespace chaski {
+
+// What all cases of a run share.
+struct BenchRun {
+  std::string model, isa, load;
+  int threads = 0, repetitions = 0;
+  double weight_bytes = 0;
+};
+
+void put_bench_table(const BenchRun& run, const BenchResult& result);
+void put_bench_json(const BenchRun& run, const BenchResult& result);
+void put_bench_csv(const BenchRun& run, const BenchResult& result);
+
+}  // namespace chaski
