@@ -9,12 +9,14 @@ namespace chaski {
 
 // The parts of a Batch that change from pass to pass, in device memory at fixed addresses: a captured graph is replayed over new
 // contents. Kernels take it by value.
+constexpr int kMostRopes = 4;  // different RopeSpecs in a graph
+
 struct DeviceBatch {
   const int32_t *tokens = nullptr, *positions = nullptr;  // (tokens)
   const int32_t* tables = nullptr;       // block tables of all sequences, one after another
   const int32_t* table_start = nullptr;  // (tokens): the token's sequence's table begins at tables[table_start[t]]
   const int32_t* outputs = nullptr;      // (outputs)
-  const float* ropes[4] = {};            // per RopeSpec: [position][rope_dim / 2] pairs cos, sin
+  const float* ropes[kMostRopes] = {};   // per RopeSpec: [position][rope_dim / 2] pairs cos, sin
 
   // Page of position p of token t's sequence.
   __host__ __device__ int32_t page_id(int64_t t, int p) const { return tables[table_start[t] + p / kPage]; }
