@@ -9,6 +9,8 @@
 
 #include "tests/cuda_shim/fibers.h"
 
+#define CHASKI_CUDA_SHIM 1
+
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
