@@ -45,7 +45,7 @@ struct LaunchContext {
   int context = 0;               // positions a sequence can reach: bounds a grid
   int multiprocessors = 1;
   size_t shared_limit = 48 * 1024;  // dynamic shared memory a block may have
-  std::byte* scratch = nullptr;  // scratch(op, args, context) bytes, 256-byte aligned, this step's own
+  std::byte* scratch = nullptr;  // scratch(op, args, context) bytes, 256-byte aligned, this step's own; zero before its first run
 };
 
 struct CudaEntry {

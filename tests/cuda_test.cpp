@@ -61,7 +61,7 @@ class DeviceCase {
       o.acts = Buffer(size_t(s.rows * s.cols / 32) * sizeof(Act));
       a.acts = {static_cast<Act*>(device_.poisoned(o.acts.size)), s.rows, s.cols / 32};
     }
-    context_.scratch = static_cast<std::byte*>(device_.poisoned(entry.scratch(any, a, context_.context)));
+    context_.scratch = device_.upload(std::vector<std::byte>(entry.scratch(any, a, context_.context)));  // zero
     entry.launch(any, a, context_);
     for (size_t i = 0; i < shapes.size(); ++i) device_.download(a.out[i].data, o.floats[i].data(), o.floats[i].size);
     device_.download(a.acts.data, o.acts.data(), o.acts.size);
