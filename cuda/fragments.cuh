@@ -40,17 +40,17 @@ struct Weights;
 
 __device__ __forceinline__ void nibbles(uint32_t x, uint32_t (&w)[2]) { w[0] = x & 0x0f0f0f0f, w[1] = x >> 4 & 0x0f0f0f0f; }
 
-// Sixteen nibbles looked up in 16 bytes below 128, in the mixed order. A selector nibble of 8 or more makes PRMT repeat the chosen
-// byte's top bit, a zero here: what one half of the table does not hold comes out as zero, and the halves are or-ed.
+// Eight nibbles looked up in 16 bytes below 128, in the mixed order. Where a nibble is in the other half of the table, permute_bytes
+// repeats a top bit, a zero: the halves are or-ed.
 __device__ __forceinline__ void look_up(uint32_t x, const uint32_t (&table)[4], uint32_t (&w)[2]) {
   const uint32_t other = x ^ 0x88888888;
-  w[0] = __byte_perm(table[0], table[1], x) | __byte_perm(table[2], table[3], other);
-  w[1] = __byte_perm(table[0], table[1], x >> 16) | __byte_perm(table[2], table[3], other >> 16);
+  w[0] = permute_bytes(table[0], table[1], x) | permute_bytes(table[2], table[3], other);
+  w[1] = permute_bytes(table[0], table[1], x >> 16) | permute_bytes(table[2], table[3], other >> 16);
 }
-// The same for signed bytes: the half is chosen by a mask.
+// Four nibbles in 16 signed bytes: both halves, and a mask of the nibbles that are 8 or more.
 __device__ __forceinline__ uint32_t look_up_signed(uint32_t x, const uint32_t (&table)[4]) {
-  const uint32_t low = x & 0x7777, upper = (__byte_perm(0x80808080, 0, x & 0x8888) & 0x01010101) * 255;
-  return (__byte_perm(table[0], table[1], low) & ~upper) | (__byte_perm(table[2], table[3], low) & upper);
+  const uint32_t low = x & 0x7777, upper = (permute_bytes(0x80808080, 0, x & 0x8888) & 0x01010101) * 255;
+  return (permute_bytes(table[0], table[1], low) & ~upper) | (permute_bytes(table[2], table[3], low) & upper);
 }
 
 constexpr uint32_t four_bytes(const auto* table, int i) {

@@ -78,6 +78,14 @@ __device__ __forceinline__ uint4 load_once(const void* p) {  // 16 bytes, 16-byt
   return v;
 }
 
+// Bytes chosen from y:x by the nibbles of the selector's low half; a nibble of 8 or more repeats the chosen byte's top bit eight times
+// (the instruction does, __byte_perm does not).
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t x, uint32_t y, uint32_t selector) {
+  uint32_t r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(selector));
+  return r;
+}
+
 // 16 bytes from global to shared memory without a register; groups complete in order.
 __device__ __forceinline__ void copy_async16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(shared))), "l"(global));
@@ -98,6 +106,14 @@ T* dynamic_shared() {
 }
 inline void prefetch_l2(const void*) {}
 inline uint4 load_once(const void* p) { return *static_cast<const uint4*>(p); }
+inline uint32_t permute_bytes(uint32_t x, uint32_t y, uint32_t selector) {
+  uint32_t r = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t s = selector >> 4 * i, byte = __byte_perm(x, y, s) & 255;
+    r |= (s & 8 ? (byte & 128 ? 255u : 0u) : byte) << 8 * i;
+  }
+  return r;
+}
 // Carried out at the wait, not before: a kernel that reads too early reads what was there.
 inline void copy_async16(void* shared, const void* global) { shim::copy_later(shared, global); }
 inline void commit_copies() { shim::commit_copies(); }

@@ -129,14 +129,10 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 4; ++i) c += uint8_t(a >> 8 * i) * uint8_t(b >> 8 * i);
   return c;
 }
-inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {  // three bits of each selector nibble count
   const uint64_t both = uint64_t(y) << 32 | x;
   unsigned r = 0;
-  for (int i = 0; i < 4; ++i) {
-    const unsigned s = selector >> 4 * i & 15;
-    const unsigned byte = uint8_t(both >> 8 * (s & 7));
-    r |= (s & 8 ? (byte & 128 ? 255u : 0u) : byte) << 8 * i;
-  }
+  for (int i = 0; i < 4; ++i) r |= unsigned(uint8_t(both >> 8 * (selector >> 4 * i & 7))) << 8 * i;
   return r;
 }
 inline unsigned shim_each_byte(unsigned a, unsigned b, unsigned (*fn)(unsigned, unsigned)) {
