@@ -111,13 +111,12 @@ __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
 struct AttentionKernel {
   static bool split(const OpArgs& a) { return a.in[0].shape.rows <= kSplitTokens; }
   static int chunks(int context) { return (context + kChunk - 1) / kChunk; }
-  static size_t counter_bytes(const Attention& op, const OpArgs& a) {
-    return (size_t(a.in[0].shape.rows) * op.heads * sizeof(unsigned) + 255) / 256 * 256;
-  }
+  // The same for every number of tokens: the steps of all plans share the memory, and find each other's counters at zero.
+  static size_t counter_bytes(const Attention& op) { return (size_t(kSplitTokens) * op.heads * sizeof(unsigned) + 255) / 256 * 256; }
   static bool supports(const Attention& op, const OpArgs&) { return op.head_dim <= kMaxHeadDim; }
   static size_t scratch(const Attention& op, const OpArgs& a, int context) {
     if (!split(a)) return 0;
-    return counter_bytes(op, a) + size_t(a.in[0].shape.rows) * op.heads * chunks(context) * (op.head_dim + 4) * sizeof(float);
+    return counter_bytes(op) + size_t(a.in[0].shape.rows) * op.heads * chunks(context) * (op.head_dim + 4) * sizeof(float);
   }
   static void launch(const Attention& op, const OpArgs& a, const LaunchContext& c) {
     AttentionArgs args{};
@@ -129,7 +128,7 @@ struct AttentionKernel {
     args.run = kMostQueries / args.heads_a_block;
     if (split(a)) {
       args.counters = reinterpret_cast<unsigned*>(c.scratch);
-      args.partial = reinterpret_cast<float*>(c.scratch + counter_bytes(op, a));
+      args.partial = reinterpret_cast<float*>(c.scratch + counter_bytes(op));
       args.chunks = chunks(c.context);
     }
     // A window of chunks is all that a run of tokens sees, wherever it stands.

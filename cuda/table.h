@@ -45,7 +45,9 @@ struct LaunchContext {
   int context = 0;               // positions a sequence can reach: bounds a grid
   int multiprocessors = 1;
   size_t shared_limit = 48 * 1024;  // dynamic shared memory a block may have
-  std::byte* scratch = nullptr;  // scratch(op, args, context) bytes, 256-byte aligned, this step's own; zero before its first run
+  // At least scratch(op, args, context) bytes, 256-byte aligned, shared by all steps of this kind of op and all plans, which run one
+  // after another; zero before the first of them: counters that are left at zero need no clearing.
+  std::byte* scratch = nullptr;
 };
 
 struct CudaEntry {
