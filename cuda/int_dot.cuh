@@ -79,12 +79,24 @@ __device__ __forceinline__ ActWords act_words(const Act& a, int t) {
   return {{low, high}};
 }
 
-// What the combination needs of an activation block besides its codes.
+// What the combination needs of an activation block besides its codes, in one load: as far as the format's dot reads it.
+template <class F>
 struct ActScales {
   float d = 0, ds = 0;
   int half[2] = {0, 0};
-  __device__ __forceinline__ void load(const Act& a) { d = a.d, ds = a.ds, half[0] = a.half[0], half[1] = a.half[1]; }
+  __device__ __forceinline__ void load(const Act& a) {
+    if (F::kDot.offset || F::kDot.halves) {
+      const uint4 x = load16(&a.d);
+      d = __uint_as_float(x.x), ds = __uint_as_float(x.y), half[0] = int(x.z), half[1] = int(x.w);
+    } else if (F::kDot.mins) {
+      const uint2 x = load8(&a.d);
+      d = __uint_as_float(x.x), ds = __uint_as_float(x.y);
+    } else {
+      d = a.d;
+    }
+  }
 };
+static_assert(offsetof(Act, d) % 16 == 0 && offsetof(Act, half) == offsetof(Act, d) + 8);
 
 // Integer dots of 4 rows with 2 columns; formats with a scale per 16 columns keep the halves apart.
 template <class F>
@@ -93,7 +105,7 @@ struct Dots {
   int32_t d[kHalves][2][4];  // [half][product][row of the product, column]
 
   // Starts at what the codes' offset takes away.
-  __device__ __forceinline__ void start(const ActScales (&a)[2]) {
+  __device__ __forceinline__ void start(const ActScales<F> (&a)[2]) {
 #pragma unroll
     for (int p = 0; p < 2; ++p)
 #pragma unroll
@@ -115,7 +127,7 @@ struct Dots {
     }
   }
   // acc + the block's part of row i, column j: the order of quant/panel.h.
-  __device__ __forceinline__ float add(float acc, int i, int j, const RowScales& r, const ActScales& a) const {
+  __device__ __forceinline__ float add(float acc, int i, int j, const RowScales& r, const ActScales<F>& a) const {
     const int k = 2 * (i % 2) + j;
     const int dot = kHalves == 1 ? d[0][i / 2][k] : r.s[0][i] * d[0][i / 2][k] + r.s[1][i] * d[kHalves - 1][i / 2][k];
     acc = fmaf(float(dot), r.d[i] * a.d, acc);
@@ -134,7 +146,7 @@ __device__ __forceinline__ void add_group_one(GroupWeights<F>& weights, const St
   const int first = group * kGroupBlocks;
   ActWords mine{{0, 0}};
   if (first + l.g < blocks) mine = act_words<F>(acts[first + l.g], l.t);
-  ActScales a[2];
+  ActScales<F> a[2];
   RowScales r[2];
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -201,7 +213,7 @@ __device__ __forceinline__ void add_group_many(GroupWeights<F>& weights, const S
     if (first + b >= blocks) break;
     if (b == weights.kAhead) weights.load_codes(strip, group, b, blocks, l);
     ActWords x[kTiles];
-    ActScales a[kTiles][2];
+    ActScales<F> a[kTiles][2];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       x[n] = act_words<F>(tokens.at(first + b, 8 * n + l.g), l.t);

@@ -74,7 +74,8 @@ __device__ __forceinline__ void sum_segment_float(const MatMulJob& job, const Ma
 template <class F, int kTokens>
 __global__ void __launch_bounds__(512, 1) matmul_rows(MatMulJob job) {
   auto* sums = dynamic_shared<SegmentSums<kTokens>>();
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  // Through a shuffle, so that the compiler knows that a warp goes one way.
+  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), lane = threadIdx.x % 32, warps = blockDim.x / 32;
   int64_t pair = blockIdx.y;
   const MatMulPart& part = job.locate(pair, warp / kSegments);
   if constexpr (F::kFloat) sum_segment_float<F, kTokens>(job, part, pair, warp % kSegments, sums[warp]);

@@ -6,10 +6,10 @@
 //     (an Act is 48 bytes: the eight tokens of a B fragment lie in different banks, as they are);
 //   * when a segment ends its sums are added to the totals, which wait in shared memory: registers hold one segment's.
 //
-// Operations: per 32 x 64 x 32 of a warp 16 products of 4096 multiply-adds, and 2048 sums of (convert, multiply, fma): three float
-// instructions a lane and 128 of them for 1024 multiply-adds of the tensor cores, whose share is a third of the time: the combination is
-// the limit, about 600 Tops on an H200 by this count for formats without minima, 450 with. Wider activation blocks would be another file
-// format. Bytes: weights once per 128 tokens, activations once per 128 rows, from L2.
+// Arithmetic: per block of 32 columns a warp issues 16 products (131072 multiply-adds of int8), and sums 2048 dots by convert, multiply
+// and fma, with minima one fma more: 192 or 256 instructions beside 90 to 150 that unpack and load. At four a clock that is 75 to 100
+// clocks, where the products alone would take about 30: the scales of 32 columns are the limit, not the tensor cores. Bytes: weights once
+// per 128 tokens, activations once per 128 rows, mostly from L2.
 #pragma once
 #include "cuda/int_dot.cuh"
 
@@ -24,17 +24,44 @@ struct TileShape {
   };
 };
 
-// 16 bytes at a time: 3 of them an Act. Tokens past the last repeat it.
-__device__ __forceinline__ void copy_stage(const MatMulJob& job, int64_t first_token, int stage, Act (*to)[TileShape::kTokens]) {
-  using S = TileShape;
-  for (int i = threadIdx.x; i < S::kStage * S::kTokens * 3; i += S::kThreads) {
-    const int part = i % 3, token = i / 3 % S::kTokens, b = i / (3 * S::kTokens), block = stage * S::kStage + b;
-    if (block >= job.blocks) break;
-    const int64_t t = first_token + token < job.tokens ? first_token + token : job.tokens - 1;
-    copy_async16(reinterpret_cast<uint4*>(&to[b][token]) + part, reinterpret_cast<const uint4*>(&job.acts.at(t, block)) + part);
+// A thread's part of copying a stage: a warp takes 32 tokens of one block, which are two groups (operand.h) of 768 bytes, 16 bytes a lane and
+// three times. Tokens past the last repeat bytes of the last group.
+class StageCopy {
+ public:
+  __device__ __forceinline__ StageCopy(const MatMulJob& job, int64_t first_token) : blocks_(job.blocks) {
+    using S = TileShape;
+    const int warp = threadIdx.x / 32, first = warp % (S::kTokens / 32) * 32;
+    block_ = warp / (S::kTokens / 32);
+    to_ = int(sizeof(Act)) * (block_ * S::kTokens + first) + 16 * int(threadIdx.x % 32);
+    const int64_t last_group = (job.tokens - 1) / kGroup;
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+      const int chunk = threadIdx.x % 32 + 32 * k, in_group = chunk % 48;
+      int64_t group = (first_token + first) / kGroup + chunk / 48;
+      if (group > last_group) group = last_group;
+      const int bytes = int(job.acts.width(group)) * int(sizeof(Act));
+      from_[k] = reinterpret_cast<const std::byte*>(job.acts.group(group)) + block_ * bytes + min(16 * in_group, bytes - 16);
+      step_[k] = S::kStage * bytes;
+    }
   }
-  commit_copies();
-}
+  // The stages in order, one a call.
+  __device__ __forceinline__ void copy(Act (*to)[TileShape::kTokens]) {
+    if (block_ < blocks_) {
+#pragma unroll
+      for (int k = 0; k < 3; ++k) {
+        copy_async16(reinterpret_cast<std::byte*>(to) + to_ + 512 * k, from_[k]);
+        from_[k] += step_[k];
+      }
+    }
+    block_ += TileShape::kStage;
+    commit_copies();
+  }
+
+ private:
+  const std::byte* from_[3];
+  int step_[3], to_, block_, blocks_;
+};
+static_assert(TileShape::kThreads / 32 == TileShape::kStage * TileShape::kTokens / 32 && sizeof(Act) * kGroup == 48 * 16);
 
 template <class F>
 struct WarpTile {
@@ -45,7 +72,7 @@ struct WarpTile {
   __device__ __forceinline__ void multiply(const Words& w, const RowScales& r, const Act* acts, const Lane& l) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      ActScales a[2];
+      ActScales<F> a[2];
 #pragma unroll
       for (int j = 0; j < 2; ++j) a[j].load(acts[8 * n + 2 * l.t + j]);
       Dots<F> dots;
@@ -78,7 +105,7 @@ template <class F>
 __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob job) {
   using S = TileShape;
   auto& shared = *dynamic_shared<S::Shared>();
-  const int warp = threadIdx.x / 32, slot = warp % S::kSlots, first_of_warp = warp / S::kSlots * S::kWarpTokens;
+  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), slot = warp % S::kSlots, first_of_warp = warp / S::kSlots * S::kWarpTokens;
   const int64_t first_token = int64_t(blockIdx.x) * S::kTokens, n_pairs = job.pairs();
   const int per_block = S::kSlots / job.matrices();
   auto pair_of = [&](int slot) { return int64_t(blockIdx.y) * per_block + slot / job.matrices(); };
@@ -90,15 +117,15 @@ __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob
 
   wait_for_previous();
   start_next();
-  copy_stage(job, first_token, 0, shared.acts[0]);
+  StageCopy copies(job, first_token);
+  copies.copy(shared.acts[0]);
   const int stages = (job.blocks + S::kStage - 1) / S::kStage, groups = groups_of(job.blocks);
   int segment = 0;
   bool first = true;
   WarpTile<F> tile;
   for (int stage = 0; stage < stages; ++stage) {
     // 1. the next activations and this stage's weights are asked for
-    if (stage + 1 < stages) copy_stage(job, first_token, stage + 1, shared.acts[(stage + 1) % 2]);
-    else commit_copies();
+    copies.copy(shared.acts[(stage + 1) % 2]);
     Codes<F> codes[S::kStage];
     Scales<F> scales[S::kStage];
 #pragma unroll
