@@ -16,7 +16,6 @@ namespace chaski {
 template <class F>
 struct FloatLane {
   static constexpr int kRows = 16 / sizeof(typename F::Block), kLanes = kStrip / kRows, kPhases = 16 / kLanes;
-  static constexpr int kAhead = 8;  // loads under way
   int strip, phase, part;
   __device__ __forceinline__ FloatLane() : strip(threadIdx.x % 32 / 16), phase(threadIdx.x % 16 / kLanes), part(threadIdx.x % kLanes) {}
 };
@@ -31,13 +30,14 @@ __device__ __forceinline__ void row_values(const uint4& x, float (&w)[FloatLane<
   }
 }
 
-// kAhead loads of the lane's columns from `first`, as far as they lie before `end`.
-template <class F>
+// The lane's next columns from `first`, as far as they lie before `end`: as many loads under way as leave registers for the sums.
+template <class F, int kTokens>
 struct Columns {
-  uint4 x[FloatLane<F>::kAhead];
+  static constexpr int kAhead = kTokens == 1 ? 8 : 4, kStep = kAhead * FloatLane<F>::kPhases;
+  uint4 x[kAhead];
   __device__ __forceinline__ void load(const std::byte* strip, int first, int end, const FloatLane<F>& l) {
 #pragma unroll
-    for (int k = 0; k < FloatLane<F>::kAhead; ++k) {
+    for (int k = 0; k < kAhead; ++k) {
       const int c = first + l.phase + FloatLane<F>::kPhases * k;
       if (c < end) x[k] = load_once(strip + (int64_t(c) * kStrip + FloatLane<F>::kRows * l.part) * sizeof(typename F::Block));
     }
@@ -46,10 +46,10 @@ struct Columns {
 
 // x: row of the first token, `cols` apart; `tokens` of them exist, the others repeat the last and are never written.
 template <class F, int kTokens>
-__device__ __forceinline__ void add_columns(const Columns<F>& w, int first, int end, const float* x, int64_t cols, int tokens,
+__device__ __forceinline__ void add_columns(const Columns<F, kTokens>& w, int first, int end, const float* x, int64_t cols, int tokens,
                                             const FloatLane<F>& l, float (&acc)[kTokens][FloatLane<F>::kRows]) {
 #pragma unroll
-  for (int k = 0; k < FloatLane<F>::kAhead; ++k) {
+  for (int k = 0; k < w.kAhead; ++k) {
     const int c = first + l.phase + FloatLane<F>::kPhases * k;
     if (c >= end) break;
     float rows[FloatLane<F>::kRows];

@@ -24,7 +24,8 @@ namespace chaski {
 // The lane's strip of a pair. A last pair may lack its second strip: its lanes compute the first once more, and nobody reads it.
 template <class F>
 struct StripAt {
-  const std::byte* strip;
+  const std::byte* strip = nullptr;
+  StripAt() = default;
   __device__ __forceinline__ StripAt(const std::byte* weight, int64_t strip_bytes, int64_t strips, int64_t pair, const Lane& l) {
     const int64_t at = 2 * pair + l.g / 4;
     strip = weight + (at < strips ? at : strips - 1) * strip_bytes;
@@ -139,10 +140,11 @@ struct Dots {
   }
 };
 
-// acc[i] += group `group` of the lane's row i times the only token. `weights` has the group's first kAhead blocks.
-template <class F>
+// acc[i] += group `group` of the lane's row i times the only token. `weights` has the group's first kAhead blocks; next() loads what comes
+// after the group, as soon as the registers are free.
+template <class F, class Next>
 __device__ __forceinline__ void add_group_one(GroupWeights<F>& weights, const StripAt<F>& strip, int group, int blocks, const Act* acts,
-                                              const Lane& l, float (&acc)[4]) {
+                                              const Lane& l, float (&acc)[4], Next next) {
   const int first = group * kGroupBlocks;
   ActWords mine{{0, 0}};
   if (first + l.g < blocks) mine = act_words<F>(acts[first + l.g], l.t);
@@ -162,6 +164,7 @@ __device__ __forceinline__ void add_group_one(GroupWeights<F>& weights, const St
     Weights<F>::words(weights.codes[b % weights.kAhead], b, l, w);
     dots.multiply(w, {{l.g == b ? mine.b[0] : 0, l.g == b ? mine.b[1] : 0}});
   }
+  next();
 #pragma unroll
   for (int t = 0; t < 4; ++t)  // every lane adds, lane t's sum is the one that counts
 #pragma unroll

@@ -1,5 +1,7 @@
 // Matmul on the device: which kernel multiplies how many tokens. The choice moves time, never a bit (int_dot.cuh); float formats
 // have the one kernel.
+#include <algorithm>
+
 #include "cuda/matmul_rows.cuh"
 #include "cuda/matmul_tiles.cuh"
 
@@ -11,10 +13,10 @@ constexpr int64_t kTileTokens = 65;
 
 template <class F, int kTokens>
 void launch_rows(const MatMulJob& job, const LaunchContext& c) {
-  const int warps = kSegments * job.matrices();
-  chaski::launch("matmul", {dim3(unsigned((job.tokens + kTokens - 1) / kTokens), unsigned(job.pairs())), 32 * warps, c.stream,
-                            warps * sizeof(SegmentSums<kTokens>)},
-                 matmul_rows<F, kTokens>, job);
+  const int segments = segments_of(groups_of(job.blocks));
+  const int64_t tiles = (job.tokens + kTokens - 1) / kTokens, resident = int64_t(c.multiprocessors) * (kMostSegments / segments);
+  const dim3 grid{unsigned(tiles), unsigned(std::min(job.pairs(), std::max<int64_t>(resident / tiles, 1)))};
+  chaski::launch("matmul", {grid, 32 * segments, c.stream, RowSums<kTokens>::bytes(job.matrices(), segments)}, matmul_rows<F, kTokens>, job);
 }
 
 template <class F>

@@ -150,10 +150,9 @@ __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob
       tile.multiply(w, r, shared.acts[stage % 2][b] + first_of_warp, l);
     }
     // 4. a segment may end here
-    while (segment_of(segment, groups).to * kGroupBlocks <= stage * S::kStage) ++segment;
     if (stage + 1 == stages || segment_of(segment, groups).to * kGroupBlocks == (stage + 1) * S::kStage) {
       if (busy) tile.flush(shared.totals[slot] + first_of_warp, first, l);
-      first = false;
+      first = false, ++segment;
     }
     __syncthreads();
   }

@@ -179,3 +179,21 @@ TEST_CASE("cuda: every op over every format equals its reference, whatever the c
   if (!device.there()) return;
   Ops::each([&]<class Op>(Op) { sweep<Op>(device, Op::examples()); });
 }
+
+// What a file of mixed formats asks for: q, k and v of two formats in one op, gate and up of two; and prompts, through the tile kernel.
+TEST_CASE("cuda: matmuls with weights of several formats, and for many tokens") {
+  Device device;
+  if (!device.there()) return;
+  std::vector<Example<MatMul>> shared;
+  std::vector<Example<GatedMatMul>> gated;
+  for (int64_t tokens : {1, 6, 70}) {
+    const Input x{{tokens, 512}}, b20{{1, 20}, Format::f32, true}, b40{{1, 40}, Format::f32, true};
+    shared.push_back({{3, true}, {x, {{40, 512}, Format::q4_k, true}, {{20, 512}, Format::q4_k, true}, {{20, 512}, Format::q6_k, true}, b40, b20, b20}, tokens});
+    shared.push_back({{2, false}, {x, {{40, 512}, Format::f16, true}, {{20, 512}, Format::q8, true}}, tokens});
+    for (const auto& [gate, up] : {std::pair{Format::q4, Format::q4}, {Format::q5_k, Format::q6_k}, {Format::q8, Format::bf16}, {Format::f16, Format::f16}})
+      gated.push_back({{Activation::silu}, {x, {{160, 512}, gate, true}, {{160, 512}, up, true}}, tokens});
+    gated.push_back({{Activation::gelu}, {x, {{45, 512}, Format::q4_0, true}, {{45, 512}, Format::q4_0, true}}, tokens});
+  }
+  sweep(device, shared);
+  sweep(device, gated);
+}
