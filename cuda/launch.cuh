@@ -31,8 +31,8 @@ struct Launch {
   bool dependent = true;
 };
 
-// Without programmatic launch (before sm_90) `dependent` is without effect. A null kernel argument list is not needed: arguments are
-// converted to the kernel's own parameter types. `name` is for the error line.
+// Without programmatic launch (before sm_90) `dependent` is without effect. Arguments are converted to the kernel's parameter types;
+// `name` is for the error line.
 template <class... P, class... A>
 void launch(const char* name, const Launch& l, void (*kernel)(P...), A... args) {
   if (l.grid.x == 0 || l.grid.y == 0 || l.grid.z == 0) return;
@@ -98,7 +98,7 @@ __device__ __forceinline__ void wait_copies() {  // until at most kLeft groups a
 
 #else
 
-inline void wait_for_previous() {}
+inline void wait_for_previous() { shim::waited(); }
 inline void start_next() {}
 template <class T>
 T* dynamic_shared() {

@@ -111,6 +111,7 @@ struct Block {
   int waiting[kMostThreads / 32] = {};  // lanes of each warp that wait for a warp operation
   int wakes = 0;  // barriers and warp operations completed: progress
   bool started = false;
+  bool waited = false;  // a thread of the grid waited for the kernels in front
 } block;
 
 [[maybe_unused]] void leave_to(void** save, const void* stack, size_t bytes) {
@@ -274,6 +275,8 @@ void together(unsigned mask, void* mine, const char* name, void (*complete)(void
   ++block.wakes;
 }
 
+void waited() { block.waited = true; }
+
 void* dynamic_shared() { return block.shared; }
 
 void copy_later(void* shared, const void* global) {
@@ -307,11 +310,12 @@ void stop(const char* format, ...) {
   std::abort();
 }
 
-bool run_grid(dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& kernel) {
+bool run_grid(dim3 grid, dim3 size, size_t shared_bytes, bool dependent, const std::function<void()>& kernel) {
   make_stacks();
   block.threads = int(size.x * size.y * size.z);
   block.kernel = &kernel;
   block.fault.clear();
+  block.waited = false;
   gridDim = grid, blockDim = size;
   // Exactly as large as asked for, so that a step beyond is found.
   void* shared = nullptr;
@@ -327,6 +331,7 @@ bool run_grid(dim3 grid, dim3 size, size_t shared_bytes, const std::function<voi
         run_block();
       }
   std::free(shared);
+  if (dependent && !block.waited && block.fault.empty()) block.fault = "the kernel never waits for those in front of it.";
   if (block.fault.empty()) return true;
   last_fault_line = "block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " + std::to_string(blockIdx.z) + "): " + block.fault;
   std::fprintf(stderr, "cuda shim: %s\n", last_fault_line.c_str());

@@ -26,6 +26,8 @@ void named_barrier(int id, int threads);
 // once, with what each lane brought (null for lanes outside the mask), and all go on.
 void together(unsigned mask, void* mine, const char* name, void (*complete)(void* const* lanes, unsigned mask));
 
+void waited();  // griddepcontrol.wait: a launch that may start early must contain it
+
 void* dynamic_shared();  // of the running block; 128-byte aligned, poisoned before each block
 
 // cp.async: copies of 16 bytes, carried out when wait_copies(left) finds more than `left` groups outstanding.
@@ -38,8 +40,9 @@ void wait_copies(int left);
 
 // For the runtime -------------------------------------------------------------------------------------------------------------
 
-// Runs kernel() as every thread of every block. Returns false, after a line on stderr, if threads of a block wait for ever.
-bool run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
+// Runs kernel() as every thread of every block. Returns false, after a line on stderr, if threads of a block wait for ever, or if
+// `dependent` and no thread ever waited for the kernels in front.
+bool run_grid(dim3 grid, dim3 block, size_t shared_bytes, bool dependent, const std::function<void()>& kernel);
 const char* last_fault();  // the line
 
 }  // namespace shim

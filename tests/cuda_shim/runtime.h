@@ -115,8 +115,9 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   const unsigned threads = c.blockDim.x * c.blockDim.y * c.blockDim.z;
   if (threads == 0 || threads > 1024 || c.gridDim.y > 65535 || c.gridDim.z > 65535 || c.dynamicSmemBytes > 227 * 1024)
     return cudaErrorInvalidValue;
-  return shim::enqueue(c.stream, [c, kernel, arguments = std::tuple<P...>(a...)]() mutable {
-    const bool fine = shim::run_grid(c.gridDim, c.blockDim, c.dynamicSmemBytes, [&] { std::apply(kernel, arguments); });
+  const bool dependent = c.numAttrs > 0 && c.attrs[0].val.programmaticStreamSerializationAllowed;
+  return shim::enqueue(c.stream, [c, dependent, kernel, arguments = std::tuple<P...>(a...)]() mutable {
+    const bool fine = shim::run_grid(c.gridDim, c.blockDim, c.dynamicSmemBytes, dependent, [&] { std::apply(kernel, arguments); });
     return fine ? cudaSuccess : cudaErrorLaunchFailure;
   });
 }
