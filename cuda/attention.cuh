@@ -83,6 +83,9 @@ struct AttentionShared {
   }
 };
 
+// Through a shuffle, so that the compiler knows that a warp goes one way.
+__device__ __forceinline__ int warp_of_block() { return __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0); }
+
 __device__ __forceinline__ void load_queries(const AttentionArgs& a, const QueryTile& tile, const AttentionShared& s) {
   for (int i = threadIdx.x; i < a.kv.k_cols * kMostQueries; i += kChunk) {
     const int q = i / a.kv.k_cols, c = i % a.kv.k_cols;
@@ -118,6 +121,18 @@ __device__ __forceinline__ int fold_lanes(float (&v)[kN]) {
   return first;
 }
 
+// What shared memory holds for queries [first, first + kQ) of a channel or a position.
+template <int kQ>
+__device__ __forceinline__ void load_row(const float* row, int first, float (&x)[kQ]) {
+  if constexpr (kQ == 4) {
+    const float4 four = *reinterpret_cast<const float4*>(row + first);
+    x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+  } else {
+#pragma unroll
+    for (int n = 0; n < kQ; ++n) x[n] = row[first + n];
+  }
+}
+
 // Step 1, one warp: scores of queries [first, first + kQ) with the page at positions [start, start + 16).
 template <class F, int kQ>
 __device__ __forceinline__ void score_page(const AttentionArgs& a, const QueryTile& tile, const AttentionShared& s, const std::byte* keys,
@@ -139,7 +154,8 @@ __device__ __forceinline__ void score_page(const AttentionArgs& a, const QueryTi
       K::values(raw[i], k);
 #pragma unroll
       for (int c = 0; c < K::kChannels; ++c) {
-        const float* q = s.q[unit * K::kChannels + c] + first;
+        float q[kQ];
+        load_row(s.q[unit * K::kChannels + c], first, q);
 #pragma unroll
         for (int n = 0; n < kQ; ++n)
 #pragma unroll
@@ -162,7 +178,7 @@ __device__ __forceinline__ void score_page(const AttentionArgs& a, const QueryTi
 
 template <class F>
 __device__ __forceinline__ void score_chunk(const AttentionArgs& a, const QueryTile& tile, const AttentionShared& s, int chunk) {
-  for (int page = threadIdx.x / 32; page < kChunk / kPage; page += kChunk / 32) {
+  for (int page = warp_of_block(); page < kChunk / kPage; page += kChunk / 32) {
     const int start = chunk * kChunk + page * kPage;
     if (start + kPage <= tile.low || start > tile.high) {
       for (int i = threadIdx.x % 32; i < kPage * kMostQueries; i += 32) s.weights[page * kPage + i / kMostQueries][i % kMostQueries] = -INFINITY;
@@ -180,7 +196,7 @@ __device__ __forceinline__ void score_chunk(const AttentionArgs& a, const QueryT
 // Step 2, a warp a query: scores to weights; lanes' sums of every 32nd weight, added by halves.
 __device__ __forceinline__ void soft_max_chunk(const QueryTile& tile, const AttentionShared& s) {
   const int lane = threadIdx.x % 32;
-  for (int q = threadIdx.x / 32; q < tile.count(); q += kChunk / 32) {
+  for (int q = warp_of_block(); q < tile.count(); q += kChunk / 32) {
     float most = -INFINITY, sum = 0;
     for (int p = lane; p < kChunk; p += 32) most = s.weights[p][q] > most ? s.weights[p][q] : most;
 #pragma unroll
@@ -238,12 +254,13 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
       if (p > high) break;
       float v[V::kChannels];
       V::values(raw[i], v);
+      float w[kQ];
+      load_row(s.weights[p], first, w);
 #pragma unroll
       for (int n = 0; n < kQ; ++n) {
-        const float w = s.weights[p][first + n];
-        if (w == 0.0f) continue;  // unseen: the value may be anything
+        if (w[n] == 0.0f) continue;  // unseen: the value may be anything
 #pragma unroll
-        for (int c = 0; c < V::kChannels; ++c) acc[n][c] = fmaf(v[c], w, acc[n][c]);
+        for (int c = 0; c < V::kChannels; ++c) acc[n][c] = fmaf(v[c], w[n], acc[n][c]);
       }
     }
   }
@@ -253,8 +270,11 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
 #pragma unroll
     for (int n = 0; n < kRound; ++n)
 #pragma unroll
-      for (int c = 0; c < V::kChannels; ++c)
-        if (phase < phases) s.fold[(n * phases + phase) * a.kv.v_cols + V::kChannels * unit + c] = acc[round + n][c];
+      for (int c = 0; c < V::kChannels; c += 4) {
+        const float* x = acc[round + n] + c;
+        auto* to = reinterpret_cast<float4*>(s.fold + (n * phases + phase) * a.kv.v_cols + V::kChannels * unit + c);
+        if (phase < phases) *to = {x[0], x[1], x[2], x[3]};
+      }
     __syncthreads();
     for (int i = threadIdx.x; i < kRound * a.kv.v_cols; i += kChunk) {
       const int n = i / a.kv.v_cols, c = i % a.kv.v_cols, q = first + round + n;
@@ -269,7 +289,7 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
 // Totals over sums, to where they are wanted: a warp to 32 channels of a query.
 __device__ __forceinline__ void write_queries(const AttentionArgs& a, const QueryTile& tile, const AttentionShared& s) {
   const int lane = threadIdx.x % 32, blocks = (a.head_dim + 31) / 32;
-  for (int i = threadIdx.x / 32; i < tile.count() * blocks; i += kChunk / 32) {
+  for (int i = warp_of_block(); i < tile.count() * blocks; i += kChunk / 32) {
     const int q = i / blocks, c = i % blocks * 32 + lane, token = tile.token_of(q), head = tile.head_of(q);
     const float value = c < a.head_dim ? s.total[q * a.kv.v_cols + c] / s.sum[q] : 0.0f;
     if (a.out && c < a.head_dim) a.out[(int64_t(token) * a.heads + head) * a.head_dim + c] = value;
