@@ -4,6 +4,7 @@
 #   make test       all tests                    make check    include rule, symbols, formatting of the tree's rules
 #   make neon       the op sweep for AArch64 under qemu, if there
 #   make install PREFIX=/usr/local [DESTDIR=]    make asan     the tests under AddressSanitizer and UBSan
+#   make test-cuda  the CUDA tests on a GPU, if there ("make test" runs them on the host shim)
 #
 #   CUDA=0          no CUDA objects even where nvcc is        STATIC=1  link everything but libc and the driver
 #   CXX=…           another compiler (aarch64-linux-gnu-g++ cross-compiles the NEON kernels)
@@ -72,8 +73,14 @@ endif
 ifneq ($(CUDA_SRC),)
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 LIBS     += -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
-CXXFLAGS += -DCHASKI_CUDA
+else
+LIB_SRC  += cuda/absent.cpp
 endif
+
+# The same .cu files built by the host compiler over tests/cuda_shim: tests.bin has these and not the library's.
+SHIM_OBJ := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu tests/cuda_shim/*.cpp))
+SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized
+$(BUILD)/tests/cuda%.o: EXTRA := $(SHIM)
 
 LIB_OBJ  := $(LIB_SRC:%.cpp=$(BUILD)/%.o) $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(BUILD)/models/bundled/bundled.o
 MAIN_OBJ := $(MAIN_SRC:%.cpp=$(BUILD)/%.o)
@@ -84,8 +91,21 @@ all: $(BUILD)/chaski
 $(BUILD)/chaski: $(MAIN_OBJ) $(BUILD)/libchaski.a
 	$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
 
-$(BUILD)/tests.bin: $(TEST_OBJ) $(BUILD)/libchaski.a
-	$(CXX) $(SANITIZE) -o $@ $(TEST_OBJ) $(BUILD)/libchaski.a $(LIBS)
+$(BUILD)/tests.bin: $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a
+	$(CXX) $(SANITIZE) -o $@ $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(LIBS)
+
+# On a GPU: the library's own objects, and tests built over the real headers.
+DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda*_test.cpp))
+$(BUILD)/tests-cuda.bin: $(DEVICE_OBJ) $(BUILD)/libchaski.a
+	$(CXX) $(SANITIZE) -o $@ $(DEVICE_OBJ) $(BUILD)/libchaski.a $(LIBS)
+$(BUILD)/device/%.o: %.cpp
+	@mkdir -p $(@D)
+	@echo "  CXX $<, for the device"
+	$(Q)$(CXX) $(CXXFLAGS) -isystem $(CUDA_HOME)/include -MMD -MP -c $< -o $@
+$(BUILD)/shim/%.o: %
+	@mkdir -p $(@D)
+	@echo "  CXX $<, on the shim"
+	$(Q)$(CXX) $(CXXFLAGS) $(SHIM) -MMD -MP -x c++ -c $< -o $@
 
 $(BUILD)/libchaski.a: $(LIB_OBJ)
 	rm -f $@ && $(AR) rcs $@ $^
@@ -100,9 +120,13 @@ $(BUILD)/models/bundled/bundled.o: models/bundled/bundled.S models/bundled/story
 	@mkdir -p $(@D)
 	$(CXX) -I. -c $< -o $@
 
+# -fmad=false: no contraction on the device either. sm_120 and later compile the PTX when the program starts.
+NVCCFLAGS := -std=c++20 -O3 -I. -fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -Xcompiler -Wall,-Wextra,-ffp-contract=off \
+  -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++20 -O3 -I. -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90 -Xcompiler -Wall,-Wextra -c $< -o $@
+	@echo "  NVCC $<"
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 run: $(BUILD)/chaski
 	./$(BUILD)/chaski run
@@ -110,6 +134,14 @@ run: $(BUILD)/chaski
 # CHASKI_TEST_DATA: real models, vocabularies and texts; tests that need what is not there say SKIPPED.
 test: $(BUILD)/chaski $(BUILD)/tests.bin
 	CHASKI_BIN=$(BUILD)/chaski ./$(BUILD)/tests.bin $(TEST_ARGS)
+
+ifneq ($(CUDA_SRC),)
+test-cuda: $(BUILD)/tests-cuda.bin
+	./$(BUILD)/tests-cuda.bin $(TEST_ARGS)
+else
+test-cuda:
+	@echo "SKIPPED: there is no nvcc, so no CUDA objects to test"
+endif
 
 asan:
 	$(MAKE) MODE=asan test
@@ -126,5 +158,5 @@ install: $(BUILD)/chaski
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d)
-.PHONY: all run test asan neon check install clean
+-include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d)
+.PHONY: all run test test-cuda asan neon check install clean

@@ -9,24 +9,6 @@ namespace chaski {
 
 namespace {
 
-// Philox 4x32 with 10 rounds: four words of noise for a 128-bit counter and a 64-bit key.
-struct Philox {
-  uint32_t c[4];
-  uint32_t key[2];
-  void round() {
-    const uint64_t a = uint64_t(0xD2511F53) * c[0], b = uint64_t(0xCD9E8D57) * c[2];
-    const uint32_t next[4] = {uint32_t(b >> 32) ^ c[1] ^ key[0], uint32_t(b), uint32_t(a >> 32) ^ c[3] ^ key[1], uint32_t(a)};
-    std::copy(next, next + 4, c);
-  }
-  uint32_t first_word() {
-    for (int i = 0; i < 10; ++i) {
-      round();
-      key[0] += 0x9E3779B9, key[1] += 0xBB67AE85;
-    }
-    return c[0];
-  }
-};
-
 template <class T>
 void expect(bool holds, const char* flag, T value, const char* range) {
   if (!holds) fail(Exit::usage, "{} is {}, expected {}", flag, value, range);
@@ -36,12 +18,6 @@ void expect(bool holds, const char* flag, T value, const char* range) {
 constexpr auto kBefore = [](const auto& a, const auto& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; };
 
 }  // namespace
-
-double gumbel(uint64_t seed, uint64_t position, uint32_t token) {
-  Philox p{{token, uint32_t(position), uint32_t(position >> 32), 0}, {uint32_t(seed), uint32_t(seed >> 32)}};
-  const double u = (p.first_word() + 0.5) * 0x1p-32;
-  return -std::log(-std::log(u));
-}
 
 void SamplerOptions::check() const {
   expect(temperature >= 0 && temperature <= 100, "--temp", temperature, "0 to 100");
@@ -84,10 +60,10 @@ TokenId Sampler::draw(std::span<const float> logits, std::span<const TokenId> hi
 
   const double most = kept_[0].logit;
   double sum = 0, before = 0;
-  for (const Candidate& c : kept_) sum += std::exp(c.logit - most);
+  for (const Candidate& c : kept_) sum += exp64(c.logit - most);
   size_t n = 0;
   for (; n < kept_.size(); ++n) {
-    const double p = std::exp(kept_[n].logit - most);
+    const double p = exp64(kept_[n].logit - most);
     if (n > 0 && (before >= options_.top_p * sum || p < options_.min_p)) break;
     before += p;
   }

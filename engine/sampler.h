@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/tokenizer.h"
+#include "ggml-like-tensor/noise.h"
 
 namespace chaski {
 
@@ -38,8 +39,5 @@ class Sampler {
   std::vector<Candidate> kept_;
   std::vector<float> logits_;  // with the penalty applied
 };
-
-// Standard Gumbel noise, reproducible.
-double gumbel(uint64_t seed, uint64_t position, uint32_t token);
 
 }  // namespace chaski

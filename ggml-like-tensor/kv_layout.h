@@ -25,16 +25,21 @@ constexpr int kMaxHeadDim = 512;
 struct KvLayout {
   Format format = Format::f16;  // one of kKvTypes
   int layers = 0, heads = 0, head_dim = 0;
+  bool by_position = false;  // values of q8 as on a device: int8[position][channel], f16[position][channel / 32]
 
   [[gnu::always_inline]] bool blocks() const { return format == Format::q8 || format == Format::q4_0; }
   [[gnu::always_inline]] int k_cols() const { return blocks() ? (head_dim + 31) / 32 * 32 : head_dim; }
   [[gnu::always_inline]] int v_cols() const { return blocks() ? (head_dim + 31) / 32 * 32 : (head_dim + 15) / 16 * 16; }
   // Of blocks: the byte of a channel and position (q4_0: of a channel % 32 < 16 and the one 16 further).
   [[gnu::always_inline]] size_t v_byte(int channel, int64_t slot) const {
+    if (by_position) return size_t(slot * v_cols() + channel);
     const int lanes = format == Format::q4_0 ? channel / 32 : channel / 16;
     return size_t((lanes * 4 + slot / 4) * 64 + channel % 16 * 4 + slot % 4);
   }
   [[gnu::always_inline]] size_t v_scales() const { return size_t(kPage) * v_cols() / (format == Format::q4_0 ? 2 : 1); }  // offset
+  [[gnu::always_inline]] size_t v_scale(int block, int64_t slot) const {  // index among the scales
+    return size_t(by_position ? slot * (v_cols() / 32) + block : block * kPage + slot);
+  }
   [[gnu::always_inline]] size_t k_bytes() const { return strip_bytes(format, k_cols()); }
   [[gnu::always_inline]] size_t v_bytes() const { return row_bytes(format, v_cols()) * kPage; }
   [[gnu::always_inline]] size_t page_bytes() const { return size_t(layers) * heads * (k_bytes() + v_bytes()); }

@@ -30,14 +30,17 @@ size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
 
 }  // namespace
 
-Plan::Plan(Graph graph, const Backend& backend, const Batch& batch) : graph_(std::move(graph)), batch_(batch) {
+Plan::Plan(Graph graph, const Batch& batch) : graph_(std::move(graph)), batch_(batch) {
   fuse(graph_);
-  for (const Node& n : graph_.nodes) {
-    const KernelEntry& kernel = backend.table[n.op.index()];
-    if (!kernel.run) fail(Exit::device, "backend {} has no {}", backend.name, name_of(n.op));
-    steps.push_back({n.op, {}, &kernel});
-  }
+  for (const Node& n : graph_.nodes) steps.push_back({n.op, {}, nullptr});
   place_values();
+}
+
+Plan::Plan(Graph graph, const Backend& backend, const Batch& batch) : Plan(std::move(graph), batch) {
+  for (Step& s : steps) {
+    s.kernel = &backend.table[s.op.index()];
+    if (!s.kernel->run) fail(Exit::device, "backend {} has no {}", backend.name, name_of(s.op));
+  }
 }
 
 void Plan::place_values() {
@@ -66,7 +69,7 @@ void Plan::place_values() {
   }
 }
 
-void Plan::bind(std::byte* arena) {
+void Plan::bind(std::byte* arena, const WeightPlace& place) {
   auto operand = [&](ValueId id, bool needed) {
     Operand o;
     if (id == kNone) return o;
@@ -74,7 +77,7 @@ void Plan::bind(std::byte* arena) {
     o.shape = v.shape;
     if (v.weight) {
       o.format = v.weight->info.format, o.weight = true;
-      o.data = const_cast<std::byte*>(v.weight->data);
+      o.data = place ? place(*v.weight) : const_cast<std::byte*>(v.weight->data);
     } else if (needed) {
       o.data = arena + offsets_[id];
     }
@@ -96,6 +99,7 @@ void Plan::bind(std::byte* arena) {
     if (!n.out.empty() && n.out[0] == kNone && n.acts != kNone) a.out[0].shape = graph_.values[n.acts].shape;
     a.in_acts = acts(n.in_acts), a.acts = acts(n.acts);
     a.batch = &batch_;
+    if (!steps[i].kernel) continue;
     scratch_bytes_ = std::max(scratch_bytes_, steps[i].kernel->scratch(steps[i].op, a));
     shared_bytes_ = std::max(shared_bytes_, steps[i].kernel->shared(steps[i].op, a));
   }

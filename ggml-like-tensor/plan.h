@@ -1,6 +1,7 @@
 // A graph made ready for a backend: fused, every op present in the backend's table, every value given a place in one arena. Values
 // whose lives do not overlap share memory.
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "ggml-like-tensor/backend.h"
@@ -11,20 +12,27 @@ namespace chaski {
 struct Step {
   AnyOp op;
   OpArgs args;
-  const KernelEntry* kernel;
+  const KernelEntry* kernel;  // null in a plan for a device with kernels of its own
 };
+
+// Where a weight's bytes are for the kernels of a plan.
+using WeightPlace = std::function<std::byte*(const Weight&)>;
 
 class Plan {
  public:
   // Throws Error(device) naming an op the backend lacks. Weights must outlive the plan, `batch` too: it is read when steps run, and
   // must then have the number of tokens and outputs that the graph was built for.
   Plan(Graph graph, const Backend& backend, const Batch& batch);
+  // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for the device to ask once it is bound.
+  Plan(Graph graph, const Batch& batch);
 
   size_t arena_bytes() const { return arena_bytes_; }
-  size_t scratch_bytes() const { return scratch_bytes_; }  // a thread
-  size_t shared_bytes() const { return shared_bytes_; }    // all threads together
-  void bind(std::byte* arena);                             // 64-byte aligned, before the first run and whenever it moved
-  const float* result() const { return result_; }         // (outputs, vocab)
+  size_t scratch_bytes() const { return scratch_bytes_; }  // of a CPU thread
+  size_t shared_bytes() const { return shared_bytes_; }    // of all CPU threads together
+  // Before the first run and whenever the arena (64-byte aligned) moved. Without `place` weights are where they were loaded.
+  void bind(std::byte* arena, const WeightPlace& place = {});
+  const float* result() const { return result_; }  // (outputs, vocab)
+  Shape result_shape() const { return graph_.values[size_t(graph_.result)].shape; }
 
   std::vector<Step> steps;
   size_t barriers() const { return steps.size(); }  // of a run by several threads: one after each step

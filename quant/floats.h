@@ -14,9 +14,9 @@ struct FloatFormat {
   struct Tile {
     Bits rows[16];
   };
-  static float at(const Block& block, int) { return kDecode(block); }
+  static constexpr float at(const Block& block, int) { return kDecode(block); }
   static void put(const Block& block, int r, Tile& tile) { tile.rows[r] = block; }
-  static Block get(const Tile& tile, int r) { return tile.rows[r]; }
+  static constexpr Block get(const Tile& tile, int r) { return tile.rows[r]; }
 };
 
 constexpr float same_f32(float x) { return x; }

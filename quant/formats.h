@@ -50,15 +50,15 @@ template <class F>
 struct RowOf {
   const void* header;  // of this row
 
-  float at(const typename F::Block& b, int i) const {
+  constexpr float at(const typename F::Block& b, int i) const {
     if constexpr (kHasHeader<F>) return F::at(unit(), b, i);
     else return F::at(b, i);
   }
-  void panel(const typename F::Block& b, int sub, RowPanel& p) const {
+  constexpr void panel(const typename F::Block& b, int sub, RowPanel& p) const {
     if constexpr (kHasHeader<F>) F::row_panel(unit(), b, sub, p);
     else F::row_panel(b, sub, p);
   }
-  auto unit() const {
+  constexpr auto unit() const {
     typename F::RowHeader h;
     __builtin_memcpy(&h, header, sizeof h);
     return h;
@@ -69,9 +69,9 @@ struct RowOf {
 template <class F>
 struct StripOf {
   const std::byte* bytes;
-  explicit StripOf(const void* strip) : bytes(static_cast<const std::byte*>(strip)) {}
-  const typename F::Tile* tiles() const { return reinterpret_cast<const typename F::Tile*>(bytes + kStrip * kHeaderBytes<F>); }
-  RowOf<F> row(int r) const { return {bytes + size_t(r) * kHeaderBytes<F>}; }
+  constexpr explicit StripOf(const void* strip) : bytes(static_cast<const std::byte*>(strip)) {}
+  constexpr const typename F::Tile* tiles() const { return reinterpret_cast<const typename F::Tile*>(bytes + kStrip * kHeaderBytes<F>); }
+  constexpr RowOf<F> row(int r) const { return {bytes + size_t(r) * kHeaderBytes<F>}; }
   template <class V>
   inline __attribute__((always_inline)) void unpack(int64_t tile, int sub, Panel<V>& p) const {
     if constexpr (kHasHeader<F>) F::template unpack<V>(reinterpret_cast<const typename F::RowHeader*>(bytes), tiles()[tile], sub, p);

@@ -16,7 +16,7 @@ struct IQ4_NLBlock {
   uint8_t q[16];
 };
 // Column i of a run of 16 bytes: low nibbles first.
-inline int iq4_code(const uint8_t* q, int i) { return kIq4Codebook[i < 16 ? q[i] & 15 : q[i - 16] >> 4]; }
+constexpr int iq4_code(const uint8_t* q, int i) { return kIq4Codebook[i < 16 ? q[i] & 15 : q[i - 16] >> 4]; }
 
 struct IQ4_NL : RowTiled<IQ4_NL, IQ4_NLBlock> {
   static constexpr Format kFormat = Format::iq4_nl;
@@ -26,8 +26,8 @@ struct IQ4_NL : RowTiled<IQ4_NL, IQ4_NLBlock> {
   static constexpr bool kFloat = false;
   static constexpr DotKind kDot{.max = 255, .is_signed = true};
 
-  static float at(const Block& b, int i) { return f32_of_f16(b.d) * iq4_code(b.q, i); }
-  static void row_panel(const Block& b, int, RowPanel& p) {
+  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * iq4_code(b.q, i); }
+  static constexpr void row_panel(const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = iq4_code(b.q, i);
     p.d = f32_of_f16(b.d);
   }
@@ -54,10 +54,10 @@ struct IQ4_XS {
     uint16_t d[16];
   };
 
-  static int scale(const Block& b, int s) {
+  static constexpr int scale(const Block& b, int s) {
     return ((b.scale_low[s / 2] >> 4 * (s % 2) & 15) | (b.scale_high >> 2 * s & 3) << 4) - 32;
   }
-  static float at(const Block& b, int i) { return f32_of_f16(b.d) * scale(b, i / 32) * iq4_code(b.q + 16 * (i / 32), i % 32); }
+  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * scale(b, i / 32) * iq4_code(b.q + 16 * (i / 32), i % 32); }
   static void put(const Block& b, int r, Tile& t) {
     for (int s = 0; s < 8; ++s)
       for (int j = 0; j < 4; ++j) std::memcpy(t.q[s] + 64 * j + 4 * r, b.q + 16 * s + 4 * j, 4);
@@ -65,16 +65,16 @@ struct IQ4_XS {
     for (int i = 0; i < 2; ++i) t.high[i][r] = uint8_t(b.scale_high >> 8 * i);
     t.d[r] = b.d;
   }
-  static Block get(const Tile& t, int r) {
+  static constexpr Block get(const Tile& t, int r) {
     Block b;
     for (int s = 0; s < 8; ++s)
-      for (int j = 0; j < 4; ++j) std::memcpy(b.q + 16 * s + 4 * j, t.q[s] + 64 * j + 4 * r, 4);
+      for (int j = 0; j < 4; ++j) __builtin_memcpy(b.q + 16 * s + 4 * j, t.q[s] + 64 * j + 4 * r, 4);
     for (int i = 0; i < 4; ++i) b.scale_low[i] = t.low[i][r];
     b.scale_high = uint16_t(t.high[0][r] | t.high[1][r] << 8);
     b.d = t.d[r];
     return b;
   }
-  static void row_panel(const Block& b, int sub, RowPanel& p) {
+  static constexpr void row_panel(const Block& b, int sub, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = uint8_t(iq4_code(b.q + 16 * sub, i));
     p.d = f32_of_f16(b.d) * scale(b, sub);
   }

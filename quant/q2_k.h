@@ -21,12 +21,12 @@ struct Q2_K : RowTiled<Q2_K, Q2_KBlock> {
   static constexpr DotKind kDot{.max = 3, .mins = true, .halves = true};
 
   // Each half of 128 columns keeps four groups of 32 in the four bit pairs of 32 bytes.
-  static int q(const Block& b, int i) { return b.q[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3; }
-  static float at(const Block& b, int i) {
+  static constexpr int q(const Block& b, int i) { return b.q[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3; }
+  static constexpr float at(const Block& b, int i) {
     const uint8_t s = b.scale[i / 16];
     return f32_of_f16(b.d) * (s & 15) * q(b, i) - f32_of_f16(b.dmin) * (s >> 4);
   }
-  static void row_panel(const Block& b, int sub, RowPanel& p) {
+  static constexpr void row_panel(const Block& b, int sub, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = q(b, 32 * sub + i);
     p.d = f32_of_f16(b.d), p.m = -f32_of_f16(b.dmin);
     for (int h = 0; h < 2; ++h) p.s[h] = b.scale[2 * sub + h] & 15, p.mins[h] = b.scale[2 * sub + h] >> 4;

@@ -21,17 +21,17 @@ struct Q3_K : RowTiled<Q3_K, Q3_KBlock> {
   static constexpr bool kFloat = false;
   static constexpr DotKind kDot{.offset = 4, .max = 7, .halves = true};
 
-  static int q(const Block& b, int i) {
+  static constexpr int q(const Block& b, int i) {
     const int low = b.q[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3;
     return low | (b.high[i % 32] >> (i / 32) & 1) << 2;
   }
   // Low nibbles in the first 8 bytes (0..7 low, 8..15 high), the upper two bits in the last 4.
-  static int scale(const Block& b, int s) {
+  static constexpr int scale(const Block& b, int s) {
     const int low = s < 8 ? b.scale[s] & 15 : b.scale[s - 8] >> 4;
     return (low | (b.scale[8 + s % 4] >> 2 * (s / 4) & 3) << 4) - 32;
   }
-  static float at(const Block& b, int i) { return f32_of_f16(b.d) * scale(b, i / 16) * (q(b, i) - 4); }
-  static void row_panel(const Block& b, int sub, RowPanel& p) {
+  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * scale(b, i / 16) * (q(b, i) - 4); }
+  static constexpr void row_panel(const Block& b, int sub, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = q(b, 32 * sub + i);
     p.d = f32_of_f16(b.d);
     for (int h = 0; h < 2; ++h) p.s[h] = scale(b, 2 * sub + h);

@@ -42,25 +42,25 @@ struct Q4 {
     uint8_t scale[16];
   };
 
-  static float d(RowHeader unit, const Block& b) {
+  static constexpr float d(RowHeader unit, const Block& b) {
     const float d = f32_of_bf16(unit) * float(b.scale & 31);
     return b.scale & 128 ? -d : d;
   }
-  static float centre(const Block& b) { return kCentre + float(b.scale >> 5 & 3) * kCentreStep; }
-  static int code(const Block& b, int i) { return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4; }
+  static constexpr float centre(const Block& b) { return kCentre + float(b.scale >> 5 & 3) * kCentreStep; }
+  static constexpr int code(const Block& b, int i) { return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4; }
 
-  static float at(RowHeader unit, const Block& b, int i) { return d(unit, b) * (float(kCodebook[code(b, i)]) - centre(b)); }
+  static constexpr float at(RowHeader unit, const Block& b, int i) { return d(unit, b) * (float(kCodebook[code(b, i)]) - centre(b)); }
   static void put(const Block& b, int r, Tile& t) {
     for (int j = 0; j < 4; ++j) std::memcpy(t.q + 64 * j + 4 * r, b.q + 4 * j, 4);
     t.scale[r] = b.scale;
   }
-  static Block get(const Tile& t, int r) {
+  static constexpr Block get(const Tile& t, int r) {
     Block b;
-    for (int j = 0; j < 4; ++j) std::memcpy(b.q + 4 * j, t.q + 64 * j + 4 * r, 4);
+    for (int j = 0; j < 4; ++j) __builtin_memcpy(b.q + 4 * j, t.q + 64 * j + 4 * r, 4);
     b.scale = t.scale[r];
     return b;
   }
-  static void row_panel(RowHeader unit, const Block& b, int, RowPanel& p) {
+  static constexpr void row_panel(RowHeader unit, const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = kCodebook[code(b, i)];
     p.d = d(unit, b);
     p.m = -(p.d * centre(b));

@@ -27,18 +27,18 @@ struct Q4_0 {
     uint16_t d[16];
   };
 
-  static float at(const Block& b, int i) { return f32_of_f16(b.d) * ((i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4) - 8); }
+  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * ((i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4) - 8); }
   static void put(const Block& b, int r, Tile& t) {
     for (int j = 0; j < 4; ++j) std::memcpy(t.q + 64 * j + 4 * r, b.q + 4 * j, 4);
     t.d[r] = b.d;
   }
-  static Block get(const Tile& t, int r) {
+  static constexpr Block get(const Tile& t, int r) {
     Block b;
-    for (int j = 0; j < 4; ++j) std::memcpy(b.q + 4 * j, t.q + 64 * j + 4 * r, 4);
+    for (int j = 0; j < 4; ++j) __builtin_memcpy(b.q + 4 * j, t.q + 64 * j + 4 * r, 4);
     b.d = t.d[r];
     return b;
   }
-  static void row_panel(const Block& b, int, RowPanel& p) {
+  static constexpr void row_panel(const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 16; ++i) p.q[i] = b.q[i] & 15, p.q[16 + i] = b.q[i] >> 4;
     p.d = f32_of_f16(b.d);
   }

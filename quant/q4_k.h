@@ -13,9 +13,9 @@ namespace chaski {
 // The 12 bytes in which Q4_K and Q5_K pack eight 6-bit scales and eight 6-bit mins.
 struct SixBitPairs {
   uint8_t bytes[12];
-  int scale(int s) const { return s < 4 ? bytes[s] & 63 : (bytes[s + 4] & 15) | bytes[s - 4] >> 6 << 4; }
-  int min(int s) const { return s < 4 ? bytes[s + 4] & 63 : bytes[s + 4] >> 4 | bytes[s] >> 6 << 4; }
-  void set(int s, int scale, int min) {  // on zeroed bytes
+  constexpr int scale(int s) const { return s < 4 ? bytes[s] & 63 : (bytes[s + 4] & 15) | bytes[s - 4] >> 6 << 4; }
+  constexpr int min(int s) const { return s < 4 ? bytes[s + 4] & 63 : bytes[s + 4] >> 4 | bytes[s] >> 6 << 4; }
+  constexpr void set(int s, int scale, int min) {  // on zeroed bytes
     if (s < 4) {
       bytes[s] |= scale, bytes[s + 4] |= min;
     } else {
@@ -37,7 +37,7 @@ struct SixBitPlanes {
       high[s / 2][r] = uint8_t(s % 2 ? (high[s / 2][r] & 15) | upper << 4 : upper);
     }
   }
-  SixBitPairs get(int r) const {
+  constexpr SixBitPairs get(int r) const {
     SixBitPairs pairs{};
     for (int s = 0; s < 8; ++s) {
       const int upper = high[s / 2][r] >> 4 * (s % 2) & 15;
@@ -75,8 +75,8 @@ struct Q4_K {
     uint16_t d[16], dmin[16];
   };
 
-  static int q(const Block& b, int i) { return b.q[32 * (i / 64) + i % 32] >> 4 * (i / 32 % 2) & 15; }
-  static float at(const Block& b, int i) {
+  static constexpr int q(const Block& b, int i) { return b.q[32 * (i / 64) + i % 32] >> 4 * (i / 32 % 2) & 15; }
+  static constexpr float at(const Block& b, int i) {
     return f32_of_f16(b.d) * b.pairs.scale(i / 32) * q(b, i) - f32_of_f16(b.dmin) * b.pairs.min(i / 32);
   }
   static void put(const Block& b, int r, Tile& t) {
@@ -86,7 +86,7 @@ struct Q4_K {
     t.planes.put(b.pairs, r);
     t.d[r] = b.d, t.dmin[r] = b.dmin;
   }
-  static Block get(const Tile& t, int r) {
+  static constexpr Block get(const Tile& t, int r) {
     Block b{};
     b.pairs = t.planes.get(r);
     for (int s = 0; s < 8; ++s) {
@@ -99,7 +99,7 @@ struct Q4_K {
     b.d = t.d[r], b.dmin = t.dmin[r];
     return b;
   }
-  static void row_panel(const Block& b, int sub, RowPanel& p) {
+  static constexpr void row_panel(const Block& b, int sub, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = q(b, 32 * sub + i);
     p.d = f32_of_f16(b.d) * b.pairs.scale(sub);
     p.m = -(f32_of_f16(b.dmin) * b.pairs.min(sub));

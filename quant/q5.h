@@ -20,7 +20,7 @@ struct Q5_1Block {
 };
 
 template <class Block>
-int q5_at(const Block& b, int i) {
+constexpr int q5_at(const Block& b, int i) {
   const int low = i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4;
   return low | (b.high[i / 8] >> (i % 8) & 1) << 4;
 }
@@ -33,8 +33,8 @@ struct Q5_0 : RowTiled<Q5_0, Q5_0Block> {
   static constexpr bool kFloat = false;
   static constexpr DotKind kDot{.offset = 16, .max = 31};
 
-  static float at(const Block& b, int i) { return f32_of_f16(b.d) * (q5_at(b, i) - 16); }
-  static void row_panel(const Block& b, int, RowPanel& p) {
+  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * (q5_at(b, i) - 16); }
+  static constexpr void row_panel(const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = q5_at(b, i);
     p.d = f32_of_f16(b.d);
   }
@@ -48,8 +48,8 @@ struct Q5_1 : RowTiled<Q5_1, Q5_1Block> {
   static constexpr bool kFloat = false;
   static constexpr DotKind kDot{.max = 31, .mins = true};
 
-  static float at(const Block& b, int i) { return f32_of_f16(b.d) * q5_at(b, i) + f32_of_f16(b.m); }
-  static void row_panel(const Block& b, int, RowPanel& p) {
+  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * q5_at(b, i) + f32_of_f16(b.m); }
+  static constexpr void row_panel(const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = q5_at(b, i);
     p.d = f32_of_f16(b.d), p.m = f32_of_f16(b.m);
   }

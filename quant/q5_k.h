@@ -25,9 +25,9 @@ struct Q5_K {
     uint16_t d[16], dmin[16];
   };
 
-  static int low(const Block& b, int i) { return b.q[32 * (i / 64) + i % 32] >> 4 * (i / 32 % 2) & 15; }
-  static int q(const Block& b, int i) { return low(b, i) | (b.high[i % 32] >> (i / 32) & 1) << 4; }
-  static float at(const Block& b, int i) {
+  static constexpr int low(const Block& b, int i) { return b.q[32 * (i / 64) + i % 32] >> 4 * (i / 32 % 2) & 15; }
+  static constexpr int q(const Block& b, int i) { return low(b, i) | (b.high[i % 32] >> (i / 32) & 1) << 4; }
+  static constexpr float at(const Block& b, int i) {
     return f32_of_f16(b.d) * b.pairs.scale(i / 32) * q(b, i) - f32_of_f16(b.dmin) * b.pairs.min(i / 32);
   }
   static void put(const Block& b, int r, Tile& t) {
@@ -43,7 +43,7 @@ struct Q5_K {
     t.planes.put(b.pairs, r);
     t.d[r] = b.d, t.dmin[r] = b.dmin;
   }
-  static Block get(const Tile& t, int r) {
+  static constexpr Block get(const Tile& t, int r) {
     Block b{};
     for (int i = 0; i < 256; ++i) {
       const int s = i / 32, c = i % 32, g = c / 4, k = c % 4;
@@ -54,7 +54,7 @@ struct Q5_K {
     b.d = t.d[r], b.dmin = t.dmin[r];
     return b;
   }
-  static void row_panel(const Block& b, int sub, RowPanel& p) {
+  static constexpr void row_panel(const Block& b, int sub, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = uint8_t(q(b, 32 * sub + i));
     p.d = f32_of_f16(b.d) * b.pairs.scale(sub);
     p.m = -(f32_of_f16(b.dmin) * b.pairs.min(sub));

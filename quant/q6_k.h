@@ -31,11 +31,11 @@ struct Q6_K {
   };
 
   // A half of 128 columns has 64 low and 32 high bytes; its four groups of 32 are j = 0..3.
-  static int q(const Block& b, int i) {
+  static constexpr int q(const Block& b, int i) {
     const int half = i / 128, j = i % 128 / 32, l = i % 32;
     return (b.low[64 * half + 32 * (j % 2) + l] >> 4 * (j / 2) & 15) | (b.high[32 * half + l] >> 2 * j & 3) << 4;
   }
-  static float at(const Block& b, int i) { return f32_of_f16(b.d) * b.scale[i / 16] * (q(b, i) - 32); }
+  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * b.scale[i / 16] * (q(b, i) - 32); }
   static void put(const Block& b, int r, Tile& t) {
     for (int s = 0; s < 8; ++s) {
       for (int k = 0; k < 4; ++k) {
@@ -51,7 +51,7 @@ struct Q6_K {
     for (int s = 0; s < 16; ++s) t.scale[s][r] = b.scale[s];
     t.d[r] = b.d;
   }
-  static Block get(const Tile& t, int r) {
+  static constexpr Block get(const Tile& t, int r) {
     Block b{};
     for (int i = 0; i < 256; ++i) {
       const int s = i / 32, c = i % 32, g = c / 4, k = c % 4;
@@ -65,7 +65,7 @@ struct Q6_K {
     b.d = t.d[r];
     return b;
   }
-  static void row_panel(const Block& b, int sub, RowPanel& p) {
+  static constexpr void row_panel(const Block& b, int sub, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = q(b, 32 * sub + i);
     p.d = f32_of_f16(b.d);
     for (int h = 0; h < 2; ++h) p.s[h] = b.scale[2 * sub + h];

@@ -23,8 +23,8 @@ struct Q8Tile {
   Scale d[16];
 };
 
-inline float scale_f32(float d) { return d; }
-inline float scale_f32(uint16_t d) { return f32_of_f16(d); }
+constexpr float scale_f32(float d) { return d; }
+constexpr float scale_f32(uint16_t d) { return f32_of_f16(d); }
 
 template <class Scale>
 struct Q8Format {
@@ -34,19 +34,19 @@ struct Q8Format {
   using Block = Q8Block<Scale>;
   using Tile = Q8Tile<Scale>;
 
-  static float at(const Block& b, int i) { return scale_f32(b.d) * b.q[i]; }
+  static constexpr float at(const Block& b, int i) { return scale_f32(b.d) * b.q[i]; }
   static void put(const Block& b, int r, Tile& t) {
     for (int g = 0; g < 8; ++g) std::memcpy(t.q + 64 * g + 4 * r, b.q + 4 * g, 4);
     t.d[r] = b.d;
   }
-  static Block get(const Tile& t, int r) {
+  static constexpr Block get(const Tile& t, int r) {
     Block b;
-    for (int g = 0; g < 8; ++g) std::memcpy(b.q + 4 * g, t.q + 64 * g + 4 * r, 4);
+    for (int g = 0; g < 8; ++g) __builtin_memcpy(b.q + 4 * g, t.q + 64 * g + 4 * r, 4);
     b.d = t.d[r];
     return b;
   }
-  static void row_panel(const Block& b, int, RowPanel& p) {
-    std::memcpy(p.q, b.q, 32);
+  static constexpr void row_panel(const Block& b, int, RowPanel& p) {
+    __builtin_memcpy(p.q, b.q, 32);
     p.d = scale_f32(b.d);
   }
   template <class V>

@@ -14,7 +14,7 @@ struct RowTiled {
     Block rows[16];
   };
   static void put(const Block& block, int r, Tile& tile) { tile.rows[r] = block; }
-  static Block get(const Tile& tile, int r) { return tile.rows[r]; }
+  static constexpr Block get(const Tile& tile, int r) { return tile.rows[r]; }
 
   template <class V>
   static void unpack(const Tile& tile, int sub, Panel<V>& panel) {

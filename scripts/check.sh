@@ -35,7 +35,7 @@ done
 # A name under the project's roof must be a path from the root.
 while IFS=: read -r file line text; do
   say "$file:$line: include paths start at the root: $text"
-done < <(grep -rnE '^[[:space:]]*#include "[^/"]+"' quant ggml-like-tensor models engine main cuda tests --include='*.h' --include='*.cpp' --include='*.cu' 2>/dev/null)
+done < <(grep -rnE '^[[:space:]]*#include "[^/"]+"' quant ggml-like-tensor models engine main cuda tests --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' 2>/dev/null)
 
 for object in "$build"/ggml-like-tensor/cpu/isa_*.o; do
   case "$object" in *isa_scalar.o) continue ;; esac
@@ -45,9 +45,9 @@ for object in "$build"/ggml-like-tensor/cpu/isa_*.o; do
 done
 
 while IFS= read -r hit; do
-  say "conditional compilation outside lanes_*.h, cpu/backends.cpp, base/, threads.cpp and cuda's guard: $hit"
-done < <(grep -rnE '^[[:space:]]*#[[:space:]]*if' quant ggml-like-tensor models engine main --include='*.h' --include='*.cpp' |
-         grep -vE '^ggml-like-tensor/(base/|cpu/lanes_|cpu/backends\.cpp|threads\.cpp)' | grep -v CHASKI_CUDA)
+  say "conditional compilation outside lanes_*.h, cpu/backends.cpp, base/, threads.cpp, cuda/launch.cuh and mma.cuh: $hit"
+done < <(grep -rnE '^[[:space:]]*#[[:space:]]*if' quant ggml-like-tensor models engine main cuda --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' |
+         grep -vE '^(ggml-like-tensor/(base/|cpu/lanes_|cpu/backends\.cpp|threads\.cpp)|cuda/(launch|mma)\.cuh)')
 if grep -nE -- '-ffast-math|-Ofast' Makefile | grep -v 'No -ffast-math'; then say "-ffast-math in the Makefile"; fi
 
 [ "$bad" = 0 ] && echo "check: include rule, symbols and conditional compilation are as they should be"

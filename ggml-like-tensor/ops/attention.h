@@ -47,7 +47,7 @@ struct Attention {
       } else if (l.format == Format::f16) {
         v[c] = f32_of_f16(reinterpret_cast<const uint16_t*>(vt)[slot * l.v_cols() + c]);
       } else {
-        const float d = f32_of_f16(reinterpret_cast<const uint16_t*>(vt + l.v_scales())[c / 32 * kPage + slot]);
+        const float d = f32_of_f16(reinterpret_cast<const uint16_t*>(vt + l.v_scales())[l.v_scale(c / 32, slot)]);
         if (l.format == Format::q8) {
           v[c] = d * float(int8_t(vt[l.v_byte(c, slot)]));
         } else {

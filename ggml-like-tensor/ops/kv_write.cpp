@@ -37,13 +37,13 @@ void write_f16(const KvLayout& l, std::byte* keys, std::byte* values, int slot, 
 
 void write_q8(const KvLayout& l, std::byte* keys, std::byte* values, int slot, const float* k, const float* v) {
   auto* tiles = reinterpret_cast<Q8::Tile*>(keys);
-  auto* scales = reinterpret_cast<uint16_t*>(values + l.v_scales()) + slot;
+  auto* scales = reinterpret_cast<uint16_t*>(values + l.v_scales());
   for (int b = 0; b < l.v_cols() / 32; ++b) {
     const int n = std::min(32, l.head_dim - 32 * b);
     Q8::put(kv_block(k + 32 * b, n), slot, tiles[b]);
     const Q8::Block block = kv_block(v + 32 * b, n);
     for (int i = 0; i < 32; ++i) values[l.v_byte(32 * b + i, slot)] = std::byte(block.q[i]);
-    scales[b * kPage] = block.d;
+    scales[l.v_scale(b, slot)] = block.d;
   }
 }
 
@@ -67,13 +67,13 @@ void write_q4(const KvLayout& l, std::byte* keys, std::byte* values, int slot, c
   std::copy(k, k + l.head_dim, rotated);
   hadamard(rotated, l.head_dim);
   auto* tiles = reinterpret_cast<Q4_0::Tile*>(keys);
-  auto* scales = reinterpret_cast<uint16_t*>(values + l.v_scales()) + slot;
+  auto* scales = reinterpret_cast<uint16_t*>(values + l.v_scales());
   for (int b = 0; b < l.v_cols() / 32; ++b) {
     const int n = std::min(32, l.head_dim - 32 * b);
     Q4_0::put(kv_block4(rotated + 32 * b, n), slot, tiles[b]);
     const Q4_0::Block block = kv_block4(v + 32 * b, n);
     for (int i = 0; i < 16; ++i) values[l.v_byte(32 * b + i, slot)] = std::byte(block.q[i]);
-    scales[b * kPage] = block.d;
+    scales[l.v_scale(b, slot)] = block.d;
   }
 }
 

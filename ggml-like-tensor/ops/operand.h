@@ -36,9 +36,9 @@ constexpr int kGroup = 16;
 struct ActsView {
   Act* data = nullptr;
   int64_t rows = 0, blocks = 0;
-  int64_t width(int64_t group) const { return rows - group * kGroup < kGroup ? rows - group * kGroup : kGroup; }
-  Act* group(int64_t g) const { return data + g * kGroup * blocks; }
-  Act& at(int64_t row, int64_t block) const {
+  constexpr int64_t width(int64_t group) const { return rows - group * kGroup < kGroup ? rows - group * kGroup : kGroup; }
+  constexpr Act* group(int64_t g) const { return data + g * kGroup * blocks; }
+  constexpr Act& at(int64_t row, int64_t block) const {
     const int64_t g = row / kGroup;
     return group(g)[block * width(g) + row % kGroup];
   }

@@ -1,0 +1,294 @@
+// One device: its weights, pages, plans and passes. Everything is put on one stream, in order; the host waits only for results.
+#include "cuda/backend.h"
+
+#include <unordered_map>
+
+#include "cuda/draw.cuh"
+#include "cuda/memory.cuh"
+#include "cuda/pass.cuh"
+#include "cuda/table.h"
+
+namespace chaski {
+
+namespace {
+
+size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+struct BoundPlan final : CudaPlan {
+  BoundPlan(Graph graph, const Batch& batch) : steps(std::move(graph), batch), batch(batch) {}
+  const Plan& plan() const override { return steps; }
+
+  Plan steps;
+  const Batch& batch;
+  std::vector<size_t> ropes;    // of the backend's tables, by RopeSpec of the graph
+  CudaGraph captured[2];        // without and with a draw
+  int runs[2] = {};
+  int generation = -1;          // of the addresses it was bound to
+};
+
+class Device final : public CudaBackend {
+ public:
+  Device(const Weights& weights, const CudaOptions& o, CudaDevice device)
+      : weights_(weights), options_(o), device_(std::move(device)), pass_(o.max_batch, o.context),
+        tokens_(size_t(o.max_batch) * sizeof(int32_t), "drawn tokens"), pinned_tokens_(tokens_.size(), "drawn tokens") {
+    options_.kv.by_position = true;
+    size_t bytes = 0;
+    for (const Weight& w : weights.tensors) offsets_[&w] = bytes, bytes += aligned(w.info.bytes());
+    const int64_t pages = pages_that_fit(bytes);
+    weight_bytes_ = DeviceBytes(bytes, "weights");
+    pages_ = DeviceBytes(size_t(pages) * o.kv.page_bytes(), "keys and values");
+    kv_count_ = pages;
+    int shared = 0;
+    check_cuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_.index), "cudaDeviceGetAttribute");
+    shared_limit_ = size_t(shared);
+  }
+  ~Device() override { cudaStreamSynchronize(stream_); }
+
+  const CudaDevice& device() const override { return device_; }
+  uint64_t bytes_in_use() const override {
+    uint64_t n = weight_bytes_.size() + pages_.size() + arena_.size() + pass_.bytes() + tokens_.size() + draw_scratch_.size();
+    for (const DeviceBytes& s : scratch_) n += s.size();
+    for (const RopeTable& r : ropes_) n += r.bytes();
+    return n;
+  }
+
+  void upload(const std::function<void(uint64_t, uint64_t)>& progress) override;
+
+  KvView kv() const override { return {options_.kv, pages_.data()}; }
+  int64_t kv_pages() const override { return kv_count_; }
+  void copy_page(int32_t from, int32_t to) override {
+    CHECK(from >= 0 && to >= 0 && from < kv_count_ && to < kv_count_, "pages are of the pool");
+    make_current();
+    const KvView view = kv();
+    for (int layer = 0; layer < options_.kv.layers; ++layer)
+      for (int head = 0; head < options_.kv.heads; ++head) {
+        stream_.copy(view.keys(layer, head, to), view.keys(layer, head, from), options_.kv.k_bytes(), cudaMemcpyDeviceToDevice);
+        stream_.copy(view.values(layer, head, to), view.values(layer, head, from), options_.kv.v_bytes(), cudaMemcpyDeviceToDevice);
+      }
+  }
+
+  std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) override;
+  void run(CudaPlan& plan, const CudaDraw* draw) override;
+  std::span<const float> logits() override;
+  std::span<const int32_t> tokens() override {
+    stream_.wait();
+    return {pinned_tokens_.as<int32_t>(), size_t(result_.rows)};
+  }
+
+ private:
+  int64_t pages_that_fit(size_t weight_bytes) const;
+  void grow(DeviceBytes& bytes, size_t need, const char* what);
+  void bind(BoundPlan& p);
+  LaunchContext context_of(const BoundPlan& p) const;
+  template <class After>
+  void launch_steps(const BoundPlan& p, After after_step);
+  void draw_tokens(const BoundPlan& p);
+  void launch_timed(const BoundPlan& p);
+  // Calls may come from any thread, each of which has a current device of its own.
+  void make_current() const { check_cuda(cudaSetDevice(device_.index), "cudaSetDevice"); }
+
+  const Weights& weights_;
+  CudaOptions options_;
+  CudaDevice device_;
+  CudaStream stream_;
+  std::unordered_map<const Weight*, size_t> offsets_;
+  DeviceBytes weight_bytes_, pages_, arena_, scratch_[Ops::kCount], draw_scratch_;
+  int64_t kv_count_ = 0;
+  size_t shared_limit_ = 0;
+  PassBuffers pass_;
+  std::vector<RopeTable> ropes_;
+  int generation_ = 0;  // counts how often memory that plans are bound to moved
+
+  Shape result_;  // of the last pass
+  const float* result_data_ = nullptr;
+  DeviceBytes tokens_;
+  PinnedBytes pinned_tokens_, pinned_logits_;
+};
+
+// Weights, one context of pages, and working memory: logits of a whole batch, activations, angles, partial sums of attention.
+size_t whole_groups(size_t pages) { return (pages + kPageGroup - 1) / kPageGroup * kPageGroup; }
+int64_t Device::pages_that_fit(size_t weight_bytes) const {
+  int64_t widest = 0;
+  for (const Weight& w : weights_.tensors) widest = std::max(widest, w.info.rows);
+  const size_t page = options_.kv.page_bytes(), one = whole_groups(size_t(options_.context + kPage - 1) / kPage);
+  const size_t working = 2 * size_t(options_.max_batch) * size_t(widest) * sizeof(float) + device_.total_bytes / 64;
+  const size_t need = weight_bytes + working + one * page;
+  if (need > device_.free_bytes)
+    fail(Exit::memory, "cuda:{} ({}): weights, {} positions of keys and values and working memory need {:.3g} GB, {:.3g} GB are free",
+         device_.index, device_.name, options_.context, double(need) / 1e9, double(device_.free_bytes) / 1e9);
+  const size_t fit = (device_.free_bytes - weight_bytes - working) / page / kPageGroup * kPageGroup;
+  return int64_t(std::min(fit, std::max(one, whole_groups(size_t(options_.kv_pages)))));
+}
+
+void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
+  constexpr size_t kChunk = size_t(8) << 20;
+  struct Stage {
+    PinnedBytes bytes{kChunk, "staging buffers"};
+    CudaEvent sent;
+  } stages[3];
+  struct AtEnd {  // progress() may throw while the staging buffers travel
+    const CudaStream& stream;
+    ~AtEnd() { cudaStreamSynchronize(stream); }
+  } at_end{stream_};
+  make_current();
+  uint64_t done = 0;
+  int turn = 0;
+  for (const Weight& w : weights_.tensors) {
+    const size_t size = w.info.bytes();
+    for (size_t at = 0; at < size; at += kChunk) {
+      const size_t n = std::min(kChunk, size - at);
+      Stage& s = stages[turn++ % 3];
+      s.sent.wait();
+      std::memcpy(s.bytes.data(), w.data + at, n);
+      stream_.copy(weight_bytes_.data() + offsets_.at(&w) + at, s.bytes.data(), n, cudaMemcpyHostToDevice);
+      s.sent.record(stream_);
+      if (progress) progress(done += n, weights_.bytes());
+    }
+  }
+  stream_.wait();
+}
+
+// Zeroed: see LaunchContext::scratch.
+void Device::grow(DeviceBytes& bytes, size_t need, const char* what) {
+  if (need <= bytes.size()) return;
+  stream_.wait();
+  bytes = {};
+  bytes = DeviceBytes(aligned(need), what);
+  check_cuda(cudaMemsetAsync(bytes.data(), 0, bytes.size(), stream_), "cudaMemsetAsync");
+  ++generation_;
+}
+
+std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
+  make_current();
+  auto p = std::make_unique<BoundPlan>(std::move(graph), batch);
+  grow(arena_, p->steps.arena_bytes(), "activations");
+  for (const RopeSpec& spec : p->steps.graph().ropes) {
+    size_t i = 0;
+    while (i < ropes_.size() && !(ropes_[i].spec() == spec)) ++i;
+    if (i == ropes_.size()) ropes_.emplace_back(spec, options_.context);
+    p->ropes.push_back(i);
+  }
+  bind(*p);
+  for (const Step& s : p->steps.steps) {
+    const CudaEntry& entry = cuda_entry_of(s.op);
+    if (!entry.supports(s.op, s.args)) {
+      std::string formats;
+      for (int i = 0; i < s.args.n_in; ++i)
+        if (s.args.in[i].weight) formats += (formats.empty() ? " over " : ", ") + std::string(info(s.args.in[i].format).name);
+      fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op), formats);
+    }
+    grow(scratch_[s.op.index()], entry.scratch(s.op, s.args, options_.context), "partial sums");
+  }
+  const Shape result = p->steps.result_shape();
+  grow(draw_scratch_, draw_scratch(result.rows, result.cols), "candidates of a draw");
+  return p;
+}
+
+void Device::bind(BoundPlan& p) {
+  p.steps.bind(arena_.data(), [&](const Weight& w) {
+    const auto at = offsets_.find(&w);
+    CHECK(at != offsets_.end(), "a plan's weights are the backend's");
+    return weight_bytes_.data() + at->second;
+  });
+  for (CudaGraph& g : p.captured) g.forget();
+  p.generation = generation_;
+}
+
+LaunchContext Device::context_of(const BoundPlan& p) const {
+  LaunchContext c;
+  c.stream = stream_;
+  pass_.place(c.batch);
+  for (size_t i = 0; i < p.ropes.size() && i < size_t(kMostRopes); ++i) c.batch.ropes[i] = ropes_[p.ropes[i]].data();
+  c.context = options_.context, c.multiprocessors = device_.multiprocessors, c.shared_limit = shared_limit_;
+  return c;
+}
+
+template <class After>
+void Device::launch_steps(const BoundPlan& p, After after_step) {
+  LaunchContext c = context_of(p);
+  for (const Step& s : p.steps.steps) {
+    c.scratch = scratch_[s.op.index()].data();
+    const int64_t rows = s.args.in[0].weight ? s.args.out[0].shape.rows : s.args.in[0].shape.rows;
+    if (rows > 0) cuda_entry_of(s.op).launch(s.op, s.args, c);  // none behind take_rows when no logits are wanted
+    after_step();
+  }
+}
+
+void Device::draw_tokens(const BoundPlan& p) {
+  LaunchContext c = context_of(p);
+  c.scratch = draw_scratch_.data();
+  const Shape r = p.steps.result_shape();
+  launch_draw(c, pass_.draw(), p.steps.result(), r.rows, r.cols, tokens_.as<int32_t>());
+  stream_.copy(pinned_tokens_.data(), tokens_.data(), size_t(r.rows) * sizeof(int32_t), cudaMemcpyDeviceToHost);
+}
+
+void Device::launch_timed(const BoundPlan& p) {
+  std::vector<std::unique_ptr<CudaEvent>> events;
+  auto mark = [&] { events.push_back(std::make_unique<CudaEvent>(true)), events.back()->record(stream_); };
+  mark();
+  launch_steps(p, mark);
+  events.back()->wait();
+  profile->clear();
+  for (size_t i = 1; i < events.size(); ++i) profile->push_back(events[i]->seconds_since(*events[i - 1]));
+}
+
+void Device::run(CudaPlan& plan, const CudaDraw* draw) {
+  auto& p = static_cast<BoundPlan&>(plan);
+  const Batch& b = p.batch;
+  make_current();
+  CHECK(b.kv.pool == pages_.data(), "the batch's pages are the backend's");
+  CHECK(!draw || cuda_can_draw(*draw), "other draws are the host's");
+  if (pass_.reserve_for(b, stream_)) ++generation_;
+  if (p.generation != generation_) bind(p);
+  int64_t reach = 0;
+  for (int32_t position : b.positions) reach = std::max<int64_t>(reach, position + 1);
+  CHECK(reach <= options_.context, "positions are within the context");
+  for (size_t i : p.ropes) ropes_[i].reach(reach, stream_);
+  pass_.send(b, draw ? *draw : CudaDraw{}, stream_);
+
+  // The first run loads the kernels, which a capture must not do; a prompt's odd shapes never come again.
+  auto whole_pass = [&] {
+    launch_steps(p, [] {});
+    if (draw) draw_tokens(p);
+  };
+  CudaGraph& captured = p.captured[draw != nullptr];
+  if (profile) {
+    launch_timed(p);
+    if (draw) draw_tokens(p);
+  } else if (p.runs[draw != nullptr]++ == 0) {
+    whole_pass();
+  } else {
+    if (!captured.made()) captured.capture(stream_, whole_pass);
+    captured.launch(stream_);
+  }
+  result_ = p.steps.result_shape(), result_data_ = p.steps.result();
+}
+
+std::span<const float> Device::logits() {
+  make_current();
+  const size_t n = size_t(result_.rows) * size_t(result_.cols);
+  if (pinned_logits_.size() < n * sizeof(float)) {
+    stream_.wait();
+    pinned_logits_ = {};
+    pinned_logits_ = PinnedBytes(n * sizeof(float), "logits");
+  }
+  stream_.copy(pinned_logits_.data(), result_data_, n * sizeof(float), cudaMemcpyDeviceToHost);
+  stream_.wait();
+  return {pinned_logits_.as<float>(), n};
+}
+
+}  // namespace
+
+std::unique_ptr<CudaBackend> CudaBackend::open(const Weights& weights, const CudaOptions& options) {
+  const CudaDevices all = cuda_devices();
+  const auto found = std::find_if(all.list.begin(), all.list.end(), [&](const CudaDevice& d) { return d.index == options.device; });
+  if (found == all.list.end())
+    fail(Exit::device, "cuda: device {} is wanted, but {}", options.device,
+         all.list.empty() ? all.why_none : fmt::format("there are {}", all.list.size()));
+  CudaDevice device = *found;
+  check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
+  check_cuda(cudaMemGetInfo(&device.free_bytes, &device.total_bytes), "cudaMemGetInfo");
+  return std::make_unique<Device>(weights, options, std::move(device));
+}
+
+}  // namespace chaski

@@ -1,0 +1,94 @@
+// The CUDA backend as the rest of chaski sees it: which devices there are, and one device that holds weights and KV pages, runs plans and
+// draws tokens. No CUDA type appears here. Built without CUDA (cuda/absent.cpp) there are no devices, and a line that says so; built with
+// it, the binary starts and runs on machines that have neither GPU nor driver.
+//
+// Errors: Error(device) names the call that failed; Error(memory) what is needed and what the device has.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ggml-like-tensor/file/quipu.h"
+#include "ggml-like-tensor/plan.h"
+
+namespace chaski {
+
+struct CudaDevice {
+  int index = 0;  // as in --device cuda:N
+  std::string name;
+  size_t total_bytes = 0, free_bytes = 0;  // free: only if asked for
+  int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
+};
+struct CudaDevices {
+  std::vector<CudaDevice> list;
+  std::string why_none;  // one clause, if the list is empty: "no CUDA-capable device is detected"
+};
+// Devices chaski has kernels for (compute capability 8.0 and later). Asking for free memory wakes each of them, which takes a while.
+CudaDevices cuda_devices(bool ask_free = false);
+
+// How a token is drawn on the device: the settings of engine/sampler.h that need no history.
+struct CudaDraw {
+  double temperature = 0;  // 0: the largest logit, the smallest id among equals
+  double top_p = 1, min_p = 0;
+  uint64_t seed = 0;
+  int top_k = 40;          // 1..kMostTopK
+  int vocab = 0;           // tokens that may be drawn: logits past them are padding
+};
+constexpr int kMostTopK = 64;
+// Whether these settings can be drawn on the device; else the logits go to the host and its sampler.
+bool cuda_can_draw(const CudaDraw& draw);
+
+// A plan bound to a device, made by CudaBackend::plan().
+class CudaPlan {
+ public:
+  virtual ~CudaPlan() = default;
+  virtual const Plan& plan() const = 0;
+};
+
+struct CudaOptions {
+  int device = 0;
+  int context = 0;     // positions a sequence can reach
+  int max_batch = 0;   // tokens of a pass, at most
+  KvLayout kv;
+  int64_t kv_pages = 0;  // wanted in the pool: as many as fit are taken, at least one context's
+};
+
+class CudaBackend {
+ public:
+  // Takes the device and the memory for weights and pages: Error(memory) with need and have before anything is loaded, Error(device) if
+  // there is no such device. `weights` must outlive the backend; its tensors are copied by upload().
+  static std::unique_ptr<CudaBackend> open(const Weights& weights, const CudaOptions& options);
+  virtual ~CudaBackend() = default;
+
+  virtual const CudaDevice& device() const = 0;
+  virtual uint64_t bytes_in_use() const = 0;
+
+  // Copies every weight to the device through staging buffers, the next chunk read while the last one travels; progress(bytes so far,
+  // bytes in all) may throw to stop.
+  virtual void upload(const std::function<void(uint64_t, uint64_t)>& progress) = 0;
+
+  // The pool. Pages are named by number; who holds which is for the caller to know.
+  virtual KvView kv() const = 0;  // of Batch::kv; pages is a device address
+  virtual int64_t kv_pages() const = 0;
+  virtual void copy_page(int32_t from, int32_t to) = 0;  // in order with the passes
+
+  // Error(device) names an op or a format without a kernel. `batch` as in Plan's constructor; its kv must be kv().
+  virtual std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) = 0;
+
+  // Queues one pass over the contents of the plan's batch, which may change when this returns. With `draw`, tokens are drawn as well.
+  // The second run of a plan is captured as a graph, which is replayed from then on.
+  virtual void run(CudaPlan& plan, const CudaDraw* draw = nullptr) = 0;
+  // Of the last pass, valid until the next: logits (outputs, columns), or the drawn tokens, one for each output, drawn for the position
+  // after the output's; -1 where a logit is not finite. Both wait for the pass.
+  virtual std::span<const float> logits() = 0;
+  virtual std::span<const int32_t> tokens() = 0;
+
+  // Seconds of each step of the last pass, between events, if wanted; passes then run step by step and wait.
+  std::vector<double>* profile = nullptr;
+};
+
+}  // namespace chaski

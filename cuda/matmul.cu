@@ -1,0 +1,68 @@
+// Matmul on the device: which kernel multiplies how many tokens. The choice moves time, never a bit (int_dot.cuh); float formats
+// have the one kernel.
+#include <algorithm>
+
+#include "cuda/matmul_rows.cuh"
+#include "cuda/matmul_tiles.cuh"
+
+namespace chaski {
+namespace {
+
+// From here on the tile kernel: below, its 128 tokens a block would be mostly empty.
+constexpr int64_t kTileTokens = 65;
+
+template <class F, int kTokens>
+void launch_rows(const MatMulJob& job, const LaunchContext& c) {
+  const int segments = segments_of(groups_of(job.blocks));
+  const int64_t tiles = (job.tokens + kTokens - 1) / kTokens, resident = int64_t(c.multiprocessors) * (kMostSegments / segments);
+  const dim3 grid{unsigned(tiles), unsigned(std::min(job.pairs(), std::max<int64_t>(resident / tiles, 1)))};
+  chaski::launch("matmul", {grid, 32 * segments, c.stream, RowSums<kTokens>::bytes(job.matrices(), segments)}, matmul_rows<F, kTokens>, job);
+}
+
+template <class F>
+void launch_tiles(const MatMulJob& job, const LaunchContext& c) {
+  const int64_t per_block = TileShape::kSlots / job.matrices();
+  const dim3 grid(unsigned((job.tokens + TileShape::kTokens - 1) / TileShape::kTokens), unsigned((job.pairs() + per_block - 1) / per_block));
+  chaski::launch("matmul", {grid, TileShape::kThreads, c.stream, sizeof(TileShape::Shared)}, matmul_tiles<F>, job);
+}
+
+}  // namespace
+
+void launch_matmul(Format format, const MatMulJob& job, const LaunchContext& c) {
+  Formats::with(format, [&]<class F>(F) {
+    if constexpr (F::kFloat) {
+      job.tokens == 1 ? launch_rows<F, 1>(job, c) : launch_rows<F, 8>(job, c);
+    } else {
+      if (job.tokens == 1) launch_rows<F, 1>(job, c);
+      else if (job.tokens <= 8) launch_rows<F, 8>(job, c);
+      else if (job.tokens < kTileTokens || sizeof(TileShape::Shared) > c.shared_limit) launch_rows<F, 16>(job, c);
+      else launch_tiles<F>(job, c);
+    }
+  });
+}
+
+namespace {
+
+struct MatMulKernel {
+  static void launch(const MatMul& op, const OpArgs& a, const LaunchContext& c) {
+    for (int first = 0, last; first < op.weights; first = last) {  // neighbours of one format go together
+      const Format format = a.in[1 + first].format;
+      MatMulJob job;
+      job.x = a.in[0].floats(), job.acts = a.in_acts, job.tokens = a.in[0].shape.rows;
+      job.cols = int(a.in[0].shape.cols), job.blocks = (job.cols + 31) / 32;
+      for (last = first; last < op.weights && a.in[1 + last].format == format; ++last) {
+        const Operand& w = a.in[1 + last];
+        job.part[last - first] = {w.bytes(), int64_t(strip_bytes(format, w.shape.cols)), w.shape.rows, a.out[last].out_row(0),
+                                  op.bias ? a.in[1 + op.weights + last].floats() : nullptr};
+      }
+      job.parts = last - first;
+      launch_matmul(format, job, c);
+    }
+  }
+};
+
+}  // namespace
+
+CudaEntry matmul_entry() { return cuda_entry<MatMul, MatMulKernel>(); }
+
+}  // namespace chaski

@@ -1,0 +1,152 @@
+// The matmul kernel for few tokens: a block multiplies pairs of strips (32 rows; gated, a pair of gate and one of up) with up to 16
+// tokens, each of its warps a segment of the columns. Weights go from memory to registers in 16-byte loads and are used once: no
+// shared memory on their way.
+//
+// The memory must never wait. There are about as many blocks as fit, each takes pair after pair, and a warp asks for its next weights as
+// soon as the registers of the last are free: before it combines, before the segments are added, and, for the first, before the kernel in
+// front has ended (wait_for_previous). In flight: up to 4 KB a warp, 64 KB an SM with 16 warps; the memory of an H200 wants about 30.
+//
+// Bytes: every weight once (per 16 tokens, the others' from L2), and per pair the activations, 1.5 bytes a column and token, from L2.
+#pragma once
+#include "cuda/float_dot.cuh"
+
+namespace chaski {
+
+// sums[(parity * matrices + matrix) * segments + segment][token][row]: one warp adds up a pair while the others are at the next.
+template <int kTokens>
+struct RowSums {
+  static constexpr int kParities = kTokens > 8 ? 1 : 2;
+  using Segment = float[kTokens][kPairRows];
+  static size_t bytes(int matrices, int segments) { return size_t(kParities) * matrices * segments * sizeof(Segment); }
+};
+
+// A warp's way through the weights: its segment of matrix 0, then 1, of the block's first pair, its second, ...
+struct Place {
+  int64_t pair;  // counted over all parts
+  int matrix = 0;
+  __device__ __forceinline__ void advance(const MatMulJob& job) {
+    if (++matrix == job.matrices()) matrix = 0, pair += gridDim.y;
+  }
+};
+
+// Block formats: a segment's sums for 1 token, or for tiles of 8.
+template <class F, int kTokens>
+class IntSegment {
+ public:
+  __device__ __forceinline__ IntSegment(const MatMulJob& job, int segment) : run_(segment_of(segment, groups_of(job.blocks))) {}
+  __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) {
+    int64_t pair = place.pair;
+    const MatMulPart& part = job.locate(pair, place.matrix);
+    strip_ = {part.weight, part.strip_bytes, part.strips(), pair, lane_};
+    weights_.load(strip_, run_.from, job.blocks, lane_);
+  }
+  // begin() was called for this place, and is, if there is one, for the next on the way.
+  template <class Next>
+  __device__ __forceinline__ void sum(const MatMulJob& job, float (*sums)[kPairRows], Next next) {
+    constexpr int kTiles = kTokens > 8 ? kTokens / 8 : 1;
+    const int first_token = blockIdx.x * kTokens;
+    const TokenTiles<kTiles> tokens{job.acts.group(first_token / kGroup), int(job.acts.width(first_token / kGroup)), first_token % kGroup};
+    float acc[kTiles][2][4] = {};
+    for (int group = run_.from; group < run_.to; ++group) {
+      const StripAt<F> strip = strip_;
+      auto load_next = [&] { group + 1 < run_.to ? weights_.load(strip_, group + 1, job.blocks, lane_) : next(); };
+      if constexpr (kTokens == 1) {
+        add_group_one<F>(weights_, strip, group, job.blocks, job.acts.data, lane_, acc[0][0], load_next);
+      } else {
+        add_group_many<F, kTiles>(weights_, strip, group, job.blocks, tokens, lane_, acc);
+        load_next();
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < (kTokens == 1 ? 1 : 2); ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (kTokens > 1 || lane_.t == 0) sums[kTokens == 1 ? 0 : 8 * n + 2 * lane_.t + j][4 * lane_.g + i] = acc[n][j][i];
+  }
+
+ private:
+  const Lane lane_;
+  const Run run_;
+  StripAt<F> strip_;
+  GroupWeights<F> weights_;
+};
+
+// Float formats.
+template <class F, int kTokens>
+class FloatSegment {
+ public:
+  __device__ __forceinline__ FloatSegment(const MatMulJob& job, int segment) {
+    const Run run = segment_of(segment, groups_of(job.blocks));
+    from_ = run.from * 32 * kGroupBlocks, end_ = min(run.to * 32 * kGroupBlocks, job.cols);
+  }
+  __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) {
+    int64_t pair = place.pair;
+    const MatMulPart& part = job.locate(pair, place.matrix);
+    const int64_t at = 2 * pair + lane_.strip;
+    strip_ = part.weight + (at < part.strips() ? at : part.strips() - 1) * part.strip_bytes;
+    columns_.load(strip_, from_, end_, lane_);
+  }
+  template <class Next>
+  __device__ __forceinline__ void sum(const MatMulJob& job, float (*sums)[kPairRows], Next next) {
+    constexpr int kStep = Columns<F, kTokens>::kStep;
+    const int64_t first_token = int64_t(blockIdx.x) * kTokens, left = job.tokens - first_token;
+    const int tokens = int(left < kTokens ? left : kTokens);
+    float acc[kTokens][FloatLane<F>::kRows] = {};
+    for (int c = from_; c < end_; c += kStep) {
+      add_columns<F, kTokens>(columns_, c, end_, job.x + first_token * job.cols, job.cols, tokens, lane_, acc);
+      if (c + kStep < end_) columns_.load(strip_, c + kStep, end_, lane_);
+      else next();
+    }
+    store_phases<F, kTokens>(acc, lane_, sums);
+  }
+
+ private:
+  const FloatLane<F> lane_;
+  int from_, end_;
+  const std::byte* strip_;
+  Columns<F, kTokens> columns_;
+};
+
+// Grid: (token tiles, blocks among which the pairs are dealt out); a warp to a segment.
+template <class F, int kTokens>
+__global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob job) {
+  using Sums = RowSums<kTokens>;
+  auto* all_sums = dynamic_shared<typename Sums::Segment>();
+  // Through a shuffle, so that the compiler knows that a warp goes one way.
+  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), segments = blockDim.x / 32, lane = threadIdx.x % 32;
+  const int64_t pairs = job.pairs(), first = int64_t(blockIdx.x) * kTokens;
+  const int tokens = int(job.tokens - first < kTokens ? job.tokens - first : kTokens);
+  std::conditional_t<F::kFloat, FloatSegment<F, kTokens>, IntSegment<F, kTokens>> segment(job, warp);
+  Place place{blockIdx.y};
+  segment.begin(job, place);
+  wait_for_previous();
+  start_next();
+
+  for (int parity = 0; place.pair < pairs; parity = (parity + 1) % Sums::kParities) {
+    int64_t pair = place.pair;
+    auto* sums = all_sums + parity * job.matrices() * segments;
+    // 1. this warp's segment; the next place's weights are asked for on the way
+    for (int matrix = 0; matrix < job.matrices(); ++matrix)
+      segment.sum(job, sums[matrix * segments + warp], [&] {
+        place.advance(job);
+        if (place.pair < pairs) segment.begin(job, place);
+      });
+    __syncthreads();
+    // 2. the segments first to last, a warp to a token, a lane to a row
+    auto total = [&](int matrix, int t) {
+      float sum = sums[matrix * segments][t][lane];
+      for (int s = 1; s < segments; ++s) sum = sum + sums[matrix * segments + s][t][lane];
+      return sum;
+    };
+    const MatMulPart& part = job.locate(pair, 0);
+    for (int t = warp; t < tokens; t += segments) {
+      if (job.gated) write_gated(job, pair, first + t, total(0, t), total(1, t));
+      else write_plain(part, pair, first + t, total(0, t));
+    }
+    if (Sums::kParities == 1) __syncthreads();
+  }
+}
+
+}  // namespace chaski

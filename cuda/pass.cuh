@@ -1,0 +1,122 @@
+// What changes from pass to pass, on its way to the device: a batch's tokens, positions, block tables and outputs, the settings of a draw,
+// and the angles of positions not reached before. All of a pass is one copy from pinned memory to fixed addresses, so that captured
+// graphs read it where the first pass did.
+#pragma once
+#include "cuda/backend.h"
+#include "cuda/memory.cuh"
+#include "cuda/table.h"
+
+namespace chaski {
+
+class PassBuffers {
+ public:
+  PassBuffers(int max_batch, int context) : max_batch_(max_batch) { reserve(size_t(context / kPage + 1) * 4); }
+
+  // True if the device addresses moved: what was captured is stale. Waits until nobody reads the old ones.
+  bool reserve_for(const Batch& b, const CudaStream& stream) {
+    if (table_entries(b) <= table_capacity_) return false;
+    stream.wait();
+    reserve(2 * table_entries(b));
+    return true;
+  }
+  void send(const Batch& b, const CudaDraw& draw, const CudaStream& stream);
+
+  // Addresses on the device.
+  void place(DeviceBatch& d) const {
+    d.tokens = list(device_, 0), d.positions = list(device_, 1), d.table_start = list(device_, 2), d.outputs = list(device_, 3);
+    d.tables = list(device_, 4);
+  }
+  const CudaDraw* draw() const { return device_.as<CudaDraw>(); }
+  uint64_t bytes() const { return device_.size(); }
+
+ private:
+  static constexpr size_t kDrawBytes = 64;
+  static_assert(sizeof(CudaDraw) <= kDrawBytes);
+
+  // Tokens of one sequence stand together, positions growing: its table is sent once, as far as its last token sees.
+  template <class Each>
+  static void each_sequence(const Batch& b, Each each) {
+    for (size_t t = 0, end; t < b.tokens.size(); t = end) {
+      for (end = t + 1; end < b.tokens.size() && b.tables[end] == b.tables[t];) ++end;
+      each(t, end, size_t(b.positions[end - 1]) / kPage + 1);
+    }
+  }
+  static size_t table_entries(const Batch& b) {
+    size_t n = 0;
+    each_sequence(b, [&](size_t, size_t, size_t pages) { n += pages; });
+    return n;
+  }
+  template <class Bytes>
+  int32_t* list(const Bytes& bytes, int i) const {
+    return bytes.template as<int32_t>(kDrawBytes) + size_t(i) * size_t(max_batch_);
+  }
+  void reserve(size_t entries) {
+    table_capacity_ = entries;
+    const size_t bytes = kDrawBytes + (4 * size_t(max_batch_) + entries) * sizeof(int32_t);
+    device_ = {};
+    device_ = DeviceBytes(bytes, "the lists of a pass");
+    for (Stage& s : stages_) s.pinned = {}, s.pinned = PinnedBytes(bytes, "the lists of a pass");
+  }
+
+  // Two, so that a pass can be prepared while the one before it still runs.
+  struct Stage {
+    PinnedBytes pinned;
+    CudaEvent sent;
+  };
+  int max_batch_;
+  size_t table_capacity_ = 0;
+  DeviceBytes device_;
+  Stage stages_[2];
+  int next_ = 0;
+};
+
+inline void PassBuffers::send(const Batch& b, const CudaDraw& draw, const CudaStream& stream) {
+  CHECK(b.size() <= max_batch_, "a pass is no larger than the backend was opened for");
+  Stage& s = stages_[next_ ^= 1];
+  s.sent.wait();
+  *s.pinned.as<CudaDraw>() = draw;
+  std::copy(b.tokens.begin(), b.tokens.end(), list(s.pinned, 0));
+  std::copy(b.positions.begin(), b.positions.end(), list(s.pinned, 1));
+  std::copy(b.outputs.begin(), b.outputs.end(), list(s.pinned, 3));
+  size_t used = 0;
+  each_sequence(b, [&](size_t first, size_t end, size_t pages) {
+    std::copy(b.tables[first], b.tables[first] + pages, list(s.pinned, 4) + used);
+    std::fill(list(s.pinned, 2) + first, list(s.pinned, 2) + end, int32_t(used));
+    used += pages;
+  });
+  stream.copy(device_.data(), s.pinned.data(), size_t(reinterpret_cast<std::byte*>(list(s.pinned, 4) + used) - s.pinned.data()),
+              cudaMemcpyHostToDevice);
+  s.sent.record(stream);
+}
+
+// The angles of one RopeSpec for every position of the context, at one address; filled as far as positions have come.
+class RopeTable {
+ public:
+  RopeTable(RopeSpec spec, int context)
+      : spec_(std::move(spec)), context_(context), device_(size_t(context) * size_t(spec_.dim) * sizeof(float), "rotary angles") {}
+
+  const RopeSpec& spec() const { return spec_; }
+  const float* data() const { return device_.as<float>(); }
+  uint64_t bytes() const { return device_.size(); }
+  void reach(int64_t positions, const CudaStream& stream) {
+    if (positions <= filled_) return;
+    const int64_t end = std::min<int64_t>(context_, std::max(2 * filled_, positions + 255));
+    std::vector<float> fresh;
+    spec_.append(fresh, filled_, end);
+    stream.wait();  // the pinned buffer may still be read
+    pinned_ = {};
+    pinned_ = PinnedBytes(fresh.size() * sizeof(float), "rotary angles");
+    std::copy(fresh.begin(), fresh.end(), pinned_.as<float>());
+    stream.copy(device_.as<float>() + filled_ * spec_.dim, pinned_.data(), pinned_.size(), cudaMemcpyHostToDevice);
+    filled_ = end;
+  }
+
+ private:
+  RopeSpec spec_;
+  int context_;
+  int64_t filled_ = 0;
+  DeviceBytes device_;
+  PinnedBytes pinned_;
+};
+
+}  // namespace chaski

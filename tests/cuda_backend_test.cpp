@@ -1,0 +1,205 @@
+// The CUDA backend from outside (cuda/backend.h): a whole model on the device against the CPU, graphs replayed over changing batches,
+// pages copied, tokens drawn as the host's sampler draws them, and what is said when there is no device or too little memory.
+#include "cuda/backend.h"
+
+#include "cuda/draw.cuh"
+#include "engine/engine_impl.h"
+#include "engine/sampler.h"
+#include "tests/cuda_device.h"
+#include "tests/op_support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+// The bundled model on the CPU and on the device, over the same tokens.
+struct Both {
+  std::shared_ptr<Engine> engine = Engine::open({});
+  EngineImpl& e = engine->impl();
+  Batch batch;  // the device's
+  std::unique_ptr<CudaBackend> cuda;
+  std::vector<int32_t> host_table, table;
+  std::map<std::pair<size_t, size_t>, std::unique_ptr<CudaPlan>> plans;
+
+  Both() {
+    CudaOptions o;
+    o.context = 128, o.max_batch = 64, o.kv = e.batch.kv.layout, o.kv_pages = 64;
+    cuda = CudaBackend::open(*e.weights, o);
+    cuda->upload({});
+    batch.kv = cuda->kv();
+    for (int i = 0; i < 8; ++i) host_table.push_back(e.pool->take()), table.push_back(17 - 2 * i);
+  }
+  static void fill(Batch& b, std::span<const TokenId> tokens, int from, const std::vector<int32_t>& table, std::vector<int32_t> outputs) {
+    b.tokens.assign(tokens.begin(), tokens.end());
+    b.positions.clear();
+    for (size_t i = 0; i < tokens.size(); ++i) b.positions.push_back(from + int(i));
+    b.tables.assign(tokens.size(), table.data());
+    b.outputs = std::move(outputs);
+  }
+  std::vector<float> on_host(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs) {
+    fill(e.batch, tokens, from, host_table, outputs);
+    const float* logits = e.forward();
+    return {logits, logits + outputs.size() * size_t(engine->vocab_size())};
+  }
+  void pass(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs, const CudaDraw* draw = nullptr) {
+    fill(batch, tokens, from, table, std::move(outputs));
+    auto& plan = plans[{tokens.size(), batch.outputs.size()}];
+    if (!plan) {
+      Graph graph(batch);
+      e.model->build(graph);
+      plan = cuda->plan(std::move(graph), batch);
+    }
+    cuda->run(*plan, draw);
+  }
+  std::vector<float> on_device(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs) {
+    pass(tokens, from, std::move(outputs));
+    const auto logits = cuda->logits();
+    return {logits.begin(), logits.end()};
+  }
+};
+
+double error(const std::vector<float>& x, const std::vector<float>& y) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < y.size(); ++i) difference += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), size += double(y[i]) * y[i];
+  return x.size() == y.size() ? difference / size : INFINITY;
+}
+
+const std::vector<TokenId> kText{1, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 1200, 1300, 1400, 1500, 1600, 1700, 1800, 1900};
+
+}  // namespace
+
+TEST_CASE("cuda: a model's logits are the CPU's within rounding, whatever the passes, also from replayed graphs") {
+  Device device;
+  if (!device.there()) return;
+  Both both;
+  std::vector<std::vector<float>> whole;
+  for (int round = 0; round < 2; ++round) {  // a prompt without outputs, then tokens one by one: launched, captured, replayed
+    both.pass(std::span(kText).first(8), 0, {});
+    both.on_host(std::span(kText).first(8), 0, {7});
+    for (size_t t = 8; t < kText.size(); ++t) {
+      const auto want = both.on_host(std::span(kText).subspan(t, 1), int(t), {0});
+      auto got = both.on_device(std::span(kText).subspan(t, 1), int(t), {0});
+      CHECK(error(got, want) < 1e-4);  // a different code of an activation here and there
+      if (round == 0) whole.push_back(got);
+      CHECK(got == whole[t - 8]);
+    }
+  }
+  const auto together = both.on_device(kText, 0, {12, 19});
+  const size_t vocab = together.size() / 2;
+  CHECK(std::equal(whole[4].begin(), whole[4].end(), together.begin()));
+  CHECK(std::equal(whole[11].begin(), whole[11].end(), together.begin() + long(vocab)));
+
+  // A copied page is the page.
+  both.cuda->copy_page(both.table[0], 40);
+  both.table[0] = 40;
+  CHECK(both.on_device(std::span(kText).subspan(19, 1), 19, {0}) == whole[11]);
+
+  std::vector<double> seconds;
+  both.cuda->profile = &seconds;
+  both.on_device(std::span(kText).subspan(19, 1), 19, {0});
+  CHECK(seconds.size() == both.plans.at({1, 1})->plan().steps.size());
+}
+
+TEST_CASE("cuda: tokens drawn with the pass are the sampler's for its logits") {
+  Device device;
+  if (!device.there()) return;
+  Both both;
+  both.pass(std::span(kText).first(8), 0, {});
+  for (const auto& [temperature, top_k, top_p, min_p] :
+       {std::tuple{0.0, 40, 1.0, 0.0}, {0.8, 40, 0.95, 0.05}, {1.5, 64, 1.0, 0.0}, {1.0, 1, 1.0, 0.0}, {3.0, 20, 0.6, 0.01}}) {
+    for (int seed = 0; seed < 3; ++seed) {
+      SamplerOptions o;
+      o.temperature = temperature, o.top_k = top_k, o.top_p = top_p, o.min_p = min_p, o.seed = uint64_t(seed) << 33 | 5;
+      CudaDraw draw;
+      draw.temperature = temperature, draw.top_k = top_k, draw.top_p = top_p, draw.min_p = min_p, draw.seed = o.seed;
+      draw.vocab = both.engine->vocab_size() - 3;
+      both.pass(std::span(kText).subspan(8, 3), 8, {0, 2}, &draw);
+      const std::vector<int32_t> tokens(both.cuda->tokens().begin(), both.cuda->tokens().end());
+      const auto logits = both.cuda->logits();
+      Sampler sampler(o);
+      for (size_t i = 0; i < 2; ++i)
+        CHECK(tokens[i] == sampler.draw(logits.subspan(i * logits.size() / 2, size_t(draw.vocab)), std::span(kText).first(9 + 2 * i)));
+    }
+  }
+}
+
+TEST_CASE("cuda: draws over wide, tied and damaged rows") {
+  Device device;
+  if (!device.there()) return;
+  const int64_t rows = 4, columns = 70000;  // 69 slices, then 5, then one
+  std::vector<float> logits(size_t(rows * columns));
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = std::round(40 * noise(uint32_t(i))) / 8;  // many equal
+  logits[size_t(2 * columns) + 69999] = INFINITY, logits[size_t(3 * columns) + 5] = NAN;
+  for (double temperature : {0.0, 1.0}) {
+    SamplerOptions o;
+    o.temperature = temperature, o.seed = 9;
+    CudaDraw draw;
+    draw.temperature = temperature, draw.top_p = o.top_p, draw.min_p = o.min_p, draw.seed = 9, draw.vocab = 69990;
+    LaunchContext c = device.context();
+    c.batch.positions = device.upload(std::vector<int32_t>{6, 7}), c.batch.outputs = device.upload(std::vector<int32_t>{0, 1, 0, 0});
+    c.scratch = static_cast<std::byte*>(device.poisoned(draw_scratch(rows, columns)));
+    auto* tokens = static_cast<int32_t*>(device.poisoned(size_t(rows) * 4));
+    launch_draw(c, device.upload(std::vector<CudaDraw>{draw}), device.upload(logits), rows, columns, tokens);
+    int32_t got[4];
+    device.download(tokens, got, sizeof got);
+    Sampler sampler(o);
+    for (size_t i = 0; i < 2; ++i)
+      CHECK(got[i] == sampler.draw(std::span<const float>(logits).subspan(i * size_t(columns), 69990), std::span(kText).first(7 + i)));
+    CHECK(got[2] == -1);
+    CHECK(got[3] == -1);
+  }
+  CHECK(cuda_can_draw({.temperature = 0}));
+  CHECK(!cuda_can_draw({.temperature = 1, .top_k = 0}));
+  CHECK(!cuda_can_draw({.temperature = 1, .top_k = kMostTopK + 1}));
+}
+
+#if defined(CHASKI_CUDA_SHIM)
+TEST_CASE("cuda: what is missing is said in one line, before anything is loaded") {
+  const auto engine = Engine::open({});
+  CudaOptions o;
+  o.context = 128, o.max_batch = 8, o.kv = engine->impl().batch.kv.layout;
+  auto open = [&] { CudaBackend::open(*engine->impl().weights, o); };
+  CHECK(cuda_devices().list.empty());
+  CHECK(cuda_devices().why_none == "no CUDA-capable device is detected");
+  Error error = error_of(open);
+  CHECK(error.code == Exit::device);
+  CHECK(std::string(error.what()) == "cuda: device 0 is wanted, but no CUDA-capable device is detected");
+
+  shim::show_devices(1);
+  CHECK(cuda_devices(true).list[0].free_bytes == size_t(1) << 34);
+  o.device = 3;
+  CHECK(std::string(error_of(open).what()) == "cuda: device 3 is wanted, but there are 1");
+  o.device = 0;
+  shim::set_device_memory(2 << 20);
+  error = error_of(open);
+  CHECK(error.code == Exit::memory);
+  CHECK(std::string(error.what()).find("positions of keys and values and working memory need 0.00") != std::string::npos);
+  CHECK(std::string(error.what()).find("GB, 0.0021 GB are free") != std::string::npos);
+  shim::set_device_memory(size_t(1) << 34);
+  shim::show_devices(0);
+}
+
+TEST_CASE("cuda: an upload that is stopped leaves nothing behind") {
+  shim::show_devices(1);
+  {
+    const auto engine = Engine::open({});
+    CudaOptions o;
+    o.context = 128, o.max_batch = 8, o.kv = engine->impl().batch.kv.layout, o.kv_pages = 8;  // a group has 16
+    auto cuda = CudaBackend::open(*engine->impl().weights, o);
+    uint64_t last = 0;
+    const Error error = error_of([&] {
+      cuda->upload([&](uint64_t done, uint64_t all) {
+        CHECK(done > last);
+        CHECK(all == engine->impl().weights->bytes());
+        last = done;
+        if (done > all / 2) fail(Exit::io, "stopped");
+      });
+    });
+    CHECK(error.code == Exit::io);
+    CHECK(cuda->kv_pages() == kPageGroup);
+  }
+  CHECK(cuda_devices(true).list[0].free_bytes == size_t(1) << 34);
+  shim::show_devices(0);
+}
+#endif

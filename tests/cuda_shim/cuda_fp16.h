@@ -1,0 +1,13 @@
+// Half precision as the .cu files use it: storage and exact conversions.
+#pragma once
+#include "quant/half.h"
+
+struct __half { uint16_t bits; };
+struct alignas(4) __half2 { __half x, y; };
+using half = __half;
+using half2 = __half2;
+
+inline float __half2float(__half h) { return chaski::f32_of_f16(h.bits); }
+inline __half __float2half_rn(float x) { return {chaski::f16_of_f32(x)}; }
+inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
+inline unsigned short __half_as_ushort(__half h) { return h.bits; }

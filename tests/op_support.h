@@ -1,0 +1,194 @@
+// Cases for the op sweeps (op_test.cpp, cuda_test.cpp): inputs, a batch and pages for every Example, guarded and poisoned outputs,
+// and the error of what came out.
+#pragma once
+#include <algorithm>
+#include <cstring>
+
+#include "ggml-like-tensor/ops.h"
+#include "quant/random.h"
+#include "tests/support.h"
+
+namespace chaski::test {
+
+constexpr size_t kGuard = 64;
+
+// Bytes between guards, 64-byte aligned, NaN at first.
+struct Buffer {
+  std::vector<std::byte> bytes;
+  size_t size = 0;
+  explicit Buffer(size_t n = 0) : bytes(n + 2 * kGuard + 64, std::byte{0xAB}), size(n) { std::memset(data(), 0xFF, n); }  // NaN
+  std::byte* data() {
+    auto at = reinterpret_cast<uintptr_t>(bytes.data()) + kGuard;
+    return reinterpret_cast<std::byte*>((at + 63) / 64 * 64);
+  }
+  float* floats() { return reinterpret_cast<float*>(data()); }
+  bool guarded() {
+    for (size_t i = 0; i < kGuard; ++i)
+      if (data()[-1 - long(i)] != std::byte{0xAB} && data() - 1 - i >= bytes.data()) return false;
+    for (std::byte* p = data() + size; p < bytes.data() + bytes.size(); ++p)
+      if (*p != std::byte{0xAB}) return false;
+    return true;
+  }
+};
+
+inline uint32_t hash(uint32_t x) { return x = (x ^ x >> 16) * 0x45d9f3b, x = (x ^ x >> 16) * 0x45d9f3b, x ^ x >> 16; }
+inline float noise(uint32_t i) { return float(hash(i) >> 8) / float(1 << 23) - 1; }
+
+// One case: inputs and a batch, and outputs for whoever computes it.
+struct Case {
+  std::vector<Buffer> in;
+  std::vector<Act> in_acts;
+  OpArgs args;
+  Batch batch;
+  std::vector<int32_t> table, other_table;
+  std::vector<float> rope;
+  std::vector<std::byte> pages;
+};
+
+// Positions that reach over several pages and chunks of 256, two sequences.
+inline void make_batch(Case& c, int64_t tokens, const KvLayout& layout) {
+  for (int64_t t = 0; t < tokens; ++t) {
+    const bool second = t >= tokens / 2 + 1;
+    c.batch.tokens.push_back(int32_t((7 * t + 3) % 37));
+    c.batch.positions.push_back(int32_t((second ? 5 : 509) + t) % (layout.layers ? 4096 : 64));
+    if (t % 2) c.batch.outputs.push_back(int32_t(t));
+  }
+  if (c.batch.outputs.empty()) c.batch.outputs.push_back(0);
+  for (int i = 0; i < 40; ++i) c.table.push_back(39 - i), c.other_table.push_back(40 + i);
+  for (int64_t t = 0; t < tokens; ++t) c.batch.tables.push_back((t >= tokens / 2 + 1 ? c.other_table : c.table).data());
+  c.batch.kv.layout = layout;
+  c.pages.resize(80 * layout.page_bytes());
+  c.batch.kv.pool = c.pages.data();
+  for (int i = 0; i < 600 * 16; ++i) c.rope.push_back(noise(uint32_t(i)));
+  c.batch.ropes = {c.rope.data()};
+}
+
+// Random keys and values at every position, through the op that writes them.
+inline void fill_pages(Case& c, const KvLayout& l) {
+  if (!l.layers) return;
+  const int n = l.heads * l.head_dim;
+  std::vector<float> k(size_t(n), 0), v(size_t(n), 0);
+  Batch one = c.batch;
+  for (int layer = 0; layer < l.layers; ++layer)
+    for (const auto* table : {&c.table, &c.other_table})
+      for (int p = 0; p < 600; ++p) {
+        for (int i = 0; i < n; ++i) k[size_t(i)] = noise(uint32_t(p * 1000 + i)), v[size_t(i)] = noise(uint32_t(p * 777 + i + 5));
+        one.positions = {p}, one.tables = {table->data()};
+        OpArgs a;
+        a.in[0] = {{1, n}, Format::f32, k.data()}, a.in[1] = {{1, n}, Format::f32, v.data()};
+        a.batch = &one;
+        KvWrite{layer, false, {}, {}}.reference(a);
+      }
+}
+
+// A weight in tile layout with random rows.
+inline Buffer random_weight(Format format, Shape shape) {
+  Buffer b(TensorInfo{"", format, shape.rows, shape.cols}.bytes());
+  std::vector<std::byte> row(row_bytes(format, shape.cols) * 16);
+  for (int64_t s = 0; s < (shape.rows + 15) / 16; ++s) {
+    const int n = int(std::min<int64_t>(16, shape.rows - 16 * s));
+    for (int r = 0; r < n; ++r)
+      random_row(format, uint64_t(100 * s + r + 1), 0.1f, shape.cols, row.data() + size_t(r) * row_bytes(format, shape.cols));
+    pack_strip(format, row.data(), row_bytes(format, shape.cols), n, shape.cols, b.data() + size_t(s) * strip_bytes(format, shape.cols));
+  }
+  return b;
+}
+
+inline void quantize_input(OpArgs& a, std::vector<Act>& acts) {
+  acts.resize(size_t(a.in[0].shape.rows * a.in[0].shape.cols / 32));
+  a.in_acts = {acts.data(), a.in[0].shape.rows, a.in[0].shape.cols / 32};
+  for (int64_t r = 0; r < a.in[0].shape.rows; ++r) QuantizeActs::row(a.in[0].row(r), a.in_acts, r);
+}
+
+template <class Op>
+std::unique_ptr<Case> make_case(const Example<Op>& e, const KvLayout& layout) {
+  auto c = std::make_unique<Case>();
+  make_batch(*c, e.tokens, layout);
+  fill_pages(*c, layout);
+  bool acts = false;
+  for (const Input& i : e.in) {
+    const bool tiled = i.weight && i.shape.rows > 1;
+    if (tiled) {
+      c->in.push_back(random_weight(i.format, i.shape));
+      acts |= reads_acts(i.format);
+      continue;
+    }
+    Buffer b(size_t(i.shape.rows * i.shape.cols) * 4);
+    for (int64_t k = 0; k < i.shape.rows * i.shape.cols; ++k) b.floats()[k] = 3 * noise(uint32_t(k + 17 * int64_t(c->in.size())));
+    c->in.push_back(std::move(b));
+  }
+  OpArgs& a = c->args;
+  a.n_in = int(e.in.size());
+  for (size_t i = 0; i < e.in.size(); ++i) a.in[i] = {e.in[i].shape, e.in[i].format, c->in[i].data(), e.in[i].weight};
+  if (acts && (std::is_same_v<Op, MatMul> || std::is_same_v<Op, GatedMatMul>)) quantize_input(a, c->in_acts);
+  a.batch = &c->batch;
+  return c;
+}
+
+struct Outputs {
+  std::vector<Buffer> floats;
+  Buffer acts;
+  std::vector<std::byte> pages;
+};
+
+// What the op leaves behind, and whether it can leave it quantized: by its inputs' shapes.
+template <class Op>
+std::vector<Shape> output_shapes(const Op& op, const OpArgs& a) {
+  std::vector<Shape> in;
+  for (int i = 0; i < a.n_in; ++i) in.push_back(a.in[i].shape);
+  return op.shapes(in, *a.batch);
+}
+inline bool quantizes(const Attention& op, Shape) { return op.head_dim % 32 == 0; }
+template <class Op>
+bool quantizes(const Op&, Shape s) {
+  return (std::is_same_v<Op, Norm> || std::is_same_v<Op, GatedMatMul> || std::is_same_v<Op, QuantizeActs>) && s.cols % 32 == 0;
+}
+
+// Runs `compute` with fresh, poisoned outputs.
+template <class Op, class Fn>
+Outputs outputs_of(const Op& op, Case& c, Fn compute) {
+  Outputs o;
+  OpArgs a = c.args;
+  const std::vector<Shape> shapes = output_shapes(op, a);
+  for (const Shape& s : shapes) o.floats.emplace_back(size_t(s.rows * s.cols) * 4);
+  for (size_t i = 0; i < shapes.size(); ++i) a.out[i] = {shapes[i], Format::f32, o.floats[i].data()};
+  const Shape s = shapes.empty() ? a.in[0].shape : shapes[0];
+  if (quantizes(op, s)) {
+    o.acts = Buffer(size_t(s.rows * s.cols / 32) * sizeof(Act));
+    a.acts = {reinterpret_cast<Act*>(o.acts.data()), s.rows, s.cols / 32};
+  }
+  const std::vector<std::byte> before = c.pages;
+  compute(a);
+  o.pages = c.pages;
+  std::copy(before.begin(), before.end(), c.pages.begin());
+  return o;
+}
+
+// Normalised mean squared error.
+inline double nmse(Buffer& got, Buffer& want) {
+  double error = 0, size = 0;
+  const float *x = got.floats(), *y = want.floats();
+  for (size_t i = 0; i < want.size / 4; ++i) {
+    if (!std::isfinite(x[i])) return INFINITY;
+    error += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), size += double(y[i]) * y[i];
+  }
+  return size > 0 ? error / size : error;
+}
+
+// The layouts of keys and values an op is tried with.
+inline std::vector<KvLayout> layouts_of(const Attention& op) {
+  std::vector<KvLayout> out;
+  for (const KvType& t : kKvTypes) out.push_back({t.format, 2, op.kv_heads, op.head_dim});
+  return out;
+}
+inline std::vector<KvLayout> layouts_of(const KvWrite&) {
+  std::vector<KvLayout> out;
+  for (const KvType& t : kKvTypes) out.push_back({t.format, 2, 2, 16});
+  return out;
+}
+template <class Op>
+std::vector<KvLayout> layouts_of(const Op&) {
+  return {KvLayout{}};
+}
+
+}  // namespace chaski::test
