@@ -44,7 +44,8 @@ std::vector<int> numbers_of(const std::string& flag, const std::string& text, in
     int n = 0;
     const auto [stopped, error] = std::from_chars(at, end, n);
     if (error != std::errc() || n < least || n > most || (stopped != end && *stopped != ','))
-      throw CLI::ValidationError(flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two", escaped(text), least, most));
+      throw CLI::ValidationError(flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two", escaped(text), least,
+                                                   most));
     numbers.push_back(n);
     if (stopped == end) return numbers;
     at = stopped + 1;

@@ -119,7 +119,8 @@ void put_bench_table(const BenchRun& run, const BenchResult& r) {
     if (!c.ops.empty()) text += profile_rows(c);
   }
   if (!r.sgemm_library.empty()) text += fmt::format("sgemm by {}\n", r.sgemm_library);
-  text += fmt::format("limits before and after: memory reads {:.4g} and {:.4g} GB/s; arithmetic", r.before.read / kGiga, r.after.read / kGiga);
+  text += fmt::format("limits before and after: memory reads {:.4g} and {:.4g} GB/s; arithmetic", r.before.read / kGiga,
+                      r.after.read / kGiga);
   for (const auto& [format, rate] : r.before.arithmetic)
     text += fmt::format(" {} {:.4g} and {:.4g}", format, rate / kGiga, r.after.arithmetic.at(format) / kGiga);
   put(text + " Gop/s\n");

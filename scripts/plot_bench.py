@@ -71,12 +71,12 @@ class Picture:
         else:
             points = " ".join(f"{x + r * dx:.1f},{y + r * dy:.1f}" for dx, dy in corners[kind])
             self.add(f'<polygon points="{points}" {style}/>')
-        self.taken.append((x - r - 1, y - r - 1, x + r + 1, y + r + 1))
+        self.taken.append((x - r, y - r, x + r, y + r))
 
     def label(self, x, y, text, colour, size=10):
         """Beside the mark where nothing stands yet; left out, and False, if there is no such place."""
         w, h = 0.58 * size * len(text), size
-        for dx, dy in [(8, 4), (-8 - w, 4), (-w / 2, -9), (-w / 2, 17), (7, -6), (7, 14), (-7 - w, -6), (-7 - w, 14)]:
+        for dx, dy in [(9, 4), (9, 13), (-9 - w, 4), (-w / 2, -9), (-w / 2, 17), (9, -6), (-9 - w, -6), (-9 - w, 14), (5, 18)]:
             box = (x + dx - 2, y + dy - h, x + dx + w + 2, y + dy + 2)
             inside = LEFT < box[0] and box[2] < WIDTH - RIGHT and TOP < box[1] and box[3] < HEIGHT - BOTTOM
             if inside and not any(box[0] < t[2] and t[0] < box[2] and box[1] < t[3] and t[1] < box[3] for t in self.taken):
@@ -137,8 +137,8 @@ def draw_cases(p, axes, rows, formats):
         colour = COLOURS[formats.index(r["format"]) % len(COLOURS)]
         p.mark(MARKS[r["case"]], x, y, colour, hollow=r["case"] == "sgemm")
         points.append((x, y, what(r), colour, r["case"]))
-    # Widths last: where it is crowded, the others' names say more.
-    for x, y, text, colour, case in sorted(points, key=lambda q: q[4] == "width"):
+    # Decode first, widths last: where it is crowded, some names say more than others.
+    for x, y, text, colour, case in sorted(points, key=lambda q: (q[4] == "width", q[4] != "decode")):
         p.label(x, y, text, colour)
 
 

@@ -77,4 +77,12 @@ class Program {
 
 inline Outcome chaski_run(const Arguments& arguments, const std::string& input = "") { return Program(arguments, input).wait(); }
 
+// An error as errors are: its status, one line that says so, nothing on stdout.
+inline void check_one_line(const Outcome& outcome, int status, const std::string& says) {
+  CHECK_MESSAGE(outcome.status == status, outcome.err);
+  CHECK_MESSAGE(outcome.one_error_line(), outcome.err);
+  CHECK_MESSAGE(outcome.error_says(says), outcome.err);
+  CHECK(outcome.out.empty());
+}
+
 }  // namespace chaski::test

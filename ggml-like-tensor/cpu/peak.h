@@ -1,5 +1,5 @@
-// The limit of arithmetic, measured with the instructions the kernels multiply with: dot<K> of one panel with activations that stay in
-// L1, or fma in registers. Nothing is unpacked, scaled or fetched from memory, so no matmul can be faster. Not a kernel: results are dropped.
+// The limit of arithmetic, measured with the instructions the kernels multiply with: dot<K> of a panel with activations that stay in
+// L1, or fma in registers. Nothing is unpacked, scaled or fetched from memory. Not a kernel: results are dropped.
 #pragma once
 #include <type_traits>
 
