@@ -31,8 +31,8 @@ void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const O
     const StripInput<V> in{a.in_acts.data ? a.in_acts.group(group) : nullptr, width, a.in[0].row(group * kGroup), cols, cols};
     const size_t bytes = kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
     for (int64_t from = 0; from < blocks; from += step)
-      for (int s = 0; s < n_strips; ++s)
-        strip_times<V, F>(w.bytes() + (first_strip + s) * bytes, from, from + step < blocks ? from + step : blocks, in, width, out.acc[s]);
+      strips_times<V, F>(w.bytes() + first_strip * bytes, bytes, n_strips, from, from + step < blocks ? from + step : blocks, in, width,
+                         out.acc[0]);
   });
 }
 

@@ -75,26 +75,33 @@ inline __attribute__((always_inline)) typename V::F load_column(const typename F
   if constexpr (Fmt::kFormat == Format::bf16) return V::load_bf16(tile.rows);
 }
 
-// Float formats: columns [from, to), from a multiple of 32, times the rows of x, `stride` floats apart.
-template <class V, class Fmt, int N>
-__attribute__((noinline)) void float_strip(const void* strip, int64_t from, int64_t to, const float* x, int64_t stride,
-                                           typename V::F* result) {
-  const auto* columns = static_cast<const typename Fmt::Tile*>(strip);
-  typename V::F acc[N];
-  for (int n = 0; n < N; ++n) acc[n] = result[n];
+// Float formats: columns [from, to), from a multiple of 32, of S strips `bytes` apart, times the rows of x, `stride` floats apart. Two
+// strips share the broadcasts of x, or loads would be the limit. result: [strip][kGroup].
+template <class V, class Fmt, int N, int S>
+__attribute__((noinline)) void float_strips(const std::byte* strips, size_t bytes, int64_t from, int64_t to, const float* x,
+                                            int64_t stride, typename V::F* result) {
   for (int64_t c0 = from; c0 < to; c0 += 32) {
-    typename V::F part[N];
-    for (int n = 0; n < N; ++n) part[n] = V::zero();
-    prefetch(columns + c0, 32 * int(sizeof(typename Fmt::Tile)));
+    typename V::F part[S][N];
+    for (int s = 0; s < S; ++s)
+      for (int n = 0; n < N; ++n) part[s][n] = V::zero();
+    const typename Fmt::Tile* columns[S];
+    for (int s = 0; s < S; ++s) {
+      columns[s] = reinterpret_cast<const typename Fmt::Tile*>(strips + s * bytes);
+      prefetch(columns[s] + c0, 32 * int(sizeof(typename Fmt::Tile)));
+    }
     const int64_t end = to - c0 < 32 ? to : c0 + 32;
     for (int64_t c = c0; c < end; ++c) {
-      const auto w = load_column<V, Fmt>(columns[c]);
+      typename V::F w[S];
+      for (int s = 0; s < S; ++s) w[s] = load_column<V, Fmt>(columns[s][c]);
 #pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) part[n] = V::fma(w, V::set1(x[n * stride + c]), part[n]);
+      for (int n = 0; n < N; ++n) {
+        const auto a = V::set1(x[n * stride + c]);
+        for (int s = 0; s < S; ++s) part[s][n] = V::fma(w[s], a, part[s][n]);
+      }
     }
-    for (int n = 0; n < N; ++n) acc[n] = V::add(acc[n], part[n]);
+    for (int s = 0; s < S; ++s)
+      for (int n = 0; n < N; ++n) result[s * kGroup + n] = V::add(result[s * kGroup + n], part[s][n]);
   }
-  for (int n = 0; n < N; ++n) result[n] = acc[n];
 }
 
 // Formats whose unpack<V> is vector code.
@@ -135,13 +142,28 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
   if constexpr (Fmt::kFloat) {
     const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
     in_pieces<V::kWide ? 8 : 4>(n, [&]<int N>(int i) {
-      float_strip<V, Fmt, N>(strip, from * 32, end, in.x + i * in.stride, in.stride, acc + i);
+      float_strips<V, Fmt, N, 1>(static_cast<const std::byte*>(strip), 0, from * 32, end, in.x + i * in.stride, in.stride, acc + i);
     });
   } else if constexpr (kFast<Fmt>) {
     in_pieces<V::kWide ? 16 : 4>(n, [&]<int N>(int i) { int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i); });
   } else {
     slow_strip<V, Fmt>(strip, from, to, in.acts, in.width, n, acc);
   }
+}
+
+// strip_times for n_strips strips `bytes` apart; acc is [strip][kGroup].
+template <class V, class Fmt>
+inline void strips_times(const std::byte* strips, size_t bytes, int n_strips, int64_t from, int64_t to, const StripInput<V>& in, int n,
+                         typename V::F* acc) {
+  int s = 0;
+  if constexpr (Fmt::kFloat && V::kWide) {
+    const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
+    for (; n >= 4 && s + 2 <= n_strips; s += 2)
+      in_pieces<8>(n, [&]<int N>(int i) {
+        float_strips<V, Fmt, N, 2>(strips + s * bytes, bytes, from * 32, end, in.x + i * in.stride, in.stride, acc + s * kGroup + i);
+      });
+  }
+  for (; s < n_strips; ++s) strip_times<V, Fmt>(strips + s * bytes, from, to, in, n, acc + s * kGroup);
 }
 
 }  // namespace
