@@ -117,6 +117,40 @@ struct Weights<Q4> {
   }
 };
 
+template <>
+struct Weights<Q4H> {
+  static constexpr bool kMixed = false;  // the halves have scales of their own
+  using Codes = NibbleCodes;
+  struct Scales {
+    uint2 unit;
+    uint32_t scale[2];
+  };
+  static __device__ __forceinline__ Codes load(const Q4H::Tile& tile, int, const Lane& l) { return {load_once(tile.q + 64 * l.t + 16 * l.quad)}; }
+  static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
+    Weights<Q4>::words(c, sub, l, w);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t mixed[2] = {w.w[i][0], w.w[i][1]};
+      w.w[i][0] = permute_bytes(mixed[0], mixed[1], 0x6420), w.w[i][1] = permute_bytes(mixed[0], mixed[1], 0x7531);
+    }
+  }
+  static __device__ __forceinline__ Scales load_scales(const void* strip, const Q4H::Tile& tile, int, int quad) {
+    return {load8(static_cast<const Q4H::RowHeader*>(strip) + 4 * quad), {load4(tile.scale[0] + 4 * quad), load4(tile.scale[1] + 4 * quad)}};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      r.d[i] = r.m[i] = __uint_as_float(half_word_of(s.unit, i) << 16);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t b = byte_of(s.scale[h], i);
+        r.s[h][i] = b & 128 ? -int(b & 31) : int(b & 31);
+        r.mins[h][i] = -r.s[h][i] * (int(Q4::kCentre) + int(b >> 5 & 3) * int(Q4::kCentreStep));
+      }
+    }
+  }
+};
+
 template <class F>
 struct WeightsQ8 {
   static constexpr bool kMixed = false;

@@ -46,7 +46,7 @@ Choice first_choice(const TensorInfo& in, Format type) {
 }
 
 Choice raised(const TensorInfo& in, Format from, double error) {
-  const Format better = from == Format::q4 || from == Format::q4_0 ? Format::q8 : info(from).bits() < 16 ? Format::f16 : Format::f32;
+  const Format better = from == Format::q4 || from == Format::q4h || from == Format::q4_0 ? Format::q8 : info(from).bits() < 16 ? Format::f16 : Format::f32;
   return no_more_than_own(in, better, fmt::format("{} would lose {:.2g}", info(from).name, error));
 }
 
@@ -100,7 +100,7 @@ std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options
 
 void check(const QuantizeOptions& options, const std::string& in, const std::string& out) {
   if (!can_encode(options.type))
-    fail(Exit::usage, "--type is {}, expected one chaski can encode: q4, q4_0, q8, q8f, f16, bf16 or f32", info(options.type).name);
+    fail(Exit::usage, "--type is {}, expected one chaski can encode: q4, q4h, q4_0, q8, q8f, f16, bf16 or f32", info(options.type).name);
   if (!(options.keep_above >= 0)) fail(Exit::usage, "--keep-above is {}, expected 0 or more", options.keep_above);
   if (out.ends_with(".gguf"))
     fail(Exit::usage, "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file of one)", out);

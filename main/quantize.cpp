@@ -68,7 +68,7 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
 
 int quantize(QuantizeFlags& flags) {
   const std::optional<Format> type = format_named(flags.type);
-  if (!type) fail(Exit::usage, "--type is {}, expected q4, q4_0, q8, q8f, f16, bf16 or f32", escaped(flags.type));
+  if (!type) fail(Exit::usage, "--type is {}, expected q4, q4h, q4_0, q8, q8f, f16, bf16 or f32", escaped(flags.type));
   flags.options.type = *type;
   double amount = 0;
   {
@@ -91,7 +91,7 @@ Action declare_quantize(CLI::App& app) {
   auto flags = std::make_shared<QuantizeFlags>();
   app.add_option("IN", flags->in, "model file or folder")->required();
   app.add_option("OUT", flags->out, "the .quipu file to write")->required();
-  app.add_option("--type", flags->type, "q4, q4_0, q8, q8f, f16, bf16 or f32 (default q4)")->type_name("FORMAT");
+  app.add_option("--type", flags->type, "q4, q4h, q4_0, q8, q8f, f16, bf16 or f32 (default q4)")->type_name("FORMAT");
   app.add_option("--keep-above", flags->options.keep_above,
                  "a tensor that would lose more (relative squared error) keeps more bits (default 0.02)")
       ->type_name("X");

@@ -92,28 +92,29 @@ struct NearestCode {
 };
 const NearestCode kNearest;
 
-Q4::Block encode_q4(const float* x, float unit) {
-  const float most = max_abs(x, 32);
-  Q4::Block block{};
+// The scale byte of least error for n values that share one: sign x centre x up to six levels.
+uint8_t q4_scale(const float* x, int n, float unit) {
+  const float most = max_abs(x, n);
+  uint8_t best = 0;  // of zeros: scale 0
   float best_error = INFINITY;
   auto consider = [&](int sign, int choice, int level) {
     const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep, d = (sign ? -unit : unit) * float(level), inverse = 1 / d;
     float error = 0, xv = 0, vv = 0;
-    for (int i = 0; i < 32; ++i) {
+    for (int i = 0; i < n; ++i) {
       const float y = x[i] * inverse + centre, v = kNearest.value[NearestCode::cell(y)];
       error += (y - v) * (y - v);
       xv += x[i] * (v - centre), vv += (v - centre) * (v - centre);
     }
     error *= d * d;
-    if (error < best_error) best_error = error, block.scale = uint8_t(level | choice << 5 | sign << 7);
+    if (error < best_error) best_error = error, best = uint8_t(level | choice << 5 | sign << 7);
     return vv > 0 ? xv / vv : 0;
   };
   const float levels = unit > 0 && std::isfinite(1 / unit) ? 1 / unit : 0;
   for (int sign = 0; sign < 2 && most * levels > 0; ++sign) {
     for (int choice = 0; choice < 4; ++choice) {
       const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep;
-      float top = 0, bottom = 0;  // the block's reach to either side, as the codebook sees it
-      for (int i = 0; i < 32; ++i) top = std::max(top, sign ? -x[i] : x[i]), bottom = std::max(bottom, sign ? x[i] : -x[i]);
+      float top = 0, bottom = 0;  // the reach to either side, as the codebook sees it
+      for (int i = 0; i < n; ++i) top = std::max(top, sign ? -x[i] : x[i]), bottom = std::max(bottom, sign ? x[i] : -x[i]);
       const float d = std::max(top / (63 - centre), bottom / centre);
       int tried = 0;
       for (float shrink : {0.86f, 0.93f, 1.0f}) {
@@ -125,10 +126,26 @@ Q4::Block encode_q4(const float* x, float unit) {
       }
     }
   }
-  if (best_error == INFINITY) return block;  // zeros: scale 0
-  const float d = (block.scale & 128 ? -unit : unit) * float(block.scale & 31), centre = Q4::centre(block);
-  auto code = [&](int i) { return kNearest.code[NearestCode::cell(x[i] / d + centre)]; };
-  for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(code(i) | code(16 + i) << 4);
+  return best;
+}
+
+// A value's code under a scale byte.
+int q4_code(float x, uint8_t scale, float unit) {
+  const Q4::Block block{{}, scale};
+  if ((scale & 31) == 0) return 0;
+  const float d = (scale & 128 ? -unit : unit) * float(scale & 31);
+  return kNearest.code[NearestCode::cell(x / d + Q4::centre(block))];
+}
+
+Q4::Block encode_q4(const float* x, float unit, Q4) {
+  Q4::Block block{{}, q4_scale(x, 32, unit)};
+  for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(q4_code(x[i], block.scale, unit) | q4_code(x[16 + i], block.scale, unit) << 4);
+  return block;
+}
+
+Q4H::Block encode_q4(const float* x, float unit, Q4H) {
+  Q4H::Block block{{}, {q4_scale(x, 16, unit), q4_scale(x + 16, 16, unit)}};
+  for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(q4_code(x[i], block.scale[0], unit) | q4_code(x[16 + i], block.scale[1], unit) << 4);
   return block;
 }
 
@@ -146,7 +163,7 @@ typename F::Block encoded(const float* x) {
 
 template <class F>
 constexpr bool kEncodes = F::kFloat || F::kFormat == Format::q8 || F::kFormat == Format::q8f || F::kFormat == Format::q4_0 ||
-                          F::kFormat == Format::q4;
+                          kHasHeader<F>;
 
 }  // namespace
 
@@ -162,10 +179,10 @@ void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, i
     auto* tiles = const_cast<typename F::Tile*>(StripOf<F>(strip).tiles());
     for (int r = 0; r < n_rows; ++r) {
       const float* row = rows + r * row_stride;
-      if constexpr (F::kFormat == Format::q4) {
+      if constexpr (kHasHeader<F>) {
         const uint16_t unit = q4_unit(row, cols);
         std::memcpy(strip + size_t(r) * sizeof unit, &unit, sizeof unit);
-        for (int64_t b = 0; b < cols / 32; ++b) Q4::put(encode_q4(row + 32 * b, f32_of_bf16(unit)), r, tiles[b]);
+        for (int64_t b = 0; b < cols / 32; ++b) F::put(encode_q4(row + 32 * b, f32_of_bf16(unit), F{}), r, tiles[b]);
       } else if constexpr (kEncodes<F>) {
         for (int64_t b = 0; b < cols / F::kBlock; ++b) F::put(encoded<F>(row + b * F::kBlock), r, tiles[b]);
       }

@@ -26,8 +26,9 @@ enum class Format : uint32_t {
   q2_k = 9, q3_k = 10, q4_k = 11, q5_k = 12, q6_k = 13,
   iq4_nl = 14, iq4_xs = 15,
   q4 = 16,    // 4.25 bit, blocks of 32, non-linear codebook, a scale per row besides
+  q4h = 17,   // 4.5 bit, the same with scales per 16
 };
-constexpr int kFormatCount = 17;
+constexpr int kFormatCount = 18;
 
 struct FormatInfo {
   Format format;
