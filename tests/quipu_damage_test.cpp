@@ -108,7 +108,7 @@ TEST_CASE("quipu: a forged header with a right sum is refused by the field that 
     CHECK(std::string(error.what()) == "x.quipu: " + line);
   };
   const std::string tensor = "tensor layer.0.attn_q: ";
-  refused(forged(file, q, 0, uint32_t{99}), tensor + "format is 99, expected 0 to 16");
+  refused(forged(file, q, 0, uint32_t{99}), tensor + "format is 99, expected 0 to " + std::to_string(kFormatCount - 1));
   refused(forged(file, q, 4, uint32_t{0}), tensor + "layout is 0, expected 1 for 20 rows");
   refused(forged(file, norm, 4, uint32_t{1}), "tensor norm: layout is 1, expected 0 for 1 rows");
   refused(forged(file, q, 8, uint64_t{0}), tensor + "rows is 0, expected 1 to 2^40 - 1");
