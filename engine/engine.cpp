@@ -26,7 +26,7 @@ std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads)
 void check_device(const EngineOptions& o) {
   if (o.device == "auto" || o.device == "cpu") return;
   if (o.device == "cuda" || o.device.rfind("cuda:", 0) == 0)
-    fail(Exit::device, "--device is {}, but this chaski was built without CUDA; expected auto or cpu", escaped(o.device));
+    fail(Exit::device, "--device is {}, but models are run by the CPU only so far; expected auto or cpu", escaped(o.device));
   fail(Exit::usage, "--device is {}, expected auto, cpu or cuda[:N]", escaped(o.device));
 }
 
