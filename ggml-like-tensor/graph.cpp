@@ -13,7 +13,7 @@ Node& Graph::append(AnyOp op, std::vector<ValueId> in) {
   std::vector<Shape> shapes;
   for (ValueId v : in) shapes.push_back(values[v].shape);
   Node node{std::move(op), std::move(in), {}};
-  for (const Shape& s : std::visit([&](const auto& o) { return o.shapes(shapes, batch_); }, node.op)) {
+  for (const Shape& s : std::visit([&](const auto& o) { return o.shapes(shapes, *batch_); }, node.op)) {
     values.push_back({s});
     node.out.push_back(ValueId(values.size()) - 1);
   }
@@ -48,6 +48,15 @@ ValueId Graph::mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mu
 ValueId Graph::silu(ValueId x) { return append(Unary{Activation::silu}, {x}).out[0]; }
 ValueId Graph::gelu(ValueId x) { return append(Unary{Activation::gelu}, {x}).out[0]; }
 ValueId Graph::soft_max(ValueId x, float scale) { return append(SoftMax{scale}, {x}).out[0]; }
+
+std::vector<const Weight*> weights_of(const Graph& graph) {
+  std::vector<const Weight*> weights;
+  for (const Node& n : graph.nodes)
+    for (ValueId v : n.in)
+      if (const Weight* w = graph.values[size_t(v)].weight; w && std::find(weights.begin(), weights.end(), w) == weights.end())
+        weights.push_back(w);
+  return weights;
+}
 
 std::string to_text(const Graph& graph) {
   auto value = [&](ValueId id) {

@@ -27,7 +27,7 @@ struct Node {
 
 class Graph {
  public:
-  explicit Graph(const Batch& batch) : batch_(batch) {}
+  explicit Graph(const Batch& batch) : batch_(&batch) {}
 
   ValueId get_rows(const Weight& table, GetRows::By by = GetRows::By::token);
   ValueId take_outputs(ValueId x);  // rows of the tokens whose logits are wanted
@@ -49,12 +49,16 @@ class Graph {
   std::vector<Node> nodes;
   std::vector<RopeSpec> ropes;
   ValueId result = kNone;
+  ValueId input = kNone;  // given to each run from outside: split.h
 
  private:
   ValueId weight(const Weight& w);
   Node& append(AnyOp op, std::vector<ValueId> in);
-  const Batch& batch_;
+  const Batch* batch_;
 };
+
+// Every weight it reads, once, in the order of the nodes.
+std::vector<const Weight*> weights_of(const Graph& graph);
 
 // One line a node: "3 matmul %5 (7, 2048) x layer.0.attn_q (2048, 2048) q4 -> %9".
 std::string to_text(const Graph& graph);

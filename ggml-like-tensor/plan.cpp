@@ -55,17 +55,18 @@ void Plan::place_values() {
 
   offsets_.assign(graph_.values.size(), 0);
   std::vector<Placed> alive;
+  auto place = [&](ValueId v, int step) {
+    if (v == kNone) return;
+    const size_t bytes = value_bytes(graph_.values[v]);
+    offsets_[v] = first_fit(alive, bytes);
+    alive.push_back({offsets_[v], bytes, std::max(last_use[v], step)});
+    arena_bytes_ = std::max(arena_bytes_, offsets_[v] + bytes);
+  };
+  place(graph_.input, 0);
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     std::erase_if(alive, [&](const Placed& p) { return p.last_use < int(i); });
-    std::vector<ValueId> made = graph_.nodes[i].out;
-    made.push_back(graph_.nodes[i].acts);
-    for (ValueId v : made) {
-      if (v == kNone) continue;
-      const size_t bytes = value_bytes(graph_.values[v]);
-      offsets_[v] = first_fit(alive, bytes);
-      alive.push_back({offsets_[v], bytes, std::max(last_use[v], int(i))});
-      arena_bytes_ = std::max(arena_bytes_, offsets_[v] + bytes);
-    }
+    for (ValueId v : graph_.nodes[i].out) place(v, int(i));
+    place(graph_.nodes[i].acts, int(i));
   }
 }
 
@@ -103,6 +104,7 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     scratch_bytes_ = std::max(scratch_bytes_, steps[i].kernel->scratch(steps[i].op, a));
     shared_bytes_ = std::max(shared_bytes_, steps[i].kernel->shared(steps[i].op, a));
   }
+  if (graph_.input != kNone) input_ = reinterpret_cast<float*>(arena + offsets_[graph_.input]);
   if (graph_.result != kNone) result_ = reinterpret_cast<const float*>(arena + offsets_[graph_.result]);
 }
 

@@ -31,8 +31,10 @@ class Plan {
   size_t shared_bytes() const { return shared_bytes_; }    // of all CPU threads together
   // Before the first run and whenever the arena (64-byte aligned) moved. Without `place` weights are where they were loaded.
   void bind(std::byte* arena, const WeightPlace& place = {});
-  const float* result() const { return result_; }  // (outputs, vocab)
+  const float* result() const { return result_; }  // (outputs, vocab), or what the graph was split at
+  float* input() const { return input_; }          // to be filled before each run, if the graph has one
   Shape result_shape() const { return graph_.values[size_t(graph_.result)].shape; }
+  Shape input_shape() const { return graph_.input == kNone ? Shape{} : graph_.values[size_t(graph_.input)].shape; }
 
   std::vector<Step> steps;
   size_t barriers() const { return steps.size(); }  // of a run by several threads: one after each step
@@ -45,6 +47,7 @@ class Plan {
   std::vector<size_t> offsets_;  // per value
   size_t arena_bytes_ = 0, scratch_bytes_ = 0, shared_bytes_ = 0;
   const float* result_ = nullptr;
+  float* input_ = nullptr;
 };
 
 }  // namespace chaski
