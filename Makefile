@@ -94,6 +94,10 @@ $(BUILD)/chaski: $(MAIN_OBJ) $(BUILD)/libchaski.a
 $(BUILD)/tests.bin: $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a
 	$(CXX) $(SANITIZE) -o $@ $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(LIBS)
 
+# The program over the shim: --device cuda as a user types it, without a GPU.
+$(BUILD)/tests/chaski-shim: $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a
+	$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
+
 # On a GPU: the library's own objects, and tests built over the real headers.
 DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda*_test.cpp))
 $(BUILD)/tests-cuda.bin: $(DEVICE_OBJ) $(BUILD)/libchaski.a
@@ -132,8 +136,8 @@ run: $(BUILD)/chaski
 	./$(BUILD)/chaski run
 
 # CHASKI_TEST_DATA: real models, vocabularies and texts; tests that need what is not there say SKIPPED.
-test: $(BUILD)/chaski $(BUILD)/tests.bin
-	CHASKI_BIN=$(BUILD)/chaski ./$(BUILD)/tests.bin $(TEST_ARGS)
+test: $(BUILD)/chaski $(BUILD)/tests/chaski-shim $(BUILD)/tests.bin
+	CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim ./$(BUILD)/tests.bin $(TEST_ARGS)
 
 ifneq ($(CUDA_SRC),)
 test-cuda: $(BUILD)/tests-cuda.bin

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "cuda/draw.cuh"
+#include "cuda/limits.cuh"
 #include "cuda/memory.cuh"
 #include "cuda/pass.cuh"
 #include "cuda/table.h"
@@ -13,6 +14,20 @@ namespace chaski {
 namespace {
 
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+int64_t whole_groups(int64_t pages) { return (pages + kPageGroup - 1) / kPageGroup * kPageGroup; }
+int64_t pages_of(int context) { return whole_groups((context + kPage - 1) / kPage); }
+
+// What is asked of every step of a plan that is bound, before it runs. Where it is bound to does not matter.
+void expect_kernels(const Plan& plan) {
+  for (const Step& s : plan.steps) {
+    if (cuda_entry_of(s.op).supports(s.op, s.args)) continue;
+    std::string formats;
+    for (int i = 0; i < s.args.n_in; ++i)
+      if (s.args.in[i].weight) formats += (formats.empty() ? " over " : ", ") + std::string(info(s.args.in[i].format).name);
+    if (formats.empty()) formats = fmt::format(" over {} pages", info(s.args.batch->kv.layout.format).name);
+    fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op), formats);
+  }
+}
 
 struct BoundPlan final : CudaPlan {
   BoundPlan(Graph graph, const Batch& batch) : steps(std::move(graph), batch), batch(batch) {}
@@ -28,13 +43,13 @@ struct BoundPlan final : CudaPlan {
 
 class Device final : public CudaBackend {
  public:
-  Device(const Weights& weights, const CudaOptions& o, CudaDevice device)
-      : weights_(weights), options_(o), device_(std::move(device)), pass_(o.max_batch, o.context),
+  Device(std::vector<const Weight*> weights, const CudaOptions& o, CudaDevice device)
+      : weights_(std::move(weights)), options_(o), device_(std::move(device)), pass_(o.max_batch, o.context),
         tokens_(size_t(o.max_batch) * sizeof(int32_t), "drawn tokens"), pinned_tokens_(tokens_.size(), "drawn tokens") {
     options_.kv.by_position = true;
     size_t bytes = 0;
-    for (const Weight& w : weights.tensors) offsets_[&w] = bytes, bytes += aligned(w.info.bytes());
-    const int64_t pages = pages_that_fit(bytes);
+    for (const Weight* w : weights_) offsets_[w] = bytes, bytes += aligned(w->info.bytes());
+    const int64_t pages = pages_that_fit();
     weight_bytes_ = DeviceBytes(bytes, "weights");
     pages_ = DeviceBytes(size_t(pages) * o.kv.page_bytes(), "keys and values");
     kv_count_ = pages;
@@ -67,8 +82,13 @@ class Device final : public CudaBackend {
       }
   }
 
+  CudaLimits measure_limits() override {
+    make_current();
+    return cuda_limits(stream_, device_.multiprocessors);
+  }
+
   std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) override;
-  void run(CudaPlan& plan, const CudaDraw* draw) override;
+  void run(CudaPlan& plan, const CudaDraw* draw, const float* input) override;
   std::span<const float> logits() override;
   std::span<const int32_t> tokens() override {
     stream_.wait();
@@ -76,18 +96,19 @@ class Device final : public CudaBackend {
   }
 
  private:
-  int64_t pages_that_fit(size_t weight_bytes) const;
+  int64_t pages_that_fit() const;
   void grow(DeviceBytes& bytes, size_t need, const char* what);
   void bind(BoundPlan& p);
   LaunchContext context_of(const BoundPlan& p) const;
   template <class After>
   void launch_steps(const BoundPlan& p, After after_step);
   void draw_tokens(const BoundPlan& p);
-  void launch_timed(const BoundPlan& p);
+  void send_input(const BoundPlan& p, const float* input);
+  void launch_timed(const BoundPlan& p, bool draw);
   // Calls may come from any thread, each of which has a current device of its own.
   void make_current() const { check_cuda(cudaSetDevice(device_.index), "cudaSetDevice"); }
 
-  const Weights& weights_;
+  const std::vector<const Weight*> weights_;
   CudaOptions options_;
   CudaDevice device_;
   CudaStream stream_;
@@ -102,22 +123,18 @@ class Device final : public CudaBackend {
   Shape result_;  // of the last pass
   const float* result_data_ = nullptr;
   DeviceBytes tokens_;
-  PinnedBytes pinned_tokens_, pinned_logits_;
+  PinnedBytes pinned_tokens_, pinned_logits_, pinned_input_;
+  CudaEvent input_sent_;
 };
 
-// Weights, one context of pages, and working memory: logits of a whole batch, activations, angles, partial sums of attention.
-size_t whole_groups(size_t pages) { return (pages + kPageGroup - 1) / kPageGroup * kPageGroup; }
-int64_t Device::pages_that_fit(size_t weight_bytes) const {
-  int64_t widest = 0;
-  for (const Weight& w : weights_.tensors) widest = std::max(widest, w.info.rows);
-  const size_t page = options_.kv.page_bytes(), one = whole_groups(size_t(options_.context + kPage - 1) / kPage);
-  const size_t working = 2 * size_t(options_.max_batch) * size_t(widest) * sizeof(float) + device_.total_bytes / 64;
-  const size_t need = weight_bytes + working + one * page;
+int64_t Device::pages_that_fit() const {
+  const uint64_t need = cuda_bytes_needed(weights_, options_, device_.total_bytes);
   if (need > device_.free_bytes)
     fail(Exit::memory, "cuda:{} ({}): weights, {} positions of keys and values and working memory need {:.3g} GB, {:.3g} GB are free",
          device_.index, device_.name, options_.context, double(need) / 1e9, double(device_.free_bytes) / 1e9);
-  const size_t fit = (device_.free_bytes - weight_bytes - working) / page / kPageGroup * kPageGroup;
-  return int64_t(std::min(fit, std::max(one, whole_groups(size_t(options_.kv_pages)))));
+  const int64_t one = pages_of(options_.context), more = std::max<int64_t>(0, whole_groups(options_.kv_pages) - one);
+  const uint64_t page = std::max<uint64_t>(options_.kv.page_bytes(), 1);
+  return one + std::min(more, int64_t((device_.free_bytes - need) / page) / kPageGroup * kPageGroup);
 }
 
 void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
@@ -133,16 +150,18 @@ void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
   make_current();
   uint64_t done = 0;
   int turn = 0;
-  for (const Weight& w : weights_.tensors) {
-    const size_t size = w.info.bytes();
+  uint64_t all = 0;
+  for (const Weight* w : weights_) all += w->info.bytes();
+  for (const Weight* w : weights_) {
+    const size_t size = w->info.bytes();
     for (size_t at = 0; at < size; at += kChunk) {
       const size_t n = std::min(kChunk, size - at);
       Stage& s = stages[turn++ % 3];
       s.sent.wait();
-      std::memcpy(s.bytes.data(), w.data + at, n);
-      stream_.copy(weight_bytes_.data() + offsets_.at(&w) + at, s.bytes.data(), n, cudaMemcpyHostToDevice);
+      std::memcpy(s.bytes.data(), w->data + at, n);
+      stream_.copy(weight_bytes_.data() + offsets_.at(w) + at, s.bytes.data(), n, cudaMemcpyHostToDevice);
       s.sent.record(stream_);
-      if (progress) progress(done += n, weights_.bytes());
+      if (progress) progress(done += n, all);
     }
   }
   stream_.wait();
@@ -169,16 +188,9 @@ std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
     p->ropes.push_back(i);
   }
   bind(*p);
-  for (const Step& s : p->steps.steps) {
-    const CudaEntry& entry = cuda_entry_of(s.op);
-    if (!entry.supports(s.op, s.args)) {
-      std::string formats;
-      for (int i = 0; i < s.args.n_in; ++i)
-        if (s.args.in[i].weight) formats += (formats.empty() ? " over " : ", ") + std::string(info(s.args.in[i].format).name);
-      fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op), formats);
-    }
-    grow(scratch_[s.op.index()], entry.scratch(s.op, s.args, options_.context), "partial sums");
-  }
+  expect_kernels(p->steps);
+  for (const Step& s : p->steps.steps)
+    grow(scratch_[s.op.index()], cuda_entry_of(s.op).scratch(s.op, s.args, options_.context), "partial sums");
   const Shape result = p->steps.result_shape();
   grow(draw_scratch_, draw_scratch(result.rows, result.cols), "candidates of a draw");
   return p;
@@ -222,17 +234,35 @@ void Device::draw_tokens(const BoundPlan& p) {
   stream_.copy(pinned_tokens_.data(), tokens_.data(), size_t(r.rows) * sizeof(int32_t), cudaMemcpyDeviceToHost);
 }
 
-void Device::launch_timed(const BoundPlan& p) {
+void Device::launch_timed(const BoundPlan& p, bool draw) {
   std::vector<std::unique_ptr<CudaEvent>> events;
   auto mark = [&] { events.push_back(std::make_unique<CudaEvent>(true)), events.back()->record(stream_); };
   mark();
   launch_steps(p, mark);
+  if (draw) draw_tokens(p), mark();
   events.back()->wait();
   profile->clear();
   for (size_t i = 1; i < events.size(); ++i) profile->push_back(events[i]->seconds_since(*events[i - 1]));
 }
 
-void Device::run(CudaPlan& plan, const CudaDraw* draw) {
+// Outside of what is captured: it goes to where the first step reads, which nothing before this pass on the stream still does.
+void Device::send_input(const BoundPlan& p, const float* input) {
+  const Shape s = p.steps.input_shape();
+  const size_t bytes = size_t(s.rows * s.cols) * sizeof(float);
+  CHECK((bytes > 0) == (input != nullptr), "a graph that was split has an input, and no other");
+  if (!input) return;
+  if (pinned_input_.size() < bytes) {
+    stream_.wait();
+    pinned_input_ = {};
+    pinned_input_ = PinnedBytes(bytes, "activations on their way");
+  }
+  input_sent_.wait();
+  std::memcpy(pinned_input_.data(), input, bytes);
+  stream_.copy(p.steps.input(), pinned_input_.data(), bytes, cudaMemcpyHostToDevice);
+  input_sent_.record(stream_);
+}
+
+void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
   auto& p = static_cast<BoundPlan&>(plan);
   const Batch& b = p.batch;
   make_current();
@@ -245,6 +275,7 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw) {
   CHECK(reach <= options_.context, "positions are within the context");
   for (size_t i : p.ropes) ropes_[i].reach(reach, stream_);
   pass_.send(b, draw ? *draw : CudaDraw{}, stream_);
+  send_input(p, input);
 
   // The first run loads the kernels, which a capture must not do; a prompt's odd shapes never come again.
   auto whole_pass = [&] {
@@ -253,8 +284,7 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw) {
   };
   CudaGraph& captured = p.captured[draw != nullptr];
   if (profile) {
-    launch_timed(p);
-    if (draw) draw_tokens(p);
+    launch_timed(p, draw != nullptr);
   } else if (p.runs[draw != nullptr]++ == 0) {
     whole_pass();
   } else {
@@ -279,7 +309,29 @@ std::span<const float> Device::logits() {
 
 }  // namespace
 
-std::unique_ptr<CudaBackend> CudaBackend::open(const Weights& weights, const CudaOptions& options) {
+uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOptions& o, uint64_t device_bytes) {
+  uint64_t need = o.working + device_bytes / 64;
+  for (const Weight* w : weights) need += aligned(w->info.bytes());
+  return need + uint64_t(pages_of(o.context)) * o.kv.page_bytes();
+}
+
+uint64_t cuda_working_bytes(Graph graph, const Batch& batch, int context) {
+  Plan plan(std::move(graph), batch);
+  alignas(64) static std::byte nowhere[64];  // shapes and formats are asked for, no data
+  plan.bind(nowhere);
+  expect_kernels(plan);
+  uint64_t scratch[Ops::kCount] = {}, bytes = plan.arena_bytes();
+  for (const Step& s : plan.steps) {
+    uint64_t& of_op = scratch[s.op.index()];
+    of_op = std::max<uint64_t>(of_op, cuda_entry_of(s.op).scratch(s.op, s.args, context));
+  }
+  for (const uint64_t n : scratch) bytes += n;
+  for (const RopeSpec& spec : plan.graph().ropes) bytes += uint64_t(context) * uint64_t(spec.dim) * sizeof(float);
+  const Shape result = plan.result_shape();
+  return bytes + draw_scratch(result.rows, result.cols);
+}
+
+std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*> weights, const CudaOptions& options) {
   const CudaDevices all = cuda_devices();
   const auto found = std::find_if(all.list.begin(), all.list.end(), [&](const CudaDevice& d) { return d.index == options.device; });
   if (found == all.list.end())
@@ -288,7 +340,7 @@ std::unique_ptr<CudaBackend> CudaBackend::open(const Weights& weights, const Cud
   CudaDevice device = *found;
   check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
   check_cuda(cudaMemGetInfo(&device.free_bytes, &device.total_bytes), "cudaMemGetInfo");
-  return std::make_unique<Device>(weights, options, std::move(device));
+  return std::make_unique<Device>(std::move(weights), options, std::move(device));
 }
 
 }  // namespace chaski

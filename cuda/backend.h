@@ -55,13 +55,28 @@ struct CudaOptions {
   int max_batch = 0;   // tokens of a pass, at most
   KvLayout kv;
   int64_t kv_pages = 0;  // wanted in the pool: as many as fit are taken, at least one context's
+  uint64_t working = 0;  // bytes left for passes: the most that cuda_working_bytes() says of them
+};
+
+// A CudaBackend would hold of these weights what a device of `device_bytes` must have free: they, one context of pages, room for passes, and
+// a little for kernels and what the runtime keeps.
+uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOptions& options, uint64_t device_bytes);
+
+// What passes over this graph need besides: activations, partial sums, candidates of draws, angles. `batch` as in Plan's constructor; its
+// kv.layout is the device's, its pool may be null. Error(device) names an op or a format without a kernel. No device is touched.
+uint64_t cuda_working_bytes(Graph graph, const Batch& batch, int context);
+
+// What the device does at most in this minute. The arithmetic is that of the instructions that chaski's kernels are made of.
+struct CudaLimits {
+  double copy = 0;                    // bytes read and written per second
+  double int8 = 0, f16 = 0, f32 = 0;  // operations per second: mma m16n8k32, mma m16n8k16, fma; a product and its addition are two
 };
 
 class CudaBackend {
  public:
   // Takes the device and the memory for weights and pages: Error(memory) with need and have before anything is loaded, Error(device) if
-  // there is no such device. `weights` must outlive the backend; its tensors are copied by upload().
-  static std::unique_ptr<CudaBackend> open(const Weights& weights, const CudaOptions& options);
+  // there is no such device. The weights, all that plans read, must outlive the backend; upload() copies them.
+  static std::unique_ptr<CudaBackend> open(std::vector<const Weight*> weights, const CudaOptions& options);
   virtual ~CudaBackend() = default;
 
   virtual const CudaDevice& device() const = 0;
@@ -79,15 +94,18 @@ class CudaBackend {
   // Error(device) names an op or a format without a kernel. `batch` as in Plan's constructor; its kv must be kv().
   virtual std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) = 0;
 
-  // Queues one pass over the contents of the plan's batch, which may change when this returns. With `draw`, tokens are drawn as well.
-  // The second run of a plan is captured as a graph, which is replayed from then on.
-  virtual void run(CudaPlan& plan, const CudaDraw* draw = nullptr) = 0;
+  // Queues one pass over the contents of the plan's batch, which may change when this returns, and so may `input`: what a graph that was
+  // split (split.h) is given. With `draw`, tokens are drawn as well. The second run of a plan is captured as a graph, which is replayed
+  // from then on.
+  virtual void run(CudaPlan& plan, const CudaDraw* draw = nullptr, const float* input = nullptr) = 0;
   // Of the last pass, valid until the next: logits (outputs, columns), or the drawn tokens, one for each output, drawn for the position
   // after the output's; -1 where a logit is not finite. Both wait for the pass.
   virtual std::span<const float> logits() = 0;
   virtual std::span<const int32_t> tokens() = 0;
 
-  // Seconds of each step of the last pass, between events, if wanted; passes then run step by step and wait.
+  virtual CudaLimits measure_limits() = 0;
+
+  // Seconds of each step of the last pass, and of the draw if there was one, between events, if wanted; passes then run step by step and wait.
   std::vector<double>* profile = nullptr;
 };
 

@@ -22,7 +22,9 @@ CudaDevices cuda_devices(bool ask_free) {
   int count = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
     cudaGetLastError();
-    all.why_none = cudaGetErrorString(status);
+    int driver = 0;
+    const bool asked = cudaDriverGetVersion(&driver) == cudaSuccess;
+    all.why_none = asked && driver == 0 ? "there is no NVIDIA driver" : cudaGetErrorString(status);
     return all;
   }
   for (int i = 0; i < count; ++i) {

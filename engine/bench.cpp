@@ -24,67 +24,104 @@ std::vector<TokenId> made_up_tokens(int count, int vocab) {
   return tokens;
 }
 
-// The session's first `depth` tokens, whatever it held.
-void go_to(Session& session, int depth) {
-  session.rewind(std::min(depth, session.position()));
-  const std::vector<TokenId> tokens = made_up_tokens(depth, session.engine().vocab_size());
-  if (session.position() < depth) session.extend(std::span(tokens).subspan(size_t(session.position())));
-}
+// What a round needs of an engine: as many sessions as some case has side by side.
+class Rounds {
+ public:
+  explicit Rounds(Engine& engine) : engine_(engine), sampler_(greedy()) {}
 
-void evaluate(Session& session, const BenchCase& c, std::span<const TokenId> tokens) {
-  if (c.kind == BenchCase::Kind::decode)
-    for (const TokenId token : tokens) session.decode(token);
-  else
-    session.extend(tokens, c.kind == BenchCase::Kind::width ? int(tokens.size()) : 1);
-}
-
-// The profiler's sums, for one unit.
-void account(BenchCase& c, const EngineImpl::Profile& profile, int units) {
-  c.passes = double(profile.passes) / units, c.steps = double(profile.steps) / units, c.barriers = double(profile.barriers) / units;
-  c.bytes = c.operations = c.integer = 0;
-  c.ops.clear();
-  for (const auto& [op, p] : profile.ops) {
-    c.bytes += p.cost.bytes / units, c.operations += p.cost.flops / units, c.integer += p.cost.integer / units;
-    c.ops.push_back({op, double(p.calls) / units, p.seconds / units, p.cost.bytes / units, p.cost.flops / units});
-  }
-  std::sort(c.ops.begin(), c.ops.end(), [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
-}
-
-// Every round starts from the same context. The round that does not count tells what a round reads and computes.
-void measure(Session& session, BenchCase& c, const BenchOptions& o) {
-  EngineImpl& engine = session.engine().impl();
-  const std::vector<TokenId> tokens = made_up_tokens(c.tokens, session.engine().vocab_size());
-  const int units = c.kind == BenchCase::Kind::decode ? c.tokens : 1;
-  const auto round = [&] {
-    go_to(session, c.depth);
+  // Seconds of one unit.
+  double seconds(const BenchCase& c) {
+    prepare(c);
     const auto start = Clock::now();
-    evaluate(session, c, tokens);
+    const int units = evaluate(c);
     return std::chrono::duration<double>(Clock::now() - start).count() / units;
-  };
-  const auto profiled_round = [&] {
-    go_to(session, c.depth);
-    EngineImpl::Profile profile;
-    engine.profile = &profile;
-    evaluate(session, c, tokens);
-    engine.profile = nullptr;
-    account(c, profile, units);
-  };
-  profiled_round();
+  }
+
+  // The profiler's sums of one more round.
+  void account(BenchCase& c) {
+    prepare(c);
+    Profile profile;
+    engine_.impl().profile = &profile;
+    const double units = evaluate(c);
+    engine_.impl().profile = nullptr;
+    c.passes = profile.passes / units, c.steps = double(profile.n_steps) / units, c.barriers = double(profile.barriers) / units;
+    c.cpu = c.device = {};
+    c.profile.clear();
+    for (const auto& [name, p] : profile.steps) {
+      c.profile.push_back({name, p.calls / units, p.seconds / units, {}});
+      c.profile.back().work.add(p.cost, units);
+      (name.on_device ? c.device : c.cpu).add(p.cost, units);
+    }
+    std::sort(c.profile.begin(), c.profile.end(), [](const StepTime& a, const StepTime& b) { return a.seconds > b.seconds; });
+  }
+
+ private:
+  static SamplerOptions greedy() {
+    SamplerOptions o;
+    o.temperature = 0;
+    return o;
+  }
+
+  // Every round starts from the same context.
+  void prepare(const BenchCase& c) {
+    while (sessions_.size() < sessions_of(c)) sessions_.push_back(engine_.session());
+    for (size_t i = 0; i < sessions_.size(); ++i)
+      if (i >= sessions_of(c)) sessions_[i]->rewind(0);  // leaves its pages to the others
+    for (size_t i = 0; i < sessions_of(c); ++i) go_to(*sessions_[i], c.depth);
+  }
+  static size_t sessions_of(const BenchCase& c) { return c.kind == BenchCase::Kind::sequences ? size_t(c.tokens) : 1; }
+
+  // The session's first `depth` tokens, whatever it held.
+  void go_to(Session& session, int depth) {
+    session.rewind(std::min(depth, session.position()));
+    const std::vector<TokenId> tokens = made_up_tokens(depth, engine_.vocab_size());
+    if (session.position() < depth) session.extend(std::span(tokens).subspan(size_t(session.position())));
+  }
+
+  // Returns the units done.
+  int evaluate(const BenchCase& c) {
+    const std::vector<TokenId> tokens = made_up_tokens(c.tokens_evaluated(), engine_.vocab_size());
+    if (c.kind == BenchCase::Kind::prompt || c.kind == BenchCase::Kind::width) {
+      pass({{sessions_[0].get(), tokens, c.kind == BenchCase::Kind::width ? int(tokens.size()) : 1}});
+      return 1;
+    }
+    for (const TokenId& token : tokens) {
+      std::vector<Extension> parts;
+      for (size_t i = 0; i < sessions_of(c); ++i) parts.push_back({sessions_[i].get(), {&token, 1}});
+      pass(parts);
+    }
+    return int(tokens.size());
+  }
+
+  void pass(const std::vector<Extension>& parts) {
+    if (engine_.impl().device) Session::draw_all(parts, sampler_);
+    else Session::extend_all(parts);
+  }
+
+  Engine& engine_;
+  Sampler sampler_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+};
+
+// The round that does not count tells what a round reads and computes.
+void measure(Rounds& rounds, BenchCase& c, const BenchOptions& o) {
+  rounds.account(c);
   std::vector<double> seconds;
-  for (int i = 0; i < o.repetitions; ++i) seconds.push_back(round());
+  for (int i = 0; i < o.repetitions; ++i) seconds.push_back(rounds.seconds(c));
   c.seconds = spread_of(seconds);
-  if (o.profile) profiled_round();
-  else c.ops.clear();
+  if (o.profile) rounds.account(c);
+  else c.profile.clear();
 }
 
 std::vector<BenchCase> cases_of(const Engine& engine, const BenchOptions& o) {
   std::vector<BenchCase> cases;
   const auto add = [&](BenchCase::Kind kind, int tokens, int depth) {
-    if (tokens == 0) return;
-    if (depth + tokens > engine.context_length())
-      fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", tokens, depth, engine.context_length());
     BenchCase c;
-    c.kind = kind, c.tokens = tokens, c.depth = depth;
+    c.kind = kind, c.tokens = tokens, c.depth = depth, c.decoded = o.decode;
+    const int evaluated = c.tokens_evaluated();
+    if (evaluated == 0) return;
+    if (depth + evaluated > engine.context_length())
+      fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", evaluated, depth, engine.context_length());
     c.format = info(engine.weight_format()).name, c.kv = engine.kv_type();
     cases.push_back(c);
   };
@@ -92,21 +129,40 @@ std::vector<BenchCase> cases_of(const Engine& engine, const BenchOptions& o) {
   for (const int depth : o.depths) {
     add(BenchCase::Kind::decode, o.decode, depth);
     for (const int tokens : o.widths) add(BenchCase::Kind::width, tokens, depth);
+    for (const int sequences : o.sequences) add(BenchCase::Kind::sequences, sequences, depth);
   }
   return cases;
 }
 
-Limits measure_limits(Engine& engine, bool sgemm) {
+Limits cpu_limits(Engine& engine, bool sgemm) {
   std::set<Format> formats = {Format::f32, Format::q8};
   if (const Format weights = engine.weight_format(); info(weights).block > 1) formats.insert(weights);
   if (sgemm)
     for (const Format f : kSgemmFormats)
       if (info(f).block > 1) formats.insert(f);
   Limits limits;
-  limits.read = measure_read_bandwidth({.threads = engine.threads()});
+  limits.memory = measure_read_bandwidth({.threads = engine.threads()});
   for (const Format f : formats)
-    limits.arithmetic[std::string(info(f).name)] = measure_peak(*engine.impl().backend, f, engine.threads());
+    limits.arithmetic[std::string(info(f).name)] = measure_peak(engine.impl().cpu->backend(), f, engine.threads());
   return limits;
+}
+
+Limits device_limits(CudaBackend& device) {
+  const CudaLimits l = device.measure_limits();
+  return {l.copy, {{"q8", l.int8}, {"f16", l.f16}, {"bf16", l.f16}, {"f32", l.f32}}};
+}
+
+MachineLimits measure_limits(Engine& engine, bool sgemm) {
+  MachineLimits limits;
+  if (engine.impl().cpu_layers() > 0) limits.cpu = cpu_limits(engine, sgemm);
+  if (engine.impl().device) limits.device = device_limits(engine.impl().device->backend());
+  return limits;
+}
+
+Limits better(Limits a, const Limits& b) {
+  a.memory = std::max(a.memory, b.memory);
+  for (auto& [format, rate] : a.arithmetic) rate = std::max(rate, b.arithmetic.at(format));
+  return a;
 }
 
 }  // namespace
@@ -119,25 +175,29 @@ Spread spread_of(std::vector<double> values) {
 }
 
 const char* BenchCase::name() const {
-  constexpr const char* kNames[] = {"prompt", "decode", "width", "sgemm", "matmul"};
+  constexpr const char* kNames[] = {"prompt", "decode", "width", "sequences", "sgemm", "matmul"};
   return kNames[int(kind)];
 }
 
 double Limits::integer(const std::string& format) const {
   const auto at = arithmetic.find(format);
-  return at != arithmetic.end() && at->first != "f32" ? at->second : arithmetic.at("q8");
+  return at != arithmetic.end() && info(*format_named(format)).block > 1 ? at->second : arithmetic.at("q8");
 }
 
-double BenchCase::arithmetic_seconds(const Limits& l) const {
-  return l.f32() > 0 ? integer / l.integer(format) + (operations - integer) / l.f32() : 0;
+double Limits::floating(const std::string& format) const {
+  const auto at = arithmetic.find(format);
+  return at != arithmetic.end() && info(*format_named(format)).block == 1 ? at->second : arithmetic.at("f32");
 }
 
-Limits BenchResult::limits() const {
-  Limits best = before;
-  best.read = std::max(before.read, after.read);
-  for (auto& [format, rate] : best.arithmetic) rate = std::max(rate, after.arithmetic.at(format));
-  return best;
+void Work::add(const Cost& cost, double units) {
+  bytes += cost.bytes / units, operations += cost.flops / units, integer += cost.integer / units;
 }
+
+double Work::arithmetic_seconds(const Limits& l, const std::string& format) const {
+  return l.measured() ? integer / l.integer(format) + (operations - integer) / l.floating(format) : 0;
+}
+
+MachineLimits BenchResult::limits() const { return {better(before.cpu, after.cpu), better(before.device, after.device)}; }
 
 BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& o, const BenchNote& note) {
   BenchResult result;
@@ -148,10 +208,10 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
   note("the machine's limits");
   result.before = measure_limits(*engines[0], o.sgemm);
   for (size_t i = 0; i < engines.size(); ++i) {
-    const auto session = engines[i]->session();
+    Rounds rounds(*engines[i]);
     for (BenchCase& c : cases[i]) {
       note(fmt::format("{} {}, {} keys and values, depth {}", c.name(), c.tokens, c.kv, c.depth));
-      measure(*session, c, o);
+      measure(rounds, c, o);
       result.cases.push_back(std::move(c));
     }
   }

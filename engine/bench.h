@@ -1,5 +1,5 @@
-// How fast a model runs here, beside what the machine allows: the loops behind `chaski bench`. Tokens are made up and nothing is
-// sampled: only forward passes are timed.
+// How fast a model runs here, beside what the machine allows: the loops behind `chaski bench`. Tokens are made up. On the CPU nothing is
+// sampled and only forward passes are timed; a device draws a token after each, as it does when text is made.
 #pragma once
 #include <functional>
 #include <map>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/profile.h"
 
 namespace chaski {
 
@@ -17,6 +18,7 @@ struct BenchOptions {
   int decode = 128;                  // tokens evaluated one by one; 0: none ...
   std::vector<int> depths = {0};     // ... after each of these
   std::vector<int> widths;           // passes of so many tokens, all their logits wanted: what a speculative check costs
+  std::vector<int> sequences;        // so many sequences side by side, a token of each in a pass, `decode` passes
   int repetitions = 5;               // after one round that does not count
   bool profile = false;              // the ops of every case
   bool sgemm = false;                // a matmul of the model's shape, beside OpenBLAS's (bench_sgemm.h)
@@ -27,44 +29,60 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> values);  // zeros for none
 
-// What the machine does at most, measured in the same minute: bytes read and operations done per second, by all threads together.
+// What the CPU or a device does at most, measured in the same minute, by all of it together. Of the CPU: bytes read; of a device: bytes a copy
+// reads and writes. A product and its addition are two operations.
 struct Limits {
-  double read = 0;
-  std::map<std::string, double> arithmetic;  // by format of weights: 8-bit products as it needs them, or "f32". Additions count too
-  double f32() const { return arithmetic.at("f32"); }
-  double integer(const std::string& format) const;  // of float formats: what q8 keys need
+  double memory = 0;
+  std::map<std::string, double> arithmetic;  // by format of weights: 8-bit products as it needs them, or "f32", or tensor cores' "f16"
+  double integer(const std::string& format) const;   // of float formats: what q8 keys need
+  double floating(const std::string& format) const;
+  bool measured() const { return memory > 0; }
 };
 
-struct OpTime {
-  std::string op;
-  double calls = 0, seconds = 0, bytes = 0, operations = 0;
+// What is read of weights, keys and values, as the ops account for it, and computed; `integer`: operations on 8-bit integers among them.
+struct Work {
+  double bytes = 0, operations = 0, integer = 0;
+  void add(const Cost& cost, double units);
+  // The time it would take if only memory, or only arithmetic, took time.
+  double memory_seconds(const Limits& l) const { return l.memory > 0 ? bytes / l.memory : 0; }
+  double arithmetic_seconds(const Limits& l, const std::string& format) const;
+};
+
+struct StepTime {
+  StepName name;
+  double calls = 0, seconds = 0;
+  Work work;
 };
 
 // All figures are of one unit: a whole prompt, a decoded token, a pass of several tokens.
 struct BenchCase {
-  enum class Kind { prompt, decode, width, sgemm, matmul } kind = Kind::prompt;
+  enum class Kind { prompt, decode, width, sequences, sgemm, matmul } kind = Kind::prompt;
   std::string format, kv;  // of weights; of keys and values, if there are any
   int tokens = 0;          // of the prompt, decoded one by one, or at once
   int depth = 0;           // tokens before them
+  int decoded = 0;         // by each of several sequences
   Spread seconds;
-  double bytes = 0;                  // read of weights, keys and values, as the ops account for it
-  double operations = 0, integer = 0;  // two for a product and its addition; those of 8-bit integers among them
+  Work cpu, device;
   double passes = 0, steps = 0, barriers = 0;
-  std::vector<OpTime> ops;           // of one more round, longest first, if asked for
+  std::vector<StepTime> profile;     // of one more round, longest first, if asked for
 
   const char* name() const;
+  int tokens_evaluated() const { return kind == Kind::sequences ? decoded : tokens; }  // of a sequence, in a round
   int tokens_a_unit() const { return kind == Kind::decode ? 1 : tokens; }
   double rate() const { return tokens_a_unit() / seconds.median; }
-  // The time it would take if only memory, or only arithmetic, took time.
-  double memory_seconds(const Limits& l) const { return l.read > 0 ? bytes / l.read : 0; }
-  double arithmetic_seconds(const Limits& l) const;
+  double bytes() const { return cpu.bytes + device.bytes; }
+  double operations() const { return cpu.operations + device.operations; }
+};
+
+struct MachineLimits {
+  Limits cpu, device;  // of what runs a layer
 };
 
 struct BenchResult {
-  Limits before, after;
+  MachineLimits before, after;
   std::vector<BenchCase> cases;
   std::string sgemm_library;
-  Limits limits() const;  // the better of the two
+  MachineLimits limits() const;  // the better of the two
 };
 
 using BenchNote = std::function<void(const std::string& what)>;  // before each step that takes a while

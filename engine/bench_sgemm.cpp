@@ -49,12 +49,12 @@ std::vector<float> plain_rows(const Weight& w) {
 // chaski's matmul as a graph: rows of x, quantized where the weight wants it, times the weight.
 class Op {
  public:
-  Op(EngineImpl& engine, int64_t tokens, const Weight& x, const Weight& w) : executor_(*engine.executor) {
+  Op(EngineImpl& engine, int64_t tokens, const Weight& x, const Weight& w) : executor_(engine.cpu->executor()) {
     batch_.tokens.resize(size_t(tokens)), batch_.positions.resize(size_t(tokens));
     std::iota(batch_.tokens.begin(), batch_.tokens.end(), 0);
     Graph graph(batch_);
     graph.set_result(graph.matmul(graph.get_rows(x), w));
-    plan_ = std::make_unique<Plan>(std::move(graph), *engine.backend, batch_);
+    plan_ = std::make_unique<Plan>(std::move(graph), engine.cpu->backend(), batch_);
   }
   // Without the copy of x, with its quantization.
   double seconds() {
@@ -81,8 +81,7 @@ struct Contender {
 BenchCase about(BenchCase::Kind kind, const Weight& w, const Shape3& s) {
   BenchCase c;
   c.kind = kind, c.format = info(w.info.format).name, c.tokens = int(s.tokens);
-  c.bytes = double(w.info.bytes()), c.operations = s.operations();
-  c.integer = reads_acts(w.info.format) ? c.operations : 0;
+  c.cpu = {double(w.info.bytes()), s.operations(), reads_acts(w.info.format) ? s.operations() : 0};
   return c;
 }
 

@@ -14,22 +14,20 @@ class ModelDrafter : public Drafter {
   std::vector<TokenId> propose(std::span<const TokenId> history, int k) override {
     k = std::min(k, session_->engine().context_length() - int(history.size()));
     if (k <= 0) return {};
-    std::vector<TokenId> all(history.begin(), history.end());
-    std::span<const float> logits;
+    Session& s = *session_;
+    std::span<const TokenId> next = s.reuse(history);
     // A long prompt is read in portions, one a pass of the target, so that nobody waits for all of it.
-    constexpr size_t kPortion = 256;
-    const size_t held = session_->common_prefix(all);
-    if (all.size() - held > kPortion) {
-      session_->sync(std::span(all).first(held + kPortion), &logits);
+    if (const size_t portion = size_t(s.engine().batch_length()); next.size() > portion) {
+      s.extend(next.first(portion), 0);
       return {};
     }
-    session_->sync(all, &logits);
-    for (int i = 0; i < k; ++i) {
-      all.push_back(sampler_.draw(logits, all));
-      if (session_->engine().has_tokenizer() && session_->engine().tokenizer().is_end(all.back())) break;
-      if (i + 1 < k) logits = session_->decode(all.back());
+    std::vector<TokenId> guesses;
+    while (int(guesses.size()) < k) {
+      guesses.push_back(s.draw(next, 1, sampler_)[0]);
+      if (s.engine().has_tokenizer() && s.engine().tokenizer().is_end(guesses.back())) break;
+      next = std::span(guesses).last(1);
     }
-    return {all.begin() + std::ssize(history), all.end()};
+    return guesses;
   }
 
  private:

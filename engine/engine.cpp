@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "engine/bandwidth.h"
 #include "engine/bundled.h"
 #include "engine/engine_impl.h"
+#include "engine/placement.h"
 #include "engine/random_model.h"
 #include "engine/session.h"
 #include "models/import.h"
@@ -23,13 +25,6 @@ std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads)
   return load(source, threads);
 }
 
-void check_device(const EngineOptions& o) {
-  if (o.device == "auto" || o.device == "cpu") return;
-  if (o.device == "cuda" || o.device.rfind("cuda:", 0) == 0)
-    fail(Exit::device, "--device is {}, but models are run by the CPU only so far; expected auto or cpu", escaped(o.device));
-  fail(Exit::usage, "--device is {}, expected auto, cpu or cuda[:N]", escaped(o.device));
-}
-
 KvLayout kv_layout(const EngineOptions& o, const Hyper& h) {
   const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes), [&](const KvType& t) { return t.format == o.kv; });
   if (!known) fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
@@ -38,29 +33,51 @@ KvLayout kv_layout(const EngineOptions& o, const Hyper& h) {
   return l;
 }
 
-// Room for this many whole contexts; addresses only, memory is taken as pages are written.
+// The CPU has room for this many whole contexts at least; addresses only, memory is taken as pages are written.
 constexpr int64_t kContexts = 16;
 
-void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o, int threads) {
+int64_t host_pages(const KvLayout& layout, int context, int sessions) {
+  const int64_t pages = int64_t(context + kPage - 1) / kPage * std::max<int64_t>(kContexts, sessions);
+  const int64_t most = int64_t((uint64_t(1) << 40) / std::max<size_t>(layout.page_bytes(), 1)) + 1;
+  return (std::min(pages, most) + kPageGroup - 1) / kPageGroup * kPageGroup;
+}
+
+void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
   e.weights = std::move(weights);
   e.model = bind_model(*e.weights);
-  if (e.weights->meta.has("tokenizer.kind")) {
-    e.tokenizer = Tokenizer::make(e.weights->meta);
-    if (e.tokenizer->size() > e.model->hyper.vocab)
-      fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}", e.weights->path,
-           e.tokenizer->size(), e.model->hyper.vocab);
-  }
+  if (!e.weights->meta.has("tokenizer.kind")) return;
+  e.tokenizer = Tokenizer::make(e.weights->meta);
+  if (e.tokenizer->size() > e.model->hyper.vocab)
+    fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}", e.weights->path, e.tokenizer->size(),
+         e.model->hyper.vocab);
+}
+
+void open_device(EngineImpl& e, const Placement& placement, const EngineOptions& o) {
+  auto backend = CudaBackend::open(placement.share.weights, placement.share.options);
+  backend->upload(o.upload);
+  e.device = std::make_unique<DevicePasses>(*e.model, placement.cpu_layers, std::move(backend));
+}
+
+void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o, int threads) {
+  bind(e, std::move(weights));
   const Hyper& h = e.model->hyper;
   if (o.context < 0 || o.context > h.context)
     fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, h.context, e.weights->path);
-  e.context = int(o.context ? o.context : h.context);
-  const KvLayout layout = kv_layout(o, h);
-  const int64_t pages = (e.context + kPage - 1) / kPage * kContexts;
-  const int64_t most = int64_t((uint64_t(1) << 40) / layout.page_bytes()) + 1;
-  e.pool = std::make_unique<KvPool>(layout, (std::min(pages, most) + kPageGroup - 1) / kPageGroup * kPageGroup);
-  e.batch.kv = e.pool->view();
-  e.backend = &cpu_backend();
-  e.executor = std::make_unique<Executor>(threads);
+  e.kv = kv_layout(o, h);
+  const Placement placement = place(*e.model, e.kv, o);
+  e.context = placement.context, e.max_batch = placement.max_batch;
+  if (placement.cpu_layers < h.layers) open_device(e, placement, o);
+
+  KvLayout here = e.kv;
+  here.layers = placement.cpu_layers;
+  const int64_t pages = e.device ? e.device->backend().kv_pages() : host_pages(here, e.context, o.sessions);
+  e.pages = std::make_unique<HostPages>(here, pages);
+  e.pool = std::make_unique<KvPool>(pages, [&e](int32_t from, int32_t to) {
+    e.pages->copy(from, to);
+    if (e.device) e.device->backend().copy_page(from, to);
+  });
+  e.batch.kv = e.pages->view();
+  e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, threads);
 }
 
 int thread_count(const EngineOptions& o) {
@@ -70,54 +87,10 @@ int thread_count(const EngineOptions& o) {
 
 }  // namespace
 
-const float* EngineImpl::forward() {
-  Plan& plan = plan_for(batch.size(), int64_t(batch.outputs.size()));
-  extend_ropes(plan.graph());
-  std::vector<double> seconds;
-  executor->profile = profile ? &seconds : nullptr;
-  executor->run(plan);
-  if (profile) add_to_profile(plan, seconds);
-  return plan.result();
-}
-
-void EngineImpl::add_to_profile(const Plan& plan, const std::vector<double>& seconds) {
-  for (size_t i = 0; i < seconds.size(); ++i) {
-    const Step& step = plan.steps[i];
-    OpProfile& p = profile->ops[name_of(step.op)];
-    const Cost cost = std::visit([&](const auto& op) { return op.cost(step.args); }, step.op);
-    p.seconds += seconds[i], ++p.calls;
-    p.cost.bytes += cost.bytes, p.cost.flops += cost.flops, p.cost.integer += cost.integer;
-  }
-  ++profile->passes;
-  profile->steps += plan.steps.size(), profile->barriers += plan.barriers();
-}
-
-// Plans are kept by batch shape; a run of odd prompt lengths must not fill memory with them.
-Plan& EngineImpl::plan_for(int64_t tokens, int64_t outputs) {
-  std::unique_ptr<Plan>& plan = plans_[{tokens, outputs}];
-  if (plan) return *plan;
-  Graph graph(batch);
-  model->build(graph);
-  auto made = std::make_unique<Plan>(std::move(graph), *backend, batch);
-  if (plans_.size() > 64) {
-    plans_.clear();
-    return *(plans_[{tokens, outputs}] = std::move(made));
-  }
-  return *(plan = std::move(made));
-}
-
-// Angles for every position so far, doubled each time so that a decode step seldom makes any.
-void EngineImpl::extend_ropes(const Graph& graph) {
-  int64_t need = 1;
-  for (int32_t p : batch.positions) need = std::max<int64_t>(need, p + 1);
-  ropes_.resize(graph.ropes.size());
-  batch.ropes.resize(graph.ropes.size());
-  for (size_t i = 0; i < ropes_.size(); ++i) {
-    const RopeSpec& spec = graph.ropes[i];
-    const int64_t have = int64_t(ropes_[i].size()) / spec.dim;
-    if (have < need) spec.append(ropes_[i], have, std::min<int64_t>(std::max(2 * have, need + 255), std::max<int64_t>(need, context)));
-    batch.ropes[i] = ropes_[i].data();
-  }
+void EngineImpl::run(const CudaDraw* draw) {
+  result_ = cpu_layers() > 0 ? cpu->run(profile) : nullptr;
+  if (device) device->run(batch, result_, draw, profile);
+  if (profile) ++profile->passes;
 }
 
 Engine::Engine() : impl_(std::make_unique<EngineImpl>()) {}
@@ -132,14 +105,12 @@ std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
 }
 
 std::shared_ptr<Engine> Engine::random(const ShapeOptions& shape, const EngineOptions& o) {
-  check_device(o);
   std::shared_ptr<Engine> e(new Engine);
   fill(*e->impl_, random_model(shape), o, thread_count(o));
   return e;
 }
 
 std::shared_ptr<Engine> Engine::with(const EngineOptions& o) const {
-  check_device(o);
   std::shared_ptr<Engine> e(new Engine);
   fill(*e->impl_, impl_->weights, o, thread_count(o));
   return e;
@@ -154,8 +125,22 @@ const Tokenizer& Engine::tokenizer() const {
 }
 int Engine::vocab_size() const { return int(impl_->model->hyper.vocab); }
 int Engine::context_length() const { return impl_->context; }
-int Engine::threads() const { return impl_->executor->threads(); }
-std::string Engine::isa() const { return impl_->backend->name; }
+int Engine::batch_length() const { return impl_->max_batch; }
+int Engine::threads() const { return impl_->cpu->executor().threads(); }
+std::string Engine::isa() const { return impl_->cpu->backend().name; }
+
+double Engine::memory_bandwidth() const {
+  if (!impl_->device) return cached_read_bandwidth(threads());
+  return impl_->cpu_layers() > 0 ? 0 : impl_->device->backend().measure_limits().copy;
+}
+
+std::string Engine::device() const {
+  if (!impl_->device) return "cpu";
+  const CudaDevice& d = impl_->device->backend().device();
+  const int64_t layers = impl_->model->hyper.layers, here = impl_->cpu_layers();
+  return fmt::format("cuda:{} ({})", d.index, d.name) + (here > 0 ? fmt::format(", {} of {} layers", layers - here, layers) : "");
+}
+
 uint64_t Engine::file_bytes() const { return impl_->weights->bytes(); }
 
 uint64_t Engine::weight_bytes() const {
@@ -175,10 +160,10 @@ Format Engine::weight_format() const {
 }
 
 std::string Engine::kv_type() const {
-  const Format format = impl_->batch.kv.layout.format;
+  const Format format = impl_->kv.format;
   return std::find_if(std::begin(kKvTypes), std::end(kKvTypes), [&](const KvType& t) { return t.format == format; })->name;
 }
 
-uint64_t Engine::kv_bytes_per_token() const { return impl_->batch.kv.layout.page_bytes() / kPage; }
+uint64_t Engine::kv_bytes_per_token() const { return impl_->kv.page_bytes() / kPage; }
 
 }  // namespace chaski

@@ -16,15 +16,20 @@ namespace chaski {
 class Session;
 struct EngineImpl;
 
+constexpr int kAllThatFit = -1;
+
 struct EngineOptions {
   std::string model;        // .quipu or anything models/import.h reads; empty: the bundled model
   std::string tokenizer;    // llama2.c models: their tokenizer.bin
   std::string device = "auto";  // auto | cpu | cuda[:N]; cuda without a usable device: Error(device)
+  int gpu_layers = kAllThatFit; // the last so many layers, and the logits, run on the device, the first on the CPU: see placement.h
   int threads = 0;          // 0: as many as the machine, the affinity mask and the cgroup quota allow
   int context = 0;          // positions per session; 0: the model's own. More than the model's own: Error(usage)
+  int sessions = 1;         // that a device is to have pages for; the CPU takes memory as pages are written
   Format kv = Format::f16;  // one of kKvTypes
   bool copy = false;        // .quipu files: read into memory of huge pages instead of mapped
   std::function<void(const std::string&)> notice;  // one line each: conversion in memory, fall-backs
+  std::function<void(uint64_t done, uint64_t all)> upload;  // bytes of weights that are on the device
 };
 
 // Random weights of a well-known shape, so that speed can be learned before anything is downloaded.
@@ -50,6 +55,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool has_tokenizer() const;
   int vocab_size() const;
   int context_length() const;
+  int batch_length() const;               // tokens of a pass, at most
+  double memory_bandwidth() const;        // measured, bytes per second: reads of the CPU, a device's copies; 0 if both run layers
+  std::string device() const;             // "cpu", "cuda:0 (NVIDIA H200)", "cuda:0 (NVIDIA H200), 20 of 32 layers"
   int threads() const;
   std::string isa() const;                // "avx512vnni", ...
   uint64_t weight_bytes() const;          // read for one decoded token: every matmul weight once

@@ -32,9 +32,7 @@ class Generation {
     result_.prompt_tokens = int(history_.size());
     const auto start = std::chrono::steady_clock::now();
     std::optional<Finish> finish = prompt();
-    result_.prompt_seconds = seconds_since(start);
-    if (!finish) finish = o_.max_tokens == 0 ? std::optional(Finish::length) : draw(logits_);
-    result_.first_token_seconds = seconds_since(start);
+    result_.prompt_seconds = result_.first_token_seconds = seconds_since(start);
     const auto decode_start = std::chrono::steady_clock::now();
     while (!finish) finish = pass();
     result_.decode_seconds = seconds_since(decode_start);
@@ -44,46 +42,42 @@ class Generation {
   }
 
  private:
-  // The prompt in portions, so that an interrupt need not wait for all of it.
+  bool interrupted() const { return o_.interrupt && o_.interrupt->load(); }
+
+  // The prompt in portions of a pass, so that an interrupt need not wait for all of it, and the first token.
   std::optional<Finish> prompt() {
-    constexpr size_t kPortion = 256;
     const std::span<const TokenId> all = history_;
     const int context = session_.position() + session_.room();
     if (int(all.size()) > context) fail(Exit::prompt_too_long, "the prompt has {} tokens, the context {}", all.size(), context);
-    size_t end = 0;
-    for (bool first = true; end < all.size(); first = false) {
-      if (o_.interrupt && o_.interrupt->load()) return Finish::interrupted;
-      end = first ? std::min(all.size(), session_.common_prefix(all) + kPortion) : std::min(all.size(), end + kPortion);
-      const int reused = session_.sync(all.first(end), &logits_);
-      if (first) result_.cached_tokens = reused;
+    const size_t portion = size_t(session_.engine().batch_length());
+    std::span<const TokenId> rest = session_.reuse(all);
+    result_.cached_tokens = session_.position();
+    for (; rest.size() > portion; rest = rest.subspan(portion)) {
+      if (interrupted()) return Finish::interrupted;
+      session_.extend(rest.first(portion), 0);
     }
-    return std::nullopt;
+    if (interrupted()) return Finish::interrupted;
+    return take(session_.draw(rest, 1, sampler_));
   }
 
   // One forward pass: the last drawn token, and guesses at what follows it.
   std::optional<Finish> pass() {
-    if (o_.interrupt && o_.interrupt->load()) return Finish::interrupted;
+    if (interrupted()) return Finish::interrupted;
     if (session_.room() == 0) return Finish::full;
     std::vector<TokenId> tokens = guesses();
     tokens.insert(tokens.begin(), history_.back());
     const int base = session_.position();
-    const std::span<const float> logits = session_.extend(tokens, int(tokens.size()));
-    const size_t vocab = logits.size() / tokens.size();
+    const std::vector<TokenId> drawn = session_.draw(tokens, int(tokens.size()), sampler_);
     result_.decode_bytes += session_.engine().weight_bytes() + uint64_t(base) * session_.engine().kv_bytes_per_token();
     ++result_.passes, result_.drafted += int(tokens.size()) - 1;
 
-    // Row i holds the logits after tokens[0..i]: valid as long as every guess up to i was the draw.
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      const std::optional<Finish> finish = draw(logits.subspan(i * vocab, vocab));
-      const bool guessed = !finish && i + 1 < tokens.size() && tokens[i + 1] == history_.back();
-      if (guessed) {
-        ++result_.accepted;
-        continue;
-      }
-      session_.rewind(base + int(i) + 1);
-      return finish;
-    }
-    return std::nullopt;
+    // All but the last draw are guesses that were right, unless generation ends at one of them.
+    const size_t before = result_.tokens.size();
+    const std::optional<Finish> finish = take(drawn);
+    const size_t taken = std::min(result_.tokens.size() - before, drawn.size() - 1);
+    result_.accepted += int(taken);
+    session_.rewind(base + 1 + int(taken));
+    return finish;
   }
 
   std::vector<TokenId> guesses() {
@@ -93,11 +87,16 @@ class Generation {
     return o_.drafter->propose(history_, k);
   }
 
-  // The next token from its logits, and its text to the sink.
-  std::optional<Finish> draw(std::span<const float> logits) {
+  std::optional<Finish> take(const std::vector<TokenId>& drawn) {
+    for (const TokenId token : drawn)
+      if (const std::optional<Finish> finish = take(token)) return finish;
+    return std::nullopt;
+  }
+
+  // The next token, and its text to the sink.
+  std::optional<Finish> take(TokenId token) {
     const Tokenizer& t = session_.engine().tokenizer();
-    // Rows of the matrix past the tokenizer's last piece are padding.
-    const TokenId token = sampler_.draw(logits.first(size_t(t.size())), history_);
+    if (o_.max_tokens == 0) return Finish::length;
     if (t.is_end(token) && !o_.ignore_end) return Finish::end;
     history_.push_back(token);
     result_.tokens.push_back(token);
@@ -123,7 +122,6 @@ class Generation {
   StopFilter stops_;
   Utf8Stream text_;
   std::vector<TokenId> history_;
-  std::span<const float> logits_;  // after the prompt
   bool opens_text_;
   GenerateResult result_;
 };

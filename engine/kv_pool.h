@@ -1,7 +1,8 @@
-// Pages of keys and values: one reserved range of addresses, of which memory is taken page by page as it is first written; a reference
-// count per page, because forked sessions share them.
+// Pages of keys and values. KvPool knows who holds which: numbers, and a reference count each, because forked sessions share pages.
+// The bytes are HostPages' (and, of layers on a device, cuda/backend.h's).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "ggml-like-tensor/kv_layout.h"
@@ -10,24 +11,37 @@ namespace chaski {
 
 class KvPool {
  public:
-  KvPool(const KvLayout& layout, int64_t pages);
-  ~KvPool();
-  KvPool(const KvPool&) = delete;
-  KvPool& operator=(const KvPool&) = delete;
+  // copy(from, to) copies what pages hold, wherever they are.
+  KvPool(int64_t pages, std::function<void(int32_t, int32_t)> copy) : references_(size_t(pages)), copy_(std::move(copy)) {}
 
   int32_t take();                  // a page with one reference; throws Error(memory) when all are in use
   void share(int32_t page) { ++references_[size_t(page)]; }
   void release(int32_t page);
   int32_t own(int32_t page);       // the page itself if nobody else holds it, else a copy, the old one released
-  const KvView& view() const { return view_; }
+  int64_t size() const { return int64_t(references_.size()); }
   int64_t in_use() const { return in_use_; }
+
+ private:
+  int64_t in_use_ = 0;
+  int32_t fresh_ = 0;              // pages from here on were never used
+  std::vector<int32_t> free_, references_;
+  std::function<void(int32_t, int32_t)> copy_;
+};
+
+// One reserved range of addresses; memory is taken as groups of 16 pages are first written.
+class HostPages {
+ public:
+  HostPages(const KvLayout& layout, int64_t pages);
+  ~HostPages();
+  HostPages(const HostPages&) = delete;
+  HostPages& operator=(const HostPages&) = delete;
+
+  const KvView& view() const { return view_; }
+  void copy(int32_t from, int32_t to);
 
  private:
   KvView view_;
   size_t bytes_;
-  int64_t in_use_ = 0;
-  int32_t fresh_ = 0;               // pages from here on were never used
-  std::vector<int32_t> free_, references_;
 };
 
 }  // namespace chaski

@@ -29,6 +29,7 @@ class Sampler {
   explicit Sampler(const SamplerOptions& options);
   // `history`: the tokens before the drawn one; its size is the position of the draw.
   TokenId draw(std::span<const float> logits, std::span<const TokenId> history);
+  const SamplerOptions& options() const { return options_; }
 
  private:
   SamplerOptions options_;

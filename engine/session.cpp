@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "engine/engine_impl.h"
 #include "ggml-like-tensor/base/memory.h"
@@ -38,10 +39,31 @@ struct Session::Impl {
 
 namespace {
 
-void expect_finite(const float* logits, int64_t n, TokenId token, int position) {
+constexpr TokenId kNotDrawn = -1;
+
+[[noreturn]] void not_finite(const Batch& b, size_t output) {
+  const size_t t = size_t(b.outputs[output]);
+  fail(Exit::non_finite, "the logits after token {} at position {} are not finite: the model or its file is damaged", b.tokens[t], b.positions[t]);
+}
+
+void expect_finite(const float* logits, int64_t n, const Batch& b, size_t output) {
   float sum = 0;  // stays finite unless an entry is not: x * 0 is 0 or NaN
   for (int64_t i = 0; i < n; ++i) sum += logits[i] * 0.0f;
-  if (sum != 0) fail(Exit::non_finite, "the logits after token {} at position {} are not finite: the model or its file is damaged", token, position);
+  if (sum != 0) not_finite(b, output);
+}
+
+size_t rows_of(std::span<const Extension> parts) {
+  size_t rows = 0;
+  for (const Extension& p : parts) rows += size_t(p.wanted);
+  return rows;
+}
+
+// The draw as a device makes it, if it can.
+std::optional<CudaDraw> device_draw(const SamplerOptions& o, size_t vocab) {
+  CudaDraw draw;
+  draw.temperature = o.temperature, draw.top_p = o.top_p, draw.min_p = o.min_p, draw.seed = o.seed, draw.top_k = o.top_k;
+  draw.vocab = int(vocab);
+  return o.repeat_penalty == 1 && cuda_can_draw(draw) ? std::optional(draw) : std::nullopt;
 }
 
 void expect_room(const Session& s, size_t n) {
@@ -70,33 +92,72 @@ std::span<const float> Session::extend(std::span<const TokenId> tokens, int want
   return extend_all({&part, 1});
 }
 
-namespace {
-
-// One pass: tokens of several sessions, each with the outputs wanted in it.
-struct Pass {
-  Batch& batch;
-  void clear() {
-    batch.tokens.clear(), batch.positions.clear(), batch.tables.clear(), batch.outputs.clear();
-  }
-  void add(TokenId token, int position, const int32_t* table, bool wanted) {
-    if (wanted) batch.outputs.push_back(int32_t(batch.tokens.size()));
-    batch.tokens.push_back(token), batch.positions.push_back(position), batch.tables.push_back(table);
-  }
-};
-
-}  // namespace
-
-std::span<const float> Session::extend_all(std::span<const Extension> parts) {
-  check(parts);
+template <class Evaluate>
+void Session::append(std::span<const Extension> parts, Evaluate evaluate) {
   try {
     for (const Extension& p : parts) p.session->impl_->prepare(p.session->position(), p.session->position() + int(p.tokens.size()));
-    const std::span<const float> logits = run(parts);
+    evaluate();
     for (const Extension& p : parts) p.session->impl_->tokens.insert(p.session->impl_->tokens.end(), p.tokens.begin(), p.tokens.end());
-    return logits;
   } catch (...) {  // nothing is changed: pages taken for tokens that did not come are given back
     for (const Extension& p : parts) p.session->impl_->keep(p.session->position());
     throw;
   }
+}
+
+std::span<const float> Session::extend_all(std::span<const Extension> parts) {
+  check(parts);
+  Impl& lead = *parts[0].session->impl_;
+  EngineImpl& e = lead.e();
+  const size_t vocab = size_t(e.model->hyper.vocab);
+  append(parts, [&] {
+    lead.logits.resize(rows_of(parts) * vocab);
+    each_pass(parts, nullptr, [&](size_t row) {
+      const float* logits = e.logits();
+      for (size_t i = 0; i < e.batch.outputs.size(); ++i) {
+        expect_finite(logits + i * vocab, int64_t(vocab), e.batch, i);
+        std::memcpy(lead.logits.data() + (row + i) * vocab, logits + i * vocab, vocab * sizeof(float));
+      }
+    });
+  });
+  return lead.logits;
+}
+
+std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler& sampler) {
+  check(parts);
+  EngineImpl& e = parts[0].session->impl_->e();
+  const size_t vocab = size_t(e.model->hyper.vocab), drawable = e.tokenizer ? size_t(e.tokenizer->size()) : vocab;
+  std::vector<TokenId> drawn;
+  if (const std::optional<CudaDraw> there = e.device ? device_draw(sampler.options(), drawable) : std::nullopt) {
+    append(parts, [&] {
+      each_pass(parts, &*there, [&](size_t row) {
+        for (const TokenId token : e.tokens()) {
+          if (token < 0) not_finite(e.batch, drawn.size() - row);
+          drawn.push_back(token);
+        }
+      });
+    });
+    return drawn;
+  }
+  const std::span<const float> logits = extend_all(parts);
+  for (const Extension& p : parts) {
+    const std::span<const TokenId> held = p.session->tokens();
+    bool right = true;
+    for (size_t i = held.size() - size_t(p.wanted); i < held.size(); ++i) {
+      const size_t row = drawn.size();
+      drawn.push_back(right ? sampler.draw(logits.subspan(row * vocab, drawable), held.first(i + 1)) : kNotDrawn);
+      right = right && i + 1 < held.size() && held[i + 1] == drawn[row];
+    }
+  }
+  return drawn;
+}
+
+std::vector<TokenId> Session::draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler) {
+  const Extension part{this, tokens, wanted};
+  std::vector<TokenId> drawn = draw_all({&part, 1}, sampler);
+  size_t n = 1;
+  for (size_t first = tokens.size() - size_t(wanted); n < drawn.size() && drawn[n - 1] == tokens[first + n];) ++n;
+  drawn.resize(std::min(n, drawn.size()));
+  return drawn;
 }
 
 void Session::check(std::span<const Extension> parts) {
@@ -112,35 +173,29 @@ void Session::check(std::span<const Extension> parts) {
   }
 }
 
-// All tokens in passes of at most kMaxBatch; the logits of the wanted ones, in order.
-std::span<const float> Session::run(std::span<const Extension> parts) {
-  Impl& lead = *parts[0].session->impl_;
-  EngineImpl& e = lead.e();
-  const size_t vocab = size_t(e.model->hyper.vocab);
-  size_t total = 0, rows = 0;
-  for (const Extension& p : parts) total += p.tokens.size(), rows += size_t(p.wanted);
-  lead.logits.resize(rows * vocab);
+// All tokens in passes of at most max_batch, with the outputs wanted in each; take(row) of the pass whose first output is `row` of all.
+template <class Take>
+void Session::each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take) {
+  EngineImpl& e = parts[0].session->impl_->e();
+  Batch& b = e.batch;
   size_t row = 0, part = 0, at = 0;
-  for (size_t done = 0; done < total;) {
-    Pass pass{e.batch};
-    pass.clear();
-    while (part < parts.size() && e.batch.size() < kMaxBatch) {
+  auto skip_done = [&] {
+    while (part < parts.size() && at == parts[part].tokens.size()) ++part, at = 0;
+    return part < parts.size();
+  };
+  while (skip_done()) {
+    b.tokens.clear(), b.positions.clear(), b.tables.clear(), b.outputs.clear();
+    for (; skip_done() && b.size() < e.max_batch; ++at) {
       const Extension& p = parts[part];
-      if (at == p.tokens.size()) {
-        ++part, at = 0;
-        continue;
-      }
-      pass.add(p.tokens[at], p.session->position() + int(at), p.session->impl_->table.data(), at + size_t(p.wanted) >= p.tokens.size());
-      ++at, ++done;
+      if (at + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.tokens.size()));
+      b.tokens.push_back(p.tokens[at]), b.positions.push_back(p.session->position() + int(at));
+      b.tables.push_back(p.session->impl_->table.data());
     }
-    const float* logits = e.forward();
-    for (size_t i = 0; i < e.batch.outputs.size(); ++i, ++row) {
-      const size_t token = size_t(e.batch.outputs[i]);
-      expect_finite(logits + i * vocab, int64_t(vocab), e.batch.tokens[token], e.batch.positions[token]);
-      std::memcpy(lead.logits.data() + row * vocab, logits + i * vocab, vocab * sizeof(float));
-    }
+    const bool any = !b.outputs.empty();
+    e.run(any ? draw : nullptr);
+    if (any) take(row);  // else nobody waits: a device goes on to the next
+    row += b.outputs.size();
   }
-  return lead.logits;
 }
 
 size_t Session::common_prefix(std::span<const TokenId> tokens) const {
@@ -148,14 +203,10 @@ size_t Session::common_prefix(std::span<const TokenId> tokens) const {
   return size_t(std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end()).first - held.begin());
 }
 
-int Session::sync(std::span<const TokenId> tokens, std::span<const float>* logits) {
+std::span<const TokenId> Session::reuse(std::span<const TokenId> tokens) {
   CHECK(!tokens.empty(), "a model needs a token to start from");
-  const size_t same = std::min(common_prefix(tokens), tokens.size() - 1);
-  if (tokens.size() > size_t(impl_->e().context))
-    fail(Exit::prompt_too_long, "the prompt has {} tokens, the context {}", tokens.size(), impl_->e().context);
-  rewind(int(same));
-  *logits = extend(tokens.subspan(same));
-  return int(same);
+  rewind(int(std::min(common_prefix(tokens), tokens.size() - 1)));
+  return tokens.subspan(size_t(position()));
 }
 
 void Session::rewind(int position) {

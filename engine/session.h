@@ -6,8 +6,11 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/sampler.h"
 
 namespace chaski {
+
+struct CudaDraw;
 
 // One session's share of a forward pass over several sessions: tokens to append, and for how many of the last ones logits are wanted.
 struct Extension {
@@ -33,9 +36,9 @@ class Session {
   std::span<const float> extend(std::span<const TokenId> tokens, int wanted = 1);
   std::span<const float> decode(TokenId token) { return extend({&token, 1}); }
 
-  // Makes the session hold exactly `tokens`, reusing the longest common prefix: rewinds, then extends. At least one token is
-  // evaluated so that there are logits. Returns how many were reused.
-  int sync(std::span<const TokenId> tokens, std::span<const float>* logits);
+  // Keeps of what is held the longest part that `tokens` begin with, and forgets the rest; one token at least is left to evaluate, so
+  // that there are logits. What is to be evaluated.
+  std::span<const TokenId> reuse(std::span<const TokenId> tokens);
 
   void rewind(int position);            // forget everything from `position` on
   std::unique_ptr<Session> fork();      // shares full pages, copies the last one when either writes on
@@ -43,13 +46,23 @@ class Session {
   // Several sessions in one pass: the logits of all wanted tokens, in order.
   static std::span<const float> extend_all(std::span<const Extension> parts);
 
+  // Appends tokens and draws what comes after each of the last `wanted`, as far as the draws are the tokens given: guesses that are right,
+  // and one token more. The sampler's history is all that the session holds. A device that can draw so does it there: then no logits come
+  // to the host. Throws what extend() throws.
+  std::vector<TokenId> draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler);
+  // Several sessions in one pass: a draw after every wanted token, in order. Draws behind a wrong guess mean nothing.
+  static std::vector<TokenId> draw_all(std::span<const Extension> parts, Sampler& sampler);
+
   Engine& engine() const;
 
  private:
   friend class Engine;
   struct Impl;
   static void check(std::span<const Extension> parts);
-  static std::span<const float> run(std::span<const Extension> parts);
+  template <class Evaluate>
+  static void append(std::span<const Extension> parts, Evaluate evaluate);
+  template <class Take>
+  static void each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -68,14 +68,22 @@ void fit(const BenchFlags& flags, BenchOptions& options, int context) {
 std::vector<std::shared_ptr<Engine>> open_engines(const BenchFlags& flags) {
   std::vector<std::shared_ptr<Engine>> engines;
   for (const std::string& kv : flags.model.kv) {
-    const EngineOptions options = flags.model.options(kv);
+    EngineOptions options = flags.model.options(kv);
+    for (const int n : flags.bench.sequences) options.sessions = std::max(options.sessions, n);
     if (!engines.empty()) engines.push_back(engines[0]->with(options));
-    else engines.push_back(flags.shape.empty() ? Engine::open(options) : Engine::random(shape_of(flags.shape), options));
+    else engines.push_back(flags.shape.empty() ? open_engine(options) : Engine::random(shape_of(flags.shape), options));
   }
   return engines;
 }
 
-int run_bench(const BenchFlags& flags) {
+// It is the CPU's matmul that OpenBLAS's is compared with.
+void choose_device_for_sgemm(std::string& device) {
+  if (device != "auto" && device != "cpu") fail(Exit::usage, "--sgemm is given with --device {}, expected cpu", escaped(device));
+  device = "cpu";
+}
+
+int run_bench(BenchFlags& flags) {
+  if (flags.bench.sgemm) choose_device_for_sgemm(flags.model.engine.device);
   const auto engines = open_engines(flags);
   const Engine& engine = *engines[0];
   BenchOptions options = flags.bench;
@@ -83,7 +91,7 @@ int run_bench(const BenchFlags& flags) {
   const BenchResult result = bench(engines, options, [](const std::string& what) {
     if (stderr_is_terminal()) put_note(what + " ...");
   });
-  const BenchRun run{flags.shape.empty() ? engine.path() : flags.shape, engine.isa(), flags.model.load, engine.threads(),
+  const BenchRun run{flags.shape.empty() ? engine.path() : flags.shape, engine.isa(), engine.device(), flags.model.load, engine.threads(),
                      options.repetitions, double(engine.weight_bytes())};
   (flags.json ? put_bench_json : flags.csv ? put_bench_csv : put_bench_table)(run, result);
   return int(Exit::done);
@@ -111,6 +119,7 @@ Action declare_bench(CLI::App& app) {
   flags->decode = count("-n,--tokens", b.decode, 0, "tokens to decode; 0: none (default 128)");
   counts("--depth", b.depths, 0, 1 << 24, "tokens before those that are decoded, such as 0,1024,4096 (default 0)");
   counts("--widths", b.widths, 1, 256, "also time passes of so many tokens at once, such as 1,2,4,8,16");
+  counts("--sequences", b.sequences, 1, 256, "also decode so many sequences side by side, such as 1,4,16");
   count("-r,--repetitions", b.repetitions, 1, "repetitions (default 5)");
   CLI::Option* profile = app.add_flag("--profile", b.profile, "also time the ops of each case");
   app.add_flag("--sgemm", b.sgemm, "also time a matmul of the model's feed-forward shape, beside the sgemm of OpenBLAS");

@@ -18,10 +18,19 @@ struct Bound {
   const char* what;
   double share;
 };
-Bound bound_of(const BenchCase& c, const Limits& limits) {
-  const double memory = c.memory_seconds(limits), arithmetic = c.arithmetic_seconds(limits);
-  return memory >= arithmetic ? Bound{"memory", memory / c.seconds.median} : Bound{"arithmetic", arithmetic / c.seconds.median};
+Bound nearer(double memory, double arithmetic, double seconds) {
+  return memory >= arithmetic ? Bound{"memory", memory / seconds} : Bound{"arithmetic", arithmetic / seconds};
 }
+Bound bound_of(const BenchCase& c, const MachineLimits& l) {
+  return nearer(c.cpu.memory_seconds(l.cpu) + c.device.memory_seconds(l.device),
+                c.cpu.arithmetic_seconds(l.cpu, c.format) + c.device.arithmetic_seconds(l.device, c.format), c.seconds.median);
+}
+Bound bound_of(const StepTime& s, const BenchCase& c, const MachineLimits& l) {
+  const Limits& there = s.name.on_device ? l.device : l.cpu;
+  return nearer(s.work.memory_seconds(there), s.work.arithmetic_seconds(there, c.format), s.seconds);
+}
+// The limits beside which a case is told in one row: of the CPU if it runs a layer.
+const Limits& first_of(const MachineLimits& l) { return l.cpu.measured() ? l.cpu : l.device; }
 
 // The pass with the fewest tokens beside which T(n) / T(1) is told.
 const BenchCase* narrowest(const std::vector<BenchCase>& cases, const BenchCase& c) {
@@ -31,13 +40,13 @@ const BenchCase* narrowest(const std::vector<BenchCase>& cases, const BenchCase&
   return least;
 }
 
-std::string table_row(const BenchCase& c, const BenchResult& r, const Limits& limits) {
+std::string table_row(const BenchCase& c, const BenchResult& r, const MachineLimits& limits) {
   const int n = c.tokens_a_unit();
   const Bound bound = bound_of(c, limits);
-  std::string row = fmt::format("{:<7}{:>6} {:>7} {:>4} {:>7} {:>10.4g} ({:.4g} to {:.4g})", c.name(), c.tokens, c.format, c.kv, c.depth,
+  std::string row = fmt::format("{:<9}{:>6} {:>7} {:>4} {:>7} {:>10.4g} ({:.4g} to {:.4g})", c.name(), c.tokens, c.format, c.kv, c.depth,
                                 c.rate(), n / c.seconds.most, n / c.seconds.least);
-  row = fmt::format("{:<66}{:>10.4g} {:>8.4g} {:>8.4g}  {:.0f}% of {}", row, 1e3 * c.seconds.median, c.bytes / c.seconds.median / kGiga,
-                    c.operations / c.seconds.median / kGiga, 100 * bound.share, bound.what);
+  row = fmt::format("{:<68}{:>10.4g} {:>8.4g} {:>8.4g}  {:.0f}% of {}", row, 1e3 * c.seconds.median, c.bytes() / c.seconds.median / kGiga,
+                    c.operations() / c.seconds.median / kGiga, 100 * bound.share, bound.what);
   if (c.kind != BenchCase::Kind::width) return row + "\n";
   const BenchCase& one = *narrowest(r.cases, c);
   return row + fmt::format(", T({})/T({}) {:.3g}\n", c.tokens, one.tokens, c.seconds.median / one.seconds.median);
@@ -45,20 +54,25 @@ std::string table_row(const BenchCase& c, const BenchResult& r, const Limits& li
 
 std::string counted(double n) { return fmt::format("{:.4g}", n); }
 
-std::string profile_rows(const BenchCase& c) {
+std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
   double all = 0;
-  for (const OpTime& o : c.ops) all += o.seconds;
+  for (const StepTime& s : c.profile) all += s.seconds;
   std::string text = fmt::format("  {} passes, {} steps, {} barriers\n", counted(c.passes), counted(c.steps), counted(c.barriers));
-  for (const OpTime& o : c.ops)
-    text += fmt::format("  {:<14}{:>5} calls {:>9.4g} ms {:>5.1f}% {:>9.4g} MB {:>7.4g} GB/s {:>8.4g} Gop/s\n", o.op, counted(o.calls),
-                        1e3 * o.seconds, 100 * o.seconds / all, o.bytes / 1e6, o.bytes / o.seconds / kGiga,
-                        o.operations / o.seconds / kGiga);
+  for (const StepTime& s : c.profile) {
+    const Bound bound = bound_of(s, c, limits);
+    const std::string name = fmt::format("{}{}{}{}", s.name.on_device ? "device " : "", s.name.op, s.name.weight.empty() ? "" : " ", s.name.weight);
+    text += fmt::format("  {:<30}{:>5} calls {:>9.4g} ms {:>5.1f}% {:>9.4g} MB {:>7.4g} GB/s {:>8.4g} Gop/s", name, counted(s.calls),
+                        1e3 * s.seconds, 100 * s.seconds / all, s.work.bytes / 1e6, s.work.bytes / s.seconds / kGiga,
+                        s.work.operations / s.seconds / kGiga);
+    text += bound.share >= 0.005 ? fmt::format("  {:.0f}% of {}\n", 100 * bound.share, bound.what) : "\n";
+  }
   return text;
 }
 
 // A case as a row: the names are the columns of the CSV and the keys of the JSON, and stay.
-Json fields(const BenchRun& run, const BenchCase& c, const Limits& limits) {
-  const Bound bound = bound_of(c, limits);
+Json fields(const BenchRun& run, const BenchCase& c, const MachineLimits& machine) {
+  const Bound bound = bound_of(c, machine);
+  const Limits& limits = first_of(machine);
   return {{"model", run.model},
           {"format", c.format},
           {"isa", run.isa},
@@ -72,27 +86,42 @@ Json fields(const BenchRun& run, const BenchCase& c, const Limits& limits) {
           {"seconds_least", c.seconds.least},
           {"seconds_most", c.seconds.most},
           {"tokens_per_second", c.rate()},
-          {"bytes", c.bytes},
-          {"operations", c.operations},
-          {"gigabytes_per_second", c.bytes / c.seconds.median / kGiga},
-          {"gigaops_per_second", c.operations / c.seconds.median / kGiga},
+          {"bytes", c.bytes()},
+          {"operations", c.operations()},
+          {"gigabytes_per_second", c.bytes() / c.seconds.median / kGiga},
+          {"gigaops_per_second", c.operations() / c.seconds.median / kGiga},
           {"limit", bound.what},
           {"share_of_limit", bound.share},
-          {"read_gigabytes_per_second", limits.read / kGiga},
+          {"read_gigabytes_per_second", limits.memory / kGiga},
           {"int8_gigaops_per_second", limits.integer(c.format) / kGiga},
-          {"f32_gigaops_per_second", limits.f32() / kGiga}};
+          {"f32_gigaops_per_second", limits.floating("f32") / kGiga},
+          {"device", run.device}};
 }
 
-Json limits_json(const Limits& l) {
-  Json json = {{"read_gigabytes_per_second", l.read / kGiga}};
+Json limits_json(const Limits& l, const char* memory) {
+  Json json = {{memory, l.memory / kGiga}};
   for (const auto& [format, rate] : l.arithmetic) json[format + "_gigaops_per_second"] = rate / kGiga;
   return json;
+}
+Json limits_json(const MachineLimits& l) {
+  Json json = l.cpu.measured() ? limits_json(l.cpu, "read_gigabytes_per_second") : Json::object();
+  if (l.device.measured()) json["device"] = limits_json(l.device, "copy_gigabytes_per_second");
+  return json;
+}
+
+std::string limits_line(const char* what, const Limits& before, const Limits& after) {
+  if (!before.measured()) return "";
+  std::string line = fmt::format("limits before and after: {} {:.4g} and {:.4g} GB/s; arithmetic", what, before.memory / kGiga, after.memory / kGiga);
+  for (const auto& [format, rate] : before.arithmetic)
+    line += fmt::format(" {} {:.4g} and {:.4g}", format, rate / kGiga, after.arithmetic.at(format) / kGiga);
+  return line + " Gop/s\n";
 }
 
 Json ops_json(const BenchCase& c) {
   Json list = Json::array();
-  for (const OpTime& o : c.ops)
-    list.push_back({{"op", o.op}, {"calls", o.calls}, {"seconds", o.seconds}, {"bytes", o.bytes}, {"operations", o.operations}});
+  for (const StepTime& s : c.profile)
+    list.push_back({{"op", s.name.op}, {"weight", s.name.weight}, {"on_device", s.name.on_device}, {"calls", s.calls}, {"seconds", s.seconds},
+                    {"bytes", s.work.bytes}, {"operations", s.work.operations}});
   return list;
 }
 
@@ -109,32 +138,30 @@ std::string csv_field(const Json& value) {
 }  // namespace
 
 void put_bench_table(const BenchRun& run, const BenchResult& r) {
-  const Limits limits = r.limits();
-  std::string text = fmt::format("{}: {:.3g} GB of weights, {} threads, {}, median of {}\n", escaped(run.model), run.weight_bytes / kGiga,
-                                 run.threads, run.isa, run.repetitions);
-  text += fmt::format("{:<13} {:>7} {:>4} {:>7} {:>10} {:<20}{:>10} {:>8} {:>8}  {}\n", "case", "weights", "kv", "depth", "tok/s",
+  const MachineLimits limits = r.limits();
+  const std::string where = run.device == "cpu" ? "" : run.device + ", ";
+  std::string text = fmt::format("{}: {:.3g} GB of weights, {}{} threads, {}, median of {}\n", escaped(run.model), run.weight_bytes / kGiga,
+                                 where, run.threads, run.isa, run.repetitions);
+  text += fmt::format("{:<15} {:>7} {:>4} {:>7} {:>10} {:<20}{:>10} {:>8} {:>8}  {}\n", "case", "weights", "kv", "depth", "tok/s",
                       "(least to most)", "ms", "GB/s", "Gop/s", "nearest limit");
   for (const BenchCase& c : r.cases) {
     text += table_row(c, r, limits);
-    if (!c.ops.empty()) text += profile_rows(c);
+    if (!c.profile.empty()) text += profile_rows(c, limits);
   }
   if (!r.sgemm_library.empty()) text += fmt::format("sgemm by {}\n", r.sgemm_library);
-  text += fmt::format("limits before and after: memory reads {:.4g} and {:.4g} GB/s; arithmetic", r.before.read / kGiga,
-                      r.after.read / kGiga);
-  for (const auto& [format, rate] : r.before.arithmetic)
-    text += fmt::format(" {} {:.4g} and {:.4g}", format, rate / kGiga, r.after.arithmetic.at(format) / kGiga);
-  put(text + " Gop/s\n");
+  put(text + limits_line("memory reads", r.before.cpu, r.after.cpu) + limits_line("copies of the device", r.before.device, r.after.device));
 }
 
 void put_bench_json(const BenchRun& run, const BenchResult& r) {
   Json cases = Json::array();
   for (const BenchCase& c : r.cases) {
     cases.push_back(fields(run, c, r.limits()));
-    if (c.ops.empty()) continue;
+    if (c.profile.empty()) continue;
     cases.back().update({{"passes", c.passes}, {"steps", c.steps}, {"barriers", c.barriers}, {"ops", ops_json(c)}});
   }
   Json json = {{"model", run.model},
                {"isa", run.isa},
+               {"device", run.device},
                {"threads", run.threads},
                {"repetitions", run.repetitions},
                {"weight_bytes", run.weight_bytes},

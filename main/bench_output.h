@@ -8,7 +8,7 @@ namespace chaski {
 
 // What all cases of a run share.
 struct BenchRun {
-  std::string model, isa, load;
+  std::string model, isa, device, load;
   int threads = 0, repetitions = 0;
   double weight_bytes = 0;
 };

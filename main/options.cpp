@@ -7,6 +7,7 @@
 #include <random>
 
 #include "main/output.h"
+#include "main/progress.h"
 
 namespace chaski {
 
@@ -52,7 +53,9 @@ void ModelFlags::declare(CLI::App& app, Kv kvs) {
   if (kvs == Kv::list) flag->delimiter(',')->expected(1, int(std::size(kKvTypes)))->allow_extra_args(false)->type_name("FORMAT,...");
   app.add_option("--load", load, "how a .quipu file is read: mmap, or copy: into memory of huge pages (default mmap)")
       ->check(CLI::IsMember({"mmap", "copy"}).description(""))->type_name("HOW");
-  app.add_option("--device", engine.device, "auto, cpu, cuda or cuda:N (default auto)")->type_name("DEVICE");
+  app.add_option("--device", engine.device, "auto, cpu, cuda or cuda:N; auto: a GPU if there is one (default auto)")->type_name("DEVICE");
+  app.add_option("--gpu-layers", gpu_layers, "the last N layers run on the GPU, the others on the CPU (default auto: all that fit)")
+      ->check(CLI::IsMember({"auto"}) | CLI::Range(0, kMaxCount))->type_name("N");
 }
 
 EngineOptions ModelFlags::options(const std::string& kv_type) const {
@@ -60,8 +63,18 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
   for (const KvType& type : kKvTypes)
     if (type.name == kv_type) options.kv = type.format;
   options.copy = load == "copy";
+  options.gpu_layers = gpu_layers == "auto" ? kAllThatFit : std::stoi(gpu_layers);
   options.notice = [](const std::string& line) { put_note("chaski: " + line); };
   return options;
+}
+
+std::shared_ptr<Engine> open_engine(EngineOptions options) {
+  std::optional<ProgressBar> bar;
+  options.upload = [&](uint64_t done, uint64_t all) {
+    if (!bar) bar.emplace(ProgressScale{double(all) / 1e6, "MB"});
+    bar->show({"to the GPU", done, all});
+  };
+  return Engine::open(options);
 }
 
 void PromptFlags::declare(CLI::App& app) {
@@ -116,14 +129,14 @@ void GenerationFlags::choose_seed() {
   if (seed->count() == 0) generate.sampling.seed = std::random_device()();
 }
 
-Speaker::Speaker(const GenerationFlags& flags) : engine(Engine::open(flags.model.options())), options(flags.generate) {
+Speaker::Speaker(const GenerationFlags& flags) : engine(open_engine(flags.model.options())), options(flags.generate) {
   engine->tokenizer();  // a model without one is refused now
   session = engine->session();
   if (flags.draft.empty()) return;
   EngineOptions small = flags.model.options();
   small.model = flags.draft;
-  small.context = 0;
-  drafter = model_drafter(Engine::open(small), *engine, options.sampling);
+  small.context = 0, small.gpu_layers = kAllThatFit;
+  drafter = model_drafter(open_engine(small), *engine, options.sampling);
   options.drafter = drafter.get();
   options.draft_length = flags.draft_length;
 }

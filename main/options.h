@@ -17,13 +17,16 @@ namespace chaski {
 struct ModelFlags {
   EngineOptions engine;  // notices go to stderr
   std::vector<std::string> kv = {"f16"};
-  std::string load = "mmap";
+  std::string load = "mmap", gpu_layers = "auto";
 
   enum class Kv { one, list };  // whether --kv takes several
   void declare(CLI::App& app, Kv kvs = Kv::one);
   EngineOptions options() const { return options(kv[0]); }
   EngineOptions options(const std::string& kv_type) const;
 };
+
+// Engine::open with what people want to see meanwhile: how far the weights are on their way to a device.
+std::shared_ptr<Engine> open_engine(EngineOptions options);
 
 // A model that only has to be read: tokenize, convert, quantize.
 void declare_model(CLI::App& app, std::string& model);

@@ -42,6 +42,7 @@ void put_result(const Engine& engine, const GenerateResult& result, double bandw
   nlohmann::ordered_json json = {{"model", engine.path()},
                                  {"threads", engine.threads()},
                                  {"isa", engine.isa()},
+                                 {"device", engine.device()},
                                  {"text", result.text},
                                  {"finish", name_of(result.finish)}};
   json.update(timing_json(result, bandwidth, seed));

@@ -1,7 +1,5 @@
 #include "main/timing.h"
 
-#include "engine/bandwidth.h"
-
 namespace chaski {
 
 namespace {
@@ -17,7 +15,7 @@ std::string counted(size_t n) { return fmt::format("{} token{}", n, n == 1 ? "" 
 double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked) {
   // Whoever pressed Ctrl-C is waiting for the end.
   const bool wanted = result.decode_rate() > 0 && result.finish != Finish::interrupted;
-  return wanted && (asked || result.decode_seconds >= 1) ? cached_read_bandwidth(engine.threads()) : 0;
+  return wanted && (asked || result.decode_seconds >= 1) ? engine.memory_bandwidth() : 0;
 }
 
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed) {
@@ -27,7 +25,7 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
   if (result.decode_rate() > 0) line += fmt::format(", {:.4g} tok/s", result.decode_rate());
   if (!result.tokens.empty()) line += fmt::format("; first token after {:.3g} ms", 1e3 * result.first_token_seconds);
   if (bandwidth > 0)
-    line += fmt::format("; {:.0f}% of the {:.1f} GB/s this machine reads", 100 * read_rate(result) / bandwidth, bandwidth / 1e9);
+    line += fmt::format("; {:.0f}% of the {:.1f} GB/s that memory gives", 100 * read_rate(result) / bandwidth, bandwidth / 1e9);
   if (result.drafted > 0) line += fmt::format("; accepted {} of {}", result.accepted, result.drafted);
   return line + fmt::format("; seed {}", seed);
 }

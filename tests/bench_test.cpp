@@ -57,6 +57,7 @@ TEST_CASE("cli/bench --profile: the ops of a case account for its bytes, and a p
   double weights = 0, all = 0;
   for (const json& op : decode["ops"]) {
     all += op["bytes"].get<double>();
+    CHECK(op["weight"].is_string());
     if (op["op"] == "matmul" || op["op"] == "gated_matmul") weights += op["bytes"].get<double>();
   }
   CHECK(weights == report["weight_bytes"]);
@@ -136,8 +137,8 @@ TEST_CASE("cli/bench --sgemm: OpenBLAS beside the op, on weights of four formats
 }
 
 TEST_CASE("cli/bench: cases that do not fit the context are refused before the first is measured") {
-  check_one_line(chaski_run({"bench", "-p", "8,600"}), 7, "context of 512");
-  check_one_line(chaski_run({"bench", "-p", "0", "--depth", "500", "-n", "20"}), 7, "20 tokens after 500");
+  check_one_line(chaski_run({"bench", "--device", "cpu", "-p", "8,600"}), 7, "context of 512");
+  check_one_line(chaski_run({"bench", "--device", "cpu", "-p", "0", "--depth", "500", "-n", "20"}), 7, "20 tokens after 500");
 }
 
 TEST_CASE("cli/--load copy runs the same weights") {

@@ -77,6 +77,13 @@ TEST_CASE("cli/usage errors are one line and status 2") {
       {{"bench", "--csv", "--profile"}, "--csv"},
       {{"run", "--kv", "f16,q8", "-p", "a"}, "f16,q8"},
       {{"run", "--load", "disk", "-p", "a"}, "disk"},
+      {{"run", "--gpu-layers", "some", "-p", "a"}, "some"},
+      {{"run", "--gpu-layers", "-1", "-p", "a"}, "-1"},
+      {{"run", "--device", "cpu", "--gpu-layers", "2", "-p", "a"}, "--gpu-layers is 2"},
+      {{"run", "--device", "cuda:", "-p", "a"}, "cuda:"},
+      {{"run", "--device", "cuda:1x", "-p", "a"}, "cuda:1x"},
+      {{"bench", "--sequences", "0"}, "--sequences"},
+      {{"bench", "--sgemm", "--device", "cuda"}, "--sgemm"},
   };
   for (const auto& [arguments, says] : wrong) {
     CAPTURE(joined(arguments));
@@ -107,7 +114,7 @@ TEST_CASE("cli/files that are missing or no models") {
 TEST_CASE("cli/a device that is not there") { check_one_line(chaski_run({"run", "--device", "cuda:99", "-p", "a"}), 6, "cuda:99"); }
 
 TEST_CASE("cli/the bundled model tells a story, on stdout only") {
-  const Outcome story = chaski_run({"run", "-n", "40", "--seed", "7"});
+  const Outcome story = chaski_run({"run", "--device", "cpu", "-n", "40", "--seed", "7"});
   CHECK_MESSAGE(story.status == 0, story.err);
   CHECK(story.out.starts_with("Once upon a time"));
   CHECK(story.out.size() > 40);

@@ -13,9 +13,21 @@ using namespace chaski::test;
 
 namespace {
 
+std::shared_ptr<Engine> cpu_engine() {
+  EngineOptions o;
+  o.device = "cpu";
+  return Engine::open(o);
+}
+
+std::vector<const Weight*> all_weights(const Weights& w) {
+  std::vector<const Weight*> all;
+  for (const Weight& one : w.tensors) all.push_back(&one);
+  return all;
+}
+
 // The bundled model on the CPU and on the device, over the same tokens.
 struct Both {
-  std::shared_ptr<Engine> engine = Engine::open({});
+  std::shared_ptr<Engine> engine = cpu_engine();
   EngineImpl& e = engine->impl();
   Batch batch;  // the device's
   std::unique_ptr<CudaBackend> cuda;
@@ -25,7 +37,7 @@ struct Both {
   Both() {
     CudaOptions o;
     o.context = 128, o.max_batch = 64, o.kv = e.batch.kv.layout, o.kv_pages = 64;
-    cuda = CudaBackend::open(*e.weights, o);
+    cuda = CudaBackend::open(all_weights(*e.weights), o);
     cuda->upload({});
     batch.kv = cuda->kv();
     for (int i = 0; i < 8; ++i) host_table.push_back(e.pool->take()), table.push_back(17 - 2 * i);
@@ -39,7 +51,8 @@ struct Both {
   }
   std::vector<float> on_host(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs) {
     fill(e.batch, tokens, from, host_table, outputs);
-    const float* logits = e.forward();
+    e.run();
+    const float* logits = e.logits();
     return {logits, logits + outputs.size() * size_t(engine->vocab_size())};
   }
   void pass(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs, const CudaDraw* draw = nullptr) {
@@ -156,10 +169,10 @@ TEST_CASE("cuda: draws over wide, tied and damaged rows") {
 
 #if defined(CHASKI_CUDA_SHIM)
 TEST_CASE("cuda: what is missing is said in one line, before anything is loaded") {
-  const auto engine = Engine::open({});
+  const auto engine = cpu_engine();
   CudaOptions o;
   o.context = 128, o.max_batch = 8, o.kv = engine->impl().batch.kv.layout;
-  auto open = [&] { CudaBackend::open(*engine->impl().weights, o); };
+  auto open = [&] { CudaBackend::open(all_weights(*engine->impl().weights), o); };
   CHECK(cuda_devices().list.empty());
   CHECK(cuda_devices().why_none == "no CUDA-capable device is detected");
   Error error = error_of(open);
@@ -183,10 +196,10 @@ TEST_CASE("cuda: what is missing is said in one line, before anything is loaded"
 TEST_CASE("cuda: an upload that is stopped leaves nothing behind") {
   shim::show_devices(1);
   {
-    const auto engine = Engine::open({});
+    const auto engine = cpu_engine();
     CudaOptions o;
     o.context = 128, o.max_batch = 8, o.kv = engine->impl().batch.kv.layout, o.kv_pages = 8;  // a group has 16
-    auto cuda = CudaBackend::open(*engine->impl().weights, o);
+    auto cuda = CudaBackend::open(all_weights(*engine->impl().weights), o);
     uint64_t last = 0;
     const Error error = error_of([&] {
       cuda->upload([&](uint64_t done, uint64_t all) {

@@ -36,7 +36,7 @@ using Arguments = std::vector<std::string>;
 class Program {
  public:
   // Output goes to files, so that it never blocks; `out` may name another place for stdout.
-  Program(const Arguments& arguments, const std::string& input, const std::string& out = "")
+  Program(const Arguments& arguments, const std::string& input, const std::string& out = "", const std::string& binary = chaski_binary())
       : out_(out.empty() ? folder_ / "out" : out) {
     std::ofstream(folder_ / "in", std::ios::binary) << input;
     posix_spawn_file_actions_t files;
@@ -44,7 +44,7 @@ class Program {
     posix_spawn_file_actions_addopen(&files, 0, (folder_ / "in").c_str(), O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_addopen(&files, 2, (folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    Arguments all = {chaski_binary()};
+    Arguments all = {binary};
     all.insert(all.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& argument : all) argv.push_back(argument.data());

@@ -20,8 +20,7 @@ float lead_over(const std::string& model, const std::string& prompt, const std::
   const auto e = open(model, Format::f32);
   const Tokenizer& t = e->tokenizer();
   auto s = e->session();
-  std::span<const float> logits;
-  s->sync(t.encode_prompt(prompt), &logits);
+  std::span<const float> logits = s->extend(t.encode_prompt(prompt));
   size_t at = prompt.size();
   float worst = 0;
   for (int i = 0; i < max_tokens && at < text.size(); ++i) {

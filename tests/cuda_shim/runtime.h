@@ -74,6 +74,7 @@ struct cudaLaunchConfig_t {
 };
 
 cudaError_t cudaGetDeviceCount(int* n);
+cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);

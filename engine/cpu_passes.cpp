@@ -1,0 +1,43 @@
+#include "engine/cpu_passes.h"
+
+#include <algorithm>
+
+#include "ggml-like-tensor/split.h"
+
+namespace chaski {
+
+CpuPasses::CpuPasses(const Model& model, int layers, Batch& batch, int threads)
+    : model_(model), layers_(layers), batch_(batch), backend_(cpu_backend()), executor_(threads) {}
+
+std::unique_ptr<Plan> CpuPasses::plan() const {
+  Graph graph(batch_);
+  model_.build(graph);
+  if (layers_ < model_.hyper.layers) graph = split(std::move(graph), layers_).first;
+  return std::make_unique<Plan>(std::move(graph), backend_, batch_);
+}
+
+const float* CpuPasses::run(Profile* profile) {
+  Plan& plan = plans_.get(batch_, [&] { return this->plan(); });
+  extend_ropes(plan.graph());
+  std::vector<double> seconds;
+  executor_.profile = profile ? &seconds : nullptr;
+  executor_.run(plan);
+  if (profile) profile->add(plan, seconds, false);
+  return plan.result();
+}
+
+// Angles for every position so far, doubled each time so that a decode step seldom makes any.
+void CpuPasses::extend_ropes(const Graph& graph) {
+  int64_t need = 1;
+  for (int32_t p : batch_.positions) need = std::max<int64_t>(need, p + 1);
+  ropes_.resize(graph.ropes.size());
+  batch_.ropes.resize(graph.ropes.size());
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    const RopeSpec& spec = graph.ropes[i];
+    const int64_t have = int64_t(ropes_[i].size()) / spec.dim, context = model_.hyper.context;
+    if (have < need) spec.append(ropes_[i], have, std::min<int64_t>(std::max(2 * have, need + 255), std::max<int64_t>(need, context)));
+    batch_.ropes[i] = ropes_[i].data();
+  }
+}
+
+}  // namespace chaski

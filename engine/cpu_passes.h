@@ -1,0 +1,35 @@
+// Forward passes of the CPU: of a whole model, or of its first layers.
+#pragma once
+#include "engine/plan_cache.h"
+#include "engine/profile.h"
+#include "ggml-like-tensor/executor.h"
+#include "models/architecture.h"
+
+namespace chaski {
+
+class CpuPasses {
+ public:
+  // The first `layers` of the model; with all of them, the logits too. `batch` is what passes are over, with the pages of these layers; both
+  // outlive this.
+  CpuPasses(const Model& model, int layers, Batch& batch, int threads);
+
+  // Of the batch as it is now: logits of its outputs, (outputs, vocab), or what the next layer reads, (tokens, dim). Valid until the
+  // next run. Times are added to `profile` unless it is null.
+  const float* run(Profile* profile);
+  Executor& executor() { return executor_; }
+  const Backend& backend() const { return backend_; }
+
+ private:
+  std::unique_ptr<Plan> plan() const;
+  void extend_ropes(const Graph& graph);
+
+  const Model& model_;
+  const int layers_;
+  Batch& batch_;
+  const Backend& backend_;
+  Executor executor_;
+  PlanCache<Plan> plans_;
+  std::vector<std::vector<float>> ropes_;
+};
+
+}  // namespace chaski

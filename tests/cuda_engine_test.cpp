@@ -1,0 +1,273 @@
+// The engine with a device under it: --device and --gpu-layers through the library, and, over the host shim, through the program.
+#include "engine/engine_impl.h"
+#include "engine/generate.h"
+#include "engine/placement.h"
+#include "tests/cuda_device.h"
+#include "tests/program.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+std::shared_ptr<Engine> open_on(const std::string& device, int gpu_layers = kAllThatFit) {
+  EngineOptions o;
+  o.device = device, o.gpu_layers = gpu_layers, o.sessions = 3, o.context = 300;
+  return Engine::open(o);
+}
+
+std::vector<TokenId> tokens_for(const Engine& e, int n) {
+  std::vector<TokenId> t;
+  for (int i = 0; i < n; ++i) t.push_back(TokenId((i * i * 7 + 3 * i + 1) % e.vocab_size()));
+  return t;
+}
+
+using Logits = std::vector<float>;
+Logits logits_of(Session& s, std::span<const TokenId> tokens, int wanted = 1) {
+  const auto logits = s.extend(tokens, wanted);
+  return {logits.begin(), logits.end()};
+}
+
+double error(const Logits& x, const Logits& y) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < y.size(); ++i) difference += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), size += double(y[i]) * y[i];
+  return x.size() == y.size() ? difference / size : INFINITY;
+}
+
+std::string story(Engine& e, SamplerOptions sampling, int tokens) {
+  GenerateOptions o;
+  o.max_tokens = tokens, o.sampling = sampling;
+  const auto session = e.session();
+  return generate(*session, e.tokenizer().encode_prompt("Once upon a time"), o, [](std::string_view) {}).text;
+}
+
+// With the wish for a device and what was said about it.
+struct Opened {
+  std::shared_ptr<Engine> engine;
+  std::vector<std::string> notices;
+  explicit Opened(EngineOptions o) {
+    o.notice = [this](const std::string& line) { notices.push_back(line); };
+    engine = Engine::open(o);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits within rounding") {
+  Device device;
+  if (!device.there()) return;
+  for (const std::string& model : {std::string(), golden("models/gpt2"), golden("models/mistral_window"), golden("gguf/tiny_llama_mixed.gguf")}) {
+    CAPTURE(model);
+    EngineOptions o;
+    o.model = model, o.device = "cpu";
+    const auto cpu = Engine::open(o);
+    const int layers = cpu->impl().kv.layers;
+    const auto tokens = tokens_for(*cpu, 20);
+    const Logits want = logits_of(*cpu->session(), tokens, 3);
+    for (int on_device = 1; on_device <= layers; ++on_device) {
+      o.device = "cuda", o.gpu_layers = on_device;
+      const auto e = Engine::open(o);
+      CHECK(e->impl().cpu_layers() == layers - on_device);
+      CHECK((e->device().find(" layers") == std::string::npos) == (on_device == layers));
+      CHECK(error(logits_of(*e->session(), tokens, 3), want) < 1e-4);
+    }
+  }
+}
+
+TEST_CASE("cuda/engine: a device's logits depend on the tokens alone: chunks, forks, rewinds, company") {
+  Device device;
+  if (!device.there()) return;
+  for (const int gpu_layers : {kAllThatFit, 2}) {
+    CAPTURE(gpu_layers);
+    const auto e = open_on("cuda", gpu_layers);
+    const auto t = tokens_for(*e, 40);
+    const std::span<const TokenId> all = t;
+    auto s = e->session();
+    const Logits last = logits_of(*s, all);
+    auto other = e->session();
+    other->extend(all.first(19));
+    other->extend(all.subspan(19, 20), 0);
+    CHECK(logits_of(*other, all.last(1)) == last);
+    other.reset();
+
+    s->rewind(37);
+    auto f = s->fork();
+    s->extend(std::vector<TokenId>(3, 5));  // writes into the page that both hold
+    CHECK(logits_of(*f, all.subspan(37)) == last);
+    std::vector<TokenId> changed(t.begin(), t.begin() + 37);
+    changed.insert(changed.end(), {5, 5, 5, 7});
+    const Logits alone = logits_of(*e->session(), changed);
+    CHECK(logits_of(*s, std::vector<TokenId>{7}) == alone);
+
+    f->rewind(30);
+    s->rewind(36);
+    const Extension together[] = {{f.get(), all.subspan(30), 1}, {s.get(), std::span<const TokenId>(changed).subspan(36), 1}};
+    const auto both = Session::extend_all(together);
+    CHECK(std::equal(last.begin(), last.end(), both.begin()));
+    CHECK(std::equal(alone.begin(), alone.end(), both.begin() + long(last.size())));
+  }
+}
+
+TEST_CASE("cuda/engine: tokens drawn on the device are those the sampler draws from its logits, with a draft too") {
+  Device device;
+  if (!device.there()) return;
+  const auto e = open_on("cuda");
+  const auto t = tokens_for(*e, 12);
+  for (const double temperature : {0.0, 0.9}) {
+    SamplerOptions o;
+    o.temperature = temperature, o.seed = 11;
+    Sampler sampler(o);
+    auto s = e->session(), one_by_one = e->session();
+    CHECK(s->draw(t, 1, sampler).size() == 1);
+    // From here on every guess is right but the third.
+    std::vector<TokenId> guesses{t.back()}, drawn;
+    one_by_one->extend(std::span(t).first(11), 0);
+    for (int i = 0; i < 4; ++i) {
+      const auto logits = one_by_one->decode(guesses.back());
+      drawn.push_back(sampler.draw(logits.first(size_t(e->tokenizer().size())), one_by_one->tokens()));
+      guesses.push_back(i == 2 ? drawn[2] ^ 1 : drawn[size_t(i)]);
+    }
+    s->rewind(11);
+    CHECK(s->draw(guesses, 5, sampler) == std::vector<TokenId>(drawn.begin(), drawn.begin() + 3));
+  }
+}
+
+TEST_CASE("cuda/engine: the bundled model's greedy story is the CPU's") {
+  Device device;
+  if (!device.there()) return;
+#if defined(CHASKI_CUDA_SHIM)
+  const int tokens = 16;  // a token takes a tenth of a second
+#else
+  const int tokens = 64;
+#endif
+  SamplerOptions greedy;
+  greedy.temperature = 0;
+  CHECK(story(*open_on("cuda"), greedy, tokens) == story(*open_on("cpu"), greedy, tokens));
+}
+
+#if defined(CHASKI_CUDA_SHIM)
+
+TEST_CASE("cuda/engine: what fits is found, and said") {
+  shim::show_devices(1);
+  EngineOptions o;
+  {
+    const Opened all(o);
+    CHECK(all.engine->impl().cpu_layers() == 0);
+    CHECK(all.engine->batch_length() == 512);  // the model's own context
+    CHECK(all.notices.empty());
+  }
+  shim::set_device_memory(4'000'000);
+  {
+    const Opened some(o);
+    CHECK(some.engine->impl().cpu_layers() > 0);
+    CHECK(some.engine->impl().cpu_layers() < 6);
+    REQUIRE(some.notices.size() == 1);
+    CHECK(some.notices[0].find(" of 6 layers fit into 0.004 GB, the others run on the CPU") != std::string::npos);
+  }
+  shim::set_device_memory(300'000);
+  {
+    const Opened none(o);
+    CHECK(none.engine->device() == "cpu");
+    REQUIRE(none.notices.size() == 1);
+    CHECK(none.notices[0] == "on the CPU: cuda:0 (host shim 0) has 0.0003 GB free, too little for one layer");
+  }
+  o.device = "cuda";
+  Error error = error_of([&] { Opened unused(o); });
+  CHECK(error.code == Exit::memory);
+  CHECK(std::string(error.what()).find("6 of 6 layers with a context of 512 need 0.00") != std::string::npos);
+  CHECK(std::string(error.what()).ends_with("GB of device memory, 0.0003 GB are free; use --device cpu"));
+  shim::set_device_memory(4'000'000);
+  CHECK(std::string(error_of([&] { Opened unused(o); }).what()).find("; --gpu-layers ") != std::string::npos);
+  shim::set_device_memory(size_t(1) << 34);
+  shim::show_devices(0);
+}
+
+TEST_CASE("cuda/engine: a context too long for the device is cut to what fits, unless it was asked for") {
+  shim::show_devices(1);
+  const auto bundled = open_on("cpu");
+  Weights weights = *bundled->impl().weights;
+  weights.meta.set_int("model.context_length", 100000);
+  const auto model = bind_model(weights);
+  std::vector<std::string> notices;
+  EngineOptions o;
+  o.device = "cuda", o.notice = [&](const std::string& line) { notices.push_back(line); };
+  const auto context = [&] { return place(*model, bundled->impl().kv, o).context; };
+  CHECK(context() == 100000);
+  CHECK(notices.empty());
+  shim::set_device_memory(200'000'000);
+  const int cut = context();
+  CHECK(cut < 100000);
+  CHECK(cut > 4096);
+  CHECK(notices == std::vector<std::string>{fmt::format("cuda:0 (host shim 0): a context of {} fits, the model's own is 100000", cut)});
+  // It is the longest: one step more does not fit, and this does.
+  o.context = cut;
+  CHECK(context() == cut);
+  o.context = cut + 256;
+  CHECK(error_of(context).code == Exit::memory);
+  shim::set_device_memory(size_t(1) << 34);
+  shim::show_devices(0);
+}
+
+TEST_CASE("cuda/engine: auto without a device, or with pages it has no kernels for, is the CPU, and says why") {
+  shim::show_devices(0);
+  EngineOptions o;
+  const Opened none(o);
+  CHECK(none.engine->device() == "cpu");
+  CHECK(none.notices == std::vector<std::string>{"on the CPU: no CUDA-capable device is detected"});
+  shim::show_devices(1);
+  o.kv = Format::q4_0;
+  const Opened q4(o);
+  CHECK(q4.engine->device() == "cpu");
+  CHECK(q4.notices == std::vector<std::string>{"on the CPU: cuda: there is no kernel for kv_write over q4_0 pages; use --device cpu"});
+  o.device = "cuda:0";
+  CHECK(error_of([&] { Opened unused(o); }).code == Exit::device);
+  o.gpu_layers = 0;
+  const Opened cpu(o);
+  CHECK(cpu.engine->device() == "cpu");
+  CHECK(cpu.notices.empty());
+  shim::show_devices(0);
+}
+
+namespace {
+
+Outcome shim_run(const Arguments& arguments, const std::string& memory = "17179869184") {
+  const char* binary = std::getenv("CHASKI_SHIM_BIN");
+  setenv("CHASKI_SHIM_DEVICES", "1", 1), setenv("CHASKI_SHIM_MEMORY", memory.c_str(), 1);
+  Outcome outcome = Program(arguments, "", "", binary ? binary : "build/tests/chaski-shim").wait();
+  unsetenv("CHASKI_SHIM_DEVICES"), unsetenv("CHASKI_SHIM_MEMORY");
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("cli/--device cuda: a story, where it was told, and what is in the way") {
+  const Arguments run = {"run", "-n", "6", "--seed", "10", "--device"};
+  const auto with = [&](const Arguments& more) {
+    Arguments all = run;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const std::string text = chaski_run(with({"cpu"})).out;
+  const Outcome all = shim_run(with({"cuda", "--json"})), some = shim_run(with({"cuda:0", "--gpu-layers", "2"}));
+  REQUIRE_MESSAGE(all.status == 0, all.err);
+  CHECK(all.out.find("\"device\":\"cuda:0 (host shim 0)\"") != std::string::npos);
+  CHECK(all.out.find(text.substr(16)) != std::string::npos);
+  CHECK_MESSAGE(some.status == 0, some.err);
+  CHECK(some.out == text);
+  check_one_line(shim_run(with({"cuda:1"})), 6, "--device is cuda:1, but there is no such device");
+  check_one_line(shim_run(with({"cuda"}), "1000000"), 4, "need 0.00");
+  const Outcome little = shim_run(with({"auto"}), "1000000");
+  CHECK(little.status == 0);
+  CHECK_MESSAGE(little.err.starts_with("chaski: "), little.err);
+}
+
+TEST_CASE("cli/bench --device cuda: steps with their bytes, side by side too") {
+  const Outcome outcome = shim_run({"bench", "--device", "cuda", "--gpu-layers", "2", "-p", "4", "-n", "2", "--sequences", "1,2", "-r", "1",
+                                    "--profile", "--json"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  for (const char* part : {"\"device\":\"cuda:0 (host shim 0), 2 of 6 layers\"", "\"copy_gigabytes_per_second\":", "\"case\":\"sequences\"",
+                           "\"op\":\"draw\"", "\"on_device\":true", "\"on_device\":false"})
+    CHECK_MESSAGE(outcome.out.find(part) != std::string::npos, part);
+}
+
+#endif
