@@ -68,14 +68,18 @@ struct NibbleCodes {
   uint4 x;
 };
 
-template <>
-struct Weights<Q4_0> {
-  static constexpr bool kMixed = false;
+// Tiles of 32 columns in nibbles.
+struct NibbleTile {
   using Codes = NibbleCodes;
+  static __device__ __forceinline__ Codes load(const auto& tile, int, const Lane& l) { return {load_once(tile.q + 64 * l.t + 16 * l.quad)}; }
+};
+
+template <>
+struct Weights<Q4_0> : NibbleTile {
+  static constexpr bool kMixed = false;
   struct Scales {
     uint2 d;
   };
-  static __device__ __forceinline__ Codes load(const Q4_0::Tile& tile, int, const Lane& l) { return {load_once(tile.q + 64 * l.t + 16 * l.quad)}; }
   static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) nibbles(word_of(c.x, i), w.w[i]);
@@ -88,14 +92,12 @@ struct Weights<Q4_0> {
 };
 
 template <>
-struct Weights<Q4> {
+struct Weights<Q4> : NibbleTile {
   static constexpr bool kMixed = true;
-  using Codes = NibbleCodes;
   struct Scales {
     uint2 unit;
     uint32_t scale;
   };
-  static __device__ __forceinline__ Codes load(const Q4::Tile& tile, int, const Lane& l) { return {load_once(tile.q + 64 * l.t + 16 * l.quad)}; }
   static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
     constexpr uint32_t t0 = four_bytes(Q4::kCodebook, 0), t1 = four_bytes(Q4::kCodebook, 4), t2 = four_bytes(Q4::kCodebook, 8),
                        t3 = four_bytes(Q4::kCodebook, 12);
@@ -118,14 +120,12 @@ struct Weights<Q4> {
 };
 
 template <>
-struct Weights<Q4H> {
+struct Weights<Q4H> : NibbleTile {
   static constexpr bool kMixed = false;  // the halves have scales of their own
-  using Codes = NibbleCodes;
   struct Scales {
     uint2 unit;
     uint32_t scale[2];
   };
-  static __device__ __forceinline__ Codes load(const Q4H::Tile& tile, int, const Lane& l) { return {load_once(tile.q + 64 * l.t + 16 * l.quad)}; }
   static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
     Weights<Q4>::words(c, sub, l, w);
 #pragma unroll
