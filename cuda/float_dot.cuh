@@ -1,79 +1,133 @@
-// One warp's share of a matmul with f32, f16 or bf16 weights: a segment (int_dot.cuh) of 32 rows times kTokens rows of x.
+// One warp's share of a matmul with f16 or bf16 weights, on the tensor cores: 32 rows x 32 columns times 8 tokens.
 //
-// A tile is the 16 rows of one column, so 16 bytes are 4 or 8 rows of a column and half a warp's load is 4 or 8 whole columns of a strip:
+// Weights are multiplied as they are. x is f32 and goes as the sum of two numbers of the weight's kind, so that a weight costs two products
+// (m16n8k16) where 16-bit activations would cost one; the two are
 //
-//        lane = 16 strip + kLanes phase + part       column = first + phase + kPhases k,  rows kRows part .. + kRows - 1
+//   bf16   x = high + low + e           high = bf16(x), low = bf16(x - high)                |e| <= 2^-17 |x|
+//   f16    x = s (high + low) + e       high = f16(x / s), low = f16(x / s - high)          |e| <= max(2^-23 |x|, 2^-39 most)
 //
-// A lane sums its own columns in one chain of fma in f32, then the phases are added by halves, then the segments first to last: an order
-// that depends on the row's length alone. x is read as it is, so the products are those of the definition.
-// Not tensor cores: their sums would have an order of their own, and f32 x would have to be split in two or three; a prompt of a 16-bit
-// model therefore runs at the speed of fma.
+// with most = the largest |x| of the token's 32 columns and s = the power of two that makes it 2^14 <= most / s < 2^15: no f16 overflows,
+// whatever x is, and what is lost below the least f16 is lost beside something 2^39 times as large. In bf16, x beyond 2^127 (2 - 2^-8)
+// overflows. The square of the relative error of a sum is below 2^-34 = 6e-11. One product would do for 2^-8 and 1e-6.
+//
+// Order. 32 columns start from zero: low of columns 0..3, low of 4..7, high of 0..3, high of 4..7 (of each lane's eight); small numbers
+// first, because the tensor cores cut what they align. Then one fma by s, or one addition, onto the row's sum in f32: their cut never
+// meets a long sum. Every kernel takes the same products in the same order, with split() and multiply() below.
+//
+// Fragments. A tile is the 16 rows of one column, 32 bytes. Which of the 32 columns a product's k names is free as long as weights and x
+// agree: lane 4 g + t has columns t, 4 + t, .. 28 + t, of the four rows that Lane (fragments.cuh) gives it for block formats:
+//
+//        load i      8 bytes, rows 4 quad .. + 3 of column 4 i + t; a warp's load is 128 neighbouring bytes of each of two strips
+//        product p   A rows g, g + 8 = the lane's rows 2p, 2p + 1: one byte permute a word puts two columns side by side
+//
+// 16 bytes would be eight rows of a column, four of them another lane's: a shuffle each way for a load saved.
+//
+// Per 32 x 32 weights (2 KB), in a warp: 8 loads, 16 permutes; per 8 tokens 8 products, 8 fma or additions, and to make the parts of x 8
+// loads and about 24 (bf16) or 50 (f16) instructions: for one token 70 to 100, where int_dot.cuh takes 440 for 4 KB.
 #pragma once
 #include "cuda/int_dot.cuh"
 
 namespace chaski {
 
-template <class F>
-struct FloatLane {
-  static constexpr int kRows = 16 / sizeof(typename F::Block), kLanes = kStrip / kRows, kPhases = 16 / kLanes;
-  int strip, phase, part;
-  __device__ __forceinline__ FloatLane() : strip(threadIdx.x % 32 / 16), phase(threadIdx.x % 16 / kLanes), part(threadIdx.x % kLanes) {}
+// Kinds of 16-bit numbers: how two are packed, unpacked and multiplied.
+struct HalfProducts {
+  static constexpr bool kScaled = true;
+  static __device__ __forceinline__ uint32_t pack(float low, float high) { return pack_f16(low, high); }
+  static __device__ __forceinline__ float item(uint32_t word, int i) { return float_of_f16(word >> 16 * i & 0xffff); }
+  static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_f16(d, a, b); }
+};
+struct Bfloat16Products {
+  static constexpr bool kScaled = false;
+  static __device__ __forceinline__ uint32_t pack(float low, float high) { return pack_bf16(low, high); }
+  static __device__ __forceinline__ float item(uint32_t word, int i) { return __uint_as_float(i ? word & 0xffff0000 : word << 16); }
+  static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_bf16(d, a, b); }
 };
 
-template <class F>
-__device__ __forceinline__ void row_values(const uint4& x, float (&w)[FloatLane<F>::kRows]) {
+constexpr int kLaneColumns = 8;  // of 32
+__device__ __forceinline__ int lane_column(int i, const Lane& l) { return 4 * i + l.t; }
+
+// A lane's eight columns of token g, in two parts: words of two columns, [step][word] as a product's B operand. scale is the token's.
+struct Parts {
+  uint32_t low[2][2], high[2][2];
+  float scale = 1;
+};
+template <class Products>
+__device__ __forceinline__ Parts split(float (&x)[kLaneColumns]) {
+  Parts parts;
+  if (Products::kScaled) {
+    float most = 0;
 #pragma unroll
-  for (int i = 0; i < FloatLane<F>::kRows; ++i) {
-    if (F::kFormat == Format::f32) w[i] = __uint_as_float(word_of(x, i));
-    else if (F::kFormat == Format::f16) w[i] = float_of_f16(half_word_of(x, i));
-    else w[i] = float_of_bf16(half_word_of(x, i));
+    for (int i = 0; i < kLaneColumns; ++i) most = fmaxf(most, fabsf(x[i]));
+#pragma unroll
+    for (int n = 1; n < 4; n *= 2) most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, n));
+    const uint32_t exponent = max(__float_as_uint(most) >> 23, 15u);  // that of the scale stays a normal number's
+    parts.scale = __uint_as_float((exponent - 14) << 23);
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; ++i) x[i] *= __uint_as_float((268 - exponent) << 23);
   }
+#pragma unroll
+  for (int k = 0; k < kLaneColumns / 2; ++k) {
+    const uint32_t high = Products::pack(x[2 * k], x[2 * k + 1]);
+    parts.high[k / 2][k % 2] = high;
+    parts.low[k / 2][k % 2] = Products::pack(x[2 * k] - Products::item(high, 0), x[2 * k + 1] - Products::item(high, 1));
+  }
+  return parts;
 }
 
-// The lane's next columns from `first`, as far as they lie before `end`: as many loads under way as leave registers for the sums.
-template <class F, int kTokens>
-struct Columns {
-  static constexpr int kAhead = kTokens == 1 ? 8 : 4, kStep = kAhead * FloatLane<F>::kPhases;
-  uint4 x[kAhead];
-  __device__ __forceinline__ void load(const std::byte* strip, int first, int end, const FloatLane<F>& l) {
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      const int c = first + l.phase + FloatLane<F>::kPhases * k;
-      if (c < end) x[k] = load_once(strip + (int64_t(c) * kStrip + FloatLane<F>::kRows * l.part) * sizeof(typename F::Block));
-    }
-  }
+// 32 x 32 weights as A operands: [product][step].
+struct FloatWords {
+  uint32_t a[2][2][4];
 };
 
-// x: row of the first token, `cols` apart; `tokens` of them exist, the others repeat the last and are never written.
-template <class F, int kTokens>
-__device__ __forceinline__ void add_columns(const Columns<F, kTokens>& w, int first, int end, const float* x, int64_t cols, int tokens,
-                                            const FloatLane<F>& l, float (&acc)[kTokens][FloatLane<F>::kRows]) {
+// FloatWeights<F>: Products   what its words are made of
+//                  Codes      what is loaded of 32 columns from `first` (zeros from `cols` on); words() turns it into operands
+template <class F>
+struct FloatWeights;
+
+template <class ItsProducts>
+struct WordWeights {
+  using Products = ItsProducts;
+  struct Codes {
+    uint2 column[kLaneColumns];
+  };
+  static __device__ __forceinline__ void load(const std::byte* strip, int first, int cols, const Lane& l, Codes& c) {
 #pragma unroll
-  for (int k = 0; k < w.kAhead; ++k) {
-    const int c = first + l.phase + FloatLane<F>::kPhases * k;
-    if (c >= end) break;
-    float rows[FloatLane<F>::kRows];
-    row_values<F>(w.x[k], rows);
-#pragma unroll
-    for (int n = 0; n < kTokens; ++n) {
-      const float v = x[(n < tokens ? n : tokens - 1) * cols + c];
-#pragma unroll
-      for (int i = 0; i < FloatLane<F>::kRows; ++i) acc[n][i] = fmaf(rows[i], v, acc[n][i]);
+    for (int i = 0; i < kLaneColumns; ++i) {
+      const int column = first + lane_column(i, l);
+      c.column[i] = column < cols ? load_once8(strip + int64_t(column) * 32 + 8 * l.quad) : uint2{0, 0};
     }
   }
-}
+  static __device__ __forceinline__ void words(const Codes& c, FloatWords& w) {
+#pragma unroll
+    for (int p = 0; p < 2; ++p)
+#pragma unroll
+      for (int k = 0; k < kLaneColumns / 2; ++k) {
+        const uint2 &x = c.column[2 * k], &y = c.column[2 * k + 1];
+#pragma unroll
+        for (int row = 0; row < 2; ++row)
+          w.a[p][k / 2][row + 2 * (k % 2)] = __byte_perm(p ? x.y : x.x, p ? y.y : y.x, row ? 0x7632 : 0x5410);
+      }
+  }
+};
+template <> struct FloatWeights<F16> : WordWeights<HalfProducts> {};
+template <> struct FloatWeights<BF16> : WordWeights<Bfloat16Products> {};
 
-// Adds the phases; to[token][row of the pair].
-template <class F, int kTokens>
-__device__ __forceinline__ void store_phases(float (&acc)[kTokens][FloatLane<F>::kRows], const FloatLane<F>& l, float (*to)[kPairRows]) {
+// acc[j][i] += 32 columns of the lane's row i times token 2t + j, whose scale is scale[j].
+template <class Products>
+__device__ __forceinline__ void multiply(const FloatWords& w, const Parts& x, const float (&scale)[2], float (&acc)[2][4]) {
 #pragma unroll
-  for (int n = 0; n < kTokens; ++n)
+  for (int p = 0; p < 2; ++p) {
+    float d[4] = {};
 #pragma unroll
-    for (int i = 0; i < FloatLane<F>::kRows; ++i) {
+    for (int step = 0; step < 2; ++step) Products::multiply(d, w.a[p][step], x.low[step]);
 #pragma unroll
-      for (int k = FloatLane<F>::kLanes; k < 16; k *= 2) acc[n][i] += __shfl_xor_sync(kAllLanes, acc[n][i], k);
-      if (l.phase == 0) to[n][kStrip * l.strip + FloatLane<F>::kRows * l.part + i] = acc[n][i];
+    for (int step = 0; step < 2; ++step) Products::multiply(d, w.a[p][step], x.high[step]);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      float& sum = acc[k % 2][2 * p + k / 2];
+      sum = Products::kScaled ? fmaf(d[k], scale[k % 2], sum) : sum + d[k];
     }
+  }
 }
 
 }  // namespace chaski

@@ -77,6 +77,11 @@ __device__ __forceinline__ uint4 load_once(const void* p) {  // 16 bytes, 16-byt
                : "l"(p));
   return v;
 }
+__device__ __forceinline__ uint2 load_once8(const void* p) {  // 8 bytes, likewise
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
 
 // Bytes chosen from y:x by the nibbles of the selector's low half; a nibble of 8 or more repeats the chosen byte's top bit eight times
 // (the instruction does, __byte_perm does not).
@@ -106,6 +111,7 @@ T* dynamic_shared() {
 }
 inline void prefetch_l2(const void*) {}
 inline uint4 load_once(const void* p) { return *static_cast<const uint4*>(p); }
+inline uint2 load_once8(const void* p) { return *static_cast<const uint2*>(p); }
 inline uint32_t permute_bytes(uint32_t x, uint32_t y, uint32_t selector) {
   uint32_t r = 0;
   for (int i = 0; i < 4; ++i) {

@@ -1,5 +1,4 @@
-// Matmul on the device: which kernel multiplies how many tokens. The choice moves time, never a bit (int_dot.cuh); float formats
-// have the one kernel.
+// Matmul on the device: which kernel multiplies how many tokens. The choice moves time, never a bit (order.h).
 #include <algorithm>
 
 #include "cuda/matmul_rows.cuh"
@@ -23,20 +22,27 @@ template <class F>
 void launch_tiles(const MatMulJob& job, const LaunchContext& c) {
   const int64_t per_block = TileShape::kSlots / job.matrices();
   const dim3 grid(unsigned((job.tokens + TileShape::kTokens - 1) / TileShape::kTokens), unsigned((job.pairs() + per_block - 1) / per_block));
-  chaski::launch("matmul", {grid, TileShape::kThreads, c.stream, sizeof(TileShape::Shared)}, matmul_tiles<F>, job);
+  chaski::launch("matmul", {grid, TileShape::kThreads, c.stream, sizeof(TileShared<F>)}, matmul_tiles<F>, job);
+}
+
+// Float activations are copied 16 bytes at a time.
+template <class F>
+bool tiles_take(const MatMulJob& job, const LaunchContext& c) {
+  return job.tokens >= kTileTokens && sizeof(TileShared<F>) <= c.shared_limit && (!F::kFloat || job.cols % 4 == 0);
 }
 
 }  // namespace
 
 void launch_matmul(Format format, const MatMulJob& job, const LaunchContext& c) {
   Formats::with(format, [&]<class F>(F) {
-    if constexpr (F::kFloat) {
-      job.tokens == 1 ? launch_rows<F, 1>(job, c) : launch_rows<F, 8>(job, c);
+    if (job.tokens == 1) {
+      launch_rows<F, 1>(job, c);
+    } else if constexpr (std::is_same_v<F, F32>) {
+      launch_rows<F, 8>(job, c);
     } else {
-      if (job.tokens == 1) launch_rows<F, 1>(job, c);
-      else if (job.tokens <= 8) launch_rows<F, 8>(job, c);
-      else if (job.tokens < kTileTokens || sizeof(TileShape::Shared) > c.shared_limit) launch_rows<F, 16>(job, c);
-      else launch_tiles<F>(job, c);
+      if (job.tokens <= 8) launch_rows<F, 8>(job, c);
+      else if (tiles_take<F>(job, c)) launch_tiles<F>(job, c);
+      else launch_rows<F, 16>(job, c);
     }
   });
 }

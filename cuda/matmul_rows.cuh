@@ -6,9 +6,11 @@
 // soon as the registers of the last are free: before it combines, before the segments are added, and, for the first, before the kernel in
 // front has ended (wait_for_previous). In flight: up to 4 KB a warp, 64 KB an SM with 16 warps; the memory of an H200 wants about 30.
 //
-// Bytes: every weight once (per 16 tokens, the others' from L2), and per pair the activations, 1.5 bytes a column and token, from L2.
+// Bytes: every weight once (per 16 tokens, the others' from L2), and per pair the activations from L2: a column and token 1.5 bytes for
+// block formats, 4 for floats, which every warp splits for itself (float_dot.cuh).
 #pragma once
 #include "cuda/float_dot.cuh"
+#include "cuda/fma_dot.cuh"
 
 namespace chaski {
 
@@ -73,11 +75,79 @@ class IntSegment {
   GroupWeights<F> weights_;
 };
 
-// Float formats.
+// f16, bf16: likewise. One token's columns are all that token: eight times the same.
 template <class F, int kTokens>
 class FloatSegment {
  public:
   __device__ __forceinline__ FloatSegment(const MatMulJob& job, int segment) {
+    const Run run = segment_of(segment, groups_of(job.blocks));
+    from_ = run.from * kGroupBlocks, to_ = min(run.to * kGroupBlocks, job.blocks);
+  }
+  __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) {
+    int64_t pair = place.pair;
+    const MatMulPart& part = job.locate(pair, place.matrix);
+    strip_ = {part.weight, part.strip_bytes, part.strips(), pair, lane_};
+    load(job, from_);
+  }
+  template <class Next>
+  __device__ __forceinline__ void sum(const MatMulJob& job, float (*sums)[kPairRows], Next next) {
+    float acc[kTiles][2][4] = {};
+    for (int block = from_; block < to_; block += kAhead) {
+      FloatWords words[kAhead];
+#pragma unroll
+      for (int b = 0; b < kAhead; ++b) FloatWeights<F>::words(codes_[b], words[b]);
+      block + kAhead < to_ ? load(job, block + kAhead) : next();
+#pragma unroll
+      for (int b = 0; b < kAhead; ++b)
+        if (block + b < to_) add_block(job, words[b], block + b, acc);
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (const int token = 8 * n + 2 * lane_.t + j; token < kTokens) sums[token][4 * lane_.g + i] = acc[n][j][i];
+  }
+
+ private:
+  using Products = typename FloatWeights<F>::Products;
+  static constexpr int kAhead = 2, kTiles = kTokens > 8 ? kTokens / 8 : 1;  // blocks of 32 columns asked for at a time: 4 KB
+
+  __device__ __forceinline__ void load(const MatMulJob& job, int block) {
+#pragma unroll
+    for (int b = 0; b < kAhead; ++b) FloatWeights<F>::load(strip_.strip, 32 * (block + b), job.cols, lane_, codes_[b]);
+  }
+  __device__ __forceinline__ void add_block(const MatMulJob& job, const FloatWords& words, int block, float (&acc)[kTiles][2][4]) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const int64_t token = int64_t(blockIdx.x) * kTokens + 8 * n + lane_.g;  // a token too many: computed, never written
+      const float* row = job.x + (token < job.tokens ? token : job.tokens - 1) * job.cols;
+      float x[kLaneColumns];
+#pragma unroll
+      for (int i = 0; i < kLaneColumns; ++i) {
+        const int column = 32 * block + lane_column(i, lane_);
+        x[i] = column < job.cols ? row[column] : 0.0f;
+      }
+      const Parts parts = split<Products>(x);
+      float scale[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) scale[j] = Products::kScaled ? __shfl_sync(kAllLanes, parts.scale, 4 * (2 * lane_.t + j)) : 1.0f;
+      multiply<Products>(words, parts, scale, acc[n]);
+    }
+  }
+
+  const Lane lane_;
+  int from_, to_;
+  StripAt<F> strip_;
+  typename FloatWeights<F>::Codes codes_[kAhead];
+};
+
+// f32.
+template <int kTokens>
+class FmaSegment {
+ public:
+  __device__ __forceinline__ FmaSegment(const MatMulJob& job, int segment) {
     const Run run = segment_of(segment, groups_of(job.blocks));
     from_ = run.from * 32 * kGroupBlocks, end_ = min(run.to * 32 * kGroupBlocks, job.cols);
   }
@@ -90,24 +160,28 @@ class FloatSegment {
   }
   template <class Next>
   __device__ __forceinline__ void sum(const MatMulJob& job, float (*sums)[kPairRows], Next next) {
-    constexpr int kStep = Columns<F, kTokens>::kStep;
+    constexpr int kStep = Columns<kTokens>::kStep;
     const int64_t first_token = int64_t(blockIdx.x) * kTokens, left = job.tokens - first_token;
     const int tokens = int(left < kTokens ? left : kTokens);
-    float acc[kTokens][FloatLane<F>::kRows] = {};
+    float acc[kTokens][FmaLane::kRows] = {};
     for (int c = from_; c < end_; c += kStep) {
-      add_columns<F, kTokens>(columns_, c, end_, job.x + first_token * job.cols, job.cols, tokens, lane_, acc);
+      add_columns<kTokens>(columns_, c, end_, job.x + first_token * job.cols, job.cols, tokens, lane_, acc);
       if (c + kStep < end_) columns_.load(strip_, c + kStep, end_, lane_);
       else next();
     }
-    store_phases<F, kTokens>(acc, lane_, sums);
+    store_phases<kTokens>(acc, lane_, sums);
   }
 
  private:
-  const FloatLane<F> lane_;
+  const FmaLane lane_;
   int from_, end_;
   const std::byte* strip_;
-  Columns<F, kTokens> columns_;
+  Columns<kTokens> columns_;
 };
+
+template <class F, int kTokens>
+using SegmentOf = std::conditional_t<std::is_same_v<F, F32>, FmaSegment<kTokens>,
+                                     std::conditional_t<F::kFloat, FloatSegment<F, kTokens>, IntSegment<F, kTokens>>>;
 
 // Grid: (token tiles, blocks among which the pairs are dealt out); a warp to a segment.
 template <class F, int kTokens>
@@ -118,7 +192,7 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
   const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), segments = blockDim.x / 32, lane = threadIdx.x % 32;
   const int64_t pairs = job.pairs(), first = int64_t(blockIdx.x) * kTokens;
   const int tokens = int(job.tokens - first < kTokens ? job.tokens - first : kTokens);
-  std::conditional_t<F::kFloat, FloatSegment<F, kTokens>, IntSegment<F, kTokens>> segment(job, warp);
+  SegmentOf<F, kTokens> segment(job, warp);
   Place place{blockIdx.y};
   segment.begin(job, place);
   wait_for_previous();

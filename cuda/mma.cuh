@@ -39,6 +39,17 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+// Two floats as a word of a fragment, rounded to nearest even: `low` in the lower half.
+__device__ __forceinline__ uint32_t pack_f16(float low, float high) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
 // Four 8 x 8 matrices of 16-bit items; lane 8 i + r gives the address of row r of matrix i, and gets row g's pair t of each.
 __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -100,6 +111,8 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
     emulated::multiply<2, float>(lanes, emulated::bf16_item, emulated::bf16_item);
   });
 }
+inline uint32_t pack_f16(float low, float high) { return f16_of_f32(low) | uint32_t(f16_of_f32(high)) << 16; }
+inline uint32_t pack_bf16(float low, float high) { return bf16_of_f32(low) | uint32_t(bf16_of_f32(high)) << 16; }
 inline void load_matrices(uint32_t (&d)[4], const void* row) {
   struct Mine {
     uint32_t* d;

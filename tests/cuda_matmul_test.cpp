@@ -46,6 +46,15 @@ float in_order(const Product& p, int64_t r, int64_t t) {
   return total;
 }
 
+float weight_at(const Product& p, int64_t r, int64_t c) {
+  const std::byte* strip = p.args.in[1].bytes() + r / kStrip * strip_bytes(p.format, p.cols);
+  float w = 0;
+  Formats::with(p.format, [&]<class F>(F) {
+    if constexpr (F::kFloat) w = F::at(F::get(StripOf<F>(strip).tiles()[c], int(r % kStrip)), 0);
+  });
+  return w;
+}
+
 // Tokens [from, from + n) on the device.
 std::vector<float> on_device(Device& device, const Product& p, int64_t from, int64_t n) {
   OpArgs a;
@@ -91,20 +100,53 @@ TEST_CASE("cuda: matmul of block formats adds in the order it promises, to the b
   });
 }
 
+// Rows of floats may end anywhere; the tile kernel takes those of whole units of four.
 TEST_CASE("cuda: matmul of every format gives a token the same bits at every width") {
   Device device;
   if (!device.there()) return;
-  for (int f = 0; f < kFormatCount; ++f) {
-    const Product p(Format(f), 37, info(Format(f)).block == 1 ? 595 : 768, 133);
-    const std::vector<float> whole = on_device(device, p, 0, p.tokens);
-    for (const auto& [from, n] : {std::pair<int64_t, int64_t>{132, 1}, {0, 2}, {5, 3}, {125, 8}, {9, 16}, {16, 17}, {3, 64}, {33, 100}}) {
-      CAPTURE(info(Format(f)).name);
-      CAPTURE(from);
-      CAPTURE(n);
-      const std::vector<float> part = on_device(device, p, from, n);
-      CHECK(std::memcmp(part.data(), whole.data() + from * p.rows, part.size() * 4) == 0);
+  for (int f = 0; f < kFormatCount; ++f)
+    for (int64_t cols : info(Format(f)).block == 1 ? std::vector<int64_t>{595, 4364} : std::vector<int64_t>{768}) {
+      const Product p(Format(f), 37, cols, 133);
+      const std::vector<float> whole = on_device(device, p, 0, p.tokens);
+      for (const auto& [from, n] : {std::pair<int64_t, int64_t>{132, 1}, {0, 2}, {5, 3}, {125, 8}, {9, 16}, {16, 17}, {3, 64}, {33, 100}}) {
+        CAPTURE(info(Format(f)).name);
+        CAPTURE(cols);
+        CAPTURE(from);
+        CAPTURE(n);
+        const std::vector<float> part = on_device(device, p, from, n);
+        CHECK(std::memcmp(part.data(), whole.data() + from * p.rows, part.size() * 4) == 0);
+      }
     }
-  }
+}
+
+// What float_dot.cuh promises of its two parts of x: 2^-34 of the sum's square, whatever the size of x, and a column ten million times as
+// large as its neighbours.
+TEST_CASE("cuda: matmul of 16-bit floats loses less than 2^-34 of x, large or small") {
+  Device device;
+  if (!device.there()) return;
+  for (Format format : {Format::f16, Format::bf16})
+    for (float size : {format == Format::f16 ? 1e-36f : 1e-30f, 1e-6f, 1.0f, 1e6f, 1e30f})
+      for (int64_t tokens : {1, 3, 66}) {
+        CAPTURE(info(format).name);
+        CAPTURE(size);
+        CAPTURE(tokens);
+        Product p(format, 40, 300, tokens);
+        for (size_t i = 0; i < p.x.size(); ++i) p.x[i] *= size;
+        for (bool massive : {false, true}) {
+          CAPTURE(massive);
+          if (massive)
+            for (int64_t t = 0; t < tokens; ++t) p.x[size_t(t * p.cols + 37)] = 1e7f * size;
+          const std::vector<float> got = on_device(device, p, 0, tokens);
+          double error = 0, square = 0;
+          for (int64_t t = 0; t < tokens; ++t)
+            for (int64_t r = 0; r < p.rows; ++r) {
+              double want = 0;
+              for (int64_t c = 0; c < p.cols; ++c) want += double(weight_at(p, r, c)) * p.x[size_t(t * p.cols + c)];
+              error += std::pow(got[size_t(t * p.rows + r)] / size - want / size, 2), square += std::pow(want / size, 2);
+            }
+          CHECK(error / square < 0x1p-34);
+        }
+      }
 }
 
 // More pairs of strips than blocks: a block takes one after another, its weights asked for ahead.
