@@ -43,8 +43,7 @@ struct Bfloat16Products {
   static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_bf16(d, a, b); }
 };
 
-constexpr int kLaneColumns = 8;  // of 32
-__device__ __forceinline__ int lane_column(int i, const Lane& l) { return 4 * i + l.t; }
+constexpr int kLaneColumns = 8;  // of 32: 4 i + t
 
 // A lane's eight columns of token g, in two parts: words of two columns, [step][word] as a product's B operand. scale is the token's.
 struct Parts {
@@ -91,11 +90,10 @@ struct WordWeights {
     uint2 column[kLaneColumns];
   };
   static __device__ __forceinline__ void load(const std::byte* strip, int first, int cols, const Lane& l, Codes& c) {
+    const int left = cols - first - l.t;
+    const std::byte* at = strip + 32 * int64_t(first + l.t) + 8 * l.quad;
 #pragma unroll
-    for (int i = 0; i < kLaneColumns; ++i) {
-      const int column = first + lane_column(i, l);
-      c.column[i] = column < cols ? load_once8(strip + int64_t(column) * 32 + 8 * l.quad) : uint2{0, 0};
-    }
+    for (int i = 0; i < kLaneColumns; ++i) c.column[i] = 4 * i < left ? load_once8(at + 128 * i) : uint2{0, 0};
   }
   static __device__ __forceinline__ void words(const Codes& c, FloatWords& w) {
 #pragma unroll

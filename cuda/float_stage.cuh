@@ -34,7 +34,7 @@ class FloatStage {
     for (int n = 0; n < kWarpTiles; ++n) {
       float x[kLaneColumns];
 #pragma unroll
-      for (int i = 0; i < kLaneColumns; ++i) x[i] = shared_.x[warp_][8 * n + l.g][lane_column(i, l)];
+      for (int i = 0; i < kLaneColumns; ++i) x[i] = shared_.x[warp_][8 * n + l.g][4 * i + l.t];
       const Parts p = split<Products>(x);
       const int tile = warp_ * kWarpTiles + n;
       shared_.parts[tile][0][4 * l.g + l.t] = {p.low[0][0], p.low[0][1], p.low[1][0], p.low[1][1]};

@@ -24,10 +24,14 @@ struct RowSums {
 
 // A warp's way through the weights: its segment of matrix 0, then 1, of the block's first pair, its second, ...
 struct Place {
-  int64_t pair;  // counted over all parts
+  int64_t pair, pairs;  // counted over all parts
   int matrix = 0;
-  __device__ __forceinline__ void advance(const MatMulJob& job) {
+  __device__ __forceinline__ explicit Place(const MatMulJob& job) : pair(blockIdx.y), pairs(job.pairs()) {}
+  __device__ __forceinline__ bool there() const { return pair < pairs; }
+  // To the next; is there one?
+  __device__ __forceinline__ bool advance(const MatMulJob& job) {
     if (++matrix == job.matrices()) matrix = 0, pair += gridDim.y;
+    return there();
   }
 };
 
@@ -42,16 +46,18 @@ class IntSegment {
     strip_ = {part.weight, part.strip_bytes, part.strips(), pair, lane_};
     weights_.load(strip_, run_.from, job.blocks, lane_);
   }
-  // begin() was called for this place, and is, if there is one, for the next on the way.
-  template <class Next>
-  __device__ __forceinline__ void sum(const MatMulJob& job, float (*sums)[kPairRows], Next next) {
+  // begin() was called for this place; it moves on.
+  __device__ __forceinline__ void sum(const MatMulJob& job, Place& place, float (*sums)[kPairRows]) {
     constexpr int kTiles = kTokens > 8 ? kTokens / 8 : 1;
     const int first_token = blockIdx.x * kTokens;
     const TokenTiles<kTiles> tokens{job.acts.group(first_token / kGroup), int(job.acts.width(first_token / kGroup)), first_token % kGroup};
     float acc[kTiles][2][4] = {};
     for (int group = run_.from; group < run_.to; ++group) {
       const StripAt<F> strip = strip_;
-      auto load_next = [&] { group + 1 < run_.to ? weights_.load(strip_, group + 1, job.blocks, lane_) : next(); };
+      auto load_next = [&] {
+        if (group + 1 < run_.to) weights_.load(strip_, group + 1, job.blocks, lane_);
+        else if (place.advance(job)) begin(job, place);
+      };
       if constexpr (kTokens == 1) {
         add_group_one<F>(weights_, strip, group, job.blocks, job.acts.data, lane_, acc[0][0], load_next);
       } else {
@@ -83,20 +89,19 @@ class FloatSegment {
     const Run run = segment_of(segment, groups_of(job.blocks));
     from_ = run.from * kGroupBlocks, to_ = min(run.to * kGroupBlocks, job.blocks);
   }
-  __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) {
-    int64_t pair = place.pair;
-    const MatMulPart& part = job.locate(pair, place.matrix);
-    strip_ = {part.weight, part.strip_bytes, part.strips(), pair, lane_};
-    load(job, from_);
-  }
-  template <class Next>
-  __device__ __forceinline__ void sum(const MatMulJob& job, float (*sums)[kPairRows], Next next) {
+  __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) { move(job, place), load(job, from_); }
+  __device__ __forceinline__ void sum(const MatMulJob& job, Place& place, float (*sums)[kPairRows]) {
     float acc[kTiles][2][4] = {};
     for (int block = from_; block < to_; block += kAhead) {
       FloatWords words[kAhead];
 #pragma unroll
       for (int b = 0; b < kAhead; ++b) FloatWeights<F>::words(codes_[b], words[b]);
-      block + kAhead < to_ ? load(job, block + kAhead) : next();
+      int ahead = block + kAhead;  // loaded at one place only, or every load would need registers of its own
+      if (ahead >= to_) {
+        ahead = job.blocks;
+        if (place.advance(job)) move(job, place), ahead = from_;
+      }
+      load(job, ahead);
 #pragma unroll
       for (int b = 0; b < kAhead; ++b)
         if (block + b < to_) add_block(job, words[b], block + b, acc);
@@ -114,6 +119,12 @@ class FloatSegment {
   using Products = typename FloatWeights<F>::Products;
   static constexpr int kAhead = 2, kTiles = kTokens > 8 ? kTokens / 8 : 1;  // blocks of 32 columns asked for at a time: 4 KB
 
+  __device__ __forceinline__ void move(const MatMulJob& job, const Place& place) {
+    int64_t pair = place.pair;
+    const MatMulPart& part = job.locate(pair, place.matrix);
+    strip_ = {part.weight, part.strip_bytes, part.strips(), pair, lane_};
+  }
+  // Nothing from the row's end on.
   __device__ __forceinline__ void load(const MatMulJob& job, int block) {
 #pragma unroll
     for (int b = 0; b < kAhead; ++b) FloatWeights<F>::load(strip_.strip, 32 * (block + b), job.cols, lane_, codes_[b]);
@@ -122,13 +133,11 @@ class FloatSegment {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const int64_t token = int64_t(blockIdx.x) * kTokens + 8 * n + lane_.g;  // a token too many: computed, never written
-      const float* row = job.x + (token < job.tokens ? token : job.tokens - 1) * job.cols;
+      const int first = 32 * block + lane_.t, left = job.cols - first;
+      const float* row = job.x + (token < job.tokens ? token : job.tokens - 1) * job.cols + first;
       float x[kLaneColumns];
 #pragma unroll
-      for (int i = 0; i < kLaneColumns; ++i) {
-        const int column = 32 * block + lane_column(i, lane_);
-        x[i] = column < job.cols ? row[column] : 0.0f;
-      }
+      for (int i = 0; i < kLaneColumns; ++i) x[i] = 4 * i < left ? row[4 * i] : 0.0f;
       const Parts parts = split<Products>(x);
       float scale[2];
 #pragma unroll
@@ -158,8 +167,7 @@ class FmaSegment {
     strip_ = part.weight + (at < part.strips() ? at : part.strips() - 1) * part.strip_bytes;
     columns_.load(strip_, from_, end_, lane_);
   }
-  template <class Next>
-  __device__ __forceinline__ void sum(const MatMulJob& job, float (*sums)[kPairRows], Next next) {
+  __device__ __forceinline__ void sum(const MatMulJob& job, Place& place, float (*sums)[kPairRows]) {
     constexpr int kStep = Columns<kTokens>::kStep;
     const int64_t first_token = int64_t(blockIdx.x) * kTokens, left = job.tokens - first_token;
     const int tokens = int(left < kTokens ? left : kTokens);
@@ -167,7 +175,7 @@ class FmaSegment {
     for (int c = from_; c < end_; c += kStep) {
       add_columns<kTokens>(columns_, c, end_, job.x + first_token * job.cols, job.cols, tokens, lane_, acc);
       if (c + kStep < end_) columns_.load(strip_, c + kStep, end_, lane_);
-      else next();
+      else if (place.advance(job)) begin(job, place);
     }
     store_phases<kTokens>(acc, lane_, sums);
   }
@@ -190,23 +198,19 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
   auto* all_sums = dynamic_shared<typename Sums::Segment>();
   // Through a shuffle, so that the compiler knows that a warp goes one way.
   const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), segments = blockDim.x / 32, lane = threadIdx.x % 32;
-  const int64_t pairs = job.pairs(), first = int64_t(blockIdx.x) * kTokens;
+  const int64_t first = int64_t(blockIdx.x) * kTokens;
   const int tokens = int(job.tokens - first < kTokens ? job.tokens - first : kTokens);
   SegmentOf<F, kTokens> segment(job, warp);
-  Place place{blockIdx.y};
+  Place place(job);
   segment.begin(job, place);
   wait_for_previous();
   start_next();
 
-  for (int parity = 0; place.pair < pairs; parity = (parity + 1) % Sums::kParities) {
-    int64_t pair = place.pair;
+  for (int parity = 0; place.there(); parity = (parity + 1) % Sums::kParities) {
+    int64_t pair = place.pair;  // of the sums below; the place moves on
     auto* sums = all_sums + parity * job.matrices() * segments;
     // 1. this warp's segment; the next place's weights are asked for on the way
-    for (int matrix = 0; matrix < job.matrices(); ++matrix)
-      segment.sum(job, sums[matrix * segments + warp], [&] {
-        place.advance(job);
-        if (place.pair < pairs) segment.begin(job, place);
-      });
+    for (int matrix = 0; matrix < job.matrices(); ++matrix) segment.sum(job, place, sums[matrix * segments + warp]);
     __syncthreads();
     // 2. the segments first to last, a warp to a token, a lane to a row
     auto total = [&](int matrix, int t) {
