@@ -139,7 +139,10 @@ struct AttentionKernel {
     const dim3 grid(unsigned(args.tokens), unsigned(op.kv_heads * args.pieces()), split(a) ? unsigned(most) : 1);
     const size_t shared = AttentionShared::bytes(args.kv.k_cols, args.kv.v_cols);
     const Format format = a.batch->kv.layout.format;
-    const auto kernel = format == Format::f32 ? attention<F32> : format == Format::f16 ? attention<F16> : attention<Q8>;
+    const auto kernel = format == Format::f32   ? attention<F32>
+                        : format == Format::f16 ? attention<F16>
+                        : format == Format::f8  ? attention<F8>
+                                                : attention<Q8>;
     chaski::launch("attention", {grid, kChunk, c.stream, shared}, kernel, args);
   }
 };

@@ -110,6 +110,29 @@ struct WordWeights {
 template <> struct FloatWeights<F16> : WordWeights<HalfProducts> {};
 template <> struct FloatWeights<BF16> : WordWeights<Bfloat16Products> {};
 
+// Every f8 is an f16. No file has such weights; keys and values do.
+template <>
+struct FloatWeights<F8> {
+  using Products = HalfProducts;
+  struct Codes {
+    uint32_t column[kLaneColumns];
+  };
+  static __device__ __forceinline__ void load(const std::byte* strip, int first, int cols, const Lane& l, Codes& c) {
+    const int left = cols - first - l.t;
+    const std::byte* at = strip + 16 * int64_t(first + l.t) + 4 * l.quad;
+#pragma unroll
+    for (int i = 0; i < kLaneColumns; ++i) c.column[i] = 4 * i < left ? load4(at + 64 * i) : 0;
+  }
+  static __device__ __forceinline__ void words(const Codes& c, FloatWords& w) {
+#pragma unroll
+    for (int row = 0; row < 4; ++row)
+#pragma unroll
+      for (int k = 0; k < kLaneColumns / 2; ++k)
+        w.a[row / 2][k / 2][row % 2 + 2 * (k % 2)] = Products::pack(f32_of_f8(uint8_t(byte_of(c.column[2 * k], row))),
+                                                                    f32_of_f8(uint8_t(byte_of(c.column[2 * k + 1], row))));
+  }
+};
+
 // acc[j][i] += 32 columns of the lane's row i times token 2t + j, whose scale is scale[j].
 template <class Products>
 __device__ __forceinline__ void multiply(const FloatWords& w, const Parts& x, const float (&scale)[2], float (&acc)[2][4]) {

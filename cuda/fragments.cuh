@@ -106,7 +106,7 @@ struct Weights<Q4> : NibbleTile {
     for (int i = 0; i < 4; ++i) look_up(word_of(c.x, i), table, w.w[i]);
   }
   static __device__ __forceinline__ Scales load_scales(const void* strip, const Q4::Tile& tile, int, int quad) {
-    return {load8(static_cast<const Q4::RowHeader*>(strip) + 4 * quad), load4(tile.scale + 4 * quad)};
+    return {load8(static_cast<const Q4::RowHeader*>(strip) + 4 * quad), load4(tile.scale[0] + 4 * quad)};
   }
   static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
 #pragma unroll

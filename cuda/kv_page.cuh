@@ -11,6 +11,14 @@
 
 namespace chaski {
 
+// Item i of 16 bytes of f32, f16 or f8.
+template <class F>
+__device__ __forceinline__ float item_of(const uint4& x, int i) {
+  if (F::kFormat == Format::f32) return __uint_as_float(word_of(x, i));
+  if (F::kFormat == Format::f16) return float_of_f16(half_word_of(x, i));
+  return f32_of_f8(uint8_t(byte_of(word_of(x, i / 4), i % 4)));
+}
+
 template <class F>
 struct Keys {
   static constexpr int kChannels = 1, kPositions = 16 / sizeof(typename F::Block), kLanes = kPage / kPositions, kPhases = 32 / kLanes;
@@ -20,8 +28,7 @@ struct Keys {
   }
   static __device__ __forceinline__ void values(const Raw& x, float (&k)[kChannels][kPositions]) {
 #pragma unroll
-    for (int p = 0; p < kPositions; ++p)
-      k[0][p] = F::kFormat == Format::f32 ? __uint_as_float(word_of(x, p % 4)) : float_of_f16(half_word_of(x, p));
+    for (int p = 0; p < kPositions; ++p) k[0][p] = item_of<F>(x, p);
   }
 };
 
@@ -53,8 +60,7 @@ struct Values {
   }
   static __device__ __forceinline__ void values(const Raw& x, float (&v)[kChannels]) {
 #pragma unroll
-    for (int c = 0; c < kChannels; ++c)
-      v[c] = F::kFormat == Format::f32 ? __uint_as_float(word_of(x, c % 4)) : float_of_f16(half_word_of(x, c));
+    for (int c = 0; c < kChannels; ++c) v[c] = item_of<F>(x, c);
   }
 };
 

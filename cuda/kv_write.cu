@@ -74,6 +74,8 @@ __global__ void kv_write(KvWriteArgs a) {
     write_floats<F32>(a.kv, keys, values, slot, k, v, [](float x) { return x; });
   else if (a.kv.format == int(Format::f16))
     write_floats<F16>(a.kv, keys, values, slot, k, v, [](float x) { return f16_of_f32(x); });
+  else if (a.kv.format == int(Format::f8))
+    write_floats<F8>(a.kv, keys, values, slot, k, v, [](float x) { return f8_of_f32(x); });
   else
     write_q8(a.kv, keys, values, slot, k, v);
 }

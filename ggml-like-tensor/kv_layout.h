@@ -3,8 +3,8 @@
 //   pool       groups x layers x heads x (16 x K tile, 16 x V rows): a page is a slice through a group of 16. Pages taken one after
 //              the other are neighbours, so a head's keys of 256 positions are one stream, and so are its values
 //   K tile     a strip of 16 rows in tile layout whose rows are the positions: scoring a page is the matmul of a strip with the
-//              queries, by the same code as weights (f32, f16: head_dim columns, blocks: head_dim rounded up to 32)
-//   V rows     v_cols() channels of 16 positions, a lane is a channel: f32 or f16 [position][channel]. In blocks a lane holds four
+//              queries, by the same code as weights (floats: head_dim columns, blocks: head_dim rounded up to 32)
+//   V rows     v_cols() channels of 16 positions, a lane is a channel: f32, f16 or f8 [position][channel]. In blocks a lane holds four
 //              positions, so that integer dot products run over them: q8 int8[channel / 16][position / 4][channel % 16][position % 4],
 //              q4_0 the same for channel / 32, channel c in the low and c + 16 in the high nibbles. Behind the codes the scales,
 //              f16[channel / 32][position]: they are multiplied into the weights.
@@ -63,6 +63,6 @@ struct KvType {
   const char* name;
   Format format;
 };
-constexpr KvType kKvTypes[] = {{"f32", Format::f32}, {"f16", Format::f16}, {"q8", Format::q8}, {"q4_0", Format::q4_0}};
+constexpr KvType kKvTypes[] = {{"f32", Format::f32}, {"f16", Format::f16}, {"f8", Format::f8}, {"q8", Format::q8}, {"q4_0", Format::q4_0}};
 
 }  // namespace chaski

@@ -131,22 +131,19 @@ uint8_t q4_scale(const float* x, int n, float unit) {
 
 // A value's code under a scale byte.
 int q4_code(float x, uint8_t scale, float unit) {
-  const Q4::Block block{{}, scale};
+  const Q4::Block block{{}, {scale}};
   if ((scale & 31) == 0) return 0;
   const float d = (scale & 128 ? -unit : unit) * float(scale & 31);
   return kNearest.code[NearestCode::cell(x / d + Q4::centre(block))];
 }
 
-Q4::Block encode_q4(const float* x, float unit, Q4) {
-  Q4::Block block{{}, q4_scale(x, 32, unit)};
-  for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(q4_code(x[i], block.scale, unit) | q4_code(x[16 + i], block.scale, unit) << 4);
-  return block;
-}
-
-Q4H::Block encode_q4(const float* x, float unit, Q4H) {
-  Q4H::Block block{{}, {q4_scale(x, 16, unit), q4_scale(x + 16, 16, unit)}};
-  for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(q4_code(x[i], block.scale[0], unit) | q4_code(x[16 + i], block.scale[1], unit) << 4);
-  return block;
+template <class F>
+typename F::Block encode_q4(const float* x, float unit) {
+  typename F::Block b{};
+  constexpr int kScales = sizeof b.scale, kSpan = 32 / kScales;
+  for (int s = 0; s < kScales; ++s) b.scale[s] = q4_scale(x + kSpan * s, kSpan, unit);
+  for (int i = 0; i < 16; ++i) b.q[i] = uint8_t(q4_code(x[i], b.scale[0], unit) | q4_code(x[16 + i], b.scale[kScales - 1], unit) << 4);
+  return b;
 }
 
 template <class F>
@@ -162,7 +159,7 @@ typename F::Block encoded(const float* x) {
 }
 
 template <class F>
-constexpr bool kEncodes = F::kFloat || F::kFormat == Format::q8 || F::kFormat == Format::q8f || F::kFormat == Format::q4_0 ||
+constexpr bool kEncodes = (F::kFloat && F::kFormat != Format::f8) || F::kFormat == Format::q8 || F::kFormat == Format::q8f || F::kFormat == Format::q4_0 ||
                           kHasHeader<F>;
 
 }  // namespace
@@ -182,7 +179,7 @@ void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, i
       if constexpr (kHasHeader<F>) {
         const uint16_t unit = q4_unit(row, cols);
         std::memcpy(strip + size_t(r) * sizeof unit, &unit, sizeof unit);
-        for (int64_t b = 0; b < cols / 32; ++b) F::put(encode_q4(row + 32 * b, f32_of_bf16(unit), F{}), r, tiles[b]);
+        for (int64_t b = 0; b < cols / 32; ++b) F::put(encode_q4<F>(row + 32 * b, f32_of_bf16(unit)), r, tiles[b]);
       } else if constexpr (kEncodes<F>) {
         for (int64_t b = 0; b < cols / F::kBlock; ++b) F::put(encoded<F>(row + b * F::kBlock), r, tiles[b]);
       }

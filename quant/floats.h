@@ -1,4 +1,4 @@
-// f32, f16, bf16: a block is one column, a tile the 16 rows of one column.
+// f32, f16, bf16, f8: a block is one column, a tile the 16 rows of one column.
 #pragma once
 #include "quant/format.h"
 #include "quant/half.h"
@@ -32,6 +32,11 @@ struct F16 : FloatFormat<Format::f16, uint16_t, f32_of_f16> {
 struct BF16 : FloatFormat<Format::bf16, uint16_t, f32_of_bf16> {
   static constexpr std::string_view kName = "bf16";
   static constexpr int kGguf = 30;
+};
+// e4m3: for keys and values, which need no scale; no encoder writes weights in it.
+struct F8 : FloatFormat<Format::f8, uint8_t, f32_of_f8> {
+  static constexpr std::string_view kName = "f8";
+  static constexpr int kGguf = -1;
 };
 
 }  // namespace chaski

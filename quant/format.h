@@ -27,8 +27,9 @@ enum class Format : uint32_t {
   iq4_nl = 14, iq4_xs = 15,
   q4 = 16,    // 4.25 bit, blocks of 32, non-linear codebook, a scale per row besides
   q4h = 17,   // 4.5 bit, the same with scales per 16
+  f8 = 18,    // e4m3, no scale: keys and values
 };
-constexpr int kFormatCount = 18;
+constexpr int kFormatCount = 19;
 
 struct FormatInfo {
   Format format;

@@ -34,7 +34,7 @@ struct FormatList {
   }
 };
 
-using Formats = FormatList<F32, F16, BF16, Q8, Q4_0, Q8F, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, Q4, Q4H>;
+using Formats = FormatList<F32, F16, BF16, Q8, Q4_0, Q8F, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, Q4, Q4H, F8>;
 static_assert(Formats::kCount == kFormatCount);
 
 // Most formats keep all in their blocks; the few with a RowHeader get it passed first. These are the only places that tell the two apart.

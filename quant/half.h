@@ -1,4 +1,4 @@
-// IEEE half and bfloat16 <-> float, exact, round to nearest even on the way down. Portable and branch-light; kernels use the
+// IEEE half, bfloat16 and e4m3 <-> float, exact, round to nearest even on the way down. Portable and branch-light; kernels use the
 // hardware instructions, which give the same bits.
 #pragma once
 #include <bit>
@@ -33,6 +33,27 @@ namespace chaski {
   const uint32_t x = std::bit_cast<uint32_t>(f);
   if ((x & 0x7fffffff) > 0x7f800000) return uint16_t(x >> 16 | 0x40);
   return uint16_t((x + 0x7fff + (x >> 16 & 1)) >> 16);
+}
+
+// e4m3 (OCP 8-bit floating point, 2023): bias 7, no infinities, NaN 0x7f and 0xff, largest 448. Shifted into the fields of a half it is
+// its value / 256, subnormals too; only a NaN's exponent, all ones, lacks its upper bit, and adding 1 to the codes tells which that is.
+[[gnu::always_inline]] constexpr uint16_t f16_of_f8_by_256(uint8_t b) {
+  const uint16_t h = uint16_t(int8_t(b) * 128 & 0xbf80);
+  return uint16_t(h | ((h + 0x80) & 0x4000));
+}
+[[gnu::always_inline]] constexpr float f32_of_f8(uint8_t b) { return f32_of_f16(f16_of_f8_by_256(b)) * 256; }
+
+// Saturates at +-448; a NaN stays one.
+[[gnu::always_inline]] constexpr uint8_t f8_of_f32(float f) {
+  const uint32_t x = std::bit_cast<uint32_t>(f), sign = x >> 24 & 0x80, rest = x & 0x7fffffff;
+  if (rest > 0x7f800000) return uint8_t(sign | 0x7f);
+  if (rest >= 0x43e00000) return uint8_t(sign | 0x7e);
+  if (rest < 0x3c800000) {  // subnormal: 2^14 lines the last kept bit, 2^-9, up with bit 0
+    const float shifted = std::bit_cast<float>(rest) + 0x1p14f;
+    return uint8_t(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u));
+  }
+  const uint32_t rounded = rest + 0x7ffff + (rest >> 20 & 1);
+  return uint8_t(sign | ((rounded - 0x3c000000u) >> 20));
 }
 
 }  // namespace chaski

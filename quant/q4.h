@@ -17,12 +17,39 @@
 
 namespace chaski {
 
-struct Q4 {
-  static constexpr Format kFormat = Format::q4;
-  static constexpr std::string_view kName = "q4";
+// What q4 and q4h have in common: a row's unit, 32 codes, and a byte of scale for every 32 / kScales of them.
+template <int kScales>
+struct ScaledNibbles {
   static constexpr int kGguf = -1;
   static constexpr int kBlock = 32;
   static constexpr bool kFloat = false;
+
+  using RowHeader = uint16_t;  // unit, bfloat16
+  struct Block {
+    uint8_t q[16];           // low nibbles: columns 0..15, high nibbles: 16..31
+    uint8_t scale[kScales];  // bits 0-4 scale, 5-6 centre, 7 sign
+  };
+  struct Tile {
+    uint8_t q[256];
+    uint8_t scale[kScales][16];
+  };
+
+  static constexpr int code(const Block& b, int i) { return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4; }
+  static void put(const Block& b, int r, Tile& t) {
+    for (int j = 0; j < 4; ++j) std::memcpy(t.q + 64 * j + 4 * r, b.q + 4 * j, 4);
+    for (int s = 0; s < kScales; ++s) t.scale[s][r] = b.scale[s];
+  }
+  static constexpr Block get(const Tile& t, int r) {
+    Block b;
+    for (int j = 0; j < 4; ++j) __builtin_memcpy(b.q + 4 * j, t.q + 64 * j + 4 * r, 4);
+    for (int s = 0; s < kScales; ++s) b.scale[s] = t.scale[s][r];
+    return b;
+  }
+};
+
+struct Q4 : ScaledNibbles<1> {
+  static constexpr Format kFormat = Format::q4;
+  static constexpr std::string_view kName = "q4";
   static constexpr DotKind kDot{.max = 63, .mins = true};
   static constexpr uint8_t kCodebook[16] = {0, 6, 11, 16, 20, 23, 26, 30, 33, 36, 39, 42, 46, 50, 55, 63};
   static constexpr float kCentre = 26, kCentreStep = 4;  // 26 and 30 are in the codebook, so zero can be exact
@@ -32,34 +59,12 @@ struct Q4 {
   alignas(32) static constexpr float kMinusCentres[8] = {-26, -30, -34, -38, 26, 30, 34, 38};
   static_assert(kMinusCentres[0] == -kCentre && kMinusCentres[7] == kCentre + 3 * kCentreStep);
 
-  using RowHeader = uint16_t;  // unit, bfloat16
-  struct Block {
-    uint8_t q[16];  // low nibbles: columns 0..15, high nibbles: 16..31
-    uint8_t scale;  // bits 0-4 scale, 5-6 centre, 7 sign
-  };
-  struct Tile {
-    uint8_t q[256];
-    uint8_t scale[16];
-  };
-
   static constexpr float d(RowHeader unit, const Block& b) {
-    const float d = f32_of_bf16(unit) * float(b.scale & 31);
-    return b.scale & 128 ? -d : d;
+    const float d = f32_of_bf16(unit) * float(b.scale[0] & 31);
+    return b.scale[0] & 128 ? -d : d;
   }
-  static constexpr float centre(const Block& b) { return kCentre + float(b.scale >> 5 & 3) * kCentreStep; }
-  static constexpr int code(const Block& b, int i) { return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4; }
-
+  static constexpr float centre(const Block& b) { return kCentre + float(b.scale[0] >> 5 & 3) * kCentreStep; }
   static constexpr float at(RowHeader unit, const Block& b, int i) { return d(unit, b) * (float(kCodebook[code(b, i)]) - centre(b)); }
-  static void put(const Block& b, int r, Tile& t) {
-    for (int j = 0; j < 4; ++j) std::memcpy(t.q + 64 * j + 4 * r, b.q + 4 * j, 4);
-    t.scale[r] = b.scale;
-  }
-  static constexpr Block get(const Tile& t, int r) {
-    Block b;
-    for (int j = 0; j < 4; ++j) __builtin_memcpy(b.q + 4 * j, t.q + 64 * j + 4 * r, 4);
-    b.scale = t.scale[r];
-    return b;
-  }
   static constexpr void row_panel(RowHeader unit, const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = kCodebook[code(b, i)];
     p.d = d(unit, b);
@@ -73,7 +78,7 @@ struct Q4 {
       p.w[j + 4] = V::lookup_high(kCodebook, x);
     }
     // The upper three bits choose among 8 signs and 8 centres with their signs.
-    const auto s = V::load_u8(t.scale), choice = V::shift_right(s, 5);
+    const auto s = V::load_u8(t.scale[0]), choice = V::shift_right(s, 5);
     const auto size = V::mul(V::load_bf16(units), V::to_float(V::bit_and(s, V::set1_i32(31))));
     p.d = V::mul(size, V::pick(kSigns, choice));
     p.m = V::mul(size, V::pick(kMinusCentres, choice));

@@ -11,40 +11,16 @@
 
 namespace chaski {
 
-struct Q4H {
+struct Q4H : ScaledNibbles<2> {
   static constexpr Format kFormat = Format::q4h;
   static constexpr std::string_view kName = "q4h";
-  static constexpr int kGguf = -1;
-  static constexpr int kBlock = 32;
-  static constexpr bool kFloat = false;
   static constexpr DotKind kDot{.max = 63, .mins = true, .halves = true};
-
-  using RowHeader = uint16_t;  // unit, bfloat16
-  struct Block {
-    uint8_t q[16];     // low nibbles: columns 0..15, high nibbles: 16..31
-    uint8_t scale[2];  // of columns 0..15 and 16..31: bits 0-4 scale, 5-6 centre, 7 sign
-  };
-  struct Tile {
-    uint8_t q[256];
-    uint8_t scale[2][16];
-  };
 
   static constexpr int s(const Block& b, int half) { return b.scale[half] & 128 ? -(b.scale[half] & 31) : b.scale[half] & 31; }
   static constexpr int centre(const Block& b, int half) { return int(Q4::kCentre) + (b.scale[half] >> 5 & 3) * int(Q4::kCentreStep); }
-  static constexpr int code(const Block& b, int i) { return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4; }
 
   static constexpr float at(RowHeader unit, const Block& b, int i) {
     return f32_of_bf16(unit) * float(s(b, i / 16)) * float(Q4::kCodebook[code(b, i)] - centre(b, i / 16));
-  }
-  static void put(const Block& b, int r, Tile& t) {
-    for (int j = 0; j < 4; ++j) std::memcpy(t.q + 64 * j + 4 * r, b.q + 4 * j, 4);
-    for (int h = 0; h < 2; ++h) t.scale[h][r] = b.scale[h];
-  }
-  static constexpr Block get(const Tile& t, int r) {
-    Block b{};
-    for (int i = 0; i < 16; ++i) b.q[i] = t.q[64 * (i / 4) + 4 * r + i % 4];
-    for (int h = 0; h < 2; ++h) b.scale[h] = t.scale[h][r];
-    return b;
   }
   static constexpr void row_panel(RowHeader unit, const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = Q4::kCodebook[code(b, i)];

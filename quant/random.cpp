@@ -38,6 +38,7 @@ typename F::Block random_block(SplitMix& random, float rms) {
     if constexpr (F::kFormat == Format::f32) b = x;
     if constexpr (F::kFormat == Format::f16) b = f16_of_f32(x);
     if constexpr (F::kFormat == Format::bf16) b = bf16_of_f32(x);
+    if constexpr (F::kFormat == Format::f8) b = f8_of_f32(x);
   } else if constexpr (kHasHeader<F>) {
     auto* bytes = reinterpret_cast<unsigned char*>(&b);
     for (size_t i = 0; i < sizeof b; ++i) bytes[i] = uint8_t(random.next() >> 32);

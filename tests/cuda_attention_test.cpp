@@ -113,7 +113,7 @@ TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of 
   const Attention ops[] = {{0, 4, 4, 64, .125f, 0, 0}, {1, 7, 1, 32, .2f, 0, 0},     {0, 20, 1, 16, .25f, 0, 0},
                            {0, 8, 2, 80, .1f, 0, 30},  {0, 2, 1, 128, .1f, 400, 0}, {0, 3, 1, 512, .05f, 0, 0}};
   for (const Attention& op : ops)
-    for (Format format : {Format::f32, Format::f16, Format::q8}) {
+    for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
       CAPTURE(op.heads);
       CAPTURE(op.head_dim);
       CAPTURE(info(format).name);
@@ -132,7 +132,7 @@ TEST_CASE("cuda: attention of a prompt and of its tokens one by one, the same bi
   Device device;
   if (!device.there()) return;
   for (const Attention& op : {Attention{0, 4, 1, 32, .2f, 0, 0}, Attention{0, 4, 2, 32, .2f, 270, 0}})
-    for (Format format : {Format::f32, Format::f16, Format::q8}) {
+    for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
       CAPTURE(info(format).name);
       CAPTURE(op.window);
       const Sequences s(op, format, {from_to(500, 529), {3}, from_to(900, 907)});  // 39 tokens: not split
@@ -149,14 +149,14 @@ TEST_CASE("cuda: attention of a prompt and of its tokens one by one, the same bi
 TEST_CASE("cuda: attention does not add what a query must not see, NaN or not") {
   Device device;
   if (!device.there()) return;
-  for (Format format : {Format::f32, Format::f16, Format::q8}) {
+  for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
     CAPTURE(info(format).name);
     Sequences s({0, 2, 1, 32, .2f, 0, 0}, format, {from_to(260, 264)});
     const std::vector<float> before = s.on_device(device, 0, 5);
     // The last position's values (of q8 their scale), which four of the five tokens do not see, become NaN.
     const KvLayout& l = s.layout;
     std::byte* values = s.batch.kv.values(0, 0, s.tables[0][264 / kPage]);
-    const size_t item = format == Format::q8 ? 0 : format == Format::f32 ? 4 : 2;
+    const size_t item = format == Format::q8 ? 0 : info(format).row_block_bytes;
     if (item) std::memset(values + size_t(264 % kPage * l.v_cols()) * item, 0xFF, size_t(l.v_cols()) * item);
     else std::memset(values + kPage * l.v_cols() + 2 * (264 % kPage), 0xFF, 2);
     const std::vector<float> after = s.on_device(device, 0, 5);

@@ -66,11 +66,12 @@ TEST_CASE("exact: any number of threads") {
   }
 }
 
-TEST_CASE("exact: any chunking of the prompt, both kinds of keys and values") {
+TEST_CASE("exact: any chunking of the prompt, every kind of keys and values") {
   for (const std::string& m : models())
-    for (Format kv : {Format::f16, Format::q8}) {
+    for (const KvType& kv : kKvTypes) {
       CAPTURE(m);
-      const auto e = open(m, 2, kv);
+      CAPTURE(kv.name);
+      const auto e = open(m, 2, kv.format);
       const auto t = tokens_for(*e, length_for(*e));
       const auto whole = logits_in_chunks(*e->session(), t, t.size());
       for (size_t chunk : {1, 8, 16, 32}) CHECK(same(whole, logits_in_chunks(*e->session(), t, chunk)));

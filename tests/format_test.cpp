@@ -105,6 +105,32 @@ TEST_CASE("format: halves and bfloats round to nearest even and back") {
   CHECK(std::isnan(f32_of_f16(f16_of_f32(NAN))));
 }
 
+TEST_CASE("format: e4m3 has its values, rounds to nearest even, saturates and keeps NaN") {
+  for (int code = 0; code < 256; ++code) {
+    CAPTURE(code);
+    const float f = f32_of_f8(uint8_t(code));
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    if ((code & 127) == 127) {
+      CHECK(std::isnan(f));
+      CHECK((f8_of_f32(f) & 127) == 127);
+      continue;
+    }
+    const double size = exponent ? std::ldexp(1 + mantissa / 8.0, exponent - 7) : std::ldexp(mantissa / 8.0, -6);
+    CHECK(double(f) == (code < 128 ? size : -size));
+    CHECK(std::signbit(f) == (code >= 128));
+    CHECK(f8_of_f32(f) == code);
+    if (code % 128 == 126) continue;
+    // Half way to the next larger value goes to the even code, and a hair to either side to the nearer one.
+    const float half = (f + f32_of_f8(uint8_t(code + 1))) / 2;
+    CHECK(f8_of_f32(half) == code + code % 2);
+    CHECK(f8_of_f32(std::nextafter(half, 0.0f)) == code);
+    CHECK(f8_of_f32(std::nextafter(half, code < 128 ? 1e9f : -1e9f)) == code + 1);
+  }
+  for (float large : {449.0f, 464.0f, 480.0f, 1e30f, INFINITY}) CHECK((f8_of_f32(large) == 0x7e && f8_of_f32(-large) == 0xfe));
+  CHECK(f8_of_f32(1e-30f) == 0);
+  CHECK(!can_encode(Format::f8));  // nothing is quantized to it
+}
+
 TEST_CASE("format: encoders stay within the format's own bound") {
   const int64_t cols = 4096;
   const std::vector<float> x = gaussian(16 * cols);

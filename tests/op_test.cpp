@@ -104,6 +104,23 @@ TEST_CASE("op: quantized activations are the reference's, to the bit") {
   }
 }
 
+// NaN among them, which random weights are not.
+TEST_CASE("op: every code of f8 on every instruction set") {
+  alignas(64) std::byte codes[256];  // 16 strips of one column
+  for (int i = 0; i < 256; ++i) codes[i] = std::byte(i);
+  float one = 1, got[256];
+  OpArgs a;
+  a.in[0] = {{1, 1}, Format::f32, &one}, a.in[1] = {{256, 1}, Format::f8, codes, true}, a.out[0] = {{1, 256}, Format::f32, got};
+  for (const Backend* backend : cpu_backends()) {
+    CAPTURE(backend->name);
+    const AnyOp op = MatMul{};
+    const KernelEntry& k = backend->table[op.index()];
+    Buffer scratch(k.scratch(op, a));
+    k.run(op, a, 0, k.units(op, a), {.own = scratch.data()});
+    for (int i = 0; i < 256; ++i) CHECK((i % 128 == 127 ? std::isnan(got[i]) : got[i] == f32_of_f8(uint8_t(i))));
+  }
+}
+
 // Products at the ends of their ranges: the int16 sums of the instruction sets without VNNI must not overflow.
 TEST_CASE("op: matmul at the extremes of every block format") {
   const int64_t cols = 256;

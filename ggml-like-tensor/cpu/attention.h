@@ -186,25 +186,20 @@ struct AttentionKernel {
       switch (pages.format) {
         case Format::f32: strip_times<V, F32>(tile, 0, blocks, in, b.count(), acc); break;
         case Format::f16: strip_times<V, F16>(tile, 0, blocks, in, b.count(), acc); break;
+        case Format::f8: strip_times<V, F8>(tile, 0, blocks, in, b.count(), acc); break;
         case Format::q8: strip_times<V, Q8>(tile, 0, blocks, in, b.count(), acc); break;
         default: strip_times<V, Q4_0>(tile, 0, blocks, in, b.count(), acc);
       }
       for (int q = 0; q < b.count(); ++q) {
-        const int64_t p = a.batch->positions[b.token + q / b.group];
-        V::store(w.scores + q * kChunk + (page * kPage - start), masked(finish_score(op, acc[q]), page * kPage, op.first_position(p), p));
+        const int64_t p = a.batch->positions[b.token + q / b.group], at = page * kPage;
+        const F seen = only<V>(finish_score(op, acc[q]), op.first_position(p) - at, p - at, V::set1(-INFINITY));
+        V::store(w.scores + q * kChunk + (at - start), seen);
       }
     }
   }
   static F finish_score(const Attention& op, F dot) {
     const F score = V::mul(dot, V::set1(op.scale));
     return op.soft_cap > 0 ? V::mul(V::set1(op.soft_cap), tanh<V>(V::div(score, V::set1(op.soft_cap)))) : score;
-  }
-  static F masked(F score, int64_t page_start, int64_t first, int64_t last) {
-    if (page_start >= first && page_start + kPage - 1 <= last) return score;
-    alignas(64) static constexpr float kLane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const F lane = V::load(kLane), never = V::set1(-INFINITY);
-    score = V::where_less(lane, V::set1(float(first - page_start)), never, score);
-    return V::where_less(V::set1(float(last - page_start)), lane, never, score);
   }
 
   // Scores to weights e^(s - maximum) in place; 16 partial sums, one to a lane.

@@ -34,6 +34,16 @@ struct NeonLanes {
   static F load_bf16(const uint16_t* p) {
     return each<F>([=](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + 4 * i), 16)); });
   }
+  static F load_f8(const uint8_t* p) {  // half.h
+    const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(p));
+    auto halves = [](int8x8_t b) {
+      const int16x8_t h = vandq_s16(vshll_n_s8(b, 7), vdupq_n_s16(int16_t(0xbf80)));
+      return vreinterpretq_f16_s16(vorrq_s16(h, vandq_s16(vaddq_s16(h, vdupq_n_s16(0x80)), vdupq_n_s16(0x4000))));
+    };
+    const float16x8_t low = halves(vget_low_s8(bytes)), high = halves(vget_high_s8(bytes));
+    const F f = {vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low), vcvt_f32_f16(vget_low_f16(high)), vcvt_high_f32_f16(high)};
+    return mul(f, set1(256));
+  }
   static void store_f16(uint16_t* p, F x) {
     for (int i = 0; i < 4; ++i) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));
   }

@@ -40,6 +40,7 @@ struct ScalarLanes {
   static F zero() { return set1(0); }
   static F load_f16(const uint16_t* p) { return each_f([=](int i) { return f32_of_f16(p[i]); }); }
   static F load_bf16(const uint16_t* p) { return each_f([=](int i) { return f32_of_bf16(p[i]); }); }
+  static F load_f8(const uint8_t* p) { return each_f([=](int i) { return f32_of_f8(p[i]); }); }
   static void store_f16(uint16_t* p, F x) {
     for (int i = 0; i < 16; ++i) p[i] = f16_of_f32(x.v[i]);
   }

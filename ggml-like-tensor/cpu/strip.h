@@ -73,6 +73,7 @@ inline __attribute__((always_inline)) typename V::F load_column(const typename F
   if constexpr (Fmt::kFormat == Format::f32) return V::load(tile.rows);
   if constexpr (Fmt::kFormat == Format::f16) return V::load_f16(tile.rows);
   if constexpr (Fmt::kFormat == Format::bf16) return V::load_bf16(tile.rows);
+  if constexpr (Fmt::kFormat == Format::f8) return V::load_f8(tile.rows);
 }
 
 // Float formats: columns [from, to), from a multiple of 32, of S strips `bytes` apart, times the rows of x, `stride` floats apart. Two

@@ -1,6 +1,6 @@
 // The second half of attention: sums of values weighed by their scores, page by page of the KV cache. A lane is a channel.
 //
-// f32 and f16 values: a channel's sum runs position after position. Per position, 16 channels and N queries: a load that widens, N fma.
+// f32, f16 and f8 values: a channel's sum runs position after position. Per position, 16 channels and N queries: a load that widens, N fma.
 //
 // Blocks: integers. The weights of a chunk of 256 positions, times the scales of the block's values, are rounded to 14 bits of the
 // largest of them (2^-15 of it at most is lost, a value's own rounding is 2^-8), kept as two bytes of 7 bits, and multiplied four
@@ -47,7 +47,7 @@ inline __attribute__((always_inline)) void each_page(const Weighing& w, Fn fn) {
     fn(page, w.low > page * kPage ? w.low % kPage : 0, w.high < page * kPage + kPage - 1 ? w.high % kPage : kPage - 1);
 }
 
-// Channels 16 c .. 16 (c + C) of queries n0 .. n0 + N, f32 or f16.
+// Channels 16 c .. 16 (c + C) of queries n0 .. n0 + N, f32, f16 or f8.
 template <class V, class Element, int N, int C>
 void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
   typename V::F acc[N][C];
@@ -62,6 +62,7 @@ void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
         typename V::F v;
         if constexpr (sizeof(Element) == 4) v = V::load(rows + slot * h.v_cols + 16 * k);
         if constexpr (sizeof(Element) == 2) v = V::load_f16(rows + slot * h.v_cols + 16 * k);
+        if constexpr (sizeof(Element) == 1) v = V::load_f8(rows + slot * h.v_cols + 16 * k);
 #pragma GCC unroll 4
         for (int n = 0; n < N; ++n) acc[n][k] = V::fma(v, V::set1(weights[n * kChunk + slot]), acc[n][k]);
       }
@@ -88,14 +89,14 @@ struct BlockWeights {
   int32_t sum;
 };
 
-// Lanes [first, last] of a page, the others 0: what was never written there may be anything.
+// x in a page's lanes [first, last], `other` where they are not: what was never written there may be anything.
 template <class V>
-typename V::F only(typename V::F x, int64_t first, int64_t last) {
-  if (first == 0 && last == kPage - 1) return x;
+typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F other) {
+  if (first <= 0 && last >= kPage - 1) return x;
   alignas(64) static constexpr float kLane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const auto lane = V::load(kLane);
-  x = V::where_less(lane, V::set1(float(first)), V::zero(), x);
-  return V::where_less(V::set1(float(last)), lane, V::zero(), x);
+  x = V::where_less(lane, V::set1(float(first)), other, x);
+  return V::where_less(V::set1(float(last)), lane, other, x);
 }
 
 template <class V, int N>
@@ -104,7 +105,8 @@ void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, Blo
   typename V::F most[N], not_finite = V::zero();  // stays 0, or becomes NaN
   for (int n = 0; n < N; ++n) most[n] = V::zero();
   each_page(w, [&](int64_t page, int64_t first, int64_t last) {
-    const auto d = only<V>(V::load_f16(reinterpret_cast<const uint16_t*>(h.values(page) + h.v_scales) + block * kPage), first, last);
+    const auto* scales = reinterpret_cast<const uint16_t*>(h.values(page) + h.v_scales) + block * kPage;
+    const auto d = only<V>(V::load_f16(scales), first, last, V::zero());
     not_finite = V::fma(d, V::zero(), not_finite);
     const int64_t at = page * kPage - w.start;
     for (int n = 0; n < N; ++n) {
@@ -178,6 +180,7 @@ void weigh_values(const HeadPages& h, const Weighing& w, int queries) {
   switch (h.format) {
     case Format::f32: return weigh_all_floats<V, float>(h, w, queries);
     case Format::f16: return weigh_all_floats<V, uint16_t>(h, w, queries);
+    case Format::f8: return weigh_all_floats<V, uint8_t>(h, w, queries);
     case Format::q8: return weigh_all_blocks<V, Format::q8>(h, w, queries);
     default: return weigh_all_blocks<V, Format::q4_0>(h, w, queries);
   }

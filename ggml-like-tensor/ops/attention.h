@@ -41,20 +41,11 @@ struct Attention {
     k.resize(l.k_cols()), v.resize(l.v_cols());
     decode_row(l.format, kv.keys(layer, kv_head, page), slot, l.k_cols(), k.data());
     const std::byte* vt = kv.values(layer, kv_head, page);
+    if (!l.blocks()) return decode_plain_row(l.format, vt + size_t(slot) * row_bytes(l.format, l.v_cols()), l.v_cols(), v.data());
     for (int c = 0; c < l.v_cols(); ++c) {
-      if (l.format == Format::f32) {
-        v[c] = reinterpret_cast<const float*>(vt)[slot * l.v_cols() + c];
-      } else if (l.format == Format::f16) {
-        v[c] = f32_of_f16(reinterpret_cast<const uint16_t*>(vt)[slot * l.v_cols() + c]);
-      } else {
-        const float d = f32_of_f16(reinterpret_cast<const uint16_t*>(vt + l.v_scales())[l.v_scale(c / 32, slot)]);
-        if (l.format == Format::q8) {
-          v[c] = d * float(int8_t(vt[l.v_byte(c, slot)]));
-        } else {
-          const int byte = int(vt[l.v_byte(c, slot)]);
-          v[c] = d * float((c % 32 < 16 ? byte & 15 : byte >> 4) - 8);
-        }
-      }
+      const float d = f32_of_f16(reinterpret_cast<const uint16_t*>(vt + l.v_scales())[l.v_scale(c / 32, slot)]);
+      const int byte = int(vt[l.v_byte(c, slot)]);
+      v[c] = d * float(l.format == Format::q8 ? int8_t(byte) : (c % 32 < 16 ? byte & 15 : byte >> 4) - 8);
     }
   }
 
