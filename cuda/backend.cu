@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "cuda/draw.cuh"
+#include "cuda/fused.h"
 #include "cuda/limits.cuh"
 #include "cuda/memory.cuh"
 #include "cuda/pass.cuh"
@@ -30,10 +31,12 @@ void expect_kernels(const Plan& plan) {
 }
 
 struct BoundPlan final : CudaPlan {
-  BoundPlan(Graph graph, const Batch& batch) : steps(std::move(graph), batch), batch(batch) {}
+  BoundPlan(Graph graph, const Batch& batch) : steps(std::move(graph), batch, kMostFused), batch(batch) {}
   const Plan& plan() const override { return steps; }
+  size_t kernels() const override { return launches.size(); }
 
   Plan steps;
+  std::vector<FusedSteps> launches;
   const Batch& batch;
   std::vector<size_t> ropes;    // of the backend's tables, by RopeSpec of the graph
   CudaGraph captured[2];        // without and with a draw
@@ -101,7 +104,7 @@ class Device final : public CudaBackend {
   void bind(BoundPlan& p);
   LaunchContext context_of(const BoundPlan& p) const;
   template <class After>
-  void launch_steps(const BoundPlan& p, After after_step);
+  void launch_steps(const BoundPlan& p, After after_launch);
   void draw_tokens(const BoundPlan& p);
   void send_input(const BoundPlan& p, const float* input);
   void launch_timed(const BoundPlan& p, bool draw);
@@ -191,6 +194,8 @@ std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
   expect_kernels(p->steps);
   for (const Step& s : p->steps.steps)
     grow(scratch_[s.op.index()], cuda_entry_of(s.op).scratch(s.op, s.args, options_.context), "partial sums");
+  for (size_t i = 0; i < p->steps.steps.size(); i += p->launches.back().count)
+    p->launches.push_back(fused_steps(p->steps, i, shared_limit_));
   const Shape result = p->steps.result_shape();
   grow(draw_scratch_, draw_scratch(result.rows, result.cols), "candidates of a draw");
   return p;
@@ -216,13 +221,15 @@ LaunchContext Device::context_of(const BoundPlan& p) const {
 }
 
 template <class After>
-void Device::launch_steps(const BoundPlan& p, After after_step) {
+void Device::launch_steps(const BoundPlan& p, After after_launch) {
   LaunchContext c = context_of(p);
-  for (const Step& s : p.steps.steps) {
+  for (const FusedSteps& f : p.launches) {
+    const Step& s = p.steps.steps[f.matmul];
     c.scratch = scratch_[s.op.index()].data();
     const int64_t rows = s.args.in[0].weight ? s.args.out[0].shape.rows : s.args.in[0].shape.rows;
-    if (rows > 0) cuda_entry_of(s.op).launch(s.op, s.args, c);  // none behind take_rows when no logits are wanted
-    after_step();
+    if (f.count > 1) launch_fused(p.steps, f, c);
+    else if (rows > 0) cuda_entry_of(s.op).launch(s.op, s.args, c);  // none behind take_rows when no logits are wanted
+    after_launch(f);
   }
 }
 
@@ -238,11 +245,13 @@ void Device::launch_timed(const BoundPlan& p, bool draw) {
   std::vector<std::unique_ptr<CudaEvent>> events;
   auto mark = [&] { events.push_back(std::make_unique<CudaEvent>(true)), events.back()->record(stream_); };
   mark();
-  launch_steps(p, mark);
+  launch_steps(p, [&](const FusedSteps&) { mark(); });
   if (draw) draw_tokens(p), mark();
   events.back()->wait();
-  profile->clear();
-  for (size_t i = 1; i < events.size(); ++i) profile->push_back(events[i]->seconds_since(*events[i - 1]));
+  auto seconds = [&](size_t i) { return events[i + 1]->seconds_since(*events[i]); };
+  profile->assign(p.steps.steps.size(), 0);
+  for (size_t i = 0; i < p.launches.size(); ++i) (*profile)[p.launches[i].matmul] = seconds(i);
+  if (draw) profile->push_back(seconds(p.launches.size()));
 }
 
 // Outside of what is captured: it goes to where the first step reads, which nothing before this pass on the stream still does.
@@ -279,7 +288,7 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
 
   // The first run loads the kernels, which a capture must not do; a prompt's odd shapes never come again.
   auto whole_pass = [&] {
-    launch_steps(p, [] {});
+    launch_steps(p, [](const FusedSteps&) {});
     if (draw) draw_tokens(p);
   };
   CudaGraph& captured = p.captured[draw != nullptr];
@@ -316,7 +325,7 @@ uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOpt
 }
 
 uint64_t cuda_working_bytes(Graph graph, const Batch& batch, int context) {
-  Plan plan(std::move(graph), batch);
+  Plan plan(std::move(graph), batch, kMostFused);
   alignas(64) static std::byte nowhere[64];  // shapes and formats are asked for, no data
   plan.bind(nowhere);
   expect_kernels(plan);

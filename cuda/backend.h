@@ -47,6 +47,7 @@ class CudaPlan {
  public:
   virtual ~CudaPlan() = default;
   virtual const Plan& plan() const = 0;
+  virtual size_t kernels() const = 0;  // that a pass starts, without a draw: several steps may be one
 };
 
 struct CudaOptions {
@@ -105,7 +106,8 @@ class CudaBackend {
 
   virtual CudaLimits measure_limits() = 0;
 
-  // Seconds of each step of the last pass, and of the draw if there was one, between events, if wanted; passes then run step by step and wait.
+  // Seconds of each step of the last pass, and of the draw if there was one, between events, if wanted; passes then wait. Steps that are one
+  // kernel have their time at its matmul.
   std::vector<double>* profile = nullptr;
 };
 

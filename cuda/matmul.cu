@@ -15,7 +15,8 @@ void launch_rows(const MatMulJob& job, const LaunchContext& c) {
   const int segments = segments_of(groups_of(job.blocks));
   const int64_t tiles = (job.tokens + kTokens - 1) / kTokens, resident = int64_t(c.multiprocessors) * (kMostSegments / segments);
   const dim3 grid{unsigned(tiles), unsigned(std::min(job.pairs(), std::max<int64_t>(resident / tiles, 1)))};
-  chaski::launch("matmul", {grid, 32 * segments, c.stream, RowSums<kTokens>::bytes(job.matrices(), segments)}, matmul_rows<F, kTokens>, job);
+  const size_t shared = RowSums<kTokens>::bytes(job.matrices(), segments) + (job.norm.x ? normed_bytes(job.cols) : 0);
+  chaski::launch("matmul", {grid, 32 * segments, c.stream, shared}, matmul_rows<F, kTokens>, job);
 }
 
 template <class F>
@@ -49,22 +50,36 @@ void launch_matmul(Format format, const MatMulJob& job, const LaunchContext& c) 
 
 namespace {
 
-struct MatMulKernel {
-  static void launch(const MatMul& op, const OpArgs& a, const LaunchContext& c) {
-    for (int first = 0, last; first < op.weights; first = last) {  // neighbours of one format go together
-      const Format format = a.in[1 + first].format;
-      MatMulJob job;
-      job.x = a.in[0].floats(), job.acts = a.in_acts, job.tokens = a.in[0].shape.rows;
-      job.cols = int(a.in[0].shape.cols), job.blocks = (job.cols + 31) / 32;
-      for (last = first; last < op.weights && a.in[1 + last].format == format; ++last) {
-        const Operand& w = a.in[1 + last];
-        job.part[last - first] = {w.bytes(), int64_t(strip_bytes(format, w.shape.cols)), w.shape.rows, a.out[last].out_row(0),
-                                  op.bias ? a.in[1 + op.weights + last].floats() : nullptr};
-      }
-      job.parts = last - first;
-      launch_matmul(format, job, c);
+void give_role(MatMulPart& part, const StoredHeads& heads) {
+  if (!heads.q) return;
+  part.role = part.out == heads.q ? HeadRole::query : part.out == heads.k ? HeadRole::key : HeadRole::value;
+  if (part.role == HeadRole::query) part.out = heads.rotated_q;
+}
+
+}  // namespace
+
+void launch_op(const MatMul& op, const OpArgs& a, MatMulJob job, const StoredHeads& heads, const LaunchContext& c) {
+  job.x = a.in[0].floats(), job.acts = a.in_acts, job.tokens = a.in[0].shape.rows;
+  job.cols = int(a.in[0].shape.cols), job.blocks = (job.cols + 31) / 32;
+  for (int first = 0, last; first < op.weights; first = last) {  // neighbours of one format go together
+    const Format format = a.in[1 + first].format;
+    for (last = first; last < op.weights && a.in[1 + last].format == format; ++last) {
+      const Operand& w = a.in[1 + last];
+      MatMulPart& part = job.part[last - first];
+      part = {w.bytes(), int64_t(strip_bytes(format, w.shape.cols)), w.shape.rows, a.out[last].out_row(0),
+              op.bias ? a.in[1 + op.weights + last].floats() : nullptr};
+      give_role(part, heads);
     }
+    job.parts = last - first;
+    launch_matmul(format, job, c);
+    job.norm.sum = nullptr;  // once is enough
   }
+}
+
+namespace {
+
+struct MatMulKernel {
+  static void launch(const MatMul& op, const OpArgs& a, const LaunchContext& c) { launch_op(op, a, {}, {}, c); }
 };
 
 }  // namespace

@@ -6,6 +6,10 @@
 // soon as the registers of the last are free: before it combines, before the segments are added, and, for the first, before the kernel in
 // front has ended (wait_for_previous). In flight: up to 4 KB a warp, 64 KB an SM with 16 warps; the memory of an H200 wants about 30.
 //
+// A decode step's kernel may do what stands in front and behind as well (fused.h). In front: every block norms the row for itself, some
+// hundred threads ten columns each, while its weights are on their way; the row comes from L2, 8 bytes a column beside some hundred bytes of
+// weights. Behind: the warp that has the sums of 32 rows rotates and stores them.
+//
 // Bytes: every weight once (per 16 tokens, the others' from L2), and per pair the activations from L2: a column and token 1.5 bytes for
 // block formats, 4 for floats, which every warp splits for itself (float_dot.cuh).
 #pragma once
@@ -13,14 +17,6 @@
 #include "cuda/fma_dot.cuh"
 
 namespace chaski {
-
-// sums[(parity * matrices + matrix) * segments + segment][token][row]: one warp adds up a pair while the others are at the next.
-template <int kTokens>
-struct RowSums {
-  static constexpr int kParities = kTokens > 8 ? 1 : 2;
-  using Segment = float[kTokens][kPairRows];
-  static size_t bytes(int matrices, int segments) { return size_t(kParities) * matrices * segments * sizeof(Segment); }
-};
 
 // A warp's way through the weights: its segment of matrix 0, then 1, of the block's first pair, its second, ...
 struct Place {
@@ -35,6 +31,24 @@ struct Place {
   }
 };
 
+// x of the block's tokens, as memory has it or, one token, as norm_input() leaves it in shared memory.
+struct RowInput {
+  const float* x;
+  const Act* acts;
+};
+template <class F>
+__device__ __forceinline__ RowInput norm_input(const MatMulJob& job, std::byte* shared) {
+  auto* acts = reinterpret_cast<Act*>(shared);
+  auto *part = reinterpret_cast<float*>(acts + job.blocks), *row = part + 32;
+  NormRow a = job.norm;
+  if (blockIdx.y > 0) a.sum = nullptr;
+  a.y = F::kFloat ? row : nullptr;
+  a.acts = {F::kFloat ? nullptr : acts, 1, job.blocks};
+  norm_row(a, 0, row, part);
+  __syncthreads();
+  return {row, acts};
+}
+
 // Block formats: a segment's sums for 1 token, or for tiles of 8.
 template <class F, int kTokens>
 class IntSegment {
@@ -47,7 +61,7 @@ class IntSegment {
     weights_.load(strip_, run_.from, job.blocks, lane_);
   }
   // begin() was called for this place; it moves on.
-  __device__ __forceinline__ void sum(const MatMulJob& job, Place& place, float (*sums)[kPairRows]) {
+  __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place, float (*sums)[kPairRows]) {
     constexpr int kTiles = kTokens > 8 ? kTokens / 8 : 1;
     const int first_token = blockIdx.x * kTokens;
     const TokenTiles<kTiles> tokens{job.acts.group(first_token / kGroup), int(job.acts.width(first_token / kGroup)), first_token % kGroup};
@@ -59,7 +73,7 @@ class IntSegment {
         else if (place.advance(job)) begin(job, place);
       };
       if constexpr (kTokens == 1) {
-        add_group_one<F>(weights_, strip, group, job.blocks, job.acts.data, lane_, acc[0][0], load_next);
+        add_group_one<F>(weights_, strip, group, job.blocks, in.acts, lane_, acc[0][0], load_next);
       } else {
         add_group_many<F, kTiles>(weights_, strip, group, job.blocks, tokens, lane_, acc);
         load_next();
@@ -90,7 +104,7 @@ class FloatSegment {
     from_ = run.from * kGroupBlocks, to_ = min(run.to * kGroupBlocks, job.blocks);
   }
   __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) { move(job, place), load(job, from_); }
-  __device__ __forceinline__ void sum(const MatMulJob& job, Place& place, float (*sums)[kPairRows]) {
+  __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place, float (*sums)[kPairRows]) {
     float acc[kTiles][2][4] = {};
     for (int block = from_; block < to_; block += kAhead) {
       FloatWords words[kAhead];
@@ -104,7 +118,7 @@ class FloatSegment {
       load(job, ahead);
 #pragma unroll
       for (int b = 0; b < kAhead; ++b)
-        if (block + b < to_) add_block(job, words[b], block + b, acc);
+        if (block + b < to_) add_block(job, in.x, words[b], block + b, acc);
     }
 #pragma unroll
     for (int n = 0; n < kTiles; ++n)
@@ -129,12 +143,12 @@ class FloatSegment {
 #pragma unroll
     for (int b = 0; b < kAhead; ++b) FloatWeights<F>::load(strip_.strip, 32 * (block + b), job.cols, lane_, codes_[b]);
   }
-  __device__ __forceinline__ void add_block(const MatMulJob& job, const FloatWords& words, int block, float (&acc)[kTiles][2][4]) {
+  __device__ __forceinline__ void add_block(const MatMulJob& job, const float* all, const FloatWords& words, int block, float (&acc)[kTiles][2][4]) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const int64_t token = int64_t(blockIdx.x) * kTokens + 8 * n + lane_.g;  // a token too many: computed, never written
       const int first = 32 * block + lane_.t, left = job.cols - first;
-      const float* row = job.x + (token < job.tokens ? token : job.tokens - 1) * job.cols + first;
+      const float* row = all + (token < job.tokens ? token : job.tokens - 1) * job.cols + first;
       float x[kLaneColumns];
 #pragma unroll
       for (int i = 0; i < kLaneColumns; ++i) x[i] = 4 * i < left ? row[4 * i] : 0.0f;
@@ -167,13 +181,13 @@ class FmaSegment {
     strip_ = part.weight + (at < part.strips() ? at : part.strips() - 1) * part.strip_bytes;
     columns_.load(strip_, from_, end_, lane_);
   }
-  __device__ __forceinline__ void sum(const MatMulJob& job, Place& place, float (*sums)[kPairRows]) {
+  __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place, float (*sums)[kPairRows]) {
     constexpr int kStep = Columns<kTokens>::kStep;
     const int64_t first_token = int64_t(blockIdx.x) * kTokens, left = job.tokens - first_token;
     const int tokens = int(left < kTokens ? left : kTokens);
     float acc[kTokens][FmaLane::kRows] = {};
     for (int c = from_; c < end_; c += kStep) {
-      add_columns<kTokens>(columns_, c, end_, job.x + first_token * job.cols, job.cols, tokens, lane_, acc);
+      add_columns<kTokens>(columns_, c, end_, in.x + first_token * job.cols, job.cols, tokens, lane_, acc);
       if (c + kStep < end_) columns_.load(strip_, c + kStep, end_, lane_);
       else if (place.advance(job)) begin(job, place);
     }
@@ -196,6 +210,7 @@ template <class F, int kTokens>
 __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob job) {
   using Sums = RowSums<kTokens>;
   auto* all_sums = dynamic_shared<typename Sums::Segment>();
+  __shared__ Act spare;  // of the warp that stores heads
   // Through a shuffle, so that the compiler knows that a warp goes one way.
   const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), segments = blockDim.x / 32, lane = threadIdx.x % 32;
   const int64_t first = int64_t(blockIdx.x) * kTokens;
@@ -205,12 +220,15 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
   segment.begin(job, place);
   wait_for_previous();
   start_next();
+  RowInput in{job.x, job.acts.data};
+  if constexpr (kTokens == 1)
+    if (job.norm.x) in = norm_input<F>(job, reinterpret_cast<std::byte*>(all_sums + Sums::kParities * job.matrices() * segments));
 
   for (int parity = 0; place.there(); parity = (parity + 1) % Sums::kParities) {
     int64_t pair = place.pair;  // of the sums below; the place moves on
     auto* sums = all_sums + parity * job.matrices() * segments;
     // 1. this warp's segment; the next place's weights are asked for on the way
-    for (int matrix = 0; matrix < job.matrices(); ++matrix) segment.sum(job, place, sums[matrix * segments + warp]);
+    for (int matrix = 0; matrix < job.matrices(); ++matrix) segment.sum(job, in, place, sums[matrix * segments + warp]);
     __syncthreads();
     // 2. the segments first to last, a warp to a token, a lane to a row
     auto total = [&](int matrix, int t) {
@@ -221,6 +239,7 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
     const MatMulPart& part = job.locate(pair, 0);
     for (int t = warp; t < tokens; t += segments) {
       if (job.gated) write_gated(job, pair, first + t, total(0, t), total(1, t));
+      else if (kTokens == 1 && part.role != HeadRole::none) write_heads(job, part, pair, total(0, t), &spare);
       else write_plain(part, pair, first + t, total(0, t));
     }
     if (Sums::kParities == 1) __syncthreads();

@@ -39,7 +39,7 @@ void DevicePasses::run(const Batch& batch, const float* input, const CudaDraw* d
   std::vector<double> seconds;
   backend_->profile = profile ? &seconds : nullptr;
   backend_->run(plan, draw, input);
-  if (profile) profile->add(plan.plan(), seconds, true);
+  if (profile) profile->add(plan.plan(), seconds, true), profile->kernels += plan.kernels();
 }
 
 }  // namespace chaski

@@ -30,10 +30,10 @@ size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
 
 }  // namespace
 
-Plan::Plan(Graph graph, const Batch& batch) : graph_(std::move(graph)), batch_(batch) {
+Plan::Plan(Graph graph, const Batch& batch, int together) : graph_(std::move(graph)), batch_(batch) {
   fuse(graph_);
   for (const Node& n : graph_.nodes) steps.push_back({n.op, {}, nullptr});
-  place_values();
+  place_values(together);
 }
 
 Plan::Plan(Graph graph, const Backend& backend, const Batch& batch) : Plan(std::move(graph), batch) {
@@ -43,7 +43,7 @@ Plan::Plan(Graph graph, const Backend& backend, const Batch& batch) : Plan(std::
   }
 }
 
-void Plan::place_values() {
+void Plan::place_values(int together) {
   std::vector<int> last_use(graph_.values.size(), -1);
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const Node& n = graph_.nodes[i];
@@ -64,7 +64,7 @@ void Plan::place_values() {
   };
   place(graph_.input, 0);
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-    std::erase_if(alive, [&](const Placed& p) { return p.last_use < int(i); });
+    std::erase_if(alive, [&](const Placed& p) { return p.last_use + together - 1 < int(i); });
     for (ValueId v : graph_.nodes[i].out) place(v, int(i));
     place(graph_.nodes[i].acts, int(i));
   }

@@ -23,8 +23,9 @@ class Plan {
   // Throws Error(device) naming an op the backend lacks. Weights must outlive the plan, `batch` too: it is read when steps run, and
   // must then have the number of tokens and outputs that the graph was built for.
   Plan(Graph graph, const Backend& backend, const Batch& batch);
-  // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for the device to ask once it is bound.
-  Plan(Graph graph, const Batch& batch);
+  // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for the device to ask once it is bound. Up to
+  // `together` neighbouring steps may run as one: what one of them reads is not written over by another.
+  Plan(Graph graph, const Batch& batch, int together = 1);
 
   size_t arena_bytes() const { return arena_bytes_; }
   size_t scratch_bytes() const { return scratch_bytes_; }  // of a CPU thread
@@ -41,7 +42,7 @@ class Plan {
   const Graph& graph() const { return graph_; }
 
  private:
-  void place_values();
+  void place_values(int together);
   Graph graph_;
   const Batch& batch_;
   std::vector<size_t> offsets_;  // per value

@@ -57,8 +57,12 @@ std::string counted(double n) { return fmt::format("{:.4g}", n); }
 std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
   double all = 0;
   for (const StepTime& s : c.profile) all += s.seconds;
-  std::string text = fmt::format("  {} passes, {} steps, {} barriers\n", counted(c.passes), counted(c.steps), counted(c.barriers));
+  std::string text = fmt::format("  {} passes", counted(c.passes));
+  if (c.steps > 0) text += fmt::format(", {} steps, {} barriers", counted(c.steps), counted(c.barriers));
+  if (c.kernels > 0) text += fmt::format(", {} kernels", counted(c.kernels));
+  text += "\n";
   for (const StepTime& s : c.profile) {
+    if (s.seconds == 0) continue;  // part of a device's matmul, see cuda/fused.h
     const Bound bound = bound_of(s, c, limits);
     const std::string name = fmt::format("{}{}{}{}", s.name.on_device ? "device " : "", s.name.op, s.name.weight.empty() ? "" : " ", s.name.weight);
     text += fmt::format("  {:<30}{:>5} calls {:>9.4g} ms {:>5.1f}% {:>9.4g} MB {:>7.4g} GB/s {:>8.4g} Gop/s", name, counted(s.calls),
@@ -157,7 +161,7 @@ void put_bench_json(const BenchRun& run, const BenchResult& r) {
   for (const BenchCase& c : r.cases) {
     cases.push_back(fields(run, c, r.limits()));
     if (c.profile.empty()) continue;
-    cases.back().update({{"passes", c.passes}, {"steps", c.steps}, {"barriers", c.barriers}, {"ops", ops_json(c)}});
+    cases.back().update({{"passes", c.passes}, {"steps", c.steps}, {"barriers", c.barriers}, {"kernels", c.kernels}, {"ops", ops_json(c)}});
   }
   Json json = {{"model", run.model},
                {"isa", run.isa},

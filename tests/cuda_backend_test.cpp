@@ -112,6 +112,8 @@ TEST_CASE("cuda: a model's logits are the CPU's within rounding, whatever the pa
   both.cuda->profile = &seconds;
   both.on_device(std::span(kText).subspan(19, 1), 19, {0});
   CHECK(seconds.size() == both.plans.at({1, 1})->plan().steps.size());
+  CHECK(both.plans.at({1, 1})->kernels() == 5 * both.e.model->hyper.layers + 4);  // besides: embedding, output row, last sum, logits
+  CHECK(both.plans.at({20, 2})->kernels() == both.plans.at({20, 2})->plan().steps.size());
 }
 
 TEST_CASE("cuda: tokens drawn with the pass are the sampler's for its logits") {

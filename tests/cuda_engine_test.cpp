@@ -108,6 +108,28 @@ TEST_CASE("cuda/engine: a device's logits depend on the tokens alone: chunks, fo
   }
 }
 
+TEST_CASE("cuda/engine: the five kernels of a decode step leave the bits of the steps one by one, whatever the pages") {
+  Device device;
+  if (!device.there()) return;
+  // Heads of 32 channels and of 16, biases, layer norms, f32, f16 and block weights.
+  for (const std::string& model : {std::string(), golden("models/gpt2"), golden("models/llama_gqa_untied"), golden("gguf/tiny_llama_mixed.gguf")})
+    for (const KvType& kv : kKvTypes) {
+      if (kv.format == Format::q4_0) continue;
+      CAPTURE(model);
+      CAPTURE(kv.name);
+      EngineOptions o;
+      o.model = model, o.kv = kv.format, o.device = "cuda", o.sessions = 2;
+      const auto e = Engine::open(o);
+      const auto t = tokens_for(*e, 6);
+      const Logits together = logits_of(*e->session(), t, 6);
+      Logits one_by_one;
+      const auto s = e->session();
+      for (const TokenId& token : t)
+        for (const float logit : s->extend({&token, 1})) one_by_one.push_back(logit);
+      CHECK(one_by_one == together);
+    }
+}
+
 TEST_CASE("cuda/engine: tokens drawn on the device are those the sampler draws from its logits, with a draft too") {
   Device device;
   if (!device.there()) return;
