@@ -141,7 +141,7 @@ class FloatSegment {
   // Nothing from the row's end on.
   __device__ __forceinline__ void load(const MatMulJob& job, int block) {
 #pragma unroll
-    for (int b = 0; b < kAhead; ++b) FloatWeights<F>::load(strip_.strip, 32 * (block + b), job.cols, lane_, codes_[b]);
+    for (int b = 0; b < kAhead; ++b) FloatWeights<F>::template load<true>(strip_.strip, 32 * (block + b), job.cols, lane_, codes_[b]);
   }
   __device__ __forceinline__ void add_block(const MatMulJob& job, const float* all, const FloatWords& words, int block, float (&acc)[kTiles][2][4]) {
 #pragma unroll
