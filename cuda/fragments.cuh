@@ -13,7 +13,7 @@
 // Weights<F>: kMixed     columns lie in the order 4t, 16+4t, 4t+1, 17+4t | 4t+2, 18+4t, 4t+3, 19+4t (codebooks looked up nibble by nibble)
 //             Codes      what is loaded; words() turns it into bytes. Apart, so that many loads are under way before the first use.
 //             Scales     likewise; panel() gives d, m, s, mins of the four rows, with the bits of the format's row_panel.
-// Not for: float formats (float_dot.cuh).
+// Not for: float formats (float_dot.cuh, fma_dot.cuh).
 #pragma once
 #include "cuda/loads.cuh"
 #include "quant/formats.h"

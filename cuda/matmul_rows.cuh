@@ -1,6 +1,6 @@
 // The matmul kernel for few tokens: a block multiplies pairs of strips (32 rows; gated, a pair of gate and one of up) with up to 16
-// tokens, each of its warps a segment of the columns. Weights go from memory to registers in 16-byte loads and are used once: no
-// shared memory on their way.
+// tokens, each of its warps a segment of the columns. Weights go from memory to registers in loads of 16 bytes (8 for f16 and
+// bf16) and are used once: no shared memory on their way.
 //
 // The memory must never wait. There are about as many blocks as fit, each takes pair after pair, and a warp asks for its next weights as
 // soon as the registers of the last are free: before it combines, before the segments are added, and, for the first, before the kernel in
