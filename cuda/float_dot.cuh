@@ -125,6 +125,7 @@ struct FloatWeights<F8> {
   struct Codes {
     uint32_t column[kLaneColumns];
   };
+  template <bool kOnce>
   static __device__ __forceinline__ void load(const std::byte* strip, int first, int cols, const Lane& l, Codes& c) {
     const int left = cols - first - l.t;
     const std::byte* at = strip + 16 * int64_t(first + l.t) + 4 * l.quad;

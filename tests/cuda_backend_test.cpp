@@ -116,6 +116,26 @@ TEST_CASE("cuda: a model's logits are the CPU's within rounding, whatever the pa
   CHECK(both.plans.at({20, 2})->kernels() == both.plans.at({20, 2})->plan().steps.size());
 }
 
+TEST_CASE("cuda: a norm that several matmuls read is a step of its own") {
+  Device device;
+  if (!device.there()) return;
+  Both both;
+  Both::fill(both.batch, std::span(kText).first(1), 0, both.table, {0});
+  const auto weight = [&](int layer, const char* name) { return both.e.weights->find(fmt::format("layer.{}.{}", layer, name)); };
+  Graph graph(both.batch);
+  const ValueId n = graph.rms_norm(graph.get_rows(*both.e.weights->find("token_embd")), *weight(0, "attn_norm"), 1e-5f);
+  ValueId sum = graph.matmul(n, *weight(0, "attn_q"));
+  for (int layer = 1; layer < 4; ++layer) sum = graph.add(sum, graph.matmul(n, *weight(layer, "attn_q")));  // three share a step, one is left
+  graph.set_result(sum);
+  Plan host(graph, cpu_backend(), both.batch);
+  Executor(1).run(host);
+  const std::vector<float> want(host.result(), host.result() + host.result_shape().cols);
+  const auto plan = both.cuda->plan(std::move(graph), both.batch);
+  both.cuda->run(*plan);
+  const auto got = both.cuda->logits();
+  CHECK(error({got.begin(), got.end()}, want) < 1e-4);
+}
+
 TEST_CASE("cuda: tokens drawn with the pass are the sampler's for its logits") {
   Device device;
   if (!device.there()) return;

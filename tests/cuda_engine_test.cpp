@@ -41,6 +41,21 @@ std::string story(Engine& e, SamplerOptions sampling, int tokens) {
   return generate(*session, e.tokenizer().encode_prompt("Once upon a time"), o, [](std::string_view) {}).text;
 }
 
+// The bundled model with biases on q, k and v.
+void write_biased(const std::string& path) {
+  ModelSource source = source_of(open_on("cpu")->impl().weights);
+  for (size_t i = 0, n = source.tensors.size(); i < n; ++i) {
+    const TensorInfo& w = source.tensors[i].info;
+    if (!w.name.ends_with("attn_q") && !w.name.ends_with("attn_k") && !w.name.ends_with("attn_v")) continue;
+    TensorInfo bias{w.name + ".bias", Format::f32, 1, w.rows};
+    const auto fill = [bias](int64_t, int64_t, std::byte* to) {
+      for (int64_t c = 0; c < bias.cols; ++c) reinterpret_cast<float*>(to)[c] = 0.1f * float(c % 7) - 0.3f;
+    };
+    source.tensors.push_back({bias, fill});
+  }
+  write_quipu(path, source, 1);
+}
+
 // With the wish for a device and what was said about it.
 struct Opened {
   std::shared_ptr<Engine> engine;
@@ -111,8 +126,11 @@ TEST_CASE("cuda/engine: a device's logits depend on the tokens alone: chunks, fo
 TEST_CASE("cuda/engine: the five kernels of a decode step leave the bits of the steps one by one, whatever the pages") {
   Device device;
   if (!device.there()) return;
-  // Heads of 32 channels and of 16, biases, layer norms, f32, f16 and block weights.
-  for (const std::string& model : {std::string(), golden("models/gpt2"), golden("models/llama_gqa_untied"), golden("gguf/tiny_llama_mixed.gguf")})
+  // Heads of 32 channels and of 16, layer norms, f32, f16 and block weights; biases, on heads of either kind.
+  const TempFolder folder;
+  const std::string biased = folder / "biased.quipu";
+  write_biased(biased);
+  for (const std::string& model : {std::string(), biased, golden("models/gpt2"), golden("models/llama_gqa_untied"), golden("gguf/tiny_llama_mixed.gguf")})
     for (const KvType& kv : kKvTypes) {
       if (kv.format == Format::q4_0) continue;
       CAPTURE(model);
