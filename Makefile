@@ -33,10 +33,11 @@ Q        := $(if $(V),,@)
 WARN     := -Wall -Wextra -Werror
 # No -ffast-math, no contraction: the exactness contract (HACKING.md) fixes every addition. The two -fno- options change no result.
 CXXFLAGS := -std=c++20 -I. $(WARN) -ffp-contract=off -fno-math-errno -fno-trapping-math -pthread -g1
+CHECKED  := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
 CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -DCHASKI_DEBUG)
-CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -DCHASKI_DEBUG -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-SANITIZE := $(if $(filter asan,$(MODE)),-fsanitize=address$(comma)undefined)
+CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -DCHASKI_DEBUG $(CHECKED))
+SANITIZE := $(if $(filter asan,$(MODE)),$(CHECKED))
 LIBS     := -lfmt -lpcre2-8 -lutf8proc -lxxhash -pthread
 EDIT     := -ledit
 # Debian has no static fmt: there it is compiled in, from its headers. Objects of their own, so in build/static.
@@ -77,9 +78,10 @@ else
 LIB_SRC  += cuda/absent.cpp
 endif
 
-# The same .cu files built by the host compiler over tests/cuda_shim: tests.bin has these and not the library's.
+# The same .cu files built by the host compiler over tests/cuda_shim: tests.bin has these and not the library's. Under AddressSanitizer
+# and UBSan always: a kernel's faults are accesses that a host would not notice.
 SHIM_OBJ := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu tests/cuda_shim/*.cpp))
-SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized
+SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized $(CHECKED)
 $(BUILD)/tests/cuda%.o: EXTRA := $(SHIM)
 
 LIB_OBJ  := $(LIB_SRC:%.cpp=$(BUILD)/%.o) $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(BUILD)/models/bundled/bundled.o
@@ -92,11 +94,11 @@ $(BUILD)/chaski: $(MAIN_OBJ) $(BUILD)/libchaski.a
 	$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
 
 $(BUILD)/tests.bin: $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a
-	$(CXX) $(SANITIZE) -o $@ $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(LIBS)
+	$(CXX) $(CHECKED) -o $@ $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(LIBS)
 
 # The program over the shim: --device cuda as a user types it, without a GPU.
 $(BUILD)/tests/chaski-shim: $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a
-	$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
+	$(CXX) $(CHECKED) -o $@ $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
 
 # On a GPU: the library's own objects, and tests built over the real headers.
 DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda*_test.cpp))

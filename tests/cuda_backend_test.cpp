@@ -128,7 +128,8 @@ TEST_CASE("cuda: a norm that several matmuls read is a step of its own") {
   for (int layer = 1; layer < 4; ++layer) sum = graph.add(sum, graph.matmul(n, *weight(layer, "attn_q")));  // three share a step, one is left
   graph.set_result(sum);
   Plan host(graph, cpu_backend(), both.batch);
-  Executor(1).run(host);
+  Executor executor(1);
+  executor.run(host);
   const std::vector<float> want(host.result(), host.result() + host.result_shape().cols);
   const auto plan = both.cuda->plan(std::move(graph), both.batch);
   both.cuda->run(*plan);
