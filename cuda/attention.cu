@@ -2,15 +2,20 @@
 // a query to finish merges all of them in order; many tokens have blocks enough, each of which walks its chunks. Same steps, same bits.
 // The grid is fixed by the plan: blocks of chunks that a sequence has not reached end at once.
 #include "cuda/attention.cuh"
+#include "quant/formats.h"
 
 namespace chaski {
 namespace {
 
+template <class F>
+constexpr bool kHasPages = F::kFormat == Format::f32 || F::kFormat == Format::f16 || F::kFormat == Format::f8 || F::kFormat == Format::q8;
+
 constexpr int kSplitTokens = 32;  // up to here the context is split
+constexpr size_t kFlagBytes = 128;  // of shared memory besides AttentionShared's: leave_partial()'s, aligned
 
 // Tokens of one sequence go together, within stretches of a.run: the first of them takes them, the others' blocks have nothing to do.
 __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
-  const int token = blockIdx.x, piece = blockIdx.y % a.pieces();
+  const int token = int(gridDim.x - 1 - blockIdx.x), piece = blockIdx.y % a.pieces();  // those that see most begin
   const int32_t* sequence = a.batch.table_start;
   if (token % a.run != 0 && sequence[token - 1] == sequence[token]) return false;
   tile.token = token;
@@ -25,33 +30,23 @@ __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
   return true;
 }
 
-template <class F, class Each>
-__device__ __forceinline__ void weigh_chunk(const AttentionArgs& a, const QueryTile& tile, const AttentionShared& s, int chunk, Each each) {
-  if (tile.count() == 1) weigh_values<F, 1>(a, tile, s, chunk, 0, each);
-  else for (int q = 0; q < tile.count(); q += kAtOnce) weigh_values<F, kAtOnce>(a, tile, s, chunk, q, each);
-}
-
-// Scores and weights of a chunk; s.weights, s.chunk_maximum and s.chunk_sum are ready when it returns.
-template <class F>
-__device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const QueryTile& tile, const AttentionShared& s, int chunk) {
-  __syncthreads();
-  score_chunk<F>(a, tile, s, chunk);
-  __syncthreads();
-  soft_max_chunk(tile, s);
-  __syncthreads();
+// Scores and weights of a chunk, and, with the thread of each query, merge(query, maximum, sum).
+template <class F, class Merge>
+__device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s,
+                                                 Stages<F>& stages, int chunk, Merge merge) {
+  Scores scores = {};
+  for (int slice = 0; slice < stages.slices(); ++slice) score_slice(tile, s, stages.next(), slice, tile.pages(chunk), scores);
+  soft_max(a, tile, s, chunk, scores);
+  if (int(threadIdx.x) < tile.count()) merge(threadIdx.x, s.chunk_maximum[threadIdx.x], s.chunk_sum[threadIdx.x]);
 }
 
 // A chunk of a split context: its result to memory. True for the block that finds all others of the tile done.
-template <class F>
-__device__ bool leave_partial(const AttentionArgs& a, const QueryTile& tile, const AttentionShared& s, int chunk, int chunks) {
-  weights_of_chunk<F>(a, tile, s, chunk);
-  if (int(threadIdx.x) < tile.count()) {
-    float* to = a.partial_of(tile.token_of(threadIdx.x), tile.head_of(threadIdx.x), chunk);
-    to[0] = s.chunk_maximum[threadIdx.x], to[1] = s.chunk_sum[threadIdx.x];
-  }
-  weigh_chunk<F>(a, tile, s, chunk, [&](int q, int c, float value) {
-    if (c < a.head_dim) a.partial_of(tile.token_of(q), tile.head_of(q), chunk)[4 + c] = value;
-  });
+template <int kUnits, class F>
+__device__ __forceinline__ bool leave_partial(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s, Stages<F>& stages,
+                                              int chunk, int chunks) {
+  const auto partial = [&](int q) { return a.partial_of(tile.token_of(q), tile.head_of(q), chunk); };
+  weights_of_chunk(a, tile, s, stages, chunk, [&](int q, float most, float sum) { partial(q)[0] = most, partial(q)[1] = sum; });
+  weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk), [&](int q, int c, float value) { partial(q)[4 + c] = value; });
   __threadfence();
   __syncthreads();
   __shared__ bool last;
@@ -65,7 +60,9 @@ __device__ bool leave_partial(const AttentionArgs& a, const QueryTile& tile, con
   return last;
 }
 
-__device__ void merge_partials(const AttentionArgs& a, const QueryTile& tile, const AttentionShared& s, int first, int last) {
+template <class F>
+__device__ __forceinline__ void merge_partials(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s, int first,
+                                               int last) {
   for (int chunk = first; chunk <= last; ++chunk) {
     __syncthreads();
     if (int(threadIdx.x) < tile.count()) {
@@ -75,13 +72,13 @@ __device__ void merge_partials(const AttentionArgs& a, const QueryTile& tile, co
     __syncthreads();
     for (int i = threadIdx.x; i < tile.count() * a.head_dim; i += kChunk) {
       const int q = i / a.head_dim, c = i % a.head_dim;
-      merge_value(s, q, s.total[q * a.kv.v_cols + c], __ldcg(a.partial_of(tile.token_of(q), tile.head_of(q), chunk) + 4 + c));
+      merge_value(s, q, c, __ldcg(a.partial_of(tile.token_of(q), tile.head_of(q), chunk) + 4 + c));
     }
   }
 }
 
-// Grid: (tokens, KV heads * pieces of a group, chunks or 1).
-template <class F>
+// Grid: (tokens, KV heads * pieces of a group, chunks or 1). kUnits: 1 for all but wide heads, which need more registers for their sums.
+template <class F, int kUnits>
 __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
   wait_for_previous();
   start_next();
@@ -92,16 +89,16 @@ __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
   if (a.partial) from = to = first + int(blockIdx.z);
   if (from > last) return;
 
-  const AttentionShared s(dynamic_shared<float>(), a.kv.k_cols, a.kv.v_cols);
+  const AttentionShared<F> s(dynamic_shared<std::byte>(), a);
+  Stages<F> stages(a, tile, s, from, to);
   load_queries(a, tile, s);
   if (a.partial && first < last) {
-    if (!leave_partial<F>(a, tile, s, from, last - first + 1)) return;
+    if (!leave_partial<kUnits>(a, tile, s, stages, from, last - first + 1)) return;
     merge_partials(a, tile, s, first, last);
   } else {
     for (int chunk = from; chunk <= to; ++chunk) {
-      weights_of_chunk<F>(a, tile, s, chunk);
-      if (int(threadIdx.x) < tile.count()) merge_sums(s, threadIdx.x, s.chunk_maximum[threadIdx.x], s.chunk_sum[threadIdx.x]);
-      weigh_chunk<F>(a, tile, s, chunk, [&](int q, int c, float value) { merge_value(s, q, s.total[q * a.kv.v_cols + c], value); });
+      weights_of_chunk(a, tile, s, stages, chunk, [&](int q, float most, float sum) { merge_sums(s, q, most, sum); });
+      weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk), [&](int q, int c, float value) { merge_value(s, q, c, value); });
     }
   }
   __syncthreads();
@@ -120,30 +117,46 @@ struct AttentionKernel {
     if (!split(a)) return 0;
     return counter_bytes(op) + size_t(a.in[0].shape.rows) * op.heads * chunks(context) * (op.head_dim + 4) * sizeof(float);
   }
+  // As many queries a block as there can be and memory allows; as many stages as memory allows where blocks are few and wait for bytes, two
+  // where there are plenty.
+  template <class F>
+  static size_t shape(AttentionArgs& args, size_t limit) {
+    size_t bytes = 0;
+    for (const auto& [queries, buffers] : {std::pair{32, kManyBuffers}, {16, kManyBuffers}, {32, kFewBuffers}, {16, kFewBuffers}}) {
+      if ((queries == 32 && args.tokens * args.group <= 16) || (buffers == kManyBuffers && !args.partial)) continue;
+      args.queries = queries, args.buffers = buffers;
+      bytes = AttentionShared<F>(nullptr, args).bytes;
+      if (bytes + kFlagBytes <= limit) break;
+    }
+    args.heads_a_block = args.group < args.queries ? args.group : args.queries;
+    args.run = args.queries / args.heads_a_block;
+    return bytes;
+  }
+  template <class F>
+  static void launch_over(const Attention& op, AttentionArgs args, const LaunchContext& c) {
+    const size_t shared = shape<F>(args, c.shared_limit);
+    // A window of chunks is all that a run of tokens sees, wherever it stands.
+    int most = chunks(c.context);
+    if (op.window > 0 && (op.window + args.run - 2) / kChunk + 2 < most) most = (op.window + args.run - 2) / kChunk + 2;
+    const dim3 grid(unsigned(args.tokens), unsigned(op.kv_heads * args.pieces()), args.partial ? unsigned(most) : 1);
+    constexpr int kWidth = 16 * kWarps * Values<F>::kTiles;  // of heads of one unit a warp
+    const auto kernel = args.kv.v_cols <= kWidth ? attention<F, 1> : attention<F, kMaxHeadDim / kWidth>;
+    chaski::launch("attention", {grid, kChunk, c.stream, shared}, kernel, args);
+  }
   static void launch(const Attention& op, const OpArgs& a, const LaunchContext& c) {
     AttentionArgs args{};
     args.kv = kv_layer(a.batch->kv, op.layer), args.batch = c.batch;
     args.q = a.in[0].floats(), args.out = a.out[0].out_row(0), args.acts = a.acts;
     args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.heads / op.kv_heads, args.head_dim = op.head_dim;
     args.window = op.window, args.scale = op.scale, args.soft_cap = op.soft_cap;
-    args.heads_a_block = args.group < kMostQueries ? args.group : kMostQueries;
-    args.run = kMostQueries / args.heads_a_block;
     if (split(a)) {
       args.counters = reinterpret_cast<unsigned*>(c.scratch);
       args.partial = reinterpret_cast<float*>(c.scratch + counter_bytes(op));
       args.chunks = chunks(c.context);
     }
-    // A window of chunks is all that a run of tokens sees, wherever it stands.
-    int most = chunks(c.context);
-    if (op.window > 0 && (op.window + args.run - 2) / kChunk + 2 < most) most = (op.window + args.run - 2) / kChunk + 2;
-    const dim3 grid(unsigned(args.tokens), unsigned(op.kv_heads * args.pieces()), split(a) ? unsigned(most) : 1);
-    const size_t shared = AttentionShared::bytes(args.kv.k_cols, args.kv.v_cols);
-    const Format format = a.batch->kv.layout.format;
-    const auto kernel = format == Format::f32   ? attention<F32>
-                        : format == Format::f16 ? attention<F16>
-                        : format == Format::f8  ? attention<F8>
-                                                : attention<Q8>;
-    chaski::launch("attention", {grid, kChunk, c.stream, shared}, kernel, args);
+    Formats::with(a.batch->kv.layout.format, [&]<class F>(F) {
+      if constexpr (kHasPages<F>) launch_over<F>(op, args, c);
+    });
   }
 };
 

@@ -22,6 +22,13 @@ __device__ __forceinline__ uint32_t byte_of(uint32_t v, int i) { return v >> 8 *
 
 __device__ __forceinline__ float float_of_f16(uint32_t bits) { return __half2float(__ushort_as_half((unsigned short)bits)); }
 __device__ __forceinline__ float float_of_bf16(uint32_t bits) { return __uint_as_float(bits << 16); }
+// Two halves of a word with two others, each rounded once.
+__device__ __forceinline__ uint32_t bits_of(__half2 x) { return __half_as_ushort(x.x) | uint32_t(__half_as_ushort(x.y)) << 16; }
+__device__ __forceinline__ __half2 half2_of(uint32_t bits) {
+  return __half2{__ushort_as_half((unsigned short)(bits & 0xffff)), __ushort_as_half((unsigned short)(bits >> 16))};
+}
+__device__ __forceinline__ uint32_t mul_halves(uint32_t x, uint32_t y) { return bits_of(__hmul2_rn(half2_of(x), half2_of(y))); }
+__device__ __forceinline__ uint32_t sub_halves(uint32_t x, uint32_t y) { return bits_of(__hsub2_rn(half2_of(x), half2_of(y))); }
 __device__ __forceinline__ float half_at(const uint2& four, int i) { return float_of_f16(half_word_of(four, i)); }
 
 }  // namespace chaski

@@ -56,6 +56,12 @@ __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], const void* row)
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                : "r"(unsigned(__cvta_generic_to_shared(row))));
 }
+// The same, each matrix transposed: a lane gets column g's pair t, which stands in rows 2t and 2t + 1.
+__device__ __forceinline__ void load_matrices_turned(uint32_t (&d)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"(unsigned(__cvta_generic_to_shared(row))));
+}
 
 #elif defined(CHASKI_CUDA_SHIM)  // else: a host file that only launches
 
@@ -113,17 +119,29 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
 }
 inline uint32_t pack_f16(float low, float high) { return f16_of_f32(low) | uint32_t(f16_of_f32(high)) << 16; }
 inline uint32_t pack_bf16(float low, float high) { return bf16_of_f32(low) | uint32_t(bf16_of_f32(high)) << 16; }
+struct MatrixRow {
+  uint32_t* d;
+  const void* row;
+};
 inline void load_matrices(uint32_t (&d)[4], const void* row) {
-  struct Mine {
-    uint32_t* d;
-    const void* row;
-  } mine{d, row};
+  MatrixRow mine{d, row};
   shim::together(shim::kWholeWarp, &mine, "ldmatrix", [](void* const* lanes, unsigned) {
     for (int lane = 0; lane < 32; ++lane)
       for (int i = 0; i < 4; ++i) {
-        const auto* from = static_cast<const uint32_t*>(static_cast<const Mine*>(lanes[8 * i + lane / 4])->row);
-        static_cast<const Mine*>(lanes[lane])->d[i] = from[lane % 4];
+        const auto* from = static_cast<const uint32_t*>(static_cast<const MatrixRow*>(lanes[8 * i + lane / 4])->row);
+        static_cast<const MatrixRow*>(lanes[lane])->d[i] = from[lane % 4];
       }
+  });
+}
+inline void load_matrices_turned(uint32_t (&d)[4], const void* row) {
+  MatrixRow mine{d, row};
+  shim::together(shim::kWholeWarp, &mine, "ldmatrix.trans", [](void* const* lanes, unsigned) {
+    auto item = [&](int matrix, int r, int c) {
+      return uint32_t(static_cast<const uint16_t*>(static_cast<const MatrixRow*>(lanes[8 * matrix + r])->row)[c]);
+    };
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 4; ++i)
+        static_cast<const MatrixRow*>(lanes[lane])->d[i] = item(i, lane % 4 * 2, lane / 4) | item(i, lane % 4 * 2 + 1, lane / 4) << 16;
   });
 }
 

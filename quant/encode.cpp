@@ -159,8 +159,8 @@ typename F::Block encoded(const float* x) {
 }
 
 template <class F>
-constexpr bool kEncodes = (F::kFloat && F::kFormat != Format::f8) || F::kFormat == Format::q8 || F::kFormat == Format::q8f || F::kFormat == Format::q4_0 ||
-                          kHasHeader<F>;
+constexpr bool kEncodes = (F::kFloat && F::kFormat != Format::f8) || F::kFormat == Format::q8 || F::kFormat == Format::q8f ||
+                          F::kFormat == Format::q4_0 || kHasHeader<F>;
 
 }  // namespace
 

@@ -112,10 +112,10 @@ bool same_rows(Outputs& whole, Outputs& part, int64_t rows, int64_t from, int64_
 }
 
 // The bound of one op over one layout. Elementwise ops and exact integer dots differ from the reference by float rounding; attention
-// over q8 keys quantizes its queries, which the reference does not.
+// rounds q8 values to f16 (cuda/kv_page.cuh).
 template <class Op>
 double bound(const KvLayout& layout) {
-  return std::is_same_v<Op, Attention> && layout.format == Format::q8 ? 5e-4 : 1e-7;
+  return std::is_same_v<Op, Attention> && layout.format == Format::q8 ? 1e-6 : 1e-7;
 }
 
 // Rows of a case that are computed again in other company: alone, in the middle, at a group's edge.

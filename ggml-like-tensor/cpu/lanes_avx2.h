@@ -27,7 +27,8 @@ struct Avx2Lanes {
   static F load_f8(const uint8_t* p) {  // half.h
     const __m256i bytes = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p));
     const __m256i h = _mm256_and_si256(_mm256_slli_epi16(bytes, 7), _mm256_set1_epi16(int16_t(0xbf80)));
-    const __m256i nan = _mm256_and_si256(_mm256_add_epi16(h, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000)), halves = _mm256_or_si256(h, nan);
+    const __m256i nan = _mm256_and_si256(_mm256_add_epi16(h, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000));
+    const __m256i halves = _mm256_or_si256(h, nan);
     return mul({_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))}, set1(256));
   }
   static void store_f16(uint16_t* p, F x) {

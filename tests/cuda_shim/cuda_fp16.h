@@ -1,4 +1,5 @@
-// Half precision as the .cu files use it: storage and exact conversions.
+// Half precision as the .cu files use it: storage, exact conversions, and pairs multiplied and subtracted (f32 holds either exactly enough:
+// its 24 bits are more than twice 11 and 2, so rounding twice is rounding once).
 #pragma once
 #include "quant/half.h"
 
@@ -11,3 +12,9 @@ inline float __half2float(__half h) { return chaski::f32_of_f16(h.bits); }
 inline __half __float2half_rn(float x) { return {chaski::f16_of_f32(x)}; }
 inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
 inline unsigned short __half_as_ushort(__half h) { return h.bits; }
+inline __half2 __hmul2_rn(__half2 a, __half2 b) {
+  return {__float2half_rn(__half2float(a.x) * __half2float(b.x)), __float2half_rn(__half2float(a.y) * __half2float(b.y))};
+}
+inline __half2 __hsub2_rn(__half2 a, __half2 b) {
+  return {__float2half_rn(__half2float(a.x) - __half2float(b.x)), __float2half_rn(__half2float(a.y) - __half2float(b.y))};
+}
