@@ -83,6 +83,7 @@ endif
 SHIM_OBJ := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu tests/cuda_shim/*.cpp))
 SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized $(CHECKED)
 $(BUILD)/tests/cuda%.o: EXTRA := $(SHIM)
+$(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda*_test.cpp)): Makefile
 
 LIB_OBJ  := $(LIB_SRC:%.cpp=$(BUILD)/%.o) $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(BUILD)/models/bundled/bundled.o
 MAIN_OBJ := $(MAIN_SRC:%.cpp=$(BUILD)/%.o)

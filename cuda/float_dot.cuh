@@ -48,13 +48,13 @@ struct Bfloat16Products {
 constexpr int kLaneColumns = 8;  // of 32: 4 i + t
 
 // A lane's eight columns of token g, in two parts: words of two columns, [step][word] as a product's B operand. scale is the token's.
-struct Parts {
+struct SplitColumns {
   uint32_t low[2][2], high[2][2];
   float scale = 1;
 };
 template <class Products>
-__device__ __forceinline__ Parts split(float (&x)[kLaneColumns]) {
-  Parts parts;
+__device__ __forceinline__ SplitColumns split(float (&x)[kLaneColumns]) {
+  SplitColumns parts;
   if (Products::kScaled) {
     float most = 0;
 #pragma unroll
@@ -144,7 +144,7 @@ struct FloatWeights<F8> {
 
 // acc[j][i] += 32 columns of the lane's row i times token 2t + j, whose scale is scale[j].
 template <class Products>
-__device__ __forceinline__ void multiply(const FloatWords& w, const Parts& x, const float (&scale)[2], float (&acc)[2][4]) {
+__device__ __forceinline__ void multiply(const FloatWords& w, const SplitColumns& x, const float (&scale)[2], float (&acc)[2][4]) {
 #pragma unroll
   for (int p = 0; p < 2; ++p) {
     float d[4] = {};

@@ -38,7 +38,7 @@ class FloatStage {
       float x[kLaneColumns];
 #pragma unroll
       for (int i = 0; i < kLaneColumns; ++i) x[i] = shared_.x[warp_][8 * n + l.g][4 * i + l.t];
-      const Parts p = split<Products>(x);
+      const SplitColumns p = split<Products>(x);
       const int tile = warp_ * kWarpTiles + n;
       shared_.parts[tile][0][4 * l.g + l.t] = {p.low[0][0], p.low[0][1], p.low[1][0], p.low[1][1]};
       shared_.parts[tile][1][4 * l.g + l.t] = {p.high[0][0], p.high[0][1], p.high[1][0], p.high[1][1]};
@@ -54,7 +54,7 @@ class FloatStage {
     for (int n = 0; n < TileShape::kTiles; ++n) {
       const auto& parts = shared_.parts[first_of_warp / 8 + n];
       const uint4 low = parts[0][4 * l.g + l.t], high = parts[1][4 * l.g + l.t];
-      const Parts x{{{low.x, low.y}, {low.z, low.w}}, {{high.x, high.y}, {high.z, high.w}}};
+      const SplitColumns x{{{low.x, low.y}, {low.z, low.w}}, {{high.x, high.y}, {high.z, high.w}}};
       float2 scale = {1, 1};
       if (Products::kScaled) scale = *reinterpret_cast<const float2*>(shared_.scale + first_of_warp + 8 * n + 2 * l.t);
       chaski::multiply<Products>(words, x, {scale.x, scale.y}, acc[n]);

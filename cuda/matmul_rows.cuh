@@ -152,7 +152,7 @@ class FloatSegment {
       float x[kLaneColumns];
 #pragma unroll
       for (int i = 0; i < kLaneColumns; ++i) x[i] = 4 * i < left ? row[4 * i] : 0.0f;
-      const Parts parts = split<Products>(x);
+      const SplitColumns parts = split<Products>(x);
       float scale[2];
 #pragma unroll
       for (int j = 0; j < 2; ++j) scale[j] = Products::kScaled ? __shfl_sync(kAllLanes, parts.scale, 4 * (2 * lane_.t + j)) : 1.0f;

@@ -73,17 +73,22 @@ struct Fragments {
   const uint32_t *a, *b;
 };
 
-// d += a b over a warp's fragments: kPerWord items to a word, `item_a(word, i)` their values.
+// d += a b over a warp's fragments: kPerWord items to a word, `item_a(word, i)` their values. k goes half, t, item.
 template <int kPerWord, class D, class A, class B>
 void multiply(void* const* lanes, A item_a, B item_b) {
+  constexpr int kK = 8 * kPerWord;
   auto of = [&](int lane) { return static_cast<const Fragments<D>*>(lanes[lane]); };
+  D a[16][kK], b[8][kK];
+  for (int half = 0, k = 0; half < 2; ++half)
+    for (int t = 0; t < 4; ++t)
+      for (int i = 0; i < kPerWord; ++i, ++k) {
+        for (int row = 0; row < 16; ++row) a[row][k] = item_a(of(row % 8 * 4 + t)->a[row / 8 + 2 * half], i);
+        for (int column = 0; column < 8; ++column) b[column][k] = item_b(of(column * 4 + t)->b[half], i);
+      }
   for (int row = 0; row < 16; ++row)
     for (int column = 0; column < 8; ++column) {
       D& d = of(row % 8 * 4 + column / 2)->d[row / 8 * 2 + column % 2];
-      for (int half = 0; half < 2; ++half)
-        for (int t = 0; t < 4; ++t)
-          for (int i = 0; i < kPerWord; ++i)
-            d += item_a(of(row % 8 * 4 + t)->a[row / 8 + 2 * half], i) * item_b(of(column * 4 + t)->b[half], i);
+      for (int k = 0; k < kK; ++k) d += a[row][k] * b[column][k];
     }
 }
 inline int signed_byte(uint32_t word, int i) { return int8_t(word >> 8 * i); }

@@ -125,7 +125,7 @@ TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of 
       const Sequences s(op, format, {{0}, {255}, from_to(509, 513), {1090}});
       const std::vector<float> got = s.on_device(device, 0, s.batch.size());
       CHECK(error_of(got, s.reference()) < bound(format));
-      for (int64_t t : {1, 4, 7}) {
+      for (int64_t t : {1, 7}) {
         const std::vector<float> alone = s.on_device(device, t, 1);
         CHECK(std::memcmp(alone.data(), got.data() + t * int64_t(alone.size()), alone.size() * 4) == 0);
       }
