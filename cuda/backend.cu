@@ -182,6 +182,7 @@ void Device::grow(DeviceBytes& bytes, size_t need, const char* what) {
 
 std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
   make_current();
+  stream_.wait();  // whoever makes a plan may drop others now: none is being run
   auto p = std::make_unique<BoundPlan>(std::move(graph), batch);
   grow(arena_, p->steps.arena_bytes(), "activations");
   for (const RopeSpec& spec : p->steps.graph().ropes) {

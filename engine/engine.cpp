@@ -105,6 +105,7 @@ std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
 }
 
 std::shared_ptr<Engine> Engine::random(const ShapeOptions& shape, const EngineOptions& o) {
+  check_device(o);
   std::shared_ptr<Engine> e(new Engine);
   fill(*e->impl_, random_model(shape), o, thread_count(o));
   return e;

@@ -55,7 +55,7 @@ void ModelFlags::declare(CLI::App& app, Kv kvs) {
       ->check(CLI::IsMember({"mmap", "copy"}).description(""))->type_name("HOW");
   app.add_option("--device", engine.device, "auto, cpu, cuda or cuda:N; auto: a GPU if there is one (default auto)")->type_name("DEVICE");
   app.add_option("--gpu-layers", gpu_layers, "the last N layers run on the GPU, the others on the CPU (default auto: all that fit)")
-      ->check(CLI::IsMember({"auto"}) | CLI::Range(0, kMaxCount))->type_name("N");
+      ->check((CLI::IsMember({"auto"}) | within(0, kMaxCount)).description(""))->type_name("N");
 }
 
 EngineOptions ModelFlags::options(const std::string& kv_type) const {

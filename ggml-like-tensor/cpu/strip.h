@@ -1,8 +1,7 @@
 // The inner loops: one strip (16 rows) of a weight, or one K page, times N activations. A lane is a row and walks its blocks in
 // order, whatever N is: a result does not depend on its company. Everything that multiplies goes through here.
 //
-// Per 32 columns and token on AVX-512 VNNI: 8 vpdpbusd, 1 broadcast, convert, multiply, fma; unpacking (12 for q4) is shared by the
-// N tokens.
+// Per 32 columns and token on AVX-512 VNNI: 8 vpdpbusd, 1 broadcast, convert, multiply, fma; unpacking is shared by the N tokens.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 #include "quant/formats.h"
