@@ -7,10 +7,13 @@ CudaDevices cuda_devices(bool) { return {{}, "this chaski was built without CUDA
 
 bool cuda_can_draw(const CudaDraw&) { return false; }
 
-uint64_t cuda_bytes_needed(std::span<const Weight* const>, const CudaOptions&, uint64_t) { return 0; }
+uint64_t cuda_bytes_needed(std::span<const Weight* const>, const CudaOptions&, uint64_t) {
+  return 0;
+}
 uint64_t cuda_working_bytes(Graph, const Batch&, int) { return 0; }
 
-std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*>, const CudaOptions& options) {
+std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*>,
+                                               const CudaOptions& options) {
   fail(Exit::device, "cuda: device {} is wanted, but {}", options.device, cuda_devices().why_none);
 }
 

@@ -1,6 +1,7 @@
-// Attention: few tokens (decode, the check of a draft) split the context over blocks, a chunk of 256 positions each, and the last block of
-// a query to finish merges all of them in order; many tokens have blocks enough, each of which walks its chunks. Same steps, same bits.
-// The grid is fixed by the plan: blocks of chunks that a sequence has not reached end at once.
+// Attention: few tokens (decode, the check of a draft) split the context over blocks, a chunk of
+// 256 positions each, and the last block of a query to finish merges all of them in order; many
+// tokens have blocks enough, each of which walks its chunks. Same steps, same bits. The grid is
+// fixed by the plan: blocks of chunks that a sequence has not reached end at once.
 #include "cuda/attention.cuh"
 #include "quant/formats.h"
 
@@ -8,14 +9,18 @@ namespace chaski {
 namespace {
 
 template <class F>
-constexpr bool kHasPages = F::kFormat == Format::f32 || F::kFormat == Format::f16 || F::kFormat == Format::f8 || F::kFormat == Format::q8;
+constexpr bool kHasPages = F::kFormat == Format::f32 || F::kFormat == Format::f16 ||
+                           F::kFormat == Format::f8 || F::kFormat == Format::q8;
 
 constexpr int kSplitTokens = 32;  // up to here the context is split
-constexpr size_t kFlagBytes = 128;  // of shared memory besides AttentionShared's: leave_partial()'s, aligned
+// of shared memory besides AttentionShared's: leave_partial()'s, aligned
+constexpr size_t kFlagBytes = 128;
 
-// Tokens of one sequence go together, within stretches of a.run: the first of them takes them, the others' blocks have nothing to do.
+// Tokens of one sequence go together, within stretches of a.run: the first of them takes them, the
+// others' blocks have nothing to do.
 __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
-  const int token = int(gridDim.x - 1 - blockIdx.x), piece = blockIdx.y % a.pieces();  // those that see most begin
+  // those that see most begin
+  const int token = int(gridDim.x - 1 - blockIdx.x), piece = blockIdx.y % a.pieces();
   const int32_t* sequence = a.batch.table_start;
   if (token % a.run != 0 && sequence[token - 1] == sequence[token]) return false;
   tile.token = token;
@@ -32,21 +37,31 @@ __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
 
 // Scores and weights of a chunk, and, with the thread of each query, merge(query, maximum, sum).
 template <class F, class Merge>
-__device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s,
-                                                 Stages<F>& stages, int chunk, Merge merge) {
+__device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const QueryTile& tile,
+                                                 const AttentionShared<F>& s, Stages<F>& stages,
+                                                 int chunk, Merge merge) {
   Scores scores = {};
-  for (int slice = 0; slice < stages.slices(); ++slice) score_slice(tile, s, stages.next(), slice, tile.pages(chunk), scores);
+  for (int slice = 0; slice < stages.slices(); ++slice)
+    score_slice(tile, s, stages.next(), slice, tile.pages(chunk), scores);
   soft_max(a, tile, s, chunk, scores);
-  if (int(threadIdx.x) < tile.count()) merge(threadIdx.x, s.chunk_maximum[threadIdx.x], s.chunk_sum[threadIdx.x]);
+  if (int(threadIdx.x) < tile.count())
+    merge(threadIdx.x, s.chunk_maximum[threadIdx.x], s.chunk_sum[threadIdx.x]);
 }
 
-// A chunk of a split context: its result to memory. True for the block that finds all others of the tile done.
+// A chunk of a split context: its result to memory. True for the block that finds all others of the
+// tile done.
 template <int kUnits, class F>
-__device__ __forceinline__ bool leave_partial(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s, Stages<F>& stages,
+__device__ __forceinline__ bool leave_partial(const AttentionArgs& a, const QueryTile& tile,
+                                              const AttentionShared<F>& s, Stages<F>& stages,
                                               int chunk, int chunks) {
-  const auto partial = [&](int q) { return a.partial_of(tile.token_of(q), tile.head_of(q), chunk); };
-  weights_of_chunk(a, tile, s, stages, chunk, [&](int q, float most, float sum) { partial(q)[0] = most, partial(q)[1] = sum; });
-  weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk), [&](int q, int c, float value) { partial(q)[4 + c] = value; });
+  const auto partial = [&](int q) {
+    return a.partial_of(tile.token_of(q), tile.head_of(q), chunk);
+  };
+  weights_of_chunk(a, tile, s, stages, chunk, [&](int q, float most, float sum) {
+    partial(q)[0] = most, partial(q)[1] = sum;
+  });
+  weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk),
+                       [&](int q, int c, float value) { partial(q)[4 + c] = value; });
   __threadfence();
   __syncthreads();
   __shared__ bool last;
@@ -61,12 +76,13 @@ __device__ __forceinline__ bool leave_partial(const AttentionArgs& a, const Quer
 }
 
 template <class F>
-__device__ __forceinline__ void merge_partials(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s, int first,
-                                               int last) {
+__device__ __forceinline__ void merge_partials(const AttentionArgs& a, const QueryTile& tile,
+                                               const AttentionShared<F>& s, int first, int last) {
   for (int chunk = first; chunk <= last; ++chunk) {
     __syncthreads();
     if (int(threadIdx.x) < tile.count()) {
-      const float* from = a.partial_of(tile.token_of(threadIdx.x), tile.head_of(threadIdx.x), chunk);
+      const float* from =
+          a.partial_of(tile.token_of(threadIdx.x), tile.head_of(threadIdx.x), chunk);
       merge_sums(s, threadIdx.x, __ldcg(from), __ldcg(from + 1));
     }
     __syncthreads();
@@ -77,7 +93,8 @@ __device__ __forceinline__ void merge_partials(const AttentionArgs& a, const Que
   }
 }
 
-// Grid: (tokens, KV heads * pieces of a group, chunks or 1). kUnits: 1 for all but wide heads, which need more registers for their sums.
+// Grid: (tokens, KV heads * pieces of a group, chunks or 1). kUnits: 1 for all but wide heads,
+// which need more registers for their sums.
 template <class F, int kUnits>
 __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
   wait_for_previous();
@@ -97,8 +114,10 @@ __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
     merge_partials(a, tile, s, first, last);
   } else {
     for (int chunk = from; chunk <= to; ++chunk) {
-      weights_of_chunk(a, tile, s, stages, chunk, [&](int q, float most, float sum) { merge_sums(s, q, most, sum); });
-      weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk), [&](int q, int c, float value) { merge_value(s, q, c, value); });
+      weights_of_chunk(a, tile, s, stages, chunk,
+                       [&](int q, float most, float sum) { merge_sums(s, q, most, sum); });
+      weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk),
+                           [&](int q, int c, float value) { merge_value(s, q, c, value); });
     }
   }
   __syncthreads();
@@ -108,22 +127,29 @@ __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
 struct AttentionKernel {
   static bool split(const OpArgs& a) { return a.in[0].shape.rows <= kSplitTokens; }
   static int chunks(int context) { return (context + kChunk - 1) / kChunk; }
-  // The same for every number of tokens: the steps of all plans share the memory, and find each other's counters at zero.
-  static size_t counter_bytes(const Attention& op) { return (size_t(kSplitTokens) * op.heads * sizeof(unsigned) + 255) / 256 * 256; }
+  // The same for every number of tokens: the steps of all plans share the memory, and find each
+  // other's counters at zero.
+  static size_t counter_bytes(const Attention& op) {
+    return (size_t(kSplitTokens) * op.heads * sizeof(unsigned) + 255) / 256 * 256;
+  }
   static bool supports(const Attention& op, const OpArgs& a) {
     return op.head_dim <= kMaxHeadDim && a.batch->kv.layout.format != Format::q4_0;
   }
   static size_t scratch(const Attention& op, const OpArgs& a, int context) {
     if (!split(a)) return 0;
-    return counter_bytes(op) + size_t(a.in[0].shape.rows) * op.heads * chunks(context) * (op.head_dim + 4) * sizeof(float);
+    return counter_bytes(op) + size_t(a.in[0].shape.rows) * op.heads * chunks(context) *
+                                   (op.head_dim + 4) * sizeof(float);
   }
-  // As many queries a block as there can be and memory allows; as many stages as memory allows where blocks are few and wait for bytes, two
-  // where there are plenty.
+  // As many queries a block as there can be and memory allows; as many stages as memory allows
+  // where blocks are few and wait for bytes, two where there are plenty.
   template <class F>
   static size_t shape(AttentionArgs& args, size_t limit) {
     size_t bytes = 0;
-    for (const auto& [queries, buffers] : {std::pair{32, kManyBuffers}, {16, kManyBuffers}, {32, kFewBuffers}, {16, kFewBuffers}}) {
-      if ((queries == 32 && args.tokens * args.group <= 16) || (buffers == kManyBuffers && !args.partial)) continue;
+    for (const auto& [queries, buffers] :
+         {std::pair{32, kManyBuffers}, {16, kManyBuffers}, {32, kFewBuffers}, {16, kFewBuffers}}) {
+      if ((queries == 32 && args.tokens * args.group <= 16) ||
+          (buffers == kManyBuffers && !args.partial))
+        continue;
       args.queries = queries, args.buffers = buffers;
       bytes = AttentionShared<F>(nullptr, args).bytes;
       if (bytes + kFlagBytes <= limit) break;
@@ -137,17 +163,21 @@ struct AttentionKernel {
     const size_t shared = shape<F>(args, c.shared_limit);
     // A window of chunks is all that a run of tokens sees, wherever it stands.
     int most = chunks(c.context);
-    if (op.window > 0 && (op.window + args.run - 2) / kChunk + 2 < most) most = (op.window + args.run - 2) / kChunk + 2;
-    const dim3 grid(unsigned(args.tokens), unsigned(op.kv_heads * args.pieces()), args.partial ? unsigned(most) : 1);
+    if (op.window > 0 && (op.window + args.run - 2) / kChunk + 2 < most)
+      most = (op.window + args.run - 2) / kChunk + 2;
+    const dim3 grid(unsigned(args.tokens), unsigned(op.kv_heads * args.pieces()),
+                    args.partial ? unsigned(most) : 1);
     constexpr int kWidth = 16 * kWarps * Values<F>::kTiles;  // of heads of one unit a warp
-    const auto kernel = args.kv.v_cols <= kWidth ? attention<F, 1> : attention<F, kMaxHeadDim / kWidth>;
+    const auto kernel =
+        args.kv.v_cols <= kWidth ? attention<F, 1> : attention<F, kMaxHeadDim / kWidth>;
     chaski::launch("attention", {grid, kChunk, c.stream, shared}, kernel, args);
   }
   static void launch(const Attention& op, const OpArgs& a, const LaunchContext& c) {
     AttentionArgs args{};
     args.kv = kv_layer(a.batch->kv, op.layer), args.batch = c.batch;
     args.q = a.in[0].floats(), args.out = a.out[0].out_row(0), args.acts = a.acts;
-    args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.heads / op.kv_heads, args.head_dim = op.head_dim;
+    args.tokens = int(a.in[0].shape.rows), args.heads = op.heads,
+    args.group = op.heads / op.kv_heads, args.head_dim = op.head_dim;
     args.window = op.window, args.scale = op.scale, args.soft_cap = op.soft_cap;
     if (split(a)) {
       args.counters = reinterpret_cast<unsigned*>(c.scratch);

@@ -1,29 +1,40 @@
-// Attention over KV pages: one block's share, on tensor cores. Flash style (Dao et al. 2022): 256 positions at a time, a chunk, give each
-// query a maximum, a sum and weighted values, and chunks are merged first to last.
+// Attention over KV pages: one block's share, on tensor cores. Flash style (Dao et al. 2022): 256
+// positions at a time, a chunk, give each query a maximum, a sum and weighted values, and chunks
+// are merged first to last.
 //
-// The bits of a query's result depend on its sequence alone: chunks start at multiples of 256 positions; a score is summed 16 channels
-// after 16, a value 16 positions after 16, by mma m16n8k16 with f32 sums; a query is one column of those, whatever stands in the others;
-// maximum and sum go through the block's warps and lanes by position. A position that a query must not see has weight zero.
+// The bits of a query's result depend on its sequence alone: chunks start at multiples of 256
+// positions; a score is summed 16 channels after 16, a value 16 positions after 16, by mma m16n8k16
+// with f32 sums; a query is one column of those, whatever stands in the others; maximum and sum go
+// through the block's warps and lanes by position. A position that a query must not see has weight
+// zero.
 //
-// A block takes up to 32 queries that share a KV head: the heads of a group, times neighbouring tokens of one sequence.
+// A block takes up to 32 queries that share a KV head: the heads of a group, times neighbouring
+// tokens of one sequence.
 //
-// Steps of a chunk:  1. scores      a warp two pages, all queries: (16 positions x channels) (channels x 8 queries)
-//                    2. soft-max    in the registers of the scores; weights, rounded, to shared memory
-//                    3. values      a warp 16 or 32 channels: (16 channels x positions) (positions x 8 queries)
-// Keys and values come by asynchronous copies of 16 bytes, as they lie in the pages, through a ring of stages (attention_stages.cuh).
+// Steps of a chunk:  1. scores      a warp two pages, all queries: (16 positions x channels)
+//                    (channels x 8 queries)
+//                    2. soft-max    in the registers of the scores; weights, rounded, to shared
+//                                   memory
+//                    3. values      a warp 16 or 32 channels: (16 channels x positions) (positions
+//                                   x 8 queries)
+// Keys and values come by asynchronous copies of 16 bytes, as they lie in the pages, through a ring
+// of stages (attention_stages.cuh).
 //
-// Rounding (kv_page.cuh): f16 and f8 pages are f16 as they are, q8's scale times code is rounded to f16; queries, scaled by a power of
-// two to below 2 so that none overflows, and weights are two f16, 22 bits, which takes two mma a product. f32 pages, their queries
-// and weights are two bfloat16, 16 bits, in three mma. Relative squared error on the host shim: 1e-14 of f16 and f8, 4e-8 of q8, 6e-12
-// of f32.
-// Tried: queries and weights of one f16. 1e-9 for half of the mma, but then the codes of quantized activations behind attention fall
-// elsewhere than on the CPU, and the logits of the bundled model differ by 1e-4, from 1e-14.
+// Rounding (kv_page.cuh): f16 and f8 pages are f16 as they are, q8's scale times code is rounded to
+// f16; queries, scaled by a power of two to below 2 so that none overflows, and weights are two
+// f16, 22 bits, which takes two mma a product. f32 pages, their queries and weights are two
+// bfloat16, 16 bits, in three mma. Relative squared error on the host shim: 1e-14 of f16 and f8,
+// 4e-8 of q8, 6e-12 of f32. Tried: queries and weights of one f16. 1e-9 for half of the mma, but
+// then the codes of quantized activations behind attention fall elsewhere than on the CPU, and the
+// logits of the bundled model differ by 1e-4, from 1e-14.
 //
-// A chunk of 32 queries and 128 channels of f16 is 128 KB, 1024 mma and 384 ldmatrix for scores, 8192 exponentials, 1024 mma and 640
-// ldmatrix for values. A decode step of an 8B model has 4 queries a KV head: three quarters of the mma are idle, and bytes decide.
+// A chunk of 32 queries and 128 channels of f16 is 128 KB, 1024 mma and 384 ldmatrix for scores,
+// 8192 exponentials, 1024 mma and 640 ldmatrix for values. A decode step of an 8B model has 4
+// queries a KV head: three quarters of the mma are idle, and bytes decide.
 //
-// That a query's bits are its own asks of the hardware that a sum of products depends neither on the column it stands in nor on a finite
-// factor whose other factor is zero: `make test-cuda` asks it.
+// That a query's bits are its own asks of the hardware that a sum of products depends neither on
+// the column it stands in nor on a finite factor whose other factor is zero: `make test-cuda` asks
+// it.
 #pragma once
 #include "cuda/attention_stages.cuh"
 #include "cuda/math.cuh"
@@ -32,7 +43,8 @@ namespace chaski {
 
 // d += a b in all parts but the product of the small ones.
 template <class F>
-__device__ __forceinline__ void multiply(float (&d)[4], const Fragment<F>& a, const uint32_t (&b)[kParts][4], int half) {
+__device__ __forceinline__ void multiply(float (&d)[4], const Fragment<F>& a,
+                                         const uint32_t (&b)[kParts][4], int half) {
   using P = Parts<F>;
   const uint32_t big[2] = {b[0][2 * half], b[0][2 * half + 1]};
   P::mma(d, a[0], big);
@@ -41,15 +53,20 @@ __device__ __forceinline__ void multiply(float (&d)[4], const Fragment<F>& a, co
   if constexpr (P::kPageParts == 2) P::mma(d, a[1], big);
 }
 
-// Queries as the B operand, scaled to below 2; and what else is to be known of each. A warp to a query.
+// Queries as the B operand, scaled to below 2; and what else is to be known of each. A warp to a
+// query.
 template <class F>
-__device__ __forceinline__ void load_queries(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s) {
+__device__ __forceinline__ void load_queries(const AttentionArgs& a, const QueryTile& tile,
+                                             const AttentionShared<F>& s) {
   const int lane = threadIdx.x % 32;
   for (int q = warp_of_block(); q < a.queries; q += kWarps) {
     const bool real = q < tile.count();
-    const float* from = a.q + (int64_t(tile.token_of(real ? q : 0)) * a.heads + tile.head_of(real ? q : 0)) * a.head_dim;
+    const float* from =
+        a.q +
+        (int64_t(tile.token_of(real ? q : 0)) * a.heads + tile.head_of(real ? q : 0)) * a.head_dim;
     float most = 0;
-    for (int c = lane; c < a.head_dim && real; c += 32) most = fabsf(from[c]) > most ? fabsf(from[c]) : most;
+    for (int c = lane; c < a.head_dim && real; c += 32)
+      most = fabsf(from[c]) > most ? fabsf(from[c]) : most;
 #pragma unroll
     for (int n = 16; n > 0; n /= 2) {
       const float other = __shfl_xor_sync(kAllLanes, most, n);
@@ -61,7 +78,8 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
       uint16_t part[kParts];
       Parts<F>::split(real && c < a.head_dim ? from[c] * factor : 0.0f, part);
 #pragma unroll
-      for (int i = 0; i < kParts; ++i) s.query(i, q)[c / 16 * 16 + Keys<F>::column_of(c % 16)] = part[i];
+      for (int i = 0; i < kParts; ++i)
+        s.query(i, q)[c / 16 * 16 + Keys<F>::column_of(c % 16)] = part[i];
     }
     if (lane == 0) {
       const int last = real ? a.batch.positions[tile.token_of(q)] : -1;
@@ -78,8 +96,9 @@ using Scores = float[2][kMostQueries / 8][4];
 
 // Step 1: a slice of the channels.
 template <class F>
-__device__ __forceinline__ void score_slice(const QueryTile& tile, const AttentionShared<F>& s, const std::byte* stage, int slice,
-                                            const PageRun& pages, Scores& scores) {
+__device__ __forceinline__ void score_slice(const QueryTile& tile, const AttentionShared<F>& s,
+                                            const std::byte* stage, int slice, const PageRun& pages,
+                                            Scores& scores) {
   using K = Keys<F>;
   const int lane = threadIdx.x % 32, warp = warp_of_block();
   const bool has[2] = {pages.has(warp), pages.has(warp + kWarps)};
@@ -99,7 +118,8 @@ __device__ __forceinline__ void score_slice(const QueryTile& tile, const Attenti
         uint32_t q[kParts][4];
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
-          load_matrices(q[part], s.query(part, 16 * pair + lane / 16 * 8 + lane % 8) + span * K::kSpan + 16 * step + lane / 8 % 2 * 8);
+          load_matrices(q[part], s.query(part, 16 * pair + lane / 16 * 8 + lane % 8) +
+                                     span * K::kSpan + 16 * step + lane / 8 % 2 * 8);
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
@@ -109,7 +129,8 @@ __device__ __forceinline__ void score_slice(const QueryTile& tile, const Attenti
   }
 }
 
-// f(page, 8 queries, item, position in the chunk, query) of a warp's scores: that item is the query's, the next the next query's.
+// f(page, 8 queries, item, position in the chunk, query) of a warp's scores: that item is the
+// query's, the next the next query's.
 template <class F, class Each>
 __device__ __forceinline__ void each_score(const QueryTile& tile, Each f) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = warp_of_block();
@@ -119,13 +140,15 @@ __device__ __forceinline__ void each_score(const QueryTile& tile, Each f) {
 #pragma unroll
     for (int p = 0; p < 2; ++p)
 #pragma unroll
-      for (int i = 0; i < 4; i += 2) f(p, n, i, (warp + kWarps * p) * kPage + Keys<F>::position_of(g + 4 * i), 8 * n + 2 * t);
+      for (int i = 0; i < 4; i += 2)
+        f(p, n, i, (warp + kWarps * p) * kPage + Keys<F>::position_of(g + 4 * i), 8 * n + 2 * t);
   }
 }
 
 // Per query, over a warp's lanes, by halves; then s.warps[warp][query].
 template <class F, class Join>
-__device__ __forceinline__ void join_lanes(const QueryTile& tile, const AttentionShared<F>& s, float (&x)[kMostQueries / 8][2], Join join) {
+__device__ __forceinline__ void join_lanes(const QueryTile& tile, const AttentionShared<F>& s,
+                                           float (&x)[kMostQueries / 8][2], Join join) {
   const int lane = threadIdx.x % 32, warp = warp_of_block();
 #pragma unroll
   for (int n = 0; n < kMostQueries / 8; ++n) {
@@ -133,7 +156,8 @@ __device__ __forceinline__ void join_lanes(const QueryTile& tile, const Attentio
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
-      for (int bit = 4; bit < 32; bit *= 2) x[n][i] = join(x[n][i], __shfl_xor_sync(kAllLanes, x[n][i], bit));
+      for (int bit = 4; bit < 32; bit *= 2)
+        x[n][i] = join(x[n][i], __shfl_xor_sync(kAllLanes, x[n][i], bit));
       if (lane < 4) s.warps[warp * kMostQueries + 8 * n + 2 * lane + i] = x[n][i];
     }
   }
@@ -146,11 +170,12 @@ __device__ __forceinline__ float join_warps(const AttentionShared<F>& s, int q, 
   return x;
 }
 
-// Step 2. s.weights, s.chunk_maximum and s.chunk_sum: the threads that wrote the last two may read them, the others after a barrier.
-// The sum is that of the rounded weights. A score that is not a number gives a weight that is not.
+// Step 2. s.weights, s.chunk_maximum and s.chunk_sum: the threads that wrote the last two may read
+// them, the others after a barrier. The sum is that of the rounded weights. A score that is not a
+// number gives a weight that is not.
 template <class F>
-__device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s, int chunk,
-                                         Scores& scores) {
+__device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile& tile,
+                                         const AttentionShared<F>& s, int chunk, Scores& scores) {
   const auto larger = [](float x, float y) { return x > y ? x : y; };
   const auto plus = [](float x, float y) { return x + y; };
   float most[kMostQueries / 8][2], sum[kMostQueries / 8][2] = {};
@@ -170,7 +195,8 @@ __device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile
   });
   join_lanes(tile, s, most, larger);
   __syncthreads();
-  if (int(threadIdx.x) < a.queries) s.chunk_maximum[threadIdx.x] = join_warps(s, threadIdx.x, larger);
+  if (int(threadIdx.x) < a.queries)
+    s.chunk_maximum[threadIdx.x] = join_warps(s, threadIdx.x, larger);
   __syncthreads();
   each_score<F>(tile, [&](int p, int n, int item, int at, int query) {
     uint32_t both[kParts] = {};
@@ -180,19 +206,23 @@ __device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile
       uint16_t part[kParts];
       Parts<F>::split(score == -INFINITY ? 0.0f : x == x ? exp_fixed(x) : x, part);
 #pragma unroll
-      for (int k = 0; k < kParts; ++k) both[k] |= uint32_t(part[k]) << 16 * i, sum[n][i] += Parts<F>::value(part[k]);
+      for (int k = 0; k < kParts; ++k)
+        both[k] |= uint32_t(part[k]) << 16 * i, sum[n][i] += Parts<F>::value(part[k]);
     }
 #pragma unroll
-    for (int k = 0; k < kParts; ++k) *reinterpret_cast<uint32_t*>(s.weight(k, at) + query) = both[k];
+    for (int k = 0; k < kParts; ++k)
+      *reinterpret_cast<uint32_t*>(s.weight(k, at) + query) = both[k];
   });
   join_lanes(tile, s, sum, plus);
   __syncthreads();
   if (int(threadIdx.x) < a.queries) s.chunk_sum[threadIdx.x] = join_warps(s, threadIdx.x, plus);
 }
 
-// One thread: what happens to query q's total when a chunk of this maximum and sum joins. A chunk of which it sees nothing does not.
+// One thread: what happens to query q's total when a chunk of this maximum and sum joins. A chunk
+// of which it sees nothing does not.
 template <class F>
-__device__ __forceinline__ void merge_sums(const AttentionShared<F>& s, int q, float most, float sum) {
+__device__ __forceinline__ void merge_sums(const AttentionShared<F>& s, int q, float most,
+                                           float sum) {
   const float together = s.maximum[q] > most ? s.maximum[q] : most;
   const bool any = most > -INFINITY || sum != 0;
   s.keep[q] = any ? exp_fixed(s.maximum[q] - together) : 1.0f;
@@ -201,12 +231,15 @@ __device__ __forceinline__ void merge_sums(const AttentionShared<F>& s, int q, f
   s.maximum[q] = together;
 }
 template <class F>
-__device__ __forceinline__ void merge_value(const AttentionShared<F>& s, int q, int c, float value) {
-  if (s.take[q] != 0.0f || s.keep[q] != 1.0f) s.total_of(q, c) = fmaf(value, s.take[q], s.total_of(q, c) * s.keep[q]);
+__device__ __forceinline__ void merge_value(const AttentionShared<F>& s, int q, int c,
+                                            float value) {
+  if (s.take[q] != 0.0f || s.keep[q] != 1.0f)
+    s.total_of(q, c) = fmaf(value, s.take[q], s.total_of(q, c) * s.keep[q]);
 }
 
-// Infinities and NaN among 16 x 16 values, which zero weights would spread to queries that do not see them: the product is taken without
-// them, and then a sum in which a weight other than zero meets one becomes NaN.
+// Infinities and NaN among 16 x 16 values, which zero weights would spread to queries that do not
+// see them: the product is taken without them, and then a sum in which a weight other than zero
+// meets one becomes NaN.
 template <class F>
 struct Damage {
   using P = Parts<F>;
@@ -215,7 +248,8 @@ struct Damage {
   __device__ __forceinline__ explicit Damage(Fragment<F>& v) {
     uint32_t bad = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) where[i] = ((v[0][i] & P::kExponents) + P::kLowest) & 0x80008000, bad |= where[i];
+    for (int i = 0; i < 4; ++i)
+      where[i] = ((v[0][i] & P::kExponents) + P::kLowest) & 0x80008000, bad |= where[i];
     any = __any_sync(kAllLanes, bad != 0);
     if (!any) return;
 #pragma unroll
@@ -226,12 +260,14 @@ struct Damage {
       where[i] = all & P::kOnes;
     }
   }
-  __device__ __forceinline__ void mark(float (&d)[4], const uint32_t (&w)[kParts][4], int half) const {
+  __device__ __forceinline__ void mark(float (&d)[4], const uint32_t (&w)[kParts][4],
+                                       int half) const {
     uint32_t weighs[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const uint32_t word = w[0][2 * half + i];
-      weighs[i] = ((word & 0x7fff ? 0xffffu : 0) | (word & 0x7fff0000 ? 0xffff0000u : 0)) & P::kOnes;
+      weighs[i] =
+          ((word & 0x7fff ? 0xffffu : 0) | (word & 0x7fff0000 ? 0xffff0000u : 0)) & P::kOnes;
     }
     float met[4] = {};
     P::mma(met, where, weighs);
@@ -241,8 +277,8 @@ struct Damage {
   }
 };
 
-// Which channels and queries of step 3 are a warp's: units of 16 kTiles channels, from `first` on, `step` apart, of them all queries, or,
-// where there are few units, 16 of them.
+// Which channels and queries of step 3 are a warp's: units of 16 kTiles channels, from `first` on,
+// `step` apart, of them all queries, or, where there are few units, 16 of them.
 struct ValueShare {
   int first, step, from_pair, to_pair;
   __device__ __forceinline__ ValueShare(int units, int pairs) {
@@ -255,7 +291,8 @@ struct ValueShare {
 
 // Step 3: each(query, channel, value) takes the result. kUnits: of a warp, at most.
 template <int kUnits, class F, class Each>
-__device__ __forceinline__ void weigh_values(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s, Stages<F>& stages,
+__device__ __forceinline__ void weigh_values(const AttentionArgs& a, const QueryTile& tile,
+                                             const AttentionShared<F>& s, Stages<F>& stages,
                                              const PageRun& pages, Each each) {
   using V = Values<F>;
   const int lane = threadIdx.x % 32, units = s.v_pad / (16 * V::kTiles);
@@ -263,14 +300,16 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
   float acc[kUnits][V::kTiles][kMostQueries / 8][4] = {};
   for (int page = pages.from; page < pages.to;) {
     const std::byte* rows = stages.next();
-    for (const int end = min(page + s.pages_a_stage, pages.to); page < end; ++page, rows += V::kRows * s.row_stride) {
+    for (const int end = min(page + s.pages_a_stage, pages.to); page < end;
+         ++page, rows += V::kRows * s.row_stride) {
       uint32_t w[kMostQueries / 16][kParts][4];
 #pragma unroll
       for (int pair = 0; pair < kMostQueries / 16; ++pair)
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
           if (pair >= share.from_pair && pair < share.to_pair)
-            load_matrices_turned(w[pair][part], s.weight(part, page * kPage + lane % 16) + 16 * pair + lane / 16 * 8);
+            load_matrices_turned(w[pair][part], s.weight(part, page * kPage + lane % 16) +
+                                                    16 * pair + lane / 16 * 8);
 #pragma unroll
       for (int u = 0; u < kUnits; ++u) {
         const int unit = share.first + u * share.step;
@@ -298,7 +337,8 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
       for (int n = 0; n < kMostQueries / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int c = ((share.first + u * share.step) * V::kTiles + t) * 16 + V::channel_of(lane / 4 + i / 2 * 8);
+          const int c = ((share.first + u * share.step) * V::kTiles + t) * 16 +
+                        V::channel_of(lane / 4 + i / 2 * 8);
           const int q = 8 * n + lane % 4 * 2 + i % 2;
           const bool mine = n / 2 >= share.from_pair && n / 2 < share.to_pair;
           if (mine && c < a.head_dim && q < tile.count()) each(q, c, acc[u][t][n][i] * V::kScale);
@@ -307,13 +347,16 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
 
 // Totals over sums, to where they are wanted: a warp to 32 channels of a query.
 template <class F>
-__device__ __forceinline__ void write_queries(const AttentionArgs& a, const QueryTile& tile, const AttentionShared<F>& s) {
+__device__ __forceinline__ void write_queries(const AttentionArgs& a, const QueryTile& tile,
+                                              const AttentionShared<F>& s) {
   const int lane = threadIdx.x % 32, blocks = (a.head_dim + 31) / 32;
   for (int i = warp_of_block(); i < tile.count() * blocks; i += kWarps) {
-    const int q = i / blocks, c = i % blocks * 32 + lane, token = tile.token_of(q), head = tile.head_of(q);
+    const int q = i / blocks, c = i % blocks * 32 + lane, token = tile.token_of(q),
+              head = tile.head_of(q);
     const float value = c < a.head_dim ? s.total_of(q, c) / s.sum[q] : 0.0f;
     if (a.out && c < a.head_dim) a.out[(int64_t(token) * a.heads + head) * a.head_dim + c] = value;
-    if (a.acts.data) quantize_block(value, &a.acts.at(token, int64_t(head) * blocks + i % blocks));  // then head_dim is whole blocks
+    // then head_dim is whole blocks
+    if (a.acts.data) quantize_block(value, &a.acts.at(token, int64_t(head) * blocks + i % blocks));
   }
 }
 

@@ -1,8 +1,8 @@
-// One device: its weights, pages, plans and passes. Everything is put on one stream, in order; the host waits only for results.
-#include "cuda/backend.h"
-
+// One device: its weights, pages, plans and passes. Everything is put on one stream, in order; the
+// host waits only for results.
 #include <unordered_map>
 
+#include "cuda/backend.h"
 #include "cuda/draw.cuh"
 #include "cuda/fused.h"
 #include "cuda/limits.cuh"
@@ -18,37 +18,47 @@ size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 int64_t whole_groups(int64_t pages) { return (pages + kPageGroup - 1) / kPageGroup * kPageGroup; }
 int64_t pages_of(int context) { return whole_groups((context + kPage - 1) / kPage); }
 
-// What is asked of every step of a plan that is bound, before it runs. Where it is bound to does not matter.
+// What is asked of every step of a plan that is bound, before it runs. Where it is bound to does
+// not matter.
 void expect_kernels(const Plan& plan) {
   for (const Step& s : plan.steps) {
     if (cuda_entry_of(s.op).supports(s.op, s.args)) continue;
     std::string formats;
     for (int i = 0; i < s.args.n_in; ++i)
-      if (s.args.in[i].weight) formats += (formats.empty() ? " over " : ", ") + std::string(info(s.args.in[i].format).name);
-    if (formats.empty()) formats = fmt::format(" over {} pages", info(s.args.batch->kv.layout.format).name);
-    fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op), formats);
+      if (s.args.in[i].weight)
+        formats +=
+            (formats.empty() ? " over " : ", ") + std::string(info(s.args.in[i].format).name);
+    if (formats.empty())
+      formats = fmt::format(" over {} pages", info(s.args.batch->kv.layout.format).name);
+    fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op),
+         formats);
   }
 }
 
 struct BoundPlan final : CudaPlan {
-  BoundPlan(Graph graph, const Batch& batch) : steps(std::move(graph), batch, kMostFused), batch(batch) {}
+  BoundPlan(Graph graph, const Batch& batch)
+      : steps(std::move(graph), batch, kMostFused), batch(batch) {}
   const Plan& plan() const override { return steps; }
   size_t kernels() const override { return launches.size(); }
 
   Plan steps;
   std::vector<FusedSteps> launches;
   const Batch& batch;
-  std::vector<size_t> ropes;    // of the backend's tables, by RopeSpec of the graph
-  CudaGraph captured[2];        // without and with a draw
+  std::vector<size_t> ropes;  // of the backend's tables, by RopeSpec of the graph
+  CudaGraph captured[2];      // without and with a draw
   int runs[2] = {};
-  int generation = -1;          // of the addresses it was bound to
+  int generation = -1;  // of the addresses it was bound to
 };
 
 class Device final : public CudaBackend {
  public:
   Device(std::vector<const Weight*> weights, const CudaOptions& o, CudaDevice device)
-      : weights_(std::move(weights)), options_(o), device_(std::move(device)), pass_(o.max_batch, o.context),
-        tokens_(size_t(o.max_batch) * sizeof(int32_t), "drawn tokens"), pinned_tokens_(tokens_.size(), "drawn tokens") {
+      : weights_(std::move(weights)),
+        options_(o),
+        device_(std::move(device)),
+        pass_(o.max_batch, o.context),
+        tokens_(size_t(o.max_batch) * sizeof(int32_t), "drawn tokens"),
+        pinned_tokens_(tokens_.size(), "drawn tokens") {
     options_.kv.by_position = true;
     size_t bytes = 0;
     for (const Weight* w : weights_) offsets_[w] = bytes, bytes += aligned(w->info.bytes());
@@ -57,14 +67,17 @@ class Device final : public CudaBackend {
     pages_ = DeviceBytes(size_t(pages) * o.kv.page_bytes(), "keys and values");
     kv_count_ = pages;
     int shared = 0;
-    check_cuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_.index), "cudaDeviceGetAttribute");
+    check_cuda(
+        cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_.index),
+        "cudaDeviceGetAttribute");
     shared_limit_ = size_t(shared);
   }
   ~Device() override { cudaStreamSynchronize(stream_); }
 
   const CudaDevice& device() const override { return device_; }
   uint64_t bytes_in_use() const override {
-    uint64_t n = weight_bytes_.size() + pages_.size() + arena_.size() + pass_.bytes() + tokens_.size() + draw_scratch_.size();
+    uint64_t n = weight_bytes_.size() + pages_.size() + arena_.size() + pass_.bytes() +
+                 tokens_.size() + draw_scratch_.size();
     for (const DeviceBytes& s : scratch_) n += s.size();
     for (const RopeTable& r : ropes_) n += r.bytes();
     return n;
@@ -80,8 +93,10 @@ class Device final : public CudaBackend {
     const KvView view = kv();
     for (int layer = 0; layer < options_.kv.layers; ++layer)
       for (int head = 0; head < options_.kv.heads; ++head) {
-        stream_.copy(view.keys(layer, head, to), view.keys(layer, head, from), options_.kv.k_bytes(), cudaMemcpyDeviceToDevice);
-        stream_.copy(view.values(layer, head, to), view.values(layer, head, from), options_.kv.v_bytes(), cudaMemcpyDeviceToDevice);
+        stream_.copy(view.keys(layer, head, to), view.keys(layer, head, from),
+                     options_.kv.k_bytes(), cudaMemcpyDeviceToDevice);
+        stream_.copy(view.values(layer, head, to), view.values(layer, head, from),
+                     options_.kv.v_bytes(), cudaMemcpyDeviceToDevice);
       }
   }
 
@@ -133,11 +148,16 @@ class Device final : public CudaBackend {
 int64_t Device::pages_that_fit() const {
   const uint64_t need = cuda_bytes_needed(weights_, options_, device_.total_bytes);
   if (need > device_.free_bytes)
-    fail(Exit::memory, "cuda:{} ({}): weights, {} positions of keys and values and working memory need {:.3g} GB, {:.3g} GB are free",
-         device_.index, device_.name, options_.context, double(need) / 1e9, double(device_.free_bytes) / 1e9);
-  const int64_t one = pages_of(options_.context), more = std::max<int64_t>(0, whole_groups(options_.kv_pages) - one);
+    fail(Exit::memory,
+         "cuda:{} ({}): weights, {} positions of keys and values and working memory need {:.3g} "
+         "GB, {:.3g} GB are free",
+         device_.index, device_.name, options_.context, double(need) / 1e9,
+         double(device_.free_bytes) / 1e9);
+  const int64_t one = pages_of(options_.context),
+                more = std::max<int64_t>(0, whole_groups(options_.kv_pages) - one);
   const uint64_t page = std::max<uint64_t>(options_.kv.page_bytes(), 1);
-  return one + std::min(more, int64_t((device_.free_bytes - need) / page) / kPageGroup * kPageGroup);
+  return one +
+         std::min(more, int64_t((device_.free_bytes - need) / page) / kPageGroup * kPageGroup);
 }
 
 void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
@@ -162,7 +182,8 @@ void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
       Stage& s = stages[turn++ % 3];
       s.sent.wait();
       std::memcpy(s.bytes.data(), w->data + at, n);
-      stream_.copy(weight_bytes_.data() + offsets_.at(w) + at, s.bytes.data(), n, cudaMemcpyHostToDevice);
+      stream_.copy(weight_bytes_.data() + offsets_.at(w) + at, s.bytes.data(), n,
+                   cudaMemcpyHostToDevice);
       s.sent.record(stream_);
       if (progress) progress(done += n, all);
     }
@@ -194,7 +215,8 @@ std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
   bind(*p);
   expect_kernels(p->steps);
   for (const Step& s : p->steps.steps)
-    grow(scratch_[s.op.index()], cuda_entry_of(s.op).scratch(s.op, s.args, options_.context), "partial sums");
+    grow(scratch_[s.op.index()], cuda_entry_of(s.op).scratch(s.op, s.args, options_.context),
+         "partial sums");
   for (size_t i = 0; i < p->steps.steps.size(); i += p->launches.back().count)
     p->launches.push_back(fused_steps(p->steps, i, shared_limit_));
   const Shape result = p->steps.result_shape();
@@ -216,8 +238,10 @@ LaunchContext Device::context_of(const BoundPlan& p) const {
   LaunchContext c;
   c.stream = stream_;
   pass_.place(c.batch);
-  for (size_t i = 0; i < p.ropes.size() && i < size_t(kMostRopes); ++i) c.batch.ropes[i] = ropes_[p.ropes[i]].data();
-  c.context = options_.context, c.multiprocessors = device_.multiprocessors, c.shared_limit = shared_limit_;
+  for (size_t i = 0; i < p.ropes.size() && i < size_t(kMostRopes); ++i)
+    c.batch.ropes[i] = ropes_[p.ropes[i]].data();
+  c.context = options_.context, c.multiprocessors = device_.multiprocessors,
+  c.shared_limit = shared_limit_;
   return c;
 }
 
@@ -229,7 +253,9 @@ void Device::launch_steps(const BoundPlan& p, After after_launch) {
     c.scratch = scratch_[s.op.index()].data();
     const int64_t rows = s.args.in[0].weight ? s.args.out[0].shape.rows : s.args.in[0].shape.rows;
     if (f.count > 1) launch_fused(p.steps, f, c);
-    else if (rows > 0) cuda_entry_of(s.op).launch(s.op, s.args, c);  // none behind take_rows when no logits are wanted
+    // none behind take_rows when no logits are wanted
+    else if (rows > 0)
+      cuda_entry_of(s.op).launch(s.op, s.args, c);
     after_launch(f);
   }
 }
@@ -239,12 +265,15 @@ void Device::draw_tokens(const BoundPlan& p) {
   c.scratch = draw_scratch_.data();
   const Shape r = p.steps.result_shape();
   launch_draw(c, pass_.draw(), p.steps.result(), r.rows, r.cols, tokens_.as<int32_t>());
-  stream_.copy(pinned_tokens_.data(), tokens_.data(), size_t(r.rows) * sizeof(int32_t), cudaMemcpyDeviceToHost);
+  stream_.copy(pinned_tokens_.data(), tokens_.data(), size_t(r.rows) * sizeof(int32_t),
+               cudaMemcpyDeviceToHost);
 }
 
 void Device::launch_timed(const BoundPlan& p, bool draw) {
   std::vector<std::unique_ptr<CudaEvent>> events;
-  auto mark = [&] { events.push_back(std::make_unique<CudaEvent>(true)), events.back()->record(stream_); };
+  auto mark = [&] {
+    events.push_back(std::make_unique<CudaEvent>(true)), events.back()->record(stream_);
+  };
   mark();
   launch_steps(p, [&](const FusedSteps&) { mark(); });
   if (draw) draw_tokens(p), mark();
@@ -255,7 +284,8 @@ void Device::launch_timed(const BoundPlan& p, bool draw) {
   if (draw) profile->push_back(seconds(p.launches.size()));
 }
 
-// Outside of what is captured: it goes to where the first step reads, which nothing before this pass on the stream still does.
+// Outside of what is captured: it goes to where the first step reads, which nothing before this
+// pass on the stream still does.
 void Device::send_input(const BoundPlan& p, const float* input) {
   const Shape s = p.steps.input_shape();
   const size_t bytes = size_t(s.rows * s.cols) * sizeof(float);
@@ -287,7 +317,8 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
   pass_.send(b, draw ? *draw : CudaDraw{}, stream_);
   send_input(p, input);
 
-  // The first run loads the kernels, which a capture must not do; a prompt's odd shapes never come again.
+  // The first run loads the kernels, which a capture must not do; a prompt's odd shapes never come
+  // again.
   auto whole_pass = [&] {
     launch_steps(p, [](const FusedSteps&) {});
     if (draw) draw_tokens(p);
@@ -319,7 +350,8 @@ std::span<const float> Device::logits() {
 
 }  // namespace
 
-uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOptions& o, uint64_t device_bytes) {
+uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOptions& o,
+                           uint64_t device_bytes) {
   uint64_t need = o.working + device_bytes / 64;
   for (const Weight* w : weights) need += aligned(w->info.bytes());
   return need + uint64_t(pages_of(o.context)) * o.kv.page_bytes();
@@ -336,14 +368,17 @@ uint64_t cuda_working_bytes(Graph graph, const Batch& batch, int context) {
     of_op = std::max<uint64_t>(of_op, cuda_entry_of(s.op).scratch(s.op, s.args, context));
   }
   for (const uint64_t n : scratch) bytes += n;
-  for (const RopeSpec& spec : plan.graph().ropes) bytes += uint64_t(context) * uint64_t(spec.dim) * sizeof(float);
+  for (const RopeSpec& spec : plan.graph().ropes)
+    bytes += uint64_t(context) * uint64_t(spec.dim) * sizeof(float);
   const Shape result = plan.result_shape();
   return bytes + draw_scratch(result.rows, result.cols);
 }
 
-std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*> weights, const CudaOptions& options) {
+std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*> weights,
+                                               const CudaOptions& options) {
   const CudaDevices all = cuda_devices();
-  const auto found = std::find_if(all.list.begin(), all.list.end(), [&](const CudaDevice& d) { return d.index == options.device; });
+  const auto found = std::find_if(all.list.begin(), all.list.end(),
+                                  [&](const CudaDevice& d) { return d.index == options.device; });
   if (found == all.list.end())
     fail(Exit::device, "cuda: device {} is wanted, but {}", options.device,
          all.list.empty() ? all.why_none : fmt::format("there are {}", all.list.size()));

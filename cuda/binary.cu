@@ -15,8 +15,8 @@ __global__ void binary(Binary::Kind kind, const float* a, const float* b, float*
 struct BinaryKernel {
   static void launch(const Binary& op, const OpArgs& a, const LaunchContext& c) {
     const int64_t n = a.in[0].shape.rows * a.in[0].shape.cols;
-    chaski::launch("binary", {dim3(unsigned((n + 255) / 256)), 256, c.stream}, binary, op.kind, a.in[0].floats(), a.in[1].floats(),
-                   a.out[0].out_row(0), n);
+    chaski::launch("binary", {dim3(unsigned((n + 255) / 256)), 256, c.stream}, binary, op.kind,
+                   a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0), n);
   }
 };
 

@@ -10,7 +10,8 @@ CudaDevice describe(int index) {
   cudaDeviceProp p;
   check_cuda(cudaGetDeviceProperties(&p, index), "cudaGetDeviceProperties");
   CudaDevice d;
-  d.index = index, d.name = p.name, d.total_bytes = p.totalGlobalMem, d.major = p.major, d.minor = p.minor;
+  d.index = index, d.name = p.name, d.total_bytes = p.totalGlobalMem, d.major = p.major,
+  d.minor = p.minor;
   d.multiprocessors = p.multiProcessorCount;
   return d;
 }
@@ -30,7 +31,8 @@ CudaDevices cuda_devices(bool ask_free) {
   for (int i = 0; i < count; ++i) {
     CudaDevice d = describe(i);
     if (d.major < 8) {
-      all.why_none = fmt::format("{} has compute capability {}.{}, expected 8.0 or later", d.name, d.major, d.minor);
+      all.why_none = fmt::format("{} has compute capability {}.{}, expected 8.0 or later", d.name,
+                                 d.major, d.minor);
       continue;
     }
     if (ask_free) {

@@ -1,11 +1,12 @@
-// A draw is a search for the top_k largest logits in the sampler's order (larger first, then the smaller id), then a little arithmetic
-// on them. Order and id together are one 64-bit key, so no two are equal and every way of searching finds the same:
+// A draw is a search for the top_k largest logits in the sampler's order (larger first, then the
+// smaller id), then a little arithmetic on them. Order and id together are one 64-bit key, so no
+// two are equal and every way of searching finds the same:
 //
-//   logits, slices of 1024 --sort--> 64 keys each --slices of 1024, sort--> 64 each --> ... --> at most 1024, sort, draw
+//   logits, slices of 1024 --sort--> 64 keys each --slices of 1024, sort--> 64 each --> ... --> at
+//   most 1024, sort, draw
 //
 // 128 k logits are 126 blocks, then 8, then 1: each a bitonic sort in shared memory of 55 steps.
 #include "cuda/draw.cuh"
-
 #include "cuda/launch.cuh"
 #include "ggml-like-tensor/noise.h"
 
@@ -13,7 +14,8 @@ namespace chaski {
 namespace {
 
 constexpr int kSlice = 1024, kThreads = kSlice / 2;
-constexpr uint64_t kNotFinite = ~uint64_t(0);  // larger than the key of any finite logit; 0 is smaller: nothing
+// larger than the key of any finite logit; 0 is smaller: nothing
+constexpr uint64_t kNotFinite = ~uint64_t(0);
 
 int64_t slices_of(int64_t n) { return (n + kSlice - 1) / kSlice; }
 
@@ -42,7 +44,8 @@ __device__ void sort_keys(uint64_t* keys) {
 }
 
 // The largest keys of a slice of logits.
-__global__ void __launch_bounds__(kThreads) select_logits(const CudaDraw* settings, const float* logits, int64_t columns, uint64_t* out) {
+__global__ void __launch_bounds__(kThreads)
+    select_logits(const CudaDraw* settings, const float* logits, int64_t columns, uint64_t* out) {
   wait_for_previous();
   start_next();
   __shared__ uint64_t keys[kSlice];
@@ -58,7 +61,8 @@ __global__ void __launch_bounds__(kThreads) select_logits(const CudaDraw* settin
       keys[i] = key_of(x, uint32_t(id));
   }
   sort_keys(keys);
-  if (threadIdx.x < kMostTopK) out[(row * gridDim.x + blockIdx.x) * kMostTopK + threadIdx.x] = keys[threadIdx.x];
+  if (threadIdx.x < kMostTopK)
+    out[(row * gridDim.x + blockIdx.x) * kMostTopK + threadIdx.x] = keys[threadIdx.x];
 }
 
 __device__ void load_keys(const uint64_t* in, int64_t n, int64_t first, uint64_t* keys) {
@@ -66,20 +70,24 @@ __device__ void load_keys(const uint64_t* in, int64_t n, int64_t first, uint64_t
 }
 
 // The largest keys of a slice of keys.
-__global__ void __launch_bounds__(kThreads) select_keys(const uint64_t* in, int64_t n, uint64_t* out) {
+__global__ void __launch_bounds__(kThreads)
+    select_keys(const uint64_t* in, int64_t n, uint64_t* out) {
   wait_for_previous();
   start_next();
   __shared__ uint64_t keys[kSlice];
   const int64_t row = blockIdx.y;
   load_keys(in + row * n, n, int64_t(blockIdx.x) * kSlice, keys);
   sort_keys(keys);
-  if (threadIdx.x < kMostTopK) out[(row * gridDim.x + blockIdx.x) * kMostTopK + threadIdx.x] = keys[threadIdx.x];
+  if (threadIdx.x < kMostTopK)
+    out[(row * gridDim.x + blockIdx.x) * kMostTopK + threadIdx.x] = keys[threadIdx.x];
 }
 
-// Sampler::draw over the sorted candidates: top_k, then top_p and min_p, then the largest logit / T + noise. The sums are those of the
-// host, one after another; exp and noise, which cost more, are a thread's each.
-__global__ void __launch_bounds__(kThreads) draw_token(const CudaDraw* settings, const uint64_t* in, int64_t n, DeviceBatch batch,
-                                                       int32_t* tokens) {
+// Sampler::draw over the sorted candidates: top_k, then top_p and min_p, then the largest logit / T
+// + noise. The sums are those of the host, one after another; exp and noise, which cost more, are a
+// thread's each.
+__global__ void __launch_bounds__(kThreads)
+    draw_token(const CudaDraw* settings, const uint64_t* in, int64_t n, DeviceBatch batch,
+               int32_t* tokens) {
   wait_for_previous();
   start_next();
   __shared__ uint64_t keys[kSlice];
@@ -115,7 +123,9 @@ __global__ void __launch_bounds__(kThreads) draw_token(const CudaDraw* settings,
 
 }  // namespace
 
-bool cuda_can_draw(const CudaDraw& d) { return d.temperature == 0 || (d.top_k >= 1 && d.top_k <= kMostTopK); }
+bool cuda_can_draw(const CudaDraw& d) {
+  return d.temperature == 0 || (d.top_k >= 1 && d.top_k <= kMostTopK);
+}
 
 // Two levels take turns: the first is the largest.
 size_t draw_scratch(int64_t rows, int64_t columns) {
@@ -123,19 +133,23 @@ size_t draw_scratch(int64_t rows, int64_t columns) {
   return size_t(rows * (first + second)) * sizeof(uint64_t);
 }
 
-void launch_draw(const LaunchContext& c, const CudaDraw* settings, const float* logits, int64_t rows, int64_t columns, int32_t* tokens) {
+void launch_draw(const LaunchContext& c, const CudaDraw* settings, const float* logits,
+                 int64_t rows, int64_t columns, int32_t* tokens) {
   auto* keys = reinterpret_cast<uint64_t*>(c.scratch);
   int64_t slices = slices_of(columns);
   uint64_t* spare = keys + rows * slices * kMostTopK;
-  launch("select_logits", {dim3{unsigned(slices), unsigned(rows)}, kThreads, c.stream}, select_logits, settings, logits, columns, keys);
+  launch("select_logits", {dim3{unsigned(slices), unsigned(rows)}, kThreads, c.stream},
+         select_logits, settings, logits, columns, keys);
   int64_t n = slices * kMostTopK;
   while (n > kSlice) {
     slices = slices_of(n);
-    launch("select_keys", {dim3{unsigned(slices), unsigned(rows)}, kThreads, c.stream}, select_keys, keys, n, spare);
+    launch("select_keys", {dim3{unsigned(slices), unsigned(rows)}, kThreads, c.stream}, select_keys,
+           keys, n, spare);
     std::swap(keys, spare);
     n = slices * kMostTopK;
   }
-  launch("draw_token", {dim3(unsigned(rows)), kThreads, c.stream}, draw_token, settings, keys, n, c.batch, tokens);
+  launch("draw_token", {dim3(unsigned(rows)), kThreads, c.stream}, draw_token, settings, keys, n,
+         c.batch, tokens);
 }
 
 }  // namespace chaski

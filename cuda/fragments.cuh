@@ -1,18 +1,24 @@
-// Weight tiles as operands of the integer tensor-core product m16n8k32: what every block format says about itself on the device.
+// Weight tiles as operands of the integer tensor-core product m16n8k32: what every block format
+// says about itself on the device.
 //
-// A warp works on a pair of strips, 32 rows, and 32 columns at a time. Lane 4 g + t holds, of rows 4g..4g+3 of the 32, the columns
-// 4t..4t+3 (word [i][0]) and 16+4t..16+4t+3 (word [i][1]). The tiles were made for it: in a 4-bit tile those are 16 neighbouring bytes,
-// so that one 16-byte load of every lane brings the whole 32 x 32, from both strips, in whole sectors:
+// A warp works on a pair of strips, 32 rows, and 32 columns at a time. Lane 4 g + t holds, of rows
+// 4g..4g+3 of the 32, the columns 4t..4t+3 (word [i][0]) and 16+4t..16+4t+3 (word [i][1]). The
+// tiles were made for it: in a 4-bit tile those are 16 neighbouring bytes, so that one 16-byte load
+// of every lane brings the whole 32 x 32, from both strips, in whole sectors:
 //
-//        lane's bytes   64 t + 16 (g % 4) .. + 15   of the tile of strip g / 4;   word i = row 4 (g % 4) + i
+//        lane's bytes   64 t + 16 (g % 4) .. + 15   of the tile of strip g / 4;   word i = row 4 (g
+//                       % 4) + i
 //        product 0      A rows g, g + 8 = words 0, 1        product 1      words 2, 3
 //
-// (which row of A is which row of the weight is a matter of names: what comes out is read with the same names). Codes of all formats
-// fit a signed byte: unsigned ones end at 63.
+// (which row of A is which row of the weight is a matter of names: what comes out is read with the
+// same names). Codes of all formats fit a signed byte: unsigned ones end at 63.
 //
-// Weights<F>: kMixed     columns lie in the order 4t, 16+4t, 4t+1, 17+4t | 4t+2, 18+4t, 4t+3, 19+4t (codebooks looked up nibble by nibble)
-//             Codes      what is loaded; words() turns it into bytes. Apart, so that many loads are under way before the first use.
-//             Scales     likewise; panel() gives d, m, s, mins of the four rows, with the bits of the format's row_panel.
+// Weights<F>: kMixed     columns lie in the order 4t, 16+4t, 4t+1, 17+4t | 4t+2, 18+4t, 4t+3, 19+4t
+//                        (codebooks looked up nibble by nibble)
+//             Codes      what is loaded; words() turns it into bytes. Apart, so that many loads are
+//                        under way before the first use.
+//             Scales     likewise; panel() gives d, m, s, mins of the four rows, with the bits of
+//                        the format's row_panel.
 // Not for: float formats (float_dot.cuh, fma_dot.cuh).
 #pragma once
 #include "cuda/loads.cuh"
@@ -22,7 +28,8 @@ namespace chaski {
 
 struct Lane {
   int g, t, quad;  // quad: which four rows of the lane's strip
-  __device__ __forceinline__ Lane() : g(int(threadIdx.x) % 32 / 4), t(int(threadIdx.x) % 4), quad(g % 4) {}
+  __device__ __forceinline__ Lane()
+      : g(int(threadIdx.x) % 32 / 4), t(int(threadIdx.x) % 4), quad(g % 4) {}
 };
 
 // Scales of a lane's four rows for one block of 32 columns; quant/panel.h says what they mean.
@@ -38,27 +45,33 @@ struct Words {
 template <class F>
 struct Weights;
 
-__device__ __forceinline__ void nibbles(uint32_t x, uint32_t (&w)[2]) { w[0] = x & 0x0f0f0f0f, w[1] = x >> 4 & 0x0f0f0f0f; }
+__device__ __forceinline__ void nibbles(uint32_t x, uint32_t (&w)[2]) {
+  w[0] = x & 0x0f0f0f0f, w[1] = x >> 4 & 0x0f0f0f0f;
+}
 
-// Eight nibbles looked up in 16 bytes below 128, in the mixed order. Where a nibble is in the other half of the table, permute_bytes
-// repeats a top bit, a zero: the halves are or-ed.
+// Eight nibbles looked up in 16 bytes below 128, in the mixed order. Where a nibble is in the other
+// half of the table, permute_bytes repeats a top bit, a zero: the halves are or-ed.
 __device__ __forceinline__ void look_up(uint32_t x, const uint32_t (&table)[4], uint32_t (&w)[2]) {
   const uint32_t other = x ^ 0x88888888;
   w[0] = permute_bytes(table[0], table[1], x) | permute_bytes(table[2], table[3], other);
-  w[1] = permute_bytes(table[0], table[1], x >> 16) | permute_bytes(table[2], table[3], other >> 16);
+  w[1] =
+      permute_bytes(table[0], table[1], x >> 16) | permute_bytes(table[2], table[3], other >> 16);
 }
 // Four nibbles in 16 signed bytes: both halves, and a mask of the nibbles that are 8 or more.
 __device__ __forceinline__ uint32_t look_up_signed(uint32_t x, const uint32_t (&table)[4]) {
-  const uint32_t low = x & 0x7777, upper = (permute_bytes(0x80808080, 0, x & 0x8888) & 0x01010101) * 255;
-  return (permute_bytes(table[0], table[1], low) & ~upper) | (permute_bytes(table[2], table[3], low) & upper);
+  const uint32_t low = x & 0x7777,
+                 upper = (permute_bytes(0x80808080, 0, x & 0x8888) & 0x01010101) * 255;
+  return (permute_bytes(table[0], table[1], low) & ~upper) |
+         (permute_bytes(table[2], table[3], low) & upper);
 }
 
 constexpr uint32_t four_bytes(const auto* table, int i) {
-  return uint8_t(table[i]) | uint32_t(uint8_t(table[i + 1])) << 8 | uint32_t(uint8_t(table[i + 2])) << 16 | uint32_t(uint8_t(table[i + 3])) << 24;
+  return uint8_t(table[i]) | uint32_t(uint8_t(table[i + 1])) << 8 |
+         uint32_t(uint8_t(table[i + 2])) << 16 | uint32_t(uint8_t(table[i + 3])) << 24;
 }
 __device__ __forceinline__ void look_up_iq4(uint32_t x, uint32_t (&w)[2]) {
-  constexpr uint32_t t0 = four_bytes(kIq4Codebook, 0), t1 = four_bytes(kIq4Codebook, 4), t2 = four_bytes(kIq4Codebook, 8),
-                     t3 = four_bytes(kIq4Codebook, 12);
+  constexpr uint32_t t0 = four_bytes(kIq4Codebook, 0), t1 = four_bytes(kIq4Codebook, 4),
+                     t2 = four_bytes(kIq4Codebook, 8), t3 = four_bytes(kIq4Codebook, 12);
   const uint32_t table[4] = {t0, t1, t2, t3};
   w[0] = look_up_signed(x, table), w[1] = look_up_signed(x >> 16, table);
 }
@@ -71,7 +84,9 @@ struct NibbleCodes {
 // Tiles of 32 columns in nibbles.
 struct NibbleTile {
   using Codes = NibbleCodes;
-  static __device__ __forceinline__ Codes load(const auto& tile, int, const Lane& l) { return {load_once(tile.q + 64 * l.t + 16 * l.quad)}; }
+  static __device__ __forceinline__ Codes load(const auto& tile, int, const Lane& l) {
+    return {load_once(tile.q + 64 * l.t + 16 * l.quad)};
+  }
 };
 
 template <>
@@ -84,7 +99,10 @@ struct Weights<Q4_0> : NibbleTile {
 #pragma unroll
     for (int i = 0; i < 4; ++i) nibbles(word_of(c.x, i), w.w[i]);
   }
-  static __device__ __forceinline__ Scales load_scales(const void*, const Q4_0::Tile& tile, int, int quad) { return {load8(tile.d + 4 * quad)}; }
+  static __device__ __forceinline__ Scales load_scales(const void*, const Q4_0::Tile& tile, int,
+                                                       int quad) {
+    return {load8(tile.d + 4 * quad)};
+  }
   static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) r.d[i] = half_at(s.d, i);
@@ -99,14 +117,16 @@ struct Weights<Q4> : NibbleTile {
     uint32_t scale;
   };
   static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
-    constexpr uint32_t t0 = four_bytes(Q4::kCodebook, 0), t1 = four_bytes(Q4::kCodebook, 4), t2 = four_bytes(Q4::kCodebook, 8),
-                       t3 = four_bytes(Q4::kCodebook, 12);
+    constexpr uint32_t t0 = four_bytes(Q4::kCodebook, 0), t1 = four_bytes(Q4::kCodebook, 4),
+                       t2 = four_bytes(Q4::kCodebook, 8), t3 = four_bytes(Q4::kCodebook, 12);
     const uint32_t table[4] = {t0, t1, t2, t3};
 #pragma unroll
     for (int i = 0; i < 4; ++i) look_up(word_of(c.x, i), table, w.w[i]);
   }
-  static __device__ __forceinline__ Scales load_scales(const void* strip, const Q4::Tile& tile, int, int quad) {
-    return {load8(static_cast<const Q4::RowHeader*>(strip) + 4 * quad), load4(tile.scale[0] + 4 * quad)};
+  static __device__ __forceinline__ Scales load_scales(const void* strip, const Q4::Tile& tile, int,
+                                                       int quad) {
+    return {load8(static_cast<const Q4::RowHeader*>(strip) + 4 * quad),
+            load4(tile.scale[0] + 4 * quad)};
   }
   static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
 #pragma unroll
@@ -131,11 +151,14 @@ struct Weights<Q4H> : NibbleTile {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t mixed[2] = {w.w[i][0], w.w[i][1]};
-      w.w[i][0] = permute_bytes(mixed[0], mixed[1], 0x6420), w.w[i][1] = permute_bytes(mixed[0], mixed[1], 0x7531);
+      w.w[i][0] = permute_bytes(mixed[0], mixed[1], 0x6420),
+      w.w[i][1] = permute_bytes(mixed[0], mixed[1], 0x7531);
     }
   }
-  static __device__ __forceinline__ Scales load_scales(const void* strip, const Q4H::Tile& tile, int, int quad) {
-    return {load8(static_cast<const Q4H::RowHeader*>(strip) + 4 * quad), {load4(tile.scale[0] + 4 * quad), load4(tile.scale[1] + 4 * quad)}};
+  static __device__ __forceinline__ Scales load_scales(const void* strip, const Q4H::Tile& tile,
+                                                       int, int quad) {
+    return {load8(static_cast<const Q4H::RowHeader*>(strip) + 4 * quad),
+            {load4(tile.scale[0] + 4 * quad), load4(tile.scale[1] + 4 * quad)}};
   }
   static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
 #pragma unroll
@@ -159,24 +182,30 @@ struct WeightsQ8 {
   };
   using Scales = std::conditional_t<std::is_same_v<F, Q8>, uint2, uint4>;
   static __device__ __forceinline__ Codes load(const typename F::Tile& tile, int, const Lane& l) {
-    return {{load_once(tile.q + 64 * l.t + 16 * l.quad), load_once(tile.q + 64 * (l.t + 4) + 16 * l.quad)}};
+    return {{load_once(tile.q + 64 * l.t + 16 * l.quad),
+             load_once(tile.q + 64 * (l.t + 4) + 16 * l.quad)}};
   }
   static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) w.w[i][0] = word_of(c.x[0], i), w.w[i][1] = word_of(c.x[1], i);
   }
-  static __device__ __forceinline__ Scales load_scales(const void*, const typename F::Tile& tile, int, int quad) {
+  static __device__ __forceinline__ Scales load_scales(const void*, const typename F::Tile& tile,
+                                                       int, int quad) {
     return *reinterpret_cast<const Scales*>(tile.d + 4 * quad);
   }
   static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if constexpr (std::is_same_v<F, Q8>) r.d[i] = half_at(s, i);
-      else r.d[i] = __uint_as_float(word_of(s, i));
+      if constexpr (std::is_same_v<F, Q8>)
+        r.d[i] = half_at(s, i);
+      else
+        r.d[i] = __uint_as_float(word_of(s, i));
   }
 };
-template <> struct Weights<Q8> : WeightsQ8<Q8> {};
-template <> struct Weights<Q8F> : WeightsQ8<Q8F> {};
+template <>
+struct Weights<Q8> : WeightsQ8<Q8> {};
+template <>
+struct Weights<Q8F> : WeightsQ8<Q8F> {};
 
 // Q4_K and Q5_K: scale and minimum of 6 bits in planes (quant/q4_k.h).
 struct SixBitScales {
@@ -185,7 +214,8 @@ struct SixBitScales {
 };
 template <class Tile>
 __device__ __forceinline__ SixBitScales load_six_bit(const Tile& tile, int sub, int quad) {
-  return {load8(tile.d + 4 * quad), load8(tile.dmin + 4 * quad), load4(tile.planes.low[sub] + 4 * quad), load4(tile.planes.high[sub / 2] + 4 * quad)};
+  return {load8(tile.d + 4 * quad), load8(tile.dmin + 4 * quad),
+          load4(tile.planes.low[sub] + 4 * quad), load4(tile.planes.high[sub / 2] + 4 * quad)};
 }
 __device__ __forceinline__ void six_bit_panel(const SixBitScales& s, int sub, RowScales& r) {
 #pragma unroll
@@ -208,8 +238,13 @@ struct Weights<Q4_K> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) nibbles(word_of(c.x, i), w.w[i]);
   }
-  static __device__ __forceinline__ Scales load_scales(const void*, const Q4_K::Tile& tile, int sub, int quad) { return load_six_bit(tile, sub, quad); }
-  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) { six_bit_panel(s, sub, r); }
+  static __device__ __forceinline__ Scales load_scales(const void*, const Q4_K::Tile& tile, int sub,
+                                                       int quad) {
+    return load_six_bit(tile, sub, quad);
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
+    six_bit_panel(s, sub, r);
+  }
 };
 
 struct TwoPlanes {
@@ -222,19 +257,26 @@ struct Weights<Q5_K> {
   using Codes = TwoPlanes;
   using Scales = SixBitScales;
   static __device__ __forceinline__ Codes load(const Q5_K::Tile& tile, int sub, const Lane& l) {
-    return {load_once(tile.q[sub] + 64 * l.t + 16 * l.quad), *reinterpret_cast<const uint4*>(tile.high[sub] + 16 * l.quad)};
+    return {load_once(tile.q[sub] + 64 * l.t + 16 * l.quad),
+            *reinterpret_cast<const uint4*>(tile.high[sub] + 16 * l.quad)};
   }
   static __device__ __forceinline__ void words(const Codes& c, int, const Lane& l, Words& w) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t fifth = word_of(c.high, i) >> l.t;  // bit of columns 4t.., and four above it that of 16+4t..
+      // bit of columns 4t.., and four above it that of 16+4t..
+      const uint32_t fifth = word_of(c.high, i) >> l.t;
       nibbles(word_of(c.low, i), w.w[i]);
       w.w[i][0] |= (fifth & 0x01010101) << 4;
       w.w[i][1] |= fifth & 0x10101010;
     }
   }
-  static __device__ __forceinline__ Scales load_scales(const void*, const Q5_K::Tile& tile, int sub, int quad) { return load_six_bit(tile, sub, quad); }
-  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) { six_bit_panel(s, sub, r); }
+  static __device__ __forceinline__ Scales load_scales(const void*, const Q5_K::Tile& tile, int sub,
+                                                       int quad) {
+    return load_six_bit(tile, sub, quad);
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
+    six_bit_panel(s, sub, r);
+  }
 };
 
 template <>
@@ -246,19 +288,23 @@ struct Weights<Q6_K> {
     uint32_t s[2];
   };
   static __device__ __forceinline__ Codes load(const Q6_K::Tile& tile, int sub, const Lane& l) {
-    return {load_once(tile.low[sub] + 64 * l.t + 16 * l.quad), load_once(tile.high[sub] + 64 * (l.t % 2) + 16 * l.quad)};
+    return {load_once(tile.low[sub] + 64 * l.t + 16 * l.quad),
+            load_once(tile.high[sub] + 64 * (l.t % 2) + 16 * l.quad)};
   }
   static __device__ __forceinline__ void words(const Codes& c, int, const Lane& l, Words& w) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t pairs = word_of(c.high, i) >> 2 * (l.t / 2);  // pair of columns 4t.., and four bits above it that of 16+4t..
+      // pair of columns 4t.., and four bits above it that of 16+4t..
+      const uint32_t pairs = word_of(c.high, i) >> 2 * (l.t / 2);
       nibbles(word_of(c.low, i), w.w[i]);
       w.w[i][0] |= (pairs & 0x03030303) << 4;
       w.w[i][1] |= pairs & 0x30303030;
     }
   }
-  static __device__ __forceinline__ Scales load_scales(const void*, const Q6_K::Tile& tile, int sub, int quad) {
-    return {load8(tile.d + 4 * quad), {load4(tile.scale[2 * sub] + 4 * quad), load4(tile.scale[2 * sub + 1] + 4 * quad)}};
+  static __device__ __forceinline__ Scales load_scales(const void*, const Q6_K::Tile& tile, int sub,
+                                                       int quad) {
+    return {load8(tile.d + 4 * quad),
+            {load4(tile.scale[2 * sub] + 4 * quad), load4(tile.scale[2 * sub + 1] + 4 * quad)}};
   }
   static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
 #pragma unroll
@@ -284,13 +330,16 @@ struct Weights<IQ4_XS> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) look_up_iq4(word_of(c.x, i), w.w[i]);
   }
-  static __device__ __forceinline__ Scales load_scales(const void*, const IQ4_XS::Tile& tile, int sub, int quad) {
-    return {load8(tile.d + 4 * quad), load4(tile.low[sub / 2] + 4 * quad), load4(tile.high[sub / 4] + 4 * quad)};
+  static __device__ __forceinline__ Scales load_scales(const void*, const IQ4_XS::Tile& tile,
+                                                       int sub, int quad) {
+    return {load8(tile.d + 4 * quad), load4(tile.low[sub / 2] + 4 * quad),
+            load4(tile.high[sub / 4] + 4 * quad)};
   }
   static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t low = byte_of(s.low, i) >> 4 * (sub % 2) & 15, high = byte_of(s.high, i) >> 2 * (sub % 4) & 3;
+      const uint32_t low = byte_of(s.low, i) >> 4 * (sub % 2) & 15,
+                     high = byte_of(s.high, i) >> 2 * (sub % 4) & 3;
       r.d[i] = half_at(s.d, i) * float(int(low | high << 4) - 32);
     }
   }

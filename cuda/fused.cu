@@ -1,8 +1,7 @@
 // Which steps go together, and how they are started.
-#include "cuda/fused.h"
-
 #include <algorithm>
 
+#include "cuda/fused.h"
 #include "cuda/matmul.cuh"
 
 namespace chaski {
@@ -25,16 +24,23 @@ bool only_read_by(const Graph& g, ValueId v, size_t reader) {
 
 // The norm at step i is for the matmul at i + 1, and for nothing else but the sum that it leaves.
 bool norm_goes_with(const Plan& plan, size_t i, size_t shared_limit) {
-  if (!op_at<Norm>(plan, i) || !(op_at<MatMul>(plan, i + 1) || op_at<GatedMatMul>(plan, i + 1))) return false;
+  if (!op_at<Norm>(plan, i) || !(op_at<MatMul>(plan, i + 1) || op_at<GatedMatMul>(plan, i + 1)))
+    return false;
   const Graph& g = plan.graph();
   const Node &norm = g.nodes[i], &matmul = g.nodes[i + 1];
   const ValueId y = norm.out[0] != kNone ? norm.out[0] : norm.acts;
-  if (matmul.in[0] != norm.out[0] && (norm.acts == kNone || matmul.in_acts != norm.acts)) return false;
-  if (y == kNone || !only_read_by(g, y, i + 1) || (norm.acts != kNone && !only_read_by(g, norm.acts, i + 1))) return false;
-  return RowSums<1>::bytes(2, kMostSegments) + sizeof(Act) + normed_bytes(int(plan.steps[i].args.in[0].shape.cols)) <= shared_limit;
+  if (matmul.in[0] != norm.out[0] && (norm.acts == kNone || matmul.in_acts != norm.acts))
+    return false;
+  if (y == kNone || !only_read_by(g, y, i + 1) ||
+      (norm.acts != kNone && !only_read_by(g, norm.acts, i + 1)))
+    return false;
+  return RowSums<1>::bytes(2, kMostSegments) + sizeof(Act) +
+             normed_bytes(int(plan.steps[i].args.in[0].shape.cols)) <=
+         shared_limit;
 }
 
-// The matmul at step i makes the q, k and v that the kv_write at i + 1 rotates and stores, 32 channels of one head at a time.
+// The matmul at step i makes the q, k and v that the kv_write at i + 1 rotates and stores, 32
+// channels of one head at a time.
 bool kv_write_goes_with(const Plan& plan, size_t i) {
   const auto* matmul = op_at<MatMul>(plan, i);
   const auto* write = op_at<KvWrite>(plan, i + 1);
@@ -42,7 +48,9 @@ bool kv_write_goes_with(const Plan& plan, size_t i) {
   const Graph& g = plan.graph();
   const Node &from = g.nodes[i], &to = g.nodes[i + 1];
   for (int k = 0; k < 3; ++k)
-    if (!std::count(from.out.begin(), from.out.end(), to.in[size_t(k)]) || !only_read_by(g, to.in[size_t(k)], i + 1)) return false;
+    if (!std::count(from.out.begin(), from.out.end(), to.in[size_t(k)]) ||
+        !only_read_by(g, to.in[size_t(k)], i + 1))
+      return false;
   return plan.steps[i + 1].args.batch->kv.layout.head_dim % kPairRows == 0;
 }
 
@@ -61,13 +69,15 @@ void launch_fused(const Plan& plan, const FusedSteps& f, const LaunchContext& c)
   MatMulJob job;
   if (f.norm()) job.norm = norm_row_of(*op_at<Norm>(plan, f.first), plan.steps[f.first].args);
   const Step& step = plan.steps[f.matmul];
-  if (const auto* gated = op_at<GatedMatMul>(plan, f.matmul)) return launch_op(*gated, step.args, job, c);
+  if (const auto* gated = op_at<GatedMatMul>(plan, f.matmul))
+    return launch_op(*gated, step.args, job, c);
   StoredHeads heads;
   if (f.kv_write()) {
     const KvWrite& write = *op_at<KvWrite>(plan, f.matmul + 1);
     const OpArgs& a = plan.steps[f.matmul + 1].args;
     heads = {a.in[2].floats(), a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0)};
-    job.store = {kv_layer(a.batch->kv, write.layer), c.batch, c.batch.ropes[write.k.spec], write.k.dim};
+    job.store = {kv_layer(a.batch->kv, write.layer), c.batch, c.batch.ropes[write.k.spec],
+                 write.k.dim};
   }
   launch_op(*op_at<MatMul>(plan, f.matmul), step.args, job, heads, c);
 }

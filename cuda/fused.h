@@ -1,9 +1,11 @@
-// Neighbouring steps that one kernel does when a pass has one token, so that a layer of a decode step is five kernels:
+// Neighbouring steps that one kernel does when a pass has one token, so that a layer of a decode
+// step is five kernels:
 //
 //   norm, matmul of q, k and v, kv_write | attention | matmul | norm, gated_matmul | matmul
 //
-// Every kernel less saves its start and the time in which the memory waits. With more tokens the steps stay apart: a norm in every block
-// would be made as often as there are blocks, for every token.
+// Every kernel less saves its start and the time in which the memory waits. With more tokens the
+// steps stay apart: a norm in every block would be made as often as there are blocks, for every
+// token.
 #pragma once
 #include "cuda/table.h"
 #include "ggml-like-tensor/plan.h"

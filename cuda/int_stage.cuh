@@ -1,9 +1,11 @@
-// The prompt kernel's (matmul_tiles.cuh) way with block formats: two blocks of 32 columns a stage, quantized activations copied as they
-// are (an Act is 48 bytes: the eight tokens of a B fragment lie in different banks).
+// The prompt kernel's (matmul_tiles.cuh) way with block formats: two blocks of 32 columns a stage,
+// quantized activations copied as they are (an Act is 48 bytes: the eight tokens of a B fragment
+// lie in different banks).
 //
-// Arithmetic: per block of 32 columns a warp issues 16 products (131072 multiply-adds of int8), and sums 2048 dots by convert, multiply
-// and fma, with minima one fma more: 192 or 256 instructions beside 90 to 150 that unpack and load. At four a clock that is 75 to 100
-// clocks, where the products alone would take about 30: the scales of 32 columns are the limit, not the tensor cores.
+// Arithmetic: per block of 32 columns a warp issues 16 products (131072 multiply-adds of int8), and
+// sums 2048 dots by convert, multiply and fma, with minima one fma more: 192 or 256 instructions
+// beside 90 to 150 that unpack and load. At four a clock that is 75 to 100 clocks, where the
+// products alone would take about 30: the scales of 32 columns are the limit, not the tensor cores.
 #pragma once
 #include "cuda/int_dot.cuh"
 #include "cuda/tile_shape.cuh"
@@ -18,9 +20,11 @@ class IntStage {
     Act acts[2][kBlocks][TileShape::kTokens];
   };
 
-  // A thread's part of copying a stage: a warp takes 32 tokens of one block, which are two groups (operand.h) of 768 bytes, 16 bytes a lane
-  // and three times. Tokens past the last repeat bytes of the last group.
-  __device__ __forceinline__ IntStage(const MatMulJob& job, int64_t first_token, Shared& shared) : shared_(shared), blocks_(job.blocks) {
+  // A thread's part of copying a stage: a warp takes 32 tokens of one block, which are two groups
+  // (operand.h) of 768 bytes, 16 bytes a lane and three times. Tokens past the last repeat bytes of
+  // the last group.
+  __device__ __forceinline__ IntStage(const MatMulJob& job, int64_t first_token, Shared& shared)
+      : shared_(shared), blocks_(job.blocks) {
     using S = TileShape;
     const int warp = threadIdx.x / 32, first = warp % (S::kTokens / 32) * 32;
     block_ = warp / (S::kTokens / 32);
@@ -32,7 +36,8 @@ class IntStage {
       int64_t group = (first_token + first) / kGroup + chunk / 48;
       if (group > last_group) group = last_group;
       const int bytes = int(job.acts.width(group)) * int(sizeof(Act));
-      from_[k] = reinterpret_cast<const std::byte*>(job.acts.group(group)) + block_ * bytes + min(16 * in_group, bytes - 16);
+      from_[k] = reinterpret_cast<const std::byte*>(job.acts.group(group)) + block_ * bytes +
+                 min(16 * in_group, bytes - 16);
       step_[k] = kBlocks * bytes;
     }
     copy(shared_.acts[0]);
@@ -44,12 +49,14 @@ class IntStage {
       const int block = stage * kBlocks + b;
       if (block >= blocks_) break;
       codes_[b] = Weights<F>::load(strip.tile(block), strip.sub(block), l);
-      scales_[b] = Weights<F>::load_scales(strip.strip, strip.tile(block), strip.sub(block), l.quad);
+      scales_[b] =
+          Weights<F>::load_scales(strip.strip, strip.tile(block), strip.sub(block), l.quad);
     }
     wait_copies<1>();
     __syncthreads();
   }
-  __device__ __forceinline__ void multiply(int stage, const StripAt<F>& strip, int first_of_warp, const Lane& l, TileSums& acc) const {
+  __device__ __forceinline__ void multiply(int stage, const StripAt<F>& strip, int first_of_warp,
+                                           const Lane& l, TileSums& acc) const {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int block = stage * kBlocks + b;
@@ -76,7 +83,8 @@ class IntStage {
     commit_copies();
   }
   // One block of 32 columns of the warp's rows times its tokens.
-  static __device__ __forceinline__ void add_block(const Words& w, const RowScales& r, const Act* acts, const Lane& l, TileSums& acc) {
+  static __device__ __forceinline__ void add_block(const Words& w, const RowScales& r,
+                                                   const Act* acts, const Lane& l, TileSums& acc) {
 #pragma unroll
     for (int n = 0; n < TileShape::kTiles; ++n) {
       ActScales<F> a[2];
@@ -91,7 +99,8 @@ class IntStage {
         for (int i = 0; i < 4; ++i) acc[n][j][i] = dots.add(acc[n][j][i], i, j, r, a[j]);
     }
   }
-  static_assert(TileShape::kThreads / 32 == kBlocks * TileShape::kTokens / 32 && sizeof(Act) * kGroup == 48 * 16);
+  static_assert(TileShape::kThreads / 32 == kBlocks * TileShape::kTokens / 32 &&
+                sizeof(Act) * kGroup == 48 * 16);
 
   Shared& shared_;
   const std::byte* from_[3];

@@ -1,6 +1,7 @@
-// How kernels are started, and the few device facilities that the host shim (tests/cuda_shim/) does not find in <cuda_runtime.h>'s
-// own names. Kernels are compiled twice: by nvcc, and by the host compiler for the tests that need no GPU. Conditional compilation
-// lives here and in mma.cuh, nowhere else in this folder.
+// How kernels are started, and the few device facilities that the host shim (tests/cuda_shim/) does
+// not find in <cuda_runtime.h>'s own names. Kernels are compiled twice: by nvcc, and by the host
+// compiler for the tests that need no GPU. Conditional compilation lives here and in mma.cuh,
+// nowhere else in this folder.
 //
 // Not for: anything that knows an op.
 #pragma once
@@ -16,8 +17,8 @@ namespace chaski {
 inline void check_cuda(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // the error is reported here, not by the next call
-  fail(status == cudaErrorMemoryAllocation ? Exit::memory : Exit::device, "cuda: {} failed: {} ({})", call, cudaGetErrorString(status),
-       cudaGetErrorName(status));
+  fail(status == cudaErrorMemoryAllocation ? Exit::memory : Exit::device,
+       "cuda: {} failed: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
 struct Launch {
@@ -25,14 +26,15 @@ struct Launch {
   int threads;
   cudaStream_t stream;
   size_t shared = 0;  // dynamic shared memory, bytes
-  // The kernel may start before the one in front of it on the stream has ended: it calls wait_for_previous() before it reads anything
-  // that a kernel wrote, and before it writes anything. A kernel that never calls it must not be launched so, nor be followed by one
-  // that trusts it to have waited: let every kernel wait.
+  // The kernel may start before the one in front of it on the stream has ended: it calls
+  // wait_for_previous() before it reads anything that a kernel wrote, and before it writes
+  // anything. A kernel that never calls it must not be launched so, nor be followed by one that
+  // trusts it to have waited: let every kernel wait.
   bool dependent = true;
 };
 
-// Without programmatic launch (before sm_90) `dependent` is without effect. Arguments are converted to the kernel's parameter types;
-// `name` is for the error line.
+// Without programmatic launch (before sm_90) `dependent` is without effect. Arguments are converted
+// to the kernel's parameter types; `name` is for the error line.
 template <class... P, class... A>
 void launch(const char* name, const Launch& l, void (*kernel)(P...), A... args) {
   if (l.grid.x == 0 || l.grid.y == 0 || l.grid.z == 0) return;
@@ -40,17 +42,21 @@ void launch(const char* name, const Launch& l, void (*kernel)(P...), A... args) 
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = l.grid, config.blockDim = dim3(unsigned(l.threads)), config.dynamicSmemBytes = l.shared, config.stream = l.stream;
+  config.gridDim = l.grid, config.blockDim = dim3(unsigned(l.threads)),
+  config.dynamicSmemBytes = l.shared, config.stream = l.stream;
   config.attrs = &attribute, config.numAttrs = l.dependent ? 1 : 0;
   if (l.shared > 48 * 1024)
-    check_cuda(cudaFuncSetAttribute((const void*)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(l.shared)), name);
+    check_cuda(cudaFuncSetAttribute((const void*)kernel,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, int(l.shared)),
+               name);
   check_cuda(cudaLaunchKernelEx(&config, kernel, P(args)...), name);
 }
 
 #if defined(__CUDACC__)
 
-// Programmatic dependent launch (sm_90 and later): start the next kernel's blocks as soon as every block of this one has called
-// start_next(); wait_for_previous() returns when the kernels in front are complete and their writes visible.
+// Programmatic dependent launch (sm_90 and later): start the next kernel's blocks as soon as every
+// block of this one has called start_next(); wait_for_previous() returns when the kernels in front
+// are complete and their writes visible.
 __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -69,7 +75,9 @@ __device__ __forceinline__ T* dynamic_shared() {
 }
 
 // Hints: a line of L2 asked for, a load that will not be used again.
-__device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+__device__ __forceinline__ void prefetch_l2(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
 __device__ __forceinline__ uint4 load_once(const void* p) {  // 16 bytes, 16-byte aligned, read-only
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -79,12 +87,14 @@ __device__ __forceinline__ uint4 load_once(const void* p) {  // 16 bytes, 16-byt
 }
 __device__ __forceinline__ uint2 load_once8(const void* p) {  // 8 bytes, likewise
   uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(p));
   return v;
 }
 
-// Bytes chosen from y:x by the nibbles of the selector's low half; a nibble of 8 or more repeats the chosen byte's top bit eight times
-// (the instruction does, __byte_perm does not).
+// Bytes chosen from y:x by the nibbles of the selector's low half; a nibble of 8 or more repeats
+// the chosen byte's top bit eight times (the instruction does, __byte_perm does not).
 __device__ __forceinline__ uint32_t permute_bytes(uint32_t x, uint32_t y, uint32_t selector) {
   uint32_t r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(selector));
@@ -93,9 +103,13 @@ __device__ __forceinline__ uint32_t permute_bytes(uint32_t x, uint32_t y, uint32
 
 // 16 bytes from global to shared memory without a register; groups complete in order.
 __device__ __forceinline__ void copy_async16(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(shared))), "l"(global));
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(shared))),
+      "l"(global));
 }
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 template <int kLeft>
 __device__ __forceinline__ void wait_copies() {  // until at most kLeft groups are under way
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");

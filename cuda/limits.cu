@@ -1,9 +1,8 @@
-// Copies from memory to memory, and loops of one kind of arithmetic in registers, eight independent sums a warp (of fma: sixteen a thread), so
-// that no instruction waits for the one before.
-#include "cuda/limits.cuh"
-
+// Copies from memory to memory, and loops of one kind of arithmetic in registers, eight independent
+// sums a warp (of fma: sixteen a thread), so that no instruction waits for the one before.
 #include <algorithm>
 
+#include "cuda/limits.cuh"
 #include "cuda/mma.cuh"
 
 namespace chaski {
@@ -16,17 +15,24 @@ constexpr int kTries = 5;
 struct Int8 {
   using Sum = int32_t;
   static constexpr double kOperations = 2.0 * 16 * 8 * 32;  // of one product of a warp
-  static __device__ __forceinline__ void multiply(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_s8(d, a, b); }
+  static __device__ __forceinline__ void multiply(int32_t (&d)[4], const uint32_t (&a)[4],
+                                                  const uint32_t (&b)[2]) {
+    mma_s8(d, a, b);
+  }
 };
 struct F16Sums {
   using Sum = float;
   static constexpr double kOperations = 2.0 * 16 * 8 * 16;
-  static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_f16(d, a, b); }
+  static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4],
+                                                  const uint32_t (&b)[2]) {
+    mma_f16(d, a, b);
+  }
 };
 struct F32Sums {
   using Sum = float;
   static constexpr double kOperations = 2.0 * 4 * 32;
-  static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4],
+                                                  const uint32_t (&b)[2]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) d[i] = fmaf(__uint_as_float(a[i]), __uint_as_float(b[i % 2]), d[i]);
   }
@@ -34,7 +40,8 @@ struct F32Sums {
 
 // `zero` is, and the compiler does not know it.
 template <class Kind>
-__global__ void __launch_bounds__(32 * kWarps) multiply_in_registers(int rounds, uint32_t zero, typename Kind::Sum* out) {
+__global__ void __launch_bounds__(32 * kWarps)
+    multiply_in_registers(int rounds, uint32_t zero, typename Kind::Sum* out) {
   wait_for_previous();
   start_next();
   uint32_t a[4], b[2];
@@ -65,7 +72,9 @@ template <class Kind>
 double rate_of(const CudaStream& stream, int multiprocessors, typename Kind::Sum* out) {
   const dim3 grid(unsigned(kBlocksPerMultiprocessor * multiprocessors));
   const auto seconds = [&](int rounds) {
-    return seconds_of(stream, [&] { launch("limits", {grid, 32 * kWarps, stream}, multiply_in_registers<Kind>, rounds, 0u, out); });
+    return seconds_of(stream, [&] {
+      launch("limits", {grid, 32 * kWarps, stream}, multiply_in_registers<Kind>, rounds, 0u, out);
+    });
   };
   int rounds = 1;
   while (seconds(rounds) < kTrySeconds && rounds < 1 << 24) rounds *= 2;
@@ -82,7 +91,8 @@ double copy_rate(const CudaStream& stream) {
   const DeviceBytes from(bytes, "a copy"), to(bytes, "a copy");
   double best = 0;
   for (int i = 0; i < kTries; ++i) {
-    const double seconds = seconds_of(stream, [&] { stream.copy(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice); });
+    const double seconds = seconds_of(
+        stream, [&] { stream.copy(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice); });
     if (seconds > 0) best = std::max(best, 2.0 * double(bytes) / seconds);
   }
   return best;

@@ -1,6 +1,7 @@
-// Sums, exp, tanh and the quantization of activations on the device, with the bits of the CPU (cpu/math.h, cpu/lanes_scalar.h,
-// ops/quantize_acts.h): the same polynomials with the same explicit fma, the same tree of 16 partial sums. nvcc contracts nothing
-// (-fmad=false), divides and takes roots as IEEE has it.
+// Sums, exp, tanh and the quantization of activations on the device, with the bits of the CPU
+// (cpu/math.h, cpu/lanes_scalar.h, ops/quantize_acts.h): the same polynomials with the same
+// explicit fma, the same tree of 16 partial sums. nvcc contracts nothing (-fmad=false), divides and
+// takes roots as IEEE has it.
 #pragma once
 #include "cuda/launch.cuh"
 #include "ggml-like-tensor/ops/quantize_acts.h"
@@ -10,8 +11,9 @@ namespace chaski {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// e^x: Cody-Waite reduction x = n ln 2 + r, then the Taylor polynomial of degree 7; below -87.3 exactly 0, above 88.3 clamped.
-// The comparisons are those of the CPU's min and max: a NaN comes out as e^-87.3 there, and here.
+// e^x: Cody-Waite reduction x = n ln 2 + r, then the Taylor polynomial of degree 7; below -87.3
+// exactly 0, above 88.3 clamped. The comparisons are those of the CPU's min and max: a NaN comes
+// out as e^-87.3 there, and here.
 __device__ __forceinline__ float exp_fixed(float x) {
   float clamped = x > -87.3f ? x : -87.3f;
   clamped = clamped < 88.3f ? clamped : 88.3f;
@@ -28,7 +30,9 @@ __device__ __forceinline__ float exp_fixed(float x) {
   y = fmaf(y, r, 1.0f);
   return x < -87.3f ? 0.0f : y * __int_as_float((n + 127) << 23);
 }
-__device__ __forceinline__ float tanh_fixed(float x) { return 1.0f - 2.0f / (exp_fixed(x + x) + 1.0f); }
+__device__ __forceinline__ float tanh_fixed(float x) {
+  return 1.0f - 2.0f / (exp_fixed(x + x) + 1.0f);
+}
 
 __device__ __forceinline__ float activate_fixed(Activation kind, float x) {
   if (kind == Activation::silu) return x / (1.0f + exp_fixed(0.0f - x));
@@ -36,7 +40,8 @@ __device__ __forceinline__ float activate_fixed(Activation kind, float x) {
   return (0.5f * x) * (1.0f + tanh_fixed(inner));
 }
 
-// The tree of every reduction: lane l of each half warp of 16 holds partial sum l; halves onto each other. All lanes get the result.
+// The tree of every reduction: lane l of each half warp of 16 holds partial sum l; halves onto each
+// other. All lanes get the result.
 __device__ __forceinline__ float tree_sum(float x) {
 #pragma unroll
   for (int n = 8; n > 0; n /= 2) x = x + __shfl_xor_sync(kAllLanes, x, n, 16);
@@ -51,7 +56,8 @@ __device__ __forceinline__ float tree_max(float x) {
   return x;
 }
 
-// A block of 32 activations by one warp, lane i holding x[i]: QuantizeActs::block. Whole warps only.
+// A block of 32 activations by one warp, lane i holding x[i]: QuantizeActs::block. Whole warps
+// only.
 __device__ __forceinline__ void quantize_block(float x, Act* to) {
   const int lane = threadIdx.x % 32;
   float most = fabsf(x);

@@ -7,7 +7,8 @@ namespace chaski {
 
 constexpr int kPairRows = 2 * kStrip;  // a warp's rows: a pair of strips
 
-// What becomes of the sums of a decode step's q, k and v if its kv_write is done in passing: rotated, and the keys and values stored.
+// What becomes of the sums of a decode step's q, k and v if its kv_write is done in passing:
+// rotated, and the keys and values stored.
 enum class HeadRole { none, query, key, value };
 struct HeadStore {
   KvLayer kv;
@@ -22,14 +23,16 @@ struct MatMulPart {
   int64_t strip_bytes = 0, rows = 0;
   float* out = nullptr;         // (tokens, rows)
   const float* bias = nullptr;  // (rows), or null
-  HeadRole role = HeadRole::none;  // not none: rows are whole heads, heads whole pairs, and the token is the only one
+  // not none: rows are whole heads, heads whole pairs, and the token is the only one
+  HeadRole role = HeadRole::none;
 
   __host__ __device__ int64_t strips() const { return (rows + kStrip - 1) / kStrip; }
   __host__ __device__ int64_t pairs() const { return (rows + kPairRows - 1) / kPairRows; }
 };
 
-// Weights of one format that share x. Plain: the pairs of all parts, one after another. Gated: pair p of part 0, the gate, goes with pair
-// p of part 1, and act(gate) * up is written to part[0].out and / or, quantized, to out_acts.
+// Weights of one format that share x. Plain: the pairs of all parts, one after another. Gated: pair
+// p of part 0, the gate, goes with pair p of part 1, and act(gate) * up is written to part[0].out
+// and / or, quantized, to out_acts.
 struct MatMulJob {
   MatMulPart part[3];
   int parts = 1;
@@ -40,7 +43,8 @@ struct MatMulJob {
   ActsView out_acts;
   int64_t tokens = 0;
   int cols = 0, blocks = 0;  // blocks of 32 columns
-  NormRow norm = {};         // one token: x, or acts, are the norm of this row, and in no memory yet
+  // one token: x, or acts, are the norm of this row, and in no memory yet
+  NormRow norm = {};
   HeadStore store = {};
 
   __host__ __device__ int matrices() const { return gated ? 2 : 1; }
@@ -58,40 +62,53 @@ struct MatMulJob {
   }
 };
 
-// One warp: the sums of token t and row `lane` of a pair, to where they are wanted. gate and up: of the gated form.
-__device__ __forceinline__ void write_plain(const MatMulPart& part, int64_t pair, int64_t t, float sum) {
+// One warp: the sums of token t and row `lane` of a pair, to where they are wanted. gate and up: of
+// the gated form.
+__device__ __forceinline__ void write_plain(const MatMulPart& part, int64_t pair, int64_t t,
+                                            float sum) {
   const int64_t row = pair * kPairRows + threadIdx.x % 32;
   if (row >= part.rows) return;
   if (part.bias) sum = sum + part.bias[row];
   part.out[t * part.rows + row] = sum;
 }
-__device__ __forceinline__ void write_gated(const MatMulJob& job, int64_t pair, int64_t t, float gate, float up) {
+__device__ __forceinline__ void write_gated(const MatMulJob& job, int64_t pair, int64_t t,
+                                            float gate, float up) {
   const MatMulPart& part = job.part[0];
   const int64_t row = pair * kPairRows + threadIdx.x % 32;
   const float h = activate_fixed(job.kind, gate) * up;
   if (part.out && row < part.rows) part.out[t * part.rows + row] = h;
-  if (job.out_acts.data) quantize_block(h, &job.out_acts.at(t, pair));  // then rows are a multiple of 32
+  // then rows are a multiple of 32
+  if (job.out_acts.data) quantize_block(h, &job.out_acts.at(t, pair));
 }
 
 // Row `lane` of a pair of the only token. spare: the warp's, in shared memory.
-__device__ __forceinline__ void write_heads(const MatMulJob& job, const MatMulPart& part, int64_t pair, float sum, Act* spare) {
+__device__ __forceinline__ void write_heads(const MatMulJob& job, const MatMulPart& part,
+                                            int64_t pair, float sum, Act* spare) {
   const KvLayer& kv = job.store.kv;
   const int64_t row = pair * kPairRows;
-  const int head = int(row / kv.head_dim), first = int(row % kv.head_dim), c = first + int(threadIdx.x % 32);
+  const int head = int(row / kv.head_dim), first = int(row % kv.head_dim),
+            c = first + int(threadIdx.x % 32);
   const int position = job.store.batch.positions[0];
   if (part.bias) sum = sum + part.bias[row + threadIdx.x % 32];
-  if (part.role != HeadRole::value) sum = rotate_channel(sum, c, job.store.angles + int64_t(position) * job.store.dim, job.store.dim);
-  if (part.role == HeadRole::query) part.out[row + threadIdx.x % 32] = sum;
-  else store_channels(kv, KvSlot(kv, job.store.batch.page_id(0, position), head, position), first, sum, part.role == HeadRole::key, spare);
+  if (part.role != HeadRole::value)
+    sum =
+        rotate_channel(sum, c, job.store.angles + int64_t(position) * job.store.dim, job.store.dim);
+  if (part.role == HeadRole::query)
+    part.out[row + threadIdx.x % 32] = sum;
+  else
+    store_channels(kv, KvSlot(kv, job.store.batch.page_id(0, position), head, position), first, sum,
+                   part.role == HeadRole::key, spare);
 }
 
-// Shared memory of the kernel for few tokens (matmul_rows.cuh):
-// sums[(parity * matrices + matrix) * segments + segment][token][row]: one warp adds up a pair while the others are at the next.
+// Shared memory of the kernel for few tokens (matmul_rows.cuh): sums[(parity * matrices + matrix) *
+// segments + segment][token][row]: one warp adds up a pair while the others are at the next.
 template <int kTokens>
 struct RowSums {
   static constexpr int kParities = kTokens > 8 ? 1 : 2;
   using Segment = float[kTokens][kPairRows];
-  static size_t bytes(int matrices, int segments) { return size_t(kParities) * matrices * segments * sizeof(Segment); }
+  static size_t bytes(int matrices, int segments) {
+    return size_t(kParities) * matrices * segments * sizeof(Segment);
+  }
 };
 
 // and, if it norms its row: acts, partial sums, the row.
@@ -102,13 +119,14 @@ __host__ __device__ constexpr size_t normed_bytes(int cols) {
 // Starts the kernels of matmul.cu for one format.
 void launch_matmul(Format format, const MatMulJob& job, const LaunchContext& c);
 
-// The two ops; `job` holds what a decode step does in passing, and nothing else yet. Parts that the kv_write reads (q, k, v: where the op would
-// have left them) get their roles.
+// The two ops; `job` holds what a decode step does in passing, and nothing else yet. Parts that the
+// kv_write reads (q, k, v: where the op would have left them) get their roles.
 struct StoredHeads {
   const float *q = nullptr, *k = nullptr, *v = nullptr;
   float* rotated_q = nullptr;
 };
-void launch_op(const MatMul& op, const OpArgs& a, MatMulJob job, const StoredHeads& heads, const LaunchContext& c);
+void launch_op(const MatMul& op, const OpArgs& a, MatMulJob job, const StoredHeads& heads,
+               const LaunchContext& c);
 void launch_op(const GatedMatMul& op, const OpArgs& a, MatMulJob job, const LaunchContext& c);
 
 }  // namespace chaski

@@ -1,28 +1,35 @@
-// The matmul kernel for few tokens: a block multiplies pairs of strips (32 rows; gated, a pair of gate and one of up) with up to 16
-// tokens, each of its warps a segment of the columns. Weights go from memory to registers in loads of 16 bytes (8 for f16 and
-// bf16) and are used once: no shared memory on their way.
+// The matmul kernel for few tokens: a block multiplies pairs of strips (32 rows; gated, a pair of
+// gate and one of up) with up to 16 tokens, each of its warps a segment of the columns. Weights go
+// from memory to registers in loads of 16 bytes (8 for f16 and bf16) and are used once: no shared
+// memory on their way.
 //
-// The memory must never wait. There are about as many blocks as fit, each takes pair after pair, and a warp asks for its next weights as
-// soon as the registers of the last are free: before it combines, before the segments are added, and, for the first, before the kernel in
-// front has ended (wait_for_previous). In flight: up to 4 KB a warp, 64 KB an SM with 16 warps; the memory of an H200 wants about 30.
+// The memory must never wait. There are about as many blocks as fit, each takes pair after pair,
+// and a warp asks for its next weights as soon as the registers of the last are free: before it
+// combines, before the segments are added, and, for the first, before the kernel in front has ended
+// (wait_for_previous). In flight: up to 4 KB a warp, 64 KB an SM with 16 warps; the memory of an
+// H200 wants about 30.
 //
-// A decode step's kernel may do what stands in front and behind as well (fused.h). In front: every block norms the row for itself, some
-// hundred threads ten columns each, while its weights are on their way; the row comes from L2, 8 bytes a column beside some hundred bytes of
-// weights. Behind: the warp that has the sums of 32 rows rotates and stores them.
+// A decode step's kernel may do what stands in front and behind as well (fused.h). In front: every
+// block norms the row for itself, some hundred threads ten columns each, while its weights are on
+// their way; the row comes from L2, 8 bytes a column beside some hundred bytes of weights. Behind:
+// the warp that has the sums of 32 rows rotates and stores them.
 //
-// Bytes: every weight once (per 16 tokens, the others' from L2), and per pair the activations from L2: a column and token 1.5 bytes for
-// block formats, 4 for floats, which every warp splits for itself (float_dot.cuh).
+// Bytes: every weight once (per 16 tokens, the others' from L2), and per pair the activations from
+// L2: a column and token 1.5 bytes for block formats, 4 for floats, which every warp splits for
+// itself (float_dot.cuh).
 #pragma once
 #include "cuda/float_dot.cuh"
 #include "cuda/fma_dot.cuh"
 
 namespace chaski {
 
-// A warp's way through the weights: its segment of matrix 0, then 1, of the block's first pair, its second, ...
+// A warp's way through the weights: its segment of matrix 0, then 1, of the block's first pair, its
+// second, ...
 struct Place {
   int64_t pair, pairs;  // counted over all parts
   int matrix = 0;
-  __device__ __forceinline__ explicit Place(const MatMulJob& job) : pair(blockIdx.y), pairs(job.pairs()) {}
+  __device__ __forceinline__ explicit Place(const MatMulJob& job)
+      : pair(blockIdx.y), pairs(job.pairs()) {}
   __device__ __forceinline__ bool there() const { return pair < pairs; }
   // To the next; is there one?
   __device__ __forceinline__ bool advance(const MatMulJob& job) {
@@ -31,7 +38,8 @@ struct Place {
   }
 };
 
-// x of the block's tokens, as memory has it or, one token, as norm_input() leaves it in shared memory.
+// x of the block's tokens, as memory has it or, one token, as norm_input() leaves it in shared
+// memory.
 struct RowInput {
   const float* x;
   const Act* acts;
@@ -53,7 +61,8 @@ __device__ __forceinline__ RowInput norm_input(const MatMulJob& job, std::byte* 
 template <class F, int kTokens>
 class IntSegment {
  public:
-  __device__ __forceinline__ IntSegment(const MatMulJob& job, int segment) : run_(segment_of(segment, groups_of(job.blocks))) {}
+  __device__ __forceinline__ IntSegment(const MatMulJob& job, int segment)
+      : run_(segment_of(segment, groups_of(job.blocks))) {}
   __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) {
     int64_t pair = place.pair;
     const MatMulPart& part = job.locate(pair, place.matrix);
@@ -61,16 +70,21 @@ class IntSegment {
     weights_.load(strip_, run_.from, job.blocks, lane_);
   }
   // begin() was called for this place; it moves on.
-  __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place, float (*sums)[kPairRows]) {
+  __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place,
+                                      float (*sums)[kPairRows]) {
     constexpr int kTiles = kTokens > 8 ? kTokens / 8 : 1;
     const int first_token = blockIdx.x * kTokens;
-    const TokenTiles<kTiles> tokens{job.acts.group(first_token / kGroup), int(job.acts.width(first_token / kGroup)), first_token % kGroup};
+    const TokenTiles<kTiles> tokens{job.acts.group(first_token / kGroup),
+                                    int(job.acts.width(first_token / kGroup)),
+                                    first_token % kGroup};
     float acc[kTiles][2][4] = {};
     for (int group = run_.from; group < run_.to; ++group) {
       const StripAt<F> strip = strip_;
       auto load_next = [&] {
-        if (group + 1 < run_.to) weights_.load(strip_, group + 1, job.blocks, lane_);
-        else if (place.advance(job)) begin(job, place);
+        if (group + 1 < run_.to)
+          weights_.load(strip_, group + 1, job.blocks, lane_);
+        else if (place.advance(job))
+          begin(job, place);
       };
       if constexpr (kTokens == 1) {
         add_group_one<F>(weights_, strip, group, job.blocks, in.acts, lane_, acc[0][0], load_next);
@@ -85,7 +99,8 @@ class IntSegment {
       for (int j = 0; j < (kTokens == 1 ? 1 : 2); ++j)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          if (kTokens > 1 || lane_.t == 0) sums[kTokens == 1 ? 0 : 8 * n + 2 * lane_.t + j][4 * lane_.g + i] = acc[n][j][i];
+          if (kTokens > 1 || lane_.t == 0)
+            sums[kTokens == 1 ? 0 : 8 * n + 2 * lane_.t + j][4 * lane_.g + i] = acc[n][j][i];
   }
 
  private:
@@ -103,14 +118,18 @@ class FloatSegment {
     const Run run = segment_of(segment, groups_of(job.blocks));
     from_ = run.from * kGroupBlocks, to_ = min(run.to * kGroupBlocks, job.blocks);
   }
-  __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) { move(job, place), load(job, from_); }
-  __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place, float (*sums)[kPairRows]) {
+  __device__ __forceinline__ void begin(const MatMulJob& job, const Place& place) {
+    move(job, place), load(job, from_);
+  }
+  __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place,
+                                      float (*sums)[kPairRows]) {
     float acc[kTiles][2][4] = {};
     for (int block = from_; block < to_; block += kAhead) {
       FloatWords words[kAhead];
 #pragma unroll
       for (int b = 0; b < kAhead; ++b) FloatWeights<F>::words(codes_[b], words[b]);
-      int ahead = block + kAhead;  // loaded at one place only, or every load would need registers of its own
+      // loaded at one place only, or every load would need registers of its own
+      int ahead = block + kAhead;
       if (ahead >= to_) {
         ahead = job.blocks;
         if (place.advance(job)) move(job, place), ahead = from_;
@@ -126,12 +145,14 @@ class FloatSegment {
       for (int j = 0; j < 2; ++j)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          if (const int token = 8 * n + 2 * lane_.t + j; token < kTokens) sums[token][4 * lane_.g + i] = acc[n][j][i];
+          if (const int token = 8 * n + 2 * lane_.t + j; token < kTokens)
+            sums[token][4 * lane_.g + i] = acc[n][j][i];
   }
 
  private:
   using Products = typename FloatWeights<F>::Products;
-  static constexpr int kAhead = 2, kTiles = kTokens > 8 ? kTokens / 8 : 1;  // blocks of 32 columns asked for at a time: 4 KB
+  // blocks of 32 columns asked for at a time: 4 KB
+  static constexpr int kAhead = 2, kTiles = kTokens > 8 ? kTokens / 8 : 1;
 
   __device__ __forceinline__ void move(const MatMulJob& job, const Place& place) {
     int64_t pair = place.pair;
@@ -141,12 +162,17 @@ class FloatSegment {
   // Nothing from the row's end on.
   __device__ __forceinline__ void load(const MatMulJob& job, int block) {
 #pragma unroll
-    for (int b = 0; b < kAhead; ++b) FloatWeights<F>::template load<true>(strip_.strip, 32 * (block + b), job.cols, lane_, codes_[b]);
+    for (int b = 0; b < kAhead; ++b)
+      FloatWeights<F>::template load<true>(strip_.strip, 32 * (block + b), job.cols, lane_,
+                                           codes_[b]);
   }
-  __device__ __forceinline__ void add_block(const MatMulJob& job, const float* all, const FloatWords& words, int block, float (&acc)[kTiles][2][4]) {
+  __device__ __forceinline__ void add_block(const MatMulJob& job, const float* all,
+                                            const FloatWords& words, int block,
+                                            float (&acc)[kTiles][2][4]) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const int64_t token = int64_t(blockIdx.x) * kTokens + 8 * n + lane_.g;  // a token too many: computed, never written
+      // a token too many: computed, never written
+      const int64_t token = int64_t(blockIdx.x) * kTokens + 8 * n + lane_.g;
       const int first = 32 * block + lane_.t, left = job.cols - first;
       const float* row = all + (token < job.tokens ? token : job.tokens - 1) * job.cols + first;
       float x[kLaneColumns];
@@ -155,7 +181,9 @@ class FloatSegment {
       const SplitColumns parts = split<Products>(x);
       float scale[2];
 #pragma unroll
-      for (int j = 0; j < 2; ++j) scale[j] = Products::kScaled ? __shfl_sync(kAllLanes, parts.scale, 4 * (2 * lane_.t + j)) : 1.0f;
+      for (int j = 0; j < 2; ++j)
+        scale[j] =
+            Products::kScaled ? __shfl_sync(kAllLanes, parts.scale, 4 * (2 * lane_.t + j)) : 1.0f;
       multiply<Products>(words, parts, scale, acc[n]);
     }
   }
@@ -181,15 +209,19 @@ class FmaSegment {
     strip_ = part.weight + (at < part.strips() ? at : part.strips() - 1) * part.strip_bytes;
     columns_.load(strip_, from_, end_, lane_);
   }
-  __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place, float (*sums)[kPairRows]) {
+  __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place,
+                                      float (*sums)[kPairRows]) {
     constexpr int kStep = Columns<kTokens>::kStep;
     const int64_t first_token = int64_t(blockIdx.x) * kTokens, left = job.tokens - first_token;
     const int tokens = int(left < kTokens ? left : kTokens);
     float acc[kTokens][FmaLane::kRows] = {};
     for (int c = from_; c < end_; c += kStep) {
-      add_columns<kTokens>(columns_, c, end_, in.x + first_token * job.cols, job.cols, tokens, lane_, acc);
-      if (c + kStep < end_) columns_.load(strip_, c + kStep, end_, lane_);
-      else if (place.advance(job)) begin(job, place);
+      add_columns<kTokens>(columns_, c, end_, in.x + first_token * job.cols, job.cols, tokens,
+                           lane_, acc);
+      if (c + kStep < end_)
+        columns_.load(strip_, c + kStep, end_, lane_);
+      else if (place.advance(job))
+        begin(job, place);
     }
     store_phases<kTokens>(acc, lane_, sums);
   }
@@ -202,8 +234,9 @@ class FmaSegment {
 };
 
 template <class F, int kTokens>
-using SegmentOf = std::conditional_t<std::is_same_v<F, F32>, FmaSegment<kTokens>,
-                                     std::conditional_t<F::kFloat, FloatSegment<F, kTokens>, IntSegment<F, kTokens>>>;
+using SegmentOf = std::conditional_t<
+    std::is_same_v<F, F32>, FmaSegment<kTokens>,
+    std::conditional_t<F::kFloat, FloatSegment<F, kTokens>, IntSegment<F, kTokens>>>;
 
 // Grid: (token tiles, blocks among which the pairs are dealt out); a warp to a segment.
 template <class F, int kTokens>
@@ -212,7 +245,8 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
   auto* all_sums = dynamic_shared<typename Sums::Segment>();
   __shared__ Act spare;  // of the warp that stores heads
   // Through a shuffle, so that the compiler knows that a warp goes one way.
-  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), segments = blockDim.x / 32, lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), segments = blockDim.x / 32,
+            lane = threadIdx.x % 32;
   const int64_t first = int64_t(blockIdx.x) * kTokens;
   const int tokens = int(job.tokens - first < kTokens ? job.tokens - first : kTokens);
   SegmentOf<F, kTokens> segment(job, warp);
@@ -222,13 +256,16 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
   start_next();
   RowInput in{job.x, job.acts.data};
   if constexpr (kTokens == 1)
-    if (job.norm.x) in = norm_input<F>(job, reinterpret_cast<std::byte*>(all_sums + Sums::kParities * job.matrices() * segments));
+    if (job.norm.x)
+      in = norm_input<F>(job, reinterpret_cast<std::byte*>(
+                                  all_sums + Sums::kParities * job.matrices() * segments));
 
   for (int parity = 0; place.there(); parity = (parity + 1) % Sums::kParities) {
     int64_t pair = place.pair;  // of the sums below; the place moves on
     auto* sums = all_sums + parity * job.matrices() * segments;
     // 1. this warp's segment; the next place's weights are asked for on the way
-    for (int matrix = 0; matrix < job.matrices(); ++matrix) segment.sum(job, in, place, sums[matrix * segments + warp]);
+    for (int matrix = 0; matrix < job.matrices(); ++matrix)
+      segment.sum(job, in, place, sums[matrix * segments + warp]);
     __syncthreads();
     // 2. the segments first to last, a warp to a token, a lane to a row
     auto total = [&](int matrix, int t) {
@@ -238,9 +275,12 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
     };
     const MatMulPart& part = job.locate(pair, 0);
     for (int t = warp; t < tokens; t += segments) {
-      if (job.gated) write_gated(job, pair, first + t, total(0, t), total(1, t));
-      else if (kTokens == 1 && part.role != HeadRole::none) write_heads(job, part, pair, total(0, t), &spare);
-      else write_plain(part, pair, first + t, total(0, t));
+      if (job.gated)
+        write_gated(job, pair, first + t, total(0, t), total(1, t));
+      else if (kTokens == 1 && part.role != HeadRole::none)
+        write_heads(job, part, pair, total(0, t), &spare);
+      else
+        write_plain(part, pair, first + t, total(0, t));
     }
     if (Sums::kParities == 1) __syncthreads();
   }

@@ -1,10 +1,13 @@
-// The matmul kernel for many tokens: a block multiplies 4 pairs of strips (128 rows; gated, 2 pairs of gate and 2 of up) with 128 tokens,
-// 8 warps of 32 rows x 64 tokens. Same products, same order as for one token (order.h): the bits do not tell which kernel ran.
+// The matmul kernel for many tokens: a block multiplies 4 pairs of strips (128 rows; gated, 2 pairs
+// of gate and 2 of up) with 128 tokens, 8 warps of 32 rows x 64 tokens. Same products, same order
+// as for one token (order.h): the bits do not tell which kernel ran.
 //
 //   * weights go from memory to registers, as fragments; the two warps that share them meet in L1;
-//   * activations pass through shared memory, a stage of columns at a time, fetched while the stage before is multiplied: IntStage and
+//   * activations pass through shared memory, a stage of columns at a time, fetched while the stage
+//   before is multiplied: IntStage and
 //     FloatStage;
-//   * when a segment ends its sums are added to the totals, which wait in shared memory: registers hold one segment's.
+//   * when a segment ends its sums are added to the totals, which wait in shared memory: registers
+//   hold one segment's.
 //
 // Bytes: weights once per 128 tokens, activations once per 128 rows, mostly from L2.
 #pragma once
@@ -23,7 +26,8 @@ struct TileShared {
 };
 
 // The segment's sums onto the totals (or, the first, in their place), and back to zero.
-__device__ __forceinline__ void flush(TileSums& acc, float (*totals)[kPairRows], bool first, const Lane& l) {
+__device__ __forceinline__ void flush(TileSums& acc, float (*totals)[kPairRows], bool first,
+                                      const Lane& l) {
 #pragma unroll
   for (int n = 0; n < TileShape::kTiles; ++n)
 #pragma unroll
@@ -42,7 +46,8 @@ template <class F>
 __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob job) {
   using S = TileShape;
   auto& shared = *dynamic_shared<TileShared<F>>();
-  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), slot = warp % S::kSlots, first_of_warp = warp / S::kSlots * S::kWarpTokens;
+  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), slot = warp % S::kSlots,
+            first_of_warp = warp / S::kSlots * S::kWarpTokens;
   const int64_t first_token = int64_t(blockIdx.x) * S::kTokens, n_pairs = job.pairs();
   const int per_block = S::kSlots / job.matrices();
   auto pair_of = [&](int slot) { return int64_t(blockIdx.y) * per_block + slot / job.matrices(); };
@@ -66,7 +71,8 @@ __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob
     // 2. multiply
     if (busy) stages.multiply(stage, strip, first_of_warp, l, acc);
     // 3. a segment may end here
-    if (stage + 1 == n_stages || segment_of(segment, groups).to * kGroupBlocks == (stage + 1) * kStage) {
+    if (stage + 1 == n_stages ||
+        segment_of(segment, groups).to * kGroupBlocks == (stage + 1) * kStage) {
       if (busy) flush(acc, shared.totals[slot] + first_of_warp, first, l);
       first = false, ++segment;
     }
@@ -81,8 +87,11 @@ __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob
     if (p >= n_pairs) break;
     const MatMulPart& to = job.locate(p, 0);
     for (int t = warp; t < tokens; t += S::kThreads / 32) {
-      if (job.gated) write_gated(job, p, first_token + t, shared.totals[s][t][lane], shared.totals[s + 1][t][lane]);
-      else write_plain(to, p, first_token + t, shared.totals[s][t][lane]);
+      if (job.gated)
+        write_gated(job, p, first_token + t, shared.totals[s][t][lane],
+                    shared.totals[s + 1][t][lane]);
+      else
+        write_plain(to, p, first_token + t, shared.totals[s][t][lane]);
     }
   }
 }

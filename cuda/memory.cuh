@@ -1,5 +1,5 @@
-// What the backend owns: device memory, pinned host memory, streams, events. Each is freed by its destructor, which reports nothing: the
-// calls that use it have.
+// What the backend owns: device memory, pinned host memory, streams, events. Each is freed by its
+// destructor, which reports nothing: the calls that use it have.
 #pragma once
 #include <span>
 
@@ -20,7 +20,8 @@ class CudaBytes {
       cudaGetLastError();
       size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
-      fail(Exit::memory, "cuda: {} need {:.3g} GB, the device has {:.3g} GB free", what, double(bytes) / 1e9, double(free) / 1e9);
+      fail(Exit::memory, "cuda: {} need {:.3g} GB, the device has {:.3g} GB free", what,
+           double(bytes) / 1e9, double(free) / 1e9);
     }
     check_cuda(status, what);
     data_ = static_cast<std::byte*>(p);
@@ -56,7 +57,10 @@ using PinnedBytes = CudaBytes<pinned_alloc, pinned_free>;
 
 class CudaStream {
  public:
-  CudaStream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  CudaStream() {
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+               "cudaStreamCreateWithFlags");
+  }
   ~CudaStream() { cudaStreamDestroy(stream_); }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -74,13 +78,17 @@ class CudaStream {
 class CudaEvent {
  public:
   explicit CudaEvent(bool timing = false) {
-    check_cuda(cudaEventCreateWithFlags(&event_, timing ? 0 : cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    check_cuda(cudaEventCreateWithFlags(&event_, timing ? 0 : cudaEventDisableTiming),
+               "cudaEventCreateWithFlags");
   }
   ~CudaEvent() { cudaEventDestroy(event_); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
-  void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  void wait() const { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }  // at once if never recorded
+  void record(cudaStream_t stream) {
+    check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  // at once if never recorded
+  void wait() const { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   double seconds_since(const CudaEvent& start) const {
     float milliseconds = 0;
     check_cuda(cudaEventElapsedTime(&milliseconds, start.event_, event_), "cudaEventElapsedTime");
@@ -102,10 +110,12 @@ class CudaGraph {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   bool made() const { return exec_ != nullptr; }
-  // work() puts launches on the stream; they are recorded, not run. If it throws, the stream is left as it was.
+  // work() puts launches on the stream; they are recorded, not run. If it throws, the stream is
+  // left as it was.
   template <class Work>
   void capture(cudaStream_t stream, Work work) {
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+               "cudaStreamBeginCapture");
     cudaGraph_t graph = nullptr;
     try {
       work();
@@ -119,7 +129,9 @@ class CudaGraph {
     cudaGraphDestroy(graph);
     check_cuda(status, "cudaGraphInstantiate");
   }
-  void launch(cudaStream_t stream) { check_cuda(cudaGraphLaunch(exec_, stream), "cudaGraphLaunch"); }
+  void launch(cudaStream_t stream) {
+    check_cuda(cudaGraphLaunch(exec_, stream), "cudaGraphLaunch");
+  }
   void forget() {
     if (exec_) cudaGraphExecDestroy(exec_);
     exec_ = nullptr;

@@ -1,5 +1,6 @@
-// Norms, a block to a row, which lies in shared memory between the passes. The sums are over many threads in a fixed tree of their own, which
-// depends on the row's length alone (the CPU's tree of 16 would be a chain of n / 16 fma).
+// Norms, a block to a row, which lies in shared memory between the passes. The sums are over many
+// threads in a fixed tree of their own, which depends on the row's length alone (the CPU's tree of
+// 16 would be a chain of n / 16 fma).
 #include "cuda/norm.cuh"
 
 namespace chaski {
@@ -21,7 +22,10 @@ struct NormKernel {
   static bool supports(const Norm&, const OpArgs& a) { return a.in[0].shape.cols <= kMostColumns; }
   static void launch(const Norm& op, const OpArgs& a, const LaunchContext& c) {
     const int64_t n = a.in[0].shape.cols;
-    chaski::launch("norm", {dim3(unsigned(a.in[0].shape.rows)), norm_threads(n), c.stream, size_t(n) * sizeof(float)}, norm, norm_row_of(op, a));
+    chaski::launch(
+        "norm",
+        {dim3(unsigned(a.in[0].shape.rows)), norm_threads(n), c.stream, size_t(n) * sizeof(float)},
+        norm, norm_row_of(op, a));
   }
 };
 

@@ -1,11 +1,15 @@
-// In which order the device adds the products of a row, whatever kernel, number of tokens or company: part of the results.
+// In which order the device adds the products of a row, whatever kernel, number of tokens or
+// company: part of the results.
 //
-//   block formats   32 columns after 32 columns as quant/panel.h says, from zero in each segment; then the segments, first to last
-//   f16, bf16       32 columns after 32 columns, likewise: the tensor cores' sum of 32, from zero, low parts of x before high ones, is
-//                   added by one fma or addition (float_dot.cuh)
+//   block formats   32 columns after 32 columns as quant/panel.h says, from zero in each segment;
+//                   then the segments, first to last
+//   f16, bf16       32 columns after 32 columns, likewise: the tensor cores' sum of 32, from zero,
+//                   low parts of x before high ones, is added by one fma or addition
+//                   (float_dot.cuh)
 //   f32             fma_dot.cuh's phases in each segment; then the segments, first to last
 //
-// A segment is a run of whole groups of 8 blocks (256 columns). How many there are and which is which depends on the row's length alone.
+// A segment is a run of whole groups of 8 blocks (256 columns). How many there are and which is
+// which depends on the row's length alone.
 #pragma once
 
 namespace chaski {

@@ -1,6 +1,7 @@
-// What changes from pass to pass, on its way to the device: a batch's tokens, positions, block tables and outputs, the settings of a draw,
-// and the angles of positions not reached before. All of a pass is one copy from pinned memory to fixed addresses, so that captured
-// graphs read it where the first pass did.
+// What changes from pass to pass, on its way to the device: a batch's tokens, positions, block
+// tables and outputs, the settings of a draw, and the angles of positions not reached before. All
+// of a pass is one copy from pinned memory to fixed addresses, so that captured graphs read it
+// where the first pass did.
 #pragma once
 #include "cuda/backend.h"
 #include "cuda/memory.cuh"
@@ -10,9 +11,12 @@ namespace chaski {
 
 class PassBuffers {
  public:
-  PassBuffers(int max_batch, int context) : max_batch_(max_batch) { reserve(size_t(context / kPage + 1) * 4); }
+  PassBuffers(int max_batch, int context) : max_batch_(max_batch) {
+    reserve(size_t(context / kPage + 1) * 4);
+  }
 
-  // True if the device addresses moved: what was captured is stale. Waits until nobody reads the old ones.
+  // True if the device addresses moved: what was captured is stale. Waits until nobody reads the
+  // old ones.
   bool reserve_for(const Batch& b, const CudaStream& stream) {
     if (table_entries(b) <= table_capacity_) return false;
     stream.wait();
@@ -23,7 +27,8 @@ class PassBuffers {
 
   // Addresses on the device.
   void place(DeviceBatch& d) const {
-    d.tokens = list(device_, 0), d.positions = list(device_, 1), d.table_start = list(device_, 2), d.outputs = list(device_, 3);
+    d.tokens = list(device_, 0), d.positions = list(device_, 1), d.table_start = list(device_, 2),
+    d.outputs = list(device_, 3);
     d.tables = list(device_, 4);
   }
   const CudaDraw* draw() const { return device_.as<CudaDraw>(); }
@@ -33,7 +38,8 @@ class PassBuffers {
   static constexpr size_t kDrawBytes = 64;
   static_assert(sizeof(CudaDraw) <= kDrawBytes);
 
-  // Tokens of one sequence stand together, positions growing: its table is sent once, as far as its last token sees.
+  // Tokens of one sequence stand together, positions growing: its table is sent once, as far as its
+  // last token sees.
   template <class Each>
   static void each_sequence(const Batch& b, Each each) {
     for (size_t t = 0, end; t < b.tokens.size(); t = end) {
@@ -84,16 +90,20 @@ inline void PassBuffers::send(const Batch& b, const CudaDraw& draw, const CudaSt
     std::fill(list(s.pinned, 2) + first, list(s.pinned, 2) + end, int32_t(used));
     used += pages;
   });
-  stream.copy(device_.data(), s.pinned.data(), size_t(reinterpret_cast<std::byte*>(list(s.pinned, 4) + used) - s.pinned.data()),
+  stream.copy(device_.data(), s.pinned.data(),
+              size_t(reinterpret_cast<std::byte*>(list(s.pinned, 4) + used) - s.pinned.data()),
               cudaMemcpyHostToDevice);
   s.sent.record(stream);
 }
 
-// The angles of one RopeSpec for every position of the context, at one address; filled as far as positions have come.
+// The angles of one RopeSpec for every position of the context, at one address; filled as far as
+// positions have come.
 class RopeTable {
  public:
   RopeTable(RopeSpec spec, int context)
-      : spec_(std::move(spec)), context_(context), device_(size_t(context) * size_t(spec_.dim) * sizeof(float), "rotary angles") {}
+      : spec_(std::move(spec)),
+        context_(context),
+        device_(size_t(context) * size_t(spec_.dim) * sizeof(float), "rotary angles") {}
 
   const RopeSpec& spec() const { return spec_; }
   const float* data() const { return device_.as<float>(); }
@@ -107,7 +117,8 @@ class RopeTable {
     pinned_ = {};
     pinned_ = PinnedBytes(fresh.size() * sizeof(float), "rotary angles");
     std::copy(fresh.begin(), fresh.end(), pinned_.as<float>());
-    stream.copy(device_.as<float>() + filled_ * spec_.dim, pinned_.data(), pinned_.size(), cudaMemcpyHostToDevice);
+    stream.copy(device_.as<float>() + filled_ * spec_.dim, pinned_.data(), pinned_.size(),
+                cudaMemcpyHostToDevice);
     filled_ = end;
   }
 

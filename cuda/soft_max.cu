@@ -1,4 +1,5 @@
-// Row-wise soft-max of scale * x: a warp to a row, whose two halves do the same, so that the sum is the CPU's tree of 16.
+// Row-wise soft-max of scale * x: a warp to a row, whose two halves do the same, so that the sum is
+// the CPU's tree of 16.
 #include "cuda/math.cuh"
 #include "cuda/table.h"
 
@@ -20,8 +21,8 @@ __global__ void soft_max(const float* x, float* y, int64_t n, float scale) {
 
 struct SoftMaxKernel {
   static void launch(const SoftMax& op, const OpArgs& a, const LaunchContext& c) {
-    chaski::launch("soft_max", {dim3(unsigned(a.in[0].shape.rows)), 32, c.stream}, soft_max, a.in[0].floats(), a.out[0].out_row(0),
-                   a.in[0].shape.cols, op.scale);
+    chaski::launch("soft_max", {dim3(unsigned(a.in[0].shape.rows)), 32, c.stream}, soft_max,
+                   a.in[0].floats(), a.out[0].out_row(0), a.in[0].shape.cols, op.scale);
   }
 };
 

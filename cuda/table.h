@@ -1,5 +1,6 @@
-// What an op is on the device: one entry of a table in the order of Ops, made of a launcher, a question asked when a plan is made, and
-// the scratch memory it wants. Each .cu holds one op (or a family of tiny ones) and ends with its entry.
+// What an op is on the device: one entry of a table in the order of Ops, made of a launcher, a
+// question asked when a plan is made, and the scratch memory it wants. Each .cu holds one op (or a
+// family of tiny ones) and ends with its entry.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -7,22 +8,26 @@
 
 namespace chaski {
 
-// The parts of a Batch that change from pass to pass, in device memory at fixed addresses: a captured graph is replayed over new
-// contents. Kernels take it by value.
+// The parts of a Batch that change from pass to pass, in device memory at fixed addresses: a
+// captured graph is replayed over new contents. Kernels take it by value.
 constexpr int kMostRopes = 4;  // different RopeSpecs in a graph
 
 struct DeviceBatch {
   const int32_t *tokens = nullptr, *positions = nullptr;  // (tokens)
-  const int32_t* tables = nullptr;       // block tables of all sequences, one after another
-  const int32_t* table_start = nullptr;  // (tokens): the token's sequence's table begins at tables[table_start[t]]
-  const int32_t* outputs = nullptr;      // (outputs)
-  const float* ropes[kMostRopes] = {};   // per RopeSpec: [position][rope_dim / 2] pairs cos, sin
+  const int32_t* tables = nullptr;  // block tables of all sequences, one after another
+  // (tokens): the token's sequence's table begins at tables[table_start[t]]
+  const int32_t* table_start = nullptr;
+  const int32_t* outputs = nullptr;     // (outputs)
+  const float* ropes[kMostRopes] = {};  // per RopeSpec: [position][rope_dim / 2] pairs cos, sin
 
   // Page of position p of token t's sequence.
-  __host__ __device__ int32_t page_id(int64_t t, int p) const { return tables[table_start[t] + p / kPage]; }
+  __host__ __device__ int32_t page_id(int64_t t, int p) const {
+    return tables[table_start[t] + p / kPage];
+  }
 };
 
-// One layer's keys and values as kernels address them: KvView's keys() and values() with the sizes worked out.
+// One layer's keys and values as kernels address them: KvView's keys() and values() with the sizes
+// worked out.
 struct KvLayer {
   std::byte* first = nullptr;  // keys of page 0, head 0
   int64_t group_bytes = 0, k_bytes = 0, v_bytes = 0;
@@ -31,48 +36,65 @@ struct KvLayer {
   __host__ __device__ std::byte* streams(int32_t id, int head) const {
     return first + id / kPageGroup * group_bytes + head * kPageGroup * (k_bytes + v_bytes);
   }
-  __host__ __device__ std::byte* k_tile(int32_t id, int head) const { return streams(id, head) + id % kPageGroup * k_bytes; }
+  __host__ __device__ std::byte* k_tile(int32_t id, int head) const {
+    return streams(id, head) + id % kPageGroup * k_bytes;
+  }
   __host__ __device__ std::byte* v_rows(int32_t id, int head) const {
     return streams(id, head) + kPageGroup * k_bytes + id % kPageGroup * v_bytes;
   }
 };
 inline KvLayer kv_layer(const KvView& kv, int layer) {
   const KvLayout& l = kv.layout;
-  return {kv.keys(layer, 0, 0), int64_t(kPageGroup * l.page_bytes()), int64_t(l.k_bytes()), int64_t(l.v_bytes()), int(l.format), l.heads,
-          l.head_dim, l.k_cols(), l.v_cols()};
+  return {kv.keys(layer, 0, 0),
+          int64_t(kPageGroup * l.page_bytes()),
+          int64_t(l.k_bytes()),
+          int64_t(l.v_bytes()),
+          int(l.format),
+          l.heads,
+          l.head_dim,
+          l.k_cols(),
+          l.v_cols()};
 }
 
-// What a launcher gets besides the op and its operands (whose data are device pointers; args.batch is the host's Batch, of which only
-// sizes, kv.layout and kv.pool (device) may be used: the rest changes after capture).
+// What a launcher gets besides the op and its operands (whose data are device pointers; args.batch
+// is the host's Batch, of which only sizes, kv.layout and kv.pool (device) may be used: the rest
+// changes after capture).
 struct LaunchContext {
   cudaStream_t stream = nullptr;
   DeviceBatch batch;
-  int context = 0;               // positions a sequence can reach: bounds a grid
+  int context = 0;  // positions a sequence can reach: bounds a grid
   int multiprocessors = 1;
   size_t shared_limit = 48 * 1024;  // dynamic shared memory a block may have
-  // At least scratch(op, args, context) bytes, 256-byte aligned, shared by all steps of this kind of op and all plans, which run one
-  // after another; zero before the first of them: counters that are left at zero need no clearing.
+  // At least scratch(op, args, context) bytes, 256-byte aligned, shared by all steps of this kind
+  // of op and all plans, which run one after another; zero before the first of them: counters that
+  // are left at zero need no clearing.
   std::byte* scratch = nullptr;
 };
 
 struct CudaEntry {
   void (*launch)(const AnyOp&, const OpArgs&, const LaunchContext&) = nullptr;
-  // Shapes and formats are known, data are not; args.batch is there. False: this op over these formats has no kernel.
+  // Shapes and formats are known, data are not; args.batch is there. False: this op over these
+  // formats has no kernel.
   bool (*supports)(const AnyOp&, const OpArgs&) = nullptr;
   size_t (*scratch)(const AnyOp&, const OpArgs&, int context) = nullptr;
 };
 
-// From a struct with static launch(const Op&, ...), and, if it has something to say, supports() and scratch().
+// From a struct with static launch(const Op&, ...), and, if it has something to say, supports() and
+// scratch().
 template <class Op, class Kernel>
 constexpr CudaEntry cuda_entry() {
   return {
-      [](const AnyOp& op, const OpArgs& a, const LaunchContext& c) { Kernel::launch(*std::get_if<Op>(&op), a, c); },
+      [](const AnyOp& op, const OpArgs& a, const LaunchContext& c) {
+        Kernel::launch(*std::get_if<Op>(&op), a, c);
+      },
       [](const AnyOp& op, const OpArgs& a) {
-        if constexpr (requires { &Kernel::supports; }) return Kernel::supports(*std::get_if<Op>(&op), a);
+        if constexpr (requires { &Kernel::supports; })
+          return Kernel::supports(*std::get_if<Op>(&op), a);
         return true;
       },
       [](const AnyOp& op, const OpArgs& a, int context) -> size_t {
-        if constexpr (requires { &Kernel::scratch; }) return Kernel::scratch(*std::get_if<Op>(&op), a, context);
+        if constexpr (requires { &Kernel::scratch; })
+          return Kernel::scratch(*std::get_if<Op>(&op), a, context);
         return 0;
       },
   };

@@ -15,8 +15,10 @@ __global__ void take_rows(const float* x, const int32_t* outputs, float* y, int6
 struct TakeRowsKernel {
   static void launch(const TakeRows&, const OpArgs& a, const LaunchContext& c) {
     const int64_t cols = a.in[0].shape.cols;
-    chaski::launch("take_rows", {dim3(unsigned(a.out[0].shape.rows), unsigned((cols + 255) / 256)), 256, c.stream}, take_rows,
-                   a.in[0].floats(), c.batch.outputs, a.out[0].out_row(0), cols);
+    chaski::launch(
+        "take_rows",
+        {dim3(unsigned(a.out[0].shape.rows), unsigned((cols + 255) / 256)), 256, c.stream},
+        take_rows, a.in[0].floats(), c.batch.outputs, a.out[0].out_row(0), cols);
   }
 };
 

@@ -1,4 +1,5 @@
-// The shape of a block of the prompt kernel (matmul_tiles.cuh): slots of a pair of strips, two warps of 64 tokens to each.
+// The shape of a block of the prompt kernel (matmul_tiles.cuh): slots of a pair of strips, two
+// warps of 64 tokens to each.
 #pragma once
 
 namespace chaski {

@@ -15,7 +15,8 @@ __global__ void unary(Activation kind, const float* x, float* y, int64_t n) {
 struct UnaryKernel {
   static void launch(const Unary& op, const OpArgs& a, const LaunchContext& c) {
     const int64_t n = a.in[0].shape.rows * a.in[0].shape.cols;
-    chaski::launch("unary", {dim3(unsigned((n + 255) / 256)), 256, c.stream}, unary, op.kind, a.in[0].floats(), a.out[0].out_row(0), n);
+    chaski::launch("unary", {dim3(unsigned((n + 255) / 256)), 256, c.stream}, unary, op.kind,
+                   a.in[0].floats(), a.out[0].out_row(0), n);
   }
 };
 

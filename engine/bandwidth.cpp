@@ -15,11 +15,13 @@ namespace chaski {
 
 namespace {
 
-// What every 64-bit target has a register for. Tried: 64-byte vectors, which spill where the target has no AVX-512.
+// What every 64-bit target has a register for. Tried: 64-byte vectors, which spill where the target
+// has no AVX-512.
 typedef uint64_t Word __attribute__((vector_size(16)));
 constexpr size_t kChunk = (1 << 20) / sizeof(Word);
 
-// Pages of our own, in huge ones where the system grants them: misses of the TLB are not what is measured.
+// Pages of our own, in huge ones where the system grants them: misses of the TLB are not what is
+// measured.
 class Buffer {
  public:
   explicit Buffer(uint64_t bytes) : bytes_(bytes) {
@@ -68,13 +70,16 @@ double measure_read_bandwidth(const BandwidthOptions& options) {
   std::atomic<uint64_t> sink = 0;  // the sums are used, so they are computed
   std::atomic<size_t> next = 0;
   const auto from_the_first = [&] { next = 0; };
-  // Chunks go to whoever is free, as in the kernels: a thread that somebody else delays must not look like slow memory.
+  // Chunks go to whoever is free, as in the kernels: a thread that somebody else delays must not
+  // look like slow memory.
   const auto each_chunk = [&](const auto& work) {
     for (size_t i; (i = next++) < chunks;) work(buffer.data() + i * kChunk);
   };
-  fastest_pass(threads, 0, from_the_first, [&] { each_chunk([](Word* chunk) { std::fill(chunk, chunk + kChunk, Word{1}); }); });
-  const double seconds = fastest_pass(threads, options.seconds, from_the_first,
-                                      [&] { each_chunk([&](Word* chunk) { sink += sum(chunk, chunk + kChunk); }); });
+  fastest_pass(threads, 0, from_the_first,
+               [&] { each_chunk([](Word* chunk) { std::fill(chunk, chunk + kChunk, Word{1}); }); });
+  const double seconds = fastest_pass(threads, options.seconds, from_the_first, [&] {
+    each_chunk([&](Word* chunk) { sink += sum(chunk, chunk + kChunk); });
+  });
   return double(chunks * kChunk * sizeof(Word)) / seconds;
 }
 

@@ -1,5 +1,6 @@
-// How fast this machine reads memory: the limit of decoding, measured beside it. A figure of this minute, not of the machine:
-// neighbours and clocks move it. Not for caches: the buffer is larger than they are.
+// How fast this machine reads memory: the limit of decoding, measured beside it. A figure of this
+// minute, not of the machine: neighbours and clocks move it. Not for caches: the buffer is larger
+// than they are.
 #pragma once
 #include <cstdint>
 
@@ -7,8 +8,10 @@ namespace chaski {
 
 struct BandwidthOptions {
   int threads = 1;
-  uint64_t bytes = uint64_t{512} << 20;  // halved until it is at most a quarter of the memory that is free
-  double seconds = 0.25;                 // of reading, after the buffer has been filled (about 0.2 s)
+  // halved until it is at most a quarter of the memory that is free
+  uint64_t bytes = uint64_t{512} << 20;
+  // of reading, after the buffer has been filled (about 0.2 s)
+  double seconds = 0.25;
 };
 
 // Bytes per second: the best pass over the buffer. 0 if there is no memory to measure with.

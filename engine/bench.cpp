@@ -20,7 +20,8 @@ using Clock = std::chrono::steady_clock;
 // Tokens from all over the vocabulary, the same in every run.
 std::vector<TokenId> made_up_tokens(int count, int vocab) {
   std::vector<TokenId> tokens;
-  for (uint64_t i = 0; i < uint64_t(count); ++i) tokens.push_back(TokenId((i * 2654435761u + 12345u) % uint64_t(vocab)));
+  for (uint64_t i = 0; i < uint64_t(count); ++i)
+    tokens.push_back(TokenId((i * 2654435761u + 12345u) % uint64_t(vocab)));
   return tokens;
 }
 
@@ -44,7 +45,8 @@ class Rounds {
     engine_.impl().profile = &profile;
     const double units = evaluate(c);
     engine_.impl().profile = nullptr;
-    c.passes = profile.passes / units, c.steps = double(profile.n_steps) / units, c.barriers = double(profile.barriers) / units;
+    c.passes = profile.passes / units, c.steps = double(profile.n_steps) / units,
+    c.barriers = double(profile.barriers) / units;
     c.kernels = double(profile.kernels) / units;
     c.cpu = c.device = {};
     c.profile.clear();
@@ -53,7 +55,8 @@ class Rounds {
       c.profile.back().work.add(p.cost, units);
       (name.on_device ? c.device : c.cpu).add(p.cost, units);
     }
-    std::sort(c.profile.begin(), c.profile.end(), [](const StepTime& a, const StepTime& b) { return a.seconds > b.seconds; });
+    std::sort(c.profile.begin(), c.profile.end(),
+              [](const StepTime& a, const StepTime& b) { return a.seconds > b.seconds; });
   }
 
  private:
@@ -70,33 +73,40 @@ class Rounds {
       if (i >= sessions_of(c)) sessions_[i]->rewind(0);  // leaves its pages to the others
     for (size_t i = 0; i < sessions_of(c); ++i) go_to(*sessions_[i], c.depth);
   }
-  static size_t sessions_of(const BenchCase& c) { return c.kind == BenchCase::Kind::sequences ? size_t(c.tokens) : 1; }
+  static size_t sessions_of(const BenchCase& c) {
+    return c.kind == BenchCase::Kind::sequences ? size_t(c.tokens) : 1;
+  }
 
   // The session's first `depth` tokens, whatever it held.
   void go_to(Session& session, int depth) {
     session.rewind(std::min(depth, session.position()));
     const std::vector<TokenId> tokens = made_up_tokens(depth, engine_.vocab_size());
-    if (session.position() < depth) session.extend(std::span(tokens).subspan(size_t(session.position())));
+    if (session.position() < depth)
+      session.extend(std::span(tokens).subspan(size_t(session.position())));
   }
 
   // Returns the units done.
   int evaluate(const BenchCase& c) {
     const std::vector<TokenId> tokens = made_up_tokens(c.tokens_evaluated(), engine_.vocab_size());
     if (c.kind == BenchCase::Kind::prompt || c.kind == BenchCase::Kind::width) {
-      pass({{sessions_[0].get(), tokens, c.kind == BenchCase::Kind::width ? int(tokens.size()) : 1}});
+      pass({{sessions_[0].get(), tokens,
+             c.kind == BenchCase::Kind::width ? int(tokens.size()) : 1}});
       return 1;
     }
     for (const TokenId& token : tokens) {
       std::vector<Extension> parts;
-      for (size_t i = 0; i < sessions_of(c); ++i) parts.push_back({sessions_[i].get(), {&token, 1}});
+      for (size_t i = 0; i < sessions_of(c); ++i)
+        parts.push_back({sessions_[i].get(), {&token, 1}});
       pass(parts);
     }
     return int(tokens.size());
   }
 
   void pass(const std::vector<Extension>& parts) {
-    if (engine_.impl().device) Session::draw_all(parts, sampler_);
-    else Session::extend_all(parts);
+    if (engine_.impl().device)
+      Session::draw_all(parts, sampler_);
+    else
+      Session::extend_all(parts);
   }
 
   Engine& engine_;
@@ -110,8 +120,10 @@ void measure(Rounds& rounds, BenchCase& c, const BenchOptions& o) {
   std::vector<double> seconds;
   for (int i = 0; i < o.repetitions; ++i) seconds.push_back(rounds.seconds(c));
   c.seconds = spread_of(seconds);
-  if (o.profile) rounds.account(c);
-  else c.profile.clear();
+  if (o.profile)
+    rounds.account(c);
+  else
+    c.profile.clear();
 }
 
 std::vector<BenchCase> cases_of(const Engine& engine, const BenchOptions& o) {
@@ -122,7 +134,8 @@ std::vector<BenchCase> cases_of(const Engine& engine, const BenchOptions& o) {
     const int evaluated = c.tokens_evaluated();
     if (evaluated == 0) return;
     if (depth + evaluated > engine.context_length())
-      fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", evaluated, depth, engine.context_length());
+      fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", evaluated,
+           depth, engine.context_length());
     c.format = info(engine.weight_format()).name, c.kv = engine.kv_type();
     cases.push_back(c);
   };
@@ -137,14 +150,16 @@ std::vector<BenchCase> cases_of(const Engine& engine, const BenchOptions& o) {
 
 Limits cpu_limits(Engine& engine, bool sgemm) {
   std::set<Format> formats = {Format::f32, Format::q8};
-  if (const Format weights = engine.weight_format(); info(weights).block > 1) formats.insert(weights);
+  if (const Format weights = engine.weight_format(); info(weights).block > 1)
+    formats.insert(weights);
   if (sgemm)
     for (const Format f : kSgemmFormats)
       if (info(f).block > 1) formats.insert(f);
   Limits limits;
   limits.memory = measure_read_bandwidth({.threads = engine.threads()});
   for (const Format f : formats)
-    limits.arithmetic[std::string(info(f).name)] = measure_peak(engine.impl().cpu->backend(), f, engine.threads());
+    limits.arithmetic[std::string(info(f).name)] =
+        measure_peak(engine.impl().cpu->backend(), f, engine.threads());
   return limits;
 }
 
@@ -182,12 +197,14 @@ const char* BenchCase::name() const {
 
 double Limits::integer(const std::string& format) const {
   const auto at = arithmetic.find(format);
-  return at != arithmetic.end() && info(*format_named(format)).block > 1 ? at->second : arithmetic.at("q8");
+  return at != arithmetic.end() && info(*format_named(format)).block > 1 ? at->second
+                                                                         : arithmetic.at("q8");
 }
 
 double Limits::floating(const std::string& format) const {
   const auto at = arithmetic.find(format);
-  return at != arithmetic.end() && info(*format_named(format)).block == 1 ? at->second : arithmetic.at("f32");
+  return at != arithmetic.end() && info(*format_named(format)).block == 1 ? at->second
+                                                                          : arithmetic.at("f32");
 }
 
 void Work::add(const Cost& cost, double units) {
@@ -195,12 +212,16 @@ void Work::add(const Cost& cost, double units) {
 }
 
 double Work::arithmetic_seconds(const Limits& l, const std::string& format) const {
-  return l.measured() ? integer / l.integer(format) + (operations - integer) / l.floating(format) : 0;
+  return l.measured() ? integer / l.integer(format) + (operations - integer) / l.floating(format)
+                      : 0;
 }
 
-MachineLimits BenchResult::limits() const { return {better(before.cpu, after.cpu), better(before.device, after.device)}; }
+MachineLimits BenchResult::limits() const {
+  return {better(before.cpu, after.cpu), better(before.device, after.device)};
+}
 
-BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& o, const BenchNote& note) {
+BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& o,
+                  const BenchNote& note) {
   BenchResult result;
   std::vector<std::vector<BenchCase>> cases;
   for (const auto& engine : engines) cases.push_back(cases_of(*engine, o));
@@ -219,7 +240,8 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
   if (o.sgemm) {
     note("sgemm and matmul");
     const int most = *std::max_element(o.prompts.begin(), o.prompts.end());
-    for (const BenchCase& c : bench_sgemm(*engines[0], *blas, most > 0 ? most : 512, o.repetitions)) result.cases.push_back(c);
+    for (const BenchCase& c : bench_sgemm(*engines[0], *blas, most > 0 ? most : 512, o.repetitions))
+      result.cases.push_back(c);
     result.sgemm_library = blas->config();
   }
   note("the machine's limits");

@@ -1,5 +1,6 @@
-// How fast a model runs here, beside what the machine allows: the loops behind `chaski bench`. Tokens are made up. On the CPU nothing is
-// sampled and only forward passes are timed; a device draws a token after each, as it does when text is made.
+// How fast a model runs here, beside what the machine allows: the loops behind `chaski bench`.
+// Tokens are made up. On the CPU nothing is sampled and only forward passes are timed; a device
+// draws a token after each, as it does when text is made.
 #pragma once
 #include <functional>
 #include <map>
@@ -17,11 +18,14 @@ struct BenchOptions {
   std::vector<int> prompts = {512};  // each evaluated at once, from an empty context; 0: none
   int decode = 128;                  // tokens evaluated one by one; 0: none ...
   std::vector<int> depths = {0};     // ... after each of these
-  std::vector<int> widths;           // passes of so many tokens, all their logits wanted: what a speculative check costs
-  std::vector<int> sequences;        // so many sequences side by side, a token of each in a pass, `decode` passes
-  int repetitions = 5;               // after one round that does not count
-  bool profile = false;              // the ops of every case
-  bool sgemm = false;                // a matmul of the model's shape, beside OpenBLAS's (bench_sgemm.h)
+  // passes of so many tokens, all their logits wanted: what a speculative check costs
+  std::vector<int> widths;
+  // so many sequences side by side, a token of each in a pass, `decode` passes
+  std::vector<int> sequences;
+  int repetitions = 5;   // after one round that does not count
+  bool profile = false;  // the ops of every case
+  // a matmul of the model's shape, beside OpenBLAS's (bench_sgemm.h)
+  bool sgemm = false;
 };
 
 struct Spread {
@@ -29,17 +33,20 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> values);  // zeros for none
 
-// What the CPU or a device does at most, measured in the same minute, by all of it together. Of the CPU: bytes read; of a device: bytes a copy
-// reads and writes. A product and its addition are two operations.
+// What the CPU or a device does at most, measured in the same minute, by all of it together. Of the
+// CPU: bytes read; of a device: bytes a copy reads and writes. A product and its addition are two
+// operations.
 struct Limits {
   double memory = 0;
-  std::map<std::string, double> arithmetic;  // by format of weights: 8-bit products as it needs them, or "f32", or tensor cores' "f16"
-  double integer(const std::string& format) const;   // of float formats: what q8 keys need
+  // by format of weights: 8-bit products as it needs them, or "f32", or tensor cores' "f16"
+  std::map<std::string, double> arithmetic;
+  double integer(const std::string& format) const;  // of float formats: what q8 keys need
   double floating(const std::string& format) const;
   bool measured() const { return memory > 0; }
 };
 
-// What is read of weights, keys and values, as the ops account for it, and computed; `integer`: operations on 8-bit integers among them.
+// What is read of weights, keys and values, as the ops account for it, and computed; `integer`:
+// operations on 8-bit integers among them.
 struct Work {
   double bytes = 0, operations = 0, integer = 0;
   void add(const Cost& cost, double units);
@@ -64,10 +71,11 @@ struct BenchCase {
   Spread seconds;
   Work cpu, device;
   double passes = 0, steps = 0, barriers = 0, kernels = 0;
-  std::vector<StepTime> profile;     // of one more round, longest first, if asked for
+  std::vector<StepTime> profile;  // of one more round, longest first, if asked for
 
   const char* name() const;
-  int tokens_evaluated() const { return kind == Kind::sequences ? decoded : tokens; }  // of a sequence, in a round
+  // of a sequence, in a round
+  int tokens_evaluated() const { return kind == Kind::sequences ? decoded : tokens; }
   int tokens_a_unit() const { return kind == Kind::decode ? 1 : tokens; }
   double rate() const { return tokens_a_unit() / seconds.median; }
   double bytes() const { return cpu.bytes + device.bytes; }
@@ -85,10 +93,13 @@ struct BenchResult {
   MachineLimits limits() const;  // the better of the two
 };
 
-using BenchNote = std::function<void(const std::string& what)>;  // before each step that takes a while
+// before each step that takes a while
+using BenchNote = std::function<void(const std::string& what)>;
 
-// Every case with every engine, which differ in their keys and values only. Throws Error(prompt_too_long) before the first if one does
-// not fit into the context, and what Session::extend throws.
-BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& options, const BenchNote& note);
+// Every case with every engine, which differ in their keys and values only. Throws
+// Error(prompt_too_long) before the first if one does not fit into the context, and what
+// Session::extend throws.
+BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& options,
+                  const BenchNote& note);
 
 }  // namespace chaski

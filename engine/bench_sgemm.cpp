@@ -29,11 +29,13 @@ std::shared_ptr<const Weights> random_operands(const Shape3& s, int threads) {
     const TensorInfo t{std::string(name), format, rows, s.in};
     source.tensors.push_back({t, [t, rows](int64_t first, int64_t last, std::byte* to) {
                                 TensorInfo part = t;
-                                part.rows = std::min(rows - first * kStrip, (last - first) * kStrip);
+                                part.rows =
+                                    std::min(rows - first * kStrip, (last - first) * kStrip);
                                 fill_random(part, uint64_t(first), to);
                               }});
   };
-  add("x", Format::f32, std::max<int64_t>(s.tokens, kStrip));  // one row would be a vector, which is stored otherwise
+  // one row would be a vector, which is stored otherwise
+  add("x", Format::f32, std::max<int64_t>(s.tokens, kStrip));
   for (const Format f : kSgemmFormats)
     if (s.in % info(f).block == 0) add(info(f).name, f, s.out);
   return load(source, threads);
@@ -41,7 +43,8 @@ std::shared_ptr<const Weights> random_operands(const Shape3& s, int threads) {
 
 std::vector<float> plain_rows(const Weight& w) {
   std::vector<float> rows(size_t(w.info.rows * w.info.cols));
-  const Operand operand{{w.info.rows, w.info.cols}, w.info.format, const_cast<std::byte*>(w.data), true};
+  const Operand operand{
+      {w.info.rows, w.info.cols}, w.info.format, const_cast<std::byte*>(w.data), true};
   for (int64_t r = 0; r < w.info.rows; ++r) weight_row(operand, r, rows.data() + r * w.info.cols);
   return rows;
 }
@@ -49,7 +52,8 @@ std::vector<float> plain_rows(const Weight& w) {
 // chaski's matmul as a graph: rows of x, quantized where the weight wants it, times the weight.
 class Op {
  public:
-  Op(EngineImpl& engine, int64_t tokens, const Weight& x, const Weight& w) : executor_(engine.cpu->executor()) {
+  Op(EngineImpl& engine, int64_t tokens, const Weight& x, const Weight& w)
+      : executor_(engine.cpu->executor()) {
     batch_.tokens.resize(size_t(tokens)), batch_.positions.resize(size_t(tokens));
     std::iota(batch_.tokens.begin(), batch_.tokens.end(), 0);
     Graph graph(batch_);
@@ -97,28 +101,36 @@ void expect_close(const std::vector<float>& theirs, const float* ours) {
 
 }  // namespace
 
-std::vector<BenchCase> bench_sgemm(Engine& engine, const OpenBlas& blas, int tokens, int repetitions) {
-  const Shape3 s{tokens, engine.meta().integer("model.feed_forward_length"), engine.meta().integer("model.embedding_length")};
+std::vector<BenchCase> bench_sgemm(Engine& engine, const OpenBlas& blas, int tokens,
+                                   int repetitions) {
+  const Shape3 s{tokens, engine.meta().integer("model.feed_forward_length"),
+                 engine.meta().integer("model.embedding_length")};
   const auto operands = random_operands(s, engine.threads());
   const Weight& x = operands->tensors[0];
   const std::vector<float> plain_x = plain_rows(x), plain_w = plain_rows(operands->tensors[1]);
   std::vector<float> y(size_t(s.tokens * s.out));
 
   std::vector<Contender> all;
-  all.push_back({about(BenchCase::Kind::sgemm, operands->tensors[1], s), [&] {
+  all.push_back({about(BenchCase::Kind::sgemm, operands->tensors[1], s),
+                 [&] {
                    const auto start = Clock::now();
-                   blas.multiply(int(s.tokens), int(s.out), int(s.in), plain_x.data(), plain_w.data(), y.data());
-                   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+                   blas.multiply(int(s.tokens), int(s.out), int(s.in), plain_x.data(),
+                                 plain_w.data(), y.data());
+                   const double seconds =
+                       std::chrono::duration<double>(Clock::now() - start).count();
                    std::this_thread::sleep_for(kRest);
                    return seconds;
-                 }, {}});
+                 },
+                 {}});
   for (size_t i = 1; i < operands->tensors.size(); ++i) {
     const auto op = std::make_shared<Op>(engine.impl(), s.tokens, x, operands->tensors[i]);
-    all.push_back({about(BenchCase::Kind::matmul, operands->tensors[i], s), [op, i, &y] {
+    all.push_back({about(BenchCase::Kind::matmul, operands->tensors[i], s),
+                   [op, i, &y] {
                      const double seconds = op->seconds();
                      if (i == 1) expect_close(y, op->result());
                      return seconds;
-                   }, {}});
+                   },
+                   {}});
   }
   for (int round = 0; round <= repetitions; ++round)  // the first does not count
     for (Contender& c : all)

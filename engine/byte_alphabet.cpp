@@ -9,8 +9,8 @@ namespace chaski {
 namespace {
 
 struct Alphabet {
-  std::array<int, 256> code{};     // byte -> character
-  std::array<int, 0x144> byte{};   // character -> byte, or -1
+  std::array<int, 256> code{};    // byte -> character
+  std::array<int, 0x144> byte{};  // character -> byte, or -1
 
   Alphabet() {
     byte.fill(-1);
@@ -46,7 +46,8 @@ std::optional<std::string> from_byte_alphabet(std::string_view text) {
     utf8proc_int32_t code = -1;
     const auto* at = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
     const auto size = utf8proc_iterate(at, static_cast<utf8proc_ssize_t>(text.size()), &code);
-    if (size <= 0 || code >= static_cast<int>(alphabet().byte.size()) || alphabet().byte[code] < 0) return std::nullopt;
+    if (size <= 0 || code >= static_cast<int>(alphabet().byte.size()) || alphabet().byte[code] < 0)
+      return std::nullopt;
     out += static_cast<char>(alphabet().byte[code]);
     text.remove_prefix(size);
   }

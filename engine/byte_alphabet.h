@@ -1,6 +1,7 @@
-// The byte-to-character alphabet of GPT-2, in which byte-level BPE vocabularies are written down: a printable Latin-1 character
-// stands for its own byte, the other 68 bytes are U+0100, U+0101, ... in order, so that a space is U+0120. Facts from
-// "Language Models are Unsupervised Multitask Learners" (Radford et al. 2019), encoder.py.
+// The byte-to-character alphabet of GPT-2, in which byte-level BPE vocabularies are written down: a
+// printable Latin-1 character stands for its own byte, the other 68 bytes are U+0100, U+0101, ...
+// in order, so that a space is U+0120. Facts from "Language Models are Unsupervised Multitask
+// Learners" (Radford et al. 2019), encoder.py.
 #pragma once
 #include <optional>
 #include <string>

@@ -35,7 +35,10 @@ void CpuPasses::extend_ropes(const Graph& graph) {
   for (size_t i = 0; i < ropes_.size(); ++i) {
     const RopeSpec& spec = graph.ropes[i];
     const int64_t have = int64_t(ropes_[i].size()) / spec.dim, context = model_.hyper.context;
-    if (have < need) spec.append(ropes_[i], have, std::min<int64_t>(std::max(2 * have, need + 255), std::max<int64_t>(need, context)));
+    if (have < need)
+      spec.append(
+          ropes_[i], have,
+          std::min<int64_t>(std::max(2 * have, need + 255), std::max<int64_t>(need, context)));
     batch_.ropes[i] = ropes_[i].data();
   }
 }

@@ -9,12 +9,12 @@ namespace chaski {
 
 class CpuPasses {
  public:
-  // The first `layers` of the model; with all of them, the logits too. `batch` is what passes are over, with the pages of these layers; both
-  // outlive this.
+  // The first `layers` of the model; with all of them, the logits too. `batch` is what passes are
+  // over, with the pages of these layers; both outlive this.
   CpuPasses(const Model& model, int layers, Batch& batch, int threads);
 
-  // Of the batch as it is now: logits of its outputs, (outputs, vocab), or what the next layer reads, (tokens, dim). Valid until the
-  // next run. Times are added to `profile` unless it is null.
+  // Of the batch as it is now: logits of its outputs, (outputs, vocab), or what the next layer
+  // reads, (tokens, dim). Valid until the next run. Times are added to `profile` unless it is null.
   const float* run(Profile* profile);
   Executor& executor() { return executor_; }
   const Backend& backend() const { return backend_; }

@@ -22,20 +22,26 @@ Graph device_graph(const Model& model, int first_layer, const Batch& batch) {
 DeviceShare device_share(const Model& model, int first_layer, const CudaOptions& wanted) {
   DeviceShare share{{}, wanted};
   share.options.kv.layers = int(model.hyper.layers) - first_layer;
-  for (const auto& [tokens, outputs] : {std::pair{wanted.max_batch, 1}, {kMostOutputs, kMostOutputs}}) {
+  for (const auto& [tokens, outputs] :
+       {std::pair{wanted.max_batch, 1}, {kMostOutputs, kMostOutputs}}) {
     Batch batch;
     batch.kv.layout = share.options.kv;
-    batch.tokens.resize(size_t(tokens)), batch.positions.resize(size_t(tokens)), batch.outputs.resize(size_t(outputs));
+    batch.tokens.resize(size_t(tokens)), batch.positions.resize(size_t(tokens)),
+        batch.outputs.resize(size_t(outputs));
     Graph graph = device_graph(model, first_layer, batch);
     share.weights = weights_of(graph);
-    share.options.working = std::max(share.options.working, cuda_working_bytes(std::move(graph), batch, wanted.context));
+    share.options.working = std::max(share.options.working,
+                                     cuda_working_bytes(std::move(graph), batch, wanted.context));
   }
   return share;
 }
 
-void DevicePasses::run(const Batch& batch, const float* input, const CudaDraw* draw, Profile* profile) {
-  batch_.tokens = batch.tokens, batch_.positions = batch.positions, batch_.tables = batch.tables, batch_.outputs = batch.outputs;
-  CudaPlan& plan = plans_.get(batch_, [&] { return backend_->plan(device_graph(model_, first_layer_, batch_), batch_); });
+void DevicePasses::run(const Batch& batch, const float* input, const CudaDraw* draw,
+                       Profile* profile) {
+  batch_.tokens = batch.tokens, batch_.positions = batch.positions, batch_.tables = batch.tables,
+  batch_.outputs = batch.outputs;
+  CudaPlan& plan = plans_.get(
+      batch_, [&] { return backend_->plan(device_graph(model_, first_layer_, batch_), batch_); });
   std::vector<double> seconds;
   backend_->profile = profile ? &seconds : nullptr;
   backend_->run(plan, draw, input);

@@ -1,4 +1,5 @@
-// Forward passes of a GPU: of a whole model, or of its last layers, behind what the CPU did of the first.
+// Forward passes of a GPU: of a whole model, or of its last layers, behind what the CPU did of the
+// first.
 #pragma once
 #include "cuda/backend.h"
 #include "engine/plan_cache.h"
@@ -9,8 +10,8 @@ namespace chaski {
 
 // What a device gets of a model: the layers from `first_layer` on, and the logits.
 Graph device_graph(const Model& model, int first_layer, const Batch& batch);
-// What passes of at most `max_batch` tokens are made of there, and what they need: weights, working memory. Error(device) if there is an op or
-// a format without a kernel.
+// What passes of at most `max_batch` tokens are made of there, and what they need: weights, working
+// memory. Error(device) if there is an op or a format without a kernel.
 struct DeviceShare {
   std::vector<const Weight*> weights;
   CudaOptions options;
@@ -27,8 +28,9 @@ class DevicePasses {
   CudaBackend& backend() { return *backend_; }
   int first_layer() const { return first_layer_; }
 
-  // One pass over the tokens, positions, tables and outputs of `batch`; `input`: what the first layer here reads, (tokens, dim), unless it is
-  // the model's first. With `draw`, tokens are drawn as well.
+  // One pass over the tokens, positions, tables and outputs of `batch`; `input`: what the first
+  // layer here reads, (tokens, dim), unless it is the model's first. With `draw`, tokens are drawn
+  // as well.
   void run(const Batch& batch, const float* input, const CudaDraw* draw, Profile* profile);
   const float* logits() { return backend_->logits().data(); }
   std::span<const int32_t> tokens() { return backend_->tokens(); }

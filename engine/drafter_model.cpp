@@ -9,14 +9,16 @@ namespace {
 
 class ModelDrafter : public Drafter {
  public:
-  ModelDrafter(std::shared_ptr<Engine> engine, const SamplerOptions& sampling) : session_(engine->session()), sampler_(sampling) {}
+  ModelDrafter(std::shared_ptr<Engine> engine, const SamplerOptions& sampling)
+      : session_(engine->session()), sampler_(sampling) {}
 
   std::vector<TokenId> propose(std::span<const TokenId> history, int k) override {
     k = std::min(k, session_->engine().context_length() - int(history.size()));
     if (k <= 0) return {};
     Session& s = *session_;
     std::span<const TokenId> next = s.reuse(history);
-    // A long prompt is read in portions, one a pass of the target, so that nobody waits for all of it.
+    // A long prompt is read in portions, one a pass of the target, so that nobody waits for all of
+    // it.
     if (const size_t portion = size_t(s.engine().batch_length()); next.size() > portion) {
       s.extend(next.first(portion), 0);
       return {};
@@ -37,16 +39,17 @@ class ModelDrafter : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engine& target, const SamplerOptions& sampling) {
+std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engine& target,
+                                       const SamplerOptions& sampling) {
   if (draft->vocab_size() != target.vocab_size())
-    fail(Exit::usage, "--draft {}: vocabulary of {}, expected {} as in {}", draft->path(), draft->vocab_size(), target.vocab_size(),
-         target.path());
+    fail(Exit::usage, "--draft {}: vocabulary of {}, expected {} as in {}", draft->path(),
+         draft->vocab_size(), target.vocab_size(), target.path());
   if (draft->has_tokenizer() && target.has_tokenizer()) {
     const Tokenizer &a = draft->tokenizer(), &b = target.tokenizer();
     for (TokenId i = 0; i < std::min(a.size(), b.size()); ++i)
       if (a.raw(i) != b.raw(i))
-        fail(Exit::usage, "--draft {}: token {} is '{}', expected '{}' as in {}", draft->path(), i, escaped(a.raw(i)), escaped(b.raw(i)),
-             target.path());
+        fail(Exit::usage, "--draft {}: token {} is '{}', expected '{}' as in {}", draft->path(), i,
+             escaped(a.raw(i)), escaped(b.raw(i)), target.path());
   }
   return std::make_unique<ModelDrafter>(std::move(draft), sampling);
 }

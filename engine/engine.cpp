@@ -16,28 +16,36 @@ namespace {
 
 std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads) {
   if (o.model.empty() || is_quipu(o.model)) {
-    const auto mapped = o.model.empty() ? open_quipu("(bundled)", bundled_model()) : open_quipu(o.model);
+    const auto mapped =
+        o.model.empty() ? open_quipu("(bundled)", bundled_model()) : open_quipu(o.model);
     return o.copy ? load(source_of(mapped), threads) : mapped;
   }
   const ModelSource source = import_model(o.model, {o.tokenizer});
-  if (source.tensors.empty()) fail(Exit::bad_file, "{}: {} holds no tensors, only a vocabulary", o.model, source.kind);
-  if (o.notice) o.notice(fmt::format("{}: {}, converted in memory ('chaski convert' keeps the result)", o.model, source.kind));
+  if (source.tensors.empty())
+    fail(Exit::bad_file, "{}: {} holds no tensors, only a vocabulary", o.model, source.kind);
+  if (o.notice)
+    o.notice(fmt::format("{}: {}, converted in memory ('chaski convert' keeps the result)", o.model,
+                         source.kind));
   return load(source, threads);
 }
 
 KvLayout kv_layout(const EngineOptions& o, const Hyper& h) {
-  const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes), [&](const KvType& t) { return t.format == o.kv; });
-  if (!known) fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
+  const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes),
+                                 [&](const KvType& t) { return t.format == o.kv; });
+  if (!known)
+    fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
   KvLayout l;
   l.format = o.kv, l.layers = int(h.layers), l.heads = h.kv_heads, l.head_dim = h.head_dim;
   return l;
 }
 
-// The CPU has room for this many whole contexts at least; addresses only, memory is taken as pages are written.
+// The CPU has room for this many whole contexts at least; addresses only, memory is taken as pages
+// are written.
 constexpr int64_t kContexts = 16;
 
 int64_t host_pages(const KvLayout& layout, int context, int sessions) {
-  const int64_t pages = int64_t(context + kPage - 1) / kPage * std::max<int64_t>(kContexts, sessions);
+  const int64_t pages =
+      int64_t(context + kPage - 1) / kPage * std::max<int64_t>(kContexts, sessions);
   const int64_t most = int64_t((uint64_t(1) << 40) / std::max<size_t>(layout.page_bytes(), 1)) + 1;
   return (std::min(pages, most) + kPageGroup - 1) / kPageGroup * kPageGroup;
 }
@@ -48,8 +56,8 @@ void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
   if (!e.weights->meta.has("tokenizer.kind")) return;
   e.tokenizer = Tokenizer::make(e.weights->meta);
   if (e.tokenizer->size() > e.model->hyper.vocab)
-    fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}", e.weights->path, e.tokenizer->size(),
-         e.model->hyper.vocab);
+    fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}",
+         e.weights->path, e.tokenizer->size(), e.model->hyper.vocab);
 }
 
 void open_device(EngineImpl& e, const Placement& placement, const EngineOptions& o) {
@@ -58,11 +66,13 @@ void open_device(EngineImpl& e, const Placement& placement, const EngineOptions&
   e.device = std::make_unique<DevicePasses>(*e.model, placement.cpu_layers, std::move(backend));
 }
 
-void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o, int threads) {
+void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o,
+          int threads) {
   bind(e, std::move(weights));
   const Hyper& h = e.model->hyper;
   if (o.context < 0 || o.context > h.context)
-    fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, h.context, e.weights->path);
+    fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, h.context,
+         e.weights->path);
   e.kv = kv_layout(o, h);
   const Placement placement = place(*e.model, e.kv, o);
   e.context = placement.context, e.max_batch = placement.max_batch;
@@ -70,7 +80,8 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
 
   KvLayout here = e.kv;
   here.layers = placement.cpu_layers;
-  const int64_t pages = e.device ? e.device->backend().kv_pages() : host_pages(here, e.context, o.sessions);
+  const int64_t pages =
+      e.device ? e.device->backend().kv_pages() : host_pages(here, e.context, o.sessions);
   e.pages = std::make_unique<HostPages>(here, pages);
   e.pool = std::make_unique<KvPool>(pages, [&e](int32_t from, int32_t to) {
     e.pages->copy(from, to);
@@ -81,7 +92,8 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
 }
 
 int thread_count(const EngineOptions& o) {
-  if (o.threads < 0 || o.threads > 1024) fail(Exit::usage, "--threads is {}, expected 1 to 1024, or 0 for all", o.threads);
+  if (o.threads < 0 || o.threads > 1024)
+    fail(Exit::usage, "--threads is {}, expected 1 to 1024, or 0 for all", o.threads);
   return o.threads ? o.threads : usable_cores();
 }
 
@@ -121,7 +133,8 @@ const Metadata& Engine::meta() const { return impl_->weights->meta; }
 const std::string& Engine::path() const { return impl_->weights->path; }
 bool Engine::has_tokenizer() const { return impl_->tokenizer != nullptr; }
 const Tokenizer& Engine::tokenizer() const {
-  if (!impl_->tokenizer) fail(Exit::bad_file, "{}: tokenizer.kind is missing, so there is no text to run on", path());
+  if (!impl_->tokenizer)
+    fail(Exit::bad_file, "{}: tokenizer.kind is missing, so there is no text to run on", path());
   return *impl_->tokenizer;
 }
 int Engine::vocab_size() const { return int(impl_->model->hyper.vocab); }
@@ -139,7 +152,8 @@ std::string Engine::device() const {
   if (!impl_->device) return "cpu";
   const CudaDevice& d = impl_->device->backend().device();
   const int64_t layers = impl_->model->hyper.layers, here = impl_->cpu_layers();
-  return fmt::format("cuda:{} ({})", d.index, d.name) + (here > 0 ? fmt::format(", {} of {} layers", layers - here, layers) : "");
+  return fmt::format("cuda:{} ({})", d.index, d.name) +
+         (here > 0 ? fmt::format(", {} of {} layers", layers - here, layers) : "");
 }
 
 uint64_t Engine::file_bytes() const { return impl_->weights->bytes(); }
@@ -148,7 +162,8 @@ uint64_t Engine::weight_bytes() const {
   const bool tied = !impl_->weights->find("output");
   uint64_t sum = 0;
   for (const Weight& w : impl_->weights->tensors)
-    if (w.info.tiled() && w.info.name != "position_embd" && (tied || w.info.name != "token_embd")) sum += w.info.bytes();
+    if (w.info.tiled() && w.info.name != "position_embd" && (tied || w.info.name != "token_embd"))
+      sum += w.info.bytes();
   return sum;
 }
 
@@ -156,13 +171,16 @@ Format Engine::weight_format() const {
   std::map<Format, uint64_t> bytes;
   for (const Weight& w : impl_->weights->tensors)
     if (w.info.tiled()) bytes[w.info.format] += w.info.bytes();
-  const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::max_element(
+      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == bytes.end() ? Format::f32 : most->first;
 }
 
 std::string Engine::kv_type() const {
   const Format format = impl_->kv.format;
-  return std::find_if(std::begin(kKvTypes), std::end(kKvTypes), [&](const KvType& t) { return t.format == format; })->name;
+  return std::find_if(std::begin(kKvTypes), std::end(kKvTypes),
+                      [&](const KvType& t) { return t.format == format; })
+      ->name;
 }
 
 uint64_t Engine::kv_bytes_per_token() const { return impl_->kv.page_bytes() / kPage; }

@@ -1,5 +1,5 @@
-// A model, ready to run: weights, tokenizer, backend, threads. Immutable once open, apart from the pool of KV pages that its
-// sessions share. One forward pass at a time.
+// A model, ready to run: weights, tokenizer, backend, threads. Immutable once open, apart from the
+// pool of KV pages that its sessions share. One forward pass at a time.
 #pragma once
 #include <functional>
 #include <memory>
@@ -19,17 +19,25 @@ struct EngineImpl;
 constexpr int kAllThatFit = -1;
 
 struct EngineOptions {
-  std::string model;        // .quipu or anything models/import.h reads; empty: the bundled model
-  std::string tokenizer;    // llama2.c models: their tokenizer.bin
-  std::string device = "auto";  // auto | cpu | cuda[:N]; cuda without a usable device: Error(device)
-  int gpu_layers = kAllThatFit; // the last so many layers, and the logits, run on the device, the first on the CPU: see placement.h
-  int threads = 0;          // 0: as many as the machine, the affinity mask and the cgroup quota allow
-  int context = 0;          // positions per session; 0: the model's own. More than the model's own: Error(usage)
-  int sessions = 1;         // that a device is to have pages for; the CPU takes memory as pages are written
+  std::string model;      // .quipu or anything models/import.h reads; empty: the bundled model
+  std::string tokenizer;  // llama2.c models: their tokenizer.bin
+  // auto | cpu | cuda[:N]; cuda without a usable device: Error(device)
+  std::string device = "auto";
+  // the last so many layers, and the logits, run on the device, the first on the CPU: see
+  // placement.h
+  int gpu_layers = kAllThatFit;
+  // 0: as many as the machine, the affinity mask and the cgroup quota allow
+  int threads = 0;
+  // positions per session; 0: the model's own. More than the model's own: Error(usage)
+  int context = 0;
+  // that a device is to have pages for; the CPU takes memory as pages are written
+  int sessions = 1;
   Format kv = Format::f16;  // one of kKvTypes
   bool copy = false;        // .quipu files: read into memory of huge pages instead of mapped
-  std::function<void(const std::string&)> notice;  // one line each: conversion in memory, fall-backs
-  std::function<void(uint64_t done, uint64_t all)> upload;  // bytes of weights that are on the device
+  // one line each: conversion in memory, fall-backs
+  std::function<void(const std::string&)> notice;
+  // bytes of weights that are on the device
+  std::function<void(uint64_t done, uint64_t all)> upload;
 };
 
 // Random weights of a well-known shape, so that speed can be learned before anything is downloaded.
@@ -44,25 +52,28 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Throws Error: bad_file, io, memory (need and have are named), device, usage.
   static std::shared_ptr<Engine> open(const EngineOptions& options);
   static std::shared_ptr<Engine> random(const ShapeOptions& shape, const EngineOptions& options);
-  std::shared_ptr<Engine> with(const EngineOptions& options) const;  // the same weights, other options
+  // the same weights, other options
+  std::shared_ptr<Engine> with(const EngineOptions& options) const;
   ~Engine();
 
   std::unique_ptr<Session> session();
 
   const Metadata& meta() const;
-  const std::string& path() const;        // "(bundled)" for the bundled model
-  const Tokenizer& tokenizer() const;     // Error(bad_file) if the model has none
+  const std::string& path() const;     // "(bundled)" for the bundled model
+  const Tokenizer& tokenizer() const;  // Error(bad_file) if the model has none
   bool has_tokenizer() const;
   int vocab_size() const;
   int context_length() const;
-  int batch_length() const;               // tokens of a pass, at most
-  double memory_bandwidth() const;        // measured, bytes per second: reads of the CPU, a device's copies; 0 if both run layers
-  std::string device() const;             // "cpu", "cuda:0 (NVIDIA H200)", "cuda:0 (NVIDIA H200), 20 of 32 layers"
+  int batch_length() const;  // tokens of a pass, at most
+  // measured, bytes per second: reads of the CPU, a device's copies; 0 if both run layers
+  double memory_bandwidth() const;
+  // "cpu", "cuda:0 (NVIDIA H200)", "cuda:0 (NVIDIA H200), 20 of 32 layers"
+  std::string device() const;
   int threads() const;
-  std::string isa() const;                // "avx512vnni", ...
-  uint64_t weight_bytes() const;          // read for one decoded token: every matmul weight once
-  Format weight_format() const;           // of most of them
-  std::string kv_type() const;            // as --kv names it
+  std::string isa() const;        // "avx512vnni", ...
+  uint64_t weight_bytes() const;  // read for one decoded token: every matmul weight once
+  Format weight_format() const;   // of most of them
+  std::string kv_type() const;    // as --kv names it
   uint64_t file_bytes() const;
   uint64_t kv_bytes_per_token() const;
 

@@ -24,10 +24,11 @@ struct EngineImpl {
   Profile* profile = nullptr;  // what passes do is added to it, if it is there
 
   int cpu_layers() const { return device ? device->first_layer() : int(model->hyper.layers); }
-  // One pass over `batch`; with `draw`, which needs a device, tokens are drawn where the logits are. A device may still be at it when this
-  // returns.
+  // One pass over `batch`; with `draw`, which needs a device, tokens are drawn where the logits
+  // are. A device may still be at it when this returns.
   void run(const CudaDraw* draw = nullptr);
-  // Of the last run, valid until the next: logits (outputs, vocab), or a token for each output, -1 where a logit is not finite.
+  // Of the last run, valid until the next: logits (outputs, vocab), or a token for each output, -1
+  // where a logit is not finite.
   const float* logits() { return device ? device->logits() : result_; }
   std::span<const int32_t> tokens() { return device->tokens(); }
 

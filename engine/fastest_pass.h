@@ -1,5 +1,5 @@
-// The clock of the limits (bandwidth.h, peak.h): several threads do a pass of work together, again and again, and the fastest pass counts.
-// Neighbours only ever make one slower.
+// The clock of the limits (bandwidth.h, peak.h): several threads do a pass of work together, again
+// and again, and the fastest pass counts. Neighbours only ever make one slower.
 #pragma once
 #include <barrier>
 #include <chrono>
@@ -8,8 +8,9 @@
 
 namespace chaski {
 
-// Every thread calls work(), which ends when there is nothing left of this pass; reset() runs in one of them before each pass. As many
-// passes as begin within `seconds`, at least one. Seconds of the fastest.
+// Every thread calls work(), which ends when there is nothing left of this pass; reset() runs in
+// one of them before each pass. As many passes as begin within `seconds`, at least one. Seconds of
+// the fastest.
 template <class Reset, class Work>
 double fastest_pass(int threads, double seconds, const Reset& reset, const Work& work) {
   using Clock = std::chrono::steady_clock;
@@ -20,8 +21,10 @@ double fastest_pass(int threads, double seconds, const Reset& reset, const Work&
   std::barrier pass(threads, [&]() noexcept {
     const auto now = Clock::now();
     const double took = std::chrono::duration<double>(now - started).count();
-    if (began == Clock::time_point{}) began = now;
-    else best = best > 0 && best < took ? best : took;
+    if (began == Clock::time_point{})
+      began = now;
+    else
+      best = best > 0 && best < took ? best : took;
     over = best > 0 && std::chrono::duration<double>(now - began).count() >= seconds;
     started = now;
     reset();

@@ -22,10 +22,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 class Generation {
  public:
-  Generation(Session& session, std::span<const TokenId> prompt, const GenerateOptions& o, const Sink& sink)
-      : session_(session), o_(o), sink_(sink), sampler_(o.sampling), stops_(o.stop), history_(prompt.begin(), prompt.end()) {
+  Generation(Session& session, std::span<const TokenId> prompt, const GenerateOptions& o,
+             const Sink& sink)
+      : session_(session),
+        o_(o),
+        sink_(sink),
+        sampler_(o.sampling),
+        stops_(o.stop),
+        history_(prompt.begin(), prompt.end()) {
     const Tokenizer& t = session.engine().tokenizer();
-    opens_text_ = std::all_of(prompt.begin(), prompt.end(), [&](TokenId id) { return t.is_control(id); });
+    opens_text_ =
+        std::all_of(prompt.begin(), prompt.end(), [&](TokenId id) { return t.is_control(id); });
   }
 
   GenerateResult run() {
@@ -44,11 +51,13 @@ class Generation {
  private:
   bool interrupted() const { return o_.interrupt && o_.interrupt->load(); }
 
-  // The prompt in portions of a pass, so that an interrupt need not wait for all of it, and the first token.
+  // The prompt in portions of a pass, so that an interrupt need not wait for all of it, and the
+  // first token.
   std::optional<Finish> prompt() {
     const std::span<const TokenId> all = history_;
     const int context = session_.position() + session_.room();
-    if (int(all.size()) > context) fail(Exit::prompt_too_long, "the prompt has {} tokens, the context {}", all.size(), context);
+    if (int(all.size()) > context)
+      fail(Exit::prompt_too_long, "the prompt has {} tokens, the context {}", all.size(), context);
     const size_t portion = size_t(session_.engine().batch_length());
     std::span<const TokenId> rest = session_.reuse(all);
     result_.cached_tokens = session_.position();
@@ -68,7 +77,8 @@ class Generation {
     tokens.insert(tokens.begin(), history_.back());
     const int base = session_.position();
     const std::vector<TokenId> drawn = session_.draw(tokens, int(tokens.size()), sampler_);
-    result_.decode_bytes += session_.engine().weight_bytes() + uint64_t(base) * session_.engine().kv_bytes_per_token();
+    result_.decode_bytes +=
+        session_.engine().weight_bytes() + uint64_t(base) * session_.engine().kv_bytes_per_token();
     ++result_.passes, result_.drafted += int(tokens.size()) - 1;
 
     // All but the last draw are guesses that were right, unless generation ends at one of them.
@@ -100,7 +110,8 @@ class Generation {
     if (t.is_end(token) && !o_.ignore_end) return Finish::end;
     history_.push_back(token);
     result_.tokens.push_back(token);
-    if (!t.is_control(token)) show(text_.push(opens_text_ ? t.decode({&token, 1}) : t.piece(token)), false);
+    if (!t.is_control(token))
+      show(text_.push(opens_text_ ? t.decode({&token, 1}) : t.piece(token)), false);
     opens_text_ = false;
     if (stops_.stopped()) return Finish::stop;
     if (o_.max_tokens >= 0 && int(result_.tokens.size()) >= o_.max_tokens) return Finish::length;
@@ -128,7 +139,8 @@ class Generation {
 
 }  // namespace
 
-GenerateResult generate(Session& session, std::span<const TokenId> prompt, const GenerateOptions& options, const Sink& sink) {
+GenerateResult generate(Session& session, std::span<const TokenId> prompt,
+                        const GenerateOptions& options, const Sink& sink) {
   CHECK(!prompt.empty(), "a model needs a token to start from");
   return Generation(session, prompt, options, sink).run();
 }

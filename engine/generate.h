@@ -1,5 +1,6 @@
-// The one decode loop: prompt in, bytes out. With a drafter, k guesses are verified in one pass and accepted while each equals the
-// target's own draw; the text is the same bytes with and without (a coupling by shared noise; compare Leviathan et al. 2023).
+// The one decode loop: prompt in, bytes out. With a drafter, k guesses are verified in one pass and
+// accepted while each equals the target's own draw; the text is the same bytes with and without (a
+// coupling by shared noise; compare Leviathan et al. 2023).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -14,35 +15,44 @@
 namespace chaski {
 
 struct GenerateOptions {
-  int max_tokens = -1;              // -1: until the model ends or the context is full
+  int max_tokens = -1;  // -1: until the model ends or the context is full
   SamplerOptions sampling;
-  std::vector<std::string> stop;    // generation ends before any of these; they are not part of the text
-  bool ignore_end = false;          // go on after an end-of-text token
+  // generation ends before any of these; they are not part of the text
+  std::vector<std::string> stop;
+  bool ignore_end = false;  // go on after an end-of-text token
   Drafter* drafter = nullptr;
   int draft_length = 0;
-  const std::atomic<bool>* interrupt = nullptr;  // set by a signal handler: stop after the current pass
+  // set by a signal handler: stop after the current pass
+  const std::atomic<bool>* interrupt = nullptr;
 };
 
-enum class Finish { end, stop, length, full, interrupted };  // model's end token, stop string, max_tokens, context, Ctrl-C
-const char* name_of(Finish finish);                          // "end", "stop", ...
+// model's end token, stop string, max_tokens, context, Ctrl-C
+enum class Finish { end, stop, length, full, interrupted };
+const char* name_of(Finish finish);  // "end", "stop", ...
 
 struct GenerateResult {
   std::string text;
-  std::vector<TokenId> tokens;     // drawn, without the end token
+  std::vector<TokenId> tokens;  // drawn, without the end token
   Finish finish = Finish::length;
   int prompt_tokens = 0, cached_tokens = 0, passes = 0, drafted = 0, accepted = 0;
   double prompt_seconds = 0, decode_seconds = 0, first_token_seconds = 0;
-  uint64_t decode_bytes = 0;       // weights and KV read while decoding
+  uint64_t decode_bytes = 0;  // weights and KV read while decoding
 
-  double prompt_rate() const { return prompt_seconds > 0 ? (prompt_tokens - cached_tokens) / prompt_seconds : 0; }
+  double prompt_rate() const {
+    return prompt_seconds > 0 ? (prompt_tokens - cached_tokens) / prompt_seconds : 0;
+  }
   // The first token belongs to the prompt's time.
-  double decode_rate() const { return decode_seconds > 0 && tokens.size() > 1 ? double(tokens.size() - 1) / decode_seconds : 0; }
+  double decode_rate() const {
+    return decode_seconds > 0 && tokens.size() > 1 ? double(tokens.size() - 1) / decode_seconds : 0;
+  }
 };
 
 // Gets whole UTF-8 characters only, and never an empty view.
 using Sink = std::function<void(std::string_view text)>;
 
-// Makes the session hold `prompt` (reusing what it already has) and generates. Throws what Session::extend throws.
-GenerateResult generate(Session& session, std::span<const TokenId> prompt, const GenerateOptions& options, const Sink& sink);
+// Makes the session hold `prompt` (reusing what it already has) and generates. Throws what
+// Session::extend throws.
+GenerateResult generate(Session& session, std::span<const TokenId> prompt,
+                        const GenerateOptions& options, const Sink& sink);
 
 }  // namespace chaski

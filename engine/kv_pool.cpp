@@ -16,7 +16,8 @@ int32_t KvPool::take() {
     free_.pop_back();
   } else {
     if (size_t(fresh_) == references_.size())
-      fail(Exit::memory, "all {} pages of keys and values, of {} positions each, are in use", references_.size(), kPage);
+      fail(Exit::memory, "all {} pages of keys and values, of {} positions each, are in use",
+           references_.size(), kPage);
     page = fresh_++;
   }
   references_[size_t(page)] = 1;
@@ -39,11 +40,16 @@ int32_t KvPool::own(int32_t page) {
   return copy;
 }
 
-HostPages::HostPages(const KvLayout& layout, int64_t pages) : view_{layout, nullptr}, bytes_(size_t(pages) * layout.page_bytes()) {
+HostPages::HostPages(const KvLayout& layout, int64_t pages)
+    : view_{layout, nullptr}, bytes_(size_t(pages) * layout.page_bytes()) {
   if (bytes_ == 0) return;  // all layers are on a device
-  void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) fail(Exit::memory, "keys and values need {} bytes of address space: {}", bytes_, std::strerror(errno));
-  // A stream is some 20 KB long: with pages of 4 KB every fifth line would wait for a translation. Only a wish: it may be refused.
+  void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    fail(Exit::memory, "keys and values need {} bytes of address space: {}", bytes_,
+         std::strerror(errno));
+  // A stream is some 20 KB long: with pages of 4 KB every fifth line would wait for a translation.
+  // Only a wish: it may be refused.
   madvise(p, bytes_, MADV_HUGEPAGE);
   view_.pool = static_cast<std::byte*>(p);
 }
@@ -55,8 +61,10 @@ HostPages::~HostPages() {
 void HostPages::copy(int32_t from, int32_t to) {
   for (int layer = 0; layer < view_.layout.layers; ++layer)
     for (int head = 0; head < view_.layout.heads; ++head) {
-      std::memcpy(view_.keys(layer, head, to), view_.keys(layer, head, from), view_.layout.k_bytes());
-      std::memcpy(view_.values(layer, head, to), view_.values(layer, head, from), view_.layout.v_bytes());
+      std::memcpy(view_.keys(layer, head, to), view_.keys(layer, head, from),
+                  view_.layout.k_bytes());
+      std::memcpy(view_.values(layer, head, to), view_.values(layer, head, from),
+                  view_.layout.v_bytes());
     }
 }
 

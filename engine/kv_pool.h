@@ -1,5 +1,6 @@
-// Pages of keys and values. KvPool knows who holds which: numbers, and a reference count each, because forked sessions share pages.
-// The bytes are HostPages' (and, of layers on a device, cuda/backend.h's).
+// Pages of keys and values. KvPool knows who holds which: numbers, and a reference count each,
+// because forked sessions share pages. The bytes are HostPages' (and, of layers on a device,
+// cuda/backend.h's).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,18 +13,21 @@ namespace chaski {
 class KvPool {
  public:
   // copy(from, to) copies what pages hold, wherever they are.
-  KvPool(int64_t pages, std::function<void(int32_t, int32_t)> copy) : references_(size_t(pages)), copy_(std::move(copy)) {}
+  KvPool(int64_t pages, std::function<void(int32_t, int32_t)> copy)
+      : references_(size_t(pages)), copy_(std::move(copy)) {}
 
-  int32_t take();                  // a page with one reference; throws Error(memory) when all are in use
+  // a page with one reference; throws Error(memory) when all are in use
+  int32_t take();
   void share(int32_t page) { ++references_[size_t(page)]; }
   void release(int32_t page);
-  int32_t own(int32_t page);       // the page itself if nobody else holds it, else a copy, the old one released
+  // the page itself if nobody else holds it, else a copy, the old one released
+  int32_t own(int32_t page);
   int64_t size() const { return int64_t(references_.size()); }
   int64_t in_use() const { return in_use_; }
 
  private:
   int64_t in_use_ = 0;
-  int32_t fresh_ = 0;              // pages from here on were never used
+  int32_t fresh_ = 0;  // pages from here on were never used
   std::vector<int32_t> free_, references_;
   std::function<void(int32_t, int32_t)> copy_;
 };

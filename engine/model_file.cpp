@@ -1,4 +1,5 @@
-// See model_file.h. What a file is, is told by its content, never by its name; only for an output is a name all there is.
+// See model_file.h. What a file is, is told by its content, never by its name; only for an output
+// is a name all there is.
 #include "engine/model_file.h"
 
 #include "engine/bundled.h"
@@ -14,7 +15,8 @@ namespace {
 // A .quipu file brings its tokenizer along: a flag that would be ignored is an error.
 ModelSource open_own(const std::string& path, const std::string& tokenizer) {
   if (!tokenizer.empty())
-    fail(Exit::usage, "{}: has its tokenizer inside, expected no tokenizer file ({})", path, tokenizer);
+    fail(Exit::usage, "{}: has its tokenizer inside, expected no tokenizer file ({})", path,
+         tokenizer);
   return source_of(open_quipu(path));
 }
 
@@ -33,14 +35,15 @@ ModelSource open_source(const std::string& path, const std::string& tokenizer) {
   return import_model(path, {tokenizer});
 }
 
-void convert_model(const std::string& in, const std::string& out, const std::string& tokenizer, int threads,
-                   const OnProgress& progress) {
+void convert_model(const std::string& in, const std::string& out, const std::string& tokenizer,
+                   int threads, const OnProgress& progress) {
   refuse_same_file(in, out);
   const ModelSource source = open_source(in, tokenizer);
   if (out.ends_with(".gguf")) return write_gguf(source, out, progress);
-  write_quipu(out, source, threads > 0 ? threads : usable_cores(), [&](size_t tensor, uint64_t done, uint64_t total) {
-    if (progress) progress({source.tensors[tensor].info.name, done, total});
-  });
+  write_quipu(out, source, threads > 0 ? threads : usable_cores(),
+              [&](size_t tensor, uint64_t done, uint64_t total) {
+                if (progress) progress({source.tensors[tensor].info.name, done, total});
+              });
 }
 
 }  // namespace chaski

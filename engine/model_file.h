@@ -1,4 +1,5 @@
-// Model files as a user handles them: open anything, convert, verify, inspect. No running of models here.
+// Model files as a user handles them: open anything, convert, verify, inspect. No running of models
+// here.
 #pragma once
 #include <functional>
 #include <memory>
@@ -18,7 +19,9 @@ struct FileProgress {
 };
 using OnProgress = std::function<void(const FileProgress&)>;
 
-// To .quipu, or to GGUF when `out` ends in .gguf. Refuses out == in (name, link) before a byte is written.
-void convert_model(const std::string& in, const std::string& out, const std::string& tokenizer, int threads, const OnProgress& progress);
+// To .quipu, or to GGUF when `out` ends in .gguf. Refuses out == in (name, link) before a byte is
+// written.
+void convert_model(const std::string& in, const std::string& out, const std::string& tokenizer,
+                   int threads, const OnProgress& progress);
 
 }  // namespace chaski

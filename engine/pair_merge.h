@@ -1,6 +1,7 @@
-// The merge loop that both tokenizers share: join the best pair of neighbours, the leftmost of equals, until no pair joins.
-// O(n log n) for n symbols whatever the text, with a heap over a linked list (as in SentencePiece's bpe_model.cc). Which pairs
-// join, and how well, is the caller's.
+// The merge loop that both tokenizers share: join the best pair of neighbours, the leftmost of
+// equals, until no pair joins. O(n log n) for n symbols whatever the text, with a heap over a
+// linked list (as in SentencePiece's bpe_model.cc). Which pairs join, and how well, is the
+// caller's.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,14 +22,15 @@ struct Join {
   int32_t id;   // the joined token
 };
 
-// `join(left, right)` is an optional<Join> for two symbols whose texts are adjacent. Fewer than 2^31 symbols. What is left stands
-// in `symbols`, in order.
+// `join(left, right)` is an optional<Join> for two symbols whose texts are adjacent. Fewer than
+// 2^31 symbols. What is left stands in `symbols`, in order.
 template <class JoinFunction>
 void merge_pairs(std::vector<Symbol>& symbols, const JoinFunction& join) {
   struct Candidate {
     double cost;
     int32_t left, right, id;
-    size_t bytes;  // of the two when they were looked at: an unequal sum later means that one of them has changed
+    // of the two when they were looked at: an unequal sum later means that one of them has changed
+    size_t bytes;
     bool operator<(const Candidate& other) const {  // std::priority_queue gives the largest
       return cost != other.cost ? cost > other.cost : left > other.left;
     }
@@ -43,7 +45,8 @@ void merge_pairs(std::vector<Symbol>& symbols, const JoinFunction& join) {
   const auto consider = [&](int32_t left, int32_t right) {
     if (left < 0 || right >= count) return;
     if (const std::optional<Join> joined = join(symbols[left], symbols[right]))
-      queue.push({joined->cost, left, right, joined->id, symbols[left].text.size() + symbols[right].text.size()});
+      queue.push({joined->cost, left, right, joined->id,
+                  symbols[left].text.size() + symbols[right].text.size()});
   };
   for (int32_t i = 0; i < count; ++i) links[i] = {i - 1, i + 1};
   for (int32_t i = 1; i < count; ++i) consider(i - 1, i);
@@ -53,7 +56,9 @@ void merge_pairs(std::vector<Symbol>& symbols, const JoinFunction& join) {
     queue.pop();
     Symbol& left = symbols[best.left];
     Symbol& right = symbols[best.right];
-    if (left.text.empty() || right.text.empty() || left.text.size() + right.text.size() != best.bytes) continue;
+    if (left.text.empty() || right.text.empty() ||
+        left.text.size() + right.text.size() != best.bytes)
+      continue;
     left = {std::string_view(left.text.data(), best.bytes), best.id};
     right.text = {};
     links[best.left].after = links[best.right].after;

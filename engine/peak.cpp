@@ -11,7 +11,9 @@ constexpr double kPassSeconds = 0.01, kSeconds = 0.1;
 // Rounds for about a pass: the instruction sets are a factor of a hundred apart.
 int64_t rounds_of(const Backend& backend, Format format) {
   int64_t rounds = 64;
-  while (fastest_pass(1, 0, [] {}, [&] { backend.peak(format, rounds); }) < kPassSeconds) rounds *= 2;
+  while (fastest_pass(
+             1, 0, [] {}, [&] { backend.peak(format, rounds); }) < kPassSeconds)
+    rounds *= 2;
   return rounds;
 }
 
@@ -21,7 +23,8 @@ double measure_peak(const Backend& backend, Format format, int threads) {
   if (!backend.peak) return 0;
   const int64_t rounds = rounds_of(backend, format);
   const auto operations = double(backend.peak(format, rounds)) * threads;
-  return operations / fastest_pass(threads, kSeconds, [] {}, [&] { backend.peak(format, rounds); });
+  return operations / fastest_pass(
+                          threads, kSeconds, [] {}, [&] { backend.peak(format, rounds); });
 }
 
 }  // namespace chaski

@@ -19,54 +19,76 @@ Wish wish_of(const EngineOptions& o) {
   } else if (o.device != "auto") {
     wish.must = true;
     const std::string_view prefix = "cuda:";
-    const char *at = o.device.data() + std::min(prefix.size(), o.device.size()), *end = o.device.data() + o.device.size();
-    const bool numbered = o.device.starts_with(prefix) && std::from_chars(at, end, wish.index).ptr == end && wish.index >= 0 && at < end;
-    if (o.device != "cuda" && !numbered) fail(Exit::usage, "--device is {}, expected auto, cpu or cuda[:N]", escaped(o.device));
+    const char *at = o.device.data() + std::min(prefix.size(), o.device.size()),
+               *end = o.device.data() + o.device.size();
+    const bool numbered = o.device.starts_with(prefix) &&
+                          std::from_chars(at, end, wish.index).ptr == end && wish.index >= 0 &&
+                          at < end;
+    if (o.device != "cuda" && !numbered)
+      fail(Exit::usage, "--device is {}, expected auto, cpu or cuda[:N]", escaped(o.device));
   }
   if (o.gpu_layers != kAllThatFit && (wish.cpu || o.gpu_layers < 0))
-    fail(Exit::usage, "--gpu-layers is {} with --device {}, expected 0 or more, and a device that is not the CPU", o.gpu_layers, o.device);
+    fail(
+        Exit::usage,
+        "--gpu-layers is {} with --device {}, expected 0 or more, and a device that is not the CPU",
+        o.gpu_layers, o.device);
   wish.cpu |= o.gpu_layers == 0;
   wish.must &= !wish.cpu;
   return wish;
 }
 
-// The device wished for, or the one with the most free memory. Error(device) with one clause if there is none.
+// The device wished for, or the one with the most free memory. Error(device) with one clause if
+// there is none.
 CudaDevice find_device(const Wish& wish) {
   CudaDevices all = cuda_devices(true);
   const bool any = !all.list.empty();
-  if (wish.index >= 0) std::erase_if(all.list, [&](const CudaDevice& d) { return d.index != wish.index; });
-  if (!all.list.empty()) return *std::max_element(all.list.begin(), all.list.end(), [](auto& a, auto& b) { return a.free_bytes < b.free_bytes; });
+  if (wish.index >= 0)
+    std::erase_if(all.list, [&](const CudaDevice& d) { return d.index != wish.index; });
+  if (!all.list.empty())
+    return *std::max_element(all.list.begin(), all.list.end(),
+                             [](auto& a, auto& b) { return a.free_bytes < b.free_bytes; });
   if (!wish.must) fail(Exit::device, "{}", all.why_none);
   const std::string name = wish.index < 0 ? "cuda" : fmt::format("cuda:{}", wish.index);
-  fail(Exit::device, "--device is {}, but {}", name, any ? "there is no such device" : all.why_none);
+  fail(Exit::device, "--device is {}, but {}", name,
+       any ? "there is no such device" : all.why_none);
 }
 
 // Looks for the largest share of a model that fits on a device.
 class Fitting {
  public:
   Fitting(const Model& model, const KvLayout& kv, const EngineOptions& o, const CudaDevice& device)
-      : model_(model), device_(device), layers_(int(model.hyper.layers)), sessions_(o.sessions), fixed_context_(o.context > 0),
+      : model_(model),
+        device_(device),
+        layers_(int(model.hyper.layers)),
+        sessions_(o.sessions),
+        fixed_context_(o.context > 0),
         own_context_(int(o.context ? o.context : model.hyper.context)) {
     wanted_.device = device.index, wanted_.kv = kv, wanted_.kv.by_position = true;
   }
 
   Placement with(int on_device, int context) const {
     Placement p;
-    p.cpu_layers = layers_ - on_device, p.context = context, p.max_batch = p.cpu_layers == 0 ? kDeviceBatch : kCpuBatch;
+    p.cpu_layers = layers_ - on_device, p.context = context,
+    p.max_batch = p.cpu_layers == 0 ? kDeviceBatch : kCpuBatch;
     p.max_batch = std::min(p.max_batch, context);
     CudaOptions wanted = wanted_;
     wanted.context = context, wanted.max_batch = p.max_batch;
-    wanted.kv_pages = int64_t(sessions_) * ((context + kPage - 1) / kPage) + kPageGroup;  // and a few to copy on write
+    // and a few to copy on write
+    wanted.kv_pages = int64_t(sessions_) * ((context + kPage - 1) / kPage) + kPageGroup;
     p.share = device_share(model_, p.cpu_layers, wanted);
     return p;
   }
   bool fits(const Placement& p) const {
-    return cuda_bytes_needed(p.share.weights, p.share.options, device_.total_bytes) <= device_.free_bytes;
+    return cuda_bytes_needed(p.share.weights, p.share.options, device_.total_bytes) <=
+           device_.free_bytes;
   }
   int own_context() const { return own_context_; }
-  int least_context() const { return fixed_context_ ? own_context_ : std::min(own_context_, kLeastContext); }
+  int least_context() const {
+    return fixed_context_ ? own_context_ : std::min(own_context_, kLeastContext);
+  }
 
-  // The longest context, in steps of a chunk of attention, for so many layers; none if not even the least fits.
+  // The longest context, in steps of a chunk of attention, for so many layers; none if not even the
+  // least fits.
   std::optional<Placement> longest(int on_device) const {
     if (Placement all = with(on_device, own_context_); fits(all)) return all;
     Placement best = with(on_device, least_context());
@@ -74,8 +96,10 @@ class Fitting {
     constexpr int kStep = 256;
     for (int low = best.context / kStep, high = own_context_ / kStep; low < high;) {
       const int middle = (low + high + 1) / 2;
-      if (Placement p = with(on_device, middle * kStep); fits(p)) best = std::move(p), low = middle;
-      else high = middle - 1;
+      if (Placement p = with(on_device, middle * kStep); fits(p))
+        best = std::move(p), low = middle;
+      else
+        high = middle - 1;
     }
     return best;
   }
@@ -83,8 +107,10 @@ class Fitting {
     int low = 0;
     for (int high = layers_; low < high;) {
       const int middle = (low + high + 1) / 2;
-      if (fits(with(middle, least_context()))) low = middle;
-      else high = middle - 1;
+      if (fits(with(middle, least_context())))
+        low = middle;
+      else
+        high = middle - 1;
     }
     return low;
   }
@@ -101,16 +127,19 @@ class Fitting {
 Placement on_cpu(const Model& model, const EngineOptions& o, const std::string& why) {
   if (!why.empty() && o.notice) o.notice("on the CPU: " + why);
   Placement p;
-  p.cpu_layers = int(model.hyper.layers), p.context = int(o.context ? o.context : model.hyper.context);
+  p.cpu_layers = int(model.hyper.layers),
+  p.context = int(o.context ? o.context : model.hyper.context);
   return p;
 }
 
 std::string gigabytes(uint64_t bytes) { return fmt::format("{:.3g} GB", double(bytes) / 1e9); }
 
 // The placement on a device that was found.
-Placement on_device(const Model& model, const KvLayout& kv, const EngineOptions& o, const CudaDevice& device, bool must) {
+Placement on_device(const Model& model, const KvLayout& kv, const EngineOptions& o,
+                    const CudaDevice& device, bool must) {
   const Fitting fitting(model, kv, o, device);
-  const int layers = int(model.hyper.layers), wanted = o.gpu_layers == kAllThatFit ? layers : std::min(o.gpu_layers, layers);
+  const int layers = int(model.hyper.layers),
+            wanted = o.gpu_layers == kAllThatFit ? layers : std::min(o.gpu_layers, layers);
   const std::string name = fmt::format("cuda:{} ({})", device.index, device.name);
   std::optional<Placement> p = fitting.longest(wanted);
   const auto say = [&](const std::string& line) {
@@ -120,15 +149,25 @@ Placement on_device(const Model& model, const KvLayout& kv, const EngineOptions&
     const int most = fitting.most_layers();
     if (must || o.gpu_layers != kAllThatFit) {
       const Placement least = fitting.with(wanted, fitting.least_context());
-      fail(Exit::memory, "{}: {} of {} layers with a context of {} need {} of device memory, {} are free; {}", name, wanted, layers,
-           least.context, gigabytes(cuda_bytes_needed(least.share.weights, least.share.options, device.total_bytes)),
-           gigabytes(device.free_bytes), most > 0 ? fmt::format("--gpu-layers {} would fit", most) : "use --device cpu");
+      fail(Exit::memory,
+           "{}: {} of {} layers with a context of {} need {} of device memory, {} are free; {}",
+           name, wanted, layers, least.context,
+           gigabytes(
+               cuda_bytes_needed(least.share.weights, least.share.options, device.total_bytes)),
+           gigabytes(device.free_bytes),
+           most > 0 ? fmt::format("--gpu-layers {} would fit", most) : "use --device cpu");
     }
-    if (most == 0) return on_cpu(model, o, fmt::format("{} has {} free, too little for one layer", name, gigabytes(device.free_bytes)));
+    if (most == 0)
+      return on_cpu(model, o,
+                    fmt::format("{} has {} free, too little for one layer", name,
+                                gigabytes(device.free_bytes)));
     p = fitting.longest(most);
-    say(fmt::format("{} of {} layers fit into {}, the others run on the CPU", most, layers, gigabytes(device.free_bytes)));
+    say(fmt::format("{} of {} layers fit into {}, the others run on the CPU", most, layers,
+                    gigabytes(device.free_bytes)));
   }
-  if (p->context < fitting.own_context()) say(fmt::format("a context of {} fits, the model's own is {}", p->context, fitting.own_context()));
+  if (p->context < fitting.own_context())
+    say(fmt::format("a context of {} fits, the model's own is {}", p->context,
+                    fitting.own_context()));
   return std::move(*p);
 }
 

@@ -1,4 +1,5 @@
-// Plans by the shape of the batch they were made for. A run of odd prompt lengths must not fill memory with them.
+// Plans by the shape of the batch they were made for. A run of odd prompt lengths must not fill
+// memory with them.
 #pragma once
 #include <map>
 #include <memory>

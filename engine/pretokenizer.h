@@ -1,5 +1,6 @@
-// How byte-level BPE cuts a text into the stretches ("words") that merges never cross. The cuts are regular expressions that
-// belong to the model: with other ones the same vocabulary gives other tokens. Merging itself is in tokenizer_bpe.cpp.
+// How byte-level BPE cuts a text into the stretches ("words") that merges never cross. The cuts are
+// regular expressions that belong to the model: with other ones the same vocabulary gives other
+// tokens. Merging itself is in tokenizer_bpe.cpp.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,16 +13,21 @@ namespace chaski {
 
 class Pretokenizer {
  public:
-  // By the name that GGUF files use in tokenizer.ggml.pre. Throws Error(bad_file) for a name that is not in the table.
+  // By the name that GGUF files use in tokenizer.ggml.pre. Throws Error(bad_file) for a name that
+  // is not in the table.
   static Pretokenizer named(std::string_view name, const std::string& origin);
-  // Each pattern cuts the pieces that the one before it left. Throws Error(bad_file) for a pattern that PCRE2 cannot compile.
-  static Pretokenizer from_patterns(const std::vector<std::string>& patterns, const std::string& origin);
+  // Each pattern cuts the pieces that the one before it left. Throws Error(bad_file) for a pattern
+  // that PCRE2 cannot compile.
+  static Pretokenizer from_patterns(const std::vector<std::string>& patterns,
+                                    const std::string& origin);
 
-  // Pieces that together are `text`, none empty; a run of invalid UTF-8 is a piece of its own. Any number of threads at once.
-  // Throws Error(bad_file) when a pattern needs more steps than a reasonable one would.
+  // Pieces that together are `text`, none empty; a run of invalid UTF-8 is a piece of its own. Any
+  // number of threads at once. Throws Error(bad_file) when a pattern needs more steps than a
+  // reasonable one would.
   std::vector<std::string_view> split(std::string_view text) const;
 
-  // What else goes with a family's name in the programs it was trained with; a file's own keys come first.
+  // What else goes with a family's name in the programs it was trained with; a file's own keys come
+  // first.
   bool whole_words_first() const { return whole_words_first_; }  // tokenizer.ignore_merges
   bool adds_bos() const { return adds_bos_; }
 

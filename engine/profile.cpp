@@ -24,7 +24,8 @@ void Profile::add(const Plan& plan, const std::vector<double>& seconds, bool on_
       continue;
     }
     const Step& step = plan.steps[i];
-    StepProfile& p = steps[{name_of(step.op), first_weight(plan.graph(), plan.graph().nodes[i]), on_device}];
+    StepProfile& p =
+        steps[{name_of(step.op), first_weight(plan.graph(), plan.graph().nodes[i]), on_device}];
     const Cost cost = std::visit([&](const auto& op) { return op.cost(step.args); }, step.op);
     p.seconds += seconds[i], ++p.calls;
     p.cost.bytes += cost.bytes, p.cost.flops += cost.flops, p.cost.integer += cost.integer;

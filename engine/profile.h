@@ -22,7 +22,7 @@ struct StepProfile {
 
 struct Profile {
   std::map<StepName, StepProfile> steps;
-  int passes = 0;  // of the model, in one part or two
+  int passes = 0;                    // of the model, in one part or two
   size_t n_steps = 0, barriers = 0;  // of the CPU
   size_t kernels = 0;                // of a device, without draws
 

@@ -1,5 +1,6 @@
-// See quantize.h. First the recipe: the table in front of the file needs every size before a weight is written, so errors are
-// estimated on a sample. Then one pass over the weights by the writer's threads, which measures the errors that are reported.
+// See quantize.h. First the recipe: the table in front of the file needs every size before a weight
+// is written, so errors are estimated on a sample. Then one pass over the weights by the writer's
+// threads, which measures the errors that are reported.
 #include "engine/quantize.h"
 
 #include <algorithm>
@@ -25,33 +26,43 @@ struct Choice {
   bool settled;  // not to be raised whatever the error
 };
 
-bool decides_every_token(const std::string& name) { return name == "output" || name == "token_embd"; }
+bool decides_every_token(const std::string& name) {
+  return name == "output" || name == "token_embd";
+}
 
-// `wanted` costs more than the user asked for. Where the tensor's own format costs no more than that, nothing is gained by encoding.
+// `wanted` costs more than the user asked for. Where the tensor's own format costs no more than
+// that, nothing is gained by encoding.
 Choice no_more_than_own(const TensorInfo& in, Format wanted, const std::string& reason) {
   if (info(wanted).bits() < info(in.format).bits()) return {wanted, reason, false};
   return {in.format, reason, true};
 }
 
 Choice first_choice(const TensorInfo& in, Format type) {
-  if (!in.tiled()) return {Format::f32, type == Format::f32 ? "" : "norms and biases keep f32", true};
+  if (!in.tiled())
+    return {Format::f32, type == Format::f32 ? "" : "norms and biases keep f32", true};
   if (in.format == type) return {type, "", true};
   if (in.name == "position_embd") return {in.format, "the position table keeps its own", true};
   const bool raise = decides_every_token(in.name) && info(type).bits() < info(Format::q8).bits();
   const Format wanted = raise ? Format::q8 : type;
   if (in.cols % info(wanted).block != 0)
-    return no_more_than_own(in, Format::f16, fmt::format("{} columns are not a multiple of {}", in.cols, info(wanted).block));
+    return no_more_than_own(
+        in, Format::f16,
+        fmt::format("{} columns are not a multiple of {}", in.cols, info(wanted).block));
   if (raise) return no_more_than_own(in, wanted, "head and embedding keep at least q8");
   return {wanted, "", false};
 }
 
 Choice raised(const TensorInfo& in, Format from, double error) {
-  const Format better = from == Format::q4 || from == Format::q4h || from == Format::q4_0 ? Format::q8 : info(from).bits() < 16 ? Format::f16 : Format::f32;
+  const Format better = from == Format::q4 || from == Format::q4h || from == Format::q4_0
+                            ? Format::q8
+                        : info(from).bits() < 16 ? Format::f16
+                                                 : Format::f32;
   return no_more_than_own(in, better, fmt::format("{} would lose {:.2g}", info(from).name, error));
 }
 
-// Which strips of a tensor stand for all of them: at most kSample, evenly spread. A 4-bit search over every weight, twice, would
-// double the time; a tensor that suffers does so in more than a few rows.
+// Which strips of a tensor stand for all of them: at most kSample, evenly spread. A 4-bit search
+// over every weight, twice, would double the time; a tensor that suffers does so in more than a few
+// rows.
 constexpr int64_t kSample = 16;
 int64_t sample_size(const TensorInfo& in) { return std::min(kSample, strips_of(in)); }
 int64_t sampled(const TensorInfo& in, int64_t i) { return i * strips_of(in) / sample_size(in); }
@@ -62,12 +73,15 @@ TensorSource sample_of(TensorEncoder& encoder) {
   const size_t stride = strip_bytes(encoder.to(), in.cols);
   const TensorInfo small{in.name, encoder.to(), sample_size(in) * kStrip, in.cols};
   return {small, [&encoder, stride](int64_t first, int64_t last, std::byte* dst) {
-            for (int64_t i = first; i < last; ++i, dst += stride) encoder.encode(sampled(encoder.from(), i), dst);
+            for (int64_t i = first; i < last; ++i, dst += stride)
+              encoder.encode(sampled(encoder.from(), i), dst);
           }};
 }
 
-// The error that each unsettled choice would make, by the threads that load a model; 0 for the others.
-std::vector<double> estimate(const ModelSource& in, const std::vector<Choice>& choices, int threads) {
+// The error that each unsettled choice would make, by the threads that load a model; 0 for the
+// others.
+std::vector<double> estimate(const ModelSource& in, const std::vector<Choice>& choices,
+                             int threads) {
   Encoders encoders(choices.size());
   ModelSource samples{in.path, in.kind, {}, {}, {}};
   for (size_t t = 0; t < choices.size(); ++t) {
@@ -83,7 +97,8 @@ std::vector<double> estimate(const ModelSource& in, const std::vector<Choice>& c
 
 std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options, int threads) {
   std::vector<Choice> choices;
-  for (const TensorSource& tensor : in.tensors) choices.push_back(first_choice(tensor.info, options.type));
+  for (const TensorSource& tensor : in.tensors)
+    choices.push_back(first_choice(tensor.info, options.type));
   const auto unsettled = [](const Choice& choice) { return !choice.settled; };
   while (std::any_of(choices.begin(), choices.end(), unsettled)) {
     const std::vector<double> errors = estimate(in, choices, threads);
@@ -100,33 +115,43 @@ std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options
 
 void check(const QuantizeOptions& options, const std::string& in, const std::string& out) {
   if (!can_encode(options.type))
-    fail(Exit::usage, "--type is {}, expected one chaski can encode: q4, q4h, q4_0, q8, q8f, f16, bf16 or f32", info(options.type).name);
-  if (!(options.keep_above >= 0)) fail(Exit::usage, "--keep-above is {}, expected 0 or more", options.keep_above);
+    fail(Exit::usage,
+         "--type is {}, expected one chaski can encode: q4, q4h, q4_0, q8, q8f, f16, bf16 or f32",
+         info(options.type).name);
+  if (!(options.keep_above >= 0))
+    fail(Exit::usage, "--keep-above is {}, expected 0 or more", options.keep_above);
   if (out.ends_with(".gguf"))
-    fail(Exit::usage, "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file of one)", out);
+    fail(Exit::usage,
+         "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file "
+         "of one)",
+         out);
   refuse_same_file(in, out);
 }
 
 ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, Encoders& encoders) {
   ModelSource out{in.path, in.kind, in.meta, {}, in.storage};
   for (size_t t = 0; t < choices.size(); ++t) {
-    TensorEncoder& encoder = *encoders.emplace_back(std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path));
+    TensorEncoder& encoder = *encoders.emplace_back(
+        std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path));
     TensorInfo to = in.tensors[t].info;
     to.format = choices[t].to;
     const uint64_t stride = to.bytes() / strips_of(to);
     out.tensors.push_back({to, [&encoder, stride](int64_t first, int64_t last, std::byte* dst) {
-                             for (int64_t s = first; s < last; ++s, dst += stride) encoder.encode_in_range(s, dst);
+                             for (int64_t s = first; s < last; ++s, dst += stride)
+                               encoder.encode_in_range(s, dst);
                            }});
   }
   return out;
 }
 
-QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choices, const Encoders& encoders) {
+QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choices,
+                         const Encoders& encoders) {
   QuantizeReport report;
   for (size_t t = 0; t < encoders.size(); ++t) {
     const TensorInfo& from = encoders[t]->from();
     const TensorInfo& to = out.tensors[t].info;
-    report.tensors.push_back({from.name, from.format, to.format, from.bytes(), to.bytes(), encoders[t]->error(), choices[t].reason});
+    report.tensors.push_back({from.name, from.format, to.format, from.bytes(), to.bytes(),
+                              encoders[t]->error(), choices[t].reason});
     report.bytes_before += from.bytes(), report.bytes_after += to.bytes();
     if (from.format == to.format) continue;
     report.weights += from.rows * from.cols;
@@ -137,7 +162,8 @@ QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choi
 
 }  // namespace
 
-QuantizeReport quantize_model(const std::string& in, const std::string& out, const QuantizeOptions& options, const OnProgress& progress) {
+QuantizeReport quantize_model(const std::string& in, const std::string& out,
+                              const QuantizeOptions& options, const OnProgress& progress) {
   const auto start = std::chrono::steady_clock::now();
   check(options, in, out);
   const int threads = options.threads > 0 ? options.threads : usable_cores();

@@ -1,6 +1,7 @@
-// A model to a smaller one, offline. The recipe: matmul weights become `type`; what suffers keeps more: norms and biases f32, the
-// position table its own format, tensors whose columns are not a multiple of the block f16, the head and embedding at least q8 when
-// `type` has fewer bits, and any tensor whose relative squared error is over `keep_above` the next better type. Every choice is
+// A model to a smaller one, offline. The recipe: matmul weights become `type`; what suffers keeps
+// more: norms and biases f32, the position table its own format, tensors whose columns are not a
+// multiple of the block f16, the head and embedding at least q8 when `type` has fewer bits, and any
+// tensor whose relative squared error is over `keep_above` the next better type. Every choice is
 // reported with its reason.
 #pragma once
 #include <functional>
@@ -32,8 +33,10 @@ struct QuantizeReport {
   double seconds = 0, encode_seconds = 0;
 };
 
-// Atomic: `out` is whole or untouched. Same bytes for any number of threads. Throws Error(usage) for a type that cannot be encoded or
-// out == in, Error(bad_file) for a non-finite weight (tensor and position named).
-QuantizeReport quantize_model(const std::string& in, const std::string& out, const QuantizeOptions& options, const OnProgress& progress);
+// Atomic: `out` is whole or untouched. Same bytes for any number of threads. Throws Error(usage)
+// for a type that cannot be encoded or out == in, Error(bad_file) for a non-finite weight (tensor
+// and position named).
+QuantizeReport quantize_model(const std::string& in, const std::string& out,
+                              const QuantizeOptions& options, const OnProgress& progress);
 
 }  // namespace chaski

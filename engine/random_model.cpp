@@ -65,7 +65,8 @@ void fill_random(const TensorInfo& info, uint64_t seed, std::byte* data) {
   for (int64_t s = 0; s < (info.rows + kStrip - 1) / kStrip; ++s) {
     std::byte* strip = data + size_t(s) * bytes;
     if (s < kDifferent)
-      random_strip(info.format, seed + uint64_t(s), 0.9f / std::sqrt(float(info.cols)), info.cols, strip);
+      random_strip(info.format, seed + uint64_t(s), 0.9f / std::sqrt(float(info.cols)), info.cols,
+                   strip);
     else
       std::memcpy(strip, strip - kDifferent * bytes, bytes);
   }

@@ -14,8 +14,11 @@ void expect(bool holds, const char* flag, T value, const char* range) {
   if (!holds) fail(Exit::usage, "{} is {}, expected {}", flag, value, range);
 }
 
-// Larger logit first, then the smaller id: one order, so that nothing depends on how candidates were found.
-constexpr auto kBefore = [](const auto& a, const auto& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; };
+// Larger logit first, then the smaller id: one order, so that nothing depends on how candidates
+// were found.
+constexpr auto kBefore = [](const auto& a, const auto& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+};
 
 }  // namespace
 
@@ -24,7 +27,8 @@ void SamplerOptions::check() const {
   expect(top_k >= 0, "--top-k", top_k, "0 or more");
   expect(top_p > 0 && top_p <= 1, "--top-p", top_p, "more than 0, at most 1");
   expect(min_p >= 0 && min_p <= 1, "--min-p", min_p, "0 to 1");
-  expect(repeat_penalty > 0 && repeat_penalty <= 100, "--repeat-penalty", repeat_penalty, "more than 0, at most 100");
+  expect(repeat_penalty > 0 && repeat_penalty <= 100, "--repeat-penalty", repeat_penalty,
+         "more than 0, at most 100");
 }
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options) { options_.check(); }
@@ -32,7 +36,9 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) { options_.c
 TokenId Sampler::draw(std::span<const float> logits, std::span<const TokenId> history) {
   if (options_.repeat_penalty != 1) {
     logits_.assign(logits.begin(), logits.end());
-    std::vector<TokenId> recent(history.end() - std::min<ptrdiff_t>(std::ssize(history), options_.repeat_window), history.end());
+    std::vector<TokenId> recent(
+        history.end() - std::min<ptrdiff_t>(std::ssize(history), options_.repeat_window),
+        history.end());
     std::sort(recent.begin(), recent.end());
     recent.erase(std::unique(recent.begin(), recent.end()), recent.end());
     for (TokenId t : recent) {
@@ -41,7 +47,8 @@ TokenId Sampler::draw(std::span<const float> logits, std::span<const TokenId> hi
     }
     logits = logits_;
   }
-  if (options_.temperature == 0) return TokenId(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  if (options_.temperature == 0)
+    return TokenId(std::max_element(logits.begin(), logits.end()) - logits.begin());
 
   // Top-k with a heap whose front is the worst kept: most logits are compared once.
   kept_.clear();
@@ -71,7 +78,8 @@ TokenId Sampler::draw(std::span<const float> logits, std::span<const TokenId> hi
   TokenId best = kept_[0].token;
   double best_score = -INFINITY;
   for (size_t i = 0; i < n; ++i) {
-    const double score = kept_[i].logit / options_.temperature + gumbel(options_.seed, history.size(), uint32_t(kept_[i].token));
+    const double score = kept_[i].logit / options_.temperature +
+                         gumbel(options_.seed, history.size(), uint32_t(kept_[i].token));
     if (score > best_score) best_score = score, best = kept_[i].token;
   }
   return best;

@@ -13,27 +13,34 @@ namespace chaski {
 struct Session::Impl {
   std::shared_ptr<Engine> engine;
   std::vector<TokenId> tokens;
-  std::vector<int32_t> table;  // a page per 16 positions of the whole context: its address never changes
-  int pages = 0;               // of them in use
-  std::vector<float> logits;   // of the last extend()
+  // a page per 16 positions of the whole context: its address never changes
+  std::vector<int32_t> table;
+  int pages = 0;              // of them in use
+  std::vector<float> logits;  // of the last extend()
 
   EngineImpl& e() { return engine->impl(); }
-  // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not worth the question.
+  // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not
+  // worth the question.
   void expect_memory(int end) {
-    const uint64_t need = uint64_t(std::max(0, (end + kPage - 1) / kPage - pages)) * e().batch.kv.layout.page_bytes();
+    const uint64_t need =
+        uint64_t(std::max(0, (end + kPage - 1) / kPage - pages)) * e().batch.kv.layout.page_bytes();
     if (need < (uint64_t(64) << 20)) return;
     if (const auto have = available_memory(); have && need > *have)
-      fail(Exit::memory, "keys and values of {} more positions need {:.3g} GB of memory, {:.3g} GB are available", end - int(tokens.size()),
-           double(need) / 1e9, double(*have) / 1e9);
+      fail(Exit::memory,
+           "keys and values of {} more positions need {:.3g} GB of memory, {:.3g} GB are available",
+           end - int(tokens.size()), double(need) / 1e9, double(*have) / 1e9);
   }
   // Pages for positions up to `end`, all of them this session's own from `from` on.
   void prepare(int from, int end) {
     expect_memory(end);
-    for (int page = from / kPage; page < pages; ++page) table[size_t(page)] = e().pool->own(table[size_t(page)]);
-    for (const int need = (end + kPage - 1) / kPage; pages < need; ++pages) table[size_t(pages)] = e().pool->take();
+    for (int page = from / kPage; page < pages; ++page)
+      table[size_t(page)] = e().pool->own(table[size_t(page)]);
+    for (const int need = (end + kPage - 1) / kPage; pages < need; ++pages)
+      table[size_t(pages)] = e().pool->take();
   }
   void keep(int positions) {
-    for (const int need = (positions + kPage - 1) / kPage; pages > need;) e().pool->release(table[size_t(--pages)]);
+    for (const int need = (positions + kPage - 1) / kPage; pages > need;)
+      e().pool->release(table[size_t(--pages)]);
   }
 };
 
@@ -43,7 +50,9 @@ constexpr TokenId kNotDrawn = -1;
 
 [[noreturn]] void not_finite(const Batch& b, size_t output) {
   const size_t t = size_t(b.outputs[output]);
-  fail(Exit::non_finite, "the logits after token {} at position {} are not finite: the model or its file is damaged", b.tokens[t], b.positions[t]);
+  fail(Exit::non_finite,
+       "the logits after token {} at position {} are not finite: the model or its file is damaged",
+       b.tokens[t], b.positions[t]);
 }
 
 void expect_finite(const float* logits, int64_t n, const Batch& b, size_t output) {
@@ -61,14 +70,16 @@ size_t rows_of(std::span<const Extension> parts) {
 // The draw as a device makes it, if it can.
 std::optional<CudaDraw> device_draw(const SamplerOptions& o, size_t vocab) {
   CudaDraw draw;
-  draw.temperature = o.temperature, draw.top_p = o.top_p, draw.min_p = o.min_p, draw.seed = o.seed, draw.top_k = o.top_k;
+  draw.temperature = o.temperature, draw.top_p = o.top_p, draw.min_p = o.min_p, draw.seed = o.seed,
+  draw.top_k = o.top_k;
   draw.vocab = int(vocab);
   return o.repeat_penalty == 1 && cuda_can_draw(draw) ? std::optional(draw) : std::nullopt;
 }
 
 void expect_room(const Session& s, size_t n) {
   if (int(n) > s.room())
-    fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", n, s.position(), s.position() + s.room());
+    fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", n,
+         s.position(), s.position() + s.room());
 }
 
 }  // namespace
@@ -95,9 +106,13 @@ std::span<const float> Session::extend(std::span<const TokenId> tokens, int want
 template <class Evaluate>
 void Session::append(std::span<const Extension> parts, Evaluate evaluate) {
   try {
-    for (const Extension& p : parts) p.session->impl_->prepare(p.session->position(), p.session->position() + int(p.tokens.size()));
+    for (const Extension& p : parts)
+      p.session->impl_->prepare(p.session->position(),
+                                p.session->position() + int(p.tokens.size()));
     evaluate();
-    for (const Extension& p : parts) p.session->impl_->tokens.insert(p.session->impl_->tokens.end(), p.tokens.begin(), p.tokens.end());
+    for (const Extension& p : parts)
+      p.session->impl_->tokens.insert(p.session->impl_->tokens.end(), p.tokens.begin(),
+                                      p.tokens.end());
   } catch (...) {  // nothing is changed: pages taken for tokens that did not come are given back
     for (const Extension& p : parts) p.session->impl_->keep(p.session->position());
     throw;
@@ -115,7 +130,8 @@ std::span<const float> Session::extend_all(std::span<const Extension> parts) {
       const float* logits = e.logits();
       for (size_t i = 0; i < e.batch.outputs.size(); ++i) {
         expect_finite(logits + i * vocab, int64_t(vocab), e.batch, i);
-        std::memcpy(lead.logits.data() + (row + i) * vocab, logits + i * vocab, vocab * sizeof(float));
+        std::memcpy(lead.logits.data() + (row + i) * vocab, logits + i * vocab,
+                    vocab * sizeof(float));
       }
     });
   });
@@ -125,9 +141,11 @@ std::span<const float> Session::extend_all(std::span<const Extension> parts) {
 std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler& sampler) {
   check(parts);
   EngineImpl& e = parts[0].session->impl_->e();
-  const size_t vocab = size_t(e.model->hyper.vocab), drawable = e.tokenizer ? size_t(e.tokenizer->size()) : vocab;
+  const size_t vocab = size_t(e.model->hyper.vocab),
+               drawable = e.tokenizer ? size_t(e.tokenizer->size()) : vocab;
   std::vector<TokenId> drawn;
-  if (const std::optional<CudaDraw> there = e.device ? device_draw(sampler.options(), drawable) : std::nullopt) {
+  if (const std::optional<CudaDraw> there =
+          e.device ? device_draw(sampler.options(), drawable) : std::nullopt) {
     append(parts, [&] {
       each_pass(parts, &*there, [&](size_t row) {
         for (const TokenId token : e.tokens()) {
@@ -144,7 +162,8 @@ std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler
     bool right = true;
     for (size_t i = held.size() - size_t(p.wanted); i < held.size(); ++i) {
       const size_t row = drawn.size();
-      drawn.push_back(right ? sampler.draw(logits.subspan(row * vocab, drawable), held.first(i + 1)) : kNotDrawn);
+      drawn.push_back(right ? sampler.draw(logits.subspan(row * vocab, drawable), held.first(i + 1))
+                            : kNotDrawn);
       right = right && i + 1 < held.size() && held[i + 1] == drawn[row];
     }
   }
@@ -155,7 +174,9 @@ std::vector<TokenId> Session::draw(std::span<const TokenId> tokens, int wanted, 
   const Extension part{this, tokens, wanted};
   std::vector<TokenId> drawn = draw_all({&part, 1}, sampler);
   size_t n = 1;
-  for (size_t first = tokens.size() - size_t(wanted); n < drawn.size() && drawn[n - 1] == tokens[first + n];) ++n;
+  for (size_t first = tokens.size() - size_t(wanted);
+       n < drawn.size() && drawn[n - 1] == tokens[first + n];)
+    ++n;
   drawn.resize(std::min(n, drawn.size()));
   return drawn;
 }
@@ -168,12 +189,14 @@ void Session::check(std::span<const Extension> parts) {
     CHECK(&p.session->impl_->e() == &e, "sessions of one engine");
     CHECK(p.wanted >= 0 && size_t(p.wanted) <= p.tokens.size(), "logits of tokens that are there");
     for (size_t k = 0; k < i; ++k) CHECK(parts[k].session != p.session, "a session comes once");
-    for (TokenId t : p.tokens) CHECK(t >= 0 && t < e.model->hyper.vocab, "token ids come from this model's tokenizer");
+    for (TokenId t : p.tokens)
+      CHECK(t >= 0 && t < e.model->hyper.vocab, "token ids come from this model's tokenizer");
     expect_room(*p.session, p.tokens.size());
   }
 }
 
-// All tokens in passes of at most max_batch, with the outputs wanted in each; take(row) of the pass whose first output is `row` of all.
+// All tokens in passes of at most max_batch, with the outputs wanted in each; take(row) of the pass
+// whose first output is `row` of all.
 template <class Take>
 void Session::each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take) {
   EngineImpl& e = parts[0].session->impl_->e();
@@ -200,7 +223,8 @@ void Session::each_pass(std::span<const Extension> parts, const CudaDraw* draw, 
 
 size_t Session::common_prefix(std::span<const TokenId> tokens) const {
   const auto& held = impl_->tokens;
-  return size_t(std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end()).first - held.begin());
+  return size_t(std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end()).first -
+                held.begin());
 }
 
 std::span<const TokenId> Session::reuse(std::span<const TokenId> tokens) {
@@ -217,7 +241,8 @@ void Session::rewind(int position) {
 
 std::unique_ptr<Session> Session::fork() {
   auto copy = std::make_unique<Impl>();
-  copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->table = impl_->table, copy->pages = impl_->pages;
+  copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->table = impl_->table,
+  copy->pages = impl_->pages;
   for (int i = 0; i < copy->pages; ++i) copy->e().pool->share(copy->table[size_t(i)]);
   return std::unique_ptr<Session>(new Session(std::move(copy)));
 }

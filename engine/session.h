@@ -1,5 +1,6 @@
-// One sequence of tokens and its keys and values. The logits after a token depend on the model and the tokens before it and on
-// nothing else, bit for bit: not on chunks, threads, other sessions, rewinds or forks.
+// One sequence of tokens and its keys and values. The logits after a token depend on the model and
+// the tokens before it and on nothing else, bit for bit: not on chunks, threads, other sessions,
+// rewinds or forks.
 #pragma once
 #include <memory>
 #include <span>
@@ -12,7 +13,8 @@ namespace chaski {
 
 struct CudaDraw;
 
-// One session's share of a forward pass over several sessions: tokens to append, and for how many of the last ones logits are wanted.
+// One session's share of a forward pass over several sessions: tokens to append, and for how many
+// of the last ones logits are wanted.
 struct Extension {
   Session* session = nullptr;
   std::span<const TokenId> tokens;
@@ -27,30 +29,35 @@ class Session {
 
   const std::vector<TokenId>& tokens() const;  // everything whose keys and values are held
   int position() const { return int(tokens().size()); }
-  int room() const;                            // how many more tokens fit into the context
-  size_t common_prefix(std::span<const TokenId> tokens) const;  // how many of them, from the first on, the session holds
+  int room() const;  // how many more tokens fit into the context
+  // how many of them, from the first on, the session holds
+  size_t common_prefix(std::span<const TokenId> tokens) const;
 
-  // Appends tokens, in chunks of at most Engine's batch; returns the logits of the last `wanted` ones, (wanted, vocab), valid
-  // until the next pass of any session. Throws Error(prompt_too_long) with both numbers when they do not fit (nothing is
-  // changed then), Error(non_finite) if a logit is not finite, Error(memory) when the pool of pages is exhausted.
+  // Appends tokens, in chunks of at most Engine's batch; returns the logits of the last `wanted`
+  // ones, (wanted, vocab), valid until the next pass of any session. Throws Error(prompt_too_long)
+  // with both numbers when they do not fit (nothing is changed then), Error(non_finite) if a logit
+  // is not finite, Error(memory) when the pool of pages is exhausted.
   std::span<const float> extend(std::span<const TokenId> tokens, int wanted = 1);
   std::span<const float> decode(TokenId token) { return extend({&token, 1}); }
 
-  // Keeps of what is held the longest part that `tokens` begin with, and forgets the rest; one token at least is left to evaluate, so
-  // that there are logits. What is to be evaluated.
+  // Keeps of what is held the longest part that `tokens` begin with, and forgets the rest; one
+  // token at least is left to evaluate, so that there are logits. What is to be evaluated.
   std::span<const TokenId> reuse(std::span<const TokenId> tokens);
 
-  void rewind(int position);            // forget everything from `position` on
-  std::unique_ptr<Session> fork();      // shares full pages, copies the last one when either writes on
+  void rewind(int position);  // forget everything from `position` on
+  // shares full pages, copies the last one when either writes on
+  std::unique_ptr<Session> fork();
 
   // Several sessions in one pass: the logits of all wanted tokens, in order.
   static std::span<const float> extend_all(std::span<const Extension> parts);
 
-  // Appends tokens and draws what comes after each of the last `wanted`, as far as the draws are the tokens given: guesses that are right,
-  // and one token more. The sampler's history is all that the session holds. A device that can draw so does it there: then no logits come
-  // to the host. Throws what extend() throws.
+  // Appends tokens and draws what comes after each of the last `wanted`, as far as the draws are
+  // the tokens given: guesses that are right, and one token more. The sampler's history is all that
+  // the session holds. A device that can draw so does it there: then no logits come to the host.
+  // Throws what extend() throws.
   std::vector<TokenId> draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler);
-  // Several sessions in one pass: a draw after every wanted token, in order. Draws behind a wrong guess mean nothing.
+  // Several sessions in one pass: a draw after every wanted token, in order. Draws behind a wrong
+  // guess mean nothing.
   static std::vector<TokenId> draw_all(std::span<const Extension> parts, Sampler& sampler);
 
   Engine& engine() const;

@@ -12,7 +12,8 @@ StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)
   std::erase_if(stops_, [](const std::string& s) { return s.empty(); });
   for (const std::string& s : stops_) {
     Utf8Stream whole;
-    if (whole.push(s) + whole.flush() != s) fail(Exit::usage, "--stop is {}, expected UTF-8 text", escaped(s));
+    if (whole.push(s) + whole.flush() != s)
+      fail(Exit::usage, "--stop is {}, expected UTF-8 text", escaped(s));
   }
 }
 
@@ -29,7 +30,8 @@ std::string StopFilter::push(std::string_view text) {
   size_t keep = 0;
   for (const std::string& s : stops_)
     for (size_t n = std::min(s.size() - 1, held_.size()); n > keep; --n)
-      if (std::string_view(held_).substr(held_.size() - n) == std::string_view(s).substr(0, n)) keep = n;
+      if (std::string_view(held_).substr(held_.size() - n) == std::string_view(s).substr(0, n))
+        keep = n;
   std::string shown = held_.substr(0, held_.size() - keep);
   held_.erase(0, held_.size() - keep);
   return shown;

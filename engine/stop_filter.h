@@ -8,8 +8,10 @@ namespace chaski {
 
 class StopFilter {
  public:
-  explicit StopFilter(std::vector<std::string> stops);  // Error(usage) for one that is not UTF-8: it could cut a character in half
-  // What may be shown after `text` came; sets stopped() if a stop string is complete (nothing is shown from its start on).
+  // Error(usage) for one that is not UTF-8: it could cut a character in half
+  explicit StopFilter(std::vector<std::string> stops);
+  // What may be shown after `text` came; sets stopped() if a stop string is complete (nothing is
+  // shown from its start on).
   std::string push(std::string_view text);
   std::string flush();  // the text has ended: what was held back
   bool stopped() const { return stopped_; }

@@ -14,22 +14,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kInfinity = 0x7f800000;  // infinities and NaN are the floats whose bits without the sign reach it
+// infinities and NaN are the floats whose bits without the sign reach it
+constexpr uint32_t kInfinity = 0x7f800000;
 uint32_t magnitude(float x) { return std::bit_cast<uint32_t>(x) & 0x7fffffff; }
 
 }  // namespace
 
-int64_t strips_of(const TensorInfo& info) { return info.tiled() ? (info.rows + kStrip - 1) / kStrip : 1; }
+int64_t strips_of(const TensorInfo& info) {
+  return info.tiled() ? (info.rows + kStrip - 1) / kStrip : 1;
+}
 
 TensorEncoder::TensorEncoder(const TensorSource& source, Format to, std::string file)
     : source_(source), to_(to), file_(std::move(file)), errors_(strips_of(source.info)) {
-  CHECK(to == source.info.format || to == Format::f32 || source.info.tiled(), "a vector becomes f32 or keeps its format");
+  CHECK(to == source.info.format || to == Format::f32 || source.info.tiled(),
+        "a vector becomes f32 or keeps its format");
 }
 
-int TensorEncoder::rows_in(int64_t strip) const { return int(std::min<int64_t>(kStrip, from().rows - strip * kStrip)); }
+int TensorEncoder::rows_in(int64_t strip) const {
+  return int(std::min<int64_t>(kStrip, from().rows - strip * kStrip));
+}
 
 void TensorEncoder::encode(int64_t strip, std::byte* dst) {
-  std::vector<std::byte> packed(from().tiled() ? strip_bytes(from().format, from().cols) : from().bytes());
+  std::vector<std::byte> packed(from().tiled() ? strip_bytes(from().format, from().cols)
+                                               : from().bytes());
   source_.read(strip, strip + 1, packed.data());
   const auto start = Clock::now();
   const std::vector<float> before = decoded(from().format, packed.data(), strip);
@@ -44,7 +51,8 @@ void TensorEncoder::encode(int64_t strip, std::byte* dst) {
       const double x = before[i], lost = x - after[i];
       sum[i % 4].lost += lost * lost, sum[i % 4].all += x * x;
     }
-    errors_[strip] = {sum[0].lost + sum[1].lost + sum[2].lost + sum[3].lost, sum[0].all + sum[1].all + sum[2].all + sum[3].all};
+    errors_[strip] = {sum[0].lost + sum[1].lost + sum[2].lost + sum[3].lost,
+                      sum[0].all + sum[1].all + sum[2].all + sum[3].all};
   }
   nanoseconds_ += std::chrono::nanoseconds(Clock::now() - start).count();
 }
@@ -53,8 +61,10 @@ void TensorEncoder::encode_in_range(int64_t strip, std::byte* dst) {
   encode(strip, dst);
   if (std::isfinite(errors_[strip].lost)) return;
   const std::vector<float> after = decoded(to_, dst, strip);
-  const auto bad = std::find_if(after.begin(), after.end(), [](float x) { return magnitude(x) >= kInfinity; });
-  refuse(strip, bad - after.begin(), *bad, fmt::format("a value in the range of {} (bf16 and f32 hold every one)", info(to_).name));
+  const auto bad =
+      std::find_if(after.begin(), after.end(), [](float x) { return magnitude(x) >= kInfinity; });
+  refuse(strip, bad - after.begin(), *bad,
+         fmt::format("a value in the range of {} (bf16 and f32 hold every one)", info(to_).name));
 }
 
 double TensorEncoder::error() const {
@@ -63,16 +73,19 @@ double TensorEncoder::error() const {
   return sum.lost > 0 || std::isnan(sum.lost) ? sum.lost / sum.all : 0;
 }
 
-std::vector<float> TensorEncoder::decoded(Format format, const std::byte* data, int64_t strip) const {
+std::vector<float> TensorEncoder::decoded(Format format, const std::byte* data,
+                                          int64_t strip) const {
   const int64_t cols = from().cols;
   std::vector<float> values(rows_in(strip) * cols);
   if (!from().tiled()) decode_plain_row(format, data, cols, values.data());
-  for (int r = 0; from().tiled() && r < rows_in(strip); ++r) decode_row(format, data, r, cols, values.data() + r * cols);
+  for (int r = 0; from().tiled() && r < rows_in(strip); ++r)
+    decode_row(format, data, r, cols, values.data() + r * cols);
   return values;
 }
 
 void TensorEncoder::write(const std::vector<float>& values, int64_t strip, std::byte* dst) const {
-  if (from().tiled()) return encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, dst);
+  if (from().tiled())
+    return encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, dst);
   std::memcpy(dst, values.data(), values.size() * sizeof(float));
 }
 
@@ -80,13 +93,16 @@ void TensorEncoder::check_finite(const std::vector<float>& values, int64_t strip
   uint32_t most = 0;  // no branch per weight
   for (const float x : values) most = std::max(most, magnitude(x));
   if (most < kInfinity) return;
-  const auto bad = std::find_if(values.begin(), values.end(), [](float x) { return magnitude(x) >= kInfinity; });
+  const auto bad =
+      std::find_if(values.begin(), values.end(), [](float x) { return magnitude(x) >= kInfinity; });
   refuse(strip, bad - values.begin(), *bad, "a finite number");
 }
 
-void TensorEncoder::refuse(int64_t strip, int64_t index, float value, std::string_view expected) const {
-  fail(Exit::bad_file, "{}: tensor {}: weight ({}, {}) is {}, expected {}", file_, escaped(from().name),
-       strip * kStrip + index / from().cols, index % from().cols, value, expected);
+void TensorEncoder::refuse(int64_t strip, int64_t index, float value,
+                           std::string_view expected) const {
+  fail(Exit::bad_file, "{}: tensor {}: weight ({}, {}) is {}, expected {}", file_,
+       escaped(from().name), strip * kStrip + index / from().cols, index % from().cols, value,
+       expected);
 }
 
 }  // namespace chaski

@@ -9,15 +9,30 @@ namespace chaski {
 
 namespace {
 
-// Tokens that end a turn, under the names of the model families. Files often name only one id (phi-3: <|endoftext|>, while every
-// answer ends with <|end|>), so a model would talk on for ever without this list.
+// Tokens that end a turn, under the names of the model families. Files often name only one id
+// (phi-3: <|endoftext|>, while every answer ends with <|end|>), so a model would talk on for ever
+// without this list.
 constexpr std::string_view kEndings[] = {
-    "</s>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end|>", "<|EOT|>",
-    "<|END_OF_TURN_TOKEN|>", "<end_of_turn>", "<|end_of_turn|>", "<｜end▁of▁sentence｜>",
+    "</s>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|eot|>",
+    "<|end|>",
+    "<|EOT|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<end_of_turn>",
+    "<|end_of_turn|>",
+    "<｜end▁of▁sentence｜>",
 };
-// Other tokens that steer. Files sometimes call them user-defined, which would let anybody type them.
+// Other tokens that steer. Files sometimes call them user-defined, which would let anybody type
+// them.
 constexpr std::string_view kSteering[] = {
-    "<s>", "<bos>", "<eos>", "<pad>", "<start_of_turn>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
+    "<s>",     "<bos>",           "<eos>",
+    "<pad>",   "<start_of_turn>", "[INST]",
+    "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
 };
 
 bool is_one_of(std::span<const std::string_view> list, std::string_view text) {
@@ -26,13 +41,15 @@ bool is_one_of(std::span<const std::string_view> list, std::string_view text) {
 
 // <|...|>, also with the full-width bars of deepseek: no text, whatever the file says.
 bool in_bars(std::string_view raw) {
-  return (raw.starts_with("<|") && raw.ends_with("|>") && raw.size() > 4) || (raw.starts_with("<｜") && raw.ends_with("｜>"));
+  return (raw.starts_with("<|") && raw.ends_with("|>") && raw.size() > 4) ||
+         (raw.starts_with("<｜") && raw.ends_with("｜>"));
 }
 
 // A *normal* "</s>" is left alone: byte-level vocabularies have such pieces as words of HTML.
 TokenType type_of(TokenType stored, std::string_view raw) {
   const bool listed = is_one_of(kEndings, raw) || is_one_of(kSteering, raw);
-  return in_bars(raw) || (stored == TokenType::user_defined && listed) ? TokenType::control : stored;
+  return in_bars(raw) || (stored == TokenType::user_defined && listed) ? TokenType::control
+                                                                       : stored;
 }
 
 }  // namespace
@@ -41,14 +58,18 @@ std::unique_ptr<Tokenizer> Tokenizer::make(const Metadata& meta) {
   const std::string& kind = meta.str("tokenizer.kind");
   if (kind == "spm") return make_spm_tokenizer(meta);
   if (kind == "bpe") return make_bpe_tokenizer(meta);
-  fail(Exit::bad_file, "{}: tokenizer.kind is \"{}\", expected \"spm\" or \"bpe\"", meta.origin, escaped(kind));
+  fail(Exit::bad_file, "{}: tokenizer.kind is \"{}\", expected \"spm\" or \"bpe\"", meta.origin,
+       escaped(kind));
 }
 
-Tokenizer::Tokenizer(const Metadata& meta) : tokens_(meta.strs("tokenizer.tokens")), bytes_(tokens_.size()) {
+Tokenizer::Tokenizer(const Metadata& meta)
+    : tokens_(meta.strs("tokenizer.tokens")), bytes_(tokens_.size()) {
   if (tokens_.empty() || tokens_.size() > INT32_MAX)
-    fail(Exit::bad_file, "{}: tokenizer.tokens has {} tokens, expected 1 to 2^31", meta.origin, tokens_.size());
+    fail(Exit::bad_file, "{}: tokenizer.tokens has {} tokens, expected 1 to 2^31", meta.origin,
+         tokens_.size());
   by_raw_.reserve(tokens_.size());
-  for (TokenId id = 0; id < size(); ++id) by_raw_.try_emplace(tokens_[id], id);  // of equal tokens the first one counts
+  // of equal tokens the first one counts
+  for (TokenId id = 0; id < size(); ++id) by_raw_.try_emplace(tokens_[id], id);
   // spm files may leave out the names that were always so.
   const bool spm = meta.str("tokenizer.kind") == "spm";
   const auto named = [&](std::string_view raw) { return spm ? find(raw).value_or(-1) : -1; };
@@ -62,18 +83,22 @@ Tokenizer::Tokenizer(const Metadata& meta) : tokens_(meta.strs("tokenizer.tokens
 
 TokenId Tokenizer::id_at(const Metadata& meta, const std::string& key, TokenId otherwise) const {
   const int64_t id = meta.integer(key, otherwise);
-  if (id < -1 || id >= size()) fail(Exit::bad_file, "{}: {} is {}, expected less than {} tokens", meta.origin, key, id, size());
+  if (id < -1 || id >= size())
+    fail(Exit::bad_file, "{}: {} is {}, expected less than {} tokens", meta.origin, key, id,
+         size());
   return static_cast<TokenId>(id);
 }
 
 void Tokenizer::read_types(const Metadata& meta) {
   const std::vector<int64_t>& types = meta.ints("tokenizer.types");
   if (!types.empty() && types.size() != tokens_.size())
-    fail(Exit::bad_file, "{}: tokenizer.types has {} entries, expected {}", meta.origin, types.size(), size());
+    fail(Exit::bad_file, "{}: tokenizer.types has {} entries, expected {}", meta.origin,
+         types.size(), size());
   types_.assign(tokens_.size(), TokenType::normal);
   for (size_t id = 0; id < types.size(); ++id) {
     if (types[id] < 1 || types[id] > 6)
-      fail(Exit::bad_file, "{}: tokenizer.types[{}] is {}, expected 1 to 6", meta.origin, id, types[id]);
+      fail(Exit::bad_file, "{}: tokenizer.types[{}] is {}, expected 1 to 6", meta.origin, id,
+           types[id]);
     types_[id] = static_cast<TokenType>(types[id]);
   }
   if (unk_ >= 0 && types_[unk_] == TokenType::normal) types_[unk_] = TokenType::unknown;
@@ -85,7 +110,8 @@ void Tokenizer::read_ends(const Metadata& meta) {
   ends_ = {eos_, id_at(meta, "tokenizer.eot_id", -1)};
   for (int64_t id : meta.ints("tokenizer.eos_ids")) {
     if (id < 0 || id >= size())
-      fail(Exit::bad_file, "{}: tokenizer.eos_ids has {}, expected less than {} tokens", meta.origin, id, size());
+      fail(Exit::bad_file, "{}: tokenizer.eos_ids has {}, expected less than {} tokens",
+           meta.origin, id, size());
     ends_.push_back(static_cast<TokenId>(id));
   }
   for (std::string_view text : kEndings)
@@ -100,13 +126,17 @@ std::optional<TokenId> Tokenizer::find(std::string_view raw) const {
   return at == by_raw_.end() ? std::nullopt : std::optional(at->second);
 }
 
-bool Tokenizer::is_end(TokenId id) const { return std::find(ends_.begin(), ends_.end(), id) != ends_.end(); }
+bool Tokenizer::is_end(TokenId id) const {
+  return std::find(ends_.begin(), ends_.end(), id) != ends_.end();
+}
 
 void Tokenizer::recognise(TokenId id) {
   const std::string& text = type(id) == TokenType::control ? tokens_[id] : bytes_[id];
   if (text.empty()) return;
   std::vector<Spelling>& list = spellings_[static_cast<unsigned char>(text[0])];
-  const auto at = std::find_if(list.begin(), list.end(), [&](const Spelling& other) { return other.text.size() < text.size(); });
+  const auto at = std::find_if(list.begin(), list.end(), [&](const Spelling& other) {
+    return other.text.size() < text.size();
+  });
   list.insert(at, {text, id});
 }
 
@@ -117,8 +147,8 @@ const Tokenizer::Spelling* Tokenizer::spelling_at(std::string_view text, bool tr
   return nullptr;
 }
 
-// Between two recognised tokens everything is one run, over the borders of parts: a template and the message in it are tokenized
-// as the one text they were in training.
+// Between two recognised tokens everything is one run, over the borders of parts: a template and
+// the message in it are tokenized as the one text they were in training.
 std::vector<TokenId> Tokenizer::encode_parts(std::span<const Part> parts) const {
   std::vector<TokenId> out;
   std::string run;
@@ -147,7 +177,9 @@ std::vector<TokenId> Tokenizer::encode_parts(std::span<const Part> parts) const 
   return out;
 }
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text) const { return encode_parts({{Part{text}}}); }
+std::vector<TokenId> Tokenizer::encode(std::string_view text) const {
+  return encode_parts({{Part{text}}});
+}
 
 std::vector<TokenId> Tokenizer::encode_with_control(std::string_view text) const {
   return encode_parts({{Part{text, true}}});
@@ -165,7 +197,8 @@ std::string Tokenizer::decode(std::span<const TokenId> tokens) const {
   for (TokenId id : tokens) {
     if (is_control(id)) continue;
     std::string_view bytes = piece(id);
-    if (at_start && space_prefix_ && type(id) == TokenType::normal && bytes.starts_with(' ')) bytes.remove_prefix(1);
+    if (at_start && space_prefix_ && type(id) == TokenType::normal && bytes.starts_with(' '))
+      bytes.remove_prefix(1);
     out += bytes;
     at_start = false;
   }

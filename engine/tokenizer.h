@@ -1,9 +1,10 @@
-// Text to tokens and back, as the model's own tokenizer does it. Two kinds: "spm" (SentencePiece BPE by scores,
-// tokenizer_spm.cpp) and "bpe" (byte-level BPE by merge ranks, tokenizer_bpe.cpp). What is common stands here: the vocabulary
-// and its types, control tokens, decoding. Conversations are chat_template.h's; whole characters from a stream of tokens are
-// utf8.h's.
+// Text to tokens and back, as the model's own tokenizer does it. Two kinds: "spm" (SentencePiece
+// BPE by scores, tokenizer_spm.cpp) and "bpe" (byte-level BPE by merge ranks, tokenizer_bpe.cpp).
+// What is common stands here: the vocabulary and its types, control tokens, decoding. Conversations
+// are chat_template.h's; whole characters from a stream of tokens are utf8.h's.
 //
-// One rule above the others: text that a user typed never becomes a control token, whatever it spells.
+// One rule above the others: text that a user typed never becomes a control token, whatever it
+// spells.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -25,16 +26,19 @@ enum class TokenType : uint8_t { normal = 1, unknown, control, user_defined, unu
 
 class Tokenizer {
  public:
-  // From the keys tokenizer.* (metadata.h). Throws Error(bad_file) where they contradict each other.
+  // From the keys tokenizer.* (metadata.h). Throws Error(bad_file) where they contradict each
+  // other.
   static std::unique_ptr<Tokenizer> make(const Metadata& meta);
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
   virtual ~Tokenizer() = default;
 
   // Any number of threads at once. Text may be invalid UTF-8. Nothing is put in front or behind.
-  std::vector<TokenId> encode(std::string_view text) const;               // text of a user
-  std::vector<TokenId> encode_with_control(std::string_view text) const;  // text of a template: spellings of control tokens count
-  std::vector<TokenId> encode_prompt(std::string_view text) const;        // BOS if the model wants one, then encode()
+  std::vector<TokenId> encode(std::string_view text) const;  // text of a user
+  // text of a template: spellings of control tokens count
+  std::vector<TokenId> encode_with_control(std::string_view text) const;
+  // BOS if the model wants one, then encode()
+  std::vector<TokenId> encode_prompt(std::string_view text) const;
 
   // A text of several origins, encoded as the one text that the parts make together.
   struct Part {
@@ -44,12 +48,15 @@ class Tokenizer {
   };
   std::vector<TokenId> encode_parts(std::span<const Part> parts) const;
 
-  // Control tokens give nothing. For spm the space that encode() put at the start of the text is taken away again.
+  // Control tokens give nothing. For spm the space that encode() put at the start of the text is
+  // taken away again.
   std::string decode(std::span<const TokenId> tokens) const;
-  // The bytes of one token in the middle of a text; may be a part of a character (see Utf8Stream). Models have rows of logits
-  // beyond the last token, for padding: such an id is an unused token without text, here and below.
+  // The bytes of one token in the middle of a text; may be a part of a character (see Utf8Stream).
+  // Models have rows of logits beyond the last token, for padding: such an id is an unused token
+  // without text, here and below.
   std::string_view piece(TokenId id) const { return has(id) ? bytes_[id] : std::string_view(); }
-  std::string_view raw(TokenId id) const { return has(id) ? tokens_[id] : std::string_view(); }  // as stored in the file
+  // as stored in the file
+  std::string_view raw(TokenId id) const { return has(id) ? tokens_[id] : std::string_view(); }
   std::optional<TokenId> find(std::string_view raw) const;
 
   int size() const { return static_cast<int>(tokens_.size()); }
@@ -63,7 +70,8 @@ class Tokenizer {
 
  protected:
   explicit Tokenizer(const Metadata& meta);
-  // Appends the tokens of a text without control or user-defined tokens. `opens`: nothing is before it but a control token.
+  // Appends the tokens of a text without control or user-defined tokens. `opens`: nothing is before
+  // it but a control token.
   virtual void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const = 0;
 
   bool has(TokenId id) const { return id >= 0 && id < size(); }

@@ -1,6 +1,7 @@
-// Byte-level BPE (GPT-2, Llama 3, Qwen, DeepSeek): the text is cut by the model's patterns (pretokenizer.h), each stretch starts
-// as bytes, and neighbours are joined by rank. Sennrich et al. 2016; Radford et al. 2019. Ranks are the order of the merge list,
-// or, as in tiktoken files that have none, the ids of the tokens that the pairs make.
+// Byte-level BPE (GPT-2, Llama 3, Qwen, DeepSeek): the text is cut by the model's patterns
+// (pretokenizer.h), each stretch starts as bytes, and neighbours are joined by rank. Sennrich et
+// al. 2016; Radford et al. 2019. Ranks are the order of the merge list, or, as in tiktoken files
+// that have none, the ids of the tokens that the pairs make.
 #include <algorithm>
 
 #include "engine/byte_alphabet.h"
@@ -14,7 +15,8 @@ namespace chaski {
 namespace {
 
 Pretokenizer pretokenizer_of(const Metadata& meta) {
-  if (meta.has("tokenizer.pre_patterns")) return Pretokenizer::from_patterns(meta.strs("tokenizer.pre_patterns"), meta.origin);
+  if (meta.has("tokenizer.pre_patterns"))
+    return Pretokenizer::from_patterns(meta.strs("tokenizer.pre_patterns"), meta.origin);
   // A file without either is older than the question: then there was only GPT-2's.
   return Pretokenizer::named(meta.str("tokenizer.pre", "gpt-2"), meta.origin);
 }
@@ -43,7 +45,8 @@ class BpeTokenizer : public Tokenizer {
   bool whole_words_first_ = false;
 };
 
-BpeTokenizer::BpeTokenizer(const Metadata& meta) : Tokenizer(meta), pretokenizer_(pretokenizer_of(meta)) {
+BpeTokenizer::BpeTokenizer(const Metadata& meta)
+    : Tokenizer(meta), pretokenizer_(pretokenizer_of(meta)) {
   if (!meta.has("tokenizer.add_bos")) adds_bos_ = pretokenizer_.adds_bos() && bos_ >= 0;
   pieces_.reserve(tokens_.size());
   for (TokenId id = 0; id < size(); ++id) add(id);
@@ -53,12 +56,16 @@ BpeTokenizer::BpeTokenizer(const Metadata& meta) : Tokenizer(meta), pretokenizer
   }
   read_merges(meta);
   // tiktoken looks for the whole word before it merges.
-  whole_words_first_ = meta.boolean("tokenizer.ignore_merges", pretokenizer_.whole_words_first() || merges_.empty());
-  if (unk_ >= 0) unspellable_ = {unk_};
-  else encode_word("\xEF\xBF\xBD", unspellable_);
+  whole_words_first_ =
+      meta.boolean("tokenizer.ignore_merges", pretokenizer_.whole_words_first() || merges_.empty());
+  if (unk_ >= 0)
+    unspellable_ = {unk_};
+  else
+    encode_word("\xEF\xBF\xBD", unspellable_);
 }
 
-// Normal tokens are written in the byte alphabet; what was added later (control, user-defined) is written as it reads.
+// Normal tokens are written in the byte alphabet; what was added later (control, user-defined) is
+// written as it reads.
 void BpeTokenizer::add(TokenId id) {
   const std::string& raw = tokens_[id];
   if (type(id) == TokenType::control) return recognise(id);
@@ -77,11 +84,13 @@ void BpeTokenizer::read_merges(const Metadata& meta) {
     const std::string_view merge = merges[rank];
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos)
-      fail(Exit::bad_file, "{}: tokenizer.merges[{}] is \"{}\", expected two pieces", meta.origin, rank, escaped(merge));
+      fail(Exit::bad_file, "{}: tokenizer.merges[{}] is \"{}\", expected two pieces", meta.origin,
+           rank, escaped(merge));
     const auto id = [&](const std::string& piece) {
       if (const auto found = find(piece)) return *found;
-      fail(Exit::bad_file, "{}: tokenizer.merges[{}] needs the piece \"{}\", expected it in tokenizer.tokens", meta.origin, rank,
-           escaped(piece));
+      fail(Exit::bad_file,
+           "{}: tokenizer.merges[{}] needs the piece \"{}\", expected it in tokenizer.tokens",
+           meta.origin, rank, escaped(piece));
     };
     const std::string left(merge.substr(0, space)), right(merge.substr(space + 1));
     const TokenId joined = id(left + right);
@@ -108,8 +117,10 @@ std::optional<Join> BpeTokenizer::join(const Symbol& left, const Symbol& right) 
 void BpeTokenizer::encode_run(std::string_view text, bool, std::vector<TokenId>& out) const {
   for (std::string_view word : pretokenizer_.split(text)) {
     const TokenId whole = whole_words_first_ ? id_of(word) : -1;
-    if (whole >= 0) out.push_back(whole);
-    else encode_word(word, out);
+    if (whole >= 0)
+      out.push_back(whole);
+    else
+      encode_word(word, out);
   }
 }
 
@@ -120,13 +131,17 @@ void BpeTokenizer::encode_word(std::string_view word, std::vector<TokenId>& out)
     symbols.push_back({word.substr(at, 1), byte_ids_[static_cast<unsigned char>(word[at])]});
   merge_pairs(symbols, [&](const Symbol& left, const Symbol& right) { return join(left, right); });
   for (const Symbol& symbol : symbols) {
-    if (symbol.id >= 0) out.push_back(symbol.id);
-    else out.insert(out.end(), unspellable_.begin(), unspellable_.end());
+    if (symbol.id >= 0)
+      out.push_back(symbol.id);
+    else
+      out.insert(out.end(), unspellable_.begin(), unspellable_.end());
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_bpe_tokenizer(const Metadata& meta) { return std::make_unique<BpeTokenizer>(meta); }
+std::unique_ptr<Tokenizer> make_bpe_tokenizer(const Metadata& meta) {
+  return std::make_unique<BpeTokenizer>(meta);
+}
 
 }  // namespace chaski

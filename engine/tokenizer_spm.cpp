@@ -1,6 +1,6 @@
-// SentencePiece BPE (Llama 2, Mistral, Gemma, Phi-3, llama2.c): spaces become U+2581, characters are joined by the scores of the
-// pieces they make, and a character without a piece becomes its bytes <0xNN>. Kudo and Richardson, "SentencePiece" (2018).
-// Its unigram kind is not here.
+// SentencePiece BPE (Llama 2, Mistral, Gemma, Phi-3, llama2.c): spaces become U+2581, characters
+// are joined by the scores of the pieces they make, and a character without a piece becomes its
+// bytes <0xNN>. Kudo and Richardson, "SentencePiece" (2018). Its unigram kind is not here.
 #include <algorithm>
 #include <charconv>
 
@@ -13,8 +13,9 @@ namespace chaski {
 
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";        // U+2581, a space inside a piece
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD, what the unknown token reads as
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, a space inside a piece
+// U+FFFD, what the unknown token reads as
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 void append_with_spaces(std::string& out, std::string_view piece) {
   while (!piece.empty()) {
@@ -45,14 +46,18 @@ class SpmTokenizer : public Tokenizer {
   TokenId id_of(std::string_view text) const;
 
   std::vector<double> scores_;
-  std::unordered_map<std::string_view, TokenId> pieces_;  // what text can become by joining: normal pieces only
+  // what text can become by joining: normal pieces only
+  std::unordered_map<std::string_view, TokenId> pieces_;
   std::array<TokenId, 256> byte_ids_;
-  bool words_apart_ = true;  // no piece has a space after a letter, so that no join reaches into the next word
+  // no piece has a space after a letter, so that no join reaches into the next word
+  bool words_apart_ = true;
 };
 
-SpmTokenizer::SpmTokenizer(const Metadata& meta) : Tokenizer(meta), scores_(meta.floats("tokenizer.scores")) {
+SpmTokenizer::SpmTokenizer(const Metadata& meta)
+    : Tokenizer(meta), scores_(meta.floats("tokenizer.scores")) {
   if (scores_.size() != tokens_.size())
-    fail(Exit::bad_file, "{}: tokenizer.scores has {} entries, expected {}", meta.origin, scores_.size(), size());
+    fail(Exit::bad_file, "{}: tokenizer.scores has {} entries, expected {}", meta.origin,
+         scores_.size(), size());
   space_prefix_ = meta.boolean("tokenizer.add_space_prefix", true);
   byte_ids_.fill(-1);
   find_byte_types();
@@ -60,7 +65,9 @@ SpmTokenizer::SpmTokenizer(const Metadata& meta) : Tokenizer(meta), scores_(meta
   for (TokenId id = 0; id < size(); ++id) add(id, meta);
   const bool all_bytes = std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
   if (!all_bytes && unk_ < 0)
-    fail(Exit::bad_file, "{}: tokenizer.tokens has neither 256 byte tokens nor an unknown one, expected either", meta.origin);
+    fail(Exit::bad_file,
+         "{}: tokenizer.tokens has neither 256 byte tokens nor an unknown one, expected either",
+         meta.origin);
 }
 
 // A file without types has to be read by the spelling.
@@ -74,20 +81,27 @@ void SpmTokenizer::add(TokenId id, const Metadata& meta) {
   const std::string& raw = tokens_[id];
   const int byte = byte_of(raw);
   switch (type(id)) {
-    case TokenType::control: return recognise(id);
-    case TokenType::unknown: bytes_[id] = kReplacement; return;
+    case TokenType::control:
+      return recognise(id);
+    case TokenType::unknown:
+      bytes_[id] = kReplacement;
+      return;
     case TokenType::byte:
-      if (byte < 0) fail(Exit::bad_file, "{}: byte token {} is \"{}\", expected <0xNN>", meta.origin, id, escaped(raw));
+      if (byte < 0)
+        fail(Exit::bad_file, "{}: byte token {} is \"{}\", expected <0xNN>", meta.origin, id,
+             escaped(raw));
       byte_ids_[byte] = id;
       bytes_[id] = static_cast<char>(byte);
       return;
-    default: append_with_spaces(bytes_[id], raw);
+    default:
+      append_with_spaces(bytes_[id], raw);
   }
   if (type(id) == TokenType::user_defined) recognise(id);
   if (type(id) != TokenType::normal) return;
   pieces_.try_emplace(raw, id);
   const size_t letter = bytes_[id].find_first_not_of(' ');
-  if (letter != std::string::npos && bytes_[id].find(' ', letter) != std::string::npos) words_apart_ = false;
+  if (letter != std::string::npos && bytes_[id].find(' ', letter) != std::string::npos)
+    words_apart_ = false;
 }
 
 TokenId SpmTokenizer::id_of(std::string_view text) const {
@@ -122,8 +136,10 @@ void SpmTokenizer::encode_word(std::string_view word, std::vector<TokenId>& out)
     return Join{-scores_[id], id};
   });
   for (const Symbol& symbol : symbols) {
-    if (symbol.id >= 0) out.push_back(symbol.id);
-    else spell_out(symbol.text, out);
+    if (symbol.id >= 0)
+      out.push_back(symbol.id);
+    else
+      spell_out(symbol.text, out);
   }
 }
 
@@ -135,6 +151,8 @@ void SpmTokenizer::spell_out(std::string_view text, std::vector<TokenId>& out) c
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_spm_tokenizer(const Metadata& meta) { return std::make_unique<SpmTokenizer>(meta); }
+std::unique_ptr<Tokenizer> make_spm_tokenizer(const Metadata& meta) {
+  return std::make_unique<SpmTokenizer>(meta);
+}
 
 }  // namespace chaski

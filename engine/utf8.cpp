@@ -1,4 +1,5 @@
-// Our own decoder because utf8proc does not tell an invalid character from one that is merely not finished yet.
+// Our own decoder because utf8proc does not tell an invalid character from one that is merely not
+// finished yet.
 #include "engine/utf8.h"
 
 namespace chaski {
@@ -8,8 +9,9 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 struct Lead {
-  int size;             // of the whole character; 0: no character starts with this byte
-  unsigned low, high;   // allowed second byte: this is where overlong forms, surrogates and > U+10FFFF are excluded
+  int size;  // of the whole character; 0: no character starts with this byte
+  // allowed second byte: this is where overlong forms, surrogates and > U+10FFFF are excluded
+  unsigned low, high;
 };
 
 Lead lead_of(unsigned char byte) {
@@ -29,7 +31,8 @@ Utf8Char read_utf8(std::string_view text) {
   for (int i = 1; i < lead.size; ++i) {
     if (static_cast<size_t>(i) == text.size()) return {Utf8::unfinished, i};
     const unsigned byte = static_cast<unsigned char>(text[i]);
-    if (byte < (i == 1 ? lead.low : 0x80u) || byte > (i == 1 ? lead.high : 0xBFu)) return {Utf8::invalid, i};
+    if (byte < (i == 1 ? lead.low : 0x80u) || byte > (i == 1 ? lead.high : 0xBFu))
+      return {Utf8::invalid, i};
   }
   return {Utf8::valid, lead.size};
 }

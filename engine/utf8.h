@@ -1,5 +1,6 @@
-// UTF-8 at the two places where text is not known to be whole: bytes typed by anybody (may be invalid) and bytes that a model
-// emits token by token (a character may be spread over several tokens). Case, width and categories of characters are not here.
+// UTF-8 at the two places where text is not known to be whole: bytes typed by anybody (may be
+// invalid) and bytes that a model emits token by token (a character may be spread over several
+// tokens). Case, width and categories of characters are not here.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,17 +11,22 @@ enum class Utf8 { valid, invalid, unfinished };
 
 struct Utf8Char {
   Utf8 kind;
-  int size;  // bytes, >= 1. Invalid: the longest start of a character that cannot go on (Unicode 15, table 3-8), to be
-             // replaced by one U+FFFD. Unfinished: everything up to the end of the text, at most 3 bytes.
+  // bytes, >= 1. Invalid: the longest start of a character that cannot go on (Unicode 15, table
+  // 3-8), to be
+  int size;
+  // replaced by one U+FFFD. Unfinished: everything up to the end of the text, at most 3
+  // bytes.
 };
 
-// The first character of `text`, which is not empty. No overlong forms, no surrogates, nothing above U+10FFFF.
+// The first character of `text`, which is not empty. No overlong forms, no surrogates, nothing
+// above U+10FFFF.
 Utf8Char read_utf8(std::string_view text);
 
 // Turns a stream of bytes into a stream of whole characters.
 class Utf8Stream {
  public:
-  // What is complete by now; an unfinished character at the end waits for the next call. Invalid bytes become U+FFFD.
+  // What is complete by now; an unfinished character at the end waits for the next call. Invalid
+  // bytes become U+FFFD.
   std::string push(std::string_view bytes);
   // The stream is over: an unfinished character becomes U+FFFD.
   std::string flush();

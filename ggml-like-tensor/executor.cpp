@@ -28,9 +28,11 @@ void Executor::run(Plan& plan) {
     n_counters_ = plan.steps.size();
     counters_ = std::make_unique<Counter[]>(n_counters_);
   }
-  for (size_t i = 0; i < plan.steps.size(); ++i) counters_[i].next.store(0, std::memory_order_relaxed);
+  for (size_t i = 0; i < plan.steps.size(); ++i)
+    counters_[i].next.store(0, std::memory_order_relaxed);
   using Clock = std::chrono::steady_clock;
-  std::vector<std::vector<Clock::time_point>> passed(profile ? size_t(threads_.size()) : 0);  // by thread: when each barrier was behind it
+  // by thread: when each barrier was behind it
+  std::vector<std::vector<Clock::time_point>> passed(profile ? size_t(threads_.size()) : 0);
   for (auto& times : passed) times.resize(plan.steps.size());
   auto before = Clock::now();
 
@@ -42,7 +44,8 @@ void Executor::run(Plan& plan) {
     }
   });
   if (!profile) return;
-  // A step is over when the first thread goes on: one that fell asleep at the barrier may find the next step done when it wakes.
+  // A step is over when the first thread goes on: one that fell asleep at the barrier may find the
+  // next step done when it wakes.
   profile->assign(plan.steps.size(), 0);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     auto over = passed[0][i];
@@ -53,7 +56,9 @@ void Executor::run(Plan& plan) {
 }
 
 void Executor::step(const Step& s, Counter& counter, int thread) {
-  const Scratch scratch{scratch_[size_t(thread)].data(), reinterpret_cast<uint32_t*>(shared_.data()), shared_.data() + kCounterBytes};
+  const Scratch scratch{scratch_[size_t(thread)].data(),
+                        reinterpret_cast<uint32_t*>(shared_.data()),
+                        shared_.data() + kCounterBytes};
   const int64_t units = s.kernel->units(s.op, s.args), grain = s.kernel->grain(s.op, s.args);
   for (;;) {
     const int64_t first = counter.next.fetch_add(grain, std::memory_order_relaxed);

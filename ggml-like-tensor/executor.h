@@ -1,5 +1,6 @@
-// Runs plans: one arena for all of them (a pass at a time), a scratch area for each thread, work handed out in chunks. Who gets which
-// chunk does not change a bit of the result. A run allocates nothing.
+// Runs plans: one arena for all of them (a pass at a time), a scratch area for each thread, work
+// handed out in chunks. Who gets which chunk does not change a bit of the result. A run allocates
+// nothing.
 #pragma once
 #include <memory>
 

@@ -82,7 +82,9 @@ class Fuser {
   void add_norm() {
     for (size_t i = 1; i < g_.nodes.size(); ++i) {
       Node &norm = g_.nodes[i], &add = g_.nodes[i - 1];
-      if (!as<Norm>(norm) || !as<Binary>(add) || as<Binary>(add)->kind != Binary::Kind::add || add.out[0] != norm.in[0]) continue;
+      if (!as<Norm>(norm) || !as<Binary>(add) || as<Binary>(add)->kind != Binary::Kind::add ||
+          add.out[0] != norm.in[0])
+        continue;
       norm.in.erase(norm.in.begin());
       norm.in.insert(norm.in.begin(), {add.in[0], add.in[1]});
       norm.out.push_back(add.out[0]);
@@ -127,7 +129,8 @@ class Fuser {
         if (from && can_quantize(*from) && from->out[0] == x) {
           from->acts = quantized[x];
         } else {
-          g_.nodes.insert(g_.nodes.begin() + long(i), Node{QuantizeActs{}, {x}, {}, kNone, quantized[x]});
+          g_.nodes.insert(g_.nodes.begin() + long(i),
+                          Node{QuantizeActs{}, {x}, {}, kNone, quantized[x]});
           ++i;
         }
       }
@@ -136,9 +139,11 @@ class Fuser {
     drop_unread();
   }
   bool reads_quantized(const Node& n) const {
-    if (!std::holds_alternative<MatMul>(n.op) && !std::holds_alternative<GatedMatMul>(n.op)) return false;
+    if (!std::holds_alternative<MatMul>(n.op) && !std::holds_alternative<GatedMatMul>(n.op))
+      return false;
     for (ValueId v : n.in)
-      if (const Weight* w = g_.values[v].weight; w && w->info.tiled() && reads_acts(w->info.format)) return true;
+      if (const Weight* w = g_.values[v].weight; w && w->info.tiled() && reads_acts(w->info.format))
+        return true;
     return false;
   }
   void drop_unread() {
@@ -160,7 +165,9 @@ class Fuser {
 bool reads_floats(const Graph& graph, const Node& node, size_t i) {
   if (i > 0 || node.in_acts == kNone) return true;
   for (ValueId v : node.in)
-    if (const Weight* w = graph.values[v].weight; w && w->info.tiled() && !reads_acts(w->info.format)) return true;
+    if (const Weight* w = graph.values[v].weight;
+        w && w->info.tiled() && !reads_acts(w->info.format))
+      return true;
   return false;
 }
 

@@ -1,5 +1,6 @@
-// Rewrites of a graph before it is planned. Each is a pattern over neighbouring nodes whose fused form computes the same numbers in the
-// same order; what a fusion saves is a trip through memory and a barrier.
+// Rewrites of a graph before it is planned. Each is a pattern over neighbouring nodes whose fused
+// form computes the same numbers in the same order; what a fusion saves is a trip through memory
+// and a barrier.
 #pragma once
 #include "ggml-like-tensor/graph.h"
 
@@ -10,10 +11,12 @@ namespace chaski {
 //   matmuls that share x        -> one matmul of up to three weights (q, k, v)
 //   a + b, then a norm of it    -> norm that adds
 //   rope(q), rope(k), kv_write  -> kv_write that rotates
-//   x read by block formats     -> its producer quantizes it in passing, or a quantize_acts node does
+//   x read by block formats     -> its producer quantizes it in passing, or a quantize_acts node
+//                               does
 void fuse(Graph& graph);
 
-// Whether node reads input i as floats (a matmul whose weights are all block formats reads in[0] only quantized).
+// Whether node reads input i as floats (a matmul whose weights are all block formats reads in[0]
+// only quantized).
 bool reads_floats(const Graph& graph, const Node& node, size_t i);
 
 }  // namespace chaski

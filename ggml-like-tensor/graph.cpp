@@ -13,7 +13,8 @@ Node& Graph::append(AnyOp op, std::vector<ValueId> in) {
   std::vector<Shape> shapes;
   for (ValueId v : in) shapes.push_back(values[v].shape);
   Node node{std::move(op), std::move(in), {}};
-  for (const Shape& s : std::visit([&](const auto& o) { return o.shapes(shapes, *batch_); }, node.op)) {
+  for (const Shape& s :
+       std::visit([&](const auto& o) { return o.shapes(shapes, *batch_); }, node.op)) {
     values.push_back({s});
     node.out.push_back(ValueId(values.size()) - 1);
   }
@@ -21,7 +22,9 @@ Node& Graph::append(AnyOp op, std::vector<ValueId> in) {
   return nodes.back();
 }
 
-ValueId Graph::get_rows(const Weight& table, GetRows::By by) { return append(GetRows{by}, {weight(table)}).out[0]; }
+ValueId Graph::get_rows(const Weight& table, GetRows::By by) {
+  return append(GetRows{by}, {weight(table)}).out[0];
+}
 ValueId Graph::take_outputs(ValueId x) { return append(TakeRows{}, {x}).out[0]; }
 ValueId Graph::matmul(ValueId x, const Weight& w, const Weight* bias) {
   std::vector<ValueId> in{x, weight(w)};
@@ -41,10 +44,18 @@ ValueId Graph::rope(ValueId x, int heads, int head_dim, const RopeSpec& spec) {
   if (known == ropes.end()) ropes.push_back(spec);
   return append(Rope{heads, head_dim, spec.dim, index}, {x}).out[0];
 }
-void Graph::kv_write(int layer, ValueId k, ValueId v) { append(KvWrite{layer, false, {}, {}}, {k, v}); }
-ValueId Graph::attention(ValueId q, const Attention& parameters) { return append(parameters, {q}).out[0]; }
-ValueId Graph::add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
-ValueId Graph::mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
+void Graph::kv_write(int layer, ValueId k, ValueId v) {
+  append(KvWrite{layer, false, {}, {}}, {k, v});
+}
+ValueId Graph::attention(ValueId q, const Attention& parameters) {
+  return append(parameters, {q}).out[0];
+}
+ValueId Graph::add(ValueId a, ValueId b) {
+  return append(Binary{Binary::Kind::add}, {a, b}).out[0];
+}
+ValueId Graph::mul(ValueId a, ValueId b) {
+  return append(Binary{Binary::Kind::mul}, {a, b}).out[0];
+}
 ValueId Graph::silu(ValueId x) { return append(Unary{Activation::silu}, {x}).out[0]; }
 ValueId Graph::gelu(ValueId x) { return append(Unary{Activation::gelu}, {x}).out[0]; }
 ValueId Graph::soft_max(ValueId x, float scale) { return append(SoftMax{scale}, {x}).out[0]; }
@@ -53,7 +64,8 @@ std::vector<const Weight*> weights_of(const Graph& graph) {
   std::vector<const Weight*> weights;
   for (const Node& n : graph.nodes)
     for (ValueId v : n.in)
-      if (const Weight* w = graph.values[size_t(v)].weight; w && std::find(weights.begin(), weights.end(), w) == weights.end())
+      if (const Weight* w = graph.values[size_t(v)].weight;
+          w && std::find(weights.begin(), weights.end(), w) == weights.end())
         weights.push_back(w);
   return weights;
 }
@@ -63,7 +75,8 @@ std::string to_text(const Graph& graph) {
     if (id == kNone) return std::string("-");
     const GraphValue& v = graph.values[id];
     const std::string shape = fmt::format("({}, {})", v.shape.rows, v.shape.cols);
-    if (v.weight) return fmt::format("{} {} {}", v.weight->info.name, shape, info(v.weight->info.format).name);
+    if (v.weight)
+      return fmt::format("{} {} {}", v.weight->info.name, shape, info(v.weight->info.format).name);
     return fmt::format("%{} {}{}", id, shape, v.acts ? " int8" : "");
   };
   std::string text;

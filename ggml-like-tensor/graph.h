@@ -1,5 +1,5 @@
-// The forward pass of one batch shape, as a model writes it: a list of ops over values. Models call the builder functions; nothing
-// here knows of backends, fusions or where keys and values live.
+// The forward pass of one batch shape, as a model writes it: a list of ops over values. Models call
+// the builder functions; nothing here knows of backends, fusions or where keys and values live.
 #pragma once
 #include <string>
 #include <vector>

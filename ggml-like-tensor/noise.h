@@ -1,16 +1,19 @@
-// The noise of a draw and the two functions it is made with, the same bits wherever they are computed: on the host by engine/sampler.h,
-// on a device by cuda/draw.cu. A draw is argmax logit / T + gumbel(seed, position, token).
+// The noise of a draw and the two functions it is made with, the same bits wherever they are
+// computed: on the host by engine/sampler.h, on a device by cuda/draw.cu. A draw is argmax logit /
+// T + gumbel(seed, position, token).
 //
-// constexpr, so that device code may call them; plain products and sums in one order, because the log and exp of one C library are not
-// those of another.
+// constexpr, so that device code may call them; plain products and sums in one order, because the
+// log and exp of one C library are not those of another.
 #pragma once
 #include <bit>
 #include <cstdint>
 
 namespace chaski {
 
-// Philox 4x32 with 10 rounds (Salmon et al. 2011): the first word of noise for a 128-bit counter and a 64-bit key.
-constexpr uint32_t philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t key0, uint32_t key1) {
+// Philox 4x32 with 10 rounds (Salmon et al. 2011): the first word of noise for a 128-bit counter
+// and a 64-bit key.
+constexpr uint32_t philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t key0,
+                          uint32_t key1) {
   for (int i = 0; i < 10; ++i) {
     const uint64_t a = uint64_t(0xD2511F53) * c0, b = uint64_t(0xCD9E8D57) * c2;
     c0 = uint32_t(b >> 32) ^ c1 ^ key0, c1 = uint32_t(b);
@@ -20,8 +23,9 @@ constexpr uint32_t philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, ui
   return c0;
 }
 
-// Natural logarithm of a normal x > 0: x = m 2^e with m in [0.7, 1.42), ln m = 2 artanh f, f = (m - 1) / (m + 1), |f| < 0.173; the
-// series ends where f^2k / (2k + 1) is below 2^-57. Error a few units of the last place.
+// Natural logarithm of a normal x > 0: x = m 2^e with m in [0.7, 1.42), ln m = 2 artanh f, f = (m -
+// 1) / (m + 1), |f| < 0.173; the series ends where f^2k / (2k + 1) is below 2^-57. Error a few
+// units of the last place.
 constexpr double log64(double x) {
   uint64_t bits = std::bit_cast<uint64_t>(x);
   int e = int(bits >> 52) - 1023;
@@ -37,7 +41,8 @@ constexpr double log64(double x) {
 constexpr double exp64(double x) {
   if (!(x > -700)) return 0;
   const int n = int(x * 1.4426950408889634 - 0.5);  // towards zero: nearest for negative x
-  const double r = (x - double(n) * 0.693147180369123816490) - double(n) * 1.90821492927058770002e-10;
+  const double r =
+      (x - double(n) * 0.693147180369123816490) - double(n) * 1.90821492927058770002e-10;
   double y = 1;
   for (int k = 13; k >= 1; --k) y = 1 + r * y * (1.0 / k);
   return y * std::bit_cast<double>(uint64_t(n + 1023) << 52);
@@ -45,7 +50,8 @@ constexpr double exp64(double x) {
 
 // Standard Gumbel noise, reproducible.
 constexpr double gumbel(uint64_t seed, uint64_t position, uint32_t token) {
-  const uint32_t word = philox(token, uint32_t(position), uint32_t(position >> 32), 0, uint32_t(seed), uint32_t(seed >> 32));
+  const uint32_t word = philox(token, uint32_t(position), uint32_t(position >> 32), 0,
+                               uint32_t(seed), uint32_t(seed >> 32));
   const double u = (double(word) + 0.5) * 0x1p-32;
   return -log64(-log64(u));
 }

@@ -1,5 +1,6 @@
-// Every op, once. A word here gives it an id, a name, a row in the profile and in each backend's table, and its place in the test
-// sweep (tests/op_test.cpp). Each is declared in ops/<op>.h: parameters, shape rule, cost, reference, examples.
+// Every op, once. A word here gives it an id, a name, a row in the profile and in each backend's
+// table, and its place in the test sweep (tests/op_test.cpp). Each is declared in ops/<op>.h:
+// parameters, shape rule, cost, reference, examples.
 #pragma once
 #include <variant>
 
@@ -29,7 +30,8 @@ struct OpList {
   }
 };
 
-using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary, Unary, SoftMax, QuantizeActs>;
+using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
+                   Unary, SoftMax, QuantizeActs>;
 using AnyOp = Ops::Any;
 
 inline const char* name_of(const AnyOp& op) { return Ops::kNames[op.index()]; }

@@ -9,7 +9,8 @@ namespace chaski {
 namespace {
 
 size_t value_bytes(const GraphValue& v) {
-  const size_t n = v.acts ? size_t(v.shape.rows) * size_t(v.shape.cols / 32) * sizeof(Act) : size_t(v.shape.rows) * size_t(v.shape.cols) * 4;
+  const size_t n = v.acts ? size_t(v.shape.rows) * size_t(v.shape.cols / 32) * sizeof(Act)
+                          : size_t(v.shape.rows) * size_t(v.shape.cols) * 4;
   return (n + 63) / 64 * 64;
 }
 
@@ -19,7 +20,8 @@ struct Placed {
   int last_use;
 };
 size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
-  std::sort(alive.begin(), alive.end(), [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
+  std::sort(alive.begin(), alive.end(),
+            [](const Placed& a, const Placed& b) { return a.offset < b.offset; });
   size_t at = 0;
   for (const Placed& p : alive) {
     if (p.offset >= at + bytes) break;
@@ -30,13 +32,15 @@ size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
 
 }  // namespace
 
-Plan::Plan(Graph graph, const Batch& batch, int together) : graph_(std::move(graph)), batch_(batch) {
+Plan::Plan(Graph graph, const Batch& batch, int together)
+    : graph_(std::move(graph)), batch_(batch) {
   fuse(graph_);
   for (const Node& n : graph_.nodes) steps.push_back({n.op, {}, nullptr});
   place_values(together);
 }
 
-Plan::Plan(Graph graph, const Backend& backend, const Batch& batch) : Plan(std::move(graph), batch) {
+Plan::Plan(Graph graph, const Backend& backend, const Batch& batch)
+    : Plan(std::move(graph), batch) {
   for (Step& s : steps) {
     s.kernel = &backend.table[s.op.index()];
     if (!s.kernel->run) fail(Exit::device, "backend {} has no {}", backend.name, name_of(s.op));
@@ -96,8 +100,10 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     a.n_in = int(n.in.size());
     for (size_t k = 0; k < n.in.size(); ++k) a.in[k] = operand(n.in[k], reads_floats(graph_, n, k));
     for (size_t k = 0; k < n.out.size(); ++k) a.out[k] = operand(n.out[k], true);
-    // An output nobody reads as floats still has its shape: it tells the kernel how many units there are.
-    if (!n.out.empty() && n.out[0] == kNone && n.acts != kNone) a.out[0].shape = graph_.values[n.acts].shape;
+    // An output nobody reads as floats still has its shape: it tells the kernel how many units
+    // there are.
+    if (!n.out.empty() && n.out[0] == kNone && n.acts != kNone)
+      a.out[0].shape = graph_.values[n.acts].shape;
     a.in_acts = acts(n.in_acts), a.acts = acts(n.acts);
     a.batch = &batch_;
     if (!steps[i].kernel) continue;
@@ -105,7 +111,8 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     shared_bytes_ = std::max(shared_bytes_, steps[i].kernel->shared(steps[i].op, a));
   }
   if (graph_.input != kNone) input_ = reinterpret_cast<float*>(arena + offsets_[graph_.input]);
-  if (graph_.result != kNone) result_ = reinterpret_cast<const float*>(arena + offsets_[graph_.result]);
+  if (graph_.result != kNone)
+    result_ = reinterpret_cast<const float*>(arena + offsets_[graph_.result]);
 }
 
 }  // namespace chaski

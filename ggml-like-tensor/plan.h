@@ -1,5 +1,5 @@
-// A graph made ready for a backend: fused, every op present in the backend's table, every value given a place in one arena. Values
-// whose lives do not overlap share memory.
+// A graph made ready for a backend: fused, every op present in the backend's table, every value
+// given a place in one arena. Values whose lives do not overlap share memory.
 #pragma once
 #include <functional>
 #include <memory>
@@ -20,25 +20,33 @@ using WeightPlace = std::function<std::byte*(const Weight&)>;
 
 class Plan {
  public:
-  // Throws Error(device) naming an op the backend lacks. Weights must outlive the plan, `batch` too: it is read when steps run, and
-  // must then have the number of tokens and outputs that the graph was built for.
+  // Throws Error(device) naming an op the backend lacks. Weights must outlive the plan, `batch`
+  // too: it is read when steps run, and must then have the number of tokens and outputs that the
+  // graph was built for.
   Plan(Graph graph, const Backend& backend, const Batch& batch);
-  // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for the device to ask once it is bound. Up to
-  // `together` neighbouring steps may run as one: what one of them reads is not written over by another.
+  // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for
+  // the device to ask once it is bound. Up to `together` neighbouring steps may run as one: what
+  // one of them reads is not written over by another.
   Plan(Graph graph, const Batch& batch, int together = 1);
 
   size_t arena_bytes() const { return arena_bytes_; }
   size_t scratch_bytes() const { return scratch_bytes_; }  // of a CPU thread
   size_t shared_bytes() const { return shared_bytes_; }    // of all CPU threads together
-  // Before the first run and whenever the arena (64-byte aligned) moved. Without `place` weights are where they were loaded.
+  // Before the first run and whenever the arena (64-byte aligned) moved. Without `place` weights
+  // are where they were loaded.
   void bind(std::byte* arena, const WeightPlace& place = {});
-  const float* result() const { return result_; }  // (outputs, vocab), or what the graph was split at
-  float* input() const { return input_; }          // to be filled before each run, if the graph has one
+  // (outputs, vocab), or what the graph was split at
+  const float* result() const { return result_; }
+  // to be filled before each run, if the graph has one
+  float* input() const { return input_; }
   Shape result_shape() const { return graph_.values[size_t(graph_.result)].shape; }
-  Shape input_shape() const { return graph_.input == kNone ? Shape{} : graph_.values[size_t(graph_.input)].shape; }
+  Shape input_shape() const {
+    return graph_.input == kNone ? Shape{} : graph_.values[size_t(graph_.input)].shape;
+  }
 
   std::vector<Step> steps;
-  size_t barriers() const { return steps.size(); }  // of a run by several threads: one after each step
+  // of a run by several threads: one after each step
+  size_t barriers() const { return steps.size(); }
   const Graph& graph() const { return graph_; }
 
  private:

@@ -17,7 +17,8 @@ bool reads_layer(const Graph& g, const Node& n, const std::string& prefix) {
 std::vector<ValueId> crossing(const Graph& g, size_t cut) {
   std::vector<ValueId> over;
   auto made_before = [&](ValueId v) {
-    return std::any_of(g.nodes.begin(), g.nodes.begin() + long(cut), [&](const Node& n) { return std::count(n.out.begin(), n.out.end(), v); });
+    return std::any_of(g.nodes.begin(), g.nodes.begin() + long(cut),
+                       [&](const Node& n) { return std::count(n.out.begin(), n.out.end(), v); });
   };
   for (size_t i = cut; i < g.nodes.size(); ++i)
     for (ValueId v : g.nodes[i].in)

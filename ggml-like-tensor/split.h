@@ -1,4 +1,5 @@
-// A graph cut in two in front of a layer, so that two backends can each run a part: the CPU the first layers, a device the rest.
+// A graph cut in two in front of a layer, so that two backends can each run a part: the CPU the
+// first layers, a device the rest.
 #pragma once
 #include "ggml-like-tensor/graph.h"
 
@@ -8,9 +9,10 @@ struct SplitGraph {
   Graph first, rest;
 };
 
-// `whole` as a model wrote it, before fuse(). The rest begins with the first node that reads a weight of `layer`, 1 <= layer < the number
-// of layers; the one value that goes over is the first's result and the rest's input. Layers of the rest count from 0: keys and values of
-// each part are in a pool of its own.
+// `whole` as a model wrote it, before fuse(). The rest begins with the first node that reads a
+// weight of `layer`, 1 <= layer < the number of layers; the one value that goes over is the first's
+// result and the rest's input. Layers of the rest count from 0: keys and values of each part are in
+// a pool of its own.
 SplitGraph split(Graph whole, int layer);
 
 }  // namespace chaski

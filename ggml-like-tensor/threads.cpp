@@ -22,7 +22,8 @@ inline void pause() {
 #endif
 }
 
-// Until `value` is no longer `old`. Some 50 microseconds of spinning cover the gaps of a decode step.
+// Until `value` is no longer `old`. Some 50 microseconds of spinning cover the gaps of a decode
+// step.
 void wait_change(std::atomic<uint32_t>& value, uint32_t old) {
   for (int i = 0; i < 2000; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
@@ -56,7 +57,8 @@ Threads::Threads(int n) : n_(std::max(n, 1)) {
   } catch (const std::system_error& error) {
     const size_t started = workers_.size() + 1;
     stop();
-    fail(Exit::memory, "the system starts {} threads, {} were asked for: {}", started, n_, error.what());
+    fail(Exit::memory, "the system starts {} threads, {} were asked for: {}", started, n_,
+         error.what());
   }
 }
 

@@ -1,5 +1,6 @@
-// A pool of threads that run one function together, with a barrier inside it: spinning for a moment, because a decode step crosses a
-// hundred of them, then sleeping, because there may be fewer cores than threads.
+// A pool of threads that run one function together, with a barrier inside it: spinning for a
+// moment, because a decode step crosses a hundred of them, then sleeping, because there may be
+// fewer cores than threads.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -20,7 +21,8 @@ class Threads {
   Threads& operator=(const Threads&) = delete;
 
   int size() const { return n_; }
-  // fn(0) in the caller, fn(1) .. fn(size - 1) in the others; returns when all have. fn must not throw.
+  // fn(0) in the caller, fn(1) .. fn(size - 1) in the others; returns when all have. fn must not
+  // throw.
   void run(const std::function<void(int)>& fn);
   // For use inside fn: nobody passes before all have come.
   void barrier();

@@ -31,7 +31,9 @@ ShapeOptions shape_of(const std::string& text) {
   shape.shape = text.substr(0, colon);
   if (colon == std::string::npos) return shape;
   const std::optional<Format> format = format_named(text.substr(colon + 1));
-  if (!format) fail(Exit::usage, "--shape names format {}, expected one such as q4, q8 or f16", escaped(text.substr(colon + 1)));
+  if (!format)
+    fail(Exit::usage, "--shape names format {}, expected one such as q4, q8 or f16",
+         escaped(text.substr(colon + 1)));
   shape.format = *format;
   return shape;
 }
@@ -44,8 +46,9 @@ std::vector<int> numbers_of(const std::string& flag, const std::string& text, in
     int n = 0;
     const auto [stopped, error] = std::from_chars(at, end, n);
     if (error != std::errc() || n < least || n > most || (stopped != end && *stopped != ','))
-      throw CLI::ValidationError(flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two", escaped(text), least,
-                                                   most));
+      throw CLI::ValidationError(
+          flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two",
+                            escaped(text), least, most));
     numbers.push_back(n);
     if (stopped == end) return numbers;
     at = stopped + 1;
@@ -59,7 +62,8 @@ void fit(const BenchFlags& flags, BenchOptions& options, int context) {
     put_note(fmt::format("chaski: {} of {} tokens: the context holds no more", what, most));
     count = most;
   };
-  const int deepest = options.depths.empty() ? 0 : *std::max_element(options.depths.begin(), options.depths.end());
+  const int deepest =
+      options.depths.empty() ? 0 : *std::max_element(options.depths.begin(), options.depths.end());
   for (int& prompt : options.prompts) shrink(flags.prompts, prompt, context, "prompt");
   shrink(flags.decode, options.decode, std::max(0, context - deepest), "decode");
 }
@@ -70,15 +74,19 @@ std::vector<std::shared_ptr<Engine>> open_engines(const BenchFlags& flags) {
   for (const std::string& kv : flags.model.kv) {
     EngineOptions options = flags.model.options(kv);
     for (const int n : flags.bench.sequences) options.sessions = std::max(options.sessions, n);
-    if (!engines.empty()) engines.push_back(engines[0]->with(options));
-    else engines.push_back(flags.shape.empty() ? open_engine(options) : Engine::random(shape_of(flags.shape), options));
+    if (!engines.empty())
+      engines.push_back(engines[0]->with(options));
+    else
+      engines.push_back(flags.shape.empty() ? open_engine(options)
+                                            : Engine::random(shape_of(flags.shape), options));
   }
   return engines;
 }
 
 // It is the CPU's matmul that OpenBLAS's is compared with.
 void choose_device_for_sgemm(std::string& device) {
-  if (device != "auto" && device != "cpu") fail(Exit::usage, "--sgemm is given with --device {}, expected cpu", escaped(device));
+  if (device != "auto" && device != "cpu")
+    fail(Exit::usage, "--sgemm is given with --device {}, expected cpu", escaped(device));
   device = "cpu";
 }
 
@@ -91,8 +99,13 @@ int run_bench(BenchFlags& flags) {
   const BenchResult result = bench(engines, options, [](const std::string& what) {
     if (stderr_is_terminal()) put_note(what + " ...");
   });
-  const BenchRun run{flags.shape.empty() ? engine.path() : flags.shape, engine.isa(), engine.device(), flags.model.load, engine.threads(),
-                     options.repetitions, double(engine.weight_bytes())};
+  const BenchRun run{flags.shape.empty() ? engine.path() : flags.shape,
+                     engine.isa(),
+                     engine.device(),
+                     flags.model.load,
+                     engine.threads(),
+                     options.repetitions,
+                     double(engine.weight_bytes())};
   (flags.json ? put_bench_json : flags.csv ? put_bench_csv : put_bench_table)(run, result);
   return int(Exit::done);
 }
@@ -103,28 +116,44 @@ Action declare_bench(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   BenchOptions& b = flags->bench;
   flags->model.declare(app, ModelFlags::Kv::list);
-  const std::string shapes = fmt::format("random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: {}",
-                                         fmt::join(shape_names(), ", "));
-  app.add_option("--shape", flags->shape, shapes)->type_name("SHAPE")->excludes(app.get_option("--model"));
+  const std::string shapes = fmt::format(
+      "random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: {}",
+      fmt::join(shape_names(), ", "));
+  app.add_option("--shape", flags->shape, shapes)
+      ->type_name("SHAPE")
+      ->excludes(app.get_option("--model"));
   const auto count = [&](const char* names, int& value, int least, const char* help) {
-    return app.add_option(names, value, help)->check(CLI::Range(least, 1 << 24).description(""))->type_name("N");
+    return app.add_option(names, value, help)
+        ->check(CLI::Range(least, 1 << 24).description(""))
+        ->type_name("N");
   };
-  const auto counts = [&](const char* names, std::vector<int>& values, int least, int most, const char* help) {
+  const auto counts = [&](const char* names, std::vector<int>& values, int least, int most,
+                          const char* help) {
     const std::string flag = std::string(names).substr(std::string(names).rfind('-') - 1);
-    return app.add_option_function<std::string>(names, [=, &values](const std::string& text) {
-      values = numbers_of(flag, text, least, most);
-    }, help)->type_name("N,...");
+    return app
+        .add_option_function<std::string>(
+            names,
+            [=, &values](const std::string& text) { values = numbers_of(flag, text, least, most); },
+            help)
+        ->type_name("N,...");
   };
-  flags->prompts = counts("-p,--prompt", b.prompts, 0, 1 << 24, "prompt tokens, such as 1,8,64,512; 0: none (default 512)");
+  flags->prompts = counts("-p,--prompt", b.prompts, 0, 1 << 24,
+                          "prompt tokens, such as 1,8,64,512; 0: none (default 512)");
   flags->decode = count("-n,--tokens", b.decode, 0, "tokens to decode; 0: none (default 128)");
-  counts("--depth", b.depths, 0, 1 << 24, "tokens before those that are decoded, such as 0,1024,4096 (default 0)");
-  counts("--widths", b.widths, 1, 256, "also time passes of so many tokens at once, such as 1,2,4,8,16");
-  counts("--sequences", b.sequences, 1, 256, "also decode so many sequences side by side, such as 1,4,16");
+  counts("--depth", b.depths, 0, 1 << 24,
+         "tokens before those that are decoded, such as 0,1024,4096 (default 0)");
+  counts("--widths", b.widths, 1, 256,
+         "also time passes of so many tokens at once, such as 1,2,4,8,16");
+  counts("--sequences", b.sequences, 1, 256,
+         "also decode so many sequences side by side, such as 1,4,16");
   count("-r,--repetitions", b.repetitions, 1, "repetitions (default 5)");
   CLI::Option* profile = app.add_flag("--profile", b.profile, "also time the ops of each case");
-  app.add_flag("--sgemm", b.sgemm, "also time a matmul of the model's feed-forward shape, beside the sgemm of OpenBLAS");
+  app.add_flag(
+      "--sgemm", b.sgemm,
+      "also time a matmul of the model's feed-forward shape, beside the sgemm of OpenBLAS");
   declare_json(app, flags->json);
-  app.add_flag("--csv", flags->csv, "a header and one row for each case on standard output")->excludes(app.get_option("--json"), profile);
+  app.add_flag("--csv", flags->csv, "a header and one row for each case on standard output")
+      ->excludes(app.get_option("--json"), profile);
   return [flags] { return run_bench(*flags); };
 }
 

@@ -13,21 +13,26 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kGiga = 1e9;
 
-// Which limit a case is nearer to, and how near. Above 1 for weights that fit into the caches: they are not read from memory.
+// Which limit a case is nearer to, and how near. Above 1 for weights that fit into the caches: they
+// are not read from memory.
 struct Bound {
   const char* what;
   double share;
 };
 Bound nearer(double memory, double arithmetic, double seconds) {
-  return memory >= arithmetic ? Bound{"memory", memory / seconds} : Bound{"arithmetic", arithmetic / seconds};
+  return memory >= arithmetic ? Bound{"memory", memory / seconds}
+                              : Bound{"arithmetic", arithmetic / seconds};
 }
 Bound bound_of(const BenchCase& c, const MachineLimits& l) {
-  return nearer(c.cpu.memory_seconds(l.cpu) + c.device.memory_seconds(l.device),
-                c.cpu.arithmetic_seconds(l.cpu, c.format) + c.device.arithmetic_seconds(l.device, c.format), c.seconds.median);
+  return nearer(
+      c.cpu.memory_seconds(l.cpu) + c.device.memory_seconds(l.device),
+      c.cpu.arithmetic_seconds(l.cpu, c.format) + c.device.arithmetic_seconds(l.device, c.format),
+      c.seconds.median);
 }
 Bound bound_of(const StepTime& s, const BenchCase& c, const MachineLimits& l) {
   const Limits& there = s.name.on_device ? l.device : l.cpu;
-  return nearer(s.work.memory_seconds(there), s.work.arithmetic_seconds(there, c.format), s.seconds);
+  return nearer(s.work.memory_seconds(there), s.work.arithmetic_seconds(there, c.format),
+                s.seconds);
 }
 // The limits beside which a case is told in one row: of the CPU if it runs a layer.
 const Limits& first_of(const MachineLimits& l) { return l.cpu.measured() ? l.cpu : l.device; }
@@ -36,20 +41,25 @@ const Limits& first_of(const MachineLimits& l) { return l.cpu.measured() ? l.cpu
 const BenchCase* narrowest(const std::vector<BenchCase>& cases, const BenchCase& c) {
   const BenchCase* least = &c;
   for (const BenchCase& other : cases)
-    if (other.kind == c.kind && other.kv == c.kv && other.depth == c.depth && other.tokens < least->tokens) least = &other;
+    if (other.kind == c.kind && other.kv == c.kv && other.depth == c.depth &&
+        other.tokens < least->tokens)
+      least = &other;
   return least;
 }
 
 std::string table_row(const BenchCase& c, const BenchResult& r, const MachineLimits& limits) {
   const int n = c.tokens_a_unit();
   const Bound bound = bound_of(c, limits);
-  std::string row = fmt::format("{:<9}{:>6} {:>7} {:>4} {:>7} {:>10.4g} ({:.4g} to {:.4g})", c.name(), c.tokens, c.format, c.kv, c.depth,
-                                c.rate(), n / c.seconds.most, n / c.seconds.least);
-  row = fmt::format("{:<68}{:>10.4g} {:>8.4g} {:>8.4g}  {:.0f}% of {}", row, 1e3 * c.seconds.median, c.bytes() / c.seconds.median / kGiga,
-                    c.operations() / c.seconds.median / kGiga, 100 * bound.share, bound.what);
+  std::string row =
+      fmt::format("{:<9}{:>6} {:>7} {:>4} {:>7} {:>10.4g} ({:.4g} to {:.4g})", c.name(), c.tokens,
+                  c.format, c.kv, c.depth, c.rate(), n / c.seconds.most, n / c.seconds.least);
+  row = fmt::format("{:<68}{:>10.4g} {:>8.4g} {:>8.4g}  {:.0f}% of {}", row, 1e3 * c.seconds.median,
+                    c.bytes() / c.seconds.median / kGiga, c.operations() / c.seconds.median / kGiga,
+                    100 * bound.share, bound.what);
   if (c.kind != BenchCase::Kind::width) return row + "\n";
   const BenchCase& one = *narrowest(r.cases, c);
-  return row + fmt::format(", T({})/T({}) {:.3g}\n", c.tokens, one.tokens, c.seconds.median / one.seconds.median);
+  return row + fmt::format(", T({})/T({}) {:.3g}\n", c.tokens, one.tokens,
+                           c.seconds.median / one.seconds.median);
 }
 
 std::string counted(double n) { return fmt::format("{:.4g}", n); }
@@ -58,17 +68,21 @@ std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
   double all = 0;
   for (const StepTime& s : c.profile) all += s.seconds;
   std::string text = fmt::format("  {} passes", counted(c.passes));
-  if (c.steps > 0) text += fmt::format(", {} steps, {} barriers", counted(c.steps), counted(c.barriers));
+  if (c.steps > 0)
+    text += fmt::format(", {} steps, {} barriers", counted(c.steps), counted(c.barriers));
   if (c.kernels > 0) text += fmt::format(", {} kernels", counted(c.kernels));
   text += "\n";
   for (const StepTime& s : c.profile) {
     if (s.seconds == 0) continue;  // part of a device's matmul, see cuda/fused.h
     const Bound bound = bound_of(s, c, limits);
-    const std::string name = fmt::format("{}{}{}{}", s.name.on_device ? "device " : "", s.name.op, s.name.weight.empty() ? "" : " ", s.name.weight);
-    text += fmt::format("  {:<30}{:>5} calls {:>9.4g} ms {:>5.1f}% {:>9.4g} MB {:>7.4g} GB/s {:>8.4g} Gop/s", name, counted(s.calls),
-                        1e3 * s.seconds, 100 * s.seconds / all, s.work.bytes / 1e6, s.work.bytes / s.seconds / kGiga,
-                        s.work.operations / s.seconds / kGiga);
-    text += bound.share >= 0.005 ? fmt::format("  {:.0f}% of {}\n", 100 * bound.share, bound.what) : "\n";
+    const std::string name = fmt::format("{}{}{}{}", s.name.on_device ? "device " : "", s.name.op,
+                                         s.name.weight.empty() ? "" : " ", s.name.weight);
+    text += fmt::format(
+        "  {:<30}{:>5} calls {:>9.4g} ms {:>5.1f}% {:>9.4g} MB {:>7.4g} GB/s {:>8.4g} Gop/s", name,
+        counted(s.calls), 1e3 * s.seconds, 100 * s.seconds / all, s.work.bytes / 1e6,
+        s.work.bytes / s.seconds / kGiga, s.work.operations / s.seconds / kGiga);
+    text += bound.share >= 0.005 ? fmt::format("  {:.0f}% of {}\n", 100 * bound.share, bound.what)
+                                 : "\n";
   }
   return text;
 }
@@ -104,7 +118,8 @@ Json fields(const BenchRun& run, const BenchCase& c, const MachineLimits& machin
 
 Json limits_json(const Limits& l, const char* memory) {
   Json json = {{memory, l.memory / kGiga}};
-  for (const auto& [format, rate] : l.arithmetic) json[format + "_gigaops_per_second"] = rate / kGiga;
+  for (const auto& [format, rate] : l.arithmetic)
+    json[format + "_gigaops_per_second"] = rate / kGiga;
   return json;
 }
 Json limits_json(const MachineLimits& l) {
@@ -115,17 +130,24 @@ Json limits_json(const MachineLimits& l) {
 
 std::string limits_line(const char* what, const Limits& before, const Limits& after) {
   if (!before.measured()) return "";
-  std::string line = fmt::format("limits before and after: {} {:.4g} and {:.4g} GB/s; arithmetic", what, before.memory / kGiga, after.memory / kGiga);
+  std::string line = fmt::format("limits before and after: {} {:.4g} and {:.4g} GB/s; arithmetic",
+                                 what, before.memory / kGiga, after.memory / kGiga);
   for (const auto& [format, rate] : before.arithmetic)
-    line += fmt::format(" {} {:.4g} and {:.4g}", format, rate / kGiga, after.arithmetic.at(format) / kGiga);
+    line += fmt::format(" {} {:.4g} and {:.4g}", format, rate / kGiga,
+                        after.arithmetic.at(format) / kGiga);
   return line + " Gop/s\n";
 }
 
 Json ops_json(const BenchCase& c) {
   Json list = Json::array();
   for (const StepTime& s : c.profile)
-    list.push_back({{"op", s.name.op}, {"weight", s.name.weight}, {"on_device", s.name.on_device}, {"calls", s.calls}, {"seconds", s.seconds},
-                    {"bytes", s.work.bytes}, {"operations", s.work.operations}});
+    list.push_back({{"op", s.name.op},
+                    {"weight", s.name.weight},
+                    {"on_device", s.name.on_device},
+                    {"calls", s.calls},
+                    {"seconds", s.seconds},
+                    {"bytes", s.work.bytes},
+                    {"operations", s.work.operations}});
   return list;
 }
 
@@ -144,16 +166,19 @@ std::string csv_field(const Json& value) {
 void put_bench_table(const BenchRun& run, const BenchResult& r) {
   const MachineLimits limits = r.limits();
   const std::string where = run.device == "cpu" ? "" : run.device + ", ";
-  std::string text = fmt::format("{}: {:.3g} GB of weights, {}{} threads, {}, median of {}\n", escaped(run.model), run.weight_bytes / kGiga,
-                                 where, run.threads, run.isa, run.repetitions);
-  text += fmt::format("{:<15} {:>7} {:>4} {:>7} {:>10} {:<20}{:>10} {:>8} {:>8}  {}\n", "case", "weights", "kv", "depth", "tok/s",
-                      "(least to most)", "ms", "GB/s", "Gop/s", "nearest limit");
+  std::string text =
+      fmt::format("{}: {:.3g} GB of weights, {}{} threads, {}, median of {}\n", escaped(run.model),
+                  run.weight_bytes / kGiga, where, run.threads, run.isa, run.repetitions);
+  text += fmt::format("{:<15} {:>7} {:>4} {:>7} {:>10} {:<20}{:>10} {:>8} {:>8}  {}\n", "case",
+                      "weights", "kv", "depth", "tok/s", "(least to most)", "ms", "GB/s", "Gop/s",
+                      "nearest limit");
   for (const BenchCase& c : r.cases) {
     text += table_row(c, r, limits);
     if (!c.profile.empty()) text += profile_rows(c, limits);
   }
   if (!r.sgemm_library.empty()) text += fmt::format("sgemm by {}\n", r.sgemm_library);
-  put(text + limits_line("memory reads", r.before.cpu, r.after.cpu) + limits_line("copies of the device", r.before.device, r.after.device));
+  put(text + limits_line("memory reads", r.before.cpu, r.after.cpu) +
+      limits_line("copies of the device", r.before.device, r.after.device));
 }
 
 void put_bench_json(const BenchRun& run, const BenchResult& r) {
@@ -161,7 +186,11 @@ void put_bench_json(const BenchRun& run, const BenchResult& r) {
   for (const BenchCase& c : r.cases) {
     cases.push_back(fields(run, c, r.limits()));
     if (c.profile.empty()) continue;
-    cases.back().update({{"passes", c.passes}, {"steps", c.steps}, {"barriers", c.barriers}, {"kernels", c.kernels}, {"ops", ops_json(c)}});
+    cases.back().update({{"passes", c.passes},
+                         {"steps", c.steps},
+                         {"barriers", c.barriers},
+                         {"kernels", c.kernels},
+                         {"ops", ops_json(c)}});
   }
   Json json = {{"model", run.model},
                {"isa", run.isa},

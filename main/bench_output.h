@@ -1,4 +1,5 @@
-// What chaski bench prints: one table for people, one row per case for programs (JSON and CSV hold the same fields).
+// What chaski bench prints: one table for people, one row per case for programs (JSON and CSV hold
+// the same fields).
 #pragma once
 #include <string>
 

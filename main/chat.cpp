@@ -1,5 +1,6 @@
-// chaski chat: a conversation in the terminal, or over a pipe with one question per line. stdout carries the answers. Nothing of a
-// conversation is dropped silently: when it no longer fits the context, chat says so and waits for /clear.
+// chaski chat: a conversation in the terminal, or over a pipe with one question per line. stdout
+// carries the answers. Nothing of a conversation is dropped silently: when it no longer fits the
+// context, chat says so and waits for /clear.
 #include <memory>
 #include <vector>
 
@@ -31,7 +32,8 @@ class Chat {
       : flags_(flags),
         speaker_(flags.generation),
         format_(ChatTemplate::detect(speaker_.engine->meta(), speaker_.engine->tokenizer())),
-        interruption_(stdin_is_terminal() ? Interruption::Scope::answer : Interruption::Scope::nothing),
+        interruption_(stdin_is_terminal() ? Interruption::Scope::answer
+                                          : Interruption::Scope::nothing),
         editor_("> ", interruption_) {
     for (const std::string& text : format_.stop_strings()) speaker_.options.stop.push_back(text);
     speaker_.options.interrupt = &interruption_.requested();
@@ -65,7 +67,8 @@ class Chat {
     else if (line == "/clear")
       clear();
     else if (line[0] == '/')
-      put_note(fmt::format("chaski: {} is no command, expected /help, /clear or /quit", safe_for_terminal(line)));
+      put_note(fmt::format("chaski: {} is no command, expected /help, /clear or /quit",
+                           safe_for_terminal(line)));
     else
       ask(line);
     return true;
@@ -80,27 +83,33 @@ class Chat {
     messages_.push_back({"user", question});
     const std::vector<TokenId> prompt = format_.render(messages_, true);
     if (int(prompt.size()) >= speaker_.engine->context_length()) return refuse(int(prompt.size()));
-    const GenerateResult result = generate(*speaker_.session, prompt, speaker_.options, put_model_text);
+    const GenerateResult result =
+        generate(*speaker_.session, prompt, speaker_.options, put_model_text);
     messages_.push_back({"assistant", result.text});
     if (!result.text.ends_with('\n')) put("\n");
     say_how_it_ended(result);
   }
 
-  // The question is taken back, so that the conversation stays as it was. In a pipe nobody is there to type /clear.
+  // The question is taken back, so that the conversation stays as it was. In a pipe nobody is there
+  // to type /clear.
   void refuse(int tokens) {
     messages_.pop_back();
-    const std::string line = fmt::format("the conversation with this question has {} tokens, the context holds {}, and an answer "
-                                         "needs room", tokens, speaker_.engine->context_length());
+    const std::string line = fmt::format(
+        "the conversation with this question has {} tokens, the context holds {}, and an answer "
+        "needs room",
+        tokens, speaker_.engine->context_length());
     if (!editor_.interactive()) throw Error(Exit::prompt_too_long, line);
     put_note("chaski: " + line + ": the question is dropped, /clear starts anew");
   }
 
   void say_how_it_ended(const GenerateResult& result) {
     if (result.finish == Finish::full)
-      put_note(fmt::format("chaski: the context of {} tokens is full, the answer ends here: /clear starts anew",
-                           speaker_.engine->context_length()));
+      put_note(fmt::format(
+          "chaski: the context of {} tokens is full, the answer ends here: /clear starts anew",
+          speaker_.engine->context_length()));
     if (!flags_.generation.verbose) return;
-    put_note(timing_line(result, bandwidth_beside(*speaker_.engine, result, true), speaker_.options.sampling.seed));
+    put_note(timing_line(result, bandwidth_beside(*speaker_.engine, result, true),
+                         speaker_.options.sampling.seed));
   }
 
   const ChatFlags& flags_;
@@ -122,7 +131,8 @@ int chat(ChatFlags& flags) {
 Action declare_chat(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
   flags->generation.declare(app);
-  app.add_option("--system", flags->system, "what the model is told before the conversation")->type_name("TEXT");
+  app.add_option("--system", flags->system, "what the model is told before the conversation")
+      ->type_name("TEXT");
   return [flags] { return chat(*flags); };
 }
 

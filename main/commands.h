@@ -1,4 +1,5 @@
-// The subcommands: each is one file that declares its flags and returns what to do once they are parsed, and one line in the list.
+// The subcommands: each is one file that declares its flags and returns what to do once they are
+// parsed, and one line in the list.
 #pragma once
 #include <CLI/App.hpp>
 #include <functional>

@@ -1,4 +1,5 @@
-// chaski convert: a foreign model to .quipu, or any model to GGUF when the output is named so. Weights keep their bits.
+// chaski convert: a foreign model to .quipu, or any model to GGUF when the output is named so.
+// Weights keep their bits.
 #include <memory>
 
 #include "engine/model_file.h"
@@ -21,7 +22,8 @@ int convert(ConvertFlags& flags) {
   {
     const ModelSource source = open_source(flags.in, flags.tokenizer);
     for (const TensorSource& tensor : source.tensors) amount += double(tensor.info.bytes()) / 1e6;
-    put_note(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path), source.kind, source.tensors.size(), amount));
+    put_note(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
+                         source.kind, source.tensors.size(), amount));
   }
   ProgressBar bar({amount, "MB"});
   convert_model(flags.in, flags.out, flags.tokenizer, flags.threads, bar.callback());
@@ -32,8 +34,10 @@ int convert(ConvertFlags& flags) {
 
 Action declare_convert(CLI::App& app) {
   auto flags = std::make_shared<ConvertFlags>();
-  app.add_option("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file")->required();
-  app.add_option("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf")->required();
+  app.add_option("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file")
+      ->required();
+  app.add_option("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf")
+      ->required();
   declare_tokenizer(app, flags->tokenizer);
   declare_threads(app, flags->threads);
   return [flags] { return convert(*flags); };

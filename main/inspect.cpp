@@ -33,7 +33,9 @@ constexpr size_t kMostText = 80, kMostItems = 4;
 
 // For a table: long texts and lists are cut, and it is said that they are.
 std::string shortened(const std::string& text) {
-  return text.size() <= kMostText ? escaped(text) : fmt::format("{}... ({} bytes)", escaped(text.substr(0, kMostText)), text.size());
+  return text.size() <= kMostText
+             ? escaped(text)
+             : fmt::format("{}... ({} bytes)", escaped(text.substr(0, kMostText)), text.size());
 }
 
 struct Shown {
@@ -43,8 +45,10 @@ struct Shown {
   template <class T>
   std::string operator()(const std::vector<T>& values) const {
     std::string text = "[";
-    for (size_t i = 0; i < std::min(values.size(), kMostItems); ++i) text += (i > 0 ? ", " : "") + (*this)(values[i]);
-    return text + (values.size() > kMostItems ? fmt::format(", ...] ({} items)", values.size()) : "]");
+    for (size_t i = 0; i < std::min(values.size(), kMostItems); ++i)
+      text += (i > 0 ? ", " : "") + (*this)(values[i]);
+    return text +
+           (values.size() > kMostItems ? fmt::format(", ...] ({} items)", values.size()) : "]");
   }
 };
 
@@ -57,7 +61,8 @@ struct AsJson {
   template <class T>
   nlohmann::ordered_json operator()(const std::vector<T>& values) const {
     if (values.size() <= 64) return values;
-    return {{"items", values.size()}, {"first", std::vector<T>(values.begin(), values.begin() + kMostItems)}};
+    return {{"items", values.size()},
+            {"first", std::vector<T>(values.begin(), values.begin() + kMostItems)}};
   }
 };
 
@@ -73,26 +78,38 @@ nlohmann::ordered_json as_json(const Value& value) {
 
 void put_table(const ModelSource& source) {
   std::string text = fmt::format("{}: {}\n", escaped(source.path), source.kind);
-  for (const auto& [key, value] : source.meta.all()) text += fmt::format("  {:<36}{}\n", escaped(key), shown(value));
+  for (const auto& [key, value] : source.meta.all())
+    text += fmt::format("  {:<36}{}\n", escaped(key), shown(value));
   for (const TensorSource& tensor : source.tensors) {
     const TensorInfo& t = tensor.info;
-    text += fmt::format("  {:<28}{:>8} x {:<8}{:<8}{:>14} bytes\n", escaped(t.name), t.rows, t.cols, info(t.format).name, t.bytes());
+    text += fmt::format("  {:<28}{:>8} x {:<8}{:<8}{:>14} bytes\n", escaped(t.name), t.rows, t.cols,
+                        info(t.format).name, t.bytes());
   }
   const Totals totals = totals_of(source);
-  put(text + fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n", source.tensors.size(), totals.weights, totals.bytes,
-                         totals.bits()));
+  put(text + fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n",
+                         source.tensors.size(), totals.weights, totals.bytes, totals.bits()));
 }
 
 void put_file_json(const ModelSource& source, bool verified) {
-  nlohmann::ordered_json metadata = nlohmann::ordered_json::object(), tensors = nlohmann::ordered_json::array();
+  nlohmann::ordered_json metadata = nlohmann::ordered_json::object(),
+                         tensors = nlohmann::ordered_json::array();
   for (const auto& [key, value] : source.meta.all()) metadata[key] = as_json(value);
   for (const TensorSource& tensor : source.tensors) {
     const TensorInfo& t = tensor.info;
-    tensors.push_back({{"name", t.name}, {"format", info(t.format).name}, {"rows", t.rows}, {"cols", t.cols}, {"bytes", t.bytes()}});
+    tensors.push_back({{"name", t.name},
+                       {"format", info(t.format).name},
+                       {"rows", t.rows},
+                       {"cols", t.cols},
+                       {"bytes", t.bytes()}});
   }
   const Totals totals = totals_of(source);
-  nlohmann::ordered_json json = {{"file", source.path}, {"kind", source.kind}, {"weights", totals.weights}, {"weight_bytes", totals.bytes},
-                                 {"bits_per_weight", totals.bits()}, {"metadata", metadata}, {"tensors", tensors}};
+  nlohmann::ordered_json json = {{"file", source.path},
+                                 {"kind", source.kind},
+                                 {"weights", totals.weights},
+                                 {"weight_bytes", totals.bytes},
+                                 {"bits_per_weight", totals.bits()},
+                                 {"metadata", metadata},
+                                 {"tensors", tensors}};
   if (verified) json["verified"] = true;
   put_json(json);
 }
@@ -100,7 +117,9 @@ void put_file_json(const ModelSource& source, bool verified) {
 int inspect(const InspectFlags& flags) {
   const ModelSource source = open_source(flags.file, flags.tokenizer);
   if (flags.verify) {
-    if (!is_quipu(flags.file)) fail(Exit::usage, "{}: is a {}, expected a .quipu file for --verify", flags.file, source.kind);
+    if (!is_quipu(flags.file))
+      fail(Exit::usage, "{}: is a {}, expected a .quipu file for --verify", flags.file,
+           source.kind);
     verify_quipu(flags.file);
   }
   if (flags.json)
@@ -117,7 +136,8 @@ Action declare_inspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
   app.add_option("FILE", flags->file, "model file or folder")->required();
   declare_tokenizer(app, flags->tokenizer);
-  app.add_flag("--verify", flags->verify, "read everything and compare with the checksums (.quipu)");
+  app.add_flag("--verify", flags->verify,
+               "read everything and compare with the checksums (.quipu)");
   declare_json(app, flags->json);
   return [flags] { return inspect(*flags); };
 }

@@ -6,7 +6,8 @@
 
 namespace chaski {
 
-// Bytes that are not UTF-8, as a model may emit and a file may hold, become U+FFFD: JSON has no other place for them.
+// Bytes that are not UTF-8, as a model may emit and a file may hold, become U+FFFD: JSON has no
+// other place for them.
 inline void put_json(const nlohmann::ordered_json& json) {
   put(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }

@@ -56,18 +56,20 @@ LineEditor::Terminal::Terminal(std::string prompt_text, const Interruption& inte
   ::history(history, &event, H_SETSIZE, kHistory);
   ::history(history, &event, H_SETUNIQUE, 1);
   el_set(editor, EL_CLIENTDATA, this);
-  el_set(editor, EL_PROMPT, +[](EditLine* e) {
-    Terminal* self;
-    el_get(e, EL_CLIENTDATA, &self);
-    return self->prompt.data();
-  });
+  el_set(
+      editor, EL_PROMPT, +[](EditLine* e) {
+        Terminal* self;
+        el_get(e, EL_CLIENTDATA, &self);
+        return self->prompt.data();
+      });
   el_set(editor, EL_EDITOR, "emacs");
   el_set(editor, EL_HIST, ::history, history);
-  el_set(editor, EL_GETCFN, +[](EditLine* e, wchar_t* out) {
-    Terminal* self;
-    el_get(e, EL_CLIENTDATA, &self);
-    return self->next_character(out);
-  });
+  el_set(
+      editor, EL_GETCFN, +[](EditLine* e, wchar_t* out) {
+        Terminal* self;
+        el_get(e, EL_CLIENTDATA, &self);
+        return self->next_character(out);
+      });
   el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   el_set(editor, EL_BIND, "^_", "ed-redisplay", nullptr);
 }
@@ -77,8 +79,9 @@ LineEditor::Terminal::~Terminal() {
   if (editor) el_end(editor);
 }
 
-// False at the end of input and at Ctrl-C. poll() is the call that no signal restarts, so the handler's flag is seen here; after a
-// stop (Ctrl-Z, fg) the shell has set its own mode, and the line has to be drawn again.
+// False at the end of input and at Ctrl-C. poll() is the call that no signal restarts, so the
+// handler's flag is seen here; after a stop (Ctrl-Z, fg) the shell has set its own mode, and the
+// line has to be drawn again.
 bool LineEditor::Terminal::next_byte(char& byte) {
   while (!(interrupted = interruption.requested())) {
     pollfd in{STDIN_FILENO, POLLIN, 0};
@@ -122,7 +125,8 @@ LineEditor::Result LineEditor::Terminal::read(std::string& line) {
   if (!text || count <= 0) return Result::end;
   line.assign(text, size_t(count));
   HistEvent event;
-  if (line.find_first_not_of(" \t\n") != std::string::npos) ::history(history, &event, H_ENTER, line.c_str());
+  if (line.find_first_not_of(" \t\n") != std::string::npos)
+    ::history(history, &event, H_ENTER, line.c_str());
   if (line.ends_with('\n')) line.pop_back();
   return Result::line;
 }

@@ -1,5 +1,5 @@
-// Lines that a person types, with arrow keys and history (libedit), or lines from a pipe. The terminal is in its own mode again
-// whenever read() has returned.
+// Lines that a person types, with arrow keys and history (libedit), or lines from a pipe. The
+// terminal is in its own mode again whenever read() has returned.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,7 +16,8 @@ class LineEditor {
   LineEditor(std::string prompt, const Interruption& interruption);
   ~LineEditor();
 
-  // The line comes without its newline. `interrupted`: the Interruption was requested; `line` is what had been typed.
+  // The line comes without its newline. `interrupted`: the Interruption was requested; `line` is
+  // what had been typed.
   Result read(std::string& line);
   bool interactive() const { return terminal_ != nullptr; }
 

@@ -1,5 +1,5 @@
-// The program: parses the command line, runs one subcommand, and turns what it throws into one line and an exit status.
-// Exit codes are listed in ggml-like-tensor/base/error.h.
+// The program: parses the command line, runs one subcommand, and turns what it throws into one line
+// and an exit status. Exit codes are listed in ggml-like-tensor/base/error.h.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
@@ -25,7 +25,8 @@ int report(Exit code, std::string line) {
 
 std::string command_names() {
   std::string names;
-  for (const Command& command : kCommands) names += (names.empty() ? "" : ", ") + std::string(command.name);
+  for (const Command& command : kCommands)
+    names += (names.empty() ? "" : ", ") + std::string(command.name);
   return names;
 }
 
@@ -47,7 +48,9 @@ int parse_and_run(int argc, char** argv) {
   }
   const auto chosen = app.get_subcommands();
   if (chosen.empty())
-    return report(Exit::usage, fmt::format("no command given, expected one of {} (see chaski --help)", command_names()));
+    return report(
+        Exit::usage,
+        fmt::format("no command given, expected one of {} (see chaski --help)", command_names()));
   return actions.at(chosen[0])();
 }
 

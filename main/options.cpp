@@ -1,8 +1,9 @@
 #include "main/options.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
-#include <fmt/ranges.h>
 #include <limits>
 #include <random>
 
@@ -27,7 +28,8 @@ std::vector<std::string> kv_names() {
 }  // namespace
 
 void declare_model(CLI::App& app, std::string& model) {
-  app.add_option("-m,--model", model, "model file or folder (default: the bundled model)")->type_name("MODEL");
+  app.add_option("-m,--model", model, "model file or folder (default: the bundled model)")
+      ->type_name("MODEL");
 }
 
 void declare_tokenizer(CLI::App& app, std::string& tokenizer) {
@@ -36,26 +38,44 @@ void declare_tokenizer(CLI::App& app, std::string& tokenizer) {
 
 void declare_threads(CLI::App& app, int& threads) {
   app.add_option("-t,--threads", threads, "threads (default: what the machine allows)")
-      ->check(within(1, kMaxThreads))->type_name("N");
+      ->check(within(1, kMaxThreads))
+      ->type_name("N");
 }
 
-void declare_json(CLI::App& app, bool& json) { app.add_flag("--json", json, "one JSON object on standard output"); }
+void declare_json(CLI::App& app, bool& json) {
+  app.add_flag("--json", json, "one JSON object on standard output");
+}
 
 void ModelFlags::declare(CLI::App& app, Kv kvs) {
   declare_model(app, engine.model);
   declare_tokenizer(app, engine.tokenizer);
   declare_threads(app, engine.threads);
   app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")
-      ->check(within(1, kMaxCount))->type_name("N");
+      ->check(within(1, kMaxCount))
+      ->type_name("N");
   const std::string formats = fmt::format("{} (default f16)", fmt::join(kv_names(), ", "));
   CLI::Option* flag = app.add_option("--kv", kv, "format of keys and values: " + formats)
-                          ->check(CLI::IsMember(kv_names()).description(""))->expected(1)->type_name("FORMAT");
-  if (kvs == Kv::list) flag->delimiter(',')->expected(1, int(std::size(kKvTypes)))->allow_extra_args(false)->type_name("FORMAT,...");
-  app.add_option("--load", load, "how a .quipu file is read: mmap, or copy: into memory of huge pages (default mmap)")
-      ->check(CLI::IsMember({"mmap", "copy"}).description(""))->type_name("HOW");
-  app.add_option("--device", engine.device, "auto, cpu, cuda or cuda:N; auto: a GPU if there is one (default auto)")->type_name("DEVICE");
-  app.add_option("--gpu-layers", gpu_layers, "the last N layers run on the GPU, the others on the CPU (default auto: all that fit)")
-      ->check((CLI::IsMember({"auto"}) | within(0, kMaxCount)).description(""))->type_name("N");
+                          ->check(CLI::IsMember(kv_names()).description(""))
+                          ->expected(1)
+                          ->type_name("FORMAT");
+  if (kvs == Kv::list)
+    flag->delimiter(',')
+        ->expected(1, int(std::size(kKvTypes)))
+        ->allow_extra_args(false)
+        ->type_name("FORMAT,...");
+  app.add_option(
+         "--load", load,
+         "how a .quipu file is read: mmap, or copy: into memory of huge pages (default mmap)")
+      ->check(CLI::IsMember({"mmap", "copy"}).description(""))
+      ->type_name("HOW");
+  app.add_option("--device", engine.device,
+                 "auto, cpu, cuda or cuda:N; auto: a GPU if there is one (default auto)")
+      ->type_name("DEVICE");
+  app.add_option(
+         "--gpu-layers", gpu_layers,
+         "the last N layers run on the GPU, the others on the CPU (default auto: all that fit)")
+      ->check((CLI::IsMember({"auto"}) | within(0, kMaxCount)).description(""))
+      ->type_name("N");
 }
 
 EngineOptions ModelFlags::options(const std::string& kv_type) const {
@@ -79,7 +99,8 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
 
 void PromptFlags::declare(CLI::App& app) {
   text_flag = app.add_option("-p,--prompt", text, "the text")->type_name("TEXT");
-  file_flag = app.add_option("-f,--file", file, "a file with the text (default: standard input)")->type_name("FILE");
+  file_flag = app.add_option("-f,--file", file, "a file with the text (default: standard input)")
+                  ->type_name("FILE");
   text_flag->excludes(file_flag);
 }
 
@@ -93,33 +114,51 @@ std::optional<std::string> PromptFlags::read() const {
 
 std::string PromptFlags::required() const {
   std::optional<std::string> said = read();
-  if (!said) fail(Exit::usage, "no text given, expected -p TEXT, -f FILE or text on standard input");
+  if (!said)
+    fail(Exit::usage, "no text given, expected -p TEXT, -f FILE or text on standard input");
   return *said;
 }
 
 void GenerationFlags::declare(CLI::App& app) {
   model.declare(app);
   SamplerOptions& s = generate.sampling;
-  app.add_option("-n,--tokens", generate.max_tokens, "tokens at most (default: until the model ends)")
-      ->check(within(-1, kMaxCount))->type_name("N");
-  app.add_option("--temp", s.temperature, "0: the most probable token, 1: as the model says (default 0.8)")->type_name("T");
-  app.add_option("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)")->type_name("K");
-  app.add_option("--top-p", s.top_p, "draw from the smallest set with probability P; 1: all (default 0.95)")->type_name("P");
-  app.add_option("--min-p", s.min_p, "drop what is below P times the most probable; 0: nothing (default 0.05)")->type_name("P");
-  app.add_option("--repeat-penalty", s.repeat_penalty, "above 1: avoid the last 64 tokens (default 1)")->type_name("X");
+  app.add_option("-n,--tokens", generate.max_tokens,
+                 "tokens at most (default: until the model ends)")
+      ->check(within(-1, kMaxCount))
+      ->type_name("N");
+  app.add_option("--temp", s.temperature,
+                 "0: the most probable token, 1: as the model says (default 0.8)")
+      ->type_name("T");
+  app.add_option("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)")
+      ->type_name("K");
+  app.add_option("--top-p", s.top_p,
+                 "draw from the smallest set with probability P; 1: all (default 0.95)")
+      ->type_name("P");
+  app.add_option("--min-p", s.min_p,
+                 "drop what is below P times the most probable; 0: nothing (default 0.05)")
+      ->type_name("P");
+  app.add_option("--repeat-penalty", s.repeat_penalty,
+                 "above 1: avoid the last 64 tokens (default 1)")
+      ->type_name("X");
   seed = app.add_option("--seed", s.seed, "same seed, same text (default: random)")->type_name("N");
-  app.add_option("--stop", generate.stop, "end before this text; may be repeated")->allow_extra_args(false)->type_name("TEXT");
-  app.add_option("--draft", draft, "a smaller model of the same vocabulary that guesses ahead; the text stays the same")
+  app.add_option("--stop", generate.stop, "end before this text; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
+  app.add_option(
+         "--draft", draft,
+         "a smaller model of the same vocabulary that guesses ahead; the text stays the same")
       ->type_name("MODEL");
   draft_length_flag = app.add_option("--draft-len", draft_length, "tokens it guesses (default 4)")
-      ->check(within(1, 64))->type_name("K");
+                          ->check(within(1, 64))
+                          ->type_name("K");
   app.add_flag("--ignore-end", generate.ignore_end, "go on after the model's end-of-text token");
   app.add_flag("-v,--verbose", verbose, "measure and say more");
 }
 
 void GenerationFlags::check() const {
   generate.sampling.check();
-  if (draft_length_flag->count() > 0 && draft.empty()) fail(Exit::usage, "--draft-len is given, expected --draft MODEL with it");
+  if (draft_length_flag->count() > 0 && draft.empty())
+    fail(Exit::usage, "--draft-len is given, expected --draft MODEL with it");
   for (const std::string& text : generate.stop)
     if (text.empty()) fail(Exit::usage, "--stop is empty, expected a text");
 }
@@ -129,7 +168,8 @@ void GenerationFlags::choose_seed() {
   if (seed->count() == 0) generate.sampling.seed = std::random_device()();
 }
 
-Speaker::Speaker(const GenerationFlags& flags) : engine(open_engine(flags.model.options())), options(flags.generate) {
+Speaker::Speaker(const GenerationFlags& flags)
+    : engine(open_engine(flags.model.options())), options(flags.generate) {
   engine->tokenizer();  // a model without one is refused now
   session = engine->session();
   if (flags.draft.empty()) return;

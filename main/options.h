@@ -25,7 +25,8 @@ struct ModelFlags {
   EngineOptions options(const std::string& kv_type) const;
 };
 
-// Engine::open with what people want to see meanwhile: how far the weights are on their way to a device.
+// Engine::open with what people want to see meanwhile: how far the weights are on their way to a
+// device.
 std::shared_ptr<Engine> open_engine(EngineOptions options);
 
 // A model that only has to be read: tokenize, convert, quantize.
@@ -55,8 +56,8 @@ struct GenerationFlags {
   CLI::Option *seed = nullptr, *draft_length_flag = nullptr;
 
   void declare(CLI::App& app);
-  void check() const;         // Error(usage); before a model is opened
-  void choose_seed();         // a random one unless --seed was given
+  void check() const;  // Error(usage); before a model is opened
+  void choose_seed();  // a random one unless --seed was given
 };
 
 // A model with everything --draft asked for.

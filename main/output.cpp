@@ -44,7 +44,8 @@ bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
 void put(std::string_view text) {
-  if (!write_all(STDOUT_FILENO, text)) fail(Exit::io, "standard output: cannot be written: {}", std::strerror(errno));
+  if (!write_all(STDOUT_FILENO, text))
+    fail(Exit::io, "standard output: cannot be written: {}", std::strerror(errno));
 }
 
 void put_model_text(std::string_view text) {
@@ -59,7 +60,8 @@ std::string safe_for_terminal(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     // U+0080 .. U+009F, a second way to spell the controls that start with ESC.
-    const bool c1 = c == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    const bool c1 =
+        c == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     if (c1) ++i;
     if (is_control(c) || c1)
       out += fmt::format("\\x{:02x}", c1 ? static_cast<unsigned char>(text[i]) : c);

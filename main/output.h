@@ -1,14 +1,17 @@
-// The two streams and what may stand on them. stdout: what the user asked for, nothing else. stderr: lines about it. Text from a model
-// or a file is made safe when it goes to a terminal; in a pipe or a file it arrives byte for byte.
+// The two streams and what may stand on them. stdout: what the user asked for, nothing else.
+// stderr: lines about it. Text from a model or a file is made safe when it goes to a terminal; in a
+// pipe or a file it arrives byte for byte.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace chaski {
 
-// To stdout, at once. Throws Error(io) when it cannot be written; a closed pipe ends the program by SIGPIPE.
+// To stdout, at once. Throws Error(io) when it cannot be written; a closed pipe ends the program by
+// SIGPIPE.
 void put(std::string_view text);
-// The same, for text of a model or a file: on a terminal, control characters other than newline and tab become \xNN.
+// The same, for text of a model or a file: on a terminal, control characters other than newline and
+// tab become \xNN.
 void put_model_text(std::string_view text);
 // A line to stderr. Failing to write it is not an error.
 void put_note(std::string_view line);

@@ -16,7 +16,8 @@ constexpr auto kInterval = std::chrono::milliseconds(100);
 
 std::string clock_text(double seconds) {
   const auto whole = int64_t(std::min(seconds, 359999.0) + 0.5);
-  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  if (whole >= 3600)
+    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
@@ -27,7 +28,8 @@ void draw(const std::string& text) {
 
 }  // namespace
 
-ProgressBar::ProgressBar(ProgressScale scale) : scale_(std::move(scale)), enabled_(stderr_is_terminal()) {}
+ProgressBar::ProgressBar(ProgressScale scale)
+    : scale_(std::move(scale)), enabled_(stderr_is_terminal()) {}
 
 ProgressBar::~ProgressBar() {
   if (shown_) draw("\r\033[K");
@@ -46,9 +48,11 @@ std::string ProgressBar::line(const FileProgress& progress) const {
   const double share = progress.total > 0 ? double(progress.done) / double(progress.total) : 0;
   const double seconds = std::chrono::duration<double>(last_ - started_).count();
   const int full = int(share * kBarWidth);
-  std::string text = fmt::format("[{:#<{}}{:.<{}}] {:3.0f}%", "", full, "", kBarWidth - full, 100 * share);
+  std::string text =
+      fmt::format("[{:#<{}}{:.<{}}] {:3.0f}%", "", full, "", kBarWidth - full, 100 * share);
   if (share > 0.01 && seconds > 0.3)  // before that, a guess from next to nothing
-    text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * share / seconds, scale_.unit, clock_text(seconds / share - seconds));
+    text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * share / seconds, scale_.unit,
+                        clock_text(seconds / share - seconds));
   return text + "  " + safe_for_terminal(progress.tensor).substr(0, kNameWidth);
 }
 

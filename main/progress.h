@@ -1,4 +1,5 @@
-// A line on the terminal that shows how far a long job is: bar, share, speed, time left. Nothing if stderr is not a terminal.
+// A line on the terminal that shows how far a long job is: bar, share, speed, time left. Nothing if
+// stderr is not a terminal.
 #pragma once
 #include <chrono>
 #include <string>

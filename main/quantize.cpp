@@ -31,44 +31,65 @@ double million_weights(const ModelSource& source) {
 void warn_of_second_loss(const ModelSource& source, Format type) {
   for (const TensorSource& tensor : source.tensors)
     if (info(tensor.info.format).block > 1 && tensor.info.format != type)
-      return put_note(fmt::format("chaski: {}: the weights are quantized already ({}): encoding them again loses a second time",
-                                  source.path, info(tensor.info.format).name));
+      return put_note(
+          fmt::format("chaski: {}: the weights are quantized already ({}): encoding them again "
+                      "loses a second time",
+                      source.path, info(tensor.info.format).name));
 }
 
 std::string row_of(const QuantizedTensor& tensor) {
-  const std::string change = tensor.from == tensor.to ? name_of(tensor.to) : name_of(tensor.from) + " -> " + name_of(tensor.to);
+  const std::string change = tensor.from == tensor.to
+                                 ? name_of(tensor.to)
+                                 : name_of(tensor.from) + " -> " + name_of(tensor.to);
   const std::string error = tensor.error > 0 ? fmt::format("{:.2e}", tensor.error) : "exact";
-  return fmt::format("{:<28}{:<14}{:>10}  {}", safe_for_terminal(tensor.name), change, error, tensor.reason);
+  return fmt::format("{:<28}{:<14}{:>10}  {}", safe_for_terminal(tensor.name), change, error,
+                     tensor.reason);
 }
 
 std::string megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
 
 void put_report(const QuantizeReport& report) {
-  std::string text = fmt::format("{:<28}{:<14}{:>10}  {}\n", "tensor", "format", "error", "why not as asked");
+  std::string text =
+      fmt::format("{:<28}{:<14}{:>10}  {}\n", "tensor", "format", "error", "why not as asked");
   for (const QuantizedTensor& tensor : report.tensors) {
     const std::string row = row_of(tensor);
     text += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
   }
-  text += fmt::format("weights {} -> {}", megabytes(report.bytes_before), megabytes(report.bytes_after));
+  text += fmt::format("weights {} -> {}", megabytes(report.bytes_before),
+                      megabytes(report.bytes_after));
   if (report.encode_seconds > 0)
-    text += fmt::format("; {:.1f} million weights in {:.1f} s, {:.1f} million per second and core", double(report.weights) / 1e6,
-                        report.seconds, double(report.weights) / 1e6 / report.encode_seconds);
+    text += fmt::format("; {:.1f} million weights in {:.1f} s, {:.1f} million per second and core",
+                        double(report.weights) / 1e6, report.seconds,
+                        double(report.weights) / 1e6 / report.encode_seconds);
   put(text + "\n");
 }
 
 void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
   for (const QuantizedTensor& t : report.tensors)
-    tensors.push_back({{"name", t.name}, {"from", name_of(t.from)}, {"to", name_of(t.to)}, {"bytes_before", t.bytes_before},
-                       {"bytes_after", t.bytes_after}, {"relative_squared_error", t.error}, {"reason", t.reason}});
-  put_json({{"input", flags.in}, {"output", flags.out}, {"type", flags.type}, {"bytes_before", report.bytes_before},
-            {"bytes_after", report.bytes_after}, {"encoded_weights", report.weights}, {"seconds", report.seconds},
-            {"encode_seconds_of_all_threads", report.encode_seconds}, {"tensors", tensors}});
+    tensors.push_back({{"name", t.name},
+                       {"from", name_of(t.from)},
+                       {"to", name_of(t.to)},
+                       {"bytes_before", t.bytes_before},
+                       {"bytes_after", t.bytes_after},
+                       {"relative_squared_error", t.error},
+                       {"reason", t.reason}});
+  put_json({{"input", flags.in},
+            {"output", flags.out},
+            {"type", flags.type},
+            {"bytes_before", report.bytes_before},
+            {"bytes_after", report.bytes_after},
+            {"encoded_weights", report.weights},
+            {"seconds", report.seconds},
+            {"encode_seconds_of_all_threads", report.encode_seconds},
+            {"tensors", tensors}});
 }
 
 int quantize(QuantizeFlags& flags) {
   const std::optional<Format> type = format_named(flags.type);
-  if (!type) fail(Exit::usage, "--type is {}, expected q4, q4h, q4_0, q8, q8f, f16, bf16 or f32", escaped(flags.type));
+  if (!type)
+    fail(Exit::usage, "--type is {}, expected q4, q4h, q4_0, q8, q8f, f16, bf16 or f32",
+         escaped(flags.type));
   flags.options.type = *type;
   double amount = 0;
   {
@@ -91,9 +112,11 @@ Action declare_quantize(CLI::App& app) {
   auto flags = std::make_shared<QuantizeFlags>();
   app.add_option("IN", flags->in, "model file or folder")->required();
   app.add_option("OUT", flags->out, "the .quipu file to write")->required();
-  app.add_option("--type", flags->type, "q4, q4h, q4_0, q8, q8f, f16, bf16 or f32 (default q4)")->type_name("FORMAT");
-  app.add_option("--keep-above", flags->options.keep_above,
-                 "a tensor that would lose more (relative squared error) keeps more bits (default 0.02)")
+  app.add_option("--type", flags->type, "q4, q4h, q4_0, q8, q8f, f16, bf16 or f32 (default q4)")
+      ->type_name("FORMAT");
+  app.add_option(
+         "--keep-above", flags->options.keep_above,
+         "a tensor that would lose more (relative squared error) keeps more bits (default 0.02)")
       ->type_name("X");
   declare_threads(app, flags->options.threads);
   declare_tokenizer(app, flags->options.tokenizer);

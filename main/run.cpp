@@ -34,17 +34,17 @@ Prompt prompt_of(const RunFlags& flags) {
 
 std::vector<TokenId> prompt_tokens(const Engine& engine, const std::string& text) {
   const std::vector<TokenId> tokens = engine.tokenizer().encode_prompt(text);
-  if (tokens.empty()) fail(Exit::usage, "the prompt is empty and {} has no token to begin with, expected some text", engine.path());
+  if (tokens.empty())
+    fail(Exit::usage, "the prompt is empty and {} has no token to begin with, expected some text",
+         engine.path());
   return tokens;
 }
 
-void put_result(const Engine& engine, const GenerateResult& result, double bandwidth, uint64_t seed) {
-  nlohmann::ordered_json json = {{"model", engine.path()},
-                                 {"threads", engine.threads()},
-                                 {"isa", engine.isa()},
-                                 {"device", engine.device()},
-                                 {"text", result.text},
-                                 {"finish", name_of(result.finish)}};
+void put_result(const Engine& engine, const GenerateResult& result, double bandwidth,
+                uint64_t seed) {
+  nlohmann::ordered_json json = {{"model", engine.path()}, {"threads", engine.threads()},
+                                 {"isa", engine.isa()},    {"device", engine.device()},
+                                 {"text", result.text},    {"finish", name_of(result.finish)}};
   json.update(timing_json(result, bandwidth, seed));
   put_json(json);
 }

@@ -44,7 +44,8 @@ void handle_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
     struct sigaction before;
     ::sigaction(signal, nullptr, &before);
-    // Whoever started us with a signal ignored (nohup) meant it; but a pipe that nobody reads must end us.
+    // Whoever started us with a signal ignored (nohup) meant it; but a pipe that nobody reads must
+    // end us.
     if (before.sa_handler != SIG_IGN || signal == SIGPIPE) ::sigaction(signal, &action, nullptr);
   }
 }

@@ -19,14 +19,18 @@ double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool
 }
 
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed) {
-  std::string line = fmt::format("prompt {}, {:.4g} tok/s", counted(result.prompt_tokens), result.prompt_rate());
+  std::string line =
+      fmt::format("prompt {}, {:.4g} tok/s", counted(result.prompt_tokens), result.prompt_rate());
   if (result.cached_tokens > 0) line += fmt::format(" ({} known before)", result.cached_tokens);
   line += fmt::format("; answer {}", counted(result.tokens.size()));
   if (result.decode_rate() > 0) line += fmt::format(", {:.4g} tok/s", result.decode_rate());
-  if (!result.tokens.empty()) line += fmt::format("; first token after {:.3g} ms", 1e3 * result.first_token_seconds);
+  if (!result.tokens.empty())
+    line += fmt::format("; first token after {:.3g} ms", 1e3 * result.first_token_seconds);
   if (bandwidth > 0)
-    line += fmt::format("; {:.0f}% of the {:.1f} GB/s that memory gives", 100 * read_rate(result) / bandwidth, bandwidth / 1e9);
-  if (result.drafted > 0) line += fmt::format("; accepted {} of {}", result.accepted, result.drafted);
+    line += fmt::format("; {:.0f}% of the {:.1f} GB/s that memory gives",
+                        100 * read_rate(result) / bandwidth, bandwidth / 1e9);
+  if (result.drafted > 0)
+    line += fmt::format("; accepted {} of {}", result.accepted, result.drafted);
   return line + fmt::format("; seed {}", seed);
 }
 

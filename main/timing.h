@@ -1,5 +1,5 @@
-// What a generation cost, as one line for people and as JSON: run and chat. Rates come from engine/generate.h, the limit of the
-// machine from engine/bandwidth.h.
+// What a generation cost, as one line for people and as JSON: run and chat. Rates come from
+// engine/generate.h, the limit of the machine from engine/bandwidth.h.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace chaski {
 
-// The read bandwidth beside which decoding is judged, in bytes per second, 0 if it was not measured. Measuring takes about half a
-// second, so it is done only after an answer that took longer than that to decode, or when asked (--verbose).
+// The read bandwidth beside which decoding is judged, in bytes per second, 0 if it was not
+// measured. Measuring takes about half a second, so it is done only after an answer that took
+// longer than that to decode, or when asked (--verbose).
 double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked);
 
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed);

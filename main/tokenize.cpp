@@ -21,25 +21,31 @@ struct TokenizeFlags {
   bool ids = false, json = false;
 };
 
-void put_ids(const std::vector<TokenId>& tokens) { put(fmt::format("{}\n", fmt::join(tokens, " "))); }
+void put_ids(const std::vector<TokenId>& tokens) {
+  put(fmt::format("{}\n", fmt::join(tokens, " ")));
+}
 
 void put_table(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
   std::string text;
   for (const TokenId id : tokens)
-    text += fmt::format("{:>7}  {}\n", id, escaped(tokenizer.is_control(id) ? tokenizer.raw(id) : tokenizer.piece(id)));
+    text +=
+        fmt::format("{:>7}  {}\n", id,
+                    escaped(tokenizer.is_control(id) ? tokenizer.raw(id) : tokenizer.piece(id)));
   put(text);
 }
 
 void put_tokens_json(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const TokenId id : tokens)
-    list.push_back({{"id", id}, {"text", tokenizer.piece(id)}, {"control", tokenizer.is_control(id)}});
+    list.push_back(
+        {{"id", id}, {"text", tokenizer.piece(id)}, {"control", tokenizer.is_control(id)}});
   put_json({{"count", tokens.size()}, {"tokens", list}});
 }
 
 int decode(const Tokenizer& tokenizer, const TokenizeFlags& flags) {
   for (const TokenId id : flags.decode)
-    if (id < 0 || id >= tokenizer.size()) fail(Exit::usage, "--decode has {}, expected 0 to {}", id, tokenizer.size() - 1);
+    if (id < 0 || id >= tokenizer.size())
+      fail(Exit::usage, "--decode has {}, expected 0 to {}", id, tokenizer.size() - 1);
   const std::string text = tokenizer.decode(flags.decode);
   if (flags.json)
     put_json({{"text", text}});
@@ -49,7 +55,8 @@ int decode(const Tokenizer& tokenizer, const TokenizeFlags& flags) {
 }
 
 int tokenize(TokenizeFlags& flags) {
-  const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::make(open_source(flags.model, flags.tokenizer).meta);
+  const std::unique_ptr<Tokenizer> tokenizer =
+      Tokenizer::make(open_source(flags.model, flags.tokenizer).meta);
   if (flags.decode_flag->count() > 0) return decode(*tokenizer, flags);
   const std::vector<TokenId> tokens = tokenizer->encode_prompt(flags.prompt.required());
   if (flags.json)
@@ -68,7 +75,8 @@ Action declare_tokenize(CLI::App& app) {
   declare_model(app, flags->model);
   declare_tokenizer(app, flags->tokenizer);
   flags->prompt.declare(app);
-  flags->decode_flag = app.add_option("--decode", flags->decode, "token ids to text")->type_name("ID");
+  flags->decode_flag =
+      app.add_option("--decode", flags->decode, "token ids to text")->type_name("ID");
   flags->decode_flag->excludes(flags->prompt.text_flag)->excludes(flags->prompt.file_flag);
   app.add_flag("--ids", flags->ids, "ids only, in one line");
   declare_json(app, flags->json);

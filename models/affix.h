@@ -1,4 +1,5 @@
-// Names are translated by what they begin and end with: takes it off and says so, or leaves the text alone.
+// Names are translated by what they begin and end with: takes it off and says so, or leaves the
+// text alone.
 #pragma once
 #include <string_view>
 

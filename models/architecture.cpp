@@ -22,7 +22,8 @@ const Architecture& named(const std::string& name, const std::string& file) {
     if (name == a.name) return a;
     known += (known.empty() ? "" : ", ") + std::string(a.name);
   }
-  fail(Exit::bad_file, "{}: general.architecture is {}, this chaski runs {}", file, escaped(name), known);
+  fail(Exit::bad_file, "{}: general.architecture is {}, this chaski runs {}", file, escaped(name),
+       known);
 }
 
 RopeScaling scaling_named(const std::string& name, const std::string& file) {
@@ -30,7 +31,8 @@ RopeScaling scaling_named(const std::string& name, const std::string& file) {
   if (name == "linear") return RopeScaling::linear;
   if (name == "llama3") return RopeScaling::llama3;
   if (name == "yarn") return RopeScaling::yarn;
-  fail(Exit::bad_file, "{}: model.rope_scaling is {}, expected none, linear, llama3 or yarn", file, escaped(name));
+  fail(Exit::bad_file, "{}: model.rope_scaling is {}, expected none, linear, llama3 or yarn", file,
+       escaped(name));
 }
 
 RopeSpec rope_of(const Weights& w, int head_dim) {
@@ -38,7 +40,8 @@ RopeSpec rope_of(const Weights& w, int head_dim) {
   RopeSpec r;
   const int64_t dim = m.integer("model.rope_dim", head_dim);
   if (dim < 2 || dim > head_dim || dim % 2)
-    fail(Exit::bad_file, "{}: model.rope_dim is {}, expected an even number up to the head size {}", w.path, dim, head_dim);
+    fail(Exit::bad_file, "{}: model.rope_dim is {}, expected an even number up to the head size {}",
+         w.path, dim, head_dim);
   r.dim = int(dim);
   r.theta = m.number("model.rope_theta", 10000);
   r.scaling = scaling_named(m.str("model.rope_scaling", "none"), w.path);
@@ -51,7 +54,8 @@ RopeSpec rope_of(const Weights& w, int head_dim) {
   r.original_context = m.integer("model.rope_original_context", m.integer("model.context_length"));
   if (const Weight* f = w.find("rope_freqs")) {
     if (f->info.rows != 1 || f->info.cols != r.dim / 2)
-      fail(Exit::bad_file, "{}: tensor rope_freqs has shape ({}, {}), expected (1, {})", w.path, f->info.rows, f->info.cols, r.dim / 2);
+      fail(Exit::bad_file, "{}: tensor rope_freqs has shape ({}, {}), expected (1, {})", w.path,
+           f->info.rows, f->info.cols, r.dim / 2);
     r.freq_factors.resize(size_t(r.dim) / 2);
     decode_plain_row(f->info.format, f->data, f->info.cols, r.freq_factors.data());
   }
@@ -59,7 +63,8 @@ RopeSpec rope_of(const Weights& w, int head_dim) {
 }
 
 void expect_range(const Weights& w, const char* key, int64_t value, int64_t low, int64_t high) {
-  if (value < low || value > high) fail(Exit::bad_file, "{}: {} is {}, expected {} to {}", w.path, key, value, low, high);
+  if (value < low || value > high)
+    fail(Exit::bad_file, "{}: {} is {}, expected {} to {}", w.path, key, value, low, high);
 }
 
 }  // namespace
@@ -87,7 +92,9 @@ Hyper hyper_of(const Weights& w) {
   h.kv_heads = optional("model.head_count_kv", h.heads, 1, h.heads);
   h.head_dim = optional("model.head_dim", h.dim / h.heads, 1, kMaxHeadDim);
   if (h.heads % h.kv_heads)
-    fail(Exit::bad_file, "{}: model.head_count is {}, expected a multiple of model.head_count_kv {}", w.path, h.heads, h.kv_heads);
+    fail(Exit::bad_file,
+         "{}: model.head_count is {}, expected a multiple of model.head_count_kv {}", w.path,
+         h.heads, h.kv_heads);
   h.window = optional("model.sliding_window", 0, 0, 1 << 30);
   h.eps = float(m.number("model.norm_epsilon"));
   if (m.str("general.architecture") != "gpt2") h.rope = rope_of(w, h.head_dim);
@@ -104,14 +111,17 @@ std::unique_ptr<Model> bind_model(const Weights& w) {
     if (!t && slot.optional) continue;
     if (!t) fail(Exit::bad_file, "{}: tensor {} is missing", w.path, slot.name);
     if (t->info.rows != slot.rows || t->info.cols != slot.cols)
-      fail(Exit::bad_file, "{}: tensor {} has shape ({}, {}), expected ({}, {})", w.path, slot.name, t->info.rows, t->info.cols, slot.rows,
-           slot.cols);
+      fail(Exit::bad_file, "{}: tensor {} has shape ({}, {}), expected ({}, {})", w.path, slot.name,
+           t->info.rows, t->info.cols, slot.rows, slot.cols);
     if (slot.rows == 1 && t->info.format != Format::f32)
-      fail(Exit::bad_file, "{}: tensor {} has format {}, expected f32", w.path, slot.name, info(t->info.format).name);
+      fail(Exit::bad_file, "{}: tensor {} has format {}, expected f32", w.path, slot.name,
+           info(t->info.format).name);
     *slot.weight = t;
   }
   for (const Weight& t : w.tensors)
-    if (!wanted.count(t.info.name)) fail(Exit::bad_file, "{}: tensor {} has no place in a {} model", w.path, escaped(t.info.name), a.name);
+    if (!wanted.count(t.info.name))
+      fail(Exit::bad_file, "{}: tensor {} has no place in a {} model", w.path, escaped(t.info.name),
+           a.name);
   model->bound(w.path);
   return model;
 }

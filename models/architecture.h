@@ -1,5 +1,5 @@
-// Model architectures: one file each, one line in the list of architecture.cpp. An architecture writes graphs and names tensors; it knows
-// no backend, block format, fusion or KV layout.
+// Model architectures: one file each, one line in the list of architecture.cpp. An architecture
+// writes graphs and names tensors; it knows no backend, block format, fusion or KV layout.
 #pragma once
 #include <functional>
 #include <memory>
@@ -46,8 +46,9 @@ struct Architecture {
 
 const std::vector<Architecture>& architectures();
 
-// Makes the model of weights.meta's general.architecture and binds its tensors. Throws Error(bad_file): an unknown architecture, a missing,
-// unexpected or wrongly shaped tensor, each by name.
+// Makes the model of weights.meta's general.architecture and binds its tensors. Throws
+// Error(bad_file): an unknown architecture, a missing, unexpected or wrongly shaped tensor, each by
+// name.
 std::unique_ptr<Model> bind_model(const Weights& weights);
 // The tensors a model with these hyperparameters has: `architecture` by name.
 std::vector<TensorInfo> tensors_of(const std::string& architecture, const Hyper& hyper);

@@ -1,5 +1,6 @@
-// Any model to GGUF v3: import_gguf.cpp backwards. Tensors go from strips back to rows; nothing is requantized. Keys that only
-// chaski has travel as "chaski.<key>", keys that only GGUF has go out as they came in.
+// Any model to GGUF v3: import_gguf.cpp backwards. Tensors go from strips back to rows; nothing is
+// requantized. Keys that only chaski has travel as "chaski.<key>", keys that only GGUF has go out
+// as they came in.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -30,7 +31,8 @@ void append_text(std::string& out, std::string_view text) {
   out += text;
 }
 
-// What GGUF readers expect where chaski's own importers wrote i64 and f64. A value that came from a GGUF file has its type.
+// What GGUF readers expect where chaski's own importers wrote i64 and f64. A value that came from a
+// GGUF file has its type.
 Value usual_type(Value value) {
   if (value.type == ValueType::i64) {
     const int64_t n = std::get<int64_t>(value.data);
@@ -42,7 +44,8 @@ Value usual_type(Value value) {
 
 std::map<std::string, Value> translated(const Metadata& meta) {
   std::map<std::string, std::string> words;
-  for (auto& pair : gguf_keys(meta.str("general.architecture"))) words.emplace(pair.ours, pair.theirs);
+  for (auto& pair : gguf_keys(meta.str("general.architecture")))
+    words.emplace(pair.ours, pair.theirs);
   std::map<std::string, Value> values;
   for (auto& [key, value] : meta.all()) {
     if (auto word = words.find(key); word != words.end())
@@ -55,22 +58,28 @@ std::map<std::string, Value> translated(const Metadata& meta) {
 
 Value text_value(std::string text) { return {ValueType::str, ValueType::i64, std::move(text)}; }
 
-// Lists that an import would work out again stay out of the file; a pre-tokenizer that GGUF has a name for gets its name too.
+// Lists that an import would work out again stay out of the file; a pre-tokenizer that GGUF has a
+// name for gets its name too.
 void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values) {
   if (!meta.has("tokenizer.kind")) return;
-  values["tokenizer.ggml.model"] = text_value(meta.str("tokenizer.kind") == "spm" ? "llama" : "gpt2");
+  values["tokenizer.ggml.model"] =
+      text_value(meta.str("tokenizer.kind") == "spm" ? "llama" : "gpt2");
   if (!meta.has("tokenizer.pre") && meta.has("tokenizer.pre_patterns"))
     values["tokenizer.ggml.pre"] = text_value(gguf_name_of(meta.strs("tokenizer.pre_patterns")));
   const std::string pre = meta.str("tokenizer.pre", "");
-  if (meta.boolean("tokenizer.ignore_merges", false) == pre_ignores_merges(pre)) values.erase("chaski.tokenizer.ignore_merges");
-  if (meta.ints("tokenizer.eos_ids") == guessed_eos_ids(meta)) values.erase("chaski.tokenizer.eos_ids");
+  if (meta.boolean("tokenizer.ignore_merges", false) == pre_ignores_merges(pre))
+    values.erase("chaski.tokenizer.ignore_merges");
+  if (meta.ints("tokenizer.eos_ids") == guessed_eos_ids(meta))
+    values.erase("chaski.tokenizer.eos_ids");
 }
 
-// The frequency divisors of Llama 3.1 ("llama3" scaling), which GGUF has as a tensor: long waves are stretched by the factor,
-// short ones are left, those between are blended. huggingface.co/docs/transformers, "RoPE utilities".
+// The frequency divisors of Llama 3.1 ("llama3" scaling), which GGUF has as a tensor: long waves
+// are stretched by the factor, short ones are left, those between are blended.
+// huggingface.co/docs/transformers, "RoPE utilities".
 std::vector<float> llama3_divisors(const Metadata& meta) {
   const double theta = meta.number("model.rope_theta"), factor = meta.number("model.rope_factor");
-  const double low = meta.number("model.rope_low_freq_factor"), high = meta.number("model.rope_high_freq_factor");
+  const double low = meta.number("model.rope_low_freq_factor"),
+               high = meta.number("model.rope_high_freq_factor");
   const double context = meta.number("model.rope_original_context");
   const int64_t dim = meta.integer("model.rope_dim");
   std::vector<float> divisors;
@@ -86,16 +95,21 @@ void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
   const std::string prefix = meta.str("general.architecture") + ".rope.scaling.";
   const std::string method = meta.str("model.rope_scaling", "none");
   if (method == "llama3")
-    for (const char* key : {"type", "factor", "original_context_length"}) values.erase(prefix + key);
-  if (method == "yarn" && meta.has("model.rope_attention_factor") && !values.count(prefix + "attn_factor")) {
+    for (const char* key : {"type", "factor", "original_context_length"})
+      values.erase(prefix + key);
+  if (method == "yarn" && meta.has("model.rope_attention_factor") &&
+      !values.count(prefix + "attn_factor")) {
     const double own = 1 + 0.1 * std::log(meta.number("model.rope_factor"));
-    values[prefix + "attn_factor"] = {ValueType::f32, ValueType::i64, meta.number("model.rope_attention_factor") / own};
+    values[prefix + "attn_factor"] = {ValueType::f32, ValueType::i64,
+                                      meta.number("model.rope_attention_factor") / own};
   }
 }
 
 bool stays(Format format) { return info(format).gguf_type >= 0; }
 
-size_t gguf_row_bytes(const TensorInfo& t) { return stays(t.format) ? row_bytes(t.format, t.cols) : t.cols * sizeof(float); }
+size_t gguf_row_bytes(const TensorInfo& t) {
+  return stays(t.format) ? row_bytes(t.format, t.cols) : t.cols * sizeof(float);
+}
 
 class Writer {
  public:
@@ -107,10 +121,12 @@ class Writer {
       divisors_ = llama3_divisors(source.meta);
     alignment_ = source.meta.integer("gguf.general.alignment", kGgufAlignment);
     if (!is_gguf_alignment(alignment_))
-      fail(Exit::bad_file, "{}: general.alignment is {}, expected a power of two", source.path, alignment_);
+      fail(Exit::bad_file, "{}: general.alignment is {}, expected a power of two", source.path,
+           alignment_);
     for (auto& t : source.tensors)
       if (t.info.tiled() && info(t.info.format).block > 1)
-        values_.emplace("general.quantization_version", Value{ValueType::u32, ValueType::i64, int64_t{2}});
+        values_.emplace("general.quantization_version",
+                        Value{ValueType::u32, ValueType::i64, int64_t{2}});
   }
 
   void run() {
@@ -130,10 +146,13 @@ class Writer {
     append<uint32_t>(out, 3);
     append<uint64_t>(out, source_.tensors.size() + !divisors_.empty());
     append<uint64_t>(out, values_.size());
-    for (auto& [key, value] : values_) append_text(out, key), append_value(out, value, source_.path + ": " + escaped(key));
+    for (auto& [key, value] : values_)
+      append_text(out, key), append_value(out, value, source_.path + ": " + escaped(key));
     uint64_t offset = 0;
     for (auto& t : source_.tensors) append_entry(out, t.info, offset);
-    if (!divisors_.empty()) append_entry(out, {"rope_freqs", Format::f32, 1, static_cast<int64_t>(divisors_.size())}, offset);
+    if (!divisors_.empty())
+      append_entry(out, {"rope_freqs", Format::f32, 1, static_cast<int64_t>(divisors_.size())},
+                   offset);
     file_.write(std::as_bytes(std::span(out)));
     pad();
   }
@@ -184,7 +203,8 @@ class Writer {
 }  // namespace
 
 void export_gguf(const std::string& path, const ModelSource& source) {
-  if (exists(source.path)) refuse_same_file(source.path, path);  // a linked-in model has a name and no file
+  // a linked-in model has a name and no file
+  if (exists(source.path)) refuse_same_file(source.path, path);
   Writer(path, source).run();
 }
 

@@ -16,18 +16,21 @@ namespace chaski {
 namespace {
 
 // Smallest possible sizes: what a count in the header must leave room for.
-constexpr uint64_t kMinValueBytes = 8 + 4 + 1;           // key length, type, one byte
-constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;  // name length, n_dims, one dimension, type, offset
+constexpr uint64_t kMinValueBytes = 8 + 4 + 1;  // key length, type, one byte
+// name length, n_dims, one dimension, type, offset
+constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 constexpr uint32_t kMaxDims = 4;
 constexpr size_t kMaxKeyBytes = 65535;  // by the format's definition
 constexpr size_t kMaxNameBytes = 512;   // ggml stops at 64
 
-// ggml's names by number, the ones chaski cannot read included, so that a refusal can name what it found.
+// ggml's names by number, the ones chaski cannot read included, so that a refusal can name what it
+// found.
 constexpr std::array<std::string_view, 40> kTensorTypes{
-    "F32",    "F16",     "Q4_0",  "Q4_1",  "",      "",       "Q5_0",  "Q5_1",  "Q8_0", "Q8_1",
-    "Q2_K",   "Q3_K",    "Q4_K",  "Q5_K",  "Q6_K",  "Q8_K",   "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S",
-    "IQ4_NL", "IQ3_S",   "IQ2_S", "IQ4_XS", "I8",   "I16",    "I32",   "I64",   "F64",  "IQ1_M",
-    "BF16",   "",        "",      "",      "TQ1_0", "TQ2_0",  "",      "",      "",     "MXFP4"};
+    "F32",     "F16",    "Q4_0",    "Q4_1",  "",       "",      "Q5_0",  "Q5_1",
+    "Q8_0",    "Q8_1",   "Q2_K",    "Q3_K",  "Q4_K",   "Q5_K",  "Q6_K",  "Q8_K",
+    "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS",
+    "I8",      "I16",    "I32",     "I64",   "F64",    "IQ1_M", "BF16",  "",
+    "",        "",       "TQ1_0",   "TQ2_0", "",       "",      "",      "MXFP4"};
 
 std::string tensor_type_name(uint32_t type) {
   const bool known = type < kTensorTypes.size() && !kTensorTypes[type].empty();
@@ -57,7 +60,8 @@ bool is_utf8(std::string_view text) {
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) : file_{Mapping::open(path), 0, {}, {}}, in_(path, file_.mapping->bytes()) {}
+  explicit Reader(const std::string& path)
+      : file_{Mapping::open(path), 0, {}, {}}, in_(path, file_.mapping->bytes()) {}
 
   GgufFile read() {
     read_version();
@@ -75,7 +79,8 @@ class Reader {
  private:
   void read_version() {
     auto magic = in_.raw(4, "magic");
-    if (std::memcmp(magic.data(), kGgufMagic, 4) != 0) fail(Exit::bad_file, "{}: magic is not \"GGUF\"", in_.file());
+    if (std::memcmp(magic.data(), kGgufMagic, 4) != 0)
+      fail(Exit::bad_file, "{}: magic is not \"GGUF\"", in_.file());
     file_.version = in_.take<uint32_t>("version");
     if (file_.version != 0 && (file_.version & 0xffff) == 0)
       fail(Exit::bad_file, "{}: byte order is big-endian, expected little-endian", in_.file());
@@ -86,8 +91,8 @@ class Reader {
   void read_pair(uint64_t index) {
     const std::string key = in_.text(fmt::format("key {}", index));
     if (key.empty() || key.size() > kMaxKeyBytes || !is_utf8(key))
-      fail(Exit::bad_file, "{}: key {} is \"{}\", expected 1 to {} bytes of UTF-8", in_.file(), index,
-           escaped(std::string_view(key).substr(0, 80)), kMaxKeyBytes);
+      fail(Exit::bad_file, "{}: key {} is \"{}\", expected 1 to {} bytes of UTF-8", in_.file(),
+           index, escaped(std::string_view(key).substr(0, 80)), kMaxKeyBytes);
     const std::string field = escaped(key);
     Value value = take_value(in_, field);
     if (!file_.values.emplace(key, std::move(value)).second)
@@ -98,15 +103,17 @@ class Reader {
     GgufTensor t;
     t.name = in_.text(fmt::format("name of tensor {}", index));
     if (t.name.empty() || t.name.size() > kMaxNameBytes)
-      fail(Exit::bad_file, "{}: name of tensor {} has {} bytes, expected 1 to {}", in_.file(), index, t.name.size(), kMaxNameBytes);
+      fail(Exit::bad_file, "{}: name of tensor {} has {} bytes, expected 1 to {}", in_.file(),
+           index, t.name.size(), kMaxNameBytes);
     const std::string field = "tensor " + escaped(t.name);
-    if (!names.insert(t.name).second) fail(Exit::bad_file, "{}: {} appears twice", in_.file(), field);
+    if (!names.insert(t.name).second)
+      fail(Exit::bad_file, "{}: {} appears twice", in_.file(), field);
     read_shape(t, field);
     const uint32_t type = in_.take<uint32_t>(field);
     const auto format = format_of_gguf(static_cast<int>(type));
     if (!format)
-      fail(Exit::bad_file, "{}: {} has type {}, expected one of {}", in_.file(), field, tensor_type_name(type),
-           supported_tensor_types());
+      fail(Exit::bad_file, "{}: {} has type {}, expected one of {}", in_.file(), field,
+           tensor_type_name(type), supported_tensor_types());
     t.format = *format;
     t.offset = in_.take<uint64_t>(field);
     measure(t, field);
@@ -120,10 +127,12 @@ class Reader {
     std::vector<uint64_t> ne;
     for (uint32_t d = 0; d < n_dims; ++d) ne.push_back(in_.take<uint64_t>(field));
     if (n_dims > 2)
-      fail(Exit::bad_file, "{}: {} has shape ({}), expected 1 or 2 dimensions", in_.file(), field, fmt::join(ne, ", "));
+      fail(Exit::bad_file, "{}: {} has shape ({}), expected 1 or 2 dimensions", in_.file(), field,
+           fmt::join(ne, ", "));
     for (uint64_t n : ne)
       if (n == 0 || n > INT64_MAX)
-        fail(Exit::bad_file, "{}: {} has a dimension of {}, expected 1 or more", in_.file(), field, n);
+        fail(Exit::bad_file, "{}: {} has a dimension of {}, expected 1 or more", in_.file(), field,
+             n);
     t.cols = static_cast<int64_t>(ne[0]);
     t.rows = n_dims == 2 ? static_cast<int64_t>(ne[1]) : 1;
   }
@@ -131,24 +140,29 @@ class Reader {
   void measure(GgufTensor& t, const std::string& field) {
     const FormatInfo& f = info(t.format);
     if (t.cols % f.block != 0)
-      fail(Exit::bad_file, "{}: {} has {} columns, expected a multiple of {} for {}", in_.file(), field, t.cols, f.block, f.name);
+      fail(Exit::bad_file, "{}: {} has {} columns, expected a multiple of {} for {}", in_.file(),
+           field, t.cols, f.block, f.name);
     const auto bytes = (Checked(t.cols / f.block) * f.row_block_bytes * t.rows).get();
     if (!bytes || *bytes > file_.mapping->bytes().size())
-      fail(Exit::bad_file, "{}: {} has shape ({}, {}), more than the file's {} bytes can hold", in_.file(), field, t.rows, t.cols,
-           file_.mapping->bytes().size());
+      fail(Exit::bad_file, "{}: {} has shape ({}, {}), more than the file's {} bytes can hold",
+           in_.file(), field, t.rows, t.cols, file_.mapping->bytes().size());
     t.bytes = *bytes;
   }
 
-  // Turns offsets into the data section into offsets into the file, and checks that the tensors lie there side by side.
+  // Turns offsets into the data section into offsets into the file, and checks that the tensors lie
+  // there side by side.
   void place_tensors() {
     const uint64_t alignment = read_alignment(), size = file_.mapping->bytes().size();
     const uint64_t start = (in_.at() + alignment - 1) / alignment * alignment;
     for (auto& t : file_.tensors) {
       const std::string field = "tensor " + escaped(t.name);
       if (t.offset % alignment != 0)
-        fail(Exit::bad_file, "{}: {} has offset {}, expected a multiple of {}", in_.file(), field, t.offset, alignment);
+        fail(Exit::bad_file, "{}: {} has offset {}, expected a multiple of {}", in_.file(), field,
+             t.offset, alignment);
       if (!(Checked(start) + t.offset + t.bytes).at_most(size))
-        fail(Exit::bad_file, "{}: {} has {} bytes at offset {} of the data section, which has {}: the file is cut short or damaged",
+        fail(Exit::bad_file,
+             "{}: {} has {} bytes at offset {} of the data section, which has {}: the file is cut "
+             "short or damaged",
              in_.file(), field, t.bytes, t.offset, size > start ? size - start : 0);
       t.offset += start;
     }
@@ -160,8 +174,9 @@ class Reader {
     if (found == file_.values.end()) return kGgufAlignment;
     auto* value = std::get_if<int64_t>(&found->second.data);
     if (!value || !is_gguf_alignment(*value))
-      fail(Exit::bad_file, "{}: general.alignment is {}, expected a power of two up to {}", in_.file(),
-           value ? fmt::to_string(*value) : type_name(found->second), kMaxGgufAlignment);
+      fail(Exit::bad_file, "{}: general.alignment is {}, expected a power of two up to {}",
+           in_.file(), value ? fmt::to_string(*value) : type_name(found->second),
+           kMaxGgufAlignment);
     return static_cast<uint64_t>(*value);
   }
 
@@ -171,7 +186,8 @@ class Reader {
     std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
     for (size_t i = 1; i < sorted.size(); ++i)
       if (sorted[i - 1]->offset + sorted[i - 1]->bytes > sorted[i]->offset)
-        fail(Exit::bad_file, "{}: tensors {} and {} overlap at offset {}, expected bytes of their own", in_.file(),
+        fail(Exit::bad_file,
+             "{}: tensors {} and {} overlap at offset {}, expected bytes of their own", in_.file(),
              escaped(sorted[i - 1]->name), escaped(sorted[i]->name), sorted[i]->offset);
   }
 
@@ -183,10 +199,13 @@ class Reader {
 
 GgufFile read_gguf(const std::string& path) { return Reader(path).read(); }
 
-bool is_gguf_alignment(int64_t value) { return value > 0 && value <= kMaxGgufAlignment && (value & (value - 1)) == 0; }
+bool is_gguf_alignment(int64_t value) {
+  return value > 0 && value <= kMaxGgufAlignment && (value & (value - 1)) == 0;
+}
 
 std::string type_name(const Value& value) {
-  constexpr std::string_view names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "str", "array", "u64", "i64", "f64"};
+  constexpr std::string_view names[] = {"u8",   "i8",  "u16",   "i16", "u32", "i32", "f32",
+                                        "bool", "str", "array", "u64", "i64", "f64"};
   const std::string name(names[static_cast<uint32_t>(value.type)]);
   if (value.type != ValueType::array) return name;
   return fmt::format("array of {}", names[static_cast<uint32_t>(value.element)]);

@@ -1,6 +1,6 @@
-// The GGUF container, versions 2 and 3, little-endian: header, typed key/values, tensor table. Says what is in the file and that
-// all of it is where the table says; what the keys mean is import_gguf.cpp's business.
-// Format: ggml-org/ggml, docs/gguf.md.
+// The GGUF container, versions 2 and 3, little-endian: header, typed key/values, tensor table. Says
+// what is in the file and that all of it is where the table says; what the keys mean is
+// import_gguf.cpp's business. Format: ggml-org/ggml, docs/gguf.md.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -7,7 +7,8 @@
 namespace chaski {
 namespace {
 
-constexpr std::string_view kWeight = ".weight", kBias = ".bias", kTheirLayer = "blk.", kOurLayer = "layer.", kArch = "{arch}.";
+constexpr std::string_view kWeight = ".weight", kBias = ".bias", kTheirLayer = "blk.",
+                           kOurLayer = "layer.", kArch = "{arch}.";
 
 struct Word {
   std::string_view ours, theirs;
@@ -29,15 +30,18 @@ constexpr std::array kModelKeys{
     Word{"model.rope_dim", "{arch}.rope.dimension_count", Kind::integer},
     Word{"model.rope_scaling", "{arch}.rope.scaling.type", Kind::text},
     Word{"model.rope_factor", "{arch}.rope.scaling.factor", Kind::number},
-    Word{"model.rope_original_context", "{arch}.rope.scaling.original_context_length", Kind::integer},
+    Word{"model.rope_original_context", "{arch}.rope.scaling.original_context_length",
+         Kind::integer},
     Word{"model.rope_beta_fast", "{arch}.rope.scaling.yarn_beta_fast", Kind::number},
     Word{"model.rope_beta_slow", "{arch}.rope.scaling.yarn_beta_slow", Kind::number},
 };
-constexpr Word kRmsEpsilon{"model.norm_epsilon", "{arch}.attention.layer_norm_rms_epsilon", Kind::number, true};
-constexpr Word kLayerNormEpsilon{"model.norm_epsilon", "{arch}.attention.layer_norm_epsilon", Kind::number, true};
+constexpr Word kRmsEpsilon{"model.norm_epsilon", "{arch}.attention.layer_norm_rms_epsilon",
+                           Kind::number, true};
+constexpr Word kLayerNormEpsilon{"model.norm_epsilon", "{arch}.attention.layer_norm_epsilon",
+                                 Kind::number, true};
 
-// tokenizer.kind is not here: its values differ as well ("llama" is spm, "gpt2" is bpe). What GGUF has no word for keeps its own
-// behind "chaski.".
+// tokenizer.kind is not here: its values differ as well ("llama" is spm, "gpt2" is bpe). What GGUF
+// has no word for keeps its own behind "chaski.".
 constexpr std::array kOtherKeys{
     Word{"general.architecture", "general.architecture", Kind::text, true},
     Word{"general.name", "general.name", Kind::text},
@@ -77,27 +81,38 @@ std::string renamed_tensor(std::string_view theirs) {
 }  // namespace
 
 std::string_view kind_name(Kind kind) {
-  constexpr std::string_view names[] = {"str", "array of str", "an integer", "array of integers", "a number", "array of numbers",
-                                        "bool"};
+  constexpr std::string_view names[] = {
+      "str",      "array of str",     "an integer", "array of integers",
+      "a number", "array of numbers", "bool"};
   return names[static_cast<int>(kind)];
 }
 
 bool is_kind(const Value& value, Kind kind) {
-  const bool whole = value.type != ValueType::boolean && std::holds_alternative<int64_t>(value.data);
+  const bool whole =
+      value.type != ValueType::boolean && std::holds_alternative<int64_t>(value.data);
   const bool flags = value.element == ValueType::boolean;
   switch (kind) {
-    case Kind::text: return std::holds_alternative<std::string>(value.data);
-    case Kind::texts: return std::holds_alternative<std::vector<std::string>>(value.data);
-    case Kind::integer: return whole;
-    case Kind::integers: return std::holds_alternative<std::vector<int64_t>>(value.data) && !flags;
-    case Kind::number: return whole || std::holds_alternative<double>(value.data);
-    case Kind::numbers: return std::holds_alternative<std::vector<double>>(value.data);
-    case Kind::flag: return value.type == ValueType::boolean;
+    case Kind::text:
+      return std::holds_alternative<std::string>(value.data);
+    case Kind::texts:
+      return std::holds_alternative<std::vector<std::string>>(value.data);
+    case Kind::integer:
+      return whole;
+    case Kind::integers:
+      return std::holds_alternative<std::vector<int64_t>>(value.data) && !flags;
+    case Kind::number:
+      return whole || std::holds_alternative<double>(value.data);
+    case Kind::numbers:
+      return std::holds_alternative<std::vector<double>>(value.data);
+    case Kind::flag:
+      return value.type == ValueType::boolean;
   }
   return false;
 }
 
-bool is_known_architecture(std::string_view architecture) { return architecture == "llama" || architecture == "gpt2"; }
+bool is_known_architecture(std::string_view architecture) {
+  return architecture == "llama" || architecture == "gpt2";
+}
 
 std::vector<KeyPair> gguf_keys(const std::string& architecture) {
   std::vector<KeyPair> pairs;

@@ -1,4 +1,5 @@
-// GGUF's words and chaski's, side by side: the one list that import_gguf.cpp and export_gguf.cpp both read.
+// GGUF's words and chaski's, side by side: the one list that import_gguf.cpp and export_gguf.cpp
+// both read.
 #pragma once
 #include <string>
 #include <string_view>
@@ -18,15 +19,16 @@ struct KeyPair {
   bool required;  // in a file that has tensors
 };
 
-// Every pair that holds for this architecture. Architectures other than llama and gpt2 have no hyperparameters chaski would
-// understand, so theirs pass through untouched.
+// Every pair that holds for this architecture. Architectures other than llama and gpt2 have no
+// hyperparameters chaski would understand, so theirs pass through untouched.
 std::vector<KeyPair> gguf_keys(const std::string& architecture);
 bool is_known_architecture(std::string_view architecture);
 
 // GGUF keys and tensors without a word in chaski, the other way round.
 constexpr std::string_view kForeignPrefix = "gguf.";
 
-// "blk.3.attn_q.weight" <-> "layer.3.attn_q"; a name that would not come back the same gets the foreign prefix.
+// "blk.3.attn_q.weight" <-> "layer.3.attn_q"; a name that would not come back the same gets the
+// foreign prefix.
 std::string our_tensor_name(std::string_view theirs);
 std::string gguf_tensor_name(std::string_view ours);
 

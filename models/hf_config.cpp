@@ -21,9 +21,11 @@ std::string architecture_of(const Json& config) {
   names.at(0).wrong(kSupported);
 }
 
-void expect_one_of(const Json& value, std::string_view otherwise, std::initializer_list<std::string_view> allowed) {
+void expect_one_of(const Json& value, std::string_view otherwise,
+                   std::initializer_list<std::string_view> allowed) {
   const std::string found = value.str(otherwise);
-  if (std::find(allowed.begin(), allowed.end(), found) == allowed.end()) value.wrong(fmt::format("{}", *allowed.begin()));
+  if (std::find(allowed.begin(), allowed.end(), found) == allowed.end())
+    value.wrong(fmt::format("{}", *allowed.begin()));
 }
 
 void expect_flag(const Json& value, bool expected) {
@@ -41,25 +43,29 @@ void read_yarn(const Json& rope, Metadata& meta) {
   if (rope.has("mscale")) rope["mscale"].wrong("no mscale");
 }
 
-// "rope_scaling" beside "rope_theta" in older files, "rope_parameters" with both inside in newer ones; the method is "type" in
-// the oldest.
+// "rope_scaling" beside "rope_theta" in older files, "rope_parameters" with both inside in newer
+// ones; the method is "type" in the oldest.
 void read_rope(const Json& config, Metadata& meta) {
-  const Json rope = config.has("rope_parameters") ? config["rope_parameters"] : config["rope_scaling"];
+  const Json rope =
+      config.has("rope_parameters") ? config["rope_parameters"] : config["rope_scaling"];
   const Json theta = rope.has("rope_theta") ? rope["rope_theta"] : config["rope_theta"];
   meta.set_float("model.rope_theta", theta.number(10000));
-  const Json partial = rope.has("partial_rotary_factor") ? rope["partial_rotary_factor"] : config["partial_rotary_factor"];
+  const Json partial = rope.has("partial_rotary_factor") ? rope["partial_rotary_factor"]
+                                                         : config["partial_rotary_factor"];
   if (partial.number(1) != 1) partial.wrong("1");
 
   const Json method = rope.has("rope_type") ? rope["rope_type"] : rope["type"];
   const std::string name = method.str("default");
   meta.set_str("model.rope_scaling", name == "default" ? "none" : name);
   if (name == "default") return;
-  if (name != "linear" && name != "llama3" && name != "yarn") method.wrong("default, linear, llama3 or yarn");
+  if (name != "linear" && name != "llama3" && name != "yarn")
+    method.wrong("default, linear, llama3 or yarn");
   meta.set_float("model.rope_factor", rope["factor"].number());
   if (name == "linear") return;
   const Json original = rope["original_max_position_embeddings"];
-  meta.set_int("model.rope_original_context",
-               name == "yarn" ? original.integer(meta.integer("model.context_length")) : original.integer());
+  meta.set_int(
+      "model.rope_original_context",
+      name == "yarn" ? original.integer(meta.integer("model.context_length")) : original.integer());
   if (name == "yarn") return read_yarn(rope, meta);
   meta.set_float("model.rope_low_freq_factor", rope["low_freq_factor"].number());
   meta.set_float("model.rope_high_freq_factor", rope["high_freq_factor"].number());
@@ -74,7 +80,8 @@ void read_llama(const Json& config, Metadata& meta) {
   meta.set_int("model.head_count", heads);
   meta.set_int("model.head_count_kv", config["num_key_value_heads"].integer(heads));
   if (config.has("head_dim")) meta.set_int("model.head_dim", config["head_dim"].integer());
-  if (config.has("sliding_window")) meta.set_int("model.sliding_window", config["sliding_window"].integer());
+  if (config.has("sliding_window"))
+    meta.set_int("model.sliding_window", config["sliding_window"].integer());
   meta.set_float("model.norm_epsilon", config["rms_norm_eps"].number(1e-6));
   expect_one_of(config["hidden_act"], "silu", {"silu"});
   read_rope(config, meta);

@@ -7,14 +7,15 @@
 namespace chaski {
 
 struct HfConfig {
-  bool tied;                 // the head is the embedding, says the config
+  bool tied;  // the head is the embedding, says the config
   int64_t vocab_size;
-  int64_t bos_id = -1;       // -1: not said
+  int64_t bos_id = -1;           // -1: not said
   std::vector<int64_t> eos_ids;  // of both files, the model's own first
 };
 
-// Writes general.architecture and model.* and checks them. Throws Error(bad_file | io); a feature that chaski's graphs do not
-// have (another activation, scaling method, partial rotation) is an error here, not a wrong number later.
+// Writes general.architecture and model.* and checks them. Throws Error(bad_file | io); a feature
+// that chaski's graphs do not have (another activation, scaling method, partial rotation) is an
+// error here, not a wrong number later.
 HfConfig read_hf_config(const std::string& folder, Metadata& meta);
 
 }  // namespace chaski

@@ -36,7 +36,8 @@ void read_chat_template(const Json& value, Metadata& meta) {
   if (!value.present()) return;
   if (!value.is_array()) return meta.set_str("tokenizer.chat_template", value.str());
   for (size_t i = 0; i < value.size(); ++i)
-    if (value.at(i)["name"].str() == "default") meta.set_str("tokenizer.chat_template", value.at(i)["template"].str());
+    if (value.at(i)["name"].str() == "default")
+      meta.set_str("tokenizer.chat_template", value.at(i)["template"].str());
 }
 
 void read_tokenizer_config(const std::string& path, TokenizerParts& parts, Metadata& meta) {
@@ -55,21 +56,25 @@ void read_tokenizer_config(const std::string& path, TokenizerParts& parts, Metad
   }
 }
 
-// The embedding decides how many ids there are: padded rows get unused pieces; added pieces without a row are dropped, since no
-// model could have learnt them. A vocabulary that does not fit belongs to another model.
+// The embedding decides how many ids there are: padded rows get unused pieces; added pieces without
+// a row are dropped, since no model could have learnt them. A vocabulary that does not fit belongs
+// to another model.
 void fit(TokenizerParts& parts, int64_t vocab_size) {
   const auto size = static_cast<size_t>(vocab_size);
   parts.fill_holes(size);
   for (size_t i = size; i < parts.tokens.size(); ++i)
     if (parts.types[i] == kNormal)
-      fail(Exit::bad_file, "{}: vocabulary has {} pieces, expected at most vocab_size {}", parts.file, parts.tokens.size(), size);
+      fail(Exit::bad_file, "{}: vocabulary has {} pieces, expected at most vocab_size {}",
+           parts.file, parts.tokens.size(), size);
   parts.tokens.resize(size), parts.types.resize(size);
   if (parts.kind == "spm") parts.scores.resize(size);
 }
 
-void set_id(const TokenizerParts& parts, const std::string& piece, const char* key, Metadata& meta) {
+void set_id(const TokenizerParts& parts, const std::string& piece, const char* key,
+            Metadata& meta) {
   auto found = std::find(parts.tokens.begin(), parts.tokens.end(), piece);
-  if (!piece.empty() && found != parts.tokens.end()) meta.set_int(key, found - parts.tokens.begin());
+  if (!piece.empty() && found != parts.tokens.end())
+    meta.set_int(key, found - parts.tokens.begin());
 }
 
 void set_flag(const std::optional<bool>& flag, const char* key, Metadata& meta) {
@@ -95,8 +100,10 @@ void write(TokenizerParts& parts, Metadata& meta) {
 
 // Every id that any of the files calls an end, and those that are spelled like one.
 void set_ends(const HfConfig& config, Metadata& meta) {
-  if (!meta.has("tokenizer.bos_id") && config.bos_id >= 0) meta.set_int("tokenizer.bos_id", config.bos_id);
-  if (!meta.has("tokenizer.eos_id") && !config.eos_ids.empty()) meta.set_int("tokenizer.eos_id", config.eos_ids[0]);
+  if (!meta.has("tokenizer.bos_id") && config.bos_id >= 0)
+    meta.set_int("tokenizer.bos_id", config.bos_id);
+  if (!meta.has("tokenizer.eos_id") && !config.eos_ids.empty())
+    meta.set_int("tokenizer.eos_id", config.eos_ids[0]);
   std::vector<int64_t> ids = guessed_eos_ids(meta);
   ids.insert(ids.end(), config.eos_ids.begin(), config.eos_ids.end());
   std::sort(ids.begin(), ids.end());
@@ -112,7 +119,8 @@ void read_hf_tokenizer(const std::string& folder, const HfConfig& config, Metada
   read_tokenizer_config(folder + "/tokenizer_config.json", *parts, meta);
   if (const std::string jinja = folder + "/chat_template.jinja"; exists(jinja)) {
     const auto text = Mapping::open(jinja);
-    meta.set_str("tokenizer.chat_template", {reinterpret_cast<const char*>(text->bytes().data()), text->bytes().size()});
+    meta.set_str("tokenizer.chat_template",
+                 {reinterpret_cast<const char*>(text->bytes().data()), text->bytes().size()});
   }
   fit(*parts, config.vocab_size);
   write(*parts, meta);

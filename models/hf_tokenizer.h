@@ -1,5 +1,6 @@
-// The tokenizer of a Hugging Face folder as the keys of metadata.h: tokenizer.json, else tokenizer.model, else vocab.json with
-// merges.txt; names and switches from tokenizer_config.json; the chat template.
+// The tokenizer of a Hugging Face folder as the keys of metadata.h: tokenizer.json, else
+// tokenizer.model, else vocab.json with merges.txt; names and switches from tokenizer_config.json;
+// the chat template.
 #pragma once
 #include <string>
 

@@ -25,7 +25,8 @@ void check_counts(const Metadata& meta) {
   for (auto& bound : kCounts) {
     const int64_t found = meta.integer(bound.key);
     if (found < 1 || found > bound.most)
-      fail(Exit::bad_file, "{}: {} is {}, expected 1 to {}", meta.origin, bound.key, found, bound.most);
+      fail(Exit::bad_file, "{}: {} is {}, expected 1 to {}", meta.origin, bound.key, found,
+           bound.most);
   }
 }
 
@@ -39,33 +40,42 @@ void check_positive(const Metadata& meta, const char* key) {
 void check_heads(const Metadata& meta) {
   const int64_t heads = meta.integer("model.head_count"), kv = meta.integer("model.head_count_kv");
   if (heads % kv != 0)
-    fail(Exit::bad_file, "{}: model.head_count_kv is {}, expected a divisor of head_count {}", meta.origin, kv, heads);
+    fail(Exit::bad_file, "{}: model.head_count_kv is {}, expected a divisor of head_count {}",
+         meta.origin, kv, heads);
 }
 
 void check_rope(const Metadata& meta) {
-  const int64_t head_dim = meta.integer("model.head_dim"), rope_dim = meta.integer("model.rope_dim");
+  const int64_t head_dim = meta.integer("model.head_dim"),
+                rope_dim = meta.integer("model.rope_dim");
   if (rope_dim < 2 || rope_dim % 2 != 0 || rope_dim > head_dim)
-    fail(Exit::bad_file, "{}: model.rope_dim is {}, expected an even number up to head_dim {}", meta.origin, rope_dim, head_dim);
+    fail(Exit::bad_file, "{}: model.rope_dim is {}, expected an even number up to head_dim {}",
+         meta.origin, rope_dim, head_dim);
   check_positive(meta, "model.rope_theta");
   const std::string& method = meta.str("model.rope_scaling");
   if (method == "none") return;
   if (method != "linear" && method != "llama3" && method != "yarn")
-    fail(Exit::bad_file, "{}: model.rope_scaling is {}, expected none, linear, llama3 or yarn", meta.origin, escaped(method));
+    fail(Exit::bad_file, "{}: model.rope_scaling is {}, expected none, linear, llama3 or yarn",
+         meta.origin, escaped(method));
   check_positive(meta, "model.rope_factor");
   if (method == "linear") return;
   check_positive(meta, "model.rope_original_context");
   if (method != "llama3") return;
   check_positive(meta, "model.rope_low_freq_factor");
-  const double low = meta.number("model.rope_low_freq_factor"), high = meta.number("model.rope_high_freq_factor");
+  const double low = meta.number("model.rope_low_freq_factor"),
+               high = meta.number("model.rope_high_freq_factor");
   if (!(high > low && std::isfinite(high)))
-    fail(Exit::bad_file, "{}: model.rope_high_freq_factor is {}, expected more than low_freq_factor {}", meta.origin, high, low);
+    fail(Exit::bad_file,
+         "{}: model.rope_high_freq_factor is {}, expected more than low_freq_factor {}",
+         meta.origin, high, low);
 }
 
 void fill_head_dim(Metadata& meta) {
   if (meta.has("model.head_dim")) return;
-  const int64_t width = meta.integer("model.embedding_length"), heads = meta.integer("model.head_count");
+  const int64_t width = meta.integer("model.embedding_length"),
+                heads = meta.integer("model.head_count");
   if (heads < 1 || width % heads != 0)
-    fail(Exit::bad_file, "{}: model.head_count is {}, expected a divisor of embedding_length {}", meta.origin, heads, width);
+    fail(Exit::bad_file, "{}: model.head_count is {}, expected a divisor of embedding_length {}",
+         meta.origin, heads, width);
   meta.set_int("model.head_dim", width / heads);
 }
 
@@ -86,22 +96,28 @@ void check_id(const Metadata& meta, const char* key, int64_t pieces) {
 
 void check_length(const Metadata& meta, const char* key, size_t found, size_t pieces) {
   if (found != pieces)
-    fail(Exit::bad_file, "{}: {} has {} entries, expected {}, one for each piece", meta.origin, key, found, pieces);
+    fail(Exit::bad_file, "{}: {} has {} entries, expected {}, one for each piece", meta.origin, key,
+         found, pieces);
 }
 
 void check_tokenizer(const Metadata& meta) {
   const size_t pieces = meta.strs("tokenizer.tokens").size();
-  if (pieces == 0) fail(Exit::bad_file, "{}: tokenizer.tokens is empty, expected the vocabulary", meta.origin);
+  if (pieces == 0)
+    fail(Exit::bad_file, "{}: tokenizer.tokens is empty, expected the vocabulary", meta.origin);
   check_length(meta, "tokenizer.types", meta.ints("tokenizer.types").size(), pieces);
-  if (meta.has("tokenizer.scores")) check_length(meta, "tokenizer.scores", meta.floats("tokenizer.scores").size(), pieces);
-  for (const char* key : {"tokenizer.bos_id", "tokenizer.eos_id", "tokenizer.eot_id", "tokenizer.unk_id", "tokenizer.pad_id"})
+  if (meta.has("tokenizer.scores"))
+    check_length(meta, "tokenizer.scores", meta.floats("tokenizer.scores").size(), pieces);
+  for (const char* key : {"tokenizer.bos_id", "tokenizer.eos_id", "tokenizer.eot_id",
+                          "tokenizer.unk_id", "tokenizer.pad_id"})
     check_id(meta, key, pieces);
   for (int64_t id : meta.ints("tokenizer.eos_ids"))
     if (id < 0 || id >= static_cast<int64_t>(pieces))
-      fail(Exit::bad_file, "{}: tokenizer.eos_ids has {}, expected 0 to {}", meta.origin, id, pieces - 1);
+      fail(Exit::bad_file, "{}: tokenizer.eos_ids has {}, expected 0 to {}", meta.origin, id,
+           pieces - 1);
   const int64_t vocabulary = meta.integer("model.vocab_size", pieces);
   if (static_cast<int64_t>(pieces) > vocabulary)
-    fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}", meta.origin, pieces, vocabulary);
+    fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}",
+         meta.origin, pieces, vocabulary);
 }
 
 // SentencePiece writes better pieces first, so the order stands in for scores that are missing.
@@ -115,12 +131,14 @@ std::vector<double> scores_by_order(size_t pieces) {
 
 void complete_hyperparameters(Metadata& meta) {
   fill_head_dim(meta);
-  if (!meta.has("model.head_count_kv")) meta.set_int("model.head_count_kv", meta.integer("model.head_count"));
+  if (!meta.has("model.head_count_kv"))
+    meta.set_int("model.head_count_kv", meta.integer("model.head_count"));
   check_counts(meta);
   check_heads(meta);
   check_positive(meta, "model.norm_epsilon");
   if (meta.integer("model.sliding_window", 0) < 0)
-    fail(Exit::bad_file, "{}: model.sliding_window is {}, expected 0 or more", meta.origin, meta.integer("model.sliding_window"));
+    fail(Exit::bad_file, "{}: model.sliding_window is {}, expected 0 or more", meta.origin,
+         meta.integer("model.sliding_window"));
   if (meta.str("general.architecture") == "gpt2") return;  // learned positions
   fill_rope(meta);
   check_rope(meta);
@@ -130,8 +148,10 @@ void complete_tokenizer(Metadata& meta) {
   if (!meta.has("tokenizer.kind")) return;
   const bool spm = meta.str("tokenizer.kind") == "spm";
   const size_t pieces = meta.strs("tokenizer.tokens").size();
-  if (!meta.has("tokenizer.types")) meta.set_ints("tokenizer.types", std::vector<int64_t>(pieces, kNormal));
-  if (spm && !meta.has("tokenizer.scores")) meta.set_floats("tokenizer.scores", scores_by_order(pieces));
+  if (!meta.has("tokenizer.types"))
+    meta.set_ints("tokenizer.types", std::vector<int64_t>(pieces, kNormal));
+  if (spm && !meta.has("tokenizer.scores"))
+    meta.set_floats("tokenizer.scores", scores_by_order(pieces));
   const bool llama3 = pre_ignores_merges(meta.str("tokenizer.pre", ""));
   if (!meta.has("tokenizer.add_bos")) meta.set_bool("tokenizer.add_bos", spm || llama3);
   if (!meta.has("tokenizer.add_eos")) meta.set_bool("tokenizer.add_eos", false);
@@ -142,20 +162,25 @@ void complete_tokenizer(Metadata& meta) {
 }
 
 std::vector<int64_t> guessed_eos_ids(const Metadata& meta) {
-  constexpr std::string_view kEnds[] = {"<|eot_id|>",    "<|eom_id|>",      "<|im_end|>",    "<|end|>",
-                                        "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|end_story|>"};
+  constexpr std::string_view kEnds[] = {"<|eot_id|>",      "<|eom_id|>",    "<|im_end|>",
+                                        "<|end|>",         "<end_of_turn>", "<|endoftext|>",
+                                        "<|end_of_text|>", "<|end_story|>"};
   std::vector<int64_t> ids;
   for (const char* key : {"tokenizer.eos_id", "tokenizer.eot_id"})
     if (meta.has(key)) ids.push_back(meta.integer(key));
   const auto& tokens = meta.strs("tokenizer.tokens");
   const auto& types = meta.ints("tokenizer.types");
   for (size_t i = 0; i < std::min(tokens.size(), types.size()); ++i)
-    if (types[i] == kControl && std::find(std::begin(kEnds), std::end(kEnds), tokens[i]) != std::end(kEnds)) ids.push_back(i);
+    if (types[i] == kControl &&
+        std::find(std::begin(kEnds), std::end(kEnds), tokens[i]) != std::end(kEnds))
+      ids.push_back(i);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 
-bool pre_ignores_merges(std::string_view pre) { return pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3"; }
+bool pre_ignores_merges(std::string_view pre) {
+  return pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3";
+}
 
 }  // namespace chaski

@@ -12,7 +12,8 @@
 namespace chaski {
 namespace {
 
-constexpr std::string_view kKnown = "a GGUF file, a folder with config.json and safetensors, or a llama2.c .bin";
+constexpr std::string_view kKnown =
+    "a GGUF file, a folder with config.json and safetensors, or a llama2.c .bin";
 
 // Up to 28 bytes: the header of llama2.c version 0.
 std::string beginning(const std::string& path) {
@@ -24,18 +25,23 @@ std::string beginning(const std::string& path) {
   return bytes;
 }
 
-// Version 0 has no magic: seven numbers that could be sizes. vocab_size, the sixth, is negative when the classifier is its own.
+// Version 0 has no magic: seven numbers that could be sizes. vocab_size, the sixth, is negative
+// when the classifier is its own.
 bool looks_like_llama2c(const std::string& bytes) {
   if (bytes.starts_with("24ka")) return true;
   std::array<int32_t, 7> header;
   if (bytes.size() < sizeof header) return false;
   std::memcpy(header.data(), bytes.data(), sizeof header);
   for (int i = 0; i < 7; ++i)
-    if (header[i] == 0 || (header[i] < 0 && i != 5) || header[i] > 1 << 24 || header[i] < -(1 << 24)) return false;
+    if (header[i] == 0 || (header[i] < 0 && i != 5) || header[i] > 1 << 24 ||
+        header[i] < -(1 << 24))
+      return false;
   return true;
 }
 
-bool looks_like_safetensors(const std::string& bytes) { return bytes.size() > 9 && bytes[8] == '{'; }
+bool looks_like_safetensors(const std::string& bytes) {
+  return bytes.size() > 9 && bytes[8] == '{';
+}
 
 }  // namespace
 
@@ -47,7 +53,8 @@ ModelSource import_model(const std::string& path, const ImportOptions& options) 
   }
   const std::string bytes = beginning(path);
   if (bytes.starts_with("GGUF")) return import_gguf(path);
-  if (looks_like_safetensors(bytes)) fail(Exit::bad_file, "{}: is a safetensors file, expected the folder it is in", path);
+  if (looks_like_safetensors(bytes))
+    fail(Exit::bad_file, "{}: is a safetensors file, expected the folder it is in", path);
   if (looks_like_llama2c(bytes)) return import_llama2c(path, options.tokenizer);
   fail(Exit::bad_file, "{}: content is not a model chaski knows, expected {}", path, kKnown);
 }

@@ -7,18 +7,21 @@
 namespace chaski {
 
 struct ImportOptions {
-  std::string tokenizer;  // llama2.c: its tokenizer.bin; empty: tokenizer.bin or tok<vocabulary size>.bin beside the model
+  // llama2.c: its tokenizer.bin; empty: tokenizer.bin or tok<vocabulary size>.bin beside the model
+  std::string tokenizer;
 };
 
-// By content, not by name: GGUF v2/v3 file, folder with config.json, llama2.c .bin v0 or v2. (A .quipu file is not foreign.)
-// Throws Error(bad_file | io) naming the file, the field, what was found and what was expected.
+// By content, not by name: GGUF v2/v3 file, folder with config.json, llama2.c .bin v0 or v2. (A
+// .quipu file is not foreign.) Throws Error(bad_file | io) naming the file, the field, what was
+// found and what was expected.
 ModelSource import_model(const std::string& path, const ImportOptions& options = {});
 
 ModelSource import_gguf(const std::string& path);
 ModelSource import_hf_folder(const std::string& folder);
 ModelSource import_llama2c(const std::string& path, const std::string& tokenizer);
 
-// .quipu (or anything imported) to GGUF v3. Tensors whose format GGUF has keep their bits; q8f becomes f32 values in F32.
+// .quipu (or anything imported) to GGUF v3. Tensors whose format GGUF has keep their bits; q8f
+// becomes f32 values in F32.
 void export_gguf(const std::string& path, const ModelSource& source);
 
 }  // namespace chaski

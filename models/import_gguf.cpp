@@ -1,5 +1,6 @@
-// GGUF to chaski's words. The container is read by gguf.cpp, the words are listed in gguf_names.cpp; here stand the exceptions:
-// defaults, older spellings, ids that mean "none". Values keep their GGUF type, so that an export gives them back exactly.
+// GGUF to chaski's words. The container is read by gguf.cpp, the words are listed in
+// gguf_names.cpp; here stand the exceptions: defaults, older spellings, ids that mean "none".
+// Values keep their GGUF type, so that an export gives them back exactly.
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -41,14 +42,16 @@ class Import {
  private:
   std::string architecture() const {
     auto found = file_.values.find("general.architecture");
-    if (found == file_.values.end()) fail(Exit::bad_file, "{}: general.architecture is missing, expected a str", source_.path);
+    if (found == file_.values.end())
+      fail(Exit::bad_file, "{}: general.architecture is missing, expected a str", source_.path);
     require_kind("general.architecture", found->second, Kind::text);
     return std::get<std::string>(found->second.data);
   }
 
   void require_kind(const std::string& key, const Value& value, Kind kind) const {
     if (!is_kind(value, kind))
-      fail(Exit::bad_file, "{}: {} is {}, expected {}", source_.path, escaped(key), type_name(value), kind_name(kind));
+      fail(Exit::bad_file, "{}: {} is {}, expected {}", source_.path, escaped(key),
+           type_name(value), kind_name(kind));
   }
 
   // Files with other kinds of tokenizer (bert, t5, rwkv) keep all its keys as they are.
@@ -73,7 +76,8 @@ class Import {
       const bool known = word != words.end() && !is_no_id(word->second.ours, value);
       source_.meta.set(known ? word->second.ours : std::string(kForeignPrefix) + key, value);
     }
-    if (source_.meta.has("tokenizer.pre_patterns")) source_.meta.erase("tokenizer.pre");  // one of the two, and this is exact
+    // one of the two, and this is exact
+    if (source_.meta.has("tokenizer.pre_patterns")) source_.meta.erase("tokenizer.pre");
   }
 
   // Writers put -1, in whatever width, where a model has no such piece.
@@ -88,7 +92,8 @@ class Import {
 
   void take_tensors() {
     for (auto& t : file_.tensors)
-      source_.tensors.push_back(tensor_over(our_tensor_name(t.name), t.format, file_.data(t), t.rows, t.cols));
+      source_.tensors.push_back(
+          tensor_over(our_tensor_name(t.name), t.format, file_.data(t), t.rows, t.cols));
     if (!is_known_architecture(architecture_) || source_.meta.has("model.vocab_size")) return;
     if (auto* embedding = source_.find("token_embd"))
       source_.meta.set_int("model.vocab_size", embedding->info.rows);
@@ -96,8 +101,8 @@ class Import {
       source_.meta.set_int("model.vocab_size", static_cast<int64_t>(pieces));
   }
 
-  // rope.scale_linear is what rope.scaling.* was called before. attn_factor counts on top of yarn's own 1 + 0.1 ln(factor),
-  // where chaski, like the paper, means the product.
+  // rope.scale_linear is what rope.scaling.* was called before. attn_factor counts on top of yarn's
+  // own 1 + 0.1 ln(factor), where chaski, like the paper, means the product.
   void read_older_rope() {
     Metadata& meta = source_.meta;
     const std::string prefix = std::string(kForeignPrefix) + architecture_ + ".rope.";
@@ -105,15 +110,18 @@ class Import {
       meta.set_str("model.rope_scaling", "linear");
       meta.set_float("model.rope_factor", meta.number(prefix + "scale_linear"));
     }
-    if (meta.has(prefix + "scaling.attn_factor") && meta.str("model.rope_scaling", "none") == "yarn")
+    if (meta.has(prefix + "scaling.attn_factor") &&
+        meta.str("model.rope_scaling", "none") == "yarn")
       meta.set_float("model.rope_attention_factor",
-                     meta.number(prefix + "scaling.attn_factor") * (1 + 0.1 * std::log(meta.number("model.rope_factor"))));
+                     meta.number(prefix + "scaling.attn_factor") *
+                         (1 + 0.1 * std::log(meta.number("model.rope_factor"))));
   }
 
   void require_hyperparameters() {
     for (auto& pair : gguf_keys(architecture_))
       if (pair.required && !source_.meta.has(pair.ours))
-        fail(Exit::bad_file, "{}: {} is missing, expected {}", source_.path, escaped(pair.theirs), kind_name(pair.kind));
+        fail(Exit::bad_file, "{}: {} is missing, expected {}", source_.path, escaped(pair.theirs),
+             kind_name(pair.kind));
     complete_hyperparameters(source_.meta);
   }
 
@@ -121,14 +129,17 @@ class Import {
   void name_special_pieces() {
     if (source_.meta.str("tokenizer.kind", "") != "spm") return;
     const auto& tokens = source_.meta.strs("tokenizer.tokens");
-    for (auto [key, piece] : {std::pair{"tokenizer.bos_id", "<s>"}, {"tokenizer.eos_id", "</s>"}, {"tokenizer.unk_id", "<unk>"}})
+    for (auto [key, piece] : {std::pair{"tokenizer.bos_id", "<s>"},
+                              {"tokenizer.eos_id", "</s>"},
+                              {"tokenizer.unk_id", "<unk>"}})
       for (size_t i = 0; i < tokens.size() && !source_.meta.has(key); ++i)
         if (tokens[i] == piece) source_.meta.set_int(key, static_cast<int64_t>(i));
   }
 
   void name_source() {
     const std::filesystem::path path = source_.path;
-    if (!source_.meta.has("general.name")) source_.meta.set_str("general.name", path.stem().string());
+    if (!source_.meta.has("general.name"))
+      source_.meta.set_str("general.name", path.stem().string());
     source_.meta.set_str("source.file", path.filename().string());
     source_.meta.set_str("source.kind", source_.kind);
   }

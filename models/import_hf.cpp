@@ -1,6 +1,7 @@
-// A Hugging Face folder: config.json, safetensors in one file or in shards, tokenizer files. Two layouts are not ours: q_proj and
-// k_proj of the llama family have the two halves of a head where rope pairs its neighbours, and GPT-2's Conv1D weights are
-// (in, out). Both are put right row by row while strips are packed.
+// A Hugging Face folder: config.json, safetensors in one file or in shards, tokenizer files. Two
+// layouts are not ours: q_proj and k_proj of the llama family have the two halves of a head where
+// rope pairs its neighbours, and GPT-2's Conv1D weights are (in, out). Both are put right row by
+// row while strips are packed.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -27,14 +28,18 @@ namespace {
 struct Word {
   std::string_view theirs, ours;
 };
-constexpr Word kTop[] = {{"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"},
-                         {"wte", "token_embd"},          {"wpe", "position_embd"}, {"ln_f", "output_norm"}};
+constexpr Word kTop[] = {{"embed_tokens", "token_embd"}, {"norm", "output_norm"},
+                         {"lm_head", "output"},          {"wte", "token_embd"},
+                         {"wpe", "position_embd"},       {"ln_f", "output_norm"}};
 constexpr Word kLlamaLayer[] = {
-    {"input_layernorm", "attn_norm"}, {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},   {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
-    {"mlp.gate_proj", "ffn_gate"},    {"mlp.up_proj", "ffn_up"},           {"mlp.down_proj", "ffn_down"}};
-constexpr Word kGpt2Layer[] = {{"ln_1", "attn_norm"}, {"attn.c_attn", "attn_qkv"}, {"attn.c_proj", "attn_output"},
-                               {"ln_2", "ffn_norm"},  {"mlp.c_fc", "ffn_up"},      {"mlp.c_proj", "ffn_down"}};
+    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"}};
+constexpr Word kGpt2Layer[] = {{"ln_1", "attn_norm"},          {"attn.c_attn", "attn_qkv"},
+                               {"attn.c_proj", "attn_output"}, {"ln_2", "ffn_norm"},
+                               {"mlp.c_fc", "ffn_up"},         {"mlp.c_proj", "ffn_down"}};
 
 template <size_t N>
 std::string_view translate(const Word (&words)[N], std::string_view theirs) {
@@ -43,7 +48,8 @@ std::string_view translate(const Word (&words)[N], std::string_view theirs) {
   return {};
 }
 
-// "model.layers.3.mlp.up_proj.weight" -> "layer.3.ffn_up"; empty for a name that is none of a model with `layers` layers.
+// "model.layers.3.mlp.up_proj.weight" -> "layer.3.ffn_up"; empty for a name that is none of a model
+// with `layers` layers.
 std::string our_name(std::string_view theirs, bool gpt2, int64_t layers) {
   drop_prefix(theirs, gpt2 ? "transformer." : "model.");
   const bool bias = drop_suffix(theirs, ".bias");
@@ -65,7 +71,8 @@ std::string our_name(std::string_view theirs, bool gpt2, int64_t layers) {
 
 // Tables that older versions of transformers stored with the weights.
 bool is_buffer(std::string_view name) {
-  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias");
 }
 
 // Row 2i of a head is their row i, row 2i + 1 their row i + dim / 2.
@@ -95,7 +102,8 @@ class Import {
 
  private:
   void read_files() {
-    const std::string index = folder_ + "/model.safetensors.index.json", single = folder_ + "/model.safetensors";
+    const std::string index = folder_ + "/model.safetensors.index.json",
+                      single = folder_ + "/model.safetensors";
     if (exists(index) && !exists(single)) return read_shards(index);
     add_file(single);
   }
@@ -106,7 +114,8 @@ class Import {
     for (auto& tensor : file.tensors) tensors_.push_back(std::move(tensor));
   }
 
-  // The index must name every tensor of the shards, and the shards must have every tensor of the index.
+  // The index must name every tensor of the shards, and the shards must have every tensor of the
+  // index.
   void read_shards(const std::string& index) {
     const Json map = read_json(index)["weight_map"];
     std::map<std::string, std::string> wanted;
@@ -121,33 +130,38 @@ class Import {
     for (auto& tensor : tensors_) {
       auto place = wanted.find(tensor.name);
       if (place == wanted.end() || place->second != tensor.file)
-        fail(Exit::bad_file, "{}: tensor {} is not in the weight_map of {}", tensor.file, escaped(tensor.name), index);
+        fail(Exit::bad_file, "{}: tensor {} is not in the weight_map of {}", tensor.file,
+             escaped(tensor.name), index);
       wanted.erase(place);
     }
     if (!wanted.empty())
-      fail(Exit::bad_file, "{}: weight_map has tensor {} in {}, which does not have it", index, escaped(wanted.begin()->first),
-           escaped(wanted.begin()->second));
+      fail(Exit::bad_file, "{}: weight_map has tensor {} in {}, which does not have it", index,
+           escaped(wanted.begin()->first), escaped(wanted.begin()->second));
   }
 
   // A name, not a path: nothing outside the folder is opened.
   static void check_shard_name(const Json& shard) {
     const std::string& name = shard.str();
     const bool plain = name.find_first_of("/\\") == std::string::npos && escaped(name) == name;
-    if (!plain || name.empty() || name.starts_with(".") || name.size() > 255) shard.wrong("a plain file name");
+    if (!plain || name.empty() || name.starts_with(".") || name.size() > 255)
+      shard.wrong("a plain file name");
   }
 
   void take(const SafeTensor& t) {
     if (is_buffer(t.name)) return;
     const std::string name = our_name(t.name, gpt2_, source_.meta.integer("model.block_count"));
     if (name.empty())
-      fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", t.file, escaped(t.name),
-           source_.meta.str("general.architecture"), source_.meta.integer("model.block_count"));
-    if (!names_.insert(name).second) fail(Exit::bad_file, "{}: tensor {} appears twice", t.file, escaped(t.name));
+      fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", t.file,
+           escaped(t.name), source_.meta.str("general.architecture"),
+           source_.meta.integer("model.block_count"));
+    if (!names_.insert(name).second)
+      fail(Exit::bad_file, "{}: tensor {} appears twice", t.file, escaped(t.name));
     if (!t.format)
-      fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16 or BF16", t.file, escaped(t.name), t.dtype);
+      fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16 or BF16", t.file,
+           escaped(t.name), t.dtype);
     if (t.shape.empty() || t.shape.size() > 2)
-      fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected 1 or 2 dimensions", t.file, escaped(t.name),
-           fmt::join(t.shape, ", "));
+      fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected 1 or 2 dimensions", t.file,
+           escaped(t.name), fmt::join(t.shape, ", "));
     source_.tensors.push_back(shaped(name, t));
   }
 
@@ -166,7 +180,8 @@ class Import {
     const size_t item = row_bytes(*t.format, 1);
     const std::byte* data = t.data;
     return tensor_of_rows(name, *t.format, rows, cols, [=](int64_t row, std::byte* dst) {
-      for (int64_t c = 0; c < cols; ++c) std::memcpy(dst + c * item, data + (c * rows + row) * item, item);
+      for (int64_t c = 0; c < cols; ++c)
+        std::memcpy(dst + c * item, data + (c * rows + row) * item, item);
     });
   }
 
@@ -176,20 +191,25 @@ class Import {
     const int64_t dim = source_.meta.integer("model.head_dim");
     const int64_t heads = source_.meta.integer(key ? "model.head_count_kv" : "model.head_count");
     if (t.shape[0] != heads * dim)
-      fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} heads of {}", t.file, escaped(t.name), t.shape[0], heads, dim);
+      fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} heads of {}", t.file,
+           escaped(t.name), t.shape[0], heads, dim);
     const size_t item = row_bytes(*t.format, matrix ? t.shape[1] : 1);
     const std::byte* data = t.data;
-    auto copy = [=](int64_t row, std::byte* dst) { std::memcpy(dst, data + half_split_row(row, dim) * item, item); };
+    auto copy = [=](int64_t row, std::byte* dst) {
+      std::memcpy(dst, data + half_split_row(row, dim) * item, item);
+    };
     if (matrix) return tensor_of_rows(name, *t.format, t.shape[0], t.shape[1], copy);
-    return tensor_of_rows(name, *t.format, 1, t.shape[0], [=, n = t.shape[0]](int64_t, std::byte* dst) {
-      for (int64_t i = 0; i < n; ++i) copy(i, dst + i * item);
-    });
+    return tensor_of_rows(name, *t.format, 1, t.shape[0],
+                          [=, n = t.shape[0]](int64_t, std::byte* dst) {
+                            for (int64_t i = 0; i < n; ++i) copy(i, dst + i * item);
+                          });
   }
 
   // A tied model may store the matrix under either name, or under both.
   void settle_head() {
     auto& all = source_.tensors;
-    auto head = std::find_if(all.begin(), all.end(), [](auto& t) { return t.info.name == "output"; });
+    auto head =
+        std::find_if(all.begin(), all.end(), [](auto& t) { return t.info.name == "output"; });
     if (head == all.end()) return;
     if (!source_.find("token_embd"))
       head->info.name = "token_embd";

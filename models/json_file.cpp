@@ -25,7 +25,8 @@ class Guard {
     if (event == Event::object_start || event == Event::array_start) open();
     if (event == Event::object_end || event == Event::array_end) keys_.pop_back();
     if (event == Event::key && !keys_.back().insert(parsed.get<std::string>()).second)
-      fail(Exit::bad_file, "{}: key {} appears twice in one object", file_, escaped(parsed.get<std::string>()));
+      fail(Exit::bad_file, "{}: key {} appears twice in one object", file_,
+           escaped(parsed.get<std::string>()));
     return true;
   }
 
@@ -44,12 +45,14 @@ class Guard {
 
 Json parse_json(const std::string& file, std::string_view text) {
   if (text.size() > kMaxJsonBytes)
-    fail(Exit::bad_file, "{}: JSON has {} bytes, expected at most {}", file, text.size(), kMaxJsonBytes);
+    fail(Exit::bad_file, "{}: JSON has {} bytes, expected at most {}", file, text.size(),
+         kMaxJsonBytes);
   try {
     Guard guard(file);
-    auto root = std::make_shared<const json>(json::parse(text, [&](int depth, json::parse_event_t event, json& parsed) {
-      return guard(depth, event, parsed);
-    }));
+    auto root = std::make_shared<const json>(
+        json::parse(text, [&](int depth, json::parse_event_t event, json& parsed) {
+          return guard(depth, event, parsed);
+        }));
     return {file, "", root, root.get()};
   } catch (const json::parse_error& error) {
     fail(Exit::bad_file, "{}: byte {} is not valid JSON", file, error.byte);
@@ -84,7 +87,8 @@ Json Json::at(size_t index) const {
 }
 
 int64_t Json::integer() const {
-  const bool fits = is_integer() && (!node_->is_number_unsigned() || node_->get<uint64_t>() <= INT64_MAX);
+  const bool fits =
+      is_integer() && (!node_->is_number_unsigned() || node_->get<uint64_t>() <= INT64_MAX);
   if (!fits) wrong("an integer");
   return node_->get<int64_t>();
 }

@@ -1,5 +1,6 @@
-// JSON from a file that nobody vouches for: bounded depth and size, no key twice, and getters whose error lines say where in the
-// file the value stands: "model/config.json: rope_scaling.factor is "two", expected a number".
+// JSON from a file that nobody vouches for: bounded depth and size, no key twice, and getters whose
+// error lines say where in the file the value stands: "model/config.json: rope_scaling.factor is
+// "two", expected a number".
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,8 @@
 
 namespace chaski {
 
-// A value and how one got there. Keeps the document alive. An absent value and null are the same thing.
+// A value and how one got there. Keeps the document alive. An absent value and null are the same
+// thing.
 class Json {
  public:
   Json operator[](std::string_view key) const;  // of an object; absent if this is absent
@@ -29,17 +31,20 @@ class Json {
   double number() const;
   double number(double otherwise) const { return present() ? number() : otherwise; }
   const std::string& str() const;
-  std::string str(std::string_view otherwise) const { return present() ? str() : std::string(otherwise); }
+  std::string str(std::string_view otherwise) const {
+    return present() ? str() : std::string(otherwise);
+  }
   bool boolean(bool otherwise) const;
-  size_t size() const;                   // of an array; absent: 0
-  const nlohmann::json& object() const;  // to walk through it
+  size_t size() const;                                                   // of an array; absent: 0
+  const nlohmann::json& object() const;                                  // to walk through it
   Json child(const std::string& key, const nlohmann::json& node) const;  // while walking
 
   [[noreturn]] void wrong(std::string_view expected) const;  // "... is FOUND, expected EXPECTED"
 
  private:
   friend Json parse_json(const std::string& file, std::string_view text);
-  Json(std::string file, std::string path, std::shared_ptr<const nlohmann::json> root, const nlohmann::json* node)
+  Json(std::string file, std::string path, std::shared_ptr<const nlohmann::json> root,
+       const nlohmann::json* node)
       : file_(std::move(file)), path_(std::move(path)), root_(std::move(root)), node_(node) {}
   std::string described() const;
 
@@ -52,6 +57,7 @@ class Json {
 Json parse_json(const std::string& file, std::string_view text);
 Json read_json(const std::string& path);
 
-constexpr size_t kMaxJsonBytes = 100'000'000;  // the limit safetensors sets for its headers; the largest tokenizer.json has a third
+// the limit safetensors sets for its headers; the largest tokenizer.json has a third
+constexpr size_t kMaxJsonBytes = 100'000'000;
 
 }  // namespace chaski

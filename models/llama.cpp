@@ -1,5 +1,6 @@
-// Llama 1, 2, 3.x, Mistral and everything built like them: RMS norm, rotary positions, grouped-query attention, gated silu feed-forward.
-// Rows of attn_q and attn_k are in interleaved rotary order (importers see to it).
+// Llama 1, 2, 3.x, Mistral and everything built like them: RMS norm, rotary positions,
+// grouped-query attention, gated silu feed-forward. Rows of attn_q and attn_k are in interleaved
+// rotary order (importers see to it).
 #include "models/architecture.h"
 
 namespace chaski {
@@ -7,7 +8,8 @@ namespace chaski {
 namespace {
 
 struct Layer {
-  const Weight *attn_norm, *attn_q, *attn_k, *attn_v, *attn_output, *ffn_norm, *ffn_gate, *ffn_up, *ffn_down;
+  const Weight *attn_norm, *attn_q, *attn_k, *attn_v, *attn_output, *ffn_norm, *ffn_gate, *ffn_up,
+      *ffn_down;
   const Weight *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;
 };
 
@@ -17,11 +19,13 @@ struct Llama : Model {
 
   void build(Graph& g) const override {
     const Hyper& h = hyper;
-    Attention attention{0, h.heads, h.kv_heads, h.head_dim, 1 / std::sqrt(float(h.head_dim)), h.window, 0};
+    Attention attention{0,        h.heads, h.kv_heads, h.head_dim, 1 / std::sqrt(float(h.head_dim)),
+                        h.window, 0};
     ValueId x = g.get_rows(*token_embd);
     for (const Layer& l : layers) {
       ValueId n = g.rms_norm(x, *l.attn_norm, h.eps);
-      ValueId q = g.matmul(n, *l.attn_q, l.q_bias), k = g.matmul(n, *l.attn_k, l.k_bias), v = g.matmul(n, *l.attn_v, l.v_bias);
+      ValueId q = g.matmul(n, *l.attn_q, l.q_bias), k = g.matmul(n, *l.attn_k, l.k_bias),
+              v = g.matmul(n, *l.attn_v, l.v_bias);
       q = g.rope(q, h.heads, h.head_dim, h.rope);
       k = g.rope(k, h.kv_heads, h.head_dim, h.rope);
       g.kv_write(attention.layer, k, v);

@@ -1,5 +1,5 @@
-// The published regular expressions of byte-level pre-tokenizers, as far as importers have to know them by sight. How they are
-// run is the tokenizer's business.
+// The published regular expressions of byte-level pre-tokenizers, as far as importers have to know
+// them by sight. How they are run is the tokenizer's business.
 #pragma once
 #include <string>
 #include <string_view>
@@ -19,7 +19,9 @@ constexpr std::string_view kWholeTextPattern = R"([\s\S]+)";
 // The name GGUF has for a list of patterns; "default" when it has none.
 inline std::string gguf_name_of(const std::vector<std::string>& patterns) {
   if (patterns.size() != 1) return "default";
-  return patterns[0] == kGpt2Pattern ? "gpt-2" : patterns[0] == kLlama3Pattern ? "llama-bpe" : "default";
+  return patterns[0] == kGpt2Pattern     ? "gpt-2"
+         : patterns[0] == kLlama3Pattern ? "llama-bpe"
+                                         : "default";
 }
 
 }  // namespace chaski

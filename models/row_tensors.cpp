@@ -20,7 +20,8 @@ int rows_of_strip(int64_t strip, int64_t rows) {
 
 }  // namespace
 
-TensorSource tensor_over(std::string name, Format format, const std::byte* data, int64_t rows, int64_t cols) {
+TensorSource tensor_over(std::string name, Format format, const std::byte* data, int64_t rows,
+                         int64_t cols) {
   const size_t stride = row_bytes(format, cols);
   if (rows == 1) {
     return {{std::move(name), Format::f32, 1, cols},
@@ -28,11 +29,13 @@ TensorSource tensor_over(std::string name, Format format, const std::byte* data,
   }
   return {{std::move(name), format, rows, cols}, [=](int64_t first, int64_t last, std::byte* dst) {
             for (int64_t s = first; s < last; ++s, dst += strip_bytes(format, cols))
-              pack_strip(format, data + s * kStrip * stride, stride, rows_of_strip(s, rows), cols, dst);
+              pack_strip(format, data + s * kStrip * stride, stride, rows_of_strip(s, rows), cols,
+                         dst);
           }};
 }
 
-TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64_t cols, RowReader reader) {
+TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64_t cols,
+                            RowReader reader) {
   const size_t stride = row_bytes(format, cols);
   if (rows == 1) {
     return {{std::move(name), Format::f32, 1, cols}, [=](int64_t, int64_t, std::byte* dst) {

@@ -1,5 +1,5 @@
-// Tensors over rows that lie in a mapped file, as importers find them: row layout in, the strips of model_source.h out. Not for
-// parsing: whoever calls has already checked that the bytes are there.
+// Tensors over rows that lie in a mapped file, as importers find them: row layout in, the strips of
+// model_source.h out. Not for parsing: whoever calls has already checked that the bytes are there.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +13,14 @@ namespace chaski {
 // Writes one row in row layout to dst. Called from several threads at once.
 using RowReader = std::function<void(int64_t row, std::byte* dst)>;
 
-// Rows one after another from `data` on. One row makes a vector, which memory holds as f32 whatever the file has: every
-// format's values are exact in f32.
-TensorSource tensor_over(std::string name, Format format, const std::byte* data, int64_t rows, int64_t cols);
+// Rows one after another from `data` on. One row makes a vector, which memory holds as f32 whatever
+// the file has: every format's values are exact in f32.
+TensorSource tensor_over(std::string name, Format format, const std::byte* data, int64_t rows,
+                         int64_t cols);
 
-// Rows that have to be put together first (permuted, transposed, requantized layouts). For rows == 1 the reader writes `format`
-// and the same conversion to f32 follows.
-TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64_t cols, RowReader reader);
+// Rows that have to be put together first (permuted, transposed, requantized layouts). For rows ==
+// 1 the reader writes `format` and the same conversion to f32 follows.
+TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64_t cols,
+                            RowReader reader);
 
 }  // namespace chaski

@@ -17,9 +17,11 @@ struct Dtype {
   std::optional<Format> format;
 };
 constexpr Dtype kDtypes[] = {
-    {"F32", 4, Format::f32}, {"F16", 2, Format::f16}, {"BF16", 2, Format::bf16}, {"F64", 8, {}},     {"F8_E4M3", 1, {}},
-    {"F8_E5M2", 1, {}},      {"I64", 8, {}},          {"I32", 4, {}},            {"I16", 2, {}},     {"I8", 1, {}},
-    {"U64", 8, {}},          {"U32", 4, {}},          {"U16", 2, {}},            {"U8", 1, {}},      {"BOOL", 1, {}},
+    {"F32", 4, Format::f32}, {"F16", 2, Format::f16}, {"BF16", 2, Format::bf16},
+    {"F64", 8, {}},          {"F8_E4M3", 1, {}},      {"F8_E5M2", 1, {}},
+    {"I64", 8, {}},          {"I32", 4, {}},          {"I16", 2, {}},
+    {"I8", 1, {}},           {"U64", 8, {}},          {"U32", 4, {}},
+    {"U16", 2, {}},          {"U8", 1, {}},           {"BOOL", 1, {}},
 };
 
 constexpr size_t kMaxDims = 8;
@@ -53,24 +55,30 @@ Span span_of(const Json& entry, const std::vector<int64_t>& shape, uint64_t item
   const int64_t begin = offsets.at(0).integer(), end = offsets.at(1).integer();
   if (begin < 0) offsets.at(0).wrong("0 or more");
   if (end < begin) offsets.at(1).wrong(fmt::format("at least the begin, {}", begin));
-  if (static_cast<uint64_t>(end) > buffer) offsets.at(1).wrong(fmt::format("at most {}, where the file ends", buffer));
+  if (static_cast<uint64_t>(end) > buffer)
+    offsets.at(1).wrong(fmt::format("at most {}, where the file ends", buffer));
   Checked bytes = item;
   for (int64_t n : shape) bytes = bytes * static_cast<uint64_t>(n);
   if (bytes.get() != static_cast<uint64_t>(end - begin))
-    offsets.at(1).wrong(fmt::format("{} as the shape says", bytes.get() ? fmt::to_string(begin + *bytes.get()) : "more than 2^64"));
+    offsets.at(1).wrong(
+        fmt::format("{} as the shape says",
+                    bytes.get() ? fmt::to_string(begin + *bytes.get()) : "more than 2^64"));
   return {static_cast<uint64_t>(begin), static_cast<uint64_t>(end)};
 }
 
 // The format wants the buffer covered without holes and without sharing.
-void check_cover(const std::string& path, const std::vector<std::pair<Span, SafeTensor>>& sorted, uint64_t buffer) {
+void check_cover(const std::string& path, const std::vector<std::pair<Span, SafeTensor>>& sorted,
+                 uint64_t buffer) {
   uint64_t at = 0;
   for (auto& [span, tensor] : sorted) {
     if (span.begin != at)
-      fail(Exit::bad_file, "{}: tensor {} begins at {}, expected {} where the one before it ends", path, escaped(tensor.name),
-           span.begin, at);
+      fail(Exit::bad_file, "{}: tensor {} begins at {}, expected {} where the one before it ends",
+           path, escaped(tensor.name), span.begin, at);
     at = span.end;
   }
-  if (at != buffer) fail(Exit::bad_file, "{}: tensors have {} bytes, expected the {} after the header", path, at, buffer);
+  if (at != buffer)
+    fail(Exit::bad_file, "{}: tensors have {} bytes, expected the {} after the header", path, at,
+         buffer);
 }
 
 }  // namespace
@@ -80,7 +88,8 @@ SafetensorsFile read_safetensors(const std::string& path) {
   Cursor in(path, file.mapping->bytes());
   const uint64_t header_bytes = in.take<uint64_t>("header length");
   if (header_bytes > kMaxJsonBytes)
-    fail(Exit::bad_file, "{}: header length is {}, expected at most {}", path, header_bytes, kMaxJsonBytes);
+    fail(Exit::bad_file, "{}: header length is {}, expected at most {}", path, header_bytes,
+         kMaxJsonBytes);
   auto text = in.raw(header_bytes, "header");
   const Json header = parse_json(path, {reinterpret_cast<const char*>(text.data()), text.size()});
   const uint64_t buffer = in.remaining();
@@ -89,7 +98,8 @@ SafetensorsFile read_safetensors(const std::string& path) {
   for (auto& [name, node] : header.object().items()) {
     if (name == "__metadata__") continue;
     if (name.size() > kMaxNameBytes)
-      fail(Exit::bad_file, "{}: a tensor's name has {} bytes, expected at most {}", path, name.size(), kMaxNameBytes);
+      fail(Exit::bad_file, "{}: a tensor's name has {} bytes, expected at most {}", path,
+           name.size(), kMaxNameBytes);
     const Json entry = header.child(name, node);
     const Dtype& dtype = dtype_of(entry);
     SafeTensor tensor{name, std::string(dtype.name), shape_of(entry), dtype.format, nullptr, path};
@@ -97,7 +107,8 @@ SafetensorsFile read_safetensors(const std::string& path) {
     tensor.data = file.mapping->bytes().data() + in.at() + span.begin;
     found.emplace_back(span, std::move(tensor));
   }
-  std::sort(found.begin(), found.end(), [](auto& a, auto& b) { return a.first.begin < b.first.begin; });
+  std::sort(found.begin(), found.end(),
+            [](auto& a, auto& b) { return a.first.begin < b.first.begin; });
   check_cover(path, found, buffer);
   for (auto& [span, tensor] : found) file.tensors.push_back(std::move(tensor));
   return file;

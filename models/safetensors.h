@@ -1,5 +1,6 @@
-// The safetensors container: a JSON header over one buffer. Says which tensors there are and that their bytes are there; the names
-// are import_hf.cpp's business. Format: huggingface/safetensors, README.
+// The safetensors container: a JSON header over one buffer. Says which tensors there are and that
+// their bytes are there; the names are import_hf.cpp's business. Format: huggingface/safetensors,
+// README.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// tokenizer.model: SentencePiece's protobuf, read with the few lines that it needs. Schema: google/sentencepiece,
-// src/sentencepiece_model.proto. Unigram models and models that normalise their text are refused.
+// tokenizer.model: SentencePiece's protobuf, read with the few lines that it needs. Schema:
+// google/sentencepiece, src/sentencepiece_model.proto. Unigram models and models that normalise
+// their text are refused.
 #include <string_view>
 #include <utility>
 
@@ -10,7 +11,8 @@
 namespace chaski {
 namespace {
 
-// One field of a message. Lengths and numbers are in `number`, what a length-delimited field holds in `bytes`.
+// One field of a message. Lengths and numbers are in `number`, what a length-delimited field holds
+// in `bytes`.
 struct Field {
   uint64_t id = 0, number = 0;
   std::span<const std::byte> bytes;
@@ -24,18 +26,29 @@ uint64_t take_varint(Cursor& in) {
     value |= uint64_t{byte & 0x7fu} << shift;
     if (byte < 0x80) return value;
   }
-  fail(Exit::bad_file, "{}: number at offset {} has more than 10 bytes: not a SentencePiece model", in.file(), in.at());
+  fail(Exit::bad_file, "{}: number at offset {} has more than 10 bytes: not a SentencePiece model",
+       in.file(), in.at());
 }
 
 Field take_field(Cursor& in) {
   const uint64_t tag = take_varint(in);
   Field field{tag >> 3, 0, {}};
   switch (tag & 7) {
-    case 0: field.number = take_varint(in); break;
-    case 1: field.number = in.take<uint64_t>("fixed64"); break;
-    case 2: field.bytes = in.raw(take_varint(in), "message"); break;
-    case 5: field.number = in.take<uint32_t>("fixed32"); break;
-    default: fail(Exit::bad_file, "{}: wire type is {}, expected 0, 1, 2 or 5: not a SentencePiece model", in.file(), tag & 7);
+    case 0:
+      field.number = take_varint(in);
+      break;
+    case 1:
+      field.number = in.take<uint64_t>("fixed64");
+      break;
+    case 2:
+      field.bytes = in.raw(take_varint(in), "message");
+      break;
+    case 5:
+      field.number = in.take<uint32_t>("fixed32");
+      break;
+    default:
+      fail(Exit::bad_file, "{}: wire type is {}, expected 0, 1, 2 or 5: not a SentencePiece model",
+           in.file(), tag & 7);
   }
   return field;
 }
@@ -57,11 +70,21 @@ Trainer read_trainer(const std::string& file, std::span<const std::byte> message
   Trainer trainer;
   each_field(file, message, [&](const Field& f) {
     switch (f.id) {
-      case 3: trainer.model_type = f.number; break;
-      case 40: trainer.unk = static_cast<int64_t>(f.number); break;
-      case 41: trainer.bos = static_cast<int64_t>(f.number); break;
-      case 42: trainer.eos = static_cast<int64_t>(f.number); break;
-      case 43: trainer.pad = static_cast<int64_t>(f.number); break;
+      case 3:
+        trainer.model_type = f.number;
+        break;
+      case 40:
+        trainer.unk = static_cast<int64_t>(f.number);
+        break;
+      case 41:
+        trainer.bos = static_cast<int64_t>(f.number);
+        break;
+      case 42:
+        trainer.eos = static_cast<int64_t>(f.number);
+        break;
+      case 43:
+        trainer.pad = static_cast<int64_t>(f.number);
+        break;
     }
   });
   return trainer;
@@ -77,7 +100,8 @@ void read_piece(std::span<const std::byte> message, TokenizerParts& parts) {
     if (f.id == 3) type = f.number;
   });
   const size_t id = parts.tokens.size();
-  if (type < 1 || type > 6) fail(Exit::bad_file, "{}: type of piece {} is {}, expected 1 to 6", parts.file, id, type);
+  if (type < 1 || type > 6)
+    fail(Exit::bad_file, "{}: type of piece {} is {}, expected 1 to 6", parts.file, id, type);
   parts.put(static_cast<int64_t>(id), piece, static_cast<int64_t>(type));
   parts.scores.push_back(score);
 }
@@ -85,7 +109,9 @@ void read_piece(std::span<const std::byte> message, TokenizerParts& parts) {
 void read_normalizer(std::span<const std::byte> message, TokenizerParts& parts) {
   each_field(parts.file, message, [&](const Field& f) {
     if (f.id == 2 && !f.bytes.empty())
-      fail(Exit::bad_file, "{}: normalizer_spec has a character map of {} bytes, expected none (identity)", parts.file, f.bytes.size());
+      fail(Exit::bad_file,
+           "{}: normalizer_spec has a character map of {} bytes, expected none (identity)",
+           parts.file, f.bytes.size());
     if (f.id == 3) parts.add_space_prefix = f.number != 0;
   });
 }
@@ -110,8 +136,8 @@ TokenizerParts read_sentencepiece(const std::string& path) {
     if (f.id == 3) read_normalizer(f.bytes, parts);
   });
   if (trainer.model_type != kBpe)
-    fail(Exit::bad_file, "{}: trainer_spec.model_type is {}{}, expected {} (BPE)", path, trainer.model_type,
-         trainer.model_type == kUnigram ? " (unigram)" : "", kBpe);
+    fail(Exit::bad_file, "{}: trainer_spec.model_type is {}{}, expected {} (BPE)", path,
+         trainer.model_type, trainer.model_type == kUnigram ? " (unigram)" : "", kBpe);
   parts.bos = piece_at(parts, trainer.bos), parts.eos = piece_at(parts, trainer.eos);
   parts.unk = piece_at(parts, trainer.unk), parts.pad = piece_at(parts, trainer.pad);
   return parts;

@@ -1,8 +1,9 @@
-// tokenizer.json, and vocab.json with merges.txt. The format describes arbitrary pipelines; these two are recognised and the rest
-// is refused by name:
+// tokenizer.json, and vocab.json with merges.txt. The format describes arbitrary pipelines; these
+// two are recognised and the rest is refused by name:
 //   byte-level      no normalizer, pre_tokenizer [Split | Digits]... ByteLevel       -> kind bpe
 //   SentencePiece   spaces to U+2581 by normalizer or Metaspace, no split            -> kind spm
-// SentencePiece's scores are not in the file. A merge's rank says the same: the score of the piece it makes is minus the rank.
+// SentencePiece's scores are not in the file. A merge's rank says the same: the score of the piece
+// it makes is minus the rank.
 #include <algorithm>
 #include <sstream>
 
@@ -54,13 +55,15 @@ std::string split_pattern(const Json& step) {
 
 void read_byte_level(const Json& root, TokenizerParts& parts) {
   parts.kind = "bpe";
-  each_step(root["normalizer"], "normalizers", [](const Json& step) { step["type"].wrong("no normalizer before ByteLevel"); });
+  each_step(root["normalizer"], "normalizers",
+            [](const Json& step) { step["type"].wrong("no normalizer before ByteLevel"); });
   each_step(root["pre_tokenizer"], "pretokenizers", [&](const Json& step) {
     const std::string& type = step["type"].str();
     if (type == "Split") {
       parts.pre_patterns.push_back(split_pattern(step));
     } else if (type == "Digits") {
-      parts.pre_patterns.push_back(step["individual_digits"].boolean(false) ? R"(\p{N})" : R"(\p{N}+)");
+      parts.pre_patterns.push_back(step["individual_digits"].boolean(false) ? R"(\p{N})"
+                                                                            : R"(\p{N}+)");
     } else if (type == "ByteLevel") {
       if (step["use_regex"].boolean(true)) parts.pre_patterns.emplace_back(kGpt2Pattern);
       parts.add_space_prefix = step["add_prefix_space"].boolean(true);
@@ -75,7 +78,8 @@ void read_normalizer_step(const Json& step, TokenizerParts& parts, bool& spaces)
   const std::string& type = step["type"].str();
   if (type == "Prepend" && step["prepend"].str() == kSpace) {
     parts.add_space_prefix = true;
-  } else if (type == "Replace" && step["pattern"]["String"].str() == " " && step["content"].str() == kSpace) {
+  } else if (type == "Replace" && step["pattern"]["String"].str() == " " &&
+             step["content"].str() == kSpace) {
     spaces = true;
   } else {
     step["type"].wrong(R"(Prepend "▁" or Replace " " by "▁")");
@@ -94,20 +98,26 @@ void read_sentencepiece_like(const Json& root, TokenizerParts& parts) {
   parts.kind = "spm";
   parts.add_space_prefix = false;
   bool spaces = false;
-  each_step(root["normalizer"], "normalizers", [&](const Json& step) { read_normalizer_step(step, parts, spaces); });
-  each_step(root["pre_tokenizer"], "pretokenizers", [&](const Json& step) { read_metaspace(step, parts, spaces); });
+  each_step(root["normalizer"], "normalizers",
+            [&](const Json& step) { read_normalizer_step(step, parts, spaces); });
+  each_step(root["pre_tokenizer"], "pretokenizers",
+            [&](const Json& step) { read_metaspace(step, parts, spaces); });
   if (!spaces) root["pre_tokenizer"].wrong("ByteLevel, or spaces replaced by ▁");
 }
 
 bool is_byte_piece(const std::string& piece) {
-  auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f'); };
-  return piece.size() == 6 && piece.starts_with("<0x") && hex(piece[3]) && hex(piece[4]) && piece[5] == '>';
+  auto hex = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f');
+  };
+  return piece.size() == 6 && piece.starts_with("<0x") && hex(piece[3]) && hex(piece[4]) &&
+         piece[5] == '>';
 }
 
 void read_vocabulary(const Json& vocab, bool bytes, TokenizerParts& parts) {
   for (auto& [piece, node] : vocab.object().items()) {
     const Json id = vocab.child(piece, node);
-    if (id.integer() < 0 || id.integer() >= kMaxPieces) id.wrong(fmt::format("an id from 0 to {}", kMaxPieces - 1));
+    if (id.integer() < 0 || id.integer() >= kMaxPieces)
+      id.wrong(fmt::format("an id from 0 to {}", kMaxPieces - 1));
     parts.put(id.integer(), piece, bytes && is_byte_piece(piece) ? kByte : kNormal);
   }
 }
@@ -119,12 +129,14 @@ Ids ids_of(const TokenizerParts& parts) {
 }
 
 // "left right", both pieces and what they make in the vocabulary. Returns the id of what they make.
-int64_t check_merge(const TokenizerParts& parts, const Ids& ids, const std::string& merge, size_t rank) {
+int64_t check_merge(const TokenizerParts& parts, const Ids& ids, const std::string& merge,
+                    size_t rank) {
   const size_t space = merge.find(' ');
   const bool pair = space != std::string::npos && merge.find(' ', space + 1) == std::string::npos;
   const std::string left = merge.substr(0, space), right = pair ? merge.substr(space + 1) : "";
   if (!pair || !ids.count(left) || !ids.count(right) || !ids.count(left + right))
-    fail(Exit::bad_file, "{}: merge {} is \"{}\", expected two pieces that make a third", parts.file, rank, escaped(merge.substr(0, 80)));
+    fail(Exit::bad_file, "{}: merge {} is \"{}\", expected two pieces that make a third",
+         parts.file, rank, escaped(merge.substr(0, 80)));
   return ids.at(left + right);
 }
 
@@ -142,7 +154,8 @@ void read_merges(const Json& merges, const Ids& ids, TokenizerParts& parts) {
     const int64_t made = check_merge(parts, ids, merge, rank);
     if (!spm) {
       parts.merges.push_back(std::move(merge));
-    } else if (parts.scores[made] == kNeverMerged) {  // of several ways to make a piece the first counts
+      // of several ways to make a piece the first counts
+    } else if (parts.scores[made] == kNeverMerged) {
       parts.scores[made] = -static_cast<double>(rank);
     }
   }
@@ -157,9 +170,12 @@ void read_template(const Json& step, TokenizerParts& parts) {
   parts.add_bos = parts.add_eos = false;
   for (size_t i = 0; i < step["single"].size(); ++i) {
     const Json part = step["single"].at(i);
-    if (part.has("Sequence")) after = true;
-    else if (after) parts.eos = part["SpecialToken"]["id"].str(), parts.add_eos = true;
-    else parts.bos = part["SpecialToken"]["id"].str(), parts.add_bos = true;
+    if (part.has("Sequence"))
+      after = true;
+    else if (after)
+      parts.eos = part["SpecialToken"]["id"].str(), parts.add_eos = true;
+    else
+      parts.bos = part["SpecialToken"]["id"].str(), parts.add_bos = true;
   }
 }
 
@@ -172,11 +188,12 @@ void check_model(const Json& model) {
 }  // namespace
 
 void TokenizerParts::put(int64_t id, const std::string& piece, int64_t type) {
-  if (id < 0 || id >= kMaxPieces) fail(Exit::bad_file, "{}: id of a piece is {}, expected 0 to {}", file, id, kMaxPieces - 1);
+  if (id < 0 || id >= kMaxPieces)
+    fail(Exit::bad_file, "{}: id of a piece is {}, expected 0 to {}", file, id, kMaxPieces - 1);
   if (id >= static_cast<int64_t>(tokens.size())) tokens.resize(id + 1), types.resize(id + 1, 0);
   if (types[id] != 0 && tokens[id] != piece)
-    fail(Exit::bad_file, "{}: id {} is \"{}\" and \"{}\", expected one piece", file, id, escaped(tokens[id].substr(0, 80)),
-         escaped(piece.substr(0, 80)));
+    fail(Exit::bad_file, "{}: id {} is \"{}\" and \"{}\", expected one piece", file, id,
+         escaped(tokens[id].substr(0, 80)), escaped(piece.substr(0, 80)));
   tokens[id] = piece, types[id] = type;
 }
 
@@ -188,14 +205,16 @@ void TokenizerParts::fill_holes(size_t size) {
 
 void put_added_tokens(const Json& added, TokenizerParts& parts) {
   auto put = [&](int64_t id, const Json& token) {
-    const bool unknown = id >= 0 && id < static_cast<int64_t>(parts.types.size()) && parts.types[id] == kUnknown;
+    const bool unknown =
+        id >= 0 && id < static_cast<int64_t>(parts.types.size()) && parts.types[id] == kUnknown;
     const int64_t type = token["special"].boolean(false) ? kControl : kUserDefined;
     parts.put(id, token["content"].str(), unknown ? int64_t{kUnknown} : type);
   };
   if (added.is_object()) {
     for (auto& [key, node] : added.object().items()) {
       const Json token = added.child(key, node);
-      if (key.empty() || key.size() > 7 || key.find_first_not_of("0123456789") != std::string::npos) token.wrong("an id as key");
+      if (key.empty() || key.size() > 7 || key.find_first_not_of("0123456789") != std::string::npos)
+        token.wrong("an id as key");
       put(std::stoll(key), token);
     }
     return;
@@ -208,7 +227,9 @@ TokenizerParts read_tokenizer_json(const std::string& path) {
   check_model(model);
   TokenizerParts parts;
   parts.file = path;
-  has_step(root["pre_tokenizer"], "pretokenizers", "ByteLevel") ? read_byte_level(root, parts) : read_sentencepiece_like(root, parts);
+  has_step(root["pre_tokenizer"], "pretokenizers", "ByteLevel")
+      ? read_byte_level(root, parts)
+      : read_sentencepiece_like(root, parts);
   parts.ignore_merges = model["ignore_merges"].boolean(false);
   parts.unk = model["unk_token"].str("");
   read_vocabulary(model["vocab"], model["byte_fallback"].boolean(false), parts);
@@ -216,12 +237,15 @@ TokenizerParts read_tokenizer_json(const std::string& path) {
   const Ids ids = ids_of(parts);
   parts.fill_holes(0);
   read_merges(model["merges"], ids, parts);
-  if (auto unk = ids.find(parts.unk); unk != ids.end() && parts.kind == "spm") parts.types[unk->second] = kUnknown;
-  each_step(root["post_processor"], "processors", [&](const Json& step) { read_template(step, parts); });
+  if (auto unk = ids.find(parts.unk); unk != ids.end() && parts.kind == "spm")
+    parts.types[unk->second] = kUnknown;
+  each_step(root["post_processor"], "processors",
+            [&](const Json& step) { read_template(step, parts); });
   return parts;
 }
 
-TokenizerParts read_vocab_and_merges(const std::string& vocab_path, const std::string& merges_path) {
+TokenizerParts read_vocab_and_merges(const std::string& vocab_path,
+                                     const std::string& merges_path) {
   TokenizerParts parts;
   parts.file = vocab_path;
   parts.kind = "bpe";
@@ -230,11 +254,13 @@ TokenizerParts read_vocab_and_merges(const std::string& vocab_path, const std::s
   read_vocabulary(read_json(vocab_path), false, parts);
   const Ids ids = ids_of(parts);
   parts.fill_holes(0);
-  if (auto end = ids.find("<|endoftext|>"); end != ids.end()) parts.types[end->second] = kControl, parts.eos = end->first;
+  if (auto end = ids.find("<|endoftext|>"); end != ids.end())
+    parts.types[end->second] = kControl, parts.eos = end->first;
 
   parts.file = merges_path;
   auto mapping = Mapping::open(merges_path);
-  std::istringstream lines(std::string(reinterpret_cast<const char*>(mapping->bytes().data()), mapping->bytes().size()));
+  std::istringstream lines(
+      std::string(reinterpret_cast<const char*>(mapping->bytes().data()), mapping->bytes().size()));
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || (parts.merges.empty() && line.starts_with("#version"))) continue;
     check_merge(parts, ids, line, parts.merges.size());

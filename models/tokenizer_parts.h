@@ -1,5 +1,6 @@
-// What the tokenizer files of a Hugging Face folder have in common once they are read. One reader for each kind of file; how the
-// parts and tokenizer_config.json become metadata is hf_tokenizer.cpp's business.
+// What the tokenizer files of a Hugging Face folder have in common once they are read. One reader
+// for each kind of file; how the parts and tokenizer_config.json become metadata is
+// hf_tokenizer.cpp's business.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,18 +16,20 @@ struct TokenizerParts {
   std::string file;  // for error lines
   std::string kind;  // "spm" | "bpe"
   std::vector<std::string> tokens;
-  std::vector<int64_t> types;  // PieceType
-  std::vector<double> scores;  // spm
+  std::vector<int64_t> types;                     // PieceType
+  std::vector<double> scores;                     // spm
   std::vector<std::string> merges, pre_patterns;  // bpe
   std::string bos, eos, unk, pad;                 // by spelling; empty: none
   std::optional<bool> add_bos, add_eos, add_space_prefix, ignore_merges;
 
-  // Ids may come in any order; what stays empty between them becomes an unused piece. A second spelling for an id is refused.
+  // Ids may come in any order; what stays empty between them becomes an unused piece. A second
+  // spelling for an id is refused.
   void put(int64_t id, const std::string& piece, int64_t type);
   void fill_holes(size_t size);
 };
 
-// The list of tokenizer.json or the object of tokenizer_config.json ("added_tokens_decoder"): pieces put into text by their spelling.
+// The list of tokenizer.json or the object of tokenizer_config.json ("added_tokens_decoder"):
+// pieces put into text by their spelling.
 void put_added_tokens(const Json& added, TokenizerParts& parts);
 
 // Hugging Face tokenizers, model BPE: byte-level, or SentencePiece's with byte fallback.

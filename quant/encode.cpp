@@ -27,10 +27,12 @@ void encode(const float* x, Q8Block<Scale>& block) {
     block.d = d;
   const float stored = scale_f32(block.d), inverse = stored > 0 ? 1 / stored : 0;
   // An f16 scale rounded down could ask for 128.
-  for (int i = 0; i < 32; ++i) block.q[i] = int8_t(std::clamp(std::nearbyint(x[i] * inverse), -127.0f, 127.0f));
+  for (int i = 0; i < 32; ++i)
+    block.q[i] = int8_t(std::clamp(std::nearbyint(x[i] * inverse), -127.0f, 127.0f));
 }
 
-// Nearest integer for |x| < 2^22, by the float adder: an order of magnitude faster than a library call in the search below.
+// Nearest integer for |x| < 2^22, by the float adder: an order of magnitude faster than a library
+// call in the search below.
 inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
 // The codes of x for a scale, -8..7, as floats.
@@ -64,16 +66,20 @@ void encode(const float* x, Q4_0::Block& block) {
     if (d != 0 && std::isfinite(d) && f.error(d) < best_error) best_error = f.error(d), best_d = d;
   };
   for (int step = -7; step <= 8 && most > 0; ++step)
-    for (float sign : {-1.0f, 1.0f}) consider(sign * (7.6f + 0.14f * step) / most);  // which end of -8..7 the largest value is near
+    // which end of -8..7 the largest value is near
+    for (float sign : {-1.0f, 1.0f}) consider(sign * (7.6f + 0.14f * step) / most);
   for (int i = 0; i < 2 && best_d != 0; ++i) consider(1 / best_d);
   block.d = f16_of_f32(best_d);
   codes_of(x, best_d != 0 ? 1 / best_d : 0, q);
   for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(q[i] + 8) | uint8_t(q[16 + i] + 8) << 4;
 }
 
-// The unit of a row: its largest block must be in reach of 31 units even when the codebook's short side (25 of 63) has to cover it.
+// The unit of a row: its largest block must be in reach of 31 units even when the codebook's short
+// side (25 of 63) has to cover it.
 constexpr float kShortSide = 63 - Q4::kCentre - 3 * Q4::kCentreStep;
-uint16_t q4_unit(const float* row, int64_t cols) { return bf16_of_f32(max_abs(row, int(cols)) / (kShortSide * 30)); }
+uint16_t q4_unit(const float* row, int64_t cols) {
+  return bf16_of_f32(max_abs(row, int(cols)) / (kShortSide * 30));
+}
 
 // Nearest code of y in [0, 63]: codebook midpoints are multiples of 1/2, so cells of 1/4 know it.
 struct NearestCode {
@@ -84,7 +90,8 @@ struct NearestCode {
       const float y = (float(i) + 0.5f) / 4;
       int best = 0;
       for (int q = 1; q < 16; ++q)
-        if (std::fabs(float(Q4::kCodebook[q]) - y) < std::fabs(float(Q4::kCodebook[best]) - y)) best = q;
+        if (std::fabs(float(Q4::kCodebook[q]) - y) < std::fabs(float(Q4::kCodebook[best]) - y))
+          best = q;
       code[i] = uint8_t(best), value[i] = Q4::kCodebook[best];
     }
   }
@@ -98,7 +105,8 @@ uint8_t q4_scale(const float* x, int n, float unit) {
   uint8_t best = 0;  // of zeros: scale 0
   float best_error = INFINITY;
   auto consider = [&](int sign, int choice, int level) {
-    const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep, d = (sign ? -unit : unit) * float(level), inverse = 1 / d;
+    const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep,
+                d = (sign ? -unit : unit) * float(level), inverse = 1 / d;
     float error = 0, xv = 0, vv = 0;
     for (int i = 0; i < n; ++i) {
       const float y = x[i] * inverse + centre, v = kNearest.value[NearestCode::cell(y)];
@@ -114,14 +122,16 @@ uint8_t q4_scale(const float* x, int n, float unit) {
     for (int choice = 0; choice < 4; ++choice) {
       const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep;
       float top = 0, bottom = 0;  // the reach to either side, as the codebook sees it
-      for (int i = 0; i < n; ++i) top = std::max(top, sign ? -x[i] : x[i]), bottom = std::max(bottom, sign ? x[i] : -x[i]);
+      for (int i = 0; i < n; ++i)
+        top = std::max(top, sign ? -x[i] : x[i]), bottom = std::max(bottom, sign ? x[i] : -x[i]);
       const float d = std::max(top / (63 - centre), bottom / centre);
       int tried = 0;
       for (float shrink : {0.86f, 0.93f, 1.0f}) {
         const int level = std::clamp(int(nearest(shrink * d * levels)), 1, 31);
         if (level == tried) continue;
         tried = level;
-        const int refit = std::clamp(int(nearest(std::fabs(consider(sign, choice, level)) * levels)), 1, 31);
+        const int refit =
+            std::clamp(int(nearest(std::fabs(consider(sign, choice, level)) * levels)), 1, 31);
         if (refit != level) consider(sign, choice, refit);
       }
     }
@@ -142,7 +152,9 @@ typename F::Block encode_q4(const float* x, float unit) {
   typename F::Block b{};
   constexpr int kScales = sizeof b.scale, kSpan = 32 / kScales;
   for (int s = 0; s < kScales; ++s) b.scale[s] = q4_scale(x + kSpan * s, kSpan, unit);
-  for (int i = 0; i < 16; ++i) b.q[i] = uint8_t(q4_code(x[i], b.scale[0], unit) | q4_code(x[16 + i], b.scale[kScales - 1], unit) << 4);
+  for (int i = 0; i < 16; ++i)
+    b.q[i] = uint8_t(q4_code(x[i], b.scale[0], unit) |
+                     q4_code(x[16 + i], b.scale[kScales - 1], unit) << 4);
   return b;
 }
 
@@ -159,8 +171,9 @@ typename F::Block encoded(const float* x) {
 }
 
 template <class F>
-constexpr bool kEncodes = (F::kFloat && F::kFormat != Format::f8) || F::kFormat == Format::q8 || F::kFormat == Format::q8f ||
-                          F::kFormat == Format::q4_0 || kHasHeader<F>;
+constexpr bool kEncodes = (F::kFloat && F::kFormat != Format::f8) || F::kFormat == Format::q8
+                          || F::kFormat == Format::q8f || F::kFormat == Format::q4_0
+                          || kHasHeader<F>;
 
 }  // namespace
 
@@ -170,7 +183,8 @@ bool can_encode(Format f) {
   return can;
 }
 
-void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, int64_t cols, std::byte* strip) {
+void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, int64_t cols,
+                  std::byte* strip) {
   std::memset(strip, 0, strip_bytes(f, cols));
   Formats::with(f, [&]<class F>(F) {
     auto* tiles = const_cast<typename F::Tile*>(StripOf<F>(strip).tiles());
@@ -179,9 +193,11 @@ void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, i
       if constexpr (kHasHeader<F>) {
         const uint16_t unit = q4_unit(row, cols);
         std::memcpy(strip + size_t(r) * sizeof unit, &unit, sizeof unit);
-        for (int64_t b = 0; b < cols / 32; ++b) F::put(encode_q4<F>(row + 32 * b, f32_of_bf16(unit)), r, tiles[b]);
+        for (int64_t b = 0; b < cols / 32; ++b)
+          F::put(encode_q4<F>(row + 32 * b, f32_of_bf16(unit)), r, tiles[b]);
       } else if constexpr (kEncodes<F>) {
-        for (int64_t b = 0; b < cols / F::kBlock; ++b) F::put(encoded<F>(row + b * F::kBlock), r, tiles[b]);
+        for (int64_t b = 0; b < cols / F::kBlock; ++b)
+          F::put(encoded<F>(row + b * F::kBlock), r, tiles[b]);
       }
     }
   });

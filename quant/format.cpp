@@ -12,8 +12,10 @@ namespace {
 const std::array<FormatInfo, kFormatCount> kTable = [] {
   std::array<FormatInfo, kFormatCount> table{};
   Formats::each([&]<class F>(F) {
-    table[size_t(F::kFormat)] = {F::kFormat, F::kName, F::kBlock, sizeof(typename F::Block), kHeaderBytes<F>,
-                                sizeof(typename F::Tile), F::kGguf};
+    table[size_t(F::kFormat)] = {F::kFormat,      F::kName,
+                                 F::kBlock,       sizeof(typename F::Block),
+                                 kHeaderBytes<F>, sizeof(typename F::Tile),
+                                 F::kGguf};
   });
   return table;
 }();
@@ -42,7 +44,8 @@ std::optional<Format> format_of_gguf(int gguf_type) {
   return std::nullopt;
 }
 
-void pack_strip(Format f, const std::byte* rows, size_t row_stride, int n_rows, int64_t cols, std::byte* strip) {
+void pack_strip(Format f, const std::byte* rows, size_t row_stride, int n_rows, int64_t cols,
+                std::byte* strip) {
   std::memset(strip, 0, strip_bytes(f, cols));
   Formats::with(f, [&]<class F>(F) {
     constexpr size_t kHeader = kHeaderBytes<F>;
@@ -51,7 +54,8 @@ void pack_strip(Format f, const std::byte* rows, size_t row_stride, int n_rows, 
       const std::byte* row = rows + size_t(r) * row_stride;
       std::memcpy(strip + size_t(r) * kHeader, row, kHeader);
       for (int64_t b = 0; b < cols / F::kBlock; ++b)
-        F::put(load_block<typename F::Block>(row + kHeader + size_t(b) * sizeof(typename F::Block)), r, tiles[b]);
+        F::put(load_block<typename F::Block>(row + kHeader + size_t(b) * sizeof(typename F::Block)),
+               r, tiles[b]);
     }
   });
 }
@@ -80,7 +84,8 @@ void decode_row(Format f, const std::byte* strip, int r, int64_t cols, float* ou
 void decode_plain_row(Format f, const std::byte* row, int64_t cols, float* out) {
   Formats::with(f, [&]<class F>(F) {
     for (int64_t b = 0; b < cols / F::kBlock; ++b) {
-      const auto block = load_block<typename F::Block>(row + kHeaderBytes<F> + size_t(b) * sizeof(typename F::Block));
+      const auto block = load_block<typename F::Block>(row + kHeaderBytes<F> +
+                                                       size_t(b) * sizeof(typename F::Block));
       for (int i = 0; i < F::kBlock; ++i) out[b * F::kBlock + i] = RowOf<F>{row}.at(block, i);
     }
   });

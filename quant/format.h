@@ -1,11 +1,14 @@
-// The list of weight formats, and what can be done with a format chosen at run time. Each format's bytes and meaning are in its
-// own header; this one is the table over them. No tensor, file, thread or error type in this folder: its functions cannot fail.
+// The list of weight formats, and what can be done with a format chosen at run time. Each format's
+// bytes and meaning are in its own header; this one is the table over them. No tensor, file, thread
+// or error type in this folder: its functions cannot fail.
 //
 // Two layouts of the same numbers:
 //   row   one row after another, blocks in order: what GGUF files hold, and vectors.
-//   tile  strips of 16 rows, blocks interleaved so that a SIMD lane is a row (design: "a lane is a row"): what .quipu files and
-//         memory hold. A strip is cols / block tiles, one after the other; missing rows of the last strip are zero.
-// A format may keep something per row (q4: a scale): it stands before the blocks of a row, and 16 of it before the tiles of a strip.
+//   tile  strips of 16 rows, blocks interleaved so that a SIMD lane is a row (design: "a lane is a
+//         row"): what .quipu files and memory hold. A strip is cols / block tiles, one after the
+//         other; missing rows of the last strip are zero.
+// A format may keep something per row (q4: a scale): it stands before the blocks of a row, and 16
+// of it before the tiles of a strip.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,16 +21,25 @@ constexpr int kStrip = 16;  // rows of a tile
 
 // Ids are on disk: never renumber.
 enum class Format : uint32_t {
-  f32 = 0, f16 = 1, bf16 = 2,
-  q8 = 3,     // 8 bit, blocks of 32, f16 scale: GGUF Q8_0
+  f32 = 0,
+  f16 = 1,
+  bf16 = 2,
+  q8 = 3,  // 8 bit, blocks of 32, f16 scale: GGUF Q8_0
   q4_0 = 4,
-  q8f = 5,    // q8 with an f32 scale: llama2.c
-  q4_1 = 6, q5_0 = 7, q5_1 = 8,
-  q2_k = 9, q3_k = 10, q4_k = 11, q5_k = 12, q6_k = 13,
-  iq4_nl = 14, iq4_xs = 15,
-  q4 = 16,    // 4.25 bit, blocks of 32, non-linear codebook, a scale per row besides
-  q4h = 17,   // 4.5 bit, the same with scales per 16
-  f8 = 18,    // e4m3, no scale: keys and values
+  q8f = 5,  // q8 with an f32 scale: llama2.c
+  q4_1 = 6,
+  q5_0 = 7,
+  q5_1 = 8,
+  q2_k = 9,
+  q3_k = 10,
+  q4_k = 11,
+  q5_k = 12,
+  q6_k = 13,
+  iq4_nl = 14,
+  iq4_xs = 15,
+  q4 = 16,   // 4.25 bit, blocks of 32, non-linear codebook, a scale per row besides
+  q4h = 17,  // 4.5 bit, the same with scales per 16
+  f8 = 18,   // e4m3, no scale: keys and values
 };
 constexpr int kFormatCount = 19;
 
@@ -36,21 +48,28 @@ struct FormatInfo {
   std::string_view name;
   int block;               // columns a block spans: cols must be a multiple (1 for the float types)
   size_t row_block_bytes;  // bytes of one row's block in row layout
-  size_t row_header_bytes; // bytes before the blocks of a row
-  size_t tile_bytes;       // bytes of 16 rows x block columns in tile layout
-  int gguf_type;           // ggml type number, -1 if GGUF has none
-  double bits() const { return 8.0 * double(row_block_bytes) / block; }  // per weight, without the row header
+  size_t row_header_bytes;  // bytes before the blocks of a row
+  size_t tile_bytes;        // bytes of 16 rows x block columns in tile layout
+  int gguf_type;            // ggml type number, -1 if GGUF has none
+  // per weight, without the row header
+  double bits() const { return 8.0 * double(row_block_bytes) / block; }
 };
 
 const FormatInfo& info(Format format);
 std::optional<Format> format_named(std::string_view name);
 std::optional<Format> format_of_gguf(int gguf_type);
 
-inline size_t row_bytes(Format f, int64_t cols) { return info(f).row_header_bytes + info(f).row_block_bytes * (cols / info(f).block); }
-inline size_t strip_bytes(Format f, int64_t cols) { return kStrip * info(f).row_header_bytes + info(f).tile_bytes * (cols / info(f).block); }
+inline size_t row_bytes(Format f, int64_t cols) {
+  return info(f).row_header_bytes + info(f).row_block_bytes * (cols / info(f).block);
+}
+inline size_t strip_bytes(Format f, int64_t cols) {
+  return kStrip * info(f).row_header_bytes + info(f).tile_bytes * (cols / info(f).block);
+}
 
-// n_rows <= 16 rows in row layout, row_stride bytes apart -> one strip; the other lanes are zeroed. Lossless.
-void pack_strip(Format f, const std::byte* rows, size_t row_stride, int n_rows, int64_t cols, std::byte* strip);
+// n_rows <= 16 rows in row layout, row_stride bytes apart -> one strip; the other lanes are zeroed.
+// Lossless.
+void pack_strip(Format f, const std::byte* rows, size_t row_stride, int n_rows, int64_t cols,
+                std::byte* strip);
 // The way back: row r of a strip in row layout.
 void unpack_row(Format f, const std::byte* strip, int r, int64_t cols, std::byte* row);
 

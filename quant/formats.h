@@ -34,12 +34,16 @@ struct FormatList {
   }
 };
 
-using Formats = FormatList<F32, F16, BF16, Q8, Q4_0, Q8F, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, Q4, Q4H, F8>;
+using Formats = FormatList<F32, F16, BF16, Q8, Q4_0, Q8F, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K,
+                           Q6_K, IQ4_NL, IQ4_XS, Q4, Q4H, F8>;
 static_assert(Formats::kCount == kFormatCount);
 
-// Most formats keep all in their blocks; the few with a RowHeader get it passed first. These are the only places that tell the two apart.
+// Most formats keep all in their blocks; the few with a RowHeader get it passed first. These are
+// the only places that tell the two apart.
 template <class F>
-constexpr bool kHasHeader = requires { typename F::RowHeader; };
+constexpr bool kHasHeader = requires {
+  typename F::RowHeader;
+};
 template <class F>
 constexpr size_t kHeaderBytes = [] {
   if constexpr (kHasHeader<F>) return sizeof(typename F::RowHeader);
@@ -52,12 +56,16 @@ struct RowOf {
   const void* header;  // of this row
 
   constexpr float at(const typename F::Block& b, int i) const {
-    if constexpr (kHasHeader<F>) return F::at(unit(), b, i);
-    else return F::at(b, i);
+    if constexpr (kHasHeader<F>)
+      return F::at(unit(), b, i);
+    else
+      return F::at(b, i);
   }
   constexpr void panel(const typename F::Block& b, int sub, RowPanel& p) const {
-    if constexpr (kHasHeader<F>) F::row_panel(unit(), b, sub, p);
-    else F::row_panel(b, sub, p);
+    if constexpr (kHasHeader<F>)
+      F::row_panel(unit(), b, sub, p);
+    else
+      F::row_panel(b, sub, p);
   }
   constexpr auto unit() const {
     typename F::RowHeader h;
@@ -71,12 +79,17 @@ template <class F>
 struct StripOf {
   const std::byte* bytes;
   constexpr explicit StripOf(const void* strip) : bytes(static_cast<const std::byte*>(strip)) {}
-  constexpr const typename F::Tile* tiles() const { return reinterpret_cast<const typename F::Tile*>(bytes + kStrip * kHeaderBytes<F>); }
+  constexpr const typename F::Tile* tiles() const {
+    return reinterpret_cast<const typename F::Tile*>(bytes + kStrip * kHeaderBytes<F>);
+  }
   constexpr RowOf<F> row(int r) const { return {bytes + size_t(r) * kHeaderBytes<F>}; }
   template <class V>
   inline __attribute__((always_inline)) void unpack(int64_t tile, int sub, Panel<V>& p) const {
-    if constexpr (kHasHeader<F>) F::template unpack<V>(reinterpret_cast<const typename F::RowHeader*>(bytes), tiles()[tile], sub, p);
-    else F::template unpack<V>(tiles()[tile], sub, p);
+    if constexpr (kHasHeader<F>)
+      F::template unpack<V>(reinterpret_cast<const typename F::RowHeader*>(bytes), tiles()[tile],
+                            sub, p);
+    else
+      F::template unpack<V>(tiles()[tile], sub, p);
   }
 };
 

@@ -1,15 +1,17 @@
-// IEEE half, bfloat16 and e4m3 <-> float, exact, round to nearest even on the way down. Portable and branch-light; kernels use the
-// hardware instructions, which give the same bits.
+// IEEE half, bfloat16 and e4m3 <-> float, exact, round to nearest even on the way down. Portable
+// and branch-light; kernels use the hardware instructions, which give the same bits.
 #pragma once
 #include <bit>
 #include <cstdint>
 
 namespace chaski {
 
-// Inlined by force: kernels of several instruction sets use them, and none may leave its copy to the linker.
+// Inlined by force: kernels of several instruction sets use them, and none may leave its copy to
+// the linker.
 [[gnu::always_inline]] constexpr float f32_of_f16(uint16_t h) {
   const uint32_t sign = uint32_t(h & 0x8000) << 16, rest = h & 0x7fff;
-  if (rest >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u | rest << 13 | (rest > 0x7c00 ? 0x400000u : 0u));
+  if (rest >= 0x7c00)
+    return std::bit_cast<float>(sign | 0x7f800000u | rest << 13 | (rest > 0x7c00 ? 0x400000u : 0u));
   if (rest >= 0x0400) return std::bit_cast<float>(sign | ((rest << 13) + 0x38000000u));
   const float subnormal = float(rest) * 0x1p-24f;  // exact: rest < 2^10
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(subnormal));
@@ -19,7 +21,8 @@ namespace chaski {
   const uint32_t x = std::bit_cast<uint32_t>(f), sign = x >> 16 & 0x8000, rest = x & 0x7fffffff;
   if (rest > 0x7f800000) return uint16_t(sign | 0x7e00 | (rest >> 13 & 0x3ff));  // NaN, made quiet
   if (rest >= 0x47800000) return uint16_t(sign | 0x7c00);
-  if (rest < 0x38800000) {  // subnormal: adding 0.5 lines the last kept bit up with bit 0, rounded by the adder
+  // subnormal: adding 0.5 lines the last kept bit up with bit 0, rounded by the adder
+  if (rest < 0x38800000) {
     const float shifted = std::bit_cast<float>(rest) + 0.5f;
     return uint16_t(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
   }
@@ -27,7 +30,9 @@ namespace chaski {
   return uint16_t(sign | ((rounded - 0x38000000u) >> 13));
 }
 
-[[gnu::always_inline]] constexpr float f32_of_bf16(uint16_t b) { return std::bit_cast<float>(uint32_t(b) << 16); }
+[[gnu::always_inline]] constexpr float f32_of_bf16(uint16_t b) {
+  return std::bit_cast<float>(uint32_t(b) << 16);
+}
 
 [[gnu::always_inline]] constexpr uint16_t bf16_of_f32(float f) {
   const uint32_t x = std::bit_cast<uint32_t>(f);
@@ -35,13 +40,16 @@ namespace chaski {
   return uint16_t((x + 0x7fff + (x >> 16 & 1)) >> 16);
 }
 
-// e4m3 (OCP 8-bit floating point, 2023): bias 7, no infinities, NaN 0x7f and 0xff, largest 448. Shifted into the fields of a half it is
-// its value / 256, subnormals too; only a NaN's exponent, all ones, lacks its upper bit, and adding 1 to the codes tells which that is.
+// e4m3 (OCP 8-bit floating point, 2023): bias 7, no infinities, NaN 0x7f and 0xff, largest 448.
+// Shifted into the fields of a half it is its value / 256, subnormals too; only a NaN's exponent,
+// all ones, lacks its upper bit, and adding 1 to the codes tells which that is.
 [[gnu::always_inline]] constexpr uint16_t f16_of_f8_by_256(uint8_t b) {
   const uint16_t h = uint16_t(int8_t(b) * 128 & 0xbf80);
   return uint16_t(h | ((h + 0x80) & 0x4000));
 }
-[[gnu::always_inline]] constexpr float f32_of_f8(uint8_t b) { return f32_of_f16(f16_of_f8_by_256(b)) * 256; }
+[[gnu::always_inline]] constexpr float f32_of_f8(uint8_t b) {
+  return f32_of_f16(f16_of_f8_by_256(b)) * 256;
+}
 
 // Saturates at +-448; a NaN stays one.
 [[gnu::always_inline]] constexpr uint8_t f8_of_f32(float f) {

@@ -1,5 +1,5 @@
-// GGUF IQ4_NL (blocks of 32, x = d * codebook[q]) and IQ4_XS (256 columns in 8 sub-blocks, x = d * (scale - 32) * codebook[q]
-// with 6-bit scales): 4 bits with a fixed non-linear codebook.
+// GGUF IQ4_NL (blocks of 32, x = d * codebook[q]) and IQ4_XS (256 columns in 8 sub-blocks, x = d *
+// (scale - 32) * codebook[q] with 6-bit scales): 4 bits with a fixed non-linear codebook.
 #pragma once
 #include <cstring>
 
@@ -9,14 +9,17 @@
 
 namespace chaski {
 
-constexpr int8_t kIq4Codebook[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+constexpr int8_t kIq4Codebook[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
 
 struct IQ4_NLBlock {
   uint16_t d;
   uint8_t q[16];
 };
 // Column i of a run of 16 bytes: low nibbles first.
-constexpr int iq4_code(const uint8_t* q, int i) { return kIq4Codebook[i < 16 ? q[i] & 15 : q[i - 16] >> 4]; }
+constexpr int iq4_code(const uint8_t* q, int i) {
+  return kIq4Codebook[i < 16 ? q[i] & 15 : q[i - 16] >> 4];
+}
 
 struct IQ4_NL : RowTiled<IQ4_NL, IQ4_NLBlock> {
   static constexpr Format kFormat = Format::iq4_nl;
@@ -33,8 +36,8 @@ struct IQ4_NL : RowTiled<IQ4_NL, IQ4_NLBlock> {
   }
 };
 
-// Tile: per sub-block the 256 bytes of codes of a q4_0 tile; `low[s / 2][r]` and `high[s / 4][r]` hold 4 and 2 bits of the scales of
-// two and four sub-blocks.
+// Tile: per sub-block the 256 bytes of codes of a q4_0 tile; `low[s / 2][r]` and `high[s / 4][r]`
+// hold 4 and 2 bits of the scales of two and four sub-blocks.
 struct IQ4_XS {
   static constexpr Format kFormat = Format::iq4_xs;
   static constexpr std::string_view kName = "iq4_xs";
@@ -57,7 +60,9 @@ struct IQ4_XS {
   static constexpr int scale(const Block& b, int s) {
     return ((b.scale_low[s / 2] >> 4 * (s % 2) & 15) | (b.scale_high >> 2 * s & 3) << 4) - 32;
   }
-  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * scale(b, i / 32) * iq4_code(b.q + 16 * (i / 32), i % 32); }
+  static constexpr float at(const Block& b, int i) {
+    return f32_of_f16(b.d) * scale(b, i / 32) * iq4_code(b.q + 16 * (i / 32), i % 32);
+  }
   static void put(const Block& b, int r, Tile& t) {
     for (int s = 0; s < 8; ++s)
       for (int j = 0; j < 4; ++j) std::memcpy(t.q[s] + 64 * j + 4 * r, b.q + 16 * s + 4 * j, 4);
@@ -68,7 +73,8 @@ struct IQ4_XS {
   static constexpr Block get(const Tile& t, int r) {
     Block b;
     for (int s = 0; s < 8; ++s)
-      for (int j = 0; j < 4; ++j) __builtin_memcpy(b.q + 16 * s + 4 * j, t.q[s] + 64 * j + 4 * r, 4);
+      for (int j = 0; j < 4; ++j)
+        __builtin_memcpy(b.q + 16 * s + 4 * j, t.q[s] + 64 * j + 4 * r, 4);
     for (int i = 0; i < 4; ++i) b.scale_low[i] = t.low[i][r];
     b.scale_high = uint16_t(t.high[0][r] | t.high[1][r] << 8);
     b.d = t.d[r];
@@ -86,12 +92,15 @@ struct IQ4_XS {
       p.w[j] = V::lookup_low(codebook, x);
       p.w[j + 4] = V::lookup_high(codebook, x);
     }
-    const auto low = V::bit_and(V::shift_right(V::load_u8(t.low[sub / 2]), 4 * (sub % 2)), V::set1_i32(15));
-    const auto high = V::bit_and(V::shift_right(V::load_u8(t.high[sub / 4]), 2 * (sub % 4)), V::set1_i32(3));
+    const auto low =
+        V::bit_and(V::shift_right(V::load_u8(t.low[sub / 2]), 4 * (sub % 2)), V::set1_i32(15));
+    const auto high =
+        V::bit_and(V::shift_right(V::load_u8(t.high[sub / 4]), 2 * (sub % 4)), V::set1_i32(3));
     const auto scale = V::add_i32(V::bit_or(low, V::shift_left(high, 4)), V::set1_i32(-32));
     p.d = V::mul(V::load_f16(t.d), V::to_float(scale));
   }
 };
-static_assert(sizeof(IQ4_NLBlock) == 18 && sizeof(IQ4_XS::Block) == 136 && sizeof(IQ4_XS::Tile) == 16 * 136);
+static_assert(sizeof(IQ4_NLBlock) == 18 && sizeof(IQ4_XS::Block) == 136 &&
+              sizeof(IQ4_XS::Tile) == 16 * 136);
 
 }  // namespace chaski

@@ -1,12 +1,15 @@
-// What every block format becomes before it is multiplied: 32 columns of small integers with their scales. This is the one
-// meeting point of formats and kernels; a new format fills a panel, a new kernel consumes one.
+// What every block format becomes before it is multiplied: 32 columns of small integers with their
+// scales. This is the one meeting point of formats and kernels; a new format fills a panel, a new
+// kernel consumes one.
 //
-// The dot product of a row with an activation, block of 32 by block of 32, in this order and no other (all ISAs, all widths):
+// The dot product of a row with an activation, block of 32 by block of 32, in this order and no
+// other (all ISAs, all widths):
 //   plain    i = sum (q - offset) * a                       acc = fma(float(i), d * a.d, acc)
 //   halves   i = s0 * sum_first16 + s1 * sum_last16         the same
-//   mins     plain: acc = fma(m, a.ds, acc)                 halves: acc = fma(float(m0 * a.half0 + m1 * a.half1), m * a.d, acc)
-// The integers are exact in int32. The largest: Q6_K's halves, 16 * 32 * 127 * 128 twice, below 2^24, so exact in float too; Q2_K's mins,
-// 16 * 127 * 15 twice; a plain q8 block, 32 * 128 * 127.
+//   mins     plain: acc = fma(m, a.ds, acc)                 halves: acc = fma(float(m0 * a.half0 +
+//            m1 * a.half1), m * a.d, acc)
+// The integers are exact in int32. The largest: Q6_K's halves, 16 * 32 * 127 * 128 twice, below
+// 2^24, so exact in float too; Q2_K's mins, 16 * 127 * 15 twice; a plain q8 block, 32 * 128 * 127.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -22,7 +25,8 @@ struct Act {
 };
 static_assert(sizeof(Act) == 48);
 
-// How a format's panel is to be read. `max` bounds the stored byte: it decides how many products an int16 can hold.
+// How a format's panel is to be read. `max` bounds the stored byte: it decides how many products an
+// int16 can hold.
 struct DotKind {
   int offset = 0;
   int max = 255;
@@ -40,16 +44,19 @@ struct RowPanel {
 
 inline float dot_block(const DotKind& kind, const RowPanel& w, const Act& a, float acc) {
   int32_t sum[2] = {0, 0};
-  for (int i = 0; i < 32; ++i) sum[i / 16] += ((kind.is_signed ? int8_t(w.q[i]) : w.q[i]) - kind.offset) * a.q[i];
+  for (int i = 0; i < 32; ++i)
+    sum[i / 16] += ((kind.is_signed ? int8_t(w.q[i]) : w.q[i]) - kind.offset) * a.q[i];
   if (!kind.halves) {
     acc = std::fma(float(sum[0] + sum[1]), w.d * a.d, acc);
     return kind.mins ? std::fma(w.m, a.ds, acc) : acc;
   }
   acc = std::fma(float(w.s[0] * sum[0] + w.s[1] * sum[1]), w.d * a.d, acc);
-  return kind.mins ? std::fma(float(w.mins[0] * a.half[0] + w.mins[1] * a.half[1]), w.m * a.d, acc) : acc;
+  return kind.mins ? std::fma(float(w.mins[0] * a.half[0] + w.mins[1] * a.half[1]), w.m * a.d, acc)
+                   : acc;
 }
 
-// 16 panels as kernels hold them: V is an instruction set's Lanes. w[g] holds columns 4g..4g+3, four bytes to a lane.
+// 16 panels as kernels hold them: V is an instruction set's Lanes. w[g] holds columns 4g..4g+3,
+// four bytes to a lane.
 template <class V>
 struct Panel {
   typename V::B w[8];

@@ -1,4 +1,5 @@
-// GGUF Q3_K: 256 columns in 16 sub-blocks of 16, x = d * (scale - 32) * (q - 4) with 6-bit scales, 0 <= q <= 7.
+// GGUF Q3_K: 256 columns in 16 sub-blocks of 16, x = d * (scale - 32) * (q - 4) with 6-bit scales,
+// 0 <= q <= 7.
 #pragma once
 #include "quant/format.h"
 #include "quant/half.h"
@@ -30,7 +31,9 @@ struct Q3_K : RowTiled<Q3_K, Q3_KBlock> {
     const int low = s < 8 ? b.scale[s] & 15 : b.scale[s - 8] >> 4;
     return (low | (b.scale[8 + s % 4] >> 2 * (s / 4) & 3) << 4) - 32;
   }
-  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * scale(b, i / 16) * (q(b, i) - 4); }
+  static constexpr float at(const Block& b, int i) {
+    return f32_of_f16(b.d) * scale(b, i / 16) * (q(b, i) - 4);
+  }
   static constexpr void row_panel(const Block& b, int sub, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = q(b, 32 * sub + i);
     p.d = f32_of_f16(b.d);

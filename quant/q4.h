@@ -1,13 +1,16 @@
-// chaski's own 4 bits: blocks of 32, a non-linear codebook, 4.25 bits per weight and 16 more per row. Squared error on Gaussian rows
-// .0051 of the weights', against .0067 of Q4_0 at 4.5 bits.
+// chaski's own 4 bits: blocks of 32, a non-linear codebook, 4.25 bits per weight and 16 more per
+// row. Squared error on Gaussian rows .0051 of the weights', against .0067 of Q4_0 at 4.5 bits.
 //
 //   x = d * (codebook[q] - centre),  d = +-unit * (scale & 31)
 //
-// A block has one byte besides its codes: 5 bits of scale in units of the row, 2 bits that choose one of four centres (a block's values
-// are seldom balanced: the codebook slides under them), 1 bit that mirrors. Codebook and centres come from Lloyd's iteration (Lloyd
-// 1982) over Gaussian blocks with all three choices searched. The codebook is unsigned and ends at 63: two products fit an int16.
+// A block has one byte besides its codes: 5 bits of scale in units of the row, 2 bits that choose
+// one of four centres (a block's values are seldom balanced: the codebook slides under them), 1 bit
+// that mirrors. Codebook and centres come from Lloyd's iteration (Lloyd 1982) over Gaussian blocks
+// with all three choices searched. The codebook is unsigned and ends at 63: two products fit an
+// int16.
 //
-// Tile: the codes as in q4_0.h, then the 16 bytes of scale. The row's unit is a bfloat16 in front of the blocks; 16 in front of a strip.
+// Tile: the codes as in q4_0.h, then the 16 bytes of scale. The row's unit is a bfloat16 in front
+// of the blocks; 16 in front of a strip.
 #pragma once
 #include <cstring>
 
@@ -17,7 +20,8 @@
 
 namespace chaski {
 
-// What q4 and q4h have in common: a row's unit, 32 codes, and a byte of scale for every 32 / kScales of them.
+// What q4 and q4h have in common: a row's unit, 32 codes, and a byte of scale for every 32 /
+// kScales of them.
 template <int kScales>
 struct ScaledNibbles {
   static constexpr int kGguf = -1;
@@ -34,7 +38,9 @@ struct ScaledNibbles {
     uint8_t scale[kScales][16];
   };
 
-  static constexpr int code(const Block& b, int i) { return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4; }
+  static constexpr int code(const Block& b, int i) {
+    return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4;
+  }
   static void put(const Block& b, int r, Tile& t) {
     for (int j = 0; j < 4; ++j) std::memcpy(t.q + 64 * j + 4 * r, b.q + 4 * j, 4);
     for (int s = 0; s < kScales; ++s) t.scale[s][r] = b.scale[s];
@@ -51,8 +57,10 @@ struct Q4 : ScaledNibbles<1> {
   static constexpr Format kFormat = Format::q4;
   static constexpr std::string_view kName = "q4";
   static constexpr DotKind kDot{.max = 63, .mins = true};
-  static constexpr uint8_t kCodebook[16] = {0, 6, 11, 16, 20, 23, 26, 30, 33, 36, 39, 42, 46, 50, 55, 63};
-  static constexpr float kCentre = 26, kCentreStep = 4;  // 26 and 30 are in the codebook, so zero can be exact
+  static constexpr uint8_t kCodebook[16] = {0,  6,  11, 16, 20, 23, 26, 30,
+                                            33, 36, 39, 42, 46, 50, 55, 63};
+  // 26 and 30 are in the codebook, so zero can be exact
+  static constexpr float kCentre = 26, kCentreStep = 4;
 
   // By the upper three bits of the scale byte.
   alignas(32) static constexpr float kSigns[8] = {1, 1, 1, 1, -1, -1, -1, -1};
@@ -63,8 +71,12 @@ struct Q4 : ScaledNibbles<1> {
     const float d = f32_of_bf16(unit) * float(b.scale[0] & 31);
     return b.scale[0] & 128 ? -d : d;
   }
-  static constexpr float centre(const Block& b) { return kCentre + float(b.scale[0] >> 5 & 3) * kCentreStep; }
-  static constexpr float at(RowHeader unit, const Block& b, int i) { return d(unit, b) * (float(kCodebook[code(b, i)]) - centre(b)); }
+  static constexpr float centre(const Block& b) {
+    return kCentre + float(b.scale[0] >> 5 & 3) * kCentreStep;
+  }
+  static constexpr float at(RowHeader unit, const Block& b, int i) {
+    return d(unit, b) * (float(kCodebook[code(b, i)]) - centre(b));
+  }
   static constexpr void row_panel(RowHeader unit, const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = kCodebook[code(b, i)];
     p.d = d(unit, b);

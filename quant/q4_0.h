@@ -1,7 +1,7 @@
 // GGUF Q4_0: 4 bits, blocks of 32, f16 scale, x = d * (q - 8), 0 <= q <= 15, 4.5 bits per weight.
 //
-// Tile: byte 64j + 4r + k holds row r, columns 4j + k (low nibble) and 16 + 4j + k (high nibble). The 32-bit words are at the
-// same time the A fragments of an integer tensor-core product.
+// Tile: byte 64j + 4r + k holds row r, columns 4j + k (low nibble) and 16 + 4j + k (high nibble).
+// The 32-bit words are at the same time the A fragments of an integer tensor-core product.
 #pragma once
 #include <cstring>
 
@@ -27,7 +27,9 @@ struct Q4_0 {
     uint16_t d[16];
   };
 
-  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * ((i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4) - 8); }
+  static constexpr float at(const Block& b, int i) {
+    return f32_of_f16(b.d) * ((i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4) - 8);
+  }
   static void put(const Block& b, int r, Tile& t) {
     for (int j = 0; j < 4; ++j) std::memcpy(t.q + 64 * j + 4 * r, b.q + 4 * j, 4);
     t.d[r] = b.d;

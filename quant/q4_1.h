@@ -20,7 +20,9 @@ struct Q4_1 : RowTiled<Q4_1, Q4_1Block> {
   static constexpr DotKind kDot{.max = 15, .mins = true};
 
   static constexpr int q(const Block& b, int i) { return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4; }
-  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * q(b, i) + f32_of_f16(b.m); }
+  static constexpr float at(const Block& b, int i) {
+    return f32_of_f16(b.d) * q(b, i) + f32_of_f16(b.m);
+  }
   static constexpr void row_panel(const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = q(b, i);
     p.d = f32_of_f16(b.d), p.m = f32_of_f16(b.m);

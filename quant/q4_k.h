@@ -1,6 +1,8 @@
-// GGUF Q4_K: 256 columns in 8 sub-blocks of 32, x = d * scale * q - dmin * min with 6-bit scale and min, 0 <= q <= 15.
+// GGUF Q4_K: 256 columns in 8 sub-blocks of 32, x = d * scale * q - dmin * min with 6-bit scale and
+// min, 0 <= q <= 15.
 //
-// Tile (16 rows x 256 columns, the size of 16 blocks): per sub-block the 256 bytes of codes of a q4_0 tile, then the scales.
+// Tile (16 rows x 256 columns, the size of 16 blocks): per sub-block the 256 bytes of codes of a
+// q4_0 tile, then the scales.
 #pragma once
 #include <cstring>
 
@@ -13,8 +15,12 @@ namespace chaski {
 // The 12 bytes in which Q4_K and Q5_K pack eight 6-bit scales and eight 6-bit mins.
 struct SixBitPairs {
   uint8_t bytes[12];
-  constexpr int scale(int s) const { return s < 4 ? bytes[s] & 63 : (bytes[s + 4] & 15) | bytes[s - 4] >> 6 << 4; }
-  constexpr int min(int s) const { return s < 4 ? bytes[s + 4] & 63 : bytes[s + 4] >> 4 | bytes[s] >> 6 << 4; }
+  constexpr int scale(int s) const {
+    return s < 4 ? bytes[s] & 63 : (bytes[s + 4] & 15) | bytes[s - 4] >> 6 << 4;
+  }
+  constexpr int min(int s) const {
+    return s < 4 ? bytes[s + 4] & 63 : bytes[s + 4] >> 4 | bytes[s] >> 6 << 4;
+  }
   constexpr void set(int s, int scale, int min) {  // on zeroed bytes
     if (s < 4) {
       bytes[s] |= scale, bytes[s + 4] |= min;
@@ -25,8 +31,8 @@ struct SixBitPairs {
   }
 };
 
-// The same for 16 rows, as tiles keep them: `low[s][r]` holds the low nibbles of scale and min, `high[s / 2][r]` their upper two bits:
-// nibble s % 2, scale in its low pair, min in its high pair.
+// The same for 16 rows, as tiles keep them: `low[s][r]` holds the low nibbles of scale and min,
+// `high[s / 2][r]` their upper two bits: nibble s % 2, scale in its low pair, min in its high pair.
 struct SixBitPlanes {
   uint8_t low[8][16], high[4][16];
 
@@ -47,11 +53,13 @@ struct SixBitPlanes {
   }
   // The panel's d and m of sub-block s, from the rows' d and dmin.
   template <class V>
-  inline __attribute__((always_inline)) void scales(const uint16_t* d, const uint16_t* dmin, int s, Panel<V>& p) const {
+  inline __attribute__((always_inline)) void scales(const uint16_t* d, const uint16_t* dmin, int s,
+                                                    Panel<V>& p) const {
     const auto l = V::load_u8(low[s]), h = V::shift_right(V::load_u8(high[s / 2]), 4 * (s % 2));
     const auto nibble = V::set1_i32(15), pair = V::set1_i32(3);
     const auto scale = V::bit_or(V::bit_and(l, nibble), V::shift_left(V::bit_and(h, pair), 4));
-    const auto min = V::bit_or(V::shift_right(l, 4), V::shift_left(V::bit_and(V::shift_right(h, 2), pair), 4));
+    const auto min =
+        V::bit_or(V::shift_right(l, 4), V::shift_left(V::bit_and(V::shift_right(h, 2), pair), 4));
     p.d = V::mul(V::load_f16(d), V::to_float(scale));
     p.m = V::sub(V::zero(), V::mul(V::load_f16(dmin), V::to_float(min)));
   }
@@ -75,14 +83,18 @@ struct Q4_K {
     uint16_t d[16], dmin[16];
   };
 
-  static constexpr int q(const Block& b, int i) { return b.q[32 * (i / 64) + i % 32] >> 4 * (i / 32 % 2) & 15; }
+  static constexpr int q(const Block& b, int i) {
+    return b.q[32 * (i / 64) + i % 32] >> 4 * (i / 32 % 2) & 15;
+  }
   static constexpr float at(const Block& b, int i) {
-    return f32_of_f16(b.d) * b.pairs.scale(i / 32) * q(b, i) - f32_of_f16(b.dmin) * b.pairs.min(i / 32);
+    return f32_of_f16(b.d) * b.pairs.scale(i / 32) * q(b, i) -
+           f32_of_f16(b.dmin) * b.pairs.min(i / 32);
   }
   static void put(const Block& b, int r, Tile& t) {
     for (int s = 0; s < 8; ++s)
       for (int c = 0; c < 16; ++c)
-        t.q[s][64 * (c / 4) + 4 * r + c % 4] = uint8_t(q(b, 32 * s + c) | q(b, 32 * s + 16 + c) << 4);
+        t.q[s][64 * (c / 4) + 4 * r + c % 4] =
+            uint8_t(q(b, 32 * s + c) | q(b, 32 * s + 16 + c) << 4);
     t.planes.put(b.pairs, r);
     t.d[r] = b.d, t.dmin[r] = b.dmin;
   }

@@ -1,11 +1,14 @@
-// chaski's 4 bits with a scale per half block: q4's codebook, centres and scale byte (q4.h), the byte for every 16 columns instead of 32.
-// 4.5 bits per weight and 16 more per row. Squared error on Gaussian rows .0037 of the weights', against .0051 of q4.
+// chaski's 4 bits with a scale per half block: q4's codebook, centres and scale byte (q4.h), the
+// byte for every 16 columns instead of 32. 4.5 bits per weight and 16 more per row. Squared error
+// on Gaussian rows .0037 of the weights', against .0051 of q4.
 //
 //   x = unit * s * (codebook[q] - centre),  s = +-(scale & 31)
 //
-// s and s * centre are integers, so a block of 32 is still one exact integer: |s0 sum0 + s1 sum1| <= 31 * 32 * 63 * 127 < 2^23.
+// s and s * centre are integers, so a block of 32 is still one exact integer: |s0 sum0 + s1 sum1|
+// <= 31 * 32 * 63 * 127 < 2^23.
 //
-// Tile: the codes as in q4_0.h, then 16 bytes of scale for either half. 16 units in front of a strip.
+// Tile: the codes as in q4_0.h, then 16 bytes of scale for either half. 16 units in front of a
+// strip.
 #pragma once
 #include "quant/q4.h"
 
@@ -16,11 +19,16 @@ struct Q4H : ScaledNibbles<2> {
   static constexpr std::string_view kName = "q4h";
   static constexpr DotKind kDot{.max = 63, .mins = true, .halves = true};
 
-  static constexpr int s(const Block& b, int half) { return b.scale[half] & 128 ? -(b.scale[half] & 31) : b.scale[half] & 31; }
-  static constexpr int centre(const Block& b, int half) { return int(Q4::kCentre) + (b.scale[half] >> 5 & 3) * int(Q4::kCentreStep); }
+  static constexpr int s(const Block& b, int half) {
+    return b.scale[half] & 128 ? -(b.scale[half] & 31) : b.scale[half] & 31;
+  }
+  static constexpr int centre(const Block& b, int half) {
+    return int(Q4::kCentre) + (b.scale[half] >> 5 & 3) * int(Q4::kCentreStep);
+  }
 
   static constexpr float at(RowHeader unit, const Block& b, int i) {
-    return f32_of_bf16(unit) * float(s(b, i / 16)) * float(Q4::kCodebook[code(b, i)] - centre(b, i / 16));
+    return f32_of_bf16(unit) * float(s(b, i / 16)) *
+           float(Q4::kCodebook[code(b, i)] - centre(b, i / 16));
   }
   static constexpr void row_panel(RowHeader unit, const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = Q4::kCodebook[code(b, i)];

@@ -1,4 +1,5 @@
-// GGUF Q5_0 (x = d * (q - 16)) and Q5_1 (x = d * q + m): 5 bits, blocks of 32; bit i of `high` is the fifth bit of column i.
+// GGUF Q5_0 (x = d * (q - 16)) and Q5_1 (x = d * q + m): 5 bits, blocks of 32; bit i of `high` is
+// the fifth bit of column i.
 #pragma once
 #include <cstring>
 
@@ -48,7 +49,9 @@ struct Q5_1 : RowTiled<Q5_1, Q5_1Block> {
   static constexpr bool kFloat = false;
   static constexpr DotKind kDot{.max = 31, .mins = true};
 
-  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * q5_at(b, i) + f32_of_f16(b.m); }
+  static constexpr float at(const Block& b, int i) {
+    return f32_of_f16(b.d) * q5_at(b, i) + f32_of_f16(b.m);
+  }
   static constexpr void row_panel(const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = q5_at(b, i);
     p.d = f32_of_f16(b.d), p.m = f32_of_f16(b.m);

@@ -1,6 +1,7 @@
 // GGUF Q5_K: as Q4_K with a fifth bit, 0 <= q <= 31; bit s of high[l] belongs to column 32 s + l.
 //
-// Tile: as Q4_K's, and per sub-block 64 bytes of fifth bits: bit g of byte 4r + k belongs to row r, column 4g + k.
+// Tile: as Q4_K's, and per sub-block 64 bytes of fifth bits: bit g of byte 4r + k belongs to row r,
+// column 4g + k.
 #pragma once
 #include "quant/q4_k.h"
 
@@ -25,10 +26,15 @@ struct Q5_K {
     uint16_t d[16], dmin[16];
   };
 
-  static constexpr int low(const Block& b, int i) { return b.q[32 * (i / 64) + i % 32] >> 4 * (i / 32 % 2) & 15; }
-  static constexpr int q(const Block& b, int i) { return low(b, i) | (b.high[i % 32] >> (i / 32) & 1) << 4; }
+  static constexpr int low(const Block& b, int i) {
+    return b.q[32 * (i / 64) + i % 32] >> 4 * (i / 32 % 2) & 15;
+  }
+  static constexpr int q(const Block& b, int i) {
+    return low(b, i) | (b.high[i % 32] >> (i / 32) & 1) << 4;
+  }
   static constexpr float at(const Block& b, int i) {
-    return f32_of_f16(b.d) * b.pairs.scale(i / 32) * q(b, i) - f32_of_f16(b.dmin) * b.pairs.min(i / 32);
+    return f32_of_f16(b.d) * b.pairs.scale(i / 32) * q(b, i) -
+           f32_of_f16(b.dmin) * b.pairs.min(i / 32);
   }
   static void put(const Block& b, int r, Tile& t) {
     for (int s = 0; s < 8; ++s) {
@@ -37,7 +43,8 @@ struct Q5_K {
         for (int g = 0; g < 8; ++g) fifth |= uint8_t(q(b, 32 * s + 4 * g + k) >> 4 << g);
         t.high[s][4 * r + k] = fifth;
         for (int g = 0; g < 4; ++g)
-          t.q[s][64 * g + 4 * r + k] = uint8_t(low(b, 32 * s + 4 * g + k) | low(b, 32 * s + 16 + 4 * g + k) << 4);
+          t.q[s][64 * g + 4 * r + k] =
+              uint8_t(low(b, 32 * s + 4 * g + k) | low(b, 32 * s + 16 + 4 * g + k) << 4);
       }
     }
     t.planes.put(b.pairs, r);
@@ -47,7 +54,8 @@ struct Q5_K {
     Block b{};
     for (int i = 0; i < 256; ++i) {
       const int s = i / 32, c = i % 32, g = c / 4, k = c % 4;
-      b.q[32 * (i / 64) + c] |= uint8_t((t.q[s][64 * (g % 4) + 4 * r + k] >> 4 * (g / 4) & 15) << 4 * (s % 2));
+      b.q[32 * (i / 64) + c] |=
+          uint8_t((t.q[s][64 * (g % 4) + 4 * r + k] >> 4 * (g / 4) & 15) << 4 * (s % 2));
       b.high[c] |= uint8_t((t.high[s][4 * r + k] >> g & 1) << s);
     }
     b.pairs = t.planes.get(r);

@@ -1,7 +1,8 @@
-// GGUF Q6_K: 256 columns in 16 sub-blocks of 16, x = d * scale * (q - 32) with int8 scales, 0 <= q <= 63.
+// GGUF Q6_K: 256 columns in 16 sub-blocks of 16, x = d * scale * (q - 32) with int8 scales, 0 <= q
+// <= 63.
 //
-// Tile (the size of 16 blocks): per 32 columns the 256 low nibbles of a q4 tile and 128 bytes of upper bit pairs: byte
-// 64 (g % 2) + 4r + k, bits 2 (g / 2), belongs to row r, column 4g + k.
+// Tile (the size of 16 blocks): per 32 columns the 256 low nibbles of a q4 tile and 128 bytes of
+// upper bit pairs: byte 64 (g % 2) + 4r + k, bits 2 (g / 2), belongs to row r, column 4g + k.
 #pragma once
 #include <cstring>
 
@@ -33,14 +34,18 @@ struct Q6_K {
   // A half of 128 columns has 64 low and 32 high bytes; its four groups of 32 are j = 0..3.
   static constexpr int q(const Block& b, int i) {
     const int half = i / 128, j = i % 128 / 32, l = i % 32;
-    return (b.low[64 * half + 32 * (j % 2) + l] >> 4 * (j / 2) & 15) | (b.high[32 * half + l] >> 2 * j & 3) << 4;
+    return (b.low[64 * half + 32 * (j % 2) + l] >> 4 * (j / 2) & 15) |
+           (b.high[32 * half + l] >> 2 * j & 3) << 4;
   }
-  static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * b.scale[i / 16] * (q(b, i) - 32); }
+  static constexpr float at(const Block& b, int i) {
+    return f32_of_f16(b.d) * b.scale[i / 16] * (q(b, i) - 32);
+  }
   static void put(const Block& b, int r, Tile& t) {
     for (int s = 0; s < 8; ++s) {
       for (int k = 0; k < 4; ++k) {
         for (int g = 0; g < 4; ++g)
-          t.low[s][64 * g + 4 * r + k] = (q(b, 32 * s + 4 * g + k) & 15) | (q(b, 32 * s + 16 + 4 * g + k) & 15) << 4;
+          t.low[s][64 * g + 4 * r + k] =
+              (q(b, 32 * s + 4 * g + k) & 15) | (q(b, 32 * s + 16 + 4 * g + k) & 15) << 4;
         for (int odd = 0; odd < 2; ++odd) {
           uint8_t pairs = 0;
           for (int g = odd; g < 8; g += 2) pairs |= q(b, 32 * s + 4 * g + k) >> 4 << 2 * (g / 2);

@@ -1,5 +1,5 @@
-// 8 bits, blocks of 32: x = d * q, -128 <= q <= 127. q8 has an f16 scale (GGUF's Q8_0, 8.5 bits per weight), q8f an f32 scale
-// (llama2.c, 9 bits per weight).
+// 8 bits, blocks of 32: x = d * q, -128 <= q <= 127. q8 has an f16 scale (GGUF's Q8_0, 8.5 bits per
+// weight), q8f an f32 scale (llama2.c, 9 bits per weight).
 //
 // Tile: byte 64g + 4r + k holds row r, column 4g + k.
 #pragma once

@@ -29,7 +29,8 @@ float rms_of(const RowOf<F>& row, const typename F::Block& b) {
   return float(std::sqrt(sum / F::kBlock));
 }
 
-// Random codes; then the scales, which enter linearly, are set so that the values have the wanted size.
+// Random codes; then the scales, which enter linearly, are set so that the values have the wanted
+// size.
 template <class F>
 typename F::Block random_block(SplitMix& random, float rms) {
   typename F::Block b;
@@ -78,7 +79,8 @@ void random_row(Format f, uint64_t seed, float rms, int64_t cols, std::byte* row
 void random_strip(Format f, uint64_t seed, float rms, int64_t cols, std::byte* strip) {
   const size_t stride = row_bytes(f, cols);
   std::vector<std::byte> rows(stride * kStrip);
-  for (int r = 0; r < kStrip; ++r) random_row(f, seed * kStrip + uint64_t(r), rms, cols, rows.data() + size_t(r) * stride);
+  for (int r = 0; r < kStrip; ++r)
+    random_row(f, seed * kStrip + uint64_t(r), rms, cols, rows.data() + size_t(r) * stride);
   pack_strip(f, rows.data(), stride, kStrip, cols, strip);
 }
 

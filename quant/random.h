@@ -1,4 +1,5 @@
-// Random weights in any format, with the spread of a trained matrix: for benches of models that were never downloaded, and for tests.
+// Random weights in any format, with the spread of a trained matrix: for benches of models that
+// were never downloaded, and for tests.
 #pragma once
 #include <cstdint>
 

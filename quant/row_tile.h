@@ -1,5 +1,6 @@
-// The layout of formats whose blocks are kept as they come: 16 rows' blocks side by side, unpacked row by row in scalar code.
-// Correct for every format and fast for none: a format that matters gets its own interleaved Tile (see q4.h).
+// The layout of formats whose blocks are kept as they come: 16 rows' blocks side by side, unpacked
+// row by row in scalar code. Correct for every format and fast for none: a format that matters gets
+// its own interleaved Tile (see q4.h).
 #pragma once
 #include <cstring>
 
@@ -30,7 +31,8 @@ struct RowTiled {
     }
     for (int g = 0; g < 8; ++g) panel.w[g] = V::load_bytes(w[g]);
     panel.d = V::load(d), panel.m = V::load(m);
-    for (int h = 0; h < 2; ++h) panel.s[h] = V::load_i32(s[h]), panel.mins[h] = V::load_i32(mins[h]);
+    for (int h = 0; h < 2; ++h)
+      panel.s[h] = V::load_i32(s[h]), panel.mins[h] = V::load_i32(mins[h]);
   }
 };
 

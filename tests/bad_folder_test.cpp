@@ -1,16 +1,18 @@
-// Hugging Face folders nobody should trust: safetensors, shards, config.json and tokenizer files, each wrong in one place, each refused
-// with one Error that names the file.
+// Hugging Face folders nobody should trust: safetensors, shards, config.json and tokenizer files,
+// each wrong in one place, each refused with one Error that names the file.
 #include "tests/import_support.h"
 
 namespace chaski::test {
 namespace {
 
-const std::string kConfig = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 4,
+const std::string kConfig =
+    R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 4,
   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 3, "max_position_embeddings": 32})";
-const std::string kNorm = R"("model.norm.weight":{"dtype":"F32","shape":[8],"data_offsets":[0,32]})";
+const std::string kNorm =
+    R"("model.norm.weight":{"dtype":"F32","shape":[8],"data_offsets":[0,32]})";
 
-void check_folder(const std::string& named, const std::string& part, const std::string& config, const std::string& weights,
-                  Exit code = Exit::bad_file) {
+void check_folder(const std::string& named, const std::string& part, const std::string& config,
+                  const std::string& weights, Exit code = Exit::bad_file) {
   TempFolder temp;
   write_file(temp / "config.json", config);
   if (!weights.empty()) write_file(temp / "model.safetensors", weights);
@@ -59,7 +61,8 @@ TEST_CASE("bad/safetensors entries") {
   check_entry("dtype F64", "\"F32\",\"shape\":[8]", "\"F64\",\"shape\":[4]");
   check_entry("dtype is missing", "\"dtype\":\"F32\",", "");
   check_entry("model.nerm.weight is unexpected", "norm", "nerm");
-  check_entry("layers.1.input_layernorm.weight is unexpected", "model.norm", "model.layers.1.input_layernorm");
+  check_entry("layers.1.input_layernorm.weight is unexpected", "model.norm",
+              "model.layers.1.input_layernorm");
   check_entry("shape (2, 2, 2)", "[8]", "[2,2,2]");
   check_entry("4 rows, expected 2 heads of 4", "norm.weight\":{\"dtype\":\"F32\",\"shape\":[8]",
               "layers.0.self_attn.q_proj.weight\":{\"dtype\":\"F32\",\"shape\":[4,2]");
@@ -67,26 +70,32 @@ TEST_CASE("bad/safetensors entries") {
 
 TEST_CASE("bad/safetensors overlap, hole, same tensor under two names") {
   auto two = [](const std::string& name, const std::string& offsets) {
-    return "{" + kNorm + R"(,")" + name + R"(":{"dtype":"F32","shape":[8],"data_offsets":)" + offsets + "}}";
+    return "{" + kNorm + R"(,")" + name + R"(":{"dtype":"F32","shape":[8],"data_offsets":)" +
+           offsets + "}}";
   };
   check_header("begins at 16, expected 32", two("x", "[16,48]"), 48);
-  check_header("begins at 4, expected 0", R"({"model.norm.weight":{"dtype":"F32","shape":[8],"data_offsets":[4,36]}})", 36);
+  check_header("begins at 4, expected 0",
+               R"({"model.norm.weight":{"dtype":"F32","shape":[8],"data_offsets":[4,36]}})", 36);
   check_header("begins at 40, expected 32", two("x", "[40,72]"), 72);
   check_header("tensors have 64 bytes, expected the 72", two("x", "[32,64]"), 72);
   check_header("norm.weight appears twice", two("norm.weight", "[32,64]"), 64);
 }
 
 TEST_CASE("bad/safetensors shards") {
-  auto check = [](const std::string& named, const std::string& part, const std::string& map, Exit code = Exit::bad_file) {
+  auto check = [](const std::string& named, const std::string& part, const std::string& map,
+                  Exit code = Exit::bad_file) {
     TempFolder temp;
     write_file(temp / "config.json", kConfig);
     write_file(temp / "one.safetensors", safetensors("{" + kNorm + "}", std::string(32, '\0')));
     write_file(temp / "model.safetensors.index.json", R"({"weight_map": )" + map + "}");
     check_refused(temp.path, named, part, code);
   };
-  const std::string index = "model.safetensors.index.json", norm = R"("model.norm.weight": "one.safetensors")";
-  for (auto shard : {"../one.safetensors", "/etc/passwd", "a/b.safetensors", "..", ".", "", "\\u001b[31m"})
-    check(index, "expected a plain file name", R"({"model.norm.weight": ")" + std::string(shard) + "\"}");
+  const std::string index = "model.safetensors.index.json",
+                    norm = R"("model.norm.weight": "one.safetensors")";
+  for (auto shard :
+       {"../one.safetensors", "/etc/passwd", "a/b.safetensors", "..", ".", "", "\\u001b[31m"})
+    check(index, "expected a plain file name",
+          R"({"model.norm.weight": ")" + std::string(shard) + "\"}");
   check("two.safetensors", "", "{" + norm + R"(, "x": "two.safetensors"})", Exit::io);
   check(index, "weight_map has tensor x", "{" + norm + R"(, "x": "one.safetensors"})");
   check("one.safetensors", "is not in the weight_map", R"({"x": "one.safetensors"})");
@@ -99,19 +108,22 @@ void check_config(const std::string& part, const std::string& from, const std::s
   std::string config = kConfig;
   check_folder("config.json", part, config.replace(config.find(from), from.size(), to), "");
 }
-void check_added(const std::string& part, const std::string& entry) { check_config(part, "}", ", " + entry + "}"); }
+void check_added(const std::string& part, const std::string& entry) {
+  check_config(part, "}", ", " + entry + "}");
+}
 
 TEST_CASE("bad/config.json") {
   check_folder("config.json", "not valid JSON", "{\"a\": \x1b", "");
   check_folder("config.json", "architectures is missing", "{}", "");
   check_config("architectures[0] is \"Gemma\\xc2\\x9b", "LlamaForCausalLM", "Gemma\\u009b");
   check_config("architectures", "[\"LlamaForCausalLM\"]", "\"LlamaForCausalLM\"");
-  for (std::string key : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
-                          "max_position_embeddings"})
+  for (std::string key : {"hidden_size", "intermediate_size", "num_hidden_layers",
+                          "num_attention_heads", "vocab_size", "max_position_embeddings"})
     check_config(key + " is missing", "\"" + key, "\"x_" + key);
   check_config("hidden_size is \"8\"", "\"hidden_size\": 8", "\"hidden_size\": \"8\"");
   check_config("hidden_size is 8.0", "\"hidden_size\": 8", "\"hidden_size\": 8.0");
-  check_config("hidden_size is 18446744073709551615", "\"hidden_size\": 8", "\"hidden_size\": 18446744073709551615");
+  check_config("hidden_size is 18446744073709551615", "\"hidden_size\": 8",
+               "\"hidden_size\": 18446744073709551615");
   check_config("head_count is 0", "heads\": 2", "heads\": 0");
   check_config("head_count is 3", "heads\": 2", "heads\": 3");
   check_config("head_count is -2", "heads\": 2", "heads\": -2");
@@ -121,11 +133,14 @@ TEST_CASE("bad/config.json") {
   check_added("norm_epsilon is 0", R"("rms_norm_eps": 0)");
   check_added("range of a double", R"("rms_norm_eps": 1e999)");
   check_added("hidden_act is \"gelu\"", R"("hidden_act": "gelu")");
-  check_added("rope_scaling.rope_type is \"longrope\"", R"("rope_scaling": {"rope_type": "longrope"})");
+  check_added("rope_scaling.rope_type is \"longrope\"",
+              R"("rope_scaling": {"rope_type": "longrope"})");
   check_added("rope_scaling.factor is missing", R"("rope_scaling": {"type": "linear"})");
-  check_added("rope_scaling.factor is \"two\"", R"("rope_scaling": {"type": "linear", "factor": "two"})");
-  check_added("rope_scaling.low_freq_factor is missing",
-              R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 8})");
+  check_added("rope_scaling.factor is \"two\"",
+              R"("rope_scaling": {"type": "linear", "factor": "two"})");
+  check_added(
+      "rope_scaling.low_freq_factor is missing",
+      R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 8})");
   check_added("rope_high_freq_factor is 1", R"("rope_scaling": {"rope_type": "llama3", "factor": 8,
     "original_max_position_embeddings": 8, "low_freq_factor": 1, "high_freq_factor": 1})");
   check_added("rope_scaling is 4", R"("rope_scaling": 4)");
@@ -136,11 +151,16 @@ TEST_CASE("bad/config.json") {
 
 TEST_CASE("bad/gpt2 config") {
   auto check = [](const std::string& part, const std::string& entry) {
-    check_folder("config.json", part, R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 4, "n_layer": 1, "vocab_size": 3,
-      "n_positions": 8, )" + entry + "}", "");
+    check_folder(
+        "config.json", part,
+        R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 4, "n_layer": 1, "vocab_size": 3,
+      "n_positions": 8, )" +
+            entry + "}",
+        "");
   };
   check("activation_function is \"relu\"", R"("n_head": 1, "activation_function": "relu")");
-  check("scale_attn_by_inverse_layer_idx is true", R"("n_head": 1, "scale_attn_by_inverse_layer_idx": true)");
+  check("scale_attn_by_inverse_layer_idx is true",
+        R"("n_head": 1, "scale_attn_by_inverse_layer_idx": true)");
   check("scale_attn_weights is false", R"("n_head": 1, "scale_attn_weights": false)");
   check("n_head is missing", R"("n_ctx": 8)");
   check("head_count is 3", R"("n_head": 3)");
@@ -155,9 +175,11 @@ void check_tokenizer(const std::string& part, const std::string& name, const std
 }
 
 TEST_CASE("bad/tokenizer.json") {
-  auto check = [](const std::string& part, const std::string& model, const std::string& pre = R"({"type": "ByteLevel"})",
+  auto check = [](const std::string& part, const std::string& model,
+                  const std::string& pre = R"({"type": "ByteLevel"})",
                   const std::string& more = "") {
-    check_tokenizer(part, "tokenizer.json", R"({"model": )" + model + R"(, "pre_tokenizer": )" + pre + more + "}");
+    check_tokenizer(part, "tokenizer.json",
+                    R"({"model": )" + model + R"(, "pre_tokenizer": )" + pre + more + "}");
   };
   const std::string good = R"({"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})";
   check("model.type is \"Unigram\"", R"({"type": "Unigram", "vocab": []})");
@@ -170,28 +192,37 @@ TEST_CASE("bad/tokenizer.json") {
   check("merge 0 is \"a c\"", R"({"vocab": {"a": 0, "b": 1}, "merges": ["a c"]})");
   check("merge 0 is \"ab\"", R"({"vocab": {"a": 0, "b": 1}, "merges": ["ab"]})");
   check("merges[0] is an array", R"({"vocab": {"a": 0, "b": 1}, "merges": [["a", "b", "c"]]})");
-  check("behavior is \"Removed\"", good, R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "x"},
+  check("behavior is \"Removed\"", good,
+        R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "x"},
     "behavior": "Removed"}, {"type": "ByteLevel"}]})");
   check("type is \"Whitespace\"", good, R"({"type": "Whitespace"})");
   check("pre_tokenizer is missing", good, "null");
   check("split is missing", good, R"({"type": "Metaspace", "replacement": "▁"})");
   check("type is \"NFC\"", good, R"({"type": "ByteLevel"})", R"(, "normalizer": {"type": "NFC"})");
-  check("type is \"BertProcessing\"", good, R"({"type": "ByteLevel"})", R"(, "post_processor": {"type": "BertProcessing"})");
-  check("id of a piece is -1", good, R"({"type": "ByteLevel"})", R"(, "added_tokens": [{"id": -1, "content": "x"}])");
+  check("type is \"BertProcessing\"", good, R"({"type": "ByteLevel"})",
+        R"(, "post_processor": {"type": "BertProcessing"})");
+  check("id of a piece is -1", good, R"({"type": "ByteLevel"})",
+        R"(, "added_tokens": [{"id": -1, "content": "x"}])");
   check("content is missing", good, R"({"type": "ByteLevel"})", R"(, "added_tokens": [{"id": 1}])");
   check("nested", good, std::string(5000, '['));
 }
 
 TEST_CASE("bad/tokenizer.model") {
   const std::string name = "tokenizer.model";
-  const std::string piece("\x0a\x03\x0a\x01" "a", 5);
+  const std::string piece(
+      "\x0a\x03\x0a\x01"
+      "a",
+      5);
   check_tokenizer("(unigram)", name, piece + std::string("\x12\x02\x18\x01", 4));
   check_tokenizer("(unigram)", name, piece);
   check_tokenizer("message", name, std::string("\x0a\x7f\x0a", 3));
   check_tokenizer("message", name, std::string("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11));
   check_tokenizer("more than 10 bytes", name, std::string(20, '\xff'));
   check_tokenizer("wire type is 7", name, "\x0f");
-  check_tokenizer("type of piece 0 is 9", name, std::string("\x0a\x05\x0a\x01" "a\x18\x09", 7));
+  check_tokenizer("type of piece 0 is 9", name,
+                  std::string("\x0a\x05\x0a\x01"
+                              "a\x18\x09",
+                              7));
   check_tokenizer("character map", name, std::string("\x1a\x03\x12\x01x", 5));
 }
 

@@ -1,5 +1,6 @@
-// GGUF and llama2.c files nobody should trust: each is refused with one Error that names the file, before anything is allocated for
-// it. Every file here is made by hand, wrong in one place. Folders are in bad_folder_test.cpp.
+// GGUF and llama2.c files nobody should trust: each is refused with one Error that names the file,
+// before anything is allocated for it. Every file here is made by hand, wrong in one place. Folders
+// are in bad_folder_test.cpp.
 #include <cmath>
 #include <functional>
 
@@ -75,15 +76,18 @@ TEST_CASE("bad/gguf keys and values") {
   check_gguf("a.long.string", [&](Gguf& g) { g.raw("a.long.string", huge_string); });
   check_gguf("x.type", [](Gguf& g) { g.raw("x.type", u32_payload(13, 0)); });
   check_gguf("x.flag", [](Gguf& g) { g.raw("x.flag", std::string("\x07\0\0\0\x07", 5)); });
-  check_gguf("x.nested", [](Gguf& g) { g.raw("x.nested", array_payload(9, 1, array_payload(4, 0))); });
+  check_gguf("x.nested",
+             [](Gguf& g) { g.raw("x.nested", array_payload(9, 1, array_payload(4, 0))); });
   check_gguf("x.array", [](Gguf& g) { g.raw("x.array", array_payload(77, 1)); });
   check_gguf("x.array", [](Gguf& g) { g.raw("x.array", array_payload(10, uint64_t{1} << 61)); });
   check_gguf("UTF-8", [](Gguf& g) { g.u32("bad\xff\x1b[31mkey", 1); });
   check_gguf("UTF-8", [](Gguf& g) { g.u32("", 1); });
   check_gguf("UTF-8", [](Gguf& g) { g.u32(std::string(70000, 'k'), 1); });
-  check_gguf("\\x1b[31m.key appears twice", [](Gguf& g) { g.u32("\x1b[31m.key", 1).u32("\x1b[31m.key", 1); });
+  check_gguf("\\x1b[31m.key appears twice",
+             [](Gguf& g) { g.u32("\x1b[31m.key", 1).u32("\x1b[31m.key", 1); });
   check_gguf("general.architecture is missing", [](Gguf& g) { g.drop("general.architecture"); });
-  check_gguf("general.architecture is u32", [](Gguf& g) { g.drop("general.architecture").u32("general.architecture", 1); });
+  check_gguf("general.architecture is u32",
+             [](Gguf& g) { g.drop("general.architecture").u32("general.architecture", 1); });
 }
 
 TEST_CASE("bad/gguf alignment") {
@@ -97,7 +101,8 @@ TEST_CASE("bad/gguf tensors") {
   const uint64_t side = uint64_t{1} << 32;
   check_gguf("0 dimensions", [&](Gguf& g) { g.tensor("x", {}, 0, four); });
   check_gguf("5 dimensions", [&](Gguf& g) { g.tensor("x", {1, 1, 1, 1, 1}, 0, four); });
-  check_gguf("100 dimensions", [&](Gguf& g) { g.tensor("x", std::vector<uint64_t>(100, 1), 0, four); });
+  check_gguf("100 dimensions",
+             [&](Gguf& g) { g.tensor("x", std::vector<uint64_t>(100, 1), 0, four); });
   check_gguf("shape (1, 2, 2)", [&](Gguf& g) { g.tensor("x", {1, 2, 2}, 0, four); });
   check_gguf("a dimension of 0", [&](Gguf& g) { g.tensor("x", {4, 0}, 0, four); });
   check_gguf("a dimension of 0", [&](Gguf& g) { g.tensor("x", {0}, 0, four); });
@@ -111,21 +116,26 @@ TEST_CASE("bad/gguf tensors") {
   check_gguf("", [&](Gguf& g) { g.tensor("x", {4}, 0, four, UINT64_MAX - 31); });
   check_gguf("multiple of 32", [&](Gguf& g) { g.tensor("x", {4}, 0, four, 4); });
   check_gguf("overlap", [&](Gguf& g) { g.tensor("x", {4}, 0, four, 32); });
-  check_gguf("tensor x appears twice", [&](Gguf& g) { g.tensor("x", {4}, 0, four).tensor("x", {4}, 0, four); });
+  check_gguf("tensor x appears twice",
+             [&](Gguf& g) { g.tensor("x", {4}, 0, four).tensor("x", {4}, 0, four); });
   check_gguf("type IQ2_XXS", [&](Gguf& g) { g.tensor("x", {4}, 16, four); });
   check_gguf("type TQ1_0", [&](Gguf& g) { g.tensor("x", {4}, 34, four); });
   check_gguf("type MXFP4", [&](Gguf& g) { g.tensor("x", {4}, 39, four); });
-  check_gguf("type number 4, expected one of F32, F16, BF16, Q8_0, Q4_0", [&](Gguf& g) { g.tensor("x", {4}, 4, four); });
+  check_gguf("type number 4, expected one of F32, F16, BF16, Q8_0, Q4_0",
+             [&](Gguf& g) { g.tensor("x", {4}, 4, four); });
   check_gguf("type number 4294967295", [&](Gguf& g) { g.tensor("x", {4}, UINT32_MAX, four); });
   check_gguf("name of tensor", [&](Gguf& g) { g.tensor("", {4}, 0, four); });
   check_gguf("name of tensor", [&](Gguf& g) { g.tensor(std::string(5000, 'n'), {4}, 0, four); });
 }
 
 TEST_CASE("bad/gguf hyperparameters") {
-  for (auto key : {"llama.context_length", "llama.embedding_length", "llama.block_count", "llama.feed_forward_length",
-                   "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon"})
+  for (auto key : {"llama.context_length", "llama.embedding_length", "llama.block_count",
+                   "llama.feed_forward_length", "llama.attention.head_count",
+                   "llama.attention.layer_norm_rms_epsilon"})
     check_gguf(std::string(key) + " is missing", [&](Gguf& g) { g.drop(key); });
-  auto replaced = [](const std::string& key, int64_t n) { return [=](Gguf& g) { g.drop(key).u32(key, n); }; };
+  auto replaced = [](const std::string& key, int64_t n) {
+    return [=](Gguf& g) { g.drop(key).u32(key, n); };
+  };
   check_gguf("head_count is 0", replaced("llama.attention.head_count", 0));
   check_gguf("head_count is 3", replaced("llama.attention.head_count", 3));
   check_gguf("head_count_kv is 0", replaced("llama.attention.head_count_kv", 0));
@@ -133,33 +143,49 @@ TEST_CASE("bad/gguf hyperparameters") {
   check_gguf("block_count is 4294967295", replaced("llama.block_count", 0xffffffff));
   check_gguf("rope_dim is 3", replaced("llama.rope.dimension_count", 3));
   check_gguf("rope_dim is 64", replaced("llama.rope.dimension_count", 64));
-  check_gguf("block_count is str", [](Gguf& g) { g.drop("llama.block_count").str("llama.block_count", "1"); });
-  check_gguf("rope_scaling is longrope", [](Gguf& g) { g.str("llama.rope.scaling.type", "longrope"); });
+  check_gguf("block_count is str",
+             [](Gguf& g) { g.drop("llama.block_count").str("llama.block_count", "1"); });
+  check_gguf("rope_scaling is longrope",
+             [](Gguf& g) { g.str("llama.rope.scaling.type", "longrope"); });
   check_gguf("rope_factor", [](Gguf& g) { g.str("llama.rope.scaling.type", "linear"); });
-  check_gguf("rope_factor is nan", [](Gguf& g) { g.str("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", NAN); });
+  check_gguf("rope_factor is nan", [](Gguf& g) {
+    g.str("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", NAN);
+  });
   check_gguf("rope_theta is 0", [](Gguf& g) { g.f32("llama.rope.freq_base", 0); });
 }
 
 TEST_CASE("bad/gguf tokenizer") {
-  auto without = [](const std::string& key, std::function<void(Gguf&)> then) { return [=](Gguf& g) { g.drop(key), then(g); }; };
-  const std::string tokens = "tokenizer.ggml.tokens", scores = "tokenizer.ggml.scores", types = "tokenizer.ggml.token_type";
-  check_gguf("tokens is array of i32", without(tokens, [&](Gguf& g) { g.i32s(tokens, {1, 2, 3, 4, 5}); }));
+  auto without = [](const std::string& key, std::function<void(Gguf&)> then) {
+    return [=](Gguf& g) { g.drop(key), then(g); };
+  };
+  const std::string tokens = "tokenizer.ggml.tokens", scores = "tokenizer.ggml.scores",
+                    types = "tokenizer.ggml.token_type";
+  check_gguf("tokens is array of i32", without(tokens, [&](Gguf& g) {
+               g.i32s(tokens, {1, 2, 3, 4, 5});
+             }));
   check_gguf("tokens is str", without(tokens, [&](Gguf& g) { g.str(tokens, "abc"); }));
   check_gguf("tokens is empty", without(tokens, [&](Gguf& g) { g.strs(tokens, {}); }));
   check_gguf("tokens is empty", without(tokens, [](Gguf&) {}));
-  check_gguf("scores is array of i32", without(scores, [&](Gguf& g) { g.i32s(scores, {0, 0, 0, 1, 2}); }));
+  check_gguf("scores is array of i32", without(scores, [&](Gguf& g) {
+               g.i32s(scores, {0, 0, 0, 1, 2});
+             }));
   check_gguf("scores has 2 entries", without(scores, [&](Gguf& g) { g.f32s(scores, {0, 0}); }));
-  check_gguf("types has 6 entries", without(types, [&](Gguf& g) { g.i32s(types, {1, 1, 1, 1, 1, 1}); }));
+  check_gguf("types has 6 entries", without(types, [&](Gguf& g) {
+               g.i32s(types, {1, 1, 1, 1, 1, 1});
+             }));
   check_gguf("at most model.vocab_size 5", without(tokens, [&](Gguf& g) {
                g.strs(tokens, std::vector<std::string>(6, "a")).drop(scores).drop(types);
              }));
-  check_gguf("bos_token_id is str", [](Gguf& g) { g.drop("tokenizer.ggml.bos_token_id").str("tokenizer.ggml.bos_token_id", "1"); });
+  check_gguf("bos_token_id is str", [](Gguf& g) {
+    g.drop("tokenizer.ggml.bos_token_id").str("tokenizer.ggml.bos_token_id", "1");
+  });
   check_gguf("add_bos_token is u32", [](Gguf& g) { g.u32("tokenizer.ggml.add_bos_token", 1); });
   check_gguf("eos_ids has 9", [](Gguf& g) { g.i32s("chaski.tokenizer.eos_ids", {9}); });
 }
 
 // A version 0 file with a tokenizer beside it; header fields as given.
-void check_llama2c(const std::string& part, std::vector<int32_t> header, int cut = 0, const std::string& tokenizer = "") {
+void check_llama2c(const std::string& part, std::vector<int32_t> header, int cut = 0,
+                   const std::string& tokenizer = "") {
   TempFolder temp;
   std::string file;
   for (int32_t n : header) append(file, n);
@@ -244,11 +270,14 @@ TEST_CASE("bad/what is no model at all") {
   TempFolder temp;
   check_refused(temp / "missing.gguf", "missing.gguf", "cannot be opened", Exit::io);
   check_refused(temp.path, temp.path, "no config.json");
-  check_refused(write_file(temp / "text.txt", "Once upon a time there was a file of text."), "text.txt", "not a model");
+  check_refused(write_file(temp / "text.txt", "Once upon a time there was a file of text."),
+                "text.txt", "not a model");
   check_refused(write_file(temp / "empty", ""), "empty", "not a model");
   check_refused(write_file(temp / "one", "G"), "one", "not a model");
-  check_refused(write_file(temp / "w.safetensors", safetensors("{}", "")), "w.safetensors", "the folder it is in");
-  check_refused(write_file(temp / "zeros.bin", std::string(4096, '\0')), "zeros.bin", "not a model");
+  check_refused(write_file(temp / "w.safetensors", safetensors("{}", "")), "w.safetensors",
+                "the folder it is in");
+  check_refused(write_file(temp / "zeros.bin", std::string(4096, '\0')), "zeros.bin",
+                "not a model");
 }
 
 }  // namespace

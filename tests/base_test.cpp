@@ -26,9 +26,13 @@ using test::TempFolder;
 
 std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-void put_file(const std::string& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
+void put_file(const std::string& path, std::string_view text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
-size_t files_in(const std::string& folder) { return std::distance(fs::directory_iterator(folder), fs::directory_iterator()); }
+size_t files_in(const std::string& folder) {
+  return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+}
 
 using test::error_of;
 
@@ -48,26 +52,32 @@ int in_child(const std::string& log, F action) {
   return status;
 }
 
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST_CASE("base/error: escaped keeps text and disarms the rest") {
   CHECK(escaped("plain, ñandú, 日本, 🦙") == "plain, ñandú, 日本, 🦙");
   CHECK(escaped("a\nb\tc\x1b[31m\x7f") == "a\\nb\\x09c\\x1b[31m\\x7f");
   CHECK(escaped(std::string_view("\0", 1)) == "\\x00");
-  CHECK(escaped("\xc2\x9b\xc2\x9f") == "\\xc2\\x9b\\xc2\\x9f");  // C1: an escape sequence in one character
-  CHECK(escaped("\xc2\xa0") == "\xc2\xa0");                 // the first that is not C1
+  // C1: an escape sequence in one character
+  CHECK(escaped("\xc2\x9b\xc2\x9f") == "\\xc2\\x9b\\xc2\\x9f");
+  CHECK(escaped("\xc2\xa0") == "\xc2\xa0");  // the first that is not C1
   CHECK(escaped("x\xff\xc3(\xe6\x97") == "x\\xff\\xc3(\\xe6\\x97");
-  CHECK(escaped("\xc0\x8a\xed\xa0\x80\xf5\x80\x80\x80") ==  // overlong newline, surrogate, beyond U+10FFFF
+  // overlong newline, surrogate, beyond U+10FFFF
+  CHECK(escaped("\xc0\x8a\xed\xa0\x80\xf5\x80\x80\x80") ==
         "\\xc0\\x8a\\xed\\xa0\\x80\\xf5\\x80\\x80\\x80");
   CHECK(escaped(escaped("\x1b\xff")) == escaped("\x1b\xff"));
 }
 
 TEST_CASE("base/error: a failed check is one line on stderr and an abort") {
   const TempFolder tmp;
-  const int status = in_child(tmp / "log", [] { check_failed("cpu/x.cpp", 7, "a < b", "rows are sorted"); });
+  const int status =
+      in_child(tmp / "log", [] { check_failed("cpu/x.cpp", 7, "a < b", "rows are sorted"); });
   CHECK(WIFSIGNALED(status));
   CHECK(WTERMSIG(status) == SIGABRT);
-  CHECK(read_file(tmp / "log") == "chaski: bug: cpu/x.cpp:7: a < b does not hold: rows are sorted\n");
+  CHECK(read_file(tmp / "log") ==
+        "chaski: bug: cpu/x.cpp:7: a < b does not hold: rows are sorted\n");
 }
 
 TEST_CASE("base/checked: an overflow anywhere in a formula is remembered") {
@@ -111,7 +121,8 @@ TEST_CASE("base/mapping: maps a file, refuses what is none") {
   CHECK(error_of([&] { Mapping::open(tmp / "empty"); }).what() == tmp / "empty: is empty");
   CHECK(error_of([&] { Mapping::open(tmp / "empty"); }).code == Exit::bad_file);
   CHECK(error_of([&] { Mapping::open(tmp.path); }).code == Exit::bad_file);
-  CHECK(error_of([&] { Mapping::open(tmp / "pipe"); }).code == Exit::bad_file);  // and does not wait for a writer
+  // and does not wait for a writer
+  CHECK(error_of([&] { Mapping::open(tmp / "pipe"); }).code == Exit::bad_file);
   const Error missing = error_of([&] { Mapping::open(tmp / "none"); });
   CHECK(missing.code == Exit::io);
   CHECK(missing.what() == tmp / "none: cannot be opened: No such file or directory");
@@ -128,7 +139,8 @@ TEST_CASE("base/atomic_file: nothing under the name before commit, everything af
     CHECK(file.size() == 14);
     CHECK(!fs::exists(tmp / "a"));
     CHECK(file.temporary() == tmp / fmt::format(".a.{}.tmp", getpid()));
-    CHECK(error_of([&] { AtomicFile second(tmp / "a"); }).code == Exit::io);  // and must not remove the first one's
+    // and must not remove the first one's
+    CHECK(error_of([&] { AtomicFile second(tmp / "a"); }).code == Exit::io);
     file.commit();
   }
   CHECK(read_file(tmp / "a") == std::string("headmid\0\0\0tail", 14));
@@ -185,7 +197,8 @@ TEST_CASE("base/atomic_file: writes through symbolic links and keeps them") {
 TEST_CASE("base/atomic_file: refuses what cannot be replaced by a rename") {
   const TempFolder tmp;
   REQUIRE(mkfifo((tmp / "pipe").c_str(), 0600) == 0);
-  const std::vector<std::string> paths = {"/dev/null", "/dev/stdout", "/dev/fd/1", "/", "", tmp.path, tmp / "", tmp / "pipe"};
+  const std::vector<std::string> paths = {"/dev/null", "/dev/stdout", "/dev/fd/1", "/",
+                                          "",          tmp.path,      tmp / "",    tmp / "pipe"};
   for (const std::string& path : paths) {
     CAPTURE(path);
     CHECK(error_of([&] { AtomicFile file(path); }).code == Exit::usage);
@@ -281,7 +294,8 @@ TEST_CASE("base/refuse_same_file: the input is not an output, under any name") {
   CHECK(code(tmp / "in", tmp / "other") == Exit::done);
   CHECK(code(tmp / "in", tmp / "new") == Exit::done);
   const Error error = error_of([&] { refuse_same_file(tmp / "in", tmp / "hard"); });
-  CHECK(std::string(error.what()) == tmp / "hard: is the same file as the input " + tmp / "in, expected another name for the output");
+  CHECK(std::string(error.what()) == tmp / "hard: is the same file as the input " +
+                                         tmp / "in, expected another name for the output");
 }
 
 TEST_CASE("base/refuse_same_file: nor is a file of the input folder") {
@@ -292,7 +306,9 @@ TEST_CASE("base/refuse_same_file: nor is a file of the input folder") {
   put_file(tmp / "blob", "x");
   put_file(tmp / "model2", "x");
   fs::create_symlink("../blob", tmp / "model/model.safetensors");
-  const auto code = [&](const std::string& out) { return error_of([&] { refuse_same_file(tmp / "model", out); }).code; };
+  const auto code = [&](const std::string& out) {
+    return error_of([&] { refuse_same_file(tmp / "model", out); }).code;
+  };
   CHECK(code(tmp / "model/config.json") == Exit::usage);
   CHECK(code(tmp / "model/sub/a") == Exit::usage);
   CHECK(code(tmp / "blob") == Exit::usage);  // what a link in the folder points to

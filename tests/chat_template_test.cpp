@@ -1,4 +1,5 @@
-// Chat templates: the text that a rendering spells (control tokens in ⟦⟧), ids on real vocabularies, forgery, prefixes.
+// Chat templates: the text that a rendering spells (control tokens in ⟦⟧), ids on real
+// vocabularies, forgery, prefixes.
 #include "engine/chat_template.h"
 
 #include <algorithm>
@@ -15,20 +16,25 @@ namespace {
 using Ids = std::vector<TokenId>;
 using Messages = std::vector<ChatMessage>;
 
-const Messages kShort = {{"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Hello"}, {"user", "Bye"}};
+const Messages kShort = {
+    {"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Hello"}, {"user", "Bye"}};
 
 // Bytes and these control tokens, <s> is BOS.
-Metadata mini_vocabulary(const std::vector<std::string>& control, const std::string& chat_template) {
+Metadata mini_vocabulary(const std::vector<std::string>& control,
+                         const std::string& chat_template) {
   Metadata meta;
   meta.origin = "mini.gguf";
   std::vector<std::string> tokens;
-  for (int byte = 0; byte < 256; ++byte) tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  for (int byte = 0; byte < 256; ++byte)
+    tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
   std::vector<int64_t> types(256, 1);
   for (const std::string& raw : control) {
     tokens.push_back(raw);
     types.push_back(3);
   }
-  const auto id = [&](const char* raw) { return std::find(tokens.begin(), tokens.end(), raw) - tokens.begin(); };
+  const auto id = [&](const char* raw) {
+    return std::find(tokens.begin(), tokens.end(), raw) - tokens.begin();
+  };
   meta.set_str("tokenizer.kind", "bpe");
   meta.set_strs("tokenizer.tokens", tokens);
   meta.set_ints("tokenizer.types", types);
@@ -38,14 +44,32 @@ Metadata mini_vocabulary(const std::vector<std::string>& control, const std::str
   return meta;
 }
 
-const std::vector<std::string> kControl = {
-    "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
-    "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "<|user|>", "<|end|>",
-    "<|assistant|>", "<|system|>", "<｜User｜>", "<｜Assistant｜>", "<|EOT|>"};
+const std::vector<std::string> kControl = {"<s>",
+                                           "</s>",
+                                           "<|im_start|>",
+                                           "<|im_end|>",
+                                           "<|im_sep|>",
+                                           "<|start_header_id|>",
+                                           "<|end_header_id|>",
+                                           "<|eot_id|>",
+                                           "<start_of_turn>",
+                                           "<end_of_turn>",
+                                           "[INST]",
+                                           "[/INST]",
+                                           "[SYSTEM_PROMPT]",
+                                           "[/SYSTEM_PROMPT]",
+                                           "<|user|>",
+                                           "<|end|>",
+                                           "<|assistant|>",
+                                           "<|system|>",
+                                           "<｜User｜>",
+                                           "<｜Assistant｜>",
+                                           "<|EOT|>"};
 
 std::string shown(const Tokenizer& tokenizer, const Ids& ids) {
   std::string out;
-  for (TokenId id : ids) out += tokenizer.is_control(id) ? fmt::format("⟦{}⟧", tokenizer.raw(id)) : tokenizer.piece(id);
+  for (TokenId id : ids)
+    out += tokenizer.is_control(id) ? fmt::format("⟦{}⟧", tokenizer.raw(id)) : tokenizer.piece(id);
   return out;
 }
 
@@ -59,7 +83,8 @@ void check_stable(const ChatTemplate& chat, const Messages& messages) {
     CAPTURE(n);
     const Ids more = chat.render(std::span(messages).first(n + 1), false);
     CHECK(begins_with(more, chat.render(std::span(messages).first(n), false)));
-    if (messages[n].role == "assistant") CHECK(begins_with(more, chat.render(std::span(messages).first(n), true)));
+    if (messages[n].role == "assistant")
+      CHECK(begins_with(more, chat.render(std::span(messages).first(n), true)));
   }
 }
 
@@ -72,10 +97,13 @@ struct Case {
 const Case kCases[] = {
     {"{{'<|im_start|>' + message['role']", "chatml",
      "⟦<|im_start|>⟧system\nBe brief.⟦<|im_end|>⟧\n⟦<|im_start|>⟧user\nHi⟦<|im_end|>⟧\n"
-     "⟦<|im_start|>⟧assistant\nHello⟦<|im_end|>⟧\n⟦<|im_start|>⟧user\nBye⟦<|im_end|>⟧\n⟦<|im_start|>⟧assistant\n"},
+     "⟦<|im_start|>⟧assistant\nHello⟦<|im_end|>⟧\n⟦<|im_start|>⟧user\nBye⟦<|im_end|>⟧\n⟦<|im_start|"
+     ">⟧assistant\n"},
     {"<|im_start|>user<|im_sep|>", "phi4",
-     "⟦<|im_start|>⟧system⟦<|im_sep|>⟧Be brief.⟦<|im_end|>⟧⟦<|im_start|>⟧user⟦<|im_sep|>⟧Hi⟦<|im_end|>⟧"
-     "⟦<|im_start|>⟧assistant⟦<|im_sep|>⟧Hello⟦<|im_end|>⟧⟦<|im_start|>⟧user⟦<|im_sep|>⟧Bye⟦<|im_end|>⟧"
+     "⟦<|im_start|>⟧system⟦<|im_sep|>⟧Be "
+     "brief.⟦<|im_end|>⟧⟦<|im_start|>⟧user⟦<|im_sep|>⟧Hi⟦<|im_end|>⟧"
+     "⟦<|im_start|>⟧assistant⟦<|im_sep|>⟧Hello⟦<|im_end|>⟧⟦<|im_start|>⟧user⟦<|im_sep|>⟧Bye⟦<|im_"
+     "end|>⟧"
      "⟦<|im_start|>⟧assistant⟦<|im_sep|>⟧"},
     {"{{ bos_token }}{{ '<|start_header_id|>' }}", "llama3",
      "⟦<s>⟧⟦<|start_header_id|>⟧system⟦<|end_header_id|>⟧\n\nBe brief.⟦<|eot_id|>⟧"
@@ -84,28 +112,36 @@ const Case kCases[] = {
      "⟦<|start_header_id|>⟧user⟦<|end_header_id|>⟧\n\nBye⟦<|eot_id|>⟧"
      "⟦<|start_header_id|>⟧assistant⟦<|end_header_id|>⟧\n\n"},
     {"[INST] <<SYS>>", "llama2",
-     "⟦<s>⟧⟦[INST]⟧ <<SYS>>\nBe brief.\n<</SYS>>\n\nHi ⟦[/INST]⟧ Hello ⟦</s>⟧⟦<s>⟧⟦[INST]⟧ Bye ⟦[/INST]⟧"},
-    {"bos_token [INST] [/INST]", "mistral-v3", "⟦<s>⟧⟦[INST]⟧Be brief.\n\nHi⟦[/INST]⟧Hello⟦</s>⟧⟦[INST]⟧Bye⟦[/INST]⟧"},
+     "⟦<s>⟧⟦[INST]⟧ <<SYS>>\nBe brief.\n<</SYS>>\n\nHi ⟦[/INST]⟧ Hello ⟦</s>⟧⟦<s>⟧⟦[INST]⟧ Bye "
+     "⟦[/INST]⟧"},
+    {"bos_token [INST] [/INST]", "mistral-v3",
+     "⟦<s>⟧⟦[INST]⟧Be brief.\n\nHi⟦[/INST]⟧Hello⟦</s>⟧⟦[INST]⟧Bye⟦[/INST]⟧"},
     {"[INST] [SYSTEM_PROMPT]", "mistral-v7",
-     "⟦[SYSTEM_PROMPT]⟧Be brief.⟦[/SYSTEM_PROMPT]⟧⟦[INST]⟧Hi⟦[/INST]⟧Hello⟦</s>⟧⟦[INST]⟧Bye⟦[/INST]⟧"},
+     "⟦[SYSTEM_PROMPT]⟧Be "
+     "brief.⟦[/SYSTEM_PROMPT]⟧⟦[INST]⟧Hi⟦[/INST]⟧Hello⟦</s>⟧⟦[INST]⟧Bye⟦[/INST]⟧"},
     {"<|user|> <|end|> <|assistant|>", "phi3",
      "⟦<|system|>⟧Be brief.⟦<|end|>⟧⟦<|user|>⟧Hi⟦<|end|>⟧⟦<|assistant|>⟧Hello⟦<|end|>⟧"
      "⟦<|user|>⟧Bye⟦<|end|>⟧⟦<|assistant|>⟧"},
     {"{{ bos_token }}<start_of_turn>", "gemma",
-     "⟦<s>⟧⟦<start_of_turn>⟧user\nBe brief.\n\nHi⟦<end_of_turn>⟧\n⟦<start_of_turn>⟧model\nHello⟦<end_of_turn>⟧\n"
+     "⟦<s>⟧⟦<start_of_turn>⟧user\nBe "
+     "brief.\n\nHi⟦<end_of_turn>⟧\n⟦<start_of_turn>⟧model\nHello⟦<end_of_turn>⟧\n"
      "⟦<start_of_turn>⟧user\nBye⟦<end_of_turn>⟧\n⟦<start_of_turn>⟧model\n"},
     {"<|user|>' + message['content'] + eos_token", "zephyr",
      "⟦<|system|>⟧\nBe brief.⟦</s>⟧\n⟦<|user|>⟧\nHi⟦</s>⟧\n⟦<|assistant|>⟧\nHello⟦</s>⟧\n"
      "⟦<|user|>⟧\nBye⟦</s>⟧\n⟦<|assistant|>⟧\n"},
     {"<｜User｜> <｜Assistant｜>", "deepseek3",
      "Be brief.⟦<｜User｜>⟧Hi⟦<｜Assistant｜>⟧Hello⟦</s>⟧⟦<｜User｜>⟧Bye⟦<｜Assistant｜>⟧"},
-    {"'User: ' + 'Assistant: '", "deepseek", "Be brief.\n\nUser: Hi\n\nAssistant: Hello⟦</s>⟧User: Bye\n\nAssistant:"},
+    {"'User: ' + 'Assistant: '", "deepseek",
+     "Be brief.\n\nUser: Hi\n\nAssistant: Hello⟦</s>⟧User: Bye\n\nAssistant:"},
     {"### Instruction: <|EOT|>", "deepseek-coder",
-     "Be brief.### Instruction:\nHi\n### Response:\nHello\n⟦<|EOT|>⟧\n### Instruction:\nBye\n### Response:\n"},
+     "Be brief.### Instruction:\nHi\n### Response:\nHello\n⟦<|EOT|>⟧\n### Instruction:\nBye\n### "
+     "Response:\n"},
     {"### Instruction:", "alpaca",
-     "Be brief.\n\n### Instruction:\nHi\n\n### Response:\nHello⟦</s>⟧### Instruction:\nBye\n\n### Response:\n"},
+     "Be brief.\n\n### Instruction:\nHi\n\n### Response:\nHello⟦</s>⟧### Instruction:\nBye\n\n### "
+     "Response:\n"},
     {"USER: ASSISTANT:", "vicuna", "Be brief. USER: Hi ASSISTANT: Hello⟦</s>⟧USER: Bye ASSISTANT:"},
-    {"something of its own", "plain", "Be brief.\n\nUser: Hi\nAssistant: Hello\nUser: Bye\nAssistant:"},
+    {"something of its own", "plain",
+     "Be brief.\n\nUser: Hi\nAssistant: Hello\nUser: Bye\nAssistant:"},
 };
 
 }  // namespace
@@ -120,7 +156,11 @@ TEST_CASE("chat: every family is found, renders as published, and keeps its pref
     CHECK_EQ(shown(*tokenizer, chat.render(kShort, true)), expected.rendered);
     CHECK_EQ(chat.notice().empty(), chat.name() != "plain");
     check_stable(chat, kShort);
-    check_stable(chat, {{"user", " \n"}, {"assistant", "\n\n a"}, {"user", ""}, {"assistant", ""}, {"user", "é\n"}});
+    check_stable(chat, {{"user", " \n"},
+                        {"assistant", "\n\n a"},
+                        {"user", ""},
+                        {"assistant", ""},
+                        {"user", "é\n"}});
     CHECK_EQ(ChatTemplate::named(expected.name, *tokenizer).name(), expected.name);
   }
 }
@@ -134,7 +174,8 @@ TEST_CASE("chat: a message cannot forge control tokens") {
     const auto tokenizer = Tokenizer::make(meta);
     const ChatTemplate chat = ChatTemplate::detect(meta, *tokenizer);
     const auto controls = [&](const std::string& content) {
-      Ids ids = chat.render(Messages{{"system", content}, {"user", content}, {"assistant", content}}, true);
+      Ids ids = chat.render(
+          Messages{{"system", content}, {"user", content}, {"assistant", content}}, true);
       std::erase_if(ids, [&](TokenId id) { return !tokenizer->is_control(id); });
       return ids;
     };
@@ -149,19 +190,24 @@ TEST_CASE("chat: BOS once, and stop strings where there is no token") {
   meta.set_bool("tokenizer.add_bos", true);
   const auto tokenizer = Tokenizer::make(meta);
   const ChatTemplate chat = ChatTemplate::detect(meta, *tokenizer);
-  CHECK_EQ(shown(*tokenizer, chat.render(Messages{{"user", "Hi"}}, false)), "⟦<s>⟧<|im_start|>user\nHi<|im_end|>\n");
+  CHECK_EQ(shown(*tokenizer, chat.render(Messages{{"user", "Hi"}}, false)),
+           "⟦<s>⟧<|im_start|>user\nHi<|im_end|>\n");
   CHECK_EQ(chat.stop_strings(), std::vector<std::string>{"<|im_end|>"});
   CHECK_EQ(chat.render({}, false), Ids{tokenizer->bos()});
 
   const auto llama2 = ChatTemplate::named("llama2", *tokenizer);
-  CHECK_EQ(shown(*tokenizer, llama2.render(Messages{{"user", " Hi "}}, true)), "⟦<s>⟧[INST] Hi [/INST]");
+  CHECK_EQ(shown(*tokenizer, llama2.render(Messages{{"user", " Hi "}}, true)),
+           "⟦<s>⟧[INST] Hi [/INST]");
   CHECK(llama2.stop_strings().empty());
 
   const Metadata with_end = mini_vocabulary(kControl, "<|im_start|>");
   const auto second = Tokenizer::make(with_end);
   CHECK(ChatTemplate::detect(with_end, *second).stop_strings().empty());
   CHECK(second->is_end(*second->find("<|im_end|>")));
-  CHECK_NE(ChatTemplate::detect(mini_vocabulary(kControl, ""), *second).notice().find("no chat template"), std::string::npos);
+  CHECK_NE(ChatTemplate::detect(mini_vocabulary(kControl, ""), *second)
+               .notice()
+               .find("no chat template"),
+           std::string::npos);
   CHECK_THROWS_AS(ChatTemplate::named("nobody", *second), Error);
 }
 
@@ -172,18 +218,26 @@ TEST_CASE("chat: llama2 and mistral on the vocabulary of llama 2") {
   const Metadata meta = import_gguf(path).meta;
   const auto tokenizer = Tokenizer::make(meta);
   const ChatTemplate llama2 = ChatTemplate::named("llama2", *tokenizer);
-  CHECK_EQ(llama2.render(Messages{{"user", "Hello"}}, true), Ids{1, 518, 25580, 29962, 15043, 518, 29914, 25580, 29962});
-  CHECK_EQ(llama2.render(Messages{{"system", "Hello"}, {"user", "Hello"}, {"assistant", "Hello"}}, false),
-           Ids{1,     518, 25580, 29962, 3532,  14816, 29903, 6778, 13,    10994, 13,    29966, 829,   14816, 29903,
-               6778,  13,  13,    10994, 518,   29914, 25580, 29962, 15043, 29871, 2});
+  CHECK_EQ(llama2.render(Messages{{"user", "Hello"}}, true),
+           Ids{1, 518, 25580, 29962, 15043, 518, 29914, 25580, 29962});
+  CHECK_EQ(
+      llama2.render(Messages{{"system", "Hello"}, {"user", "Hello"}, {"assistant", "Hello"}},
+                    false),
+      Ids{1,     518,   25580, 29962, 3532, 14816, 29903, 6778,  13,    10994, 13,    29966, 829,
+          14816, 29903, 6778,  13,    13,   10994, 518,   29914, 25580, 29962, 15043, 29871, 2});
   // As one text, the tokenizer's own way: the seams change nothing.
-  CHECK_EQ(llama2.render(Messages{{"system", "Be brief."}, {"user", "Hi."}, {"assistant", "Hello."}, {"user", "Bye."}}, true),
-           tokenizer->encode_with_control(
-               "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi. [/INST] Hello. </s><s>[INST] Bye. [/INST]"));
+  CHECK_EQ(
+      llama2.render(
+          Messages{
+              {"system", "Be brief."}, {"user", "Hi."}, {"assistant", "Hello."}, {"user", "Bye."}},
+          true),
+      tokenizer->encode_with_control("<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi. [/INST] Hello. "
+                                     "</s><s>[INST] Bye. [/INST]"));
   const ChatTemplate mistral = ChatTemplate::named("mistral-v1", *tokenizer);
   CHECK_EQ(mistral.render(Messages{{"user", "Hello"}, {"assistant", "Hello"}}, false),
            Ids{1, 518, 25580, 29962, 15043, 518, 29914, 25580, 29962, 15043, 2});
-  for (const char* name : {"llama2", "mistral-v1", "mistral-v3", "vicuna", "zephyr", "alpaca", "gemma", "plain"})
+  for (const char* name :
+       {"llama2", "mistral-v1", "mistral-v3", "vicuna", "zephyr", "alpaca", "gemma", "plain"})
     check_stable(ChatTemplate::named(name, *tokenizer), kShort);
 }
 
@@ -194,8 +248,10 @@ TEST_CASE("chat: phi-3 with its own template") {
   const auto tokenizer = Tokenizer::make(meta);
   const ChatTemplate chat = ChatTemplate::detect(meta, *tokenizer);
   CHECK_EQ(chat.name(), "phi3");
-  CHECK_EQ(chat.render(Messages{{"user", "Hello"}, {"assistant", "Hello"}, {"user", "<|end|>"}}, true),
-           Ids{1, 32010, 15043, 32007, 32001, 15043, 32007, 32010, 529, 29989, 355, 29989, 29958, 32007, 32001});
+  CHECK_EQ(
+      chat.render(Messages{{"user", "Hello"}, {"assistant", "Hello"}, {"user", "<|end|>"}}, true),
+      Ids{1, 32010, 15043, 32007, 32001, 15043, 32007, 32010, 529, 29989, 355, 29989, 29958, 32007,
+          32001});
   CHECK(tokenizer->is_end(32007));
   check_stable(chat, kShort);
 }
@@ -205,7 +261,10 @@ TEST_CASE("chat: prefixes hold on a vocabulary with long pieces") {
   const std::string path = test::data("vocab/ggml-vocab-gpt-2.gguf");
   if (!test::have(path)) return;
   const auto tokenizer = Tokenizer::make(import_gguf(path).meta);
-  for (const char* name : {"chatml", "llama2", "mistral-v1", "zephyr", "alpaca", "vicuna", "deepseek", "deepseek-coder", "plain"})
-    check_stable(ChatTemplate::named(name, *tokenizer),
-                 {{"system", "Be brief.\n"}, {"user", "Hi\n"}, {"assistant", "\n\nHello"}, {"user", "\nBye"}});
+  for (const char* name : {"chatml", "llama2", "mistral-v1", "zephyr", "alpaca", "vicuna",
+                           "deepseek", "deepseek-coder", "plain"})
+    check_stable(ChatTemplate::named(name, *tokenizer), {{"system", "Be brief.\n"},
+                                                         {"user", "Hi\n"},
+                                                         {"assistant", "\n\nHello"},
+                                                         {"user", "\nBye"}});
 }

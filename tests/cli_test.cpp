@@ -1,4 +1,5 @@
-// The command line, by the real binary on real files: exit statuses, what stands on which stream, and what stays untouched.
+// The command line, by the real binary on real files: exit statuses, what stands on which stream,
+// and what stays untouched.
 #include <sys/mount.h>
 
 #include <chrono>
@@ -22,7 +23,9 @@ Arguments run_stories(const Arguments& more) {
 
 std::string last_line(const std::string& text) {
   const size_t end = text.find_last_not_of('\n');
-  return end == std::string::npos ? "" : text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+  return end == std::string::npos
+             ? ""
+             : text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
 }
 
 std::string joined(const Arguments& arguments) {
@@ -95,7 +98,8 @@ TEST_CASE("cli/files that are missing or no models") {
   const TempFolder folder;
   std::ofstream(folder / "letter.txt") << "Dear reader, this is no model.\n";
   std::ofstream(folder / "empty.gguf");
-  const std::vector<Arguments> commands = {{"run", "-p", "a", "-m"}, {"inspect"}, {"tokenize", "-p", "a", "-m"}, {"chat", "-m"}};
+  const std::vector<Arguments> commands = {
+      {"run", "-p", "a", "-m"}, {"inspect"}, {"tokenize", "-p", "a", "-m"}, {"chat", "-m"}};
   for (const Arguments& command : commands) {
     const auto with = [&](const std::string& file) {
       Arguments all = command;
@@ -107,11 +111,14 @@ TEST_CASE("cli/files that are missing or no models") {
     check_one_line(with(folder / "letter.txt"), 3, "letter.txt: ");
     check_one_line(with(folder / "empty.gguf"), 3, "empty.gguf: ");
   }
-  check_one_line(chaski_run({"quantize", folder / "letter.txt", folder / "out.quipu"}), 3, "letter.txt: ");
+  check_one_line(chaski_run({"quantize", folder / "letter.txt", folder / "out.quipu"}), 3,
+                 "letter.txt: ");
   check_one_line(chaski_run({"run", "-f", folder / "nothing"}), 5, "nothing: ");
 }
 
-TEST_CASE("cli/a device that is not there") { check_one_line(chaski_run({"run", "--device", "cuda:99", "-p", "a"}), 6, "cuda:99"); }
+TEST_CASE("cli/a device that is not there") {
+  check_one_line(chaski_run({"run", "--device", "cuda:99", "-p", "a"}), 6, "cuda:99");
+}
 
 TEST_CASE("cli/the bundled model tells a story, on stdout only") {
   const Outcome story = chaski_run({"run", "--device", "cpu", "-n", "40", "--seed", "7"});
@@ -130,14 +137,17 @@ TEST_CASE("cli/same seed, same bytes, whatever the threads; another seed, other 
   if (!have(kStories)) return;
   const std::string text = chaski_run(run_stories({"--seed", "5", "-n", "60"})).out;
   CHECK(!text.empty());
-  for (const char* threads : {"1", "3"}) CHECK(chaski_run(run_stories({"--seed", "5", "-n", "60", "-t", threads})).out == text);
+  for (const char* threads : {"1", "3"})
+    CHECK(chaski_run(run_stories({"--seed", "5", "-n", "60", "-t", threads})).out == text);
   CHECK(chaski_run(run_stories({"--seed", "6", "-n", "60"})).out != text);
-  const Outcome draft = chaski_run(run_stories({"--seed", "5", "-n", "60", "--draft", kStories, "--draft-len", "3"}));
+  const Outcome draft =
+      chaski_run(run_stories({"--seed", "5", "-n", "60", "--draft", kStories, "--draft-len", "3"}));
   CHECK(draft.out == text);
   CHECK_MESSAGE(draft.error_says("accepted "), draft.err);
   // A random seed is told, and gives the same text again.
   const Outcome free = chaski_run(run_stories({"-n", "60"}));
-  const std::string seed = free.err.substr(free.err.rfind(' ') + 1, free.err.size() - free.err.rfind(' ') - 2);
+  const std::string seed =
+      free.err.substr(free.err.rfind(' ') + 1, free.err.size() - free.err.rfind(' ') - 2);
   CHECK(chaski_run(run_stories({"--seed", seed, "-n", "60"})).out == free.out);
 }
 
@@ -146,10 +156,14 @@ TEST_CASE("cli/prompts from -p, -f and standard input are the same") {
   const TempFolder folder;
   std::ofstream(folder / "prompt") << "Once upon a time";
   const std::string text = chaski_run(run_stories({"--temp", "0", "-n", "30"})).out;
-  CHECK(chaski_run({"run", "-m", kStories, "-f", folder / "prompt", "--temp", "0", "-n", "30"}).out == text);
-  CHECK(chaski_run({"run", "-m", kStories, "--temp", "0", "-n", "30"}, "Once upon a time").out == text);
+  CHECK(
+      chaski_run({"run", "-m", kStories, "-f", folder / "prompt", "--temp", "0", "-n", "30"}).out ==
+      text);
+  CHECK(chaski_run({"run", "-m", kStories, "--temp", "0", "-n", "30"}, "Once upon a time").out ==
+        text);
   CHECK(chaski_run(run_stories({"-n", "0"})).out.empty());
-  const std::string cut = chaski_run(run_stories({"--temp", "0", "-n", "30", "--stop", "Lily", "--stop", "zebra"})).out;
+  const std::string cut =
+      chaski_run(run_stories({"--temp", "0", "-n", "30", "--stop", "Lily", "--stop", "zebra"})).out;
   CHECK(cut == text.substr(0, text.find("Lily")));
   CHECK(cut != text);
 }
@@ -182,8 +196,9 @@ TEST_CASE("cli/stdout that cannot be written: full device 5, closed pipe 141") {
   const Outcome outcome = full.wait();
   CHECK(outcome.status == 5);
   CHECK(last_line(outcome.err).starts_with("chaski: standard output: "));
-  const std::string pipe = chaski_binary() + " run -m " + kStories +
-                           " -p Once --ignore-end 2>/dev/null | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}";
+  const std::string pipe =
+      chaski_binary() + " run -m " + kStories +
+      " -p Once --ignore-end 2>/dev/null | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}";
   CHECK(WEXITSTATUS(std::system(("bash -c '" + pipe + "'").c_str())) == 141);
 }
 
@@ -192,9 +207,11 @@ namespace {
 // A run that takes seconds: the slowest kernels, one thread.
 Outcome interrupted_by(int signal) {
   setenv("CHASKI_ISA", "scalar", 1);
-  Program program({"run", "-m", data("models/stories3M-q80.bin"), "-p", "Once", "--ignore-end", "-t", "1"}, "");
+  Program program(
+      {"run", "-m", data("models/stories3M-q80.bin"), "-p", "Once", "--ignore-end", "-t", "1"}, "");
   unsetenv("CHASKI_ISA");
-  for (int i = 0; i < 1000 && program.out_so_far().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 1000 && program.out_so_far().empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   program.signal(signal);
   return program.wait();
 }
@@ -223,7 +240,8 @@ TEST_CASE("cli/quantize prints sizes, formats and errors, and the result runs") 
   CHECK(chaski_run({"inspect", folder / "out.quipu", "--verify"}).status == 0);
   CHECK(!chaski_run({"run", "-m", folder / "out.quipu", "-p", "Once", "-n", "10"}).out.empty());
 
-  const Outcome again = chaski_run({"quantize", folder / "out.quipu", folder / "q4.quipu", "--json"});
+  const Outcome again =
+      chaski_run({"quantize", folder / "out.quipu", folder / "q4.quipu", "--json"});
   CHECK_MESSAGE(again.error_says("loses a second time"), again.err);
   const json report = json::parse(again.out);
   CHECK(report["type"] == "q4");
@@ -237,7 +255,8 @@ TEST_CASE("cli/an output that is the input is refused before a byte is written")
   const std::string model = folder / "model.bin";
   std::filesystem::copy_file(kStories, model);
   std::filesystem::copy_file(data("models/tok512.bin"), folder / "tok512.bin");
-  std::filesystem::permissions(model, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+  std::filesystem::permissions(model, std::filesystem::perms::owner_write,
+                               std::filesystem::perm_options::add);
   std::filesystem::create_symlink("model.bin", folder / "symlink");
   std::filesystem::create_hard_link(model, folder / "hardlink");
   for (const char* command : {"quantize", "convert"})
@@ -259,7 +278,8 @@ TEST_CASE("cli/a disk that is full: status 5, the old file is whole, nothing is 
     return;
   }
   std::ofstream(disk + "/out.quipu") << "the old file";
-  for (const Arguments& command : std::vector<Arguments>{{"quantize", "--type", "q8"}, {"convert"}}) {
+  for (const Arguments& command :
+       std::vector<Arguments>{{"quantize", "--type", "q8"}, {"convert"}}) {
     Arguments all = command;
     all.insert(all.end(), {kStories, disk + "/out.quipu"});
     const Outcome outcome = chaski_run(all);
@@ -279,7 +299,9 @@ TEST_CASE("cli/convert to GGUF and back keeps every weight and the text") {
   CHECK(chaski_run({"convert", folder / "b.gguf", folder / "c.quipu", "-t", "3"}).status == 0);
   const std::string text = chaski_run(run_stories({"--seed", "5", "-n", "60"})).out;
   for (const char* file : {"a.quipu", "b.gguf", "c.quipu"})
-    CHECK(chaski_run({"run", "-m", folder / file, "-p", "Once upon a time", "--seed", "5", "-n", "60"}).out == text);
+    CHECK(chaski_run(
+              {"run", "-m", folder / file, "-p", "Once upon a time", "--seed", "5", "-n", "60"})
+              .out == text);
   CHECK(json::parse(chaski_run({"inspect", folder / "a.quipu", "--json"}).out)["tensors"] ==
         json::parse(chaski_run({"inspect", folder / "c.quipu", "--json"}).out)["tensors"]);
 }
@@ -288,7 +310,8 @@ TEST_CASE("cli/inspect and its damaged file") {
   if (!have(kStories)) return;
   const TempFolder folder;
   CHECK(chaski_run({"convert", kStories, folder / "a.quipu"}).status == 0);
-  const json object = json::parse(chaski_run({"inspect", folder / "a.quipu", "--json", "--verify"}).out);
+  const json object =
+      json::parse(chaski_run({"inspect", folder / "a.quipu", "--json", "--verify"}).out);
   CHECK(object["verified"] == true);
   CHECK(object["metadata"]["model.block_count"] == 5);
   CHECK(object["metadata"]["tokenizer.add_bos"] == true);
@@ -317,7 +340,8 @@ TEST_CASE("cli/tokenize and back") {
   std::istringstream words(ids.out);
   for (std::string id; words >> id;) back.push_back(id);
   CHECK(chaski_run(back).out == text);
-  const json object = json::parse(chaski_run({"tokenize", "-m", kStories, "--json", "-p", text}).out);
+  const json object =
+      json::parse(chaski_run({"tokenize", "-m", kStories, "--json", "-p", text}).out);
   CHECK(object["count"] == back.size() - 4);
   CHECK(object["tokens"][0]["control"] == true);
   check_one_line(chaski_run({"tokenize", "-m", kStories, "--decode", "512"}), 2, "512");
@@ -326,7 +350,8 @@ TEST_CASE("cli/tokenize and back") {
 TEST_CASE("cli/chat over a pipe: an answer per question, commands, the end") {
   if (!have(kStories)) return;
   const Arguments chat = {"chat", "-m", kStories, "-n", "12", "--seed", "3"};
-  const Outcome two = chaski_run(chat, "Tell me a story.\n\n/help\n/nonsense\nAnd then?\n/quit\nnever read\n");
+  const Outcome two =
+      chaski_run(chat, "Tell me a story.\n\n/help\n/nonsense\nAnd then?\n/quit\nnever read\n");
   CHECK_MESSAGE(two.status == 0, two.err);
   CHECK(two.out.find("> ") == std::string::npos);
   CHECK(two.error_says("/clear  forget"));

@@ -1,5 +1,6 @@
-// The device's attention where contexts are deep, sequences ragged and heads of every shape: against the reference, and bit for bit the
-// same whether a token is alone (its context split over blocks), beside others of its sequence, or in a prompt (a block walks it).
+// The device's attention where contexts are deep, sequences ragged and heads of every shape:
+// against the reference, and bit for bit the same whether a token is alone (its context split over
+// blocks), beside others of its sequence, or in a prompt (a block walks it).
 #include "tests/cuda_device.h"
 #include "tests/op_support.h"
 
@@ -10,7 +11,8 @@ namespace {
 
 constexpr int kContext = 1100;
 
-// Tokens of several sequences at the given positions, over pages of random keys and values; pages past a sequence's end are NaN.
+// Tokens of several sequences at the given positions, over pages of random keys and values; pages
+// past a sequence's end are NaN.
 struct Sequences {
   Attention op;
   KvLayout layout;
@@ -20,17 +22,22 @@ struct Sequences {
   Batch batch;
 
   Sequences(const Attention& op, Format format, const std::vector<std::vector<int32_t>>& positions)
-      : op(op), layout{format, op.layer + 1, op.kv_heads, op.head_dim, true}, tables(positions.size()) {
+      : op(op),
+        layout{format, op.layer + 1, op.kv_heads, op.head_dim, true},
+        tables(positions.size()) {
     const int per_sequence = kContext / kPage + 1;
     const size_t groups = (positions.size() * size_t(per_sequence) + kPageGroup - 1) / kPageGroup;
     pages.resize(groups * kPageGroup * layout.page_bytes(), std::byte{0xFF});
     batch.kv = {layout, pages.data()};
     for (size_t s = 0; s < positions.size(); ++s) {
-      for (int i = 0; i < per_sequence; ++i) tables[s].push_back(int32_t(size_t(i) * positions.size() + s));
+      for (int i = 0; i < per_sequence; ++i)
+        tables[s].push_back(int32_t(size_t(i) * positions.size() + s));
       fill(s, positions[s].back());
     }
     for (size_t s = 0; s < positions.size(); ++s)
-      for (int32_t p : positions[s]) batch.tokens.push_back(0), batch.positions.push_back(p), batch.tables.push_back(tables[s].data());
+      for (int32_t p : positions[s])
+        batch.tokens.push_back(0), batch.positions.push_back(p),
+            batch.tables.push_back(tables[s].data());
     q.resize(size_t(batch.size()) * size_t(op.heads * op.head_dim));
     for (size_t i = 0; i < q.size(); ++i) q[i] = 2 * noise(uint32_t(i + 3));
   }
@@ -39,10 +46,13 @@ struct Sequences {
     std::vector<float> k(size_t(n), 0), v(size_t(n), 0);
     Batch one = batch;
     for (int p = 0; p <= last; ++p) {
-      for (int i = 0; i < n; ++i) k[size_t(i)] = noise(uint32_t(p * 1009 + i + int(sequence) * 7)), v[size_t(i)] = noise(uint32_t(p * 757 + i));
+      for (int i = 0; i < n; ++i)
+        k[size_t(i)] = noise(uint32_t(p * 1009 + i + int(sequence) * 7)),
+        v[size_t(i)] = noise(uint32_t(p * 757 + i));
       one.positions = {p}, one.tables = {tables[sequence].data()};
       OpArgs a;
-      a.in[0] = {{1, n}, Format::f32, k.data()}, a.in[1] = {{1, n}, Format::f32, v.data()}, a.batch = &one;
+      a.in[0] = {{1, n}, Format::f32, k.data()}, a.in[1] = {{1, n}, Format::f32, v.data()},
+      a.batch = &one;
       KvWrite{op.layer, false, {}, {}}.reference(a);
     }
   }
@@ -60,12 +70,14 @@ struct Sequences {
     return out;
   }
   // Tokens [from, from + n), as a pass of their own.
-  std::vector<float> on_device(Device& device, int64_t from, int64_t n, size_t shared_limit = 0) const {
+  std::vector<float> on_device(Device& device, int64_t from, int64_t n,
+                               size_t shared_limit = 0) const {
     const int64_t cols = op.heads * op.head_dim;
     Batch part = batch;
     part.tokens.resize(size_t(n)), part.kv.pool = device.upload(pages);
     OpArgs a = args(part, n);
-    a.in[0].data = device.upload(std::vector<float>(q.begin() + from * cols, q.begin() + (from + n) * cols));
+    a.in[0].data =
+        device.upload(std::vector<float>(q.begin() + from * cols, q.begin() + (from + n) * cols));
     std::vector<float> out(size_t(n * cols));
     LaunchContext c = device.context();
     c.context = kContext;
@@ -74,9 +86,11 @@ struct Sequences {
     for (const auto& t : tables) all.insert(all.end(), t.begin(), t.end());
     for (int64_t t = from; t < from + n; ++t)
       for (size_t s = 0; s < tables.size(); ++s)
-        if (batch.tables[size_t(t)] == tables[s].data()) start.push_back(int32_t(s * tables[s].size()));
+        if (batch.tables[size_t(t)] == tables[s].data())
+          start.push_back(int32_t(s * tables[s].size()));
     c.batch.tables = device.upload(all), c.batch.table_start = device.upload(start);
-    c.batch.positions = device.upload(std::vector<int32_t>(batch.positions.begin() + from, batch.positions.begin() + from + n));
+    c.batch.positions = device.upload(
+        std::vector<int32_t>(batch.positions.begin() + from, batch.positions.begin() + from + n));
     const CudaEntry entry = attention_entry();
     c.scratch = device.upload(std::vector<std::byte>(entry.scratch(op, a, kContext)));
     REQUIRE(entry.supports(op, a));
@@ -94,12 +108,14 @@ double error_of(const std::vector<float>& got, const std::vector<float>& want) {
   double error = 0, size = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     if (!std::isfinite(got[i])) return INFINITY;
-    error += (double(got[i]) - want[i]) * (double(got[i]) - want[i]), size += double(want[i]) * want[i];
+    error += (double(got[i]) - want[i]) * (double(got[i]) - want[i]),
+        size += double(want[i]) * want[i];
   }
   return error / size;
 }
 
-// q8's scale times code is rounded to f16, 2^-12 of a value at most; nothing else is rounded so coarsely.
+// q8's scale times code is rounded to f16, 2^-12 of a value at most; nothing else is rounded so
+// coarsely.
 double bound(Format format) { return format == Format::q8 ? 1e-6 : 1e-10; }
 
 std::vector<int32_t> from_to(int first, int last) {
@@ -114,20 +130,24 @@ TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of 
   Device device;
   if (!device.there()) return;
   // heads, kv_heads, head_dim, window, soft_cap
-  const Attention ops[] = {{0, 4, 4, 64, .125f, 0, 0}, {1, 7, 1, 32, .2f, 0, 0},     {0, 20, 1, 16, .25f, 0, 0},
-                           {0, 8, 2, 80, .1f, 0, 30},  {0, 2, 1, 128, .1f, 400, 0}, {0, 3, 1, 512, .05f, 0, 0}, {0, 40, 1, 20, .2f, 0, 0}};
+  const Attention ops[] = {{0, 4, 4, 64, .125f, 0, 0},  {1, 7, 1, 32, .2f, 0, 0},
+                           {0, 20, 1, 16, .25f, 0, 0},  {0, 8, 2, 80, .1f, 0, 30},
+                           {0, 2, 1, 128, .1f, 400, 0}, {0, 3, 1, 512, .05f, 0, 0},
+                           {0, 40, 1, 20, .2f, 0, 0}};
   for (const Attention& op : ops)
     for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
       CAPTURE(op.heads);
       CAPTURE(op.head_dim);
       CAPTURE(info(format).name);
-      // decode of three sequences, one of them at a chunk's edge, and a run of five tokens across one
+      // decode of three sequences, one of them at a chunk's edge, and a run of five tokens across
+      // one
       const Sequences s(op, format, {{0}, {255}, from_to(509, 513), {1090}});
       const std::vector<float> got = s.on_device(device, 0, s.batch.size());
       CHECK(error_of(got, s.reference()) < bound(format));
       for (int64_t t : {1, 7}) {
         const std::vector<float> alone = s.on_device(device, t, 1);
-        CHECK(std::memcmp(alone.data(), got.data() + t * int64_t(alone.size()), alone.size() * 4) == 0);
+        CHECK(std::memcmp(alone.data(), got.data() + t * int64_t(alone.size()), alone.size() * 4) ==
+              0);
       }
     }
 }
@@ -135,22 +155,27 @@ TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of 
 TEST_CASE("cuda: attention of a prompt and of its tokens one by one, the same bits") {
   Device device;
   if (!device.there()) return;
-  for (const Attention& op : {Attention{0, 4, 1, 32, .2f, 0, 0}, Attention{0, 4, 2, 32, .2f, 270, 0}})
+  for (const Attention& op :
+       {Attention{0, 4, 1, 32, .2f, 0, 0}, Attention{0, 4, 2, 32, .2f, 270, 0}})
     for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
       CAPTURE(info(format).name);
       CAPTURE(op.window);
-      const Sequences s(op, format, {from_to(500, 529), {3}, from_to(900, 907)});  // 39 tokens: not split
+      // 39 tokens: not split
+      const Sequences s(op, format, {from_to(500, 529), {3}, from_to(900, 907)});
       const std::vector<float> whole = s.on_device(device, 0, s.batch.size());
       CHECK(error_of(whole, s.reference()) < bound(format));
       const int64_t cols = op.heads * op.head_dim;
-      for (const auto& [from, n] : {std::pair<int64_t, int64_t>{0, 1}, {12, 1}, {30, 1}, {9, 7}, {38, 1}, {28, 6}}) {
+      for (const auto& [from, n] :
+           {std::pair<int64_t, int64_t>{0, 1}, {12, 1}, {30, 1}, {9, 7}, {38, 1}, {28, 6}}) {
         const std::vector<float> part = s.on_device(device, from, n);
         CHECK(std::memcmp(part.data(), whole.data() + from * cols, part.size() * 4) == 0);
       }
     }
 }
 
-TEST_CASE("cuda: attention is the same in little shared memory, and with queries beyond the range of f16") {
+TEST_CASE(
+    "cuda: attention is the same in little shared memory, and with queries beyond the range of "
+    "f16") {
   Device device;
   if (!device.there()) return;
   for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
@@ -175,17 +200,22 @@ TEST_CASE("cuda: attention does not add what a query must not see, NaN or not") 
       CAPTURE(info(format).name);
       CAPTURE(keys);
       Sequences s({0, 2, 1, 32, .2f, 0, 0}, format, {from_to(260, 264)});
-      const std::vector<float> before = s.on_device(device, 0, 5);  // the page's slots behind them are NaN already
+      // the page's slots behind them are NaN already
+      const std::vector<float> before = s.on_device(device, 0, 5);
       CHECK(error_of(before, s.reference()) < bound(format));
-      // The last position's key or values (of q8 their scale), which four of the five tokens do not see, become NaN.
+      // The last position's key or values (of q8 their scale), which four of the five tokens do not
+      // see, become NaN.
       const KvLayout& l = s.layout;
       const KvView& kv = s.batch.kv;
       const int32_t page = s.tables[0][264 / kPage];
       const size_t slot = 264 % kPage, item = info(format).row_block_bytes;
       std::byte* at = keys ? kv.keys(0, 0, page) : kv.values(0, 0, page);
-      if (format == Format::q8) std::memset(at + kPage * l.v_cols() + 2 * slot, 0xFF, 2);
-      else if (keys) std::memset(at + slot * item, 0xFF, item);  // of channel 0
-      else std::memset(at + slot * size_t(l.v_cols()) * item, 0xFF, size_t(l.v_cols()) * item);
+      if (format == Format::q8)
+        std::memset(at + kPage * l.v_cols() + 2 * slot, 0xFF, 2);
+      else if (keys)
+        std::memset(at + slot * item, 0xFF, item);  // of channel 0
+      else
+        std::memset(at + slot * size_t(l.v_cols()) * item, 0xFF, size_t(l.v_cols()) * item);
       const std::vector<float> after = s.on_device(device, 0, 5);
       CHECK(std::memcmp(after.data(), before.data(), 4 * 64 * sizeof(float)) == 0);
       CHECK(!std::isfinite(after[4 * 64]));

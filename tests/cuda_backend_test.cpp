@@ -1,7 +1,7 @@
-// The CUDA backend from outside (cuda/backend.h): a whole model on the device against the CPU, graphs replayed over changing batches,
-// pages copied, tokens drawn as the host's sampler draws them, and what is said when there is no device or too little memory.
+// The CUDA backend from outside (cuda/backend.h): a whole model on the device against the CPU,
+// graphs replayed over changing batches, pages copied, tokens drawn as the host's sampler draws
+// them, and what is said when there is no device or too little memory.
 #include "cuda/backend.h"
-
 #include "cuda/draw.cuh"
 #include "engine/engine_impl.h"
 #include "engine/sampler.h"
@@ -42,20 +42,23 @@ struct Both {
     batch.kv = cuda->kv();
     for (int i = 0; i < 8; ++i) host_table.push_back(e.pool->take()), table.push_back(17 - 2 * i);
   }
-  static void fill(Batch& b, std::span<const TokenId> tokens, int from, const std::vector<int32_t>& table, std::vector<int32_t> outputs) {
+  static void fill(Batch& b, std::span<const TokenId> tokens, int from,
+                   const std::vector<int32_t>& table, std::vector<int32_t> outputs) {
     b.tokens.assign(tokens.begin(), tokens.end());
     b.positions.clear();
     for (size_t i = 0; i < tokens.size(); ++i) b.positions.push_back(from + int(i));
     b.tables.assign(tokens.size(), table.data());
     b.outputs = std::move(outputs);
   }
-  std::vector<float> on_host(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs) {
+  std::vector<float> on_host(std::span<const TokenId> tokens, int from,
+                             std::vector<int32_t> outputs) {
     fill(e.batch, tokens, from, host_table, outputs);
     e.run();
     const float* logits = e.logits();
     return {logits, logits + outputs.size() * size_t(engine->vocab_size())};
   }
-  void pass(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs, const CudaDraw* draw = nullptr) {
+  void pass(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs,
+            const CudaDraw* draw = nullptr) {
     fill(batch, tokens, from, table, std::move(outputs));
     auto& plan = plans[{tokens.size(), batch.outputs.size()}];
     if (!plan) {
@@ -65,7 +68,8 @@ struct Both {
     }
     cuda->run(*plan, draw);
   }
-  std::vector<float> on_device(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs) {
+  std::vector<float> on_device(std::span<const TokenId> tokens, int from,
+                               std::vector<int32_t> outputs) {
     pass(tokens, from, std::move(outputs));
     const auto logits = cuda->logits();
     return {logits.begin(), logits.end()};
@@ -74,21 +78,26 @@ struct Both {
 
 double error(const std::vector<float>& x, const std::vector<float>& y) {
   double difference = 0, size = 0;
-  for (size_t i = 0; i < y.size(); ++i) difference += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), size += double(y[i]) * y[i];
+  for (size_t i = 0; i < y.size(); ++i)
+    difference += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), size += double(y[i]) * y[i];
   return x.size() == y.size() ? difference / size : INFINITY;
 }
 
-const std::vector<TokenId> kText{1, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 1200, 1300, 1400, 1500, 1600, 1700, 1800, 1900};
+const std::vector<TokenId> kText{1,    100,  200,  300,  400,  500,  600,  700,  800,  900,
+                                 1000, 1100, 1200, 1300, 1400, 1500, 1600, 1700, 1800, 1900};
 
 }  // namespace
 
-TEST_CASE("cuda: a model's logits are the CPU's within rounding, whatever the passes, also from replayed graphs") {
+TEST_CASE(
+    "cuda: a model's logits are the CPU's within rounding, whatever the passes, also from replayed "
+    "graphs") {
   Device device;
   if (!device.there()) return;
   Both both;
   constexpr size_t kPrompt = 14;
   std::vector<std::vector<float>> whole;
-  for (int round = 0; round < 2; ++round) {  // a prompt without outputs, then tokens one by one: launched, captured, replayed
+  // a prompt without outputs, then tokens one by one: launched, captured, replayed
+  for (int round = 0; round < 2; ++round) {
     both.pass(std::span(kText).first(kPrompt), 0, {});
     both.on_host(std::span(kText).first(kPrompt), 0, {kPrompt - 1});
     for (size_t t = kPrompt; t < kText.size(); ++t) {
@@ -113,7 +122,8 @@ TEST_CASE("cuda: a model's logits are the CPU's within rounding, whatever the pa
   both.cuda->profile = &seconds;
   both.on_device(std::span(kText).subspan(19, 1), 19, {0});
   CHECK(seconds.size() == both.plans.at({1, 1})->plan().steps.size());
-  CHECK(both.plans.at({1, 1})->kernels() == 5 * both.e.model->hyper.layers + 4);  // besides: embedding, output row, last sum, logits
+  // besides: embedding, output row, last sum, logits
+  CHECK(both.plans.at({1, 1})->kernels() == 5 * both.e.model->hyper.layers + 4);
   CHECK(both.plans.at({20, 2})->kernels() == both.plans.at({20, 2})->plan().steps.size());
 }
 
@@ -122,11 +132,16 @@ TEST_CASE("cuda: a norm that several matmuls read is a step of its own") {
   if (!device.there()) return;
   Both both;
   Both::fill(both.batch, std::span(kText).first(1), 0, both.table, {0});
-  const auto weight = [&](int layer, const char* name) { return both.e.weights->find(fmt::format("layer.{}.{}", layer, name)); };
+  const auto weight = [&](int layer, const char* name) {
+    return both.e.weights->find(fmt::format("layer.{}.{}", layer, name));
+  };
   Graph graph(both.batch);
-  const ValueId n = graph.rms_norm(graph.get_rows(*both.e.weights->find("token_embd")), *weight(0, "attn_norm"), 1e-5f);
+  const ValueId n = graph.rms_norm(graph.get_rows(*both.e.weights->find("token_embd")),
+                                   *weight(0, "attn_norm"), 1e-5f);
   ValueId sum = graph.matmul(n, *weight(0, "attn_q"));
-  for (int layer = 1; layer < 4; ++layer) sum = graph.add(sum, graph.matmul(n, *weight(layer, "attn_q")));  // three share a step, one is left
+  // three share a step, one is left
+  for (int layer = 1; layer < 4; ++layer)
+    sum = graph.add(sum, graph.matmul(n, *weight(layer, "attn_q")));
   graph.set_result(sum);
   Plan host(graph, cpu_backend(), both.batch);
   Executor executor(1);
@@ -143,20 +158,26 @@ TEST_CASE("cuda: tokens drawn with the pass are the sampler's for its logits") {
   if (!device.there()) return;
   Both both;
   both.pass(std::span(kText).first(8), 0, {});
-  for (const auto& [temperature, top_k, top_p, min_p] :
-       {std::tuple{0.0, 40, 1.0, 0.0}, {0.8, 40, 0.95, 0.05}, {1.5, 64, 1.0, 0.0}, {1.0, 1, 1.0, 0.0}, {3.0, 20, 0.6, 0.01}}) {
+  for (const auto& [temperature, top_k, top_p, min_p] : {std::tuple{0.0, 40, 1.0, 0.0},
+                                                         {0.8, 40, 0.95, 0.05},
+                                                         {1.5, 64, 1.0, 0.0},
+                                                         {1.0, 1, 1.0, 0.0},
+                                                         {3.0, 20, 0.6, 0.01}}) {
     for (int seed = 0; seed < 3; ++seed) {
       SamplerOptions o;
-      o.temperature = temperature, o.top_k = top_k, o.top_p = top_p, o.min_p = min_p, o.seed = uint64_t(seed) << 33 | 5;
+      o.temperature = temperature, o.top_k = top_k, o.top_p = top_p, o.min_p = min_p,
+      o.seed = uint64_t(seed) << 33 | 5;
       CudaDraw draw;
-      draw.temperature = temperature, draw.top_k = top_k, draw.top_p = top_p, draw.min_p = min_p, draw.seed = o.seed;
+      draw.temperature = temperature, draw.top_k = top_k, draw.top_p = top_p, draw.min_p = min_p,
+      draw.seed = o.seed;
       draw.vocab = both.engine->vocab_size() - 3;
       both.pass(std::span(kText).subspan(8, 3), 8, {0, 2}, &draw);
       const std::vector<int32_t> tokens(both.cuda->tokens().begin(), both.cuda->tokens().end());
       const auto logits = both.cuda->logits();
       Sampler sampler(o);
       for (size_t i = 0; i < 2; ++i)
-        CHECK(tokens[i] == sampler.draw(logits.subspan(i * logits.size() / 2, size_t(draw.vocab)), std::span(kText).first(9 + 2 * i)));
+        CHECK(tokens[i] == sampler.draw(logits.subspan(i * logits.size() / 2, size_t(draw.vocab)),
+                                        std::span(kText).first(9 + 2 * i)));
     }
   }
 }
@@ -166,23 +187,29 @@ TEST_CASE("cuda: draws over wide, tied and damaged rows") {
   if (!device.there()) return;
   const int64_t rows = 4, columns = 70000;  // 69 slices, then 5, then one
   std::vector<float> logits(size_t(rows * columns));
-  for (size_t i = 0; i < logits.size(); ++i) logits[i] = std::round(40 * noise(uint32_t(i))) / 8;  // many equal
+  // many equal
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = std::round(40 * noise(uint32_t(i))) / 8;
   logits[size_t(2 * columns) + 69999] = INFINITY, logits[size_t(3 * columns) + 5] = NAN;
   for (double temperature : {0.0, 1.0}) {
     SamplerOptions o;
     o.temperature = temperature, o.seed = 9;
     CudaDraw draw;
-    draw.temperature = temperature, draw.top_p = o.top_p, draw.min_p = o.min_p, draw.seed = 9, draw.vocab = 69990;
+    draw.temperature = temperature, draw.top_p = o.top_p, draw.min_p = o.min_p, draw.seed = 9,
+    draw.vocab = 69990;
     LaunchContext c = device.context();
-    c.batch.positions = device.upload(std::vector<int32_t>{6, 7}), c.batch.outputs = device.upload(std::vector<int32_t>{0, 1, 0, 0});
+    c.batch.positions = device.upload(std::vector<int32_t>{6, 7}),
+    c.batch.outputs = device.upload(std::vector<int32_t>{0, 1, 0, 0});
     c.scratch = static_cast<std::byte*>(device.poisoned(draw_scratch(rows, columns)));
     auto* tokens = static_cast<int32_t*>(device.poisoned(size_t(rows) * 4));
-    launch_draw(c, device.upload(std::vector<CudaDraw>{draw}), device.upload(logits), rows, columns, tokens);
+    launch_draw(c, device.upload(std::vector<CudaDraw>{draw}), device.upload(logits), rows, columns,
+                tokens);
     int32_t got[4];
     device.download(tokens, got, sizeof got);
     Sampler sampler(o);
     for (size_t i = 0; i < 2; ++i)
-      CHECK(got[i] == sampler.draw(std::span<const float>(logits).subspan(i * size_t(columns), 69990), std::span(kText).first(7 + i)));
+      CHECK(got[i] ==
+            sampler.draw(std::span<const float>(logits).subspan(i * size_t(columns), 69990),
+                         std::span(kText).first(7 + i)));
     CHECK(got[2] == -1);
     CHECK(got[3] == -1);
   }
@@ -201,7 +228,8 @@ TEST_CASE("cuda: what is missing is said in one line, before anything is loaded"
   CHECK(cuda_devices().why_none == "no CUDA-capable device is detected");
   Error error = error_of(open);
   CHECK(error.code == Exit::device);
-  CHECK(std::string(error.what()) == "cuda: device 0 is wanted, but no CUDA-capable device is detected");
+  CHECK(std::string(error.what()) ==
+        "cuda: device 0 is wanted, but no CUDA-capable device is detected");
 
   shim::show_devices(1);
   CHECK(cuda_devices(true).list[0].free_bytes == size_t(1) << 34);
@@ -211,7 +239,9 @@ TEST_CASE("cuda: what is missing is said in one line, before anything is loaded"
   shim::set_device_memory(2 << 20);
   error = error_of(open);
   CHECK(error.code == Exit::memory);
-  CHECK(std::string(error.what()).find("positions of keys and values and working memory need 0.00") != std::string::npos);
+  CHECK(
+      std::string(error.what()).find("positions of keys and values and working memory need 0.00") !=
+      std::string::npos);
   CHECK(std::string(error.what()).find("GB, 0.0021 GB are free") != std::string::npos);
   shim::set_device_memory(size_t(1) << 34);
   shim::show_devices(0);
@@ -222,7 +252,8 @@ TEST_CASE("cuda: an upload that is stopped leaves nothing behind") {
   {
     const auto engine = cpu_engine();
     CudaOptions o;
-    o.context = 128, o.max_batch = 8, o.kv = engine->impl().batch.kv.layout, o.kv_pages = 8;  // a group has 16
+    // a group has 16
+    o.context = 128, o.max_batch = 8, o.kv = engine->impl().batch.kv.layout, o.kv_pages = 8;
     auto cuda = CudaBackend::open(all_weights(*engine->impl().weights), o);
     uint64_t last = 0;
     const Error error = error_of([&] {

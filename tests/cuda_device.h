@@ -1,4 +1,5 @@
-// Device memory for tests: the host shim's device where the shim stands in for the runtime, else the first GPU, or a visible skip.
+// Device memory for tests: the host shim's device where the shim stands in for the runtime, else
+// the first GPU, or a visible skip.
 #pragma once
 #include "cuda/launch.cuh"
 #include "cuda/table.h"
@@ -35,7 +36,9 @@ class Device {
   // Lives until forget().
   std::byte* upload(const void* data, size_t bytes) {
     auto* p = static_cast<std::byte*>(poisoned(bytes));
-    if (bytes) check_cuda(cudaMemcpyAsync(p, data, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpyAsync");
+    if (bytes)
+      check_cuda(cudaMemcpyAsync(p, data, bytes, cudaMemcpyHostToDevice, stream_),
+                 "cudaMemcpyAsync");
     check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     return p;
   }
@@ -52,7 +55,9 @@ class Device {
     return p;
   }
   void download(const void* from, void* to, size_t bytes) {
-    if (bytes) check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
+    if (bytes)
+      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_),
+                 "cudaMemcpyAsync");
     check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
   void forget() {
@@ -63,8 +68,10 @@ class Device {
     LaunchContext c;
     c.stream = stream_;
     int shared = 0;
-    check_cuda(cudaDeviceGetAttribute(&c.multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
-    check_cuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0), "cudaDeviceGetAttribute");
+    check_cuda(cudaDeviceGetAttribute(&c.multiprocessors, cudaDevAttrMultiProcessorCount, 0),
+               "cudaDeviceGetAttribute");
+    check_cuda(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0),
+               "cudaDeviceGetAttribute");
     c.shared_limit = size_t(shared);
     return c;
   }

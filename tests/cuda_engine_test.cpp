@@ -1,4 +1,5 @@
-// The engine with a device under it: --device and --gpu-layers through the library, and, over the host shim, through the program.
+// The engine with a device under it: --device and --gpu-layers through the library, and, over the
+// host shim, through the program.
 #include "engine/engine_impl.h"
 #include "engine/generate.h"
 #include "engine/placement.h"
@@ -30,7 +31,8 @@ Logits logits_of(Session& s, std::span<const TokenId> tokens, int wanted = 1) {
 
 double error(const Logits& x, const Logits& y) {
   double difference = 0, size = 0;
-  for (size_t i = 0; i < y.size(); ++i) difference += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), size += double(y[i]) * y[i];
+  for (size_t i = 0; i < y.size(); ++i)
+    difference += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), size += double(y[i]) * y[i];
   return x.size() == y.size() ? difference / size : INFINITY;
 }
 
@@ -38,7 +40,9 @@ std::string story(Engine& e, SamplerOptions sampling, int tokens) {
   GenerateOptions o;
   o.max_tokens = tokens, o.sampling = sampling;
   const auto session = e.session();
-  return generate(*session, e.tokenizer().encode_prompt("Once upon a time"), o, [](std::string_view) {}).text;
+  return generate(*session, e.tokenizer().encode_prompt("Once upon a time"), o,
+                  [](std::string_view) {})
+      .text;
 }
 
 // The bundled model with biases on q, k and v.
@@ -46,10 +50,12 @@ void write_biased(const std::string& path) {
   ModelSource source = source_of(open_on("cpu")->impl().weights);
   for (size_t i = 0, n = source.tensors.size(); i < n; ++i) {
     const TensorInfo& w = source.tensors[i].info;
-    if (!w.name.ends_with("attn_q") && !w.name.ends_with("attn_k") && !w.name.ends_with("attn_v")) continue;
+    if (!w.name.ends_with("attn_q") && !w.name.ends_with("attn_k") && !w.name.ends_with("attn_v"))
+      continue;
     TensorInfo bias{w.name + ".bias", Format::f32, 1, w.rows};
     const auto fill = [bias](int64_t, int64_t, std::byte* to) {
-      for (int64_t c = 0; c < bias.cols; ++c) reinterpret_cast<float*>(to)[c] = 0.1f * float(c % 7) - 0.3f;
+      for (int64_t c = 0; c < bias.cols; ++c)
+        reinterpret_cast<float*>(to)[c] = 0.1f * float(c % 7) - 0.3f;
     };
     source.tensors.push_back({bias, fill});
   }
@@ -71,7 +77,9 @@ struct Opened {
 TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits within rounding") {
   Device device;
   if (!device.there()) return;
-  for (const std::string& model : {std::string(), golden("models/gpt2"), golden("models/mistral_window"), golden("gguf/tiny_llama_mixed.gguf")}) {
+  for (const std::string& model :
+       {std::string(), golden("models/gpt2"), golden("models/mistral_window"),
+        golden("gguf/tiny_llama_mixed.gguf")}) {
     CAPTURE(model);
     EngineOptions o;
     o.model = model, o.device = "cpu";
@@ -89,7 +97,8 @@ TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits w
   }
 }
 
-TEST_CASE("cuda/engine: a device's logits depend on the tokens alone: chunks, forks, rewinds, company") {
+TEST_CASE(
+    "cuda/engine: a device's logits depend on the tokens alone: chunks, forks, rewinds, company") {
   Device device;
   if (!device.there()) return;
   for (const int gpu_layers : {kAllThatFit, 2}) {
@@ -116,21 +125,27 @@ TEST_CASE("cuda/engine: a device's logits depend on the tokens alone: chunks, fo
 
     f->rewind(14);
     s->rewind(20);
-    const Extension together[] = {{f.get(), all.subspan(14), 1}, {s.get(), std::span<const TokenId>(changed).subspan(20), 1}};
+    const Extension together[] = {{f.get(), all.subspan(14), 1},
+                                  {s.get(), std::span<const TokenId>(changed).subspan(20), 1}};
     const auto both = Session::extend_all(together);
     CHECK(std::equal(last.begin(), last.end(), both.begin()));
     CHECK(std::equal(alone.begin(), alone.end(), both.begin() + long(last.size())));
   }
 }
 
-TEST_CASE("cuda/engine: the five kernels of a decode step leave the bits of the steps one by one, whatever the pages") {
+TEST_CASE(
+    "cuda/engine: the five kernels of a decode step leave the bits of the steps one by one, "
+    "whatever the pages") {
   Device device;
   if (!device.there()) return;
-  // Heads of 32 channels and of 16, layer norms, f32, f16 and block weights; biases, on heads of either kind.
+  // Heads of 32 channels and of 16, layer norms, f32, f16 and block weights; biases, on heads of
+  // either kind.
   const TempFolder folder;
   const std::string biased = folder / "biased.quipu";
   write_biased(biased);
-  for (const std::string& model : {std::string(), biased, golden("models/gpt2"), golden("models/llama_gqa_untied"), golden("gguf/tiny_llama_mixed.gguf")})
+  for (const std::string& model :
+       {std::string(), biased, golden("models/gpt2"), golden("models/llama_gqa_untied"),
+        golden("gguf/tiny_llama_mixed.gguf")})
     for (const KvType& kv : kKvTypes) {
       if (kv.format == Format::q4_0 || (model == biased && kv.format != Format::q8)) continue;
       CAPTURE(model);
@@ -148,7 +163,9 @@ TEST_CASE("cuda/engine: the five kernels of a decode step leave the bits of the 
     }
 }
 
-TEST_CASE("cuda/engine: tokens drawn on the device are those the sampler draws from its logits, with a draft too") {
+TEST_CASE(
+    "cuda/engine: tokens drawn on the device are those the sampler draws from its logits, with a "
+    "draft too") {
   Device device;
   if (!device.there()) return;
   const auto e = open_on("cuda");
@@ -164,7 +181,8 @@ TEST_CASE("cuda/engine: tokens drawn on the device are those the sampler draws f
     one_by_one->extend(std::span(t).first(11), 0);
     for (int i = 0; i < 4; ++i) {
       const auto logits = one_by_one->decode(guesses.back());
-      drawn.push_back(sampler.draw(logits.first(size_t(e->tokenizer().size())), one_by_one->tokens()));
+      drawn.push_back(
+          sampler.draw(logits.first(size_t(e->tokenizer().size())), one_by_one->tokens()));
       guesses.push_back(i == 2 ? drawn[2] ^ 1 : drawn[size_t(i)]);
     }
     s->rewind(11);
@@ -202,27 +220,33 @@ TEST_CASE("cuda/engine: what fits is found, and said") {
     CHECK(some.engine->impl().cpu_layers() > 0);
     CHECK(some.engine->impl().cpu_layers() < 6);
     REQUIRE(some.notices.size() == 1);
-    CHECK(some.notices[0].find(" of 6 layers fit into 0.004 GB, the others run on the CPU") != std::string::npos);
+    CHECK(some.notices[0].find(" of 6 layers fit into 0.004 GB, the others run on the CPU") !=
+          std::string::npos);
   }
   shim::set_device_memory(300'000);
   {
     const Opened none(o);
     CHECK(none.engine->device() == "cpu");
     REQUIRE(none.notices.size() == 1);
-    CHECK(none.notices[0] == "on the CPU: cuda:0 (host shim 0) has 0.0003 GB free, too little for one layer");
+    CHECK(none.notices[0] ==
+          "on the CPU: cuda:0 (host shim 0) has 0.0003 GB free, too little for one layer");
   }
   o.device = "cuda";
   Error error = error_of([&] { Opened unused(o); });
   CHECK(error.code == Exit::memory);
-  CHECK(std::string(error.what()).find("6 of 6 layers with a context of 512 need 0.00") != std::string::npos);
-  CHECK(std::string(error.what()).ends_with("GB of device memory, 0.0003 GB are free; use --device cpu"));
+  CHECK(std::string(error.what()).find("6 of 6 layers with a context of 512 need 0.00") !=
+        std::string::npos);
+  CHECK(std::string(error.what())
+            .ends_with("GB of device memory, 0.0003 GB are free; use --device cpu"));
   shim::set_device_memory(4'000'000);
-  CHECK(std::string(error_of([&] { Opened unused(o); }).what()).find("; --gpu-layers ") != std::string::npos);
+  CHECK(std::string(error_of([&] { Opened unused(o); }).what()).find("; --gpu-layers ") !=
+        std::string::npos);
   shim::set_device_memory(size_t(1) << 34);
   shim::show_devices(0);
 }
 
-TEST_CASE("cuda/engine: a context too long for the device is cut to what fits, unless it was asked for") {
+TEST_CASE(
+    "cuda/engine: a context too long for the device is cut to what fits, unless it was asked for") {
   shim::show_devices(1);
   const auto bundled = open_on("cpu");
   Weights weights = *bundled->impl().weights;
@@ -238,7 +262,9 @@ TEST_CASE("cuda/engine: a context too long for the device is cut to what fits, u
   const int cut = context();
   CHECK(cut < 100000);
   CHECK(cut > 4096);
-  CHECK(notices == std::vector<std::string>{fmt::format("cuda:0 (host shim 0): a context of {} fits, the model's own is 100000", cut)});
+  CHECK(notices ==
+        std::vector<std::string>{fmt::format(
+            "cuda:0 (host shim 0): a context of {} fits, the model's own is 100000", cut)});
   // It is the longest: one step more does not fit, and this does.
   o.context = cut;
   CHECK(context() == cut);
@@ -248,7 +274,9 @@ TEST_CASE("cuda/engine: a context too long for the device is cut to what fits, u
   shim::show_devices(0);
 }
 
-TEST_CASE("cuda/engine: auto without a device, or with pages it has no kernels for, is the CPU, and says why") {
+TEST_CASE(
+    "cuda/engine: auto without a device, or with pages it has no kernels for, is the CPU, and says "
+    "why") {
   shim::show_devices(0);
   EngineOptions o;
   const Opened none(o);
@@ -258,7 +286,9 @@ TEST_CASE("cuda/engine: auto without a device, or with pages it has no kernels f
   o.kv = Format::q4_0;
   const Opened q4(o);
   CHECK(q4.engine->device() == "cpu");
-  CHECK(q4.notices == std::vector<std::string>{"on the CPU: cuda: there is no kernel for kv_write over q4_0 pages; use --device cpu"});
+  CHECK(q4.notices ==
+        std::vector<std::string>{
+            "on the CPU: cuda: there is no kernel for kv_write over q4_0 pages; use --device cpu"});
   o.device = "cuda:0";
   CHECK(error_of([&] { Opened unused(o); }).code == Exit::device);
   o.gpu_layers = 0;
@@ -288,7 +318,8 @@ TEST_CASE("cli/--device cuda: a story, where it was told, and what is in the way
     return all;
   };
   const std::string text = chaski_run(with({"cpu"})).out;
-  const Outcome all = shim_run(with({"cuda", "--json"})), some = shim_run(with({"cuda:0", "--gpu-layers", "2"}));
+  const Outcome all = shim_run(with({"cuda", "--json"})),
+                some = shim_run(with({"cuda:0", "--gpu-layers", "2"}));
   REQUIRE_MESSAGE(all.status == 0, all.err);
   CHECK(all.out.find("\"device\":\"cuda:0 (host shim 0)\"") != std::string::npos);
   CHECK(all.out.find(text.substr(16)) != std::string::npos);
@@ -302,10 +333,12 @@ TEST_CASE("cli/--device cuda: a story, where it was told, and what is in the way
 }
 
 TEST_CASE("cli/bench --device cuda: steps with their bytes, side by side too") {
-  const Outcome outcome = shim_run({"bench", "--device", "cuda", "--gpu-layers", "2", "-p", "4", "-n", "2", "--sequences", "1,2", "-r", "1",
-                                    "--profile", "--json"});
+  const Outcome outcome =
+      shim_run({"bench", "--device", "cuda", "--gpu-layers", "2", "-p", "4", "-n", "2",
+                "--sequences", "1,2", "-r", "1", "--profile", "--json"});
   REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
-  for (const char* part : {"\"device\":\"cuda:0 (host shim 0), 2 of 6 layers\"", "\"copy_gigabytes_per_second\":", "\"case\":\"sequences\"",
+  for (const char* part : {"\"device\":\"cuda:0 (host shim 0), 2 of 6 layers\"",
+                           "\"copy_gigabytes_per_second\":", "\"case\":\"sequences\"",
                            "\"op\":\"draw\"", "\"on_device\":true", "\"on_device\":false"})
     CHECK_MESSAGE(outcome.out.find(part) != std::string::npos, part);
 }

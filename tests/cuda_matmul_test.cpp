@@ -1,5 +1,6 @@
-// The device's matmul against the order of additions it promises (cuda/order.h), bit for bit, for every format, through every kernel
-// (1, up to 8, 16 and 128 tokens a block) and at widths around their edges.
+// The device's matmul against the order of additions it promises (cuda/order.h), bit for bit, for
+// every format, through every kernel (1, up to 8, 16 and 128 tokens a block) and at widths around
+// their edges.
 #include "cuda/order.h"
 #include "tests/cuda_device.h"
 #include "tests/op_support.h"
@@ -19,14 +20,21 @@ struct Product {
   OpArgs args;
 
   Product(Format f, int64_t rows, int64_t cols, int64_t tokens)
-      : format(f), rows(rows), cols(cols), tokens(tokens), weight(random_weight(f, {rows, cols})), x(size_t(tokens * cols)) {
+      : format(f),
+        rows(rows),
+        cols(cols),
+        tokens(tokens),
+        weight(random_weight(f, {rows, cols})),
+        x(size_t(tokens * cols)) {
     for (size_t i = 0; i < x.size(); ++i) x[i] = 2 * noise(uint32_t(i + 5));
-    args.in[0] = {{tokens, cols}, Format::f32, x.data()}, args.in[1] = {{rows, cols}, f, weight.data(), true};
+    args.in[0] = {{tokens, cols}, Format::f32, x.data()},
+    args.in[1] = {{rows, cols}, f, weight.data(), true};
     if (reads_acts(f)) quantize_input(args, acts);
   }
 };
 
-// The promise, in scalar code: segments of whole groups, block after block, segments added first to last.
+// The promise, in scalar code: segments of whole groups, block after block, segments added first to
+// last.
 template <class F>
 float in_order(const Product& p, int64_t r, int64_t t) {
   constexpr int kInBlock = F::kBlock / 32;
@@ -81,7 +89,8 @@ TEST_CASE("cuda: matmul of block formats adds in the order it promises, to the b
   if (!device.there()) return;
   Formats::each([&]<class F>(F) {
     if constexpr (!F::kFloat) {
-      // A group and a block; 18 groups and a block, in segments of one and of two; formats of 256 columns have whole groups only.
+      // A group and a block; 18 groups and a block, in segments of one and of two; formats of 256
+      // columns have whole groups only.
       constexpr bool kWide = F::kBlock == 256;
       for (int64_t cols : {kWide ? 256 : 32, kWide ? 512 : 288, kWide ? 4608 : 4640}) {
         for (int64_t tokens : {1, 3, 13, 70}) {
@@ -92,7 +101,8 @@ TEST_CASE("cuda: matmul of block formats adds in the order it promises, to the b
           const std::vector<float> got = on_device(device, p, 0, tokens);
           int wrong = 0;
           for (int64_t t = 0; t < tokens; ++t)
-            for (int64_t r = 0; r < p.rows; ++r) wrong += in_order<F>(p, r, t) != got[size_t(t * p.rows + r)];
+            for (int64_t r = 0; r < p.rows; ++r)
+              wrong += in_order<F>(p, r, t) != got[size_t(t * p.rows + r)];
           CHECK(wrong == 0);
         }
       }
@@ -105,10 +115,18 @@ TEST_CASE("cuda: matmul of every format gives a token the same bits at every wid
   Device device;
   if (!device.there()) return;
   for (int f = 0; f < kFormatCount; ++f)
-    for (int64_t cols : info(Format(f)).block == 1 ? std::vector<int64_t>{595, 4364} : std::vector<int64_t>{768}) {
+    for (int64_t cols :
+         info(Format(f)).block == 1 ? std::vector<int64_t>{595, 4364} : std::vector<int64_t>{768}) {
       const Product p(Format(f), 37, cols, 133);
       const std::vector<float> whole = on_device(device, p, 0, p.tokens);
-      for (const auto& [from, n] : {std::pair<int64_t, int64_t>{132, 1}, {0, 2}, {5, 3}, {125, 8}, {9, 16}, {16, 17}, {3, 64}, {33, 100}}) {
+      for (const auto& [from, n] : {std::pair<int64_t, int64_t>{132, 1},
+                                    {0, 2},
+                                    {5, 3},
+                                    {125, 8},
+                                    {9, 16},
+                                    {16, 17},
+                                    {3, 64},
+                                    {33, 100}}) {
         CAPTURE(info(Format(f)).name);
         CAPTURE(cols);
         CAPTURE(from);
@@ -119,8 +137,9 @@ TEST_CASE("cuda: matmul of every format gives a token the same bits at every wid
     }
 }
 
-// What float_dot.cuh promises of its two parts of x: each token's NMSE is below 2^-34, whatever the size of x, of its
-// neighbours in the batch, and of one column ten million times as large as the others.
+// What float_dot.cuh promises of its two parts of x: each token's NMSE is below 2^-34, whatever the
+// size of x, of its neighbours in the batch, and of one column ten million times as large as the
+// others.
 TEST_CASE("cuda: matmul of 16-bit floats has an NMSE below 2^-34, x large or small") {
   Device device;
   if (!device.there()) return;
@@ -143,8 +162,10 @@ TEST_CASE("cuda: matmul of 16-bit floats has an NMSE below 2^-34, x large or sma
             double error = 0, square = 0;
             for (int64_t r = 0; r < p.rows; ++r) {
               double want = 0;
-              for (int64_t c = 0; c < p.cols; ++c) want += double(weight_at(p, r, c)) * p.x[size_t(t * p.cols + c)];
-              error += std::pow(got[size_t(t * p.rows + r)] / size - want / size, 2), square += std::pow(want / size, 2);
+              for (int64_t c = 0; c < p.cols; ++c)
+                want += double(weight_at(p, r, c)) * p.x[size_t(t * p.cols + c)];
+              error += std::pow(got[size_t(t * p.rows + r)] / size - want / size, 2),
+                  square += std::pow(want / size, 2);
             }
             worst = std::max(worst, error / square);
           }
@@ -166,7 +187,8 @@ TEST_CASE("cuda: matmul of many rows by few blocks") {
       a.out[0] = {{tokens, p.rows}, Format::f32, want.data()};
       MatMul{}.reference(a);
       double error = 0, size = 0;
-      for (size_t i = 0; i < want.size(); ++i) error += std::pow(double(got[i]) - want[i], 2), size += double(want[i]) * want[i];
+      for (size_t i = 0; i < want.size(); ++i)
+        error += std::pow(double(got[i]) - want[i], 2), size += double(want[i]) * want[i];
       CHECK(error / size < 1e-11);
     }
 }

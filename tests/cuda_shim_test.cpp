@@ -1,5 +1,6 @@
-// The shim itself (tests/cuda_shim/): what would hang, trap or go wrong on a device must be reported here, or the sweep proves nothing.
-// On a GPU the same kernels show that the emulation has the device's meaning, where it is defined.
+// The shim itself (tests/cuda_shim/): what would hang, trap or go wrong on a device must be
+// reported here, or the sweep proves nothing. On a GPU the same kernels show that the emulation has
+// the device's meaning, where it is defined.
 #include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
 #include "tests/cuda_device.h"
@@ -11,7 +12,8 @@ using namespace chaski::test;
 
 namespace {
 
-void run(Device& device, unsigned blocks, int threads, void (*kernel)(int*), int* data, bool dependent = false) {
+void run(Device& device, unsigned blocks, int threads, void (*kernel)(int*), int* data,
+         bool dependent = false) {
   launch("kernel", {dim3(blocks), threads, device.context().stream, 64, dependent}, kernel, data);
 }
 std::string fault_of(void (*kernel)(int*), int threads, bool dependent = false) {
@@ -25,15 +27,18 @@ std::string fault_of(void (*kernel)(int*), int threads, bool dependent = false) 
   return line;
 }
 
-// a (16 x 32) row r, column c is r - c; b (32 x 8) row c, column n is c * n - 7: the fragments as mma.cuh describes them.
+// a (16 x 32) row r, column c is r - c; b (32 x 8) row c, column n is c * n - 7: the fragments as
+// mma.cuh describes them.
 __global__ void multiply(int* out) {
   const int g = threadIdx.x / 4, t = threadIdx.x % 4;
   uint32_t a[4] = {}, b[2] = {};
   int32_t d[4] = {1, 1, 1, 1};
   for (int i = 0; i < 4; ++i)
-    for (int k = 0; k < 4; ++k) a[i] |= uint32_t(uint8_t(g + 8 * (i % 2) - (16 * (i / 2) + 4 * t + k))) << 8 * k;
+    for (int k = 0; k < 4; ++k)
+      a[i] |= uint32_t(uint8_t(g + 8 * (i % 2) - (16 * (i / 2) + 4 * t + k))) << 8 * k;
   for (int i = 0; i < 2; ++i)
-    for (int k = 0; k < 4; ++k) b[i] |= uint32_t(uint8_t((16 * i + 4 * t + k) % 5 * g - 7)) << 8 * k;
+    for (int k = 0; k < 4; ++k)
+      b[i] |= uint32_t(uint8_t((16 * i + 4 * t + k) % 5 * g - 7)) << 8 * k;
   mma_s8(d, a, b);
   for (int i = 0; i < 4; ++i) out[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2] = d[i];
 }
@@ -50,7 +55,8 @@ __global__ void copies(int* data) {
 
 __global__ void votes(int* data) {
   const int lane = threadIdx.x % 32;
-  data[threadIdx.x] = int(__ballot_sync(~0u, lane % 3 == 0)) + __shfl_down_sync(~0u, lane, 4, 16) + (lane < 16 ? __shfl_xor_sync(0xffffu, lane, 1) : 0);
+  data[threadIdx.x] = int(__ballot_sync(~0u, lane % 3 == 0)) + __shfl_down_sync(~0u, lane, 4, 16) +
+                      (lane < 16 ? __shfl_xor_sync(0xffffu, lane, 1) : 0);
 }
 
 }  // namespace
@@ -67,7 +73,8 @@ TEST_CASE("cuda shim: matrix instructions, copies, shuffles and votes have the d
       for (int c = 0; c < 32; ++c) want += (r - c) * (c % 5 * n - 7);
       CHECK(out[8 * r + n] == want);
     }
-  data = device.upload(std::vector<int>{5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  data =
+      device.upload(std::vector<int>{5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   run(device, 1, 4, copies, data);
   device.download(data, out, 80);
   for (int i = 0; i < 4; ++i) CHECK(out[16 + i] == 5 + i);  // after the wait, not before
@@ -80,14 +87,36 @@ TEST_CASE("cuda shim: matrix instructions, copies, shuffles and votes have the d
   }
 }
 
-TEST_CASE("cuda shim: threads that wait for ever are named, and a kernel that never waits for those in front") {
-  const std::string divergent = fault_of([](int*) { if (threadIdx.x < 40) __syncthreads(); else __shfl_xor_sync(~0u, 1, 1); }, 64);
-  CHECK(divergent.find("from thread 0 on at __syncthreads; from thread 40 on at __shfl_xor_sync (mask ffffffff).") != std::string::npos);
+TEST_CASE(
+    "cuda shim: threads that wait for ever are named, and a kernel that never waits for those in "
+    "front") {
+  const std::string divergent = fault_of(
+      [](int*) {
+        if (threadIdx.x < 40)
+          __syncthreads();
+        else
+          __shfl_xor_sync(~0u, 1, 1);
+      },
+      64);
+  CHECK(divergent.find("from thread 0 on at __syncthreads; from thread 40 on at __shfl_xor_sync "
+                       "(mask ffffffff).") != std::string::npos);
   CHECK(divergent.find("block (0, 0, 0)") != std::string::npos);
-  CHECK(fault_of([](int*) { if (threadIdx.x > 2) __syncwarp(); }, 32).find("from thread 0 on has returned; from thread 3 on at __syncwarp") != std::string::npos);
-  CHECK(fault_of([](int*) { __shfl_sync(0xffu, 1, 9); }, 8).find("reads lane 9, which is not in the mask") != std::string::npos);
+  CHECK(fault_of(
+            [](int*) {
+              if (threadIdx.x > 2) __syncwarp();
+            },
+            32)
+            .find("from thread 0 on has returned; from thread 3 on at __syncwarp") !=
+        std::string::npos);
+  CHECK(fault_of([](int*) { __shfl_sync(0xffu, 1, 9); }, 8)
+            .find("reads lane 9, which is not in the mask") != std::string::npos);
   CHECK(fault_of([](int* p) { p[0] = 1; }, 32, true).find("never waits") != std::string::npos);
-  CHECK(fault_of([](int* p) { wait_for_previous(); p[0] = 1; }, 32, true) == "no error");
+  CHECK(fault_of(
+            [](int* p) {
+              wait_for_previous();
+              p[0] = 1;
+            },
+            32, true) == "no error");
 }
 
 TEST_CASE("cuda shim: device memory is poisoned and guarded, and streams run when waited for") {
@@ -101,8 +130,10 @@ TEST_CASE("cuda shim: device memory is poisoned and guarded, and streams run whe
   CHECK(value == 0);
   check_cuda(cudaStreamSynchronize(stream), "wait");
   CHECK(value == 42);
-  CHECK(cudaMemcpyAsync(data, source, 8, cudaMemcpyDeviceToDevice, stream) == cudaErrorInvalidValue);
-  CHECK(cudaMemcpyAsync(&value, &value, 4, cudaMemcpyDeviceToHost, stream) == cudaErrorInvalidValue);
+  CHECK(cudaMemcpyAsync(data, source, 8, cudaMemcpyDeviceToDevice, stream) ==
+        cudaErrorInvalidValue);
+  CHECK(cudaMemcpyAsync(&value, &value, 4, cudaMemcpyDeviceToHost, stream) ==
+        cudaErrorInvalidValue);
 }
 
 #endif

@@ -1,6 +1,7 @@
-// Every op x every format on the device, against the op's reference: outputs poisoned with NaN, repeated, and token by token: what a
-// token gets must not depend, bit for bit, on how many others are computed beside it. In tests.bin the device is the host shim
-// (tests/cuda_shim/); `make test-cuda` runs the same on a GPU.
+// Every op x every format on the device, against the op's reference: outputs poisoned with NaN,
+// repeated, and token by token: what a token gets must not depend, bit for bit, on how many others
+// are computed beside it. In tests.bin the device is the host shim (tests/cuda_shim/); `make
+// test-cuda` runs the same on a GPU.
 #include "cuda/launch.cuh"
 #include "cuda/table.h"
 #include "tests/cuda_device.h"
@@ -11,14 +12,19 @@ using namespace chaski::test;
 
 namespace {
 
-// Rows of a case's activations: its tokens, for ops that care; examples of the others say 1 token and have more rows.
-int64_t rows_of(const Case& c) { return c.args.in[0].weight ? c.batch.size() : c.args.in[0].shape.rows; }
+// Rows of a case's activations: its tokens, for ops that care; examples of the others say 1 token
+// and have more rows.
+int64_t rows_of(const Case& c) {
+  return c.args.in[0].weight ? c.batch.size() : c.args.in[0].shape.rows;
+}
 
 // A case with its inputs, batch and pages on the device, for rows [from, from + count) of it.
 class DeviceCase {
  public:
-  DeviceCase(Device& device, Case& c, int64_t from, int64_t count) : device_(device), case_(c), from_(from), batch_(c.batch) {
-    if (batch_.size() == rows_of(c)) take(batch_.tokens, count), take(batch_.positions, count), take(batch_.tables, count);
+  DeviceCase(Device& device, Case& c, int64_t from, int64_t count)
+      : device_(device), case_(c), from_(from), batch_(c.batch) {
+    if (batch_.size() == rows_of(c))
+      take(batch_.tokens, count), take(batch_.positions, count), take(batch_.tables, count);
     std::erase_if(batch_.outputs, [&](int32_t t) { return t < from || t >= from + count; });
     for (int32_t& t : batch_.outputs) t -= int32_t(from);
     batch_.kv.pool = c.pages.empty() ? nullptr : device.upload(c.pages.data(), c.pages.size());
@@ -28,8 +34,12 @@ class DeviceCase {
       Operand o = c.args.in[i];
       const auto* data = static_cast<const std::byte*>(o.data);
       size_t bytes = c.in[size_t(i)].size;
-      if (!o.weight) data += size_t(from * o.shape.cols) * 4, o.shape.rows = count, bytes = size_t(count * o.shape.cols) * 4;
-      if (i == 0 && !o.weight) first.assign(reinterpret_cast<const float*>(data), reinterpret_cast<const float*>(data + bytes));
+      if (!o.weight)
+        data += size_t(from * o.shape.cols) * 4, o.shape.rows = count,
+                                                 bytes = size_t(count * o.shape.cols) * 4;
+      if (i == 0 && !o.weight)
+        first.assign(reinterpret_cast<const float*>(data),
+                     reinterpret_cast<const float*>(data + bytes));
       o.data = device.upload(data, bytes);
       args_.in[i] = o;
     }
@@ -61,9 +71,12 @@ class DeviceCase {
       o.acts = Buffer(size_t(s.rows * s.cols / 32) * sizeof(Act));
       a.acts = {static_cast<Act*>(device_.poisoned(o.acts.size)), s.rows, s.cols / 32};
     }
-    context_.scratch = device_.upload(std::vector<std::byte>(entry.scratch(any, a, context_.context)));  // zero
+    // zero
+    context_.scratch =
+        device_.upload(std::vector<std::byte>(entry.scratch(any, a, context_.context)));
     entry.launch(any, a, context_);
-    for (size_t i = 0; i < shapes.size(); ++i) device_.download(a.out[i].data, o.floats[i].data(), o.floats[i].size);
+    for (size_t i = 0; i < shapes.size(); ++i)
+      device_.download(a.out[i].data, o.floats[i].data(), o.floats[i].size);
     device_.download(a.acts.data, o.acts.data(), o.acts.size);
     o.pages.resize(case_.pages.size());
     device_.download(batch_.kv.pool, o.pages.data(), o.pages.size());
@@ -80,9 +93,12 @@ class DeviceCase {
     context_.context = 640;
     std::vector<int32_t> tables = case_.table, start;
     tables.insert(tables.end(), case_.other_table.begin(), case_.other_table.end());
-    for (const int32_t* t : batch_.tables) start.push_back(t == case_.table.data() ? 0 : int32_t(case_.table.size()));
-    context_.batch.tokens = device_.upload(batch_.tokens), context_.batch.positions = device_.upload(batch_.positions);
-    context_.batch.outputs = device_.upload(batch_.outputs), context_.batch.tables = device_.upload(tables);
+    for (const int32_t* t : batch_.tables)
+      start.push_back(t == case_.table.data() ? 0 : int32_t(case_.table.size()));
+    context_.batch.tokens = device_.upload(batch_.tokens),
+    context_.batch.positions = device_.upload(batch_.positions);
+    context_.batch.outputs = device_.upload(batch_.outputs),
+    context_.batch.tables = device_.upload(tables);
     context_.batch.table_start = device_.upload(start);
     context_.batch.ropes[0] = device_.upload(case_.rope);
   }
@@ -95,24 +111,30 @@ class DeviceCase {
   LaunchContext context_;
 };
 
-bool same(Buffer& a, Buffer& b) { return a.size == b.size && std::memcmp(a.data(), b.data(), a.size) == 0; }
+bool same(Buffer& a, Buffer& b) {
+  return a.size == b.size && std::memcmp(a.data(), b.data(), a.size) == 0;
+}
 
 // Rows [from, from + n) of `whole` against all of `part`, floats and quantized blocks.
 bool same_rows(Outputs& whole, Outputs& part, int64_t rows, int64_t from, int64_t n) {
   bool equal = true;
   for (size_t i = 0; i < whole.floats.size(); ++i) {
     const size_t row = whole.floats[i].size / size_t(rows);
-    equal &= part.floats[i].size == row * size_t(n) && !std::memcmp(whole.floats[i].data() + row * size_t(from), part.floats[i].data(), row * size_t(n));
+    equal &= part.floats[i].size == row * size_t(n) &&
+             !std::memcmp(whole.floats[i].data() + row * size_t(from), part.floats[i].data(),
+                          row * size_t(n));
   }
   const int64_t blocks = int64_t(whole.acts.size / sizeof(Act)) / rows;
-  const ActsView a{reinterpret_cast<Act*>(whole.acts.data()), rows, blocks}, b{reinterpret_cast<Act*>(part.acts.data()), n, blocks};
+  const ActsView a{reinterpret_cast<Act*>(whole.acts.data()), rows, blocks},
+      b{reinterpret_cast<Act*>(part.acts.data()), n, blocks};
   for (int64_t t = 0; t < n; ++t)
-    for (int64_t i = 0; i < blocks; ++i) equal &= !std::memcmp(&a.at(from + t, i), &b.at(t, i), sizeof(Act));
+    for (int64_t i = 0; i < blocks; ++i)
+      equal &= !std::memcmp(&a.at(from + t, i), &b.at(t, i), sizeof(Act));
   return equal;
 }
 
-// The bound of one op over one layout. Elementwise ops and exact integer dots differ from the reference by float rounding; attention
-// rounds q8 values to f16 (cuda/kv_page.cuh).
+// The bound of one op over one layout. Elementwise ops and exact integer dots differ from the
+// reference by float rounding; attention rounds q8 values to f16 (cuda/kv_page.cuh).
 template <class Op>
 double bound(const KvLayout& layout) {
   return std::is_same_v<Op, Attention> && layout.format == Format::q8 ? 1e-6 : 1e-7;
@@ -121,7 +143,15 @@ double bound(const KvLayout& layout) {
 // Rows of a case that are computed again in other company: alone, in the middle, at a group's edge.
 template <class Op>
 void in_other_company(Device& device, const Op& op, Case& c, int64_t rows, Outputs& whole) {
-  for (const auto& [from, n] : {std::pair<int64_t, int64_t>{0, 1}, {rows - 1, 1}, {rows / 2, 2}, {0, 3}, {1, 8}, {0, 16}, {rows - 17, 17}, {0, 33}, {rows - 64, 64}}) {
+  for (const auto& [from, n] : {std::pair<int64_t, int64_t>{0, 1},
+                                {rows - 1, 1},
+                                {rows / 2, 2},
+                                {0, 3},
+                                {1, 8},
+                                {0, 16},
+                                {rows - 17, 17},
+                                {0, 33},
+                                {rows - 64, 64}}) {
     if (from < 0 || from + n > rows || n == rows) continue;
     CAPTURE(from);
     CAPTURE(n);
@@ -137,9 +167,11 @@ void try_example(Device& device, const Example<Op>& e, const KvLayout& layout) {
   Outputs want = outputs_of(e.op, *c, [&](const OpArgs& a) { e.op.reference(a); });
   DeviceCase on_device(device, *c, 0, rows_of(*c));
   Outputs got = on_device.run(e.op);
-  for (size_t i = 0; i < want.floats.size(); ++i) CHECK(nmse(got.floats[i], want.floats[i]) < bound<Op>(layout));
+  for (size_t i = 0; i < want.floats.size(); ++i)
+    CHECK(nmse(got.floats[i], want.floats[i]) < bound<Op>(layout));
   for (size_t i = 0; i < want.acts.size / sizeof(Act); ++i) {
-    const Act &x = reinterpret_cast<Act*>(got.acts.data())[i], &y = reinterpret_cast<Act*>(want.acts.data())[i];
+    const Act &x = reinterpret_cast<Act*>(got.acts.data())[i],
+              &y = reinterpret_cast<Act*>(want.acts.data())[i];
     CHECK(std::fabs(x.d - y.d) <= 1e-3f * y.d);
     CHECK(x.half[0] + x.half[1] == doctest::Approx(y.half[0] + y.half[1]).epsilon(0.02).scale(100));
     CHECK(x.ds == x.d * float(x.half[0] + x.half[1]));
@@ -155,7 +187,8 @@ void try_example(Device& device, const Example<Op>& e, const KvLayout& layout) {
     CHECK(same(again.acts, got.acts));
   }
   device.forget();
-  if (!got.floats.empty() && !std::is_same_v<Op, TakeRows>) in_other_company(device, e.op, *c, rows_of(*c), got);
+  if (!got.floats.empty() && !std::is_same_v<Op, TakeRows>)
+    in_other_company(device, e.op, *c, rows_of(*c), got);
 }
 
 template <class Op>
@@ -166,7 +199,8 @@ void sweep(Device& device, const std::vector<Example<Op>>& examples) {
       if (layout.format == Format::q4_0) continue;  // the CPU's only
       layout.by_position = true;
       const Format weight = e.in.size() > 1 && e.in[1].weight ? e.in[1].format : e.in[0].format;
-      const std::string what = fmt::format("{}, example {}, weight {}, kv {}", Op::kName, number, info(weight).name, info(layout.format).name);
+      const std::string what = fmt::format("{}, example {}, weight {}, kv {}", Op::kName, number,
+                                           info(weight).name, info(layout.format).name);
       CAPTURE(what);
       try_example(device, e, layout);
     }
@@ -176,13 +210,15 @@ void sweep(Device& device, const std::vector<Example<Op>>& examples) {
 
 }  // namespace
 
-TEST_CASE("cuda: every op over every format equals its reference, whatever the company, every time") {
+TEST_CASE(
+    "cuda: every op over every format equals its reference, whatever the company, every time") {
   Device device;
   if (!device.there()) return;
   Ops::each([&]<class Op>(Op) { sweep<Op>(device, Op::examples()); });
 }
 
-// What a file of mixed formats asks for: q, k and v of two formats in one op, gate and up of two; and prompts, through the tile kernel.
+// What a file of mixed formats asks for: q, k and v of two formats in one op, gate and up of two;
+// and prompts, through the tile kernel.
 TEST_CASE("cuda: matmuls with weights of several formats, and for many tokens") {
   Device device;
   if (!device.there()) return;
@@ -190,11 +226,26 @@ TEST_CASE("cuda: matmuls with weights of several formats, and for many tokens") 
   std::vector<Example<GatedMatMul>> gated;
   for (int64_t tokens : {1, 6, 70}) {
     const Input x{{tokens, 512}}, b20{{1, 20}, Format::f32, true}, b40{{1, 40}, Format::f32, true};
-    shared.push_back({{3, true}, {x, {{40, 512}, Format::q4_k, true}, {{20, 512}, Format::q4_k, true}, {{20, 512}, Format::q6_k, true}, b40, b20, b20}, tokens});
-    shared.push_back({{2, false}, {x, {{40, 512}, Format::f16, true}, {{20, 512}, Format::q8, true}}, tokens});
-    for (const auto& [gate, up] : {std::pair{Format::q4, Format::q4}, {Format::q5_k, Format::q6_k}, {Format::q8, Format::bf16}, {Format::f16, Format::f16}})
-      gated.push_back({{Activation::silu}, {x, {{160, 512}, gate, true}, {{160, 512}, up, true}}, tokens});
-    gated.push_back({{Activation::gelu}, {x, {{45, 512}, Format::q4_0, true}, {{45, 512}, Format::q4_0, true}}, tokens});
+    shared.push_back({{3, true},
+                      {x,
+                       {{40, 512}, Format::q4_k, true},
+                       {{20, 512}, Format::q4_k, true},
+                       {{20, 512}, Format::q6_k, true},
+                       b40,
+                       b20,
+                       b20},
+                      tokens});
+    shared.push_back(
+        {{2, false}, {x, {{40, 512}, Format::f16, true}, {{20, 512}, Format::q8, true}}, tokens});
+    for (const auto& [gate, up] : {std::pair{Format::q4, Format::q4},
+                                   {Format::q5_k, Format::q6_k},
+                                   {Format::q8, Format::bf16},
+                                   {Format::f16, Format::f16}})
+      gated.push_back(
+          {{Activation::silu}, {x, {{160, 512}, gate, true}, {{160, 512}, up, true}}, tokens});
+    gated.push_back({{Activation::gelu},
+                     {x, {{45, 512}, Format::q4_0, true}, {{45, 512}, Format::q4_0, true}},
+                     tokens});
   }
   sweep(device, shared);
   sweep(device, gated);

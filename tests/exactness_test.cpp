@@ -1,4 +1,5 @@
-// The logits of a token depend on the model and the tokens before it, and on nothing else: bit for bit.
+// The logits of a token depend on the model and the tokens before it, and on nothing else: bit for
+// bit.
 #include <cmath>
 #include <cstring>
 
@@ -15,8 +16,12 @@ namespace {
 
 // A model of every kind: floats of odd sizes, window, position table, block formats, scalings.
 std::vector<std::string> models() {
-  std::vector<std::string> out{golden("models/llama_gqa_untied"), golden("models/mistral_window"), golden("models/gpt2"),
-                               golden("models/llama_mha_bf16"),   golden("gguf/tiny_llama_q4_0.gguf"), golden("gguf/tiny_llama_mixed.gguf"),
+  std::vector<std::string> out{golden("models/llama_gqa_untied"),
+                               golden("models/mistral_window"),
+                               golden("models/gpt2"),
+                               golden("models/llama_mha_bf16"),
+                               golden("gguf/tiny_llama_q4_0.gguf"),
+                               golden("gguf/tiny_llama_mixed.gguf"),
                                ""};
   return out;
 }
@@ -74,7 +79,8 @@ TEST_CASE("exact: any chunking of the prompt, every kind of keys and values") {
       const auto e = open(m, 2, kv.format);
       const auto t = tokens_for(*e, length_for(*e));
       const auto whole = logits_in_chunks(*e->session(), t, t.size());
-      for (size_t chunk : {1, 8, 16, 32}) CHECK(same(whole, logits_in_chunks(*e->session(), t, chunk)));
+      for (size_t chunk : {1, 8, 16, 32})
+        CHECK(same(whole, logits_in_chunks(*e->session(), t, chunk)));
     }
 }
 
@@ -94,7 +100,9 @@ TEST_CASE("exact: alone or beside others") {
     const auto alone = logits_in_chunks(*e->session(), t, t.size());
     auto a = e->session(), b = e->session(), c = e->session();
     b->extend(std::span(t).subspan(5, 9));
-    const Extension parts[] = {{c.get(), std::span(t).first(3), 1}, {a.get(), t, int(t.size())}, {b.get(), std::span(t).first(7), 1}};
+    const Extension parts[] = {{c.get(), std::span(t).first(3), 1},
+                               {a.get(), t, int(t.size())},
+                               {b.get(), std::span(t).first(7), 1}};
     const auto all = Session::extend_all(parts);
     CHECK(same(alone, all.subspan(size_t(e->vocab_size()), alone.size())));
   }
@@ -152,7 +160,8 @@ TEST_CASE("exact: text with a draft is the text without, greedy and sampled") {
   int accepted = 0;
   for (double temperature : {0.0, 0.8}) {
     GenerateOptions plain;
-    plain.max_tokens = 80, plain.sampling.temperature = temperature, plain.sampling.seed = 11, plain.ignore_end = true;
+    plain.max_tokens = 80, plain.sampling.temperature = temperature, plain.sampling.seed = 11,
+    plain.ignore_end = true;
     const auto want = generate(*target->session(), prompt, plain, [](std::string_view) {});
     for (int k : {1, 4, 9}) {
       const auto drafter = model_drafter(draft, *target, plain.sampling);
@@ -241,7 +250,9 @@ TEST_CASE("sampler: greedy, one candidate, penalties, and the distribution of dr
   }
   double sum = 0;
   for (float x : logits) sum += std::exp(double(x));
-  for (size_t i = 0; i < 4; ++i) CHECK(counts[i] / double(n) == doctest::Approx(std::exp(double(logits[i])) / sum).epsilon(0.05));
+  for (size_t i = 0; i < 4; ++i)
+    CHECK(counts[i] / double(n) ==
+          doctest::Approx(std::exp(double(logits[i])) / sum).epsilon(0.05));
 
   o.min_p = 0.3;  // e^-1 of the best is kept, e^-2 is not
   std::vector<bool> drawn(4);

@@ -1,5 +1,6 @@
-// Block formats: exact values against golden files made by another program, layouts that lose nothing, panels that mean what at() means,
-// errors of the encoders within bounds that follow from the format.
+// Block formats: exact values against golden files made by another program, layouts that lose
+// nothing, panels that mean what at() means, errors of the encoders within bounds that follow from
+// the format.
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,8 @@ std::vector<float> gaussian(int64_t n) {
     s ^= s << 13, s ^= s >> 7, s ^= s << 17;
     return double((s >> 11) + 1) / double(uint64_t(1) << 53);
   };
-  for (float& v : x) v = float(std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform()));
+  for (float& v : x)
+    v = float(std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform()));
   return x;
 }
 
@@ -32,7 +34,8 @@ TEST_CASE("format: GGUF blocks decode to the golden values, bit for bit") {
   int n = 0;
   for (const auto& [name, entry] : table.items()) {
     CAPTURE(name);
-    const int64_t blocks = entry["n_blocks"], bytes = entry["block_bytes"], values = entry["values_per_block"];
+    const int64_t blocks = entry["n_blocks"], bytes = entry["block_bytes"],
+                  values = entry["values_per_block"];
     std::string lower = name == "Q8_0" ? "q8" : name;
     for (char& c : lower) c = char(std::tolower(c));
     const auto format = format_named(lower);
@@ -48,7 +51,8 @@ TEST_CASE("format: GGUF blocks decode to the golden values, bit for bit") {
     for (size_t i = 0; i < want.size(); ++i) CHECK(want[i] == got[i]);
 
     // Through the tile, in a lane of its own, and back.
-    std::vector<std::byte> strip(strip_bytes(*format, blocks * values)), back(size_t(blocks * bytes));
+    std::vector<std::byte> strip(strip_bytes(*format, blocks * values)),
+        back(size_t(blocks * bytes));
     pack_strip(*format, row, 0, 11, blocks * values, strip.data());
     decode_row(*format, strip.data(), 10, blocks * values, got.data());
     for (size_t i = 0; i < want.size(); ++i) CHECK(want[i] == got[i]);
@@ -78,7 +82,8 @@ TEST_CASE("format: a panel's integers and scales are at()'s values") {
           for (int i = 0; i < 32; ++i) {
             CHECK(p.q[i] <= F::kDot.max);
             const int q = (F::kDot.is_signed ? int8_t(p.q[i]) : p.q[i]) - F::kDot.offset;
-            const double m = F::kDot.mins ? (F::kDot.halves ? p.m * double(p.mins[i / 16]) : double(p.m)) : 0;
+            const double m =
+                F::kDot.mins ? (F::kDot.halves ? p.m * double(p.mins[i / 16]) : double(p.m)) : 0;
             const double value = double(p.d) * (F::kDot.halves ? p.s[i / 16] : 1) * q + m;
             CHECK(value == doctest::Approx(of.at(b, 32 * sub + i)).epsilon(1e-4));
           }
@@ -97,9 +102,9 @@ TEST_CASE("format: halves and bfloats round to nearest even and back") {
   }
   CHECK(f16_of_f32(65519.9f) == 0x7bff);
   CHECK(f16_of_f32(65520.0f) == 0x7c00);
-  CHECK(f16_of_f32(0x1.002p0f) == 0x3c00);   // half way, to even
+  CHECK(f16_of_f32(0x1.002p0f) == 0x3c00);  // half way, to even
   CHECK(f16_of_f32(0x1.006p0f) == 0x3c02);
-  CHECK(f16_of_f32(0x1p-25f) == 0);          // half of the smallest, to even
+  CHECK(f16_of_f32(0x1p-25f) == 0);  // half of the smallest, to even
   CHECK(f16_of_f32(0x1.8p-25f) == 1);
   CHECK(bf16_of_f32(0x1.01p0f) == 0x3f80);
   CHECK(std::isnan(f32_of_f16(f16_of_f32(NAN))));
@@ -115,18 +120,21 @@ TEST_CASE("format: e4m3 has its values, rounds to nearest even, saturates and ke
       CHECK((f8_of_f32(f) & 127) == 127);
       continue;
     }
-    const double size = exponent ? std::ldexp(1 + mantissa / 8.0, exponent - 7) : std::ldexp(mantissa / 8.0, -6);
+    const double size =
+        exponent ? std::ldexp(1 + mantissa / 8.0, exponent - 7) : std::ldexp(mantissa / 8.0, -6);
     CHECK(double(f) == (code < 128 ? size : -size));
     CHECK(std::signbit(f) == (code >= 128));
     CHECK(f8_of_f32(f) == code);
     if (code % 128 == 126) continue;
-    // Half way to the next larger value goes to the even code, and a hair to either side to the nearer one.
+    // Half way to the next larger value goes to the even code, and a hair to either side to the
+    // nearer one.
     const float half = (f + f32_of_f8(uint8_t(code + 1))) / 2;
     CHECK(f8_of_f32(half) == code + code % 2);
     CHECK(f8_of_f32(std::nextafter(half, 0.0f)) == code);
     CHECK(f8_of_f32(std::nextafter(half, code < 128 ? 1e9f : -1e9f)) == code + 1);
   }
-  for (float large : {449.0f, 464.0f, 480.0f, 1e30f, INFINITY}) CHECK((f8_of_f32(large) == 0x7e && f8_of_f32(-large) == 0xfe));
+  for (float large : {449.0f, 464.0f, 480.0f, 1e30f, INFINITY})
+    CHECK((f8_of_f32(large) == 0x7e && f8_of_f32(-large) == 0xfe));
   CHECK(f8_of_f32(1e-30f) == 0);
   CHECK(!can_encode(Format::f8));  // nothing is quantized to it
 }
@@ -135,7 +143,8 @@ TEST_CASE("format: encoders stay within the format's own bound") {
   const int64_t cols = 4096;
   const std::vector<float> x = gaussian(16 * cols);
   std::vector<float> y(static_cast<size_t>(cols), 0);
-  for (Format f : {Format::f32, Format::f16, Format::bf16, Format::q8, Format::q8f, Format::q4_0, Format::q4, Format::q4h}) {
+  for (Format f : {Format::f32, Format::f16, Format::bf16, Format::q8, Format::q8f, Format::q4_0,
+                   Format::q4, Format::q4h}) {
     CAPTURE(info(f).name);
     REQUIRE(can_encode(f));
     std::vector<std::byte> strip(strip_bytes(f, cols));
@@ -157,7 +166,8 @@ TEST_CASE("format: encoders stay within the format's own bound") {
       }
     }
     MESSAGE(std::string(info(f).name) << ": relative squared error " << error / size);
-    if (f == Format::q4_0) CHECK(error / size < 0.00668);  // Q4_0 by its authors' search, on Gaussian rows: .00668
+    // Q4_0 by its authors' search, on Gaussian rows: .00668
+    if (f == Format::q4_0) CHECK(error / size < 0.00668);
     if (f == Format::q4) CHECK(error / size <= 0.0053);
     if (f == Format::q4h) CHECK(error / size <= 0.0042);
     if (f == Format::q8) CHECK(error / size < 0.00003);
@@ -171,6 +181,8 @@ TEST_CASE("format: encoding zeros, single values and ties") {
     std::vector<std::byte> strip(strip_bytes(f, 64));
     encode_strip(f, x.data(), 64, 1, 64, strip.data());
     decode_row(f, strip.data(), 0, 64, y.data());
-    for (size_t i = 0; i < 64; ++i) CHECK(y[i] == doctest::Approx(x[i]).epsilon(f == Format::q4 || f == Format::q4h ? 0.02 : 1e-3));
+    for (size_t i = 0; i < 64; ++i)
+      CHECK(y[i] ==
+            doctest::Approx(x[i]).epsilon(f == Format::q4 || f == Format::q4h ? 0.02 : 1e-3));
   }
 }

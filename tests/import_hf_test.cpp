@@ -1,5 +1,5 @@
-// Hugging Face folders: names, layouts and tokenizers of other people's making arrive as chaski's, and leave as GGUF. What must be
-// refused is in bad_folder_test.cpp.
+// Hugging Face folders: names, layouts and tokenizers of other people's making arrive as chaski's,
+// and leave as GGUF. What must be refused is in bad_folder_test.cpp.
 #include <cmath>
 
 #include "models/gguf.h"
@@ -13,13 +13,15 @@ namespace {
 using Ids = std::vector<int64_t>;
 using Floats = std::vector<float>;
 
-std::string folder_with(const TempFolder& temp, const std::string& config, const std::string& header, const std::string& buffer) {
+std::string folder_with(const TempFolder& temp, const std::string& config,
+                        const std::string& header, const std::string& buffer) {
   write_file(temp / "config.json", config);
   write_file(temp / "model.safetensors", safetensors(header, buffer));
   return temp.path;
 }
 
-const std::string kLlamaConfig = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 4,
+const std::string kLlamaConfig =
+    R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 4,
   "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 3, "max_position_embeddings": 32,
   "rms_norm_eps": 1e-6, "bos_token_id": 1, "eos_token_id": [2, 0] TAIL})";
 
@@ -29,8 +31,8 @@ std::string llama_config(const std::string& tail = "") {
 }
 
 TEST_CASE("import/golden folders to gguf and back") {
-  for (auto name : {"gpt2", "llama_f16", "llama_gqa_untied", "llama_mha_bf16", "llama_mqa_tied", "llama_rope_linear",
-                    "llama_rope_yarn", "llama_sharded", "mistral_window"}) {
+  for (auto name : {"gpt2", "llama_f16", "llama_gqa_untied", "llama_mha_bf16", "llama_mqa_tied",
+                    "llama_rope_linear", "llama_rope_yarn", "llama_sharded", "mistral_window"}) {
     const std::string path = golden("models/" + std::string(name));
     if (!have(path)) continue;
     CAPTURE(path);
@@ -94,9 +96,11 @@ TEST_CASE("import/hf TinyStories-656K in full") {
   CHECK(values_of(tensor(source, "token_embd")) == stored(0, 2048 * 128));
   CHECK(values_of(tensor(source, "output_norm")) == stored(2623488, 128));
   const Floats q = values_of(tensor(source, "layer.0.attn_q")), theirs = stored(1737728, 128 * 128);
-  auto row = [](const Floats& m, size_t r) { return Floats(m.begin() + r * 128, m.begin() + (r + 1) * 128); };
+  auto row = [](const Floats& m, size_t r) {
+    return Floats(m.begin() + r * 128, m.begin() + (r + 1) * 128);
+  };
   CHECK(row(q, 0) == row(theirs, 0));
-  CHECK(row(q, 1) == row(theirs, 8));    // head_dim 16: 2i + 1 is i + 8
+  CHECK(row(q, 1) == row(theirs, 8));  // head_dim 16: 2i + 1 is i + 8
   CHECK(row(q, 16 + 6) == row(theirs, 16 + 3));
   CHECK(row(q, 127) == row(theirs, 127));
 
@@ -123,19 +127,24 @@ TEST_CASE("import/hf TinyStories-656K in full") {
 }
 
 TEST_CASE("import/hf heads: tied, untied, stored once under the other name") {
-  const std::string embed = R"("model.embed_tokens.weight":{"dtype":"F32","shape":[3,8],"data_offsets":[0,96]})";
-  const std::string head = R"("lm_head.weight":{"dtype":"F32","shape":[3,8],"data_offsets":[96,192]})";
-  const std::string only_head = R"({"lm_head.weight":{"dtype":"F32","shape":[3,8],"data_offsets":[0,96]}})";
-  const std::string both = "{" + embed + "," + head + "}", tied = R"(, "tie_word_embeddings": true)";
+  const std::string embed =
+      R"("model.embed_tokens.weight":{"dtype":"F32","shape":[3,8],"data_offsets":[0,96]})";
+  const std::string head =
+      R"("lm_head.weight":{"dtype":"F32","shape":[3,8],"data_offsets":[96,192]})";
+  const std::string only_head =
+      R"({"lm_head.weight":{"dtype":"F32","shape":[3,8],"data_offsets":[0,96]}})";
+  const std::string both = "{" + embed + "," + head + "}",
+                    tied = R"(, "tie_word_embeddings": true)";
   struct Case {
     std::string tail, header;
     int floats;
     bool output;
   };
-  for (auto& c : {Case{"", both, 48, true}, Case{tied, both, 48, false}, Case{"", "{" + embed + "}", 24, false},
-                  Case{"", only_head, 24, false}}) {
+  for (auto& c : {Case{"", both, 48, true}, Case{tied, both, 48, false},
+                  Case{"", "{" + embed + "}", 24, false}, Case{"", only_head, 24, false}}) {
     TempFolder temp;
-    const ModelSource source = import_model(folder_with(temp, llama_config(c.tail), c.header, floats(c.floats)));
+    const ModelSource source =
+        import_model(folder_with(temp, llama_config(c.tail), c.header, floats(c.floats)));
     CAPTURE(c.header);
     CHECK(values_of(tensor(source, "token_embd"))[23] == 23);
     CHECK((source.find("output") != nullptr) == c.output);
@@ -145,7 +154,8 @@ TEST_CASE("import/hf heads: tied, untied, stored once under the other name") {
 
 TEST_CASE("import/hf bias of a query is permuted like its rows, f16 vectors become f32") {
   TempFolder temp;
-  const std::string header = R"({"model.layers.0.self_attn.q_proj.bias":{"dtype":"F32","shape":[8],"data_offsets":[0,32]},
+  const std::string header =
+      R"({"model.layers.0.self_attn.q_proj.bias":{"dtype":"F32","shape":[8],"data_offsets":[0,32]},
     "model.layers.0.self_attn.v_proj.bias":{"dtype":"BF16","shape":[2],"data_offsets":[32,36]},
     "model.layers.0.self_attn.rotary_emb.inv_freq":{"dtype":"F32","shape":[1],"data_offsets":[36,40]}})";
   const std::string buffer = floats(8) + std::string("\x80\x3f\x00\xc0\0\0\0\0", 8);
@@ -157,16 +167,19 @@ TEST_CASE("import/hf bias of a query is permuted like its rows, f16 vectors beco
 
 TEST_CASE("import/hf gpt2 turns Conv1D weights and skips masks") {
   TempFolder temp;
-  const std::string config = R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 2, "n_head": 1, "n_layer": 1, "n_positions": 8,
+  const std::string config =
+      R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 2, "n_head": 1, "n_layer": 1, "n_positions": 8,
     "n_inner": null, "vocab_size": 3, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"})";
-  const std::string header = R"({"h.0.attn.c_attn.weight":{"dtype":"F32","shape":[2,6],"data_offsets":[0,48]},
+  const std::string header =
+      R"({"h.0.attn.c_attn.weight":{"dtype":"F32","shape":[2,6],"data_offsets":[0,48]},
     "transformer.wte.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[48,72]},
     "h.0.ln_1.bias":{"dtype":"F32","shape":[2],"data_offsets":[72,80]},
     "h.0.attn.bias":{"dtype":"BOOL","shape":[1,1,2,2],"data_offsets":[80,84]}})";
   const ModelSource source = import_model(folder_with(temp, config, header, floats(21)));
   CHECK(source.tensors.size() == 3);
   check_shape(source, "layer.0.attn_qkv", Format::f32, 6, 2);
-  CHECK(values_of(tensor(source, "layer.0.attn_qkv")) == Floats{0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11});
+  CHECK(values_of(tensor(source, "layer.0.attn_qkv")) ==
+        Floats{0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11});
   CHECK(values_of(tensor(source, "token_embd")) == Floats{12, 13, 14, 15, 16, 17});
   CHECK(values_of(tensor(source, "layer.0.attn_norm.bias")) == Floats{18, 19});
   CHECK(source.meta.integer("model.feed_forward_length") == 8);
@@ -185,7 +198,8 @@ Metadata tokenizer_of(const std::string& folder, int64_t vocab_size) {
 
 std::string byte_level_json(const std::string& pre_tokenizer) {
   return R"({"model": {"type": "BPE", "ignore_merges": true, "vocab": {"a": 0, "b": 1, "ab": 2, "abb": 4},
-    "merges": [["a", "b"], ["ab", "b"]]}, "pre_tokenizer": )" + pre_tokenizer + R"(,
+    "merges": [["a", "b"], ["ab", "b"]]}, "pre_tokenizer": )" +
+         pre_tokenizer + R"(,
     "added_tokens": [{"id": 5, "content": "<|end|>", "special": true}, {"id": 6, "content": "<tool>", "special": false}],
     "post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
       "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}]}})";
@@ -198,12 +212,14 @@ TEST_CASE("import/hf byte-level tokenizer.json: patterns, merges, holes, added p
     {"type": "Split", "pattern": {"String": "a.b"}, "behavior": "Isolated"},
     {"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", "use_regex": false, "add_prefix_space": true}]})";
   write_file(temp / "tokenizer.json", byte_level_json(pre));
-  write_file(temp / "tokenizer_config.json", R"({"eos_token": {"content": "<|end|>"}, "add_bos_token": false, "chat_template":
+  write_file(temp / "tokenizer_config.json",
+             R"({"eos_token": {"content": "<|end|>"}, "add_bos_token": false, "chat_template":
     [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}]})");
   const Metadata meta = tokenizer_of(temp.path, 9);
   CHECK(meta.str("tokenizer.kind") == "bpe");
-  CHECK(meta.strs("tokenizer.tokens") ==
-        std::vector<std::string>{"a", "b", "ab", "[UNUSED3]", "abb", "<|end|>", "<tool>", "[UNUSED7]", "[UNUSED8]"});
+  CHECK(meta.strs("tokenizer.tokens") == std::vector<std::string>{"a", "b", "ab", "[UNUSED3]",
+                                                                  "abb", "<|end|>", "<tool>",
+                                                                  "[UNUSED7]", "[UNUSED8]"});
   CHECK(meta.ints("tokenizer.types") == Ids{1, 1, 1, 5, 1, 3, 4, 5, 5});
   CHECK(meta.strs("tokenizer.merges") == std::vector<std::string>{"a b", "ab b"});
   CHECK(meta.strs("tokenizer.pre_patterns") == std::vector<std::string>{"\\d+", "a\\.b", "\\p{N}"});
@@ -220,9 +236,11 @@ TEST_CASE("import/hf byte-level tokenizer.json: patterns, merges, holes, added p
 
 TEST_CASE("import/hf patterns and ends survive a GGUF that has no word for them") {
   TempFolder temp;
-  folder_with(temp, R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 4, "num_hidden_layers": 1,
+  folder_with(
+      temp,
+      R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 4, "num_hidden_layers": 1,
     "num_attention_heads": 2, "vocab_size": 7, "max_position_embeddings": 32, "eos_token_id": [2, 1]})",
-              R"({"norm.weight":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}})", floats(8));
+      R"({"norm.weight":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}})", floats(8));
   write_file(temp / "tokenizer.json", byte_level_json(R"({"type": "Sequence", "pretokenizers": [
     {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated"}, {"type": "ByteLevel"}]})"));
   const ModelSource source = import_model(temp.path);
@@ -231,12 +249,14 @@ TEST_CASE("import/hf patterns and ends survive a GGUF that has no word for them"
   TempFolder other;
   export_gguf(other / "out.gguf", source);
   check_same_model(source, import_model(other / "out.gguf"));
-  CHECK(std::get<std::string>(read_gguf(other / "out.gguf").values.at("tokenizer.ggml.pre").data) == "default");
+  CHECK(std::get<std::string>(read_gguf(other / "out.gguf").values.at("tokenizer.ggml.pre").data) ==
+        "default");
 }
 
 TEST_CASE("import/hf Metaspace and byte pieces") {
   TempFolder temp;
-  write_file(temp / "tokenizer.json", R"({"model": {"type": "BPE", "byte_fallback": true, "unk_token": "<unk>",
+  write_file(temp / "tokenizer.json",
+             R"({"model": {"type": "BPE", "byte_fallback": true, "unk_token": "<unk>",
     "vocab": {"<unk>": 0, "<0x0A>": 1, "▁": 2, "a": 3, "▁a": 4, "▁▁a": 5}, "merges": ["▁ a", "▁ ▁a"]},
     "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": false}})");
   const Metadata meta = tokenizer_of(temp.path, 6);
@@ -247,31 +267,35 @@ TEST_CASE("import/hf Metaspace and byte pieces") {
 }
 
 TEST_CASE("import/hf SentencePiece model equals the same vocabulary in GGUF") {
-  const std::string model = data("tokenizers/llama2/tokenizer.model"), gguf = data("vocab/ggml-vocab-llama-spm.gguf");
+  const std::string model = data("tokenizers/llama2/tokenizer.model"),
+                    gguf = data("vocab/ggml-vocab-llama-spm.gguf");
   if (!have(model) || !have(gguf)) return;
   TempFolder temp;
   std::filesystem::copy_file(model, temp / "tokenizer.model");
   const Metadata meta = tokenizer_of(temp.path, 32000), other = import_gguf(gguf).meta;
-  for (auto key : {"tokenizer.tokens", "tokenizer.scores", "tokenizer.types", "tokenizer.add_bos", "tokenizer.add_space_prefix",
-                   "tokenizer.eos_ids"}) {
+  for (auto key : {"tokenizer.tokens", "tokenizer.scores", "tokenizer.types", "tokenizer.add_bos",
+                   "tokenizer.add_space_prefix", "tokenizer.eos_ids"}) {
     CAPTURE(key);
     CHECK(*meta.find(key) == *other.find(key));
   }
   CHECK(meta.integer("tokenizer.bos_id") == 1);
   for (auto version : {"v1", "v3"}) {
     std::filesystem::remove(temp / "tokenizer.model");
-    std::filesystem::copy_file(data(std::string("tokenizers/mistral/tokenizer.model.") + version), temp / "tokenizer.model");
+    std::filesystem::copy_file(data(std::string("tokenizers/mistral/tokenizer.model.") + version),
+                               temp / "tokenizer.model");
     CHECK(tokenizer_of(temp.path, 32768).strs("tokenizer.tokens")[2] == "</s>");
   }
 }
 
 TEST_CASE("import/hf GPT-2's vocabulary in three kinds of file") {
-  const std::string json = data("tokenizers/gpt_neo/tokenizer.json"), pair = data("tokenizers/gpt2");
+  const std::string json = data("tokenizers/gpt_neo/tokenizer.json"),
+                    pair = data("tokenizers/gpt2");
   const std::string gguf = data("vocab/ggml-vocab-gpt-2.gguf");
   if (!have(json) || !have(pair) || !have(gguf)) return;
   TempFolder temp;
   std::filesystem::copy_file(json, temp / "tokenizer.json");
-  const Metadata a = tokenizer_of(temp.path, 50257), b = tokenizer_of(pair, 50257), c = import_gguf(gguf).meta;
+  const Metadata a = tokenizer_of(temp.path, 50257), b = tokenizer_of(pair, 50257),
+                 c = import_gguf(gguf).meta;
   CHECK(a.strs("tokenizer.tokens") == c.strs("tokenizer.tokens"));
   CHECK(a.strs("tokenizer.merges") == c.strs("tokenizer.merges"));
   CHECK(b.strs("tokenizer.tokens") == c.strs("tokenizer.tokens"));

@@ -1,4 +1,5 @@
-// Foreign model files made by hand: builders that write what they are told, right or wrong, and readers for what comes back.
+// Foreign model files made by hand: builders that write what they are told, right or wrong, and
+// readers for what comes back.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -61,14 +62,29 @@ struct Gguf {
     append_value(payload, value, key);
     return raw(key, payload);
   }
-  Gguf& u32(const std::string& key, int64_t n) { return value(key, {ValueType::u32, ValueType::i64, n}); }
-  Gguf& f32(const std::string& key, float x) { return value(key, {ValueType::f32, ValueType::i64, double{x}}); }
-  Gguf& flag(const std::string& key, bool b) { return value(key, {ValueType::boolean, ValueType::i64, int64_t{b}}); }
-  Gguf& str(const std::string& key, const std::string& s) { return value(key, {ValueType::str, ValueType::i64, s}); }
-  Gguf& strs(const std::string& key, std::vector<std::string> s) { return value(key, {ValueType::array, ValueType::str, std::move(s)}); }
-  Gguf& i32s(const std::string& key, std::vector<int64_t> n) { return value(key, {ValueType::array, ValueType::i32, std::move(n)}); }
-  Gguf& f32s(const std::string& key, std::vector<double> x) { return value(key, {ValueType::array, ValueType::f32, std::move(x)}); }
-  Gguf& tensor(const std::string& name, std::vector<uint64_t> ne, uint32_t type, std::string data, uint64_t offset = UINT64_MAX) {
+  Gguf& u32(const std::string& key, int64_t n) {
+    return value(key, {ValueType::u32, ValueType::i64, n});
+  }
+  Gguf& f32(const std::string& key, float x) {
+    return value(key, {ValueType::f32, ValueType::i64, double{x}});
+  }
+  Gguf& flag(const std::string& key, bool b) {
+    return value(key, {ValueType::boolean, ValueType::i64, int64_t{b}});
+  }
+  Gguf& str(const std::string& key, const std::string& s) {
+    return value(key, {ValueType::str, ValueType::i64, s});
+  }
+  Gguf& strs(const std::string& key, std::vector<std::string> s) {
+    return value(key, {ValueType::array, ValueType::str, std::move(s)});
+  }
+  Gguf& i32s(const std::string& key, std::vector<int64_t> n) {
+    return value(key, {ValueType::array, ValueType::i32, std::move(n)});
+  }
+  Gguf& f32s(const std::string& key, std::vector<double> x) {
+    return value(key, {ValueType::array, ValueType::f32, std::move(x)});
+  }
+  Gguf& tensor(const std::string& name, std::vector<uint64_t> ne, uint32_t type, std::string data,
+               uint64_t offset = UINT64_MAX) {
     tensors.push_back({name, std::move(ne), type, std::move(data), offset});
     return *this;
   }
@@ -97,23 +113,33 @@ struct Gguf {
   }
 };
 
-// A whole llama of one layer: width 4, two heads, vocabulary of 5. Every f32 tensor counts up from a number of its own.
+// A whole llama of one layer: width 4, two heads, vocabulary of 5. Every f32 tensor counts up from
+// a number of its own.
 inline Gguf tiny_llama() {
   Gguf g;
   g.str("general.architecture", "llama").str("general.name", "tiny");
   g.u32("llama.context_length", 16).u32("llama.embedding_length", 4).u32("llama.block_count", 1);
-  g.u32("llama.feed_forward_length", 6).u32("llama.attention.head_count", 2).u32("llama.rope.dimension_count", 2);
+  g.u32("llama.feed_forward_length", 6)
+      .u32("llama.attention.head_count", 2)
+      .u32("llama.rope.dimension_count", 2);
   g.f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  g.str("tokenizer.ggml.model", "llama").strs("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a", "b"});
-  g.f32s("tokenizer.ggml.scores", {0, 0, 0, -1, -2}).i32s("tokenizer.ggml.token_type", {2, 3, 3, 1, 1});
-  g.u32("tokenizer.ggml.bos_token_id", 1).u32("tokenizer.ggml.eos_token_id", 2).u32("tokenizer.ggml.padding_token_id", 0xffffffff);
+  g.str("tokenizer.ggml.model", "llama")
+      .strs("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a", "b"});
+  g.f32s("tokenizer.ggml.scores", {0, 0, 0, -1, -2})
+      .i32s("tokenizer.ggml.token_type", {2, 3, 3, 1, 1});
+  g.u32("tokenizer.ggml.bos_token_id", 1)
+      .u32("tokenizer.ggml.eos_token_id", 2)
+      .u32("tokenizer.ggml.padding_token_id", 0xffffffff);
   g.value("tokenizer.ggml.eot_token_id", {ValueType::i32, ValueType::i64, int64_t{-1}});
   g.f32("x.unheard_of", 0.25f);
-  g.tensor("token_embd.weight", {4, 5}, 0, floats(20)).tensor("output_norm.weight", {4}, 0, floats(4, 100));
-  g.tensor("blk.0.attn_norm.weight", {4}, 0, floats(4, 200)).tensor("blk.0.ffn_norm.weight", {4}, 0, floats(4, 300));
+  g.tensor("token_embd.weight", {4, 5}, 0, floats(20))
+      .tensor("output_norm.weight", {4}, 0, floats(4, 100));
+  g.tensor("blk.0.attn_norm.weight", {4}, 0, floats(4, 200))
+      .tensor("blk.0.ffn_norm.weight", {4}, 0, floats(4, 300));
   for (auto name : {"attn_q", "attn_k", "attn_v", "attn_output"})
     g.tensor(std::string("blk.0.") + name + ".weight", {4, 4}, 0, floats(16, 400));
-  g.tensor("blk.0.ffn_gate.weight", {4, 6}, 0, floats(24, 500)).tensor("blk.0.ffn_up.weight", {4, 6}, 0, floats(24, 600));
+  g.tensor("blk.0.ffn_gate.weight", {4, 6}, 0, floats(24, 500))
+      .tensor("blk.0.ffn_up.weight", {4, 6}, 0, floats(24, 600));
   g.tensor("blk.0.ffn_down.weight", {6, 4}, 0, floats(24, 700));
   return g;
 }
@@ -141,8 +167,8 @@ inline std::vector<float> values_of(const TensorSource& t) {
   std::vector<float> values(t.info.rows * t.info.cols);
   if (!t.info.tiled()) decode_plain_row(t.info.format, data, t.info.cols, values.data());
   for (int64_t r = 0; t.info.tiled() && r < t.info.rows; ++r)
-    decode_row(t.info.format, data + r / kStrip * strip_bytes(t.info.format, t.info.cols), static_cast<int>(r % kStrip), t.info.cols,
-               values.data() + r * t.info.cols);
+    decode_row(t.info.format, data + r / kStrip * strip_bytes(t.info.format, t.info.cols),
+               static_cast<int>(r % kStrip), t.info.cols, values.data() + r * t.info.cols);
   return values;
 }
 
@@ -152,7 +178,8 @@ inline const TensorSource& tensor(const ModelSource& source, const std::string& 
   return *found;
 }
 
-inline void check_shape(const ModelSource& source, const std::string& name, Format format, int64_t rows, int64_t cols) {
+inline void check_shape(const ModelSource& source, const std::string& name, Format format,
+                        int64_t rows, int64_t cols) {
   CAPTURE(name);
   const TensorInfo& found = tensor(source, name).info;
   CHECK(found.format == format);
@@ -181,7 +208,8 @@ inline void check_same_model(const ModelSource& a, const ModelSource& b) {
 }
 
 // Imports `path`; the line must name `named` and contain `part`, and be fit for a terminal.
-inline void check_refused(const std::string& path, const std::string& named, const std::string& part, Exit code = Exit::bad_file) {
+inline void check_refused(const std::string& path, const std::string& named,
+                          const std::string& part, Exit code = Exit::bad_file) {
   CAPTURE(part);
   try {
     import_model(path);

@@ -1,5 +1,6 @@
-// GGUF in and out, llama2.c in: what is in a foreign file arrives under chaski's names with its exact values, and goes back. Folders
-// are in import_hf_test.cpp; what must be refused is in bad_input_test.cpp.
+// GGUF in and out, llama2.c in: what is in a foreign file arrives under chaski's names with its
+// exact values, and goes back. Folders are in import_hf_test.cpp; what must be refused is in
+// bad_input_test.cpp.
 #include <cmath>
 
 #include "ggml-like-tensor/file/quipu.h"
@@ -15,10 +16,12 @@ using Floats = std::vector<float>;
 
 // Keys an import works out and an export then states.
 bool is_a_default(const std::string& key) {
-  for (auto end : {"attention.head_count_kv", "attention.key_length", ".vocab_size", "rope.freq_base", "rope.scaling.type",
-                   "rope.dimension_count", "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token",
-                   "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.scores", "tokenizer.ggml.token_type",
-                   "general.quantization_version"})
+  for (auto end :
+       {"attention.head_count_kv", "attention.key_length", ".vocab_size", "rope.freq_base",
+        "rope.scaling.type", "rope.dimension_count", "tokenizer.ggml.add_bos_token",
+        "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_space_prefix",
+        "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.scores", "tokenizer.ggml.token_type",
+        "general.quantization_version"})
     if (key.ends_with(end)) return true;
   return false;
 }
@@ -86,7 +89,8 @@ TEST_CASE("import/gguf tiny llama: names, values, defaults") {
 TEST_CASE("import/gguf round trip keeps every value and bit") {
   TempFolder temp;
   Gguf g = tiny_llama();
-  g.value("odd.u64", {ValueType::u64, ValueType::i64, int64_t{-1}}).value("odd.i8", {ValueType::i8, ValueType::i64, int64_t{-5}});
+  g.value("odd.u64", {ValueType::u64, ValueType::i64, int64_t{-1}})
+      .value("odd.i8", {ValueType::i8, ValueType::i64, int64_t{-5}});
   g.value("odd.flags", {ValueType::array, ValueType::boolean, Ids{1, 0, 1}}).strs("odd.none", {});
   g.u32("general.alignment", 128).alignment = 128;
   g.tensor("strange", {4}, 0, floats(4)).tensor("rope_freqs.weight", {1}, 0, floats(1, 1));
@@ -108,8 +112,11 @@ TEST_CASE("import/gguf version 2, missing scores and types, bpe defaults") {
   CHECK(spm.meta.floats("tokenizer.scores") == std::vector<double>{0, -1, -2, -3, -4});
   CHECK(spm.meta.ints("tokenizer.types") == Ids{1, 1, 1, 1, 1});
 
-  g.drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "gpt2").str("tokenizer.ggml.pre", "gpt-2");
-  CHECK_FALSE(import_gguf(write_file(temp / "bpe.gguf", g.build())).meta.boolean("tokenizer.add_bos", true));
+  g.drop("tokenizer.ggml.model")
+      .str("tokenizer.ggml.model", "gpt2")
+      .str("tokenizer.ggml.pre", "gpt-2");
+  CHECK_FALSE(import_gguf(write_file(temp / "bpe.gguf", g.build()))
+                  .meta.boolean("tokenizer.add_bos", true));
   g.drop("tokenizer.ggml.pre").str("tokenizer.ggml.pre", "llama-bpe");
   const ModelSource llama3 = import_gguf(write_file(temp / "bpe.gguf", g.build()));
   CHECK(llama3.meta.boolean("tokenizer.add_bos", false));
@@ -119,21 +126,28 @@ TEST_CASE("import/gguf version 2, missing scores and types, bpe defaults") {
 
 TEST_CASE("import/gguf rope: linear in its old spelling, yarn and its attention factor") {
   TempFolder temp;
-  const ModelSource linear = import_gguf(write_file(temp / "l.gguf", tiny_llama().f32("llama.rope.scale_linear", 4).build()));
+  const ModelSource linear = import_gguf(
+      write_file(temp / "l.gguf", tiny_llama().f32("llama.rope.scale_linear", 4).build()));
   CHECK(linear.meta.str("model.rope_scaling") == "linear");
   CHECK(linear.meta.number("model.rope_factor") == 4);
   Gguf g = tiny_llama();
-  g.str("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4).f32("llama.rope.scaling.attn_factor", 0.5f);
+  g.str("llama.rope.scaling.type", "yarn")
+      .f32("llama.rope.scaling.factor", 4)
+      .f32("llama.rope.scaling.attn_factor", 0.5f);
   const ModelSource yarn = import_gguf(write_file(temp / "y.gguf", g.build()));
   CHECK(yarn.meta.integer("model.rope_original_context") == 16);
-  CHECK(yarn.meta.number("model.rope_attention_factor") == doctest::Approx(0.5 * (1 + 0.1 * std::log(4.0))));
+  CHECK(yarn.meta.number("model.rope_attention_factor") ==
+        doctest::Approx(0.5 * (1 + 0.1 * std::log(4.0))));
 }
 
 TEST_CASE("import/gguf control pieces spelled like an end end an answer") {
   TempFolder temp;
   Gguf g = tiny_llama();
-  g.drop("tokenizer.ggml.tokens").strs("tokenizer.ggml.tokens", {"<unk>", "<|eot_id|>", "</s>", "<|im_end|>", "b"});
-  CHECK(import_gguf(write_file(temp / "e.gguf", g.build())).meta.ints("tokenizer.eos_ids") == Ids{1, 2});  // 3 is a normal piece
+  g.drop("tokenizer.ggml.tokens")
+      .strs("tokenizer.ggml.tokens", {"<unk>", "<|eot_id|>", "</s>", "<|im_end|>", "b"});
+  // 3 is a normal piece
+  CHECK(import_gguf(write_file(temp / "e.gguf", g.build())).meta.ints("tokenizer.eos_ids") ==
+        Ids{1, 2});
 }
 
 TEST_CASE("import/gguf vocabularies") {
@@ -141,8 +155,10 @@ TEST_CASE("import/gguf vocabularies") {
     std::string file, architecture, kind;
     size_t pieces, merges;
   };
-  for (auto& e : {Expected{"deepseek-coder", "llama", "bpe", 32256, 31757}, Expected{"gpt-2", "gpt2", "bpe", 50257, 50000},
-                  Expected{"gpt-neox", "gptneox", "bpe", 50432, 50009}, Expected{"llama-spm", "llama", "spm", 32000, 0},
+  for (auto& e : {Expected{"deepseek-coder", "llama", "bpe", 32256, 31757},
+                  Expected{"gpt-2", "gpt2", "bpe", 50257, 50000},
+                  Expected{"gpt-neox", "gptneox", "bpe", 50432, 50009},
+                  Expected{"llama-spm", "llama", "spm", 32000, 0},
                   Expected{"phi-3", "phi3", "spm", 32064, 0}}) {
     const std::string path = data("vocab/ggml-vocab-" + e.file + ".gguf");
     if (!have(path)) continue;
@@ -204,7 +220,8 @@ TEST_CASE("import/llama2.c stories260K") {
   std::memcpy(first.data(), file.data() + 28, first.size() * sizeof(float));
   CHECK(values_of(tensor(source, "token_embd")) == first);
   Floats norm(64);  // the last before the rope tables: 512 positions x 8 values
-  std::memcpy(norm.data(), file.data() + file.size() - 512 * 8 * sizeof(float) - 64 * sizeof(float), 64 * sizeof(float));
+  std::memcpy(norm.data(), file.data() + file.size() - 512 * 8 * sizeof(float) - 64 * sizeof(float),
+              64 * sizeof(float));
   CHECK(values_of(tensor(source, "output_norm")) == norm);
   check_llama2c_tokenizer(source.meta, 512);
 
@@ -248,7 +265,8 @@ TEST_CASE("import/llama2.c version 1") {
   file += floats(norms + weights);
   append<int32_t>(tokenizer, 9);
   for (std::string piece : {"<unk>", "\n<s>\n", "\n</s>\n"})
-    append(tokenizer, 0.5f), append<int32_t>(tokenizer, static_cast<int32_t>(piece.size())), tokenizer += piece;
+    append(tokenizer, 0.5f), append<int32_t>(tokenizer, static_cast<int32_t>(piece.size())),
+        tokenizer += piece;
   write_file(temp / "tokenizer.bin", tokenizer);
   const ModelSource source = import_model(write_file(temp / "v1.bin", file));
   CHECK(source.kind == "llama2.c v1");

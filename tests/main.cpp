@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
   const int result = context.run();
   if (context.shouldExit()) return result;
   const auto& s = Counts::stats();
-  std::printf("%u passed, %u failed\n", s.numTestCasesPassingFilters - s.numTestCasesFailed, s.numTestCasesFailed);
+  std::printf("%u passed, %u failed\n", s.numTestCasesPassingFilters - s.numTestCasesFailed,
+              s.numTestCasesFailed);
   return result;
 }

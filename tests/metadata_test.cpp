@@ -1,6 +1,7 @@
 // The typed getters of a model's key/values. How values are stored: quipu_test.cpp.
-#include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/file/metadata.h"
+
+#include "ggml-like-tensor/base/error.h"
 #undef CHECK  // doctest's from here on
 #include "tests/support.h"
 
@@ -51,11 +52,16 @@ TEST_CASE("metadata: getters give the value, the default, or a line that says wh
   CHECK(line([](auto& m) { m.integer("f", 1); }) == "x.gguf: f is a float, expected an integer");
   CHECK(line([](auto& m) { m.integer("b"); }) == "x.gguf: b is a boolean, expected an integer");
   CHECK(line([](auto& m) { m.number("s", 1); }) == "x.gguf: s is a string, expected a float");
-  CHECK(line([](auto& m) { m.boolean("i", true); }) == "x.gguf: i is an integer, expected a boolean");
-  CHECK(line([](auto& m) { m.strs("ii"); }) == "x.gguf: ii is an array of integers, expected an array of strings");
-  CHECK(line([](auto& m) { m.floats("s"); }) == "x.gguf: s is a string, expected an array of floats");
-  CHECK(line([](auto& m) { m.ints("ff"); }) == "x.gguf: ff is an array of floats, expected an array of integers");
-  CHECK(line([](auto& m) { m.integer("u"); }) == "x.gguf: u is 18446744073709551615, expected less than 2^63");
+  CHECK(line([](auto& m) { m.boolean("i", true); }) ==
+        "x.gguf: i is an integer, expected a boolean");
+  CHECK(line([](auto& m) { m.strs("ii"); }) ==
+        "x.gguf: ii is an array of integers, expected an array of strings");
+  CHECK(line([](auto& m) { m.floats("s"); }) ==
+        "x.gguf: s is a string, expected an array of floats");
+  CHECK(line([](auto& m) { m.ints("ff"); }) ==
+        "x.gguf: ff is an array of floats, expected an array of integers");
+  CHECK(line([](auto& m) { m.integer("u"); }) ==
+        "x.gguf: u is 18446744073709551615, expected less than 2^63");
   meta.erase("s");
   CHECK(!meta.has("s"));
 }

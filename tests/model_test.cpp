@@ -1,4 +1,5 @@
-// Logits against an independent implementation: tests/golden/ was made by scripts/golden.py with another program (see there).
+// Logits against an independent implementation: tests/golden/ was made by scripts/golden.py with
+// another program (see there).
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -24,7 +25,8 @@ Golden read_golden(const std::string& json, const std::string& floats) {
   g.tokens = j["tokens"].get<std::vector<TokenId>>();
   g.vocab = j["vocab"];
   if (j.contains("positions")) g.positions = j["positions"].get<std::vector<int>>();
-  for (int i = 0; g.positions.size() < (j.contains("positions") ? 0 : g.tokens.size()); ++i) g.positions.push_back(i);
+  for (int i = 0; g.positions.size() < (j.contains("positions") ? 0 : g.tokens.size()); ++i)
+    g.positions.push_back(i);
   const std::string bytes = read_file(floats);
   g.logits.resize(bytes.size() / 4);
   std::memcpy(g.logits.data(), bytes.data(), bytes.size());
@@ -43,10 +45,12 @@ double error_of(const std::string& model, const Golden& g, Format kv) {
   double worst = 0, most = 0;
   for (size_t i = 0; i < g.positions.size(); ++i)
     for (int v = 0; v < g.vocab; ++v) {
-      const double want = g.logits[i * size_t(g.vocab) + size_t(v)], got = logits[size_t(g.positions[i] * g.vocab + v)];
+      const double want = g.logits[i * size_t(g.vocab) + size_t(v)],
+                   got = logits[size_t(g.positions[i] * g.vocab + v)];
       worst = std::max(worst, std::fabs(got - want)), most = std::max(most, std::fabs(want));
     }
-  MESSAGE(model << ", kv " << std::string(info(kv).name) << ": max error / max logit " << worst / most);
+  MESSAGE(model << ", kv " << std::string(info(kv).name) << ": max error / max logit "
+                << worst / most);
   return worst / most;
 }
 
@@ -68,16 +72,19 @@ TEST_CASE("model: Hugging Face folders, every feature") {
 }
 
 TEST_CASE("model: GGUF files with block formats") {
-  // Block formats multiply 8-bit activations: the bound is theirs (one part in 254 of a block's largest value, averaged over a row).
+  // Block formats multiply 8-bit activations: the bound is theirs (one part in 254 of a block's
+  // largest value, averaged over a row).
   for (const char* name : {"q8_0", "q4_0", "mixed"}) {
     const std::string base = golden("gguf/tiny_llama_") + name;
-    CHECK(error_of(base + ".gguf", read_golden(base + ".json", base + ".f32"), Format::f32) <= 3e-2);
+    CHECK(error_of(base + ".gguf", read_golden(base + ".json", base + ".f32"), Format::f32) <=
+          3e-2);
   }
 }
 
 TEST_CASE("model: the shared models") {
   for (const char* name : {"TinyStories-656K", "llama-2-tiny-random.gguf"}) {
-    const std::string model = data("models/") + name, base = golden("models/") + std::filesystem::path(name).stem().string();
+    const std::string model = data("models/") + name,
+                      base = golden("models/") + std::filesystem::path(name).stem().string();
     if (!have(model)) continue;
     const Golden g = read_golden(base + ".json", base + ".f32");
     CHECK(error_of(model, g, Format::f32) <= (std::string(name).ends_with("gguf") ? 2e-3 : 1e-4));

@@ -1,5 +1,5 @@
-// Cases for the op sweeps (op_test.cpp, cuda_test.cpp): inputs, a batch and pages for every Example, guarded and poisoned outputs,
-// and the error of what came out.
+// Cases for the op sweeps (op_test.cpp, cuda_test.cpp): inputs, a batch and pages for every
+// Example, guarded and poisoned outputs, and the error of what came out.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -16,7 +16,10 @@ constexpr size_t kGuard = 64;
 struct Buffer {
   std::vector<std::byte> bytes;
   size_t size = 0;
-  explicit Buffer(size_t n = 0) : bytes(n + 2 * kGuard + 64, std::byte{0xAB}), size(n) { std::memset(data(), 0xFF, n); }  // NaN
+  // NaN
+  explicit Buffer(size_t n = 0) : bytes(n + 2 * kGuard + 64, std::byte{0xAB}), size(n) {
+    std::memset(data(), 0xFF, n);
+  }
   std::byte* data() {
     auto at = reinterpret_cast<uintptr_t>(bytes.data()) + kGuard;
     return reinterpret_cast<std::byte*>((at + 63) / 64 * 64);
@@ -31,7 +34,9 @@ struct Buffer {
   }
 };
 
-inline uint32_t hash(uint32_t x) { return x = (x ^ x >> 16) * 0x45d9f3b, x = (x ^ x >> 16) * 0x45d9f3b, x ^ x >> 16; }
+inline uint32_t hash(uint32_t x) {
+  return x = (x ^ x >> 16) * 0x45d9f3b, x = (x ^ x >> 16) * 0x45d9f3b, x ^ x >> 16;
+}
 inline float noise(uint32_t i) { return float(hash(i) >> 8) / float(1 << 23) - 1; }
 
 // One case: inputs and a batch, and outputs for whoever computes it.
@@ -55,7 +60,8 @@ inline void make_batch(Case& c, int64_t tokens, const KvLayout& layout) {
   }
   if (c.batch.outputs.empty()) c.batch.outputs.push_back(0);
   for (int i = 0; i < 40; ++i) c.table.push_back(39 - i), c.other_table.push_back(40 + i);
-  for (int64_t t = 0; t < tokens; ++t) c.batch.tables.push_back((t >= tokens / 2 + 1 ? c.other_table : c.table).data());
+  for (int64_t t = 0; t < tokens; ++t)
+    c.batch.tables.push_back((t >= tokens / 2 + 1 ? c.other_table : c.table).data());
   c.batch.kv.layout = layout;
   c.pages.resize(80 * layout.page_bytes());
   c.batch.kv.pool = c.pages.data();
@@ -72,7 +78,9 @@ inline void fill_pages(Case& c, const KvLayout& l) {
   for (int layer = 0; layer < l.layers; ++layer)
     for (const auto* table : {&c.table, &c.other_table})
       for (int p = 0; p < 600; ++p) {
-        for (int i = 0; i < n; ++i) k[size_t(i)] = noise(uint32_t(p * 1000 + i)), v[size_t(i)] = noise(uint32_t(p * 777 + i + 5));
+        for (int i = 0; i < n; ++i)
+          k[size_t(i)] = noise(uint32_t(p * 1000 + i)),
+          v[size_t(i)] = noise(uint32_t(p * 777 + i + 5));
         one.positions = {p}, one.tables = {table->data()};
         OpArgs a;
         a.in[0] = {{1, n}, Format::f32, k.data()}, a.in[1] = {{1, n}, Format::f32, v.data()};
@@ -88,8 +96,10 @@ inline Buffer random_weight(Format format, Shape shape) {
   for (int64_t s = 0; s < (shape.rows + 15) / 16; ++s) {
     const int n = int(std::min<int64_t>(16, shape.rows - 16 * s));
     for (int r = 0; r < n; ++r)
-      random_row(format, uint64_t(100 * s + r + 1), 0.1f, shape.cols, row.data() + size_t(r) * row_bytes(format, shape.cols));
-    pack_strip(format, row.data(), row_bytes(format, shape.cols), n, shape.cols, b.data() + size_t(s) * strip_bytes(format, shape.cols));
+      random_row(format, uint64_t(100 * s + r + 1), 0.1f, shape.cols,
+                 row.data() + size_t(r) * row_bytes(format, shape.cols));
+    pack_strip(format, row.data(), row_bytes(format, shape.cols), n, shape.cols,
+               b.data() + size_t(s) * strip_bytes(format, shape.cols));
   }
   return b;
 }
@@ -114,13 +124,16 @@ std::unique_ptr<Case> make_case(const Example<Op>& e, const KvLayout& layout) {
       continue;
     }
     Buffer b(size_t(i.shape.rows * i.shape.cols) * 4);
-    for (int64_t k = 0; k < i.shape.rows * i.shape.cols; ++k) b.floats()[k] = 3 * noise(uint32_t(k + 17 * int64_t(c->in.size())));
+    for (int64_t k = 0; k < i.shape.rows * i.shape.cols; ++k)
+      b.floats()[k] = 3 * noise(uint32_t(k + 17 * int64_t(c->in.size())));
     c->in.push_back(std::move(b));
   }
   OpArgs& a = c->args;
   a.n_in = int(e.in.size());
-  for (size_t i = 0; i < e.in.size(); ++i) a.in[i] = {e.in[i].shape, e.in[i].format, c->in[i].data(), e.in[i].weight};
-  if (acts && (std::is_same_v<Op, MatMul> || std::is_same_v<Op, GatedMatMul>)) quantize_input(a, c->in_acts);
+  for (size_t i = 0; i < e.in.size(); ++i)
+    a.in[i] = {e.in[i].shape, e.in[i].format, c->in[i].data(), e.in[i].weight};
+  if (acts && (std::is_same_v<Op, MatMul> || std::is_same_v<Op, GatedMatMul>))
+    quantize_input(a, c->in_acts);
   a.batch = &c->batch;
   return c;
 }
@@ -141,7 +154,10 @@ std::vector<Shape> output_shapes(const Op& op, const OpArgs& a) {
 inline bool quantizes(const Attention& op, Shape) { return op.head_dim % 32 == 0; }
 template <class Op>
 bool quantizes(const Op&, Shape s) {
-  return (std::is_same_v<Op, Norm> || std::is_same_v<Op, GatedMatMul> || std::is_same_v<Op, QuantizeActs>) && s.cols % 32 == 0;
+  return (std::is_same_v<Op, Norm> || std::is_same_v<Op, GatedMatMul> ||
+          std::is_same_v<Op, QuantizeActs>)&&s.cols %
+             32 ==
+         0;
 }
 
 // Runs `compute` with fresh, poisoned outputs.
@@ -151,7 +167,8 @@ Outputs outputs_of(const Op& op, Case& c, Fn compute) {
   OpArgs a = c.args;
   const std::vector<Shape> shapes = output_shapes(op, a);
   for (const Shape& s : shapes) o.floats.emplace_back(size_t(s.rows * s.cols) * 4);
-  for (size_t i = 0; i < shapes.size(); ++i) a.out[i] = {shapes[i], Format::f32, o.floats[i].data()};
+  for (size_t i = 0; i < shapes.size(); ++i)
+    a.out[i] = {shapes[i], Format::f32, o.floats[i].data()};
   const Shape s = shapes.empty() ? a.in[0].shape : shapes[0];
   if (quantizes(op, s)) {
     o.acts = Buffer(size_t(s.rows * s.cols / 32) * sizeof(Act));

@@ -1,5 +1,6 @@
-// Every op x every instruction set of this machine, against the op's reference: outputs poisoned with NaN before, sentinels around
-// them, work cut into odd pieces; and bit-equal between instruction sets (HACKING.md, exactness).
+// Every op x every instruction set of this machine, against the op's reference: outputs poisoned
+// with NaN before, sentinels around them, work cut into odd pieces; and bit-equal between
+// instruction sets (HACKING.md, exactness).
 #include "ggml-like-tensor/backend.h"
 #include "tests/op_support.h"
 
@@ -32,14 +33,16 @@ void sweep() {
           std::vector<uint32_t> counters(kSharedCounters);
           Buffer shared(k.shared(op, a));
           for (int64_t u = (units - 1) / step * step; u >= 0; u -= step)
-            k.run(op, a, u, std::min(u + step, units), {scratch.data(), counters.data(), shared.data()});
+            k.run(op, a, u, std::min(u + step, units),
+                  {scratch.data(), counters.data(), shared.data()});
           CHECK(scratch.guarded());
           CHECK(shared.guarded());
           CHECK(counters == std::vector<uint32_t>(kSharedCounters));
         });
         for (size_t i = 0; i < want.floats.size(); ++i) {
           CHECK(got.floats[i].guarded());
-          // Attention over blocks quantizes its queries, which the reference does not; everything else is float rounding.
+          // Attention over blocks quantizes its queries, which the reference does not; everything
+          // else is float rounding.
           CHECK(nmse(got.floats[i], want.floats[i]) < (layout.blocks() ? 5e-4 : 1e-10));
         }
         CHECK(got.acts.guarded());
@@ -49,7 +52,8 @@ void sweep() {
           continue;
         }
         for (size_t i = 0; i < want.floats.size(); ++i)
-          CHECK(std::memcmp(got.floats[i].data(), first.floats[i].data(), first.floats[i].size) == 0);
+          CHECK(std::memcmp(got.floats[i].data(), first.floats[i].data(), first.floats[i].size) ==
+                0);
         CHECK(std::memcmp(got.acts.data(), first.acts.data(), first.acts.size) == 0);
       }
     }
@@ -59,11 +63,13 @@ void sweep() {
 
 }  // namespace
 
-TEST_CASE("op: every op on every instruction set equals its reference, and each other bit for bit") {
+TEST_CASE(
+    "op: every op on every instruction set equals its reference, and each other bit for bit") {
   Ops::each([]<class Op>(Op) { sweep<Op>(); });
 }
 
-// A batch of 21 tokens walks its chunks in one unit, a token alone has a unit for each chunk: see cpu/attention.h.
+// A batch of 21 tokens walks its chunks in one unit, a token alone has a unit for each chunk: see
+// cpu/attention.h.
 TEST_CASE("op: attention of a token is the same in a prompt and alone") {
   const Example<Attention> e{{1, 4, 2, 48, 0.2f, 0, 0}, {{{21, 192}}}, 21};
   for (const KvLayout& layout : layouts_of(e.op)) {
@@ -74,19 +80,22 @@ TEST_CASE("op: attention of a token is the same in a prompt and alone") {
       auto run = [&](const OpArgs& a) {
         Buffer scratch(k.scratch(op, a)), shared(k.shared(op, a));
         std::vector<uint32_t> counters(kSharedCounters);
-        for (int64_t u = k.units(op, a) - 1; u >= 0; --u) k.run(op, a, u, u + 1, {scratch.data(), counters.data(), shared.data()});
+        for (int64_t u = k.units(op, a) - 1; u >= 0; --u)
+          k.run(op, a, u, u + 1, {scratch.data(), counters.data(), shared.data()});
       };
       Outputs together = outputs_of(e.op, *c, run);
       for (int t = 0; t < 21; ++t) {
         Batch one = c->batch;
-        one.tokens = {0}, one.positions = {c->batch.positions[size_t(t)]}, one.tables = {c->batch.tables[size_t(t)]};
+        one.tokens = {0}, one.positions = {c->batch.positions[size_t(t)]},
+        one.tables = {c->batch.tables[size_t(t)]};
         std::vector<float> alone(192);
         OpArgs a = c->args;
         a.in[0] = {{1, 192}, Format::f32, const_cast<float*>(c->args.in[0].row(t))};
         a.out[0] = {{1, 192}, Format::f32, alone.data()};
         a.batch = &one;
         run(a);
-        CHECK(std::memcmp(alone.data(), together.floats[0].data() + size_t(t) * 192 * 4, 192 * 4) == 0);
+        CHECK(std::memcmp(alone.data(), together.floats[0].data() + size_t(t) * 192 * 4, 192 * 4) ==
+              0);
       }
     }
   }
@@ -99,7 +108,8 @@ TEST_CASE("op: quantized activations are the reference's, to the bit") {
   for (const Backend* backend : cpu_backends()) {
     const AnyOp op = e.op;
     const KernelEntry& k = backend->table[op.index()];
-    Outputs got = outputs_of(e.op, *c, [&](const OpArgs& a) { k.run(op, a, 0, k.units(op, a), {}); });
+    Outputs got =
+        outputs_of(e.op, *c, [&](const OpArgs& a) { k.run(op, a, 0, k.units(op, a), {}); });
     CHECK(std::memcmp(got.acts.data(), want.acts.data(), want.acts.size) == 0);
   }
 }
@@ -110,18 +120,21 @@ TEST_CASE("op: every code of f8 on every instruction set") {
   for (int i = 0; i < 256; ++i) codes[i] = std::byte(i);
   float one = 1, got[256];
   OpArgs a;
-  a.in[0] = {{1, 1}, Format::f32, &one}, a.in[1] = {{256, 1}, Format::f8, codes, true}, a.out[0] = {{1, 256}, Format::f32, got};
+  a.in[0] = {{1, 1}, Format::f32, &one}, a.in[1] = {{256, 1}, Format::f8, codes, true},
+  a.out[0] = {{1, 256}, Format::f32, got};
   for (const Backend* backend : cpu_backends()) {
     CAPTURE(backend->name);
     const AnyOp op = MatMul{};
     const KernelEntry& k = backend->table[op.index()];
     Buffer scratch(k.scratch(op, a));
     k.run(op, a, 0, k.units(op, a), {.own = scratch.data()});
-    for (int i = 0; i < 256; ++i) CHECK((i % 128 == 127 ? std::isnan(got[i]) : got[i] == f32_of_f8(uint8_t(i))));
+    for (int i = 0; i < 256; ++i)
+      CHECK((i % 128 == 127 ? std::isnan(got[i]) : got[i] == f32_of_f8(uint8_t(i))));
   }
 }
 
-// Products at the ends of their ranges: the int16 sums of the instruction sets without VNNI must not overflow.
+// Products at the ends of their ranges: the int16 sums of the instruction sets without VNNI must
+// not overflow.
 TEST_CASE("op: matmul at the extremes of every block format") {
   const int64_t cols = 256;
   for (int f = 0; f < kFormatCount; ++f) {
@@ -146,7 +159,8 @@ TEST_CASE("op: matmul at the extremes of every block format") {
           }
         });
         std::vector<std::byte> strip(strip_bytes(Format(f), cols) + 64);
-        auto* tile = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(strip.data()) + 63) / 64 * 64);
+        auto* tile = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(strip.data()) + 63) /
+                                                  64 * 64);
         pack_strip(Format(f), row.data(), 0, 16, cols, tile);
         std::vector<float> x(size_t(cols), sign);
         std::vector<Act> acts(size_t(cols / 32));

@@ -1,4 +1,5 @@
-// What fusing and planning do to a graph: fewer steps, shared memory, the same logits (those are exactness_test's and model_test's).
+// What fusing and planning do to a graph: fewer steps, shared memory, the same logits (those are
+// exactness_test's and model_test's).
 #include <map>
 
 #include "engine/engine_impl.h"
@@ -36,10 +37,10 @@ TEST_CASE("plan: a llama layer of block formats is eight steps") {
   CHECK(n["matmul"] == 3 * layers + 1);  // q+k+v, output, down; the head
   CHECK(n["gated_matmul"] == layers);
   CHECK(n["norm"] == 2 * layers + 1);
-  CHECK(n["kv_write"] == layers);        // rotates q and k
+  CHECK(n["kv_write"] == layers);  // rotates q and k
   CHECK(n["attention"] == layers);
   CHECK(n["rope"] + n["unary"] + n["quantize_acts"] == 0);
-  CHECK(n["binary"] == 1);               // the last residual; the others are the norms'
+  CHECK(n["binary"] == 1);  // the last residual; the others are the norms'
   CHECK(int(g.nodes.size()) == 8 * layers + 5);
   MESSAGE(before << " nodes become " << g.nodes.size());
 }
@@ -56,7 +57,8 @@ TEST_CASE("plan: float models keep their activations, and a layer of gpt2 its bi
   CHECK(n["matmul"] == 4 * layers + 1);  // q+k+v, output, up, down
   CHECK(n["unary"] == layers);
   for (const Node& node : g.nodes)
-    if (const auto* m = std::get_if<MatMul>(&node.op); m && m->weights == 3) CHECK(node.in.size() == 7);
+    if (const auto* m = std::get_if<MatMul>(&node.op); m && m->weights == 3)
+      CHECK(node.in.size() == 7);
 }
 
 TEST_CASE("plan: values share one arena, and none that is alive is overwritten") {
@@ -76,8 +78,10 @@ TEST_CASE("plan: values share one arena, and none that is alive is overwritten")
       for (int i = 0; i < s.args.n_in; ++i) {
         const Operand& in = s.args.in[i];
         if (!out.data || !in.data || in.weight) continue;
-        const auto *a = static_cast<const float*>(out.data), *b = static_cast<const float*>(in.data);
-        const bool apart = a + out.shape.rows * out.shape.cols <= b || b + in.shape.rows * in.shape.cols <= a;
+        const auto *a = static_cast<const float*>(out.data),
+                   *b = static_cast<const float*>(in.data);
+        const bool apart =
+            a + out.shape.rows * out.shape.cols <= b || b + in.shape.rows * in.shape.cols <= a;
         CHECK(apart);
       }
 }

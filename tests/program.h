@@ -1,4 +1,5 @@
-// The real binary as a test sees it: exit status, stdout, stderr. CHASKI_BIN names it; default build/chaski.
+// The real binary as a test sees it: exit status, stdout, stderr. CHASKI_BIN names it; default
+// build/chaski.
 #pragma once
 #include <fcntl.h>
 #include <signal.h>
@@ -26,7 +27,8 @@ struct Outcome {
   int status;  // as a shell says it: 128 + signal for a signal
   std::string out, err;
   bool one_error_line() const {
-    return err.starts_with("chaski: ") && std::count(err.begin(), err.end(), '\n') == 1 && err.ends_with('\n');
+    return err.starts_with("chaski: ") && std::count(err.begin(), err.end(), '\n') == 1 &&
+           err.ends_with('\n');
   }
   bool error_says(const std::string& text) const { return err.find(text) != std::string::npos; }
 };
@@ -36,20 +38,23 @@ using Arguments = std::vector<std::string>;
 class Program {
  public:
   // Output goes to files, so that it never blocks; `out` may name another place for stdout.
-  Program(const Arguments& arguments, const std::string& input, const std::string& out = "", const std::string& binary = chaski_binary())
+  Program(const Arguments& arguments, const std::string& input, const std::string& out = "",
+          const std::string& binary = chaski_binary())
       : out_(out.empty() ? folder_ / "out" : out) {
     std::ofstream(folder_ / "in", std::ios::binary) << input;
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 0, (folder_ / "in").c_str(), O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_addopen(&files, 2, (folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&files, 2, (folder_ / "err").c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
     Arguments all = {binary};
     all.insert(all.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& argument : all) argv.push_back(argument.data());
     argv.push_back(nullptr);
-    REQUIRE_MESSAGE(posix_spawn(&pid_, argv[0], &files, nullptr, argv.data(), environ) == 0, "cannot start ", argv[0]);
+    REQUIRE_MESSAGE(posix_spawn(&pid_, argv[0], &files, nullptr, argv.data(), environ) == 0,
+                    "cannot start ", argv[0]);
     posix_spawn_file_actions_destroy(&files);
   }
   ~Program() {
@@ -66,7 +71,8 @@ class Program {
     ::waitpid(pid_, &status, 0);
     pid_ = 0;
     const bool special = !std::filesystem::is_regular_file(out_);  // /dev/full
-    return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), special ? "" : read_file(out_), read_file(folder_ / "err")};
+    return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
+            special ? "" : read_file(out_), read_file(folder_ / "err")};
   }
 
  private:
@@ -75,7 +81,9 @@ class Program {
   pid_t pid_ = 0;
 };
 
-inline Outcome chaski_run(const Arguments& arguments, const std::string& input = "") { return Program(arguments, input).wait(); }
+inline Outcome chaski_run(const Arguments& arguments, const std::string& input = "") {
+  return Program(arguments, input).wait();
+}
 
 // An error as errors are: its status, one line that says so, nothing on stdout.
 inline void check_one_line(const Outcome& outcome, int status, const std::string& says) {

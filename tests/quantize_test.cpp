@@ -1,4 +1,5 @@
-// engine/quantize.h on files made here: the recipe, the errors it reports, and that threads leave no trace in the bytes.
+// engine/quantize.h on files made here: the recipe, the errors it reports, and that threads leave
+// no trace in the bytes.
 #include "engine/quantize.h"
 
 #include <cmath>
@@ -42,14 +43,15 @@ Values make_model(const std::string& path, const std::vector<MadeTensor>& tensor
     for (int64_t r = 0; r < t.rows; ++r)
       for (int64_t c = 0; c < t.cols; ++c) v.push_back(t.scale * weight(r, c));
     if (edit) edit(t.name, v);
-    source.tensors.push_back({{t.name, t.format, t.rows, t.cols}, [=](int64_t first, int64_t last, std::byte* dst) {
-                                const float* x = values->at(t.name).data();
-                                if (t.rows == 1) return void(std::memcpy(dst, x, t.cols * 4));
-                                for (int64_t s = first; s < last; ++s, dst += strip_bytes(t.format, t.cols)) {
-                                  const int rows = int(std::min<int64_t>(16, t.rows - s * 16));
-                                  encode_strip(t.format, x + s * 16 * t.cols, t.cols, rows, t.cols, dst);
-                                }
-                              }});
+    source.tensors.push_back(
+        {{t.name, t.format, t.rows, t.cols}, [=](int64_t first, int64_t last, std::byte* dst) {
+           const float* x = values->at(t.name).data();
+           if (t.rows == 1) return void(std::memcpy(dst, x, t.cols * 4));
+           for (int64_t s = first; s < last; ++s, dst += strip_bytes(t.format, t.cols)) {
+             const int rows = int(std::min<int64_t>(16, t.rows - s * 16));
+             encode_strip(t.format, x + s * 16 * t.cols, t.cols, rows, t.cols, dst);
+           }
+         }});
   }
   write_quipu(path, source, 1);
   return *values;
@@ -63,17 +65,20 @@ std::vector<float> values_in(const std::string& path, const std::string& name) {
   if (!w->info.tiled()) decode_plain_row(w->info.format, w->data, w->info.cols, out.data());
   const int64_t cols = w->info.cols;
   for (int64_t r = 0; w->info.tiled() && r < w->info.rows; ++r)
-    decode_row(w->info.format, w->data + r / 16 * strip_bytes(w->info.format, cols), int(r % 16), cols, out.data() + r * cols);
+    decode_row(w->info.format, w->data + r / 16 * strip_bytes(w->info.format, cols), int(r % 16),
+               cols, out.data() + r * cols);
   return out;
 }
 
 double relative_error(const std::vector<float>& x, const std::vector<float>& y) {
   double lost = 0, all = 0;
-  for (size_t i = 0; i < x.size(); ++i) lost += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), all += double(x[i]) * x[i];
+  for (size_t i = 0; i < x.size(); ++i)
+    lost += (double(x[i]) - y[i]) * (double(x[i]) - y[i]), all += double(x[i]) * x[i];
   return lost / all;
 }
 
-QuantizeReport quantize(const std::string& in, const std::string& out, Format type, int threads = 1, double keep_above = 0.02) {
+QuantizeReport quantize(const std::string& in, const std::string& out, Format type, int threads = 1,
+                        double keep_above = 0.02) {
   QuantizeOptions options;
   options.type = type, options.threads = threads, options.keep_above = keep_above;
   return quantize_model(in, out, options, {});
@@ -98,8 +103,9 @@ std::string line_of(const std::function<void()>& work, Exit code) {
 }
 
 const std::vector<MadeTensor> kModel = {
-    {"token_embd", 100, 64},         {"position_embd", 32, 64}, {"layer.0.attn_norm", 1, 64}, {"layer.0.attn_q", 64, 64},
-    {"layer.0.attn_k", 24, 64},      {"layer.0.ffn_up", 700, 64}, {"layer.0.ffn_down", 64, 172}, {"output", 100, 64},
+    {"token_embd", 100, 64},       {"position_embd", 32, 64},  {"layer.0.attn_norm", 1, 64},
+    {"layer.0.attn_q", 64, 64},    {"layer.0.attn_k", 24, 64}, {"layer.0.ffn_up", 700, 64},
+    {"layer.0.ffn_down", 64, 172}, {"output", 100, 64},
 };
 
 }  // namespace
@@ -133,8 +139,10 @@ TEST_CASE("quantize/the reported error is the error") {
   for (const Format type : {Format::q4, Format::q8, Format::q8f, Format::f16, Format::bf16}) {
     const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", type);
     for (const QuantizedTensor& t : report.tensors) {
-      const double expected = relative_error(values.at(t.name), values_in(folder / "out.quipu", t.name));
-      CHECK_MESSAGE(std::fabs(t.error - expected) <= 1e-9 * expected, t.name, " ", info(type).name, " ", t.error, " ", expected);
+      const double expected =
+          relative_error(values.at(t.name), values_in(folder / "out.quipu", t.name));
+      CHECK_MESSAGE(std::fabs(t.error - expected) <= 1e-9 * expected, t.name, " ", info(type).name,
+                    " ", t.error, " ", expected);
       CHECK((t.error == 0) == (t.from == t.to));
     }
   }
@@ -142,13 +150,17 @@ TEST_CASE("quantize/the reported error is the error") {
 
 TEST_CASE("quantize/bytes and report do not depend on threads") {
   const TempFolder folder;
-  make_model(folder / "in.quipu", {{"layer.0.ffn_up", 3000, 256}, {"layer.0.ffn_norm", 1, 256}, {"layer.0.ffn_down", 250, 1024}});
+  make_model(folder / "in.quipu", {{"layer.0.ffn_up", 3000, 256},
+                                   {"layer.0.ffn_norm", 1, 256},
+                                   {"layer.0.ffn_down", 250, 1024}});
   for (const Format type : {Format::q4, Format::q4_0, Format::q8}) {
     const QuantizeReport one = quantize(folder / "in.quipu", folder / "one.quipu", type, 1);
     for (const int threads : {2, 3, 7}) {
-      const QuantizeReport many = quantize(folder / "in.quipu", folder / "many.quipu", type, threads);
+      const QuantizeReport many =
+          quantize(folder / "in.quipu", folder / "many.quipu", type, threads);
       CHECK(read_file(folder / "one.quipu") == read_file(folder / "many.quipu"));
-      for (size_t i = 0; i < one.tensors.size(); ++i) CHECK(one.tensors[i].error == many.tensors[i].error);
+      for (size_t i = 0; i < one.tensors.size(); ++i)
+        CHECK(one.tensors[i].error == many.tensors[i].error);
     }
   }
 }
@@ -156,18 +168,23 @@ TEST_CASE("quantize/bytes and report do not depend on threads") {
 TEST_CASE("quantize/a tensor that suffers keeps more bits, and the reason says so") {
   const TempFolder folder;
   make_model(folder / "in.quipu", kModel);
-  const double q4 = row_of(quantize(folder / "in.quipu", folder / "out.quipu", Format::q4), "layer.0.ffn_up").error;
-  const QuantizeReport strict = quantize(folder / "in.quipu", folder / "out.quipu", Format::q4, 1, q4 / 4);
+  const double q4 =
+      row_of(quantize(folder / "in.quipu", folder / "out.quipu", Format::q4), "layer.0.ffn_up")
+          .error;
+  const QuantizeReport strict =
+      quantize(folder / "in.quipu", folder / "out.quipu", Format::q4, 1, q4 / 4);
   CHECK(row_of(strict, "layer.0.ffn_up").to == Format::q8);
   CHECK(row_of(strict, "layer.0.ffn_up").reason.find("q4 would lose") == 0);
   CHECK(row_of(strict, "layer.0.ffn_up").error < q4 / 4);
-  const QuantizeReport nothing_lost = quantize(folder / "in.quipu", folder / "out.quipu", Format::q4, 1, 0);
+  const QuantizeReport nothing_lost =
+      quantize(folder / "in.quipu", folder / "out.quipu", Format::q4, 1, 0);
   for (const QuantizedTensor& t : nothing_lost.tensors) CHECK_MESSAGE(t.to == Format::f32, t.name);
 }
 
 TEST_CASE("quantize/values beyond f16 go to f32 and not to infinity") {
   const TempFolder folder;
-  const Values values = make_model(folder / "in.quipu", {{"layer.0.ffn_up", 32, 64, Format::f32, 1e9f}});
+  const Values values =
+      make_model(folder / "in.quipu", {{"layer.0.ffn_up", 32, 64, Format::f32, 1e9f}});
   for (const Format type : {Format::q4_0, Format::q8, Format::f16}) {
     const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", type);
     CHECK(row_of(report, "layer.0.ffn_up").to == Format::f32);
@@ -175,11 +192,15 @@ TEST_CASE("quantize/values beyond f16 go to f32 and not to infinity") {
   }
 }
 
-TEST_CASE("quantize/one value beyond f16 that the sample misses is refused, not stored as infinity") {
+TEST_CASE(
+    "quantize/one value beyond f16 that the sample misses is refused, not stored as infinity") {
   const TempFolder folder;
-  const auto large = [](const std::string&, std::vector<float>& v) { v[(16 * 1 + 3) * 32 + 5] = 1e6f; };
+  const auto large = [](const std::string&, std::vector<float>& v) {
+    v[(16 * 1 + 3) * 32 + 5] = 1e6f;
+  };
   make_model(folder / "in.quipu", {{"layer.0.ffn_up", 16 * 40, 32}}, large);
-  const std::string line = line_of([&] { quantize(folder / "in.quipu", folder / "out.quipu", Format::f16); }, Exit::bad_file);
+  const std::string line = line_of(
+      [&] { quantize(folder / "in.quipu", folder / "out.quipu", Format::f16); }, Exit::bad_file);
   CHECK(line.find("layer.0.ffn_up: weight (19, 5) is inf") != std::string::npos);
   CHECK(!std::filesystem::exists(folder / "out.quipu"));
 }
@@ -192,8 +213,11 @@ TEST_CASE("quantize/a weight that is not finite is refused by name and place") {
       make_model(folder / "in.quipu", kModel, [&](const std::string& name, std::vector<float>& v) {
         if (name == "layer.0.ffn_up") v[699 * 64 + 63] = bad;
       });
-      const std::string line = line_of([&] { quantize(folder / "in.quipu", folder / "out.quipu", type, 2); }, Exit::bad_file);
-      CHECK_MESSAGE(line.find("in.quipu: tensor layer.0.ffn_up: weight (699, 63) is ") != std::string::npos, line);
+      const std::string line = line_of(
+          [&] { quantize(folder / "in.quipu", folder / "out.quipu", type, 2); }, Exit::bad_file);
+      CHECK_MESSAGE(
+          line.find("in.quipu: tensor layer.0.ffn_up: weight (699, 63) is ") != std::string::npos,
+          line);
     }
 }
 
@@ -203,13 +227,16 @@ TEST_CASE("quantize/what has the format already keeps its bits") {
   quantize(folder / "in.quipu", folder / "q4.quipu", Format::q4);
   const QuantizeReport again = quantize(folder / "q4.quipu", folder / "again.quipu", Format::q4);
   CHECK(read_file(folder / "q4.quipu") == read_file(folder / "again.quipu"));
-  for (const QuantizedTensor& t : again.tensors) CHECK_MESSAGE((t.from == t.to && t.error == 0), t.name);
+  for (const QuantizedTensor& t : again.tensors)
+    CHECK_MESSAGE((t.from == t.to && t.error == 0), t.name);
 }
 
 TEST_CASE("quantize/raising stops at the tensor's own format") {
   const TempFolder folder;
-  make_model(folder / "in.quipu", {{"layer.0.ffn_up", 64, 64, Format::bf16}, {"output", 32, 48, Format::bf16}});
-  const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", Format::q4, 1, 0);
+  make_model(folder / "in.quipu",
+             {{"layer.0.ffn_up", 64, 64, Format::bf16}, {"output", 32, 48, Format::bf16}});
+  const QuantizeReport report =
+      quantize(folder / "in.quipu", folder / "out.quipu", Format::q4, 1, 0);
   CHECK(row_of(report, "layer.0.ffn_up").to == Format::bf16);
   CHECK(row_of(report, "output").to == Format::bf16);
   CHECK(row_of(report, "layer.0.ffn_up").error == 0);
@@ -224,7 +251,8 @@ TEST_CASE("quantize/usage errors come before a byte is written") {
   for (const char* out : {"in.quipu", "link.quipu", "hard.quipu", "./in.quipu"})
     line_of([&] { quantize(folder / "in.quipu", folder / out, Format::q4); }, Exit::usage);
   const auto refused = [&](const char* out, Format type, double keep_above) {
-    return line_of([&] { quantize(folder / "in.quipu", folder / out, type, 1, keep_above); }, Exit::usage);
+    return line_of([&] { quantize(folder / "in.quipu", folder / out, type, 1, keep_above); },
+                   Exit::usage);
   };
   CHECK(refused("x.gguf", Format::q4, 0.02).find("x.gguf") != std::string::npos);
   CHECK(refused("x.quipu", Format::q4_k, 0.02).find("q4_k") != std::string::npos);

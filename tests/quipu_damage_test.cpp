@@ -1,4 +1,5 @@
-// Damaged and forged .quipu files: each is refused with one line that names what is wrong, none is believed.
+// Damaged and forged .quipu files: each is refused with one line that names what is wrong, none is
+// believed.
 #include <xxhash.h>
 
 #include <random>
@@ -50,7 +51,8 @@ TEST_CASE("quipu: a file cut short anywhere is refused") {
     REQUIRE(error.code == Exit::bad_file);
     REQUIRE(contains(error.what(), "x.quipu: "));
   }
-  for (size_t size : {size_t{0}, size_t{1}, size_t{20}, size_t{24}, file.size() / 2, file.size() - 1}) {
+  for (size_t size :
+       {size_t{0}, size_t{1}, size_t{20}, size_t{24}, file.size() / 2, file.size() - 1}) {
     put_file(tmp / "cut", file.substr(0, size));
     CHECK(error_of([&] { open_quipu(tmp / "cut"); }).code == Exit::bad_file);
     CHECK(error_of([&] { verify_quipu(tmp / "cut"); }).code == Exit::bad_file);
@@ -84,11 +86,14 @@ TEST_CASE("quipu: not a .quipu file, or one of another time") {
   const TempFolder tmp;
   std::string file = written(tmp / "a", tiny());
   file[7] = 9;
-  CHECK(open_error(file).what() == std::string("x.quipu: is .quipu version 9, this chaski reads 1"));
+  CHECK(open_error(file).what() ==
+        std::string("x.quipu: is .quipu version 9, this chaski reads 1"));
   put_file(tmp / "later", file);
   CHECK(is_quipu(tmp / "later"));  // so that the version is what the user hears about
   file.replace(0, 4, "GG\x1b\n");
-  CHECK(open_error(file).what() == std::string("x.quipu: magic is \"GG\\x1b\\nU\\x00\\x00\\x09\", expected \"QUIPU\\x00\\x00\""));
+  CHECK(open_error(file).what() ==
+        std::string(
+            "x.quipu: magic is \"GG\\x1b\\nU\\x00\\x00\\x09\", expected \"QUIPU\\x00\\x00\""));
   put_file(tmp / "other", file);
   CHECK(!is_quipu(tmp / "other"));
   CHECK(!is_quipu(tmp / "none"));
@@ -108,32 +113,45 @@ TEST_CASE("quipu: a forged header with a right sum is refused by the field that 
     CHECK(std::string(error.what()) == "x.quipu: " + line);
   };
   const std::string tensor = "tensor layer.0.attn_q: ";
-  refused(forged(file, q, 0, uint32_t{99}), tensor + "format is 99, expected 0 to " + std::to_string(kFormatCount - 1));
+  refused(forged(file, q, 0, uint32_t{99}),
+          tensor + "format is 99, expected 0 to " + std::to_string(kFormatCount - 1));
   refused(forged(file, q, 4, uint32_t{0}), tensor + "layout is 0, expected 1 for 20 rows");
   refused(forged(file, norm, 4, uint32_t{1}), "tensor norm: layout is 1, expected 0 for 1 rows");
   refused(forged(file, q, 8, uint64_t{0}), tensor + "rows is 0, expected 1 to 2^40 - 1");
-  refused(forged(file, q, 8, uint64_t{1} << 40), tensor + "rows is 1099511627776, expected 1 to 2^40 - 1");
-  refused(forged(file, q, 8, ~uint64_t{0}), tensor + "rows is 18446744073709551615, expected 1 to 2^40 - 1");
+  refused(forged(file, q, 8, uint64_t{1} << 40),
+          tensor + "rows is 1099511627776, expected 1 to 2^40 - 1");
+  refused(forged(file, q, 8, ~uint64_t{0}),
+          tensor + "rows is 18446744073709551615, expected 1 to 2^40 - 1");
   refused(forged(file, q, 16, uint64_t{0}), tensor + "cols is 0, expected 1 to 2^40 - 1");
   refused(forged(file, q, 16, uint64_t{33}), tensor + "cols is 33, expected a multiple of 32 (q8)");
   refused(forged(forged(file, q, 8, (uint64_t{1} << 40) - 16), q, 16, uint64_t{1} << 39),
           tensor + "shape is (1099511627760, 549755813888), expected at most 2^50 weights");
   const std::string sizes = tensor + "bytes is {}, expected {} for ({}, 32)";
-  refused(forged(file, q, 32, q_bytes - 1), fmt::format(fmt::runtime(sizes), q_bytes - 1, q_bytes, 20));
-  refused(forged(file, q, 8, uint64_t{33}), fmt::format(fmt::runtime(sizes), q_bytes, q_bytes / 2 * 3, 33));
-  refused(forged(file, q, 24, q_offset + 1), tensor + fmt::format("offset is {}, expected a multiple of 64", q_offset + 1));
+  refused(forged(file, q, 32, q_bytes - 1),
+          fmt::format(fmt::runtime(sizes), q_bytes - 1, q_bytes, 20));
+  refused(forged(file, q, 8, uint64_t{33}),
+          fmt::format(fmt::runtime(sizes), q_bytes, q_bytes / 2 * 3, 33));
+  refused(forged(file, q, 24, q_offset + 1),
+          tensor + fmt::format("offset is {}, expected a multiple of 64", q_offset + 1));
   for (uint64_t far : {aligned(file.size()), uint64_t{1} << 62, ~uint64_t{63}})
     refused(forged(file, q, 24, far),
-            tensor + fmt::format("offset is {} and bytes {}, but the file has {}", far, q_bytes, file.size()));
-  refused(forged(file, q, 24, uint64_t{0}), tensor + fmt::format("offset is 0, expected at least {}, where the header ends", end));
-  refused(forged(file, "output", 24, q_offset + 64),
-          fmt::format("tensor output: offset is {}, expected at least {}, where layer.0.attn_q ends", q_offset + 64,
-                      q_offset + q_bytes));
+            tensor + fmt::format("offset is {} and bytes {}, but the file has {}", far, q_bytes,
+                                 file.size()));
+  refused(forged(file, q, 24, uint64_t{0}),
+          tensor + fmt::format("offset is 0, expected at least {}, where the header ends", end));
+  refused(
+      forged(file, "output", 24, q_offset + 64),
+      fmt::format("tensor output: offset is {}, expected at least {}, where layer.0.attn_q ends",
+                  q_offset + 64, q_offset + q_bytes));
 }
 
 TEST_CASE("quipu: forged names, counts and values") {
   const TempFolder tmp;
-  ModelSource source{"", "test", {}, {tensor("aaaa", Format::f32, 1, 4), tensor("bbbb", Format::f32, 1, 4)}, nullptr};
+  ModelSource source{"",
+                     "test",
+                     {},
+                     {tensor("aaaa", Format::f32, 1, 4), tensor("bbbb", Format::f32, 1, 4)},
+                     nullptr};
   source.meta.set_bool("flag", true);
   source.meta.set_ints("list", {1, 2, 3});
   source.meta.set_str("text", "words");
@@ -154,9 +172,12 @@ TEST_CASE("quipu: forged names, counts and values") {
   many = file;
   many[kQuipuPreamble + 6] = 1;
   CHECK(contains(line(summed(many)), "number of values is 281474976710659, but only "));
-  CHECK(contains(line(forged(file, "list", 8, uint64_t{1} << 61)), "list is 2305843009213693952, but only "));
-  CHECK(contains(line(forged(file, "text", 4, ~uint64_t{0})), "text: 18446744073709551615 bytes wanted at offset "));
-  CHECK(line(forged(file, "flag", 0, uint32_t{13})) == "x.quipu: flag has value type 13, expected 0 to 12");
+  CHECK(contains(line(forged(file, "list", 8, uint64_t{1} << 61)),
+                 "list is 2305843009213693952, but only "));
+  CHECK(contains(line(forged(file, "text", 4, ~uint64_t{0})),
+                 "text: 18446744073709551615 bytes wanted at offset "));
+  CHECK(line(forged(file, "flag", 0, uint32_t{13})) ==
+        "x.quipu: flag has value type 13, expected 0 to 12");
   CHECK(line(forged(file, "flag", 4, uint8_t{2})) == "x.quipu: flag is 2, expected 0 or 1");
   CHECK(line(forged(file, "list", 4, uint32_t{9})) ==
         "x.quipu: list is an array of arrays, expected an array of scalars or strings");
@@ -187,7 +208,8 @@ TEST_CASE("quipu: random damage behind a right sum never gets past the checks") 
       const auto weights = open_quipu("x", bytes.span());
       accepted++;  // a changed value or sum: nothing to notice, but tensors must lie inside
       for (const Weight& weight : weights->tensors)
-        REQUIRE(static_cast<uint64_t>(weight.data - bytes.data) + weight.info.bytes() <= bytes.size);
+        REQUIRE(static_cast<uint64_t>(weight.data - bytes.data) + weight.info.bytes() <=
+                bytes.size);
     } catch (const Error& error) {
       REQUIRE(error.code == Exit::bad_file);
     }
@@ -206,14 +228,20 @@ TEST_CASE("quipu: the writer refuses what the reader would, before a byte is wri
     CHECK(files_in(tmp.path) == 0);
     return std::string(error.what());
   };
-  CHECK(contains(line([](auto& s) { s.tensors[1].info.name = "norm"; }), "/a: tensor norm is there twice"));
-  CHECK(contains(line([](auto& s) { s.tensors[1].info.name = ""; }), "/a: name of tensor 1 is empty"));
-  CHECK(contains(line([](auto& s) { s.tensors[1].info.cols = 40; }), "/a: tensor layer.0.attn_q: cols is 40, expected a"));
-  CHECK(contains(line([](auto& s) { s.tensors[1].info.rows = 0; }), "/a: tensor layer.0.attn_q: rows is 0"));
-  CHECK(line([](auto& s) { s.meta.set_ints("ids", {1, int64_t{1} << 31}); }) ==
-        "test: ids is 2147483648, expected an integer of 32 bits");
-  CHECK(line([](auto& s) { s.meta.set("n", {ValueType::u32, ValueType::i64, int64_t{-1}}); }) ==
-        "test: n is -1, expected an integer of 32 bits");
+  CHECK(contains(line([](auto& s) { s.tensors[1].info.name = "norm"; }),
+                 "/a: tensor norm is there twice"));
+  CHECK(contains(line([](auto& s) { s.tensors[1].info.name = ""; }),
+                 "/a: name of tensor 1 is empty"));
+  CHECK(contains(line([](auto& s) { s.tensors[1].info.cols = 40; }),
+                 "/a: tensor layer.0.attn_q: cols is 40, expected a"));
+  CHECK(contains(line([](auto& s) { s.tensors[1].info.rows = 0; }),
+                 "/a: tensor layer.0.attn_q: rows is 0"));
+  CHECK(line([](auto& s) {
+          s.meta.set_ints("ids", {1, int64_t{1} << 31});
+        }) == "test: ids is 2147483648, expected an integer of 32 bits");
+  CHECK(line([](auto& s) {
+          s.meta.set("n", {ValueType::u32, ValueType::i64, int64_t{-1}});
+        }) == "test: n is -1, expected an integer of 32 bits");
   const Value nested{ValueType::array, ValueType::array, int64_t{0}};
   CHECK(contains(line([&](auto& s) { s.meta.set("n", nested); }), "test: n is an array of arrays"));
 }

@@ -1,5 +1,5 @@
-// The .quipu file: what is written comes back, the same bytes whatever the threads, and never at the cost of the file that was there.
-// Damaged files: quipu_damage_test.cpp.
+// The .quipu file: what is written comes back, the same bytes whatever the threads, and never at
+// the cost of the file that was there. Damaged files: quipu_damage_test.cpp.
 #include <unistd.h>
 
 #include <atomic>
@@ -116,7 +116,8 @@ TEST_CASE("quipu: when source or progress throws, the caller hears it and the ol
     };
     const Error error = error_of([&] { write_quipu(tmp / "a", source, threads); });
     CHECK(error.code == Exit::io);
-    CHECK(std::string(error.what()) == "strip 64 is unreadable");  // the first one, whichever thread was first
+    // the first one, whichever thread was first
+    CHECK(std::string(error.what()) == "strip 64 is unreadable");
     CHECK(error_of([&] { load(source, threads); }).code == Exit::io);
 
     struct Stop {};
@@ -135,19 +136,23 @@ TEST_CASE("quipu: a model is not written over itself") {
   const std::string file = written(tmp / "a", tiny());
   fs::create_hard_link(tmp / "a", tmp / "b");
   const ModelSource source = source_of(open_quipu(tmp / "a"));
-  for (const char* name : {"a", "b"}) CHECK(error_of([&] { write_quipu(tmp / name, source, 1); }).code == Exit::usage);
+  for (const char* name : {"a", "b"})
+    CHECK(error_of([&] { write_quipu(tmp / name, source, 1); }).code == Exit::usage);
   CHECK(read_file(tmp / "a") == file);
 }
 
 TEST_CASE("quipu: weights that do not fit in memory are refused with numbers") {
-  ModelSource source{"big.gguf", "test", {}, {tensor("token_embd", Format::f32, 1 << 30, 1 << 20)}, nullptr};
+  ModelSource source{
+      "big.gguf", "test", {}, {tensor("token_embd", Format::f32, 1 << 30, 1 << 20)}, nullptr};
   const Error error = error_of([&] { load(source, 2); });
   CHECK(contains(error.what(), "big.gguf: the weights need 4.5e+06 GB of memory, "));
   CHECK(contains(error.what(), " GB are available"));
   // All the machine has, which is more than it can spare; the address space would be granted.
   const int64_t all = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   source.tensors = {tensor("token_embd", Format::f32, all >> 16, 1 << 14)};
-  source.tensors[0].read = [](int64_t, int64_t, std::byte*) { fail(Exit::io, "should not be reached"); };
+  source.tensors[0].read = [](int64_t, int64_t, std::byte*) {
+    fail(Exit::io, "should not be reached");
+  };
   for (const auto& e : {error, error_of([&] { load(source, 2); })}) CHECK(e.code == Exit::memory);
 }
 

@@ -15,8 +15,10 @@ std::shared_ptr<Engine> open(const std::string& model, Format kv) {
   return Engine::open(o);
 }
 
-// Follows the reference text token by token and returns the largest lead that another token ever has over the reference's own.
-float lead_over(const std::string& model, const std::string& prompt, const std::string& text, int max_tokens) {
+// Follows the reference text token by token and returns the largest lead that another token ever
+// has over the reference's own.
+float lead_over(const std::string& model, const std::string& prompt, const std::string& text,
+                int max_tokens) {
   const auto e = open(model, Format::f32);
   const Tokenizer& t = e->tokenizer();
   auto s = e->session();
@@ -32,7 +34,8 @@ float lead_over(const std::string& model, const std::string& prompt, const std::
       if (follows < 0 || logits[size_t(id)] > logits[size_t(follows)]) follows = id;
     }
     REQUIRE(follows >= 0);
-    worst = std::max(worst, *std::max_element(logits.begin(), logits.end()) - logits[size_t(follows)]);
+    worst =
+        std::max(worst, *std::max_element(logits.begin(), logits.end()) - logits[size_t(follows)]);
     const TokenId id = follows;
     at += (at == 0 ? t.decode({&id, 1}) : std::string(t.piece(id))).size();
     logits = s->decode(follows);
@@ -43,24 +46,30 @@ float lead_over(const std::string& model, const std::string& prompt, const std::
 }  // namespace
 
 TEST_CASE("story: stories260K in f32, character for character") {
-  const std::string model = data("models/stories260K.bin"), want = data("models/reference_outputs/stories260K.greedy256.txt");
+  const std::string model = data("models/stories260K.bin"),
+                    want = data("models/reference_outputs/stories260K.greedy256.txt");
   if (!have(model)) return;
   for (Format kv : {Format::f32, Format::f16}) {
     const auto e = open(model, kv);
     GenerateOptions o;
     o.max_tokens = 256, o.sampling.temperature = 0;
-    const auto got = generate(*e->session(), e->tokenizer().encode_prompt(""), o, [](std::string_view) {});
-    CHECK(got.text + "\n" == read_file(want));  // the reference program ends its output with a newline
+    const auto got =
+        generate(*e->session(), e->tokenizer().encode_prompt(""), o, [](std::string_view) {});
+    // the reference program ends its output with a newline
+    CHECK(got.text + "\n" == read_file(want));
   }
 }
 
-// The reference quantizes activations in groups of 64, chaski in blocks of 32, so close calls fall differently: on the reference's own
-// path its token is never more than 0.35 behind the best logit (of about 17).
+// The reference quantizes activations in groups of 64, chaski in blocks of 32, so close calls fall
+// differently: on the reference's own path its token is never more than 0.35 behind the best logit
+// (of about 17).
 TEST_CASE("story: stories3M from its int8 weights, within a close call of the reference") {
-  const std::string model = data("models/stories3M-q80.bin"), folder = data("models/reference_outputs/");
+  const std::string model = data("models/stories3M-q80.bin"),
+                    folder = data("models/reference_outputs/");
   if (!have(model)) return;
   const float lead = lead_over(model, "", read_file(folder + "stories3M-q80.greedy256.txt"), 190);
-  const float tom = lead_over(model, "Tom had a red boat.", read_file(folder + "stories3M-q80.greedy256.tom.txt"), 240);
+  const float tom = lead_over(model, "Tom had a red boat.",
+                              read_file(folder + "stories3M-q80.greedy256.tom.txt"), 240);
   MESSAGE("largest lead over the reference's token: " << lead << " and " << tom);
   CHECK(lead < 0.35f);
   CHECK(tom < 0.35f);

@@ -13,7 +13,8 @@
 
 namespace chaski::test {
 
-// Real models, vocabularies and texts: CHASKI_TEST_DATA, default ../shared/data. Not part of the project.
+// Real models, vocabularies and texts: CHASKI_TEST_DATA, default ../shared/data. Not part of the
+// project.
 inline std::string data(const std::string& relative) {
   const char* folder = std::getenv("CHASKI_TEST_DATA");
   return std::string(folder ? folder : "../shared/data") + "/" + relative;

@@ -1,5 +1,5 @@
-// Tokenizers against published vectors (text and ids, from the projects the vocabularies come from), against texts that try to
-// break them, and against files that contradict themselves.
+// Tokenizers against published vectors (text and ids, from the projects the vocabularies come
+// from), against texts that try to break them, and against files that contradict themselves.
 #include "engine/tokenizer.h"
 
 #include <algorithm>
@@ -21,7 +21,8 @@ using Ids = std::vector<TokenId>;
 using Texts = std::vector<std::string>;
 
 std::string from_base64(std::string_view text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   unsigned bits = 0, count = 0;
   for (char c : text.substr(0, text.find('='))) {
@@ -32,7 +33,8 @@ std::string from_base64(std::string_view text) {
   return out;
 }
 
-// A tiktoken file has a line "base64 rank" per token, in order of ranks, and neither merges nor control tokens.
+// A tiktoken file has a line "base64 rank" per token, in order of ranks, and neither merges nor
+// control tokens.
 Metadata tiktoken_metadata(const std::string& path, const std::string& pre, const Texts& control) {
   std::istringstream lines(test::read_file(path));
   Texts tokens;
@@ -64,31 +66,45 @@ const Vocabulary kVocabularies[] = {
     {"phi-3", "", "", {}},
     {"gpt-2", "", "", {}},
     {"deepseek-coder", "", "", {}},
-    {"llama-bpe", "tokenizers/llama3/tokenizer.model", "llama-bpe", {"<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"}},
-    {"qwen2", "tokenizers/qwen/qwen.tiktoken", "qwen2", {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}},
-    {"deepseek-r1-qwen", "tokenizers/qwen/qwen.tiktoken", "deepseek-r1-qwen", {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}},
+    {"llama-bpe",
+     "tokenizers/llama3/tokenizer.model",
+     "llama-bpe",
+     {"<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"}},
+    {"qwen2",
+     "tokenizers/qwen/qwen.tiktoken",
+     "qwen2",
+     {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}},
+    {"deepseek-r1-qwen",
+     "tokenizers/qwen/qwen.tiktoken",
+     "deepseek-r1-qwen",
+     {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}},
 };
 
 std::unique_ptr<Tokenizer> load(const Vocabulary& vocabulary) {
   const bool tiktoken = *vocabulary.file != 0;
-  const std::string path = data(tiktoken ? vocabulary.file : fmt::format("vocab/ggml-vocab-{}.gguf", vocabulary.vectors));
+  const std::string path = data(
+      tiktoken ? vocabulary.file : fmt::format("vocab/ggml-vocab-{}.gguf", vocabulary.vectors));
   if (!have(path)) return nullptr;
-  return Tokenizer::make(tiktoken ? tiktoken_metadata(path, vocabulary.pre, vocabulary.control) : import_gguf(path).meta);
+  return Tokenizer::make(tiktoken ? tiktoken_metadata(path, vocabulary.pre, vocabulary.control)
+                                  : import_gguf(path).meta);
 }
 
 Texts split_at(const std::string& text, const std::string& separator) {
   Texts out;
-  for (size_t at = 0, end; (end = text.find(separator, at)) != std::string::npos; at = end + separator.size())
+  for (size_t at = 0, end; (end = text.find(separator, at)) != std::string::npos;
+       at = end + separator.size())
     out.push_back(text.substr(at, end - at));
   return out;
 }
 
 // All single bytes by the byte alphabet, then `more`; merges are optional.
-Metadata bpe_metadata(const Texts& more, const Texts& merges, const std::vector<int64_t>& types = {}) {
+Metadata bpe_metadata(const Texts& more, const Texts& merges,
+                      const std::vector<int64_t>& types = {}) {
   Metadata meta;
   meta.origin = "made.gguf";
   Texts tokens;
-  for (int byte = 0; byte < 256; ++byte) tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  for (int byte = 0; byte < 256; ++byte)
+    tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
   std::vector<int64_t> all_types(256, 1);
   tokens.insert(tokens.end(), more.begin(), more.end());
   all_types.insert(all_types.end(), types.begin(), types.end());
@@ -100,7 +116,8 @@ Metadata bpe_metadata(const Texts& more, const Texts& merges, const std::vector<
   return meta;
 }
 
-Metadata spm_metadata(const Texts& tokens, const std::vector<double>& scores, const std::vector<int64_t>& types) {
+Metadata spm_metadata(const Texts& tokens, const std::vector<double>& scores,
+                      const std::vector<int64_t>& types) {
   Metadata meta;
   meta.origin = "made.gguf";
   meta.set_str("tokenizer.kind", "spm");
@@ -167,25 +184,30 @@ TEST_CASE("tokenizer: decoding gives the text back") {
 
 TEST_CASE("tokenizer: what a user types is never a control token") {
   const std::string typed =
-      "</s><s>[INST]<unk><|im_start|>system\n<|im_end|><|eot_id|> <|begin_of_text|><|end_of_text|><|endoftext|>"
+      "</s><s>[INST]<unk><|im_start|>system\n<|im_end|><|eot_id|> "
+      "<|begin_of_text|><|end_of_text|><|endoftext|>"
       "<|user|>x<|end|><|EOT|><0x0A>";
-  const std::string deepseek = "<｜begin▁of▁sentence｜><｜end▁of▁sentence｜><｜User｜>";  // spm reads U+2581 back as a space
+  // spm reads U+2581 back as a space
+  const std::string deepseek = "<｜begin▁of▁sentence｜><｜end▁of▁sentence｜><｜User｜>";
   for (const Vocabulary& vocabulary : kVocabularies) {
     const auto tokenizer = load(vocabulary);
     if (!tokenizer) continue;
     CAPTURE(vocabulary.vectors);
     const Ids ids = tokenizer->encode(typed);
-    for (TokenId id : tokenizer->encode(typed + deepseek)) CHECK_FALSE((tokenizer->is_control(id) || tokenizer->is_end(id)));
+    for (TokenId id : tokenizer->encode(typed + deepseek))
+      CHECK_FALSE((tokenizer->is_control(id) || tokenizer->is_end(id)));
     CHECK_EQ(tokenizer->decode(ids), typed);
     const Ids trusted = tokenizer->encode_with_control(typed + deepseek);
-    CHECK(std::any_of(trusted.begin(), trusted.end(), [&](TokenId id) { return tokenizer->is_control(id); }));
+    CHECK(std::any_of(trusted.begin(), trusted.end(),
+                      [&](TokenId id) { return tokenizer->is_control(id); }));
   }
 }
 
 TEST_CASE("tokenizer: a million equal characters") {
   for (const Vocabulary& vocabulary : kVocabularies) {
     const std::string name = vocabulary.vectors;
-    if (name != "llama-spm" && name != "deepseek-coder" && name != "llama-bpe") continue;  // one of each sort
+    // one of each sort
+    if (name != "llama-spm" && name != "deepseek-coder" && name != "llama-bpe") continue;
     const auto tokenizer = load(vocabulary);
     if (!tokenizer) continue;
     CAPTURE(name);
@@ -201,8 +223,9 @@ TEST_CASE("tokenizer: a million equal characters") {
 
 TEST_CASE("pretokenizer: patterns that could try every start of a run, do not") {
   const std::string text = std::string(1'000'000, ' ') + "x";
-  for (const char* name : {"default", "gpt-2", "llama-bpe", "dbrx", "qwen2", "starcoder", "falcon", "deepseek-coder",
-                           "deepseek-llm", "deepseek-v3", "bloom", "viking", "tekken", "gpt-4o"}) {
+  for (const char* name :
+       {"default", "gpt-2", "llama-bpe", "dbrx", "qwen2", "starcoder", "falcon", "deepseek-coder",
+        "deepseek-llm", "deepseek-v3", "bloom", "viking", "tekken", "gpt-4o"}) {
     CAPTURE(name);
     CHECK_LE(Pretokenizer::named(name, "").split(text).size(), 3);
     CHECK_GE(Pretokenizer::named(name, "").split(std::string(1'000'000, 'A')).size(), 1);
@@ -215,17 +238,21 @@ TEST_CASE("pretokenizer: patterns that could try every start of a run, do not") 
 
 TEST_CASE("pretokenizer: cuts") {
   const auto gpt2 = Pretokenizer::named("gpt-2", "");
-  CHECK_EQ(cuts(gpt2, "I've  12345 é\n\n x!?"), Texts{"I", "'ve", " ", " 12345", " é", "\n\n", " x", "!?"});
+  CHECK_EQ(cuts(gpt2, "I've  12345 é\n\n x!?"),
+           Texts{"I", "'ve", " ", " 12345", " é", "\n\n", " x", "!?"});
   const auto llama3 = Pretokenizer::named("llama-bpe", "");
-  CHECK_EQ(cuts(llama3, "I'VE 12345 é\n\n x!?\n"), Texts{"I", "'VE", " ", "123", "45", " é", "\n\n", " x", "!?\n"});
+  CHECK_EQ(cuts(llama3, "I'VE 12345 é\n\n x!?\n"),
+           Texts{"I", "'VE", " ", "123", "45", " é", "\n\n", " x", "!?\n"});
   CHECK_EQ(cuts(Pretokenizer::named("qwen2", ""), "a123"), Texts{"a", "1", "2", "3"});
-  CHECK_EQ(cuts(Pretokenizer::named("deepseek-v3", ""), "a1234我x.b"), Texts{"a", "123", "4", "我", "x", ".b"});
+  CHECK_EQ(cuts(Pretokenizer::named("deepseek-v3", ""), "a1234我x.b"),
+           Texts{"a", "123", "4", "我", "x", ".b"});
   CHECK_EQ(cuts(Pretokenizer::named("gpt-4o", ""), "HelloWORLD's"), Texts{"Hello", "WORLD's"});
   CHECK_EQ(cuts(Pretokenizer::named("tekken", ""), "HelloWORLD's"), Texts{"Hello", "WORLD", "'s"});
   CHECK_EQ(cuts(Pretokenizer::named("falcon", ""), "a=12345"), Texts{"a", "=", "123", "45"});
   CHECK_EQ(cuts(Pretokenizer::named("bloom", ""), "a b, c"), Texts{"a", " b", ",", " c"});
   // U+180E separates letters in Mongolian and has not been white space since Unicode 6.3.
-  CHECK_EQ(cuts(Pretokenizer::from_patterns({R"(\s)"}, ""), "a\u180Eb\u2003c"), Texts{"a\u180Eb", "\u2003", "c"});
+  CHECK_EQ(cuts(Pretokenizer::from_patterns({R"(\s)"}, ""), "a\u180Eb\u2003c"),
+           Texts{"a\u180Eb", "\u2003", "c"});
   CHECK_EQ(cuts(Pretokenizer::from_patterns({"(?=b)", "a"}, ""), "aab"), Texts{"a", "a", "b"});
   CHECK_EQ(cuts(gpt2, "a\xFF\xC3 b\xE2\x82"), Texts{"a", "\xFF\xC3", " b", "\xE2\x82"});
   CHECK(gpt2.split("").empty());
@@ -241,15 +268,18 @@ TEST_CASE("tokenizer: invalid UTF-8 comes back as it was") {
     CAPTURE(vocabulary.vectors);
     const std::string back = tokenizer->decode(tokenizer->encode(text));
     // deepseek-coder has no pieces for the 13 bytes that are nowhere in UTF-8: each becomes U+FFFD.
-    if (std::string(vocabulary.vectors) == "deepseek-coder") CHECK_EQ(back.size(), text.size() + 13 * 2);
-    else CHECK(back == text);
+    if (std::string(vocabulary.vectors) == "deepseek-coder")
+      CHECK_EQ(back.size(), text.size() + 13 * 2);
+    else
+      CHECK(back == text);
   }
 }
 
 TEST_CASE("tokenizer: byte-level merges go by rank, from the left, and never to a control token") {
   const Texts more = {"ab", "bc", "aa", "abc", "<s>"};
   const std::vector<int64_t> types = {1, 1, 1, 1, 3};
-  const auto ranked = Tokenizer::make(bpe_metadata(more, {"b c", "a b", "a a", "a bc", "< s>"}, types));
+  const auto ranked =
+      Tokenizer::make(bpe_metadata(more, {"b c", "a b", "a a", "a bc", "< s>"}, types));
   CHECK_EQ(ranked->size(), 261);
   CHECK_EQ(ranked->encode("abc"), Ids{259});
   CHECK_EQ(ranked->encode("ab"), Ids{256});
@@ -268,8 +298,9 @@ TEST_CASE("tokenizer: user-defined tokens, parts and seams") {
   const auto tokenizer = Tokenizer::make(bpe_metadata(more, {"a b"}, {3, 3, 4, 4, 1, 4}));
   CHECK_EQ(tokenizer->encode("x     y"), Ids{'x', 258, 259, 'y'});
   CHECK_EQ(tokenizer->decode(Ids{'x', 258, 259, 256, 'y'}), "x     y");
-  CHECK_EQ(tokenizer->encode_with_control("<|a|>x<|a|><|b|><|a|"), Ids{256, 'x', 257, '<', '|', 'a', '|'});
-  CHECK(tokenizer->is_control(261));  // user-defined by name only
+  CHECK_EQ(tokenizer->encode_with_control("<|a|>x<|a|><|b|><|a|"),
+           Ids{256, 'x', 257, '<', '|', 'a', '|'});
+  CHECK(tokenizer->is_control(261));                          // user-defined by name only
   CHECK_EQ(tokenizer->decode(Ids{'x', 262, -1, 'y'}), "xy");  // rows of padding
   using Part = Tokenizer::Part;
   const auto parts = [&](std::vector<Part> list) { return tokenizer->encode_parts(list); };
@@ -281,9 +312,10 @@ TEST_CASE("tokenizer: user-defined tokens, parts and seams") {
 
 TEST_CASE("tokenizer: SentencePiece by scores") {
   const std::string space = "\u2581";
-  const Texts tokens = {"<unk>", "<s>", "</s>", "<0x0A>",    space, "a", "b", "c", "ab",
-                        "bc",    space + "a", "aa", "<", ">", "s",   "s>", "<s>"};
-  const std::vector<double> scores = {0, 0, 0, 0, -9, -9, -9, -9, -2, -1, -3, -4, -9, -9, -9, -1, -1};
+  const Texts tokens = {"<unk>", "<s>",       "</s>", "<0x0A>", space, "a", "b",  "c",  "ab",
+                        "bc",    space + "a", "aa",   "<",      ">",   "s", "s>", "<s>"};
+  const std::vector<double> scores = {0,  0,  0,  0,  -9, -9, -9, -9, -2,
+                                      -1, -3, -4, -9, -9, -9, -1, -1};
   const std::vector<int64_t> types = {2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
   const auto tokenizer = Tokenizer::make(spm_metadata(tokens, scores, types));
   CHECK_EQ(tokenizer->encode("abc"), Ids{10, 9});
@@ -296,14 +328,16 @@ TEST_CASE("tokenizer: SentencePiece by scores") {
   CHECK_EQ(tokenizer->decode(Ids{1, 10, 3, 10}), "a\n a");
   CHECK_EQ(tokenizer->piece(10), " a");
   CHECK_EQ(tokenizer->raw(10), space + "a");
-  CHECK_EQ(tokenizer->encode_parts(std::vector<Tokenizer::Part>{{"a"}, {"a", false, true}}), Ids{10, 5});
+  CHECK_EQ(tokenizer->encode_parts(std::vector<Tokenizer::Part>{{"a"}, {"a", false, true}}),
+           Ids{10, 5});
   CHECK_EQ(tokenizer->bos(), 1);
   CHECK(tokenizer->is_end(2));
 
   // A piece may reach over a space; text behind a user-defined token does not open a text.
   const std::string over = "a" + space;
-  const auto phrases = Tokenizer::make(spm_metadata({"<unk>", space, "a", "b", over, over + "b", space + "b", "[x]"},
-                                                    {0, -9, -9, -9, -1, -2, -8, 0}, {2, 1, 1, 1, 1, 1, 1, 4}));
+  const auto phrases =
+      Tokenizer::make(spm_metadata({"<unk>", space, "a", "b", over, over + "b", space + "b", "[x]"},
+                                   {0, -9, -9, -9, -1, -2, -8, 0}, {2, 1, 1, 1, 1, 1, 1, 4}));
   CHECK_EQ(phrases->encode("a b"), Ids{1, 5});
   CHECK_EQ(phrases->encode("b[x]b"), Ids{6, 7, 3});
 
@@ -320,7 +354,8 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   CHECK_EQ(error_of(meta), "");
   meta.set_int("tokenizer.eos_id", 2);
   CHECK_EQ(error_of(meta), "made.gguf: tokenizer.eos_id is 2, expected less than 2 tokens");
-  CHECK_EQ(error_of(spm({"<unk>", "a", "b"})), "made.gguf: tokenizer.types has 2 entries, expected 3");
+  CHECK_EQ(error_of(spm({"<unk>", "a", "b"})),
+           "made.gguf: tokenizer.types has 2 entries, expected 3");
   meta = spm({"<unk>", "a"});
   meta.set_floats("tokenizer.scores", {1});
   CHECK_EQ(error_of(meta), "made.gguf: tokenizer.scores has 1 entries, expected 2");
@@ -332,16 +367,19 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   CHECK_EQ(error_of(meta), "made.gguf: tokenizer.types[1] is 7, expected 1 to 6");
   CHECK_NE(error_of(spm_metadata({"a", "b"}, {0, 0}, {1, 1})), "");  // no bytes and nothing unknown
 
-  CHECK_EQ(error_of(bpe_metadata({}, {"a b"})),
-           "made.gguf: tokenizer.merges[0] needs the piece \"ab\", expected it in tokenizer.tokens");
-  CHECK_EQ(error_of(bpe_metadata({}, {"ab"})), "made.gguf: tokenizer.merges[0] is \"ab\", expected two pieces");
+  CHECK_EQ(
+      error_of(bpe_metadata({}, {"a b"})),
+      "made.gguf: tokenizer.merges[0] needs the piece \"ab\", expected it in tokenizer.tokens");
+  CHECK_EQ(error_of(bpe_metadata({}, {"ab"})),
+           "made.gguf: tokenizer.merges[0] is \"ab\", expected two pieces");
   CHECK_NE(error_of(bpe_metadata({}, {""})), "");
   meta = bpe_metadata({}, {});
   meta.set_ints("tokenizer.eos_ids", {1, 256});
   CHECK_EQ(error_of(meta), "made.gguf: tokenizer.eos_ids has 256, expected less than 256 tokens");
   meta = bpe_metadata({}, {});
   meta.set_str("tokenizer.pre", "nobody's");
-  CHECK_NE(error_of(meta).find("tokenizer.pre is \"nobody's\", expected a known one"), std::string::npos);
+  CHECK_NE(error_of(meta).find("tokenizer.pre is \"nobody's\", expected a known one"),
+           std::string::npos);
   meta.set_strs("tokenizer.pre_patterns", {"("});  // comes before the name
   CHECK_NE(error_of(meta).find("tokenizer pattern ( is no regular expression"), std::string::npos);
   meta.set_strs("tokenizer.pre_patterns", {"[a&&[b]]"});

@@ -22,7 +22,8 @@ TEST_CASE("utf8: a stream gives whole characters") {
   CHECK_EQ(stream.push("\xE6\x88"), "");
   CHECK_EQ(stream.flush(), "\uFFFD");
   CHECK_EQ(stream.flush(), "");
-  // Overlong, surrogate, above U+10FFFF, stray: one U+FFFD for each longest start (Unicode 15, table 3-8).
+  // Overlong, surrogate, above U+10FFFF, stray: one U+FFFD for each longest start (Unicode 15,
+  // table 3-8).
   CHECK_EQ(stream.push("\xC0\xAF|\xED\xA0\x80|\xF4\x90\x80\x80|\x80|\xE1\x80|"),
            "\uFFFD\uFFFD|\uFFFD\uFFFD\uFFFD|\uFFFD\uFFFD\uFFFD\uFFFD|\uFFFD|\uFFFD|");
 }

@@ -1,5 +1,6 @@
-// Writing a file so that a crash, a full disk or Ctrl-C leaves either the old one or the new one. The temporary name stands in the
-// same folder because rename() is atomic only within a file system.
+// Writing a file so that a crash, a full disk or Ctrl-C leaves either the old one or the new one.
+// The temporary name stands in the same folder because rename() is atomic only within a file
+// system.
 #include "ggml-like-tensor/base/atomic_file.h"
 
 #include <fcntl.h>
@@ -25,7 +26,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// --- Temporary files that are open now, where a signal handler can find them: no lock, no allocation. ---
+// --- Temporary files that are open now, where a signal handler can find them: no lock, no
+// allocation. ---
 
 enum SlotState : int { kFree, kFilling, kLive };
 struct Slot {
@@ -60,17 +62,21 @@ std::string reason(int error) {
   return text;
 }
 
-fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
 
-// Where a file of this name is really kept: the end of a chain of symbolic links, whether or not something is there yet.
-// /dev/stdout and its like end in /proc; a rename over those is not what anybody means.
+// Where a file of this name is really kept: the end of a chain of symbolic links, whether or not
+// something is there yet. /dev/stdout and its like end in /proc; a rename over those is not what
+// anybody means.
 fs::path behind_links(const std::string& path) {
   constexpr int kMaxLinks = 40;  // as many as Linux follows
   fs::path at = path;
   std::error_code error;
   for (int i = 0; i < kMaxLinks; i++) {
     const fs::path folder = fs::canonical(folder_of(at), error);
-    if (error) fail(Exit::io, "{}: folder {}: {}", path, folder_of(at).string(), reason(error.value()));
+    if (error)
+      fail(Exit::io, "{}: folder {}: {}", path, folder_of(at).string(), reason(error.value()));
     if ((folder.string() + "/").starts_with("/proc/"))
       fail(Exit::usage, "{}: is not a regular file, expected a file name to write", path);
     if (!fs::is_symlink(fs::symlink_status(at, error))) return at;
@@ -83,8 +89,10 @@ fs::path behind_links(const std::string& path) {
 std::optional<mode_t> mode_of_old(const std::string& path) {
   struct stat st;
   if (::stat(path.c_str(), &st) != 0) return std::nullopt;
-  if (S_ISDIR(st.st_mode)) fail(Exit::usage, "{}: is a folder, expected a file name to write", path);
-  if (!S_ISREG(st.st_mode)) fail(Exit::usage, "{}: is not a regular file, expected a file name to write", path);
+  if (S_ISDIR(st.st_mode))
+    fail(Exit::usage, "{}: is a folder, expected a file name to write", path);
+  if (!S_ISREG(st.st_mode))
+    fail(Exit::usage, "{}: is not a regular file, expected a file name to write", path);
   return st.st_mode & 07777;
 }
 
@@ -93,7 +101,8 @@ std::optional<mode_t> mode_of_old(const std::string& path) {
 }
 
 // All of `bytes` at `offset`; `wanted`, for the error line, is the size of the file on its way.
-void put(int fd, const std::string& path, uint64_t offset, std::span<const std::byte> bytes, uint64_t wanted) {
+void put(int fd, const std::string& path, uint64_t offset, std::span<const std::byte> bytes,
+         uint64_t wanted) {
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
@@ -106,17 +115,21 @@ void put(int fd, const std::string& path, uint64_t offset, std::span<const std::
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
-  if (fs::path(path_).filename().empty()) fail(Exit::usage, "{}: is a folder, expected a file name to write", path_);
+  if (fs::path(path_).filename().empty())
+    fail(Exit::usage, "{}: is a folder, expected a file name to write", path_);
   path_ = behind_links(path_).string();
   const auto old_mode = mode_of_old(path_);
-  const std::string name = fmt::format(".{}.{}.tmp", fs::path(path_).filename().string(), ::getpid());
+  const std::string name =
+      fmt::format(".{}.{}.tmp", fs::path(path_).filename().string(), ::getpid());
   temporary_ = (fs::path(path_).parent_path() / name).string();
   if (temporary_.size() >= PATH_MAX) fail(Exit::io, "{}: {}", path_, reason(ENAMETOOLONG));
   fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0 && errno == EEXIST) fail(Exit::io, "{}: left behind by an earlier run, remove it first", temporary_);
+  if (fd_ < 0 && errno == EEXIST)
+    fail(Exit::io, "{}: left behind by an earlier run, remove it first", temporary_);
   if (fd_ < 0) fail(Exit::io, "{}: cannot be written: {}", path_, reason(errno));
   remember(temporary_);
-  if (old_mode) ::fchmod(fd_, *old_mode);  // refused by file systems without permissions, and nothing is lost
+  // refused by file systems without permissions, and nothing is lost
+  if (old_mode) ::fchmod(fd_, *old_mode);
 }
 
 AtomicFile::~AtomicFile() {
@@ -132,18 +145,21 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
-  CHECK(offset <= size_ && bytes.size() <= size_ - offset, "write_at() is for what write() or pad_to() made room for");
+  CHECK(offset <= size_ && bytes.size() <= size_ - offset,
+        "write_at() is for what write() or pad_to() made room for");
   put(fd_, path_, offset, bytes, size_);
 }
 
-// The space is claimed now where the file system can: a disk that is too small is found before the work, not after it.
+// The space is claimed now where the file system can: a disk that is too small is found before the
+// work, not after it.
 void AtomicFile::pad_to(uint64_t offset) {
   CHECK(offset >= size_, "padding goes forward");
   if (offset == size_) return;
   int result;
   do result = ::fallocate(fd_, 0, static_cast<off_t>(size_), static_cast<off_t>(offset - size_));
   while (result != 0 && errno == EINTR);
-  if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) result = ::ftruncate(fd_, static_cast<off_t>(offset));
+  if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+    result = ::ftruncate(fd_, static_cast<off_t>(offset));
   if (result != 0) write_failed(path_, errno, size_, offset);
   size_ = offset;
 }
@@ -155,11 +171,14 @@ void AtomicFile::sync() {
 
 void AtomicFile::commit() {
   sync();
-  if (::close(std::exchange(fd_, -1)) != 0) fail(Exit::io, "{}: cannot be closed: {}", path_, reason(errno));
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(Exit::io, "{}: cannot be replaced: {}", path_, reason(errno));
+  if (::close(std::exchange(fd_, -1)) != 0)
+    fail(Exit::io, "{}: cannot be closed: {}", path_, reason(errno));
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    fail(Exit::io, "{}: cannot be replaced: {}", path_, reason(errno));
   forget(temporary_);
   temporary_.clear();
-  // The rename itself reaches the disk with the folder. A failure here changes nothing any more: either name is a whole file.
+  // The rename itself reaches the disk with the folder. A failure here changes nothing any more:
+  // either name is a whole file.
   const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
   ::fsync(folder);
@@ -171,16 +190,20 @@ void refuse_same_file(const std::string& in, const std::string& out) {
   const auto refuse = [&](std::string_view what) {
     fail(Exit::usage, "{}: is {} {}, expected another name for the output", out, what, in);
   };
-  const fs::path whole_in = fs::weakly_canonical(in, error), whole_out = fs::weakly_canonical(out, error);
+  const fs::path whole_in = fs::weakly_canonical(in, error),
+                 whole_out = fs::weakly_canonical(out, error);
   if (!whole_in.empty() && whole_in == whole_out) refuse("the input");
   if (!fs::exists(out, error)) return;
   if (fs::equivalent(in, out, error)) refuse("the same file as the input");
   if (!fs::is_directory(in, error)) return;
-  const auto [end, rest] = std::mismatch(whole_in.begin(), whole_in.end(), whole_out.begin(), whole_out.end());
+  const auto [end, rest] =
+      std::mismatch(whole_in.begin(), whole_in.end(), whole_out.begin(), whole_out.end());
   if (end == whole_in.end()) refuse("a file of the input folder");
-  // A folder of links into a store, as download caches make them: the output may be what one of them points to.
+  // A folder of links into a store, as download caches make them: the output may be what one of
+  // them points to.
   for (const auto& entry : fs::directory_iterator(in, error))
-    if (fs::equivalent(entry.path(), out, error)) refuse("the same file as one in the input folder");
+    if (fs::equivalent(entry.path(), out, error))
+      refuse("the same file as one in the input folder");
 }
 
 void remove_temporaries_now() {

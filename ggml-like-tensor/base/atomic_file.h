@@ -1,5 +1,6 @@
-// A file that is whole or not there: written under a temporary name in the same folder, synced, renamed by commit(). If the
-// object dies before, the temporary file is removed and an older file of that name is untouched. Signals: see remove_temporaries_now.
+// A file that is whole or not there: written under a temporary name in the same folder, synced,
+// renamed by commit(). If the object dies before, the temporary file is removed and an older file
+// of that name is untouched. Signals: see remove_temporaries_now.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,13 +16,15 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  void write(std::span<const std::byte> bytes);                       // at the end; throws Error(io) with path and reason
-  void write_at(uint64_t offset, std::span<const std::byte> bytes);   // over what is there; may be called from several threads
-  void pad_to(uint64_t offset);                                       // zeros
+  // at the end; throws Error(io) with path and reason
+  void write(std::span<const std::byte> bytes);
+  // over what is there; may be called from several threads
+  void write_at(uint64_t offset, std::span<const std::byte> bytes);
+  void pad_to(uint64_t offset);  // zeros
   uint64_t size() const { return size_; }
   const std::string& temporary() const { return temporary_; }
-  void sync();     // all bytes on disk
-  void commit();   // sync, rename over `path`, sync the folder
+  void sync();    // all bytes on disk
+  void commit();  // sync, rename over `path`, sync the folder
 
  private:
   std::string path_, temporary_;
@@ -29,11 +32,12 @@ class AtomicFile {
   uint64_t size_ = 0;
 };
 
-// Throws Error(usage) if writing `out` would destroy `in`: same name, same inode (hard or symbolic link), or `out` inside folder
-// `in`. Call it before anything is written.
+// Throws Error(usage) if writing `out` would destroy `in`: same name, same inode (hard or symbolic
+// link), or `out` inside folder `in`. Call it before anything is written.
 void refuse_same_file(const std::string& in, const std::string& out);
 
-// Async-signal-safe: removes the temporary files that are open now. For a signal handler that is about to end the program.
+// Async-signal-safe: removes the temporary files that are open now. For a signal handler that is
+// about to end the program.
 void remove_temporaries_now();
 
 }  // namespace chaski

@@ -1,5 +1,6 @@
-// The one way to read untrusted bytes: little-endian, bounds-checked, and able to say where it stands. Every read names the field
-// it is for, so that a short file gives "x.gguf: tensor count: 8 bytes wanted at offset 16, file has 20".
+// The one way to read untrusted bytes: little-endian, bounds-checked, and able to say where it
+// stands. Every read names the field it is for, so that a short file gives "x.gguf: tensor count: 8
+// bytes wanted at offset 16, file has 20".
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace chaski {
 
 class Cursor {
  public:
-  Cursor(std::string file, std::span<const std::byte> bytes) : file_(std::move(file)), bytes_(bytes) {}
+  Cursor(std::string file, std::span<const std::byte> bytes)
+      : file_(std::move(file)), bytes_(bytes) {}
 
   template <class T>
   T take(std::string_view field) {
@@ -26,7 +28,8 @@ class Cursor {
   }
   std::span<const std::byte> raw(uint64_t n, std::string_view field) {
     if (n > bytes_.size() - at_)
-      fail(Exit::bad_file, "{}: {}: {} bytes wanted at offset {}, file has {}", file_, field, n, at_, bytes_.size());
+      fail(Exit::bad_file, "{}: {}: {} bytes wanted at offset {}, file has {}", file_, field, n,
+           at_, bytes_.size());
     auto part = bytes_.subspan(at_, n);
     at_ += n;
     return part;
@@ -36,14 +39,18 @@ class Cursor {
     auto part = raw(take<uint64_t>(field), field);
     return std::string(reinterpret_cast<const char*>(part.data()), part.size());
   }
-  // A count of things of which each takes at least min_bytes: refused before anything is allocated for it.
+  // A count of things of which each takes at least min_bytes: refused before anything is allocated
+  // for it.
   uint64_t count(uint64_t n, uint64_t min_bytes, std::string_view field) const {
     if (n > remaining() / min_bytes)
-      fail(Exit::bad_file, "{}: {} is {}, but only {} bytes are left in the file", file_, field, n, remaining());
+      fail(Exit::bad_file, "{}: {} is {}, but only {} bytes are left in the file", file_, field, n,
+           remaining());
     return n;
   }
   void seek(uint64_t to, std::string_view field) {
-    if (to > bytes_.size()) fail(Exit::bad_file, "{}: {}: offset {} is past the end, file has {} bytes", file_, field, to, bytes_.size());
+    if (to > bytes_.size())
+      fail(Exit::bad_file, "{}: {}: offset {} is past the end, file has {} bytes", file_, field, to,
+           bytes_.size());
     at_ = to;
   }
   uint64_t at() const { return at_; }

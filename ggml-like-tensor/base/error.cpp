@@ -1,4 +1,5 @@
-// The two things error.h leaves to a source file: text made safe for a terminal, and the last words of a bug.
+// The two things error.h leaves to a source file: text made safe for a terminal, and the last words
+// of a bug.
 #include "ggml-like-tensor/base/error.h"
 
 #include <utf8proc.h>
@@ -28,9 +29,12 @@ std::string escaped(std::string_view text) {
     const auto length = utf8proc_iterate(at, static_cast<utf8proc_ssize_t>(text.size()), &code);
     // One bad byte at a time, so that the text goes on at the next good one.
     const std::string_view piece = text.substr(0, length > 0 ? length : 1);
-    if (code == '\n') out += "\\n";
-    else if (is_unsafe(code)) append_hex(out, piece);
-    else out += piece;
+    if (code == '\n')
+      out += "\\n";
+    else if (is_unsafe(code))
+      append_hex(out, piece);
+    else
+      out += piece;
     text.remove_prefix(piece.size());
   }
   return out;

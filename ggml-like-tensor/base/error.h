@@ -1,5 +1,6 @@
-// What the world can do wrong, and the exit code that says so. One Error is thrown where it is noticed (load, plan or
-// flag time), caught once in main(), printed as one line. Not for bugs: those are CHECK.
+// What the world can do wrong, and the exit code that says so. One Error is thrown where it is
+// noticed (load, plan or flag time), caught once in main(), printed as one line. Not for bugs:
+// those are CHECK.
 #pragma once
 #include <fmt/format.h>
 
@@ -32,15 +33,18 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Text from a file or a model, made safe for a terminal: control bytes and invalid UTF-8 become \xNN.
+// Text from a file or a model, made safe for a terminal: control bytes and invalid UTF-8 become
+// \xNN.
 std::string escaped(std::string_view text);
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const char* why);
 
 }  // namespace chaski
 
-// The program is wrong if `condition` does not hold. Always on; DCHECK, for kernels, only in debug builds.
-#define CHECK(condition, why) ((condition) ? (void)0 : ::chaski::check_failed(__FILE__, __LINE__, #condition, why))
+// The program is wrong if `condition` does not hold. Always on; DCHECK, for kernels, only in debug
+// builds.
+#define CHECK(condition, why) \
+  ((condition) ? (void)0 : ::chaski::check_failed(__FILE__, __LINE__, #condition, why))
 #ifdef CHASKI_DEBUG
 #define DCHECK(condition, why) CHECK(condition, why)
 #else

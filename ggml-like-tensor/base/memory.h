@@ -5,6 +5,7 @@
 
 namespace chaski {
 
-std::optional<uint64_t> available_memory();  // bytes, MemAvailable of /proc/meminfo; nothing where it cannot be read
+// bytes, MemAvailable of /proc/meminfo; nothing where it cannot be read
+std::optional<uint64_t> available_memory();
 
 }  // namespace chaski

@@ -1,10 +1,13 @@
-// Attention over KV pages, flash style (Dao et al. 2022): scores of 256 positions at a time, their soft-max kept as (weighed values,
-// maximum, sum) and merged chunk by chunk, first to last. Chunks start at multiples of 256 positions, not where threads or batches
-// happen to cut, so a token's result depends on its sequence alone.
+// Attention over KV pages, flash style (Dao et al. 2022): scores of 256 positions at a time, their
+// soft-max kept as (weighed values, maximum, sum) and merged chunk by chunk, first to last. Chunks
+// start at multiples of 256 positions, not where threads or batches happen to cut, so a token's
+// result depends on its sequence alone.
 //
-// Query heads that share a KV head, and neighbouring tokens of a prompt, go through a page together, up to 16 queries: the K page is
-// the weight strip, the queries are the tokens of strip.h. A prompt has enough of these groups for all threads. A decode step has
-// one group a KV head, so there a unit of work is a chunk of it, and whoever finishes a group's last chunk merges them, in order.
+// Query heads that share a KV head, and neighbouring tokens of a prompt, go through a page
+// together, up to 16 queries: the K page is the weight strip, the queries are the tokens of
+// strip.h. A prompt has enough of these groups for all threads. A decode step has one group a KV
+// head, so there a unit of work is a chunk of it, and whoever finishes a group's last chunk merges
+// them, in order.
 #pragma once
 #include "ggml-like-tensor/backend.h"
 #include "ggml-like-tensor/cpu/quantize.h"
@@ -17,7 +20,8 @@ namespace {
 
 constexpr int kQueries = kGroup;
 
-// A run of tokens of one sequence at neighbouring positions, times the query heads [first_head, first_head + group) of one KV head.
+// A run of tokens of one sequence at neighbouring positions, times the query heads [first_head,
+// first_head + group) of one KV head.
 struct QueryBlock {
   int64_t token;  // first
   int tokens, group, kv_head, first_head;
@@ -29,10 +33,12 @@ template <class V>
 struct AttentionKernel {
   using F = typename V::F;
 
-  // Per thread. A part is one query's share of a chunk: v_cols sums, the maximum, the sum of weights.
+  // Per thread. A part is one query's share of a chunk: v_cols sums, the maximum, the sum of
+  // weights.
   struct Work {
-    float *scores, *q, *parts, *totals;  // (kQueries, kChunk), (kQueries, k_cols), (kQueries, part_floats) twice
-    Act* acts;                           // (k_cols / 32, count)
+    // (kQueries, kChunk), (kQueries, k_cols), (kQueries, part_floats) twice
+    float *scores, *q, *parts, *totals;
+    Act* acts;  // (k_cols / 32, count)
   };
   static int64_t part_floats(const KvLayout& l) { return l.v_cols() + 16; }
 
@@ -51,7 +57,9 @@ struct AttentionKernel {
     for (int32_t p : a.batch->positions) last = p > last ? p : last;
     return last / kChunk + 1;
   }
-  static int64_t units(const Attention& op, const OpArgs& a) { return runs(op, a) * op.kv_heads * pieces(op, a); }
+  static int64_t units(const Attention& op, const OpArgs& a) {
+    return runs(op, a) * op.kv_heads * pieces(op, a);
+  }
   // Some chunks together: queries are quantized once for them.
   static int64_t grain(const Attention& op, const OpArgs& a) {
     const int64_t share = units(op, a) / 32;
@@ -59,14 +67,21 @@ struct AttentionKernel {
   }
   static size_t scratch(const Attention&, const OpArgs& a) {
     const KvLayout& l = a.batch->kv.layout;
-    return kQueries * sizeof(float) * (kChunk + l.k_cols() + 2 * part_floats(l)) + kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
+    return kQueries * sizeof(float) * (kChunk + l.k_cols() + 2 * part_floats(l)) +
+           kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
   }
-  static int64_t queries_per_run(const Attention& op) { return tokens_per_run(op) * (op.heads / op.kv_heads); }
+  static int64_t queries_per_run(const Attention& op) {
+    return tokens_per_run(op) * (op.heads / op.kv_heads);
+  }
   static size_t shared(const Attention& op, const OpArgs& a) {
-    return pieces(op, a) == 1 ? 0 : size_t(units(op, a) * queries_per_run(op) * part_floats(a.batch->kv.layout)) * sizeof(float);
+    return pieces(op, a) == 1
+               ? 0
+               : size_t(units(op, a) * queries_per_run(op) * part_floats(a.batch->kv.layout)) *
+                     sizeof(float);
   }
 
-  static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
+  static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
     const KvLayout& l = a.batch->kv.layout;
     Work w;
     w.scores = reinterpret_cast<float*>(scratch.own);
@@ -86,29 +101,34 @@ struct AttentionKernel {
   }
 
   // Chunks [from, to) of n; the last of them to be done, by whomever, merges all.
-  static void some_chunks(const Attention& op, const OpArgs& a, const Work& w, int64_t group, int64_t from, int64_t to, int64_t n,
-                          const Scratch& scratch) {
+  static void some_chunks(const Attention& op, const OpArgs& a, const Work& w, int64_t group,
+                          int64_t from, int64_t to, int64_t n, const Scratch& scratch) {
     const int64_t stride = part_floats(a.batch->kv.layout), size = queries_per_run(op) * stride;
     float* parts = reinterpret_cast<float*>(scratch.shared) + group * n * size;
     each_block(op, a, group, [&](const QueryBlock& b) {
       load_queries(op, a, b, w);
-      const int64_t begin = first_chunk(op, a, b) > from ? first_chunk(op, a, b) : from, end = last_chunk(a, b) + 1 < to ? last_chunk(a, b) + 1 : to;
-      for (int64_t c = begin; c < end; ++c) one_chunk(op, a, b, w, c, parts + c * size + b.slot * stride);
+      const int64_t begin = first_chunk(op, a, b) > from ? first_chunk(op, a, b) : from,
+                    end = last_chunk(a, b) + 1 < to ? last_chunk(a, b) + 1 : to;
+      for (int64_t c = begin; c < end; ++c)
+        one_chunk(op, a, b, w, c, parts + c * size + b.slot * stride);
     });
     const uint32_t mine = uint32_t(to - from);
     if (__atomic_add_fetch(&scratch.counters[group], mine, __ATOMIC_ACQ_REL) < uint32_t(n)) return;
     __atomic_store_n(&scratch.counters[group], 0, __ATOMIC_RELAXED);
     each_block(op, a, group, [&](const QueryBlock& b) {
       clear_totals(a, b, w);
-      for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c) merge(op, a, b, w, c, parts + c * size + b.slot * stride);
+      for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c)
+        merge(op, a, b, w, c, parts + c * size + b.slot * stride);
       write(op, a, b, w);
     });
   }
 
-  // Tokens [run * per, (run + 1) * per) of the batch, cut where the sequence changes; heads of one KV head, cut at 16.
+  // Tokens [run * per, (run + 1) * per) of the batch, cut where the sequence changes; heads of one
+  // KV head, cut at 16.
   template <class Fn>
   static void each_block(const Attention& op, const OpArgs& a, int64_t run_and_head, Fn fn) {
-    const int per = tokens_per_run(op), group = op.heads / op.kv_heads, kv_head = int(run_and_head % op.kv_heads);
+    const int per = tokens_per_run(op), group = op.heads / op.kv_heads,
+              kv_head = int(run_and_head % op.kv_heads);
     const int64_t begin = run_and_head / op.kv_heads * per;
     const int64_t end = begin + per < a.in[0].shape.rows ? begin + per : a.in[0].shape.rows;
     for (int64_t t = begin; t < end;) {
@@ -116,7 +136,8 @@ struct AttentionKernel {
       while (stop < end && a.batch->tables[stop] == a.batch->tables[t]) ++stop;
       for (int h = 0; h < group; h += kQueries) {
         const int heads = group - h < kQueries ? group - h : kQueries;
-        fn(QueryBlock{t, int(stop - t), heads, kv_head, kv_head * group + h, int(t - begin) * group + h});
+        fn(QueryBlock{t, int(stop - t), heads, kv_head, kv_head * group + h,
+                      int(t - begin) * group + h});
       }
       t = stop;
     }
@@ -124,7 +145,9 @@ struct AttentionKernel {
   static int64_t first_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b) {
     return op.first_position(a.batch->positions[b.token]) / kChunk;
   }
-  static int64_t last_chunk(const OpArgs& a, const QueryBlock& b) { return a.batch->positions[b.token + b.tokens - 1] / kChunk; }
+  static int64_t last_chunk(const OpArgs& a, const QueryBlock& b) {
+    return a.batch->positions[b.token + b.tokens - 1] / kChunk;
+  }
 
   static void whole(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
     load_queries(op, a, b, w);
@@ -136,15 +159,18 @@ struct AttentionKernel {
     write(op, a, b, w);
   }
 
-  static void load_queries(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
+  static void load_queries(const Attention& op, const OpArgs& a, const QueryBlock& b,
+                           const Work& w) {
     const KvLayout& l = a.batch->kv.layout;
     for (int q = 0; q < b.count(); ++q) {
-      const float* from = a.in[0].row(b.token + q / b.group) + (b.first_head + q % b.group) * op.head_dim;
+      const float* from =
+          a.in[0].row(b.token + q / b.group) + (b.first_head + q % b.group) * op.head_dim;
       float* to = w.q + q * l.k_cols();
       for (int c = 0; c < l.k_cols(); ++c) to[c] = c < op.head_dim ? from[c] : 0;
       if (l.format == Format::q4_0) hadamard(to, op.head_dim);
       if (l.blocks())
-        for (int i = 0; i < l.k_cols() / 32; ++i) quantize_block<V>(to + 32 * i, w.acts[i * b.count() + q]);
+        for (int i = 0; i < l.k_cols() / 32; ++i)
+          quantize_block<V>(to + 32 * i, w.acts[i * b.count() + q]);
     }
   }
 
@@ -157,8 +183,10 @@ struct AttentionKernel {
     return {first > start ? first : start, p < start + kChunk - 1 ? p : start + kChunk - 1};
   }
 
-  // Scores, their soft-max and the weighed values of one chunk into `parts`; those of a token that sees nothing of it stay unwritten.
-  static void one_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, int64_t chunk, float* parts) {
+  // Scores, their soft-max and the weighed values of one chunk into `parts`; those of a token that
+  // sees nothing of it stay unwritten.
+  static void one_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
+                        int64_t chunk, float* parts) {
     const HeadPages pages(a.batch->kv, op.layer, b.kv_head, a.batch->tables[b.token]);
     const int64_t start = chunk * kChunk, stride = part_floats(a.batch->kv.layout);
     const int64_t from = seen(op, a.batch->positions[b.token], chunk).low / kPage;
@@ -169,14 +197,15 @@ struct AttentionKernel {
       if (s.high < s.low) continue;
       float *scores = w.scores + t * b.group * kChunk, *sums = parts + t * b.group * stride;
       for (int g = 0; g < b.group; ++g)
-        soft_max(scores + g * kChunk, from * kPage - start, to * kPage - start, sums + g * stride + pages.v_cols);
+        soft_max(scores + g * kChunk, from * kPage - start, to * kPage - start,
+                 sums + g * stride + pages.v_cols);
       weigh_values<V>(pages, {scores, start, s.low, s.high, sums, stride}, b.group);
     }
   }
 
   // scores[q][position - start] of pages [from, to), -inf where the query must not look.
-  static void score_pages(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, const HeadPages& pages, int64_t start,
-                          int64_t from, int64_t to) {
+  static void score_pages(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
+                          const HeadPages& pages, int64_t start, int64_t from, int64_t to) {
     const StripInput<V> in{w.acts, b.count(), w.q, pages.k_cols, pages.k_cols};
     const int64_t blocks = (pages.k_cols + 31) / 32;
     for (int64_t page = from; page < to; ++page) {
@@ -184,22 +213,34 @@ struct AttentionKernel {
       for (int q = 0; q < b.count(); ++q) acc[q] = V::zero();
       const std::byte* tile = pages.keys(page);
       switch (pages.format) {
-        case Format::f32: strip_times<V, F32>(tile, 0, blocks, in, b.count(), acc); break;
-        case Format::f16: strip_times<V, F16>(tile, 0, blocks, in, b.count(), acc); break;
-        case Format::f8: strip_times<V, F8>(tile, 0, blocks, in, b.count(), acc); break;
-        case Format::q8: strip_times<V, Q8>(tile, 0, blocks, in, b.count(), acc); break;
-        default: strip_times<V, Q4_0>(tile, 0, blocks, in, b.count(), acc);
+        case Format::f32:
+          strip_times<V, F32>(tile, 0, blocks, in, b.count(), acc);
+          break;
+        case Format::f16:
+          strip_times<V, F16>(tile, 0, blocks, in, b.count(), acc);
+          break;
+        case Format::f8:
+          strip_times<V, F8>(tile, 0, blocks, in, b.count(), acc);
+          break;
+        case Format::q8:
+          strip_times<V, Q8>(tile, 0, blocks, in, b.count(), acc);
+          break;
+        default:
+          strip_times<V, Q4_0>(tile, 0, blocks, in, b.count(), acc);
       }
       for (int q = 0; q < b.count(); ++q) {
         const int64_t p = a.batch->positions[b.token + q / b.group], at = page * kPage;
-        const F seen = only<V>(finish_score(op, acc[q]), op.first_position(p) - at, p - at, V::set1(-INFINITY));
+        const F seen = only<V>(finish_score(op, acc[q]), op.first_position(p) - at, p - at,
+                               V::set1(-INFINITY));
         V::store(w.scores + q * kChunk + (at - start), seen);
       }
     }
   }
   static F finish_score(const Attention& op, F dot) {
     const F score = V::mul(dot, V::set1(op.scale));
-    return op.soft_cap > 0 ? V::mul(V::set1(op.soft_cap), tanh<V>(V::div(score, V::set1(op.soft_cap)))) : score;
+    return op.soft_cap > 0
+               ? V::mul(V::set1(op.soft_cap), tanh<V>(V::div(score, V::set1(op.soft_cap))))
+               : score;
   }
 
   // Scores to weights e^(s - maximum) in place; 16 partial sums, one to a lane.
@@ -220,11 +261,13 @@ struct AttentionKernel {
     for (int64_t i = 0; i < b.count() * part_floats(l); ++i) w.totals[i] = 0;
     for (int q = 0; q < b.count(); ++q) w.totals[q * part_floats(l) + l.v_cols()] = -INFINITY;
   }
-  static void merge(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w, int64_t chunk, const float* parts) {
+  static void merge(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
+                    int64_t chunk, const float* parts) {
     const KvLayout& l = a.batch->kv.layout;
     for (int q = 0; q < b.count(); ++q) {
       const Seen s = seen(op, a.batch->positions[b.token + q / b.group], chunk);
-      if (s.low <= s.high) merge_query(w.totals + q * part_floats(l), parts + q * part_floats(l), l.v_cols());
+      if (s.low <= s.high)
+        merge_query(w.totals + q * part_floats(l), parts + q * part_floats(l), l.v_cols());
     }
   }
   static void merge_query(float* total, const float* part, int v_cols) {
@@ -235,7 +278,8 @@ struct AttentionKernel {
     *maximum = together;
     *sum = *sum * scale[0] + part[v_cols + 1] * scale[1];
     for (int c = 0; c < v_cols; c += 16)
-      V::store(total + c, V::fma(V::load(part + c), V::set1(scale[1]), V::mul(V::load(total + c), V::set1(scale[0]))));
+      V::store(total + c, V::fma(V::load(part + c), V::set1(scale[1]),
+                                 V::mul(V::load(total + c), V::set1(scale[0]))));
   }
 
   static void write(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
@@ -244,9 +288,11 @@ struct AttentionKernel {
       const int64_t t = b.token + q / b.group, head = b.first_head + q % b.group;
       float* total = w.totals + q * part_floats(l);
       const float sum = total[l.v_cols() + 1];
-      for (int c = 0; c < l.v_cols(); c += 16) V::store(total + c, V::div(V::load(total + c), V::set1(sum)));
+      for (int c = 0; c < l.v_cols(); c += 16)
+        V::store(total + c, V::div(V::load(total + c), V::set1(sum)));
       if (a.out[0].data)
-        for (int c = 0; c < op.head_dim; ++c) a.out[0].out_row(t)[head * op.head_dim + c] = total[c];
+        for (int c = 0; c < op.head_dim; ++c)
+          a.out[0].out_row(t)[head * op.head_dim + c] = total[c];
       if (a.acts.data) quantize_row<V>(total, a.acts, t, head * op.head_dim / 32, op.head_dim / 32);
     }
   }

@@ -15,9 +15,11 @@ extern const Backend kBackend_neon;
 std::vector<const Backend*> cpu_backends() {
   std::vector<const Backend*> all{&kBackend_scalar};
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq");
   if (avx2) all.push_back(&kBackend_avx2);
   if (avx512) all.push_back(&kBackend_avx512);
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");

@@ -8,8 +8,12 @@ namespace chaski {
 namespace {
 
 struct Avx2Lanes {
-  struct F { __m256 a, b; };
-  struct I { __m256i a, b; };
+  struct F {
+    __m256 a, b;
+  };
+  struct I {
+    __m256i a, b;
+  };
   using B = I;
   static constexpr const char* kName = "avx2";
   static constexpr bool kWide = false;
@@ -19,27 +23,39 @@ struct Avx2Lanes {
   static F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
   static F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static __m128i half(const uint16_t* p) { return _mm_loadu_si128((const __m128i*)p); }
-  static F load_f16(const uint16_t* p) { return {_mm256_cvtph_ps(half(p)), _mm256_cvtph_ps(half(p + 8))}; }
+  static F load_f16(const uint16_t* p) {
+    return {_mm256_cvtph_ps(half(p)), _mm256_cvtph_ps(half(p + 8))};
+  }
   static F load_bf16(const uint16_t* p) {
-    auto up = [](__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); };
+    auto up = [](__m128i h) {
+      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+    };
     return {up(half(p)), up(half(p + 8))};
   }
   static F load_f8(const uint8_t* p) {  // half.h
     const __m256i bytes = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p));
-    const __m256i h = _mm256_and_si256(_mm256_slli_epi16(bytes, 7), _mm256_set1_epi16(int16_t(0xbf80)));
-    const __m256i nan = _mm256_and_si256(_mm256_add_epi16(h, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000));
+    const __m256i h =
+        _mm256_and_si256(_mm256_slli_epi16(bytes, 7), _mm256_set1_epi16(int16_t(0xbf80)));
+    const __m256i nan =
+        _mm256_and_si256(_mm256_add_epi16(h, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000));
     const __m256i halves = _mm256_or_si256(h, nan);
-    return mul({_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))}, set1(256));
+    return mul({_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+                _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))},
+               set1(256));
   }
   static void store_f16(uint16_t* p, F x) {
-    _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i*)p,
+                     _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i*)(p + 8),
+                     _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
   static F add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
   static F sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
   static F mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
   static F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
-  static F fma(F x, F y, F z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+  static F fma(F x, F y, F z) {
+    return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+  }
   static F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
   static F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
   static F abs(F x) {
@@ -53,16 +69,25 @@ struct Avx2Lanes {
   static I to_int(F x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
   static F to_float(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
   static F pick(const float* table, I i) {
-    return {_mm256_permutevar8x32_ps(_mm256_load_ps(table), i.a), _mm256_permutevar8x32_ps(_mm256_load_ps(table), i.b)};
+    return {_mm256_permutevar8x32_ps(_mm256_load_ps(table), i.a),
+            _mm256_permutevar8x32_ps(_mm256_load_ps(table), i.b)};
   }
   static F from_bits(I x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 
   static __m256i at(const void* p, int i) { return _mm256_loadu_si256((const __m256i*)p + i); }
   static I load_i32(const int32_t* p) { return {at(p, 0), at(p, 1)}; }
-  static void store_i32(int32_t* p, I x) { _mm256_storeu_si256((__m256i*)p, x.a), _mm256_storeu_si256((__m256i*)p + 1, x.b); }
-  static __m128i eight(const void* p, int i) { return _mm_loadl_epi64((const __m128i*)((const char*)p + 8 * i)); }
-  static I load_u8(const uint8_t* p) { return {_mm256_cvtepu8_epi32(eight(p, 0)), _mm256_cvtepu8_epi32(eight(p, 1))}; }
-  static I load_i8(const int8_t* p) { return {_mm256_cvtepi8_epi32(eight(p, 0)), _mm256_cvtepi8_epi32(eight(p, 1))}; }
+  static void store_i32(int32_t* p, I x) {
+    _mm256_storeu_si256((__m256i*)p, x.a), _mm256_storeu_si256((__m256i*)p + 1, x.b);
+  }
+  static __m128i eight(const void* p, int i) {
+    return _mm_loadl_epi64((const __m128i*)((const char*)p + 8 * i));
+  }
+  static I load_u8(const uint8_t* p) {
+    return {_mm256_cvtepu8_epi32(eight(p, 0)), _mm256_cvtepu8_epi32(eight(p, 1))};
+  }
+  static I load_i8(const int8_t* p) {
+    return {_mm256_cvtepi8_epi32(eight(p, 0)), _mm256_cvtepi8_epi32(eight(p, 1))};
+  }
   static void store_i8(int8_t* p, I x) {
     alignas(32) int32_t v[16];
     store_i32(v, x);
@@ -70,11 +95,15 @@ struct Avx2Lanes {
   }
   static I set1_i32(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
   static I add_i32(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
-  static I mul_i32(I x, I y) { return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)}; }
+  static I mul_i32(I x, I y) {
+    return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
+  }
   static I bit_and(I x, I y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
   static I bit_or(I x, I y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
   static I shift_left(I x, int n) { return {_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)}; }
-  static I shift_right(I x, int n) { return {_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)}; }
+  static I shift_right(I x, int n) {
+    return {_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)};
+  }
   static int32_t sum_i32(I x) {
     const __m256i s = _mm256_add_epi32(x.a, x.b);
     const __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
@@ -84,10 +113,13 @@ struct Avx2Lanes {
 
   static B load_bytes(const void* p) { return {at(p, 0), at(p, 1)}; }
   static B low_nibbles(B x) { return bit_and(x, {_mm256_set1_epi8(15), _mm256_set1_epi8(15)}); }
-  static B high_nibbles(B x) { return low_nibbles({_mm256_srli_epi16(x.a, 4), _mm256_srli_epi16(x.b, 4)}); }
+  static B high_nibbles(B x) {
+    return low_nibbles({_mm256_srli_epi16(x.a, 4), _mm256_srli_epi16(x.b, 4)});
+  }
   static B with_high_pair(B x, B high, int pair) {
     auto up = [=](__m256i h) {
-      const __m256i moved = pair == 3 ? _mm256_srli_epi16(h, 2) : _mm256_slli_epi16(h, 4 - 2 * pair);
+      const __m256i moved =
+          pair == 3 ? _mm256_srli_epi16(h, 2) : _mm256_slli_epi16(h, 4 - 2 * pair);
       return _mm256_and_si256(moved, _mm256_set1_epi8(0x30));
     };
     return bit_or(x, {up(high.a), up(high.b)});
@@ -114,7 +146,8 @@ struct Avx2Lanes {
   template <DotKind K>
   static __m256i product(__m256i w, __m256i a) {
     if constexpr (!K.is_signed) return _mm256_maddubs_epi16(w, a);
-    return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));  // one side must be unsigned: |w| * (a with w's sign)
+    // one side must be unsigned: |w| * (a with w's sign)
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
   }
   template <DotKind K, int kFrom, int kTo>
   static I dot(const B* w, const int8_t* a, int32_t sum) {
@@ -130,16 +163,19 @@ struct Avx2Lanes {
 #pragma GCC unroll 8
       for (int h = g + 1; h < g + kStep; ++h) {
         f = four(a, h);
-        x = _mm256_add_epi16(x, product<K>(w[h].a, f)), y = _mm256_add_epi16(y, product<K>(w[h].b, f));
+        x = _mm256_add_epi16(x, product<K>(w[h].a, f)),
+        y = _mm256_add_epi16(y, product<K>(w[h].b, f));
       }
-      s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(x, ones)), s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(y, ones));
+      s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(x, ones)),
+      s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(y, ones));
     }
     return s;
   }
 
   // 127 * 128 twice fits an int16.
   static I dot_four(I s, B b, const uint8_t* weights) {
-    const __m256i ones = _mm256_set1_epi16(1), f = four(reinterpret_cast<const int8_t*>(weights), 0);
+    const __m256i ones = _mm256_set1_epi16(1),
+                  f = four(reinterpret_cast<const int8_t*>(weights), 0);
     return {_mm256_add_epi32(s.a, _mm256_madd_epi16(_mm256_maddubs_epi16(f, b.a), ones)),
             _mm256_add_epi32(s.b, _mm256_madd_epi16(_mm256_maddubs_epi16(f, b.b), ones))};
   }

@@ -1,4 +1,5 @@
-// Lanes on AVX-512 F/BW/VL/DQ; with kVnni the byte products use vpdpbusd, with kVbmi codebooks are looked up by vpermb.
+// Lanes on AVX-512 F/BW/VL/DQ; with kVnni the byte products use vpdpbusd, with kVbmi codebooks are
+// looked up by vpermb.
 #pragma once
 #include <immintrin.h>
 
@@ -19,18 +20,24 @@ struct Avx512Lanes {
   static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
   static F set1(float x) { return _mm512_set1_ps(x); }
   static F zero() { return _mm512_setzero_ps(); }
-  static F load_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+  static F load_f16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+  }
   static F load_bf16(const uint16_t* p) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16));
   }
   static F load_f8(const uint8_t* p) {  // half.h
     const __m256i bytes = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p));
-    const __m256i h = _mm256_and_si256(_mm256_slli_epi16(bytes, 7), _mm256_set1_epi16(int16_t(0xbf80)));
-    const __m256i nan = _mm256_and_si256(_mm256_add_epi16(h, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000));
+    const __m256i h =
+        _mm256_and_si256(_mm256_slli_epi16(bytes, 7), _mm256_set1_epi16(int16_t(0xbf80)));
+    const __m256i nan =
+        _mm256_and_si256(_mm256_add_epi16(h, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000));
     return mul(_mm512_cvtph_ps(_mm256_or_si256(h, nan)), set1(256));
   }
   static void store_f16(uint16_t* p, F x) {
-    _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256((__m256i*)p,
+                        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
@@ -40,16 +47,24 @@ struct Avx512Lanes {
   static F max(F a, F b) { return _mm512_max_ps(a, b); }
   static F min(F a, F b) { return _mm512_min_ps(a, b); }
   static F abs(F a) { return _mm512_abs_ps(a); }
-  static F where_less(F a, F b, F yes, F no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes); }
+  static F where_less(F a, F b, F yes, F no) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+  }
   static I to_int(F x) { return _mm512_cvtps_epi32(x); }
   static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
-  static F pick(const float* table, I i) { return _mm512_permutexvar_ps(i, _mm512_zextps256_ps512(_mm256_load_ps(table))); }
+  static F pick(const float* table, I i) {
+    return _mm512_permutexvar_ps(i, _mm512_zextps256_ps512(_mm256_load_ps(table)));
+  }
   static F from_bits(I x) { return _mm512_castsi512_ps(x); }
 
   static I load_i32(const int32_t* p) { return _mm512_loadu_si512(p); }
   static void store_i32(int32_t* p, I x) { _mm512_storeu_si512(p, x); }
-  static I load_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)); }
-  static I load_i8(const int8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)); }
+  static I load_u8(const uint8_t* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
+  }
+  static I load_i8(const int8_t* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p));
+  }
   static void store_i8(int8_t* p, I x) { _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(x)); }
   static I set1_i32(int32_t x) { return _mm512_set1_epi32(x); }
   static I add_i32(I a, I b) { return _mm512_add_epi32(a, b); }
@@ -62,12 +77,15 @@ struct Avx512Lanes {
 
   static B load_bytes(const void* p) { return _mm512_loadu_si512(p); }
   static B low_nibbles(B b) { return _mm512_and_si512(b, _mm512_set1_epi8(15)); }
-  static B high_nibbles(B b) { return _mm512_and_si512(_mm512_srli_epi16(b, 4), _mm512_set1_epi8(15)); }
+  static B high_nibbles(B b) {
+    return _mm512_and_si512(_mm512_srli_epi16(b, 4), _mm512_set1_epi8(15));
+  }
   static B with_high_pair(B b, B high, int pair) {
     const B up = pair == 3 ? _mm512_srli_epi16(high, 2) : _mm512_slli_epi16(high, 4 - 2 * pair);
     return _mm512_or_si512(b, _mm512_and_si512(up, _mm512_set1_epi8(0x30)));
   }
-  // vpermb reads 6 bits of an index: with the table there four times, the two above the nibble do not matter and need no masking.
+  // vpermb reads 6 bits of an index: with the table there four times, the two above the nibble do
+  // not matter and need no masking.
   static B lookup_low(const uint8_t* table, B b) {
     const B t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table));
     if constexpr (kVbmi) return _mm512_permutexvar_epi8(b, t);
@@ -77,7 +95,8 @@ struct Avx512Lanes {
     return lookup_low(table, kVbmi ? _mm512_srli_epi16(b, 4) : high_nibbles(b));
   }
   static B with_high_bit(B b, B high, int g) {
-    const B up = g > 4 ? _mm512_srli_epi16(high, unsigned(g - 4)) : _mm512_slli_epi16(high, unsigned(4 - g));
+    const B up =
+        g > 4 ? _mm512_srli_epi16(high, unsigned(g - 4)) : _mm512_slli_epi16(high, unsigned(4 - g));
     return _mm512_or_si512(b, _mm512_and_si512(up, _mm512_set1_epi8(0x10)));
   }
 
@@ -89,19 +108,28 @@ struct Avx512Lanes {
   template <DotKind K, int kFrom, int kTo>
   static I dot(const B* w, const int8_t* a, int32_t sum) {
     if constexpr (kVnni) {
-      // Two chains: eight products that wait for one another outlast what a core can look ahead (prompt of 512, q4: 251 -> 276 tok/s).
+      // Two chains: eight products that wait for one another outlast what a core can look ahead
+      // (prompt of 512, q4: 251 -> 276 tok/s).
       constexpr int offset = K.is_signed ? 128 : K.offset;
       I s = _mm512_set1_epi32(-offset * sum), t = _mm512_setzero_si512();
 #pragma GCC unroll 8
       for (int g = kFrom; g < kTo; g += 2) {
-        s = _mm512_dpbusd_epi32(s, K.is_signed ? _mm512_xor_si512(w[g], _mm512_set1_epi8(-128)) : w[g], four(a, g));
-        t = _mm512_dpbusd_epi32(t, K.is_signed ? _mm512_xor_si512(w[g + 1], _mm512_set1_epi8(-128)) : w[g + 1], four(a, g + 1));
+        s = _mm512_dpbusd_epi32(
+            s, K.is_signed ? _mm512_xor_si512(w[g], _mm512_set1_epi8(-128)) : w[g], four(a, g));
+        t = _mm512_dpbusd_epi32(
+            t, K.is_signed ? _mm512_xor_si512(w[g + 1], _mm512_set1_epi8(-128)) : w[g + 1],
+            four(a, g + 1));
       }
       return _mm512_add_epi32(s, t);
     } else {
-      // Products summed in int16 before widening: kRun * 2 * max * 127 must stay below 32768. 15: 8 runs 30480; 31: 4 runs 31496;
-      // 63: 2 runs 32004; 127 and |int8| = 128: one run, 32258 and 32512.
-      constexpr int kRun = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
+      // Products summed in int16 before widening: kRun * 2 * max * 127 must stay below 32768. 15: 8
+      // runs 30480; 31: 4 runs 31496; 63: 2 runs 32004; 127 and |int8| = 128: one run, 32258 and
+      // 32512.
+      constexpr int kRun = K.is_signed   ? 1
+                           : K.max <= 15 ? 8
+                           : K.max <= 31 ? 4
+                           : K.max <= 63 ? 2
+                                         : 1;
       static_assert(K.is_signed || K.max <= 127);
       constexpr int kStep = kRun < kTo - kFrom ? kRun : kTo - kFrom;
       I s = _mm512_set1_epi32(-K.offset * sum);
@@ -109,7 +137,8 @@ struct Avx512Lanes {
       for (int g = kFrom; g < kTo; g += kStep) {
         I run = product<K>(w[g], four(a, g));
 #pragma GCC unroll 8
-        for (int h = g + 1; h < g + kStep; ++h) run = _mm512_add_epi16(run, product<K>(w[h], four(a, h)));
+        for (int h = g + 1; h < g + kStep; ++h)
+          run = _mm512_add_epi16(run, product<K>(w[h], four(a, h)));
         s = _mm512_add_epi32(s, _mm512_madd_epi16(run, _mm512_set1_epi16(1)));
       }
       return s;
@@ -118,8 +147,11 @@ struct Avx512Lanes {
   template <DotKind K>
   static I product(B w, I a) {
     if constexpr (!K.is_signed) return _mm512_maddubs_epi16(w, a);
-    // |w| * (a with w's sign): the multiplier takes one unsigned side. |w|, and the mask, are hoisted out of the token loop.
-    return _mm512_maddubs_epi16(_mm512_abs_epi8(w), _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a));
+    // |w| * (a with w's sign): the multiplier takes one unsigned side. |w|, and the mask, are
+    // hoisted out of the token loop.
+    return _mm512_maddubs_epi16(
+        _mm512_abs_epi8(w),
+        _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a));
   }
 
   // 127 * 128 twice fits an int16.

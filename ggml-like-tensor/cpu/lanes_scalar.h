@@ -1,7 +1,8 @@
-// Lanes: the narrow waist between kernels and instruction sets. Sixteen lanes of float (F) or int32 (I), 64 bytes (B) of which
-// lane r owns bytes 4r..4r+3. Every target supplies the same names with the same results, bit for bit; this one is the definition.
-// max(a, b) is a > b ? a : b, as x86 has it. dot<K, kFrom, kTo> is exact: sum over groups g of (w[g] - offset) * a[4g..4g+3];
-// `sum` is the sum of those a.
+// Lanes: the narrow waist between kernels and instruction sets. Sixteen lanes of float (F) or int32
+// (I), 64 bytes (B) of which lane r owns bytes 4r..4r+3. Every target supplies the same names with
+// the same results, bit for bit; this one is the definition. max(a, b) is a > b ? a : b, as x86 has
+// it. dot<K, kFrom, kTo> is exact: sum over groups g of (w[g] - offset) * a[4g..4g+3]; `sum` is the
+// sum of those a.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -15,9 +16,15 @@ namespace chaski {
 namespace {
 
 struct ScalarLanes {
-  struct F { float v[16]; };
-  struct I { int32_t v[16]; };
-  struct B { uint8_t v[64]; };
+  struct F {
+    float v[16];
+  };
+  struct I {
+    int32_t v[16];
+  };
+  struct B {
+    uint8_t v[64];
+  };
   static constexpr const char* kName = "scalar";
   static constexpr bool kWide = false;  // enough registers for 16 accumulators
 
@@ -34,47 +41,100 @@ struct ScalarLanes {
     return r;
   }
 
-  static F load(const float* p) { return each_f([=](int i) { return p[i]; }); }
+  static F load(const float* p) {
+    return each_f([=](int i) { return p[i]; });
+  }
   static void store(float* p, F x) { std::memcpy(p, x.v, sizeof x.v); }
-  static F set1(float x) { return each_f([=](int) { return x; }); }
+  static F set1(float x) {
+    return each_f([=](int) { return x; });
+  }
   static F zero() { return set1(0); }
-  static F load_f16(const uint16_t* p) { return each_f([=](int i) { return f32_of_f16(p[i]); }); }
-  static F load_bf16(const uint16_t* p) { return each_f([=](int i) { return f32_of_bf16(p[i]); }); }
-  static F load_f8(const uint8_t* p) { return each_f([=](int i) { return f32_of_f8(p[i]); }); }
+  static F load_f16(const uint16_t* p) {
+    return each_f([=](int i) { return f32_of_f16(p[i]); });
+  }
+  static F load_bf16(const uint16_t* p) {
+    return each_f([=](int i) { return f32_of_bf16(p[i]); });
+  }
+  static F load_f8(const uint8_t* p) {
+    return each_f([=](int i) { return f32_of_f8(p[i]); });
+  }
   static void store_f16(uint16_t* p, F x) {
     for (int i = 0; i < 16; ++i) p[i] = f16_of_f32(x.v[i]);
   }
-  static F add(F a, F b) { return each_f([&](int i) { return a.v[i] + b.v[i]; }); }
-  static F sub(F a, F b) { return each_f([&](int i) { return a.v[i] - b.v[i]; }); }
-  static F mul(F a, F b) { return each_f([&](int i) { return a.v[i] * b.v[i]; }); }
-  static F div(F a, F b) { return each_f([&](int i) { return a.v[i] / b.v[i]; }); }
-  static F fma(F a, F b, F c) { return each_f([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); }); }
-  static F max(F a, F b) { return each_f([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
-  static F min(F a, F b) { return each_f([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
-  static F abs(F a) { return each_f([&](int i) { return std::fabs(a.v[i]); }); }
-  static F where_less(F a, F b, F yes, F no) { return each_f([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; }); }
-  static I to_int(F x) { return each_i([&](int i) { return int32_t(std::nearbyint(x.v[i])); }); }  // nearest even
-  static F to_float(I x) { return each_f([&](int i) { return float(x.v[i]); }); }
+  static F add(F a, F b) {
+    return each_f([&](int i) { return a.v[i] + b.v[i]; });
+  }
+  static F sub(F a, F b) {
+    return each_f([&](int i) { return a.v[i] - b.v[i]; });
+  }
+  static F mul(F a, F b) {
+    return each_f([&](int i) { return a.v[i] * b.v[i]; });
+  }
+  static F div(F a, F b) {
+    return each_f([&](int i) { return a.v[i] / b.v[i]; });
+  }
+  static F fma(F a, F b, F c) {
+    return each_f([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
+  }
+  static F max(F a, F b) {
+    return each_f([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static F min(F a, F b) {
+    return each_f([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static F abs(F a) {
+    return each_f([&](int i) { return std::fabs(a.v[i]); });
+  }
+  static F where_less(F a, F b, F yes, F no) {
+    return each_f([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; });
+  }
+  // nearest even
+  static I to_int(F x) {
+    return each_i([&](int i) { return int32_t(std::nearbyint(x.v[i])); });
+  }
+  static F to_float(I x) {
+    return each_f([&](int i) { return float(x.v[i]); });
+  }
   // table[i], i in 0..7, a table of 32-byte alignment
   static F pick(const float* table, I i) {
     return each_f([&](int r) { return table[i.v[r]]; });
   }
   static F from_bits(I x) { return std::bit_cast<F>(x); }
 
-  static I load_i32(const int32_t* p) { return each_i([=](int i) { return p[i]; }); }
+  static I load_i32(const int32_t* p) {
+    return each_i([=](int i) { return p[i]; });
+  }
   static void store_i32(int32_t* p, I x) { std::memcpy(p, x.v, sizeof x.v); }
-  static I load_u8(const uint8_t* p) { return each_i([=](int i) { return p[i]; }); }
-  static I load_i8(const int8_t* p) { return each_i([=](int i) { return p[i]; }); }
+  static I load_u8(const uint8_t* p) {
+    return each_i([=](int i) { return p[i]; });
+  }
+  static I load_i8(const int8_t* p) {
+    return each_i([=](int i) { return p[i]; });
+  }
   static void store_i8(int8_t* p, I x) {  // values already in range
     for (int i = 0; i < 16; ++i) p[i] = int8_t(x.v[i]);
   }
-  static I set1_i32(int32_t x) { return each_i([=](int) { return x; }); }
-  static I add_i32(I a, I b) { return each_i([&](int i) { return a.v[i] + b.v[i]; }); }
-  static I mul_i32(I a, I b) { return each_i([&](int i) { return a.v[i] * b.v[i]; }); }
-  static I bit_and(I a, I b) { return each_i([&](int i) { return a.v[i] & b.v[i]; }); }
-  static I bit_or(I a, I b) { return each_i([&](int i) { return a.v[i] | b.v[i]; }); }
-  static I shift_left(I a, int n) { return each_i([&](int i) { return int32_t(uint32_t(a.v[i]) << n); }); }
-  static I shift_right(I a, int n) { return each_i([&](int i) { return int32_t(uint32_t(a.v[i]) >> n); }); }
+  static I set1_i32(int32_t x) {
+    return each_i([=](int) { return x; });
+  }
+  static I add_i32(I a, I b) {
+    return each_i([&](int i) { return a.v[i] + b.v[i]; });
+  }
+  static I mul_i32(I a, I b) {
+    return each_i([&](int i) { return a.v[i] * b.v[i]; });
+  }
+  static I bit_and(I a, I b) {
+    return each_i([&](int i) { return a.v[i] & b.v[i]; });
+  }
+  static I bit_or(I a, I b) {
+    return each_i([&](int i) { return a.v[i] | b.v[i]; });
+  }
+  static I shift_left(I a, int n) {
+    return each_i([&](int i) { return int32_t(uint32_t(a.v[i]) << n); });
+  }
+  static I shift_right(I a, int n) {
+    return each_i([&](int i) { return int32_t(uint32_t(a.v[i]) >> n); });
+  }
   static int32_t sum_i32(I x) {
     int32_t s = 0;
     for (int v : x.v) s += v;
@@ -116,7 +176,8 @@ struct ScalarLanes {
     return each_i([&](int r) {
       int32_t s = -K.offset * sum;
       for (int g = kFrom; g < kTo; ++g)
-        for (int k = 0; k < 4; ++k) s += (K.is_signed ? int8_t(w[g].v[4 * r + k]) : w[g].v[4 * r + k]) * a[4 * g + k];
+        for (int k = 0; k < 4; ++k)
+          s += (K.is_signed ? int8_t(w[g].v[4 * r + k]) : w[g].v[4 * r + k]) * a[4 * g + k];
       return s;
     });
   }

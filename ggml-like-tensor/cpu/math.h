@@ -1,12 +1,14 @@
-// exp, tanh and the activations over Lanes: our own polynomials, the same bits in every instruction set.
+// exp, tanh and the activations over Lanes: our own polynomials, the same bits in every instruction
+// set.
 #pragma once
 #include "ggml-like-tensor/ops/unary.h"
 
 namespace chaski {
 namespace {
 
-// e^x for finite x and -inf; below -87.3 exactly 0 (so that a masked score weighs nothing), above 88.3 clamped. Cody-Waite reduction
-// x = n ln 2 + r, |r| <= 0.347, then the Taylor polynomial of degree 7: relative error below 1.5e-7.
+// e^x for finite x and -inf; below -87.3 exactly 0 (so that a masked score weighs nothing), above
+// 88.3 clamped. Cody-Waite reduction x = n ln 2 + r, |r| <= 0.347, then the Taylor polynomial of
+// degree 7: relative error below 1.5e-7.
 template <class V>
 typename V::F exp(typename V::F x) {
   const auto clamped = V::min(V::max(x, V::set1(-87.3f)), V::set1(88.3f));
@@ -14,7 +16,8 @@ typename V::F exp(typename V::F x) {
   auto r = V::fma(V::to_float(n), V::set1(-0.693359375f), clamped);
   r = V::fma(V::to_float(n), V::set1(2.12194440e-4f), r);
   auto y = V::set1(1.0f / 5040);
-  for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) y = V::fma(y, r, V::set1(c));
+  for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    y = V::fma(y, r, V::set1(c));
   const auto power = V::from_bits(V::shift_left(V::add_i32(n, V::set1_i32(127)), 23));
   return V::where_less(x, V::set1(-87.3f), V::zero(), V::mul(y, power));
 }
@@ -28,7 +31,8 @@ typename V::F tanh(typename V::F x) {
 template <class V>
 typename V::F activate(Activation kind, typename V::F x) {
   if (kind == Activation::silu) return V::div(x, V::add(V::set1(1), exp<V>(V::sub(V::zero(), x))));
-  const auto inner = V::mul(V::set1(0.7978845608f), V::fma(V::mul(V::mul(x, x), x), V::set1(0.044715f), x));
+  const auto inner =
+      V::mul(V::set1(0.7978845608f), V::fma(V::mul(V::mul(x, x), x), V::set1(0.044715f), x));
   return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1), tanh<V>(inner)));
 }
 

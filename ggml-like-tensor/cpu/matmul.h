@@ -1,8 +1,11 @@
-// Matmul and its gated form: which strips meet which tokens, in which order, so that caches are used.
+// Matmul and its gated form: which strips meet which tokens, in which order, so that caches are
+// used.
 //
-// A block of up to kStrips strips is multiplied with one group of 16 tokens at a time. With many groups (a prompt) the columns are
-// walked in steps of kStep blocks, so that the group's activations (24 KB a step) stay in L1 while the strips pass, and the strips in
-// L2 until the last group is done. With one group (decode, the check of a draft) a strip is read once from end to end, as memory likes it.
+// A block of up to kStrips strips is multiplied with one group of 16 tokens at a time. With many
+// groups (a prompt) the columns are walked in steps of kStep blocks, so that the group's
+// activations (24 KB a step) stay in L1 while the strips pass, and the strips in L2 until the last
+// group is done. With one group (decode, the check of a draft) a strip is read once from end to
+// end, as memory likes it.
 #pragma once
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/cpu/quantize.h"
@@ -21,18 +24,21 @@ struct BlockResult {
 };
 
 template <class V>
-void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const OpArgs& a, int64_t group, BlockResult<V>& out) {
+void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const OpArgs& a,
+                    int64_t group, BlockResult<V>& out) {
   const int64_t rows = a.in[0].shape.rows, cols = w.shape.cols, blocks = (cols + 31) / 32;
   const int width = int(rows - group * kGroup < kGroup ? rows - group * kGroup : kGroup);
   const int64_t step = rows > kGroup ? kStep : blocks;
   for (int s = 0; s < n_strips; ++s)
     for (int n = 0; n < width; ++n) out.acc[s][n] = V::zero();
   Formats::with(w.format, [&]<class F>(F) {
-    const StripInput<V> in{a.in_acts.data ? a.in_acts.group(group) : nullptr, width, a.in[0].row(group * kGroup), cols, cols};
-    const size_t bytes = kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
+    const StripInput<V> in{a.in_acts.data ? a.in_acts.group(group) : nullptr, width,
+                           a.in[0].row(group * kGroup), cols, cols};
+    const size_t bytes =
+        kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
     for (int64_t from = 0; from < blocks; from += step)
-      strips_times<V, F>(w.bytes() + first_strip * bytes, bytes, n_strips, from, from + step < blocks ? from + step : blocks, in, width,
-                         out.acc[0]);
+      strips_times<V, F>(w.bytes() + first_strip * bytes, bytes, n_strips, from,
+                         from + step < blocks ? from + step : blocks, in, width, out.acc[0]);
   });
 }
 
@@ -59,26 +65,33 @@ struct MatMulKernel {
     const int64_t grain = grain_of(units(op, a), bytes);
     return a.in[0].shape.rows > kGroup ? (grain + kStrips - 1) / kStrips * kStrips : grain;
   }
-  static double weight_size(const Operand& w) { return double(strips_of(w)) * double(strip_bytes(w.format, w.shape.cols)); }
+  static double weight_size(const Operand& w) {
+    return double(strips_of(w)) * double(strip_bytes(w.format, w.shape.cols));
+  }
   static size_t scratch(const MatMul&, const OpArgs&) { return sizeof(BlockResult<V>); }
 
-  static void run(const MatMul& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
+  static void run(const MatMul& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
     int64_t base = 0;  // of weight i among all units
     for (int i = 0; i < op.weights; base += strips_of(a.in[1 + i++])) {
       const int64_t from = first > base ? first - base : 0;
-      const int64_t end = last - base < strips_of(a.in[1 + i]) ? last - base : strips_of(a.in[1 + i]);
+      const int64_t end =
+          last - base < strips_of(a.in[1 + i]) ? last - base : strips_of(a.in[1 + i]);
       for (int64_t s = from; s < end; s += kStrips)
-        block(op, a, i, s, int(end - s < kStrips ? end - s : kStrips), *reinterpret_cast<BlockResult<V>*>(scratch.own));
+        block(op, a, i, s, int(end - s < kStrips ? end - s : kStrips),
+              *reinterpret_cast<BlockResult<V>*>(scratch.own));
     }
   }
-  static void block(const MatMul& op, const OpArgs& a, int i, int64_t first_strip, int n_strips, BlockResult<V>& result) {
+  static void block(const MatMul& op, const OpArgs& a, int i, int64_t first_strip, int n_strips,
+                    BlockResult<V>& result) {
     const Operand& w = a.in[1 + i];
     const float* bias = op.bias ? a.in[1 + op.weights + i].floats() : nullptr;
     for (int64_t g = 0; g < groups_of(a); ++g) {
       multiply_block<V>(w, first_strip, n_strips, a, g, result);
       for (int64_t t = g * kGroup; t < a.in[0].shape.rows && t < (g + 1) * kGroup; ++t)
         for (int s = 0; s < n_strips; ++s) {
-          const int64_t row = (first_strip + s) * kStrip, n = w.shape.rows - row < kStrip ? w.shape.rows - row : kStrip;
+          const int64_t row = (first_strip + s) * kStrip,
+                        n = w.shape.rows - row < kStrip ? w.shape.rows - row : kStrip;
           typename V::F y = result.acc[s][t % kGroup];
           if (bias) y = V::add(y, load_n<V>(bias + row, n));
           store_n<V>(a.out[i].out_row(t) + row, y, n);
@@ -90,13 +103,17 @@ struct MatMulKernel {
 // A unit is 32 outputs, a whole block of the quantized result.
 template <class V>
 struct GatedMatMulKernel {
-  static int64_t units(const GatedMatMul&, const OpArgs& a) { return (a.in[1].shape.rows + 31) / 32; }
+  static int64_t units(const GatedMatMul&, const OpArgs& a) {
+    return (a.in[1].shape.rows + 31) / 32;
+  }
   static int64_t grain(const GatedMatMul& op, const OpArgs& a) {
-    return grain_of(units(op, a), MatMulKernel<V>::weight_size(a.in[1]) + MatMulKernel<V>::weight_size(a.in[2]));
+    return grain_of(units(op, a),
+                    MatMulKernel<V>::weight_size(a.in[1]) + MatMulKernel<V>::weight_size(a.in[2]));
   }
   static size_t scratch(const GatedMatMul&, const OpArgs&) { return 2 * sizeof(BlockResult<V>); }
 
-  static void run(const GatedMatMul& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
+  static void run(const GatedMatMul& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
     auto* result = reinterpret_cast<BlockResult<V>*>(scratch.own);
     for (int64_t u = first; u < last; ++u)
       for (int64_t g = 0; g < groups_of(a); ++g) {
@@ -107,10 +124,12 @@ struct GatedMatMulKernel {
           finish(op, a, u, t, n_strips, result);
       }
   }
-  static void finish(const GatedMatMul& op, const OpArgs& a, int64_t u, int64_t t, int n_strips, const BlockResult<V>* result) {
+  static void finish(const GatedMatMul& op, const OpArgs& a, int64_t u, int64_t t, int n_strips,
+                     const BlockResult<V>* result) {
     float h[32];
     for (int s = 0; s < n_strips; ++s)
-      V::store(h + 16 * s, V::mul(activate<V>(op.kind, result[0].acc[s][t % kGroup]), result[1].acc[s][t % kGroup]));
+      V::store(h + 16 * s, V::mul(activate<V>(op.kind, result[0].acc[s][t % kGroup]),
+                                  result[1].acc[s][t % kGroup]));
     const int64_t row = 32 * u, n = a.in[1].shape.rows - row < 32 ? a.in[1].shape.rows - row : 32;
     if (a.out[0].data)
       for (int64_t i = 0; i < n; ++i) a.out[0].out_row(t)[row + i] = h[i];

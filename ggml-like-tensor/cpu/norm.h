@@ -1,4 +1,5 @@
-// Norms, with the residual addition and the quantization of the result in the same pass over the row.
+// Norms, with the residual addition and the quantization of the result in the same pass over the
+// row.
 #pragma once
 #include "ggml-like-tensor/cpu/quantize.h"
 #include "ggml-like-tensor/ops/norm.h"
@@ -10,9 +11,12 @@ template <class V>
 struct NormKernel {
   static int64_t units(const Norm&, const OpArgs& a) { return a.in[0].shape.rows; }
   static int64_t grain(const Norm&, const OpArgs&) { return 1; }
-  static size_t scratch(const Norm&, const OpArgs& a) { return 2 * a.in[0].shape.cols * sizeof(float); }
+  static size_t scratch(const Norm&, const OpArgs& a) {
+    return 2 * a.in[0].shape.cols * sizeof(float);
+  }
 
-  static void run(const Norm& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
+  static void run(const Norm& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
     const int64_t n = a.in[0].shape.cols;
     auto* buffer = reinterpret_cast<float*>(scratch.own);
     for (int64_t t = first; t < last; ++t) {
@@ -38,11 +42,13 @@ struct NormKernel {
     }
     auto square = V::zero();
     each_vector(n, [&](int64_t i, int64_t k) {
-      const auto c = V::sub(load_n<V>(x + i, k, mean), V::set1(mean));  // missing lanes count as the mean: zero
+      // missing lanes count as the mean: zero
+      const auto c = V::sub(load_n<V>(x + i, k, mean), V::set1(mean));
       square = V::fma(c, c, square);
     });
     const auto scale = V::set1(1 / __builtin_sqrtf(V::sum(square) / float(n) + op.eps));
-    const float *w = op.weight(a).floats(), *b = op.kind == Norm::Kind::layer ? op.bias(a).floats() : nullptr;
+    const float *w = op.weight(a).floats(),
+                *b = op.kind == Norm::Kind::layer ? op.bias(a).floats() : nullptr;
     each_vector(n, [&](int64_t i, int64_t k) {
       const auto normed = V::mul(V::sub(load_n<V>(x + i, k), V::set1(mean)), scale);
       const auto scaled = V::mul(normed, load_n<V>(w + i, k));

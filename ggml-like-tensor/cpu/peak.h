@@ -1,5 +1,6 @@
-// The limit of arithmetic, measured with the instructions the kernels multiply with: dot<K> of a panel with activations that stay in
-// L1, or fma in registers. Nothing is unpacked, scaled or fetched from memory. Not a kernel: results are dropped.
+// The limit of arithmetic, measured with the instructions the kernels multiply with: dot<K> of a
+// panel with activations that stay in L1, or fma in registers. Nothing is unpacked, scaled or
+// fetched from memory. Not a kernel: results are dropped.
 #pragma once
 #include <type_traits>
 
@@ -8,11 +9,14 @@
 namespace chaski {
 namespace {
 
-// The compiler must not know that nobody wants x: it stays in its register if it is one, which costs no instruction.
+// The compiler must not know that nobody wants x: it stays in its register if it is one, which
+// costs no instruction.
 template <class T>
 inline __attribute__((always_inline)) void keep(const T& x) {
-  if constexpr (std::is_class_v<T>) asm volatile("" : : "m"(x));
-  else asm volatile("" : : "x"(x));
+  if constexpr (std::is_class_v<T>)
+    asm volatile("" : : "m"(x));
+  else
+    asm volatile("" : : "x"(x));
 }
 
 // Two panels share the loads of the activations, so that these are not what is measured.
@@ -29,7 +33,8 @@ __attribute__((noinline)) int64_t dot_peak(int64_t rounds) {
 #pragma GCC unroll 4
     for (int n = 0; n < kDots; ++n) {
       const int8_t* a = acts[n];
-      asm volatile("" : "+r"(a));  // not the activations of the last round, for all the compiler knows
+      // not the activations of the last round, for all the compiler knows
+      asm volatile("" : "+r"(a));
 #pragma GCC unroll 2
       for (int p = 0; p < kPanels; ++p) keep(V::template dot<K, 0, 8>(w[p], a, 0));
     }
@@ -56,8 +61,10 @@ template <class V>
 int64_t peak(Format format, int64_t rounds) {
   int64_t done = 0;
   Formats::with(format, [&]<class F>(F) {
-    if constexpr (F::kFloat) done = fma_peak<V>(rounds);
-    else done = dot_peak<V, F::kDot>(rounds);
+    if constexpr (F::kFloat)
+      done = fma_peak<V>(rounds);
+    else
+      done = dot_peak<V, F::kDot>(rounds);
   });
   return done;
 }

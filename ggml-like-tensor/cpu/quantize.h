@@ -1,4 +1,5 @@
-// Activations to 8 bits: see ops/quantize_acts.h, of which this is the vector form with the same bits.
+// Activations to 8 bits: see ops/quantize_acts.h, of which this is the vector form with the same
+// bits.
 #pragma once
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/ops/quantize_acts.h"
@@ -25,7 +26,8 @@ void quantize_block(const float* x, Act& a) {
 }
 
 template <class V>
-void quantize_row(const float* x, const ActsView& acts, int64_t row, int64_t first_block, int64_t blocks) {
+void quantize_row(const float* x, const ActsView& acts, int64_t row, int64_t first_block,
+                  int64_t blocks) {
   for (int64_t b = 0; b < blocks; ++b) quantize_block<V>(x + 32 * b, acts.at(row, first_block + b));
 }
 
@@ -34,8 +36,10 @@ struct QuantizeActsKernel {
   static int64_t units(const QuantizeActs&, const OpArgs& a) { return a.in[0].shape.rows; }
   static int64_t grain(const QuantizeActs&, const OpArgs&) { return 1; }
   static size_t scratch(const QuantizeActs&, const OpArgs&) { return 0; }
-  static void run(const QuantizeActs&, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
-    for (int64_t r = first; r < last; ++r) quantize_row<V>(a.in[0].row(r), a.acts, r, 0, a.acts.blocks);
+  static void run(const QuantizeActs&, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch&) {
+    for (int64_t r = first; r < last; ++r)
+      quantize_row<V>(a.in[0].row(r), a.acts, r, 0, a.acts.blocks);
   }
 };
 

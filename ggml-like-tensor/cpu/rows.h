@@ -29,7 +29,8 @@ struct ByRow {
 template <class V>
 struct GetRowsKernel : ByRow {
   static void run(const GetRows& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
-    for (int64_t t = first; t < last; ++t) weight_row(a.in[0], op.index(*a.batch, t), a.out[0].out_row(t));
+    for (int64_t t = first; t < last; ++t)
+      weight_row(a.in[0], op.index(*a.batch, t), a.out[0].out_row(t));
   }
 };
 
@@ -37,7 +38,8 @@ template <class V>
 struct TakeRowsKernel : ByRow {
   static void run(const TakeRows&, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t r = first; r < last; ++r)
-      __builtin_memcpy(a.out[0].out_row(r), a.in[0].row(a.batch->outputs[r]), a.in[0].shape.cols * sizeof(float));
+      __builtin_memcpy(a.out[0].out_row(r), a.in[0].row(a.batch->outputs[r]),
+                       a.in[0].shape.cols * sizeof(float));
   }
 };
 
@@ -47,7 +49,8 @@ struct BinaryKernel : ByRow {
     for (int64_t t = first; t < last; ++t)
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
         const auto x = load_n<V>(a.in[0].row(t) + i, k), y = load_n<V>(a.in[1].row(t) + i, k);
-        store_n<V>(a.out[0].out_row(t) + i, op.kind == Binary::Kind::add ? V::add(x, y) : V::mul(x, y), k);
+        store_n<V>(a.out[0].out_row(t) + i,
+                   op.kind == Binary::Kind::add ? V::add(x, y) : V::mul(x, y), k);
       });
   }
 };
@@ -57,7 +60,8 @@ struct UnaryKernel : ByRow {
   static void run(const Unary& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t)
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
-        store_n<V>(a.out[0].out_row(t) + i, activate<V>(op.kind, load_n<V>(a.in[0].row(t) + i, k)), k);
+        store_n<V>(a.out[0].out_row(t) + i, activate<V>(op.kind, load_n<V>(a.in[0].row(t) + i, k)),
+                   k);
       });
   }
 };
@@ -70,14 +74,18 @@ struct SoftMaxKernel : ByRow {
       const float* x = a.in[0].row(t);
       float* y = a.out[0].out_row(t);
       auto most = V::set1(-INFINITY), sum = V::zero();
-      each_vector(n, [&](int64_t i, int64_t k) { most = V::max(V::mul(load_n<V>(x + i, k, x[0]), V::set1(op.scale)), most); });
+      each_vector(n, [&](int64_t i, int64_t k) {
+        most = V::max(V::mul(load_n<V>(x + i, k, x[0]), V::set1(op.scale)), most);
+      });
       const auto m = V::set1(V::maximum(most));
       each_vector(n, [&](int64_t i, int64_t k) {
         store_n<V>(y + i, exp<V>(V::sub(V::mul(load_n<V>(x + i, k), V::set1(op.scale)), m)), k);
         sum = V::add(sum, load_n<V>(y + i, k));
       });
       const auto total = V::set1(V::sum(sum));
-      each_vector(n, [&](int64_t i, int64_t k) { store_n<V>(y + i, V::div(load_n<V>(y + i, k), total), k); });
+      each_vector(n, [&](int64_t i, int64_t k) {
+        store_n<V>(y + i, V::div(load_n<V>(y + i, k), total), k);
+      });
     }
   }
 };
@@ -88,7 +96,8 @@ struct RopeKernel : ByRow {
   static void run(const Rope& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t)
       for (int h = 0; h < op.heads; ++h)
-        Rope::head(a.in[0].row(t) + h * op.head_dim, a.out[0].out_row(t) + h * op.head_dim, op.angles(*a.batch, t), op.head_dim, op.dim);
+        Rope::head(a.in[0].row(t) + h * op.head_dim, a.out[0].out_row(t) + h * op.head_dim,
+                   op.angles(*a.batch, t), op.head_dim, op.dim);
   }
 };
 
@@ -96,7 +105,8 @@ struct RopeKernel : ByRow {
 template <class V>
 struct KvWriteKernel : ByRow {
   static int64_t units(const KvWrite&, const OpArgs& a) { return a.in[0].shape.rows; }
-  static void run(const KvWrite& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
+  static void run(const KvWrite& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
     for (int64_t t = first; t < last; ++t)
       for (int h = 0; h < a.batch->kv.layout.heads; ++h) op.write(a, t, h);
     if (!op.rope) return;

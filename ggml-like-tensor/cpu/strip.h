@@ -1,7 +1,9 @@
-// The inner loops: one strip (16 rows) of a weight, or one K page, times N activations. A lane is a row and walks its blocks in
-// order, whatever N is: a result does not depend on its company. Everything that multiplies goes through here.
+// The inner loops: one strip (16 rows) of a weight, or one K page, times N activations. A lane is a
+// row and walks its blocks in order, whatever N is: a result does not depend on its company.
+// Everything that multiplies goes through here.
 //
-// Per 32 columns and token on AVX-512 VNNI: 8 vpdpbusd, 1 broadcast, convert, multiply, fma; unpacking is shared by the N tokens.
+// Per 32 columns and token on AVX-512 VNNI: 8 vpdpbusd, 1 broadcast, convert, multiply, fma;
+// unpacking is shared by the N tokens.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 #include "quant/formats.h"
@@ -9,16 +11,19 @@
 namespace chaski {
 namespace {
 
-// Bytes ahead of the stream that are asked for: about the latency of memory at one thread's share of bandwidth.
+// Bytes ahead of the stream that are asked for: about the latency of memory at one thread's share
+// of bandwidth.
 constexpr int kPrefetch = 3072;
 
 inline __attribute__((always_inline)) void prefetch(const void* at, int bytes) {
-  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(at) + kPrefetch + i);
+  for (int i = 0; i < bytes; i += 64)
+    __builtin_prefetch(static_cast<const char*>(at) + kPrefetch + i);
 }
 
 // The order of panel.h.
 template <class V, DotKind K>
-inline __attribute__((always_inline)) typename V::F block_dot(const Panel<V>& w, const Act& a, typename V::F acc) {
+inline __attribute__((always_inline)) typename V::F block_dot(const Panel<V>& w, const Act& a,
+                                                              typename V::F acc) {
   const auto d = V::mul(w.d, V::set1(a.d));
   if constexpr (!K.halves) {
     acc = V::fma(V::to_float(V::template dot<K, 0, 8>(w.w, a.q, a.half[0] + a.half[1])), d, acc);
@@ -28,17 +33,19 @@ inline __attribute__((always_inline)) typename V::F block_dot(const Panel<V>& w,
     const auto last = V::mul_i32(w.s[1], V::template dot<K, 4, 8>(w.w, a.q, a.half[1]));
     acc = V::fma(V::to_float(V::add_i32(first, last)), d, acc);
     if constexpr (K.mins) {
-      const auto low = V::mul_i32(w.mins[0], V::set1_i32(a.half[0])), high = V::mul_i32(w.mins[1], V::set1_i32(a.half[1]));
+      const auto low = V::mul_i32(w.mins[0], V::set1_i32(a.half[0])),
+                 high = V::mul_i32(w.mins[1], V::set1_i32(a.half[1]));
       acc = V::fma(V::to_float(V::add_i32(low, high)), V::mul(w.m, V::set1(a.d)), acc);
     }
   }
   return acc;
 }
 
-// acc[n] += blocks [from, to) of the strip times activation n of the group, whose blocks lie `width` apart.
+// acc[n] += blocks [from, to) of the strip times activation n of the group, whose blocks lie
+// `width` apart.
 template <class V, class Fmt, int N>
-__attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_t to, const Act* acts, int64_t width,
-                                         typename V::F* result) {
+__attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_t to,
+                                         const Act* acts, int64_t width, typename V::F* result) {
   constexpr int kSubs = Fmt::kBlock / 32, kBytes = int(sizeof(typename Fmt::Tile)) / kSubs;
   const StripOf<Fmt> s(strip);
   typename V::F acc[N];
@@ -56,14 +63,16 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
 
 // For formats unpacked in scalar code one body is enough: n at run time, accumulators in memory.
 template <class V, class Fmt>
-__attribute__((noinline)) void slow_strip(const void* strip, int64_t from, int64_t to, const Act* acts, int64_t width, int n_acts,
+__attribute__((noinline)) void slow_strip(const void* strip, int64_t from, int64_t to,
+                                          const Act* acts, int64_t width, int n_acts,
                                           typename V::F* acc) {
   constexpr int kSubs = Fmt::kBlock / 32;
   const StripOf<Fmt> s(strip);
   for (int64_t b = from; b < to; ++b) {
     Panel<V> panel;
     s.template unpack<V>(b / kSubs, int(b % kSubs), panel);
-    for (int n = 0; n < n_acts; ++n) acc[n] = block_dot<V, Fmt::kDot>(panel, acts[b * width + n], acc[n]);
+    for (int n = 0; n < n_acts; ++n)
+      acc[n] = block_dot<V, Fmt::kDot>(panel, acts[b * width + n], acc[n]);
   }
 }
 
@@ -75,11 +84,13 @@ inline __attribute__((always_inline)) typename V::F load_column(const typename F
   if constexpr (Fmt::kFormat == Format::f8) return V::load_f8(tile.rows);
 }
 
-// Float formats: columns [from, to), from a multiple of 32, of S strips `bytes` apart, times the rows of x, `stride` floats apart. Two
-// strips share the broadcasts of x, or loads would be the limit. result: [strip][kGroup].
+// Float formats: columns [from, to), from a multiple of 32, of S strips `bytes` apart, times the
+// rows of x, `stride` floats apart. Two strips share the broadcasts of x, or loads would be the
+// limit. result: [strip][kGroup].
 template <class V, class Fmt, int N, int S>
-__attribute__((noinline)) void float_strips(const std::byte* strips, size_t bytes, int64_t from, int64_t to, const float* x,
-                                            int64_t stride, typename V::F* result) {
+__attribute__((noinline)) void float_strips(const std::byte* strips, size_t bytes, int64_t from,
+                                            int64_t to, const float* x, int64_t stride,
+                                            typename V::F* result) {
   for (int64_t c0 = from; c0 < to; c0 += 32) {
     typename V::F part[S][N];
     for (int s = 0; s < S; ++s)
@@ -100,16 +111,19 @@ __attribute__((noinline)) void float_strips(const std::byte* strips, size_t byte
       }
     }
     for (int s = 0; s < S; ++s)
-      for (int n = 0; n < N; ++n) result[s * kGroup + n] = V::add(result[s * kGroup + n], part[s][n]);
+      for (int n = 0; n < N; ++n)
+        result[s * kGroup + n] = V::add(result[s * kGroup + n], part[s][n]);
   }
 }
 
 // Formats whose unpack<V> is vector code.
 template <class Fmt>
-constexpr bool kFast = !Fmt::kFloat && !requires { &Fmt::Tile::rows; };
+constexpr bool kFast = !Fmt::kFloat && !requires {
+  &Fmt::Tile::rows;
+};
 
-// f.template operator()<N>(first) over pieces of n: as many as registers hold at a time (kMost), then one piece of 12, 8, 6, ..., 1:
-// a piece more is the weights unpacked once more.
+// f.template operator()<N>(first) over pieces of n: as many as registers hold at a time (kMost),
+// then one piece of 12, 8, 6, ..., 1: a piece more is the weights unpacked once more.
 template <int kMost, class Fn>
 inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
   int i = 0;
@@ -128,8 +142,8 @@ inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
   piece.template operator()<1>();
 }
 
-// acc[0..n) += 32-column blocks [from, to) of a strip times n activations: quantized ones (acts, blocks `width` apart), or rows of
-// x (`cols` columns in all, `stride` apart) for float formats.
+// acc[0..n) += 32-column blocks [from, to) of a strip times n activations: quantized ones (acts,
+// blocks `width` apart), or rows of x (`cols` columns in all, `stride` apart) for float formats.
 template <class V>
 struct StripInput {
   const Act* acts;
@@ -138,14 +152,18 @@ struct StripInput {
   int64_t stride, cols;
 };
 template <class V, class Fmt>
-inline void strip_times(const void* strip, int64_t from, int64_t to, const StripInput<V>& in, int n, typename V::F* acc) {
+inline void strip_times(const void* strip, int64_t from, int64_t to, const StripInput<V>& in, int n,
+                        typename V::F* acc) {
   if constexpr (Fmt::kFloat) {
     const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
     in_pieces<V::kWide ? 8 : 4>(n, [&]<int N>(int i) {
-      float_strips<V, Fmt, N, 1>(static_cast<const std::byte*>(strip), 0, from * 32, end, in.x + i * in.stride, in.stride, acc + i);
+      float_strips<V, Fmt, N, 1>(static_cast<const std::byte*>(strip), 0, from * 32, end,
+                                 in.x + i * in.stride, in.stride, acc + i);
     });
   } else if constexpr (kFast<Fmt>) {
-    in_pieces<V::kWide ? 16 : 4>(n, [&]<int N>(int i) { int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i); });
+    in_pieces<V::kWide ? 16 : 4>(n, [&]<int N>(int i) {
+      int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i);
+    });
   } else {
     slow_strip<V, Fmt>(strip, from, to, in.acts, in.width, n, acc);
   }
@@ -153,17 +171,19 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
 
 // strip_times for n_strips strips `bytes` apart; acc is [strip][kGroup].
 template <class V, class Fmt>
-inline void strips_times(const std::byte* strips, size_t bytes, int n_strips, int64_t from, int64_t to, const StripInput<V>& in, int n,
-                         typename V::F* acc) {
+inline void strips_times(const std::byte* strips, size_t bytes, int n_strips, int64_t from,
+                         int64_t to, const StripInput<V>& in, int n, typename V::F* acc) {
   int s = 0;
   if constexpr (Fmt::kFloat && V::kWide) {
     const int64_t end = to * 32 < in.cols ? to * 32 : in.cols;
     for (; n >= 4 && s + 2 <= n_strips; s += 2)
       in_pieces<8>(n, [&]<int N>(int i) {
-        float_strips<V, Fmt, N, 2>(strips + s * bytes, bytes, from * 32, end, in.x + i * in.stride, in.stride, acc + s * kGroup + i);
+        float_strips<V, Fmt, N, 2>(strips + s * bytes, bytes, from * 32, end, in.x + i * in.stride,
+                                   in.stride, acc + s * kGroup + i);
       });
   }
-  for (; s < n_strips; ++s) strip_times<V, Fmt>(strips + s * bytes, from, to, in, n, acc + s * kGroup);
+  for (; s < n_strips; ++s)
+    strip_times<V, Fmt>(strips + s * bytes, from, to, in, n, acc + s * kGroup);
 }
 
 }  // namespace

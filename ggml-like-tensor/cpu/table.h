@@ -1,4 +1,5 @@
-// The kernels of one instruction set as a table: an isa_*.cpp is its Lanes, its flags (Makefile) and one call of this.
+// The kernels of one instruction set as a table: an isa_*.cpp is its Lanes, its flags (Makefile)
+// and one call of this.
 #pragma once
 #include "ggml-like-tensor/backend.h"
 #include "ggml-like-tensor/cpu/attention.h"
@@ -20,7 +21,8 @@ constexpr KernelEntry entry() {
       [](const AnyOp& op, const OpArgs& a) { return Kernel<V>::grain(*std::get_if<Op>(&op), a); },
       [](const AnyOp& op, const OpArgs& a) { return Kernel<V>::scratch(*std::get_if<Op>(&op), a); },
       [](const AnyOp& op, const OpArgs& a) {
-        if constexpr (requires { &Kernel<V>::shared; }) return Kernel<V>::shared(*std::get_if<Op>(&op), a);
+        if constexpr (requires { &Kernel<V>::shared; })
+          return Kernel<V>::shared(*std::get_if<Op>(&op), a);
         return size_t(0);
       },
   };
@@ -30,10 +32,12 @@ constexpr KernelEntry entry() {
 template <class V>
 constexpr Backend backend_of() {
   return {V::kName,
-          {entry<GetRows, GetRowsKernel, V>(), entry<TakeRows, TakeRowsKernel, V>(), entry<MatMul, MatMulKernel, V>(),
-           entry<GatedMatMul, GatedMatMulKernel, V>(), entry<Norm, NormKernel, V>(), entry<Rope, RopeKernel, V>(),
-           entry<KvWrite, KvWriteKernel, V>(), entry<Attention, AttentionKernel, V>(), entry<Binary, BinaryKernel, V>(),
-           entry<Unary, UnaryKernel, V>(), entry<SoftMax, SoftMaxKernel, V>(), entry<QuantizeActs, QuantizeActsKernel, V>()},
+          {entry<GetRows, GetRowsKernel, V>(), entry<TakeRows, TakeRowsKernel, V>(),
+           entry<MatMul, MatMulKernel, V>(), entry<GatedMatMul, GatedMatMulKernel, V>(),
+           entry<Norm, NormKernel, V>(), entry<Rope, RopeKernel, V>(),
+           entry<KvWrite, KvWriteKernel, V>(), entry<Attention, AttentionKernel, V>(),
+           entry<Binary, BinaryKernel, V>(), entry<Unary, UnaryKernel, V>(),
+           entry<SoftMax, SoftMaxKernel, V>(), entry<QuantizeActs, QuantizeActsKernel, V>()},
           peak<V>};
 }
 

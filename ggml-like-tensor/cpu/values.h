@@ -1,10 +1,14 @@
-// The second half of attention: sums of values weighed by their scores, page by page of the KV cache. A lane is a channel.
+// The second half of attention: sums of values weighed by their scores, page by page of the KV
+// cache. A lane is a channel.
 //
-// f32, f16 and f8 values: a channel's sum runs position after position. Per position, 16 channels and N queries: a load that widens, N fma.
+// f32, f16 and f8 values: a channel's sum runs position after position. Per position, 16 channels
+// and N queries: a load that widens, N fma.
 //
-// Blocks: integers. The weights of a chunk of 256 positions, times the scales of the block's values, are rounded to 14 bits of the
-// largest of them (2^-15 of it at most is lost, a value's own rounding is 2^-8), kept as two bytes of 7 bits, and multiplied four
-// positions at a time; the sums are exact: 256 * 16383 * 127 < 2^30. Per 4 positions, 16 channels and N queries: a load, 2 N dots.
+// Blocks: integers. The weights of a chunk of 256 positions, times the scales of the block's
+// values, are rounded to 14 bits of the largest of them (2^-15 of it at most is lost, a value's own
+// rounding is 2^-8), kept as two bytes of 7 bits, and multiplied four positions at a time; the sums
+// are exact: 256 * 16383 * 127 < 2^30. Per 4 positions, 16 channels and N queries: a load, 2 N
+// dots.
 #pragma once
 #include "ggml-like-tensor/cpu/strip.h"
 #include "ggml-like-tensor/kv_layout.h"
@@ -23,16 +27,26 @@ struct HeadPages {
   const int32_t* table;
 
   HeadPages(const KvView& kv, int layer, int head, const int32_t* table)
-      : first(kv.keys(layer, head, 0)), group_bytes(kPageGroup * kv.layout.page_bytes()), k_bytes(kv.layout.k_bytes()),
-        v_bytes(kv.layout.v_bytes()), v_scales(kv.layout.v_scales()), format(kv.layout.format), k_cols(kv.layout.k_cols()),
-        v_cols(kv.layout.v_cols()), table(table) {}
-  const std::byte* keys(int64_t page) const { return first + table[page] / kPageGroup * group_bytes + table[page] % kPageGroup * k_bytes; }
+      : first(kv.keys(layer, head, 0)),
+        group_bytes(kPageGroup * kv.layout.page_bytes()),
+        k_bytes(kv.layout.k_bytes()),
+        v_bytes(kv.layout.v_bytes()),
+        v_scales(kv.layout.v_scales()),
+        format(kv.layout.format),
+        k_cols(kv.layout.k_cols()),
+        v_cols(kv.layout.v_cols()),
+        table(table) {}
+  const std::byte* keys(int64_t page) const {
+    return first + table[page] / kPageGroup * group_bytes + table[page] % kPageGroup * k_bytes;
+  }
   const std::byte* values(int64_t page) const {
-    return first + table[page] / kPageGroup * group_bytes + kPageGroup * k_bytes + table[page] % kPageGroup * v_bytes;
+    return first + table[page] / kPageGroup * group_bytes + kPageGroup * k_bytes +
+           table[page] % kPageGroup * v_bytes;
   }
 };
 
-// One chunk's weights [query][kChunk], the first for position `start`, and where the sums go: [query][stride].
+// One chunk's weights [query][kChunk], the first for position `start`, and where the sums go:
+// [query][stride].
 struct Weighing {
   const float* weights;
   int64_t start, low, high;  // positions low..high count
@@ -44,7 +58,8 @@ struct Weighing {
 template <class Fn>
 inline __attribute__((always_inline)) void each_page(const Weighing& w, Fn fn) {
   for (int64_t page = w.low / kPage; page <= w.high / kPage; ++page)
-    fn(page, w.low > page * kPage ? w.low % kPage : 0, w.high < page * kPage + kPage - 1 ? w.high % kPage : kPage - 1);
+    fn(page, w.low > page * kPage ? w.low % kPage : 0,
+       w.high < page * kPage + kPage - 1 ? w.high % kPage : kPage - 1);
 }
 
 // Channels 16 c .. 16 (c + C) of queries n0 .. n0 + N, f32, f16 or f8.
@@ -64,7 +79,8 @@ void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
         if constexpr (sizeof(Element) == 2) v = V::load_f16(rows + slot * h.v_cols + 16 * k);
         if constexpr (sizeof(Element) == 1) v = V::load_f8(rows + slot * h.v_cols + 16 * k);
 #pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) acc[n][k] = V::fma(v, V::set1(weights[n * kChunk + slot]), acc[n][k]);
+        for (int n = 0; n < N; ++n)
+          acc[n][k] = V::fma(v, V::set1(weights[n * kChunk + slot]), acc[n][k]);
       }
     }
   });
@@ -82,18 +98,21 @@ void weigh_all_floats(const HeadPages& h, const Weighing& w, int queries) {
   });
 }
 
-// One query's weights for one block of 32 channels: round(weight * scale of the value / unit) = 128 high + low.
+// One query's weights for one block of 32 channels: round(weight * scale of the value / unit) = 128
+// high + low.
 struct BlockWeights {
   alignas(64) uint8_t high[kChunk], low[kChunk];
   float unit;
   int32_t sum;
 };
 
-// x in a page's lanes [first, last], `other` where they are not: what was never written there may be anything.
+// x in a page's lanes [first, last], `other` where they are not: what was never written there may
+// be anything.
 template <class V>
 typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F other) {
   if (first <= 0 && last >= kPage - 1) return x;
-  alignas(64) static constexpr float kLane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  alignas(64) static constexpr float kLane[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                  8, 9, 10, 11, 12, 13, 14, 15};
   const auto lane = V::load(kLane);
   x = V::where_less(lane, V::set1(float(first)), other, x);
   return V::where_less(V::set1(float(last)), lane, other, x);
@@ -105,7 +124,8 @@ void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, Blo
   typename V::F most[N], not_finite = V::zero();  // stays 0, or becomes NaN
   for (int n = 0; n < N; ++n) most[n] = V::zero();
   each_page(w, [&](int64_t page, int64_t first, int64_t last) {
-    const auto* scales = reinterpret_cast<const uint16_t*>(h.values(page) + h.v_scales) + block * kPage;
+    const auto* scales =
+        reinterpret_cast<const uint16_t*>(h.values(page) + h.v_scales) + block * kPage;
     const auto d = only<V>(V::load_f16(scales), first, last, V::zero());
     not_finite = V::fma(d, V::zero(), not_finite);
     const int64_t at = page * kPage - w.start;
@@ -164,7 +184,8 @@ void weigh_block(const HeadPages& h, const Weighing& w, int n0, int block) {
     for (int k = 0; k < 2; ++k) {
       const auto whole = V::add_i32(V::shift_left(high[n][k], 7), low[n][k]);
       const auto sum = V::to_float(V::add_i32(whole, V::set1_i32(-kOffset * weights[n].sum)));
-      V::store(w.sums + (n0 + n) * w.stride + 32 * block + 16 * k, V::mul(sum, V::set1(weights[n].unit)));
+      V::store(w.sums + (n0 + n) * w.stride + 32 * block + 16 * k,
+               V::mul(sum, V::set1(weights[n].unit)));
     }
 }
 
@@ -178,11 +199,16 @@ void weigh_all_blocks(const HeadPages& h, const Weighing& w, int queries) {
 template <class V>
 void weigh_values(const HeadPages& h, const Weighing& w, int queries) {
   switch (h.format) {
-    case Format::f32: return weigh_all_floats<V, float>(h, w, queries);
-    case Format::f16: return weigh_all_floats<V, uint16_t>(h, w, queries);
-    case Format::f8: return weigh_all_floats<V, uint8_t>(h, w, queries);
-    case Format::q8: return weigh_all_blocks<V, Format::q8>(h, w, queries);
-    default: return weigh_all_blocks<V, Format::q4_0>(h, w, queries);
+    case Format::f32:
+      return weigh_all_floats<V, float>(h, w, queries);
+    case Format::f16:
+      return weigh_all_floats<V, uint16_t>(h, w, queries);
+    case Format::f8:
+      return weigh_all_floats<V, uint8_t>(h, w, queries);
+    case Format::q8:
+      return weigh_all_blocks<V, Format::q8>(h, w, queries);
+    default:
+      return weigh_all_blocks<V, Format::q4_0>(h, w, queries);
   }
 }
 

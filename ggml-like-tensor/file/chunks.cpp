@@ -11,7 +11,8 @@
 namespace chaski {
 
 std::vector<Chunk> chunks_of(const ModelSource& source) {
-  constexpr uint64_t kChunkBytes = 2 << 20;  // long enough for one write, small beside any tensor that matters
+  // long enough for one write, small beside any tensor that matters
+  constexpr uint64_t kChunkBytes = 2 << 20;
   std::vector<Chunk> chunks;
   for (size_t t = 0; t < source.tensors.size(); t++) {
     const TensorInfo& info = source.tensors[t].info;
@@ -32,8 +33,8 @@ void for_each_job(size_t jobs, int threads, const std::function<void(size_t)>& w
   std::mutex guard;
   std::exception_ptr error;
   size_t failed = jobs;
-  // Jobs are taken in order and a taken job is finished, so whatever fails first, the lowest failing job has been run too: the
-  // error does not depend on the number of threads.
+  // Jobs are taken in order and a taken job is finished, so whatever fails first, the lowest
+  // failing job has been run too: the error does not depend on the number of threads.
   const auto worker = [&] {
     for (size_t job; !stop && (job = next++) < jobs;) {
       try {
@@ -48,7 +49,8 @@ void for_each_job(size_t jobs, int threads, const std::function<void(size_t)>& w
   {
     std::vector<std::jthread> crew;
     try {
-      while (crew.size() + 1 < std::min<size_t>(std::max(threads, 1), jobs)) crew.emplace_back(worker);
+      while (crew.size() + 1 < std::min<size_t>(std::max(threads, 1), jobs))
+        crew.emplace_back(worker);
     } catch (const std::system_error&) {
       // No more threads to be had: those there are do it all.
     }

@@ -1,5 +1,6 @@
-// Typed access to a model's key/values. What is missing or of another kind is said with the file's name, the key, what was found
-// and what was expected. How values stand in a file is not here: see value_io.h.
+// Typed access to a model's key/values. What is missing or of another kind is said with the file's
+// name, the key, what was found and what was expected. How values stand in a file is not here: see
+// value_io.h.
 #include "ggml-like-tensor/file/metadata.h"
 
 #include "ggml-like-tensor/base/error.h"
@@ -14,12 +15,17 @@ using Strs = std::vector<std::string>;
 
 std::string_view kind_of(ValueType type) {
   switch (type) {
-    case ValueType::str: return "string";
-    case ValueType::boolean: return "boolean";
+    case ValueType::str:
+      return "string";
+    case ValueType::boolean:
+      return "boolean";
     case ValueType::f32:
-    case ValueType::f64: return "float";
-    case ValueType::array: return "array";
-    default: return "integer";
+    case ValueType::f64:
+      return "float";
+    case ValueType::array:
+      return "array";
+    default:
+      return "integer";
   }
 }
 
@@ -29,8 +35,10 @@ std::string described(const Value& value) {
   return fmt::format("{} {}", kind == "integer" ? "an" : "a", kind);
 }
 
-[[noreturn]] void wrong_kind(const Metadata& meta, const std::string& key, const Value& value, std::string_view wanted) {
-  fail(Exit::bad_file, "{}: {} is {}, expected {}", meta.origin, escaped(key), described(value), wanted);
+[[noreturn]] void wrong_kind(const Metadata& meta, const std::string& key, const Value& value,
+                             std::string_view wanted) {
+  fail(Exit::bad_file, "{}: {} is {}, expected {}", meta.origin, escaped(key), described(value),
+       wanted);
 }
 
 const Value& present(const Metadata& meta, const std::string& key, std::string_view wanted) {
@@ -40,7 +48,8 @@ const Value& present(const Metadata& meta, const std::string& key, std::string_v
 
 bool is_integer(const Value& value) { return kind_of(value.type) == "integer"; }
 
-constexpr std::string_view kStr = "a string", kInteger = "an integer", kNumber = "a float", kBoolean = "a boolean";
+constexpr std::string_view kStr = "a string", kInteger = "an integer", kNumber = "a float",
+                           kBoolean = "a boolean";
 
 const std::string& to_str(const Metadata& meta, const std::string& key, const Value& value) {
   if (value.type != ValueType::str) wrong_kind(meta, key, value, kStr);
@@ -52,7 +61,8 @@ int64_t to_integer(const Metadata& meta, const std::string& key, const Value& va
   const int64_t integer = std::get<int64_t>(value.data);
   // The one type whose values do not all fit; no count or id comes near.
   if (value.type == ValueType::u64 && integer < 0)
-    fail(Exit::bad_file, "{}: {} is {}, expected less than 2^63", meta.origin, escaped(key), static_cast<uint64_t>(integer));
+    fail(Exit::bad_file, "{}: {} is {}, expected less than 2^63", meta.origin, escaped(key),
+         static_cast<uint64_t>(integer));
   return integer;
 }
 
@@ -62,49 +72,75 @@ double to_number(const Metadata& meta, const std::string& key, const Value& valu
   return std::get<double>(value.data);
 }
 
-// An array of type Array, or an empty one where the key is absent. Booleans count as integers here: they have no other getter.
+// An array of type Array, or an empty one where the key is absent. Booleans count as integers here:
+// they have no other getter.
 template <class Array>
 const Array& to_array(const Metadata& meta, const std::string& key, std::string_view wanted) {
   static const Array empty;
   const Value* value = meta.find(key);
   if (!value) return empty;
-  if (value->type != ValueType::array || !std::holds_alternative<Array>(value->data)) wrong_kind(meta, key, *value, wanted);
+  if (value->type != ValueType::array || !std::holds_alternative<Array>(value->data))
+    wrong_kind(meta, key, *value, wanted);
   return std::get<Array>(value->data);
 }
 
-Value scalar(ValueType type, decltype(Value::data) data) { return {type, ValueType::i64, std::move(data)}; }
-Value array(ValueType element, decltype(Value::data) data) { return {ValueType::array, element, std::move(data)}; }
+Value scalar(ValueType type, decltype(Value::data) data) {
+  return {type, ValueType::i64, std::move(data)};
+}
+Value array(ValueType element, decltype(Value::data) data) {
+  return {ValueType::array, element, std::move(data)};
+}
 
 }  // namespace
 
-void Metadata::set_str(const std::string& key, std::string value) { set(key, scalar(ValueType::str, std::move(value))); }
-void Metadata::set_int(const std::string& key, int64_t value) { set(key, scalar(ValueType::i64, value)); }
-void Metadata::set_float(const std::string& key, double value) { set(key, scalar(ValueType::f64, value)); }
-void Metadata::set_bool(const std::string& key, bool value) { set(key, scalar(ValueType::boolean, int64_t{value})); }
-void Metadata::set_strs(const std::string& key, Strs value) { set(key, array(ValueType::str, std::move(value))); }
-void Metadata::set_floats(const std::string& key, Floats value) { set(key, array(ValueType::f32, std::move(value))); }
-void Metadata::set_ints(const std::string& key, Ints value) { set(key, array(ValueType::i32, std::move(value))); }
+void Metadata::set_str(const std::string& key, std::string value) {
+  set(key, scalar(ValueType::str, std::move(value)));
+}
+void Metadata::set_int(const std::string& key, int64_t value) {
+  set(key, scalar(ValueType::i64, value));
+}
+void Metadata::set_float(const std::string& key, double value) {
+  set(key, scalar(ValueType::f64, value));
+}
+void Metadata::set_bool(const std::string& key, bool value) {
+  set(key, scalar(ValueType::boolean, int64_t{value}));
+}
+void Metadata::set_strs(const std::string& key, Strs value) {
+  set(key, array(ValueType::str, std::move(value)));
+}
+void Metadata::set_floats(const std::string& key, Floats value) {
+  set(key, array(ValueType::f32, std::move(value)));
+}
+void Metadata::set_ints(const std::string& key, Ints value) {
+  set(key, array(ValueType::i32, std::move(value)));
+}
 
 const Value* Metadata::find(const std::string& key) const {
   const auto at = values_.find(key);
   return at == values_.end() ? nullptr : &at->second;
 }
 
-const std::string& Metadata::str(const std::string& key) const { return to_str(*this, key, present(*this, key, kStr)); }
+const std::string& Metadata::str(const std::string& key) const {
+  return to_str(*this, key, present(*this, key, kStr));
+}
 
 std::string Metadata::str(const std::string& key, std::string_view otherwise) const {
   const Value* value = find(key);
   return value ? to_str(*this, key, *value) : std::string(otherwise);
 }
 
-int64_t Metadata::integer(const std::string& key) const { return to_integer(*this, key, present(*this, key, kInteger)); }
+int64_t Metadata::integer(const std::string& key) const {
+  return to_integer(*this, key, present(*this, key, kInteger));
+}
 
 int64_t Metadata::integer(const std::string& key, int64_t otherwise) const {
   const Value* value = find(key);
   return value ? to_integer(*this, key, *value) : otherwise;
 }
 
-double Metadata::number(const std::string& key) const { return to_number(*this, key, present(*this, key, kNumber)); }
+double Metadata::number(const std::string& key) const {
+  return to_number(*this, key, present(*this, key, kNumber));
+}
 
 double Metadata::number(const std::string& key, double otherwise) const {
   const Value* value = find(key);
@@ -118,8 +154,14 @@ bool Metadata::boolean(const std::string& key, bool otherwise) const {
   return std::get<int64_t>(value->data) != 0;
 }
 
-const Strs& Metadata::strs(const std::string& key) const { return to_array<Strs>(*this, key, "an array of strings"); }
-const Floats& Metadata::floats(const std::string& key) const { return to_array<Floats>(*this, key, "an array of floats"); }
-const Ints& Metadata::ints(const std::string& key) const { return to_array<Ints>(*this, key, "an array of integers"); }
+const Strs& Metadata::strs(const std::string& key) const {
+  return to_array<Strs>(*this, key, "an array of strings");
+}
+const Floats& Metadata::floats(const std::string& key) const {
+  return to_array<Floats>(*this, key, "an array of floats");
+}
+const Ints& Metadata::ints(const std::string& key) const {
+  return to_array<Ints>(*this, key, "an array of integers");
+}
 
 }  // namespace chaski

@@ -1,5 +1,6 @@
-// Typed key/values of a model: hyperparameters, tokenizer, chat template, provenance. The value types are GGUF's, so that a
-// GGUF file's metadata passes through unchanged; `.quipu` stores the same.
+// Typed key/values of a model: hyperparameters, tokenizer, chat template, provenance. The value
+// types are GGUF's, so that a GGUF file's metadata passes through unchanged; `.quipu` stores the
+// same.
 //
 // Keys that chaski itself reads (everything an importer must fill):
 //   general.architecture   str   "llama" | "gpt2"
@@ -10,21 +11,25 @@
 //   model.sliding_window   int, positions a token sees including itself (absent or 0: all)
 //   model.rope_theta       float; model.rope_dim int (default head_dim)
 //   model.rope_scaling     str   "none" | "linear" | "llama3" | "yarn", with
-//   model.rope_factor, model.rope_low_freq_factor, model.rope_high_freq_factor, model.rope_beta_fast, model.rope_beta_slow,
+//   model.rope_factor, model.rope_low_freq_factor, model.rope_high_freq_factor,
+//   model.rope_beta_fast, model.rope_beta_slow,
 //   model.rope_attention_factor float (absent: the method's own), model.rope_original_context int
 //   tokenizer.kind         str   "spm" | "bpe"
-//   tokenizer.tokens       [str] bytes of each piece as GGUF and Hugging Face store them (U+2581 for space in spm, the GPT-2
+//   tokenizer.tokens       [str] bytes of each piece as GGUF and Hugging Face store them (U+2581
+//                          for space in spm, the GPT-2
 //                                byte-to-unicode alphabet in bpe)
 //   tokenizer.scores       [f32] spm;   tokenizer.merges [str] "left right", bpe
 //   tokenizer.types        [i32] 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
 //   tokenizer.pre          str   bpe pre-tokenizer by its GGUF name, or
 //   tokenizer.pre_patterns [str] its regular expressions, applied one after the other
-//   tokenizer.bos_id, .eos_id, .eot_id, .unk_id, .pad_id int; tokenizer.eos_ids [i32] every id that ends an answer
+//   tokenizer.bos_id, .eos_id, .eot_id, .unk_id, .pad_id int; tokenizer.eos_ids [i32] every id that
+//   ends an answer
 //   tokenizer.add_bos, .add_eos, .add_space_prefix, .ignore_merges bool
 //   tokenizer.chat_template str
 //   source.file, source.kind, source.xxh3 str   where it was converted from
 //   quantize.type str                             what `chaski quantize` was asked for
-//   gguf.<key>             any   a GGUF key that none of the above stands for, kept for the way back
+//   gguf.<key>             any   a GGUF key that none of the above stands for, kept for the way
+//                          back
 #pragma once
 #include <cstdint>
 #include <map>
@@ -36,14 +41,28 @@
 namespace chaski {
 
 enum class ValueType : uint32_t {
-  u8 = 0, i8 = 1, u16 = 2, i16 = 3, u32 = 4, i32 = 5, f32 = 6, boolean = 7, str = 8, array = 9, u64 = 10, i64 = 11, f64 = 12,
+  u8 = 0,
+  i8 = 1,
+  u16 = 2,
+  i16 = 3,
+  u32 = 4,
+  i32 = 5,
+  f32 = 6,
+  boolean = 7,
+  str = 8,
+  array = 9,
+  u64 = 10,
+  i64 = 11,
+  f64 = 12,
 };
 
 struct Value {
-  ValueType type = ValueType::i64;    // `array`: see element
-  ValueType element = ValueType::i64; // of an array
+  ValueType type = ValueType::i64;     // `array`: see element
+  ValueType element = ValueType::i64;  // of an array
   // Integers and booleans of any width are int64_t (u64: the same bits), floats double.
-  std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>> data;
+  std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
+               std::vector<std::string>>
+      data;
 
   bool operator==(const Value&) const = default;
 };
@@ -54,8 +73,8 @@ class Metadata {
 
   void set(const std::string& key, Value value) { values_[key] = std::move(value); }
   void set_str(const std::string& key, std::string value);
-  void set_int(const std::string& key, int64_t value);       // stored as i64
-  void set_float(const std::string& key, double value);      // stored as f64
+  void set_int(const std::string& key, int64_t value);   // stored as i64
+  void set_float(const std::string& key, double value);  // stored as f64
   void set_bool(const std::string& key, bool value);
   void set_strs(const std::string& key, std::vector<std::string> value);
   void set_floats(const std::string& key, std::vector<double> value);  // stored as f32
@@ -65,8 +84,9 @@ class Metadata {
   bool has(const std::string& key) const { return values_.count(key) > 0; }
   const Value* find(const std::string& key) const;
 
-  // The one-argument forms throw Error(bad_file) that names origin and key when it is missing; every form throws when the
-  // value is of another kind. Integers are accepted where a float is asked for.
+  // The one-argument forms throw Error(bad_file) that names origin and key when it is missing;
+  // every form throws when the value is of another kind. Integers are accepted where a float is
+  // asked for.
   const std::string& str(const std::string& key) const;
   std::string str(const std::string& key, std::string_view otherwise) const;
   int64_t integer(const std::string& key) const;
@@ -78,7 +98,8 @@ class Metadata {
   const std::vector<double>& floats(const std::string& key) const;     // empty when absent
   const std::vector<int64_t>& ints(const std::string& key) const;      // empty when absent
 
-  const std::map<std::string, Value>& all() const { return values_; }  // sorted: same input, same bytes out
+  // sorted: same input, same bytes out
+  const std::map<std::string, Value>& all() const { return values_; }
 
  private:
   std::map<std::string, Value> values_;

@@ -1,4 +1,5 @@
-// Sizes of tensors, and the way of a whole model from its source into memory. (Into a file: quipu_write.cpp.)
+// Sizes of tensors, and the way of a whole model from its source into memory. (Into a file:
+// quipu_write.cpp.)
 #include "ggml-like-tensor/file/model_source.h"
 
 #include <sys/mman.h>
@@ -19,29 +20,33 @@ uint64_t TensorInfo::bytes() const {
   const FormatInfo& f = info(format);
   const uint64_t blocks = static_cast<uint64_t>(cols) / f.block;
   const uint64_t strips = static_cast<uint64_t>(rows) / kStrip + (rows % kStrip != 0);
-  const Checked size = tiled() ? Checked(strips) * (Checked(blocks) * f.tile_bytes + kStrip * f.row_header_bytes)
-                               : Checked(blocks) * f.row_block_bytes + f.row_header_bytes;
+  const Checked size =
+      tiled() ? Checked(strips) * (Checked(blocks) * f.tile_bytes + kStrip * f.row_header_bytes)
+              : Checked(blocks) * f.row_block_bytes + f.row_header_bytes;
   // Room to spare below 2^64, so that rounding an offset up cannot wrap.
   if (!size.at_most(uint64_t{1} << 60))
-    fail(Exit::bad_file, "tensor {} has shape ({}, {}), expected at most 2^60 bytes", escaped(name), rows, cols);
+    fail(Exit::bad_file, "tensor {} has shape ({}, {}), expected at most 2^60 bytes", escaped(name),
+         rows, cols);
   return *size.get();
 }
 
 const TensorSource* ModelSource::find(const std::string& name) const {
-  const auto at = std::find_if(tensors.begin(), tensors.end(), [&](const auto& tensor) { return tensor.info.name == name; });
+  const auto at = std::find_if(tensors.begin(), tensors.end(),
+                               [&](const auto& tensor) { return tensor.info.name == name; });
   return at == tensors.end() ? nullptr : &*at;
 }
 
 namespace {
 
-
 [[noreturn]] void too_large(const std::string& path, uint64_t need, std::optional<uint64_t> have) {
   const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
-  const std::string found = have ? fmt::format("{:.3g} GB are available", gb(*have)) : "the system refuses";
+  const std::string found =
+      have ? fmt::format("{:.3g} GB are available", gb(*have)) : "the system refuses";
   fail(Exit::memory, "{}: the weights need {:.3g} GB of memory, {}", path, gb(need), found);
 }
 
-// Zeroed memory for all tensors, in huge pages where the system grants them: decoding reads all of it for every token.
+// Zeroed memory for all tensors, in huge pages where the system grants them: decoding reads all of
+// it for every token.
 std::shared_ptr<std::byte> allocate(const std::string& path, uint64_t size) {
   const auto have = available_memory();
   if (have && size > *have) too_large(path, size, have);
@@ -66,11 +71,13 @@ std::shared_ptr<const Weights> load(const ModelSource& source, int threads) {
   const auto chunks = chunks_of(source);
   for_each_job(chunks.size(), threads, [&](size_t job) {
     const Chunk& chunk = chunks[job];
-    source.tensors[chunk.tensor].read(chunk.first, chunk.last, memory.get() + offsets[chunk.tensor] + chunk.offset);
+    source.tensors[chunk.tensor].read(chunk.first, chunk.last,
+                                      memory.get() + offsets[chunk.tensor] + chunk.offset);
   });
 
   auto weights = std::make_shared<Weights>();
-  weights->path = source.path, weights->kind = source.kind, weights->meta = source.meta, weights->storage = memory;
+  weights->path = source.path, weights->kind = source.kind, weights->meta = source.meta,
+  weights->storage = memory;
   for (size_t t = 0; t < offsets.size(); t++)
     weights->tensors.push_back({source.tensors[t].info, memory.get() + offsets[t]});
   return weights;

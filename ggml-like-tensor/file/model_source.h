@@ -1,8 +1,10 @@
-// What an importer returns and the .quipu writer takes: metadata, and tensors that produce their bytes when asked. Nothing is
-// read before it is needed, so converting a file needs the memory of one tensor.
+// What an importer returns and the .quipu writer takes: metadata, and tensors that produce their
+// bytes when asked. Nothing is read before it is needed, so converting a file needs the memory of
+// one tensor.
 //
-// Tensor names (N counts from 0): token_embd, position_embd, output_norm, output, rope_freqs, layer.N.attn_norm, layer.N.attn_q,
-// attn_k, attn_v, attn_qkv, attn_output, ffn_norm, ffn_gate, ffn_up, ffn_down; a bias is the weight's name + ".bias".
+// Tensor names (N counts from 0): token_embd, position_embd, output_norm, output, rope_freqs,
+// layer.N.attn_norm, layer.N.attn_q, attn_k, attn_v, attn_qkv, attn_output, ffn_norm, ffn_gate,
+// ffn_up, ffn_down; a bias is the weight's name + ".bias".
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,13 +25,14 @@ struct TensorInfo {
   int64_t rows = 1, cols = 0;
 
   bool tiled() const { return rows > 1; }
-  // Bytes in memory and on disk. Tiled: ceil(rows / 16) strips of strip_bytes(format, cols). A vector: row_bytes(format, cols).
+  // Bytes in memory and on disk. Tiled: ceil(rows / 16) strips of strip_bytes(format, cols). A
+  // vector: row_bytes(format, cols).
   uint64_t bytes() const;
 };
 
-// Reads strips [first, last) of a tiled tensor (16 rows each, the last one padded with zeros) into dst, which holds
-// (last - first) * strip_bytes. A vector is read whole: first = 0, last = 1. Called from several threads at once, each with its
-// own range; throws Error(bad_file | io).
+// Reads strips [first, last) of a tiled tensor (16 rows each, the last one padded with zeros) into
+// dst, which holds (last - first) * strip_bytes. A vector is read whole: first = 0, last = 1.
+// Called from several threads at once, each with its own range; throws Error(bad_file | io).
 using ReadStrips = std::function<void(int64_t first, int64_t last, std::byte* dst)>;
 
 struct TensorSource {
@@ -38,8 +41,8 @@ struct TensorSource {
 };
 
 struct ModelSource {
-  std::string path;   // as given by the user
-  std::string kind;   // "GGUF v3", "Hugging Face folder", "llama2.c v0", "quipu v1"
+  std::string path;  // as given by the user
+  std::string kind;  // "GGUF v3", "Hugging Face folder", "llama2.c v0", "quipu v1"
   Metadata meta;
   std::vector<TensorSource> tensors;
   std::shared_ptr<const void> storage;  // keeps mappings alive

@@ -1,10 +1,13 @@
 // The .quipu file: one little-endian file that is mapped and run as it is.
 //
-//   offset 0   magic "QUIPU\0\0\1" (the last byte is the version), u64 header bytes, u64 XXH3-64 of the header that follows
-//   header     u64 n_values, n_values x (str key, value), u64 n_tensors,
-//              n_tensors x (str name, u32 format, u32 layout 0 row | 1 tile, u64 rows, u64 cols, u64 offset, u64 bytes, u64 XXH3-64)
+//   offset 0   magic "QUIPU\0\0\1" (the last byte is the version), u64 header bytes, u64 XXH3-64 of
+//              the header that follows
+//   header     u64 n_values, n_values x (str key, value), u64 n_tensors, n_tensors x (str name, u32
+//              format, u32 layout 0 row | 1 tile, u64 rows, u64 cols, u64 offset, u64 bytes, u64
+//              XXH3-64)
 //   data       tensors at multiples of 64 bytes, zeros between
-// Strings are u64 length + bytes; a value is u32 type + payload, an array u32 type array, u32 element type, u64 count, payloads.
+// Strings are u64 length + bytes; a value is u32 type + payload, an array u32 type array, u32
+// element type, u64 count, payloads.
 #pragma once
 #include <functional>
 #include <memory>
@@ -36,10 +39,12 @@ class Weights {
 
 bool is_quipu(const std::string& path);
 
-// Maps the file and checks header and table: checksum, names, shapes, ranges; not the tensors' own sums (verify_quipu reads
-// everything). Throws Error(bad_file | io).
+// Maps the file and checks header and table: checksum, names, shapes, ranges; not the tensors' own
+// sums (verify_quipu reads everything). Throws Error(bad_file | io).
 std::shared_ptr<const Weights> open_quipu(const std::string& path);
-std::shared_ptr<const Weights> open_quipu(const std::string& name, std::span<const std::byte> bytes);  // linked-in; bytes must stay
+// linked-in; bytes must stay
+std::shared_ptr<const Weights> open_quipu(const std::string& name,
+                                          std::span<const std::byte> bytes);
 
 // The first tensor whose bytes do not match their sum is named in an Error(bad_file).
 void verify_quipu(const std::string& path);
@@ -53,8 +58,9 @@ std::shared_ptr<const Weights> load(const ModelSource& source, int threads);
 // Called with (tensor index, bytes written so far, bytes in all); may throw to stop.
 using Progress = std::function<void(size_t, uint64_t, uint64_t)>;
 
-// Writes, syncs, reads back and compares the sums, renames. The old file is whole until the new one is; same input, same bytes out,
-// whatever the number of threads.
-void write_quipu(const std::string& path, const ModelSource& source, int threads, const Progress& progress = {});
+// Writes, syncs, reads back and compares the sums, renames. The old file is whole until the new one
+// is; same input, same bytes out, whatever the number of threads.
+void write_quipu(const std::string& path, const ModelSource& source, int threads,
+                 const Progress& progress = {});
 
 }  // namespace chaski

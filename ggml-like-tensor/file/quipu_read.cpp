@@ -1,5 +1,5 @@
-// Opening a .quipu file: the header is untrusted until every field of it has been checked, and the tensors are not touched, so that
-// a file of many gigabytes opens at once.
+// Opening a .quipu file: the header is untrusted until every field of it has been checked, and the
+// tensors are not touched, so that a file of many gigabytes opens at once.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -34,14 +34,17 @@ uint64_t take_preamble(Cursor& in) {
   const auto magic = in.raw(8, "magic");
   const std::string_view found(reinterpret_cast<const char*>(magic.data()), 8);
   if (!found.starts_with(kQuipuMagic))
-    fail(Exit::bad_file, "{}: magic is \"{}\", expected \"{}\"", in.file(), escaped(found), escaped(kQuipuMagic));
+    fail(Exit::bad_file, "{}: magic is \"{}\", expected \"{}\"", in.file(), escaped(found),
+         escaped(kQuipuMagic));
   if (const auto version = static_cast<uint8_t>(found.back()); version != kQuipuVersion)
-    fail(Exit::bad_file, "{}: is .quipu version {}, this chaski reads {}", in.file(), version, kQuipuVersion);
+    fail(Exit::bad_file, "{}: is .quipu version {}, this chaski reads {}", in.file(), version,
+         kQuipuVersion);
   const auto size = in.take<uint64_t>("header bytes");
   const auto wanted = in.take<uint64_t>("header sum");
   const auto header = in.raw(size, "header");
   if (const uint64_t sum = XXH3_64bits(header.data(), header.size()); sum != wanted)
-    fail(Exit::bad_file, "{}: header sum is {:016x}, expected {:016x}: the file is damaged", in.file(), sum, wanted);
+    fail(Exit::bad_file, "{}: header sum is {:016x}, expected {:016x}: the file is damaged",
+         in.file(), sum, wanted);
   return in.at();
 }
 
@@ -50,7 +53,8 @@ void take_metadata(Cursor& in, Metadata& meta) {
   const uint64_t n = in.count(in.take<uint64_t>("number of values"), kMinValue, "number of values");
   for (uint64_t i = 0; i < n; i++) {
     const std::string key = in.text(fmt::format("key {}", i));
-    if (meta.has(key)) fail(Exit::bad_file, "{}: key {} is there twice, expected once", in.file(), escaped(key));
+    if (meta.has(key))
+      fail(Exit::bad_file, "{}: key {} is there twice, expected once", in.file(), escaped(key));
     meta.set(key, take_value(in, escaped(key)));
   }
 }
@@ -61,29 +65,37 @@ TableRow take_row(Cursor& in, uint64_t index) {
   TableRow row;
   row.info.name = in.text(fmt::format("name of tensor {}", index));
   const std::string tensor = fmt::format("{}: tensor {}", in.file(), escaped(row.info.name));
-  if (row.info.name.empty()) fail(Exit::bad_file, "{}: name of tensor {} is empty", in.file(), index);
+  if (row.info.name.empty())
+    fail(Exit::bad_file, "{}: name of tensor {} is empty", in.file(), index);
 
   const auto format = in.take<uint32_t>("format"), layout = in.take<uint32_t>("layout");
-  if (format >= kFormatCount) fail(Exit::bad_file, "{}: format is {}, expected 0 to {}", tensor, format, kFormatCount - 1);
+  if (format >= kFormatCount)
+    fail(Exit::bad_file, "{}: format is {}, expected 0 to {}", tensor, format, kFormatCount - 1);
   row.info.format = static_cast<Format>(format);
 
   const auto rows = in.take<uint64_t>("rows"), cols = in.take<uint64_t>("cols");
-  if (rows < 1 || rows >= kMaxSide) fail(Exit::bad_file, "{}: rows is {}, expected 1 to 2^40 - 1", tensor, rows);
-  if (cols < 1 || cols >= kMaxSide) fail(Exit::bad_file, "{}: cols is {}, expected 1 to 2^40 - 1", tensor, cols);
+  if (rows < 1 || rows >= kMaxSide)
+    fail(Exit::bad_file, "{}: rows is {}, expected 1 to 2^40 - 1", tensor, rows);
+  if (cols < 1 || cols >= kMaxSide)
+    fail(Exit::bad_file, "{}: cols is {}, expected 1 to 2^40 - 1", tensor, cols);
   const auto block = static_cast<uint64_t>(info(row.info.format).block);
   if (cols % block != 0)
-    fail(Exit::bad_file, "{}: cols is {}, expected a multiple of {} ({})", tensor, cols, block, info(row.info.format).name);
+    fail(Exit::bad_file, "{}: cols is {}, expected a multiple of {} ({})", tensor, cols, block,
+         info(row.info.format).name);
   row.info.rows = static_cast<int64_t>(rows), row.info.cols = static_cast<int64_t>(cols);
   // The largest padded strip of the widest format stays far below 2^60 bytes.
   if (!(Checked(rows) * cols).at_most(uint64_t{1} << 50))
-    fail(Exit::bad_file, "{}: shape is ({}, {}), expected at most 2^50 weights", tensor, rows, cols);
+    fail(Exit::bad_file, "{}: shape is ({}, {}), expected at most 2^50 weights", tensor, rows,
+         cols);
 
   const auto wanted = static_cast<uint32_t>(row.info.tiled() ? Layout::tile : Layout::row);
-  if (layout != wanted) fail(Exit::bad_file, "{}: layout is {}, expected {} for {} rows", tensor, layout, wanted, rows);
+  if (layout != wanted)
+    fail(Exit::bad_file, "{}: layout is {}, expected {} for {} rows", tensor, layout, wanted, rows);
   row.offset = in.take<uint64_t>("offset");
   const auto bytes = in.take<uint64_t>("bytes");
   if (bytes != row.info.bytes())
-    fail(Exit::bad_file, "{}: bytes is {}, expected {} for ({}, {})", tensor, bytes, row.info.bytes(), rows, cols);
+    fail(Exit::bad_file, "{}: bytes is {}, expected {} for ({}, {})", tensor, bytes,
+         row.info.bytes(), rows, cols);
   row.sum = in.take<uint64_t>("sum");
   return row;
 }
@@ -92,25 +104,30 @@ void check_names(const std::string& file, const std::vector<TableRow>& table) {
   std::unordered_set<std::string_view> names;
   for (const TableRow& row : table)
     if (!names.insert(row.info.name).second)
-      fail(Exit::bad_file, "{}: tensor {} is there twice, expected once", file, escaped(row.info.name));
+      fail(Exit::bad_file, "{}: tensor {} is there twice, expected once", file,
+           escaped(row.info.name));
 }
 
 // Every tensor on its own aligned bytes between the header and the end of the file.
-void check_places(const std::string& file, const std::vector<TableRow>& table, uint64_t header_end, uint64_t file_bytes) {
+void check_places(const std::string& file, const std::vector<TableRow>& table, uint64_t header_end,
+                  uint64_t file_bytes) {
   std::vector<const TableRow*> by_offset;
   for (const TableRow& row : table) by_offset.push_back(&row);
-  std::stable_sort(by_offset.begin(), by_offset.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
+  std::stable_sort(by_offset.begin(), by_offset.end(),
+                   [](auto* a, auto* b) { return a->offset < b->offset; });
   uint64_t free_from = header_end;
   std::string before = "the header";
   for (const TableRow* row : by_offset) {
     const std::string tensor = fmt::format("{}: tensor {}", file, escaped(row->info.name));
     if (row->offset % kTensorAlign != 0)
-      fail(Exit::bad_file, "{}: offset is {}, expected a multiple of {}", tensor, row->offset, kTensorAlign);
+      fail(Exit::bad_file, "{}: offset is {}, expected a multiple of {}", tensor, row->offset,
+           kTensorAlign);
     if (!(Checked(row->offset) + row->info.bytes()).at_most(file_bytes))
-      fail(Exit::bad_file, "{}: offset is {} and bytes {}, but the file has {}", tensor, row->offset, row->info.bytes(),
-           file_bytes);
+      fail(Exit::bad_file, "{}: offset is {} and bytes {}, but the file has {}", tensor,
+           row->offset, row->info.bytes(), file_bytes);
     if (row->offset < free_from)
-      fail(Exit::bad_file, "{}: offset is {}, expected at least {}, where {} ends", tensor, row->offset, free_from, before);
+      fail(Exit::bad_file, "{}: offset is {}, expected at least {}, where {} ends", tensor,
+           row->offset, free_from, before);
     free_from = row->offset + row->info.bytes();
     before = escaped(row->info.name);
   }
@@ -122,7 +139,8 @@ std::shared_ptr<Weights> weights_over(const std::string& name, std::span<const s
   weights->path = name;
   weights->kind = fmt::format("quipu v{}", kQuipuVersion);
   weights->meta = std::move(header.meta);
-  for (TableRow& row : header.table) weights->tensors.push_back({std::move(row.info), bytes.data() + row.offset});
+  for (TableRow& row : header.table)
+    weights->tensors.push_back({std::move(row.info), bytes.data() + row.offset});
   return weights;
 }
 
@@ -146,7 +164,8 @@ Value take_value(Cursor& in, const std::string& field) {
   return value;
 }
 
-QuipuHeader decode_header(const std::string& file, std::span<const std::byte> bytes, uint64_t file_bytes) {
+QuipuHeader decode_header(const std::string& file, std::span<const std::byte> bytes,
+                          uint64_t file_bytes) {
   Cursor preamble(file, bytes);
   const uint64_t end = take_preamble(preamble);
   Cursor in(file, bytes.first(end));
@@ -158,14 +177,16 @@ QuipuHeader decode_header(const std::string& file, std::span<const std::byte> by
   const uint64_t n = in.count(in.take<uint64_t>("number of tensors"), kMinRow, "number of tensors");
   for (uint64_t i = 0; i < n; i++) header.table.push_back(take_row(in, i));
   if (in.remaining() != 0)
-    fail(Exit::bad_file, "{}: header bytes is {}, expected {}", file, end - kQuipuPreamble, in.at() - kQuipuPreamble);
+    fail(Exit::bad_file, "{}: header bytes is {}, expected {}", file, end - kQuipuPreamble,
+         in.at() - kQuipuPreamble);
   check_names(file, header.table);
   check_places(file, header.table, end, file_bytes);
   return header;
 }
 
 const Weight* Weights::find(const std::string& name) const {
-  const auto at = std::find_if(tensors.begin(), tensors.end(), [&](const Weight& weight) { return weight.info.name == name; });
+  const auto at = std::find_if(tensors.begin(), tensors.end(),
+                               [&](const Weight& weight) { return weight.info.name == name; });
   return at == tensors.end() ? nullptr : &*at;
 }
 
@@ -188,8 +209,10 @@ std::shared_ptr<const Weights> open_quipu(const std::string& path) {
   return weights;
 }
 
-std::shared_ptr<const Weights> open_quipu(const std::string& name, std::span<const std::byte> bytes) {
-  CHECK(reinterpret_cast<uintptr_t>(bytes.data()) % kTensorAlign == 0, "kernels load whole cache lines of weights");
+std::shared_ptr<const Weights> open_quipu(const std::string& name,
+                                          std::span<const std::byte> bytes) {
+  CHECK(reinterpret_cast<uintptr_t>(bytes.data()) % kTensorAlign == 0,
+        "kernels load whole cache lines of weights");
   return weights_over(name, bytes);
 }
 
@@ -197,18 +220,21 @@ void verify_quipu(const std::string& path) {
   const auto mapping = Mapping::open(path);
   const auto bytes = mapping->bytes();
   for (const TableRow& row : decode_header(path, bytes, bytes.size()).table)
-    if (const uint64_t sum = XXH3_64bits(bytes.data() + row.offset, row.info.bytes()); sum != row.sum)
-      fail(Exit::bad_file, "{}: tensor {}: sum is {:016x}, expected {:016x}: the file is damaged", path, escaped(row.info.name), sum,
-           row.sum);
+    if (const uint64_t sum = XXH3_64bits(bytes.data() + row.offset, row.info.bytes());
+        sum != row.sum)
+      fail(Exit::bad_file, "{}: tensor {}: sum is {:016x}, expected {:016x}: the file is damaged",
+           path, escaped(row.info.name), sum, row.sum);
 }
 
 ModelSource source_of(std::shared_ptr<const Weights> weights) {
   ModelSource source{weights->path, weights->kind, weights->meta, {}, weights};
   for (const Weight& weight : weights->tensors) {
-    const uint64_t strip = weight.info.tiled() ? strip_bytes(weight.info.format, weight.info.cols) : weight.info.bytes();
-    source.tensors.push_back({weight.info, [data = weight.data, strip](int64_t first, int64_t last, std::byte* dst) {
-                                std::memcpy(dst, data + first * strip, (last - first) * strip);
-                              }});
+    const uint64_t strip = weight.info.tiled() ? strip_bytes(weight.info.format, weight.info.cols)
+                                               : weight.info.bytes();
+    source.tensors.push_back(
+        {weight.info, [data = weight.data, strip](int64_t first, int64_t last, std::byte* dst) {
+           std::memcpy(dst, data + first * strip, (last - first) * strip);
+         }});
   }
   return source;
 }

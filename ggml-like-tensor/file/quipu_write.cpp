@@ -1,5 +1,6 @@
-// Writing a .quipu file in bounded memory: the places of all tensors follow from names and shapes, so the data is produced in pieces
-// by several threads, each written where it belongs; then the file is read back, compared and summed, and the header goes in front.
+// Writing a .quipu file in bounded memory: the places of all tensors follow from names and shapes,
+// so the data is produced in pieces by several threads, each written where it belongs; then the
+// file is read back, compared and summed, and the header goes in front.
 #include <xxhash.h>
 
 #include <filesystem>
@@ -18,7 +19,8 @@ namespace {
 
 template <class T>
 void append(std::string& out, T number) {
-  out.append(reinterpret_cast<const char*>(&number), sizeof(T));  // little-endian, as every machine chaski runs on
+  // little-endian, as every machine chaski runs on
+  out.append(reinterpret_cast<const char*>(&number), sizeof(T));
 }
 
 void append(std::string& out, const std::string& text) {
@@ -34,7 +36,8 @@ void append_one(std::string& out, const Held<T>& held, const std::string& field)
     const T stored = static_cast<T>(held);
     if constexpr (std::is_integral_v<T>)
       if (static_cast<int64_t>(stored) != held)
-        fail(Exit::bad_file, "{} is {}, expected an integer of {} bits", field, held, std::is_same_v<T, bool> ? 1 : 8 * sizeof(T));
+        fail(Exit::bad_file, "{} is {}, expected an integer of {} bits", field, held,
+             std::is_same_v<T, bool> ? 1 : 8 * sizeof(T));
     append(out, stored);
   }
 }
@@ -56,9 +59,12 @@ void append_row(std::string& out, const TableRow& row) {
   append(out, row.sum);
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
-// The header with every tensor's place in the file, sums still missing; and where the last tensor ends.
+// The header with every tensor's place in the file, sums still missing; and where the last tensor
+// ends.
 QuipuHeader plan(const ModelSource& source, uint64_t& file_bytes) {
   QuipuHeader header{source.meta, {}};
   for (const TensorSource& tensor : source.tensors) header.table.push_back({tensor.info});
@@ -71,8 +77,9 @@ QuipuHeader plan(const ModelSource& source, uint64_t& file_bytes) {
 }
 
 // The data of all tensors into the file. Returns the sum of each chunk as it came from the source.
-std::vector<uint64_t> write_data(AtomicFile& file, const ModelSource& source, const QuipuHeader& header,
-                                 const std::vector<Chunk>& chunks, int threads, const Progress& progress) {
+std::vector<uint64_t> write_data(AtomicFile& file, const ModelSource& source,
+                                 const QuipuHeader& header, const std::vector<Chunk>& chunks,
+                                 int threads, const Progress& progress) {
   std::vector<uint64_t> sums(chunks.size());
   uint64_t done = 0, total = 0;
   for (const Chunk& chunk : chunks) total += chunk.bytes;
@@ -99,8 +106,10 @@ void read_back(const std::string& path, const AtomicFile& file, const std::vecto
     const Chunk& chunk = chunks[job];
     const TableRow& row = header.table[chunk.tensor];
     if (XXH3_64bits(data + row.offset + chunk.offset, chunk.bytes) != sums[job])
-      fail(Exit::io, "{}: tensor {} does not read back as it was written: the disk is failing, or somebody else writes {}", path,
-           escaped(row.info.name), file.temporary());
+      fail(Exit::io,
+           "{}: tensor {} does not read back as it was written: the disk is failing, or somebody "
+           "else writes {}",
+           path, escaped(row.info.name), file.temporary());
   });
   for_each_job(header.table.size(), threads, [&](size_t t) {
     TableRow& row = header.table[t];
@@ -113,7 +122,8 @@ void read_back(const std::string& path, const AtomicFile& file, const std::vecto
 void append_value(std::string& out, const Value& value, const std::string& field) {
   append(out, static_cast<uint32_t>(value.type));
   if (value.type != ValueType::array)
-    return as_stored(value.type, field, [&]<class T>(T) { append_one<T>(out, held<Held<T>>(value), field); });
+    return as_stored(value.type, field,
+                     [&]<class T>(T) { append_one<T>(out, held<Held<T>>(value), field); });
   append(out, static_cast<uint32_t>(value.element));
   as_stored(value.element, field, [&]<class T>(T) {
     const auto& all = held<std::vector<Held<T>>>(value);
@@ -139,7 +149,8 @@ std::string encode_header(const QuipuHeader& header) {
   return out + body;
 }
 
-void write_quipu(const std::string& path, const ModelSource& source, int threads, const Progress& progress) {
+void write_quipu(const std::string& path, const ModelSource& source, int threads,
+                 const Progress& progress) {
   // A linked-in model has a name and no file.
   std::error_code ignored;
   if (std::filesystem::exists(source.path, ignored)) refuse_same_file(source.path, path);

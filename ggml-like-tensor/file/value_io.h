@@ -1,5 +1,6 @@
-// What reading and writing a .quipu file share: how a metadata value and the header stand in bytes. Values are GGUF's encoding too,
-// so an importer may use take_value() and append_value(). Not for the tensors' bytes: nobody but their kernels looks into those.
+// What reading and writing a .quipu file share: how a metadata value and the header stand in bytes.
+// Values are GGUF's encoding too, so an importer may use take_value() and append_value(). Not for
+// the tensors' bytes: nobody but their kernels looks into those.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -30,36 +31,54 @@ struct QuipuHeader {
   std::vector<TableRow> table;
 };
 
-// Preamble and header. The size depends on names and metadata alone, not on offsets and sums. Throws Error(bad_file) for an
-// integer that its type cannot hold.
+// Preamble and header. The size depends on names and metadata alone, not on offsets and sums.
+// Throws Error(bad_file) for an integer that its type cannot hold.
 std::string encode_header(const QuipuHeader& header);
 
-// Checks everything that can be checked without touching a tensor, for a file of `file_bytes` that starts with `bytes`.
-QuipuHeader decode_header(const std::string& file, std::span<const std::byte> bytes, uint64_t file_bytes);
+// Checks everything that can be checked without touching a tensor, for a file of `file_bytes` that
+// starts with `bytes`.
+QuipuHeader decode_header(const std::string& file, std::span<const std::byte> bytes,
+                          uint64_t file_bytes);
 
 // `field` is for error lines: escape what came out of a file. An array of arrays is refused.
 Value take_value(Cursor& in, const std::string& field);
 void append_value(std::string& out, const Value& value, const std::string& field);
 
-// Calls f with an object of the C++ type that `type` is stored as: this is the list of value types. Not for arrays.
+// Calls f with an object of the C++ type that `type` is stored as: this is the list of value types.
+// Not for arrays.
 template <class F>
 void as_stored(ValueType type, const std::string& field, F&& f) {
   switch (type) {
-    case ValueType::u8: return f(uint8_t{});
-    case ValueType::i8: return f(int8_t{});
-    case ValueType::u16: return f(uint16_t{});
-    case ValueType::i16: return f(int16_t{});
-    case ValueType::u32: return f(uint32_t{});
-    case ValueType::i32: return f(int32_t{});
-    case ValueType::u64: return f(uint64_t{});
-    case ValueType::i64: return f(int64_t{});
-    case ValueType::f32: return f(float{});
-    case ValueType::f64: return f(double{});
-    case ValueType::boolean: return f(bool{});
-    case ValueType::str: return f(std::string{});
-    case ValueType::array: fail(Exit::bad_file, "{} is an array of arrays, expected an array of scalars or strings", field);
+    case ValueType::u8:
+      return f(uint8_t{});
+    case ValueType::i8:
+      return f(int8_t{});
+    case ValueType::u16:
+      return f(uint16_t{});
+    case ValueType::i16:
+      return f(int16_t{});
+    case ValueType::u32:
+      return f(uint32_t{});
+    case ValueType::i32:
+      return f(int32_t{});
+    case ValueType::u64:
+      return f(uint64_t{});
+    case ValueType::i64:
+      return f(int64_t{});
+    case ValueType::f32:
+      return f(float{});
+    case ValueType::f64:
+      return f(double{});
+    case ValueType::boolean:
+      return f(bool{});
+    case ValueType::str:
+      return f(std::string{});
+    case ValueType::array:
+      fail(Exit::bad_file, "{} is an array of arrays, expected an array of scalars or strings",
+           field);
   }
-  fail(Exit::bad_file, "{} has value type {}, expected 0 to 12", field, static_cast<uint32_t>(type));
+  fail(Exit::bad_file, "{} has value type {}, expected 0 to 12", field,
+       static_cast<uint32_t>(type));
 }
 
 // What a Value holds for the stored type T.

@@ -1,5 +1,6 @@
-// Scaled dot-product attention of each token over its sequence's pages, positions 0..its own, causal by construction; `window` > 0:
-// only the last `window` of them; `soft_cap` > 0: scores become cap * tanh(score / cap).
+// Scaled dot-product attention of each token over its sequence's pages, positions 0..its own,
+// causal by construction; `window` > 0: only the last `window` of them; `soft_cap` > 0: scores
+// become cap * tanh(score / cap).
 //   in 0 q (tokens, heads * head_dim) -> out 0 (tokens, heads * head_dim) and / or acts
 // Keys and values are those of kv_write, as the pages hold them.
 #pragma once
@@ -19,7 +20,8 @@ struct Attention {
   int64_t first_position(int64_t p) const { return window > 0 && p >= window ? p - window + 1 : 0; }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(in[0].cols == int64_t(heads) * head_dim && heads % kv_heads == 0, "query heads share key heads evenly");
+    CHECK(in[0].cols == int64_t(heads) * head_dim && heads % kv_heads == 0,
+          "query heads share key heads evenly");
     return {in[0]};
   }
   Cost cost(const OpArgs& a) const {
@@ -29,23 +31,29 @@ struct Attention {
       const int64_t p = a.batch->positions[t], seen = p + 1 - first_position(p);
       c.flops += 4.0 * double(seen) * heads * head_dim;
       const bool last = t + 1 == a.in[0].shape.rows || a.batch->tables[t + 1] != a.batch->tables[t];
-      if (last) c.bytes += double(seen) * double(l.heads) * double(l.k_bytes() + l.v_bytes()) / kPage;
+      if (last)
+        c.bytes += double(seen) * double(l.heads) * double(l.k_bytes() + l.v_bytes()) / kPage;
     }
     if (info(l.format).block > 1) c.integer = c.flops / 2;  // the scores; values are weighed in f32
     return c;
   }
 
   // Key and value of one position as floats.
-  void load(const KvView& kv, int32_t page, int kv_head, int slot, std::vector<float>& k, std::vector<float>& v) const {
+  void load(const KvView& kv, int32_t page, int kv_head, int slot, std::vector<float>& k,
+            std::vector<float>& v) const {
     const KvLayout& l = kv.layout;
     k.resize(l.k_cols()), v.resize(l.v_cols());
     decode_row(l.format, kv.keys(layer, kv_head, page), slot, l.k_cols(), k.data());
     const std::byte* vt = kv.values(layer, kv_head, page);
-    if (!l.blocks()) return decode_plain_row(l.format, vt + size_t(slot) * row_bytes(l.format, l.v_cols()), l.v_cols(), v.data());
+    if (!l.blocks())
+      return decode_plain_row(l.format, vt + size_t(slot) * row_bytes(l.format, l.v_cols()),
+                              l.v_cols(), v.data());
     for (int c = 0; c < l.v_cols(); ++c) {
-      const float d = f32_of_f16(reinterpret_cast<const uint16_t*>(vt + l.v_scales())[l.v_scale(c / 32, slot)]);
+      const float d =
+          f32_of_f16(reinterpret_cast<const uint16_t*>(vt + l.v_scales())[l.v_scale(c / 32, slot)]);
       const int byte = int(vt[l.v_byte(c, slot)]);
-      v[c] = d * float(l.format == Format::q8 ? int8_t(byte) : (c % 32 < 16 ? byte & 15 : byte >> 4) - 8);
+      v[c] = d * float(l.format == Format::q8 ? int8_t(byte)
+                                              : (c % 32 < 16 ? byte & 15 : byte >> 4) - 8);
     }
   }
 
@@ -61,7 +69,8 @@ struct Attention {
         std::vector<std::vector<float>> values;
         double most = -INFINITY, total = 0;
         for (int64_t p = first; p <= last; ++p) {
-          load(a.batch->kv, a.batch->tables[t][p / kPage], h / (heads / kv_heads), int(p % kPage), k, v);
+          load(a.batch->kv, a.batch->tables[t][p / kPage], h / (heads / kv_heads), int(p % kPage),
+               k, v);
           double s = 0;
           for (int c = 0; c < head_dim; ++c) s += double(q[c]) * k[c];
           s *= scale;
@@ -79,13 +88,17 @@ struct Attention {
       if (a.acts.data) QuantizeActs::row(row.data(), a.acts, t);
     }
   }
-  // tokens > 1: the positions of the examples' batch reach over several pages and chunks, see the test.
+  // tokens > 1: the positions of the examples' batch reach over several pages and chunks, see the
+  // test.
   static std::vector<Example<Attention>> examples() {
     return {
-        {{0, 4, 2, 16, 0.25f, 0, 0}, {{{1, 64}}}, 1},      {{1, 4, 2, 16, 0.25f, 0, 0}, {{{21, 64}}}, 21},
-        {{0, 4, 2, 16, 0.25f, 9, 0}, {{{21, 64}}}, 21},    {{0, 4, 2, 16, 0.25f, 300, 5.0f}, {{{7, 64}}}, 7},
+        {{0, 4, 2, 16, 0.25f, 0, 0}, {{{1, 64}}}, 1},
+        {{1, 4, 2, 16, 0.25f, 0, 0}, {{{21, 64}}}, 21},
+        {{0, 4, 2, 16, 0.25f, 9, 0}, {{{21, 64}}}, 21},
+        {{0, 4, 2, 16, 0.25f, 300, 5.0f}, {{{7, 64}}}, 7},
         {{0, 2, 2, 16, 0.25f, 0, 30.0f}, {{{3, 32}}}, 3},
-        {{1, 20, 1, 48, 0.25f, 0, 0}, {{{3, 960}}}, 3},    {{0, 3, 1, 96, 0.1f, 0, 0}, {{{2, 288}}}, 2},
+        {{1, 20, 1, 48, 0.25f, 0, 0}, {{{3, 960}}}, 3},
+        {{0, 3, 1, 96, 0.1f, 0, 0}, {{{2, 288}}}, 2},
     };
   }
 };

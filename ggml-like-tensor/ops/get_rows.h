@@ -9,12 +9,19 @@ struct GetRows {
   static constexpr const char* kName = "get_rows";
   enum class By { token, position } by = By::token;
 
-  int32_t index(const Batch& batch, int64_t t) const { return by == By::token ? batch.tokens[t] : batch.positions[t]; }
-  std::vector<Shape> shapes(std::span<const Shape> in, const Batch& batch) const { return {{batch.size(), in[0].cols}}; }
-  Cost cost(const OpArgs& a) const { return {double(row_bytes(a.in[0].format, a.in[0].shape.cols)) * a.out[0].shape.rows, 0}; }
+  int32_t index(const Batch& batch, int64_t t) const {
+    return by == By::token ? batch.tokens[t] : batch.positions[t];
+  }
+  std::vector<Shape> shapes(std::span<const Shape> in, const Batch& batch) const {
+    return {{batch.size(), in[0].cols}};
+  }
+  Cost cost(const OpArgs& a) const {
+    return {double(row_bytes(a.in[0].format, a.in[0].shape.cols)) * a.out[0].shape.rows, 0};
+  }
 
   void reference(const OpArgs& a) const {
-    for (int64_t t = 0; t < a.out[0].shape.rows; ++t) weight_row(a.in[0], index(*a.batch, t), a.out[0].out_row(t));
+    for (int64_t t = 0; t < a.out[0].shape.rows; ++t)
+      weight_row(a.in[0], index(*a.batch, t), a.out[0].out_row(t));
   }
   static std::vector<Example<GetRows>> examples() {
     std::vector<Example<GetRows>> out;

@@ -9,7 +9,8 @@ namespace chaski {
 
 namespace {
 
-// n <= 32 floats as KV pages keep them, zeros behind. q8: d rounded to f16, the codes as for the activations of a matmul.
+// n <= 32 floats as KV pages keep them, zeros behind. q8: d rounded to f16, the codes as for the
+// activations of a matmul.
 void encode(const float* x, int n, Q8::Block& b) {
   float padded[32] = {};
   std::copy(x, x + n, padded);
@@ -19,8 +20,8 @@ void encode(const float* x, int n, Q8::Block& b) {
   std::copy(a.q, a.q + 32, b.q);
 }
 
-// q4_0: 16 levels over +- the largest size, which loses half a step at either end. The scale is not negative: the kernel that weighs
-// values multiplies it into unsigned weights (cpu/values.h).
+// q4_0: 16 levels over +- the largest size, which loses half a step at either end. The scale is not
+// negative: the kernel that weighs values multiplies it into unsigned weights (cpu/values.h).
 void encode(const float* x, int n, Q4_0::Block& b) {
   float most = 0;
   for (int i = 0; i < n; ++i)
@@ -34,14 +35,17 @@ void encode(const float* x, int n, Q4_0::Block& b) {
 }
 
 template <class F, auto kEncode>
-void write_floats(const KvLayout& l, std::byte* keys, std::byte* values, int slot, const float* k, const float* v) {
+void write_floats(const KvLayout& l, std::byte* keys, std::byte* values, int slot, const float* k,
+                  const float* v) {
   auto* columns = reinterpret_cast<typename F::Tile*>(keys);
   auto* row = reinterpret_cast<typename F::Block*>(values) + slot * l.v_cols();
-  for (int c = 0; c < l.head_dim; ++c) columns[c].rows[slot] = kEncode(k[c]), row[c] = kEncode(v[c]);
+  for (int c = 0; c < l.head_dim; ++c)
+    columns[c].rows[slot] = kEncode(k[c]), row[c] = kEncode(v[c]);
 }
 
 template <class F>
-void write_blocks(const KvLayout& l, std::byte* keys, std::byte* values, int slot, const float* k, const float* v) {
+void write_blocks(const KvLayout& l, std::byte* keys, std::byte* values, int slot, const float* k,
+                  const float* v) {
   auto* tiles = reinterpret_cast<typename F::Tile*>(keys);
   auto* scales = reinterpret_cast<uint16_t*>(values + l.v_scales());
   for (int b = 0; b < l.v_cols() / 32; ++b) {
@@ -49,7 +53,8 @@ void write_blocks(const KvLayout& l, std::byte* keys, std::byte* values, int slo
     typename F::Block key, value;
     encode(k + 32 * b, n, key), encode(v + 32 * b, n, value);
     F::put(key, slot, tiles[b]);
-    for (int i = 0; i < int(sizeof value.q); ++i) values[l.v_byte(32 * b + i, slot)] = std::byte(value.q[i]);
+    for (int i = 0; i < int(sizeof value.q); ++i)
+      values[l.v_byte(32 * b + i, slot)] = std::byte(value.q[i]);
     scales[l.v_scale(b, slot)] = value.d;
   }
 }
@@ -60,7 +65,8 @@ void KvWrite::write(const OpArgs& a, int64_t t, int head) const {
   const KvView& kv = a.batch->kv;
   const KvLayout& l = kv.layout;
   const int position = a.batch->positions[t];
-  const float *key = a.in[0].row(t) + head * l.head_dim, *value = a.in[1].row(t) + head * l.head_dim;
+  const float *key = a.in[0].row(t) + head * l.head_dim,
+              *value = a.in[1].row(t) + head * l.head_dim;
   float rotated[kMaxHeadDim];
   if (rope) {
     Rope::head(key, rotated, k.angles(*a.batch, t), l.head_dim, k.dim);
@@ -70,11 +76,16 @@ void KvWrite::write(const OpArgs& a, int64_t t, int head) const {
   std::byte *keys = kv.keys(layer, head, page), *values = kv.values(layer, head, page);
   const int slot = position % kPage;
   switch (l.format) {
-    case Format::f32: return write_floats<F32, same_f32>(l, keys, values, slot, key, value);
-    case Format::f16: return write_floats<F16, f16_of_f32>(l, keys, values, slot, key, value);
-    case Format::f8: return write_floats<F8, f8_of_f32>(l, keys, values, slot, key, value);
-    case Format::q8: return write_blocks<Q8>(l, keys, values, slot, key, value);
-    default: break;
+    case Format::f32:
+      return write_floats<F32, same_f32>(l, keys, values, slot, key, value);
+    case Format::f16:
+      return write_floats<F16, f16_of_f32>(l, keys, values, slot, key, value);
+    case Format::f8:
+      return write_floats<F8, f8_of_f32>(l, keys, values, slot, key, value);
+    case Format::q8:
+      return write_blocks<Q8>(l, keys, values, slot, key, value);
+    default:
+      break;
   }
   float turned[kMaxHeadDim];
   std::copy(key, key + l.head_dim, turned);

@@ -1,5 +1,6 @@
 // Stores keys and values in their pages, rotating q and k on the way if `rope`.
-//   in 0 k (tokens, heads * head_dim), in 1 v (same), in 2 q (tokens, q_heads * head_dim) if rope -> out 0 q rotated, if rope
+//   in 0 k (tokens, heads * head_dim), in 1 v (same), in 2 q (tokens, q_heads * head_dim) if rope
+//   -> out 0 q rotated, if rope
 #pragma once
 #include "ggml-like-tensor/ops/quantize_acts.h"
 #include "ggml-like-tensor/ops/rope.h"
@@ -17,10 +18,13 @@ struct KvWrite {
   }
   Cost cost(const OpArgs& a) const {
     const KvLayout& l = a.batch->kv.layout;
-    return {double(l.heads) * double(l.k_bytes() + l.v_bytes()) / kPage * double(a.in[0].shape.rows), 0};
+    return {
+        double(l.heads) * double(l.k_bytes() + l.v_bytes()) / kPage * double(a.in[0].shape.rows),
+        0};
   }
 
-  // One token, one KV head. In kv_write.cpp: compiled once, for every instruction set the same code.
+  // One token, one KV head. In kv_write.cpp: compiled once, for every instruction set the same
+  // code.
   void write(const OpArgs& a, int64_t t, int head) const;
   void reference(const OpArgs& a) const {
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t)
@@ -32,7 +36,8 @@ struct KvWrite {
   }
   static std::vector<Example<KvWrite>> examples() {
     const Rope q{4, 16, 16, 0}, k{2, 16, 16, 0};
-    return {{{0, false, q, k}, {{{5, 32}}, {{5, 32}}}, 5}, {{1, true, q, k}, {{{5, 32}}, {{5, 32}}, {{5, 64}}}, 5}};
+    return {{{0, false, q, k}, {{{5, 32}}, {{5, 32}}}, 5},
+            {{1, true, q, k}, {{{5, 32}}, {{5, 32}}, {{5, 64}}}, 5}};
   }
 };
 

@@ -1,7 +1,9 @@
 // y = x W^T (+ bias), for up to three weights that share x: q, k and v in one go.
-//   in 0 x (rows, cols); in 1..n weights (out_i, cols); then n biases (1, out_i) if `bias` -> out 0..n-1 (rows, out_i)
-// Block formats read x quantized (in_acts), block of 32 after block of 32 (quant/panel.h); float formats read f32: per 32 columns
-// one chain of fma from zero, then one add, so that the order of additions is the row's own.
+//   in 0 x (rows, cols); in 1..n weights (out_i, cols); then n biases (1, out_i) if `bias` -> out
+//   0..n-1 (rows, out_i)
+// Block formats read x quantized (in_acts), block of 32 after block of 32 (quant/panel.h); float
+// formats read f32: per 32 columns one chain of fma from zero, then one add, so that the order of
+// additions is the row's own.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 #include "quant/formats.h"
@@ -11,7 +13,8 @@ namespace chaski {
 inline bool reads_acts(Format f) { return info(f).block > 1; }
 
 // One output: row r of w times row t of x.
-inline float matmul_at(const Operand& w, int64_t r, const Operand& x, const ActsView& acts, int64_t t) {
+inline float matmul_at(const Operand& w, int64_t r, const Operand& x, const ActsView& acts,
+                       int64_t t) {
   const std::byte* strip = w.bytes() + r / kStrip * strip_bytes(w.format, w.shape.cols);
   float acc = 0;
   Formats::with(w.format, [&]<class F>(F) {
@@ -26,7 +29,9 @@ inline float matmul_at(const Operand& w, int64_t r, const Operand& x, const Acts
     } else {
       for (int64_t b = 0; b < w.shape.cols / 32; ++b) {
         RowPanel panel;
-        s.row(int(r % kStrip)).panel(F::get(s.tiles()[b / (F::kBlock / 32)], int(r % kStrip)), int(b % (F::kBlock / 32)), panel);
+        s.row(int(r % kStrip))
+            .panel(F::get(s.tiles()[b / (F::kBlock / 32)], int(r % kStrip)),
+                   int(b % (F::kBlock / 32)), panel);
         acc = dot_block(F::kDot, panel, acts.at(t, b), acc);
       }
     }
@@ -54,7 +59,8 @@ struct MatMul {
   Cost cost(const OpArgs& a) const {
     Cost c;
     for (int i = 0; i < weights; ++i) {
-      const double flops = 2.0 * double(a.in[0].shape.rows) * double(a.in[1 + i].shape.rows) * double(a.in[0].shape.cols);
+      const double flops = 2.0 * double(a.in[0].shape.rows) * double(a.in[1 + i].shape.rows) *
+                           double(a.in[0].shape.cols);
       c.bytes += weight_bytes(a.in[1 + i]), c.flops += flops;
       if (reads_acts(a.in[1 + i].format)) c.integer += flops;
     }
@@ -73,10 +79,16 @@ struct MatMul {
     for (int f = 0; f < kFormatCount; ++f) {
       const Format format = Format(f);
       const int64_t cols = info(format).block == 1 ? 77 : 512;
-      for (int64_t tokens : {1, 2, 3, 7, 16, 35}) out.push_back({{1, false}, {{{tokens, cols}}, {{50, cols}, format, true}}, tokens});
+      for (int64_t tokens : {1, 2, 3, 7, 16, 35})
+        out.push_back({{1, false}, {{{tokens, cols}}, {{50, cols}, format, true}}, tokens});
       out.push_back({{3, true},
-                     {{{3, cols}}, {{32, cols}, format, true}, {{16, cols}, format, true}, {{33, cols}, format, true},
-                      {{1, 32}, Format::f32, true}, {{1, 16}, Format::f32, true}, {{1, 33}, Format::f32, true}},
+                     {{{3, cols}},
+                      {{32, cols}, format, true},
+                      {{16, cols}, format, true},
+                      {{33, cols}, format, true},
+                      {{1, 32}, Format::f32, true},
+                      {{1, 16}, Format::f32, true},
+                      {{1, 33}, Format::f32, true}},
                      3});
     }
     return out;

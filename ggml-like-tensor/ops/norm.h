@@ -1,5 +1,7 @@
-// RMS norm (Zhang and Sennrich 2019) and layer norm (Ba et al. 2016), with the residual addition in front if `adds`.
-//   in 0 x (rows, cols); then in 1 r (rows, cols) if adds; then weight (1, cols); then bias (1, cols) for layer norm
+// RMS norm (Zhang and Sennrich 2019) and layer norm (Ba et al. 2016), with the residual addition in
+// front if `adds`.
+//   in 0 x (rows, cols); then in 1 r (rows, cols) if adds; then weight (1, cols); then bias (1,
+//   cols) for layer norm
 //   -> out 0 normed (rows, cols) and / or acts, and if adds out 1 = x + r
 #pragma once
 #include "ggml-like-tensor/ops/quantize_acts.h"
@@ -23,7 +25,8 @@ struct Norm {
     const int64_t n = a.in[0].shape.cols;
     std::vector<float> x(n), y(n);
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
-      for (int64_t i = 0; i < n; ++i) x[i] = adds ? a.in[0].row(t)[i] + a.in[1].row(t)[i] : a.in[0].row(t)[i];
+      for (int64_t i = 0; i < n; ++i)
+        x[i] = adds ? a.in[0].row(t)[i] + a.in[1].row(t)[i] : a.in[0].row(t)[i];
       if (adds && a.out[1].data) std::copy(x.begin(), x.end(), a.out[1].out_row(t));
       double mean = 0, square = 0;
       if (kind == Kind::layer)
@@ -40,8 +43,10 @@ struct Norm {
   static std::vector<Example<Norm>> examples() {
     const Input w64{{1, 64}, Format::f32, true}, w45{{1, 45}, Format::f32, true};
     return {
-        {{Kind::rms, 1e-5f, false}, {{{3, 64}}, w64}},          {{Kind::rms, 1e-6f, true}, {{{17, 64}}, {{17, 64}}, w64}},
-        {{Kind::rms, 1e-5f, false}, {{{3, 45}}, w45}},          {{Kind::layer, 1e-5f, false}, {{{3, 45}}, w45, w45}},
+        {{Kind::rms, 1e-5f, false}, {{{3, 64}}, w64}},
+        {{Kind::rms, 1e-6f, true}, {{{17, 64}}, {{17, 64}}, w64}},
+        {{Kind::rms, 1e-5f, false}, {{{3, 45}}, w45}},
+        {{Kind::layer, 1e-5f, false}, {{{3, 45}}, w45, w45}},
         {{Kind::layer, 1e-5f, true}, {{{2, 64}}, {{2, 64}}, w64, w64}},
     };
   }

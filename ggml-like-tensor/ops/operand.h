@@ -30,13 +30,15 @@ struct Operand {
   const float* floats() const { return static_cast<const float*>(data); }
 };
 
-// Activations quantized for the integer matmuls: groups of 16 tokens, in a group block after block, in a block token after token,
-// so that a kernel that handles a group reads straight ahead.
+// Activations quantized for the integer matmuls: groups of 16 tokens, in a group block after block,
+// in a block token after token, so that a kernel that handles a group reads straight ahead.
 constexpr int kGroup = 16;
 struct ActsView {
   Act* data = nullptr;
   int64_t rows = 0, blocks = 0;
-  constexpr int64_t width(int64_t group) const { return rows - group * kGroup < kGroup ? rows - group * kGroup : kGroup; }
+  constexpr int64_t width(int64_t group) const {
+    return rows - group * kGroup < kGroup ? rows - group * kGroup : kGroup;
+  }
   constexpr Act* group(int64_t g) const { return data + g * kGroup * blocks; }
   constexpr Act& at(int64_t row, int64_t block) const {
     const int64_t g = row / kGroup;
@@ -44,7 +46,8 @@ struct ActsView {
   }
 };
 
-// Inputs first to last as the op's header lists them. `acts`: the op also (or only) leaves output 0 quantized there.
+// Inputs first to last as the op's header lists them. `acts`: the op also (or only) leaves output 0
+// quantized there.
 struct OpArgs {
   Operand in[8], out[3];
   int n_in = 0;
@@ -58,7 +61,8 @@ struct Cost {
   double integer = 0;           // of the flops, those that multiply 8-bit integers
 };
 
-// A case worth testing: the op's parameters and its inputs' shapes; weights have a format other than f32 or `weight` set.
+// A case worth testing: the op's parameters and its inputs' shapes; weights have a format other
+// than f32 or `weight` set.
 struct Input {
   Shape shape;
   Format format = Format::f32;
@@ -74,7 +78,8 @@ struct Example {
 // Exact values of row r of a weight.
 inline void weight_row(const Operand& w, int64_t r, float* out) {
   if (w.shape.rows == 1) return decode_plain_row(w.format, w.bytes(), w.shape.cols, out);
-  decode_row(w.format, w.bytes() + r / kStrip * strip_bytes(w.format, w.shape.cols), int(r % kStrip), w.shape.cols, out);
+  decode_row(w.format, w.bytes() + r / kStrip * strip_bytes(w.format, w.shape.cols),
+             int(r % kStrip), w.shape.cols, out);
 }
 
 }  // namespace chaski

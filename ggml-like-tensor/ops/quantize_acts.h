@@ -1,5 +1,6 @@
-// Activations to 8 bits, blocks of 32: d = max |x| / 127, q = nearest even of x * (127 / max). A block with a value that is not finite
-// becomes NaN as a whole (d and ds are), so that the fault reaches the logits; one too small for 127 / max becomes zero.
+// Activations to 8 bits, blocks of 32: d = max |x| / 127, q = nearest even of x * (127 / max). A
+// block with a value that is not finite becomes NaN as a whole (d and ds are), so that the fault
+// reaches the logits; one too small for 127 / max becomes zero.
 //   in 0 x (rows, cols), cols a multiple of 32 -> acts
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
@@ -20,7 +21,8 @@ struct QuantizeActs {
     const bool finite = zero == 0;
     const float inverse = finite && most > kSmallest ? 127 / most : 0;
     a.half[0] = a.half[1] = 0;
-    for (int i = 0; i < 32; ++i) a.half[i / 16] += a.q[i] = finite ? int8_t(std::nearbyint(x[i] * inverse)) : 0;
+    for (int i = 0; i < 32; ++i)
+      a.half[i / 16] += a.q[i] = finite ? int8_t(std::nearbyint(x[i] * inverse)) : 0;
     a.d = finite ? most / 127 : NAN;
     a.ds = a.d * float(a.half[0] + a.half[1]);
   }
@@ -30,7 +32,9 @@ struct QuantizeActs {
   void reference(const OpArgs& a) const {
     for (int64_t r = 0; r < a.in[0].shape.rows; ++r) row(a.in[0].row(r), a.acts, r);
   }
-  static std::vector<Example<QuantizeActs>> examples() { return {{{}, {{{1, 32}}}}, {{}, {{{19, 96}}}}}; }
+  static std::vector<Example<QuantizeActs>> examples() {
+    return {{{}, {{{1, 32}}}}, {{}, {{{19, 96}}}}};
+  }
 };
 
 }  // namespace chaski

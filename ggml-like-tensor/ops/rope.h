@@ -1,4 +1,5 @@
-// Rotates the pairs (2i, 2i + 1) of the first spec.dim channels of every head by its position's angles (rope_spec.h).
+// Rotates the pairs (2i, 2i + 1) of the first spec.dim channels of every head by its position's
+// angles (rope_spec.h).
 //   in 0 x (tokens, heads * head_dim) -> out 0
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
@@ -21,19 +22,25 @@ struct Rope {
     for (int i = 0; i < dim; i += 2) pair(x[i], x[i + 1], angles[i], angles[i + 1], y + i);
     if (y != x) std::copy(x + dim, x + head_dim, y + dim);
   }
-  const float* angles(const Batch& batch, int64_t t) const { return batch.ropes[spec] + int64_t(batch.positions[t]) * dim; }
+  const float* angles(const Batch& batch, int64_t t) const {
+    return batch.ropes[spec] + int64_t(batch.positions[t]) * dim;
+  }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(in[0].cols == int64_t(heads) * head_dim && dim <= head_dim && dim % 2 == 0, "heads tile the row");
+    CHECK(in[0].cols == int64_t(heads) * head_dim && dim <= head_dim && dim % 2 == 0,
+          "heads tile the row");
     return {in[0]};
   }
   Cost cost(const OpArgs&) const { return {}; }
   void reference(const OpArgs& a) const {
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t)
       for (int h = 0; h < heads; ++h)
-        head(a.in[0].row(t) + h * head_dim, a.out[0].out_row(t) + h * head_dim, angles(*a.batch, t), head_dim, dim);
+        head(a.in[0].row(t) + h * head_dim, a.out[0].out_row(t) + h * head_dim, angles(*a.batch, t),
+             head_dim, dim);
   }
-  static std::vector<Example<Rope>> examples() { return {{{3, 16, 16, 0}, {{{5, 48}}}, 5}, {{2, 24, 10, 0}, {{{2, 48}}}, 2}}; }
+  static std::vector<Example<Rope>> examples() {
+    return {{{3, 16, 16, 0}, {{{5, 48}}}, 5}, {{2, 24, 10, 0}, {{{2, 48}}}, 2}};
+  }
 };
 
 }  // namespace chaski

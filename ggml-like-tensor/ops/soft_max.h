@@ -17,10 +17,13 @@ struct SoftMax {
       double most = -INFINITY, sum = 0;
       for (float v : x) most = std::max(most, double(scale) * v);
       for (float v : x) sum += std::exp(double(scale) * v - most);
-      for (size_t i = 0; i < x.size(); ++i) a.out[0].out_row(t)[i] = float(std::exp(double(scale) * x[i] - most) / sum);
+      for (size_t i = 0; i < x.size(); ++i)
+        a.out[0].out_row(t)[i] = float(std::exp(double(scale) * x[i] - most) / sum);
     }
   }
-  static std::vector<Example<SoftMax>> examples() { return {{{1}, {{{3, 45}}}}, {{0.5f}, {{{2, 64}}}}, {{1}, {{{1, 1}}}}}; }
+  static std::vector<Example<SoftMax>> examples() {
+    return {{{1}, {{{3, 45}}}}, {{0.5f}, {{{2, 64}}}}, {{1}, {{{1, 1}}}}};
+  }
 };
 
 }  // namespace chaski

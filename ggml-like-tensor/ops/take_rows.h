@@ -16,7 +16,8 @@ struct TakeRows {
   Cost cost(const OpArgs&) const { return {}; }
   void reference(const OpArgs& a) const {
     for (int64_t r = 0; r < a.out[0].shape.rows; ++r)
-      std::memcpy(a.out[0].out_row(r), a.in[0].row(a.batch->outputs[r]), a.in[0].shape.cols * sizeof(float));
+      std::memcpy(a.out[0].out_row(r), a.in[0].row(a.batch->outputs[r]),
+                  a.in[0].shape.cols * sizeof(float));
   }
   static std::vector<Example<TakeRows>> examples() { return {{{}, {{{5, 33}}}, 5}}; }
 };

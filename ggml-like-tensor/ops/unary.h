@@ -1,4 +1,5 @@
-// silu(x) = x / (1 + e^-x); gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), the tanh form of Hendrycks and Gimpel 2016.
+// silu(x) = x / (1 + e^-x); gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), the tanh
+// form of Hendrycks and Gimpel 2016.
 //   in 0 x -> out 0, same shape
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
@@ -23,7 +24,9 @@ struct Unary {
       a.out[0].out_row(0)[i] = float(activate(kind, a.in[0].floats()[i]));
   }
   static std::vector<Example<Unary>> examples() {
-    return {{{Activation::silu}, {{{3, 45}}}}, {{Activation::gelu}, {{{3, 45}}}}, {{Activation::gelu}, {{{2, 64}}}}};
+    return {{{Activation::silu}, {{{3, 45}}}},
+            {{Activation::gelu}, {{{3, 45}}}},
+            {{Activation::gelu}, {{{2, 64}}}}};
   }
 };
 

@@ -1,10 +1,15 @@
-// Half precision as the .cu files use it: storage, exact conversions, and pairs multiplied and subtracted (f32 holds either exactly enough:
-// its 24 bits are more than twice 11 and 2, so rounding twice is rounding once).
+// Half precision as the .cu files use it: storage, exact conversions, and pairs multiplied and
+// subtracted (f32 holds either exactly enough: its 24 bits are more than twice 11 and 2, so
+// rounding twice is rounding once).
 #pragma once
 #include "quant/half.h"
 
-struct __half { uint16_t bits; };
-struct alignas(4) __half2 { __half x, y; };
+struct __half {
+  uint16_t bits;
+};
+struct alignas(4) __half2 {
+  __half x, y;
+};
 using half = __half;
 using half2 = __half2;
 
@@ -13,8 +18,10 @@ inline __half __float2half_rn(float x) { return {chaski::f16_of_f32(x)}; }
 inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
 inline unsigned short __half_as_ushort(__half h) { return h.bits; }
 inline __half2 __hmul2_rn(__half2 a, __half2 b) {
-  return {__float2half_rn(__half2float(a.x) * __half2float(b.x)), __float2half_rn(__half2float(a.y) * __half2float(b.y))};
+  return {__float2half_rn(__half2float(a.x) * __half2float(b.x)),
+          __float2half_rn(__half2float(a.y) * __half2float(b.y))};
 }
 inline __half2 __hsub2_rn(__half2 a, __half2 b) {
-  return {__float2half_rn(__half2float(a.x) - __half2float(b.x)), __float2half_rn(__half2float(a.y) - __half2float(b.y))};
+  return {__float2half_rn(__half2float(a.x) - __half2float(b.x)),
+          __float2half_rn(__half2float(a.y) - __half2float(b.y))};
 }

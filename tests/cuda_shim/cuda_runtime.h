@@ -1,6 +1,7 @@
-// A host stand-in for <cuda_runtime.h>: as much of it as chaski's .cu files use, so that the host compiler builds them and tests run
-// them without a GPU, under AddressSanitizer too. Kernels run block after block; the threads of a block are fibers (fibers.h) that
-// meet at barriers and warp operations, with real divergence: what waits for ever on a device is reported here.
+// A host stand-in for <cuda_runtime.h>: as much of it as chaski's .cu files use, so that the host
+// compiler builds them and tests run them without a GPU, under AddressSanitizer too. Kernels run
+// block after block; the threads of a block are fibers (fibers.h) that meet at barriers and warp
+// operations, with real divergence: what waits for ever on a device is reported here.
 //
 // Not a simulator: it knows neither time, caches nor the order in which blocks of a device run.
 #pragma once
@@ -21,7 +22,8 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
-// Blocks run one at a time: what a block shares is a static. Its contents survive into the next block, as they may on a device.
+// Blocks run one at a time: what a block shares is a static. Its contents survive into the next
+// block, as they may on a device.
 #define __shared__ static
 #define __align__(n) alignas(n)
 
@@ -34,7 +36,8 @@ inline void __threadfence_block() {}
 
 namespace shim {
 
-// value of the lane that source(my lane) names; a lane outside `width` groups keeps its own, as on the device.
+// value of the lane that source(my lane) names; a lane outside `width` groups keeps its own, as on
+// the device.
 template <class T, class Source>
 T shuffle(unsigned mask, T value, const char* name, Source source) {
   struct Mine {
@@ -64,7 +67,10 @@ R vote(unsigned mask, T value, R start, const char* name, Fold) {
     R all{};
     bool first = true;
     for (int l = 0; l < 32; ++l)
-      if (lanes[l]) all = Fold{}(first ? static_cast<Mine*>(lanes[l])->out : all, static_cast<Mine*>(lanes[l])->in, l), first = false;
+      if (lanes[l])
+        all = Fold{}(first ? static_cast<Mine*>(lanes[l])->out : all,
+                     static_cast<Mine*>(lanes[l])->in, l),
+        first = false;
     for (int l = 0; l < 32; ++l)
       if (lanes[l]) static_cast<Mine*>(lanes[l])->out = all;
   });
@@ -75,22 +81,28 @@ R vote(unsigned mask, T value, R start, const char* name, Fold) {
 
 template <class T>
 T __shfl_sync(unsigned mask, T v, int source, int width = 32) {
-  return shim::shuffle(mask, v, "__shfl_sync", [=](int lane) { return lane / width * width + source % width; });
+  return shim::shuffle(mask, v, "__shfl_sync",
+                       [=](int lane) { return lane / width * width + source % width; });
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32) {
-  return shim::shuffle(mask, v, "__shfl_xor_sync", [=](int lane) { return (lane ^ bits) / width <= lane / width ? lane ^ bits : lane; });
+  return shim::shuffle(mask, v, "__shfl_xor_sync", [=](int lane) {
+    return (lane ^ bits) / width <= lane / width ? lane ^ bits : lane;
+  });
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T v, int by, int width = 32) {
-  return shim::shuffle(mask, v, "__shfl_down_sync", [=](int lane) { return lane % width + by < width ? lane + by : lane; });
+  return shim::shuffle(mask, v, "__shfl_down_sync",
+                       [=](int lane) { return lane % width + by < width ? lane + by : lane; });
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T v, int by, int width = 32) {
-  return shim::shuffle(mask, v, "__shfl_up_sync", [=](int lane) { return lane % width - by >= 0 ? lane - by : lane; });
+  return shim::shuffle(mask, v, "__shfl_up_sync",
+                       [=](int lane) { return lane % width - by >= 0 ? lane - by : lane; });
 }
 inline unsigned __ballot_sync(unsigned mask, bool v) {
-  return shim::vote(mask, v, 0u, "__ballot_sync", [](unsigned all, bool b, int lane) { return all | unsigned(b) << lane; });
+  return shim::vote(mask, v, 0u, "__ballot_sync",
+                    [](unsigned all, bool b, int lane) { return all | unsigned(b) << lane; });
 }
 inline bool __any_sync(unsigned mask, bool v) { return __ballot_sync(mask, v) != 0; }
 inline bool __all_sync(unsigned mask, bool v) { return __ballot_sync(mask, v) == mask; }
@@ -98,27 +110,52 @@ inline int __reduce_add_sync(unsigned mask, int v) {
   return shim::vote(mask, v, 0, "__reduce_add_sync", [](int all, int x, int) { return all + x; });
 }
 inline unsigned __reduce_max_sync(unsigned mask, unsigned v) {
-  return shim::vote(mask, v, 0u, "__reduce_max_sync", [](unsigned all, unsigned x, int) { return x > all ? x : all; });
+  return shim::vote(mask, v, 0u, "__reduce_max_sync",
+                    [](unsigned all, unsigned x, int) { return x > all ? x : all; });
 }
 
 // Blocks and fibers take turns, so a plain read and write is atomic.
 template <class T>
-T atomicAdd(T* p, std::type_identity_t<T> v) { T old = *p; *p = old + v; return old; }
+T atomicAdd(T* p, std::type_identity_t<T> v) {
+  T old = *p;
+  *p = old + v;
+  return old;
+}
 template <class T>
-T atomicMax(T* p, std::type_identity_t<T> v) { T old = *p; *p = old > v ? old : v; return old; }
+T atomicMax(T* p, std::type_identity_t<T> v) {
+  T old = *p;
+  *p = old > v ? old : v;
+  return old;
+}
 template <class T>
-T atomicExch(T* p, std::type_identity_t<T> v) { T old = *p; *p = v; return old; }
+T atomicExch(T* p, std::type_identity_t<T> v) {
+  T old = *p;
+  *p = v;
+  return old;
+}
 template <class T>
-T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v) { T old = *p; if (old == expected) *p = v; return old; }
+T atomicCAS(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> v) {
+  T old = *p;
+  if (old == expected) *p = v;
+  return old;
+}
 
 template <class T>
-T __ldg(const T* p) { return *p; }
+T __ldg(const T* p) {
+  return *p;
+}
 template <class T>
-T __ldcs(const T* p) { return *p; }
+T __ldcs(const T* p) {
+  return *p;
+}
 template <class T>
-T __ldcg(const T* p) { return *p; }
+T __ldcg(const T* p) {
+  return *p;
+}
 template <class T>
-void __stcs(T* p, T v) { *p = v; }
+void __stcs(T* p, T v) {
+  *p = v;
+}
 
 // Sums of four products of bytes: signed x signed, unsigned x unsigned.
 inline int __dp4a(int a, int b, int c) {
@@ -129,7 +166,8 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 4; ++i) c += uint8_t(a >> 8 * i) * uint8_t(b >> 8 * i);
   return c;
 }
-inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {  // three bits of each selector nibble count
+// three bits of each selector nibble count
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const uint64_t both = uint64_t(y) << 32 | x;
   unsigned r = 0;
   for (int i = 0; i < 4; ++i) r |= unsigned(uint8_t(both >> 8 * (selector >> 4 * i & 7))) << 8 * i;
@@ -140,8 +178,12 @@ inline unsigned shim_each_byte(unsigned a, unsigned b, unsigned (*fn)(unsigned, 
   for (int i = 0; i < 32; i += 8) r |= (fn(a >> i & 255, b >> i & 255) & 255) << i;
   return r;
 }
-inline unsigned __vadd4(unsigned a, unsigned b) { return shim_each_byte(a, b, [](unsigned x, unsigned y) { return x + y; }); }
-inline unsigned __vsub4(unsigned a, unsigned b) { return shim_each_byte(a, b, [](unsigned x, unsigned y) { return x - y; }); }
+inline unsigned __vadd4(unsigned a, unsigned b) {
+  return shim_each_byte(a, b, [](unsigned x, unsigned y) { return x + y; });
+}
+inline unsigned __vsub4(unsigned a, unsigned b) {
+  return shim_each_byte(a, b, [](unsigned x, unsigned y) { return x - y; });
+}
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
@@ -160,7 +202,10 @@ inline float __uint_as_float(unsigned x) { return shim_bits<float>(x); }
 inline int __float_as_int(float x) { return shim_bits<int>(x); }
 inline unsigned __float_as_uint(float x) { return shim_bits<unsigned>(x); }
 inline int __float2int_rn(float x) {
-  return std::isnan(x) ? 0 : x >= 2147483648.0f ? INT32_MAX : x <= -2147483648.0f ? INT32_MIN : int(std::nearbyintf(x));
+  return std::isnan(x)         ? 0
+         : x >= 2147483648.0f  ? INT32_MAX
+         : x <= -2147483648.0f ? INT32_MIN
+                               : int(std::nearbyintf(x));
 }
 inline float __int2float_rn(int x) { return float(x); }
 inline float __fmaf_rn(float a, float b, float c) { return std::fmaf(a, b, c); }
@@ -170,6 +215,10 @@ inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 inline float rsqrtf(float a) { return 1 / std::sqrt(a); }
 template <class T>
-constexpr T min(T a, std::type_identity_t<T> b) { return b < a ? b : a; }
+constexpr T min(T a, std::type_identity_t<T> b) {
+  return b < a ? b : a;
+}
 template <class T>
-constexpr T max(T a, std::type_identity_t<T> b) { return a < b ? b : a; }
+constexpr T max(T a, std::type_identity_t<T> b) {
+  return a < b ? b : a;
+}

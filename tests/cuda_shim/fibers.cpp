@@ -19,7 +19,8 @@
 #include <ucontext.h>
 #endif
 
-// On x86-64 a switch is a dozen instructions: the callee-saved registers go onto the old stack and come from the new one.
+// On x86-64 a switch is a dozen instructions: the callee-saved registers go onto the old stack and
+// come from the new one.
 #if defined(__x86_64__)
 extern "C" void shim_switch(void** from, void* to);
 asm(R"(
@@ -51,15 +52,18 @@ namespace shim {
 namespace {
 
 constexpr int kMostThreads = 1024;
-constexpr size_t kStack = 256 * 1024, kGuardPage = 4096;  // address space; memory is taken as it is touched
+// address space; memory is taken as it is touched
+constexpr size_t kStack = 256 * 1024, kGuardPage = 4096;
 
-// Where a thread of control stopped; elsewhere than on x86-64, ucontext switches with two system calls.
+// Where a thread of control stopped; elsewhere than on x86-64, ucontext switches with two system
+// calls.
 #if defined(__x86_64__)
 struct Context {
   void* stack = nullptr;
 };
 void prepare(Context& c, char* low, size_t bytes, void (*entry)()) {
-  auto* top = reinterpret_cast<void**>(low + bytes) - 2;  // 16-byte aligned, a null return address above
+  // 16-byte aligned, a null return address above
+  auto* top = reinterpret_cast<void**>(low + bytes) - 2;
   top[0] = reinterpret_cast<void*>(entry), top[1] = nullptr;
   for (int i = 1; i <= 6; ++i) top[-i] = nullptr;
   c.stack = top - 6;
@@ -109,7 +113,7 @@ struct Block {
   char* shared = nullptr;
   std::string fault;
   int waiting[kMostThreads / 32] = {};  // lanes of each warp that wait for a warp operation
-  int wakes = 0;  // barriers and warp operations completed: progress
+  int wakes = 0;                        // barriers and warp operations completed: progress
   bool started = false;
   bool waited = false;  // a thread of the grid waited for the kernels in front
 } block;
@@ -150,7 +154,8 @@ void make_stacks() {
   if (block.started) return;
   block.started = true;
   const size_t bytes = kMostThreads * (kStack + kGuardPage);
-  auto* all = static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  auto* all = static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (all == MAP_FAILED) std::perror("cuda shim: stacks"), std::abort();
   for (int i = 0; i < kMostThreads; ++i) {
     mprotect(all + size_t(i) * (kStack + kGuardPage), kGuardPage, PROT_NONE);
@@ -178,10 +183,12 @@ void open_barriers() {
     const int id = first.barrier_id, wanted = first.barrier_threads ? first.barrier_threads : alive;
     int here = 0;
     for (int k = 0; k < block.threads; ++k)
-      here += block.fibers[size_t(k)].state == State::at_barrier && block.fibers[size_t(k)].barrier_id == id;
+      here += block.fibers[size_t(k)].state == State::at_barrier &&
+              block.fibers[size_t(k)].barrier_id == id;
     if (here != wanted) continue;
     for (int k = 0; k < block.threads; ++k)
-      if (Fiber& f = block.fibers[size_t(k)]; f.state == State::at_barrier && f.barrier_id == id) f.state = State::ready;
+      if (Fiber& f = block.fibers[size_t(k)]; f.state == State::at_barrier && f.barrier_id == id)
+        f.state = State::ready;
     ++block.wakes;
   }
 }
@@ -199,7 +206,8 @@ std::string stuck() {
     if (f.state == State::in_warp)
       std::snprintf(line, sizeof line, " from thread %d on at %s (mask %08x);", i, where, f.mask);
     else
-      std::snprintf(line, sizeof line, " from thread %d on %s%s;", i, f.state == State::returned ? "" : "at ", where);
+      std::snprintf(line, sizeof line, " from thread %d on %s%s;", i,
+                    f.state == State::returned ? "" : "at ", where);
     text += line, last = where, last_mask = f.mask, ++listed;
   }
   text.back() = '.';
@@ -218,13 +226,15 @@ void run_block() {
     const int wakes = block.wakes;
     bool alive = false;
     for (int warp = 0; warp < block.threads; warp += 32)
-      for (int before = -1; before != block.wakes;) {  // a warp goes on as long as its own operations let it
+      // a warp goes on as long as its own operations let it
+      for (int before = -1; before != block.wakes;) {
         before = block.wakes;
         for (int i = warp; i < warp + 32 && i < block.threads && block.fault.empty(); ++i)
           if (block.fibers[size_t(i)].state == State::ready) resume(i);
       }
     if (!block.fault.empty()) return;
-    for (int i = 0; i < block.threads; ++i) alive |= block.fibers[size_t(i)].state != State::returned;
+    for (int i = 0; i < block.threads; ++i)
+      alive |= block.fibers[size_t(i)].state != State::returned;
     if (!alive) return;
     open_barriers();
     if (wakes == block.wakes) {
@@ -248,11 +258,13 @@ void barrier(const char* name) {
 
 void named_barrier(int id, int threads) {
   Fiber& f = self();
-  f.state = State::at_barrier, f.where = "a named barrier", f.barrier_id = id, f.barrier_threads = threads, f.mask = unsigned(id);
+  f.state = State::at_barrier, f.where = "a named barrier", f.barrier_id = id,
+  f.barrier_threads = threads, f.mask = unsigned(id);
   back_to_scheduler();
 }
 
-void together(unsigned mask, void* mine, const char* name, void (*complete)(void* const* lanes, unsigned mask)) {
+void together(unsigned mask, void* mine, const char* name,
+              void (*complete)(void* const* lanes, unsigned mask)) {
   Fiber& f = self();
   const int warp = block.running / 32 * 32;
   // Lanes past the end of the block do not exist; a mask may name them.
@@ -264,7 +276,8 @@ void together(unsigned mask, void* mine, const char* name, void (*complete)(void
   for (int l = 0; l < 32; ++l) {
     if (!(mask >> l & 1)) continue;
     const Fiber& other = block.fibers[size_t(warp + l)];
-    const bool with_us = other.state == State::in_warp && other.mask == mask && (other.where == name || !std::strcmp(other.where, name));
+    const bool with_us = other.state == State::in_warp && other.mask == mask &&
+                         (other.where == name || !std::strcmp(other.where, name));
     if (!with_us) return back_to_scheduler();
     lanes[l] = other.mine;
   }
@@ -280,7 +293,8 @@ void waited() { block.waited = true; }
 void* dynamic_shared() { return block.shared; }
 
 void copy_later(void* shared, const void* global) {
-  if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) & 15) stop("cp.async: addresses are not 16-byte aligned");
+  if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) & 15)
+    stop("cp.async: addresses are not 16-byte aligned");
   Fiber& f = self();
   if (f.copies.empty()) f.copies.emplace_back();
   f.copies.back().push_back({shared, global});
@@ -310,7 +324,8 @@ void stop(const char* format, ...) {
   std::abort();
 }
 
-bool run_grid(dim3 grid, dim3 size, size_t shared_bytes, bool dependent, const std::function<void()>& kernel) {
+bool run_grid(dim3 grid, dim3 size, size_t shared_bytes, bool dependent,
+              const std::function<void()>& kernel) {
   make_stacks();
   block.threads = int(size.x * size.y * size.z);
   block.kernel = &kernel;
@@ -322,21 +337,26 @@ bool run_grid(dim3 grid, dim3 size, size_t shared_bytes, bool dependent, const s
   if (posix_memalign(&shared, 128, shared_bytes + 1)) std::abort();
   block.shared = static_cast<char*>(shared);
   for (int i = 0; i < block.threads; ++i)
-    block.fibers[size_t(i)].index = {unsigned(i) % size.x, unsigned(i) / size.x % size.y, unsigned(i) / (size.x * size.y)};
+    block.fibers[size_t(i)].index = {unsigned(i) % size.x, unsigned(i) / size.x % size.y,
+                                     unsigned(i) / (size.x * size.y)};
   for (unsigned z = 0; z < grid.z && block.fault.empty(); ++z)
     for (unsigned y = 0; y < grid.y && block.fault.empty(); ++y)
       for (unsigned x = 0; x < grid.x && block.fault.empty(); ++x) {
         blockIdx = {x, y, z};
-        std::memset(block.shared, 0xFF, shared_bytes);  // floats read before they are written are NaN
+        // floats read before they are written are NaN
+        std::memset(block.shared, 0xFF, shared_bytes);
         run_block();
       }
   std::free(shared);
-  if (dependent && !block.waited && block.fault.empty()) block.fault = "the kernel never waits for those in front of it.";
+  if (dependent && !block.waited && block.fault.empty())
+    block.fault = "the kernel never waits for those in front of it.";
   if (block.fault.empty()) return true;
-  last_fault_line = "block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " + std::to_string(blockIdx.z) + "): " + block.fault;
+  last_fault_line = "block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) +
+                    ", " + std::to_string(blockIdx.z) + "): " + block.fault;
   std::fprintf(stderr, "cuda shim: %s\n", last_fault_line.c_str());
 #if defined(__SANITIZE_ADDRESS__)
-  for (int i = 0; i < block.threads; ++i) __asan_unpoison_memory_region(block.fibers[size_t(i)].stack, kStack);
+  for (int i = 0; i < block.threads; ++i)
+    __asan_unpoison_memory_region(block.fibers[size_t(i)].stack, kStack);
 #endif
   return false;
 }

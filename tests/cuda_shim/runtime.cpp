@@ -23,8 +23,10 @@ struct Stream {
 };
 struct Event {
   Stream* stream = nullptr;
-  long at = 0;  // work of the stream that was queued when it was recorded, and the look at the clock
-  std::shared_ptr<std::chrono::steady_clock::time_point> time = std::make_shared<std::chrono::steady_clock::time_point>();
+  // work of the stream that was queued when it was recorded, and the look at the clock
+  long at = 0;
+  std::shared_ptr<std::chrono::steady_clock::time_point> time =
+      std::make_shared<std::chrono::steady_clock::time_point>();
 };
 
 namespace {
@@ -34,7 +36,8 @@ constexpr size_t kGuard = 0;  // AddressSanitizer has its own
 #else
 constexpr size_t kGuard = 256;
 #endif
-// Tests of the program over the shim say what it has; those in one process call show_devices() and set_device_memory().
+// Tests of the program over the shim say what it has; those in one process call show_devices() and
+// set_device_memory().
 size_t from_environment(const char* name, size_t otherwise) {
   const char* text = std::getenv(name);
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
@@ -96,23 +99,35 @@ using namespace shim;
 
 const char* cudaGetErrorName(cudaError_t e) {
   switch (e) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorNoDevice: return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-    case cudaErrorNotReady: return "cudaErrorNotReady";
-    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
   }
   return "unknown";
 }
 const char* cudaGetErrorString(cudaError_t e) {
   switch (e) {
-    case cudaErrorInvalidValue: return "invalid argument";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
-    case cudaErrorLaunchFailure: return last_fault();
-    default: return "an error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorLaunchFailure:
+      return last_fault();
+    default:
+      return "an error";
   }
 }
 cudaError_t cudaGetLastError() {
@@ -129,7 +144,9 @@ cudaError_t cudaDriverGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device < devices ? cudaSuccess : error(cudaErrorInvalidDevice); }
+cudaError_t cudaSetDevice(int device) {
+  return device < devices ? cudaSuccess : error(cudaErrorInvalidDevice);
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   if (device >= devices) return error(cudaErrorInvalidDevice);
   std::snprintf(p->name, sizeof p->name, "host shim %d", device);
@@ -139,10 +156,18 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device >= devices) return error(cudaErrorInvalidDevice);
   switch (attribute) {
-    case cudaDevAttrMultiProcessorCount: *value = 4; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 * 1024; break;
+    case cudaDevAttrMultiProcessorCount:
+      *value = 4;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = 227 * 1024;
+      break;
   }
   return cudaSuccess;
 }
@@ -169,7 +194,8 @@ cudaError_t cudaFree(void* p) {
   const auto it = allocations().find(static_cast<const char*>(p));
   if (it == allocations().end()) return error(cudaErrorInvalidValue);
   bool whole = true;
-  for (size_t i = 0; i < kGuard; ++i) whole &= it->first[-1 - long(i)] == char(0xAB) && it->first[it->second + i] == char(0xAB);
+  for (size_t i = 0; i < kGuard; ++i)
+    whole &= it->first[-1 - long(i)] == char(0xAB) && it->first[it->second + i] == char(0xAB);
   taken -= it->second;
   std::free(const_cast<char*>(it->first) - kGuard);
   allocations().erase(it);
@@ -184,10 +210,12 @@ cudaError_t cudaFreeHost(void* p) {
   std::free(p);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-  if (bytes && ((from_device && !on_device(from, bytes)) || (to_device && !on_device(to, bytes)))) return error(cudaErrorInvalidValue);
+  if (bytes && ((from_device && !on_device(from, bytes)) || (to_device && !on_device(to, bytes))))
+    return error(cudaErrorInvalidValue);
   return enqueue(stream, [=] { return std::memcpy(to, from, bytes), cudaSuccess; });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
@@ -219,13 +247,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
-  const cudaError_t status = enqueue(s, [time = e->time] { return *time = std::chrono::steady_clock::now(), cudaSuccess; });
+  const cudaError_t status = enqueue(
+      s, [time = e->time] { return *time = std::chrono::steady_clock::now(), cudaSuccess; });
   e->stream = s, e->at = s->queued;
   return status;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t e) { return e->stream ? drain(e->stream, e->at) : cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+  return e->stream ? drain(e->stream, e->at) : cudaSuccess;
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();  // of the host: no device's
+  // of the host: no device's
+  *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
   return cudaSuccess;
 }
 

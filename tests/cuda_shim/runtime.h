@@ -1,5 +1,6 @@
-// The runtime API as chaski calls it. A stream is a queue that is carried out when somebody waits for it, never before: who reads a
-// result too early reads the poison that device memory is made of. Captured calls are kept and carried out at each replay.
+// The runtime API as chaski calls it. A stream is a queue that is carried out when somebody waits
+// for it, never before: who reads a result too early reads the poison that device memory is made
+// of. Captured calls are kept and carried out at each replay.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -24,7 +25,13 @@ const char* cudaGetErrorName(cudaError_t);
 const char* cudaGetErrorString(cudaError_t);
 cudaError_t cudaGetLastError();
 
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
@@ -48,7 +55,8 @@ struct Stream;
 struct Event;
 struct Graph;
 
-// Devices the shim shows: 0 unless a test asks for more, so that programs under test find a machine without a GPU.
+// Devices the shim shows: 0 unless a test asks for more, so that programs under test find a machine
+// without a GPU.
 void show_devices(int n);
 // Bytes a device has; what cudaMalloc hands out beyond them fails.
 void set_device_memory(size_t bytes);
@@ -85,7 +93,8 @@ cudaError_t cudaMalloc(void** p, size_t bytes);  // poisoned, between guards, 25
 cudaError_t cudaFree(void* p);                   // cudaErrorInvalidValue if a guard was written
 cudaError_t cudaMallocHost(void** p, size_t bytes);
 cudaError_t cudaFreeHost(void* p);
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags);
@@ -101,7 +110,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* graph);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags = 0);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
@@ -111,14 +121,18 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
 // Arguments are taken by value when the call is made, as on a device.
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A&&... a) {
-  static_assert((std::is_trivially_copyable_v<std::remove_cvref_t<P>> && ...), "kernel arguments are copied as bytes");
+  static_assert((std::is_trivially_copyable_v<std::remove_cvref_t<P>> && ...),
+                "kernel arguments are copied as bytes");
   const cudaLaunchConfig_t c = *config;
   const unsigned threads = c.blockDim.x * c.blockDim.y * c.blockDim.z;
-  if (threads == 0 || threads > 1024 || c.gridDim.y > 65535 || c.gridDim.z > 65535 || c.dynamicSmemBytes > 227 * 1024)
+  if (threads == 0 || threads > 1024 || c.gridDim.y > 65535 || c.gridDim.z > 65535 ||
+      c.dynamicSmemBytes > 227 * 1024)
     return cudaErrorInvalidValue;
   const bool dependent = c.numAttrs > 0 && c.attrs[0].val.programmaticStreamSerializationAllowed;
-  return shim::enqueue(c.stream, [c, dependent, kernel, arguments = std::tuple<P...>(a...)]() mutable {
-    const bool fine = shim::run_grid(c.gridDim, c.blockDim, c.dynamicSmemBytes, dependent, [&] { std::apply(kernel, arguments); });
-    return fine ? cudaSuccess : cudaErrorLaunchFailure;
-  });
+  return shim::enqueue(
+      c.stream, [c, dependent, kernel, arguments = std::tuple<P...>(a...)]() mutable {
+        const bool fine = shim::run_grid(c.gridDim, c.blockDim, c.dynamicSmemBytes, dependent,
+                                         [&] { std::apply(kernel, arguments); });
+        return fine ? cudaSuccess : cudaErrorLaunchFailure;
+      });
 }
