@@ -71,7 +71,8 @@ __device__ __forceinline__ void norm_row(const NormRow& a, int64_t at, float* ro
       total = fmaf(row[i] - mean, row[i] - mean, total);
     total = block_sum(total, part);
   }
-  const float scale = 1.0f / __fsqrt_rn(total / float(n) + a.eps);
+  const float variance = total / float(n);
+  const float scale = variance < INFINITY ? 1.0f / __fsqrt_rn(variance + a.eps) : NAN;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     float y = (row[i] - mean) * scale * a.weight[i];
     if (a.bias) y = y + a.bias[i];

@@ -51,10 +51,10 @@ namespace chaski {
   return f32_of_f16(f16_of_f8_by_256(b)) * 256;
 }
 
-// Saturates at +-448; a NaN stays one.
+// Finite numbers saturate at +-448; what is not finite becomes NaN, so that it shows.
 [[gnu::always_inline]] constexpr uint8_t f8_of_f32(float f) {
   const uint32_t x = std::bit_cast<uint32_t>(f), sign = x >> 24 & 0x80, rest = x & 0x7fffffff;
-  if (rest > 0x7f800000) return uint8_t(sign | 0x7f);
+  if (rest >= 0x7f800000) return uint8_t(sign | 0x7f);
   if (rest >= 0x43e00000) return uint8_t(sign | 0x7e);
   if (rest < 0x3c800000) {  // subnormal: 2^14 lines the last kept bit, 2^-9, up with bit 0
     const float shifted = std::bit_cast<float>(rest) + 0x1p14f;

@@ -23,9 +23,9 @@ void encode(const float* x, int n, Q8::Block& b) {
 // q4_0: 16 levels over +- the largest size, which loses half a step at either end. The scale is not
 // negative: the kernel that weighs values multiplies it into unsigned weights (cpu/values.h).
 void encode(const float* x, int n, Q4_0::Block& b) {
-  float most = 0;
-  for (int i = 0; i < n; ++i)
-    if (!(std::fabs(x[i]) <= most)) most = std::fabs(x[i]);  // a NaN is kept, so that it shows
+  float most = 0, damage = 0;  // what is not finite makes the scale NaN, so that it shows
+  for (int i = 0; i < n; ++i) most = std::max(most, std::fabs(x[i])), damage += 0 * x[i];
+  most += damage;
   b = {f16_of_f32(most / 7.5f), {}};
   const float d = f32_of_f16(b.d), inverse = d != 0 ? 1 / d : 0;
   for (int i = 0; i < 32; ++i) {

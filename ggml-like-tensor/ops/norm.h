@@ -3,6 +3,8 @@
 //   in 0 x (rows, cols); then in 1 r (rows, cols) if adds; then weight (1, cols); then bias (1,
 //   cols) for layer norm
 //   -> out 0 normed (rows, cols) and / or acts, and if adds out 1 = x + r
+// A row whose sum of squares no float holds becomes NaN: divided by infinity it would be zeros, and
+// nobody would see that the numbers have run away.
 #pragma once
 #include "ggml-like-tensor/ops/quantize_acts.h"
 
@@ -32,6 +34,7 @@ struct Norm {
       if (kind == Kind::layer)
         for (float v : x) mean += v / double(n);
       for (float v : x) square += (v - mean) * (v - mean) / double(n);
+      if (!(square * double(n) <= std::numeric_limits<float>::max())) square = NAN;
       for (int64_t i = 0; i < n; ++i) {
         y[i] = float((x[i] - mean) / std::sqrt(square + eps)) * weight(a).floats()[i];
         if (kind == Kind::layer) y[i] += bias(a).floats()[i];

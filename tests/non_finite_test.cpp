@@ -1,0 +1,100 @@
+// Numbers that are not finite are seen (exit 8), wherever in a model they come up and however keys
+// and values are kept: none is rounded to a number on its way.
+#include <cstring>
+
+#include "engine/model_file.h"
+#include "engine/session.h"
+#include "ggml-like-tensor/backend.h"
+#include "models/import.h"
+#include "tests/op_support.h"
+#include "tests/program.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+// A model, in one tensor of which the first column of 16 rows, or the first 16 weights of a vector,
+// are `bad`: f32s.
+void write_with(const std::string& path, const std::string& tensor, float bad,
+                ModelSource source = import_model(golden("models/llama_gqa_untied"), {})) {
+  for (TensorSource& t : source.tensors)
+    if (t.info.name == tensor)
+      t.read = [read = t.read, bad](int64_t first, int64_t last, std::byte* dst) {
+        read(first, last, dst);
+        if (first != 0) return;
+        for (int i = 0; i < 16; ++i) std::memcpy(dst + i * sizeof bad, &bad, sizeof bad);
+      };
+  REQUIRE(source.find(tensor));
+  write_quipu(path, source, 1);
+}
+
+std::shared_ptr<Engine> open(const std::string& path, Format kv) {
+  EngineOptions o;
+  o.model = path, o.kv = kv, o.device = "cpu";
+  return Engine::open(o);
+}
+
+const std::vector<TokenId> kTokens = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+
+}  // namespace
+
+TEST_CASE("non-finite: values and keys that are not finite are seen in every --kv") {
+  TempFolder folder;
+  for (const char* tensor : {"layer.0.attn_v", "layer.0.attn_k"})
+    for (const float bad : {float(NAN), float(INFINITY), -float(INFINITY)}) {
+      write_with(folder / "bad.quipu", tensor, bad);
+      for (const KvType& kv : kKvTypes) {
+        CAPTURE(tensor);
+        CAPTURE(bad);
+        CAPTURE(kv.name);
+        const auto engine = open(folder / "bad.quipu", kv.format);
+        CHECK(error_of([&] { engine->session()->extend(kTokens); }).code == Exit::non_finite);
+      }
+    }
+}
+
+TEST_CASE("non-finite: embeddings whose squares no float holds are seen") {
+  TempFolder folder;
+  write_with(folder / "large.quipu", "token_embd", 1e20f);
+  const auto engine = open(folder / "large.quipu", Format::f16);
+  CHECK(error_of([&] { engine->session()->extend(kTokens); }).code == Exit::non_finite);
+}
+
+TEST_CASE("non-finite: a norm of what no float holds is NaN on every instruction set") {
+  for (const Norm::Kind kind : {Norm::Kind::rms, Norm::Kind::layer})
+    for (const float large : {1e20f, float(INFINITY), float(NAN)}) {
+      const Norm op{kind, 1e-5f, false};
+      std::vector<float> x(64, 1), weight(64, 1), bias(64, 0);
+      x[37] = large;
+      const auto all_nan = [&](auto compute) {
+        std::vector<float> y(64, 0);
+        OpArgs a;
+        a.in[0] = {{1, 64}, Format::f32, x.data()};
+        a.in[1] = {{1, 64}, Format::f32, weight.data(), true};
+        a.in[2] = {{1, 64}, Format::f32, bias.data(), true};
+        a.out[0] = {{1, 64}, Format::f32, y.data()};
+        compute(a);
+        return std::all_of(y.begin(), y.end(), [](float v) { return std::isnan(v); });
+      };
+      CAPTURE(large);
+      CHECK(all_nan([&](const OpArgs& a) { op.reference(a); }));
+      for (const Backend* backend : cpu_backends()) {
+        CAPTURE(backend->name);
+        CHECK(all_nan([&](const OpArgs& a) {
+          const AnyOp any = op;
+          const KernelEntry& k = backend->table[any.index()];
+          Buffer scratch(k.scratch(any, a));
+          k.run(any, a, 0, 1, {.own = scratch.data()});
+        }));
+      }
+    }
+}
+
+TEST_CASE("non-finite: the program ends with 8 and one line") {
+  TempFolder folder;
+  write_with(folder / "bad.quipu", "layer.1.ffn_norm", NAN, open_source("", ""));
+  const Outcome o = chaski_run({"run", "-m", folder / "bad.quipu", "-p", "a", "--device", "cpu"});
+  CHECK_MESSAGE(o.status == 8, o.err);
+  CHECK_MESSAGE(o.one_error_line(), o.err);
+}
