@@ -6,8 +6,12 @@
 
 namespace chaski {
 
-CpuPasses::CpuPasses(const Model& model, int layers, Batch& batch, int threads)
-    : model_(model), layers_(layers), batch_(batch), backend_(cpu_backend()), executor_(threads) {}
+CpuPasses::CpuPasses(const Model& model, int layers, Batch& batch, int threads, bool threads_fixed)
+    : model_(model),
+      layers_(layers),
+      batch_(batch),
+      backend_(cpu_backend()),
+      executor_(threads, threads_fixed) {}
 
 std::unique_ptr<Plan> CpuPasses::plan() const {
   Graph graph(batch_);

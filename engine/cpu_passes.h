@@ -11,7 +11,7 @@ class CpuPasses {
  public:
   // The first `layers` of the model; with all of them, the logits too. `batch` is what passes are
   // over, with the pages of these layers; both outlive this.
-  CpuPasses(const Model& model, int layers, Batch& batch, int threads);
+  CpuPasses(const Model& model, int layers, Batch& batch, int threads, bool threads_fixed);
 
   // Of the batch as it is now: logits of its outputs, (outputs, vocab), or what the next layer
   // reads, (tokens, dim). Valid until the next run. Times are added to `profile` unless it is null.

@@ -8,6 +8,7 @@
 #include "engine/placement.h"
 #include "engine/random_model.h"
 #include "engine/session.h"
+#include "ggml-like-tensor/cores.h"
 #include "models/import.h"
 
 namespace chaski {
@@ -88,13 +89,15 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
     if (e.device) e.device->backend().copy_page(from, to);
   });
   e.batch.kv = e.pages->view();
-  e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, threads);
+  e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, threads,
+                                      o.threads_fixed);
 }
 
 int thread_count(const EngineOptions& o) {
   if (o.threads < 0 || o.threads > 1024)
     fail(Exit::usage, "--threads is {}, expected 1 to 1024, or 0 for all", o.threads);
-  return o.threads ? o.threads : usable_cores();
+  if (o.threads == 0) return physical_cores();
+  return o.threads_fixed ? o.threads : std::min(o.threads, usable_cores());
 }
 
 }  // namespace
@@ -141,6 +144,7 @@ int Engine::vocab_size() const { return int(impl_->model->hyper.vocab); }
 int Engine::context_length() const { return impl_->context; }
 int Engine::batch_length() const { return impl_->max_batch; }
 int Engine::threads() const { return impl_->cpu->executor().threads(); }
+double Engine::threads_used() const { return impl_->cpu->executor().threads_used(); }
 std::string Engine::isa() const { return impl_->cpu->backend().name; }
 
 double Engine::memory_bandwidth() const {

@@ -28,6 +28,8 @@ struct EngineOptions {
   int gpu_layers = kAllThatFit;
   // 0: as many as the machine, the affinity mask and the cgroup quota allow
   int threads = 0;
+  // exactly so many, whatever else runs on the machine; else at most, fewer where that is faster
+  bool threads_fixed = false;
   // positions per session; 0: the model's own. More than the model's own: Error(usage)
   int context = 0;
   // that a device is to have pages for; the CPU takes memory as pages are written
@@ -69,7 +71,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   double memory_bandwidth() const;
   // "cpu", "cuda:0 (NVIDIA H200)", "cuda:0 (NVIDIA H200), 20 of 32 layers"
   std::string device() const;
-  int threads() const;
+  int threads() const;            // at most
+  double threads_used() const;    // on the average of what was run so far
   std::string isa() const;        // "avx512vnni", ...
   uint64_t weight_bytes() const;  // read for one decoded token: every matmul weight once
   Format weight_format() const;   // of most of them

@@ -5,7 +5,7 @@
 #include "engine/bundled.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
-#include "ggml-like-tensor/threads.h"
+#include "ggml-like-tensor/cores.h"
 #include "models/import.h"
 
 namespace chaski {

@@ -11,7 +11,7 @@
 #include "engine/tensor_encoder.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
-#include "ggml-like-tensor/threads.h"
+#include "ggml-like-tensor/cores.h"
 #include "quant/encode.h"
 
 namespace chaski {

@@ -1,7 +1,6 @@
 #include "ggml-like-tensor/executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 namespace chaski {
@@ -24,47 +23,27 @@ void Executor::run(Plan& plan) {
   plan.bind(arena_.data());
   for (AlignedBytes& s : scratch_) s.grow(plan.scratch_bytes());
   shared_.grow(kCounterBytes + plan.shared_bytes());
-  if (n_counters_ < plan.steps.size()) {
-    n_counters_ = plan.steps.size();
-    counters_ = std::make_unique<Counter[]>(n_counters_);
-  }
-  for (size_t i = 0; i < plan.steps.size(); ++i)
-    counters_[i].next.store(0, std::memory_order_relaxed);
-  using Clock = std::chrono::steady_clock;
-  // by thread: when each barrier was behind it
-  std::vector<std::vector<Clock::time_point>> passed(profile ? size_t(threads_.size()) : 0);
-  for (auto& times : passed) times.resize(plan.steps.size());
-  auto before = Clock::now();
-
-  threads_.run([&](int id) {
-    for (size_t i = 0; i < plan.steps.size(); ++i) {
-      step(plan.steps[i], counters_[i], id);
-      threads_.barrier();
-      if (profile) passed[size_t(id)][i] = Clock::now();
-    }
-  });
-  if (!profile) return;
-  // A step is over when the first thread goes on: one that fell asleep at the barrier may find the
-  // next step done when it wakes.
-  profile->assign(plan.steps.size(), 0);
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    auto over = passed[0][i];
-    for (const auto& times : passed) over = std::min(over, times[i]);
-    (*profile)[i] = std::chrono::duration<double>(over - before).count();
-    before = over;
-  }
+  if (profile) profile->assign(plan.steps.size(), 0);
+  plan_ = &plan;
+  crew_.run(*this, int(plan.steps.size()), plan.threads_worth(crew_.size()));
 }
 
-void Executor::step(const Step& s, Counter& counter, int thread) {
+int64_t Executor::chunks(int step) {
+  const Step& s = plan_->steps[size_t(step)];
+  units_ = s.kernel->units(s.op, s.args), grain_ = s.kernel->grain(s.op, s.args);
+  return (units_ + grain_ - 1) / grain_;
+}
+
+void Executor::run(int step, int64_t chunk, int thread) {
+  const Step& s = plan_->steps[size_t(step)];
   const Scratch scratch{scratch_[size_t(thread)].data(),
                         reinterpret_cast<uint32_t*>(shared_.data()),
                         shared_.data() + kCounterBytes};
-  const int64_t units = s.kernel->units(s.op, s.args), grain = s.kernel->grain(s.op, s.args);
-  for (;;) {
-    const int64_t first = counter.next.fetch_add(grain, std::memory_order_relaxed);
-    if (first >= units) return;
-    s.kernel->run(s.op, s.args, first, first + grain < units ? first + grain : units, scratch);
-  }
+  s.kernel->run(s.op, s.args, chunk * grain_, std::min((chunk + 1) * grain_, units_), scratch);
+}
+
+void Executor::over(int step, int64_t nanoseconds) {
+  if (profile) (*profile)[size_t(step)] = 1e-9 * double(nanoseconds);
 }
 
 }  // namespace chaski

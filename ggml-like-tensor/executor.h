@@ -4,8 +4,8 @@
 #pragma once
 #include <memory>
 
+#include "ggml-like-tensor/crew.h"
 #include "ggml-like-tensor/plan.h"
-#include "ggml-like-tensor/threads.h"
 
 namespace chaski {
 
@@ -24,28 +24,30 @@ class AlignedBytes {
   size_t size_ = 0;
 };
 
-class Executor {
+class Executor : private Steps {
  public:
-  explicit Executor(int threads) : threads_(threads), scratch_(size_t(threads_.size())) {}
+  // `threads` at most, as many as pay; with `fixed` always so many.
+  explicit Executor(int threads, bool fixed = false)
+      : crew_(threads, fixed), scratch_(size_t(crew_.size())) {}
 
-  int threads() const { return threads_.size(); }
+  int threads() const { return crew_.size(); }
+  double threads_used() const { return crew_.average(); }
   void run(Plan& plan);
 
   // Seconds each step of the last run took, if wanted.
   std::vector<double>* profile = nullptr;
 
  private:
-  struct alignas(64) Counter {
-    std::atomic<int64_t> next{0};
-  };
-  void step(const Step& s, Counter& counter, int thread);
+  int64_t chunks(int step) override;
+  void run(int step, int64_t chunk, int thread) override;
+  void over(int step, int64_t nanoseconds) override;
 
-  Threads threads_;
+  Crew crew_;
+  Plan* plan_ = nullptr;
+  int64_t units_ = 0, grain_ = 0;  // of the step that is on
   AlignedBytes arena_;
   std::vector<AlignedBytes> scratch_;
   AlignedBytes shared_;  // kSharedCounters counters, then what kernels share
-  std::unique_ptr<Counter[]> counters_;
-  size_t n_counters_ = 0;
 };
 
 }  // namespace chaski

@@ -74,6 +74,30 @@ void Plan::place_values(int together) {
   }
 }
 
+// What a thread does in a second when its weights come from a near cache, and what handing a step
+// to n threads and waiting for them costs, in seconds: rough, as they only tell models of a few
+// megabytes from others.
+constexpr double kBytesASecond = 20e9, kOpsASecond = 100e9;
+constexpr double handing_on(int n) { return n == 1 ? 0 : 1e-6 + 0.15e-6 * n; }
+
+double Plan::seconds_alone() const {
+  double seconds = 0;
+  for (const Step& s : steps) {
+    const Cost cost = std::visit([&](const auto& op) { return op.cost(s.args); }, s.op);
+    seconds += std::max(cost.bytes / kBytesASecond, cost.flops / kOpsASecond);
+  }
+  return seconds;
+}
+
+int Plan::threads_worth(int most) {
+  if (alone_ == 0) alone_ = seconds_alone();
+  const auto seconds = [&](int n) { return alone_ / n + double(steps.size()) * handing_on(n); };
+  int best = 1;
+  for (int n = 2; n <= most; ++n)
+    if (seconds(n) < 0.85 * alone_ && seconds(n) < seconds(best)) best = n;
+  return best;
+}
+
 void Plan::bind(std::byte* arena, const WeightPlace& place) {
   auto operand = [&](ValueId id, bool needed) {
     Operand o;

@@ -32,6 +32,9 @@ class Plan {
   size_t arena_bytes() const { return arena_bytes_; }
   size_t scratch_bytes() const { return scratch_bytes_; }  // of a CPU thread
   size_t shared_bytes() const { return shared_bytes_; }    // of all CPU threads together
+  // How many of `most` CPU threads pay, by the operations' cost: more would wait for each other
+  // longer than they work. After bind(), with the batch of a run.
+  int threads_worth(int most);
   // Before the first run and whenever the arena (64-byte aligned) moved. Without `place` weights
   // are where they were loaded.
   void bind(std::byte* arena, const WeightPlace& place = {});
@@ -51,10 +54,12 @@ class Plan {
 
  private:
   void place_values(int together);
+  double seconds_alone() const;
   Graph graph_;
   const Batch& batch_;
   std::vector<size_t> offsets_;  // per value
   size_t arena_bytes_ = 0, scratch_bytes_ = 0, shared_bytes_ = 0;
+  double alone_ = 0;  // seconds a thread needs, about; 0: not known yet
   const float* result_ = nullptr;
   float* input_ = nullptr;
 };

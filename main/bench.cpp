@@ -105,6 +105,7 @@ int run_bench(BenchFlags& flags) {
                      flags.model.load,
                      engine.threads(),
                      options.repetitions,
+                     engine.threads_used(),
                      double(engine.weight_bytes())};
   (flags.json ? put_bench_json : flags.csv ? put_bench_csv : put_bench_table)(run, result);
   return int(Exit::done);

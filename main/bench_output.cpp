@@ -196,6 +196,7 @@ void put_bench_json(const BenchRun& run, const BenchResult& r) {
                {"isa", run.isa},
                {"device", run.device},
                {"threads", run.threads},
+               {"threads_used", run.threads_used},
                {"repetitions", run.repetitions},
                {"weight_bytes", run.weight_bytes},
                {"limits_before", limits_json(r.before)},

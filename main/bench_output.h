@@ -11,6 +11,7 @@ namespace chaski {
 struct BenchRun {
   std::string model, isa, device, load;
   int threads = 0, repetitions = 0;
+  double threads_used = 0;
   double weight_bytes = 0;
 };
 

@@ -109,7 +109,8 @@ class Chat {
           speaker_.engine->context_length()));
     if (!flags_.generation.verbose) return;
     put_note(timing_line(result, bandwidth_beside(*speaker_.engine, result, true),
-                         speaker_.options.sampling.seed));
+                         speaker_.options.sampling.seed) +
+             threads_part(*speaker_.engine));
   }
 
   const ChatFlags& flags_;

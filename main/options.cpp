@@ -37,7 +37,7 @@ void declare_tokenizer(CLI::App& app, std::string& tokenizer) {
 }
 
 void declare_threads(CLI::App& app, int& threads) {
-  app.add_option("-t,--threads", threads, "threads (default: what the machine allows)")
+  app.add_option("-t,--threads", threads, "threads at most (default: a thread for each core)")
       ->check(within(1, kMaxThreads))
       ->type_name("N");
 }
@@ -50,6 +50,8 @@ void ModelFlags::declare(CLI::App& app, Kv kvs) {
   declare_model(app, engine.model);
   declare_tokenizer(app, engine.tokenizer);
   declare_threads(app, engine.threads);
+  app.add_flag("--threads-fixed", engine.threads_fixed,
+               "always so many threads, also where other programs make fewer faster");
   app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")
       ->check(within(1, kMaxCount))
       ->type_name("N");

@@ -42,9 +42,13 @@ std::vector<TokenId> prompt_tokens(const Engine& engine, const std::string& text
 
 void put_result(const Engine& engine, const GenerateResult& result, double bandwidth,
                 uint64_t seed) {
-  nlohmann::ordered_json json = {{"model", engine.path()}, {"threads", engine.threads()},
-                                 {"isa", engine.isa()},    {"device", engine.device()},
-                                 {"text", result.text},    {"finish", name_of(result.finish)}};
+  nlohmann::ordered_json json = {{"model", engine.path()},
+                                 {"threads", engine.threads()},
+                                 {"threads_used", engine.threads_used()},
+                                 {"isa", engine.isa()},
+                                 {"device", engine.device()},
+                                 {"text", result.text},
+                                 {"finish", name_of(result.finish)}};
   json.update(timing_json(result, bandwidth, seed));
   put_json(json);
 }
@@ -70,7 +74,8 @@ int run(RunFlags& flags) {
     put_result(*speaker.engine, result, bandwidth, seed);
   else if (stdout_is_terminal() && !result.text.ends_with('\n'))
     put("\n");
-  put_note(timing_line(result, bandwidth, seed));
+  put_note(timing_line(result, bandwidth, seed) +
+           (flags.generation.verbose ? threads_part(*speaker.engine) : ""));
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
   return int(Exit::done);
 }

@@ -18,6 +18,12 @@ double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool
   return wanted && (asked || result.decode_seconds >= 1) ? engine.memory_bandwidth() : 0;
 }
 
+std::string threads_part(const Engine& engine) {
+  if (engine.threads_used() == 0) return "";
+  return fmt::format("; {:.3g} of {} thread{}", engine.threads_used(), engine.threads(),
+                     engine.threads() == 1 ? "" : "s");
+}
+
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed) {
   std::string line =
       fmt::format("prompt {}, {:.4g} tok/s", counted(result.prompt_tokens), result.prompt_rate());

@@ -14,6 +14,8 @@ namespace chaski {
 // longer than that to decode, or when asked (--verbose).
 double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked);
 
+// Threads that worked on it, for --verbose: "; 1.97 of 2 threads".
+std::string threads_part(const Engine& engine);
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed);
 nlohmann::ordered_json timing_json(const GenerateResult& result, double bandwidth, uint64_t seed);
 

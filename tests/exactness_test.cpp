@@ -34,7 +34,7 @@ std::vector<TokenId> tokens_for(const Engine& e, int n) {
 
 std::shared_ptr<Engine> open(const std::string& model, int threads = 2, Format kv = Format::f16) {
   EngineOptions o;
-  o.model = model, o.threads = threads, o.kv = kv;
+  o.model = model, o.threads = threads, o.threads_fixed = true, o.kv = kv;
   return Engine::open(o);
 }
 

@@ -1,0 +1,67 @@
+#include "ggml-like-tensor/thread_count.h"
+
+#include <algorithm>
+
+namespace chaski {
+
+namespace {
+
+constexpr int64_t kMicro = 1000, kMilli = 1000 * kMicro;
+// What is older than this counts half.
+constexpr int64_t kWindow = 20 * kMilli;
+// A wait of less is no sign of a sleeping thread: interrupts, page faults, unequal chunks.
+constexpr int64_t kLate = 300 * kMicro;
+// Below this share of what n threads could do at best they are too many.
+constexpr double kWorthwhile = 0.6;
+// The first trial after a late thread comes soon, because most of those are chance; where every
+// trial fails, one in 250 ms costs a hundredth: a scheduler's slice is 3 ms.
+constexpr int64_t kLeastPatience = 2 * kMilli, kMostPatience = 250 * kMilli;
+// A number of threads that went well for so long is trusted again.
+constexpr int64_t kTrusted = 60 * kMilli;
+
+}  // namespace
+
+ThreadCount::ThreadCount(int most, bool fixed)
+    : most_(std::max(most, 1)),
+      fixed_(fixed),
+      worth_(most_),
+      allowed_(most_),
+      patience_(kLeastPatience) {}
+
+void ThreadCount::begin(int worth) {
+  if (!fixed_) worth_ = std::clamp(worth, 1, most_);
+}
+
+// Somebody was waited for longer than the chunks' unequal ends explain, and such waits eat what
+// the thread is worth.
+bool ThreadCount::too_many(int64_t took, int64_t work, int64_t chunk) const {
+  return took - work / now() > std::max(kLate, 2 * chunk) &&
+         double(window_work_) < kWorthwhile * now() * double(window_);
+}
+
+void ThreadCount::allow(int threads, int64_t at) {
+  raised_ = threads > allowed_;
+  allowed_ = threads, changed_ = at, window_ = window_work_ = 0;
+}
+
+bool ThreadCount::step(int64_t at, int64_t took, int64_t work, int64_t chunk) {
+  used_ += double(now()) * double(took), time_ += double(took);
+  if (fixed_) return false;
+  window_ += took, window_work_ += std::min(work, now() * took);
+  if (now() > 1 && too_many(took, work, chunk)) {
+    patience_ = std::min(2 * patience_, kMostPatience);
+    allow(now() - 1, at);
+    return true;
+  }
+  if (window_ > kWindow) window_ /= 2, window_work_ /= 2;
+  const int64_t since = at - changed_;
+  if (allowed_ == most_ && since >= kTrusted) patience_ = kLeastPatience;
+  if (allowed_ == most_ || since < patience_) return false;
+  if (raised_) patience_ = std::max(patience_ / 4, kLeastPatience);
+  allow(allowed_ + 1, at);
+  return true;
+}
+
+double ThreadCount::average() const { return time_ > 0 ? used_ / time_ : 0; }
+
+}  // namespace chaski
