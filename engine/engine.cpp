@@ -19,11 +19,14 @@ std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads)
   if (o.model.empty() || is_quipu(o.model)) {
     const auto mapped =
         o.model.empty() ? open_quipu("(bundled)", bundled_model()) : open_quipu(o.model);
+    if (!o.model.empty()) verify_file(*mapped, o.verify);
     return o.copy ? load(source_of(mapped), threads) : mapped;
   }
   const ModelSource source = import_model(o.model, {o.tokenizer});
   if (source.tensors.empty())
     fail(Exit::bad_file, "{}: {} holds no tensors, only a vocabulary", o.model, source.kind);
+  if (o.notice && o.verify == Verify::always)
+    o.notice(fmt::format("{}: a {} has no sums of its tensors to verify", o.model, source.kind));
   if (o.notice)
     o.notice(fmt::format("{}: {}, converted in memory ('chaski convert' keeps the result)", o.model,
                          source.kind));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/tokenizer.h"
+#include "engine/verify.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "ggml-like-tensor/kv_layout.h"
@@ -34,8 +35,9 @@ struct EngineOptions {
   int context = 0;
   // that a device is to have pages for; the CPU takes memory as pages are written
   int sessions = 1;
-  Format kv = Format::f16;  // one of kKvTypes
-  bool copy = false;        // .quipu files: read into memory of huge pages instead of mapped
+  Format kv = Format::f16;        // one of kKvTypes
+  Verify verify = Verify::never;  // .quipu files: whether their sums are checked
+  bool copy = false;              // .quipu files: read into memory of huge pages instead of mapped
   // one line each: conversion in memory, fall-backs
   std::function<void(const std::string&)> notice;
   // bytes of weights that are on the device

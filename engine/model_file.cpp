@@ -39,6 +39,7 @@ void convert_model(const std::string& in, const std::string& out, const std::str
                    int threads, const OnProgress& progress) {
   refuse_same_file(in, out);
   const ModelSource source = open_source(in, tokenizer);
+  if (source.verify) source.verify();
   if (out.ends_with(".gguf")) return write_gguf(source, out, progress);
   write_quipu(out, source, threads > 0 ? threads : usable_cores(),
               [&](size_t tensor, uint64_t done, uint64_t total) {

@@ -117,10 +117,10 @@ void put_file_json(const ModelSource& source, bool verified) {
 int inspect(const InspectFlags& flags) {
   const ModelSource source = open_source(flags.file, flags.tokenizer);
   if (flags.verify) {
-    if (!is_quipu(flags.file))
+    if (!source.verify)
       fail(Exit::usage, "{}: is a {}, expected a .quipu file for --verify", flags.file,
            source.kind);
-    verify_quipu(flags.file);
+    source.verify();
   }
   if (flags.json)
     put_file_json(source, flags.verify);

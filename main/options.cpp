@@ -70,6 +70,11 @@ void ModelFlags::declare(CLI::App& app, Kv kvs) {
          "how a .quipu file is read: mmap, or copy: into memory of huge pages (default mmap)")
       ->check(CLI::IsMember({"mmap", "copy"}).description(""))
       ->type_name("HOW");
+  app.add_option("--verify", verify,
+                 "when a .quipu file is checked against its sums: always, once (until it changes) "
+                 "or never (default once)")
+      ->check(CLI::IsMember({"always", "once", "never"}).description(""))
+      ->type_name("WHEN");
   app.add_option("--device", engine.device,
                  "auto, cpu, cuda or cuda:N; auto: a GPU if there is one (default auto)")
       ->type_name("DEVICE");
@@ -85,6 +90,9 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
   for (const KvType& type : kKvTypes)
     if (type.name == kv_type) options.kv = type.format;
   options.copy = load == "copy";
+  options.verify = verify == "always" ? Verify::always
+                   : verify == "once" ? Verify::once
+                                      : Verify::never;
   options.gpu_layers = gpu_layers == "auto" ? kAllThatFit : std::stoi(gpu_layers);
   options.notice = [](const std::string& line) { put_note("chaski: " + line); };
   return options;

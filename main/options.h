@@ -17,7 +17,7 @@ namespace chaski {
 struct ModelFlags {
   EngineOptions engine;  // notices go to stderr
   std::vector<std::string> kv = {"f16"};
-  std::string load = "mmap", gpu_layers = "auto";
+  std::string load = "mmap", verify = "once", gpu_layers = "auto";
 
   enum class Kv { one, list };  // whether --kv takes several
   void declare(CLI::App& app, Kv kvs = Kv::one);

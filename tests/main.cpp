@@ -1,10 +1,12 @@
 #define DOCTEST_CONFIG_IMPLEMENT
-#include <doctest/doctest.h>
-
 #include <cstdio>
+
+#include "tests/support.h"
 
 // doctest's own summary, then one plain line for whoever reads the log by machine.
 int main(int argc, char** argv) {
+  const chaski::test::TempFolder cache;  // stamps and downloads of tests are nobody else's
+  ::setenv("XDG_CACHE_HOME", cache.path.c_str(), 1);
   doctest::Context context(argc, argv);
   struct Counts : doctest::IReporter {
     static doctest::TestRunStats& stats() {

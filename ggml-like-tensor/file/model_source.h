@@ -46,6 +46,9 @@ struct ModelSource {
   Metadata meta;
   std::vector<TensorSource> tensors;
   std::shared_ptr<const void> storage;  // keeps mappings alive
+  // Where the file has sums of its tensors: reads and checks all, Error(bad_file) names the first
+  // that does not hold.
+  std::function<void()> verify = {};
 
   const TensorSource* find(const std::string& name) const;
 };

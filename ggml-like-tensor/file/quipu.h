@@ -32,6 +32,7 @@ class Weights {
   Metadata meta;
   std::vector<Weight> tensors;
   std::shared_ptr<const void> storage;
+  std::vector<uint64_t> sums;  // XXH3-64 of each tensor as the file has it; empty: it has none
 
   const Weight* find(const std::string& name) const;
   uint64_t bytes() const;  // sum over tensors
@@ -40,14 +41,15 @@ class Weights {
 bool is_quipu(const std::string& path);
 
 // Maps the file and checks header and table: checksum, names, shapes, ranges; not the tensors' own
-// sums (verify_quipu reads everything). Throws Error(bad_file | io).
+// sums (verify reads everything). Throws Error(bad_file | io).
 std::shared_ptr<const Weights> open_quipu(const std::string& path);
 // linked-in; bytes must stay
 std::shared_ptr<const Weights> open_quipu(const std::string& name,
                                           std::span<const std::byte> bytes);
 
-// The first tensor whose bytes do not match their sum is named in an Error(bad_file).
-void verify_quipu(const std::string& path);
+// Reads everything, on all cores: the first tensor whose bytes do not match their sum is named in
+// an Error(bad_file).
+void verify(const Weights& weights);
 
 // A source over an open file, so that .quipu is an input of convert and quantize like any other.
 ModelSource source_of(std::shared_ptr<const Weights> weights);

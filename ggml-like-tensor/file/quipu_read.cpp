@@ -8,6 +8,7 @@
 
 #include "ggml-like-tensor/base/checked.h"
 #include "ggml-like-tensor/base/mapping.h"
+#include "ggml-like-tensor/cores.h"
 #include "ggml-like-tensor/file/chunks.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "ggml-like-tensor/file/value_io.h"
@@ -139,8 +140,10 @@ std::shared_ptr<Weights> weights_over(const std::string& name, std::span<const s
   weights->path = name;
   weights->kind = fmt::format("quipu v{}", kQuipuVersion);
   weights->meta = std::move(header.meta);
-  for (TableRow& row : header.table)
+  for (TableRow& row : header.table) {
     weights->tensors.push_back({std::move(row.info), bytes.data() + row.offset});
+    weights->sums.push_back(row.sum);
+  }
   return weights;
 }
 
@@ -216,14 +219,13 @@ std::shared_ptr<const Weights> open_quipu(const std::string& name,
   return weights_over(name, bytes);
 }
 
-void verify_quipu(const std::string& path) {
-  const auto mapping = Mapping::open(path);
-  const auto bytes = mapping->bytes();
-  for (const TableRow& row : decode_header(path, bytes, bytes.size()).table)
-    if (const uint64_t sum = XXH3_64bits(bytes.data() + row.offset, row.info.bytes());
-        sum != row.sum)
+void verify(const Weights& weights) {
+  for_each_job(weights.sums.size(), usable_cores(), [&](size_t t) {
+    const Weight& weight = weights.tensors[t];
+    if (const uint64_t sum = XXH3_64bits(weight.data, weight.info.bytes()); sum != weights.sums[t])
       fail(Exit::bad_file, "{}: tensor {}: sum is {:016x}, expected {:016x}: the file is damaged",
-           path, escaped(row.info.name), sum, row.sum);
+           weights.path, escaped(weight.info.name), sum, weights.sums[t]);
+  });
 }
 
 ModelSource source_of(std::shared_ptr<const Weights> weights) {
@@ -236,6 +238,7 @@ ModelSource source_of(std::shared_ptr<const Weights> weights) {
            std::memcpy(dst, data + first * strip, (last - first) * strip);
          }});
   }
+  if (!weights->sums.empty()) source.verify = [weights] { verify(*weights); };
   return source;
 }
 

@@ -1,0 +1,21 @@
+// Whether a model file is checked against the sums of its tensors before it is run. Reading it all
+// takes time, so a file that was found sound is stamped in the user's cache folder and not read
+// again until its size, times or inode have changed. (Bits that rot on the disk change none of
+// these: Verify::always finds them.)
+#pragma once
+#include <string>
+
+#include "ggml-like-tensor/file/quipu.h"
+
+namespace chaski {
+
+enum class Verify { always, once, never };
+
+// Error(bad_file) names the first tensor that is damaged. Without a cache folder to write to, once
+// is each time.
+void verify_file(const Weights& weights, Verify how);
+
+// $XDG_CACHE_HOME/chaski or $HOME/.cache/chaski; empty where neither is set.
+std::string cache_folder();
+
+}  // namespace chaski
