@@ -1,7 +1,6 @@
 #include "engine/bandwidth.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <mutex>
 
 #include "engine/fastest_pass.h"
+#include "ggml-like-tensor/base/memory.h"
 
 namespace chaski {
 
@@ -25,6 +25,7 @@ constexpr size_t kChunk = (1 << 20) / sizeof(Word);
 class Buffer {
  public:
   explicit Buffer(uint64_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return;
     ::madvise(data, bytes, MADV_HUGEPAGE);
@@ -54,10 +55,11 @@ uint64_t sum(const Word* from, const Word* to) {
   return all[0] + all[1];
 }
 
+// A quarter of what is there, but no less than caches hold; 0 if even that is not to be had.
 uint64_t affordable(uint64_t bytes) {
-  const auto free = uint64_t(::sysconf(_SC_AVPHYS_PAGES)) * uint64_t(::sysconf(_SC_PAGESIZE));
+  const uint64_t free = available_memory().value_or(bytes);
   while (bytes > free / 4 && bytes > (uint64_t{32} << 20)) bytes /= 2;
-  return bytes;
+  return bytes < free ? bytes : 0;
 }
 
 }  // namespace
