@@ -82,6 +82,8 @@ int put_exception() {
     return put_last_line(is_memory(error) ? Exit::memory : Exit::io, {error.what()});
   } catch (const std::exception& error) {
     return put_last_line(Exit::io, {error.what()});
+  } catch (...) {
+    return put_last_line(Exit::io, {"bug: an exception of no known type"});
   }
 }
 

@@ -143,13 +143,12 @@ def calls_of(command):
     return {name: int(n) for name, n in map(str.split, lines)}
 
 
-def allocation_cases(more):
-    for command in COMMANDS:
-        most = min(options.to, calls_of(command)["alloc"])
-        for n in range(1, most + 1, options.step):
-            for ever in ("0", "1"):
-                variables = {"FAULT_ALLOC": str(n), "FAULT_FOR_EVER": ever, **more}
-                yield command, f"allocation {n}{' and all after' * int(ever)}", {"variables": variables}
+def allocation_cases(command, more):
+    most = min(options.to, calls_of(command)["alloc"])
+    for n in range(1, most + 1, options.step):
+        for ever in ("0", "1"):
+            variables = {"FAULT_ALLOC": str(n), "FAULT_FOR_EVER": ever, **more}
+            yield command, f"allocation {n}{' and all after' * int(ever)}", {"variables": variables}
 
 
 def limit_cases():
@@ -250,10 +249,10 @@ def groups():
 
 
 for part in parts:
-    if part == "allocations":
-        sweep("allocations", list(allocation_cases({})))
-    elif part == "unwinding":
-        sweep("unwinding", list(allocation_cases({"FAULT_UNWIND": "1"})))
+    if part in ("allocations", "unwinding"):
+        for command in COMMANDS:
+            more = {"FAULT_UNWIND": "1"} if part == "unwinding" else {}
+            sweep(f"{part}, {command}", list(allocation_cases(command, more)))
     elif part == "limits":
         sweep("limits", list(limit_cases()))
     elif part == "calls":
