@@ -4,6 +4,7 @@
 #   make test       all tests                    make check    include rule, symbols, formatting of the tree's rules
 #   make neon       the op sweep for AArch64 under qemu, if there
 #   make install PREFIX=/usr/local [DESTDIR=]    make asan     the tests under AddressSanitizer and UBSan
+#   make faults     memory, system calls and limits that fail, kills (FAULTS='limits kills' for some)
 #   make test-cuda  the CUDA tests on a GPU, if there ("make test" runs them on the host shim)
 #
 #   CUDA=0          no CUDA objects even where nvcc is        STATIC=1  link everything but libc and the driver
@@ -139,8 +140,8 @@ run: $(BUILD)/chaski
 	./$(BUILD)/chaski run
 
 # CHASKI_TEST_DATA: real models, vocabularies and texts; tests that need what is not there say SKIPPED.
-test: $(BUILD)/chaski $(BUILD)/tests/chaski-shim $(BUILD)/tests.bin
-	CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim ./$(BUILD)/tests.bin $(TEST_ARGS)
+test: $(BUILD)/chaski $(BUILD)/tests/chaski-shim $(BUILD)/tests.bin $(BUILD)/faults.so
+	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim ./$(BUILD)/tests.bin $(TEST_ARGS)
 
 ifneq ($(CUDA_SRC),)
 test-cuda: $(BUILD)/tests-cuda.bin
@@ -149,6 +150,13 @@ else
 test-cuda:
 	@echo "SKIPPED: there is no nvcc, so no CUDA objects to test"
 endif
+
+# What a machine in trouble does (tests/faults/drive.py says what is tried).
+$(BUILD)/faults.so: tests/faults/shim.c
+	$(CC) -O1 -Wall -Wextra -shared -fPIC -o $@ $< -ldl
+faults: $(BUILD)/chaski $(BUILD)/faults.so
+	tests/faults/drive.py $(BUILD)/chaski $(BUILD)/faults.so $(FAULTS)
+.PHONY: faults
 
 asan:
 	$(MAKE) MODE=asan test

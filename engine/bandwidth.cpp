@@ -1,7 +1,6 @@
 #include "engine/bandwidth.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <mutex>
 
 #include "engine/fastest_pass.h"
+#include "ggml-like-tensor/base/memory.h"
 
 namespace chaski {
 
@@ -54,9 +54,11 @@ uint64_t sum(const Word* from, const Word* to) {
   return all[0] + all[1];
 }
 
+// A quarter of what is there at the most. Where that is less than caches hold, the figure is a
+// cache's: nobody measures in such a corner.
 uint64_t affordable(uint64_t bytes) {
-  const auto free = uint64_t(::sysconf(_SC_AVPHYS_PAGES)) * uint64_t(::sysconf(_SC_PAGESIZE));
-  while (bytes > free / 4 && bytes > (uint64_t{32} << 20)) bytes /= 2;
+  const uint64_t free = available_memory().value_or(bytes);
+  while (bytes > free / 4 && bytes > kChunk * sizeof(Word)) bytes /= 2;
   return bytes;
 }
 

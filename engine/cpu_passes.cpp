@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/split.h"
 
 namespace chaski {
@@ -20,8 +22,23 @@ std::unique_ptr<Plan> CpuPasses::plan() const {
   return std::make_unique<Plan>(std::move(graph), backend_, batch_);
 }
 
+// Activations are taken once, at their largest; asked for before, because a control group does not
+// refuse memory, it kills.
+void CpuPasses::expect_memory(const Plan& plan) {
+  constexpr uint64_t kWorthAsking = 16 << 20;
+  const uint64_t need = plan.arena_bytes() + plan.shared_bytes() +
+                        plan.scratch_bytes() * uint64_t(executor_.threads());
+  if (need < taken_ + kWorthAsking) return;
+  if (const auto have = available_memory(); have && need - taken_ > *have)
+    fail(Exit::memory,
+         "activations of {} tokens at once need {:.3g} GB of memory, {:.3g} GB are available",
+         batch_.size(), double(need) / 1e9, double(*have) / 1e9);
+  taken_ = need;
+}
+
 const float* CpuPasses::run(Profile* profile) {
   Plan& plan = plans_.get(batch_, [&] { return this->plan(); });
+  expect_memory(plan);
   extend_ropes(plan.graph());
   std::vector<double> seconds;
   executor_.profile = profile ? &seconds : nullptr;

@@ -21,6 +21,7 @@ class CpuPasses {
 
  private:
   std::unique_ptr<Plan> plan() const;
+  void expect_memory(const Plan& plan);  // throws Error(memory)
   void extend_ropes(const Graph& graph);
 
   const Model& model_;
@@ -30,6 +31,7 @@ class CpuPasses {
   Executor executor_;
   PlanCache<Plan> plans_;
   std::vector<std::vector<float>> ropes_;
+  uint64_t taken_ = 0;  // bytes of activations that were asked for
 };
 
 }  // namespace chaski

@@ -8,6 +8,7 @@
 #include "engine/placement.h"
 #include "engine/random_model.h"
 #include "engine/session.h"
+#include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/cores.h"
 #include "models/import.h"
 
@@ -48,9 +49,13 @@ KvLayout kv_layout(const EngineOptions& o, const Hyper& h) {
 constexpr int64_t kContexts = 16;
 
 int64_t host_pages(const KvLayout& layout, int context, int sessions) {
-  const int64_t pages =
-      int64_t(context + kPage - 1) / kPage * std::max<int64_t>(kContexts, sessions);
-  const int64_t most = int64_t((uint64_t(1) << 40) / std::max<size_t>(layout.page_bytes(), 1)) + 1;
+  const uint64_t page = std::max<size_t>(layout.page_bytes(), 1);
+  const int64_t one = int64_t(context + kPage - 1) / kPage;
+  int64_t pages = one * std::max<int64_t>(kContexts, sessions);
+  // ulimit -v counts addresses: there they are as dear as memory.
+  if (const auto left = available_addresses(); left && uint64_t(pages) * page > *left / 2)
+    pages = one * std::max(sessions, 1);
+  const int64_t most = int64_t((uint64_t(1) << 40) / page) + 1;
   return (std::min(pages, most) + kPageGroup - 1) / kPageGroup * kPageGroup;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <barrier>
 #include <chrono>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -33,7 +34,14 @@ double fastest_pass(int threads, double seconds, const Reset& reset, const Work&
     for (pass.arrive_and_wait(); !over; pass.arrive_and_wait()) work();
   };
   std::vector<std::jthread> crew;
-  for (int i = 1; i < threads; ++i) crew.emplace_back(worker);
+  crew.reserve(size_t(threads));
+  try {
+    while (int(crew.size()) + 1 < threads) crew.emplace_back(worker);
+  } catch (const std::system_error&) {
+    // No more threads to be had: those there are must not wait for the others.
+    for (int missing = threads - 1 - int(crew.size()); missing > 0; --missing)
+      pass.arrive_and_drop();
+  }
   worker();
   return best;
 }

@@ -9,6 +9,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <new>
 
 #include "engine/utf8.h"
 #include "ggml-like-tensor/base/error.h"
@@ -122,6 +123,7 @@ std::shared_ptr<const pcre2_code> compiled(const std::string& pattern, const std
   pcre2_code* code = pcre2_compile(
       reinterpret_cast<PCRE2_SPTR>(ours.data()), ours.size(),
       PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY, &error, &at, nullptr);
+  if (!code && error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (!code)
     fail(Exit::bad_file, "{}: tokenizer pattern {} is no regular expression ({} at {})", origin,
          escaped(pattern), message(error), at);
@@ -154,6 +156,10 @@ class Matcher {
  public:
   explicit Matcher(size_t text_size)
       : match_(pcre2_match_data_create(1, nullptr)), limits_(pcre2_match_context_create(nullptr)) {
+    if (!match_ || !limits_) {
+      release();
+      throw std::bad_alloc();
+    }
     // A decent pattern takes a few steps per character; the default, ten million in all, is too
     // little for a long text.
     const size_t steps = std::min<size_t>(10'000'000 + 64 * text_size, UINT32_MAX);
@@ -161,10 +167,7 @@ class Matcher {
   }
   Matcher(const Matcher&) = delete;
   Matcher& operator=(const Matcher&) = delete;
-  ~Matcher() {
-    pcre2_match_data_free(match_);
-    pcre2_match_context_free(limits_);
-  }
+  ~Matcher() { release(); }
 
   // > 0: begin() and end() are set; PCRE2_ERROR_NOMATCH or another error otherwise.
   int find(const pcre2_code* code, std::string_view piece, size_t from, bool not_empty_here) {
@@ -180,6 +183,10 @@ class Matcher {
   size_t end() const { return pcre2_get_ovector_pointer(match_)[1]; }
 
  private:
+  void release() {
+    pcre2_match_data_free(match_);
+    pcre2_match_context_free(limits_);
+  }
   pcre2_match_data* match_;
   pcre2_match_context* limits_;
 };
@@ -238,11 +245,13 @@ std::vector<std::string_view> Pretokenizer::split(std::string_view text) const {
     for (const auto& pattern : patterns_) {
       if (!valid[i]) break;
       next.clear();
-      for (std::string_view piece : pieces)
-        if (const int error = cut(matcher, pattern.get(), piece, next);
-            error != PCRE2_ERROR_NOMATCH)
+      for (std::string_view piece : pieces) {
+        const int error = cut(matcher, pattern.get(), piece, next);
+        if (error == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
+        if (error != PCRE2_ERROR_NOMATCH)
           fail(Exit::bad_file, "{}: a tokenizer pattern fails on a text of {} bytes: {}", origin_,
                piece.size(), message(error));
+      }
       pieces.swap(next);
     }
     out.insert(out.end(), pieces.begin(), pieces.end());

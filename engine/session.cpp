@@ -16,19 +16,25 @@ struct Session::Impl {
   // a page per 16 positions of the whole context: its address never changes
   std::vector<int32_t> table;
   int pages = 0;              // of them in use
+  uint64_t unasked = 0;       // bytes taken since memory was last asked for
   std::vector<float> logits;  // of the last extend()
 
   EngineImpl& e() { return engine->impl(); }
   // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not
-  // worth the question.
+  // worth the question, but many of them are.
   void expect_memory(int end) {
+    constexpr uint64_t kWorthAsking = 16 << 20;
     const uint64_t need =
         uint64_t(std::max(0, (end + kPage - 1) / kPage - pages)) * e().batch.kv.layout.page_bytes();
-    if (need < (uint64_t(64) << 20)) return;
-    if (const auto have = available_memory(); have && need > *have)
+    unasked += need;
+    if (unasked < kWorthAsking) return;
+    unasked = 0;
+    const uint64_t wanted = std::max(need, kWorthAsking);
+    // The addresses are this process's since the pool was made.
+    if (const auto have = available_pages(); have && wanted > *have)
       fail(Exit::memory,
            "keys and values of {} more positions need {:.3g} GB of memory, {:.3g} GB are available",
-           end - int(tokens.size()), double(need) / 1e9, double(*have) / 1e9);
+           end - int(tokens.size()), double(wanted) / 1e9, double(*have) / 1e9);
   }
   // Pages for positions up to `end`, all of them this session's own from `from` on.
   void prepare(int from, int end) {

@@ -35,7 +35,10 @@ Bound bound_of(const StepTime& s, const BenchCase& c, const MachineLimits& l) {
                 s.seconds);
 }
 // The limits beside which a case is told in one row: of the CPU if it runs a layer.
-const Limits& first_of(const MachineLimits& l) { return l.cpu.measured() ? l.cpu : l.device; }
+// The CPU's even where memory could not be measured: its arithmetic always is.
+const Limits& first_of(const MachineLimits& l) {
+  return l.device.measured() && !l.cpu.measured() ? l.device : l.cpu;
+}
 
 // The pass with the fewest tokens beside which T(n) / T(1) is told.
 const BenchCase* narrowest(const std::vector<BenchCase>& cases, const BenchCase& c) {

@@ -1,14 +1,12 @@
 // The program: parses the command line, runs one subcommand, and turns what it throws into one line
 // and an exit status. Exit codes are listed in ggml-like-tensor/base/error.h.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <map>
-#include <new>
 #include <string>
 
 #include "engine/engine.h"
 #include "main/commands.h"
-#include "main/output.h"
+#include "main/last_words.h"
 #include "main/signals.h"
 
 namespace chaski {
@@ -16,12 +14,6 @@ namespace chaski {
 namespace {
 
 constexpr const char* kVersion = "chaski 0.1.0";
-
-int report(Exit code, std::string line) {
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  put_note("chaski: " + line);
-  return int(code);
-}
 
 std::string command_names() {
   std::string names;
@@ -44,13 +36,11 @@ int parse_and_run(int argc, char** argv) {
   } catch (const CLI::Success& done) {  // --help, --version
     return app.exit(done);
   } catch (const CLI::ParseError& error) {
-    return report(Exit::usage, error.what());
+    return put_last_line(Exit::usage, {error.what()});
   }
   const auto chosen = app.get_subcommands();
   if (chosen.empty())
-    return report(
-        Exit::usage,
-        fmt::format("no command given, expected one of {} (see chaski --help)", command_names()));
+    fail(Exit::usage, "no command given, expected one of {} (see chaski --help)", command_names());
   return actions.at(chosen[0])();
 }
 
@@ -63,11 +53,7 @@ int main(int argc, char** argv) {
   handle_signals();
   try {
     return parse_and_run(argc, argv);
-  } catch (const Error& error) {
-    return report(error.code, error.what());
-  } catch (const std::bad_alloc&) {
-    return report(Exit::memory, "not enough memory");
-  } catch (const std::exception& error) {
-    return report(Exit::io, error.what());
+  } catch (...) {
+    return put_exception();
   }
 }

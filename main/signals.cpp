@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "engine/temporaries.h"
+#include "main/last_words.h"
 
 namespace chaski {
 
@@ -33,9 +34,30 @@ void on_signal(int signal) {
   requested_flag = true;
 }
 
+// A page of a mapped file that cannot be had. Anything else is a bug, and ends as one.
+void on_bus_error(int signal, siginfo_t* info, void*) {
+  if (const char* path = mapped_file_at(info->si_addr))
+    end_now(Exit::io,
+            {path,
+             ": cannot be read any more: another program shortened it while it was in "
+             "use, or the disk fails (--load copy reads a model whole before it starts)"});
+  end_by_signal(signal);
+}
+
+void handle_faults() {
+  struct sigaction action = {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGBUS, &action, nullptr);
+  // ulimit -f: the write that went too far says so itself, and its file is removed.
+  ::signal(SIGXFSZ, SIG_IGN);
+}
+
 }  // namespace
 
 void handle_signals() {
+  handle_faults();
   has_terminal = ::tcgetattr(STDIN_FILENO, &first_terminal) == 0;
   struct sigaction action = {};
   action.sa_handler = on_signal;
@@ -50,9 +72,13 @@ void handle_signals() {
   }
 }
 
-void end_by_signal(int signal) {
+void restore_and_remove() {
   if (changed_terminal && has_terminal) ::tcsetattr(STDIN_FILENO, TCSANOW, &first_terminal);
   remove_temporaries_now();
+}
+
+void end_by_signal(int signal) {
+  restore_and_remove();
   ::signal(signal, SIG_DFL);
   sigset_t only;
   sigemptyset(&only);

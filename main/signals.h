@@ -1,6 +1,6 @@
-// What Ctrl-C, SIGTERM and a closed pipe do. By default they end the program, as the shell expects
-// (130, 143, 141), after the terminal is as it was and temporary files are gone. While an
-// Interruption lives, they ask for the end of an answer instead.
+// What Ctrl-C, SIGTERM and a closed pipe do, and faults that come as signals. By default they end
+// the program, as the shell expects (130, 143, 141), after the terminal is as it was and temporary
+// files are gone. While an Interruption lives, they ask for the end of an answer instead.
 #pragma once
 #include <atomic>
 
@@ -28,6 +28,9 @@ class Interruption {
 // Ends the program as the default action of `signal` would, so that a shell sees why and its loops
 // stop too.
 [[noreturn]] void end_by_signal(int signal);
+
+// Async-signal-safe: the terminal as it was, temporary files removed.
+void restore_and_remove();
 
 // The line editor says so while it has the terminal in its own mode.
 void terminal_is_changed(bool changed);

@@ -2,11 +2,10 @@
 #include "models/import.h"
 
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/mapping.h"
 #include "models/folder.h"
 
 namespace chaski {
@@ -15,15 +14,7 @@ namespace {
 constexpr std::string_view kKnown =
     "a GGUF file, a folder with config.json and safetensors, or a llama2.c .bin";
 
-// Up to 28 bytes: the header of llama2.c version 0.
-std::string beginning(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Exit::io, "{}: cannot be opened: {}", path, std::strerror(errno));
-  std::string bytes(28, '\0');
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(in.gcount());
-  return bytes;
-}
+constexpr size_t kBeginning = 28;  // the header of llama2.c version 0
 
 // Version 0 has no magic: seven numbers that could be sizes. vocab_size, the sixth, is negative
 // when the classifier is its own.
@@ -51,7 +42,7 @@ ModelSource import_model(const std::string& path, const ImportOptions& options) 
       fail(Exit::bad_file, "{}: folder has no config.json, expected {}", path, kKnown);
     return import_hf_folder(path);
   }
-  const std::string bytes = beginning(path);
+  const std::string bytes = beginning_of(path, kBeginning);
   if (bytes.starts_with("GGUF")) return import_gguf(path);
   if (looks_like_safetensors(bytes))
     fail(Exit::bad_file, "{}: is a safetensors file, expected the folder it is in", path);

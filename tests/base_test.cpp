@@ -138,9 +138,7 @@ TEST_CASE("base/atomic_file: nothing under the name before commit, everything af
     file.write_at(4, bytes("mid"));
     CHECK(file.size() == 14);
     CHECK(!fs::exists(tmp / "a"));
-    CHECK(file.temporary() == tmp / fmt::format(".a.{}.tmp", getpid()));
-    // and must not remove the first one's
-    CHECK(error_of([&] { AtomicFile second(tmp / "a"); }).code == Exit::io);
+    CHECK(fs::path(file.temporary()).parent_path() == tmp.path);
     file.commit();
   }
   CHECK(read_file(tmp / "a") == std::string("headmid\0\0\0tail", 14));

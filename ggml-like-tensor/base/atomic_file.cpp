@@ -4,6 +4,7 @@
 #include "ggml-like-tensor/base/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -96,6 +98,37 @@ std::optional<mode_t> mode_of_old(const std::string& path) {
   return st.st_mode & 07777;
 }
 
+// --- Temporary files of writers that were killed. A living writer holds a lock on its own, and the
+// system lets it go with the process, whatever ended it; so what can be locked is nobody's. Where a
+// file system has no locks nothing is removed. ---
+
+bool is_temporary(std::string_view name, std::string_view prefix) {
+  constexpr size_t kRandom = 16;
+  if (!name.starts_with(prefix) || !name.ends_with(".tmp")) return false;
+  const std::string_view random = name.substr(prefix.size(), name.size() - prefix.size() - 4);
+  return random.size() == kRandom &&
+         random.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+void remove_stale(const fs::path& folder, const std::string& prefix) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!is_temporary(entry->path().filename().string(), prefix)) continue;
+    const int fd = ::open(entry->path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) continue;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(entry->path().c_str());
+    ::close(fd);
+  }
+}
+
+// False if another process took the new file for stale before it was locked.
+bool lock_new(int fd) {
+  struct stat st;
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  return ::fstat(fd, &st) != 0 || st.st_nlink > 0;
+}
+
 [[noreturn]] void write_failed(const std::string& path, int error, uint64_t done, uint64_t wanted) {
   fail(Exit::io, "{}: {} (wrote {} of {} bytes)", path, reason(error), done, wanted);
 }
@@ -119,17 +152,28 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
     fail(Exit::usage, "{}: is a folder, expected a file name to write", path_);
   path_ = behind_links(path_).string();
   const auto old_mode = mode_of_old(path_);
-  const std::string name =
-      fmt::format(".{}.{}.tmp", fs::path(path_).filename().string(), ::getpid());
-  temporary_ = (fs::path(path_).parent_path() / name).string();
-  if (temporary_.size() >= PATH_MAX) fail(Exit::io, "{}: {}", path_, reason(ENAMETOOLONG));
-  fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0 && errno == EEXIST)
-    fail(Exit::io, "{}: left behind by an earlier run, remove it first", temporary_);
-  if (fd_ < 0) fail(Exit::io, "{}: cannot be written: {}", path_, reason(errno));
-  remember(temporary_);
+  open_temporary();
   // refused by file systems without permissions, and nothing is lost
   if (old_mode) ::fchmod(fd_, *old_mode);
+}
+
+// A name that nobody else has. The lock says that its writer lives: see remove_stale.
+void AtomicFile::open_temporary() {
+  const fs::path folder = folder_of(path_);
+  const std::string prefix = "." + fs::path(path_).filename().string() + ".";
+  remove_stale(folder, prefix);
+  std::random_device random;
+  for (;;) {
+    const std::string name = fmt::format("{}{:08x}{:08x}.tmp", prefix, random(), random());
+    temporary_ = (fs::path(path_).parent_path() / name).string();
+    if (temporary_.size() >= PATH_MAX) fail(Exit::io, "{}: {}", path_, reason(ENAMETOOLONG));
+    fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ < 0 && errno == EEXIST) continue;
+    if (fd_ < 0) fail(Exit::io, "{}: cannot be written: {}", temporary_, reason(errno));
+    if (lock_new(fd_)) break;
+    ::close(fd_);  // taken for stale in the moment before it was locked
+  }
+  remember(temporary_);
 }
 
 AtomicFile::~AtomicFile() {
@@ -170,13 +214,12 @@ void AtomicFile::sync() {
 }
 
 void AtomicFile::commit() {
-  sync();
-  if (::close(std::exchange(fd_, -1)) != 0)
-    fail(Exit::io, "{}: cannot be closed: {}", path_, reason(errno));
+  sync();  // after this, close() has nothing to report
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     fail(Exit::io, "{}: cannot be replaced: {}", path_, reason(errno));
   forget(temporary_);
   temporary_.clear();
+  ::close(std::exchange(fd_, -1));  // lets the lock go, so not before the name has changed
   // The rename itself reaches the disk with the folder. A failure here changes nothing any more:
   // either name is a whole file.
   const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,6 +1,7 @@
 // A file that is whole or not there: written under a temporary name in the same folder, synced,
 // renamed by commit(). If the object dies before, the temporary file is removed and an older file
-// of that name is untouched. Signals: see remove_temporaries_now.
+// of that name is untouched. Signals: see remove_temporaries_now. What a killed writer left behind
+// is removed by the next writer of the same name.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,8 @@ class AtomicFile {
   void commit();  // sync, rename over `path`, sync the folder
 
  private:
+  void open_temporary();
+
   std::string path_, temporary_;
   int fd_ = -1;
   uint64_t size_ = 0;

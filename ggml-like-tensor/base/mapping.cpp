@@ -1,6 +1,7 @@
-// mmap, read-only. A file that somebody else shortens while it is mapped ends the program with
-// SIGBUS: the files chaski writes are replaced by rename, never shortened, so this needs a foreign
-// hand.
+// mmap, read-only. Whoever shortens a file while it is mapped ends its readers with SIGBUS, at
+// whatever instruction touches a page that is gone. The files chaski writes are replaced by rename,
+// never shortened, so this needs a foreign hand; the table here tells a signal handler which file
+// it was.
 #include "ggml-like-tensor/base/mapping.h"
 
 #include <fcntl.h>
@@ -8,8 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <climits>
+#include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "ggml-like-tensor/base/error.h"
 
@@ -26,26 +31,93 @@ struct Descriptor {
 
 std::string reason() { return std::generic_category().message(errno); }
 
-}  // namespace
-
-std::shared_ptr<const Mapping> Mapping::open(const std::string& path) {
-  // O_NONBLOCK: a pipe without a writer is refused below instead of waited for; regular files do
-  // not notice.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+// Never waits: a pipe without a writer is refused instead; regular files do not notice O_NONBLOCK.
+int open_regular(const std::string& path, struct stat& st) {
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) fail(Exit::io, "{}: cannot be opened: {}", path, reason());
-  struct stat st;
   if (::fstat(file.fd, &st) != 0) fail(Exit::io, "{}: cannot be examined: {}", path, reason());
   if (S_ISDIR(st.st_mode)) fail(Exit::bad_file, "{}: is a folder, expected a file", path);
   if (!S_ISREG(st.st_mode))
     fail(Exit::bad_file, "{}: is a device or a pipe, expected a regular file", path);
+  return std::exchange(file.fd, -1);
+}
+
+// --- What is mapped now, for a signal handler: no lock, no allocation. ---
+
+struct Slot {
+  std::atomic<bool> taken{false};
+  std::atomic<const std::byte*> begin{nullptr};  // set last: then the rest is there
+  size_t size = 0;
+  char path[PATH_MAX];
+};
+// Shards of a large folder are some two hundred files; what finds no slot is only not named.
+constexpr int kSlots = 256;
+Slot slots[kSlots];
+static_assert(std::atomic<const std::byte*>::is_always_lock_free, "a signal handler reads it");
+
+void remember(const std::byte* data, size_t size, const std::string& shown) {
+  for (Slot& slot : slots) {
+    if (slot.taken.exchange(true)) continue;
+    slot.size = size;
+    slot.path[shown.copy(slot.path, sizeof slot.path - 1)] = '\0';
+    slot.begin = data;
+    return;
+  }
+}
+
+void forget(const std::byte* data) {
+  for (Slot& slot : slots)
+    if (slot.begin == data) slot.begin = nullptr, slot.taken = false;
+}
+
+}  // namespace
+
+std::shared_ptr<const Mapping> Mapping::open(const std::string& path) {
+  // What allocates comes first: nothing may throw between mmap and the owner of its result.
+  const std::shared_ptr<Mapping> mapping(new Mapping(path));
+  const std::string shown = escaped(path);
+  struct stat st;
+  const Descriptor file{open_regular(path, st)};
   if (st.st_size == 0) fail(Exit::bad_file, "{}: is empty", path);
   const auto size = static_cast<size_t>(st.st_size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (data == MAP_FAILED) fail(Exit::io, "{}: {} bytes cannot be mapped: {}", path, size, reason());
-  return std::shared_ptr<const Mapping>(
-      new Mapping(path, static_cast<const std::byte*>(data), size));
+  if (data == MAP_FAILED)
+    fail(errno == ENOMEM ? Exit::memory : Exit::io, "{}: {} bytes cannot be mapped: {}", path, size,
+         reason());
+  mapping->data_ = static_cast<const std::byte*>(data), mapping->size_ = size;
+  remember(mapping->data_, size, shown);
+  return mapping;
 }
 
-Mapping::~Mapping() { ::munmap(const_cast<std::byte*>(data_), size_); }
+Mapping::~Mapping() {
+  if (!data_) return;
+  forget(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string beginning_of(const std::string& path, size_t most) {
+  std::string bytes(most, '\0');
+  struct stat st;
+  const Descriptor file{open_regular(path, st)};
+  size_t size = 0;
+  while (size < most) {
+    const ssize_t n = ::read(file.fd, bytes.data() + size, most - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(Exit::io, "{}: cannot be read: {}", path, reason());
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+const char* mapped_file_at(const void* address) {
+  const auto* at = static_cast<const std::byte*>(address);
+  for (const Slot& slot : slots) {
+    const std::byte* begin = slot.begin;
+    if (begin && at >= begin && at - begin < static_cast<ptrdiff_t>(slot.size)) return slot.path;
+  }
+  return nullptr;
+}
 
 }  // namespace chaski

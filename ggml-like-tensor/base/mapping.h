@@ -9,8 +9,8 @@ namespace chaski {
 
 class Mapping {
  public:
-  // Throws Error(io) if the file cannot be opened or mapped, Error(bad_file) if it is empty or not
-  // a regular file.
+  // Throws Error(io) if the file cannot be opened or mapped, Error(memory) if there are no
+  // addresses left for it, Error(bad_file) if it is empty or not a regular file.
   static std::shared_ptr<const Mapping> open(const std::string& path);
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -20,11 +20,19 @@ class Mapping {
   const std::string& path() const { return path_; }
 
  private:
-  Mapping(std::string path, const std::byte* data, size_t size)
-      : path_(std::move(path)), data_(data), size_(size) {}
+  explicit Mapping(const std::string& path) : path_(path) {}
   std::string path_;
-  const std::byte* data_;
-  size_t size_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
 };
+
+// The first bytes of a file, `most` or all it has. Throws as Mapping::open does, but takes an empty
+// file.
+std::string beginning_of(const std::string& path, size_t most);
+
+// Async-signal-safe: the path (safe for a terminal) of the file that is mapped at `address`, null
+// if none is. For the handler of SIGBUS, which comes when a file has become shorter than its
+// mapping or the disk fails.
+const char* mapped_file_at(const void* address);
 
 }  // namespace chaski

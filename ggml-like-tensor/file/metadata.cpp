@@ -84,12 +84,8 @@ const Array& to_array(const Metadata& meta, const std::string& key, std::string_
   return std::get<Array>(value->data);
 }
 
-Value scalar(ValueType type, decltype(Value::data) data) {
-  return {type, ValueType::i64, std::move(data)};
-}
-Value array(ValueType element, decltype(Value::data) data) {
-  return {ValueType::array, element, std::move(data)};
-}
+Value scalar(ValueType type, Data data) { return {type, ValueType::i64, std::move(data)}; }
+Value array(ValueType element, Data data) { return {ValueType::array, element, std::move(data)}; }
 
 }  // namespace
 

@@ -35,6 +35,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -56,13 +57,33 @@ enum class ValueType : uint32_t {
   f64 = 12,
 };
 
+// Integers and booleans of any width are int64_t (u64: the same bits), floats double.
+using AnyData = std::variant<int64_t, double, std::string, std::vector<int64_t>,
+                             std::vector<double>, std::vector<std::string>>;
+
+// A copy is made beside and moved in, which cannot throw. The variant's own copy, when memory ends
+// in it, has libstdc++ 12 destroy an alternative that was never there.
+struct Data : AnyData {
+  using AnyData::AnyData;
+  Data() = default;
+  Data(const Data& other) : AnyData() {
+    std::visit([this](auto copy) { static_cast<AnyData&>(*this) = std::move(copy); },
+               static_cast<const AnyData&>(other));
+  }
+  Data(Data&&) noexcept = default;
+  Data& operator=(Data other) noexcept {
+    AnyData::operator=(std::move(static_cast<AnyData&>(other)));
+    return *this;
+  }
+  bool operator==(const Data& other) const {
+    return static_cast<const AnyData&>(*this) == static_cast<const AnyData&>(other);
+  }
+};
+
 struct Value {
   ValueType type = ValueType::i64;     // `array`: see element
   ValueType element = ValueType::i64;  // of an array
-  // Integers and booleans of any width are int64_t (u64: the same bits), floats double.
-  std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
-               std::vector<std::string>>
-      data;
+  Data data;
 
   bool operator==(const Value&) const = default;
 };

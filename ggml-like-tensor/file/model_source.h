@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ggml-like-tensor/file/metadata.h"
@@ -36,6 +37,10 @@ struct TensorInfo {
 using ReadStrips = std::function<void(int64_t first, int64_t last, std::byte* dst)>;
 
 struct TensorSource {
+  TensorSource() = default;
+  // Not an aggregate: when the second member of one throws, gcc 12 may destroy the first twice.
+  TensorSource(TensorInfo info, ReadStrips read) : info(std::move(info)), read(std::move(read)) {}
+
   TensorInfo info;
   ReadStrips read;
 };

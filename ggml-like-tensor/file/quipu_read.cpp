@@ -3,7 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 #include <unordered_set>
 
 #include "ggml-like-tensor/base/checked.h"
@@ -200,9 +200,9 @@ uint64_t Weights::bytes() const {
 }
 
 bool is_quipu(const std::string& path) {
-  std::string start(kQuipuMagic.size(), '\0');
-  std::ifstream in(path, std::ios::binary);
-  return in.read(start.data(), static_cast<std::streamsize>(start.size())) && start == kQuipuMagic;
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) &&
+         beginning_of(path, kQuipuMagic.size()) == kQuipuMagic;
 }
 
 std::shared_ptr<const Weights> open_quipu(const std::string& path) {
