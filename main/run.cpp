@@ -42,9 +42,9 @@ std::vector<TokenId> prompt_tokens(const Engine& engine, const std::string& text
 
 void put_result(const Engine& engine, const GenerateResult& result, double bandwidth,
                 uint64_t seed) {
-  nlohmann::ordered_json json = {{"model", engine.path()}, {"threads", engine.threads()},
-                                 {"isa", engine.isa()},    {"device", engine.device()},
-                                 {"text", result.text},    {"finish", name_of(result.finish)}};
+  JsonValue json = {{"model", engine.path()}, {"threads", engine.threads()},
+                    {"isa", engine.isa()},    {"device", engine.device()},
+                    {"text", result.text},    {"finish", name_of(result.finish)}};
   json.update(timing_json(result, bandwidth, seed));
   put_json(json);
 }
@@ -77,11 +77,11 @@ int run(RunFlags& flags) {
 
 }  // namespace
 
-Action declare_run(CLI::App& app) {
+Action declare_run(Flags parser) {
   auto flags = std::make_shared<RunFlags>();
-  flags->prompt.declare(app);
-  flags->generation.declare(app);
-  declare_json(app, flags->json);
+  flags->prompt.declare(parser);
+  flags->generation.declare(parser);
+  declare_json(parser, flags->json);
   return [flags] { return run(*flags); };
 }
 

@@ -34,8 +34,8 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
   return line + fmt::format("; seed {}", seed);
 }
 
-nlohmann::ordered_json timing_json(const GenerateResult& result, double bandwidth, uint64_t seed) {
-  nlohmann::ordered_json json = {
+JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t seed) {
+  JsonValue json = {
       {"prompt_tokens", result.prompt_tokens},
       {"answer_tokens", result.tokens.size()},
       {"prompt_tokens_per_second", result.prompt_rate()},

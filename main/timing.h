@@ -1,11 +1,11 @@
 // What a generation cost, as one line for people and as JSON: run and chat. Rates come from
 // engine/generate.h, the limit of the machine from engine/bandwidth.h.
 #pragma once
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "main/json_output.h"
 
 namespace chaski {
 
@@ -15,6 +15,6 @@ namespace chaski {
 double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked);
 
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed);
-nlohmann::ordered_json timing_json(const GenerateResult& result, double bandwidth, uint64_t seed);
+JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t seed);
 
 }  // namespace chaski
