@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# test.sh TESTS ARGUMENT...: the test cases of a doctest program, each in a process of its own, as many at a time as there are cores (or
+# TEST_JOBS). What a case has to say comes out when it ends; the last line counts. Ends with 1 if a case failed, crashed or was killed.
+set -u
+tests=$1
+shift
+for argument in "$@"; do
+  case $argument in -l* | --list* | -h* | --help* | -c | --count | -f=* | --first=*) exec "$tests" "$@" ;; esac
+done
+total=$("$tests" --count "$@" | sed -n 's/.*passing the current filters: *//p')
+[ -n "$total" ] || exit 1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+one() {
+  local said="$work/$1"
+  "$tests" --first="$1" --last="$1" "${@:2}" > "$said" 2>&1
+  local status=$?
+  # A case that passes says what it skipped, and nothing of doctest's frame; of one that fails everything is shown.
+  if grep -q '^1 passed, 0 failed$' "$said" && [ $status = 0 ]; then
+    grep -vE '^\[doctest\] |^=+$|^1 passed, 0 failed$|^$' "$said"
+    : > "$work/passed.$1"
+  else
+    cat "$said"
+    [ $status = 0 ] || echo "test case $1 of $total ended with status $status"
+  fi
+}
+export -f one
+export tests work total
+seq "$total" | xargs -P "${TEST_JOBS:-$(nproc)}" -I{} bash -c 'one "$@"' one {} "$@"
+passed=$(find "$work" -name 'passed.*' | wc -l)
+echo "$passed passed, $((total - passed)) failed"
+[ "$passed" = "$total" ]
