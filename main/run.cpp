@@ -49,6 +49,12 @@ void put_result(const Engine& engine, const GenerateResult& result, double bandw
   put_json(json);
 }
 
+// The answer to a prompt goes into a pipe byte for byte; on a terminal, and after a story that
+// nobody prompted, the next line begins on its own.
+bool ends_line(const std::string& shown, const std::string& text) {
+  return (stdout_is_terminal() || !shown.empty()) && !text.ends_with('\n');
+}
+
 int run(RunFlags& flags) {
   flags.generation.check();
   flags.generation.choose_seed();
@@ -68,7 +74,7 @@ int run(RunFlags& flags) {
   const double bandwidth = bandwidth_beside(*speaker.engine, result, flags.generation.verbose);
   if (flags.json)
     put_result(*speaker.engine, result, bandwidth, seed);
-  else if (stdout_is_terminal() && !result.text.ends_with('\n'))
+  else if (ends_line(prompt.shown, result.text))
     put("\n");
   put_note(timing_line(result, bandwidth, seed));
   if (interruption.signal() != 0) end_by_signal(interruption.signal());

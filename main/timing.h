@@ -10,8 +10,8 @@
 namespace chaski {
 
 // The read bandwidth beside which decoding is judged, in bytes per second, 0 if it was not
-// measured. Measuring takes about half a second, so it is done only after an answer that took
-// longer than that to decode, or when asked (--verbose).
+// measured or says nothing: weights that stay in a cache. Measuring takes about half a second, so
+// it is done only after an answer that took longer than that to decode, or when asked (--verbose).
 double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked);
 
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed);
