@@ -15,11 +15,12 @@ trap 'exit 130' INT TERM
 
 one() {
   local said="$work/$1"
-  "$tests" --first="$1" --last="$1" "${@:2}" > "$said" 2>&1
-  local status=$?
+  local status=0
+  { "$tests" --first="$1" --last="$1" "${@:2}" > "$said" 2>&1 || status=$?; } 2> /dev/null
   # A case that passes says what it skipped, and nothing of doctest's frame; of one that fails everything is shown.
-  if grep -q '^1 passed, 0 failed$' "$said" && [ $status = 0 ]; then
-    grep -vE '^\[doctest\] |^=+$|^1 passed, 0 failed$|^$' "$said"
+  # Its last line, from tests/main.cpp, is missing if it was cut off.
+  if [ $status = 0 ] && tail -n 1 "$said" | grep -q ' passed, 0 failed$'; then
+    grep -vE '^\[doctest\] |^=+$|^[0-9]+ passed, 0 failed$|^$' "$said"
     : > "$work/passed.$1"
   else
     cat "$said"
