@@ -1,21 +1,15 @@
-# chaski: the only build. Sources are found by wildcard; what is built lies in build/.
-#
-#   make            build/chaski                 make run      the bundled model writes a story
-#   make test       all tests                    make check    include rule, symbols, formatting of the tree's rules
-#   make neon       the op sweep for AArch64 under qemu, if there
-#   make install PREFIX=/usr/local [DESTDIR=]    make asan     the tests under AddressSanitizer and UBSan
-#   make faults     memory, system calls and limits that fail, kills (FAULTS='limits kills' for some)
-#   make test-cuda  the CUDA tests on a GPU, if there ("make test" runs them on the host shim)
-#
-#   CUDA=0          no CUDA objects even where nvcc is        STATIC=1  link everything but libc and the driver
-#   CXX=…           another compiler (aarch64-linux-gnu-g++ cross-compiles the NEON kernels)
-#   MODE=asan|debug another build in build/asan, build/debug       V=1   print the commands
+# chaski: the only build. Sources are found by wildcard; what is built lies in build/. `make help` lists what there is to make.
+
+# All cores, unless -j says otherwise or another make shares its own.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
 
 all:
 
 # On a fresh machine the first build installs what it needs (as root), or says what to install: make remakes this empty makefile before
 # it reads the rest, compiler and all.
-ifneq ($(MAKECMDGOALS),clean)
+ifneq ($(filter-out clean help format,$(or $(MAKECMDGOALS),all)),)
 include build/.setup
 endif
 build/.setup: scripts/setup.sh
@@ -58,54 +52,73 @@ $(BUILD)/ggml-like-tensor/cpu/isa_avx2.o:       EXTRA := -mavx2 -mfma -mf16c
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512.o:     EXTRA := $(AVX512)
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vnni.o: EXTRA := $(AVX512) -mavx512vnni
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vbmi.o: EXTRA := $(AVX512) -mavx512vnni -mavx512vbmi
-# gcc 12 warns of uninitialized values inside its own intrinsics headers.
-$(ISA_SRC:%.cpp=$(BUILD)/%.o): EXTRA += $(if $(filter release,$(MODE)),-O3) -Wno-maybe-uninitialized -Wno-uninitialized
+# gcc 12 warns of uninitialized values inside its own intrinsics headers. Scalar code is the reference of the others, not fast: -O2.
+$(filter-out %scalar.o,$(ISA_SRC:%.cpp=$(BUILD)/%.o)): EXTRA += $(if $(filter release,$(MODE)),-O3)
+$(ISA_SRC:%.cpp=$(BUILD)/%.o): EXTRA += -Wno-maybe-uninitialized -Wno-uninitialized
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
-LIB_SRC  := $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp engine/*.cpp)) $(ISA_SRC)
+LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp engine/*.cpp))
 MAIN_SRC := $(wildcard main/*.cpp)
 TEST_SRC := $(wildcard tests/*.cpp)
 
-# CUDA objects exist only where nvcc does.
+# CUDA objects are built where nvcc and a GPU are, for that GPU; or because CUDA=1 says so. RELEASE=1: for all GPUs there are, sm_80 and
+# later; what has no code of its own gets compute_90's PTX, compiled when the program starts.
 NVCC     ?= $(shell command -v nvcc)
-CUDA     ?= $(if $(NVCC),1,0)
+GPU      := $(firstword $(wildcard /dev/nvidia[0-9]* /dev/nvidiactl /dev/dxg /proc/driver/nvidia/version))
+CUDA     ?= $(if $(NVCC),$(if $(or $(GPU),$(filter 1,$(RELEASE))),1,0),0)
+ONE_ARCH := $(if $(GPU),-arch=native,-gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90])
+ALL_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=[sm_100,sm_120,compute_90]
+CUDA_ARCH ?= $(if $(filter 1,$(RELEASE)),$(ALL_ARCH),$(ONE_ARCH))
+CUDA_HOST := $(filter-out cuda/absent.cpp,$(wildcard cuda/*.cpp))
 ifeq ($(CUDA),1)
 CUDA_SRC := $(wildcard cuda/*.cu)
+CUDA_NOTE := :
+else
+CUDA_NOTE := $(if $(NVCC),echo "chaski: built without CUDA kernels$(if $(GPU),,$(comma) there is no GPU here): make CUDA=1 builds them",:)
 endif
 ifneq ($(CUDA_SRC),)
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+LIB_SRC  += $(CUDA_HOST)
+$(CUDA_HOST:%.cpp=$(BUILD)/%.o): EXTRA := -isystem $(CUDA_HOME)/include
 LIBS     += -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt
 else
 LIB_SRC  += cuda/absent.cpp
 endif
 
-# The same .cu files built by the host compiler over tests/cuda_shim: tests.bin has these and not the library's. Under AddressSanitizer
+# The same files of cuda/ built by the host compiler over tests/cuda_shim: tests.bin has these and not the library's. Under AddressSanitizer
 # and UBSan always: a kernel's faults are accesses that a host would not notice.
-SHIM_OBJ := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu tests/cuda_shim/*.cpp))
+SHIM_OBJ := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu) $(CUDA_HOST) $(wildcard tests/cuda_shim/*.cpp))
 SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized $(CHECKED)
 $(BUILD)/tests/cuda%.o: EXTRA := $(SHIM)
 $(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda*_test.cpp)): Makefile
 
-LIB_OBJ  := $(LIB_SRC:%.cpp=$(BUILD)/%.o) $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(BUILD)/models/bundled/bundled.o
+# Long ones first, so that the cores end together.
+SLOW_SRC := cuda/matmul_rows.cu cuda/matmul_tiles.cu cuda/attention.cu
+CUDA_SRC := $(filter $(SLOW_SRC),$(CUDA_SRC)) $(filter-out $(SLOW_SRC),$(CUDA_SRC))
+LIB_OBJ  := $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(LIB_SRC:%.cpp=$(BUILD)/%.o) $(BUILD)/models/bundled/bundled.o
 MAIN_OBJ := $(MAIN_SRC:%.cpp=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.cpp=$(BUILD)/%.o)
 
 all: $(BUILD)/chaski
 
-$(BUILD)/chaski: $(MAIN_OBJ) $(BUILD)/libchaski.a
-	$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
+$(BUILD)/chaski: $(BUILD)/libchaski.a $(MAIN_OBJ)
+	$(Q)$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
+	@echo "  LINK $@"; $(CUDA_NOTE)
 
 $(BUILD)/tests.bin: $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a
-	$(CXX) $(CHECKED) -o $@ $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(LIBS)
+	@echo "  LINK $@"
+	$(Q)$(CXX) $(CHECKED) -o $@ $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(LIBS)
 
 # The program over the shim: --device cuda as a user types it, without a GPU.
 $(BUILD)/tests/chaski-shim: $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a
-	$(CXX) $(CHECKED) -o $@ $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
+	@echo "  LINK $@"
+	$(Q)$(CXX) $(CHECKED) -o $@ $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
 
 # On a GPU: the library's own objects, and tests built over the real headers.
 DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda*_test.cpp))
 $(BUILD)/tests-cuda.bin: $(DEVICE_OBJ) $(BUILD)/libchaski.a
-	$(CXX) $(SANITIZE) -o $@ $(DEVICE_OBJ) $(BUILD)/libchaski.a $(LIBS)
+	@echo "  LINK $@"
+	$(Q)$(CXX) $(SANITIZE) -o $@ $(DEVICE_OBJ) $(BUILD)/libchaski.a $(LIBS)
 $(BUILD)/device/%.o: %.cpp
 	@mkdir -p $(@D)
 	@echo "  CXX $<, for the device"
@@ -115,8 +128,12 @@ $(BUILD)/shim/%.o: %
 	@echo "  CXX $<, on the shim"
 	$(Q)$(CXX) $(CXXFLAGS) $(SHIM) -MMD -MP -x c++ -c $< -o $@
 
-$(BUILD)/libchaski.a: $(LIB_OBJ)
-	rm -f $@ && $(AR) rcs $@ $^
+$(BUILD)/libchaski.a: $(LIB_OBJ) $(BUILD)/.cuda
+	@echo "  AR $@"
+	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB_OBJ)
+# Changes when what is wanted of CUDA does.
+$(BUILD)/.cuda: always
+	@mkdir -p $(@D); echo '$(CUDA) $(CUDA_ARCH)' | cmp -s - $@ || echo '$(CUDA) $(CUDA_ARCH)' > $@
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -128,9 +145,9 @@ $(BUILD)/models/bundled/bundled.o: models/bundled/bundled.S models/bundled/story
 	@mkdir -p $(@D)
 	$(CXX) -I. -c $< -o $@
 
-# -fmad=false: no contraction on the device either. sm_120 and later compile the PTX when the program starts.
-NVCCFLAGS := -std=c++20 -O3 -I. -fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -Xcompiler -Wall,-Wextra,-ffp-contract=off \
-  -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
+# -fmad=false: no contraction on the device either.
+NVCCFLAGS := -std=c++20 -O3 -I. -fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -Xcompiler -Wall,-Wextra,-ffp-contract=off $(CUDA_ARCH)
+$(CUDA_SRC:%.cu=$(BUILD)/%.cu.o): $(BUILD)/.cuda
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	@echo "  NVCC $<"
@@ -139,16 +156,21 @@ $(BUILD)/%.cu.o: %.cu
 run: $(BUILD)/chaski
 	./$(BUILD)/chaski run
 
+# A model that answers, fetched once into the user's cache folder.
+chat: $(BUILD)/chaski
+	@model=$$(scripts/chat_model.sh) && ./$(BUILD)/chaski chat -m "$$model"
+
+TEST_JOBS = $(patsubst -j%,TEST_JOBS=%,$(filter-out -j,$(filter -j%,$(MAKEFLAGS))))
 # CHASKI_TEST_DATA: real models, vocabularies and texts; tests that need what is not there say SKIPPED.
 test: $(BUILD)/chaski $(BUILD)/tests/chaski-shim $(BUILD)/tests.bin $(BUILD)/faults.so
-	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim ./$(BUILD)/tests.bin $(TEST_ARGS)
+	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim $(TEST_JOBS) scripts/test.sh ./$(BUILD)/tests.bin $(TEST_ARGS)
 
-ifneq ($(CUDA_SRC),)
+ifeq ($(CUDA),1)
 test-cuda: $(BUILD)/tests-cuda.bin
 	./$(BUILD)/tests-cuda.bin $(TEST_ARGS)
 else
 test-cuda:
-	@echo "SKIPPED: there is no nvcc, so no CUDA objects to test"
+	@echo "SKIPPED: built without CUDA kernels, so there is nothing to test; make CUDA=1 test-cuda builds them"
 endif
 
 # What a machine in trouble does (tests/faults/drive.py says what is tried).
@@ -167,6 +189,35 @@ neon:
 check: $(BUILD)/libchaski.a
 	BUILD=$(BUILD) scripts/check.sh
 
+format:
+	@git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format -i && git diff --stat
+
+# For editors and clangd: what would be run for every file, asked of make itself.
+compdb:
+	@scripts/compdb.py --make "$(MAKE)" > compile_commands.json && echo "compile_commands.json: $$(grep -c '"file"' compile_commands.json) files"
+
+help:
+	@echo "make              build/chaski, on all cores (-j1: on one)"
+	@echo "make run          the bundled model writes a story"
+	@echo "make chat         a conversation with a model of 98 MB, fetched on the first start"
+	@echo "make test         all tests; TEST_ARGS='-tc=cli*' some of them"
+	@echo "make test-cuda    the CUDA tests on a GPU (make test runs them in a simulator)"
+	@echo "make asan         the tests under AddressSanitizer and UBSan"
+	@echo "make faults       memory, system calls and limits that fail, kills; FAULTS='limits kills' for some"
+	@echo "make neon         the op sweep for AArch64 under qemu"
+	@echo "make check        the rules of the tree: who includes whom, symbols, format"
+	@echo "make format       clang-format over the tree"
+	@echo "make compdb       compile_commands.json, for editors"
+	@echo "make install      PREFIX=/usr/local DESTDIR="
+	@echo "make clean"
+	@echo
+	@echo "CUDA=1            CUDA kernels although there is no GPU here; CUDA=0 none although there is one"
+	@echo "RELEASE=1         CUDA kernels for every GPU from sm_80 on"
+	@echo "STATIC=1          link everything but libc and the driver"
+	@echo "MODE=asan|debug   another build in build/asan, build/debug"
+	@echo "CXX=...           another compiler (aarch64-linux-gnu-g++: the NEON kernels)"
+	@echo "V=1               print the commands"
+
 install: $(BUILD)/chaski
 	install -D -m 755 $(BUILD)/chaski $(DESTDIR)$(PREFIX)/bin/chaski
 
@@ -174,4 +225,4 @@ clean:
 	rm -rf build
 
 -include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d)
-.PHONY: all run test test-cuda asan neon check install clean
+.PHONY: all run chat test test-cuda asan neon check format compdb help install clean always

@@ -1,4 +1,4 @@
-// cuda/backend.h in a build without nvcc: no devices, and why.
+// cuda/backend.h in a build without CUDA: no devices, and why.
 #include "cuda/backend.h"
 
 namespace chaski {

@@ -1,4 +1,4 @@
-// act(x Wg^T) * (x Wu^T): matmul.cu's kernels with two weights at a time. Weights of two formats,
+// act(x Wg^T) * (x Wu^T): matmul's kernels with two weights at a time. Weights of two formats,
 // which a file may have but hardly does, are multiplied one after the other into scratch memory and
 // joined there.
 #include "cuda/matmul.cuh"

@@ -1,5 +1,5 @@
 // Heads, 32 channels at a time, by one warp whose lane i holds channel `first` + i: rotated, and
-// stored in a page with the bits of KvWrite::write. kv_write.cu stores what a matmul left in
+// stored in a page with the bits of KvWrite::write. rows.cu stores what a matmul left in
 // memory; the matmul of a decode step stores its sums itself (matmul_rows.cuh).
 #pragma once
 #include "cuda/math.cuh"

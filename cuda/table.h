@@ -1,6 +1,6 @@
 // What an op is on the device: one entry of a table in the order of Ops, made of a launcher, a
-// question asked when a plan is made, and the scratch memory it wants. Each .cu holds one op (or a
-// family of tiny ones) and ends with its entry.
+// question asked when a plan is made, and the scratch memory it wants. Each file holds one op (or
+// some small ones: nvcc takes longer for a file than for their kernels) and ends with its entry.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -100,7 +100,7 @@ constexpr CudaEntry cuda_entry() {
   };
 }
 
-// One a .cu file: get_rows_entry() is in get_rows.cu, and so on.
+// Of small ops in rows.cu and pointwise.cu.
 CudaEntry get_rows_entry();
 CudaEntry take_rows_entry();
 CudaEntry matmul_entry();

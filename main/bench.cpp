@@ -1,7 +1,7 @@
 // chaski bench: how fast a model runs on this machine, beside what the machine could do.
 #include "engine/bench.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -20,7 +20,7 @@ struct BenchFlags {
   ModelFlags model;
   BenchOptions bench;
   std::string shape;
-  CLI::Option *prompts = nullptr, *decode = nullptr;
+  Flag prompts, decode;
   bool json = false, csv = false;
 };
 
@@ -38,7 +38,7 @@ ShapeOptions shape_of(const std::string& text) {
   return shape;
 }
 
-// "1,8,64": strict, where CLI11's own lists overlook an empty place.
+// "1,8,64": strict, where the parser's own lists overlook an empty place.
 std::vector<int> numbers_of(const std::string& flag, const std::string& text, int least, int most) {
   std::vector<int> numbers;
   const char *at = text.data(), *end = at + text.size();
@@ -46,9 +46,8 @@ std::vector<int> numbers_of(const std::string& flag, const std::string& text, in
     int n = 0;
     const auto [stopped, error] = std::from_chars(at, end, n);
     if (error != std::errc() || n < least || n > most || (stopped != end && *stopped != ','))
-      throw CLI::ValidationError(
-          flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two",
-                            escaped(text), least, most));
+      wrong_flag(flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two",
+                                   escaped(text), least, most));
     numbers.push_back(n);
     if (stopped == end) return numbers;
     at = stopped + 1;
@@ -57,8 +56,8 @@ std::vector<int> numbers_of(const std::string& flag, const std::string& text, in
 
 // Defaults shrink to a small model's context, and say so; numbers that were asked for do not.
 void fit(const BenchFlags& flags, BenchOptions& options, int context) {
-  const auto shrink = [&](const CLI::Option* flag, int& count, int most, const char* what) {
-    if (flag->count() > 0 || count <= most) return;
+  const auto shrink = [&](const Flag& flag, int& count, int most, const char* what) {
+    if (flag.given() || count <= most) return;
     put_note(fmt::format("chaski: {} of {} tokens: the context holds no more", what, most));
     count = most;
   };
@@ -113,30 +112,26 @@ int run_bench(BenchFlags& flags) {
 
 }  // namespace
 
-Action declare_bench(CLI::App& app) {
+Action declare_bench(Flags parser) {
   auto flags = std::make_shared<BenchFlags>();
   BenchOptions& b = flags->bench;
-  flags->model.declare(app, ModelFlags::Kv::list);
+  flags->model.declare(parser, ModelFlags::Kv::list);
   const std::string shapes = fmt::format(
       "random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: {}",
       fmt::join(shape_names(), ", "));
-  app.add_option("--shape", flags->shape, shapes)
-      ->type_name("SHAPE")
-      ->excludes(app.get_option("--model"));
+  parser.add("--shape", flags->shape, shapes).type("SHAPE").excludes(parser.named("--model"));
   const auto count = [&](const char* names, int& value, int least, const char* help) {
-    return app.add_option(names, value, help)
-        ->check(CLI::Range(least, 1 << 24).description(""))
-        ->type_name("N");
+    return parser.add(names, value, help).within(least, 1 << 24).type("N");
   };
   const auto counts = [&](const char* names, std::vector<int>& values, int least, int most,
                           const char* help) {
     const std::string flag = std::string(names).substr(std::string(names).rfind('-') - 1);
-    return app
-        .add_option_function<std::string>(
+    return parser
+        .add_read(
             names,
             [=, &values](const std::string& text) { values = numbers_of(flag, text, least, most); },
             help)
-        ->type_name("N,...");
+        .type("N,...");
   };
   flags->prompts = counts("-p,--prompt", b.prompts, 0, 1 << 24,
                           "prompt tokens, such as 1,8,64,512; 0: none (default 512)");
@@ -148,13 +143,14 @@ Action declare_bench(CLI::App& app) {
   counts("--sequences", b.sequences, 1, 256,
          "also decode so many sequences side by side, such as 1,4,16");
   count("-r,--repetitions", b.repetitions, 1, "repetitions (default 5)");
-  CLI::Option* profile = app.add_flag("--profile", b.profile, "also time the ops of each case");
-  app.add_flag(
+  const Flag profile = parser.add_switch("--profile", b.profile, "also time the ops of each case");
+  parser.add_switch(
       "--sgemm", b.sgemm,
       "also time a matmul of the model's feed-forward shape, beside the sgemm of OpenBLAS");
-  declare_json(app, flags->json);
-  app.add_flag("--csv", flags->csv, "a header and one row for each case on standard output")
-      ->excludes(app.get_option("--json"), profile);
+  declare_json(parser, flags->json);
+  parser.add_switch("--csv", flags->csv, "a header and one row for each case on standard output")
+      .excludes(parser.named("--json"))
+      .excludes(profile);
   return [flags] { return run_bench(*flags); };
 }
 

@@ -9,7 +9,7 @@ namespace chaski {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonValue;
 
 constexpr double kGiga = 1e9;
 
@@ -157,7 +157,7 @@ Json ops_json(const BenchCase& c) {
 // RFC 4180: a text is quoted if it has to be.
 std::string csv_field(const Json& value) {
   if (!value.is_string()) return value.dump();
-  const std::string text = value.get<std::string>();
+  const std::string& text = value.string();
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
@@ -215,7 +215,7 @@ void put_bench_csv(const BenchRun& run, const BenchResult& r) {
     const Json all = fields(run, c, r.limits());
     std::string row;
     header.clear();
-    for (const auto& [name, value] : all.items()) {
+    for (const auto& [name, value] : all.members()) {
       header += (header.empty() ? "" : ",") + name;
       row += (row.empty() ? "" : ",") + csv_field(value);
     }

@@ -129,11 +129,11 @@ int chat(ChatFlags& flags) {
 
 }  // namespace
 
-Action declare_chat(CLI::App& app) {
+Action declare_chat(Flags parser) {
   auto flags = std::make_shared<ChatFlags>();
-  flags->generation.declare(app);
-  app.add_option("--system", flags->system, "what the model is told before the conversation")
-      ->type_name("TEXT");
+  flags->generation.declare(parser);
+  parser.add("--system", flags->system, "what the model is told before the conversation")
+      .type("TEXT");
   return [flags] { return chat(*flags); };
 }
 

@@ -1,25 +1,26 @@
 // The subcommands: each is one file that declares its flags and returns what to do once they are
 // parsed, and one line in the list.
 #pragma once
-#include <CLI/App.hpp>
 #include <functional>
+
+#include "main/flags.h"
 
 namespace chaski {
 
 using Action = std::function<int()>;  // the exit status; errors are thrown
 
-Action declare_run(CLI::App& app);
-Action declare_chat(CLI::App& app);
-Action declare_quantize(CLI::App& app);
-Action declare_convert(CLI::App& app);
-Action declare_inspect(CLI::App& app);
-Action declare_tokenize(CLI::App& app);
-Action declare_bench(CLI::App& app);
+Action declare_run(Flags flags);
+Action declare_chat(Flags flags);
+Action declare_quantize(Flags flags);
+Action declare_convert(Flags flags);
+Action declare_inspect(Flags flags);
+Action declare_tokenize(Flags flags);
+Action declare_bench(Flags flags);
 
 struct Command {
   const char* name;
   const char* help;
-  Action (*declare)(CLI::App& app);
+  Action (*declare)(Flags flags);
 };
 
 constexpr Command kCommands[] = {
@@ -31,5 +32,8 @@ constexpr Command kCommands[] = {
     {"tokenize", "text to tokens and back", declare_tokenize},
     {"bench", "measure speed against the limits of this machine", declare_bench},
 };
+
+// Parses the command line and does what it says.
+int run_command_line(int argc, char** argv);
 
 }  // namespace chaski

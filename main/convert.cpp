@@ -32,14 +32,12 @@ int convert(ConvertFlags& flags) {
 
 }  // namespace
 
-Action declare_convert(CLI::App& app) {
+Action declare_convert(Flags parser) {
   auto flags = std::make_shared<ConvertFlags>();
-  app.add_option("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file")
-      ->required();
-  app.add_option("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf")
-      ->required();
-  declare_tokenizer(app, flags->tokenizer);
-  declare_threads(app, flags->threads);
+  parser.add("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file").required();
+  parser.add("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf").required();
+  declare_tokenizer(parser, flags->tokenizer);
+  declare_threads(parser, flags->threads);
   return [flags] { return convert(*flags); };
 }
 

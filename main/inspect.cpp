@@ -54,12 +54,12 @@ struct Shown {
 
 struct AsJson {
   template <class T>
-  nlohmann::ordered_json operator()(const T& value) const {
+  JsonValue operator()(const T& value) const {
     return value;
   }
   // Vocabularies are what `chaski tokenize` is for.
   template <class T>
-  nlohmann::ordered_json operator()(const std::vector<T>& values) const {
+  JsonValue operator()(const std::vector<T>& values) const {
     if (values.size() <= 64) return values;
     return {{"items", values.size()},
             {"first", std::vector<T>(values.begin(), values.begin() + kMostItems)}};
@@ -71,7 +71,7 @@ std::string shown(const Value& value) {
   return std::visit(Shown{}, value.data);
 }
 
-nlohmann::ordered_json as_json(const Value& value) {
+JsonValue as_json(const Value& value) {
   if (value.type == ValueType::boolean) return std::get<int64_t>(value.data) != 0;
   return std::visit(AsJson{}, value.data);
 }
@@ -91,8 +91,7 @@ void put_table(const ModelSource& source) {
 }
 
 void put_file_json(const ModelSource& source, bool verified) {
-  nlohmann::ordered_json metadata = nlohmann::ordered_json::object(),
-                         tensors = nlohmann::ordered_json::array();
+  JsonValue metadata = JsonValue::object(), tensors = JsonValue::array();
   for (const auto& [key, value] : source.meta.all()) metadata[key] = as_json(value);
   for (const TensorSource& tensor : source.tensors) {
     const TensorInfo& t = tensor.info;
@@ -103,13 +102,13 @@ void put_file_json(const ModelSource& source, bool verified) {
                        {"bytes", t.bytes()}});
   }
   const Totals totals = totals_of(source);
-  nlohmann::ordered_json json = {{"file", source.path},
-                                 {"kind", source.kind},
-                                 {"weights", totals.weights},
-                                 {"weight_bytes", totals.bytes},
-                                 {"bits_per_weight", totals.bits()},
-                                 {"metadata", metadata},
-                                 {"tensors", tensors}};
+  JsonValue json = {{"file", source.path},
+                    {"kind", source.kind},
+                    {"weights", totals.weights},
+                    {"weight_bytes", totals.bytes},
+                    {"bits_per_weight", totals.bits()},
+                    {"metadata", metadata},
+                    {"tensors", tensors}};
   if (verified) json["verified"] = true;
   put_json(json);
 }
@@ -132,13 +131,13 @@ int inspect(const InspectFlags& flags) {
 
 }  // namespace
 
-Action declare_inspect(CLI::App& app) {
+Action declare_inspect(Flags parser) {
   auto flags = std::make_shared<InspectFlags>();
-  app.add_option("FILE", flags->file, "model file or folder")->required();
-  declare_tokenizer(app, flags->tokenizer);
-  app.add_flag("--verify", flags->verify,
-               "read everything and compare with the checksums (.quipu)");
-  declare_json(app, flags->json);
+  parser.add("FILE", flags->file, "model file or folder").required();
+  declare_tokenizer(parser, flags->tokenizer);
+  parser.add_switch("--verify", flags->verify,
+                    "read everything and compare with the checksums (.quipu)");
+  declare_json(parser, flags->json);
   return [flags] { return inspect(*flags); };
 }
 

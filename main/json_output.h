@@ -1,15 +1,61 @@
-// JSON on stdout: one object, one line.
+// JSON on stdout: one object, one line. A value that is only built and printed; the library that
+// knows how numbers and texts are spelled is seen by json_output.cpp alone.
 #pragma once
-#include <nlohmann/json.hpp>
-
-#include "main/output.h"
+#include <concepts>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace chaski {
 
-// Bytes that are not UTF-8, as a model may emit and a file may hold, become U+FFFD: JSON has no
-// other place for them.
-inline void put_json(const nlohmann::ordered_json& json) {
-  put(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+struct JsonMember;
+
+class JsonValue {
+ public:
+  JsonValue(bool value) : text_(value ? "true" : "false") {}
+  JsonValue(std::integral auto value) : text_(std::to_string(value)) {}
+  JsonValue(double value);
+  JsonValue(std::string_view value) : kind_(Kind::string), text_(value) {}
+  JsonValue(const std::string& value) : JsonValue(std::string_view(value)) {}
+  JsonValue(const char* value) : JsonValue(std::string_view(value)) {}
+  template <class T>
+  JsonValue(const std::vector<T>& values);
+  JsonValue(std::initializer_list<JsonMember> members);  // an object, in this order
+  static JsonValue array() { return JsonValue(Kind::array); }
+  static JsonValue object() { return JsonValue(Kind::object); }
+
+  JsonValue& operator[](const std::string& key);  // of an object; a new member comes last
+  void update(const JsonValue& object);
+  void push_back(JsonValue value);
+  JsonValue& back();
+  const std::vector<JsonMember>& members() const { return members_; }
+
+  bool is_string() const { return kind_ == Kind::string; }
+  const std::string& string() const { return text_; }
+  // Bytes that are not UTF-8, as a model may emit and a file may hold, become U+FFFD: JSON has no
+  // other place for them.
+  std::string dump() const;
+
+ private:
+  enum class Kind { plain, string, array, object };
+  explicit JsonValue(Kind kind) : kind_(kind) {}
+
+  Kind kind_ = Kind::plain;
+  std::string text_;
+  std::vector<JsonMember> members_;  // without names in an array
+};
+
+struct JsonMember {
+  std::string name;
+  JsonValue value;
+};
+
+template <class T>
+JsonValue::JsonValue(const std::vector<T>& values) : kind_(Kind::array) {
+  for (const T& value : values) push_back(value);
 }
+
+void put_json(const JsonValue& json);
 
 }  // namespace chaski

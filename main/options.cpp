@@ -1,9 +1,7 @@
 #include "main/options.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
-#include <CLI/Option.hpp>
-#include <CLI/Validators.hpp>
 #include <limits>
 #include <random>
 
@@ -16,9 +14,6 @@ namespace {
 
 constexpr int kMaxThreads = 1024, kMaxCount = std::numeric_limits<int>::max();
 
-// The range is told when it is left, not in the help, where most of them would say nothing.
-CLI::Validator within(int least, int most) { return CLI::Range(least, most).description(""); }
-
 std::vector<std::string> kv_names() {
   std::vector<std::string> names;
   for (const KvType& type : kKvTypes) names.push_back(type.name);
@@ -27,62 +22,59 @@ std::vector<std::string> kv_names() {
 
 }  // namespace
 
-void declare_model(CLI::App& app, std::string& model) {
-  app.add_option("-m,--model", model, "model file or folder (default: the bundled model)")
-      ->type_name("MODEL");
+void declare_model(Flags& flags, std::string& model) {
+  flags.add("-m,--model", model, "model file or folder (default: the bundled model)").type("MODEL");
 }
 
-void declare_tokenizer(CLI::App& app, std::string& tokenizer) {
-  app.add_option("--tokenizer", tokenizer, "tokenizer.bin of a llama2.c model")->type_name("FILE");
+void declare_tokenizer(Flags& flags, std::string& tokenizer) {
+  flags.add("--tokenizer", tokenizer, "tokenizer.bin of a llama2.c model").type("FILE");
 }
 
-void declare_threads(CLI::App& app, int& threads) {
-  app.add_option("-t,--threads", threads, "threads at most (default: a thread for each core)")
-      ->check(within(1, kMaxThreads))
-      ->type_name("N");
+void declare_threads(Flags& flags, int& threads) {
+  flags.add("-t,--threads", threads, "threads at most (default: a thread for each core)")
+      .within(1, kMaxThreads)
+      .type("N");
 }
 
-void declare_json(CLI::App& app, bool& json) {
-  app.add_flag("--json", json, "one JSON object on standard output");
+void declare_json(Flags& flags, bool& json) {
+  flags.add_switch("--json", json, "one JSON object on standard output");
 }
 
-void ModelFlags::declare(CLI::App& app, Kv kvs) {
-  declare_model(app, engine.model);
-  declare_tokenizer(app, engine.tokenizer);
-  declare_threads(app, engine.threads);
-  app.add_flag("--threads-fixed", engine.threads_fixed,
-               "always so many threads, also where other programs make fewer faster");
-  app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")
-      ->check(within(1, kMaxCount))
-      ->type_name("N");
+void ModelFlags::declare(Flags& flags, Kv kvs) {
+  declare_model(flags, engine.model);
+  declare_tokenizer(flags, engine.tokenizer);
+  declare_threads(flags, engine.threads);
+  flags.add_switch("--threads-fixed", engine.threads_fixed,
+                   "always so many threads, also where other programs make fewer faster");
+  flags.add("-c,--ctx", engine.context, "positions kept (default: the model's own)")
+      .within(1, kMaxCount)
+      .type("N");
   const std::string formats = fmt::format("{} (default f16)", fmt::join(kv_names(), ", "));
-  CLI::Option* flag = app.add_option("--kv", kv, "format of keys and values: " + formats)
-                          ->check(CLI::IsMember(kv_names()).description(""))
-                          ->expected(1)
-                          ->type_name("FORMAT");
+  Flag flag = flags.add("--kv", kv, "format of keys and values: " + formats).one_of(kv_names());
   if (kvs == Kv::list)
-    flag->delimiter(',')
-        ->expected(1, int(std::size(kKvTypes)))
-        ->allow_extra_args(false)
-        ->type_name("FORMAT,...");
-  app.add_option(
-         "--load", load,
-         "how a .quipu file is read: mmap, or copy: into memory of huge pages (default mmap)")
-      ->check(CLI::IsMember({"mmap", "copy"}).description(""))
-      ->type_name("HOW");
-  app.add_option("--verify", verify,
-                 "when a .quipu file is checked against its sums: always, once (until it changes) "
-                 "or never (default once)")
-      ->check(CLI::IsMember({"always", "once", "never"}).description(""))
-      ->type_name("WHEN");
-  app.add_option("--device", engine.device,
-                 "auto, cpu, cuda or cuda:N; auto: a GPU if there is one (default auto)")
-      ->type_name("DEVICE");
-  app.add_option(
-         "--gpu-layers", gpu_layers,
-         "the last N layers run on the GPU, the others on the CPU (default auto: all that fit)")
-      ->check((CLI::IsMember({"auto"}) | within(0, kMaxCount)).description(""))
-      ->type_name("N");
+    flag.list(int(std::size(kKvTypes))).type("FORMAT,...");
+  else
+    flag.single().type("FORMAT");
+  flags
+      .add("--load", load,
+           "how a .quipu file is read: mmap, or copy: into memory of huge pages (default mmap)")
+      .one_of({"mmap", "copy"})
+      .type("HOW");
+  flags
+      .add("--verify", verify,
+           "when a .quipu file is checked against its sums: always, once (until it changes) or "
+           "never (default once)")
+      .one_of({"always", "once", "never"})
+      .type("WHEN");
+  flags
+      .add("--device", engine.device,
+           "auto, cpu, cuda or cuda:N; auto: a GPU if there is one (default auto)")
+      .type("DEVICE");
+  flags
+      .add("--gpu-layers", gpu_layers,
+           "the last N layers run on the GPU, the others on the CPU (default auto: all that fit)")
+      .one_of("auto", 0, kMaxCount)
+      .type("N");
 }
 
 EngineOptions ModelFlags::options(const std::string& kv_type) const {
@@ -107,16 +99,16 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
   return Engine::open(options);
 }
 
-void PromptFlags::declare(CLI::App& app) {
-  text_flag = app.add_option("-p,--prompt", text, "the text")->type_name("TEXT");
-  file_flag = app.add_option("-f,--file", file, "a file with the text (default: standard input)")
-                  ->type_name("FILE");
-  text_flag->excludes(file_flag);
+void PromptFlags::declare(Flags& flags) {
+  text_flag = flags.add("-p,--prompt", text, "the text").type("TEXT");
+  file_flag =
+      flags.add("-f,--file", file, "a file with the text (default: standard input)").type("FILE");
+  text_flag.excludes(file_flag);
 }
 
 std::optional<std::string> PromptFlags::read() const {
-  if (text_flag->count() > 0) return text;
-  if (file_flag->count() > 0) return read_text(file);
+  if (text_flag.given()) return text;
+  if (file_flag.given()) return read_text(file);
   if (stdin_is_terminal()) return std::nullopt;
   std::string piped = read_text("");
   return piped.empty() ? std::nullopt : std::optional(std::move(piped));
@@ -129,45 +121,46 @@ std::string PromptFlags::required() const {
   return *said;
 }
 
-void GenerationFlags::declare(CLI::App& app) {
-  model.declare(app);
+void GenerationFlags::declare(Flags& flags) {
+  model.declare(flags);
   SamplerOptions& s = generate.sampling;
-  app.add_option("-n,--tokens", generate.max_tokens,
-                 "tokens at most (default: until the model ends)")
-      ->check(within(-1, kMaxCount))
-      ->type_name("N");
-  app.add_option("--temp", s.temperature,
-                 "0: the most probable token, 1: as the model says (default 0.8)")
-      ->type_name("T");
-  app.add_option("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)")
-      ->type_name("K");
-  app.add_option("--top-p", s.top_p,
-                 "draw from the smallest set with probability P; 1: all (default 0.95)")
-      ->type_name("P");
-  app.add_option("--min-p", s.min_p,
-                 "drop what is below P times the most probable; 0: nothing (default 0.05)")
-      ->type_name("P");
-  app.add_option("--repeat-penalty", s.repeat_penalty,
-                 "above 1: avoid the last 64 tokens (default 1)")
-      ->type_name("X");
-  seed = app.add_option("--seed", s.seed, "same seed, same text (default: random)")->type_name("N");
-  app.add_option("--stop", generate.stop, "end before this text; may be repeated")
-      ->allow_extra_args(false)
-      ->type_name("TEXT");
-  app.add_option(
-         "--draft", draft,
-         "a smaller model of the same vocabulary that guesses ahead; the text stays the same")
-      ->type_name("MODEL");
-  draft_length_flag = app.add_option("--draft-len", draft_length, "tokens it guesses (default 4)")
-                          ->check(within(1, 64))
-                          ->type_name("K");
-  app.add_flag("--ignore-end", generate.ignore_end, "go on after the model's end-of-text token");
-  app.add_flag("-v,--verbose", verbose, "measure and say more");
+  flags.add("-n,--tokens", generate.max_tokens, "tokens at most (default: until the model ends)")
+      .within(-1, kMaxCount)
+      .type("N");
+  flags
+      .add("--temp", s.temperature,
+           "0: the most probable token, 1: as the model says (default 0.8)")
+      .type("T");
+  flags.add("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)").type("K");
+  flags
+      .add("--top-p", s.top_p,
+           "draw from the smallest set with probability P; 1: all (default 0.95)")
+      .type("P");
+  flags
+      .add("--min-p", s.min_p,
+           "drop what is below P times the most probable; 0: nothing (default 0.05)")
+      .type("P");
+  flags.add("--repeat-penalty", s.repeat_penalty, "above 1: avoid the last 64 tokens (default 1)")
+      .type("X");
+  seed = flags.add("--seed", s.seed, "same seed, same text (default: random)").type("N");
+  flags.add("--stop", generate.stop, "end before this text; may be repeated")
+      .one_each()
+      .type("TEXT");
+  flags
+      .add("--draft", draft,
+           "a smaller model of the same vocabulary that guesses ahead; the text stays the same")
+      .type("MODEL");
+  draft_length_flag = flags.add("--draft-len", draft_length, "tokens it guesses (default 4)")
+                          .within(1, 64)
+                          .type("K");
+  flags.add_switch("--ignore-end", generate.ignore_end,
+                   "go on after the model's end-of-text token");
+  flags.add_switch("-v,--verbose", verbose, "measure and say more");
 }
 
 void GenerationFlags::check() const {
   generate.sampling.check();
-  if (draft_length_flag->count() > 0 && draft.empty())
+  if (draft_length_flag.given() && draft.empty())
     fail(Exit::usage, "--draft-len is given, expected --draft MODEL with it");
   for (const std::string& text : generate.stop)
     if (text.empty()) fail(Exit::usage, "--stop is empty, expected a text");
@@ -175,7 +168,7 @@ void GenerationFlags::check() const {
 
 void GenerationFlags::choose_seed() {
   // 32 bits are enough to tell runs apart and few enough to type again.
-  if (seed->count() == 0) generate.sampling.seed = std::random_device()();
+  if (!seed.given()) generate.sampling.seed = std::random_device()();
 }
 
 Speaker::Speaker(const GenerationFlags& flags)

@@ -1,6 +1,5 @@
 // Flags that several subcommands share: each is declared here, once, with its default and its help.
 #pragma once
-#include <CLI/App.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "engine/session.h"
+#include "main/flags.h"
 
 namespace chaski {
 
@@ -20,7 +20,7 @@ struct ModelFlags {
   std::string load = "mmap", verify = "once", gpu_layers = "auto";
 
   enum class Kv { one, list };  // whether --kv takes several
-  void declare(CLI::App& app, Kv kvs = Kv::one);
+  void declare(Flags& flags, Kv kvs = Kv::one);
   EngineOptions options() const { return options(kv[0]); }
   EngineOptions options(const std::string& kv_type) const;
 };
@@ -30,17 +30,17 @@ struct ModelFlags {
 std::shared_ptr<Engine> open_engine(EngineOptions options);
 
 // A model that only has to be read: tokenize, convert, quantize.
-void declare_model(CLI::App& app, std::string& model);
-void declare_tokenizer(CLI::App& app, std::string& tokenizer);
-void declare_threads(CLI::App& app, int& threads);
-void declare_json(CLI::App& app, bool& json);
+void declare_model(Flags& flags, std::string& model);
+void declare_tokenizer(Flags& flags, std::string& tokenizer);
+void declare_threads(Flags& flags, int& threads);
+void declare_json(Flags& flags, bool& json);
 
 // Text from -p, -f or standard input: run, tokenize.
 struct PromptFlags {
   std::string text, file;
-  CLI::Option *text_flag = nullptr, *file_flag = nullptr;
+  Flag text_flag, file_flag;
 
-  void declare(CLI::App& app);
+  void declare(Flags& flags);
   // Without -p and -f: standard input. Nothing if that is a terminal or empty.
   std::optional<std::string> read() const;
   std::string required() const;  // Error(usage) instead of nothing
@@ -53,9 +53,9 @@ struct GenerationFlags {
   std::string draft;
   int draft_length = 4;
   bool verbose = false;
-  CLI::Option *seed = nullptr, *draft_length_flag = nullptr;
+  Flag seed, draft_length_flag;
 
-  void declare(CLI::App& app);
+  void declare(Flags& flags);
   void check() const;  // Error(usage); before a model is opened
   void choose_seed();  // a random one unless --seed was given
 };

@@ -65,7 +65,7 @@ void put_report(const QuantizeReport& report) {
 }
 
 void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  JsonValue tensors = JsonValue::array();
   for (const QuantizedTensor& t : report.tensors)
     tensors.push_back({{"name", t.name},
                        {"from", name_of(t.from)},
@@ -108,19 +108,19 @@ int quantize(QuantizeFlags& flags) {
 
 }  // namespace
 
-Action declare_quantize(CLI::App& app) {
+Action declare_quantize(Flags parser) {
   auto flags = std::make_shared<QuantizeFlags>();
-  app.add_option("IN", flags->in, "model file or folder")->required();
-  app.add_option("OUT", flags->out, "the .quipu file to write")->required();
-  app.add_option("--type", flags->type, "q4, q4h, q4_0, q8, q8f, f16, bf16 or f32 (default q4)")
-      ->type_name("FORMAT");
-  app.add_option(
-         "--keep-above", flags->options.keep_above,
-         "a tensor that would lose more (relative squared error) keeps more bits (default 0.02)")
-      ->type_name("X");
-  declare_threads(app, flags->options.threads);
-  declare_tokenizer(app, flags->options.tokenizer);
-  declare_json(app, flags->json);
+  parser.add("IN", flags->in, "model file or folder").required();
+  parser.add("OUT", flags->out, "the .quipu file to write").required();
+  parser.add("--type", flags->type, "q4, q4h, q4_0, q8, q8f, f16, bf16 or f32 (default q4)")
+      .type("FORMAT");
+  parser
+      .add("--keep-above", flags->options.keep_above,
+           "a tensor that would lose more (relative squared error) keeps more bits (default 0.02)")
+      .type("X");
+  declare_threads(parser, flags->options.threads);
+  declare_tokenizer(parser, flags->options.tokenizer);
+  declare_json(parser, flags->json);
   return [flags] { return quantize(*flags); };
 }
 

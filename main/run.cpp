@@ -42,15 +42,21 @@ std::vector<TokenId> prompt_tokens(const Engine& engine, const std::string& text
 
 void put_result(const Engine& engine, const GenerateResult& result, double bandwidth,
                 uint64_t seed) {
-  nlohmann::ordered_json json = {{"model", engine.path()},
-                                 {"threads", engine.threads()},
-                                 {"threads_used", engine.threads_used()},
-                                 {"isa", engine.isa()},
-                                 {"device", engine.device()},
-                                 {"text", result.text},
-                                 {"finish", name_of(result.finish)}};
+  JsonValue json = {{"model", engine.path()},
+                    {"threads", engine.threads()},
+                    {"threads_used", engine.threads_used()},
+                    {"isa", engine.isa()},
+                    {"device", engine.device()},
+                    {"text", result.text},
+                    {"finish", name_of(result.finish)}};
   json.update(timing_json(result, bandwidth, seed));
   put_json(json);
+}
+
+// The answer to a prompt goes into a pipe byte for byte; on a terminal, and after a story that
+// nobody prompted, the next line begins on its own.
+bool ends_line(const std::string& shown, const std::string& text) {
+  return (stdout_is_terminal() || !shown.empty()) && !text.ends_with('\n');
 }
 
 int run(RunFlags& flags) {
@@ -72,7 +78,7 @@ int run(RunFlags& flags) {
   const double bandwidth = bandwidth_beside(*speaker.engine, result, flags.generation.verbose);
   if (flags.json)
     put_result(*speaker.engine, result, bandwidth, seed);
-  else if (stdout_is_terminal() && !result.text.ends_with('\n'))
+  else if (ends_line(prompt.shown, result.text))
     put("\n");
   put_note(timing_line(result, bandwidth, seed) +
            (flags.generation.verbose ? threads_part(*speaker.engine) : ""));
@@ -82,11 +88,11 @@ int run(RunFlags& flags) {
 
 }  // namespace
 
-Action declare_run(CLI::App& app) {
+Action declare_run(Flags parser) {
   auto flags = std::make_shared<RunFlags>();
-  flags->prompt.declare(app);
-  flags->generation.declare(app);
-  declare_json(app, flags->json);
+  flags->prompt.declare(parser);
+  flags->generation.declare(parser);
+  declare_json(parser, flags->json);
   return [flags] { return run(*flags); };
 }
 

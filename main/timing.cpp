@@ -8,13 +8,17 @@ double read_rate(const GenerateResult& result) {
   return result.decode_seconds > 0 ? double(result.decode_bytes) / result.decode_seconds : 0;
 }
 
+// Weights up to here stay in a cache from token to token: memory is not what decoding waits for.
+constexpr uint64_t kCached = uint64_t{16} << 20;
+
 std::string counted(size_t n) { return fmt::format("{} token{}", n, n == 1 ? "" : "s"); }
 
 }  // namespace
 
 double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked) {
   // Whoever pressed Ctrl-C is waiting for the end.
-  const bool wanted = result.decode_rate() > 0 && result.finish != Finish::interrupted;
+  const bool wanted = result.decode_rate() > 0 && result.finish != Finish::interrupted &&
+                      engine.weight_bytes() > kCached;
   return wanted && (asked || result.decode_seconds >= 1) ? engine.memory_bandwidth() : 0;
 }
 
@@ -40,8 +44,8 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
   return line + fmt::format("; seed {}", seed);
 }
 
-nlohmann::ordered_json timing_json(const GenerateResult& result, double bandwidth, uint64_t seed) {
-  nlohmann::ordered_json json = {
+JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t seed) {
+  JsonValue json = {
       {"prompt_tokens", result.prompt_tokens},
       {"answer_tokens", result.tokens.size()},
       {"prompt_tokens_per_second", result.prompt_rate()},

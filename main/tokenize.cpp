@@ -1,4 +1,6 @@
 // chaski tokenize: what a model's tokenizer makes of a text, and the way back. No weights are read.
+#include <fmt/format.h>
+
 #include <memory>
 #include <vector>
 
@@ -17,7 +19,7 @@ struct TokenizeFlags {
   std::string model, tokenizer;
   PromptFlags prompt;
   std::vector<TokenId> decode;
-  CLI::Option* decode_flag = nullptr;
+  Flag decode_flag;
   bool ids = false, json = false;
 };
 
@@ -35,7 +37,7 @@ void put_table(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
 }
 
 void put_tokens_json(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  JsonValue list = JsonValue::array();
   for (const TokenId id : tokens)
     list.push_back(
         {{"id", id}, {"text", tokenizer.piece(id)}, {"control", tokenizer.is_control(id)}});
@@ -57,7 +59,7 @@ int decode(const Tokenizer& tokenizer, const TokenizeFlags& flags) {
 int tokenize(TokenizeFlags& flags) {
   const std::unique_ptr<Tokenizer> tokenizer =
       Tokenizer::make(open_source(flags.model, flags.tokenizer).meta);
-  if (flags.decode_flag->count() > 0) return decode(*tokenizer, flags);
+  if (flags.decode_flag.given()) return decode(*tokenizer, flags);
   const std::vector<TokenId> tokens = tokenizer->encode_prompt(flags.prompt.required());
   if (flags.json)
     put_tokens_json(*tokenizer, tokens);
@@ -70,16 +72,15 @@ int tokenize(TokenizeFlags& flags) {
 
 }  // namespace
 
-Action declare_tokenize(CLI::App& app) {
+Action declare_tokenize(Flags parser) {
   auto flags = std::make_shared<TokenizeFlags>();
-  declare_model(app, flags->model);
-  declare_tokenizer(app, flags->tokenizer);
-  flags->prompt.declare(app);
-  flags->decode_flag =
-      app.add_option("--decode", flags->decode, "token ids to text")->type_name("ID");
-  flags->decode_flag->excludes(flags->prompt.text_flag)->excludes(flags->prompt.file_flag);
-  app.add_flag("--ids", flags->ids, "ids only, in one line");
-  declare_json(app, flags->json);
+  declare_model(parser, flags->model);
+  declare_tokenizer(parser, flags->tokenizer);
+  flags->prompt.declare(parser);
+  flags->decode_flag = parser.add("--decode", flags->decode, "token ids to text").type("ID");
+  flags->decode_flag.excludes(flags->prompt.text_flag).excludes(flags->prompt.file_flag);
+  parser.add_switch("--ids", flags->ids, "ids only, in one line");
+  declare_json(parser, flags->json);
   return [flags] { return tokenize(*flags); };
 }
 

@@ -1,6 +1,6 @@
 #include "models/gguf.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // layouts are not ours: q_proj and k_proj of the llama family have the two halves of a head where
 // rope pairs its neighbours, and GPT-2's Conv1D weights are (in, out). Both are put right row by
 // row while strips are packed.
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -120,12 +120,11 @@ class Import {
     const Json map = read_json(index)["weight_map"];
     std::map<std::string, std::string> wanted;
     std::set<std::string> shards;
-    for (auto& [name, node] : map.object().items()) {
-      const Json shard = map.child(name, node);
+    map.each([&](const std::string& name, const Json& shard) {
       check_shard_name(shard);
       wanted[name] = folder_ + "/" + shard.str();
       shards.insert(shard.str());
-    }
+    });
     for (auto& shard : shards) add_file(folder_ + "/" + shard);
     for (auto& tensor : tensors_) {
       auto place = wanted.find(tensor.name);

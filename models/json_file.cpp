@@ -1,5 +1,6 @@
 #include "models/json_file.h"
 
+#include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -67,9 +68,11 @@ Json read_json(const std::string& path) {
   return parse_json(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-Json Json::child(const std::string& key, const json& node) const {
-  return {file_, path_.empty() ? key : path_ + "." + key, root_, &node};
-}
+bool Json::present() const { return node_ && !node_->is_null(); }
+bool Json::is_object() const { return node_ && node_->is_object(); }
+bool Json::is_array() const { return node_ && node_->is_array(); }
+bool Json::is_string() const { return node_ && node_->is_string(); }
+bool Json::is_integer() const { return node_ && node_->is_number_integer(); }
 
 Json Json::operator[](std::string_view key) const {
   const std::string name(key);
@@ -115,9 +118,10 @@ size_t Json::size() const {
   return node_->size();
 }
 
-const json& Json::object() const {
+void Json::each(const std::function<void(const std::string&, const Json&)>& visit) const {
   if (!is_object()) wrong("an object");
-  return *node_;
+  for (const auto& [name, node] : node_->items())
+    visit(name, {file_, path_.empty() ? name : path_ + "." + name, root_, &node});
 }
 
 std::string Json::described() const {

@@ -4,8 +4,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -18,12 +19,12 @@ class Json {
   Json operator[](std::string_view key) const;  // of an object; absent if this is absent
   Json at(size_t index) const;                  // of an array
   bool has(std::string_view key) const { return (*this)[key].present(); }
-  bool present() const { return node_ && !node_->is_null(); }
+  bool present() const;
 
-  bool is_object() const { return node_ && node_->is_object(); }
-  bool is_array() const { return node_ && node_->is_array(); }
-  bool is_string() const { return node_ && node_->is_string(); }
-  bool is_integer() const { return node_ && node_->is_number_integer(); }
+  bool is_object() const;
+  bool is_array() const;
+  bool is_string() const;
+  bool is_integer() const;
 
   // Without an alternative the value must be there. All throw Error(bad_file).
   int64_t integer() const;
@@ -35,9 +36,9 @@ class Json {
     return present() ? str() : std::string(otherwise);
   }
   bool boolean(bool otherwise) const;
-  size_t size() const;                                                   // of an array; absent: 0
-  const nlohmann::json& object() const;                                  // to walk through it
-  Json child(const std::string& key, const nlohmann::json& node) const;  // while walking
+  size_t size() const;  // of an array; absent: 0
+  // of an object, in the order of the names
+  void each(const std::function<void(const std::string& name, const Json& value)>& visit) const;
 
   [[noreturn]] void wrong(std::string_view expected) const;  // "... is FOUND, expected EXPECTED"
 

@@ -62,7 +62,7 @@ Span span_of(const Json& entry, const std::vector<int64_t>& shape, uint64_t item
   if (bytes.get() != static_cast<uint64_t>(end - begin))
     offsets.at(1).wrong(
         fmt::format("{} as the shape says",
-                    bytes.get() ? fmt::to_string(begin + *bytes.get()) : "more than 2^64"));
+                    bytes.get() ? std::to_string(begin + *bytes.get()) : "more than 2^64"));
   return {static_cast<uint64_t>(begin), static_cast<uint64_t>(end)};
 }
 
@@ -95,18 +95,17 @@ SafetensorsFile read_safetensors(const std::string& path) {
   const uint64_t buffer = in.remaining();
 
   std::vector<std::pair<Span, SafeTensor>> found;
-  for (auto& [name, node] : header.object().items()) {
-    if (name == "__metadata__") continue;
+  header.each([&](const std::string& name, const Json& entry) {
+    if (name == "__metadata__") return;
     if (name.size() > kMaxNameBytes)
       fail(Exit::bad_file, "{}: a tensor's name has {} bytes, expected at most {}", path,
            name.size(), kMaxNameBytes);
-    const Json entry = header.child(name, node);
     const Dtype& dtype = dtype_of(entry);
     SafeTensor tensor{name, std::string(dtype.name), shape_of(entry), dtype.format, nullptr, path};
     const Span span = span_of(entry, tensor.shape, dtype.bytes, buffer);
     tensor.data = file.mapping->bytes().data() + in.at() + span.begin;
     found.emplace_back(span, std::move(tensor));
-  }
+  });
   std::sort(found.begin(), found.end(),
             [](auto& a, auto& b) { return a.first.begin < b.first.begin; });
   check_cover(path, found, buffer);

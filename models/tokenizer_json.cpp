@@ -114,12 +114,11 @@ bool is_byte_piece(const std::string& piece) {
 }
 
 void read_vocabulary(const Json& vocab, bool bytes, TokenizerParts& parts) {
-  for (auto& [piece, node] : vocab.object().items()) {
-    const Json id = vocab.child(piece, node);
+  vocab.each([&](const std::string& piece, const Json& id) {
     if (id.integer() < 0 || id.integer() >= kMaxPieces)
       id.wrong(fmt::format("an id from 0 to {}", kMaxPieces - 1));
     parts.put(id.integer(), piece, bytes && is_byte_piece(piece) ? kByte : kNormal);
-  }
+  });
 }
 
 Ids ids_of(const TokenizerParts& parts) {
@@ -211,12 +210,11 @@ void put_added_tokens(const Json& added, TokenizerParts& parts) {
     parts.put(id, token["content"].str(), unknown ? int64_t{kUnknown} : type);
   };
   if (added.is_object()) {
-    for (auto& [key, node] : added.object().items()) {
-      const Json token = added.child(key, node);
+    added.each([&](const std::string& key, const Json& token) {
       if (key.empty() || key.size() > 7 || key.find_first_not_of("0123456789") != std::string::npos)
         token.wrong("an id as key");
       put(std::stoll(key), token);
-    }
+    });
     return;
   }
   for (size_t i = 0; i < added.size(); ++i) put(added.at(i)["id"].integer(), added.at(i));

@@ -2,7 +2,8 @@
 # make check: the rules that a compiler does not know.
 #   1. who may include whom (HACKING.md, the picture of the layers)
 #   2. no weak symbol in an object built with instruction-set flags: the linker could pick it for a machine that lacks them
-#   3. no conditional compilation outside the places meant for it, no -ffast-math
+#   3. every file as clang-format writes it (make format)
+#   4. no conditional compilation outside the places meant for it, no -ffast-math
 set -u
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -50,5 +51,11 @@ done < <(grep -rnE '^[[:space:]]*#[[:space:]]*if' quant ggml-like-tensor models 
          grep -vE '^(ggml-like-tensor/(base/|cpu/lanes_|cpu/backends\.cpp|threads\.cpp)|cuda/(launch|mma)\.cuh)')
 if grep -nE -- '-ffast-math|-Ofast' Makefile | grep -v 'No -ffast-math'; then say "-ffast-math in the Makefile"; fi
 
-[ "$bad" = 0 ] && echo "check: include rule, symbols and conditional compilation are as they should be"
+if ! command -v clang-format >/dev/null; then
+  echo "SKIPPED: check: clang-format is not installed, so the format was not looked at"
+elif unformatted=$(git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run 2>&1 | sed -n 's/^\([^:]*\):.*/\1/p' | sort -u) && [ -n "$unformatted" ]; then
+  say "not as make format writes it:" $unformatted
+fi
+
+[ "$bad" = 0 ] && echo "check: include rule, symbols, format and conditional compilation are as they should be"
 exit "$bad"

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs what building and testing chaski needs, on a fresh Debian 12 as root. Elsewhere it names what is missing and changes nothing.
+#   --dev    also what make format, make neon and make fuzz need
 set -eu
 packages="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas0 nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev"
+[ "${1:-}" != --dev ] || packages="$packages clang-format clang libclang-rt-14-dev qemu-user-static g++-aarch64-linux-gnu libc6-dev-arm64-cross"
 
 if command -v apt-get >/dev/null 2>&1; then
   missing=""

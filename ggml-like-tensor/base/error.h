@@ -2,7 +2,7 @@
 // noticed (load, plan or flag time), caught once in main(), printed as one line. Not for bugs:
 // those are CHECK.
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

@@ -1,8 +1,9 @@
 // One device: its weights, pages, plans and passes. Everything is put on one stream, in order; the
 // host waits only for results.
+#include "cuda/backend.h"
+
 #include <unordered_map>
 
-#include "cuda/backend.h"
 #include "cuda/draw.cuh"
 #include "cuda/fused.h"
 #include "cuda/limits.cuh"

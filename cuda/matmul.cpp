@@ -1,9 +1,8 @@
 // Matmul on the device: which kernel multiplies how many tokens. The choice moves time, never a bit
 // (order.h).
-#include <algorithm>
+#include "cuda/matmul.h"
 
-#include "cuda/matmul_rows.cuh"
-#include "cuda/matmul_tiles.cuh"
+#include <algorithm>
 
 namespace chaski {
 namespace {
@@ -11,51 +10,13 @@ namespace {
 // From here on the tile kernel: below, its 128 tokens a block would be mostly empty.
 constexpr int64_t kTileTokens = 65;
 
-template <class F, int kTokens>
-void launch_rows(const MatMulJob& job, const LaunchContext& c) {
-  const int segments = segments_of(groups_of(job.blocks));
-  const int64_t tiles = (job.tokens + kTokens - 1) / kTokens,
-                resident = int64_t(c.multiprocessors) * (kMostSegments / segments);
-  const dim3 grid{unsigned(tiles),
-                  unsigned(std::min(job.pairs(), std::max<int64_t>(resident / tiles, 1)))};
-  const size_t shared =
-      RowSums<kTokens>::bytes(job.matrices(), segments) + (job.norm.x ? normed_bytes(job.cols) : 0);
-  chaski::launch("matmul", {grid, 32 * segments, c.stream, shared}, matmul_rows<F, kTokens>, job);
-}
-
-template <class F>
-void launch_tiles(const MatMulJob& job, const LaunchContext& c) {
-  const int64_t per_block = TileShape::kSlots / job.matrices();
-  const dim3 grid(unsigned((job.tokens + TileShape::kTokens - 1) / TileShape::kTokens),
-                  unsigned((job.pairs() + per_block - 1) / per_block));
-  chaski::launch("matmul", {grid, TileShape::kThreads, c.stream, sizeof(TileShared<F>)},
-                 matmul_tiles<F>, job);
-}
-
-// Float activations are copied 16 bytes at a time.
-template <class F>
-bool tiles_take(const MatMulJob& job, const LaunchContext& c) {
-  return job.tokens >= kTileTokens && sizeof(TileShared<F>) <= c.shared_limit &&
-         (!F::kFloat || job.cols % 4 == 0);
-}
-
 }  // namespace
 
 void launch_matmul(Format format, const MatMulJob& job, const LaunchContext& c) {
-  Formats::with(format, [&]<class F>(F) {
-    if (job.tokens == 1) {
-      launch_rows<F, 1>(job, c);
-    } else if constexpr (std::is_same_v<F, F32>) {
-      launch_rows<F, 8>(job, c);
-    } else {
-      if (job.tokens <= 8)
-        launch_rows<F, 8>(job, c);
-      else if (tiles_take<F>(job, c))
-        launch_tiles<F>(job, c);
-      else
-        launch_rows<F, 16>(job, c);
-    }
-  });
+  if (job.tokens <= 8)
+    launch_matmul_rows(format, job.tokens == 1 ? 1 : 8, job, c);
+  else if (job.tokens < kTileTokens || !launch_matmul_tiles(format, job, c))
+    launch_matmul_rows(format, 16, job, c);
 }
 
 namespace {

@@ -1,8 +1,9 @@
 // Which steps go together, and how they are started.
+#include "cuda/fused.h"
+
 #include <algorithm>
 
-#include "cuda/fused.h"
-#include "cuda/matmul.cuh"
+#include "cuda/matmul.h"
 
 namespace chaski {
 namespace {

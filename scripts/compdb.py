@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""compile_commands.json on standard output: the compiler calls that `make -n` would make."""
+import argparse, json, os, shlex, subprocess
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--make", default="make")
+dry = [*shlex.split(parser.parse_args().make), "-B", "-n", "-j1", "V=1", "build/chaski", "build/tests.bin"]
+# The make that asks must not lend its flags to the one that answers; build/.setup is not to be remade.
+environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+text = subprocess.run(dry + ["-o", "build/.setup"], env=environment, capture_output=True, text=True, check=True).stdout
+entries = []
+for line in text.splitlines():
+    words = shlex.split(line) if " -c " in line else []
+    if "-c" in words and words[0] != "@echo":
+        entries.append({"directory": os.getcwd(), "file": words[words.index("-c") + 1], "arguments": words})
+print(json.dumps(entries, indent=1))
