@@ -17,7 +17,6 @@ namespace chaski {
 namespace {
 
 constexpr std::string_view kSpace = "\u2581";
-constexpr int64_t kMaxPieces = 1 << 22;
 constexpr double kNeverMerged = -1e9;  // below every rank
 
 using Ids = std::unordered_map<std::string, int64_t>;
@@ -114,10 +113,12 @@ bool is_byte_piece(const std::string& piece) {
 }
 
 void read_vocabulary(const Json& vocab, bool bytes, TokenizerParts& parts) {
+  parts.pieces += vocab.object().size();
+  const auto most = static_cast<int64_t>(parts.most_ids());
   for (auto& [piece, node] : vocab.object().items()) {
     const Json id = vocab.child(piece, node);
-    if (id.integer() < 0 || id.integer() >= kMaxPieces)
-      id.wrong(fmt::format("an id from 0 to {}", kMaxPieces - 1));
+    if (id.integer() < 0 || id.integer() >= most)
+      id.wrong(fmt::format("an id from 0 to {}", most - 1));
     parts.put(id.integer(), piece, bytes && is_byte_piece(piece) ? kByte : kNormal);
   }
 }
@@ -188,8 +189,8 @@ void check_model(const Json& model) {
 }  // namespace
 
 void TokenizerParts::put(int64_t id, const std::string& piece, int64_t type) {
-  if (id < 0 || id >= kMaxPieces)
-    fail(Exit::bad_file, "{}: id of a piece is {}, expected 0 to {}", file, id, kMaxPieces - 1);
+  if (id < 0 || id >= static_cast<int64_t>(most_ids()))
+    fail(Exit::bad_file, "{}: id of a piece is {}, expected 0 to {}", file, id, most_ids() - 1);
   if (id >= static_cast<int64_t>(tokens.size())) tokens.resize(id + 1), types.resize(id + 1, 0);
   if (types[id] != 0 && tokens[id] != piece)
     fail(Exit::bad_file, "{}: id {} is \"{}\" and \"{}\", expected one piece", file, id,
@@ -210,6 +211,7 @@ void put_added_tokens(const Json& added, TokenizerParts& parts) {
     const int64_t type = token["special"].boolean(false) ? kControl : kUserDefined;
     parts.put(id, token["content"].str(), unknown ? int64_t{kUnknown} : type);
   };
+  parts.pieces += added.is_object() ? added.object().size() : added.size();
   if (added.is_object()) {
     for (auto& [key, node] : added.object().items()) {
       const Json token = added.child(key, node);
