@@ -2,10 +2,9 @@
 #include "models/import.h"
 
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 
+#include "ggml-like-tensor/base/beginning.h"
 #include "ggml-like-tensor/base/error.h"
 #include "models/folder.h"
 
@@ -15,15 +14,7 @@ namespace {
 constexpr std::string_view kKnown =
     "a GGUF file, a folder with config.json and safetensors, or a llama2.c .bin";
 
-// Up to 28 bytes: the header of llama2.c version 0.
-std::string beginning(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Exit::io, "{}: cannot be opened: {}", path, std::strerror(errno));
-  std::string bytes(28, '\0');
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(in.gcount());
-  return bytes;
-}
+constexpr size_t kBeginning = 28;  // the header of llama2.c version 0
 
 // Version 0 has no magic: seven numbers that could be sizes. vocab_size, the sixth, is negative
 // when the classifier is its own.
@@ -39,8 +30,14 @@ bool looks_like_llama2c(const std::string& bytes) {
   return true;
 }
 
-bool looks_like_safetensors(const std::string& bytes) {
-  return bytes.size() > 9 && bytes[8] == '{';
+// The length of a JSON object, and the object.
+bool looks_like_safetensors(const std::string& path, const std::string& bytes) {
+  uint64_t length = 0;
+  if (bytes.size() <= sizeof length || bytes[sizeof length] != '{') return false;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  return !error && length <= size - sizeof length;
 }
 
 }  // namespace
@@ -51,9 +48,9 @@ ModelSource import_model(const std::string& path, const ImportOptions& options) 
       fail(Exit::bad_file, "{}: folder has no config.json, expected {}", path, kKnown);
     return import_hf_folder(path);
   }
-  const std::string bytes = beginning(path);
+  const std::string bytes = beginning_of(path, kBeginning);
   if (bytes.starts_with("GGUF")) return import_gguf(path);
-  if (looks_like_safetensors(bytes))
+  if (looks_like_safetensors(path, bytes))
     fail(Exit::bad_file, "{}: is a safetensors file, expected the folder it is in", path);
   if (looks_like_llama2c(bytes)) return import_llama2c(path, options.tokenizer);
   fail(Exit::bad_file, "{}: content is not a model chaski knows, expected {}", path, kKnown);
