@@ -120,12 +120,11 @@ Action declare_bench(CLI::App& app) {
       "random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: {}",
       fmt::join(shape_names(), ", "));
   app.add_option("--shape", flags->shape, shapes)
+      ->check(not_empty("a shape"))
       ->type_name("SHAPE")
       ->excludes(app.get_option("--model"));
   const auto count = [&](const char* names, int& value, int least, const char* help) {
-    return app.add_option(names, value, help)
-        ->check(CLI::Range(least, 1 << 24).description(""))
-        ->type_name("N");
+    return app.add_option(names, value, help)->transform(within(least, 1 << 24))->type_name("N");
   };
   const auto counts = [&](const char* names, std::vector<int>& values, int least, int most,
                           const char* help) {

@@ -35,9 +35,11 @@ int convert(ConvertFlags& flags) {
 Action declare_convert(CLI::App& app) {
   auto flags = std::make_shared<ConvertFlags>();
   app.add_option("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file")
-      ->required();
+      ->required()
+      ->check(not_empty("a model file or folder"));
   app.add_option("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf")
-      ->required();
+      ->required()
+      ->check(not_empty("a file to write"));
   declare_tokenizer(app, flags->tokenizer);
   declare_threads(app, flags->threads);
   return [flags] { return convert(*flags); };

@@ -134,7 +134,9 @@ int inspect(const InspectFlags& flags) {
 
 Action declare_inspect(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
-  app.add_option("FILE", flags->file, "model file or folder")->required();
+  app.add_option("FILE", flags->file, "model file or folder")
+      ->required()
+      ->check(not_empty("a model file or folder"));
   declare_tokenizer(app, flags->tokenizer);
   app.add_flag("--verify", flags->verify,
                "read everything and compare with the checksums (.quipu)");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <new>
+#include <sstream>
 #include <string>
 
 #include "engine/engine.h"
@@ -42,7 +43,10 @@ int parse_and_run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version
-    return app.exit(done);
+    std::ostringstream text;
+    const int status = app.exit(done, text, text);
+    put(text.str());
+    return status;
   } catch (const CLI::ParseError& error) {
     return report(Exit::usage, error.what());
   }

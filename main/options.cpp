@@ -4,7 +4,10 @@
 
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
+#include <charconv>
+#include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "main/output.h"
@@ -14,10 +17,7 @@ namespace chaski {
 
 namespace {
 
-constexpr int kMaxThreads = 1024, kMaxCount = std::numeric_limits<int>::max();
-
-// The range is told when it is left, not in the help, where most of them would say nothing.
-CLI::Validator within(int least, int most) { return CLI::Range(least, most).description(""); }
+constexpr int kMaxThreads = 1024;
 
 std::vector<std::string> kv_names() {
   std::vector<std::string> names;
@@ -25,20 +25,73 @@ std::vector<std::string> kv_names() {
   return names;
 }
 
+// All of the text, in decimal: CLI11 itself takes "" for 0, "010" for 8 and "0x10" for 16.
+template <class T>
+std::optional<T> number_of(const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stopped == end ? std::optional(value) : std::nullopt;
+}
+
+// Ranges are told when they are left, not in the help, where most of them would say nothing.
+std::string refusal(const std::string& text, const std::string& expected) {
+  return fmt::format("is \"{}\", expected {}", text, expected);
+}
+
 }  // namespace
+
+CLI::Validator within(int least, int most) {
+  const auto rewrite = [=](std::string& text) {
+    const auto value = number_of<int>(text);
+    if (!value || *value < least || *value > most)
+      return refusal(text, fmt::format("a number from {} to {}", least, most));
+    text = fmt::to_string(*value);  // "010" is 10
+    return std::string();
+  };
+  return {rewrite, ""};
+}
+
+CLI::Validator seed_number() {
+  const auto rewrite = [](std::string& text) {
+    const auto value = number_of<uint64_t>(text);
+    if (!value) return refusal(text, "a number from 0 to 2^64 - 1");
+    text = fmt::to_string(*value);
+    return std::string();
+  };
+  return {rewrite, ""};
+}
+
+CLI::Validator real_number() {
+  const auto test = [](std::string& text) {
+    const auto value = number_of<float>(text);
+    return value && std::isfinite(*value) ? std::string() : refusal(text, "a decimal number");
+  };
+  return {test, ""};
+}
+
+CLI::Validator not_empty(const std::string& expected) {
+  const auto test = [=](std::string& text) {
+    return text.empty() ? refusal(text, expected) : std::string();
+  };
+  return {test, ""};
+}
 
 void declare_model(CLI::App& app, std::string& model) {
   app.add_option("-m,--model", model, "model file or folder (default: the bundled model)")
+      ->check(not_empty("a model file or folder"))
       ->type_name("MODEL");
 }
 
 void declare_tokenizer(CLI::App& app, std::string& tokenizer) {
-  app.add_option("--tokenizer", tokenizer, "tokenizer.bin of a llama2.c model")->type_name("FILE");
+  app.add_option("--tokenizer", tokenizer, "tokenizer.bin of a llama2.c model")
+      ->check(not_empty("a file"))
+      ->type_name("FILE");
 }
 
 void declare_threads(CLI::App& app, int& threads) {
   app.add_option("-t,--threads", threads, "threads (default: what the machine allows)")
-      ->check(within(1, kMaxThreads))
+      ->transform(within(1, kMaxThreads))
       ->type_name("N");
 }
 
@@ -51,7 +104,7 @@ void ModelFlags::declare(CLI::App& app, Kv kvs) {
   declare_tokenizer(app, engine.tokenizer);
   declare_threads(app, engine.threads);
   app.add_option("-c,--ctx", engine.context, "positions kept (default: the model's own)")
-      ->check(within(1, kMaxCount))
+      ->transform(within(1, kMaxCount))
       ->type_name("N");
   const std::string formats = fmt::format("{} (default f16)", fmt::join(kv_names(), ", "));
   CLI::Option* flag = app.add_option("--kv", kv, "format of keys and values: " + formats)
@@ -100,6 +153,7 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
 void PromptFlags::declare(CLI::App& app) {
   text_flag = app.add_option("-p,--prompt", text, "the text")->type_name("TEXT");
   file_flag = app.add_option("-f,--file", file, "a file with the text (default: standard input)")
+                  ->check(not_empty("a file"))
                   ->type_name("FILE");
   text_flag->excludes(file_flag);
 }
@@ -124,32 +178,40 @@ void GenerationFlags::declare(CLI::App& app) {
   SamplerOptions& s = generate.sampling;
   app.add_option("-n,--tokens", generate.max_tokens,
                  "tokens at most (default: until the model ends)")
-      ->check(within(-1, kMaxCount))
+      ->transform(within(-1, kMaxCount))
       ->type_name("N");
   app.add_option("--temp", s.temperature,
                  "0: the most probable token, 1: as the model says (default 0.8)")
+      ->check(real_number())
       ->type_name("T");
   app.add_option("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)")
+      ->transform(within(0, kMaxCount))
       ->type_name("K");
   app.add_option("--top-p", s.top_p,
                  "draw from the smallest set with probability P; 1: all (default 0.95)")
+      ->check(real_number())
       ->type_name("P");
   app.add_option("--min-p", s.min_p,
                  "drop what is below P times the most probable; 0: nothing (default 0.05)")
+      ->check(real_number())
       ->type_name("P");
   app.add_option("--repeat-penalty", s.repeat_penalty,
                  "above 1: avoid the last 64 tokens (default 1)")
+      ->check(real_number())
       ->type_name("X");
-  seed = app.add_option("--seed", s.seed, "same seed, same text (default: random)")->type_name("N");
+  seed = app.add_option("--seed", s.seed, "same seed, same text (default: random)")
+             ->transform(seed_number())
+             ->type_name("N");
   app.add_option("--stop", generate.stop, "end before this text; may be repeated")
       ->allow_extra_args(false)
       ->type_name("TEXT");
   app.add_option(
          "--draft", draft,
          "a smaller model of the same vocabulary that guesses ahead; the text stays the same")
+      ->check(not_empty("a model file or folder"))
       ->type_name("MODEL");
   draft_length_flag = app.add_option("--draft-len", draft_length, "tokens it guesses (default 4)")
-                          ->check(within(1, 64))
+                          ->transform(within(1, 64))
                           ->type_name("K");
   app.add_flag("--ignore-end", generate.ignore_end, "go on after the model's end-of-text token");
   app.add_flag("-v,--verbose", verbose, "measure and say more");

@@ -1,6 +1,8 @@
 // Flags that several subcommands share: each is declared here, once, with its default and its help.
 #pragma once
 #include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +14,14 @@
 #include "engine/session.h"
 
 namespace chaski {
+
+// What a value may be: a decimal number without anything before or behind it, a text of some
+// length.
+constexpr int kMaxCount = std::numeric_limits<int>::max();
+CLI::Validator within(int least, int most);
+CLI::Validator seed_number();
+CLI::Validator real_number();
+CLI::Validator not_empty(const std::string& expected);
 
 // Which model, and on what it runs: run, chat, bench.
 struct ModelFlags {

@@ -110,13 +110,18 @@ int quantize(QuantizeFlags& flags) {
 
 Action declare_quantize(CLI::App& app) {
   auto flags = std::make_shared<QuantizeFlags>();
-  app.add_option("IN", flags->in, "model file or folder")->required();
-  app.add_option("OUT", flags->out, "the .quipu file to write")->required();
+  app.add_option("IN", flags->in, "model file or folder")
+      ->required()
+      ->check(not_empty("a model file or folder"));
+  app.add_option("OUT", flags->out, "the .quipu file to write")
+      ->required()
+      ->check(not_empty("a file to write"));
   app.add_option("--type", flags->type, "q4, q4h, q4_0, q8, q8f, f16, bf16 or f32 (default q4)")
       ->type_name("FORMAT");
   app.add_option(
          "--keep-above", flags->options.keep_above,
          "a tensor that would lose more (relative squared error) keeps more bits (default 0.02)")
+      ->check(real_number())
       ->type_name("X");
   declare_threads(app, flags->options.threads);
   declare_tokenizer(app, flags->options.tokenizer);

@@ -75,8 +75,9 @@ Action declare_tokenize(CLI::App& app) {
   declare_model(app, flags->model);
   declare_tokenizer(app, flags->tokenizer);
   flags->prompt.declare(app);
-  flags->decode_flag =
-      app.add_option("--decode", flags->decode, "token ids to text")->type_name("ID");
+  flags->decode_flag = app.add_option("--decode", flags->decode, "token ids to text")
+                           ->transform(within(std::numeric_limits<int>::min(), kMaxCount))
+                           ->type_name("ID");
   flags->decode_flag->excludes(flags->prompt.text_flag)->excludes(flags->prompt.file_flag);
   app.add_flag("--ids", flags->ids, "ids only, in one line");
   declare_json(app, flags->json);
