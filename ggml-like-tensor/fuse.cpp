@@ -78,8 +78,8 @@ class Fuser {
   }
 
   void share() {
-    std::map<std::pair<ValueId, bool>, Node*>
-        open;  // the last matmul of an x, with bias or without
+    // The last matmul of an x, with bias or without.
+    std::map<std::pair<ValueId, bool>, Node*> open;
     for (Node& b : g_.nodes) {
       MatMul* other = as<MatMul>(b);
       if (!other || other->weights != 1) continue;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make fuzz: builds the targets of tests/fuzz and runs each for FUZZ_SECONDS (60), two at a time, over its seeds in tests/fuzz/corpus and what
-# earlier runs found (build/fuzz/corpus). Ends with 1 at the first fault; the input that shows it stays in build/fuzz.
+# earlier runs found (build/fuzz/corpus). Ends with an error if there was a fault; the input that shows it stays in build/fuzz.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
