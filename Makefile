@@ -59,7 +59,7 @@ $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
 LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp engine/*.cpp))
 MAIN_SRC := $(wildcard main/*.cpp)
-TEST_SRC := $(wildcard tests/*.cpp)
+TEST_SRC := $(wildcard tests/*.cpp) $(filter-out tests/fuzz/main.cpp,$(wildcard tests/fuzz/*.cpp))
 
 # CUDA objects are built where nvcc and a GPU are, for that GPU; or because CUDA=1 says so. RELEASE=1: for all GPUs there are, sm_80 and
 # later; what has no code of its own gets compute_90's PTX, compiled when the program starts.
@@ -186,6 +186,27 @@ asan:
 neon:
 	scripts/neon.sh
 
+# The targets of tests/fuzz under clang's libFuzzer, AddressSanitizer and UBSan. Objects of their own, in build/fuzz.
+FUZZ_CXX     ?= $(firstword $(shell command -v clang++ clang++-19 clang++-16 clang++-14))
+FUZZ_FLAGS   := -std=c++20 -I. -O1 -g1 -pthread -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
+FUZZ_TARGETS := $(filter-out main target,$(notdir $(basename $(wildcard tests/fuzz/*.cpp))))
+FUZZ_SRC     := $(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/base/*.cpp ggml-like-tensor/file/*.cpp ggml-like-tensor/ops/*.cpp models/*.cpp) \
+  $(wildcard engine/*tokenizer*.cpp) engine/chat_template.cpp engine/byte_alphabet.cpp engine/utf8.cpp
+FUZZ_OBJ     := $(FUZZ_SRC:%.cpp=build/fuzz/%.o)
+fuzz:
+	FUZZ_CXX="$(FUZZ_CXX)" scripts/fuzz.sh $(FUZZ_TARGETS)
+fuzz-binaries: $(FUZZ_TARGETS:%=build/fuzz/%)
+build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/tests/fuzz/main.o build/fuzz/tests/fuzz/target.o build/fuzz/libchaski.a
+	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+build/fuzz/libchaski.a: $(FUZZ_OBJ)
+	rm -f $@ && $(AR) rcs $@ $^
+build/fuzz/%.o: %.cpp
+	@mkdir -p $(@D)
+	@echo "  CXX $<, for the fuzzer"
+	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -c $< -o $@
+.SECONDARY: $(patsubst %.cpp,build/fuzz/%.o,$(wildcard tests/fuzz/*.cpp))
+-include $(FUZZ_OBJ:.o=.d) $(patsubst %.cpp,build/fuzz/%.d,$(wildcard tests/fuzz/*.cpp))
+
 check: $(BUILD)/libchaski.a
 	BUILD=$(BUILD) scripts/check.sh
 
@@ -204,6 +225,7 @@ help:
 	@echo "make test-cuda    the CUDA tests on a GPU (make test runs them in a simulator)"
 	@echo "make asan         the tests under AddressSanitizer and UBSan"
 	@echo "make faults       memory, system calls and limits that fail, kills; FAULTS='limits kills' for some"
+	@echo "make fuzz         every parser under libFuzzer for FUZZ_SECONDS=60 (needs clang)"
 	@echo "make neon         the op sweep for AArch64 under qemu"
 	@echo "make check        the rules of the tree: who includes whom, symbols, format"
 	@echo "make format       clang-format over the tree"
@@ -225,4 +247,4 @@ clean:
 	rm -rf build
 
 -include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d)
-.PHONY: all run chat test test-cuda asan neon check format compdb help install clean always
+.PHONY: all run chat test test-cuda fuzz fuzz-binaries asan neon check format compdb help install clean always

@@ -11,12 +11,10 @@
 // A block takes up to 32 queries that share a KV head: the heads of a group, times neighbouring
 // tokens of one sequence.
 //
-// Steps of a chunk:  1. scores      a warp two pages, all queries: (16 positions x channels)
-//                    (channels x 8 queries)
-//                    2. soft-max    in the registers of the scores; weights, rounded, to shared
-//                                   memory
-//                    3. values      a warp 16 or 32 channels: (16 channels x positions) (positions
-//                                   x 8 queries)
+// Steps of a chunk:
+//   1. scores      a warp two pages, all queries: (16 positions x channels) (channels x 8 queries)
+//   2. soft-max    in the registers of the scores; weights, rounded, to shared memory
+//   3. values      a warp 16 or 32 channels: (16 channels x positions) (positions x 8 queries)
 // Keys and values come by asynchronous copies of 16 bytes, as they lie in the pages, through a ring
 // of stages (attention_stages.cuh).
 //

@@ -2,8 +2,8 @@
 // smaller id), then a little arithmetic on them. Order and id together are one 64-bit key, so no
 // two are equal and every way of searching finds the same:
 //
-//   logits, slices of 1024 --sort--> 64 keys each --slices of 1024, sort--> 64 each --> ... --> at
-//   most 1024, sort, draw
+//   logits, slices of 1024 --sort--> 64 keys each --slices of 1024, sort--> 64 each --> ...
+//   --> at most 1024, sort, draw
 //
 // 128 k logits are 126 blocks, then 8, then 1: each a bitonic sort in shared memory of 55 steps.
 #include "cuda/draw.cuh"

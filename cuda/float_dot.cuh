@@ -4,10 +4,10 @@
 // Weights are multiplied as they are. x is f32 and goes as the sum of two numbers of the weight's
 // kind: a weight costs two products (m16n8k16) where 16-bit activations would cost one. The two are
 //
-//   bf16   x = high + low + e           high = bf16(x), low = bf16(x - high)                |e| <=
-//          2^-17 |x|
-//   f16    x = s (high + low) + e       high = f16(x / s), low = f16(x / s - high)          |e| <=
-//          max(2^-23 |x|, 2^-39 most)
+//   bf16   x = high + low + e        high = bf16(x), low = bf16(x - high)
+//          |e| <= 2^-17 |x|
+//   f16    x = s (high + low) + e    high = f16(x / s), low = f16(x / s - high)
+//          |e| <= max(2^-23 |x|, 2^-39 most)
 //
 // with most = the largest |x| of the token's 32 columns and s = the power of two that makes it 2^14
 // <= most / s < 2^15: no f16 overflows, whatever x is, and what is lost below the least f16 is lost

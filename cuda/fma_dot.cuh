@@ -5,8 +5,8 @@
 // A tile is the 16 rows of one column, so 16 bytes are 4 rows of a column and half a warp's load is
 // 4 whole columns of a strip:
 //
-//        lane = 16 strip + 4 phase + part       column = first + phase + 4 k,  rows 4 part .. 4
-//        part + 3
+//        lane = 16 strip + 4 phase + part
+//        column = first + phase + 4 k,  rows 4 part .. 4 part + 3
 //
 // A lane sums its own columns in one chain of fma, then the phases are added by halves, then the
 // segments first to last: an order that depends on the row's length alone.

@@ -6,8 +6,8 @@
 // tiles were made for it: in a 4-bit tile those are 16 neighbouring bytes, so that one 16-byte load
 // of every lane brings the whole 32 x 32, from both strips, in whole sectors:
 //
-//        lane's bytes   64 t + 16 (g % 4) .. + 15   of the tile of strip g / 4;   word i = row 4 (g
-//                       % 4) + i
+//        lane's bytes   64 t + 16 (g % 4) .. + 15   of the tile of strip g / 4
+//        word i         row 4 (g % 4) + i
 //        product 0      A rows g, g + 8 = words 0, 1        product 1      words 2, 3
 //
 // (which row of A is which row of the weight is a matter of names: what comes out is read with the

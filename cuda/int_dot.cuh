@@ -7,8 +7,8 @@
 // One token. m16n8k32 has eight columns and the token needs one: the group's eight blocks take one
 // each. Lane 4 g + t brings the activations of block g, and eight products, each with all columns
 // but its own zero, add up to
-//       D[row][c] = dot of the row with block c,      lane 4 g + t holding blocks 2t, 2t+1 of its
-//       four rows,
+//       D[row][c] = dot of the row with block c,
+//       lane 4 g + t holding blocks 2t, 2t+1 of its four rows,
 // so that converting, scaling and unpacking of scales are spread over all lanes and done once. The
 // sum in block order then goes from lane to lane: t = 0 adds its two blocks and hands on to t = 1.
 // Four shuffles a row and group; the bits are those of the plain order.

@@ -4,10 +4,9 @@
 //
 //   * weights go from memory to registers, as fragments; the two warps that share them meet in L1;
 //   * activations pass through shared memory, a stage of columns at a time, fetched while the stage
-//   before is multiplied: IntStage and
-//     FloatStage;
+//     before is multiplied: IntStage and FloatStage;
 //   * when a segment ends its sums are added to the totals, which wait in shared memory: registers
-//   hold one segment's.
+//     hold one segment's.
 //
 // Bytes: weights once per 128 tokens, activations once per 128 rows, mostly from L2.
 #pragma once

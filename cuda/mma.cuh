@@ -2,14 +2,14 @@
 // lays them out; lane = 4 g + t (g = lane / 4 names a row or column, t = lane % 4 a group of
 // columns):
 //
-//   m16n8k32 int8      a[0] row g, columns 4t..4t+3     a[1] row g + 8, the same     a[2] row g,
-//                      columns 16+4t..   a[3] row g + 8
+//   m16n8k32 int8      a[0] row g, columns 4t..4t+3     a[1] row g + 8, the same
+//                      a[2] row g, columns 16+4t..      a[3] row g + 8, the same
 //                      b[0] column g, rows 4t..4t+3     b[1] rows 16+4t..
-//   m16n8k16 f16/bf16  a[0] row g, columns 2t, 2t+1     a[1] row g + 8               a[2] row g,
-//                      columns 8+2t..    a[3] row g + 8
+//   m16n8k16 f16/bf16  a[0] row g, columns 2t, 2t+1     a[1] row g + 8, the same
+//                      a[2] row g, columns 8+2t..       a[3] row g + 8, the same
 //                      b[0] column g, rows 2t, 2t+1     b[1] rows 8+2t..
-//   d (both)           d[0], d[1] row g, columns 2t, 2t+1                            d[2], d[3] row
-//                      g + 8
+//   d (both)           d[0], d[1] row g, columns 2t, 2t+1
+//                      d[2], d[3] row g + 8, the same
 //
 // Integer products are exact. The float sums of the tensor cores have an order and a rounding of
 // their own, which the shim does not imitate (it adds k by k in float): tests of those compare with

@@ -15,10 +15,11 @@ int32_t KvPool::take() {
     page = free_.back();
     free_.pop_back();
   } else {
-    if (size_t(fresh_) == references_.size())
-      fail(Exit::memory, "all {} pages of keys and values, of {} positions each, are in use",
-           references_.size(), kPage);
-    page = fresh_++;
+    if (int64_t(references_.size()) == size_)
+      fail(Exit::memory, "all {} pages of keys and values, of {} positions each, are in use", size_,
+           kPage);
+    page = int32_t(references_.size());
+    references_.push_back(0);
   }
   references_[size_t(page)] = 1;
   ++in_use_;

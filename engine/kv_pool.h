@@ -14,7 +14,7 @@ class KvPool {
  public:
   // copy(from, to) copies what pages hold, wherever they are.
   KvPool(int64_t pages, std::function<void(int32_t, int32_t)> copy)
-      : references_(size_t(pages)), copy_(std::move(copy)) {}
+      : size_(pages), copy_(std::move(copy)) {}
 
   // a page with one reference; throws Error(memory) when all are in use
   int32_t take();
@@ -22,12 +22,12 @@ class KvPool {
   void release(int32_t page);
   // the page itself if nobody else holds it, else a copy, the old one released
   int32_t own(int32_t page);
-  int64_t size() const { return int64_t(references_.size()); }
+  int64_t size() const { return size_; }
   int64_t in_use() const { return in_use_; }
 
  private:
-  int64_t in_use_ = 0;
-  int32_t fresh_ = 0;  // pages from here on were never used
+  int64_t size_, in_use_ = 0;
+  // Of pages used so far: a file that promises a long context has not filled it yet.
   std::vector<int32_t> free_, references_;
   std::function<void(int32_t, int32_t)> copy_;
 };

@@ -56,10 +56,12 @@ TokenType type_of(TokenType stored, std::string_view raw) {
 
 std::unique_ptr<Tokenizer> Tokenizer::make(const Metadata& meta) {
   const std::string& kind = meta.str("tokenizer.kind");
-  if (kind == "spm") return make_spm_tokenizer(meta);
-  if (kind == "bpe") return make_bpe_tokenizer(meta);
-  fail(Exit::bad_file, "{}: tokenizer.kind is \"{}\", expected \"spm\" or \"bpe\"", meta.origin,
-       escaped(kind));
+  if (kind != "spm" && kind != "bpe")
+    fail(Exit::bad_file, "{}: tokenizer.kind is \"{}\", expected \"spm\" or \"bpe\"", meta.origin,
+         escaped(kind));
+  auto made = kind == "spm" ? make_spm_tokenizer(meta) : make_bpe_tokenizer(meta);
+  made->sort_spellings();
+  return made;
 }
 
 Tokenizer::Tokenizer(const Metadata& meta)
@@ -130,21 +132,45 @@ bool Tokenizer::is_end(TokenId id) const {
   return std::find(ends_.begin(), ends_.end(), id) != ends_.end();
 }
 
-void Tokenizer::recognise(TokenId id) {
-  const std::string& text = type(id) == TokenType::control ? tokens_[id] : bytes_[id];
-  if (text.empty()) return;
-  std::vector<Spelling>& list = spellings_[static_cast<unsigned char>(text[0])];
-  const auto at = std::find_if(list.begin(), list.end(), [&](const Spelling& other) {
-    return other.text.size() < text.size();
-  });
-  list.insert(at, {text, id});
+std::string_view Tokenizer::spelling(TokenId id) const {
+  return is_control(id) ? raw(id) : piece(id);
 }
 
-// The longest token that `text` begins with.
-const Tokenizer::Spelling* Tokenizer::spelling_at(std::string_view text, bool trusted) const {
-  for (const Spelling& spelling : spellings_[static_cast<unsigned char>(text[0])])
-    if (text.starts_with(spelling.text) && (trusted || !is_control(spelling.id))) return &spelling;
-  return nullptr;
+void Tokenizer::recognise(TokenId id) {
+  if (!spelling(id).empty()) spellings_.push_back(id);
+}
+
+// Of equal spellings the first counts, for text that is trusted and for text that is not.
+void Tokenizer::sort_spellings() {
+  const auto key = [&](TokenId id) { return std::pair(spelling(id), is_control(id)); };
+  std::stable_sort(spellings_.begin(), spellings_.end(),
+                   [&](TokenId a, TokenId b) { return key(a) < key(b); });
+  spellings_.erase(std::unique(spellings_.begin(), spellings_.end(),
+                               [&](TokenId a, TokenId b) { return key(a) == key(b); }),
+                   spellings_.end());
+  for (TokenId id : spellings_) begins_[static_cast<unsigned char>(spelling(id)[0])] = true;
+}
+
+// The longest token that `text` begins with, or -1: byte after byte the range of those that go on
+// like the text gets narrower, and those that end come first in it.
+TokenId Tokenizer::spelling_at(std::string_view text, bool trusted) const {
+  TokenId longest = -1;
+  if (!begins_[static_cast<unsigned char>(text[0])]) return longest;
+  auto first = spellings_.begin(), last = spellings_.end();
+  for (size_t at = 0; at < text.size() && first != last; ++at) {
+    const auto byte = [&](TokenId id) {
+      const std::string_view all = spelling(id);
+      return at < all.size() ? static_cast<unsigned char>(all[at]) : -1;
+    };
+    const int next = static_cast<unsigned char>(text[at]);
+    first = std::partition_point(first, last, [&](TokenId id) { return byte(id) < next; });
+    last = std::partition_point(first, last, [&](TokenId id) { return byte(id) == next; });
+    bool found = false;
+    for (auto end = first; end != last && spelling(*end).size() == at + 1; ++end)
+      if (trusted || !is_control(*end))
+        longest = found ? std::min(longest, *end) : *end, found = true;
+  }
+  return longest;
 }
 
 // Between two recognised tokens everything is one run, over the borders of parts: a template and
@@ -162,15 +188,15 @@ std::vector<TokenId> Tokenizer::encode_parts(std::span<const Part> parts) const 
   for (const Part& part : parts) {
     if (part.apart) end_run();
     for (size_t at = 0; at < part.text.size();) {
-      const Spelling* token = spelling_at(part.text.substr(at), part.trusted);
-      if (!token) {
+      const TokenId token = spelling_at(part.text.substr(at), part.trusted);
+      if (token < 0) {
         run += part.text[at++];
         continue;
       }
       end_run();
-      out.push_back(token->id);
-      opens = is_control(token->id);
-      at += token->text.size();
+      out.push_back(token);
+      opens = is_control(token);
+      at += spelling(token).size();
     }
   }
   end_run();

@@ -75,7 +75,7 @@ class Tokenizer {
   virtual void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const = 0;
 
   bool has(TokenId id) const { return id >= 0 && id < size(); }
-  void recognise(TokenId id);  // from now on the token is found in text by its piece()
+  void recognise(TokenId id);  // the token is found in text by its spelling
 
   std::vector<std::string> tokens_;  // as stored
   std::vector<std::string> bytes_;   // as decoded; the subclass fills in what depends on the kind
@@ -84,18 +84,17 @@ class Tokenizer {
   bool adds_bos_ = false, space_prefix_ = false;
 
  private:
-  struct Spelling {
-    std::string text;
-    TokenId id;
-  };
   void read_types(const Metadata& meta);
   void read_ends(const Metadata& meta);
   TokenId id_at(const Metadata& meta, const std::string& key, TokenId otherwise) const;
-  const Spelling* spelling_at(std::string_view text, bool trusted) const;
+  std::string_view spelling(TokenId id) const;
+  void sort_spellings();  // once, when all are known
+  TokenId spelling_at(std::string_view text, bool trusted) const;
 
   std::unordered_map<std::string_view, TokenId> by_raw_;
   std::vector<TokenId> ends_;
-  std::array<std::vector<Spelling>, 256> spellings_;  // by first byte, the longest first
+  std::vector<TokenId> spellings_;     // of recognised tokens, in the order of their texts
+  std::array<bool, 256> begins_ = {};  // whether one of them begins with this byte
 };
 
 // One per kind; make() chooses.

@@ -58,7 +58,8 @@ BpeTokenizer::BpeTokenizer(const Metadata& meta)
   // tiktoken looks for the whole word before it merges.
   whole_words_first_ =
       meta.boolean("tokenizer.ignore_merges", pretokenizer_.whole_words_first() || merges_.empty());
-  if (unk_ >= 0)
+  // The unknown token, but GPT-NeoX's is <|endoftext|>: then U+FFFD, as far as it can be spelled.
+  if (unk_ >= 0 && !is_control(unk_))
     unspellable_ = {unk_};
   else
     encode_word("\xEF\xBF\xBD", unspellable_);

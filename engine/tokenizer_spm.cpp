@@ -145,7 +145,10 @@ void SpmTokenizer::encode_word(std::string_view word, std::vector<TokenId>& out)
 
 void SpmTokenizer::spell_out(std::string_view text, std::vector<TokenId>& out) const {
   const auto lacks = [&](unsigned char byte) { return byte_ids_[byte] < 0; };
-  if (std::any_of(text.begin(), text.end(), lacks)) return out.push_back(unk_);
+  if (std::any_of(text.begin(), text.end(), lacks)) {
+    if (!is_control(unk_)) out.push_back(unk_);
+    return;
+  }
   for (unsigned char byte : text) out.push_back(byte_ids_[byte]);
 }
 

@@ -1,6 +1,7 @@
 #include "ggml-like-tensor/fuse.h"
 
 #include <algorithm>
+#include <map>
 
 namespace chaski {
 
@@ -11,71 +12,90 @@ Op* as(Node& node) {
   return std::get_if<Op>(&node.op);
 }
 
+// A fused node stays where its last part stood; the other parts are marked and leave together when
+// their rewrite has gone through, so that a pass over n nodes takes n steps.
 class Fuser {
  public:
   explicit Fuser(Graph& graph) : g_(graph) {}
 
   void run() {
-    gate();
-    share();
-    add_norm();
-    rotate();
+    rewrite(&Fuser::gate);
+    rewrite(&Fuser::share);
+    rewrite(&Fuser::add_norm);
+    rewrite(&Fuser::rotate);
     quantize();
   }
 
  private:
-  int uses(ValueId v) const {
-    int n = v == g_.result;
-    for (const Node& node : g_.nodes) n += int(std::count(node.in.begin(), node.in.end(), v));
-    return n;
+  void rewrite(void (Fuser::*pass)()) {
+    index();
+    (this->*pass)();
+    size_t kept = 0;
+    for (size_t i = 0; i < g_.nodes.size(); ++i)
+      if (!gone_[i]) {
+        if (kept != i) g_.nodes[kept] = std::move(g_.nodes[i]);
+        ++kept;
+      }
+    g_.nodes.resize(kept);
   }
-  Node* producer(ValueId v) {
-    for (Node& node : g_.nodes)
-      if (std::count(node.out.begin(), node.out.end(), v)) return &node;
-    return nullptr;
+  void index() {
+    uses_.assign(g_.values.size(), 0), producer_.assign(g_.values.size(), nullptr);
+    gone_.assign(g_.nodes.size(), false);
+    for (Node& node : g_.nodes) {
+      for (ValueId v : node.in) ++uses_[size_t(v)];
+      for (ValueId v : node.out) producer_[size_t(v)] = &node;
+    }
+    if (g_.result != kNone) ++uses_[size_t(g_.result)];
   }
   // The producer of v if it is an Op whose only reader is the one who asks.
   template <class Op>
   Node* sole(ValueId v) {
-    Node* node = producer(v);
-    return node && as<Op>(*node) && uses(v) == 1 ? node : nullptr;
+    Node* node = producer_[size_t(v)];
+    return node && as<Op>(*node) && uses_[size_t(v)] == 1 ? node : nullptr;
   }
-  void erase(std::vector<Node*> gone) {
-    std::sort(gone.begin(), gone.end(), std::greater<>());
-    for (Node* n : gone) g_.nodes.erase(g_.nodes.begin() + (n - g_.nodes.data()));
+  bool gone(const Node& node) const { return gone_[size_t(&node - g_.nodes.data())]; }
+  void read(Node& node, std::vector<ValueId> in) {
+    for (ValueId v : node.in) --uses_[size_t(v)];
+    node.in = std::move(in);
+    for (ValueId v : node.in) ++uses_[size_t(v)];
+  }
+  void erase(Node& node) {
+    read(node, {});
+    gone_[size_t(&node - g_.nodes.data())] = true;
   }
   bool plain_matmul(Node* n) { return n && as<MatMul>(*n)->weights == 1 && !as<MatMul>(*n)->bias; }
 
   void gate() {
-    for (size_t i = 0; i < g_.nodes.size(); ++i) {
-      Node& mul = g_.nodes[i];
+    for (Node& mul : g_.nodes) {
       if (!as<Binary>(mul) || as<Binary>(mul)->kind != Binary::Kind::mul) continue;
       Node *act = sole<Unary>(mul.in[0]), *up = sole<MatMul>(mul.in[1]);
       Node* gate = act ? sole<MatMul>(act->in[0]) : nullptr;
       if (!plain_matmul(gate) || !plain_matmul(up) || gate->in[0] != up->in[0]) continue;
-      mul.in = {gate->in[0], gate->in[1], up->in[1]};
+      read(mul, {gate->in[0], gate->in[1], up->in[1]});
       mul.op = GatedMatMul{as<Unary>(*act)->kind};
-      erase({gate, act, up});
-      i -= 3;
+      for (Node* part : {gate, act, up}) erase(*part);
     }
   }
 
   void share() {
-    for (size_t i = 0; i < g_.nodes.size(); ++i) {
-      if (!as<MatMul>(g_.nodes[i])) continue;
-      for (size_t j = i + 1; j < g_.nodes.size() && as<MatMul>(g_.nodes[i])->weights < 3;) {
-        Node &a = g_.nodes[i], &b = g_.nodes[j];
-        MatMul *first = as<MatMul>(a), *other = as<MatMul>(b);
-        if (!other || b.in[0] != a.in[0] || other->weights != 1 || other->bias != first->bias) {
-          ++j;
-          continue;
-        }
-        a.in.insert(a.in.begin() + 1 + first->weights, b.in[1]);
-        if (first->bias) a.in.push_back(b.in[2]);
-        a.out.push_back(b.out[0]);
-        ++first->weights;
-        g_.nodes.erase(g_.nodes.begin() + long(j));
+    // The last matmul of an x, with bias or without.
+    std::map<std::pair<ValueId, bool>, Node*> open;
+    for (Node& b : g_.nodes) {
+      MatMul* other = as<MatMul>(b);
+      if (!other || other->weights != 1) continue;
+      Node*& a = open[{b.in[0], other->bias}];
+      MatMul* first = a ? as<MatMul>(*a) : nullptr;
+      if (!first || first->weights == 3) {
+        a = &b;
+        continue;
       }
+      std::vector<ValueId> in = a->in;
+      in.insert(in.begin() + 1 + first->weights, b.in[1]);
+      if (first->bias) in.push_back(b.in[2]);
+      read(*a, std::move(in));
+      a->out.push_back(b.out[0]);
+      ++first->weights;
+      erase(b);
     }
   }
 
@@ -85,12 +105,12 @@ class Fuser {
       if (!as<Norm>(norm) || !as<Binary>(add) || as<Binary>(add)->kind != Binary::Kind::add ||
           add.out[0] != norm.in[0])
         continue;
-      norm.in.erase(norm.in.begin());
-      norm.in.insert(norm.in.begin(), {add.in[0], add.in[1]});
+      std::vector<ValueId> in = add.in;
+      in.insert(in.end(), norm.in.begin() + 1, norm.in.end());
+      read(norm, std::move(in));
       norm.out.push_back(add.out[0]);
       as<Norm>(norm)->adds = true;
-      erase({&add});
-      --i;
+      erase(add);
     }
   }
 
@@ -100,14 +120,13 @@ class Fuser {
       if (!as<KvWrite>(write)) continue;
       Node *k = sole<Rope>(write.in[0]), *q = nullptr;
       for (size_t j = i; j-- > 0 && i - j <= 3 && !q;)
-        if (as<Rope>(g_.nodes[j]) && &g_.nodes[j] != k) q = &g_.nodes[j];
+        if (Node& node = g_.nodes[j]; as<Rope>(node) && &node != k && !gone(node)) q = &node;
       if (!k || !q || as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;
       KvWrite& op = *as<KvWrite>(write);
       op.rope = true, op.q = *as<Rope>(*q), op.k = *as<Rope>(*k);
-      write.in = {k->in[0], write.in[1], q->in[0]};
+      read(write, {k->in[0], write.in[1], q->in[0]});
       write.out = {q->out[0]};
-      erase({k, q});
-      i -= 2;
+      erase(*k), erase(*q);
     }
   }
 
@@ -119,23 +138,27 @@ class Fuser {
 
   void quantize() {
     std::vector<ValueId> quantized(g_.values.size(), kNone);
-    for (size_t i = 0; i < g_.nodes.size(); ++i) {
-      if (!reads_quantized(g_.nodes[i])) continue;
-      const ValueId x = g_.nodes[i].in[0];
-      if (quantized[x] == kNone) {
-        quantized[x] = ValueId(g_.values.size());
-        g_.values.push_back({g_.values[x].shape, nullptr, true});
-        Node* from = producer(x);
-        if (from && can_quantize(*from) && from->out[0] == x) {
-          from->acts = quantized[x];
-        } else {
-          g_.nodes.insert(g_.nodes.begin() + long(i),
-                          Node{QuantizeActs{}, {x}, {}, kNone, quantized[x]});
-          ++i;
+    std::vector<size_t> made_by(g_.values.size(), SIZE_MAX);  // index among the nodes so far
+    std::vector<Node> nodes;
+    nodes.reserve(g_.nodes.size() + g_.nodes.size() / 2);
+    for (Node& node : g_.nodes) {
+      if (reads_quantized(node)) {
+        const auto x = size_t(node.in[0]);
+        if (quantized[x] == kNone) {
+          quantized[x] = ValueId(g_.values.size());
+          g_.values.push_back({g_.values[x].shape, nullptr, true});
+          Node* from = made_by[x] == SIZE_MAX ? nullptr : &nodes[made_by[x]];
+          if (from && can_quantize(*from) && from->out[0] == ValueId(x))
+            from->acts = quantized[x];
+          else
+            nodes.push_back(Node{QuantizeActs{}, {ValueId(x)}, {}, kNone, quantized[x]});
         }
+        node.in_acts = quantized[x];
       }
-      g_.nodes[i].in_acts = quantized[x];
+      for (ValueId v : node.out) made_by[size_t(v)] = nodes.size();
+      nodes.push_back(std::move(node));
     }
+    g_.nodes = std::move(nodes);
     drop_unread();
   }
   bool reads_quantized(const Node& n) const {
@@ -158,6 +181,9 @@ class Fuser {
   }
 
   Graph& g_;
+  std::vector<int> uses_;        // by value: readers, and whoever takes the result
+  std::vector<Node*> producer_;  // by value
+  std::vector<bool> gone_;       // by node
 };
 
 }  // namespace

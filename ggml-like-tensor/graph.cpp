@@ -1,6 +1,7 @@
 #include "ggml-like-tensor/graph.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace chaski {
 
@@ -62,10 +63,10 @@ ValueId Graph::soft_max(ValueId x, float scale) { return append(SoftMax{scale}, 
 
 std::vector<const Weight*> weights_of(const Graph& graph) {
   std::vector<const Weight*> weights;
+  std::unordered_set<const Weight*> seen;
   for (const Node& n : graph.nodes)
     for (ValueId v : n.in)
-      if (const Weight* w = graph.values[size_t(v)].weight;
-          w && std::find(weights.begin(), weights.end(), w) == weights.end())
+      if (const Weight* w = graph.values[size_t(v)].weight; w && seen.insert(w).second)
         weights.push_back(w);
   return weights;
 }

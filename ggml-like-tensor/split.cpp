@@ -15,14 +15,13 @@ bool reads_layer(const Graph& g, const Node& n, const std::string& prefix) {
 
 // What nodes from `cut` on read of what those before made.
 std::vector<ValueId> crossing(const Graph& g, size_t cut) {
+  std::vector<bool> made(g.values.size());
+  for (size_t i = 0; i < cut; ++i)
+    for (ValueId v : g.nodes[i].out) made[size_t(v)] = true;
   std::vector<ValueId> over;
-  auto made_before = [&](ValueId v) {
-    return std::any_of(g.nodes.begin(), g.nodes.begin() + long(cut),
-                       [&](const Node& n) { return std::count(n.out.begin(), n.out.end(), v); });
-  };
   for (size_t i = cut; i < g.nodes.size(); ++i)
     for (ValueId v : g.nodes[i].in)
-      if (!std::count(over.begin(), over.end(), v) && made_before(v)) over.push_back(v);
+      if (made[size_t(v)]) over.push_back(v), made[size_t(v)] = false;
   return over;
 }
 

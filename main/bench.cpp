@@ -119,7 +119,10 @@ Action declare_bench(Flags parser) {
   const std::string shapes = fmt::format(
       "random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: {}",
       fmt::join(shape_names(), ", "));
-  parser.add("--shape", flags->shape, shapes).type("SHAPE").excludes(parser.named("--model"));
+  parser.add("--shape", flags->shape, shapes)
+      .not_empty("a shape")
+      .type("SHAPE")
+      .excludes(parser.named("--model"));
   const auto count = [&](const char* names, int& value, int least, const char* help) {
     return parser.add(names, value, help).within(least, 1 << 24).type("N");
   };

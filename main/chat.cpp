@@ -21,10 +21,8 @@ struct ChatFlags {
   std::string system;
 };
 
-constexpr const char* kHelp =
-    "/clear  forget the conversation\n"
-    "/quit   end (or Ctrl-D)\n"
-    "Ctrl-C  stop the answer; at the prompt: drop the line";
+constexpr const char* kHelp[] = {"/clear  forget the conversation", "/quit   end (or Ctrl-D)",
+                                 "Ctrl-C  stop the answer; at the prompt: drop the line"};
 
 class Chat {
  public:
@@ -63,12 +61,11 @@ class Chat {
     if (line.find_first_not_of(" \t\r") == std::string::npos) return true;
     if (line == "/quit") return false;
     if (line == "/help")
-      put_note(kHelp);
+      for (const char* text : kHelp) put_note(text);
     else if (line == "/clear")
       clear();
     else if (line[0] == '/')
-      put_note(fmt::format("chaski: {} is no command, expected /help, /clear or /quit",
-                           safe_for_terminal(line)));
+      put_note(fmt::format("chaski: {} is no command, expected /help, /clear or /quit", line));
     else
       ask(line);
     return true;

@@ -34,8 +34,12 @@ int convert(ConvertFlags& flags) {
 
 Action declare_convert(Flags parser) {
   auto flags = std::make_shared<ConvertFlags>();
-  parser.add("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file").required();
-  parser.add("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf").required();
+  parser.add("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file")
+      .not_empty("a model file or folder")
+      .required();
+  parser.add("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf")
+      .not_empty("a file to write")
+      .required();
   declare_tokenizer(parser, flags->tokenizer);
   declare_threads(parser, flags->threads);
   return [flags] { return convert(*flags); };

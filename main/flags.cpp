@@ -1,10 +1,16 @@
 #include "main/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <limits>
 #include <map>
+#include <optional>
+#include <sstream>
 
 #include "engine/engine.h"
 #include "main/commands.h"
+#include "main/output.h"
 
 namespace chaski {
 
@@ -12,7 +18,48 @@ namespace {
 
 constexpr const char* kVersion = "chaski 0.1.0";
 
-CLI::Validator range(int least, int most) { return CLI::Range(least, most).description(""); }
+constexpr int kLeast = std::numeric_limits<int>::min(), kMost = std::numeric_limits<int>::max();
+
+template <class T>
+std::optional<T> number_of(const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stopped == end ? std::optional(value) : std::nullopt;
+}
+
+std::string refusal(const std::string& text, const std::string& expected) {
+  return fmt::format("is \"{}\", expected {}", text, expected);
+}
+
+// Validators that leave a number as CLI11 reads it: "010" becomes 10. What they expect is told when
+// it is not met, not in the help.
+CLI::Validator range(int least, int most) {
+  const auto rewrite = [=](std::string& text) {
+    const auto value = number_of<int>(text);
+    if (!value || *value < least || *value > most)
+      return refusal(text, fmt::format("a number from {} to {}", least, most));
+    text = std::to_string(*value);
+    return std::string();
+  };
+  return {rewrite, ""};
+}
+CLI::Validator any_uint64() {
+  const auto rewrite = [](std::string& text) {
+    const auto value = number_of<uint64_t>(text);
+    if (!value) return refusal(text, "a number from 0 to 2^64 - 1");
+    text = std::to_string(*value);
+    return std::string();
+  };
+  return {rewrite, ""};
+}
+CLI::Validator any_real() {
+  const auto test = [](std::string& text) {
+    const auto value = number_of<float>(text);
+    return value && std::isfinite(*value) ? std::string() : refusal(text, "a decimal number");
+  };
+  return {test, ""};
+}
 
 std::string command_names() {
   std::string names;
@@ -26,7 +73,14 @@ std::string command_names() {
 Flag& Flag::type(const char* name) { return option_->type_name(name), *this; }
 Flag& Flag::required() { return option_->required(), *this; }
 Flag& Flag::excludes(const Flag& other) { return option_->excludes(other.option_), *this; }
-Flag& Flag::within(int least, int most) { return option_->check(range(least, most)), *this; }
+Flag& Flag::within(int least, int most) { return option_->transform(range(least, most)), *this; }
+Flag& Flag::not_empty(const char* expected) {
+  const auto test = [what = std::string(expected)](std::string& text) {
+    return text.empty() ? refusal(text, what) : std::string();
+  };
+  option_->check({test, ""});
+  return *this;
+}
 Flag& Flag::one_of(std::vector<std::string> names) {
   option_->check(CLI::IsMember(std::move(names)).description(""));
   return *this;
@@ -48,19 +102,19 @@ Flag Flags::add(const char* names, std::string& value, const std::string& help) 
   return Flag(app_.add_option(names, value, help));
 }
 Flag Flags::add(const char* names, int& value, const std::string& help) {
-  return Flag(app_.add_option(names, value, help));
+  return Flag(app_.add_option(names, value, help)->transform(range(kLeast, kMost)));
 }
 Flag Flags::add(const char* names, double& value, const std::string& help) {
-  return Flag(app_.add_option(names, value, help));
+  return Flag(app_.add_option(names, value, help)->check(any_real()));
 }
 Flag Flags::add(const char* names, uint64_t& value, const std::string& help) {
-  return Flag(app_.add_option(names, value, help));
+  return Flag(app_.add_option(names, value, help)->transform(any_uint64()));
 }
 Flag Flags::add(const char* names, std::vector<std::string>& values, const std::string& help) {
   return Flag(app_.add_option(names, values, help));
 }
 Flag Flags::add(const char* names, std::vector<int32_t>& values, const std::string& help) {
-  return Flag(app_.add_option(names, values, help));
+  return Flag(app_.add_option(names, values, help)->transform(range(kLeast, kMost)));
 }
 Flag Flags::add_switch(const char* names, bool& value, const std::string& help) {
   return Flag(app_.add_flag(names, value, help));
@@ -87,7 +141,10 @@ int run_command_line(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version
-    return app.exit(done);
+    std::ostringstream text;
+    const int status = app.exit(done, text, text);
+    put(text.str());
+    return status;
   } catch (const CLI::ParseError& error) {
     throw Error(Exit::usage, error.what());
   }

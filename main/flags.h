@@ -21,6 +21,7 @@ class Flag {
 
   Flag& type(const char* name);  // of the value, in the help
   Flag& required();
+  Flag& not_empty(const char* expected);
   Flag& excludes(const Flag& other);
   // The range is told when it is left, not in the help, where most of them would say nothing.
   Flag& within(int least, int most);
@@ -41,7 +42,7 @@ class Flags {
   explicit Flags(CLI::App& app) : app_(app) {}
 
   // `names`: "-p,--prompt", or "IN" for what has its place. The value stays as it is if it is not
-  // given.
+  // given. Numbers are decimal, and all of what is given: CLI11 itself takes "" for 0, "010" for 8.
   Flag add(const char* names, std::string& value, const std::string& help);
   Flag add(const char* names, int& value, const std::string& help);
   Flag add(const char* names, double& value, const std::string& help);

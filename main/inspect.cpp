@@ -133,7 +133,9 @@ int inspect(const InspectFlags& flags) {
 
 Action declare_inspect(Flags parser) {
   auto flags = std::make_shared<InspectFlags>();
-  parser.add("FILE", flags->file, "model file or folder").required();
+  parser.add("FILE", flags->file, "model file or folder")
+      .not_empty("a model file or folder")
+      .required();
   declare_tokenizer(parser, flags->tokenizer);
   parser.add_switch("--verify", flags->verify,
                     "read everything and compare with the checksums (.quipu)");

@@ -58,7 +58,15 @@ bool is_memory(const std::system_error& error) {
 int put_last_line(Exit code, std::initializer_list<std::string_view> parts) {
   size_t size = 0;
   const auto add = [&size](std::string_view part) {
-    for (const char c : part.substr(0, sizeof line - 1 - size)) line[size++] = c == '\n' ? ' ' : c;
+    for (const char c : part) {
+      if (size + 5 > sizeof line) return;
+      if (c == '\n' || (c >= ' ' && c != 127) || c < 0) {
+        line[size++] = c == '\n' ? ' ' : c;
+        continue;
+      }
+      const char shown[] = {'\\', 'x', "0123456789abcdef"[c / 16], "0123456789abcdef"[c % 16]};
+      for (const char digit : shown) line[size++] = digit;
+    }
   };
   add("chaski: ");
   for (const std::string_view part : parts) add(part);

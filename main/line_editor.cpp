@@ -138,7 +138,15 @@ LineEditor::~LineEditor() = default;
 
 LineEditor::Result LineEditor::read(std::string& line) {
   if (terminal_) return terminal_->read(line);
-  return std::getline(std::cin, line) ? Result::line : Result::end;
+  line.clear();
+  for (int c; (c = std::cin.get()) != '\n'; line += char(c)) {
+    if (c == std::istream::traits_type::eof()) return line.empty() ? Result::end : Result::line;
+    if (line.size() == kMostText)
+      fail(Exit::io,
+           "standard input: a line has more than {} bytes, which is the most that is read",
+           kMostText);
+  }
+  return Result::line;
 }
 
 }  // namespace chaski

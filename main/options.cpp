@@ -23,11 +23,15 @@ std::vector<std::string> kv_names() {
 }  // namespace
 
 void declare_model(Flags& flags, std::string& model) {
-  flags.add("-m,--model", model, "model file or folder (default: the bundled model)").type("MODEL");
+  flags.add("-m,--model", model, "model file or folder (default: the bundled model)")
+      .not_empty("a model file or folder")
+      .type("MODEL");
 }
 
 void declare_tokenizer(Flags& flags, std::string& tokenizer) {
-  flags.add("--tokenizer", tokenizer, "tokenizer.bin of a llama2.c model").type("FILE");
+  flags.add("--tokenizer", tokenizer, "tokenizer.bin of a llama2.c model")
+      .not_empty("a file")
+      .type("FILE");
 }
 
 void declare_threads(Flags& flags, int& threads) {
@@ -101,8 +105,9 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
 
 void PromptFlags::declare(Flags& flags) {
   text_flag = flags.add("-p,--prompt", text, "the text").type("TEXT");
-  file_flag =
-      flags.add("-f,--file", file, "a file with the text (default: standard input)").type("FILE");
+  file_flag = flags.add("-f,--file", file, "a file with the text (default: standard input)")
+                  .not_empty("a file")
+                  .type("FILE");
   text_flag.excludes(file_flag);
 }
 
@@ -131,7 +136,9 @@ void GenerationFlags::declare(Flags& flags) {
       .add("--temp", s.temperature,
            "0: the most probable token, 1: as the model says (default 0.8)")
       .type("T");
-  flags.add("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)").type("K");
+  flags.add("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)")
+      .within(0, kMaxCount)
+      .type("K");
   flags
       .add("--top-p", s.top_p,
            "draw from the smallest set with probability P; 1: all (default 0.95)")
@@ -149,6 +156,7 @@ void GenerationFlags::declare(Flags& flags) {
   flags
       .add("--draft", draft,
            "a smaller model of the same vocabulary that guesses ahead; the text stays the same")
+      .not_empty("a model file or folder")
       .type("MODEL");
   draft_length_flag = flags.add("--draft-len", draft_length, "tokens it guesses (default 4)")
                           .within(1, 64)

@@ -1,6 +1,7 @@
 #include "main/output.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,6 +33,9 @@ std::string read_all(int fd, const std::string& name) {
     if (n < 0) fail(Exit::io, "{}: cannot be read: {}", name, std::strerror(errno));
     if (n == 0) return text;
     text.append(part, size_t(n));
+    if (text.size() > kMostText)
+      fail(Exit::io, "{}: has more than {} bytes of text, which is the most that is read", name,
+           kMostText);
   }
 }
 
@@ -53,7 +57,7 @@ void put_model_text(std::string_view text) {
   put(terminal ? safe_for_terminal(text) : std::string(text));
 }
 
-void put_note(std::string_view line) { (void)write_all(STDERR_FILENO, std::string(line) + "\n"); }
+void put_note(std::string_view line) { (void)write_all(STDERR_FILENO, escaped(line) + "\n"); }
 
 std::string safe_for_terminal(std::string_view text) {
   std::string out;
@@ -79,6 +83,9 @@ std::string read_text(const std::string& path) {
     int fd;
     ~Closing() { ::close(fd); }
   } closing{fd};
+  struct stat st;
+  if (::fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && size_t(st.st_size) > kMostText)
+    fail(Exit::io, "{}: has {} bytes of text, expected at most {}", path, st.st_size, kMostText);
   return read_all(fd, path);
 }
 

@@ -2,6 +2,7 @@
 // stderr: lines about it. Text from a model or a file is made safe when it goes to a terminal; in a
 // pipe or a file it arrives byte for byte.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -13,13 +14,17 @@ void put(std::string_view text);
 // The same, for text of a model or a file: on a terminal, control characters other than newline and
 // tab become \xNN.
 void put_model_text(std::string_view text);
-// A line to stderr. Failing to write it is not an error.
+// A line to stderr, with what a terminal would obey made visible: names of files are in it. Failing
+// to write it is not an error.
 void put_note(std::string_view line);
 
 std::string safe_for_terminal(std::string_view text);
 bool stdout_is_terminal();
 bool stdin_is_terminal();
 bool stderr_is_terminal();
+
+// No context holds a longer text. A device may never end.
+constexpr size_t kMostText = 64 << 20;
 
 // The whole of a file, or of stdin for an empty name. Throws Error(io).
 std::string read_text(const std::string& path);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "engine/engine.h"
 #include "main/output.h"
 
 namespace chaski {
@@ -53,7 +54,7 @@ std::string ProgressBar::line(const FileProgress& progress) const {
   if (share > 0.01 && seconds > 0.3)  // before that, a guess from next to nothing
     text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * share / seconds, scale_.unit,
                         clock_text(seconds / share - seconds));
-  return text + "  " + safe_for_terminal(progress.tensor).substr(0, kNameWidth);
+  return text + "  " + escaped(progress.tensor).substr(0, kNameWidth);
 }
 
 }  // namespace chaski

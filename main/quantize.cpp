@@ -110,8 +110,10 @@ int quantize(QuantizeFlags& flags) {
 
 Action declare_quantize(Flags parser) {
   auto flags = std::make_shared<QuantizeFlags>();
-  parser.add("IN", flags->in, "model file or folder").required();
-  parser.add("OUT", flags->out, "the .quipu file to write").required();
+  parser.add("IN", flags->in, "model file or folder")
+      .not_empty("a model file or folder")
+      .required();
+  parser.add("OUT", flags->out, "the .quipu file to write").not_empty("a file to write").required();
   parser.add("--type", flags->type, "q4, q4h, q4_0, q8, q8f, f16, bf16 or f32 (default q4)")
       .type("FORMAT");
   parser

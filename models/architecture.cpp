@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 
 #include "ggml-like-tensor/kv_layout.h"
 
@@ -104,10 +106,13 @@ Hyper hyper_of(const Weights& w) {
 std::unique_ptr<Model> bind_model(const Weights& w) {
   const Architecture& a = named(w.meta.str("general.architecture"), w.path);
   std::unique_ptr<Model> model = a.make(hyper_of(w));
+  std::unordered_map<std::string_view, const Weight*> found;
+  for (const Weight& t : w.tensors) found.emplace(t.info.name, &t);
   std::set<std::string> wanted{"rope_freqs"};
   for (const TensorSlot& slot : a.tensors(*model)) {
     wanted.insert(slot.name);
-    const Weight* t = w.find(slot.name);
+    const auto at = found.find(slot.name);
+    const Weight* t = at == found.end() ? nullptr : at->second;
     if (!t && slot.optional) continue;
     if (!t) fail(Exit::bad_file, "{}: tensor {} is missing", w.path, slot.name);
     if (t->info.rows != slot.rows || t->info.cols != slot.cols)

@@ -61,6 +61,9 @@ void read_tokenizer_config(const std::string& path, TokenizerParts& parts, Metad
 // to another model.
 void fit(TokenizerParts& parts, int64_t vocab_size) {
   const auto size = static_cast<size_t>(vocab_size);
+  if (size > parts.most_ids())
+    fail(Exit::bad_file, "{}: vocabulary has {} pieces, expected more for vocab_size {}",
+         parts.file, parts.pieces, size);
   parts.fill_holes(size);
   for (size_t i = size; i < parts.tokens.size(); ++i)
     if (parts.types[i] == kNormal)

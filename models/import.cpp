@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "ggml-like-tensor/base/beginning.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "models/folder.h"
@@ -30,8 +31,14 @@ bool looks_like_llama2c(const std::string& bytes) {
   return true;
 }
 
-bool looks_like_safetensors(const std::string& bytes) {
-  return bytes.size() > 9 && bytes[8] == '{';
+// The length of a JSON object, and the object.
+bool looks_like_safetensors(const std::string& path, const std::string& bytes) {
+  uint64_t length = 0;
+  if (bytes.size() <= sizeof length || bytes[sizeof length] != '{') return false;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  return !error && length <= size - sizeof length;
 }
 
 }  // namespace
@@ -44,7 +51,7 @@ ModelSource import_model(const std::string& path, const ImportOptions& options) 
   }
   const std::string bytes = beginning_of(path, kBeginning);
   if (bytes.starts_with("GGUF")) return import_gguf(path);
-  if (looks_like_safetensors(bytes))
+  if (looks_like_safetensors(path, bytes))
     fail(Exit::bad_file, "{}: is a safetensors file, expected the folder it is in", path);
   if (looks_like_llama2c(bytes)) return import_llama2c(path, options.tokenizer);
   fail(Exit::bad_file, "{}: content is not a model chaski knows, expected {}", path, kKnown);

@@ -70,24 +70,31 @@ class Import {
     std::map<std::string, KeyPair> words;
     for (auto& pair : gguf_keys(architecture_))
       if (tokenizer || !pair.ours.starts_with("tokenizer.")) words.emplace(pair.theirs, pair);
+    const int64_t pieces = count_pieces();
     for (auto& [key, value] : file_.values) {
       auto word = words.find(key);
       if (word != words.end()) require_kind(key, value, word->second.kind);
-      const bool known = word != words.end() && !is_no_id(word->second.ours, value);
-      source_.meta.set(known ? word->second.ours : std::string(kForeignPrefix) + key, value);
+      const bool known = word != words.end() && !is_no_id(word->second.ours, value, pieces);
+      source_.meta.set(known ? word->second.ours : std::string(kForeignPrefix) + key,
+                       std::move(value));
     }
+    file_.values.clear();
     // one of the two, and this is exact
     if (source_.meta.has("tokenizer.pre_patterns")) source_.meta.erase("tokenizer.pre");
   }
 
+  // What is no list of them is refused when its turn comes.
+  int64_t count_pieces() const {
+    auto tokens = file_.values.find("tokenizer.ggml.tokens");
+    if (tokens == file_.values.end()) return 0;
+    auto* pieces = std::get_if<std::vector<std::string>>(&tokens->second.data);
+    return pieces ? static_cast<int64_t>(pieces->size()) : INT64_MAX;
+  }
   // Writers put -1, in whatever width, where a model has no such piece.
-  bool is_no_id(std::string_view ours, const Value& value) const {
+  static bool is_no_id(std::string_view ours, const Value& value, int64_t pieces) {
     if (!ours.ends_with("_id")) return false;
     const int64_t id = std::get<int64_t>(value.data);
-    auto tokens = file_.values.find("tokenizer.ggml.tokens");
-    if (tokens == file_.values.end()) return true;
-    auto* pieces = std::get_if<std::vector<std::string>>(&tokens->second.data);
-    return id < 0 || (pieces && id >= static_cast<int64_t>(pieces->size()));
+    return id < 0 || id >= pieces;
   }
 
   void take_tensors() {

@@ -16,30 +16,63 @@ using nlohmann::json;
 constexpr size_t kMaxDepth = 64;  // real files stay below 10
 constexpr size_t kMaxShown = 60;  // characters of a value in an error line
 
-// Watches the parser: what JSON allows and a model file has no reason to contain.
-class Guard {
+// Builds the document as the parser goes, and refuses what JSON allows and a model file has no
+// reason to contain. (The library's own callback looks through all siblings at every value.)
+class Builder {
  public:
-  explicit Guard(const std::string& file) : file_(file) {}
+  Builder(const std::string& file, json& root) : file_(file), place_(&root) {}
 
-  bool operator()(int, json::parse_event_t event, json& parsed) {
-    using Event = json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) open();
-    if (event == Event::object_end || event == Event::array_end) keys_.pop_back();
-    if (event == Event::key && !keys_.back().insert(parsed.get<std::string>()).second)
-      fail(Exit::bad_file, "{}: key {} appears twice in one object", file_,
-           escaped(parsed.get<std::string>()));
+  bool null() { return put(nullptr); }
+  bool boolean(bool value) { return put(value); }
+  bool number_integer(int64_t value) { return put(value); }
+  bool number_unsigned(uint64_t value) { return put(value); }
+  bool number_float(double value, const std::string&) { return put(value); }
+  bool string(std::string& value) { return put(std::move(value)); }
+  bool binary(json::binary_t&) { return false; }  // not in JSON text
+  bool start_object(size_t) { return open(json::object()); }
+  bool start_array(size_t) { return open(json::array()); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+  bool key(std::string& name) {
+    const auto [at, fresh] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
+    if (!fresh)
+      fail(Exit::bad_file, "{}: key {} appears twice in one object", file_, escaped(name));
+    place_ = &at->second;
     return true;
+  }
+  bool parse_error(size_t byte, const std::string&, const json::exception& error) {
+    if (dynamic_cast<const json::out_of_range*>(&error))
+      fail(Exit::bad_file, "{}: JSON has a number beyond the range of a double", file_);
+    fail(Exit::bad_file, "{}: byte {} is not valid JSON", file_, byte);
   }
 
  private:
-  void open() {
-    if (keys_.size() == kMaxDepth)
+  // Returns where the value went: the root, behind its key, or the end of the open array.
+  template <class T>
+  json& placed(T&& value) {
+    if (!open_.empty() && open_.back()->is_array())
+      return open_.back()->get_ref<json::array_t&>().emplace_back(std::forward<T>(value));
+    return *place_ = json(std::forward<T>(value));
+  }
+  template <class T>
+  bool put(T&& value) {
+    placed(std::forward<T>(value));
+    return true;
+  }
+  bool open(json value) {
+    if (open_.size() == kMaxDepth)
       fail(Exit::bad_file, "{}: JSON is nested more than {} deep", file_, kMaxDepth);
-    keys_.emplace_back();
+    open_.push_back(&placed(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
   }
 
   const std::string& file_;
-  std::vector<std::unordered_set<std::string>> keys_;
+  json* place_;              // of the next value, unless an array is open
+  std::vector<json*> open_;  // objects and arrays that have not ended, the innermost last
 };
 
 }  // namespace
@@ -48,18 +81,10 @@ Json parse_json(const std::string& file, std::string_view text) {
   if (text.size() > kMaxJsonBytes)
     fail(Exit::bad_file, "{}: JSON has {} bytes, expected at most {}", file, text.size(),
          kMaxJsonBytes);
-  try {
-    Guard guard(file);
-    auto root = std::make_shared<const json>(
-        json::parse(text, [&](int depth, json::parse_event_t event, json& parsed) {
-          return guard(depth, event, parsed);
-        }));
-    return {file, "", root, root.get()};
-  } catch (const json::parse_error& error) {
-    fail(Exit::bad_file, "{}: byte {} is not valid JSON", file, error.byte);
-  } catch (const json::out_of_range&) {
-    fail(Exit::bad_file, "{}: JSON has a number beyond the range of a double", file);
-  }
+  auto root = std::make_shared<json>();
+  Builder builder(file, *root);
+  json::sax_parse(text, &builder);
+  return {file, "", root, root.get()};
 }
 
 Json read_json(const std::string& path) {
@@ -114,7 +139,7 @@ bool Json::boolean(bool otherwise) const {
 
 size_t Json::size() const {
   if (!present()) return 0;
-  if (!is_array()) wrong("an array");
+  if (!is_array() && !is_object()) wrong("a list or an object");
   return node_->size();
 }
 

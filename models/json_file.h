@@ -36,7 +36,7 @@ class Json {
     return present() ? str() : std::string(otherwise);
   }
   bool boolean(bool otherwise) const;
-  size_t size() const;  // of an array; absent: 0
+  size_t size() const;  // of an array or object; absent: 0
   // of an object, in the order of the names
   void each(const std::function<void(const std::string& name, const Json& value)>& visit) const;
 

@@ -17,7 +17,6 @@ namespace chaski {
 namespace {
 
 constexpr std::string_view kSpace = "\u2581";
-constexpr int64_t kMaxPieces = 1 << 22;
 constexpr double kNeverMerged = -1e9;  // below every rank
 
 using Ids = std::unordered_map<std::string, int64_t>;
@@ -114,9 +113,11 @@ bool is_byte_piece(const std::string& piece) {
 }
 
 void read_vocabulary(const Json& vocab, bool bytes, TokenizerParts& parts) {
+  parts.pieces += vocab.size();
+  const auto most = static_cast<int64_t>(parts.most_ids());
   vocab.each([&](const std::string& piece, const Json& id) {
-    if (id.integer() < 0 || id.integer() >= kMaxPieces)
-      id.wrong(fmt::format("an id from 0 to {}", kMaxPieces - 1));
+    if (id.integer() < 0 || id.integer() >= most)
+      id.wrong(fmt::format("an id from 0 to {}", most - 1));
     parts.put(id.integer(), piece, bytes && is_byte_piece(piece) ? kByte : kNormal);
   });
 }
@@ -187,8 +188,8 @@ void check_model(const Json& model) {
 }  // namespace
 
 void TokenizerParts::put(int64_t id, const std::string& piece, int64_t type) {
-  if (id < 0 || id >= kMaxPieces)
-    fail(Exit::bad_file, "{}: id of a piece is {}, expected 0 to {}", file, id, kMaxPieces - 1);
+  if (id < 0 || id >= static_cast<int64_t>(most_ids()))
+    fail(Exit::bad_file, "{}: id of a piece is {}, expected 0 to {}", file, id, most_ids() - 1);
   if (id >= static_cast<int64_t>(tokens.size())) tokens.resize(id + 1), types.resize(id + 1, 0);
   if (types[id] != 0 && tokens[id] != piece)
     fail(Exit::bad_file, "{}: id {} is \"{}\" and \"{}\", expected one piece", file, id,
@@ -209,6 +210,7 @@ void put_added_tokens(const Json& added, TokenizerParts& parts) {
     const int64_t type = token["special"].boolean(false) ? kControl : kUserDefined;
     parts.put(id, token["content"].str(), unknown ? int64_t{kUnknown} : type);
   };
+  parts.pieces += added.size();
   if (added.is_object()) {
     added.each([&](const std::string& key, const Json& token) {
       if (key.empty() || key.size() > 7 || key.find_first_not_of("0123456789") != std::string::npos)

@@ -2,6 +2,7 @@
 // for each kind of file; how the parts and tokenizer_config.json become metadata is
 // hf_tokenizer.cpp's business.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,8 +14,9 @@
 namespace chaski {
 
 struct TokenizerParts {
-  std::string file;  // for error lines
-  std::string kind;  // "spm" | "bpe"
+  std::string file;   // for error lines
+  std::string kind;   // "spm" | "bpe"
+  size_t pieces = 0;  // that the file lists: what an id may be follows from it
   std::vector<std::string> tokens;
   std::vector<int64_t> types;                     // PieceType
   std::vector<double> scores;                     // spm
@@ -25,6 +27,8 @@ struct TokenizerParts {
   // Ids may come in any order; what stays empty between them becomes an unused piece. A second
   // spelling for an id is refused.
   void put(int64_t id, const std::string& piece, int64_t type);
+  // So many ids there may be, listed or not: a small file must not ask for much memory.
+  size_t most_ids() const { return std::max<size_t>(1 << 16, 4 * pieces); }
   void fill_holes(size_t size);
 };
 

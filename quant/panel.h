@@ -6,8 +6,8 @@
 // other (all ISAs, all widths):
 //   plain    i = sum (q - offset) * a                       acc = fma(float(i), d * a.d, acc)
 //   halves   i = s0 * sum_first16 + s1 * sum_last16         the same
-//   mins     plain: acc = fma(m, a.ds, acc)                 halves: acc = fma(float(m0 * a.half0 +
-//            m1 * a.half1), m * a.d, acc)
+//   mins     plain:  acc = fma(m, a.ds, acc)
+//            halves: acc = fma(float(m0 * a.half0 + m1 * a.half1), m * a.d, acc)
 // The integers are exact in int32. The largest: Q6_K's halves, 16 * 32 * 127 * 128 twice, below
 // 2^24, so exact in float too; Q2_K's mins, 16 * 127 * 15 twice; a plain q8 block, 32 * 128 * 127.
 #pragma once

@@ -44,6 +44,15 @@ TEST_CASE("bad/safetensors container") {
   check_header("expected an object", R"({"model.norm.weight": 3})");
 }
 
+// The parser looked through all siblings of every value: minutes for these.
+TEST_CASE("bad/safetensors header of 200 000 tensors") {
+  std::string header = "{" + kNorm;
+  for (int i = 0; i < 200'000; ++i)
+    header += fmt::format(R"(,"t{}":{{"dtype":"F32","shape":[1],"data_offsets":[{},{}]}})", i,
+                          32 + 4 * i, 36 + 4 * i);
+  check_header("is unexpected in a llama model", header + "}", 32 + 4 * 200'000);
+}
+
 TEST_CASE("bad/safetensors entries") {
   check_entry("data_offsets[1] is 0", "[0,32]", "[32,0]");
   check_entry("data_offsets[1] is 36", "[0,32]", "[0,36]");

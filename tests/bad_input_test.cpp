@@ -266,6 +266,14 @@ TEST_CASE("bad/llama2.c without a tokenizer says what was looked for") {
   check_refused(path, "story.bin", "--tokenizer", Exit::io);
 }
 
+TEST_CASE("bad/gguf with more items than any model has") {
+  TempFolder temp;
+  std::string payload = array_payload(0, (1 << 22) + 1, std::string((1 << 22) + 1, 'x'));
+  const std::string path =
+      write_file(temp / "long.gguf", tiny_llama().raw("x.list", payload).build());
+  check_refused(path, "long.gguf", "x.list has 4194305 items, expected at most 4194304");
+}
+
 TEST_CASE("bad/what is no model at all") {
   TempFolder temp;
   check_refused(temp / "missing.gguf", "missing.gguf", "cannot be opened", Exit::io);
@@ -276,6 +284,8 @@ TEST_CASE("bad/what is no model at all") {
   check_refused(write_file(temp / "one", "G"), "one", "not a model");
   check_refused(write_file(temp / "w.safetensors", safetensors("{}", "")), "w.safetensors",
                 "the folder it is in");
+  check_refused(write_file(temp / "noise", "\x8a\x13\xc4\x5e\x91\x07\xee\x32{\x9d\x44 and so on"),
+                "noise", "not a model");
   check_refused(write_file(temp / "zeros.bin", std::string(4096, '\0')), "zeros.bin",
                 "not a model");
 }

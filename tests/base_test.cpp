@@ -56,6 +56,17 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
+TEST_CASE("base/an error line stays readable, whatever a file has for a name") {
+  std::string name;
+  for (int i = 0; i < 100'000; ++i) name += "\u00e9";
+  const std::string line = Error(Exit::bad_file, "a.gguf: tensor x" + name + " has 3 rows").what();
+  CHECK(line.size() <= 1000);
+  CHECK(line.starts_with("a.gguf: tensor x\u00e9"));
+  CHECK(line.ends_with("\u00e9 has 3 rows"));
+  CHECK(escaped(line) == line);
+  CHECK(std::string(Error(Exit::io, "short").what()) == "short");
+}
+
 TEST_CASE("base/error: escaped keeps text and disarms the rest") {
   CHECK(escaped("plain, ñandú, 日本, 🦙") == "plain, ñandú, 日本, 🦙");
   CHECK(escaped("a\nb\tc\x1b[31m\x7f") == "a\\nb\\x09c\\x1b[31m\\x7f");

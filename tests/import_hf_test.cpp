@@ -234,6 +234,24 @@ TEST_CASE("import/hf byte-level tokenizer.json: patterns, merges, holes, added p
   CHECK(tokenizer_of(temp.path, 9).str("tokenizer.chat_template") == "file");
 }
 
+// 700 MB of unused pieces, for a folder of two kilobytes.
+TEST_CASE("import/hf a vocabulary of holes is refused") {
+  TempFolder temp;
+  const std::string pre = R"({"type": "ByteLevel"})";
+  write_file(temp / "tokenizer.json", byte_level_json(pre));
+  const auto says = [&](int64_t vocab_size) {
+    return std::string(error_of([&] { tokenizer_of(temp.path, vocab_size); }).what());
+  };
+  CHECK(tokenizer_of(temp.path, 1 << 16).strs("tokenizer.tokens").size() == 1 << 16);
+  CHECK(says(4194304).find("6 pieces, expected more for vocab_size 4194304") != std::string::npos);
+  for (const auto& [from, to] :
+       {std::pair("\"abb\": 4", "\"abb\": 4194303"), {"\"id\": 6", "\"id\": 4194303"}}) {
+    std::string json = byte_level_json(pre);
+    write_file(temp / "tokenizer.json", json.replace(json.find(from), std::strlen(from), to));
+    CHECK_MESSAGE(says(400).find("4194303, expected") != std::string::npos, says(400));
+  }
+}
+
 TEST_CASE("import/hf patterns and ends survive a GGUF that has no word for them") {
   TempFolder temp;
   folder_with(

@@ -4,7 +4,8 @@
 
 #include "engine/engine_impl.h"
 #include "ggml-like-tensor/fuse.h"
-#include "tests/support.h"
+#include "ggml-like-tensor/split.h"
+#include "tests/import_support.h"
 
 using namespace chaski;
 using namespace chaski::test;
@@ -93,4 +94,67 @@ TEST_CASE("plan: the text of a graph names ops, shapes and weights") {
   CHECK(text.find("0 get_rows  token_embd (3072, 192) q8  ->  %1 (2, 192)\n") == 0);
   fuse(g);
   CHECK(to_text(g).find("gated_matmul") != std::string::npos);
+}
+
+// A rewrite that looked for its neighbours through the whole graph took hours for these layers.
+TEST_CASE("plan: fusing takes as long as the graph") {
+  const int layers = 100'000;
+  const auto engine = Engine::open({});
+  EngineImpl& e = engine->impl();
+  Graph g = graph_of(e, 1);
+  const auto weight = [&](const char* name) {
+    return *e.weights->find(std::string("layer.0.") + name);
+  };
+  const Weight norm = weight("attn_norm"), q = weight("attn_q"), k = weight("attn_k"),
+               v = weight("attn_v"), o = weight("attn_output"), gate = weight("ffn_gate"),
+               up = weight("ffn_up"), down = weight("ffn_down");
+  const Hyper& h = e.model->hyper;
+  const Attention attention{0, h.heads, h.kv_heads, h.head_dim, 1, 0, 0};
+  Graph deep(e.batch);
+  ValueId x = deep.get_rows(*e.weights->find("token_embd"));
+  for (int i = 0; i < layers; ++i) {
+    const ValueId n = deep.rms_norm(x, norm, h.eps);
+    const ValueId at_q = deep.matmul(n, q), at_k = deep.matmul(n, k), at_v = deep.matmul(n, v);
+    const ValueId turned = deep.rope(at_q, h.heads, h.head_dim, h.rope);
+    deep.kv_write(0, deep.rope(at_k, h.kv_heads, h.head_dim, h.rope), at_v);
+    x = deep.add(x, deep.matmul(deep.attention(turned, attention), o));
+    const ValueId m = deep.rms_norm(x, norm, h.eps);
+    const ValueId act = deep.silu(deep.matmul(m, gate));
+    x = deep.add(x, deep.matmul(deep.mul(act, deep.matmul(m, up)), down));
+  }
+  deep.set_result(x);
+  fuse(deep);
+  CHECK(int(deep.nodes.size()) == 8 * layers + 2);
+  CHECK(weights_of(deep).size() == 9);
+  CHECK(split(deep, 0).first.nodes.size() == 1);
+}
+
+// Every tensor was looked for among all, 15 s to the first token.
+TEST_CASE("plan: a model of 4096 tiny layers opens and runs") {
+  Gguf g = tiny_llama();
+  const auto layer = g.tensors;
+  g.drop("llama.block_count").u32("llama.block_count", 4096);
+  for (int i = 1; i < 4096; ++i)
+    for (Gguf::Tensor t : layer)
+      if (t.name.starts_with("blk.0."))
+        g.tensor(t.name.replace(4, 1, std::to_string(i)), t.ne, t.type, t.data);
+  const TempFolder temp;
+  EngineOptions o;
+  o.model = write_file(temp / "deep.gguf", g.build());
+  o.threads = 1;
+  const auto engine = Engine::open(o);
+  Graph whole = graph_of(engine->impl(), 1);
+  fuse(whole);
+  CHECK(whole.nodes.size() > 4096 * 8);
+}
+
+// 268 MB of reference counts, for a file of two kilobytes.
+TEST_CASE("plan: a context that is only promised takes no memory") {
+  KvPool pool(int64_t(1) << 40, [](int32_t, int32_t) {});
+  CHECK(pool.size() == int64_t(1) << 40);
+  const int32_t first = pool.take(), second = pool.take();
+  CHECK(first != second);
+  pool.release(first);
+  CHECK(pool.in_use() == 1);
+  CHECK(pool.take() == first);
 }

@@ -275,6 +275,41 @@ TEST_CASE("tokenizer: invalid UTF-8 comes back as it was") {
   }
 }
 
+// GPT-NeoX has no pieces for the bytes that are nowhere in UTF-8, and calls <|endoftext|> unknown.
+TEST_CASE("tokenizer: what cannot be spelled is never a control token") {
+  Texts tokens = {"<|endoftext|>", "a", "b", to_byte_alphabet(" ")};
+  Metadata bpe;
+  bpe.origin = "made.gguf";
+  bpe.set_str("tokenizer.kind", "bpe");
+  bpe.set_strs("tokenizer.tokens", tokens);
+  bpe.set_ints("tokenizer.types", {3, 1, 1, 1});
+  for (const char* key : {"tokenizer.unk_id", "tokenizer.eos_id"}) bpe.set_int(key, 0);
+  CHECK_EQ(Tokenizer::make(bpe)->encode("a\xff b"), Ids{1, 3, 2});
+  // Where it can be spelled, U+FFFD says that something stood here; an unknown token of text does.
+  for (const char* byte : {"\xEF", "\xBF", "\xBD"}) tokens.push_back(to_byte_alphabet(byte));
+  bpe.set_strs("tokenizer.tokens", tokens);
+  bpe.set_ints("tokenizer.types", {3, 1, 1, 1, 1, 1, 1});
+  CHECK_EQ(Tokenizer::make(bpe)->encode("a\xff"), Ids{1, 4, 5, 6});
+  bpe.set_int("tokenizer.unk_id", 2);
+  CHECK_EQ(Tokenizer::make(bpe)->encode("a\xff"), Ids{1, 2});
+
+  Metadata spm = spm_metadata({"</s>", "a", "\u2581"}, {0, 0, 0}, {3, 1, 1});
+  spm.set_int("tokenizer.unk_id", 0);
+  CHECK_EQ(Tokenizer::make(spm)->encode("a\xff"), Ids{2, 1});
+}
+
+// Sorted as they came, these took minutes, and so did every text that begins like all of them.
+TEST_CASE("tokenizer: a million control tokens with one first byte") {
+  Texts more;
+  for (int i = 0; i < 1'000'000; ++i) more.push_back(fmt::format("<|{}|>", i));
+  Metadata meta = bpe_metadata(more, {}, std::vector<int64_t>(more.size(), 3));
+  const auto tokenizer = Tokenizer::make(meta);
+  CHECK_EQ(tokenizer->encode_with_control("<|17|><|999999|><|1000000|>").size(), 2 + 11);
+  std::string many;
+  for (int i = 0; i < 100'000; ++i) many += "<|x";
+  CHECK_EQ(tokenizer->encode_with_control(many).size(), many.size());
+}
+
 TEST_CASE("tokenizer: byte-level merges go by rank, from the left, and never to a control token") {
   const Texts more = {"ab", "bc", "aa", "abc", "<s>"};
   const std::vector<int64_t> types = {1, 1, 1, 1, 3};

@@ -40,6 +40,17 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+std::string readable(const std::string& line) {
+  constexpr size_t kMost = 1000, kTail = 300;
+  constexpr std::string_view kCut = " ... ";
+  if (line.size() <= kMost) return line;
+  const auto inside = [&](size_t at) { return (line[at] & 0xc0) == 0x80; };  // of a character
+  size_t head = kMost - kTail - kCut.size(), tail = line.size() - kTail;
+  while (head > 0 && inside(head)) --head;
+  while (tail < line.size() && inside(tail)) ++tail;
+  return line.substr(0, head) + std::string(kCut) + line.substr(tail);
+}
+
 void check_failed(const char* file, int line, const char* condition, const char* why) {
   std::fprintf(stderr, "chaski: bug: %s:%d: %s does not hold: %s\n", file, line, condition, why);
   std::abort();

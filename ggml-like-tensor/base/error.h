@@ -21,9 +21,13 @@ enum class Exit : int {
   non_finite = 8,
 };
 
+// At most 1000 bytes of a line, its beginning and its end: a name in a damaged file may be as long
+// as the file.
+std::string readable(const std::string& line);
+
 class Error : public std::runtime_error {
  public:
-  Error(Exit code, const std::string& line) : std::runtime_error(line), code(code) {}
+  Error(Exit code, const std::string& line) : std::runtime_error(readable(line)), code(code) {}
   Exit code;
 };
 

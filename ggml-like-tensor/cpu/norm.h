@@ -47,8 +47,8 @@ struct NormKernel {
       square = V::fma(c, c, square);
     });
     const float variance = V::sum(square) / float(n);
-    const auto scale = V::set1(variance < INFINITY ? 1 / __builtin_sqrtf(variance + op.eps)
-                                                   : __builtin_nanf(""));
+    const auto scale =
+        V::set1(variance < INFINITY ? 1 / __builtin_sqrtf(variance + op.eps) : __builtin_nanf(""));
     const float *w = op.weight(a).floats(),
                 *b = op.kind == Norm::Kind::layer ? op.bias(a).floats() : nullptr;
     each_vector(n, [&](int64_t i, int64_t k) {

@@ -16,8 +16,7 @@
 //   model.rope_attention_factor float (absent: the method's own), model.rope_original_context int
 //   tokenizer.kind         str   "spm" | "bpe"
 //   tokenizer.tokens       [str] bytes of each piece as GGUF and Hugging Face store them (U+2581
-//                          for space in spm, the GPT-2
-//                                byte-to-unicode alphabet in bpe)
+//                          for space in spm, the GPT-2 byte-to-unicode alphabet in bpe)
 //   tokenizer.scores       [f32] spm;   tokenizer.merges [str] "left right", bpe
 //   tokenizer.types        [i32] 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
 //   tokenizer.pre          str   bpe pre-tokenizer by its GGUF name, or

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <unordered_set>
 
+#include "ggml-like-tensor/base/beginning.h"
 #include "ggml-like-tensor/base/checked.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "ggml-like-tensor/cores.h"
@@ -150,6 +151,9 @@ std::shared_ptr<Weights> weights_over(const std::string& name, std::span<const s
 }  // namespace
 
 Value take_value(Cursor& in, const std::string& field) {
+  // A byte of the file takes eight in memory, if it is an integer. The longest list of a model has
+  // a tenth of this.
+  constexpr uint64_t kMaxItems = 1 << 22;
   const std::string where = fmt::format("{}: {}", in.file(), field);
   Value value;
   value.type = static_cast<ValueType>(in.take<uint32_t>(field));
@@ -160,7 +164,10 @@ Value take_value(Cursor& in, const std::string& field) {
   value.element = static_cast<ValueType>(in.take<uint32_t>(field));
   as_stored(value.element, where, [&]<class T>(T) {
     constexpr uint64_t kMinBytes = std::is_same_v<T, std::string> ? sizeof(uint64_t) : sizeof(T);
-    std::vector<Held<T>> all(in.count(in.take<uint64_t>(field), kMinBytes, field));
+    const uint64_t n = in.count(in.take<uint64_t>(field), kMinBytes, field);
+    if (n > kMaxItems)
+      fail(Exit::bad_file, "{} has {} items, expected at most {}", where, n, kMaxItems);
+    std::vector<Held<T>> all(n);
     for (auto& one : all) one = take_one<T>(in, field);
     value.data = std::move(all);
   });
@@ -199,6 +206,7 @@ uint64_t Weights::bytes() const {
   return sum;
 }
 
+// What is no file, or not there, is for others to refuse.
 bool is_quipu(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path, ignored) &&

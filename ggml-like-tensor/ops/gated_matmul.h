@@ -1,6 +1,6 @@
 // act(x Wg^T) * (x Wu^T): the first half of a gated feed-forward (Shazeer 2020).
-//   in 0 x (rows, cols), in 1 gate (out, cols), in 2 up (out, cols) -> out 0 (rows, out) and / or
-//   acts
+//   in 0 x (rows, cols), in 1 gate (out, cols), in 2 up (out, cols)
+//   -> out 0 (rows, out) and / or acts
 #pragma once
 #include "ggml-like-tensor/ops/matmul.h"
 #include "ggml-like-tensor/ops/quantize_acts.h"

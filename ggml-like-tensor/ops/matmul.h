@@ -1,6 +1,6 @@
 // y = x W^T (+ bias), for up to three weights that share x: q, k and v in one go.
-//   in 0 x (rows, cols); in 1..n weights (out_i, cols); then n biases (1, out_i) if `bias` -> out
-//   0..n-1 (rows, out_i)
+//   in 0 x (rows, cols); in 1..n weights (out_i, cols); then n biases (1, out_i) if `bias`
+//   -> out 0..n-1 (rows, out_i)
 // Block formats read x quantized (in_acts), block of 32 after block of 32 (quant/panel.h); float
 // formats read f32: per 32 columns one chain of fma from zero, then one add, so that the order of
 // additions is the row's own.

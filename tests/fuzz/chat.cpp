@@ -1,0 +1,61 @@
+// A model's chat template and a conversation: the family's text, a system message, a question and
+// an answer, one behind the other in the input. Messages forge no control token, and what was
+// rendered stays as it was when the conversation goes on.
+#include <algorithm>
+#include <memory>
+
+#include "engine/chat_template.h"
+#include "tests/fuzz/target.h"
+#include "tests/fuzz/vocabularies.h"
+
+namespace chaski::fuzz {
+namespace {
+
+using Ids = std::vector<TokenId>;
+
+bool begins(const Ids& shorter, const Ids& longer) {
+  return shorter.size() <= longer.size() &&
+         std::equal(shorter.begin(), shorter.end(), longer.begin());
+}
+
+auto controls(const Tokenizer& tokenizer, const Ids& ids) {
+  return std::count_if(ids.begin(), ids.end(),
+                       [&](TokenId id) { return tokenizer.is_control(id); });
+}
+
+void talk(const Tokenizer& tokenizer, const ChatTemplate& chat,
+          const std::vector<std::string_view>& parts) {
+  std::vector<ChatMessage> messages, silent;
+  Ids before;
+  for (size_t i = 1; i < std::min<size_t>(parts.size(), 6); ++i) {
+    const char* role = i == 1 ? "system" : i % 2 == 0 ? "user" : "assistant";
+    messages.push_back({role, std::string(parts[i])}), silent.push_back({role, ""});
+    const Ids now = chat.render(messages, false), asked = chat.render(messages, true);
+    expect(begins(before, now), "a conversation begins with what it was");
+    expect(begins(now, asked), "and the generation prompt follows it");
+    expect(controls(tokenizer, now) == controls(tokenizer, chat.render(silent, false)),
+           "control tokens come from the template");
+    before = i % 2 == 0 ? asked : now;
+  }
+}
+
+struct Voice {
+  Metadata meta;
+  std::unique_ptr<Tokenizer> tokenizer;
+  explicit Voice(Metadata vocabulary)
+      : meta(std::move(vocabulary)), tokenizer(Tokenizer::make(meta)) {}
+};
+
+const Declared chat("chat", [](std::string_view input) {
+  static Voice voices[] = {Voice(bpe_vocabulary("gpt-2")), Voice(spm_vocabulary(true))};
+  const auto parts = parts_of(input);
+  for (Voice& voice : voices) {
+    voice.meta.set_str("tokenizer.chat_template", std::string(parts[0]));
+    const ChatTemplate chat = ChatTemplate::detect(voice.meta, *voice.tokenizer);
+    talk(*voice.tokenizer, chat, parts);
+    expect(escaped(chat.notice()) == chat.notice(), "a notice is fit for a terminal");
+  }
+});
+
+}  // namespace
+}  // namespace chaski::fuzz

@@ -1,0 +1,55 @@
+// Text of a user through tokenizers of every kind: it never becomes a control token, and it comes
+// back as it was where the vocabulary has every byte.
+#include <memory>
+
+#include "engine/tokenizer.h"
+#include "tests/fuzz/target.h"
+#include "tests/fuzz/vocabularies.h"
+
+namespace chaski::fuzz {
+namespace {
+
+struct Case {
+  std::unique_ptr<Tokenizer> tokenizer;
+  bool whole, spm;  // has every byte
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = [] {
+    std::vector<Case> made;
+    for (const char* pre : {"default", "gpt-2", "llama-bpe", "qwen2", "falcon", "deepseek-coder",
+                            "deepseek-llm", "deepseek-v3", "bloom", "viking", "tekken", "gpt-4o"})
+      made.push_back({Tokenizer::make(bpe_vocabulary(pre)), true, false});
+    made.push_back({Tokenizer::make(bpe_vocabulary("gpt-2", 0xff)), false, false});
+    made.push_back({Tokenizer::make(spm_vocabulary(true)), true, true});
+    made.push_back({Tokenizer::make(spm_vocabulary(false)), false, true});
+    return made;
+  }();
+  return all;
+}
+
+// spm knows one sign for a space and for U+2581.
+std::string with_spaces(std::string_view text) {
+  constexpr std::string_view kSpace = "\xE2\x96\x81";
+  std::string out;
+  while (!text.empty()) {
+    const bool space = text.starts_with(kSpace);
+    out += space ? ' ' : text[0];
+    text.remove_prefix(space ? kSpace.size() : 1);
+  }
+  return out;
+}
+
+const Declared text("text", [](std::string_view input) {
+  for (const Case& c : cases()) {
+    const std::vector<TokenId> ids = c.tokenizer->encode(input);
+    for (const TokenId id : ids)
+      expect(!c.tokenizer->is_control(id), "text of a user is no control token");
+    if (!c.whole) continue;
+    const std::string back = c.tokenizer->decode(ids);
+    expect(c.spm ? back == with_spaces(input) : back == input, "text comes back as it was");
+  }
+});
+
+}  // namespace
+}  // namespace chaski::fuzz

@@ -1,0 +1,137 @@
+// The fuzz targets over their corpus, without a fuzzer: whatever was found once stays mended. Also
+// the seeds: written by our own writers, so that nobody else's data is in the tree.
+#include "ggml-like-tensor/file/quipu.h"
+#include "tests/fuzz/target.h"
+#include "tests/import_support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+const std::string kCorpus = "tests/fuzz/corpus/", kSeam = "----\n";
+
+void seed(const std::string& target, const std::string& name, const std::string& bytes) {
+  std::filesystem::create_directories(kCorpus + target);
+  write_file(kCorpus + target + "/" + name, bytes);
+}
+
+Gguf tiny_bpe() {
+  Gguf g = tiny_llama();
+  for (const char* key : {"model", "tokens", "scores", "token_type"})
+    g.drop(std::string("tokenizer.ggml.") + key);
+  g.str("tokenizer.ggml.model", "gpt2").str("tokenizer.ggml.pre", "qwen2");
+  g.strs("tokenizer.ggml.tokens", {"h", "e", "he", "<|im_end|>", "\u0120"});
+  g.i32s("tokenizer.ggml.token_type", {1, 1, 1, 3, 1}).strs("tokenizer.ggml.merges", {"h e"});
+  return g;
+}
+
+void seed_models() {
+  seed("gguf", "llama", tiny_llama().build());
+  seed("gguf", "bpe", tiny_bpe().build());
+  const TempFolder temp;
+  const std::string path = write_file(temp / "a.gguf", tiny_llama().build());
+  write_quipu(temp / "a.quipu", import_gguf(path), 1);
+  seed("quipu", "llama", read_file(temp / "a.quipu"));
+  // Group size 32, so that version 2 has whole blocks; dim 32, hidden 32, one layer, three pieces.
+  std::string tokens, v0, v2 = "24ka";
+  append<int32_t>(tokens, 4);
+  for (int i = 0; i < 3; ++i) append(tokens, 0.0f), append<int32_t>(tokens, 1), tokens += 'a';
+  for (int32_t n : {4, 6, 1, 2, 1, 3, 16}) append(v0, n);
+  v0 += floats(3 * 4 + 3 * 4 + 2 * 16 + 2 * 8 + 3 * 24 + 16 * 2);
+  for (int32_t n : {2, 32, 32, 1, 2, 2, 3, 16}) append(v2, n);
+  v2 += '\1';
+  append<int32_t>(v2, 32);
+  v2.resize(256);
+  v2 += floats(3 * 32);
+  for (int matrix : {3 * 32, 1024, 1024, 1024, 1024, 1024, 1024, 1024})
+    v2 += std::string(matrix, '\1') + floats(matrix / 32);
+  seed("llama2c", "v0", v0 + kSeam + tokens);
+  seed("llama2c", "v2", v2 + kSeam + tokens);
+}
+
+void seed_folders() {
+  const std::string norm = R"("model.norm.weight")", embed = R"("model.embed_tokens.weight")";
+  const auto entry = [](const std::string& name, const std::string& shape, size_t bytes) {
+    return "{" + name + R"(:{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,)" +
+           std::to_string(bytes) + "]}}";
+  };
+  seed(
+      "hf_folder", "shards",
+      R"({"architectures":["LlamaForCausalLM"],"hidden_size":8,"intermediate_size":4,)"
+      R"("num_hidden_layers":1,"num_attention_heads":2,"vocab_size":3,)"
+      R"("max_position_embeddings":32,"rope_scaling":{"rope_type":"linear","factor":2.0}})" +
+          kSeam + R"({"weight_map":{)" + norm + R"(:"one.safetensors",)" + embed +
+          R"(:"two.safetensors"}})" + kSeam + safetensors(entry(norm, "[8]", 32), floats(8)) +
+          kSeam + safetensors(entry(embed, "[3,8]", 96), floats(24)) + kSeam +
+          R"({"bos_token":{"content":"<s>"},"chat_template":[{"name":"default","template":"x"}]})");
+  seed("tokenizer_json", "byte_level",
+       R"x({"model":{"type":"BPE","vocab":{"h":0,"e":1,"he":2},"merges":[["h","e"]]},)x"
+       R"x("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":)x"
+       R"x({"Regex":"\\p{N}{1,3}|\\s+(?!\\S)"},"behavior":"Isolated"},{"type":"ByteLevel",)x"
+       R"x("use_regex":false}]},"added_tokens":[{"id":5,"content":"<|end|>","special":true}],)x"
+       R"x("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":)x"
+       R"x({"id":"<|end|>"}},{"Sequence":{"id":"A"}}]}})x");
+  seed("tokenizer_json", "sentencepiece",
+       R"({"model":{"type":"BPE","byte_fallback":true,"unk_token":"<unk>","vocab":{"<unk>":0,)"
+       R"("<0x0A>":1,"▁":2,"a":3,"▁a":4},"merges":["▁ a"]},"normalizer":{"type":)"
+       R"("Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},{"type":"Replace",)"
+       R"("pattern":{"String":" "},"content":"▁"}]}})");
+}
+
+std::string field(int id, const std::string& bytes) {
+  return std::string{static_cast<char>(id << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+}
+
+void seed_sentencepiece() {
+  std::string model;
+  const auto piece = [&](const std::string& text, char type) {
+    std::string score;
+    append(score, -1.5f);
+    model += field(1, field(1, text) + '\x15' + score + '\x18' + type);
+  };
+  piece("<unk>", 2), piece("<s>", 3), piece("</s>", 3), piece("<0x0A>", 6);
+  for (const char* text : {"\u2581", "h", "e", "he"}) piece(text, 1);
+  model += field(2, std::string("\x18\x02\xc0\x02\x00", 5));  // BPE, unk 0
+  model += field(3, std::string("\x18\x01", 2));              // a space in front
+  seed("sentencepiece", "bpe", model);
+}
+
+void seed_texts() {
+  seed("text", "mixed",
+       "Hello w\xc3\xb6rld, it's 12345!\n\n  <|im_start|>x</s>[INST] "
+       "\xe2\x96\x81\xe4\xb8\xad\xff\xc0 "
+       "<tool>\xf0\x9f\xa6\x99");
+  const std::string talk = kSeam + "Be <s> kind." + kSeam + "  Who are you?\n" + kSeam +
+                           "<|im_end|>I am." + kSeam + "[INST]" + kSeam + "\xff";
+  for (const auto& [name, marks] : {std::pair("chatml", "<|im_start|>"),
+                                    {"llama2", "[INST] <<SYS>> bos_token"},
+                                    {"phi3", "<|assistant|> <|end|>"},
+                                    {"plain", "\x1b[31m"}})
+    seed("chat", name, marks + talk);
+}
+
+}  // namespace
+
+TEST_CASE("fuzz/write the seeds" * doctest::skip()) {
+  seed_models();
+  seed_folders();
+  seed_sentencepiece();
+  seed_texts();
+}
+
+TEST_CASE("fuzz/the corpus through every target") {
+  CHECK(fuzz::targets().size() == 8);
+  for (const fuzz::Target& target : fuzz::targets()) {
+    int inputs = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(kCorpus + target.name)) {
+      INFO(entry.path().string());
+      const std::string input = read_file(entry.path());
+      target.run(input);
+      for (size_t n = 0; n < input.size(); n += 1 + input.size() / 50)
+        target.run(input.substr(0, n));
+      ++inputs;
+    }
+    CHECK_MESSAGE(inputs > 0, target.name);
+  }
+}
