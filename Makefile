@@ -32,6 +32,8 @@ CHECKED  := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
 CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -DCHASKI_DEBUG)
 CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -DCHASKI_DEBUG $(CHECKED))
+# Tests are compiled more often than they run.
+OPT_TESTS := $(if $(filter release,$(MODE)),-O1)
 SANITIZE := $(if $(filter asan,$(MODE)),$(CHECKED))
 LIBS     := -lfmt -lpcre2-8 -lutf8proc -lxxhash -pthread
 EDIT     := -ledit
@@ -52,8 +54,9 @@ $(BUILD)/ggml-like-tensor/cpu/isa_avx2.o:       EXTRA := -mavx2 -mfma -mf16c
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512.o:     EXTRA := $(AVX512)
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vnni.o: EXTRA := $(AVX512) -mavx512vnni
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vbmi.o: EXTRA := $(AVX512) -mavx512vnni -mavx512vbmi
-# gcc 12 warns of uninitialized values inside its own intrinsics headers. Scalar code is the reference of the others, not fast: -O2.
+# gcc 12 warns of uninitialized values inside its own intrinsics headers. Scalar code is the reference of the others, not fast.
 $(filter-out %scalar.o,$(ISA_SRC:%.cpp=$(BUILD)/%.o)): EXTRA += $(if $(filter release,$(MODE)),-O3)
+$(BUILD)/ggml-like-tensor/cpu/isa_scalar.o: EXTRA += $(if $(filter release,$(MODE)),-O1)
 $(ISA_SRC:%.cpp=$(BUILD)/%.o): EXTRA += -Wno-maybe-uninitialized -Wno-uninitialized
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
@@ -88,7 +91,7 @@ endif
 # The same files of cuda/ built by the host compiler over tests/cuda_shim: tests.bin has these and not the library's. Under AddressSanitizer
 # and UBSan always: a kernel's faults are accesses that a host would not notice.
 SHIM_OBJ := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu) $(CUDA_HOST) $(wildcard tests/cuda_shim/*.cpp))
-SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized $(CHECKED)
+SHIM     := $(OPT_TESTS) -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized $(CHECKED)
 $(BUILD)/tests/cuda%.o: EXTRA := $(SHIM)
 $(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda*_test.cpp)): Makefile
 
@@ -134,6 +137,28 @@ $(BUILD)/libchaski.a: $(LIB_OBJ) $(BUILD)/.cuda
 # Changes when what is wanted of CUDA does.
 $(BUILD)/.cuda: always
 	@mkdir -p $(@D); echo '$(CUDA) $(CUDA_ARCH)' | cmp -s - $@ || echo '$(CUDA) $(CUDA_ARCH)' > $@
+
+# Most of the time it takes to compile a small file goes into headers, so those that all of them read are compiled first, for files with
+# the plain flags.
+FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(ISA_SRC:%.cpp=$(BUILD)/%.o),$(MAIN_OBJ) $(LIB_SRC:%.cpp=$(BUILD)/%.o))
+TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o $(BUILD)/tests/cuda%,$(TEST_OBJ))
+$(FIRST_FOR): $(BUILD)/standard.h.gch
+$(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
+$(TESTS_FIRST_FOR): $(BUILD)/tests/doctest.h.gch
+# gcc 12 warns of the standard library's own text when it comes from a precompiled header.
+$(TESTS_FIRST_FOR): EXTRA := $(OPT_TESTS) -include $(BUILD)/tests/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict
+$(BUILD)/tests/main.o: EXTRA := $(OPT_TESTS)
+$(BUILD)/tests/doctest.h.gch: EXTRA := $(OPT_TESTS)
+$(BUILD)/tests/doctest.h.gch: tests/doctest.h
+$(BUILD)/standard.h.gch: EXTRA :=
+$(BUILD)/standard.h.gch: ggml-like-tensor/base/standard.h
+$(BUILD)/standard.h.gch $(BUILD)/tests/doctest.h.gch:
+	@mkdir -p $(@D)
+	@echo "  CXX $<, once for all"
+	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -w -MMD -MP -x c++-header -c $< -o $@
+
+# The command line is compiled fast rather than to be fast.
+$(BUILD)/main/flags.o: EXTRA := $(if $(filter release,$(MODE)),-O1)
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -246,5 +271,5 @@ install: $(BUILD)/chaski
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d)
+-include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d) $(BUILD)/standard.h.d $(BUILD)/tests/doctest.h.d
 .PHONY: all run chat test test-cuda fuzz fuzz-binaries asan neon check format compdb help install clean always

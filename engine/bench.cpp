@@ -46,7 +46,6 @@ class Rounds {
     const double units = evaluate(c);
     engine_.impl().profile = nullptr;
     c.passes = profile.passes / units, c.steps = double(profile.n_steps) / units,
-    c.barriers = double(profile.barriers) / units;
     c.kernels = double(profile.kernels) / units;
     c.cpu = c.device = {};
     c.profile.clear();

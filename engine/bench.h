@@ -70,7 +70,7 @@ struct BenchCase {
   int decoded = 0;         // by each of several sequences
   Spread seconds;
   Work cpu, device;
-  double passes = 0, steps = 0, barriers = 0, kernels = 0;
+  double passes = 0, steps = 0, kernels = 0;
   std::vector<StepTime> profile;  // of one more round, longest first, if asked for
 
   const char* name() const;

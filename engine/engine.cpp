@@ -20,7 +20,7 @@ std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads)
   if (o.model.empty() || is_quipu(o.model)) {
     const auto mapped =
         o.model.empty() ? open_quipu("(bundled)", bundled_model()) : open_quipu(o.model);
-    if (!o.model.empty()) verify_file(*mapped, o.verify);
+    if (!o.model.empty()) verify_file(*mapped, o.verify, threads);
     return o.copy ? load(source_of(mapped), threads) : mapped;
   }
   const ModelSource source = import_model(o.model, {o.tokenizer});

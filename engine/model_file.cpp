@@ -35,16 +35,18 @@ ModelSource open_source(const std::string& path, const std::string& tokenizer) {
   return import_model(path, {tokenizer});
 }
 
+void verify_source(const ModelSource& source) { source.verify(usable_cores()); }
+
 void convert_model(const std::string& in, const std::string& out, const std::string& tokenizer,
                    int threads, const OnProgress& progress) {
   refuse_same_file(in, out);
   const ModelSource source = open_source(in, tokenizer);
-  if (source.verify) source.verify();
+  const int crew = threads > 0 ? threads : usable_cores();
+  if (source.verify) source.verify(crew);
   if (out.ends_with(".gguf")) return write_gguf(source, out, progress);
-  write_quipu(out, source, threads > 0 ? threads : usable_cores(),
-              [&](size_t tensor, uint64_t done, uint64_t total) {
-                if (progress) progress({source.tensors[tensor].info.name, done, total});
-              });
+  write_quipu(out, source, crew, [&](size_t tensor, uint64_t done, uint64_t total) {
+    if (progress) progress({source.tensors[tensor].info.name, done, total});
+  });
 }
 
 }  // namespace chaski

@@ -19,6 +19,9 @@ struct FileProgress {
 };
 using OnProgress = std::function<void(const FileProgress&)>;
 
+// Reads all of a source that has sums (ModelSource::verify), on all cores.
+void verify_source(const ModelSource& source);
+
 // To .quipu, or to GGUF when `out` ends in .gguf. Refuses out == in (name, link) before a byte is
 // written.
 void convert_model(const std::string& in, const std::string& out, const std::string& tokenizer,

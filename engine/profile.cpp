@@ -30,7 +30,7 @@ void Profile::add(const Plan& plan, const std::vector<double>& seconds, bool on_
     p.seconds += seconds[i], ++p.calls;
     p.cost.bytes += cost.bytes, p.cost.flops += cost.flops, p.cost.integer += cost.integer;
   }
-  if (!on_device) n_steps += plan.steps.size(), barriers += plan.barriers();
+  if (!on_device) n_steps += plan.steps.size();
 }
 
 }  // namespace chaski

@@ -22,9 +22,9 @@ struct StepProfile {
 
 struct Profile {
   std::map<StepName, StepProfile> steps;
-  int passes = 0;                    // of the model, in one part or two
-  size_t n_steps = 0, barriers = 0;  // of the CPU
-  size_t kernels = 0;                // of a device, without draws
+  int passes = 0;      // of the model, in one part or two
+  size_t n_steps = 0;  // of the CPU
+  size_t kernels = 0;  // of a device, without draws
 
   // `seconds` of each step of one run; those behind the plan's own are of the draw.
   void add(const Plan& plan, const std::vector<double>& seconds, bool on_device);

@@ -168,7 +168,7 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   check(options, in, out);
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   const ModelSource source = open_source(in, options.tokenizer);
-  if (source.verify) source.verify();  // or damage would get a sum of its own
+  if (source.verify) source.verify(threads);  // or damage would get a sum of its own
   const std::vector<Choice> choices = recipe(source, options, threads);
   Encoders encoders;
   ModelSource target = encoded(source, choices, encoders);

@@ -33,8 +33,8 @@ struct Session::Impl {
     // The addresses are this process's since the pool was made.
     if (const auto have = available_pages(); have && wanted > *have)
       fail(Exit::memory,
-           "keys and values of {} more positions need {:.3g} GB of memory, {:.3g} GB are available",
-           end - int(tokens.size()), double(wanted) / 1e9, double(*have) / 1e9);
+           "keys and values of {} positions need {:.3g} GB of memory more, {:.3g} GB are available",
+           end, double(wanted) / 1e9, double(*have) / 1e9);
   }
   // Pages for positions up to `end`, all of them this session's own from `from` on.
   void prepare(int from, int end) {

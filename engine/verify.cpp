@@ -1,6 +1,5 @@
 #include "engine/verify.h"
 
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #include <cstdlib>
@@ -13,15 +12,6 @@
 namespace chaski {
 
 namespace {
-
-// What of a file changes when its content does; empty if it cannot be examined.
-std::string state_of(const std::string& path) {
-  struct stat s;
-  if (::stat(path.c_str(), &s) != 0) return "";
-  const auto time = [](const timespec& t) { return fmt::format("{}.{:09}", t.tv_sec, t.tv_nsec); };
-  return fmt::format("{} bytes, modified {}, changed {}, inode {} of device {}\n", s.st_size,
-                     time(s.st_mtim), time(s.st_ctim), s.st_ino, s.st_dev);
-}
 
 // Where the stamp of a file is kept; empty if nowhere.
 std::string stamp_of(const std::string& path) {
@@ -57,15 +47,14 @@ std::string cache_folder() {
   return home && home[0] == '/' ? std::string(home) + "/.cache/chaski" : "";
 }
 
-void verify_file(const Weights& weights, Verify how) {
+void verify_file(const Weights& weights, Verify how, int threads) {
   if (how == Verify::never) return;
-  if (how == Verify::always) return verify(weights);
-  // What the file is before it is read: a change meanwhile makes the stamp another's.
-  const std::string stamp = stamp_of(weights.path), state = state_of(weights.path);
-  if (stamp.empty() || state.empty()) return verify(weights);
-  if (stamped(stamp, state)) return;
-  verify(weights);
-  write_stamp(stamp, state);
+  if (how == Verify::always) return verify(weights, threads);
+  const std::string stamp = stamp_of(weights.path);
+  if (stamp.empty() || weights.state.empty()) return verify(weights, threads);
+  if (stamped(stamp, weights.state)) return;
+  verify(weights, threads);
+  write_stamp(stamp, weights.state);
 }
 
 }  // namespace chaski

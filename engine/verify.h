@@ -13,7 +13,7 @@ enum class Verify { always, once, never };
 
 // Error(bad_file) names the first tensor that is damaged. Without a cache folder to write to, once
 // is each time.
-void verify_file(const Weights& weights, Verify how);
+void verify_file(const Weights& weights, Verify how, int threads);
 
 // $XDG_CACHE_HOME/chaski or $HOME/.cache/chaski; empty where neither is set.
 std::string cache_folder();

@@ -6,18 +6,11 @@
 #include <system_error>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/pause.h"
 
 namespace chaski {
 
 namespace {
-
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 int64_t nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -31,16 +24,21 @@ constexpr int64_t kSpin = 60'000;
 }  // namespace
 
 Crew::Crew(int threads, bool fixed) : count_(threads, fixed), limit_(count_.now()) {
+  threads_.reserve(size_t(size()));
   try {
     for (int i = 1; i < size(); ++i) threads_.emplace_back([this, i] { worker(i); });
-  } catch (const std::bad_alloc&) {
+  } catch (const std::system_error& error) {
+    const int started = int(threads_.size()) + 1;
+    if (!fixed) {  // then it is what the system grants that is the most
+      count_ = ThreadCount(started);
+      return;
+    }
+    stop();
+    fail(Exit::memory, "{} threads are wanted, the system starts no more than {}: {}", threads,
+         started, error.what());
+  } catch (...) {
     stop();
     throw;
-  } catch (const std::system_error& error) {
-    const size_t started = threads_.size() + 1;
-    stop();
-    fail(Exit::memory, "the system starts {} threads, {} were asked for: {}", started, size(),
-         error.what());
   }
 }
 
@@ -112,24 +110,20 @@ void Crew::take_part(int id) {
     work_->run(step_, chunks_ - there, id);
   }
   if (mine == 0) return;
-  const int64_t at = nanoseconds();
-  report(mine, at - since, at, id);
+  report(mine, nanoseconds() - since, id);
 }
 
 // The last to report ends the step.
-void Crew::report(int64_t chunks, int64_t nanoseconds, int64_t at, int id) {
-  const int64_t each = nanoseconds / chunks;
+void Crew::report(int64_t chunks, int64_t took, int id) {
+  const int64_t each = took / chunks;
   for (int64_t fastest = fastest_.load(std::memory_order_relaxed);
        each < fastest && !fastest_.compare_exchange_weak(fastest, each);) {
   }
   if (left_.fetch_sub(chunks, std::memory_order_acq_rel) > chunks) return;
-  step_over(at, at - started_, fastest_.load(std::memory_order_relaxed) * chunks_);
+  const int64_t at = nanoseconds(), chunk = fastest_.load(std::memory_order_relaxed);
+  work_->over(step_, at - started_);
+  if (count_.step(at, at - started_, chunk * chunks_, chunk)) set_limit();
   next_step(at, id);
-}
-
-void Crew::step_over(int64_t at, int64_t took, int64_t work) {
-  work_->over(step_, took);
-  if (count_.step(at, took, work, work / chunks_)) set_limit();
 }
 
 void Crew::set_limit() {
@@ -155,7 +149,8 @@ void Crew::next_step(int64_t at, int id) {
     }
     for (int64_t chunk = 0; chunk < chunks_; ++chunk) work_->run(step_, chunk, id);
     at = nanoseconds();
-    step_over(at, at - started_, at - started_);
+    work_->over(step_, at - started_);
+    if (count_.step_alone(at, at - started_)) set_limit();
   }
   over_.store(true);
   wake();

@@ -32,7 +32,8 @@ class Steps {
 
 class Crew {
  public:
-  // `threads` at most, with `fixed` always so many. Error(memory) if the system starts fewer.
+  // `threads` at most, or as many as the system starts; with `fixed` always so many, or
+  // Error(memory).
   explicit Crew(int threads, bool fixed = false);
   ~Crew();
   Crew(const Crew&) = delete;
@@ -50,10 +51,9 @@ class Crew {
   void stop();
   int64_t take();
   void take_part(int id);
-  void report(int64_t chunks, int64_t nanoseconds, int64_t at, int id);
+  void report(int64_t chunks, int64_t took, int id);
   void next_step(int64_t at, int id);
   void set_limit();
-  void step_over(int64_t at, int64_t took, int64_t work);
   template <class Ready>
   void wait(Ready ready);
   void wake();

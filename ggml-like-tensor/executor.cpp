@@ -10,6 +10,7 @@ constexpr size_t kCounterBytes = kSharedCounters * sizeof(uint32_t);
 bool AlignedBytes::grow(size_t bytes) {
   if (bytes <= size_) return false;
   bytes = (bytes + 63) / 64 * 64;
+  data_.reset(), size_ = 0;  // or both would be held for a moment
   auto* p = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
   if (!p) fail(Exit::memory, "activations need {} bytes of memory that are not there", bytes);
   std::memset(p, 0, bytes);

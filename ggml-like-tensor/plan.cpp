@@ -90,7 +90,8 @@ double Plan::seconds_alone() const {
 }
 
 int Plan::threads_worth(int most) {
-  if (alone_ == 0) alone_ = seconds_alone();
+  // What a small pass costs grows with its context; a large one is worth all threads anyway.
+  if (alone_ < 2e-3) alone_ = seconds_alone();
   const auto seconds = [&](int n) { return alone_ / n + double(steps.size()) * handing_on(n); };
   int best = 1;
   for (int n = 2; n <= most; ++n)

@@ -48,8 +48,6 @@ class Plan {
   }
 
   std::vector<Step> steps;
-  // of a run by several threads: one after each step
-  size_t barriers() const { return steps.size(); }
   const Graph& graph() const { return graph_; }
 
  private:

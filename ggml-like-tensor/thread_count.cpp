@@ -49,14 +49,28 @@ bool ThreadCount::step(int64_t at, int64_t took, int64_t work, int64_t chunk) {
   if (fixed_) return false;
   window_ += took, window_work_ += std::min(work, now() * took);
   if (now() > 1 && too_many(took, work, chunk)) {
-    patience_ = std::min(2 * patience_, kMostPatience);
+    if (raised_) patience_ = std::min(2 * patience_, kMostPatience);  // the trial failed
     allow(now() - 1, at);
     return true;
   }
   if (window_ > kWindow) window_ /= 2, window_work_ /= 2;
+  return try_one_more(at);
+}
+
+bool ThreadCount::step_alone(int64_t at, int64_t took) {
+  used_ += double(took), time_ += double(took);
+  return !fixed_ && try_one_more(at);
+}
+
+// Only while it is what was seen that limits the threads, not what the pass is worth: otherwise
+// nothing would be tried.
+bool ThreadCount::try_one_more(int64_t at) {
   const int64_t since = at - changed_;
-  if (allowed_ == most_ && since >= kTrusted) patience_ = kLeastPatience;
-  if (allowed_ == most_ || since < patience_) return false;
+  if (allowed_ >= worth_) {
+    if (since >= kTrusted) patience_ = kLeastPatience;
+    return false;
+  }
+  if (since < patience_) return false;
   if (raised_) patience_ = std::max(patience_ / 4, kLeastPatience);
   allow(allowed_ + 1, at);
   return true;

@@ -20,9 +20,12 @@ class ThreadCount {
 
   // A pass begins on which no more than `worth` threads can pay.
   void begin(int worth);
-  // A step was over `at`, after `took`. `work` is what one thread would have needed at the pace of
-  // the fastest, `chunk` what one chunk of it takes. True if now() has changed.
+  // A step that now() threads shared was over `at`, after `took`. `work` is what one thread would
+  // have needed at the pace of the fastest, `chunk` what one chunk of it takes. True if now() has
+  // changed.
   bool step(int64_t at, int64_t took, int64_t work, int64_t chunk);
+  // The same of a step that one thread did by itself.
+  bool step_alone(int64_t at, int64_t took);
 
   // Threads that worked, on the average over time; 0 before the first step.
   double average() const;
@@ -30,9 +33,10 @@ class ThreadCount {
  private:
   bool too_many(int64_t took, int64_t work, int64_t chunk) const;
   void allow(int threads, int64_t at);
+  bool try_one_more(int64_t at);
 
-  const int most_;
-  const bool fixed_;
+  int most_;
+  bool fixed_;
   int worth_;                             // of this pass
   int allowed_;                           // by what was seen of others at work on this machine
   int64_t window_ = 0, window_work_ = 0;  // of the last steps with this number of threads

@@ -71,8 +71,7 @@ std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
   double all = 0;
   for (const StepTime& s : c.profile) all += s.seconds;
   std::string text = fmt::format("  {} passes", counted(c.passes));
-  if (c.steps > 0)
-    text += fmt::format(", {} steps, {} barriers", counted(c.steps), counted(c.barriers));
+  if (c.steps > 0) text += fmt::format(", {} steps", counted(c.steps));
   if (c.kernels > 0) text += fmt::format(", {} kernels", counted(c.kernels));
   text += "\n";
   for (const StepTime& s : c.profile) {
@@ -189,11 +188,8 @@ void put_bench_json(const BenchRun& run, const BenchResult& r) {
   for (const BenchCase& c : r.cases) {
     cases.push_back(fields(run, c, r.limits()));
     if (c.profile.empty()) continue;
-    cases.back().update({{"passes", c.passes},
-                         {"steps", c.steps},
-                         {"barriers", c.barriers},
-                         {"kernels", c.kernels},
-                         {"ops", ops_json(c)}});
+    cases.back().update(
+        {{"passes", c.passes}, {"steps", c.steps}, {"kernels", c.kernels}, {"ops", ops_json(c)}});
   }
   Json json = {{"model", run.model},
                {"isa", run.isa},

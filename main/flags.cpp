@@ -55,7 +55,7 @@ CLI::Validator any_uint64() {
 }
 CLI::Validator any_real() {
   const auto test = [](std::string& text) {
-    const auto value = number_of<float>(text);
+    const auto value = number_of<double>(text);
     return value && std::isfinite(*value) ? std::string() : refusal(text, "a decimal number");
   };
   return {test, ""};

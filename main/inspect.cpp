@@ -119,7 +119,7 @@ int inspect(const InspectFlags& flags) {
     if (!source.verify)
       fail(Exit::usage, "{}: is a {}, expected a .quipu file for --verify", flags.file,
            source.kind);
-    source.verify();
+    verify_source(source);
   }
   if (flags.json)
     put_file_json(source, flags.verify);

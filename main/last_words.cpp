@@ -56,17 +56,11 @@ bool is_memory(const std::system_error& error) {
 }  // namespace
 
 int put_last_line(Exit code, std::initializer_list<std::string_view> parts) {
+  static std::atomic_flag said;
+  while (said.test_and_set()) ::pause();  // another thread has the last word
   size_t size = 0;
   const auto add = [&size](std::string_view part) {
-    for (const char c : part) {
-      if (size + 5 > sizeof line) return;
-      if (c == '\n' || (c >= ' ' && c != 127) || c < 0) {
-        line[size++] = c == '\n' ? ' ' : c;
-        continue;
-      }
-      const char shown[] = {'\\', 'x', "0123456789abcdef"[c / 16], "0123456789abcdef"[c % 16]};
-      for (const char digit : shown) line[size++] = digit;
-    }
+    size += escape(part, line + size, sizeof line - 1 - size);
   };
   add("chaski: ");
   for (const std::string_view part : parts) add(part);
@@ -96,8 +90,6 @@ int put_exception() {
 }
 
 void end_now(Exit code, std::initializer_list<std::string_view> parts) {
-  static std::atomic_flag ending;
-  while (ending.test_and_set()) ::pause();  // another thread has the last word
   restore_and_remove();
   ::_exit(put_last_line(code, parts));
 }

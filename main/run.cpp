@@ -80,6 +80,9 @@ int run(RunFlags& flags) {
     put_result(*speaker.engine, result, bandwidth, seed);
   else if (ends_line(prompt.shown, result.text))
     put("\n");
+  if (result.finish == Finish::full)
+    put_note(fmt::format("chaski: the context of {} tokens is full, the text ends here",
+                         speaker.engine->context_length()));
   put_note(timing_line(result, bandwidth, seed) +
            (flags.generation.verbose ? threads_part(*speaker.engine) : ""));
   if (interruption.signal() != 0) end_by_signal(interruption.signal());

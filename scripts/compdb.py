@@ -11,6 +11,9 @@ text = subprocess.run(dry + ["-o", "build/.setup"], env=environment, capture_out
 entries = []
 for line in text.splitlines():
     words = shlex.split(line) if " -c " in line else []
-    if "-c" in words and words[0] != "@echo":
+    if "-include" in words:  # of gcc's precompiled headers, which other tools cannot read
+        at = words.index("-include")
+        del words[at:at + 2]
+    if "-c" in words and words[0] != "@echo" and "c++-header" not in words:
         entries.append({"directory": os.getcwd(), "file": words[words.index("-c") + 1], "arguments": words})
 print(json.dumps(entries, indent=1))

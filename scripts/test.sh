@@ -8,7 +8,7 @@ for argument in "$@"; do
   case $argument in -l* | --list* | -h* | --help* | -c | --count | -f=* | --first=*) exec "$tests" "$@" ;; esac
 done
 total=$("$tests" --count "$@" | sed -n 's/.*passing the current filters: *//p')
-[ -n "$total" ] || exit 1
+[ "${total:-0}" -gt 0 ] || { echo "no test case matches $*"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM

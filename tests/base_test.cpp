@@ -14,7 +14,6 @@
 #include "ggml-like-tensor/base/cursor.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
-#undef CHECK  // doctest's from here on
 #include "tests/support.h"
 
 namespace chaski {

@@ -76,7 +76,7 @@ TEST_CASE(
   CHECK(decode["passes"] == 1);
   CHECK(decode["steps"] == 8 * 6 + 5);  // plan_test.cpp
   CHECK(prompt["passes"] == 2);         // of 256 and 44 tokens
-  CHECK(prompt["barriers"] == 2 * decode["barriers"].get<double>());
+  CHECK(prompt["steps"] == 2 * decode["steps"].get<double>());
 }
 
 TEST_CASE("cli/bench --csv: a header and a row for each case, with the fields of --json") {

@@ -13,7 +13,6 @@
 #include "ggml-like-tensor/file/model_source.h"
 #include "ggml-like-tensor/file/value_io.h"
 #include "models/import.h"
-#undef CHECK  // doctest's from here on
 #include "tests/support.h"
 
 namespace chaski::test {

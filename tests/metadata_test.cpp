@@ -2,7 +2,6 @@
 #include "ggml-like-tensor/file/metadata.h"
 
 #include "ggml-like-tensor/base/error.h"
-#undef CHECK  // doctest's from here on
 #include "tests/support.h"
 
 namespace chaski {

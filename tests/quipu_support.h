@@ -8,7 +8,6 @@
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "ggml-like-tensor/file/value_io.h"
-#undef CHECK  // doctest's from here on
 #include "tests/support.h"
 
 namespace chaski::quipu_test {

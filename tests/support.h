@@ -1,8 +1,27 @@
 // What tests share: where the data is, and a visible skip where it is not.
 #pragma once
-#include "ggml-like-tensor/base/error.h"
-#undef CHECK  // here the word is doctest's
-#include <doctest/doctest.h>
+#include "tests/doctest.h"
+#undef CHECK
+#define CAPTURE DOCTEST_CAPTURE
+#define CHECK DOCTEST_CHECK
+#define CHECK_EQ DOCTEST_CHECK_EQ
+#define CHECK_FALSE DOCTEST_CHECK_FALSE
+#define CHECK_GE DOCTEST_CHECK_GE
+#define CHECK_LE DOCTEST_CHECK_LE
+#define CHECK_LT DOCTEST_CHECK_LT
+#define CHECK_MESSAGE DOCTEST_CHECK_MESSAGE
+#define CHECK_NE DOCTEST_CHECK_NE
+#define CHECK_NOTHROW DOCTEST_CHECK_NOTHROW
+#define CHECK_THROWS_AS DOCTEST_CHECK_THROWS_AS
+#define FAIL DOCTEST_FAIL
+#define FAIL_CHECK DOCTEST_FAIL_CHECK
+#define INFO DOCTEST_INFO
+#define MESSAGE DOCTEST_MESSAGE
+#define REQUIRE DOCTEST_REQUIRE
+#define REQUIRE_EQ DOCTEST_REQUIRE_EQ
+#define REQUIRE_MESSAGE DOCTEST_REQUIRE_MESSAGE
+#define SUBCASE DOCTEST_SUBCASE
+#define TEST_CASE DOCTEST_TEST_CASE
 
 #include <cstdio>
 #include <cstdlib>

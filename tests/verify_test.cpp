@@ -54,18 +54,18 @@ TEST_CASE("verify: once is once, until the file changes; always is always") {
   const std::string path = folder / "m.quipu";
   write_sound(path);
   Weights weights = *open_quipu(path);
-  verify_file(weights, Verify::once);
+  verify_file(weights, Verify::once, 2);
   CHECK(!std::filesystem::is_empty(cache_folder() + "/verified"));
   weights.sums[0] ^= 1;  // as if what is mapped had changed, and the file had not
-  CHECK_NOTHROW(verify_file(weights, Verify::once));
-  CHECK_NOTHROW(verify_file(weights, Verify::never));
-  CHECK(error_of([&] { verify_file(weights, Verify::always); }).code == Exit::bad_file);
+  CHECK_NOTHROW(verify_file(weights, Verify::once, 2));
+  CHECK_NOTHROW(verify_file(weights, Verify::never, 2));
+  CHECK(error_of([&] { verify_file(weights, Verify::always, 2); }).code == Exit::bad_file);
 
   // The same size and the same time of modification, but another content.
   const auto modified = std::filesystem::last_write_time(path);
   damage(path);
   std::filesystem::last_write_time(path, modified);
-  const Error error = error_of([&] { verify_file(*open_quipu(path), Verify::once); });
+  const Error error = error_of([&] { verify_file(*open_quipu(path), Verify::once, 2); });
   CHECK(error.code == Exit::bad_file);
   CHECK(std::string(error.what()).find("the file is damaged") != std::string::npos);
 }
@@ -75,7 +75,7 @@ TEST_CASE("verify: a sound file runs where no stamp can be kept") {
   write_sound(folder / "m.quipu");
   const std::string before = std::getenv("XDG_CACHE_HOME");
   ::setenv("XDG_CACHE_HOME", "/proc/no-such-place", 1);
-  CHECK_NOTHROW(verify_file(*open_quipu(folder / "m.quipu"), Verify::once));
+  CHECK_NOTHROW(verify_file(*open_quipu(folder / "m.quipu"), Verify::once, 2));
   ::setenv("XDG_CACHE_HOME", before.c_str(), 1);
 }
 

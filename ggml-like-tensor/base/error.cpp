@@ -14,29 +14,33 @@ namespace {
 // C0, DEL and C1: what a terminal obeys instead of showing. Invalid UTF-8 is -1, and counts.
 bool is_unsafe(utf8proc_int32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
-void append_hex(std::string& out, std::string_view bytes) {
-  for (unsigned char byte : bytes) out += fmt::format("\\x{:02x}", byte);
-}
-
 }  // namespace
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
+size_t escape(std::string_view text, char* out, size_t room) {
+  size_t size = 0;
   while (!text.empty()) {
     utf8proc_int32_t code = -1;
     const auto* at = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
     const auto length = utf8proc_iterate(at, static_cast<utf8proc_ssize_t>(text.size()), &code);
     // One bad byte at a time, so that the text goes on at the next good one.
     const std::string_view piece = text.substr(0, length > 0 ? length : 1);
-    if (code == '\n')
-      out += "\\n";
-    else if (is_unsafe(code))
-      append_hex(out, piece);
-    else
-      out += piece;
+    if (size + 4 * piece.size() > room) return size;
+    for (const unsigned char byte : piece) {
+      const char hex[] = {'\\', 'x', "0123456789abcdef"[byte / 16], "0123456789abcdef"[byte % 16]};
+      const std::string_view shown = code == '\n'      ? std::string_view("\\n")
+                                     : is_unsafe(code) ? std::string_view(hex, sizeof hex)
+                                                       : std::string_view();
+      for (const char c : shown) out[size++] = c;
+      if (shown.empty()) out[size++] = char(byte);
+    }
     text.remove_prefix(piece.size());
   }
+  return size;
+}
+
+std::string escaped(std::string_view text) {
+  std::string out(4 * text.size(), '\0');
+  out.resize(escape(text, out.data(), out.size()));
   return out;
 }
 

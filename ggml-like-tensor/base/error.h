@@ -40,6 +40,8 @@ template <class... Args>
 // Text from a file or a model, made safe for a terminal: control bytes and invalid UTF-8 become
 // \xNN.
 std::string escaped(std::string_view text);
+// The same without taking memory: as many characters as have room. Returns the bytes written.
+size_t escape(std::string_view text, char* out, size_t room);
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const char* why);
 

@@ -31,6 +31,12 @@ struct Descriptor {
 
 std::string reason() { return std::generic_category().message(errno); }
 
+std::string state_of(const struct stat& s) {
+  const auto time = [](const timespec& t) { return fmt::format("{}.{:09}", t.tv_sec, t.tv_nsec); };
+  return fmt::format("{} bytes, modified {}, changed {}, inode {} of device {}\n", s.st_size,
+                     time(s.st_mtim), time(s.st_ctim), s.st_ino, s.st_dev);
+}
+
 // Never waits: a pipe without a writer is refused instead; regular files do not notice O_NONBLOCK.
 int open_regular(const std::string& path, struct stat& st) {
   Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
@@ -79,11 +85,13 @@ std::shared_ptr<const Mapping> Mapping::open(const std::string& path) {
   struct stat st;
   const Descriptor file{open_regular(path, st)};
   if (st.st_size == 0) fail(Exit::bad_file, "{}: is empty", path);
+  std::string state = state_of(st);
   const auto size = static_cast<size_t>(st.st_size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (data == MAP_FAILED)
     fail(errno == ENOMEM ? Exit::memory : Exit::io, "{}: {} bytes cannot be mapped: {}", path, size,
          reason());
+  mapping->state_ = std::move(state);
   mapping->data_ = static_cast<const std::byte*>(data), mapping->size_ = size;
   remember(mapping->data_, size, shown);
   return mapping;

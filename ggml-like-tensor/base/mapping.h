@@ -18,10 +18,13 @@ class Mapping {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
+  // What of the file changes when its content does, as it was when it was mapped: size, times,
+  // inode, device.
+  const std::string& state() const { return state_; }
 
  private:
   explicit Mapping(const std::string& path) : path_(path) {}
-  std::string path_;
+  std::string path_, state_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <string_view>
 
@@ -26,8 +27,12 @@ bool read_text(const std::string& path, Text& text) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   text.size = 0;
-  for (ssize_t n = 1; n > 0 && text.size<sizeof text.bytes; text.size += n> 0 ? n : 0)
-    n = ::read(fd, text.bytes + text.size, sizeof text.bytes - text.size);
+  for (;;) {
+    const ssize_t n = ::read(fd, text.bytes + text.size, sizeof text.bytes - text.size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    text.size += size_t(n);
+  }
   ::close(fd);
   return text.size > 0;
 }

@@ -53,7 +53,7 @@ struct ModelSource {
   std::shared_ptr<const void> storage;  // keeps mappings alive
   // Where the file has sums of its tensors: reads and checks all, Error(bad_file) names the first
   // that does not hold.
-  std::function<void()> verify = {};
+  std::function<void(int threads)> verify = {};
 
   const TensorSource* find(const std::string& name) const;
 };

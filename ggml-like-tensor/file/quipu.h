@@ -32,6 +32,7 @@ class Weights {
   Metadata meta;
   std::vector<Weight> tensors;
   std::shared_ptr<const void> storage;
+  std::string state;           // of the mapped file (Mapping::state); empty: there is none
   std::vector<uint64_t> sums;  // XXH3-64 of each tensor as the file has it; empty: it has none
 
   const Weight* find(const std::string& name) const;
@@ -47,9 +48,9 @@ std::shared_ptr<const Weights> open_quipu(const std::string& path);
 std::shared_ptr<const Weights> open_quipu(const std::string& name,
                                           std::span<const std::byte> bytes);
 
-// Reads everything, on all cores: the first tensor whose bytes do not match their sum is named in
+// Reads everything: the first tensor whose bytes do not match their sum is named in
 // an Error(bad_file).
-void verify(const Weights& weights);
+void verify(const Weights& weights, int threads);
 
 // A source over an open file, so that .quipu is an input of convert and quantize like any other.
 ModelSource source_of(std::shared_ptr<const Weights> weights);

@@ -6,10 +6,8 @@
 #include <filesystem>
 #include <unordered_set>
 
-#include "ggml-like-tensor/base/beginning.h"
 #include "ggml-like-tensor/base/checked.h"
 #include "ggml-like-tensor/base/mapping.h"
-#include "ggml-like-tensor/cores.h"
 #include "ggml-like-tensor/file/chunks.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "ggml-like-tensor/file/value_io.h"
@@ -216,7 +214,7 @@ bool is_quipu(const std::string& path) {
 std::shared_ptr<const Weights> open_quipu(const std::string& path) {
   const auto mapping = Mapping::open(path);
   auto weights = weights_over(path, mapping->bytes());
-  weights->storage = mapping;
+  weights->storage = mapping, weights->state = mapping->state();
   return weights;
 }
 
@@ -227,8 +225,8 @@ std::shared_ptr<const Weights> open_quipu(const std::string& name,
   return weights_over(name, bytes);
 }
 
-void verify(const Weights& weights) {
-  for_each_job(weights.sums.size(), usable_cores(), [&](size_t t) {
+void verify(const Weights& weights, int threads) {
+  for_each_job(weights.sums.size(), threads, [&](size_t t) {
     const Weight& weight = weights.tensors[t];
     if (const uint64_t sum = XXH3_64bits(weight.data, weight.info.bytes()); sum != weights.sums[t])
       fail(Exit::bad_file, "{}: tensor {}: sum is {:016x}, expected {:016x}: the file is damaged",
@@ -246,7 +244,7 @@ ModelSource source_of(std::shared_ptr<const Weights> weights) {
            std::memcpy(dst, data + first * strip, (last - first) * strip);
          }});
   }
-  if (!weights->sums.empty()) source.verify = [weights] { verify(*weights); };
+  if (!weights->sums.empty()) source.verify = [weights](int threads) { verify(*weights, threads); };
   return source;
 }
 
