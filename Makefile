@@ -32,8 +32,8 @@ CHECKED  := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
 CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -DCHASKI_DEBUG)
 CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -DCHASKI_DEBUG $(CHECKED))
-# Tests are compiled more often than they run.
-OPT_TESTS := $(if $(filter release,$(MODE)),-O1)
+# For what is compiled more often than it runs: tests, the command line, importers (what they do with weights is in quant/).
+QUICK    := $(if $(filter release,$(MODE)),-O1)
 SANITIZE := $(if $(filter asan,$(MODE)),$(CHECKED))
 LIBS     := -lfmt -lpcre2-8 -lutf8proc -lxxhash -pthread
 EDIT     := -ledit
@@ -91,7 +91,7 @@ endif
 # The same files of cuda/ built by the host compiler over tests/cuda_shim: tests.bin has these and not the library's. Under AddressSanitizer
 # and UBSan always: a kernel's faults are accesses that a host would not notice.
 SHIM_OBJ := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu) $(CUDA_HOST) $(wildcard tests/cuda_shim/*.cpp))
-SHIM     := $(OPT_TESTS) -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized $(CHECKED)
+SHIM     := $(QUICK) -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized $(CHECKED)
 $(BUILD)/tests/cuda%.o: EXTRA := $(SHIM)
 $(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda*_test.cpp)): Makefile
 
@@ -144,11 +144,12 @@ FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/%
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o $(BUILD)/tests/cuda%,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
+$(filter $(BUILD)/main/% $(BUILD)/models/%,$(FIRST_FOR)): EXTRA += $(QUICK)
 $(TESTS_FIRST_FOR): $(BUILD)/tests/doctest.h.gch
 # gcc 12 warns of the standard library's own text when it comes from a precompiled header.
-$(TESTS_FIRST_FOR): EXTRA := $(OPT_TESTS) -include $(BUILD)/tests/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict
-$(BUILD)/tests/main.o: EXTRA := $(OPT_TESTS)
-$(BUILD)/tests/doctest.h.gch: EXTRA := $(OPT_TESTS)
+$(TESTS_FIRST_FOR): EXTRA := $(QUICK) -include $(BUILD)/tests/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict
+$(BUILD)/tests/main.o: EXTRA := $(QUICK)
+$(BUILD)/tests/doctest.h.gch: EXTRA := $(QUICK)
 $(BUILD)/tests/doctest.h.gch: tests/doctest.h
 $(BUILD)/standard.h.gch: EXTRA :=
 $(BUILD)/standard.h.gch: ggml-like-tensor/base/standard.h
@@ -157,8 +158,7 @@ $(BUILD)/standard.h.gch $(BUILD)/tests/doctest.h.gch:
 	@echo "  CXX $<, once for all"
 	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -w -MMD -MP -x c++-header -c $< -o $@
 
-# The command line is compiled fast rather than to be fast.
-$(BUILD)/main/flags.o: EXTRA := $(if $(filter release,$(MODE)),-O1)
+$(BUILD)/main/flags.o: EXTRA := $(QUICK)
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
