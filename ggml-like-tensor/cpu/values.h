@@ -121,25 +121,29 @@ typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F o
 template <class V, int N>
 void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, BlockWeights* out) {
   alignas(64) float products[N][kChunk];
-  typename V::F most[N], not_finite = V::zero();  // stays 0, or becomes NaN
-  for (int n = 0; n < N; ++n) most[n] = V::zero();
+  typename V::F most[N], not_finite[N];  // stays 0, or becomes NaN
+  for (int n = 0; n < N; ++n) most[n] = not_finite[n] = V::zero();
   each_page(w, [&](int64_t page, int64_t first, int64_t last) {
     const auto* scales =
         reinterpret_cast<const uint16_t*>(h.values(page) + h.v_scales) + block * kPage;
     const auto d = only<V>(V::load_f16(scales), first, last, V::zero());
-    not_finite = V::fma(d, V::zero(), not_finite);
     const int64_t at = page * kPage - w.start;
     for (int n = 0; n < N; ++n) {
       const auto product = V::mul(V::load(w.weights + (n0 + n) * kChunk + at), d);
       V::store(products[n] + at, product);
+      not_finite[n] = V::fma(product, V::zero(), not_finite[n]);
       most[n] = V::max(V::abs(product), most[n]);
     }
   });
-  const float damage = V::sum(not_finite);
   for (int n = 0; n < N; ++n) {
+    if (!(V::sum(not_finite[n]) == 0)) {  // such a product has no code; it is to be seen
+      __builtin_memset(&out[n], 0, sizeof out[n]);
+      out[n].unit = __builtin_nanf("");
+      continue;
+    }
     const float largest = V::maximum(most[n]);
     const auto inverse = V::set1(largest > 1e-30f ? 16383 / largest : 0);
-    out[n].unit = largest / 16383 + damage;
+    out[n].unit = largest / 16383;
     auto sum = V::set1_i32(0);
     for (int64_t at = w.low / kPage * kPage - w.start; at <= w.high - w.start; at += kPage) {
       const auto code = V::to_int(V::mul(V::load(products[n] + at), inverse));
