@@ -34,9 +34,10 @@ std::string refusal(const std::string& text, const std::string& expected) {
 
 // Validators that leave a number as CLI11 reads it: "010" becomes 10. What they expect is told when
 // it is not met, not in the help.
-CLI::Validator range(int least, int most) {
+template <class T>
+CLI::Validator whole(T least, T most) {
   const auto rewrite = [=](std::string& text) {
-    const auto value = number_of<int>(text);
+    const auto value = number_of<T>(text);
     if (!value || *value < least || *value > most)
       return refusal(text, fmt::format("a number from {} to {}", least, most));
     text = std::to_string(*value);
@@ -44,15 +45,8 @@ CLI::Validator range(int least, int most) {
   };
   return {rewrite, ""};
 }
-CLI::Validator any_uint64() {
-  const auto rewrite = [](std::string& text) {
-    const auto value = number_of<uint64_t>(text);
-    if (!value) return refusal(text, "a number from 0 to 2^64 - 1");
-    text = std::to_string(*value);
-    return std::string();
-  };
-  return {rewrite, ""};
-}
+CLI::Validator range(int least, int most) { return whole(least, most); }
+CLI::Validator any_uint64() { return whole<uint64_t>(0, UINT64_MAX); }
 CLI::Validator any_real() {
   const auto test = [](std::string& text) {
     const auto value = number_of<double>(text);
