@@ -8,6 +8,8 @@
 
 #include "engine/tokenizer.h"
 #include "models/architecture.h"
+#include "models/hf_config.h"
+#include "models/hf_tokenizer.h"
 
 namespace chaski::fuzz {
 
@@ -117,6 +119,19 @@ void use_tokenizer(const Metadata& meta, std::string_view text) {
   }
   tokenizer->encode_with_control(text);
   tokenizer->decode(ids);
+}
+
+void use_hf_tokenizer(const std::string& name, std::string_view bytes) {
+  empty_folder();
+  write(name, bytes);
+  may_fail([] {
+    Metadata meta;
+    meta.origin = folder();
+    HfConfig config;
+    config.vocab_size = 400;
+    read_hf_tokenizer(folder(), config, meta);
+    use_tokenizer(meta, "Hello w\xc3\xb6rld, <s> 123\n\xf0\x9f\xa6\x99 \xff\xc0");
+  });
 }
 
 }  // namespace chaski::fuzz

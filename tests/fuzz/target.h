@@ -45,6 +45,8 @@ void use(const ModelSource& source);
 // Text of a user must not become a control token, and must be read again as it was unless the
 // vocabulary lacks a byte.
 void use_tokenizer(const Metadata& meta, std::string_view text);
+// The tokenizer of a Hugging Face folder that has nothing but this file.
+void use_hf_tokenizer(const std::string& name, std::string_view bytes);
 
 void check_line(int code, const std::string& line);
 
