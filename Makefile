@@ -60,7 +60,7 @@ $(BUILD)/ggml-like-tensor/cpu/isa_scalar.o: EXTRA += $(if $(filter release,$(MOD
 $(ISA_SRC:%.cpp=$(BUILD)/%.o): EXTRA += -Wno-maybe-uninitialized -Wno-uninitialized
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
-LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp engine/*.cpp))
+LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp models/*/*.cpp engine/*.cpp engine/*/*.cpp))
 MAIN_SRC := $(wildcard main/*.cpp)
 TEST_SRC := $(wildcard tests/*.cpp) $(filter-out tests/fuzz/main.cpp,$(wildcard tests/fuzz/*.cpp))
 
@@ -215,8 +215,8 @@ neon:
 FUZZ_CXX     ?= $(firstword $(shell command -v clang++ clang++-19 clang++-16 clang++-14))
 FUZZ_FLAGS   := -std=c++20 -I. -O1 -g1 -pthread -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
 FUZZ_TARGETS := $(filter-out main target,$(notdir $(basename $(wildcard tests/fuzz/*.cpp))))
-FUZZ_SRC     := $(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/base/*.cpp ggml-like-tensor/file/*.cpp ggml-like-tensor/ops/*.cpp models/*.cpp) \
-  $(wildcard engine/*tokenizer*.cpp) engine/chat_template.cpp engine/byte_alphabet.cpp engine/utf8.cpp
+FUZZ_SRC     := $(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/base/*.cpp ggml-like-tensor/file/*.cpp ggml-like-tensor/ops/*.cpp models/*.cpp models/*/*.cpp) \
+  $(wildcard engine/text/*.cpp)
 FUZZ_OBJ     := $(FUZZ_SRC:%.cpp=build/fuzz/%.o)
 fuzz:
 	FUZZ_CXX="$(FUZZ_CXX)" scripts/fuzz.sh $(FUZZ_TARGETS)

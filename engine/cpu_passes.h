@@ -1,7 +1,7 @@
 // Forward passes of the CPU: of a whole model, or of its first layers.
 #pragma once
+#include "engine/bench/profile.h"
 #include "engine/plan_cache.h"
-#include "engine/profile.h"
 #include "ggml-like-tensor/executor.h"
 #include "models/architecture.h"
 

@@ -2,8 +2,8 @@
 // first.
 #pragma once
 #include "cuda/backend.h"
+#include "engine/bench/profile.h"
 #include "engine/plan_cache.h"
-#include "engine/profile.h"
 #include "models/architecture.h"
 
 namespace chaski {

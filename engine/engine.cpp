@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "engine/bandwidth.h"
+#include "engine/bench/bandwidth.h"
+#include "engine/bench/random_model.h"
 #include "engine/bundled.h"
 #include "engine/engine_impl.h"
 #include "engine/placement.h"
-#include "engine/random_model.h"
 #include "engine/session.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/cores.h"
-#include "models/import.h"
+#include "models/import/import.h"
 
 namespace chaski {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "engine/verify.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/file/quipu.h"
@@ -20,7 +20,7 @@ struct EngineImpl;
 constexpr int kAllThatFit = -1;
 
 struct EngineOptions {
-  std::string model;      // .quipu or anything models/import.h reads; empty: the bundled model
+  std::string model;  // .quipu or anything models/import/import.h reads; empty: the bundled model
   std::string tokenizer;  // llama2.c models: their tokenizer.bin
   // auto | cpu | cuda[:N]; cuda without a usable device: Error(device)
   std::string device = "auto";

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <optional>
 
-#include "engine/stop_filter.h"
-#include "engine/utf8.h"
+#include "engine/text/stop_filter.h"
+#include "engine/text/utf8.h"
 
 namespace chaski {
 

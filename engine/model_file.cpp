@@ -6,7 +6,7 @@
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/cores.h"
-#include "models/import.h"
+#include "models/import/import.h"
 
 namespace chaski {
 

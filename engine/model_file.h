@@ -10,7 +10,7 @@
 
 namespace chaski {
 
-// .quipu by mapping, anything else through models/import.h. Empty path: the bundled model.
+// .quipu by mapping, anything else through models/import/import.h. Empty path: the bundled model.
 ModelSource open_source(const std::string& path, const std::string& tokenizer = "");
 
 struct FileProgress {

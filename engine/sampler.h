@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "ggml-like-tensor/noise.h"
 
 namespace chaski {

@@ -1,5 +1,5 @@
 // chaski bench: how fast a model runs on this machine, beside what the machine could do.
-#include "engine/bench.h"
+#include "engine/bench/bench.h"
 
 #include <fmt/format.h>
 

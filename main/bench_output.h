@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "engine/bench.h"
+#include "engine/bench/bench.h"
 
 namespace chaski {
 

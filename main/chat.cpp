@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/chat_template.h"
+#include "engine/text/chat_template.h"
 #include "main/commands.h"
 #include "main/line_editor.h"
 #include "main/options.h"

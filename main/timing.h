@@ -1,5 +1,5 @@
 // What a generation cost, as one line for people and as JSON: run and chat. Rates come from
-// engine/generate.h, the limit of the machine from engine/bandwidth.h.
+// engine/generate.h, the limit of the machine from engine/bench/bandwidth.h.
 #pragma once
 #include <string>
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/model_file.h"
-#include "engine/tokenizer.h"
+#include "engine/text/tokenizer.h"
 #include "main/commands.h"
 #include "main/json_output.h"
 #include "main/options.h"

@@ -1,12 +1,12 @@
 // Chat templates: the text that a rendering spells (control tokens in ⟦⟧), ids on real
 // vocabularies, forgery, prefixes.
-#include "engine/chat_template.h"
+#include "engine/text/chat_template.h"
 
 #include <algorithm>
 
-#include "engine/byte_alphabet.h"
+#include "engine/text/byte_alphabet.h"
 #include "ggml-like-tensor/base/error.h"
-#include "models/import.h"
+#include "models/import/import.h"
 #include "tests/support.h"
 
 using namespace chaski;

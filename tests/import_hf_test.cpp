@@ -2,9 +2,9 @@
 // and leave as GGUF. What must be refused is in bad_folder_test.cpp.
 #include <cmath>
 
-#include "models/gguf.h"
-#include "models/hf_tokenizer.h"
-#include "models/pre_patterns.h"
+#include "models/import/gguf.h"
+#include "models/import/hf_tokenizer.h"
+#include "models/import/pre_patterns.h"
 #include "tests/import_support.h"
 
 namespace chaski::test {

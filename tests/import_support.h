@@ -12,7 +12,7 @@
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/file/model_source.h"
 #include "ggml-like-tensor/file/value_io.h"
-#include "models/import.h"
+#include "models/import/import.h"
 #include "tests/support.h"
 
 namespace chaski::test {

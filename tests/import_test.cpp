@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "ggml-like-tensor/file/quipu.h"
-#include "models/gguf.h"
-#include "models/hyperparameters.h"
+#include "models/import/gguf.h"
+#include "models/import/hyperparameters.h"
 #include "tests/import_support.h"
 
 namespace chaski::test {

@@ -5,7 +5,7 @@
 #include "engine/model_file.h"
 #include "engine/session.h"
 #include "ggml-like-tensor/backend.h"
-#include "models/import.h"
+#include "models/import/import.h"
 #include "tests/op_support.h"
 #include "tests/program.h"
 

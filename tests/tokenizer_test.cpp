@@ -1,14 +1,14 @@
 // Tokenizers against published vectors (text and ids, from the projects the vocabularies come
 // from), against texts that try to break them, and against files that contradict themselves.
-#include "engine/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 #include <algorithm>
 #include <sstream>
 
-#include "engine/byte_alphabet.h"
-#include "engine/pretokenizer.h"
+#include "engine/text/byte_alphabet.h"
+#include "engine/text/pretokenizer.h"
 #include "ggml-like-tensor/base/error.h"
-#include "models/import.h"
+#include "models/import/import.h"
 #include "tests/support.h"
 
 using namespace chaski;

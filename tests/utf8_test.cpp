@@ -1,9 +1,9 @@
 // Bytes, characters and the alphabet in between.
-#include "engine/utf8.h"
+#include "engine/text/utf8.h"
 
 #include <vector>
 
-#include "engine/byte_alphabet.h"
+#include "engine/text/byte_alphabet.h"
 #include "tests/support.h"
 
 using namespace chaski;

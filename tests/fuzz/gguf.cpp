@@ -1,5 +1,5 @@
 // A GGUF file: container, keys, tensors, tokenizer.
-#include "models/import.h"
+#include "models/import/import.h"
 #include "tests/fuzz/target.h"
 
 namespace chaski::fuzz {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "models/import.h"
+#include "models/import/import.h"
 #include "tests/fuzz/target.h"
 
 namespace chaski::fuzz {

@@ -1,5 +1,5 @@
 // A llama2.c model, and behind it its tokenizer.bin.
-#include "models/import.h"
+#include "models/import/import.h"
 #include "tests/fuzz/target.h"
 
 namespace chaski::fuzz {

@@ -1,0 +1,211 @@
+// Any model to GGUF v3: import_gguf.cpp backwards. Tensors go from strips back to rows; nothing is
+// requantized. Keys that only chaski has travel as "chaski.<key>", keys that only GGUF has go out
+// as they came in.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/file/value_io.h"
+#include "models/import/folder.h"
+#include "models/import/gguf.h"
+#include "models/import/gguf_names.h"
+#include "models/import/hyperparameters.h"
+#include "models/import/import.h"
+#include "models/import/pre_patterns.h"
+
+namespace chaski {
+namespace {
+
+template <class T>
+void append(std::string& out, T number) {
+  out.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+void append_text(std::string& out, std::string_view text) {
+  append<uint64_t>(out, text.size());
+  out += text;
+}
+
+// What GGUF readers expect where chaski's own importers wrote i64 and f64. A value that came from a
+// GGUF file has its type.
+Value usual_type(Value value) {
+  if (value.type == ValueType::i64) {
+    const int64_t n = std::get<int64_t>(value.data);
+    if (n >= 0 && n <= UINT32_MAX) value.type = ValueType::u32;
+  }
+  if (value.type == ValueType::f64) value.type = ValueType::f32;
+  return value;
+}
+
+std::map<std::string, Value> translated(const Metadata& meta) {
+  std::map<std::string, std::string> words;
+  for (auto& pair : gguf_keys(meta.str("general.architecture")))
+    words.emplace(pair.ours, pair.theirs);
+  std::map<std::string, Value> values;
+  for (auto& [key, value] : meta.all()) {
+    if (auto word = words.find(key); word != words.end())
+      values[word->second] = usual_type(value);
+    else if (key.starts_with(kForeignPrefix))
+      values[key.substr(kForeignPrefix.size())] = value;
+  }
+  return values;
+}
+
+Value text_value(std::string text) { return {ValueType::str, ValueType::i64, std::move(text)}; }
+
+// Lists that an import would work out again stay out of the file; a pre-tokenizer that GGUF has a
+// name for gets its name too.
+void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values) {
+  if (!meta.has("tokenizer.kind")) return;
+  values["tokenizer.ggml.model"] =
+      text_value(meta.str("tokenizer.kind") == "spm" ? "llama" : "gpt2");
+  if (!meta.has("tokenizer.pre") && meta.has("tokenizer.pre_patterns"))
+    values["tokenizer.ggml.pre"] = text_value(gguf_name_of(meta.strs("tokenizer.pre_patterns")));
+  const std::string pre = meta.str("tokenizer.pre", "");
+  if (meta.boolean("tokenizer.ignore_merges", false) == pre_ignores_merges(pre))
+    values.erase("chaski.tokenizer.ignore_merges");
+  if (meta.ints("tokenizer.eos_ids") == guessed_eos_ids(meta))
+    values.erase("chaski.tokenizer.eos_ids");
+}
+
+// The frequency divisors of Llama 3.1 ("llama3" scaling), which GGUF has as a tensor: long waves
+// are stretched by the factor, short ones are left, those between are blended.
+// huggingface.co/docs/transformers, "RoPE utilities".
+std::vector<float> llama3_divisors(const Metadata& meta) {
+  const double theta = meta.number("model.rope_theta"), factor = meta.number("model.rope_factor");
+  const double low = meta.number("model.rope_low_freq_factor"),
+               high = meta.number("model.rope_high_freq_factor");
+  const double context = meta.number("model.rope_original_context");
+  const int64_t dim = meta.integer("model.rope_dim");
+  std::vector<float> divisors;
+  for (int64_t i = 0; i < dim; i += 2) {
+    const double wave = 2 * std::numbers::pi * std::pow(theta, static_cast<double>(i) / dim);
+    const double smooth = std::clamp((context / wave - low) / (high - low), 0.0, 1.0);
+    divisors.push_back(static_cast<float>(1 / ((1 - smooth) / factor + smooth)));
+  }
+  return divisors;
+}
+
+void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
+  const std::string prefix = meta.str("general.architecture") + ".rope.scaling.";
+  const std::string method = meta.str("model.rope_scaling", "none");
+  if (method == "llama3")
+    for (const char* key : {"type", "factor", "original_context_length"})
+      values.erase(prefix + key);
+  if (method == "yarn" && meta.has("model.rope_attention_factor") &&
+      !values.count(prefix + "attn_factor")) {
+    const double own = 1 + 0.1 * std::log(meta.number("model.rope_factor"));
+    values[prefix + "attn_factor"] = {ValueType::f32, ValueType::i64,
+                                      meta.number("model.rope_attention_factor") / own};
+  }
+}
+
+bool stays(Format format) { return info(format).gguf_type >= 0; }
+
+size_t gguf_row_bytes(const TensorInfo& t) {
+  return stays(t.format) ? row_bytes(t.format, t.cols) : t.cols * sizeof(float);
+}
+
+class Writer {
+ public:
+  Writer(const std::string& path, const ModelSource& source) : source_(source), file_(path) {
+    values_ = translated(source.meta);
+    settle_tokenizer(source.meta, values_);
+    settle_rope(source.meta, values_);
+    if (source.meta.str("model.rope_scaling", "none") == "llama3" && !source.find("rope_freqs"))
+      divisors_ = llama3_divisors(source.meta);
+    alignment_ = source.meta.integer("gguf.general.alignment", kGgufAlignment);
+    if (!is_gguf_alignment(alignment_))
+      fail(Exit::bad_file, "{}: general.alignment is {}, expected a power of two", source.path,
+           alignment_);
+    for (auto& t : source.tensors)
+      if (t.info.tiled() && info(t.info.format).block > 1)
+        values_.emplace("general.quantization_version",
+                        Value{ValueType::u32, ValueType::i64, int64_t{2}});
+  }
+
+  void run() {
+    write_header();
+    for (auto& t : source_.tensors) write_tensor(t);
+    if (!divisors_.empty()) pad(), file_.write(std::as_bytes(std::span(divisors_)));
+    pad();
+    file_.commit();
+  }
+
+ private:
+  uint64_t aligned(uint64_t n) const { return (n + alignment_ - 1) / alignment_ * alignment_; }
+  void pad() { file_.pad_to(aligned(file_.size())); }
+
+  void write_header() {
+    std::string out(kGgufMagic);
+    append<uint32_t>(out, 3);
+    append<uint64_t>(out, source_.tensors.size() + !divisors_.empty());
+    append<uint64_t>(out, values_.size());
+    for (auto& [key, value] : values_)
+      append_text(out, key), append_value(out, value, source_.path + ": " + escaped(key));
+    uint64_t offset = 0;
+    for (auto& t : source_.tensors) append_entry(out, t.info, offset);
+    if (!divisors_.empty())
+      append_entry(out, {"rope_freqs", Format::f32, 1, static_cast<int64_t>(divisors_.size())},
+                   offset);
+    file_.write(std::as_bytes(std::span(out)));
+    pad();
+  }
+
+  void append_entry(std::string& out, const TensorInfo& t, uint64_t& offset) const {
+    append_text(out, gguf_tensor_name(t.name));
+    append<uint32_t>(out, t.tiled() ? 2 : 1);
+    append<uint64_t>(out, t.cols);
+    if (t.tiled()) append<uint64_t>(out, t.rows);
+    append<uint32_t>(out, info(stays(t.format) ? t.format : Format::f32).gguf_type);
+    append<uint64_t>(out, offset);
+    offset = aligned(offset + gguf_row_bytes(t) * t.rows);
+  }
+
+  void write_tensor(const TensorSource& t) {
+    pad();
+    if (!t.info.tiled()) return write_vector(t);
+    const size_t stride = gguf_row_bytes(t.info);
+    std::vector<std::byte> strip(strip_bytes(t.info.format, t.info.cols)), rows(kStrip * stride);
+    for (int64_t first = 0; first < t.info.rows; first += kStrip) {
+      const int n = static_cast<int>(std::min<int64_t>(kStrip, t.info.rows - first));
+      t.read(first / kStrip, first / kStrip + 1, strip.data());
+      for (int r = 0; r < n; ++r) unpack(t.info, strip.data(), r, rows.data() + r * stride);
+      file_.write({rows.data(), n * stride});
+    }
+  }
+
+  static void unpack(const TensorInfo& t, const std::byte* strip, int r, std::byte* row) {
+    if (stays(t.format))
+      unpack_row(t.format, strip, r, t.cols, row);
+    else
+      decode_row(t.format, strip, r, t.cols, reinterpret_cast<float*>(row));
+  }
+
+  void write_vector(const TensorSource& t) {
+    std::vector<std::byte> row(row_bytes(t.info.format, t.info.cols));
+    t.read(0, 1, row.data());
+    file_.write(row);
+  }
+
+  const ModelSource& source_;
+  AtomicFile file_;
+  std::map<std::string, Value> values_;
+  std::vector<float> divisors_;
+  int64_t alignment_;
+};
+
+}  // namespace
+
+void export_gguf(const std::string& path, const ModelSource& source) {
+  // a linked-in model has a name and no file
+  if (exists(source.path)) refuse_same_file(source.path, path);
+  Writer(path, source).run();
+}
+
+}  // namespace chaski

@@ -1,0 +1,59 @@
+// Which importer a path is for, told by what is there and never by its name.
+#include "models/import/import.h"
+
+#include <array>
+#include <cstring>
+
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/mapping.h"
+#include "models/import/folder.h"
+
+namespace chaski {
+namespace {
+
+constexpr std::string_view kKnown =
+    "a .quipu or GGUF file, a folder with config.json and safetensors, or a llama2.c .bin";
+
+constexpr size_t kBeginning = 28;  // the header of llama2.c version 0
+
+// Version 0 has no magic: seven numbers that could be sizes. vocab_size, the sixth, is negative
+// when the classifier is its own.
+bool looks_like_llama2c(const std::string& bytes) {
+  if (bytes.starts_with("24ka")) return true;
+  std::array<int32_t, 7> header;
+  if (bytes.size() < sizeof header) return false;
+  std::memcpy(header.data(), bytes.data(), sizeof header);
+  for (int i = 0; i < 7; ++i)
+    if (header[i] == 0 || (header[i] < 0 && i != 5) || header[i] > 1 << 24 ||
+        header[i] < -(1 << 24))
+      return false;
+  return true;
+}
+
+// The length of a JSON object, and the object.
+bool looks_like_safetensors(const std::string& path, const std::string& bytes) {
+  uint64_t length = 0;
+  if (bytes.size() <= sizeof length || bytes[sizeof length] != '{') return false;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  return !error && length <= size - sizeof length;
+}
+
+}  // namespace
+
+ModelSource import_model(const std::string& path, const ImportOptions& options) {
+  if (is_folder(path)) {
+    if (!exists(path + "/config.json"))
+      fail(Exit::bad_file, "{}: folder has no config.json, expected {}", path, kKnown);
+    return import_hf_folder(path);
+  }
+  const std::string bytes = beginning_of(path, kBeginning);
+  if (bytes.starts_with("GGUF")) return import_gguf(path);
+  if (looks_like_safetensors(path, bytes))
+    fail(Exit::bad_file, "{}: is a safetensors file, expected the folder it is in", path);
+  if (looks_like_llama2c(bytes)) return import_llama2c(path, options.tokenizer);
+  fail(Exit::bad_file, "{}: content is not a model chaski knows, expected {}", path, kKnown);
+}
+
+}  // namespace chaski

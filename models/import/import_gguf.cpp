@@ -1,0 +1,163 @@
+// GGUF to chaski's words. The container is read by gguf.cpp, the words are listed in
+// gguf_names.cpp; here stand the exceptions: defaults, older spellings, ids that mean "none".
+// Values keep their GGUF type, so that an export gives them back exactly.
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "ggml-like-tensor/base/error.h"
+#include "models/import/gguf.h"
+#include "models/import/gguf_names.h"
+#include "models/import/hyperparameters.h"
+#include "models/import/import.h"
+#include "models/import/row_tensors.h"
+
+namespace chaski {
+namespace {
+
+class Import {
+ public:
+  explicit Import(const std::string& path) : file_(read_gguf(path)) {
+    source_.path = path;
+    source_.kind = fmt::format("GGUF v{}", file_.version);
+    source_.meta.origin = path;
+    source_.storage = file_.mapping;
+  }
+
+  ModelSource run() {
+    architecture_ = architecture();
+    find_tokenizer();
+    translate();
+    take_tensors();
+    if (is_known_architecture(architecture_)) {
+      read_older_rope();
+      if (!file_.tensors.empty()) require_hyperparameters();
+    }
+    name_special_pieces();
+    complete_tokenizer(source_.meta);
+    name_source();
+    return std::move(source_);
+  }
+
+ private:
+  std::string architecture() const {
+    auto found = file_.values.find("general.architecture");
+    if (found == file_.values.end())
+      fail(Exit::bad_file, "{}: general.architecture is missing, expected a str", source_.path);
+    require_kind("general.architecture", found->second, Kind::text);
+    return std::get<std::string>(found->second.data);
+  }
+
+  void require_kind(const std::string& key, const Value& value, Kind kind) const {
+    if (!is_kind(value, kind))
+      fail(Exit::bad_file, "{}: {} is {}, expected {}", source_.path, escaped(key),
+           type_name(value), kind_name(kind));
+  }
+
+  // Files with other kinds of tokenizer (bert, t5, rwkv) keep all its keys as they are.
+  void find_tokenizer() {
+    auto found = file_.values.find("tokenizer.ggml.model");
+    if (found == file_.values.end()) return;
+    require_kind(found->first, found->second, Kind::text);
+    const auto& model = std::get<std::string>(found->second.data);
+    if (model != "llama" && model != "gpt2") return;
+    source_.meta.set_str("tokenizer.kind", model == "llama" ? "spm" : "bpe");
+    file_.values.erase(found);
+  }
+
+  void translate() {
+    const bool tokenizer = source_.meta.has("tokenizer.kind");
+    std::map<std::string, KeyPair> words;
+    for (auto& pair : gguf_keys(architecture_))
+      if (tokenizer || !pair.ours.starts_with("tokenizer.")) words.emplace(pair.theirs, pair);
+    const int64_t pieces = count_pieces();
+    for (auto& [key, value] : file_.values) {
+      auto word = words.find(key);
+      if (word != words.end()) require_kind(key, value, word->second.kind);
+      const bool known = word != words.end() && !is_no_id(word->second.ours, value, pieces);
+      source_.meta.set(known ? word->second.ours : std::string(kForeignPrefix) + key,
+                       std::move(value));
+    }
+    file_.values.clear();
+    // one of the two, and this is exact
+    if (source_.meta.has("tokenizer.pre_patterns")) source_.meta.erase("tokenizer.pre");
+  }
+
+  // What is no list of them is refused when its turn comes.
+  int64_t count_pieces() const {
+    auto tokens = file_.values.find("tokenizer.ggml.tokens");
+    if (tokens == file_.values.end()) return 0;
+    auto* pieces = std::get_if<std::vector<std::string>>(&tokens->second.data);
+    return pieces ? static_cast<int64_t>(pieces->size()) : INT64_MAX;
+  }
+  // Writers put -1, in whatever width, where a model has no such piece.
+  static bool is_no_id(std::string_view ours, const Value& value, int64_t pieces) {
+    if (!ours.ends_with("_id")) return false;
+    const int64_t id = std::get<int64_t>(value.data);
+    return id < 0 || id >= pieces;
+  }
+
+  void take_tensors() {
+    for (auto& t : file_.tensors)
+      source_.tensors.push_back(
+          tensor_over(our_tensor_name(t.name), t.format, file_.data(t), t.rows, t.cols));
+    if (!is_known_architecture(architecture_) || source_.meta.has("model.vocab_size")) return;
+    if (auto* embedding = source_.find("token_embd"))
+      source_.meta.set_int("model.vocab_size", embedding->info.rows);
+    else if (auto pieces = source_.meta.strs("tokenizer.tokens").size())
+      source_.meta.set_int("model.vocab_size", static_cast<int64_t>(pieces));
+  }
+
+  // rope.scale_linear is what rope.scaling.* was called before. attn_factor counts on top of yarn's
+  // own 1 + 0.1 ln(factor), where chaski, like the paper, means the product.
+  void read_older_rope() {
+    Metadata& meta = source_.meta;
+    const std::string prefix = std::string(kForeignPrefix) + architecture_ + ".rope.";
+    if (meta.has(prefix + "scale_linear") && !meta.has("model.rope_scaling")) {
+      meta.set_str("model.rope_scaling", "linear");
+      meta.set_float("model.rope_factor", meta.number(prefix + "scale_linear"));
+    }
+    if (meta.has(prefix + "scaling.attn_factor") &&
+        meta.str("model.rope_scaling", "none") == "yarn")
+      meta.set_float("model.rope_attention_factor",
+                     meta.number(prefix + "scaling.attn_factor") *
+                         (1 + 0.1 * std::log(meta.number("model.rope_factor"))));
+  }
+
+  void require_hyperparameters() {
+    for (auto& pair : gguf_keys(architecture_))
+      if (pair.required && !source_.meta.has(pair.ours))
+        fail(Exit::bad_file, "{}: {} is missing, expected {}", source_.path, escaped(pair.theirs),
+             kind_name(pair.kind));
+    complete_hyperparameters(source_.meta);
+  }
+
+  // SentencePiece vocabularies spell their special pieces the same everywhere.
+  void name_special_pieces() {
+    if (source_.meta.str("tokenizer.kind", "") != "spm") return;
+    const auto& tokens = source_.meta.strs("tokenizer.tokens");
+    for (auto [key, piece] : {std::pair{"tokenizer.bos_id", "<s>"},
+                              {"tokenizer.eos_id", "</s>"},
+                              {"tokenizer.unk_id", "<unk>"}})
+      for (size_t i = 0; i < tokens.size() && !source_.meta.has(key); ++i)
+        if (tokens[i] == piece) source_.meta.set_int(key, static_cast<int64_t>(i));
+  }
+
+  void name_source() {
+    const std::filesystem::path path = source_.path;
+    if (!source_.meta.has("general.name"))
+      source_.meta.set_str("general.name", path.stem().string());
+    source_.meta.set_str("source.file", path.filename().string());
+    source_.meta.set_str("source.kind", source_.kind);
+  }
+
+  GgufFile file_;
+  ModelSource source_;
+  std::string architecture_;
+};
+
+}  // namespace
+
+ModelSource import_gguf(const std::string& path) { return Import(path).run(); }
+
+}  // namespace chaski

@@ -1,0 +1,57 @@
+#include "models/import/row_tensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace chaski {
+namespace {
+
+void write_f32(Format format, const std::byte* row, int64_t cols, std::byte* dst) {
+  std::vector<float> values(cols);
+  decode_plain_row(format, row, cols, values.data());
+  std::memcpy(dst, values.data(), cols * sizeof(float));
+}
+
+int rows_of_strip(int64_t strip, int64_t rows) {
+  return static_cast<int>(std::min<int64_t>(kStrip, rows - strip * kStrip));
+}
+
+}  // namespace
+
+TensorSource tensor_over(std::string name, Format format, const std::byte* data, int64_t rows,
+                         int64_t cols) {
+  const size_t stride = row_bytes(format, cols);
+  if (rows == 1) {
+    return {{std::move(name), Format::f32, 1, cols},
+            [=](int64_t, int64_t, std::byte* dst) { write_f32(format, data, cols, dst); }};
+  }
+  return {{std::move(name), format, rows, cols}, [=](int64_t first, int64_t last, std::byte* dst) {
+            for (int64_t s = first; s < last; ++s, dst += strip_bytes(format, cols))
+              pack_strip(format, data + s * kStrip * stride, stride, rows_of_strip(s, rows), cols,
+                         dst);
+          }};
+}
+
+TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64_t cols,
+                            RowReader reader) {
+  const size_t stride = row_bytes(format, cols);
+  if (rows == 1) {
+    return {{std::move(name), Format::f32, 1, cols}, [=](int64_t, int64_t, std::byte* dst) {
+              std::vector<std::byte> row(stride);
+              reader(0, row.data());
+              write_f32(format, row.data(), cols, dst);
+            }};
+  }
+  return {{std::move(name), format, rows, cols}, [=](int64_t first, int64_t last, std::byte* dst) {
+            std::vector<std::byte> strip(kStrip * stride);
+            for (int64_t s = first; s < last; ++s, dst += strip_bytes(format, cols)) {
+              const int n = rows_of_strip(s, rows);
+              for (int r = 0; r < n; ++r) reader(s * kStrip + r, strip.data() + r * stride);
+              pack_strip(format, strip.data(), stride, n, cols, dst);
+            }
+          }};
+}
+
+}  // namespace chaski

@@ -1,0 +1,116 @@
+#include "models/import/safetensors.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "ggml-like-tensor/base/checked.h"
+#include "ggml-like-tensor/base/cursor.h"
+#include "models/import/json_file.h"
+
+namespace chaski {
+namespace {
+
+struct Dtype {
+  std::string_view name;
+  uint64_t bytes;
+  std::optional<Format> format;
+};
+constexpr Dtype kDtypes[] = {
+    {"F32", 4, Format::f32}, {"F16", 2, Format::f16}, {"BF16", 2, Format::bf16},
+    {"F64", 8, {}},          {"F8_E4M3", 1, {}},      {"F8_E5M2", 1, {}},
+    {"I64", 8, {}},          {"I32", 4, {}},          {"I16", 2, {}},
+    {"I8", 1, {}},           {"U64", 8, {}},          {"U32", 4, {}},
+    {"U16", 2, {}},          {"U8", 1, {}},           {"BOOL", 1, {}},
+};
+
+constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxNameBytes = 512;
+
+struct Span {
+  uint64_t begin, end;  // in the buffer after the header
+};
+
+const Dtype& dtype_of(const Json& entry) {
+  const std::string& name = entry["dtype"].str();
+  for (auto& dtype : kDtypes)
+    if (dtype.name == name) return dtype;
+  entry["dtype"].wrong("F32, F16 or BF16");
+}
+
+std::vector<int64_t> shape_of(const Json& entry) {
+  const Json dims = entry["shape"];
+  if (!dims.is_array() || dims.size() > kMaxDims) dims.wrong("an array of at most 8 integers");
+  std::vector<int64_t> shape;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    shape.push_back(dims.at(d).integer());
+    if (shape.back() < 1) dims.at(d).wrong("1 or more");
+  }
+  return shape;
+}
+
+Span span_of(const Json& entry, const std::vector<int64_t>& shape, uint64_t item, uint64_t buffer) {
+  const Json offsets = entry["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2) offsets.wrong("[begin, end]");
+  const int64_t begin = offsets.at(0).integer(), end = offsets.at(1).integer();
+  if (begin < 0) offsets.at(0).wrong("0 or more");
+  if (end < begin) offsets.at(1).wrong(fmt::format("at least the begin, {}", begin));
+  if (static_cast<uint64_t>(end) > buffer)
+    offsets.at(1).wrong(fmt::format("at most {}, where the file ends", buffer));
+  Checked bytes = item;
+  for (int64_t n : shape) bytes = bytes * static_cast<uint64_t>(n);
+  if (bytes.get() != static_cast<uint64_t>(end - begin))
+    offsets.at(1).wrong(
+        fmt::format("{} as the shape says",
+                    bytes.get() ? std::to_string(begin + *bytes.get()) : "more than 2^64"));
+  return {static_cast<uint64_t>(begin), static_cast<uint64_t>(end)};
+}
+
+// The format wants the buffer covered without holes and without sharing.
+void check_cover(const std::string& path, const std::vector<std::pair<Span, SafeTensor>>& sorted,
+                 uint64_t buffer) {
+  uint64_t at = 0;
+  for (auto& [span, tensor] : sorted) {
+    if (span.begin != at)
+      fail(Exit::bad_file, "{}: tensor {} begins at {}, expected {} where the one before it ends",
+           path, escaped(tensor.name), span.begin, at);
+    at = span.end;
+  }
+  if (at != buffer)
+    fail(Exit::bad_file, "{}: tensors have {} bytes, expected the {} after the header", path, at,
+         buffer);
+}
+
+}  // namespace
+
+SafetensorsFile read_safetensors(const std::string& path) {
+  SafetensorsFile file{Mapping::open(path), {}};
+  Cursor in(path, file.mapping->bytes());
+  const uint64_t header_bytes = in.take<uint64_t>("header length");
+  if (header_bytes > kMaxJsonBytes)
+    fail(Exit::bad_file, "{}: header length is {}, expected at most {}", path, header_bytes,
+         kMaxJsonBytes);
+  auto text = in.raw(header_bytes, "header");
+  const Json header = parse_json(path, {reinterpret_cast<const char*>(text.data()), text.size()});
+  const uint64_t buffer = in.remaining();
+
+  std::vector<std::pair<Span, SafeTensor>> found;
+  header.each([&](const std::string& name, const Json& entry) {
+    if (name == "__metadata__") return;
+    if (name.size() > kMaxNameBytes)
+      fail(Exit::bad_file, "{}: a tensor's name has {} bytes, expected at most {}", path,
+           name.size(), kMaxNameBytes);
+    const Dtype& dtype = dtype_of(entry);
+    SafeTensor tensor{name, std::string(dtype.name), shape_of(entry), dtype.format, nullptr, path};
+    const Span span = span_of(entry, tensor.shape, dtype.bytes, buffer);
+    tensor.data = file.mapping->bytes().data() + in.at() + span.begin;
+    found.emplace_back(span, std::move(tensor));
+  });
+  std::sort(found.begin(), found.end(),
+            [](auto& a, auto& b) { return a.first.begin < b.first.begin; });
+  check_cover(path, found, buffer);
+  for (auto& [span, tensor] : found) file.tensors.push_back(std::move(tensor));
+  return file;
+}
+
+}  // namespace chaski

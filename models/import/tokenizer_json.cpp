@@ -1,0 +1,272 @@
+// tokenizer.json, and vocab.json with merges.txt. The format describes arbitrary pipelines; these
+// two are recognised and the rest is refused by name:
+//   byte-level      no normalizer, pre_tokenizer [Split | Digits]... ByteLevel       -> kind bpe
+//   SentencePiece   spaces to U+2581 by normalizer or Metaspace, no split            -> kind spm
+// SentencePiece's scores are not in the file. A merge's rank says the same: the score of the piece
+// it makes is minus the rank.
+#include <algorithm>
+#include <sstream>
+
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/mapping.h"
+#include "models/import/hyperparameters.h"
+#include "models/import/pre_patterns.h"
+#include "models/import/tokenizer_parts.h"
+
+namespace chaski {
+namespace {
+
+constexpr std::string_view kSpace = "\u2581";
+constexpr double kNeverMerged = -1e9;  // below every rank
+
+using Ids = std::unordered_map<std::string, int64_t>;
+
+// Calls f with each step of a pipeline, be it a Sequence or a single step.
+template <class F>
+void each_step(const Json& step, std::string_view list, F&& f) {
+  if (!step.present()) return;
+  if (step["type"].str() != "Sequence") return f(step);
+  for (size_t i = 0; i < step[list].size(); ++i) f(step[list].at(i));
+}
+
+bool has_step(const Json& pipeline, std::string_view list, std::string_view type) {
+  bool found = false;
+  each_step(pipeline, list, [&](const Json& step) { found |= step["type"].str() == type; });
+  return found;
+}
+
+// A literal as a regular expression.
+std::string quoted(const std::string& literal) {
+  std::string out;
+  for (char c : literal) {
+    if (std::string_view(R"(\^$.|?*+()[]{}-)").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string split_pattern(const Json& step) {
+  if (step["behavior"].str() != "Isolated") step["behavior"].wrong("Isolated");
+  if (step["invert"].boolean(false)) step["invert"].wrong("false");
+  const Json pattern = step["pattern"];
+  return pattern.has("String") ? quoted(pattern["String"].str()) : pattern["Regex"].str();
+}
+
+void read_byte_level(const Json& root, TokenizerParts& parts) {
+  parts.kind = "bpe";
+  each_step(root["normalizer"], "normalizers",
+            [](const Json& step) { step["type"].wrong("no normalizer before ByteLevel"); });
+  each_step(root["pre_tokenizer"], "pretokenizers", [&](const Json& step) {
+    const std::string& type = step["type"].str();
+    if (type == "Split") {
+      parts.pre_patterns.push_back(split_pattern(step));
+    } else if (type == "Digits") {
+      parts.pre_patterns.push_back(step["individual_digits"].boolean(false) ? R"(\p{N})"
+                                                                            : R"(\p{N}+)");
+    } else if (type == "ByteLevel") {
+      if (step["use_regex"].boolean(true)) parts.pre_patterns.emplace_back(kGpt2Pattern);
+      parts.add_space_prefix = step["add_prefix_space"].boolean(true);
+    } else {
+      step["type"].wrong("Split, Digits or ByteLevel");
+    }
+  });
+  if (parts.pre_patterns.empty()) parts.pre_patterns.emplace_back(kWholeTextPattern);
+}
+
+void read_normalizer_step(const Json& step, TokenizerParts& parts, bool& spaces) {
+  const std::string& type = step["type"].str();
+  if (type == "Prepend" && step["prepend"].str() == kSpace) {
+    parts.add_space_prefix = true;
+  } else if (type == "Replace" && step["pattern"]["String"].str() == " " &&
+             step["content"].str() == kSpace) {
+    spaces = true;
+  } else {
+    step["type"].wrong(R"(Prepend "▁" or Replace " " by "▁")");
+  }
+}
+
+void read_metaspace(const Json& step, TokenizerParts& parts, bool& spaces) {
+  if (step["type"].str() != "Metaspace") step["type"].wrong("ByteLevel or Metaspace");
+  if (step["replacement"].str() != kSpace) step["replacement"].wrong("▁");
+  if (step["split"].boolean(true)) step["split"].wrong("false");
+  parts.add_space_prefix = step["prepend_scheme"].str("always") != "never";
+  spaces = true;
+}
+
+void read_sentencepiece_like(const Json& root, TokenizerParts& parts) {
+  parts.kind = "spm";
+  parts.add_space_prefix = false;
+  bool spaces = false;
+  each_step(root["normalizer"], "normalizers",
+            [&](const Json& step) { read_normalizer_step(step, parts, spaces); });
+  each_step(root["pre_tokenizer"], "pretokenizers",
+            [&](const Json& step) { read_metaspace(step, parts, spaces); });
+  if (!spaces) root["pre_tokenizer"].wrong("ByteLevel, or spaces replaced by ▁");
+}
+
+bool is_byte_piece(const std::string& piece) {
+  auto hex = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f');
+  };
+  return piece.size() == 6 && piece.starts_with("<0x") && hex(piece[3]) && hex(piece[4]) &&
+         piece[5] == '>';
+}
+
+void read_vocabulary(const Json& vocab, bool bytes, TokenizerParts& parts) {
+  parts.pieces += vocab.size();
+  const auto most = static_cast<int64_t>(parts.most_ids());
+  vocab.each([&](const std::string& piece, const Json& id) {
+    if (id.integer() < 0 || id.integer() >= most)
+      id.wrong(fmt::format("an id from 0 to {}", most - 1));
+    parts.put(id.integer(), piece, bytes && is_byte_piece(piece) ? kByte : kNormal);
+  });
+}
+
+Ids ids_of(const TokenizerParts& parts) {
+  Ids ids;
+  for (size_t i = 0; i < parts.tokens.size(); ++i) ids.emplace(parts.tokens[i], i);
+  return ids;
+}
+
+// "left right", both pieces and what they make in the vocabulary. Returns the id of what they make.
+int64_t check_merge(const TokenizerParts& parts, const Ids& ids, const std::string& merge,
+                    size_t rank) {
+  const size_t space = merge.find(' ');
+  const bool pair = space != std::string::npos && merge.find(' ', space + 1) == std::string::npos;
+  const std::string left = merge.substr(0, space), right = pair ? merge.substr(space + 1) : "";
+  if (!pair || !ids.count(left) || !ids.count(right) || !ids.count(left + right))
+    fail(Exit::bad_file, "{}: merge {} is \"{}\", expected two pieces that make a third",
+         parts.file, rank, escaped(merge.substr(0, 80)));
+  return ids.at(left + right);
+}
+
+std::string merge_text(const Json& merge) {
+  if (!merge.is_array()) return merge.str();
+  if (merge.size() != 2) merge.wrong("a pair");
+  return merge.at(0).str() + " " + merge.at(1).str();
+}
+
+void read_merges(const Json& merges, const Ids& ids, TokenizerParts& parts) {
+  const bool spm = parts.kind == "spm";
+  if (spm) parts.scores.assign(parts.tokens.size(), kNeverMerged);
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    std::string merge = merge_text(merges.at(rank));
+    const int64_t made = check_merge(parts, ids, merge, rank);
+    if (!spm) {
+      parts.merges.push_back(std::move(merge));
+      // of several ways to make a piece the first counts
+    } else if (parts.scores[made] == kNeverMerged) {
+      parts.scores[made] = -static_cast<double>(rank);
+    }
+  }
+}
+
+// TemplateProcessing: what stands before the text is the BOS, what stands after it the EOS.
+void read_template(const Json& step, TokenizerParts& parts) {
+  const std::string& type = step["type"].str();
+  if (type == "ByteLevel") return;  // trims offsets, which nobody asks for here
+  if (type != "TemplateProcessing") step["type"].wrong("TemplateProcessing or ByteLevel");
+  bool after = false;
+  parts.add_bos = parts.add_eos = false;
+  for (size_t i = 0; i < step["single"].size(); ++i) {
+    const Json part = step["single"].at(i);
+    if (part.has("Sequence"))
+      after = true;
+    else if (after)
+      parts.eos = part["SpecialToken"]["id"].str(), parts.add_eos = true;
+    else
+      parts.bos = part["SpecialToken"]["id"].str(), parts.add_bos = true;
+  }
+}
+
+void check_model(const Json& model) {
+  if (model["type"].str("BPE") != "BPE") model["type"].wrong("BPE");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (!model[key].str("").empty()) model[key].wrong("none");
+}
+
+}  // namespace
+
+void TokenizerParts::put(int64_t id, const std::string& piece, int64_t type) {
+  if (id < 0 || id >= static_cast<int64_t>(most_ids()))
+    fail(Exit::bad_file, "{}: id of a piece is {}, expected 0 to {}", file, id, most_ids() - 1);
+  if (id >= static_cast<int64_t>(tokens.size())) tokens.resize(id + 1), types.resize(id + 1, 0);
+  if (types[id] != 0 && tokens[id] != piece)
+    fail(Exit::bad_file, "{}: id {} is \"{}\" and \"{}\", expected one piece", file, id,
+         escaped(tokens[id].substr(0, 80)), escaped(piece.substr(0, 80)));
+  tokens[id] = piece, types[id] = type;
+}
+
+void TokenizerParts::fill_holes(size_t size) {
+  for (size_t i = 0; i < std::max(size, tokens.size()); ++i)
+    if (i >= tokens.size() || types[i] == 0) put(i, fmt::format("[UNUSED{}]", i), kUnused);
+  if (kind == "spm") scores.resize(tokens.size(), kNeverMerged);
+}
+
+void put_added_tokens(const Json& added, TokenizerParts& parts) {
+  auto put = [&](int64_t id, const Json& token) {
+    const bool unknown =
+        id >= 0 && id < static_cast<int64_t>(parts.types.size()) && parts.types[id] == kUnknown;
+    const int64_t type = token["special"].boolean(false) ? kControl : kUserDefined;
+    parts.put(id, token["content"].str(), unknown ? int64_t{kUnknown} : type);
+  };
+  parts.pieces += added.size();
+  if (added.is_object()) {
+    added.each([&](const std::string& key, const Json& token) {
+      if (key.empty() || key.size() > 7 || key.find_first_not_of("0123456789") != std::string::npos)
+        token.wrong("an id as key");
+      put(std::stoll(key), token);
+    });
+    return;
+  }
+  for (size_t i = 0; i < added.size(); ++i) put(added.at(i)["id"].integer(), added.at(i));
+}
+
+TokenizerParts read_tokenizer_json(const std::string& path) {
+  const Json root = read_json(path), model = root["model"];
+  check_model(model);
+  TokenizerParts parts;
+  parts.file = path;
+  has_step(root["pre_tokenizer"], "pretokenizers", "ByteLevel")
+      ? read_byte_level(root, parts)
+      : read_sentencepiece_like(root, parts);
+  parts.ignore_merges = model["ignore_merges"].boolean(false);
+  parts.unk = model["unk_token"].str("");
+  read_vocabulary(model["vocab"], model["byte_fallback"].boolean(false), parts);
+  put_added_tokens(root["added_tokens"], parts);
+  const Ids ids = ids_of(parts);
+  parts.fill_holes(0);
+  read_merges(model["merges"], ids, parts);
+  if (auto unk = ids.find(parts.unk); unk != ids.end() && parts.kind == "spm")
+    parts.types[unk->second] = kUnknown;
+  each_step(root["post_processor"], "processors",
+            [&](const Json& step) { read_template(step, parts); });
+  return parts;
+}
+
+TokenizerParts read_vocab_and_merges(const std::string& vocab_path,
+                                     const std::string& merges_path) {
+  TokenizerParts parts;
+  parts.file = vocab_path;
+  parts.kind = "bpe";
+  parts.pre_patterns.emplace_back(kGpt2Pattern);
+  parts.add_space_prefix = false;
+  read_vocabulary(read_json(vocab_path), false, parts);
+  const Ids ids = ids_of(parts);
+  parts.fill_holes(0);
+  if (auto end = ids.find("<|endoftext|>"); end != ids.end())
+    parts.types[end->second] = kControl, parts.eos = end->first;
+
+  parts.file = merges_path;
+  auto mapping = Mapping::open(merges_path);
+  std::istringstream lines(
+      std::string(reinterpret_cast<const char*>(mapping->bytes().data()), mapping->bytes().size()));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || (parts.merges.empty() && line.starts_with("#version"))) continue;
+    check_merge(parts, ids, line, parts.merges.size());
+    parts.merges.push_back(line);
+  }
+  return parts;
+}
+
+}  // namespace chaski

@@ -1,0 +1,46 @@
+// What the tokenizer files of a Hugging Face folder have in common once they are read. One reader
+// for each kind of file; how the parts and tokenizer_config.json become metadata is
+// hf_tokenizer.cpp's business.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "models/import/json_file.h"
+
+namespace chaski {
+
+struct TokenizerParts {
+  std::string file;   // for error lines
+  std::string kind;   // "spm" | "bpe"
+  size_t pieces = 0;  // that the file lists: what an id may be follows from it
+  std::vector<std::string> tokens;
+  std::vector<int64_t> types;                     // PieceType
+  std::vector<double> scores;                     // spm
+  std::vector<std::string> merges, pre_patterns;  // bpe
+  std::string bos, eos, unk, pad;                 // by spelling; empty: none
+  std::optional<bool> add_bos, add_eos, add_space_prefix, ignore_merges;
+
+  // Ids may come in any order; what stays empty between them becomes an unused piece. A second
+  // spelling for an id is refused.
+  void put(int64_t id, const std::string& piece, int64_t type);
+  // So many ids there may be, listed or not: a small file must not ask for much memory.
+  size_t most_ids() const { return std::max<size_t>(1 << 16, 4 * pieces); }
+  void fill_holes(size_t size);
+};
+
+// The list of tokenizer.json or the object of tokenizer_config.json ("added_tokens_decoder"):
+// pieces put into text by their spelling.
+void put_added_tokens(const Json& added, TokenizerParts& parts);
+
+// Hugging Face tokenizers, model BPE: byte-level, or SentencePiece's with byte fallback.
+TokenizerParts read_tokenizer_json(const std::string& path);
+// SentencePiece's own file, model BPE.
+TokenizerParts read_sentencepiece(const std::string& path);
+// GPT-2's two files.
+TokenizerParts read_vocab_and_merges(const std::string& vocab_path, const std::string& merges_path);
+
+}  // namespace chaski
