@@ -306,7 +306,8 @@ void commit_copies() {
 }
 void wait_copies(int left) {
   Fiber& f = self();
-  // By its address: a call, which AddressSanitizer looks at although this file is not built with it.
+  // By its address: a call, which AddressSanitizer looks at although this file is not built with
+  // it.
   static void* (*const volatile copy)(void*, const void*, size_t) = std::memcpy;
   while (int(f.copies.size()) - 1 > left) {
     for (const Copy& c : f.copies.front()) copy(c.to, c.from, 16);
