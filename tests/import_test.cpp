@@ -5,7 +5,7 @@
 
 #include "ggml-like-tensor/file/quipu.h"
 #include "models/import/gguf.h"
-#include "models/import/hyperparameters.h"
+#include "models/import/tokenizer_defaults.h"
 #include "tests/import_support.h"
 
 namespace chaski::test {

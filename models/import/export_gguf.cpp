@@ -3,20 +3,23 @@
 // as they came in.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <numbers>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/file/value_io.h"
+#include "models/architecture.h"
 #include "models/import/folder.h"
 #include "models/import/gguf.h"
 #include "models/import/gguf_names.h"
-#include "models/import/hyperparameters.h"
 #include "models/import/import.h"
 #include "models/import/pre_patterns.h"
+#include "models/import/tokenizer_defaults.h"
 
 namespace chaski {
 namespace {
@@ -119,6 +122,9 @@ class Writer {
     settle_rope(source.meta, values_);
     if (source.meta.str("model.rope_scaling", "none") == "llama3" && !source.find("rope_freqs"))
       divisors_ = llama3_divisors(source.meta);
+    if (!source.tensors.empty() && find_architecture(source.meta.str("general.architecture")))
+      for (TensorSlot& slot : tensors_of(*model_of(source.meta)))
+        orders_.emplace(slot.name, slot.gguf_order);
     alignment_ = source.meta.integer("gguf.general.alignment", kGgufAlignment);
     if (!is_gguf_alignment(alignment_))
       fail(Exit::bad_file, "{}: general.alignment is {}, expected a power of two", source.path,
@@ -170,6 +176,8 @@ class Writer {
   void write_tensor(const TensorSource& t) {
     pad();
     if (!t.info.tiled()) return write_vector(t);
+    const auto order = orders_.find(t.info.name);
+    if (order != orders_.end() && !order->second.plain()) return write_in_order(t, order->second);
     const size_t stride = gguf_row_bytes(t.info);
     std::vector<std::byte> strip(strip_bytes(t.info.format, t.info.cols)), rows(kStrip * stride);
     for (int64_t first = 0; first < t.info.rows; first += kStrip) {
@@ -178,6 +186,18 @@ class Writer {
       for (int r = 0; r < n; ++r) unpack(t.info, strip.data(), r, rows.data() + r * stride);
       file_.write({rows.data(), n * stride});
     }
+  }
+
+  // All rows at once, as they may come from anywhere.
+  void write_in_order(const TensorSource& t, const RowOrder& order) {
+    const size_t stride = gguf_row_bytes(t.info), strip = strip_bytes(t.info.format, t.info.cols);
+    const int64_t strips = (t.info.rows + kStrip - 1) / kStrip;
+    std::vector<std::byte> ours(strips * strip), rows(t.info.rows * stride);
+    t.read(0, strips, ours.data());
+    for (int64_t r = 0; r < t.info.rows; ++r)
+      unpack(t.info, ours.data() + r / kStrip * strip, static_cast<int>(r % kStrip),
+             rows.data() + order.theirs(r) * stride);
+    file_.write(rows);
   }
 
   static void unpack(const TensorInfo& t, const std::byte* strip, int r, std::byte* row) {
@@ -190,6 +210,12 @@ class Writer {
   void write_vector(const TensorSource& t) {
     std::vector<std::byte> row(row_bytes(t.info.format, t.info.cols));
     t.read(0, 1, row.data());
+    if (const auto order = orders_.find(t.info.name); order != orders_.end()) {
+      const std::vector<std::byte> ours = row;
+      const size_t item = row_bytes(t.info.format, 1);
+      for (int64_t i = 0; i < t.info.cols; ++i)
+        std::memcpy(row.data() + order->second.theirs(i) * item, ours.data() + i * item, item);
+    }
     file_.write(row);
   }
 
@@ -197,6 +223,7 @@ class Writer {
   AtomicFile file_;
   std::map<std::string, Value> values_;
   std::vector<float> divisors_;
+  std::unordered_map<std::string, RowOrder> orders_;  // of the rows in GGUF, by our names
   int64_t alignment_;
 };
 

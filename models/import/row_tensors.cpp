@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "ggml-like-tensor/base/error.h"
+
 namespace chaski {
 namespace {
 
@@ -52,6 +54,34 @@ TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64
               pack_strip(format, strip.data(), stride, n, cols, dst);
             }
           }};
+}
+
+TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format format,
+                        const std::byte* data, int64_t rows, int64_t cols, const std::string& file,
+                        const std::string& theirs) {
+  if (order.plain() || (order.transposed && rows == 1))
+    return tensor_over(slot.name, format, data, rows, cols);
+  if (order.transposed) {
+    const size_t item = row_bytes(format, 1);
+    return tensor_of_rows(slot.name, format, rows, cols, [=](int64_t row, std::byte* dst) {
+      for (int64_t c = 0; c < cols; ++c)
+        std::memcpy(dst + c * item, data + (c * rows + row) * item, item);
+    });
+  }
+  const bool matrix = rows > 1;
+  const int64_t found = matrix ? rows : cols, wanted = slot.rows > 1 ? slot.rows : slot.cols;
+  if (found != wanted)
+    fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} heads of {}", file,
+         escaped(theirs), found, wanted / order.head, order.head);
+  // A weight by rows, a bias by elements.
+  const size_t item = row_bytes(format, matrix ? cols : 1);
+  const auto copy = [=](int64_t row, std::byte* dst) {
+    std::memcpy(dst, data + order.theirs(row) * item, item);
+  };
+  if (matrix) return tensor_of_rows(slot.name, format, rows, cols, copy);
+  return tensor_of_rows(slot.name, format, 1, cols, [=](int64_t, std::byte* dst) {
+    for (int64_t i = 0; i < cols; ++i) copy(i, dst + i * item);
+  });
 }
 
 }  // namespace chaski

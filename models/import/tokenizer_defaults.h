@@ -1,6 +1,5 @@
-// What every importer checks before it hands a model over: that the numbers of metadata.h are there
-// and possible together, and that the tokenizer's lists fit each other. Whether the tensors match
-// is the loader's question, not asked here.
+// What every importer checks before it hands a tokenizer over: that its lists fit each other and
+// what files leave out is filled in.
 #pragma once
 #include <string_view>
 
@@ -8,12 +7,8 @@
 
 namespace chaski {
 
-// Fills head_count_kv, head_dim, rope_dim, rope_theta and rope_scaling where they are missing and
-// have one meaning, then checks everything. Throws Error(bad_file).
-void complete_hyperparameters(Metadata& meta);
-
 // Fills tokenizer.types, .scores, .add_*, .ignore_merges and .eos_ids where missing, then checks
-// sizes and ids. Nothing happens without tokenizer.kind.
+// sizes and ids. Nothing happens without tokenizer.kind. Throws Error(bad_file).
 void complete_tokenizer(Metadata& meta);
 
 // The ids that end an answer as far as eos_id, eot_id and the spelling of control pieces tell.
