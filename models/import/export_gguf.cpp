@@ -65,12 +65,11 @@ Value text_value(std::string text) { return {ValueType::str, ValueType::i64, std
 // name for gets its name too.
 void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values) {
   if (!meta.has("tokenizer.kind")) return;
-  values["tokenizer.ggml.model"] =
-      text_value(meta.str("tokenizer.kind") == "spm" ? "llama" : "gpt2");
+  const bool spm = meta.str("tokenizer.kind") == "spm";
+  values["tokenizer.ggml.model"] = text_value(spm ? "llama" : "gpt2");
   if (!meta.has("tokenizer.pre") && meta.has("tokenizer.pre_patterns"))
     values["tokenizer.ggml.pre"] = text_value(gguf_name_of(meta.strs("tokenizer.pre_patterns")));
-  const std::string pre = meta.str("tokenizer.pre", "");
-  if (meta.boolean("tokenizer.ignore_merges", false) == pre_ignores_merges(pre))
+  if ((spm || !meta.has("tokenizer.pre")) && !meta.boolean("tokenizer.ignore_merges", false))
     values.erase("chaski.tokenizer.ignore_merges");
   if (meta.ints("tokenizer.eos_ids") == guessed_eos_ids(meta))
     values.erase("chaski.tokenizer.eos_ids");

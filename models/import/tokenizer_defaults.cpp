@@ -57,11 +57,13 @@ void complete_tokenizer(Metadata& meta) {
     meta.set_ints("tokenizer.types", std::vector<int64_t>(pieces, kNormal));
   if (spm && !meta.has("tokenizer.scores"))
     meta.set_floats("tokenizer.scores", scores_by_order(pieces));
-  const bool llama3 = pre_ignores_merges(meta.str("tokenizer.pre", ""));
-  if (!meta.has("tokenizer.add_bos")) meta.set_bool("tokenizer.add_bos", spm || llama3);
+  // What goes with the name of a pre-tokenizer stands beside it, in the tokenizer's own table.
+  const bool named = !spm && meta.has("tokenizer.pre");
+  if (!named && !meta.has("tokenizer.add_bos")) meta.set_bool("tokenizer.add_bos", spm);
   if (!meta.has("tokenizer.add_eos")) meta.set_bool("tokenizer.add_eos", false);
   if (!meta.has("tokenizer.add_space_prefix")) meta.set_bool("tokenizer.add_space_prefix", spm);
-  if (!meta.has("tokenizer.ignore_merges")) meta.set_bool("tokenizer.ignore_merges", llama3);
+  if (!named && !meta.has("tokenizer.ignore_merges"))
+    meta.set_bool("tokenizer.ignore_merges", false);
   if (!meta.has("tokenizer.eos_ids")) meta.set_ints("tokenizer.eos_ids", guessed_eos_ids(meta));
   check_tokenizer(meta);
 }
@@ -82,10 +84,6 @@ std::vector<int64_t> guessed_eos_ids(const Metadata& meta) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
-}
-
-bool pre_ignores_merges(std::string_view pre) {
-  return pre == "llama-bpe" || pre == "llama3" || pre == "llama-v3";
 }
 
 }  // namespace chaski

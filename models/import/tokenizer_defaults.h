@@ -14,9 +14,6 @@ void complete_tokenizer(Metadata& meta);
 // The ids that end an answer as far as eos_id, eot_id and the spelling of control pieces tell.
 std::vector<int64_t> guessed_eos_ids(const Metadata& meta);
 
-// Pre-tokenizers whose vocabulary takes a whole word as it is before any merge is tried.
-bool pre_ignores_merges(std::string_view pre);
-
 enum PieceType : int64_t {
   kNormal = 1,
   kUnknown = 2,
