@@ -209,21 +209,21 @@ def write_golden(json_path, f32_path, model, tokens, what, last=None):
     return logits
 
 
-def write_random_models(out):
-    for name, (what, config, dtype, n_tokens, change) in MODELS.items():
-        folder = out / name
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", config)
-        weights = random_weights(name, config, dtype)
-        if name == "llama_sharded":
-            save_shards(folder, weights)
-        else:
-            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        tokens = some_tokens(name, n_tokens, config["vocab_size"])
-        logits = write_golden(folder / "golden.json", folder / "logits.f32", load_folder(folder), tokens, what)
-        if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)
-            moved = np.abs(run(load_folder(folder, **change).double(), tokens) - logits).max()
-            assert moved > 1e-3, f"{name}: {change} moves the logits by {moved} only"
+def write_random_model(out, name):
+    what, config, dtype, n_tokens, change = MODELS[name]
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", config)
+    weights = random_weights(name, config, dtype)
+    if name == "llama_sharded":
+        save_shards(folder, weights)
+    else:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    tokens = some_tokens(name, n_tokens, config["vocab_size"])
+    logits = write_golden(folder / "golden.json", folder / "logits.f32", load_folder(folder), tokens, what)
+    if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)
+        moved = np.abs(run(load_folder(folder, **change).double(), tokens) - logits).max()
+        assert moved > 1e-3, f"{name}: {change} moves the logits by {moved} only"
 
 
 def unpermute_rope(w, n_head):
