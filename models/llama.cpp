@@ -1,66 +1,53 @@
 // Llama 1, 2, 3.x, Mistral and everything built like them: RMS norm, rotary positions,
 // grouped-query attention, gated silu feed-forward.
-#include "models/decoder.h"
+#include "models/llama.h"
 
 namespace chaski {
 
-namespace {
+// Each number: the member, our name, GGUF's if it is another, its place in config.json, what may
+// stand there, what holds when it is absent. decoder.h has those that most models share.
+void Llama::keys(Keys& k) {
+  size_keys(k);
+  rope_keys(k);
+  rms_norm_key(k);
+  k.integer(window, "sliding_window")
+      .in_gguf("attention.sliding_window")
+      .in_hf("sliding_window")
+      .range(0, 1 << 30)
+      .optional();
+  k.hf_expects({"hidden_act"}, {"silu"});
+}
 
-class Llama : public Decoder {
-  struct Layer {
-    Linear attn_norm, ffn_norm;
-    AttentionWeights attn;
-    GatedWeights ffn;
-  };
-  std::vector<Layer> layers;
-
-  // Each number: the member, our name, GGUF's if it is another, its place in config.json, what may
-  // stand there, what holds when it is absent. decoder.h has those that most models share.
-  void keys(Keys& k) override {
-    size_keys(k);
-    rope_keys(k);
-    rms_norm_key(k);
-    k.integer(window, "sliding_window")
-        .in_gguf("attention.sliding_window")
-        .in_hf("sliding_window")
-        .range(0, 1 << 30)
-        .optional();
-    k.hf_expects({"hidden_act"}, {"silu"});
+// Each tensor: the member, our name (GGUF's but for its spelling), rows, columns, and where it lies
+// in Hugging Face files. The order of rows is told where it is not ours.
+void Llama::tensors(Slots& s) {
+  layers.resize(size_t(n_layers));
+  s.hf_prefix = "model.";
+  s.hf_unread = {".rotary_emb.inv_freq"};
+  s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+  for (int64_t i = 0; i < n_layers; ++i) {
+    Layer& l = layers[size_t(i)];
+    s.layer(i, "layers.");
+    s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
+    attention_slots(s, l.attn, qkv_bias, half_split_in_gguf ? halves() : RowOrder{});
+    s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
+    gated_slots(s, l.ffn);
   }
+  s.behind_layers();
+  rope_freqs_slot(s);
+  s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
+  s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+}
 
-  // Each tensor: the member, our name (GGUF's but for its spelling), rows, columns, and where it
-  // lies in Hugging Face files. The order of rows is told where it is not ours.
-  void tensors(Slots& s) override {
-    layers.resize(size_t(n_layers));
-    s.hf_prefix = "model.";
-    s.hf_unread = {".rotary_emb.inv_freq"};
-    s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
-    for (int64_t i = 0; i < n_layers; ++i) {
-      Layer& l = layers[size_t(i)];
-      s.layer(i, "layers.");
-      s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
-      attention_slots(s, l.attn, Bias::maybe, {});
-      s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
-      gated_slots(s, l.ffn);
-    }
-    s.behind_layers();
-    rope_freqs_slot(s);
-    s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
-    s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+void Llama::build(Graph& g) const {
+  ValueId x = g.get_rows(*token_embd.weight);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Layer& l = layers[i];
+    x = g.add(x, attention(g, rms_norm(g, x, l.attn_norm), l.attn, int(i)));
+    x = g.add(x, gated(g, rms_norm(g, x, l.ffn_norm), l.ffn));
   }
-
-  void build(Graph& g) const override {
-    ValueId x = g.get_rows(*token_embd.weight);
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const Layer& l = layers[i];
-      x = g.add(x, attention(g, rms_norm(g, x, l.attn_norm), l.attn, int(i)));
-      x = g.add(x, gated(g, rms_norm(g, x, l.ffn_norm), l.ffn));
-    }
-    logits(g, rms_norm(g, g.take_outputs(x), output_norm));
-  }
-};
-
-}  // namespace
+  logits(g, rms_norm(g, g.take_outputs(x), output_norm));
+}
 
 extern const Architecture kLlama;
 const Architecture kLlama{"llama", {"LlamaForCausalLM", "MistralForCausalLM"}, make_model<Llama>};
