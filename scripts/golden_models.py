@@ -68,6 +68,14 @@ GPT2 = {
 NEW_FORM = {"rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"}, "dtype": "float32", "head_dim": 16}
 SHARDED = {k: v for k, v in LLAMA.items() if k not in ("rope_theta", "rope_scaling", "torch_dtype")} | NEW_FORM
 
+QWEN2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias")} | {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "use_sliding_window": False,
+    "sliding_window": 8,
+    "max_window_layers": 1,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -117,6 +125,11 @@ MODELS = {
         "two shards and an index, head_dim 16 where hidden / heads is 8, config in the transformers 5 form",
         SHARDED | {"num_attention_heads": 4, "num_key_value_heads": 2},
         torch.float32, 24, {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}}),
+    "qwen2": (
+        "biases on q, k and v, rope_theta 1000000, a sliding window that is switched off, tied head",
+        QWEN2 | {"num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 1000000.0,
+                 "tie_word_embeddings": True},
+        torch.float32, 32, {"use_sliding_window": True}),
 }
 
 
