@@ -33,16 +33,37 @@ void Decoder::size_keys(Keys& k) {
   k.integer(vocab, "vocab_size").in_hf("vocab_size").range(2, 1 << 24);
 }
 
+namespace {
+
+// "rope_scaling" beside "rope_theta" in older files, "rope_parameters" with both inside in newer
+// ones.
+std::vector<std::string> rope_places(const std::string& name) {
+  return {"rope_parameters." + name, "rope_scaling." + name};
+}
+std::vector<std::string> with(std::vector<std::string> list, const std::vector<std::string>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+std::vector<std::string> part_places() {
+  return with(rope_places("partial_rotary_factor"), {"partial_rotary_factor"});
+}
+
+}  // namespace
+
 void Decoder::rope_keys(Keys& k) {
-  // "rope_scaling" beside "rope_theta" in older files, "rope_parameters" with both inside in newer
-  // ones; the method is "type" in the oldest.
-  const auto places = [](std::string name) {
-    return std::vector{"rope_parameters." + name, "rope_scaling." + name};
-  };
-  const auto with = [](std::vector<std::string> list, const std::vector<std::string>& more) {
-    list.insert(list.end(), more.begin(), more.end());
-    return list;
-  };
+  scaling_keys(k);
+  k.hf_expects(part_places(), {1.0});
+}
+
+void Decoder::partial_rope_keys(Keys& k, double usual_part) {
+  scaling_keys(k);
+  const auto channels = [this](double part) { return Given(int64_t(head_dim * part)); };
+  k["rope_dim"].in_hf(part_places()).converted_from_hf(channels).hf_otherwise([=] {
+    return channels(usual_part);
+  });
+}
+
+void Decoder::scaling_keys(Keys& k) {
   const auto scaled = [this] { return rope.scaling != RopeScaling::none; };
   const auto llama3 = [this] { return rope.scaling == RopeScaling::llama3; };
   const auto yarn = [this] { return rope.scaling == RopeScaling::yarn; };
@@ -53,7 +74,7 @@ void Decoder::rope_keys(Keys& k) {
       .otherwise([this] { return int64_t{head_dim}; });
   k.number(rope.theta, "rope_theta")
       .in_gguf("rope.freq_base")
-      .in_hf(with(places("rope_theta"), {"rope_theta"}))
+      .in_hf(with(rope_places("rope_theta"), {"rope_theta"}))
       .otherwise(10000.0)
       .positive();
   k.word(rope.scaling, "rope_scaling",
@@ -62,17 +83,17 @@ void Decoder::rope_keys(Keys& k) {
           {"llama3", RopeScaling::llama3},
           {"yarn", RopeScaling::yarn}})
       .in_gguf("rope.scaling.type")
-      .in_hf(with(places("rope_type"), places("type")))
+      .in_hf(with(rope_places("rope_type"), rope_places("type")))  // the latter in the oldest
       .hf_word("default", "none")
       .otherwise("none");
   k.number(rope.factor, "rope_factor")
       .in_gguf("rope.scaling.factor")
-      .in_hf(places("factor"))
+      .in_hf(rope_places("factor"))
       .when(scaled)
       .positive();
   k.integer(rope.original_context, "rope_original_context")
       .in_gguf("rope.scaling.original_context_length")
-      .in_hf(places("original_max_position_embeddings"))
+      .in_hf(rope_places("original_max_position_embeddings"))
       .range(1, 1 << 30)
       .when([=] { return llama3() || yarn(); })
       .otherwise([=, this]() -> std::optional<Given> {
@@ -82,32 +103,31 @@ void Decoder::rope_keys(Keys& k) {
   // llama3's have no key in GGUF: an export writes the frequencies that they make.
   k.number(rope.low_freq_factor, "rope_low_freq_factor")
       .not_in_gguf()
-      .in_hf(places("low_freq_factor"))
+      .in_hf(rope_places("low_freq_factor"))
       .when(llama3)
       .positive();
   k.number(rope.high_freq_factor, "rope_high_freq_factor")
       .not_in_gguf()
-      .in_hf(places("high_freq_factor"))
+      .in_hf(rope_places("high_freq_factor"))
       .when(llama3)
       .positive();
   k.number(rope.beta_fast, "rope_beta_fast")
       .in_gguf("rope.scaling.yarn_beta_fast")
-      .in_hf(places("beta_fast"))
+      .in_hf(rope_places("beta_fast"))
       .when(yarn)
       .optional();
   k.number(rope.beta_slow, "rope_beta_slow")
       .in_gguf("rope.scaling.yarn_beta_slow")
-      .in_hf(places("beta_slow"))
+      .in_hf(rope_places("beta_slow"))
       .when(yarn)
       .optional();
   // GGUF's number of this kind means another thing: see import_gguf.cpp.
   k.number(rope.attention_factor, "rope_attention_factor")
       .not_in_gguf()
-      .in_hf(places("attention_factor"))
+      .in_hf(rope_places("attention_factor"))
       .when(yarn)
       .optional();
-  k.hf_expects(places("mscale"), {});
-  k.hf_expects(with(places("partial_rotary_factor"), {"partial_rotary_factor"}), {1.0});
+  k.hf_expects(rope_places("mscale"), {});
 }
 
 void Decoder::rms_norm_key(Keys& k) {
@@ -146,11 +166,11 @@ void Decoder::bound(const std::string&) {
   rope.freq_factors.assign(divisors, divisors + rope.dim / 2);
 }
 
-void Decoder::attention_slots(Slots& s, AttentionWeights& w, Bias qkv, RowOrder gguf) {
+Slots::Slot& Decoder::attention_slots(Slots& s, AttentionWeights& w, Bias qkv, RowOrder gguf) {
   s.add(w.q, "attn_q", q_rows(), dim).in_hf("self_attn.q_proj", halves()).in_gguf(gguf).with(qkv);
   s.add(w.k, "attn_k", kv_rows(), dim).in_hf("self_attn.k_proj", halves()).in_gguf(gguf).with(qkv);
   s.add(w.v, "attn_v", kv_rows(), dim).in_hf("self_attn.v_proj").with(qkv);
-  s.add(w.output, "attn_output", dim, q_rows()).in_hf("self_attn.o_proj");
+  return s.add(w.output, "attn_output", dim, q_rows()).in_hf("self_attn.o_proj");
 }
 
 void Decoder::gated_slots(Slots& s, GatedWeights& w) {
@@ -177,8 +197,12 @@ ValueId Decoder::gated(Graph& g, ValueId n, const GatedWeights& w) {
   return linear(g, g.mul(gate, linear(g, n, w.up)), w.down);
 }
 
+ValueId Decoder::gelu(Graph& g, ValueId n, const PlainWeights& w) {
+  return linear(g, g.gelu(linear(g, n, w.up)), w.down);
+}
+
 void Decoder::logits(Graph& g, ValueId x) const {
-  g.set_result(g.matmul(x, output.weight ? *output.weight : *token_embd.weight));
+  g.set_result(linear(g, x, output.weight ? output : token_embd));
 }
 
 }  // namespace chaski

@@ -19,7 +19,9 @@ class Decoder : public Model {
 
   // Widths and numbers of everything, under the names that Llama's config.json has for them.
   void size_keys(Keys& keys);
-  void rope_keys(Keys& keys);
+  void rope_keys(Keys& keys);  // of whole heads, as far as config.json is asked
+  // Of a part of each head: of `usual_part`, where config.json does not say.
+  void partial_rope_keys(Keys& keys, double usual_part);
   void rms_norm_key(Keys& keys);    // eps, without a default in GGUF
   void layer_norm_key(Keys& keys);  // the same under its other name
   // The order of q and k in files that turn channel i of a head together with i + rope.dim / 2.
@@ -31,9 +33,12 @@ class Decoder : public Model {
   struct GatedWeights {
     Linear gate, up, down;
   };
+  struct PlainWeights {
+    Linear up, down;
+  };
   // attn_q, attn_k, attn_v, attn_output under Llama's Hugging Face names, where q and k are
-  // half-split; `gguf`: their order in GGUF files.
-  void attention_slots(Slots& slots, AttentionWeights& w, Bias qkv, RowOrder gguf);
+  // half-split; `gguf`: their order in GGUF files. Returns the slot of attn_output.
+  Slots::Slot& attention_slots(Slots& slots, AttentionWeights& w, Bias qkv, RowOrder gguf);
   void gated_slots(Slots& slots, GatedWeights& w);  // ffn_gate, ffn_up, ffn_down
   void rope_freqs_slot(Slots& slots);               // of files with frequencies of their own
 
@@ -51,9 +56,13 @@ class Decoder : public Model {
   }
   // Of values that are normed already: what is added to the residual stream.
   ValueId attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const;
-  static ValueId gated(Graph& g, ValueId n, const GatedWeights& w);
+  static ValueId gated(Graph& g, ValueId n, const GatedWeights& w);  // by silu
+  static ValueId gelu(Graph& g, ValueId n, const PlainWeights& w);
   // `x` is normed: the logits, by the head or the token table.
   void logits(Graph& g, ValueId x) const;
+
+ private:
+  void scaling_keys(Keys& keys);
 };
 
 }  // namespace chaski

@@ -8,7 +8,8 @@ namespace {
 
 class Gpt2 : public Decoder {
   struct Layer {
-    Linear attn_norm, attn_qkv, attn_output, ffn_norm, ffn_up, ffn_down;
+    Linear attn_norm, attn_qkv, attn_output, ffn_norm;
+    PlainWeights ffn;
   };
   Linear position_embd;
   std::vector<Layer> layers;
@@ -62,8 +63,8 @@ class Gpt2 : public Decoder {
       linear(l.attn_qkv, "attn_qkv", 3 * dim, dim, "attn.c_attn");
       linear(l.attn_output, "attn_output", dim, dim, "attn.c_proj");
       norm(l.ffn_norm, "ffn_norm", "ln_2");
-      linear(l.ffn_up, "ffn_up", ffn, dim, "mlp.c_fc");
-      linear(l.ffn_down, "ffn_down", dim, ffn, "mlp.c_proj");
+      linear(l.ffn.up, "ffn_up", ffn, dim, "mlp.c_fc");
+      linear(l.ffn.down, "ffn_down", dim, ffn, "mlp.c_proj");
     }
     s.behind_layers();
     norm(output_norm, "output_norm", "ln_f");
@@ -81,8 +82,7 @@ class Gpt2 : public Decoder {
                     v = g.matmul(n, p[2], p + 5);
       g.kv_write(how.layer, k, v);
       x = g.add(x, linear(g, g.attention(q, how), l.attn_output));
-      const ValueId up = linear(g, layer_norm(g, x, l.ffn_norm), l.ffn_up);
-      x = g.add(x, linear(g, g.gelu(up), l.ffn_down));
+      x = g.add(x, gelu(g, layer_norm(g, x, l.ffn_norm), l.ffn));
       ++how.layer;
     }
     logits(g, layer_norm(g, g.take_outputs(x), output_norm));
