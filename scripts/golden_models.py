@@ -76,6 +76,17 @@ QWEN2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias
     "max_window_layers": 1,
 }
 
+STABLELM = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["StableLmForCausalLM"],
+    "model_type": "stablelm",
+    "layer_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.25,
+    "use_qkv_bias": True,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 64,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -130,6 +141,13 @@ MODELS = {
         QWEN2 | {"num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 1000000.0,
                  "tie_word_embeddings": True},
         torch.float32, 32, {"use_sliding_window": True}),
+    "stablelm": (
+        "layer norm, a quarter of each head is turned, biases on q, k and v",
+        STABLELM, torch.float32, 24, {"partial_rotary_factor": 0.5}),
+    "stablelm_parallel": (
+        "attention and feed-forward behind the same norm",
+        STABLELM | {"use_parallel_residual": True, "use_qkv_bias": False},
+        torch.float32, 24, {"partial_rotary_factor": 0.5}),
 }
 
 
