@@ -87,6 +87,18 @@ STABLELM = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_b
     "hidden_size": 64,
 }
 
+STARCODER2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["Starcoder2ForCausalLM"],
+    "model_type": "starcoder2",
+    "hidden_act": "gelu_pytorch_tanh",
+    "norm_epsilon": 1e-5,
+    "use_bias": True,
+    "sliding_window": None,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -148,6 +160,9 @@ MODELS = {
         "attention and feed-forward behind the same norm",
         STABLELM | {"use_parallel_residual": True, "use_qkv_bias": False},
         torch.float32, 24, {"partial_rotary_factor": 0.5}),
+    "starcoder2": (
+        "layer norm, gelu without a gate, biases everywhere, tied head",
+        STARCODER2, torch.float32, 24, {"hidden_act": "gelu"}),
 }
 
 
