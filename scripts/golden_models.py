@@ -99,6 +99,16 @@ STARCODER2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp
     "tie_word_embeddings": True,
 }
 
+PHI = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["PhiForCausalLM"],
+    "model_type": "phi",
+    "hidden_act": "gelu_new",
+    "layer_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.4,
+    "hidden_size": 40,
+    "num_key_value_heads": 2,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -163,6 +173,9 @@ MODELS = {
     "starcoder2": (
         "layer norm, gelu without a gate, biases everywhere, tied head",
         STARCODER2, torch.float32, 24, {"hidden_act": "gelu"}),
+    "phi2": (
+        "attention beside the feed-forward, 8 of 20 channels of a head are turned, a bias on the logits",
+        PHI, torch.float32, 24, {"partial_rotary_factor": 0.5}),
 }
 
 
