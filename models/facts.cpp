@@ -120,23 +120,25 @@ Key& Keys::operator[](std::string_view name) {
 }
 
 int64_t RowOrder::theirs(int64_t ours) const {
-  if (head == 0) return ours;
-  const int64_t in_head = ours % head;
-  if (in_head >= rotated) return ours;
-  return ours - in_head + in_head / 2 + (in_head % 2) * (rotated / 2);
+  const int64_t in_head = head > 0 ? ours % head : 0;
+  if (in_head >= rotated) return first + ours;
+  return first + ours - in_head + in_head / 2 + (in_head % 2) * (rotated / 2);
 }
 
-Slots::Slot& Slots::Slot::in_hf(std::string name, RowOrder order) {
-  return hf_name = std::move(name), hf_order = order, *this;
+Slots::Slot& Slots::Slot::in_hf(std::string theirs, RowOrder order) {
+  return hf = std::move(theirs), hf_order = order, *this;
 }
-Slots::Slot& Slots::Slot::in_gguf(RowOrder order) { return gguf_order = order, *this; }
+Slots::Slot& Slots::Slot::in_gguf(std::string theirs, RowOrder order) {
+  return gguf = std::move(theirs), gguf_order = order, *this;
+}
 Slots::Slot& Slots::Slot::with(Bias b) { return bias = b, *this; }
 Slots::Slot& Slots::Slot::as(Role r) { return role = r, *this; }
 Slots::Slot& Slots::Slot::optional() { return may_lack = true, *this; }
 
 Slots::Slot& Slots::add(Linear& member, const std::string& name, int64_t rows, int64_t cols) {
   Slot& slot = list_.emplace_back();
-  slot.name = ours_ + name, slot.hf = hf_, slot.rows = rows, slot.cols = cols;
+  slot.layer = ours_, slot.name = slot.gguf = name, slot.hf_layer = hf_;
+  slot.rows = rows, slot.cols = cols;
   slot.member = &member, slot.role = rows == 1 ? Role::vector : Role::matmul;
   return slot;
 }
@@ -148,16 +150,19 @@ void Slots::layer(int64_t i, const std::string& hf_layers) {
 std::vector<TensorSlot> Slots::all() const {
   std::vector<TensorSlot> out;
   for (const Slot& s : list_) {
-    const std::string theirs = s.hf_name.empty() ? "" : s.hf + s.hf_name;
-    TensorSlot& weight = out.emplace_back();
-    weight = {s.name,           theirs.empty() ? "" : theirs + ".weight",
-              s.rows,           s.cols,
-              s.role,           s.may_lack,
-              s.gguf_order,     s.hf_order,
-              &s.member->weight};
+    const auto named = [&](const char* ours, const char* theirs) {
+      TensorSlot slot;
+      slot.name = s.layer + s.name + ours, slot.gguf = s.layer + s.gguf + ours;
+      if (!s.hf.empty()) slot.hf = s.hf_layer + s.hf + theirs;
+      slot.rows = s.rows, slot.cols = s.cols, slot.role = s.role, slot.optional = s.may_lack;
+      slot.gguf_order = s.gguf_order, slot.hf_order = s.hf_order;
+      return slot;
+    };
+    TensorSlot weight = named("", ".weight");
+    weight.weight = &s.member->weight;
+    out.push_back(std::move(weight));
     if (s.bias == Bias::none) continue;
-    TensorSlot bias = weight;
-    bias.name += ".bias", bias.hf = theirs.empty() ? "" : theirs + ".bias";
+    TensorSlot bias = named(".bias", ".bias");
     bias.cols = s.rows == 1 ? s.cols : s.rows, bias.rows = 1;
     bias.role = Role::vector, bias.optional = s.may_lack || s.bias == Bias::maybe;
     bias.gguf_order.transposed = bias.hf_order.transposed = false;

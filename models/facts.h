@@ -141,13 +141,22 @@ struct RowOrder {
   // Half-split rotary: of each head of `head` rows the first `rotated` are two halves, and row i of
   // one half is turned together with row i of the other.
   int64_t head = 0, rotated = 0;
+  // Ours are the rows from `first` on of a tensor that has `whole` rows; 0: it has no others.
+  int64_t first = 0, whole = 0;
 
-  bool plain() const { return !transposed && head == 0; }
+  bool plain() const { return !transposed && head == 0 && whole == 0; }
   // Their row for our row. Not for transposed matrices.
   int64_t theirs(int64_t ours) const;
+  // The same rows inside a tensor of several parts.
+  RowOrder inside(int64_t from, int64_t all) const {
+    RowOrder part = *this;
+    part.first = from, part.whole = all;
+    return part;
+  }
 };
 constexpr RowOrder kTransposed{true};
 inline RowOrder half_split(int64_t head_dim, int64_t rotated) { return {false, head_dim, rotated}; }
+inline RowOrder part(int64_t first, int64_t whole) { return RowOrder().inside(first, whole); }
 
 // A weight and, where there is one, its bias.
 struct Linear {
@@ -157,7 +166,8 @@ enum class Bias { none, maybe, always };
 
 // A tensor as walkers see it: names in full, the bias of a weight beside it.
 struct TensorSlot {
-  std::string name;  // "layer.3.attn_q"; GGUF's is the same in its spelling, "blk.3.attn_q.weight"
+  std::string name;  // "layer.3.attn_q"
+  std::string gguf;  // in our spelling; GGUF's is "blk.3.attn_q.weight"
   std::string hf;    // without what all names may begin with: "layers.3.self_attn.q_proj.weight"
   int64_t rows = 1, cols = 0;
   Role role = Role::matmul;
@@ -170,7 +180,8 @@ class Slots {
  public:
   // A weight and its bias, as an architecture lists them.
   struct Slot {
-    std::string name, hf, hf_name;  // hf: what its Hugging Face names begin with
+    std::string layer, name, gguf;  // layer: what ours begin with, "layer.3."
+    std::string hf_layer, hf;       // and Hugging Face's
     int64_t rows, cols;
     Linear* member;
     Bias bias = Bias::none;
@@ -179,7 +190,8 @@ class Slots {
     RowOrder gguf_order, hf_order;
 
     Slot& in_hf(std::string name, RowOrder order = {});
-    Slot& in_gguf(RowOrder order);
+    Slot& in_gguf(RowOrder order) { return in_gguf(name, order); }
+    Slot& in_gguf(std::string name, RowOrder order);
     Slot& with(Bias b);
     Slot& as(Role r);
     Slot& optional();

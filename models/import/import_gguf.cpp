@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <unordered_map>
 
 #include "ggml-like-tensor/base/error.h"
 #include "models/architecture.h"
@@ -107,7 +106,7 @@ class Import {
     // The tensors of a model whose keys were not read are those in no layer.
     for (const TensorSlot& slot : tensors_of(*find_architecture(architecture_)->make()))
       for (auto& t : file_.tensors)
-        if (slot.role == Role::token_table && our_tensor_name(t.name) == slot.name)
+        if (slot.role == Role::token_table && our_tensor_name(t.name) == slot.gguf)
           return meta.set_int("model.vocab_size", t.rows);
     if (auto pieces = meta.strs("tokenizer.tokens").size())
       meta.set_int("model.vocab_size", static_cast<int64_t>(pieces));
@@ -117,17 +116,18 @@ class Import {
     const auto model = complete_model(source_.meta, [this](const Key& key) {
       return key.gguf.empty() ? key.ours : gguf_key_name(architecture_, key);
     });
-    for (TensorSlot& slot : tensors_of(*model)) slots_.emplace(slot.name, slot);
+    for (TensorSlot& slot : tensors_of(*model)) slots_.emplace(slot.gguf, slot);
   }
 
   void take_tensors() {
     for (auto& t : file_.tensors) {
       const std::string name = our_tensor_name(t.name);
-      const auto slot = slots_.find(name);
-      source_.tensors.push_back(
-          slot == slots_.end() ? tensor_over(name, t.format, file_.data(t), t.rows, t.cols)
-                               : tensor_for(slot->second, slot->second.gguf_order, t.format,
-                                            file_.data(t), t.rows, t.cols, source_.path, t.name));
+      const auto [first, last] = slots_.equal_range(name);
+      if (first == last)
+        source_.tensors.push_back(tensor_over(name, t.format, file_.data(t), t.rows, t.cols));
+      for (auto at = first; at != last; ++at)
+        source_.tensors.push_back(tensor_for(at->second, at->second.gguf_order, t.format,
+                                             file_.data(t), t.rows, t.cols, source_.path, t.name));
     }
   }
 
@@ -169,7 +169,8 @@ class Import {
   GgufFile file_;
   ModelSource source_;
   std::string architecture_;
-  std::unordered_map<std::string, TensorSlot> slots_;  // by our names
+  // By their GGUF names in our spelling; a tensor of several parts has several slots.
+  std::multimap<std::string, TensorSlot> slots_;
 };
 
 }  // namespace

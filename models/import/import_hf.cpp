@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 #include <system_error>
-#include <unordered_map>
 
 #include "ggml-like-tensor/base/error.h"
 #include "models/architecture.h"
@@ -92,11 +91,10 @@ class Import {
       shard.wrong("a plain file name");
   }
 
-  // The slot of "model.layers.3.mlp.up_proj.weight"; null if there is none of this name.
-  const TensorSlot* slot_of(std::string_view theirs) const {
+  // The slots of "model.layers.3.mlp.up_proj.weight"; a tensor of several parts has several.
+  auto slots_of(std::string_view theirs) const {
     drop_prefix(theirs, facts_.hf_prefix);
-    const auto at = slots_.find(std::string(theirs));
-    return at == slots_.end() ? nullptr : &at->second;
+    return slots_.equal_range(std::string(theirs));
   }
 
   // Causal masks and tables that older versions of transformers stored with the weights.
@@ -106,13 +104,13 @@ class Import {
   }
 
   void take(const SafeTensor& t) {
-    const TensorSlot* slot = slot_of(t.name);
-    if (!slot && is_unread(t.name)) return;
-    if (!slot)
+    const auto [first, last] = slots_of(t.name);
+    if (first == last && is_unread(t.name)) return;
+    if (first == last)
       fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", t.file,
            escaped(t.name), source_.meta.str("general.architecture"),
            source_.meta.integer("model.block_count"));
-    if (!taken_.insert(slot->name).second)
+    if (!taken_.insert(first->first).second)
       fail(Exit::bad_file, "{}: tensor {} appears twice", t.file, escaped(t.name));
     if (!t.format)
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16 or BF16", t.file,
@@ -121,10 +119,13 @@ class Import {
       fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected 1 or 2 dimensions", t.file,
            escaped(t.name), fmt::join(t.shape, ", "));
     const bool matrix = t.shape.size() == 2;
-    int64_t rows = matrix ? t.shape[0] : 1, cols = t.shape.back();
-    if (matrix && slot->hf_order.transposed) std::swap(rows, cols);
-    source_.tensors.push_back(
-        tensor_for(*slot, slot->hf_order, *t.format, t.data, rows, cols, t.file, t.name));
+    for (auto at = first; at != last; ++at) {
+      const TensorSlot& slot = at->second;
+      int64_t rows = matrix ? t.shape[0] : 1, cols = t.shape.back();
+      if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
+      source_.tensors.push_back(
+          tensor_for(slot, slot.hf_order, *t.format, t.data, rows, cols, t.file, t.name));
+    }
   }
 
   // A tied model may store the matrix under either name, or under both.
@@ -159,10 +160,10 @@ class Import {
   ModelSource source_;
   HfConfig config_;
   Slots facts_;
-  std::unordered_map<std::string, TensorSlot> slots_;  // by their Hugging Face names
+  std::multimap<std::string, TensorSlot> slots_;  // by their Hugging Face names
   std::vector<std::shared_ptr<const Mapping>> mappings_;
   std::vector<SafeTensor> tensors_;
-  std::set<std::string> taken_;  // our names
+  std::set<std::string> taken_;  // names in slots_
 };
 
 }  // namespace

@@ -69,18 +69,27 @@ TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format fo
     });
   }
   const bool matrix = rows > 1;
-  const int64_t found = matrix ? rows : cols, wanted = slot.rows > 1 ? slot.rows : slot.cols;
-  if (found != wanted)
+  const int64_t ours = slot.rows > 1 ? slot.rows : slot.cols, found = matrix ? rows : cols;
+  if (order.whole > 0 && found != order.whole)
+    fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} for all of its parts", file,
+         escaped(theirs), found, order.whole);
+  if (order.whole == 0 && found != ours)
     fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} heads of {}", file,
-         escaped(theirs), found, wanted / order.head, order.head);
+         escaped(theirs), found, ours / order.head, order.head);
+  if (matrix != (slot.rows > 1))
+    fail(Exit::bad_file, "{}: tensor {} is a {}, expected a {}", file, escaped(theirs),
+         matrix ? "matrix" : "vector", matrix ? "vector" : "matrix");
   // A weight by rows, a bias by elements.
   const size_t item = row_bytes(format, matrix ? cols : 1);
+  if (order.head == 0)
+    return tensor_over(slot.name, format, data + order.first * item, slot.rows,
+                       matrix ? cols : ours);
   const auto copy = [=](int64_t row, std::byte* dst) {
     std::memcpy(dst, data + order.theirs(row) * item, item);
   };
-  if (matrix) return tensor_of_rows(slot.name, format, rows, cols, copy);
-  return tensor_of_rows(slot.name, format, 1, cols, [=](int64_t, std::byte* dst) {
-    for (int64_t i = 0; i < cols; ++i) copy(i, dst + i * item);
+  if (matrix) return tensor_of_rows(slot.name, format, ours, cols, copy);
+  return tensor_of_rows(slot.name, format, 1, ours, [=](int64_t, std::byte* dst) {
+    for (int64_t i = 0; i < ours; ++i) copy(i, dst + i * item);
   });
 }
 
