@@ -130,6 +130,14 @@ void Decoder::scaling_keys(Keys& k) {
   k.hf_expects(rope_places("mscale"), {});
 }
 
+void Decoder::window_key(Keys& k) {
+  k.integer(window, "sliding_window")
+      .in_gguf("attention.sliding_window")
+      .in_hf("sliding_window")
+      .range(0, 1 << 30)
+      .optional();
+}
+
 void Decoder::rms_norm_key(Keys& k) {
   k.number(eps, "norm_epsilon")
       .in_gguf("attention.layer_norm_rms_epsilon")

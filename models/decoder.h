@@ -22,6 +22,7 @@ class Decoder : public Model {
   void rope_keys(Keys& keys);  // of whole heads, as far as config.json is asked
   // Of a part of each head: of `usual_part`, where config.json does not say.
   void partial_rope_keys(Keys& keys, double usual_part);
+  void window_key(Keys& keys);
   void rms_norm_key(Keys& keys);    // eps, without a default in GGUF
   void layer_norm_key(Keys& keys);  // the same under its other name
   // The order of q and k in files that turn channel i of a head together with i + rope.dim / 2.

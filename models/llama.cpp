@@ -10,11 +10,7 @@ void Llama::keys(Keys& k) {
   size_keys(k);
   rope_keys(k);
   rms_norm_key(k);
-  k.integer(window, "sliding_window")
-      .in_gguf("attention.sliding_window")
-      .in_hf("sliding_window")
-      .range(0, 1 << 30)
-      .optional();
+  window_key(k);
   k.hf_expects({"hidden_act"}, {"silu"});
 }
 

@@ -19,11 +19,7 @@ class StarCoder2 : public Decoder {
     rope_keys(k);
     layer_norm_key(k);
     k["norm_epsilon"].in_hf("norm_epsilon");
-    k.integer(window, "sliding_window")
-        .in_gguf("attention.sliding_window")
-        .in_hf("sliding_window")
-        .range(0, 1 << 30)
-        .optional();
+    window_key(k);
     k.hf_expects({"hidden_act"}, {"gelu_pytorch_tanh", "gelu_new"});
     k.hf_expects({"use_bias"}, {true});
     k.hf_tied = true;
