@@ -109,6 +109,18 @@ PHI = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias",
     "num_key_value_heads": 2,
 }
 
+PHI3 = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["Phi3ForCausalLM"],
+    "model_type": "phi3",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 64,
+    "original_max_position_embeddings": 128,
+    "partial_rotary_factor": 0.75,
+    "sliding_window": 12,
+    "pad_token_id": 0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -176,6 +188,9 @@ MODELS = {
     "phi2": (
         "attention beside the feed-forward, 8 of 20 channels of a head are turned, a bias on the logits",
         PHI, torch.float32, 24, {"partial_rotary_factor": 0.5}),
+    "phi3": (
+        "q, k and v in one tensor, gate and up in another, 12 of 16 channels of a head are turned, a window of 12",
+        PHI3, torch.float32, 24, {"partial_rotary_factor": 0.5}),
 }
 
 
