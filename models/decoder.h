@@ -57,6 +57,8 @@ class Decoder : public Model {
   }
   // Of values that are normed already: what is added to the residual stream.
   ValueId attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const;
+  // Its middle: turns q and k, keeps k and v, and weighs the values; before attn_output.
+  ValueId rotated_attention(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
   static ValueId gated(Graph& g, ValueId n, const GatedWeights& w);  // by silu
   static ValueId gelu(Graph& g, ValueId n, const PlainWeights& w);
   // `x` is normed: the logits, by the head or the token table.
