@@ -121,6 +121,15 @@ PHI3 = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
     "pad_token_id": 0,
 }
 
+OLMO2 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")} | {
+    "architectures": ["Olmo2ForCausalLM"],
+    "model_type": "olmo2",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 64,
+    "pad_token_id": 0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -191,6 +200,9 @@ MODELS = {
     "phi3": (
         "q, k and v in one tensor, gate and up in another, 12 of 16 channels of a head are turned, a window of 12",
         PHI3, torch.float32, 24, {"partial_rotary_factor": 0.5}),
+    "olmo2": (
+        "norms behind attention and feed-forward, and over all of q and all of k",
+        OLMO2, torch.float32, 24, {"rope_theta": 500000.0}),
 }
 
 
