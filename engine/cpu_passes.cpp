@@ -18,7 +18,7 @@ CpuPasses::CpuPasses(const Model& model, int layers, Batch& batch, int threads, 
 std::unique_ptr<Plan> CpuPasses::plan() const {
   Graph graph(batch_);
   model_.build(graph);
-  if (layers_ < model_.hyper.layers) graph = split(std::move(graph), layers_).first;
+  if (layers_ < model_.n_layers) graph = split(std::move(graph), layers_).first;
   return std::make_unique<Plan>(std::move(graph), backend_, batch_);
 }
 
@@ -55,7 +55,7 @@ void CpuPasses::extend_ropes(const Graph& graph) {
   batch_.ropes.resize(graph.ropes.size());
   for (size_t i = 0; i < ropes_.size(); ++i) {
     const RopeSpec& spec = graph.ropes[i];
-    const int64_t have = int64_t(ropes_[i].size()) / spec.dim, context = model_.hyper.context;
+    const int64_t have = int64_t(ropes_[i].size()) / spec.dim, context = model_.context;
     if (have < need)
       spec.append(
           ropes_[i], have,

@@ -21,7 +21,7 @@ Graph device_graph(const Model& model, int first_layer, const Batch& batch) {
 
 DeviceShare device_share(const Model& model, int first_layer, const CudaOptions& wanted) {
   DeviceShare share{{}, wanted};
-  share.options.kv.layers = int(model.hyper.layers) - first_layer;
+  share.options.kv.layers = int(model.n_layers) - first_layer;
   for (const auto& [tokens, outputs] :
        {std::pair{wanted.max_batch, 1}, {kMostOutputs, kMostOutputs}}) {
     Batch batch;

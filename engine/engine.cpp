@@ -34,13 +34,13 @@ std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads)
   return load(source, threads);
 }
 
-KvLayout kv_layout(const EngineOptions& o, const Hyper& h) {
+KvLayout kv_layout(const EngineOptions& o, const Model& m) {
   const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes),
                                  [&](const KvType& t) { return t.format == o.kv; });
   if (!known)
     fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
   KvLayout l;
-  l.format = o.kv, l.layers = int(h.layers), l.heads = h.kv_heads, l.head_dim = h.head_dim;
+  l.format = o.kv, l.layers = int(m.n_layers), l.heads = m.kv_heads, l.head_dim = m.head_dim;
   return l;
 }
 
@@ -64,9 +64,9 @@ void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
   e.model = bind_model(*e.weights);
   if (!e.weights->meta.has("tokenizer.kind")) return;
   e.tokenizer = Tokenizer::make(e.weights->meta);
-  if (e.tokenizer->size() > e.model->hyper.vocab)
+  if (e.tokenizer->size() > e.model->vocab)
     fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}",
-         e.weights->path, e.tokenizer->size(), e.model->hyper.vocab);
+         e.weights->path, e.tokenizer->size(), e.model->vocab);
 }
 
 void open_device(EngineImpl& e, const Placement& placement, const EngineOptions& o) {
@@ -78,14 +78,14 @@ void open_device(EngineImpl& e, const Placement& placement, const EngineOptions&
 void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o,
           int threads) {
   bind(e, std::move(weights));
-  const Hyper& h = e.model->hyper;
-  if (o.context < 0 || o.context > h.context)
-    fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, h.context,
+  const Model& m = *e.model;
+  if (o.context < 0 || o.context > m.context)
+    fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, m.context,
          e.weights->path);
-  e.kv = kv_layout(o, h);
-  const Placement placement = place(*e.model, e.kv, o);
+  e.kv = kv_layout(o, m);
+  const Placement placement = place(m, e.kv, o);
   e.context = placement.context, e.max_batch = placement.max_batch;
-  if (placement.cpu_layers < h.layers) open_device(e, placement, o);
+  if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);
 
   KvLayout here = e.kv;
   here.layers = placement.cpu_layers;
@@ -148,7 +148,7 @@ const Tokenizer& Engine::tokenizer() const {
     fail(Exit::bad_file, "{}: tokenizer.kind is missing, so there is no text to run on", path());
   return *impl_->tokenizer;
 }
-int Engine::vocab_size() const { return int(impl_->model->hyper.vocab); }
+int Engine::vocab_size() const { return int(impl_->model->vocab); }
 int Engine::context_length() const { return impl_->context; }
 int Engine::batch_length() const { return impl_->max_batch; }
 int Engine::threads() const { return impl_->cpu->executor().threads(); }
@@ -163,7 +163,7 @@ double Engine::memory_bandwidth() const {
 std::string Engine::device() const {
   if (!impl_->device) return "cpu";
   const CudaDevice& d = impl_->device->backend().device();
-  const int64_t layers = impl_->model->hyper.layers, here = impl_->cpu_layers();
+  const int64_t layers = impl_->model->n_layers, here = impl_->cpu_layers();
   return fmt::format("cuda:{} ({})", d.index, d.name) +
          (here > 0 ? fmt::format(", {} of {} layers", layers - here, layers) : "");
 }
@@ -171,11 +171,13 @@ std::string Engine::device() const {
 uint64_t Engine::file_bytes() const { return impl_->weights->bytes(); }
 
 uint64_t Engine::weight_bytes() const {
-  const bool tied = !impl_->weights->find("output");
+  const auto& weights = impl_->model->weights;
+  const bool tied = std::none_of(weights.begin(), weights.end(),
+                                 [](const auto& w) { return w.role == Role::head; });
   uint64_t sum = 0;
-  for (const Weight& w : impl_->weights->tensors)
-    if (w.info.tiled() && w.info.name != "position_embd" && (tied || w.info.name != "token_embd"))
-      sum += w.info.bytes();
+  for (const auto& [role, weight] : weights)
+    if (role == Role::matmul || role == Role::head || (tied && role == Role::token_table))
+      sum += weight->info.bytes();
   return sum;
 }
 
