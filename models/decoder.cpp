@@ -193,12 +193,14 @@ void Decoder::rope_freqs_slot(Slots& s) {
 
 ValueId Decoder::attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const {
   const ValueId q = linear(g, n, w.q), k = linear(g, n, w.k), v = linear(g, n, w.v);
-  return linear(g, rotated_attention(g, q, k, v, layer), w.output);
+  return linear(g, attention_of(g, q, k, v, layer), w.output);
 }
 
-ValueId Decoder::rotated_attention(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const {
-  q = g.rope(q, heads, head_dim, rope);
-  k = g.rope(k, kv_heads, head_dim, rope);
+ValueId Decoder::attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const {
+  if (turns(layer)) {
+    q = g.rope(q, heads, head_dim, rope);
+    k = g.rope(k, kv_heads, head_dim, rope);
+  }
   g.kv_write(layer, k, v);
   return g.attention(q,
                      {layer, heads, kv_heads, head_dim, 1 / std::sqrt(float(head_dim)), window, 0});

@@ -43,6 +43,8 @@ class Decoder : public Model {
   void gated_slots(Slots& slots, GatedWeights& w);  // ffn_gate, ffn_up, ffn_down
   void rope_freqs_slot(Slots& slots);               // of files with frequencies of their own
 
+  virtual bool turns(int layer) const { return (void)layer, true; }  // q and k, by rope
+
   int64_t q_rows() const { return int64_t(heads) * head_dim; }
   int64_t kv_rows() const { return int64_t(kv_heads) * head_dim; }
 
@@ -58,7 +60,7 @@ class Decoder : public Model {
   // Of values that are normed already: what is added to the residual stream.
   ValueId attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const;
   // Its middle: turns q and k, keeps k and v, and weighs the values; before attn_output.
-  ValueId rotated_attention(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
+  ValueId attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
   static ValueId gated(Graph& g, ValueId n, const GatedWeights& w);  // by silu
   static ValueId gelu(Graph& g, ValueId n, const PlainWeights& w);
   // `x` is normed: the logits, by the head or the token table.

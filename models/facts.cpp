@@ -23,12 +23,15 @@ struct Reader {
   const Key& key;
   const Metadata& meta;
 
+  void expect_range(const std::string& name, int64_t found) const {
+    if (found < key.least || found > key.most)
+      fail(Exit::bad_file, "{}: {} is {}, expected {} to {}", meta.origin, name, found, key.least,
+           key.most);
+  }
   template <class T>
   void whole(T* member) const {
     const int64_t found = meta.integer(key.ours);
-    if (found < key.least || found > key.most)
-      fail(Exit::bad_file, "{}: {} is {}, expected {} to {}", meta.origin, key.ours, found,
-           key.least, key.most);
+    expect_range(key.ours, found);
     *member = static_cast<T>(found);
   }
   template <class T>
@@ -44,6 +47,15 @@ struct Reader {
   void operator()(double* member) const { real(member); }
   void operator()(float* member) const { real(member); }
   void operator()(bool* member) const { *member = meta.boolean(key.ours, false); }
+  void operator()(const Key::Each& each) const {
+    const std::vector<int64_t>& found = meta.ints(key.ours);
+    if (int64_t(found.size()) != *each.count)
+      fail(Exit::bad_file, "{}: {} has {} entries, expected {}", meta.origin, key.ours,
+           found.size(), *each.count);
+    for (size_t i = 0; i < found.size(); ++i)
+      expect_range(fmt::format("{}[{}]", key.ours, i), found[i]);
+    *each.list = found;
+  }
   void operator()(const Key::Words& words) const {
     const std::string& found = meta.str(key.ours);
     const auto at = std::find(words.names.begin(), words.names.end(), found);
@@ -70,6 +82,8 @@ Value to_value(const Given& given) {
   if (auto* number = std::get_if<double>(&given)) return scalar(ValueType::f64, *number);
   if (auto* flag = std::get_if<bool>(&given)) return scalar(ValueType::boolean, int64_t{*flag});
   if (auto* text = std::get_if<std::string>(&given)) return scalar(ValueType::str, *text);
+  if (auto* list = std::get_if<std::vector<int64_t>>(&given))
+    return {ValueType::array, ValueType::i32, *list};
   return scalar(ValueType::i64, std::get<int64_t>(given));
 }
 

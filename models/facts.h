@@ -20,7 +20,7 @@ enum class Kind { text, texts, integer, integers, number, numbers, flag };
 std::string_view kind_name(Kind kind);  // for error lines: "an integer"
 
 // A value that stands in the code of an architecture.
-using Given = std::variant<int64_t, double, bool, std::string>;
+using Given = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>>;
 // One that is worked out when it is needed; nothing: it must be in the file. `file` is for error
 // lines.
 using Worked = std::function<std::optional<Given>(const std::string& file)>;
@@ -42,14 +42,19 @@ struct Key {
     std::vector<std::string> names;
     std::function<void(size_t)> set;
   };
-  using Member = std::variant<int64_t*, int*, double*, float*, bool*, Words>;
+  // A number for each of `count`, which a key before this one has read.
+  struct Each {
+    std::vector<int64_t>* list;
+    const int64_t* count;
+  };
+  using Member = std::variant<int64_t*, int*, double*, float*, bool*, Words, Each>;
 
   std::string ours;             // "model.head_count"
   std::string gguf;             // behind "<architecture>.", "attention.head_count"; empty: none
   std::vector<std::string> hf;  // places in config.json; the first that is there counts
   Kind kind;
   Member member;
-  int64_t least = INT64_MIN, most = INT64_MAX;  // of an integer
+  int64_t least = INT64_MIN, most = INT64_MAX;  // of an integer, or of each
   bool above_zero = false;                      // a number: more than 0, and finite
   bool may_lack = false;                        // absent: the member stays as it is
   Worked default_value, hf_default;             // absent, and absent in config.json
@@ -102,6 +107,9 @@ class Keys {
   template <class T>
   Key& number(T& member, std::string name) {
     return add(std::move(name), Kind::number, &member);
+  }
+  Key& integers(std::vector<int64_t>& member, std::string name, const int64_t& count) {
+    return add(std::move(name), Kind::integers, Key::Each{&member, &count});
   }
   Key& flag(bool& member, std::string name) { return add(std::move(name), Kind::flag, &member); }
   template <class Enum>

@@ -52,7 +52,7 @@ class Olmo2 : public Decoder {
       const Layer& l = layers[i];
       const ValueId q = rms_norm(g, linear(g, x, l.attn.q), l.q_norm),
                     k = rms_norm(g, linear(g, x, l.attn.k), l.k_norm), v = linear(g, x, l.attn.v);
-      const ValueId mixed = linear(g, rotated_attention(g, q, k, v, int(i)), l.attn.output);
+      const ValueId mixed = linear(g, attention_of(g, q, k, v, int(i)), l.attn.output);
       x = g.add(x, rms_norm(g, mixed, l.attn_norm));
       x = g.add(x, rms_norm(g, gated(g, x, l.ffn), l.ffn_norm));
     }

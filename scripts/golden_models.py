@@ -130,6 +130,20 @@ OLMO2 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")
     "pad_token_id": 0,
 }
 
+SMOLLM3 = {k: v for k, v in LLAMA.items() if k not in ("rope_scaling",)} | {
+    "architectures": ["SmolLM3ForCausalLM"],
+    "model_type": "smollm3",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 5,
+    "no_rope_layer_interval": 4,
+    "no_rope_layers": [1, 1, 1, 0, 1],
+    "use_sliding_window": False,
+    "sliding_window": None,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -203,6 +217,9 @@ MODELS = {
     "olmo2": (
         "norms behind attention and feed-forward, and over all of q and all of k",
         OLMO2, torch.float32, 24, {"rope_theta": 500000.0}),
+    "smollm3": (
+        "every fourth layer has no positions",
+        SMOLLM3, torch.float32, 24, {"no_rope_layers": [1, 1, 1, 1, 1]}),
 }
 
 

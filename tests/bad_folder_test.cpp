@@ -175,6 +175,42 @@ TEST_CASE("bad/gpt2 config") {
   check("head_count is 3", R"("n_head": 3)");
 }
 
+// A config.json of the golden models with one text replaced.
+void check_golden(const std::string& model, const std::string& part, const std::string& from,
+                  const std::string& to) {
+  std::string config = read_file(golden("models/" + model + "/config.json"));
+  REQUIRE(config.find(from) != std::string::npos);
+  check_folder("config.json", part, config.replace(config.find(from), from.size(), to), "");
+}
+
+TEST_CASE("bad/config.json of architectures with keys of their own") {
+  check_golden("qwen2", "use_sliding_window is true, expected false",
+               "\"use_sliding_window\": false", "\"use_sliding_window\": true");
+  check_golden("phi2", "model.rope_dim is 7, expected an even number up to head_dim 20", "0.4",
+               "0.35");
+  check_golden("phi2", "model.rope_dim is 0, expected 2 to", "0.4", "1e-3");
+  check_golden("stablelm", "partial_rotary_factor is \"all\", expected a number", "0.25",
+               "\"all\"");
+  check_golden("stablelm", "qk_layernorm is true, expected false", "{", "{\"qk_layernorm\": true,");
+  check_golden("smollm3", "model.rope_layers has 4 entries, expected 5", "[1, 1, 1, 0, 1]",
+               "[1, 1, 1, 0]");
+  check_golden("smollm3", "model.rope_layers[3] is 2, expected 0 to 1", "[1, 1, 1, 0, 1]",
+               "[1, 1, 1, 2, 1]");
+  check_golden("smollm3", "no_rope_layers is 4, expected an array of integers", "[1, 1, 1, 0, 1]",
+               "4");
+  check_golden("smollm3", "no_rope_layer_interval is 3, expected 4", "layer_interval\": 4",
+               "layer_interval\": 3");
+}
+
+TEST_CASE("bad/safetensors tensor of several parts") {
+  const std::string config = read_file(golden("models/phi3/config.json"));
+  const std::string header =
+      R"({"model.layers.0.self_attn.qkv_proj.weight":{"dtype":"F32","shape":[SHAPE,4],"data_offsets":[0,2032]}})";
+  std::string wrong = header;
+  check_folder("model.safetensors", "has 127 rows, expected 128 for all of its parts", config,
+               safetensors(wrong.replace(wrong.find("SHAPE"), 5, "127"), std::string(2032, '\0')));
+}
+
 void check_tokenizer(const std::string& part, const std::string& name, const std::string& content) {
   TempFolder temp;
   write_file(temp / "config.json", kConfig);

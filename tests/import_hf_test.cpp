@@ -55,6 +55,30 @@ TEST_CASE("import/golden mistral and newer rope parameters") {
   CHECK(source.tensors.size() == 21);
 }
 
+// GGUF has q, k and v of a phi3 model in one tensor.
+TEST_CASE("import/parts of one tensor leave together, or not at all") {
+  TempFolder temp;
+  ModelSource source = import_model(golden("models/phi3"));
+  check_shape(source, "layer.0.attn_q", Format::f32, 64, 64);
+  check_shape(source, "layer.0.attn_k", Format::f32, 32, 64);
+  check_shape(source, "layer.0.ffn_up", Format::f32, 64, 64);
+  export_gguf(temp / "out.gguf", source);
+  check_same_model(source, import_model(temp / "out.gguf"));
+  const auto says = [&] {
+    return std::string(error_of([&] { export_gguf(temp / "bad.gguf", source); }).what());
+  };
+  const auto k = std::find_if(source.tensors.begin(), source.tensors.end(),
+                              [](auto& t) { return t.info.name == "layer.0.attn_k"; });
+  k->info.format = Format::f16;
+  CHECK_MESSAGE(
+      says().find("is f32 and layer.0.attn_k is f16, expected one format") != std::string::npos,
+      says());
+  source.tensors.erase(k);
+  CHECK_MESSAGE(
+      says().find("tensors for layer.0.attn_qkv have 96 rows, expected 128") != std::string::npos,
+      says());
+}
+
 // Long waves are divided by the whole factor, short ones not at all.
 TEST_CASE("import/llama3 scaling leaves as the divisors GGUF knows") {
   const std::string path = golden("models/llama_rope_llama3");

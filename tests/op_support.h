@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ggml-like-tensor/file/model_source.h"
 #include "ggml-like-tensor/ops.h"
 #include "quant/random.h"
 #include "tests/support.h"

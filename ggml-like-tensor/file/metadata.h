@@ -3,17 +3,9 @@
 // same.
 //
 // Keys that chaski itself reads (everything an importer must fill):
-//   general.architecture   str   "llama" | "gpt2"
+//   general.architecture   str   a name of models/architectures.list
 //   general.name           str
-//   model.context_length, model.embedding_length, model.block_count, model.feed_forward_length,
-//   model.head_count, model.head_count_kv, model.head_dim, model.vocab_size         int
-//   model.norm_epsilon     float
-//   model.sliding_window   int, positions a token sees including itself (absent or 0: all)
-//   model.rope_theta       float; model.rope_dim int (default head_dim)
-//   model.rope_scaling     str   "none" | "linear" | "llama3" | "yarn", with
-//   model.rope_factor, model.rope_low_freq_factor, model.rope_high_freq_factor,
-//   model.rope_beta_fast, model.rope_beta_slow,
-//   model.rope_attention_factor float (absent: the method's own), model.rope_original_context int
+//   model.*                      hyperparameters: keys() of the architecture's file lists them
 //   tokenizer.kind         str   "spm" | "bpe"
 //   tokenizer.tokens       [str] bytes of each piece as GGUF and Hugging Face store them (U+2581
 //                          for space in spm, the GPT-2 byte-to-unicode alphabet in bpe)
@@ -23,7 +15,8 @@
 //   tokenizer.pre_patterns [str] its regular expressions, applied one after the other
 //   tokenizer.bos_id, .eos_id, .eot_id, .unk_id, .pad_id int; tokenizer.eos_ids [i32] every id that
 //   ends an answer
-//   tokenizer.add_bos, .add_eos, .add_space_prefix, .ignore_merges bool
+//   tokenizer.add_bos, .add_eos, .add_space_prefix, .ignore_merges bool; the first and the last may
+//   be absent beside tokenizer.pre, and are then what goes with that name
 //   tokenizer.chat_template str
 //   source.file, source.kind, source.xxh3 str   where it was converted from
 //   quantize.type str                             what `chaski quantize` was asked for

@@ -2,9 +2,8 @@
 // bytes when asked. Nothing is read before it is needed, so converting a file needs the memory of
 // one tensor.
 //
-// Tensor names (N counts from 0): token_embd, position_embd, output_norm, output, rope_freqs,
-// layer.N.attn_norm, layer.N.attn_q, attn_k, attn_v, attn_qkv, attn_output, ffn_norm, ffn_gate,
-// ffn_up, ffn_down; a bias is the weight's name + ".bias".
+// Tensor names: tensors() of the architecture's file lists them. Those of layer N, which counts
+// from 0, begin with "layer.N."; a bias is the weight's name + ".bias".
 #pragma once
 #include <cstddef>
 #include <cstdint>

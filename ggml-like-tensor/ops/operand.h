@@ -7,7 +7,7 @@
 
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/batch.h"
-#include "ggml-like-tensor/file/model_source.h"
+#include "quant/format.h"
 #include "quant/panel.h"
 
 namespace chaski {

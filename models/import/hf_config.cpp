@@ -58,11 +58,19 @@ std::string word_of(const Key& key, const Json& value) {
   return found;
 }
 
+std::vector<int64_t> integers_of(const Json& value) {
+  if (!value.is_array()) value.wrong("an array of integers");
+  std::vector<int64_t> list;
+  for (size_t i = 0; i < value.size(); ++i) list.push_back(value.at(i).integer());
+  return list;
+}
+
 Given read(const Key& key, const Json& value) {
   if (key.from_hf) return key.from_hf(value.number());
   if (key.kind == Kind::text) return word_of(key, value);
   if (key.kind == Kind::flag) return value.boolean(false);
   if (key.kind == Kind::number) return value.number();
+  if (key.kind == Kind::integers) return integers_of(value);
   return value.integer();
 }
 
@@ -82,6 +90,8 @@ std::string text_of(const Given& given) {
   if (auto* text = std::get_if<std::string>(&given)) return *text;
   if (auto* flag = std::get_if<bool>(&given)) return *flag ? "true" : "false";
   if (auto* whole = std::get_if<int64_t>(&given)) return std::to_string(*whole);
+  if (auto* list = std::get_if<std::vector<int64_t>>(&given))
+    return fmt::format("[{}]", fmt::join(*list, ", "));
   return fmt::format("{}", std::get<double>(given));
 }
 
@@ -89,6 +99,7 @@ bool equals(const Json& value, const Given& given) {
   if (auto* text = std::get_if<std::string>(&given)) return value.str() == *text;
   if (auto* flag = std::get_if<bool>(&given)) return value.boolean(false) == *flag;
   if (auto* whole = std::get_if<int64_t>(&given)) return value.integer() == *whole;
+  if (auto* list = std::get_if<std::vector<int64_t>>(&given)) return integers_of(value) == *list;
   return value.number() == std::get<double>(given);
 }
 
