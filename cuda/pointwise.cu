@@ -1,7 +1,7 @@
 // The ops that go over a row value by value, in one file: a file costs nvcc more than its ops do.
+#include "cuda/entry.h"
 #include "cuda/math.cuh"
 #include "cuda/norm.cuh"
-#include "cuda/table.h"
 
 namespace chaski {
 namespace {
@@ -92,9 +92,17 @@ struct NormKernel {
 
 }  // namespace
 
-CudaEntry binary_entry() { return cuda_entry<Binary, BinaryKernel>(); }
-CudaEntry unary_entry() { return cuda_entry<Unary, UnaryKernel>(); }
-CudaEntry soft_max_entry() { return cuda_entry<SoftMax, SoftMaxKernel>(); }
-CudaEntry norm_entry() { return cuda_entry<Norm, NormKernel>(); }
+template <>
+struct CudaKernel<Binary> : BinaryKernel {};
+template CudaEntry cuda_entry<Binary>();
+template <>
+struct CudaKernel<Unary> : UnaryKernel {};
+template CudaEntry cuda_entry<Unary>();
+template <>
+struct CudaKernel<SoftMax> : SoftMaxKernel {};
+template CudaEntry cuda_entry<SoftMax>();
+template <>
+struct CudaKernel<Norm> : NormKernel {};
+template CudaEntry cuda_entry<Norm>();
 
 }  // namespace chaski

@@ -130,10 +130,8 @@ class Fuser {
     }
   }
 
-  // Nodes that can leave their row quantized as well: whole blocks of 32 come out of one unit.
   bool can_quantize(const Node& n) const {
-    if (const auto* attention = std::get_if<Attention>(&n.op)) return attention->head_dim % 32 == 0;
-    return std::holds_alternative<Norm>(n.op) || std::holds_alternative<GatedMatMul>(n.op);
+    return std::visit([](const auto& op) { return can_leave_acts(op); }, n.op);
   }
 
   void quantize() {
@@ -162,8 +160,7 @@ class Fuser {
     drop_unread();
   }
   bool reads_quantized(const Node& n) const {
-    if (!std::holds_alternative<MatMul>(n.op) && !std::holds_alternative<GatedMatMul>(n.op))
-      return false;
+    if (!std::visit([]<class Op>(const Op&) { return kCanReadActs<Op>; }, n.op)) return false;
     for (ValueId v : n.in)
       if (const Weight* w = g_.values[v].weight; w && w->info.tiled() && reads_acts(w->info.format))
         return true;

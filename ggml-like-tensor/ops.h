@@ -1,6 +1,10 @@
 // Every op, once. A word here gives it an id, a name, a row in the profile and in each backend's
 // table, and its place in the test sweep (tests/op_test.cpp). Each is declared in ops/<op>.h:
-// parameters, shape rule, cost, reference, examples.
+// parameters, shape rule, cost, reference, examples, and what whoever rewrites a graph has to know:
+//
+//   kReadsActs      if it states one: over weights of block formats it reads in 0 quantized
+//   leaves_acts()   if it has one: whether it can leave out 0 quantized, besides or instead of as
+//                   floats, where that is whole blocks of 32
 #pragma once
 #include <variant>
 
@@ -33,6 +37,16 @@ struct OpList {
 using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
                    Unary, SoftMax, QuantizeActs>;
 using AnyOp = Ops::Any;
+
+template <class Op>
+constexpr bool kCanReadActs = requires {
+  Op::kReadsActs;
+};
+template <class Op>
+bool can_leave_acts(const Op& op) {
+  if constexpr (requires { op.leaves_acts(); }) return op.leaves_acts();
+  return false;
+}
 
 inline const char* name_of(const AnyOp& op) { return Ops::kNames[op.index()]; }
 

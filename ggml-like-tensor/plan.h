@@ -1,5 +1,5 @@
-// A graph made ready for a backend: fused, every op present in the backend's table, every value
-// given a place in one arena. Values whose lives do not overlap share memory.
+// A graph made ready for a backend: fused, every value given a place in one arena. Values whose
+// lives do not overlap share memory.
 #pragma once
 #include <functional>
 #include <memory>
@@ -20,9 +20,8 @@ using WeightPlace = std::function<std::byte*(const Weight&)>;
 
 class Plan {
  public:
-  // Throws Error(device) naming an op the backend lacks. Weights must outlive the plan, `batch`
-  // too: it is read when steps run, and must then have the number of tokens and outputs that the
-  // graph was built for.
+  // Weights must outlive the plan, `batch` too: it is read when steps run, and must then have the
+  // number of tokens and outputs that the graph was built for.
   Plan(Graph graph, const Backend& backend, const Batch& batch);
   // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for
   // the device to ask once it is bound. Up to `together` neighbouring steps may run as one: what

@@ -9,7 +9,6 @@
 // head, so there a unit of work is a chunk of it, and whoever finishes a group's last chunk merges
 // them, in order.
 #pragma once
-#include "ggml-like-tensor/backend.h"
 #include "ggml-like-tensor/cpu/quantize.h"
 #include "ggml-like-tensor/cpu/values.h"
 #include "ggml-like-tensor/ops/attention.h"
@@ -30,7 +29,7 @@ struct QueryBlock {
 };
 
 template <class V>
-struct AttentionKernel {
+struct CpuKernel<Attention, V> {
   using F = typename V::F;
 
   // Per thread. A part is one query's share of a chunk: v_cols sums, the maximum, the sum of
@@ -167,7 +166,9 @@ struct AttentionKernel {
           a.in[0].row(b.token + q / b.group) + (b.first_head + q % b.group) * op.head_dim;
       float* to = w.q + q * l.k_cols();
       for (int c = 0; c < l.k_cols(); ++c) to[c] = c < op.head_dim ? from[c] : 0;
-      if (l.format == Format::q4_0) hadamard(to, op.head_dim);
+      KvFormats::with(l.format, [&]<class F>(F) {
+        if constexpr (PageOf<F>::kRotated) hadamard(to, op.head_dim);
+      });
       if (l.blocks())
         for (int i = 0; i < l.k_cols() / 32; ++i)
           quantize_block<V>(to + 32 * i, w.acts[i * b.count() + q]);
@@ -212,22 +213,8 @@ struct AttentionKernel {
       F acc[kQueries];
       for (int q = 0; q < b.count(); ++q) acc[q] = V::zero();
       const std::byte* tile = pages.keys(page);
-      switch (pages.format) {
-        case Format::f32:
-          strip_times<V, F32>(tile, 0, blocks, in, b.count(), acc);
-          break;
-        case Format::f16:
-          strip_times<V, F16>(tile, 0, blocks, in, b.count(), acc);
-          break;
-        case Format::f8:
-          strip_times<V, F8>(tile, 0, blocks, in, b.count(), acc);
-          break;
-        case Format::q8:
-          strip_times<V, Q8>(tile, 0, blocks, in, b.count(), acc);
-          break;
-        default:
-          strip_times<V, Q4_0>(tile, 0, blocks, in, b.count(), acc);
-      }
+      KvFormats::with(pages.format,
+                      [&]<class F>(F) { strip_times<V, F>(tile, 0, blocks, in, b.count(), acc); });
       for (int q = 0; q < b.count(); ++q) {
         const int64_t p = a.batch->positions[b.token + q / b.group], at = page * kPage;
         const F seen = only<V>(finish_score(op, acc[q]), op.first_position(p) - at, p - at,

@@ -53,7 +53,7 @@ inline int64_t grain_of(int64_t units, double bytes) {
 }
 
 template <class V>
-struct MatMulKernel {
+struct CpuKernel<MatMul, V> {
   static int64_t units(const MatMul& op, const OpArgs& a) {
     int64_t n = 0;
     for (int i = 0; i < op.weights; ++i) n += strips_of(a.in[1 + i]);
@@ -102,13 +102,13 @@ struct MatMulKernel {
 
 // A unit is 32 outputs, a whole block of the quantized result.
 template <class V>
-struct GatedMatMulKernel {
+struct CpuKernel<GatedMatMul, V> {
   static int64_t units(const GatedMatMul&, const OpArgs& a) {
     return (a.in[1].shape.rows + 31) / 32;
   }
   static int64_t grain(const GatedMatMul& op, const OpArgs& a) {
-    return grain_of(units(op, a),
-                    MatMulKernel<V>::weight_size(a.in[1]) + MatMulKernel<V>::weight_size(a.in[2]));
+    return grain_of(units(op, a), CpuKernel<MatMul, V>::weight_size(a.in[1]) +
+                                      CpuKernel<MatMul, V>::weight_size(a.in[2]));
   }
   static size_t scratch(const GatedMatMul&, const OpArgs&) { return 2 * sizeof(BlockResult<V>); }
 

@@ -8,7 +8,7 @@ namespace chaski {
 namespace {
 
 template <class V>
-struct NormKernel {
+struct CpuKernel<Norm, V> {
   static int64_t units(const Norm&, const OpArgs& a) { return a.in[0].shape.rows; }
   static int64_t grain(const Norm&, const OpArgs&) { return 1; }
   static size_t scratch(const Norm&, const OpArgs& a) {

@@ -1,5 +1,6 @@
 // The ops that are one row after another and little arithmetic.
 #pragma once
+#include "ggml-like-tensor/cpu/kernel.h"
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/ops/binary.h"
 #include "ggml-like-tensor/ops/get_rows.h"
@@ -10,24 +11,8 @@
 namespace chaski {
 namespace {
 
-// A unit is a row of the output.
-struct ByRow {
-  template <class Op>
-  static int64_t units(const Op&, const OpArgs& a) {
-    return a.out[0].shape.rows;
-  }
-  template <class Op>
-  static int64_t grain(const Op&, const OpArgs&) {
-    return 1;
-  }
-  template <class Op>
-  static size_t scratch(const Op&, const OpArgs&) {
-    return 0;
-  }
-};
-
 template <class V>
-struct GetRowsKernel : ByRow {
+struct CpuKernel<GetRows, V> : ByRow {
   static void run(const GetRows& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t)
       weight_row(a.in[0], op.index(*a.batch, t), a.out[0].out_row(t));
@@ -35,7 +20,7 @@ struct GetRowsKernel : ByRow {
 };
 
 template <class V>
-struct TakeRowsKernel : ByRow {
+struct CpuKernel<TakeRows, V> : ByRow {
   static void run(const TakeRows&, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t r = first; r < last; ++r)
       __builtin_memcpy(a.out[0].out_row(r), a.in[0].row(a.batch->outputs[r]),
@@ -44,7 +29,7 @@ struct TakeRowsKernel : ByRow {
 };
 
 template <class V>
-struct BinaryKernel : ByRow {
+struct CpuKernel<Binary, V> : ByRow {
   static void run(const Binary& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t)
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
@@ -56,7 +41,7 @@ struct BinaryKernel : ByRow {
 };
 
 template <class V>
-struct UnaryKernel : ByRow {
+struct CpuKernel<Unary, V> : ByRow {
   static void run(const Unary& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t)
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
@@ -67,7 +52,7 @@ struct UnaryKernel : ByRow {
 };
 
 template <class V>
-struct SoftMaxKernel : ByRow {
+struct CpuKernel<SoftMax, V> : ByRow {
   static void run(const SoftMax& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     const int64_t n = a.in[0].shape.cols;
     for (int64_t t = first; t < last; ++t) {
@@ -92,7 +77,7 @@ struct SoftMaxKernel : ByRow {
 
 // The pair rotation is scalar code with an explicit fma; it is a thousandth of the work.
 template <class V>
-struct RopeKernel : ByRow {
+struct CpuKernel<Rope, V> : ByRow {
   static void run(const Rope& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
     for (int64_t t = first; t < last; ++t)
       for (int h = 0; h < op.heads; ++h)
@@ -103,7 +88,7 @@ struct RopeKernel : ByRow {
 
 // A unit is a token: its keys, its values and, with rope, its query.
 template <class V>
-struct KvWriteKernel : ByRow {
+struct CpuKernel<KvWrite, V> : ByRow {
   static int64_t units(const KvWrite&, const OpArgs& a) { return a.in[0].shape.rows; }
   static void run(const KvWrite& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
@@ -112,7 +97,7 @@ struct KvWriteKernel : ByRow {
     if (!op.rope) return;
     OpArgs turn = a;
     turn.in[0] = a.in[2];
-    RopeKernel<V>::run(op.q, turn, first, last, scratch);
+    CpuKernel<Rope, V>::run(op.q, turn, first, last, scratch);
   }
 };
 

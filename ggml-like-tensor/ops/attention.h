@@ -19,6 +19,7 @@ struct Attention {
 
   int64_t first_position(int64_t p) const { return window > 0 && p >= window ? p - window + 1 : 0; }
 
+  bool leaves_acts() const { return head_dim % 32 == 0; }
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     CHECK(in[0].cols == int64_t(heads) * head_dim && heads % kv_heads == 0,
           "query heads share key heads evenly");
@@ -45,16 +46,17 @@ struct Attention {
     k.resize(l.k_cols()), v.resize(l.v_cols());
     decode_row(l.format, kv.keys(layer, kv_head, page), slot, l.k_cols(), k.data());
     const std::byte* vt = kv.values(layer, kv_head, page);
-    if (!l.blocks())
-      return decode_plain_row(l.format, vt + size_t(slot) * row_bytes(l.format, l.v_cols()),
-                              l.v_cols(), v.data());
-    for (int c = 0; c < l.v_cols(); ++c) {
-      const float d =
-          f32_of_f16(reinterpret_cast<const uint16_t*>(vt + l.v_scales())[l.v_scale(c / 32, slot)]);
-      const int byte = int(vt[l.v_byte(c, slot)]);
-      v[c] = d * float(l.format == Format::q8 ? int8_t(byte)
-                                              : (c % 32 < 16 ? byte & 15 : byte >> 4) - 8);
-    }
+    KvFormats::with(l.format, [&]<class F>(F) {
+      if constexpr (F::kFloat) {
+        decode_plain_row(l.format, vt + size_t(slot) * row_bytes(l.format, l.v_cols()), l.v_cols(),
+                         v.data());
+      } else {
+        const auto* scales = reinterpret_cast<const uint16_t*>(vt + l.v_scales<F>(l.v_cols()));
+        for (int c = 0; c < l.v_cols(); ++c)
+          v[c] = f32_of_f16(scales[l.v_scale(c / 32, slot)]) *
+                 float(PageOf<F>::value(uint8_t(vt[l.v_byte<F>(c, slot)]), c % 32));
+      }
+    });
   }
 
   void reference(const OpArgs& a) const {
@@ -63,7 +65,9 @@ struct Attention {
       std::vector<float> row(a.in[0].shape.cols);
       for (int h = 0; h < heads; ++h) {
         std::vector<float> q(a.in[0].row(t) + h * head_dim, a.in[0].row(t) + (h + 1) * head_dim);
-        if (a.batch->kv.layout.format == Format::q4_0) hadamard(q.data(), head_dim);
+        KvFormats::with(a.batch->kv.layout.format, [&]<class F>(F) {
+          if (PageOf<F>::kRotated) hadamard(q.data(), head_dim);
+        });
         const int64_t last = a.batch->positions[t], first = first_position(last);
         std::vector<double> score, sum(head_dim);
         std::vector<std::vector<float>> values;

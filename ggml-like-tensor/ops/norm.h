@@ -19,6 +19,7 @@ struct Norm {
   const Operand& weight(const OpArgs& a) const { return a.in[adds ? 2 : 1]; }
   const Operand& bias(const OpArgs& a) const { return a.in[adds ? 3 : 2]; }
 
+  bool leaves_acts() const { return true; }
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     return adds ? std::vector<Shape>{in[0], in[0]} : std::vector<Shape>{in[0]};
   }
