@@ -144,7 +144,7 @@ class Fuser {
         const auto x = size_t(node.in[0]);
         if (quantized[x] == kNone) {
           quantized[x] = ValueId(g_.values.size());
-          g_.values.push_back({g_.values[x].shape, nullptr, true});
+          g_.values.push_back({g_.values[x].shape, nullptr, ValueKind::acts});
           Node* from = made_by[x] == SIZE_MAX ? nullptr : &nodes[made_by[x]];
           if (from && can_quantize(*from) && from->out[0] == ValueId(x))
             from->acts = quantized[x];

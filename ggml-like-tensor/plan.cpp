@@ -9,8 +9,9 @@ namespace chaski {
 namespace {
 
 size_t value_bytes(const GraphValue& v) {
-  const size_t n = v.acts ? size_t(v.shape.rows) * size_t(v.shape.cols / 32) * sizeof(Act)
-                          : size_t(v.shape.rows) * size_t(v.shape.cols) * 4;
+  const size_t n = v.kind == ValueKind::acts
+                       ? size_t(v.shape.rows) * size_t(v.shape.cols / 32) * sizeof(Act)
+                       : size_t(v.shape.rows) * size_t(v.shape.cols) * 4;
   return (n + 63) / 64 * 64;
 }
 

@@ -5,8 +5,11 @@
 #include "ggml-like-tensor/ops/binary.h"
 #include "ggml-like-tensor/ops/get_rows.h"
 #include "ggml-like-tensor/ops/kv_write.h"
+#include "ggml-like-tensor/ops/mix.h"
+#include "ggml-like-tensor/ops/scale.h"
 #include "ggml-like-tensor/ops/soft_max.h"
 #include "ggml-like-tensor/ops/take_rows.h"
+#include "ggml-like-tensor/ops/top_k.h"
 
 namespace chaski {
 namespace {
@@ -47,6 +50,54 @@ struct CpuKernel<Unary, V> : ByRow {
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
         store_n<V>(a.out[0].out_row(t) + i, activate<V>(op.kind, load_n<V>(a.in[0].row(t) + i, k)),
                    k);
+      });
+  }
+};
+
+template <class V>
+struct CpuKernel<Scale, V> : ByRow {
+  static void run(const Scale& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    const auto factor = V::set1(op.factor), cap = V::set1(op.cap);
+    for (int64_t t = first; t < last; ++t)
+      each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
+        const auto y = V::mul(load_n<V>(a.in[0].row(t) + i, k), factor);
+        store_n<V>(a.out[0].out_row(t) + i, op.cap > 0 ? V::mul(cap, tanh<V>(V::div(y, cap))) : y,
+                   k);
+      });
+  }
+};
+
+// Few of a row come before the k-th so far, and those move to their places.
+template <class V>
+struct CpuKernel<TopK, V> : ByRow {
+  static void run(const TopK& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    for (int64_t t = first; t < last; ++t) {
+      const float* x = a.in[0].row(t);
+      int32_t* best = a.out[0].out_ints(t);
+      int n = 0;
+      for (int32_t i = 0; i < a.in[0].shape.cols; ++i) {
+        const uint32_t rank = TopK::rank(x[i]);
+        if (n == op.k && rank <= TopK::rank(x[best[n - 1]])) continue;
+        int at = n < op.k ? n++ : n - 1;
+        for (; at > 0 && TopK::rank(x[best[at - 1]]) < rank; --at) best[at] = best[at - 1];
+        best[at] = i;
+      }
+      for (int i = 0; i < n; ++i) a.out[1].out_row(t)[i] = x[best[i]];
+    }
+  }
+};
+
+template <class V>
+struct CpuKernel<Mix, V> : ByRow {
+  static void run(const Mix&, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    const int64_t chosen = a.in[1].shape.cols;
+    for (int64_t t = first; t < last; ++t)
+      each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
+        auto sum = V::zero();
+        for (int64_t j = 0; j < chosen; ++j)
+          sum = V::fma(V::set1(a.in[1].row(t)[j]), load_n<V>(a.in[0].row(t * chosen + j) + i, k),
+                       sum);
+        store_n<V>(a.out[0].out_row(t) + i, sum, k);
       });
   }
 };
