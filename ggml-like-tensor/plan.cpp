@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "ggml-like-tensor/fuse.h"
-
 namespace chaski {
 
 namespace {
@@ -33,15 +31,15 @@ size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
 
 }  // namespace
 
-Plan::Plan(Graph graph, const Batch& batch, int together)
+Plan::Plan(Graph graph, const Batch& batch, int together, Fuse which)
     : graph_(std::move(graph)), batch_(batch) {
-  fuse(graph_);
+  fuse(graph_, which);
   for (const Node& n : graph_.nodes) steps.push_back({n.op, {}, nullptr});
   place_values(together);
 }
 
-Plan::Plan(Graph graph, const Backend& backend, const Batch& batch)
-    : Plan(std::move(graph), batch) {
+Plan::Plan(Graph graph, const Backend& backend, const Batch& batch, Fuse which)
+    : Plan(std::move(graph), batch, 1, which) {
   for (Step& s : steps) s.kernel = &backend.table[s.op.index()];
 }
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "ggml-like-tensor/backend.h"
-#include "ggml-like-tensor/graph.h"
+#include "ggml-like-tensor/fuse.h"
 
 namespace chaski {
 
@@ -22,11 +22,11 @@ class Plan {
  public:
   // Weights must outlive the plan, `batch` too: it is read when steps run, and must then have the
   // number of tokens and outputs that the graph was built for.
-  Plan(Graph graph, const Backend& backend, const Batch& batch);
+  Plan(Graph graph, const Backend& backend, const Batch& batch, Fuse which = Fuse::all);
   // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for
   // the device to ask once it is bound. Up to `together` neighbouring steps may run as one: what
   // one of them reads is not written over by another.
-  Plan(Graph graph, const Batch& batch, int together = 1);
+  Plan(Graph graph, const Batch& batch, int together = 1, Fuse which = Fuse::all);
 
   size_t arena_bytes() const { return arena_bytes_; }
   size_t scratch_bytes() const { return scratch_bytes_; }  // of a CPU thread
