@@ -176,6 +176,7 @@ struct AttentionKernel {
     args.tokens = int(a.in[0].shape.rows), args.heads = op.heads,
     args.group = op.heads / op.kv_heads, args.head_dim = op.head_dim;
     args.window = op.window, args.scale = op.scale, args.soft_cap = op.soft_cap;
+    args.max_bias = op.max_bias, args.sinks = op.sinks ? a.in[1].floats() : nullptr;
     if (split(a)) {
       args.counters = reinterpret_cast<unsigned*>(c.scratch);
       args.partial = reinterpret_cast<float*>(c.scratch + counter_bytes(op));

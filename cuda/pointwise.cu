@@ -137,7 +137,7 @@ struct SoftMaxKernel {
   }
 };
 
-// Norms, a block to a row, which lies in shared memory between the passes.
+// Norms, a block to a row, or to a head of a row, which lies in shared memory between the passes.
 // The sums are over many threads in a fixed tree of their own, which depends on the row's length
 // alone (the CPU's tree of 16 would be a chain of n / 16 fma).
 
@@ -154,13 +154,15 @@ __global__ void __launch_bounds__(32 * kMostSegments) norm(NormRow a) {
 
 struct NormKernel {
   static constexpr int64_t kMostColumns = 48 * 1024;  // shared memory
-  static bool supports(const Norm&, const OpArgs& a) { return a.in[0].shape.cols <= kMostColumns; }
+  static bool supports(const Norm& op, const OpArgs& a) {
+    return a.in[0].shape.cols / op.heads <= kMostColumns;
+  }
   static void launch(const Norm& op, const OpArgs& a, const LaunchContext& c) {
-    const int64_t n = a.in[0].shape.cols;
-    chaski::launch(
-        "norm",
-        {dim3(unsigned(a.in[0].shape.rows)), norm_threads(n), c.stream, size_t(n) * sizeof(float)},
-        norm, norm_row_of(op, a));
+    const NormRow row = norm_row_of(op, a);
+    chaski::launch("norm",
+                   {dim3(unsigned(a.in[0].shape.rows * op.heads)), norm_threads(row.n), c.stream,
+                    size_t(row.n) * sizeof(float)},
+                   norm, row);
   }
 };
 

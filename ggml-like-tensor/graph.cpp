@@ -37,8 +37,8 @@ ValueId Graph::matmul(ValueId x, const Weight& w, const Weight* bias) {
   if (bias) in.push_back(weight(*bias));
   return append(MatMul{1, bias != nullptr}, std::move(in)).out[0];
 }
-ValueId Graph::rms_norm(ValueId x, const Weight& w, float eps) {
-  return append(Norm{Norm::Kind::rms, eps, false}, {x, weight(w)}).out[0];
+ValueId Graph::rms_norm(ValueId x, const Weight& w, float eps, int heads) {
+  return append(Norm{Norm::Kind::rms, eps, false, heads}, {x, weight(w)}).out[0];
 }
 ValueId Graph::layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps) {
   const ValueId scale = weight(w);
@@ -53,8 +53,12 @@ ValueId Graph::rope(ValueId x, int heads, int head_dim, const RopeSpec& spec) {
 void Graph::kv_write(int layer, ValueId k, ValueId v) {
   append(KvWrite{layer, false, {}, {}}, {k, v});
 }
-ValueId Graph::attention(ValueId q, const Attention& parameters) {
-  return append(parameters, {q}).out[0];
+ValueId Graph::attention(ValueId q, const Attention& parameters, const Weight* sinks) {
+  Attention op = parameters;
+  op.sinks = sinks != nullptr;
+  std::vector<ValueId> in{q};
+  if (sinks) in.push_back(weight(*sinks));
+  return append(op, std::move(in)).out[0];
 }
 
 std::vector<const Weight*> weights_of(const Graph& graph) {

@@ -32,11 +32,13 @@ class Graph {
   ValueId get_rows(const Weight& table, GetRows::By by = GetRows::By::token);
   ValueId take_outputs(ValueId x);  // rows of the tokens whose logits are wanted
   ValueId matmul(ValueId x, const Weight& w, const Weight* bias = nullptr);
-  ValueId rms_norm(ValueId x, const Weight& w, float eps);
+  // heads > 1: each of so many slices of a row by itself, with one weight for all of them
+  ValueId rms_norm(ValueId x, const Weight& w, float eps, int heads = 1);
   ValueId layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps);
   ValueId rope(ValueId x, int heads, int head_dim, const RopeSpec& spec);
   void kv_write(int layer, ValueId k, ValueId v);
-  ValueId attention(ValueId q, const Attention& parameters);
+  // sinks: (1, heads), or none
+  ValueId attention(ValueId q, const Attention& parameters, const Weight* sinks = nullptr);
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
   ValueId silu(ValueId x) { return append(Unary{Activation::silu}, {x}).out[0]; }

@@ -209,6 +209,9 @@ struct CpuKernel<Attention, V> {
                           const HeadPages& pages, int64_t start, int64_t from, int64_t to) {
     const StripInput<V> in{w.acts, b.count(), w.q, pages.k_cols, pages.k_cols};
     const int64_t blocks = (pages.k_cols + 31) / 32;
+    float slopes[kQueries];
+    for (int q = 0; q < b.count() && op.max_bias > 0; ++q)
+      slopes[q] = op.slope(b.first_head + q % b.group);
     for (int64_t page = from; page < to; ++page) {
       F acc[kQueries];
       for (int q = 0; q < b.count(); ++q) acc[q] = V::zero();
@@ -217,8 +220,11 @@ struct CpuKernel<Attention, V> {
                       [&]<class F>(F) { strip_times<V, F>(tile, 0, blocks, in, b.count(), acc); });
       for (int q = 0; q < b.count(); ++q) {
         const int64_t p = a.batch->positions[b.token + q / b.group], at = page * kPage;
-        const F seen = only<V>(finish_score(op, acc[q]), op.first_position(p) - at, p - at,
-                               V::set1(-INFINITY));
+        F score = finish_score(op, acc[q]);
+        if (op.max_bias > 0)
+          score =
+              V::fma(V::add(lane_numbers<V>(), V::set1(float(at - p))), V::set1(slopes[q]), score);
+        const F seen = only<V>(score, op.first_position(p) - at, p - at, V::set1(-INFINITY));
         V::store(w.scores + q * kChunk + (at - start), seen);
       }
     }
@@ -269,11 +275,23 @@ struct CpuKernel<Attention, V> {
                                  V::mul(V::load(total + c), V::set1(scale[0]))));
   }
 
+  // A chunk of one position whose value is 0.
+  static void add_sink(float* total, float sink, int v_cols) {
+    float *maximum = total + v_cols, *sum = maximum + 1;
+    const float together = *maximum > sink ? *maximum : sink;
+    alignas(64) float scale[16] = {*maximum - together, sink - together};
+    V::store(scale, exp<V>(V::load(scale)));
+    *sum = *sum * scale[0] + scale[1];
+    for (int c = 0; c < v_cols; c += 16)
+      V::store(total + c, V::mul(V::load(total + c), V::set1(scale[0])));
+  }
+
   static void write(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
     const KvLayout& l = a.batch->kv.layout;
     for (int q = 0; q < b.count(); ++q) {
       const int64_t t = b.token + q / b.group, head = b.first_head + q % b.group;
       float* total = w.totals + q * part_floats(l);
+      if (op.sinks) add_sink(total, a.in[1].floats()[head], l.v_cols());
       const float sum = total[l.v_cols() + 1];
       for (int c = 0; c < l.v_cols(); c += 16)
         V::store(total + c, V::div(V::load(total + c), V::set1(sum)));

@@ -102,14 +102,20 @@ struct BlockWeights {
   int32_t sum;
 };
 
+// 0, 1, .., 15.
+template <class V>
+typename V::F lane_numbers() {
+  alignas(64) static constexpr float kLane[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                  8, 9, 10, 11, 12, 13, 14, 15};
+  return V::load(kLane);
+}
+
 // x in a page's lanes [first, last], `other` where they are not: what was never written there may
 // be anything.
 template <class V>
 typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F other) {
   if (first <= 0 && last >= kPage - 1) return x;
-  alignas(64) static constexpr float kLane[16] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                                  8, 9, 10, 11, 12, 13, 14, 15};
-  const auto lane = V::load(kLane);
+  const auto lane = lane_numbers<V>();
   x = V::where_less(lane, V::set1(float(first)), other, x);
   return V::where_less(V::set1(float(last)), lane, other, x);
 }

@@ -1,9 +1,14 @@
 // Scaled dot-product attention of each token over its sequence's pages, positions 0..its own,
 // causal by construction; `window` > 0: only the last `window` of them; `soft_cap` > 0: scores
-// become cap * tanh(score / cap).
-//   in 0 q (tokens, heads * head_dim) -> out 0 (tokens, heads * head_dim) and / or acts
+// become cap * tanh(score / cap); `max_bias` > 0: then a score loses its head's slope() for every
+// position it looks back (ALiBi, Press et al. 2022); `sinks`: a head's weights are divided by their
+// sum and e^sink, as if it saw one more position, of value 0 (Xiao et al. 2024).
+//   in 0 q (tokens, heads * head_dim); in 1 sinks (1, heads) if `sinks` -> out 0 (tokens, heads *
+//   head_dim) and / or acts
 // Keys and values are those of kv_write, as the pages hold them.
 #pragma once
+#include <bit>
+
 #include "ggml-like-tensor/ops/hadamard.h"
 #include "ggml-like-tensor/ops/kv_write.h"
 #include "quant/half.h"
@@ -15,8 +20,15 @@ struct Attention {
   int layer = 0, heads = 1, kv_heads = 1, head_dim = 0;
   float scale = 1;
   int window = 0;
-  float soft_cap = 0;
+  float soft_cap = 0, max_bias = 0;
+  bool sinks = false;
 
+  // Powers of one number for the first 2^n heads; those that are left stand between them.
+  [[gnu::always_inline]] float slope(int head) const {
+    const int n = int(std::bit_floor(unsigned(heads)));
+    const double step = head < n ? head + 1 : head - n + 0.5;
+    return float(__builtin_exp2(-double(max_bias) * step / n));
+  }
   int64_t first_position(int64_t p) const { return window > 0 && p >= window ? p - window + 1 : 0; }
 
   bool leaves_acts() const { return head_dim % 32 == 0; }
@@ -79,7 +91,12 @@ struct Attention {
           for (int c = 0; c < head_dim; ++c) s += double(q[c]) * k[c];
           s *= scale;
           if (soft_cap > 0) s = soft_cap * std::tanh(s / soft_cap);
+          if (max_bias > 0) s += double(slope(h)) * double(p - last);
           score.push_back(s), values.push_back(v), most = std::max(most, s);
+        }
+        if (sinks) {
+          most = std::max(most, double(a.in[1].floats()[h]));
+          total = std::exp(a.in[1].floats()[h] - most);
         }
         for (size_t i = 0; i < score.size(); ++i) {
           const double weight = std::exp(score[i] - most);
@@ -103,6 +120,9 @@ struct Attention {
         {{0, 2, 2, 16, 0.25f, 0, 30.0f}, {{{3, 32}}}, 3},
         {{1, 20, 1, 48, 0.25f, 0, 0}, {{{3, 960}}}, 3},
         {{0, 3, 1, 96, 0.1f, 0, 0}, {{{2, 288}}}, 2},
+        {{1, 6, 2, 32, 0.2f, 0, 0, 8}, {{{5, 192}}}, 5},
+        {{0, 4, 2, 32, 0.2f, 20, 0, 0, true}, {{{21, 128}}, {{1, 4}, Format::f32, true}}, 21},
+        {{0, 4, 4, 16, 0.3f, 0, 3, 4, true}, {{{2, 64}}, {{1, 4}, Format::f32, true}}, 2},
     };
   }
 };
