@@ -3,14 +3,11 @@
 // tokens have blocks enough, each of which walks its chunks. Same steps, same bits. The grid is
 // fixed by the plan: blocks of chunks that a sequence has not reached end at once.
 #include "cuda/attention.cuh"
-#include "quant/formats.h"
+#include "cuda/entry.h"
+#include "cuda/kv_store.cuh"
 
 namespace chaski {
 namespace {
-
-template <class F>
-constexpr bool kHasPages = F::kFormat == Format::f32 || F::kFormat == Format::f16 ||
-                           F::kFormat == Format::f8 || F::kFormat == Format::q8;
 
 constexpr int kSplitTokens = 32;  // up to here the context is split
 // of shared memory besides AttentionShared's: leave_partial()'s, aligned
@@ -133,7 +130,7 @@ struct AttentionKernel {
     return (size_t(kSplitTokens) * op.heads * sizeof(unsigned) + 255) / 256 * 256;
   }
   static bool supports(const Attention& op, const OpArgs& a) {
-    return op.head_dim <= kMaxHeadDim && a.batch->kv.layout.format != Format::q4_0;
+    return op.head_dim <= kMaxHeadDim && has_pages(a.batch->kv.layout.format);
   }
   static size_t scratch(const Attention& op, const OpArgs& a, int context) {
     if (!split(a)) return 0;
@@ -179,12 +176,13 @@ struct AttentionKernel {
     args.tokens = int(a.in[0].shape.rows), args.heads = op.heads,
     args.group = op.heads / op.kv_heads, args.head_dim = op.head_dim;
     args.window = op.window, args.scale = op.scale, args.soft_cap = op.soft_cap;
+    args.max_bias = op.max_bias, args.sinks = op.sinks ? a.in[1].floats() : nullptr;
     if (split(a)) {
       args.counters = reinterpret_cast<unsigned*>(c.scratch);
       args.partial = reinterpret_cast<float*>(c.scratch + counter_bytes(op));
       args.chunks = chunks(c.context);
     }
-    Formats::with(a.batch->kv.layout.format, [&]<class F>(F) {
+    KvFormats::with(a.batch->kv.layout.format, [&]<class F>(F) {
       if constexpr (kHasPages<F>) launch_over<F>(op, args, c);
     });
   }
@@ -192,6 +190,8 @@ struct AttentionKernel {
 
 }  // namespace
 
-CudaEntry attention_entry() { return cuda_entry<Attention, AttentionKernel>(); }
+template <>
+struct CudaKernel<Attention> : AttentionKernel {};
+template CudaEntry cuda_entry<Attention>();
 
 }  // namespace chaski

@@ -51,6 +51,13 @@ __device__ __forceinline__ void multiply(float (&d)[4], const Fragment<F>& a,
   if constexpr (P::kPageParts == 2) P::mma(d, a[1], big);
 }
 
+// Attention::slope, within the rounding of exp_fixed.
+__device__ __forceinline__ float slope_of(const AttentionArgs& a, int head) {
+  const int n = 1 << (31 - __clz(a.heads));
+  const float step = head < n ? float(head + 1) : float(head - n) + 0.5f;
+  return exp_fixed(-0.693147181f * a.max_bias * step / float(n));
+}
+
 // Queries as the B operand, scaled to below 2; and what else is to be known of each. A warp to a
 // query.
 template <class F>
@@ -83,6 +90,7 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
       const int last = real ? a.batch.positions[tile.token_of(q)] : -1;
       s.last[q] = last, s.first[q] = real ? a.first_position(last) : 0;
       s.factor[q] = __uint_as_float(uint32_t(exponent) << 23) * (a.scale * Keys<F>::kScale);
+      s.slope[q] = a.max_bias > 0 && real ? slope_of(a, tile.head_of(q)) : 0;
       s.maximum[q] = -INFINITY, s.sum[q] = 0;
     }
   }
@@ -186,6 +194,7 @@ __device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile
       const int q = query + i;
       float score = scores[p][n][item + i] * s.factor[q];
       if (a.soft_cap > 0) score = a.soft_cap * tanh_fixed(score / a.soft_cap);
+      if (a.max_bias > 0) score = fmaf(s.slope[q], float(position - s.last[q]), score);
       if (position < s.first[q] || position > s.last[q]) score = -INFINITY;
       scores[p][n][item + i] = score;
       most[n][i] = larger(score, most[n][i]);
@@ -351,7 +360,13 @@ __device__ __forceinline__ void write_queries(const AttentionArgs& a, const Quer
   for (int i = warp_of_block(); i < tile.count() * blocks; i += kWarps) {
     const int q = i / blocks, c = i % blocks * 32 + lane, token = tile.token_of(q),
               head = tile.head_of(q);
-    const float value = c < a.head_dim ? s.total_of(q, c) / s.sum[q] : 0.0f;
+    float value = c < a.head_dim ? s.total_of(q, c) : 0.0f, sum = s.sum[q];
+    if (a.sinks) {  // a chunk of one position whose value is 0
+      const float sink = a.sinks[head], together = s.maximum[q] > sink ? s.maximum[q] : sink,
+                  keep = exp_fixed(s.maximum[q] - together);
+      value = value * keep, sum = sum * keep + exp_fixed(sink - together);
+    }
+    if (c < a.head_dim) value = value / sum;
     if (a.out && c < a.head_dim) a.out[(int64_t(token) * a.heads + head) * a.head_dim + c] = value;
     // then head_dim is whole blocks
     if (a.acts.data) quantize_block(value, &a.acts.at(token, int64_t(head) * blocks + i % blocks));

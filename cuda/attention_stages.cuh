@@ -35,11 +35,12 @@ struct AttentionArgs {
   float* out;      // the same, or null
   ActsView acts;   // and / or quantized
   int tokens, heads, group, head_dim, window;
-  float scale, soft_cap;
-  int queries;        // a block has room for, a multiple of 16
-  int run;            // tokens a block may take
-  int heads_a_block;  // of a group
-  int buffers;        // kFewBuffers or kManyBuffers
+  float scale, soft_cap, max_bias;
+  const float* sinks;  // (heads), or null
+  int queries;         // a block has room for, a multiple of 16
+  int run;             // tokens a block may take
+  int heads_a_block;   // of a group
+  int buffers;         // kFewBuffers or kManyBuffers
   // Split: a block a chunk, partial results per (token, head, chunk): maximum, sum, values from [4]
   // on; and a counter per (token, piece of a group), zero before and after. Null: a block takes all
   // chunks.
@@ -92,7 +93,7 @@ struct AttentionShared {
   float *maximum, *sum;   // [query], of the chunks so far
   // [query], what the total and the chunk's values are multiplied with when they merge
   float *keep, *take;
-  float *chunk_maximum, *chunk_sum, *factor;
+  float *chunk_maximum, *chunk_sum, *factor, *slope;
   int *first, *last;  // positions that a query sees
   size_t bytes;
 
@@ -118,7 +119,7 @@ struct AttentionShared {
     maximum = floats(kMostQueries), sum = floats(kMostQueries), keep = floats(kMostQueries),
     take = floats(kMostQueries);
     chunk_maximum = floats(kMostQueries), chunk_sum = floats(kMostQueries),
-    factor = floats(kMostQueries);
+    factor = floats(kMostQueries), slope = floats(kMostQueries);
     first = reinterpret_cast<int*>(floats(kMostQueries)),
     last = reinterpret_cast<int*>(floats(kMostQueries));
     bytes = size_t(at - begin);

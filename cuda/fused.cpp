@@ -25,7 +25,8 @@ bool only_read_by(const Graph& g, ValueId v, size_t reader) {
 
 // The norm at step i is for the matmul at i + 1, and for nothing else but the sum that it leaves.
 bool norm_goes_with(const Plan& plan, size_t i, size_t shared_limit) {
-  if (!op_at<Norm>(plan, i) || !(op_at<MatMul>(plan, i + 1) || op_at<GatedMatMul>(plan, i + 1)))
+  if (!op_at<Norm>(plan, i) || op_at<Norm>(plan, i)->heads > 1 ||
+      !(op_at<MatMul>(plan, i + 1) || op_at<GatedMatMul>(plan, i + 1)))
     return false;
   const Graph& g = plan.graph();
   const Node &norm = g.nodes[i], &matmul = g.nodes[i + 1];

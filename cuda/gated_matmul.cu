@@ -1,6 +1,7 @@
 // act(x Wg^T) * (x Wu^T): matmul's kernels with two weights at a time. Weights of two formats,
 // which a file may have but hardly does, are multiplied one after the other into scratch memory and
 // joined there.
+#include "cuda/entry.h"
 #include "cuda/matmul.cuh"
 
 namespace chaski {
@@ -57,6 +58,8 @@ struct GatedMatMulKernel {
 
 }  // namespace
 
-CudaEntry gated_matmul_entry() { return cuda_entry<GatedMatMul, GatedMatMulKernel>(); }
+template <>
+struct CudaKernel<GatedMatMul> : GatedMatMulKernel {};
+template CudaEntry cuda_entry<GatedMatMul>();
 
 }  // namespace chaski

@@ -16,8 +16,6 @@
 #include "cuda/loads.cuh"
 #include "cuda/mma.cuh"
 #include "ggml-like-tensor/kv_layout.h"
-#include "quant/floats.h"
-#include "quant/q8.h"
 
 namespace chaski {
 
@@ -75,7 +73,7 @@ __device__ __forceinline__ int pairs_first(int row) { return 2 * (row % 8) + row
 // F16: a channel is 32 bytes, and pieces of 16 trade places so that 8 channels' lie in different
 // banks.
 template <class F>
-struct Keys {
+struct PlainKeys {
   static constexpr int kSpan = 16, kSteps = 1,
                        kSpanBytes = 16 * kSpan * int(sizeof(typename F::Block));
   static constexpr float kScale = 1;
@@ -105,6 +103,13 @@ struct Keys {
     for (int part = 0; part < 2; ++part) to[part][i] = low[part] | uint32_t(high[part]) << 16;
   }
 };
+
+template <class F>
+struct Keys;
+template <>
+struct Keys<F16> : PlainKeys<F16> {};
+template <>
+struct Keys<F32> : PlainKeys<F32> {};
 
 template <>
 struct Keys<F8> {
@@ -150,7 +155,7 @@ struct Keys<Q8> {
 
 // `rows`: a page's in shared memory, `stride` bytes apart.
 template <class F>
-struct Values {
+struct PlainValues {
   static constexpr int kTiles = 1, kRows = kPage;
   static constexpr float kScale = 1;
   static __device__ __forceinline__ int channel_of(int row) { return row; }
@@ -171,6 +176,13 @@ struct Values {
     }
   }
 };
+
+template <class F>
+struct Values;
+template <>
+struct Values<F16> : PlainValues<F16> {};
+template <>
+struct Values<F32> : PlainValues<F32> {};
 
 // Two tiles of a row's bytes, pairs of them turned.
 __device__ __forceinline__ void load_byte_pairs(const std::byte* rows, int stride, int unit,

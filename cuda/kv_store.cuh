@@ -4,8 +4,6 @@
 #pragma once
 #include "cuda/math.cuh"
 #include "cuda/table.h"
-#include "quant/floats.h"
-#include "quant/q8.h"
 
 namespace chaski {
 
@@ -26,57 +24,77 @@ struct KvSlot {
       : keys(kv.k_tile(page, head)), values(kv.v_rows(page, head)), slot(position % kPage) {}
 };
 
+// How a format's pages are written: 32 channels from `first` on. Absent: the device has none of it.
+// `spare`: the warp's, in shared memory.
+template <class F>
+struct PageStore;
+
 // Key channel c lies in column c of a tile whose rows are positions, value channel c in row `slot`.
 template <class F>
-__device__ __forceinline__ void store_float(const KvLayer& kv, const KvSlot& to, int c, float x,
-                                            bool is_key) {
-  typename F::Block bits;
-  if constexpr (std::is_same_v<F, F32>)
-    bits = x;
-  else if constexpr (std::is_same_v<F, F16>)
-    bits = f16_of_f32(x);
-  else
-    bits = f8_of_f32(x);
-  if (is_key)
-    reinterpret_cast<typename F::Tile*>(to.keys)[c].rows[to.slot] = bits;
-  else
-    reinterpret_cast<typename F::Block*>(to.values)[to.slot * kv.v_cols + c] = bits;
-}
+requires F::kFloat struct PageStore<F> {
+  static __device__ __forceinline__ void store(const KvLayer& kv, const KvSlot& to, int first,
+                                               float x, bool is_key, Act*) {
+    const int c = first + int(threadIdx.x % 32);
+    if (c >= kv.head_dim) return;
+    if (is_key)
+      reinterpret_cast<typename F::Tile*>(to.keys)[c].rows[to.slot] = F::of(x);
+    else
+      reinterpret_cast<typename F::Block*>(to.values)[to.slot * kv.v_cols + c] = F::of(x);
+  }
+};
 
 // Channels past the head's end count as zero. The scale is rounded to f16 after the codes are
-// chosen. spare: the warp's, in shared memory.
-__device__ __forceinline__ void store_q8(const KvLayer& kv, const KvSlot& to, int first, float x,
-                                         bool is_key, Act* spare) {
-  const int lane = threadIdx.x % 32, b = first / 32;
-  quantize_block(first + lane < kv.head_dim ? x : 0.0f, spare);
-  __syncwarp();
-  auto& tile = reinterpret_cast<Q8::Tile*>(to.keys)[b];
-  if (is_key)
-    tile.q[64 * (lane / 4) + 4 * to.slot + lane % 4] = spare->q[lane];
-  else
-    reinterpret_cast<int8_t*>(to.values)[to.slot * kv.v_cols + first + lane] = spare->q[lane];
-  if (lane == 0) {
-    const uint16_t d = f16_of_f32(spare->d);
+// chosen.
+template <>
+struct PageStore<Q8> {
+  static __device__ __forceinline__ void store(const KvLayer& kv, const KvSlot& to, int first,
+                                               float x, bool is_key, Act* spare) {
+    const int lane = threadIdx.x % 32, b = first / 32;
+    quantize_block(first + lane < kv.head_dim ? x : 0.0f, spare);
+    __syncwarp();
+    auto& tile = reinterpret_cast<Q8::Tile*>(to.keys)[b];
     if (is_key)
-      tile.d[to.slot] = d;
+      tile.q[64 * (lane / 4) + 4 * to.slot + lane % 4] = spare->q[lane];
     else
-      reinterpret_cast<uint16_t*>(to.values + kPage * kv.v_cols)[to.slot * (kv.v_cols / 32) + b] =
-          d;
+      reinterpret_cast<int8_t*>(to.values)[to.slot * kv.v_cols + first + lane] = spare->q[lane];
+    if (lane == 0) {
+      const uint16_t d = f16_of_f32(spare->d);
+      if (is_key)
+        tile.d[to.slot] = d;
+      else
+        reinterpret_cast<uint16_t*>(to.values + kPage * kv.v_cols)[to.slot * (kv.v_cols / 32) + b] =
+            d;
+    }
+    __syncwarp();
   }
-  __syncwarp();
-}
+};
 
+template <class F>
+constexpr bool kHasPages = requires {
+  sizeof(PageStore<F>);
+};
+
+template <class F>
+__device__ __forceinline__ void store_if(const KvLayer& kv, const KvSlot& to, int first, float x,
+                                         bool is_key, Act* spare) {
+  if constexpr (kHasPages<F>)
+    if (kv.format == int(F::kFormat)) PageStore<F>::store(kv, to, first, x, is_key, spare);
+}
+template <class... F>
+__device__ __forceinline__ void store_as(FormatList<F...>, const KvLayer& kv, const KvSlot& to,
+                                         int first, float x, bool is_key, Act* spare) {
+  (store_if<F>(kv, to, first, x, is_key, spare), ...);
+}
 __device__ __forceinline__ void store_channels(const KvLayer& kv, const KvSlot& to, int first,
                                                float x, bool is_key, Act* spare) {
-  const int c = first + int(threadIdx.x % 32);
-  if (kv.format == int(Format::q8)) return store_q8(kv, to, first, x, is_key, spare);
-  if (c >= kv.head_dim) return;
-  if (kv.format == int(Format::f32))
-    store_float<F32>(kv, to, c, x, is_key);
-  else if (kv.format == int(Format::f16))
-    store_float<F16>(kv, to, c, x, is_key);
-  else
-    store_float<F8>(kv, to, c, x, is_key);
+  store_as(KvFormats{}, kv, to, first, x, is_key, spare);
+}
+
+// Whether the device has pages of a format at all.
+inline bool has_pages(Format format) {
+  bool has = false;
+  KvFormats::with(format, [&]<class F>(F) { has = kHasPages<F>; });
+  return has;
 }
 
 }  // namespace chaski

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cuda/entry.h"
+
 namespace chaski {
 namespace {
 
@@ -61,6 +63,8 @@ struct MatMulKernel {
 
 }  // namespace
 
-CudaEntry matmul_entry() { return cuda_entry<MatMul, MatMulKernel>(); }
+template <>
+struct CudaKernel<MatMul> : MatMulKernel {};
+template CudaEntry cuda_entry<MatMul>();
 
 }  // namespace chaski

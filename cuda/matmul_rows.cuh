@@ -238,28 +238,21 @@ using SegmentOf = std::conditional_t<
     std::is_same_v<F, F32>, FmaSegment<kTokens>,
     std::conditional_t<F::kFloat, FloatSegment<F, kTokens>, IntSegment<F, kTokens>>>;
 
-// Grid: (token tiles, blocks among which the pairs are dealt out); a warp to a segment.
-template <class F, int kTokens>
-__global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob job) {
-  using Sums = RowSums<kTokens>;
-  auto* all_sums = dynamic_shared<typename Sums::Segment>();
-  __shared__ Act spare;  // of the warp that stores heads
-  // Through a shuffle, so that the compiler knows that a warp goes one way.
-  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), segments = blockDim.x / 32,
-            lane = threadIdx.x % 32;
-  const int64_t first = int64_t(blockIdx.x) * kTokens;
-  const int tokens = int(job.tokens - first < kTokens ? job.tokens - first : kTokens);
-  SegmentOf<F, kTokens> segment(job, warp);
-  Place place(job);
-  segment.begin(job, place);
-  wait_for_previous();
-  start_next();
-  RowInput in{job.x, job.acts.data};
-  if constexpr (kTokens == 1)
-    if (job.norm.x)
-      in = norm_input<F>(job, reinterpret_cast<std::byte*>(
-                                  all_sums + Sums::kParities * job.matrices() * segments));
+// Through a shuffle, so that the compiler knows that a warp goes one way.
+__device__ __forceinline__ int this_warp() {
+  return __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0);
+}
 
+// What a block does once it has its tokens [first, first + tokens) in `in` and its first weights
+// under way. all_sums: RowSums<kTokens>; spare: of the warp that stores heads.
+template <class F, int kTokens>
+__device__ __forceinline__ void multiply_pairs(const MatMulJob& job, const RowInput& in,
+                                               SegmentOf<F, kTokens>& segment, Place& place,
+                                               int64_t first, int tokens,
+                                               typename RowSums<kTokens>::Segment* all_sums,
+                                               Act* spare) {
+  using Sums = RowSums<kTokens>;
+  const int warp = this_warp(), segments = blockDim.x / 32, lane = threadIdx.x % 32;
   for (int parity = 0; place.there(); parity = (parity + 1) % Sums::kParities) {
     int64_t pair = place.pair;  // of the sums below; the place moves on
     auto* sums = all_sums + parity * job.matrices() * segments;
@@ -278,12 +271,34 @@ __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob j
       if (job.gated)
         write_gated(job, pair, first + t, total(0, t), total(1, t));
       else if (kTokens == 1 && part.role != HeadRole::none)
-        write_heads(job, part, pair, total(0, t), &spare);
+        write_heads(job, part, pair, total(0, t), spare);
       else
         write_plain(part, pair, first + t, total(0, t));
     }
     if (Sums::kParities == 1) __syncthreads();
   }
+}
+
+// Grid: (token tiles, blocks among which the pairs are dealt out); a warp to a segment.
+template <class F, int kTokens>
+__global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob job) {
+  using Sums = RowSums<kTokens>;
+  auto* all_sums = dynamic_shared<typename Sums::Segment>();
+  __shared__ Act spare;  // of the warp that stores heads
+  const int segments = blockDim.x / 32;
+  const int64_t first = int64_t(blockIdx.x) * kTokens;
+  const int tokens = int(job.tokens - first < kTokens ? job.tokens - first : kTokens);
+  SegmentOf<F, kTokens> segment(job, this_warp());
+  Place place(job);
+  segment.begin(job, place);
+  wait_for_previous();
+  start_next();
+  RowInput in{job.x, job.acts.data};
+  if constexpr (kTokens == 1)
+    if (job.norm.x)
+      in = norm_input<F>(job, reinterpret_cast<std::byte*>(
+                                  all_sums + Sums::kParities * job.matrices() * segments));
+  multiply_pairs<F, kTokens>(job, in, segment, place, first, tokens, all_sums, &spare);
 }
 
 }  // namespace chaski

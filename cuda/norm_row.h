@@ -1,4 +1,4 @@
-// The norm of one row as the host describes it to a kernel (norm.cuh).
+// The norm of one row, or of one head of a row, as the host describes it to a kernel (norm.cuh).
 #pragma once
 #include "cuda/order.h"
 #include "cuda/table.h"
@@ -22,7 +22,7 @@ inline NormRow norm_row_of(const Norm& op, const OpArgs& a) {
           a.out[0].out_row(0),
           op.adds ? a.out[1].out_row(0) : nullptr,
           a.acts,
-          a.in[0].shape.cols,
+          a.in[0].shape.cols / op.heads,
           op.eps};
 }
 

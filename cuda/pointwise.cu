@@ -1,7 +1,7 @@
 // The ops that go over a row value by value, in one file: a file costs nvcc more than its ops do.
+#include "cuda/entry.h"
 #include "cuda/math.cuh"
 #include "cuda/norm.cuh"
-#include "cuda/table.h"
 
 namespace chaski {
 namespace {
@@ -40,6 +40,80 @@ struct UnaryKernel {
   }
 };
 
+// A factor, and a bound by tanh.
+
+__global__ void scale(Scale op, const float* x, float* y, int64_t n) {
+  wait_for_previous();
+  start_next();
+  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const float scaled = x[i] * op.factor;
+  y[i] = op.cap > 0 ? op.cap * tanh_fixed(scaled / op.cap) : scaled;
+}
+
+struct ScaleKernel {
+  static void launch(const Scale& op, const OpArgs& a, const LaunchContext& c) {
+    const int64_t n = a.in[0].shape.rows * a.in[0].shape.cols;
+    chaski::launch("scale", {dim3(unsigned((n + 255) / 256)), 256, c.stream}, scale, op,
+                   a.in[0].floats(), a.out[0].out_row(0), n);
+  }
+};
+
+// Rows that lie together, each times its weight, added first to last.
+
+__global__ void mix(const float* x, const float* weights, float* y, int64_t cols, int chosen) {
+  wait_for_previous();
+  start_next();
+  const int64_t i = int64_t(blockIdx.y) * blockDim.x + threadIdx.x, first = blockIdx.x * chosen;
+  if (i >= cols) return;
+  float sum = 0;
+  for (int j = 0; j < chosen; ++j) sum = fmaf(weights[first + j], x[(first + j) * cols + i], sum);
+  y[blockIdx.x * cols + i] = sum;
+}
+
+struct MixKernel {
+  static void launch(const Mix&, const OpArgs& a, const LaunchContext& c) {
+    const int64_t cols = a.in[0].shape.cols;
+    chaski::launch(
+        "mix", {dim3(unsigned(a.in[1].shape.rows), unsigned((cols + 255) / 256)), 256, c.stream},
+        mix, a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0), cols,
+        int(a.in[1].shape.cols));
+  }
+};
+
+// The k largest of a row by one warp, one after the other.
+
+__global__ void top_k(const float* x, int32_t* columns, float* values, int64_t cols, int k) {
+  wait_for_previous();
+  start_next();
+  x += blockIdx.x * cols, columns += blockIdx.x * k, values += blockIdx.x * k;
+  uint64_t last = 0;  // taken
+  for (int i = 0; i < k; ++i) {
+    // rank above column, the lower column the larger
+    uint64_t best = 0;
+    for (int64_t c = threadIdx.x; c < cols; c += 32) {
+      const uint64_t key = uint64_t(TopK::rank(x[c])) << 32 | uint32_t(~uint32_t(c));
+      if ((i == 0 || key < last) && key > best) best = key;
+    }
+#pragma unroll
+    for (int n = 16; n > 0; n /= 2) {
+      const uint64_t other = __shfl_xor_sync(kAllLanes, best, n);
+      best = best > other ? best : other;
+    }
+    last = best;
+    const auto column = int32_t(~uint32_t(best));
+    if (threadIdx.x == 0) columns[i] = column, values[i] = x[column];
+  }
+}
+
+struct TopKKernel {
+  static void launch(const TopK& op, const OpArgs& a, const LaunchContext& c) {
+    chaski::launch("top_k", {dim3(unsigned(a.in[0].shape.rows)), 32, c.stream}, top_k,
+                   a.in[0].floats(), a.out[0].out_ints(0), a.out[1].out_row(0), a.in[0].shape.cols,
+                   op.k);
+  }
+};
+
 // Row-wise soft-max of scale * x: a warp to a row, whose two halves do the same, so that the sum is
 // the CPU's tree of 16.
 
@@ -63,9 +137,9 @@ struct SoftMaxKernel {
   }
 };
 
-// Norms, a block to a row, which lies in shared memory between the passes. The sums are over many
-// threads in a fixed tree of their own, which depends on the row's length alone (the CPU's tree of
-// 16 would be a chain of n / 16 fma).
+// Norms, a block to a row, or to a head of a row, which lies in shared memory between the passes.
+// The sums are over many threads in a fixed tree of their own, which depends on the row's length
+// alone (the CPU's tree of 16 would be a chain of n / 16 fma).
 
 __global__ void __launch_bounds__(32 * kMostSegments) norm(NormRow a) {
   __shared__ float part[32];
@@ -80,21 +154,40 @@ __global__ void __launch_bounds__(32 * kMostSegments) norm(NormRow a) {
 
 struct NormKernel {
   static constexpr int64_t kMostColumns = 48 * 1024;  // shared memory
-  static bool supports(const Norm&, const OpArgs& a) { return a.in[0].shape.cols <= kMostColumns; }
+  static bool supports(const Norm& op, const OpArgs& a) {
+    return a.in[0].shape.cols / op.heads <= kMostColumns;
+  }
   static void launch(const Norm& op, const OpArgs& a, const LaunchContext& c) {
-    const int64_t n = a.in[0].shape.cols;
-    chaski::launch(
-        "norm",
-        {dim3(unsigned(a.in[0].shape.rows)), norm_threads(n), c.stream, size_t(n) * sizeof(float)},
-        norm, norm_row_of(op, a));
+    const NormRow row = norm_row_of(op, a);
+    chaski::launch("norm",
+                   {dim3(unsigned(a.in[0].shape.rows * op.heads)), norm_threads(row.n), c.stream,
+                    size_t(row.n) * sizeof(float)},
+                   norm, row);
   }
 };
 
 }  // namespace
 
-CudaEntry binary_entry() { return cuda_entry<Binary, BinaryKernel>(); }
-CudaEntry unary_entry() { return cuda_entry<Unary, UnaryKernel>(); }
-CudaEntry soft_max_entry() { return cuda_entry<SoftMax, SoftMaxKernel>(); }
-CudaEntry norm_entry() { return cuda_entry<Norm, NormKernel>(); }
+template <>
+struct CudaKernel<Binary> : BinaryKernel {};
+template CudaEntry cuda_entry<Binary>();
+template <>
+struct CudaKernel<Unary> : UnaryKernel {};
+template CudaEntry cuda_entry<Unary>();
+template <>
+struct CudaKernel<SoftMax> : SoftMaxKernel {};
+template CudaEntry cuda_entry<SoftMax>();
+template <>
+struct CudaKernel<Norm> : NormKernel {};
+template CudaEntry cuda_entry<Norm>();
+template <>
+struct CudaKernel<Scale> : ScaleKernel {};
+template CudaEntry cuda_entry<Scale>();
+template <>
+struct CudaKernel<Mix> : MixKernel {};
+template CudaEntry cuda_entry<Mix>();
+template <>
+struct CudaKernel<TopK> : TopKKernel {};
+template CudaEntry cuda_entry<TopK>();
 
 }  // namespace chaski

@@ -1,8 +1,8 @@
 // The ops that bring rows and heads to their places, in one file: a file costs nvcc more than its
 // ops do.
+#include "cuda/entry.h"
 #include "cuda/kv_store.cuh"
 #include "cuda/math.cuh"
-#include "cuda/table.h"
 #include "quant/formats.h"
 
 namespace chaski {
@@ -158,7 +158,7 @@ __global__ void kv_write(KvWriteArgs a) {
 
 struct KvWriteKernel {
   static bool supports(const KvWrite& op, const OpArgs& a) {
-    if (a.batch->kv.layout.format == Format::q4_0) return false;
+    if (!has_pages(a.batch->kv.layout.format)) return false;
     return !op.rope || (op.q.spec == op.k.spec && op.q.dim == op.k.dim && op.q.spec < kMostRopes);
   }
   static void launch(const KvWrite& op, const OpArgs& a, const LaunchContext& c) {
@@ -185,10 +185,20 @@ struct KvWriteKernel {
 
 }  // namespace
 
-CudaEntry get_rows_entry() { return cuda_entry<GetRows, GetRowsKernel>(); }
-CudaEntry take_rows_entry() { return cuda_entry<TakeRows, TakeRowsKernel>(); }
-CudaEntry quantize_acts_entry() { return cuda_entry<QuantizeActs, QuantizeActsKernel>(); }
-CudaEntry rope_entry() { return cuda_entry<Rope, RopeKernel>(); }
-CudaEntry kv_write_entry() { return cuda_entry<KvWrite, KvWriteKernel>(); }
+template <>
+struct CudaKernel<GetRows> : GetRowsKernel {};
+template CudaEntry cuda_entry<GetRows>();
+template <>
+struct CudaKernel<TakeRows> : TakeRowsKernel {};
+template CudaEntry cuda_entry<TakeRows>();
+template <>
+struct CudaKernel<QuantizeActs> : QuantizeActsKernel {};
+template CudaEntry cuda_entry<QuantizeActs>();
+template <>
+struct CudaKernel<Rope> : RopeKernel {};
+template CudaEntry cuda_entry<Rope>();
+template <>
+struct CudaKernel<KvWrite> : KvWriteKernel {};
+template CudaEntry cuda_entry<KvWrite>();
 
 }  // namespace chaski

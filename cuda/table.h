@@ -1,6 +1,6 @@
-// What an op is on the device: one entry of a table in the order of Ops, made of a launcher, a
-// question asked when a plan is made, and the scratch memory it wants. Each file holds one op (or
-// some small ones: nvcc takes longer for a file than for their kernels) and ends with its entry.
+// What an op is on the device: an entry made of a launcher, a question asked when a plan is made,
+// and the scratch memory it wants. Each file holds one op (or some small ones: nvcc takes longer
+// for a file than for their kernels) and ends with its entry.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -79,42 +79,11 @@ struct CudaEntry {
   size_t (*scratch)(const AnyOp&, const OpArgs&, int context) = nullptr;
 };
 
-// From a struct with static launch(const Op&, ...), and, if it has something to say, supports() and
-// scratch().
-template <class Op, class Kernel>
-constexpr CudaEntry cuda_entry() {
-  return {
-      [](const AnyOp& op, const OpArgs& a, const LaunchContext& c) {
-        Kernel::launch(*std::get_if<Op>(&op), a, c);
-      },
-      [](const AnyOp& op, const OpArgs& a) {
-        if constexpr (requires { &Kernel::supports; })
-          return Kernel::supports(*std::get_if<Op>(&op), a);
-        return true;
-      },
-      [](const AnyOp& op, const OpArgs& a, int context) -> size_t {
-        if constexpr (requires { &Kernel::scratch; })
-          return Kernel::scratch(*std::get_if<Op>(&op), a, context);
-        return 0;
-      },
-  };
-}
+// The entry of an op. It is made in the file of its kernel (entry.h), and an op that has none does
+// not link.
+template <class Op>
+CudaEntry cuda_entry();
 
-// Of small ops in rows.cu and pointwise.cu.
-CudaEntry get_rows_entry();
-CudaEntry take_rows_entry();
-CudaEntry matmul_entry();
-CudaEntry gated_matmul_entry();
-CudaEntry norm_entry();
-CudaEntry rope_entry();
-CudaEntry kv_write_entry();
-CudaEntry attention_entry();
-CudaEntry binary_entry();
-CudaEntry unary_entry();
-CudaEntry soft_max_entry();
-CudaEntry quantize_acts_entry();
-
-// The whole table, in the order of Ops.
 const CudaEntry& cuda_entry_of(const AnyOp& op);
 
 }  // namespace chaski

@@ -3,6 +3,8 @@
 // threads, which measures the errors that are reported.
 #include "engine/quantize.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -62,10 +64,9 @@ Choice first_choice(const TensorInfo& in, Role role, Format type) {
 }
 
 Choice raised(const TensorInfo& in, Format from, double error) {
-  const Format better = from == Format::q4 || from == Format::q4h || from == Format::q4_0
-                            ? Format::q8
-                        : info(from).bits() < 16 ? Format::f16
-                                                 : Format::f32;
+  const Format better = info(from).bits() < info(Format::q8).bits() ? Format::q8
+                        : info(from).bits() < 16                    ? Format::f16
+                                                                    : Format::f32;
   return no_more_than_own(in, better, fmt::format("{} would lose {:.2g}", info(from).name, error));
 }
 
@@ -125,9 +126,8 @@ std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options
 
 void check(const QuantizeOptions& options, const std::string& in, const std::string& out) {
   if (!can_encode(options.type))
-    fail(Exit::usage,
-         "--type is {}, expected one chaski can encode: q4, q4h, q4_0, q8, q8f, f16, bf16 or f32",
-         info(options.type).name);
+    fail(Exit::usage, "--type is {}, expected one chaski can encode: {}", info(options.type).name,
+         fmt::join(quantize_types(), ", "));
   if (!(options.keep_above >= 0))
     fail(Exit::usage, "--keep-above is {}, expected 0 or more", options.keep_above);
   if (out.ends_with(".gguf"))
@@ -171,6 +171,12 @@ QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choi
 }
 
 }  // namespace
+
+std::vector<std::string> quantize_types() {
+  std::vector<std::string> names;
+  for (const Format f : encodable_formats()) names.emplace_back(info(f).name);
+  return names;
+}
 
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress) {

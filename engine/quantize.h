@@ -19,6 +19,9 @@ struct QuantizeOptions {
   double keep_above = 0.02;
 };
 
+// The names of the formats there are to choose from, fewest bits first.
+std::vector<std::string> quantize_types();
+
 struct QuantizedTensor {
   std::string name;
   Format from, to;

@@ -1,4 +1,4 @@
-// A backend is one table indexed by op; an empty entry is "unsupported", found when a plan is made.
+// A backend is one table indexed by op.
 #pragma once
 #include <string_view>
 #include <vector>

@@ -18,12 +18,11 @@ class Fuser {
  public:
   explicit Fuser(Graph& graph) : g_(graph) {}
 
-  void run() {
-    rewrite(&Fuser::gate);
-    rewrite(&Fuser::share);
-    rewrite(&Fuser::add_norm);
-    rewrite(&Fuser::rotate);
-    quantize();
+  void run(Fuse which) {
+    if (which == Fuse::all)
+      for (auto pass : {&Fuser::gate, &Fuser::share, &Fuser::add_norm, &Fuser::rotate})
+        rewrite(pass);
+    quantize(which);
   }
 
  private:
@@ -53,7 +52,6 @@ class Fuser {
     Node* node = producer_[size_t(v)];
     return node && as<Op>(*node) && uses_[size_t(v)] == 1 ? node : nullptr;
   }
-  bool gone(const Node& node) const { return gone_[size_t(&node - g_.nodes.data())]; }
   void read(Node& node, std::vector<ValueId> in) {
     for (ValueId v : node.in) --uses_[size_t(v)];
     node.in = std::move(in);
@@ -114,15 +112,17 @@ class Fuser {
     }
   }
 
+  // The query is that of the attention behind, over the same keys.
   void rotate() {
-    for (size_t i = 0; i < g_.nodes.size(); ++i) {
+    Node* attention = nullptr;  // the next
+    for (size_t i = g_.nodes.size(); i-- > 0;) {
       Node& write = g_.nodes[i];
-      if (!as<KvWrite>(write)) continue;
-      Node *k = sole<Rope>(write.in[0]), *q = nullptr;
-      for (size_t j = i; j-- > 0 && i - j <= 3 && !q;)
-        if (Node& node = g_.nodes[j]; as<Rope>(node) && &node != k && !gone(node)) q = &node;
-      if (!k || !q || as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;
+      if (as<Attention>(write)) attention = &write;
+      if (!as<KvWrite>(write) || !attention) continue;
       KvWrite& op = *as<KvWrite>(write);
+      Node *k = sole<Rope>(write.in[0]), *q = sole<Rope>(attention->in[0]);
+      if (!k || !q || as<Attention>(*attention)->layer != op.layer || q > &write) continue;
+      if (as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;
       op.rope = true, op.q = *as<Rope>(*q), op.k = *as<Rope>(*k);
       read(write, {k->in[0], write.in[1], q->in[0]});
       write.out = {q->out[0]};
@@ -130,13 +130,11 @@ class Fuser {
     }
   }
 
-  // Nodes that can leave their row quantized as well: whole blocks of 32 come out of one unit.
   bool can_quantize(const Node& n) const {
-    if (const auto* attention = std::get_if<Attention>(&n.op)) return attention->head_dim % 32 == 0;
-    return std::holds_alternative<Norm>(n.op) || std::holds_alternative<GatedMatMul>(n.op);
+    return std::visit([](const auto& op) { return can_leave_acts(op); }, n.op);
   }
 
-  void quantize() {
+  void quantize(Fuse which) {
     std::vector<ValueId> quantized(g_.values.size(), kNone);
     std::vector<size_t> made_by(g_.values.size(), SIZE_MAX);  // index among the nodes so far
     std::vector<Node> nodes;
@@ -146,9 +144,9 @@ class Fuser {
         const auto x = size_t(node.in[0]);
         if (quantized[x] == kNone) {
           quantized[x] = ValueId(g_.values.size());
-          g_.values.push_back({g_.values[x].shape, nullptr, true});
+          g_.values.push_back({g_.values[x].shape, nullptr, ValueKind::acts});
           Node* from = made_by[x] == SIZE_MAX ? nullptr : &nodes[made_by[x]];
-          if (from && can_quantize(*from) && from->out[0] == ValueId(x))
+          if (which == Fuse::all && from && can_quantize(*from) && from->out[0] == ValueId(x))
             from->acts = quantized[x];
           else
             nodes.push_back(Node{QuantizeActs{}, {ValueId(x)}, {}, kNone, quantized[x]});
@@ -162,8 +160,7 @@ class Fuser {
     drop_unread();
   }
   bool reads_quantized(const Node& n) const {
-    if (!std::holds_alternative<MatMul>(n.op) && !std::holds_alternative<GatedMatMul>(n.op))
-      return false;
+    if (!std::visit([]<class Op>(const Op&) { return kCanReadActs<Op>; }, n.op)) return false;
     for (ValueId v : n.in)
       if (const Weight* w = g_.values[v].weight; w && w->info.tiled() && reads_acts(w->info.format))
         return true;
@@ -177,7 +174,7 @@ class Fuser {
     if (g_.result != kNone) read[g_.result] = true;
     for (Node& n : g_.nodes)
       for (ValueId& v : n.out)
-        if (!read[v] && (can_quantize(n) || std::holds_alternative<KvWrite>(n.op))) v = kNone;
+        if (!read[v] && can_quantize(n)) v = kNone;
   }
 
   Graph& g_;
@@ -197,6 +194,6 @@ bool reads_floats(const Graph& graph, const Node& node, size_t i) {
   return false;
 }
 
-void fuse(Graph& graph) { Fuser(graph).run(); }
+void fuse(Graph& graph, Fuse which) { Fuser(graph).run(which); }
 
 }  // namespace chaski

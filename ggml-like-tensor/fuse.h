@@ -13,7 +13,10 @@ namespace chaski {
 //   rope(q), rope(k), kv_write  -> kv_write that rotates
 //   x read by block formats     -> its producer quantizes it in passing, or a quantize_acts node
 //                               does
-void fuse(Graph& graph);
+// None of them: what block formats read is quantized, each by a node of its own. Same bits, more
+// steps; for tests.
+enum class Fuse { all, none };
+void fuse(Graph& graph, Fuse which = Fuse::all);
 
 // Whether node reads input i as floats (a matmul whose weights are all block formats reads in[0]
 // only quantized).

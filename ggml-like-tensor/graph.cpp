@@ -14,11 +14,16 @@ Node& Graph::append(AnyOp op, std::vector<ValueId> in) {
   std::vector<Shape> shapes;
   for (ValueId v : in) shapes.push_back(values[v].shape);
   Node node{std::move(op), std::move(in), {}};
-  for (const Shape& s :
-       std::visit([&](const auto& o) { return o.shapes(shapes, *batch_); }, node.op)) {
-    values.push_back({s});
-    node.out.push_back(ValueId(values.size()) - 1);
-  }
+  std::visit(
+      [&](const auto& o) {
+        for (size_t i = 0; i < node.in.size(); ++i)
+          CHECK(values[node.in[i]].kind == kind_in(o, i), "an op reads values of its kinds");
+        for (const Shape& s : o.shapes(shapes, *batch_)) {
+          values.push_back({s, nullptr, kind_out(o, node.out.size())});
+          node.out.push_back(ValueId(values.size()) - 1);
+        }
+      },
+      node.op);
   nodes.push_back(std::move(node));
   return nodes.back();
 }
@@ -32,8 +37,8 @@ ValueId Graph::matmul(ValueId x, const Weight& w, const Weight* bias) {
   if (bias) in.push_back(weight(*bias));
   return append(MatMul{1, bias != nullptr}, std::move(in)).out[0];
 }
-ValueId Graph::rms_norm(ValueId x, const Weight& w, float eps) {
-  return append(Norm{Norm::Kind::rms, eps, false}, {x, weight(w)}).out[0];
+ValueId Graph::rms_norm(ValueId x, const Weight& w, float eps, int heads) {
+  return append(Norm{Norm::Kind::rms, eps, false, heads}, {x, weight(w)}).out[0];
 }
 ValueId Graph::layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps) {
   const ValueId scale = weight(w);
@@ -48,18 +53,13 @@ ValueId Graph::rope(ValueId x, int heads, int head_dim, const RopeSpec& spec) {
 void Graph::kv_write(int layer, ValueId k, ValueId v) {
   append(KvWrite{layer, false, {}, {}}, {k, v});
 }
-ValueId Graph::attention(ValueId q, const Attention& parameters) {
-  return append(parameters, {q}).out[0];
+ValueId Graph::attention(ValueId q, const Attention& parameters, const Weight* sinks) {
+  Attention op = parameters;
+  op.sinks = sinks != nullptr;
+  std::vector<ValueId> in{q};
+  if (sinks) in.push_back(weight(*sinks));
+  return append(op, std::move(in)).out[0];
 }
-ValueId Graph::add(ValueId a, ValueId b) {
-  return append(Binary{Binary::Kind::add}, {a, b}).out[0];
-}
-ValueId Graph::mul(ValueId a, ValueId b) {
-  return append(Binary{Binary::Kind::mul}, {a, b}).out[0];
-}
-ValueId Graph::silu(ValueId x) { return append(Unary{Activation::silu}, {x}).out[0]; }
-ValueId Graph::gelu(ValueId x) { return append(Unary{Activation::gelu}, {x}).out[0]; }
-ValueId Graph::soft_max(ValueId x, float scale) { return append(SoftMax{scale}, {x}).out[0]; }
 
 std::vector<const Weight*> weights_of(const Graph& graph) {
   std::vector<const Weight*> weights;
@@ -78,7 +78,8 @@ std::string to_text(const Graph& graph) {
     const std::string shape = fmt::format("({}, {})", v.shape.rows, v.shape.cols);
     if (v.weight)
       return fmt::format("{} {} {}", v.weight->info.name, shape, info(v.weight->info.format).name);
-    return fmt::format("%{} {}{}", id, shape, v.acts ? " int8" : "");
+    const char* kind = v.kind == ValueKind::f32 ? "" : v.kind == ValueKind::i32 ? " i32" : " int8";
+    return fmt::format("%{} {}{}", id, shape, kind);
   };
   std::string text;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {

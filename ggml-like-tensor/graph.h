@@ -15,7 +15,7 @@ constexpr ValueId kNone = -1;
 struct GraphValue {
   Shape shape;
   const Weight* weight = nullptr;  // a constant
-  bool acts = false;               // quantized activations, made by the planner
+  ValueKind kind = ValueKind::f32;
 };
 
 struct Node {
@@ -32,16 +32,33 @@ class Graph {
   ValueId get_rows(const Weight& table, GetRows::By by = GetRows::By::token);
   ValueId take_outputs(ValueId x);  // rows of the tokens whose logits are wanted
   ValueId matmul(ValueId x, const Weight& w, const Weight* bias = nullptr);
-  ValueId rms_norm(ValueId x, const Weight& w, float eps);
+  // heads > 1: each of so many slices of a row by itself, with one weight for all of them
+  ValueId rms_norm(ValueId x, const Weight& w, float eps, int heads = 1);
   ValueId layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps);
   ValueId rope(ValueId x, int heads, int head_dim, const RopeSpec& spec);
   void kv_write(int layer, ValueId k, ValueId v);
-  ValueId attention(ValueId q, const Attention& parameters);
-  ValueId add(ValueId a, ValueId b);
-  ValueId mul(ValueId a, ValueId b);
-  ValueId silu(ValueId x);
-  ValueId gelu(ValueId x);
-  ValueId soft_max(ValueId x, float scale);
+  // sinks: (1, heads), or none
+  ValueId attention(ValueId q, const Attention& parameters, const Weight* sinks = nullptr);
+  ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
+  ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
+  ValueId silu(ValueId x) { return append(Unary{Activation::silu}, {x}).out[0]; }
+  ValueId gelu(ValueId x) { return append(Unary{Activation::gelu}, {x}).out[0]; }
+  ValueId scale(ValueId x, float factor) { return append(Scale{factor, 0}, {x}).out[0]; }
+  ValueId soft_cap(ValueId x, float cap) { return append(Scale{1, cap}, {x}).out[0]; }
+  ValueId soft_max(ValueId x, float scale) { return append(SoftMax{scale}, {x}).out[0]; }
+
+  // A mixture of experts: which of them a token goes to, what they make of it, and the sum of that.
+  struct Chosen {
+    ValueId experts, values;  // (tokens, k): i32, and what was compared
+  };
+  Chosen top_k(ValueId x, int k) {
+    const Node& node = append(TopK{k}, {x});
+    return {node.out[0], node.out[1]};
+  }
+  ValueId expert_matmul(ValueId x, const Weight& w, int experts, ValueId chosen) {
+    return append(ExpertMatMul{experts}, {x, weight(w), chosen}).out[0];
+  }
+  ValueId mix(ValueId x, ValueId weights) { return append(Mix{}, {x, weights}).out[0]; }
 
   void set_result(ValueId logits) { result = logits; }
 

@@ -18,7 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quant/format.h"
+#include "ggml-like-tensor/kv_formats.h"
 
 namespace chaski {
 
@@ -32,25 +32,24 @@ struct KvLayout {
   // values of q8 as on a device: int8[position][channel], f16[position][channel / 32]
   bool by_position = false;
 
-  [[gnu::always_inline]] bool blocks() const {
-    return format == Format::q8 || format == Format::q4_0;
-  }
+  [[gnu::always_inline]] bool blocks() const { return info(format).block > 1; }
   [[gnu::always_inline]] int k_cols() const {
     return blocks() ? (head_dim + 31) / 32 * 32 : head_dim;
   }
   [[gnu::always_inline]] int v_cols() const {
     return blocks() ? (head_dim + 31) / 32 * 32 : (head_dim + 15) / 16 * 16;
   }
-  // Of blocks: the byte of a channel and position (q4_0: of a channel % 32 < 16 and the one 16
-  // further).
+  // Of blocks of F: the byte of a channel and position (where it holds two: of a channel % 32 < 16
+  // and the one 16 further).
+  template <class F>
   [[gnu::always_inline]] size_t v_byte(int channel, int64_t slot) const {
     if (by_position) return size_t(slot * v_cols() + channel);
-    const int lanes = format == Format::q4_0 ? channel / 32 : channel / 16;
+    const int lanes = channel / (16 * PageOf<F>::kChannelsAByte);
     return size_t((lanes * 4 + slot / 4) * 64 + channel % 16 * 4 + slot % 4);
   }
-  // offset
-  [[gnu::always_inline]] size_t v_scales() const {
-    return size_t(kPage) * v_cols() / (format == Format::q4_0 ? 2 : 1);
+  template <class F>
+  [[gnu::always_inline]] static size_t v_scales(int v_cols) {  // offset
+    return size_t(kPage) * v_cols / PageOf<F>::kChannelsAByte;
   }
   [[gnu::always_inline]] size_t v_scale(int block, int64_t slot) const {  // index among the scales
     return size_t(by_position ? slot * (v_cols() / 32) + block : block * kPage + slot);
@@ -77,16 +76,5 @@ struct KvView {
            slot * layout.v_bytes();
   }
 };
-
-// The formats there are, as --kv names them.
-struct KvType {
-  const char* name;
-  Format format;
-};
-constexpr KvType kKvTypes[] = {{"f32", Format::f32},
-                               {"f16", Format::f16},
-                               {"f8", Format::f8},
-                               {"q8", Format::q8},
-                               {"q4_0", Format::q4_0}};
 
 }  // namespace chaski

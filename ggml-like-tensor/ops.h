@@ -1,20 +1,29 @@
 // Every op, once. A word here gives it an id, a name, a row in the profile and in each backend's
 // table, and its place in the test sweep (tests/op_test.cpp). Each is declared in ops/<op>.h:
-// parameters, shape rule, cost, reference, examples.
+// parameters, shape rule, cost, reference, examples, and what whoever rewrites a graph has to know:
+//
+//   kReadsActs      if it states one: over weights of block formats it reads in 0 quantized
+//   kind_in(i), kind_out(i)   if it has them: of what kind input and output i are; f32 otherwise
+//   leaves_acts()   if it has one: whether it can leave out 0 quantized, besides or instead of as
+//                   floats, where that is whole blocks of 32
 #pragma once
 #include <variant>
 
 #include "ggml-like-tensor/ops/attention.h"
 #include "ggml-like-tensor/ops/binary.h"
+#include "ggml-like-tensor/ops/expert_matmul.h"
 #include "ggml-like-tensor/ops/gated_matmul.h"
 #include "ggml-like-tensor/ops/get_rows.h"
 #include "ggml-like-tensor/ops/kv_write.h"
 #include "ggml-like-tensor/ops/matmul.h"
+#include "ggml-like-tensor/ops/mix.h"
 #include "ggml-like-tensor/ops/norm.h"
 #include "ggml-like-tensor/ops/quantize_acts.h"
 #include "ggml-like-tensor/ops/rope.h"
+#include "ggml-like-tensor/ops/scale.h"
 #include "ggml-like-tensor/ops/soft_max.h"
 #include "ggml-like-tensor/ops/take_rows.h"
+#include "ggml-like-tensor/ops/top_k.h"
 #include "ggml-like-tensor/ops/unary.h"
 
 namespace chaski {
@@ -31,8 +40,28 @@ struct OpList {
 };
 
 using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
-                   Unary, SoftMax, QuantizeActs>;
+                   Unary, SoftMax, QuantizeActs, Scale, TopK, ExpertMatMul, Mix>;
 using AnyOp = Ops::Any;
+
+template <class Op>
+constexpr bool kCanReadActs = requires {
+  Op::kReadsActs;
+};
+template <class Op>
+ValueKind kind_in(const Op& op, size_t i) {
+  if constexpr (requires { op.kind_in(i); }) return op.kind_in(i);
+  return ValueKind::f32;
+}
+template <class Op>
+ValueKind kind_out(const Op& op, size_t i) {
+  if constexpr (requires { op.kind_out(i); }) return op.kind_out(i);
+  return ValueKind::f32;
+}
+template <class Op>
+bool can_leave_acts(const Op& op) {
+  if constexpr (requires { op.leaves_acts(); }) return op.leaves_acts();
+  return false;
+}
 
 inline const char* name_of(const AnyOp& op) { return Ops::kNames[op.index()]; }
 

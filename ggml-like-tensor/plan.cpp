@@ -2,15 +2,14 @@
 
 #include <algorithm>
 
-#include "ggml-like-tensor/fuse.h"
-
 namespace chaski {
 
 namespace {
 
 size_t value_bytes(const GraphValue& v) {
-  const size_t n = v.acts ? size_t(v.shape.rows) * size_t(v.shape.cols / 32) * sizeof(Act)
-                          : size_t(v.shape.rows) * size_t(v.shape.cols) * 4;
+  const size_t n = v.kind == ValueKind::acts
+                       ? size_t(v.shape.rows) * size_t(v.shape.cols / 32) * sizeof(Act)
+                       : size_t(v.shape.rows) * size_t(v.shape.cols) * 4;
   return (n + 63) / 64 * 64;
 }
 
@@ -32,19 +31,16 @@ size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
 
 }  // namespace
 
-Plan::Plan(Graph graph, const Batch& batch, int together)
+Plan::Plan(Graph graph, const Batch& batch, int together, Fuse which)
     : graph_(std::move(graph)), batch_(batch) {
-  fuse(graph_);
+  fuse(graph_, which);
   for (const Node& n : graph_.nodes) steps.push_back({n.op, {}, nullptr});
   place_values(together);
 }
 
-Plan::Plan(Graph graph, const Backend& backend, const Batch& batch)
-    : Plan(std::move(graph), batch) {
-  for (Step& s : steps) {
-    s.kernel = &backend.table[s.op.index()];
-    if (!s.kernel->run) fail(Exit::device, "backend {} has no {}", backend.name, name_of(s.op));
-  }
+Plan::Plan(Graph graph, const Backend& backend, const Batch& batch, Fuse which)
+    : Plan(std::move(graph), batch, 1, which) {
+  for (Step& s : steps) s.kernel = &backend.table[s.op.index()];
 }
 
 void Plan::place_values(int together) {

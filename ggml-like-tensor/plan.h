@@ -1,11 +1,11 @@
-// A graph made ready for a backend: fused, every op present in the backend's table, every value
-// given a place in one arena. Values whose lives do not overlap share memory.
+// A graph made ready for a backend: fused, every value given a place in one arena. Values whose
+// lives do not overlap share memory.
 #pragma once
 #include <functional>
 #include <memory>
 
 #include "ggml-like-tensor/backend.h"
-#include "ggml-like-tensor/graph.h"
+#include "ggml-like-tensor/fuse.h"
 
 namespace chaski {
 
@@ -20,14 +20,13 @@ using WeightPlace = std::function<std::byte*(const Weight&)>;
 
 class Plan {
  public:
-  // Throws Error(device) naming an op the backend lacks. Weights must outlive the plan, `batch`
-  // too: it is read when steps run, and must then have the number of tokens and outputs that the
-  // graph was built for.
-  Plan(Graph graph, const Backend& backend, const Batch& batch);
+  // Weights must outlive the plan, `batch` too: it is read when steps run, and must then have the
+  // number of tokens and outputs that the graph was built for.
+  Plan(Graph graph, const Backend& backend, const Batch& batch, Fuse which = Fuse::all);
   // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for
   // the device to ask once it is bound. Up to `together` neighbouring steps may run as one: what
   // one of them reads is not written over by another.
-  Plan(Graph graph, const Batch& batch, int together = 1);
+  Plan(Graph graph, const Batch& batch, int together = 1, Fuse which = Fuse::all);
 
   size_t arena_bytes() const { return arena_bytes_; }
   size_t scratch_bytes() const { return scratch_bytes_; }  // of a CPU thread

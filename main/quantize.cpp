@@ -1,6 +1,8 @@
 // chaski quantize: a model to a smaller .quipu file, with the recipe it used on stdout.
 #include "engine/quantize.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "main/commands.h"
@@ -86,15 +88,11 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
 }
 
 int quantize(QuantizeFlags& flags) {
-  const std::optional<Format> type = format_named(flags.type);
-  if (!type)
-    fail(Exit::usage, "--type is {}, expected q4, q4h, q4_0, q8, q8f, f16, bf16 or f32",
-         escaped(flags.type));
-  flags.options.type = *type;
+  flags.options.type = *format_named(flags.type);  // one of quantize_types()
   double amount = 0;
   {
     const ModelSource source = open_source(flags.in, flags.options.tokenizer);
-    warn_of_second_loss(source, *type);
+    warn_of_second_loss(source, flags.options.type);
     amount = million_weights(source);
   }
   QuantizeReport report;
@@ -114,7 +112,9 @@ Action declare_quantize(Flags parser) {
       .not_empty("a model file or folder")
       .required();
   parser.add("OUT", flags->out, "the .quipu file to write").not_empty("a file to write").required();
-  parser.add("--type", flags->type, "q4, q4h, q4_0, q8, q8f, f16, bf16 or f32 (default q4)")
+  parser
+      .add("--type", flags->type, fmt::format("{} (default q4)", fmt::join(quantize_types(), ", ")))
+      .one_of(quantize_types())
       .type("FORMAT");
   parser
       .add("--keep-above", flags->options.keep_above,

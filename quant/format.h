@@ -43,6 +43,22 @@ enum class Format : uint32_t {
 };
 constexpr int kFormatCount = 19;
 
+// Formats that are looked through, or chosen from, at run time.
+template <class... F>
+struct FormatList {
+  static constexpr int kCount = sizeof...(F);
+  // f(F{}) for every format, in order.
+  template <class Fn>
+  static void each(Fn&& fn) {
+    (fn(F{}), ...);
+  }
+  // f(F{}) for the one with this id, which is one of the list.
+  template <class Fn>
+  static void with(Format id, Fn&& fn) {
+    ((F::kFormat == id ? (void)fn(F{}) : (void)0), ...);
+  }
+};
+
 struct FormatInfo {
   Format format;
   std::string_view name;

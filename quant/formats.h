@@ -19,24 +19,15 @@
 
 namespace chaski {
 
-template <class... F>
-struct FormatList {
-  static constexpr int kCount = sizeof...(F);
-  // f(F{}) for every format, in order.
-  template <class Fn>
-  static void each(Fn&& fn) {
-    (fn(F{}), ...);
-  }
-  // f(F{}) for the one with this id.
-  template <class Fn>
-  static void with(Format id, Fn&& fn) {
-    ((F::kFormat == id ? (void)fn(F{}) : (void)0), ...);
-  }
-};
-
 using Formats = FormatList<F32, F16, BF16, Q8, Q4_0, Q8F, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K,
                            Q6_K, IQ4_NL, IQ4_XS, Q4, Q4H, F8>;
 static_assert(Formats::kCount == kFormatCount);
+
+// Whether chaski writes a format: it then has an encoder (quant/encode.h).
+template <class F>
+constexpr bool kEncodes = requires {
+  &F::encode;
+};
 
 // Most formats keep all in their blocks; the few with a RowHeader get it passed first. These are
 // the only places that tell the two apart.

@@ -41,6 +41,13 @@ struct ScaledNibbles {
   static constexpr int code(const Block& b, int i) {
     return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4;
   }
+  // A row's unit: its largest block must be in reach of 31 units even when the codebook's short
+  // side (25 of 63) has to cover it.
+  static RowHeader header_of(const float* row, int64_t cols);
+  // Per scale byte sign x centre x up to six levels of scale; the least squared error wins.
+  static void encode(RowHeader unit, const float* x, Block& block);
+  // The unit of a row of random codes and scales, whose root mean square is 17 x 18 units.
+  static RowHeader header_of_random(float rms) { return bf16_of_f32(rms / 320); }
   static void put(const Block& b, int r, Tile& t) {
     for (int j = 0; j < 4; ++j) std::memcpy(t.q + 64 * j + 4 * r, b.q + 4 * j, 4);
     for (int s = 0; s < kScales; ++s) t.scale[s][r] = b.scale[s];

@@ -35,6 +35,8 @@ struct Q8Format {
   using Tile = Q8Tile<Scale>;
 
   static constexpr float at(const Block& b, int i) { return scale_f32(b.d) * b.q[i]; }
+  // d = max |x| / 127, nearest
+  static void encode(const float* x, Block& block);
   static void put(const Block& b, int r, Tile& t) {
     for (int g = 0; g < 8; ++g) std::memcpy(t.q + 64 * g + 4 * r, b.q + 4 * g, 4);
     t.d[r] = b.d;

@@ -29,33 +29,31 @@ float rms_of(const RowOf<F>& row, const typename F::Block& b) {
   return float(std::sqrt(sum / F::kBlock));
 }
 
-// Random codes; then the scales, which enter linearly, are set so that the values have the wanted
-// size.
+// The scales enter linearly.
+template <class F>
+void set_size(typename F::Block& b, float rms) {
+  auto set = [&](float d) {
+    if constexpr (requires { b.dmin; }) b.dmin = f16_of_f32(d / 4);
+    if constexpr (requires { b.m; }) b.m = f16_of_f32(-7 * d);
+    if constexpr (sizeof(b.d) == 4)
+      b.d = d;
+    else
+      b.d = f16_of_f32(d);
+  };
+  set(1);
+  set(rms / rms_of<F>({}, b));
+}
+
+// Random codes; then the scales are set so that the values have the wanted size.
 template <class F>
 typename F::Block random_block(SplitMix& random, float rms) {
   typename F::Block b;
   if constexpr (F::kFloat) {
-    const float x = random.uniform() * rms * 1.7320508f;
-    if constexpr (F::kFormat == Format::f32) b = x;
-    if constexpr (F::kFormat == Format::f16) b = f16_of_f32(x);
-    if constexpr (F::kFormat == Format::bf16) b = bf16_of_f32(x);
-    if constexpr (F::kFormat == Format::f8) b = f8_of_f32(x);
-  } else if constexpr (kHasHeader<F>) {
-    auto* bytes = reinterpret_cast<unsigned char*>(&b);
-    for (size_t i = 0; i < sizeof b; ++i) bytes[i] = uint8_t(random.next() >> 32);
+    b = F::of(random.uniform() * rms * 1.7320508f);
   } else {
     auto* bytes = reinterpret_cast<unsigned char*>(&b);
     for (size_t i = 0; i < sizeof b; ++i) bytes[i] = uint8_t(random.next() >> 32);
-    auto set = [&](float d) {
-      if constexpr (requires { b.dmin; }) b.dmin = f16_of_f32(d / 4);
-      if constexpr (requires { b.m; }) b.m = f16_of_f32(-7 * d);
-      if constexpr (sizeof(b.d) == 4)
-        b.d = d;
-      else
-        b.d = f16_of_f32(d);
-    };
-    set(1);
-    set(rms / rms_of<F>({}, b));
+    if constexpr (!kHasHeader<F>) set_size<F>(b, rms);  // a row's header has it otherwise
   }
   return b;
 }
@@ -65,9 +63,9 @@ typename F::Block random_block(SplitMix& random, float rms) {
 void random_row(Format f, uint64_t seed, float rms, int64_t cols, std::byte* row) {
   SplitMix random{seed};
   Formats::with(f, [&]<class F>(F) {
-    if constexpr (kHasHeader<F>) {  // q4: codes and scales are uniform, rms 17 x 18
-      const uint16_t unit = bf16_of_f32(rms / 320);
-      std::memcpy(row, &unit, sizeof unit);
+    if constexpr (kHasHeader<F>) {
+      const auto header = F::header_of_random(rms);
+      std::memcpy(row, &header, sizeof header);
     }
     for (int64_t b = 0; b < cols / F::kBlock; ++b) {
       const auto block = random_block<F>(random, rms);

@@ -91,7 +91,7 @@ struct Sequences {
     c.batch.tables = device.upload(all), c.batch.table_start = device.upload(start);
     c.batch.positions = device.upload(
         std::vector<int32_t>(batch.positions.begin() + from, batch.positions.begin() + from + n));
-    const CudaEntry entry = attention_entry();
+    const CudaEntry entry = cuda_entry_of(Attention{});
     c.scratch = device.upload(std::vector<std::byte>(entry.scratch(op, a, kContext)));
     REQUIRE(entry.supports(op, a));
     for (int run = 0; run < 2; ++run) {  // what it leaves in its scratch memory must not matter

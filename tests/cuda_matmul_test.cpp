@@ -76,7 +76,7 @@ std::vector<float> on_device(Device& device, const Product& p, int64_t from, int
   a.in[1].data = device.upload(p.args.in[1].data, p.weight.size);
   std::vector<float> out(size_t(n * p.rows));
   a.out[0] = {{n, p.rows}, Format::f32, device.poisoned(out.size() * 4)};
-  matmul_entry().launch(MatMul{}, a, device.context());
+  cuda_entry_of(MatMul{}).launch(MatMul{}, a, device.context());
   device.download(a.out[0].data, out.data(), out.size() * 4);
   device.forget();
   return out;

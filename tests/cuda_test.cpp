@@ -15,10 +15,14 @@ namespace {
 // Rows of a case's activations: its tokens, for ops that care; examples of the others say 1 token
 // and have more rows.
 int64_t rows_of(const Case& c) {
-  return c.args.in[0].weight ? c.batch.size() : c.args.in[0].shape.rows;
+  int64_t rows = c.args.in[0].weight ? c.batch.size() : c.args.in[0].shape.rows;
+  for (int i = 0; i < c.args.n_in; ++i)
+    if (!c.args.in[i].weight) rows = std::min(rows, c.args.in[i].shape.rows);
+  return rows;
 }
 
-// A case with its inputs, batch and pages on the device, for rows [from, from + count) of it.
+// A case with its inputs, batch and pages on the device, for rows [from, from + count) of it, or as
+// many times as many of an input that has several for each.
 class DeviceCase {
  public:
   DeviceCase(Device& device, Case& c, int64_t from, int64_t count)
@@ -34,9 +38,11 @@ class DeviceCase {
       Operand o = c.args.in[i];
       const auto* data = static_cast<const std::byte*>(o.data);
       size_t bytes = c.in[size_t(i)].size;
-      if (!o.weight)
-        data += size_t(from * o.shape.cols) * 4, o.shape.rows = count,
-                                                 bytes = size_t(count * o.shape.cols) * 4;
+      if (!o.weight) {
+        const int64_t each = o.shape.rows / rows_of(c);
+        data += size_t(from * each * o.shape.cols) * 4,
+            o.shape.rows = count * each, bytes = size_t(o.shape.rows * o.shape.cols) * 4;
+      }
       if (i == 0 && !o.weight)
         first.assign(reinterpret_cast<const float*>(data),
                      reinterpret_cast<const float*>(data + bytes));
@@ -67,7 +73,7 @@ class DeviceCase {
       a.out[i] = {shapes[i], Format::f32, device_.poisoned(o.floats[i].size)};
     }
     const Shape s = shapes.empty() ? a.in[0].shape : shapes[0];
-    if (quantizes(op, s)) {
+    if (can_leave_acts(op) && s.cols % 32 == 0) {
       o.acts = Buffer(size_t(s.rows * s.cols / 32) * sizeof(Act));
       a.acts = {static_cast<Act*>(device_.poisoned(o.acts.size)), s.rows, s.cols / 32};
     }
@@ -168,7 +174,7 @@ void try_example(Device& device, const Example<Op>& e, const KvLayout& layout) {
   DeviceCase on_device(device, *c, 0, rows_of(*c));
   Outputs got = on_device.run(e.op);
   for (size_t i = 0; i < want.floats.size(); ++i)
-    CHECK(nmse(got.floats[i], want.floats[i]) < bound<Op>(layout));
+    CHECK(close(e.op, i, got.floats[i], want.floats[i], bound<Op>(layout)));
   for (size_t i = 0; i < want.acts.size / sizeof(Act); ++i) {
     const Act &x = reinterpret_cast<Act*>(got.acts.data())[i],
               &y = reinterpret_cast<Act*>(want.acts.data())[i];
@@ -249,4 +255,29 @@ TEST_CASE("cuda: matmuls with weights of several formats, and for many tokens") 
   }
   sweep(device, shared);
   sweep(device, gated);
+}
+
+TEST_CASE("cuda: what an expert makes of a row is what matmul makes with its weight alone") {
+  Device device;
+  if (!device.there()) return;
+  for (const Example<ExpertMatMul>& e : ExpertMatMul::examples()) {
+    auto c = make_case(e, KvLayout{});
+    const OpArgs& a = c->args;
+    const Operand &x = a.in[0], &w = a.in[1];
+    Outputs all = DeviceCase(device, *c, 0, rows_of(*c)).run(e.op);
+    const int64_t n = e.op.outputs(a), results = a.in[2].shape.rows * a.in[2].shape.cols;
+    for (int expert = 0; expert < e.op.experts; ++expert) {
+      auto one = make_case(Example<MatMul>{{}, {{x.shape}, {{n, w.shape.cols}, w.format, true}}, 1},
+                           KvLayout{});
+      std::memcpy(one->in[0].data(), x.data, one->in[0].size);
+      std::memcpy(one->in[1].data(), w.bytes() + size_t(expert) * one->in[1].size, one->in[1].size);
+      Outputs alone = DeviceCase(device, *one, 0, x.shape.rows).run(MatMul{});
+      for (int64_t row = 0; row < results; ++row)
+        if (ExpertMatMul::expert_of(a, row) == expert)
+          CHECK(!std::memcmp(all.floats[0].floats() + row * n,
+                             alone.floats[0].floats() + ExpertMatMul::input_of(a, row) * n,
+                             size_t(n) * sizeof(float)));
+      device.forget();
+    }
+  }
 }

@@ -91,6 +91,71 @@ TEST_CASE("non-finite: a norm of what no float holds is NaN on every instruction
     }
 }
 
+TEST_CASE("non-finite: a block of activations with such a value is NaN on every instruction set") {
+  alignas(64) float x[32] = {};
+  for (int i = 0; i < 32; ++i) x[i] = float(i);
+  for (float bad : {float(NAN), float(INFINITY), -float(INFINITY)})
+    for (int at : {0, 7, 16, 31}) {
+      std::vector<float> row(x, x + 32);
+      row[size_t(at)] = bad;
+      Act want;
+      QuantizeActs::block(row.data(), want);
+      CHECK(std::isnan(want.d));
+      for (const Backend* backend : cpu_backends()) {
+        Act got;
+        OpArgs a;
+        a.in[0] = {{1, 32}, Format::f32, row.data()};
+        a.acts = {&got, 1, 1};
+        const AnyOp op = QuantizeActs{};
+        backend->table[op.index()].run(op, a, 0, 1, {});
+        CHECK(std::isnan(got.d));
+        CHECK(std::isnan(got.ds));
+      }
+    }
+}
+
+// Its scale, or for floats itself.
+TEST_CASE("non-finite: a damaged weight of every format is seen on every instruction set") {
+  const int64_t cols = 256, rows = 20, damaged = 17;
+  std::vector<float> x(size_t(cols), 0);
+  for (int64_t i = 0; i < cols; ++i) x[size_t(i)] = noise(uint32_t(i));
+  Formats::each([&]<class F>(F) {
+    CAPTURE(F::kName);
+    std::vector<std::byte> row(row_bytes(F::kFormat, cols));
+    Buffer weight = random_weight(F::kFormat, {rows, cols});
+    std::byte* strip = weight.data() + damaged / kStrip * strip_bytes(F::kFormat, cols);
+    unpack_row(F::kFormat, strip, damaged % kStrip, cols, row.data());
+    auto* block = reinterpret_cast<typename F::Block*>(row.data() + kHeaderBytes<F>);
+    if constexpr (kHasHeader<F>)
+      std::memset(row.data(), 0xFF, kHeaderBytes<F>);
+    else if constexpr (F::kFloat)
+      *block = F::of(NAN);
+    else
+      std::memset(&block->d, 0xFF, sizeof block->d);
+    std::vector<std::byte> packed(16 * row.size());
+    for (int r = 0; r < 16; ++r)
+      unpack_row(F::kFormat, strip, r, cols, packed.data() + size_t(r) * row.size());
+    std::copy(row.begin(), row.end(), packed.begin() + damaged % kStrip * long(row.size()));
+    pack_strip(F::kFormat, packed.data(), row.size(), int(rows % kStrip), cols, strip);
+
+    std::vector<float> y(size_t(rows), 0);
+    std::vector<Act> acts;
+    OpArgs a;
+    a.in[0] = {{1, cols}, Format::f32, x.data()};
+    a.in[1] = {{rows, cols}, F::kFormat, weight.data(), true};
+    a.out[0] = {{1, rows}, Format::f32, y.data()};
+    if (reads_acts(F::kFormat)) quantize_input(a, acts);
+    for (const Backend* backend : cpu_backends()) {
+      CAPTURE(backend->name);
+      const AnyOp op = MatMul{};
+      const KernelEntry& k = backend->table[op.index()];
+      Buffer scratch(k.scratch(op, a));
+      k.run(op, a, 0, k.units(op, a), {.own = scratch.data()});
+      for (int64_t r = 0; r < rows; ++r) CHECK(std::isnan(y[size_t(r)]) == (r == damaged));
+    }
+  });
+}
+
 TEST_CASE("non-finite: the program ends with 8 and one line") {
   TempFolder folder;
   write_with(folder / "bad.quipu", "layer.1.ffn_norm", NAN, open_source("", ""));

@@ -25,7 +25,6 @@ void sweep() {
       for (const Backend* backend : cpu_backends()) {
         CAPTURE(backend->name);
         const KernelEntry& k = backend->table[id];
-        REQUIRE(bool(k.run));
         Outputs got = outputs_of(e.op, *c, [&](const OpArgs& a) {
           const AnyOp op = e.op;
           Buffer scratch(k.scratch(op, a));
@@ -43,7 +42,7 @@ void sweep() {
           CHECK(got.floats[i].guarded());
           // Attention over blocks quantizes its queries, which the reference does not; everything
           // else is float rounding.
-          CHECK(nmse(got.floats[i], want.floats[i]) < (layout.blocks() ? 5e-4 : 1e-10));
+          CHECK(close(e.op, i, got.floats[i], want.floats[i], layout.blocks() ? 5e-4 : 1e-10));
         }
         CHECK(got.acts.guarded());
         CHECK(got.pages == want.pages);
@@ -97,6 +96,75 @@ TEST_CASE("op: attention of a token is the same in a prompt and alone") {
         CHECK(std::memcmp(alone.data(), together.floats[0].data() + size_t(t) * 192 * 4, 192 * 4) ==
               0);
       }
+    }
+  }
+}
+
+namespace {
+
+void run_alone(const Backend& backend, const AnyOp& op, const OpArgs& a) {
+  const KernelEntry& k = backend.table[op.index()];
+  Buffer scratch(k.scratch(op, a));
+  k.run(op, a, 0, k.units(op, a), {.own = scratch.data()});
+}
+
+}  // namespace
+
+TEST_CASE("op: the k largest, of equal ones the first, NaN before all") {
+  const float x[] = {1, -0.0f, 3, 0, 3, -INFINITY, INFINITY, 3, -1};
+  const float bad[] = {1, INFINITY, NAN, -INFINITY, -NAN, 2, 0, 0, 0};
+  const std::pair<const float*, std::vector<int32_t>> cases[] = {
+      {x, {6, 2, 4, 7, 0, 1, 3, 8, 5}}, {bad, {2, 4, 1, 5, 0, 6, 7, 8, 3}}};
+  for (const auto& [from, want] : cases)
+    for (int k = 1; k <= 9; ++k) {
+      std::vector<int32_t> got(9, -1);
+      std::vector<float> values(9);
+      OpArgs a;
+      a.in[0] = {{1, 9}, Format::f32, const_cast<float*>(from)};
+      a.out[0] = {{1, k}, Format::f32, got.data()}, a.out[1] = {{1, k}, Format::f32, values.data()};
+      const auto check = [&] {
+        CHECK(std::equal(got.begin(), got.begin() + k, want.begin()));
+        for (int i = 0; i < k; ++i)
+          CHECK(!std::memcmp(&values[size_t(i)], &from[want[size_t(i)]], sizeof(float)));
+      };
+      TopK{k}.reference(a);
+      check();
+      for (const Backend* backend : cpu_backends()) {
+        std::fill(got.begin(), got.end(), -1);
+        run_alone(*backend, TopK{k}, a);
+        check();
+      }
+    }
+}
+
+TEST_CASE("op: what an expert makes of a row is what matmul makes with its weight alone") {
+  for (const Example<ExpertMatMul>& e : ExpertMatMul::examples()) {
+    auto c = make_case(e, KvLayout{});
+    const int64_t n = e.op.outputs(c->args), rows = c->args.in[0].shape.rows;
+    std::vector<float> all(size_t(output_shapes(e.op, c->args)[0].rows * n)),
+        alone(size_t(rows * n));
+    for (const Backend* backend : cpu_backends()) {
+      CAPTURE(backend->name);
+      OpArgs a = c->args;
+      a.out[0] = {output_shapes(e.op, a)[0], Format::f32, all.data()};
+      run_alone(*backend, e.op, a);
+      int64_t seen = 0;
+      for (int expert = 0; expert < e.op.experts; ++expert) {
+        OpArgs one = c->args;
+        Operand& w = one.in[1];
+        w.data = static_cast<std::byte*>(w.data) +
+                 expert * n / kStrip * strip_bytes(w.format, w.shape.cols);
+        w.shape.rows = n, one.n_in = 2;
+        one.out[0] = {{rows, n}, Format::f32, alone.data()};
+        run_alone(*backend, MatMul{}, one);
+        for (int64_t row = 0; row < a.out[0].shape.rows; ++row)
+          if (ExpertMatMul::expert_of(a, row) == expert) {
+            ++seen;
+            CHECK(!std::memcmp(a.out[0].row(row), one.out[0].row(ExpertMatMul::input_of(a, row)),
+                               size_t(n) * sizeof(float)));
+          }
+      }
+      CHECK(seen == a.out[0].shape.rows);
     }
   }
 }

@@ -9,7 +9,6 @@
 // head, so there a unit of work is a chunk of it, and whoever finishes a group's last chunk merges
 // them, in order.
 #pragma once
-#include "ggml-like-tensor/backend.h"
 #include "ggml-like-tensor/cpu/quantize.h"
 #include "ggml-like-tensor/cpu/values.h"
 #include "ggml-like-tensor/ops/attention.h"
@@ -30,7 +29,7 @@ struct QueryBlock {
 };
 
 template <class V>
-struct AttentionKernel {
+struct CpuKernel<Attention, V> {
   using F = typename V::F;
 
   // Per thread. A part is one query's share of a chunk: v_cols sums, the maximum, the sum of
@@ -167,7 +166,9 @@ struct AttentionKernel {
           a.in[0].row(b.token + q / b.group) + (b.first_head + q % b.group) * op.head_dim;
       float* to = w.q + q * l.k_cols();
       for (int c = 0; c < l.k_cols(); ++c) to[c] = c < op.head_dim ? from[c] : 0;
-      if (l.format == Format::q4_0) hadamard(to, op.head_dim);
+      KvFormats::with(l.format, [&]<class F>(F) {
+        if constexpr (PageOf<F>::kRotated) hadamard(to, op.head_dim);
+      });
       if (l.blocks())
         for (int i = 0; i < l.k_cols() / 32; ++i)
           quantize_block<V>(to + 32 * i, w.acts[i * b.count() + q]);
@@ -208,30 +209,22 @@ struct AttentionKernel {
                           const HeadPages& pages, int64_t start, int64_t from, int64_t to) {
     const StripInput<V> in{w.acts, b.count(), w.q, pages.k_cols, pages.k_cols};
     const int64_t blocks = (pages.k_cols + 31) / 32;
+    float slopes[kQueries];
+    for (int q = 0; q < b.count() && op.max_bias > 0; ++q)
+      slopes[q] = op.slope(b.first_head + q % b.group);
     for (int64_t page = from; page < to; ++page) {
       F acc[kQueries];
       for (int q = 0; q < b.count(); ++q) acc[q] = V::zero();
       const std::byte* tile = pages.keys(page);
-      switch (pages.format) {
-        case Format::f32:
-          strip_times<V, F32>(tile, 0, blocks, in, b.count(), acc);
-          break;
-        case Format::f16:
-          strip_times<V, F16>(tile, 0, blocks, in, b.count(), acc);
-          break;
-        case Format::f8:
-          strip_times<V, F8>(tile, 0, blocks, in, b.count(), acc);
-          break;
-        case Format::q8:
-          strip_times<V, Q8>(tile, 0, blocks, in, b.count(), acc);
-          break;
-        default:
-          strip_times<V, Q4_0>(tile, 0, blocks, in, b.count(), acc);
-      }
+      KvFormats::with(pages.format,
+                      [&]<class F>(F) { strip_times<V, F>(tile, 0, blocks, in, b.count(), acc); });
       for (int q = 0; q < b.count(); ++q) {
         const int64_t p = a.batch->positions[b.token + q / b.group], at = page * kPage;
-        const F seen = only<V>(finish_score(op, acc[q]), op.first_position(p) - at, p - at,
-                               V::set1(-INFINITY));
+        F score = finish_score(op, acc[q]);
+        if (op.max_bias > 0)
+          score =
+              V::fma(V::add(lane_numbers<V>(), V::set1(float(at - p))), V::set1(slopes[q]), score);
+        const F seen = only<V>(score, op.first_position(p) - at, p - at, V::set1(-INFINITY));
         V::store(w.scores + q * kChunk + (at - start), seen);
       }
     }
@@ -282,11 +275,23 @@ struct AttentionKernel {
                                  V::mul(V::load(total + c), V::set1(scale[0]))));
   }
 
+  // A chunk of one position whose value is 0.
+  static void add_sink(float* total, float sink, int v_cols) {
+    float *maximum = total + v_cols, *sum = maximum + 1;
+    const float together = *maximum > sink ? *maximum : sink;
+    alignas(64) float scale[16] = {*maximum - together, sink - together};
+    V::store(scale, exp<V>(V::load(scale)));
+    *sum = *sum * scale[0] + scale[1];
+    for (int c = 0; c < v_cols; c += 16)
+      V::store(total + c, V::mul(V::load(total + c), V::set1(scale[0])));
+  }
+
   static void write(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
     const KvLayout& l = a.batch->kv.layout;
     for (int q = 0; q < b.count(); ++q) {
       const int64_t t = b.token + q / b.group, head = b.first_head + q % b.group;
       float* total = w.totals + q * part_floats(l);
+      if (op.sinks) add_sink(total, a.in[1].floats()[head], l.v_cols());
       const float sum = total[l.v_cols() + 1];
       for (int c = 0; c < l.v_cols(); c += 16)
         V::store(total + c, V::div(V::load(total + c), V::set1(sum)));

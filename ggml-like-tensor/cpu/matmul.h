@@ -10,6 +10,7 @@
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/cpu/quantize.h"
 #include "ggml-like-tensor/cpu/strip.h"
+#include "ggml-like-tensor/ops/expert_matmul.h"
 #include "ggml-like-tensor/ops/gated_matmul.h"
 
 namespace chaski {
@@ -23,6 +24,12 @@ struct BlockResult {
   typename V::F acc[kStrips][kGroup];
 };
 
+// strip_bytes() of F, which would leave a copy for the linker.
+template <class F>
+inline __attribute__((always_inline)) size_t bytes_of_strip(int64_t cols) {
+  return kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
+}
+
 template <class V>
 void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const OpArgs& a,
                     int64_t group, BlockResult<V>& out) {
@@ -34,8 +41,7 @@ void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const O
   Formats::with(w.format, [&]<class F>(F) {
     const StripInput<V> in{a.in_acts.data ? a.in_acts.group(group) : nullptr, width,
                            a.in[0].row(group * kGroup), cols, cols};
-    const size_t bytes =
-        kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
+    const size_t bytes = bytes_of_strip<F>(cols);
     for (int64_t from = 0; from < blocks; from += step)
       strips_times<V, F>(w.bytes() + first_strip * bytes, bytes, n_strips, from,
                          from + step < blocks ? from + step : blocks, in, width, out.acc[0]);
@@ -53,7 +59,7 @@ inline int64_t grain_of(int64_t units, double bytes) {
 }
 
 template <class V>
-struct MatMulKernel {
+struct CpuKernel<MatMul, V> {
   static int64_t units(const MatMul& op, const OpArgs& a) {
     int64_t n = 0;
     for (int i = 0; i < op.weights; ++i) n += strips_of(a.in[1 + i]);
@@ -102,13 +108,13 @@ struct MatMulKernel {
 
 // A unit is 32 outputs, a whole block of the quantized result.
 template <class V>
-struct GatedMatMulKernel {
+struct CpuKernel<GatedMatMul, V> {
   static int64_t units(const GatedMatMul&, const OpArgs& a) {
     return (a.in[1].shape.rows + 31) / 32;
   }
   static int64_t grain(const GatedMatMul& op, const OpArgs& a) {
-    return grain_of(units(op, a),
-                    MatMulKernel<V>::weight_size(a.in[1]) + MatMulKernel<V>::weight_size(a.in[2]));
+    return grain_of(units(op, a), CpuKernel<MatMul, V>::weight_size(a.in[1]) +
+                                      CpuKernel<MatMul, V>::weight_size(a.in[2]));
   }
   static size_t scratch(const GatedMatMul&, const OpArgs&) { return 2 * sizeof(BlockResult<V>); }
 
@@ -134,6 +140,72 @@ struct GatedMatMulKernel {
     if (a.out[0].data)
       for (int64_t i = 0; i < n; ++i) a.out[0].out_row(t)[row + i] = h[i];
     if (a.acts.data) quantize_block<V>(h, a.acts.at(t, u));
+  }
+};
+
+// A unit is some strips of one expert, times all rows that chose it, 16 at a time: these are copied
+// next to each other, which the strips share. An expert nobody chose is a look at the choices.
+template <class V>
+struct CpuKernel<ExpertMatMul, V> {
+  static constexpr int64_t kStripsAUnit = 2 * kStrips;
+  static int64_t strips(const ExpertMatMul& op, const OpArgs& a) {
+    return op.outputs(a) / kStrip;  // of an expert
+  }
+  static int64_t parts(const ExpertMatMul& op, const OpArgs& a) {
+    return (strips(op, a) + kStripsAUnit - 1) / kStripsAUnit;
+  }
+  static int64_t units(const ExpertMatMul& op, const OpArgs& a) {
+    return op.experts * parts(op, a);
+  }
+  static int64_t grain(const ExpertMatMul&, const OpArgs&) { return 1; }
+  static size_t scratch(const ExpertMatMul&, const OpArgs& a) {
+    return sizeof(BlockResult<V>) +
+           kGroup * (a.in_acts.blocks * sizeof(Act) + a.in[0].shape.cols * sizeof(float));
+  }
+
+  static void run(const ExpertMatMul& op, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch& scratch) {
+    const int64_t all = strips(op, a), rows = a.out[0].shape.rows;
+    for (int64_t u = first; u < last; ++u) {
+      const int64_t expert = u / parts(op, a), from = u % parts(op, a) * kStripsAUnit,
+                    to = from + kStripsAUnit < all ? from + kStripsAUnit : all;
+      int64_t chosen[kGroup];
+      int n = 0;
+      for (int64_t row = 0; row < rows; ++row) {
+        if (ExpertMatMul::expert_of(a, row) == expert) chosen[n++] = row;
+        if (n == kGroup || (n > 0 && row + 1 == rows))
+          multiply(op, a, expert, from, to, chosen, n, scratch), n = 0;
+      }
+    }
+  }
+  // Strips [from, to) of an expert times its n rows.
+  static void multiply(const ExpertMatMul& op, const OpArgs& a, int64_t expert, int64_t from,
+                       int64_t to, const int64_t* chosen, int n, const Scratch& scratch) {
+    const Operand& w = a.in[1];
+    auto* result = reinterpret_cast<BlockResult<V>*>(scratch.own);
+    auto* acts = reinterpret_cast<Act*>(result + 1);
+    auto* x = reinterpret_cast<float*>(acts + kGroup * a.in_acts.blocks);
+    const int64_t cols = w.shape.cols, blocks = (cols + 31) / 32;
+    const bool quantized = reads_acts(w.format);
+    for (int i = 0; i < n; ++i) {
+      const int64_t row = ExpertMatMul::input_of(a, chosen[i]);
+      for (int64_t b = 0; b < blocks && quantized; ++b) acts[b * n + i] = a.in_acts.at(row, b);
+      if (!quantized) __builtin_memcpy(x + i * cols, a.in[0].row(row), cols * sizeof(float));
+    }
+    const StripInput<V> in{acts, n, x, cols, cols};
+    for (int64_t s = from; s < to; s += kStrips) {
+      const int n_strips = int(to - s < kStrips ? to - s : kStrips);
+      for (int k = 0; k < n_strips; ++k)
+        for (int i = 0; i < n; ++i) result->acc[k][i] = V::zero();
+      Formats::with(w.format, [&]<class F>(F) {
+        const size_t bytes = bytes_of_strip<F>(cols);
+        strips_times<V, F>(w.bytes() + (expert * strips(op, a) + s) * bytes, bytes, n_strips, 0,
+                           blocks, in, n, result->acc[0]);
+      });
+      for (int k = 0; k < n_strips; ++k)
+        for (int i = 0; i < n; ++i)
+          V::store(a.out[0].out_row(chosen[i]) + (s + k) * kStrip, result->acc[k][i]);
+    }
   }
 };
 

@@ -8,7 +8,7 @@ namespace chaski {
 namespace {
 
 template <class V>
-struct NormKernel {
+struct CpuKernel<Norm, V> {
   static int64_t units(const Norm&, const OpArgs& a) { return a.in[0].shape.rows; }
   static int64_t grain(const Norm&, const OpArgs&) { return 1; }
   static size_t scratch(const Norm&, const OpArgs& a) {
@@ -17,20 +17,20 @@ struct NormKernel {
 
   static void run(const Norm& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
-    const int64_t n = a.in[0].shape.cols;
+    const int64_t cols = a.in[0].shape.cols, n = cols / op.heads;
     auto* buffer = reinterpret_cast<float*>(scratch.own);
     for (int64_t t = first; t < last; ++t) {
       const float* x = a.in[0].row(t);
       if (op.adds) {
         float* sum = a.out[1].data ? a.out[1].out_row(t) : buffer;
-        each_vector(n, [&](int64_t i, int64_t k) {
+        each_vector(cols, [&](int64_t i, int64_t k) {
           store_n<V>(sum + i, V::add(load_n<V>(x + i, k), load_n<V>(a.in[1].row(t) + i, k)), k);
         });
         x = sum;
       }
-      float* y = a.out[0].data ? a.out[0].out_row(t) : buffer + n;
-      normalize(op, a, x, y, n);
-      if (a.acts.data) quantize_row<V>(y, a.acts, t, 0, n / 32);
+      float* y = a.out[0].data ? a.out[0].out_row(t) : buffer + cols;
+      for (int64_t at = 0; at < cols; at += n) normalize(op, a, x + at, y + at, n);
+      if (a.acts.data) quantize_row<V>(y, a.acts, t, 0, cols / 32);
     }
   }
   static void normalize(const Norm& op, const OpArgs& a, const float* x, float* y, int64_t n) {

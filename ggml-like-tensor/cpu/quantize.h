@@ -1,6 +1,7 @@
 // Activations to 8 bits: see ops/quantize_acts.h, of which this is the vector form with the same
 // bits.
 #pragma once
+#include "ggml-like-tensor/cpu/kernel.h"
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/ops/quantize_acts.h"
 
@@ -32,7 +33,7 @@ void quantize_row(const float* x, const ActsView& acts, int64_t row, int64_t fir
 }
 
 template <class V>
-struct QuantizeActsKernel {
+struct CpuKernel<QuantizeActs, V> {
   static int64_t units(const QuantizeActs&, const OpArgs& a) { return a.in[0].shape.rows; }
   static int64_t grain(const QuantizeActs&, const OpArgs&) { return 1; }
   static size_t scratch(const QuantizeActs&, const OpArgs&) { return 0; }

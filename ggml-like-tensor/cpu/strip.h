@@ -76,14 +76,6 @@ __attribute__((noinline)) void slow_strip(const void* strip, int64_t from, int64
   }
 }
 
-template <class V, class Fmt>
-inline __attribute__((always_inline)) typename V::F load_column(const typename Fmt::Tile& tile) {
-  if constexpr (Fmt::kFormat == Format::f32) return V::load(tile.rows);
-  if constexpr (Fmt::kFormat == Format::f16) return V::load_f16(tile.rows);
-  if constexpr (Fmt::kFormat == Format::bf16) return V::load_bf16(tile.rows);
-  if constexpr (Fmt::kFormat == Format::f8) return V::load_f8(tile.rows);
-}
-
 // Float formats: columns [from, to), from a multiple of 32, of S strips `bytes` apart, times the
 // rows of x, `stride` floats apart. Two strips share the broadcasts of x, or loads would be the
 // limit. result: [strip][kGroup].
@@ -103,7 +95,7 @@ __attribute__((noinline)) void float_strips(const std::byte* strips, size_t byte
     const int64_t end = to - c0 < 32 ? to : c0 + 32;
     for (int64_t c = c0; c < end; ++c) {
       typename V::F w[S];
-      for (int s = 0; s < S; ++s) w[s] = load_column<V, Fmt>(columns[s][c]);
+      for (int s = 0; s < S; ++s) w[s] = Fmt::template load<V>(columns[s][c].rows);
 #pragma GCC unroll 8
       for (int n = 0; n < N; ++n) {
         const auto a = V::set1(x[n * stride + c]);

@@ -1,7 +1,6 @@
 // The kernels of one instruction set as a table: an isa_*.cpp is its Lanes, its flags (Makefile)
 // and one call of this.
 #pragma once
-#include "ggml-like-tensor/backend.h"
 #include "ggml-like-tensor/cpu/attention.h"
 #include "ggml-like-tensor/cpu/matmul.h"
 #include "ggml-like-tensor/cpu/norm.h"
@@ -11,34 +10,31 @@
 namespace chaski {
 namespace {
 
-template <class Op, template <class> class Kernel, class V>
+template <class Op, class V>
 constexpr KernelEntry entry() {
+  using Kernel = CpuKernel<Op, V>;
   return {
       [](const AnyOp& op, const OpArgs& a, int64_t first, int64_t last, const Scratch& scratch) {
-        Kernel<V>::run(*std::get_if<Op>(&op), a, first, last, scratch);
+        Kernel::run(*std::get_if<Op>(&op), a, first, last, scratch);
       },
-      [](const AnyOp& op, const OpArgs& a) { return Kernel<V>::units(*std::get_if<Op>(&op), a); },
-      [](const AnyOp& op, const OpArgs& a) { return Kernel<V>::grain(*std::get_if<Op>(&op), a); },
-      [](const AnyOp& op, const OpArgs& a) { return Kernel<V>::scratch(*std::get_if<Op>(&op), a); },
+      [](const AnyOp& op, const OpArgs& a) { return Kernel::units(*std::get_if<Op>(&op), a); },
+      [](const AnyOp& op, const OpArgs& a) { return Kernel::grain(*std::get_if<Op>(&op), a); },
+      [](const AnyOp& op, const OpArgs& a) { return Kernel::scratch(*std::get_if<Op>(&op), a); },
       [](const AnyOp& op, const OpArgs& a) {
-        if constexpr (requires { &Kernel<V>::shared; })
-          return Kernel<V>::shared(*std::get_if<Op>(&op), a);
+        if constexpr (requires { &Kernel::shared; })
+          return Kernel::shared(*std::get_if<Op>(&op), a);
         return size_t(0);
       },
   };
 }
 
-// In the order of Ops.
+template <class V, class... Op>
+constexpr Backend backend_over(OpList<Op...>) {
+  return {V::kName, {entry<Op, V>()...}, peak<V>};
+}
 template <class V>
 constexpr Backend backend_of() {
-  return {V::kName,
-          {entry<GetRows, GetRowsKernel, V>(), entry<TakeRows, TakeRowsKernel, V>(),
-           entry<MatMul, MatMulKernel, V>(), entry<GatedMatMul, GatedMatMulKernel, V>(),
-           entry<Norm, NormKernel, V>(), entry<Rope, RopeKernel, V>(),
-           entry<KvWrite, KvWriteKernel, V>(), entry<Attention, AttentionKernel, V>(),
-           entry<Binary, BinaryKernel, V>(), entry<Unary, UnaryKernel, V>(),
-           entry<SoftMax, SoftMaxKernel, V>(), entry<QuantizeActs, QuantizeActsKernel, V>()},
-          peak<V>};
+  return backend_over<V>(Ops{});
 }
 
 }  // namespace

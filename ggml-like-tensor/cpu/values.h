@@ -21,7 +21,7 @@ constexpr int kChunk = 256;  // positions whose scores exist at one time
 // One layer's keys and values of one KV head, worked out once.
 struct HeadPages {
   const std::byte* first;  // page 0's keys
-  size_t group_bytes, k_bytes, v_bytes, v_scales;
+  size_t group_bytes, k_bytes, v_bytes;
   Format format;
   int k_cols, v_cols;
   const int32_t* table;
@@ -31,7 +31,6 @@ struct HeadPages {
         group_bytes(kPageGroup * kv.layout.page_bytes()),
         k_bytes(kv.layout.k_bytes()),
         v_bytes(kv.layout.v_bytes()),
-        v_scales(kv.layout.v_scales()),
         format(kv.layout.format),
         k_cols(kv.layout.k_cols()),
         v_cols(kv.layout.v_cols()),
@@ -62,22 +61,19 @@ inline __attribute__((always_inline)) void each_page(const Weighing& w, Fn fn) {
        w.high < page * kPage + kPage - 1 ? w.high % kPage : kPage - 1);
 }
 
-// Channels 16 c .. 16 (c + C) of queries n0 .. n0 + N, f32, f16 or f8.
-template <class V, class Element, int N, int C>
+// Channels 16 c .. 16 (c + C) of queries n0 .. n0 + N.
+template <class V, class F, int N, int C>
 void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
   typename V::F acc[N][C];
   for (int n = 0; n < N; ++n)
     for (int k = 0; k < C; ++k) acc[n][k] = V::zero();
   each_page(w, [&](int64_t page, int64_t first, int64_t last) {
-    const auto* rows = reinterpret_cast<const Element*>(h.values(page)) + 16 * c;
+    const auto* rows = reinterpret_cast<const typename F::Block*>(h.values(page)) + 16 * c;
     const float* weights = w.weights + n0 * kChunk + (page * kPage - w.start);
     for (int64_t slot = first; slot <= last; ++slot) {
 #pragma GCC unroll 4
       for (int k = 0; k < C; ++k) {
-        typename V::F v;
-        if constexpr (sizeof(Element) == 4) v = V::load(rows + slot * h.v_cols + 16 * k);
-        if constexpr (sizeof(Element) == 2) v = V::load_f16(rows + slot * h.v_cols + 16 * k);
-        if constexpr (sizeof(Element) == 1) v = V::load_f8(rows + slot * h.v_cols + 16 * k);
+        const auto v = F::template load<V>(rows + slot * h.v_cols + 16 * k);
 #pragma GCC unroll 4
         for (int n = 0; n < N; ++n)
           acc[n][k] = V::fma(v, V::set1(weights[n * kChunk + slot]), acc[n][k]);
@@ -88,13 +84,13 @@ void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
     for (int k = 0; k < C; ++k) V::store(w.sums + (n0 + n) * w.stride + 16 * (c + k), acc[n][k]);
 }
 
-template <class V, class Element>
+template <class V, class F>
 void weigh_all_floats(const HeadPages& h, const Weighing& w, int queries) {
   constexpr int kC = V::kWide ? 4 : 2;
   in_pieces<4>(queries, [&]<int N>(int n0) {
     int c = 0;
-    for (; c + kC <= h.v_cols / 16; c += kC) weigh_floats<V, Element, N, kC>(h, w, n0, c);
-    for (; c < h.v_cols / 16; ++c) weigh_floats<V, Element, N, 1>(h, w, n0, c);
+    for (; c + kC <= h.v_cols / 16; c += kC) weigh_floats<V, F, N, kC>(h, w, n0, c);
+    for (; c < h.v_cols / 16; ++c) weigh_floats<V, F, N, 1>(h, w, n0, c);
   });
 }
 
@@ -106,26 +102,33 @@ struct BlockWeights {
   int32_t sum;
 };
 
+// 0, 1, .., 15.
+template <class V>
+typename V::F lane_numbers() {
+  alignas(64) static constexpr float kLane[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                  8, 9, 10, 11, 12, 13, 14, 15};
+  return V::load(kLane);
+}
+
 // x in a page's lanes [first, last], `other` where they are not: what was never written there may
 // be anything.
 template <class V>
 typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F other) {
   if (first <= 0 && last >= kPage - 1) return x;
-  alignas(64) static constexpr float kLane[16] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                                  8, 9, 10, 11, 12, 13, 14, 15};
-  const auto lane = V::load(kLane);
+  const auto lane = lane_numbers<V>();
   x = V::where_less(lane, V::set1(float(first)), other, x);
   return V::where_less(V::set1(float(last)), lane, other, x);
 }
 
-template <class V, int N>
+template <class V, class F, int N>
 void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, BlockWeights* out) {
   alignas(64) float products[N][kChunk];
   typename V::F most[N], not_finite[N];  // stays 0, or becomes NaN
   for (int n = 0; n < N; ++n) most[n] = not_finite[n] = V::zero();
   each_page(w, [&](int64_t page, int64_t first, int64_t last) {
     const auto* scales =
-        reinterpret_cast<const uint16_t*>(h.values(page) + h.v_scales) + block * kPage;
+        reinterpret_cast<const uint16_t*>(h.values(page) + KvLayout::v_scales<F>(h.v_cols)) +
+        block * kPage;
     const auto d = only<V>(V::load_f16(scales), first, last, V::zero());
     const int64_t at = page * kPage - w.start;
     for (int n = 0; n < N; ++n) {
@@ -156,20 +159,20 @@ void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, Blo
 }
 
 // Channels 32 block .. 32 block + 31 of queries n0 .. n0 + N.
-template <class V, Format kFormat, int N>
+template <class V, class F, int N>
 void weigh_block(const HeadPages& h, const Weighing& w, int n0, int block) {
-  constexpr int kOffset = kFormat == Format::q4_0 ? 8 : 0;
+  using Page = PageOf<F>;
   BlockWeights weights[N];
-  round_weights<V, N>(h, w, n0, block, weights);
+  round_weights<V, F, N>(h, w, n0, block, weights);
   typename V::I high[N][2], low[N][2];
   for (int n = 0; n < N; ++n)
     for (int k = 0; k < 2; ++k) high[n][k] = low[n][k] = V::set1_i32(0);
   each_page(w, [&](int64_t page, int64_t, int64_t) {
-    const std::byte* codes = h.values(page) + block * (kFormat == Format::q4_0 ? 256 : 512);
+    const std::byte* codes = h.values(page) + block * (512 / Page::kChannelsAByte);
     const int64_t at = page * kPage - w.start;
     for (int g = 0; g < 4; ++g) {
       typename V::B v[2];
-      if constexpr (kFormat == Format::q4_0) {
+      if constexpr (Page::kChannelsAByte == 2) {
         const auto both = V::load_bytes(codes + 64 * g);
         v[0] = V::low_nibbles(both), v[1] = V::high_nibbles(both);
       } else {
@@ -187,33 +190,27 @@ void weigh_block(const HeadPages& h, const Weighing& w, int n0, int block) {
   for (int n = 0; n < N; ++n)
     for (int k = 0; k < 2; ++k) {
       const auto whole = V::add_i32(V::shift_left(high[n][k], 7), low[n][k]);
-      const auto sum = V::to_float(V::add_i32(whole, V::set1_i32(-kOffset * weights[n].sum)));
+      const auto sum = V::to_float(V::add_i32(whole, V::set1_i32(-Page::kOffset * weights[n].sum)));
       V::store(w.sums + (n0 + n) * w.stride + 32 * block + 16 * k,
                V::mul(sum, V::set1(weights[n].unit)));
     }
 }
 
-template <class V, Format kFormat>
+template <class V, class F>
 void weigh_all_blocks(const HeadPages& h, const Weighing& w, int queries) {
   in_pieces<V::kWide ? 4 : 2>(queries, [&]<int N>(int n0) {
-    for (int block = 0; block < h.v_cols / 32; ++block) weigh_block<V, kFormat, N>(h, w, n0, block);
+    for (int block = 0; block < h.v_cols / 32; ++block) weigh_block<V, F, N>(h, w, n0, block);
   });
 }
 
 template <class V>
 void weigh_values(const HeadPages& h, const Weighing& w, int queries) {
-  switch (h.format) {
-    case Format::f32:
-      return weigh_all_floats<V, float>(h, w, queries);
-    case Format::f16:
-      return weigh_all_floats<V, uint16_t>(h, w, queries);
-    case Format::f8:
-      return weigh_all_floats<V, uint8_t>(h, w, queries);
-    case Format::q8:
-      return weigh_all_blocks<V, Format::q8>(h, w, queries);
-    default:
-      return weigh_all_blocks<V, Format::q4_0>(h, w, queries);
-  }
+  KvFormats::with(h.format, [&]<class F>(F) {
+    if constexpr (F::kFloat)
+      weigh_all_floats<V, F>(h, w, queries);
+    else
+      weigh_all_blocks<V, F>(h, w, queries);
+  });
 }
 
 }  // namespace

@@ -10,8 +10,10 @@ namespace chaski {
 
 struct GatedMatMul {
   static constexpr const char* kName = "gated_matmul";
+  static constexpr bool kReadsActs = true;
   Activation kind = Activation::silu;
 
+  bool leaves_acts() const { return true; }
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     return {{in[0].rows, in[1].rows}};
   }

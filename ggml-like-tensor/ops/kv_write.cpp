@@ -1,17 +1,10 @@
 #include "ggml-like-tensor/ops/kv_write.h"
 
 #include "ggml-like-tensor/ops/hadamard.h"
-#include "quant/floats.h"
-#include "quant/q4_0.h"
-#include "quant/q8.h"
 
 namespace chaski {
 
-namespace {
-
-// n <= 32 floats as KV pages keep them, zeros behind. q8: d rounded to f16, the codes as for the
-// activations of a matmul.
-void encode(const float* x, int n, Q8::Block& b) {
+void PageOf<Q8>::encode(const float* x, int n, Q8::Block& b) {
   float padded[32] = {};
   std::copy(x, x + n, padded);
   Act a;
@@ -20,9 +13,7 @@ void encode(const float* x, int n, Q8::Block& b) {
   std::copy(a.q, a.q + 32, b.q);
 }
 
-// q4_0: 16 levels over +- the largest size, which loses half a step at either end. The scale is not
-// negative: the kernel that weighs values multiplies it into unsigned weights (cpu/values.h).
-void encode(const float* x, int n, Q4_0::Block& b) {
+void PageOf<Q4_0>::encode(const float* x, int n, Q4_0::Block& b) {
   float most = 0, damage = 0;  // what is not finite makes the scale NaN, so that it shows
   for (int i = 0; i < n; ++i) most = std::max(most, std::fabs(x[i])), damage += 0 * x[i];
   most += damage;
@@ -34,27 +25,28 @@ void encode(const float* x, int n, Q4_0::Block& b) {
   }
 }
 
-template <class F, auto kEncode>
+namespace {
+
+template <class F>
 void write_floats(const KvLayout& l, std::byte* keys, std::byte* values, int slot, const float* k,
                   const float* v) {
   auto* columns = reinterpret_cast<typename F::Tile*>(keys);
   auto* row = reinterpret_cast<typename F::Block*>(values) + slot * l.v_cols();
-  for (int c = 0; c < l.head_dim; ++c)
-    columns[c].rows[slot] = kEncode(k[c]), row[c] = kEncode(v[c]);
+  for (int c = 0; c < l.head_dim; ++c) columns[c].rows[slot] = F::of(k[c]), row[c] = F::of(v[c]);
 }
 
 template <class F>
 void write_blocks(const KvLayout& l, std::byte* keys, std::byte* values, int slot, const float* k,
                   const float* v) {
   auto* tiles = reinterpret_cast<typename F::Tile*>(keys);
-  auto* scales = reinterpret_cast<uint16_t*>(values + l.v_scales());
+  auto* scales = reinterpret_cast<uint16_t*>(values + l.v_scales<F>(l.v_cols()));
   for (int b = 0; b < l.v_cols() / 32; ++b) {
     const int n = std::min(32, l.head_dim - 32 * b);
     typename F::Block key, value;
-    encode(k + 32 * b, n, key), encode(v + 32 * b, n, value);
+    PageOf<F>::encode(k + 32 * b, n, key), PageOf<F>::encode(v + 32 * b, n, value);
     F::put(key, slot, tiles[b]);
     for (int i = 0; i < int(sizeof value.q); ++i)
-      values[l.v_byte(32 * b + i, slot)] = std::byte(value.q[i]);
+      values[l.v_byte<F>(32 * b + i, slot)] = std::byte(value.q[i]);
     scales[l.v_scale(b, slot)] = value.d;
   }
 }
@@ -75,22 +67,18 @@ void KvWrite::write(const OpArgs& a, int64_t t, int head) const {
   const int32_t page = a.batch->tables[t][position / kPage];
   std::byte *keys = kv.keys(layer, head, page), *values = kv.values(layer, head, page);
   const int slot = position % kPage;
-  switch (l.format) {
-    case Format::f32:
-      return write_floats<F32, same_f32>(l, keys, values, slot, key, value);
-    case Format::f16:
-      return write_floats<F16, f16_of_f32>(l, keys, values, slot, key, value);
-    case Format::f8:
-      return write_floats<F8, f8_of_f32>(l, keys, values, slot, key, value);
-    case Format::q8:
-      return write_blocks<Q8>(l, keys, values, slot, key, value);
-    default:
-      break;
-  }
-  float turned[kMaxHeadDim];
-  std::copy(key, key + l.head_dim, turned);
-  hadamard(turned, l.head_dim);
-  write_blocks<Q4_0>(l, keys, values, slot, turned, value);
+  KvFormats::with(l.format, [&]<class F>(F) {
+    float turned[kMaxHeadDim];
+    if constexpr (PageOf<F>::kRotated) {
+      std::copy(key, key + l.head_dim, turned);
+      hadamard(turned, l.head_dim);
+      key = turned;
+    }
+    if constexpr (F::kFloat)
+      write_floats<F>(l, keys, values, slot, key, value);
+    else
+      write_blocks<F>(l, keys, values, slot, key, value);
+  });
 }
 
 }  // namespace chaski

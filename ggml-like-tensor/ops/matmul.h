@@ -45,6 +45,7 @@ inline double weight_bytes(const Operand& w) {
 
 struct MatMul {
   static constexpr const char* kName = "matmul";
+  static constexpr bool kReadsActs = true;
   int weights = 1;
   bool bias = false;
 

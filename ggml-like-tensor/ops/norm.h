@@ -1,5 +1,6 @@
 // RMS norm (Zhang and Sennrich 2019) and layer norm (Ba et al. 2016), with the residual addition in
-// front if `adds`.
+// front if `adds`. `heads` > 1: each of so many slices of a row is normed by itself, and they share
+// the weight (and bias), which then has cols / heads columns.
 //   in 0 x (rows, cols); then in 1 r (rows, cols) if adds; then weight (1, cols); then bias (1,
 //   cols) for layer norm
 //   -> out 0 normed (rows, cols) and / or acts, and if adds out 1 = x + r
@@ -15,32 +16,38 @@ struct Norm {
   enum class Kind { rms, layer } kind = Kind::rms;
   float eps = 1e-5f;
   bool adds = false;
+  int heads = 1;
 
   const Operand& weight(const OpArgs& a) const { return a.in[adds ? 2 : 1]; }
   const Operand& bias(const OpArgs& a) const { return a.in[adds ? 3 : 2]; }
 
+  bool leaves_acts() const { return heads == 1; }
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
+    CHECK(in[0].cols == in[adds ? 2 : 1].cols * heads, "heads tile the row");
     return adds ? std::vector<Shape>{in[0], in[0]} : std::vector<Shape>{in[0]};
   }
   Cost cost(const OpArgs&) const { return {}; }
   void reference(const OpArgs& a) const {
-    const int64_t n = a.in[0].shape.cols;
-    std::vector<float> x(n), y(n);
+    const int64_t cols = a.in[0].shape.cols, n = cols / heads;
+    std::vector<float> x(cols), y(cols);
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
-      for (int64_t i = 0; i < n; ++i)
+      for (int64_t i = 0; i < cols; ++i)
         x[i] = adds ? a.in[0].row(t)[i] + a.in[1].row(t)[i] : a.in[0].row(t)[i];
       if (adds && a.out[1].data) std::copy(x.begin(), x.end(), a.out[1].out_row(t));
-      double mean = 0, square = 0;
-      if (kind == Kind::layer)
-        for (float v : x) mean += v / double(n);
-      for (float v : x) square += (v - mean) * (v - mean) / double(n);
-      if (!(square * double(n) <= std::numeric_limits<float>::max())) square = NAN;
-      for (int64_t i = 0; i < n; ++i) {
-        y[i] = float((x[i] - mean) / std::sqrt(square + eps)) * weight(a).floats()[i];
-        if (kind == Kind::layer) y[i] += bias(a).floats()[i];
-      }
+      for (int h = 0; h < heads; ++h) slice(a, x.data() + h * n, y.data() + h * n, n);
       if (a.out[0].data) std::copy(y.begin(), y.end(), a.out[0].out_row(t));
       if (a.acts.data) QuantizeActs::row(y.data(), a.acts, t);
+    }
+  }
+  void slice(const OpArgs& a, const float* x, float* y, int64_t n) const {
+    double mean = 0, square = 0;
+    if (kind == Kind::layer)
+      for (int64_t i = 0; i < n; ++i) mean += x[i] / double(n);
+    for (int64_t i = 0; i < n; ++i) square += (x[i] - mean) * (x[i] - mean) / double(n);
+    if (!(square * double(n) <= std::numeric_limits<float>::max())) square = NAN;
+    for (int64_t i = 0; i < n; ++i) {
+      y[i] = float((x[i] - mean) / std::sqrt(square + eps)) * weight(a).floats()[i];
+      if (kind == Kind::layer) y[i] += bias(a).floats()[i];
     }
   }
   static std::vector<Example<Norm>> examples() {
@@ -51,6 +58,8 @@ struct Norm {
         {{Kind::rms, 1e-5f, false}, {{{3, 45}}, w45}},
         {{Kind::layer, 1e-5f, false}, {{{3, 45}}, w45, w45}},
         {{Kind::layer, 1e-5f, true}, {{{2, 64}}, {{2, 64}}, w64, w64}},
+        {{Kind::rms, 1e-6f, false, 4}, {{{5, 256}}, w64}},
+        {{Kind::layer, 1e-5f, false, 3}, {{{2, 135}}, w45, w45}},
     };
   }
 };

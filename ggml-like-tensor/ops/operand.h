@@ -12,11 +12,15 @@
 
 namespace chaski {
 
-// (rows, cols): rows are tokens for activations (always f32), outputs for weights.
+// (rows, cols): rows are tokens for activations, outputs for weights.
 struct Shape {
   int64_t rows = 0, cols = 0;
   bool operator==(const Shape&) const = default;
 };
+
+// What values are: floats; floats quantized for integer matmuls (made by the planner); numbers of
+// rows or experts.
+enum class ValueKind { f32, acts, i32 };
 
 struct Operand {
   Shape shape;
@@ -28,6 +32,10 @@ struct Operand {
   float* out_row(int64_t r) const { return static_cast<float*>(data) + r * shape.cols; }
   const std::byte* bytes() const { return static_cast<const std::byte*>(data); }
   const float* floats() const { return static_cast<const float*>(data); }
+  const int32_t* ints(int64_t r) const {
+    return static_cast<const int32_t*>(data) + r * shape.cols;
+  }
+  int32_t* out_ints(int64_t r) const { return static_cast<int32_t*>(data) + r * shape.cols; }
 };
 
 // Activations quantized for the integer matmuls: groups of 16 tokens, in a group block after block,
@@ -67,6 +75,7 @@ struct Input {
   Shape shape;
   Format format = Format::f32;
   bool weight = false;
+  int below = 0;  // more than 0: i32 values from 0 on
 };
 template <class Op>
 struct Example {

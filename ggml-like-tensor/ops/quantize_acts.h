@@ -10,6 +10,7 @@ namespace chaski {
 struct QuantizeActs {
   static constexpr const char* kName = "quantize_acts";
 
+  bool leaves_acts() const { return true; }
   std::vector<Shape> shapes(std::span<const Shape>, const Batch&) const { return {}; }
   Cost cost(const OpArgs&) const { return {}; }
 

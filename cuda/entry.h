@@ -1,0 +1,38 @@
+// What a file of kernels ends with, for each of its ops:
+//
+//   template <>
+//   struct CudaKernel<Op> : OpKernel {};
+//   template CudaEntry cuda_entry<Op>();
+//
+// where OpKernel has static launch(const Op&, const OpArgs&, const LaunchContext&) and, if it has
+// something to say, supports(const Op&, const OpArgs&) and scratch(const Op&, const OpArgs&, int
+// context): see CudaEntry.
+#pragma once
+#include "cuda/table.h"
+
+namespace chaski {
+
+template <class Op>
+struct CudaKernel;
+
+template <class Op>
+CudaEntry cuda_entry() {
+  using Kernel = CudaKernel<Op>;
+  return {
+      [](const AnyOp& op, const OpArgs& a, const LaunchContext& c) {
+        Kernel::launch(*std::get_if<Op>(&op), a, c);
+      },
+      [](const AnyOp& op, const OpArgs& a) {
+        if constexpr (requires { &Kernel::supports; })
+          return Kernel::supports(*std::get_if<Op>(&op), a);
+        return true;
+      },
+      [](const AnyOp& op, const OpArgs& a, int context) -> size_t {
+        if constexpr (requires { &Kernel::scratch; })
+          return Kernel::scratch(*std::get_if<Op>(&op), a, context);
+        return 0;
+      },
+  };
+}
+
+}  // namespace chaski

@@ -1,0 +1,65 @@
+// y = x W^T with a weight of its own for every row of y: those of `experts` experts stand one after
+// another as the rows of one tensor, and i32 values say whose is meant.
+//   in 0 x (tokens, cols) or (tokens * chosen, cols); in 1 weights (experts * outputs, cols),
+//   outputs a multiple of 16; in 2 experts (tokens, chosen) i32, each below `experts`
+//   -> out 0 (tokens * chosen, outputs): row t * chosen + j is expert (t, j)'s, of row t of x if
+//   that has a row a token, else of row t * chosen + j
+// To the bit what matmul makes of that expert's weight alone.
+#pragma once
+#include "ggml-like-tensor/ops/matmul.h"
+
+namespace chaski {
+
+struct ExpertMatMul {
+  static constexpr const char* kName = "expert_matmul";
+  static constexpr bool kReadsActs = true;
+  int experts = 1;
+
+  static ValueKind kind_in(size_t i) { return i == 2 ? ValueKind::i32 : ValueKind::f32; }
+
+  // Of a row of y: the expert, and the row of x.
+  static int32_t expert_of(const OpArgs& a, int64_t row) { return a.in[2].ints(0)[row]; }
+  static int64_t input_of(const OpArgs& a, int64_t row) {
+    return a.in[0].shape.rows == a.in[2].shape.rows ? row / a.in[2].shape.cols : row;
+  }
+  int64_t outputs(const OpArgs& a) const { return a.in[1].shape.rows / experts; }
+
+  std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
+    const int64_t rows = in[2].rows * in[2].cols, outputs = in[1].rows / experts;
+    CHECK(in[1].cols == in[0].cols, "a weight must have as many columns as the activation");
+    CHECK(in[1].rows == outputs * experts && outputs % kStrip == 0,
+          "an expert's rows are whole strips");
+    CHECK(in[0].rows == in[2].rows || in[0].rows == rows, "a row a token, or one for each expert");
+    return {{rows, outputs}};
+  }
+  // As if no two rows chose the same expert, as long as there are enough.
+  Cost cost(const OpArgs& a) const {
+    const double rows = double(a.in[2].shape.rows * a.in[2].shape.cols), n = double(outputs(a)),
+                 flops = 2 * rows * n * double(a.in[0].shape.cols);
+    return {weight_bytes(a.in[1]) / experts * std::min(rows, double(experts)), flops,
+            reads_acts(a.in[1].format) ? flops : 0};
+  }
+  void reference(const OpArgs& a) const {
+    const int64_t n = outputs(a);
+    for (int64_t row = 0; row < a.in[2].shape.rows * a.in[2].shape.cols; ++row)
+      for (int64_t r = 0; r < n; ++r)
+        a.out[0].out_row(row)[r] =
+            matmul_at(a.in[1], expert_of(a, row) * n + r, a.in[0], a.in_acts, input_of(a, row));
+  }
+  static std::vector<Example<ExpertMatMul>> examples() {
+    std::vector<Example<ExpertMatMul>> out;
+    const auto chosen = [](int64_t tokens, int64_t k, int experts) {
+      return Input{.shape = {tokens, k}, .below = experts};
+    };
+    for (Format f : {Format::f32, Format::f16, Format::q4, Format::q8, Format::q6_k, Format::q5_0})
+      for (int64_t tokens : {1, 3, 40})
+        out.push_back(
+            {{4}, {{{tokens, 256}}, {{4 * 48, 256}, f, true}, chosen(tokens, 2, 4)}, tokens});
+    out.push_back({{8}, {{{7, 1056}}, {{8 * 176, 1056}, Format::q4_0, true}, chosen(7, 3, 8)}, 7});
+    out.push_back({{3}, {{{10, 77}}, {{3 * 16, 77}, Format::bf16, true}, chosen(5, 2, 3)}, 5});
+    out.push_back({{3}, {{{36, 288}}, {{3 * 32, 288}, Format::q8, true}, chosen(18, 2, 3)}, 18});
+    return out;
+  }
+};
+
+}  // namespace chaski
