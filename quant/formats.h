@@ -38,6 +38,14 @@ using Formats = FormatList<F32, F16, BF16, Q8, Q4_0, Q8F, Q4_1, Q5_0, Q5_1, Q2_K
                            Q6_K, IQ4_NL, IQ4_XS, Q4, Q4H, F8>;
 static_assert(Formats::kCount == kFormatCount);
 
+// The number by which files tell a format's tiles from those of an earlier chaski. Layout 1 of the
+// formats that are at 2 kept 16 blocks side by side.
+template <class F>
+constexpr uint32_t kTileLayout = [] {
+  if constexpr (requires { F::kTileLayout; }) return F::kTileLayout;
+  return uint32_t(1);
+}();
+
 // Most formats keep all in their blocks; the few with a RowHeader get it passed first. These are
 // the only places that tell the two apart.
 template <class F>
