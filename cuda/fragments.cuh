@@ -109,6 +109,48 @@ struct Weights<Q4_0> : NibbleTile {
   }
 };
 
+// Scale and minimum of a block of 32 columns, f16 both.
+struct HalfPairs {
+  uint2 d, m;
+};
+__device__ __forceinline__ void half_panel(const HalfPairs& s, RowScales& r) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) r.d[i] = half_at(s.d, i), r.m[i] = half_at(s.m, i);
+}
+
+template <>
+struct Weights<Q4_1> : NibbleTile {
+  static constexpr bool kMixed = false;
+  using Scales = HalfPairs;
+  static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
+    Weights<Q4_0>::words(c, sub, l, w);
+  }
+  static __device__ __forceinline__ Scales load_scales(const void*, const Q4_1::Tile& tile, int,
+                                                       int quad) {
+    return {load8(tile.d + 4 * quad), load8(tile.m + 4 * quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
+    half_panel(s, r);
+  }
+};
+
+template <>
+struct Weights<IQ4_NL> : NibbleTile {
+  static constexpr bool kMixed = true;
+  using Scales = Weights<Q4_0>::Scales;
+  static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) look_up_iq4(word_of(c.x, i), w.w[i]);
+  }
+  static __device__ __forceinline__ Scales load_scales(const void*, const IQ4_NL::Tile& tile, int,
+                                                       int quad) {
+    return {load8(tile.d + 4 * quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
+    Weights<Q4_0>::panel(s, sub, r);
+  }
+};
+
 template <>
 struct Weights<Q4> : NibbleTile {
   static constexpr bool kMixed = true;
@@ -250,6 +292,17 @@ struct Weights<Q4_K> {
 struct TwoPlanes {
   uint4 low, high;
 };
+// Nibbles, and a plane of fifth bits: bit g of byte 4r + k belongs to row r, column 4g + k.
+__device__ __forceinline__ void five_bits(const TwoPlanes& c, const Lane& l, Words& w) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    // bit of columns 4t.., and four above it that of 16+4t..
+    const uint32_t fifth = word_of(c.high, i) >> l.t;
+    nibbles(word_of(c.low, i), w.w[i]);
+    w.w[i][0] |= (fifth & 0x01010101) << 4;
+    w.w[i][1] |= fifth & 0x10101010;
+  }
+}
 
 template <>
 struct Weights<Q5_K> {
@@ -261,14 +314,7 @@ struct Weights<Q5_K> {
             *reinterpret_cast<const uint4*>(tile.high[sub] + 16 * l.quad)};
   }
   static __device__ __forceinline__ void words(const Codes& c, int, const Lane& l, Words& w) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      // bit of columns 4t.., and four above it that of 16+4t..
-      const uint32_t fifth = word_of(c.high, i) >> l.t;
-      nibbles(word_of(c.low, i), w.w[i]);
-      w.w[i][0] |= (fifth & 0x01010101) << 4;
-      w.w[i][1] |= fifth & 0x10101010;
-    }
+    five_bits(c, l, w);
   }
   static __device__ __forceinline__ Scales load_scales(const void*, const Q5_K::Tile& tile, int sub,
                                                        int quad) {
@@ -276,6 +322,133 @@ struct Weights<Q5_K> {
   }
   static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
     six_bit_panel(s, sub, r);
+  }
+};
+
+struct FiveBitTile {
+  static constexpr bool kMixed = false;
+  using Codes = TwoPlanes;
+  static __device__ __forceinline__ Codes load(const TileFives& tile, int, const Lane& l) {
+    return {load_once(tile.q + 64 * l.t + 16 * l.quad),
+            *reinterpret_cast<const uint4*>(tile.high + 16 * l.quad)};
+  }
+  static __device__ __forceinline__ void words(const Codes& c, int, const Lane& l, Words& w) {
+    five_bits(c, l, w);
+  }
+};
+
+template <>
+struct Weights<Q5_0> : FiveBitTile {
+  using Scales = Weights<Q4_0>::Scales;
+  static __device__ __forceinline__ Scales load_scales(const void*, const Q5_0::Tile& tile, int,
+                                                       int quad) {
+    return {load8(tile.d + 4 * quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
+    Weights<Q4_0>::panel(s, sub, r);
+  }
+};
+
+template <>
+struct Weights<Q5_1> : FiveBitTile {
+  using Scales = HalfPairs;
+  static __device__ __forceinline__ Scales load_scales(const void*, const Q5_1::Tile& tile, int,
+                                                       int quad) {
+    return {load8(tile.d + 4 * quad), load8(tile.m + 4 * quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
+    half_panel(s, r);
+  }
+};
+
+// Planes of bit pairs (quant/two_bits.h): the four lanes of a row share its bytes.
+__device__ __forceinline__ TwoPlanes load_two_bits(const TileTwoBits& tile, int sub,
+                                                   const Lane& l) {
+  return {load_once(tile.q[sub][0] + 16 * l.quad), load_once(tile.q[sub][1] + 16 * l.quad)};
+}
+
+template <>
+struct Weights<Q2_K> {
+  static constexpr bool kMixed = false;
+  using Codes = TwoPlanes;
+  struct Scales {
+    uint2 d, dmin;
+    uint32_t s[2];
+  };
+  static __device__ __forceinline__ Codes load(const Q2_K::Tile& tile, int sub, const Lane& l) {
+    return load_two_bits(tile, sub, l);
+  }
+  static __device__ __forceinline__ void words(const Codes& c, int, const Lane& l, Words& w) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      w.w[i][0] = word_of(c.low, i) >> 2 * l.t & 0x03030303;
+      w.w[i][1] = word_of(c.high, i) >> 2 * l.t & 0x03030303;
+    }
+  }
+  static __device__ __forceinline__ Scales load_scales(const void*, const Q2_K::Tile& tile, int sub,
+                                                       int quad) {
+    return {load8(tile.d + 4 * quad),
+            load8(tile.dmin + 4 * quad),
+            {load4(tile.scale[2 * sub] + 4 * quad), load4(tile.scale[2 * sub + 1] + 4 * quad)}};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      r.d[i] = half_at(s.d, i), r.m[i] = -half_at(s.dmin, i);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t both = byte_of(s.s[h], i);
+        r.s[h][i] = int(both & 15), r.mins[h][i] = int(both >> 4);
+      }
+    }
+  }
+};
+
+template <>
+struct Weights<Q3_K> {
+  static constexpr bool kMixed = false;
+  struct Codes {
+    TwoPlanes two;
+    uint4 third;
+  };
+  struct Scales {
+    uint2 d;
+    uint32_t low[2], high[2];
+  };
+  static __device__ __forceinline__ Codes load(const Q3_K::Tile& tile, int sub, const Lane& l) {
+    return {load_two_bits(tile, sub, l), load_once(tile.high[sub] + 16 * l.quad)};
+  }
+  static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
+    Weights<Q2_K>::words(c.two, sub, l, w);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      // bit of columns 4t.., and four above it that of 16+4t..
+      const uint32_t third = word_of(c.third, i) >> l.t;
+      w.w[i][0] |= (third & 0x01010101) << 2;
+      w.w[i][1] |= (third & 0x10101010) >> 2;
+    }
+  }
+  static __device__ __forceinline__ Scales load_scales(const void*, const Q3_K::Tile& tile, int sub,
+                                                       int quad) {
+    Scales s{load8(tile.d + 4 * quad), {}, {}};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      s.low[h] = load4(tile.scale[(2 * sub + h) % 8] + 4 * quad);
+      s.high[h] = load4(tile.scale[8 + (2 * sub + h) % 4] + 4 * quad);
+    }
+    return s;
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      r.d[i] = half_at(s.d, i);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const uint32_t low = byte_of(s.low[h], i) >> 4 * (sub / 4) & 15,
+                       high = byte_of(s.high[h], i) >> 2 * (sub / 2) & 3;
+        r.s[h][i] = int(low | high << 4) - 32;
+      }
+    }
   }
 };
 

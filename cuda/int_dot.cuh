@@ -20,10 +20,10 @@
 // 110 to combine one token's: 440, where four schedulers offer 900 in the time 4.3 TB/s takes to
 // bring the bytes.
 #pragma once
+#include "cuda/fragments.cuh"
 #include "cuda/matmul.cuh"
 #include "cuda/mma.cuh"
 #include "cuda/order.h"
-#include "cuda/row_fragments.cuh"
 
 namespace chaski {
 

@@ -11,12 +11,6 @@ __device__ __forceinline__ uint2 load8(const void* p) { return *static_cast<cons
 __device__ __forceinline__ uint32_t load4(const void* p) {
   return *static_cast<const uint32_t*>(p);
 }
-// From an address that is only even: GGUF blocks kept side by side.
-__device__ __forceinline__ uint32_t load4_even(const uint8_t* p) {
-  const auto* halves = reinterpret_cast<const uint16_t*>(p);
-  return halves[0] | uint32_t(halves[1]) << 16;
-}
-
 __device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }

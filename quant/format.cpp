@@ -15,7 +15,7 @@ const std::array<FormatInfo, kFormatCount> kTable = [] {
     table[size_t(F::kFormat)] = {F::kFormat,      F::kName,
                                  F::kBlock,       sizeof(typename F::Block),
                                  kHeaderBytes<F>, sizeof(typename F::Tile),
-                                 F::kGguf};
+                                 F::kGguf,        kTileLayout<F>};
   });
   return table;
 }();

@@ -67,6 +67,7 @@ struct FormatInfo {
   size_t row_header_bytes;  // bytes before the blocks of a row
   size_t tile_bytes;        // bytes of 16 rows x block columns in tile layout
   int gguf_type;            // ggml type number, -1 if GGUF has none
+  uint32_t tile_layout;     // of tensors in tile layout, in files; 0 is the row layout
   // per weight, without the row header
   double bits() const { return 8.0 * double(row_block_bytes) / block; }
 };

@@ -29,6 +29,14 @@ constexpr bool kEncodes = requires {
   &F::encode;
 };
 
+// The number by which files tell a format's tiles from those of an earlier chaski. Layout 1 of the
+// formats that are at 2 kept 16 blocks side by side.
+template <class F>
+constexpr uint32_t kTileLayout = [] {
+  if constexpr (requires { F::kTileLayout; }) return F::kTileLayout;
+  return uint32_t(1);
+}();
+
 // Most formats keep all in their blocks; the few with a RowHeader get it passed first. These are
 // the only places that tell the two apart.
 template <class F>

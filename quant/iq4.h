@@ -1,38 +1,62 @@
 // GGUF IQ4_NL (blocks of 32, x = d * codebook[q]) and IQ4_XS (256 columns in 8 sub-blocks, x = d *
 // (scale - 32) * codebook[q] with 6-bit scales): 4 bits with a fixed non-linear codebook.
 #pragma once
-#include <cstring>
-
-#include "quant/format.h"
-#include "quant/half.h"
-#include "quant/row_tile.h"
+#include "quant/q4_0.h"
 
 namespace chaski {
 
 constexpr int8_t kIq4Codebook[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                      1,    13,   25,  38,  53,  69,  89,  113};
 
-struct IQ4_NLBlock {
-  uint16_t d;
-  uint8_t q[16];
-};
-// Column i of a run of 16 bytes: low nibbles first.
-constexpr int iq4_code(const uint8_t* q, int i) {
-  return kIq4Codebook[i < 16 ? q[i] & 15 : q[i - 16] >> 4];
+// Column i of a run of 16 bytes.
+constexpr int iq4_code(const uint8_t* q, int i) { return kIq4Codebook[nibble_of(q, i)]; }
+
+// 256 bytes of codes as in a q4_0 tile -> a panel's values.
+template <class V>
+inline __attribute__((always_inline)) void unpack_iq4(const uint8_t* q, Panel<V>& p) {
+  const auto* codebook = reinterpret_cast<const uint8_t*>(kIq4Codebook);
+  for (int j = 0; j < 4; ++j) {
+    const auto x = V::load_bytes(q + 64 * j);
+    p.w[j] = V::lookup_low(codebook, x);
+    p.w[j + 4] = V::lookup_high(codebook, x);
+  }
 }
 
-struct IQ4_NL : RowTiled<IQ4_NL, IQ4_NLBlock> {
+struct IQ4_NL {
   static constexpr Format kFormat = Format::iq4_nl;
   static constexpr std::string_view kName = "iq4_nl";
   static constexpr int kGguf = 20;
   static constexpr int kBlock = 32;
   static constexpr bool kFloat = false;
+  static constexpr uint32_t kTileLayout = 2;
   static constexpr DotKind kDot{.max = 255, .is_signed = true};
+  struct Block {
+    uint16_t d;
+    uint8_t q[16];
+  };
+  struct Tile : TileNibbles {
+    uint16_t d[16];
+  };
 
   static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * iq4_code(b.q, i); }
+  static void put(const Block& b, int r, Tile& t) {
+    t.put_codes(b.q, r);
+    t.d[r] = b.d;
+  }
+  static constexpr Block get(const Tile& t, int r) {
+    Block b;
+    t.get_codes(r, b.q);
+    b.d = t.d[r];
+    return b;
+  }
   static constexpr void row_panel(const Block& b, int, RowPanel& p) {
-    for (int i = 0; i < 32; ++i) p.q[i] = iq4_code(b.q, i);
+    for (int i = 0; i < 32; ++i) p.q[i] = uint8_t(iq4_code(b.q, i));
     p.d = f32_of_f16(b.d);
+  }
+  template <class V>
+  static void unpack(const Tile& t, int, Panel<V>& p) {
+    unpack_iq4(t.q, p);
+    p.d = V::load_f16(t.d);
   }
 };
 
@@ -86,12 +110,7 @@ struct IQ4_XS {
   }
   template <class V>
   static void unpack(const Tile& t, int sub, Panel<V>& p) {
-    const auto* codebook = reinterpret_cast<const uint8_t*>(kIq4Codebook);
-    for (int j = 0; j < 4; ++j) {
-      const auto x = V::load_bytes(t.q[sub] + 64 * j);
-      p.w[j] = V::lookup_low(codebook, x);
-      p.w[j + 4] = V::lookup_high(codebook, x);
-    }
+    unpack_iq4(t.q[sub], p);
     const auto low =
         V::bit_and(V::shift_right(V::load_u8(t.low[sub / 2]), 4 * (sub % 2)), V::set1_i32(15));
     const auto high =
@@ -100,7 +119,7 @@ struct IQ4_XS {
     p.d = V::mul(V::load_f16(t.d), V::to_float(scale));
   }
 };
-static_assert(sizeof(IQ4_NLBlock) == 18 && sizeof(IQ4_XS::Block) == 136 &&
-              sizeof(IQ4_XS::Tile) == 16 * 136);
+static_assert(sizeof(IQ4_NL::Block) == 18 && sizeof(IQ4_NL::Tile) == 16 * 18);
+static_assert(sizeof(IQ4_XS::Block) == 136 && sizeof(IQ4_XS::Tile) == 16 * 136);
 
 }  // namespace chaski

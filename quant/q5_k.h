@@ -72,8 +72,8 @@ struct Q5_K {
     const auto fifth = V::load_bytes(t.high[sub]);
     for (int j = 0; j < 4; ++j) {
       const auto x = V::load_bytes(t.q[sub] + 64 * j);
-      p.w[j] = V::with_high_bit(V::low_nibbles(x), fifth, j);
-      p.w[j + 4] = V::with_high_bit(V::high_nibbles(x), fifth, j + 4);
+      p.w[j] = V::or_bytes(V::low_nibbles(x), V::move_bits(fifth, j, 4, 1));
+      p.w[j + 4] = V::or_bytes(V::high_nibbles(x), V::move_bits(fifth, j + 4, 4, 1));
     }
     t.planes.template scales<V>(t.d, t.dmin, sub, p);
   }

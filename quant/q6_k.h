@@ -80,8 +80,8 @@ struct Q6_K {
     const typename V::B high[2] = {V::load_bytes(t.high[sub]), V::load_bytes(t.high[sub] + 64)};
     for (int j = 0; j < 4; ++j) {
       const auto x = V::load_bytes(t.low[sub] + 64 * j);
-      p.w[j] = V::with_high_pair(V::low_nibbles(x), high[j % 2], j / 2);
-      p.w[j + 4] = V::with_high_pair(V::high_nibbles(x), high[j % 2], 2 + j / 2);
+      p.w[j] = V::or_bytes(V::low_nibbles(x), V::move_bits(high[j % 2], j / 2 * 2, 4, 3));
+      p.w[j + 4] = V::or_bytes(V::high_nibbles(x), V::move_bits(high[j % 2], 4 + j / 2 * 2, 4, 3));
     }
     for (int h = 0; h < 2; ++h) p.s[h] = V::load_i8(t.scale[2 * sub + h]);
     p.d = V::load_f16(t.d);

@@ -116,27 +116,20 @@ struct Avx2Lanes {
   static B high_nibbles(B x) {
     return low_nibbles({_mm256_srli_epi16(x.a, 4), _mm256_srli_epi16(x.b, 4)});
   }
-  static B with_high_pair(B x, B high, int pair) {
-    auto up = [=](__m256i h) {
-      const __m256i moved =
-          pair == 3 ? _mm256_srli_epi16(h, 2) : _mm256_slli_epi16(h, 4 - 2 * pair);
-      return _mm256_and_si256(moved, _mm256_set1_epi8(0x30));
+  static B move_bits(B x, int from, int to, int mask) {
+    auto moved = [=](__m256i v) {
+      v = from > to ? _mm256_srli_epi16(v, from - to) : _mm256_slli_epi16(v, to - from);
+      return _mm256_and_si256(v, _mm256_set1_epi8(char(mask << to)));
     };
-    return bit_or(x, {up(high.a), up(high.b)});
+    return {moved(x.a), moved(x.b)};
   }
+  static B or_bytes(B x, B y) { return bit_or(x, y); }
   static B lookup(const uint8_t* table, B x) {
     const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table));
     return {_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};
   }
   static B lookup_low(const uint8_t* table, B b) { return lookup(table, low_nibbles(b)); }
   static B lookup_high(const uint8_t* table, B b) { return lookup(table, high_nibbles(b)); }
-  static B with_high_bit(B x, B high, int g) {
-    auto up = [=](__m256i h) {
-      const __m256i moved = g > 4 ? _mm256_srli_epi16(h, g - 4) : _mm256_slli_epi16(h, 4 - g);
-      return _mm256_and_si256(moved, _mm256_set1_epi8(0x10));
-    };
-    return bit_or(x, {up(high.a), up(high.b)});
-  }
 
   static __m256i four(const int8_t* a, int g) {
     int32_t word;

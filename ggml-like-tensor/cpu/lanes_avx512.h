@@ -80,10 +80,12 @@ struct Avx512Lanes {
   static B high_nibbles(B b) {
     return _mm512_and_si512(_mm512_srli_epi16(b, 4), _mm512_set1_epi8(15));
   }
-  static B with_high_pair(B b, B high, int pair) {
-    const B up = pair == 3 ? _mm512_srli_epi16(high, 2) : _mm512_slli_epi16(high, 4 - 2 * pair);
-    return _mm512_or_si512(b, _mm512_and_si512(up, _mm512_set1_epi8(0x30)));
+  static B move_bits(B b, int from, int to, int mask) {
+    const B moved = from > to ? _mm512_srli_epi16(b, unsigned(from - to))
+                              : _mm512_slli_epi16(b, unsigned(to - from));
+    return _mm512_and_si512(moved, _mm512_set1_epi8(char(mask << to)));
   }
+  static B or_bytes(B a, B b) { return _mm512_or_si512(a, b); }
   // vpermb reads 6 bits of an index: with the table there four times, the two above the nibble do
   // not matter and need no masking.
   static B lookup_low(const uint8_t* table, B b) {
@@ -93,11 +95,6 @@ struct Avx512Lanes {
   }
   static B lookup_high(const uint8_t* table, B b) {
     return lookup_low(table, kVbmi ? _mm512_srli_epi16(b, 4) : high_nibbles(b));
-  }
-  static B with_high_bit(B b, B high, int g) {
-    const B up =
-        g > 4 ? _mm512_srli_epi16(high, unsigned(g - 4)) : _mm512_slli_epi16(high, unsigned(4 - g));
-    return _mm512_or_si512(b, _mm512_and_si512(up, _mm512_set1_epi8(0x10)));
   }
 
   static I four(const int8_t* a, int g) {

@@ -160,24 +160,20 @@ struct NeonLanes {
   static B high_nibbles(B b) {
     return each<B>([&](int i) { return vshrq_n_u8(b.v[i], 4); });
   }
-  static B with_high_pair(B b, B high, int pair) {
+  static B move_bits(B b, int from, int to, int mask) {
     return each<B>([&](int i) {
-      const uint8x16_t two =
-          vandq_u8(vshlq_u8(high.v[i], vdupq_n_s8(int8_t(-2 * pair))), vdupq_n_u8(3));
-      return vorrq_u8(b.v[i], vshlq_n_u8(two, 4));
+      return vandq_u8(vshlq_u8(b.v[i], vdupq_n_s8(int8_t(to - from))),
+                      vdupq_n_u8(uint8_t(mask << to)));
     });
+  }
+  static B or_bytes(B a, B b) {
+    return each<B>([&](int i) { return vorrq_u8(a.v[i], b.v[i]); });
   }
   static B lookup(const uint8_t* table, B b) {
     return each<B>([&](int i) { return vqtbl1q_u8(vld1q_u8(table), b.v[i]); });
   }
   static B lookup_low(const uint8_t* table, B b) { return lookup(table, low_nibbles(b)); }
   static B lookup_high(const uint8_t* table, B b) { return lookup(table, high_nibbles(b)); }
-  static B with_high_bit(B b, B high, int g) {
-    return each<B>([&](int i) {
-      const uint8x16_t bit = vandq_u8(vshlq_u8(high.v[i], vdupq_n_s8(int8_t(-g))), vdupq_n_u8(1));
-      return vorrq_u8(b.v[i], vshlq_n_u8(bit, 4));
-    });
-  }
   template <DotKind K, int kFrom, int kTo>
   static I dot(const B* w, const int8_t* a, int32_t) {
     I s = set1_i32(0);

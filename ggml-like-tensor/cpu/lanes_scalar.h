@@ -154,10 +154,14 @@ struct ScalarLanes {
     for (auto& x : b.v) x >>= 4;
     return b;
   }
-  // b | (bit pair `pair` of each byte of high) << 4
-  static B with_high_pair(B b, B high, int pair) {
-    for (int i = 0; i < 64; ++i) b.v[i] |= (high.v[i] >> 2 * pair & 3) << 4;
+  // ((b >> from) & mask) << to of every byte
+  static B move_bits(B b, int from, int to, int mask) {
+    for (auto& x : b.v) x = uint8_t((x >> from & mask) << to);
     return b;
+  }
+  static B or_bytes(B a, B b) {
+    for (int i = 0; i < 64; ++i) a.v[i] |= b.v[i];
+    return a;
   }
   // table[b] of every byte 0..15, of every low and every high nibble
   static B lookup(const uint8_t* table, B b) {
@@ -166,11 +170,6 @@ struct ScalarLanes {
   }
   static B lookup_low(const uint8_t* table, B b) { return lookup(table, low_nibbles(b)); }
   static B lookup_high(const uint8_t* table, B b) { return lookup(table, high_nibbles(b)); }
-  // b | (bit g of each byte of high) << 4
-  static B with_high_bit(B b, B high, int g) {
-    for (int i = 0; i < 64; ++i) b.v[i] |= (high.v[i] >> g & 1) << 4;
-    return b;
-  }
   template <DotKind K, int kFrom, int kTo>
   static I dot(const B* w, const int8_t* a, int32_t sum) {
     return each_i([&](int r) {

@@ -3,7 +3,7 @@
 //   offset 0   magic "QUIPU\0\0\1" (the last byte is the version), u64 header bytes, u64 XXH3-64 of
 //              the header that follows
 //   header     u64 n_values, n_values x (str key, value), u64 n_tensors, n_tensors x (str name, u32
-//              format, u32 layout 0 row | 1 tile, u64 rows, u64 cols, u64 offset, u64 bytes, u64
+//              format, u32 layout 0 row | 1, 2 tile, u64 rows, u64 cols, u64 offset, u64 bytes, u64
 //              XXH3-64)
 //   data       tensors at multiples of 64 bytes, zeros between
 // Strings are u64 length + bytes; a value is u32 type + payload, an array u32 type array, u32

@@ -88,7 +88,11 @@ TableRow take_row(Cursor& in, uint64_t index) {
     fail(Exit::bad_file, "{}: shape is ({}, {}), expected at most 2^50 weights", tensor, rows,
          cols);
 
-  const auto wanted = static_cast<uint32_t>(row.info.tiled() ? Layout::tile : Layout::row);
+  const uint32_t wanted = layout_of(row.info);
+  if (layout == 1 && wanted > 1)
+    fail(Exit::bad_file,
+         "{}: layout is 1, expected {}: an older chaski wrote this {}, convert the model again",
+         tensor, wanted, info(row.info.format).name);
   if (layout != wanted)
     fail(Exit::bad_file, "{}: layout is {}, expected {} for {} rows", tensor, layout, wanted, rows);
   row.offset = in.take<uint64_t>("offset");

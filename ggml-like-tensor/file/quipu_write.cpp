@@ -51,7 +51,7 @@ const V& held(const Value& value) {
 void append_row(std::string& out, const TableRow& row) {
   append(out, row.info.name);
   append(out, static_cast<uint32_t>(row.info.format));
-  append(out, static_cast<uint32_t>(row.info.tiled() ? Layout::tile : Layout::row));
+  append(out, layout_of(row.info));
   append(out, static_cast<uint64_t>(row.info.rows));
   append(out, static_cast<uint64_t>(row.info.cols));
   append(out, row.offset);

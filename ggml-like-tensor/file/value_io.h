@@ -17,7 +17,9 @@ namespace chaski {
 constexpr std::string_view kQuipuMagic("QUIPU\0\0", 7);  // the eighth byte is the version
 constexpr uint8_t kQuipuVersion = 1;
 constexpr uint64_t kQuipuPreamble = 8 + 8 + 8;  // magic and version, header bytes, header sum
-enum class Layout : uint32_t { row = 0, tile = 1 };
+inline uint32_t layout_of(const TensorInfo& t) {
+  return t.tiled() ? info(t.format).tile_layout : 0;
+}
 
 // A line of the tensor table.
 struct TableRow {
