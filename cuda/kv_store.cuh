@@ -18,17 +18,20 @@ __device__ __forceinline__ float rotate_channel(float x, int c, const float* ang
   return c % 2 == 0 ? fmaf(x, cos, -(other * sin)) : fmaf(other, sin, x * cos);
 }
 
-// Where a head of one position goes.
+// Where a head of one token goes.
 struct KvSlot {
   std::byte *keys, *values;
   int slot;
-  __device__ __forceinline__ KvSlot(const KvLayer& kv, int32_t page, int head, int position)
-      : keys(kv.k_tile(page, head)), values(kv.v_rows(page, head)), slot(position % kPage) {}
+  __device__ __forceinline__ KvSlot(const KvState& kv, int64_t token, int head, int cell)
+      : slot(cell % kPage) {
+    const int32_t page = kv.page_id(token, cell);
+    keys = kv.k_tile(page, head), values = kv.v_rows(page, head);
+  }
 };
 
 // Key channel c lies in column c of a tile whose rows are positions, value channel c in row `slot`.
 template <class F>
-__device__ __forceinline__ void store_float(const KvLayer& kv, const KvSlot& to, int c, float x,
+__device__ __forceinline__ void store_float(const KvState& kv, const KvSlot& to, int c, float x,
                                             bool is_key) {
   typename F::Block bits;
   if constexpr (std::is_same_v<F, F32>)
@@ -45,10 +48,10 @@ __device__ __forceinline__ void store_float(const KvLayer& kv, const KvSlot& to,
 
 // Channels past the head's end count as zero. The scale is rounded to f16 after the codes are
 // chosen. spare: the warp's, in shared memory.
-__device__ __forceinline__ void store_q8(const KvLayer& kv, const KvSlot& to, int first, float x,
+__device__ __forceinline__ void store_q8(const KvState& kv, const KvSlot& to, int first, float x,
                                          bool is_key, Act* spare) {
   const int lane = threadIdx.x % 32, b = first / 32;
-  quantize_block(first + lane < kv.head_dim ? x : 0.0f, spare);
+  quantize_block(first + lane < (is_key ? kv.k_dim : kv.v_dim) ? x : 0.0f, spare);
   __syncwarp();
   auto& tile = reinterpret_cast<Q8::Tile*>(to.keys)[b];
   if (is_key)
@@ -66,11 +69,11 @@ __device__ __forceinline__ void store_q8(const KvLayer& kv, const KvSlot& to, in
   __syncwarp();
 }
 
-__device__ __forceinline__ void store_channels(const KvLayer& kv, const KvSlot& to, int first,
+__device__ __forceinline__ void store_channels(const KvState& kv, const KvSlot& to, int first,
                                                float x, bool is_key, Act* spare) {
   const int c = first + int(threadIdx.x % 32);
   if (kv.format == int(Format::q8)) return store_q8(kv, to, first, x, is_key, spare);
-  if (c >= kv.head_dim) return;
+  if (c >= (is_key ? kv.k_dim : kv.v_dim)) return;
   if (kv.format == int(Format::f32))
     store_float<F32>(kv, to, c, x, is_key);
   else if (kv.format == int(Format::f16))

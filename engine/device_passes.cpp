@@ -19,17 +19,16 @@ Graph device_graph(const Model& model, int first_layer, const Batch& batch) {
   return first_layer > 0 ? split(std::move(graph), first_layer).rest : graph;
 }
 
-DeviceShare device_share(const Model& model, int first_layer, const CudaOptions& wanted) {
+DeviceShare device_share(const Model& model, int first_layer, Format kv,
+                         const CudaOptions& wanted) {
   DeviceShare share{{}, wanted};
-  share.options.kv.layers = int(model.hyper.layers) - first_layer;
   for (const auto& [tokens, outputs] :
        {std::pair{wanted.max_batch, 1}, {kMostOutputs, kMostOutputs}}) {
     Batch batch;
-    batch.kv.layout = share.options.kv;
-    batch.tokens.resize(size_t(tokens)), batch.positions.resize(size_t(tokens)),
-        batch.outputs.resize(size_t(outputs));
+    batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(outputs));
     Graph graph = device_graph(model, first_layer, batch);
     share.weights = weights_of(graph);
+    share.options.states = batch.states = StateLayout(graph.states, kv, true);
     share.options.working = std::max(share.options.working,
                                      cuda_working_bytes(std::move(graph), batch, wanted.context));
   }
@@ -38,8 +37,8 @@ DeviceShare device_share(const Model& model, int first_layer, const CudaOptions&
 
 void DevicePasses::run(const Batch& batch, const float* input, const CudaDraw* draw,
                        Profile* profile) {
-  batch_.tokens = batch.tokens, batch_.positions = batch.positions, batch_.tables = batch.tables,
-  batch_.outputs = batch.outputs;
+  batch_.tokens = batch.tokens, batch_.positions = batch.positions, batch_.cells = batch.cells,
+  batch_.sequences = batch.sequences, batch_.tables = batch.tables, batch_.outputs = batch.outputs;
   CudaPlan& plan = plans_.get(
       batch_, [&] { return backend_->plan(device_graph(model_, first_layer_, batch_), batch_); });
   std::vector<double> seconds;

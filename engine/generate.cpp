@@ -77,8 +77,7 @@ class Generation {
     tokens.insert(tokens.begin(), history_.back());
     const int base = session_.position();
     const std::vector<TokenId> drawn = session_.draw(tokens, int(tokens.size()), sampler_);
-    result_.decode_bytes +=
-        session_.engine().weight_bytes() + uint64_t(base) * session_.engine().kv_bytes_per_token();
+    result_.decode_bytes += session_.engine().weight_bytes() + session_.engine().state_bytes(base);
     ++result_.passes, result_.drafted += int(tokens.size()) - 1;
 
     // All but the last draw are guesses that were right, unless generation ends at one of them.

@@ -13,19 +13,26 @@ namespace chaski {
 struct Session::Impl {
   std::shared_ptr<Engine> engine;
   std::vector<TokenId> tokens;
-  // a page per 16 positions of the whole context: its address never changes
-  std::vector<int32_t> table;
-  int pages = 0;              // of them in use
+  // A sequence's pages of one pool of states.
+  struct Table {
+    std::vector<int32_t>
+        pages;    // by position / 16, of the whole context: its address never changes
+    int end = 0;  // so many are in use
+  };
+  std::vector<Table> tables;  // by pool
   uint64_t unasked = 0;       // bytes taken since memory was last asked for
   std::vector<float> logits;  // of the last extend()
 
   EngineImpl& e() { return engine->impl(); }
+  static int pages_for(int positions) { return (positions + kPage - 1) / kPage; }
   // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not
   // worth the question, but many of them are.
   void expect_memory(int end) {
     constexpr uint64_t kWorthAsking = 16 << 20;
-    const uint64_t need =
-        uint64_t(std::max(0, (end + kPage - 1) / kPage - pages)) * e().batch.kv.layout.page_bytes();
+    uint64_t need = 0;
+    for (size_t i = 0; i < tables.size(); ++i)
+      need += uint64_t(std::max(0, pages_for(end) - tables[i].end)) *
+              e().batch.states.pools[i].page_bytes;
     unasked += need;
     if (unasked < kWorthAsking) return;
     unasked = 0;
@@ -39,14 +46,29 @@ struct Session::Impl {
   // Pages for positions up to `end`, all of them this session's own from `from` on.
   void prepare(int from, int end) {
     expect_memory(end);
-    for (int page = from / kPage; page < pages; ++page)
-      table[size_t(page)] = e().pool->own(table[size_t(page)]);
-    for (const int need = (end + kPage - 1) / kPage; pages < need; ++pages)
-      table[size_t(pages)] = e().pool->take();
+    for (size_t i = 0; i < tables.size(); ++i) {
+      Table& t = tables[i];
+      KvPool& pool = e().pools[i];
+      for (int page = from / kPage; page < t.end; ++page)
+        t.pages[size_t(page)] = pool.own(t.pages[size_t(page)]);
+      for (; t.end < pages_for(end); ++t.end) t.pages[size_t(t.end)] = pool.take();
+    }
+  }
+  // The next n tokens of an extension, from its token `at` on, go into the pass.
+  void join(Batch& b, const Extension& p, size_t at, size_t n) {
+    const auto sequence = int32_t(b.sequences.empty() ? 0 : b.sequences.back() + 1);
+    for (size_t i = 0; i < tables.size(); ++i) b.tables[i].push_back(tables[i].pages.data());
+    for (const size_t end = at + n; at < end; ++at) {
+      if (at + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.size()));
+      const int position = int(tokens.size() + at);
+      b.tokens.push_back(p.tokens[at]), b.positions.push_back(position);
+      b.cells.push_back(position), b.sequences.push_back(sequence);
+    }
   }
   void keep(int positions) {
-    for (const int need = (positions + kPage - 1) / kPage; pages > need;)
-      e().pool->release(table[size_t(--pages)]);
+    for (size_t i = 0; i < tables.size(); ++i)
+      for (Table& t = tables[i]; t.end > pages_for(positions);)
+        e().pools[i].release(t.pages[size_t(--t.end)]);
   }
 };
 
@@ -65,6 +87,11 @@ void expect_finite(const float* logits, int64_t n, const Batch& b, size_t output
   float sum = 0;  // stays finite unless an entry is not: x * 0 is 0 or NaN
   for (int64_t i = 0; i < n; ++i) sum += logits[i] * 0.0f;
   if (sum != 0) not_finite(b, output);
+}
+
+void clear(Batch& b) {
+  b.tokens.clear(), b.positions.clear(), b.cells.clear(), b.sequences.clear(), b.outputs.clear();
+  for (auto& sequences : b.tables) sequences.clear();
 }
 
 size_t rows_of(std::span<const Extension> parts) {
@@ -96,7 +123,9 @@ Session::~Session() { impl_->keep(0); }
 std::unique_ptr<Session> Engine::session() {
   auto impl = std::make_unique<Session::Impl>();
   impl->engine = shared_from_this();
-  impl->table.assign(size_t(impl_->context + kPage - 1) / kPage, 0);
+  impl->tables.resize(impl_->pools.size());
+  for (auto& table : impl->tables)
+    table.pages.assign(size_t(Session::Impl::pages_for(impl_->context)), 0);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
@@ -213,12 +242,12 @@ void Session::each_pass(std::span<const Extension> parts, const CudaDraw* draw, 
     return part < parts.size();
   };
   while (skip_done()) {
-    b.tokens.clear(), b.positions.clear(), b.tables.clear(), b.outputs.clear();
-    for (; skip_done() && b.size() < e.max_batch; ++at) {
+    clear(b);
+    while (skip_done() && b.size() < e.max_batch) {
       const Extension& p = parts[part];
-      if (at + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.tokens.size()));
-      b.tokens.push_back(p.tokens[at]), b.positions.push_back(p.session->position() + int(at));
-      b.tables.push_back(p.session->impl_->table.data());
+      const size_t n = std::min(p.tokens.size() - at, size_t(e.max_batch - b.size()));
+      p.session->impl_->join(b, p, at, n);
+      at += n;
     }
     const bool any = !b.outputs.empty();
     e.run(any ? draw : nullptr);
@@ -247,9 +276,10 @@ void Session::rewind(int position) {
 
 std::unique_ptr<Session> Session::fork() {
   auto copy = std::make_unique<Impl>();
-  copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->table = impl_->table,
-  copy->pages = impl_->pages;
-  for (int i = 0; i < copy->pages; ++i) copy->e().pool->share(copy->table[size_t(i)]);
+  copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->tables = impl_->tables;
+  for (size_t i = 0; i < copy->tables.size(); ++i)
+    for (int page = 0; page < copy->tables[i].end; ++page)
+      copy->e().pools[i].share(copy->tables[i].pages[size_t(page)]);
   return std::unique_ptr<Session>(new Session(std::move(copy)));
 }
 

@@ -114,15 +114,17 @@ class Fuser {
     }
   }
 
+  // The query that turns with the keys is the one that attention over them, which follows, reads.
   void rotate() {
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       Node& write = g_.nodes[i];
       if (!as<KvWrite>(write)) continue;
-      Node *k = sole<Rope>(write.in[0]), *q = nullptr;
-      for (size_t j = i; j-- > 0 && i - j <= 3 && !q;)
-        if (Node& node = g_.nodes[j]; as<Rope>(node) && &node != k && !gone(node)) q = &node;
-      if (!k || !q || as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;
       KvWrite& op = *as<KvWrite>(write);
+      Node *k = sole<Rope>(write.in[0]), *q = nullptr;
+      for (size_t j = i + 1; j < g_.nodes.size() && j - i <= 3 && !q; ++j)
+        if (Node& node = g_.nodes[j]; as<Attention>(node) && as<Attention>(node)->state == op.state)
+          q = sole<Rope>(node.in[0]);
+      if (!k || !q || q > &write || as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;
       op.rope = true, op.q = *as<Rope>(*q), op.k = *as<Rope>(*k);
       read(write, {k->in[0], write.in[1], q->in[0]});
       write.out = {q->out[0]};
@@ -132,7 +134,7 @@ class Fuser {
 
   // Nodes that can leave their row quantized as well: whole blocks of 32 come out of one unit.
   bool can_quantize(const Node& n) const {
-    if (const auto* attention = std::get_if<Attention>(&n.op)) return attention->head_dim % 32 == 0;
+    if (const auto* attention = std::get_if<Attention>(&n.op)) return attention->kv.v_dim % 32 == 0;
     return std::holds_alternative<Norm>(n.op) || std::holds_alternative<GatedMatMul>(n.op);
   }
 

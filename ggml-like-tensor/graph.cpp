@@ -45,11 +45,17 @@ ValueId Graph::rope(ValueId x, int heads, int head_dim, const RopeSpec& spec) {
   if (known == ropes.end()) ropes.push_back(spec);
   return append(Rope{heads, head_dim, spec.dim, index}, {x}).out[0];
 }
-void Graph::kv_write(int layer, ValueId k, ValueId v) {
-  append(KvWrite{layer, false, {}, {}}, {k, v});
+StateId Graph::state(const State& s) {
+  states.push_back(s);
+  return StateId(states.size()) - 1;
 }
-ValueId Graph::attention(ValueId q, const Attention& parameters) {
-  return append(parameters, {q}).out[0];
+void Graph::kv_write(StateId kv, ValueId k, ValueId v) {
+  append(KvWrite{kv, std::get<Paged>(states[size_t(kv)]), false, {}, {}}, {k, v});
+}
+ValueId Graph::attention(ValueId q, StateId kv, float scale, float soft_cap) {
+  const Paged& s = std::get<Paged>(states[size_t(kv)]);
+  return append(Attention{kv, int(values[size_t(q)].shape.cols / s.k_dim), s, scale, soft_cap}, {q})
+      .out[0];
 }
 ValueId Graph::add(ValueId a, ValueId b) {
   return append(Binary{Binary::Kind::add}, {a, b}).out[0];

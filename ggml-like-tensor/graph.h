@@ -35,8 +35,10 @@ class Graph {
   ValueId rms_norm(ValueId x, const Weight& w, float eps);
   ValueId layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps);
   ValueId rope(ValueId x, int heads, int head_dim, const RopeSpec& spec);
-  void kv_write(int layer, ValueId k, ValueId v);
-  ValueId attention(ValueId q, const Attention& parameters);
+  // What is kept of a sequence from pass to pass. The order of the calls is the states' order.
+  StateId state(const State& s);
+  void kv_write(StateId kv, ValueId k, ValueId v);
+  ValueId attention(ValueId q, StateId kv, float scale, float soft_cap = 0);
   ValueId add(ValueId a, ValueId b);
   ValueId mul(ValueId a, ValueId b);
   ValueId silu(ValueId x);
@@ -48,6 +50,7 @@ class Graph {
   std::vector<GraphValue> values;
   std::vector<Node> nodes;
   std::vector<RopeSpec> ropes;
+  std::vector<State> states;  // by StateId
   ValueId result = kNone;
   ValueId input = kNone;  // given to each run from outside: split.h
 

@@ -35,5 +35,14 @@ using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, 
 using AnyOp = Ops::Any;
 
 inline const char* name_of(const AnyOp& op) { return Ops::kNames[op.index()]; }
+// The state it holds, if it holds one.
+inline const StateId* state_of(const AnyOp& op) {
+  return std::visit(
+      [](const auto& o) -> const StateId* {
+        if constexpr (requires { o.state; }) return &o.state;
+        return nullptr;
+      },
+      op);
+}
 
 }  // namespace chaski

@@ -5,8 +5,6 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "ggml-like-tensor/kv_layout.h"
-
 namespace chaski {
 
 extern const Architecture kLlama, kGpt2;
@@ -92,7 +90,7 @@ Hyper hyper_of(const Weights& w) {
   h.ffn = number("model.feed_forward_length", 2, 1 << 22);
   h.heads = int(number("model.head_count", 1, 4096));
   h.kv_heads = optional("model.head_count_kv", h.heads, 1, h.heads);
-  h.head_dim = optional("model.head_dim", h.dim / h.heads, 1, kMaxHeadDim);
+  h.head_dim = optional("model.head_dim", h.dim / h.heads, 1, 1 << 20);
   if (h.heads % h.kv_heads)
     fail(Exit::bad_file,
          "{}: model.head_count is {}, expected a multiple of model.head_count_kv {}", w.path,

@@ -22,21 +22,22 @@ struct Gpt2 : Model {
 
   void build(Graph& g) const override {
     const Hyper& h = hyper;
-    Attention attention{0, h.heads, h.heads, h.head_dim, 1 / std::sqrt(float(h.head_dim)), 0, 0};
+    const float scale = 1 / std::sqrt(float(h.head_dim));
     auto norm = [&](ValueId x, const Linear& n) {
       return g.layer_norm(x, *n.weight, *n.bias, h.eps);
     };
     auto linear = [&](ValueId x, const Linear& l) { return g.matmul(x, *l.weight, l.bias); };
     ValueId x = g.add(g.get_rows(*token_embd), g.get_rows(*position_embd, GetRows::By::position));
+    const Weight* p = parts.data();
     for (const Layer& l : layers) {
-      const Weight* p = &parts[size_t(attention.layer) * 6];
       const ValueId n = norm(x, l.attn_norm);
       const ValueId q = g.matmul(n, p[0], p + 3), k = g.matmul(n, p[1], p + 4),
                     v = g.matmul(n, p[2], p + 5);
-      g.kv_write(attention.layer, k, v);
-      x = g.add(x, linear(g.attention(q, attention), l.attn_output));
+      const StateId kv = g.state(Paged{h.heads, h.head_dim, h.head_dim, 0});
+      g.kv_write(kv, k, v);
+      x = g.add(x, linear(g.attention(q, kv, scale), l.attn_output));
       x = g.add(x, linear(g.gelu(linear(norm(x, l.ffn_norm), l.ffn_up)), l.ffn_down));
-      ++attention.layer;
+      p += 6;
     }
     g.set_result(g.matmul(norm(g.take_outputs(x), output_norm), output ? *output : *token_embd));
   }

@@ -19,8 +19,7 @@ struct Llama : Model {
 
   void build(Graph& g) const override {
     const Hyper& h = hyper;
-    Attention attention{0,        h.heads, h.kv_heads, h.head_dim, 1 / std::sqrt(float(h.head_dim)),
-                        h.window, 0};
+    const float scale = 1 / std::sqrt(float(h.head_dim));
     ValueId x = g.get_rows(*token_embd);
     for (const Layer& l : layers) {
       ValueId n = g.rms_norm(x, *l.attn_norm, h.eps);
@@ -28,12 +27,12 @@ struct Llama : Model {
               v = g.matmul(n, *l.attn_v, l.v_bias);
       q = g.rope(q, h.heads, h.head_dim, h.rope);
       k = g.rope(k, h.kv_heads, h.head_dim, h.rope);
-      g.kv_write(attention.layer, k, v);
-      x = g.add(x, g.matmul(g.attention(q, attention), *l.attn_output));
+      const StateId kv = g.state(Paged{h.kv_heads, h.head_dim, h.head_dim, h.window});
+      g.kv_write(kv, k, v);
+      x = g.add(x, g.matmul(g.attention(q, kv, scale), *l.attn_output));
       n = g.rms_norm(x, *l.ffn_norm, h.eps);
       const ValueId gate = g.silu(g.matmul(n, *l.ffn_gate));
       x = g.add(x, g.matmul(g.mul(gate, g.matmul(n, *l.ffn_up)), *l.ffn_down));
-      ++attention.layer;
     }
     x = g.rms_norm(g.take_outputs(x), *output_norm, h.eps);
     g.set_result(g.matmul(x, output ? *output : *token_embd));

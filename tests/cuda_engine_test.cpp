@@ -84,7 +84,7 @@ TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits w
     EngineOptions o;
     o.model = model, o.device = "cpu";
     const auto cpu = Engine::open(o);
-    const int layers = cpu->impl().kv.layers;
+    const int layers = cpu->impl().cpu_layers();
     const auto tokens = tokens_for(*cpu, 20);
     const Logits want = logits_of(*cpu->session(), tokens, 3);
     for (int on_device = 1; on_device <= layers; ++on_device) {
@@ -255,7 +255,7 @@ TEST_CASE(
   std::vector<std::string> notices;
   EngineOptions o;
   o.device = "cuda", o.notice = [&](const std::string& line) { notices.push_back(line); };
-  const auto context = [&] { return place(*model, bundled->impl().kv, o).context; };
+  const auto context = [&] { return place(*model, o).context; };
   CHECK(context() == 100000);
   CHECK(notices.empty());
   shim::set_device_memory(200'000'000);

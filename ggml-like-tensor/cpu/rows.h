@@ -105,10 +105,12 @@ struct RopeKernel : ByRow {
 template <class V>
 struct KvWriteKernel : ByRow {
   static int64_t units(const KvWrite&, const OpArgs& a) { return a.in[0].shape.rows; }
+  static size_t scratch(const KvWrite& op, const OpArgs&) { return op.kv.k_dim * sizeof(float); }
   static void run(const KvWrite& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
     for (int64_t t = first; t < last; ++t)
-      for (int h = 0; h < a.batch->kv.layout.heads; ++h) op.write(a, t, h);
+      for (int h = 0; h < op.kv.heads; ++h)
+        op.write(a, t, h, reinterpret_cast<float*>(scratch.own));
     if (!op.rope) return;
     OpArgs turn = a;
     turn.in[0] = a.in[2];
