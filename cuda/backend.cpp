@@ -16,9 +16,6 @@ namespace chaski {
 namespace {
 
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
-int64_t pages_of(const StateLayout::Pool& pool, int context) {
-  return whole_groups(pool.pages(context));
-}
 
 // What is asked of every step of a plan that is bound, before it runs. Where it is bound to does
 // not matter.
@@ -31,8 +28,8 @@ void expect_kernels(const Plan& plan) {
         formats +=
             (formats.empty() ? " over " : ", ") + std::string(info(s.args.in[i].format).name);
     if (const StateId* state = state_of(s.op); state && formats.empty())
-      formats = fmt::format(" over {} pages",
-                            info(s.args.batch->states.paged[size_t(*state)].layout.format).name);
+      if (const KvView& kv = s.args.batch->states.paged[size_t(*state)]; kv.pool >= 0)
+        formats = fmt::format(" over {} pages", info(kv.layout.format).name);
     fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op),
          formats);
   }
@@ -160,20 +157,19 @@ std::vector<int64_t> Device::pages_that_fit() const {
          device_.index, device_.name, options_.context, double(need) / 1e9,
          double(device_.free_bytes) / 1e9);
   // What is left goes to the pools by what they want.
-  std::vector<int64_t> one, more;
+  std::vector<int64_t> pages, more;
   uint64_t wanted = 0;
-  for (const StateLayout::Pool& p : states_.pools) {
-    const int64_t all = options_.sessions * p.pages(options_.context) + kPageGroup;
-    one.push_back(pages_of(p, options_.context));
-    more.push_back(std::max<int64_t>(0, whole_groups(all) - one.back()));
-    wanted += uint64_t(more.back()) * p.page_bytes;
+  for (size_t i = 0; i < states_.pools.size(); ++i) {
+    const CudaOptions::Pages& p = options_.pages[i];
+    pages.push_back(whole_groups(p.least));
+    more.push_back(std::max<int64_t>(0, whole_groups(p.wanted) - pages[i]));
+    wanted += uint64_t(more[i]) * states_.pools[i].page_bytes;
   }
   const uint64_t left = device_.free_bytes - need;
-  for (size_t i = 0; i < one.size(); ++i) {
-    const double share = wanted > left ? double(left) / double(wanted) : 1;
-    one[i] += int64_t(share * double(more[i])) / kPageGroup * kPageGroup;
-  }
-  return one;
+  const double share = wanted > left ? double(left) / double(wanted) : 1;
+  for (size_t i = 0; i < pages.size(); ++i)
+    pages[i] += int64_t(share * double(more[i])) / kPageGroup * kPageGroup;
+  return pages;
 }
 
 void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
@@ -322,7 +318,8 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
   auto& p = static_cast<BoundPlan&>(plan);
   const Batch& b = p.batch;
   make_current();
-  CHECK(b.states.paged.empty() || b.states.paged[0].base == states_.paged[0].base,
+  CHECK(std::equal(b.states.paged.begin(), b.states.paged.end(), states_.paged.begin(),
+                   [](const KvView& x, const KvView& y) { return x.base == y.base; }),
         "the batch's pages are the backend's");
   CHECK(!draw || cuda_can_draw(*draw), "other draws are the host's");
   if (pass_.reserve_for(b, stream_)) ++generation_;
@@ -371,8 +368,8 @@ uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOpt
                            uint64_t device_bytes) {
   uint64_t need = o.working + device_bytes / 64;
   for (const Weight* w : weights) need += aligned(w->info.bytes());
-  for (const StateLayout::Pool& p : o.states.pools)
-    need += uint64_t(pages_of(p, o.context)) * p.page_bytes;
+  for (size_t i = 0; i < o.states.pools.size(); ++i)
+    need += uint64_t(whole_groups(o.pages[i].least)) * o.states.pools[i].page_bytes;
   return need;
 }
 

@@ -59,13 +59,17 @@ struct CudaOptions {
   int device = 0;
   int context = 0;    // positions a sequence can reach
   int max_batch = 0;  // tokens of a pass, at most
-  int sessions = 0;  // whole contexts that are wanted in the pools of states: one at least is there
   StateLayout states;
+  // Of each pool of states: pages that must be there, and as many as are wanted if they fit.
+  struct Pages {
+    int64_t least = 0, wanted = 0;
+  };
+  std::vector<Pages> pages;
   uint64_t working = 0;  // bytes left for passes: the most that cuda_working_bytes() says of them
 };
 
 // A CudaBackend would hold of these weights what a device of `device_bytes` must have free: they,
-// one context of pages, room for passes, and a little for kernels and what the runtime keeps.
+// the least of pages, room for passes, and a little for kernels and what the runtime keeps.
 uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOptions& options,
                            uint64_t device_bytes);
 

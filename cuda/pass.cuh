@@ -43,8 +43,8 @@ class PassBuffers {
   // Lists of max_batch entries, one behind the other; behind them the tables.
   enum List { kTokens, kPositions, kCells, kOutputs, kTableStart };
 
-  // each(first token, end, pages of its table), pool by pool. Tokens of one sequence stand
-  // together, cells growing: its table is sent once, as far as its last token sees.
+  // each(first token, end, pages that its cells reach over). Tokens of one sequence stand together,
+  // cells growing: its table is sent once, as far as its last token sees.
   template <class Each>
   static void each_sequence(const Batch& b, Each each) {
     for (size_t t = 0, end; t < b.tokens.size(); t = end) {
@@ -96,7 +96,9 @@ inline void PassBuffers::send(const Batch& b, const CudaDraw& draw, const CudaSt
   size_t used = 0;
   for (int pool = 0; pool < pools_; ++pool) {
     int32_t* const start = list(s.pinned, kTableStart + pool);
+    const bool recurrent = b.states.pools[size_t(pool)].recurrent;
     each_sequence(b, [&](size_t first, size_t end, size_t pages) {
+      if (recurrent) pages = 1;
       const int32_t* table = b.tables[size_t(pool)][size_t(b.sequences[first])];
       std::copy(table, table + pages, tables + used);
       std::fill(start + first, start + end, int32_t(used));

@@ -64,6 +64,7 @@ inline KvState kv_state(const KvView& kv, const DeviceBatch& batch) {
 inline bool has_place(const KvView& kv) {
   return kv.pool < kMostPools && kv.layout.format != Format::q4_0;
 }
+inline bool has_place(const RecurrentView& state) { return state.pool < kMostPools; }
 
 // What a launcher gets besides the op and its operands (whose data are device pointers; args.batch
 // is the host's Batch, of which only sizes and states (in device memory) may be used: the rest
@@ -122,6 +123,7 @@ CudaEntry binary_entry();
 CudaEntry unary_entry();
 CudaEntry soft_max_entry();
 CudaEntry quantize_acts_entry();
+CudaEntry short_conv_entry();
 
 // The whole table, in the order of Ops.
 const CudaEntry& cuda_entry_of(const AnyOp& op);

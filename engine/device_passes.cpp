@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/page_table.h"
 #include "ggml-like-tensor/split.h"
 
 namespace chaski {
@@ -19,7 +20,7 @@ Graph device_graph(const Model& model, int first_layer, const Batch& batch) {
   return first_layer > 0 ? split(std::move(graph), first_layer).rest : graph;
 }
 
-DeviceShare device_share(const Model& model, int first_layer, Format kv,
+DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions,
                          const CudaOptions& wanted) {
   DeviceShare share{{}, wanted};
   for (const auto& [tokens, outputs] :
@@ -32,6 +33,10 @@ DeviceShare device_share(const Model& model, int first_layer, Format kv,
     share.options.working = std::max(share.options.working,
                                      cuda_working_bytes(std::move(graph), batch, wanted.context));
   }
+  // and a few to copy on write
+  for (const int64_t one :
+       pages_of_session(share.options.states.pools, wanted.context, wanted.max_batch))
+    share.options.pages.push_back({one, sessions * one + kPageGroup});
   return share;
 }
 

@@ -16,7 +16,9 @@ struct DeviceShare {
   std::vector<const Weight*> weights;
   CudaOptions options;
 };
-DeviceShare device_share(const Model& model, int first_layer, Format kv, const CudaOptions& wanted);
+// `sessions`: whose pages are wanted there.
+DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions,
+                         const CudaOptions& wanted);
 
 class DevicePasses {
  public:

@@ -8,6 +8,7 @@
 #include "engine/bench/random_model.h"
 #include "engine/bundled.h"
 #include "engine/engine_impl.h"
+#include "engine/page_table.h"
 #include "engine/placement.h"
 #include "engine/session.h"
 #include "ggml-like-tensor/base/memory.h"
@@ -55,22 +56,19 @@ StateLayout states_of(const Model& model, int layers, Format kv) {
 constexpr int64_t kContexts = 16;
 
 // Pages of each pool.
-std::vector<int64_t> host_pages(const StateLayout& states, int context, int sessions) {
-  const uint64_t page = std::max<size_t>(states.page_bytes(), 1);
-  const auto bytes = [&](int64_t contexts) {
-    uint64_t sum = 0;
-    for (const StateLayout::Pool& p : states.pools)
-      sum += uint64_t(contexts * p.pages(context)) * p.page_bytes;
-    return sum;
-  };
+std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass, int sessions) {
+  std::vector<int64_t> pages = pages_of_session(states.pools, context, pass);
+  uint64_t one = 0;
+  for (size_t i = 0; i < pages.size(); ++i) one += uint64_t(pages[i]) * states.pools[i].page_bytes;
   int64_t contexts = std::max<int64_t>(kContexts, sessions);
   // ulimit -v counts addresses: there they are as dear as memory.
-  if (const auto left = available_addresses(); left && bytes(contexts) > *left / 2)
+  if (const auto left = available_addresses(); left && uint64_t(contexts) * one > *left / 2)
     contexts = std::max(sessions, 1);
-  const int64_t most = int64_t((uint64_t(1) << 40) / page) + 1;
-  std::vector<int64_t> pages;
-  for (const StateLayout::Pool& p : states.pools)
-    pages.push_back(whole_groups(std::min(contexts * p.pages(context), most)));
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const uint64_t page = std::max<size_t>(states.pools[i].page_bytes, 1);
+    const int64_t most = int64_t((uint64_t(1) << 40) / page) + 1;
+    pages[i] = whole_groups(std::min(contexts * pages[i], most));
+  }
   return pages;
 }
 
@@ -121,7 +119,7 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   e.states = states_of(*e.model, int(h.layers), o.kv);
   e.batch.states = states_of(*e.model, placement.cpu_layers, o.kv);
   open_pools(e, e.device ? e.device->backend().pages()
-                         : host_pages(e.batch.states, e.context, o.sessions));
+                         : host_pages(e.batch.states, e.context, e.max_batch, o.sessions));
   e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, threads,
                                       o.threads_fixed);
 }
@@ -221,9 +219,10 @@ std::string Engine::kv_type() const {
 
 uint64_t Engine::state_bytes(int positions) const {
   uint64_t sum = 0;
-  for (const StateLayout::Pool& p : impl_->states.pools)
-    sum +=
-        p.page_bytes / kPage * uint64_t(p.window > 0 ? std::min(p.window, positions) : positions);
+  for (const StateLayout::Pool& p : impl_->states.pools) {
+    const int seen = p.window > 0 ? std::min(p.window, positions) : positions;
+    sum += p.recurrent ? p.page_bytes : p.page_bytes / kPage * uint64_t(seen);
+  }
   return sum;
 }
 

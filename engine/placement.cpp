@@ -60,10 +60,11 @@ class Fitting {
       : model_(model),
         device_(device),
         kv_(o.kv),
+        sessions_(o.sessions),
         layers_(int(model.hyper.layers)),
         fixed_context_(o.context > 0),
         own_context_(int(o.context ? o.context : model.hyper.context)) {
-    wanted_.device = device.index, wanted_.sessions = o.sessions;
+    wanted_.device = device.index;
   }
 
   Placement with(int on_device, int context) const {
@@ -73,7 +74,7 @@ class Fitting {
     p.max_batch = std::min(p.max_batch, context);
     CudaOptions wanted = wanted_;
     wanted.context = context, wanted.max_batch = p.max_batch;
-    p.share = device_share(model_, p.cpu_layers, kv_, wanted);
+    p.share = device_share(model_, p.cpu_layers, kv_, sessions_, wanted);
     return p;
   }
   bool fits(const Placement& p) const {
@@ -117,7 +118,7 @@ class Fitting {
   const Model& model_;
   const CudaDevice& device_;
   const Format kv_;
-  const int layers_;
+  const int sessions_, layers_;
   const bool fixed_context_;
   const int own_context_;
   CudaOptions wanted_;

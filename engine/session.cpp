@@ -6,33 +6,42 @@
 #include <optional>
 
 #include "engine/engine_impl.h"
+#include "engine/page_table.h"
 #include "ggml-like-tensor/base/memory.h"
 
 namespace chaski {
 
+namespace {
+
+// Cells from one snapshot of a session to the next, at first: twice as many whenever there are too
+// many of them.
+constexpr int kSnapshotCells = 256;
+
+}  // namespace
+
 struct Session::Impl {
+  using Tables = std::vector<PageTable>;  // by pool of states
+  // What the session was, when a recurrent state makes going back impossible otherwise.
+  struct Snapshot {
+    int position;
+    Tables tables;
+  };
+
   std::shared_ptr<Engine> engine;
   std::vector<TokenId> tokens;
-  // A sequence's pages of one pool of states.
-  struct Table {
-    std::vector<int32_t>
-        pages;    // by position / 16, of the whole context: its address never changes
-    int end = 0;  // so many are in use
-  };
-  std::vector<Table> tables;  // by pool
+  Tables tables;
+  std::vector<Snapshot> snapshots;  // positions grow
+  int snapshot_cells = kSnapshotCells;
   uint64_t unasked = 0;       // bytes taken since memory was last asked for
   std::vector<float> logits;  // of the last extend()
 
   EngineImpl& e() { return engine->impl(); }
-  static int pages_for(int positions) { return (positions + kPage - 1) / kPage; }
   // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not
   // worth the question, but many of them are.
   void expect_memory(int end) {
     constexpr uint64_t kWorthAsking = 16 << 20;
     uint64_t need = 0;
-    for (size_t i = 0; i < tables.size(); ++i)
-      need += uint64_t(std::max(0, pages_for(end) - tables[i].end)) *
-              e().batch.states.pools[i].page_bytes;
+    for (const PageTable& t : tables) need += t.bytes_to(end);
     unasked += need;
     if (unasked < kWorthAsking) return;
     unasked = 0;
@@ -43,32 +52,41 @@ struct Session::Impl {
            "keys and values of {} positions need {:.3g} GB of memory more, {:.3g} GB are available",
            end, double(wanted) / 1e9, double(*have) / 1e9);
   }
-  // Pages for positions up to `end`, all of them this session's own from `from` on.
-  void prepare(int from, int end) {
-    expect_memory(end);
-    for (size_t i = 0; i < tables.size(); ++i) {
-      Table& t = tables[i];
-      KvPool& pool = e().pools[i];
-      for (int page = from / kPage; page < t.end; ++page)
-        t.pages[size_t(page)] = pool.own(t.pages[size_t(page)]);
-      for (; t.end < pages_for(end); ++t.end) t.pages[size_t(t.end)] = pool.take();
-    }
+
+  // Before the token at `position` is evaluated. `guess`: it may be taken back at once.
+  void remember(int position, bool guess) {
+    const auto& pools = e().states.pools;
+    if (position == 0 ||
+        std::none_of(pools.begin(), pools.end(), [](const auto& p) { return p.recurrent; }))
+      return;
+    const auto position_of = [&](size_t n) { return n > 0 ? snapshots[n - 1].position : 0; };
+    const size_t n = snapshots.size();
+    if (!guess && position - position_of(n) < snapshot_cells) return;
+    // Close to the one before it, the last was for a guess only.
+    if (n > 0 && position_of(n) - position_of(n - 1) < snapshot_cells) snapshots.pop_back();
+    snapshots.push_back({position, tables});
+    for (PageTable& t : snapshots.back().tables) t.forget_before(position);
+    if (snapshots.size() <= kSnapshots + 1) return;
+    std::vector<Snapshot> every_other;
+    for (size_t i = 1; i < snapshots.size(); i += 2) every_other.push_back(std::move(snapshots[i]));
+    snapshots = std::move(every_other);
+    snapshot_cells *= 2;
   }
   // The next n tokens of an extension, from its token `at` on, go into the pass.
   void join(Batch& b, const Extension& p, size_t at, size_t n) {
+    const int from = int(tokens.size() + at);
+    remember(from, p.wanted > 1);
     const auto sequence = int32_t(b.sequences.empty() ? 0 : b.sequences.back() + 1);
-    for (size_t i = 0; i < tables.size(); ++i) b.tables[i].push_back(tables[i].pages.data());
-    for (const size_t end = at + n; at < end; ++at) {
-      if (at + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.size()));
-      const int position = int(tokens.size() + at);
-      b.tokens.push_back(p.tokens[at]), b.positions.push_back(position);
+    for (size_t i = 0; i < tables.size(); ++i) {
+      tables[i].prepare(from, from + int(n));
+      b.tables[i].push_back(tables[i].data());
+    }
+    for (size_t i = at; i < at + n; ++i) {
+      if (i + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.size()));
+      const int position = int(tokens.size() + i);
+      b.tokens.push_back(p.tokens[i]), b.positions.push_back(position);
       b.cells.push_back(position), b.sequences.push_back(sequence);
     }
-  }
-  void keep(int positions) {
-    for (size_t i = 0; i < tables.size(); ++i)
-      for (Table& t = tables[i]; t.end > pages_for(positions);)
-        e().pools[i].release(t.pages[size_t(--t.end)]);
   }
 };
 
@@ -118,14 +136,17 @@ void expect_room(const Session& s, size_t n) {
 }  // namespace
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Session::~Session() { impl_->keep(0); }
+Session::~Session() = default;
 
 std::unique_ptr<Session> Engine::session() {
   auto impl = std::make_unique<Session::Impl>();
   impl->engine = shared_from_this();
-  impl->tables.resize(impl_->pools.size());
-  for (auto& table : impl->tables)
-    table.pages.assign(size_t(Session::Impl::pages_for(impl_->context)), 0);
+  const auto& kinds = impl_->states.pools;
+  const std::vector<int64_t> most = pages_of_session(kinds, impl_->context, impl_->max_batch);
+  impl->tables.reserve(kinds.size());
+  for (size_t i = 0; i < kinds.size(); ++i)
+    impl->tables.emplace_back(impl_->pools[i], impl_->batch.states.pools[i], impl_->context,
+                              most[i]);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
@@ -142,14 +163,13 @@ template <class Evaluate>
 void Session::append(std::span<const Extension> parts, Evaluate evaluate) {
   try {
     for (const Extension& p : parts)
-      p.session->impl_->prepare(p.session->position(),
-                                p.session->position() + int(p.tokens.size()));
+      p.session->impl_->expect_memory(p.session->position() + int(p.tokens.size()));
     evaluate();
     for (const Extension& p : parts)
       p.session->impl_->tokens.insert(p.session->impl_->tokens.end(), p.tokens.begin(),
                                       p.tokens.end());
-  } catch (...) {  // nothing is changed: pages taken for tokens that did not come are given back
-    for (const Extension& p : parts) p.session->impl_->keep(p.session->position());
+  } catch (...) {  // pages taken for tokens that did not come are given back
+    for (const Extension& p : parts) p.session->rewind(p.session->position());
     throw;
   }
 }
@@ -268,18 +288,24 @@ std::span<const TokenId> Session::reuse(std::span<const TokenId> tokens) {
   return tokens.subspan(size_t(position()));
 }
 
-void Session::rewind(int position) {
+int Session::rewind(int position) {
   CHECK(position >= 0 && position <= this->position(), "rewinding goes back");
-  impl_->tokens.resize(size_t(position));
-  impl_->keep(position);
+  Impl& s = *impl_;
+  std::erase_if(s.snapshots, [&](const auto& x) { return x.position > position; });
+  if (!std::all_of(s.tables.begin(), s.tables.end(),
+                   [&](const PageTable& t) { return t.reaches(position); })) {
+    position = s.snapshots.empty() ? 0 : s.snapshots.back().position;
+    if (position > 0) s.tables = s.snapshots.back().tables;
+  }
+  for (PageTable& t : s.tables) t.keep(position);
+  s.tokens.resize(size_t(position));
+  return position;
 }
 
 std::unique_ptr<Session> Session::fork() {
   auto copy = std::make_unique<Impl>();
   copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->tables = impl_->tables;
-  for (size_t i = 0; i < copy->tables.size(); ++i)
-    for (int page = 0; page < copy->tables[i].end; ++page)
-      copy->e().pools[i].share(copy->tables[i].pages[size_t(page)]);
+  copy->snapshots = impl_->snapshots, copy->snapshot_cells = impl_->snapshot_cells;
   return std::unique_ptr<Session>(new Session(std::move(copy)));
 }
 

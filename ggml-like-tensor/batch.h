@@ -23,7 +23,9 @@ struct Batch {
   std::vector<const float*> ropes;
 
   int64_t size() const { return int64_t(tokens.size()); }
-  const int32_t* table(const KvView& s, int64_t t) const {
+  // Of a KvView or RecurrentView.
+  template <class View>
+  [[gnu::always_inline]] const int32_t* table(const View& s, int64_t t) const {
     return tables[size_t(s.pool)][size_t(sequences[size_t(t)])];
   }
 };

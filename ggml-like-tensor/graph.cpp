@@ -57,6 +57,12 @@ ValueId Graph::attention(ValueId q, StateId kv, float scale, float soft_cap) {
   return append(Attention{kv, int(values[size_t(q)].shape.cols / s.k_dim), s, scale, soft_cap}, {q})
       .out[0];
 }
+ValueId Graph::short_conv(ValueId x, const Weight& w) {
+  const int64_t cols = values[size_t(x)].shape.cols;
+  ShortConv op{0, int(w.info.cols / cols), int(cols)};
+  op.state = state(op.kept());
+  return append(op, {x, weight(w)}).out[0];
+}
 ValueId Graph::add(ValueId a, ValueId b) {
   return append(Binary{Binary::Kind::add}, {a, b}).out[0];
 }

@@ -39,6 +39,7 @@ class Graph {
   StateId state(const State& s);
   void kv_write(StateId kv, ValueId k, ValueId v);
   ValueId attention(ValueId q, StateId kv, float scale, float soft_cap = 0);
+  ValueId short_conv(ValueId x, const Weight& w);  // with a state of its own
   ValueId add(ValueId a, ValueId b);
   ValueId mul(ValueId a, ValueId b);
   ValueId silu(ValueId x);

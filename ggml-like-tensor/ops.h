@@ -13,6 +13,7 @@
 #include "ggml-like-tensor/ops/norm.h"
 #include "ggml-like-tensor/ops/quantize_acts.h"
 #include "ggml-like-tensor/ops/rope.h"
+#include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
 #include "ggml-like-tensor/ops/take_rows.h"
 #include "ggml-like-tensor/ops/unary.h"
@@ -31,7 +32,7 @@ struct OpList {
 };
 
 using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
-                   Unary, SoftMax, QuantizeActs>;
+                   Unary, SoftMax, QuantizeActs, ShortConv>;
 using AnyOp = Ops::Any;
 
 inline const char* name_of(const AnyOp& op) { return Ops::kNames[op.index()]; }

@@ -33,6 +33,13 @@ std::vector<bool> held(const Graph& g) {
   return held;
 }
 
+void empty(State& state) {
+  if (auto* s = std::get_if<Paged>(&state))
+    s->heads = 0;
+  else
+    std::get<Recurrent>(state).bytes = 0;
+}
+
 }  // namespace
 
 SplitGraph split(Graph whole, int layer) {
@@ -49,8 +56,8 @@ SplitGraph split(Graph whole, int layer) {
   const std::vector<bool> first = held(parts.first), rest = held(parts.rest);
   for (size_t i = 0; i < first.size(); ++i) {
     CHECK(!first[i] || !rest[i], "a state is on one side of the cut");
-    if (!first[i]) std::get<Paged>(parts.first.states[i]).heads = 0;
-    if (!rest[i]) std::get<Paged>(parts.rest.states[i]).heads = 0;
+    if (!first[i]) empty(parts.first.states[i]);
+    if (!rest[i]) empty(parts.rest.states[i]);
   }
   return parts;
 }

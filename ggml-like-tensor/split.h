@@ -11,8 +11,8 @@ struct SplitGraph {
 
 // `whole` as a model wrote it, before fuse(). The rest begins with the first node that reads a
 // weight of `layer`, 0 <= layer < the number of layers; the one value that goes over is the first's
-// result and the rest's input. Both parts list all states, but those whose ops are the other's
-// without heads.
+// result and the rest's input. Both parts list all states, but those whose ops are the other's as
+// kept elsewhere (state.h).
 SplitGraph split(Graph whole, int layer);
 
 }  // namespace chaski

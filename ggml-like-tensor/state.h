@@ -21,6 +21,14 @@ struct Paged {
   }
 };
 
-using State = std::variant<Paged>;
+// A block of bytes that stands for all tokens so far. Whatever it holds when a sequence begins is
+// not to be read.
+struct Recurrent {
+  int64_t bytes = 0;  // 0: kept elsewhere
+
+  bool operator==(const Recurrent&) const = default;
+};
+
+using State = std::variant<Paged, Recurrent>;
 
 }  // namespace chaski

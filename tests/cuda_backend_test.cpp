@@ -42,7 +42,7 @@ struct Both {
 
   Both() {
     CudaOptions o;
-    o.context = 128, o.max_batch = 64, o.sessions = 5, o.states = device_states(e);
+    o.context = 128, o.max_batch = 64, o.states = device_states(e), o.pages = {{8, 64}};
     cuda = CudaBackend::open(all_weights(*e.weights), o);
     cuda->upload({});
     batch.states = cuda->states();
@@ -229,7 +229,7 @@ TEST_CASE("cuda: draws over wide, tied and damaged rows") {
 TEST_CASE("cuda: what is missing is said in one line, before anything is loaded") {
   const auto engine = cpu_engine();
   CudaOptions o;
-  o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl());
+  o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl()), o.pages = {{8, 8}};
   auto open = [&] { CudaBackend::open(all_weights(*engine->impl().weights), o); };
   CHECK(cuda_devices().list.empty());
   CHECK(cuda_devices().why_none == "no CUDA-capable device is detected");
@@ -260,7 +260,7 @@ TEST_CASE("cuda: an upload that is stopped leaves nothing behind") {
     const auto engine = cpu_engine();
     CudaOptions o;
     // a group has 16
-    o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl());
+    o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl()), o.pages = {{8, 8}};
     auto cuda = CudaBackend::open(all_weights(*engine->impl().weights), o);
     uint64_t last = 0;
     const Error error = error_of([&] {

@@ -185,13 +185,14 @@ void try_example(Device& device, const Example<Op>& e, const StateLayout& layout
   }
   CHECK(std::ranges::equal(got.pages, want.pages));
 
-  if (!std::is_same_v<Op, KvWrite>) {  // repeated; a pass writes its pages once
+  constexpr bool kRecurrent = std::is_same_v<Op, ShortConv>;  // a token comes once, in order
+  if (!std::is_same_v<Op, KvWrite> && !kRecurrent) {  // repeated; a pass writes its pages once
     Outputs again = on_device.run(e.op);
     for (size_t i = 0; i < got.floats.size(); ++i) CHECK(same(again.floats[i], got.floats[i]));
     CHECK(same(again.acts, got.acts));
   }
   device.forget();
-  if (!got.floats.empty() && !std::is_same_v<Op, TakeRows>)
+  if (!got.floats.empty() && !std::is_same_v<Op, TakeRows> && !kRecurrent)
     in_other_company(device, e.op, *c, rows_of(*c), got);
 }
 

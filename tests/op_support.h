@@ -55,14 +55,13 @@ inline void make_batch(Case& c, int64_t tokens, const StateLayout& states) {
   for (int64_t t = 0; t < tokens; ++t) {
     const bool second = t >= tokens / 2 + 1;
     c.batch.tokens.push_back(int32_t((7 * t + 3) % 37));
-    c.batch.positions.push_back(int32_t((second ? 5 : 509) + t) %
-                                (states.pools.empty() ? 64 : 4096));
+    c.batch.cells.push_back(int32_t((second ? 5 : 509) + t) % (states.pools.empty() ? 64 : 4096));
+    c.batch.positions.push_back(c.batch.cells.back() + (states.pools.empty() ? 0 : 7));
     c.batch.sequences.push_back(second);
     if (t % 2) c.batch.outputs.push_back(int32_t(t));
   }
   if (c.batch.outputs.empty()) c.batch.outputs.push_back(0);
   for (int i = 0; i < 40; ++i) c.table.push_back(39 - i), c.other_table.push_back(40 + i);
-  c.batch.cells = c.batch.positions;
   c.batch.tables.assign(states.pools.size(), {c.table.data(), c.other_table.data()});
   c.batch.states = states;
   c.pages.resize(80 * states.page_bytes());
@@ -73,9 +72,14 @@ inline void make_batch(Case& c, int64_t tokens, const StateLayout& states) {
 
 // Random keys and values at every position, through the op that writes them.
 inline void fill_pages(Case& c) {
+  for (const RecurrentView& s : c.batch.states.recurrent)
+    for (int32_t page = 0; s.bytes > 0 && page < 80; ++page)
+      for (size_t i = 0; i < s.bytes / 4; ++i)
+        reinterpret_cast<float*>(s.block(page))[i] = noise(uint32_t(page) * 131 + uint32_t(i));
   Batch one = c.batch;
   for (StateId state = 0; state < StateId(c.batch.states.paged.size()); ++state) {
     const KvLayout& l = c.batch.states.paged[size_t(state)].layout;
+    if (l.heads == 0) continue;
     std::vector<float> k(size_t(l.heads * l.k_dim)), v(size_t(l.heads * l.v_dim));
     for (int32_t sequence : {0, 1})
       for (int p = 0; p < 600; ++p) {
@@ -194,13 +198,15 @@ inline double nmse(Buffer& got, Buffer& want) {
   return size > 0 ? error / size : error;
 }
 
-// What an op that holds a state is tried with: every format of keys and values.
+// What an op that holds a state is tried with: keys and values in every format.
 template <class Op>
 std::vector<StateLayout> layouts_of(const Op& op, bool by_position = false) {
   std::vector<StateLayout> out;
   if constexpr (requires { op.kv; }) {
     const std::vector<State> states(size_t(op.state) + 1, op.kv);
     for (const KvType& t : kKvTypes) out.emplace_back(states, t.format, by_position);
+  } else if constexpr (requires { op.kept(); }) {
+    out.emplace_back(std::vector<State>(size_t(op.state) + 1, op.kept()), Format::f32, by_position);
   } else {
     out.emplace_back();
   }
@@ -208,7 +214,8 @@ std::vector<StateLayout> layouts_of(const Op& op, bool by_position = false) {
 }
 // f32 if it has no keys and values.
 inline Format format_of(const StateLayout& states) {
-  return states.paged.empty() ? Format::f32 : states.paged[0].layout.format;
+  const bool any = !states.paged.empty() && states.paged[0].pool >= 0;
+  return any ? states.paged[0].layout.format : Format::f32;
 }
 
 }  // namespace chaski::test

@@ -37,7 +37,8 @@ constexpr Backend backend_of() {
            entry<Norm, NormKernel, V>(), entry<Rope, RopeKernel, V>(),
            entry<KvWrite, KvWriteKernel, V>(), entry<Attention, AttentionKernel, V>(),
            entry<Binary, BinaryKernel, V>(), entry<Unary, UnaryKernel, V>(),
-           entry<SoftMax, SoftMaxKernel, V>(), entry<QuantizeActs, QuantizeActsKernel, V>()},
+           entry<SoftMax, SoftMaxKernel, V>(), entry<QuantizeActs, QuantizeActsKernel, V>(),
+           entry<ShortConv, ShortConvKernel, V>()},
           peak<V>};
 }
 
