@@ -9,8 +9,8 @@ namespace chaski {
 
 extern const Architecture kLlama, kGpt2;
 
-const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> list{kLlama, kGpt2};
+std::vector<Architecture>& architectures() {
+  static std::vector<Architecture> list{kLlama, kGpt2};
   return list;
 }
 

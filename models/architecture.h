@@ -44,7 +44,7 @@ struct Architecture {
   std::vector<TensorSlot> (*tensors)(Model&);
 };
 
-const std::vector<Architecture>& architectures();
+std::vector<Architecture>& architectures();  // tests add theirs
 
 // Makes the model of weights.meta's general.architecture and binds its tensors. Throws
 // Error(bad_file): an unknown architecture, a missing, unexpected or wrongly shaped tensor, each by
