@@ -32,8 +32,9 @@ CHECKED  := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-om
 CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
 CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -DCHASKI_DEBUG)
 CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -DCHASKI_DEBUG $(CHECKED))
-# For what is compiled more often than it runs: tests, the command line, importers (what they do with weights is in quant/).
+# For what is compiled more often than it runs: the command line, importers (what they do with weights is in quant/), tests.
 QUICK    := $(if $(filter release,$(MODE)),-O1)
+TESTS_QUICK := $(if $(filter release,$(MODE)),-O0)
 SANITIZE := $(if $(filter asan,$(MODE)),$(CHECKED))
 LIBS     := -lfmt -lpcre2-8 -lutf8proc -lxxhash -pthread
 EDIT     := -ledit
@@ -88,11 +89,15 @@ else
 LIB_SRC  += cuda/absent.cpp
 endif
 
-# The same files of cuda/ built by the host compiler over tests/cuda_shim: tests.bin has these and not the library's. Under AddressSanitizer
-# and UBSan always: a kernel's faults are accesses that a host would not notice.
-SHIM_OBJ := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu) $(CUDA_HOST) $(wildcard tests/cuda_shim/*.cpp))
-SHIM     := $(QUICK) -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized $(CHECKED)
-$(BUILD)/tests/cuda%.o: EXTRA := $(SHIM)
+# The same files of cuda/ built by the host compiler over tests/cuda_shim: tests-shim.bin has these. Always under
+# AddressSanitizer, with UBSan's checks of alignment and bounds (make asan: all of them): a kernel's faults are accesses that a host would
+# not notice. The emulator itself is built without.
+SHIM_KERNELS := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu) $(CUDA_HOST))
+SHIM_RUNTIME := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard tests/cuda_shim/*.cpp))
+SHIM_OBJ := $(SHIM_KERNELS) $(SHIM_RUNTIME)
+SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized
+$(SHIM_KERNELS): EXTRA := $(QUICK) $(SHIM) -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer
+$(SHIM_RUNTIME): EXTRA := $(SHIM) -DCHASKI_ADDRESS_SANITIZER
 $(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda*_test.cpp)): Makefile
 
 # Long ones first, so that the cores end together.
@@ -108,14 +113,20 @@ $(BUILD)/chaski: $(BUILD)/libchaski.a $(MAIN_OBJ)
 	$(Q)$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
 	@echo "  LINK $@"; $(CUDA_NOTE)
 
-$(BUILD)/tests.bin: $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a
+# Two programs: the cases of the CUDA room over the shim, the others over the library as it is. Of an inline function that several objects
+# have the linker takes the first: the simulated kernels' with its checks, the library's optimized.
+CUDA_TEST_OBJ := $(filter $(BUILD)/tests/cuda%,$(TEST_OBJ)) $(BUILD)/tests/main.o
+$(BUILD)/tests.bin: $(LIB_OBJ) $(filter-out $(CUDA_TEST_OBJ),$(TEST_OBJ)) $(BUILD)/tests/main.o
 	@echo "  LINK $@"
-	$(Q)$(CXX) $(CHECKED) -o $@ $(TEST_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(LIBS)
+	$(Q)$(CXX) $(SANITIZE) -o $@ $^ $(LIBS)
+$(BUILD)/tests-shim.bin: $(SHIM_OBJ) $(filter-out $(BUILD)/cuda/%,$(LIB_OBJ)) $(CUDA_TEST_OBJ)
+	@echo "  LINK $@"
+	$(Q)$(CXX) $(CHECKED) -o $@ $^ $(LIBS)
 
 # The program over the shim: --device cuda as a user types it, without a GPU.
-$(BUILD)/tests/chaski-shim: $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a
+$(BUILD)/tests/chaski-shim: $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a
 	@echo "  LINK $@"
-	$(Q)$(CXX) $(CHECKED) -o $@ $(MAIN_OBJ) $(SHIM_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
+	$(Q)$(CXX) $(CHECKED) -o $@ $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
 
 # On a GPU: the library's own objects, and tests built over the real headers.
 DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda*_test.cpp))
@@ -129,7 +140,7 @@ $(BUILD)/device/%.o: %.cpp
 $(BUILD)/shim/%.o: %
 	@mkdir -p $(@D)
 	@echo "  CXX $<, on the shim"
-	$(Q)$(CXX) $(CXXFLAGS) $(SHIM) -MMD -MP -x c++ -c $< -o $@
+	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -MMD -MP -x c++ -c $< -o $@
 
 $(BUILD)/libchaski.a: $(LIB_OBJ) $(BUILD)/.cuda
 	@echo "  AR $@"
@@ -141,15 +152,15 @@ $(BUILD)/.cuda: always
 # Most of the time it takes to compile a small file goes into headers, so those that all of them read are compiled first, for files with
 # the plain flags.
 FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(ISA_SRC:%.cpp=$(BUILD)/%.o),$(MAIN_OBJ) $(LIB_SRC:%.cpp=$(BUILD)/%.o))
-TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o $(BUILD)/tests/cuda%,$(TEST_OBJ))
+TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
 $(filter $(BUILD)/main/% $(BUILD)/models/%,$(FIRST_FOR)): EXTRA += $(QUICK)
 $(TESTS_FIRST_FOR): $(BUILD)/tests/doctest.h.gch
 # gcc 12 warns of the standard library's own text when it comes from a precompiled header.
-$(TESTS_FIRST_FOR): EXTRA := $(QUICK) -include $(BUILD)/tests/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict
-$(BUILD)/tests/main.o: EXTRA := $(QUICK)
-$(BUILD)/tests/doctest.h.gch: EXTRA := $(QUICK)
+$(TESTS_FIRST_FOR): EXTRA = $(TESTS_QUICK) $(if $(findstring /cuda,$@),$(SHIM)) -include $(BUILD)/tests/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict
+$(BUILD)/tests/main.o: EXTRA := $(TESTS_QUICK)
+$(BUILD)/tests/doctest.h.gch: EXTRA := $(TESTS_QUICK)
 $(BUILD)/tests/doctest.h.gch: tests/doctest.h
 $(BUILD)/standard.h.gch: EXTRA :=
 $(BUILD)/standard.h.gch: ggml-like-tensor/base/standard.h
@@ -187,8 +198,9 @@ chat: $(BUILD)/chaski
 
 TEST_JOBS = $(patsubst -j%,TEST_JOBS=%,$(filter-out -j,$(filter -j%,$(MAKEFLAGS))))
 # CHASKI_TEST_DATA: real models, vocabularies and texts; tests that need what is not there say SKIPPED.
-test: $(BUILD)/chaski $(BUILD)/tests/chaski-shim $(BUILD)/tests.bin $(BUILD)/faults.so
-	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim $(TEST_JOBS) scripts/test.sh ./$(BUILD)/tests.bin $(TEST_ARGS)
+TESTS := $(BUILD)/tests-shim.bin $(BUILD)/tests.bin
+test: $(BUILD)/chaski $(BUILD)/tests/chaski-shim $(TESTS) $(BUILD)/faults.so
+	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim $(TEST_JOBS) scripts/test.sh $(TESTS) -- $(TEST_ARGS)
 
 ifeq ($(CUDA),1)
 test-cuda: $(BUILD)/tests-cuda.bin

@@ -80,66 +80,7 @@ __device__ __forceinline__ void load_matrices_turned(uint32_t (&d)[4], const voi
 
 #elif defined(CHASKI_CUDA_SHIM)  // else: a host file that only launches
 
-namespace emulated {
-
-template <class D>
-struct Fragments {
-  D* d;
-  const uint32_t *a, *b;
-};
-
-// d += a b over a warp's fragments: kPerWord items to a word, `item_a(word, i)` their values. k
-// goes half, t, item.
-template <int kPerWord, class D, class A, class B>
-void multiply(void* const* lanes, A item_a, B item_b) {
-  constexpr int kK = 8 * kPerWord;
-  auto of = [&](int lane) { return static_cast<const Fragments<D>*>(lanes[lane]); };
-  D a[16][kK], b[8][kK];
-  for (int half = 0, k = 0; half < 2; ++half)
-    for (int t = 0; t < 4; ++t)
-      for (int i = 0; i < kPerWord; ++i, ++k) {
-        for (int row = 0; row < 16; ++row)
-          a[row][k] = item_a(of(row % 8 * 4 + t)->a[row / 8 + 2 * half], i);
-        for (int column = 0; column < 8; ++column)
-          b[column][k] = item_b(of(column * 4 + t)->b[half], i);
-      }
-  for (int row = 0; row < 16; ++row)
-    for (int column = 0; column < 8; ++column) {
-      D& d = of(row % 8 * 4 + column / 2)->d[row / 8 * 2 + column % 2];
-      for (int k = 0; k < kK; ++k) d += a[row][k] * b[column][k];
-    }
-}
-inline int signed_byte(uint32_t word, int i) { return int8_t(word >> 8 * i); }
-inline int unsigned_byte(uint32_t word, int i) { return uint8_t(word >> 8 * i); }
-inline float half_item(uint32_t word, int i) { return f32_of_f16(uint16_t(word >> 16 * i)); }
-inline float bf16_item(uint32_t word, int i) { return f32_of_bf16(uint16_t(word >> 16 * i)); }
-
-}  // namespace emulated
-
-inline void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  emulated::Fragments<int32_t> mine{d, a, b};
-  shim::together(shim::kWholeWarp, &mine, "mma", [](void* const* lanes, unsigned) {
-    emulated::multiply<4, int32_t>(lanes, emulated::signed_byte, emulated::signed_byte);
-  });
-}
-inline void mma_u8s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  emulated::Fragments<int32_t> mine{d, a, b};
-  shim::together(shim::kWholeWarp, &mine, "mma", [](void* const* lanes, unsigned) {
-    emulated::multiply<4, int32_t>(lanes, emulated::unsigned_byte, emulated::signed_byte);
-  });
-}
-inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  emulated::Fragments<float> mine{d, a, b};
-  shim::together(shim::kWholeWarp, &mine, "mma", [](void* const* lanes, unsigned) {
-    emulated::multiply<2, float>(lanes, emulated::half_item, emulated::half_item);
-  });
-}
-inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  emulated::Fragments<float> mine{d, a, b};
-  shim::together(shim::kWholeWarp, &mine, "mma", [](void* const* lanes, unsigned) {
-    emulated::multiply<2, float>(lanes, emulated::bf16_item, emulated::bf16_item);
-  });
-}
+using shim::mma_bf16, shim::mma_f16, shim::mma_s8, shim::mma_u8s8;
 inline uint32_t pack_f16(float low, float high) {
   return f16_of_f32(low) | uint32_t(f16_of_f32(high)) << 16;
 }

@@ -11,7 +11,7 @@ namespace chaski {
 Graph cpu_graph(const Model& model, int layers, const Batch& batch) {
   Graph graph(batch);
   model.build(graph);
-  return layers < model.hyper.layers ? split(std::move(graph), layers).first : graph;
+  return layers < model.n_layers ? split(std::move(graph), layers).first : graph;
 }
 
 CpuPasses::CpuPasses(const Model& model, int layers, Batch& batch, int threads, bool threads_fixed)
@@ -58,7 +58,7 @@ void CpuPasses::extend_ropes(const Graph& graph) {
   batch_.ropes.resize(graph.ropes.size());
   for (size_t i = 0; i < ropes_.size(); ++i) {
     const RopeSpec& spec = graph.ropes[i];
-    const int64_t have = int64_t(ropes_[i].size()) / spec.dim, context = model_.hyper.context;
+    const int64_t have = int64_t(ropes_[i].size()) / spec.dim, context = model_.context;
     if (have < need)
       spec.append(
           ropes_[i], have,

@@ -77,9 +77,9 @@ void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
   e.model = bind_model(*e.weights);
   if (!e.weights->meta.has("tokenizer.kind")) return;
   e.tokenizer = Tokenizer::make(e.weights->meta);
-  if (e.tokenizer->size() > e.model->hyper.vocab)
+  if (e.tokenizer->size() > e.model->vocab)
     fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}",
-         e.weights->path, e.tokenizer->size(), e.model->hyper.vocab);
+         e.weights->path, e.tokenizer->size(), e.model->vocab);
 }
 
 void open_device(EngineImpl& e, const Placement& placement, const EngineOptions& o) {
@@ -108,16 +108,16 @@ void open_pools(EngineImpl& e, const std::vector<int64_t>& pages) {
 void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o,
           int threads) {
   bind(e, std::move(weights));
-  const Hyper& h = e.model->hyper;
-  if (o.context < 0 || o.context > h.context)
-    fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, h.context,
+  const Model& m = *e.model;
+  if (o.context < 0 || o.context > m.context)
+    fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, m.context,
          e.weights->path);
   expect_kv_type(o);
-  const Placement placement = place(*e.model, o);
+  const Placement placement = place(m, o);
   e.context = placement.context, e.max_batch = placement.max_batch, e.kv = o.kv;
-  if (placement.cpu_layers < h.layers) open_device(e, placement, o);
-  e.states = states_of(*e.model, int(h.layers), o.kv);
-  e.batch.states = states_of(*e.model, placement.cpu_layers, o.kv);
+  if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);
+  e.states = states_of(m, int(m.n_layers), o.kv);
+  e.batch.states = states_of(m, placement.cpu_layers, o.kv);
   open_pools(e, e.device ? e.device->backend().pages()
                          : host_pages(e.batch.states, e.context, e.max_batch, o.sessions));
   e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, threads,
@@ -171,7 +171,7 @@ const Tokenizer& Engine::tokenizer() const {
     fail(Exit::bad_file, "{}: tokenizer.kind is missing, so there is no text to run on", path());
   return *impl_->tokenizer;
 }
-int Engine::vocab_size() const { return int(impl_->model->hyper.vocab); }
+int Engine::vocab_size() const { return int(impl_->model->vocab); }
 int Engine::context_length() const { return impl_->context; }
 int Engine::batch_length() const { return impl_->max_batch; }
 int Engine::threads() const { return impl_->cpu->executor().threads(); }
@@ -186,7 +186,7 @@ double Engine::memory_bandwidth() const {
 std::string Engine::device() const {
   if (!impl_->device) return "cpu";
   const CudaDevice& d = impl_->device->backend().device();
-  const int64_t layers = impl_->model->hyper.layers, here = impl_->cpu_layers();
+  const int64_t layers = impl_->model->n_layers, here = impl_->cpu_layers();
   return fmt::format("cuda:{} ({})", d.index, d.name) +
          (here > 0 ? fmt::format(", {} of {} layers", layers - here, layers) : "");
 }
@@ -194,11 +194,13 @@ std::string Engine::device() const {
 uint64_t Engine::file_bytes() const { return impl_->weights->bytes(); }
 
 uint64_t Engine::weight_bytes() const {
-  const bool tied = !impl_->weights->find("output");
+  const auto& weights = impl_->model->weights;
+  const bool tied = std::none_of(weights.begin(), weights.end(),
+                                 [](const auto& w) { return w.role == Role::head; });
   uint64_t sum = 0;
-  for (const Weight& w : impl_->weights->tensors)
-    if (w.info.tiled() && w.info.name != "position_embd" && (tied || w.info.name != "token_embd"))
-      sum += w.info.bytes();
+  for (const auto& [role, weight] : weights)
+    if (role == Role::matmul || role == Role::head || (tied && role == Role::token_table))
+      sum += weight->info.bytes();
   return sum;
 }
 

@@ -25,7 +25,7 @@ struct EngineImpl {
 
   Profile* profile = nullptr;  // what passes do is added to it, if it is there
 
-  int cpu_layers() const { return device ? device->first_layer() : int(model->hyper.layers); }
+  int cpu_layers() const { return device ? device->first_layer() : int(model->n_layers); }
   // One pass over `batch`; with `draw`, which needs a device, tokens are drawn where the logits
   // are. A device may still be at it when this returns.
   void run(const CudaDraw* draw = nullptr);

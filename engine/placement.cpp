@@ -61,9 +61,9 @@ class Fitting {
         device_(device),
         kv_(o.kv),
         sessions_(o.sessions),
-        layers_(int(model.hyper.layers)),
+        layers_(int(model.n_layers)),
         fixed_context_(o.context > 0),
-        own_context_(int(o.context ? o.context : model.hyper.context)) {
+        own_context_(int(o.context ? o.context : model.context)) {
     wanted_.device = device.index;
   }
 
@@ -127,8 +127,7 @@ class Fitting {
 Placement on_cpu(const Model& model, const EngineOptions& o, const std::string& why) {
   if (!why.empty() && o.notice) o.notice("on the CPU: " + why);
   Placement p;
-  p.cpu_layers = int(model.hyper.layers),
-  p.context = int(o.context ? o.context : model.hyper.context);
+  p.cpu_layers = int(model.n_layers), p.context = int(o.context ? o.context : model.context);
   return p;
 }
 
@@ -138,7 +137,7 @@ std::string gigabytes(uint64_t bytes) { return fmt::format("{:.3g} GB", double(b
 Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice& device,
                     bool must) {
   const Fitting fitting(model, o, device);
-  const int layers = int(model.hyper.layers),
+  const int layers = int(model.n_layers),
             wanted = o.gpu_layers == kAllThatFit ? layers : std::min(o.gpu_layers, layers);
   const std::string name = fmt::format("cuda:{} ({})", device.index, device.name);
   std::optional<Placement> p = fitting.longest(wanted);

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <unordered_map>
 
 #include "engine/tensor_encoder.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/cores.h"
+#include "models/architecture.h"
 #include "quant/encode.h"
 
 namespace chaski {
@@ -26,8 +28,14 @@ struct Choice {
   bool settled;  // not to be raised whatever the error
 };
 
-bool decides_every_token(const std::string& name) {
-  return name == "output" || name == "token_embd";
+// What the tensors are for, by name. One that is none of its architecture's is a matmul weight if
+// it is a matrix.
+using Roles = std::unordered_map<std::string, Role>;
+Roles roles_in(const ModelSource& in) {
+  Roles roles;
+  for (TensorSlot& slot : tensors_of(*model_of(in.meta))) roles.emplace(slot.name, slot.role);
+  for (const TensorSource& t : in.tensors) roles.emplace(t.info.name, Role::matmul);
+  return roles;
 }
 
 // `wanted` costs more than the user asked for. Where the tensor's own format costs no more than
@@ -37,12 +45,13 @@ Choice no_more_than_own(const TensorInfo& in, Format wanted, const std::string& 
   return {in.format, reason, true};
 }
 
-Choice first_choice(const TensorInfo& in, Format type) {
+Choice first_choice(const TensorInfo& in, Role role, Format type) {
   if (!in.tiled())
     return {Format::f32, type == Format::f32 ? "" : "norms and biases keep f32", true};
   if (in.format == type) return {type, "", true};
-  if (in.name == "position_embd") return {in.format, "the position table keeps its own", true};
-  const bool raise = decides_every_token(in.name) && info(type).bits() < info(Format::q8).bits();
+  if (role == Role::position_table) return {in.format, "the position table keeps its own", true};
+  const bool decides_every_token = role == Role::head || role == Role::token_table;
+  const bool raise = decides_every_token && info(type).bits() < info(Format::q8).bits();
   const Format wanted = raise ? Format::q8 : type;
   if (in.cols % info(wanted).block != 0)
     return no_more_than_own(
@@ -96,9 +105,10 @@ std::vector<double> estimate(const ModelSource& in, const std::vector<Choice>& c
 }
 
 std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options, int threads) {
+  const Roles roles = roles_in(in);
   std::vector<Choice> choices;
   for (const TensorSource& tensor : in.tensors)
-    choices.push_back(first_choice(tensor.info, options.type));
+    choices.push_back(first_choice(tensor.info, roles.at(tensor.info.name), options.type));
   const auto unsettled = [](const Choice& choice) { return !choice.settled; };
   while (std::any_of(choices.begin(), choices.end(), unsettled)) {
     const std::vector<double> errors = estimate(in, choices, threads);

@@ -178,7 +178,7 @@ std::span<const float> Session::extend_all(std::span<const Extension> parts) {
   check(parts);
   Impl& lead = *parts[0].session->impl_;
   EngineImpl& e = lead.e();
-  const size_t vocab = size_t(e.model->hyper.vocab);
+  const size_t vocab = size_t(e.model->vocab);
   append(parts, [&] {
     lead.logits.resize(rows_of(parts) * vocab);
     each_pass(parts, nullptr, [&](size_t row) {
@@ -196,7 +196,7 @@ std::span<const float> Session::extend_all(std::span<const Extension> parts) {
 std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler& sampler) {
   check(parts);
   EngineImpl& e = parts[0].session->impl_->e();
-  const size_t vocab = size_t(e.model->hyper.vocab),
+  const size_t vocab = size_t(e.model->vocab),
                drawable = e.tokenizer ? size_t(e.tokenizer->size()) : vocab;
   std::vector<TokenId> drawn;
   if (const std::optional<CudaDraw> there =
@@ -245,7 +245,7 @@ void Session::check(std::span<const Extension> parts) {
     CHECK(p.wanted >= 0 && size_t(p.wanted) <= p.tokens.size(), "logits of tokens that are there");
     for (size_t k = 0; k < i; ++k) CHECK(parts[k].session != p.session, "a session comes once");
     for (TokenId t : p.tokens)
-      CHECK(t >= 0 && t < e.model->hyper.vocab, "token ids come from this model's tokenizer");
+      CHECK(t >= 0 && t < e.model->vocab, "token ids come from this model's tokenizer");
     expect_room(*p.session, p.tokens.size());
   }
 }

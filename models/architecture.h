@@ -1,56 +1,70 @@
 // Model architectures: one file each, one line in the list of architecture.cpp. An architecture
-// writes graphs and names tensors; it knows no backend, block format, fusion or KV layout.
+// lists its hyperparameters and its tensors (facts.h) and writes the graph of a pass; it knows no
+// backend, block format, fusion or KV layout.
 #pragma once
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ggml-like-tensor/graph.h"
+#include "models/facts.h"
 
 namespace chaski {
-
-// The numbers of metadata.h, read and checked once.
-struct Hyper {
-  int64_t vocab = 0, context = 0, dim = 0, layers = 0, ffn = 0;
-  int heads = 0, kv_heads = 0, head_dim = 0, window = 0;
-  float eps = 1e-5f;
-  RopeSpec rope;
-};
-Hyper hyper_of(const Weights& weights);  // throws Error(bad_file)
 
 class Model {
  public:
   virtual ~Model() = default;
-  // Logits of batch.outputs, (outputs, vocab). Only sizes are read from the batch.
-  virtual void build(Graph& graph) const = 0;
+  // Its hyperparameters, in the order in which they are read.
+  virtual void keys(Keys& keys) = 0;
+  // Called when they are read: do they go together? Throws Error(bad_file) naming `file`.
+  virtual void agree(const std::string& file) const { (void)file; }
+  // Its tensors, in file order, after keys were read. Before that, those that are in no layer.
+  virtual void tensors(Slots& slots) = 0;
   // Called once, when all tensors are bound. Throws Error(bad_file).
   virtual void bound(const std::string& file) { (void)file; }
-  Hyper hyper;
-};
+  // Logits of batch.outputs, (outputs, vocab). Only sizes are read from the batch.
+  virtual void build(Graph& graph) const = 0;
 
-// A tensor an architecture wants, as the loader binds it, the quantizer and random models walk it.
-struct TensorSlot {
-  std::string name;
-  int64_t rows = 1, cols = 0;
-  const Weight** weight = nullptr;
-  bool optional = false;
+  // What the engine asks of a model, whatever its architecture.
+  int64_t vocab = 0, context = 0, n_layers = 0;
+  int kv_heads = 0, head_dim = 0;  // of the keys and values of a layer
+
+  struct BoundWeight {
+    Role role;
+    const Weight* weight;
+  };
+  std::vector<BoundWeight> weights;  // of every slot that has one
 };
 
 struct Architecture {
-  const char* name;
-  std::unique_ptr<Model> (*make)(const Hyper&);
-  // Every tensor of the model, in file order; fills the model's pointers when bound.
-  std::vector<TensorSlot> (*tensors)(Model&);
+  const char* name;             // general.architecture, here and in GGUF
+  std::vector<std::string> hf;  // "architectures" in Hugging Face's config.json
+  std::unique_ptr<Model> (*make)();
 };
+template <class M>
+std::unique_ptr<Model> make_model() {
+  return std::make_unique<M>();
+}
 
-std::vector<Architecture>& architectures();  // tests add theirs
+std::vector<Architecture>& architectures();                    // tests add theirs
+const Architecture* find_architecture(std::string_view name);  // null: unknown
 
-// Makes the model of weights.meta's general.architecture and binds its tensors. Throws
-// Error(bad_file): an unknown architecture, a missing, unexpected or wrongly shaped tensor, each by
-// name.
+// A model with its hyperparameters, without its tensors. Throws Error(bad_file): an unknown
+// architecture, a key that is missing, out of range or at odds with another.
+std::unique_ptr<Model> model_of(const Metadata& meta);
+
+// The same for importers: defaults are written into `meta`. `look_up` is called for a key before it
+// is read: it puts the key into `meta` if the foreign file has it, and returns the name that the
+// foreign file has for it.
+using LookUp = std::function<std::string(const Key&)>;
+std::unique_ptr<Model> complete_model(Metadata& meta, const LookUp& look_up);
+// For metadata that an importer wrote under our own names.
+void complete_model(Metadata& meta);
+
+std::vector<TensorSlot> tensors_of(Model& model);
+
+// Makes the model of weights.meta and binds its tensors. Throws Error(bad_file) also for a missing,
+// unexpected or wrongly shaped tensor, each by name.
 std::unique_ptr<Model> bind_model(const Weights& weights);
-// The tensors a model with these hyperparameters has: `architecture` by name.
-std::vector<TensorInfo> tensors_of(const std::string& architecture, const Hyper& hyper);
 
 }  // namespace chaski

@@ -1,80 +1,50 @@
 // Llama 1, 2, 3.x, Mistral and everything built like them: RMS norm, rotary positions,
-// grouped-query attention, gated silu feed-forward. Rows of attn_q and attn_k are in interleaved
-// rotary order (importers see to it).
-#include "models/architecture.h"
+// grouped-query attention, gated silu feed-forward.
+#include "models/llama.h"
 
 namespace chaski {
 
-namespace {
-
-struct Layer {
-  const Weight *attn_norm, *attn_q, *attn_k, *attn_v, *attn_output, *ffn_norm, *ffn_gate, *ffn_up,
-      *ffn_down;
-  const Weight *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr;
-};
-
-struct Llama : Model {
-  const Weight *token_embd = nullptr, *output_norm = nullptr, *output = nullptr;
-  std::vector<Layer> layers;
-
-  void build(Graph& g) const override {
-    const Hyper& h = hyper;
-    const float scale = 1 / std::sqrt(float(h.head_dim));
-    ValueId x = g.get_rows(*token_embd);
-    for (const Layer& l : layers) {
-      ValueId n = g.rms_norm(x, *l.attn_norm, h.eps);
-      ValueId q = g.matmul(n, *l.attn_q, l.q_bias), k = g.matmul(n, *l.attn_k, l.k_bias),
-              v = g.matmul(n, *l.attn_v, l.v_bias);
-      q = g.rope(q, h.heads, h.head_dim, h.rope);
-      k = g.rope(k, h.kv_heads, h.head_dim, h.rope);
-      const StateId kv = g.state(Paged{h.kv_heads, h.head_dim, h.head_dim, h.window});
-      g.kv_write(kv, k, v);
-      x = g.add(x, g.matmul(g.attention(q, kv, scale), *l.attn_output));
-      n = g.rms_norm(x, *l.ffn_norm, h.eps);
-      const ValueId gate = g.silu(g.matmul(n, *l.ffn_gate));
-      x = g.add(x, g.matmul(g.mul(gate, g.matmul(n, *l.ffn_up)), *l.ffn_down));
-    }
-    x = g.rms_norm(g.take_outputs(x), *output_norm, h.eps);
-    g.set_result(g.matmul(x, output ? *output : *token_embd));
-  }
-};
-
-std::vector<TensorSlot> tensors(Model& model) {
-  auto& m = static_cast<Llama&>(model);
-  const Hyper& h = m.hyper;
-  const int64_t q = int64_t(h.heads) * h.head_dim, kv = int64_t(h.kv_heads) * h.head_dim;
-  std::vector<TensorSlot> out{{"token_embd", h.vocab, h.dim, &m.token_embd}};
-  for (int64_t i = 0; i < h.layers; ++i) {
-    Layer& l = m.layers[size_t(i)];
-    const std::string p = fmt::format("layer.{}.", i);
-    out.insert(out.end(), {{p + "attn_norm", 1, h.dim, &l.attn_norm},
-                           {p + "attn_q", q, h.dim, &l.attn_q},
-                           {p + "attn_k", kv, h.dim, &l.attn_k},
-                           {p + "attn_v", kv, h.dim, &l.attn_v},
-                           {p + "attn_output", h.dim, q, &l.attn_output},
-                           {p + "ffn_norm", 1, h.dim, &l.ffn_norm},
-                           {p + "ffn_gate", h.ffn, h.dim, &l.ffn_gate},
-                           {p + "ffn_up", h.ffn, h.dim, &l.ffn_up},
-                           {p + "ffn_down", h.dim, h.ffn, &l.ffn_down},
-                           {p + "attn_q.bias", 1, q, &l.q_bias, true},
-                           {p + "attn_k.bias", 1, kv, &l.k_bias, true},
-                           {p + "attn_v.bias", 1, kv, &l.v_bias, true}});
-  }
-  out.push_back({"output_norm", 1, h.dim, &m.output_norm});
-  out.push_back({"output", h.vocab, h.dim, &m.output, true});  // absent: tied to token_embd
-  return out;
+// Each number: the member, our name, GGUF's if it is another, its place in config.json, what may
+// stand there, what holds when it is absent. decoder.h has those that most models share.
+void Llama::keys(Keys& k) {
+  size_keys(k);
+  rope_keys(k);
+  rms_norm_key(k);
+  window_key(k);
+  k.hf_expects({"hidden_act"}, {"silu"});
 }
 
-std::unique_ptr<Model> make(const Hyper& hyper) {
-  auto m = std::make_unique<Llama>();
-  m->hyper = hyper;
-  m->layers.resize(size_t(hyper.layers));
-  return m;
+// Each tensor: the member, our name (GGUF's but for its spelling), rows, columns, and where it lies
+// in Hugging Face files. The order of rows is told where it is not ours.
+void Llama::tensors(Slots& s) {
+  layers.resize(size_t(n_layers));
+  s.hf_prefix = "model.";
+  s.hf_unread = {".rotary_emb.inv_freq"};
+  s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+  for (int64_t i = 0; i < n_layers; ++i) {
+    Layer& l = layers[size_t(i)];
+    s.layer(i, "layers.");
+    s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
+    attention_slots(s, l.attn, qkv_bias, half_split_in_gguf ? halves() : RowOrder{});
+    s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
+    gated_slots(s, l.ffn);
+  }
+  s.behind_layers();
+  rope_freqs_slot(s);
+  s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
+  s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
 }
 
-}  // namespace
+void Llama::build(Graph& g) const {
+  ValueId x = g.get_rows(*token_embd.weight);
+  for (const Layer& l : layers) {
+    x = g.add(x, attention(g, rms_norm(g, x, l.attn_norm), l.attn));
+    x = g.add(x, gated(g, rms_norm(g, x, l.ffn_norm), l.ffn));
+  }
+  logits(g, rms_norm(g, g.take_outputs(x), output_norm));
+}
 
 extern const Architecture kLlama;
-const Architecture kLlama{"llama", make, tensors};
+const Architecture kLlama{"llama", {"LlamaForCausalLM", "MistralForCausalLM"}, make_model<Llama>};
 
 }  // namespace chaski

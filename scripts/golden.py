@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden: what other people's programs compute, for our tests to agree with.
 
-    python3 scripts/golden.py tests/golden [--data ../shared/data]
+    python3 scripts/golden.py tests/golden [--data ../shared/data] [--only MODEL]
 
 The logits come from Hugging Face transformers, the unpacked blocks and the GGUF files from the gguf package: neither
 shares a line with chaski, which is the point. Needs torch, transformers, safetensors, gguf and numpy; the suite itself
@@ -23,9 +23,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, metavar="OUT_DIR")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds models/")
+    parser.add_argument("--only", choices=golden_models.MODELS, metavar="MODEL", help="just this tiny random model")
     args = parser.parse_args()
 
-    golden_models.write_random_models(args.out / "models")
+    if args.only:
+        golden_models.write_random_model(args.out / "models", args.only)
+        return
+    for name in golden_models.MODELS:
+        golden_models.write_random_model(args.out / "models", name)
     golden_blocks.write_blocks(args.out / "blocks")
     golden_blocks.write_gguf_samples(args.out / "gguf")
     if (args.data / "models").is_dir():

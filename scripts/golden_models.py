@@ -68,6 +68,68 @@ GPT2 = {
 NEW_FORM = {"rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"}, "dtype": "float32", "head_dim": 16}
 SHARDED = {k: v for k, v in LLAMA.items() if k not in ("rope_theta", "rope_scaling", "torch_dtype")} | NEW_FORM
 
+QWEN2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias")} | {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "use_sliding_window": False,
+    "sliding_window": 8,
+    "max_window_layers": 1,
+}
+
+STABLELM = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["StableLmForCausalLM"],
+    "model_type": "stablelm",
+    "layer_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.25,
+    "use_qkv_bias": True,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 64,
+}
+
+STARCODER2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["Starcoder2ForCausalLM"],
+    "model_type": "starcoder2",
+    "hidden_act": "gelu_pytorch_tanh",
+    "norm_epsilon": 1e-5,
+    "use_bias": True,
+    "sliding_window": None,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
+
+PHI = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["PhiForCausalLM"],
+    "model_type": "phi",
+    "hidden_act": "gelu_new",
+    "layer_norm_eps": 1e-5,
+    "partial_rotary_factor": 0.4,
+    "hidden_size": 40,
+    "num_key_value_heads": 2,
+}
+
+PHI3 = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["Phi3ForCausalLM"],
+    "model_type": "phi3",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 64,
+    "original_max_position_embeddings": 128,
+    "partial_rotary_factor": 0.75,
+    "sliding_window": 12,
+    "pad_token_id": 0,
+}
+
+OLMO2 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")} | {
+    "architectures": ["Olmo2ForCausalLM"],
+    "model_type": "olmo2",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 64,
+    "pad_token_id": 0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -117,6 +179,30 @@ MODELS = {
         "two shards and an index, head_dim 16 where hidden / heads is 8, config in the transformers 5 form",
         SHARDED | {"num_attention_heads": 4, "num_key_value_heads": 2},
         torch.float32, 24, {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}}),
+    "qwen2": (
+        "biases on q, k and v, rope_theta 1000000, a sliding window that is switched off, tied head",
+        QWEN2 | {"num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 1000000.0,
+                 "tie_word_embeddings": True},
+        torch.float32, 32, {"use_sliding_window": True}),
+    "stablelm": (
+        "layer norm, a quarter of each head is turned, biases on q, k and v",
+        STABLELM, torch.float32, 24, {"partial_rotary_factor": 0.5}),
+    "stablelm_parallel": (
+        "attention and feed-forward behind the same norm",
+        STABLELM | {"use_parallel_residual": True, "use_qkv_bias": False},
+        torch.float32, 24, {"partial_rotary_factor": 0.5}),
+    "starcoder2": (
+        "layer norm, gelu without a gate, biases everywhere, tied head",
+        STARCODER2, torch.float32, 24, {"hidden_act": "gelu"}),
+    "phi2": (
+        "attention beside the feed-forward, 8 of 20 channels of a head are turned, a bias on the logits",
+        PHI, torch.float32, 24, {"partial_rotary_factor": 0.5}),
+    "phi3": (
+        "q, k and v in one tensor, gate and up in another, 12 of 16 channels of a head are turned, a window of 12",
+        PHI3, torch.float32, 24, {"partial_rotary_factor": 0.5}),
+    "olmo2": (
+        "norms behind attention and feed-forward, and over all of q and all of k",
+        OLMO2, torch.float32, 24, {"rope_theta": 500000.0}),
 }
 
 
@@ -209,21 +295,21 @@ def write_golden(json_path, f32_path, model, tokens, what, last=None):
     return logits
 
 
-def write_random_models(out):
-    for name, (what, config, dtype, n_tokens, change) in MODELS.items():
-        folder = out / name
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", config)
-        weights = random_weights(name, config, dtype)
-        if name == "llama_sharded":
-            save_shards(folder, weights)
-        else:
-            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        tokens = some_tokens(name, n_tokens, config["vocab_size"])
-        logits = write_golden(folder / "golden.json", folder / "logits.f32", load_folder(folder), tokens, what)
-        if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)
-            moved = np.abs(run(load_folder(folder, **change).double(), tokens) - logits).max()
-            assert moved > 1e-3, f"{name}: {change} moves the logits by {moved} only"
+def write_random_model(out, name):
+    what, config, dtype, n_tokens, change = MODELS[name]
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", config)
+    weights = random_weights(name, config, dtype)
+    if name == "llama_sharded":
+        save_shards(folder, weights)
+    else:
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    tokens = some_tokens(name, n_tokens, config["vocab_size"])
+    logits = write_golden(folder / "golden.json", folder / "logits.f32", load_folder(folder), tokens, what)
+    if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)
+        moved = np.abs(run(load_folder(folder, **change).double(), tokens) - logits).max()
+        assert moved > 1e-3, f"{name}: {change} moves the logits by {moved} only"
 
 
 def unpermute_rope(w, n_head):

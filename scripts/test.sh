@@ -1,35 +1,46 @@
 #!/usr/bin/env bash
-# test.sh TESTS ARGUMENT...: the test cases of a doctest program, each in a process of its own, as many at a time as there are cores (or
-# TEST_JOBS). What a case has to say comes out when it ends; the last line counts. Ends with 1 if a case failed, crashed or was killed.
+# test.sh PROGRAM... -- ARGUMENT...: the test cases of doctest programs, each in a process of its own, as many at a time as there are cores
+# (or TEST_JOBS). What a case has to say comes out when it ends; the last line counts. Ends with 1 if a case failed, crashed or was killed.
 set -u
-tests=$1
+programs=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do programs+=("$1"); shift; done
 shift
 for argument in "$@"; do
-  case $argument in -l* | --list* | -h* | --help* | -c | --count | -f=* | --first=*) exec "$tests" "$@" ;; esac
+  case $argument in
+    -l* | --list* | -h* | --help* | -c | --count | -f=* | --first=*)
+      for program in "${programs[@]}"; do "$program" "$@"; done
+      exit ;;
+  esac
 done
-total=$("$tests" --count "$@" | sed -n 's/.*passing the current filters: *//p')
-[ "${total:-0}" -gt 0 ] || { echo "no test case matches $*"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 one() {
-  local said="$work/$1"
-  local status=0
-  { "$tests" --first="$1" --last="$1" "${@:2}" > "$said" 2>&1 || status=$?; } 2> /dev/null
+  local program=$1 case=$2
+  local said status=0
+  said="$work/$(basename "$program").$case"
+  { "$program" --first="$case" --last="$case" "${@:3}" > "$said" 2>&1 || status=$?; } 2> /dev/null
   # A case that passes says what it skipped, and nothing of doctest's frame; of one that fails everything is shown.
   # Its last line, from tests/main.cpp, is missing if it was cut off.
   if [ $status = 0 ] && tail -n 1 "$said" | grep -q ' passed, 0 failed$'; then
     grep -vE '^\[doctest\] |^=+$|^[0-9]+ passed, 0 failed$|^$' "$said"
-    : > "$work/passed.$1"
+    : > "$said.passed"
   else
     cat "$said"
-    [ $status = 0 ] || echo "test case $1 of $total ended with status $status"
+    [ $status = 0 ] || echo "test case $case of $program ended with status $status"
   fi
 }
 export -f one
-export tests work total
-seq "$total" | xargs -P "${TEST_JOBS:-$(nproc)}" -I{} bash -c 'one "$@"' one {} "$@"
-passed=$(find "$work" -name 'passed.*' | wc -l)
+export work
+total=0
+for program in "${programs[@]}"; do
+  cases=$("$program" --count "$@" | sed -n 's/.*passing the current filters: *//p')
+  total=$((total + ${cases:-0}))
+  seq -f "$program %g" "${cases:-0}"
+done > "$work/cases"
+[ "$total" -gt 0 ] || { echo "no test case matches $*"; exit 1; }
+xargs -P "${TEST_JOBS:-$(nproc)}" -L 1 bash -c 'one "${@: -2}" "${@:1:$#-2}"' one "$@" < "$work/cases"
+passed=$(find "$work" -name '*.passed' | wc -l)
 echo "$passed passed, $((total - passed)) failed"
 [ "$passed" = "$total" ]

@@ -147,7 +147,8 @@ TEST_CASE("bad/gguf hyperparameters") {
              [](Gguf& g) { g.drop("llama.block_count").str("llama.block_count", "1"); });
   check_gguf("rope_scaling is longrope",
              [](Gguf& g) { g.str("llama.rope.scaling.type", "longrope"); });
-  check_gguf("rope_factor", [](Gguf& g) { g.str("llama.rope.scaling.type", "linear"); });
+  check_gguf("llama.rope.scaling.factor is missing, expected a number",
+             [](Gguf& g) { g.str("llama.rope.scaling.type", "linear"); });
   check_gguf("rope_factor is nan", [](Gguf& g) {
     g.str("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", NAN);
   });

@@ -130,7 +130,7 @@ TEST_CASE(
   both.on_device(std::span(kText).subspan(19, 1), 19, {0});
   CHECK(seconds.size() == both.plans.at({1, 1})->plan().steps.size());
   // besides: embedding, output row, last sum, logits
-  CHECK(both.plans.at({1, 1})->kernels() == 5 * both.e.model->hyper.layers + 4);
+  CHECK(both.plans.at({1, 1})->kernels() == 5 * both.e.model->n_layers + 4);
   CHECK(both.plans.at({20, 2})->kernels() == both.plans.at({20, 2})->plan().steps.size());
 }
 

@@ -1,6 +1,6 @@
 // Every op x every format on the device, against the op's reference: outputs poisoned with NaN,
 // repeated, and token by token: what a token gets must not depend, bit for bit, on how many others
-// are computed beside it. In tests.bin the device is the host shim (tests/cuda_shim/); `make
+// are computed beside it. In tests-shim.bin the device is the host shim (tests/cuda_shim/); `make
 // test-cuda` runs the same on a GPU.
 #include "cuda/launch.cuh"
 #include "cuda/table.h"

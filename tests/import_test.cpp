@@ -3,9 +3,10 @@
 // bad_input_test.cpp.
 #include <cmath>
 
+#include "engine/text/tokenizer.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "models/import/gguf.h"
-#include "models/import/hyperparameters.h"
+#include "models/import/tokenizer_defaults.h"
 #include "tests/import_support.h"
 
 namespace chaski::test {
@@ -13,6 +14,7 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 using Floats = std::vector<float>;
+using Tokens = std::vector<TokenId>;
 
 // Keys an import works out and an export then states.
 bool is_a_default(const std::string& key) {
@@ -115,13 +117,39 @@ TEST_CASE("import/gguf version 2, missing scores and types, bpe defaults") {
   g.drop("tokenizer.ggml.model")
       .str("tokenizer.ggml.model", "gpt2")
       .str("tokenizer.ggml.pre", "gpt-2");
-  CHECK_FALSE(import_gguf(write_file(temp / "bpe.gguf", g.build()))
-                  .meta.boolean("tokenizer.add_bos", true));
-  g.drop("tokenizer.ggml.pre").str("tokenizer.ggml.pre", "llama-bpe");
-  const ModelSource llama3 = import_gguf(write_file(temp / "bpe.gguf", g.build()));
-  CHECK(llama3.meta.boolean("tokenizer.add_bos", false));
-  CHECK(llama3.meta.boolean("tokenizer.ignore_merges", false));
-  CHECK_FALSE(llama3.meta.boolean("tokenizer.add_space_prefix", true));
+  const Metadata bpe = import_gguf(write_file(temp / "bpe.gguf", g.build())).meta;
+  CHECK_FALSE(Tokenizer::make(bpe)->adds_bos());
+}
+
+// The importer knew three of these names and wrote "no" for the others, over the tokenizer's table.
+TEST_CASE("import/gguf what goes with the name of a pre-tokenizer is the tokenizer's to say") {
+  TempFolder temp;
+  struct Case {
+    const char* pre;
+    bool whole_words;  // before any merge, and BOS in front of a prompt
+  };
+  for (const Case& c : {Case{"llama-bpe", true}, Case{"falcon3", true}, Case{"pixtral", true},
+                        Case{"lfm2", true}, Case{"tekken", true}, Case{"qwen2", false}}) {
+    CAPTURE(c.pre);
+    Gguf g = tiny_llama();
+    for (const char* key : {"model", "tokens", "scores", "token_type", "eos_token_id"})
+      g.drop(std::string("tokenizer.ggml.") + key);
+    g.str("tokenizer.ggml.model", "gpt2").str("tokenizer.ggml.pre", c.pre);
+    g.strs("tokenizer.ggml.tokens", {"a", "<s>", "b", "ab", "abb"});
+    g.i32s("tokenizer.ggml.token_type", {1, 3, 1, 1, 1}).strs("tokenizer.ggml.merges", {"a b"});
+    const ModelSource source = import_gguf(write_file(temp / "bpe.gguf", g.build()));
+    CHECK_FALSE(source.meta.boolean("tokenizer.add_space_prefix", true));
+    export_gguf(temp / "out.gguf", source);
+    const Metadata back = import_gguf(temp / "out.gguf").meta;
+    for (const Metadata* meta : {&source.meta, &back}) {
+      const auto tokenizer = Tokenizer::make(*meta);
+      CHECK(tokenizer->encode("abb") == (c.whole_words ? Tokens{4} : Tokens{3, 2}));
+      CHECK(tokenizer->encode_prompt("b") == (c.whole_words ? Tokens{1, 2} : Tokens{2}));
+    }
+    g.flag("tokenizer.ggml.add_bos_token", !c.whole_words);  // the file has the last word
+    CHECK(Tokenizer::make(import_gguf(write_file(temp / "bpe.gguf", g.build())).meta)->adds_bos() !=
+          c.whole_words);
+  }
 }
 
 TEST_CASE("import/gguf rope: linear in its old spelling, yarn and its attention factor") {

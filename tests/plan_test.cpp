@@ -31,7 +31,7 @@ Graph graph_of(EngineImpl& e, int tokens) {
 TEST_CASE("plan: a llama layer of block formats is eight steps") {
   const auto engine = Engine::open({});
   Graph g = graph_of(engine->impl(), 1);
-  const int layers = int(engine->impl().model->hyper.layers);
+  const int layers = int(engine->impl().model->n_layers);
   const size_t before = g.nodes.size();
   fuse(g);
   auto n = counts(g);
@@ -53,7 +53,7 @@ TEST_CASE("plan: float models keep their activations, and a layer of gpt2 its bi
   Graph g = graph_of(engine->impl(), 3);
   fuse(g);
   auto n = counts(g);
-  const int layers = int(engine->impl().model->hyper.layers);
+  const int layers = int(engine->impl().model->n_layers);
   CHECK(n["quantize_acts"] == 0);
   CHECK(n["matmul"] == 4 * layers + 1);  // q+k+v, output, up, down
   CHECK(n["unary"] == layers);
@@ -66,17 +66,20 @@ TEST_CASE("plan: the query that turns with the keys is the one that attention ov
   const auto engine = Engine::open({});
   EngineImpl& e = engine->impl();
   graph_of(e, 1);
-  const Hyper& h = e.model->hyper;
+  const int heads = int(e.weights->meta.integer("model.head_count")), kv_heads = e.model->kv_heads,
+            head_dim = e.model->head_dim;
+  RopeSpec rope;
+  rope.dim = head_dim;
   const auto weight = [&](const char* name) -> const Weight& {
     return *e.weights->find(std::string("layer.0.") + name);
   };
   Graph g(e.batch);
-  const StateId kv = g.state(Paged{h.kv_heads, h.head_dim, h.head_dim, 0});
+  const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, 0});
   const ValueId x = g.get_rows(*e.weights->find("token_embd"));
-  const ValueId q = g.rope(g.matmul(x, weight("attn_q")), h.heads, h.head_dim, h.rope),
-                k = g.rope(g.matmul(x, weight("attn_k")), h.kv_heads, h.head_dim, h.rope),
+  const ValueId q = g.rope(g.matmul(x, weight("attn_q")), heads, head_dim, rope),
+                k = g.rope(g.matmul(x, weight("attn_k")), kv_heads, head_dim, rope),
                 v = g.matmul(x, weight("attn_v")),
-                another = g.rope(g.matmul(x, weight("attn_q")), h.heads, h.head_dim, h.rope);
+                another = g.rope(g.matmul(x, weight("attn_q")), heads, head_dim, rope);
   g.kv_write(kv, k, v);
   g.set_result(g.add(g.attention(q, kv, 1), another));
   fuse(g);
@@ -131,17 +134,20 @@ TEST_CASE("plan: fusing takes as long as the graph") {
   const Weight norm = weight("attn_norm"), q = weight("attn_q"), k = weight("attn_k"),
                v = weight("attn_v"), o = weight("attn_output"), gate = weight("ffn_gate"),
                up = weight("ffn_up"), down = weight("ffn_down");
-  const Hyper& h = e.model->hyper;
+  const int heads = int(e.weights->meta.integer("model.head_count")), kv_heads = e.model->kv_heads,
+            head_dim = e.model->head_dim;
+  RopeSpec rope;
+  rope.dim = head_dim;
   Graph deep(e.batch);
-  const StateId kv = deep.state(Paged{h.kv_heads, h.head_dim, h.head_dim, 0});
+  const StateId kv = deep.state(Paged{kv_heads, head_dim, head_dim, 0});
   ValueId x = deep.get_rows(*e.weights->find("token_embd"));
   for (int i = 0; i < layers; ++i) {
-    const ValueId n = deep.rms_norm(x, norm, h.eps);
+    const ValueId n = deep.rms_norm(x, norm, 1e-5f);
     const ValueId at_q = deep.matmul(n, q), at_k = deep.matmul(n, k), at_v = deep.matmul(n, v);
-    const ValueId turned = deep.rope(at_q, h.heads, h.head_dim, h.rope);
-    deep.kv_write(kv, deep.rope(at_k, h.kv_heads, h.head_dim, h.rope), at_v);
+    const ValueId turned = deep.rope(at_q, heads, head_dim, rope);
+    deep.kv_write(kv, deep.rope(at_k, kv_heads, head_dim, rope), at_v);
     x = deep.add(x, deep.matmul(deep.attention(turned, kv, 1), o));
-    const ValueId m = deep.rms_norm(x, norm, h.eps);
+    const ValueId m = deep.rms_norm(x, norm, 1e-5f);
     const ValueId act = deep.silu(deep.matmul(m, gate));
     x = deep.add(x, deep.matmul(deep.mul(act, deep.matmul(m, up)), down));
   }

@@ -10,7 +10,7 @@ namespace chaski {
 namespace {
 
 struct NamedShape {
-  const char* name;
+  const char *name, *architecture;
   int64_t dim, layers, ffn, vocab, context;
   int heads, kv_heads, head_dim;
   bool tied;
@@ -18,12 +18,12 @@ struct NamedShape {
 
 // From the models' published configurations.
 constexpr NamedShape kShapes[] = {
-    {"smollm-135m", 576, 30, 1536, 49152, 2048, 9, 3, 64, true},
-    {"llama-3.2-1b", 2048, 16, 8192, 128256, 131072, 32, 8, 64, true},
-    {"tinyllama-1.1b", 2048, 22, 5632, 32000, 2048, 32, 4, 64, false},
-    {"llama-3.2-3b", 3072, 28, 8192, 128256, 131072, 24, 8, 128, true},
-    {"mistral-7b", 4096, 32, 14336, 32768, 32768, 32, 8, 128, false},
-    {"llama-3.1-8b", 4096, 32, 14336, 128256, 131072, 32, 8, 128, false},
+    {"smollm-135m", "llama", 576, 30, 1536, 49152, 2048, 9, 3, 64, true},
+    {"llama-3.2-1b", "llama", 2048, 16, 8192, 128256, 131072, 32, 8, 64, true},
+    {"tinyllama-1.1b", "llama", 2048, 22, 5632, 32000, 2048, 32, 4, 64, false},
+    {"llama-3.2-3b", "llama", 3072, 28, 8192, 128256, 131072, 24, 8, 128, true},
+    {"mistral-7b", "llama", 4096, 32, 14336, 32768, 32768, 32, 8, 128, false},
+    {"llama-3.1-8b", "llama", 4096, 32, 14336, 128256, 131072, 32, 8, 128, false},
 };
 
 const NamedShape& shape_named(const std::string& name) {
@@ -38,7 +38,7 @@ const NamedShape& shape_named(const std::string& name) {
 Metadata metadata_of(const NamedShape& s) {
   Metadata m;
   m.origin = s.name;
-  m.set_str("general.architecture", "llama");
+  m.set_str("general.architecture", s.architecture);
   m.set_str("general.name", std::string(s.name) + ", random weights");
   m.set_int("model.vocab_size", s.vocab);
   m.set_int("model.context_length", s.context);
@@ -83,12 +83,12 @@ std::shared_ptr<const Weights> random_model(const ShapeOptions& options) {
   auto weights = std::make_shared<Weights>();
   weights->path = options.shape, weights->kind = "random weights";
   weights->meta = metadata_of(shape);
-  std::vector<TensorInfo> tensors = tensors_of("llama", hyper_of(*weights));
-  if (!shape.tied) tensors.push_back({"output", Format::f32, shape.vocab, shape.dim});
 
   ModelSource source;
   source.path = options.shape, source.kind = weights->kind, source.meta = weights->meta;
-  for (TensorInfo& t : tensors) {
+  for (const TensorSlot& slot : tensors_of(*model_of(weights->meta))) {
+    if (slot.optional && (slot.role != Role::head || shape.tied)) continue;
+    TensorInfo t{slot.name, Format::f32, slot.rows, slot.cols};
     if (t.tiled()) t.format = t.cols % info(options.format).block ? Format::f16 : options.format;
     const uint64_t seed = std::hash<std::string>{}(t.name);
     source.tensors.push_back({t, [t, seed](int64_t first, int64_t last, std::byte* dst) {

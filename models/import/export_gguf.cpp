@@ -3,20 +3,23 @@
 // as they came in.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <numbers>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/file/value_io.h"
+#include "models/architecture.h"
 #include "models/import/folder.h"
 #include "models/import/gguf.h"
 #include "models/import/gguf_names.h"
-#include "models/import/hyperparameters.h"
 #include "models/import/import.h"
 #include "models/import/pre_patterns.h"
+#include "models/import/tokenizer_defaults.h"
 
 namespace chaski {
 namespace {
@@ -62,12 +65,11 @@ Value text_value(std::string text) { return {ValueType::str, ValueType::i64, std
 // name for gets its name too.
 void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values) {
   if (!meta.has("tokenizer.kind")) return;
-  values["tokenizer.ggml.model"] =
-      text_value(meta.str("tokenizer.kind") == "spm" ? "llama" : "gpt2");
+  const bool spm = meta.str("tokenizer.kind") == "spm";
+  values["tokenizer.ggml.model"] = text_value(spm ? "llama" : "gpt2");
   if (!meta.has("tokenizer.pre") && meta.has("tokenizer.pre_patterns"))
     values["tokenizer.ggml.pre"] = text_value(gguf_name_of(meta.strs("tokenizer.pre_patterns")));
-  const std::string pre = meta.str("tokenizer.pre", "");
-  if (meta.boolean("tokenizer.ignore_merges", false) == pre_ignores_merges(pre))
+  if ((spm || !meta.has("tokenizer.pre")) && !meta.boolean("tokenizer.ignore_merges", false))
     values.erase("chaski.tokenizer.ignore_merges");
   if (meta.ints("tokenizer.eos_ids") == guessed_eos_ids(meta))
     values.erase("chaski.tokenizer.eos_ids");
@@ -119,6 +121,9 @@ class Writer {
     settle_rope(source.meta, values_);
     if (source.meta.str("model.rope_scaling", "none") == "llama3" && !source.find("rope_freqs"))
       divisors_ = llama3_divisors(source.meta);
+    if (!source.tensors.empty() && find_architecture(source.meta.str("general.architecture")))
+      for (TensorSlot& slot : tensors_of(*model_of(source.meta))) slots_.emplace(slot.name, slot);
+    list_tensors();
     alignment_ = source.meta.integer("gguf.general.alignment", kGgufAlignment);
     if (!is_gguf_alignment(alignment_))
       fail(Exit::bad_file, "{}: general.alignment is {}, expected a power of two", source.path,
@@ -131,7 +136,7 @@ class Writer {
 
   void run() {
     write_header();
-    for (auto& t : source_.tensors) write_tensor(t);
+    for (auto& t : tensors_) write_tensor(t);
     if (!divisors_.empty()) pad(), file_.write(std::as_bytes(std::span(divisors_)));
     pad();
     file_.commit();
@@ -144,12 +149,12 @@ class Writer {
   void write_header() {
     std::string out(kGgufMagic);
     append<uint32_t>(out, 3);
-    append<uint64_t>(out, source_.tensors.size() + !divisors_.empty());
+    append<uint64_t>(out, tensors_.size() + !divisors_.empty());
     append<uint64_t>(out, values_.size());
     for (auto& [key, value] : values_)
       append_text(out, key), append_value(out, value, source_.path + ": " + escaped(key));
     uint64_t offset = 0;
-    for (auto& t : source_.tensors) append_entry(out, t.info, offset);
+    for (auto& t : tensors_) append_entry(out, t.info, offset);
     if (!divisors_.empty())
       append_entry(out, {"rope_freqs", Format::f32, 1, static_cast<int64_t>(divisors_.size())},
                    offset);
@@ -167,17 +172,78 @@ class Writer {
     offset = aligned(offset + gguf_row_bytes(t) * t.rows);
   }
 
-  void write_tensor(const TensorSource& t) {
+  struct Piece {
+    const TensorSource* source;
+    RowOrder order;  // of its rows in what is written
+  };
+  struct Outgoing {
+    TensorInfo info;  // in our spelling
+    std::vector<Piece> pieces;
+  };
+
+  // GGUF may keep several of our tensors in one.
+  void list_tensors() {
+    std::unordered_map<std::string, size_t> begun;  // tensors of several parts
+    for (auto& t : source_.tensors) {
+      const auto slot = slots_.find(t.info.name);
+      TensorInfo whole = t.info;
+      if (slot == slots_.end()) {
+        tensors_.push_back({whole, {{&t, {}}}});
+        continue;
+      }
+      const RowOrder& order = slot->second.gguf_order;
+      whole.name = slot->second.gguf;
+      if (order.whole > 0) (t.info.tiled() ? whole.rows : whole.cols) = order.whole;
+      const auto [at, first] = begun.try_emplace(whole.name, tensors_.size());
+      if (first) tensors_.push_back({whole, {}});
+      Outgoing& out = tensors_[at->second];
+      if (out.info.format != t.info.format)
+        fail(Exit::bad_file,
+             "{}: tensor {} is {} and {} is {}, expected one format: GGUF has them in one",
+             source_.path, out.pieces[0].source->info.name, info(out.info.format).name, t.info.name,
+             info(t.info.format).name);
+      out.pieces.push_back({&t, order});
+    }
+    for (const Outgoing& t : tensors_) {
+      int64_t found = 0;
+      for (const Piece& piece : t.pieces)
+        found += t.info.tiled() ? piece.source->info.rows : piece.source->info.cols;
+      const int64_t wanted = t.info.tiled() ? t.info.rows : t.info.cols;
+      if (found != wanted)
+        fail(Exit::bad_file, "{}: tensors for {} have {} rows, expected {}", source_.path,
+             escaped(t.info.name), found, wanted);
+    }
+  }
+
+  void write_tensor(const Outgoing& t) {
     pad();
     if (!t.info.tiled()) return write_vector(t);
+    if (t.pieces.size() > 1 || !t.pieces[0].order.plain()) return write_in_order(t);
+    const TensorSource& source = *t.pieces[0].source;
     const size_t stride = gguf_row_bytes(t.info);
     std::vector<std::byte> strip(strip_bytes(t.info.format, t.info.cols)), rows(kStrip * stride);
     for (int64_t first = 0; first < t.info.rows; first += kStrip) {
       const int n = static_cast<int>(std::min<int64_t>(kStrip, t.info.rows - first));
-      t.read(first / kStrip, first / kStrip + 1, strip.data());
+      source.read(first / kStrip, first / kStrip + 1, strip.data());
       for (int r = 0; r < n; ++r) unpack(t.info, strip.data(), r, rows.data() + r * stride);
       file_.write({rows.data(), n * stride});
     }
+  }
+
+  // All rows at once, as they may come from anywhere.
+  void write_in_order(const Outgoing& t) {
+    const size_t stride = gguf_row_bytes(t.info), strip = strip_bytes(t.info.format, t.info.cols);
+    std::vector<std::byte> rows(t.info.rows * stride), ours;
+    for (const Piece& piece : t.pieces) {
+      const TensorInfo& part = piece.source->info;
+      const int64_t strips = (part.rows + kStrip - 1) / kStrip;
+      ours.resize(strips * strip);
+      piece.source->read(0, strips, ours.data());
+      for (int64_t r = 0; r < part.rows; ++r)
+        unpack(part, ours.data() + r / kStrip * strip, static_cast<int>(r % kStrip),
+               rows.data() + piece.order.theirs(r) * stride);
+    }
+    file_.write(rows);
   }
 
   static void unpack(const TensorInfo& t, const std::byte* strip, int r, std::byte* row) {
@@ -187,9 +253,16 @@ class Writer {
       decode_row(t.format, strip, r, t.cols, reinterpret_cast<float*>(row));
   }
 
-  void write_vector(const TensorSource& t) {
-    std::vector<std::byte> row(row_bytes(t.info.format, t.info.cols));
-    t.read(0, 1, row.data());
+  void write_vector(const Outgoing& t) {
+    const size_t item = row_bytes(t.info.format, 1);
+    std::vector<std::byte> row(row_bytes(t.info.format, t.info.cols)), ours;
+    for (const Piece& piece : t.pieces) {
+      const int64_t n = piece.source->info.cols;
+      ours.resize(n * item);
+      piece.source->read(0, 1, ours.data());
+      for (int64_t i = 0; i < n; ++i)
+        std::memcpy(row.data() + piece.order.theirs(i) * item, ours.data() + i * item, item);
+    }
     file_.write(row);
   }
 
@@ -197,6 +270,8 @@ class Writer {
   AtomicFile file_;
   std::map<std::string, Value> values_;
   std::vector<float> divisors_;
+  std::unordered_map<std::string, TensorSlot> slots_;  // by our names
+  std::vector<Outgoing> tensors_;
   int64_t alignment_;
 };
 

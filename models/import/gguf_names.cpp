@@ -2,48 +2,24 @@
 
 #include <array>
 
+#include "models/architecture.h"
 #include "models/import/affix.h"
 
 namespace chaski {
 namespace {
 
 constexpr std::string_view kWeight = ".weight", kBias = ".bias", kTheirLayer = "blk.",
-                           kOurLayer = "layer.", kArch = "{arch}.";
+                           kOurLayer = "layer.";
 
 struct Word {
   std::string_view ours, theirs;
   Kind kind;
-  bool required = false;
 };
-
-constexpr std::array kModelKeys{
-    Word{"model.context_length", "{arch}.context_length", Kind::integer, true},
-    Word{"model.embedding_length", "{arch}.embedding_length", Kind::integer, true},
-    Word{"model.block_count", "{arch}.block_count", Kind::integer, true},
-    Word{"model.feed_forward_length", "{arch}.feed_forward_length", Kind::integer, true},
-    Word{"model.head_count", "{arch}.attention.head_count", Kind::integer, true},
-    Word{"model.head_count_kv", "{arch}.attention.head_count_kv", Kind::integer},
-    Word{"model.head_dim", "{arch}.attention.key_length", Kind::integer},
-    Word{"model.vocab_size", "{arch}.vocab_size", Kind::integer},
-    Word{"model.sliding_window", "{arch}.attention.sliding_window", Kind::integer},
-    Word{"model.rope_theta", "{arch}.rope.freq_base", Kind::number},
-    Word{"model.rope_dim", "{arch}.rope.dimension_count", Kind::integer},
-    Word{"model.rope_scaling", "{arch}.rope.scaling.type", Kind::text},
-    Word{"model.rope_factor", "{arch}.rope.scaling.factor", Kind::number},
-    Word{"model.rope_original_context", "{arch}.rope.scaling.original_context_length",
-         Kind::integer},
-    Word{"model.rope_beta_fast", "{arch}.rope.scaling.yarn_beta_fast", Kind::number},
-    Word{"model.rope_beta_slow", "{arch}.rope.scaling.yarn_beta_slow", Kind::number},
-};
-constexpr Word kRmsEpsilon{"model.norm_epsilon", "{arch}.attention.layer_norm_rms_epsilon",
-                           Kind::number, true};
-constexpr Word kLayerNormEpsilon{"model.norm_epsilon", "{arch}.attention.layer_norm_epsilon",
-                                 Kind::number, true};
 
 // tokenizer.kind is not here: its values differ as well ("llama" is spm, "gpt2" is bpe). What GGUF
 // has no word for keeps its own behind "chaski.".
-constexpr std::array kOtherKeys{
-    Word{"general.architecture", "general.architecture", Kind::text, true},
+constexpr std::array kWords{
+    Word{"general.architecture", "general.architecture", Kind::text},
     Word{"general.name", "general.name", Kind::text},
     Word{"tokenizer.pre", "tokenizer.ggml.pre", Kind::text},
     Word{"tokenizer.tokens", "tokenizer.ggml.tokens", Kind::texts},
@@ -64,12 +40,6 @@ constexpr std::array kOtherKeys{
     Word{"tokenizer.eos_ids", "chaski.tokenizer.eos_ids", Kind::integers},
 };
 
-KeyPair pair_for(const Word& word, const std::string& architecture) {
-  std::string_view theirs = word.theirs;
-  const std::string prefix = drop_prefix(theirs, kArch) ? architecture + "." : "";
-  return {std::string(word.ours), prefix + std::string(theirs), word.kind, word.required};
-}
-
 std::string renamed_tensor(std::string_view theirs) {
   std::string_view stem = theirs;
   const bool bias = drop_suffix(stem, kBias);
@@ -79,13 +49,6 @@ std::string renamed_tensor(std::string_view theirs) {
 }
 
 }  // namespace
-
-std::string_view kind_name(Kind kind) {
-  constexpr std::string_view names[] = {
-      "str",      "array of str",     "an integer", "array of integers",
-      "a number", "array of numbers", "bool"};
-  return names[static_cast<int>(kind)];
-}
 
 bool is_kind(const Value& value, Kind kind) {
   const bool whole =
@@ -110,16 +73,21 @@ bool is_kind(const Value& value, Kind kind) {
   return false;
 }
 
-bool is_known_architecture(std::string_view architecture) {
-  return architecture == "llama" || architecture == "gpt2";
+std::string gguf_key_name(const std::string& architecture, const Key& key) {
+  return architecture + "." + key.gguf;
 }
 
 std::vector<KeyPair> gguf_keys(const std::string& architecture) {
   std::vector<KeyPair> pairs;
-  for (auto& word : kOtherKeys) pairs.push_back(pair_for(word, architecture));
-  if (!is_known_architecture(architecture)) return pairs;
-  for (auto& word : kModelKeys) pairs.push_back(pair_for(word, architecture));
-  pairs.push_back(pair_for(architecture == "gpt2" ? kLayerNormEpsilon : kRmsEpsilon, architecture));
+  for (auto& word : kWords)
+    pairs.push_back({std::string(word.ours), std::string(word.theirs), word.kind});
+  const Architecture* known = find_architecture(architecture);
+  if (!known) return pairs;
+  const std::unique_ptr<Model> model = known->make();
+  Keys keys;
+  model->keys(keys);
+  for (auto& key : keys.list)
+    if (!key.gguf.empty()) pairs.push_back({key.ours, gguf_key_name(architecture, key), key.kind});
   return pairs;
 }
 

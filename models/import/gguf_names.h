@@ -5,24 +5,22 @@
 #include <string_view>
 #include <vector>
 
-#include "ggml-like-tensor/file/metadata.h"
+#include "models/facts.h"
 
 namespace chaski {
 
-enum class Kind { text, texts, integer, integers, number, numbers, flag };
-std::string_view kind_name(Kind kind);
 bool is_kind(const Value& value, Kind kind);
 
 struct KeyPair {
   std::string ours, theirs;
   Kind kind;
-  bool required;  // in a file that has tensors
 };
 
-// Every pair that holds for this architecture. Architectures other than llama and gpt2 have no
-// hyperparameters chaski would understand, so theirs pass through untouched.
+// Every pair that holds for this architecture: the words about a file and its tokenizer, which
+// stand here, and the architecture's own keys. Of an architecture that is not known the
+// hyperparameters pass through untouched.
 std::vector<KeyPair> gguf_keys(const std::string& architecture);
-bool is_known_architecture(std::string_view architecture);
+std::string gguf_key_name(const std::string& architecture, const Key& key);  // in full
 
 // GGUF keys and tensors without a word in chaski, the other way round.
 constexpr std::string_view kForeignPrefix = "gguf.";

@@ -1,105 +1,106 @@
 #include "models/import/hf_config.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "ggml-like-tensor/base/error.h"
+#include "models/architecture.h"
 #include "models/import/folder.h"
-#include "models/import/hyperparameters.h"
 #include "models/import/json_file.h"
 
 namespace chaski {
 namespace {
 
-constexpr std::string_view kSupported = "LlamaForCausalLM, MistralForCausalLM or GPT2LMHeadModel";
+// "a, b or c"
+std::string one_of(const std::vector<std::string>& names) {
+  const size_t n = names.size();
+  if (n == 1) return names[0];
+  return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names[n - 1]);
+}
 
-std::string architecture_of(const Json& config) {
+const Architecture& architecture_of(const Json& config) {
+  std::vector<std::string> known;
+  for (const Architecture& a : architectures()) known.insert(known.end(), a.hf.begin(), a.hf.end());
   const Json names = config["architectures"];
-  if (names.size() != 1) names.wrong(fmt::format("a list with {}", kSupported));
+  if (names.size() != 1) names.wrong(fmt::format("a list with {}", one_of(known)));
   const std::string& name = names.at(0).str();
-  if (name == "LlamaForCausalLM" || name == "MistralForCausalLM") return "llama";
-  if (name == "GPT2LMHeadModel") return "gpt2";
-  names.at(0).wrong(kSupported);
+  for (const Architecture& a : architectures())
+    if (std::find(a.hf.begin(), a.hf.end(), name) != a.hf.end()) return a;
+  names.at(0).wrong(one_of(known));
 }
 
-void expect_one_of(const Json& value, std::string_view otherwise,
-                   std::initializer_list<std::string_view> allowed) {
-  const std::string found = value.str(otherwise);
-  if (std::find(allowed.begin(), allowed.end(), found) == allowed.end())
-    value.wrong(fmt::format("{}", *allowed.begin()));
+// "rope_scaling.factor": a value inside an object.
+Json at(const Json& config, std::string_view place) {
+  const size_t dot = place.find('.');
+  const Json value = config[place.substr(0, dot)];
+  return dot == place.npos ? value : value[place.substr(dot + 1)];
 }
 
-void expect_flag(const Json& value, bool expected) {
-  if (value.boolean(expected) != expected) value.wrong(expected ? "true" : "false");
+// The first place where there is something. If there is nothing in any: the first whose object is
+// there, which is where it is missing.
+const std::string& place_in(const Json& config, const std::vector<std::string>& places) {
+  for (const std::string& place : places)
+    if (at(config, place).present()) return place;
+  for (const std::string& place : places)
+    if (place.find('.') == place.npos || config.has(place.substr(0, place.find('.')))) return place;
+  return places[0];
 }
 
-void copy_number(const Json& from, Metadata& meta, const char* key) {
-  if (from.present()) meta.set_float(key, from.number());
+std::string word_of(const Key& key, const Json& value) {
+  std::vector<std::string> known = std::get<Key::Words>(key.member).names;
+  const std::string& found = value.str();
+  for (const auto& [theirs, ours] : key.hf_words) {
+    if (found == theirs) return ours;
+    *std::find(known.begin(), known.end(), ours) = theirs;
+  }
+  if (std::find(known.begin(), known.end(), found) == known.end()) value.wrong(one_of(known));
+  return found;
 }
 
-void read_yarn(const Json& rope, Metadata& meta) {
-  copy_number(rope["beta_fast"], meta, "model.rope_beta_fast");
-  copy_number(rope["beta_slow"], meta, "model.rope_beta_slow");
-  copy_number(rope["attention_factor"], meta, "model.rope_attention_factor");
-  if (rope.has("mscale")) rope["mscale"].wrong("no mscale");
+Given read(const Key& key, const Json& value) {
+  if (key.from_hf) return key.from_hf(value.number());
+  if (key.kind == Kind::text) return word_of(key, value);
+  if (key.kind == Kind::flag) return value.boolean(false);
+  if (key.kind == Kind::number) return value.number();
+  return value.integer();
 }
 
-// "rope_scaling" beside "rope_theta" in older files, "rope_parameters" with both inside in newer
-// ones; the method is "type" in the oldest.
-void read_rope(const Json& config, Metadata& meta) {
-  const Json rope =
-      config.has("rope_parameters") ? config["rope_parameters"] : config["rope_scaling"];
-  const Json theta = rope.has("rope_theta") ? rope["rope_theta"] : config["rope_theta"];
-  meta.set_float("model.rope_theta", theta.number(10000));
-  const Json partial = rope.has("partial_rotary_factor") ? rope["partial_rotary_factor"]
-                                                         : config["partial_rotary_factor"];
-  if (partial.number(1) != 1) partial.wrong("1");
-
-  const Json method = rope.has("rope_type") ? rope["rope_type"] : rope["type"];
-  const std::string name = method.str("default");
-  meta.set_str("model.rope_scaling", name == "default" ? "none" : name);
-  if (name == "default") return;
-  if (name != "linear" && name != "llama3" && name != "yarn")
-    method.wrong("default, linear, llama3 or yarn");
-  meta.set_float("model.rope_factor", rope["factor"].number());
-  if (name == "linear") return;
-  const Json original = rope["original_max_position_embeddings"];
-  meta.set_int(
-      "model.rope_original_context",
-      name == "yarn" ? original.integer(meta.integer("model.context_length")) : original.integer());
-  if (name == "yarn") return read_yarn(rope, meta);
-  meta.set_float("model.rope_low_freq_factor", rope["low_freq_factor"].number());
-  meta.set_float("model.rope_high_freq_factor", rope["high_freq_factor"].number());
+// Puts the key into `meta`, if config.json has it; says where it was looked for.
+std::string look_up(const Key& key, const Json& config, Metadata& meta) {
+  if (key.hf.empty() || (key.counts && !key.counts())) return key.ours;
+  const std::string& place = place_in(config, key.hf);
+  const Json value = at(config, place);
+  if (value.present())
+    meta.set(key.ours, to_value(read(key, value)));
+  else if (key.hf_default)
+    if (auto given = key.hf_default(meta.origin)) meta.set(key.ours, to_value(*given));
+  return place;
 }
 
-void read_llama(const Json& config, Metadata& meta) {
-  meta.set_int("model.context_length", config["max_position_embeddings"].integer());
-  meta.set_int("model.embedding_length", config["hidden_size"].integer());
-  meta.set_int("model.block_count", config["num_hidden_layers"].integer());
-  meta.set_int("model.feed_forward_length", config["intermediate_size"].integer());
-  const int64_t heads = config["num_attention_heads"].integer();
-  meta.set_int("model.head_count", heads);
-  meta.set_int("model.head_count_kv", config["num_key_value_heads"].integer(heads));
-  if (config.has("head_dim")) meta.set_int("model.head_dim", config["head_dim"].integer());
-  if (config.has("sliding_window"))
-    meta.set_int("model.sliding_window", config["sliding_window"].integer());
-  meta.set_float("model.norm_epsilon", config["rms_norm_eps"].number(1e-6));
-  expect_one_of(config["hidden_act"], "silu", {"silu"});
-  read_rope(config, meta);
+std::string text_of(const Given& given) {
+  if (auto* text = std::get_if<std::string>(&given)) return *text;
+  if (auto* flag = std::get_if<bool>(&given)) return *flag ? "true" : "false";
+  if (auto* whole = std::get_if<int64_t>(&given)) return std::to_string(*whole);
+  return fmt::format("{}", std::get<double>(given));
 }
 
-void read_gpt2(const Json& config, Metadata& meta) {
-  const int64_t width = config["n_embd"].integer(), heads = config["n_head"].integer();
-  meta.set_int("model.context_length", config["n_positions"].integer());
-  meta.set_int("model.embedding_length", width);
-  meta.set_int("model.block_count", config["n_layer"].integer());
-  if (width < 1 || width > INT32_MAX) config["n_embd"].wrong("a width");  // before it is multiplied
-  meta.set_int("model.feed_forward_length", config["n_inner"].integer(4 * width));
-  meta.set_int("model.head_count", heads);
-  meta.set_float("model.norm_epsilon", config["layer_norm_epsilon"].number(1e-5));
-  expect_one_of(config["activation_function"], "gelu_new", {"gelu_new", "gelu_pytorch_tanh"});
-  expect_flag(config["scale_attn_weights"], true);
-  expect_flag(config["scale_attn_by_inverse_layer_idx"], false);
-  expect_flag(config["add_cross_attention"], false);
+bool equals(const Json& value, const Given& given) {
+  if (auto* text = std::get_if<std::string>(&given)) return value.str() == *text;
+  if (auto* flag = std::get_if<bool>(&given)) return value.boolean(false) == *flag;
+  if (auto* whole = std::get_if<int64_t>(&given)) return value.integer() == *whole;
+  return value.number() == std::get<double>(given);
+}
+
+void expect(const HfCondition& condition, const Json& config) {
+  const Json value = at(config, place_in(config, condition.places));
+  if (!value.present()) return;
+  std::vector<std::string> texts;
+  for (const Given& given : condition.allowed) {
+    if (equals(value, given)) return;
+    texts.push_back(text_of(given));
+  }
+  value.wrong(texts.empty() ? "nothing there" : one_of(texts));
 }
 
 void append_ids(const Json& value, std::vector<int64_t>& ids) {
@@ -113,16 +114,17 @@ void append_ids(const Json& value, std::vector<int64_t>& ids) {
 HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   const Json config = read_json(folder + "/config.json");
   meta.origin = folder + "/config.json";
-  const std::string architecture = architecture_of(config);
-  meta.set_str("general.architecture", architecture);
-  architecture == "gpt2" ? read_gpt2(config, meta) : read_llama(config, meta);
+  const Architecture& architecture = architecture_of(config);
+  meta.set_str("general.architecture", architecture.name);
+  const auto model =
+      complete_model(meta, [&](const Key& key) { return look_up(key, config, meta); });
+  Keys keys;
+  model->keys(keys);
+  for (const HfCondition& condition : keys.conditions) expect(condition, config);
 
   HfConfig found;
-  found.vocab_size = config["vocab_size"].integer();
-  meta.set_int("model.vocab_size", found.vocab_size);
-  complete_hyperparameters(meta);
-
-  found.tied = config["tie_word_embeddings"].boolean(architecture == "gpt2");
+  found.vocab_size = model->vocab;
+  found.tied = config["tie_word_embeddings"].boolean(keys.hf_tied);
   found.bos_id = config["bos_token_id"].integer(-1);
   append_ids(config["eos_token_id"], found.eos_ids);
   const std::string generation = folder + "/generation_config.json";

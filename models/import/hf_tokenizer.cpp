@@ -7,7 +7,7 @@
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "models/import/folder.h"
-#include "models/import/hyperparameters.h"
+#include "models/import/tokenizer_defaults.h"
 #include "models/import/tokenizer_parts.h"
 
 namespace chaski {

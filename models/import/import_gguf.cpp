@@ -6,11 +6,12 @@
 #include <map>
 
 #include "ggml-like-tensor/base/error.h"
+#include "models/architecture.h"
 #include "models/import/gguf.h"
 #include "models/import/gguf_names.h"
-#include "models/import/hyperparameters.h"
 #include "models/import/import.h"
 #include "models/import/row_tensors.h"
+#include "models/import/tokenizer_defaults.h"
 
 namespace chaski {
 namespace {
@@ -28,11 +29,12 @@ class Import {
     architecture_ = architecture();
     find_tokenizer();
     translate();
-    take_tensors();
-    if (is_known_architecture(architecture_)) {
+    if (find_architecture(architecture_)) {
+      count_vocabulary();
       read_older_rope();
-      if (!file_.tensors.empty()) require_hyperparameters();
+      if (!file_.tensors.empty()) complete();
     }
+    take_tensors();
     name_special_pieces();
     complete_tokenizer(source_.meta);
     name_source();
@@ -97,15 +99,36 @@ class Import {
     return id < 0 || id >= pieces;
   }
 
+  // What a file does not have to say: how many rows the token table has, or pieces there are.
+  void count_vocabulary() {
+    Metadata& meta = source_.meta;
+    if (meta.has("model.vocab_size")) return;
+    // The tensors of a model whose keys were not read are those in no layer.
+    for (const TensorSlot& slot : tensors_of(*find_architecture(architecture_)->make()))
+      for (auto& t : file_.tensors)
+        if (slot.role == Role::token_table && our_tensor_name(t.name) == slot.gguf)
+          return meta.set_int("model.vocab_size", t.rows);
+    if (auto pieces = meta.strs("tokenizer.tokens").size())
+      meta.set_int("model.vocab_size", static_cast<int64_t>(pieces));
+  }
+
+  void complete() {
+    const auto model = complete_model(source_.meta, [this](const Key& key) {
+      return key.gguf.empty() ? key.ours : gguf_key_name(architecture_, key);
+    });
+    for (TensorSlot& slot : tensors_of(*model)) slots_.emplace(slot.gguf, slot);
+  }
+
   void take_tensors() {
-    for (auto& t : file_.tensors)
-      source_.tensors.push_back(
-          tensor_over(our_tensor_name(t.name), t.format, file_.data(t), t.rows, t.cols));
-    if (!is_known_architecture(architecture_) || source_.meta.has("model.vocab_size")) return;
-    if (auto* embedding = source_.find("token_embd"))
-      source_.meta.set_int("model.vocab_size", embedding->info.rows);
-    else if (auto pieces = source_.meta.strs("tokenizer.tokens").size())
-      source_.meta.set_int("model.vocab_size", static_cast<int64_t>(pieces));
+    for (auto& t : file_.tensors) {
+      const std::string name = our_tensor_name(t.name);
+      const auto [first, last] = slots_.equal_range(name);
+      if (first == last)
+        source_.tensors.push_back(tensor_over(name, t.format, file_.data(t), t.rows, t.cols));
+      for (auto at = first; at != last; ++at)
+        source_.tensors.push_back(tensor_for(at->second, at->second.gguf_order, t.format,
+                                             file_.data(t), t.rows, t.cols, source_.path, t.name));
+    }
   }
 
   // rope.scale_linear is what rope.scaling.* was called before. attn_factor counts on top of yarn's
@@ -122,14 +145,6 @@ class Import {
       meta.set_float("model.rope_attention_factor",
                      meta.number(prefix + "scaling.attn_factor") *
                          (1 + 0.1 * std::log(meta.number("model.rope_factor"))));
-  }
-
-  void require_hyperparameters() {
-    for (auto& pair : gguf_keys(architecture_))
-      if (pair.required && !source_.meta.has(pair.ours))
-        fail(Exit::bad_file, "{}: {} is missing, expected {}", source_.path, escaped(pair.theirs),
-             kind_name(pair.kind));
-    complete_hyperparameters(source_.meta);
   }
 
   // SentencePiece vocabularies spell their special pieces the same everywhere.
@@ -154,6 +169,8 @@ class Import {
   GgufFile file_;
   ModelSource source_;
   std::string architecture_;
+  // By their GGUF names in our spelling; a tensor of several parts has several slots.
+  std::multimap<std::string, TensorSlot> slots_;
 };
 
 }  // namespace

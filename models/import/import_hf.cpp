@@ -1,18 +1,16 @@
-// A Hugging Face folder: config.json, safetensors in one file or in shards, tokenizer files. Two
-// layouts are not ours: q_proj and k_proj of the llama family have the two halves of a head where
-// rope pairs its neighbours, and GPT-2's Conv1D weights are (in, out). Both are put right row by
-// row while strips are packed.
+// A Hugging Face folder: config.json, safetensors in one file or in shards, tokenizer files.
+// Names and orders of rows are the architecture's facts; rows are put right while strips are
+// packed.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <system_error>
 
 #include "ggml-like-tensor/base/error.h"
+#include "models/architecture.h"
 #include "models/import/affix.h"
 #include "models/import/folder.h"
 #include "models/import/hf_config.h"
@@ -25,69 +23,16 @@
 namespace chaski {
 namespace {
 
-struct Word {
-  std::string_view theirs, ours;
-};
-constexpr Word kTop[] = {{"embed_tokens", "token_embd"}, {"norm", "output_norm"},
-                         {"lm_head", "output"},          {"wte", "token_embd"},
-                         {"wpe", "position_embd"},       {"ln_f", "output_norm"}};
-constexpr Word kLlamaLayer[] = {
-    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
-    {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"}};
-constexpr Word kGpt2Layer[] = {{"ln_1", "attn_norm"},          {"attn.c_attn", "attn_qkv"},
-                               {"attn.c_proj", "attn_output"}, {"ln_2", "ffn_norm"},
-                               {"mlp.c_fc", "ffn_up"},         {"mlp.c_proj", "ffn_down"}};
-
-template <size_t N>
-std::string_view translate(const Word (&words)[N], std::string_view theirs) {
-  for (auto& word : words)
-    if (word.theirs == theirs) return word.ours;
-  return {};
-}
-
-// "model.layers.3.mlp.up_proj.weight" -> "layer.3.ffn_up"; empty for a name that is none of a model
-// with `layers` layers.
-std::string our_name(std::string_view theirs, bool gpt2, int64_t layers) {
-  drop_prefix(theirs, gpt2 ? "transformer." : "model.");
-  const bool bias = drop_suffix(theirs, ".bias");
-  if (!bias && !drop_suffix(theirs, ".weight")) return {};
-  std::string name;
-  if (drop_prefix(theirs, gpt2 ? "h." : "layers.")) {
-    int64_t layer = -1;
-    const auto [end, error] = std::from_chars(theirs.data(), theirs.data() + theirs.size(), layer);
-    if (error != std::errc() || layer < 0 || layer >= layers) return {};
-    theirs.remove_prefix(end - theirs.data());
-    if (!drop_prefix(theirs, ".")) return {};
-    name = gpt2 ? translate(kGpt2Layer, theirs) : translate(kLlamaLayer, theirs);
-    if (!name.empty()) name = fmt::format("layer.{}.{}", layer, name);
-  } else {
-    name = translate(kTop, theirs);
-  }
-  return name.empty() || !bias ? name : name + ".bias";
-}
-
-// Tables that older versions of transformers stored with the weights.
-bool is_buffer(std::string_view name) {
-  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
-         name.ends_with(".attn.masked_bias");
-}
-
-// Row 2i of a head is their row i, row 2i + 1 their row i + dim / 2.
-int64_t half_split_row(int64_t row, int64_t dim) {
-  const int64_t in_head = row % dim;
-  return row - in_head + in_head / 2 + (in_head % 2) * (dim / 2);
-}
-
 class Import {
  public:
   explicit Import(const std::string& folder) : folder_(folder) {
     source_.path = folder;
     source_.kind = "Hugging Face folder";
     config_ = read_hf_config(folder, source_.meta);
-    gpt2_ = source_.meta.str("general.architecture") == "gpt2";
+    const std::unique_ptr<Model> model = model_of(source_.meta);
+    model->tensors(facts_);
+    for (TensorSlot& slot : facts_.all())
+      if (!slot.hf.empty()) slots_.emplace(slot.hf, slot);
   }
 
   ModelSource run() {
@@ -146,14 +91,26 @@ class Import {
       shard.wrong("a plain file name");
   }
 
+  // The slots of "model.layers.3.mlp.up_proj.weight"; a tensor of several parts has several.
+  auto slots_of(std::string_view theirs) const {
+    drop_prefix(theirs, facts_.hf_prefix);
+    return slots_.equal_range(std::string(theirs));
+  }
+
+  // Causal masks and tables that older versions of transformers stored with the weights.
+  bool is_unread(std::string_view name) const {
+    return std::any_of(facts_.hf_unread.begin(), facts_.hf_unread.end(),
+                       [&](const std::string& end) { return name.ends_with(end); });
+  }
+
   void take(const SafeTensor& t) {
-    if (is_buffer(t.name)) return;
-    const std::string name = our_name(t.name, gpt2_, source_.meta.integer("model.block_count"));
-    if (name.empty())
+    const auto [first, last] = slots_of(t.name);
+    if (first == last && is_unread(t.name)) return;
+    if (first == last)
       fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", t.file,
            escaped(t.name), source_.meta.str("general.architecture"),
            source_.meta.integer("model.block_count"));
-    if (!names_.insert(name).second)
+    if (!taken_.insert(first->first).second)
       fail(Exit::bad_file, "{}: tensor {} appears twice", t.file, escaped(t.name));
     if (!t.format)
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16 or BF16", t.file,
@@ -161,59 +118,32 @@ class Import {
     if (t.shape.empty() || t.shape.size() > 2)
       fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected 1 or 2 dimensions", t.file,
            escaped(t.name), fmt::join(t.shape, ", "));
-    source_.tensors.push_back(shaped(name, t));
-  }
-
-  TensorSource shaped(const std::string& name, const SafeTensor& t) const {
     const bool matrix = t.shape.size() == 2;
-    if (gpt2_ && matrix && name.starts_with("layer.")) return transposed(name, t);
-    std::string_view stem = name;
-    drop_suffix(stem, ".bias");
-    if (stem.ends_with(".attn_q") || stem.ends_with(".attn_k")) return interleaved(name, t);
-    return tensor_over(name, *t.format, t.data, matrix ? t.shape[0] : 1, t.shape.back());
-  }
-
-  // (in, out) to rows of outputs.
-  static TensorSource transposed(const std::string& name, const SafeTensor& t) {
-    const int64_t cols = t.shape[0], rows = t.shape[1];
-    const size_t item = row_bytes(*t.format, 1);
-    const std::byte* data = t.data;
-    return tensor_of_rows(name, *t.format, rows, cols, [=](int64_t row, std::byte* dst) {
-      for (int64_t c = 0; c < cols; ++c)
-        std::memcpy(dst + c * item, data + (c * rows + row) * item, item);
-    });
-  }
-
-  // A weight by rows, a bias by elements: the permutation is the same.
-  TensorSource interleaved(const std::string& name, const SafeTensor& t) const {
-    const bool matrix = t.shape.size() == 2, key = name.find(".attn_k") != std::string::npos;
-    const int64_t dim = source_.meta.integer("model.head_dim");
-    const int64_t heads = source_.meta.integer(key ? "model.head_count_kv" : "model.head_count");
-    if (t.shape[0] != heads * dim)
-      fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} heads of {}", t.file,
-           escaped(t.name), t.shape[0], heads, dim);
-    const size_t item = row_bytes(*t.format, matrix ? t.shape[1] : 1);
-    const std::byte* data = t.data;
-    auto copy = [=](int64_t row, std::byte* dst) {
-      std::memcpy(dst, data + half_split_row(row, dim) * item, item);
-    };
-    if (matrix) return tensor_of_rows(name, *t.format, t.shape[0], t.shape[1], copy);
-    return tensor_of_rows(name, *t.format, 1, t.shape[0],
-                          [=, n = t.shape[0]](int64_t, std::byte* dst) {
-                            for (int64_t i = 0; i < n; ++i) copy(i, dst + i * item);
-                          });
+    for (auto at = first; at != last; ++at) {
+      const TensorSlot& slot = at->second;
+      int64_t rows = matrix ? t.shape[0] : 1, cols = t.shape.back();
+      if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
+      source_.tensors.push_back(
+          tensor_for(slot, slot.hf_order, *t.format, t.data, rows, cols, t.file, t.name));
+    }
   }
 
   // A tied model may store the matrix under either name, or under both.
   void settle_head() {
     auto& all = source_.tensors;
-    auto head =
-        std::find_if(all.begin(), all.end(), [](auto& t) { return t.info.name == "output"; });
+    const std::string table = name_with(Role::token_table), own = name_with(Role::head);
+    auto head = std::find_if(all.begin(), all.end(), [&](auto& t) { return t.info.name == own; });
     if (head == all.end()) return;
-    if (!source_.find("token_embd"))
-      head->info.name = "token_embd";
+    if (!source_.find(table))
+      head->info.name = table;
     else if (config_.tied)
       all.erase(head);
+  }
+
+  std::string name_with(Role role) const {
+    for (const auto& [hf, slot] : slots_)
+      if (slot.role == role) return slot.name;
+    return "";
   }
 
   void name_source() {
@@ -229,10 +159,11 @@ class Import {
   std::string folder_;
   ModelSource source_;
   HfConfig config_;
-  bool gpt2_;
+  Slots facts_;
+  std::multimap<std::string, TensorSlot> slots_;  // by their Hugging Face names
   std::vector<std::shared_ptr<const Mapping>> mappings_;
   std::vector<SafeTensor> tensors_;
-  std::set<std::string> names_;
+  std::set<std::string> taken_;  // names in slots_
 };
 
 }  // namespace

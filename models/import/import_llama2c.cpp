@@ -9,10 +9,11 @@
 #include "ggml-like-tensor/base/checked.h"
 #include "ggml-like-tensor/base/cursor.h"
 #include "ggml-like-tensor/base/mapping.h"
+#include "models/architecture.h"
 #include "models/import/folder.h"
-#include "models/import/hyperparameters.h"
 #include "models/import/import.h"
 #include "models/import/row_tensors.h"
+#include "models/import/tokenizer_defaults.h"
 
 namespace chaski {
 namespace {
@@ -143,7 +144,7 @@ class Import {
     meta.set_float("model.norm_epsilon", 1e-5);
     meta.set_str("source.file", path.filename().string());
     meta.set_str("source.kind", source_.kind);
-    complete_hyperparameters(meta);
+    complete_model(meta);
   }
 
   void take_v0() {

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "ggml-like-tensor/base/error.h"
+
 namespace chaski {
 namespace {
 
@@ -52,6 +54,43 @@ TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64
               pack_strip(format, strip.data(), stride, n, cols, dst);
             }
           }};
+}
+
+TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format format,
+                        const std::byte* data, int64_t rows, int64_t cols, const std::string& file,
+                        const std::string& theirs) {
+  if (order.plain() || (order.transposed && rows == 1))
+    return tensor_over(slot.name, format, data, rows, cols);
+  if (order.transposed) {
+    const size_t item = row_bytes(format, 1);
+    return tensor_of_rows(slot.name, format, rows, cols, [=](int64_t row, std::byte* dst) {
+      for (int64_t c = 0; c < cols; ++c)
+        std::memcpy(dst + c * item, data + (c * rows + row) * item, item);
+    });
+  }
+  const bool matrix = rows > 1;
+  const int64_t ours = slot.rows > 1 ? slot.rows : slot.cols, found = matrix ? rows : cols;
+  if (order.whole > 0 && found != order.whole)
+    fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} for all of its parts", file,
+         escaped(theirs), found, order.whole);
+  if (order.whole == 0 && found != ours)
+    fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} heads of {}", file,
+         escaped(theirs), found, ours / order.head, order.head);
+  if (matrix != (slot.rows > 1))
+    fail(Exit::bad_file, "{}: tensor {} is a {}, expected a {}", file, escaped(theirs),
+         matrix ? "matrix" : "vector", matrix ? "vector" : "matrix");
+  // A weight by rows, a bias by elements.
+  const size_t item = row_bytes(format, matrix ? cols : 1);
+  if (order.head == 0)
+    return tensor_over(slot.name, format, data + order.first * item, slot.rows,
+                       matrix ? cols : ours);
+  const auto copy = [=](int64_t row, std::byte* dst) {
+    std::memcpy(dst, data + order.theirs(row) * item, item);
+  };
+  if (matrix) return tensor_of_rows(slot.name, format, ours, cols, copy);
+  return tensor_of_rows(slot.name, format, 1, ours, [=](int64_t, std::byte* dst) {
+    for (int64_t i = 0; i < ours; ++i) copy(i, dst + i * item);
+  });
 }
 
 }  // namespace chaski

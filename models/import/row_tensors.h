@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "ggml-like-tensor/file/model_source.h"
+#include "models/facts.h"
 
 namespace chaski {
 
@@ -22,5 +22,12 @@ TensorSource tensor_over(std::string name, Format format, const std::byte* data,
 // 1 the reader writes `format` and the same conversion to f32 follows.
 TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64_t cols,
                             RowReader reader);
+
+// A tensor of a foreign file for `slot`, whose rows lie there in `order`; `rows` and `cols` are
+// ours. Throws Error(bad_file) where the rows are not those of all heads; `file` and `theirs` are
+// for the line.
+TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format format,
+                        const std::byte* data, int64_t rows, int64_t cols, const std::string& file,
+                        const std::string& theirs);
 
 }  // namespace chaski

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "tests/cuda_shim/fibers.h"
+#include "tests/cuda_shim/matrices.h"
 #include "tests/cuda_shim/runtime.h"
 #include "tests/cuda_shim/vectors.h"
 

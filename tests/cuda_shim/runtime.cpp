@@ -31,7 +31,7 @@ struct Event {
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(CHASKI_ADDRESS_SANITIZER)
 constexpr size_t kGuard = 0;  // AddressSanitizer has its own
 #else
 constexpr size_t kGuard = 256;

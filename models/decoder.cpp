@@ -1,0 +1,218 @@
+#include "models/decoder.h"
+
+namespace chaski {
+
+void Decoder::size_keys(Keys& k) {
+  // At least two rows, or a weight would be a vector and lie in row layout.
+  k.integer(context, "context_length").in_hf("max_position_embeddings").range(1, 1 << 26);
+  k.integer(dim, "embedding_length").in_hf("hidden_size").range(2, 1 << 20);
+  k.integer(n_layers, "block_count").in_hf("num_hidden_layers").range(1, 4096);
+  k.integer(heads, "head_count")
+      .in_gguf("attention.head_count")
+      .in_hf("num_attention_heads")
+      .range(1, 4096);
+  k.integer(kv_heads, "head_count_kv")
+      .in_gguf("attention.head_count_kv")
+      .in_hf("num_key_value_heads")
+      .range(1, 4096)
+      .otherwise([this] { return int64_t{heads}; });
+  k.integer(head_dim, "head_dim")
+      .in_gguf("attention.key_length")
+      .in_hf("head_dim")
+      .range(1, 1 << 20)
+      .otherwise([this](const std::string& file) -> std::optional<Given> {
+        if (dim % heads)
+          fail(Exit::bad_file,
+               "{}: model.head_count is {}, expected a divisor of embedding_length {}", file, heads,
+               dim);
+        return dim / heads;
+      });
+  k.integer(ffn, "feed_forward_length").in_hf("intermediate_size").range(2, 1 << 22);
+  k.integer(vocab, "vocab_size").in_hf("vocab_size").range(2, 1 << 24);
+}
+
+namespace {
+
+// "rope_scaling" beside "rope_theta" in older files, "rope_parameters" with both inside in newer
+// ones.
+std::vector<std::string> rope_places(const std::string& name) {
+  return {"rope_parameters." + name, "rope_scaling." + name};
+}
+std::vector<std::string> with(std::vector<std::string> list, const std::vector<std::string>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+std::vector<std::string> part_places() {
+  return with(rope_places("partial_rotary_factor"), {"partial_rotary_factor"});
+}
+
+}  // namespace
+
+void Decoder::rope_keys(Keys& k) {
+  scaling_keys(k);
+  k.hf_expects(part_places(), {1.0});
+}
+
+void Decoder::partial_rope_keys(Keys& k, double usual_part) {
+  scaling_keys(k);
+  const auto channels = [this](double part) { return Given(int64_t(head_dim * part)); };
+  k["rope_dim"].in_hf(part_places()).converted_from_hf(channels).hf_otherwise([=] {
+    return channels(usual_part);
+  });
+}
+
+void Decoder::scaling_keys(Keys& k) {
+  const auto scaled = [this] { return rope.scaling != RopeScaling::none; };
+  const auto llama3 = [this] { return rope.scaling == RopeScaling::llama3; };
+  const auto yarn = [this] { return rope.scaling == RopeScaling::yarn; };
+
+  k.integer(rope.dim, "rope_dim")
+      .in_gguf("rope.dimension_count")
+      .range(2, 1 << 20)
+      .otherwise([this] { return int64_t{head_dim}; });
+  k.number(rope.theta, "rope_theta")
+      .in_gguf("rope.freq_base")
+      .in_hf(with(rope_places("rope_theta"), {"rope_theta"}))
+      .otherwise(10000.0)
+      .positive();
+  k.word(rope.scaling, "rope_scaling",
+         {{"none", RopeScaling::none},
+          {"linear", RopeScaling::linear},
+          {"llama3", RopeScaling::llama3},
+          {"yarn", RopeScaling::yarn}})
+      .in_gguf("rope.scaling.type")
+      .in_hf(with(rope_places("rope_type"), rope_places("type")))  // the latter in the oldest
+      .hf_word("default", "none")
+      .otherwise("none");
+  k.number(rope.factor, "rope_factor")
+      .in_gguf("rope.scaling.factor")
+      .in_hf(rope_places("factor"))
+      .when(scaled)
+      .positive();
+  k.integer(rope.original_context, "rope_original_context")
+      .in_gguf("rope.scaling.original_context_length")
+      .in_hf(rope_places("original_max_position_embeddings"))
+      .range(1, 1 << 30)
+      .when([=] { return llama3() || yarn(); })
+      .otherwise([=, this]() -> std::optional<Given> {
+        if (llama3()) return std::nullopt;
+        return context;
+      });
+  // llama3's have no key in GGUF: an export writes the frequencies that they make.
+  k.number(rope.low_freq_factor, "rope_low_freq_factor")
+      .not_in_gguf()
+      .in_hf(rope_places("low_freq_factor"))
+      .when(llama3)
+      .positive();
+  k.number(rope.high_freq_factor, "rope_high_freq_factor")
+      .not_in_gguf()
+      .in_hf(rope_places("high_freq_factor"))
+      .when(llama3)
+      .positive();
+  k.number(rope.beta_fast, "rope_beta_fast")
+      .in_gguf("rope.scaling.yarn_beta_fast")
+      .in_hf(rope_places("beta_fast"))
+      .when(yarn)
+      .optional();
+  k.number(rope.beta_slow, "rope_beta_slow")
+      .in_gguf("rope.scaling.yarn_beta_slow")
+      .in_hf(rope_places("beta_slow"))
+      .when(yarn)
+      .optional();
+  // GGUF's number of this kind means another thing: see import_gguf.cpp.
+  k.number(rope.attention_factor, "rope_attention_factor")
+      .not_in_gguf()
+      .in_hf(rope_places("attention_factor"))
+      .when(yarn)
+      .optional();
+  k.hf_expects(rope_places("mscale"), {});
+}
+
+void Decoder::window_key(Keys& k) {
+  k.integer(window, "sliding_window")
+      .in_gguf("attention.sliding_window")
+      .in_hf("sliding_window")
+      .range(0, 1 << 30)
+      .optional();
+}
+
+void Decoder::rms_norm_key(Keys& k) {
+  k.number(eps, "norm_epsilon")
+      .in_gguf("attention.layer_norm_rms_epsilon")
+      .in_hf("rms_norm_eps")
+      .hf_otherwise(1e-6)
+      .positive();
+}
+
+void Decoder::layer_norm_key(Keys& k) {
+  k.number(eps, "norm_epsilon")
+      .in_gguf("attention.layer_norm_epsilon")
+      .in_hf("layer_norm_epsilon")
+      .hf_otherwise(1e-5)
+      .positive();
+}
+
+void Decoder::agree(const std::string& file) const {
+  if (heads % kv_heads)
+    fail(Exit::bad_file, "{}: model.head_count_kv is {}, expected a divisor of head_count {}", file,
+         kv_heads, heads);
+  if (rope.dim == 0) return;
+  if (rope.dim < 2 || rope.dim > head_dim || rope.dim % 2)
+    fail(Exit::bad_file, "{}: model.rope_dim is {}, expected an even number up to head_dim {}",
+         file, rope.dim, head_dim);
+  if (rope.scaling == RopeScaling::llama3 && !(rope.high_freq_factor > rope.low_freq_factor))
+    fail(Exit::bad_file,
+         "{}: model.rope_high_freq_factor is {}, expected more than low_freq_factor {}", file,
+         rope.high_freq_factor, rope.low_freq_factor);
+}
+
+void Decoder::bound(const std::string&) {
+  if (!rope_freqs.weight) return;
+  const auto* divisors = reinterpret_cast<const float*>(rope_freqs.weight->data);
+  rope.freq_factors.assign(divisors, divisors + rope.dim / 2);
+}
+
+Slots::Slot& Decoder::attention_slots(Slots& s, AttentionWeights& w, Bias qkv, RowOrder gguf) {
+  s.add(w.q, "attn_q", q_rows(), dim).in_hf("self_attn.q_proj", halves()).in_gguf(gguf).with(qkv);
+  s.add(w.k, "attn_k", kv_rows(), dim).in_hf("self_attn.k_proj", halves()).in_gguf(gguf).with(qkv);
+  s.add(w.v, "attn_v", kv_rows(), dim).in_hf("self_attn.v_proj").with(qkv);
+  return s.add(w.output, "attn_output", dim, q_rows()).in_hf("self_attn.o_proj");
+}
+
+void Decoder::gated_slots(Slots& s, GatedWeights& w) {
+  s.add(w.gate, "ffn_gate", ffn, dim).in_hf("mlp.gate_proj");
+  s.add(w.up, "ffn_up", ffn, dim).in_hf("mlp.up_proj");
+  s.add(w.down, "ffn_down", dim, ffn).in_hf("mlp.down_proj");
+}
+
+void Decoder::rope_freqs_slot(Slots& s) {
+  s.add(rope_freqs, "rope_freqs", 1, rope.dim / 2).optional();
+}
+
+ValueId Decoder::attention(Graph& g, ValueId n, const AttentionWeights& w) const {
+  const ValueId q = linear(g, n, w.q), k = linear(g, n, w.k), v = linear(g, n, w.v);
+  return linear(g, rotated_attention(g, q, k, v), w.output);
+}
+
+ValueId Decoder::rotated_attention(Graph& g, ValueId q, ValueId k, ValueId v) const {
+  q = g.rope(q, heads, head_dim, rope);
+  k = g.rope(k, kv_heads, head_dim, rope);
+  const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, window});
+  g.kv_write(kv, k, v);
+  return g.attention(q, kv, 1 / std::sqrt(float(head_dim)));
+}
+
+ValueId Decoder::gated(Graph& g, ValueId n, const GatedWeights& w) {
+  const ValueId gate = g.silu(linear(g, n, w.gate));
+  return linear(g, g.mul(gate, linear(g, n, w.up)), w.down);
+}
+
+ValueId Decoder::gelu(Graph& g, ValueId n, const PlainWeights& w) {
+  return linear(g, g.gelu(linear(g, n, w.up)), w.down);
+}
+
+void Decoder::logits(Graph& g, ValueId x) const {
+  g.set_result(linear(g, x, output.weight ? output : token_embd));
+}
+
+}  // namespace chaski

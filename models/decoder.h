@@ -1,0 +1,71 @@
+// What many decoders have in common, said once: usual keys, usual tensors, usual pieces of a graph.
+// An architecture takes what fits in a line and says itself what is its own.
+#pragma once
+#include "models/architecture.h"
+
+namespace chaski {
+
+class Decoder : public Model {
+ public:
+  void agree(const std::string& file) const override;
+  void bound(const std::string& file) override;
+
+ protected:
+  int64_t dim = 0, ffn = 0;
+  int heads = 0, window = 0;
+  float eps = 0;
+  RopeSpec rope;  // dim 0: there is none
+  Linear token_embd, output_norm, output, rope_freqs;
+
+  // Widths and numbers of everything, under the names that Llama's config.json has for them.
+  void size_keys(Keys& keys);
+  void rope_keys(Keys& keys);  // of whole heads, as far as config.json is asked
+  // Of a part of each head: of `usual_part`, where config.json does not say.
+  void partial_rope_keys(Keys& keys, double usual_part);
+  void window_key(Keys& keys);
+  void rms_norm_key(Keys& keys);    // eps, without a default in GGUF
+  void layer_norm_key(Keys& keys);  // the same under its other name
+  // The order of q and k in files that turn channel i of a head together with i + rope.dim / 2.
+  RowOrder halves() const { return half_split(head_dim, rope.dim); }
+
+  struct AttentionWeights {
+    Linear q, k, v, output;
+  };
+  struct GatedWeights {
+    Linear gate, up, down;
+  };
+  struct PlainWeights {
+    Linear up, down;
+  };
+  // attn_q, attn_k, attn_v, attn_output under Llama's Hugging Face names, where q and k are
+  // half-split; `gguf`: their order in GGUF files. Returns the slot of attn_output.
+  Slots::Slot& attention_slots(Slots& slots, AttentionWeights& w, Bias qkv, RowOrder gguf);
+  void gated_slots(Slots& slots, GatedWeights& w);  // ffn_gate, ffn_up, ffn_down
+  void rope_freqs_slot(Slots& slots);               // of files with frequencies of their own
+
+  int64_t q_rows() const { return int64_t(heads) * head_dim; }
+  int64_t kv_rows() const { return int64_t(kv_heads) * head_dim; }
+
+  ValueId rms_norm(Graph& g, ValueId x, const Linear& w) const {
+    return g.rms_norm(x, *w.weight, eps);
+  }
+  ValueId layer_norm(Graph& g, ValueId x, const Linear& w) const {
+    return g.layer_norm(x, *w.weight, *w.bias, eps);
+  }
+  static ValueId linear(Graph& g, ValueId x, const Linear& w) {
+    return g.matmul(x, *w.weight, w.bias);
+  }
+  // Of values that are normed already: what is added to the residual stream.
+  ValueId attention(Graph& g, ValueId n, const AttentionWeights& w) const;
+  // Its middle: turns q and k, keeps k and v, and weighs the values; before attn_output.
+  ValueId rotated_attention(Graph& g, ValueId q, ValueId k, ValueId v) const;
+  static ValueId gated(Graph& g, ValueId n, const GatedWeights& w);  // by silu
+  static ValueId gelu(Graph& g, ValueId n, const PlainWeights& w);
+  // `x` is normed: the logits, by the head or the token table.
+  void logits(Graph& g, ValueId x) const;
+
+ private:
+  void scaling_keys(Keys& keys);
+};
+
+}  // namespace chaski

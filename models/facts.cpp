@@ -1,0 +1,175 @@
+#include "models/facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+namespace {
+
+// "none, linear, llama3 or yarn"
+std::string one_of(const std::vector<std::string>& names) {
+  std::string text = names[0];
+  for (size_t i = 1; i < names.size(); ++i)
+    text += (i + 1 < names.size() ? ", " : " or ") + names[i];
+  return text;
+}
+
+struct Reader {
+  const Key& key;
+  const Metadata& meta;
+
+  template <class T>
+  void whole(T* member) const {
+    const int64_t found = meta.integer(key.ours);
+    if (found < key.least || found > key.most)
+      fail(Exit::bad_file, "{}: {} is {}, expected {} to {}", meta.origin, key.ours, found,
+           key.least, key.most);
+    *member = static_cast<T>(found);
+  }
+  template <class T>
+  void real(T* member) const {
+    const double found = meta.number(key.ours);
+    // a NaN or an infinity would be in every logit
+    if (key.above_zero && !(found > 0 && std::isfinite(found)))
+      fail(Exit::bad_file, "{}: {} is {}, expected a number above 0", meta.origin, key.ours, found);
+    *member = static_cast<T>(found);
+  }
+  void operator()(int64_t* member) const { whole(member); }
+  void operator()(int* member) const { whole(member); }
+  void operator()(double* member) const { real(member); }
+  void operator()(float* member) const { real(member); }
+  void operator()(bool* member) const { *member = meta.boolean(key.ours, false); }
+  void operator()(const Key::Words& words) const {
+    const std::string& found = meta.str(key.ours);
+    const auto at = std::find(words.names.begin(), words.names.end(), found);
+    if (at == words.names.end())
+      fail(Exit::bad_file, "{}: {} is {}, expected {}", meta.origin, key.ours, escaped(found),
+           one_of(words.names));
+    words.set(size_t(at - words.names.begin()));
+  }
+};
+
+}  // namespace
+
+std::string_view kind_name(Kind kind) {
+  constexpr std::string_view names[] = {
+      "str",      "array of str",     "an integer", "array of integers",
+      "a number", "array of numbers", "bool"};
+  return names[static_cast<int>(kind)];
+}
+
+Value to_value(const Given& given) {
+  const auto scalar = [](ValueType type, Data data) {
+    return Value{type, ValueType::i64, std::move(data)};
+  };
+  if (auto* number = std::get_if<double>(&given)) return scalar(ValueType::f64, *number);
+  if (auto* flag = std::get_if<bool>(&given)) return scalar(ValueType::boolean, int64_t{*flag});
+  if (auto* text = std::get_if<std::string>(&given)) return scalar(ValueType::str, *text);
+  return scalar(ValueType::i64, std::get<int64_t>(given));
+}
+
+Key& Key::in_gguf(std::string name) { return gguf = std::move(name), *this; }
+Key& Key::in_hf(std::vector<std::string> places) { return hf = std::move(places), *this; }
+Key& Key::hf_word(std::string theirs, std::string ours_is) {
+  hf_words.emplace_back(std::move(theirs), std::move(ours_is));
+  return *this;
+}
+Key& Key::converted_from_hf(std::function<Given(double)> convert) {
+  return from_hf = std::move(convert), *this;
+}
+Key& Key::range(int64_t low, int64_t high) { return least = low, most = high, *this; }
+Key& Key::positive() { return above_zero = true, *this; }
+Key& Key::optional() { return may_lack = true, *this; }
+Key& Key::when(std::function<bool()> condition) { return counts = std::move(condition), *this; }
+
+std::optional<Value> Key::read(const Metadata& meta, const std::string& spelled) const {
+  if (counts && !counts()) return std::nullopt;
+  if (meta.has(ours)) {
+    std::visit(Reader{*this, meta}, member);
+    return std::nullopt;
+  }
+  const std::optional<Given> given = default_value ? default_value(meta.origin) : std::nullopt;
+  if (!given && may_lack) return std::nullopt;
+  if (!given)
+    fail(Exit::bad_file, "{}: {} is missing, expected {}", meta.origin, escaped(spelled),
+         kind_name(kind));
+  Metadata assumed;
+  assumed.origin = meta.origin;
+  assumed.set(ours, to_value(*given));
+  std::visit(Reader{*this, assumed}, member);
+  return *assumed.find(ours);
+}
+
+Key& Keys::add(std::string name, Kind kind, Key::Member member) {
+  Key& key = list.emplace_back();
+  key.ours = "model." + name, key.gguf = std::move(name), key.kind = kind;
+  key.member = std::move(member);
+  return key;
+}
+
+Key& Keys::operator[](std::string_view name) {
+  const auto at = std::find_if(list.begin(), list.end(),
+                               [&](const Key& key) { return key.ours.substr(6) == name; });
+  CHECK(at != list.end(), "only a key that is there can be changed");
+  return *at;
+}
+
+int64_t RowOrder::theirs(int64_t ours) const {
+  const int64_t in_head = head > 0 ? ours % head : 0;
+  if (in_head >= rotated) return first + ours;
+  return first + ours - in_head + in_head / 2 + (in_head % 2) * (rotated / 2);
+}
+
+Slots::Slot& Slots::Slot::in_hf(std::string theirs, RowOrder order) {
+  return hf = std::move(theirs), hf_order = order, *this;
+}
+Slots::Slot& Slots::Slot::in_gguf(std::string theirs, RowOrder order) {
+  return gguf = std::move(theirs), gguf_order = order, *this;
+}
+Slots::Slot& Slots::Slot::with(Bias b) { return bias = b, *this; }
+Slots::Slot& Slots::Slot::as(Role r) { return role = r, *this; }
+Slots::Slot& Slots::Slot::optional() { return may_lack = true, *this; }
+
+Slots::Slot& Slots::add(Linear& member, const std::string& name, int64_t rows, int64_t cols) {
+  Slot& slot = list_.emplace_back();
+  slot.layer = ours_, slot.name = slot.gguf = name, slot.hf_layer = hf_;
+  slot.rows = rows, slot.cols = cols;
+  slot.member = &member, slot.role = rows == 1 ? Role::vector : Role::matmul;
+  return slot;
+}
+
+void Slots::layer(int64_t i, const std::string& hf_layers) {
+  ours_ = fmt::format("layer.{}.", i), hf_ = fmt::format("{}{}.", hf_layers, i);
+}
+
+std::vector<TensorSlot> Slots::all() const {
+  std::vector<TensorSlot> out;
+  for (const Slot& s : list_) {
+    const auto named = [&](const char* ours, const char* theirs) {
+      TensorSlot slot;
+      slot.name = s.layer + s.name + ours, slot.gguf = s.layer + s.gguf + ours;
+      if (!s.hf.empty()) slot.hf = s.hf_layer + s.hf + theirs;
+      slot.rows = s.rows, slot.cols = s.cols, slot.role = s.role, slot.optional = s.may_lack;
+      slot.gguf_order = s.gguf_order, slot.hf_order = s.hf_order;
+      return slot;
+    };
+    TensorSlot weight = named("", ".weight");
+    weight.weight = &s.member->weight;
+    out.push_back(std::move(weight));
+    if (s.bias == Bias::none) continue;
+    TensorSlot bias = named(".bias", ".bias");
+    bias.cols = s.rows == 1 ? s.cols : s.rows, bias.rows = 1;
+    bias.role = Role::vector, bias.optional = s.may_lack || s.bias == Bias::maybe;
+    bias.gguf_order.transposed = bias.hf_order.transposed = false;
+    bias.weight = &s.member->bias;
+    out.push_back(std::move(bias));
+  }
+  return out;
+}
+
+}  // namespace chaski

@@ -1,0 +1,67 @@
+#include "tests/cuda_shim/matrices.h"
+
+#include "quant/half.h"
+#include "tests/cuda_shim/fibers.h"
+
+namespace shim {
+
+namespace {
+
+template <class D>
+struct Fragments {
+  D* d;
+  const uint32_t *a, *b;
+};
+
+int signed_byte(uint32_t word, int i) { return int8_t(word >> 8 * i); }
+int unsigned_byte(uint32_t word, int i) { return uint8_t(word >> 8 * i); }
+float half_item(uint32_t word, int i) { return chaski::f32_of_f16(uint16_t(word >> 16 * i)); }
+float bf16_item(uint32_t word, int i) { return chaski::f32_of_bf16(uint16_t(word >> 16 * i)); }
+
+// A word holds kPerWord items, item_a(word, i) is the value of one. k goes half, t, item.
+template <int kPerWord, class D, auto item_a, auto item_b>
+void multiply(void* const* lanes, unsigned) {
+  constexpr int kK = 8 * kPerWord;
+  auto of = [&](int lane) { return static_cast<const Fragments<D>*>(lanes[lane]); };
+  D a[16][kK], b[kK][8];
+  for (int half = 0, k = 0; half < 2; ++half)
+    for (int t = 0; t < 4; ++t)
+      for (int i = 0; i < kPerWord; ++i, ++k) {
+        for (int row = 0; row < 16; ++row)
+          a[row][k] = item_a(of(row % 8 * 4 + t)->a[row / 8 + 2 * half], i);
+        for (int column = 0; column < 8; ++column)
+          b[k][column] = item_b(of(column * 4 + t)->b[half], i);
+      }
+  for (int row = 0; row < 16; ++row) {
+    D sums[8];
+    for (int column = 0; column < 8; ++column)
+      sums[column] = of(row % 8 * 4 + column / 2)->d[row / 8 * 2 + column % 2];
+    for (int k = 0; k < kK; ++k)
+      for (int column = 0; column < 8; ++column) sums[column] += a[row][k] * b[k][column];
+    for (int column = 0; column < 8; ++column)
+      of(row % 8 * 4 + column / 2)->d[row / 8 * 2 + column % 2] = sums[column];
+  }
+}
+
+template <int kPerWord, auto item_a, auto item_b, class D>
+void mma(D (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  Fragments<D> mine{d, a, b};
+  together(kWholeWarp, &mine, "mma", multiply<kPerWord, D, item_a, item_b>);
+}
+
+}  // namespace
+
+void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  mma<4, signed_byte, signed_byte>(d, a, b);
+}
+void mma_u8s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  mma<4, unsigned_byte, signed_byte>(d, a, b);
+}
+void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  mma<2, half_item, half_item>(d, a, b);
+}
+void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  mma<2, bf16_item, bf16_item>(d, a, b);
+}
+
+}  // namespace shim
