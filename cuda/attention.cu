@@ -9,6 +9,8 @@
 namespace chaski {
 namespace {
 
+constexpr int kMostWidth = 512;  // channels of a head
+constexpr int kMostHeads = 512;
 constexpr int kSplitTokens = 32;  // up to here the context is split
 // of shared memory besides AttentionShared's: leave_partial()'s, aligned
 constexpr size_t kFlagBytes = 128;
@@ -18,7 +20,7 @@ constexpr size_t kFlagBytes = 128;
 __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
   // those that see most begin
   const int token = int(gridDim.x - 1 - blockIdx.x), piece = blockIdx.y % a.pieces();
-  const int32_t* sequence = a.batch.table_start;
+  const int32_t* sequence = a.kv.table_start;
   if (token % a.run != 0 && sequence[token - 1] == sequence[token]) return false;
   tile.token = token;
   int end = token + 1;
@@ -27,8 +29,8 @@ __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
   tile.kv_head = blockIdx.y / a.pieces();
   tile.first_head = tile.kv_head * a.group + piece * a.heads_a_block;
   tile.heads = min(a.heads_a_block, a.group - piece * a.heads_a_block);
-  tile.low = a.first_position(a.batch.positions[token]);  // positions grow
-  tile.high = a.batch.positions[end - 1];
+  tile.low = a.first_position(a.batch.cells[token]);  // cells grow
+  tile.high = a.batch.cells[end - 1];
   return true;
 }
 
@@ -83,8 +85,8 @@ __device__ __forceinline__ void merge_partials(const AttentionArgs& a, const Que
       merge_sums(s, threadIdx.x, __ldcg(from), __ldcg(from + 1));
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < tile.count() * a.head_dim; i += kChunk) {
-      const int q = i / a.head_dim, c = i % a.head_dim;
+    for (int i = threadIdx.x; i < tile.count() * a.kv.v_dim; i += kChunk) {
+      const int q = i / a.kv.v_dim, c = i % a.kv.v_dim;
       merge_value(s, q, c, __ldcg(a.partial_of(tile.token_of(q), tile.head_of(q), chunk) + 4 + c));
     }
   }
@@ -122,20 +124,22 @@ __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
 }
 
 struct AttentionKernel {
+  static const KvView& view(const Attention& op, const OpArgs& a) {
+    return a.batch->states.paged[size_t(op.state)];
+  }
   static bool split(const OpArgs& a) { return a.in[0].shape.rows <= kSplitTokens; }
   static int chunks(int context) { return (context + kChunk - 1) / kChunk; }
-  // The same for every number of tokens: the steps of all plans share the memory, and find each
-  // other's counters at zero.
-  static size_t counter_bytes(const Attention& op) {
-    return (size_t(kSplitTokens) * op.heads * sizeof(unsigned) + 255) / 256 * 256;
-  }
+  // The same for every number of tokens and heads: the steps of all plans share the memory, and
+  // find each other's counters at zero.
+  static constexpr size_t kCounterBytes = kSplitTokens * kMostHeads * sizeof(unsigned);
   static bool supports(const Attention& op, const OpArgs& a) {
-    return op.head_dim <= kMaxHeadDim && has_pages(a.batch->kv.layout.format);
+    return op.kv.k_dim <= kMostWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
+           has_place(view(op, a));
   }
   static size_t scratch(const Attention& op, const OpArgs& a, int context) {
     if (!split(a)) return 0;
-    return counter_bytes(op) + size_t(a.in[0].shape.rows) * op.heads * chunks(context) *
-                                   (op.head_dim + 4) * sizeof(float);
+    return kCounterBytes + size_t(a.in[0].shape.rows) * op.heads * chunks(context) *
+                               (op.kv.v_dim + 4) * sizeof(float);
   }
   // As many queries a block as there can be and memory allows; as many stages as memory allows
   // where blocks are few and wait for bytes, two where there are plenty.
@@ -160,29 +164,28 @@ struct AttentionKernel {
     const size_t shared = shape<F>(args, c.shared_limit);
     // A window of chunks is all that a run of tokens sees, wherever it stands.
     int most = chunks(c.context);
-    if (op.window > 0 && (op.window + args.run - 2) / kChunk + 2 < most)
-      most = (op.window + args.run - 2) / kChunk + 2;
-    const dim3 grid(unsigned(args.tokens), unsigned(op.kv_heads * args.pieces()),
+    if (op.kv.window > 0 && (op.kv.window + args.run - 2) / kChunk + 2 < most)
+      most = (op.kv.window + args.run - 2) / kChunk + 2;
+    const dim3 grid(unsigned(args.tokens), unsigned(op.kv.heads * args.pieces()),
                     args.partial ? unsigned(most) : 1);
     constexpr int kWidth = 16 * kWarps * Values<F>::kTiles;  // of heads of one unit a warp
     const auto kernel =
-        args.kv.v_cols <= kWidth ? attention<F, 1> : attention<F, kMaxHeadDim / kWidth>;
+        args.kv.v_cols <= kWidth ? attention<F, 1> : attention<F, kMostWidth / kWidth>;
     chaski::launch("attention", {grid, kChunk, c.stream, shared}, kernel, args);
   }
   static void launch(const Attention& op, const OpArgs& a, const LaunchContext& c) {
     AttentionArgs args{};
-    args.kv = kv_layer(a.batch->kv, op.layer), args.batch = c.batch;
+    args.kv = kv_state(view(op, a), c.batch), args.batch = c.batch;
     args.q = a.in[0].floats(), args.out = a.out[0].out_row(0), args.acts = a.acts;
-    args.tokens = int(a.in[0].shape.rows), args.heads = op.heads,
-    args.group = op.heads / op.kv_heads, args.head_dim = op.head_dim;
-    args.window = op.window, args.scale = op.scale, args.soft_cap = op.soft_cap;
+    args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.group();
+    args.window = op.kv.window, args.scale = op.scale, args.soft_cap = op.soft_cap;
     args.max_bias = op.max_bias, args.sinks = op.sinks ? a.in[1].floats() : nullptr;
     if (split(a)) {
       args.counters = reinterpret_cast<unsigned*>(c.scratch);
-      args.partial = reinterpret_cast<float*>(c.scratch + counter_bytes(op));
+      args.partial = reinterpret_cast<float*>(c.scratch + kCounterBytes);
       args.chunks = chunks(c.context);
     }
-    KvFormats::with(a.batch->kv.layout.format, [&]<class F>(F) {
+    KvFormats::with(view(op, a).layout.format, [&]<class F>(F) {
       if constexpr (kHasPages<F>) launch_over<F>(op, args, c);
     });
   }

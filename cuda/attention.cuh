@@ -68,9 +68,9 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
     const bool real = q < tile.count();
     const float* from =
         a.q +
-        (int64_t(tile.token_of(real ? q : 0)) * a.heads + tile.head_of(real ? q : 0)) * a.head_dim;
+        (int64_t(tile.token_of(real ? q : 0)) * a.heads + tile.head_of(real ? q : 0)) * a.kv.k_dim;
     float most = 0;
-    for (int c = lane; c < a.head_dim && real; c += 32)
+    for (int c = lane; c < a.kv.k_dim && real; c += 32)
       most = fabsf(from[c]) > most ? fabsf(from[c]) : most;
 #pragma unroll
     for (int n = 16; n > 0; n /= 2) {
@@ -81,13 +81,13 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
     const float factor = __uint_as_float(uint32_t(254 - exponent) << 23);
     for (int c = lane; c < s.k_pad; c += 32) {
       uint16_t part[kParts];
-      Parts<F>::split(real && c < a.head_dim ? from[c] * factor : 0.0f, part);
+      Parts<F>::split(real && c < a.kv.k_dim ? from[c] * factor : 0.0f, part);
 #pragma unroll
       for (int i = 0; i < kParts; ++i)
         s.query(i, q)[c / 16 * 16 + Keys<F>::column_of(c % 16)] = part[i];
     }
     if (lane == 0) {
-      const int last = real ? a.batch.positions[tile.token_of(q)] : -1;
+      const int last = real ? a.batch.cells[tile.token_of(q)] : -1;
       s.last[q] = last, s.first[q] = real ? a.first_position(last) : 0;
       s.factor[q] = __uint_as_float(uint32_t(exponent) << 23) * (a.scale * Keys<F>::kScale);
       s.slope[q] = a.max_bias > 0 && real ? slope_of(a, tile.head_of(q)) : 0;
@@ -348,7 +348,7 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
                         V::channel_of(lane / 4 + i / 2 * 8);
           const int q = 8 * n + lane % 4 * 2 + i % 2;
           const bool mine = n / 2 >= share.from_pair && n / 2 < share.to_pair;
-          if (mine && c < a.head_dim && q < tile.count()) each(q, c, acc[u][t][n][i] * V::kScale);
+          if (mine && c < a.kv.v_dim && q < tile.count()) each(q, c, acc[u][t][n][i] * V::kScale);
         }
 }
 
@@ -356,19 +356,19 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
 template <class F>
 __device__ __forceinline__ void write_queries(const AttentionArgs& a, const QueryTile& tile,
                                               const AttentionShared<F>& s) {
-  const int lane = threadIdx.x % 32, blocks = (a.head_dim + 31) / 32;
+  const int lane = threadIdx.x % 32, blocks = (a.kv.v_dim + 31) / 32;
   for (int i = warp_of_block(); i < tile.count() * blocks; i += kWarps) {
     const int q = i / blocks, c = i % blocks * 32 + lane, token = tile.token_of(q),
               head = tile.head_of(q);
-    float value = c < a.head_dim ? s.total_of(q, c) : 0.0f, sum = s.sum[q];
+    float value = c < a.kv.v_dim ? s.total_of(q, c) : 0.0f, sum = s.sum[q];
     if (a.sinks) {  // a chunk of one position whose value is 0
       const float sink = a.sinks[head], together = s.maximum[q] > sink ? s.maximum[q] : sink,
                   keep = exp_fixed(s.maximum[q] - together);
       value = value * keep, sum = sum * keep + exp_fixed(sink - together);
     }
-    if (c < a.head_dim) value = value / sum;
-    if (a.out && c < a.head_dim) a.out[(int64_t(token) * a.heads + head) * a.head_dim + c] = value;
-    // then head_dim is whole blocks
+    if (c < a.kv.v_dim) value = value / sum;
+    if (a.out && c < a.kv.v_dim) a.out[(int64_t(token) * a.heads + head) * a.kv.v_dim + c] = value;
+    // then v_dim is whole blocks
     if (a.acts.data) quantize_block(value, &a.acts.at(token, int64_t(head) * blocks + i % blocks));
   }
 }

@@ -29,12 +29,12 @@ __device__ __forceinline__ int warp_of_block() {
 }
 
 struct AttentionArgs {
-  KvLayer kv;
+  KvState kv;
   DeviceBatch batch;
-  const float* q;  // (tokens, heads * head_dim)
-  float* out;      // the same, or null
+  const float* q;  // (tokens, heads * k_dim)
+  float* out;      // (tokens, heads * v_dim), or null
   ActsView acts;   // and / or quantized
-  int tokens, heads, group, head_dim, window;
+  int tokens, heads, group, window;
   float scale, soft_cap, max_bias;
   const float* sinks;  // (heads), or null
   int queries;         // a block has room for, a multiple of 16
@@ -53,7 +53,7 @@ struct AttentionArgs {
     return window > 0 && p >= window ? p - window + 1 : 0;
   }
   __device__ __forceinline__ float* partial_of(int64_t token, int head, int chunk) const {
-    return partial + ((token * heads + head) * chunks + chunk) * (head_dim + 4);
+    return partial + ((token * heads + head) * chunks + chunk) * (kv.v_dim + 4);
   }
 };
 
@@ -202,7 +202,7 @@ class Stages {
                        16 * (r % kRows * s_.row_pieces + piece));
   }
   __device__ __forceinline__ int32_t page_id(int page) const {
-    return a_.batch.page_id(tile_.token, chunk_ * kChunk + page * kPage);
+    return a_.kv.page_id(tile_.token, chunk_ * kChunk + page * kPage);
   }
 
   const AttentionArgs& a_;

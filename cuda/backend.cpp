@@ -16,8 +16,6 @@ namespace chaski {
 namespace {
 
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
-int64_t whole_groups(int64_t pages) { return (pages + kPageGroup - 1) / kPageGroup * kPageGroup; }
-int64_t pages_of(int context) { return whole_groups((context + kPage - 1) / kPage); }
 
 // What is asked of every step of a plan that is bound, before it runs. Where it is bound to does
 // not matter.
@@ -29,8 +27,9 @@ void expect_kernels(const Plan& plan) {
       if (s.args.in[i].weight)
         formats +=
             (formats.empty() ? " over " : ", ") + std::string(info(s.args.in[i].format).name);
-    if (formats.empty())
-      formats = fmt::format(" over {} pages", info(s.args.batch->kv.layout.format).name);
+    if (const StateId* state = state_of(s.op); state && formats.empty())
+      if (const KvView& kv = s.args.batch->states.paged[size_t(*state)]; kv.pool >= 0)
+        formats = fmt::format(" over {} pages", info(kv.layout.format).name);
     fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op),
          formats);
   }
@@ -57,16 +56,20 @@ class Device final : public CudaBackend {
       : weights_(std::move(weights)),
         options_(o),
         device_(std::move(device)),
-        pass_(o.max_batch, o.context),
+        states_(o.states),
+        pass_(o.max_batch, o.context, int(o.states.pools.size())),
         tokens_(size_t(o.max_batch) * sizeof(int32_t), "drawn tokens"),
         pinned_tokens_(tokens_.size(), "drawn tokens") {
-    options_.kv.by_position = true;
     size_t bytes = 0;
     for (const Weight* w : weights_) offsets_[w] = bytes, bytes += aligned(w->info.bytes());
-    const int64_t pages = pages_that_fit();
+    pages_ = pages_that_fit();
     weight_bytes_ = DeviceBytes(bytes, "weights");
-    pages_ = DeviceBytes(size_t(pages) * o.kv.page_bytes(), "keys and values");
-    kv_count_ = pages;
+    std::vector<std::byte*> addresses;
+    for (size_t i = 0; i < pages_.size(); ++i) {
+      pools_.emplace_back(size_t(pages_[i]) * states_.pools[i].page_bytes, "keys and values");
+      addresses.push_back(pools_.back().data());
+    }
+    states_.place(addresses);
     int shared = 0;
     check_cuda(
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_.index),
@@ -77,8 +80,9 @@ class Device final : public CudaBackend {
 
   const CudaDevice& device() const override { return device_; }
   uint64_t bytes_in_use() const override {
-    uint64_t n = weight_bytes_.size() + pages_.size() + arena_.size() + pass_.bytes() +
-                 tokens_.size() + draw_scratch_.size();
+    uint64_t n = weight_bytes_.size() + arena_.size() + pass_.bytes() + tokens_.size() +
+                 draw_scratch_.size();
+    for (const DeviceBytes& p : pools_) n += p.size();
     for (const DeviceBytes& s : scratch_) n += s.size();
     for (const RopeTable& r : ropes_) n += r.bytes();
     return n;
@@ -86,19 +90,15 @@ class Device final : public CudaBackend {
 
   void upload(const std::function<void(uint64_t, uint64_t)>& progress) override;
 
-  KvView kv() const override { return {options_.kv, pages_.data()}; }
-  int64_t kv_pages() const override { return kv_count_; }
-  void copy_page(int32_t from, int32_t to) override {
-    CHECK(from >= 0 && to >= 0 && from < kv_count_ && to < kv_count_, "pages are of the pool");
+  const StateLayout& states() const override { return states_; }
+  const std::vector<int64_t>& pages() const override { return pages_; }
+  void copy_page(int pool, int32_t from, int32_t to) override {
+    const int64_t count = pages_[size_t(pool)];
+    CHECK(from >= 0 && to >= 0 && from < count && to < count, "pages are of the pool");
     make_current();
-    const KvView view = kv();
-    for (int layer = 0; layer < options_.kv.layers; ++layer)
-      for (int head = 0; head < options_.kv.heads; ++head) {
-        stream_.copy(view.keys(layer, head, to), view.keys(layer, head, from),
-                     options_.kv.k_bytes(), cudaMemcpyDeviceToDevice);
-        stream_.copy(view.values(layer, head, to), view.values(layer, head, from),
-                     options_.kv.v_bytes(), cudaMemcpyDeviceToDevice);
-      }
+    states_.copy_page(pool, from, to, [&](std::byte* to, const std::byte* from, size_t n) {
+      stream_.copy(to, from, n, cudaMemcpyDeviceToDevice);
+    });
   }
 
   CudaLimits measure_limits() override {
@@ -115,7 +115,7 @@ class Device final : public CudaBackend {
   }
 
  private:
-  int64_t pages_that_fit() const;
+  std::vector<int64_t> pages_that_fit() const;
   void grow(DeviceBytes& bytes, size_t need, const char* what);
   void bind(BoundPlan& p);
   LaunchContext context_of(const BoundPlan& p) const;
@@ -132,8 +132,10 @@ class Device final : public CudaBackend {
   CudaDevice device_;
   CudaStream stream_;
   std::unordered_map<const Weight*, size_t> offsets_;
-  DeviceBytes weight_bytes_, pages_, arena_, scratch_[Ops::kCount], draw_scratch_;
-  int64_t kv_count_ = 0;
+  DeviceBytes weight_bytes_, arena_, scratch_[Ops::kCount], draw_scratch_;
+  StateLayout states_;
+  std::vector<int64_t> pages_;  // of each pool
+  std::vector<DeviceBytes> pools_;
   size_t shared_limit_ = 0;
   PassBuffers pass_;
   std::vector<RopeTable> ropes_;
@@ -146,7 +148,7 @@ class Device final : public CudaBackend {
   CudaEvent input_sent_;
 };
 
-int64_t Device::pages_that_fit() const {
+std::vector<int64_t> Device::pages_that_fit() const {
   const uint64_t need = cuda_bytes_needed(weights_, options_, device_.total_bytes);
   if (need > device_.free_bytes)
     fail(Exit::memory,
@@ -154,11 +156,20 @@ int64_t Device::pages_that_fit() const {
          "GB, {:.3g} GB are free",
          device_.index, device_.name, options_.context, double(need) / 1e9,
          double(device_.free_bytes) / 1e9);
-  const int64_t one = pages_of(options_.context),
-                more = std::max<int64_t>(0, whole_groups(options_.kv_pages) - one);
-  const uint64_t page = std::max<uint64_t>(options_.kv.page_bytes(), 1);
-  return one +
-         std::min(more, int64_t((device_.free_bytes - need) / page) / kPageGroup * kPageGroup);
+  // What is left goes to the pools by what they want.
+  std::vector<int64_t> pages, more;
+  uint64_t wanted = 0;
+  for (size_t i = 0; i < states_.pools.size(); ++i) {
+    const CudaOptions::Pages& p = options_.pages[i];
+    pages.push_back(whole_groups(p.least));
+    more.push_back(std::max<int64_t>(0, whole_groups(p.wanted) - pages[i]));
+    wanted += uint64_t(more[i]) * states_.pools[i].page_bytes;
+  }
+  const uint64_t left = device_.free_bytes - need;
+  const double share = wanted > left ? double(left) / double(wanted) : 1;
+  for (size_t i = 0; i < pages.size(); ++i)
+    pages[i] += int64_t(share * double(more[i])) / kPageGroup * kPageGroup;
+  return pages;
 }
 
 void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
@@ -307,7 +318,9 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
   auto& p = static_cast<BoundPlan&>(plan);
   const Batch& b = p.batch;
   make_current();
-  CHECK(b.kv.pool == pages_.data(), "the batch's pages are the backend's");
+  CHECK(std::equal(b.states.paged.begin(), b.states.paged.end(), states_.paged.begin(),
+                   [](const KvView& x, const KvView& y) { return x.base == y.base; }),
+        "the batch's pages are the backend's");
   CHECK(!draw || cuda_can_draw(*draw), "other draws are the host's");
   if (pass_.reserve_for(b, stream_)) ++generation_;
   if (p.generation != generation_) bind(p);
@@ -355,7 +368,9 @@ uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOpt
                            uint64_t device_bytes) {
   uint64_t need = o.working + device_bytes / 64;
   for (const Weight* w : weights) need += aligned(w->info.bytes());
-  return need + uint64_t(pages_of(o.context)) * o.kv.page_bytes();
+  for (size_t i = 0; i < o.states.pools.size(); ++i)
+    need += uint64_t(whole_groups(o.pages[i].least)) * o.states.pools[i].page_bytes;
+  return need;
 }
 
 uint64_t cuda_working_bytes(Graph graph, const Batch& batch, int context) {

@@ -59,18 +59,22 @@ struct CudaOptions {
   int device = 0;
   int context = 0;    // positions a sequence can reach
   int max_batch = 0;  // tokens of a pass, at most
-  KvLayout kv;
-  int64_t kv_pages = 0;  // wanted in the pool: as many as fit are taken, at least one context's
+  StateLayout states;
+  // Of each pool of states: pages that must be there, and as many as are wanted if they fit.
+  struct Pages {
+    int64_t least = 0, wanted = 0;
+  };
+  std::vector<Pages> pages;
   uint64_t working = 0;  // bytes left for passes: the most that cuda_working_bytes() says of them
 };
 
 // A CudaBackend would hold of these weights what a device of `device_bytes` must have free: they,
-// one context of pages, room for passes, and a little for kernels and what the runtime keeps.
+// the least of pages, room for passes, and a little for kernels and what the runtime keeps.
 uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOptions& options,
                            uint64_t device_bytes);
 
 // What passes over this graph need besides: activations, partial sums, candidates of draws, angles.
-// `batch` as in Plan's constructor; its kv.layout is the device's, its pool may be null.
+// `batch` as in Plan's constructor; its states are the device's, their pools may be nowhere.
 // Error(device) names an op or a format without a kernel. No device is touched.
 uint64_t cuda_working_bytes(Graph graph, const Batch& batch, int context);
 
@@ -98,13 +102,13 @@ class CudaBackend {
   // one travels; progress(bytes so far, bytes in all) may throw to stop.
   virtual void upload(const std::function<void(uint64_t, uint64_t)>& progress) = 0;
 
-  // The pool. Pages are named by number; who holds which is for the caller to know.
-  virtual KvView kv() const = 0;  // of Batch::kv; pages is a device address
-  virtual int64_t kv_pages() const = 0;
-  virtual void copy_page(int32_t from, int32_t to) = 0;  // in order with the passes
+  // The pools of states. Pages are named by number; who holds which is for the caller to know.
+  virtual const StateLayout& states() const = 0;          // of Batch::states, in device memory
+  virtual const std::vector<int64_t>& pages() const = 0;  // of each pool
+  virtual void copy_page(int pool, int32_t from, int32_t to) = 0;  // in order with the passes
 
   // Error(device) names an op or a format without a kernel. `batch` as in Plan's constructor; its
-  // kv must be kv().
+  // states must be states().
   virtual std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) = 0;
 
   // Queues one pass over the contents of the plan's batch, which may change when this returns, and

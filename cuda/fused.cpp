@@ -53,7 +53,7 @@ bool kv_write_goes_with(const Plan& plan, size_t i) {
     if (!std::count(from.out.begin(), from.out.end(), to.in[size_t(k)]) ||
         !only_read_by(g, to.in[size_t(k)], i + 1))
       return false;
-  return plan.steps[i + 1].args.batch->kv.layout.head_dim % kPairRows == 0;
+  return write->kv.k_dim % kPairRows == 0 && write->kv.v_dim % kPairRows == 0;
 }
 
 }  // namespace
@@ -78,8 +78,8 @@ void launch_fused(const Plan& plan, const FusedSteps& f, const LaunchContext& c)
     const KvWrite& write = *op_at<KvWrite>(plan, f.matmul + 1);
     const OpArgs& a = plan.steps[f.matmul + 1].args;
     heads = {a.in[2].floats(), a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0)};
-    job.store = {kv_layer(a.batch->kv, write.layer), c.batch, c.batch.ropes[write.k.spec],
-                 write.k.dim};
+    job.store = {kv_state(a.batch->states.paged[size_t(write.state)], c.batch), c.batch,
+                 c.batch.ropes[write.k.spec], write.k.dim};
   }
   launch_op(*op_at<MatMul>(plan, f.matmul), step.args, job, heads, c);
 }

@@ -16,12 +16,15 @@ __device__ __forceinline__ float rotate_channel(float x, int c, const float* ang
   return c % 2 == 0 ? fmaf(x, cos, -(other * sin)) : fmaf(other, sin, x * cos);
 }
 
-// Where a head of one position goes.
+// Where a head of one token goes.
 struct KvSlot {
   std::byte *keys, *values;
   int slot;
-  __device__ __forceinline__ KvSlot(const KvLayer& kv, int32_t page, int head, int position)
-      : keys(kv.k_tile(page, head)), values(kv.v_rows(page, head)), slot(position % kPage) {}
+  __device__ __forceinline__ KvSlot(const KvState& kv, int64_t token, int head, int cell)
+      : slot(cell % kPage) {
+    const int32_t page = kv.page_id(token, cell);
+    keys = kv.k_tile(page, head), values = kv.v_rows(page, head);
+  }
 };
 
 // How a format's pages are written: 32 channels from `first` on. Absent: the device has none of it.
@@ -32,10 +35,10 @@ struct PageStore;
 // Key channel c lies in column c of a tile whose rows are positions, value channel c in row `slot`.
 template <class F>
 requires F::kFloat struct PageStore<F> {
-  static __device__ __forceinline__ void store(const KvLayer& kv, const KvSlot& to, int first,
+  static __device__ __forceinline__ void store(const KvState& kv, const KvSlot& to, int first,
                                                float x, bool is_key, Act*) {
     const int c = first + int(threadIdx.x % 32);
-    if (c >= kv.head_dim) return;
+    if (c >= (is_key ? kv.k_dim : kv.v_dim)) return;
     if (is_key)
       reinterpret_cast<typename F::Tile*>(to.keys)[c].rows[to.slot] = F::of(x);
     else
@@ -47,10 +50,10 @@ requires F::kFloat struct PageStore<F> {
 // chosen.
 template <>
 struct PageStore<Q8> {
-  static __device__ __forceinline__ void store(const KvLayer& kv, const KvSlot& to, int first,
+  static __device__ __forceinline__ void store(const KvState& kv, const KvSlot& to, int first,
                                                float x, bool is_key, Act* spare) {
     const int lane = threadIdx.x % 32, b = first / 32;
-    quantize_block(first + lane < kv.head_dim ? x : 0.0f, spare);
+    quantize_block(first + lane < (is_key ? kv.k_dim : kv.v_dim) ? x : 0.0f, spare);
     __syncwarp();
     auto& tile = reinterpret_cast<Q8::Tile*>(to.keys)[b];
     if (is_key)
@@ -75,17 +78,17 @@ constexpr bool kHasPages = requires {
 };
 
 template <class F>
-__device__ __forceinline__ void store_if(const KvLayer& kv, const KvSlot& to, int first, float x,
+__device__ __forceinline__ void store_if(const KvState& kv, const KvSlot& to, int first, float x,
                                          bool is_key, Act* spare) {
   if constexpr (kHasPages<F>)
     if (kv.format == int(F::kFormat)) PageStore<F>::store(kv, to, first, x, is_key, spare);
 }
 template <class... F>
-__device__ __forceinline__ void store_as(FormatList<F...>, const KvLayer& kv, const KvSlot& to,
+__device__ __forceinline__ void store_as(FormatList<F...>, const KvState& kv, const KvSlot& to,
                                          int first, float x, bool is_key, Act* spare) {
   (store_if<F>(kv, to, first, x, is_key, spare), ...);
 }
-__device__ __forceinline__ void store_channels(const KvLayer& kv, const KvSlot& to, int first,
+__device__ __forceinline__ void store_channels(const KvState& kv, const KvSlot& to, int first,
                                                float x, bool is_key, Act* spare) {
   store_as(KvFormats{}, kv, to, first, x, is_key, spare);
 }

@@ -28,10 +28,10 @@ __device__ __forceinline__ void write_gated(const MatMulJob& job, int64_t pair, 
 // Row `lane` of a pair of the only token. spare: the warp's, in shared memory.
 __device__ __forceinline__ void write_heads(const MatMulJob& job, const MatMulPart& part,
                                             int64_t pair, float sum, Act* spare) {
-  const KvLayer& kv = job.store.kv;
+  const KvState& kv = job.store.kv;
   const int64_t row = pair * kPairRows;
-  const int head = int(row / kv.head_dim), first = int(row % kv.head_dim),
-            c = first + int(threadIdx.x % 32);
+  const int width = part.role == HeadRole::value ? kv.v_dim : kv.k_dim;
+  const int head = int(row / width), first = int(row % width), c = first + int(threadIdx.x % 32);
   const int position = job.store.batch.positions[0];
   if (part.bias) sum = sum + part.bias[row + threadIdx.x % 32];
   if (part.role != HeadRole::value)
@@ -40,7 +40,7 @@ __device__ __forceinline__ void write_heads(const MatMulJob& job, const MatMulPa
   if (part.role == HeadRole::query)
     part.out[row + threadIdx.x % 32] = sum;
   else
-    store_channels(kv, KvSlot(kv, job.store.batch.page_id(0, position), head, position), first, sum,
+    store_channels(kv, KvSlot(kv, 0, head, job.store.batch.cells[0]), first, sum,
                    part.role == HeadRole::key, spare);
 }
 

@@ -12,7 +12,7 @@ constexpr int kPairRows = 2 * kStrip;  // a warp's rows: a pair of strips
 // rotated, and the keys and values stored.
 enum class HeadRole { none, query, key, value };
 struct HeadStore {
-  KvLayer kv;
+  KvState kv;
   DeviceBatch batch;
   const float* angles = nullptr;
   int dim = 0;

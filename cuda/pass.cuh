@@ -1,4 +1,4 @@
-// What changes from pass to pass, on its way to the device: a batch's tokens, positions, block
+// What changes from pass to pass, on its way to the device: a batch's tokens, positions, cells,
 // tables and outputs, the settings of a draw, and the angles of positions not reached before. All
 // of a pass is one copy from pinned memory to fixed addresses, so that captured graphs read it
 // where the first pass did.
@@ -11,8 +11,8 @@ namespace chaski {
 
 class PassBuffers {
  public:
-  PassBuffers(int max_batch, int context) : max_batch_(max_batch) {
-    reserve(size_t(context / kPage + 1) * 4);
+  PassBuffers(int max_batch, int context, int pools) : max_batch_(max_batch), pools_(pools) {
+    reserve(size_t(context / kPage + 1) * 4 * size_t(pools));
   }
 
   // True if the device addresses moved: what was captured is stale. Waits until nobody reads the
@@ -27,9 +27,11 @@ class PassBuffers {
 
   // Addresses on the device.
   void place(DeviceBatch& d) const {
-    d.tokens = list(device_, 0), d.positions = list(device_, 1), d.table_start = list(device_, 2),
-    d.outputs = list(device_, 3);
-    d.tables = list(device_, 4);
+    d.tokens = list(device_, kTokens), d.positions = list(device_, kPositions),
+    d.cells = list(device_, kCells), d.outputs = list(device_, kOutputs);
+    for (int pool = 0; pool < pools_ && pool < kMostPools; ++pool)
+      d.table_start[pool] = list(device_, kTableStart + pool);
+    d.tables = list(device_, kTableStart + pools_);
   }
   const CudaDraw* draw() const { return device_.as<CudaDraw>(); }
   uint64_t bytes() const { return device_.size(); }
@@ -38,19 +40,22 @@ class PassBuffers {
   static constexpr size_t kDrawBytes = 64;
   static_assert(sizeof(CudaDraw) <= kDrawBytes);
 
-  // Tokens of one sequence stand together, positions growing: its table is sent once, as far as its
-  // last token sees.
+  // Lists of max_batch entries, one behind the other; behind them the tables.
+  enum List { kTokens, kPositions, kCells, kOutputs, kTableStart };
+
+  // each(first token, end, pages that its cells reach over). Tokens of one sequence stand together,
+  // cells growing: its table is sent once, as far as its last token sees.
   template <class Each>
   static void each_sequence(const Batch& b, Each each) {
     for (size_t t = 0, end; t < b.tokens.size(); t = end) {
-      for (end = t + 1; end < b.tokens.size() && b.tables[end] == b.tables[t];) ++end;
-      each(t, end, size_t(b.positions[end - 1]) / kPage + 1);
+      for (end = t + 1; end < b.tokens.size() && b.sequences[end] == b.sequences[t];) ++end;
+      each(t, end, size_t(b.cells[end - 1]) / kPage + 1);
     }
   }
   static size_t table_entries(const Batch& b) {
     size_t n = 0;
     each_sequence(b, [&](size_t, size_t, size_t pages) { n += pages; });
-    return n;
+    return n * b.tables.size();
   }
   template <class Bytes>
   int32_t* list(const Bytes& bytes, int i) const {
@@ -58,7 +63,9 @@ class PassBuffers {
   }
   void reserve(size_t entries) {
     table_capacity_ = entries;
-    const size_t bytes = kDrawBytes + (4 * size_t(max_batch_) + entries) * sizeof(int32_t);
+    const size_t bytes =
+        kDrawBytes +
+        (size_t(kTableStart + pools_) * size_t(max_batch_) + entries) * sizeof(int32_t);
     device_ = {};
     device_ = DeviceBytes(bytes, "the lists of a pass");
     for (Stage& s : stages_) s.pinned = {}, s.pinned = PinnedBytes(bytes, "the lists of a pass");
@@ -69,7 +76,7 @@ class PassBuffers {
     PinnedBytes pinned;
     CudaEvent sent;
   };
-  int max_batch_;
+  int max_batch_, pools_;
   size_t table_capacity_ = 0;
   DeviceBytes device_;
   Stage stages_[2];
@@ -81,17 +88,25 @@ inline void PassBuffers::send(const Batch& b, const CudaDraw& draw, const CudaSt
   Stage& s = stages_[next_ ^= 1];
   s.sent.wait();
   *s.pinned.as<CudaDraw>() = draw;
-  std::copy(b.tokens.begin(), b.tokens.end(), list(s.pinned, 0));
-  std::copy(b.positions.begin(), b.positions.end(), list(s.pinned, 1));
-  std::copy(b.outputs.begin(), b.outputs.end(), list(s.pinned, 3));
+  std::copy(b.tokens.begin(), b.tokens.end(), list(s.pinned, kTokens));
+  std::copy(b.positions.begin(), b.positions.end(), list(s.pinned, kPositions));
+  std::copy(b.cells.begin(), b.cells.end(), list(s.pinned, kCells));
+  std::copy(b.outputs.begin(), b.outputs.end(), list(s.pinned, kOutputs));
+  int32_t* const tables = list(s.pinned, kTableStart + pools_);
   size_t used = 0;
-  each_sequence(b, [&](size_t first, size_t end, size_t pages) {
-    std::copy(b.tables[first], b.tables[first] + pages, list(s.pinned, 4) + used);
-    std::fill(list(s.pinned, 2) + first, list(s.pinned, 2) + end, int32_t(used));
-    used += pages;
-  });
+  for (int pool = 0; pool < pools_; ++pool) {
+    int32_t* const start = list(s.pinned, kTableStart + pool);
+    const bool recurrent = b.states.pools[size_t(pool)].recurrent;
+    each_sequence(b, [&](size_t first, size_t end, size_t pages) {
+      if (recurrent) pages = 1;
+      const int32_t* table = b.tables[size_t(pool)][size_t(b.sequences[first])];
+      std::copy(table, table + pages, tables + used);
+      std::fill(start + first, start + end, int32_t(used));
+      used += pages;
+    });
+  }
   stream.copy(device_.data(), s.pinned.data(),
-              size_t(reinterpret_cast<std::byte*>(list(s.pinned, 4) + used) - s.pinned.data()),
+              size_t(reinterpret_cast<std::byte*>(tables + used) - s.pinned.data()),
               cudaMemcpyHostToDevice);
   s.sent.record(stream);
 }

@@ -137,6 +137,81 @@ struct SoftMaxKernel {
   }
 };
 
+// A short convolution over the tokens of each sequence: a thread to a channel of a token. The first
+// taps - 1 tokens of a sequence look into its state: the thread of the very first does them all,
+// and then, when nobody needs it any more, puts the last inputs there.
+
+struct ShortConvArgs {
+  const float *x, *w;
+  float* y;
+  std::byte* states;  // of page 0
+  int64_t page_bytes;
+  const int32_t *cells, *tables, *table_start;
+  int tokens, back, cols;  // back: taps - 1
+
+  __device__ __forceinline__ bool together(int t, int other) const {
+    return table_start[t] == table_start[other];
+  }
+  // Of token t, whose sequence has at least min(back, before) tokens in front of it here.
+  __device__ __forceinline__ void one(int t, int before, int c, const float* kept) const {
+    float sum = 0;
+    for (int ago = min(back, cells[t]); ago >= 0; --ago) {
+      const float input = ago <= before ? x[int64_t(t - ago) * cols + c]
+                                        : kept[int64_t((cells[t] - ago) % back) * cols + c];
+      sum = fmaf(w[int64_t(back - ago) * cols + c], input, sum);
+    }
+    y[int64_t(t) * cols + c] = sum;
+  }
+};
+
+__global__ void short_conv(ShortConvArgs a) {
+  wait_for_previous();
+  start_next();
+  const int t = blockIdx.x, c = blockIdx.y * blockDim.x + threadIdx.x;
+  if (c >= a.cols) return;
+  int before = 0;
+  while (before < a.back && t > before && a.together(t - before - 1, t)) ++before;
+  if (before == a.back) return a.one(t, before, c, nullptr);
+  if (before > 0) return;
+  float* kept = reinterpret_cast<float*>(a.states + a.tables[a.table_start[t]] * a.page_bytes);
+  // Tables begin one behind the other, so the sequence's end is where they first change.
+  int end = t + 1;
+  for (int high = a.tokens; end < high;) {
+    const int middle = (end + high) / 2;
+    if (a.together(t, middle))
+      end = middle + 1;
+    else
+      high = middle;
+  }
+  for (int i = t; i < end && i - t < a.back; ++i) a.one(i, i - t, c, kept);
+  for (int i = max(t, end - a.back); i < end; ++i)
+    kept[int64_t(a.cells[i] % a.back) * a.cols + c] = a.x[int64_t(i) * a.cols + c];
+}
+
+struct ShortConvKernel {
+  static const RecurrentView& view(const ShortConv& op, const OpArgs& a) {
+    return a.batch->states.recurrent[size_t(op.state)];
+  }
+  static bool supports(const ShortConv& op, const OpArgs& a) { return has_place(view(op, a)); }
+  static void launch(const ShortConv& op, const OpArgs& a, const LaunchContext& c) {
+    const RecurrentView& s = view(op, a);
+    const ShortConvArgs args{a.in[0].floats(),
+                             a.in[1].floats(),
+                             a.out[0].out_row(0),
+                             s.block(0),
+                             int64_t(s.page_bytes),
+                             c.batch.cells,
+                             c.batch.tables,
+                             c.batch.table_start[s.pool],
+                             int(a.in[0].shape.rows),
+                             op.taps - 1,
+                             op.cols};
+    chaski::launch("short_conv",
+                   {dim3(unsigned(args.tokens), unsigned((op.cols + 127) / 128)), 128, c.stream},
+                   short_conv, args);
+  }
+};
+
 // Norms, a block to a row, or to a head of a row, which lies in shared memory between the passes.
 // The sums are over many threads in a fixed tree of their own, which depends on the row's length
 // alone (the CPU's tree of 16 would be a chain of n / 16 fma).
@@ -189,5 +264,8 @@ template CudaEntry cuda_entry<Mix>();
 template <>
 struct CudaKernel<TopK> : TopKKernel {};
 template CudaEntry cuda_entry<TopK>();
+template <>
+struct CudaKernel<ShortConv> : ShortConvKernel {};
+template CudaEntry cuda_entry<ShortConv>();
 
 }  // namespace chaski

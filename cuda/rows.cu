@@ -121,7 +121,7 @@ struct RopeKernel {
 constexpr int kWriteWarps = 4;
 
 struct KvWriteArgs {
-  KvLayer kv;
+  KvState kv;
   DeviceBatch batch;
   const float *k, *v, *q, *angles;  // q, angles: null without rope
   float* rotated_q;
@@ -134,35 +134,39 @@ __global__ void kv_write(KvWriteArgs a) {
   start_next();
   __shared__ Act spare[kWriteWarps];
   const int64_t token = blockIdx.x;
-  const int head = blockIdx.y, head_dim = a.kv.head_dim, position = a.batch.positions[token],
-            warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const bool is_query = head >= a.kv.heads;
-  const float* angles = a.angles ? a.angles + int64_t(position) * a.dim : nullptr;
-  const int64_t at = is_query ? (token * a.q_heads + head - a.kv.heads) * head_dim
-                              : (token * a.kv.heads + head) * head_dim;
-  for (int first = 32 * warp; first < head_dim; first += 32 * kWriteWarps) {
-    const int c = first + lane;
-    const auto channel = [&](const float* x) { return c < head_dim ? x[at + c] : 0.0f; };
-    if (is_query) {
-      const float turned = rotate_channel(channel(a.q), c, angles, a.dim);
-      if (c < head_dim) a.rotated_q[at + c] = turned;
-      continue;
+  const int k_dim = a.kv.k_dim, v_dim = a.kv.v_dim, head = blockIdx.y, warp = threadIdx.x / 32,
+            lane = threadIdx.x % 32;
+  const float* angles = a.angles ? a.angles + int64_t(a.batch.positions[token]) * a.dim : nullptr;
+  const auto channel = [](const float* x, int c, int dim) { return c < dim ? x[c] : 0.0f; };
+  if (head >= a.kv.heads) {
+    const int64_t at = (token * a.q_heads + head - a.kv.heads) * k_dim;
+    for (int first = 32 * warp; first < k_dim; first += 32 * kWriteWarps) {
+      const int c = first + lane;
+      const float turned = rotate_channel(channel(a.q + at, c, k_dim), c, angles, a.dim);
+      if (c < k_dim) a.rotated_q[at + c] = turned;
     }
-    const KvSlot to(a.kv, a.batch.page_id(token, position), head, position);
-    const float k = channel(a.k);
-    store_channels(a.kv, to, first, angles ? rotate_channel(k, c, angles, a.dim) : k, true,
-                   spare + warp);
-    store_channels(a.kv, to, first, channel(a.v), false, spare + warp);
+    return;
   }
+  const KvSlot to(a.kv, token, head, a.batch.cells[token]);
+  const float *key = a.k + (token * a.kv.heads + head) * k_dim,
+              *value = a.v + (token * a.kv.heads + head) * v_dim;
+  for (int first = 32 * warp; first < k_dim; first += 32 * kWriteWarps) {
+    const float k = channel(key, first + lane, k_dim);
+    store_channels(a.kv, to, first, angles ? rotate_channel(k, first + lane, angles, a.dim) : k,
+                   true, spare + warp);
+  }
+  for (int first = 32 * warp; first < v_dim; first += 32 * kWriteWarps)
+    store_channels(a.kv, to, first, channel(value, first + lane, v_dim), false, spare + warp);
 }
 
 struct KvWriteKernel {
   static bool supports(const KvWrite& op, const OpArgs& a) {
-    if (!has_pages(a.batch->kv.layout.format)) return false;
-    return !op.rope || (op.q.spec == op.k.spec && op.q.dim == op.k.dim && op.q.spec < kMostRopes);
+    if (!has_place(a.batch->states.paged[size_t(op.state)])) return false;
+    return !op.rope || (op.q.spec == op.k.spec && op.q.dim == op.k.dim &&
+                        op.q.head_dim == op.kv.k_dim && op.q.spec < kMostRopes);
   }
   static void launch(const KvWrite& op, const OpArgs& a, const LaunchContext& c) {
-    KvWriteArgs args{kv_layer(a.batch->kv, op.layer),
+    KvWriteArgs args{kv_state(a.batch->states.paged[size_t(op.state)], c.batch),
                      c.batch,
                      a.in[0].floats(),
                      a.in[1].floats(),

@@ -11,27 +11,29 @@ namespace chaski {
 // The parts of a Batch that change from pass to pass, in device memory at fixed addresses: a
 // captured graph is replayed over new contents. Kernels take it by value.
 constexpr int kMostRopes = 4;  // different RopeSpecs in a graph
+constexpr int kMostPools = 4;  // of states
 
 struct DeviceBatch {
-  const int32_t *tokens = nullptr, *positions = nullptr;  // (tokens)
-  const int32_t* tables = nullptr;  // block tables of all sequences, one after another
-  // (tokens): the token's sequence's table begins at tables[table_start[t]]
-  const int32_t* table_start = nullptr;
+  const int32_t *tokens = nullptr, *positions = nullptr, *cells = nullptr;  // (tokens)
+  const int32_t* tables = nullptr;  // of all sequences and pools, one after another
+  // of each pool (tokens): the token's sequence's table begins at tables[table_start[t]]
+  const int32_t* table_start[kMostPools] = {};
   const int32_t* outputs = nullptr;     // (outputs)
   const float* ropes[kMostRopes] = {};  // per RopeSpec: [position][rope_dim / 2] pairs cos, sin
-
-  // Page of position p of token t's sequence.
-  __host__ __device__ int32_t page_id(int64_t t, int p) const {
-    return tables[table_start[t] + p / kPage];
-  }
 };
 
-// One layer's keys and values as kernels address them: KvView's keys() and values() with the sizes
-// worked out.
-struct KvLayer {
+// One state's keys and values as kernels address them: KvView's keys() and values() with the sizes
+// worked out, and the tables of its pool.
+struct KvState {
   std::byte* first = nullptr;  // keys of page 0, head 0
   int64_t group_bytes = 0, k_bytes = 0, v_bytes = 0;
-  int format = 0, heads = 0, head_dim = 0, k_cols = 0, v_cols = 0;  // format: int(Format)
+  const int32_t *tables = nullptr, *table_start = nullptr;                  // as in DeviceBatch
+  int format = 0, heads = 0, k_dim = 0, v_dim = 0, k_cols = 0, v_cols = 0;  // format: int(Format)
+
+  // That a cell of token t's sequence is in.
+  __host__ __device__ int32_t page_id(int64_t t, int cell) const {
+    return tables[table_start[t] + cell / kPage];
+  }
 
   __host__ __device__ std::byte* streams(int32_t id, int head) const {
     return first + id / kPageGroup * group_bytes + head * kPageGroup * (k_bytes + v_bytes);
@@ -43,21 +45,29 @@ struct KvLayer {
     return streams(id, head) + kPageGroup * k_bytes + id % kPageGroup * v_bytes;
   }
 };
-inline KvLayer kv_layer(const KvView& kv, int layer) {
+inline KvState kv_state(const KvView& kv, const DeviceBatch& batch) {
   const KvLayout& l = kv.layout;
-  return {kv.keys(layer, 0, 0),
-          int64_t(kPageGroup * l.page_bytes()),
+  return {kv.keys(0, 0),
+          int64_t(kv.group_bytes),
           int64_t(l.k_bytes()),
           int64_t(l.v_bytes()),
+          batch.tables,
+          batch.table_start[kv.pool],
           int(l.format),
           l.heads,
-          l.head_dim,
+          l.k_dim,
+          l.v_dim,
           l.k_cols(),
           l.v_cols()};
 }
+// Whether kernels find their way to it.
+inline bool has_place(const KvView& kv) {
+  return kv.pool < kMostPools && kv.layout.format != Format::q4_0;
+}
+inline bool has_place(const RecurrentView& state) { return state.pool < kMostPools; }
 
 // What a launcher gets besides the op and its operands (whose data are device pointers; args.batch
-// is the host's Batch, of which only sizes, kv.layout and kv.pool (device) may be used: the rest
+// is the host's Batch, of which only sizes and states (in device memory) may be used: the rest
 // changes after capture).
 struct LaunchContext {
   cudaStream_t stream = nullptr;
@@ -84,6 +94,7 @@ struct CudaEntry {
 template <class Op>
 CudaEntry cuda_entry();
 
+// The whole table, in the order of Ops.
 const CudaEntry& cuda_entry_of(const AnyOp& op);
 
 }  // namespace chaski

@@ -8,6 +8,12 @@
 
 namespace chaski {
 
+Graph cpu_graph(const Model& model, int layers, const Batch& batch) {
+  Graph graph(batch);
+  model.build(graph);
+  return layers < model.n_layers ? split(std::move(graph), layers).first : graph;
+}
+
 CpuPasses::CpuPasses(const Model& model, int layers, Batch& batch, int threads, bool threads_fixed)
     : model_(model),
       layers_(layers),
@@ -16,10 +22,7 @@ CpuPasses::CpuPasses(const Model& model, int layers, Batch& batch, int threads, 
       executor_(threads, threads_fixed) {}
 
 std::unique_ptr<Plan> CpuPasses::plan() const {
-  Graph graph(batch_);
-  model_.build(graph);
-  if (layers_ < model_.n_layers) graph = split(std::move(graph), layers_).first;
-  return std::make_unique<Plan>(std::move(graph), backend_, batch_);
+  return std::make_unique<Plan>(cpu_graph(model_, layers_, batch_), backend_, batch_);
 }
 
 // Activations are taken once, at their largest; asked for before, because a control group does not

@@ -7,10 +7,13 @@
 
 namespace chaski {
 
+// What the CPU gets of a model: the first `layers`; with all of them, the logits too.
+Graph cpu_graph(const Model& model, int layers, const Batch& batch);
+
 class CpuPasses {
  public:
-  // The first `layers` of the model; with all of them, the logits too. `batch` is what passes are
-  // over, with the pages of these layers; both outlive this.
+  // The first `layers` of the model. `batch` is what passes are over, with the pages of these
+  // layers; both outlive this.
   CpuPasses(const Model& model, int layers, Batch& batch, int threads, bool threads_fixed);
 
   // Of the batch as it is now: logits of its outputs, (outputs, vocab), or what the next layer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/page_table.h"
 #include "ggml-like-tensor/split.h"
 
 namespace chaski {
@@ -19,27 +20,30 @@ Graph device_graph(const Model& model, int first_layer, const Batch& batch) {
   return first_layer > 0 ? split(std::move(graph), first_layer).rest : graph;
 }
 
-DeviceShare device_share(const Model& model, int first_layer, const CudaOptions& wanted) {
+DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions,
+                         const CudaOptions& wanted) {
   DeviceShare share{{}, wanted};
-  share.options.kv.layers = int(model.n_layers) - first_layer;
   for (const auto& [tokens, outputs] :
        {std::pair{wanted.max_batch, 1}, {kMostOutputs, kMostOutputs}}) {
     Batch batch;
-    batch.kv.layout = share.options.kv;
-    batch.tokens.resize(size_t(tokens)), batch.positions.resize(size_t(tokens)),
-        batch.outputs.resize(size_t(outputs));
+    batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(outputs));
     Graph graph = device_graph(model, first_layer, batch);
     share.weights = weights_of(graph);
+    share.options.states = batch.states = StateLayout(graph.states, kv, true);
     share.options.working = std::max(share.options.working,
                                      cuda_working_bytes(std::move(graph), batch, wanted.context));
   }
+  // and a few to copy on write
+  for (const int64_t one :
+       pages_of_session(share.options.states.pools, wanted.context, wanted.max_batch))
+    share.options.pages.push_back({one, sessions * one + kPageGroup});
   return share;
 }
 
 void DevicePasses::run(const Batch& batch, const float* input, const CudaDraw* draw,
                        Profile* profile) {
-  batch_.tokens = batch.tokens, batch_.positions = batch.positions, batch_.tables = batch.tables,
-  batch_.outputs = batch.outputs;
+  batch_.tokens = batch.tokens, batch_.positions = batch.positions, batch_.cells = batch.cells,
+  batch_.sequences = batch.sequences, batch_.tables = batch.tables, batch_.outputs = batch.outputs;
   CudaPlan& plan = plans_.get(
       batch_, [&] { return backend_->plan(device_graph(model_, first_layer_, batch_), batch_); });
   std::vector<double> seconds;

@@ -16,19 +16,21 @@ struct DeviceShare {
   std::vector<const Weight*> weights;
   CudaOptions options;
 };
-DeviceShare device_share(const Model& model, int first_layer, const CudaOptions& wanted);
+// `sessions`: whose pages are wanted there.
+DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions,
+                         const CudaOptions& wanted);
 
 class DevicePasses {
  public:
   DevicePasses(const Model& model, int first_layer, std::unique_ptr<CudaBackend> backend)
       : model_(model), first_layer_(first_layer), backend_(std::move(backend)) {
-    batch_.kv = backend_->kv();
+    batch_.states = backend_->states();
   }
 
   CudaBackend& backend() { return *backend_; }
   int first_layer() const { return first_layer_; }
 
-  // One pass over the tokens, positions, tables and outputs of `batch`; `input`: what the first
+  // One pass over what `batch` is about; `input`: what the first
   // layer here reads, (tokens, dim), unless it is the model's first. With `draw`, tokens are drawn
   // as well.
   void run(const Batch& batch, const float* input, const CudaDraw* draw, Profile* profile);

@@ -1,11 +1,14 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 
 #include "engine/bench/bandwidth.h"
 #include "engine/bench/random_model.h"
 #include "engine/bundled.h"
 #include "engine/engine_impl.h"
+#include "engine/page_table.h"
 #include "engine/placement.h"
 #include "engine/session.h"
 #include "ggml-like-tensor/base/memory.h"
@@ -34,29 +37,39 @@ std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads)
   return load(source, threads);
 }
 
-KvLayout kv_layout(const EngineOptions& o, const Model& m) {
+void expect_kv_type(const EngineOptions& o) {
   const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes),
                                  [&](const KvType& t) { return t.format == o.kv; });
   if (!known)
     fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
-  KvLayout l;
-  l.format = o.kv, l.layers = int(m.n_layers), l.heads = m.kv_heads, l.head_dim = m.head_dim;
-  return l;
+}
+
+// The states of the model's first layers.
+StateLayout states_of(const Model& model, int layers, Format kv) {
+  Batch one;
+  one.tokens.resize(1), one.outputs.resize(1);
+  return StateLayout(cpu_graph(model, layers, one).states, kv, false);
 }
 
 // The CPU has room for this many whole contexts at least; addresses only, memory is taken as pages
 // are written.
 constexpr int64_t kContexts = 16;
 
-int64_t host_pages(const KvLayout& layout, int context, int sessions) {
-  const uint64_t page = std::max<size_t>(layout.page_bytes(), 1);
-  const int64_t one = int64_t(context + kPage - 1) / kPage;
-  int64_t pages = one * std::max<int64_t>(kContexts, sessions);
+// Pages of each pool.
+std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass, int sessions) {
+  std::vector<int64_t> pages = pages_of_session(states.pools, context, pass);
+  uint64_t one = 0;
+  for (size_t i = 0; i < pages.size(); ++i) one += uint64_t(pages[i]) * states.pools[i].page_bytes;
+  int64_t contexts = std::max<int64_t>(kContexts, sessions);
   // ulimit -v counts addresses: there they are as dear as memory.
-  if (const auto left = available_addresses(); left && uint64_t(pages) * page > *left / 2)
-    pages = one * std::max(sessions, 1);
-  const int64_t most = int64_t((uint64_t(1) << 40) / page) + 1;
-  return (std::min(pages, most) + kPageGroup - 1) / kPageGroup * kPageGroup;
+  if (const auto left = available_addresses(); left && uint64_t(contexts) * one > *left / 2)
+    contexts = std::max(sessions, 1);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const uint64_t page = std::max<size_t>(states.pools[i].page_bytes, 1);
+    const int64_t most = int64_t((uint64_t(1) << 40) / page) + 1;
+    pages[i] = whole_groups(std::min(contexts * pages[i], most));
+  }
+  return pages;
 }
 
 void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
@@ -75,6 +88,23 @@ void open_device(EngineImpl& e, const Placement& placement, const EngineOptions&
   e.device = std::make_unique<DevicePasses>(*e.model, placement.cpu_layers, std::move(backend));
 }
 
+void open_pools(EngineImpl& e, const std::vector<int64_t>& pages) {
+  StateLayout& here = e.batch.states;
+  std::vector<std::byte*> addresses;
+  for (size_t i = 0; i < here.pools.size(); ++i) {
+    e.pages.push_back(std::make_unique<HostPages>(size_t(pages[i]) * here.pools[i].page_bytes));
+    addresses.push_back(e.pages.back()->data());
+    e.pools.emplace_back(pages[i], [&e, pool = int(i)](int32_t from, int32_t to) {
+      e.batch.states.copy_page(pool, from, to, [](std::byte* to, const std::byte* from, size_t n) {
+        std::memcpy(to, from, n);
+      });
+      if (e.device) e.device->backend().copy_page(pool, from, to);
+    });
+  }
+  here.place(addresses);
+  e.batch.tables.resize(here.pools.size());
+}
+
 void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o,
           int threads) {
   bind(e, std::move(weights));
@@ -82,21 +112,14 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   if (o.context < 0 || o.context > m.context)
     fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, m.context,
          e.weights->path);
-  e.kv = kv_layout(o, m);
-  const Placement placement = place(m, e.kv, o);
-  e.context = placement.context, e.max_batch = placement.max_batch;
+  expect_kv_type(o);
+  const Placement placement = place(m, o);
+  e.context = placement.context, e.max_batch = placement.max_batch, e.kv = o.kv;
   if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);
-
-  KvLayout here = e.kv;
-  here.layers = placement.cpu_layers;
-  const int64_t pages =
-      e.device ? e.device->backend().kv_pages() : host_pages(here, e.context, o.sessions);
-  e.pages = std::make_unique<HostPages>(here, pages);
-  e.pool = std::make_unique<KvPool>(pages, [&e](int32_t from, int32_t to) {
-    e.pages->copy(from, to);
-    if (e.device) e.device->backend().copy_page(from, to);
-  });
-  e.batch.kv = e.pages->view();
+  e.states = states_of(m, int(m.n_layers), o.kv);
+  e.batch.states = states_of(m, placement.cpu_layers, o.kv);
+  open_pools(e, e.device ? e.device->backend().pages()
+                         : host_pages(e.batch.states, e.context, e.max_batch, o.sessions));
   e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, threads,
                                       o.threads_fixed);
 }
@@ -191,12 +214,18 @@ Format Engine::weight_format() const {
 }
 
 std::string Engine::kv_type() const {
-  const Format format = impl_->kv.format;
   return std::find_if(std::begin(kKvTypes), std::end(kKvTypes),
-                      [&](const KvType& t) { return t.format == format; })
+                      [&](const KvType& t) { return t.format == impl_->kv; })
       ->name;
 }
 
-uint64_t Engine::kv_bytes_per_token() const { return impl_->kv.page_bytes() / kPage; }
+uint64_t Engine::state_bytes(int positions) const {
+  uint64_t sum = 0;
+  for (const StateLayout::Pool& p : impl_->states.pools) {
+    const int seen = p.window > 0 ? std::min(p.window, positions) : positions;
+    sum += p.recurrent ? p.page_bytes : p.page_bytes / kPage * uint64_t(seen);
+  }
+  return sum;
+}
 
 }  // namespace chaski

@@ -80,7 +80,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Format weight_format() const;   // of most of them
   std::string kv_type() const;    // as --kv names it
   uint64_t file_bytes() const;
-  uint64_t kv_bytes_per_token() const;
+  uint64_t state_bytes(int positions) const;  // read for the token after so many
 
   EngineImpl& impl() { return *impl_; }
 

@@ -12,14 +12,16 @@ struct EngineImpl {
   std::unique_ptr<Model> model;
   std::unique_ptr<Tokenizer> tokenizer;
   int context = 0, max_batch = 0;
-  KvLayout kv;  // of all layers, wherever they are
+  Format kv = Format::f16;
+  StateLayout states;  // of all layers, wherever they are
 
   Batch batch;  // of the next pass
-  // The first layers' pages, and their passes; the last layers' are the device's, if there is one.
-  std::unique_ptr<HostPages> pages;
+  // By pool of states; pages of the first layers. The last layers' are the device's, if there is
+  // one.
+  std::vector<std::unique_ptr<HostPages>> pages;
   std::unique_ptr<CpuPasses> cpu;
   std::unique_ptr<DevicePasses> device;
-  std::unique_ptr<KvPool> pool;
+  std::vector<KvPool> pools;
 
   Profile* profile = nullptr;  // what passes do is added to it, if it is there
 

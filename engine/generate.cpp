@@ -49,6 +49,8 @@ class Generation {
   }
 
  private:
+  // Tokens that fit into the context besides those before the last.
+  int room() const { return session_.position() + session_.room() - (int(history_.size()) - 1); }
   bool interrupted() const { return o_.interrupt && o_.interrupt->load(); }
 
   // The prompt in portions of a pass, so that an interrupt need not wait for all of it, and the
@@ -72,14 +74,15 @@ class Generation {
   // One forward pass: the last drawn token, and guesses at what follows it.
   std::optional<Finish> pass() {
     if (interrupted()) return Finish::interrupted;
-    if (session_.room() == 0) return Finish::full;
-    std::vector<TokenId> tokens = guesses();
-    tokens.insert(tokens.begin(), history_.back());
-    const int base = session_.position();
-    const std::vector<TokenId> drawn = session_.draw(tokens, int(tokens.size()), sampler_);
-    result_.decode_bytes +=
-        session_.engine().weight_bytes() + uint64_t(base) * session_.engine().kv_bytes_per_token();
-    ++result_.passes, result_.drafted += int(tokens.size()) - 1;
+    if (room() == 0) return Finish::full;
+    const std::vector<TokenId> guesses = this->guesses();
+    const int base = int(history_.size()) - 1;
+    // The last token, and those before it that the session had to forget with wrong guesses.
+    std::vector<TokenId> tokens(history_.begin() + session_.position(), history_.end());
+    tokens.insert(tokens.end(), guesses.begin(), guesses.end());
+    const std::vector<TokenId> drawn = session_.draw(tokens, int(guesses.size()) + 1, sampler_);
+    result_.decode_bytes += session_.engine().weight_bytes() + session_.engine().state_bytes(base);
+    ++result_.passes, result_.drafted += int(guesses.size());
 
     // All but the last draw are guesses that were right, unless generation ends at one of them.
     const size_t before = result_.tokens.size();
@@ -91,7 +94,7 @@ class Generation {
   }
 
   std::vector<TokenId> guesses() {
-    int k = std::min(o_.draft_length, session_.room() - 1);
+    int k = std::min(o_.draft_length, room() - 1);
     if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
     if (!o_.drafter || k <= 0) return {};
     return o_.drafter->propose(history_, k);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/kv_layout.h"
 
 namespace chaski {
 
@@ -41,9 +42,8 @@ int32_t KvPool::own(int32_t page) {
   return copy;
 }
 
-HostPages::HostPages(const KvLayout& layout, int64_t pages)
-    : view_{layout, nullptr}, bytes_(size_t(pages) * layout.page_bytes()) {
-  if (bytes_ == 0) return;  // all layers are on a device
+HostPages::HostPages(size_t bytes) : bytes_(bytes) {
+  if (bytes_ == 0) return;
   void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
@@ -52,21 +52,11 @@ HostPages::HostPages(const KvLayout& layout, int64_t pages)
   // A stream is some 20 KB long: with pages of 4 KB every fifth line would wait for a translation.
   // Only a wish: it may be refused.
   madvise(p, bytes_, MADV_HUGEPAGE);
-  view_.pool = static_cast<std::byte*>(p);
+  data_ = static_cast<std::byte*>(p);
 }
 
 HostPages::~HostPages() {
-  if (view_.pool) munmap(view_.pool, bytes_);
-}
-
-void HostPages::copy(int32_t from, int32_t to) {
-  for (int layer = 0; layer < view_.layout.layers; ++layer)
-    for (int head = 0; head < view_.layout.heads; ++head) {
-      std::memcpy(view_.keys(layer, head, to), view_.keys(layer, head, from),
-                  view_.layout.k_bytes());
-      std::memcpy(view_.values(layer, head, to), view_.values(layer, head, from),
-                  view_.layout.v_bytes());
-    }
+  if (data_) munmap(data_, bytes_);
 }
 
 }  // namespace chaski

@@ -1,12 +1,11 @@
-// Pages of keys and values. KvPool knows who holds which: numbers, and a reference count each,
-// because forked sessions share pages. The bytes are HostPages' (and, of layers on a device,
-// cuda/backend.h's).
+// Pages of a pool of states (state_layout.h). KvPool knows who holds which: numbers, and a
+// reference count each, because forked sessions share pages. The bytes are HostPages' (and, of
+// layers on a device, cuda/backend.h's).
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
-
-#include "ggml-like-tensor/kv_layout.h"
 
 namespace chaski {
 
@@ -35,16 +34,15 @@ class KvPool {
 // One reserved range of addresses; memory is taken as groups of 16 pages are first written.
 class HostPages {
  public:
-  HostPages(const KvLayout& layout, int64_t pages);
+  explicit HostPages(size_t bytes);  // 0: nothing is here
   ~HostPages();
   HostPages(const HostPages&) = delete;
   HostPages& operator=(const HostPages&) = delete;
 
-  const KvView& view() const { return view_; }
-  void copy(int32_t from, int32_t to);
+  std::byte* data() const { return data_; }
 
  private:
-  KvView view_;
+  std::byte* data_ = nullptr;
   size_t bytes_;
 };
 

@@ -56,14 +56,15 @@ CudaDevice find_device(const Wish& wish) {
 // Looks for the largest share of a model that fits on a device.
 class Fitting {
  public:
-  Fitting(const Model& model, const KvLayout& kv, const EngineOptions& o, const CudaDevice& device)
+  Fitting(const Model& model, const EngineOptions& o, const CudaDevice& device)
       : model_(model),
         device_(device),
-        layers_(int(model.n_layers)),
+        kv_(o.kv),
         sessions_(o.sessions),
+        layers_(int(model.n_layers)),
         fixed_context_(o.context > 0),
         own_context_(int(o.context ? o.context : model.context)) {
-    wanted_.device = device.index, wanted_.kv = kv, wanted_.kv.by_position = true;
+    wanted_.device = device.index;
   }
 
   Placement with(int on_device, int context) const {
@@ -73,9 +74,7 @@ class Fitting {
     p.max_batch = std::min(p.max_batch, context);
     CudaOptions wanted = wanted_;
     wanted.context = context, wanted.max_batch = p.max_batch;
-    // and a few to copy on write
-    wanted.kv_pages = int64_t(sessions_) * ((context + kPage - 1) / kPage) + kPageGroup;
-    p.share = device_share(model_, p.cpu_layers, wanted);
+    p.share = device_share(model_, p.cpu_layers, kv_, sessions_, wanted);
     return p;
   }
   bool fits(const Placement& p) const {
@@ -118,7 +117,8 @@ class Fitting {
  private:
   const Model& model_;
   const CudaDevice& device_;
-  const int layers_, sessions_;
+  const Format kv_;
+  const int sessions_, layers_;
   const bool fixed_context_;
   const int own_context_;
   CudaOptions wanted_;
@@ -134,9 +134,9 @@ Placement on_cpu(const Model& model, const EngineOptions& o, const std::string& 
 std::string gigabytes(uint64_t bytes) { return fmt::format("{:.3g} GB", double(bytes) / 1e9); }
 
 // The placement on a device that was found.
-Placement on_device(const Model& model, const KvLayout& kv, const EngineOptions& o,
-                    const CudaDevice& device, bool must) {
-  const Fitting fitting(model, kv, o, device);
+Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice& device,
+                    bool must) {
+  const Fitting fitting(model, o, device);
   const int layers = int(model.n_layers),
             wanted = o.gpu_layers == kAllThatFit ? layers : std::min(o.gpu_layers, layers);
   const std::string name = fmt::format("cuda:{} ({})", device.index, device.name);
@@ -177,11 +177,11 @@ void check_device(const EngineOptions& o) {
   if (wish.must) find_device(wish);
 }
 
-Placement place(const Model& model, const KvLayout& kv, const EngineOptions& o) {
+Placement place(const Model& model, const EngineOptions& o) {
   const Wish wish = wish_of(o);
   if (wish.cpu) return on_cpu(model, o, "");
   try {
-    return on_device(model, kv, o, find_device(wish), wish.must);
+    return on_device(model, o, find_device(wish), wish.must);
   } catch (const Error& e) {
     if (wish.must || e.code != Exit::device) throw;
     return on_cpu(model, o, e.what());

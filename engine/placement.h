@@ -19,8 +19,7 @@ struct Placement {
   DeviceShare share;  // if there is a device
 };
 
-// `wanted`: context and layout of keys and values as asked for. What --device and --gpu-layers
-// mean:
+// What --device and --gpu-layers mean:
 //   auto   the device with the most free memory, as many layers as fit; the CPU if there is none,
 //          with a notice that says why
 //   cuda   all layers, or as many as --gpu-layers says: Error(memory) with need and have if they do
@@ -31,6 +30,6 @@ struct Placement {
 constexpr int kLeastContext = 4096;
 // What can be said before a model is loaded: Error(usage), Error(device).
 void check_device(const EngineOptions& options);
-Placement place(const Model& model, const KvLayout& kv, const EngineOptions& options);
+Placement place(const Model& model, const EngineOptions& options);
 
 }  // namespace chaski

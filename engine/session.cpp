@@ -6,16 +6,32 @@
 #include <optional>
 
 #include "engine/engine_impl.h"
+#include "engine/page_table.h"
 #include "ggml-like-tensor/base/memory.h"
 
 namespace chaski {
 
+namespace {
+
+// Cells from one snapshot of a session to the next, at first: twice as many whenever there are too
+// many of them.
+constexpr int kSnapshotCells = 256;
+
+}  // namespace
+
 struct Session::Impl {
+  using Tables = std::vector<PageTable>;  // by pool of states
+  // What the session was, when a recurrent state makes going back impossible otherwise.
+  struct Snapshot {
+    int position;
+    Tables tables;
+  };
+
   std::shared_ptr<Engine> engine;
   std::vector<TokenId> tokens;
-  // a page per 16 positions of the whole context: its address never changes
-  std::vector<int32_t> table;
-  int pages = 0;              // of them in use
+  Tables tables;
+  std::vector<Snapshot> snapshots;  // positions grow
+  int snapshot_cells = kSnapshotCells;
   uint64_t unasked = 0;       // bytes taken since memory was last asked for
   std::vector<float> logits;  // of the last extend()
 
@@ -24,8 +40,8 @@ struct Session::Impl {
   // worth the question, but many of them are.
   void expect_memory(int end) {
     constexpr uint64_t kWorthAsking = 16 << 20;
-    const uint64_t need =
-        uint64_t(std::max(0, (end + kPage - 1) / kPage - pages)) * e().batch.kv.layout.page_bytes();
+    uint64_t need = 0;
+    for (const PageTable& t : tables) need += t.bytes_to(end);
     unasked += need;
     if (unasked < kWorthAsking) return;
     unasked = 0;
@@ -36,17 +52,41 @@ struct Session::Impl {
            "keys and values of {} positions need {:.3g} GB of memory more, {:.3g} GB are available",
            end, double(wanted) / 1e9, double(*have) / 1e9);
   }
-  // Pages for positions up to `end`, all of them this session's own from `from` on.
-  void prepare(int from, int end) {
-    expect_memory(end);
-    for (int page = from / kPage; page < pages; ++page)
-      table[size_t(page)] = e().pool->own(table[size_t(page)]);
-    for (const int need = (end + kPage - 1) / kPage; pages < need; ++pages)
-      table[size_t(pages)] = e().pool->take();
+
+  // Before the token at `position` is evaluated. `guess`: it may be taken back at once.
+  void remember(int position, bool guess) {
+    const auto& pools = e().states.pools;
+    if (position == 0 ||
+        std::none_of(pools.begin(), pools.end(), [](const auto& p) { return p.recurrent; }))
+      return;
+    const auto position_of = [&](size_t n) { return n > 0 ? snapshots[n - 1].position : 0; };
+    const size_t n = snapshots.size();
+    if (!guess && position - position_of(n) < snapshot_cells) return;
+    // Close to the one before it, the last was for a guess only.
+    if (n > 0 && position_of(n) - position_of(n - 1) < snapshot_cells) snapshots.pop_back();
+    snapshots.push_back({position, tables});
+    for (PageTable& t : snapshots.back().tables) t.forget_before(position);
+    if (snapshots.size() <= kSnapshots + 1) return;
+    std::vector<Snapshot> every_other;
+    for (size_t i = 1; i < snapshots.size(); i += 2) every_other.push_back(std::move(snapshots[i]));
+    snapshots = std::move(every_other);
+    snapshot_cells *= 2;
   }
-  void keep(int positions) {
-    for (const int need = (positions + kPage - 1) / kPage; pages > need;)
-      e().pool->release(table[size_t(--pages)]);
+  // The next n tokens of an extension, from its token `at` on, go into the pass.
+  void join(Batch& b, const Extension& p, size_t at, size_t n) {
+    const int from = int(tokens.size() + at);
+    remember(from, p.wanted > 1);
+    const auto sequence = int32_t(b.sequences.empty() ? 0 : b.sequences.back() + 1);
+    for (size_t i = 0; i < tables.size(); ++i) {
+      tables[i].prepare(from, from + int(n));
+      b.tables[i].push_back(tables[i].data());
+    }
+    for (size_t i = at; i < at + n; ++i) {
+      if (i + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.size()));
+      const int position = int(tokens.size() + i);
+      b.tokens.push_back(p.tokens[i]), b.positions.push_back(position);
+      b.cells.push_back(position), b.sequences.push_back(sequence);
+    }
   }
 };
 
@@ -65,6 +105,11 @@ void expect_finite(const float* logits, int64_t n, const Batch& b, size_t output
   float sum = 0;  // stays finite unless an entry is not: x * 0 is 0 or NaN
   for (int64_t i = 0; i < n; ++i) sum += logits[i] * 0.0f;
   if (sum != 0) not_finite(b, output);
+}
+
+void clear(Batch& b) {
+  b.tokens.clear(), b.positions.clear(), b.cells.clear(), b.sequences.clear(), b.outputs.clear();
+  for (auto& sequences : b.tables) sequences.clear();
 }
 
 size_t rows_of(std::span<const Extension> parts) {
@@ -91,12 +136,17 @@ void expect_room(const Session& s, size_t n) {
 }  // namespace
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Session::~Session() { impl_->keep(0); }
+Session::~Session() = default;
 
 std::unique_ptr<Session> Engine::session() {
   auto impl = std::make_unique<Session::Impl>();
   impl->engine = shared_from_this();
-  impl->table.assign(size_t(impl_->context + kPage - 1) / kPage, 0);
+  const auto& kinds = impl_->states.pools;
+  const std::vector<int64_t> most = pages_of_session(kinds, impl_->context, impl_->max_batch);
+  impl->tables.reserve(kinds.size());
+  for (size_t i = 0; i < kinds.size(); ++i)
+    impl->tables.emplace_back(impl_->pools[i], impl_->batch.states.pools[i], impl_->context,
+                              most[i]);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
@@ -113,14 +163,13 @@ template <class Evaluate>
 void Session::append(std::span<const Extension> parts, Evaluate evaluate) {
   try {
     for (const Extension& p : parts)
-      p.session->impl_->prepare(p.session->position(),
-                                p.session->position() + int(p.tokens.size()));
+      p.session->impl_->expect_memory(p.session->position() + int(p.tokens.size()));
     evaluate();
     for (const Extension& p : parts)
       p.session->impl_->tokens.insert(p.session->impl_->tokens.end(), p.tokens.begin(),
                                       p.tokens.end());
-  } catch (...) {  // nothing is changed: pages taken for tokens that did not come are given back
-    for (const Extension& p : parts) p.session->impl_->keep(p.session->position());
+  } catch (...) {  // pages taken for tokens that did not come are given back
+    for (const Extension& p : parts) p.session->rewind(p.session->position());
     throw;
   }
 }
@@ -213,12 +262,12 @@ void Session::each_pass(std::span<const Extension> parts, const CudaDraw* draw, 
     return part < parts.size();
   };
   while (skip_done()) {
-    b.tokens.clear(), b.positions.clear(), b.tables.clear(), b.outputs.clear();
-    for (; skip_done() && b.size() < e.max_batch; ++at) {
+    clear(b);
+    while (skip_done() && b.size() < e.max_batch) {
       const Extension& p = parts[part];
-      if (at + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.tokens.size()));
-      b.tokens.push_back(p.tokens[at]), b.positions.push_back(p.session->position() + int(at));
-      b.tables.push_back(p.session->impl_->table.data());
+      const size_t n = std::min(p.tokens.size() - at, size_t(e.max_batch - b.size()));
+      p.session->impl_->join(b, p, at, n);
+      at += n;
     }
     const bool any = !b.outputs.empty();
     e.run(any ? draw : nullptr);
@@ -239,17 +288,24 @@ std::span<const TokenId> Session::reuse(std::span<const TokenId> tokens) {
   return tokens.subspan(size_t(position()));
 }
 
-void Session::rewind(int position) {
+int Session::rewind(int position) {
   CHECK(position >= 0 && position <= this->position(), "rewinding goes back");
-  impl_->tokens.resize(size_t(position));
-  impl_->keep(position);
+  Impl& s = *impl_;
+  std::erase_if(s.snapshots, [&](const auto& x) { return x.position > position; });
+  if (!std::all_of(s.tables.begin(), s.tables.end(),
+                   [&](const PageTable& t) { return t.reaches(position); })) {
+    position = s.snapshots.empty() ? 0 : s.snapshots.back().position;
+    if (position > 0) s.tables = s.snapshots.back().tables;
+  }
+  for (PageTable& t : s.tables) t.keep(position);
+  s.tokens.resize(size_t(position));
+  return position;
 }
 
 std::unique_ptr<Session> Session::fork() {
   auto copy = std::make_unique<Impl>();
-  copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->table = impl_->table,
-  copy->pages = impl_->pages;
-  for (int i = 0; i < copy->pages; ++i) copy->e().pool->share(copy->table[size_t(i)]);
+  copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->tables = impl_->tables;
+  copy->snapshots = impl_->snapshots, copy->snapshot_cells = impl_->snapshot_cells;
   return std::unique_ptr<Session>(new Session(std::move(copy)));
 }
 

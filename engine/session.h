@@ -1,6 +1,6 @@
-// One sequence of tokens and its keys and values. The logits after a token depend on the model and
-// the tokens before it and on nothing else, bit for bit: not on chunks, threads, other sessions,
-// rewinds or forks.
+// One sequence of tokens and its states: keys and values, and what a recurrent model keeps. The
+// logits after a token depend on the model and the tokens before it and on nothing else, bit for
+// bit: not on chunks, threads, other sessions, rewinds or forks.
 #pragma once
 #include <memory>
 #include <span>
@@ -36,16 +36,21 @@ class Session {
   // Appends tokens, in chunks of at most Engine's batch; returns the logits of the last `wanted`
   // ones, (wanted, vocab), valid until the next pass of any session. Throws Error(prompt_too_long)
   // with both numbers when they do not fit (nothing is changed then), Error(non_finite) if a logit
-  // is not finite, Error(memory) when the pool of pages is exhausted.
+  // is not finite, Error(memory) when the pool of pages is exhausted: then the session is rewound.
   std::span<const float> extend(std::span<const TokenId> tokens, int wanted = 1);
   std::span<const float> decode(TokenId token) { return extend({&token, 1}); }
 
-  // Keeps of what is held the longest part that `tokens` begin with, and forgets the rest; one
-  // token at least is left to evaluate, so that there are logits. What is to be evaluated.
+  // Keeps of what is held a part that `tokens` begin with, the longest that rewind() reaches, and
+  // forgets the rest; one token at least is left to evaluate, so that there are logits. What is to
+  // be evaluated.
   std::span<const TokenId> reuse(std::span<const TokenId> tokens);
 
-  void rewind(int position);  // forget everything from `position` on
-  // shares full pages, copies the last one when either writes on
+  // Forgets everything from `position` on. Where a window or a recurrent state has left the past
+  // behind, from an earlier position on: the position reached, from where tokens are to be given
+  // again. That is `position` itself with neither, and within the last pass or 1024 tokens with
+  // windows alone; with recurrent states, where the last pass began if it wanted several logits.
+  int rewind(int position);
+  // shares pages, copies one when either writes on
   std::unique_ptr<Session> fork();
 
   // Several sessions in one pass: the logits of all wanted tokens, in order.

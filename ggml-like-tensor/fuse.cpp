@@ -121,7 +121,7 @@ class Fuser {
       if (!as<KvWrite>(write) || !attention) continue;
       KvWrite& op = *as<KvWrite>(write);
       Node *k = sole<Rope>(write.in[0]), *q = sole<Rope>(attention->in[0]);
-      if (!k || !q || as<Attention>(*attention)->layer != op.layer || q > &write) continue;
+      if (!k || !q || as<Attention>(*attention)->state != op.state || q > &write) continue;
       if (as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;
       op.rope = true, op.q = *as<Rope>(*q), op.k = *as<Rope>(*k);
       read(write, {k->in[0], write.in[1], q->in[0]});

@@ -50,15 +50,29 @@ ValueId Graph::rope(ValueId x, int heads, int head_dim, const RopeSpec& spec) {
   if (known == ropes.end()) ropes.push_back(spec);
   return append(Rope{heads, head_dim, spec.dim, index}, {x}).out[0];
 }
-void Graph::kv_write(int layer, ValueId k, ValueId v) {
-  append(KvWrite{layer, false, {}, {}}, {k, v});
+StateId Graph::state(const State& s) {
+  states.push_back(s);
+  return StateId(states.size()) - 1;
 }
-ValueId Graph::attention(ValueId q, const Attention& parameters, const Weight* sinks) {
-  Attention op = parameters;
+void Graph::kv_write(StateId kv, ValueId k, ValueId v) {
+  append(KvWrite{kv, std::get<Paged>(states[size_t(kv)]), false, {}, {}}, {k, v});
+}
+ValueId Graph::attention(ValueId q, Attention op, const Weight* sinks) {
+  op.kv = std::get<Paged>(states[size_t(op.state)]);
+  op.heads = int(values[size_t(q)].shape.cols / op.kv.k_dim);
   op.sinks = sinks != nullptr;
   std::vector<ValueId> in{q};
   if (sinks) in.push_back(weight(*sinks));
   return append(op, std::move(in)).out[0];
+}
+ValueId Graph::attention(ValueId q, StateId kv, float scale, float soft_cap) {
+  return attention(q, Attention{kv, 1, {}, scale, soft_cap});
+}
+ValueId Graph::short_conv(ValueId x, const Weight& w) {
+  const int64_t cols = values[size_t(x)].shape.cols;
+  ShortConv op{0, int(w.info.cols / cols), int(cols)};
+  op.state = state(op.kept());
+  return append(op, {x, weight(w)}).out[0];
 }
 
 std::vector<const Weight*> weights_of(const Graph& graph) {

@@ -36,9 +36,14 @@ class Graph {
   ValueId rms_norm(ValueId x, const Weight& w, float eps, int heads = 1);
   ValueId layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps);
   ValueId rope(ValueId x, int heads, int head_dim, const RopeSpec& spec);
-  void kv_write(int layer, ValueId k, ValueId v);
-  // sinks: (1, heads), or none
-  ValueId attention(ValueId q, const Attention& parameters, const Weight* sinks = nullptr);
+  // What is kept of a sequence from pass to pass. The order of the calls is the states' order.
+  StateId state(const State& s);
+  void kv_write(StateId kv, ValueId k, ValueId v);
+  ValueId attention(ValueId q, StateId kv, float scale, float soft_cap = 0);
+  // With all that attention can do; heads and what the state is are filled in. sinks: (1, heads),
+  // or none.
+  ValueId attention(ValueId q, Attention parameters, const Weight* sinks = nullptr);
+  ValueId short_conv(ValueId x, const Weight& w);  // with a state of its own
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
   ValueId silu(ValueId x) { return append(Unary{Activation::silu}, {x}).out[0]; }
@@ -65,6 +70,7 @@ class Graph {
   std::vector<GraphValue> values;
   std::vector<Node> nodes;
   std::vector<RopeSpec> ropes;
+  std::vector<State> states;  // by StateId
   ValueId result = kNone;
   ValueId input = kNone;  // given to each run from outside: split.h
 

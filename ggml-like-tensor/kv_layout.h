@@ -1,11 +1,12 @@
 // Where keys and values live: pages of 16 positions from one pool.
 //
-//   pool       groups x layers x heads x (16 x K tile, 16 x V rows): a page is a slice through a
+//   pool       groups x states x heads x (16 x K tile, 16 x V rows): a page is a slice through a
 //              group of 16. Pages taken one after the other are neighbours, so a head's keys of 256
-//              positions are one stream, and so are its values
+//              positions are one stream, and so are its values. States of a pool may differ in
+//              heads and widths (state_layout.h)
 //   K tile     a strip of 16 rows in tile layout whose rows are the positions: scoring a page is
 //              the matmul of a strip with the queries, by the same code as weights (floats:
-//              head_dim columns, blocks: head_dim rounded up to 32)
+//              k_dim columns, blocks: k_dim rounded up to 32)
 //   V rows     v_cols() channels of 16 positions, a lane is a channel: f32, f16 or f8
 //              [position][channel]. In blocks a lane holds four positions, so that integer dot
 //              products run over them: q8 int8[channel / 16][position / 4][channel % 16][position %
@@ -24,20 +25,21 @@ namespace chaski {
 
 constexpr int kPage = 16;  // positions
 constexpr int kPageGroup = 16;
-constexpr int kMaxHeadDim = 512;
+constexpr int64_t whole_groups(int64_t pages) {
+  return (pages + kPageGroup - 1) / kPageGroup * kPageGroup;
+}
 
+// Of one state.
 struct KvLayout {
   Format format = Format::f16;  // one of kKvTypes
-  int layers = 0, heads = 0, head_dim = 0;
+  int heads = 0, k_dim = 0, v_dim = 0;
   // values of q8 as on a device: int8[position][channel], f16[position][channel / 32]
   bool by_position = false;
 
   [[gnu::always_inline]] bool blocks() const { return info(format).block > 1; }
-  [[gnu::always_inline]] int k_cols() const {
-    return blocks() ? (head_dim + 31) / 32 * 32 : head_dim;
-  }
+  [[gnu::always_inline]] int k_cols() const { return blocks() ? (k_dim + 31) / 32 * 32 : k_dim; }
   [[gnu::always_inline]] int v_cols() const {
-    return blocks() ? (head_dim + 31) / 32 * 32 : (head_dim + 15) / 16 * 16;
+    return blocks() ? (v_dim + 31) / 32 * 32 : (v_dim + 15) / 16 * 16;
   }
   // Of blocks of F: the byte of a channel and position (where it holds two: of a channel % 32 < 16
   // and the one 16 further).
@@ -57,23 +59,26 @@ struct KvLayout {
   [[gnu::always_inline]] size_t k_bytes() const { return strip_bytes(format, k_cols()); }
   [[gnu::always_inline]] size_t v_bytes() const { return row_bytes(format, v_cols()) * kPage; }
   [[gnu::always_inline]] size_t page_bytes() const {
-    return size_t(layers) * heads * (k_bytes() + v_bytes());
+    return size_t(heads) * (k_bytes() + v_bytes());
   }
 };
 
+// One state's keys and values.
 struct KvView {
   KvLayout layout;
-  std::byte* pool = nullptr;
-  [[gnu::always_inline]] std::byte* keys(int layer, int head, int32_t page) const {
+  int pool = 0;                        // whose tables name its pages
+  size_t offset = 0, group_bytes = 0;  // within a group of the pool; of a whole group
+  std::byte* base = nullptr;           // of the pool
+
+  [[gnu::always_inline]] std::byte* keys(int head, int32_t page) const {
     const size_t group = page / kPageGroup, slot = page % kPageGroup,
                  both = layout.k_bytes() + layout.v_bytes();
-    return pool + ((group * layout.layers + layer) * layout.heads + head) * kPageGroup * both +
+    return base + group * group_bytes + offset + size_t(head) * kPageGroup * both +
            slot * layout.k_bytes();
   }
-  [[gnu::always_inline]] std::byte* values(int layer, int head, int32_t page) const {
+  [[gnu::always_inline]] std::byte* values(int head, int32_t page) const {
     const size_t slot = page % kPageGroup;
-    return keys(layer, head, page) + (kPageGroup - slot) * layout.k_bytes() +
-           slot * layout.v_bytes();
+    return keys(head, page) + (kPageGroup - slot) * layout.k_bytes() + slot * layout.v_bytes();
   }
 };
 

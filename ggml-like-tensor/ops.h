@@ -21,6 +21,7 @@
 #include "ggml-like-tensor/ops/quantize_acts.h"
 #include "ggml-like-tensor/ops/rope.h"
 #include "ggml-like-tensor/ops/scale.h"
+#include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
 #include "ggml-like-tensor/ops/take_rows.h"
 #include "ggml-like-tensor/ops/top_k.h"
@@ -40,7 +41,7 @@ struct OpList {
 };
 
 using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
-                   Unary, SoftMax, QuantizeActs, Scale, TopK, ExpertMatMul, Mix>;
+                   Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, Mix>;
 using AnyOp = Ops::Any;
 
 template <class Op>
@@ -64,5 +65,14 @@ bool can_leave_acts(const Op& op) {
 }
 
 inline const char* name_of(const AnyOp& op) { return Ops::kNames[op.index()]; }
+// The state it holds, if it holds one.
+inline const StateId* state_of(const AnyOp& op) {
+  return std::visit(
+      [](const auto& o) -> const StateId* {
+        if constexpr (requires { o.state; }) return &o.state;
+        return nullptr;
+      },
+      op);
+}
 
 }  // namespace chaski

@@ -25,6 +25,21 @@ std::vector<ValueId> crossing(const Graph& g, size_t cut) {
   return over;
 }
 
+// By StateId: whether an op holds it.
+std::vector<bool> held(const Graph& g) {
+  std::vector<bool> held(g.states.size());
+  for (const Node& n : g.nodes)
+    if (const StateId* s = state_of(n.op)) held[size_t(*s)] = true;
+  return held;
+}
+
+void empty(State& state) {
+  if (auto* s = std::get_if<Paged>(&state))
+    s->heads = 0;
+  else
+    std::get<Recurrent>(state).bytes = 0;
+}
+
 }  // namespace
 
 SplitGraph split(Graph whole, int layer) {
@@ -38,9 +53,11 @@ SplitGraph split(Graph whole, int layer) {
   parts.first.nodes.resize(cut);
   parts.first.result = parts.rest.input = over[0];
   parts.rest.nodes.erase(parts.rest.nodes.begin(), parts.rest.nodes.begin() + long(cut));
-  for (Node& n : parts.rest.nodes) {
-    if (auto* write = std::get_if<KvWrite>(&n.op)) write->layer -= layer;
-    if (auto* attention = std::get_if<Attention>(&n.op)) attention->layer -= layer;
+  const std::vector<bool> first = held(parts.first), rest = held(parts.rest);
+  for (size_t i = 0; i < first.size(); ++i) {
+    CHECK(!first[i] || !rest[i], "a state is on one side of the cut");
+    if (!first[i]) empty(parts.first.states[i]);
+    if (!rest[i]) empty(parts.rest.states[i]);
   }
   return parts;
 }

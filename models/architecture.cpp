@@ -10,9 +10,9 @@ namespace chaski {
 #include "models/architectures.list"
 #undef ARCHITECTURE
 
-const std::vector<Architecture>& architectures() {
+std::vector<Architecture>& architectures() {
 #define ARCHITECTURE(constant) constant,
-  static const std::vector<Architecture> list{
+  static std::vector<Architecture> list{
 #include "models/architectures.list"
   };
 #undef ARCHITECTURE

@@ -46,7 +46,7 @@ std::unique_ptr<Model> make_model() {
   return std::make_unique<M>();
 }
 
-const std::vector<Architecture>& architectures();
+std::vector<Architecture>& architectures();                    // tests add theirs
 const Architecture* find_architecture(std::string_view name);  // null: unknown
 
 // A model with its hyperparameters, without its tensors. Throws Error(bad_file): an unknown

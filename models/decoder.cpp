@@ -1,7 +1,5 @@
 #include "models/decoder.h"
 
-#include "ggml-like-tensor/kv_layout.h"
-
 namespace chaski {
 
 void Decoder::size_keys(Keys& k) {
@@ -21,7 +19,7 @@ void Decoder::size_keys(Keys& k) {
   k.integer(head_dim, "head_dim")
       .in_gguf("attention.key_length")
       .in_hf("head_dim")
-      .range(1, kMaxHeadDim)
+      .range(1, 1 << 20)
       .otherwise([this](const std::string& file) -> std::optional<Given> {
         if (dim % heads)
           fail(Exit::bad_file,
@@ -70,7 +68,7 @@ void Decoder::scaling_keys(Keys& k) {
 
   k.integer(rope.dim, "rope_dim")
       .in_gguf("rope.dimension_count")
-      .range(2, kMaxHeadDim)
+      .range(2, 1 << 20)
       .otherwise([this] { return int64_t{head_dim}; });
   k.number(rope.theta, "rope_theta")
       .in_gguf("rope.freq_base")
@@ -201,9 +199,9 @@ ValueId Decoder::attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int lay
     q = g.rope(q, heads, head_dim, rope);
     k = g.rope(k, kv_heads, head_dim, rope);
   }
-  g.kv_write(layer, k, v);
-  return g.attention(q,
-                     {layer, heads, kv_heads, head_dim, 1 / std::sqrt(float(head_dim)), window, 0});
+  const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, window});
+  g.kv_write(kv, k, v);
+  return g.attention(q, kv, 1 / std::sqrt(float(head_dim)));
 }
 
 ValueId Decoder::gated(Graph& g, ValueId n, const GatedWeights& w) {

@@ -72,18 +72,18 @@ class Gpt2 : public Decoder {
   }
 
   void build(Graph& g) const override {
-    Attention how{0, heads, heads, head_dim, 1 / std::sqrt(float(head_dim)), 0, 0};
     ValueId x = g.add(g.get_rows(*token_embd.weight),
                       g.get_rows(*position_embd.weight, GetRows::By::position));
+    const Weight* p = parts.data();
     for (const Layer& l : layers) {
-      const Weight* p = &parts[size_t(how.layer) * 6];
       const ValueId n = layer_norm(g, x, l.attn_norm);
       const ValueId q = g.matmul(n, p[0], p + 3), k = g.matmul(n, p[1], p + 4),
                     v = g.matmul(n, p[2], p + 5);
-      g.kv_write(how.layer, k, v);
-      x = g.add(x, linear(g, g.attention(q, how), l.attn_output));
+      const StateId kv = g.state(Paged{heads, head_dim, head_dim, 0});
+      g.kv_write(kv, k, v);
+      x = g.add(x, linear(g, g.attention(q, kv, 1 / std::sqrt(float(head_dim))), l.attn_output));
       x = g.add(x, gelu(g, layer_norm(g, x, l.ffn_norm), l.ffn));
-      ++how.layer;
+      p += 6;
     }
     logits(g, layer_norm(g, g.take_outputs(x), output_norm));
   }

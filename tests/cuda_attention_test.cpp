@@ -15,7 +15,7 @@ constexpr int kContext = 1100;
 // past a sequence's end are NaN.
 struct Sequences {
   Attention op;
-  KvLayout layout;
+  StateLayout states;
   std::vector<std::vector<int32_t>> tables;
   std::vector<std::byte> pages;
   std::vector<float> q;
@@ -23,47 +23,47 @@ struct Sequences {
 
   Sequences(const Attention& op, Format format, const std::vector<std::vector<int32_t>>& positions)
       : op(op),
-        layout{format, op.layer + 1, op.kv_heads, op.head_dim, true},
+        states(std::vector<State>(size_t(op.state) + 1, op.kv), format, true),
         tables(positions.size()) {
     const int per_sequence = kContext / kPage + 1;
     const size_t groups = (positions.size() * size_t(per_sequence) + kPageGroup - 1) / kPageGroup;
-    pages.resize(groups * kPageGroup * layout.page_bytes(), std::byte{0xFF});
-    batch.kv = {layout, pages.data()};
+    pages.resize(groups * kPageGroup * states.page_bytes(), std::byte{0xFF});
+    states.place({{pages.data()}}), batch.states = states, batch.tables.resize(1);
     for (size_t s = 0; s < positions.size(); ++s) {
       for (int i = 0; i < per_sequence; ++i)
         tables[s].push_back(int32_t(size_t(i) * positions.size() + s));
+      batch.tables[0].push_back(tables[s].data());
       fill(s, positions[s].back());
     }
     for (size_t s = 0; s < positions.size(); ++s)
       for (int32_t p : positions[s])
-        batch.tokens.push_back(0), batch.positions.push_back(p),
-            batch.tables.push_back(tables[s].data());
-    q.resize(size_t(batch.size()) * size_t(op.heads * op.head_dim));
+        batch.tokens.push_back(0), batch.cells.push_back(p), batch.sequences.push_back(int32_t(s));
+    q.resize(size_t(batch.size()) * size_t(op.heads * op.kv.k_dim));
     for (size_t i = 0; i < q.size(); ++i) q[i] = 2 * noise(uint32_t(i + 3));
   }
   void fill(size_t sequence, int last) {
-    const int n = op.kv_heads * op.head_dim;
-    std::vector<float> k(size_t(n), 0), v(size_t(n), 0);
+    std::vector<float> k(size_t(op.kv.heads * op.kv.k_dim)), v(size_t(op.kv.heads * op.kv.v_dim));
     Batch one = batch;
     for (int p = 0; p <= last; ++p) {
-      for (int i = 0; i < n; ++i)
-        k[size_t(i)] = noise(uint32_t(p * 1009 + i + int(sequence) * 7)),
-        v[size_t(i)] = noise(uint32_t(p * 757 + i));
-      one.positions = {p}, one.tables = {tables[sequence].data()};
+      for (size_t i = 0; i < k.size(); ++i)
+        k[i] = noise(uint32_t(p * 1009 + int(sequence) * 7) + uint32_t(i));
+      for (size_t i = 0; i < v.size(); ++i) v[i] = noise(uint32_t(p * 757) + uint32_t(i));
+      one.cells = {p}, one.sequences = {int32_t(sequence)};
       OpArgs a;
-      a.in[0] = {{1, n}, Format::f32, k.data()}, a.in[1] = {{1, n}, Format::f32, v.data()},
+      a.in[0] = {{1, int64_t(k.size())}, Format::f32, k.data()};
+      a.in[1] = {{1, int64_t(v.size())}, Format::f32, v.data()};
       a.batch = &one;
-      KvWrite{op.layer, false, {}, {}}.reference(a);
+      KvWrite{op.state, op.kv, false, {}, {}}.reference(a);
     }
   }
   OpArgs args(const Batch& b, int64_t n) const {
     OpArgs a;
     a.n_in = 1, a.batch = &b;
-    a.in[0].shape = a.out[0].shape = {n, op.heads * op.head_dim};
+    a.in[0].shape = {n, op.heads * op.kv.k_dim}, a.out[0].shape = {n, op.heads * op.kv.v_dim};
     return a;
   }
   std::vector<float> reference() const {
-    std::vector<float> out(q.size());
+    std::vector<float> out(size_t(batch.size() * op.heads * op.kv.v_dim));
     OpArgs a = args(batch, batch.size());
     a.in[0].data = const_cast<float*>(q.data()), a.out[0].data = out.data();
     op.reference(a);
@@ -72,25 +72,23 @@ struct Sequences {
   // Tokens [from, from + n), as a pass of their own.
   std::vector<float> on_device(Device& device, int64_t from, int64_t n,
                                size_t shared_limit = 0) const {
-    const int64_t cols = op.heads * op.head_dim;
+    const int64_t cols = op.heads * op.kv.k_dim;
     Batch part = batch;
-    part.tokens.resize(size_t(n)), part.kv.pool = device.upload(pages);
+    part.tokens.resize(size_t(n)), part.states.place({{device.upload(pages)}});
     OpArgs a = args(part, n);
     a.in[0].data =
         device.upload(std::vector<float>(q.begin() + from * cols, q.begin() + (from + n) * cols));
-    std::vector<float> out(size_t(n * cols));
+    std::vector<float> out(size_t(n * op.heads * op.kv.v_dim));
     LaunchContext c = device.context();
     c.context = kContext;
     if (shared_limit) c.shared_limit = shared_limit;
     std::vector<int32_t> all, start;
     for (const auto& t : tables) all.insert(all.end(), t.begin(), t.end());
     for (int64_t t = from; t < from + n; ++t)
-      for (size_t s = 0; s < tables.size(); ++s)
-        if (batch.tables[size_t(t)] == tables[s].data())
-          start.push_back(int32_t(s * tables[s].size()));
-    c.batch.tables = device.upload(all), c.batch.table_start = device.upload(start);
-    c.batch.positions = device.upload(
-        std::vector<int32_t>(batch.positions.begin() + from, batch.positions.begin() + from + n));
+      start.push_back(batch.sequences[size_t(t)] * int32_t(tables[0].size()));
+    c.batch.tables = device.upload(all), c.batch.table_start[0] = device.upload(start);
+    c.batch.cells = device.upload(
+        std::vector<int32_t>(batch.cells.begin() + from, batch.cells.begin() + from + n));
     const CudaEntry entry = cuda_entry_of(Attention{});
     c.scratch = device.upload(std::vector<std::byte>(entry.scratch(op, a, kContext)));
     REQUIRE(entry.supports(op, a));
@@ -129,15 +127,16 @@ std::vector<int32_t> from_to(int first, int last) {
 TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of every shape") {
   Device device;
   if (!device.there()) return;
-  // heads, kv_heads, head_dim, window, soft_cap
-  const Attention ops[] = {{0, 4, 4, 64, .125f, 0, 0},  {1, 7, 1, 32, .2f, 0, 0},
-                           {0, 20, 1, 16, .25f, 0, 0},  {0, 8, 2, 80, .1f, 0, 30},
-                           {0, 2, 1, 128, .1f, 400, 0}, {0, 3, 1, 512, .05f, 0, 0},
-                           {0, 40, 1, 20, .2f, 0, 0}};
+  // state, heads, {KV heads, k_dim, v_dim, window}, scale, soft_cap
+  const Attention ops[] = {{0, 4, {4, 64, 64, 0}, .125f},    {1, 7, {1, 32, 32, 0}, .2f},
+                           {0, 20, {1, 16, 16, 0}, .25f},    {0, 8, {2, 80, 80, 0}, .1f, 30},
+                           {0, 2, {1, 128, 128, 400}, .1f},  {0, 3, {1, 512, 512, 0}, .05f},
+                           {0, 40, {1, 20, 20, 0}, .2f},     {1, 4, {2, 96, 64, 0}, .1f},
+                           {0, 6, {2, 24, 144, 300}, .2f, 0}};
   for (const Attention& op : ops)
     for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
       CAPTURE(op.heads);
-      CAPTURE(op.head_dim);
+      CAPTURE(op.kv.k_dim);
       CAPTURE(info(format).name);
       // decode of three sequences, one of them at a chunk's edge, and a run of five tokens across
       // one
@@ -156,15 +155,15 @@ TEST_CASE("cuda: attention of a prompt and of its tokens one by one, the same bi
   Device device;
   if (!device.there()) return;
   for (const Attention& op :
-       {Attention{0, 4, 1, 32, .2f, 0, 0}, Attention{0, 4, 2, 32, .2f, 270, 0}})
+       {Attention{0, 4, {1, 32, 32, 0}, .2f}, Attention{0, 4, {2, 32, 32, 270}, .2f}})
     for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
       CAPTURE(info(format).name);
-      CAPTURE(op.window);
+      CAPTURE(op.kv.window);
       // 39 tokens: not split
       const Sequences s(op, format, {from_to(500, 529), {3}, from_to(900, 907)});
       const std::vector<float> whole = s.on_device(device, 0, s.batch.size());
       CHECK(error_of(whole, s.reference()) < bound(format));
-      const int64_t cols = op.heads * op.head_dim;
+      const int64_t cols = op.heads * op.kv.v_dim;
       for (const auto& [from, n] :
            {std::pair<int64_t, int64_t>{0, 1}, {12, 1}, {30, 1}, {9, 7}, {38, 1}, {28, 6}}) {
         const std::vector<float> part = s.on_device(device, from, n);
@@ -180,7 +179,7 @@ TEST_CASE(
   if (!device.there()) return;
   for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
     CAPTURE(info(format).name);
-    Sequences s({0, 8, 1, 64, .2f, 0, 0}, format, {from_to(700, 705)});
+    Sequences s({0, 8, {1, 64, 64, 0}, .2f}, format, {from_to(700, 705)});
     const std::vector<float> before = s.on_device(device, 0, 6);
     CHECK(error_of(before, s.reference()) < bound(format));
     const std::vector<float> little = s.on_device(device, 0, 6, 80 * 1024);
@@ -199,17 +198,17 @@ TEST_CASE("cuda: attention does not add what a query must not see, NaN or not") 
     for (const bool keys : {false, true}) {
       CAPTURE(info(format).name);
       CAPTURE(keys);
-      Sequences s({0, 2, 1, 32, .2f, 0, 0}, format, {from_to(260, 264)});
+      Sequences s({0, 2, {1, 32, 32, 0}, .2f}, format, {from_to(260, 264)});
       // the page's slots behind them are NaN already
       const std::vector<float> before = s.on_device(device, 0, 5);
       CHECK(error_of(before, s.reference()) < bound(format));
       // The last position's key or values (of q8 their scale), which four of the five tokens do not
       // see, become NaN.
-      const KvLayout& l = s.layout;
-      const KvView& kv = s.batch.kv;
+      const KvView& kv = s.states.paged[0];
+      const KvLayout& l = kv.layout;
       const int32_t page = s.tables[0][264 / kPage];
       const size_t slot = 264 % kPage, item = info(format).row_block_bytes;
-      std::byte* at = keys ? kv.keys(0, 0, page) : kv.values(0, 0, page);
+      std::byte* at = keys ? kv.keys(0, page) : kv.values(0, page);
       if (format == Format::q8)
         std::memset(at + kPage * l.v_cols() + 2 * slot, 0xFF, 2);
       else if (keys)

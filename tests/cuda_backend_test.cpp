@@ -19,6 +19,12 @@ std::shared_ptr<Engine> cpu_engine() {
   return Engine::open(o);
 }
 
+StateLayout device_states(const EngineImpl& e) {
+  Batch one;
+  one.tokens.resize(1), one.outputs.resize(1);
+  return StateLayout(device_graph(*e.model, 0, one).states, Format::f16, true);
+}
+
 std::vector<const Weight*> all_weights(const Weights& w) {
   std::vector<const Weight*> all;
   for (const Weight& one : w.tensors) all.push_back(&one);
@@ -36,18 +42,19 @@ struct Both {
 
   Both() {
     CudaOptions o;
-    o.context = 128, o.max_batch = 64, o.kv = e.batch.kv.layout, o.kv_pages = 64;
+    o.context = 128, o.max_batch = 64, o.states = device_states(e), o.pages = {{8, 64}};
     cuda = CudaBackend::open(all_weights(*e.weights), o);
     cuda->upload({});
-    batch.kv = cuda->kv();
-    for (int i = 0; i < 8; ++i) host_table.push_back(e.pool->take()), table.push_back(17 - 2 * i);
+    batch.states = cuda->states();
+    for (int i = 0; i < 8; ++i)
+      host_table.push_back(e.pools[0].take()), table.push_back(17 - 2 * i);
   }
   static void fill(Batch& b, std::span<const TokenId> tokens, int from,
                    const std::vector<int32_t>& table, std::vector<int32_t> outputs) {
     b.tokens.assign(tokens.begin(), tokens.end());
     b.positions.clear();
     for (size_t i = 0; i < tokens.size(); ++i) b.positions.push_back(from + int(i));
-    b.tables.assign(tokens.size(), table.data());
+    b.cells = b.positions, b.sequences.assign(tokens.size(), 0), b.tables = {{table.data()}};
     b.outputs = std::move(outputs);
   }
   std::vector<float> on_host(std::span<const TokenId> tokens, int from,
@@ -114,7 +121,7 @@ TEST_CASE(
   CHECK(std::equal(whole.back().begin(), whole.back().end(), together.begin() + long(vocab)));
 
   // A copied page is the page.
-  both.cuda->copy_page(both.table[0], 40);
+  both.cuda->copy_page(0, both.table[0], 40);
   both.table[0] = 40;
   CHECK(both.on_device(std::span(kText).subspan(19, 1), 19, {0}) == whole.back());
 
@@ -222,7 +229,7 @@ TEST_CASE("cuda: draws over wide, tied and damaged rows") {
 TEST_CASE("cuda: what is missing is said in one line, before anything is loaded") {
   const auto engine = cpu_engine();
   CudaOptions o;
-  o.context = 128, o.max_batch = 8, o.kv = engine->impl().batch.kv.layout;
+  o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl()), o.pages = {{8, 8}};
   auto open = [&] { CudaBackend::open(all_weights(*engine->impl().weights), o); };
   CHECK(cuda_devices().list.empty());
   CHECK(cuda_devices().why_none == "no CUDA-capable device is detected");
@@ -253,7 +260,7 @@ TEST_CASE("cuda: an upload that is stopped leaves nothing behind") {
     const auto engine = cpu_engine();
     CudaOptions o;
     // a group has 16
-    o.context = 128, o.max_batch = 8, o.kv = engine->impl().batch.kv.layout, o.kv_pages = 8;
+    o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl()), o.pages = {{8, 8}};
     auto cuda = CudaBackend::open(all_weights(*engine->impl().weights), o);
     uint64_t last = 0;
     const Error error = error_of([&] {
@@ -265,7 +272,7 @@ TEST_CASE("cuda: an upload that is stopped leaves nothing behind") {
       });
     });
     CHECK(error.code == Exit::io);
-    CHECK(cuda->kv_pages() == kPageGroup);
+    CHECK(cuda->pages() == std::vector<int64_t>{kPageGroup});
   }
   CHECK(cuda_devices(true).list[0].free_bytes == size_t(1) << 34);
   shim::show_devices(0);

@@ -5,6 +5,7 @@
 #include "engine/placement.h"
 #include "tests/cuda_device.h"
 #include "tests/program.h"
+#include "tests/scratch_model.h"
 
 using namespace chaski;
 using namespace chaski::test;
@@ -84,7 +85,7 @@ TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits w
     EngineOptions o;
     o.model = model, o.device = "cpu";
     const auto cpu = Engine::open(o);
-    const int layers = cpu->impl().kv.layers;
+    const int layers = cpu->impl().cpu_layers();
     const auto tokens = tokens_for(*cpu, 20);
     const Logits want = logits_of(*cpu->session(), tokens, 3);
     for (int on_device = 1; on_device <= layers; ++on_device) {
@@ -190,6 +191,40 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("cuda/engine: states of every kind, whole or split: chunks, forks, rewinds, company") {
+  Device device;
+  if (!device.there()) return;
+  const TempFolder folder;
+  EngineOptions o;
+  o.model = write_scratch_model(folder / "scratch.quipu"), o.context = 300, o.sessions = 3;
+  o.device = "cpu";
+  const auto cpu = Engine::open(o);
+  const auto t = tokens_for(*cpu, 45);
+  const std::span<const TokenId> all = t;
+  const Logits want = logits_of(*cpu->session(), all);
+  for (const int gpu_layers : {4, 3, 2, 1}) {
+    CAPTURE(gpu_layers);
+    o.device = "cuda", o.gpu_layers = gpu_layers;
+    const auto e = Engine::open(o);
+    auto s = e->session(), other = e->session();
+    const Logits last = logits_of(*s, all);
+    CHECK(error(last, want) < 1e-4);
+    for (const TokenId& token : all.first(7)) other->extend({&token, 1}, 0);
+    other->extend(all.subspan(7, 20), 20);
+    auto fork = other->fork();
+    other->extend(std::vector<TokenId>(5, 9), 5);
+    CHECK(logits_of(*fork, all.subspan(27)) == last);
+    const int reached = other->rewind(27);
+    CHECK(reached == 27);
+    const Extension together[] = {{fork.get(), all.first(3), 1},
+                                  {other.get(), all.subspan(size_t(reached)), 1}};
+    const auto both = Session::extend_all(together);
+    CHECK(std::equal(last.begin(), last.end(), both.begin() + long(last.size())));
+    s->rewind(20);
+    CHECK(logits_of(*s, all.subspan(size_t(s->position()))) == last);
+  }
+}
+
 TEST_CASE("cuda/engine: the bundled model's greedy story is the CPU's") {
   Device device;
   if (!device.there()) return;
@@ -255,7 +290,7 @@ TEST_CASE(
   std::vector<std::string> notices;
   EngineOptions o;
   o.device = "cuda", o.notice = [&](const std::string& line) { notices.push_back(line); };
-  const auto context = [&] { return place(*model, bundled->impl().kv, o).context; };
+  const auto context = [&] { return place(*model, o).context; };
   CHECK(context() == 100000);
   CHECK(notices.empty());
   shim::set_device_memory(200'000'000);

@@ -28,10 +28,12 @@ class DeviceCase {
   DeviceCase(Device& device, Case& c, int64_t from, int64_t count)
       : device_(device), case_(c), from_(from), batch_(c.batch) {
     if (batch_.size() == rows_of(c))
-      take(batch_.tokens, count), take(batch_.positions, count), take(batch_.tables, count);
+      take(batch_.tokens, count), take(batch_.positions, count), take(batch_.cells, count),
+          take(batch_.sequences, count);
     std::erase_if(batch_.outputs, [&](int32_t t) { return t < from || t >= from + count; });
     for (int32_t& t : batch_.outputs) t -= int32_t(from);
-    batch_.kv.pool = c.pages.empty() ? nullptr : device.upload(c.pages.data(), c.pages.size());
+    pages_ = c.pages.empty() ? nullptr : device.upload(c.pages.data(), c.pages.size());
+    batch_.states.place({{pages_}});
     args_.n_in = c.args.n_in, args_.batch = &batch_;
     std::vector<float> first;  // what in_acts are made of
     for (int i = 0; i < args_.n_in; ++i) {
@@ -85,7 +87,7 @@ class DeviceCase {
       device_.download(a.out[i].data, o.floats[i].data(), o.floats[i].size);
     device_.download(a.acts.data, o.acts.data(), o.acts.size);
     o.pages.resize(case_.pages.size());
-    device_.download(batch_.kv.pool, o.pages.data(), o.pages.size());
+    device_.download(pages_, o.pages.data(), o.pages.size());
     return o;
   }
 
@@ -99,13 +101,14 @@ class DeviceCase {
     context_.context = 640;
     std::vector<int32_t> tables = case_.table, start;
     tables.insert(tables.end(), case_.other_table.begin(), case_.other_table.end());
-    for (const int32_t* t : batch_.tables)
-      start.push_back(t == case_.table.data() ? 0 : int32_t(case_.table.size()));
+    for (const int32_t s : batch_.sequences)
+      start.push_back(s == 0 ? 0 : int32_t(case_.table.size()));
     context_.batch.tokens = device_.upload(batch_.tokens),
-    context_.batch.positions = device_.upload(batch_.positions);
+    context_.batch.positions = device_.upload(batch_.positions),
+    context_.batch.cells = device_.upload(batch_.cells);
     context_.batch.outputs = device_.upload(batch_.outputs),
     context_.batch.tables = device_.upload(tables);
-    context_.batch.table_start = device_.upload(start);
+    context_.batch.table_start[0] = device_.upload(start);
     context_.batch.ropes[0] = device_.upload(case_.rope);
   }
 
@@ -115,6 +118,7 @@ class DeviceCase {
   Batch batch_;
   OpArgs args_;
   LaunchContext context_;
+  std::byte* pages_ = nullptr;
 };
 
 bool same(Buffer& a, Buffer& b) {
@@ -142,8 +146,8 @@ bool same_rows(Outputs& whole, Outputs& part, int64_t rows, int64_t from, int64_
 // The bound of one op over one layout. Elementwise ops and exact integer dots differ from the
 // reference by float rounding; attention rounds q8 values to f16 (cuda/kv_page.cuh).
 template <class Op>
-double bound(const KvLayout& layout) {
-  return std::is_same_v<Op, Attention> && layout.format == Format::q8 ? 1e-6 : 1e-7;
+double bound(const StateLayout& layout) {
+  return std::is_same_v<Op, Attention> && format_of(layout) == Format::q8 ? 1e-6 : 1e-7;
 }
 
 // Rows of a case that are computed again in other company: alone, in the middle, at a group's edge.
@@ -168,7 +172,7 @@ void in_other_company(Device& device, const Op& op, Case& c, int64_t rows, Outpu
 }
 
 template <class Op>
-void try_example(Device& device, const Example<Op>& e, const KvLayout& layout) {
+void try_example(Device& device, const Example<Op>& e, const StateLayout& layout) {
   auto c = make_case(e, layout);
   Outputs want = outputs_of(e.op, *c, [&](const OpArgs& a) { e.op.reference(a); });
   DeviceCase on_device(device, *c, 0, rows_of(*c));
@@ -187,13 +191,14 @@ void try_example(Device& device, const Example<Op>& e, const KvLayout& layout) {
   }
   CHECK(std::ranges::equal(got.pages, want.pages));
 
-  if (!std::is_same_v<Op, KvWrite>) {  // repeated; a pass writes its pages once
+  constexpr bool kRecurrent = std::is_same_v<Op, ShortConv>;  // a token comes once, in order
+  if (!std::is_same_v<Op, KvWrite> && !kRecurrent) {  // repeated; a pass writes its pages once
     Outputs again = on_device.run(e.op);
     for (size_t i = 0; i < got.floats.size(); ++i) CHECK(same(again.floats[i], got.floats[i]));
     CHECK(same(again.acts, got.acts));
   }
   device.forget();
-  if (!got.floats.empty() && !std::is_same_v<Op, TakeRows>)
+  if (!got.floats.empty() && !std::is_same_v<Op, TakeRows> && !kRecurrent)
     in_other_company(device, e.op, *c, rows_of(*c), got);
 }
 
@@ -201,12 +206,11 @@ template <class Op>
 void sweep(Device& device, const std::vector<Example<Op>>& examples) {
   int number = 0;
   for (const Example<Op>& e : examples) {
-    for (KvLayout layout : layouts_of(e.op)) {
-      if (layout.format == Format::q4_0) continue;  // the CPU's only
-      layout.by_position = true;
+    for (const StateLayout& layout : layouts_of(e.op, true)) {
+      if (format_of(layout) == Format::q4_0) continue;  // the CPU's only
       const Format weight = e.in.size() > 1 && e.in[1].weight ? e.in[1].format : e.in[0].format;
       const std::string what = fmt::format("{}, example {}, weight {}, kv {}", Op::kName, number,
-                                           info(weight).name, info(layout.format).name);
+                                           info(weight).name, info(format_of(layout)).name);
       CAPTURE(what);
       try_example(device, e, layout);
     }
@@ -261,14 +265,14 @@ TEST_CASE("cuda: what an expert makes of a row is what matmul makes with its wei
   Device device;
   if (!device.there()) return;
   for (const Example<ExpertMatMul>& e : ExpertMatMul::examples()) {
-    auto c = make_case(e, KvLayout{});
+    auto c = make_case(e, StateLayout{});
     const OpArgs& a = c->args;
     const Operand &x = a.in[0], &w = a.in[1];
     Outputs all = DeviceCase(device, *c, 0, rows_of(*c)).run(e.op);
     const int64_t n = e.op.outputs(a), results = a.in[2].shape.rows * a.in[2].shape.cols;
     for (int expert = 0; expert < e.op.experts; ++expert) {
       auto one = make_case(Example<MatMul>{{}, {{x.shape}, {{n, w.shape.cols}, w.format, true}}, 1},
-                           KvLayout{});
+                           StateLayout{});
       std::memcpy(one->in[0].data(), x.data, one->in[0].size);
       std::memcpy(one->in[1].data(), w.bytes() + size_t(expert) * one->in[1].size, one->in[1].size);
       Outputs alone = DeviceCase(device, *one, 0, x.shape.rows).run(MatMul{});

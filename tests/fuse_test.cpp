@@ -70,20 +70,24 @@ TEST_CASE("fuse: kv_write turns the query of the attention behind it, and no oth
   const auto engine = Engine::open({});
   EngineImpl& e = engine->impl();
   e.batch.tokens.assign(3, 0), e.batch.outputs = {2};
-  const Hyper& h = e.model->hyper;
+  Graph model(e.batch);
+  e.model->build(model);
+  const Paged kv = std::get<Paged>(model.states[0]);
+  const RopeSpec rope = model.ropes[0];
   const auto weight = [&](const char* name) {
     return e.weights->find(std::string("layer.0.") + name);
   };
-  const Attention attention{.heads = h.heads, .kv_heads = h.kv_heads, .head_dim = h.head_dim};
+  const int heads = int(weight("attn_q")->info.rows / kv.k_dim);
   Graph g(e.batch);
+  const StateId state = g.state(kv);
   const ValueId x = g.rms_norm(g.get_rows(*e.weights->find("token_embd")), *weight("attn_norm"), 0);
   const ValueId q = g.matmul(x, *weight("attn_q")), k = g.matmul(x, *weight("attn_k")),
                 v = g.matmul(x, *weight("attn_v"));
-  const ValueId turned_q = g.rope(q, h.heads, h.head_dim, h.rope);
-  const ValueId other = g.rope(x, h.heads, h.head_dim, h.rope);  // nobody's query
+  const ValueId turned_q = g.rope(q, heads, kv.k_dim, rope);
+  const ValueId other = g.rope(x, heads, kv.k_dim, rope);  // nobody's query
   const ValueId sum = g.add(other, x);
-  g.kv_write(attention.layer, g.rope(k, h.kv_heads, h.head_dim, h.rope), v);
-  g.set_result(g.add(sum, g.attention(turned_q, attention)));
+  g.kv_write(state, g.rope(k, kv.heads, kv.k_dim, rope), v);
+  g.set_result(g.add(sum, g.attention(turned_q, state, 1)));
   fuse(g);
   CHECK(in_order(g));
   int ropes = 0;

@@ -51,43 +51,49 @@ struct Case {
   std::vector<std::byte> pages;
 };
 
-// Positions that reach over several pages and chunks of 256, two sequences.
-inline void make_batch(Case& c, int64_t tokens, const KvLayout& layout) {
+// Cells that reach over several pages and chunks of 256, two sequences.
+inline void make_batch(Case& c, int64_t tokens, const StateLayout& states) {
   for (int64_t t = 0; t < tokens; ++t) {
     const bool second = t >= tokens / 2 + 1;
     c.batch.tokens.push_back(int32_t((7 * t + 3) % 37));
-    c.batch.positions.push_back(int32_t((second ? 5 : 509) + t) % (layout.layers ? 4096 : 64));
+    c.batch.cells.push_back(int32_t((second ? 5 : 509) + t) % (states.pools.empty() ? 64 : 4096));
+    c.batch.positions.push_back(c.batch.cells.back() + (states.pools.empty() ? 0 : 7));
+    c.batch.sequences.push_back(second);
     if (t % 2) c.batch.outputs.push_back(int32_t(t));
   }
   if (c.batch.outputs.empty()) c.batch.outputs.push_back(0);
   for (int i = 0; i < 40; ++i) c.table.push_back(39 - i), c.other_table.push_back(40 + i);
-  for (int64_t t = 0; t < tokens; ++t)
-    c.batch.tables.push_back((t >= tokens / 2 + 1 ? c.other_table : c.table).data());
-  c.batch.kv.layout = layout;
-  c.pages.resize(80 * layout.page_bytes());
-  c.batch.kv.pool = c.pages.data();
+  c.batch.tables.assign(states.pools.size(), {c.table.data(), c.other_table.data()});
+  c.batch.states = states;
+  c.pages.resize(80 * states.page_bytes());
+  c.batch.states.place({{c.pages.data()}});  // examples have one pool
   for (int i = 0; i < 600 * 16; ++i) c.rope.push_back(noise(uint32_t(i)));
   c.batch.ropes = {c.rope.data()};
 }
 
 // Random keys and values at every position, through the op that writes them.
-inline void fill_pages(Case& c, const KvLayout& l) {
-  if (!l.layers) return;
-  const int n = l.heads * l.head_dim;
-  std::vector<float> k(size_t(n), 0), v(size_t(n), 0);
+inline void fill_pages(Case& c) {
+  for (const RecurrentView& s : c.batch.states.recurrent)
+    for (int32_t page = 0; s.bytes > 0 && page < 80; ++page)
+      for (size_t i = 0; i < s.bytes / 4; ++i)
+        reinterpret_cast<float*>(s.block(page))[i] = noise(uint32_t(page) * 131 + uint32_t(i));
   Batch one = c.batch;
-  for (int layer = 0; layer < l.layers; ++layer)
-    for (const auto* table : {&c.table, &c.other_table})
+  for (StateId state = 0; state < StateId(c.batch.states.paged.size()); ++state) {
+    const KvLayout& l = c.batch.states.paged[size_t(state)].layout;
+    if (l.heads == 0) continue;
+    std::vector<float> k(size_t(l.heads * l.k_dim)), v(size_t(l.heads * l.v_dim));
+    for (int32_t sequence : {0, 1})
       for (int p = 0; p < 600; ++p) {
-        for (int i = 0; i < n; ++i)
-          k[size_t(i)] = noise(uint32_t(p * 1000 + i)),
-          v[size_t(i)] = noise(uint32_t(p * 777 + i + 5));
-        one.positions = {p}, one.tables = {table->data()};
+        for (size_t i = 0; i < k.size(); ++i) k[i] = noise(uint32_t(p * 1000) + uint32_t(i));
+        for (size_t i = 0; i < v.size(); ++i) v[i] = noise(uint32_t(p * 777) + uint32_t(i) + 5);
+        one.cells = {p}, one.sequences = {sequence};
         OpArgs a;
-        a.in[0] = {{1, n}, Format::f32, k.data()}, a.in[1] = {{1, n}, Format::f32, v.data()};
+        a.in[0] = {{1, int64_t(k.size())}, Format::f32, k.data()};
+        a.in[1] = {{1, int64_t(v.size())}, Format::f32, v.data()};
         a.batch = &one;
-        KvWrite{layer, false, {}, {}}.reference(a);
+        KvWrite{state, {l.heads, l.k_dim, l.v_dim, 0}, false, {}, {}}.reference(a);
       }
+  }
 }
 
 // A weight in tile layout with random rows.
@@ -112,10 +118,10 @@ inline void quantize_input(OpArgs& a, std::vector<Act>& acts) {
 }
 
 template <class Op>
-std::unique_ptr<Case> make_case(const Example<Op>& e, const KvLayout& layout) {
+std::unique_ptr<Case> make_case(const Example<Op>& e, const StateLayout& states) {
   auto c = std::make_unique<Case>();
-  make_batch(*c, e.tokens, layout);
-  fill_pages(*c, layout);
+  make_batch(*c, e.tokens, states);
+  fill_pages(*c);
   bool acts = false;
   for (const Input& i : e.in) {
     const bool tiled = i.weight && i.shape.rows > 1;
@@ -193,20 +199,24 @@ bool close(const Op& op, size_t i, Buffer& got, Buffer& want, double bound) {
   return got.size == want.size && !std::memcmp(got.data(), want.data(), got.size);
 }
 
-// The layouts of keys and values an op is tried with.
-inline std::vector<KvLayout> layouts_of(const Attention& op) {
-  std::vector<KvLayout> out;
-  for (const KvType& t : kKvTypes) out.push_back({t.format, 2, op.kv_heads, op.head_dim});
-  return out;
-}
-inline std::vector<KvLayout> layouts_of(const KvWrite&) {
-  std::vector<KvLayout> out;
-  for (const KvType& t : kKvTypes) out.push_back({t.format, 2, 2, 16});
-  return out;
-}
+// What an op that holds a state is tried with: keys and values in every format.
 template <class Op>
-std::vector<KvLayout> layouts_of(const Op&) {
-  return {KvLayout{}};
+std::vector<StateLayout> layouts_of(const Op& op, bool by_position = false) {
+  std::vector<StateLayout> out;
+  if constexpr (requires { op.kv; }) {
+    const std::vector<State> states(size_t(op.state) + 1, op.kv);
+    for (const KvType& t : kKvTypes) out.emplace_back(states, t.format, by_position);
+  } else if constexpr (requires { op.kept(); }) {
+    out.emplace_back(std::vector<State>(size_t(op.state) + 1, op.kept()), Format::f32, by_position);
+  } else {
+    out.emplace_back();
+  }
+  return out;
+}
+// f32 if it has no keys and values.
+inline Format format_of(const StateLayout& states) {
+  const bool any = !states.paged.empty() && states.paged[0].pool >= 0;
+  return any ? states.paged[0].layout.format : Format::f32;
 }
 
 }  // namespace chaski::test

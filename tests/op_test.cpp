@@ -15,10 +15,10 @@ void sweep() {
   Ops::each([&]<class Other>(Other) { id = std::is_same_v<Op, Other> ? at : id, ++at; });
   int number = 0;
   for (const Example<Op>& e : Op::examples()) {
-    for (const KvLayout& layout : layouts_of(e.op)) {
+    for (const StateLayout& layout : layouts_of(e.op)) {
       CAPTURE(Op::kName);
       CAPTURE(number);
-      CAPTURE(info(layout.format).name);
+      CAPTURE(info(format_of(layout)).name);
       auto c = make_case(e, layout);
       Outputs want = outputs_of(e.op, *c, [&](const OpArgs& a) { e.op.reference(a); });
       Outputs first;
@@ -42,7 +42,8 @@ void sweep() {
           CHECK(got.floats[i].guarded());
           // Attention over blocks quantizes its queries, which the reference does not; everything
           // else is float rounding.
-          CHECK(close(e.op, i, got.floats[i], want.floats[i], layout.blocks() ? 5e-4 : 1e-10));
+          CHECK(close(e.op, i, got.floats[i], want.floats[i],
+                      info(format_of(layout)).block > 1 ? 5e-4 : 1e-10));
         }
         CHECK(got.acts.guarded());
         CHECK(got.pages == want.pages);
@@ -70,8 +71,8 @@ TEST_CASE(
 // A batch of 21 tokens walks its chunks in one unit, a token alone has a unit for each chunk: see
 // cpu/attention.h.
 TEST_CASE("op: attention of a token is the same in a prompt and alone") {
-  const Example<Attention> e{{1, 4, 2, 48, 0.2f, 0, 0}, {{{21, 192}}}, 21};
-  for (const KvLayout& layout : layouts_of(e.op)) {
+  const Example<Attention> e{{1, 4, {2, 48, 48, 0}, 0.2f}, {{{21, 192}}}, 21};
+  for (const StateLayout& layout : layouts_of(e.op)) {
     auto c = make_case(e, layout);
     for (const Backend* backend : cpu_backends()) {
       const AnyOp op = e.op;
@@ -85,8 +86,8 @@ TEST_CASE("op: attention of a token is the same in a prompt and alone") {
       Outputs together = outputs_of(e.op, *c, run);
       for (int t = 0; t < 21; ++t) {
         Batch one = c->batch;
-        one.tokens = {0}, one.positions = {c->batch.positions[size_t(t)]},
-        one.tables = {c->batch.tables[size_t(t)]};
+        one.tokens = {0}, one.cells = {c->batch.cells[size_t(t)]},
+        one.sequences = {c->batch.sequences[size_t(t)]};
         std::vector<float> alone(192);
         OpArgs a = c->args;
         a.in[0] = {{1, 192}, Format::f32, const_cast<float*>(c->args.in[0].row(t))};
@@ -139,7 +140,7 @@ TEST_CASE("op: the k largest, of equal ones the first, NaN before all") {
 
 TEST_CASE("op: what an expert makes of a row is what matmul makes with its weight alone") {
   for (const Example<ExpertMatMul>& e : ExpertMatMul::examples()) {
-    auto c = make_case(e, KvLayout{});
+    auto c = make_case(e, StateLayout{});
     const int64_t n = e.op.outputs(c->args), rows = c->args.in[0].shape.rows;
     std::vector<float> all(size_t(output_shapes(e.op, c->args)[0].rows * n)),
         alone(size_t(rows * n));
@@ -171,7 +172,7 @@ TEST_CASE("op: what an expert makes of a row is what matmul makes with its weigh
 
 TEST_CASE("op: quantized activations are the reference's, to the bit") {
   const auto e = QuantizeActs::examples()[1];
-  auto c = make_case(e, KvLayout{});
+  auto c = make_case(e, StateLayout{});
   Outputs want = outputs_of(e.op, *c, [&](const OpArgs& a) { e.op.reference(a); });
   for (const Backend* backend : cpu_backends()) {
     const AnyOp op = e.op;

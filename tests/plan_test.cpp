@@ -62,6 +62,32 @@ TEST_CASE("plan: float models keep their activations, and a layer of gpt2 its bi
       CHECK(node.in.size() == 7);
 }
 
+TEST_CASE("plan: the query that turns with the keys is the one that attention over them reads") {
+  const auto engine = Engine::open({});
+  EngineImpl& e = engine->impl();
+  graph_of(e, 1);
+  const int heads = int(e.weights->meta.integer("model.head_count")), kv_heads = e.model->kv_heads,
+            head_dim = e.model->head_dim;
+  RopeSpec rope;
+  rope.dim = head_dim;
+  const auto weight = [&](const char* name) -> const Weight& {
+    return *e.weights->find(std::string("layer.0.") + name);
+  };
+  Graph g(e.batch);
+  const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, 0});
+  const ValueId x = g.get_rows(*e.weights->find("token_embd"));
+  const ValueId q = g.rope(g.matmul(x, weight("attn_q")), heads, head_dim, rope),
+                k = g.rope(g.matmul(x, weight("attn_k")), kv_heads, head_dim, rope),
+                v = g.matmul(x, weight("attn_v")),
+                another = g.rope(g.matmul(x, weight("attn_q")), heads, head_dim, rope);
+  g.kv_write(kv, k, v);
+  g.set_result(g.add(g.attention(q, kv, 1), another));
+  fuse(g);
+  CHECK(counts(g)["rope"] == 1);
+  for (const Node& node : g.nodes)
+    if (std::holds_alternative<KvWrite>(node.op)) CHECK(node.out == std::vector<ValueId>{q});
+}
+
 TEST_CASE("plan: values share one arena, and none that is alive is overwritten") {
   const auto engine = Engine::open({});
   EngineImpl& e = engine->impl();
@@ -134,15 +160,15 @@ TEST_CASE("plan: fusing takes as long as the graph") {
             head_dim = e.model->head_dim;
   RopeSpec rope;
   rope.dim = head_dim;
-  const Attention attention{0, heads, kv_heads, head_dim, 1, 0, 0};
   Graph deep(e.batch);
+  const StateId kv = deep.state(Paged{kv_heads, head_dim, head_dim, 0});
   ValueId x = deep.get_rows(*e.weights->find("token_embd"));
   for (int i = 0; i < layers; ++i) {
     const ValueId n = deep.rms_norm(x, norm, 1e-5f);
     const ValueId at_q = deep.matmul(n, q), at_k = deep.matmul(n, k), at_v = deep.matmul(n, v);
     const ValueId turned = deep.rope(at_q, heads, head_dim, rope);
-    deep.kv_write(0, deep.rope(at_k, kv_heads, head_dim, rope), at_v);
-    x = deep.add(x, deep.matmul(deep.attention(turned, attention), o));
+    deep.kv_write(kv, deep.rope(at_k, kv_heads, head_dim, rope), at_v);
+    x = deep.add(x, deep.matmul(deep.attention(turned, kv, 1), o));
     const ValueId m = deep.rms_norm(x, norm, 1e-5f);
     const ValueId act = deep.silu(deep.matmul(m, gate));
     x = deep.add(x, deep.matmul(deep.mul(act, deep.matmul(m, up)), down));

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kQueries = kGroup;
 
-// A run of tokens of one sequence at neighbouring positions, times the query heads [first_head,
+// A run of tokens of one sequence in neighbouring cells, times the query heads [first_head,
 // first_head + group) of one KV head.
 struct QueryBlock {
   int64_t token;  // first
@@ -40,9 +40,13 @@ struct CpuKernel<Attention, V> {
     Act* acts;  // (k_cols / 32, count)
   };
   static int64_t part_floats(const KvLayout& l) { return l.v_cols() + 16; }
+  static const KvView& view(const Attention& op, const OpArgs& a) {
+    return a.batch->states.paged[op.state];
+  }
+  static const KvLayout& layout(const Attention& op, const OpArgs& a) { return view(op, a).layout; }
 
   static int tokens_per_run(const Attention& op) {
-    const int group = op.heads / op.kv_heads;
+    const int group = op.group();
     return group >= kQueries ? 1 : kQueries / group;
   }
   static int64_t runs(const Attention& op, const OpArgs& a) {
@@ -51,37 +55,35 @@ struct CpuKernel<Attention, V> {
   }
   // Chunks as units of their own; 1: a unit walks all of them.
   static int64_t pieces(const Attention& op, const OpArgs& a) {
-    if (a.in[0].shape.rows > kGroup || runs(op, a) * op.kv_heads > kSharedCounters) return 1;
+    if (a.in[0].shape.rows > kGroup || runs(op, a) * op.kv.heads > kSharedCounters) return 1;
     int32_t last = 0;
-    for (int32_t p : a.batch->positions) last = p > last ? p : last;
+    for (int32_t cell : a.batch->cells) last = cell > last ? cell : last;
     return last / kChunk + 1;
   }
   static int64_t units(const Attention& op, const OpArgs& a) {
-    return runs(op, a) * op.kv_heads * pieces(op, a);
+    return runs(op, a) * op.kv.heads * pieces(op, a);
   }
   // Some chunks together: queries are quantized once for them.
   static int64_t grain(const Attention& op, const OpArgs& a) {
     const int64_t share = units(op, a) / 32;
     return pieces(op, a) == 1 || share < 1 ? 1 : share < 4 ? share : 4;
   }
-  static size_t scratch(const Attention&, const OpArgs& a) {
-    const KvLayout& l = a.batch->kv.layout;
+  static size_t scratch(const Attention& op, const OpArgs& a) {
+    const KvLayout& l = layout(op, a);
     return kQueries * sizeof(float) * (kChunk + l.k_cols() + 2 * part_floats(l)) +
            kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
   }
-  static int64_t queries_per_run(const Attention& op) {
-    return tokens_per_run(op) * (op.heads / op.kv_heads);
-  }
+  static int64_t queries_per_run(const Attention& op) { return tokens_per_run(op) * op.group(); }
   static size_t shared(const Attention& op, const OpArgs& a) {
     return pieces(op, a) == 1
                ? 0
-               : size_t(units(op, a) * queries_per_run(op) * part_floats(a.batch->kv.layout)) *
+               : size_t(units(op, a) * queries_per_run(op) * part_floats(layout(op, a))) *
                      sizeof(float);
   }
 
   static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
-    const KvLayout& l = a.batch->kv.layout;
+    const KvLayout& l = layout(op, a);
     Work w;
     w.scores = reinterpret_cast<float*>(scratch.own);
     w.q = w.scores + kQueries * kChunk;
@@ -102,7 +104,7 @@ struct CpuKernel<Attention, V> {
   // Chunks [from, to) of n; the last of them to be done, by whomever, merges all.
   static void some_chunks(const Attention& op, const OpArgs& a, const Work& w, int64_t group,
                           int64_t from, int64_t to, int64_t n, const Scratch& scratch) {
-    const int64_t stride = part_floats(a.batch->kv.layout), size = queries_per_run(op) * stride;
+    const int64_t stride = part_floats(layout(op, a)), size = queries_per_run(op) * stride;
     float* parts = reinterpret_cast<float*>(scratch.shared) + group * n * size;
     each_block(op, a, group, [&](const QueryBlock& b) {
       load_queries(op, a, b, w);
@@ -115,7 +117,7 @@ struct CpuKernel<Attention, V> {
     if (__atomic_add_fetch(&scratch.counters[group], mine, __ATOMIC_ACQ_REL) < uint32_t(n)) return;
     __atomic_store_n(&scratch.counters[group], 0, __ATOMIC_RELAXED);
     each_block(op, a, group, [&](const QueryBlock& b) {
-      clear_totals(a, b, w);
+      clear_totals(op, a, b, w);
       for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c)
         merge(op, a, b, w, c, parts + c * size + b.slot * stride);
       write(op, a, b, w);
@@ -126,13 +128,13 @@ struct CpuKernel<Attention, V> {
   // KV head, cut at 16.
   template <class Fn>
   static void each_block(const Attention& op, const OpArgs& a, int64_t run_and_head, Fn fn) {
-    const int per = tokens_per_run(op), group = op.heads / op.kv_heads,
-              kv_head = int(run_and_head % op.kv_heads);
-    const int64_t begin = run_and_head / op.kv_heads * per;
+    const int per = tokens_per_run(op), group = op.group(),
+              kv_head = int(run_and_head % op.kv.heads);
+    const int64_t begin = run_and_head / op.kv.heads * per;
     const int64_t end = begin + per < a.in[0].shape.rows ? begin + per : a.in[0].shape.rows;
     for (int64_t t = begin; t < end;) {
       int64_t stop = t + 1;
-      while (stop < end && a.batch->tables[stop] == a.batch->tables[t]) ++stop;
+      while (stop < end && a.batch->sequences[stop] == a.batch->sequences[t]) ++stop;
       for (int h = 0; h < group; h += kQueries) {
         const int heads = group - h < kQueries ? group - h : kQueries;
         fn(QueryBlock{t, int(stop - t), heads, kv_head, kv_head * group + h,
@@ -142,15 +144,15 @@ struct CpuKernel<Attention, V> {
     }
   }
   static int64_t first_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b) {
-    return op.first_position(a.batch->positions[b.token]) / kChunk;
+    return op.kv.first_seen(a.batch->cells[b.token]) / kChunk;
   }
   static int64_t last_chunk(const OpArgs& a, const QueryBlock& b) {
-    return a.batch->positions[b.token + b.tokens - 1] / kChunk;
+    return a.batch->cells[b.token + b.tokens - 1] / kChunk;
   }
 
   static void whole(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
     load_queries(op, a, b, w);
-    clear_totals(a, b, w);
+    clear_totals(op, a, b, w);
     for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c) {
       one_chunk(op, a, b, w, c, w.parts);
       merge(op, a, b, w, c, w.parts);
@@ -160,14 +162,14 @@ struct CpuKernel<Attention, V> {
 
   static void load_queries(const Attention& op, const OpArgs& a, const QueryBlock& b,
                            const Work& w) {
-    const KvLayout& l = a.batch->kv.layout;
+    const KvLayout& l = layout(op, a);
     for (int q = 0; q < b.count(); ++q) {
       const float* from =
-          a.in[0].row(b.token + q / b.group) + (b.first_head + q % b.group) * op.head_dim;
+          a.in[0].row(b.token + q / b.group) + (b.first_head + q % b.group) * op.kv.k_dim;
       float* to = w.q + q * l.k_cols();
-      for (int c = 0; c < l.k_cols(); ++c) to[c] = c < op.head_dim ? from[c] : 0;
+      for (int c = 0; c < l.k_cols(); ++c) to[c] = c < op.kv.k_dim ? from[c] : 0;
       KvFormats::with(l.format, [&]<class F>(F) {
-        if constexpr (PageOf<F>::kRotated) hadamard(to, op.head_dim);
+        if constexpr (PageOf<F>::kRotated) hadamard(to, op.kv.k_dim);
       });
       if (l.blocks())
         for (int i = 0; i < l.k_cols() / 32; ++i)
@@ -175,26 +177,27 @@ struct CpuKernel<Attention, V> {
     }
   }
 
-  // What the token at position p sees of a chunk: positions low..high, none if high < low.
+  // What the token of a cell sees of a chunk: cells low..high, none if high < low.
   struct Seen {
     int64_t low, high;
   };
-  static Seen seen(const Attention& op, int64_t p, int64_t chunk) {
-    const int64_t start = chunk * kChunk, first = op.first_position(p);
-    return {first > start ? first : start, p < start + kChunk - 1 ? p : start + kChunk - 1};
+  static Seen seen(const Attention& op, int64_t cell, int64_t chunk) {
+    const int64_t start = chunk * kChunk, first = op.kv.first_seen(cell);
+    return {first > start ? first : start, cell < start + kChunk - 1 ? cell : start + kChunk - 1};
   }
 
   // Scores, their soft-max and the weighed values of one chunk into `parts`; those of a token that
   // sees nothing of it stay unwritten.
   static void one_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
                         int64_t chunk, float* parts) {
-    const HeadPages pages(a.batch->kv, op.layer, b.kv_head, a.batch->tables[b.token]);
-    const int64_t start = chunk * kChunk, stride = part_floats(a.batch->kv.layout);
-    const int64_t from = seen(op, a.batch->positions[b.token], chunk).low / kPage;
-    const int64_t to = seen(op, a.batch->positions[b.token + b.tokens - 1], chunk).high / kPage + 1;
+    const KvView& kv = view(op, a);
+    const HeadPages pages(kv, b.kv_head, a.batch->table(kv, b.token));
+    const int64_t start = chunk * kChunk, stride = part_floats(layout(op, a));
+    const int64_t from = seen(op, a.batch->cells[b.token], chunk).low / kPage;
+    const int64_t to = seen(op, a.batch->cells[b.token + b.tokens - 1], chunk).high / kPage + 1;
     score_pages(op, a, b, w, pages, start, from, to);
     for (int t = 0; t < b.tokens; ++t) {
-      const Seen s = seen(op, a.batch->positions[b.token + t], chunk);
+      const Seen s = seen(op, a.batch->cells[b.token + t], chunk);
       if (s.high < s.low) continue;
       float *scores = w.scores + t * b.group * kChunk, *sums = parts + t * b.group * stride;
       for (int g = 0; g < b.group; ++g)
@@ -204,7 +207,7 @@ struct CpuKernel<Attention, V> {
     }
   }
 
-  // scores[q][position - start] of pages [from, to), -inf where the query must not look.
+  // scores[q][cell - start] of pages [from, to), -inf where the query must not look.
   static void score_pages(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
                           const HeadPages& pages, int64_t start, int64_t from, int64_t to) {
     const StripInput<V> in{w.acts, b.count(), w.q, pages.k_cols, pages.k_cols};
@@ -219,12 +222,12 @@ struct CpuKernel<Attention, V> {
       KvFormats::with(pages.format,
                       [&]<class F>(F) { strip_times<V, F>(tile, 0, blocks, in, b.count(), acc); });
       for (int q = 0; q < b.count(); ++q) {
-        const int64_t p = a.batch->positions[b.token + q / b.group], at = page * kPage;
+        const int64_t cell = a.batch->cells[b.token + q / b.group], at = page * kPage;
         F score = finish_score(op, acc[q]);
         if (op.max_bias > 0)
-          score =
-              V::fma(V::add(lane_numbers<V>(), V::set1(float(at - p))), V::set1(slopes[q]), score);
-        const F seen = only<V>(score, op.first_position(p) - at, p - at, V::set1(-INFINITY));
+          score = V::fma(V::add(lane_numbers<V>(), V::set1(float(at - cell))), V::set1(slopes[q]),
+                         score);
+        const F seen = only<V>(score, op.kv.first_seen(cell) - at, cell - at, V::set1(-INFINITY));
         V::store(w.scores + q * kChunk + (at - start), seen);
       }
     }
@@ -249,16 +252,17 @@ struct CpuKernel<Attention, V> {
     maximum_and_sum[0] = most, maximum_and_sum[1] = V::sum(s);
   }
 
-  static void clear_totals(const OpArgs& a, const QueryBlock& b, const Work& w) {
-    const KvLayout& l = a.batch->kv.layout;
+  static void clear_totals(const Attention& op, const OpArgs& a, const QueryBlock& b,
+                           const Work& w) {
+    const KvLayout& l = layout(op, a);
     for (int64_t i = 0; i < b.count() * part_floats(l); ++i) w.totals[i] = 0;
     for (int q = 0; q < b.count(); ++q) w.totals[q * part_floats(l) + l.v_cols()] = -INFINITY;
   }
   static void merge(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
                     int64_t chunk, const float* parts) {
-    const KvLayout& l = a.batch->kv.layout;
+    const KvLayout& l = layout(op, a);
     for (int q = 0; q < b.count(); ++q) {
-      const Seen s = seen(op, a.batch->positions[b.token + q / b.group], chunk);
+      const Seen s = seen(op, a.batch->cells[b.token + q / b.group], chunk);
       if (s.low <= s.high)
         merge_query(w.totals + q * part_floats(l), parts + q * part_floats(l), l.v_cols());
     }
@@ -287,7 +291,7 @@ struct CpuKernel<Attention, V> {
   }
 
   static void write(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
-    const KvLayout& l = a.batch->kv.layout;
+    const KvLayout& l = layout(op, a);
     for (int q = 0; q < b.count(); ++q) {
       const int64_t t = b.token + q / b.group, head = b.first_head + q % b.group;
       float* total = w.totals + q * part_floats(l);
@@ -296,9 +300,9 @@ struct CpuKernel<Attention, V> {
       for (int c = 0; c < l.v_cols(); c += 16)
         V::store(total + c, V::div(V::load(total + c), V::set1(sum)));
       if (a.out[0].data)
-        for (int c = 0; c < op.head_dim; ++c)
-          a.out[0].out_row(t)[head * op.head_dim + c] = total[c];
-      if (a.acts.data) quantize_row<V>(total, a.acts, t, head * op.head_dim / 32, op.head_dim / 32);
+        for (int c = 0; c < op.kv.v_dim; ++c)
+          a.out[0].out_row(t)[head * op.kv.v_dim + c] = total[c];
+      if (a.acts.data) quantize_row<V>(total, a.acts, t, head * op.kv.v_dim / 32, op.kv.v_dim / 32);
     }
   }
 };

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kChunk = 256;  // positions whose scores exist at one time
 
-// One layer's keys and values of one KV head, worked out once.
+// One state's keys and values of one KV head and one sequence, worked out once.
 struct HeadPages {
   const std::byte* first;  // page 0's keys
   size_t group_bytes, k_bytes, v_bytes;
@@ -26,9 +26,9 @@ struct HeadPages {
   int k_cols, v_cols;
   const int32_t* table;
 
-  HeadPages(const KvView& kv, int layer, int head, const int32_t* table)
-      : first(kv.keys(layer, head, 0)),
-        group_bytes(kPageGroup * kv.layout.page_bytes()),
+  HeadPages(const KvView& kv, int head, const int32_t* table)
+      : first(kv.keys(head, 0)),
+        group_bytes(kv.group_bytes),
         k_bytes(kv.layout.k_bytes()),
         v_bytes(kv.layout.v_bytes()),
         format(kv.layout.format),

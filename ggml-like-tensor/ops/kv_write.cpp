@@ -32,7 +32,8 @@ void write_floats(const KvLayout& l, std::byte* keys, std::byte* values, int slo
                   const float* v) {
   auto* columns = reinterpret_cast<typename F::Tile*>(keys);
   auto* row = reinterpret_cast<typename F::Block*>(values) + slot * l.v_cols();
-  for (int c = 0; c < l.head_dim; ++c) columns[c].rows[slot] = F::of(k[c]), row[c] = F::of(v[c]);
+  for (int c = 0; c < l.k_dim; ++c) columns[c].rows[slot] = F::of(k[c]);
+  for (int c = 0; c < l.v_dim; ++c) row[c] = F::of(v[c]);
 }
 
 template <class F>
@@ -40,39 +41,37 @@ void write_blocks(const KvLayout& l, std::byte* keys, std::byte* values, int slo
                   const float* v) {
   auto* tiles = reinterpret_cast<typename F::Tile*>(keys);
   auto* scales = reinterpret_cast<uint16_t*>(values + l.v_scales<F>(l.v_cols()));
+  typename F::Block block;
+  for (int b = 0; b < l.k_cols() / 32; ++b) {
+    PageOf<F>::encode(k + 32 * b, std::min(32, l.k_dim - 32 * b), block);
+    F::put(block, slot, tiles[b]);
+  }
   for (int b = 0; b < l.v_cols() / 32; ++b) {
-    const int n = std::min(32, l.head_dim - 32 * b);
-    typename F::Block key, value;
-    PageOf<F>::encode(k + 32 * b, n, key), PageOf<F>::encode(v + 32 * b, n, value);
-    F::put(key, slot, tiles[b]);
-    for (int i = 0; i < int(sizeof value.q); ++i)
-      values[l.v_byte<F>(32 * b + i, slot)] = std::byte(value.q[i]);
-    scales[l.v_scale(b, slot)] = value.d;
+    PageOf<F>::encode(v + 32 * b, std::min(32, l.v_dim - 32 * b), block);
+    for (int i = 0; i < int(sizeof block.q); ++i)
+      values[l.v_byte<F>(32 * b + i, slot)] = std::byte(block.q[i]);
+    scales[l.v_scale(b, slot)] = block.d;
   }
 }
 
 }  // namespace
 
-void KvWrite::write(const OpArgs& a, int64_t t, int head) const {
-  const KvView& kv = a.batch->kv;
-  const KvLayout& l = kv.layout;
-  const int position = a.batch->positions[t];
-  const float *key = a.in[0].row(t) + head * l.head_dim,
-              *value = a.in[1].row(t) + head * l.head_dim;
-  float rotated[kMaxHeadDim];
+void KvWrite::write(const OpArgs& a, int64_t t, int head, float* room) const {
+  const KvView& view = a.batch->states.paged[size_t(state)];
+  const KvLayout& l = view.layout;
+  const int cell = a.batch->cells[size_t(t)], slot = cell % kPage;
+  const float *key = a.in[0].row(t) + head * kv.k_dim, *value = a.in[1].row(t) + head * kv.v_dim;
   if (rope) {
-    Rope::head(key, rotated, k.angles(*a.batch, t), l.head_dim, k.dim);
-    key = rotated;
+    Rope::head(key, room, k.angles(*a.batch, t), kv.k_dim, k.dim);
+    key = room;
   }
-  const int32_t page = a.batch->tables[t][position / kPage];
-  std::byte *keys = kv.keys(layer, head, page), *values = kv.values(layer, head, page);
-  const int slot = position % kPage;
+  const int32_t page = a.batch->table(view, t)[cell / kPage];
+  std::byte *keys = view.keys(head, page), *values = view.values(head, page);
   KvFormats::with(l.format, [&]<class F>(F) {
-    float turned[kMaxHeadDim];
     if constexpr (PageOf<F>::kRotated) {
-      std::copy(key, key + l.head_dim, turned);
-      hadamard(turned, l.head_dim);
-      key = turned;
+      if (key != room) std::copy(key, key + kv.k_dim, room);
+      hadamard(room, kv.k_dim);
+      key = room;
     }
     if constexpr (F::kFloat)
       write_floats<F>(l, keys, values, slot, key, value);

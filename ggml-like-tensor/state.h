@@ -1,0 +1,34 @@
+// What a model keeps of a sequence from pass to pass, as its graph declares it: a Graph::state()
+// for each, and ops that hold the StateId. Where states lie is state_layout.h's.
+#pragma once
+#include <cstdint>
+#include <variant>
+
+namespace chaski {
+
+using StateId = int32_t;  // in the order of Graph::states
+
+// Keys and values of the positions so far, in pages (kv_layout.h).
+struct Paged {
+  int heads = 0;             // of keys and values; 0: kept elsewhere (split.h)
+  int k_dim = 0, v_dim = 0;  // channels of a head
+  int window = 0;            // > 0: a token sees the last so many cells, its own among them
+
+  bool operator==(const Paged&) const = default;
+  // The first cell (batch.h) that the token of `cell` sees.
+  int64_t first_seen(int64_t cell) const {
+    return window > 0 && cell >= window ? cell - window + 1 : 0;
+  }
+};
+
+// A block of bytes that stands for all tokens so far. Whatever it holds when a sequence begins is
+// not to be read.
+struct Recurrent {
+  int64_t bytes = 0;  // 0: kept elsewhere
+
+  bool operator==(const Recurrent&) const = default;
+};
+
+using State = std::variant<Paged, Recurrent>;
+
+}  // namespace chaski

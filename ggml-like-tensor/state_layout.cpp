@@ -1,0 +1,59 @@
+#include "ggml-like-tensor/state_layout.h"
+
+#include <algorithm>
+
+namespace chaski {
+
+namespace {
+
+constexpr size_t kBlockAlign = 64;
+
+}  // namespace
+
+int StateLayout::pool_of(bool recurrent, int window) {
+  const auto known = std::find_if(pools.begin(), pools.end(), [&](const Pool& p) {
+    return p.recurrent == recurrent && p.window == window;
+  });
+  const int pool = int(known - pools.begin());
+  if (known == pools.end()) pools.push_back({recurrent, window, 0});
+  return pool;
+}
+
+StateLayout::StateLayout(std::span<const State> states, Format format, bool by_position)
+    : paged(states.size()), recurrent(states.size()) {
+  for (size_t i = 0; i < states.size(); ++i) {
+    paged[i].pool = recurrent[i].pool = -1;
+    if (const auto* s = std::get_if<Paged>(&states[i])) {
+      const KvLayout layout{format, s->heads, s->k_dim, s->v_dim, by_position};
+      const int pool = pool_of(false, s->window);
+      size_t& page_bytes = pools[size_t(pool)].page_bytes;
+      paged[i] = {layout, pool, kPageGroup * page_bytes, 0, nullptr};
+      page_bytes += layout.page_bytes();
+    } else {
+      const auto bytes = size_t(std::get<Recurrent>(states[i]).bytes);
+      const int pool = pool_of(true, 0);
+      size_t& page_bytes = pools[size_t(pool)].page_bytes;
+      recurrent[i] = {pool, bytes, page_bytes, 0, nullptr};
+      page_bytes += (bytes + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
+    }
+  }
+  for (KvView& s : paged)
+    if (s.pool >= 0) s.group_bytes = kPageGroup * pools[size_t(s.pool)].page_bytes;
+  for (RecurrentView& s : recurrent)
+    if (s.pool >= 0) s.page_bytes = pools[size_t(s.pool)].page_bytes;
+}
+
+void StateLayout::place(std::span<std::byte* const> addresses) {
+  for (KvView& s : paged)
+    if (s.pool >= 0) s.base = addresses[size_t(s.pool)];
+  for (RecurrentView& s : recurrent)
+    if (s.pool >= 0) s.base = addresses[size_t(s.pool)];
+}
+
+size_t StateLayout::page_bytes() const {
+  size_t sum = 0;
+  for (const Pool& p : pools) sum += p.page_bytes;
+  return sum;
+}
+
+}  // namespace chaski
