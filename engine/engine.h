@@ -20,8 +20,7 @@ struct EngineImpl;
 constexpr int kAllThatFit = -1;
 
 struct EngineOptions {
-  std::string model;  // .quipu or anything models/import/import.h reads; empty: the bundled model
-  std::string tokenizer;  // llama2.c models: their tokenizer.bin
+  std::string model, tokenizer;  // as open_model() in model_file.h takes them
   // auto | cpu | cuda[:N]; cuda without a usable device: Error(device)
   std::string device = "auto";
   // the last so many layers, and the logits, run on the device, the first on the CPU: see

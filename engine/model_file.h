@@ -10,8 +10,20 @@
 
 namespace chaski {
 
-// .quipu by mapping, anything else through models/import/import.h. Empty path: the bundled model.
-ModelSource open_source(const std::string& path, const std::string& tokenizer = "");
+// A model file of any kind, opened.
+struct OpenModel {
+  ModelSource source;
+  // The same tensors, ready to be run where they lie: of a .quipu file and the bundled model. Null
+  // for all others, which have to be converted first.
+  std::shared_ptr<const Weights> mapped;
+};
+
+// Every command opens its models here. An empty path is the bundled model. `tokenizer` is the
+// tokenizer file of a llama2.c model, empty if there is none to name. Throws Error(io | bad_file),
+// and Error(usage) for a tokenizer file beside a model that would not read it.
+OpenModel open_model(const std::string& path, const std::string& tokenizer = "");
+// Whether a tokenizer file may be given for the model at `path`. Throws Error(io).
+bool takes_tokenizer(const std::string& path);
 
 struct FileProgress {
   std::string tensor;

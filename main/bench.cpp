@@ -122,7 +122,8 @@ Action declare_bench(Flags parser) {
   parser.add("--shape", flags->shape, shapes)
       .not_empty("a shape")
       .type("SHAPE")
-      .excludes(parser.named("--model"));
+      .excludes(parser.named("--model"))
+      .excludes(parser.named("--tokenizer"));
   const auto count = [&](const char* names, int& value, int least, const char* help) {
     return parser.add(names, value, help).within(least, 1 << 24).type("N");
   };

@@ -20,7 +20,7 @@ struct ConvertFlags {
 int convert(ConvertFlags& flags) {
   double amount = 0;
   {
-    const ModelSource source = open_source(flags.in, flags.tokenizer);
+    const ModelSource source = open_model(flags.in, flags.tokenizer).source;
     for (const TensorSource& tensor : source.tensors) amount += double(tensor.info.bytes()) / 1e6;
     put_note(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
                          source.kind, source.tensors.size(), amount));

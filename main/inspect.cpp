@@ -114,7 +114,7 @@ void put_file_json(const ModelSource& source, bool verified) {
 }
 
 int inspect(const InspectFlags& flags) {
-  const ModelSource source = open_source(flags.file, flags.tokenizer);
+  const ModelSource source = open_model(flags.file, flags.tokenizer).source;
   if (flags.verify) {
     if (!source.verify)
       fail(Exit::usage, "{}: is a {}, expected a .quipu file for --verify", flags.file,

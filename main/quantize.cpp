@@ -93,7 +93,7 @@ int quantize(QuantizeFlags& flags) {
   flags.options.type = *type;
   double amount = 0;
   {
-    const ModelSource source = open_source(flags.in, flags.options.tokenizer);
+    const ModelSource source = open_model(flags.in, flags.options.tokenizer).source;
     warn_of_second_loss(source, *type);
     amount = million_weights(source);
   }

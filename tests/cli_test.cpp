@@ -116,6 +116,36 @@ TEST_CASE("cli/files that are missing or no models") {
   check_one_line(chaski_run({"run", "-f", folder / "nothing"}), 5, "nothing: ");
 }
 
+TEST_CASE("cli/a tokenizer file that a model would not read is refused") {
+  const TempFolder folder;
+  const std::string own = "models/bundled/story.quipu", gguf = golden("gguf/tiny_llama_q8_0.gguf"),
+                    hf = golden("models/gpt2");
+  for (const Arguments& command : std::vector<Arguments>{{"run", "-p", "a", "-n", "1"},
+                                                         {"run", "-p", "a", "-n", "1", "-m", own},
+                                                         {"run", "-p", "a", "-n", "1", "-m", gguf},
+                                                         {"chat", "-m", own},
+                                                         {"bench", "-p", "1", "-m", own},
+                                                         {"tokenize", "-p", "a"},
+                                                         {"tokenize", "-p", "a", "-m", hf},
+                                                         {"inspect", own},
+                                                         {"inspect", gguf},
+                                                         {"convert", gguf, folder / "out"},
+                                                         {"quantize", hf, folder / "out"},
+                                                         {"bench", "--shape", "smollm-135m"}}) {
+    Arguments all = command;
+    all.insert(all.end(), {"--tokenizer", "tok.bin"});
+    CAPTURE(joined(all));
+    check_one_line(chaski_run(all), 2, "--tokenizer");
+  }
+  if (!have(kStories)) return;
+  // One that brings its own may still draft for a model that does not.
+  const std::string tokenizer = data("models/tok512.bin");
+  REQUIRE(chaski_run({"convert", kStories, folder / "draft.quipu"}).status == 0);
+  const Outcome drafted = chaski_run(run_stories(
+      {"-n", "4", "--tokenizer", tokenizer, "--draft", folder / "draft.quipu", "--seed", "1"}));
+  CHECK_MESSAGE(drafted.status == 0, drafted.err);
+}
+
 TEST_CASE("cli/a device that is not there") {
   check_one_line(chaski_run({"run", "--device", "cuda:99", "-p", "a"}), 6, "cuda:99");
 }
