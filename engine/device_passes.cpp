@@ -6,28 +6,22 @@
 
 namespace chaski {
 
-namespace {
-
-// The widest check of a draft, each token of which has its logits.
-constexpr int kMostOutputs = 65;
-
-}  // namespace
-
 Graph device_graph(const Model& model, int first_layer, const Batch& batch) {
   Graph graph(batch);
   model.build(graph);
   return first_layer > 0 ? split(std::move(graph), first_layer).rest : graph;
 }
 
-DeviceShare device_share(const Model& model, int first_layer, const CudaOptions& wanted) {
+DeviceShare device_share(const Model& model, int first_layer, const CudaOptions& wanted,
+                         int outputs) {
   DeviceShare share{{}, wanted};
   share.options.kv.layers = int(model.n_layers) - first_layer;
-  for (const auto& [tokens, outputs] :
-       {std::pair{wanted.max_batch, 1}, {kMostOutputs, kMostOutputs}}) {
+  for (const auto& [tokens, wanted_of_them] :
+       {std::pair{wanted.max_batch, 1}, {outputs, outputs}}) {
     Batch batch;
     batch.kv.layout = share.options.kv;
     batch.tokens.resize(size_t(tokens)), batch.positions.resize(size_t(tokens)),
-        batch.outputs.resize(size_t(outputs));
+        batch.outputs.resize(size_t(wanted_of_them));
     Graph graph = device_graph(model, first_layer, batch);
     share.weights = weights_of(graph);
     share.options.working = std::max(share.options.working,

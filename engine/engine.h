@@ -32,8 +32,10 @@ struct EngineOptions {
   bool threads_fixed = false;
   // positions per session; 0: the model's own. More than the model's own: Error(usage)
   int context = 0;
-  // that a device is to have pages for; the CPU takes memory as pages are written
-  int sessions = 1;
+  // How many sessions a device is to have pages for, and of how many tokens of one pass at most the
+  // logits are wanted, so that it keeps memory for them (65: the widest check of a draft). The CPU
+  // takes memory when it is needed.
+  int sessions = 1, outputs = 65;
   Format kv = Format::f16;        // one of kKvTypes
   Verify verify = Verify::never;  // .quipu files: whether their sums are checked
   bool copy = false;              // .quipu files: read into memory of huge pages instead of mapped

@@ -61,6 +61,7 @@ class Fitting {
         device_(device),
         layers_(int(model.n_layers)),
         sessions_(o.sessions),
+        outputs_(std::max(o.outputs, o.sessions)),
         fixed_context_(o.context > 0),
         own_context_(int(o.context ? o.context : model.context)) {
     wanted_.device = device.index, wanted_.kv = kv, wanted_.kv.by_position = true;
@@ -75,7 +76,7 @@ class Fitting {
     wanted.context = context, wanted.max_batch = p.max_batch;
     // and a few to copy on write
     wanted.kv_pages = int64_t(sessions_) * ((context + kPage - 1) / kPage) + kPageGroup;
-    p.share = device_share(model_, p.cpu_layers, wanted);
+    p.share = device_share(model_, p.cpu_layers, wanted, std::min(outputs_, p.max_batch));
     return p;
   }
   bool fits(const Placement& p) const {
@@ -118,7 +119,7 @@ class Fitting {
  private:
   const Model& model_;
   const CudaDevice& device_;
-  const int layers_, sessions_;
+  const int layers_, sessions_, outputs_;
   const bool fixed_context_;
   const int own_context_;
   CudaOptions wanted_;

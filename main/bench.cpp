@@ -73,6 +73,7 @@ std::vector<std::shared_ptr<Engine>> open_engines(const BenchFlags& flags) {
   for (const std::string& kv : flags.model.kv) {
     EngineOptions options = flags.model.options(kv);
     for (const int n : flags.bench.sequences) options.sessions = std::max(options.sessions, n);
+    for (const int n : flags.bench.widths) options.outputs = std::max(options.outputs, n);
     if (!engines.empty())
       engines.push_back(engines[0]->with(options));
     else
