@@ -2,6 +2,8 @@
 // is a name all there is.
 #include "engine/model_file.h"
 
+#include <algorithm>
+
 #include "engine/bundled.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
@@ -16,8 +18,7 @@ OpenModel as_it_lies(std::shared_ptr<const Weights> mapped) { return {source_of(
 
 void write_gguf(const ModelSource& source, const std::string& out, const OnProgress& progress) {
   export_gguf(out, source);
-  uint64_t bytes = 0;
-  for (const TensorSource& tensor : source.tensors) bytes += tensor.info.bytes();
+  const uint64_t bytes = totals_of(source).bytes;
   if (progress) progress({"", bytes, bytes});
 }
 
@@ -32,6 +33,18 @@ OpenModel open_model(const std::string& path, const std::string& tokenizer) {
   if (path.empty()) return as_it_lies(open_quipu("(bundled)", bundled_model()));
   if (is_quipu(path)) return as_it_lies(open_quipu(path));
   return {import_model(path, {tokenizer}), nullptr};
+}
+
+ModelTotals totals_of(const ModelSource& source) {
+  ModelTotals totals;
+  totals.tensors = source.tensors.size();
+  for (const TensorSource& tensor : source.tensors) {
+    const TensorInfo& t = tensor.info;
+    totals.weights += t.rows * t.cols, totals.bytes += t.bytes();
+    if (std::find(totals.formats.begin(), totals.formats.end(), t.format) == totals.formats.end())
+      totals.formats.push_back(t.format);
+  }
+  return totals;
 }
 
 void verify_source(const ModelSource& source) { source.verify(usable_cores()); }

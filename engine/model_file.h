@@ -25,6 +25,16 @@ OpenModel open_model(const std::string& path, const std::string& tokenizer = "")
 // Whether a tokenizer file may be given for the model at `path`. Throws Error(io).
 bool takes_tokenizer(const std::string& path);
 
+// What the tensors of a model come to.
+struct ModelTotals {
+  size_t tensors = 0;
+  int64_t weights = 0;          // numbers
+  uint64_t bytes = 0;           // as .quipu stores them
+  std::vector<Format> formats;  // each that a tensor has, once
+  double bits_per_weight() const { return weights > 0 ? 8.0 * double(bytes) / double(weights) : 0; }
+};
+ModelTotals totals_of(const ModelSource& source);
+
 struct FileProgress {
   std::string tensor;
   uint64_t done = 0, total = 0;  // bytes of output

@@ -21,20 +21,14 @@ struct QuantizeFlags {
 
 std::string name_of(Format format) { return std::string(info(format).name); }
 
-double million_weights(const ModelSource& source) {
-  int64_t weights = 0;
-  for (const TensorSource& tensor : source.tensors) weights += tensor.info.rows * tensor.info.cols;
-  return double(weights) / 1e6;
-}
-
 // Encoding what has been encoded loses twice; whoever does it shall know.
-void warn_of_second_loss(const ModelSource& source, Format type) {
-  for (const TensorSource& tensor : source.tensors)
-    if (info(tensor.info.format).block > 1 && tensor.info.format != type)
+void warn_of_second_loss(const std::string& path, const ModelTotals& totals, Format type) {
+  for (const Format format : totals.formats)
+    if (info(format).block > 1 && format != type)
       return put_note(
           fmt::format("chaski: {}: the weights are quantized already ({}): encoding them again "
                       "loses a second time",
-                      source.path, info(tensor.info.format).name));
+                      path, info(format).name));
 }
 
 std::string row_of(const QuantizedTensor& tensor) {
@@ -94,8 +88,9 @@ int quantize(QuantizeFlags& flags) {
   double amount = 0;
   {
     const ModelSource source = open_model(flags.in, flags.options.tokenizer).source;
-    warn_of_second_loss(source, *type);
-    amount = million_weights(source);
+    const ModelTotals totals = totals_of(source);
+    warn_of_second_loss(source.path, totals, *type);
+    amount = double(totals.weights) / 1e6;
   }
   QuantizeReport report;
   {
