@@ -11,8 +11,6 @@
 
 namespace chaski {
 
-struct CudaDraw;
-
 // One session's share of a forward pass over several sessions: tokens to append, and for how many
 // of the last ones logits are wanted.
 struct Extension {
@@ -68,8 +66,6 @@ class Session {
   static void check(std::span<const Extension> parts);
   template <class Evaluate>
   static void append(std::span<const Extension> parts, Evaluate evaluate);
-  template <class Take>
-  static void each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
