@@ -38,8 +38,9 @@ class Session {
   std::span<const float> extend(std::span<const TokenId> tokens, int wanted = 1);
   std::span<const float> decode(TokenId token) { return extend({&token, 1}); }
 
-  // Keeps of what is held the longest part that `tokens` begin with, and forgets the rest; one
-  // token at least is left to evaluate, so that there are logits. What is to be evaluated.
+  // Rewinds to the end of what the session's tokens and `tokens` have in common from the first on,
+  // and returns those of `tokens` that are still to be appended. That is at least the last of them,
+  // even if the session held it, because logits come from appending a token.
   std::span<const TokenId> reuse(std::span<const TokenId> tokens);
 
   void rewind(int position);  // forget everything from `position` on
