@@ -3,7 +3,7 @@
 // same.
 //
 // Keys that chaski itself reads (everything an importer must fill):
-//   general.architecture   str   "llama" | "gpt2"
+//   general.architecture   str   one of models/architectures.list
 //   general.name           str
 //   model.context_length, model.embedding_length, model.block_count, model.feed_forward_length,
 //   model.head_count, model.head_count_kv, model.head_dim, model.vocab_size         int
