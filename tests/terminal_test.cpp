@@ -35,13 +35,12 @@ class Screen {
     REQUIRE(::write(keyboard_, keys.data(), keys.size()) == ssize_t(keys.size()));
   }
 
-  // What was shown since the last call, up to and with `text`. Fails after 30 s, or when the
-  // program has ended without it.
+  // What was shown since the last call, up to and with `text`. Fails when it takes too long, or
+  // when the program has ended without it.
   std::string until(const std::string& text) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const Clock::time_point end = Clock::now() + kPatience;
     size_t at;
-    while ((at = shown_.find(text)) == std::string::npos && more() &&
-           std::chrono::steady_clock::now() < end) {
+    while ((at = shown_.find(text)) == std::string::npos && more() && Clock::now() < end) {
     }
     REQUIRE_MESSAGE(at != std::string::npos, "no \"", text, "\" in \"", shown_, "\"");
     const std::string before = shown_.substr(0, at + text.size());
@@ -49,8 +48,11 @@ class Screen {
     return before;
   }
 
+  // The exit status, 137 if the program does not end by itself.
   int status() {
+    const Clock::time_point end = Clock::now() + kPatience;
     while (more()) {
+      if (Clock::now() > end) ::kill(pid_, SIGKILL);
     }
     int status = 0;
     ::waitpid(pid_, &status, 0);
@@ -59,6 +61,9 @@ class Screen {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kPatience{30};
+
   // False when nobody writes any more.
   bool more() {
     pollfd out{keyboard_, POLLIN, 0};
