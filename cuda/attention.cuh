@@ -135,8 +135,9 @@ __device__ __forceinline__ void score_slice(const QueryTile& tile, const Attenti
   }
 }
 
-// f(page, 8 queries, item, position in the chunk, query) of a warp's scores: that item is the
-// query's, the next the next query's.
+// Calls f(page, eights, item, position, query) for the scores of this thread two at a time. They
+// are scores[page][eights][item] and the one behind it: of `query` and the query after it, both for
+// the key at this position of the chunk. `eights` counts groups of eight queries.
 template <class F, class Each>
 __device__ __forceinline__ void each_score(const QueryTile& tile, Each f) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = warp_of_block();

@@ -7,26 +7,19 @@
 
 namespace chaski {
 
-namespace {
-
-// The widest check of a draft, each token of which has its logits.
-constexpr int kMostOutputs = 65;
-
-}  // namespace
-
 Graph device_graph(const Model& model, int first_layer, const Batch& batch) {
   Graph graph(batch);
   model.build(graph);
   return first_layer > 0 ? split(std::move(graph), first_layer).rest : graph;
 }
 
-DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions,
+DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions, int outputs,
                          const CudaOptions& wanted) {
   DeviceShare share{{}, wanted};
-  for (const auto& [tokens, outputs] :
-       {std::pair{wanted.max_batch, 1}, {kMostOutputs, kMostOutputs}}) {
+  for (const auto& [tokens, wanted_of_them] :
+       {std::pair{wanted.max_batch, 1}, {outputs, outputs}}) {
     Batch batch;
-    batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(outputs));
+    batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(wanted_of_them));
     Graph graph = device_graph(model, first_layer, batch);
     share.weights = weights_of(graph);
     share.options.states = batch.states = StateLayout(graph.states, kv, true);

@@ -8,16 +8,19 @@
 
 namespace chaski {
 
-// What a device gets of a model: the layers from `first_layer` on, and the logits.
+// The graph of a device that has the layers from `first_layer` on: it ends with the logits, as the
+// graph of the whole model does.
 Graph device_graph(const Model& model, int first_layer, const Batch& batch);
-// What passes of at most `max_batch` tokens are made of there, and what they need: weights, working
-// memory. Error(device) if there is an op or a format without a kernel.
+
+// What a device with these layers has to hold.
 struct DeviceShare {
-  std::vector<const Weight*> weights;
-  CudaOptions options;
+  std::vector<const Weight*> weights;  // that its passes read
+  CudaOptions options;                 // as wanted, with the bytes of working memory filled in
 };
-// `sessions`: whose pages are wanted there.
-DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions,
+// `sessions`: whose pages are wanted there. The working memory is enough for every pass of at most
+// `wanted.max_batch` tokens that asks for the logits of at most `outputs` of them. Throws
+// Error(device) where an op or a format of the model has no kernel. No device is touched.
+DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions, int outputs,
                          const CudaOptions& wanted);
 
 class DevicePasses {

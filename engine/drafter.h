@@ -13,13 +13,14 @@ namespace chaski {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // At most k tokens that may follow `history` (all tokens of the target so far, the last one not
-  // yet evaluated by it).
+  // Returns at most k tokens that may follow `history`: all tokens of the text so far, the last of
+  // which the target has not evaluated yet.
   virtual std::vector<TokenId> propose(std::span<const TokenId> history, int k) = 0;
 };
 
-// A smaller model with the same vocabulary, drawing with the target's own noise so that it guesses
-// well. Throws Error(usage) if the vocabularies differ (the first different piece is named).
+// A smaller model with the same vocabulary. It draws with the same noise as the target, so that the
+// two often agree. Throws Error(usage), which names the first piece that differs, if the
+// vocabularies are not the same.
 std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engine& target,
                                        const SamplerOptions& sampling);
 

@@ -6,27 +6,24 @@
 
 #include "engine/bench/bandwidth.h"
 #include "engine/bench/random_model.h"
-#include "engine/bundled.h"
 #include "engine/engine_impl.h"
+#include "engine/model_file.h"
 #include "engine/page_table.h"
 #include "engine/placement.h"
 #include "engine/session.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/cores.h"
-#include "models/import/import.h"
 
 namespace chaski {
 
 namespace {
 
 std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads) {
-  if (o.model.empty() || is_quipu(o.model)) {
-    const auto mapped =
-        o.model.empty() ? open_quipu("(bundled)", bundled_model()) : open_quipu(o.model);
+  const auto [source, mapped] = open_model(o.model, o.tokenizer);
+  if (mapped) {
     if (!o.model.empty()) verify_file(*mapped, o.verify, threads);
-    return o.copy ? load(source_of(mapped), threads) : mapped;
+    return o.copy ? load(source, threads) : mapped;
   }
-  const ModelSource source = import_model(o.model, {o.tokenizer});
   if (source.tensors.empty())
     fail(Exit::bad_file, "{}: {} holds no tensors, only a vocabulary", o.model, source.kind);
   if (o.notice && o.verify == Verify::always)

@@ -20,27 +20,32 @@ struct EngineImpl;
 constexpr int kAllThatFit = -1;
 
 struct EngineOptions {
-  std::string model;  // .quipu or anything models/import/import.h reads; empty: the bundled model
-  std::string tokenizer;  // llama2.c models: their tokenizer.bin
-  // auto | cpu | cuda[:N]; cuda without a usable device: Error(device)
+  std::string model, tokenizer;  // as open_model() in model_file.h takes them
+  // auto, cpu, cuda or cuda:N; placement.h says what each means
   std::string device = "auto";
-  // the last so many layers, and the logits, run on the device, the first on the CPU: see
-  // placement.h
+  // How many layers run on the device: the last ones, and the logits with them. The layers before
+  // them run on the CPU.
   int gpu_layers = kAllThatFit;
-  // 0: as many as the machine, the affinity mask and the cgroup quota allow
+  // At most; 0: as many as there are physical cores that the affinity mask and the cgroup quota
+  // leave to this process. Fewer work where that is faster, unless `threads_fixed` says that it has
+  // to be exactly this number.
   int threads = 0;
-  // exactly so many, whatever else runs on the machine; else at most, fewer where that is faster
   bool threads_fixed = false;
-  // positions per session; 0: the model's own. More than the model's own: Error(usage)
+  // Positions of a session; 0: the model's own context length, which is also the most there can be.
   int context = 0;
-  // that a device is to have pages for; the CPU takes memory as pages are written
-  int sessions = 1;
-  Format kv = Format::f16;        // one of kKvTypes
-  Verify verify = Verify::never;  // .quipu files: whether their sums are checked
-  bool copy = false;              // .quipu files: read into memory of huge pages instead of mapped
-  // one line each: conversion in memory, fall-backs
+  // How many sessions a device is to have pages for, and of how many tokens of one pass at most the
+  // logits are wanted, so that it keeps memory for them (65: the widest check of a draft). The CPU
+  // takes memory when it is needed.
+  int sessions = 1, outputs = 65;
+  Format kv = Format::f16;  // one of kKvTypes
+  // The next two are about .quipu files: when the sums of the tensors are checked, and whether the
+  // tensors are read into memory (of huge pages) instead of being mapped.
+  Verify verify = Verify::never;
+  bool copy = false;
+  // Told in one line what the user did not ask for: a conversion in memory, the CPU instead of a
+  // device.
   std::function<void(const std::string&)> notice;
-  // bytes of weights that are on the device
+  // Told while the weights travel to a device how many bytes of them have arrived.
   std::function<void(uint64_t done, uint64_t all)> upload;
 };
 
@@ -56,7 +61,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Throws Error: bad_file, io, memory (need and have are named), device, usage.
   static std::shared_ptr<Engine> open(const EngineOptions& options);
   static std::shared_ptr<Engine> random(const ShapeOptions& shape, const EngineOptions& options);
-  // the same weights, other options
+  // Another engine over the same weights, which are not read again.
   std::shared_ptr<Engine> with(const EngineOptions& options) const;
   ~Engine();
 
@@ -69,14 +74,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
   int vocab_size() const;
   int context_length() const;
   int batch_length() const;  // tokens of a pass, at most
-  // measured, bytes per second: reads of the CPU, a device's copies; 0 if both run layers
+  // Bytes per second, measured: what the CPU reads, or what a device reads and writes when it
+  // copies. 0 if both run layers, because then neither figure is a limit.
   double memory_bandwidth() const;
   // "cpu", "cuda:0 (NVIDIA H200)", "cuda:0 (NVIDIA H200), 20 of 32 layers"
   std::string device() const;
   int threads() const;            // at most
-  double threads_used() const;    // on the average of what was run so far
+  double threads_used() const;    // on the average over all passes so far
   std::string isa() const;        // "avx512vnni", ...
-  uint64_t weight_bytes() const;  // read for one decoded token: every matmul weight once
+  uint64_t weight_bytes() const;  // that one decoded token reads: of every matmul, once
   Format weight_format() const;   // of most of them
   std::string kv_type() const;    // as --kv names it
   uint64_t file_bytes() const;

@@ -16,21 +16,22 @@ struct EngineImpl {
   StateLayout states;  // of all layers, wherever they are
 
   Batch batch;  // of the next pass
-  // By pool of states; pages of the first layers. The last layers' are the device's, if there is
-  // one.
+  // The CPU runs the first layers and the device the others; without a device the CPU runs all.
+  // Each has the pages of its own layers, under the same numbers, which `pools` hand out. By pool
+  // of states:
   std::vector<std::unique_ptr<HostPages>> pages;
   std::unique_ptr<CpuPasses> cpu;
   std::unique_ptr<DevicePasses> device;
   std::vector<KvPool> pools;
 
-  Profile* profile = nullptr;  // what passes do is added to it, if it is there
+  Profile* profile = nullptr;  // unless it is null, passes add what they do to it
 
   int cpu_layers() const { return device ? device->first_layer() : int(model->n_layers); }
-  // One pass over `batch`; with `draw`, which needs a device, tokens are drawn where the logits
-  // are. A device may still be at it when this returns.
+  // One pass over `batch`. With `draw`, for which there must be a device, the device draws a token
+  // for each output. It may still be working when this returns.
   void run(const CudaDraw* draw = nullptr);
-  // Of the last run, valid until the next: logits (outputs, vocab), or a token for each output, -1
-  // where a logit is not finite.
+  // What the last run gave, valid until the next: logits (outputs, vocab), or, if it drew, a token
+  // for each output, which is -1 where a logit is not finite. Both wait for the device.
   const float* logits() { return device ? device->logits() : result_; }
   std::span<const int32_t> tokens() { return device->tokens(); }
 

@@ -9,9 +9,9 @@
 
 namespace chaski {
 
-// Every thread calls work(), which ends when there is nothing left of this pass; reset() runs in
-// one of them before each pass. As many passes as begin within `seconds`, at least one. Seconds of
-// the fastest.
+// Returns the seconds of the fastest pass. In a pass every thread calls work() once; before each
+// pass one of them calls reset(). Passes are begun until `seconds` are over, and there is at least
+// one.
 template <class Reset, class Work>
 double fastest_pass(int threads, double seconds, const Reset& reset, const Work& work) {
   using Clock = std::chrono::steady_clock;

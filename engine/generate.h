@@ -1,6 +1,7 @@
-// The one decode loop: prompt in, bytes out. With a drafter, k guesses are verified in one pass and
-// accepted while each equals the target's own draw; the text is the same bytes with and without (a
-// coupling by shared noise; compare Leviathan et al. 2023).
+// The one loop that makes text: a prompt goes in, bytes come out. A drafter guesses k tokens ahead;
+// one pass checks them all, and they are taken up to the first that is not what the model draws
+// itself. The text is therefore the same, byte for byte, with a drafter and without (compare
+// Leviathan et al. 2023, where it is the same only in distribution).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -47,11 +48,11 @@ struct GenerateResult {
   }
 };
 
-// Gets whole UTF-8 characters only, and never an empty view.
+// Takes the text as it comes: whole UTF-8 characters only, and never an empty view.
 using Sink = std::function<void(std::string_view text)>;
 
-// Makes the session hold `prompt` (reusing what it already has) and generates. Throws what
-// Session::extend throws.
+// Generates what comes after `prompt`. What the session holds of the prompt already is not
+// evaluated again; what else it holds is forgotten. Throws what Session::extend throws.
 GenerateResult generate(Session& session, std::span<const TokenId> prompt,
                         const GenerateOptions& options, const Sink& sink);
 

@@ -2,6 +2,8 @@
 // is a name all there is.
 #include "engine/model_file.h"
 
+#include <algorithm>
+
 #include "engine/bundled.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
@@ -12,27 +14,37 @@ namespace chaski {
 
 namespace {
 
-// A .quipu file brings its tokenizer along: a flag that would be ignored is an error.
-ModelSource open_own(const std::string& path, const std::string& tokenizer) {
-  if (!tokenizer.empty())
-    fail(Exit::usage, "{}: has its tokenizer inside, expected no tokenizer file ({})", path,
-         tokenizer);
-  return source_of(open_quipu(path));
-}
+OpenModel as_it_lies(std::shared_ptr<const Weights> mapped) { return {source_of(mapped), mapped}; }
 
 void write_gguf(const ModelSource& source, const std::string& out, const OnProgress& progress) {
   export_gguf(out, source);
-  uint64_t bytes = 0;
-  for (const TensorSource& tensor : source.tensors) bytes += tensor.info.bytes();
+  const uint64_t bytes = totals_of(source).bytes;
   if (progress) progress({"", bytes, bytes});
 }
 
 }  // namespace
 
-ModelSource open_source(const std::string& path, const std::string& tokenizer) {
-  if (path.empty()) return source_of(open_quipu("(bundled)", bundled_model()));
-  if (is_quipu(path)) return open_own(path, tokenizer);
-  return import_model(path, {tokenizer});
+bool takes_tokenizer(const std::string& path) { return !path.empty() && is_llama2c(path); }
+
+OpenModel open_model(const std::string& path, const std::string& tokenizer) {
+  if (!tokenizer.empty() && !takes_tokenizer(path))
+    fail(Exit::usage, "{}: brings its own tokenizer, expected no --tokenizer (which is {})",
+         path.empty() ? "the bundled model" : path, tokenizer);
+  if (path.empty()) return as_it_lies(open_quipu("(bundled)", bundled_model()));
+  if (is_quipu(path)) return as_it_lies(open_quipu(path));
+  return {import_model(path, {tokenizer}), nullptr};
+}
+
+ModelTotals totals_of(const ModelSource& source) {
+  ModelTotals totals;
+  totals.tensors = source.tensors.size();
+  for (const TensorSource& tensor : source.tensors) {
+    const TensorInfo& t = tensor.info;
+    totals.weights += t.rows * t.cols, totals.bytes += t.bytes();
+    if (std::find(totals.formats.begin(), totals.formats.end(), t.format) == totals.formats.end())
+      totals.formats.push_back(t.format);
+  }
+  return totals;
 }
 
 void verify_source(const ModelSource& source) { source.verify(usable_cores()); }
@@ -40,7 +52,7 @@ void verify_source(const ModelSource& source) { source.verify(usable_cores()); }
 void convert_model(const std::string& in, const std::string& out, const std::string& tokenizer,
                    int threads, const OnProgress& progress) {
   refuse_same_file(in, out);
-  const ModelSource source = open_source(in, tokenizer);
+  const ModelSource source = open_model(in, tokenizer).source;
   const int crew = threads > 0 ? threads : usable_cores();
   if (source.verify) source.verify(crew);
   if (out.ends_with(".gguf")) return write_gguf(source, out, progress);

@@ -10,8 +10,30 @@
 
 namespace chaski {
 
-// .quipu by mapping, anything else through models/import/import.h. Empty path: the bundled model.
-ModelSource open_source(const std::string& path, const std::string& tokenizer = "");
+// A model file of any kind, opened.
+struct OpenModel {
+  ModelSource source;
+  // The same tensors, ready to be run where they lie: of a .quipu file and the bundled model. Null
+  // for all others, which have to be converted first.
+  std::shared_ptr<const Weights> mapped;
+};
+
+// Every command opens its models here. An empty path is the bundled model. `tokenizer` is the
+// tokenizer file of a llama2.c model, empty if there is none to name. Throws Error(io | bad_file),
+// and Error(usage) for a tokenizer file beside a model that would not read it.
+OpenModel open_model(const std::string& path, const std::string& tokenizer = "");
+// Whether a tokenizer file may be given for the model at `path`. Throws Error(io).
+bool takes_tokenizer(const std::string& path);
+
+// What the tensors of a model come to.
+struct ModelTotals {
+  size_t tensors = 0;
+  int64_t weights = 0;          // numbers
+  uint64_t bytes = 0;           // as .quipu stores them
+  std::vector<Format> formats;  // each that a tensor has, once
+  double bits_per_weight() const { return weights > 0 ? 8.0 * double(bytes) / double(weights) : 0; }
+};
+ModelTotals totals_of(const ModelSource& source);
 
 struct FileProgress {
   std::string tensor;

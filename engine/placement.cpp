@@ -62,6 +62,7 @@ class Fitting {
         kv_(o.kv),
         sessions_(o.sessions),
         layers_(int(model.n_layers)),
+        outputs_(std::max(o.outputs, o.sessions)),
         fixed_context_(o.context > 0),
         own_context_(int(o.context ? o.context : model.context)) {
     wanted_.device = device.index;
@@ -74,7 +75,8 @@ class Fitting {
     p.max_batch = std::min(p.max_batch, context);
     CudaOptions wanted = wanted_;
     wanted.context = context, wanted.max_batch = p.max_batch;
-    p.share = device_share(model_, p.cpu_layers, kv_, sessions_, wanted);
+    p.share =
+        device_share(model_, p.cpu_layers, kv_, sessions_, std::min(outputs_, p.max_batch), wanted);
     return p;
   }
   bool fits(const Placement& p) const {
@@ -118,7 +120,7 @@ class Fitting {
   const Model& model_;
   const CudaDevice& device_;
   const Format kv_;
-  const int sessions_, layers_;
+  const int sessions_, layers_, outputs_;
   const bool fixed_context_;
   const int own_context_;
   CudaOptions wanted_;

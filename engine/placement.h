@@ -8,28 +8,31 @@
 
 namespace chaski {
 
-// Tokens of a pass, at most. Here: enough for the weights to be read seldom, few enough for the
-// activations to stay in L2 (256 tokens x 2048 channels are 0.8 MB quantized). On a device: enough
-// for every multiprocessor to have a tile of each matmul.
+// How many tokens one pass has at most. On the CPU the more there are the seldomer the weights are
+// read, but their activations should stay in the L2 cache (256 tokens of 2048 channels are 0.8 MB,
+// quantized). On a device every multiprocessor should have a tile of each matmul.
 constexpr int kCpuBatch = 256, kDeviceBatch = 2048;
 
 struct Placement {
-  int cpu_layers = 0;  // the first so many; all: no device
+  int cpu_layers = 0;  // so many run on the CPU, the first ones; all of them: there is no device
   int context = 0, max_batch = kCpuBatch;
-  DeviceShare share;  // if there is a device
+  DeviceShare share;  // empty without a device
 };
 
-// What --device and --gpu-layers mean:
-//   auto   the device with the most free memory, as many layers as fit; the CPU if there is none,
-//          with a notice that says why
-//   cuda   all layers, or as many as --gpu-layers says: Error(memory) with need and have if they do
-//          not fit, Error(device) without a device
-// Without --ctx, a context that is too long for all layers is cut to what fits, but not below
-// kLeastContext, with a notice. Error(usage) for a device or a number of layers that there cannot
-// be.
+// A context that nobody asked for is cut to what fits on the device, but not below this.
 constexpr int kLeastContext = 4096;
-// What can be said before a model is loaded: Error(usage), Error(device).
+
+// Refuses what can be refused before a model is loaded: throws Error(usage) for a --device or
+// --gpu-layers that cannot be, Error(device) for a device that was asked for and is not there.
 void check_device(const EngineOptions& options);
+
+// Where a model runs. `options` say what the user asked for:
+//   --device auto   The device with the most free memory, with as many layers as fit. The CPU if
+//                   there is no device, or none that holds a layer; a notice says why.
+//   --device cuda   All layers are on the device, or as many as --gpu-layers says. Throws
+//                   Error(memory), which says what is needed and what is free, if they do not fit.
+// Without --ctx the context is cut (see kLeastContext) before layers are left to the CPU; a notice
+// says so. Throws what check_device() throws.
 Placement place(const Model& model, const EngineOptions& options);
 
 }  // namespace chaski

@@ -1,6 +1,8 @@
-// Plans by the shape of the batch they were made for. A run of odd prompt lengths must not fill
-// memory with them.
+// The plans of one engine, by the shape of the batch they were made for: how many tokens, and of
+// how many the logits are wanted. Making a plan takes as long as some decode steps, so plans are
+// kept; prompts come in so many lengths that not all can be.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
@@ -12,19 +14,39 @@ namespace chaski {
 template <class P>
 class PlanCache {
  public:
-  // make() returns a std::unique_ptr<P>.
+  // The plan for this batch; make() returns a std::unique_ptr<P> where there is none yet. Where
+  // there are too many, the one that was not used for longest is dropped then, but never that of
+  // one token: every text that is generated comes back to it.
   template <class Make>
   P& get(const Batch& batch, Make make) {
-    const std::pair key{batch.tokens.size(), batch.outputs.size()};
-    if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
-    std::unique_ptr<P> made = make();
-    if (plans_.size() >= kMost) plans_.clear();
-    return *(plans_[key] = std::move(made));
+    const Shape shape{batch.tokens.size(), batch.outputs.size()};
+    auto found = plans_.find(shape);
+    if (found == plans_.end()) {
+      std::unique_ptr<P> made = make();
+      if (plans_.size() >= kMost) drop_oldest();
+      found = plans_.emplace(shape, Kept{std::move(made)}).first;
+    }
+    found->second.last_use = ++uses_;
+    return *found->second.plan;
   }
 
  private:
+  using Shape = std::pair<size_t, size_t>;  // tokens, outputs
+  struct Kept {
+    std::unique_ptr<P> plan;
+    uint64_t last_use = 0;
+  };
   static constexpr size_t kMost = 64;
-  std::map<std::pair<size_t, size_t>, std::unique_ptr<P>> plans_;
+
+  void drop_oldest() {
+    plans_.erase(std::min_element(plans_.begin(), plans_.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.first.first == 1, a.second.last_use) <
+             std::pair(b.first.first == 1, b.second.last_use);
+    }));
+  }
+
+  std::map<Shape, Kept> plans_;
+  uint64_t uses_ = 0;
 };
 
 }  // namespace chaski

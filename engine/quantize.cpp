@@ -183,7 +183,7 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   const auto start = std::chrono::steady_clock::now();
   check(options, in, out);
   const int threads = options.threads > 0 ? options.threads : usable_cores();
-  const ModelSource source = open_source(in, options.tokenizer);
+  const ModelSource source = open_model(in, options.tokenizer).source;
   if (source.verify) source.verify(threads);  // or damage would get a sum of its own
   const std::vector<Choice> choices = recipe(source, options, threads);
   Encoders encoders;

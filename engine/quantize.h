@@ -1,8 +1,10 @@
-// A model to a smaller one, offline. The recipe: matmul weights become `type`; what suffers keeps
-// more: norms and biases f32, the position table its own format, tensors whose columns are not a
-// multiple of the block f16, the head and embedding at least q8 when `type` has fewer bits, and any
-// tensor whose relative squared error is over `keep_above` the next better type. Every choice is
-// reported with its reason.
+// Makes a model smaller, once and before it is run: every weight of a matmul gets the format
+// `type`. A tensor keeps more bits than that where it would suffer, and the report says why:
+//   norms and biases are f32
+//   the position table keeps its own format
+//   f16 where the columns are not a multiple of the block of `type`
+//   at least q8 for the head and the embedding
+//   the next better format where the relative squared error would be more than `keep_above`
 #pragma once
 #include <functional>
 #include <string>
@@ -32,13 +34,16 @@ struct QuantizedTensor {
 
 struct QuantizeReport {
   std::vector<QuantizedTensor> tensors;
-  uint64_t bytes_before = 0, bytes_after = 0, weights = 0;  // weights: encoded elements
-  double seconds = 0, encode_seconds = 0;
+  uint64_t bytes_before = 0, bytes_after = 0;
+  uint64_t weights = 0;  // numbers that were encoded anew
+  double seconds = 0;
+  double encode_seconds = 0;  // of all threads together, without reading and writing
 };
 
-// Atomic: `out` is whole or untouched. Same bytes for any number of threads. Throws Error(usage)
-// for a type that cannot be encoded or out == in, Error(bad_file) for a non-finite weight (tensor
-// and position named).
+// Reads the model `in` and writes the .quipu file `out`, which is whole afterwards or as it was
+// before. Its bytes do not depend on the number of threads. Throws Error(usage) for a type that
+// cannot be encoded and for an `out` that is `in`, Error(bad_file) with tensor and position for a
+// weight that is not finite, and what open_model() throws.
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress);
 

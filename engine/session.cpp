@@ -88,6 +88,8 @@ struct Session::Impl {
       b.cells.push_back(position), b.sequences.push_back(sequence);
     }
   }
+  template <class Take>
+  static void each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take);
 };
 
 namespace {
@@ -181,7 +183,7 @@ std::span<const float> Session::extend_all(std::span<const Extension> parts) {
   const size_t vocab = size_t(e.model->vocab);
   append(parts, [&] {
     lead.logits.resize(rows_of(parts) * vocab);
-    each_pass(parts, nullptr, [&](size_t row) {
+    Impl::each_pass(parts, nullptr, [&](size_t row) {
       const float* logits = e.logits();
       for (size_t i = 0; i < e.batch.outputs.size(); ++i) {
         expect_finite(logits + i * vocab, int64_t(vocab), e.batch, i);
@@ -202,7 +204,7 @@ std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler
   if (const std::optional<CudaDraw> there =
           e.device ? device_draw(sampler.options(), drawable) : std::nullopt) {
     append(parts, [&] {
-      each_pass(parts, &*there, [&](size_t row) {
+      Impl::each_pass(parts, &*there, [&](size_t row) {
         for (const TokenId token : e.tokens()) {
           if (token < 0) not_finite(e.batch, drawn.size() - row);
           drawn.push_back(token);
@@ -253,7 +255,7 @@ void Session::check(std::span<const Extension> parts) {
 // All tokens in passes of at most max_batch, with the outputs wanted in each; take(row) of the pass
 // whose first output is `row` of all.
 template <class Take>
-void Session::each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take) {
+void Session::Impl::each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take) {
   EngineImpl& e = parts[0].session->impl_->e();
   Batch& b = e.batch;
   size_t row = 0, part = 0, at = 0;

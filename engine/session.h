@@ -11,8 +11,6 @@
 
 namespace chaski {
 
-struct CudaDraw;
-
 // One session's share of a forward pass over several sessions: tokens to append, and for how many
 // of the last ones logits are wanted.
 struct Extension {
@@ -40,9 +38,9 @@ class Session {
   std::span<const float> extend(std::span<const TokenId> tokens, int wanted = 1);
   std::span<const float> decode(TokenId token) { return extend({&token, 1}); }
 
-  // Keeps of what is held a part that `tokens` begin with, the longest that rewind() reaches, and
-  // forgets the rest; one token at least is left to evaluate, so that there are logits. What is to
-  // be evaluated.
+  // Keeps the longest part that `tokens` begin with and rewind() reaches, and forgets the rest.
+  // Returns those of `tokens` that are still to be appended: at least the last of them, even if the
+  // session held it, because logits come from appending a token.
   std::span<const TokenId> reuse(std::span<const TokenId> tokens);
 
   // Forgets everything from `position` on. Where a window or a recurrent state has left the past
@@ -73,8 +71,6 @@ class Session {
   static void check(std::span<const Extension> parts);
   template <class Evaluate>
   static void append(std::span<const Extension> parts, Evaluate evaluate);
-  template <class Take>
-  static void each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -15,24 +15,24 @@ int64_t strips_of(const TensorInfo& info);  // 1 for a vector
 
 class TensorEncoder {
  public:
-  // `file` is for error lines. `source` must outlive the encoder; of its strips each may be encoded
-  // by another thread.
+  // `file` is for error lines. `source` must outlive the encoder. Several threads may encode at the
+  // same time, as long as no two encode the same strip.
   TensorEncoder(const TensorSource& source, Format to, std::string file);
 
-  // Writes strip `strip` in the new format to dst; a vector has one, in row layout. The same format
-  // gives the same bits. Throws Error(bad_file) for a weight that is not finite, naming the tensor
-  // and the place.
+  // Writes strip `strip` in the new format to dst. A vector is one strip, in row layout. Bits are
+  // kept where the new format is the old one. Throws Error(bad_file), which names the tensor and
+  // the place, for a weight that is not finite. A weight outside the new format's range makes
+  // error() infinite.
   void encode(int64_t strip, std::byte* dst);
-  // The same; a weight that is outside the new format's range is also an Error(bad_file), where
-  // encode() gives an infinite error.
+  // The same, but a weight outside the new format's range is an Error(bad_file) too.
   void encode_in_range(int64_t strip, std::byte* dst);
 
-  // Over the strips encoded so far: sum (x - x')^2 / sum x^2. Summed strip by strip in order, so it
-  // does not depend on threads.
+  // What the strips encoded so far have lost: sum (x - x')^2 / sum x^2. Strips are summed in order,
+  // so that the figure does not depend on threads.
   double error() const;
   Format to() const { return to_; }
   const TensorInfo& from() const { return source_.info; }
-  // of all threads, reading not included
+  // spent encoding by all threads together, without reading
   double seconds() const { return 1e-9 * double(nanoseconds_); }
 
  private:

@@ -11,8 +11,8 @@ namespace chaski {
 
 enum class Verify { always, once, never };
 
-// Error(bad_file) names the first tensor that is damaged. Without a cache folder to write to, once
-// is each time.
+// Throws Error(bad_file), which names the first tensor that is damaged. Where there is no cache
+// folder to write a stamp to, Verify::once checks every time.
 void verify_file(const Weights& weights, Verify how, int threads);
 
 // $XDG_CACHE_HOME/chaski or $HOME/.cache/chaski; empty where neither is set.

@@ -73,6 +73,7 @@ std::vector<std::shared_ptr<Engine>> open_engines(const BenchFlags& flags) {
   for (const std::string& kv : flags.model.kv) {
     EngineOptions options = flags.model.options(kv);
     for (const int n : flags.bench.sequences) options.sessions = std::max(options.sessions, n);
+    for (const int n : flags.bench.widths) options.outputs = std::max(options.outputs, n);
     if (!engines.empty())
       engines.push_back(engines[0]->with(options));
     else
@@ -122,7 +123,8 @@ Action declare_bench(Flags parser) {
   parser.add("--shape", flags->shape, shapes)
       .not_empty("a shape")
       .type("SHAPE")
-      .excludes(parser.named("--model"));
+      .excludes(parser.named("--model"))
+      .excludes(parser.named("--tokenizer"));
   const auto count = [&](const char* names, int& value, int least, const char* help) {
     return parser.add(names, value, help).within(least, 1 << 24).type("N");
   };

@@ -10,6 +10,7 @@
 #include "main/options.h"
 #include "main/output.h"
 #include "main/signals.h"
+#include "main/speaker.h"
 #include "main/timing.h"
 
 namespace chaski {

@@ -20,10 +20,11 @@ struct ConvertFlags {
 int convert(ConvertFlags& flags) {
   double amount = 0;
   {
-    const ModelSource source = open_source(flags.in, flags.tokenizer);
-    for (const TensorSource& tensor : source.tensors) amount += double(tensor.info.bytes()) / 1e6;
+    const ModelSource source = open_model(flags.in, flags.tokenizer).source;
+    const ModelTotals totals = totals_of(source);
+    amount = double(totals.bytes) / 1e6;
     put_note(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
-                         source.kind, source.tensors.size(), amount));
+                         source.kind, totals.tensors, amount));
   }
   ProgressBar bar({amount, "MB"});
   convert_model(flags.in, flags.out, flags.tokenizer, flags.threads, bar.callback());

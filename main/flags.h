@@ -23,13 +23,13 @@ class Flag {
   Flag& required();
   Flag& not_empty(const char* expected);
   Flag& excludes(const Flag& other);
-  // The range is told when it is left, not in the help, where most of them would say nothing.
+  // An error says the range. The help does not, because most ranges would tell a reader nothing.
   Flag& within(int least, int most);
   Flag& one_of(std::vector<std::string> names);
   Flag& one_of(const char* name, int least, int most);  // the name, or a number
-  Flag& list(int most);                                 // up to so many, with commas
-  Flag& single();
-  Flag& one_each();  // several need the flag several times
+  Flag& list(int most);  // takes up to so many values with a comma between two
+  Flag& single();        // takes one value, although its variable is a list
+  Flag& one_each();      // takes one value each time it is given, for several
 
   bool given() const;
 
@@ -41,8 +41,9 @@ class Flags {
  public:
   explicit Flags(CLI::App& app) : app_(app) {}
 
-  // `names`: "-p,--prompt", or "IN" for what has its place. The value stays as it is if it is not
-  // given. Numbers are decimal, and all of what is given: CLI11 itself takes "" for 0, "010" for 8.
+  // `names` are "-p,--prompt", or "IN" for what is told by its place on the command line. `value`
+  // stays as it is if the flag is not given. A number is a decimal number from the first character
+  // to the last, where CLI11 itself would take "" for 0 and "010" for 8.
   Flag add(const char* names, std::string& value, const std::string& help);
   Flag add(const char* names, int& value, const std::string& help);
   Flag add(const char* names, double& value, const std::string& help);
@@ -50,7 +51,7 @@ class Flags {
   Flag add(const char* names, std::vector<std::string>& values, const std::string& help);
   Flag add(const char* names, std::vector<int32_t>& values, const std::string& help);
   Flag add_switch(const char* names, bool& value, const std::string& help);
-  // One that is read by `take`, which calls wrong() for what it cannot read.
+  // A flag whose text is read by `take`, which calls wrong_flag() for what it cannot read.
   Flag add_read(const char* names, std::function<void(const std::string&)> take,
                 const std::string& help);
   Flag named(const char* name);

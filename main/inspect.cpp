@@ -16,19 +16,6 @@ struct InspectFlags {
   bool json = false, verify = false;
 };
 
-struct Totals {
-  int64_t weights = 0;
-  uint64_t bytes = 0;
-  double bits() const { return weights > 0 ? 8.0 * double(bytes) / double(weights) : 0; }
-};
-
-Totals totals_of(const ModelSource& source) {
-  Totals totals;
-  for (const TensorSource& tensor : source.tensors)
-    totals.weights += tensor.info.rows * tensor.info.cols, totals.bytes += tensor.info.bytes();
-  return totals;
-}
-
 constexpr size_t kMostText = 80, kMostItems = 4;
 
 // For a table: long texts and lists are cut, and it is said that they are.
@@ -85,9 +72,9 @@ void put_table(const ModelSource& source) {
     text += fmt::format("  {:<28}{:>8} x {:<8}{:<8}{:>14} bytes\n", escaped(t.name), t.rows, t.cols,
                         info(t.format).name, t.bytes());
   }
-  const Totals totals = totals_of(source);
+  const ModelTotals totals = totals_of(source);
   put(text + fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n",
-                         source.tensors.size(), totals.weights, totals.bytes, totals.bits()));
+                         totals.tensors, totals.weights, totals.bytes, totals.bits_per_weight()));
 }
 
 void put_file_json(const ModelSource& source, bool verified) {
@@ -101,12 +88,12 @@ void put_file_json(const ModelSource& source, bool verified) {
                        {"cols", t.cols},
                        {"bytes", t.bytes()}});
   }
-  const Totals totals = totals_of(source);
+  const ModelTotals totals = totals_of(source);
   JsonValue json = {{"file", source.path},
                     {"kind", source.kind},
                     {"weights", totals.weights},
                     {"weight_bytes", totals.bytes},
-                    {"bits_per_weight", totals.bits()},
+                    {"bits_per_weight", totals.bits_per_weight()},
                     {"metadata", metadata},
                     {"tensors", tensors}};
   if (verified) json["verified"] = true;
@@ -114,7 +101,7 @@ void put_file_json(const ModelSource& source, bool verified) {
 }
 
 int inspect(const InspectFlags& flags) {
-  const ModelSource source = open_source(flags.file, flags.tokenizer);
+  const ModelSource source = open_model(flags.file, flags.tokenizer).source;
   if (flags.verify) {
     if (!source.verify)
       fail(Exit::usage, "{}: is a {}, expected a .quipu file for --verify", flags.file,

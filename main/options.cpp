@@ -179,17 +179,4 @@ void GenerationFlags::choose_seed() {
   if (!seed.given()) generate.sampling.seed = std::random_device()();
 }
 
-Speaker::Speaker(const GenerationFlags& flags)
-    : engine(open_engine(flags.model.options())), options(flags.generate) {
-  engine->tokenizer();  // a model without one is refused now
-  session = engine->session();
-  if (flags.draft.empty()) return;
-  EngineOptions small = flags.model.options();
-  small.model = flags.draft;
-  small.context = 0, small.gpu_layers = kAllThatFit;
-  drafter = model_drafter(open_engine(small), *engine, options.sampling);
-  options.drafter = drafter.get();
-  options.draft_length = flags.draft_length;
-}
-
 }  // namespace chaski

@@ -5,10 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/drafter.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
-#include "engine/session.h"
 #include "main/flags.h"
 
 namespace chaski {
@@ -58,16 +56,6 @@ struct GenerationFlags {
   void declare(Flags& flags);
   void check() const;  // Error(usage); before a model is opened
   void choose_seed();  // a random one unless --seed was given
-};
-
-// A model with everything --draft asked for.
-struct Speaker {
-  std::shared_ptr<Engine> engine;
-  std::unique_ptr<Session> session;
-  std::unique_ptr<Drafter> drafter;
-  GenerateOptions options;
-
-  explicit Speaker(const GenerationFlags& flags);
 };
 
 }  // namespace chaski

@@ -23,7 +23,8 @@ bool stdout_is_terminal();
 bool stdin_is_terminal();
 bool stderr_is_terminal();
 
-// No context holds a longer text. A device may never end.
+// The most bytes of text that are read: more than any context holds, and a limit for what never
+// ends, such as /dev/zero.
 constexpr size_t kMostText = 64 << 20;
 
 // The whole of a file, or of stdin for an empty name. Throws Error(io).

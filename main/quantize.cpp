@@ -23,20 +23,14 @@ struct QuantizeFlags {
 
 std::string name_of(Format format) { return std::string(info(format).name); }
 
-double million_weights(const ModelSource& source) {
-  int64_t weights = 0;
-  for (const TensorSource& tensor : source.tensors) weights += tensor.info.rows * tensor.info.cols;
-  return double(weights) / 1e6;
-}
-
 // Encoding what has been encoded loses twice; whoever does it shall know.
-void warn_of_second_loss(const ModelSource& source, Format type) {
-  for (const TensorSource& tensor : source.tensors)
-    if (info(tensor.info.format).block > 1 && tensor.info.format != type)
+void warn_of_second_loss(const std::string& path, const ModelTotals& totals, Format type) {
+  for (const Format format : totals.formats)
+    if (info(format).block > 1 && format != type)
       return put_note(
           fmt::format("chaski: {}: the weights are quantized already ({}): encoding them again "
                       "loses a second time",
-                      source.path, info(tensor.info.format).name));
+                      path, info(format).name));
 }
 
 std::string row_of(const QuantizedTensor& tensor) {
@@ -91,9 +85,10 @@ int quantize(QuantizeFlags& flags) {
   flags.options.type = *format_named(flags.type);  // one of quantize_types()
   double amount = 0;
   {
-    const ModelSource source = open_source(flags.in, flags.options.tokenizer);
-    warn_of_second_loss(source, flags.options.type);
-    amount = million_weights(source);
+    const ModelSource source = open_model(flags.in, flags.options.tokenizer).source;
+    const ModelTotals totals = totals_of(source);
+    warn_of_second_loss(source.path, totals, flags.options.type);
+    amount = double(totals.weights) / 1e6;
   }
   QuantizeReport report;
   {

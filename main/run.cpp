@@ -6,6 +6,7 @@
 #include "main/options.h"
 #include "main/output.h"
 #include "main/signals.h"
+#include "main/speaker.h"
 #include "main/timing.h"
 
 namespace chaski {

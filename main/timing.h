@@ -9,9 +9,10 @@
 
 namespace chaski {
 
-// The read bandwidth beside which decoding is judged, in bytes per second, 0 if it was not
-// measured or says nothing: weights that stay in a cache. Measuring takes about half a second, so
-// it is done only after an answer that took longer than that to decode, or when asked (--verbose).
+// Bytes per second that memory gives, for a comparison with what decoding read. 0 if it was not
+// measured, or if the weights stay in a cache, so that it would say nothing. Measuring takes about
+// half a second, so it is done only after an answer that took longer than that to decode, or if
+// `asked` for (--verbose).
 double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked);
 
 // Threads that worked on it, for --verbose: "; 1.97 of 2 threads".

@@ -58,7 +58,7 @@ int decode(const Tokenizer& tokenizer, const TokenizeFlags& flags) {
 
 int tokenize(TokenizeFlags& flags) {
   const std::unique_ptr<Tokenizer> tokenizer =
-      Tokenizer::make(open_source(flags.model, flags.tokenizer).meta);
+      Tokenizer::make(open_model(flags.model, flags.tokenizer).source.meta);
   if (flags.decode_flag.given()) return decode(*tokenizer, flags);
   const std::vector<TokenId> tokens = tokenizer->encode_prompt(flags.prompt.required());
   if (flags.json)

@@ -10,8 +10,6 @@ using nlohmann::json;
 
 namespace {
 
-const std::string kStories = data("models/stories260K.bin");
-
 // The case of this kind with so many tokens, behind so many, with such keys and values.
 json bench_case(const json& report, const std::string& kind, int tokens, int depth = 0,
                 const std::string& kv = "f16") {
@@ -80,11 +78,9 @@ TEST_CASE(
 }
 
 TEST_CASE("cli/bench --csv: a header and a row for each case, with the fields of --json") {
-  if (!have(kStories)) return;
   const TempFolder folder;
-  const std::string named = folder / "a, \"b\".bin";
-  std::filesystem::copy_file(kStories, named);
-  std::filesystem::copy_file(data("models/tok512.bin"), folder / "tok512.bin");
+  const std::string named = folder / "a, \"b\".quipu";
+  std::filesystem::copy_file("models/bundled/story.quipu", named);
   const Arguments bench = {"bench", "-m",       named, "-p", "1,8", "-n",
                            "4",     "--widths", "2",   "-r", "2"};
   const auto with = [&](const char* flag) {
@@ -99,7 +95,7 @@ TEST_CASE("cli/bench --csv: a header and a row for each case, with the fields of
   for (size_t at = 0; (at = quoted.find('"', at)) != std::string::npos; at += 2)
     quoted.insert(at, 1, '"');
   for (size_t i = 1; i < lines.size(); ++i) {
-    CHECK_MESSAGE(lines[i].starts_with("\"" + quoted + "\",f32,"), lines[i]);
+    CHECK_MESSAGE(lines[i].starts_with("\"" + quoted + "\",q8,"), lines[i]);
     // The quoted name holds one comma more.
     CHECK(std::count(lines[i].begin(), lines[i].end(), ',') ==
           std::count(lines[0].begin(), lines[0].end(), ',') + 1);

@@ -309,6 +309,33 @@ TEST_CASE(
   shim::show_devices(0);
 }
 
+TEST_CASE("cuda/engine: a device that is just large enough holds the logits of a whole pass") {
+  shim::show_devices(1);
+  EngineOptions o;
+  o.device = "cuda", o.gpu_layers = 1, o.context = 160, o.outputs = 130;
+  const auto bundled = open_on("cpu");
+  const auto fits = [&](size_t bytes) {
+    shim::set_device_memory(bytes);
+    return error_of([&] { place(*bundled->impl().model, o); }).code == Exit::done;
+  };
+  size_t least = 1 << 20;
+  for (size_t most = 1 << 26; least + 4096 < most;) {
+    const size_t middle = (least + most) / 2;
+    (fits(middle) ? most : least) = middle;
+  }
+  REQUIRE(fits(least + 4096));
+  {
+    const auto e = Engine::open(o);
+    CHECK(logits_of(*e->session(), tokens_for(*e, 130), 130).size() ==
+          130 * size_t(e->vocab_size()));
+  }
+  // So many sessions have an output each, although nobody asked for more than one check of a draft.
+  o.outputs = 1, o.sessions = 130;
+  CHECK(!fits(least - 4096));
+  shim::set_device_memory(size_t(1) << 34);
+  shim::show_devices(0);
+}
+
 TEST_CASE(
     "cuda/engine: auto without a device, or with pages it has no kernels for, is the CPU, and says "
     "why") {

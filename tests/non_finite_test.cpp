@@ -158,7 +158,7 @@ TEST_CASE("non-finite: a damaged weight of every format is seen on every instruc
 
 TEST_CASE("non-finite: the program ends with 8 and one line") {
   TempFolder folder;
-  write_with(folder / "bad.quipu", "layer.1.ffn_norm", NAN, open_source("", ""));
+  write_with(folder / "bad.quipu", "layer.1.ffn_norm", NAN, open_model("").source);
   const Outcome o = chaski_run({"run", "-m", folder / "bad.quipu", "-p", "a", "--device", "cpu"});
   CHECK_MESSAGE(o.status == 8, o.err);
   CHECK_MESSAGE(o.one_error_line(), o.err);

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "engine/engine_impl.h"
+#include "engine/plan_cache.h"
 #include "ggml-like-tensor/fuse.h"
 #include "ggml-like-tensor/split.h"
 #include "tests/import_support.h"
@@ -208,4 +209,30 @@ TEST_CASE("plan: a context that is only promised takes no memory") {
   pool.release(first);
   CHECK(pool.in_use() == 1);
   CHECK(pool.take() == first);
+}
+
+TEST_CASE("plan cache: prompts of many lengths push out what was not used for longest") {
+  PlanCache<int> cache;
+  int made = 0;
+  const auto asked_for = [&](int tokens, int outputs) {
+    Batch batch;
+    batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(outputs));
+    cache.get(batch, [&] { return std::make_unique<int>(++made); });
+  };
+  const auto is_kept = [&](int tokens, int outputs) {
+    const int before = made;
+    asked_for(tokens, outputs);
+    return made == before;
+  };
+  asked_for(1, 1);  // a decode step
+  asked_for(5, 5);  // the check of a draft
+  for (int length = 100; length < 300; ++length) {
+    asked_for(length, 1);
+    asked_for(5, 5);
+  }
+  CHECK(is_kept(1, 1));
+  CHECK(is_kept(5, 5));
+  CHECK(is_kept(299, 1));
+  CHECK(is_kept(280, 1));
+  CHECK(!is_kept(100, 1));
 }

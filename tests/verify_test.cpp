@@ -10,7 +10,7 @@ using namespace chaski::test;
 
 namespace {
 
-void write_sound(const std::string& path) { write_quipu(path, open_source("", ""), 1); }
+void write_sound(const std::string& path) { write_quipu(path, open_model("").source, 1); }
 
 // One bit in the middle of the last tensor's data.
 void damage(const std::string& path) {

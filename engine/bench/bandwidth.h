@@ -10,11 +10,11 @@ struct BandwidthOptions {
   int threads = 1;
   // halved until it is at most a quarter of the memory that is free
   uint64_t bytes = uint64_t{512} << 20;
-  // of reading, after the buffer has been filled (about 0.2 s)
+  // how long is measured; filling the buffer takes about 0.2 s before that
   double seconds = 0.25;
 };
 
-// Bytes per second: the best pass over the buffer. 0 if there is no memory to measure with.
+// Bytes per second of the fastest pass over the buffer. 0 if there is no memory for a buffer.
 double measure_read_bandwidth(const BandwidthOptions& options);
 
 // Measured once per process and thread count; the later calls cost nothing.

@@ -16,15 +16,16 @@ namespace chaski {
 
 struct BenchOptions {
   std::vector<int> prompts = {512};  // each evaluated at once, from an empty context; 0: none
-  int decode = 128;                  // tokens evaluated one by one; 0: none ...
-  std::vector<int> depths = {0};     // ... after each of these
-  // passes of so many tokens, all their logits wanted: what a speculative check costs
+  int decode = 128;                  // tokens evaluated one by one; 0: none
+  std::vector<int> depths = {0};     // tokens that stand before all cases but prompts
+  // Passes of so many tokens with the logits of all of them, which is what the check of a draft
+  // costs.
   std::vector<int> widths;
-  // so many sequences side by side, a token of each in a pass, `decode` passes
+  // `decode` passes with one token of each of so many sequences.
   std::vector<int> sequences;
   int repetitions = 5;   // after one round that does not count
   bool profile = false;  // the ops of every case
-  // a matmul of the model's shape, beside OpenBLAS's (bench_sgemm.h)
+  // a matmul of the model's shape, beside OpenBLAS's (sgemm.h)
   bool sgemm = false;
 };
 
@@ -33,22 +34,24 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> values);  // zeros for none
 
-// What the CPU or a device does at most, measured in the same minute, by all of it together. Of the
-// CPU: bytes read; of a device: bytes a copy reads and writes. A product and its addition are two
-// operations.
+// What the CPU with all its threads, or a device, can do per second, measured in the same minute.
 struct Limits {
-  double memory = 0;
-  // by format of weights: 8-bit products as it needs them, or "f32", or tensor cores' "f16"
+  double memory = 0;  // bytes that the CPU reads, or that a device's copies read and write
+  // Operations by the format of the weights; a product and its addition are two. Block formats need
+  // products of 8-bit integers, "f32" products of floats, "f16" on a device those of tensor cores.
   std::map<std::string, double> arithmetic;
-  double integer(const std::string& format) const;  // of float formats: what q8 keys need
+  // Of integer products in a model with weights of this format. Where the weights are floats it is
+  // keys in blocks that need them, so it is the figure of q8.
+  double integer(const std::string& format) const;
   double floating(const std::string& format) const;
   bool measured() const { return memory > 0; }
 };
 
-// What is read of weights, keys and values, as the ops account for it, and computed; `integer`:
-// operations on 8-bit integers among them.
+// What was done, as the ops account for it.
 struct Work {
-  double bytes = 0, operations = 0, integer = 0;
+  double bytes = 0;       // read, of weights, keys and values
+  double operations = 0;  // of all kinds
+  double integer = 0;     // those among them that are on 8-bit integers
   void add(const Cost& cost, double units);
   // The time it would take if only memory, or only arithmetic, took time.
   double memory_seconds(const Limits& l) const { return l.memory > 0 ? bytes / l.memory : 0; }
@@ -65,9 +68,9 @@ struct StepTime {
 struct BenchCase {
   enum class Kind { prompt, decode, width, sequences, sgemm, matmul } kind = Kind::prompt;
   std::string format, kv;  // of weights; of keys and values, if there are any
-  int tokens = 0;          // of the prompt, decoded one by one, or at once
-  int depth = 0;           // tokens before them
-  int decoded = 0;         // by each of several sequences
+  int tokens = 0;          // of the prompt, decoded, or in a pass (one of each sequence)
+  int depth = 0;           // tokens that stand before them
+  int decoded = 0;         // tokens of each sequence, if there are several
   Spread seconds;
   Work cpu, device;
   double passes = 0, steps = 0, kernels = 0;
@@ -93,12 +96,12 @@ struct BenchResult {
   MachineLimits limits() const;  // the better of the two
 };
 
-// before each step that takes a while
+// Called before whatever takes a while, with what it is.
 using BenchNote = std::function<void(const std::string& what)>;
 
-// Every case with every engine, which differ in their keys and values only. Throws
-// Error(prompt_too_long) before the first if one does not fit into the context, and what
-// Session::extend throws.
+// Measures every case with every engine; the engines differ in their keys and values only. Throws
+// Error(prompt_too_long) before anything is measured if a case does not fit into the context, and
+// what Session::extend throws.
 BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& options,
                   const BenchNote& note);
 

@@ -8,7 +8,8 @@ namespace {
 
 constexpr double kPassSeconds = 0.01, kSeconds = 0.1;
 
-// Rounds for about a pass: the instruction sets are a factor of a hundred apart.
+// How many rounds one thread needs kPassSeconds for. They are doubled until the time is reached,
+// because the fastest instruction set does about a hundred times as many in it as the slowest.
 int64_t rounds_of(const Backend& backend, Format format) {
   int64_t rounds = 64;
   while (fastest_pass(

@@ -5,8 +5,9 @@
 
 namespace chaski {
 
-// Operations per second, two for a multiplication and its addition, as matmuls of weights of this
-// format multiply. 0 if the backend cannot tell. Takes about 0.1 s.
+// Operations per second of the instructions that matmuls over weights of this format are made of;
+// a multiplication and its addition are two operations. 0 if the backend has no such measurement.
+// Takes about 0.1 s.
 double measure_peak(const Backend& backend, Format format, int threads);
 
 }  // namespace chaski

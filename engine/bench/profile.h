@@ -9,7 +9,8 @@
 namespace chaski {
 
 struct StepName {
-  std::string op, weight;  // the first of its weights, without its layer: "matmul", "ffn_down"
+  // "matmul" and "ffn_down": the op, and the first of its weights without its layer.
+  std::string op, weight;
   bool on_device = false;
   auto operator<=>(const StepName&) const = default;
 };
@@ -22,11 +23,12 @@ struct StepProfile {
 
 struct Profile {
   std::map<StepName, StepProfile> steps;
-  int passes = 0;      // of the model, in one part or two
-  size_t n_steps = 0;  // of the CPU
-  size_t kernels = 0;  // of a device, without draws
+  int passes = 0;      // through all layers, whether the CPU, a device or both run them
+  size_t n_steps = 0;  // that the CPU did
+  size_t kernels = 0;  // that a device started, without those that draw
 
-  // `seconds` of each step of one run; those behind the plan's own are of the draw.
+  // Adds one run of a plan. `seconds` are those of its steps; if there is one more, it is the
+  // draw's.
   void add(const Plan& plan, const std::vector<double>& seconds, bool on_device);
 };
 

@@ -25,8 +25,8 @@ struct ChatFamily;  // a row of the table
 
 class ChatTemplate {
  public:
-  // By the text of tokenizer.chat_template; "plain" (User: ... Assistant: ...) if there is none or
-  // no family knows it. The tokenizer must live as long as the template.
+  // The family whose marks are in tokenizer.chat_template, or "plain" (User: ... Assistant: ...) if
+  // there is no such key or no family has its marks. The tokenizer must live as long as the result.
   static ChatTemplate detect(const Metadata& meta, const Tokenizer& tokenizer);
   // Throws Error(usage) that lists the names.
   static ChatTemplate named(std::string_view name, const Tokenizer& tokenizer);
@@ -34,8 +34,8 @@ class ChatTemplate {
   // With the generation prompt the tokens end where the answer of the assistant begins.
   std::vector<TokenId> render(std::span<const ChatMessage> messages,
                               bool add_generation_prompt) const;
-  // What ends an answer where the model has no token for it (see Tokenizer::is_end for those that
-  // have).
+  // Texts that end an answer, for families without a token that does (for tokens see
+  // Tokenizer::is_end).
   std::vector<std::string> stop_strings() const;
   std::string_view name() const;
   // One line for the user when the choice was a guess, else empty.

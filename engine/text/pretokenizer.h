@@ -26,8 +26,8 @@ class Pretokenizer {
   // reasonable one would.
   std::vector<std::string_view> split(std::string_view text) const;
 
-  // What else goes with a family's name in the programs it was trained with; a file's own keys come
-  // first.
+  // Two habits that go with a pre-tokenizer's name although they have nothing to do with cutting.
+  // They hold for a file that does not say otherwise itself.
   bool whole_words_first() const { return whole_words_first_; }  // tokenizer.ignore_merges
   bool adds_bos() const { return adds_bos_; }
 

@@ -8,12 +8,13 @@ namespace chaski {
 
 class StopFilter {
  public:
-  // Error(usage) for one that is not UTF-8: it could cut a character in half
+  // Throws Error(usage) for a stop string that is not UTF-8: it could cut a character in half.
   explicit StopFilter(std::vector<std::string> stops);
-  // What may be shown after `text` came; sets stopped() if a stop string is complete (nothing is
-  // shown from its start on).
+  // Takes the next part of the text and returns what may be shown by now. When a stop string is
+  // complete, stopped() becomes true, and neither it nor anything behind it is shown.
   std::string push(std::string_view text);
-  std::string flush();  // the text has ended: what was held back
+  // To be called when the text has ended: returns what was held back.
+  std::string flush();
   bool stopped() const { return stopped_; }
 
  private:

@@ -33,34 +33,39 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
   virtual ~Tokenizer() = default;
 
-  // Any number of threads at once. Text may be invalid UTF-8. Nothing is put in front or behind.
-  std::vector<TokenId> encode(std::string_view text) const;  // text of a user
-  // text of a template: spellings of control tokens count
+  // All of these may be called by several threads at once, and the text may be invalid UTF-8.
+  // For what a user typed. Adds no token in front or behind.
+  std::vector<TokenId> encode(std::string_view text) const;
+  // For a template: where the text spells a control token, it becomes that token.
   std::vector<TokenId> encode_with_control(std::string_view text) const;
-  // BOS if the model wants one, then encode()
+  // encode(), with the token that begins a text (BOS) in front if the model wants one.
   std::vector<TokenId> encode_prompt(std::string_view text) const;
 
   // A text of several origins, encoded as the one text that the parts make together.
   struct Part {
     std::string_view text;
-    bool trusted = false;  // control tokens are recognised in it (never across its borders)
-    bool apart = false;    // no token may span the seam to the part before: its tokens are final
+    // Control tokens that it spells are recognised, but none that begins or ends outside of it.
+    bool trusted = false;
+    // No token may cross the border to the part before, so that the tokens of that part stay the
+    // same whatever this one says.
+    bool apart = false;
   };
   std::vector<TokenId> encode_parts(std::span<const Part> parts) const;
 
   // Control tokens give nothing. For spm the space that encode() put at the start of the text is
   // taken away again.
   std::string decode(std::span<const TokenId> tokens) const;
-  // The bytes of one token in the middle of a text; may be a part of a character (see Utf8Stream).
-  // Models have rows of logits beyond the last token, for padding: such an id is an unused token
-  // without text, here and below.
+  // The bytes of one token in the middle of a text. They may be a part of a character only (see
+  // Utf8Stream). A model may have more rows of logits than there are tokens: here and below, the id
+  // of such a row is that of an unused token without text.
   std::string_view piece(TokenId id) const { return has(id) ? bytes_[id] : std::string_view(); }
   // as stored in the file
   std::string_view raw(TokenId id) const { return has(id) ? tokens_[id] : std::string_view(); }
   std::optional<TokenId> find(std::string_view raw) const;
 
   int size() const { return static_cast<int>(tokens_.size()); }
-  TokenId bos() const { return bos_; }  // -1 where there is none; so for the others
+  // -1 where there is no such token.
+  TokenId bos() const { return bos_; }
   TokenId eos() const { return eos_; }
   TokenId unk() const { return unk_; }
   bool adds_bos() const { return adds_bos_; }
@@ -70,8 +75,8 @@ class Tokenizer {
 
  protected:
   explicit Tokenizer(const Metadata& meta);
-  // Appends the tokens of a text without control or user-defined tokens. `opens`: nothing is before
-  // it but a control token.
+  // Appends the tokens of a text that holds no control or user-defined token. `opens` says that the
+  // text stands at the beginning, or right behind a control token.
   virtual void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const = 0;
 
   bool has(TokenId id) const { return id >= 0 && id < size(); }

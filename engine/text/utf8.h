@@ -11,11 +11,10 @@ enum class Utf8 { valid, invalid, unfinished };
 
 struct Utf8Char {
   Utf8 kind;
-  // bytes, >= 1. Invalid: the longest start of a character that cannot go on (Unicode 15, table
-  // 3-8), to be
+  // In bytes, at least 1. Of an invalid one: the longest beginning of a character that does not go
+  // on as it should (Unicode 15, table 3-8), for which one U+FFFD is put. Of an unfinished one:
+  // what is left of the text, at most 3 bytes.
   int size;
-  // replaced by one U+FFFD. Unfinished: everything up to the end of the text, at most 3
-  // bytes.
 };
 
 // The first character of `text`, which is not empty. No overlong forms, no surrogates, nothing

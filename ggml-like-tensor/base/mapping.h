@@ -18,8 +18,8 @@ class Mapping {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
-  // What of the file changes when its content does, as it was when it was mapped: size, times,
-  // inode, device.
+  // The size, times, inode and device of the file when it was mapped: one of them changes when
+  // somebody writes to it.
   const std::string& state() const { return state_; }
 
  private:

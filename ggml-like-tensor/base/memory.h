@@ -11,8 +11,8 @@ namespace chaski {
 // for tests.
 std::optional<uint64_t> available_memory(const std::string& root = "");
 
-// For addresses this process has already: what the machine and the control groups (version 1 or 2)
-// leave.
+// Bytes that can still be written to in addresses that this process has already: what the machine
+// and the control groups (version 1 or 2) leave. Nothing where neither can be read.
 std::optional<uint64_t> available_pages(const std::string& root = "");
 
 // Bytes of addresses that ulimit -v leaves; nothing where there is no limit.

@@ -114,8 +114,10 @@ constexpr bool kFast = !Fmt::kFloat && !requires {
   &Fmt::Tile::rows;
 };
 
-// f.template operator()<N>(first) over pieces of n: as many as registers hold at a time (kMost),
-// then one piece of 12, 8, 6, ..., 1: a piece more is the weights unpacked once more.
+// Cuts n activations into pieces and calls f.template operator()<N>(first) for each of them: the N
+// activations from `first` on. A piece has kMost, as many as the registers hold, while that many
+// are left; the others are cut into one piece of 12, 8, 6, ... or 1, or a few of these. Pieces are
+// as large as can be because the weights are unpacked once for each piece.
 template <int kMost, class Fn>
 inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
   int i = 0;

@@ -3,7 +3,7 @@
 // same.
 //
 // Keys that chaski itself reads (everything an importer must fill):
-//   general.architecture   str   a name of models/architectures.list
+//   general.architecture   str   one of models/architectures.list
 //   general.name           str
 //   model.*                      hyperparameters: keys() of the architecture's file lists them
 //   tokenizer.kind         str   "spm" | "bpe"

@@ -18,7 +18,7 @@
 
 namespace chaski {
 
-// rows x cols; a vector (norm weight, bias) has rows == 1 and is never tiled: see tensor_bytes().
+// rows x cols; a vector (norm weight, bias) has rows == 1 and is never tiled: see bytes().
 struct TensorInfo {
   std::string name;
   Format format = Format::f32;

@@ -42,6 +42,10 @@ bool looks_like_safetensors(const std::string& path, const std::string& bytes) {
 
 }  // namespace
 
+bool is_llama2c(const std::string& path) {
+  return !is_folder(path) && looks_like_llama2c(beginning_of(path, kBeginning));
+}
+
 ModelSource import_model(const std::string& path, const ImportOptions& options) {
   if (is_folder(path)) {
     if (!exists(path + "/config.json"))

@@ -11,6 +11,10 @@ struct ImportOptions {
   std::string tokenizer;
 };
 
+// Whether import_model() takes it for llama2.c, the one kind whose tokenizer is a file of its own.
+// Throws Error(io).
+bool is_llama2c(const std::string& path);
+
 // By content, not by name: GGUF v2/v3 file, folder with config.json, llama2.c .bin v0 or v2. (A
 // .quipu file is not foreign.) Throws Error(bad_file | io) naming the file, the field, what was
 // found and what was expected.

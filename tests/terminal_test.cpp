@@ -1,0 +1,119 @@
+// chaski chat as somebody at a terminal has it: a pseudo terminal, keys that are pressed, and what
+// the screen shows.
+#include <poll.h>
+#include <pty.h>
+
+#include <chrono>
+
+#include "tests/program.h"
+
+using namespace chaski::test;
+
+namespace {
+
+class Screen {
+ public:
+  explicit Screen(const Arguments& arguments) {
+    Arguments all = {chaski_binary()};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& argument : all) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    setenv("TERM", "dumb", 1);
+    pid_ = ::forkpty(&keyboard_, nullptr, nullptr, nullptr);
+    REQUIRE(pid_ >= 0);
+    if (pid_ > 0) return;
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  ~Screen() {
+    if (pid_ > 0) ::kill(pid_, SIGKILL), ::waitpid(pid_, nullptr, 0);
+    ::close(keyboard_);
+  }
+
+  void type(const std::string& keys) {
+    REQUIRE(::write(keyboard_, keys.data(), keys.size()) == ssize_t(keys.size()));
+  }
+
+  // What was shown since the last call, up to and with `text`. Fails when it takes too long, or
+  // when the program has ended without it.
+  std::string until(const std::string& text) {
+    const Clock::time_point end = Clock::now() + kPatience;
+    size_t at;
+    while ((at = shown_.find(text)) == std::string::npos && more() && Clock::now() < end) {
+    }
+    REQUIRE_MESSAGE(at != std::string::npos, "no \"", text, "\" in \"", shown_, "\"");
+    const std::string before = shown_.substr(0, at + text.size());
+    shown_.erase(0, before.size());
+    return before;
+  }
+
+  // The exit status, 137 if the program does not end by itself.
+  int status() {
+    const Clock::time_point end = Clock::now() + kPatience;
+    while (more()) {
+      if (Clock::now() > end) ::kill(pid_, SIGKILL);
+    }
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kPatience{30};
+
+  // False when nobody writes any more.
+  bool more() {
+    pollfd out{keyboard_, POLLIN, 0};
+    if (::poll(&out, 1, 1000) == 0) return true;
+    char bytes[4096];
+    const ssize_t n = ::read(keyboard_, bytes, sizeof bytes);
+    if (n > 0) shown_.append(bytes, size_t(n));
+    return n > 0;
+  }
+
+  int keyboard_ = -1;
+  pid_t pid_ = 0;
+  std::string shown_;
+};
+
+constexpr const char* kCtrlC = "\x03";
+
+}  // namespace
+
+TEST_CASE("cli/chat on a terminal: Ctrl-C stops the answer or drops the line, never the program") {
+  setenv("CHASKI_ISA", "scalar", 1);  // slow: an answer that nobody stops takes seconds
+  Screen screen({"chat", "--device", "cpu", "-t", "1", "--ignore-end", "--seed", "1", "-v"});
+  unsetenv("CHASKI_ISA");
+  screen.until("> ");
+  screen.type("Tell me a story.\r");
+  screen.until("story.");
+  screen.until(" ");  // of the answer
+  screen.type(kCtrlC);
+  const std::string answer = screen.until("> ");
+  CHECK_MESSAGE(answer.find("the context of") == std::string::npos, answer);
+  CHECK_MESSAGE(answer.find("prompt ") != std::string::npos, answer);  // it ended in good order
+  CHECK(answer.size() < 1000);
+
+  screen.type(kCtrlC);
+  screen.until("^C (/quit or Ctrl-D ends the chat)");
+  screen.until("> ");
+  screen.type("/nonsense");
+  screen.until("/nonsense");
+  screen.type(kCtrlC);
+  CHECK(screen.until("> ").find("is no command") == std::string::npos);
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/run on a terminal: Ctrl-C ends it with 130") {
+  setenv("CHASKI_ISA", "scalar", 1);
+  Screen screen({"run", "--device", "cpu", "-t", "1", "--ignore-end", "--seed", "1"});
+  unsetenv("CHASKI_ISA");
+  screen.until("Once upon a time");
+  screen.type(kCtrlC);
+  screen.until("seed 1");
+  CHECK(screen.status() == 130);
+}
