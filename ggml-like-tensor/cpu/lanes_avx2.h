@@ -95,9 +95,6 @@ struct Avx2Lanes {
   }
   static I set1_i32(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
   static I add_i32(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
-  static I mul_i32(I x, I y) {
-    return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
-  }
   static I bit_and(I x, I y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
   static I bit_or(I x, I y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
   static I shift_left(I x, int n) { return {_mm256_slli_epi32(x.a, n), _mm256_slli_epi32(x.b, n)}; }
@@ -144,12 +141,14 @@ struct Avx2Lanes {
   }
   template <DotKind K, int kFrom, int kTo>
   static I dot(const B* w, const int8_t* a, int32_t sum) {
-    // Bounds of the int16 sums: see lanes_avx512.h.
+    return dot_runs<K, kFrom, kTo>(w, a, set1_i32(-K.offset * sum), set1_i32(0x10001));
+  }
+  // As in lanes_avx512.h, which has the bounds of the int16 sums.
+  template <DotKind K, int kFrom, int kTo>
+  static I dot_runs(const B* w, const int8_t* a, I s, I scale) {
     constexpr int kRun = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
     static_assert(K.is_signed || K.max <= 127);
     constexpr int kStep = kRun < kTo - kFrom ? kRun : kTo - kFrom;
-    const __m256i ones = _mm256_set1_epi16(1);
-    I s = set1_i32(-K.offset * sum);
 #pragma GCC unroll 8
     for (int g = kFrom; g < kTo; g += kStep) {
       __m256i f = four(a, g), x = product<K>(w[g].a, f), y = product<K>(w[g].b, f);
@@ -159,10 +158,29 @@ struct Avx2Lanes {
         x = _mm256_add_epi16(x, product<K>(w[h].a, f)),
         y = _mm256_add_epi16(y, product<K>(w[h].b, f));
       }
-      s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(x, ones)),
-      s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(y, ones));
+      s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(x, scale.a)),
+      s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(y, scale.b));
     }
     return s;
+  }
+  template <DotKind K>
+  static F scaled_dot(const B* w, const I* s, const Act& a) {
+    I sum = set1_i32(0);
+    if constexpr (K.offset != 0) {
+      const I shifted = shift_left(dot_pairs(s, a.half), std::countr_zero(unsigned(K.offset)));
+      sum = {_mm256_sub_epi32(sum.a, shifted.a), _mm256_sub_epi32(sum.b, shifted.b)};
+    }
+    sum = dot_runs<K, 0, 4>(w, a.q, sum, pair(s[0], s[0]));
+    return to_float(dot_runs<K, 4, 8>(w, a.q, sum, pair(s[1], s[1])));
+  }
+  static I pair(I low, I high) {
+    high = shift_left(high, 16);
+    return {_mm256_blend_epi16(low.a, high.a, 0xaa), _mm256_blend_epi16(low.b, high.b, 0xaa)};
+  }
+  static I dot_pairs(const I* x, const int32_t* y) {
+    const I pairs = pair(x[0], x[1]);
+    const __m256i factor = _mm256_set1_epi32((y[0] & 0xffff) | y[1] << 16);
+    return {_mm256_madd_epi16(pairs.a, factor), _mm256_madd_epi16(pairs.b, factor)};
   }
 
   // 127 * 128 twice fits an int16.

@@ -68,7 +68,6 @@ struct Avx512Lanes {
   static void store_i8(int8_t* p, I x) { _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(x)); }
   static I set1_i32(int32_t x) { return _mm512_set1_epi32(x); }
   static I add_i32(I a, I b) { return _mm512_add_epi32(a, b); }
-  static I mul_i32(I a, I b) { return _mm512_mullo_epi32(a, b); }
   static I bit_and(I a, I b) { return _mm512_and_si512(a, b); }
   static I bit_or(I a, I b) { return _mm512_or_si512(a, b); }
   static I shift_left(I a, int n) { return _mm512_slli_epi32(a, n); }
@@ -106,40 +105,58 @@ struct Avx512Lanes {
   static I dot(const B* w, const int8_t* a, int32_t sum) {
     if constexpr (kVnni) {
       // Two chains: eight products that wait for one another outlast what a core can look ahead
-      // (prompt of 512, q4: 251 -> 276 tok/s).
-      constexpr int offset = K.is_signed ? 128 : K.offset;
-      I s = _mm512_set1_epi32(-offset * sum), t = _mm512_setzero_si512();
+      // (prompt of 512, q4: 251 -> 276 tok/s). Half a block has four, and its other half.
+      constexpr int offset = K.is_signed ? 128 : K.offset, chains = (kTo - kFrom) / 4;
+      I s[chains] = {_mm512_set1_epi32(-offset * sum)};
 #pragma GCC unroll 8
-      for (int g = kFrom; g < kTo; g += 2) {
-        s = _mm512_dpbusd_epi32(
-            s, K.is_signed ? _mm512_xor_si512(w[g], _mm512_set1_epi8(-128)) : w[g], four(a, g));
-        t = _mm512_dpbusd_epi32(
-            t, K.is_signed ? _mm512_xor_si512(w[g + 1], _mm512_set1_epi8(-128)) : w[g + 1],
-            four(a, g + 1));
-      }
-      return _mm512_add_epi32(s, t);
+      for (int g = kFrom; g < kTo; ++g)
+        s[g % chains] = _mm512_dpbusd_epi32(
+            s[g % chains], K.is_signed ? _mm512_xor_si512(w[g], _mm512_set1_epi8(-128)) : w[g],
+            four(a, g));
+      return chains == 1 ? s[0] : _mm512_add_epi32(s[0], s[chains - 1]);
     } else {
-      // Products summed in int16 before widening: kRun * 2 * max * 127 must stay below 32768. 15: 8
-      // runs 30480; 31: 4 runs 31496; 63: 2 runs 32004; 127 and |int8| = 128: one run, 32258 and
-      // 32512.
-      constexpr int kRun = K.is_signed   ? 1
-                           : K.max <= 15 ? 8
-                           : K.max <= 31 ? 4
-                           : K.max <= 63 ? 2
-                                         : 1;
-      static_assert(K.is_signed || K.max <= 127);
-      constexpr int kStep = kRun < kTo - kFrom ? kRun : kTo - kFrom;
-      I s = _mm512_set1_epi32(-K.offset * sum);
-#pragma GCC unroll 8
-      for (int g = kFrom; g < kTo; g += kStep) {
-        I run = product<K>(w[g], four(a, g));
-#pragma GCC unroll 8
-        for (int h = g + 1; h < g + kStep; ++h)
-          run = _mm512_add_epi16(run, product<K>(w[h], four(a, h)));
-        s = _mm512_add_epi32(s, _mm512_madd_epi16(run, _mm512_set1_epi16(1)));
-      }
-      return s;
+      return dot_runs<K, kFrom, kTo>(w, a, _mm512_set1_epi32(-K.offset * sum),
+                                     _mm512_set1_epi16(1));
     }
+  }
+  // start + products times `scale`, which is the same number in either half of a lane. They are
+  // summed in int16 before that: kRun * 2 * max * 127 must stay below 32768. 15: 8 runs 30480; 31:
+  // 4 runs 31496; 63: 2 runs 32004; 127 and |int8| = 128: one run, 32258 and 32512.
+  template <DotKind K, int kFrom, int kTo>
+  static I dot_runs(const B* w, const int8_t* a, I start, I scale) {
+    constexpr int kRun = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
+    static_assert(K.is_signed || K.max <= 127);
+    constexpr int kStep = kRun < kTo - kFrom ? kRun : kTo - kFrom;
+#pragma GCC unroll 8
+    for (int g = kFrom; g < kTo; g += kStep) {
+      I run = product<K>(w[g], four(a, g));
+#pragma GCC unroll 8
+      for (int h = g + 1; h < g + kStep; ++h)
+        run = _mm512_add_epi16(run, product<K>(w[h], four(a, h)));
+      start = _mm512_add_epi32(start, _mm512_madd_epi16(run, scale));
+    }
+    return start;
+  }
+  // vpmulld would take two steps of ten cycles. The sums are exact in float too.
+  template <DotKind K>
+  static F scaled_dot(const B* w, const I* s, const Act& a) {
+    if constexpr (kVnni) {
+      const F first = mul(to_float(dot<K, 0, 4>(w, a.q, a.half[0])), to_float(s[0]));
+      return fma(to_float(dot<K, 4, 8>(w, a.q, a.half[1])), to_float(s[1]), first);
+    } else {
+      I sum = _mm512_setzero_si512();
+      if constexpr (K.offset != 0)
+        sum = _mm512_sub_epi32(
+            sum, shift_left(dot_pairs(s, a.half), std::countr_zero(unsigned(K.offset))));
+      sum = dot_runs<K, 0, 4>(w, a.q, sum, pair(s[0], s[0]));
+      return to_float(dot_runs<K, 4, 8>(w, a.q, sum, pair(s[1], s[1])));
+    }
+  }
+  static I pair(I low, I high) {
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
+  }
+  static I dot_pairs(const I* x, const int32_t* y) {
+    return _mm512_madd_epi16(pair(x[0], x[1]), set1_i32((y[0] & 0xffff) | y[1] << 16));
   }
   template <DotKind K>
   static I product(B w, I a) {

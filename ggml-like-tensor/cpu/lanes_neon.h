@@ -189,6 +189,14 @@ struct NeonLanes {
     }
     return s;
   }
+  template <DotKind K>
+  static F scaled_dot(const B* w, const I* s, const Act& a) {
+    return to_float(add_i32(mul_i32(s[0], dot<K, 0, 4>(w, a.q, a.half[0])),
+                            mul_i32(s[1], dot<K, 4, 8>(w, a.q, a.half[1]))));
+  }
+  static I dot_pairs(const I* x, const int32_t* y) {
+    return add_i32(mul_i32(x[0], set1_i32(y[0])), mul_i32(x[1], set1_i32(y[1])));
+  }
   static I dot_four(I s, B b, const uint8_t* four) {
     int32_t word;
     std::memcpy(&word, four, 4);

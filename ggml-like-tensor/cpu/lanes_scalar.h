@@ -181,6 +181,17 @@ struct ScalarLanes {
     });
   }
 
+  // s[0] * the sum over columns 0..15 + s[1] * that over 16..31, which panel.h bounds by 2^24.
+  template <DotKind K>
+  static F scaled_dot(const B* w, const I* s, const Act& a) {
+    return to_float(add_i32(mul_i32(s[0], dot<K, 0, 4>(w, a.q, a.half[0])),
+                            mul_i32(s[1], dot<K, 4, 8>(w, a.q, a.half[1]))));
+  }
+  // x[0] * y[0] + x[1] * y[1], all of 16 bits
+  static I dot_pairs(const I* x, const int32_t* y) {
+    return add_i32(mul_i32(x[0], set1_i32(y[0])), mul_i32(x[1], set1_i32(y[1])));
+  }
+
   // s + the sum of four products a lane: signed bytes of b times four[0..3] <= 127
   static I dot_four(I s, B b, const uint8_t* four) {
     return each_i([&](int r) {

@@ -29,13 +29,10 @@ inline __attribute__((always_inline)) typename V::F block_dot(const Panel<V>& w,
     acc = V::fma(V::to_float(V::template dot<K, 0, 8>(w.w, a.q, a.half[0] + a.half[1])), d, acc);
     if constexpr (K.mins) acc = V::fma(w.m, V::set1(a.ds), acc);
   } else {
-    const auto first = V::mul_i32(w.s[0], V::template dot<K, 0, 4>(w.w, a.q, a.half[0]));
-    const auto last = V::mul_i32(w.s[1], V::template dot<K, 4, 8>(w.w, a.q, a.half[1]));
-    acc = V::fma(V::to_float(V::add_i32(first, last)), d, acc);
+    acc = V::fma(V::template scaled_dot<K>(w.w, w.s, a), d, acc);
     if constexpr (K.mins) {
-      const auto low = V::mul_i32(w.mins[0], V::set1_i32(a.half[0])),
-                 high = V::mul_i32(w.mins[1], V::set1_i32(a.half[1]));
-      acc = V::fma(V::to_float(V::add_i32(low, high)), V::mul(w.m, V::set1(a.d)), acc);
+      const auto mins = V::dot_pairs(w.mins, a.half);
+      acc = V::fma(V::to_float(mins), V::mul(w.m, V::set1(a.d)), acc);
     }
   }
   return acc;
@@ -46,14 +43,15 @@ inline __attribute__((always_inline)) typename V::F block_dot(const Panel<V>& w,
 template <class V, class Fmt, int N>
 __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_t to,
                                          const Act* acts, int64_t width, typename V::F* result) {
-  constexpr int kSubs = Fmt::kBlock / 32, kBytes = int(sizeof(typename Fmt::Tile)) / kSubs;
+  constexpr uint64_t kSubs = Fmt::kBlock / 32;
+  constexpr int kBytes = int(sizeof(typename Fmt::Tile) / kSubs);
   const StripOf<Fmt> s(strip);
   typename V::F acc[N];
   for (int n = 0; n < N; ++n) acc[n] = result[n];
   for (int64_t b = from; b < to; ++b) {
     prefetch(reinterpret_cast<const char*>(s.tiles()) + b * kBytes, kBytes);
     Panel<V> panel;
-    s.template unpack<V>(b / kSubs, int(b % kSubs), panel);
+    s.template unpack<V>(int64_t(uint64_t(b) / kSubs), int(uint64_t(b) % kSubs), panel);
     const Act* a = acts + b * width;
 #pragma GCC unroll 16
     for (int n = 0; n < N; ++n) acc[n] = block_dot<V, Fmt::kDot>(panel, a[n], acc[n]);
