@@ -210,7 +210,7 @@ ValueId Decoder::gated(Graph& g, ValueId n, const GatedWeights& w) {
 }
 
 ValueId Decoder::gelu(Graph& g, ValueId n, const PlainWeights& w) {
-  return linear(g, g.gelu(linear(g, n, w.up)), w.down);
+  return linear(g, g.activate(Activation::gelu, linear(g, n, w.up)), w.down);
 }
 
 void Decoder::logits(Graph& g, ValueId x) const {
