@@ -15,6 +15,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import golden_gguf_gpt
+
 # One thread: the order of torch's additions, and so the last bit of a golden file, must not depend on the machine.
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -144,6 +146,68 @@ SMOLLM3 = {k: v for k, v in LLAMA.items() if k not in ("rope_scaling",)} | {
     "pad_token_id": 0,
 }
 
+# What GPT-2's relatives have in common, under Llama's names for the sizes and under GPT-2's.
+WIDE = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "vocab_size": 96,
+        "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False, "torch_dtype": "float32"}
+SHORT = {"n_embd": 48, "n_head": 4, "n_layer": 2, "n_positions": 64, "n_inner": None, "vocab_size": 96,
+         "layer_norm_epsilon": 1e-5, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
+
+# Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
+# files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
+
+def llama_twin(config):
+    return LLAMA | {k: config[k] for k in LLAMA if k in config and k not in ("architectures", "model_type", "rope_scaling")}
+
+
+def baichuan_twin(config):
+    return llama_twin(config) | {"num_key_value_heads": config["num_attention_heads"]}
+
+
+def codeshell_twin(config):
+    return STARCODER2 | {
+        "hidden_size": config["n_embd"], "intermediate_size": config["n_inner"],
+        "num_hidden_layers": config["n_layer"], "num_attention_heads": config["n_head"],
+        "num_key_value_heads": config["num_query_groups"], "max_position_embeddings": config["n_positions"]}
+
+
+def renamed(weights, names):
+    out = {}
+    for name, w in weights.items():
+        for theirs, ours in names.items():
+            name = name.replace(theirs, ours)
+        out[name] = w
+    return out
+
+
+def fused(weights, name, groups):
+    """Every q_proj, k_proj and v_proj as one tensor: the first of `groups` parts of each, then the second, ..."""
+    out = {k: v for k, v in weights.items() if not any(p in k for p in ("q_proj", "k_proj", "v_proj"))}
+    for k in [k for k in weights if "q_proj" in k]:
+        parts = [weights[k.replace("q_proj", p)].chunk(groups) for p in ("q_proj", "k_proj", "v_proj")]
+        out[k.replace("q_proj", name)] = torch.cat([part[g] for g in range(groups) for part in parts])
+    return out
+
+
+def baichuan_layout(weights, config):
+    return fused(weights, "W_pack", 1)
+
+
+def internlm2_layout(weights, config):
+    return renamed(fused(weights, "wqkv", config["num_key_value_heads"]), {
+        "embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
+        "self_attn.o_proj": "attention.wo", "self_attn": "attention", "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3", "mlp.down_proj": "feed_forward.w2", "lm_head": "output"})
+
+
+def codeshell_layout(weights, config):
+    return renamed(fused(weights, "c_attn", 1), {
+        "model.": "transformer.", "embed_tokens": "wte", "layers.": "h.", "input_layernorm": "ln_1",
+        "post_attention_layernorm": "ln_2", "self_attn.o_proj": "attn.c_proj", "self_attn": "attn", ".norm.": ".ln_f."})
+
+
+TWINS = {"baichuan": (baichuan_twin, baichuan_layout), "internlm2": (llama_twin, internlm2_layout),
+         "codeshell": (codeshell_twin, codeshell_layout)}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -241,10 +305,12 @@ def random_tensor(name, shape, rng):
         return 0.2 * x
     if len(shape) == 1:  # norm weights: not ones, or a forgotten one would go unseen
         return 1 + 0.25 * x
-    if any(part in name for part in ("wpe", "wte", "embed_tokens")):
+    if any(part in name for part in ("wpe", "wte", "embed")):
         return 0.5 * x
     fan_in = shape[0] if ".c_" in name else shape[1]  # GPT-2 keeps its matrices input-major
-    gain = 2.5 if "lm_head" in name else 1.5 if any(p in name for p in ("q_proj", "k_proj", "c_attn")) else 1.2
+    if "attn.attention" in name:  # GPT-Neo does not divide by sqrt(head_dim)
+        return 0.75 / math.sqrt(fan_in) * x
+    gain = 2.5 if "lm_head" in name else 1.5 if any(p in name for p in ("q_proj", "k_proj", "c_attn", "query_key")) else 1.2
     return gain / math.sqrt(fan_in) * x
 
 
@@ -257,6 +323,8 @@ def random_weights(name, config, dtype):
         del shapes["lm_head.weight"]
     rng = rng_for(name)
     weights = {k: torch.from_numpy(random_tensor(k, s, rng)).to(dtype) for k, s in sorted(shapes.items())}
+    if config["model_type"] == "gpt_neox":  # as published files have it
+        weights = renamed(weights, {"lm_head": "embed_out"})
     return openai_names(weights, config) if config["model_type"] == "gpt2" else weights
 
 
@@ -278,6 +346,26 @@ def save_shards(folder, weights):
     write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
 
 
+def load_twin(config, weights):
+    """The layers of a model that transformers has no class for, as a model of a class that it has."""
+    twin = TWINS[config["model_type"]][0](config)
+    kind = transformers.AutoConfig.for_model(twin.pop("model_type"), **twin)
+    model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager", dtype=torch.float32)
+    model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=not kind.tie_word_embeddings)
+    model.tie_weights()
+    if config["num_hidden_layers" if "num_hidden_layers" in config else "n_layer"] == 40:
+        model.inputs = lambda n: alibi(kind.num_attention_heads, n)
+    return model
+
+
+def alibi(heads, n):
+    """Everything at position 0, and scores that lose with the distance: Baichuan 13B. For 2^k heads."""
+    ago = torch.arange(n)[:, None] - torch.arange(n)
+    slopes = 2.0 ** (-8 * torch.arange(1, heads + 1) / heads)
+    mask = torch.where(ago < 0, torch.finfo(torch.float32).min, -slopes[:, None, None] * ago)
+    return {"position_ids": torch.zeros(1, n, dtype=torch.long), "attention_mask": mask[None]}
+
+
 def write_json(path, value):
     """One line per key: a list of 96 tokens should not be 96 lines of diff."""
     lines = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()]
@@ -295,7 +383,8 @@ def run(model, tokens):
     """Logits (n_tokens, vocab) of a whole sequence in one call, in the dtype of the model."""
     model.eval()
     with torch.no_grad():
-        return model(torch.tensor([tokens]), use_cache=False).logits[0].double().numpy()
+        more = model.inputs(len(tokens)) if hasattr(model, "inputs") else {}
+        return model(torch.tensor([tokens]), use_cache=False, **more).logits[0].double().numpy()
 
 
 def write_golden(json_path, f32_path, model, tokens, what, last=None):
@@ -317,13 +406,19 @@ def write_random_model(out, name):
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", config)
-    weights = random_weights(name, config, dtype)
+    twin, layout = TWINS.get(config["model_type"], (None, None))
+    weights = random_weights(name, twin(config) if twin else config, dtype)
+    model = load_twin(config, weights) if twin else None
+    if layout:
+        weights = layout(weights, config)
     if name == "llama_sharded":
         save_shards(folder, weights)
     else:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    if config["model_type"] in golden_gguf_gpt.CONVERTERS:
+        golden_gguf_gpt.write_gguf(folder / "model.gguf", config, weights)
     tokens = some_tokens(name, n_tokens, config["vocab_size"])
-    logits = write_golden(folder / "golden.json", folder / "logits.f32", load_folder(folder), tokens, what)
+    logits = write_golden(folder / "golden.json", folder / "logits.f32", model or load_folder(folder), tokens, what)
     if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)
         moved = np.abs(run(load_folder(folder, **change).double(), tokens) - logits).max()
         assert moved > 1e-3, f"{name}: {change} moves the logits by {moved} only"
