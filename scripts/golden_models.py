@@ -284,6 +284,9 @@ MODELS = {
     "smollm3": (
         "every fourth layer has no positions",
         SMOLLM3, torch.float32, 24, {"no_rope_layers": [1, 1, 1, 1, 1]}),
+    "llama_biases": (
+        "biases on all matrices of attention and feed-forward",
+        LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
 }
 
 
