@@ -152,6 +152,18 @@ WIDE = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "vo
 SHORT = {"n_embd": 48, "n_head": 4, "n_layer": 2, "n_positions": 64, "n_inner": None, "vocab_size": 96,
          "layer_norm_epsilon": 1e-5, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
 
+GPT_NEOX = WIDE | {
+    "architectures": ["GPTNeoXForCausalLM"],
+    "model_type": "gpt_neox",
+    "hidden_act": "gelu",
+    "intermediate_size": 80,
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 64,
+    "rotary_emb_base": 10000,
+    "rotary_pct": 0.25,
+    "use_parallel_residual": True,
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 
@@ -284,6 +296,12 @@ MODELS = {
     "smollm3": (
         "every fourth layer has no positions",
         SMOLLM3, torch.float32, 24, {"no_rope_layers": [1, 1, 1, 1, 1]}),
+    "gptneox": (
+        "q, k and v of a head side by side in one tensor, 4 of 16 channels are turned, gelu with erf",
+        GPT_NEOX, torch.float32, 24, {"rotary_pct": 0.5}),
+    "gptneox_serial": (
+        "the feed-forward behind the attention",
+        GPT_NEOX | {"use_parallel_residual": False}, torch.float32, 24, {"use_parallel_residual": True}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),

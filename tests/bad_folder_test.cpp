@@ -202,6 +202,11 @@ TEST_CASE("bad/config.json of architectures with keys of their own") {
                "layer_interval\": 3");
 }
 
+TEST_CASE("bad/config.json of what the graphs do not do") {
+  check_golden("gptneox", "hidden_act is \"tanh\", expected gelu, gelu_new, relu", "\"gelu\"",
+               "\"tanh\"");
+}
+
 TEST_CASE("bad/safetensors tensor of several parts") {
   const std::string config = read_file(golden("models/phi3/config.json"));
   const std::string header =
