@@ -164,6 +164,18 @@ GPT_NEOX = WIDE | {
     "use_parallel_residual": True,
 }
 
+FALCON = WIDE | {
+    "architectures": ["FalconForCausalLM"],
+    "model_type": "falcon",
+    "alibi": False,
+    "bias": False,
+    "layer_norm_epsilon": 1e-5,
+    "multi_query": True,
+    "new_decoder_architecture": False,
+    "parallel_attn": True,
+    "tie_word_embeddings": True,
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 
@@ -302,6 +314,14 @@ MODELS = {
     "gptneox_serial": (
         "the feed-forward behind the attention",
         GPT_NEOX | {"use_parallel_residual": False}, torch.float32, 24, {"use_parallel_residual": True}),
+    "falcon": (
+        "one key head for all, one norm for attention and feed-forward",
+        FALCON, torch.float32, 24, {"rope_theta": 500000.0}),
+    "falcon_grouped": (
+        "4 heads share 2 kv heads, q, k and v of a group side by side, a norm each for attention and feed-forward",
+        FALCON | {"new_decoder_architecture": True, "num_attention_heads": 4, "num_kv_heads": 2, "hidden_size": 32,
+                  "bias": True},
+        torch.float32, 24, {"rope_theta": 500000.0}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
