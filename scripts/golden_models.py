@@ -176,6 +176,21 @@ FALCON = WIDE | {
     "tie_word_embeddings": True,
 }
 
+BLOOM = {
+    "architectures": ["BloomForCausalLM"],
+    "model_type": "bloom",
+    "apply_residual_connection_post_layernorm": False,
+    "hidden_size": 24,
+    "layer_norm_epsilon": 1e-5,
+    "n_head": 3,
+    "n_layer": 2,
+    "seq_length": 64,
+    "vocab_size": 96,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "float32",
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 
@@ -322,6 +337,9 @@ MODELS = {
         FALCON | {"new_decoder_architecture": True, "num_attention_heads": 4, "num_kv_heads": 2, "hidden_size": 32,
                   "bias": True},
         torch.float32, 24, {"rope_theta": 500000.0}),
+    "bloom": (
+        "ALiBi with 3 heads (slopes of 2 and one between), a norm behind the token table",
+        BLOOM, torch.float32, 24, None),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
