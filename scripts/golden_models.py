@@ -191,6 +191,23 @@ BLOOM = {
     "torch_dtype": "float32",
 }
 
+MPT = {
+    "architectures": ["MPTForCausalLM"],
+    "model_type": "mpt",
+    "attn_config": {"alibi": True, "alibi_bias_max": 8, "attn_type": "multihead_attention", "clip_qkv": 1.5,
+                    "prefix_lm": False, "qk_ln": False, "softmax_scale": None},
+    "d_model": 24,
+    "expansion_ratio": 4,
+    "layer_norm_epsilon": 1e-5,
+    "logit_scale": None,
+    "max_seq_len": 64,
+    "n_heads": 6,
+    "n_layers": 2,
+    "no_bias": True,
+    "vocab_size": 96,
+    "torch_dtype": "float32",
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 
@@ -340,6 +357,9 @@ MODELS = {
     "bloom": (
         "ALiBi with 3 heads (slopes of 2 and one between), a norm behind the token table",
         BLOOM, torch.float32, 24, None),
+    "mpt": (
+        "ALiBi with 6 heads, layer norms without biases, q, k and v clipped at 1.5, gelu with erf",
+        MPT, torch.float32, 24, {"attn_config": MPT["attn_config"] | {"clip_qkv": None}}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
