@@ -208,6 +208,15 @@ MPT = {
     "torch_dtype": "float32",
 }
 
+STARCODER = SHORT | {
+    "architectures": ["GPTBigCodeForCausalLM"],
+    "model_type": "gpt_bigcode",
+    "activation_function": "gelu_pytorch_tanh",
+    "n_embd": 32,
+    "multi_query": True,
+    "scale_attn_weights": True,
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 
@@ -360,6 +369,9 @@ MODELS = {
     "mpt": (
         "ALiBi with 6 heads, layer norms without biases, q, k and v clipped at 1.5, gelu with erf",
         MPT, torch.float32, 24, {"attn_config": MPT["attn_config"] | {"clip_qkv": None}}),
+    "starcoder": (
+        "learned positions, one key head for all behind the queries of one tensor",
+        STARCODER, torch.float32, 24, {"activation_function": "gelu"}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),

@@ -206,6 +206,8 @@ TEST_CASE("bad/config.json of what the graphs do not do") {
   check_golden("falcon", "alibi is true, expected false", "\"alibi\": false", "\"alibi\": true");
   check_golden("mpt", "attn_config.qk_ln is true, expected false", "\"qk_ln\": false",
                "\"qk_ln\": true");
+  check_golden("starcoder", "multi_query is false, expected true", "\"multi_query\": true",
+               "\"multi_query\": false");
   check_golden("gptneox", "hidden_act is \"tanh\", expected gelu, gelu_new, relu", "\"gelu\"",
                "\"tanh\"");
 }
