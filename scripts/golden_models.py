@@ -217,6 +217,16 @@ STARCODER = SHORT | {
     "scale_attn_weights": True,
 }
 
+GPTJ = SHORT | {
+    "architectures": ["GPTJForCausalLM"],
+    "model_type": "gptj",
+    "activation_function": "gelu_new",
+    "rotary_dim": 8,
+    "tie_word_embeddings": False,
+}
+
+CODEGEN = GPTJ | {"architectures": ["CodeGenForCausalLM"], "model_type": "codegen"}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 
@@ -372,6 +382,12 @@ MODELS = {
     "starcoder": (
         "learned positions, one key head for all behind the queries of one tensor",
         STARCODER, torch.float32, 24, {"activation_function": "gelu"}),
+    "gptj": (
+        "neighbouring channels turn together, 8 of 12 of a head, a bias on the logits",
+        GPTJ, torch.float32, 24, {"rotary_dim": 12}),
+    "codegen": (
+        "quarters of q, v and k in turn in one tensor",
+        CODEGEN, torch.float32, 24, {"rotary_dim": 12}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
