@@ -227,6 +227,25 @@ GPTJ = SHORT | {
 
 CODEGEN = GPTJ | {"architectures": ["CodeGenForCausalLM"], "model_type": "codegen"}
 
+GPT_NEO = {
+    "architectures": ["GPTNeoForCausalLM"],
+    "model_type": "gpt_neo",
+    "activation_function": "gelu_new",
+    "attention_layers": ["global", "local", "global"],
+    "attention_types": [[["global", "local"], 1], [["global"], 1]],
+    "hidden_size": 48,
+    "intermediate_size": None,
+    "layer_norm_epsilon": 1e-5,
+    "max_position_embeddings": 64,
+    "num_heads": 3,
+    "num_layers": 3,
+    "vocab_size": 96,
+    "window_size": 7,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "float32",
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 
@@ -388,6 +407,9 @@ MODELS = {
     "codegen": (
         "quarters of q, v and k in turn in one tensor",
         CODEGEN, torch.float32, 24, {"rotary_dim": 12}),
+    "gpt_neo": (
+        "every second layer has a window (7), scores are not scaled",
+        GPT_NEO, torch.float32, 24, {"window_size": 8}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),

@@ -208,6 +208,7 @@ TEST_CASE("bad/config.json of what the graphs do not do") {
                "\"qk_ln\": true");
   check_golden("starcoder", "multi_query is false, expected true", "\"multi_query\": true",
                "\"multi_query\": false");
+  check_golden("gpt_neo", "expected [global, local, global]", "\"local\"", "\"global\"");
   check_golden("gptneox", "hidden_act is \"tanh\", expected gelu, gelu_new, relu", "\"gelu\"",
                "\"tanh\"");
 }
