@@ -246,6 +246,25 @@ GPT_NEO = {
     "torch_dtype": "float32",
 }
 
+OPT = {
+    "architectures": ["OPTForCausalLM"],
+    "model_type": "opt",
+    "_remove_final_layer_norm": False,
+    "activation_function": "relu",
+    "do_layer_norm_before": True,
+    "ffn_dim": 80,
+    "hidden_size": 48,
+    "max_position_embeddings": 64,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "vocab_size": 96,
+    "word_embed_proj_dim": 48,
+    "bos_token_id": 2,
+    "eos_token_id": 2,
+    "pad_token_id": 1,
+    "torch_dtype": "float32",
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 
@@ -410,6 +429,9 @@ MODELS = {
     "gpt_neo": (
         "every second layer has a window (7), scores are not scaled",
         GPT_NEO, torch.float32, 24, {"window_size": 8}),
+    "opt": (
+        "positions begin at row 2 of their table, relu",
+        OPT, torch.float32, 24, {"activation_function": "gelu"}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
