@@ -267,6 +267,14 @@ OPT = {
 
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
+BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_size", "num_hidden_layers",
+                                  "num_attention_heads", "vocab_size", "rms_norm_eps", "bos_token_id", "eos_token_id",
+                                  "tie_word_embeddings", "torch_dtype")} | {
+    "architectures": ["BaichuanForCausalLM"],
+    "model_type": "baichuan",
+    "model_max_length": 128,
+}
+
 
 def llama_twin(config):
     return LLAMA | {k: config[k] for k in LLAMA if k in config and k not in ("architectures", "model_type", "rope_scaling")}
@@ -435,6 +443,14 @@ MODELS = {
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
+    "baichuan": (
+        "q, k and v in one tensor; transformers' Llama with the weights in another layout",
+        BAICHUAN, torch.float32, 24, None),
+    "baichuan_alibi": (
+        "40 layers, and so ALiBi instead of rope; transformers' Llama at position 0 with a mask of its own",
+        BAICHUAN | {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 40, "vocab_size": 64,
+                    "torch_dtype": "bfloat16", "model_max_length": 32},
+        torch.bfloat16, 16, None),
 }
 
 

@@ -215,6 +215,8 @@ TEST_CASE("bad/config.json of what the graphs do not do") {
                "\"word_embed_proj_dim\": 32");
   check_golden("gptneox", "hidden_act is \"tanh\", expected gelu, gelu_new, relu", "\"gelu\"",
                "\"tanh\"");
+  check_golden("baichuan", "z_loss_weight is 0, expected nothing there", "{",
+               "{\"z_loss_weight\": 0,");
 }
 
 TEST_CASE("bad/safetensors tensor of several parts") {
