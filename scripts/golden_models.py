@@ -275,6 +275,16 @@ BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_siz
     "model_max_length": 128,
 }
 
+INTERNLM2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias")} | {
+    "architectures": ["InternLM2ForCausalLM"],
+    "model_type": "internlm2",
+    "bias": False,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rope_scaling": {"type": "dynamic", "factor": 2.0},
+}
+
 
 def llama_twin(config):
     return LLAMA | {k: config[k] for k in LLAMA if k in config and k not in ("architectures", "model_type", "rope_scaling")}
@@ -451,6 +461,9 @@ MODELS = {
         BAICHUAN | {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 40, "vocab_size": 64,
                     "torch_dtype": "bfloat16", "model_max_length": 32},
         torch.bfloat16, 16, None),
+    "internlm2": (
+        "q, k and v of a group side by side in one tensor; transformers' Llama with the weights in another layout",
+        INTERNLM2, torch.float32, 24, None),
 }
 
 
