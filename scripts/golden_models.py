@@ -265,6 +265,16 @@ OPT = {
     "torch_dtype": "float32",
 }
 
+OLMO = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rms_norm_eps")} | {
+    "architectures": ["OlmoForCausalLM"],
+    "model_type": "olmo",
+    "clip_qkv": 1.5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 32,
+    "pad_token_id": 0,
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -450,6 +460,9 @@ MODELS = {
     "opt": (
         "positions begin at row 2 of their table, relu",
         OPT, torch.float32, 24, {"activation_function": "gelu"}),
+    "olmo": (
+        "layer norms without weights, q, k and v clipped at 1.5",
+        OLMO, torch.float32, 24, {"clip_qkv": None}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
