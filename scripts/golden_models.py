@@ -275,6 +275,17 @@ OLMO = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rms_norm_eps")}
     "pad_token_id": 0,
 }
 
+NEMOTRON = {k: v for k, v in LLAMA.items() if k not in ("rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["NemotronForCausalLM"],
+    "model_type": "nemotron",
+    "hidden_act": "relu2",
+    "norm_eps": 1e-5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 32,
+    "partial_rotary_factor": 0.5,
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -463,6 +474,9 @@ MODELS = {
     "olmo": (
         "layer norms without weights, q, k and v clipped at 1.5",
         OLMO, torch.float32, 24, {"clip_qkv": None}),
+    "nemotron": (
+        "layer norms whose weights lack their 1, 4 of 8 channels of a head are turned, squares of relu",
+        NEMOTRON, torch.float32, 24, {"partial_rotary_factor": 0.25}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
