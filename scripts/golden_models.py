@@ -286,6 +286,8 @@ NEMOTRON = {k: v for k, v in LLAMA.items() if k not in ("rms_norm_eps", "rope_sc
     "partial_rotary_factor": 0.5,
 }
 
+ARCEE = LLAMA | {"architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2"}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -477,6 +479,9 @@ MODELS = {
     "nemotron": (
         "layer norms whose weights lack their 1, 4 of 8 channels of a head are turned, squares of relu",
         NEMOTRON, torch.float32, 24, {"partial_rotary_factor": 0.25}),
+    "arcee": (
+        "Llama with squares of relu instead of a gate",
+        ARCEE, torch.float32, 24, {"hidden_act": "relu"}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
