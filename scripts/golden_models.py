@@ -288,6 +288,16 @@ NEMOTRON = {k: v for k, v in LLAMA.items() if k not in ("rms_norm_eps", "rope_sc
 
 ARCEE = LLAMA | {"architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2"}
 
+SEED_OSS = {k: v for k, v in LLAMA.items() if k != "rope_scaling"} | {
+    "architectures": ["SeedOssForCausalLM"],
+    "model_type": "seed_oss",
+    "attention_bias": True,
+    "attention_out_bias": False,
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -482,6 +492,9 @@ MODELS = {
     "arcee": (
         "Llama with squares of relu instead of a gate",
         ARCEE, torch.float32, 24, {"hidden_act": "relu"}),
+    "seed_oss": (
+        "biases on q, k and v, heads wider than hidden / heads",
+        SEED_OSS, torch.float32, 24, {"rope_theta": 500000.0}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
