@@ -298,6 +298,16 @@ SEED_OSS = {k: v for k, v in LLAMA.items() if k != "rope_scaling"} | {
     "num_key_value_heads": 2,
 }
 
+ERNIE45 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rope_scaling")} | {
+    "architectures": ["Ernie4_5ForCausalLM"],
+    "model_type": "ernie4_5",
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "use_bias": False,
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -495,6 +505,9 @@ MODELS = {
     "seed_oss": (
         "biases on q, k and v, heads wider than hidden / heads",
         SEED_OSS, torch.float32, 24, {"rope_theta": 500000.0}),
+    "ernie4_5": (
+        "Llama whose q and k are interleaved",
+        ERNIE45, torch.float32, 24, {"rope_theta": 500000.0}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
