@@ -308,6 +308,9 @@ ERNIE45 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bi
     "use_bias": False,
 }
 
+HELIUM = LLAMA | {"architectures": ["HeliumForCausalLM"], "model_type": "helium", "head_dim": 16,
+                  "rms_norm_eps": 1e-8, "rope_theta": 100000.0}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -508,6 +511,9 @@ MODELS = {
     "ernie4_5": (
         "Llama whose q and k are interleaved",
         ERNIE45, torch.float32, 24, {"rope_theta": 500000.0}),
+    "helium": (
+        "Llama whose q and k are interleaved, eps 1e-8",
+        HELIUM, torch.float32, 24, {"rope_theta": 10000.0}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
