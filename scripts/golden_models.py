@@ -331,6 +331,16 @@ INTERNLM2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_
     "rope_scaling": {"type": "dynamic", "factor": 2.0},
 }
 
+CODESHELL = SHORT | {
+    "architectures": ["CodeShellForCausalLM"],
+    "model_type": "codeshell",
+    "activation_function": "gelu_pytorch_tanh",
+    "group_query_attention": True,
+    "n_inner": 96,
+    "num_query_groups": 2,
+    "position_embedding_type": "rope",
+}
+
 
 def llama_twin(config):
     return LLAMA | {k: config[k] for k in LLAMA if k in config and k not in ("architectures", "model_type", "rope_scaling")}
@@ -528,6 +538,9 @@ MODELS = {
     "internlm2": (
         "q, k and v of a group side by side in one tensor; transformers' Llama with the weights in another layout",
         INTERNLM2, torch.float32, 24, None),
+    "codeshell": (
+        "q, k and v in one tensor, with biases; transformers' StarCoder 2 with the weights in another layout",
+        CODESHELL, torch.float32, 24, None),
 }
 
 
