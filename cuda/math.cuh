@@ -34,8 +34,21 @@ __device__ __forceinline__ float tanh_fixed(float x) {
   return 1.0f - 2.0f / (exp_fixed(x + x) + 1.0f);
 }
 
+__device__ __forceinline__ float erf_fixed(float x) {
+  const float t = 1.0f / fmaf(fabsf(x), 0.3275911f, 1.0f);
+  float y = fmaf(1.061405429f, t, -1.453152027f);
+  y = fmaf(y, t, 1.421413741f);
+  y = fmaf(y, t, -0.284496736f);
+  y = fmaf(y, t, 0.254829592f);
+  const float above = 1.0f - y * t * exp_fixed(0.0f - x * x);
+  return x < 0 ? 0.0f - above : above;
+}
+
 __device__ __forceinline__ float activate_fixed(Activation kind, float x) {
   if (kind == Activation::silu) return x / (1.0f + exp_fixed(0.0f - x));
+  if (kind == Activation::gelu_erf) return 0.5f * x * (1.0f + erf_fixed(x * 0.70710678f));
+  if (kind == Activation::relu) return x < 0 ? 0.0f : x;
+  if (kind == Activation::relu2) return x < 0 ? 0.0f : x * x;
   const float inner = 0.7978845608f * fmaf((x * x) * x, 0.044715f, x);
   return (0.5f * x) * (1.0f + tanh_fixed(inner));
 }

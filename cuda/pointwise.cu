@@ -23,7 +23,7 @@ struct BinaryKernel {
   }
 };
 
-// Elementwise silu and gelu, with the CPU's polynomials (cuda/math.cuh).
+// Elementwise activations, with the CPU's polynomials (cuda/math.cuh).
 
 __global__ void unary(Activation kind, const float* x, float* y, int64_t n) {
   wait_for_previous();
@@ -40,15 +40,17 @@ struct UnaryKernel {
   }
 };
 
-// A factor, and a bound by tanh.
+// A factor, a bound by tanh, and one that cuts off.
 
 __global__ void scale(Scale op, const float* x, float* y, int64_t n) {
   wait_for_previous();
   start_next();
   const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  const float scaled = x[i] * op.factor;
-  y[i] = op.cap > 0 ? op.cap * tanh_fixed(scaled / op.cap) : scaled;
+  float scaled = x[i] * op.factor;
+  if (op.cap > 0) scaled = op.cap * tanh_fixed(scaled / op.cap);
+  if (op.clip > 0) scaled = scaled < -op.clip ? -op.clip : scaled > op.clip ? op.clip : scaled;
+  y[i] = scaled;
 }
 
 struct ScaleKernel {

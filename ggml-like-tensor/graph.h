@@ -46,10 +46,11 @@ class Graph {
   ValueId short_conv(ValueId x, const Weight& w);  // with a state of its own
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
-  ValueId silu(ValueId x) { return append(Unary{Activation::silu}, {x}).out[0]; }
-  ValueId gelu(ValueId x) { return append(Unary{Activation::gelu}, {x}).out[0]; }
+  ValueId activate(Activation kind, ValueId x) { return append(Unary{kind}, {x}).out[0]; }
+  ValueId silu(ValueId x) { return activate(Activation::silu, x); }
   ValueId scale(ValueId x, float factor) { return append(Scale{factor, 0}, {x}).out[0]; }
   ValueId soft_cap(ValueId x, float cap) { return append(Scale{1, cap}, {x}).out[0]; }
+  ValueId clip(ValueId x, float most) { return append(Scale{1, 0, most}, {x}).out[0]; }
   ValueId soft_max(ValueId x, float scale) { return append(SoftMax{scale}, {x}).out[0]; }
 
   // A mixture of experts: which of them a token goes to, what they make of it, and the sum of that.

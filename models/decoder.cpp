@@ -1,5 +1,7 @@
 #include "models/decoder.h"
 
+#include <algorithm>
+
 namespace chaski {
 
 void Decoder::size_keys(Keys& k) {
@@ -152,6 +154,32 @@ void Decoder::layer_norm_key(Keys& k) {
       .positive();
 }
 
+void Decoder::alibi_key(Keys& k) {
+  k.number(max_bias, "max_alibi_bias")
+      .in_gguf("attention.max_alibi_bias")
+      .not_in_hf()
+      .otherwise(8.0)
+      .positive();
+}
+
+void Decoder::clip_key(Keys& k) {
+  k.number(clip, "clamp_kqv").in_gguf("attention.clamp_kqv").in_hf("clip_qkv").optional();
+}
+
+void Decoder::activation_key(Keys& k, const char* hf, const char* usual) {
+  k.word(activation, "activation",
+         {{"gelu", Activation::gelu_erf},
+          {"gelu_tanh", Activation::gelu},
+          {"relu", Activation::relu},
+          {"relu2", Activation::relu2},
+          {"silu", Activation::silu}})
+      .in_hf(hf)
+      .hf_word("gelu_new", "gelu_tanh")
+      .hf_word("gelu_fast", "gelu_tanh")
+      .hf_word("gelu_pytorch_tanh", "gelu_tanh")
+      .otherwise(std::string(usual));
+}
+
 void Decoder::agree(const std::string& file) const {
   if (heads % kv_heads)
     fail(Exit::bad_file, "{}: model.head_count_kv is {}, expected a divisor of head_count {}", file,
@@ -167,22 +195,43 @@ void Decoder::agree(const std::string& file) const {
 }
 
 void Decoder::bound(const std::string&) {
+  one_and_zero_.assign(size_t(2 * dim), 0);
+  std::fill_n(one_and_zero_.begin(), dim, 1.0f);
+  const auto* floats = reinterpret_cast<const std::byte*>(one_and_zero_.data());
+  ones_ = {{"ones", Format::f32, 1, dim}, floats};
+  zeros_ = {{"zeros", Format::f32, 1, dim}, floats + size_t(dim) * sizeof(float)};
   if (!rope_freqs.weight) return;
   const auto* divisors = reinterpret_cast<const float*>(rope_freqs.weight->data);
   rope.freq_factors.assign(divisors, divisors + rope.dim / 2);
 }
 
-Slots::Slot& Decoder::attention_slots(Slots& s, AttentionWeights& w, Bias qkv, RowOrder gguf) {
-  s.add(w.q, "attn_q", q_rows(), dim).in_hf("self_attn.q_proj", halves()).in_gguf(gguf).with(qkv);
-  s.add(w.k, "attn_k", kv_rows(), dim).in_hf("self_attn.k_proj", halves()).in_gguf(gguf).with(qkv);
+Slots::Slot& Decoder::attention_slots(Slots& s, AttentionWeights& w, Bias qkv, RowOrder gguf,
+                                      RowOrder hf) {
+  s.add(w.q, "attn_q", q_rows(), dim).in_hf("self_attn.q_proj", hf).in_gguf(gguf).with(qkv);
+  s.add(w.k, "attn_k", kv_rows(), dim).in_hf("self_attn.k_proj", hf).in_gguf(gguf).with(qkv);
   s.add(w.v, "attn_v", kv_rows(), dim).in_hf("self_attn.v_proj").with(qkv);
   return s.add(w.output, "attn_output", dim, q_rows()).in_hf("self_attn.o_proj");
 }
 
+void Decoder::fused_slots(Slots& s, AttentionWeights& w, const char* hf, int64_t turns, Bias bias,
+                          bool one_in_gguf) {
+  const int64_t q = q_rows(), kv = kv_rows(), whole = q + 2 * kv;
+  const auto add = [&](Linear& member, const char* name, int64_t before, int64_t rows,
+                       RowOrder order) {
+    auto& slot = s.add(member, name, rows, dim)
+                     .in_hf(hf, order.inside(before / turns, whole).taking_turns(turns, rows))
+                     .with(bias);
+    if (one_in_gguf) slot.in_gguf("attn_qkv", order.inside(before, whole));
+  };
+  add(w.q, "attn_q", 0, q, halves());
+  add(w.k, "attn_k", q, kv, halves());
+  add(w.v, "attn_v", q + kv, kv, {});
+}
+
 void Decoder::gated_slots(Slots& s, GatedWeights& w) {
-  s.add(w.gate, "ffn_gate", ffn, dim).in_hf("mlp.gate_proj");
-  s.add(w.up, "ffn_up", ffn, dim).in_hf("mlp.up_proj");
-  s.add(w.down, "ffn_down", dim, ffn).in_hf("mlp.down_proj");
+  s.add(w.gate, "ffn_gate", ffn, dim).in_hf("mlp.gate_proj").with(Bias::maybe);
+  s.add(w.up, "ffn_up", ffn, dim).in_hf("mlp.up_proj").with(Bias::maybe);
+  s.add(w.down, "ffn_down", dim, ffn).in_hf("mlp.down_proj").with(Bias::maybe);
 }
 
 void Decoder::rope_freqs_slot(Slots& s) {
@@ -190,18 +239,22 @@ void Decoder::rope_freqs_slot(Slots& s) {
 }
 
 ValueId Decoder::attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const {
-  const ValueId q = linear(g, n, w.q), k = linear(g, n, w.k), v = linear(g, n, w.v);
+  const auto clipped = [&](const Linear& part) {
+    const ValueId y = linear(g, n, part);
+    return clip > 0 ? g.clip(y, clip) : y;
+  };
+  const ValueId q = clipped(w.q), k = clipped(w.k), v = clipped(w.v);
   return linear(g, attention_of(g, q, k, v, layer), w.output);
 }
 
 ValueId Decoder::attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const {
-  if (turns(layer)) {
+  if (rope.dim > 0 && turns(layer)) {
     q = g.rope(q, heads, head_dim, rope);
     k = g.rope(k, kv_heads, head_dim, rope);
   }
   const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, window});
   g.kv_write(kv, k, v);
-  return g.attention(q, kv, 1 / std::sqrt(float(head_dim)));
+  return g.attention(q, Attention{kv, 1, {}, 1 / std::sqrt(float(head_dim)), 0, max_bias});
 }
 
 ValueId Decoder::gated(Graph& g, ValueId n, const GatedWeights& w) {
@@ -209,8 +262,8 @@ ValueId Decoder::gated(Graph& g, ValueId n, const GatedWeights& w) {
   return linear(g, g.mul(gate, linear(g, n, w.up)), w.down);
 }
 
-ValueId Decoder::gelu(Graph& g, ValueId n, const PlainWeights& w) {
-  return linear(g, g.gelu(linear(g, n, w.up)), w.down);
+ValueId Decoder::plain(Graph& g, ValueId n, const PlainWeights& w) const {
+  return linear(g, g.activate(activation, linear(g, n, w.up)), w.down);
 }
 
 void Decoder::logits(Graph& g, ValueId x) const {

@@ -14,6 +14,9 @@ class Decoder : public Model {
   int64_t dim = 0, ffn = 0;
   int heads = 0, window = 0;
   float eps = 0;
+  float max_bias = 0;  // of scores (ops/attention.h); 0: there is none
+  float clip = 0;      // what q, k and v are kept below; 0: they are not
+  Activation activation = Activation::gelu;
   RopeSpec rope;  // dim 0: there is none
   Linear token_embd, output_norm, output, rope_freqs;
 
@@ -25,6 +28,10 @@ class Decoder : public Model {
   void window_key(Keys& keys);
   void rms_norm_key(Keys& keys);    // eps, without a default in GGUF
   void layer_norm_key(Keys& keys);  // the same under its other name
+  void alibi_key(Keys& keys);       // max_bias
+  void clip_key(Keys& keys);
+  // Of plain(). GGUF files do not say it: `usual` is what the architecture's models have.
+  void activation_key(Keys& keys, const char* hf, const char* usual);
   // The order of q and k in files that turn channel i of a head together with i + rope.dim / 2.
   RowOrder halves() const { return half_split(head_dim, rope.dim); }
 
@@ -39,7 +46,16 @@ class Decoder : public Model {
   };
   // attn_q, attn_k, attn_v, attn_output under Llama's Hugging Face names, where q and k are
   // half-split; `gguf`: their order in GGUF files. Returns the slot of attn_output.
-  Slots::Slot& attention_slots(Slots& slots, AttentionWeights& w, Bias qkv, RowOrder gguf);
+  Slots::Slot& attention_slots(Slots& slots, AttentionWeights& w, Bias qkv, RowOrder gguf) {
+    return attention_slots(slots, w, qkv, gguf, halves());
+  }
+  Slots::Slot& attention_slots(Slots& slots, AttentionWeights& w, Bias qkv, RowOrder gguf,
+                               RowOrder hf);
+  // The first three out of one tensor of a Hugging Face file, with rows of q, k and v in turn,
+  // `turns` times over, q and k half-split in each. `one_in_gguf`: in GGUF files they are one, too,
+  // attn_qkv, with all of q, k and v one after the other; otherwise three, in our order.
+  void fused_slots(Slots& slots, AttentionWeights& w, const char* hf, int64_t turns, Bias bias,
+                   bool one_in_gguf);
   void gated_slots(Slots& slots, GatedWeights& w);  // ffn_gate, ffn_up, ffn_down
   void rope_freqs_slot(Slots& slots);               // of files with frequencies of their own
 
@@ -51,8 +67,9 @@ class Decoder : public Model {
   ValueId rms_norm(Graph& g, ValueId x, const Linear& w) const {
     return g.rms_norm(x, *w.weight, eps);
   }
+  // One without weight or bias is normed with ones or zeros.
   ValueId layer_norm(Graph& g, ValueId x, const Linear& w) const {
-    return g.layer_norm(x, *w.weight, *w.bias, eps);
+    return g.layer_norm(x, w.weight ? *w.weight : ones_, w.bias ? *w.bias : zeros_, eps);
   }
   static ValueId linear(Graph& g, ValueId x, const Linear& w) {
     return g.matmul(x, *w.weight, w.bias);
@@ -62,12 +79,15 @@ class Decoder : public Model {
   // Its middle: turns q and k, keeps k and v, and weighs the values; before attn_output.
   ValueId attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
   static ValueId gated(Graph& g, ValueId n, const GatedWeights& w);  // by silu
-  static ValueId gelu(Graph& g, ValueId n, const PlainWeights& w);
+  ValueId plain(Graph& g, ValueId n, const PlainWeights& w) const;   // by `activation`
   // `x` is normed: the logits, by the head or the token table.
   void logits(Graph& g, ValueId x) const;
 
  private:
   void scaling_keys(Keys& keys);
+
+  std::vector<float> one_and_zero_;  // `dim` of each
+  Weight ones_, zeros_;              // over them
 };
 
 }  // namespace chaski

@@ -84,6 +84,8 @@ Value to_value(const Given& given) {
   if (auto* text = std::get_if<std::string>(&given)) return scalar(ValueType::str, *text);
   if (auto* list = std::get_if<std::vector<int64_t>>(&given))
     return {ValueType::array, ValueType::i32, *list};
+  if (auto* texts = std::get_if<std::vector<std::string>>(&given))
+    return {ValueType::array, ValueType::str, *texts};
   return scalar(ValueType::i64, std::get<int64_t>(given));
 }
 
@@ -135,8 +137,8 @@ Key& Keys::operator[](std::string_view name) {
 
 int64_t RowOrder::theirs(int64_t ours) const {
   const int64_t in_head = head > 0 ? ours % head : 0;
-  if (in_head >= rotated) return first + ours;
-  return first + ours - in_head + in_head / 2 + (in_head % 2) * (rotated / 2);
+  if (in_head < rotated) ours += in_head / 2 + (in_head % 2) * (rotated / 2) - in_head;
+  return first + (run > 0 ? ours / run * pitch + ours % run : ours);
 }
 
 Slots::Slot& Slots::Slot::in_hf(std::string theirs, RowOrder order) {
@@ -148,6 +150,7 @@ Slots::Slot& Slots::Slot::in_gguf(std::string theirs, RowOrder order) {
 Slots::Slot& Slots::Slot::with(Bias b) { return bias = b, *this; }
 Slots::Slot& Slots::Slot::as(Role r) { return role = r, *this; }
 Slots::Slot& Slots::Slot::optional() { return may_lack = true, *this; }
+Slots::Slot& Slots::Slot::less_one_in_hf() { return hf_less_one = true, *this; }
 
 Slots::Slot& Slots::add(Linear& member, const std::string& name, int64_t rows, int64_t cols) {
   Slot& slot = list_.emplace_back();
@@ -173,7 +176,7 @@ std::vector<TensorSlot> Slots::all() const {
       return slot;
     };
     TensorSlot weight = named("", ".weight");
-    weight.weight = &s.member->weight;
+    weight.weight = &s.member->weight, weight.hf_less_one = s.hf_less_one;
     out.push_back(std::move(weight));
     if (s.bias == Bias::none) continue;
     TensorSlot bias = named(".bias", ".bias");

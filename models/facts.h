@@ -20,7 +20,8 @@ enum class Kind { text, texts, integer, integers, number, numbers, flag };
 std::string_view kind_name(Kind kind);  // for error lines: "an integer"
 
 // A value that stands in the code of an architecture.
-using Given = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>>;
+using Given = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
+                           std::vector<std::string>>;
 // One that is worked out when it is needed; nothing: it must be in the file. `file` is for error
 // lines.
 using Worked = std::function<std::optional<Given>(const std::string& file)>;
@@ -66,6 +67,7 @@ struct Key {
   Key& in_gguf(std::string name);
   Key& not_in_gguf() { return in_gguf(""); }
   Key& in_hf(std::vector<std::string> places);
+  Key& in_hf(std::initializer_list<std::string> places) { return in_hf(std::vector(places)); }
   Key& in_hf(std::string place) { return in_hf(std::vector{std::move(place)}); }
   Key& not_in_hf() { return in_hf(std::vector<std::string>{}); }
   // When the key is not in config.json, though it must be in a GGUF file.
@@ -151,6 +153,9 @@ struct RowOrder {
   int64_t head = 0, rotated = 0;
   // Ours are the rows from `first` on of a tensor that has `whole` rows; 0: it has no others.
   int64_t first = 0, whole = 0;
+  // Ours do not follow each other there: `run` of them do, and the next run begins `pitch` rows
+  // behind the beginning of the one before it. 0: they do.
+  int64_t run = 0, pitch = 0;
 
   bool plain() const { return !transposed && head == 0 && whole == 0; }
   // Their row for our row. Not for transposed matrices.
@@ -159,6 +164,12 @@ struct RowOrder {
   RowOrder inside(int64_t from, int64_t all) const {
     RowOrder part = *this;
     part.first = from, part.whole = all;
+    return part;
+  }
+  // Inside a tensor where parts take turns, `n` times over.
+  RowOrder taking_turns(int64_t n, int64_t rows) const {
+    RowOrder part = *this;
+    if (n > 1) part.run = rows / n, part.pitch = whole / n;
     return part;
   }
 };
@@ -180,6 +191,7 @@ struct TensorSlot {
   int64_t rows = 1, cols = 0;
   Role role = Role::matmul;
   bool optional = false;
+  bool hf_less_one = false;
   RowOrder gguf_order, hf_order;
   const Weight** weight = nullptr;
 };
@@ -195,6 +207,7 @@ class Slots {
     Bias bias = Bias::none;
     Role role = Role::matmul;
     bool may_lack = false;
+    bool hf_less_one = false;
     RowOrder gguf_order, hf_order;
 
     Slot& in_hf(std::string name, RowOrder order = {});
@@ -203,6 +216,7 @@ class Slots {
     Slot& with(Bias b);
     Slot& as(Role r);
     Slot& optional();
+    Slot& less_one_in_hf();  // a vector: Hugging Face files have x where ours is 1 + x
   };
 
   // rows == 1: a vector. The name is that behind "layer.N." once layer(N) was called.

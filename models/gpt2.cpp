@@ -82,7 +82,7 @@ class Gpt2 : public Decoder {
       const StateId kv = g.state(Paged{heads, head_dim, head_dim, 0});
       g.kv_write(kv, k, v);
       x = g.add(x, linear(g, g.attention(q, kv, 1 / std::sqrt(float(head_dim))), l.attn_output));
-      x = g.add(x, gelu(g, layer_norm(g, x, l.ffn_norm), l.ffn));
+      x = g.add(x, plain(g, layer_norm(g, x, l.ffn_norm), l.ffn));
       p += 6;
     }
     logits(g, layer_norm(g, g.take_outputs(x), output_norm));

@@ -25,8 +25,10 @@ void Llama::tensors(Slots& s) {
     Layer& l = layers[size_t(i)];
     s.layer(i, "layers.");
     s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
-    attention_slots(s, l.attn, qkv_bias, half_split_in_gguf ? halves() : RowOrder{});
-    s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
+    attention_slots(s, l.attn, qkv_bias, half_split_in_gguf ? halves() : RowOrder{},
+                    half_split_in_hf ? halves() : RowOrder{})
+        .with(Bias::maybe);
+    s.add(l.ffn_norm, ffn_norm_name, 1, dim).in_hf("post_attention_layernorm");
     gated_slots(s, l.ffn);
   }
   s.behind_layers();

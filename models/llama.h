@@ -12,7 +12,8 @@ class Llama : public Decoder {
 
  protected:
   Bias qkv_bias = Bias::maybe;
-  bool half_split_in_gguf = false;  // q and k; in Hugging Face files they always are
+  bool half_split_in_gguf = false, half_split_in_hf = true;  // q and k
+  const char* ffn_norm_name = "ffn_norm";
 
   struct Layer {
     Linear attn_norm, ffn_norm;

@@ -48,7 +48,7 @@ class Phi2 : public Decoder {
       const Layer& l = layers[i];
       const ValueId n = layer_norm(g, x, l.norm);
       x = g.add(x, attention(g, n, l.attn, int(i)));
-      x = g.add(x, gelu(g, n, l.ffn));
+      x = g.add(x, plain(g, n, l.ffn));
     }
     logits(g, layer_norm(g, g.take_outputs(x), output_norm));
   }

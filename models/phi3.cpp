@@ -19,12 +19,6 @@ class Phi3 : public Llama {
     layers.resize(size_t(n_layers));
     s.hf_prefix = "model.";
     s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
-    const int64_t q = q_rows(), kv = kv_rows();
-    const auto of_qkv = [&](Linear& member, const char* name, int64_t first, int64_t rows,
-                            RowOrder order) {
-      order = order.inside(first, q + 2 * kv);
-      s.add(member, name, rows, dim).in_hf("self_attn.qkv_proj", order).in_gguf("attn_qkv", order);
-    };
     const auto of_gate_up = [&](Linear& member, const char* name, int64_t first) {
       const RowOrder order = part(first, 2 * ffn);
       s.add(member, name, ffn, dim).in_hf("mlp.gate_up_proj", order).in_gguf("ffn_up", order);
@@ -33,10 +27,8 @@ class Phi3 : public Llama {
       Layer& l = layers[size_t(i)];
       s.layer(i, "layers.");
       s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
-      of_qkv(l.attn.q, "attn_q", 0, q, halves());
-      of_qkv(l.attn.k, "attn_k", q, kv, halves());
-      of_qkv(l.attn.v, "attn_v", q + kv, kv, {});
-      s.add(l.attn.output, "attn_output", dim, q).in_hf("self_attn.o_proj");
+      fused_slots(s, l.attn, "self_attn.qkv_proj", 1, Bias::none, true);
+      s.add(l.attn.output, "attn_output", dim, q_rows()).in_hf("self_attn.o_proj");
       s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
       of_gate_up(l.ffn.gate, "ffn_gate", 0);
       of_gate_up(l.ffn.up, "ffn_up", ffn);

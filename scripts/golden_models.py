@@ -15,6 +15,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import golden_gguf_gpt
+
 # One thread: the order of torch's additions, and so the last bit of a golden file, must not depend on the machine.
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -144,6 +146,255 @@ SMOLLM3 = {k: v for k, v in LLAMA.items() if k not in ("rope_scaling",)} | {
     "pad_token_id": 0,
 }
 
+# What GPT-2's relatives have in common, under Llama's names for the sizes and under GPT-2's.
+WIDE = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "vocab_size": 96,
+        "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False, "torch_dtype": "float32"}
+SHORT = {"n_embd": 48, "n_head": 4, "n_layer": 2, "n_positions": 64, "n_inner": None, "vocab_size": 96,
+         "layer_norm_epsilon": 1e-5, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32"}
+
+GPT_NEOX = WIDE | {
+    "architectures": ["GPTNeoXForCausalLM"],
+    "model_type": "gpt_neox",
+    "hidden_act": "gelu",
+    "intermediate_size": 80,
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 64,
+    "rotary_emb_base": 10000,
+    "rotary_pct": 0.25,
+    "use_parallel_residual": True,
+}
+
+FALCON = WIDE | {
+    "architectures": ["FalconForCausalLM"],
+    "model_type": "falcon",
+    "alibi": False,
+    "bias": False,
+    "layer_norm_epsilon": 1e-5,
+    "multi_query": True,
+    "new_decoder_architecture": False,
+    "parallel_attn": True,
+    "tie_word_embeddings": True,
+}
+
+BLOOM = {
+    "architectures": ["BloomForCausalLM"],
+    "model_type": "bloom",
+    "apply_residual_connection_post_layernorm": False,
+    "hidden_size": 24,
+    "layer_norm_epsilon": 1e-5,
+    "n_head": 3,
+    "n_layer": 2,
+    "seq_length": 64,
+    "vocab_size": 96,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "float32",
+}
+
+MPT = {
+    "architectures": ["MPTForCausalLM"],
+    "model_type": "mpt",
+    "attn_config": {"alibi": True, "alibi_bias_max": 8, "attn_type": "multihead_attention", "clip_qkv": 1.5,
+                    "prefix_lm": False, "qk_ln": False, "softmax_scale": None},
+    "d_model": 24,
+    "expansion_ratio": 4,
+    "layer_norm_epsilon": 1e-5,
+    "logit_scale": None,
+    "max_seq_len": 64,
+    "n_heads": 6,
+    "n_layers": 2,
+    "no_bias": True,
+    "vocab_size": 96,
+    "torch_dtype": "float32",
+}
+
+STARCODER = SHORT | {
+    "architectures": ["GPTBigCodeForCausalLM"],
+    "model_type": "gpt_bigcode",
+    "activation_function": "gelu_pytorch_tanh",
+    "n_embd": 32,
+    "multi_query": True,
+    "scale_attn_weights": True,
+}
+
+GPTJ = SHORT | {
+    "architectures": ["GPTJForCausalLM"],
+    "model_type": "gptj",
+    "activation_function": "gelu_new",
+    "rotary_dim": 8,
+    "tie_word_embeddings": False,
+}
+
+CODEGEN = GPTJ | {"architectures": ["CodeGenForCausalLM"], "model_type": "codegen"}
+
+GPT_NEO = {
+    "architectures": ["GPTNeoForCausalLM"],
+    "model_type": "gpt_neo",
+    "activation_function": "gelu_new",
+    "attention_layers": ["global", "local", "global"],
+    "attention_types": [[["global", "local"], 1], [["global"], 1]],
+    "hidden_size": 48,
+    "intermediate_size": None,
+    "layer_norm_epsilon": 1e-5,
+    "max_position_embeddings": 64,
+    "num_heads": 3,
+    "num_layers": 3,
+    "vocab_size": 96,
+    "window_size": 7,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "float32",
+}
+
+OPT = {
+    "architectures": ["OPTForCausalLM"],
+    "model_type": "opt",
+    "_remove_final_layer_norm": False,
+    "activation_function": "relu",
+    "do_layer_norm_before": True,
+    "ffn_dim": 80,
+    "hidden_size": 48,
+    "max_position_embeddings": 64,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "vocab_size": 96,
+    "word_embed_proj_dim": 48,
+    "bos_token_id": 2,
+    "eos_token_id": 2,
+    "pad_token_id": 1,
+    "torch_dtype": "float32",
+}
+
+OLMO = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rms_norm_eps")} | {
+    "architectures": ["OlmoForCausalLM"],
+    "model_type": "olmo",
+    "clip_qkv": 1.5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 32,
+    "pad_token_id": 0,
+}
+
+NEMOTRON = {k: v for k, v in LLAMA.items() if k not in ("rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["NemotronForCausalLM"],
+    "model_type": "nemotron",
+    "hidden_act": "relu2",
+    "norm_eps": 1e-5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 32,
+    "partial_rotary_factor": 0.5,
+}
+
+ARCEE = LLAMA | {"architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2"}
+
+SEED_OSS = {k: v for k, v in LLAMA.items() if k != "rope_scaling"} | {
+    "architectures": ["SeedOssForCausalLM"],
+    "model_type": "seed_oss",
+    "attention_bias": True,
+    "attention_out_bias": False,
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+ERNIE45 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rope_scaling")} | {
+    "architectures": ["Ernie4_5ForCausalLM"],
+    "model_type": "ernie4_5",
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "use_bias": False,
+}
+
+HELIUM = LLAMA | {"architectures": ["HeliumForCausalLM"], "model_type": "helium", "head_dim": 16,
+                  "rms_norm_eps": 1e-8, "rope_theta": 100000.0}
+
+# Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
+# files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
+BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_size", "num_hidden_layers",
+                                  "num_attention_heads", "vocab_size", "rms_norm_eps", "bos_token_id", "eos_token_id",
+                                  "tie_word_embeddings", "torch_dtype")} | {
+    "architectures": ["BaichuanForCausalLM"],
+    "model_type": "baichuan",
+    "model_max_length": 128,
+}
+
+INTERNLM2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias")} | {
+    "architectures": ["InternLM2ForCausalLM"],
+    "model_type": "internlm2",
+    "bias": False,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rope_scaling": {"type": "dynamic", "factor": 2.0},
+}
+
+CODESHELL = SHORT | {
+    "architectures": ["CodeShellForCausalLM"],
+    "model_type": "codeshell",
+    "activation_function": "gelu_pytorch_tanh",
+    "group_query_attention": True,
+    "n_inner": 96,
+    "num_query_groups": 2,
+    "position_embedding_type": "rope",
+}
+
+
+def llama_twin(config):
+    return LLAMA | {k: config[k] for k in LLAMA if k in config and k not in ("architectures", "model_type", "rope_scaling")}
+
+
+def baichuan_twin(config):
+    return llama_twin(config) | {"num_key_value_heads": config["num_attention_heads"]}
+
+
+def codeshell_twin(config):
+    return STARCODER2 | {
+        "hidden_size": config["n_embd"], "intermediate_size": config["n_inner"],
+        "num_hidden_layers": config["n_layer"], "num_attention_heads": config["n_head"],
+        "num_key_value_heads": config["num_query_groups"], "max_position_embeddings": config["n_positions"]}
+
+
+def renamed(weights, names):
+    out = {}
+    for name, w in weights.items():
+        for theirs, ours in names.items():
+            name = name.replace(theirs, ours)
+        out[name] = w
+    return out
+
+
+def fused(weights, name, groups):
+    """Every q_proj, k_proj and v_proj as one tensor: the first of `groups` parts of each, then the second, ..."""
+    out = {k: v for k, v in weights.items() if not any(p in k for p in ("q_proj", "k_proj", "v_proj"))}
+    for k in [k for k in weights if "q_proj" in k]:
+        parts = [weights[k.replace("q_proj", p)].chunk(groups) for p in ("q_proj", "k_proj", "v_proj")]
+        out[k.replace("q_proj", name)] = torch.cat([part[g] for g in range(groups) for part in parts])
+    return out
+
+
+def baichuan_layout(weights, config):
+    return fused(weights, "W_pack", 1)
+
+
+def internlm2_layout(weights, config):
+    return renamed(fused(weights, "wqkv", config["num_key_value_heads"]), {
+        "embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
+        "self_attn.o_proj": "attention.wo", "self_attn": "attention", "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3", "mlp.down_proj": "feed_forward.w2", "lm_head": "output"})
+
+
+def codeshell_layout(weights, config):
+    return renamed(fused(weights, "c_attn", 1), {
+        "model.": "transformer.", "embed_tokens": "wte", "layers.": "h.", "input_layernorm": "ln_1",
+        "post_attention_layernorm": "ln_2", "self_attn.o_proj": "attn.c_proj", "self_attn": "attn", ".norm.": ".ln_f."})
+
+
+TWINS = {"baichuan": (baichuan_twin, baichuan_layout), "internlm2": (llama_twin, internlm2_layout),
+         "codeshell": (codeshell_twin, codeshell_layout)}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -220,6 +471,76 @@ MODELS = {
     "smollm3": (
         "every fourth layer has no positions",
         SMOLLM3, torch.float32, 24, {"no_rope_layers": [1, 1, 1, 1, 1]}),
+    "gptneox": (
+        "q, k and v of a head side by side in one tensor, 4 of 16 channels are turned, gelu with erf",
+        GPT_NEOX, torch.float32, 24, {"rotary_pct": 0.5}),
+    "gptneox_serial": (
+        "the feed-forward behind the attention",
+        GPT_NEOX | {"use_parallel_residual": False}, torch.float32, 24, {"use_parallel_residual": True}),
+    "falcon": (
+        "one key head for all, one norm for attention and feed-forward",
+        FALCON, torch.float32, 24, {"rope_theta": 500000.0}),
+    "falcon_grouped": (
+        "4 heads share 2 kv heads, q, k and v of a group side by side, a norm each for attention and feed-forward",
+        FALCON | {"new_decoder_architecture": True, "num_attention_heads": 4, "num_kv_heads": 2, "hidden_size": 32,
+                  "bias": True},
+        torch.float32, 24, {"rope_theta": 500000.0}),
+    "bloom": (
+        "ALiBi with 3 heads (slopes of 2 and one between), a norm behind the token table",
+        BLOOM, torch.float32, 24, None),
+    "mpt": (
+        "ALiBi with 6 heads, layer norms without biases, q, k and v clipped at 1.5, gelu with erf",
+        MPT, torch.float32, 24, {"attn_config": MPT["attn_config"] | {"clip_qkv": None}}),
+    "starcoder": (
+        "learned positions, one key head for all behind the queries of one tensor",
+        STARCODER, torch.float32, 24, {"activation_function": "gelu"}),
+    "gptj": (
+        "neighbouring channels turn together, 8 of 12 of a head, a bias on the logits",
+        GPTJ, torch.float32, 24, {"rotary_dim": 12}),
+    "codegen": (
+        "quarters of q, v and k in turn in one tensor",
+        CODEGEN, torch.float32, 24, {"rotary_dim": 12}),
+    "gpt_neo": (
+        "every second layer has a window (7), scores are not scaled",
+        GPT_NEO, torch.float32, 24, {"window_size": 8}),
+    "opt": (
+        "positions begin at row 2 of their table, relu",
+        OPT, torch.float32, 24, {"activation_function": "gelu"}),
+    "olmo": (
+        "layer norms without weights, q, k and v clipped at 1.5",
+        OLMO, torch.float32, 24, {"clip_qkv": None}),
+    "nemotron": (
+        "layer norms whose weights lack their 1, 4 of 8 channels of a head are turned, squares of relu",
+        NEMOTRON, torch.float32, 24, {"partial_rotary_factor": 0.25}),
+    "arcee": (
+        "Llama with squares of relu instead of a gate",
+        ARCEE, torch.float32, 24, {"hidden_act": "relu"}),
+    "seed_oss": (
+        "biases on q, k and v, heads wider than hidden / heads",
+        SEED_OSS, torch.float32, 24, {"rope_theta": 500000.0}),
+    "ernie4_5": (
+        "Llama whose q and k are interleaved",
+        ERNIE45, torch.float32, 24, {"rope_theta": 500000.0}),
+    "helium": (
+        "Llama whose q and k are interleaved, eps 1e-8",
+        HELIUM, torch.float32, 24, {"rope_theta": 10000.0}),
+    "llama_biases": (
+        "biases on all matrices of attention and feed-forward",
+        LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),
+    "baichuan": (
+        "q, k and v in one tensor; transformers' Llama with the weights in another layout",
+        BAICHUAN, torch.float32, 24, None),
+    "baichuan_alibi": (
+        "40 layers, and so ALiBi instead of rope; transformers' Llama at position 0 with a mask of its own",
+        BAICHUAN | {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 40, "vocab_size": 64,
+                    "torch_dtype": "bfloat16", "model_max_length": 32},
+        torch.bfloat16, 16, None),
+    "internlm2": (
+        "q, k and v of a group side by side in one tensor; transformers' Llama with the weights in another layout",
+        INTERNLM2, torch.float32, 24, None),
+    "codeshell": (
+        "q, k and v in one tensor, with biases; transformers' StarCoder 2 with the weights in another layout",
+        CODESHELL, torch.float32, 24, None),
 }
 
 
@@ -241,10 +562,12 @@ def random_tensor(name, shape, rng):
         return 0.2 * x
     if len(shape) == 1:  # norm weights: not ones, or a forgotten one would go unseen
         return 1 + 0.25 * x
-    if any(part in name for part in ("wpe", "wte", "embed_tokens")):
+    if any(part in name for part in ("wpe", "wte", "embed")):
         return 0.5 * x
     fan_in = shape[0] if ".c_" in name else shape[1]  # GPT-2 keeps its matrices input-major
-    gain = 2.5 if "lm_head" in name else 1.5 if any(p in name for p in ("q_proj", "k_proj", "c_attn")) else 1.2
+    if "attn.attention" in name:  # GPT-Neo does not divide by sqrt(head_dim)
+        return 0.75 / math.sqrt(fan_in) * x
+    gain = 2.5 if "lm_head" in name else 1.5 if any(p in name for p in ("q_proj", "k_proj", "c_attn", "query_key")) else 1.2
     return gain / math.sqrt(fan_in) * x
 
 
@@ -257,6 +580,8 @@ def random_weights(name, config, dtype):
         del shapes["lm_head.weight"]
     rng = rng_for(name)
     weights = {k: torch.from_numpy(random_tensor(k, s, rng)).to(dtype) for k, s in sorted(shapes.items())}
+    if config["model_type"] == "gpt_neox":  # as published files have it
+        weights = renamed(weights, {"lm_head": "embed_out"})
     return openai_names(weights, config) if config["model_type"] == "gpt2" else weights
 
 
@@ -278,6 +603,26 @@ def save_shards(folder, weights):
     write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
 
 
+def load_twin(config, weights):
+    """The layers of a model that transformers has no class for, as a model of a class that it has."""
+    twin = TWINS[config["model_type"]][0](config)
+    kind = transformers.AutoConfig.for_model(twin.pop("model_type"), **twin)
+    model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager", dtype=torch.float32)
+    model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=not kind.tie_word_embeddings)
+    model.tie_weights()
+    if config["num_hidden_layers" if "num_hidden_layers" in config else "n_layer"] == 40:
+        model.inputs = lambda n: alibi(kind.num_attention_heads, n)
+    return model
+
+
+def alibi(heads, n):
+    """Everything at position 0, and scores that lose with the distance: Baichuan 13B. For 2^k heads."""
+    ago = torch.arange(n)[:, None] - torch.arange(n)
+    slopes = 2.0 ** (-8 * torch.arange(1, heads + 1) / heads)
+    mask = torch.where(ago < 0, torch.finfo(torch.float32).min, -slopes[:, None, None] * ago)
+    return {"position_ids": torch.zeros(1, n, dtype=torch.long), "attention_mask": mask[None]}
+
+
 def write_json(path, value):
     """One line per key: a list of 96 tokens should not be 96 lines of diff."""
     lines = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()]
@@ -295,7 +640,8 @@ def run(model, tokens):
     """Logits (n_tokens, vocab) of a whole sequence in one call, in the dtype of the model."""
     model.eval()
     with torch.no_grad():
-        return model(torch.tensor([tokens]), use_cache=False).logits[0].double().numpy()
+        more = model.inputs(len(tokens)) if hasattr(model, "inputs") else {}
+        return model(torch.tensor([tokens]), use_cache=False, **more).logits[0].double().numpy()
 
 
 def write_golden(json_path, f32_path, model, tokens, what, last=None):
@@ -317,13 +663,19 @@ def write_random_model(out, name):
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", config)
-    weights = random_weights(name, config, dtype)
+    twin, layout = TWINS.get(config["model_type"], (None, None))
+    weights = random_weights(name, twin(config) if twin else config, dtype)
+    model = load_twin(config, weights) if twin else None
+    if layout:
+        weights = layout(weights, config)
     if name == "llama_sharded":
         save_shards(folder, weights)
     else:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    if config["model_type"] in golden_gguf_gpt.CONVERTERS:
+        golden_gguf_gpt.write_gguf(folder / "model.gguf", config, weights)
     tokens = some_tokens(name, n_tokens, config["vocab_size"])
-    logits = write_golden(folder / "golden.json", folder / "logits.f32", load_folder(folder), tokens, what)
+    logits = write_golden(folder / "golden.json", folder / "logits.f32", model or load_folder(folder), tokens, what)
     if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)
         moved = np.abs(run(load_folder(folder, **change).double(), tokens) - logits).max()
         assert moved > 1e-3, f"{name}: {change} moves the logits by {moved} only"

@@ -202,6 +202,23 @@ TEST_CASE("bad/config.json of architectures with keys of their own") {
                "layer_interval\": 3");
 }
 
+TEST_CASE("bad/config.json of what the graphs do not do") {
+  check_golden("falcon", "alibi is true, expected false", "\"alibi\": false", "\"alibi\": true");
+  check_golden("mpt", "attn_config.qk_ln is true, expected false", "\"qk_ln\": false",
+               "\"qk_ln\": true");
+  check_golden("starcoder", "multi_query is false, expected true", "\"multi_query\": true",
+               "\"multi_query\": false");
+  check_golden("gpt_neo", "expected [global, local, global]", "\"local\"", "\"global\"");
+  check_golden("opt", "do_layer_norm_before is false, expected true",
+               "\"do_layer_norm_before\": true", "\"do_layer_norm_before\": false");
+  check_golden("opt", "word_embed_proj_dim is 32, expected 48", "\"word_embed_proj_dim\": 48",
+               "\"word_embed_proj_dim\": 32");
+  check_golden("gptneox", "hidden_act is \"tanh\", expected gelu, gelu_new, relu", "\"gelu\"",
+               "\"tanh\"");
+  check_golden("baichuan", "z_loss_weight is 0, expected nothing there", "{",
+               "{\"z_loss_weight\": 0,");
+}
+
 TEST_CASE("bad/safetensors tensor of several parts") {
   const std::string config = read_file(golden("models/phi3/config.json"));
   const std::string header =

@@ -28,9 +28,28 @@ typename V::F tanh(typename V::F x) {
   return V::sub(V::set1(1), V::div(V::set1(2), V::add(e, V::set1(1))));
 }
 
+// Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most.
+template <class V>
+typename V::F erf(typename V::F x) {
+  const auto size = V::abs(x);
+  const auto t = V::div(V::set1(1), V::fma(size, V::set1(0.3275911f), V::set1(1)));
+  auto y = V::set1(1.061405429f);
+  for (float c : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f})
+    y = V::fma(y, t, V::set1(c));
+  const auto rest = V::mul(V::mul(y, t), exp<V>(V::sub(V::zero(), V::mul(x, x))));
+  const auto above = V::sub(V::set1(1), rest);
+  return V::where_less(x, V::zero(), V::sub(V::zero(), above), above);
+}
+
+// A NaN is not less than zero, so it stays one.
 template <class V>
 typename V::F activate(Activation kind, typename V::F x) {
   if (kind == Activation::silu) return V::div(x, V::add(V::set1(1), exp<V>(V::sub(V::zero(), x))));
+  if (kind == Activation::gelu_erf)
+    return V::mul(V::mul(V::set1(0.5f), x),
+                  V::add(V::set1(1), erf<V>(V::mul(x, V::set1(0.70710678f)))));
+  if (kind == Activation::relu) return V::where_less(x, V::zero(), V::zero(), x);
+  if (kind == Activation::relu2) return V::where_less(x, V::zero(), V::zero(), V::mul(x, x));
   const auto inner =
       V::mul(V::set1(0.7978845608f), V::fma(V::mul(V::mul(x, x), x), V::set1(0.044715f), x));
   return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1), tanh<V>(inner)));

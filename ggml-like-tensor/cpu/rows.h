@@ -61,9 +61,13 @@ struct CpuKernel<Scale, V> : ByRow {
     const auto factor = V::set1(op.factor), cap = V::set1(op.cap);
     for (int64_t t = first; t < last; ++t)
       each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
-        const auto y = V::mul(load_n<V>(a.in[0].row(t) + i, k), factor);
-        store_n<V>(a.out[0].out_row(t) + i, op.cap > 0 ? V::mul(cap, tanh<V>(V::div(y, cap))) : y,
-                   k);
+        auto y = V::mul(load_n<V>(a.in[0].row(t) + i, k), factor);
+        if (op.cap > 0) y = V::mul(cap, tanh<V>(V::div(y, cap)));
+        if (op.clip > 0) {  // min and max would lose a NaN
+          y = V::where_less(y, V::set1(-op.clip), V::set1(-op.clip), y);
+          y = V::where_less(V::set1(op.clip), y, V::set1(op.clip), y);
+        }
+        store_n<V>(a.out[0].out_row(t) + i, y, k);
       });
   }
 };

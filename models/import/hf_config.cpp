@@ -52,10 +52,21 @@ std::string word_of(const Key& key, const Json& value) {
   const std::string& found = value.str();
   for (const auto& [theirs, ours] : key.hf_words) {
     if (found == theirs) return ours;
-    *std::find(known.begin(), known.end(), ours) = theirs;
+    const auto at = std::find(known.begin(), known.end(), ours);
+    if (at == known.end())
+      known.push_back(theirs);
+    else
+      *at = theirs;
   }
   if (std::find(known.begin(), known.end(), found) == known.end()) value.wrong(one_of(known));
   return found;
+}
+
+std::vector<std::string> texts_of(const Json& value) {
+  if (!value.is_array()) value.wrong("an array of texts");
+  std::vector<std::string> list;
+  for (size_t i = 0; i < value.size(); ++i) list.push_back(value.at(i).str());
+  return list;
 }
 
 std::vector<int64_t> integers_of(const Json& value) {
@@ -92,6 +103,8 @@ std::string text_of(const Given& given) {
   if (auto* whole = std::get_if<int64_t>(&given)) return std::to_string(*whole);
   if (auto* list = std::get_if<std::vector<int64_t>>(&given))
     return fmt::format("[{}]", fmt::join(*list, ", "));
+  if (auto* texts = std::get_if<std::vector<std::string>>(&given))
+    return fmt::format("[{}]", fmt::join(*texts, ", "));
   return fmt::format("{}", std::get<double>(given));
 }
 
@@ -100,6 +113,7 @@ bool equals(const Json& value, const Given& given) {
   if (auto* flag = std::get_if<bool>(&given)) return value.boolean(false) == *flag;
   if (auto* whole = std::get_if<int64_t>(&given)) return value.integer() == *whole;
   if (auto* list = std::get_if<std::vector<int64_t>>(&given)) return integers_of(value) == *list;
+  if (auto* texts = std::get_if<std::vector<std::string>>(&given)) return texts_of(value) == *texts;
   return value.number() == std::get<double>(given);
 }
 

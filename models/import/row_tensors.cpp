@@ -81,7 +81,7 @@ TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format fo
          matrix ? "matrix" : "vector", matrix ? "vector" : "matrix");
   // A weight by rows, a bias by elements.
   const size_t item = row_bytes(format, matrix ? cols : 1);
-  if (order.head == 0)
+  if (order.head == 0 && order.run == 0)
     return tensor_over(slot.name, format, data + order.first * item, slot.rows,
                        matrix ? cols : ours);
   const auto copy = [=](int64_t row, std::byte* dst) {
