@@ -72,6 +72,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const Tokenizer& tokenizer() const;  // Error(bad_file) if the model has none
   bool has_tokenizer() const;
   int vocab_size() const;
+  int hidden_size() const;  // columns of Session::hidden(); 0: there is none
   int context_length() const;
   int batch_length() const;  // tokens of a pass, at most
   // Bytes per second, measured: what the CPU reads, or what a device reads and writes when it

@@ -214,7 +214,7 @@ ValueId Decoder::gelu(Graph& g, ValueId n, const PlainWeights& w) {
 }
 
 void Decoder::logits(Graph& g, ValueId x) const {
-  g.set_result(linear(g, x, output.weight ? output : token_embd));
+  g.set_result(linear(g, x, output.weight ? output : token_embd), x);
 }
 
 }  // namespace chaski

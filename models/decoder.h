@@ -12,7 +12,7 @@ class Decoder : public Model {
 
  protected:
   int64_t dim = 0, ffn = 0;
-  int heads = 0, window = 0;
+  int heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   float eps = 0;
   RopeSpec rope;  // dim 0: there is none
   Linear token_embd, output_norm, output, rope_freqs;
@@ -63,7 +63,7 @@ class Decoder : public Model {
   ValueId attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
   static ValueId gated(Graph& g, ValueId n, const GatedWeights& w);  // by silu
   static ValueId gelu(Graph& g, ValueId n, const PlainWeights& w);
-  // `x` is normed: the logits, by the head or the token table.
+  // `x` is normed: the results, it and the logits, by the head or the token table.
   void logits(Graph& g, ValueId x) const;
 
  private:

@@ -127,7 +127,8 @@ struct ScratchModel : Model {
       const ValueId m = g.rms_norm(x, *l.ffn_norm.weight, eps);
       x = g.add(x, experts[i] > 0 ? consult(g, l, m, int(experts[i])) : feed(g, l, m));
     }
-    g.set_result(g.matmul(g.rms_norm(g.take_outputs(x), *norm.weight, eps), *embedding.weight));
+    x = g.rms_norm(g.take_outputs(x), *norm.weight, eps);
+    g.set_result(g.matmul(x, *embedding.weight), x);
   }
 
   static constexpr int kTurned = 16;  // channels of a head, by rope
