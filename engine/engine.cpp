@@ -224,6 +224,8 @@ std::string Engine::kv_type() const {
       ->name;
 }
 
+StateBytes Engine::states() const { return chaski::state_bytes(impl_->states); }
+
 uint64_t Engine::state_bytes(int positions) const {
   uint64_t sum = 0;
   for (const StateLayout::Pool& p : impl_->states.pools) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/state_bytes.h"
 #include "engine/text/tokenizer.h"
 #include "engine/verify.h"
 #include "ggml-like-tensor/base/error.h"
@@ -88,6 +89,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::string kv_type() const;    // as --kv names it
   uint64_t file_bytes() const;
   uint64_t state_bytes(int positions) const;  // read for the token after so many
+  StateBytes states() const;                  // kept of a sequence
 
   EngineImpl& impl() { return *impl_; }
 
