@@ -108,7 +108,7 @@ class Device final : public CudaBackend {
 
   std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) override;
   void run(CudaPlan& plan, const CudaDraw* draw, const float* input) override;
-  std::span<const float> logits() override;
+  std::span<const float> result() override;
   std::span<const int32_t> tokens() override {
     stream_.wait();
     return {pinned_tokens_.as<int32_t>(), size_t(result_.rows)};
@@ -144,7 +144,7 @@ class Device final : public CudaBackend {
   Shape result_;  // of the last pass
   const float* result_data_ = nullptr;
   DeviceBytes tokens_;
-  PinnedBytes pinned_tokens_, pinned_logits_, pinned_input_;
+  PinnedBytes pinned_tokens_, pinned_result_, pinned_input_;
   CudaEvent input_sent_;
 };
 
@@ -349,17 +349,17 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
   result_ = p.steps.result_shape(), result_data_ = p.steps.result();
 }
 
-std::span<const float> Device::logits() {
+std::span<const float> Device::result() {
   make_current();
   const size_t n = size_t(result_.rows) * size_t(result_.cols);
-  if (pinned_logits_.size() < n * sizeof(float)) {
+  if (pinned_result_.size() < n * sizeof(float)) {
     stream_.wait();
-    pinned_logits_ = {};
-    pinned_logits_ = PinnedBytes(n * sizeof(float), "logits");
+    pinned_result_ = {};
+    pinned_result_ = PinnedBytes(n * sizeof(float), "logits");
   }
-  stream_.copy(pinned_logits_.data(), result_data_, n * sizeof(float), cudaMemcpyDeviceToHost);
+  stream_.copy(pinned_result_.data(), result_data_, n * sizeof(float), cudaMemcpyDeviceToHost);
   stream_.wait();
-  return {pinned_logits_.as<float>(), n};
+  return {pinned_result_.as<float>(), n};
 }
 
 }  // namespace

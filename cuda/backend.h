@@ -116,10 +116,10 @@ class CudaBackend {
   // as well. The second run of a plan is captured as a graph, which is replayed from then on.
   virtual void run(CudaPlan& plan, const CudaDraw* draw = nullptr,
                    const float* input = nullptr) = 0;
-  // Of the last pass, valid until the next: logits (outputs, columns), or the drawn tokens, one for
-  // each output, drawn for the position after the output's; -1 where a logit is not finite. Both
-  // wait for the pass.
-  virtual std::span<const float> logits() = 0;
+  // Of the last pass, valid until the next: what the graph gives out, (outputs, columns), or the
+  // drawn tokens, one for each output, drawn for the position after the output's; -1 where a logit
+  // is not finite. Both wait for the pass.
+  virtual std::span<const float> result() = 0;
   virtual std::span<const int32_t> tokens() = 0;
 
   virtual CudaLimits measure_limits() = 0;

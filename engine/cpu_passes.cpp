@@ -8,9 +8,10 @@
 
 namespace chaski {
 
-Graph cpu_graph(const Model& model, int layers, const Batch& batch) {
+Graph cpu_graph(const Model& model, int layers, const Batch& batch, Result what) {
   Graph graph(batch);
   model.build(graph);
+  graph.want(what);
   return layers < model.n_layers ? split(std::move(graph), layers).first : graph;
 }
 
@@ -21,8 +22,8 @@ CpuPasses::CpuPasses(const Model& model, int layers, Batch& batch, int threads, 
       backend_(cpu_backend()),
       executor_(threads, threads_fixed) {}
 
-std::unique_ptr<Plan> CpuPasses::plan() const {
-  return std::make_unique<Plan>(cpu_graph(model_, layers_, batch_), backend_, batch_);
+std::unique_ptr<Plan> CpuPasses::plan(Result what) const {
+  return std::make_unique<Plan>(cpu_graph(model_, layers_, batch_, what), backend_, batch_);
 }
 
 // Activations are taken once, at their largest; asked for before, because a control group does not
@@ -39,8 +40,8 @@ void CpuPasses::expect_memory(const Plan& plan) {
   taken_ = need;
 }
 
-const float* CpuPasses::run(Profile* profile) {
-  Plan& plan = plans_.get(batch_, [&] { return this->plan(); });
+const float* CpuPasses::run(Result what, Profile* profile) {
+  Plan& plan = plans_.get(batch_, what, [&] { return this->plan(what); });
   expect_memory(plan);
   extend_ropes(plan.graph());
   std::vector<double> seconds;

@@ -7,8 +7,8 @@
 
 namespace chaski {
 
-// What the CPU gets of a model: the first `layers`; with all of them, the logits too.
-Graph cpu_graph(const Model& model, int layers, const Batch& batch);
+// What the CPU gets of a model: the first `layers`; with all of them, the result too.
+Graph cpu_graph(const Model& model, int layers, const Batch& batch, Result what = Result::logits);
 
 class CpuPasses {
  public:
@@ -16,14 +16,14 @@ class CpuPasses {
   // layers; both outlive this.
   CpuPasses(const Model& model, int layers, Batch& batch, int threads, bool threads_fixed);
 
-  // Of the batch as it is now: logits of its outputs, (outputs, vocab), or what the next layer
-  // reads, (tokens, dim). Valid until the next run. Times are added to `profile` unless it is null.
-  const float* run(Profile* profile);
+  // Of the batch as it is now: a row of `what` for each output, or what the next layer reads,
+  // (tokens, dim). Valid until the next run. Times are added to `profile` unless it is null.
+  const float* run(Result what, Profile* profile);
   Executor& executor() { return executor_; }
   const Backend& backend() const { return backend_; }
 
  private:
-  std::unique_ptr<Plan> plan() const;
+  std::unique_ptr<Plan> plan(Result what) const;
   void expect_memory(const Plan& plan);  // throws Error(memory)
   void extend_ropes(const Graph& graph);
 

@@ -7,9 +7,10 @@
 
 namespace chaski {
 
-Graph device_graph(const Model& model, int first_layer, const Batch& batch) {
+Graph device_graph(const Model& model, int first_layer, const Batch& batch, Result what) {
   Graph graph(batch);
   model.build(graph);
+  graph.want(what);
   return first_layer > 0 ? split(std::move(graph), first_layer).rest : graph;
 }
 
@@ -33,12 +34,13 @@ DeviceShare device_share(const Model& model, int first_layer, Format kv, int ses
   return share;
 }
 
-void DevicePasses::run(const Batch& batch, const float* input, const CudaDraw* draw,
+void DevicePasses::run(const Batch& batch, Result what, const float* input, const CudaDraw* draw,
                        Profile* profile) {
   batch_.tokens = batch.tokens, batch_.positions = batch.positions, batch_.cells = batch.cells,
   batch_.sequences = batch.sequences, batch_.tables = batch.tables, batch_.outputs = batch.outputs;
-  CudaPlan& plan = plans_.get(
-      batch_, [&] { return backend_->plan(device_graph(model_, first_layer_, batch_), batch_); });
+  CudaPlan& plan = plans_.get(batch_, what, [&] {
+    return backend_->plan(device_graph(model_, first_layer_, batch_, what), batch_);
+  });
   std::vector<double> seconds;
   backend_->profile = profile ? &seconds : nullptr;
   backend_->run(plan, draw, input);

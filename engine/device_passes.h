@@ -8,9 +8,10 @@
 
 namespace chaski {
 
-// The graph of a device that has the layers from `first_layer` on: it ends with the logits, as the
+// The graph of a device that has the layers from `first_layer` on: it ends with the result, as the
 // graph of the whole model does.
-Graph device_graph(const Model& model, int first_layer, const Batch& batch);
+Graph device_graph(const Model& model, int first_layer, const Batch& batch,
+                   Result what = Result::logits);
 
 // What a device with these layers has to hold.
 struct DeviceShare {
@@ -33,11 +34,12 @@ class DevicePasses {
   CudaBackend& backend() { return *backend_; }
   int first_layer() const { return first_layer_; }
 
-  // One pass over what `batch` is about; `input`: what the first
-  // layer here reads, (tokens, dim), unless it is the model's first. With `draw`, tokens are drawn
-  // as well.
-  void run(const Batch& batch, const float* input, const CudaDraw* draw, Profile* profile);
-  const float* logits() { return backend_->logits().data(); }
+  // One pass over what `batch` is about, for a row of `what` for each output; `input`: what the
+  // first layer here reads, (tokens, dim), unless it is the model's first. With `draw`, tokens are
+  // drawn from the logits as well.
+  void run(const Batch& batch, Result what, const float* input, const CudaDraw* draw,
+           Profile* profile);
+  const float* result() { return backend_->result().data(); }
   std::span<const int32_t> tokens() { return backend_->tokens(); }
 
  private:

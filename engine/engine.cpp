@@ -47,6 +47,12 @@ StateLayout states_of(const Model& model, int layers, Format kv) {
   one.tokens.resize(1), one.outputs.resize(1);
   return StateLayout(cpu_graph(model, layers, one).states, kv, false);
 }
+int64_t hidden_columns(const Model& model) {
+  Batch one;
+  one.tokens.resize(1), one.outputs.resize(1);
+  const Graph g = cpu_graph(model, int(model.n_layers), one);
+  return g.hidden == kNone ? 0 : g.values[size_t(g.hidden)].shape.cols;
+}
 
 // The CPU has room for this many whole contexts at least; addresses only, memory is taken as pages
 // are written.
@@ -114,6 +120,7 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   e.context = placement.context, e.max_batch = placement.max_batch, e.kv = o.kv;
   if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);
   e.states = states_of(m, int(m.n_layers), o.kv);
+  e.hidden = hidden_columns(m);
   e.batch.states = states_of(m, placement.cpu_layers, o.kv);
   open_pools(e, e.device ? e.device->backend().pages()
                          : host_pages(e.batch.states, e.context, e.max_batch, o.sessions));
@@ -130,9 +137,9 @@ int thread_count(const EngineOptions& o) {
 
 }  // namespace
 
-void EngineImpl::run(const CudaDraw* draw) {
-  result_ = cpu_layers() > 0 ? cpu->run(profile) : nullptr;
-  if (device) device->run(batch, result_, draw, profile);
+void EngineImpl::run(Result what, const CudaDraw* draw) {
+  result_ = cpu_layers() > 0 ? cpu->run(what, profile) : nullptr;
+  if (device) device->run(batch, what, result_, draw, profile);
   if (profile) ++profile->passes;
 }
 
@@ -169,6 +176,7 @@ const Tokenizer& Engine::tokenizer() const {
   return *impl_->tokenizer;
 }
 int Engine::vocab_size() const { return int(impl_->model->vocab); }
+int Engine::hidden_size() const { return int(impl_->hidden); }
 int Engine::context_length() const { return impl_->context; }
 int Engine::batch_length() const { return impl_->max_batch; }
 int Engine::threads() const { return impl_->cpu->executor().threads(); }
@@ -215,6 +223,8 @@ std::string Engine::kv_type() const {
                       [&](const KvType& t) { return t.format == impl_->kv; })
       ->name;
 }
+
+StateBytes Engine::states() const { return chaski::state_bytes(impl_->states); }
 
 uint64_t Engine::state_bytes(int positions) const {
   uint64_t sum = 0;

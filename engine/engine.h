@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/state_bytes.h"
 #include "engine/text/tokenizer.h"
 #include "engine/verify.h"
 #include "ggml-like-tensor/base/error.h"
@@ -72,6 +73,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const Tokenizer& tokenizer() const;  // Error(bad_file) if the model has none
   bool has_tokenizer() const;
   int vocab_size() const;
+  int hidden_size() const;  // columns of Session::hidden(); 0: there is none
   int context_length() const;
   int batch_length() const;  // tokens of a pass, at most
   // Bytes per second, measured: what the CPU reads, or what a device reads and writes when it
@@ -87,6 +89,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::string kv_type() const;    // as --kv names it
   uint64_t file_bytes() const;
   uint64_t state_bytes(int positions) const;  // read for the token after so many
+  StateBytes states() const;                  // kept of a sequence
 
   EngineImpl& impl() { return *impl_; }
 

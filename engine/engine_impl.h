@@ -14,6 +14,7 @@ struct EngineImpl {
   int context = 0, max_batch = 0;
   Format kv = Format::f16;
   StateLayout states;  // of all layers, wherever they are
+  int64_t hidden = 0;  // columns of Result::hidden; 0: the model does not give it out
 
   Batch batch;  // of the next pass
   // The CPU runs the first layers and the device the others; without a device the CPU runs all.
@@ -28,11 +29,12 @@ struct EngineImpl {
 
   int cpu_layers() const { return device ? device->first_layer() : int(model->n_layers); }
   // One pass over `batch`. With `draw`, for which there must be a device, the device draws a token
-  // for each output. It may still be working when this returns.
-  void run(const CudaDraw* draw = nullptr);
-  // What the last run gave, valid until the next: logits (outputs, vocab), or, if it drew, a token
-  // for each output, which is -1 where a logit is not finite. Both wait for the device.
-  const float* logits() { return device ? device->logits() : result_; }
+  // for each output from the logits. It may still be working when this returns.
+  void run(Result what = Result::logits, const CudaDraw* draw = nullptr);
+  int64_t columns(Result what) const { return what == Result::logits ? model->vocab : hidden; }
+  // What the last run gave, valid until the next: a row of columns() for each output, or, if it
+  // drew, a token for each, which is -1 where a logit is not finite. Both wait for the device.
+  const float* result() { return device ? device->result() : result_; }
   std::span<const int32_t> tokens() { return device->tokens(); }
 
  private:

@@ -1,25 +1,25 @@
-// The plans of one engine, by the shape of the batch they were made for: how many tokens, and of
-// how many the logits are wanted. Making a plan takes as long as some decode steps, so plans are
-// kept; prompts come in so many lengths that not all can be.
+// The plans of one engine, by the shape of the batch they were made for: how many tokens, of how
+// many of them something is wanted, and what. Making a plan takes as long as some decode steps, so
+// plans are kept; prompts come in so many lengths that not all can be.
 #pragma once
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <utility>
 
-#include "ggml-like-tensor/batch.h"
+#include "ggml-like-tensor/graph.h"
 
 namespace chaski {
 
 template <class P>
 class PlanCache {
  public:
-  // The plan for this batch; make() returns a std::unique_ptr<P> where there is none yet. Where
-  // there are too many, the one that was not used for longest is dropped then, but never that of
-  // one token: every text that is generated comes back to it.
+  // The plan that gives out `what` for this batch; make() returns a std::unique_ptr<P> where there
+  // is none yet. Where there are too many, the one that was not used for longest is dropped then,
+  // but never that of one token: every text that is generated comes back to it.
   template <class Make>
-  P& get(const Batch& batch, Make make) {
-    const Shape shape{batch.tokens.size(), batch.outputs.size()};
+  P& get(const Batch& batch, Result what, Make make) {
+    const Shape shape{batch.tokens.size(), batch.outputs.size(), what};
     auto found = plans_.find(shape);
     if (found == plans_.end()) {
       std::unique_ptr<P> made = make();
@@ -31,7 +31,11 @@ class PlanCache {
   }
 
  private:
-  using Shape = std::pair<size_t, size_t>;  // tokens, outputs
+  struct Shape {
+    size_t tokens, outputs;
+    Result what;
+    auto operator<=>(const Shape&) const = default;
+  };
   struct Kept {
     std::unique_ptr<P> plan;
     uint64_t last_use = 0;
@@ -40,8 +44,8 @@ class PlanCache {
 
   void drop_oldest() {
     plans_.erase(std::min_element(plans_.begin(), plans_.end(), [](const auto& a, const auto& b) {
-      return std::pair(a.first.first == 1, a.second.last_use) <
-             std::pair(b.first.first == 1, b.second.last_use);
+      return std::pair(a.first.tokens == 1, a.second.last_use) <
+             std::pair(b.first.tokens == 1, b.second.last_use);
     }));
   }
 

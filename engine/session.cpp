@@ -32,8 +32,8 @@ struct Session::Impl {
   Tables tables;
   std::vector<Snapshot> snapshots;  // positions grow
   int snapshot_cells = kSnapshotCells;
-  uint64_t unasked = 0;       // bytes taken since memory was last asked for
-  std::vector<float> logits;  // of the last extend()
+  uint64_t unasked = 0;      // bytes taken since memory was last asked for
+  std::vector<float> rows_;  // of the last extend() or hidden()
 
   EngineImpl& e() { return engine->impl(); }
   // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not
@@ -89,24 +89,30 @@ struct Session::Impl {
     }
   }
   template <class Take>
-  static void each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take);
+  static void each_pass(std::span<const Extension> parts, Result what, const CudaDraw* draw,
+                        Take take);
+  // Appends the tokens; a row for each wanted one.
+  static std::span<const float> rows(std::span<const Extension> parts, Result what);
+  // take(row, values) of each wanted token, in order.
+  template <class Take>
+  static void each_row(std::span<const Extension> parts, Result what, Take take);
 };
 
 namespace {
 
 constexpr TokenId kNotDrawn = -1;
 
-[[noreturn]] void not_finite(const Batch& b, size_t output) {
+[[noreturn]] void not_finite(const Batch& b, size_t output, Result what = Result::logits) {
   const size_t t = size_t(b.outputs[output]);
   fail(Exit::non_finite,
-       "the logits after token {} at position {} are not finite: the model or its file is damaged",
-       b.tokens[t], b.positions[t]);
+       "the {} after token {} at position {} are not finite: the model or its file is damaged",
+       what == Result::logits ? "logits" : "hidden values", b.tokens[t], b.positions[t]);
 }
 
-void expect_finite(const float* logits, int64_t n, const Batch& b, size_t output) {
+void expect_finite(const float* row, int64_t n, const Batch& b, size_t output, Result what) {
   float sum = 0;  // stays finite unless an entry is not: x * 0 is 0 or NaN
-  for (int64_t i = 0; i < n; ++i) sum += logits[i] * 0.0f;
-  if (sum != 0) not_finite(b, output);
+  for (int64_t i = 0; i < n; ++i) sum += row[i] * 0.0f;
+  if (sum != 0) not_finite(b, output, what);
 }
 
 void clear(Batch& b) {
@@ -114,7 +120,7 @@ void clear(Batch& b) {
   for (auto& sequences : b.tables) sequences.clear();
 }
 
-size_t rows_of(std::span<const Extension> parts) {
+size_t wanted_of(std::span<const Extension> parts) {
   size_t rows = 0;
   for (const Extension& p : parts) rows += size_t(p.wanted);
   return rows;
@@ -177,22 +183,43 @@ void Session::append(std::span<const Extension> parts, Evaluate evaluate) {
 }
 
 std::span<const float> Session::extend_all(std::span<const Extension> parts) {
+  return Impl::rows(parts, Result::logits);
+}
+
+std::span<const float> Session::hidden(std::span<const TokenId> tokens, int wanted) {
+  const Extension part{this, tokens, wanted};
+  return Impl::rows({&part, 1}, Result::hidden);
+}
+
+std::span<const float> Session::Impl::rows(std::span<const Extension> parts, Result what) {
   check(parts);
   Impl& lead = *parts[0].session->impl_;
-  EngineImpl& e = lead.e();
-  const size_t vocab = size_t(e.model->vocab);
+  const size_t cols = size_t(lead.e().columns(what));
   append(parts, [&] {
-    lead.logits.resize(rows_of(parts) * vocab);
-    Impl::each_pass(parts, nullptr, [&](size_t row) {
-      const float* logits = e.logits();
-      for (size_t i = 0; i < e.batch.outputs.size(); ++i) {
-        expect_finite(logits + i * vocab, int64_t(vocab), e.batch, i);
-        std::memcpy(lead.logits.data() + (row + i) * vocab, logits + i * vocab,
-                    vocab * sizeof(float));
-      }
+    lead.rows_.resize(wanted_of(parts) * cols);
+    each_row(parts, what, [&](size_t row, const float* from) {
+      std::memcpy(lead.rows_.data() + row * cols, from, cols * sizeof(float));
     });
   });
-  return lead.logits;
+  return lead.rows_;
+}
+
+// In the order of the tokens, so that the passes they come in make no difference.
+std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
+  CHECK(!tokens.empty(), "nothing stands for no text");
+  const bool mean = impl_->e().model->pooling == Model::Pooling::mean;
+  const Extension part{this, tokens, mean ? int(tokens.size()) : 1};
+  check({&part, 1});
+  const size_t cols = size_t(impl_->e().columns(Result::hidden));
+  std::vector<double> sums(cols);
+  append({&part, 1}, [&] {
+    Impl::each_row({&part, 1}, Result::hidden, [&](size_t, const float* row) {
+      for (size_t i = 0; i < cols; ++i) sums[i] += row[i];
+    });
+  });
+  std::vector<float> pooled;
+  for (const double sum : sums) pooled.push_back(float(sum / part.wanted));
+  return pooled;
 }
 
 std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler& sampler) {
@@ -204,7 +231,7 @@ std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler
   if (const std::optional<CudaDraw> there =
           e.device ? device_draw(sampler.options(), drawable) : std::nullopt) {
     append(parts, [&] {
-      Impl::each_pass(parts, &*there, [&](size_t row) {
+      Impl::each_pass(parts, Result::logits, &*there, [&](size_t row) {
         for (const TokenId token : e.tokens()) {
           if (token < 0) not_finite(e.batch, drawn.size() - row);
           drawn.push_back(token);
@@ -255,7 +282,8 @@ void Session::check(std::span<const Extension> parts) {
 // All tokens in passes of at most max_batch, with the outputs wanted in each; take(row) of the pass
 // whose first output is `row` of all.
 template <class Take>
-void Session::Impl::each_pass(std::span<const Extension> parts, const CudaDraw* draw, Take take) {
+void Session::Impl::each_pass(std::span<const Extension> parts, Result what, const CudaDraw* draw,
+                              Take take) {
   EngineImpl& e = parts[0].session->impl_->e();
   Batch& b = e.batch;
   size_t row = 0, part = 0, at = 0;
@@ -272,10 +300,23 @@ void Session::Impl::each_pass(std::span<const Extension> parts, const CudaDraw* 
       at += n;
     }
     const bool any = !b.outputs.empty();
-    e.run(any ? draw : nullptr);
+    e.run(what, any ? draw : nullptr);
     if (any) take(row);  // else nobody waits: a device goes on to the next
     row += b.outputs.size();
   }
+}
+
+template <class Take>
+void Session::Impl::each_row(std::span<const Extension> parts, Result what, Take take) {
+  EngineImpl& e = parts[0].session->impl_->e();
+  const int64_t cols = e.columns(what);
+  each_pass(parts, what, nullptr, [&](size_t row) {
+    const float* rows = e.result();
+    for (size_t i = 0; i < e.batch.outputs.size(); ++i, rows += cols) {
+      expect_finite(rows, cols, e.batch, i, what);
+      take(row + i, rows);
+    }
+  });
 }
 
 size_t Session::common_prefix(std::span<const TokenId> tokens) const {

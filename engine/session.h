@@ -38,6 +38,13 @@ class Session {
   std::span<const float> extend(std::span<const TokenId> tokens, int wanted = 1);
   std::span<const float> decode(TokenId token) { return extend({&token, 1}); }
 
+  // As extend(), but returns what the logits are made of: the rows behind the last norm, (wanted,
+  // Engine::hidden_size()).
+  std::span<const float> hidden(std::span<const TokenId> tokens, int wanted = 1);
+  // Appends tokens, at least one; returns what stands for them as a whole: the hidden row of the
+  // last, or the mean of all of theirs, as the architecture says. Throws what extend() throws.
+  std::vector<float> pooled(std::span<const TokenId> tokens);
+
   // Keeps the longest part that `tokens` begin with and rewind() reaches, and forgets the rest.
   // Returns those of `tokens` that are still to be appended: at least the last of them, even if the
   // session held it, because logits come from appending a token.

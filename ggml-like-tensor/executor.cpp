@@ -21,7 +21,8 @@ bool AlignedBytes::grow(size_t bytes) {
 
 void Executor::run(Plan& plan) {
   arena_.grow(plan.arena_bytes());
-  plan.bind(arena_.data());
+  if (plan.bound_to() != arena_.data()) plan.bind(arena_.data());
+  plan.prepare();
   for (AlignedBytes& s : scratch_) s.grow(plan.scratch_bytes());
   shared_.grow(kCounterBytes + plan.shared_bytes());
   if (profile) profile->assign(plan.steps.size(), 0);
@@ -31,8 +32,7 @@ void Executor::run(Plan& plan) {
 
 int64_t Executor::chunks(int step) {
   const Step& s = plan_->steps[size_t(step)];
-  units_ = s.kernel->units(s.op, s.args), grain_ = s.kernel->grain(s.op, s.args);
-  return (units_ + grain_ - 1) / grain_;
+  return (s.units + s.a_chunk - 1) / s.a_chunk;
 }
 
 void Executor::run(int step, int64_t chunk, int thread) {
@@ -40,7 +40,8 @@ void Executor::run(int step, int64_t chunk, int thread) {
   const Scratch scratch{scratch_[size_t(thread)].data(),
                         reinterpret_cast<uint32_t*>(shared_.data()),
                         shared_.data() + kCounterBytes};
-  s.kernel->run(s.op, s.args, chunk * grain_, std::min((chunk + 1) * grain_, units_), scratch);
+  s.kernel->run(s.op, s.args, chunk * s.a_chunk, std::min((chunk + 1) * s.a_chunk, s.units),
+                scratch);
 }
 
 void Executor::over(int step, int64_t nanoseconds) {

@@ -44,7 +44,6 @@ class Executor : private Steps {
 
   Crew crew_;
   Plan* plan_ = nullptr;
-  int64_t units_ = 0, grain_ = 0;  // of the step that is on
   AlignedBytes arena_;
   std::vector<AlignedBytes> scratch_;
   AlignedBytes shared_;  // kSharedCounters counters, then what kernels share

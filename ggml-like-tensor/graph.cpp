@@ -1,6 +1,7 @@
 #include "ggml-like-tensor/graph.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_set>
 
 namespace chaski {
@@ -73,6 +74,24 @@ ValueId Graph::short_conv(ValueId x, const Weight& w) {
   ShortConv op{0, int(w.info.cols / cols), int(cols)};
   op.state = state(op.kept());
   return append(op, {x, weight(w)}).out[0];
+}
+
+void Graph::want(Result what) {
+  if (what == Result::logits) return;
+  CHECK(hidden != kNone, "an architecture says what its logits are made of");
+  result = hidden;
+  std::vector<bool> read(values.size());
+  read[size_t(result)] = true;
+  std::vector<Node> needed;  // last first
+  for (size_t i = nodes.size(); i-- > 0;) {
+    Node& n = nodes[i];
+    const bool is_read =
+        std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return read[size_t(v)]; });
+    if (!is_read && !state_of(n.op)) continue;
+    for (ValueId v : n.in) read[size_t(v)] = true;
+    needed.push_back(std::move(n));
+  }
+  nodes.assign(std::make_move_iterator(needed.rbegin()), std::make_move_iterator(needed.rend()));
 }
 
 std::vector<const Weight*> weights_of(const Graph& graph) {

@@ -25,6 +25,12 @@ struct Node {
   ValueId acts = kNone;          // out[0], quantized
 };
 
+// What a pass can give out: a row for each output.
+enum class Result {
+  logits,
+  hidden,  // behind the last norm: what the logits are made of
+};
+
 class Graph {
  public:
   explicit Graph(const Batch& batch) : batch_(&batch) {}
@@ -66,13 +72,16 @@ class Graph {
   }
   ValueId mix(ValueId x, ValueId weights) { return append(Mix{}, {x, weights}).out[0]; }
 
-  void set_result(ValueId logits) { result = logits; }
+  // of: what they are made of, where the model can give that out too.
+  void set_result(ValueId logits, ValueId of = kNone) { result = logits, hidden = of; }
+  // What is wanted of a pass, if not the logits; nodes that it does not need are dropped.
+  void want(Result what);
 
   std::vector<GraphValue> values;
   std::vector<Node> nodes;
   std::vector<RopeSpec> ropes;
   std::vector<State> states;  // by StateId
-  ValueId result = kNone;
+  ValueId result = kNone, hidden = kNone;
   ValueId input = kNone;  // given to each run from outside: split.h
 
  private:

@@ -76,22 +76,26 @@ void Plan::place_values(int together) {
 constexpr double kBytesASecond = 20e9, kOpsASecond = 100e9;
 constexpr double handing_on(int n) { return n == 1 ? 0 : 1e-6 + 0.15e-6 * n; }
 
-double Plan::seconds_alone() const {
-  double seconds = 0;
-  for (const Step& s : steps) {
-    const Cost cost = std::visit([&](const auto& op) { return op.cost(s.args); }, s.op);
-    seconds += std::max(cost.bytes / kBytesASecond, cost.flops / kOpsASecond);
-  }
-  return seconds;
+void Plan::cut(Step& s, Needs& needs) {
+  s.units = s.kernel->units(s.op, s.args), s.a_chunk = s.kernel->grain(s.op, s.args);
+  needs.scratch = std::max(needs.scratch, s.kernel->scratch(s.op, s.args));
+  needs.shared = std::max(needs.shared, s.kernel->shared(s.op, s.args));
+  const Cost cost = std::visit([&](const auto& op) { return op.cost(s.args); }, s.op);
+  needs.seconds += std::max(cost.bytes / kBytesASecond, cost.flops / kOpsASecond);
 }
 
-int Plan::threads_worth(int most) {
-  // What a small pass costs grows with its context; a large one is worth all threads anyway.
-  if (alone_ < 2e-3) alone_ = seconds_alone();
-  const auto seconds = [&](int n) { return alone_ / n + double(steps.size()) * handing_on(n); };
+void Plan::prepare() {
+  needs_ = bound_needs_;
+  for (const size_t i : with_state_) cut(steps[i], needs_);
+}
+
+int Plan::threads_worth(int most) const {
+  const auto seconds = [&](int n) {
+    return needs_.seconds / n + double(steps.size()) * handing_on(n);
+  };
   int best = 1;
   for (int n = 2; n <= most; ++n)
-    if (seconds(n) < 0.85 * alone_ && seconds(n) < seconds(best)) best = n;
+    if (seconds(n) < 0.85 * needs_.seconds && seconds(n) < seconds(best)) best = n;
   return best;
 }
 
@@ -114,7 +118,8 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     const Shape& s = graph_.values[id].shape;
     return ActsView{reinterpret_cast<Act*>(arena + offsets_[id]), s.rows, s.cols / 32};
   };
-  scratch_bytes_ = shared_bytes_ = 0;
+  arena_ = arena, bound_needs_ = {};
+  with_state_.clear();
   for (size_t i = 0; i < steps.size(); ++i) {
     const Node& n = graph_.nodes[i];
     OpArgs& a = steps[i].args;
@@ -128,8 +133,10 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     a.in_acts = acts(n.in_acts), a.acts = acts(n.acts);
     a.batch = &batch_;
     if (!steps[i].kernel) continue;
-    scratch_bytes_ = std::max(scratch_bytes_, steps[i].kernel->scratch(steps[i].op, a));
-    shared_bytes_ = std::max(shared_bytes_, steps[i].kernel->shared(steps[i].op, a));
+    if (state_of(steps[i].op))
+      with_state_.push_back(i);
+    else
+      cut(steps[i], bound_needs_);
   }
   if (graph_.input != kNone) input_ = reinterpret_cast<float*>(arena + offsets_[graph_.input]);
   if (graph_.result != kNone)

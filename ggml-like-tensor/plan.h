@@ -12,7 +12,8 @@ namespace chaski {
 struct Step {
   AnyOp op;
   OpArgs args;
-  const KernelEntry* kernel;  // null in a plan for a device with kernels of its own
+  const KernelEntry* kernel;       // null in a plan for a device with kernels of its own
+  int64_t units = 0, a_chunk = 0;  // of the work of the next run, and of its chunks
 };
 
 // Where a weight's bytes are for the kernels of a plan.
@@ -29,14 +30,17 @@ class Plan {
   Plan(Graph graph, const Batch& batch, int together = 1, Fuse which = Fuse::all);
 
   size_t arena_bytes() const { return arena_bytes_; }
-  size_t scratch_bytes() const { return scratch_bytes_; }  // of a CPU thread
-  size_t shared_bytes() const { return shared_bytes_; }    // of all CPU threads together
-  // How many of `most` CPU threads pay, by the operations' cost: more would wait for each other
-  // longer than they work. After bind(), with the batch of a run.
-  int threads_worth(int most);
   // Before the first run and whenever the arena (64-byte aligned) moved. Without `place` weights
   // are where they were loaded.
   void bind(std::byte* arena, const WeightPlace& place = {});
+  const std::byte* bound_to() const { return arena_; }  // null: to nothing yet
+  // On the CPU, before each run, with its batch: how its work is cut, and what follows.
+  void prepare();
+  size_t scratch_bytes() const { return needs_.scratch; }  // of a CPU thread
+  size_t shared_bytes() const { return needs_.shared; }    // of all CPU threads together
+  // How many of `most` CPU threads pay, by the operations' cost: more would wait for each other
+  // longer than they work.
+  int threads_worth(int most) const;
   // (outputs, vocab), or what the graph was split at
   const float* result() const { return result_; }
   // to be filled before each run, if the graph has one
@@ -50,13 +54,22 @@ class Plan {
   const Graph& graph() const { return graph_; }
 
  private:
+  // What steps need of memory, and of time where a thread is alone, about.
+  struct Needs {
+    size_t scratch = 0, shared = 0;
+    double seconds = 0;
+  };
   void place_values(int together);
-  double seconds_alone() const;
+  static void cut(Step& step, Needs& needs);
   Graph graph_;
   const Batch& batch_;
   std::vector<size_t> offsets_;  // per value
-  size_t arena_bytes_ = 0, scratch_bytes_ = 0, shared_bytes_ = 0;
-  double alone_ = 0;  // seconds a thread needs, about; 0: not known yet
+  size_t arena_bytes_ = 0;
+  std::byte* arena_ = nullptr;
+  // A step that holds a state has the more work the longer its sequences are. All else is known
+  // when the plan is bound.
+  std::vector<size_t> with_state_;
+  Needs bound_needs_, needs_;  // of the other steps; of all, in the next run
   const float* result_ = nullptr;
   float* input_ = nullptr;
 };

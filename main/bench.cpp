@@ -99,14 +99,16 @@ int run_bench(BenchFlags& flags) {
   const BenchResult result = bench(engines, options, [](const std::string& what) {
     if (stderr_is_terminal()) put_note(what + " ...");
   });
-  const BenchRun run{flags.shape.empty() ? engine.path() : flags.shape,
-                     engine.isa(),
-                     engine.device(),
-                     flags.model.load,
-                     engine.threads(),
-                     options.repetitions,
-                     engine.threads_used(),
-                     double(engine.weight_bytes())};
+  BenchRun run{flags.shape.empty() ? engine.path() : flags.shape,
+               engine.isa(),
+               engine.device(),
+               flags.model.load,
+               engine.threads(),
+               options.repetitions,
+               engine.threads_used(),
+               double(engine.weight_bytes()),
+               {}};
+  for (const auto& e : engines) run.states.push_back({e->kv_type(), e->states()});
   (flags.json ? put_bench_json : flags.csv ? put_bench_csv : put_bench_table)(run, result);
   return int(Exit::done);
 }

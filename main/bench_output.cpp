@@ -171,6 +171,7 @@ void put_bench_table(const BenchRun& run, const BenchResult& r) {
   std::string text =
       fmt::format("{}: {:.3g} GB of weights, {}{} threads, {}, median of {}\n", escaped(run.model),
                   run.weight_bytes / kGiga, where, run.threads, run.isa, run.repetitions);
+  for (const KvStates& s : run.states) text += states_line(s);
   text += fmt::format("{:<15} {:>7} {:>4} {:>7} {:>10} {:<20}{:>10} {:>8} {:>8}  {}\n", "case",
                       "weights", "kv", "depth", "tok/s", "(least to most)", "ms", "GB/s", "Gop/s",
                       "nearest limit");
@@ -191,6 +192,8 @@ void put_bench_json(const BenchRun& run, const BenchResult& r) {
     cases.back().update(
         {{"passes", c.passes}, {"steps", c.steps}, {"kernels", c.kernels}, {"ops", ops_json(c)}});
   }
+  Json states = Json::array();
+  for (const KvStates& s : run.states) states.push_back(states_json(s));
   Json json = {{"model", run.model},
                {"isa", run.isa},
                {"device", run.device},
@@ -198,6 +201,7 @@ void put_bench_json(const BenchRun& run, const BenchResult& r) {
                {"threads_used", run.threads_used},
                {"repetitions", run.repetitions},
                {"weight_bytes", run.weight_bytes},
+               {"states", states},
                {"limits_before", limits_json(r.before)},
                {"limits_after", limits_json(r.after)},
                {"cases", cases}};

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/bench/bench.h"
+#include "main/states_output.h"
 
 namespace chaski {
 
@@ -13,6 +14,7 @@ struct BenchRun {
   int threads = 0, repetitions = 0;
   double threads_used = 0;
   double weight_bytes = 0;
+  std::vector<KvStates> states;  // of each format of keys and values
 };
 
 void put_bench_table(const BenchRun& run, const BenchResult& result);

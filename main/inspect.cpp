@@ -6,6 +6,7 @@
 #include "main/json_output.h"
 #include "main/options.h"
 #include "main/output.h"
+#include "main/states_output.h"
 
 namespace chaski {
 
@@ -63,6 +64,14 @@ JsonValue as_json(const Value& value) {
   return std::visit(AsJson{}, value.data);
 }
 
+// At the format that --kv has when it is not given.
+std::optional<KvStates> states_of(const ModelSource& source) {
+  const EngineOptions usual;
+  const std::optional<StateBytes> bytes = state_bytes(source, usual.kv);
+  if (!bytes) return std::nullopt;
+  return KvStates{std::string(info(usual.kv).name), *bytes};
+}
+
 void put_table(const ModelSource& source) {
   std::string text = fmt::format("{}: {}\n", escaped(source.path), source.kind);
   for (const auto& [key, value] : source.meta.all())
@@ -73,8 +82,10 @@ void put_table(const ModelSource& source) {
                         info(t.format).name, t.bytes());
   }
   const ModelTotals totals = totals_of(source);
-  put(text + fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n",
-                         totals.tensors, totals.weights, totals.bytes, totals.bits_per_weight()));
+  text += fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n", totals.tensors,
+                      totals.weights, totals.bytes, totals.bits_per_weight());
+  const std::optional<KvStates> states = states_of(source);
+  put(states ? text + states_line(*states) : text);
 }
 
 void put_file_json(const ModelSource& source, bool verified) {
@@ -96,6 +107,7 @@ void put_file_json(const ModelSource& source, bool verified) {
                     {"bits_per_weight", totals.bits_per_weight()},
                     {"metadata", metadata},
                     {"tensors", tensors}};
+  if (const auto states = states_of(source)) json["states"] = states_json(*states);
   if (verified) json["verified"] = true;
   put_json(json);
 }

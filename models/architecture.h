@@ -22,12 +22,14 @@ class Model {
   virtual void tensors(Slots& slots) = 0;
   // Called once, when all tensors are bound. Throws Error(bad_file).
   virtual void bound(const std::string& file) { (void)file; }
-  // Logits of batch.outputs, (outputs, vocab). Only sizes are read from the batch.
+  // Logits of batch.outputs, (outputs, vocab), and what they are made of. Only sizes are read from
+  // the batch.
   virtual void build(Graph& graph) const = 0;
 
   // What the engine asks of a model, whatever its architecture.
   int64_t vocab = 0, context = 0, n_layers = 0;
-  int kv_heads = 0, head_dim = 0;  // of the keys and values of a layer
+  // Which of its tokens' hidden rows stand for a whole text.
+  enum class Pooling { last, mean } pooling = Pooling::last;
 
   struct BoundWeight {
     Role role;

@@ -267,7 +267,7 @@ ValueId Decoder::plain(Graph& g, ValueId n, const PlainWeights& w) const {
 }
 
 void Decoder::logits(Graph& g, ValueId x) const {
-  g.set_result(linear(g, x, output.weight ? output : token_embd));
+  g.set_result(linear(g, x, output.weight ? output : token_embd), x);
 }
 
 }  // namespace chaski

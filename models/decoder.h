@@ -12,7 +12,7 @@ class Decoder : public Model {
 
  protected:
   int64_t dim = 0, ffn = 0;
-  int heads = 0, window = 0;
+  int heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   float eps = 0;
   float max_bias = 0;  // of scores (ops/attention.h); 0: there is none
   float clip = 0;      // what q, k and v are kept below; 0: they are not
@@ -80,7 +80,7 @@ class Decoder : public Model {
   ValueId attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
   static ValueId gated(Graph& g, ValueId n, const GatedWeights& w);  // by silu
   ValueId plain(Graph& g, ValueId n, const PlainWeights& w) const;   // by `activation`
-  // `x` is normed: the logits, by the head or the token table.
+  // `x` is normed: the results, it and the logits, by the head or the token table.
   void logits(Graph& g, ValueId x) const;
 
  private:

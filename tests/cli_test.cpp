@@ -354,6 +354,14 @@ TEST_CASE("cli/inspect and its damaged file") {
   const std::string table = chaski_run({"inspect", folder / "a.quipu"}).out;
   CHECK(table.find("model.block_count                   6\n") != std::string::npos);
   CHECK(table.find("(3072 items)") != std::string::npos);
+  // heads x widths of keys and values x 2 bytes x layers x 1024
+  const int64_t kept = int64_t(object["states"]["bytes_per_1024_tokens"]);
+  CHECK(kept == 1024 * 2 * 2 * 6 * object["metadata"]["model.head_count_kv"].get<int64_t>() *
+                    object["metadata"]["model.head_dim"].get<int64_t>());
+  CHECK(table.ends_with("\na sequence keeps, in f16, " + std::to_string(kept) +
+                        " bytes per 1024 tokens of context\n"));
+  const std::string windows = chaski_run({"inspect", golden("models/mistral_window")}).out;
+  CHECK(windows.find(", in windows at most ") != std::string::npos);
 
   std::string damaged = read_file(folder / "a.quipu");
   damaged[damaged.size() - 100] ^= 1;

@@ -61,7 +61,7 @@ struct Both {
                              std::vector<int32_t> outputs) {
     fill(e.batch, tokens, from, host_table, outputs);
     e.run();
-    const float* logits = e.logits();
+    const float* logits = e.result();
     return {logits, logits + outputs.size() * size_t(engine->vocab_size())};
   }
   void pass(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs,
@@ -78,7 +78,7 @@ struct Both {
   std::vector<float> on_device(std::span<const TokenId> tokens, int from,
                                std::vector<int32_t> outputs) {
     pass(tokens, from, std::move(outputs));
-    const auto logits = cuda->logits();
+    const auto logits = cuda->result();
     return {logits.begin(), logits.end()};
   }
 };
@@ -156,7 +156,7 @@ TEST_CASE("cuda: a norm that several matmuls read is a step of its own") {
   const std::vector<float> want(host.result(), host.result() + host.result_shape().cols);
   const auto plan = both.cuda->plan(std::move(graph), both.batch);
   both.cuda->run(*plan);
-  const auto got = both.cuda->logits();
+  const auto got = both.cuda->result();
   CHECK(error({got.begin(), got.end()}, want) < 1e-4);
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("cuda: tokens drawn with the pass are the sampler's for its logits") {
       draw.vocab = both.engine->vocab_size() - 3;
       both.pass(std::span(kText).subspan(8, 3), 8, {0, 2}, &draw);
       const std::vector<int32_t> tokens(both.cuda->tokens().begin(), both.cuda->tokens().end());
-      const auto logits = both.cuda->logits();
+      const auto logits = both.cuda->result();
       Sampler sampler(o);
       for (size_t i = 0; i < 2; ++i)
         CHECK(tokens[i] == sampler.draw(logits.subspan(i * logits.size() / 2, size_t(draw.vocab)),

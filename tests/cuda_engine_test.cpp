@@ -30,6 +30,11 @@ Logits logits_of(Session& s, std::span<const TokenId> tokens, int wanted = 1) {
   return {logits.begin(), logits.end()};
 }
 
+Logits hidden_of(Session& s, std::span<const TokenId> tokens, int wanted) {
+  const auto rows = s.hidden(tokens, wanted);
+  return {rows.begin(), rows.end()};
+}
+
 double error(const Logits& x, const Logits& y) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < y.size(); ++i)
@@ -88,12 +93,14 @@ TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits w
     const int layers = cpu->impl().cpu_layers();
     const auto tokens = tokens_for(*cpu, 20);
     const Logits want = logits_of(*cpu->session(), tokens, 3);
+    const Logits hidden = hidden_of(*cpu->session(), tokens, 3);
     for (int on_device = 1; on_device <= layers; ++on_device) {
       o.device = "cuda", o.gpu_layers = on_device;
       const auto e = Engine::open(o);
       CHECK(e->impl().cpu_layers() == layers - on_device);
       CHECK((e->device().find(" layers") == std::string::npos) == (on_device == layers));
       CHECK(error(logits_of(*e->session(), tokens, 3), want) < 1e-4);
+      CHECK(error(hidden_of(*e->session(), tokens, 3), hidden) < 1e-4);
     }
   }
 }

@@ -67,8 +67,9 @@ TEST_CASE("plan: the query that turns with the keys is the one that attention ov
   const auto engine = Engine::open({});
   EngineImpl& e = engine->impl();
   graph_of(e, 1);
-  const int heads = int(e.weights->meta.integer("model.head_count")), kv_heads = e.model->kv_heads,
-            head_dim = e.model->head_dim;
+  const int heads = int(e.weights->meta.integer("model.head_count")),
+            kv_heads = int(e.weights->meta.integer("model.head_count_kv")),
+            head_dim = int(e.weights->meta.integer("model.head_dim"));
   RopeSpec rope;
   rope.dim = head_dim;
   const auto weight = [&](const char* name) -> const Weight& {
@@ -157,8 +158,9 @@ TEST_CASE("plan: fusing takes as long as the graph") {
   const Weight norm = weight("attn_norm"), q = weight("attn_q"), k = weight("attn_k"),
                v = weight("attn_v"), o = weight("attn_output"), gate = weight("ffn_gate"),
                up = weight("ffn_up"), down = weight("ffn_down");
-  const int heads = int(e.weights->meta.integer("model.head_count")), kv_heads = e.model->kv_heads,
-            head_dim = e.model->head_dim;
+  const int heads = int(e.weights->meta.integer("model.head_count")),
+            kv_heads = int(e.weights->meta.integer("model.head_count_kv")),
+            head_dim = int(e.weights->meta.integer("model.head_dim"));
   RopeSpec rope;
   rope.dim = head_dim;
   Graph deep(e.batch);
@@ -217,7 +219,7 @@ TEST_CASE("plan cache: prompts of many lengths push out what was not used for lo
   const auto asked_for = [&](int tokens, int outputs) {
     Batch batch;
     batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(outputs));
-    cache.get(batch, [&] { return std::make_unique<int>(++made); });
+    cache.get(batch, Result::logits, [&] { return std::make_unique<int>(++made); });
   };
   const auto is_kept = [&](int tokens, int outputs) {
     const int before = made;
