@@ -3,8 +3,11 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <cmath>
+
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/memory.h"
+#include "ggml-like-tensor/cores.h"
 #include "tests/program.h"
 
 using namespace chaski;
@@ -131,6 +134,28 @@ TEST_CASE("faults/control groups: the tightest limit on the way up, files read d
   put_file(v1 + "/memory.stat",
            "inactive_file 1\nactive_file 1\ntotal_inactive_file 7\ntotal_active_file 3\n");
   CHECK(available_pages(root) == 4000010);
+}
+
+TEST_CASE("faults/control groups: the least quota of CPU time on the way up") {
+  const TempFolder tmp;
+  const std::string &root = tmp.path, v2 = tmp / "sys/fs/cgroup";
+  CHECK(std::isinf(quota_cores(root)));
+  put_file(tmp / "proc/self/cgroup", "0::/user/app\n");
+  put_file(v2 + "/cpu.max", "max 100000\n");
+  put_file(v2 + "/user/app/cpu.max", "max 100000\n");
+  CHECK(std::isinf(quota_cores(root)));
+  put_file(v2 + "/user/cpu.max", "250000 100000\n");
+  CHECK(quota_cores(root) == 2.5);
+  put_file(v2 + "/user/app/cpu.max", "50000 100000\n");
+  CHECK(quota_cores(root) == 0.5);
+
+  put_file(tmp / "proc/self/cgroup", "4:cpu,cpuacct:/docker/0123\n0::/\n");
+  put_file(v2 + "/cpu/cpu.cfs_quota_us", "-1\n");
+  put_file(v2 + "/cpu/cpu.cfs_period_us", "100000\n");
+  CHECK(std::isinf(quota_cores(root)));
+  put_file(v2 + "/cpu/docker/0123/cpu.cfs_quota_us", "150000\n");
+  put_file(v2 + "/cpu/docker/0123/cpu.cfs_period_us", "50000\n");
+  CHECK(quota_cores(root) == 3);
 }
 
 TEST_CASE("faults/errors of the system: ENOMEM from mmap is 4, EIO from read is 5") {
