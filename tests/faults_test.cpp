@@ -18,21 +18,13 @@ namespace {
 
 const std::string kStory = "models/bundled/story.quipu";
 
-// The library that lets calls fail (tests/faults/shim.c). It cannot stand before
-// AddressSanitizer's.
-std::string shim() {
-  const char* path = std::getenv("CHASKI_FAULTS_SHIM");
-  return path ? path : "build/faults.so";
-}
-bool can_preload() { return chaski_binary().find("asan") == std::string::npos && have(shim()); }
-
 // `before` in a shell, then chaski in its place.
 Outcome after(const std::string& before, const std::string& arguments) {
   return Program({"-c", before + "; exec " + chaski_binary() + " " + arguments}, "", "", "/bin/sh")
       .wait();
 }
 Outcome with_fault(const std::string& fault, const std::string& arguments) {
-  return after("export LD_PRELOAD=" + fs::absolute(shim()).string() + " " + fault, arguments);
+  return after("export LD_PRELOAD=" + faults_shim() + " " + fault, arguments);
 }
 
 // As usual, or refused: the last line says why, and there is no other but a notice.
@@ -176,7 +168,7 @@ TEST_CASE("faults/threads that do not start: fewer, or exit 4, and nobody waits 
     CAPTURE(which);
     const std::string bench = " bench -m " + kStory + " -p 1 -n 1 -r 1 -t 3";
     const Outcome outcome =
-        Program({"-c", "export LD_PRELOAD=" + fs::absolute(shim()).string() + " " + fault +
+        Program({"-c", "export LD_PRELOAD=" + faults_shim() + " " + fault +
                            "; exec timeout -s KILL 60 " + chaski_binary() + bench},
                 "", "", "/bin/sh")
             .wait();

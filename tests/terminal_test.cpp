@@ -120,6 +120,18 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C stops the answer or drops the line, ne
   CHECK(screen.status() == 0);
 }
 
+TEST_CASE("cli/chat on a terminal: Ctrl-C between two keys is not lost") {
+  if (!can_preload()) return;
+  setenv("LD_PRELOAD", faults_shim().c_str(), 1);
+  setenv("FAULT_SIGNAL", "poll:1:2", 1);  // just before it waits for the first key
+  Screen screen({"chat", "--device", "cpu"});
+  unsetenv("LD_PRELOAD"), unsetenv("FAULT_SIGNAL");
+  screen.until("^C (/quit or Ctrl-D ends the chat)");
+  screen.until("> ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
 TEST_CASE("cli/run on a terminal: Ctrl-C ends it with 130") {
   setenv("CHASKI_ISA", "scalar", 1);
   Screen screen({"run", "--device", "cpu", "-t", "1", "--ignore-end", "--seed", "1"});
