@@ -5,9 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <thread>
+#include <utility>
+
+#include "ggml-like-tensor/base/control_groups.h"
 
 namespace chaski {
 
@@ -24,23 +29,18 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-// "max 100000" or "150000 100000" in cgroup v2, two files in v1; 0 if there is no limit.
-double quota_cores() {
-  double quota = 0, period = 0;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2) {
-    std::string text;
-    v2 >> text >> period;
-    quota = std::atof(text.c_str());  // 0 for "max"
-  } else {
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;  // -1: no limit
-    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
-  }
-  return quota > 0 && period > 0 ? quota / period : 0;
+// The number in front of and the one behind a space, 0 for "max" and what is not there.
+std::pair<double, double> numbers_in(const std::string& path) {
+  KernelText text;
+  if (!read_text(path, text)) return {};
+  const std::string all(text.view());
+  const size_t space = all.find(' ');
+  return {std::atof(all.c_str()),
+          space == std::string::npos ? 0 : std::atof(all.c_str() + space + 1)};
 }
 
 int within_quota(int cores) {
-  if (const double quota = quota_cores(); quota > 0) cores = std::min(cores, int(std::ceil(quota)));
-  return std::max(cores, 1);
+  return std::max(1, int(std::min<double>(cores, std::ceil(quota_cores()))));
 }
 
 std::string siblings_of(int cpu) {
@@ -59,6 +59,19 @@ int count_cores(const std::vector<int>& cpus, const std::function<std::string(in
     cores.insert(list.empty() ? fmt::format("cpu{}", cpu) : list);
   }
   return int(cores.size());
+}
+
+// "max 100000" or "150000 100000" in version 2, two files in version 1, where -1 is no limit.
+double quota_cores(const std::string& root) {
+  double least = std::numeric_limits<double>::infinity();
+  each_control_group(root, "cpu", [&](const std::string& folder, int version) {
+    const auto [quota, period] = version == 2
+                                     ? numbers_in(folder + "/cpu.max")
+                                     : std::pair(numbers_in(folder + "/cpu.cfs_quota_us").first,
+                                                 numbers_in(folder + "/cpu.cfs_period_us").first);
+    if (quota > 0 && period > 0) least = std::min(least, quota / period);
+  });
+  return least;
 }
 
 int usable_cores() { return within_quota(int(allowed_cpus().size())); }

@@ -126,7 +126,9 @@ Action declare_bench(Flags parser) {
       .not_empty("a shape")
       .type("SHAPE")
       .excludes(parser.named("--model"))
-      .excludes(parser.named("--tokenizer"));
+      .excludes(parser.named("--tokenizer"))
+      .excludes(parser.named("--load"))
+      .excludes(parser.named("--verify"));
   const auto count = [&](const char* names, int& value, int least, const char* help) {
     return parser.add(names, value, help).within(least, 1 << 24).type("N");
   };

@@ -79,15 +79,15 @@ LineEditor::Terminal::~Terminal() {
   if (editor) el_end(editor);
 }
 
-// False at the end of input and at Ctrl-C. poll() is the call that no signal restarts, so the
-// handler's flag is seen here; after a stop (Ctrl-Z, fg) the shell has set its own mode, and the
-// line has to be drawn again.
+// False at the end of input and at Ctrl-C. Other signals end poll(), the call that none restarts:
+// after a stop (Ctrl-Z, fg) the shell has set its own mode, and the line has to be drawn again.
 bool LineEditor::Terminal::next_byte(char& byte) {
   while (!(interrupted = interruption.requested())) {
-    pollfd in{STDIN_FILENO, POLLIN, 0};
-    if (::poll(&in, 1, -1) > 0) return ::read(STDIN_FILENO, &byte, 1) == 1;
-    if (errno != EINTR) return false;
+    pollfd in[] = {{STDIN_FILENO, POLLIN, 0}, {interruption.descriptor(), POLLIN, 0}};
+    const int ready = ::poll(in, 2, -1);
     if (interruption.requested()) continue;
+    if (ready > 0) return ::read(STDIN_FILENO, &byte, 1) == 1;
+    if (errno != EINTR) return false;
     el_resize(editor);
     el_set(editor, EL_PREP_TERM, 0);  // it would not set what it believes to be set
     el_set(editor, EL_PREP_TERM, 1);

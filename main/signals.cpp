@@ -1,8 +1,10 @@
 #include "main/signals.h"
 
+#include <sys/eventfd.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 
 #include "engine/temporaries.h"
@@ -19,6 +21,7 @@ std::atomic<Scope> scope_now = Scope::nothing;
 std::atomic<bool> requested_flag = false;
 std::atomic<int> last_signal = 0;
 std::atomic<bool> changed_terminal = false;
+int request_descriptor = -1;
 termios first_terminal;
 bool has_terminal = false;
 static_assert(std::atomic<Scope>::is_always_lock_free);
@@ -32,6 +35,9 @@ void on_signal(int signal) {
   if (!is_a_request(signal)) end_by_signal(signal);
   last_signal = signal;
   requested_flag = true;
+  const int error = errno;
+  ::eventfd_write(request_descriptor, 1);
+  errno = error;
 }
 
 // A page of a mapped file that cannot be had. Anything else is a bug, and ends as one.
@@ -58,6 +64,7 @@ void handle_faults() {
 
 void handle_signals() {
   handle_faults();
+  request_descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   has_terminal = ::tcgetattr(STDIN_FILENO, &first_terminal) == 0;
   struct sigaction action = {};
   action.sa_handler = on_signal;
@@ -98,9 +105,12 @@ Interruption::~Interruption() { scope_now = Scope::nothing; }
 
 const std::atomic<bool>& Interruption::requested() const { return requested_flag; }
 int Interruption::signal() const { return last_signal; }
+int Interruption::descriptor() const { return request_descriptor; }
 void Interruption::reset() {
   last_signal = 0;
   requested_flag = false;
+  eventfd_t ignored;
+  ::eventfd_read(request_descriptor, &ignored);
 }
 
 }  // namespace chaski

@@ -22,6 +22,9 @@ class Interruption {
 
   const std::atomic<bool>& requested() const;
   int signal() const;  // the last one, 0 if there was none
+  // Can be read from as long as requested() holds: for poll(), which a signal that comes just
+  // before it, or to another thread, would not end. -1 if there is none.
+  int descriptor() const;
   void reset();
 };
 

@@ -70,6 +70,8 @@ TEST_CASE("cli/usage errors are one line and status 2") {
       {{"bench", "--shape", "enormous"}, "enormous"},
       {{"bench", "--shape", "llama-3.2-1b:q77"}, "q77"},
       {{"bench", "--shape", "llama-3.2-1b", "-m", "x"}, "--model"},
+      {{"bench", "--shape", "llama-3.2-1b", "--load", "copy"}, "--load"},
+      {{"bench", "--shape", "llama-3.2-1b", "--verify", "never"}, "--verify"},
       {{"bench", "-p", "1,x"}, "--prompt: is 1,x"},
       {{"bench", "-p", "1,,8"}, "--prompt: is 1,,8"},
       {{"bench", "-p", ""}, "--prompt"},

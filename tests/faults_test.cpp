@@ -3,8 +3,11 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <cmath>
+
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/memory.h"
+#include "ggml-like-tensor/cores.h"
 #include "tests/program.h"
 
 using namespace chaski;
@@ -15,21 +18,13 @@ namespace {
 
 const std::string kStory = "models/bundled/story.quipu";
 
-// The library that lets calls fail (tests/faults/shim.c). It cannot stand before
-// AddressSanitizer's.
-std::string shim() {
-  const char* path = std::getenv("CHASKI_FAULTS_SHIM");
-  return path ? path : "build/faults.so";
-}
-bool can_preload() { return chaski_binary().find("asan") == std::string::npos && have(shim()); }
-
 // `before` in a shell, then chaski in its place.
 Outcome after(const std::string& before, const std::string& arguments) {
   return Program({"-c", before + "; exec " + chaski_binary() + " " + arguments}, "", "", "/bin/sh")
       .wait();
 }
 Outcome with_fault(const std::string& fault, const std::string& arguments) {
-  return after("export LD_PRELOAD=" + fs::absolute(shim()).string() + " " + fault, arguments);
+  return after("export LD_PRELOAD=" + faults_shim() + " " + fault, arguments);
 }
 
 // As usual, or refused: the last line says why, and there is no other but a notice.
@@ -133,6 +128,28 @@ TEST_CASE("faults/control groups: the tightest limit on the way up, files read d
   CHECK(available_pages(root) == 4000010);
 }
 
+TEST_CASE("faults/control groups: the least quota of CPU time on the way up") {
+  const TempFolder tmp;
+  const std::string &root = tmp.path, v2 = tmp / "sys/fs/cgroup";
+  CHECK(std::isinf(quota_cores(root)));
+  put_file(tmp / "proc/self/cgroup", "0::/user/app\n");
+  put_file(v2 + "/cpu.max", "max 100000\n");
+  put_file(v2 + "/user/app/cpu.max", "max 100000\n");
+  CHECK(std::isinf(quota_cores(root)));
+  put_file(v2 + "/user/cpu.max", "250000 100000\n");
+  CHECK(quota_cores(root) == 2.5);
+  put_file(v2 + "/user/app/cpu.max", "50000 100000\n");
+  CHECK(quota_cores(root) == 0.5);
+
+  put_file(tmp / "proc/self/cgroup", "4:cpu,cpuacct:/docker/0123\n0::/\n");
+  put_file(v2 + "/cpu/cpu.cfs_quota_us", "-1\n");
+  put_file(v2 + "/cpu/cpu.cfs_period_us", "100000\n");
+  CHECK(std::isinf(quota_cores(root)));
+  put_file(v2 + "/cpu/docker/0123/cpu.cfs_quota_us", "150000\n");
+  put_file(v2 + "/cpu/docker/0123/cpu.cfs_period_us", "50000\n");
+  CHECK(quota_cores(root) == 3);
+}
+
 TEST_CASE("faults/errors of the system: ENOMEM from mmap is 4, EIO from read is 5") {
   if (!can_preload()) return;
   const TempFolder tmp;
@@ -151,7 +168,7 @@ TEST_CASE("faults/threads that do not start: fewer, or exit 4, and nobody waits 
     CAPTURE(which);
     const std::string bench = " bench -m " + kStory + " -p 1 -n 1 -r 1 -t 3";
     const Outcome outcome =
-        Program({"-c", "export LD_PRELOAD=" + fs::absolute(shim()).string() + " " + fault +
+        Program({"-c", "export LD_PRELOAD=" + faults_shim() + " " + fault +
                            "; exec timeout -s KILL 60 " + chaski_binary() + bench},
                 "", "", "/bin/sh")
             .wait();

@@ -23,6 +23,16 @@ inline std::string chaski_binary() {
   return path ? path : "build/chaski";
 }
 
+// The library that lets calls fail (tests/faults/shim.c). It cannot stand before
+// AddressSanitizer's.
+inline std::string faults_shim() {
+  const char* path = std::getenv("CHASKI_FAULTS_SHIM");
+  return std::filesystem::absolute(path ? path : "build/faults.so").string();
+}
+inline bool can_preload() {
+  return chaski_binary().find("asan") == std::string::npos && have(faults_shim());
+}
+
 struct Outcome {
   int status;  // as a shell says it: 128 + signal for a signal
   std::string out, err;

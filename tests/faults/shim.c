@@ -4,6 +4,7 @@
 //   FAULT_FOR_EVER=1     and so do all after it
 //   FAULT_CALL=read:N:5  the N-th call of this name returns -1 with errno 5 (once, or for ever)
 //   FAULT_KILL=write:N   SIGKILL in place of the N-th call of this name
+//   FAULT_SIGNAL=poll:N:2  signal 2 comes right before the N-th call of this name
 //   FAULT_UNWIND=1       std::set_new_handler does nothing: memory's end is an exception, so that
 //                        the way of bad_alloc through the program is tried too
 //   FAULT_COUNT=FILE     at the end: the number of allocations, and of each call, into FILE
@@ -12,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -32,7 +34,7 @@ static long fail_allocation, for_ever;
 
 #define CALLS(X) \
   X(open) X(read) X(pread) X(write) X(pwrite) X(mmap) X(fstat) X(ftruncate) X(fallocate) \
-  X(fsync) X(close) X(rename) X(pthread_create)
+  X(fsync) X(close) X(rename) X(pthread_create) X(poll)
 enum {
 #define ID(name) id_##name,
   CALLS(ID) kCalls
@@ -41,8 +43,8 @@ static const char* const names[] = {
 #define NAME(name) #name,
     CALLS(NAME)};
 static atomic_long counts[kCalls];
-static int call_to_fail = -1, call_errno, call_to_kill = -1;
-static long fail_at, kill_at;
+static int call_to_fail = -1, call_errno, call_to_kill = -1, call_to_signal = -1, signal_sent;
+static long fail_at, kill_at, signal_at;
 
 static long number(const char* name) {
   const char* text = getenv(name);
@@ -68,6 +70,7 @@ __attribute__((constructor(101))) static void read_settings(void) {
   for_ever = number("FAULT_FOR_EVER");
   call_to_fail = call_of("FAULT_CALL", &fail_at, &call_errno);
   call_to_kill = call_of("FAULT_KILL", &kill_at, NULL);
+  call_to_signal = call_of("FAULT_SIGNAL", &signal_at, &signal_sent);
 }
 
 // The first allocations come before any constructor.
@@ -97,6 +100,7 @@ int posix_memalign(void** p, size_t to, size_t n) {
 static int fails(int call) {
   const long n = atomic_fetch_add(&counts[call], 1) + 1;
   if (call == call_to_kill && n == kill_at) kill(getpid(), SIGKILL);
+  if (call == call_to_signal && n == signal_at) raise(signal_sent);
   if (call != call_to_fail || n < fail_at || (n > fail_at && !for_ever)) return 0;
   errno = call_errno;
   return 1;
@@ -126,6 +130,7 @@ SHIM(int, ftruncate, (int fd, off_t n), (fd, n), -1)
 SHIM(int, fallocate, (int fd, int mode, off_t at, off_t n), (fd, mode, at, n), -1)
 SHIM(int, fsync, (int fd), (fd), -1)
 SHIM(int, close, (int fd), (fd), -1)
+SHIM(int, poll, (struct pollfd * of, nfds_t n, int ms), (of, n, ms), -1)
 SHIM(int, rename, (const char* from, const char* to), (from, to), -1)
 
 int open(const char* path, int flags, ...) {
