@@ -18,14 +18,14 @@ namespace chaski {
 
 namespace {
 
-std::shared_ptr<const Weights> open_weights(const EngineOptions& o, int threads) {
+// Puts the tokenizer into the engine, and returns the weights.
+std::shared_ptr<const Weights> open_weights(EngineImpl& e, const EngineOptions& o, int threads) {
   const auto [source, mapped] = open_model(o.model, o.tokenizer);
   if (mapped) {
     if (!o.model.empty()) verify_file(*mapped, o.verify, threads);
     return o.copy ? load(source, threads) : mapped;
   }
-  if (source.tensors.empty())
-    fail(Exit::bad_file, "{}: {} holds no tensors, only a vocabulary", o.model, source.kind);
+  e.tokenizer = expect_runnable(source);
   if (o.notice && o.verify == Verify::always)
     o.notice(fmt::format("{}: a {} has no sums of its tensors to verify", o.model, source.kind));
   if (o.notice)
@@ -78,11 +78,7 @@ std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass
 void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
   e.weights = std::move(weights);
   e.model = bind_model(*e.weights);
-  if (!e.weights->meta.has("tokenizer.kind")) return;
-  e.tokenizer = Tokenizer::make(e.weights->meta);
-  if (e.tokenizer->size() > e.model->vocab)
-    fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}",
-         e.weights->path, e.tokenizer->size(), e.model->vocab);
+  if (!e.tokenizer) e.tokenizer = tokenizer_of(e.weights->meta);
 }
 
 void open_device(EngineImpl& e, const Placement& placement, const EngineOptions& o) {
@@ -150,7 +146,7 @@ std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
   check_device(o);
   const int threads = thread_count(o);
   std::shared_ptr<Engine> e(new Engine);
-  fill(*e->impl_, open_weights(o, threads), o, threads);
+  fill(*e->impl_, open_weights(*e->impl_, o, threads), o, threads);
   return e;
 }
 

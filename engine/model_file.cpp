@@ -8,6 +8,7 @@
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/cores.h"
+#include "models/architecture.h"
 #include "models/import/import.h"
 
 namespace chaski {
@@ -49,10 +50,27 @@ ModelTotals totals_of(const ModelSource& source) {
 
 void verify_source(const ModelSource& source) { source.verify(usable_cores()); }
 
-void convert_model(const std::string& in, const std::string& out, const std::string& tokenizer,
-                   int threads, const OnProgress& progress) {
-  refuse_same_file(in, out);
-  const ModelSource source = open_model(in, tokenizer).source;
+std::unique_ptr<Tokenizer> tokenizer_of(const Metadata& meta) {
+  if (!Tokenizer::described(meta)) return nullptr;
+  std::unique_ptr<Tokenizer> tokenizer = Tokenizer::make(meta);
+  const int64_t vocab = meta.integer("model.vocab_size", tokenizer->size());
+  if (tokenizer->size() > vocab)
+    fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}",
+         meta.origin, tokenizer->size(), vocab);
+  return tokenizer;
+}
+
+std::unique_ptr<Tokenizer> expect_runnable(const ModelSource& source) {
+  model_of(source.meta);  // what the architecture wants is worth knowing first
+  if (source.tensors.empty())
+    fail(Exit::bad_file, "{}: {} holds no tensors, only a vocabulary", source.path, source.kind);
+  expect_model(source);
+  return tokenizer_of(source.meta);
+}
+
+void convert_model(const ModelSource& source, const std::string& out, int threads,
+                   const OnProgress& progress) {
+  refuse_same_file(source.path, out);
   const int crew = threads > 0 ? threads : usable_cores();
   if (source.verify) source.verify(crew);
   if (out.ends_with(".gguf")) return write_gguf(source, out, progress);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/text/tokenizer.h"
 #include "ggml-like-tensor/file/quipu.h"
 
 namespace chaski {
@@ -24,6 +25,13 @@ struct OpenModel {
 OpenModel open_model(const std::string& path, const std::string& tokenizer = "");
 // Whether a tokenizer file may be given for the model at `path`. Throws Error(io).
 bool takes_tokenizer(const std::string& path);
+
+// The tokenizer that the metadata of a model describe; null if it has none. Throws Error(bad_file).
+std::unique_ptr<Tokenizer> tokenizer_of(const Metadata& meta);
+// Throws what opening an engine would throw about the model itself, before any weight is read:
+// Error(bad_file) for an unknown architecture or tokenizer, a file that is a vocabulary only, a key
+// or tensor that is missing or wrong. Returns the model's tokenizer.
+std::unique_ptr<Tokenizer> expect_runnable(const ModelSource& source);
 
 // What the tensors of a model come to.
 struct ModelTotals {
@@ -44,9 +52,9 @@ using OnProgress = std::function<void(const FileProgress&)>;
 // Reads all of a source that has sums (ModelSource::verify), on all cores.
 void verify_source(const ModelSource& source);
 
-// To .quipu, or to GGUF when `out` ends in .gguf. Refuses out == in (name, link) before a byte is
-// written.
-void convert_model(const std::string& in, const std::string& out, const std::string& tokenizer,
-                   int threads, const OnProgress& progress);
+// To .quipu, or to GGUF when `out` ends in .gguf. Refuses an `out` that is the model itself (name,
+// link) before a byte is written.
+void convert_model(const ModelSource& source, const std::string& out, int threads,
+                   const OnProgress& progress);
 
 }  // namespace chaski

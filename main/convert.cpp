@@ -18,16 +18,14 @@ struct ConvertFlags {
 };
 
 int convert(ConvertFlags& flags) {
-  double amount = 0;
-  {
-    const ModelSource source = open_model(flags.in, flags.tokenizer).source;
-    const ModelTotals totals = totals_of(source);
-    amount = double(totals.bytes) / 1e6;
-    put_note(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
-                         source.kind, totals.tensors, amount));
-  }
+  const ModelSource source = open_model(flags.in, flags.tokenizer).source;
+  expect_runnable(source);
+  const ModelTotals totals = totals_of(source);
+  const double amount = double(totals.bytes) / 1e6;
+  put_note(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
+                       source.kind, totals.tensors, amount));
   ProgressBar bar({amount, "MB"});
-  convert_model(flags.in, flags.out, flags.tokenizer, flags.threads, bar.callback());
+  convert_model(source, flags.out, flags.threads, bar.callback());
   return int(Exit::done);
 }
 

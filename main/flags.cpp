@@ -65,6 +65,7 @@ std::string command_names() {
 }  // namespace
 
 Flag& Flag::type(const char* name) { return option_->type_name(name), *this; }
+Flag& Flag::help(const char* text) { return option_->description(text), *this; }
 Flag& Flag::required() { return option_->required(), *this; }
 Flag& Flag::excludes(const Flag& other) { return option_->excludes(other.option_), *this; }
 Flag& Flag::within(int least, int most) { return option_->transform(range(least, most)), *this; }

@@ -20,6 +20,7 @@ class Flag {
   explicit Flag(CLI::Option* option) : option_(option) {}
 
   Flag& type(const char* name);  // of the value, in the help
+  Flag& help(const char* text);  // in place of what it was declared with
   Flag& required();
   Flag& not_empty(const char* expected);
   Flag& excludes(const Flag& other);

@@ -1,6 +1,9 @@
 // chaski inspect: what is in a model file, without running it.
+#include <fmt/format.h>
+
 #include <memory>
 
+#include "engine/inspection.h"
 #include "engine/model_file.h"
 #include "main/commands.h"
 #include "main/json_output.h"
@@ -64,15 +67,29 @@ JsonValue as_json(const Value& value) {
   return std::visit(AsJson{}, value.data);
 }
 
-// At the format that --kv has when it is not given.
-std::optional<KvStates> states_of(const ModelSource& source) {
+// At the format that --kv has when it is not given; nothing for a file that chaski does not run.
+std::optional<KvStates> states_of(const Inspection& found) {
+  if (!found.refusal.empty()) return std::nullopt;
   const EngineOptions usual;
-  const std::optional<StateBytes> bytes = state_bytes(source, usual.kv);
+  const std::optional<StateBytes> bytes = state_bytes(found.source, usual.kv);
   if (!bytes) return std::nullopt;
   return KvStates{std::string(info(usual.kv).name), *bytes};
 }
 
-void put_table(const ModelSource& source) {
+std::string needs_table(const Inspection& found) {
+  std::string text = "needs:\n";
+  for (const Need& need : found.needs) {
+    text += fmt::format("  {:<20}{:<24}", need.what, shortened(need.name));
+    text += need.here
+                ? "here\n"
+                : "missing" + (need.nearest.empty() ? "" : ", nearest: " + need.nearest) + "\n";
+  }
+  return text + (found.refusal.empty() ? "chaski runs it\n"
+                                       : "chaski does not run it: " + found.refusal + "\n");
+}
+
+void put_table(const Inspection& found) {
+  const ModelSource& source = found.source;
   std::string text = fmt::format("{}: {}\n", escaped(source.path), source.kind);
   for (const auto& [key, value] : source.meta.all())
     text += fmt::format("  {:<36}{}\n", escaped(key), shown(value));
@@ -81,14 +98,18 @@ void put_table(const ModelSource& source) {
     text += fmt::format("  {:<28}{:>8} x {:<8}{:<8}{:>14} bytes\n", escaped(t.name), t.rows, t.cols,
                         info(t.format).name, t.bytes());
   }
+  for (const UnreadTensor& t : source.unread)
+    text += fmt::format("  {:<28}{:>19} {:<8}\n", escaped(t.name), fmt::join(t.shape, " x "),
+                        escaped(t.format));
   const ModelTotals totals = totals_of(source);
   text += fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n", totals.tensors,
                       totals.weights, totals.bytes, totals.bits_per_weight());
-  const std::optional<KvStates> states = states_of(source);
-  put(states ? text + states_line(*states) : text);
+  if (const auto states = states_of(found)) text += states_line(*states);
+  put(text + needs_table(found));
 }
 
-void put_file_json(const ModelSource& source, bool verified) {
+void put_file_json(const Inspection& found, bool verified) {
+  const ModelSource& source = found.source;
   JsonValue metadata = JsonValue::object(), tensors = JsonValue::array();
   for (const auto& [key, value] : source.meta.all()) metadata[key] = as_json(value);
   for (const TensorSource& tensor : source.tensors) {
@@ -99,6 +120,13 @@ void put_file_json(const ModelSource& source, bool verified) {
                        {"cols", t.cols},
                        {"bytes", t.bytes()}});
   }
+  for (const UnreadTensor& t : source.unread)
+    tensors.push_back({{"name", t.name}, {"format", t.format}, {"shape", t.shape}});
+  JsonValue needs = JsonValue::array();
+  for (const Need& need : found.needs) {
+    needs.push_back({{"what", need.what}, {"name", need.name}, {"here", need.here}});
+    if (!need.nearest.empty()) needs.back()["nearest"] = need.nearest;
+  }
   const ModelTotals totals = totals_of(source);
   JsonValue json = {{"file", source.path},
                     {"kind", source.kind},
@@ -106,14 +134,18 @@ void put_file_json(const ModelSource& source, bool verified) {
                     {"weight_bytes", totals.bytes},
                     {"bits_per_weight", totals.bits_per_weight()},
                     {"metadata", metadata},
-                    {"tensors", tensors}};
-  if (const auto states = states_of(source)) json["states"] = states_json(*states);
+                    {"tensors", tensors},
+                    {"needs", needs},
+                    {"runs", found.refusal.empty()}};
+  if (!found.refusal.empty()) json["refusal"] = found.refusal;
+  if (const auto states = states_of(found)) json["states"] = states_json(*states);
   if (verified) json["verified"] = true;
   put_json(json);
 }
 
 int inspect(const InspectFlags& flags) {
-  const ModelSource source = open_model(flags.file, flags.tokenizer).source;
+  const Inspection found = inspect_model(flags.file, flags.tokenizer);
+  const ModelSource& source = found.source;
   if (flags.verify) {
     if (!source.verify)
       fail(Exit::usage, "{}: is a {}, expected a .quipu file for --verify", flags.file,
@@ -121,9 +153,9 @@ int inspect(const InspectFlags& flags) {
     verify_source(source);
   }
   if (flags.json)
-    put_file_json(source, flags.verify);
+    put_file_json(found, flags.verify);
   else
-    put_table(source);
+    put_table(found);
   if (flags.verify && !flags.json) put("every tensor matches its checksum\n");
   return int(Exit::done);
 }

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "ggml-like-tensor/base/nearest.h"
+
 namespace chaski {
 
 #define ARCHITECTURE(constant) extern const Architecture constant;
@@ -25,27 +27,51 @@ const Architecture* find_architecture(std::string_view name) {
   return nullptr;
 }
 
+std::vector<std::string> architecture_names() {
+  std::vector<std::string> names;
+  for (const Architecture& a : architectures()) names.emplace_back(a.name);
+  return names;
+}
+
 namespace {
 
 const Architecture& architecture_of(const Metadata& meta) {
   const std::string& name = meta.str("general.architecture");
   if (const Architecture* a = find_architecture(name)) return *a;
-  std::string known;
-  for (const Architecture& a : architectures())
-    known += (known.empty() ? "" : ", ") + std::string(a.name);
-  fail(Exit::bad_file, "{}: general.architecture is {}, this chaski runs {}", meta.origin,
-       escaped(name), known);
+  fail(Exit::bad_file, "{}: general.architecture is {}, expected {}", meta.origin, escaped(name),
+       expected_names(name, architecture_names()));
 }
 
-void bind(const TensorSlot& slot, const Weight& weight, const std::string& file) {
-  const TensorInfo& t = weight.info;
+void check(const TensorSlot& slot, const TensorInfo& t, const std::string& file) {
   if (t.rows != slot.rows || t.cols != slot.cols)
     fail(Exit::bad_file, "{}: tensor {} has shape ({}, {}), expected ({}, {})", file, slot.name,
          t.rows, t.cols, slot.rows, slot.cols);
   if (slot.rows == 1 && t.format != Format::f32)
     fail(Exit::bad_file, "{}: tensor {} has format {}, expected f32", file, slot.name,
          info(t.format).name);
-  *slot.weight = &weight;
+}
+
+// The model of a file with these tensors; take(slot, i) for the i-th of them in its place.
+template <class Take>
+std::unique_ptr<Model> matched(const Metadata& meta, const std::string& path,
+                               const std::vector<const TensorInfo*>& tensors, Take take) {
+  std::unique_ptr<Model> model = model_of(meta);
+  std::unordered_map<std::string_view, size_t> found;
+  for (size_t i = 0; i < tensors.size(); ++i) found.emplace(tensors[i]->name, i);
+  std::set<std::string> wanted;
+  for (const TensorSlot& slot : tensors_of(*model)) {
+    wanted.insert(slot.name);
+    const auto at = found.find(slot.name);
+    if (at == found.end() && slot.optional) continue;
+    if (at == found.end()) fail(Exit::bad_file, "{}: tensor {} is missing", path, slot.name);
+    check(slot, *tensors[at->second], path);
+    take(*model, slot, at->second);
+  }
+  for (const TensorInfo* t : tensors)
+    if (!wanted.count(t->name))
+      fail(Exit::bad_file, "{}: tensor {} has no place in a {} model", path, escaped(t->name),
+           meta.str("general.architecture"));
+  return model;
 }
 
 }  // namespace
@@ -81,23 +107,19 @@ std::vector<TensorSlot> tensors_of(Model& model) {
   return slots.all();
 }
 
+void expect_model(const ModelSource& source) {
+  std::vector<const TensorInfo*> tensors;
+  for (const TensorSource& t : source.tensors) tensors.push_back(&t.info);
+  matched(source.meta, source.path, tensors, [](Model&, const TensorSlot&, size_t) {});
+}
+
 std::unique_ptr<Model> bind_model(const Weights& w) {
-  std::unique_ptr<Model> model = model_of(w.meta);
-  std::unordered_map<std::string_view, const Weight*> found;
-  for (const Weight& t : w.tensors) found.emplace(t.info.name, &t);
-  std::set<std::string> wanted;
-  for (const TensorSlot& slot : tensors_of(*model)) {
-    wanted.insert(slot.name);
-    const auto at = found.find(slot.name);
-    if (at == found.end() && slot.optional) continue;
-    if (at == found.end()) fail(Exit::bad_file, "{}: tensor {} is missing", w.path, slot.name);
-    bind(slot, *at->second, w.path);
-    model->weights.push_back({slot.role, at->second});
-  }
-  for (const Weight& t : w.tensors)
-    if (!wanted.count(t.info.name))
-      fail(Exit::bad_file, "{}: tensor {} has no place in a {} model", w.path, escaped(t.info.name),
-           w.meta.str("general.architecture"));
+  std::vector<const TensorInfo*> tensors;
+  for (const Weight& t : w.tensors) tensors.push_back(&t.info);
+  auto model = matched(w.meta, w.path, tensors, [&](Model& m, const TensorSlot& slot, size_t i) {
+    *slot.weight = &w.tensors[i];
+    m.weights.push_back({slot.role, &w.tensors[i]});
+  });
   model->bound(w.path);
   return model;
 }

@@ -50,6 +50,7 @@ std::unique_ptr<Model> make_model() {
 
 std::vector<Architecture>& architectures();                    // tests add theirs
 const Architecture* find_architecture(std::string_view name);  // null: unknown
+std::vector<std::string> architecture_names();
 
 // A model with its hyperparameters, without its tensors. Throws Error(bad_file): an unknown
 // architecture, a key that is missing, out of range or at odds with another.
@@ -65,6 +66,8 @@ void complete_model(Metadata& meta);
 
 std::vector<TensorSlot> tensors_of(Model& model);
 
+// Throws what bind_model() would throw of weights with these tensors, before any is read.
+void expect_model(const ModelSource& source);
 // Makes the model of weights.meta and binds its tensors. Throws Error(bad_file) also for a missing,
 // unexpected or wrongly shaped tensor, each by name.
 std::unique_ptr<Model> bind_model(const Weights& weights);

@@ -6,18 +6,11 @@
 #include <cmath>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
 
 namespace chaski {
 
 namespace {
-
-// "none, linear, llama3 or yarn"
-std::string one_of(const std::vector<std::string>& names) {
-  std::string text = names[0];
-  for (size_t i = 1; i < names.size(); ++i)
-    text += (i + 1 < names.size() ? ", " : " or ") + names[i];
-  return text;
-}
 
 struct Reader {
   const Key& key;
@@ -61,7 +54,7 @@ struct Reader {
     const auto at = std::find(words.names.begin(), words.names.end(), found);
     if (at == words.names.end())
       fail(Exit::bad_file, "{}: {} is {}, expected {}", meta.origin, key.ours, escaped(found),
-           one_of(words.names));
+           expected_names(found, words.names));
     words.set(size_t(at - words.names.begin()));
   }
 };

@@ -121,7 +121,7 @@ TEST_CASE("bad/gguf tensors") {
   check_gguf("type IQ2_XXS", [&](Gguf& g) { g.tensor("x", {4}, 16, four); });
   check_gguf("type TQ1_0", [&](Gguf& g) { g.tensor("x", {4}, 34, four); });
   check_gguf("type MXFP4", [&](Gguf& g) { g.tensor("x", {4}, 39, four); });
-  check_gguf("type number 4, expected one of F32, F16, BF16, Q8_0, Q4_0",
+  check_gguf("type number 4, expected F32, F16, BF16, Q8_0, Q4_0",
              [&](Gguf& g) { g.tensor("x", {4}, 4, four); });
   check_gguf("type number 4294967295", [&](Gguf& g) { g.tensor("x", {4}, UINT32_MAX, four); });
   check_gguf("name of tensor", [&](Gguf& g) { g.tensor("", {4}, 0, four); });

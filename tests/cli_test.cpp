@@ -40,7 +40,8 @@ TEST_CASE("cli/help lists every subcommand and each has its own") {
   const Outcome help = chaski_run({"--help"});
   CHECK(help.status == 0);
   CHECK(help.err.empty());
-  for (const char* name : {"run", "chat", "quantize", "convert", "inspect", "tokenize", "bench"}) {
+  for (const char* name :
+       {"run", "chat", "quantize", "convert", "inspect", "tokenize", "eval", "bench"}) {
     CHECK_MESSAGE(help.out.find(std::string("\n  ") + name + " ") != std::string::npos, name);
     const Outcome own = chaski_run({name, "--help"});
     CHECK(own.status == 0);
@@ -87,6 +88,10 @@ TEST_CASE("cli/usage errors are one line and status 2") {
       {{"run", "--device", "cpu", "--gpu-layers", "2", "-p", "a"}, "--gpu-layers is 2"},
       {{"run", "--device", "cuda:", "-p", "a"}, "cuda:"},
       {{"run", "--device", "cuda:1x", "-p", "a"}, "cuda:1x"},
+      {{"eval", "-c", "3", "-p", "a"}, "--ctx: is \"3\""},
+      {{"eval", "--chunks", "0", "-p", "a"}, "--chunks"},
+      {{"eval", "--device", "cpu", "-p", "a"}, "expected at least the 512 of a window"},
+      {{"eval", "-c", "513", "-p", "a"}, "--ctx is 513, expected 1 to 512"},
       {{"bench", "--sequences", "0"}, "--sequences"},
       {{"bench", "--sgemm", "--device", "cuda"}, "--sgemm"},
   };

@@ -277,10 +277,8 @@ TEST_CASE("import/llama2.c stories3M in 8 bits") {
     CHECK(found[i] == scale * static_cast<int8_t>(file[values + i]));
   }
   TempFolder temp;
-  export_gguf(temp / "out.gguf", source);
-  const ModelSource back = import_model(temp / "out.gguf");
-  check_shape(back, "token_embd", Format::f32, 4096, 192);
-  CHECK(values_of(tensor(back, "token_embd")) == found);
+  const Error lacks = error_of([&] { export_gguf(temp / "out.gguf", source); });
+  CHECK(std::string(lacks.what()).find("token_embd is q8f, which GGUF lacks") != std::string::npos);
 }
 
 TEST_CASE("import/llama2.c version 1") {

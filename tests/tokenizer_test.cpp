@@ -395,7 +395,8 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   meta.set_floats("tokenizer.scores", {1});
   CHECK_EQ(error_of(meta), "made.gguf: tokenizer.scores has 1 entries, expected 2");
   meta.set_str("tokenizer.kind", "w\x1b");
-  CHECK_EQ(error_of(meta), "made.gguf: tokenizer.kind is \"w\\x1b\", expected \"spm\" or \"bpe\"");
+  CHECK_EQ(error_of(meta),
+           "made.gguf: tokenizer.kind is \"w\\x1b\", expected spm or bpe (nearest: spm)");
   meta = spm_metadata({"<unk>", "x"}, {0, 0}, {2, 6});
   CHECK_EQ(error_of(meta), "made.gguf: byte token 1 is \"x\", expected <0xNN>");
   meta.set_ints("tokenizer.types", {2, 7});

@@ -13,6 +13,7 @@
 
 #include "engine/text/utf8.h"
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
 
 namespace chaski {
 
@@ -221,10 +222,15 @@ Pretokenizer Pretokenizer::named(std::string_view name, const std::string& origi
     out.adds_bos_ = family.adds_bos;
     return out;
   }
-  fail(Exit::bad_file,
-       "{}: tokenizer.pre is \"{}\", expected a known one (gpt-2, llama-bpe, qwen2, "
-       "deepseek-coder, ...)",
-       origin, escaped(name));
+  fail(Exit::bad_file, "{}: tokenizer.pre is \"{}\", expected a known one (nearest: {})", origin,
+       escaped(name), nearest_name(name, names()));
+}
+
+std::vector<std::string> Pretokenizer::names() {
+  std::vector<std::string> all;
+  for (const Family& family : families())
+    all.insert(all.end(), family.names.begin(), family.names.end());
+  return all;
 }
 
 Pretokenizer Pretokenizer::from_patterns(const std::vector<std::string>& patterns,

@@ -16,6 +16,7 @@ class Pretokenizer {
   // By the name that GGUF files use in tokenizer.ggml.pre. Throws Error(bad_file) for a name that
   // is not in the table.
   static Pretokenizer named(std::string_view name, const std::string& origin);
+  static std::vector<std::string> names();  // that named() takes
   // Each pattern cuts the pieces that the one before it left. Throws Error(bad_file) for a pattern
   // that PCRE2 cannot compile.
   static Pretokenizer from_patterns(const std::vector<std::string>& patterns,

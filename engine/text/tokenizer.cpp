@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
 
 namespace chaski {
 
@@ -52,13 +53,27 @@ TokenType type_of(TokenType stored, std::string_view raw) {
                                                                        : stored;
 }
 
+// Where an importer leaves a kind of tokenizer that it does not know, as GGUF files name it.
+const std::string kForeignKind = "gguf.tokenizer.ggml.model";
+
 }  // namespace
 
+bool Tokenizer::described(const Metadata& meta) {
+  if (!meta.has(kForeignKind)) return meta.has("tokenizer.kind");
+  const std::string& kind = meta.str(kForeignKind);
+  return kind != "none" && kind != "no_vocab";
+}
+
 std::unique_ptr<Tokenizer> Tokenizer::make(const Metadata& meta) {
+  if (meta.has(kForeignKind)) {
+    const std::string& kind = meta.str(kForeignKind);
+    fail(Exit::bad_file, "{}: tokenizer.ggml.model is \"{}\", expected {}", meta.origin,
+         escaped(kind), expected_names(kind, {"llama", "gpt2"}));
+  }
   const std::string& kind = meta.str("tokenizer.kind");
   if (kind != "spm" && kind != "bpe")
-    fail(Exit::bad_file, "{}: tokenizer.kind is \"{}\", expected \"spm\" or \"bpe\"", meta.origin,
-         escaped(kind));
+    fail(Exit::bad_file, "{}: tokenizer.kind is \"{}\", expected {}", meta.origin, escaped(kind),
+         expected_names(kind, {"spm", "bpe"}));
   auto made = kind == "spm" ? make_spm_tokenizer(meta) : make_bpe_tokenizer(meta);
   made->sort_spellings();
   return made;

@@ -29,6 +29,8 @@ class Tokenizer {
   // From the keys tokenizer.* (metadata.h). Throws Error(bad_file) where they contradict each
   // other.
   static std::unique_ptr<Tokenizer> make(const Metadata& meta);
+  // Whether there is a tokenizer in the metadata, be it one that make() refuses.
+  static bool described(const Metadata& meta);
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
   virtual ~Tokenizer() = default;

@@ -44,6 +44,12 @@ struct TensorSource {
   ReadStrips read;
 };
 
+// A tensor that chaski has no format for, or no such shape: to be shown, not to be read.
+struct UnreadTensor {
+  std::string name, format;    // as the file calls them
+  std::vector<int64_t> shape;  // slowest first
+};
+
 struct ModelSource {
   std::string path;  // as given by the user
   std::string kind;  // "GGUF v3", "Hugging Face folder", "llama2.c v0", "quipu v1"
@@ -53,6 +59,8 @@ struct ModelSource {
   // Where the file has sums of its tensors: reads and checks all, Error(bad_file) names the first
   // that does not hold.
   std::function<void(int threads)> verify = {};
+
+  std::vector<UnreadTensor> unread = {};  // look_at_model() alone finds any
 
   const TensorSource* find(const std::string& name) const;
 };

@@ -107,10 +107,14 @@ void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
   }
 }
 
-bool stays(Format format) { return info(format).gguf_type >= 0; }
-
-size_t gguf_row_bytes(const TensorInfo& t) {
-  return stays(t.format) ? row_bytes(t.format, t.cols) : t.cols * sizeof(float);
+// As f32 it would be a file several times as large, and as another block format another model.
+void expect_formats(const ModelSource& source) {
+  for (auto& t : source.tensors)
+    if (info(t.info.format).gguf_type < 0)
+      fail(Exit::bad_file,
+           "{}: tensor {} is {}, which GGUF lacks: 'chaski quantize --type q4_0' (or q8, f16) of "
+           "the model it was made from, or of this one, makes a file that GGUF can hold",
+           source.path, t.info.name, info(t.info.format).name);
 }
 
 class Writer {
@@ -167,9 +171,9 @@ class Writer {
     append<uint32_t>(out, t.tiled() ? 2 : 1);
     append<uint64_t>(out, t.cols);
     if (t.tiled()) append<uint64_t>(out, t.rows);
-    append<uint32_t>(out, info(stays(t.format) ? t.format : Format::f32).gguf_type);
+    append<uint32_t>(out, info(t.format).gguf_type);
     append<uint64_t>(out, offset);
-    offset = aligned(offset + gguf_row_bytes(t) * t.rows);
+    offset = aligned(offset + row_bytes(t.format, t.cols) * t.rows);
   }
 
   struct Piece {
@@ -220,19 +224,21 @@ class Writer {
     if (!t.info.tiled()) return write_vector(t);
     if (t.pieces.size() > 1 || !t.pieces[0].order.plain()) return write_in_order(t);
     const TensorSource& source = *t.pieces[0].source;
-    const size_t stride = gguf_row_bytes(t.info);
+    const size_t stride = row_bytes(t.info.format, t.info.cols);
     std::vector<std::byte> strip(strip_bytes(t.info.format, t.info.cols)), rows(kStrip * stride);
     for (int64_t first = 0; first < t.info.rows; first += kStrip) {
       const int n = static_cast<int>(std::min<int64_t>(kStrip, t.info.rows - first));
       source.read(first / kStrip, first / kStrip + 1, strip.data());
-      for (int r = 0; r < n; ++r) unpack(t.info, strip.data(), r, rows.data() + r * stride);
+      for (int r = 0; r < n; ++r)
+        unpack_row(t.info.format, strip.data(), r, t.info.cols, rows.data() + r * stride);
       file_.write({rows.data(), n * stride});
     }
   }
 
   // All rows at once, as they may come from anywhere.
   void write_in_order(const Outgoing& t) {
-    const size_t stride = gguf_row_bytes(t.info), strip = strip_bytes(t.info.format, t.info.cols);
+    const size_t stride = row_bytes(t.info.format, t.info.cols),
+                 strip = strip_bytes(t.info.format, t.info.cols);
     std::vector<std::byte> rows(t.info.rows * stride), ours;
     for (const Piece& piece : t.pieces) {
       const TensorInfo& part = piece.source->info;
@@ -240,17 +246,10 @@ class Writer {
       ours.resize(strips * strip);
       piece.source->read(0, strips, ours.data());
       for (int64_t r = 0; r < part.rows; ++r)
-        unpack(part, ours.data() + r / kStrip * strip, static_cast<int>(r % kStrip),
-               rows.data() + piece.order.theirs(r) * stride);
+        unpack_row(part.format, ours.data() + r / kStrip * strip, static_cast<int>(r % kStrip),
+                   part.cols, rows.data() + piece.order.theirs(r) * stride);
     }
     file_.write(rows);
-  }
-
-  static void unpack(const TensorInfo& t, const std::byte* strip, int r, std::byte* row) {
-    if (stays(t.format))
-      unpack_row(t.format, strip, r, t.cols, row);
-    else
-      decode_row(t.format, strip, r, t.cols, reinterpret_cast<float*>(row));
   }
 
   void write_vector(const Outgoing& t) {
@@ -280,6 +279,7 @@ class Writer {
 void export_gguf(const std::string& path, const ModelSource& source) {
   // a linked-in model has a name and no file
   if (exists(source.path)) refuse_same_file(source.path, path);
+  expect_formats(source);
   Writer(path, source).run();
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <system_error>
 
+#include "ggml-like-tensor/base/error.h"
+
 namespace chaski {
 
 inline bool exists(const std::string& path) {
@@ -14,6 +16,12 @@ inline bool exists(const std::string& path) {
 inline bool is_folder(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored);
+}
+
+// A name, not a path: nothing outside the folder is opened.
+inline bool is_plain_name(const std::string& name) {
+  const bool plain = name.find_first_of("/\\") == std::string::npos && escaped(name) == name;
+  return plain && !name.empty() && !name.starts_with(".") && name.size() <= 255;
 }
 
 }  // namespace chaski

@@ -10,6 +10,7 @@
 
 #include "ggml-like-tensor/base/checked.h"
 #include "ggml-like-tensor/base/cursor.h"
+#include "ggml-like-tensor/base/nearest.h"
 #include "ggml-like-tensor/file/value_io.h"
 
 namespace chaski {
@@ -37,13 +38,13 @@ std::string tensor_type_name(uint32_t type) {
   return known ? std::string(kTensorTypes[type]) : fmt::format("number {}", type);
 }
 
-std::string supported_tensor_types() {
+std::vector<std::string> tensor_types() {
   std::vector<std::string> names;
   for (int f = 0; f < kFormatCount; ++f) {
     const int type = info(static_cast<Format>(f)).gguf_type;
     if (type >= 0) names.push_back(tensor_type_name(type));
   }
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names;
 }
 
 bool is_utf8(std::string_view text) {
@@ -60,8 +61,10 @@ bool is_utf8(std::string_view text) {
 
 class Reader {
  public:
-  explicit Reader(const std::string& path)
-      : file_{Mapping::open(path), 0, {}, {}}, in_(path, file_.mapping->bytes()) {}
+  Reader(const std::string& path, bool others)
+      : file_{Mapping::open(path), 0, {}, {}, {}},
+        in_(path, file_.mapping->bytes()),
+        others_(others) {}
 
   GgufFile read() {
     read_version();
@@ -108,33 +111,42 @@ class Reader {
     const std::string field = "tensor " + escaped(t.name);
     if (!names.insert(t.name).second)
       fail(Exit::bad_file, "{}: {} appears twice", in_.file(), field);
-    read_shape(t, field);
+    const std::vector<int64_t> shape = read_shape(field);
     const uint32_t type = in_.take<uint32_t>(field);
     const auto format = format_of_gguf(static_cast<int>(type));
+    if (others_ && (!format || shape.size() > 2)) {
+      in_.take<uint64_t>(field);  // the offset
+      file_.others.push_back({t.name, tensor_type_name(type), shape});
+      return;
+    }
+    if (shape.size() > 2)
+      fail(Exit::bad_file, "{}: {} has shape ({}), expected 1 or 2 dimensions", in_.file(), field,
+           fmt::join(shape.rbegin(), shape.rend(), ", "));
     if (!format)
-      fail(Exit::bad_file, "{}: {} has type {}, expected one of {}", in_.file(), field,
-           tensor_type_name(type), supported_tensor_types());
+      fail(Exit::bad_file, "{}: {} has type {}, expected {}", in_.file(), field,
+           tensor_type_name(type), expected_names(tensor_type_name(type), tensor_types()));
+    t.cols = shape.back();
+    t.rows = shape.size() == 2 ? shape[0] : 1;
     t.format = *format;
     t.offset = in_.take<uint64_t>(field);
     measure(t, field);
     file_.tensors.push_back(std::move(t));
   }
 
-  void read_shape(GgufTensor& t, const std::string& field) {
+  // Slowest first.
+  std::vector<int64_t> read_shape(const std::string& field) {
     const uint32_t n_dims = in_.take<uint32_t>(field);
     if (n_dims == 0 || n_dims > kMaxDims)
       fail(Exit::bad_file, "{}: {} has {} dimensions, expected 1 or 2", in_.file(), field, n_dims);
-    std::vector<uint64_t> ne;
-    for (uint32_t d = 0; d < n_dims; ++d) ne.push_back(in_.take<uint64_t>(field));
-    if (n_dims > 2)
-      fail(Exit::bad_file, "{}: {} has shape ({}), expected 1 or 2 dimensions", in_.file(), field,
-           fmt::join(ne, ", "));
-    for (uint64_t n : ne)
+    std::vector<int64_t> shape(n_dims);
+    for (uint32_t d = n_dims; d-- > 0;) {
+      const uint64_t n = in_.take<uint64_t>(field);
       if (n == 0 || n > INT64_MAX)
         fail(Exit::bad_file, "{}: {} has a dimension of {}, expected 1 or more", in_.file(), field,
              n);
-    t.cols = static_cast<int64_t>(ne[0]);
-    t.rows = n_dims == 2 ? static_cast<int64_t>(ne[1]) : 1;
+      shape[d] = static_cast<int64_t>(n);
+    }
+    return shape;
   }
 
   void measure(GgufTensor& t, const std::string& field) {
@@ -193,11 +205,12 @@ class Reader {
 
   GgufFile file_;
   Cursor in_;
+  bool others_;
 };
 
 }  // namespace
 
-GgufFile read_gguf(const std::string& path) { return Reader(path).read(); }
+GgufFile read_gguf(const std::string& path, bool others) { return Reader(path, others).read(); }
 
 bool is_gguf_alignment(int64_t value) {
   return value > 0 && value <= kMaxGgufAlignment && (value & (value - 1)) == 0;

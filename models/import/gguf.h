@@ -27,17 +27,25 @@ struct GgufTensor {
   uint64_t bytes;
 };
 
+// One of a type that chaski has no format for, or of more than two dimensions.
+struct GgufOther {
+  std::string name, type;
+  std::vector<int64_t> shape;  // slowest first
+};
+
 struct GgufFile {
   std::shared_ptr<const Mapping> mapping;
   uint32_t version;
   std::map<std::string, Value> values;
   std::vector<GgufTensor> tensors;  // in the file's order
+  std::vector<GgufOther> others;    // if they were asked for
 
   const std::byte* data(const GgufTensor& t) const { return mapping->bytes().data() + t.offset; }
 };
 
-// Throws Error(bad_file | io).
-GgufFile read_gguf(const std::string& path);
+// Throws Error(bad_file | io), also for a tensor that could only be one of `others`, if they were
+// not asked for.
+GgufFile read_gguf(const std::string& path, bool others = false);
 
 bool is_gguf_alignment(int64_t value);
 

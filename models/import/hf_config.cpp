@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
 #include "models/architecture.h"
 #include "models/import/folder.h"
 #include "models/import/json_file.h"
@@ -27,7 +28,7 @@ const Architecture& architecture_of(const Json& config) {
   const std::string& name = names.at(0).str();
   for (const Architecture& a : architectures())
     if (std::find(a.hf.begin(), a.hf.end(), name) != a.hf.end()) return a;
-  names.at(0).wrong(one_of(known));
+  names.at(0).wrong(expected_names(name, known));
 }
 
 // "rope_scaling.factor": a value inside an object.
@@ -58,7 +59,8 @@ std::string word_of(const Key& key, const Json& value) {
     else
       *at = theirs;
   }
-  if (std::find(known.begin(), known.end(), found) == known.end()) value.wrong(one_of(known));
+  if (std::find(known.begin(), known.end(), found) == known.end())
+    value.wrong(expected_names(found, known));
   return found;
 }
 

@@ -20,12 +20,17 @@ bool is_llama2c(const std::string& path);
 // found and what was expected.
 ModelSource import_model(const std::string& path, const ImportOptions& options = {});
 
+// What can be shown of a GGUF file or Hugging Face folder that import_model() refuses because
+// chaski lacks what it needs: metadata under the file's own names, behind "gguf." or "hf.", and
+// tensors that cannot be read. Throws Error(bad_file | io) where the file itself is damaged.
+ModelSource look_at_model(const std::string& path);
+
 ModelSource import_gguf(const std::string& path);
 ModelSource import_hf_folder(const std::string& folder);
 ModelSource import_llama2c(const std::string& path, const std::string& tokenizer);
 
-// .quipu (or anything imported) to GGUF v3. Tensors whose format GGUF has keep their bits; q8f
-// becomes f32 values in F32.
+// .quipu (or anything imported) to GGUF v3: tensors keep their bits. Throws Error(bad_file) for a
+// tensor whose format GGUF lacks, and says what to do.
 void export_gguf(const std::string& path, const ModelSource& source);
 
 }  // namespace chaski

@@ -66,7 +66,7 @@ class Import {
     std::map<std::string, std::string> wanted;
     std::set<std::string> shards;
     map.each([&](const std::string& name, const Json& shard) {
-      check_shard_name(shard);
+      if (!is_plain_name(shard.str())) shard.wrong("a plain file name");
       wanted[name] = folder_ + "/" + shard.str();
       shards.insert(shard.str());
     });
@@ -81,14 +81,6 @@ class Import {
     if (!wanted.empty())
       fail(Exit::bad_file, "{}: weight_map has tensor {} in {}, which does not have it", index,
            escaped(wanted.begin()->first), escaped(wanted.begin()->second));
-  }
-
-  // A name, not a path: nothing outside the folder is opened.
-  static void check_shard_name(const Json& shard) {
-    const std::string& name = shard.str();
-    const bool plain = name.find_first_of("/\\") == std::string::npos && escaped(name) == name;
-    if (!plain || name.empty() || name.starts_with(".") || name.size() > 255)
-      shard.wrong("a plain file name");
   }
 
   // The slots of "model.layers.3.mlp.up_proj.weight"; a tensor of several parts has several.
