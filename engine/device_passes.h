@@ -26,16 +26,13 @@ DeviceShare device_share(const Model& model, int first_layer, Format kv, int ses
 class DevicePasses {
  public:
   DevicePasses(const Model& model, int first_layer, std::unique_ptr<CudaBackend> backend)
-      : model_(model), first_layer_(first_layer), backend_(std::move(backend)) {
-    batch_.states = backend_->states();
-  }
+      : model_(model), first_layer_(first_layer), backend_(std::move(backend)) {}
 
   CudaBackend& backend() { return *backend_; }
   int first_layer() const { return first_layer_; }
 
-  // One pass over what `batch` is about; `input`: what the first
-  // layer here reads, (tokens, dim), unless it is the model's first. With `draw`, tokens are drawn
-  // as well.
+  // One pass over `batch`, every time the same object. `input`: what the first layer here reads,
+  // (tokens, dim), unless it is the model's first. With `draw`, tokens are drawn as well.
   void run(const Batch& batch, const float* input, const CudaDraw* draw, Profile* profile);
   const float* logits() { return backend_->logits().data(); }
   std::span<const int32_t> tokens() { return backend_->tokens(); }
@@ -44,7 +41,6 @@ class DevicePasses {
   const Model& model_;
   const int first_layer_;
   std::unique_ptr<CudaBackend> backend_;
-  Batch batch_;
   PlanCache<CudaPlan> plans_;
 };
 

@@ -15,7 +15,8 @@ struct EngineImpl {
   Format kv = Format::f16;
   StateLayout states;  // of all layers, wherever they are
 
-  Batch batch;  // of the next pass
+  Batch batch;       // of the next pass
+  PassContext host;  // where the CPU's part of it runs
   // The CPU runs the first layers and the device the others; without a device the CPU runs all.
   // Each has the pages of its own layers, under the same numbers, which `pools` hand out. By pool
   // of states:
