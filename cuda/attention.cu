@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
 
 struct AttentionKernel {
   static const KvView& view(const Attention& op, const OpArgs& a) {
-    return a.batch->states.paged[size_t(op.state)];
+    return a.where->states.paged[size_t(op.state)];
   }
   static bool split(const OpArgs& a) { return a.in[0].shape.rows <= kSplitTokens; }
   static int chunks(int context) { return (context + kChunk - 1) / kChunk; }

@@ -28,7 +28,7 @@ void expect_kernels(const Plan& plan) {
         formats +=
             (formats.empty() ? " over " : ", ") + std::string(info(s.args.in[i].format).name);
     if (const StateId* state = state_of(s.op); state && formats.empty())
-      if (const KvView& kv = s.args.batch->states.paged[size_t(*state)]; kv.pool >= 0)
+      if (const KvView& kv = s.args.where->states.paged[size_t(*state)]; kv.pool >= 0)
         formats = fmt::format(" over {} pages", info(kv.layout.format).name);
     fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op),
          formats);
@@ -36,8 +36,8 @@ void expect_kernels(const Plan& plan) {
 }
 
 struct BoundPlan final : CudaPlan {
-  BoundPlan(Graph graph, const Batch& batch)
-      : steps(std::move(graph), batch, kMostFused), batch(batch) {}
+  BoundPlan(Graph graph, const Batch& batch, const PassContext& where)
+      : steps(std::move(graph), batch, where, kMostFused), batch(batch) {}
   const Plan& plan() const override { return steps; }
   size_t kernels() const override { return launches.size(); }
 
@@ -56,8 +56,8 @@ class Device final : public CudaBackend {
       : weights_(std::move(weights)),
         options_(o),
         device_(std::move(device)),
-        states_(o.states),
-        pass_(o.max_batch, o.context, int(o.states.pools.size())),
+        where_{o.states, {}},
+        pass_(o.max_batch, o.context, o.states.pools),
         tokens_(size_t(o.max_batch) * sizeof(int32_t), "drawn tokens"),
         pinned_tokens_(tokens_.size(), "drawn tokens") {
     size_t bytes = 0;
@@ -66,10 +66,10 @@ class Device final : public CudaBackend {
     weight_bytes_ = DeviceBytes(bytes, "weights");
     std::vector<std::byte*> addresses;
     for (size_t i = 0; i < pages_.size(); ++i) {
-      pools_.emplace_back(size_t(pages_[i]) * states_.pools[i].page_bytes, "keys and values");
+      pools_.emplace_back(size_t(pages_[i]) * where_.states.pools[i].page_bytes, "keys and values");
       addresses.push_back(pools_.back().data());
     }
-    states_.place(addresses);
+    where_.states.place(addresses);
     int shared = 0;
     check_cuda(
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_.index),
@@ -90,13 +90,13 @@ class Device final : public CudaBackend {
 
   void upload(const std::function<void(uint64_t, uint64_t)>& progress) override;
 
-  const StateLayout& states() const override { return states_; }
+  const StateLayout& states() const override { return where_.states; }
   const std::vector<int64_t>& pages() const override { return pages_; }
   void copy_page(int pool, int32_t from, int32_t to) override {
     const int64_t count = pages_[size_t(pool)];
     CHECK(from >= 0 && to >= 0 && from < count && to < count, "pages are of the pool");
     make_current();
-    states_.copy_page(pool, from, to, [&](std::byte* to, const std::byte* from, size_t n) {
+    where_.states.copy_page(pool, from, to, [&](std::byte* to, const std::byte* from, size_t n) {
       stream_.copy(to, from, n, cudaMemcpyDeviceToDevice);
     });
   }
@@ -133,7 +133,7 @@ class Device final : public CudaBackend {
   CudaStream stream_;
   std::unordered_map<const Weight*, size_t> offsets_;
   DeviceBytes weight_bytes_, arena_, scratch_[Ops::kCount], draw_scratch_;
-  StateLayout states_;
+  PassContext where_;
   std::vector<int64_t> pages_;  // of each pool
   std::vector<DeviceBytes> pools_;
   size_t shared_limit_ = 0;
@@ -159,11 +159,11 @@ std::vector<int64_t> Device::pages_that_fit() const {
   // What is left goes to the pools by what they want.
   std::vector<int64_t> pages, more;
   uint64_t wanted = 0;
-  for (size_t i = 0; i < states_.pools.size(); ++i) {
+  for (size_t i = 0; i < where_.states.pools.size(); ++i) {
     const CudaOptions::Pages& p = options_.pages[i];
     pages.push_back(whole_groups(p.least));
     more.push_back(std::max<int64_t>(0, whole_groups(p.wanted) - pages[i]));
-    wanted += uint64_t(more[i]) * states_.pools[i].page_bytes;
+    wanted += uint64_t(more[i]) * where_.states.pools[i].page_bytes;
   }
   const uint64_t left = device_.free_bytes - need;
   const double share = wanted > left ? double(left) / double(wanted) : 1;
@@ -216,7 +216,7 @@ void Device::grow(DeviceBytes& bytes, size_t need, const char* what) {
 std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
   make_current();
   stream_.wait();  // whoever makes a plan may drop others now: none is being run
-  auto p = std::make_unique<BoundPlan>(std::move(graph), batch);
+  auto p = std::make_unique<BoundPlan>(std::move(graph), batch, where_);
   grow(arena_, p->steps.arena_bytes(), "activations");
   for (const RopeSpec& spec : p->steps.graph().ropes) {
     size_t i = 0;
@@ -318,9 +318,6 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
   auto& p = static_cast<BoundPlan&>(plan);
   const Batch& b = p.batch;
   make_current();
-  CHECK(std::equal(b.states.paged.begin(), b.states.paged.end(), states_.paged.begin(),
-                   [](const KvView& x, const KvView& y) { return x.base == y.base; }),
-        "the batch's pages are the backend's");
   CHECK(!draw || cuda_can_draw(*draw), "other draws are the host's");
   if (pass_.reserve_for(b, stream_)) ++generation_;
   if (p.generation != generation_) bind(p);
@@ -373,8 +370,10 @@ uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOpt
   return need;
 }
 
-uint64_t cuda_working_bytes(Graph graph, const Batch& batch, int context) {
-  Plan plan(std::move(graph), batch, kMostFused);
+uint64_t cuda_working_bytes(Graph graph, const Batch& batch, const StateLayout& states,
+                            int context) {
+  const PassContext where{states, {}};
+  Plan plan(std::move(graph), batch, where, kMostFused);
   alignas(64) static std::byte nowhere[64];  // shapes and formats are asked for, no data
   plan.bind(nowhere);
   expect_kernels(plan);

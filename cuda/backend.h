@@ -74,9 +74,10 @@ uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOpt
                            uint64_t device_bytes);
 
 // What passes over this graph need besides: activations, partial sums, candidates of draws, angles.
-// `batch` as in Plan's constructor; its states are the device's, their pools may be nowhere.
+// `batch` as in Plan's constructor; `states` are the device's, their pools may be nowhere.
 // Error(device) names an op or a format without a kernel. No device is touched.
-uint64_t cuda_working_bytes(Graph graph, const Batch& batch, int context);
+uint64_t cuda_working_bytes(Graph graph, const Batch& batch, const StateLayout& states,
+                            int context);
 
 // What the device does at most in this minute. The arithmetic is that of the instructions that
 // chaski's kernels are made of.
@@ -103,12 +104,11 @@ class CudaBackend {
   virtual void upload(const std::function<void(uint64_t, uint64_t)>& progress) = 0;
 
   // The pools of states. Pages are named by number; who holds which is for the caller to know.
-  virtual const StateLayout& states() const = 0;          // of Batch::states, in device memory
-  virtual const std::vector<int64_t>& pages() const = 0;  // of each pool
+  virtual const StateLayout& states() const = 0;                   // in device memory
+  virtual const std::vector<int64_t>& pages() const = 0;           // of each pool
   virtual void copy_page(int pool, int32_t from, int32_t to) = 0;  // in order with the passes
 
-  // Error(device) names an op or a format without a kernel. `batch` as in Plan's constructor; its
-  // states must be states().
+  // Error(device) names an op or a format without a kernel. `batch` as in Plan's constructor.
   virtual std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) = 0;
 
   // Queues one pass over the contents of the plan's batch, which may change when this returns, and

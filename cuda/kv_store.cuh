@@ -20,11 +20,8 @@ __device__ __forceinline__ float rotate_channel(float x, int c, const float* ang
 struct KvSlot {
   std::byte *keys, *values;
   int slot;
-  __device__ __forceinline__ KvSlot(const KvState& kv, int64_t token, int head, int cell)
-      : slot(cell % kPage) {
-    const int32_t page = kv.page_id(token, cell);
-    keys = kv.k_tile(page, head), values = kv.v_rows(page, head);
-  }
+  __device__ __forceinline__ KvSlot(const KvState& kv, const Store& to, int head)
+      : keys(kv.k_tile(to.page, head)), values(kv.v_rows(to.page, head)), slot(to.slot) {}
 };
 
 // How a format's pages are written: 32 channels from `first` on. Absent: the device has none of it.

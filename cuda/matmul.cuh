@@ -40,8 +40,8 @@ __device__ __forceinline__ void write_heads(const MatMulJob& job, const MatMulPa
   if (part.role == HeadRole::query)
     part.out[row + threadIdx.x % 32] = sum;
   else
-    store_channels(kv, KvSlot(kv, 0, head, job.store.batch.cells[0]), first, sum,
-                   part.role == HeadRole::key, spare);
+    for (const Store* to = kv.stores(); to < kv.stores_end(); ++to)
+      store_channels(kv, KvSlot(kv, *to, head), first, sum, part.role == HeadRole::key, spare);
 }
 
 }  // namespace chaski

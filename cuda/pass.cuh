@@ -11,8 +11,10 @@ namespace chaski {
 
 class PassBuffers {
  public:
-  PassBuffers(int max_batch, int context, int pools) : max_batch_(max_batch), pools_(pools) {
-    reserve(size_t(context / kPage + 1) * 4 * size_t(pools));
+  PassBuffers(int max_batch, int context, std::span<const StateLayout::Pool> pools)
+      : max_batch_(max_batch), pools_(int(pools.size())) {
+    for (const StateLayout::Pool& p : pools) recurrent_.push_back(p.recurrent);
+    reserve((size_t(context / kPage + 1) * 4 + size_t(max_batch) * kStoreNumbers) * pools.size());
   }
 
   // True if the device addresses moved: what was captured is stale. Waits until nobody reads the
@@ -31,7 +33,7 @@ class PassBuffers {
     d.cells = list(device_, kCells), d.outputs = list(device_, kOutputs);
     for (int pool = 0; pool < pools_ && pool < kMostPools; ++pool)
       d.table_start[pool] = list(device_, kTableStart + pool);
-    d.tables = list(device_, kTableStart + pools_);
+    d.store_start = list(device_, kTableStart + pools_), d.tables = d.store_start + pools_ + 1;
   }
   const CudaDraw* draw() const { return device_.as<CudaDraw>(); }
   uint64_t bytes() const { return device_.size(); }
@@ -39,8 +41,10 @@ class PassBuffers {
  private:
   static constexpr size_t kDrawBytes = 64;
   static_assert(sizeof(CudaDraw) <= kDrawBytes);
+  static constexpr size_t kStoreNumbers = sizeof(Store) / sizeof(int32_t);
 
-  // Lists of max_batch entries, one behind the other; behind them the tables.
+  // Lists of max_batch entries, one behind the other; behind them where the stores start, then the
+  // tables and the stores.
   enum List { kTokens, kPositions, kCells, kOutputs, kTableStart };
 
   // each(first token, end, pages that its cells reach over). Tokens of one sequence stand together,
@@ -55,7 +59,9 @@ class PassBuffers {
   static size_t table_entries(const Batch& b) {
     size_t n = 0;
     each_sequence(b, [&](size_t, size_t, size_t pages) { n += pages; });
-    return n * b.tables.size();
+    n *= b.tables.size();
+    for (const auto& stores : b.stores) n += stores.size() * kStoreNumbers;
+    return n;
   }
   template <class Bytes>
   int32_t* list(const Bytes& bytes, int i) const {
@@ -63,9 +69,9 @@ class PassBuffers {
   }
   void reserve(size_t entries) {
     table_capacity_ = entries;
-    const size_t bytes =
-        kDrawBytes +
-        (size_t(kTableStart + pools_) * size_t(max_batch_) + entries) * sizeof(int32_t);
+    const size_t bytes = kDrawBytes + (size_t(kTableStart + pools_) * size_t(max_batch_) +
+                                       size_t(pools_) + 1 + entries) *
+                                          sizeof(int32_t);
     device_ = {};
     device_ = DeviceBytes(bytes, "the lists of a pass");
     for (Stage& s : stages_) s.pinned = {}, s.pinned = PinnedBytes(bytes, "the lists of a pass");
@@ -77,6 +83,7 @@ class PassBuffers {
     CudaEvent sent;
   };
   int max_batch_, pools_;
+  std::vector<bool> recurrent_;  // by pool
   size_t table_capacity_ = 0;
   DeviceBytes device_;
   Stage stages_[2];
@@ -92,19 +99,26 @@ inline void PassBuffers::send(const Batch& b, const CudaDraw& draw, const CudaSt
   std::copy(b.positions.begin(), b.positions.end(), list(s.pinned, kPositions));
   std::copy(b.cells.begin(), b.cells.end(), list(s.pinned, kCells));
   std::copy(b.outputs.begin(), b.outputs.end(), list(s.pinned, kOutputs));
-  int32_t* const tables = list(s.pinned, kTableStart + pools_);
+  int32_t *const store_start = list(s.pinned, kTableStart + pools_), *const tables =
+                                                                         store_start + pools_ + 1;
   size_t used = 0;
   for (int pool = 0; pool < pools_; ++pool) {
     int32_t* const start = list(s.pinned, kTableStart + pool);
-    const bool recurrent = b.states.pools[size_t(pool)].recurrent;
     each_sequence(b, [&](size_t first, size_t end, size_t pages) {
-      if (recurrent) pages = 1;
+      if (recurrent_[size_t(pool)]) pages = 1;
       const int32_t* table = b.tables[size_t(pool)][size_t(b.sequences[first])];
       std::copy(table, table + pages, tables + used);
       std::fill(start + first, start + end, int32_t(used));
       used += pages;
     });
   }
+  for (int pool = 0; pool < pools_; ++pool) {
+    const std::vector<Store>& stores = b.stores[size_t(pool)];
+    store_start[pool] = int32_t(used);
+    std::memcpy(tables + used, stores.data(), stores.size() * sizeof(Store));
+    used += stores.size() * kStoreNumbers;
+  }
+  store_start[pools_] = int32_t(used);
   stream.copy(device_.data(), s.pinned.data(),
               size_t(reinterpret_cast<std::byte*>(tables + used) - s.pinned.data()),
               cudaMemcpyHostToDevice);

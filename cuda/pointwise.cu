@@ -192,7 +192,7 @@ __global__ void short_conv(ShortConvArgs a) {
 
 struct ShortConvKernel {
   static const RecurrentView& view(const ShortConv& op, const OpArgs& a) {
-    return a.batch->states.recurrent[size_t(op.state)];
+    return a.where->states.recurrent[size_t(op.state)];
   }
   static bool supports(const ShortConv& op, const OpArgs& a) { return has_place(view(op, a)); }
   static void launch(const ShortConv& op, const OpArgs& a, const LaunchContext& c) {

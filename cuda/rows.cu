@@ -116,7 +116,7 @@ struct RopeKernel {
 };
 
 // Keys and values into their pages, with the bits of KvWrite::write, and the query rotated on the
-// way: a block to a head of a token, first the key heads, then, with rope, the query heads.
+// way: a block to a head, of a token for the queries, of one store after another for the keys.
 
 constexpr int kWriteWarps = 4;
 
@@ -133,13 +133,15 @@ __global__ void kv_write(KvWriteArgs a) {
   wait_for_previous();
   start_next();
   __shared__ Act spare[kWriteWarps];
-  const int64_t token = blockIdx.x;
   const int k_dim = a.kv.k_dim, v_dim = a.kv.v_dim, head = blockIdx.y, warp = threadIdx.x / 32,
             lane = threadIdx.x % 32;
-  const float* angles = a.angles ? a.angles + int64_t(a.batch.positions[token]) * a.dim : nullptr;
+  const auto angles_of = [&](int64_t token) {
+    return a.angles ? a.angles + int64_t(a.batch.positions[token]) * a.dim : nullptr;
+  };
   const auto channel = [](const float* x, int c, int dim) { return c < dim ? x[c] : 0.0f; };
   if (head >= a.kv.heads) {
-    const int64_t at = (token * a.q_heads + head - a.kv.heads) * k_dim;
+    const int64_t token = blockIdx.x, at = (token * a.q_heads + head - a.kv.heads) * k_dim;
+    const float* angles = angles_of(token);
     for (int first = 32 * warp; first < k_dim; first += 32 * kWriteWarps) {
       const int c = first + lane;
       const float turned = rotate_channel(channel(a.q + at, c, k_dim), c, angles, a.dim);
@@ -147,26 +149,29 @@ __global__ void kv_write(KvWriteArgs a) {
     }
     return;
   }
-  const KvSlot to(a.kv, token, head, a.batch.cells[token]);
-  const float *key = a.k + (token * a.kv.heads + head) * k_dim,
-              *value = a.v + (token * a.kv.heads + head) * v_dim;
-  for (int first = 32 * warp; first < k_dim; first += 32 * kWriteWarps) {
-    const float k = channel(key, first + lane, k_dim);
-    store_channels(a.kv, to, first, angles ? rotate_channel(k, first + lane, angles, a.dim) : k,
-                   true, spare + warp);
+  for (const Store* s = a.kv.stores() + blockIdx.x; s < a.kv.stores_end(); s += gridDim.x) {
+    const KvSlot to(a.kv, *s, head);
+    const float *key = a.k + (int64_t(s->token) * a.kv.heads + head) * k_dim,
+                *value = a.v + (int64_t(s->token) * a.kv.heads + head) * v_dim,
+                *angles = angles_of(s->token);
+    for (int first = 32 * warp; first < k_dim; first += 32 * kWriteWarps) {
+      const float k = channel(key, first + lane, k_dim);
+      store_channels(a.kv, to, first, angles ? rotate_channel(k, first + lane, angles, a.dim) : k,
+                     true, spare + warp);
+    }
+    for (int first = 32 * warp; first < v_dim; first += 32 * kWriteWarps)
+      store_channels(a.kv, to, first, channel(value, first + lane, v_dim), false, spare + warp);
   }
-  for (int first = 32 * warp; first < v_dim; first += 32 * kWriteWarps)
-    store_channels(a.kv, to, first, channel(value, first + lane, v_dim), false, spare + warp);
 }
 
 struct KvWriteKernel {
   static bool supports(const KvWrite& op, const OpArgs& a) {
-    if (!has_place(a.batch->states.paged[size_t(op.state)])) return false;
+    if (!has_place(a.where->states.paged[size_t(op.state)])) return false;
     return !op.rope || (op.q.spec == op.k.spec && op.q.dim == op.k.dim &&
                         op.q.head_dim == op.kv.k_dim && op.q.spec < kMostRopes);
   }
   static void launch(const KvWrite& op, const OpArgs& a, const LaunchContext& c) {
-    KvWriteArgs args{kv_state(a.batch->states.paged[size_t(op.state)], c.batch),
+    KvWriteArgs args{kv_state(a.where->states.paged[size_t(op.state)], c.batch),
                      c.batch,
                      a.in[0].floats(),
                      a.in[1].floats(),

@@ -8,16 +8,19 @@
 
 namespace chaski {
 
-// The parts of a Batch that change from pass to pass, in device memory at fixed addresses: a
+// What changes from pass to pass of a Batch, and the angles, in device memory at fixed addresses: a
 // captured graph is replayed over new contents. Kernels take it by value.
 constexpr int kMostRopes = 4;  // different RopeSpecs in a graph
 constexpr int kMostPools = 4;  // of states
 
 struct DeviceBatch {
   const int32_t *tokens = nullptr, *positions = nullptr, *cells = nullptr;  // (tokens)
-  const int32_t* tables = nullptr;  // of all sequences and pools, one after another
+  // tables of all sequences, and stores, pool after pool
+  const int32_t* tables = nullptr;
   // of each pool (tokens): the token's sequence's table begins at tables[table_start[t]]
   const int32_t* table_start[kMostPools] = {};
+  // (pools + 1): where in `tables` the stores of each pool begin, and the last ones end
+  const int32_t* store_start = nullptr;
   const int32_t* outputs = nullptr;     // (outputs)
   const float* ropes[kMostRopes] = {};  // per RopeSpec: [position][rope_dim / 2] pairs cos, sin
 };
@@ -27,12 +30,19 @@ struct DeviceBatch {
 struct KvState {
   std::byte* first = nullptr;  // keys of page 0, head 0
   int64_t group_bytes = 0, k_bytes = 0, v_bytes = 0;
-  const int32_t *tables = nullptr, *table_start = nullptr;                  // as in DeviceBatch
+  // as in DeviceBatch, of its pool
+  const int32_t *tables = nullptr, *table_start = nullptr, *store_start = nullptr;
   int format = 0, heads = 0, k_dim = 0, v_dim = 0, k_cols = 0, v_cols = 0;  // format: int(Format)
 
   // That a cell of token t's sequence is in.
   __host__ __device__ int32_t page_id(int64_t t, int cell) const {
     return tables[table_start[t] + cell / kPage];
+  }
+  __host__ __device__ const Store* stores() const {
+    return reinterpret_cast<const Store*>(tables + store_start[0]);
+  }
+  __host__ __device__ const Store* stores_end() const {
+    return reinterpret_cast<const Store*>(tables + store_start[1]);
   }
 
   __host__ __device__ std::byte* streams(int32_t id, int head) const {
@@ -53,6 +63,7 @@ inline KvState kv_state(const KvView& kv, const DeviceBatch& batch) {
           int64_t(l.v_bytes()),
           batch.tables,
           batch.table_start[kv.pool],
+          batch.store_start + kv.pool,
           int(l.format),
           l.heads,
           l.k_dim,
@@ -67,8 +78,8 @@ inline bool has_place(const KvView& kv) {
 inline bool has_place(const RecurrentView& state) { return state.pool < kMostPools; }
 
 // What a launcher gets besides the op and its operands (whose data are device pointers; args.batch
-// is the host's Batch, of which only sizes and states (in device memory) may be used: the rest
-// changes after capture).
+// is the host's Batch, of which only the numbers of tokens and outputs may be used: the rest
+// changes after capture; args.where has the states in device memory).
 struct LaunchContext {
   cudaStream_t stream = nullptr;
   DeviceBatch batch;

@@ -15,15 +15,17 @@ Graph cpu_graph(const Model& model, int layers, const Batch& batch, Result what)
   return layers < model.n_layers ? split(std::move(graph), layers).first : graph;
 }
 
-CpuPasses::CpuPasses(const Model& model, int layers, Batch& batch, int threads, bool threads_fixed)
+CpuPasses::CpuPasses(const Model& model, int layers, const Batch& batch, PassContext& where,
+                     int threads, bool threads_fixed)
     : model_(model),
       layers_(layers),
       batch_(batch),
+      where_(where),
       backend_(cpu_backend()),
       executor_(threads, threads_fixed) {}
 
 std::unique_ptr<Plan> CpuPasses::plan(Result what) const {
-  return std::make_unique<Plan>(cpu_graph(model_, layers_, batch_, what), backend_, batch_);
+  return std::make_unique<Plan>(cpu_graph(model_, layers_, batch_, what), backend_, batch_, where_);
 }
 
 // Activations are taken once, at their largest; asked for before, because a control group does not
@@ -56,7 +58,7 @@ void CpuPasses::extend_ropes(const Graph& graph) {
   int64_t need = 1;
   for (int32_t p : batch_.positions) need = std::max<int64_t>(need, p + 1);
   ropes_.resize(graph.ropes.size());
-  batch_.ropes.resize(graph.ropes.size());
+  where_.ropes.resize(graph.ropes.size());
   for (size_t i = 0; i < ropes_.size(); ++i) {
     const RopeSpec& spec = graph.ropes[i];
     const int64_t have = int64_t(ropes_[i].size()) / spec.dim, context = model_.context;
@@ -64,7 +66,7 @@ void CpuPasses::extend_ropes(const Graph& graph) {
       spec.append(
           ropes_[i], have,
           std::min<int64_t>(std::max(2 * have, need + 255), std::max<int64_t>(need, context)));
-    batch_.ropes[i] = ropes_[i].data();
+    where_.ropes[i] = ropes_[i].data();
   }
 }
 

@@ -12,9 +12,10 @@ Graph cpu_graph(const Model& model, int layers, const Batch& batch, Result what 
 
 class CpuPasses {
  public:
-  // The first `layers` of the model. `batch` is what passes are over, with the pages of these
-  // layers; both outlive this.
-  CpuPasses(const Model& model, int layers, Batch& batch, int threads, bool threads_fixed);
+  // The first `layers` of the model over `batch`. `where` has their states; the angles are put
+  // there. All outlive this.
+  CpuPasses(const Model& model, int layers, const Batch& batch, PassContext& where, int threads,
+            bool threads_fixed);
 
   // Of the batch as it is now: a row of `what` for each output, or what the next layer reads,
   // (tokens, dim). Valid until the next run. Times are added to `profile` unless it is null.
@@ -29,7 +30,8 @@ class CpuPasses {
 
   const Model& model_;
   const int layers_;
-  Batch& batch_;
+  const Batch& batch_;
+  PassContext& where_;
   const Backend& backend_;
   Executor executor_;
   PlanCache<Plan> plans_;

@@ -23,9 +23,10 @@ DeviceShare device_share(const Model& model, int first_layer, Format kv, int ses
     batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(wanted_of_them));
     Graph graph = device_graph(model, first_layer, batch);
     share.weights = weights_of(graph);
-    share.options.states = batch.states = StateLayout(graph.states, kv, true);
-    share.options.working = std::max(share.options.working,
-                                     cuda_working_bytes(std::move(graph), batch, wanted.context));
+    share.options.states = StateLayout(graph.states, kv, true);
+    share.options.working =
+        std::max(share.options.working,
+                 cuda_working_bytes(std::move(graph), batch, share.options.states, wanted.context));
   }
   // and a few to copy on write
   for (const int64_t one :
@@ -36,10 +37,8 @@ DeviceShare device_share(const Model& model, int first_layer, Format kv, int ses
 
 void DevicePasses::run(const Batch& batch, Result what, const float* input, const CudaDraw* draw,
                        Profile* profile) {
-  batch_.tokens = batch.tokens, batch_.positions = batch.positions, batch_.cells = batch.cells,
-  batch_.sequences = batch.sequences, batch_.tables = batch.tables, batch_.outputs = batch.outputs;
-  CudaPlan& plan = plans_.get(batch_, what, [&] {
-    return backend_->plan(device_graph(model_, first_layer_, batch_, what), batch_);
+  CudaPlan& plan = plans_.get(batch, what, [&] {
+    return backend_->plan(device_graph(model_, first_layer_, batch, what), batch);
   });
   std::vector<double> seconds;
   backend_->profile = profile ? &seconds : nullptr;

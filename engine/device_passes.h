@@ -27,16 +27,14 @@ DeviceShare device_share(const Model& model, int first_layer, Format kv, int ses
 class DevicePasses {
  public:
   DevicePasses(const Model& model, int first_layer, std::unique_ptr<CudaBackend> backend)
-      : model_(model), first_layer_(first_layer), backend_(std::move(backend)) {
-    batch_.states = backend_->states();
-  }
+      : model_(model), first_layer_(first_layer), backend_(std::move(backend)) {}
 
   CudaBackend& backend() { return *backend_; }
   int first_layer() const { return first_layer_; }
 
-  // One pass over what `batch` is about, for a row of `what` for each output; `input`: what the
-  // first layer here reads, (tokens, dim), unless it is the model's first. With `draw`, tokens are
-  // drawn from the logits as well.
+  // One pass over `batch`, every time the same object, for a row of `what` for each output;
+  // `input`: what the first layer here reads, (tokens, dim), unless it is the model's first. With
+  // `draw`, tokens are drawn from the logits as well.
   void run(const Batch& batch, Result what, const float* input, const CudaDraw* draw,
            Profile* profile);
   const float* result() { return backend_->result().data(); }
@@ -46,7 +44,6 @@ class DevicePasses {
   const Model& model_;
   const int first_layer_;
   std::unique_ptr<CudaBackend> backend_;
-  Batch batch_;
   PlanCache<CudaPlan> plans_;
 };
 

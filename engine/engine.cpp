@@ -88,20 +88,20 @@ void open_device(EngineImpl& e, const Placement& placement, const EngineOptions&
 }
 
 void open_pools(EngineImpl& e, const std::vector<int64_t>& pages) {
-  StateLayout& here = e.batch.states;
+  StateLayout& here = e.host.states;
   std::vector<std::byte*> addresses;
   for (size_t i = 0; i < here.pools.size(); ++i) {
     e.pages.push_back(std::make_unique<HostPages>(size_t(pages[i]) * here.pools[i].page_bytes));
     addresses.push_back(e.pages.back()->data());
     e.pools.emplace_back(pages[i], [&e, pool = int(i)](int32_t from, int32_t to) {
-      e.batch.states.copy_page(pool, from, to, [](std::byte* to, const std::byte* from, size_t n) {
+      e.host.states.copy_page(pool, from, to, [](std::byte* to, const std::byte* from, size_t n) {
         std::memcpy(to, from, n);
       });
       if (e.device) e.device->backend().copy_page(pool, from, to);
     });
   }
   here.place(addresses);
-  e.batch.tables.resize(here.pools.size());
+  e.batch.tables.resize(here.pools.size()), e.batch.stores.resize(here.pools.size());
 }
 
 void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o,
@@ -117,10 +117,10 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);
   e.states = states_of(m, int(m.n_layers), o.kv);
   e.hidden = hidden_columns(m);
-  e.batch.states = states_of(m, placement.cpu_layers, o.kv);
+  e.host.states = states_of(m, placement.cpu_layers, o.kv);
   open_pools(e, e.device ? e.device->backend().pages()
-                         : host_pages(e.batch.states, e.context, e.max_batch, o.sessions));
-  e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, threads,
+                         : host_pages(e.host.states, e.context, e.max_batch, o.sessions));
+  e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, e.host, threads,
                                       o.threads_fixed);
 }
 

@@ -16,7 +16,8 @@ struct EngineImpl {
   StateLayout states;  // of all layers, wherever they are
   int64_t hidden = 0;  // columns of Result::hidden; 0: the model does not give it out
 
-  Batch batch;  // of the next pass
+  Batch batch;       // of the next pass
+  PassContext host;  // where the CPU's part of it runs
   // The CPU runs the first layers and the device the others; without a device the CPU runs all.
   // Each has the pages of its own layers, under the same numbers, which `pools` hand out. By pool
   // of states:

@@ -79,7 +79,12 @@ struct Session::Impl {
     const auto sequence = int32_t(b.sequences.empty() ? 0 : b.sequences.back() + 1);
     for (size_t i = 0; i < tables.size(); ++i) {
       tables[i].prepare(from, from + int(n));
-      b.tables[i].push_back(tables[i].data());
+      const int32_t* const pages = tables[i].data();
+      b.tables[i].push_back(pages);
+      if (e().states.pools[i].recurrent) continue;
+      for (int k = 0; k < int(n); ++k)
+        b.stores[i].push_back(
+            {int32_t(b.size()) + k, pages[(from + k) / kPage], (from + k) % kPage});
     }
     for (size_t i = at; i < at + n; ++i) {
       if (i + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.size()));
@@ -118,6 +123,7 @@ void expect_finite(const float* row, int64_t n, const Batch& b, size_t output, R
 void clear(Batch& b) {
   b.tokens.clear(), b.positions.clear(), b.cells.clear(), b.sequences.clear(), b.outputs.clear();
   for (auto& sequences : b.tables) sequences.clear();
+  for (auto& stores : b.stores) stores.clear();
 }
 
 size_t wanted_of(std::span<const Extension> parts) {
@@ -153,8 +159,7 @@ std::unique_ptr<Session> Engine::session() {
   const std::vector<int64_t> most = pages_of_session(kinds, impl_->context, impl_->max_batch);
   impl->tables.reserve(kinds.size());
   for (size_t i = 0; i < kinds.size(); ++i)
-    impl->tables.emplace_back(impl_->pools[i], impl_->batch.states.pools[i], impl_->context,
-                              most[i]);
+    impl->tables.emplace_back(impl_->pools[i], kinds[i], impl_->context, most[i]);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 

@@ -1,26 +1,31 @@
-// What one forward pass is about: tokens, each of some sequence at some position. Prefill, decode,
+// What one forward pass computes: tokens, each of some sequence at some position. Prefill, decode,
 // the check of a draft and eight sequences at once differ in this and in nothing else. Tokens of
-// one sequence are consecutive, in order of cells.
+// one sequence are consecutive, in order of cells. Where a pass runs is pass_context.h's: the same
+// batch goes to the CPU and to a device.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "ggml-like-tensor/state_layout.h"
-
 namespace chaski {
+
+// The key and value of a token go to a page. A token may have several stores, as where sequences
+// that share it have pages of their own, or none, as where they are stored already.
+struct Store {
+  int32_t token, page, slot;
+};
 
 struct Batch {
   // per token; its position is what rotary angles and learned positions go by
   std::vector<int32_t> tokens, positions;
-  // per token: how many of its sequence were stored before it. Its keys and values are in page
-  // cell / 16 of its sequence's tables, slot cell % 16; it sees cells up to its own
+  // per token: how many of its sequence were stored before it. Its sequence finds its keys and
+  // values in page cell / 16 of its tables, slot cell % 16; it sees cells up to its own
   std::vector<int32_t> cells;
   std::vector<int32_t> sequences;  // per token: whose it is, an index into each pool's tables
   std::vector<std::vector<const int32_t*>> tables;  // (pools, sequences): pages, in order of cells
-  std::vector<int32_t> outputs;                     // indices of the tokens whose logits are wanted
-  StateLayout states;                               // with the addresses of this pass's pools
-  // per RopeSpec of the graph: [position][rope_dim / 2] pairs cos, sin
-  std::vector<const float*> ropes;
+  // (pools): all that a pass writes of keys and values; nothing for pools of recurrent states
+  std::vector<std::vector<Store>> stores;
+  std::vector<int32_t> outputs;  // indices of the tokens whose logits are wanted
 
   int64_t size() const { return int64_t(tokens.size()); }
   // Of a KvView or RecurrentView.

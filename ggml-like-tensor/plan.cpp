@@ -31,15 +31,16 @@ size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
 
 }  // namespace
 
-Plan::Plan(Graph graph, const Batch& batch, int together, Fuse which)
-    : graph_(std::move(graph)), batch_(batch) {
+Plan::Plan(Graph graph, const Batch& batch, const PassContext& where, int together, Fuse which)
+    : graph_(std::move(graph)), batch_(batch), where_(where) {
   fuse(graph_, which);
   for (const Node& n : graph_.nodes) steps.push_back({n.op, {}, nullptr});
   place_values(together);
 }
 
-Plan::Plan(Graph graph, const Backend& backend, const Batch& batch, Fuse which)
-    : Plan(std::move(graph), batch, 1, which) {
+Plan::Plan(Graph graph, const Backend& backend, const Batch& batch, const PassContext& where,
+           Fuse which)
+    : Plan(std::move(graph), batch, where, 1, which) {
   for (Step& s : steps) s.kernel = &backend.table[s.op.index()];
 }
 
@@ -131,7 +132,7 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     if (!n.out.empty() && n.out[0] == kNone && n.acts != kNone)
       a.out[0].shape = graph_.values[n.acts].shape;
     a.in_acts = acts(n.in_acts), a.acts = acts(n.acts);
-    a.batch = &batch_;
+    a.batch = &batch_, a.where = &where_;
     if (!steps[i].kernel) continue;
     if (state_of(steps[i].op))
       with_state_.push_back(i);

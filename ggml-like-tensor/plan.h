@@ -21,13 +21,15 @@ using WeightPlace = std::function<std::byte*(const Weight&)>;
 
 class Plan {
  public:
-  // Weights must outlive the plan, `batch` too: it is read when steps run, and must then have the
-  // number of tokens and outputs that the graph was built for.
-  Plan(Graph graph, const Backend& backend, const Batch& batch, Fuse which = Fuse::all);
+  // Weights must outlive the plan, `batch` and `where` too: they are read when steps run, and the
+  // batch must then have the number of tokens and outputs that the graph was built for.
+  Plan(Graph graph, const Backend& backend, const Batch& batch, const PassContext& where,
+       Fuse which = Fuse::all);
   // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for
   // the device to ask once it is bound. Up to `together` neighbouring steps may run as one: what
   // one of them reads is not written over by another.
-  Plan(Graph graph, const Batch& batch, int together = 1, Fuse which = Fuse::all);
+  Plan(Graph graph, const Batch& batch, const PassContext& where, int together = 1,
+       Fuse which = Fuse::all);
 
   size_t arena_bytes() const { return arena_bytes_; }
   // Before the first run and whenever the arena (64-byte aligned) moved. Without `place` weights
@@ -63,6 +65,7 @@ class Plan {
   static void cut(Step& step, Needs& needs);
   Graph graph_;
   const Batch& batch_;
+  const PassContext& where_;
   std::vector<size_t> offsets_;  // per value
   size_t arena_bytes_ = 0;
   std::byte* arena_ = nullptr;

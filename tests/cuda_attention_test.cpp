@@ -20,6 +20,7 @@ struct Sequences {
   std::vector<std::byte> pages;
   std::vector<float> q;
   Batch batch;
+  PassContext where;
 
   Sequences(const Attention& op, Format format, const std::vector<std::vector<int32_t>>& positions)
       : op(op),
@@ -28,7 +29,7 @@ struct Sequences {
     const int per_sequence = kContext / kPage + 1;
     const size_t groups = (positions.size() * size_t(per_sequence) + kPageGroup - 1) / kPageGroup;
     pages.resize(groups * kPageGroup * states.page_bytes(), std::byte{0xFF});
-    states.place({{pages.data()}}), batch.states = states, batch.tables.resize(1);
+    states.place({{pages.data()}}), where.states = states, batch.tables.resize(1);
     for (size_t s = 0; s < positions.size(); ++s) {
       for (int i = 0; i < per_sequence; ++i)
         tables[s].push_back(int32_t(size_t(i) * positions.size() + s));
@@ -48,23 +49,23 @@ struct Sequences {
       for (size_t i = 0; i < k.size(); ++i)
         k[i] = noise(uint32_t(p * 1009 + int(sequence) * 7) + uint32_t(i));
       for (size_t i = 0; i < v.size(); ++i) v[i] = noise(uint32_t(p * 757) + uint32_t(i));
-      one.cells = {p}, one.sequences = {int32_t(sequence)};
+      one.cells = {p}, one.sequences = {int32_t(sequence)}, one.stores = {stores_of(one, 0)};
       OpArgs a;
       a.in[0] = {{1, int64_t(k.size())}, Format::f32, k.data()};
       a.in[1] = {{1, int64_t(v.size())}, Format::f32, v.data()};
-      a.batch = &one;
+      a.batch = &one, a.where = &where;
       KvWrite{op.state, op.kv, false, {}, {}}.reference(a);
     }
   }
-  OpArgs args(const Batch& b, int64_t n) const {
+  OpArgs args(const Batch& b, const PassContext& at, int64_t n) const {
     OpArgs a;
-    a.n_in = 1, a.batch = &b;
+    a.n_in = 1, a.batch = &b, a.where = &at;
     a.in[0].shape = {n, op.heads * op.kv.k_dim}, a.out[0].shape = {n, op.heads * op.kv.v_dim};
     return a;
   }
   std::vector<float> reference() const {
     std::vector<float> out(size_t(batch.size() * op.heads * op.kv.v_dim));
-    OpArgs a = args(batch, batch.size());
+    OpArgs a = args(batch, where, batch.size());
     a.in[0].data = const_cast<float*>(q.data()), a.out[0].data = out.data();
     op.reference(a);
     return out;
@@ -74,8 +75,10 @@ struct Sequences {
                                size_t shared_limit = 0) const {
     const int64_t cols = op.heads * op.kv.k_dim;
     Batch part = batch;
-    part.tokens.resize(size_t(n)), part.states.place({{device.upload(pages)}});
-    OpArgs a = args(part, n);
+    part.tokens.resize(size_t(n));
+    PassContext there = where;
+    there.states.place({{device.upload(pages)}});
+    OpArgs a = args(part, there, n);
     a.in[0].data =
         device.upload(std::vector<float>(q.begin() + from * cols, q.begin() + (from + n) * cols));
     std::vector<float> out(size_t(n * op.heads * op.kv.v_dim));

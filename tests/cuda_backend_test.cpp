@@ -45,7 +45,6 @@ struct Both {
     o.context = 128, o.max_batch = 64, o.states = device_states(e), o.pages = {{8, 64}};
     cuda = CudaBackend::open(all_weights(*e.weights), o);
     cuda->upload({});
-    batch.states = cuda->states();
     for (int i = 0; i < 8; ++i)
       host_table.push_back(e.pools[0].take()), table.push_back(17 - 2 * i);
   }
@@ -55,6 +54,7 @@ struct Both {
     b.positions.clear();
     for (size_t i = 0; i < tokens.size(); ++i) b.positions.push_back(from + int(i));
     b.cells = b.positions, b.sequences.assign(tokens.size(), 0), b.tables = {{table.data()}};
+    b.stores = {stores_of(b, 0)};
     b.outputs = std::move(outputs);
   }
   std::vector<float> on_host(std::span<const TokenId> tokens, int from,
@@ -150,7 +150,8 @@ TEST_CASE("cuda: a norm that several matmuls read is a step of its own") {
   for (int layer = 1; layer < 4; ++layer)
     sum = graph.add(sum, graph.matmul(n, *weight(layer, "attn_q")));
   graph.set_result(sum);
-  Plan host(graph, cpu_backend(), both.batch);
+  const PassContext where;
+  Plan host(graph, cpu_backend(), both.batch, where);
   Executor executor(1);
   executor.run(host);
   const std::vector<float> want(host.result(), host.result() + host.result_shape().cols);

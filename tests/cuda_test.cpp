@@ -26,15 +26,15 @@ int64_t rows_of(const Case& c) {
 class DeviceCase {
  public:
   DeviceCase(Device& device, Case& c, int64_t from, int64_t count)
-      : device_(device), case_(c), from_(from), batch_(c.batch) {
+      : device_(device), case_(c), from_(from), batch_(c.batch), where_(c.where) {
     if (batch_.size() == rows_of(c))
       take(batch_.tokens, count), take(batch_.positions, count), take(batch_.cells, count),
           take(batch_.sequences, count);
     std::erase_if(batch_.outputs, [&](int32_t t) { return t < from || t >= from + count; });
     for (int32_t& t : batch_.outputs) t -= int32_t(from);
     pages_ = c.pages.empty() ? nullptr : device.upload(c.pages.data(), c.pages.size());
-    batch_.states.place({{pages_}});
-    args_.n_in = c.args.n_in, args_.batch = &batch_;
+    where_.states.place({{pages_}});
+    args_.n_in = c.args.n_in, args_.batch = &batch_, args_.where = &where_;
     std::vector<float> first;  // what in_acts are made of
     for (int i = 0; i < args_.n_in; ++i) {
       Operand o = c.args.in[i];
@@ -106,7 +106,16 @@ class DeviceCase {
     context_.batch.tokens = device_.upload(batch_.tokens),
     context_.batch.positions = device_.upload(batch_.positions),
     context_.batch.cells = device_.upload(batch_.cells);
-    context_.batch.outputs = device_.upload(batch_.outputs),
+    context_.batch.outputs = device_.upload(batch_.outputs);
+    std::vector<int32_t> store_start;
+    for (size_t pool = 0; pool < batch_.stores.size(); ++pool) {
+      store_start.push_back(int32_t(tables.size()));
+      for (const Store& s : batch_.stores[pool])
+        if (s.token >= from_ && s.token < from_ + batch_.size())
+          tables.insert(tables.end(), {int32_t(s.token - from_), s.page, s.slot});
+    }
+    store_start.push_back(int32_t(tables.size()));
+    context_.batch.store_start = device_.upload(store_start);
     context_.batch.tables = device_.upload(tables);
     context_.batch.table_start[0] = device_.upload(start);
     context_.batch.ropes[0] = device_.upload(case_.rope);
@@ -116,6 +125,7 @@ class DeviceCase {
   Case& case_;
   int64_t from_;
   Batch batch_;
+  PassContext where_;
   OpArgs args_;
   LaunchContext context_;
   std::byte* pages_ = nullptr;

@@ -25,7 +25,7 @@ bool same(const std::vector<float>& a, std::span<const float> b) {
 std::vector<float> unfused(EngineImpl& e) {
   Graph g(e.batch);
   e.model->build(g);
-  Plan plan(std::move(g), cpu_backend(), e.batch, Fuse::none);
+  Plan plan(std::move(g), cpu_backend(), e.batch, e.host, Fuse::none);
   Executor executor(2);
   executor.run(plan);
   return result_of(plan);
@@ -107,6 +107,7 @@ TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything 
   const int64_t tokens = 9, dim = 64, ffn = 96;
   const int experts = 5, chosen = 2;
   Batch batch;
+  const PassContext where;
   batch.tokens.assign(size_t(tokens), 0);
   std::vector<Buffer> data;
   std::vector<Weight> weights;
@@ -139,7 +140,7 @@ TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything 
   for (const Backend* backend : cpu_backends())
     for (const Fuse which : {Fuse::all, Fuse::none}) {
       CAPTURE(backend->name);
-      Plan plan(graph(), *backend, batch, which);
+      Plan plan(graph(), *backend, batch, where, which);
       AlignedBytes arena;
       arena.grow(plan.arena_bytes());
       plan.bind(arena.data());
@@ -153,7 +154,7 @@ TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything 
     }
 
   // By the ops' definitions.
-  Plan plan(graph(), batch, 1, Fuse::none);
+  Plan plan(graph(), batch, where, 1, Fuse::none);
   AlignedBytes arena;
   arena.grow(plan.arena_bytes());
   plan.bind(arena.data());

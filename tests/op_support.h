@@ -46,10 +46,20 @@ struct Case {
   std::vector<Act> in_acts;
   OpArgs args;
   Batch batch;
+  PassContext where;
   std::vector<int32_t> table, other_table;
   std::vector<float> rope;
   std::vector<std::byte> pages;
 };
+
+// Every token's where its sequence looks for them.
+inline std::vector<Store> stores_of(const Batch& b, size_t pool) {
+  std::vector<Store> stores;
+  for (size_t t = 0; t < b.cells.size(); ++t)
+    stores.push_back({int32_t(t), b.tables[pool][size_t(b.sequences[t])][b.cells[t] / kPage],
+                      b.cells[t] % kPage});
+  return stores;
+}
 
 // Cells that reach over several pages and chunks of 256, two sequences.
 inline void make_batch(Case& c, int64_t tokens, const StateLayout& states) {
@@ -64,33 +74,41 @@ inline void make_batch(Case& c, int64_t tokens, const StateLayout& states) {
   if (c.batch.outputs.empty()) c.batch.outputs.push_back(0);
   for (int i = 0; i < 40; ++i) c.table.push_back(39 - i), c.other_table.push_back(40 + i);
   c.batch.tables.assign(states.pools.size(), {c.table.data(), c.other_table.data()});
-  c.batch.states = states;
+  c.where.states = states;
   c.pages.resize(80 * states.page_bytes());
-  c.batch.states.place({{c.pages.data()}});  // examples have one pool
+  c.where.states.place({{c.pages.data()}});  // examples have one pool
+  c.batch.stores.resize(states.pools.size());
+  if (!states.pools.empty() && !states.pools[0].recurrent) {
+    std::vector<Store>& stores = c.batch.stores[0] = stores_of(c.batch, 0);
+    if (tokens > 2) {  // one is stored already, others have copies elsewhere
+      stores.erase(stores.begin() + 2);
+      stores.insert(stores.end(), {{1, c.table[39], 3}, {0, c.other_table[39], 0}});
+    }
+  }
   for (int i = 0; i < 600 * 16; ++i) c.rope.push_back(noise(uint32_t(i)));
-  c.batch.ropes = {c.rope.data()};
+  c.where.ropes = {c.rope.data()};
 }
 
 // Random keys and values at every position, through the op that writes them.
 inline void fill_pages(Case& c) {
-  for (const RecurrentView& s : c.batch.states.recurrent)
+  for (const RecurrentView& s : c.where.states.recurrent)
     for (int32_t page = 0; s.bytes > 0 && page < 80; ++page)
       for (size_t i = 0; i < s.bytes / 4; ++i)
         reinterpret_cast<float*>(s.block(page))[i] = noise(uint32_t(page) * 131 + uint32_t(i));
   Batch one = c.batch;
-  for (StateId state = 0; state < StateId(c.batch.states.paged.size()); ++state) {
-    const KvLayout& l = c.batch.states.paged[size_t(state)].layout;
+  for (StateId state = 0; state < StateId(c.where.states.paged.size()); ++state) {
+    const KvLayout& l = c.where.states.paged[size_t(state)].layout;
     if (l.heads == 0) continue;
     std::vector<float> k(size_t(l.heads * l.k_dim)), v(size_t(l.heads * l.v_dim));
     for (int32_t sequence : {0, 1})
       for (int p = 0; p < 600; ++p) {
         for (size_t i = 0; i < k.size(); ++i) k[i] = noise(uint32_t(p * 1000) + uint32_t(i));
         for (size_t i = 0; i < v.size(); ++i) v[i] = noise(uint32_t(p * 777) + uint32_t(i) + 5);
-        one.cells = {p}, one.sequences = {sequence};
+        one.cells = {p}, one.sequences = {sequence}, one.stores = {stores_of(one, 0)};
         OpArgs a;
         a.in[0] = {{1, int64_t(k.size())}, Format::f32, k.data()};
         a.in[1] = {{1, int64_t(v.size())}, Format::f32, v.data()};
-        a.batch = &one;
+        a.batch = &one, a.where = &c.where;
         KvWrite{state, {l.heads, l.k_dim, l.v_dim, 0}, false, {}, {}}.reference(a);
       }
   }
@@ -143,7 +161,7 @@ std::unique_ptr<Case> make_case(const Example<Op>& e, const StateLayout& states)
   for (size_t i = 0; i < e.in.size(); ++i)
     a.in[i] = {e.in[i].shape, e.in[i].format, c->in[i].data(), e.in[i].weight};
   if (acts && kCanReadActs<Op>) quantize_input(a, c->in_acts);
-  a.batch = &c->batch;
+  a.batch = &c->batch, a.where = &c->where;
   return c;
 }
 

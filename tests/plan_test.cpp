@@ -93,7 +93,7 @@ TEST_CASE("plan: the query that turns with the keys is the one that attention ov
 TEST_CASE("plan: values share one arena, and none that is alive is overwritten") {
   const auto engine = Engine::open({});
   EngineImpl& e = engine->impl();
-  Plan plan(graph_of(e, 16), cpu_backend(), e.batch);
+  Plan plan(graph_of(e, 16), cpu_backend(), e.batch, e.host);
   size_t sum = 0;
   for (const GraphValue& v : plan.graph().values)
     if (!v.weight) sum += size_t(v.shape.rows * v.shape.cols) * 4;

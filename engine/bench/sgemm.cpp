@@ -58,7 +58,7 @@ class Op {
     std::iota(batch_.tokens.begin(), batch_.tokens.end(), 0);
     Graph graph(batch_);
     graph.set_result(graph.matmul(graph.get_rows(x), w));
-    plan_ = std::make_unique<Plan>(std::move(graph), engine.cpu->backend(), batch_);
+    plan_ = std::make_unique<Plan>(std::move(graph), engine.cpu->backend(), batch_, where_);
   }
   // Without the copy of x, with its quantization.
   double seconds() {
@@ -72,6 +72,7 @@ class Op {
 
  private:
   Batch batch_;
+  PassContext where_;
   Executor& executor_;
   std::unique_ptr<Plan> plan_;
 };

@@ -41,7 +41,7 @@ struct CpuKernel<Attention, V> {
   };
   static int64_t part_floats(const KvLayout& l) { return l.v_cols() + 16; }
   static const KvView& view(const Attention& op, const OpArgs& a) {
-    return a.batch->states.paged[op.state];
+    return a.where->states.paged[op.state];
   }
   static const KvLayout& layout(const Attention& op, const OpArgs& a) { return view(op, a).layout; }
 

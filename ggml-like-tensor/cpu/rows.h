@@ -138,7 +138,7 @@ struct CpuKernel<Rope, V> : ByRow {
     for (int64_t t = first; t < last; ++t)
       for (int h = 0; h < op.heads; ++h)
         Rope::head(a.in[0].row(t) + h * op.head_dim, a.out[0].out_row(t) + h * op.head_dim,
-                   op.angles(*a.batch, t), op.head_dim, op.dim);
+                   op.angles(a, t), op.head_dim, op.dim);
   }
 };
 
@@ -160,7 +160,7 @@ struct CpuKernel<ShortConv, V> {
     for (int64_t begin = 0, end; begin < a.in[0].shape.rows; begin = end) {
       for (end = begin + 1; end < a.in[0].shape.rows && b.sequences[end] == b.sequences[begin];)
         ++end;
-      const RecurrentView& view = b.states.recurrent[op.state];
+      const RecurrentView& view = a.where->states.recurrent[op.state];
       float* const kept = reinterpret_cast<float*>(view.block(b.table(view, begin)[0]));
       for (int64_t t = begin; t < end; ++t) one_token(op, a, t, t - begin, kept, from, to);
       const int back = op.taps - 1;
@@ -186,20 +186,25 @@ struct CpuKernel<ShortConv, V> {
   }
 };
 
-// A unit is a token: its keys, its values and, with rope, its query.
+// A unit is a store and, with rope, a token's query.
 template <class V>
 struct CpuKernel<KvWrite, V> : ByRow {
-  static int64_t units(const KvWrite&, const OpArgs& a) { return a.in[0].shape.rows; }
+  static int64_t units(const KvWrite& op, const OpArgs& a) {
+    const int64_t stores = op.stores(a).size(), queries = op.rope ? a.in[2].shape.rows : 0;
+    return stores > queries ? stores : queries;
+  }
   static size_t scratch(const KvWrite& op, const OpArgs&) { return op.kv.k_dim * sizeof(float); }
   static void run(const KvWrite& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
-    for (int64_t t = first; t < last; ++t)
+    const int64_t stores = op.stores(a).size();
+    for (int64_t s = first; s < last && s < stores; ++s)
       for (int h = 0; h < op.kv.heads; ++h)
-        op.write(a, t, h, reinterpret_cast<float*>(scratch.own));
+        op.write(a, op.stores(a)[s], h, reinterpret_cast<float*>(scratch.own));
     if (!op.rope) return;
     OpArgs turn = a;
     turn.in[0] = a.in[2];
-    CpuKernel<Rope, V>::run(op.q, turn, first, last, scratch);
+    const int64_t queries = a.in[2].shape.rows;
+    CpuKernel<Rope, V>::run(op.q, turn, first, last < queries ? last : queries, scratch);
   }
 };
 

@@ -39,7 +39,7 @@ struct Attention {
   }
   Cost cost(const OpArgs& a) const {
     const Batch& b = *a.batch;
-    const KvLayout& l = b.states.paged[state].layout;
+    const KvLayout& l = a.where->states.paged[state].layout;
     Cost c;
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
       const int64_t cell = b.cells[t], seen = cell + 1 - kv.first_seen(cell);
@@ -72,7 +72,7 @@ struct Attention {
   }
 
   void reference(const OpArgs& a) const {
-    const KvView& view = a.batch->states.paged[state];
+    const KvView& view = a.where->states.paged[state];
     std::vector<float> k, v;
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
       std::vector<float> row(size_t(heads) * size_t(kv.v_dim));

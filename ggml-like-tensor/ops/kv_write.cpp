@@ -56,17 +56,15 @@ void write_blocks(const KvLayout& l, std::byte* keys, std::byte* values, int slo
 
 }  // namespace
 
-void KvWrite::write(const OpArgs& a, int64_t t, int head, float* room) const {
-  const KvView& view = a.batch->states.paged[size_t(state)];
-  const KvLayout& l = view.layout;
-  const int cell = a.batch->cells[size_t(t)], slot = cell % kPage;
-  const float *key = a.in[0].row(t) + head * kv.k_dim, *value = a.in[1].row(t) + head * kv.v_dim;
+void KvWrite::write(const OpArgs& a, const Store& to, int head, float* room) const {
+  const KvLayout& l = view(a).layout;
+  const float *key = a.in[0].row(to.token) + head * kv.k_dim,
+              *value = a.in[1].row(to.token) + head * kv.v_dim;
   if (rope) {
-    Rope::head(key, room, k.angles(*a.batch, t), kv.k_dim, k.dim);
+    Rope::head(key, room, k.angles(a, to.token), kv.k_dim, k.dim);
     key = room;
   }
-  const int32_t page = a.batch->table(view, t)[cell / kPage];
-  std::byte *keys = view.keys(head, page), *values = view.values(head, page);
+  std::byte *keys = view(a).keys(head, to.page), *values = view(a).values(head, to.page);
   KvFormats::with(l.format, [&]<class F>(F) {
     if constexpr (PageOf<F>::kRotated) {
       if (key != room) std::copy(key, key + kv.k_dim, room);
@@ -74,9 +72,9 @@ void KvWrite::write(const OpArgs& a, int64_t t, int head, float* room) const {
       key = room;
     }
     if constexpr (F::kFloat)
-      write_floats<F>(l, keys, values, slot, key, value);
+      write_floats<F>(l, keys, values, to.slot, key, value);
     else
-      write_blocks<F>(l, keys, values, slot, key, value);
+      write_blocks<F>(l, keys, values, to.slot, key, value);
   });
 }
 

@@ -1,4 +1,4 @@
-// Stores keys and values in their pages, rotating q and k on the way if `rope`.
+// Stores keys and values where the batch says, rotating q and k on the way if `rope`.
 //   in 0 k (tokens, heads * k_dim), in 1 v (tokens, heads * v_dim), in 2 q (tokens, q_heads *
 //   k_dim) if rope
 //   -> out 0 q rotated, if rope
@@ -20,19 +20,21 @@ struct KvWrite {
           "keys and values are as wide as their state's");
     return rope ? std::vector<Shape>{in[2]} : std::vector<Shape>{};
   }
+  const KvView& view(const OpArgs& a) const { return a.where->states.paged[size_t(state)]; }
+  const std::vector<Store>& stores(const OpArgs& a) const {
+    return a.batch->stores[size_t(view(a).pool)];
+  }
   Cost cost(const OpArgs& a) const {
-    return {double(a.batch->states.paged[state].layout.page_bytes()) / kPage *
-                double(a.in[0].shape.rows),
-            0};
+    return {double(view(a).layout.page_bytes()) / kPage * double(stores(a).size()), 0};
   }
 
   // One token, one KV head; `room` for k_dim floats. In kv_write.cpp: compiled once, for every
   // instruction set the same code.
-  void write(const OpArgs& a, int64_t t, int head, float* room) const;
+  void write(const OpArgs& a, const Store& to, int head, float* room) const;
   void reference(const OpArgs& a) const {
     std::vector<float> room(size_t(kv.k_dim));
-    for (int64_t t = 0; t < a.in[0].shape.rows; ++t)
-      for (int h = 0; h < kv.heads; ++h) write(a, t, h, room.data());
+    for (const Store& s : stores(a))
+      for (int h = 0; h < kv.heads; ++h) write(a, s, h, room.data());
     if (!rope) return;
     OpArgs turn = a;
     turn.in[0] = a.in[2];

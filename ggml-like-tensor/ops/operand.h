@@ -7,6 +7,7 @@
 
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/batch.h"
+#include "ggml-like-tensor/pass_context.h"
 #include "quant/format.h"
 #include "quant/panel.h"
 
@@ -62,6 +63,7 @@ struct OpArgs {
   ActsView in_acts;  // input 0, quantized, if the op reads it so
   ActsView acts;
   const Batch* batch = nullptr;
+  const PassContext* where = nullptr;
 };
 
 struct Cost {

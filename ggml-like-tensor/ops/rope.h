@@ -11,7 +11,7 @@ struct Rope {
   static constexpr const char* kName = "rope";
   int heads = 1, head_dim = 0;
   int dim = 0;   // rotated channels
-  int spec = 0;  // index into batch.ropes
+  int spec = 0;  // index into PassContext::ropes
 
   // fma and one rounded product: the order is part of the definition.
   static void pair(float x0, float x1, float cos, float sin, float* y) {
@@ -22,8 +22,8 @@ struct Rope {
     for (int i = 0; i < dim; i += 2) pair(x[i], x[i + 1], angles[i], angles[i + 1], y + i);
     if (y != x) std::copy(x + dim, x + head_dim, y + dim);
   }
-  const float* angles(const Batch& batch, int64_t t) const {
-    return batch.ropes[spec] + int64_t(batch.positions[t]) * dim;
+  const float* angles(const OpArgs& a, int64_t t) const {
+    return a.where->ropes[spec] + int64_t(a.batch->positions[t]) * dim;
   }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
@@ -35,7 +35,7 @@ struct Rope {
   void reference(const OpArgs& a) const {
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t)
       for (int h = 0; h < heads; ++h)
-        head(a.in[0].row(t) + h * head_dim, a.out[0].out_row(t) + h * head_dim, angles(*a.batch, t),
+        head(a.in[0].row(t) + h * head_dim, a.out[0].out_row(t) + h * head_dim, angles(a, t),
              head_dim, dim);
   }
   static std::vector<Example<Rope>> examples() {

@@ -19,9 +19,9 @@ struct ShortConv {
 
   Recurrent kept() const { return {int64_t(taps - 1) * cols * int64_t(sizeof(float))}; }
   // The sequence's of token t.
-  float* rows(const Batch& b, int64_t t) const {
-    const RecurrentView& view = b.states.recurrent[size_t(state)];
-    return reinterpret_cast<float*>(view.block(b.table(view, t)[0]));
+  float* rows(const OpArgs& a, int64_t t) const {
+    const RecurrentView& view = a.where->states.recurrent[size_t(state)];
+    return reinterpret_cast<float*>(view.block(a.batch->table(view, t)[0]));
   }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
@@ -40,7 +40,7 @@ struct ShortConv {
       for (end = first + 1;
            end < a.in[0].shape.rows && b.sequences[size_t(end)] == b.sequences[size_t(first)];)
         ++end;
-      float* const kept = rows(b, first);
+      float* const kept = rows(a, first);
       for (int64_t t = first; t < end; ++t)
         for (int c = 0; c < cols; ++c) {
           float sum = 0;
