@@ -23,7 +23,7 @@ struct InspectFlags {
 constexpr size_t kMostText = 80, kMostItems = 4;
 
 // For a table: long texts and lists are cut, and it is said that they are.
-std::string shortened(const std::string& text) {
+std::string shortened(std::string_view text) {
   return text.size() <= kMostText
              ? escaped(text)
              : fmt::format("{}... ({} bytes)", escaped(text.substr(0, kMostText)), text.size());
@@ -33,8 +33,9 @@ struct Shown {
   std::string operator()(int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return fmt::format("{:.6g}", value); }
   std::string operator()(const std::string& value) const { return shortened(value); }
-  template <class T>
-  std::string operator()(const std::vector<T>& values) const {
+  std::string operator()(std::string_view value) const { return shortened(value); }
+  template <class List>
+  std::string operator()(const List& values) const {
     std::string text = "[";
     for (size_t i = 0; i < std::min(values.size(), kMostItems); ++i)
       text += (i > 0 ? ", " : "") + (*this)(values[i]);
@@ -44,16 +45,17 @@ struct Shown {
 };
 
 struct AsJson {
-  template <class T>
-  JsonValue operator()(const T& value) const {
-    return value;
-  }
+  JsonValue operator()(int64_t value) const { return value; }
+  JsonValue operator()(double value) const { return value; }
+  JsonValue operator()(const std::string& value) const { return value; }
   // Vocabularies are what `chaski tokenize` is for.
-  template <class T>
-  JsonValue operator()(const std::vector<T>& values) const {
-    if (values.size() <= 64) return values;
-    return {{"items", values.size()},
-            {"first", std::vector<T>(values.begin(), values.begin() + kMostItems)}};
+  template <class List>
+  JsonValue operator()(const List& values) const {
+    const bool whole = values.size() <= 64;
+    JsonValue items = JsonValue::array();
+    for (size_t i = 0; i < (whole ? values.size() : kMostItems); ++i) items.push_back(values[i]);
+    if (whole) return items;
+    return {{"items", values.size()}, {"first", items}};
   }
 };
 

@@ -41,13 +41,13 @@ struct Reader {
   void operator()(float* member) const { real(member); }
   void operator()(bool* member) const { *member = meta.boolean(key.ours, false); }
   void operator()(const Key::Each& each) const {
-    const std::vector<int64_t>& found = meta.ints(key.ours);
+    const Ints& found = meta.ints(key.ours);
     if (int64_t(found.size()) != *each.count)
       fail(Exit::bad_file, "{}: {} has {} entries, expected {}", meta.origin, key.ours,
            found.size(), *each.count);
     for (size_t i = 0; i < found.size(); ++i)
       expect_range(fmt::format("{}[{}]", key.ours, i), found[i]);
-    *each.list = found;
+    each.list->assign(found.begin(), found.end());
   }
   void operator()(const Key::Words& words) const {
     const std::string& found = meta.str(key.ours);

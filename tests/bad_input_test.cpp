@@ -22,12 +22,6 @@ std::string u32_payload(uint32_t type, uint32_t n) {
   return out;
 }
 
-std::string array_payload(uint32_t element, uint64_t n, const std::string& data = "") {
-  std::string out;
-  append<uint32_t>(out, 9), append(out, element), append(out, n);
-  return out + data;
-}
-
 TEST_CASE("bad/gguf cut short anywhere") {
   TempFolder temp;
   const std::string whole = tiny_llama().build();

@@ -8,6 +8,7 @@
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/cores.h"
+#include "tests/import_support.h"
 #include "tests/program.h"
 
 using namespace chaski;
@@ -94,6 +95,85 @@ TEST_CASE("faults/a limit of addresses counts as memory, and the message says wh
   // Addresses for keys and values of sixteen contexts are not insisted on.
   const Outcome enough = after("ulimit -v 500000", command);
   CHECK_MESSAGE(enough.status == 0, enough.err);
+}
+
+// A folder whose vocabulary is most of it: pieces of one to four letters.
+void put_hf_vocabulary(const std::string& folder) {
+  const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  std::string vocab, merges;
+  std::vector<std::string> last = {""};
+  int pieces = 0;
+  for (int length = 1; length <= 4; ++length) {
+    std::vector<std::string> longer;
+    for (const std::string& piece : last)
+      for (const char letter : letters.substr(0, length < 4 ? letters.size() : 2)) {
+        longer.push_back(piece + letter);
+        vocab += (pieces > 0 ? ",\"" : "\"") + longer.back() + "\":" + std::to_string(pieces);
+        ++pieces;
+        if (length > 1) merges += (merges.empty() ? "\"" : ",\"") + piece + " " + letter + "\"";
+      }
+    last = longer;
+  }
+  put_file(folder + "/tokenizer.json",
+           R"({"pre_tokenizer":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{)" + vocab +
+               R"(},"merges":[)" + merges + "]}}");
+  put_file(folder + "/config.json",
+           R"({"architectures":["LlamaForCausalLM"],"hidden_size":8,"intermediate_size":8,)"
+           R"("num_hidden_layers":1,"num_attention_heads":1,"rms_norm_eps":1e-5,)"
+           R"("max_position_embeddings":64,"tie_word_embeddings":true,"vocab_size":)" +
+               std::to_string(pieces) + "}");
+  std::string header = "{";
+  uint64_t at = 0;
+  const auto add = [&](const std::string& name, int rows) {
+    const uint64_t bytes = 2 * 8 * std::max(rows, 1);
+    header += (at > 0 ? ",\"" : "\"") + name + R"(.weight":{"dtype":"F16","shape":[)" +
+              (rows > 0 ? std::to_string(rows) + "," : "") + R"(8],"data_offsets":[)" +
+              std::to_string(at) + "," + std::to_string(at + bytes) + "]}";
+    at += bytes;
+  };
+  add("model.embed_tokens", pieces), add("model.norm", 0);
+  for (const char* name : {"input_layernorm", "post_attention_layernorm"})
+    add(std::string("model.layers.0.") + name, 0);
+  for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                           "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"})
+    add(std::string("model.layers.0.") + name, 8);
+  put_file(folder + "/model.safetensors", safetensors(header + "}", ""));
+  fs::resize_file(folder + "/model.safetensors", 8 + header.size() + 1 + at);
+}
+
+TEST_CASE(
+    "faults/what a file says before its weights takes four times the file and 64 MB at most") {
+  if (chaski_binary().find("asan") != std::string::npos) return;
+  const TempFolder tmp;
+  const auto fits = [](const std::string& model, uint64_t file, uint64_t mapped = 0) {
+    const uint64_t limit = 4 * file + 64'000'000 + mapped;
+    const Outcome outcome = after("ulimit -v " + std::to_string(limit / 1024),
+                                  "tokenize -m " + model + " -p abc --ids");
+    CHECK_MESSAGE(outcome.status == 0, model, ": ", outcome.err);
+  };
+  const auto gguf = [&](const std::string& name, auto fill) {
+    Gguf g;
+    g.str("general.architecture", "llama").str("tokenizer.ggml.model", "gpt2");
+    fill(g);
+    write_file(tmp / name, g.build());
+    fits(tmp / name, fs::file_size(tmp / name));
+  };
+  const std::string tokens = "tokenizer.ggml.tokens";
+  gguf("empty.gguf",
+       [&](Gguf& g) { g.raw(tokens, array_payload(8, 1'000'000, std::string(8'000'000, '\0'))); });
+  gguf("words.gguf", [&](Gguf& g) {
+    std::vector<std::string> words;
+    for (int i = 0; i < 1'000'000; ++i) words.push_back(std::to_string(i));
+    g.strs(tokens, words);
+  });
+  gguf("bytes.gguf", [&](Gguf& g) {
+    g.strs(tokens, {"a"});
+    for (const char* key : {"x.a", "x.b", "x.c", "x.d", "x.e", "x.f"})
+      g.raw(key, array_payload(0, 4'000'000, std::string(4'000'000, '\1')));
+  });
+  put_hf_vocabulary(tmp / "hf");
+  fits(tmp / "hf", fs::file_size(tmp / "hf/tokenizer.json"),
+       fs::file_size(tmp / "hf/model.safetensors"));
 }
 
 TEST_CASE("faults/control groups: the tightest limit on the way up, files read do not count") {

@@ -137,7 +137,7 @@ TEST_CASE("import/hf TinyStories-656K in full") {
   CHECK(meta.floats("tokenizer.scores")[82] == -1);
   CHECK(meta.floats("tokenizer.scores")[60] < -1e8);
   const auto& types = meta.ints("tokenizer.types");
-  CHECK(Ids(types.begin(), types.begin() + 4) == Ids{2, 3, 3, 1});
+  CHECK(Ids{types[0], types[1], types[2], types[3]} == Ids{2, 3, 3, 1});
   CHECK(meta.integer("tokenizer.bos_id") == 1);
   CHECK(meta.integer("tokenizer.eos_id") == 2);
   CHECK(meta.ints("tokenizer.eos_ids") == Ids{2});

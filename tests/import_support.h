@@ -112,6 +112,13 @@ struct Gguf {
   }
 };
 
+// An array for Gguf::raw.
+inline std::string array_payload(uint32_t element, uint64_t n, const std::string& data = "") {
+  std::string out;
+  append<uint32_t>(out, 9), append(out, element), append(out, n);
+  return out + data;
+}
+
 // A whole llama of one layer: width 4, two heads, vocabulary of 5. Every f32 tensor counts up from
 // a number of its own.
 inline Gguf tiny_llama() {

@@ -229,7 +229,7 @@ void check_llama2c_tokenizer(const Metadata& meta, size_t pieces) {
   CHECK(meta.ints("tokenizer.types")[258] == kByte);
   CHECK(meta.ints("tokenizer.types")[259] == kNormal);
   CHECK(meta.ints("tokenizer.eos_ids") == Ids{1, 2});
-  for (auto& piece : meta.strs("tokenizer.tokens")) CHECK(piece.find(' ') == std::string::npos);
+  for (auto piece : meta.strs("tokenizer.tokens")) CHECK(piece.find(' ') == std::string::npos);
 }
 
 TEST_CASE("import/llama2.c stories260K") {

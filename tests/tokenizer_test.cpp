@@ -18,7 +18,7 @@ using test::have;
 namespace {
 
 using Ids = std::vector<TokenId>;
-using Texts = std::vector<std::string>;
+using TextList = std::vector<std::string>;
 
 std::string from_base64(std::string_view text) {
   constexpr std::string_view kDigits =
@@ -35,9 +35,10 @@ std::string from_base64(std::string_view text) {
 
 // A tiktoken file has a line "base64 rank" per token, in order of ranks, and neither merges nor
 // control tokens.
-Metadata tiktoken_metadata(const std::string& path, const std::string& pre, const Texts& control) {
+Metadata tiktoken_metadata(const std::string& path, const std::string& pre,
+                           const TextList& control) {
   std::istringstream lines(test::read_file(path));
-  Texts tokens;
+  TextList tokens;
   std::string token;
   for (int rank; lines >> token >> rank;) tokens.push_back(to_byte_alphabet(from_base64(token)));
   std::vector<int64_t> types(tokens.size(), 1);
@@ -58,7 +59,7 @@ struct Vocabulary {
   const char* vectors;  // vocab/ggml-vocab-<vectors>.gguf.inp and .out
   const char* file;     // empty: the GGUF of the same name
   const char* pre;
-  Texts control;
+  TextList control;
 };
 
 const Vocabulary kVocabularies[] = {
@@ -89,8 +90,8 @@ std::unique_ptr<Tokenizer> load(const Vocabulary& vocabulary) {
                                   : import_gguf(path).meta);
 }
 
-Texts split_at(const std::string& text, const std::string& separator) {
-  Texts out;
+TextList split_at(const std::string& text, const std::string& separator) {
+  TextList out;
   for (size_t at = 0, end; (end = text.find(separator, at)) != std::string::npos;
        at = end + separator.size())
     out.push_back(text.substr(at, end - at));
@@ -98,11 +99,11 @@ Texts split_at(const std::string& text, const std::string& separator) {
 }
 
 // All single bytes by the byte alphabet, then `more`; merges are optional.
-Metadata bpe_metadata(const Texts& more, const Texts& merges,
+Metadata bpe_metadata(const TextList& more, const TextList& merges,
                       const std::vector<int64_t>& types = {}) {
   Metadata meta;
   meta.origin = "made.gguf";
-  Texts tokens;
+  TextList tokens;
   for (int byte = 0; byte < 256; ++byte)
     tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
   std::vector<int64_t> all_types(256, 1);
@@ -116,7 +117,7 @@ Metadata bpe_metadata(const Texts& more, const Texts& merges,
   return meta;
 }
 
-Metadata spm_metadata(const Texts& tokens, const std::vector<double>& scores,
+Metadata spm_metadata(const TextList& tokens, const std::vector<double>& scores,
                       const std::vector<int64_t>& types) {
   Metadata meta;
   meta.origin = "made.gguf";
@@ -127,7 +128,7 @@ Metadata spm_metadata(const Texts& tokens, const std::vector<double>& scores,
   return meta;
 }
 
-Texts cuts(const Pretokenizer& pretokenizer, std::string_view text) {
+TextList cuts(const Pretokenizer& pretokenizer, std::string_view text) {
   const auto pieces = pretokenizer.split(text);
   return {pieces.begin(), pieces.end()};
 }
@@ -150,8 +151,8 @@ TEST_CASE("tokenizer: the published vectors") {
     if (!tokenizer) continue;
     CAPTURE(vocabulary.vectors);
     const std::string base = data(fmt::format("vocab/ggml-vocab-{}.gguf", vocabulary.vectors));
-    const Texts texts = split_at(test::read_file(base + ".inp"), "\n__ggml_vocab_test__\n");
-    const Texts lines = split_at(test::read_file(base + ".out"), "\n");
+    const TextList texts = split_at(test::read_file(base + ".inp"), "\n__ggml_vocab_test__\n");
+    const TextList lines = split_at(test::read_file(base + ".out"), "\n");
     CHECK_EQ(texts.size(), 46);
     REQUIRE_EQ(texts.size(), lines.size());
     for (size_t i = 0; i < texts.size(); ++i) {
@@ -231,7 +232,7 @@ TEST_CASE("pretokenizer: patterns that could try every start of a run, do not") 
     CHECK_GE(Pretokenizer::named(name, "").split(std::string(1'000'000, 'A')).size(), 1);
   }
   CHECK_EQ(Pretokenizer::from_patterns({R"(\s+$)"}, "").split(text).size(), 1);
-  CHECK_EQ(cuts(Pretokenizer::from_patterns({R"(\s+$)"}, ""), " a  "), Texts{" a", "  "});
+  CHECK_EQ(cuts(Pretokenizer::from_patterns({R"(\s+$)"}, ""), " a  "), TextList{" a", "  "});
   const auto hopeless = Pretokenizer::from_patterns({R"((?:a|aa)+[bc])"}, "made.gguf");
   CHECK_THROWS_AS(hopeless.split(std::string(1000, 'a')), Error);
 }
@@ -239,22 +240,23 @@ TEST_CASE("pretokenizer: patterns that could try every start of a run, do not") 
 TEST_CASE("pretokenizer: cuts") {
   const auto gpt2 = Pretokenizer::named("gpt-2", "");
   CHECK_EQ(cuts(gpt2, "I've  12345 é\n\n x!?"),
-           Texts{"I", "'ve", " ", " 12345", " é", "\n\n", " x", "!?"});
+           TextList{"I", "'ve", " ", " 12345", " é", "\n\n", " x", "!?"});
   const auto llama3 = Pretokenizer::named("llama-bpe", "");
   CHECK_EQ(cuts(llama3, "I'VE 12345 é\n\n x!?\n"),
-           Texts{"I", "'VE", " ", "123", "45", " é", "\n\n", " x", "!?\n"});
-  CHECK_EQ(cuts(Pretokenizer::named("qwen2", ""), "a123"), Texts{"a", "1", "2", "3"});
+           TextList{"I", "'VE", " ", "123", "45", " é", "\n\n", " x", "!?\n"});
+  CHECK_EQ(cuts(Pretokenizer::named("qwen2", ""), "a123"), TextList{"a", "1", "2", "3"});
   CHECK_EQ(cuts(Pretokenizer::named("deepseek-v3", ""), "a1234我x.b"),
-           Texts{"a", "123", "4", "我", "x", ".b"});
-  CHECK_EQ(cuts(Pretokenizer::named("gpt-4o", ""), "HelloWORLD's"), Texts{"Hello", "WORLD's"});
-  CHECK_EQ(cuts(Pretokenizer::named("tekken", ""), "HelloWORLD's"), Texts{"Hello", "WORLD", "'s"});
-  CHECK_EQ(cuts(Pretokenizer::named("falcon", ""), "a=12345"), Texts{"a", "=", "123", "45"});
-  CHECK_EQ(cuts(Pretokenizer::named("bloom", ""), "a b, c"), Texts{"a", " b", ",", " c"});
+           TextList{"a", "123", "4", "我", "x", ".b"});
+  CHECK_EQ(cuts(Pretokenizer::named("gpt-4o", ""), "HelloWORLD's"), TextList{"Hello", "WORLD's"});
+  CHECK_EQ(cuts(Pretokenizer::named("tekken", ""), "HelloWORLD's"),
+           TextList{"Hello", "WORLD", "'s"});
+  CHECK_EQ(cuts(Pretokenizer::named("falcon", ""), "a=12345"), TextList{"a", "=", "123", "45"});
+  CHECK_EQ(cuts(Pretokenizer::named("bloom", ""), "a b, c"), TextList{"a", " b", ",", " c"});
   // U+180E separates letters in Mongolian and has not been white space since Unicode 6.3.
   CHECK_EQ(cuts(Pretokenizer::from_patterns({R"(\s)"}, ""), "a\u180Eb\u2003c"),
-           Texts{"a\u180Eb", "\u2003", "c"});
-  CHECK_EQ(cuts(Pretokenizer::from_patterns({"(?=b)", "a"}, ""), "aab"), Texts{"a", "a", "b"});
-  CHECK_EQ(cuts(gpt2, "a\xFF\xC3 b\xE2\x82"), Texts{"a", "\xFF\xC3", " b", "\xE2\x82"});
+           TextList{"a\u180Eb", "\u2003", "c"});
+  CHECK_EQ(cuts(Pretokenizer::from_patterns({"(?=b)", "a"}, ""), "aab"), TextList{"a", "a", "b"});
+  CHECK_EQ(cuts(gpt2, "a\xFF\xC3 b\xE2\x82"), TextList{"a", "\xFF\xC3", " b", "\xE2\x82"});
   CHECK(gpt2.split("").empty());
 }
 
@@ -277,7 +279,7 @@ TEST_CASE("tokenizer: invalid UTF-8 comes back as it was") {
 
 // GPT-NeoX has no pieces for the bytes that are nowhere in UTF-8, and calls <|endoftext|> unknown.
 TEST_CASE("tokenizer: what cannot be spelled is never a control token") {
-  Texts tokens = {"<|endoftext|>", "a", "b", to_byte_alphabet(" ")};
+  TextList tokens = {"<|endoftext|>", "a", "b", to_byte_alphabet(" ")};
   Metadata bpe;
   bpe.origin = "made.gguf";
   bpe.set_str("tokenizer.kind", "bpe");
@@ -300,7 +302,7 @@ TEST_CASE("tokenizer: what cannot be spelled is never a control token") {
 
 // Sorted as they came, these took minutes, and so did every text that begins like all of them.
 TEST_CASE("tokenizer: a million control tokens with one first byte") {
-  Texts more;
+  TextList more;
   for (int i = 0; i < 1'000'000; ++i) more.push_back(fmt::format("<|{}|>", i));
   Metadata meta = bpe_metadata(more, {}, std::vector<int64_t>(more.size(), 3));
   const auto tokenizer = Tokenizer::make(meta);
@@ -311,7 +313,7 @@ TEST_CASE("tokenizer: a million control tokens with one first byte") {
 }
 
 TEST_CASE("tokenizer: byte-level merges go by rank, from the left, and never to a control token") {
-  const Texts more = {"ab", "bc", "aa", "abc", "<s>"};
+  const TextList more = {"ab", "bc", "aa", "abc", "<s>"};
   const std::vector<int64_t> types = {1, 1, 1, 1, 3};
   const auto ranked =
       Tokenizer::make(bpe_metadata(more, {"b c", "a b", "a a", "a bc", "< s>"}, types));
@@ -329,7 +331,7 @@ TEST_CASE("tokenizer: byte-level merges go by rank, from the left, and never to 
 }
 
 TEST_CASE("tokenizer: user-defined tokens, parts and seams") {
-  const Texts more = {"<|a|>", "<|a|><|b|>", "   ", "  ", "ab", "<|b|>"};
+  const TextList more = {"<|a|>", "<|a|><|b|>", "   ", "  ", "ab", "<|b|>"};
   const auto tokenizer = Tokenizer::make(bpe_metadata(more, {"a b"}, {3, 3, 4, 4, 1, 4}));
   CHECK_EQ(tokenizer->encode("x     y"), Ids{'x', 258, 259, 'y'});
   CHECK_EQ(tokenizer->decode(Ids{'x', 258, 259, 256, 'y'}), "x     y");
@@ -347,8 +349,8 @@ TEST_CASE("tokenizer: user-defined tokens, parts and seams") {
 
 TEST_CASE("tokenizer: SentencePiece by scores") {
   const std::string space = "\u2581";
-  const Texts tokens = {"<unk>", "<s>",       "</s>", "<0x0A>", space, "a", "b",  "c",  "ab",
-                        "bc",    space + "a", "aa",   "<",      ">",   "s", "s>", "<s>"};
+  const TextList tokens = {"<unk>", "<s>",       "</s>", "<0x0A>", space, "a", "b",  "c",  "ab",
+                           "bc",    space + "a", "aa",   "<",      ">",   "s", "s>", "<s>"};
   const std::vector<double> scores = {0,  0,  0,  0,  -9, -9, -9, -9, -2,
                                       -1, -3, -4, -9, -9, -9, -1, -1};
   const std::vector<int64_t> types = {2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
@@ -384,7 +386,7 @@ TEST_CASE("tokenizer: SentencePiece by scores") {
 }
 
 TEST_CASE("tokenizer: files that contradict themselves") {
-  const auto spm = [](const Texts& tokens) { return spm_metadata(tokens, {0, 0}, {2, 1}); };
+  const auto spm = [](const TextList& tokens) { return spm_metadata(tokens, {0, 0}, {2, 1}); };
   Metadata meta = spm({"<unk>", "a"});
   CHECK_EQ(error_of(meta), "");
   meta.set_int("tokenizer.eos_id", 2);

@@ -12,7 +12,7 @@ struct Alphabet {
   std::array<int, 256> code{};    // byte -> character
   std::array<int, 0x144> byte{};  // character -> byte, or -1
 
-  Alphabet() {
+  constexpr Alphabet() {
     byte.fill(-1);
     int next = 0x100;
     for (int b = 0; b < 256; ++b) {
@@ -23,10 +23,7 @@ struct Alphabet {
   }
 };
 
-const Alphabet& alphabet() {
-  static const Alphabet table;
-  return table;
-}
+constexpr Alphabet kAlphabet;
 
 }  // namespace
 
@@ -34,7 +31,7 @@ std::string to_byte_alphabet(std::string_view bytes) {
   std::string out;
   for (unsigned char byte : bytes) {
     utf8proc_uint8_t buffer[4];
-    const auto size = utf8proc_encode_char(alphabet().code[byte], buffer);
+    const auto size = utf8proc_encode_char(kAlphabet.code[byte], buffer);
     out.append(reinterpret_cast<const char*>(buffer), size);
   }
   return out;
@@ -46,9 +43,9 @@ std::optional<std::string> from_byte_alphabet(std::string_view text) {
     utf8proc_int32_t code = -1;
     const auto* at = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
     const auto size = utf8proc_iterate(at, static_cast<utf8proc_ssize_t>(text.size()), &code);
-    if (size <= 0 || code >= static_cast<int>(alphabet().byte.size()) || alphabet().byte[code] < 0)
+    if (size <= 0 || code >= static_cast<int>(kAlphabet.byte.size()) || kAlphabet.byte[code] < 0)
       return std::nullopt;
-    out += static_cast<char>(alphabet().byte[code]);
+    out += static_cast<char>(kAlphabet.byte[code]);
     text.remove_prefix(size);
   }
   return out;

@@ -51,7 +51,7 @@ namespace {
 
 struct Family {
   std::vector<std::string_view> names;  // values of tokenizer.ggml.pre
-  std::vector<std::string> patterns;
+  Texts patterns;
   bool whole_words_first = false, adds_bos = false;
 };
 
@@ -93,7 +93,7 @@ const std::vector<Family>& families() {
 // White_Space for Rust and Oniguruma, PCRE2's own also has U+180E (a Mongolian letter separator);
 // \s+$ tries every start in a long run of spaces, n^2 steps, although only the first one of a run
 // can match.
-std::string translated(const std::string& pattern) {
+std::string translated(std::string_view pattern) {
   if (pattern == R"(\s+$)") return R"((?<!\p{White_Space})\p{White_Space}++$)";
   std::string out;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -113,7 +113,7 @@ std::string message(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-std::shared_ptr<const pcre2_code> compiled(const std::string& pattern, const std::string& origin) {
+std::shared_ptr<const pcre2_code> compiled(std::string_view pattern, const std::string& origin) {
   // "&&" intersects classes in Oniguruma; PCRE2 would take it for two characters and cut elsewhere.
   if (pattern.find("&&[") != std::string::npos)
     fail(Exit::bad_file, "{}: tokenizer pattern {} intersects classes (&&), expected one without",
@@ -233,11 +233,11 @@ std::vector<std::string> Pretokenizer::names() {
   return all;
 }
 
-Pretokenizer Pretokenizer::from_patterns(const std::vector<std::string>& patterns,
-                                         const std::string& origin) {
+Pretokenizer Pretokenizer::from_patterns(const Texts& patterns, const std::string& origin) {
   Pretokenizer out;
   out.origin_ = origin;
-  for (const std::string& pattern : patterns) out.patterns_.push_back(compiled(pattern, origin));
+  for (const std::string_view pattern : patterns)
+    out.patterns_.push_back(compiled(pattern, origin));
   return out;
 }
 

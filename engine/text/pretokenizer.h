@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ggml-like-tensor/file/lists.h"
+
 struct pcre2_real_code_8;  // PCRE2's compiled pattern
 
 namespace chaski {
@@ -19,8 +21,7 @@ class Pretokenizer {
   static std::vector<std::string> names();  // that named() takes
   // Each pattern cuts the pieces that the one before it left. Throws Error(bad_file) for a pattern
   // that PCRE2 cannot compile.
-  static Pretokenizer from_patterns(const std::vector<std::string>& patterns,
-                                    const std::string& origin);
+  static Pretokenizer from_patterns(const Texts& patterns, const std::string& origin);
 
   // Pieces that together are `text`, none empty; a run of invalid UTF-8 is a piece of its own. Any
   // number of threads at once. Throws Error(bad_file) when a pattern needs more steps than a

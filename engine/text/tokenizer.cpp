@@ -80,13 +80,11 @@ std::unique_ptr<Tokenizer> Tokenizer::make(const Metadata& meta) {
 }
 
 Tokenizer::Tokenizer(const Metadata& meta)
-    : tokens_(meta.strs("tokenizer.tokens")), bytes_(tokens_.size()) {
+    : tokens_(meta.strs("tokenizer.tokens")), by_raw_(tokens_.size()) {
   if (tokens_.empty() || tokens_.size() > INT32_MAX)
     fail(Exit::bad_file, "{}: tokenizer.tokens has {} tokens, expected 1 to 2^31", meta.origin,
          tokens_.size());
-  by_raw_.reserve(tokens_.size());
-  // of equal tokens the first one counts
-  for (TokenId id = 0; id < size(); ++id) by_raw_.try_emplace(tokens_[id], id);
+  for (TokenId id = 0; id < size(); ++id) by_raw_.put(tokens_, id);
   // spm files may leave out the names that were always so.
   const bool spm = meta.str("tokenizer.kind") == "spm";
   const auto named = [&](std::string_view raw) { return spm ? find(raw).value_or(-1) : -1; };
@@ -107,7 +105,7 @@ TokenId Tokenizer::id_at(const Metadata& meta, const std::string& key, TokenId o
 }
 
 void Tokenizer::read_types(const Metadata& meta) {
-  const std::vector<int64_t>& types = meta.ints("tokenizer.types");
+  const Ints& types = meta.ints("tokenizer.types");
   if (!types.empty() && types.size() != tokens_.size())
     fail(Exit::bad_file, "{}: tokenizer.types has {} entries, expected {}", meta.origin,
          types.size(), size());
@@ -139,8 +137,8 @@ void Tokenizer::read_ends(const Metadata& meta) {
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view raw) const {
-  const auto at = by_raw_.find(raw);
-  return at == by_raw_.end() ? std::nullopt : std::optional(at->second);
+  const TokenId id = by_raw_.find(tokens_, raw);
+  return id < 0 ? std::nullopt : std::optional(id);
 }
 
 bool Tokenizer::is_end(TokenId id) const {

@@ -13,9 +13,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "ggml-like-tensor/base/hash_index.h"
 #include "ggml-like-tensor/file/metadata.h"
 
 namespace chaski {
@@ -84,8 +84,8 @@ class Tokenizer {
   bool has(TokenId id) const { return id >= 0 && id < size(); }
   void recognise(TokenId id);  // the token is found in text by its spelling
 
-  std::vector<std::string> tokens_;  // as stored
-  std::vector<std::string> bytes_;   // as decoded; the subclass fills in what depends on the kind
+  Texts tokens_;  // as stored
+  Texts bytes_;   // as decoded; the subclass appends them one after the other
   std::vector<TokenType> types_;
   TokenId bos_ = -1, eos_ = -1, unk_ = -1;
   bool adds_bos_ = false, space_prefix_ = false;
@@ -98,7 +98,7 @@ class Tokenizer {
   void sort_spellings();  // once, when all are known
   TokenId spelling_at(std::string_view text, bool trusted) const;
 
-  std::unordered_map<std::string_view, TokenId> by_raw_;
+  TextIndex by_raw_;
   std::vector<TokenId> ends_;
   std::vector<TokenId> spellings_;     // of recognised tokens, in the order of their texts
   std::array<bool, 256> begins_ = {};  // whether one of them begins with this byte

@@ -21,8 +21,17 @@ Pretokenizer pretokenizer_of(const Metadata& meta) {
   return Pretokenizer::named(meta.str("tokenizer.pre", "gpt-2"), meta.origin);
 }
 
-uint64_t pair_key(TokenId left, TokenId right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+struct Merge {
+  TokenId left, right, joined;
+};
+
+bool joins(const Merge& merge, TokenId left, TokenId right) {
+  return merge.left == left && merge.right == right;
+}
+
+uint64_t hash_of_pair(TokenId left, TokenId right) {
+  const TokenId pair[] = {left, right};
+  return hash_of({reinterpret_cast<const char*>(pair), sizeof pair});
 }
 
 class BpeTokenizer : public Tokenizer {
@@ -35,20 +44,23 @@ class BpeTokenizer : public Tokenizer {
   void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
   std::optional<Join> join(const Symbol& left, const Symbol& right) const;
-  TokenId id_of(std::string_view bytes) const;
+  TokenId id_of(std::string_view bytes) const { return pieces_.find(bytes_, bytes); }
 
   Pretokenizer pretokenizer_;
-  std::unordered_map<std::string_view, TokenId> pieces_;  // by bytes: normal pieces only
-  std::unordered_map<uint64_t, Join> merges_;
+  TextIndex pieces_;           // by bytes: normal pieces only
+  std::vector<Merge> merges_;  // the best first
+  HashIndex by_pair_;          // finds the merges
   std::array<TokenId, 256> byte_ids_;
   std::vector<TokenId> unspellable_;  // stands for a byte that the vocabulary does not have
   bool whole_words_first_ = false;
 };
 
 BpeTokenizer::BpeTokenizer(const Metadata& meta)
-    : Tokenizer(meta), pretokenizer_(pretokenizer_of(meta)) {
+    : Tokenizer(meta),
+      pretokenizer_(pretokenizer_of(meta)),
+      pieces_(tokens_.size()),
+      by_pair_(meta.strs("tokenizer.merges").size()) {
   if (!meta.has("tokenizer.add_bos")) adds_bos_ = pretokenizer_.adds_bos() && bos_ >= 0;
-  pieces_.reserve(tokens_.size());
   for (TokenId id = 0; id < size(); ++id) add(id);
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);
@@ -68,41 +80,45 @@ BpeTokenizer::BpeTokenizer(const Metadata& meta)
 // Normal tokens are written in the byte alphabet; what was added later (control, user-defined) is
 // written as it reads.
 void BpeTokenizer::add(TokenId id) {
-  const std::string& raw = tokens_[id];
-  if (type(id) == TokenType::control) return recognise(id);
-  if (type(id) == TokenType::user_defined) {
-    bytes_[id] = raw;
+  const std::string_view raw = tokens_[id];
+  if (type(id) == TokenType::control) {
+    bytes_.push_back("");
     return recognise(id);
   }
-  bytes_[id] = from_byte_alphabet(raw).value_or(raw);
-  if (type(id) == TokenType::normal) pieces_.try_emplace(bytes_[id], id);
+  if (type(id) == TokenType::user_defined) {
+    bytes_.push_back(raw);
+    return recognise(id);
+  }
+  const std::optional<std::string> bytes = from_byte_alphabet(raw);
+  bytes_.push_back(bytes ? *bytes : raw);
+  if (type(id) == TokenType::normal) pieces_.put(bytes_, id);
 }
 
 void BpeTokenizer::read_merges(const Metadata& meta) {
-  const std::vector<std::string>& merges = meta.strs("tokenizer.merges");
+  const Texts& merges = meta.strs("tokenizer.merges");
   merges_.reserve(merges.size());
+  std::string both;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const std::string_view merge = merges[rank];
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos)
       fail(Exit::bad_file, "{}: tokenizer.merges[{}] is \"{}\", expected two pieces", meta.origin,
            rank, escaped(merge));
-    const auto id = [&](const std::string& piece) {
+    const auto id = [&](std::string_view piece) {
       if (const auto found = find(piece)) return *found;
       fail(Exit::bad_file,
            "{}: tokenizer.merges[{}] needs the piece \"{}\", expected it in tokenizer.tokens",
            meta.origin, rank, escaped(piece));
     };
-    const std::string left(merge.substr(0, space)), right(merge.substr(space + 1));
-    const TokenId joined = id(left + right);
+    both = merge.substr(0, space);
+    both += merge.substr(space + 1);
+    const TokenId joined = id(both);
     if (is_control(joined)) continue;  // text must not grow into one
-    merges_.try_emplace(pair_key(id(left), id(right)), Join{static_cast<double>(rank), joined});
+    merges_.push_back({id(merge.substr(0, space)), id(merge.substr(space + 1)), joined});
+    const auto& [left, right, _] = merges_.back();
+    by_pair_.put(hash_of_pair(left, right), static_cast<int32_t>(merges_.size() - 1),
+                 [&](int32_t other) { return joins(merges_[other], left, right); });
   }
-}
-
-TokenId BpeTokenizer::id_of(std::string_view bytes) const {
-  const auto at = pieces_.find(bytes);
-  return at == pieces_.end() ? -1 : at->second;
 }
 
 std::optional<Join> BpeTokenizer::join(const Symbol& left, const Symbol& right) const {
@@ -111,8 +127,11 @@ std::optional<Join> BpeTokenizer::join(const Symbol& left, const Symbol& right) 
     const TokenId id = id_of({left.text.data(), left.text.size() + right.text.size()});
     return id < 0 ? std::nullopt : std::optional(Join{static_cast<double>(id), id});
   }
-  const auto at = merges_.find(pair_key(left.id, right.id));
-  return at == merges_.end() ? std::nullopt : std::optional(at->second);
+  const int32_t rank = by_pair_.find(hash_of_pair(left.id, right.id), [&](int32_t at) {
+    return joins(merges_[at], left.id, right.id);
+  });
+  return rank < 0 ? std::nullopt
+                  : std::optional(Join{static_cast<double>(rank), merges_[rank].joined});
 }
 
 void BpeTokenizer::encode_run(std::string_view text, bool, std::vector<TokenId>& out) const {

@@ -17,12 +17,14 @@ constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, a space inside a
 // U+FFFD, what the unknown token reads as
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-void append_with_spaces(std::string& out, std::string_view piece) {
+std::string with_spaces(std::string_view piece) {
+  std::string out;
   while (!piece.empty()) {
     const bool space = piece.starts_with(kSpace);
     out += space ? ' ' : piece[0];
     piece.remove_prefix(space ? kSpace.size() : 1);
   }
+  return out;
 }
 
 // "<0x0A>" is 10; -1 for anything else.
@@ -43,25 +45,23 @@ class SpmTokenizer : public Tokenizer {
   void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
   void spell_out(std::string_view text, std::vector<TokenId>& out) const;
-  TokenId id_of(std::string_view text) const;
+  TokenId id_of(std::string_view text) const { return pieces_.find(tokens_, text); }
 
-  std::vector<double> scores_;
-  // what text can become by joining: normal pieces only
-  std::unordered_map<std::string_view, TokenId> pieces_;
+  Floats scores_;
+  TextIndex pieces_;  // what text can become by joining: normal pieces only
   std::array<TokenId, 256> byte_ids_;
   // no piece has a space after a letter, so that no join reaches into the next word
   bool words_apart_ = true;
 };
 
 SpmTokenizer::SpmTokenizer(const Metadata& meta)
-    : Tokenizer(meta), scores_(meta.floats("tokenizer.scores")) {
+    : Tokenizer(meta), scores_(meta.floats("tokenizer.scores")), pieces_(tokens_.size()) {
   if (scores_.size() != tokens_.size())
     fail(Exit::bad_file, "{}: tokenizer.scores has {} entries, expected {}", meta.origin,
          scores_.size(), size());
   space_prefix_ = meta.boolean("tokenizer.add_space_prefix", true);
   byte_ids_.fill(-1);
   find_byte_types();
-  pieces_.reserve(tokens_.size());
   for (TokenId id = 0; id < size(); ++id) add(id, meta);
   const bool all_bytes = std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
   if (!all_bytes && unk_ < 0)
@@ -78,35 +78,30 @@ void SpmTokenizer::find_byte_types() {
 }
 
 void SpmTokenizer::add(TokenId id, const Metadata& meta) {
-  const std::string& raw = tokens_[id];
+  const std::string_view raw = tokens_[id];
   const int byte = byte_of(raw);
   switch (type(id)) {
     case TokenType::control:
+      bytes_.push_back("");
       return recognise(id);
     case TokenType::unknown:
-      bytes_[id] = kReplacement;
-      return;
+      return bytes_.push_back(kReplacement);
     case TokenType::byte:
       if (byte < 0)
         fail(Exit::bad_file, "{}: byte token {} is \"{}\", expected <0xNN>", meta.origin, id,
              escaped(raw));
       byte_ids_[byte] = id;
-      bytes_[id] = static_cast<char>(byte);
-      return;
+      return bytes_.push_back(std::string(1, static_cast<char>(byte)));
     default:
-      append_with_spaces(bytes_[id], raw);
+      bytes_.push_back(with_spaces(raw));
   }
   if (type(id) == TokenType::user_defined) recognise(id);
   if (type(id) != TokenType::normal) return;
-  pieces_.try_emplace(raw, id);
-  const size_t letter = bytes_[id].find_first_not_of(' ');
-  if (letter != std::string::npos && bytes_[id].find(' ', letter) != std::string::npos)
+  pieces_.put(tokens_, id);
+  const std::string_view bytes = bytes_[id];
+  const size_t letter = bytes.find_first_not_of(' ');
+  if (letter != std::string::npos && bytes.find(' ', letter) != std::string::npos)
     words_apart_ = false;
-}
-
-TokenId SpmTokenizer::id_of(std::string_view text) const {
-  const auto at = pieces_.find(text);
-  return at == pieces_.end() ? -1 : at->second;
 }
 
 void SpmTokenizer::encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const {

@@ -34,10 +34,11 @@ class Cursor {
     at_ += n;
     return part;
   }
-  // A string with a 64-bit length in front.
-  std::string text(std::string_view field) {
+  // A string with a 64-bit length in front; view: where it lies.
+  std::string text(std::string_view field) { return std::string(view(field)); }
+  std::string_view view(std::string_view field) {
     auto part = raw(take<uint64_t>(field), field);
-    return std::string(reinterpret_cast<const char*>(part.data()), part.size());
+    return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
   // A count of things of which each takes at least min_bytes: refused before anything is allocated
   // for it.

@@ -9,10 +9,6 @@ namespace chaski {
 
 namespace {
 
-using Ints = std::vector<int64_t>;
-using Floats = std::vector<double>;
-using Strs = std::vector<std::string>;
-
 std::string_view kind_of(ValueType type) {
   switch (type) {
     case ValueType::str:
@@ -101,7 +97,7 @@ void Metadata::set_float(const std::string& key, double value) {
 void Metadata::set_bool(const std::string& key, bool value) {
   set(key, scalar(ValueType::boolean, int64_t{value}));
 }
-void Metadata::set_strs(const std::string& key, Strs value) {
+void Metadata::set_strs(const std::string& key, Texts value) {
   set(key, array(ValueType::str, std::move(value)));
 }
 void Metadata::set_floats(const std::string& key, Floats value) {
@@ -150,8 +146,8 @@ bool Metadata::boolean(const std::string& key, bool otherwise) const {
   return std::get<int64_t>(value->data) != 0;
 }
 
-const Strs& Metadata::strs(const std::string& key) const {
-  return to_array<Strs>(*this, key, "an array of strings");
+const Texts& Metadata::strs(const std::string& key) const {
+  return to_array<Texts>(*this, key, "an array of strings");
 }
 const Floats& Metadata::floats(const std::string& key) const {
   return to_array<Floats>(*this, key, "an array of floats");

@@ -29,7 +29,8 @@
 #include <string_view>
 #include <utility>
 #include <variant>
-#include <vector>
+
+#include "ggml-like-tensor/file/lists.h"
 
 namespace chaski {
 
@@ -50,8 +51,7 @@ enum class ValueType : uint32_t {
 };
 
 // Integers and booleans of any width are int64_t (u64: the same bits), floats double.
-using AnyData = std::variant<int64_t, double, std::string, std::vector<int64_t>,
-                             std::vector<double>, std::vector<std::string>>;
+using AnyData = std::variant<int64_t, double, std::string, Ints, Floats, Texts>;
 
 // A copy is made beside and moved in, which cannot throw. The variant's own copy, when memory ends
 // in it, has libstdc++ 12 destroy an alternative that was never there.
@@ -89,9 +89,9 @@ class Metadata {
   void set_int(const std::string& key, int64_t value);   // stored as i64
   void set_float(const std::string& key, double value);  // stored as f64
   void set_bool(const std::string& key, bool value);
-  void set_strs(const std::string& key, std::vector<std::string> value);
-  void set_floats(const std::string& key, std::vector<double> value);  // stored as f32
-  void set_ints(const std::string& key, std::vector<int64_t> value);   // stored as i32
+  void set_strs(const std::string& key, Texts value);
+  void set_floats(const std::string& key, Floats value);  // stored as f32
+  void set_ints(const std::string& key, Ints value);      // stored as i32
   void erase(const std::string& key) { values_.erase(key); }
 
   bool has(const std::string& key) const { return values_.count(key) > 0; }
@@ -107,9 +107,9 @@ class Metadata {
   double number(const std::string& key) const;
   double number(const std::string& key, double otherwise) const;
   bool boolean(const std::string& key, bool otherwise) const;
-  const std::vector<std::string>& strs(const std::string& key) const;  // empty when absent
-  const std::vector<double>& floats(const std::string& key) const;     // empty when absent
-  const std::vector<int64_t>& ints(const std::string& key) const;      // empty when absent
+  const Texts& strs(const std::string& key) const;     // empty when absent
+  const Floats& floats(const std::string& key) const;  // empty when absent
+  const Ints& ints(const std::string& key) const;      // empty when absent
 
   // sorted: same input, same bytes out
   const std::map<std::string, Value>& all() const { return values_; }

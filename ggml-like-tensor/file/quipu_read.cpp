@@ -48,6 +48,26 @@ uint64_t take_preamble(Cursor& in) {
   return in.at();
 }
 
+template <class T>
+HeldList<T> take_list(Cursor& in, uint64_t n, const std::string& field) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    Texts all;
+    Cursor ahead = in;
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < n; ++i) bytes += ahead.view(field).size();
+    all.reserve(n, bytes);
+    for (uint64_t i = 0; i < n; ++i) all.push_back(in.view(field));
+    return all;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    const auto all = take_list<uint8_t>(in, n, field);
+    for (const int64_t byte : all)
+      if (byte > 1) fail(Exit::bad_file, "{}: {} is {}, expected 0 or 1", in.file(), field, byte);
+    return all;
+  } else {
+    return HeldList<T>::template of<T>(in.raw(n * sizeof(T), field));
+  }
+}
+
 void take_metadata(Cursor& in, Metadata& meta) {
   constexpr uint64_t kMinValue = 8 + 4 + 1;  // an empty key, a type, a byte
   const uint64_t n = in.count(in.take<uint64_t>("number of values"), kMinValue, "number of values");
@@ -153,8 +173,7 @@ std::shared_ptr<Weights> weights_over(const std::string& name, std::span<const s
 }  // namespace
 
 Value take_value(Cursor& in, const std::string& field) {
-  // A byte of the file takes eight in memory, if it is an integer. The longest list of a model has
-  // a tenth of this.
+  // The longest list of a model has a tenth of this.
   constexpr uint64_t kMaxItems = 1 << 22;
   const std::string where = fmt::format("{}: {}", in.file(), field);
   Value value;
@@ -169,9 +188,7 @@ Value take_value(Cursor& in, const std::string& field) {
     const uint64_t n = in.count(in.take<uint64_t>(field), kMinBytes, field);
     if (n > kMaxItems)
       fail(Exit::bad_file, "{} has {} items, expected at most {}", where, n, kMaxItems);
-    std::vector<Held<T>> all(n);
-    for (auto& one : all) one = take_one<T>(in, field);
-    value.data = std::move(all);
+    value.data = take_list<T>(in, n, field);
   });
   return value;
 }

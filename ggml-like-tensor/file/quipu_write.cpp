@@ -23,15 +23,15 @@ void append(std::string& out, T number) {
   out.append(reinterpret_cast<const char*>(&number), sizeof(T));
 }
 
-void append(std::string& out, const std::string& text) {
+void append(std::string& out, std::string_view text) {
   append<uint64_t>(out, text.size());
   out += text;
 }
 
-template <class T>
-void append_one(std::string& out, const Held<T>& held, const std::string& field) {
+template <class T, class Given>
+void append_one(std::string& out, const Given& held, const std::string& field) {
   if constexpr (std::is_same_v<T, std::string>) {
-    append(out, held);
+    append(out, std::string_view(held));
   } else {
     const T stored = static_cast<T>(held);
     if constexpr (std::is_integral_v<T>)
@@ -49,7 +49,7 @@ const V& held(const Value& value) {
 }
 
 void append_row(std::string& out, const TableRow& row) {
-  append(out, row.info.name);
+  append(out, std::string_view(row.info.name));
   append(out, static_cast<uint32_t>(row.info.format));
   append(out, layout_of(row.info));
   append(out, static_cast<uint64_t>(row.info.rows));
@@ -126,9 +126,9 @@ void append_value(std::string& out, const Value& value, const std::string& field
                      [&]<class T>(T) { append_one<T>(out, held<Held<T>>(value), field); });
   append(out, static_cast<uint32_t>(value.element));
   as_stored(value.element, field, [&]<class T>(T) {
-    const auto& all = held<std::vector<Held<T>>>(value);
+    const auto& all = held<HeldList<T>>(value);
     append<uint64_t>(out, all.size());
-    for (const auto& one : all) append_one<T>(out, one, field);
+    for (const auto one : all) append_one<T>(out, one, field);
   });
 }
 
@@ -136,7 +136,7 @@ std::string encode_header(const QuipuHeader& header) {
   std::string body;
   append<uint64_t>(body, header.meta.all().size());
   for (const auto& [key, value] : header.meta.all()) {
-    append(body, key);
+    append(body, std::string_view(key));
     append_value(body, value, fmt::format("{}: {}", header.meta.origin, escaped(key)));
   }
   append<uint64_t>(body, header.table.size());

@@ -87,5 +87,8 @@ void as_stored(ValueType type, const std::string& field, F&& f) {
 template <class T>
 using Held = std::conditional_t<std::is_same_v<T, std::string>, std::string,
                                 std::conditional_t<std::is_floating_point_v<T>, double, int64_t>>;
+// And for an array of them.
+template <class T>
+using HeldList = std::conditional_t<std::is_same_v<T, std::string>, Texts, Numbers<Held<T>>>;
 
 }  // namespace chaski

@@ -58,15 +58,15 @@ bool is_kind(const Value& value, Kind kind) {
     case Kind::text:
       return std::holds_alternative<std::string>(value.data);
     case Kind::texts:
-      return std::holds_alternative<std::vector<std::string>>(value.data);
+      return std::holds_alternative<Texts>(value.data);
     case Kind::integer:
       return whole;
     case Kind::integers:
-      return std::holds_alternative<std::vector<int64_t>>(value.data) && !flags;
+      return std::holds_alternative<Ints>(value.data) && !flags;
     case Kind::number:
       return whole || std::holds_alternative<double>(value.data);
     case Kind::numbers:
-      return std::holds_alternative<std::vector<double>>(value.data);
+      return std::holds_alternative<Floats>(value.data);
     case Kind::flag:
       return value.type == ValueType::boolean;
   }

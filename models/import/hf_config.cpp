@@ -25,7 +25,7 @@ const Architecture& architecture_of(const Json& config) {
   for (const Architecture& a : architectures()) known.insert(known.end(), a.hf.begin(), a.hf.end());
   const Json names = config["architectures"];
   if (names.size() != 1) names.wrong(fmt::format("a list with {}", one_of(known)));
-  const std::string& name = names.at(0).str();
+  const std::string name = names.at(0).str();
   for (const Architecture& a : architectures())
     if (std::find(a.hf.begin(), a.hf.end(), name) != a.hf.end()) return a;
   names.at(0).wrong(expected_names(name, known));
@@ -50,7 +50,7 @@ const std::string& place_in(const Json& config, const std::vector<std::string>& 
 
 std::string word_of(const Key& key, const Json& value) {
   std::vector<std::string> known = std::get<Key::Words>(key.member).names;
-  const std::string& found = value.str();
+  const std::string found = value.str();
   for (const auto& [theirs, ours] : key.hf_words) {
     if (found == theirs) return ours;
     const auto at = std::find(known.begin(), known.end(), ours);
@@ -74,7 +74,7 @@ std::vector<std::string> texts_of(const Json& value) {
 std::vector<int64_t> integers_of(const Json& value) {
   if (!value.is_array()) value.wrong("an array of integers");
   std::vector<int64_t> list;
-  for (size_t i = 0; i < value.size(); ++i) list.push_back(value.at(i).integer());
+  value.each([&](const Json& item) { list.push_back(item.integer()); });
   return list;
 }
 
@@ -133,7 +133,7 @@ void expect(const HfCondition& condition, const Json& config) {
 void append_ids(const Json& value, std::vector<int64_t>& ids) {
   if (!value.present()) return;
   if (!value.is_array()) return ids.push_back(value.integer());
-  for (size_t i = 0; i < value.size(); ++i) ids.push_back(value.at(i).integer());
+  value.each([&](const Json& item) { ids.push_back(item.integer()); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "ggml-like-tensor/base/error.h"
@@ -35,9 +36,10 @@ void read_flag(const Json& value, std::optional<bool>& flag) {
 void read_chat_template(const Json& value, Metadata& meta) {
   if (!value.present()) return;
   if (!value.is_array()) return meta.set_str("tokenizer.chat_template", value.str());
-  for (size_t i = 0; i < value.size(); ++i)
-    if (value.at(i)["name"].str() == "default")
-      meta.set_str("tokenizer.chat_template", value.at(i)["template"].str());
+  value.each([&](const Json& one) {
+    if (one["name"].str() == "default")
+      meta.set_str("tokenizer.chat_template", one["template"].str());
+  });
 }
 
 void read_tokenizer_config(const std::string& path, TokenizerParts& parts, Metadata& meta) {
@@ -95,7 +97,7 @@ void write(TokenizerParts& parts, Metadata& meta) {
   set_flag(parts.add_space_prefix, "tokenizer.add_space_prefix", meta);
   set_flag(parts.ignore_merges, "tokenizer.ignore_merges", meta);
   meta.set_strs("tokenizer.tokens", std::move(parts.tokens));
-  meta.set_ints("tokenizer.types", std::move(parts.types));
+  meta.set_ints("tokenizer.types", Ints::of<int8_t>(std::as_bytes(std::span(parts.types))));
   if (parts.kind == "spm") return meta.set_floats("tokenizer.scores", std::move(parts.scores));
   meta.set_strs("tokenizer.merges", std::move(parts.merges));
   meta.set_strs("tokenizer.pre_patterns", std::move(parts.pre_patterns));

@@ -89,7 +89,7 @@ class Import {
   int64_t count_pieces() const {
     auto tokens = file_.values.find("tokenizer.ggml.tokens");
     if (tokens == file_.values.end()) return 0;
-    auto* pieces = std::get_if<std::vector<std::string>>(&tokens->second.data);
+    auto* pieces = std::get_if<Texts>(&tokens->second.data);
     return pieces ? static_cast<int64_t>(pieces->size()) : INT64_MAX;
   }
   // Writers put -1, in whatever width, where a model has no such piece.

@@ -1,5 +1,7 @@
 #include "models/import/json_file.h"
 
+#include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -15,30 +17,143 @@ using nlohmann::json;
 constexpr size_t kMaxDepth = 64;  // real files stay below 10
 constexpr size_t kMaxShown = 60;  // characters of a value in an error line
 
-// Builds the document as the parser goes, and refuses what JSON allows and a model file has no
-// reason to contain. (The library's own callback looks through all siblings at every value.)
-class Builder {
- public:
-  Builder(const std::string& file, json& root) : file_(file), place_(&root) {}
+// A document is its values one behind the other: a byte that says what it is, and
+//   null, true, false   nothing
+//   from_0, below_0     a varint: the integer, or its complement
+//   real                8 bytes
+//   string              a varint, its bytes, and as many bytes
+//   array, object       4 bytes, the bytes of what is in it, and the values; in front of a member's
+//                       value its name, a varint and as many bytes
+enum Kind : char {
+  kAbsent,
+  kNull,
+  kTrue,
+  kFalse,
+  kFrom0,
+  kBelow0,
+  kReal,
+  kString,
+  kArray,
+  kObject
+};
 
-  bool null() { return put(nullptr); }
-  bool boolean(bool value) { return put(value); }
-  bool number_integer(int64_t value) { return put(value); }
-  bool number_unsigned(uint64_t value) { return put(value); }
-  bool number_float(double value, const std::string&) { return put(value); }
-  bool string(std::string& value) { return put(std::move(value)); }
-  bool binary(json::binary_t&) { return false; }  // not in JSON text
-  bool start_object(size_t) { return open(json::object()); }
-  bool start_array(size_t) { return open(json::array()); }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
-  bool key(std::string& name) {
-    const auto [at, fresh] = open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
-    if (!fresh)
-      fail(Exit::bad_file, "{}: key {} appears twice in one object", file_, escaped(name));
-    place_ = &at->second;
+// No shortest text of a value becomes more: [[]] is four bytes and becomes ten.
+constexpr size_t most_bytes(size_t text) { return text / 2 * 5 + 16; }
+
+template <class T>
+T take(const char*& at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  at += sizeof value;
+  return value;
+}
+
+uint64_t take_varint(const char*& at) {
+  uint64_t value = 0;
+  for (int shift = 0;; shift += 7) {
+    const auto byte = static_cast<unsigned char>(*at++);
+    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+    if (byte < 0x80) return value;
+  }
+}
+
+std::string_view take_text(const char*& at) {
+  const size_t size = take_varint(at);
+  at += size;
+  return {at - size, size};
+}
+
+// Where the value at `at` ends.
+const char* behind(const char* at) {
+  switch (*at++) {
+    case kFrom0:
+    case kBelow0:
+      take_varint(at);
+      return at;
+    case kReal:
+      return at + sizeof(double);
+    case kString:
+      take_text(at);
+      return at;
+    case kArray:
+    case kObject: {
+      const auto bytes = take<uint32_t>(at);
+      return at + bytes;
+    }
+  }
+  return at;
+}
+
+// What is in an array or object.
+std::string_view inside(const char* value) {
+  const char* at = value + 1;
+  const auto bytes = take<uint32_t>(at);
+  return {at, bytes};
+}
+
+// Calls f(name, value) for the members of an object as they stand there, until it says true.
+template <class F>
+void find_member(const char* object, const F& f) {
+  const std::string_view all = inside(object);
+  for (const char* at = all.data(); at != all.data() + all.size(); at = behind(at))
+    if (const std::string_view name = take_text(at); f(name, at)) return;
+}
+
+// Calls f(value) for the items of an array until it says true.
+template <class F>
+void find_item(const char* array, const F& f) {
+  const std::string_view all = inside(array);
+  for (const char* at = all.data(); at != all.data() + all.size(); at = behind(at))
+    if (f(at)) return;
+}
+
+// Where the names of an object's members stand, in their order.
+std::vector<const char*> sorted_names(const char* object) {
+  std::vector<const char*> names;
+  const std::string_view all = inside(object);
+  for (const char* at = all.data(); at != all.data() + all.size(); at = behind(at)) {
+    names.push_back(at);
+    take_text(at);
+  }
+  std::sort(names.begin(), names.end(),
+            [](const char* a, const char* b) { return take_text(a) < take_text(b); });
+  return names;
+}
+
+// Writes the document as the parser goes, and refuses what JSON allows and a model file has no
+// reason to contain. (The library's own tree takes ten times the text.)
+class Writer {
+ public:
+  Writer(const std::string& file, std::string& out) : file_(file), out_(out) {}
+
+  bool null() { return put(kNull); }
+  bool boolean(bool value) { return put(value ? kTrue : kFalse); }
+  bool number_integer(int64_t value) {
+    return put(kBelow0), put_varint(~static_cast<uint64_t>(value));
+  }
+  bool number_unsigned(uint64_t value) { return put(kFrom0), put_varint(value); }
+  bool number_float(double value, const std::string&) {
+    put(kReal);
+    out_.append(reinterpret_cast<const char*>(&value), sizeof value);
     return true;
   }
+  bool string(const std::string& value) { return put(kString), put_text(value); }
+  bool binary(json::binary_t&) { return false; }  // not in JSON text
+  bool start_object(size_t) { return open(kObject); }
+  bool start_array(size_t) { return open(kArray); }
+  bool end_object() {
+    const char* object = out_.data() + open_.back();
+    close();
+    const auto names = sorted_names(object);
+    const auto twice = std::adjacent_find(
+        names.begin(), names.end(),
+        [](const char* a, const char* b) { return take_text(a) == take_text(b); });
+    if (twice == names.end()) return true;
+    const char* name = *twice;
+    fail(Exit::bad_file, "{}: key {} appears twice in one object", file_, escaped(take_text(name)));
+  }
+  bool end_array() { return close(); }
+  bool key(const std::string& name) { return put_text(name); }
   bool parse_error(size_t byte, const std::string&, const json::exception& error) {
     if (dynamic_cast<const json::out_of_range*>(&error))
       fail(Exit::bad_file, "{}: JSON has a number beyond the range of a double", file_);
@@ -46,32 +161,39 @@ class Builder {
   }
 
  private:
-  // Returns where the value went: the root, behind its key, or the end of the open array.
-  template <class T>
-  json& placed(T&& value) {
-    if (!open_.empty() && open_.back()->is_array())
-      return open_.back()->get_ref<json::array_t&>().emplace_back(std::forward<T>(value));
-    return *place_ = json(std::forward<T>(value));
-  }
-  template <class T>
-  bool put(T&& value) {
-    placed(std::forward<T>(value));
+  bool put(Kind kind) {
+    out_ += kind;
     return true;
   }
-  bool open(json value) {
+  bool put_varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out_ += static_cast<char>(value | 0x80);
+    out_ += static_cast<char>(value);
+    return true;
+  }
+  bool put_text(const std::string& text) {
+    put_varint(text.size());
+    out_ += text;
+    return true;
+  }
+  bool open(Kind kind) {
     if (open_.size() == kMaxDepth)
       fail(Exit::bad_file, "{}: JSON is nested more than {} deep", file_, kMaxDepth);
-    open_.push_back(&placed(std::move(value)));
+    open_.push_back(out_.size());
+    put(kind);
+    out_.append(sizeof(uint32_t), 0);
     return true;
   }
   bool close() {
+    char* bytes = out_.data() + open_.back() + 1;
+    const auto size = static_cast<uint32_t>(out_.data() + out_.size() - bytes - sizeof(uint32_t));
+    std::memcpy(bytes, &size, sizeof size);
     open_.pop_back();
     return true;
   }
 
   const std::string& file_;
-  json* place_;              // of the next value, unless an array is open
-  std::vector<json*> open_;  // objects and arrays that have not ended, the innermost last
+  std::string& out_;
+  std::vector<size_t> open_;  // where the arrays and objects that have not ended begin
 };
 
 }  // namespace
@@ -80,10 +202,13 @@ Json parse_json(const std::string& file, std::string_view text) {
   if (text.size() > kMaxJsonBytes)
     fail(Exit::bad_file, "{}: JSON has {} bytes, expected at most {}", file, text.size(),
          kMaxJsonBytes);
-  auto root = std::make_shared<json>();
-  Builder builder(file, *root);
-  json::sax_parse(text, &builder);
-  return {file, "", root, root.get()};
+  auto document = std::make_shared<Json::Document>();
+  document->file = file;
+  // Pages that are not written to take nothing; growing would copy.
+  document->values.reserve(most_bytes(text.size()));
+  Writer writer(file, document->values);
+  json::sax_parse(text, &writer);
+  return {document, "", document->values.data()};
 }
 
 Json read_json(const std::string& path) {
@@ -92,74 +217,116 @@ Json read_json(const std::string& path) {
   return parse_json(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-bool Json::present() const { return node_ && !node_->is_null(); }
-bool Json::is_object() const { return node_ && node_->is_object(); }
-bool Json::is_array() const { return node_ && node_->is_array(); }
-bool Json::is_string() const { return node_ && node_->is_string(); }
-bool Json::is_integer() const { return node_ && node_->is_number_integer(); }
+bool Json::present() const { return kind() != kAbsent && kind() != kNull; }
+bool Json::is_object() const { return kind() == kObject; }
+bool Json::is_array() const { return kind() == kArray; }
+bool Json::is_string() const { return kind() == kString; }
+bool Json::is_integer() const { return kind() == kFrom0 || kind() == kBelow0; }
 
 Json Json::operator[](std::string_view key) const {
   const std::string name(key);
-  const std::string path = path_.empty() ? name : path_ + "." + name;
-  if (!present()) return {file_, path, root_, nullptr};
+  Json found{document_, path_.empty() ? name : path_ + "." + name, nullptr};
+  if (!present()) return found;
   if (!is_object()) wrong("an object");
-  auto found = node_->find(name);
-  return {file_, path, root_, found == node_->end() ? nullptr : &*found};
+  find_member(value_, [&](std::string_view member, const char* value) {
+    if (member == key) found.value_ = value;
+    return member == key;
+  });
+  return found;
+}
+
+Json Json::item(size_t index, const char* value) const {
+  return {document_, fmt::format("{}[{}]", path_, index), value};
 }
 
 Json Json::at(size_t index) const {
   if (!is_array()) wrong("an array");
-  const std::string path = fmt::format("{}[{}]", path_, index);
-  return {file_, path, root_, index < node_->size() ? &(*node_)[index] : nullptr};
+  size_t left = index;
+  const char* found = nullptr;
+  find_item(value_, [&](const char* value) {
+    if (left == 0) found = value;
+    return left-- == 0;
+  });
+  return item(index, found);
 }
 
 int64_t Json::integer() const {
-  const bool fits =
-      is_integer() && (!node_->is_number_unsigned() || node_->get<uint64_t>() <= INT64_MAX);
-  if (!fits) wrong("an integer");
-  return node_->get<int64_t>();
+  if (!is_integer()) wrong("an integer");
+  const char* at = value_ + 1;
+  const uint64_t value = take_varint(at);
+  if (value > INT64_MAX) wrong("an integer");
+  return static_cast<int64_t>(kind() == kFrom0 ? value : ~value);
 }
 
 double Json::number() const {
-  if (!node_ || !node_->is_number()) wrong("a number");
-  return node_->get<double>();
+  const char* at = value_ + 1;
+  if (kind() == kReal) return take<double>(at);
+  if (!is_integer()) wrong("a number");
+  const uint64_t value = take_varint(at);
+  return kind() == kFrom0 ? static_cast<double>(value)
+                          : static_cast<double>(static_cast<int64_t>(~value));
 }
 
-const std::string& Json::str() const {
+std::string Json::str() const {
   if (!is_string()) wrong("a string");
-  return node_->get_ref<const std::string&>();
+  const char* at = value_ + 1;
+  return std::string(take_text(at));
 }
 
 bool Json::boolean(bool otherwise) const {
   if (!present()) return otherwise;
-  if (!node_->is_boolean()) wrong("true or false");
-  return node_->get<bool>();
+  if (kind() != kTrue && kind() != kFalse) wrong("true or false");
+  return kind() == kTrue;
 }
 
 size_t Json::size() const {
   if (!present()) return 0;
   if (!is_array() && !is_object()) wrong("a list or an object");
-  return node_->size();
+  size_t count = 0;
+  is_array() ? find_item(value_, [&](const char*) { return ++count == 0; })
+             : find_member(value_, [&](auto, auto) { return ++count == 0; });
+  return count;
 }
 
 void Json::each(const std::function<void(const std::string&, const Json&)>& visit) const {
   if (!is_object()) wrong("an object");
-  for (const auto& [name, node] : node_->items())
-    visit(name, {file_, path_.empty() ? name : path_ + "." + name, root_, &node});
+  for (const char* at : sorted_names(value_)) {
+    const std::string name(take_text(at));
+    visit(name, {document_, path_.empty() ? name : path_ + "." + name, at});
+  }
+}
+
+void Json::each(const std::function<void(const Json&)>& visit) const {
+  if (!present()) return;
+  if (!is_array()) wrong("an array");
+  size_t index = 0;
+  find_item(value_, [&](const char* value) {
+    visit(item(index++, value));
+    return false;
+  });
 }
 
 std::string Json::described() const {
-  if (node_->is_object()) return "an object";
-  if (node_->is_array()) return "an array";
-  std::string text = node_->dump();
+  if (is_object()) return "an object";
+  if (is_array()) return "an array";
+  json value;
+  if (is_string()) value = str();
+  if (kind() == kReal) value = number();
+  if (kind() == kTrue || kind() == kFalse) value = boolean(false);
+  if (const char* at = value_ + 1; is_integer()) {
+    const uint64_t number = take_varint(at);
+    kind() == kFrom0 ? value = number : value = static_cast<int64_t>(~number);
+  }
+  std::string text = value.dump();
   if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
   return escaped(text);
 }
 
 void Json::wrong(std::string_view expected) const {
   const std::string field = path_.empty() ? "the file" : escaped(path_);
-  if (!present()) fail(Exit::bad_file, "{}: {} is missing, expected {}", file_, field, expected);
-  fail(Exit::bad_file, "{}: {} is {}, expected {}", file_, field, described(), expected);
+  const std::string& file = document_->file;
+  if (!present()) fail(Exit::bad_file, "{}: {} is missing, expected {}", file, field, expected);
+  fail(Exit::bad_file, "{}: {} is {}, expected {}", file, field, described(), expected);
 }
 
 }  // namespace chaski

@@ -6,18 +6,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace chaski {
 
-// A value and how one got there. Keeps the document alive. An absent value and null are the same
-// thing.
+// A value and how one got there. Keeps the document alive, which takes no more memory than two and
+// a half times its text. An absent value and null are the same thing.
 class Json {
  public:
   Json operator[](std::string_view key) const;  // of an object; absent if this is absent
-  Json at(size_t index) const;                  // of an array
+  Json at(size_t index) const;  // of an array; walks there, so each() is for the long ones
   bool has(std::string_view key) const { return (*this)[key].present(); }
   bool present() const;
 
@@ -31,27 +31,33 @@ class Json {
   int64_t integer(int64_t otherwise) const { return present() ? integer() : otherwise; }
   double number() const;
   double number(double otherwise) const { return present() ? number() : otherwise; }
-  const std::string& str() const;
+  std::string str() const;
   std::string str(std::string_view otherwise) const {
     return present() ? str() : std::string(otherwise);
   }
   bool boolean(bool otherwise) const;
-  size_t size() const;  // of an array or object; absent: 0
+  size_t size() const;  // of an array or object, counted; absent: 0
   // of an object, in the order of the names
   void each(const std::function<void(const std::string& name, const Json& value)>& visit) const;
+  // of an array, in its order; absent: of none
+  void each(const std::function<void(const Json& value)>& visit) const;
 
   [[noreturn]] void wrong(std::string_view expected) const;  // "... is FOUND, expected EXPECTED"
 
  private:
   friend Json parse_json(const std::string& file, std::string_view text);
-  Json(std::string file, std::string path, std::shared_ptr<const nlohmann::json> root,
-       const nlohmann::json* node)
-      : file_(std::move(file)), path_(std::move(path)), root_(std::move(root)), node_(node) {}
+  struct Document {
+    std::string file, values;
+  };
+  Json(std::shared_ptr<const Document> document, std::string path, const char* value)
+      : document_(std::move(document)), path_(std::move(path)), value_(value) {}
+  char kind() const { return value_ ? *value_ : '\0'; }
+  Json item(size_t index, const char* value) const;
   std::string described() const;
 
-  std::string file_, path_;
-  std::shared_ptr<const nlohmann::json> root_;
-  const nlohmann::json* node_;
+  std::shared_ptr<const Document> document_;
+  std::string path_;
+  const char* value_;  // in the document; null: absent
 };
 
 // Throws Error(bad_file); read_json also Error(io).

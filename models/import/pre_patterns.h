@@ -3,7 +3,8 @@
 #pragma once
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "ggml-like-tensor/file/lists.h"
 
 namespace chaski {
 
@@ -17,7 +18,7 @@ constexpr std::string_view kLlama3Pattern =
 constexpr std::string_view kWholeTextPattern = R"([\s\S]+)";
 
 // The name GGUF has for a list of patterns; "default" when it has none.
-inline std::string gguf_name_of(const std::vector<std::string>& patterns) {
+inline std::string gguf_name_of(const Texts& patterns) {
   if (patterns.size() != 1) return "default";
   return patterns[0] == kGpt2Pattern     ? "gpt-2"
          : patterns[0] == kLlama3Pattern ? "llama-bpe"

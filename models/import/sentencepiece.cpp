@@ -103,7 +103,7 @@ void read_piece(std::span<const std::byte> message, TokenizerParts& parts) {
   if (type < 1 || type > 6)
     fail(Exit::bad_file, "{}: type of piece {} is {}, expected 1 to 6", parts.file, id, type);
   ++parts.pieces;
-  parts.put(static_cast<int64_t>(id), piece, static_cast<int64_t>(type));
+  parts.put(static_cast<int64_t>(id), piece, static_cast<PieceType>(type));
   parts.scores.push_back(score);
 }
 

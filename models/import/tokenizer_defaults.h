@@ -14,7 +14,7 @@ void complete_tokenizer(Metadata& meta);
 // The ids that end an answer as far as eos_id, eot_id and the spelling of control pieces tell.
 std::vector<int64_t> guessed_eos_ids(const Metadata& meta);
 
-enum PieceType : int64_t {
+enum PieceType : int8_t {
   kNormal = 1,
   kUnknown = 2,
   kControl = 3,

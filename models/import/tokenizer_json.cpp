@@ -5,9 +5,9 @@
 // SentencePiece's scores are not in the file. A merge's rank says the same: the score of the piece
 // it makes is minus the rank.
 #include <algorithm>
-#include <sstream>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/hash_index.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "models/import/pre_patterns.h"
 #include "models/import/tokenizer_defaults.h"
@@ -19,14 +19,12 @@ namespace {
 constexpr std::string_view kSpace = "\u2581";
 constexpr double kNeverMerged = -1e9;  // below every rank
 
-using Ids = std::unordered_map<std::string, int64_t>;
-
 // Calls f with each step of a pipeline, be it a Sequence or a single step.
 template <class F>
 void each_step(const Json& step, std::string_view list, F&& f) {
   if (!step.present()) return;
   if (step["type"].str() != "Sequence") return f(step);
-  for (size_t i = 0; i < step[list].size(); ++i) f(step[list].at(i));
+  step[list].each([&](const Json& one) { f(one); });
 }
 
 bool has_step(const Json& pipeline, std::string_view list, std::string_view type) {
@@ -57,24 +55,24 @@ void read_byte_level(const Json& root, TokenizerParts& parts) {
   each_step(root["normalizer"], "normalizers",
             [](const Json& step) { step["type"].wrong("no normalizer before ByteLevel"); });
   each_step(root["pre_tokenizer"], "pretokenizers", [&](const Json& step) {
-    const std::string& type = step["type"].str();
+    const std::string type = step["type"].str();
     if (type == "Split") {
       parts.pre_patterns.push_back(split_pattern(step));
     } else if (type == "Digits") {
       parts.pre_patterns.push_back(step["individual_digits"].boolean(false) ? R"(\p{N})"
                                                                             : R"(\p{N}+)");
     } else if (type == "ByteLevel") {
-      if (step["use_regex"].boolean(true)) parts.pre_patterns.emplace_back(kGpt2Pattern);
+      if (step["use_regex"].boolean(true)) parts.pre_patterns.push_back(kGpt2Pattern);
       parts.add_space_prefix = step["add_prefix_space"].boolean(true);
     } else {
       step["type"].wrong("Split, Digits or ByteLevel");
     }
   });
-  if (parts.pre_patterns.empty()) parts.pre_patterns.emplace_back(kWholeTextPattern);
+  if (parts.pre_patterns.empty()) parts.pre_patterns.push_back(kWholeTextPattern);
 }
 
 void read_normalizer_step(const Json& step, TokenizerParts& parts, bool& spaces) {
-  const std::string& type = step["type"].str();
+  const std::string type = step["type"].str();
   if (type == "Prepend" && step["prepend"].str() == kSpace) {
     parts.add_space_prefix = true;
   } else if (type == "Replace" && step["pattern"]["String"].str() == " " &&
@@ -114,6 +112,7 @@ bool is_byte_piece(const std::string& piece) {
 
 void read_vocabulary(const Json& vocab, bool bytes, TokenizerParts& parts) {
   parts.pieces += vocab.size();
+  parts.tokens.reserve(parts.pieces), parts.types.reserve(parts.pieces);
   const auto most = static_cast<int64_t>(parts.most_ids());
   vocab.each([&](const std::string& piece, const Json& id) {
     if (id.integer() < 0 || id.integer() >= most)
@@ -122,22 +121,24 @@ void read_vocabulary(const Json& vocab, bool bytes, TokenizerParts& parts) {
   });
 }
 
-Ids ids_of(const TokenizerParts& parts) {
-  Ids ids;
-  for (size_t i = 0; i < parts.tokens.size(); ++i) ids.emplace(parts.tokens[i], i);
+TextIndex ids_of(const TokenizerParts& parts) {
+  TextIndex ids(parts.tokens.size());
+  for (size_t id = 0; id < parts.tokens.size(); ++id) ids.put(parts.tokens, id);
   return ids;
 }
 
 // "left right", both pieces and what they make in the vocabulary. Returns the id of what they make.
-int64_t check_merge(const TokenizerParts& parts, const Ids& ids, const std::string& merge,
+int64_t check_merge(const TokenizerParts& parts, const TextIndex& ids, std::string_view merge,
                     size_t rank) {
   const size_t space = merge.find(' ');
-  const bool pair = space != std::string::npos && merge.find(' ', space + 1) == std::string::npos;
-  const std::string left = merge.substr(0, space), right = pair ? merge.substr(space + 1) : "";
-  if (!pair || !ids.count(left) || !ids.count(right) || !ids.count(left + right))
+  const bool pair = space != merge.npos && merge.find(' ', space + 1) == merge.npos;
+  const std::string_view left = merge.substr(0, space), right = pair ? merge.substr(space + 1) : "";
+  const auto id = [&](std::string_view piece) { return ids.find(parts.tokens, piece); };
+  const int32_t both = id(std::string(left).append(right));
+  if (!pair || both < 0 || id(left) < 0 || id(right) < 0)
     fail(Exit::bad_file, "{}: merge {} is \"{}\", expected two pieces that make a third",
          parts.file, rank, escaped(merge.substr(0, 80)));
-  return ids.at(left + right);
+  return both;
 }
 
 std::string merge_text(const Json& merge) {
@@ -146,37 +147,38 @@ std::string merge_text(const Json& merge) {
   return merge.at(0).str() + " " + merge.at(1).str();
 }
 
-void read_merges(const Json& merges, const Ids& ids, TokenizerParts& parts) {
+void read_merges(const Json& merges, const TextIndex& ids, TokenizerParts& parts) {
   const bool spm = parts.kind == "spm";
   if (spm) parts.scores.assign(parts.tokens.size(), kNeverMerged);
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    std::string merge = merge_text(merges.at(rank));
+  size_t rank = 0;
+  merges.each([&](const Json& item) {
+    const std::string merge = merge_text(item);
     const int64_t made = check_merge(parts, ids, merge, rank);
     if (!spm) {
-      parts.merges.push_back(std::move(merge));
+      parts.merges.push_back(merge);
       // of several ways to make a piece the first counts
     } else if (parts.scores[made] == kNeverMerged) {
       parts.scores[made] = -static_cast<double>(rank);
     }
-  }
+    ++rank;
+  });
 }
 
 // TemplateProcessing: what stands before the text is the BOS, what stands after it the EOS.
 void read_template(const Json& step, TokenizerParts& parts) {
-  const std::string& type = step["type"].str();
+  const std::string type = step["type"].str();
   if (type == "ByteLevel") return;  // trims offsets, which nobody asks for here
   if (type != "TemplateProcessing") step["type"].wrong("TemplateProcessing or ByteLevel");
   bool after = false;
   parts.add_bos = parts.add_eos = false;
-  for (size_t i = 0; i < step["single"].size(); ++i) {
-    const Json part = step["single"].at(i);
+  step["single"].each([&](const Json& part) {
     if (part.has("Sequence"))
       after = true;
     else if (after)
       parts.eos = part["SpecialToken"]["id"].str(), parts.add_eos = true;
     else
       parts.bos = part["SpecialToken"]["id"].str(), parts.add_bos = true;
-  }
+  });
 }
 
 void check_model(const Json& model) {
@@ -187,7 +189,7 @@ void check_model(const Json& model) {
 
 }  // namespace
 
-void TokenizerParts::put(int64_t id, const std::string& piece, int64_t type) {
+void TokenizerParts::put(int64_t id, const std::string& piece, PieceType type) {
   if (id < 0 || id >= static_cast<int64_t>(most_ids()))
     fail(Exit::bad_file, "{}: id of a piece is {}, expected 0 to {}", file, id, most_ids() - 1);
   if (id >= static_cast<int64_t>(tokens.size())) tokens.resize(id + 1), types.resize(id + 1, 0);
@@ -207,8 +209,8 @@ void put_added_tokens(const Json& added, TokenizerParts& parts) {
   auto put = [&](int64_t id, const Json& token) {
     const bool unknown =
         id >= 0 && id < static_cast<int64_t>(parts.types.size()) && parts.types[id] == kUnknown;
-    const int64_t type = token["special"].boolean(false) ? kControl : kUserDefined;
-    parts.put(id, token["content"].str(), unknown ? int64_t{kUnknown} : type);
+    const PieceType type = token["special"].boolean(false) ? kControl : kUserDefined;
+    parts.put(id, token["content"].str(), unknown ? kUnknown : type);
   };
   parts.pieces += added.size();
   if (added.is_object()) {
@@ -219,7 +221,7 @@ void put_added_tokens(const Json& added, TokenizerParts& parts) {
     });
     return;
   }
-  for (size_t i = 0; i < added.size(); ++i) put(added.at(i)["id"].integer(), added.at(i));
+  added.each([&](const Json& token) { put(token["id"].integer(), token); });
 }
 
 TokenizerParts read_tokenizer_json(const std::string& path) {
@@ -234,11 +236,11 @@ TokenizerParts read_tokenizer_json(const std::string& path) {
   parts.unk = model["unk_token"].str("");
   read_vocabulary(model["vocab"], model["byte_fallback"].boolean(false), parts);
   put_added_tokens(root["added_tokens"], parts);
-  const Ids ids = ids_of(parts);
+  const TextIndex ids = ids_of(parts);
   parts.fill_holes(0);
   read_merges(model["merges"], ids, parts);
-  if (auto unk = ids.find(parts.unk); unk != ids.end() && parts.kind == "spm")
-    parts.types[unk->second] = kUnknown;
+  if (const int32_t unk = ids.find(parts.tokens, parts.unk); unk >= 0 && parts.kind == "spm")
+    parts.types[unk] = kUnknown;
   each_step(root["post_processor"], "processors",
             [&](const Json& step) { read_template(step, parts); });
   return parts;
@@ -249,19 +251,21 @@ TokenizerParts read_vocab_and_merges(const std::string& vocab_path,
   TokenizerParts parts;
   parts.file = vocab_path;
   parts.kind = "bpe";
-  parts.pre_patterns.emplace_back(kGpt2Pattern);
+  parts.pre_patterns.push_back(kGpt2Pattern);
   parts.add_space_prefix = false;
   read_vocabulary(read_json(vocab_path), false, parts);
-  const Ids ids = ids_of(parts);
+  const TextIndex ids = ids_of(parts);
   parts.fill_holes(0);
-  if (auto end = ids.find("<|endoftext|>"); end != ids.end())
-    parts.types[end->second] = kControl, parts.eos = end->first;
+  if (const int32_t end = ids.find(parts.tokens, "<|endoftext|>"); end >= 0)
+    parts.types[end] = kControl, parts.eos = parts.tokens[end];
 
   parts.file = merges_path;
   auto mapping = Mapping::open(merges_path);
-  std::istringstream lines(
-      std::string(reinterpret_cast<const char*>(mapping->bytes().data()), mapping->bytes().size()));
-  for (std::string line; std::getline(lines, line);) {
+  std::string_view lines(reinterpret_cast<const char*>(mapping->bytes().data()),
+                         mapping->bytes().size());
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
     if (line.empty() || (parts.merges.empty() && line.starts_with("#version"))) continue;
     check_merge(parts, ids, line, parts.merges.size());
     parts.merges.push_back(line);

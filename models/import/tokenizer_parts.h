@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "ggml-like-tensor/file/lists.h"
 #include "models/import/json_file.h"
+#include "models/import/tokenizer_defaults.h"
 
 namespace chaski {
 
@@ -18,15 +19,15 @@ struct TokenizerParts {
   std::string kind;   // "spm" | "bpe"
   size_t pieces = 0;  // that the file lists: what an id may be follows from it
   std::vector<std::string> tokens;
-  std::vector<int64_t> types;                     // PieceType
-  std::vector<double> scores;                     // spm
-  std::vector<std::string> merges, pre_patterns;  // bpe
-  std::string bos, eos, unk, pad;                 // by spelling; empty: none
+  std::vector<int8_t> types;       // PieceType; 0: none yet
+  std::vector<double> scores;      // spm
+  Texts merges, pre_patterns;      // bpe
+  std::string bos, eos, unk, pad;  // by spelling; empty: none
   std::optional<bool> add_bos, add_eos, add_space_prefix, ignore_merges;
 
   // Ids may come in any order; what stays empty between them becomes an unused piece. A second
   // spelling for an id is refused.
-  void put(int64_t id, const std::string& piece, int64_t type);
+  void put(int64_t id, const std::string& piece, PieceType type);
   // So many ids there may be, listed or not: a small file must not ask for much memory.
   size_t most_ids() const { return std::max<size_t>(1 << 16, 4 * pieces); }
   void fill_holes(size_t size);
