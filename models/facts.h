@@ -16,11 +16,12 @@
 
 namespace chaski {
 
-enum class Kind { text, texts, integer, integers, number, numbers, flag };
+enum class Kind { text, texts, integer, integers, number, numbers, flag, flags };
 std::string_view kind_name(Kind kind);  // for error lines: "an integer"
 
 // A value that stands in the code of an architecture.
-using Given = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>>;
+using Given =
+    std::variant<int64_t, double, bool, std::string, std::vector<int64_t>, std::vector<double>>;
 // One that is worked out when it is needed; nothing: it must be in the file. `file` is for error
 // lines.
 using Worked = std::function<std::optional<Given>(const std::string& file)>;
@@ -42,12 +43,14 @@ struct Key {
     std::vector<std::string> names;
     std::function<void(size_t)> set;
   };
-  // A number for each of `count`, which a key before this one has read.
+  // A number for each of `count`, which keys before this one have told.
+  template <class T>
   struct Each {
-    std::vector<int64_t>* list;
-    const int64_t* count;
+    std::vector<T>* list;
+    std::function<int64_t()> count;
   };
-  using Member = std::variant<int64_t*, int*, double*, float*, bool*, Words, Each>;
+  using Member =
+      std::variant<int64_t*, int*, double*, float*, bool*, Words, Each<int64_t>, Each<float>>;
 
   std::string ours;             // "model.head_count"
   std::string gguf;             // behind "<architecture>.", "attention.head_count"; empty: none
@@ -61,6 +64,8 @@ struct Key {
   std::function<bool()> counts;                 // not there: always
   // A number of config.json that stands for another: part of a head for a number of channels.
   std::function<Given(double)> from_hf;
+  // An integer of a foreign file that stands for a list: every sixth of the layers, say.
+  std::function<Given(int64_t)> from_one;
   std::vector<std::pair<std::string, std::string>> hf_words;  // Hugging Face's word, ours
 
   Key& in_gguf(std::string name);
@@ -75,6 +80,7 @@ struct Key {
   }
   Key& hf_word(std::string theirs, std::string ours_is);
   Key& converted_from_hf(std::function<Given(double)> convert);
+  Key& or_one(std::function<Given(int64_t)> list_of);
   Key& range(int64_t low, int64_t high);
   Key& positive();
   Key& optional();
@@ -109,7 +115,17 @@ class Keys {
     return add(std::move(name), Kind::number, &member);
   }
   Key& integers(std::vector<int64_t>& member, std::string name, const int64_t& count) {
-    return add(std::move(name), Kind::integers, Key::Each{&member, &count});
+    return add(std::move(name), Kind::integers,
+               Key::Each<int64_t>{&member, [&count] { return count; }});
+  }
+  Key& numbers(std::vector<float>& member, std::string name, std::function<int64_t()> count) {
+    return add(std::move(name), Kind::numbers, Key::Each<float>{&member, std::move(count)});
+  }
+  // 1 or 0 each.
+  Key& flags(std::vector<int64_t>& member, std::string name, const int64_t& count) {
+    return add(std::move(name), Kind::flags,
+               Key::Each<int64_t>{&member, [&count] { return count; }})
+        .range(0, 1);
   }
   Key& flag(bool& member, std::string name) { return add(std::move(name), Kind::flag, &member); }
   template <class Enum>
@@ -180,6 +196,7 @@ struct TensorSlot {
   int64_t rows = 1, cols = 0;
   Role role = Role::matmul;
   bool optional = false;
+  bool hf_less_one = false;
   RowOrder gguf_order, hf_order;
   const Weight** weight = nullptr;
 };
@@ -195,6 +212,7 @@ class Slots {
     Bias bias = Bias::none;
     Role role = Role::matmul;
     bool may_lack = false;
+    bool hf_less_one = false;
     RowOrder gguf_order, hf_order;
 
     Slot& in_hf(std::string name, RowOrder order = {});
@@ -203,6 +221,7 @@ class Slots {
     Slot& with(Bias b);
     Slot& as(Role r);
     Slot& optional();
+    Slot& less_one_in_hf();  // a vector: Hugging Face files have x where ours is 1 + x
   };
 
   // rows == 1: a vector. The name is that behind "layer.N." once layer(N) was called.

@@ -13,6 +13,7 @@ class Llama : public Decoder {
  protected:
   Bias qkv_bias = Bias::maybe;
   bool half_split_in_gguf = false;  // q and k; in Hugging Face files they always are
+  bool head_norms = false;
 
   struct Layer {
     Linear attn_norm, ffn_norm;

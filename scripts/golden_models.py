@@ -15,6 +15,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import golden_gguf
+
 # One thread: the order of torch's additions, and so the last bit of a golden file, must not depend on the machine.
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -144,6 +146,16 @@ SMOLLM3 = {k: v for k, v in LLAMA.items() if k not in ("rope_scaling",)} | {
     "pad_token_id": 0,
 }
 
+PHI3_LONGROPE = {k: v for k, v in PHI3.items() if k != "sliding_window"} | {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "original_max_position_embeddings": 32,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5],
+                     "long_factor": [1.0, 1.5, 2.5, 4.0, 7.0, 11.0]},
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -182,6 +194,10 @@ MODELS = {
         "yarn, trained for 32 positions, stretched by 4, default attention factor 0.1 ln 4 + 1 on both cos and sin",
         LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
         torch.float32, 96, {"rope_scaling": None}),
+    "llama_rope_dynamic": (
+        "theta grown for 60 positions, trained for 32",
+        LLAMA | {"max_position_embeddings": 32, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+        torch.float32, 60, {"rope_scaling": None}),
     "mistral_window": (
         "a position sees itself and the 7 before it (sliding_window 8)",
         MISTRAL | {"num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 8},
@@ -220,7 +236,19 @@ MODELS = {
     "smollm3": (
         "every fourth layer has no positions",
         SMOLLM3, torch.float32, 24, {"no_rope_layers": [1, 1, 1, 1, 1]}),
+    "phi3_longrope": (
+        "divisors of frequencies for contexts longer than 32",
+        PHI3_LONGROPE, torch.float32, 60,
+        {"rope_scaling": PHI3_LONGROPE["rope_scaling"] | {"long_factor": [1.0, 1.0, 1.0, 2.0, 3.0, 4.0]}}),
+    "phi3_longrope_short": (
+        "the same in a context of 32: other divisors",
+        PHI3_LONGROPE, torch.float32, 32,
+        {"rope_scaling": PHI3_LONGROPE["rope_scaling"] | {"short_factor": [1.0, 1.0, 1.0, 2.0, 3.0, 4.0]}}),
 }
+
+
+# Positions of a session, where they are not the model's own context.
+CONTEXTS = {"phi3_longrope_short": 32, "llama_rope_dynamic": 60}
 
 
 def rng_for(name):
@@ -248,8 +276,38 @@ def random_tensor(name, shape, rng):
     return gain / math.sqrt(fan_in) * x
 
 
+def oracle_config(config):
+    """The config of the class in transformers that computes a model, for those that it does not have itself."""
+    if config["model_type"] == "exaone":
+        given = {"model_type": "llama", "num_hidden_layers": config["num_layers"], "hidden_act": "silu",
+                 "rms_norm_eps": config["layer_norm_epsilon"]}
+    elif config["model_type"] == "minicpm":
+        given = {"model_type": "granite", "embedding_multiplier": config["scale_emb"],
+                 "residual_multiplier": config["scale_depth"] / math.sqrt(config["num_hidden_layers"]),
+                 "attention_multiplier": (config["hidden_size"] / config["num_attention_heads"]) ** -0.5,
+                 "logits_scaling": config["hidden_size"] / config["dim_model_base"]}
+    else:
+        return dict(config)
+    return config | given
+
+
+# Names of the class that computes it -> names of the model's own files.
+OWN_NAMES = {
+    "exaone": [("model.embed_tokens", "transformer.wte"), ("model.norm", "transformer.ln_f"),
+               ("model.layers", "transformer.h"), ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"),
+               ("self_attn.o_proj", "attn.attention.out_proj"), ("self_attn", "attn.attention"),
+               ("gate_proj", "c_fc_0"), ("up_proj", "c_fc_1"), ("down_proj", "c_proj")],
+}
+
+
+def own_name(name, config):
+    for theirs, own in OWN_NAMES.get(config["model_type"], []):
+        name = name.replace(theirs, own)
+    return name
+
+
 def random_weights(name, config, dtype):
-    kind = dict(config)
+    kind = oracle_config(config)
     cls = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
     with torch.device("meta"):
         shapes = {k: tuple(v.shape) for k, v in transformers.AutoModelForCausalLM.from_config(cls).state_dict().items()}
@@ -257,6 +315,9 @@ def random_weights(name, config, dtype):
         del shapes["lm_head.weight"]
     rng = rng_for(name)
     weights = {k: torch.from_numpy(random_tensor(k, s, rng)).to(dtype) for k, s in sorted(shapes.items())}
+    if config["model_type"].startswith("gemma"):  # adds 1 itself
+        weights = {k: w - 1 if w.dim() == 1 else w for k, w in weights.items()}
+    weights = {own_name(k, config): w for k, w in weights.items()}
     return openai_names(weights, config) if config["model_type"] == "gpt2" else weights
 
 
@@ -286,9 +347,15 @@ def write_json(path, value):
 
 def load_folder(folder, **change):
     config = json.loads((folder / "config.json").read_text()) | change
-    config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, config=config, attn_implementation="eager", dtype=torch.float32)
+    kind = oracle_config(config)
+    kind = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
+    if config["model_type"] not in ("exaone", "minicpm"):
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            folder, config=kind, attn_implementation="eager", dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager")
+    stored = load_file(folder / "model.safetensors")
+    model.load_state_dict({k: stored[own_name(k, config)].float() for k in model.state_dict()})
+    return model
 
 
 def run(model, tokens):
@@ -298,7 +365,7 @@ def run(model, tokens):
         return model(torch.tensor([tokens]), use_cache=False).logits[0].double().numpy()
 
 
-def write_golden(json_path, f32_path, model, tokens, what, last=None):
+def write_golden(json_path, f32_path, model, tokens, what, last=None, context=None):
     """Stores the logits of all positions, or of the last few where the vocabulary makes them large."""
     in_f32 = run(model.float(), tokens)
     logits = run(model.double(), tokens)
@@ -308,6 +375,8 @@ def write_golden(json_path, f32_path, model, tokens, what, last=None):
     # f32_error is what honest float32 arithmetic costs this model: a tolerance below it asks for luck.
     golden = {"what": what, "n_tokens": len(tokens), "vocab": logits.shape[1], "tokens": tokens,
               "max_abs": float(f"{np.abs(kept).max():.4g}"), "f32_error": float(f"{np.abs(in_f32 - logits).max():.1e}")}
+    if context:
+        golden["context"] = context
     write_json(json_path, golden if last is None else golden | {"positions": positions})
     return logits
 
@@ -322,8 +391,11 @@ def write_random_model(out, name):
         save_shards(folder, weights)
     else:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    if config["model_type"] in golden_gguf.FAMILIES:
+        golden_gguf.write_gguf(folder / "model.gguf", oracle_config(config), config["model_type"], weights)
     tokens = some_tokens(name, n_tokens, config["vocab_size"])
-    logits = write_golden(folder / "golden.json", folder / "logits.f32", load_folder(folder), tokens, what)
+    logits = write_golden(folder / "golden.json", folder / "logits.f32", load_folder(folder), tokens, what,
+                          context=CONTEXTS.get(name))
     if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)
         moved = np.abs(run(load_folder(folder, **change).double(), tokens) - logits).max()
         assert moved > 1e-3, f"{name}: {change} moves the logits by {moved} only"

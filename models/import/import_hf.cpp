@@ -125,7 +125,17 @@ class Import {
       if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
       source_.tensors.push_back(
           tensor_for(slot, slot.hf_order, *t.format, t.data, rows, cols, t.file, t.name));
+      if (slot.hf_less_one) add_one(source_.tensors.back());
     }
+  }
+
+  static void add_one(TensorSource& vector) {
+    vector.read = [read = std::move(vector.read), n = vector.info.cols](int64_t first, int64_t last,
+                                                                        std::byte* dst) {
+      read(first, last, dst);
+      auto* x = reinterpret_cast<float*>(dst);
+      for (int64_t i = 0; i < n; ++i) x[i] += 1;
+    };
   }
 
   // A tied model may store the matrix under either name, or under both.
