@@ -26,6 +26,7 @@ def phi3(writer, c):
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
     "phi3": (ARCH.PHI3, False, False, phi3),
+    "gemma": (ARCH.GEMMA, False, True, None),
 }
 
 

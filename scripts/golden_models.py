@@ -156,6 +156,17 @@ PHI3_LONGROPE = {k: v for k, v in PHI3.items() if k != "sliding_window"} | {
                      "long_factor": [1.0, 1.5, 2.5, 4.0, 7.0, 11.0]},
 }
 
+GEMMA = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "hidden_act", "rope_scaling", "tie_word_embeddings")} | {
+    "architectures": ["GemmaForCausalLM"],
+    "model_type": "gemma",
+    "hidden_act": "gelu_pytorch_tanh",
+    "intermediate_size": 48,
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -244,6 +255,9 @@ MODELS = {
         "the same in a context of 32: other divisors",
         PHI3_LONGROPE, torch.float32, 32,
         {"rope_scaling": PHI3_LONGROPE["rope_scaling"] | {"short_factor": [1.0, 1.0, 1.0, 2.0, 3.0, 4.0]}}),
+    "gemma": (
+        "norms whose weights lack their 1, a gate of gelu, token rows times sqrt(32), tied head",
+        GEMMA, torch.float32, 24, {"rope_theta": 500000.0}),
 }
 
 
