@@ -23,10 +23,17 @@ def phi3(writer, c):
             writer.add_tensor(f"rope_factors_{kind}.weight", np.array(rope[f"{kind}_factor"], np.float32))
 
 
+def gemma2(writer, c):
+    writer.add_attn_logit_softcapping(c["attn_logit_softcapping"])
+    writer.add_final_logit_softcapping(c["final_logit_softcapping"])
+    writer.add_attention_scale(c["query_pre_attn_scalar"] ** -0.5)
+
+
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
     "phi3": (ARCH.PHI3, False, False, phi3),
     "gemma": (ARCH.GEMMA, False, True, None),
+    "gemma2": (ARCH.GEMMA2, False, True, gemma2),
 }
 
 

@@ -167,6 +167,17 @@ GEMMA = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "hidden_act", "
     "pad_token_id": 0,
 }
 
+GEMMA2 = {k: v for k, v in GEMMA.items() if k != "hidden_act"} | {
+    "architectures": ["Gemma2ForCausalLM"],
+    "model_type": "gemma2",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_hidden_layers": 3,
+    "query_pre_attn_scalar": 20,
+    "sliding_window": 8,
+    "attn_logit_softcapping": 5.0,
+    "final_logit_softcapping": 10.0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -258,6 +269,9 @@ MODELS = {
     "gemma": (
         "norms whose weights lack their 1, a gate of gelu, token rows times sqrt(32), tied head",
         GEMMA, torch.float32, 24, {"rope_theta": 500000.0}),
+    "gemma2": (
+        "four norms a layer, every other layer with a window of 8, bounded scores and logits, scores by 1 / sqrt(20)",
+        GEMMA2, torch.float32, 32, {"attn_logit_softcapping": 50.0}),
 }
 
 
