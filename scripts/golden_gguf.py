@@ -29,11 +29,18 @@ def gemma2(writer, c):
     writer.add_attention_scale(c["query_pre_attn_scalar"] ** -0.5)
 
 
+def gemma3(writer, c):
+    writer.add_rope_freq_base_swa(c["rope_local_base_freq"])
+    writer.add_sliding_window_pattern(3)
+    writer.add_attention_scale(c["query_pre_attn_scalar"] ** -0.5)
+
+
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
     "phi3": (ARCH.PHI3, False, False, phi3),
     "gemma": (ARCH.GEMMA, False, True, None),
     "gemma2": (ARCH.GEMMA2, False, True, gemma2),
+    "gemma3_text": (ARCH.GEMMA3, False, True, gemma3),
 }
 
 

@@ -178,6 +178,16 @@ GEMMA2 = {k: v for k, v in GEMMA.items() if k != "hidden_act"} | {
     "final_logit_softcapping": 10.0,
 }
 
+GEMMA3 = {k: v for k, v in GEMMA2.items() if k not in ("attn_logit_softcapping", "final_logit_softcapping")} | {
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 4,
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -272,6 +282,9 @@ MODELS = {
     "gemma2": (
         "four norms a layer, every other layer with a window of 8, bounded scores and logits, scores by 1 / sqrt(20)",
         GEMMA2, torch.float32, 32, {"attn_logit_softcapping": 50.0}),
+    "gemma3": (
+        "norms of queries and keys, layers with a window have another theta and no scaling",
+        GEMMA3, torch.float32, 32, {"rope_local_base_freq": 500000.0}),
 }
 
 

@@ -207,6 +207,10 @@ TEST_CASE("bad/config.json of architectures with keys of their own") {
                "[1.0, 1.5, ", "[1.0, 0, ");
   check_golden("phi3_longrope", "rope_scaling.long_factor is 1.5, expected an array of numbers",
                "[1.0, 1.5, 2.5, 4.0, 7.0, 11.0]", "1.5");
+  check_golden("gemma3", "layer_types[1] is \"odd\", expected sliding_attention or full_attention",
+               "[\"sliding_attention\", \"sliding_attention\"", "[\"sliding_attention\", \"odd\"");
+  check_golden("gemma3", "model.window_layers has 3 entries, expected 4",
+               "[\"sliding_attention\", \"sliding_attention\"", "[\"sliding_attention\"");
 }
 
 TEST_CASE("bad/safetensors tensor of several parts") {
