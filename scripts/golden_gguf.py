@@ -41,6 +41,7 @@ FAMILIES = {
     "gemma": (ARCH.GEMMA, False, True, None),
     "gemma2": (ARCH.GEMMA2, False, True, gemma2),
     "gemma3_text": (ARCH.GEMMA3, False, True, gemma3),
+    "qwen3": (ARCH.QWEN3, False, False, None),
 }
 
 

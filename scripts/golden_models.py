@@ -188,6 +188,18 @@ GEMMA3 = {k: v for k, v in GEMMA2.items() if k not in ("attn_logit_softcapping",
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
 }
 
+QWEN3 = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "use_sliding_window": False,
+    "sliding_window": None,
+    "max_window_layers": 2,
+    "tie_word_embeddings": True,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -285,6 +297,9 @@ MODELS = {
     "gemma3": (
         "norms of queries and keys, layers with a window have another theta and no scaling",
         GEMMA3, torch.float32, 32, {"rope_local_base_freq": 500000.0}),
+    "qwen3": (
+        "norms of queries and keys, heads wider together than the model, tied head",
+        QWEN3, torch.float32, 24, {"rope_theta": 500000.0}),
 }
 
 
