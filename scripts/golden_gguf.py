@@ -35,6 +35,13 @@ def gemma3(writer, c):
     writer.add_attention_scale(c["query_pre_attn_scalar"] ** -0.5)
 
 
+def mistral3(writer, c):
+    writer.add_rope_scaling_yarn_beta_fast(c["rope_parameters"]["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(c["rope_parameters"]["beta_slow"])
+    writer.add_rope_scaling_yarn_log_mul(c["rope_parameters"]["mscale_all_dim"])
+    writer.add_attn_temperature_scale(c["rope_parameters"]["llama_4_scaling_beta"])
+
+
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
     "phi3": (ARCH.PHI3, False, False, phi3),
@@ -42,6 +49,7 @@ FAMILIES = {
     "gemma2": (ARCH.GEMMA2, False, True, gemma2),
     "gemma3_text": (ARCH.GEMMA3, False, True, gemma3),
     "qwen3": (ARCH.QWEN3, False, False, None),
+    "ministral3": (ARCH.MISTRAL3, True, False, mistral3),
 }
 
 

@@ -200,6 +200,18 @@ QWEN3 = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
     "tie_word_embeddings": True,
 }
 
+MISTRAL3 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rope_scaling", "rope_theta")} | {
+    "architectures": ["Ministral3ForCausalLM"],
+    "model_type": "ministral3",
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "rope_parameters": {"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                        "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 1.0,
+                        "llama_4_scaling_beta": 0.4},
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -300,6 +312,10 @@ MODELS = {
     "qwen3": (
         "norms of queries and keys, heads wider together than the model, tied head",
         QWEN3, torch.float32, 24, {"rope_theta": 500000.0}),
+    "mistral3": (
+        "yarn without its factor on cos and sin, queries that grow with every 16 positions",
+        MISTRAL3, torch.float32, 60,
+        {"rope_parameters": MISTRAL3["rope_parameters"] | {"llama_4_scaling_beta": 0.1}}),
 }
 
 
