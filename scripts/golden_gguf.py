@@ -42,6 +42,13 @@ def mistral3(writer, c):
     writer.add_attn_temperature_scale(c["rope_parameters"]["llama_4_scaling_beta"])
 
 
+def granite(writer, c):
+    writer.add_embedding_scale(c["embedding_multiplier"])
+    writer.add_attention_scale(c["attention_multiplier"])
+    writer.add_residual_scale(c["residual_multiplier"])
+    writer.add_logit_scale(c["logits_scaling"])
+
+
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
     "phi3": (ARCH.PHI3, False, False, phi3),
@@ -50,6 +57,7 @@ FAMILIES = {
     "gemma3_text": (ARCH.GEMMA3, False, True, gemma3),
     "qwen3": (ARCH.QWEN3, False, False, None),
     "ministral3": (ARCH.MISTRAL3, True, False, mistral3),
+    "granite": (ARCH.GRANITE, True, False, granite),
 }
 
 

@@ -212,6 +212,19 @@ MISTRAL3 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_b
                         "llama_4_scaling_beta": 0.4},
 }
 
+GRANITE = LLAMA | {
+    "architectures": ["GraniteForCausalLM"],
+    "model_type": "granite",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.2,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 2.5,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -316,6 +329,9 @@ MODELS = {
         "yarn without its factor on cos and sin, queries that grow with every 16 positions",
         MISTRAL3, torch.float32, 60,
         {"rope_parameters": MISTRAL3["rope_parameters"] | {"llama_4_scaling_beta": 0.1}}),
+    "granite": (
+        "embeddings, scores, residuals and logits each by a number of their own, tied head",
+        GRANITE, torch.float32, 24, {"attention_multiplier": 0.35}),
 }
 
 
