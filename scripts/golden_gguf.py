@@ -49,6 +49,10 @@ def granite(writer, c):
     writer.add_logit_scale(c["logits_scaling"])
 
 
+def cohere(writer, c):
+    writer.add_logit_scale(c["logit_scale"])
+
+
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
     "phi3": (ARCH.PHI3, False, False, phi3),
@@ -58,6 +62,7 @@ FAMILIES = {
     "qwen3": (ARCH.QWEN3, False, False, None),
     "ministral3": (ARCH.MISTRAL3, True, False, mistral3),
     "granite": (ARCH.GRANITE, True, False, granite),
+    "cohere": (ARCH.COMMAND_R, False, False, cohere),
 }
 
 

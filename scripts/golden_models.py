@@ -225,6 +225,18 @@ GRANITE = LLAMA | {
     "pad_token_id": 0,
 }
 
+COHERE = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["CohereForCausalLM"],
+    "model_type": "cohere",
+    "layer_norm_eps": 1e-5,
+    "logit_scale": 0.25,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "use_qk_norm": False,
+    "pad_token_id": 0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -332,6 +344,9 @@ MODELS = {
     "granite": (
         "embeddings, scores, residuals and logits each by a number of their own, tied head",
         GRANITE, torch.float32, 24, {"attention_multiplier": 0.35}),
+    "command_r": (
+        "attention beside the feed-forward, layer norms without bias, q and k interleaved, scaled logits",
+        COHERE, torch.float32, 24, {"logit_scale": 0.3}),
 }
 
 
