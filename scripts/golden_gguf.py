@@ -63,6 +63,7 @@ FAMILIES = {
     "ministral3": (ARCH.MISTRAL3, True, False, mistral3),
     "granite": (ARCH.GRANITE, True, False, granite),
     "cohere": (ARCH.COMMAND_R, False, False, cohere),
+    "cohere2": (ARCH.COHERE2, False, False, cohere),
 }
 
 

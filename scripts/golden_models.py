@@ -237,6 +237,15 @@ COHERE = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rms_norm_eps"
     "pad_token_id": 0,
 }
 
+COHERE2 = {k: v for k, v in COHERE.items() if k != "use_qk_norm"} | {
+    "architectures": ["Cohere2ForCausalLM"],
+    "model_type": "cohere2",
+    "num_hidden_layers": 5,
+    "intermediate_size": 32,
+    "sliding_window": 8,
+    "sliding_window_pattern": 4,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -347,6 +356,9 @@ MODELS = {
     "command_r": (
         "attention beside the feed-forward, layer norms without bias, q and k interleaved, scaled logits",
         COHERE, torch.float32, 24, {"logit_scale": 0.3}),
+    "cohere2": (
+        "every fourth layer has neither window nor positions",
+        COHERE2, torch.float32, 32, {"sliding_window_pattern": 3}),
 }
 
 
