@@ -64,6 +64,7 @@ FAMILIES = {
     "granite": (ARCH.GRANITE, True, False, granite),
     "cohere": (ARCH.COMMAND_R, False, False, cohere),
     "cohere2": (ARCH.COHERE2, False, False, cohere),
+    "glm4": (ARCH.GLM4, False, False, None),
 }
 
 

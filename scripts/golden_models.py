@@ -246,6 +246,17 @@ COHERE2 = {k: v for k, v in COHERE.items() if k != "use_qk_norm"} | {
     "sliding_window_pattern": 4,
 }
 
+GLM4 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")} | {
+    "architectures": ["Glm4ForCausalLM"],
+    "model_type": "glm4",
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.5,
+    "attention_bias": True,
+    "pad_token_id": 0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -359,6 +370,9 @@ MODELS = {
     "cohere2": (
         "every fourth layer has neither window nor positions",
         COHERE2, torch.float32, 32, {"sliding_window_pattern": 3}),
+    "glm4": (
+        "four norms a layer, 8 of 16 channels of a head are turned, interleaved, gate and up in one tensor",
+        GLM4, torch.float32, 24, {"partial_rotary_factor": 0.25}),
 }
 
 
