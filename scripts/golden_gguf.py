@@ -53,6 +53,11 @@ def cohere(writer, c):
     writer.add_logit_scale(c["logit_scale"])
 
 
+def exaone4(writer, c):
+    if c["sliding_window"]:
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c["layer_types"]])
+
+
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
     "phi3": (ARCH.PHI3, False, False, phi3),
@@ -65,6 +70,7 @@ FAMILIES = {
     "cohere": (ARCH.COMMAND_R, False, False, cohere),
     "cohere2": (ARCH.COHERE2, False, False, cohere),
     "glm4": (ARCH.GLM4, False, False, None),
+    "exaone4": (ARCH.EXAONE4, False, False, exaone4),
 }
 
 

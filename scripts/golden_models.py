@@ -257,6 +257,17 @@ GLM4 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")}
     "pad_token_id": 0,
 }
 
+EXAONE4 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "attention_bias", "rope_scaling")} | {
+    "architectures": ["Exaone4ForCausalLM"],
+    "model_type": "exaone4",
+    "num_hidden_layers": 4,
+    "intermediate_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -373,6 +384,13 @@ MODELS = {
     "glm4": (
         "four norms a layer, 8 of 16 channels of a head are turned, interleaved, gate and up in one tensor",
         GLM4, torch.float32, 24, {"partial_rotary_factor": 0.25}),
+    "exaone4": (
+        "norms behind attention and feed-forward and of each head, layers without a window have no positions",
+        EXAONE4, torch.float32, 32, {"layer_types": 4 * ["sliding_attention"]}),
+    "exaone4_plain": (
+        "the same without windows: all layers have positions",
+        EXAONE4 | {"sliding_window": None, "layer_types": 4 * ["full_attention"]}, torch.float32, 24,
+        {"rope_theta": 500000.0}),
 }
 
 
