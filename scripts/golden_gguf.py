@@ -71,6 +71,7 @@ FAMILIES = {
     "cohere2": (ARCH.COHERE2, False, False, cohere),
     "glm4": (ARCH.GLM4, False, False, None),
     "exaone4": (ARCH.EXAONE4, False, False, exaone4),
+    "exaone": (ARCH.EXAONE, False, False, None),
 }
 
 

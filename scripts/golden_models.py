@@ -268,6 +268,25 @@ EXAONE4 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "attention_bi
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
 }
 
+EXAONE = {
+    "architectures": ["ExaoneForCausalLM"],
+    "model_type": "exaone",
+    "activation_function": "silu",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 96,
+    "max_position_embeddings": 128,
+    "layer_norm_epsilon": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "float32",
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -391,6 +410,9 @@ MODELS = {
         "the same without windows: all layers have positions",
         EXAONE4 | {"sliding_window": None, "layer_types": 4 * ["full_attention"]}, torch.float32, 24,
         {"rope_theta": 500000.0}),
+    "exaone": (
+        "Llama's layers under other names (transformers has no EXAONE 3: its Llama computes them)",
+        EXAONE, torch.float32, 24, {"rope_theta": 500000.0}),
 }
 
 
