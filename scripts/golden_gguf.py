@@ -58,6 +58,12 @@ def exaone4(writer, c):
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c["layer_types"]])
 
 
+def minicpm(writer, c):
+    writer.add_embedding_scale(c["scale_emb"])
+    writer.add_residual_scale(c["scale_depth"] / math.sqrt(c["num_hidden_layers"]))
+    writer.add_logit_scale(c["hidden_size"] / c["dim_model_base"])
+
+
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
     "phi3": (ARCH.PHI3, False, False, phi3),
@@ -72,6 +78,7 @@ FAMILIES = {
     "glm4": (ARCH.GLM4, False, False, None),
     "exaone4": (ARCH.EXAONE4, False, False, exaone4),
     "exaone": (ARCH.EXAONE, False, False, None),
+    "minicpm": (ARCH.MINICPM, True, False, minicpm),
 }
 
 

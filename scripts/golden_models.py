@@ -287,6 +287,17 @@ EXAONE = {
     "torch_dtype": "float32",
 }
 
+MINICPM = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias")} | {
+    "architectures": ["MiniCPMForCausalLM"],
+    "model_type": "minicpm",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "scale_emb": 12,
+    "scale_depth": 1.4,
+    "dim_model_base": 16,
+    "pad_token_id": 0,
+}
+
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
     "llama_gqa_untied": (
@@ -413,6 +424,9 @@ MODELS = {
     "exaone": (
         "Llama's layers under other names (transformers has no EXAONE 3: its Llama computes them)",
         EXAONE, torch.float32, 24, {"rope_theta": 500000.0}),
+    "minicpm": (
+        "embeddings, residuals and logits scaled (transformers has no MiniCPM 1: its Granite computes the same)",
+        MINICPM, torch.float32, 24, {"scale_depth": 1.0}),
 }
 
 
