@@ -41,6 +41,39 @@ void expect_kv_type(const EngineOptions& o) {
     fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
 }
 
+// Of a table of positions there are no more; rotary positions go on, beyond what they were trained
+// for.
+void expect_context(const EngineOptions& o, const Model& m, const std::string& path) {
+  const bool ends = std::any_of(m.weights.begin(), m.weights.end(),
+                                [](auto& w) { return w.role == Role::position_table; });
+  if (o.context < 0 || (ends && o.context > m.context))
+    fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, m.context,
+         path);
+  if (o.context > m.context && o.notice)
+    o.notice(fmt::format("{}: a context of {} is more than the model's own of {}", path, o.context,
+                         m.context));
+}
+
+void stretch(Model& m, const std::string& wanted, const std::string& path) {
+  constexpr std::pair<std::string_view, RopeScaling> kKinds[] = {{"linear", RopeScaling::linear},
+                                                                 {"dynamic", RopeScaling::dynamic},
+                                                                 {"yarn", RopeScaling::yarn}};
+  const size_t colon = std::min(wanted.find(':'), wanted.size());
+  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                 [&](auto& k) { return k.first == wanted.substr(0, colon); });
+  char* end = nullptr;
+  const double factor = colon < wanted.size() ? std::strtod(&wanted[colon + 1], &end) : 1;
+  const bool none = wanted == "none";
+  if (!none && (kind == std::end(kKinds) || !end || *end || !(factor > 1 && factor <= 1024)))
+    fail(
+        Exit::usage,
+        "--rope-scaling is {}, expected none, or linear:F, dynamic:F or yarn:F, with F above 1 and "
+        "up to 1024",
+        escaped(wanted));
+  if (!m.stretch_rope(none ? RopeScaling::none : kind->second, factor))
+    fail(Exit::usage, "--rope-scaling is {}, but {} has no rotary positions", wanted, path);
+}
+
 // The states of the model's first layers.
 StateLayout states_of(const Model& model, int layers, Format kv) {
   Batch one;
@@ -108,10 +141,10 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
           int threads) {
   bind(e, std::move(weights));
   const Model& m = *e.model;
-  if (o.context < 0 || o.context > m.context)
-    fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, m.context,
-         e.weights->path);
+  if (!o.rope_scaling.empty()) stretch(*e.model, o.rope_scaling, e.weights->path);
+  expect_context(o, m, e.weights->path);
   expect_kv_type(o);
+  e.model->expect_sessions(o.context ? o.context : m.context);
   const Placement placement = place(m, o);
   e.context = placement.context, e.max_batch = placement.max_batch, e.kv = o.kv;
   if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);

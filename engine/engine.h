@@ -32,8 +32,12 @@ struct EngineOptions {
   // to be exactly this number.
   int threads = 0;
   bool threads_fixed = false;
-  // Positions of a session; 0: the model's own context length, which is also the most there can be.
+  // Positions of a session; 0: the model's own context length. More than that gives a notice, and
+  // Error(usage) where positions are a table.
   int context = 0;
+  // How positions are stretched, instead of what the file says: none, or linear:F, dynamic:F,
+  // yarn:F for F times the model's own context, which is then its context. Empty: as the file says.
+  std::string rope_scaling;
   // How many sessions a device is to have pages for, and of how many tokens of one pass at most the
   // logits are wanted, so that it keeps memory for them (65: the widest check of a draft). The CPU
   // takes memory when it is needed.

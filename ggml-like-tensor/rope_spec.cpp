@@ -32,36 +32,58 @@ double yarn(const RopeSpec& r, int pair, double frequency) {
   return frequency / r.factor * ramp + frequency * (1 - ramp);
 }
 
+// The theta that gives the longest wave of `context` positions the angles of the original one.
+double dynamic_theta(const RopeSpec& r) {
+  const double stretch = double(r.context) / double(r.original_context);
+  return r.theta * std::pow(r.factor * stretch - (r.factor - 1), r.dim / (r.dim - 2.0));
+}
+
+double yarn_magnitude(double factor, double mscale) {
+  return factor > 1 ? 0.1 * mscale * std::log(factor) + 1 : 1;
+}
+
 }  // namespace
 
 std::vector<double> RopeSpec::frequencies() const {
+  const bool beyond = context > original_context;
+  const double base =
+      scaling == RopeScaling::dynamic && beyond && dim > 2 ? dynamic_theta(*this) : theta;
+  const std::vector<float>& divisors = beyond ? long_factors : short_factors;
   std::vector<double> out(dim / 2);
   for (int i = 0; i < dim / 2; ++i) {
-    double f = std::pow(theta, -2.0 * i / dim);
+    double f = std::pow(base, -2.0 * i / dim);
     if (!freq_factors.empty()) f /= freq_factors[i];
     if (scaling == RopeScaling::linear) f /= factor;
     if (scaling == RopeScaling::llama3) f = llama3(*this, f);
     if (scaling == RopeScaling::yarn) f = yarn(*this, i, f);
+    if (scaling == RopeScaling::longrope) f /= divisors[i];
     out[i] = f;
   }
   return out;
 }
 
 double RopeSpec::magnitude() const {
-  if (scaling != RopeScaling::yarn) return 1;
+  if (scaling != RopeScaling::yarn && scaling != RopeScaling::longrope) return 1;
   if (attention_factor > 0) return attention_factor;
-  return factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
+  if (scaling == RopeScaling::longrope)
+    return factor > 1 ? std::sqrt(1 + std::log(factor) / std::log(double(original_context))) : 1;
+  if (mscale > 0 && mscale_all_dim > 0)
+    return yarn_magnitude(factor, mscale) / yarn_magnitude(factor, mscale_all_dim);
+  return yarn_magnitude(factor, 1);
 }
 
 void RopeSpec::append(std::vector<float>& table, int64_t from, int64_t to) const {
   const std::vector<double> f = frequencies();
-  const double scale = magnitude();
+  const double all = magnitude();
   table.reserve(size_t(to) * dim);
-  for (int64_t p = from; p < to; ++p)
+  for (int64_t p = from; p < to; ++p) {
+    const double scale =
+        temperature == 0 ? all : all * (1 + temperature * std::log1p(double(p / original_context)));
     for (double w : f) {
       table.push_back(float(scale * std::cos(double(p) * w)));
       table.push_back(float(scale * std::sin(double(p) * w)));
     }
+  }
 }
 
 }  // namespace chaski

@@ -53,6 +53,11 @@ void ModelFlags::declare(Flags& flags, Kv kvs) {
   flags.add("-c,--ctx", engine.context, "positions kept (default: the model's own)")
       .within(1, kMaxCount)
       .type("N");
+  flags
+      .add("--rope-scaling", engine.rope_scaling,
+           "how positions are stretched, instead of as the file says: none, or linear:F, dynamic:F "
+           "or yarn:F for F times the model's own context")
+      .type("KIND:F");
   const std::string formats = fmt::format("{} (default f16)", fmt::join(kv_names(), ", "));
   Flag flag = flags.add("--kv", kv, "format of keys and values: " + formats).one_of(kv_names());
   if (kvs == Kv::list)

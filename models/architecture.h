@@ -22,6 +22,13 @@ class Model {
   virtual void tensors(Slots& slots) = 0;
   // Called once, when all tensors are bound. Throws Error(bad_file).
   virtual void bound(const std::string& file) { (void)file; }
+  // Rotary positions for `factor` times the context, whatever the file says of their scaling.
+  // False: there are none. To be called before expect_sessions().
+  virtual bool stretch_rope(RopeScaling kind, double factor) {
+    return (void)kind, (void)factor, false;
+  }
+  // How long sessions can get, told once before the first graph; without it, the model's context.
+  virtual void expect_sessions(int64_t context) { (void)context; }
   // Logits of batch.outputs, (outputs, vocab), and what they are made of. Only sizes are read from
   // the batch.
   virtual void build(Graph& graph) const = 0;

@@ -36,9 +36,10 @@ void Decoder::size_keys(Keys& k) {
 namespace {
 
 // "rope_scaling" beside "rope_theta" in older files, "rope_parameters" with both inside in newer
-// ones.
+// ones; inside that, where layers differ, one for each kind of them.
 std::vector<std::string> rope_places(const std::string& name) {
-  return {"rope_parameters." + name, "rope_scaling." + name};
+  return {"rope_parameters." + name, "rope_scaling." + name,
+          "rope_parameters.full_attention." + name};
 }
 std::vector<std::string> with(std::vector<std::string> list, const std::vector<std::string>& more) {
   list.insert(list.end(), more.begin(), more.end());
@@ -67,6 +68,9 @@ void Decoder::scaling_keys(Keys& k) {
   const auto scaled = [this] { return rope.scaling != RopeScaling::none; };
   const auto llama3 = [this] { return rope.scaling == RopeScaling::llama3; };
   const auto yarn = [this] { return rope.scaling == RopeScaling::yarn; };
+  const auto dynamic = [this] { return rope.scaling == RopeScaling::dynamic; };
+  const auto longrope = [this] { return rope.scaling == RopeScaling::longrope; };
+  const auto pairs = [this] { return int64_t{rope.dim / 2}; };
 
   k.integer(rope.dim, "rope_dim")
       .in_gguf("rope.dimension_count")
@@ -80,26 +84,41 @@ void Decoder::scaling_keys(Keys& k) {
   k.word(rope.scaling, "rope_scaling",
          {{"none", RopeScaling::none},
           {"linear", RopeScaling::linear},
+          {"dynamic", RopeScaling::dynamic},
           {"llama3", RopeScaling::llama3},
-          {"yarn", RopeScaling::yarn}})
+          {"yarn", RopeScaling::yarn},
+          {"longrope", RopeScaling::longrope}})
       .in_gguf("rope.scaling.type")
       .in_hf(with(rope_places("rope_type"), rope_places("type")))  // the latter in the oldest
       .hf_word("default", "none")
       .otherwise("none");
+  k.integer(rope.original_context, "rope_original_context")
+      .in_gguf("rope.scaling.original_context_length")
+      .in_hf(with(rope_places("original_max_position_embeddings"),
+                  {"original_max_position_embeddings"}))
+      .range(1, 1 << 30)
+      .when([=] { return llama3() || yarn() || dynamic() || longrope(); })
+      .otherwise([=, this]() -> std::optional<Given> {
+        if (llama3() || longrope()) return std::nullopt;
+        return context;
+      });
   k.number(rope.factor, "rope_factor")
       .in_gguf("rope.scaling.factor")
       .in_hf(rope_places("factor"))
       .when(scaled)
-      .positive();
-  k.integer(rope.original_context, "rope_original_context")
-      .in_gguf("rope.scaling.original_context_length")
-      .in_hf(rope_places("original_max_position_embeddings"))
-      .range(1, 1 << 30)
-      .when([=] { return llama3() || yarn(); })
+      .positive()
       .otherwise([=, this]() -> std::optional<Given> {
-        if (llama3()) return std::nullopt;
-        return context;
+        if (!longrope()) return std::nullopt;
+        return double(context) / double(rope.original_context);
       });
+  // In GGUF these are tensors: see import_gguf.cpp.
+  for (auto [list, name] :
+       {std::pair{&rope.short_factors, "short_factor"}, {&rope.long_factors, "long_factor"}})
+    k.numbers(*list, "rope_" + std::string(name) + "s", pairs)
+        .not_in_gguf()
+        .in_hf(rope_places(name))
+        .when(longrope)
+        .positive();
   // llama3's have no key in GGUF: an export writes the frequencies that they make.
   k.number(rope.low_freq_factor, "rope_low_freq_factor")
       .not_in_gguf()
@@ -125,9 +144,18 @@ void Decoder::scaling_keys(Keys& k) {
   k.number(rope.attention_factor, "rope_attention_factor")
       .not_in_gguf()
       .in_hf(rope_places("attention_factor"))
+      .when([=] { return yarn() || longrope(); })
+      .optional();
+  k.number(rope.mscale, "rope_mscale")
+      .not_in_gguf()
+      .in_hf(rope_places("mscale"))
       .when(yarn)
       .optional();
-  k.hf_expects(rope_places("mscale"), {});
+  k.number(rope.mscale_all_dim, "rope_mscale_all_dim")
+      .not_in_gguf()
+      .in_hf(rope_places("mscale_all_dim"))
+      .when(yarn)
+      .optional();
 }
 
 void Decoder::window_key(Keys& k) {
@@ -136,6 +164,21 @@ void Decoder::window_key(Keys& k) {
       .in_hf("sliding_window")
       .range(0, 1 << 30)
       .optional();
+}
+
+void Decoder::window_pattern_key(Keys& k, int64_t period) {
+  const auto every = [this](int64_t n) {
+    std::vector<int64_t> list;
+    for (int64_t i = 1; i <= n_layers; ++i) list.push_back(n == 0 || i % n != 0);
+    return Given(std::move(list));
+  };
+  k.flags(windowed, "window_layers", n_layers)
+      .in_gguf("attention.sliding_window_pattern")
+      .in_hf({"layer_types", "sliding_window_pattern", "_sliding_window_pattern"})
+      .hf_word("sliding_attention", "1")
+      .hf_word("full_attention", "0")
+      .or_one(every)
+      .otherwise([=] { return every(period); });
 }
 
 void Decoder::rms_norm_key(Keys& k) {
@@ -195,6 +238,7 @@ void Decoder::agree(const std::string& file) const {
 }
 
 void Decoder::bound(const std::string&) {
+  rope.context = context;
   one_and_zero_.assign(size_t(2 * dim), 0);
   std::fill_n(one_and_zero_.begin(), dim, 1.0f);
   const auto* floats = reinterpret_cast<const std::byte*>(one_and_zero_.data());
@@ -228,14 +272,52 @@ void Decoder::fused_slots(Slots& s, AttentionWeights& w, const char* hf, int64_t
   add(w.v, "attn_v", q + kv, kv, {});
 }
 
+bool Decoder::stretch_rope(RopeScaling kind, double factor) {
+  if (rope.dim == 0) return false;
+  RopeSpec fresh;
+  fresh.dim = rope.dim, fresh.theta = rope.theta, fresh.temperature = rope.temperature;
+  fresh.scaling = kind, fresh.factor = factor, fresh.original_context = context;
+  context = std::min(int64_t(double(context) * factor), int64_t{1} << 26);
+  fresh.context = context;
+  rope = fresh;
+  return true;
+}
+
+std::array<Slots::Slot*, 2> Decoder::head_norm_slots(Slots& s, AttentionWeights& w, RowOrder gguf) {
+  const auto norm = [&](Linear& member, const char* name, const char* hf) {
+    return &s.add(member, name, 1, head_dim).in_hf(hf, halves()).in_gguf(gguf);
+  };
+  return {norm(w.q_norm, "attn_q_norm", "self_attn.q_norm"),
+          norm(w.k_norm, "attn_k_norm", "self_attn.k_norm")};
+}
+
 void Decoder::gated_slots(Slots& s, GatedWeights& w) {
   s.add(w.gate, "ffn_gate", ffn, dim).in_hf("mlp.gate_proj").with(Bias::maybe);
   s.add(w.up, "ffn_up", ffn, dim).in_hf("mlp.up_proj").with(Bias::maybe);
   s.add(w.down, "ffn_down", dim, ffn).in_hf("mlp.down_proj").with(Bias::maybe);
 }
 
+void Decoder::gate_up_slots(Slots& s, GatedWeights& w) {
+  const auto of_both = [&](Linear& member, const char* name, int64_t first) {
+    const RowOrder order = part(first, 2 * ffn);
+    s.add(member, name, ffn, dim).in_hf("mlp.gate_up_proj", order).in_gguf("ffn_up", order);
+  };
+  of_both(w.gate, "ffn_gate", 0);
+  of_both(w.up, "ffn_up", ffn);
+  s.add(w.down, "ffn_down", dim, ffn).in_hf("mlp.down_proj");
+}
+
 void Decoder::rope_freqs_slot(Slots& s) {
   s.add(rope_freqs, "rope_freqs", 1, rope.dim / 2).optional();
+}
+
+ValueId Decoder::embedding(Graph& g) const {
+  const ValueId x = g.get_rows(*token_embd.weight);
+  return embedding_scale == 1 ? x : g.scale(x, embedding_scale);
+}
+
+ValueId Decoder::residual(Graph& g, ValueId x, ValueId y) const {
+  return g.add(x, residual_scale == 1 ? y : g.scale(y, residual_scale));
 }
 
 ValueId Decoder::attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const {
@@ -243,22 +325,28 @@ ValueId Decoder::attention(Graph& g, ValueId n, const AttentionWeights& w, int l
     const ValueId y = linear(g, n, part);
     return clip > 0 ? g.clip(y, clip) : y;
   };
-  const ValueId q = clipped(w.q), k = clipped(w.k), v = clipped(w.v);
+  ValueId q = clipped(w.q), k = clipped(w.k);
+  const ValueId v = clipped(w.v);
+  if (w.q_norm.weight) q = g.rms_norm(q, *w.q_norm.weight, eps, heads);
+  if (w.k_norm.weight) k = g.rms_norm(k, *w.k_norm.weight, eps, kv_heads);
   return linear(g, attention_of(g, q, k, v, layer), w.output);
 }
 
 ValueId Decoder::attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const {
   if (rope.dim > 0 && turns(layer)) {
-    q = g.rope(q, heads, head_dim, rope);
-    k = g.rope(k, kv_heads, head_dim, rope);
+    RopeSpec spec = rope_of(layer);
+    q = g.rope(q, heads, head_dim, spec);
+    spec.temperature = 0;
+    k = g.rope(k, kv_heads, head_dim, spec);
   }
-  const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, window});
+  const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, has_window(layer) ? window : 0});
   g.kv_write(kv, k, v);
-  return g.attention(q, Attention{kv, 1, {}, 1 / std::sqrt(float(head_dim)), 0, max_bias});
+  const float scale = score_scale > 0 ? score_scale : 1 / std::sqrt(float(head_dim));
+  return g.attention(q, Attention{kv, 1, {}, scale, score_cap, max_bias});
 }
 
-ValueId Decoder::gated(Graph& g, ValueId n, const GatedWeights& w) {
-  const ValueId gate = g.silu(linear(g, n, w.gate));
+ValueId Decoder::gated(Graph& g, ValueId n, const GatedWeights& w, Activation by) {
+  const ValueId gate = g.activate(by, linear(g, n, w.gate));
   return linear(g, g.mul(gate, linear(g, n, w.up)), w.down);
 }
 
@@ -267,7 +355,9 @@ ValueId Decoder::plain(Graph& g, ValueId n, const PlainWeights& w) const {
 }
 
 void Decoder::logits(Graph& g, ValueId x) const {
-  g.set_result(linear(g, x, output.weight ? output : token_embd), x);
+  ValueId y = linear(g, x, output.weight ? output : token_embd);
+  if (logit_scale != 1 || logit_divisor != 1) y = g.scale(y, logit_scale / logit_divisor);
+  g.set_result(logit_cap > 0 ? g.soft_cap(y, logit_cap) : y, x);
 }
 
 }  // namespace chaski

@@ -1,6 +1,8 @@
 // What many decoders have in common, said once: usual keys, usual tensors, usual pieces of a graph.
 // An architecture takes what fits in a line and says itself what is its own.
 #pragma once
+#include <array>
+
 #include "models/architecture.h"
 
 namespace chaski {
@@ -9,15 +11,22 @@ class Decoder : public Model {
  public:
   void agree(const std::string& file) const override;
   void bound(const std::string& file) override;
+  bool stretch_rope(RopeScaling kind, double factor) override;
+  void expect_sessions(int64_t context) override { rope.context = context; }
 
  protected:
   int64_t dim = 0, ffn = 0;
   int heads = 0, kv_heads = 0, head_dim = 0, window = 0;
+  std::vector<int64_t> windowed;  // layer by layer: 1 if it has the window; empty: all have
   float eps = 0;
   float max_bias = 0;  // of scores (ops/attention.h); 0: there is none
   float clip = 0;      // what q, k and v are kept below; 0: they are not
   Activation activation = Activation::gelu;
-  RopeSpec rope;  // dim 0: there is none
+  RopeSpec rope;                         // dim 0: there is none
+  float score_scale = 0, score_cap = 0;  // of attention; 0: 1 / sqrt(head_dim), and no cap
+  // What token rows, all that is added to the residual stream, and logits are multiplied with; what
+  // logits are divided by, and the bound they are pressed under (0: none).
+  float embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_divisor = 1, logit_cap = 0;
   Linear token_embd, output_norm, output, rope_freqs;
 
   // Widths and numbers of everything, under the names that Llama's config.json has for them.
@@ -26,6 +35,8 @@ class Decoder : public Model {
   // Of a part of each head: of `usual_part`, where config.json does not say.
   void partial_rope_keys(Keys& keys, double usual_part);
   void window_key(Keys& keys);
+  // Where every `period`-th layer sees all there is, and the others have the window.
+  void window_pattern_key(Keys& keys, int64_t period);
   void rms_norm_key(Keys& keys);    // eps, without a default in GGUF
   void layer_norm_key(Keys& keys);  // the same under its other name
   void alibi_key(Keys& keys);       // max_bias
@@ -37,6 +48,7 @@ class Decoder : public Model {
 
   struct AttentionWeights {
     Linear q, k, v, output;
+    Linear q_norm, k_norm;  // where there are such: RMS norms of each head, in front of rope
   };
   struct GatedWeights {
     Linear gate, up, down;
@@ -56,10 +68,16 @@ class Decoder : public Model {
   // attn_qkv, with all of q, k and v one after the other; otherwise three, in our order.
   void fused_slots(Slots& slots, AttentionWeights& w, const char* hf, int64_t turns, Bias bias,
                    bool one_in_gguf);
-  void gated_slots(Slots& slots, GatedWeights& w);  // ffn_gate, ffn_up, ffn_down
-  void rope_freqs_slot(Slots& slots);               // of files with frequencies of their own
+  // attn_q_norm, attn_k_norm, in the order of q and k.
+  std::array<Slots::Slot*, 2> head_norm_slots(Slots& slots, AttentionWeights& w, RowOrder gguf);
+  void gated_slots(Slots& slots, GatedWeights& w);    // ffn_gate, ffn_up, ffn_down
+  void gate_up_slots(Slots& slots, GatedWeights& w);  // the same with gate and up in one tensor
+  void rope_freqs_slot(Slots& slots);                 // of files with frequencies of their own
 
-  virtual bool turns(int layer) const { return (void)layer, true; }  // q and k, by rope
+  // What may be another thing in another layer: whether q and k are turned, and how.
+  virtual bool turns(int layer) const { return (void)layer, true; }
+  virtual RopeSpec rope_of(int layer) const { return (void)layer, rope; }
+  bool has_window(int layer) const { return windowed.empty() || windowed[size_t(layer)]; }
 
   int64_t q_rows() const { return int64_t(heads) * head_dim; }
   int64_t kv_rows() const { return int64_t(kv_heads) * head_dim; }
@@ -74,12 +92,15 @@ class Decoder : public Model {
   static ValueId linear(Graph& g, ValueId x, const Linear& w) {
     return g.matmul(x, *w.weight, w.bias);
   }
+  ValueId embedding(Graph& g) const;                       // rows of the token table, scaled
+  ValueId residual(Graph& g, ValueId x, ValueId y) const;  // x + y, with y scaled
   // Of values that are normed already: what is added to the residual stream.
   ValueId attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const;
   // Its middle: turns q and k, keeps k and v, and weighs the values; before attn_output.
   ValueId attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
-  static ValueId gated(Graph& g, ValueId n, const GatedWeights& w);  // by silu
-  ValueId plain(Graph& g, ValueId n, const PlainWeights& w) const;   // by `activation`
+  static ValueId gated(Graph& g, ValueId n, const GatedWeights& w,
+                       Activation by = Activation::silu);
+  ValueId plain(Graph& g, ValueId n, const PlainWeights& w) const;  // by `activation`
   // `x` is normed: the results, it and the logits, by the head or the token table.
   void logits(Graph& g, ValueId x) const;
 

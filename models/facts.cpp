@@ -21,6 +21,11 @@ struct Reader {
       fail(Exit::bad_file, "{}: {} is {}, expected {} to {}", meta.origin, name, found, key.least,
            key.most);
   }
+  void expect_above_zero(const std::string& name, double found) const {
+    // a NaN or an infinity would be in every logit
+    if (key.above_zero && !(found > 0 && std::isfinite(found)))
+      fail(Exit::bad_file, "{}: {} is {}, expected a number above 0", meta.origin, name, found);
+  }
   template <class T>
   void whole(T* member) const {
     const int64_t found = meta.integer(key.ours);
@@ -30,9 +35,7 @@ struct Reader {
   template <class T>
   void real(T* member) const {
     const double found = meta.number(key.ours);
-    // a NaN or an infinity would be in every logit
-    if (key.above_zero && !(found > 0 && std::isfinite(found)))
-      fail(Exit::bad_file, "{}: {} is {}, expected a number above 0", meta.origin, key.ours, found);
+    expect_above_zero(key.ours, found);
     *member = static_cast<T>(found);
   }
   void operator()(int64_t* member) const { whole(member); }
@@ -40,14 +43,26 @@ struct Reader {
   void operator()(double* member) const { real(member); }
   void operator()(float* member) const { real(member); }
   void operator()(bool* member) const { *member = meta.boolean(key.ours, false); }
-  void operator()(const Key::Each& each) const {
+  void expect_count(size_t found, int64_t count) const {
+    if (int64_t(found) != count)
+      fail(Exit::bad_file, "{}: {} has {} entries, expected {}", meta.origin, key.ours, found,
+           count);
+  }
+  void operator()(const Key::Each<int64_t>& each) const {
     const Ints& found = meta.ints(key.ours);
-    if (int64_t(found.size()) != *each.count)
-      fail(Exit::bad_file, "{}: {} has {} entries, expected {}", meta.origin, key.ours,
-           found.size(), *each.count);
+    expect_count(found.size(), each.count());
     for (size_t i = 0; i < found.size(); ++i)
       expect_range(fmt::format("{}[{}]", key.ours, i), found[i]);
     each.list->assign(found.begin(), found.end());
+  }
+  void operator()(const Key::Each<float>& each) const {
+    const Floats& found = meta.floats(key.ours);
+    expect_count(found.size(), each.count());
+    each.list->clear();
+    for (size_t i = 0; i < found.size(); ++i) {
+      expect_above_zero(fmt::format("{}[{}]", key.ours, i), found[i]);
+      each.list->push_back(float(found[i]));
+    }
   }
   void operator()(const Key::Words& words) const {
     const std::string& found = meta.str(key.ours);
@@ -64,7 +79,7 @@ struct Reader {
 std::string_view kind_name(Kind kind) {
   constexpr std::string_view names[] = {
       "str",      "array of str",     "an integer", "array of integers",
-      "a number", "array of numbers", "bool"};
+      "a number", "array of numbers", "bool",       "array of bool"};
   return names[static_cast<int>(kind)];
 }
 
@@ -79,6 +94,8 @@ Value to_value(const Given& given) {
     return {ValueType::array, ValueType::i32, *list};
   if (auto* texts = std::get_if<std::vector<std::string>>(&given))
     return {ValueType::array, ValueType::str, *texts};
+  if (auto* list = std::get_if<std::vector<double>>(&given))
+    return {ValueType::array, ValueType::f32, *list};
   return scalar(ValueType::i64, std::get<int64_t>(given));
 }
 
@@ -90,6 +107,9 @@ Key& Key::hf_word(std::string theirs, std::string ours_is) {
 }
 Key& Key::converted_from_hf(std::function<Given(double)> convert) {
   return from_hf = std::move(convert), *this;
+}
+Key& Key::or_one(std::function<Given(int64_t)> list_of) {
+  return from_one = std::move(list_of), *this;
 }
 Key& Key::range(int64_t low, int64_t high) { return least = low, most = high, *this; }
 Key& Key::positive() { return above_zero = true, *this; }

@@ -16,12 +16,12 @@
 
 namespace chaski {
 
-enum class Kind { text, texts, integer, integers, number, numbers, flag };
+enum class Kind { text, texts, integer, integers, number, numbers, flag, flags };
 std::string_view kind_name(Kind kind);  // for error lines: "an integer"
 
 // A value that stands in the code of an architecture.
 using Given = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
-                           std::vector<std::string>>;
+                           std::vector<double>, std::vector<std::string>>;
 // One that is worked out when it is needed; nothing: it must be in the file. `file` is for error
 // lines.
 using Worked = std::function<std::optional<Given>(const std::string& file)>;
@@ -43,12 +43,14 @@ struct Key {
     std::vector<std::string> names;
     std::function<void(size_t)> set;
   };
-  // A number for each of `count`, which a key before this one has read.
+  // A number for each of `count`, which keys before this one have told.
+  template <class T>
   struct Each {
-    std::vector<int64_t>* list;
-    const int64_t* count;
+    std::vector<T>* list;
+    std::function<int64_t()> count;
   };
-  using Member = std::variant<int64_t*, int*, double*, float*, bool*, Words, Each>;
+  using Member =
+      std::variant<int64_t*, int*, double*, float*, bool*, Words, Each<int64_t>, Each<float>>;
 
   std::string ours;             // "model.head_count"
   std::string gguf;             // behind "<architecture>.", "attention.head_count"; empty: none
@@ -62,6 +64,8 @@ struct Key {
   std::function<bool()> counts;                 // not there: always
   // A number of config.json that stands for another: part of a head for a number of channels.
   std::function<Given(double)> from_hf;
+  // An integer of a foreign file that stands for a list: every sixth of the layers, say.
+  std::function<Given(int64_t)> from_one;
   std::vector<std::pair<std::string, std::string>> hf_words;  // Hugging Face's word, ours
 
   Key& in_gguf(std::string name);
@@ -77,6 +81,7 @@ struct Key {
   }
   Key& hf_word(std::string theirs, std::string ours_is);
   Key& converted_from_hf(std::function<Given(double)> convert);
+  Key& or_one(std::function<Given(int64_t)> list_of);
   Key& range(int64_t low, int64_t high);
   Key& positive();
   Key& optional();
@@ -111,7 +116,17 @@ class Keys {
     return add(std::move(name), Kind::number, &member);
   }
   Key& integers(std::vector<int64_t>& member, std::string name, const int64_t& count) {
-    return add(std::move(name), Kind::integers, Key::Each{&member, &count});
+    return add(std::move(name), Kind::integers,
+               Key::Each<int64_t>{&member, [&count] { return count; }});
+  }
+  Key& numbers(std::vector<float>& member, std::string name, std::function<int64_t()> count) {
+    return add(std::move(name), Kind::numbers, Key::Each<float>{&member, std::move(count)});
+  }
+  // 1 or 0 each.
+  Key& flags(std::vector<int64_t>& member, std::string name, const int64_t& count) {
+    return add(std::move(name), Kind::flags,
+               Key::Each<int64_t>{&member, [&count] { return count; }})
+        .range(0, 1);
   }
   Key& flag(bool& member, std::string name) { return add(std::move(name), Kind::flag, &member); }
   template <class Enum>

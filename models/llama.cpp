@@ -25,9 +25,10 @@ void Llama::tensors(Slots& s) {
     Layer& l = layers[size_t(i)];
     s.layer(i, "layers.");
     s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
-    attention_slots(s, l.attn, qkv_bias, half_split_in_gguf ? halves() : RowOrder{},
-                    half_split_in_hf ? halves() : RowOrder{})
+    const RowOrder in_gguf = half_split_in_gguf ? halves() : RowOrder{};
+    attention_slots(s, l.attn, qkv_bias, in_gguf, half_split_in_hf ? halves() : RowOrder{})
         .with(Bias::maybe);
+    if (head_norms) head_norm_slots(s, l.attn, in_gguf);
     s.add(l.ffn_norm, ffn_norm_name, 1, dim).in_hf("post_attention_layernorm");
     gated_slots(s, l.ffn);
   }
@@ -38,11 +39,11 @@ void Llama::tensors(Slots& s) {
 }
 
 void Llama::build(Graph& g) const {
-  ValueId x = g.get_rows(*token_embd.weight);
+  ValueId x = embedding(g);
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer& l = layers[i];
-    x = g.add(x, attention(g, rms_norm(g, x, l.attn_norm), l.attn, int(i)));
-    x = g.add(x, gated(g, rms_norm(g, x, l.ffn_norm), l.ffn));
+    x = residual(g, x, attention(g, rms_norm(g, x, l.attn_norm), l.attn, int(i)));
+    x = residual(g, x, gated(g, rms_norm(g, x, l.ffn_norm), l.ffn));
   }
   logits(g, rms_norm(g, g.take_outputs(x), output_norm));
 }

@@ -13,6 +13,7 @@ class Llama : public Decoder {
  protected:
   Bias qkv_bias = Bias::maybe;
   bool half_split_in_gguf = false, half_split_in_hf = true;  // q and k
+  bool head_norms = false;
   const char* ffn_norm_name = "ffn_norm";
 
   struct Layer {

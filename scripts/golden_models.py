@@ -15,6 +15,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import golden_gguf
 import golden_gguf_gpt
 
 # One thread: the order of torch's additions, and so the last bit of a golden file, must not depend on the machine.
@@ -394,6 +395,157 @@ def codeshell_layout(weights, config):
 
 TWINS = {"baichuan": (baichuan_twin, baichuan_layout), "internlm2": (llama_twin, internlm2_layout),
          "codeshell": (codeshell_twin, codeshell_layout)}
+PHI3_LONGROPE = {k: v for k, v in PHI3.items() if k != "sliding_window"} | {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "original_max_position_embeddings": 32,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5],
+                     "long_factor": [1.0, 1.5, 2.5, 4.0, 7.0, 11.0]},
+}
+
+GEMMA = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "hidden_act", "rope_scaling", "tie_word_embeddings")} | {
+    "architectures": ["GemmaForCausalLM"],
+    "model_type": "gemma",
+    "hidden_act": "gelu_pytorch_tanh",
+    "intermediate_size": 48,
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+}
+
+GEMMA2 = {k: v for k, v in GEMMA.items() if k != "hidden_act"} | {
+    "architectures": ["Gemma2ForCausalLM"],
+    "model_type": "gemma2",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_hidden_layers": 3,
+    "query_pre_attn_scalar": 20,
+    "sliding_window": 8,
+    "attn_logit_softcapping": 5.0,
+    "final_logit_softcapping": 10.0,
+}
+
+GEMMA3 = {k: v for k, v in GEMMA2.items() if k not in ("attn_logit_softcapping", "final_logit_softcapping")} | {
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 4,
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+}
+
+QWEN3 = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "use_sliding_window": False,
+    "sliding_window": None,
+    "max_window_layers": 2,
+    "tie_word_embeddings": True,
+}
+
+MISTRAL3 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias", "rope_scaling", "rope_theta")} | {
+    "architectures": ["Ministral3ForCausalLM"],
+    "model_type": "ministral3",
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "rope_parameters": {"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                        "original_max_position_embeddings": 16, "mscale": 1.0, "mscale_all_dim": 1.0,
+                        "llama_4_scaling_beta": 0.4},
+}
+
+GRANITE = LLAMA | {
+    "architectures": ["GraniteForCausalLM"],
+    "model_type": "granite",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.2,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 2.5,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+}
+
+COHERE = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rms_norm_eps", "rope_scaling")} | {
+    "architectures": ["CohereForCausalLM"],
+    "model_type": "cohere",
+    "layer_norm_eps": 1e-5,
+    "logit_scale": 0.25,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "use_qk_norm": False,
+    "pad_token_id": 0,
+}
+
+COHERE2 = {k: v for k, v in COHERE.items() if k != "use_qk_norm"} | {
+    "architectures": ["Cohere2ForCausalLM"],
+    "model_type": "cohere2",
+    "num_hidden_layers": 5,
+    "intermediate_size": 32,
+    "sliding_window": 8,
+    "sliding_window_pattern": 4,
+}
+
+GLM4 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")} | {
+    "architectures": ["Glm4ForCausalLM"],
+    "model_type": "glm4",
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.5,
+    "attention_bias": True,
+    "pad_token_id": 0,
+}
+
+EXAONE4 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "attention_bias", "rope_scaling")} | {
+    "architectures": ["Exaone4ForCausalLM"],
+    "model_type": "exaone4",
+    "num_hidden_layers": 4,
+    "intermediate_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+}
+
+EXAONE = {
+    "architectures": ["ExaoneForCausalLM"],
+    "model_type": "exaone",
+    "activation_function": "silu",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 96,
+    "max_position_embeddings": 128,
+    "layer_norm_epsilon": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "float32",
+}
+
+MINICPM = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bias")} | {
+    "architectures": ["MiniCPMForCausalLM"],
+    "model_type": "minicpm",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "scale_emb": 12,
+    "scale_depth": 1.4,
+    "dim_model_base": 16,
+    "pad_token_id": 0,
+}
 
 # name: (what it is there to catch, config, stored dtype, tokens, the change of config that must change the logits)
 MODELS = {
@@ -433,6 +585,10 @@ MODELS = {
         "yarn, trained for 32 positions, stretched by 4, default attention factor 0.1 ln 4 + 1 on both cos and sin",
         LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
         torch.float32, 96, {"rope_scaling": None}),
+    "llama_rope_dynamic": (
+        "theta grown for 60 positions, trained for 32",
+        LLAMA | {"max_position_embeddings": 32, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+        torch.float32, 60, {"rope_scaling": None}),
     "mistral_window": (
         "a position sees itself and the 7 before it (sliding_window 8)",
         MISTRAL | {"num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 8},
@@ -541,7 +697,60 @@ MODELS = {
     "codeshell": (
         "q, k and v in one tensor, with biases; transformers' StarCoder 2 with the weights in another layout",
         CODESHELL, torch.float32, 24, None),
+    "phi3_longrope": (
+        "divisors of frequencies for contexts longer than 32",
+        PHI3_LONGROPE, torch.float32, 60,
+        {"rope_scaling": PHI3_LONGROPE["rope_scaling"] | {"long_factor": [1.0, 1.0, 1.0, 2.0, 3.0, 4.0]}}),
+    "phi3_longrope_short": (
+        "the same in a context of 32: other divisors",
+        PHI3_LONGROPE, torch.float32, 32,
+        {"rope_scaling": PHI3_LONGROPE["rope_scaling"] | {"short_factor": [1.0, 1.0, 1.0, 2.0, 3.0, 4.0]}}),
+    "gemma": (
+        "norms whose weights lack their 1, a gate of gelu, token rows times sqrt(32), tied head",
+        GEMMA, torch.float32, 24, {"rope_theta": 500000.0}),
+    "gemma2": (
+        "four norms a layer, every other layer with a window of 8, bounded scores and logits, scores by 1 / sqrt(20)",
+        GEMMA2, torch.float32, 32, {"attn_logit_softcapping": 50.0}),
+    "gemma3": (
+        "norms of queries and keys, layers with a window have another theta and no scaling",
+        GEMMA3, torch.float32, 32, {"rope_local_base_freq": 500000.0}),
+    "qwen3": (
+        "norms of queries and keys, heads wider together than the model, tied head",
+        QWEN3, torch.float32, 24, {"rope_theta": 500000.0}),
+    "mistral3": (
+        "yarn without its factor on cos and sin, queries that grow with every 16 positions",
+        MISTRAL3, torch.float32, 60,
+        {"rope_parameters": MISTRAL3["rope_parameters"] | {"llama_4_scaling_beta": 0.1}}),
+    "granite": (
+        "embeddings, scores, residuals and logits each by a number of their own, tied head",
+        GRANITE, torch.float32, 24, {"attention_multiplier": 0.35}),
+    "command_r": (
+        "attention beside the feed-forward, layer norms without bias, q and k interleaved, scaled logits",
+        COHERE, torch.float32, 24, {"logit_scale": 0.3}),
+    "cohere2": (
+        "every fourth layer has neither window nor positions",
+        COHERE2, torch.float32, 32, {"sliding_window_pattern": 3}),
+    "glm4": (
+        "four norms a layer, 8 of 16 channels of a head are turned, interleaved, gate and up in one tensor",
+        GLM4, torch.float32, 24, {"partial_rotary_factor": 0.25}),
+    "exaone4": (
+        "norms behind attention and feed-forward and of each head, layers without a window have no positions",
+        EXAONE4, torch.float32, 32, {"layer_types": 4 * ["sliding_attention"]}),
+    "exaone4_plain": (
+        "the same without windows: all layers have positions",
+        EXAONE4 | {"sliding_window": None, "layer_types": 4 * ["full_attention"]}, torch.float32, 24,
+        {"rope_theta": 500000.0}),
+    "exaone": (
+        "Llama's layers under other names (transformers has no EXAONE 3: its Llama computes them)",
+        EXAONE, torch.float32, 24, {"rope_theta": 500000.0}),
+    "minicpm": (
+        "embeddings, residuals and logits scaled (transformers has no MiniCPM 1: its Granite computes the same)",
+        MINICPM, torch.float32, 24, {"scale_depth": 1.0}),
 }
+
+
+# Positions of a session, where they are not the model's own context.
+CONTEXTS = {"phi3_longrope_short": 32, "llama_rope_dynamic": 60}
 
 
 def rng_for(name):
@@ -571,8 +780,38 @@ def random_tensor(name, shape, rng):
     return gain / math.sqrt(fan_in) * x
 
 
+def oracle_config(config):
+    """The config of the class in transformers that computes a model, for those that it does not have itself."""
+    if config["model_type"] == "exaone":
+        given = {"model_type": "llama", "num_hidden_layers": config["num_layers"], "hidden_act": "silu",
+                 "rms_norm_eps": config["layer_norm_epsilon"]}
+    elif config["model_type"] == "minicpm":
+        given = {"model_type": "granite", "embedding_multiplier": config["scale_emb"],
+                 "residual_multiplier": config["scale_depth"] / math.sqrt(config["num_hidden_layers"]),
+                 "attention_multiplier": (config["hidden_size"] / config["num_attention_heads"]) ** -0.5,
+                 "logits_scaling": config["hidden_size"] / config["dim_model_base"]}
+    else:
+        return dict(config)
+    return config | given
+
+
+# Names of the class that computes it -> names of the model's own files.
+OWN_NAMES = {
+    "exaone": [("model.embed_tokens", "transformer.wte"), ("model.norm", "transformer.ln_f"),
+               ("model.layers", "transformer.h"), ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"),
+               ("self_attn.o_proj", "attn.attention.out_proj"), ("self_attn", "attn.attention"),
+               ("gate_proj", "c_fc_0"), ("up_proj", "c_fc_1"), ("down_proj", "c_proj")],
+}
+
+
+def own_name(name, config):
+    for theirs, own in OWN_NAMES.get(config["model_type"], []):
+        name = name.replace(theirs, own)
+    return name
+
+
 def random_weights(name, config, dtype):
-    kind = dict(config)
+    kind = oracle_config(config)
     cls = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
     with torch.device("meta"):
         shapes = {k: tuple(v.shape) for k, v in transformers.AutoModelForCausalLM.from_config(cls).state_dict().items()}
@@ -580,8 +819,11 @@ def random_weights(name, config, dtype):
         del shapes["lm_head.weight"]
     rng = rng_for(name)
     weights = {k: torch.from_numpy(random_tensor(k, s, rng)).to(dtype) for k, s in sorted(shapes.items())}
-    if config["model_type"] == "gpt_neox":  # as published files have it
+    if config["model_type"] == "gpt_neo":  # as published files have it
         weights = renamed(weights, {"lm_head": "embed_out"})
+    if config["model_type"].startswith("gemma"):  # adds 1 itself
+        weights = {k: w - 1 if w.dim() == 1 else w for k, w in weights.items()}
+    weights = {own_name(k, config): w for k, w in weights.items()}
     return openai_names(weights, config) if config["model_type"] == "gpt2" else weights
 
 
@@ -631,9 +873,15 @@ def write_json(path, value):
 
 def load_folder(folder, **change):
     config = json.loads((folder / "config.json").read_text()) | change
-    config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, config=config, attn_implementation="eager", dtype=torch.float32)
+    kind = oracle_config(config)
+    kind = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
+    if config["model_type"] not in ("exaone", "minicpm"):
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            folder, config=kind, attn_implementation="eager", dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager")
+    stored = load_file(folder / "model.safetensors")
+    model.load_state_dict({k: stored[own_name(k, config)].float() for k in model.state_dict()})
+    return model
 
 
 def run(model, tokens):
@@ -644,7 +892,7 @@ def run(model, tokens):
         return model(torch.tensor([tokens]), use_cache=False, **more).logits[0].double().numpy()
 
 
-def write_golden(json_path, f32_path, model, tokens, what, last=None):
+def write_golden(json_path, f32_path, model, tokens, what, last=None, context=None):
     """Stores the logits of all positions, or of the last few where the vocabulary makes them large."""
     in_f32 = run(model.float(), tokens)
     logits = run(model.double(), tokens)
@@ -654,6 +902,8 @@ def write_golden(json_path, f32_path, model, tokens, what, last=None):
     # f32_error is what honest float32 arithmetic costs this model: a tolerance below it asks for luck.
     golden = {"what": what, "n_tokens": len(tokens), "vocab": logits.shape[1], "tokens": tokens,
               "max_abs": float(f"{np.abs(kept).max():.4g}"), "f32_error": float(f"{np.abs(in_f32 - logits).max():.1e}")}
+    if context:
+        golden["context"] = context
     write_json(json_path, golden if last is None else golden | {"positions": positions})
     return logits
 
@@ -674,8 +924,11 @@ def write_random_model(out, name):
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if config["model_type"] in golden_gguf_gpt.CONVERTERS:
         golden_gguf_gpt.write_gguf(folder / "model.gguf", config, weights)
+    elif config["model_type"] in golden_gguf.FAMILIES:
+        golden_gguf.write_gguf(folder / "model.gguf", oracle_config(config), config["model_type"], weights)
     tokens = some_tokens(name, n_tokens, config["vocab_size"])
-    logits = write_golden(folder / "golden.json", folder / "logits.f32", model or load_folder(folder), tokens, what)
+    logits = write_golden(folder / "golden.json", folder / "logits.f32", model or load_folder(folder), tokens, what,
+                          context=CONTEXTS.get(name))
     if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)
         moved = np.abs(run(load_folder(folder, **change).double(), tokens) - logits).max()
         assert moved > 1e-3, f"{name}: {change} moves the logits by {moved} only"

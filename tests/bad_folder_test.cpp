@@ -142,7 +142,8 @@ TEST_CASE("bad/config.json") {
   check_added("norm_epsilon is 0", R"("rms_norm_eps": 0)");
   check_added("range of a double", R"("rms_norm_eps": 1e999)");
   check_added("hidden_act is \"gelu\"", R"("hidden_act": "gelu")");
-  check_added("rope_scaling.rope_type is \"longrope\"",
+  check_added("rope_scaling.rope_type is \"xpos\"", R"("rope_scaling": {"rope_type": "xpos"})");
+  check_added("rope_scaling.original_max_position_embeddings is missing",
               R"("rope_scaling": {"rope_type": "longrope"})");
   check_added("rope_scaling.factor is missing", R"("rope_scaling": {"type": "linear"})");
   check_added("rope_scaling.factor is \"two\"",
@@ -200,6 +201,16 @@ TEST_CASE("bad/config.json of architectures with keys of their own") {
                "4");
   check_golden("smollm3", "no_rope_layer_interval is 3, expected 4", "layer_interval\": 4",
                "layer_interval\": 3");
+  check_golden("phi3_longrope", "model.rope_short_factors has 5 entries, expected 6", "[1.0, 1.1, ",
+               "[1.0, ");
+  check_golden("phi3_longrope", "model.rope_long_factors[1] is 0, expected a number above 0",
+               "[1.0, 1.5, ", "[1.0, 0, ");
+  check_golden("phi3_longrope", "rope_scaling.long_factor is 1.5, expected an array of numbers",
+               "[1.0, 1.5, 2.5, 4.0, 7.0, 11.0]", "1.5");
+  check_golden("gemma3", "layer_types[1] is \"odd\", expected sliding_attention or full_attention",
+               "[\"sliding_attention\", \"sliding_attention\"", "[\"sliding_attention\", \"odd\"");
+  check_golden("gemma3", "model.window_layers has 3 entries, expected 4",
+               "[\"sliding_attention\", \"sliding_attention\"", "[\"sliding_attention\"");
 }
 
 TEST_CASE("bad/config.json of what the graphs do not do") {

@@ -139,8 +139,13 @@ TEST_CASE("bad/gguf hyperparameters") {
   check_gguf("rope_dim is 64", replaced("llama.rope.dimension_count", 64));
   check_gguf("block_count is str",
              [](Gguf& g) { g.drop("llama.block_count").str("llama.block_count", "1"); });
-  check_gguf("rope_scaling is longrope",
+  check_gguf("rope_scaling is xpos", [](Gguf& g) { g.str("llama.rope.scaling.type", "xpos"); });
+  check_gguf("llama.rope.scaling.original_context_length is missing, expected an integer",
              [](Gguf& g) { g.str("llama.rope.scaling.type", "longrope"); });
+  check_gguf("rope_short_factors has 2 entries, expected 1", [](Gguf& g) {
+    g.u32("llama.rope.scaling.original_context_length", 8);
+    g.tensor("rope_factors_short.weight", {2}, 0, floats(2, 1));
+  });
   check_gguf("llama.rope.scaling.factor is missing, expected a number",
              [](Gguf& g) { g.str("llama.rope.scaling.type", "linear"); });
   check_gguf("rope_factor is nan", [](Gguf& g) {

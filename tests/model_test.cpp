@@ -17,14 +17,14 @@ struct Golden {
   std::vector<TokenId> tokens;
   std::vector<int> positions;  // whose logits are stored
   std::vector<float> logits;
-  int vocab;
+  int vocab, context;
 };
 
 Golden read_golden(const std::string& json, const std::string& floats) {
   const auto j = nlohmann::json::parse(read_file(json));
   Golden g;
   g.tokens = j["tokens"].get<std::vector<TokenId>>();
-  g.vocab = j["vocab"];
+  g.vocab = j["vocab"], g.context = j.value("context", 0);
   if (j.contains("positions")) g.positions = j["positions"].get<std::vector<int>>();
   for (int i = 0; g.positions.size() < (j.contains("positions") ? 0 : g.tokens.size()); ++i)
     g.positions.push_back(i);
@@ -38,7 +38,7 @@ Golden read_golden(const std::string& json, const std::string& floats) {
 // max |difference| / max |logit|
 double error_of(const std::string& model, const Golden& g, Format kv) {
   EngineOptions o;
-  o.model = model, o.kv = kv;
+  o.model = model, o.kv = kv, o.context = g.context;
   const auto engine = Engine::open(o);
   REQUIRE(engine->vocab_size() == g.vocab);
   const auto session = engine->session();
@@ -77,6 +77,41 @@ TEST_CASE("model: Hugging Face folders, every feature") {
     ++n;
   }
   CHECK(n >= 10);
+}
+
+TEST_CASE("model: positions stretched by hand, contexts beyond the model's own") {
+  EngineOptions o;
+  o.model = golden("models/llama_rope_linear");
+  const Golden g = read_golden(o.model + "/golden.json", o.model + "/logits.f32");
+  const auto logits = [&](const char* scaling) {
+    o.rope_scaling = scaling;
+    const auto session = Engine::open(o)->session();
+    const auto all = session->extend(g.tokens, int(g.tokens.size()));
+    return std::vector<float>(all.begin(), all.end());
+  };
+  CHECK(logits("") == logits("linear:4"));  // as the file says
+  for (const char* other : {"none", "linear:2", "dynamic:4", "yarn:4"})
+    CHECK(logits("") != logits(other));
+  o.rope_scaling = "yarn:4";
+  CHECK(Engine::open(o)->context_length() == 4 * 128);
+  const auto refusal = [](auto&& open) { return std::string(error_of(open).what()); };
+  for (const char* wrong : {"linear", "linear:", "linear:1", "yarn:nan", "linear:2x", "other:2"})
+    CHECK(refusal([&] { logits(wrong); }) ==
+          std::string("--rope-scaling is ") + wrong +
+              ", expected none, or linear:F, dynamic:F or yarn:F, with F above 1 and up to 1024");
+
+  std::string notices;
+  o.notice = [&](const std::string& line) { notices += line + "\n"; };
+  o.rope_scaling = "", o.context = 200;
+  CHECK(Engine::open(o)->context_length() == 200);
+  CHECK(notices.find("a context of 200 is more than the model's own of 128\n") !=
+        std::string::npos);
+  o.model = golden("models/gpt2");
+  CHECK(refusal([&] { Engine::open(o); }) ==
+        "--ctx is 200, expected 1 to 32 (tests/golden/models/gpt2's context length)");
+  o.context = 0, o.rope_scaling = "yarn:2";
+  CHECK(refusal([&] { Engine::open(o); }) ==
+        "--rope-scaling is yarn:2, but tests/golden/models/gpt2 has no rotary positions");
 }
 
 TEST_CASE("model: GGUF files with block formats") {

@@ -36,7 +36,8 @@ void append_text(std::string& out, std::string_view text) {
 
 // What GGUF readers expect where chaski's own importers wrote i64 and f64. A value that came from a
 // GGUF file has its type.
-Value usual_type(Value value) {
+Value usual_type(Value value, Kind kind) {
+  if (kind == Kind::flags) value.element = ValueType::boolean;
   if (value.type == ValueType::i64) {
     const int64_t n = std::get<int64_t>(value.data);
     if (n >= 0 && n <= UINT32_MAX) value.type = ValueType::u32;
@@ -46,13 +47,12 @@ Value usual_type(Value value) {
 }
 
 std::map<std::string, Value> translated(const Metadata& meta) {
-  std::map<std::string, std::string> words;
-  for (auto& pair : gguf_keys(meta.str("general.architecture")))
-    words.emplace(pair.ours, pair.theirs);
+  std::map<std::string, KeyPair> words;
+  for (auto& pair : gguf_keys(meta.str("general.architecture"))) words.emplace(pair.ours, pair);
   std::map<std::string, Value> values;
   for (auto& [key, value] : meta.all()) {
     if (auto word = words.find(key); word != words.end())
-      values[word->second] = usual_type(value);
+      values[word->second.theirs] = usual_type(value, word->second.kind);
     else if (key.starts_with(kForeignPrefix))
       values[key.substr(kForeignPrefix.size())] = value;
   }
@@ -105,6 +105,29 @@ void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
     values[prefix + "attn_factor"] = {ValueType::f32, ValueType::i64,
                                       meta.number("model.rope_attention_factor") / own};
   }
+  if (method == "longrope") {
+    const double factor = meta.number("model.rope_factor"),
+                 context = meta.number("model.rope_original_context");
+    const double made = factor > 1 ? std::sqrt(1 + std::log(factor) / std::log(context)) : 1;
+    values[prefix + "attn_factor"] = {ValueType::f32, ValueType::i64,
+                                      meta.number("model.rope_attention_factor", made)};
+  }
+}
+
+// Tensors of GGUF that are numbers of ours.
+using Made = std::vector<std::pair<std::string, std::vector<float>>>;
+Made made_tensors(const ModelSource& source) {
+  const std::string method = source.meta.str("model.rope_scaling", "none");
+  Made made;
+  if (method == "llama3" && !source.find("rope_freqs"))
+    made.emplace_back("rope_freqs", llama3_divisors(source.meta));
+  if (method == "longrope")
+    for (const char* length : {"short", "long"}) {
+      const auto& list = source.meta.floats(fmt::format("model.rope_{}_factors", length));
+      made.emplace_back(fmt::format("rope_factors_{}", length),
+                        std::vector<float>(list.begin(), list.end()));
+    }
+  return made;
 }
 
 // As f32 it would be a file several times as large, and as another block format another model.
@@ -123,8 +146,7 @@ class Writer {
     values_ = translated(source.meta);
     settle_tokenizer(source.meta, values_);
     settle_rope(source.meta, values_);
-    if (source.meta.str("model.rope_scaling", "none") == "llama3" && !source.find("rope_freqs"))
-      divisors_ = llama3_divisors(source.meta);
+    made_ = made_tensors(source);
     if (!source.tensors.empty() && find_architecture(source.meta.str("general.architecture")))
       for (TensorSlot& slot : tensors_of(*model_of(source.meta))) slots_.emplace(slot.name, slot);
     list_tensors();
@@ -141,7 +163,7 @@ class Writer {
   void run() {
     write_header();
     for (auto& t : tensors_) write_tensor(t);
-    if (!divisors_.empty()) pad(), file_.write(std::as_bytes(std::span(divisors_)));
+    for (auto& [name, numbers] : made_) pad(), file_.write(std::as_bytes(std::span(numbers)));
     pad();
     file_.commit();
   }
@@ -153,15 +175,14 @@ class Writer {
   void write_header() {
     std::string out(kGgufMagic);
     append<uint32_t>(out, 3);
-    append<uint64_t>(out, tensors_.size() + !divisors_.empty());
+    append<uint64_t>(out, tensors_.size() + made_.size());
     append<uint64_t>(out, values_.size());
     for (auto& [key, value] : values_)
       append_text(out, key), append_value(out, value, source_.path + ": " + escaped(key));
     uint64_t offset = 0;
     for (auto& t : tensors_) append_entry(out, t.info, offset);
-    if (!divisors_.empty())
-      append_entry(out, {"rope_freqs", Format::f32, 1, static_cast<int64_t>(divisors_.size())},
-                   offset);
+    for (auto& [name, numbers] : made_)
+      append_entry(out, {name, Format::f32, 1, static_cast<int64_t>(numbers.size())}, offset);
     file_.write(std::as_bytes(std::span(out)));
     pad();
   }
@@ -268,7 +289,7 @@ class Writer {
   const ModelSource& source_;
   AtomicFile file_;
   std::map<std::string, Value> values_;
-  std::vector<float> divisors_;
+  Made made_;
   std::unordered_map<std::string, TensorSlot> slots_;  // by our names
   std::vector<Outgoing> tensors_;
   int64_t alignment_;

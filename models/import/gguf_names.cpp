@@ -69,6 +69,8 @@ bool is_kind(const Value& value, Kind kind) {
       return std::holds_alternative<Floats>(value.data);
     case Kind::flag:
       return value.type == ValueType::boolean;
+    case Kind::flags:
+      return std::holds_alternative<std::vector<int64_t>>(value.data);
   }
   return false;
 }
@@ -80,14 +82,16 @@ std::string gguf_key_name(const std::string& architecture, const Key& key) {
 std::vector<KeyPair> gguf_keys(const std::string& architecture) {
   std::vector<KeyPair> pairs;
   for (auto& word : kWords)
-    pairs.push_back({std::string(word.ours), std::string(word.theirs), word.kind});
+    pairs.push_back({std::string(word.ours), std::string(word.theirs), word.kind, false});
   const Architecture* known = find_architecture(architecture);
   if (!known) return pairs;
   const std::unique_ptr<Model> model = known->make();
   Keys keys;
   model->keys(keys);
   for (auto& key : keys.list)
-    if (!key.gguf.empty()) pairs.push_back({key.ours, gguf_key_name(architecture, key), key.kind});
+    if (!key.gguf.empty())
+      pairs.push_back(
+          {key.ours, gguf_key_name(architecture, key), key.kind, key.from_one != nullptr});
   return pairs;
 }
 

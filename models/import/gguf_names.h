@@ -14,6 +14,7 @@ bool is_kind(const Value& value, Kind kind);
 struct KeyPair {
   std::string ours, theirs;
   Kind kind;
+  bool or_one = false;  // or an integer that stands for a list: Key::from_one
 };
 
 // Every pair that holds for this architecture: the words about a file and its tokenizer, which

@@ -35,7 +35,7 @@ const Architecture& architecture_of(const Json& config) {
 Json at(const Json& config, std::string_view place) {
   const size_t dot = place.find('.');
   const Json value = config[place.substr(0, dot)];
-  return dot == place.npos ? value : value[place.substr(dot + 1)];
+  return dot == place.npos ? value : at(value, place.substr(dot + 1));
 }
 
 // The first place where there is something. If there is nothing in any: the first whose object is
@@ -49,15 +49,15 @@ const std::string& place_in(const Json& config, const std::vector<std::string>& 
 }
 
 std::string word_of(const Key& key, const Json& value) {
-  std::vector<std::string> known = std::get<Key::Words>(key.member).names;
-  const std::string found = value.str();
-  for (const auto& [theirs, ours] : key.hf_words) {
-    if (found == theirs) return ours;
-    const auto at = std::find(known.begin(), known.end(), ours);
-    if (at == known.end())
-      known.push_back(theirs);
-    else
-      *at = theirs;
+  const std::string& found = value.str();
+  std::vector<std::string> known;
+  for (const std::string& ours : std::get<Key::Words>(key.member).names) {
+    const size_t before = known.size();
+    for (const auto& [theirs, meant] : key.hf_words) {
+      if (found == theirs) return meant;
+      if (meant == ours) known.push_back(theirs);
+    }
+    if (known.size() == before) known.push_back(ours);
   }
   if (std::find(known.begin(), known.end(), found) == known.end())
     value.wrong(expected_names(found, known));
@@ -78,12 +78,39 @@ std::vector<int64_t> integers_of(const Json& value) {
   return list;
 }
 
+std::vector<double> numbers_of(const Json& value) {
+  if (!value.is_array()) value.wrong("an array of numbers");
+  std::vector<double> list;
+  for (size_t i = 0; i < value.size(); ++i) list.push_back(value.at(i).number());
+  return list;
+}
+
+// Flags may be spelled as words.
+std::vector<int64_t> flags_of(const Key& key, const Json& value) {
+  if (key.hf_words.empty()) return integers_of(value);
+  if (!value.is_array()) value.wrong("an array of str");
+  std::vector<int64_t> list;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string& word = value.at(i).str();
+    std::vector<std::string> known;
+    for (const auto& [theirs, ours] : key.hf_words) {
+      if (word == theirs) list.push_back(ours == "1");
+      known.push_back(theirs);
+    }
+    if (list.size() == i) value.at(i).wrong(one_of(known));
+  }
+  return list;
+}
+
 Given read(const Key& key, const Json& value) {
+  if (key.from_one && value.is_integer()) return key.from_one(value.integer());
   if (key.from_hf) return key.from_hf(value.number());
   if (key.kind == Kind::text) return word_of(key, value);
   if (key.kind == Kind::flag) return value.boolean(false);
   if (key.kind == Kind::number) return value.number();
   if (key.kind == Kind::integers) return integers_of(value);
+  if (key.kind == Kind::flags) return flags_of(key, value);
+  if (key.kind == Kind::numbers) return numbers_of(value);
   return value.integer();
 }
 
@@ -107,6 +134,8 @@ std::string text_of(const Given& given) {
     return fmt::format("[{}]", fmt::join(*list, ", "));
   if (auto* texts = std::get_if<std::vector<std::string>>(&given))
     return fmt::format("[{}]", fmt::join(*texts, ", "));
+  if (auto* list = std::get_if<std::vector<double>>(&given))
+    return fmt::format("[{}]", fmt::join(*list, ", "));
   return fmt::format("{}", std::get<double>(given));
 }
 
@@ -116,6 +145,7 @@ bool equals(const Json& value, const Given& given) {
   if (auto* whole = std::get_if<int64_t>(&given)) return value.integer() == *whole;
   if (auto* list = std::get_if<std::vector<int64_t>>(&given)) return integers_of(value) == *list;
   if (auto* texts = std::get_if<std::vector<std::string>>(&given)) return texts_of(value) == *texts;
+  if (auto* list = std::get_if<std::vector<double>>(&given)) return numbers_of(value) == *list;
   return value.number() == std::get<double>(given);
 }
 

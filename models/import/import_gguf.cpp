@@ -1,6 +1,7 @@
 // GGUF to chaski's words. The container is read by gguf.cpp, the words are listed in
 // gguf_names.cpp; here stand the exceptions: defaults, older spellings, ids that mean "none".
 // Values keep their GGUF type, so that an export gives them back exactly.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -32,6 +33,7 @@ class Import {
     if (find_architecture(architecture_)) {
       count_vocabulary();
       read_older_rope();
+      read_longrope();
       if (!file_.tensors.empty()) complete();
     }
     take_tensors();
@@ -75,7 +77,8 @@ class Import {
     const int64_t pieces = count_pieces();
     for (auto& [key, value] : file_.values) {
       auto word = words.find(key);
-      if (word != words.end()) require_kind(key, value, word->second.kind);
+      if (word != words.end() && !(word->second.or_one && is_kind(value, Kind::integer)))
+        require_kind(key, value, word->second.kind);
       const bool known = word != words.end() && !is_no_id(word->second.ours, value, pieces);
       source_.meta.set(known ? word->second.ours : std::string(kForeignPrefix) + key,
                        std::move(value));
@@ -114,6 +117,9 @@ class Import {
 
   void complete() {
     const auto model = complete_model(source_.meta, [this](const Key& key) {
+      const Value* found = source_.meta.find(key.ours);
+      if (found && key.from_one && is_kind(*found, Kind::integer))
+        source_.meta.set(key.ours, to_value(key.from_one(std::get<int64_t>(found->data))));
       return key.gguf.empty() ? key.ours : gguf_key_name(architecture_, key);
     });
     for (TensorSlot& slot : tensors_of(*model)) slots_.emplace(slot.gguf, slot);
@@ -145,6 +151,28 @@ class Import {
       meta.set_float("model.rope_attention_factor",
                      meta.number(prefix + "scaling.attn_factor") *
                          (1 + 0.1 * std::log(meta.number("model.rope_factor"))));
+  }
+
+  // GGUF has the divisors of longrope as tensors, whatever it says of the kind of scaling, and
+  // their factor on cos and sin in full.
+  void read_longrope() {
+    Metadata& meta = source_.meta;
+    for (auto [theirs, ours] : {std::pair{"rope_factors_short", "model.rope_short_factors"},
+                                {"rope_factors_long", "model.rope_long_factors"}}) {
+      const auto t = std::find_if(file_.tensors.begin(), file_.tensors.end(), [&](const auto& x) {
+        return our_tensor_name(x.name) == theirs && x.rows == 1;
+      });
+      if (t == file_.tensors.end()) continue;
+      std::vector<float> row(size_t(t->cols));
+      decode_plain_row(t->format, file_.data(*t), t->cols, row.data());
+      meta.set_floats(ours, {row.begin(), row.end()});
+      meta.set_str("model.rope_scaling", "longrope");
+      file_.tensors.erase(t);
+    }
+    const std::string factor =
+        std::string(kForeignPrefix) + architecture_ + ".rope.scaling.attn_factor";
+    if (meta.str("model.rope_scaling", "none") == "longrope" && meta.has(factor))
+      meta.set_float("model.rope_attention_factor", meta.number(factor));
   }
 
   // SentencePiece vocabularies spell their special pieces the same everywhere.

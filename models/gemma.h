@@ -1,0 +1,31 @@
+// Gemma's layers, for its three generations: RMS norms whose weights Hugging Face files have
+// without their 1, rows of the token table times sqrt(dim), a feed-forward gated by gelu.
+#pragma once
+#include "models/decoder.h"
+
+namespace chaski {
+
+class Gemma : public Decoder {
+ public:
+  void tensors(Slots& slots) override;
+  void build(Graph& graph) const override;
+
+ protected:
+  // The keys of all generations. Queries are multiplied with 1 / sqrt(query_pre_attn_scalar); where
+  // a file does not say, models of `odd_layers` layers have their width per head for that number,
+  // and others head_dim.
+  void gemma_keys(Keys& keys);
+  void score_scale_key(Keys& keys, int64_t odd_layers);
+  bool outer_norms = true;  // behind attention and feed-forward, too
+  bool head_norms = false;
+
+ private:
+  struct Layer {
+    Linear attn_norm, attn_outer_norm, ffn_norm, ffn_outer_norm;
+    AttentionWeights attn;
+    GatedWeights ffn;
+  };
+  std::vector<Layer> layers;
+};
+
+}  // namespace chaski

@@ -1,0 +1,141 @@
+"""The tiny random models once more as GGUF, as llama.cpp's converters write them.
+
+Names of tensors and keys are the gguf package's own, which it knows by their Hugging Face names; what a converter does to
+the numbers stands in FAMILIES. Nothing here has seen chaski's exporter, so the two are checked against each other.
+"""
+
+import math
+
+import gguf
+import numpy as np
+
+ARCH = gguf.MODEL_ARCH
+
+
+def phi3(writer, c):
+    rope = c["rope_scaling"]
+    if rope:
+        stretch, original = c["max_position_embeddings"], c["original_max_position_embeddings"]
+        stretch /= original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretch) / math.log(original)))
+        for kind in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{kind}.weight", np.array(rope[f"{kind}_factor"], np.float32))
+
+
+def gemma2(writer, c):
+    writer.add_attn_logit_softcapping(c["attn_logit_softcapping"])
+    writer.add_final_logit_softcapping(c["final_logit_softcapping"])
+    writer.add_attention_scale(c["query_pre_attn_scalar"] ** -0.5)
+
+
+def gemma3(writer, c):
+    writer.add_rope_freq_base_swa(c["rope_local_base_freq"])
+    writer.add_sliding_window_pattern(3)
+    writer.add_attention_scale(c["query_pre_attn_scalar"] ** -0.5)
+
+
+def mistral3(writer, c):
+    writer.add_rope_scaling_yarn_beta_fast(c["rope_parameters"]["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(c["rope_parameters"]["beta_slow"])
+    writer.add_rope_scaling_yarn_log_mul(c["rope_parameters"]["mscale_all_dim"])
+    writer.add_attn_temperature_scale(c["rope_parameters"]["llama_4_scaling_beta"])
+
+
+def granite(writer, c):
+    writer.add_embedding_scale(c["embedding_multiplier"])
+    writer.add_attention_scale(c["attention_multiplier"])
+    writer.add_residual_scale(c["residual_multiplier"])
+    writer.add_logit_scale(c["logits_scaling"])
+
+
+def cohere(writer, c):
+    writer.add_logit_scale(c["logit_scale"])
+
+
+def exaone4(writer, c):
+    if c["sliding_window"]:
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c["layer_types"]])
+
+
+def minicpm(writer, c):
+    writer.add_embedding_scale(c["scale_emb"])
+    writer.add_residual_scale(c["scale_depth"] / math.sqrt(c["num_hidden_layers"]))
+    writer.add_logit_scale(c["hidden_size"] / c["dim_model_base"])
+
+
+# model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
+FAMILIES = {
+    "phi3": (ARCH.PHI3, False, False, phi3),
+    "gemma": (ARCH.GEMMA, False, True, None),
+    "gemma2": (ARCH.GEMMA2, False, True, gemma2),
+    "gemma3_text": (ARCH.GEMMA3, False, True, gemma3),
+    "qwen3": (ARCH.QWEN3, False, False, None),
+    "ministral3": (ARCH.MISTRAL3, True, False, mistral3),
+    "granite": (ARCH.GRANITE, True, False, granite),
+    "cohere": (ARCH.COMMAND_R, False, False, cohere),
+    "cohere2": (ARCH.COHERE2, False, False, cohere),
+    "glm4": (ARCH.GLM4, False, False, None),
+    "exaone4": (ARCH.EXAONE4, False, False, exaone4),
+    "exaone": (ARCH.EXAONE, False, False, None),
+    "minicpm": (ARCH.MINICPM, True, False, minicpm),
+}
+
+
+def permute(w, heads):
+    """Rows in halves of a head to rows with rotary pairs beside each other."""
+    rows, rest = w.shape[0], w.shape[1:]
+    return w.reshape(heads, 2, rows // heads // 2, *rest).swapaxes(1, 2).reshape(rows, *rest)
+
+
+def add_keys(writer, c):
+    heads, hidden = c["num_attention_heads"], c["hidden_size"]
+    head_dim = c.get("head_dim") or hidden // heads
+    writer.add_context_length(c["max_position_embeddings"])
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(c["num_hidden_layers"])
+    writer.add_feed_forward_length(c["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(c.get("num_key_value_heads", heads))
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    if "rms_norm_eps" in c:
+        writer.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    if "layer_norm_eps" in c:
+        writer.add_layer_norm_eps(c["layer_norm_eps"])
+    writer.add_rope_dimension_count(int(head_dim * c.get("partial_rotary_factor", 1)))
+    rope = c.get("rope_scaling") or c.get("rope_parameters") or {}
+    writer.add_rope_freq_base(rope.get("rope_theta") or c["rope_theta"])
+    if c.get("sliding_window"):
+        writer.add_sliding_window(c["sliding_window"])
+    kind = rope.get("rope_type", "default")
+    if kind in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if kind == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+
+def write_gguf(path, config, family, weights):
+    """`config` speaks of the class that computes the model, `weights` have the names of its own files."""
+    arch, interleaved, plus_one, own = FAMILIES[family]
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
+    add_keys(writer, config)
+    if own:
+        own(writer, config)
+    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config.get("num_key_value_heads")}
+    for name, tensor in weights.items():
+        w = tensor.float().numpy()
+        part = name.split(".")[-2]
+        if interleaved and part in heads:
+            w = permute(w, heads[part])
+        if plus_one and w.ndim == 1:
+            w = w + 1
+        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert theirs, f"{name} has no name in a {gguf.MODEL_ARCH_NAMES[arch]} file"
+        writer.add_tensor(theirs, np.ascontiguousarray(w))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
