@@ -46,7 +46,9 @@ SplitGraph split(Graph whole, int layer) {
   const std::string prefix = fmt::format("layer.{}.", layer);
   size_t cut = 0;
   while (cut < whole.nodes.size() && !reads_layer(whole, whole.nodes[cut], prefix)) ++cut;
-  const std::vector<ValueId> over = crossing(whole, cut);
+  std::vector<ValueId> over = crossing(whole, cut);
+  // A norm without weights of its own is the layer's, too.
+  while (cut > 0 && over.size() > 1) over = crossing(whole, --cut);
   CHECK(cut < whole.nodes.size() && over.size() == 1, "one value goes from layer to layer");
 
   SplitGraph parts{whole, std::move(whole)};

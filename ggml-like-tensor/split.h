@@ -10,9 +10,9 @@ struct SplitGraph {
 };
 
 // `whole` as a model wrote it, before fuse(). The rest begins with the first node that reads a
-// weight of `layer`, 0 <= layer < the number of layers; the one value that goes over is the first's
-// result and the rest's input. Both parts list all states, but those whose ops are the other's as
-// kept elsewhere (state.h).
+// weight of `layer`, 0 <= layer < the number of layers, or with what is needed in front of it so
+// that one value goes over, which is the first's result and the rest's input. Both parts list all
+// states, but those whose ops are the other's as kept elsewhere (state.h).
 SplitGraph split(Graph whole, int layer);
 
 }  // namespace chaski

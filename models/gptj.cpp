@@ -70,6 +70,12 @@ class GptJ : public Decoder {
 
 // One quarter of q, v and k after the other, as four accelerators once had them.
 class CodeGen : public GptJ {
+  void agree(const std::string& file) const override {
+    Decoder::agree(file);
+    if (heads % 4)
+      fail(Exit::bad_file, "{}: model.head_count is {}, expected a multiple of 4", file, heads);
+  }
+
   void qkv_slots(Slots& s, AttentionWeights& w) override {
     const auto add = [&](Linear& member, const char* name, int64_t before) {
       const RowOrder order = part(before * q_rows() / 4, 3 * q_rows());

@@ -151,6 +151,15 @@ def nemotron_keys(writer, c):
     writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
 
 
+def hunyuan_keys(writer, c):
+    dim = c["head_dim"]
+    theta = c["rope_theta"] * c["rope_scaling"]["alpha"] ** (dim / (dim - 2))
+    llama_keys(writer, {k: v for k, v in c.items() if k != "rope_theta"})
+    writer.add_rope_freq_base(theta)
+    writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    writer.add_rope_scaling_factor(1)
+
+
 # model_type: (architecture, what becomes of tensors, keys of its own)
 CONVERTERS = {
     "gpt_neox": (ARCH.GPTNEOX, per_head, neox_keys),
@@ -165,6 +174,7 @@ CONVERTERS = {
     "nemotron": (ARCH.NEMOTRON, plus_one, nemotron_keys),
     "arcee": (ARCH.ARCEE, permuted, llama_keys),
     "seed_oss": (ARCH.SEED_OSS, as_is, llama_keys),
+    "hunyuan_v1_dense": (ARCH.HUNYUAN_DENSE, as_is, hunyuan_keys),
     "ernie4_5": (ARCH.ERNIE4_5, as_is, llama_keys),
 }
 

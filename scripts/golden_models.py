@@ -312,6 +312,16 @@ ERNIE45 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_bi
 HELIUM = LLAMA | {"architectures": ["HeliumForCausalLM"], "model_type": "helium", "head_dim": 16,
                   "rms_norm_eps": 1e-8, "rope_theta": 100000.0}
 
+HUNYUAN_DENSE = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
+    "architectures": ["HunYuanDenseV1ForCausalLM"],
+    "model_type": "hunyuan_v1_dense",
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0},
+    "tie_word_embeddings": True,
+}
+
 # Architectures that transformers has no class for: their files, what the same layers are to transformers, and what their
 # files make of its weights. Those of 13B are the layers of Llama with other positions: see alibi().
 BAICHUAN = {k: LLAMA[k] for k in ("hidden_act", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -680,6 +690,9 @@ MODELS = {
     "helium": (
         "Llama whose q and k are interleaved, eps 1e-8",
         HELIUM, torch.float32, 24, {"rope_theta": 10000.0}),
+    "hunyuan_dense": (
+        "norms of queries and keys behind the rotation, theta times a power of alpha",
+        HUNYUAN_DENSE, torch.float32, 24, {"rope_scaling": {"type": "dynamic", "alpha": 1.5, "factor": 1.0}}),
     "llama_biases": (
         "biases on all matrices of attention and feed-forward",
         LLAMA | {"attention_bias": True, "mlp_bias": True}, torch.float32, 24, None),

@@ -220,11 +220,13 @@ TEST_CASE("bad/config.json of what the graphs do not do") {
   check_golden("starcoder", "multi_query is false, expected true", "\"multi_query\": true",
                "\"multi_query\": false");
   check_golden("gpt_neo", "expected [global, local, global]", "\"local\"", "\"global\"");
+  check_golden("codegen", "model.head_count is 6, expected a multiple of 4", "\"n_head\": 4",
+               "\"n_head\": 6");
   check_golden("opt", "do_layer_norm_before is false, expected true",
                "\"do_layer_norm_before\": true", "\"do_layer_norm_before\": false");
   check_golden("opt", "word_embed_proj_dim is 32, expected 48", "\"word_embed_proj_dim\": 48",
                "\"word_embed_proj_dim\": 32");
-  check_golden("gptneox", "hidden_act is \"tanh\", expected gelu, gelu_new, relu", "\"gelu\"",
+  check_golden("gptneox", "hidden_act is \"tanh\", expected gelu, gelu_new, ", "\"gelu\"",
                "\"tanh\"");
   check_golden("baichuan", "z_loss_weight is 0, expected nothing there", "{",
                "{\"z_loss_weight\": 0,");

@@ -183,6 +183,21 @@ TEST_CASE("plan: fusing takes as long as the graph") {
   CHECK(split(deep, 0).first.nodes.size() == 1);
 }
 
+TEST_CASE("plan: every architecture can be cut in front of each of its layers") {
+  for (const auto& entry : std::filesystem::directory_iterator(golden("models"))) {
+    if (!entry.is_directory()) continue;
+    CAPTURE(entry.path().string());
+    EngineOptions o;
+    o.model = entry.path(), o.threads = 1;
+    const auto engine = Engine::open(o);
+    const Graph whole = graph_of(engine->impl(), 3);
+    for (int i = 0; i < int(engine->impl().model->n_layers); ++i) {
+      const SplitGraph parts = split(whole, i);
+      CHECK(parts.first.nodes.size() + parts.rest.nodes.size() == whole.nodes.size());
+    }
+  }
+}
+
 // Every tensor was looked for among all, 15 s to the first token.
 TEST_CASE("plan: a model of 4096 tiny layers opens and runs") {
   Gguf g = tiny_llama();
