@@ -14,25 +14,25 @@ Graph device_graph(const Model& model, int first_layer, const Batch& batch, Resu
   return first_layer > 0 ? split(std::move(graph), first_layer).rest : graph;
 }
 
-DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions, int outputs,
+DeviceNeeds device_needs(const Model& model, int first_layer, Format kv, int sessions, int outputs,
                          const CudaOptions& wanted) {
-  DeviceShare share{{}, wanted};
+  DeviceNeeds needs{{}, wanted};
   for (const auto& [tokens, wanted_of_them] :
        {std::pair{wanted.max_batch, 1}, {outputs, outputs}}) {
     Batch batch;
     batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(wanted_of_them));
     Graph graph = device_graph(model, first_layer, batch);
-    share.weights = weights_of(graph);
-    share.options.states = StateLayout(graph.states, kv, true);
-    share.options.working =
-        std::max(share.options.working,
-                 cuda_working_bytes(std::move(graph), batch, share.options.states, wanted.context));
+    needs.weights = weights_of(graph);
+    needs.options.states = StateLayout(graph.states, kv, true);
+    needs.options.working =
+        std::max(needs.options.working,
+                 cuda_working_bytes(std::move(graph), batch, needs.options.states, wanted.context));
   }
   // and a few to copy on write
   for (const int64_t one :
-       pages_of_session(share.options.states.pools, wanted.context, wanted.max_batch))
-    share.options.pages.push_back({one, sessions * one + kPageGroup});
-  return share;
+       pages_of_session(needs.options.states.pools, wanted.context, wanted.max_batch))
+    needs.options.pages.push_back({one, sessions * one + kPageGroup});
+  return needs;
 }
 
 void DevicePasses::run(const Batch& batch, Result what, const float* input, const CudaDraw* draw,

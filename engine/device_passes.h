@@ -14,14 +14,14 @@ Graph device_graph(const Model& model, int first_layer, const Batch& batch,
                    Result what = Result::logits);
 
 // What a device with these layers has to hold.
-struct DeviceShare {
+struct DeviceNeeds {
   std::vector<const Weight*> weights;  // that its passes read
   CudaOptions options;                 // as wanted, with the bytes of working memory filled in
 };
 // `sessions`: whose pages are wanted there. The working memory is enough for every pass of at most
 // `wanted.max_batch` tokens that asks for the logits of at most `outputs` of them. Throws
 // Error(device) where an op or a format of the model has no kernel. No device is touched.
-DeviceShare device_share(const Model& model, int first_layer, Format kv, int sessions, int outputs,
+DeviceNeeds device_needs(const Model& model, int first_layer, Format kv, int sessions, int outputs,
                          const CudaOptions& wanted);
 
 class DevicePasses {

@@ -115,7 +115,7 @@ void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
 }
 
 void open_device(EngineImpl& e, const Placement& placement, const EngineOptions& o) {
-  auto backend = CudaBackend::open(placement.share.weights, placement.share.options);
+  auto backend = CudaBackend::open(placement.needs.weights, placement.needs.options);
   backend->upload(o.upload);
   e.device = std::make_unique<DevicePasses>(*e.model, placement.cpu_layers, std::move(backend));
 }

@@ -53,7 +53,7 @@ CudaDevice find_device(const Wish& wish) {
        any ? "there is no such device" : all.why_none);
 }
 
-// Looks for the largest share of a model that fits on a device.
+// Looks for the largest number of layers that fits on a device.
 class Fitting {
  public:
   Fitting(const Model& model, const EngineOptions& o, const CudaDevice& device)
@@ -75,12 +75,12 @@ class Fitting {
     p.max_batch = std::min(p.max_batch, context);
     CudaOptions wanted = wanted_;
     wanted.context = context, wanted.max_batch = p.max_batch;
-    p.share =
-        device_share(model_, p.cpu_layers, kv_, sessions_, std::min(outputs_, p.max_batch), wanted);
+    p.needs =
+        device_needs(model_, p.cpu_layers, kv_, sessions_, std::min(outputs_, p.max_batch), wanted);
     return p;
   }
   bool fits(const Placement& p) const {
-    return cuda_bytes_needed(p.share.weights, p.share.options, device_.total_bytes) <=
+    return cuda_bytes_needed(p.needs.weights, p.needs.options, device_.total_bytes) <=
            device_.free_bytes;
   }
   int own_context() const { return own_context_; }
@@ -154,7 +154,7 @@ Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice
            "{}: {} of {} layers with a context of {} need {} of device memory, {} are free; {}",
            name, wanted, layers, least.context,
            gigabytes(
-               cuda_bytes_needed(least.share.weights, least.share.options, device.total_bytes)),
+               cuda_bytes_needed(least.needs.weights, least.needs.options, device.total_bytes)),
            gigabytes(device.free_bytes),
            most > 0 ? fmt::format("--gpu-layers {} would fit", most) : "use --device cpu");
     }

@@ -16,7 +16,7 @@ constexpr int kCpuBatch = 256, kDeviceBatch = 2048;
 struct Placement {
   int cpu_layers = 0;  // so many run on the CPU, the first ones; all of them: there is no device
   int context = 0, max_batch = kCpuBatch;
-  DeviceShare share;  // empty without a device
+  DeviceNeeds needs;  // empty without a device
 };
 
 // A context that nobody asked for is cut to what fits on the device, but not below this.

@@ -94,13 +94,13 @@ struct Session::Impl {
     }
   }
   template <class Take>
-  static void each_pass(std::span<const Extension> parts, Result what, const CudaDraw* draw,
+  static void each_pass(std::span<const Extension> extensions, Result what, const CudaDraw* draw,
                         Take take);
   // Appends the tokens; a row for each wanted one.
-  static std::span<const float> rows(std::span<const Extension> parts, Result what);
+  static std::span<const float> rows(std::span<const Extension> extensions, Result what);
   // take(row, values) of each wanted token, in order.
   template <class Take>
-  static void each_row(std::span<const Extension> parts, Result what, Take take);
+  static void each_row(std::span<const Extension> extensions, Result what, Take take);
 };
 
 namespace {
@@ -126,9 +126,9 @@ void clear(Batch& b) {
   for (auto& stores : b.stores) stores.clear();
 }
 
-size_t wanted_of(std::span<const Extension> parts) {
+size_t wanted_of(std::span<const Extension> extensions) {
   size_t rows = 0;
-  for (const Extension& p : parts) rows += size_t(p.wanted);
+  for (const Extension& p : extensions) rows += size_t(p.wanted);
   return rows;
 }
 
@@ -168,41 +168,41 @@ int Session::room() const { return impl_->e().context - position(); }
 Engine& Session::engine() const { return *impl_->engine; }
 
 std::span<const float> Session::extend(std::span<const TokenId> tokens, int wanted) {
-  const Extension part{this, tokens, wanted};
-  return extend_all({&part, 1});
+  const Extension one{this, tokens, wanted};
+  return extend_all({&one, 1});
 }
 
 template <class Evaluate>
-void Session::append(std::span<const Extension> parts, Evaluate evaluate) {
+void Session::append(std::span<const Extension> extensions, Evaluate evaluate) {
   try {
-    for (const Extension& p : parts)
+    for (const Extension& p : extensions)
       p.session->impl_->expect_memory(p.session->position() + int(p.tokens.size()));
     evaluate();
-    for (const Extension& p : parts)
+    for (const Extension& p : extensions)
       p.session->impl_->tokens.insert(p.session->impl_->tokens.end(), p.tokens.begin(),
                                       p.tokens.end());
   } catch (...) {  // pages taken for tokens that did not come are given back
-    for (const Extension& p : parts) p.session->rewind(p.session->position());
+    for (const Extension& p : extensions) p.session->rewind(p.session->position());
     throw;
   }
 }
 
-std::span<const float> Session::extend_all(std::span<const Extension> parts) {
-  return Impl::rows(parts, Result::logits);
+std::span<const float> Session::extend_all(std::span<const Extension> extensions) {
+  return Impl::rows(extensions, Result::logits);
 }
 
 std::span<const float> Session::hidden(std::span<const TokenId> tokens, int wanted) {
-  const Extension part{this, tokens, wanted};
-  return Impl::rows({&part, 1}, Result::hidden);
+  const Extension one{this, tokens, wanted};
+  return Impl::rows({&one, 1}, Result::hidden);
 }
 
-std::span<const float> Session::Impl::rows(std::span<const Extension> parts, Result what) {
-  check(parts);
-  Impl& lead = *parts[0].session->impl_;
+std::span<const float> Session::Impl::rows(std::span<const Extension> extensions, Result what) {
+  check(extensions);
+  Impl& lead = *extensions[0].session->impl_;
   const size_t cols = size_t(lead.e().columns(what));
-  append(parts, [&] {
-    lead.rows_.resize(wanted_of(parts) * cols);
-    each_row(parts, what, [&](size_t row, const float* from) {
+  append(extensions, [&] {
+    lead.rows_.resize(wanted_of(extensions) * cols);
+    each_row(extensions, what, [&](size_t row, const float* from) {
       std::memcpy(lead.rows_.data() + row * cols, from, cols * sizeof(float));
     });
   });
@@ -213,30 +213,30 @@ std::span<const float> Session::Impl::rows(std::span<const Extension> parts, Res
 std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
   CHECK(!tokens.empty(), "nothing stands for no text");
   const bool mean = impl_->e().model->pooling == Model::Pooling::mean;
-  const Extension part{this, tokens, mean ? int(tokens.size()) : 1};
-  check({&part, 1});
+  const Extension one{this, tokens, mean ? int(tokens.size()) : 1};
+  check({&one, 1});
   const size_t cols = size_t(impl_->e().columns(Result::hidden));
   std::vector<double> sums(cols);
-  append({&part, 1}, [&] {
-    Impl::each_row({&part, 1}, Result::hidden, [&](size_t, const float* row) {
+  append({&one, 1}, [&] {
+    Impl::each_row({&one, 1}, Result::hidden, [&](size_t, const float* row) {
       for (size_t i = 0; i < cols; ++i) sums[i] += row[i];
     });
   });
   std::vector<float> pooled;
-  for (const double sum : sums) pooled.push_back(float(sum / part.wanted));
+  for (const double sum : sums) pooled.push_back(float(sum / one.wanted));
   return pooled;
 }
 
-std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler& sampler) {
-  check(parts);
-  EngineImpl& e = parts[0].session->impl_->e();
+std::vector<TokenId> Session::draw_all(std::span<const Extension> extensions, Sampler& sampler) {
+  check(extensions);
+  EngineImpl& e = extensions[0].session->impl_->e();
   const size_t vocab = size_t(e.model->vocab),
                drawable = e.tokenizer ? size_t(e.tokenizer->size()) : vocab;
   std::vector<TokenId> drawn;
   if (const std::optional<CudaDraw> there =
           e.device ? device_draw(sampler.options(), drawable) : std::nullopt) {
-    append(parts, [&] {
-      Impl::each_pass(parts, Result::logits, &*there, [&](size_t row) {
+    append(extensions, [&] {
+      Impl::each_pass(extensions, Result::logits, &*there, [&](size_t row) {
         for (const TokenId token : e.tokens()) {
           if (token < 0) not_finite(e.batch, drawn.size() - row);
           drawn.push_back(token);
@@ -245,8 +245,8 @@ std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler
     });
     return drawn;
   }
-  const std::span<const float> logits = extend_all(parts);
-  for (const Extension& p : parts) {
+  const std::span<const float> logits = extend_all(extensions);
+  for (const Extension& p : extensions) {
     const std::span<const TokenId> held = p.session->tokens();
     bool right = true;
     for (size_t i = held.size() - size_t(p.wanted); i < held.size(); ++i) {
@@ -260,8 +260,8 @@ std::vector<TokenId> Session::draw_all(std::span<const Extension> parts, Sampler
 }
 
 std::vector<TokenId> Session::draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler) {
-  const Extension part{this, tokens, wanted};
-  std::vector<TokenId> drawn = draw_all({&part, 1}, sampler);
+  const Extension one{this, tokens, wanted};
+  std::vector<TokenId> drawn = draw_all({&one, 1}, sampler);
   size_t n = 1;
   for (size_t first = tokens.size() - size_t(wanted);
        n < drawn.size() && drawn[n - 1] == tokens[first + n];)
@@ -270,14 +270,15 @@ std::vector<TokenId> Session::draw(std::span<const TokenId> tokens, int wanted, 
   return drawn;
 }
 
-void Session::check(std::span<const Extension> parts) {
-  CHECK(!parts.empty() && parts[0].session, "there is something to extend");
-  const EngineImpl& e = parts[0].session->impl_->e();
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const Extension& p = parts[i];
+void Session::check(std::span<const Extension> extensions) {
+  CHECK(!extensions.empty() && extensions[0].session, "there is something to extend");
+  const EngineImpl& e = extensions[0].session->impl_->e();
+  for (size_t i = 0; i < extensions.size(); ++i) {
+    const Extension& p = extensions[i];
     CHECK(&p.session->impl_->e() == &e, "sessions of one engine");
     CHECK(p.wanted >= 0 && size_t(p.wanted) <= p.tokens.size(), "logits of tokens that are there");
-    for (size_t k = 0; k < i; ++k) CHECK(parts[k].session != p.session, "a session comes once");
+    for (size_t k = 0; k < i; ++k)
+      CHECK(extensions[k].session != p.session, "a session comes once");
     for (TokenId t : p.tokens)
       CHECK(t >= 0 && t < e.model->vocab, "token ids come from this model's tokenizer");
     expect_room(*p.session, p.tokens.size());
@@ -287,19 +288,19 @@ void Session::check(std::span<const Extension> parts) {
 // All tokens in passes of at most max_batch, with the outputs wanted in each; take(row) of the pass
 // whose first output is `row` of all.
 template <class Take>
-void Session::Impl::each_pass(std::span<const Extension> parts, Result what, const CudaDraw* draw,
-                              Take take) {
-  EngineImpl& e = parts[0].session->impl_->e();
+void Session::Impl::each_pass(std::span<const Extension> extensions, Result what,
+                              const CudaDraw* draw, Take take) {
+  EngineImpl& e = extensions[0].session->impl_->e();
   Batch& b = e.batch;
-  size_t row = 0, part = 0, at = 0;
+  size_t row = 0, next = 0, at = 0;
   auto skip_done = [&] {
-    while (part < parts.size() && at == parts[part].tokens.size()) ++part, at = 0;
-    return part < parts.size();
+    while (next < extensions.size() && at == extensions[next].tokens.size()) ++next, at = 0;
+    return next < extensions.size();
   };
   while (skip_done()) {
     clear(b);
     while (skip_done() && b.size() < e.max_batch) {
-      const Extension& p = parts[part];
+      const Extension& p = extensions[next];
       const size_t n = std::min(p.tokens.size() - at, size_t(e.max_batch - b.size()));
       p.session->impl_->join(b, p, at, n);
       at += n;
@@ -312,10 +313,10 @@ void Session::Impl::each_pass(std::span<const Extension> parts, Result what, con
 }
 
 template <class Take>
-void Session::Impl::each_row(std::span<const Extension> parts, Result what, Take take) {
-  EngineImpl& e = parts[0].session->impl_->e();
+void Session::Impl::each_row(std::span<const Extension> extensions, Result what, Take take) {
+  EngineImpl& e = extensions[0].session->impl_->e();
   const int64_t cols = e.columns(what);
-  each_pass(parts, what, nullptr, [&](size_t row) {
+  each_pass(extensions, what, nullptr, [&](size_t row) {
     const float* rows = e.result();
     for (size_t i = 0; i < e.batch.outputs.size(); ++i, rows += cols) {
       expect_finite(rows, cols, e.batch, i, what);

@@ -11,8 +11,8 @@
 
 namespace chaski {
 
-// One session's share of a forward pass over several sessions: tokens to append, and for how many
-// of the last ones logits are wanted.
+// What one session adds to a forward pass over several: tokens to append, and for how many of the
+// last ones something is wanted.
 struct Extension {
   Session* session = nullptr;
   std::span<const TokenId> tokens;
@@ -45,7 +45,7 @@ class Session {
   // last, or the mean of all of theirs, as the architecture says. Throws what extend() throws.
   std::vector<float> pooled(std::span<const TokenId> tokens);
 
-  // Keeps the longest part that `tokens` begin with and rewind() reaches, and forgets the rest.
+  // Keeps as many tokens as `tokens` begin with and rewind() reaches, and forgets the rest.
   // Returns those of `tokens` that are still to be appended: at least the last of them, even if the
   // session held it, because logits come from appending a token.
   std::span<const TokenId> reuse(std::span<const TokenId> tokens);
@@ -59,7 +59,7 @@ class Session {
   std::unique_ptr<Session> fork();
 
   // Several sessions in one pass: the logits of all wanted tokens, in order.
-  static std::span<const float> extend_all(std::span<const Extension> parts);
+  static std::span<const float> extend_all(std::span<const Extension> extensions);
 
   // Appends tokens and draws what comes after each of the last `wanted`, as far as the draws are
   // the tokens given: guesses that are right, and one token more. The sampler's history is all that
@@ -68,16 +68,16 @@ class Session {
   std::vector<TokenId> draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler);
   // Several sessions in one pass: a draw after every wanted token, in order. Draws behind a wrong
   // guess mean nothing.
-  static std::vector<TokenId> draw_all(std::span<const Extension> parts, Sampler& sampler);
+  static std::vector<TokenId> draw_all(std::span<const Extension> extensions, Sampler& sampler);
 
   Engine& engine() const;
 
  private:
   friend class Engine;
   struct Impl;
-  static void check(std::span<const Extension> parts);
+  static void check(std::span<const Extension> extensions);
   template <class Evaluate>
-  static void append(std::span<const Extension> parts, Evaluate evaluate);
+  static void append(std::span<const Extension> extensions, Evaluate evaluate);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -1,5 +1,5 @@
-// A graph cut in two in front of a layer, so that two backends can each run a part: the CPU the
-// first layers, a device the rest.
+// A graph cut in two in front of a layer, for two backends: the CPU runs the first layers, a device
+// the rest.
 #pragma once
 #include "ggml-like-tensor/graph.h"
 
@@ -11,7 +11,7 @@ struct SplitGraph {
 
 // `whole` as a model wrote it, before fuse(). The rest begins with the first node that reads a
 // weight of `layer`, 0 <= layer < the number of layers, or with what is needed in front of it so
-// that one value goes over, which is the first's result and the rest's input. Both parts list all
+// that one value goes over, which is the first's result and the rest's input. Both graphs list all
 // states, but those whose ops are the other's as kept elsewhere (state.h).
 SplitGraph split(Graph whole, int layer);
 

@@ -15,21 +15,21 @@ constexpr double kGiga = 1e9;
 
 // Which limit a case is nearer to, and how near. Above 1 for weights that fit into the caches: they
 // are not read from memory.
-struct Bound {
+struct Nearest {
   const char* what;
   double share;
 };
-Bound nearer(double memory, double arithmetic, double seconds) {
-  return memory >= arithmetic ? Bound{"memory", memory / seconds}
-                              : Bound{"arithmetic", arithmetic / seconds};
+Nearest nearer(double memory, double arithmetic, double seconds) {
+  return memory >= arithmetic ? Nearest{"memory", memory / seconds}
+                              : Nearest{"arithmetic", arithmetic / seconds};
 }
-Bound bound_of(const BenchCase& c, const MachineLimits& l) {
+Nearest nearest_of(const BenchCase& c, const MachineLimits& l) {
   return nearer(
       c.cpu.memory_seconds(l.cpu) + c.device.memory_seconds(l.device),
       c.cpu.arithmetic_seconds(l.cpu, c.format) + c.device.arithmetic_seconds(l.device, c.format),
       c.seconds.median);
 }
-Bound bound_of(const StepTime& s, const BenchCase& c, const MachineLimits& l) {
+Nearest nearest_of(const StepTime& s, const BenchCase& c, const MachineLimits& l) {
   const Limits& there = s.name.on_device ? l.device : l.cpu;
   return nearer(s.work.memory_seconds(there), s.work.arithmetic_seconds(there, c.format),
                 s.seconds);
@@ -52,13 +52,13 @@ const BenchCase* narrowest(const std::vector<BenchCase>& cases, const BenchCase&
 
 std::string table_row(const BenchCase& c, const BenchResult& r, const MachineLimits& limits) {
   const int n = c.tokens_a_unit();
-  const Bound bound = bound_of(c, limits);
+  const Nearest limit = nearest_of(c, limits);
   std::string row =
       fmt::format("{:<9}{:>6} {:>7} {:>4} {:>7} {:>10.4g} ({:.4g} to {:.4g})", c.name(), c.tokens,
                   c.format, c.kv, c.depth, c.rate(), n / c.seconds.most, n / c.seconds.least);
   row = fmt::format("{:<68}{:>10.4g} {:>8.4g} {:>8.4g}  {:.0f}% of {}", row, 1e3 * c.seconds.median,
                     c.bytes() / c.seconds.median / kGiga, c.operations() / c.seconds.median / kGiga,
-                    100 * bound.share, bound.what);
+                    100 * limit.share, limit.what);
   if (c.kind != BenchCase::Kind::width) return row + "\n";
   const BenchCase& one = *narrowest(r.cases, c);
   return row + fmt::format(", T({})/T({}) {:.3g}\n", c.tokens, one.tokens,
@@ -76,14 +76,14 @@ std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
   text += "\n";
   for (const StepTime& s : c.profile) {
     if (s.seconds == 0) continue;  // part of a device's matmul, see cuda/fused.h
-    const Bound bound = bound_of(s, c, limits);
+    const Nearest limit = nearest_of(s, c, limits);
     const std::string name = fmt::format("{}{}{}{}", s.name.on_device ? "device " : "", s.name.op,
                                          s.name.weight.empty() ? "" : " ", s.name.weight);
     text += fmt::format(
         "  {:<30}{:>5} calls {:>9.4g} ms {:>5.1f}% {:>9.4g} MB {:>7.4g} GB/s {:>8.4g} Gop/s", name,
         counted(s.calls), 1e3 * s.seconds, 100 * s.seconds / all, s.work.bytes / 1e6,
         s.work.bytes / s.seconds / kGiga, s.work.operations / s.seconds / kGiga);
-    text += bound.share >= 0.005 ? fmt::format("  {:.0f}% of {}\n", 100 * bound.share, bound.what)
+    text += limit.share >= 0.005 ? fmt::format("  {:.0f}% of {}\n", 100 * limit.share, limit.what)
                                  : "\n";
   }
   return text;
@@ -91,7 +91,7 @@ std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
 
 // A case as a row: the names are the columns of the CSV and the keys of the JSON, and stay.
 Json fields(const BenchRun& run, const BenchCase& c, const MachineLimits& machine) {
-  const Bound bound = bound_of(c, machine);
+  const Nearest limit = nearest_of(c, machine);
   const Limits& limits = first_of(machine);
   return {{"model", run.model},
           {"format", c.format},
@@ -110,8 +110,8 @@ Json fields(const BenchRun& run, const BenchCase& c, const MachineLimits& machin
           {"operations", c.operations()},
           {"gigabytes_per_second", c.bytes() / c.seconds.median / kGiga},
           {"gigaops_per_second", c.operations() / c.seconds.median / kGiga},
-          {"limit", bound.what},
-          {"share_of_limit", bound.share},
+          {"limit", limit.what},
+          {"share_of_limit", limit.share},
           {"read_gigabytes_per_second", limits.memory / kGiga},
           {"int8_gigaops_per_second", limits.integer(c.format) / kGiga},
           {"f32_gigaops_per_second", limits.floating("f32") / kGiga},

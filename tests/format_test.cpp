@@ -144,7 +144,7 @@ TEST_CASE("format: encoders stay within the format's own bound") {
   const int64_t cols = 4096;
   const std::vector<float> x = gaussian(16 * cols);
   std::vector<float> y(static_cast<size_t>(cols), 0);
-  CHECK(encodable_formats().size() == 8);
+  CHECK(encodable_formats().size() >= 8);
   for (const Format f : encodable_formats()) {
     CAPTURE(info(f).name);
     REQUIRE(can_encode(f));
