@@ -59,6 +59,8 @@ $(BUILD)/ggml-like-tensor/cpu/isa_avx512vbmi.o: EXTRA := $(AVX512) -mavx512vnni 
 $(filter-out %scalar.o,$(ISA_SRC:%.cpp=$(BUILD)/%.o)): EXTRA += $(if $(filter release,$(MODE)),-O3)
 $(BUILD)/ggml-like-tensor/cpu/isa_scalar.o: EXTRA += $(if $(filter release,$(MODE)),-O1)
 $(ISA_SRC:%.cpp=$(BUILD)/%.o): EXTRA += -Wno-maybe-uninitialized -Wno-uninitialized
+CHECKSUM_AVX2 := $(BUILD)/ggml-like-tensor/base/checksum_avx2.o
+$(CHECKSUM_AVX2): EXTRA := $(if $(filter x86_64,$(TARGET_ARCH_NAME)),-mavx2)
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
 LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp models/*/*.cpp engine/*.cpp engine/*/*.cpp))
@@ -151,7 +153,7 @@ $(BUILD)/.cuda: always
 
 # Most of the time it takes to compile a small file goes into headers, so those that all of them read are compiled first, for files with
 # the plain flags.
-FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(ISA_SRC:%.cpp=$(BUILD)/%.o),$(MAIN_OBJ) $(LIB_SRC:%.cpp=$(BUILD)/%.o))
+FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o),$(MAIN_OBJ) $(LIB_SRC:%.cpp=$(BUILD)/%.o))
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h

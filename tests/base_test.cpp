@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <csignal>
 #include <thread>
@@ -11,6 +12,7 @@
 
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/checked.h"
+#include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/cursor.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
@@ -279,6 +281,17 @@ TEST_CASE("base/atomic_file: slots for the signal handler are given back") {
     if (i % 2) file.commit();
   }
   CHECK(files_in(tmp.path) == 1);
+}
+
+TEST_CASE("base/checksum: XXH3-64, whichever instructions do it") {
+  std::string text;
+  for (int i = 0; i < 300'000; ++i) text += char(i * i + i / 7);
+  for (const size_t size : {0, 1, 15, 200, 240, 241, 1024, 5000, 65536, 299'999}) {
+    const uint64_t expected = XXH3_64bits(text.data() + 1, size);
+    CHECK(checksum(text.data() + 1, size) == expected);
+    // the word of the library's author for an empty text
+    if (size == 0) CHECK(expected == 0x2d06800538d394c2);
+  }
 }
 
 TEST_CASE("base/refuse_same_file: the input is not an output, under any name") {

@@ -1,12 +1,11 @@
 // Opening a .quipu file: the header is untrusted until every field of it has been checked, and the
 // tensors are not touched, so that a file of many gigabytes opens at once.
-#include <xxhash.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <unordered_set>
 
 #include "ggml-like-tensor/base/checked.h"
+#include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "ggml-like-tensor/file/chunks.h"
 #include "ggml-like-tensor/file/quipu.h"
@@ -42,7 +41,7 @@ uint64_t take_preamble(Cursor& in) {
   const auto size = in.take<uint64_t>("header bytes");
   const auto wanted = in.take<uint64_t>("header sum");
   const auto header = in.raw(size, "header");
-  if (const uint64_t sum = XXH3_64bits(header.data(), header.size()); sum != wanted)
+  if (const uint64_t sum = checksum(header.data(), header.size()); sum != wanted)
     fail(Exit::bad_file, "{}: header sum is {:016x}, expected {:016x}: the file is damaged",
          in.file(), sum, wanted);
   return in.at();
@@ -249,7 +248,7 @@ std::shared_ptr<const Weights> open_quipu(const std::string& name,
 void verify(const Weights& weights, int threads) {
   for_each_job(weights.sums.size(), threads, [&](size_t t) {
     const Weight& weight = weights.tensors[t];
-    if (const uint64_t sum = XXH3_64bits(weight.data, weight.info.bytes()); sum != weights.sums[t])
+    if (const uint64_t sum = checksum(weight.data, weight.info.bytes()); sum != weights.sums[t])
       fail(Exit::bad_file, "{}: tensor {}: sum is {:016x}, expected {:016x}: the file is damaged",
            weights.path, escaped(weight.info.name), sum, weights.sums[t]);
   });

@@ -1,13 +1,12 @@
 // Writing a .quipu file in bounded memory: the places of all tensors follow from names and shapes,
 // so the data is produced in pieces by several threads, each written where it belongs; then the
 // file is read back, compared and summed, and the header goes in front.
-#include <xxhash.h>
-
 #include <filesystem>
 #include <mutex>
 #include <system_error>
 
 #include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "ggml-like-tensor/file/chunks.h"
 #include "ggml-like-tensor/file/quipu.h"
@@ -88,7 +87,7 @@ std::vector<uint64_t> write_data(AtomicFile& file, const ModelSource& source,
     const Chunk& chunk = chunks[job];
     std::vector<std::byte> data(chunk.bytes);
     source.tensors[chunk.tensor].read(chunk.first, chunk.last, data.data());
-    sums[job] = XXH3_64bits(data.data(), data.size());
+    sums[job] = checksum(data.data(), data.size());
     file.write_at(header.table[chunk.tensor].offset + chunk.offset, data);
     const std::lock_guard lock(reporting);
     done += chunk.bytes;
@@ -105,7 +104,7 @@ void read_back(const std::string& path, const AtomicFile& file, const std::vecto
   for_each_job(chunks.size(), threads, [&](size_t job) {
     const Chunk& chunk = chunks[job];
     const TableRow& row = header.table[chunk.tensor];
-    if (XXH3_64bits(data + row.offset + chunk.offset, chunk.bytes) != sums[job])
+    if (checksum(data + row.offset + chunk.offset, chunk.bytes) != sums[job])
       fail(Exit::io,
            "{}: tensor {} does not read back as it was written: the disk is failing, or somebody "
            "else writes {}",
@@ -113,7 +112,7 @@ void read_back(const std::string& path, const AtomicFile& file, const std::vecto
   });
   for_each_job(header.table.size(), threads, [&](size_t t) {
     TableRow& row = header.table[t];
-    row.sum = XXH3_64bits(data + row.offset, row.info.bytes());
+    row.sum = checksum(data + row.offset, row.info.bytes());
   });
 }
 
@@ -145,7 +144,7 @@ std::string encode_header(const QuipuHeader& header) {
   std::string out(kQuipuMagic);
   append(out, kQuipuVersion);
   append<uint64_t>(out, body.size());
-  append<uint64_t>(out, XXH3_64bits(body.data(), body.size()));
+  append<uint64_t>(out, checksum(body.data(), body.size()));
   return out + body;
 }
 

@@ -1,0 +1,16 @@
+#include "ggml-like-tensor/base/checksum.h"
+
+#include <xxhash.h>
+
+namespace chaski {
+
+// The library is built for SSE2, with which a model's sums cost half as much again.
+uint64_t checksum(const void* bytes, size_t size) {
+#if defined(__x86_64__)
+  static const bool avx2 = __builtin_cpu_supports("avx2");
+  if (avx2) return checksum_avx2(bytes, size);
+#endif
+  return XXH3_64bits(bytes, size);
+}
+
+}  // namespace chaski
