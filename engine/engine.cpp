@@ -13,6 +13,7 @@
 #include "engine/session.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/cores.h"
+#include "ggml-like-tensor/reading.h"
 
 namespace chaski {
 
@@ -131,6 +132,7 @@ int thread_count(const EngineOptions& o) {
 }  // namespace
 
 void EngineImpl::run(const CudaDraw* draw) {
+  plan_readings(batch, states.pools);
   result_ = cpu_layers() > 0 ? cpu->run(profile) : nullptr;
   if (device) device->run(batch, result_, draw, profile);
   if (profile) ++profile->passes;
