@@ -11,8 +11,7 @@
 
 namespace chaski {
 
-constexpr int kChunk = 256;  // positions, and threads of a block
-constexpr int kWarps = kChunk / 32;
+constexpr int kWarps = kChunk / 32;  // a block has as many threads as a chunk positions
 constexpr int kMostQueries = 32;
 // 64 positions of 128 f16 values, a row padded by 16 bytes; 16 pages' slices of keys
 constexpr int kStageBytes = 17 * 1024;

@@ -13,6 +13,7 @@
 #include "engine/session.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/cores.h"
+#include "ggml-like-tensor/reading.h"
 
 namespace chaski {
 
@@ -167,6 +168,7 @@ int thread_count(const EngineOptions& o) {
 }  // namespace
 
 void EngineImpl::run(Result what, const CudaDraw* draw) {
+  plan_readings(batch, states.pools);
   result_ = cpu_layers() > 0 ? cpu->run(what, profile) : nullptr;
   if (device) device->run(batch, what, result_, draw, profile);
   if (profile) ++profile->passes;

@@ -9,7 +9,7 @@ namespace chaski {
 
 // Work is handed out in units (a strip of 16 outputs, a row, a head): run() does units [first,
 // last). What a unit computes does not depend on who does it or in which order.
-constexpr int kSharedCounters = 1024;
+constexpr int kSharedCounters = 4096;
 struct Scratch {
   std::byte* own = nullptr;  // this thread's
   // kSharedCounters of them for all threads, all zero when a step begins and when it ends

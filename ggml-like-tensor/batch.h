@@ -15,6 +15,21 @@ struct Store {
   int32_t token, page, slot;
 };
 
+// What attention reads of a pool (reading.h). A group is some pages of a chunk, and the tokens that
+// see any of them: those of every sequence whose table has just these pages there.
+struct Reading {
+  struct Run {  // tokens [first, end) of the batch, of one sequence
+    int32_t first, end;
+  };
+  struct Group {
+    int32_t chunk, from, to;  // pages [from, to) of the tables
+    int32_t first, end;       // runs[first, end)
+  };
+  std::vector<Run> runs;
+  std::vector<Group> groups;         // in the order of their first tokens, then of chunks
+  int64_t alone = 0, sequences = 0;  // groups if no sequence shared any; sequences of the batch
+};
+
 struct Batch {
   // per token; its position is what rotary angles and learned positions go by
   std::vector<int32_t> tokens, positions;
@@ -25,7 +40,8 @@ struct Batch {
   std::vector<std::vector<const int32_t*>> tables;  // (pools, sequences): pages, in order of cells
   // (pools): all that a pass writes of keys and values; nothing for pools of recurrent states
   std::vector<std::vector<Store>> stores;
-  std::vector<int32_t> outputs;  // indices of the tokens whose logits are wanted
+  std::vector<Reading> readings;  // (pools)
+  std::vector<int32_t> outputs;   // indices of the tokens whose logits are wanted
 
   int64_t size() const { return int64_t(tokens.size()); }
   // Of a KvView or RecurrentView.

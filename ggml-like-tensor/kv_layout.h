@@ -25,6 +25,9 @@ namespace chaski {
 
 constexpr int kPage = 16;  // positions
 constexpr int kPageGroup = 16;
+// Positions that attention scores together. It merges chunk after chunk, so that a token's result
+// does not depend on who reads them.
+constexpr int kChunk = 256;
 constexpr int64_t whole_groups(int64_t pages) {
   return (pages + kPageGroup - 1) / kPageGroup * kPageGroup;
 }

@@ -6,6 +6,7 @@
 
 #include "ggml-like-tensor/file/model_source.h"
 #include "ggml-like-tensor/ops.h"
+#include "ggml-like-tensor/reading.h"
 #include "quant/random.h"
 #include "tests/support.h"
 
@@ -85,6 +86,7 @@ inline void make_batch(Case& c, int64_t tokens, const StateLayout& states) {
       stores.insert(stores.end(), {{1, c.table[39], 3}, {0, c.other_table[39], 0}});
     }
   }
+  plan_readings(c.batch, states.pools);
   for (int i = 0; i < 600 * 16; ++i) c.rope.push_back(noise(uint32_t(i)));
   c.where.ropes = {c.rope.data()};
 }

@@ -68,35 +68,79 @@ TEST_CASE(
   Ops::each([]<class Op>(Op) { sweep<Op>(); });
 }
 
+namespace {
+
+// Every unit by itself, last ones first.
+void run_backwards(const Backend& backend, const AnyOp& op, const OpArgs& a) {
+  const KernelEntry& k = backend.table[op.index()];
+  Buffer scratch(k.scratch(op, a)), shared(k.shared(op, a));
+  std::vector<uint32_t> counters(kSharedCounters);
+  for (int64_t u = k.units(op, a) - 1; u >= 0; --u)
+    k.run(op, a, u, u + 1, {scratch.data(), counters.data(), shared.data()});
+  CHECK(shared.guarded());
+  CHECK(counters == std::vector<uint32_t>(kSharedCounters));
+}
+
+// Each token of a case of attention by itself gets what it got among all, on every instruction set.
+void expect_same_alone(const Attention& op, Case& c) {
+  for (const Backend* backend : cpu_backends()) {
+    CAPTURE(backend->name);
+    Outputs together = outputs_of(op, c, [&](const OpArgs& a) { run_backwards(*backend, op, a); });
+    const int64_t cols = op.heads * op.kv.v_dim;
+    for (int64_t t = 0; t < c.batch.size(); ++t) {
+      Batch one = c.batch;
+      one.tokens = {0}, one.cells = {c.batch.cells[size_t(t)]},
+      one.sequences = {c.batch.sequences[size_t(t)]};
+      plan_readings(one, c.where.states.pools);
+      std::vector<float> alone(static_cast<size_t>(cols));
+      OpArgs a = c.args;
+      a.in[0] = {{1, a.in[0].shape.cols}, Format::f32, const_cast<float*>(c.args.in[0].row(t))};
+      a.out[0] = {{1, cols}, Format::f32, alone.data()};
+      a.batch = &one;
+      run_backwards(*backend, op, a);
+      CHECK(std::memcmp(alone.data(), together.floats[0].floats() + t * cols, size_t(cols) * 4) ==
+            0);
+    }
+  }
+}
+
+}  // namespace
+
 // A batch of 21 tokens walks its chunks in one unit, a token alone has a unit for each chunk: see
 // cpu/attention.h.
 TEST_CASE("op: attention of a token is the same in a prompt and alone") {
   const Example<Attention> e{{1, 4, {2, 48, 48, 0}, 0.2f}, {{{21, 192}}}, 21};
-  for (const StateLayout& layout : layouts_of(e.op)) {
-    auto c = make_case(e, layout);
-    for (const Backend* backend : cpu_backends()) {
-      const AnyOp op = e.op;
-      const KernelEntry& k = backend->table[op.index()];
-      auto run = [&](const OpArgs& a) {
-        Buffer scratch(k.scratch(op, a)), shared(k.shared(op, a));
-        std::vector<uint32_t> counters(kSharedCounters);
-        for (int64_t u = k.units(op, a) - 1; u >= 0; --u)
-          k.run(op, a, u, u + 1, {scratch.data(), counters.data(), shared.data()});
-      };
-      Outputs together = outputs_of(e.op, *c, run);
-      for (int t = 0; t < 21; ++t) {
-        Batch one = c->batch;
-        one.tokens = {0}, one.cells = {c->batch.cells[size_t(t)]},
-        one.sequences = {c->batch.sequences[size_t(t)]};
-        std::vector<float> alone(192);
-        OpArgs a = c->args;
-        a.in[0] = {{1, 192}, Format::f32, const_cast<float*>(c->args.in[0].row(t))};
-        a.out[0] = {{1, 192}, Format::f32, alone.data()};
-        a.batch = &one;
-        run(a);
-        CHECK(std::memcmp(alone.data(), together.floats[0].data() + size_t(t) * 192 * 4, 192 * 4) ==
-              0);
+  for (const StateLayout& layout : layouts_of(e.op)) expect_same_alone(e.op, *make_case(e, layout));
+}
+
+// All have two chunks in common, and a page of their own; one is a step behind, one has two tokens.
+TEST_CASE("op: attention reads what sequences share once, with the bits of each alone") {
+  const Attention ops[] = {{1, 6, {2, 48, 48, 0}, 0.2f},
+                           {0, 20, {1, 16, 32, 300}, 0.25f, 0, 8},
+                           {0, 2, {2, 32, 16, 0}, 0.2f, 5}};
+  const int sequences = 20, tokens = sequences + 1;
+  for (const Attention& op : ops) {
+    const Example<Attention> e{op, {{{tokens, op.heads * op.kv.k_dim}}}, tokens};
+    for (const StateLayout& layout : layouts_of(op)) {
+      CAPTURE(info(format_of(layout)).name);
+      auto c = make_case(e, layout);
+      Batch& b = c->batch;
+      std::vector<std::vector<int32_t>> tables;
+      b.cells.clear(), b.sequences.clear(), b.tables[0].clear();
+      for (int s = 0; s < sequences; ++s) {
+        tables.push_back(c->other_table);
+        tables.back()[32] = 5 + s;
+        b.tables[0].push_back(tables.back().data());
+        for (int i = 0; i < (s == 7 ? 2 : 1); ++i)
+          b.cells.push_back(s == 3 ? 518 : 519 + i), b.sequences.push_back(s);
       }
+      plan_readings(b, layout.pools);
+      const Reading& r = b.readings[0];
+      CHECK(r.sequences == sequences);
+      CHECK(r.alone == 3 * sequences);
+      CHECK(r.groups.size() == 2 + size_t(sequences));
+      CHECK(r.runs.size() == 3 * size_t(sequences));
+      expect_same_alone(op, *c);
     }
   }
 }

@@ -108,6 +108,41 @@ TEST_CASE("states: beside others, forked, and rewound to anywhere") {
   }
 }
 
+TEST_CASE(
+    "states: what forked sessions have in common is read once, with the logits of each alone") {
+  constexpr int kCommon = 2000, kSessions = 16;
+  const auto prefix = made_up(kCommon);
+  for (const Format kv : {Format::f16, Format::q8}) {
+    Subject s(kv);
+    EngineImpl& e = s.engine->impl();
+    std::vector<std::unique_ptr<Session>> sessions(1);
+    sessions[0] = s.engine->session();
+    sessions[0]->extend(prefix);
+    while (sessions.size() < kSessions) sessions.push_back(sessions[0]->fork());
+    for (int step = 0; step < 3; ++step) {
+      std::vector<std::vector<TokenId>> next;
+      std::vector<Extension> parts;
+      for (int i = 0; i < kSessions; ++i) next.push_back({TokenId(7 * i + step)});
+      for (size_t i = 0; i < next.size(); ++i) parts.push_back({sessions[i].get(), next[i], 1});
+      const auto together = Session::extend_all(parts);
+      const Logits all(together.begin(), together.end());
+      // 7 whole chunks of the full attention for all, the eighth for each; the window's for each
+      const Reading &full = e.batch.readings[size_t(e.states.paged[2].pool)],
+                    &window = e.batch.readings[size_t(e.states.paged[0].pool)];
+      CHECK(full.groups.size() == kCommon / kChunk + kSessions);
+      CHECK(full.alone == kSessions * (kCommon / kChunk + 1));
+      CHECK(window.groups.size() == kSessions);
+      for (int i : {0, 5, 15}) {
+        std::vector<TokenId> tokens = prefix;
+        for (int k = 0; k <= step; ++k) tokens.push_back(TokenId(7 * i + k));
+        const Logits alone = last_of(s.fresh(tokens));
+        CHECK(!std::memcmp(alone.data(), all.data() + i * ScratchModel::kVocab,
+                           ScratchModel::kVocab * sizeof(float)));
+      }
+    }
+  }
+}
+
 TEST_CASE("states: the check of a draft goes back to where it began, and no further") {
   Subject s;
   const auto t = made_up(500);

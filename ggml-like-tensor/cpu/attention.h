@@ -3,11 +3,13 @@
 // start at multiples of 256 positions, not where threads or batches happen to cut, so a token's
 // result depends on its sequence alone.
 //
-// Query heads that share a KV head, and neighbouring tokens of a prompt, go through a page
-// together, up to 16 queries: the K page is the weight strip, the queries are the tokens of
-// strip.h. A prompt has enough of these groups for all threads. A decode step has one group a KV
-// head, so there a unit of work is a chunk of it, and whoever finishes a group's last chunk merges
-// them, in order.
+// Query heads that share a KV head, and tokens that see the same pages, go through a page together,
+// up to 16 queries, a block: the K page is the weight strip, the queries are the tokens of strip.h.
+// A prompt has enough blocks for all threads: a unit of work is a block, whose tokens are of one
+// sequence, and walks all chunks that they see. Few tokens have few blocks, and what they have in
+// common differs from chunk to chunk: there a unit is a group of the batch's Reading and a KV head,
+// or, where these are few, one of their blocks, and whoever does a token's last chunk merges them
+// all, in order.
 #pragma once
 #include "ggml-like-tensor/cpu/quantize.h"
 #include "ggml-like-tensor/cpu/values.h"
@@ -19,13 +21,13 @@ namespace {
 
 constexpr int kQueries = kGroup;
 
-// A run of tokens of one sequence in neighbouring cells, times the query heads [first_head,
-// first_head + group) of one KV head.
+// Some tokens, times the query heads [first_head, first_head + heads) of one KV head.
 struct QueryBlock {
-  int64_t token;  // first
-  int tokens, group, kv_head, first_head;
-  int slot;  // of query 0 among all queries of the run and KV head
-  int count() const { return tokens * group; }
+  int64_t token[kQueries];
+  int tokens, heads, kv_head, first_head;
+  int count() const { return tokens * heads; }
+  int64_t token_of(int query) const { return token[query / heads]; }
+  int head_of(int query) const { return first_head + query % heads; }
 };
 
 template <class V>
@@ -44,41 +46,78 @@ struct CpuKernel<Attention, V> {
     return a.where->states.paged[op.state];
   }
   static const KvLayout& layout(const Attention& op, const OpArgs& a) { return view(op, a).layout; }
+  static const Reading& reading(const Attention& op, const OpArgs& a) {
+    return a.batch->readings[view(op, a).pool];
+  }
 
-  static int tokens_per_run(const Attention& op) {
-    const int group = op.group();
-    return group >= kQueries ? 1 : kQueries / group;
+  static int tokens_per_block(const Attention& op) {
+    return op.group() >= kQueries ? 1 : kQueries / op.group();
   }
-  static int64_t runs(const Attention& op, const OpArgs& a) {
-    const int per = tokens_per_run(op);
-    return (a.in[0].shape.rows + per - 1) / per;
+  // Of one token and KV head.
+  static int64_t blocks_per_token(const Attention& op) {
+    return (op.group() + kQueries - 1) / kQueries;
   }
-  // Chunks as units of their own; 1: a unit walks all of them.
-  static int64_t pieces(const Attention& op, const OpArgs& a) {
-    if (a.in[0].shape.rows > kGroup || runs(op, a) * op.kv.heads > kSharedCounters) return 1;
+
+  // Chunks that the batch reaches over.
+  static int64_t chunks(const OpArgs& a) {
     int32_t last = 0;
     for (int32_t cell : a.batch->cells) last = cell > last ? cell : last;
     return last / kChunk + 1;
   }
+  // Whether units are chunks: of few tokens, or where sequences too short to fill blocks share what
+  // they read.
+  static bool by_chunks(const Attention& op, const OpArgs& a) {
+    const int64_t tokens = a.in[0].shape.rows;
+    if (tokens * op.kv.heads > kSharedCounters || chunks(a) == 1) return false;
+    const Reading& r = reading(op, a);
+    return tokens <= kGroup || (2 * int64_t(r.groups.size()) <= r.alone &&
+                                tokens * op.group() < r.sequences * kQueries);
+  }
+  static int64_t tokens_of(const Reading& r, const Reading::Group& g) {
+    int64_t n = 0;
+    for (int i = g.first; i < g.end; ++i) n += r.runs[i].end - r.runs[i].first;
+    return n;
+  }
+  static int64_t blocks_of(const Attention& op, const Reading& r, const Reading::Group& g) {
+    const int64_t per = tokens_per_block(op);
+    return (tokens_of(r, g) + per - 1) / per * blocks_per_token(op);
+  }
+  // Units of a KV head: groups, all of whose blocks are done one after the other, while the chunk
+  // is in a near cache, or blocks, so that there is work for many threads.
+  struct Units {
+    bool groups;
+    int64_t count;
+  };
+  static Units units_of_head(const Attention& op, const OpArgs& a) {
+    const Reading& r = reading(op, a);
+    const int64_t groups = r.groups.size();
+    if (groups * op.kv.heads >= kManyUnits) return {true, groups};
+    int64_t blocks = 0;
+    for (const Reading::Group& g : r.groups) blocks += blocks_of(op, r, g);
+    return {false, blocks};
+  }
+  static constexpr int kManyUnits = 64;
+
   static int64_t units(const Attention& op, const OpArgs& a) {
-    return runs(op, a) * op.kv.heads * pieces(op, a);
+    if (by_chunks(op, a)) return op.kv.heads * units_of_head(op, a).count;
+    const int per = tokens_per_block(op);
+    return (a.in[0].shape.rows + per - 1) / per * op.kv.heads;
   }
   // Some chunks together: queries are quantized once for them.
   static int64_t grain(const Attention& op, const OpArgs& a) {
     const int64_t share = units(op, a) / 32;
-    return pieces(op, a) == 1 || share < 1 ? 1 : share < 4 ? share : 4;
+    return !by_chunks(op, a) || share < 1 ? 1 : share < 4 ? share : 4;
   }
   static size_t scratch(const Attention& op, const OpArgs& a) {
     const KvLayout& l = layout(op, a);
     return kQueries * sizeof(float) * (kChunk + l.k_cols() + 2 * part_floats(l)) +
            kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
   }
-  static int64_t queries_per_run(const Attention& op) { return tokens_per_run(op) * op.group(); }
+  // Parts of all queries and chunks.
   static size_t shared(const Attention& op, const OpArgs& a) {
-    return pieces(op, a) == 1
-               ? 0
-               : size_t(units(op, a) * queries_per_run(op) * part_floats(layout(op, a))) *
-                     sizeof(float);
+    return by_chunks(op, a) ? size_t(a.in[0].shape.rows * op.heads * chunks(a) *
+                                     part_floats(layout(op, a)) * sizeof(float))
+                            : 0;
   }
 
   static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last,
@@ -90,72 +129,131 @@ struct CpuKernel<Attention, V> {
     w.parts = w.q + kQueries * l.k_cols();
     w.totals = w.parts + kQueries * part_floats(l);
     w.acts = reinterpret_cast<Act*>(w.totals + kQueries * part_floats(l));
-    const int64_t n = pieces(op, a);
-    for (int64_t u = first; u < last;) {
-      const int64_t group = u / n, chunk = u % n, end = n - chunk < last - u ? n : chunk + last - u;
-      if (n == 1)
-        each_block(op, a, group, [&](const QueryBlock& b) { whole(op, a, b, w); });
-      else
-        some_chunks(op, a, w, group, chunk, end, n, scratch);
-      u += end - chunk;
+    if (by_chunks(op, a)) return some_chunks(op, a, w, first, last, scratch);
+    for (int64_t u = first; u < last; ++u)
+      each_block(op, a, u, [&](const QueryBlock& b) { whole(op, a, b, w); });
+  }
+
+  // Units [first, last). Blocks that follow each other often have the same queries.
+  static void some_chunks(const Attention& op, const OpArgs& a, const Work& w, int64_t first,
+                          int64_t last, const Scratch& scratch) {
+    const Reading& r = reading(op, a);
+    const Units units = units_of_head(op, a);
+    const int64_t n = chunks(a), stride = part_floats(layout(op, a));
+    const auto part = [&](int64_t token, int head, int64_t chunk) {
+      return reinterpret_cast<float*>(scratch.shared) +
+             ((token * op.heads + head) * n + chunk) * stride;
+    };
+    QueryBlock loaded;
+    loaded.tokens = 0;
+    for (int64_t u = first; u < last; ++u) {
+      const int kv_head = int(u / units.count);
+      int64_t at = u % units.count, group = units.groups ? at : 0, from = 0, to = 0;
+      for (;; ++group) {
+        to = blocks_of(op, r, r.groups[group]);
+        if (units.groups) break;
+        if (at < to) {
+          from = at, to = at + 1;
+          break;
+        }
+        at -= to;
+      }
+      const Reading::Group& g = r.groups[group];
+      for (int64_t i = from; i < to; ++i) {
+        const QueryBlock b = block_of(op, r, g, kv_head, i);
+        if (!same(b, loaded)) load_queries(op, a, b, w), loaded = b;
+        one_chunk(op, a, b, w, g.chunk);
+        for (int q = 0; q < b.count(); ++q)
+          __builtin_memcpy(part(b.token_of(q), b.head_of(q), g.chunk), w.parts + q * stride,
+                           stride * sizeof(float));
+        for (int t = 0; t < b.tokens; ++t)
+          if (is_last(op, a, b.token[t], kv_head, scratch))
+            merge_all(op, a, w, b.token[t], kv_head, part);
+      }
+    }
+  }
+  // Block i of a group.
+  static QueryBlock block_of(const Attention& op, const Reading& r, const Reading::Group& g,
+                             int kv_head, int64_t i) {
+    const int64_t pieces = blocks_per_token(op);
+    QueryBlock b = of_heads(op, kv_head, int(i % pieces));
+    int64_t skip = i / pieces * tokens_per_block(op);
+    for (int k = g.first; k < g.end && b.tokens < tokens_per_block(op); ++k) {
+      const Reading::Run& run = r.runs[k];
+      for (int64_t t = run.first + skip; t < run.end && b.tokens < tokens_per_block(op); ++t)
+        b.token[b.tokens++] = t;
+      skip = skip > run.end - run.first ? skip - (run.end - run.first) : 0;
+    }
+    return b;
+  }
+  // Without tokens as yet.
+  static QueryBlock of_heads(const Attention& op, int kv_head, int piece) {
+    const int first = piece * kQueries, left = op.group() - first;
+    QueryBlock b;
+    b.tokens = 0, b.heads = left < kQueries ? left : kQueries, b.kv_head = kv_head;
+    b.first_head = kv_head * op.group() + first;
+    return b;
+  }
+  static bool same(const QueryBlock& x, const QueryBlock& y) {
+    return x.tokens == y.tokens && x.first_head == y.first_head &&
+           !__builtin_memcmp(x.token, y.token, x.tokens * sizeof(x.token[0]));
+  }
+  // Counts a block of the token's that is done: true for the last of all chunks.
+  static bool is_last(const Attention& op, const OpArgs& a, int64_t token, int kv_head,
+                      const Scratch& scratch) {
+    const int32_t cell = a.batch->cells[token];
+    const int64_t all =
+        (cell / kChunk - op.kv.first_seen(cell) / kChunk + 1) * blocks_per_token(op);
+    uint32_t* counter = scratch.counters + token * op.kv.heads + kv_head;
+    if (__atomic_add_fetch(counter, 1, __ATOMIC_ACQ_REL) < uint32_t(all)) return false;
+    __atomic_store_n(counter, 0, __ATOMIC_RELAXED);
+    return true;
+  }
+  template <class Part>
+  static void merge_all(const Attention& op, const OpArgs& a, const Work& w, int64_t token,
+                        int kv_head, Part part) {
+    const KvLayout& l = layout(op, a);
+    for (int piece = 0; piece < blocks_per_token(op); ++piece) {
+      QueryBlock b = of_heads(op, kv_head, piece);
+      b.token[b.tokens++] = token;
+      clear_totals(op, a, b, w);
+      for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c)
+        for (int q = 0; q < b.count(); ++q)
+          merge_query(w.totals + q * part_floats(l), part(token, b.head_of(q), c), l.v_cols());
+      write(op, a, b, w);
     }
   }
 
-  // Chunks [from, to) of n; the last of them to be done, by whomever, merges all.
-  static void some_chunks(const Attention& op, const OpArgs& a, const Work& w, int64_t group,
-                          int64_t from, int64_t to, int64_t n, const Scratch& scratch) {
-    const int64_t stride = part_floats(layout(op, a)), size = queries_per_run(op) * stride;
-    float* parts = reinterpret_cast<float*>(scratch.shared) + group * n * size;
-    each_block(op, a, group, [&](const QueryBlock& b) {
-      load_queries(op, a, b, w);
-      const int64_t begin = first_chunk(op, a, b) > from ? first_chunk(op, a, b) : from,
-                    end = last_chunk(a, b) + 1 < to ? last_chunk(a, b) + 1 : to;
-      for (int64_t c = begin; c < end; ++c)
-        one_chunk(op, a, b, w, c, parts + c * size + b.slot * stride);
-    });
-    const uint32_t mine = uint32_t(to - from);
-    if (__atomic_add_fetch(&scratch.counters[group], mine, __ATOMIC_ACQ_REL) < uint32_t(n)) return;
-    __atomic_store_n(&scratch.counters[group], 0, __ATOMIC_RELAXED);
-    each_block(op, a, group, [&](const QueryBlock& b) {
-      clear_totals(op, a, b, w);
-      for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c)
-        merge(op, a, b, w, c, parts + c * size + b.slot * stride);
-      write(op, a, b, w);
-    });
-  }
-
-  // Tokens [run * per, (run + 1) * per) of the batch, cut where the sequence changes; heads of one
-  // KV head, cut at 16.
+  // Blocks of as many tokens as a block has, cut where the sequence changes.
   template <class Fn>
-  static void each_block(const Attention& op, const OpArgs& a, int64_t run_and_head, Fn fn) {
-    const int per = tokens_per_run(op), group = op.group(),
-              kv_head = int(run_and_head % op.kv.heads);
-    const int64_t begin = run_and_head / op.kv.heads * per;
-    const int64_t end = begin + per < a.in[0].shape.rows ? begin + per : a.in[0].shape.rows;
+  static void each_block(const Attention& op, const OpArgs& a, int64_t unit, Fn fn) {
+    const int64_t per = tokens_per_block(op), begin = unit / op.kv.heads * per,
+                  rows = a.in[0].shape.rows, end = begin + per < rows ? begin + per : rows;
     for (int64_t t = begin; t < end;) {
       int64_t stop = t + 1;
       while (stop < end && a.batch->sequences[stop] == a.batch->sequences[t]) ++stop;
-      for (int h = 0; h < group; h += kQueries) {
-        const int heads = group - h < kQueries ? group - h : kQueries;
-        fn(QueryBlock{t, int(stop - t), heads, kv_head, kv_head * group + h,
-                      int(t - begin) * group + h});
+      for (int piece = 0; piece < blocks_per_token(op); ++piece) {
+        QueryBlock b = of_heads(op, int(unit % op.kv.heads), piece);
+        for (int64_t i = t; i < stop; ++i) b.token[b.tokens++] = i;
+        fn(b);
       }
       t = stop;
     }
   }
+  // Of a block whose tokens are of one sequence.
   static int64_t first_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b) {
-    return op.kv.first_seen(a.batch->cells[b.token]) / kChunk;
+    return op.kv.first_seen(a.batch->cells[b.token[0]]) / kChunk;
   }
   static int64_t last_chunk(const OpArgs& a, const QueryBlock& b) {
-    return a.batch->cells[b.token + b.tokens - 1] / kChunk;
+    return a.batch->cells[b.token[b.tokens - 1]] / kChunk;
   }
 
   static void whole(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
     load_queries(op, a, b, w);
     clear_totals(op, a, b, w);
     for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c) {
-      one_chunk(op, a, b, w, c, w.parts);
-      merge(op, a, b, w, c, w.parts);
+      one_chunk(op, a, b, w, c);
+      merge(op, a, b, w, c);
     }
     write(op, a, b, w);
   }
@@ -164,8 +262,7 @@ struct CpuKernel<Attention, V> {
                            const Work& w) {
     const KvLayout& l = layout(op, a);
     for (int q = 0; q < b.count(); ++q) {
-      const float* from =
-          a.in[0].row(b.token + q / b.group) + (b.first_head + q % b.group) * op.kv.k_dim;
+      const float* from = a.in[0].row(b.token_of(q)) + b.head_of(q) * op.kv.k_dim;
       float* to = w.q + q * l.k_cols();
       for (int c = 0; c < l.k_cols(); ++c) to[c] = c < op.kv.k_dim ? from[c] : 0;
       KvFormats::with(l.format, [&]<class F>(F) {
@@ -177,44 +274,53 @@ struct CpuKernel<Attention, V> {
     }
   }
 
-  // What the token of a cell sees of a chunk: cells low..high, none if high < low.
+  // What the token of a cell sees of a chunk: its positions low..high, none if high < low.
   struct Seen {
     int64_t low, high;
+    bool operator==(const Seen&) const = default;
   };
   static Seen seen(const Attention& op, int64_t cell, int64_t chunk) {
-    const int64_t start = chunk * kChunk, first = op.kv.first_seen(cell);
-    return {first > start ? first : start, cell < start + kChunk - 1 ? cell : start + kChunk - 1};
+    const int64_t low = op.kv.first_seen(cell) - chunk * kChunk, high = cell - chunk * kChunk;
+    return {low > 0 ? low : 0, high < kChunk - 1 ? high : kChunk - 1};
   }
 
-  // Scores, their soft-max and the weighed values of one chunk into `parts`; those of a token that
+  // Scores, their soft-max and the weighed values of one chunk into w.parts; those of a token that
   // sees nothing of it stay unwritten.
   static void one_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
-                        int64_t chunk, float* parts) {
+                        int64_t chunk) {
     const KvView& kv = view(op, a);
-    const HeadPages pages(kv, b.kv_head, a.batch->table(kv, b.token));
-    const int64_t start = chunk * kChunk, stride = part_floats(layout(op, a));
-    const int64_t from = seen(op, a.batch->cells[b.token], chunk).low / kPage;
-    const int64_t to = seen(op, a.batch->cells[b.token + b.tokens - 1], chunk).high / kPage + 1;
-    score_pages(op, a, b, w, pages, start, from, to);
+    const HeadPages pages(kv, b.kv_head, a.batch->table(kv, b.token[0]) + chunk * (kChunk / kPage));
+    Seen of[kQueries];
+    int64_t from = kChunk, to = 0;
     for (int t = 0; t < b.tokens; ++t) {
-      const Seen s = seen(op, a.batch->cells[b.token + t], chunk);
+      const Seen s = of[t] = seen(op, a.batch->cells[b.token[t]], chunk);
       if (s.high < s.low) continue;
-      float *scores = w.scores + t * b.group * kChunk, *sums = parts + t * b.group * stride;
-      for (int g = 0; g < b.group; ++g)
-        soft_max(scores + g * kChunk, from * kPage - start, to * kPage - start,
-                 sums + g * stride + pages.v_cols);
-      weigh_values<V>(pages, {scores, start, s.low, s.high, sums, stride}, b.group);
+      from = s.low / kPage * kPage < from ? s.low / kPage * kPage : from;
+      to = s.high / kPage * kPage + kPage > to ? s.high / kPage * kPage + kPage : to;
+    }
+    score_pages(op, a, b, w, pages, chunk * kChunk, from / kPage, to / kPage);
+    const int64_t stride = part_floats(layout(op, a));
+    for (int t = 0, end; t < b.tokens; t = end) {
+      for (end = t + 1; end < b.tokens && of[end] == of[t];) ++end;
+      if (of[t].high < of[t].low) continue;
+      const int first = t * b.heads, last = end * b.heads;
+      for (int q = first; q < last; ++q)
+        soft_max(w.scores + q * kChunk, from, to, w.parts + q * stride + pages.v_cols);
+      weigh_values<V>(
+          pages,
+          {w.scores + first * kChunk, of[t].low, of[t].high, w.parts + first * stride, stride},
+          last - first);
     }
   }
 
-  // scores[q][cell - start] of pages [from, to), -inf where the query must not look.
+  // scores[q][position] of pages [from, to) of the chunk that starts with cell `start`, -inf where
+  // the query must not look.
   static void score_pages(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
                           const HeadPages& pages, int64_t start, int64_t from, int64_t to) {
     const StripInput<V> in{w.acts, b.count(), w.q, pages.k_cols, pages.k_cols};
     const int64_t blocks = (pages.k_cols + 31) / 32;
     float slopes[kQueries];
-    for (int q = 0; q < b.count() && op.max_bias > 0; ++q)
-      slopes[q] = op.slope(b.first_head + q % b.group);
+    for (int q = 0; q < b.count() && op.max_bias > 0; ++q) slopes[q] = op.slope(b.head_of(q));
     for (int64_t page = from; page < to; ++page) {
       F acc[kQueries];
       for (int q = 0; q < b.count(); ++q) acc[q] = V::zero();
@@ -222,13 +328,13 @@ struct CpuKernel<Attention, V> {
       KvFormats::with(pages.format,
                       [&]<class F>(F) { strip_times<V, F>(tile, 0, blocks, in, b.count(), acc); });
       for (int q = 0; q < b.count(); ++q) {
-        const int64_t cell = a.batch->cells[b.token + q / b.group], at = page * kPage;
+        const int64_t cell = a.batch->cells[b.token_of(q)], at = start + page * kPage;
         F score = finish_score(op, acc[q]);
         if (op.max_bias > 0)
           score = V::fma(V::add(lane_numbers<V>(), V::set1(float(at - cell))), V::set1(slopes[q]),
                          score);
         const F seen = only<V>(score, op.kv.first_seen(cell) - at, cell - at, V::set1(-INFINITY));
-        V::store(w.scores + q * kChunk + (at - start), seen);
+        V::store(w.scores + q * kChunk + page * kPage, seen);
       }
     }
   }
@@ -259,12 +365,12 @@ struct CpuKernel<Attention, V> {
     for (int q = 0; q < b.count(); ++q) w.totals[q * part_floats(l) + l.v_cols()] = -INFINITY;
   }
   static void merge(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
-                    int64_t chunk, const float* parts) {
+                    int64_t chunk) {
     const KvLayout& l = layout(op, a);
     for (int q = 0; q < b.count(); ++q) {
-      const Seen s = seen(op, a.batch->cells[b.token + q / b.group], chunk);
+      const Seen s = seen(op, a.batch->cells[b.token_of(q)], chunk);
       if (s.low <= s.high)
-        merge_query(w.totals + q * part_floats(l), parts + q * part_floats(l), l.v_cols());
+        merge_query(w.totals + q * part_floats(l), w.parts + q * part_floats(l), l.v_cols());
     }
   }
   static void merge_query(float* total, const float* part, int v_cols) {
@@ -293,7 +399,7 @@ struct CpuKernel<Attention, V> {
   static void write(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
     const KvLayout& l = layout(op, a);
     for (int q = 0; q < b.count(); ++q) {
-      const int64_t t = b.token + q / b.group, head = b.first_head + q % b.group;
+      const int64_t t = b.token_of(q), head = b.head_of(q);
       float* total = w.totals + q * part_floats(l);
       if (op.sinks) add_sink(total, a.in[1].floats()[head], l.v_cols());
       const float sum = total[l.v_cols() + 1];

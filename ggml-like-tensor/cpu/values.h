@@ -16,9 +16,7 @@
 namespace chaski {
 namespace {
 
-constexpr int kChunk = 256;  // positions whose scores exist at one time
-
-// One state's keys and values of one KV head and one sequence, worked out once.
+// One state's keys and values of one KV head in the pages of a table, worked out once.
 struct HeadPages {
   const std::byte* first;  // page 0's keys
   size_t group_bytes, k_bytes, v_bytes;
@@ -44,11 +42,10 @@ struct HeadPages {
   }
 };
 
-// One chunk's weights [query][kChunk], the first for position `start`, and where the sums go:
-// [query][stride].
+// One chunk's weights [query][kChunk], and where the sums go: [query][stride].
 struct Weighing {
   const float* weights;
-  int64_t start, low, high;  // positions low..high count
+  int64_t low, high;  // positions low..high of the chunk count
   float* sums;
   int64_t stride;
 };
@@ -69,7 +66,7 @@ void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
     for (int k = 0; k < C; ++k) acc[n][k] = V::zero();
   each_page(w, [&](int64_t page, int64_t first, int64_t last) {
     const auto* rows = reinterpret_cast<const typename F::Block*>(h.values(page)) + 16 * c;
-    const float* weights = w.weights + n0 * kChunk + (page * kPage - w.start);
+    const float* weights = w.weights + n0 * kChunk + page * kPage;
     for (int64_t slot = first; slot <= last; ++slot) {
 #pragma GCC unroll 4
       for (int k = 0; k < C; ++k) {
@@ -130,7 +127,7 @@ void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, Blo
         reinterpret_cast<const uint16_t*>(h.values(page) + KvLayout::v_scales<F>(h.v_cols)) +
         block * kPage;
     const auto d = only<V>(V::load_f16(scales), first, last, V::zero());
-    const int64_t at = page * kPage - w.start;
+    const int64_t at = page * kPage;
     for (int n = 0; n < N; ++n) {
       const auto product = V::mul(V::load(w.weights + (n0 + n) * kChunk + at), d);
       V::store(products[n] + at, product);
@@ -148,7 +145,7 @@ void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, Blo
     const auto inverse = V::set1(largest > 1e-30f ? 16383 / largest : 0);
     out[n].unit = largest / 16383;
     auto sum = V::set1_i32(0);
-    for (int64_t at = w.low / kPage * kPage - w.start; at <= w.high - w.start; at += kPage) {
+    for (int64_t at = w.low / kPage * kPage; at <= w.high; at += kPage) {
       const auto code = V::to_int(V::mul(V::load(products[n] + at), inverse));
       V::store_i8(reinterpret_cast<int8_t*>(out[n].high) + at, V::shift_right(code, 7));
       V::store_i8(reinterpret_cast<int8_t*>(out[n].low) + at, V::bit_and(code, V::set1_i32(127)));
@@ -169,7 +166,7 @@ void weigh_block(const HeadPages& h, const Weighing& w, int n0, int block) {
     for (int k = 0; k < 2; ++k) high[n][k] = low[n][k] = V::set1_i32(0);
   each_page(w, [&](int64_t page, int64_t, int64_t) {
     const std::byte* codes = h.values(page) + block * (512 / Page::kChannelsAByte);
-    const int64_t at = page * kPage - w.start;
+    const int64_t at = page * kPage;
     for (int g = 0; g < 4; ++g) {
       typename V::B v[2];
       if constexpr (Page::kChannelsAByte == 2) {

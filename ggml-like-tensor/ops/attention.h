@@ -44,9 +44,10 @@ struct Attention {
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
       const int64_t cell = b.cells[t], seen = cell + 1 - kv.first_seen(cell);
       c.flops += 2.0 * double(seen) * heads * (kv.k_dim + kv.v_dim);
-      if (t + 1 == a.in[0].shape.rows || b.sequences[t + 1] != b.sequences[t])
-        c.bytes += double(seen) * double(l.page_bytes()) / kPage;
     }
+    const int pool = a.where->states.paged[state].pool;
+    for (const Reading::Group& g : b.readings[size_t(pool)].groups)
+      c.bytes += double(g.to - g.from) * double(l.page_bytes());
     if (info(l.format).block > 1) c.integer = c.flops / 2;  // the scores; values are weighed in f32
     return c;
   }
