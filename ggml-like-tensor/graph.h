@@ -43,6 +43,9 @@ class Graph {
   // With all that attention can do; heads and what the state is are filled in. sinks: (1, heads),
   // or none.
   ValueId attention(ValueId q, Attention parameters, const Weight* sinks = nullptr);
+  // Over the keys and values of the pass itself, as an encoder's; parameters.kv says what they are.
+  ValueId attention(ValueId q, ValueId k, ValueId v, Attention parameters,
+                    const Weight* sinks = nullptr);
   ValueId short_conv(ValueId x, const Weight& w);  // with a state of its own
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
@@ -76,6 +79,7 @@ class Graph {
 
  private:
   ValueId weight(const Weight& w);
+  ValueId append_attention(Attention op, std::vector<ValueId> in, const Weight* sinks);
   Node& append(AnyOp op, std::vector<ValueId> in);
   const Batch* batch_;
 };

@@ -223,6 +223,8 @@ bool close(const Op& op, size_t i, Buffer& got, Buffer& want, double bound) {
 template <class Op>
 std::vector<StateLayout> layouts_of(const Op& op, bool by_position = false) {
   std::vector<StateLayout> out;
+  if constexpr (requires { op.source; })
+    if (op.source == Attention::Source::batch) return {StateLayout{}};
   if constexpr (requires { op.kv; }) {
     const std::vector<State> states(size_t(op.state) + 1, op.kv);
     for (const KvType& t : kKvTypes) out.emplace_back(states, t.format, by_position);

@@ -23,6 +23,8 @@ struct HeadPages {
   Format format;
   int k_cols, v_cols;
   const int32_t* table;
+  static constexpr int32_t kInOrder[kChunk / kPage] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                       8, 9, 10, 11, 12, 13, 14, 15};
 
   HeadPages(const KvView& kv, int head, const int32_t* table)
       : first(kv.keys(head, 0)),
@@ -33,6 +35,16 @@ struct HeadPages {
         k_cols(kv.layout.k_cols()),
         v_cols(kv.layout.v_cols()),
         table(table) {}
+  // In one chunk's pages, keys of all of them first.
+  HeadPages(const std::byte* chunk, const KvLayout& l)
+      : first(chunk),
+        group_bytes(0),
+        k_bytes(l.k_bytes()),
+        v_bytes(l.v_bytes()),
+        format(l.format),
+        k_cols(l.k_cols()),
+        v_cols(l.v_cols()),
+        table(kInOrder) {}
   const std::byte* keys(int64_t page) const {
     return first + table[page] / kPageGroup * group_bytes + table[page] % kPageGroup * k_bytes;
   }
