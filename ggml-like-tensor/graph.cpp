@@ -55,7 +55,9 @@ StateId Graph::state(const State& s) {
   return StateId(states.size()) - 1;
 }
 void Graph::kv_write(StateId kv, ValueId k, ValueId v) {
-  append(KvWrite{kv, std::get<Paged>(states[size_t(kv)]), false, {}, {}}, {k, v});
+  std::vector<ValueId> in{k};
+  if (v != kNone) in.push_back(v);
+  append(KvWrite{kv, std::get<Paged>(states[size_t(kv)]), false, {}, {}}, std::move(in));
 }
 ValueId Graph::attention(ValueId q, Attention op, const Weight* sinks) {
   op.kv = std::get<Paged>(states[size_t(op.state)]), op.source = Attention::Source::pages;

@@ -38,7 +38,7 @@ class Graph {
   ValueId rope(ValueId x, int heads, int head_dim, const RopeSpec& spec);
   // What is kept of a sequence from pass to pass. The order of the calls is the states' order.
   StateId state(const State& s);
-  void kv_write(StateId kv, ValueId k, ValueId v);
+  void kv_write(StateId kv, ValueId k, ValueId v = kNone);  // kNone: the values are inside k
   ValueId attention(ValueId q, StateId kv, float scale, float soft_cap = 0);
   // With all that attention can do; heads and what the state is are filled in. sinks: (1, heads),
   // or none.

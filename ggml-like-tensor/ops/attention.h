@@ -45,7 +45,7 @@ struct Attention {
     CHECK(in[0].cols == int64_t(heads) * kv.k_dim && heads % kv.heads == 0,
           "query heads share key heads evenly");
     if (source == Source::batch)
-      CHECK(in[1] == (Shape{in[0].rows, int64_t(kv.heads) * kv.k_dim}) &&
+      CHECK(!kv.v_inside_k && in[1] == (Shape{in[0].rows, int64_t(kv.heads) * kv.k_dim}) &&
                 in[2] == (Shape{in[0].rows, int64_t(kv.heads) * kv.v_dim}),
             "every token has a key and a value");
     CHECK(mask == Mask::causal || (kv.window == 0 && max_bias == 0),
@@ -96,6 +96,7 @@ struct Attention {
     const KvLayout& l = view.layout;
     k.resize(l.k_cols()), v.resize(l.v_cols());
     decode_row(l.format, view.keys(kv_head, page), slot, l.k_cols(), k.data());
+    if (l.v_inside_k) return v.assign(k.begin(), k.begin() + l.v_dim);
     const std::byte* vt = view.values(kv_head, page);
     KvFormats::with(l.format, [&]<class F>(F) {
       if constexpr (F::kFloat) {
@@ -176,6 +177,9 @@ struct Attention {
         {{1, 6, {2, 32, 32, 0}, 0.2f, 0, 8}, {{{5, 192}}}, 5},
         {{0, 4, {2, 32, 32, 20}, 0.2f, 0, 0, true}, {{{21, 128}}, {{1, 4}, Format::f32, true}}, 21},
         {{0, 4, {4, 16, 16, 0}, 0.3f, 3, 4, true}, {{{2, 64}}, {{1, 4}, Format::f32, true}}, 2},
+        // values inside keys; one head of them is what multi-head latent attention has
+        {{0, 4, {2, 48, 20, 0, true}, 0.2f}, {{{21, 192}}}, 21},
+        {{1, 20, {1, 72, 64, 9, true}, 0.1f, 5}, {{{3, 1440}}}, 3},
         // over the batch itself; with a full mask 301 tokens of a sequence are two chunks
         {{-1, 6, {2, 24, 40, 9}, 0.2f, 0, 8, false, Source::batch},
          {{{21, 144}}, {{21, 48}}, {{21, 80}}},
