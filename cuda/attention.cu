@@ -133,7 +133,9 @@ struct AttentionKernel {
   // find each other's counters at zero.
   static constexpr size_t kCounterBytes = kSplitTokens * kMostHeads * sizeof(unsigned);
   static bool supports(const Attention& op, const OpArgs& a) {
-    return op.kv.k_dim <= kMostWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
+    // of what an encoder needs there is nothing here as yet
+    return op.source == Attention::Source::pages && op.mask == Attention::Mask::causal &&
+           op.kv.k_dim <= kMostWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
            has_place(view(op, a));
   }
   static size_t scratch(const Attention& op, const OpArgs& a, int context) {
@@ -179,7 +181,7 @@ struct AttentionKernel {
     args.q = a.in[0].floats(), args.out = a.out[0].out_row(0), args.acts = a.acts;
     args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.group();
     args.window = op.kv.window, args.scale = op.scale, args.soft_cap = op.soft_cap;
-    args.max_bias = op.max_bias, args.sinks = op.sinks ? a.in[1].floats() : nullptr;
+    args.max_bias = op.max_bias, args.sinks = op.sinks ? a.in[op.sinks_at()].floats() : nullptr;
     if (split(a)) {
       args.counters = reinterpret_cast<unsigned*>(c.scratch);
       args.partial = reinterpret_cast<float*>(c.scratch + kCounterBytes);

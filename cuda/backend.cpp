@@ -29,7 +29,13 @@ void expect_kernels(const Plan& plan) {
             (formats.empty() ? " over " : ", ") + std::string(info(s.args.in[i].format).name);
     if (const StateId* state = state_of(s.op); state && formats.empty())
       if (const KvView& kv = s.args.where->states.paged[size_t(*state)]; kv.pool >= 0)
-        formats = fmt::format(" over {} pages", info(kv.layout.format).name);
+        formats = fmt::format(" over {} pages{}", info(kv.layout.format).name,
+                              kv.layout.v_inside_k ? " with the values inside the keys" : "");
+    if (const auto* attention = std::get_if<Attention>(&s.op)) {
+      if (attention->source == Attention::Source::batch)
+        formats = " over keys and values of the batch";
+      if (attention->mask == Attention::Mask::full) formats += " with a full mask";
+    }
     fail(Exit::device, "cuda: there is no kernel for {}{}; use --device cpu", name_of(s.op),
          formats);
   }

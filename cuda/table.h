@@ -73,7 +73,7 @@ inline KvState kv_state(const KvView& kv, const DeviceBatch& batch) {
 }
 // Whether kernels find their way to it.
 inline bool has_place(const KvView& kv) {
-  return kv.pool < kMostPools && kv.layout.format != Format::q4_0;
+  return kv.pool < kMostPools && kv.layout.format != Format::q4_0 && !kv.layout.v_inside_k;
 }
 inline bool has_place(const RecurrentView& state) { return state.pool < kMostPools; }
 

@@ -120,6 +120,7 @@ class Fuser {
       if (as<Attention>(write)) attention = &write;
       if (!as<KvWrite>(write) || !attention) continue;
       KvWrite& op = *as<KvWrite>(write);
+      if (op.kv.v_inside_k) continue;
       Node *k = sole<Rope>(write.in[0]), *q = sole<Rope>(attention->in[0]);
       if (!k || !q || as<Attention>(*attention)->state != op.state || q > &write) continue;
       if (as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;

@@ -56,13 +56,21 @@ StateId Graph::state(const State& s) {
   return StateId(states.size()) - 1;
 }
 void Graph::kv_write(StateId kv, ValueId k, ValueId v) {
-  append(KvWrite{kv, std::get<Paged>(states[size_t(kv)]), false, {}, {}}, {k, v});
+  std::vector<ValueId> in{k};
+  if (v != kNone) in.push_back(v);
+  append(KvWrite{kv, std::get<Paged>(states[size_t(kv)]), false, {}, {}}, std::move(in));
 }
 ValueId Graph::attention(ValueId q, Attention op, const Weight* sinks) {
-  op.kv = std::get<Paged>(states[size_t(op.state)]);
-  op.heads = int(values[size_t(q)].shape.cols / op.kv.k_dim);
+  op.kv = std::get<Paged>(states[size_t(op.state)]), op.source = Attention::Source::pages;
+  return append_attention(op, {q}, sinks);
+}
+ValueId Graph::attention(ValueId q, ValueId k, ValueId v, Attention op, const Weight* sinks) {
+  op.state = -1, op.source = Attention::Source::batch;
+  return append_attention(op, {q, k, v}, sinks);
+}
+ValueId Graph::append_attention(Attention op, std::vector<ValueId> in, const Weight* sinks) {
+  op.heads = int(values[size_t(in[0])].shape.cols / op.kv.k_dim);
   op.sinks = sinks != nullptr;
-  std::vector<ValueId> in{q};
   if (sinks) in.push_back(weight(*sinks));
   return append(op, std::move(in)).out[0];
 }

@@ -44,11 +44,14 @@ class Graph {
   ValueId rope(ValueId x, int heads, int head_dim, const RopeSpec& spec);
   // What is kept of a sequence from pass to pass. The order of the calls is the states' order.
   StateId state(const State& s);
-  void kv_write(StateId kv, ValueId k, ValueId v);
+  void kv_write(StateId kv, ValueId k, ValueId v = kNone);  // kNone: the values are inside k
   ValueId attention(ValueId q, StateId kv, float scale, float soft_cap = 0);
   // With all that attention can do; heads and what the state is are filled in. sinks: (1, heads),
   // or none.
   ValueId attention(ValueId q, Attention parameters, const Weight* sinks = nullptr);
+  // Over the keys and values of the pass itself, as an encoder's; parameters.kv says what they are.
+  ValueId attention(ValueId q, ValueId k, ValueId v, Attention parameters,
+                    const Weight* sinks = nullptr);
   ValueId short_conv(ValueId x, const Weight& w);  // with a state of its own
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
@@ -86,6 +89,7 @@ class Graph {
 
  private:
   ValueId weight(const Weight& w);
+  ValueId append_attention(Attention op, std::vector<ValueId> in, const Weight* sinks);
   Node& append(AnyOp op, std::vector<ValueId> in);
   const Batch* batch_;
 };

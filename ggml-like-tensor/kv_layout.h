@@ -38,6 +38,7 @@ struct KvLayout {
   int heads = 0, k_dim = 0, v_dim = 0;
   // values of q8 as on a device: int8[position][channel], f16[position][channel / 32]
   bool by_position = false;
+  bool v_inside_k = false;  // no V rows: a value is read from the K tile; not of blocks
 
   [[gnu::always_inline]] bool blocks() const { return info(format).block > 1; }
   [[gnu::always_inline]] int k_cols() const { return blocks() ? (k_dim + 31) / 32 * 32 : k_dim; }
@@ -60,7 +61,9 @@ struct KvLayout {
     return size_t(by_position ? slot * (v_cols() / 32) + block : block * kPage + slot);
   }
   [[gnu::always_inline]] size_t k_bytes() const { return strip_bytes(format, k_cols()); }
-  [[gnu::always_inline]] size_t v_bytes() const { return row_bytes(format, v_cols()) * kPage; }
+  [[gnu::always_inline]] size_t v_bytes() const {
+    return v_inside_k ? 0 : row_bytes(format, v_cols()) * kPage;
+  }
   [[gnu::always_inline]] size_t page_bytes() const {
     return size_t(heads) * (k_bytes() + v_bytes());
   }

@@ -69,7 +69,8 @@ inline const char* name_of(const AnyOp& op) { return Ops::kNames[op.index()]; }
 inline const StateId* state_of(const AnyOp& op) {
   return std::visit(
       [](const auto& o) -> const StateId* {
-        if constexpr (requires { o.state; }) return &o.state;
+        if constexpr (requires { o.state; })
+          if (o.state >= 0) return &o.state;
         return nullptr;
       },
       op);

@@ -13,6 +13,9 @@ struct Paged {
   int heads = 0;             // of keys and values; 0: kept elsewhere (split.h)
   int k_dim = 0, v_dim = 0;  // channels of a head
   int window = 0;            // > 0: a token sees the last so many cells, its own among them
+  // The values are the first v_dim channels of the keys, and nothing else is kept (multi-head
+  // latent attention).
+  bool v_inside_k = false;
 
   bool operator==(const Paged&) const = default;
   // The first cell (batch.h) that the token of `cell` sees.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ggml-like-tensor/base/error.h"
+
 namespace chaski {
 
 namespace {
@@ -24,7 +26,11 @@ StateLayout::StateLayout(std::span<const State> states, Format format, bool by_p
   for (size_t i = 0; i < states.size(); ++i) {
     paged[i].pool = recurrent[i].pool = -1;
     if (const auto* s = std::get_if<Paged>(&states[i])) {
-      const KvLayout layout{format, s->heads, s->k_dim, s->v_dim, by_position};
+      const KvLayout layout{format, s->heads, s->k_dim, s->v_dim, by_position, s->v_inside_k};
+      if (layout.v_inside_k && layout.blocks())
+        fail(Exit::usage,
+             "--kv is {}, expected f32, f16 or f8: this model's values are a part of its keys",
+             info(format).name);
       const int pool = pool_of(false, s->window);
       size_t& page_bytes = pools[size_t(pool)].page_bytes;
       paged[i] = {layout, pool, kPageGroup * page_bytes, 0, nullptr};

@@ -34,7 +34,8 @@ struct StateLayout {
   std::vector<RecurrentView> recurrent;
 
   StateLayout() = default;
-  // Keys and values in `format`. A state that is kept elsewhere takes no room, but its pool has its
+  // Keys and values in `format`: Error(usage) if it is one of blocks and the values of a state are
+  // inside its keys. A state that is kept elsewhere takes no room, but its pool has its
   // number.
   StateLayout(std::span<const State> states, Format format, bool by_position);
 

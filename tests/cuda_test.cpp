@@ -218,6 +218,10 @@ void sweep(Device& device, const std::vector<Example<Op>>& examples) {
   for (const Example<Op>& e : examples) {
     for (const StateLayout& layout : layouts_of(e.op, true)) {
       if (format_of(layout) == Format::q4_0) continue;  // the CPU's only
+      if constexpr (std::is_same_v<Op, Attention>)      // so are an encoder's
+        if (e.op.source == Attention::Source::batch || e.op.mask == Attention::Mask::full) continue;
+      if constexpr (requires { e.op.kv; })
+        if (e.op.kv.v_inside_k) continue;
       const Format weight = e.in.size() > 1 && e.in[1].weight ? e.in[1].format : e.in[0].format;
       const std::string what = fmt::format("{}, example {}, weight {}, kv {}", Op::kName, number,
                                            info(weight).name, info(format_of(layout)).name);

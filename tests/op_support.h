@@ -111,7 +111,7 @@ inline void fill_pages(Case& c) {
         a.in[0] = {{1, int64_t(k.size())}, Format::f32, k.data()};
         a.in[1] = {{1, int64_t(v.size())}, Format::f32, v.data()};
         a.batch = &one, a.where = &c.where;
-        KvWrite{state, {l.heads, l.k_dim, l.v_dim, 0}, false, {}, {}}.reference(a);
+        KvWrite{state, {l.heads, l.k_dim, l.v_dim, 0, l.v_inside_k}, false, {}, {}}.reference(a);
       }
   }
 }
@@ -223,9 +223,13 @@ bool close(const Op& op, size_t i, Buffer& got, Buffer& want, double bound) {
 template <class Op>
 std::vector<StateLayout> layouts_of(const Op& op, bool by_position = false) {
   std::vector<StateLayout> out;
+  if constexpr (requires { op.source; })
+    if (op.source == Attention::Source::batch) return {StateLayout{}};
   if constexpr (requires { op.kv; }) {
     const std::vector<State> states(size_t(op.state) + 1, op.kv);
-    for (const KvType& t : kKvTypes) out.emplace_back(states, t.format, by_position);
+    for (const KvType& t : kKvTypes)
+      if (!op.kv.v_inside_k || info(t.format).block == 1)
+        out.emplace_back(states, t.format, by_position);
   } else if constexpr (requires { op.kept(); }) {
     out.emplace_back(std::vector<State>(size_t(op.state) + 1, op.kept()), Format::f32, by_position);
   } else {

@@ -145,6 +145,25 @@ TEST_CASE("op: attention reads what sequences share once, with the bits of each 
   }
 }
 
+TEST_CASE("op: values inside keys are stored once, in formats without blocks, bits as ever") {
+  const Attention op{0, 20, {1, 72, 64, 300, true}, 0.1f};
+  const Example<Attention> e{op, {{{21, 1440}}}, 21};
+  for (const KvType& t : kKvTypes) {
+    CAPTURE(t.name);
+    const std::vector<State> states{op.kv};
+    if (info(t.format).block > 1) {
+      CHECK(error_of([&] { StateLayout(states, t.format, false); }).what() ==
+            fmt::format("--kv is {}, expected f32, f16 or f8: this model's values are a part of "
+                        "its keys",
+                        t.name));
+      continue;
+    }
+    const StateLayout layout(states, t.format, false);
+    CHECK(layout.page_bytes() == size_t(kPage) * row_bytes(t.format, 72));
+    expect_same_alone(op, *make_case(e, layout));
+  }
+}
+
 namespace {
 
 void run_alone(const Backend& backend, const AnyOp& op, const OpArgs& a) {

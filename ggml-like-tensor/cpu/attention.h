@@ -23,8 +23,10 @@ constexpr int kQueries = kGroup;
 
 // Some tokens, times the query heads [first_head, first_head + heads) of one KV head.
 struct QueryBlock {
-  int64_t token[kQueries];
+  // of each token: itself, its cell, and the last that it sees
+  int64_t token[kQueries], cell[kQueries], last[kQueries];
   int tokens, heads, kv_head, first_head;
+  int64_t sequence;  // first token of it in the batch; of a block of one sequence
   int count() const { return tokens * heads; }
   int64_t token_of(int query) const { return token[query / heads]; }
   int head_of(int query) const { return first_head + query % heads; }
@@ -37,6 +39,7 @@ struct CpuKernel<Attention, V> {
   // Per thread. A part is one query's share of a chunk: v_cols sums, the maximum, the sum of
   // weights.
   struct Work {
+    std::byte* chunk;  // keys and values of the batch's
     // (kQueries, kChunk), (kQueries, k_cols), (kQueries, part_floats) twice
     float *scores, *q, *parts, *totals;
     Act* acts;  // (k_cols / 32, count)
@@ -45,7 +48,16 @@ struct CpuKernel<Attention, V> {
   static const KvView& view(const Attention& op, const OpArgs& a) {
     return a.where->states.paged[op.state];
   }
-  static const KvLayout& layout(const Attention& op, const OpArgs& a) { return view(op, a).layout; }
+  static KvLayout layout(const Attention& op, const OpArgs& a) {
+    return op.source == Attention::Source::pages
+               ? view(op, a).layout
+               : KvLayout{Format::f32, 1, op.kv.k_dim, op.kv.v_dim};
+  }
+  static size_t chunk_bytes(const Attention& op, const OpArgs& a) {
+    return op.source == Attention::Source::pages
+               ? 0
+               : size_t(kChunk / kPage) * layout(op, a).page_bytes();
+  }
   static const Reading& reading(const Attention& op, const OpArgs& a) {
     return a.batch->readings[view(op, a).pool];
   }
@@ -67,6 +79,7 @@ struct CpuKernel<Attention, V> {
   // Whether units are chunks: of few tokens, or where sequences too short to fill blocks share what
   // they read.
   static bool by_chunks(const Attention& op, const OpArgs& a) {
+    if (op.source == Attention::Source::batch || op.mask == Attention::Mask::full) return false;
     const int64_t tokens = a.in[0].shape.rows;
     if (tokens * op.kv.heads > kSharedCounters || chunks(a) == 1) return false;
     const Reading& r = reading(op, a);
@@ -109,8 +122,9 @@ struct CpuKernel<Attention, V> {
     return !by_chunks(op, a) || share < 1 ? 1 : share < 4 ? share : 4;
   }
   static size_t scratch(const Attention& op, const OpArgs& a) {
-    const KvLayout& l = layout(op, a);
-    return kQueries * sizeof(float) * (kChunk + l.k_cols() + 2 * part_floats(l)) +
+    const KvLayout l = layout(op, a);
+    return chunk_bytes(op, a) +
+           kQueries * sizeof(float) * (kChunk + l.k_cols() + 2 * part_floats(l)) +
            kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
   }
   // Parts of all queries and chunks.
@@ -122,9 +136,10 @@ struct CpuKernel<Attention, V> {
 
   static void run(const Attention& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
-    const KvLayout& l = layout(op, a);
+    const KvLayout l = layout(op, a);
     Work w;
-    w.scores = reinterpret_cast<float*>(scratch.own);
+    w.chunk = scratch.own;
+    w.scores = reinterpret_cast<float*>(w.chunk + chunk_bytes(op, a));
     w.q = w.scores + kQueries * kChunk;
     w.parts = w.q + kQueries * l.k_cols();
     w.totals = w.parts + kQueries * part_floats(l);
@@ -160,7 +175,7 @@ struct CpuKernel<Attention, V> {
       }
       const Reading::Group& g = r.groups[group];
       for (int64_t i = from; i < to; ++i) {
-        const QueryBlock b = block_of(op, r, g, kv_head, i);
+        const QueryBlock b = block_of(op, a, r, g, kv_head, i);
         if (!same(b, loaded)) load_queries(op, a, b, w), loaded = b;
         one_chunk(op, a, b, w, g.chunk);
         for (int q = 0; q < b.count(); ++q)
@@ -173,18 +188,22 @@ struct CpuKernel<Attention, V> {
     }
   }
   // Block i of a group.
-  static QueryBlock block_of(const Attention& op, const Reading& r, const Reading::Group& g,
-                             int kv_head, int64_t i) {
+  static QueryBlock block_of(const Attention& op, const OpArgs& a, const Reading& r,
+                             const Reading::Group& g, int kv_head, int64_t i) {
     const int64_t pieces = blocks_per_token(op);
     QueryBlock b = of_heads(op, kv_head, int(i % pieces));
     int64_t skip = i / pieces * tokens_per_block(op);
     for (int k = g.first; k < g.end && b.tokens < tokens_per_block(op); ++k) {
       const Reading::Run& run = r.runs[k];
       for (int64_t t = run.first + skip; t < run.end && b.tokens < tokens_per_block(op); ++t)
-        b.token[b.tokens++] = t;
+        add(b, t, a.batch->cells[t], a.batch->cells[t]);
       skip = skip > run.end - run.first ? skip - (run.end - run.first) : 0;
     }
     return b;
+  }
+  static void add(QueryBlock& b, int64_t token, int64_t cell, int64_t last) {
+    b.token[b.tokens] = token, b.cell[b.tokens] = cell, b.last[b.tokens] = last;
+    ++b.tokens;
   }
   // Without tokens as yet.
   static QueryBlock of_heads(const Attention& op, int kv_head, int piece) {
@@ -212,12 +231,12 @@ struct CpuKernel<Attention, V> {
   template <class Part>
   static void merge_all(const Attention& op, const OpArgs& a, const Work& w, int64_t token,
                         int kv_head, Part part) {
-    const KvLayout& l = layout(op, a);
+    const KvLayout l = layout(op, a);
     for (int piece = 0; piece < blocks_per_token(op); ++piece) {
       QueryBlock b = of_heads(op, kv_head, piece);
-      b.token[b.tokens++] = token;
+      add(b, token, a.batch->cells[token], a.batch->cells[token]);
       clear_totals(op, a, b, w);
-      for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c)
+      for (int64_t c = first_chunk(op, b); c <= last_chunk(b); ++c)
         for (int q = 0; q < b.count(); ++q)
           merge_query(w.totals + q * part_floats(l), part(token, b.head_of(q), c), l.v_cols());
       write(op, a, b, w);
@@ -229,29 +248,37 @@ struct CpuKernel<Attention, V> {
   static void each_block(const Attention& op, const OpArgs& a, int64_t unit, Fn fn) {
     const int64_t per = tokens_per_block(op), begin = unit / op.kv.heads * per,
                   rows = a.in[0].shape.rows, end = begin + per < rows ? begin + per : rows;
+    const auto together = [&](int64_t t, int64_t other) {
+      return a.batch->sequences[t] == a.batch->sequences[other];
+    };
     for (int64_t t = begin; t < end;) {
-      int64_t stop = t + 1;
-      while (stop < end && a.batch->sequences[stop] == a.batch->sequences[t]) ++stop;
+      int64_t stop = t + 1, first = t, behind;
+      while (stop < end && together(stop, t)) ++stop;
+      const bool batch = op.source == Attention::Source::batch;
+      while (batch && first > 0 && together(first - 1, t)) --first;
+      for (behind = stop; op.mask == Attention::Mask::full && behind < rows && together(behind, t);)
+        ++behind;
+      const auto cell = [&](int64_t i) { return batch ? i - first : a.batch->cells[i]; };
       for (int piece = 0; piece < blocks_per_token(op); ++piece) {
         QueryBlock b = of_heads(op, int(unit % op.kv.heads), piece);
-        for (int64_t i = t; i < stop; ++i) b.token[b.tokens++] = i;
+        b.sequence = first;
+        for (int64_t i = t; i < stop; ++i)
+          add(b, i, cell(i), cell(op.mask == Attention::Mask::full ? behind - 1 : i));
         fn(b);
       }
       t = stop;
     }
   }
   // Of a block whose tokens are of one sequence.
-  static int64_t first_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b) {
-    return op.kv.first_seen(a.batch->cells[b.token[0]]) / kChunk;
+  static int64_t first_chunk(const Attention& op, const QueryBlock& b) {
+    return op.kv.first_seen(b.cell[0]) / kChunk;
   }
-  static int64_t last_chunk(const OpArgs& a, const QueryBlock& b) {
-    return a.batch->cells[b.token[b.tokens - 1]] / kChunk;
-  }
+  static int64_t last_chunk(const QueryBlock& b) { return b.last[b.tokens - 1] / kChunk; }
 
   static void whole(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
     load_queries(op, a, b, w);
     clear_totals(op, a, b, w);
-    for (int64_t c = first_chunk(op, a, b); c <= last_chunk(a, b); ++c) {
+    for (int64_t c = first_chunk(op, b); c <= last_chunk(b); ++c) {
       one_chunk(op, a, b, w, c);
       merge(op, a, b, w, c);
     }
@@ -260,7 +287,7 @@ struct CpuKernel<Attention, V> {
 
   static void load_queries(const Attention& op, const OpArgs& a, const QueryBlock& b,
                            const Work& w) {
-    const KvLayout& l = layout(op, a);
+    const KvLayout l = layout(op, a);
     for (int q = 0; q < b.count(); ++q) {
       const float* from = a.in[0].row(b.token_of(q)) + b.head_of(q) * op.kv.k_dim;
       float* to = w.q + q * l.k_cols();
@@ -274,31 +301,53 @@ struct CpuKernel<Attention, V> {
     }
   }
 
-  // What the token of a cell sees of a chunk: its positions low..high, none if high < low.
+  // What token t of a block sees of a chunk: its positions low..high, none if high < low.
   struct Seen {
     int64_t low, high;
     bool operator==(const Seen&) const = default;
   };
-  static Seen seen(const Attention& op, int64_t cell, int64_t chunk) {
-    const int64_t low = op.kv.first_seen(cell) - chunk * kChunk, high = cell - chunk * kChunk;
+  static Seen seen(const Attention& op, const QueryBlock& b, int t, int64_t chunk) {
+    const int64_t low = op.kv.first_seen(b.cell[t]) - chunk * kChunk,
+                  high = b.last[t] - chunk * kChunk;
     return {low > 0 ? low : 0, high < kChunk - 1 ? high : kChunk - 1};
+  }
+
+  // Positions [from, to) of a chunk, those of the batch put into pages.
+  static HeadPages pages_of(const Attention& op, const OpArgs& a, const QueryBlock& b,
+                            const Work& w, int64_t chunk, int64_t from, int64_t to) {
+    if (op.source == Attention::Source::pages) {
+      const KvView& kv = view(op, a);
+      return {kv, b.kv_head, a.batch->table(kv, b.token[0]) + chunk * (kChunk / kPage)};
+    }
+    const KvLayout l = layout(op, a);
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t t = b.sequence + chunk * kChunk + i, page = i / kPage, slot = i % kPage;
+      const float *key = a.in[1].row(t) + b.kv_head * op.kv.k_dim,
+                  *value = a.in[2].row(t) + b.kv_head * op.kv.v_dim;
+      auto* columns = reinterpret_cast<F32::Tile*>(w.chunk + page * l.k_bytes());
+      auto* row =
+          reinterpret_cast<float*>(w.chunk + kChunk / kPage * l.k_bytes() + page * l.v_bytes()) +
+          slot * l.v_cols();
+      for (int c = 0; c < op.kv.k_dim; ++c) columns[c].rows[slot] = key[c];
+      for (int c = 0; c < l.v_cols(); ++c) row[c] = c < op.kv.v_dim ? value[c] : 0;
+    }
+    return {w.chunk, l};
   }
 
   // Scores, their soft-max and the weighed values of one chunk into w.parts; those of a token that
   // sees nothing of it stay unwritten.
   static void one_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
                         int64_t chunk) {
-    const KvView& kv = view(op, a);
-    const HeadPages pages(kv, b.kv_head, a.batch->table(kv, b.token[0]) + chunk * (kChunk / kPage));
     Seen of[kQueries];
-    int64_t from = kChunk, to = 0;
+    int64_t low = kChunk, high = -1;
     for (int t = 0; t < b.tokens; ++t) {
-      const Seen s = of[t] = seen(op, a.batch->cells[b.token[t]], chunk);
+      const Seen s = of[t] = seen(op, b, t, chunk);
       if (s.high < s.low) continue;
-      from = s.low / kPage * kPage < from ? s.low / kPage * kPage : from;
-      to = s.high / kPage * kPage + kPage > to ? s.high / kPage * kPage + kPage : to;
+      low = s.low < low ? s.low : low, high = s.high > high ? s.high : high;
     }
-    score_pages(op, a, b, w, pages, chunk * kChunk, from / kPage, to / kPage);
+    const HeadPages pages = pages_of(op, a, b, w, chunk, low, high + 1);
+    const int64_t from = low / kPage * kPage, to = high / kPage * kPage + kPage;
+    score_pages(op, b, w, pages, chunk * kChunk, from / kPage, to / kPage);
     const int64_t stride = part_floats(layout(op, a));
     for (int t = 0, end; t < b.tokens; t = end) {
       for (end = t + 1; end < b.tokens && of[end] == of[t];) ++end;
@@ -315,7 +364,7 @@ struct CpuKernel<Attention, V> {
 
   // scores[q][position] of pages [from, to) of the chunk that starts with cell `start`, -inf where
   // the query must not look.
-  static void score_pages(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
+  static void score_pages(const Attention& op, const QueryBlock& b, const Work& w,
                           const HeadPages& pages, int64_t start, int64_t from, int64_t to) {
     const StripInput<V> in{w.acts, b.count(), w.q, pages.k_cols, pages.k_cols};
     const int64_t blocks = (pages.k_cols + 31) / 32;
@@ -328,12 +377,13 @@ struct CpuKernel<Attention, V> {
       KvFormats::with(pages.format,
                       [&]<class F>(F) { strip_times<V, F>(tile, 0, blocks, in, b.count(), acc); });
       for (int q = 0; q < b.count(); ++q) {
-        const int64_t cell = a.batch->cells[b.token_of(q)], at = start + page * kPage;
+        const int64_t cell = b.cell[q / b.heads], last = b.last[q / b.heads],
+                      at = start + page * kPage;
         F score = finish_score(op, acc[q]);
         if (op.max_bias > 0)
           score = V::fma(V::add(lane_numbers<V>(), V::set1(float(at - cell))), V::set1(slopes[q]),
                          score);
-        const F seen = only<V>(score, op.kv.first_seen(cell) - at, cell - at, V::set1(-INFINITY));
+        const F seen = only<V>(score, op.kv.first_seen(cell) - at, last - at, V::set1(-INFINITY));
         V::store(w.scores + q * kChunk + page * kPage, seen);
       }
     }
@@ -360,15 +410,15 @@ struct CpuKernel<Attention, V> {
 
   static void clear_totals(const Attention& op, const OpArgs& a, const QueryBlock& b,
                            const Work& w) {
-    const KvLayout& l = layout(op, a);
+    const KvLayout l = layout(op, a);
     for (int64_t i = 0; i < b.count() * part_floats(l); ++i) w.totals[i] = 0;
     for (int q = 0; q < b.count(); ++q) w.totals[q * part_floats(l) + l.v_cols()] = -INFINITY;
   }
   static void merge(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
                     int64_t chunk) {
-    const KvLayout& l = layout(op, a);
+    const KvLayout l = layout(op, a);
     for (int q = 0; q < b.count(); ++q) {
-      const Seen s = seen(op, a.batch->cells[b.token_of(q)], chunk);
+      const Seen s = seen(op, b, q / b.heads, chunk);
       if (s.low <= s.high)
         merge_query(w.totals + q * part_floats(l), w.parts + q * part_floats(l), l.v_cols());
     }
@@ -397,11 +447,11 @@ struct CpuKernel<Attention, V> {
   }
 
   static void write(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
-    const KvLayout& l = layout(op, a);
+    const KvLayout l = layout(op, a);
     for (int q = 0; q < b.count(); ++q) {
       const int64_t t = b.token_of(q), head = b.head_of(q);
       float* total = w.totals + q * part_floats(l);
-      if (op.sinks) add_sink(total, a.in[1].floats()[head], l.v_cols());
+      if (op.sinks) add_sink(total, a.in[op.sinks_at()].floats()[head], l.v_cols());
       const float sum = total[l.v_cols() + 1];
       for (int c = 0; c < l.v_cols(); c += 16)
         V::store(total + c, V::div(V::load(total + c), V::set1(sum)));

@@ -1,8 +1,11 @@
 // The second half of attention: sums of values weighed by their scores, page by page of the KV
 // cache. A lane is a channel.
 //
-// f32, f16 and f8 values: a channel's sum runs position after position. Per position, 16 channels
-// and N queries: a load that widens, N fma.
+// f32, f16 and f8 values inside keys: a lane is a position there, so a channel has 16 sums, page
+// after page, and then one of them all. Per page, channel and N queries: a load that widens, N fma.
+//
+// Other f32, f16 and f8 values: a channel's sum runs position after position. Per position, 16
+// channels and N queries: a load that widens, N fma.
 //
 // Blocks: integers. The weights of a chunk of 256 positions, times the scales of the block's
 // values, are rounded to 14 bits of the largest of them (2^-15 of it at most is lost, a value's own
@@ -22,7 +25,10 @@ struct HeadPages {
   size_t group_bytes, k_bytes, v_bytes;
   Format format;
   int k_cols, v_cols;
+  int v_inside_k;  // channels of the values that are the keys', or 0
   const int32_t* table;
+  static constexpr int32_t kInOrder[kChunk / kPage] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                       8, 9, 10, 11, 12, 13, 14, 15};
 
   HeadPages(const KvView& kv, int head, const int32_t* table)
       : first(kv.keys(head, 0)),
@@ -32,7 +38,19 @@ struct HeadPages {
         format(kv.layout.format),
         k_cols(kv.layout.k_cols()),
         v_cols(kv.layout.v_cols()),
+        v_inside_k(kv.layout.v_inside_k ? kv.layout.v_dim : 0),
         table(table) {}
+  // In one chunk's pages, keys of all of them first.
+  HeadPages(const std::byte* chunk, const KvLayout& l)
+      : first(chunk),
+        group_bytes(0),
+        k_bytes(l.k_bytes()),
+        v_bytes(l.v_bytes()),
+        format(l.format),
+        k_cols(l.k_cols()),
+        v_cols(l.v_cols()),
+        v_inside_k(0),
+        table(kInOrder) {}
   const std::byte* keys(int64_t page) const {
     return first + table[page] / kPageGroup * group_bytes + table[page] % kPageGroup * k_bytes;
   }
@@ -91,14 +109,6 @@ void weigh_all_floats(const HeadPages& h, const Weighing& w, int queries) {
   });
 }
 
-// One query's weights for one block of 32 channels: round(weight * scale of the value / unit) = 128
-// high + low.
-struct BlockWeights {
-  alignas(64) uint8_t high[kChunk], low[kChunk];
-  float unit;
-  int32_t sum;
-};
-
 // 0, 1, .., 15.
 template <class V>
 typename V::F lane_numbers() {
@@ -116,6 +126,31 @@ typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F o
   x = V::where_less(lane, V::set1(float(first)), other, x);
   return V::where_less(V::set1(float(last)), lane, other, x);
 }
+
+// Channel after channel of queries n0 .. n0 + N.
+template <class V, class F, int N>
+void weigh_keys(const HeadPages& h, const Weighing& w, int n0) {
+  for (int c = 0; c < h.v_cols; ++c) {
+    typename V::F acc[N];
+    for (int n = 0; n < N; ++n) acc[n] = V::zero();
+    if (c < h.v_inside_k)
+      each_page(w, [&](int64_t page, int64_t first, int64_t last) {
+        const auto* columns = reinterpret_cast<const typename F::Tile*>(h.keys(page));
+        const auto v = only<V>(F::template load<V>(columns[c].rows), first, last, V::zero());
+        for (int n = 0; n < N; ++n)
+          acc[n] = V::fma(v, V::load(w.weights + (n0 + n) * kChunk + page * kPage), acc[n]);
+      });
+    for (int n = 0; n < N; ++n) w.sums[(n0 + n) * w.stride + c] = V::sum(acc[n]);
+  }
+}
+
+// One query's weights for one block of 32 channels: round(weight * scale of the value / unit) = 128
+// high + low.
+struct BlockWeights {
+  alignas(64) uint8_t high[kChunk], low[kChunk];
+  float unit;
+  int32_t sum;
+};
 
 template <class V, class F, int N>
 void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, BlockWeights* out) {
@@ -203,10 +238,12 @@ void weigh_all_blocks(const HeadPages& h, const Weighing& w, int queries) {
 template <class V>
 void weigh_values(const HeadPages& h, const Weighing& w, int queries) {
   KvFormats::with(h.format, [&]<class F>(F) {
-    if constexpr (F::kFloat)
-      weigh_all_floats<V, F>(h, w, queries);
-    else
+    if constexpr (!F::kFloat)
       weigh_all_blocks<V, F>(h, w, queries);
+    else if (h.v_inside_k > 0)
+      in_pieces<4>(queries, [&]<int N>(int n0) { weigh_keys<V, F, N>(h, w, n0); });
+    else
+      weigh_all_floats<V, F>(h, w, queries);
   });
 }
 

@@ -1,11 +1,14 @@
-// Scaled dot-product attention of each token over the cells (batch.h) of its sequence up to its
-// own, causal by construction; with a window, over the last `window` of them; `soft_cap` > 0:
-// scores become cap * tanh(score / cap); `max_bias` > 0: then a score loses its head's slope() for
-// every cell it looks back (ALiBi, Press et al. 2022); `sinks`: a head's weights are divided by
-// their sum and e^sink, as if it saw one more cell, of value 0 (Xiao et al. 2024).
-//   in 0 q (tokens, heads * k_dim); in 1 sinks (1, heads) if `sinks` -> out 0 (tokens, heads *
-//   v_dim) and / or acts
-// Keys and values are those of kv_write, as the state's pages hold them.
+// Scaled dot-product attention of each token over the cells (batch.h) of its sequence up to its own
+// or, with a full mask, up to the last that the pass has of it; with a window, over the last
+// `window` of them up to its own; `soft_cap` > 0: scores become cap * tanh(score / cap); `max_bias`
+// > 0: then a score loses its head's slope() for every cell it looks back (ALiBi, Press et al.
+// 2022); `sinks`: a head's weights are divided by their sum and e^sink, as if it saw one more cell,
+// of value 0 (Xiao et al. 2024).
+//   in 0 q (tokens, heads * k_dim); in 1 k (tokens, kv.heads * k_dim) and in 2 v (tokens, kv.heads
+//   * v_dim) if the source is the batch; behind them sinks (1, heads) if `sinks`
+//   -> out 0 (tokens, heads * v_dim) and / or acts
+// Keys and values are those of kv_write, as the state's pages hold them, or, as an encoder's, those
+// of the batch itself: then cells are counted from the sequence's first token in the batch.
 #pragma once
 #include <bit>
 
@@ -17,11 +20,17 @@ namespace chaski {
 
 struct Attention {
   static constexpr const char* kName = "attention";
-  StateId state = 0;
-  int heads = 1;  // of queries
-  Paged kv;       // what the state is
+  enum class Source { pages, batch };
+  enum class Mask { causal, full };
+  StateId state = 0;  // -1 if the source is the batch
+  int heads = 1;      // of queries
+  Paged kv;           // what the state is, or would be
   float scale = 1, soft_cap = 0, max_bias = 0;
   bool sinks = false;
+  Source source = Source::pages;
+  Mask mask = Mask::causal;
+
+  int sinks_at() const { return source == Source::batch ? 3 : 1; }  // among the inputs
 
   int group() const { return heads / kv.heads; }  // query heads that share a key head
   // Powers of one number for the first 2^n heads; those that are left stand between them.
@@ -35,20 +44,49 @@ struct Attention {
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     CHECK(in[0].cols == int64_t(heads) * kv.k_dim && heads % kv.heads == 0,
           "query heads share key heads evenly");
+    if (source == Source::batch)
+      CHECK(!kv.v_inside_k && in[1] == (Shape{in[0].rows, int64_t(kv.heads) * kv.k_dim}) &&
+                in[2] == (Shape{in[0].rows, int64_t(kv.heads) * kv.v_dim}),
+            "every token has a key and a value");
+    CHECK(mask == Mask::causal || (kv.window == 0 && max_bias == 0),
+          "a window and a bias look back");
     return {{in[0].rows, int64_t(heads) * kv.v_dim}};
   }
+  // Tokens [first, end) of the batch are of the sequence of token t, which sees its cells
+  // low..high.
+  struct Sight {
+    int64_t first, end, cell, low, high;
+  };
+  Sight sight(const Batch& b, int64_t t) const {
+    Sight s{t, t + 1, 0, 0, 0};
+    const int64_t n = int64_t(b.sequences.size());
+    while (s.first > 0 && b.sequences[size_t(s.first) - 1] == b.sequences[size_t(t)]) --s.first;
+    while (s.end < n && b.sequences[size_t(s.end)] == b.sequences[size_t(t)]) ++s.end;
+    const auto cell = [&](int64_t of) {
+      return source == Source::batch ? of - s.first : int64_t(b.cells[size_t(of)]);
+    };
+    s.cell = cell(t), s.low = kv.first_seen(s.cell);
+    s.high = mask == Mask::full ? cell(s.end - 1) : s.cell;
+    return s;
+  }
+
   Cost cost(const OpArgs& a) const {
-    const Batch& b = *a.batch;
-    const KvLayout& l = a.where->states.paged[state].layout;
     Cost c;
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
-      const int64_t cell = b.cells[t], seen = cell + 1 - kv.first_seen(cell);
-      c.flops += 2.0 * double(seen) * heads * (kv.k_dim + kv.v_dim);
+      const int64_t cell = a.batch->cells[size_t(t)];
+      int64_t sees = cell + 1 - kv.first_seen(cell);
+      if (source == Source::batch || mask == Mask::full) {
+        const Sight s = sight(*a.batch, t);
+        sees = s.high + 1 - s.low;
+      }
+      c.flops += 2.0 * double(sees) * heads * (kv.k_dim + kv.v_dim);
     }
-    const int pool = a.where->states.paged[state].pool;
-    for (const Reading::Group& g : b.readings[size_t(pool)].groups)
-      c.bytes += double(g.to - g.from) * double(l.page_bytes());
-    if (info(l.format).block > 1) c.integer = c.flops / 2;  // the scores; values are weighed in f32
+    if (source == Source::batch) return c;
+    const KvView& view = a.where->states.paged[size_t(state)];
+    for (const Reading::Group& g : a.batch->readings[size_t(view.pool)].groups)
+      c.bytes += double(g.to - g.from) * double(view.layout.page_bytes());
+    // the scores; values are weighed in f32
+    if (info(view.layout.format).block > 1) c.integer = c.flops / 2;
     return c;
   }
 
@@ -58,6 +96,7 @@ struct Attention {
     const KvLayout& l = view.layout;
     k.resize(l.k_cols()), v.resize(l.v_cols());
     decode_row(l.format, view.keys(kv_head, page), slot, l.k_cols(), k.data());
+    if (l.v_inside_k) return v.assign(k.begin(), k.begin() + l.v_dim);
     const std::byte* vt = view.values(kv_head, page);
     KvFormats::with(l.format, [&]<class F>(F) {
       if constexpr (F::kFloat) {
@@ -72,32 +111,44 @@ struct Attention {
     });
   }
 
+  // The same of the cell that token t of the batch is in.
+  void load(const OpArgs& a, int64_t t, int kv_head, std::vector<float>& k,
+            std::vector<float>& v) const {
+    k.assign(a.in[1].row(t) + kv_head * kv.k_dim, a.in[1].row(t) + (kv_head + 1) * kv.k_dim);
+    v.assign(a.in[2].row(t) + kv_head * kv.v_dim, a.in[2].row(t) + (kv_head + 1) * kv.v_dim);
+  }
+
   void reference(const OpArgs& a) const {
-    const KvView& view = a.where->states.paged[state];
+    const KvView* view = source == Source::pages ? &a.where->states.paged[size_t(state)] : nullptr;
     std::vector<float> k, v;
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
       std::vector<float> row(size_t(heads) * size_t(kv.v_dim));
       for (int h = 0; h < heads; ++h) {
         std::vector<float> q(a.in[0].row(t) + h * kv.k_dim, a.in[0].row(t) + (h + 1) * kv.k_dim);
-        KvFormats::with(view.layout.format, [&]<class F>(F) {
-          if (PageOf<F>::kRotated) hadamard(q.data(), kv.k_dim);
-        });
-        const int64_t last = a.batch->cells[t], first = kv.first_seen(last);
+        if (view)
+          KvFormats::with(view->layout.format, [&]<class F>(F) {
+            if (PageOf<F>::kRotated) hadamard(q.data(), kv.k_dim);
+          });
+        const Sight seen = sight(*a.batch, t);
         std::vector<double> score, sum(kv.v_dim);
         std::vector<std::vector<float>> values;
         double most = -INFINITY, total = 0;
-        for (int64_t cell = first; cell <= last; ++cell) {
-          load(view, a.batch->table(view, t)[cell / kPage], h / group(), int(cell % kPage), k, v);
+        for (int64_t cell = seen.low; cell <= seen.high; ++cell) {
+          if (view)
+            load(*view, a.batch->table(*view, t)[cell / kPage], h / group(), int(cell % kPage), k,
+                 v);
+          else
+            load(a, seen.first + cell, h / group(), k, v);
           double s = 0;
           for (int c = 0; c < kv.k_dim; ++c) s += double(q[c]) * k[c];
           s *= scale;
           if (soft_cap > 0) s = soft_cap * std::tanh(s / soft_cap);
-          if (max_bias > 0) s += double(slope(h)) * double(cell - last);
+          if (max_bias > 0) s += double(slope(h)) * double(cell - seen.cell);
           score.push_back(s), values.push_back(v), most = std::max(most, s);
         }
         if (sinks) {
-          most = std::max(most, double(a.in[1].floats()[h]));
-          total = std::exp(a.in[1].floats()[h] - most);
+          most = std::max(most, double(a.in[sinks_at()].floats()[h]));
+          total = std::exp(a.in[sinks_at()].floats()[h] - most);
         }
         for (size_t i = 0; i < score.size(); ++i) {
           const double weight = std::exp(score[i] - most);
@@ -126,6 +177,20 @@ struct Attention {
         {{1, 6, {2, 32, 32, 0}, 0.2f, 0, 8}, {{{5, 192}}}, 5},
         {{0, 4, {2, 32, 32, 20}, 0.2f, 0, 0, true}, {{{21, 128}}, {{1, 4}, Format::f32, true}}, 21},
         {{0, 4, {4, 16, 16, 0}, 0.3f, 3, 4, true}, {{{2, 64}}, {{1, 4}, Format::f32, true}}, 2},
+        // values inside keys; one head of them is what multi-head latent attention has
+        {{0, 4, {2, 48, 20, 0, true}, 0.2f}, {{{21, 192}}}, 21},
+        {{1, 20, {1, 72, 64, 9, true}, 0.1f, 5}, {{{3, 1440}}}, 3},
+        // over the batch itself; with a full mask 301 tokens of a sequence are two chunks
+        {{-1, 6, {2, 24, 40, 9}, 0.2f, 0, 8, false, Source::batch},
+         {{{21, 144}}, {{21, 48}}, {{21, 80}}},
+         21},
+        {{-1, 2, {1, 16, 32, 0}, 0.3f, 0, 0, false, Source::batch, Mask::full},
+         {{{600, 32}}, {{600, 16}}, {{600, 32}}},
+         600},
+        {{-1, 20, {1, 48, 16, 0}, 0.2f, 3, 0, true, Source::batch, Mask::full},
+         {{{5, 960}}, {{5, 48}}, {{5, 16}}, {{1, 20}, Format::f32, true}},
+         5},
+        {{1, 4, {2, 16, 16, 0}, 0.25f, 0, 0, false, Source::pages, Mask::full}, {{{21, 64}}}, 21},
     };
   }
 };

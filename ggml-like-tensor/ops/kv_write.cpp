@@ -33,7 +33,7 @@ void write_floats(const KvLayout& l, std::byte* keys, std::byte* values, int slo
   auto* columns = reinterpret_cast<typename F::Tile*>(keys);
   auto* row = reinterpret_cast<typename F::Block*>(values) + slot * l.v_cols();
   for (int c = 0; c < l.k_dim; ++c) columns[c].rows[slot] = F::of(k[c]);
-  for (int c = 0; c < l.v_dim; ++c) row[c] = F::of(v[c]);
+  for (int c = 0; c < l.v_dim && !l.v_inside_k; ++c) row[c] = F::of(v[c]);
 }
 
 template <class F>
@@ -59,7 +59,7 @@ void write_blocks(const KvLayout& l, std::byte* keys, std::byte* values, int slo
 void KvWrite::write(const OpArgs& a, const Store& to, int head, float* room) const {
   const KvLayout& l = view(a).layout;
   const float *key = a.in[0].row(to.token) + head * kv.k_dim,
-              *value = a.in[1].row(to.token) + head * kv.v_dim;
+              *value = kv.v_inside_k ? nullptr : a.in[1].row(to.token) + head * kv.v_dim;
   if (rope) {
     Rope::head(key, room, k.angles(a, to.token), kv.k_dim, k.dim);
     key = room;

@@ -1,6 +1,6 @@
 // Stores keys and values where the batch says, rotating q and k on the way if `rope`.
-//   in 0 k (tokens, heads * k_dim), in 1 v (tokens, heads * v_dim), in 2 q (tokens, q_heads *
-//   k_dim) if rope
+//   in 0 k (tokens, heads * k_dim); in 1 v (tokens, heads * v_dim) unless it is inside k; in 2 q
+//   (tokens, q_heads * k_dim) if rope, which needs a v
 //   -> out 0 q rotated, if rope
 #pragma once
 #include "ggml-like-tensor/ops/quantize_acts.h"
@@ -16,7 +16,9 @@ struct KvWrite {
   Rope q, k;
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(in[0].cols == int64_t(kv.heads) * kv.k_dim && in[1].cols == int64_t(kv.heads) * kv.v_dim,
+    CHECK(in[0].cols == int64_t(kv.heads) * kv.k_dim &&
+              (kv.v_inside_k ? in.size() == 1 && kv.v_dim <= kv.k_dim
+                             : in[1].cols == int64_t(kv.heads) * kv.v_dim),
           "keys and values are as wide as their state's");
     return rope ? std::vector<Shape>{in[2]} : std::vector<Shape>{};
   }
@@ -45,7 +47,8 @@ struct KvWrite {
     return {{{0, {2, 16, 16, 0}, false, q, k}, {{{5, 32}}, {{5, 32}}}, 5},
             {{1, {2, 16, 16, 0}, true, q, k}, {{{5, 32}}, {{5, 32}}, {{5, 64}}}, 5},
             {{1, {2, 16, 40, 0}, true, q, k}, {{{5, 32}}, {{5, 80}}, {{5, 64}}}, 5},
-            {{0, {1, 72, 20, 0}, false, q, k}, {{{5, 72}}, {{5, 20}}}, 5}};
+            {{0, {1, 72, 20, 0}, false, q, k}, {{{5, 72}}, {{5, 20}}}, 5},
+            {{1, {2, 40, 20, 0, true}, false, q, k}, {{{5, 80}}}, 5}};
   }
 };
 
