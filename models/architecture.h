@@ -49,6 +49,8 @@ struct Architecture {
   const char* name;             // general.architecture, here and in GGUF
   std::vector<std::string> hf;  // "architectures" in Hugging Face's config.json
   std::unique_ptr<Model> (*make)();
+  // "model_type" of the text's part in config.json of a model that reads more than text.
+  std::vector<std::string> hf_text = {};
 };
 template <class M>
 std::unique_ptr<Model> make_model() {

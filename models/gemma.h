@@ -11,10 +11,9 @@ class Gemma : public Decoder {
   void build(Graph& graph) const override;
 
  protected:
-  // The keys of all generations. Queries are multiplied with 1 / sqrt(query_pre_attn_scalar); where
-  // a file does not say, models of `odd_layers` layers have their width per head for that number,
-  // and others head_dim.
-  void gemma_keys(Keys& keys);
+  void gemma_keys(Keys& keys);  // of all generations
+  // Scores are multiplied with 1 / sqrt(query_pre_attn_scalar). GGUF files do not say it: it is dim
+  // / heads in the model that has `odd_layers` layers, and head_dim in all others.
   void score_scale_key(Keys& keys, int64_t odd_layers);
   bool outer_norms = true;  // behind attention and feed-forward, too
   bool head_norms = false;

@@ -15,6 +15,13 @@ class Gemma3 : public Gemma {
 
   void keys(Keys& k) override {
     size_keys(k);
+    // The files of 4B and larger leave out what is as in transformers.
+    for (auto [name, usual] : {std::pair{"context_length", 131072},
+                               {"head_count", 8},
+                               {"head_count_kv", 4},
+                               {"head_dim", 256},
+                               {"vocab_size", 262208}})
+      k[name].hf_otherwise(int64_t{usual});
     rope_keys(k);
     k["rope_theta"].otherwise(1e6);
     k.number(local_theta, "rope_theta_of_windows")
@@ -50,6 +57,6 @@ class Gemma3 : public Gemma {
 }  // namespace
 
 extern const Architecture kGemma3;
-const Architecture kGemma3{"gemma3", {"Gemma3ForCausalLM"}, make_model<Gemma3>};
+const Architecture kGemma3{"gemma3", {"Gemma3ForCausalLM"}, make_model<Gemma3>, {"gemma3_text"}};
 
 }  // namespace chaski

@@ -49,6 +49,7 @@ void Llama::build(Graph& g) const {
 }
 
 extern const Architecture kLlama;
-const Architecture kLlama{"llama", {"LlamaForCausalLM", "MistralForCausalLM"}, make_model<Llama>};
+const Architecture kLlama{
+    "llama", {"LlamaForCausalLM", "MistralForCausalLM"}, make_model<Llama>, {"llama", "mistral"}};
 
 }  // namespace chaski

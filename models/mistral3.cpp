@@ -27,6 +27,7 @@ class Mistral3 : public Llama {
 }  // namespace
 
 extern const Architecture kMistral3;
-const Architecture kMistral3{"mistral3", {"Ministral3ForCausalLM"}, make_model<Mistral3>};
+const Architecture kMistral3{
+    "mistral3", {"Ministral3ForCausalLM"}, make_model<Mistral3>, {"ministral3"}};
 
 }  // namespace chaski

@@ -1,6 +1,7 @@
 // Hugging Face folders: names, layouts and tokenizers of other people's making arrive as chaski's,
 // and leave as GGUF. What must be refused is in bad_folder_test.cpp.
 #include <cmath>
+#include <cstring>
 
 #include "models/import/gguf.h"
 #include "models/import/hf_tokenizer.h"
@@ -53,6 +54,42 @@ TEST_CASE("import/golden mistral and newer rope parameters") {
   CHECK(source.meta.number("model.rope_theta") == 5000);
   CHECK(source.meta.integer("model.head_dim") == 16);
   CHECK(source.tensors.size() == 21);
+}
+
+// gemma3 as the language model of one that reads images, under both names that such files have.
+TEST_CASE("import/the text's part of a larger model") {
+  const ModelSource alone = import_model(golden("models/gemma3"));
+  const std::string config = read_file(golden("models/gemma3/config.json"));
+  const std::string file = read_file(golden("models/gemma3/model.safetensors"));
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  const std::string data = file.substr(8 + length);
+  for (const std::string prefix : {"language_model.model.", "model.language_model."}) {
+    CAPTURE(prefix);
+    std::string header = file.substr(8, length);
+    for (size_t at = 0; (at = header.find("\"model.", at)) != header.npos; at += prefix.size())
+      header.replace(at + 1, 6, prefix);
+    header.insert(
+        header.find("}}") + 1,
+        fmt::format(R"(,"vision_tower.x":{{"dtype":"F32","shape":[1],"data_offsets":[{},{}]}})",
+                    data.size(), data.size() + 4));
+    const TempFolder temp;
+    write_file(
+        temp / "config.json",
+        R"({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": )" + config + "}");
+    write_file(temp / "model.safetensors", safetensors(header, data + std::string(4, '\0')));
+    const ModelSource source = import_model(temp.path);
+    CHECK(source.tensors.size() == alone.tensors.size());
+    CHECK(source.meta.integer("model.head_dim") == 16);
+    for (const char* name : {"token_embd", "layer.1.attn_k_norm", "layer.3.ffn_down"})
+      CHECK(values_of(tensor(source, name)) == values_of(tensor(alone, name)));
+  }
+  const TempFolder temp;
+  write_file(temp / "config.json", R"({"text_config": {"model_type": "other"}})");
+  const std::string line = error_of([&] { import_model(temp.path); }).what();
+  CHECK_MESSAGE(line.find("text_config.model_type is \"other\", expected llama, mistral, ") !=
+                    std::string::npos,
+                line);
 }
 
 // GGUF has q, k and v of a phi3 model in one tensor.

@@ -31,6 +31,17 @@ const Architecture& architecture_of(const Json& config) {
   names.at(0).wrong(expected_names(name, known));
 }
 
+const Architecture& architecture_of_text(const Json& part) {
+  std::vector<std::string> known;
+  const Json type = part["model_type"];
+  for (const Architecture& a : architectures())
+    for (const std::string& name : a.hf_text) {
+      if (type.str() == name) return a;
+      known.push_back(name);
+    }
+  type.wrong(one_of(known));
+}
+
 // "rope_scaling.factor": a value inside an object.
 Json at(const Json& config, std::string_view place) {
   const size_t dot = place.find('.');
@@ -169,9 +180,13 @@ void append_ids(const Json& value, std::vector<int64_t>& ids) {
 }  // namespace
 
 HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
-  const Json config = read_json(folder + "/config.json");
+  const Json whole = read_json(folder + "/config.json");
   meta.origin = folder + "/config.json";
-  const Architecture& architecture = architecture_of(config);
+  HfConfig found;
+  found.of_text = whole.has("text_config");
+  const Json config = found.of_text ? whole["text_config"] : whole;
+  const Architecture& architecture =
+      found.of_text ? architecture_of_text(config) : architecture_of(config);
   meta.set_str("general.architecture", architecture.name);
   const auto model =
       complete_model(meta, [&](const Key& key) { return look_up(key, config, meta); });
@@ -179,11 +194,12 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   model->keys(keys);
   for (const HfCondition& condition : keys.conditions) expect(condition, config);
 
-  HfConfig found;
   found.vocab_size = model->vocab;
-  found.tied = config["tie_word_embeddings"].boolean(keys.hf_tied);
-  found.bos_id = config["bos_token_id"].integer(-1);
-  append_ids(config["eos_token_id"], found.eos_ids);
+  found.tied =
+      config["tie_word_embeddings"].boolean(whole["tie_word_embeddings"].boolean(keys.hf_tied));
+  const auto said = [&](const char* key) { return whole.has(key) ? whole[key] : config[key]; };
+  found.bos_id = said("bos_token_id").integer(-1);
+  append_ids(said("eos_token_id"), found.eos_ids);
   const std::string generation = folder + "/generation_config.json";
   if (exists(generation)) append_ids(read_json(generation)["eos_token_id"], found.eos_ids);
   return found;

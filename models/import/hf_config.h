@@ -7,7 +7,8 @@
 namespace chaski {
 
 struct HfConfig {
-  bool tied;  // the head is the embedding, says the config
+  bool of_text = false;  // of a model that reads more: images, sound
+  bool tied;             // the head is the embedding, says the config
   int64_t vocab_size;
   int64_t bos_id = -1;           // -1: not said
   std::vector<int64_t> eos_ids;  // of both files, the model's own first

@@ -85,6 +85,7 @@ class Import {
 
   // The slots of "model.layers.3.mlp.up_proj.weight"; a tensor of several parts has several.
   auto slots_of(std::string_view theirs) const {
+    if (config_.of_text) drop_prefix(theirs, "model."), drop_prefix(theirs, "language_model.");
     drop_prefix(theirs, facts_.hf_prefix);
     return slots_.equal_range(std::string(theirs));
   }
@@ -95,9 +96,14 @@ class Import {
                        [&](const std::string& end) { return name.ends_with(end); });
   }
 
+  // What reads images or sound.
+  bool is_of_other_part(std::string_view name) const {
+    return config_.of_text && name.find("language_model.") == name.npos;
+  }
+
   void take(const SafeTensor& t) {
     const auto [first, last] = slots_of(t.name);
-    if (first == last && is_unread(t.name)) return;
+    if (first == last && (is_unread(t.name) || is_of_other_part(t.name))) return;
     if (first == last)
       fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", t.file,
            escaped(t.name), source_.meta.str("general.architecture"),
