@@ -101,6 +101,7 @@ void open_pools(EngineImpl& e, const std::vector<int64_t>& pages) {
 void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o,
           int threads) {
   bind(e, std::move(weights));
+  if (o.notice && e.tokenizer && !e.tokenizer->remark().empty()) o.notice(e.tokenizer->remark());
   const Model& m = *e.model;
   if (o.context < 0 || o.context > m.context)
     fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, m.context,

@@ -8,6 +8,7 @@
 #include "engine/text/pair_merge.h"
 #include "engine/text/pretokenizer.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/word_cache.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
@@ -47,6 +48,7 @@ class BpeTokenizer : public Tokenizer {
 
 BpeTokenizer::BpeTokenizer(const Metadata& meta)
     : Tokenizer(meta), pretokenizer_(pretokenizer_of(meta)) {
+  space_prefix_ = meta.boolean("tokenizer.add_space_prefix", false);
   if (!meta.has("tokenizer.add_bos")) adds_bos_ = pretokenizer_.adds_bos() && bos_ >= 0;
   pieces_.reserve(tokens_.size());
   for (TokenId id = 0; id < size(); ++id) add(id);
@@ -81,23 +83,27 @@ void BpeTokenizer::add(TokenId id) {
 void BpeTokenizer::read_merges(const Metadata& meta) {
   const std::vector<std::string>& merges = meta.strs("tokenizer.merges");
   merges_.reserve(merges.size());
+  size_t lost = 0;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const std::string_view merge = merges[rank];
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos)
       fail(Exit::bad_file, "{}: tokenizer.merges[{}] is \"{}\", expected two pieces", meta.origin,
            rank, escaped(merge));
-    const auto id = [&](const std::string& piece) {
-      if (const auto found = find(piece)) return *found;
-      fail(Exit::bad_file,
-           "{}: tokenizer.merges[{}] needs the piece \"{}\", expected it in tokenizer.tokens",
-           meta.origin, rank, escaped(piece));
-    };
     const std::string left(merge.substr(0, space)), right(merge.substr(space + 1));
-    const TokenId joined = id(left + right);
-    if (is_control(joined)) continue;  // text must not grow into one
-    merges_.try_emplace(pair_key(id(left), id(right)), Join{static_cast<double>(rank), joined});
+    const auto first = find(left), second = find(right), joined = find(left + right);
+    if (!first || !second || !joined) {
+      if (lost++ == 0)
+        remark_ = fmt::format("tokenizer.merges[{}] is \"{}\", whose pieces are not all there",
+                              rank, escaped(merge));
+      continue;
+    }
+    if (is_control(*joined)) continue;  // text must not grow into one
+    merges_.try_emplace(pair_key(*first, *second), Join{static_cast<double>(rank), *joined});
   }
+  if (lost > 0)
+    remark_ = fmt::format("{}: {}: left out, as {} of {} merges are", meta.origin, remark_, lost,
+                          merges.size());
 }
 
 TokenId BpeTokenizer::id_of(std::string_view bytes) const {
@@ -115,14 +121,18 @@ std::optional<Join> BpeTokenizer::join(const Symbol& left, const Symbol& right) 
   return at == merges_.end() ? std::nullopt : std::optional(at->second);
 }
 
-void BpeTokenizer::encode_run(std::string_view text, bool, std::vector<TokenId>& out) const {
-  for (std::string_view word : pretokenizer_.split(text)) {
-    const TokenId whole = whole_words_first_ ? id_of(word) : -1;
-    if (whole >= 0)
-      out.push_back(whole);
-    else
-      encode_word(word, out);
-  }
+void BpeTokenizer::encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const {
+  std::string spaced;
+  if (opens && space_prefix_ && !text.starts_with(' ')) text = spaced = " " + std::string(text);
+  WordCache words(out);
+  for (std::string_view word : pretokenizer_.split(text))
+    words.append(word, [&] {
+      const TokenId whole = whole_words_first_ ? id_of(word) : -1;
+      if (whole >= 0)
+        out.push_back(whole);
+      else
+        encode_word(word, out);
+    });
 }
 
 void BpeTokenizer::encode_word(std::string_view word, std::vector<TokenId>& out) const {

@@ -7,8 +7,8 @@
 namespace chaski {
 
 struct HfConfig {
-  bool tied;  // the head is the embedding, says the config
-  int64_t vocab_size;
+  bool tied;                     // the head is the embedding, says the config
+  int64_t vocab_size;            // 0: not said
   int64_t bos_id = -1;           // -1: not said
   std::vector<int64_t> eos_ids;  // of both files, the model's own first
 };
