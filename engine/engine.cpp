@@ -141,6 +141,7 @@ void open_pools(EngineImpl& e, const std::vector<int64_t>& pages) {
 void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o,
           int threads) {
   bind(e, std::move(weights));
+  if (o.notice && e.tokenizer && !e.tokenizer->remark().empty()) o.notice(e.tokenizer->remark());
   const Model& m = *e.model;
   if (!o.rope_scaling.empty()) stretch(*e.model, o.rope_scaling, e.weights->path);
   expect_context(o, m, e.weights->path);

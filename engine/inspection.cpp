@@ -53,7 +53,8 @@ void add_tokenizer(const Metadata& meta, std::vector<Need>& needs) {
                     pre = text_at(meta, {"tokenizer.pre", "gguf.tokenizer.ggml.pre"});
   if (kind.empty()) return;
   const bool ours = meta.has("tokenizer.kind");
-  const Names theirs = meta.has("hf.tokenizer") ? Names{"BPE"} : Names{"llama", "gpt2"};
+  const Names theirs =
+      meta.has("hf.tokenizer") ? Names{"BPE", "Unigram", "WordPiece"} : Tokenizer::gguf_kinds();
   needs.push_back(need("tokenizer", kind, ours ? Names{kind} : theirs));
   const bool cuts = kind == "bpe" || kind == "gpt2";
   if (cuts && !pre.empty()) needs.push_back(need("pre-tokenizer", pre, Pretokenizer::names()));

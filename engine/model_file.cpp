@@ -36,6 +36,12 @@ OpenModel open_model(const std::string& path, const std::string& tokenizer) {
   return {import_model(path, {tokenizer}), nullptr};
 }
 
+Metadata open_tokenizer(const std::string& path, const std::string& tokenizer) {
+  if (path.empty() || !tokenizer.empty() || is_quipu(path))
+    return open_model(path, tokenizer).source.meta;
+  return import_tokenizer(path);
+}
+
 ModelTotals totals_of(const ModelSource& source) {
   ModelTotals totals;
   totals.tensors = source.tensors.size();

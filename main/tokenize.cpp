@@ -58,7 +58,8 @@ int decode(const Tokenizer& tokenizer, const TokenizeFlags& flags) {
 
 int tokenize(TokenizeFlags& flags) {
   const std::unique_ptr<Tokenizer> tokenizer =
-      Tokenizer::make(open_model(flags.model, flags.tokenizer).source.meta);
+      Tokenizer::make(open_tokenizer(flags.model, flags.tokenizer));
+  if (!tokenizer->remark().empty()) put_note("chaski: " + tokenizer->remark());
   if (flags.decode_flag.given()) return decode(*tokenizer, flags);
   const std::vector<TokenId> tokens = tokenizer->encode_prompt(flags.prompt.required());
   if (flags.json)

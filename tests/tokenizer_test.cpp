@@ -398,7 +398,8 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   CHECK_EQ(error_of(meta), "made.gguf: tokenizer.scores has 1 entries, expected 2");
   meta.set_str("tokenizer.kind", "w\x1b");
   CHECK_EQ(error_of(meta),
-           "made.gguf: tokenizer.kind is \"w\\x1b\", expected spm or bpe (nearest: spm)");
+           "made.gguf: tokenizer.kind is \"w\\x1b\", expected spm, bpe, "
+           "unigram or wordpiece (nearest: spm)");
   meta = spm_metadata({"<unk>", "x"}, {0, 0}, {2, 6});
   CHECK_EQ(error_of(meta), "made.gguf: byte token 1 is \"x\", expected <0xNN>");
   meta.set_ints("tokenizer.types", {2, 7});
@@ -406,8 +407,11 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   CHECK_NE(error_of(spm_metadata({"a", "b"}, {0, 0}, {1, 1})), "");  // no bytes and nothing unknown
 
   CHECK_EQ(
-      error_of(bpe_metadata({}, {"a b"})),
-      "made.gguf: tokenizer.merges[0] needs the piece \"ab\", expected it in tokenizer.tokens");
+      Tokenizer::make(bpe_metadata({"ab"}, {"x yz", "a b", "a c"}))->remark(),
+      "made.gguf: tokenizer.merges[0] is \"x yz\", whose pieces are not all there: left out, as "
+      "2 of 3 merges are");
+  CHECK_EQ(Tokenizer::make(bpe_metadata({"ab"}, {"x yz", "a b"}))->encode("ab"), Ids{256});
+  CHECK_EQ(Tokenizer::make(bpe_metadata({"ab"}, {"a b"}))->remark(), "");
   CHECK_EQ(error_of(bpe_metadata({}, {"ab"})),
            "made.gguf: tokenizer.merges[0] is \"ab\", expected two pieces");
   CHECK_NE(error_of(bpe_metadata({}, {""})), "");

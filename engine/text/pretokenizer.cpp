@@ -55,36 +55,95 @@ struct Family {
   bool whole_words_first = false, adds_bos = false;
 };
 
+// The Asian scripts that afmoe keeps apart.
+#define ASIAN                                                                                 \
+  R"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF})" \
+  R"(\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{E00}-\x{E7F}\x{E80}-\x{EFF}\x{1780}-\x{17FF})"      \
+  R"(\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+)"
+#define CHINESE_OR_KANA R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)"
+#define ASCII_SIGN R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~])"
+#define MARKED_WORD_OR_SIGNS(signs_end)                                                    \
+  ASCII_SIGN R"([A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+)" signs_end \
+             R"(|\s+(?!\S)|\s+)"
+// What kimi-k2 takes for a letter is never Han.
+#define KIMI_UPPER R"((?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
+#define KIMI_LOWER R"((?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])"
+#define KIMI_WORD(first, second) \
+  R"([^\r\n\p{L}\p{N}]?(?:)" KIMI_UPPER ")" first "(?:" KIMI_LOWER ")" second ENGLISH_ENDINGS "?|"
+
 const std::vector<Family>& families() {
   static const std::vector<Family> table = {
       {{"default"}, {R"([\p{P}\$\+<=>\^~\|]+)", GPT2, R"(\p{N}+)", R"([0-9][0-9][0-9])"}},
-      {{"gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "gigachat",
-        "mellum"},
+      {{"gpt-2",      "gpt2",         "phi-2",       "mpt",         "olmo",
+        "jais",       "trillion",     "gigachat",    "mellum",      "jina-es",
+        "jina-de",    "jina-v2-es",   "jina-v2-de",  "a.x-4.0",     "exaone4",
+        "jina-v1-en", "jina-v2-code", "roberta-bpe", "modern-bert", "granite-docling"},
        {GPT2}},
-      {{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
+      {{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+        "jina-v5-nano"},
        {WORD_OR_SIGNS(R"(\p{N}{1,3})")},
        true,
        true},
       {{"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}, {WORD_OR_SIGNS(R"(\p{N}{1,3})")}},
-      {{"qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "kormo"},
+      {{"qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "kormo", "f2llmv2",
+        "solar-open", "grok-2"},
        {WORD_OR_SIGNS(R"(\p{N})")}},
-      {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"},
+      {{"qwen35"},
+       {ENGLISH_ENDINGS
+        R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
+      {{"laguna"}, {R"([^\n]+|[\n]+)", WORD_OR_SIGNS(R"(\p{N})")}},
+      {{"minicpm5"}, {R"(\p{N}{1,3})", WORD_OR_SIGNS(R"(\p{N}+)")}},
+      {{"ufakzeka"},
+       {R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
+      {{"seed-coder"},
+       {ENGLISH_ENDINGS
+        R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
+      {{"bailingmoe", "bailingmoe2", "llada-moe"},
+       {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"}},
+      {{"exaone-moe"},
+       {ENGLISH_ENDINGS
+        R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"}},
+      {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b",
+        "mellum2"},
        {R"(\p{N})", GPT2}},
       {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", GPT2, R"([0-9][0-9][0-9])"}},
+      {{"chameleon"},
+       {R"(<sentinel:[0-9]+>)", R"((IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z)", R"(([\t\n]|    |  ))",
+        R"(\p{N})", R"([\p{P}!-/:-@\[-`{-~])", GPT2},
+       false,
+       true},
       {{"deepseek-coder"},
        {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", CJK_TO_HANGUL, R"(\p{N})"}},
       {{"deepseek-llm"},
        {R"([\r\n])", R"(\s?[)" CASED_LETTERS "]+",
         R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)",
         R"(\s+$)", CJK_TO_HANGUL, R"(\p{N}+)"}},
-      {{"deepseek-v3", "hunyuan-dense"},
-       {R"(\p{N}{1,3})", R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)",
-        R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)"
-        R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
+      {{"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"},
+       {R"(\p{N}{1,3})", CHINESE_OR_KANA, MARKED_WORD_OR_SIGNS(R"([\r\n]*|\s*[\r\n]+)")}},
+      {{"spark2_5"},
+       {R"(\p{N}{1,3})", CHINESE_OR_KANA, MARKED_WORD_OR_SIGNS(R"(|[\r\n])"), R"(\p{N})"}},
+      {{"afmoe"},
+       {R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))", ASIAN,
+        MARKED_WORD_OR_SIGNS(R"([\r\n]*|\s*[\r\n]+)")}},
       {{"bloom", "poro-chat", "gpt3-finnish"}, {NO_SENTENCE_MARKS}},
       {{"viking"}, {NO_SENTENCE_MARKS, R"(\p{N})"}},
       {{"tekken"}, {CASED_WORD_OR_SIGNS("", R"(\p{N})")}, true, true},
-      {{"gpt-4o", "llama4"}, {CASED_WORD_OR_SIGNS(ENGLISH_ENDINGS "?", R"(\p{N}{1,3})")}},
+      {{"gpt-4o", "o200k", "llama4", "kanana2", "talkie", "minimax-m2"},
+       {CASED_WORD_OR_SIGNS(ENGLISH_ENDINGS "?", R"(\p{N}{1,3})")}},
+      {{"granite-embed-multi-97m"},
+       {CASED_WORD_OR_SIGNS(ENGLISH_ENDINGS "?", R"(\p{N}{1,3})")},
+       true},
+      {{"tiny_aya", "cohere2moe"},
+       {R"(\d{1,3}(?=(?:\d{3})*\b))", CASED_WORD_OR_SIGNS(ENGLISH_ENDINGS "?", R"(\p{N}{1,3})")}},
+      {{"youtu"},
+       {R"([\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+|[\x{3105}-\x{312F}]+|)" CHINESE_OR_KANA,
+        CASED_WORD_OR_SIGNS(ENGLISH_ENDINGS "?", R"(\p{N})")},
+       true},
+      {{"superbpe"}, {R"(\p{N}+)", R"((?=(\d{3})+(?!\d)))"}},
+      // moonshotai/Kimi-K2, tokenization_kimi.py
+      {{"kimi-k2"},
+       {R"(\p{Han}+|)" KIMI_WORD("*", "+") KIMI_WORD(
+           "+", "*") R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
   };
   return table;
 }
@@ -231,6 +290,24 @@ std::vector<std::string> Pretokenizer::names() {
   for (const Family& family : families())
     all.insert(all.end(), family.names.begin(), family.names.end());
   return all;
+}
+
+std::string Pretokenizer::replace(std::string_view text, std::string_view by) const {
+  Matcher matcher(text.size());
+  std::string out;
+  size_t done = 0, from = 0;
+  for (bool empty = false; from <= text.size();) {
+    const int found = matcher.find(patterns_[0].get(), text, from, empty);
+    if (found == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
+    if (found <= 0 && found != PCRE2_ERROR_NOMATCH)
+      fail(Exit::bad_file, "{}: a tokenizer pattern fails on a text of {} bytes: {}", origin_,
+           text.size(), message(found));
+    if (found <= 0) break;
+    out.append(text, done, matcher.begin() - done).append(by);
+    empty = matcher.begin() == matcher.end();
+    done = from = matcher.end();
+  }
+  return out.append(text, done);
 }
 
 Pretokenizer Pretokenizer::from_patterns(const Texts& patterns, const std::string& origin) {

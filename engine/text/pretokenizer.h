@@ -28,6 +28,9 @@ class Pretokenizer {
   // reasonable one would.
   std::vector<std::string_view> split(std::string_view text) const;
 
+  // `by` in place of every match of the first pattern in a text of valid UTF-8.
+  std::string replace(std::string_view text, std::string_view by) const;
+
   // Two habits that go with a pre-tokenizer's name although they have nothing to do with cutting.
   // They hold for a file that does not say otherwise itself.
   bool whole_words_first() const { return whole_words_first_; }  // tokenizer.ignore_merges

@@ -53,10 +53,24 @@ TokenType type_of(TokenType stored, std::string_view raw) {
                                                                        : stored;
 }
 
+struct TokenizerKind {
+  std::string_view name;
+  std::unique_ptr<Tokenizer> (*make)(const Metadata& meta);
+};
+constexpr TokenizerKind kKinds[] = {{"spm", make_spm_tokenizer},
+                                    {"bpe", make_bpe_tokenizer},
+                                    {"unigram", make_spm_tokenizer},
+                                    {"wordpiece", make_wordpiece_tokenizer}};
+
 // Where an importer leaves a kind of tokenizer that it does not know, as GGUF files name it.
 const std::string kForeignKind = "gguf.tokenizer.ggml.model";
 
 }  // namespace
+
+const std::vector<std::string>& Tokenizer::gguf_kinds() {
+  static const std::vector<std::string> kinds = {"llama", "gpt2", "t5", "bert", "gemma4"};
+  return kinds;
+}
 
 bool Tokenizer::described(const Metadata& meta) {
   if (!meta.has(kForeignKind)) return meta.has("tokenizer.kind");
@@ -68,19 +82,23 @@ std::unique_ptr<Tokenizer> Tokenizer::make(const Metadata& meta) {
   if (meta.has(kForeignKind)) {
     const std::string& kind = meta.str(kForeignKind);
     fail(Exit::bad_file, "{}: tokenizer.ggml.model is \"{}\", expected {}", meta.origin,
-         escaped(kind), expected_names(kind, {"llama", "gpt2"}));
+         escaped(kind), expected_names(kind, gguf_kinds()));
   }
   const std::string& kind = meta.str("tokenizer.kind");
-  if (kind != "spm" && kind != "bpe")
+  const auto* known = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                   [&](const TokenizerKind& k) { return k.name == kind; });
+  if (known == std::end(kKinds))
     fail(Exit::bad_file, "{}: tokenizer.kind is \"{}\", expected {}", meta.origin, escaped(kind),
-         expected_names(kind, {"spm", "bpe"}));
-  auto made = kind == "spm" ? make_spm_tokenizer(meta) : make_bpe_tokenizer(meta);
+         expected_names(kind, {"spm", "bpe", "unigram", "wordpiece"}));
+  auto made = known->make(meta);
   made->sort_spellings();
   return made;
 }
 
 Tokenizer::Tokenizer(const Metadata& meta)
-    : tokens_(meta.strs("tokenizer.tokens")), by_raw_(tokens_.size()) {
+    : tokens_(meta.strs("tokenizer.tokens")),
+      normalizer_(Normalizer::of(meta)),
+      by_raw_(tokens_.size()) {
   if (tokens_.empty() || tokens_.size() > INT32_MAX)
     fail(Exit::bad_file, "{}: tokenizer.tokens has {} tokens, expected 1 to 2^31", meta.origin,
          tokens_.size());
@@ -194,22 +212,25 @@ std::vector<TokenId> Tokenizer::encode_parts(std::span<const Part> parts) const 
   bool opens = true;
   const auto end_run = [&] {
     if (run.empty()) return;
-    encode_run(run, opens, out);
+    if (normalizer_.empty())
+      encode_run(run, opens, out);
+    else
+      encode_run(normalizer_.apply(run), opens, out);
     run.clear();
     opens = false;
   };
   for (const Part& part : parts) {
     if (part.apart) end_run();
-    for (size_t at = 0; at < part.text.size();) {
+    for (size_t at = 0, plain = 0; at < part.text.size();) {
       const TokenId token = spelling_at(part.text.substr(at), part.trusted);
-      if (token < 0) {
-        run += part.text[at++];
-        continue;
-      }
+      ++at;
+      if (token < 0 && at < part.text.size()) continue;
+      run += part.text.substr(plain, token < 0 ? at - plain : at - 1 - plain);
+      if (token < 0) break;
       end_run();
       out.push_back(token);
       opens = is_control(token);
-      at += spelling(token).size();
+      plain = at += spelling(token).size() - 1;
     }
   }
   end_run();

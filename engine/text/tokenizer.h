@@ -1,5 +1,6 @@
-// Text to tokens and back, as the model's own tokenizer does it. Two kinds: "spm" (SentencePiece
-// BPE by scores, tokenizer_spm.cpp) and "bpe" (byte-level BPE by merge ranks, tokenizer_bpe.cpp).
+// Text to tokens and back, as the model's own tokenizer does it. Four kinds: "spm" and "unigram"
+// (SentencePiece by joins and by the best path, tokenizer_spm.cpp), "bpe" (byte-level BPE by merge
+// ranks, tokenizer_bpe.cpp) and "wordpiece" (BERT's, tokenizer_wordpiece.cpp).
 // What is common stands here: the vocabulary and its types, control tokens, decoding. Conversations
 // are chat_template.h's; whole characters from a stream of tokens are utf8.h's.
 //
@@ -15,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/text/normalizer.h"
 #include "ggml-like-tensor/base/hash_index.h"
 #include "ggml-like-tensor/file/metadata.h"
 
@@ -31,6 +33,7 @@ class Tokenizer {
   static std::unique_ptr<Tokenizer> make(const Metadata& meta);
   // Whether there is a tokenizer in the metadata, be it one that make() refuses.
   static bool described(const Metadata& meta);
+  static const std::vector<std::string>& gguf_kinds();  // as GGUF files name what make() knows
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
   virtual ~Tokenizer() = default;
@@ -65,6 +68,8 @@ class Tokenizer {
   std::string_view raw(TokenId id) const { return has(id) ? tokens_[id] : std::string_view(); }
   std::optional<TokenId> find(std::string_view raw) const;
 
+  // What the file says that was passed over, as a line for the user; mostly empty.
+  const std::string& remark() const { return remark_; }
   int size() const { return static_cast<int>(tokens_.size()); }
   // -1 where there is no such token.
   TokenId bos() const { return bos_; }
@@ -77,8 +82,8 @@ class Tokenizer {
 
  protected:
   explicit Tokenizer(const Metadata& meta);
-  // Appends the tokens of a text that holds no control or user-defined token. `opens` says that the
-  // text stands at the beginning, or right behind a control token.
+  // Appends the tokens of a normalized text that holds no control or user-defined token. `opens`
+  // says that the text stands at the beginning, or right behind a control token.
   virtual void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const = 0;
 
   bool has(TokenId id) const { return id >= 0 && id < size(); }
@@ -89,6 +94,7 @@ class Tokenizer {
   std::vector<TokenType> types_;
   TokenId bos_ = -1, eos_ = -1, unk_ = -1;
   bool adds_bos_ = false, space_prefix_ = false;
+  std::string remark_;
 
  private:
   void read_types(const Metadata& meta);
@@ -98,6 +104,7 @@ class Tokenizer {
   void sort_spellings();  // once, when all are known
   TokenId spelling_at(std::string_view text, bool trusted) const;
 
+  Normalizer normalizer_;
   TextIndex by_raw_;
   std::vector<TokenId> ends_;
   std::vector<TokenId> spellings_;     // of recognised tokens, in the order of their texts
@@ -107,5 +114,6 @@ class Tokenizer {
 // One per kind; make() chooses.
 std::unique_ptr<Tokenizer> make_spm_tokenizer(const Metadata& meta);
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const Metadata& meta);
+std::unique_ptr<Tokenizer> make_wordpiece_tokenizer(const Metadata& meta);
 
 }  // namespace chaski

@@ -8,6 +8,7 @@
 #include "engine/text/pair_merge.h"
 #include "engine/text/pretokenizer.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/word_cache.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
@@ -60,6 +61,7 @@ BpeTokenizer::BpeTokenizer(const Metadata& meta)
       pretokenizer_(pretokenizer_of(meta)),
       pieces_(tokens_.size()),
       by_pair_(meta.strs("tokenizer.merges").size()) {
+  space_prefix_ = meta.boolean("tokenizer.add_space_prefix", false);
   if (!meta.has("tokenizer.add_bos")) adds_bos_ = pretokenizer_.adds_bos() && bos_ >= 0;
   for (TokenId id = 0; id < size(); ++id) add(id);
   for (int byte = 0; byte < 256; ++byte) {
@@ -98,27 +100,31 @@ void BpeTokenizer::read_merges(const Metadata& meta) {
   const Texts& merges = meta.strs("tokenizer.merges");
   merges_.reserve(merges.size());
   std::string both;
+  size_t lost = 0;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const std::string_view merge = merges[rank];
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos)
       fail(Exit::bad_file, "{}: tokenizer.merges[{}] is \"{}\", expected two pieces", meta.origin,
            rank, escaped(merge));
-    const auto id = [&](std::string_view piece) {
-      if (const auto found = find(piece)) return *found;
-      fail(Exit::bad_file,
-           "{}: tokenizer.merges[{}] needs the piece \"{}\", expected it in tokenizer.tokens",
-           meta.origin, rank, escaped(piece));
-    };
-    both = merge.substr(0, space);
-    both += merge.substr(space + 1);
-    const TokenId joined = id(both);
-    if (is_control(joined)) continue;  // text must not grow into one
-    merges_.push_back({id(merge.substr(0, space)), id(merge.substr(space + 1)), joined});
-    const auto& [left, right, _] = merges_.back();
-    by_pair_.put(hash_of_pair(left, right), static_cast<int32_t>(merges_.size() - 1),
-                 [&](int32_t other) { return joins(merges_[other], left, right); });
+    const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
+    both = left;
+    both += right;
+    const auto first = find(left), second = find(right), joined = find(both);
+    if (!first || !second || !joined) {
+      if (lost++ == 0)
+        remark_ = fmt::format("tokenizer.merges[{}] is \"{}\", whose pieces are not all there",
+                              rank, escaped(merge));
+      continue;
+    }
+    if (is_control(*joined)) continue;  // text must not grow into one
+    merges_.push_back({*first, *second, *joined});
+    by_pair_.put(hash_of_pair(*first, *second), static_cast<int32_t>(merges_.size() - 1),
+                 [&](int32_t other) { return joins(merges_[other], *first, *second); });
   }
+  if (lost > 0)
+    remark_ = fmt::format("{}: {}: left out, as {} of {} merges are", meta.origin, remark_, lost,
+                          merges.size());
 }
 
 std::optional<Join> BpeTokenizer::join(const Symbol& left, const Symbol& right) const {
@@ -134,14 +140,18 @@ std::optional<Join> BpeTokenizer::join(const Symbol& left, const Symbol& right) 
                   : std::optional(Join{static_cast<double>(rank), merges_[rank].joined});
 }
 
-void BpeTokenizer::encode_run(std::string_view text, bool, std::vector<TokenId>& out) const {
-  for (std::string_view word : pretokenizer_.split(text)) {
-    const TokenId whole = whole_words_first_ ? id_of(word) : -1;
-    if (whole >= 0)
-      out.push_back(whole);
-    else
-      encode_word(word, out);
-  }
+void BpeTokenizer::encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const {
+  std::string spaced;
+  if (opens && space_prefix_ && !text.starts_with(' ')) text = spaced = " " + std::string(text);
+  WordCache words(out);
+  for (std::string_view word : pretokenizer_.split(text))
+    words.append(word, [&] {
+      const TokenId whole = whole_words_first_ ? id_of(word) : -1;
+      if (whole >= 0)
+        out.push_back(whole);
+      else
+        encode_word(word, out);
+    });
 }
 
 void BpeTokenizer::encode_word(std::string_view word, std::vector<TokenId>& out) const {

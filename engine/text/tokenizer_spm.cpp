@@ -1,12 +1,15 @@
-// SentencePiece BPE (Llama 2, Mistral, Gemma, Phi-3, llama2.c): spaces become U+2581, characters
-// are joined by the scores of the pieces they make, and a character without a piece becomes its
-// bytes <0xNN>. Kudo and Richardson, "SentencePiece" (2018). Its unigram kind is not here.
+// SentencePiece: spaces become U+2581, and a character without a piece becomes its bytes <0xNN>, or
+// unknown. Two kinds: "spm" (Llama 2, Mistral, Gemma, Phi-3, llama2.c) joins characters by the
+// scores of the pieces they make; "unigram" (T5) takes the pieces whose scores have the highest
+// sum. Kudo and Richardson, "SentencePiece" (2018); Kudo, "Subword Regularization" (2018).
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "engine/text/pair_merge.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/utf8.h"
+#include "engine/text/word_cache.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
@@ -43,26 +46,44 @@ class SpmTokenizer : public Tokenizer {
   void find_byte_types();
   void add(TokenId id, const Metadata& meta);
   void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
-  void encode_word(std::string_view word, std::vector<TokenId>& out) const;
+  size_t word_end(std::string_view spaced, size_t begin) const;
+  void join_pieces(std::string_view word, std::vector<TokenId>& out) const;
+  void best_path(std::string_view word, std::vector<TokenId>& out) const;
   void spell_out(std::string_view text, std::vector<TokenId>& out) const;
   TokenId id_of(std::string_view text) const { return pieces_.find(tokens_, text); }
 
   Floats scores_;
   TextIndex pieces_;  // what text can become by joining: normal pieces only
   std::array<TokenId, 256> byte_ids_;
-  // no piece has a space after a letter, so that no join reaches into the next word
-  bool words_apart_ = true;
+  // whether some piece has a space behind a character that ends with this byte: everywhere else a
+  // space begins a word, because no piece reaches over it
+  std::array<bool, 256> joins_space_ = {};
+  bool unigram_, every_space_ = false, prefix_once_ = false;
+  size_t longest_ = 0;        // bytes of a piece
+  double unknown_score_ = 0;  // of a character without a piece
 };
 
+// Longer pieces are not looked for: a search that went on would take time with its square.
+constexpr size_t kLongestPiece = 256;
+// SentencePiece's penalty for an unknown character, below the worst piece.
+constexpr double kUnknownPenalty = 10;
+
 SpmTokenizer::SpmTokenizer(const Metadata& meta)
-    : Tokenizer(meta), scores_(meta.floats("tokenizer.scores")), pieces_(tokens_.size()) {
+    : Tokenizer(meta),
+      scores_(meta.floats("tokenizer.scores")),
+      pieces_(tokens_.size()),
+      unigram_(meta.str("tokenizer.kind") == "unigram") {
   if (scores_.size() != tokens_.size())
     fail(Exit::bad_file, "{}: tokenizer.scores has {} entries, expected {}", meta.origin,
          scores_.size(), size());
   space_prefix_ = meta.boolean("tokenizer.add_space_prefix", true);
+  every_space_ = meta.boolean("tokenizer.every_space", false);
+  prefix_once_ = meta.boolean("tokenizer.prefix_once", false);
   byte_ids_.fill(-1);
   find_byte_types();
   for (TokenId id = 0; id < size(); ++id) add(id, meta);
+  unknown_score_ -= kUnknownPenalty;
+  longest_ = std::min(longest_, kLongestPiece);
   const bool all_bytes = std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
   if (!all_bytes && unk_ < 0)
     fail(Exit::bad_file,
@@ -98,28 +119,42 @@ void SpmTokenizer::add(TokenId id, const Metadata& meta) {
   if (type(id) == TokenType::user_defined) recognise(id);
   if (type(id) != TokenType::normal) return;
   pieces_.put(tokens_, id);
-  const std::string_view bytes = bytes_[id];
-  const size_t letter = bytes.find_first_not_of(' ');
-  if (letter != std::string::npos && bytes.find(' ', letter) != std::string::npos)
-    words_apart_ = false;
+  longest_ = std::max(longest_, raw.size());
+  unknown_score_ = std::min(unknown_score_, scores_[size_t(id)]);
+  for (size_t at = raw.find(kSpace, 1); at != raw.npos; at = raw.find(kSpace, at + 1))
+    if (!raw.substr(0, at).ends_with(kSpace))
+      joins_space_[static_cast<unsigned char>(raw[at - 1])] = true;
+}
+
+// The same tokens as from the whole run, from many small heaps instead of one large one.
+size_t SpmTokenizer::word_end(std::string_view spaced, size_t begin) const {
+  size_t at = begin + 1;
+  while (!every_space_ && spaced.substr(at - 1).starts_with(kSpace)) at += kSpace.size();
+  while ((at = spaced.find(kSpace, at)) < spaced.size()) {
+    const bool behind_space = spaced.substr(0, at).ends_with(kSpace);
+    if (every_space_ ||
+        (!behind_space && !joins_space_[static_cast<unsigned char>(spaced[at - 1])]))
+      return at;
+    at += kSpace.size();
+  }
+  return spaced.size();
 }
 
 void SpmTokenizer::encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const {
   std::string spaced;
-  if (opens && space_prefix_) spaced += kSpace;
+  spaced.reserve(text.size() + text.size() / 2);
+  if (opens && space_prefix_ && !(prefix_once_ && (text.empty() || text[0] == ' ')))
+    spaced += kSpace;
   for (char c : text) c == ' ' ? spaced += kSpace : spaced += c;
-  if (!words_apart_) return encode_word(spaced, out);
-
-  // The same tokens as from the whole run, from many small heaps instead of one large one.
-  const auto spaces = [&](size_t at) { return spaced.compare(at, kSpace.size(), kSpace) == 0; };
-  for (size_t begin = 0, end = 0; begin < spaced.size(); begin = end) {
-    while (end < spaced.size() && spaces(end)) end += kSpace.size();
-    end = std::min(spaced.find(kSpace, end), spaced.size());
-    encode_word(std::string_view(spaced).substr(begin, end - begin), out);
+  WordCache words(out);
+  for (size_t begin = 0, end; begin < spaced.size(); begin = end) {
+    end = word_end(spaced, begin);
+    const std::string_view word = std::string_view(spaced).substr(begin, end - begin);
+    words.append(word, [&] { unigram_ ? best_path(word, out) : join_pieces(word, out); });
   }
 }
 
-void SpmTokenizer::encode_word(std::string_view word, std::vector<TokenId>& out) const {
+void SpmTokenizer::join_pieces(std::string_view word, std::vector<TokenId>& out) const {
   std::vector<Symbol> symbols;
   for (size_t at = 0; at < word.size(); at += symbols.back().text.size()) {
     const std::string_view character = word.substr(at, read_utf8(word.substr(at)).size);
@@ -135,6 +170,49 @@ void SpmTokenizer::encode_word(std::string_view word, std::vector<TokenId>& out)
       out.push_back(symbol.id);
     else
       spell_out(symbol.text, out);
+  }
+}
+
+// The way from the beginning of the word to every place in it with the highest sum of scores
+// (Viterbi 1967); of equal ways the one that was found first. Unknown characters in a row are one.
+void SpmTokenizer::best_path(std::string_view word, std::vector<TokenId>& out) const {
+  struct Place {
+    double score = -std::numeric_limits<double>::infinity();
+    size_t from = 0;
+    TokenId id = -1;
+  };
+  std::vector<Place> places(word.size() + 1);
+  places[0].score = 0;
+  const auto consider = [&](size_t begin, size_t end, TokenId id, double score) {
+    score += places[begin].score;
+    if (score > places[end].score) places[end] = {score, begin, id};
+  };
+  for (size_t begin = 0; begin < word.size();) {
+    const size_t next = begin + size_t(read_utf8(word.substr(begin)).size);
+    for (size_t end = next; end <= std::min(word.size(), begin + longest_);) {
+      const TokenId id = id_of(word.substr(begin, end - begin));
+      if (id >= 0) consider(begin, end, id, scores_[size_t(id)]);
+      if (id < 0 && end == next) consider(begin, end, -1, unknown_score_);
+      if (end == word.size()) break;
+      end += size_t(read_utf8(word.substr(end)).size);
+    }
+    if (next > begin + longest_) consider(begin, next, -1, unknown_score_);
+    begin = next;
+  }
+  std::vector<std::pair<size_t, size_t>> path;  // backwards
+  for (size_t end = word.size(); end > 0; end = places[end].from) {
+    const bool unknown = places[end].id < 0;
+    if (unknown && !path.empty() && places[path.back().second].id < 0)
+      path.back().first = places[end].from;
+    else
+      path.emplace_back(places[end].from, end);
+  }
+  for (size_t i = path.size(); i-- > 0;) {
+    const auto [begin, end] = path[i];
+    if (places[end].id >= 0)
+      out.push_back(places[end].id);
+    else
+      spell_out(word.substr(begin, end - begin), out);
   }
 }
 

@@ -6,13 +6,17 @@
 //   general.architecture   str   one of models/architectures.list
 //   general.name           str
 //   model.*                      hyperparameters: keys() of the architecture's file lists them
-//   tokenizer.kind         str   "spm" | "bpe"
+//   tokenizer.kind         str   "spm" | "bpe" | "unigram" | "wordpiece"
 //   tokenizer.tokens       [str] bytes of each piece as GGUF and Hugging Face store them (U+2581
 //                          for space in spm, the GPT-2 byte-to-unicode alphabet in bpe)
-//   tokenizer.scores       [f32] spm;   tokenizer.merges [str] "left right", bpe
+//   tokenizer.scores       [f32] spm, unigram;   tokenizer.merges [str] "left right", bpe
 //   tokenizer.types        [i32] 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
 //   tokenizer.pre          str   bpe pre-tokenizer by its GGUF name, or
 //   tokenizer.pre_patterns [str] its regular expressions, applied one after the other
+//   tokenizer.normalizer   [str] what is done to a text first (engine/text/normalizer.h), with
+//   tokenizer.charsmap     [u8]  SentencePiece's compiled rules, if one of the steps is those
+//   tokenizer.every_space  bool  spm, unigram: no piece of more than one space, or with one inside
+//   tokenizer.prefix_once  bool  spm, unigram: no space in front of a text that begins with one
 //   tokenizer.bos_id, .eos_id, .eot_id, .unk_id, .pad_id int; tokenizer.eos_ids [i32] every id that
 //   ends an answer
 //   tokenizer.add_bos, .add_eos, .add_space_prefix, .ignore_merges bool; the first and the last may

@@ -66,7 +66,9 @@ Value text_value(std::string text) { return {ValueType::str, ValueType::i64, std
 void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values) {
   if (!meta.has("tokenizer.kind")) return;
   const bool spm = meta.str("tokenizer.kind") == "spm";
-  values["tokenizer.ggml.model"] = text_value(spm ? "llama" : "gpt2");
+  for (const auto& kind : kTokenizerKinds)
+    if (kind.ours == meta.str("tokenizer.kind"))
+      values["tokenizer.ggml.model"] = text_value(std::string(kind.theirs));
   if (!meta.has("tokenizer.pre") && meta.has("tokenizer.pre_patterns"))
     values["tokenizer.ggml.pre"] = text_value(gguf_name_of(meta.strs("tokenizer.pre_patterns")));
   if ((spm || !meta.has("tokenizer.pre")) && !meta.boolean("tokenizer.ignore_merges", false))

@@ -16,7 +16,7 @@ struct Word {
   Kind kind;
 };
 
-// tokenizer.kind is not here: its values differ as well ("llama" is spm, "gpt2" is bpe). What GGUF
+// tokenizer.kind is not here: its values differ as well (kTokenizerKinds). What GGUF
 // has no word for keeps its own behind "chaski.".
 constexpr std::array kWords{
     Word{"general.architecture", "general.architecture", Kind::text},
@@ -34,6 +34,11 @@ constexpr std::array kWords{
     Word{"tokenizer.add_bos", "tokenizer.ggml.add_bos_token", Kind::flag},
     Word{"tokenizer.add_eos", "tokenizer.ggml.add_eos_token", Kind::flag},
     Word{"tokenizer.add_space_prefix", "tokenizer.ggml.add_space_prefix", Kind::flag},
+    Word{"tokenizer.squeeze", "tokenizer.ggml.remove_extra_whitespaces", Kind::flag},
+    Word{"tokenizer.charsmap", "tokenizer.ggml.precompiled_charsmap", Kind::integers},
+    Word{"tokenizer.normalizer", "chaski.tokenizer.normalizer", Kind::texts},
+    Word{"tokenizer.every_space", "chaski.tokenizer.every_space", Kind::flag},
+    Word{"tokenizer.prefix_once", "chaski.tokenizer.prefix_once", Kind::flag},
     Word{"tokenizer.chat_template", "tokenizer.chat_template", Kind::text},
     Word{"tokenizer.pre_patterns", "chaski.tokenizer.pre_patterns", Kind::texts},
     Word{"tokenizer.ignore_merges", "chaski.tokenizer.ignore_merges", Kind::flag},

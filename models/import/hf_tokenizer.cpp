@@ -10,16 +10,19 @@
 #include "models/import/folder.h"
 #include "models/import/tokenizer_defaults.h"
 #include "models/import/tokenizer_parts.h"
+#include "models/import/tokenizer_steps.h"
 
 namespace chaski {
 namespace {
 
 std::optional<TokenizerParts> read_parts(const std::string& folder) {
   const std::string json = folder + "/tokenizer.json", model = folder + "/tokenizer.model";
-  const std::string vocab = folder + "/vocab.json", merges = folder + "/merges.txt";
+  const std::string vocab = folder + "/vocab.json", merges = folder + "/merges.txt",
+                    lines = folder + "/vocab.txt";
   if (exists(json)) return read_tokenizer_json(json);
   if (exists(model)) return read_sentencepiece(model);
   if (exists(vocab) && exists(merges)) return read_vocab_and_merges(vocab, merges);
+  if (exists(lines)) return read_vocab_txt(lines);
   return std::nullopt;
 }
 
@@ -52,6 +55,11 @@ void read_tokenizer_config(const std::string& path, TokenizerParts& parts, Metad
   read_flag(config["add_bos_token"], parts.add_bos);
   read_flag(config["add_eos_token"], parts.add_eos);
   read_chat_template(config["chat_template"], meta);
+  if (const Json small = config["do_lower_case"];
+      small.present() && parts.file.ends_with("vocab.txt"))
+    parts.normalizer =
+        bert_normalizer(true, config["tokenize_chinese_chars"].boolean(true),
+                        config["strip_accents"].boolean(small.boolean(true)), small.boolean(true));
   if (!parts.file.ends_with("tokenizer.json")) {  // which has them itself
     put_added_tokens(config["added_tokens_decoder"], parts);
     parts.fill_holes(0);
@@ -72,7 +80,16 @@ void fit(TokenizerParts& parts, int64_t vocab_size) {
       fail(Exit::bad_file, "{}: vocabulary has {} pieces, expected at most vocab_size {}",
            parts.file, parts.tokens.size(), size);
   parts.tokens.resize(size), parts.types.resize(size);
-  if (parts.kind == "spm") parts.scores.resize(size);
+  if (parts.has_scores()) parts.scores.resize(size);
+}
+
+// As GGUF spells them, which has a mark on the pieces that begin a word and none on the others.
+void respell_wordpieces(TokenizerParts& parts) {
+  for (size_t i = 0; i < parts.tokens.size(); ++i) {
+    if (parts.types[i] != kNormal) continue;
+    std::string& piece = parts.tokens[i];
+    piece = piece.starts_with("##") ? piece.substr(2) : "\u2581" + piece;
+  }
 }
 
 void set_id(const TokenizerParts& parts, const std::string& piece, const char* key,
@@ -96,9 +113,17 @@ void write(TokenizerParts& parts, Metadata& meta) {
   set_flag(parts.add_eos, "tokenizer.add_eos", meta);
   set_flag(parts.add_space_prefix, "tokenizer.add_space_prefix", meta);
   set_flag(parts.ignore_merges, "tokenizer.ignore_merges", meta);
+  if (parts.every_space) meta.set_bool("tokenizer.every_space", true);
+  if (parts.prefix_once) meta.set_bool("tokenizer.prefix_once", true);
+  if (!parts.normalizer.empty()) meta.set_strs("tokenizer.normalizer", std::move(parts.normalizer));
+  if (!parts.charsmap.empty())
+    meta.set("tokenizer.charsmap", {ValueType::array, ValueType::u8,
+                                    Ints::of<uint8_t>(std::as_bytes(std::span(parts.charsmap)))});
+  if (parts.kind == "wordpiece") respell_wordpieces(parts);
   meta.set_strs("tokenizer.tokens", std::move(parts.tokens));
   meta.set_ints("tokenizer.types", Ints::of<int8_t>(std::as_bytes(std::span(parts.types))));
-  if (parts.kind == "spm") return meta.set_floats("tokenizer.scores", std::move(parts.scores));
+  if (parts.has_scores()) return meta.set_floats("tokenizer.scores", std::move(parts.scores));
+  if (parts.kind == "wordpiece") return;
   meta.set_strs("tokenizer.merges", std::move(parts.merges));
   meta.set_strs("tokenizer.pre_patterns", std::move(parts.pre_patterns));
 }
@@ -127,9 +152,17 @@ void read_hf_tokenizer(const std::string& folder, const HfConfig& config, Metada
     meta.set_str("tokenizer.chat_template",
                  {reinterpret_cast<const char*>(text->bytes().data()), text->bytes().size()});
   }
-  fit(*parts, config.vocab_size);
+  if (config.vocab_size > 0) fit(*parts, config.vocab_size);
   write(*parts, meta);
   set_ends(config, meta);
+  complete_tokenizer(meta);
+}
+
+void read_tokenizer_file(const std::string& path, Metadata& meta) {
+  TokenizerParts parts = beginning_of(path, 1) == "{" ? read_tokenizer_json(path)
+                         : path.ends_with(".txt")     ? read_vocab_txt(path)
+                                                      : read_sentencepiece(path);
+  write(parts, meta);
   complete_tokenizer(meta);
 }
 

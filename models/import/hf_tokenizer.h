@@ -12,4 +12,7 @@ namespace chaski {
 // Nothing is written when the folder has no tokenizer at all. Throws Error(bad_file | io).
 void read_hf_tokenizer(const std::string& folder, const HfConfig& config, Metadata& meta);
 
+// The same for one tokenizer file that no model is beside.
+void read_tokenizer_file(const std::string& path, Metadata& meta);
+
 }  // namespace chaski

@@ -7,6 +7,9 @@
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
 #include "models/import/folder.h"
+#include "models/import/hf_config.h"
+#include "models/import/hf_tokenizer.h"
+#include "models/import/json_file.h"
 
 namespace chaski {
 namespace {
@@ -58,6 +61,25 @@ ModelSource import_model(const std::string& path, const ImportOptions& options) 
     fail(Exit::bad_file, "{}: is a safetensors file, expected the folder it is in", path);
   if (looks_like_llama2c(bytes)) return import_llama2c(path, options.tokenizer);
   fail(Exit::bad_file, "{}: content is not a model chaski knows, expected {}", path, kKnown);
+}
+
+Metadata import_tokenizer(const std::string& path, const ImportOptions& options) {
+  if (!is_folder(path)) {
+    const std::string bytes = beginning_of(path, kBeginning);
+    if (bytes.starts_with("GGUF") || looks_like_llama2c(bytes))
+      return import_model(path, options).meta;
+  }
+  Metadata meta;
+  meta.origin = path;
+  if (!is_folder(path)) {
+    read_tokenizer_file(path, meta);
+    return meta;
+  }
+  HfConfig config{false, 0, -1, {}};
+  if (const std::string file = path + "/config.json"; exists(file))
+    config.vocab_size = std::max<int64_t>(0, read_json(file)["vocab_size"].integer(0));
+  read_hf_tokenizer(path, config, meta);
+  return meta;
 }
 
 }  // namespace chaski

@@ -25,6 +25,11 @@ ModelSource import_model(const std::string& path, const ImportOptions& options =
 // tensors that cannot be read. Throws Error(bad_file | io) where the file itself is damaged.
 ModelSource look_at_model(const std::string& path);
 
+// The tokenizer alone, as keys tokenizer.*, of a model that import_model() takes, or of a folder
+// that holds tokenizer files and perhaps nothing else, or of such a file itself: tokenizer.json,
+// SentencePiece's .model, or vocab.txt. Throws Error(bad_file | io).
+Metadata import_tokenizer(const std::string& path, const ImportOptions& options = {});
+
 ModelSource import_gguf(const std::string& path);
 ModelSource import_hf_folder(const std::string& folder);
 ModelSource import_llama2c(const std::string& path, const std::string& tokenizer);

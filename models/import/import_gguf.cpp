@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <unordered_map>
 
 #include "ggml-like-tensor/base/error.h"
 #include "models/architecture.h"
@@ -30,6 +31,7 @@ class Import {
     architecture_ = architecture();
     find_tokenizer();
     translate();
+    score_by_merges();
     if (find_architecture(architecture_)) {
       count_vocabulary();
       read_older_rope();
@@ -58,15 +60,42 @@ class Import {
            type_name(value), kind_name(kind));
   }
 
-  // Files with other kinds of tokenizer (bert, t5, rwkv) keep all its keys as they are.
+  // Files with other kinds of tokenizer (rwkv, plamo2) keep all its keys as they are. Gemma 4's
+  // vocabulary is SentencePiece's with merges in place of scores.
   void find_tokenizer() {
     auto found = file_.values.find("tokenizer.ggml.model");
     if (found == file_.values.end()) return;
     require_kind(found->first, found->second, Kind::text);
     const auto& model = std::get<std::string>(found->second.data);
-    if (model != "llama" && model != "gpt2") return;
-    source_.meta.set_str("tokenizer.kind", model == "llama" ? "spm" : "bpe");
+    merges_for_scores_ = model == "gemma4";
+    const auto* kind =
+        std::find_if(std::begin(kTokenizerKinds), std::end(kTokenizerKinds),
+                     [&](auto& k) { return k.theirs == (merges_for_scores_ ? "llama" : model); });
+    if (kind == std::end(kTokenizerKinds)) return;
+    source_.meta.set_str("tokenizer.kind", std::string(kind->ours));
     file_.values.erase(found);
+  }
+
+  // A merge's rank says what a score says: which of two joins comes first.
+  void score_by_merges() {
+    if (!merges_for_scores_) return;
+    Metadata& meta = source_.meta;
+    const auto& tokens = meta.strs("tokenizer.tokens");
+    std::unordered_map<std::string_view, size_t> ids;
+    for (size_t i = 0; i < tokens.size(); ++i) ids.emplace(tokens[i], i);
+    std::vector<double> scores(tokens.size(), -1e9);
+    const auto& merges = meta.strs("tokenizer.merges");
+    for (size_t rank = 0; rank < merges.size(); ++rank) {
+      std::string merge(merges[rank]);
+      const size_t space = merge.find(' ', 1);
+      if (space == std::string::npos) continue;
+      const auto made = ids.find(merge.erase(space, 1));
+      if (made != ids.end() && scores[made->second] == -1e9)
+        scores[made->second] = -static_cast<double>(rank);
+    }
+    meta.set_floats("tokenizer.scores", std::move(scores));
+    meta.erase("tokenizer.merges"), meta.erase("tokenizer.pre");
+    if (!meta.has("tokenizer.add_space_prefix")) meta.set_bool("tokenizer.add_space_prefix", false);
   }
 
   void translate() {
@@ -165,7 +194,7 @@ class Import {
       if (t == file_.tensors.end()) continue;
       std::vector<float> row(size_t(t->cols));
       decode_plain_row(t->format, file_.data(*t), t->cols, row.data());
-      meta.set_floats(ours, {row.begin(), row.end()});
+      meta.set_floats(ours, std::vector<double>(row.begin(), row.end()));
       meta.set_str("model.rope_scaling", "longrope");
       file_.tensors.erase(t);
     }
@@ -197,6 +226,7 @@ class Import {
   GgufFile file_;
   ModelSource source_;
   std::string architecture_;
+  bool merges_for_scores_ = false;
   // By their GGUF names in our spelling; a tensor of several parts has several slots.
   std::multimap<std::string, TensorSlot> slots_;
 };

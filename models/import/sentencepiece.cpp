@@ -1,6 +1,6 @@
 // tokenizer.model: SentencePiece's protobuf, read with the few lines that it needs. Schema:
-// google/sentencepiece, src/sentencepiece_model.proto. Unigram models and models that normalise
-// their text are refused.
+// google/sentencepiece, src/sentencepiece_model.proto. Its models of words and of characters are
+// refused.
 #include <string_view>
 #include <utility>
 
@@ -108,13 +108,15 @@ void read_piece(std::span<const std::byte> message, TokenizerParts& parts) {
 }
 
 void read_normalizer(std::span<const std::byte> message, TokenizerParts& parts) {
+  bool squeeze = true;
   each_field(parts.file, message, [&](const Field& f) {
-    if (f.id == 2 && !f.bytes.empty())
-      fail(Exit::bad_file,
-           "{}: normalizer_spec has a character map of {} bytes, expected none (identity)",
-           parts.file, f.bytes.size());
+    if (f.id == 2)
+      for (const std::byte byte : f.bytes) parts.charsmap.push_back(std::to_integer<uint8_t>(byte));
     if (f.id == 3) parts.add_space_prefix = f.number != 0;
+    if (f.id == 4) squeeze = f.number != 0;
   });
+  if (!parts.charsmap.empty()) parts.normalizer.push_back("charsmap");
+  if (squeeze) parts.normalizer.push_back("squeeze");
 }
 
 std::string piece_at(const TokenizerParts& parts, int64_t id) {
@@ -136,9 +138,10 @@ TokenizerParts read_sentencepiece(const std::string& path) {
     if (f.id == 2) trainer = read_trainer(path, f.bytes);
     if (f.id == 3) read_normalizer(f.bytes, parts);
   });
-  if (trainer.model_type != kBpe)
-    fail(Exit::bad_file, "{}: trainer_spec.model_type is {}{}, expected {} (BPE)", path,
-         trainer.model_type, trainer.model_type == kUnigram ? " (unigram)" : "", kBpe);
+  if (trainer.model_type != kBpe && trainer.model_type != kUnigram)
+    fail(Exit::bad_file, "{}: trainer_spec.model_type is {}, expected {} (unigram) or {} (BPE)",
+         path, trainer.model_type, kUnigram, kBpe);
+  if (trainer.model_type == kUnigram) parts.kind = "unigram";
   parts.bos = piece_at(parts, trainer.bos), parts.eos = piece_at(parts, trainer.eos);
   parts.unk = piece_at(parts, trainer.unk), parts.pad = piece_at(parts, trainer.pad);
   return parts;

@@ -47,19 +47,32 @@ std::vector<double> scores_by_order(size_t pieces) {
   return scores;
 }
 
+// What GGUF says in keys of its own, or in none.
+void complete_normalizer(const std::string& kind, Metadata& meta) {
+  if (meta.has("tokenizer.normalizer")) return;
+  std::vector<std::string> steps;
+  if (meta.has("tokenizer.charsmap")) steps.emplace_back("charsmap");
+  if (kind == "unigram" && meta.boolean("tokenizer.squeeze", false)) steps.emplace_back("squeeze");
+  if (kind == "wordpiece") steps = {"bert_clean", "bert_han", "nfd", "strip_marks", "lowercase"};
+  if (!steps.empty()) meta.set_strs("tokenizer.normalizer", std::move(steps));
+}
+
 }  // namespace
 
 void complete_tokenizer(Metadata& meta) {
   if (!meta.has("tokenizer.kind")) return;
-  const bool spm = meta.str("tokenizer.kind") == "spm";
+  const std::string& kind = meta.str("tokenizer.kind");
+  const bool spm = kind == "spm" || kind == "unigram";
   const size_t pieces = meta.strs("tokenizer.tokens").size();
   if (!meta.has("tokenizer.types"))
     meta.set_ints("tokenizer.types", std::vector<int64_t>(pieces, kNormal));
   if (spm && !meta.has("tokenizer.scores"))
     meta.set_floats("tokenizer.scores", scores_by_order(pieces));
   // What goes with the name of a pre-tokenizer stands beside it, in the tokenizer's own table.
-  const bool named = !spm && meta.has("tokenizer.pre");
-  if (!named && !meta.has("tokenizer.add_bos")) meta.set_bool("tokenizer.add_bos", spm);
+  const bool named = kind == "bpe" && meta.has("tokenizer.pre");
+  complete_normalizer(kind, meta);
+  if (!named && !meta.has("tokenizer.add_bos"))
+    meta.set_bool("tokenizer.add_bos", kind == "spm" || kind == "wordpiece");
   if (!meta.has("tokenizer.add_eos")) meta.set_bool("tokenizer.add_eos", false);
   if (!meta.has("tokenizer.add_space_prefix")) meta.set_bool("tokenizer.add_space_prefix", spm);
   if (!named && !meta.has("tokenizer.ignore_merges"))

@@ -1,7 +1,8 @@
 // tokenizer.json, and vocab.json with merges.txt. The format describes arbitrary pipelines; these
 // two are recognised and the rest is refused by name:
-//   byte-level      no normalizer, pre_tokenizer [Split | Digits]... ByteLevel       -> kind bpe
-//   SentencePiece   spaces to U+2581 by normalizer or Metaspace, no split            -> kind spm
+//   byte-level      pre_tokenizer [Split | Digits | Punctuation]... ByteLevel        -> kind bpe
+//   SentencePiece   spaces to U+2581 by normalizer or Metaspace                      -> kind spm
+//   Unigram, WordPiece: tokenizer_steps.cpp                       -> kinds unigram and wordpiece
 // SentencePiece's scores are not in the file. A merge's rank says the same: the score of the piece
 // it makes is minus the rank.
 #include <algorithm>
@@ -9,23 +10,17 @@
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/hash_index.h"
 #include "ggml-like-tensor/base/mapping.h"
+#include "ggml-like-tensor/base/nearest.h"
 #include "models/import/pre_patterns.h"
 #include "models/import/tokenizer_defaults.h"
 #include "models/import/tokenizer_parts.h"
+#include "models/import/tokenizer_steps.h"
 
 namespace chaski {
 namespace {
 
 constexpr std::string_view kSpace = "\u2581";
 constexpr double kNeverMerged = -1e9;  // below every rank
-
-// Calls f with each step of a pipeline, be it a Sequence or a single step.
-template <class F>
-void each_step(const Json& step, std::string_view list, F&& f) {
-  if (!step.present()) return;
-  if (step["type"].str() != "Sequence") return f(step);
-  step[list].each([&](const Json& one) { f(one); });
-}
 
 bool has_step(const Json& pipeline, std::string_view list, std::string_view type) {
   bool found = false;
@@ -44,8 +39,11 @@ std::string quoted(const std::string& literal) {
 }
 
 std::string split_pattern(const Json& step) {
-  if (step["behavior"].str() != "Isolated") step["behavior"].wrong("Isolated");
-  if (step["invert"].boolean(false)) step["invert"].wrong("false");
+  // What a pattern does not match is a piece too, so that to remove what does not match is to cut
+  // there, for patterns that leave nothing out: those that are written so are of that kind.
+  const bool inverted = step["invert"].boolean(false);
+  const char* behavior = inverted ? "Removed" : "Isolated";
+  if (step["behavior"].str() != behavior) step["behavior"].wrong(behavior);
   const Json pattern = step["pattern"];
   return pattern.has("String") ? quoted(pattern["String"].str()) : pattern["Regex"].str();
 }
@@ -53,7 +51,7 @@ std::string split_pattern(const Json& step) {
 void read_byte_level(const Json& root, TokenizerParts& parts) {
   parts.kind = "bpe";
   each_step(root["normalizer"], "normalizers",
-            [](const Json& step) { step["type"].wrong("no normalizer before ByteLevel"); });
+            [&](const Json& step) { read_normalizer_step(step, parts); });
   each_step(root["pre_tokenizer"], "pretokenizers", [&](const Json& step) {
     const std::string type = step["type"].str();
     if (type == "Split") {
@@ -64,14 +62,17 @@ void read_byte_level(const Json& root, TokenizerParts& parts) {
     } else if (type == "ByteLevel") {
       if (step["use_regex"].boolean(true)) parts.pre_patterns.push_back(kGpt2Pattern);
       parts.add_space_prefix = step["add_prefix_space"].boolean(true);
+    } else if (type == "Punctuation") {
+      const bool run = step["behavior"].str("Isolated") == "Contiguous";
+      parts.pre_patterns.push_back(std::string(R"([!-/:-@\[-`{-~\p{P}])") + (run ? "+" : ""));
     } else {
-      step["type"].wrong("Split, Digits or ByteLevel");
+      step["type"].wrong("Split, Digits, Punctuation or ByteLevel");
     }
   });
   if (parts.pre_patterns.empty()) parts.pre_patterns.push_back(kWholeTextPattern);
 }
 
-void read_normalizer_step(const Json& step, TokenizerParts& parts, bool& spaces) {
+void read_space_step(const Json& step, TokenizerParts& parts, bool& spaces) {
   const std::string type = step["type"].str();
   if (type == "Prepend" && step["prepend"].str() == kSpace) {
     parts.add_space_prefix = true;
@@ -79,16 +80,16 @@ void read_normalizer_step(const Json& step, TokenizerParts& parts, bool& spaces)
              step["content"].str() == kSpace) {
     spaces = true;
   } else {
-    step["type"].wrong(R"(Prepend "▁" or Replace " " by "▁")");
+    read_normalizer_step(step, parts);
   }
 }
 
 void read_metaspace(const Json& step, TokenizerParts& parts, bool& spaces) {
   if (step["type"].str() != "Metaspace") step["type"].wrong("ByteLevel or Metaspace");
   if (step["replacement"].str() != kSpace) step["replacement"].wrong("▁");
-  if (step["split"].boolean(true)) step["split"].wrong("false");
+  parts.every_space = step["split"].boolean(true);
   parts.add_space_prefix = step["prepend_scheme"].str("always") != "never";
-  spaces = true;
+  parts.prefix_once = spaces = true;
 }
 
 void read_sentencepiece_like(const Json& root, TokenizerParts& parts) {
@@ -96,18 +97,10 @@ void read_sentencepiece_like(const Json& root, TokenizerParts& parts) {
   parts.add_space_prefix = false;
   bool spaces = false;
   each_step(root["normalizer"], "normalizers",
-            [&](const Json& step) { read_normalizer_step(step, parts, spaces); });
+            [&](const Json& step) { read_space_step(step, parts, spaces); });
   each_step(root["pre_tokenizer"], "pretokenizers",
             [&](const Json& step) { read_metaspace(step, parts, spaces); });
   if (!spaces) root["pre_tokenizer"].wrong("ByteLevel, or spaces replaced by ▁");
-}
-
-bool is_byte_piece(const std::string& piece) {
-  auto hex = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f');
-  };
-  return piece.size() == 6 && piece.starts_with("<0x") && hex(piece[3]) && hex(piece[4]) &&
-         piece[5] == '>';
 }
 
 void read_vocabulary(const Json& vocab, bool bytes, TokenizerParts& parts) {
@@ -127,18 +120,18 @@ TextIndex ids_of(const TokenizerParts& parts) {
   return ids;
 }
 
-// "left right", both pieces and what they make in the vocabulary. Returns the id of what they make.
+// "left right". Returns the id of what they make, -1 if one of the three is not in the vocabulary:
+// such a merge is left out, by the tokenizer itself if it reads merges.
 int64_t check_merge(const TokenizerParts& parts, const TextIndex& ids, std::string_view merge,
                     size_t rank) {
   const size_t space = merge.find(' ');
   const bool pair = space != merge.npos && merge.find(' ', space + 1) == merge.npos;
   const std::string_view left = merge.substr(0, space), right = pair ? merge.substr(space + 1) : "";
+  if (left.empty() || right.empty())
+    fail(Exit::bad_file, "{}: merge {} is \"{}\", expected two pieces", parts.file, rank,
+         escaped(merge.substr(0, 80)));
   const auto id = [&](std::string_view piece) { return ids.find(parts.tokens, piece); };
-  const int32_t both = id(std::string(left).append(right));
-  if (!pair || both < 0 || id(left) < 0 || id(right) < 0)
-    fail(Exit::bad_file, "{}: merge {} is \"{}\", expected two pieces that make a third",
-         parts.file, rank, escaped(merge.substr(0, 80)));
-  return both;
+  return id(left) < 0 || id(right) < 0 ? -1 : id(std::string(left).append(right));
 }
 
 std::string merge_text(const Json& merge) {
@@ -157,7 +150,7 @@ void read_merges(const Json& merges, const TextIndex& ids, TokenizerParts& parts
     if (!spm) {
       parts.merges.push_back(merge);
       // of several ways to make a piece the first counts
-    } else if (parts.scores[made] == kNeverMerged) {
+    } else if (made >= 0 && parts.scores[made] == kNeverMerged) {
       parts.scores[made] = -static_cast<double>(rank);
     }
     ++rank;
@@ -168,7 +161,13 @@ void read_merges(const Json& merges, const TextIndex& ids, TokenizerParts& parts
 void read_template(const Json& step, TokenizerParts& parts) {
   const std::string type = step["type"].str();
   if (type == "ByteLevel") return;  // trims offsets, which nobody asks for here
-  if (type != "TemplateProcessing") step["type"].wrong("TemplateProcessing or ByteLevel");
+  if (type == "RobertaProcessing" || type == "BertProcessing") {
+    parts.bos = step["cls"].at(0).str(), parts.eos = step["sep"].at(0).str();
+    parts.add_bos = parts.add_eos = true;
+    return;
+  }
+  if (type != "TemplateProcessing")
+    step["type"].wrong("TemplateProcessing, RobertaProcessing, BertProcessing or ByteLevel");
   bool after = false;
   parts.add_bos = parts.add_eos = false;
   step["single"].each([&](const Json& part) {
@@ -182,12 +181,24 @@ void read_template(const Json& step, TokenizerParts& parts) {
 }
 
 void check_model(const Json& model) {
-  if (model["type"].str("BPE") != "BPE") model["type"].wrong("BPE");
+  const std::string type = model["type"].str("BPE");
+  const std::vector<std::string> known = {"BPE", "Unigram", "WordPiece"};
+  if (std::find(known.begin(), known.end(), type) == known.end())
+    model["type"].wrong(expected_names(type, known));
+  if (type == "WordPiece") return;
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (!model[key].str("").empty()) model[key].wrong("none");
 }
 
 }  // namespace
+
+bool is_byte_piece(const std::string& piece) {
+  auto hex = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f');
+  };
+  return piece.size() == 6 && piece.starts_with("<0x") && hex(piece[3]) && hex(piece[4]) &&
+         piece[5] == '>';
+}
 
 void TokenizerParts::put(int64_t id, const std::string& piece, PieceType type) {
   if (id < 0 || id >= static_cast<int64_t>(most_ids()))
@@ -202,7 +213,7 @@ void TokenizerParts::put(int64_t id, const std::string& piece, PieceType type) {
 void TokenizerParts::fill_holes(size_t size) {
   for (size_t i = 0; i < std::max(size, tokens.size()); ++i)
     if (i >= tokens.size() || types[i] == 0) put(i, fmt::format("[UNUSED{}]", i), kUnused);
-  if (kind == "spm") scores.resize(tokens.size(), kNeverMerged);
+  if (has_scores()) scores.resize(tokens.size(), kNeverMerged);
 }
 
 void put_added_tokens(const Json& added, TokenizerParts& parts) {
@@ -229,17 +240,24 @@ TokenizerParts read_tokenizer_json(const std::string& path) {
   check_model(model);
   TokenizerParts parts;
   parts.file = path;
-  has_step(root["pre_tokenizer"], "pretokenizers", "ByteLevel")
-      ? read_byte_level(root, parts)
-      : read_sentencepiece_like(root, parts);
-  parts.ignore_merges = model["ignore_merges"].boolean(false);
   parts.unk = model["unk_token"].str("");
-  read_vocabulary(model["vocab"], model["byte_fallback"].boolean(false), parts);
+  const std::string type = model["type"].str("BPE");
+  if (type == "Unigram") {
+    read_unigram(root, parts);
+  } else if (type == "WordPiece") {
+    read_wordpiece(root, parts);
+  } else {
+    has_step(root["pre_tokenizer"], "pretokenizers", "ByteLevel")
+        ? read_byte_level(root, parts)
+        : read_sentencepiece_like(root, parts);
+    parts.ignore_merges = model["ignore_merges"].boolean(false);
+    read_vocabulary(model["vocab"], model["byte_fallback"].boolean(false), parts);
+  }
   put_added_tokens(root["added_tokens"], parts);
   const TextIndex ids = ids_of(parts);
   parts.fill_holes(0);
-  read_merges(model["merges"], ids, parts);
-  if (const int32_t unk = ids.find(parts.tokens, parts.unk); unk >= 0 && parts.kind == "spm")
+  if (type == "BPE") read_merges(model["merges"], ids, parts);
+  if (const int32_t unk = ids.find(parts.tokens, parts.unk); unk >= 0 && parts.kind != "bpe")
     parts.types[unk] = kUnknown;
   each_step(root["post_processor"], "processors",
             [&](const Json& step) { read_template(step, parts); });

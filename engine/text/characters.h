@@ -1,0 +1,47 @@
+// Characters by their Unicode category, as tokenizers ask. The tables are utf8proc's.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace chaski {
+
+// Calls f(character, its bytes) for every character of valid UTF-8.
+template <class F>
+void each_character(std::string_view text, F&& f);
+
+bool is_white_space(int32_t c);  // the property White_Space
+bool is_mark(int32_t c);         // M*
+bool is_nonspacing_mark(int32_t c);
+bool is_other(int32_t c);        // C*: controls, formats, what is not assigned
+bool is_punctuation(int32_t c);  // P*, and what is neither letter nor digit in ASCII
+bool is_han(int32_t c);          // as BERT counts
+void append_utf8(std::string& out, int32_t c);
+void append_lowercase(std::string& out, int32_t c);
+std::string valid_utf8(std::string_view text);  // U+FFFD for what is not
+
+// The character that valid UTF-8 begins with.
+inline int32_t first_character(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return byte(0);
+  if (byte(0) < 0xE0) return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
+  if (byte(0) < 0xF0) return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+  return (byte(0) & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+}
+
+// How many bytes the character has whose first byte this is.
+inline size_t character_size(char first) {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+template <class F>
+void each_character(std::string_view text, F&& f) {
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view bytes = text.substr(at, character_size(text[at]));
+    f(first_character(bytes), bytes);
+    at += bytes.size();
+  }
+}
+
+}  // namespace chaski
