@@ -23,8 +23,8 @@ struct OpenModel {
 // tokenizer file of a llama2.c model, empty if there is none to name. Throws Error(io | bad_file),
 // and Error(usage) for a tokenizer file beside a model that would not read it.
 OpenModel open_model(const std::string& path, const std::string& tokenizer = "");
-// The metadata of a model's tokenizer, where its tensors do not matter: takes more than open_model()
-// does (import_tokenizer() in import.h).
+// The metadata of a model's tokenizer, where its tensors do not matter: takes more than
+// open_model() does (import_tokenizer() in import.h).
 Metadata open_tokenizer(const std::string& path, const std::string& tokenizer = "");
 // Whether a tokenizer file may be given for the model at `path`. Throws Error(io).
 bool takes_tokenizer(const std::string& path);

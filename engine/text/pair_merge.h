@@ -22,6 +22,33 @@ struct Join {
   int32_t id;   // the joined token
 };
 
+// A word of a language: looking at all pairs again for each join is faster than a heap.
+constexpr size_t kFew = 32;
+
+// The same as merge_pairs(), for at most kFew symbols.
+template <class JoinFunction>
+void merge_few(std::vector<Symbol>& symbols, const JoinFunction& join) {
+  std::optional<Join> joins[kFew];  // of a symbol with the one behind it
+  size_t count = symbols.size();
+  const auto look = [&](size_t i) {
+    joins[i] = i + 1 < count ? join(symbols[i], symbols[i + 1]) : std::nullopt;
+  };
+  for (size_t i = 0; i < count; ++i) look(i);
+  for (;;) {
+    size_t best = count;
+    for (size_t i = 0; i + 1 < count; ++i)
+      if (joins[i] && (best == count || joins[i]->cost < joins[best]->cost)) best = i;
+    if (best == count) break;
+    Symbol& left = symbols[best];
+    left = {{left.text.data(), left.text.size() + symbols[best + 1].text.size()}, joins[best]->id};
+    --count;
+    for (size_t i = best + 1; i < count; ++i) symbols[i] = symbols[i + 1], joins[i] = joins[i + 1];
+    look(best);
+    if (best > 0) look(best - 1);
+  }
+  symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(count), symbols.end());
+}
+
 // `join(left, right)` is an optional<Join> for two symbols whose texts are adjacent. Fewer than
 // 2^31 symbols. What is left stands in `symbols`, in order.
 template <class JoinFunction>
@@ -38,6 +65,7 @@ void merge_pairs(std::vector<Symbol>& symbols, const JoinFunction& join) {
   struct Link {
     int32_t before, after;
   };
+  if (symbols.size() <= kFew) return merge_few(symbols, join);
   const auto count = static_cast<int32_t>(symbols.size());
   std::vector<Link> links(symbols.size());
   std::priority_queue<Candidate> queue;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/text/word_cache.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
 
@@ -179,14 +180,20 @@ void Tokenizer::sort_spellings() {
   spellings_.erase(std::unique(spellings_.begin(), spellings_.end(),
                                [&](TokenId a, TokenId b) { return key(a) == key(b); }),
                    spellings_.end());
-  for (TokenId id : spellings_) begins_[static_cast<unsigned char>(spelling(id)[0])] = true;
+  for (TokenId id : spellings_) {
+    const std::string_view text = spelling(id);
+    for (int second = 0; second < 256; ++second)
+      if (text.size() == 1 || static_cast<unsigned char>(text[1]) == second)
+        begins_[static_cast<unsigned char>(text[0]) * 256u + static_cast<unsigned>(second)] = true;
+  }
 }
 
 // The longest token that `text` begins with, or -1: byte after byte the range of those that go on
 // like the text gets narrower, and those that end come first in it.
 TokenId Tokenizer::spelling_at(std::string_view text, bool trusted) const {
   TokenId longest = -1;
-  if (!begins_[static_cast<unsigned char>(text[0])]) return longest;
+  const auto second = static_cast<unsigned char>(text.size() > 1 ? text[1] : '\0');
+  if (!begins_[static_cast<unsigned char>(text[0]) * 256u + second]) return longest;
   auto first = spellings_.begin(), last = spellings_.end();
   for (size_t at = 0; at < text.size() && first != last; ++at) {
     const auto byte = [&](TokenId id) {
@@ -208,14 +215,15 @@ TokenId Tokenizer::spelling_at(std::string_view text, bool trusted) const {
 // the message in it are tokenized as the one text they were in training.
 std::vector<TokenId> Tokenizer::encode_parts(std::span<const Part> parts) const {
   std::vector<TokenId> out;
+  WordCache words(out);
   std::string run;
   bool opens = true;
   const auto end_run = [&] {
     if (run.empty()) return;
     if (normalizer_.empty())
-      encode_run(run, opens, out);
+      encode_run(run, opens, words);
     else
-      encode_run(normalizer_.apply(run), opens, out);
+      encode_run(normalizer_.apply(run), opens, words);
     run.clear();
     opens = false;
   };

@@ -26,6 +26,8 @@ using TokenId = int32_t;
 
 enum class TokenType : uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
 
+class WordCache;  // word_cache.h: words that came before, and the tokens so far
+
 class Tokenizer {
  public:
   // From the keys tokenizer.* (metadata.h). Throws Error(bad_file) where they contradict each
@@ -84,7 +86,7 @@ class Tokenizer {
   explicit Tokenizer(const Metadata& meta);
   // Appends the tokens of a normalized text that holds no control or user-defined token. `opens`
   // says that the text stands at the beginning, or right behind a control token.
-  virtual void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const = 0;
+  virtual void encode_run(std::string_view text, bool opens, WordCache& words) const = 0;
 
   bool has(TokenId id) const { return id >= 0 && id < size(); }
   void recognise(TokenId id);  // the token is found in text by its spelling
@@ -107,8 +109,9 @@ class Tokenizer {
   Normalizer normalizer_;
   TextIndex by_raw_;
   std::vector<TokenId> ends_;
-  std::vector<TokenId> spellings_;     // of recognised tokens, in the order of their texts
-  std::array<bool, 256> begins_ = {};  // whether one of them begins with this byte
+  std::vector<TokenId> spellings_;  // of recognised tokens, in the order of their texts
+  // Whether one of them begins with these two bytes, or is the first of them alone.
+  std::vector<bool> begins_ = std::vector<bool>(1 << 16);
 };
 
 // One per kind; make() chooses.

@@ -42,7 +42,7 @@ class BpeTokenizer : public Tokenizer {
  private:
   void add(TokenId id);
   void read_merges(const Metadata& meta);
-  void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
+  void encode_run(std::string_view text, bool opens, WordCache& words) const override;
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
   std::optional<Join> join(const Symbol& left, const Symbol& right) const;
   TokenId id_of(std::string_view bytes) const { return pieces_.find(bytes_, bytes); }
@@ -140,10 +140,10 @@ std::optional<Join> BpeTokenizer::join(const Symbol& left, const Symbol& right) 
                   : std::optional(Join{static_cast<double>(rank), merges_[rank].joined});
 }
 
-void BpeTokenizer::encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const {
+void BpeTokenizer::encode_run(std::string_view text, bool opens, WordCache& words) const {
   std::string spaced;
   if (opens && space_prefix_ && !text.starts_with(' ')) text = spaced = " " + std::string(text);
-  WordCache words(out);
+  std::vector<TokenId>& out = words.out();
   for (std::string_view word : pretokenizer_.split(text))
     words.append(word, [&] {
       const TokenId whole = whole_words_first_ ? id_of(word) : -1;

@@ -45,7 +45,7 @@ class SpmTokenizer : public Tokenizer {
  private:
   void find_byte_types();
   void add(TokenId id, const Metadata& meta);
-  void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
+  void encode_run(std::string_view text, bool opens, WordCache& words) const override;
   size_t word_end(std::string_view spaced, size_t begin) const;
   void join_pieces(std::string_view word, std::vector<TokenId>& out) const;
   void best_path(std::string_view word, std::vector<TokenId>& out) const;
@@ -140,13 +140,13 @@ size_t SpmTokenizer::word_end(std::string_view spaced, size_t begin) const {
   return spaced.size();
 }
 
-void SpmTokenizer::encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const {
+void SpmTokenizer::encode_run(std::string_view text, bool opens, WordCache& words) const {
   std::string spaced;
   spaced.reserve(text.size() + text.size() / 2);
   if (opens && space_prefix_ && !(prefix_once_ && (text.empty() || text[0] == ' ')))
     spaced += kSpace;
   for (char c : text) c == ' ' ? spaced += kSpace : spaced += c;
-  WordCache words(out);
+  std::vector<TokenId>& out = words.out();
   for (size_t begin = 0, end; begin < spaced.size(); begin = end) {
     end = word_end(spaced, begin);
     const std::string_view word = std::string_view(spaced).substr(begin, end - begin);

@@ -21,7 +21,7 @@ class WordPieceTokenizer : public Tokenizer {
   explicit WordPieceTokenizer(const Metadata& meta);
 
  private:
-  void encode_run(std::string_view text, bool opens, std::vector<TokenId>& out) const override;
+  void encode_run(std::string_view text, bool opens, WordCache& words) const override;
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
   // Bytes and id of the longest piece that the rest of a word begins with; 0 bytes: there is none.
   std::pair<size_t, TokenId> longest(std::string_view rest, bool first) const;
@@ -52,9 +52,9 @@ WordPieceTokenizer::WordPieceTokenizer(const Metadata& meta) : Tokenizer(meta) {
   }
 }
 
-void WordPieceTokenizer::encode_run(std::string_view text, bool, std::vector<TokenId>& out) const {
+void WordPieceTokenizer::encode_run(std::string_view text, bool, WordCache& words) const {
   const std::string valid = valid_utf8(text);
-  WordCache words(out);
+  std::vector<TokenId>& out = words.out();
   size_t begin = 0, at = 0;  // of the word that is being read, and where
   const auto end_word = [&](size_t end) {
     const std::string_view word = std::string_view(valid).substr(begin, end - begin);
