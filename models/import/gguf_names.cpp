@@ -75,7 +75,7 @@ bool is_kind(const Value& value, Kind kind) {
     case Kind::flag:
       return value.type == ValueType::boolean;
     case Kind::flags:
-      return std::holds_alternative<std::vector<int64_t>>(value.data);
+      return std::holds_alternative<Ints>(value.data);
   }
   return false;
 }

@@ -8,8 +8,8 @@ namespace chaski {
 
 struct HfConfig {
   bool of_text = false;          // of a model that reads more: images, sound
-  bool tied;                     // the head is the embedding, says the config
-  int64_t vocab_size;            // 0: not said
+  bool tied = false;             // the head is the embedding, says the config
+  int64_t vocab_size = 0;        // 0: not said
   int64_t bos_id = -1;           // -1: not said
   std::vector<int64_t> eos_ids;  // of both files, the model's own first
 };

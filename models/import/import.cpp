@@ -75,7 +75,7 @@ Metadata import_tokenizer(const std::string& path, const ImportOptions& options)
     read_tokenizer_file(path, meta);
     return meta;
   }
-  HfConfig config{false, 0, -1, {}};
+  HfConfig config;
   if (const std::string file = path + "/config.json"; exists(file))
     config.vocab_size = std::max<int64_t>(0, read_json(file)["vocab_size"].integer(0));
   read_hf_tokenizer(path, config, meta);
