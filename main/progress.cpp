@@ -1,7 +1,6 @@
 #include "main/progress.h"
 
 #include <fmt/core.h>
-#include <utf8proc.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -13,7 +12,7 @@ namespace chaski {
 
 namespace {
 
-constexpr int kBarWidth = 24, kNameWidth = 24;  // columns
+constexpr int kBarWidth = 24, kNameWidth = 24;
 constexpr auto kInterval = std::chrono::milliseconds(100);
 
 std::string clock_text(double seconds) {
@@ -21,20 +20,6 @@ std::string clock_text(double seconds) {
   if (whole >= 3600)
     return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
-// As many whole characters of valid UTF-8 as so many columns have room for.
-std::string_view beginning_of(std::string_view text, int columns) {
-  size_t at = 0;
-  while (at < text.size()) {
-    utf8proc_int32_t code;
-    const auto* from = reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at);
-    const auto size = utf8proc_iterate(from, utf8proc_ssize_t(text.size() - at), &code);
-    columns -= utf8proc_charwidth(code);
-    if (size < 1 || columns < 0) break;
-    at += size_t(size);
-  }
-  return text.substr(0, at);
 }
 
 void draw(const std::string& text) {
@@ -69,8 +54,7 @@ std::string ProgressBar::line(const FileProgress& progress) const {
   if (share > 0.01 && seconds > 0.3)  // before that, a guess from next to nothing
     text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * share / seconds, scale_.unit,
                         clock_text(seconds / share - seconds));
-  const std::string name = escaped(progress.tensor);
-  return text.append("  ").append(beginning_of(name, kNameWidth));
+  return text + "  " + escaped(progress.tensor).substr(0, kNameWidth);
 }
 
 }  // namespace chaski

@@ -5,7 +5,6 @@
 
 #include <chrono>
 
-#include "tests/import_support.h"
 #include "tests/program.h"
 
 using namespace chaski::test;
@@ -130,20 +129,6 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C between two keys is not lost") {
   screen.until("^C (/quit or Ctrl-D ends the chat)");
   screen.until("> ");
   screen.type("/quit\r");
-  CHECK(screen.status() == 0);
-}
-
-TEST_CASE("cli/a name on the progress line is cut between two characters") {
-  const TempFolder tmp;
-  const std::string wide = "\u5c64";  // two columns
-  std::string name = "xy", shown = "gguf.xy";
-  for (int i = 0; i < 15; ++i) name += wide;
-  for (int i = 0; i < 8; ++i) shown += wide;
-  Gguf g;
-  g.str("general.architecture", "strange").tensor(name, {4}, 0, floats(4));
-  write_file(tmp / "wide.gguf", g.build());
-  Screen screen({"convert", tmp / "wide.gguf", tmp / "out.quipu"});
-  screen.until("  " + shown + "\033[K");
   CHECK(screen.status() == 0);
 }
 
