@@ -91,7 +91,6 @@ TEST_CASE("cli/usage errors are one line and status 2") {
       {{"eval", "-c", "3", "-p", "a"}, "--ctx: is \"3\""},
       {{"eval", "--chunks", "0", "-p", "a"}, "--chunks"},
       {{"eval", "--device", "cpu", "-p", "a"}, "expected at least the 512 of a window"},
-      {{"eval", "-c", "513", "-p", "a"}, "--ctx is 513, expected 1 to 512"},
       {{"bench", "--sequences", "0"}, "--sequences"},
       {{"bench", "--sgemm", "--device", "cuda"}, "--sgemm"},
   };
@@ -365,8 +364,8 @@ TEST_CASE("cli/inspect and its damaged file") {
   const int64_t kept = int64_t(object["states"]["bytes_per_1024_tokens"]);
   CHECK(kept == 1024 * 2 * 2 * 6 * object["metadata"]["model.head_count_kv"].get<int64_t>() *
                     object["metadata"]["model.head_dim"].get<int64_t>());
-  CHECK(table.ends_with("\na sequence keeps, in f16, " + std::to_string(kept) +
-                        " bytes per 1024 tokens of context\n"));
+  CHECK(table.find("\na sequence keeps, in f16, " + std::to_string(kept) +
+                   " bytes per 1024 tokens of context\n") != std::string::npos);
   const std::string windows = chaski_run({"inspect", golden("models/mistral_window")}).out;
   CHECK(windows.find(", in windows at most ") != std::string::npos);
 

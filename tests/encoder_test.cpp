@@ -14,7 +14,7 @@ using namespace chaski::test;
 
 namespace {
 
-using Floats = std::vector<float>;
+using Values = std::vector<float>;
 using Mask = Attention::Mask;
 
 struct Encoder {
@@ -28,15 +28,16 @@ struct Encoder {
     engine = Engine::open(o);
     model = static_cast<const ScratchModel*>(engine->impl().model.get());
   }
-  // With the full layer's weights. `pages`: the keys and values go through pages.
+  // With the weights of the layer without a window. `pages`: the keys and values go through pages.
   void build(Graph& g, Mask mask, bool pages) const {
     const ScratchModel::Layer& l = model->layers[2];
-    const Paged& kv = ScratchModel::kFull;
+    const Paged kv = model->kept(2);
+    const int heads = int(model->heads[2]);
     RopeSpec rope;
     rope.dim = 16;
     const ValueId x = g.get_rows(*model->embedding.weight),
                   n = g.rms_norm(x, *l.norm.weight, 1e-5f),
-                  q = g.rope(g.matmul(n, *l.q.weight), ScratchModel::kFullHeads, kv.k_dim, rope),
+                  q = g.rope(g.matmul(n, *l.q.weight), heads, kv.k_dim, rope),
                   k = g.rope(g.matmul(n, *l.k.weight), kv.heads, kv.k_dim, rope),
                   v = g.matmul(n, *l.v.weight);
     Attention about;
@@ -49,8 +50,8 @@ struct Encoder {
         g.add(y, g.matmul(g.mul(g.silu(g.matmul(m, *l.gate.weight)), g.matmul(m, *l.up.weight)),
                           *l.down.weight)));
   }
-  // (tokens, kWidth) of all texts, in one pass.
-  Floats run(const std::vector<std::vector<int32_t>>& texts, Mask mask,
+  // (tokens, width) of all texts, in one pass.
+  Values run(const std::vector<std::vector<int32_t>>& texts, Mask mask,
              const Backend& backend = cpu_backend(), bool pages = false) const {
     Batch b;
     std::vector<std::vector<int32_t>> tables;
@@ -68,7 +69,7 @@ struct Encoder {
     PassContext where{StateLayout(g.states, Format::f32, false), {}};
     std::vector<std::byte> memory(size_t(whole_groups(page)) * where.states.page_bytes());
     where.states.place({{memory.data()}});
-    Floats angles;
+    Values angles;
     g.ropes[0].append(angles, 0, 1000);
     where.ropes = {angles.data()};
     b.tables.resize(where.states.pools.size()), b.stores.resize(b.tables.size());
@@ -79,7 +80,7 @@ struct Encoder {
     Plan plan(std::move(g), backend, b, where);
     Executor executor(2, true);
     executor.run(plan);
-    return {plan.result(), plan.result() + b.size() * ScratchModel::kWidth};
+    return {plan.result(), plan.result() + b.size() * model->width};
   }
 };
 
@@ -90,8 +91,8 @@ std::vector<int32_t> text(int n, int seed) {
 }
 
 // Of one token.
-Floats row(const Floats& all, int64_t t) {
-  return {all.begin() + t * ScratchModel::kWidth, all.begin() + (t + 1) * ScratchModel::kWidth};
+Values row(const Values& all, int64_t width, int64_t t) {
+  return {all.begin() + t * width, all.begin() + (t + 1) * width};
 }
 
 }  // namespace
@@ -99,15 +100,15 @@ Floats row(const Floats& all, int64_t t) {
 TEST_CASE("encoder: a text has the same values alone and beside others, on every instruction set") {
   const Encoder encoder;
   const auto a = text(300, 1), b = text(17, 2), c = text(1, 3);
-  Floats first;
+  Values first;
   for (const Backend* backend : cpu_backends()) {
     CAPTURE(backend->name);
-    const Floats all = encoder.run({a, b, c}, Mask::full, *backend);
+    const Values all = encoder.run({a, b, c}, Mask::full, *backend);
     if (first.empty()) first = all;
     CHECK(all == first);
-    Floats each;
+    Values each;
     for (const auto& one : {a, b, c}) {
-      const Floats alone = encoder.run({one}, Mask::full, *backend);
+      const Values alone = encoder.run({one}, Mask::full, *backend);
       each.insert(each.end(), alone.begin(), alone.end());
     }
     CHECK(each == all);
@@ -116,13 +117,14 @@ TEST_CASE("encoder: a text has the same values alone and beside others, on every
 
 TEST_CASE("encoder: every token sees the last one, and with a causal mask none behind it") {
   const Encoder encoder;
+  const int64_t width = encoder.model->width;
   const auto before = text(300, 1);
   auto after = before;
   after.back() ^= 1;
   for (const Mask mask : {Mask::full, Mask::causal}) {
-    const Floats x = encoder.run({before}, mask), y = encoder.run({after}, mask);
+    const Values x = encoder.run({before}, mask), y = encoder.run({after}, mask);
     for (int t = 0; t < 300; ++t)
-      CHECK((row(x, t) == row(y, t)) == (mask == Mask::causal && t < 299));
+      CHECK((row(x, width, t) == row(y, width, t)) == (mask == Mask::causal && t < 299));
   }
 }
 

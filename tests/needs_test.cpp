@@ -61,7 +61,8 @@ TEST_CASE("cli/what chaski lacks is refused in one line, by run and by convert")
            .str("tokenizer.ggml.pre", "qwen22"),
        "tokenizer.pre is \"qwen22\", expected a known one (nearest: qwen2)"},
       {tiny_llama().str("llama.rope.scaling.type", "yarm"),
-       "model.rope_scaling is yarm, expected none, linear, llama3 or yarn (nearest: yarn)"},
+       "model.rope_scaling is yarm, expected none, linear, dynamic, llama3, yarn "
+       "or longrope (nearest: yarn)"},
       {with_odd_tensors(), "tensor blk.0.odd.weight has type number 7777, expected F32"},
       {tiny_llama().tensor("blk.0.extra.weight", {4}, 0, floats(4)),
        "tensor layer.0.extra has no place in a llama model"},

@@ -12,9 +12,9 @@ using namespace chaski::test;
 namespace {
 
 using Ids = std::vector<TokenId>;
-using Texts = std::vector<std::string>;
+using TextList = std::vector<std::string>;
 
-std::string normalized(const Texts& steps, const std::string& text,
+std::string normalized(const TextList& steps, const std::string& text,
                        std::vector<int64_t> charsmap = {}) {
   Metadata meta;
   meta.origin = "made";
@@ -23,7 +23,7 @@ std::string normalized(const Texts& steps, const std::string& text,
   return Normalizer::of(meta).apply(text);
 }
 
-std::string refusal(const Texts& steps, std::vector<int64_t> charsmap = {}) {
+std::string refusal(const TextList& steps, std::vector<int64_t> charsmap = {}) {
   return error_of([&] { normalized(steps, "a", charsmap); }).what();
 }
 
@@ -44,7 +44,7 @@ std::vector<int64_t> one_rule(unsigned char from, const std::string& to) {
   return bytes;
 }
 
-Metadata pieces(const std::string& kind, const Texts& tokens, std::vector<int64_t> types) {
+Metadata pieces(const std::string& kind, const TextList& tokens, std::vector<int64_t> types) {
   Metadata meta;
   meta.origin = "made";
   meta.set_str("tokenizer.kind", kind);
@@ -101,9 +101,12 @@ TEST_CASE("tokenizer: unigram takes the best path, and unknown characters in a r
   CHECK(t->decode(t->encode("ab bb")) == "ab bb");
   CHECK(t->encode("").empty());
   // Bytes stand for what is unknown where there are all of them.
-  Texts tokens = meta.strs("tokenizer.tokens");
-  std::vector<int64_t> types = meta.ints("tokenizer.types");
-  std::vector<double> scores = meta.floats("tokenizer.scores");
+  const auto& stored = meta.strs("tokenizer.tokens");
+  TextList tokens(stored.begin(), stored.end());
+  std::vector<int64_t> types(meta.ints("tokenizer.types").begin(),
+                             meta.ints("tokenizer.types").end());
+  std::vector<double> scores(meta.floats("tokenizer.scores").begin(),
+                             meta.floats("tokenizer.scores").end());
   for (int byte = 0; byte < 256; ++byte)
     tokens.push_back(fmt::format("<0x{:02X}>", byte)), types.push_back(6), scores.push_back(0);
   meta.set_strs("tokenizer.tokens", tokens), meta.set_ints("tokenizer.types", types);
@@ -138,7 +141,8 @@ TEST_CASE("import/tokenizer.json of kinds Unigram and WordPiece, alone and throu
     "post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 1], "sep": ["[SEP]", 2]}})");
   const Metadata words = import_tokenizer(folder.path);
   CHECK(words.str("tokenizer.kind") == "wordpiece");
-  CHECK(words.strs("tokenizer.tokens") == Texts{"[UNK]", "[CLS]", "[SEP]", "▁hello", "s", "▁e"});
+  CHECK(words.strs("tokenizer.tokens") ==
+        chaski::Texts{"[UNK]", "[CLS]", "[SEP]", "▁hello", "s", "▁e"});
   CHECK(Tokenizer::make(words)->encode_prompt("H\u00C9llos \u00E9") == Ids{1, 3, 4, 5});
   CHECK(import_tokenizer(folder / "tokenizer.json").all().size() >= 10);  // the file itself
   write_file(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\nhello\n##s\n");

@@ -29,8 +29,20 @@ const Weight& head_of(const EngineImpl& e) {
   return *head;
 }
 
-// Logits over sqrt of their mean square, of what the head makes of the rows.
-double error_of(const EngineImpl& e, std::span<const float> hidden, std::span<const float> logits) {
+// What the head gave, where an architecture scales or bounds it: the numbers are those of the
+// golden folders' config.json.
+double undone(const std::string& model, double logit) {
+  const std::string name = std::filesystem::path(model).filename();
+  if (name == "command_r" || name == "cohere2") return logit / 0.25;
+  if (name == "granite") return logit * 2.5;
+  if (name == "minicpm") return logit * 2;
+  if (name == "gemma2") return 10 * std::atanh(logit / 10);
+  return logit;
+}
+
+// Mean squared error over mean square, of what the head makes of the rows.
+double error_of(const EngineImpl& e, const std::string& model, std::span<const float> hidden,
+                std::span<const float> logits) {
   const TensorInfo& w = head_of(e).info;
   const Weight* bias = e.weights->find(w.name + ".bias");
   std::vector<float> row(size_t(w.cols));
@@ -41,7 +53,7 @@ double error_of(const EngineImpl& e, std::span<const float> hidden, std::span<co
     for (size_t t = 0; t < hidden.size() / row.size(); ++t) {
       double sum = bias ? reinterpret_cast<const float*>(bias->data)[v] : 0;
       for (size_t c = 0; c < row.size(); ++c) sum += double(row[c]) * hidden[t * row.size() + c];
-      const double got = logits[t * size_t(w.rows) + size_t(v)];
+      const double got = undone(model, logits[t * size_t(w.rows) + size_t(v)]);
       error += (sum - got) * (sum - got), size += got * got;
     }
   }
@@ -62,7 +74,7 @@ TEST_CASE("result: the rows behind the last norm are what the head makes the log
     const auto hidden = copied(e->session()->hidden(t, 20));
     REQUIRE(int(hidden.size()) == 20 * e->hidden_size());
     const auto logits = copied(e->session()->extend(t, 20));
-    CHECK(error_of(e->impl(), hidden, logits) < 1e-9);
+    CHECK(error_of(e->impl(), model, hidden, logits) < 1e-9);
 
     // In other passes, and passes of both kinds in one session.
     const auto s = e->session();
