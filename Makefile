@@ -63,7 +63,13 @@ CHECKSUM_AVX2 := $(BUILD)/ggml-like-tensor/base/checksum_avx2.o
 $(CHECKSUM_AVX2): EXTRA := $(if $(filter x86_64,$(TARGET_ARCH_NAME)),-mavx2)
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
-LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp models/*/*.cpp engine/*.cpp engine/*/*.cpp))
+# Architectures are small files, and compiling one is mostly reading the headers that all of them read. They are compiled together, in four
+# units, so that two cores share them.
+ARCH_SRC   := $(filter-out models/architecture.cpp models/decoder.cpp models/facts.cpp,$(wildcard models/*.cpp))
+ARCH_UNITS := architectures_1 architectures_2 architectures_3 architectures_4
+arch_unit   = $(shell printf '%s\n' $(ARCH_SRC) | awk 'NR % 4 == $(patsubst architectures_%,%,$1) % 4')
+
+LIB_SRC  := $(ISA_SRC) $(filter-out $(ARCH_SRC) ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp models/*/*.cpp engine/*.cpp engine/*/*.cpp))
 MAIN_SRC := $(wildcard main/*.cpp)
 TEST_SRC := $(wildcard tests/*.cpp) $(filter-out tests/fuzz/main.cpp,$(wildcard tests/fuzz/*.cpp))
 
@@ -105,7 +111,8 @@ $(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda*_test.cpp)): Mak
 # Long ones first, so that the cores end together.
 SLOW_SRC := cuda/matmul_rows.cu cuda/matmul_tiles.cu cuda/attention.cu
 CUDA_SRC := $(filter $(SLOW_SRC),$(CUDA_SRC)) $(filter-out $(SLOW_SRC),$(CUDA_SRC))
-LIB_OBJ  := $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(LIB_SRC:%.cpp=$(BUILD)/%.o) $(BUILD)/models/bundled/bundled.o
+ARCH_OBJ := $(ARCH_UNITS:%=$(BUILD)/models/%.o)
+LIB_OBJ  := $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(ARCH_OBJ) $(LIB_SRC:%.cpp=$(BUILD)/%.o) $(BUILD)/models/bundled/bundled.o
 MAIN_OBJ := $(MAIN_SRC:%.cpp=$(BUILD)/%.o)
 TEST_OBJ := $(TEST_SRC:%.cpp=$(BUILD)/%.o)
 
@@ -153,7 +160,7 @@ $(BUILD)/.cuda: always
 
 # Most of the time it takes to compile a small file goes into headers, so those that all of them read are compiled first, for files with
 # the plain flags.
-FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o),$(MAIN_OBJ) $(LIB_SRC:%.cpp=$(BUILD)/%.o))
+FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o),$(MAIN_OBJ) $(ARCH_OBJ) $(LIB_SRC:%.cpp=$(BUILD)/%.o))
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
@@ -172,6 +179,14 @@ $(BUILD)/standard.h.gch $(BUILD)/tests/doctest.h.gch:
 	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -w -MMD -MP -x c++-header -c $< -o $@
 
 $(BUILD)/main/flags.o: EXTRA := $(QUICK)
+
+# A unit changes when an architecture comes or goes.
+%/architectures.stamp: $(MAKEFILE_LIST) models/architectures.list
+	@mkdir -p $(@D)
+	@$(foreach u,$(ARCH_UNITS),printf '#include "%s"\n' $(call arch_unit,$u) > $(@D)/$u.cpp;) touch $@
+$(ARCH_OBJ): $(BUILD)/models/architectures.stamp
+	@echo "  CXX $(call arch_unit,$(basename $(@F)))"
+	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -MMD -MP -c $(@:.o=.cpp) -o $@
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -231,7 +246,8 @@ FUZZ_FLAGS   := -std=c++20 -I. -O1 -g1 -pthread -fsanitize=address,undefined,fuz
 FUZZ_TARGETS := $(filter-out main target,$(notdir $(basename $(wildcard tests/fuzz/*.cpp))))
 FUZZ_SRC     := $(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/base/*.cpp ggml-like-tensor/file/*.cpp ggml-like-tensor/ops/*.cpp models/*.cpp models/*/*.cpp) \
   $(wildcard engine/text/*.cpp)
-FUZZ_OBJ     := $(FUZZ_SRC:%.cpp=build/fuzz/%.o)
+FUZZ_ARCH    := $(ARCH_UNITS:%=build/fuzz/models/%.o)
+FUZZ_OBJ     := $(FUZZ_ARCH) $(patsubst %.cpp,build/fuzz/%.o,$(filter-out $(ARCH_SRC),$(FUZZ_SRC)))
 fuzz:
 	FUZZ_CXX="$(FUZZ_CXX)" scripts/fuzz.sh $(FUZZ_TARGETS)
 fuzz-binaries: $(FUZZ_TARGETS:%=build/fuzz/%)
@@ -239,6 +255,9 @@ build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/tests/fuzz/main.o build/fuzz/
 	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 build/fuzz/libchaski.a: $(FUZZ_OBJ)
 	rm -f $@ && $(AR) rcs $@ $^
+$(FUZZ_ARCH): build/fuzz/models/architectures.stamp
+	@echo "  CXX $(call arch_unit,$(basename $(@F))), for the fuzzer"
+	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -c $(@:.o=.cpp) -o $@
 build/fuzz/%.o: %.cpp
 	@mkdir -p $(@D)
 	@echo "  CXX $<, for the fuzzer"

@@ -42,6 +42,13 @@ void expect_kv_type(const EngineOptions& o) {
     fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
 }
 
+// The states of the model's first layers.
+StateLayout states_of(const Model& model, int layers, Format kv) {
+  Batch one;
+  one.tokens.resize(1), one.outputs.resize(1);
+  return StateLayout(cpu_graph(model, layers, one).states, kv, false);
+}
+
 // Of a table of positions there are no more; rotary positions go on, beyond what they were trained
 // for.
 void expect_context(const EngineOptions& o, const Model& m, const std::string& path) {
@@ -50,7 +57,16 @@ void expect_context(const EngineOptions& o, const Model& m, const std::string& p
   if (o.context < 0 || (ends && o.context > m.context))
     fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, m.context,
          path);
-  if (o.context > m.context && o.notice)
+  if (o.context <= m.context) return;
+  const StateLayout states = states_of(m, int(m.n_layers), o.kv);
+  double need = 0;
+  const std::vector<int64_t> pages = pages_of_session(states.pools, o.context, 1);
+  for (size_t i = 0; i < pages.size(); ++i)
+    need += double(pages[i]) * double(states.pools[i].page_bytes);
+  if (const auto have = available_memory(); have && need > double(*have))
+    fail(Exit::memory, "a context of {} keeps {:.3g} GB, {:.3g} GB of memory are available",
+         o.context, need / 1e9, double(*have) / 1e9);
+  if (o.notice)
     o.notice(fmt::format("{}: a context of {} is more than the model's own of {}", path, o.context,
                          m.context));
 }
@@ -75,12 +91,6 @@ void stretch(Model& m, const std::string& wanted, const std::string& path) {
     fail(Exit::usage, "--rope-scaling is {}, but {} has no rotary positions", wanted, path);
 }
 
-// The states of the model's first layers.
-StateLayout states_of(const Model& model, int layers, Format kv) {
-  Batch one;
-  one.tokens.resize(1), one.outputs.resize(1);
-  return StateLayout(cpu_graph(model, layers, one).states, kv, false);
-}
 int64_t hidden_columns(const Model& model) {
   Batch one;
   one.tokens.resize(1), one.outputs.resize(1);
@@ -144,8 +154,8 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   if (o.notice && e.tokenizer && !e.tokenizer->remark().empty()) o.notice(e.tokenizer->remark());
   const Model& m = *e.model;
   if (!o.rope_scaling.empty()) stretch(*e.model, o.rope_scaling, e.weights->path);
-  expect_context(o, m, e.weights->path);
   expect_kv_type(o);
+  expect_context(o, m, e.weights->path);
   e.model->expect_sessions(o.context ? o.context : m.context);
   const Placement placement = place(m, o);
   e.context = placement.context, e.max_batch = placement.max_batch, e.kv = o.kv;

@@ -51,7 +51,7 @@ void add_tokenizer(const Metadata& meta, std::vector<Need>& needs) {
   const std::string kind = text_at(meta,
                                    {"tokenizer.kind", "gguf.tokenizer.ggml.model", "hf.tokenizer"}),
                     pre = text_at(meta, {"tokenizer.pre", "gguf.tokenizer.ggml.pre"});
-  if (kind.empty()) return;
+  if (kind.empty()) return needs.push_back({"tokenizer", "any", false, ""});
   const bool ours = meta.has("tokenizer.kind");
   const Names theirs =
       meta.has("hf.tokenizer") ? Names{"BPE", "Unigram", "WordPiece"} : Tokenizer::gguf_kinds();

@@ -136,6 +136,7 @@ void check(const QuantizeOptions& options, const std::string& in, const std::str
          "of one)",
          out);
   refuse_same_file(in, out);
+  AtomicFile{out};  // what stands in its way is said now, and not after minutes of work
 }
 
 ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, Encoders& encoders) {

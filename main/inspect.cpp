@@ -86,8 +86,10 @@ std::string needs_table(const Inspection& found) {
                 ? "here\n"
                 : "missing" + (need.nearest.empty() ? "" : ", nearest: " + need.nearest) + "\n";
   }
-  return text + (found.refusal.empty() ? "chaski runs it\n"
-                                       : "chaski does not run it: " + found.refusal + "\n");
+  if (!found.refusal.empty()) return text + "chaski does not run it: " + found.refusal + "\n";
+  return text + (found.source.meta.has("tokenizer.kind")
+                     ? "chaski runs it\n"
+                     : "chaski benches it; there is no tokenizer, so no text to run on\n");
 }
 
 void put_table(const Inspection& found) {
@@ -138,7 +140,7 @@ void put_file_json(const Inspection& found, bool verified) {
                     {"metadata", metadata},
                     {"tensors", tensors},
                     {"needs", needs},
-                    {"runs", found.refusal.empty()}};
+                    {"runs", found.refusal.empty() && source.meta.has("tokenizer.kind")}};
   if (!found.refusal.empty()) json["refusal"] = found.refusal;
   if (const auto states = states_of(found)) json["states"] = states_json(*states);
   if (verified) json["verified"] = true;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """compile_commands.json on standard output: the compiler calls that `make -n` would make."""
-import argparse, json, os, shlex, subprocess
+import argparse, json, os, re, shlex, subprocess
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--make", default="make")
@@ -15,5 +15,10 @@ for line in text.splitlines():
         at = words.index("-include")
         del words[at:at + 2]
     if "-c" in words and words[0] != "@echo" and "c++-header" not in words:
-        entries.append({"directory": os.getcwd(), "file": words[words.index("-c") + 1], "arguments": words})
+        at = words.index("-c") + 1
+        unit = words[at]
+        with open(unit) as text:  # architectures are compiled several at a time (Makefile: ARCH_UNITS)
+            files = re.findall('"(.*)"', text.read()) if "architectures_" in unit else [unit]
+        for file in files:
+            entries.append({"directory": os.getcwd(), "file": file, "arguments": words[:at] + [file] + words[at + 1:]})
 print(json.dumps(entries, indent=1))
