@@ -159,6 +159,7 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   e.model->expect_sessions(o.context ? o.context : m.context);
   const Placement placement = place(m, o);
   e.context = placement.context, e.max_batch = placement.max_batch, e.kv = o.kv;
+  e.model->expect_sessions(e.context);  // a device may have room for less
   if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);
   e.states = states_of(m, int(m.n_layers), o.kv);
   e.hidden = hidden_columns(m);

@@ -86,6 +86,7 @@ bool LineEditor::Terminal::next_byte(char& byte) {
     pollfd in[] = {{STDIN_FILENO, POLLIN, 0}, {interruption.descriptor(), POLLIN, 0}};
     const int ready = ::poll(in, 2, -1);
     if (interruption.requested()) continue;
+    if (ready > 0 && in[0].revents == 0) continue;  // the request comes in a moment
     if (ready > 0) return ::read(STDIN_FILENO, &byte, 1) == 1;
     if (errno != EINTR) return false;
     el_resize(editor);

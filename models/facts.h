@@ -61,6 +61,7 @@ struct Key {
   bool above_zero = false;                      // a number: more than 0, and finite
   bool may_lack = false;                        // absent: the member stays as it is
   Worked default_value, hf_default;             // absent, and absent in config.json
+  std::optional<Given> hf_null;                 // what null means there, if not the same as absent
   std::function<bool()> counts;                 // not there: always
   // A number of config.json that stands for another: part of a head for a number of channels.
   std::function<Given(double)> from_hf;
@@ -74,6 +75,11 @@ struct Key {
   Key& in_hf(std::initializer_list<std::string> places) { return in_hf(std::vector(places)); }
   Key& in_hf(std::string place) { return in_hf(std::vector{std::move(place)}); }
   Key& not_in_hf() { return in_hf(std::vector<std::string>{}); }
+  // Where null in config.json is a value of its own.
+  template <class T>
+  Key& hf_null_is(T value) {
+    return hf_null = Given(value), *this;
+  }
   // When the key is not in config.json, though it must be in a GGUF file.
   template <class T>
   Key& hf_otherwise(T value) {

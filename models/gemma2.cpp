@@ -13,17 +13,19 @@ class Gemma2 : public Gemma {
     rope_keys(k);
     gemma_keys(k);
     window_key(k);
-    k["sliding_window"].otherwise(4096);
+    k["sliding_window"].otherwise(4096).hf_null_is(int64_t{0});
     window_pattern_key(k, 2);
     score_scale_key(k, 46);
     k.number(score_cap, "attention_soft_cap")
         .in_gguf("attn_logit_softcapping")
         .in_hf("attn_logit_softcapping")
-        .otherwise(50.0);
+        .otherwise(50.0)
+        .hf_null_is(0.0);
     k.number(logit_cap, "logit_soft_cap")
         .in_gguf("final_logit_softcapping")
         .in_hf("final_logit_softcapping")
-        .otherwise(30.0);
+        .otherwise(30.0)
+        .hf_null_is(0.0);
     k.hf_expects({"hidden_activation", "hidden_act"}, {"gelu_pytorch_tanh"});
   }
 };

@@ -10,8 +10,6 @@ class InternLm2 : public Llama {
   void keys(Keys& k) override {
     size_keys(k);
     rope_keys(k);
-    // "dynamic" stretches what is longer than the context, and no session is.
-    k["rope_scaling"].hf_word("dynamic", "none");
     rms_norm_key(k);
     k.hf_expects({"hidden_act"}, {"silu"});
     k.hf_expects({"bias"}, {false});

@@ -1,5 +1,6 @@
 #include "engine/text/charsmap.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/text/characters.h"
@@ -13,6 +14,9 @@ namespace {
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t value(uint32_t unit) { return unit & 0x7FFFFFFFu; }
 uint32_t label(uint32_t unit) { return unit & 0x800000FFu; }
+// Bytes that a rule reads or writes at most: a trie may lead in circles, a replacement be a book.
+constexpr size_t kLongest = 256;
+
 uint32_t offset(uint32_t unit) { return unit >> 10 << ((unit & 0x200u) >> 6); }
 
 }  // namespace
@@ -33,7 +37,7 @@ CharsMap::CharsMap(const Ints& bytes, const std::string& origin) {
 CharsMap::Rule CharsMap::rule_at(std::string_view text) const {
   Rule longest;
   uint32_t node = offset(unit(0));
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = 0; i < std::min(text.size(), kLongest); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     node ^= byte;
     const uint32_t here = unit(node);
@@ -43,6 +47,7 @@ CharsMap::Rule CharsMap::rule_at(std::string_view text) const {
     const size_t at = value(unit(node));
     if (at >= texts_.size()) continue;
     longest = {i + 1, std::string_view(texts_).substr(at, texts_.find('\0', at) - at)};
+    if (longest.by.size() > kLongest) longest = {};
   }
   return longest;
 }
@@ -56,7 +61,7 @@ std::string CharsMap::apply(std::string_view text) const {
     out += rule.size > 0 ? rule.by : text.substr(at, size);
     at += size;
   }
-  return out;
+  return valid_utf8(out);  // a rule may be anything, and may end within a character
 }
 
 }  // namespace chaski

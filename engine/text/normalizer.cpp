@@ -130,8 +130,12 @@ constexpr NamedStep kSteps[] = {
 
 }  // namespace
 
+// A file's steps must not make much of a little: Unicode's own normal forms grow up to 18 times.
+constexpr size_t kLongestArgument = 4096, kMostGrowth = 64;
+
 Normalizer Normalizer::of(const Metadata& meta) {
   Normalizer out;
+  out.origin_ = meta.origin;
   const Texts& list = meta.strs("tokenizer.normalizer");
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string_view name = list[i];
@@ -139,7 +143,10 @@ Normalizer Normalizer::of(const Metadata& meta) {
       if (++i == list.size())
         fail(Exit::bad_file, "{}: tokenizer.normalizer ends behind \"{}\", expected its argument",
              meta.origin, escaped(name));
-      return std::string(list[i]);
+      if (list[i].size() > kLongestArgument)
+        fail(Exit::bad_file, "{}: tokenizer.normalizer[{}] has {} bytes, expected at most {}",
+             meta.origin, i, list[i].size(), kLongestArgument);
+      return valid_utf8(list[i]);
     };
     const auto* plain = std::find_if(std::begin(kSteps), std::end(kSteps),
                                      [&](const NamedStep& s) { return s.name == name; });
@@ -174,7 +181,12 @@ Normalizer Normalizer::of(const Metadata& meta) {
 std::string Normalizer::apply(std::string_view text) const {
   if (steps_.empty()) return std::string(text);
   std::string out = valid_utf8(text);
-  for (const Step& step : steps_) out = step(std::move(out));
+  for (const Step& step : steps_) {
+    out = step(std::move(out));
+    if (out.size() > kMostGrowth * text.size() + kLongestArgument)
+      fail(Exit::bad_file, "{}: tokenizer.normalizer makes {} bytes of {}, expected at most {} x",
+           origin_, out.size(), text.size(), kMostGrowth);
+  }
   return out;
 }
 

@@ -36,6 +36,7 @@ class Normalizer {
  private:
   using Step = std::function<std::string(std::string)>;
   std::vector<Step> steps_;
+  std::string origin_;
 };
 
 }  // namespace chaski

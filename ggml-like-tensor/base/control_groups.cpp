@@ -32,9 +32,11 @@ void each_control_group(const std::string& root, const std::string& controller,
   const std::string mount = root + "/sys/fs/cgroup";
   const auto upwards = [&](const std::string& from, std::string path, int version) {
     if (path == "/") path.clear();
-    for (;; path.resize(std::min(path.rfind('/'), path.size()))) {
+    for (;;) {
       visit(from + path, version);
       if (path.empty()) return;
+      const size_t last = path.rfind('/');
+      path.resize(last == path.npos ? 0 : last);
     }
   };
   for (std::string_view text = groups.view(); !text.empty();) {

@@ -1,9 +1,20 @@
 #include "ggml-like-tensor/base/hash_index.h"
 
+#include <sys/random.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 namespace chaski {
 
-uint64_t hash_of(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
+uint64_t hash_of(std::string_view text) {
+  // Of each process its own: a file cannot be made so that all its texts have one hash.
+  static const uint64_t seed = [] {
+    uint64_t random = 0;
+    if (::getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+      random = static_cast<uint64_t>(::getpid());
+    return random;
+  }();
+  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
+}
 
 }  // namespace chaski

@@ -166,6 +166,7 @@ struct Avx2Lanes {
   template <DotKind K>
   static F scaled_dot(const B* w, const I* s, const Act& a) {
     I sum = set1_i32(0);
+    static_assert(K.offset == 0 || std::has_single_bit(unsigned(K.offset)));
     if constexpr (K.offset != 0) {
       const I shifted = shift_left(dot_pairs(s, a.half), std::countr_zero(unsigned(K.offset)));
       sum = {_mm256_sub_epi32(sum.a, shifted.a), _mm256_sub_epi32(sum.b, shifted.b)};

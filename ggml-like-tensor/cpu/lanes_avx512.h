@@ -145,6 +145,7 @@ struct Avx512Lanes {
       return fma(to_float(dot<K, 4, 8>(w, a.q, a.half[1])), to_float(s[1]), first);
     } else {
       I sum = _mm512_setzero_si512();
+      static_assert(K.offset == 0 || std::has_single_bit(unsigned(K.offset)));
       if constexpr (K.offset != 0)
         sum = _mm512_sub_epi32(
             sum, shift_left(dot_pairs(s, a.half), std::countr_zero(unsigned(K.offset))));

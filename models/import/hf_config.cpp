@@ -78,7 +78,7 @@ std::string word_of(const Key& key, const Json& value) {
 std::vector<std::string> texts_of(const Json& value) {
   if (!value.is_array()) value.wrong("an array of texts");
   std::vector<std::string> list;
-  for (size_t i = 0; i < value.size(); ++i) list.push_back(value.at(i).str());
+  value.each([&](const Json& item) { list.push_back(item.str()); });
   return list;
 }
 
@@ -92,7 +92,7 @@ std::vector<int64_t> integers_of(const Json& value) {
 std::vector<double> numbers_of(const Json& value) {
   if (!value.is_array()) value.wrong("an array of numbers");
   std::vector<double> list;
-  for (size_t i = 0; i < value.size(); ++i) list.push_back(value.at(i).number());
+  value.each([&](const Json& item) { list.push_back(item.number()); });
   return list;
 }
 
@@ -101,15 +101,17 @@ std::vector<int64_t> flags_of(const Key& key, const Json& value) {
   if (key.hf_words.empty()) return integers_of(value);
   if (!value.is_array()) value.wrong("an array of str");
   std::vector<int64_t> list;
-  for (size_t i = 0; i < value.size(); ++i) {
-    const std::string& word = value.at(i).str();
-    std::vector<std::string> known;
-    for (const auto& [theirs, ours] : key.hf_words) {
-      if (word == theirs) list.push_back(ours == "1");
-      known.push_back(theirs);
+  value.each([&](const Json& item) {
+    const std::string word = item.str();
+    const auto at = std::find_if(key.hf_words.begin(), key.hf_words.end(),
+                                 [&](const auto& pair) { return pair.first == word; });
+    if (at == key.hf_words.end()) {
+      std::vector<std::string> known;
+      for (const auto& [theirs, ours] : key.hf_words) known.push_back(theirs);
+      item.wrong(one_of(known));
     }
-    if (list.size() == i) value.at(i).wrong(one_of(known));
-  }
+    list.push_back(at->second == "1");
+  });
   return list;
 }
 
@@ -132,6 +134,8 @@ std::string look_up(const Key& key, const Json& config, Metadata& meta) {
   const Json value = at(config, place);
   if (value.present())
     meta.set(key.ours, to_value(read(key, value)));
+  else if (key.hf_null && value.is_null())
+    meta.set(key.ours, to_value(*key.hf_null));
   else if (key.hf_default)
     if (auto given = key.hf_default(meta.origin)) meta.set(key.ours, to_value(*given));
   return place;

@@ -129,6 +129,7 @@ class Writer {
   bool null() { return put(kNull); }
   bool boolean(bool value) { return put(value ? kTrue : kFalse); }
   bool number_integer(int64_t value) {
+    if (value >= 0) return number_unsigned(static_cast<uint64_t>(value));  // -0
     return put(kBelow0), put_varint(~static_cast<uint64_t>(value));
   }
   bool number_unsigned(uint64_t value) { return put(kFrom0), put_varint(value); }
@@ -218,6 +219,7 @@ Json read_json(const std::string& path) {
 }
 
 bool Json::present() const { return kind() != kAbsent && kind() != kNull; }
+bool Json::is_null() const { return kind() == kNull; }
 bool Json::is_object() const { return kind() == kObject; }
 bool Json::is_array() const { return kind() == kArray; }
 bool Json::is_string() const { return kind() == kString; }
@@ -259,9 +261,9 @@ int64_t Json::integer() const {
 }
 
 double Json::number() const {
+  if (kind() != kReal && !is_integer()) wrong("a number");
   const char* at = value_ + 1;
   if (kind() == kReal) return take<double>(at);
-  if (!is_integer()) wrong("a number");
   const uint64_t value = take_varint(at);
   return kind() == kFrom0 ? static_cast<double>(value)
                           : static_cast<double>(static_cast<int64_t>(~value));
@@ -313,7 +315,8 @@ std::string Json::described() const {
   if (is_string()) value = str();
   if (kind() == kReal) value = number();
   if (kind() == kTrue || kind() == kFalse) value = boolean(false);
-  if (const char* at = value_ + 1; is_integer()) {
+  if (is_integer()) {
+    const char* at = value_ + 1;
     const uint64_t number = take_varint(at);
     kind() == kFrom0 ? value = number : value = static_cast<int64_t>(~number);
   }

@@ -20,6 +20,7 @@ class Json {
   Json at(size_t index) const;  // of an array; walks there, so each() is for the long ones
   bool has(std::string_view key) const { return (*this)[key].present(); }
   bool present() const;
+  bool is_null() const;
 
   bool is_object() const;
   bool is_array() const;

@@ -110,14 +110,14 @@ void read_unigram(const Json& root, TokenizerParts& parts) {
             [&](const Json& step) { read_spaces(step, parts); });
   const Json vocab = root["model"]["vocab"], unk = root["model"]["unk_id"];
   parts.pieces += vocab.size();
-  for (size_t i = 0; i < vocab.size(); ++i) {
-    const Json entry = vocab.at(i);
+  const bool bytes = root["model"]["byte_fallback"].boolean(false);
+  vocab.each([&](const Json& entry) {
     if (entry.size() != 2) entry.wrong("a piece and its score");
-    const std::string& piece = entry.at(0).str();
-    const bool byte = root["model"]["byte_fallback"].boolean(false) && is_byte_piece(piece);
-    parts.put(static_cast<int64_t>(i), piece, byte ? kByte : kNormal);
+    const std::string piece = entry.at(0).str();
+    parts.put(static_cast<int64_t>(parts.scores.size()), piece,
+              bytes && is_byte_piece(piece) ? kByte : kNormal);
     parts.scores.push_back(entry.at(1).number());
-  }
+  });
   if (!unk.present()) return;
   if (unk.integer() < 0 || unk.integer() >= static_cast<int64_t>(parts.tokens.size()))
     unk.wrong("the id of a piece");
