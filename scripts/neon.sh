@@ -17,7 +17,7 @@ compile() {
 export -f compile
 export out
 printf '%s\n' tests/op_test.cpp ggml-like-tensor/cpu/{isa_neon,isa_scalar,backends}.cpp quant/*.cpp ggml-like-tensor/ops/*.cpp \
-  ggml-like-tensor/{rope_spec,state_layout}.cpp ggml-like-tensor/file/{model_source,chunks}.cpp ggml-like-tensor/base/{control_groups,error,memory}.cpp \
+  ggml-like-tensor/{rope_spec,state_layout,reading}.cpp ggml-like-tensor/file/{model_source,chunks}.cpp ggml-like-tensor/base/{control_groups,error,memory}.cpp \
   tests/main.cpp | xargs -P "$(nproc)" -I{} bash -euc 'compile {}'
 aarch64-linux-gnu-g++ -static "$out"/*.o -Wl,--defsym=utf8proc_iterate=0 -pthread -o "$out/op"
 qemu-aarch64-static "$out/op"
