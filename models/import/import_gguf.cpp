@@ -188,8 +188,9 @@ class Import {
     Metadata& meta = source_.meta;
     for (auto [theirs, ours] : {std::pair{"rope_factors_short", "model.rope_short_factors"},
                                 {"rope_factors_long", "model.rope_long_factors"}}) {
+      const std::string_view name = theirs;  // clang 14 captures no binding
       const auto t = std::find_if(file_.tensors.begin(), file_.tensors.end(), [&](const auto& x) {
-        return our_tensor_name(x.name) == theirs && x.rows == 1;
+        return our_tensor_name(x.name) == name && x.rows == 1;
       });
       if (t == file_.tensors.end()) continue;
       std::vector<float> row(size_t(t->cols));
