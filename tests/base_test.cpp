@@ -285,7 +285,7 @@ TEST_CASE("base/atomic_file: slots for the signal handler are given back") {
 
 TEST_CASE("base/checksum: XXH3-64, whichever instructions do it") {
   std::string text;
-  for (int i = 0; i < 300'000; ++i) text += char(i * i + i / 7);
+  for (uint32_t i = 0; i < 300'000; ++i) text += char(i * i + i / 7);
   for (const size_t size : {0, 1, 15, 200, 240, 241, 1024, 5000, 65536, 299'999}) {
     const uint64_t expected = XXH3_64bits(text.data() + 1, size);
     CHECK(checksum(text.data() + 1, size) == expected);
