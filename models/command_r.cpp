@@ -15,8 +15,7 @@ void Cohere::cohere_keys(Keys& k) {
 
 void Cohere::tensors(Slots& s) {
   layers.resize(size_t(n_layers));
-  s.hf_prefix = "model.";
-  s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+  token_slot(s);
   for (int64_t i = 0; i < n_layers; ++i) {
     Layer& l = layers[size_t(i)];
     s.layer(i, "layers.");
@@ -24,9 +23,7 @@ void Cohere::tensors(Slots& s) {
     attention_slots(s, l.attn, Bias::none, {}, {});
     gated_slots(s, l.ffn);
   }
-  s.behind_layers();
-  s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
-  s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+  end_slots(s);
 }
 
 void Cohere::build(Graph& g) const {

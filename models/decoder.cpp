@@ -307,8 +307,21 @@ void Decoder::gate_up_slots(Slots& s, GatedWeights& w) {
   s.add(w.down, "ffn_down", dim, ffn).in_hf("mlp.down_proj");
 }
 
+void Decoder::token_slot(Slots& s) {
+  s.hf_prefix = "model.";
+  s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+}
+
 void Decoder::rope_freqs_slot(Slots& s) {
-  s.add(rope_freqs, "rope_freqs", 1, rope.dim / 2).optional();
+  if (rope.dim > 0) s.add(rope_freqs, "rope_freqs", 1, rope.dim / 2).optional();
+}
+
+Slots::Slot& Decoder::end_slots(Slots& s, const char* norm, Bias bias, const char* head) {
+  s.behind_layers();
+  rope_freqs_slot(s);
+  auto& last_norm = s.add(output_norm, "output_norm", 1, dim).in_hf(norm).with(bias);
+  s.add(output, "output", vocab, dim).in_hf(head).as(Role::head).optional();
+  return last_norm;
 }
 
 ValueId Decoder::embedding(Graph& g) const {

@@ -72,7 +72,14 @@ class Decoder : public Model {
   std::array<Slots::Slot*, 2> head_norm_slots(Slots& slots, AttentionWeights& w, RowOrder gguf);
   void gated_slots(Slots& slots, GatedWeights& w);    // ffn_gate, ffn_up, ffn_down
   void gate_up_slots(Slots& slots, GatedWeights& w);  // the same with gate and up in one tensor
-  void rope_freqs_slot(Slots& slots);                 // of files with frequencies of their own
+  // token_embd, and "model." in front of every name of a Hugging Face file.
+  void token_slot(Slots& slots);
+  // Behind the layers: rope_freqs, output_norm, and a head, which may be the token table. Returns
+  // the norm's slot.
+  Slots::Slot& end_slots(Slots& slots, const char* norm = "norm", Bias bias = Bias::none,
+                         const char* head = "lm_head");
+  // Divisors of the frequencies, which a GGUF file may hold; llama3's leave a folder as these.
+  void rope_freqs_slot(Slots& slots);
 
   // What may be another thing in another layer: whether q and k are turned, and how.
   virtual bool turns(int layer) const { return (void)layer, true; }

@@ -37,10 +37,7 @@ class Exaone : public Llama {
       s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf("mlp.c_fc_1");
       s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.c_proj");
     }
-    s.behind_layers();
-    rope_freqs_slot(s);
-    s.add(output_norm, "output_norm", 1, dim).in_hf("ln_f");
-    s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+    end_slots(s, "ln_f");
   }
 };
 

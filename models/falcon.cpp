@@ -68,9 +68,7 @@ class Falcon : public Decoder {
       s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf("mlp.dense_h_to_4h").with(Bias::maybe);
       s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.dense_4h_to_h").with(Bias::maybe);
     }
-    s.behind_layers();
-    s.add(output_norm, "output_norm", 1, dim).in_hf("ln_f").with(Bias::always);
-    s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+    end_slots(s, "ln_f", Bias::always);
   }
 
   void build(Graph& g) const override {

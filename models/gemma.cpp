@@ -23,8 +23,7 @@ void Gemma::score_scale_key(Keys& k, int64_t odd_layers) {
 
 void Gemma::tensors(Slots& s) {
   layers.resize(size_t(n_layers));
-  s.hf_prefix = "model.";
-  s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+  token_slot(s);
   const auto norm = [&](Linear& member, const char* name, const char* hf) {
     s.add(member, name, 1, dim).in_hf(hf).less_one_in_hf();
   };
@@ -41,9 +40,7 @@ void Gemma::tensors(Slots& s) {
     gated_slots(s, l.ffn);
     if (outer_norms) norm(l.ffn_outer_norm, "post_ffw_norm", "post_feedforward_layernorm");
   }
-  s.behind_layers();
-  norm(output_norm, "output_norm", "norm");
-  s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+  end_slots(s).less_one_in_hf();
 }
 
 void Gemma::build(Graph& g) const {

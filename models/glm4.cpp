@@ -24,8 +24,7 @@ class Glm4 : public Decoder {
 
   void tensors(Slots& s) override {
     layers.resize(size_t(n_layers));
-    s.hf_prefix = "model.";
-    s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+    token_slot(s);
     for (int64_t i = 0; i < n_layers; ++i) {
       Layer& l = layers[size_t(i)];
       s.layer(i, "layers.");
@@ -36,9 +35,7 @@ class Glm4 : public Decoder {
       gate_up_slots(s, l.ffn);
       s.add(l.ffn_outer_norm, "post_ffw_norm", 1, dim).in_hf("post_mlp_layernorm");
     }
-    s.behind_layers();
-    s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
-    s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+    end_slots(s);
   }
 
   void build(Graph& g) const override {

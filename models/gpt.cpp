@@ -22,12 +22,6 @@ void Gpt::layer_slots(Slots& s, const Names& hf, int64_t turns, Bias bias) {
   }
 }
 
-void Gpt::end_slots(Slots& s, const char* norm, Bias bias, const char* head) {
-  s.behind_layers();
-  norm_slot(s, output_norm, "output_norm", norm, bias);
-  s.add(output, "output", vocab, dim).in_hf(head).as(Role::head).optional();
-}
-
 void Gpt::build(Graph& g) const {
   ValueId x = g.get_rows(*token_embd.weight);
   if (token_embd_norm.weight) x = layer_norm(g, x, token_embd_norm);

@@ -27,8 +27,6 @@ class Gpt : public Decoder {
   // All layers, with `bias` on everything; q, k and v are in one tensor of every file
   // (fused_slots).
   void layer_slots(Slots& slots, const Names& hf, int64_t turns, Bias bias);
-  // output_norm and a head, which may be the token table.
-  void end_slots(Slots& slots, const char* norm, Bias bias, const char* head = "lm_head");
 
   void norm_slot(Slots& s, Linear& w, const char* name, const char* hf, Bias bias) const {
     s.add(w, name, 1, dim).in_hf(hf).with(bias);

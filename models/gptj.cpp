@@ -52,6 +52,7 @@ class GptJ : public Decoder {
       s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.fc_out").with(Bias::always);
     }
     s.behind_layers();
+    rope_freqs_slot(s);
     s.add(output_norm, "output_norm", 1, dim).in_hf("ln_f").with(Bias::always);
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).with(Bias::always);
   }

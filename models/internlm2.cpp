@@ -30,9 +30,7 @@ class InternLm2 : public Llama {
       s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf("feed_forward.w3");
       s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("feed_forward.w2");
     }
-    s.behind_layers();
-    s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
-    s.add(output, "output", vocab, dim).in_hf("output").as(Role::head).optional();
+    end_slots(s, "norm", Bias::none, "output");
   }
 };
 

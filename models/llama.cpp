@@ -18,9 +18,8 @@ void Llama::keys(Keys& k) {
 // in Hugging Face files. The order of rows is told where it is not ours.
 void Llama::tensors(Slots& s) {
   layers.resize(size_t(n_layers));
-  s.hf_prefix = "model.";
   s.hf_unread = {".rotary_emb.inv_freq"};
-  s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+  token_slot(s);
   for (int64_t i = 0; i < n_layers; ++i) {
     Layer& l = layers[size_t(i)];
     s.layer(i, "layers.");
@@ -32,10 +31,7 @@ void Llama::tensors(Slots& s) {
     s.add(l.ffn_norm, ffn_norm_name, 1, dim).in_hf("post_attention_layernorm");
     gated_slots(s, l.ffn);
   }
-  s.behind_layers();
-  rope_freqs_slot(s);
-  s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
-  s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+  end_slots(s);
 }
 
 void Llama::build(Graph& g) const {

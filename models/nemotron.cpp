@@ -32,9 +32,7 @@ class Nemotron : public Gpt {
       s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf("mlp.up_proj");
       s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.down_proj");
     }
-    s.behind_layers();
-    norm(output_norm, "output_norm", "norm");
-    s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+    end_slots(s, "norm", Bias::always).less_one_in_hf();
   }
 };
 

@@ -24,14 +24,14 @@ class Olmo : public Decoder {
 
   void tensors(Slots& s) override {
     layers.resize(size_t(n_layers));
-    s.hf_prefix = "model.";
-    s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+    token_slot(s);
     for (int64_t i = 0; i < n_layers; ++i) {
       s.layer(i, "layers.");
       attention_slots(s, layers[size_t(i)].attn, Bias::none, {});
       gated_slots(s, layers[size_t(i)].ffn);
     }
     s.behind_layers();
+    rope_freqs_slot(s);
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
   }
 

@@ -25,8 +25,7 @@ class Phi2 : public Decoder {
 
   void tensors(Slots& s) override {
     layers.resize(size_t(n_layers));
-    s.hf_prefix = "model.";
-    s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+    token_slot(s);
     for (int64_t i = 0; i < n_layers; ++i) {
       Layer& l = layers[size_t(i)];
       s.layer(i, "layers.");
@@ -38,6 +37,7 @@ class Phi2 : public Decoder {
       s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.fc2").with(Bias::always);
     }
     s.behind_layers();
+    rope_freqs_slot(s);
     s.add(output_norm, "output_norm", 1, dim).in_hf("final_layernorm").with(Bias::always);
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).with(Bias::always);
   }

@@ -27,8 +27,7 @@ class StableLm : public Decoder {
 
   void tensors(Slots& s) override {
     layers.resize(size_t(n_layers));
-    s.hf_prefix = "model.";
-    s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
+    token_slot(s);
     for (int64_t i = 0; i < n_layers; ++i) {
       Layer& l = layers[size_t(i)];
       s.layer(i, "layers.");
@@ -38,9 +37,7 @@ class StableLm : public Decoder {
         s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("post_attention_layernorm").with(Bias::always);
       gated_slots(s, l.ffn);
     }
-    s.behind_layers();
-    s.add(output_norm, "output_norm", 1, dim).in_hf("norm").with(Bias::always);
-    s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+    end_slots(s, "norm", Bias::always);
   }
 
   void build(Graph& g) const override {

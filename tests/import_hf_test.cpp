@@ -135,6 +135,23 @@ TEST_CASE("import/llama3 scaling leaves as the divisors GGUF knows") {
   CHECK(divisors[1] == doctest::Approx(1 / ((1 - smooth) / 8 + smooth)));
 }
 
+TEST_CASE("import/llama3 scaling leaves other architectures as divisors too") {
+  for (const char* name : {"olmo2", "glm4", "phi2", "baichuan"}) {
+    CAPTURE(name);
+    const std::string path = golden(std::string("models/") + name);
+    if (!have(path)) continue;
+    const TempFolder temp;
+    std::string config = read_file(path + "/config.json");
+    config.insert(config.find('{') + 1,
+                  R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                     "high_freq_factor": 4, "original_max_position_embeddings": 32},)");
+    write_file(temp / "config.json", config);
+    std::filesystem::copy_file(path + "/model.safetensors", temp / "model.safetensors");
+    export_gguf(temp / "out.gguf", import_model(temp.path));
+    CHECK(values_of(tensor(import_model(temp / "out.gguf"), "rope_freqs")).back() == 8);
+  }
+}
+
 TEST_CASE("import/hf TinyStories-656K in full") {
   const std::string path = data("models/TinyStories-656K");
   if (!have(path)) return;

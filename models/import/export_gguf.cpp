@@ -151,11 +151,6 @@ class Writer {
     made_ = made_tensors(source);
     if (!source.tensors.empty() && find_architecture(source.meta.str("general.architecture")))
       for (TensorSlot& slot : tensors_of(*model_of(source.meta))) slots_.emplace(slot.name, slot);
-    for (const auto& [name, numbers] : made_)
-      if (name == "rope_freqs" && !slots_.count(name))
-        fail(Exit::bad_file,
-             "{}: model.rope_scaling is llama3, which GGUF has no place for in a {} model",
-             source.path, source.meta.str("general.architecture"));
     list_tensors();
     alignment_ = source.meta.integer("gguf.general.alignment", kGgufAlignment);
     if (!is_gguf_alignment(alignment_))
