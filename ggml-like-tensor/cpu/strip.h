@@ -59,21 +59,6 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
   for (int n = 0; n < N; ++n) result[n] = acc[n];
 }
 
-// For formats unpacked in scalar code one body is enough: n at run time, accumulators in memory.
-template <class V, class Fmt>
-__attribute__((noinline)) void slow_strip(const void* strip, int64_t from, int64_t to,
-                                          const Act* acts, int64_t width, int n_acts,
-                                          typename V::F* acc) {
-  constexpr int kSubs = Fmt::kBlock / 32;
-  const StripOf<Fmt> s(strip);
-  for (int64_t b = from; b < to; ++b) {
-    Panel<V> panel;
-    s.template unpack<V>(b / kSubs, int(b % kSubs), panel);
-    for (int n = 0; n < n_acts; ++n)
-      acc[n] = block_dot<V, Fmt::kDot>(panel, acts[b * width + n], acc[n]);
-  }
-}
-
 // Float formats: columns [from, to), from a multiple of 32, of S strips `bytes` apart, times the
 // rows of x, `stride` floats apart. Two strips share the broadcasts of x, or loads would be the
 // limit. result: [strip][kGroup].
@@ -105,12 +90,6 @@ __attribute__((noinline)) void float_strips(const std::byte* strips, size_t byte
         result[s * kGroup + n] = V::add(result[s * kGroup + n], part[s][n]);
   }
 }
-
-// Formats whose unpack<V> is vector code.
-template <class Fmt>
-constexpr bool kFast = !Fmt::kFloat && !requires {
-  &Fmt::Tile::rows;
-};
 
 // Cuts n activations into pieces and calls f.template operator()<N>(first) for each of them: the N
 // activations from `first` on. A piece has kMost, as many as the registers hold, while that many
@@ -152,12 +131,10 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
       float_strips<V, Fmt, N, 1>(static_cast<const std::byte*>(strip), 0, from * 32, end,
                                  in.x + i * in.stride, in.stride, acc + i);
     });
-  } else if constexpr (kFast<Fmt>) {
+  } else {
     in_pieces<V::kWide ? 16 : 4>(n, [&]<int N>(int i) {
       int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i);
     });
-  } else {
-    slow_strip<V, Fmt>(strip, from, to, in.acts, in.width, n, acc);
   }
 }
 
