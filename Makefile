@@ -27,11 +27,11 @@ TARGET_ARCH_NAME := $(firstword $(subst -, ,$(shell $(CXX) -dumpmachine 2>/dev/n
 Q        := $(if $(V),,@)
 WARN     := -Wall -Wextra -Werror
 # No -ffast-math, no contraction: the exactness contract (HACKING.md) fixes every addition. The two -fno- options change no result.
-CXXFLAGS := -std=c++20 -I. $(WARN) -ffp-contract=off -fno-math-errno -fno-trapping-math -pthread -g1
+CXXFLAGS := -std=c++20 -I. $(WARN) -ffp-contract=off -fno-math-errno -fno-trapping-math -pthread
 CHECKED  := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
-CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -DCHASKI_DEBUG)
-CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -DCHASKI_DEBUG $(CHECKED))
+CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -g1 -DCHASKI_DEBUG)
+CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -g1 -DCHASKI_DEBUG $(CHECKED))
 # For what is compiled more often than it runs: the command line, importers (what they do with weights is in quant/), tests.
 QUICK    := $(if $(filter release,$(MODE)),-O1)
 TESTS_QUICK := $(if $(filter release,$(MODE)),-O0)
@@ -104,7 +104,7 @@ SHIM_KERNELS := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu) $(CUDA_HOST
 SHIM_RUNTIME := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard tests/cuda_shim/*.cpp))
 SHIM_OBJ := $(SHIM_KERNELS) $(SHIM_RUNTIME)
 SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized
-$(SHIM_KERNELS): EXTRA := $(QUICK) $(SHIM) -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer
+$(SHIM_KERNELS): EXTRA := $(QUICK) -g1 $(SHIM) -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer
 $(SHIM_RUNTIME): EXTRA := $(SHIM) -DCHASKI_ADDRESS_SANITIZER
 $(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda*_test.cpp)): Makefile
 
