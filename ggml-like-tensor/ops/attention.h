@@ -57,10 +57,10 @@ struct Attention {
   struct Sight {
     int64_t first, end, cell, low, high;
   };
-  Sight sight(const Batch& b, int64_t t) const {
-    Sight s{t, t + 1, 0, 0, 0};
+  // s: of token t - 1, if t > 0.
+  Sight sight(const Batch& b, int64_t t, Sight s) const {
     const int64_t n = int64_t(b.sequences.size());
-    while (s.first > 0 && b.sequences[size_t(s.first) - 1] == b.sequences[size_t(t)]) --s.first;
+    if (t == s.end) s.first = t;
     while (s.end < n && b.sequences[size_t(s.end)] == b.sequences[size_t(t)]) ++s.end;
     const auto cell = [&](int64_t of) {
       return source == Source::batch ? of - s.first : int64_t(b.cells[size_t(of)]);
@@ -72,14 +72,10 @@ struct Attention {
 
   Cost cost(const OpArgs& a) const {
     Cost c;
+    Sight s{};
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
-      const int64_t cell = a.batch->cells[size_t(t)];
-      int64_t sees = cell + 1 - kv.first_seen(cell);
-      if (source == Source::batch || mask == Mask::full) {
-        const Sight s = sight(*a.batch, t);
-        sees = s.high + 1 - s.low;
-      }
-      c.flops += 2.0 * double(sees) * heads * (kv.k_dim + kv.v_dim);
+      s = sight(*a.batch, t, s);
+      c.flops += 2.0 * double(s.high + 1 - s.low) * heads * (kv.k_dim + kv.v_dim);
     }
     if (source == Source::batch) return c;
     const KvView& view = a.where->states.paged[size_t(state)];
@@ -121,7 +117,9 @@ struct Attention {
   void reference(const OpArgs& a) const {
     const KvView* view = source == Source::pages ? &a.where->states.paged[size_t(state)] : nullptr;
     std::vector<float> k, v;
+    Sight seen{};
     for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
+      seen = sight(*a.batch, t, seen);
       std::vector<float> row(size_t(heads) * size_t(kv.v_dim));
       for (int h = 0; h < heads; ++h) {
         std::vector<float> q(a.in[0].row(t) + h * kv.k_dim, a.in[0].row(t) + (h + 1) * kv.k_dim);
@@ -129,7 +127,6 @@ struct Attention {
           KvFormats::with(view->layout.format, [&]<class F>(F) {
             if (PageOf<F>::kRotated) hadamard(q.data(), kv.k_dim);
           });
-        const Sight seen = sight(*a.batch, t);
         std::vector<double> score, sum(kv.v_dim);
         std::vector<std::vector<float>> values;
         double most = -INFINITY, total = 0;
