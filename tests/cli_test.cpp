@@ -237,6 +237,14 @@ TEST_CASE("cli/a prompt longer than the context") {
   CHECK_MESSAGE(outcome.error_says("512"), outcome.err);
 }
 
+TEST_CASE("cli/a context that memory cannot hold is refused before a page is taken") {
+  const Outcome outcome =
+      chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "-c", "2000000000"});
+  CHECK(outcome.status == 4);
+  CHECK_MESSAGE(last_line(outcome.err).find("a context of 2000000000 keeps") != std::string::npos,
+                outcome.err);
+}
+
 TEST_CASE("cli/stdout that cannot be written: full device 5, closed pipe 141") {
   Program full(run_story({"-n", "20"}), "", "/dev/full");
   const Outcome outcome = full.wait();
@@ -307,6 +315,15 @@ TEST_CASE("cli/an output that is the input is refused before a byte is written")
       CHECK_MESSAGE(last_line(outcome.err).find("input") != std::string::npos, outcome.err);
       CHECK(read_file(model) == read_file(kStory));
     }
+}
+
+TEST_CASE("cli/an output that cannot be written is refused before the model is read") {
+  const TempFolder folder;
+  const Outcome outcome = chaski_run({"quantize", kStory, folder / "none/out.quipu"});
+  CHECK(outcome.status == 5);
+  CHECK_MESSAGE(last_line(outcome.err).find("no such file or directory") != std::string::npos,
+                outcome.err);
+  CHECK(outcome.out.empty());
 }
 
 TEST_CASE("cli/a disk that is full: status 5, the old file is whole, nothing is left behind") {
