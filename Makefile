@@ -237,6 +237,24 @@ faults: $(BUILD)/chaski $(BUILD)/faults.so
 asan:
 	$(MAKE) MODE=asan test
 
+# What threads share (crew, sessions, files that are read and written) under ThreadSanitizer, kernels in scalar code. Objects of their own, in
+# build/tsan; models, formats and vector kernels, which share nothing, are the library's.
+TSAN_TESTS := tests/main.cpp tests/crew_test.cpp tests/exactness_test.cpp tests/quipu_test.cpp tests/verify_test.cpp
+TSAN_SRC   := ggml-like-tensor/cpu/isa_scalar.cpp $(filter-out ggml-like-tensor/cpu/isa_%,$(filter ggml-like-tensor/% engine/%,$(LIB_SRC))) $(TSAN_TESTS)
+TSAN_OBJ   := $(TSAN_SRC:%.cpp=build/tsan/%.o)
+TSAN_CASES := crew*,thread count*,exact: any number*,exact: alone*,exact: rewound*,exact: text with a draft*,quipu*,verify*
+tsan: build/tsan/tests.bin
+	CHASKI_ISA=scalar TSAN_OPTIONS=halt_on_error=1 $< -tc='$(TSAN_CASES)'
+build/tsan/tests.bin: $(TSAN_OBJ) build/libchaski.a
+	@echo "  LINK $@"
+	$(Q)$(CXX) -fsanitize=thread -o $@ $^ $(LIBS)
+build/tsan/ggml-like-tensor/base/checksum_avx2.o: EXTRA = $(if $(filter x86_64,$(TARGET_ARCH_NAME)),-mavx2)
+build/tsan/%.o: %.cpp
+	@mkdir -p $(@D)
+	@echo "  CXX $<, for ThreadSanitizer"
+	$(Q)$(CXX) $(filter-out -O2,$(CXXFLAGS)) -O1 -g1 -fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized -Wno-uninitialized $(EXTRA) -MMD -MP -c $< -o $@
+-include $(TSAN_OBJ:.o=.d)
+
 neon:
 	scripts/neon.sh
 
@@ -282,6 +300,7 @@ help:
 	@echo "make test         all tests; TEST_ARGS='-tc=cli*' some of them"
 	@echo "make test-cuda    the CUDA tests on a GPU (make test runs them in a simulator)"
 	@echo "make asan         the tests under AddressSanitizer and UBSan"
+	@echo "make tsan         what threads share, under ThreadSanitizer"
 	@echo "make faults       memory, system calls and limits that fail, kills; FAULTS='limits kills' for some"
 	@echo "make fuzz         every parser under libFuzzer for FUZZ_SECONDS=60 (needs clang)"
 	@echo "make neon         the op sweep for AArch64 under qemu"
@@ -305,4 +324,4 @@ clean:
 	rm -rf build
 
 -include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d) $(BUILD)/standard.h.d $(BUILD)/tests/doctest.h.d
-.PHONY: all run chat test test-cuda fuzz fuzz-binaries asan neon check format compdb help install clean always
+.PHONY: all run chat test test-cuda fuzz fuzz-binaries asan tsan neon check format compdb help install clean always
