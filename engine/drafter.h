@@ -12,7 +12,12 @@ namespace chaski {
 
 class Drafter {
  public:
+  static constexpr int kKinds = 8;
+
   virtual ~Drafter() = default;
+  // Guesses differ in how often they are right: of which kind those are that would come after
+  // `history`, below kKinds; -1 if there are none.
+  virtual int kind(std::span<const TokenId>) { return 0; }
   // Returns at most k tokens that may follow `history`: all tokens of the text so far, the last of
   // which the target has not evaluated yet.
   virtual std::vector<TokenId> propose(std::span<const TokenId> history, int k) = 0;
@@ -23,5 +28,8 @@ class Drafter {
 // vocabularies are not the same.
 std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engine& target,
                                        const SamplerOptions& sampling);
+
+// What came after the same words before, in the prompt or the answer.
+std::unique_ptr<Drafter> ngram_drafter();
 
 }  // namespace chaski

@@ -44,6 +44,7 @@ class Generation {
     while (!finish) finish = pass();
     result_.decode_seconds = seconds_since(decode_start);
     result_.finish = *finish;
+    if (o_.governor) result_.speed_up = o_.governor->speed_up();
     if (*finish != Finish::stop) show(text_.flush(), true);
     return std::move(result_);
   }
@@ -75,29 +76,56 @@ class Generation {
   std::optional<Finish> pass() {
     if (interrupted()) return Finish::interrupted;
     if (room() == 0) return Finish::full;
-    const std::vector<TokenId> guesses = this->guesses();
+    Governor::Outcome outcome;
+    const std::vector<TokenId> guesses = this->guesses(outcome);
     const int base = int(history_.size()) - 1;
     // The last token, and those before it that the session had to forget with wrong guesses.
     std::vector<TokenId> tokens(history_.begin() + session_.position(), history_.end());
     tokens.insert(tokens.end(), guesses.begin(), guesses.end());
+    const auto start = std::chrono::steady_clock::now();
     const std::vector<TokenId> drawn = session_.draw(tokens, int(guesses.size()) + 1, sampler_);
+    outcome.passing = seconds_since(start), outcome.right = int(drawn.size()) - 1;
+    learn(outcome, drawn[0]);
     result_.decode_bytes += session_.engine().weight_bytes() + session_.engine().state_bytes(base);
-    ++result_.passes, result_.drafted += int(guesses.size());
-
+    ++result_.passes;
     // All but the last draw are guesses that were right, unless generation ends at one of them.
     const size_t before = result_.tokens.size();
     const std::optional<Finish> finish = take(drawn);
     const size_t taken = std::min(result_.tokens.size() - before, drawn.size() - 1);
-    result_.accepted += int(taken);
+    count(guesses.size(), taken);
     session_.rewind(base + 1 + int(taken));
     return finish;
   }
 
-  std::vector<TokenId> guesses() {
+  std::vector<TokenId> guesses(Governor::Outcome& outcome) {
     int k = std::min(o_.draft_length, room() - 1);
     if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
+    unasked_.clear();
     if (!o_.drafter || k <= 0) return {};
-    return o_.drafter->propose(history_, k);
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<TokenId> guesses;
+    if (o_.governor) {
+      outcome.kind = o_.drafter->kind(history_);
+      k = o_.governor->length(outcome.kind, k);
+      if (k == 0 && o_.governor->cheap()) unasked_ = o_.drafter->propose(history_, 1);
+    }
+    if (k > 0) guesses = o_.drafter->propose(history_, k);
+    outcome.guesses = int(guesses.size()), outcome.drafting = seconds_since(start);
+    return guesses;
+  }
+
+  void learn(const Governor::Outcome& outcome, TokenId drawn) {
+    if (!o_.governor) return;
+    o_.governor->learn(outcome);
+    if (!unasked_.empty()) o_.governor->learn_unasked(outcome.kind, unasked_[0] == drawn);
+  }
+
+  void count(size_t guesses, size_t taken) {
+    result_.drafted += int(guesses), result_.accepted += int(taken);
+    result_.drafted_at.resize(std::max(result_.drafted_at.size(), guesses));
+    result_.accepted_at.resize(result_.drafted_at.size());
+    for (size_t i = 0; i < guesses; ++i) ++result_.drafted_at[i];
+    for (size_t i = 0; i < taken; ++i) ++result_.accepted_at[i];
   }
 
   std::optional<Finish> take(const std::vector<TokenId>& drawn) {
@@ -136,6 +164,7 @@ class Generation {
   StopFilter stops_;
   Utf8Stream text_;
   std::vector<TokenId> history_;
+  std::vector<TokenId> unasked_;  // a guess that no pass checks, to learn from
   bool opens_text_;
   GenerateResult result_;
 };

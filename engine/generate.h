@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/drafter.h"
+#include "engine/governor.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
 
@@ -22,7 +23,8 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   bool ignore_end = false;  // go on after an end-of-text token
   Drafter* drafter = nullptr;
-  int draft_length = 0;
+  int draft_length = 0;          // guesses at most
+  Governor* governor = nullptr;  // chooses how many; null: always as many as that
   // set by a signal handler: stop after the current pass
   const std::atomic<bool>* interrupt = nullptr;
 };
@@ -36,6 +38,8 @@ struct GenerateResult {
   std::vector<TokenId> tokens;  // drawn, without the end token
   Finish finish = Finish::length;
   int prompt_tokens = 0, cached_tokens = 0, passes = 0, drafted = 0, accepted = 0;
+  std::vector<int> drafted_at, accepted_at;  // the same by place behind the last token
+  double speed_up = 0;                       // by guesses, as their governor sees it; 0: unknown
   double prompt_seconds = 0, decode_seconds = 0, first_token_seconds = 0;
   uint64_t decode_bytes = 0;  // weights and KV read while decoding
 

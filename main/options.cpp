@@ -160,12 +160,15 @@ void GenerationFlags::declare(Flags& flags) {
       .type("TEXT");
   flags
       .add("--draft", draft,
-           "a smaller model of the same vocabulary that guesses ahead; the text stays the same")
-      .not_empty("a model file or folder")
-      .type("MODEL");
-  draft_length_flag = flags.add("--draft-len", draft_length, "tokens it guesses (default 4)")
-                          .within(1, 64)
-                          .type("K");
+           "who guesses ahead, where that is faster; the text stays the same: ngram (what came "
+           "after "
+           "the same words before), a smaller model of the same vocabulary, or none (default auto: "
+           "ngram)")
+      .not_empty("auto, ngram, none, or a model file or folder")
+      .type("WHAT");
+  flags.add("--draft-len", draft_length, "tokens to guess at most (default 15)")
+      .within(1, Governor::kMost)
+      .type("K");
   flags.add_switch("--ignore-end", generate.ignore_end,
                    "go on after the model's end-of-text token");
   flags.add_switch("-v,--verbose", verbose, "measure and say more");
@@ -173,8 +176,6 @@ void GenerationFlags::declare(Flags& flags) {
 
 void GenerationFlags::check() const {
   generate.sampling.check();
-  if (draft_length_flag.given() && draft.empty())
-    fail(Exit::usage, "--draft-len is given, expected --draft MODEL with it");
   for (const std::string& text : generate.stop)
     if (text.empty()) fail(Exit::usage, "--stop is empty, expected a text");
 }

@@ -48,10 +48,10 @@ struct PromptFlags {
 struct GenerationFlags {
   ModelFlags model;
   GenerateOptions generate;
-  std::string draft;
-  int draft_length = 4;
+  std::string draft = "auto";
+  int draft_length = Governor::kMost;
   bool verbose = false;
-  Flag seed, draft_length_flag;
+  Flag seed;
 
   void declare(Flags& flags);
   void check() const;  // Error(usage); before a model is opened

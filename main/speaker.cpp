@@ -21,10 +21,13 @@ Speaker::Speaker(const GenerationFlags& flags)
     : engine(open_engine(flags.model.options())), options(flags.generate) {
   engine->tokenizer();  // a model without one is refused now
   session = engine->session();
-  if (flags.draft.empty()) return;
-  drafter = model_drafter(open_engine(draft_options(flags)), *engine, options.sampling);
+  if (flags.draft == "none") return;
+  drafter = flags.draft == "auto" || flags.draft == "ngram"
+                ? ngram_drafter()
+                : model_drafter(open_engine(draft_options(flags)), *engine, options.sampling);
   options.drafter = drafter.get();
   options.draft_length = flags.draft_length;
+  options.governor = &governor;
 }
 
 }  // namespace chaski

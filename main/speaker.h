@@ -1,5 +1,5 @@
 // The model that run and chat speak with: opened as the flags say, with a session of its own, and
-// the smaller model that guesses ahead if --draft names one.
+// whoever guesses ahead as --draft says.
 #pragma once
 #include <memory>
 
@@ -13,6 +13,7 @@ struct Speaker {
   std::shared_ptr<Engine> engine;
   std::unique_ptr<Session> session;
   std::unique_ptr<Drafter> drafter;
+  Governor governor;
   GenerateOptions options;
 
   explicit Speaker(const GenerationFlags& flags);

@@ -40,7 +40,9 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
     line += fmt::format("; {:.0f}% of the {:.1f} GB/s that memory gives",
                         100 * read_rate(result) / bandwidth, bandwidth / 1e9);
   if (result.drafted > 0)
-    line += fmt::format("; accepted {} of {}", result.accepted, result.drafted);
+    line += fmt::format("; {} of {} guesses right", result.accepted, result.drafted);
+  if (result.drafted > 0 && result.speed_up > 0)
+    line += fmt::format(", {:.3g} × the speed without", result.speed_up);
   return line + fmt::format("; seed {}", seed);
 }
 
@@ -57,6 +59,10 @@ JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t s
       {"read_gigabytes_per_second", read_rate(result) / 1e9},
       {"drafted_tokens", result.drafted},
       {"accepted_tokens", result.accepted},
+      {"drafted_by_place", result.drafted_at},
+      {"accepted_by_place", result.accepted_at},
+      {"speed_up", result.speed_up},
+      {"passes", result.passes},
       {"seed", seed},
   };
   if (bandwidth > 0) {
