@@ -1,10 +1,11 @@
 // chaski chat: a conversation in the terminal, or over a pipe with one question per line. stdout
 // carries the answers. Nothing of a conversation is dropped silently: when it no longer fits the
 // context, chat says so and waits for /clear.
+#include <algorithm>
 #include <memory>
 #include <vector>
 
-#include "engine/text/chat_template.h"
+#include "engine/text/own_template.h"
 #include "main/commands.h"
 #include "main/line_editor.h"
 #include "main/options.h"
@@ -41,6 +42,10 @@ class Chat {
 
   int run() {
     if (!format_.notice().empty()) put_note("chaski: " + format_.notice());
+    if (format_.own() && !format_.own()->takes_system() && !flags_.system.empty())
+      put_note(
+          "chaski: the chat template has no place for a system message: it stands in front of the "
+          "first question");
     if (editor_.interactive()) put_note("/help lists the commands");
     std::string line;
     for (;;) {
@@ -80,12 +85,27 @@ class Chat {
   void ask(const std::string& question) {
     messages_.push_back({"user", question});
     const std::vector<TokenId> prompt = format_.render(messages_, true);
+    say_what_is_rewritten();
     if (int(prompt.size()) >= speaker_.engine->context_length()) return refuse(int(prompt.size()));
     const GenerateResult result =
         generate(*speaker_.session, prompt, speaker_.options, put_model_text);
     messages_.push_back({"assistant", result.text});
     if (!result.text.ends_with('\n')) put("\n");
     say_how_it_ended(result);
+  }
+
+  // Once: a template that does so to one answer does it to all.
+  void say_what_is_rewritten() {
+    if (said_rewritten_) return;
+    const auto answer = format_.rewritten(messages_);
+    if (!answer) return;
+    said_rewritten_ = true;
+    const auto turn = std::count_if(messages_.begin(), messages_.begin() + ptrdiff_t(*answer),
+                                    [](const ChatMessage& m) { return m.role == "user"; });
+    put_note(fmt::format(
+        "chaski: the chat template writes answer {} otherwise than it was generated (thoughts are "
+        "mostly left away), so what comes behind is read again",
+        turn));
   }
 
   // The question is taken back, so that the conversation stays as it was. In a pipe nobody is there
@@ -117,6 +137,7 @@ class Chat {
   Interruption interruption_;
   LineEditor editor_;
   std::vector<ChatMessage> messages_;
+  bool said_rewritten_ = false;
 };
 
 int chat(ChatFlags& flags) {

@@ -5,14 +5,14 @@
 
 Reads templates.txt (each behind a line "===== name") and conversations.json, writes rendered.json: for each template the texts
 of all conversations, null where Python ends with an error. The templates are written for this test, in the style of the known
-families; the clock stands still. Needs transformers and jinja2. With --model FILE.gguf ... prints what models' own templates
-make of the same conversations, in the same form (tests/template_test.cpp says when that is wanted).
+families; the clock stands still. Needs transformers and jinja2. With --models MODELS, a folder of GGUF files, their own
+templates and what becomes of the same conversations go to MODELS/rendered_templates.json, which tests/template_test.cpp reads
+too; they may not be given away, so they stay there.
 """
 
 import argparse
 import datetime
 import json
-import sys
 from pathlib import Path
 
 from transformers.utils import chat_template_utils
@@ -47,25 +47,28 @@ def own_templates(path):
 def model_template(path):
     import gguf
 
-    return gguf.GGUFReader(path).fields["tokenizer.chat_template"].contents()
+    field = gguf.GGUFReader(path).fields.get("tokenizer.chat_template")
+    return field.contents() if field else None
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--model", nargs="+", default=[], metavar="GGUF")
+    parser.add_argument("--models", type=Path, metavar="MODELS")
     args = parser.parse_args()
     conversations = json.loads((args.folder / "conversations.json").read_text(encoding="utf-8"))
-    if args.model:
-        templates = {path: model_template(path) for path in args.model}
+
+    def all_rendered(template):
+        return [rendered(template, conversation) for conversation in conversations]
+
+    if args.models:
+        templates = {path.name: model_template(path) for path in sorted(args.models.glob("*.gguf"))}
+        out = {name: {"template": t, "rendered": all_rendered(t)} for name, t in templates.items() if t}
+        path = args.models / "rendered_templates.json"
     else:
-        templates = own_templates(args.folder / "templates.txt")
-    texts = {name: [rendered(template, c) for c in conversations] for name, template in templates.items()}
-    out = json.dumps(texts, ensure_ascii=False, indent=0) + "\n"
-    if args.model:
-        sys.stdout.write(out)
-    else:
-        (args.folder / "rendered.json").write_text(out, encoding="utf-8")
+        out = {name: all_rendered(t) for name, t in own_templates(args.folder / "templates.txt").items()}
+        path = args.folder / "rendered.json"
+    path.write_text(json.dumps(out, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

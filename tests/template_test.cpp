@@ -99,3 +99,120 @@ TEST_CASE("template: rendered as transformers renders") {
     }
   }
 }
+
+// Made by `scripts/golden_templates.py tests/golden/templates --models ../real`: templates of
+// models that cannot be part of the project.
+TEST_CASE("template: those of real models, rendered as transformers renders") {
+  const char* folder = std::getenv("CHASKI_REAL_MODELS");
+  const std::string path = std::string(folder ? folder : "../real") + "/rendered_templates.json";
+  if (!have(path)) return;
+  const auto conversations = ordered_json::parse(read_file(golden("templates/conversations.json")));
+  const auto models = ordered_json::parse(read_file(path));
+  for (const auto& [name, model] : models.items()) {
+    CAPTURE(name);
+    for (size_t i = 0; i < conversations.size(); ++i) {
+      CAPTURE(i);
+      const auto ours = rendered(model.at("template"), names_of(conversations[i]));
+      const ordered_json& theirs = model.at("rendered").at(i);
+      CHECK_EQ(ours.value_or("(error)"), theirs.is_null() ? "(error)" : theirs.get<std::string>());
+    }
+  }
+}
+
+TEST_CASE("template: a line says where and what is wrong") {
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"a\n{% if x %}", "test: line 2: the end of the template stands where {% endif %} is"},
+      {"{{ 1 +\n }}", "line 2: \"}}\" stands where an expression is expected"},
+      {"{{ a ? b }}", "\"?\" is no part of an expression"},
+      {"{{ (1] }}", "\"]\" closes nothing"},
+      {"{{ 'x }}", "a text has no end"},
+      {"{# x", "a comment {# has no end #}"},
+      {"{% raw %}x", "{% raw %} has no {% endraw %}"},
+      {"{{ 1 | nonsense }}", "the filter \"nonsense\" is unknown"},
+      {"{{ 1 is nonsense }}", "the test \"nonsense\" is unknown"},
+      {"{% include 'x' %}", "\"include\" stands where a tag (for, if, set"},
+      {"{% break %}", "{% break %} stands outside of a loop"},
+      {"\n\n{{ a.b }}", "test: line 3: 'a' is undefined"},
+      {"{{ 'a'.join(1) }}", "int cannot be gone through, expected a list"},
+      {"{{ 'a'.split(1, 2, 3) }}", "split() has 3 arguments, expected at most 2"},
+      {"{{ 9223372036854775807 + 1 }}", "a whole number is larger than 63 bits"},
+      {"{{ 99999999999999999999 }}", "the number 99999999999999999999 is too large"},
+      {"{{ raise_exception('no') }}", "test: line 1: the template refuses the conversation: no"},
+      {"{% set x.y = 1 %}", "x is no namespace"},
+      {std::string(300'000, 'x'), "the template has 300000 bytes, expected at most 262144"}};
+  for (const auto& [source, says] : wrong) {
+    const std::string line = error(source);
+    CHECK_MESSAGE(line.find(says) != std::string::npos, line, " instead of ", says);
+  }
+}
+
+// A file is nobody's friend: whatever its template does, it ends soon, small and with a line.
+TEST_CASE("template: hostile ones end within a second") {
+  const auto repeated = [](const std::string& text, int n) {
+    std::string out;
+    for (int i = 0; i < n; ++i) out += text;
+    return out;
+  };
+  const std::vector<std::string> hostile = {
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+      "{% set ns = namespace(x='xxxxxxxx') %}{% for i in range(99) %}"
+      "{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
+      "{% set ns = namespace(x=[1, 2]) %}{% for i in range(99) %}"
+      "{% set ns.x = ns.x + ns.x %}{% endfor %}",
+      "{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}"
+      "{{ ns.x }}",
+      "{% set ns = namespace(x={}) %}{% for i in range(9999) %}"
+      "{% set ns.x = {'a': ns.x, 'b': ns.x} %}{% endfor %}{{ ns.x | tojson }}",
+      "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+      "{% endfor %}{{ ns.x | tojson }}",
+      "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+      "{% endfor %}{{ ns.x == ns.x }}",
+      "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+      "{% macro m(f) %}{{ f(f) }}{{ f(f) }}{% endmacro %}{{ m(m) }}",
+      "{% for x in [[]] recursive %}{{ loop([x]) }}{% endfor %}",
+      "{{ 'x' * 9999999999 }}",
+      "{{ [1] * 9999999999 }}",
+      "{{ 'x' | center(9999999999) }}",
+      "{{ 'x'.ljust(9999999999) }}",
+      "{% for i in range(9999) %}{{ '%9999999999d' % 1 }}{% endfor %}",
+      "{{ 'x' | indent(9999999999) }}",
+      "{{ range(999999999) | length }}",
+      "{{ (range(99999) | list | string * 40) | replace('', 'xxxxxxxxxxxx') }}",
+      "{% set a = 'a' * 999999 %}{% for i in range(9999) %}{{ a.find('a' * 99999 ~ 'b') }}"
+      "{% endfor %}",
+      "{% set a = 'a' * 999999 %}{% for i in range(9999) %}{{ a == a ~ '' }}{% endfor %}",
+      "{% set a = 'a' * 999999 %}{% for i in range(9999) %}{{ a.strip(a) }}{% endfor %}",
+      "{% set a = 'a ' * 99999 %}{% for i in range(9999) %}{{ a.split() | length }}{% endfor %}",
+      "{% set a = range(99999) | list %}{% for i in range(9999) %}{{ a | sort | length }}"
+      "{% endfor %}",
+      "{{ range(99999) | unique | list | length }}",
+      "{% set a = range(99999) | list %}{{ dict(a | batch(2)) | length }}",
+      "{{ 2 ** 99999999999 }}",
+      "{{ " + repeated("(", 100'000) + "1" + repeated(")", 100'000) + " }}",
+      "{{ " + repeated("-", 100'000) + "1 }}",
+      "{{ " + repeated("not ", 60'000) + "1 }}",
+      "{{ 1" + repeated(" + 1", 60'000) + " }}",
+      "{{ a" + repeated(".a", 100'000) + " }}",
+      "{{ 1" + repeated(" | abs", 40'000) + " }}",
+      "{{ 1" + repeated(" if 1", 40'000) + " }}",
+      "{{ " + repeated("[", 100'000),
+      repeated("{% if 1 %}", 25'000),
+      repeated("{% for i in range(9) %}", 50) + repeated("{% endfor %}", 50),
+      repeated("{{", 100'000),
+      repeated("{%raw%}", 30'000),
+      repeated("{#", 100'000),
+      "{% set loop = 1 %}{% set ns = namespace() %}{% set ns.me = ns %}{{ ns.me.me.me.x.y }}",
+      "{% for i in [1] %}{{ loop.changed(loop) }}{% set ns = namespace(l=loop) %}{{ x.y }}"
+      "{% endfor %}",
+      "{% set m = namespace() %}{% macro f() %}{{ m.f() }}{% endmacro %}{% set m.f = f %}{{ f() }}",
+  };
+  for (const std::string& source : hostile) {
+    CAPTURE(source.substr(0, 100));
+    const std::clock_t begin = std::clock();
+    const std::string line = error(source);
+    const double seconds = double(std::clock() - begin) / CLOCKS_PER_SEC;
+    CHECK_NE(line, "no error");
+    CHECK_LT(line.size(), 300);
+    CHECK_LT(seconds, 1);
+  }
+}

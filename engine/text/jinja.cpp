@@ -9,8 +9,8 @@ namespace {
 
 constexpr size_t kMostSource = 256 << 10;  // bytes; the longest templates known have 30 000
 // Of a rendering, and for each character that is given to it.
-constexpr size_t kSteps = 3'000'000, kBytes = 24 << 20;
-constexpr size_t kStepsEach = 8, kBytesEach = 64;
+constexpr size_t kSteps = 1'000'000, kBytes = 24 << 20;
+constexpr size_t kStepsEach = 32, kBytesEach = 64;
 
 size_t characters(const Value& value) {
   size_t out = 1;
