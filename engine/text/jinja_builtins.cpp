@@ -24,13 +24,13 @@ Given::Given(const Builtin& builtin, Arguments arguments) : builtin_(builtin) {
           values_.size());
   for (size_t i = 0; i < arguments.positional.size(); ++i)
     values_[i].second = {std::move(arguments.positional[i])};
-  for (auto& [name, value] : arguments.named) {
+  for (auto& named : arguments.named) {
     const auto own = std::find_if(values_.begin(), values_.end(),
-                                  [&](const auto& v) { return v.first == name; });
+                                  [&](const auto& v) { return v.first == named.first; });
     if (own == values_.end() || !own->second.empty())
-      fault("{}() has the argument \"{}\", expected {}", builtin.name, name,
+      fault("{}() has the argument \"{}\", expected {}", builtin.name, named.first,
             parameters.empty() ? "none" : parameters);
-    own->second = {std::move(value)};
+    own->second = {std::move(named.second)};
   }
 }
 

@@ -1,4 +1,5 @@
 // What the operators do, as Python's: + - * / // % **, the % of texts, and slices.
+#include <algorithm>
 #include <cmath>
 
 #include "engine/text/jinja_builtins.h"

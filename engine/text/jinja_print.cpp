@@ -1,4 +1,5 @@
 // How values are written: as Python's str() and repr(), and as its json.dumps().
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
