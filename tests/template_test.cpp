@@ -63,6 +63,15 @@ std::string error(const std::string& source, const jinja::Names& names = {}) {
   return error_of([&] { jinja::Template(source, "test").render(names, kNow); }).what();
 }
 
+void compare(const std::string& source, const ordered_json& conversation,
+             const ordered_json& theirs) {
+  const auto ours = rendered(source, names_of(conversation));
+  if (theirs.is_null())
+    CHECK_MESSAGE(!ours, ours.value_or(""));
+  else
+    CHECK_EQ(ours ? *ours : error(source, names_of(conversation)), theirs.get<std::string>());
+}
+
 std::vector<std::pair<std::string, std::string>> templates_in(const std::string& text) {
   const std::string mark = "===== ";
   std::vector<std::pair<std::string, std::string>> out;
@@ -88,14 +97,7 @@ TEST_CASE("template: rendered as transformers renders") {
     CAPTURE(name);
     for (size_t i = 0; i < conversations.size(); ++i) {
       CAPTURE(i);
-      const auto ours = rendered(source, names_of(conversations[i]));
-      const ordered_json& theirs = expected.at(name).at(i);
-      if (theirs.is_null())
-        CHECK_MESSAGE(!ours, ours.value_or(""));
-      else if (ours)
-        CHECK_EQ(*ours, theirs.get<std::string>());
-      else
-        CHECK_EQ(error(source, names_of(conversations[i])), theirs.get<std::string>());
+      compare(source, conversations[i], expected.at(name).at(i));
     }
   }
 }
@@ -112,9 +114,7 @@ TEST_CASE("template: those of real models, rendered as transformers renders") {
     CAPTURE(name);
     for (size_t i = 0; i < conversations.size(); ++i) {
       CAPTURE(i);
-      const auto ours = rendered(model.at("template"), names_of(conversations[i]));
-      const ordered_json& theirs = model.at("rendered").at(i);
-      CHECK_EQ(ours.value_or("(error)"), theirs.is_null() ? "(error)" : theirs.get<std::string>());
+      compare(model.at("template"), conversations[i], model.at("rendered").at(i));
     }
   }
 }

@@ -1,5 +1,5 @@
 // A parsed template: expressions that have a value, statements that write text. What they do is
-// jinja_run.cpp's.
+// jinja_nodes.cpp's.
 #pragma once
 #include <memory>
 #include <string>
@@ -71,13 +71,15 @@ struct Call : Expression {
 };
 struct Filter : Expression {
   Part of;  // null: of a block
-  const Builtin* filter = nullptr;
+  std::string name;
+  const Builtin* filter = nullptr;  // null: unknown, an error where it is used
   CallParts given;
   Value evaluate(Run& run) const override;
 };
 struct Test : Expression {
   Part of;
-  const Builtin* test = nullptr;
+  std::string name;
+  const Builtin* test = nullptr;  // null: unknown
   CallParts given;
   Value evaluate(Run& run) const override;
 };

@@ -573,9 +573,8 @@ class Parser {
 
   Part filter(Part of) {
     auto node = make<Filter>(token().line);
-    const std::string name = dotted_name();
-    node->filter = find_filter(name);
-    if (!node->filter) fault("line {}: the filter \"{}\" is unknown", node->line, escaped(name));
+    node->name = dotted_name();
+    node->filter = find_filter(node->name);
     node->of = std::move(of);
     if (is_sign("(")) node->given = arguments();
     return node;
@@ -584,9 +583,8 @@ class Parser {
   Part test(Part of) {
     auto node = make<Test>(next().line);
     const bool negated = skip_word("not");
-    const std::string name = dotted_name();
-    node->test = find_test(name);
-    if (!node->test) fault("line {}: the test \"{}\" is unknown", node->line, escaped(name));
+    node->name = dotted_name();
+    node->test = find_test(node->name);
     node->of = std::move(of);
     const bool one = is(Kind::text) || is(Kind::integer) || is(Kind::real) || is_sign("[") ||
                      is_sign("{") ||
