@@ -1,11 +1,18 @@
-// chaski chat: a conversation in the terminal, or over a pipe with one question per line. stdout
-// carries the answers. Nothing of a conversation is dropped silently: when it no longer fits the
-// context, chat says so and waits for /clear.
+// chaski chat: a conversation in the terminal, or over a pipe with one question per line. A message
+// of several lines stands between two """, has a backslash at the end of a line, or is pasted.
+// stdout carries the answers. Nothing of a conversation is dropped silently: when it no longer fits
+// the context, chat says so and waits for /clear or /undo.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <memory>
 #include <vector>
 
-#include "engine/text/chat_template.h"
+#include "engine/text/conversation_file.h"
+#include "engine/text/own_template.h"
 #include "main/commands.h"
+#include "main/json_output.h"
 #include "main/line_editor.h"
 #include "main/options.h"
 #include "main/output.h"
@@ -22,8 +29,7 @@ struct ChatFlags {
   std::string system;
 };
 
-constexpr const char* kHelp[] = {"/clear  forget the conversation", "/quit   end (or Ctrl-D)",
-                                 "Ctrl-C  stop the answer; at the prompt: drop the line"};
+constexpr std::string_view kBlock = "\"\"\"";
 
 class Chat {
  public:
@@ -33,59 +39,196 @@ class Chat {
         format_(ChatTemplate::detect(speaker_.engine->meta(), speaker_.engine->tokenizer())),
         interruption_(stdin_is_terminal() ? Interruption::Scope::answer
                                           : Interruption::Scope::nothing),
-        editor_("> ", interruption_) {
+        editor_(interruption_),
+        system_(flags.system) {
     for (const std::string& text : format_.stop_strings()) speaker_.options.stop.push_back(text);
     speaker_.options.interrupt = &interruption_.requested();
-    clear();
+    clear("");
   }
 
   int run() {
     if (!format_.notice().empty()) put_note("chaski: " + format_.notice());
+    if (format_.own() && !format_.own()->takes_system() && !flags_.system.empty())
+      put_note(
+          "chaski: the chat template has no place for a system message: it stands in front of the "
+          "first question");
     if (editor_.interactive()) put_note("/help lists the commands");
-    std::string line;
-    for (;;) {
+    while (!over_) {
       interruption_.reset();
-      const LineEditor::Result result = editor_.read(line);
-      if (result == LineEditor::Result::end) break;
-      if (result == LineEditor::Result::interrupted)
-        put_note(line.empty() ? "^C (/quit or Ctrl-D ends the chat)" : "^C");
-      else if (!take(line))
-        return int(Exit::done);
+      const Message message = read();
+      if (message.result == LineEditor::Result::end) break;
+      if (message.result == LineEditor::Result::interrupted)
+        put_note(message.text.empty() ? "^C (/quit or Ctrl-D ends the chat)" : "^C");
+      else
+        take(message);
     }
-    if (editor_.interactive()) put_note("");
+    if (editor_.interactive() && !over_) put_note("");
     return int(Exit::done);
   }
 
  private:
-  // False if the chat is over.
-  bool take(const std::string& line) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) return true;
-    if (line == "/quit") return false;
-    if (line == "/help")
-      for (const char* text : kHelp) put_note(text);
-    else if (line == "/clear")
-      clear();
-    else if (line[0] == '/')
-      put_note(fmt::format("chaski: {} is no command, expected /help, /clear or /quit", line));
-    else
-      ask(line);
-    return true;
+  struct Message {
+    LineEditor::Result result;
+    std::string text;
+    bool one_line = true;  // and so perhaps a command
+  };
+  struct Command {
+    const char *name, *argument, *help;
+    void (Chat::*run)(const std::string& argument);
+  };
+
+  // One line, or several that belong together.
+  Message read() {
+    Message out;
+    out.result = editor_.read("> ", out.text);
+    out.one_line = !editor_.pasted();
+    if (out.result != LineEditor::Result::line || !out.one_line) return out;
+    const bool block = out.text.starts_with(kBlock);
+    if (block) out.text.erase(0, kBlock.size());
+    while (block ? !out.text.ends_with(kBlock) : out.text.ends_with('\\')) {
+      out.one_line = false;
+      if (!block) out.text.pop_back();
+      std::string line;
+      const LineEditor::Result result = editor_.read("... ", line);
+      if (result == LineEditor::Result::interrupted) return {result, "", true};
+      if (result == LineEditor::Result::end) return out;
+      out.text += (out.text.empty() && block ? "" : "\n") + line;
+    }
+    if (block) {
+      out.text.resize(out.text.size() - kBlock.size());
+      if (out.text.ends_with('\n')) out.text.pop_back();
+      out.one_line = false;
+    }
+    return out;
   }
 
-  void clear() {
+  void take(const Message& message) {
+    const std::string& text = message.text;
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return;
+    if (!message.one_line || text[0] != '/') return ask(text);
+    const size_t space = std::min(text.find(' '), text.size());
+    const std::string name = text.substr(0, space);
+    const size_t begin = text.find_first_not_of(' ', space);
+    const std::string argument = begin == std::string::npos ? "" : text.substr(begin);
+    for (const Command& command : commands()) {
+      if (name != command.name) continue;
+      if (!argument.empty() && !*command.argument)
+        return put_note(fmt::format("chaski: {} stands alone, found \"{}\"", name, argument));
+      try {
+        return (this->*command.run)(argument);
+      } catch (const Error& error) {
+        return put_note(std::string("chaski: ") + error.what());
+      }
+    }
+    put_note(fmt::format("chaski: {} is no command, /help lists them", name));
+  }
+
+  void help(const std::string&) {
+    for (const Command& command : commands())
+      put_note(fmt::format("{:<14} {}", fmt::format("{} {}", command.name, command.argument),
+                           command.help));
+    put_note("\"\"\"            begins and ends a message of several lines; so does a paste");
+    put_note("\\              at the end of a line: the message goes on");
+    put_note("Ctrl-C         stop the answer; at the prompt: drop the line");
+  }
+
+  void quit(const std::string&) { over_ = true; }
+
+  void clear(const std::string&) {
     messages_.clear();
-    if (!flags_.system.empty()) messages_.push_back({"system", flags_.system});
+    if (!system_.empty()) messages_.push_back({"system", system_});
+  }
+
+  bool has_system() const { return !messages_.empty() && messages_[0].role == "system"; }
+
+  void set_system(const std::string& text) {
+    if (text.empty())
+      return put_note(has_system() ? messages_[0].content : "there is no system message");
+    if (has_system()) messages_.erase(messages_.begin());
+    system_ = text;
+    messages_.insert(messages_.begin(), {"system", system_});
+  }
+
+  // The last question with all behind it; nothing if there is none.
+  std::optional<std::string> take_back() {
+    const auto last = std::find_if(messages_.rbegin(), messages_.rend(),
+                                   [](const ChatMessage& m) { return m.role == "user"; });
+    if (last == messages_.rend()) {
+      put_note("chaski: there is no question yet");
+      return std::nullopt;
+    }
+    const std::string question = last->content;
+    messages_.erase(last.base() - 1, messages_.end());
+    return question;
+  }
+
+  void undo(const std::string&) {
+    if (const auto question = take_back())
+      put_note("taken back: " + question.value().substr(0, question->find('\n')));
+  }
+
+  // The same seed would draw the same answer.
+  void retry(const std::string&) {
+    const auto question = take_back();
+    if (!question) return;
+    ++speaker_.options.sampling.seed;
+    ask(*question);
+  }
+
+  void save(const std::string& path) {
+    if (path.empty()) return put_note("chaski: /save expects a file");
+    JsonValue messages = JsonValue::array();
+    for (const ChatMessage& m : messages_)
+      messages.push_back({{"role", m.role}, {"content", m.content}});
+    std::ofstream file(path, std::ios::binary);
+    file << JsonValue{{"messages", messages}}.dump() << '\n' << std::flush;
+    if (!file) fail(Exit::io, "{}: {}", path, std::strerror(errno));
+    put_note(fmt::format("{} messages in {}", messages_.size(), path));
+  }
+
+  void load(const std::string& path) {
+    if (path.empty()) return put_note("chaski: /load expects a file");
+    messages_ = read_conversation(path);
+    system_ = has_system() ? messages_[0].content : "";
+    put_note(fmt::format("{} messages from {}", messages_.size(), path));
+  }
+
+  void count_tokens(const std::string&) {
+    const size_t tokens = messages_.empty() ? 0 : format_.render(messages_, false).size();
+    put_note(fmt::format("{} tokens of {}", tokens, speaker_.engine->context_length()));
   }
 
   void ask(const std::string& question) {
     messages_.push_back({"user", question});
-    const std::vector<TokenId> prompt = format_.render(messages_, true);
+    std::vector<TokenId> prompt;
+    try {
+      prompt = format_.render(messages_, true);
+      say_what_is_rewritten();
+    } catch (const Error& error) {  // the template's own words
+      messages_.pop_back();
+      if (!editor_.interactive()) throw;
+      return put_note(std::string("chaski: ") + error.what());
+    }
     if (int(prompt.size()) >= speaker_.engine->context_length()) return refuse(int(prompt.size()));
     const GenerateResult result =
         generate(*speaker_.session, prompt, speaker_.options, put_model_text);
     messages_.push_back({"assistant", result.text});
     if (!result.text.ends_with('\n')) put("\n");
     say_how_it_ended(result);
+  }
+
+  // Once: a template that does so to one answer does it to all.
+  void say_what_is_rewritten() {
+    if (said_rewritten_) return;
+    const auto answer = format_.rewritten(messages_);
+    if (!answer) return;
+    said_rewritten_ = true;
+    const auto turn = std::count_if(messages_.begin(), messages_.begin() + ptrdiff_t(*answer),
+                                    [](const ChatMessage& m) { return m.role == "user"; });
+    put_note(fmt::format(
+        "chaski: the chat template writes answer {} otherwise than it was generated (thoughts are "
+        "mostly left away), so what comes behind is read again",
+        turn));
   }
 
   // The question is taken back, so that the conversation stays as it was. In a pipe nobody is there
@@ -116,8 +259,26 @@ class Chat {
   ChatTemplate format_;
   Interruption interruption_;
   LineEditor editor_;
+  std::string system_;
   std::vector<ChatMessage> messages_;
+  bool said_rewritten_ = false, over_ = false;
+
+  static std::span<const Command> commands();
 };
+
+std::span<const Chat::Command> Chat::commands() {
+  static constexpr Command kAll[] = {
+      {"/help", "", "this list", &Chat::help},
+      {"/system", "TEXT", "what the model is told before the conversation", &Chat::set_system},
+      {"/clear", "", "forget the conversation", &Chat::clear},
+      {"/undo", "", "take back the last question and its answer", &Chat::undo},
+      {"/retry", "", "another answer to the last question", &Chat::retry},
+      {"/save", "FILE", "keep the conversation, as JSON", &Chat::save},
+      {"/load", "FILE", "go on with a conversation that was kept", &Chat::load},
+      {"/tokens", "", "how much of the context is used", &Chat::count_tokens},
+      {"/quit", "", "end (or Ctrl-D)", &Chat::quit}};
+  return kAll;
+}
 
 int chat(ChatFlags& flags) {
   flags.generation.check();

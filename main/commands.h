@@ -15,6 +15,7 @@ Action declare_quantize(Flags flags);
 Action declare_convert(Flags flags);
 Action declare_inspect(Flags flags);
 Action declare_tokenize(Flags flags);
+Action declare_template(Flags flags);
 Action declare_bench(Flags flags);
 Action declare_eval(Flags flags);
 
@@ -31,6 +32,7 @@ constexpr Command kCommands[] = {
     {"convert", "GGUF, Hugging Face folder or llama2.c to .quipu; .quipu to GGUF", declare_convert},
     {"inspect", "show what is in a model file", declare_inspect},
     {"tokenize", "text to tokens and back", declare_tokenize},
+    {"template", "show what a model's chat template does", declare_template},
     {"eval", "measure how well a model foretells a text", declare_eval},
     {"bench", "measure speed against the limits of this machine", declare_bench},
 };

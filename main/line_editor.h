@@ -1,5 +1,6 @@
-// Lines that a person types, with arrow keys and history (libedit), or lines from a pipe. The
-// terminal is in its own mode again whenever read() has returned.
+// Lines that a person types, with arrow keys and history (libedit), or lines from a pipe. What is
+// pasted is one piece of text, also if it has several lines: the line shows "[paste 1: 20 lines]"
+// in its place. The terminal is in its own mode again whenever read() has returned.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,18 +13,19 @@ class LineEditor {
  public:
   enum class Result { line, end, interrupted };  // end: Ctrl-D on an empty line, end of the pipe
 
-  // The prompt is shown on a terminal only.
-  LineEditor(std::string prompt, const Interruption& interruption);
+  explicit LineEditor(const Interruption& interruption);
   ~LineEditor();
 
   // The line comes without its newline. `interrupted`: the Interruption was requested; `line` is
-  // what had been typed.
-  Result read(std::string& line);
+  // what had been typed. The prompt is shown on a terminal only.
+  Result read(const char* prompt, std::string& line);
+  bool pasted() const { return pasted_; }  // the last line has a paste of several lines
   bool interactive() const { return terminal_ != nullptr; }
 
  private:
   struct Terminal;
   std::unique_ptr<Terminal> terminal_;
+  bool pasted_ = false;
 };
 
 }  // namespace chaski

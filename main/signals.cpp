@@ -20,7 +20,7 @@ using Scope = Interruption::Scope;
 std::atomic<Scope> scope_now = Scope::nothing;
 std::atomic<bool> requested_flag = false;
 std::atomic<int> last_signal = 0;
-std::atomic<bool> changed_terminal = false;
+std::atomic<bool> changed_terminal = false, pastes_are_marked = false;
 int request_descriptor = -1;
 termios first_terminal;
 bool has_terminal = false;
@@ -80,6 +80,7 @@ void handle_signals() {
 }
 
 void restore_and_remove() {
+  if (pastes_are_marked) mark_pastes(false);
   if (changed_terminal && has_terminal) ::tcsetattr(STDIN_FILENO, TCSANOW, &first_terminal);
   remove_temporaries_now();
 }
@@ -96,6 +97,12 @@ void end_by_signal(int signal) {
 }
 
 void terminal_is_changed(bool changed) { changed_terminal = changed; }
+
+void mark_pastes(bool on) {
+  const char text[] = {'\033', '[', '?', '2', '0', '0', '4', on ? 'h' : 'l'};
+  pastes_are_marked = on && ::write(STDIN_FILENO, text, sizeof text) == ssize_t(sizeof text);
+  if (!on) (void)!::write(STDIN_FILENO, text, sizeof text);
+}
 
 Interruption::Interruption(Scope scope) {
   reset();

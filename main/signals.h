@@ -37,5 +37,7 @@ void restore_and_remove();
 
 // The line editor says so while it has the terminal in its own mode.
 void terminal_is_changed(bool changed);
+// Has the terminal mark what is pasted (ESC [200~ ... ESC [201~), or no longer.
+void mark_pastes(bool on);
 
 }  // namespace chaski

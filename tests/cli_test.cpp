@@ -41,7 +41,7 @@ TEST_CASE("cli/help lists every subcommand and each has its own") {
   CHECK(help.status == 0);
   CHECK(help.err.empty());
   for (const char* name :
-       {"run", "chat", "quantize", "convert", "inspect", "tokenize", "eval", "bench"}) {
+       {"run", "chat", "quantize", "convert", "inspect", "tokenize", "template", "eval", "bench"}) {
     CHECK_MESSAGE(help.out.find(std::string("\n  ") + name + " ") != std::string::npos, name);
     const Outcome own = chaski_run({name, "--help"});
     CHECK(own.status == 0);
@@ -414,7 +414,7 @@ TEST_CASE("cli/chat over a pipe: an answer per question, commands, the end") {
       chaski_run(chat, "Tell me a story.\n\n/help\n/nonsense\nAnd then?\n/quit\nnever read\n");
   CHECK_MESSAGE(two.status == 0, two.err);
   CHECK(two.out.find("> ") == std::string::npos);
-  CHECK(two.error_says("/clear  forget"));
+  CHECK(two.error_says("/clear         forget the conversation"));
   CHECK(two.error_says("/nonsense is no command"));
   // The first answer is the same alone; after /clear the second question is a first one.
   const Outcome one = chaski_run(chat, "Tell me a story.\n");
@@ -423,6 +423,67 @@ TEST_CASE("cli/chat over a pipe: an answer per question, commands, the end") {
   CHECK(two.out.size() > one.out.size());
   const Outcome cleared = chaski_run(chat, "Tell me a story.\n/clear\nTell me a story.\n");
   CHECK(cleared.out == one.out + one.out);
+}
+
+TEST_CASE("cli/chat: commands about the conversation") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk.json", other = folder / "other.json";
+  const Arguments chat = {"chat", "-m", kStory, "-n", "6", "--seed", "3"};
+  const auto messages = [&](const std::string& path) { return json::parse(read_file(path)); };
+
+  const Outcome first = chaski_run(chat, "A dog.\n/tokens\n/save " + talk + "\n");
+  CHECK(first.error_says(" tokens of 512"));
+  CHECK(first.error_says("2 messages in " + talk));
+  CHECK(messages(talk)["messages"][0] == json{{"role", "user"}, {"content", "A dog."}});
+  const std::string answer = messages(talk)["messages"][1]["content"];
+  CHECK(first.out.starts_with(answer));
+
+  // What was kept goes on as if it had never ended.
+  const Outcome whole = chaski_run(chat, "A dog.\nA cat.\n"),
+                resumed = chaski_run(chat, "/load " + talk + "\nA cat.\n");
+  CHECK(first.out + resumed.out == whole.out);
+  CHECK(resumed.error_says("2 messages from " + talk));
+
+  const Outcome undone = chaski_run(chat, "A dog.\nA cat.\n/undo\nA cat.\n/undo\n/undo\n/undo\n");
+  CHECK(undone.out == whole.out + resumed.out);
+  CHECK(undone.error_says("taken back: A cat."));
+  CHECK(undone.error_says("chaski: there is no question yet"));
+
+  const Outcome again = chaski_run(chat, "A dog.\n/retry\n/save " + other + "\n");
+  CHECK(messages(other)["messages"].size() == 2);
+  CHECK(again.out.starts_with(first.out));
+  CHECK(messages(other)["messages"][1]["content"] != answer);  // another seed
+  CHECK(chaski_run(chat, "/retry\n").error_says("there is no question yet"));
+
+  const Outcome system = chaski_run(chat, "/system\n/system Be a cat.\n/system\n/clear\n/system\n");
+  CHECK(system.error_says("there is no system message"));
+  CHECK(system.err.find("Be a cat.") != system.err.rfind("Be a cat."));  // /clear keeps it
+
+  std::ofstream(folder / "wrong.json") << R"([{"role": "user"}])";
+  const Outcome wrong =
+      chaski_run(chat, "/load " + folder / "wrong.json" + "\n/load\n/save\n/load " + folder / "no" +
+                           "\n/save " + folder / "no/file" + "\n/clear now\n/quit\nnever read\n");
+  CHECK(wrong.status == 0);
+  CHECK(wrong.out.empty());
+  for (const char* line :
+       {"wrong.json: [0].content is ", "/load expects a file", "/save expects a file",
+        "no: cannot be opened", "no/file: No such file", "/clear stands alone, found \"now\""})
+    CHECK_MESSAGE(wrong.error_says(line), wrong.err);
+}
+
+TEST_CASE("cli/chat: messages of several lines") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk.json";
+  const Outcome outcome =
+      chaski_run({"chat", "-m", kStory, "-n", "2", "--seed", "3"},
+                 "\"\"\"\n/quit\n \\\nb\n\"\"\"\n\"\"\"c\"\"\"\nd\\\ne\\\n\nf\n/save " + talk +
+                     "\n\"\"\"\nno end");
+  CHECK(outcome.status == 0);
+  std::vector<std::string> said;
+  const json saved = json::parse(read_file(talk));
+  for (const json& message : saved["messages"])
+    if (message["role"] == "user") said.push_back(message["content"]);
+  CHECK(said == std::vector<std::string>{"/quit\n \\\nb", "c", "d\ne\n", "f"});
 }
 
 TEST_CASE("cli/chat says when a conversation does not fit") {

@@ -109,6 +109,20 @@ void seed_texts() {
                                     {"phi3", "<|assistant|> <|end|>"},
                                     {"plain", "\x1b[31m"}})
     seed("chat", name, marks + talk);
+  // One of everything there is, from the golden templates.
+  const std::string golden = read_file("tests/golden/templates/templates.txt");
+  int number = 0;
+  for (size_t at = golden.find("===== "), next; at < golden.size(); at = next) {
+    next = std::min(golden.find("===== ", at + 1), golden.size());
+    const size_t line = golden.find('\n', at) + 1;
+    if (next - line > 1000)
+      seed("template", std::to_string(++number),
+           golden.substr(line, next - line) + kSeam + " Who <|im_end|>?\n");
+  }
+  seed("chat", "own",
+       "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content | trim }}<|im_end|>"
+       "{% endfor %}{{ '<|assistant|>' if add_generation_prompt }}" +
+           talk);
 }
 
 }  // namespace
@@ -121,7 +135,7 @@ TEST_CASE("fuzz/write the seeds" * doctest::skip()) {
 }
 
 TEST_CASE("fuzz/the corpus through every target") {
-  CHECK(fuzz::targets().size() == 8);
+  CHECK(fuzz::targets().size() == 9);
   for (const fuzz::Target& target : fuzz::targets()) {
     int inputs = 0;
     for (const auto& entry : std::filesystem::directory_iterator(kCorpus + target.name)) {

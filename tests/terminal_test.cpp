@@ -13,13 +13,13 @@ namespace {
 
 class Screen {
  public:
-  explicit Screen(const Arguments& arguments) {
+  explicit Screen(const Arguments& arguments, const char* term = "dumb") {
     Arguments all = {chaski_binary()};
     all.insert(all.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& argument : all) argv.push_back(argument.data());
     argv.push_back(nullptr);
-    setenv("TERM", "dumb", 1);
+    setenv("TERM", term, 1);
     pid_ = ::forkpty(&keyboard_, nullptr, nullptr, nullptr);
     REQUIRE(pid_ >= 0);
     if (pid_ > 0) return;
@@ -140,4 +140,35 @@ TEST_CASE("cli/run on a terminal: Ctrl-C ends it with 130") {
   screen.type(kCtrlC);
   screen.until("seed 1");
   CHECK(screen.status() == 130);
+}
+
+TEST_CASE("cli/chat on a terminal: a paste of many lines is one message") {
+  const TempFolder folder;
+  std::string pasted;
+  for (int i = 1; i <= 200; ++i) pasted += "line " + std::to_string(i) + "\t\\ \u00e9\r";
+  Screen screen({"chat", "--device", "cpu", "-n", "3", "-c", "8192", "--seed", "1"});
+  screen.until("> ");
+  screen.type("see ");
+  screen.type("\033[200~" + pasted + "\033[201~");
+  screen.until("[paste 1: 200 lines]");
+  screen.type("\033[200~ and this\033[201~\r");
+  screen.until("> ");
+  screen.type("/save " + folder / "talk" + "\r");
+  screen.until("messages in");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  const std::string saved = read_file(folder / "talk");
+  CHECK_MESSAGE(
+      saved.starts_with(R"({"messages":[{"role":"user","content":"see line 1\t\\ é\nline 2\t)"),
+      saved);
+  CHECK_MESSAGE(saved.find(R"(\nline 200\t\\ é and this"})") != std::string::npos, saved);
+}
+
+TEST_CASE("cli/chat on a terminal: pastes are marked only while a line is typed") {
+  Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
+  screen.until("\033[?2004h");
+  screen.until("> ");
+  screen.type("\033[D/quit\r");  // an escape that is no paste
+  screen.until("\033[?2004l");
+  CHECK(screen.status() == 0);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/text/own_template.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {
@@ -212,9 +213,7 @@ std::string_view trimmed(std::string_view text) {
 
 ChatTemplate::ChatTemplate(const ChatFamily& family, const Tokenizer& tokenizer,
                            bool begins_with_bos)
-    : family_(&family),
-      tokenizer_(&tokenizer),
-      begins_with_bos_(begins_with_bos && tokenizer.bos() >= 0) {}
+    : family_(&family), tokenizer_(&tokenizer), begins_with_bos_(begins_with_bos) {}
 
 ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokenizer) {
   const std::string text = meta.str("tokenizer.chat_template", "");
@@ -222,10 +221,17 @@ ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokeniz
   const auto family = std::find_if(families().begin(), families().end(), fitting);
   ChatTemplate out(*family, tokenizer,
                    tokenizer.adds_bos() || text.find("bos_token") != std::string::npos);
-  if (family->marks.empty())
-    out.notice_ = fmt::format(
-        "{}: {}: the conversation is written as plain User: and Assistant: lines", meta.origin,
-        text.empty() ? "no chat template" : "a chat template of no known family");
+  std::string why = meta.origin + ": no chat template";
+  if (!text.empty()) try {
+      out.own_ = std::make_shared<const OwnTemplate>(meta, tokenizer);
+      out.begins_with_bos_ = tokenizer.adds_bos();
+      return out;
+    } catch (const Error& error) {
+      why = error.what();
+    }
+  out.notice_ =
+      fmt::format("{}: the conversation is written as {}", why,
+                  family->marks.empty() ? "plain User: and Assistant: lines" : family->name);
   return out;
 }
 
@@ -268,6 +274,12 @@ void ChatTemplate::append(std::vector<Tokenizer::Part>& parts, std::string_view 
 std::vector<TokenId> ChatTemplate::render(std::span<const ChatMessage> messages,
                                           bool add_generation_prompt) const {
   std::vector<Tokenizer::Part> parts;
+  if (own_) {
+    const OwnTemplate::Rendered rendered = own_->render(messages, add_generation_prompt);
+    for (const OwnTemplate::Piece& piece : rendered.pieces)
+      parts.push_back({piece.text, !piece.from_message, piece.begins_answer});
+    return with_bos(tokenizer_->encode_parts(parts));
+  }
   bool after_system = false;
   for (const ChatMessage& message : messages) {
     const bool inside = after_system && !family_->user_after_system.empty();
@@ -281,20 +293,31 @@ std::vector<TokenId> ChatTemplate::render(std::span<const ChatMessage> messages,
   }
   if (add_generation_prompt)
     append(parts, family_->assistant.substr(0, family_->assistant.find('~')), "");
+  return with_bos(tokenizer_->encode_parts(parts));
+}
 
-  std::vector<TokenId> out = tokenizer_->encode_parts(parts);
-  if (begins_with_bos_ && (out.empty() || out[0] != tokenizer_->bos()))
-    out.insert(out.begin(), tokenizer_->bos());
-  return out;
+std::vector<TokenId> ChatTemplate::with_bos(std::vector<TokenId> tokens) const {
+  if (begins_with_bos_ && tokenizer_->bos() >= 0 &&
+      (tokens.empty() || tokens[0] != tokenizer_->bos()))
+    tokens.insert(tokens.begin(), tokenizer_->bos());
+  return tokens;
+}
+
+std::optional<size_t> ChatTemplate::rewritten(std::span<const ChatMessage> messages) const {
+  return own_ ? own_->render(messages, true).rewritten : std::nullopt;
 }
 
 std::vector<std::string> ChatTemplate::stop_strings() const {
+  if (own_) {
+    if (own_->stop_string().empty()) return {};
+    return {own_->stop_string()};
+  }
   std::vector<std::string> out;
   for (std::string_view stop : family_->stops)
     if (!is_control(*tokenizer_, stop)) out.emplace_back(stop);
   return out;
 }
 
-std::string_view ChatTemplate::name() const { return family_->name; }
+std::string_view ChatTemplate::name() const { return own_ ? "own" : family_->name; }
 
 }  // namespace chaski

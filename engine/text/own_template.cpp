@@ -1,0 +1,222 @@
+#include "engine/text/own_template.h"
+
+#include <algorithm>
+
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+namespace {
+
+using jinja::Text;
+using jinja::View;
+
+const std::string kKey = "tokenizer.chat_template";
+constexpr std::string_view kRules = "Speak like a heron.", kQuestion = "Where is the river?",
+                           kAnswer = "Behind the reeds.";
+
+jinja::Value message_value(jinja::Budget& budget, const ChatMessage& message) {
+  const auto key = [&](const char* name) {
+    return jinja::Value::text(budget, std::string_view(name));
+  };
+  return jinja::Value::dict(
+      budget, {{key("role"), jinja::Value::text(budget, message.role)},
+               {key("content"), jinja::Value::text(budget, message.content, jinja::kFromOutside)}});
+}
+
+// The vocabulary of phi-3: its control tokens take the white space behind them, which no file but
+// the tokenizer.json of the original says.
+bool is_phi3(const Tokenizer& tokenizer) {
+  return tokenizer.find("<|placeholder1|>") && tokenizer.find("<|assistant|>") &&
+         tokenizer.find("▁");
+}
+
+void swallow_space(Text& text) {
+  Text out;
+  for (size_t at = 0; at < text.size();) {
+    size_t size = 0;
+    for (const View token : {U"<|user|>", U"<|assistant|>", U"<|system|>", U"<|end|>"})
+      if (View(text).substr(at).starts_with(token)) size = token.size();
+    out.append(text, at, std::max<size_t>(size, 1));
+    at += std::max<size_t>(size, 1);
+    while (size > 0 && at < text.size() && jinja::is_space(text[at])) ++at;
+  }
+  text = std::move(out);
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
+  return begin == std::string_view::npos ? "" : text.substr(begin, end + 1 - begin);
+}
+
+// Whether the answer stands where the prompt for it ended, but for white space around it.
+bool stands_at(View text, const std::string& answer) {
+  const Text said = jinja::text_of(trimmed(answer));
+  return jinja::starts_with(jinja::stripped(text, jinja::Side::left), said);
+}
+
+}  // namespace
+
+OwnTemplate::OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer)
+    : template_(meta.str(kKey), meta.origin + ": " + kKey),
+      now_(std::time(nullptr)),
+      swallows_space_(is_phi3(tokenizer)) {
+  jinja::Budget budget = jinja::Budget::unlimited();
+  names_ = {{"tools", {}}, {"documents", {}}};
+  for (const auto& [name, id] :
+       {std::pair("bos_token", tokenizer.bos()), std::pair("eos_token", tokenizer.eos()),
+        std::pair("unk_token", tokenizer.unk())})
+    if (id >= 0) names_.emplace_back(name, jinja::Value::text(budget, tokenizer.raw(id)));
+  const ChatMessage question{"user", std::string(kQuestion)};
+  const Text asked = run({&question, 1}, true);
+  if (std::none_of(asked.begin(), asked.end(), [](char32_t c) { return c & jinja::kFromOutside; }))
+    fail(Exit::bad_file, "{}: {}: does not show what the user says", meta.origin, kKey);
+  takes_system_ =
+      shows(std::vector<ChatMessage>{{"system", std::string(kRules)}, question}, kRules);
+  stop_ = found_stop(tokenizer);
+}
+
+Text OwnTemplate::run(std::span<const ChatMessage> messages, bool add_generation_prompt,
+                      const jinja::Names& more) const {
+  jinja::Budget budget = jinja::Budget::unlimited();
+  jinja::Values values;
+  std::string rules;  // that wait for the first question
+  for (const ChatMessage& message : messages) {
+    if (message.role == "system" && !takes_system_) {
+      rules += message.content + "\n\n";
+      continue;
+    }
+    ChatMessage whole = message;
+    if (message.role == "user") whole.content.insert(0, std::exchange(rules, ""));
+    values.push_back(message_value(budget, whole));
+  }
+  jinja::Names names = more;
+  names.insert(names.end(), names_.begin(), names_.end());
+  names.emplace_back("messages", jinja::Value::list(budget, std::move(values)));
+  names.emplace_back("add_generation_prompt", add_generation_prompt);
+  Text out = template_.render(names, now_);
+  if (swallows_space_) swallow_space(out);
+  return out;
+}
+
+std::string OwnTemplate::text_of(std::span<const ChatMessage> messages,
+                                 bool add_generation_prompt) const {
+  return jinja::utf8(run(messages, add_generation_prompt));
+}
+
+bool OwnTemplate::shows(std::span<const ChatMessage> messages, std::string_view text) const {
+  try {
+    return text_of(messages, true).find(text) != std::string::npos;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Behind an answer stands a control token, or a text that is as good as one: its first line.
+std::string OwnTemplate::found_stop(const Tokenizer& tokenizer) const {
+  std::string text;
+  try {
+    text = text_of(
+        std::vector<ChatMessage>{
+            {"user", std::string(kQuestion)}, {"assistant", std::string(kAnswer)}, {"user", "On!"}},
+        false);
+  } catch (const Error&) {
+    return "";
+  }
+  const size_t answer = text.rfind(kAnswer), next = text.rfind("On!");
+  if (answer == std::string::npos || next == std::string::npos || next < answer) return "";
+  const std::string between = text.substr(answer + kAnswer.size(), next - answer - kAnswer.size());
+  const std::string_view said = trimmed(between);
+  const std::vector<TokenId> tokens = tokenizer.encode_with_control(said);
+  if (std::any_of(tokens.begin(), tokens.begin() + std::min<ptrdiff_t>(2, std::ssize(tokens)),
+                  [&](TokenId id) { return tokenizer.is_control(id); }))
+    return "";
+  const std::string line(trimmed(said.substr(0, said.find('\n'))));
+  return line.empty() ? "" : (between.starts_with('\n') ? "\n" : "") + line;
+}
+
+OwnTemplate::Rendered OwnTemplate::render(std::span<const ChatMessage> messages,
+                                          bool add_generation_prompt) const {
+  const Text text = run(messages, add_generation_prompt);
+  Rendered out;
+  std::vector<size_t> borders;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role != "assistant") continue;
+    const Text prompt = run(messages.first(i), true);
+    const bool stays = jinja::starts_with(text, prompt);
+    if (stays) borders.push_back(prompt.size());
+    if (!out.rewritten &&
+        !(stays && stands_at(View(text).substr(prompt.size()), messages[i].content)))
+      out.rewritten = i;
+  }
+  for (size_t at = 0; at < text.size();) {
+    const bool from_message = text[at] & jinja::kFromOutside;
+    const bool begins = std::find(borders.begin(), borders.end(), at) != borders.end();
+    size_t end = at + 1;
+    while (end < text.size() && bool(text[end] & jinja::kFromOutside) == from_message &&
+           std::find(borders.begin(), borders.end(), end) == borders.end())
+      ++end;
+    out.pieces.push_back({jinja::utf8(View(text).substr(at, end - at)), from_message, begins});
+    at = end;
+  }
+  return out;
+}
+
+std::string OwnTemplate::Rendered::text() const {
+  std::string out;
+  for (const Piece& piece : pieces) out += piece.text;
+  return out;
+}
+
+// Between what stands around the system message when there is one.
+std::string OwnTemplate::default_system() const {
+  if (!takes_system_) return "";
+  const ChatMessage messages[] = {{"system", std::string(kRules)},
+                                  {"user", std::string(kQuestion)}};
+  const std::string with = text_of(messages, true),
+                    without = text_of(std::span(messages).last(1), true);
+  const size_t rules = with.find(kRules), behind = rules + kRules.size(),
+               question = with.find(kQuestion, behind);
+  const std::string front = with.substr(0, rules);
+  if (question == std::string::npos || !without.starts_with(front)) return "";
+  const size_t end =
+      without.find(with.substr(behind, question + kQuestion.size() - behind), front.size());
+  return end == std::string::npos ? "" : without.substr(front.size(), end - front.size());
+}
+
+bool OwnTemplate::takes_tools() const {
+  jinja::Budget budget = jinja::Budget::unlimited();
+  const auto text = [&](std::string_view s) { return jinja::Value::text(budget, s); };
+  const jinja::Value parameters = jinja::Value::dict(
+      budget,
+      {{text("type"), text("object")}, {text("properties"), jinja::Value::dict(budget, {})}});
+  const jinja::Value function = jinja::Value::dict(budget, {{text("name"), text("count_herons")},
+                                                            {text("description"), text("Counts.")},
+                                                            {text("parameters"), parameters}});
+  const jinja::Value tool =
+      jinja::Value::dict(budget, {{text("type"), text("function")}, {text("function"), function}});
+  const ChatMessage question{"user", std::string(kQuestion)};
+  try {
+    const Text out = run({&question, 1}, true, {{"tools", jinja::Value::list(budget, {tool})}});
+    return jinja::utf8(out).find("count_herons") != std::string::npos;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool OwnTemplate::thinking_can_be_off() const {
+  const ChatMessage question{"user", std::string(kQuestion)};
+  return !jinja::same(run({&question, 1}, true, {{"enable_thinking", jinja::Value(true)}}),
+                      run({&question, 1}, true, {{"enable_thinking", jinja::Value(false)}}));
+}
+
+bool OwnTemplate::forgets_thoughts() const {
+  const std::string thought = "a heron thinks";
+  return !shows(
+      std::vector<ChatMessage>{{"user", std::string(kQuestion)},
+                               {"assistant", "<think>\n" + thought + "\n</think>\n\nThere."},
+                               {"user", "Where?"}},
+      thought);
+}
+
+}  // namespace chaski
