@@ -117,7 +117,7 @@ TEST_CASE("model: positions stretched by hand, contexts beyond the model's own")
 TEST_CASE("model: GGUF files with block formats") {
   // Block formats multiply 8-bit activations: the bound is theirs (one part in 254 of a block's
   // largest value, averaged over a row).
-  for (const char* name : {"q8_0", "q4_0", "mixed"}) {
+  for (const char* name : {"q8_0", "q4_0", "mixed", "floats", "grids"}) {
     const std::string base = golden("gguf/tiny_llama_") + name;
     CHECK(error_of(base + ".gguf", read_golden(base + ".json", base + ".f32"), Format::f32) <=
           3e-2);

@@ -130,6 +130,8 @@ TEST_CASE("non-finite: a damaged weight of every format is seen on every instruc
       std::memset(row.data(), 0xFF, kHeaderBytes<F>);
     else if constexpr (F::kFloat)
       *block = F::of(NAN);
+    else if constexpr (requires { F::set_scale(*block, NAN); })
+      F::set_scale(*block, NAN);
     else
       std::memset(&block->d, 0xFF, sizeof block->d);
     std::vector<std::byte> packed(16 * row.size());
