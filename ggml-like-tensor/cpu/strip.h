@@ -63,10 +63,10 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
   for (int n = 0; n < N; ++n) result[n] = acc[n];
 }
 
-// The same in two steps, for formats that take long to unpack (F::kInTwoSteps): some blocks become
-// panels in memory, in L1, and these are multiplied with all activations. They are unpacked once
-// for 16 tokens on every instruction set, and what multiplies is common to all formats of a kind,
-// which keeps the compiler's work small. The price is eight stores and loads a block.
+// The same in two steps, for formats that take long to unpack (F::kInTwoSteps), and more than one
+// activation: some blocks become panels in memory, in L1, and these are multiplied with all
+// activations. They are unpacked once for 16 tokens on every instruction set, and what multiplies
+// is common to all formats of a kind, which keeps the compiler's work small.
 constexpr int kPanels = 8;
 template <class Fmt>
 constexpr bool kInTwoSteps = requires {
@@ -171,11 +171,12 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
                                  in.x + i * in.stride, in.stride, acc + i);
     });
   } else if constexpr (kInTwoSteps<Fmt>) {
+    if (n == 1) return int_strip<V, Fmt, 1>(strip, from, to, in.acts, in.width, acc);
     Panel<V> panels[kPanels];
     for (int64_t b = from; b < to; b += kPanels) {
       const int64_t end = to - b < kPanels ? to : b + kPanels;
       unpack_blocks<V, Fmt>(strip, b, end, panels);
-      in_pieces<V::kWide ? 16 : 4>(n, [&]<int N>(int i) {
+      in_pieces<V::kWide ? 8 : 4>(n, [&]<int N>(int i) {
         panels_times<V, Fmt::kDot, N>(panels, end - b, in.acts + b * in.width + i, in.width,
                                       acc + i);
       });
