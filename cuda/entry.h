@@ -23,6 +23,8 @@ CudaEntry cuda_entry() {
         Kernel::launch(*std::get_if<Op>(&op), a, c);
       },
       [](const AnyOp& op, const OpArgs& a) {
+        for (const Operand& in : a.in)
+          if (in.weight && !info(in.format).on_device) return false;
         if constexpr (requires { &Kernel::supports; })
           return Kernel::supports(*std::get_if<Op>(&op), a);
         return true;

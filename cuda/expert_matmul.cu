@@ -72,7 +72,7 @@ struct ExpertMatMulKernel {
     const int segments = segments_of(groups_of(job.blocks));
     const int64_t resident = int64_t(c.multiprocessors) * (kMostSegments / segments),
                   blocks = std::min(job.pairs(), std::max<int64_t>(resident / rows, 1));
-    Formats::with(w.format, [&]<class F>(F) {
+    with_device_format(w.format, [&]<class F>(F) {
       chaski::launch(
           "expert_matmul",
           {dim3(1, unsigned(blocks), unsigned(rows)), 32 * segments, c.stream, shared_bytes(a)},

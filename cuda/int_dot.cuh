@@ -123,7 +123,7 @@ static_assert(offsetof(Act, d) % 16 == 0 && offsetof(Act, half) == offsetof(Act,
 // Integer dots of 4 rows with 2 columns; formats with a scale per 16 columns keep the halves apart.
 template <class F>
 struct Dots {
-  static constexpr int kHalves = F::kDot.halves ? 2 : 1;
+  static constexpr int kHalves = F::kDot.halves || F::kDot.apart ? 2 : 1;
   int32_t d[kHalves][2][4];  // [half][product][row of the product, column]
 
   // Starts at what the codes' offset takes away.
@@ -155,6 +155,10 @@ struct Dots {
   __device__ __forceinline__ float add(float acc, int i, int j, const RowScales& r,
                                        const ActScales<F>& a) const {
     const int k = 2 * (i % 2) + j;
+    if (F::kDot.apart) {
+      acc = fmaf(float(d[0][i / 2][k]), r.d[i] * a.d, acc);
+      return fmaf(float(d[kHalves - 1][i / 2][k]), r.m[i] * a.d, acc);
+    }
     const int dot = kHalves == 1
                         ? d[0][i / 2][k]
                         : r.s[0][i] * d[0][i / 2][k] + r.s[1][i] * d[kHalves - 1][i / 2][k];
@@ -212,7 +216,7 @@ __device__ __forceinline__ RowScales scales_of_block(const RowScales (&mine)[2],
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     r.d[i] = __shfl_sync(kAllLanes, from.d[i], b / 2, 4);
-    if (F::kDot.mins) r.m[i] = __shfl_sync(kAllLanes, from.m[i], b / 2, 4);
+    if (F::kDot.mins || F::kDot.apart) r.m[i] = __shfl_sync(kAllLanes, from.m[i], b / 2, 4);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if (F::kDot.halves) r.s[h][i] = __shfl_sync(kAllLanes, from.s[h][i], b / 2, 4);

@@ -24,7 +24,7 @@ bool tiles_take(const MatMulJob& job, const LaunchContext& c) {
 
 bool launch_matmul_tiles(Format format, const MatMulJob& job, const LaunchContext& c) {
   bool taken = false;
-  Formats::with(format, [&]<class F>(F) {
+  with_device_format(format, [&]<class F>(F) {
     if constexpr (!std::is_same_v<F, F32>)
       if (taken = tiles_take<F>(job, c); taken) launch_tiles<F>(job, c);
   });

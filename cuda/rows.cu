@@ -33,7 +33,7 @@ struct GetRowsKernel {
   static void launch(const GetRows& op, const OpArgs& a, const LaunchContext& c) {
     const int64_t cols = a.in[0].shape.cols;
     const int32_t* ids = op.by == GetRows::By::token ? c.batch.tokens : c.batch.positions;
-    Formats::with(a.in[0].format, [&]<class F>(F) {
+    with_device_format(a.in[0].format, [&]<class F>(F) {
       const int64_t threads = F::kFloat ? cols : cols / 32;
       constexpr int kThreads = F::kFloat ? 256 : 32;
       chaski::launch(

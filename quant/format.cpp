@@ -15,7 +15,8 @@ const std::array<FormatInfo, kFormatCount> kTable = [] {
     table[size_t(F::kFormat)] = {F::kFormat,      F::kName,
                                  F::kBlock,       sizeof(typename F::Block),
                                  kHeaderBytes<F>, sizeof(typename F::Tile),
-                                 F::kGguf,        kTileLayout<F>};
+                                 F::kGguf,        kTileLayout<F>,
+                                 kOnDevice<F>};
   });
   return table;
 }();

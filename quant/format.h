@@ -6,7 +6,8 @@
 //   row   one row after another, blocks in order: what GGUF files hold, and vectors.
 //   tile  strips of 16 rows, blocks interleaved so that a SIMD lane is a row (design: "a lane is a
 //         row"): what .quipu files and memory hold. A strip is cols / block tiles, one after the
-//         other; missing rows of the last strip are zero.
+//         other; missing rows of the last strip are zero. Where unpacking a row's block would be
+//         slow, its tile is larger than 16 of them (IQ2, IQ3).
 // A format may keep something per row (q4: a scale): it stands before the blocks of a row, and 16
 // of it before the tiles of a strip.
 #pragma once
@@ -40,8 +41,19 @@ enum class Format : uint32_t {
   q4 = 16,   // 4.25 bit, blocks of 32, non-linear codebook, a scale per row besides
   q4h = 17,  // 4.5 bit, the same with scales per 16
   f8 = 18,   // e4m3, no scale: keys and values
+  tq1_0 = 19,
+  tq2_0 = 20,
+  mxfp4 = 21,
+  nvfp4 = 22,
+  iq3_s = 23,
+  iq3_xxs = 24,
+  iq2_s = 25,
+  iq2_xs = 26,
+  iq2_xxs = 27,
+  iq1_s = 28,
+  iq1_m = 29,
 };
-constexpr int kFormatCount = 19;
+constexpr int kFormatCount = 30;
 
 // Formats that are looked through, or chosen from, at run time.
 template <class... F>
@@ -68,6 +80,7 @@ struct FormatInfo {
   size_t tile_bytes;        // bytes of 16 rows x block columns in tile layout
   int gguf_type;            // ggml type number, -1 if GGUF has none
   uint32_t tile_layout;     // of tensors in tile layout, in files; 0 is the row layout
+  bool on_device;           // whether there are CUDA kernels for it
   // per weight, without the row header
   double bits() const { return 8.0 * double(row_block_bytes) / block; }
 };

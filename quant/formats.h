@@ -4,6 +4,10 @@
 #include <utility>
 
 #include "quant/floats.h"
+#include "quant/fp4.h"
+#include "quant/iq1_s.h"
+#include "quant/iq2.h"
+#include "quant/iq3.h"
 #include "quant/iq4.h"
 #include "quant/q2_k.h"
 #include "quant/q3_k.h"
@@ -16,11 +20,13 @@
 #include "quant/q5_k.h"
 #include "quant/q6_k.h"
 #include "quant/q8.h"
+#include "quant/tq.h"
 
 namespace chaski {
 
 using Formats = FormatList<F32, F16, BF16, Q8, Q4_0, Q8F, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K,
-                           Q6_K, IQ4_NL, IQ4_XS, Q4, Q4H, F8>;
+                           Q6_K, IQ4_NL, IQ4_XS, Q4, Q4H, F8, TQ1_0, TQ2_0, MXFP4, NVFP4, IQ3_S,
+                           IQ3_XXS, IQ2_S, IQ2_XS, IQ2_XXS, IQ1_S, IQ1_M>;
 static_assert(Formats::kCount == kFormatCount);
 
 // Whether chaski writes a format: it then has an encoder (quant/encode.h).
@@ -28,6 +34,33 @@ template <class F>
 constexpr bool kEncodes = requires {
   &F::encode;
 };
+
+// The format whose tiles a format has: its own, unless it names another one as Tiles. Kernels are
+// of formats that have tiles of their own.
+template <class F>
+struct TilesOfFormat {
+  using Type = F;
+};
+template <class F>
+requires requires { typename F::Tiles; }
+struct TilesOfFormat<F> {
+  using Type = typename F::Tiles;
+};
+template <class F>
+using TilesOf = typename TilesOfFormat<F>::Type;
+
+// Whether the CUDA room has kernels for it.
+template <class F>
+constexpr bool kOnDevice = !requires {
+  F::kHostOnly;
+};
+// fn(F{}) for the format whose tiles `format` has, if the device has kernels for it.
+template <class Fn>
+void with_device_format(Format format, Fn&& fn) {
+  Formats::with(format, [&]<class F>(F) {
+    if constexpr (kOnDevice<F>) fn(TilesOf<F>{});
+  });
+}
 
 // The number by which files tell a format's tiles from those of an earlier chaski. Layout 1 of the
 // formats that are at 2 kept 16 blocks side by side.

@@ -8,6 +8,9 @@
 //   halves   i = s0 * sum_first16 + s1 * sum_last16         the same
 //   mins     plain:  acc = fma(m, a.ds, acc)
 //            halves: acc = fma(float(m0 * a.half0 + m1 * a.half1), m * a.d, acc)
+//   apart    the first 16 columns have d, the last 16 m, as if they were two blocks:
+//            acc = fma(float(sum_first16), d * a.d, acc)
+//            acc = fma(float(sum_last16), m * a.d, acc)
 // The integers are exact in int32. The largest: Q6_K's halves, 16 * 32 * 127 * 128 twice, below
 // 2^24, so exact in float too; Q2_K's mins, 16 * 127 * 15 twice; a plain q8 block, 32 * 128 * 127.
 #pragma once
@@ -33,6 +36,7 @@ struct DotKind {
   bool is_signed = false;  // bytes are int8 (offset 0)
   bool mins = false;
   bool halves = false;
+  bool apart = false;  // scales of the halves that are no integers; neither mins nor halves then
 };
 
 // One row's panel: the definition. Kernels hold 16 of these, one per lane.
@@ -46,6 +50,10 @@ inline float dot_block(const DotKind& kind, const RowPanel& w, const Act& a, flo
   int32_t sum[2] = {0, 0};
   for (int i = 0; i < 32; ++i)
     sum[i / 16] += ((kind.is_signed ? int8_t(w.q[i]) : w.q[i]) - kind.offset) * a.q[i];
+  if (kind.apart) {
+    acc = std::fma(float(sum[0]), w.d * a.d, acc);
+    return std::fma(float(sum[1]), w.m * a.d, acc);
+  }
   if (!kind.halves) {
     acc = std::fma(float(sum[0] + sum[1]), w.d * a.d, acc);
     return kind.mins ? std::fma(w.m, a.ds, acc) : acc;

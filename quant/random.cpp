@@ -33,11 +33,12 @@ float rms_of(const RowOf<F>& row, const typename F::Block& b) {
 template <class F>
 void set_size(typename F::Block& b, float rms) {
   auto set = [&](float d) {
+    if constexpr (requires { F::set_scale(b, d); }) return F::set_scale(b, d);
     if constexpr (requires { b.dmin; }) b.dmin = f16_of_f32(d / 4);
     if constexpr (requires { b.m; }) b.m = f16_of_f32(-7 * d);
-    if constexpr (sizeof(b.d) == 4)
+    if constexpr (requires { requires sizeof(b.d) == 4; })
       b.d = d;
-    else
+    else if constexpr (requires { b.d; })
       b.d = f16_of_f32(d);
   };
   set(1);

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import golden_blocks
 import golden_models
+import golden_packed
 
 
 def main():
@@ -33,6 +34,7 @@ def main():
         golden_models.write_random_model(args.out / "models", name)
     golden_blocks.write_blocks(args.out / "blocks")
     golden_blocks.write_gguf_samples(args.out / "gguf")
+    golden_packed.write_packed(args.out / "packed")
     if (args.data / "models").is_dir():
         golden_models.write_shared_models(args.out / "models", args.data / "models")
     else:  # the shared models may not be given away, so a clone is without them

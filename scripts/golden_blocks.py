@@ -10,6 +10,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter, TokenType
 
 import golden_models
+import grids
 from golden_models import rng_for, write_json
 
 # Where a block keeps its f16 scale and its f16 minimum (byte offsets, None: has none), and the minimum, in units of the
@@ -18,7 +19,41 @@ FIELDS = {
     Type.Q4_0: (0, None, 0), Type.Q4_1: (0, 2, -7.5), Type.Q5_0: (0, None, 0), Type.Q5_1: (0, 2, -15.5),
     Type.Q8_0: (0, None, 0), Type.Q2_K: (80, 82, 1.5), Type.Q3_K: (108, None, 0), Type.Q4_K: (0, 2, 7.5),
     Type.Q5_K: (0, 2, 15.5), Type.Q6_K: (208, None, 0), Type.IQ4_NL: (0, None, 0), Type.IQ4_XS: (0, None, 0),
+    Type.TQ1_0: (52, None, 0), Type.TQ2_0: (64, None, 0), Type.MXFP4: (None, None, 0), Type.NVFP4: (None, None, 0),
+    Type.IQ3_S: (0, None, 0), Type.IQ3_XXS: (0, None, 0), Type.IQ2_S: (0, None, 0), Type.IQ2_XS: (0, None, 0),
+    Type.IQ2_XXS: (0, None, 0), Type.IQ1_S: (0, None, 0), Type.IQ1_M: (None, None, 0),
 }
+
+
+def put_tq1_0(blocks, _):
+    """The bytes that encoders write: several stand for the same digits."""
+    for digits, at in ((5, slice(0, 48)), (4, slice(48, 52))):
+        number = blocks[:, at].astype(int) % 3**digits * 3**(5 - digits)
+        blocks[:, at] = (number * 256 + 242) // 243
+
+
+def put_mxfp4(blocks, scales):
+    """The exponent of each scale; where they are edge cases (see edge_scales), the exponents that are: 0 and 1."""
+    exponents = np.where(np.abs(scales) < 2.0**-10, [0, 1] * (len(scales) // 2), 128 + np.log2(np.abs(scales) + 1e-30))
+    blocks[:, 0] = exponents.astype(np.uint8)
+
+
+def put_nvfp4(blocks, scales):
+    """Codes of e4m3 at and around each scale, the last with a sign, which does not count; none is a NaN."""
+    code = gguf.quants.NVFP4.fp32_to_ue4m3(2 * np.abs(scales).astype(np.float32))
+    blocks[:, :4] = np.clip(code.reshape(-1, 1).astype(int) + [0, -3, 2, 1], 0, 126) | [0, 0, 0, 128]
+
+
+def put_iq1_m(blocks, scales):
+    """The nibbles of an f16, each in the top of one of four 16-bit words."""
+    half = scales.astype("<f2").view("<u2")
+    for i in range(4):
+        top = blocks[:, 49 + 2 * i]
+        blocks[:, 49 + 2 * i] = (top & 15) | (half >> 4 * i & 15) << 4
+
+
+# What is chosen in blocks that have no f16 scale, or whose codes are not all in use, from a scale for each.
+CHOSEN = {Type.TQ1_0: put_tq1_0, Type.MXFP4: put_mxfp4, Type.NVFP4: put_nvfp4, Type.IQ1_M: put_iq1_m}
 
 
 def put_f16(blocks, offset, values):
@@ -36,7 +71,11 @@ def edge_blocks(kind, n, rng):
     size = gguf.GGML_QUANT_SIZES[kind][1]
     blocks = rng.integers(0, 256, (n, size), dtype=np.uint8)
     scale, minimum, _ = FIELDS[kind]
-    put_f16(blocks, scale, edge_scales(n, rng, 0))
+    scales = edge_scales(n, rng, 0)
+    if scale is not None:
+        put_f16(blocks, scale, scales)
+    if kind in CHOSEN:
+        CHOSEN[kind](blocks, scales)
     if minimum is not None:  # rotated, so that a zero scale meets a minimum that is not
         put_f16(blocks, minimum, 4 * edge_scales(n, rng, 3))
     return blocks
@@ -58,13 +97,20 @@ def write_blocks(out):
     for kind in [*FIELDS, Type.F16, Type.BF16]:
         rng = rng_for(f"blocks/{kind.name}")
         values, size = gguf.GGML_QUANT_SIZES[kind]
-        n = {256: 8, 32: 24, 1: 768}[values]
+        n = {256: 8, 64: 24, 32: 24, 1: 768}[values]
         blocks = plain_values(kind, n, rng) if values == 1 else edge_blocks(kind, n, rng)
         unpacked = gguf.quants.dequantize(blocks, kind).astype("<f4")
         assert unpacked.shape == (n, values) and np.isfinite(unpacked).all()
         (out / f"{kind.name}.bin").write_bytes(blocks.tobytes() + unpacked.tobytes())
         index[kind.name] = {"n_blocks": n, "block_bytes": size, "values_per_block": values}
     write_json(out / "blocks.json", index)
+    (out / "grids.bin").write_bytes(b"".join(packed_grid(name) for name in grids.NAMES))
+
+
+def packed_grid(name):
+    """A table of the IQ formats, 16 bits a tuple: 2 bits a digit below 3, 3 bits a digit below 8, the first lowest."""
+    tuples = grids.digits(name)
+    return (tuples << (16 // tuples.shape[1] - (tuples.shape[1] == 4)) * np.arange(tuples.shape[1])).sum(1).astype("<u2").tobytes()
 
 
 def random_matrix(kind, rows, columns, sigma, rng):
@@ -76,7 +122,10 @@ def random_matrix(kind, rows, columns, sigma, rng):
     unit = rng.uniform(0.7, 1.3, n) * rng.choice([-1, 1], n)
 
     def scale_by(factor):
-        put_f16(blocks, scale, factor * unit)
+        if scale is not None:
+            put_f16(blocks, scale, factor * unit)
+        if kind in CHOSEN:
+            CHOSEN[kind](blocks, factor * unit)
         if minimum is not None:
             put_f16(blocks, minimum, factor * centre * unit)
 
@@ -98,6 +147,10 @@ SAMPLES = {
     "tiny_llama_q4_0": ([Type.Q4_0] * 9, quantised_matrix, 128, 192, 32),
     "tiny_llama_mixed": ([Type.Q4_1, Type.Q4_K, Type.Q6_K, Type.Q5_K, Type.Q3_K, Type.Q2_K, Type.IQ4_XS, Type.Q5_1,
                           Type.IQ4_NL], random_matrix, 256, 256, 64),
+    "tiny_llama_floats": ([Type.NVFP4, Type.MXFP4, Type.TQ2_0, Type.TQ1_0, Type.NVFP4, Type.TQ1_0, Type.TQ2_0,
+                           Type.MXFP4, Type.NVFP4], random_matrix, 256, 256, 64),
+    "tiny_llama_grids": ([Type.IQ2_S, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ3_XXS, Type.IQ3_S, Type.IQ1_M, Type.IQ1_S,
+                          Type.IQ2_XS, Type.IQ3_S], random_matrix, 256, 256, 64),
 }
 HEADS, KV_HEADS, VOCAB, CONTEXT, SAMPLE_TOKENS = 4, 2, 64, 128, 20
 

@@ -1,5 +1,7 @@
 // Hugging Face folders nobody should trust: safetensors, shards, config.json and tokenizer files,
 // each wrong in one place, each refused with one Error that names the file.
+#include <nlohmann/json.hpp>
+
 #include "tests/import_support.h"
 
 namespace chaski::test {
@@ -51,6 +53,41 @@ TEST_CASE("bad/safetensors header of 200 000 tensors") {
     header += fmt::format(R"(,"t{}":{{"dtype":"F32","shape":[1],"data_offsets":[{},{}]}})", i,
                           32 + 4 * i, 36 + 4 * i);
   check_header("is unexpected in a llama model", header + "}", 32 + 4 * 200'000);
+}
+
+// What no block format holds is refused by name, with what to do.
+TEST_CASE("bad/packed weights") {
+  const auto refused = [](const std::string& part, const std::string& quantization) {
+    std::string config = kConfig;
+    config.insert(config.size() - 1, ", \"quantization_config\": {" + quantization + "}");
+    check_folder("config.json", part, config, safetensors("{" + kNorm + "}", std::string(32, 'x')));
+  };
+  refused("quant_method is \"bitsandbytes\", expected gptq or awq, or a folder saved unpacked",
+          R"("quant_method": "bitsandbytes", "load_in_4bit": true)");
+  refused("quant_method is \"fp8\"", R"("quant_method": "fp8")");
+  refused("bits is 3", R"("quant_method": "gptq", "bits": 3, "group_size": 128)");
+  refused("group_size is 16", R"("quant_method": "awq", "bits": 4, "group_size": 16)");
+  refused("version is \"gemv\"",
+          R"("quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv")");
+
+  // Act-order that mixes groups among 32 columns, a group that is none, a part that is missing.
+  const std::string folder = golden("packed/gptq4_order"),
+                    whole = read_file(folder + "/model.safetensors");
+  uint64_t header = 0;
+  std::memcpy(&header, whole.data(), sizeof header);
+  const auto names = nlohmann::json::parse(whole.substr(8, header));
+  const size_t order =
+      8 + header + size_t(names["model.layers.0.mlp.down_proj.g_idx"]["data_offsets"][0]);
+  const auto with = [&](const std::string& part, const std::string& weights) {
+    check_folder("model.safetensors", part, read_file(folder + "/config.json"), weights);
+  };
+  std::string mixed = whole, none = whole, missing = whole;
+  mixed[order + 4 * 5] = char(mixed[order + 4 * 5] == 0 ? 1 : 0);
+  with("down_proj.g_idx has columns of several groups among columns 0 to 31", mixed);
+  none[order + 4 * 5] = 77;
+  with("down_proj.g_idx has group 77 of column 5, expected 0 to 2", none);
+  missing.replace(missing.find("down_proj.qzeros"), 16, "down_proj.qzerox");
+  with("down_proj.qzeros is missing", missing);
 }
 
 TEST_CASE("bad/safetensors entries") {

@@ -62,7 +62,20 @@ TEST_CASE("format: GGUF blocks decode to the golden values, bit for bit") {
     for (float v : got) CHECK(v == 0);
     ++n;
   }
-  CHECK(n == 14);
+  CHECK(n == 25);
+}
+
+TEST_CASE("format: the grids are those of the gguf package") {
+  const std::string file = read_file(golden("blocks/grids.bin"));
+  size_t at = 0;
+  for (const Grid* grid : {&iq2_xxs_grid(), &iq2_xs_grid(), &iq2_s_grid(), &iq1_grid(),
+                           &iq3_xxs_grid(), &iq3_s_grid()})
+    for (int i = 0; i < grid->size(); ++i, at += 2) {
+      REQUIRE(at + 2 <= file.size());
+      CHECK(grid->tuple(i) == (uint8_t(file[at]) | uint8_t(file[at + 1]) << 8));
+      CHECK(grid->index_of(grid->tuple(i)) == i);
+    }
+  CHECK(at == file.size());
 }
 
 TEST_CASE("format: a panel's integers and scales are at()'s values") {
@@ -83,7 +96,8 @@ TEST_CASE("format: a panel's integers and scales are at()'s values") {
             const int q = (F::kDot.is_signed ? int8_t(p.q[i]) : p.q[i]) - F::kDot.offset;
             const double m =
                 F::kDot.mins ? (F::kDot.halves ? p.m * double(p.mins[i / 16]) : double(p.m)) : 0;
-            const double value = double(p.d) * (F::kDot.halves ? p.s[i / 16] : 1) * q + m;
+            const double d = F::kDot.apart && i >= 16 ? p.m : p.d;
+            const double value = d * (F::kDot.halves ? p.s[i / 16] : 1) * q + m;
             CHECK(value == doctest::Approx(of.at(b, 32 * sub + i)).epsilon(1e-4));
           }
         }

@@ -216,7 +216,8 @@ TEST_CASE("import/gguf llama-2-tiny-random") {
 }
 
 TEST_CASE("import/golden gguf") {
-  for (auto name : {"tiny_llama_mixed", "tiny_llama_q4_0", "tiny_llama_q8_0"}) {
+  for (auto name : {"tiny_llama_mixed", "tiny_llama_floats", "tiny_llama_grids", "tiny_llama_q4_0",
+                    "tiny_llama_q8_0"}) {
     const std::string path = golden("gguf/" + std::string(name) + ".gguf");
     if (have(path)) check_back_and_forth(path);
   }

@@ -2,6 +2,7 @@
 // another program (see there).
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "engine/session.h"
@@ -117,10 +118,37 @@ TEST_CASE("model: positions stretched by hand, contexts beyond the model's own")
 TEST_CASE("model: GGUF files with block formats") {
   // Block formats multiply 8-bit activations: the bound is theirs (one part in 254 of a block's
   // largest value, averaged over a row).
-  for (const char* name : {"q8_0", "q4_0", "mixed"}) {
+  for (const char* name : {"q8_0", "q4_0", "mixed", "floats", "grids"}) {
     const std::string base = golden("gguf/tiny_llama_") + name;
     CHECK(error_of(base + ".gguf", read_golden(base + ".json", base + ".f32"), Format::f32) <=
           3e-2);
+  }
+}
+
+TEST_CASE("model: Hugging Face folders with packed weights, which keep their values") {
+  const std::map<std::string, Format> formats{{"gptq4", Format::q5_0},
+                                              {"gptq4_order", Format::q4_0},
+                                              {"gptq8", Format::q8},
+                                              {"awq", Format::q5_0}};
+  for (const auto& [name, format] : formats) {
+    CAPTURE(name);
+    const std::string folder = golden("packed/") + name;
+    const Golden g = read_golden(folder + "/golden.json", folder + "/logits.f32");
+    CHECK(error_of(folder, g, Format::f32) <= 3e-2);  // as GGUF's block formats
+    const ModelSource source = import_model(folder);
+    const TensorSource& down = *source.find("layer.0.ffn_down");
+    CHECK(down.info.format == format);
+    std::vector<std::byte> strips(down.info.bytes());
+    down.read(0, (down.info.rows + kStrip - 1) / kStrip, strips.data());
+    const std::string bytes = read_file(folder + "/down_proj.f32");
+    std::vector<float> want(bytes.size() / 4), got(size_t(down.info.cols));
+    std::memcpy(want.data(), bytes.data(), bytes.size());
+    REQUIRE(want.size() == size_t(down.info.rows * down.info.cols));
+    for (int64_t r = 0; r < down.info.rows; ++r) {
+      decode_row(format, strips.data() + r / kStrip * strip_bytes(format, down.info.cols),
+                 int(r % kStrip), down.info.cols, got.data());
+      CHECK(std::equal(got.begin(), got.end(), want.begin() + r * down.info.cols));
+    }
   }
 }
 

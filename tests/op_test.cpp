@@ -284,7 +284,10 @@ TEST_CASE("op: matmul at the extremes of every block format") {
           } else if constexpr (!F::kFloat) {
             for (int64_t b = 0; b < cols / F::kBlock; ++b) {
               auto* to = reinterpret_cast<typename F::Block*>(row.data()) + b;
-              to->d = reinterpret_cast<const typename F::Block*>(random.data())[b].d;
+              if constexpr (requires { F::set_scale(*to, 1); })
+                F::set_scale(*to, 1);
+              else
+                to->d = reinterpret_cast<const typename F::Block*>(random.data())[b].d;
               if constexpr (requires { to->dmin; }) to->dmin = to->d;
               if constexpr (requires { to->m; }) to->m = to->d;
             }

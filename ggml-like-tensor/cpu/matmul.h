@@ -38,7 +38,8 @@ void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const O
   const int64_t step = rows > kGroup ? kStep : blocks;
   for (int s = 0; s < n_strips; ++s)
     for (int n = 0; n < width; ++n) out.acc[s][n] = V::zero();
-  Formats::with(w.format, [&]<class F>(F) {
+  Formats::with(w.format, [&]<class Stored>(Stored) {
+    using F = TilesOf<Stored>;
     const StripInput<V> in{a.in_acts.data ? a.in_acts.group(group) : nullptr, width,
                            a.in[0].row(group * kGroup), cols, cols};
     const size_t bytes = bytes_of_strip<F>(cols);
@@ -197,7 +198,8 @@ struct CpuKernel<ExpertMatMul, V> {
       const int n_strips = int(to - s < kStrips ? to - s : kStrips);
       for (int k = 0; k < n_strips; ++k)
         for (int i = 0; i < n; ++i) result->acc[k][i] = V::zero();
-      Formats::with(w.format, [&]<class F>(F) {
+      Formats::with(w.format, [&]<class Stored>(Stored) {
+        using F = TilesOf<Stored>;
         const size_t bytes = bytes_of_strip<F>(cols);
         strips_times<V, F>(w.bytes() + (expert * strips(op, a) + s) * bytes, bytes, n_strips, 0,
                            blocks, in, n, result->acc[0]);

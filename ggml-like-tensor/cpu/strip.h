@@ -25,7 +25,11 @@ template <class V, DotKind K>
 inline __attribute__((always_inline)) typename V::F block_dot(const Panel<V>& w, const Act& a,
                                                               typename V::F acc) {
   const auto d = V::mul(w.d, V::set1(a.d));
-  if constexpr (!K.halves) {
+  if constexpr (K.apart) {
+    acc = V::fma(V::to_float(V::template dot<K, 0, 4>(w.w, a.q, a.half[0])), d, acc);
+    acc = V::fma(V::to_float(V::template dot<K, 4, 8>(w.w, a.q, a.half[1])),
+                 V::mul(w.m, V::set1(a.d)), acc);
+  } else if constexpr (!K.halves) {
     acc = V::fma(V::to_float(V::template dot<K, 0, 8>(w.w, a.q, a.half[0] + a.half[1])), d, acc);
     if constexpr (K.mins) acc = V::fma(w.m, V::set1(a.ds), acc);
   } else {
@@ -55,6 +59,41 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
     const Act* a = acts + b * width;
 #pragma GCC unroll 16
     for (int n = 0; n < N; ++n) acc[n] = block_dot<V, Fmt::kDot>(panel, a[n], acc[n]);
+  }
+  for (int n = 0; n < N; ++n) result[n] = acc[n];
+}
+
+// The same in two steps, for formats that take long to unpack (F::kInTwoSteps), and more than one
+// activation: some blocks become panels in memory, in L1, and these are multiplied with all
+// activations. They are unpacked once for 16 tokens on every instruction set, and what multiplies
+// is common to all formats of a kind, which keeps the compiler's work small.
+constexpr int kPanels = 8;
+template <class Fmt>
+constexpr bool kInTwoSteps = requires {
+  Fmt::kInTwoSteps;
+};
+
+template <class V, class Fmt>
+__attribute__((noinline)) void unpack_blocks(const void* strip, int64_t from, int64_t to,
+                                             Panel<V>* panels) {
+  constexpr uint64_t kSubs = Fmt::kBlock / 32;
+  constexpr int kBytes = int(sizeof(typename Fmt::Tile) / kSubs);
+  const StripOf<Fmt> s(strip);
+  for (int64_t b = from; b < to; ++b) {
+    prefetch(reinterpret_cast<const char*>(s.tiles()) + b * kBytes, kBytes);
+    s.template unpack<V>(int64_t(uint64_t(b) / kSubs), int(uint64_t(b) % kSubs), panels[b - from]);
+  }
+}
+
+template <class V, DotKind K, int N>
+__attribute__((noinline)) void panels_times(const Panel<V>* panels, int64_t n_panels,
+                                            const Act* acts, int64_t width, typename V::F* result) {
+  typename V::F acc[N];
+  for (int n = 0; n < N; ++n) acc[n] = result[n];
+  for (int64_t b = 0; b < n_panels; ++b) {
+    const Act* a = acts + b * width;
+#pragma GCC unroll 16
+    for (int n = 0; n < N; ++n) acc[n] = block_dot<V, K>(panels[b], a[n], acc[n]);
   }
   for (int n = 0; n < N; ++n) result[n] = acc[n];
 }
@@ -131,6 +170,17 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
       float_strips<V, Fmt, N, 1>(static_cast<const std::byte*>(strip), 0, from * 32, end,
                                  in.x + i * in.stride, in.stride, acc + i);
     });
+  } else if constexpr (kInTwoSteps<Fmt>) {
+    if (n == 1) return int_strip<V, Fmt, 1>(strip, from, to, in.acts, in.width, acc);
+    Panel<V> panels[kPanels];
+    for (int64_t b = from; b < to; b += kPanels) {
+      const int64_t end = to - b < kPanels ? to : b + kPanels;
+      unpack_blocks<V, Fmt>(strip, b, end, panels);
+      in_pieces<V::kWide ? 8 : 4>(n, [&]<int N>(int i) {
+        panels_times<V, Fmt::kDot, N>(panels, end - b, in.acts + b * in.width + i, in.width,
+                                      acc + i);
+      });
+    }
   } else {
     in_pieces<V::kWide ? 16 : 4>(n, [&]<int N>(int i) {
       int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i);

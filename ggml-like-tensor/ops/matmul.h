@@ -40,7 +40,7 @@ inline float matmul_at(const Operand& w, int64_t r, const Operand& x, const Acts
 }
 
 inline double weight_bytes(const Operand& w) {
-  return double(row_bytes(w.format, w.shape.cols)) * double(w.shape.rows);
+  return double(strip_bytes(w.format, w.shape.cols)) / kStrip * double(w.shape.rows);
 }
 
 struct MatMul {

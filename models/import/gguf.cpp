@@ -26,12 +26,12 @@ constexpr size_t kMaxNameBytes = 512;   // ggml stops at 64
 
 // ggml's names by number, the ones chaski cannot read included, so that a refusal can name what it
 // found.
-constexpr std::array<std::string_view, 40> kTensorTypes{
-    "F32",     "F16",    "Q4_0",    "Q4_1",  "",       "",      "Q5_0",  "Q5_1",
-    "Q8_0",    "Q8_1",   "Q2_K",    "Q3_K",  "Q4_K",   "Q5_K",  "Q6_K",  "Q8_K",
-    "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS",
-    "I8",      "I16",    "I32",     "I64",   "F64",    "IQ1_M", "BF16",  "",
-    "",        "",       "TQ1_0",   "TQ2_0", "",       "",      "",      "MXFP4"};
+constexpr std::array<std::string_view, 42> kTensorTypes{
+    "F32",     "F16",   "Q4_0",   "Q4_1",  "",      "",       "Q5_0", "Q5_1",    "Q8_0",
+    "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",  "Q6_K",   "Q8_K", "IQ2_XXS", "IQ2_XS",
+    "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8",   "I16",     "I32",
+    "I64",     "F64",   "IQ1_M",  "BF16",  "",      "",       "",     "TQ1_0",   "TQ2_0",
+    "",        "",      "",       "MXFP4", "NVFP4", "Q1_0"};
 
 std::string tensor_type_name(uint32_t type) {
   const bool known = type < kTensorTypes.size() && !kTensorTypes[type].empty();

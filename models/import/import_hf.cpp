@@ -14,6 +14,7 @@
 #include "models/import/affix.h"
 #include "models/import/folder.h"
 #include "models/import/hf_config.h"
+#include "models/import/hf_packed.h"
 #include "models/import/hf_tokenizer.h"
 #include "models/import/import.h"
 #include "models/import/json_file.h"
@@ -37,6 +38,7 @@ class Import {
 
   ModelSource run() {
     read_files();
+    for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
     for (auto& tensor : tensors_) take(tensor);
     settle_head();
     read_hf_tokenizer(folder_, config_, source_.meta);
@@ -101,17 +103,31 @@ class Import {
     return config_.of_text && name.find("language_model.") == name.npos;
   }
 
-  void take(const SafeTensor& t) {
-    const auto [first, last] = slots_of(t.name);
-    if (first == last && (is_unread(t.name) || is_of_other_part(t.name))) return;
-    if (first == last)
-      fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", t.file,
-           escaped(t.name), source_.meta.str("general.architecture"),
+  // The slots of a tensor that has to have some, and be the only one with its name.
+  auto slots_for(const std::string& name, const std::string& file) {
+    const auto slots = slots_of(name);
+    if (slots.first == slots.second)
+      fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", file,
+           escaped(name), source_.meta.str("general.architecture"),
            source_.meta.integer("model.block_count"));
-    if (!taken_.insert(first->first).second)
-      fail(Exit::bad_file, "{}: tensor {} appears twice", t.file, escaped(t.name));
+    if (!taken_.insert(slots.first->first).second)
+      fail(Exit::bad_file, "{}: tensor {} appears twice", file, escaped(name));
+    return slots;
+  }
+
+  void take(PackedTensor t) {
+    const auto [first, last] = slots_for(t.name, t.file);
+    for (auto at = first; at != last; ++at)
+      source_.tensors.push_back(matrix_for(at->second, at->second.hf_order, t.format, t.read,
+                                           t.rows, t.cols, t.file, t.name));
+  }
+
+  void take(const SafeTensor& t) {
+    const auto found = slots_of(t.name);
+    if (found.first == found.second && (is_unread(t.name) || is_of_other_part(t.name))) return;
+    const auto [first, last] = slots_for(t.name, t.file);
     if (!t.format)
-      fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16 or BF16", t.file,
+      fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16, BF16 or F8_E4M3", t.file,
            escaped(t.name), t.dtype);
     if (t.shape.empty() || t.shape.size() > 2)
       fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected 1 or 2 dimensions", t.file,

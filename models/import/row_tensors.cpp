@@ -56,6 +56,25 @@ TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64
           }};
 }
 
+namespace {
+
+void expect_rows(const TensorSlot& slot, const RowOrder& order, int64_t rows, int64_t cols,
+                 const std::string& file, const std::string& theirs) {
+  const bool matrix = rows > 1;
+  const int64_t ours = slot.rows > 1 ? slot.rows : slot.cols, found = matrix ? rows : cols;
+  if (order.whole > 0 && found != order.whole)
+    fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} for all of its parts", file,
+         escaped(theirs), found, order.whole);
+  if (order.whole == 0 && found != ours)
+    fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} heads of {}", file,
+         escaped(theirs), found, ours / order.head, order.head);
+  if (matrix != (slot.rows > 1))
+    fail(Exit::bad_file, "{}: tensor {} is a {}, expected a {}", file, escaped(theirs),
+         matrix ? "matrix" : "vector", matrix ? "vector" : "matrix");
+}
+
+}  // namespace
+
 TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format format,
                         const std::byte* data, int64_t rows, int64_t cols, const std::string& file,
                         const std::string& theirs) {
@@ -68,17 +87,9 @@ TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format fo
         std::memcpy(dst + c * item, data + (c * rows + row) * item, item);
     });
   }
+  expect_rows(slot, order, rows, cols, file, theirs);
   const bool matrix = rows > 1;
-  const int64_t ours = slot.rows > 1 ? slot.rows : slot.cols, found = matrix ? rows : cols;
-  if (order.whole > 0 && found != order.whole)
-    fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} for all of its parts", file,
-         escaped(theirs), found, order.whole);
-  if (order.whole == 0 && found != ours)
-    fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {} heads of {}", file,
-         escaped(theirs), found, ours / order.head, order.head);
-  if (matrix != (slot.rows > 1))
-    fail(Exit::bad_file, "{}: tensor {} is a {}, expected a {}", file, escaped(theirs),
-         matrix ? "matrix" : "vector", matrix ? "vector" : "matrix");
+  const int64_t ours = slot.rows > 1 ? slot.rows : slot.cols;
   // A weight by rows, a bias by elements.
   const size_t item = row_bytes(format, matrix ? cols : 1);
   if (order.head == 0 && order.run == 0)
@@ -91,6 +102,20 @@ TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format fo
   return tensor_of_rows(slot.name, format, 1, ours, [=](int64_t, std::byte* dst) {
     for (int64_t i = 0; i < ours; ++i) copy(i, dst + i * item);
   });
+}
+
+TensorSource matrix_for(const TensorSlot& slot, const RowOrder& order, Format format,
+                        RowReader reader, int64_t rows, int64_t cols, const std::string& file,
+                        const std::string& theirs) {
+  if (order.transposed || rows == 1 || slot.rows == 1)
+    fail(Exit::bad_file, "{}: tensor {} is packed, expected a plain one here", file,
+         escaped(theirs));
+  if (order.plain()) return tensor_of_rows(slot.name, format, rows, cols, std::move(reader));
+  expect_rows(slot, order, rows, cols, file, theirs);
+  return tensor_of_rows(slot.name, format, slot.rows, cols,
+                        [order, reader = std::move(reader)](int64_t row, std::byte* dst) {
+                          reader(order.theirs(row), dst);
+                        });
 }
 
 }  // namespace chaski

@@ -29,5 +29,9 @@ TensorSource tensor_of_rows(std::string name, Format format, int64_t rows, int64
 TensorSource tensor_for(const TensorSlot& slot, const RowOrder& order, Format format,
                         const std::byte* data, int64_t rows, int64_t cols, const std::string& file,
                         const std::string& theirs);
+// A matrix whose rows are read one by one, in their order.
+TensorSource matrix_for(const TensorSlot& slot, const RowOrder& order, Format format,
+                        RowReader reader, int64_t rows, int64_t cols, const std::string& file,
+                        const std::string& theirs);
 
 }  // namespace chaski

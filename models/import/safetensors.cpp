@@ -17,11 +17,21 @@ struct Dtype {
   std::optional<Format> format;
 };
 constexpr Dtype kDtypes[] = {
-    {"F32", 4, Format::f32}, {"F16", 2, Format::f16}, {"BF16", 2, Format::bf16},
-    {"F64", 8, {}},          {"F8_E4M3", 1, {}},      {"F8_E5M2", 1, {}},
-    {"I64", 8, {}},          {"I32", 4, {}},          {"I16", 2, {}},
-    {"I8", 1, {}},           {"U64", 8, {}},          {"U32", 4, {}},
-    {"U16", 2, {}},          {"U8", 1, {}},           {"BOOL", 1, {}},
+    {"F32", 4, Format::f32},
+    {"F16", 2, Format::f16},
+    {"BF16", 2, Format::bf16},
+    {"F64", 8, {}},
+    {"F8_E4M3", 1, Format::f8},
+    {"F8_E5M2", 1, {}},
+    {"I64", 8, {}},
+    {"I32", 4, {}},
+    {"I16", 2, {}},
+    {"I8", 1, {}},
+    {"U64", 8, {}},
+    {"U32", 4, {}},
+    {"U16", 2, {}},
+    {"U8", 1, {}},
+    {"BOOL", 1, {}},
 };
 
 constexpr size_t kMaxDims = 8;
@@ -35,7 +45,7 @@ const Dtype& dtype_of(const Json& entry) {
   const std::string& name = entry["dtype"].str();
   for (auto& dtype : kDtypes)
     if (dtype.name == name) return dtype;
-  entry["dtype"].wrong("F32, F16 or BF16");
+  entry["dtype"].wrong("F32, F16, BF16 or F8_E4M3");
 }
 
 std::vector<int64_t> shape_of(const Json& entry) {

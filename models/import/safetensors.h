@@ -17,7 +17,7 @@ namespace chaski {
 struct SafeTensor {
   std::string name, dtype;
   std::vector<int64_t> shape;    // slowest first; empty for a scalar
-  std::optional<Format> format;  // of the dtypes chaski can use: F32, F16, BF16
+  std::optional<Format> format;  // of the dtypes chaski can use: F32, F16, BF16, F8_E4M3
   const std::byte* data = nullptr;
   std::string file;  // for error lines
 };
