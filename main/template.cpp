@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/model_file.h"
+#include "engine/text/conversation_file.h"
 #include "engine/text/own_template.h"
 #include "main/commands.h"
 #include "main/json_output.h"
@@ -15,7 +16,7 @@ namespace chaski {
 namespace {
 
 struct TemplateFlags {
-  std::string file, tokenizer, system;
+  std::string file, tokenizer, system, messages;
   bool json = false;
 };
 
@@ -29,9 +30,15 @@ struct Found {
   std::optional<size_t> rewritten;
 };
 
-Found find(const Metadata& meta, const Tokenizer& tokenizer, const std::string& system) {
-  std::vector<ChatMessage> messages = kSample;
-  if (!system.empty()) messages.insert(messages.begin(), {"system", system});
+std::vector<ChatMessage> conversation(const TemplateFlags& flags) {
+  std::vector<ChatMessage> out =
+      flags.messages.empty() ? kSample : read_conversation(flags.messages);
+  if (!flags.system.empty()) out.insert(out.begin(), {"system", flags.system});
+  return out;
+}
+
+Found find(const Metadata& meta, const Tokenizer& tokenizer,
+           const std::vector<ChatMessage>& messages) {
   const ChatTemplate chat = ChatTemplate::detect(meta, tokenizer);
   const std::vector<TokenId> tokens = chat.render(messages, true);
   Found out;
@@ -73,7 +80,7 @@ void put_table(const std::string& file, const Found& found, size_t bytes) {
        found.stop.empty() ? "at a control token" : "at the text \"" + escaped(found.stop) + "\"");
   line("later turns", found.rewritten ? "rewrite earlier answers: they are read again"
                                       : "begin with what was there: nothing is read again");
-  line("the sample",
+  line("the conversation",
        fmt::format("{} tokens, {} of them control tokens", found.tokens, found.control_tokens));
   put(text + "\n");
   put_model_text(found.text);
@@ -100,7 +107,7 @@ void put_template_json(const std::string& file, const Found& found, size_t bytes
 int show_template(const TemplateFlags& flags) {
   const Metadata meta = open_tokenizer(flags.file, flags.tokenizer);
   const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::make(meta);
-  const Found found = find(meta, *tokenizer, flags.system);
+  const Found found = find(meta, *tokenizer, conversation(flags));
   const size_t bytes = meta.str("tokenizer.chat_template", "").size();
   if (flags.json) {
     put_template_json(flags.file, found, bytes);
@@ -117,7 +124,12 @@ Action declare_template(Flags parser) {
   auto flags = std::make_shared<TemplateFlags>();
   parser.add("FILE", flags->file, "any model that run takes; none: the bundled one").type("FILE");
   declare_tokenizer(parser, flags->tokenizer);
-  parser.add("--system", flags->system, "a system message in front of the sample").type("TEXT");
+  parser.add("--system", flags->system, "a system message in front of the conversation")
+      .type("TEXT");
+  parser
+      .add("--messages", flags->messages,
+           "a conversation in place of the sample, as /save of chat writes it")
+      .type("FILE");
   declare_json(parser, flags->json);
   return [flags] { return show_template(*flags); };
 }

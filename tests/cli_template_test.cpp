@@ -82,6 +82,19 @@ TEST_CASE("cli/template of a template that is broken, hostile or not there") {
   check_one_line(chaski_run({"template", "nothing.gguf"}), 5, "nothing.gguf: ");
 }
 
+TEST_CASE("cli/template renders a conversation from a file") {
+  const Folder folder(kChatml);
+  std::ofstream(folder / "talk.json")
+      << R"({"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]})";
+  CHECK(found(folder, {"--messages", folder / "talk.json"})["text"] ==
+        "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\na<|im_end|>\n"
+        "<|im_start|>tool\nb<|im_end|>\n<|im_start|>assistant\n");
+  std::ofstream(folder / "image.json")
+      << R"([{"role": "user", "content": [{"type": "image", "url": "heron.png"}]}])";
+  check_one_line(chaski_run({"template", folder.path, "--messages", folder / "image.json"}), 3,
+                 "image.json: [0].content is");
+}
+
 // What is said about thoughts and endings.
 TEST_CASE("cli/template tells of thoughts and of texts that end an answer") {
   const json thinks = found(

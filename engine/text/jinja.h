@@ -1,6 +1,7 @@
 // Chat templates as model files carry them: Jinja, as transformers runs it (trim_blocks,
 // lstrip_blocks, loop controls, its tojson, an immutable sandbox). Steps, depth and memory are
-// bounded. There is no include, import, block or extends, and nothing of HTML but escape.
+// bounded. There is no include, import, block or extends. Nothing is HTML: `safe` does
+// nothing, where Jinja would escape what is put together with it.
 #pragma once
 #include <ctime>
 #include <memory>

@@ -1,6 +1,7 @@
 // What the template language brings along: filters, tests, functions, and the methods of texts,
 // lists and dicts. Each is a row of a table: its name, the names of its parameters, what it does.
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -46,6 +47,8 @@ const Builtin* find_filter(std::string_view name);
 const Builtin* find_test(std::string_view name);
 const Builtin* find_function(std::string_view name);
 const Builtin* find_method(const Value& of, std::string_view name);
+
+std::span<const Builtin> list_filters();  // those of find_filter() that are of lists
 
 Value call(const Builtin& builtin, Run& run, const Value& of, Arguments arguments);
 
