@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -121,10 +123,41 @@ class Import {
       const TensorSlot& slot = at->second;
       int64_t rows = matrix ? t.shape[0] : 1, cols = t.shape.back();
       if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
+      if (slot.matrix_rows > 1 && rows == slot.matrix_rows) cols *= rows, rows = 1;
+      if (slot.hf_rows > 0 && rows == slot.hf_rows) {
+        source_.tensors.push_back(with_first_behind(slot, *t.format, t.data, cols));
+        continue;
+      }
       source_.tensors.push_back(
           tensor_for(slot, slot.hf_order, *t.format, t.data, rows, cols, t.file, t.name));
       if (slot.hf_less_one) add_one(source_.tensors.back());
+      if (slot.hf_unit_rows && matrix)
+        source_.tensors.back() = with_unit_rows(slot, *t.format, t.data, rows, cols);
     }
+  }
+
+  static TensorSource with_first_behind(const TensorSlot& slot, Format format,
+                                        const std::byte* data, int64_t cols) {
+    const size_t stride = row_bytes(format, cols);
+    return tensor_of_rows(slot.name, format, slot.rows, cols,
+                          [=, n = slot.hf_rows](int64_t row, std::byte* dst) {
+                            std::memcpy(dst, data + (row < n ? row : 0) * stride, stride);
+                          });
+  }
+
+  // As f32: what is left of a rounded number when it is divided is no number of its format.
+  static TensorSource with_unit_rows(const TensorSlot& slot, Format format, const std::byte* data,
+                                     int64_t rows, int64_t cols) {
+    const size_t stride = row_bytes(format, cols);
+    return tensor_of_rows(slot.name, Format::f32, rows, cols, [=](int64_t row, std::byte* dst) {
+      std::vector<float> x(static_cast<size_t>(cols));
+      decode_plain_row(format, data + row * stride, cols, x.data());
+      double square = 0;
+      for (float v : x) square += double(v) * v;
+      const double length = std::max(std::sqrt(square), 1e-12);
+      for (float& v : x) v = static_cast<float>(v / length);
+      std::memcpy(dst, x.data(), x.size() * sizeof(float));
+    });
   }
 
   static void add_one(TensorSource& vector) {
