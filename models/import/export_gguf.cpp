@@ -20,6 +20,7 @@
 #include "models/import/import.h"
 #include "models/import/pre_patterns.h"
 #include "models/import/tokenizer_defaults.h"
+#include "models/import/tokenizer_kinds.h"
 #include "models/rope_divisors.h"
 
 namespace chaski {
@@ -69,7 +70,7 @@ void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values
   const bool spm = meta.str("tokenizer.kind") == "spm";
   for (const auto& kind : kTokenizerKinds)
     if (kind.ours == meta.str("tokenizer.kind"))
-      values["tokenizer.ggml.model"] = text_value(std::string(kind.theirs));
+      values.try_emplace("tokenizer.ggml.model", text_value(std::string(kind.gguf)));
   if (!meta.has("tokenizer.pre") && meta.has("tokenizer.pre_patterns"))
     values["tokenizer.ggml.pre"] = text_value(gguf_name_of(meta.strs("tokenizer.pre_patterns")));
   if ((spm || !meta.has("tokenizer.pre")) && !meta.boolean("tokenizer.ignore_merges", false))

@@ -15,6 +15,7 @@
 #include "models/import/import.h"
 #include "models/import/row_tensors.h"
 #include "models/import/tokenizer_defaults.h"
+#include "models/import/tokenizer_kinds.h"
 
 namespace chaski {
 namespace {
@@ -69,9 +70,8 @@ class Import {
     require_kind(found->first, found->second, Kind::text);
     const auto& model = std::get<std::string>(found->second.data);
     merges_for_scores_ = model == "gemma4";
-    const auto* kind =
-        std::find_if(std::begin(kTokenizerKinds), std::end(kTokenizerKinds),
-                     [&](auto& k) { return k.theirs == (merges_for_scores_ ? "llama" : model); });
+    const auto* kind = std::find_if(std::begin(kTokenizerKinds), std::end(kTokenizerKinds),
+                                    [&](auto& k) { return k.gguf == model; });
     if (kind == std::end(kTokenizerKinds)) return;
     source_.meta.set_str("tokenizer.kind", std::string(kind->ours));
     file_.values.erase(found);
