@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.integrations.bitnet import pack_weights, replace_with_bitnet_linear
 
 import golden_gguf
 import golden_gguf_gpt
@@ -365,6 +366,17 @@ CHATGLM = {
     "torch_dtype": "float32",
 }
 
+BITNET = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")} | {
+    "architectures": ["BitNetForCausalLM"],
+    "model_type": "bitnet",
+    "hidden_act": "relu2",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": True,
+    "quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"},
+}
+
 CODESHELL = SHORT | {
     "architectures": ["CodeShellForCausalLM"],
     "model_type": "codeshell",
@@ -400,6 +412,35 @@ def chatglm_twin(config):
         "pad_token_id": 0, "partial_rotary_factor": 0.5, "rms_norm_eps": config["layernorm_epsilon"],
         "rope_theta": 10000.0 * config["rope_ratio"], "tie_word_embeddings": False,
         "vocab_size": config["padded_vocab_size"]}
+
+
+def bitnet_twin(config):
+    return {k: v for k, v in config.items() if k != "quantization_config"}
+
+
+def is_ternary(name):
+    return name.endswith("_proj.weight")
+
+
+def ternary(weights):
+    """Each matrix of a layer as -1, 0 and 1 and one number, as BitNet's training rounds them."""
+    out = dict(weights)
+    for name in filter(is_ternary, weights):
+        scale = weights[name].abs().mean()
+        out[name] = (weights[name] / scale).round().clamp(-1, 1)
+        out[name + "_scale"] = scale.reshape(1)
+    return out
+
+
+def bitnet_layout(weights, config):
+    return {k: pack_weights(w) if is_ternary(k) else w for k, w in weights.items()}
+
+
+def with_bit_linears(model):
+    """Matrices that transformers' own layer multiplies, with tokens rounded to 8 bits; eagerly, not compiled."""
+    torch._dynamo.config.disable = True
+    kind = transformers.BitNetQuantConfig(linear_class="autobitlinear", quantization_mode="offline")
+    return replace_with_bitnet_linear(model, modules_to_not_convert=["lm_head"], quantization_config=kind)
 
 
 def renamed(weights, names):
@@ -450,7 +491,8 @@ def codeshell_layout(weights, config):
 
 
 TWINS = {"baichuan": (baichuan_twin, baichuan_layout), "internlm2": (llama_twin, internlm2_layout),
-         "codeshell": (codeshell_twin, codeshell_layout), "chatglm": (chatglm_twin, chatglm_layout)}
+         "codeshell": (codeshell_twin, codeshell_layout), "chatglm": (chatglm_twin, chatglm_layout),
+         "bitnet": (bitnet_twin, bitnet_layout)}
 PHI3_LONGROPE = {k: v for k, v in PHI3.items() if k != "sliding_window"} | {
     "hidden_size": 32,
     "intermediate_size": 32,
@@ -793,6 +835,9 @@ MODELS = {
     "internlm2": (
         "q, k and v of a group side by side in one tensor; transformers' Llama with the weights in another layout",
         INTERNLM2, torch.float32, 24, None),
+    "bitnet": (
+        "matrices of -1, 0 and 1, two bits each in the file, tokens rounded to 8 bits in front of each",
+        BITNET, torch.float32, 24, None),
     "codeshell": (
         "q, k and v in one tensor, with biases; transformers' StarCoder 2 with the weights in another layout",
         CODESHELL, torch.float32, 24, None),
@@ -974,6 +1019,8 @@ def load_twin(config, weights):
     twin = TWINS[config["model_type"]][0](config)
     kind = transformers.AutoConfig.for_model(twin.pop("model_type"), **twin)
     model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager", dtype=torch.float32)
+    if config["model_type"] == "bitnet":
+        model = with_bit_linears(model)
     model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=not kind.tie_word_embeddings)
     model.tie_weights()
     if kind.num_hidden_layers == 40:
@@ -1041,6 +1088,8 @@ def write_random_model(out, name):
     weights = random_weights(name, twin(config) if twin else config, dtype)
     if "z_loss_weight" in config:
         weights["lm_head.weight"] = torch.nn.functional.normalize(weights["lm_head.weight"])
+    if config["model_type"] == "bitnet":
+        weights = ternary(weights)
     model = load_twin(config, weights) if twin else None
     if layout:
         weights = layout(weights, config)

@@ -112,6 +112,10 @@ class Import {
            source_.meta.integer("model.block_count"));
     if (!taken_.insert(first->first).second)
       fail(Exit::bad_file, "{}: tensor {} appears twice", t.file, escaped(t.name));
+    if (is_ternary(t, first->second)) {
+      source_.tensors.push_back(ternary(first->second, t));
+      return;
+    }
     if (!t.format)
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16 or BF16", t.file,
            escaped(t.name), t.dtype);
@@ -142,6 +146,25 @@ class Import {
     return tensor_of_rows(slot.name, format, slot.rows, cols,
                           [=, n = slot.hf_rows](int64_t row, std::byte* dst) {
                             std::memcpy(dst, data + (row < n ? row : 0) * stride, stride);
+                          });
+  }
+
+  // BitNet's: -1, 0 and 1 as two bits each, four rows in one; the first quarter of the rows are the
+  // lowest bits.
+  static bool is_ternary(const SafeTensor& t, const TensorSlot& slot) {
+    return t.dtype == "U8" && t.shape.size() == 2 && slot.rows > 1 && 4 * t.shape[0] == slot.rows;
+  }
+  static TensorSource ternary(const TensorSlot& slot, const SafeTensor& t) {
+    const int64_t quarter = t.shape[0], cols = t.shape[1];
+    return tensor_of_rows(slot.name, Format::bf16, slot.rows, cols,
+                          [=, data = t.data, order = slot.hf_order](int64_t row, std::byte* dst) {
+                            constexpr uint16_t kValues[] = {0xbf80, 0, 0x3f80, 0x4000};
+                            const int64_t theirs = order.theirs(row);
+                            const std::byte* from = data + theirs % quarter * cols;
+                            for (int64_t c = 0; c < cols; ++c) {
+                              const int code = int(from[c]) >> 2 * (theirs / quarter) & 3;
+                              std::memcpy(dst + 2 * c, &kValues[code], 2);
+                            }
                           });
   }
 
