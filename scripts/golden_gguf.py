@@ -14,6 +14,14 @@ import torch
 ARCH = gguf.MODEL_ARCH
 
 
+def stablelm(writer, c):
+    writer.add_parallel_residual(c.get("use_parallel_residual", False))
+
+
+def starcoder2(writer, c):
+    writer.add_layer_norm_eps(c["norm_epsilon"])
+
+
 def phi3(writer, c):
     rope = c["rope_scaling"]
     if rope:
@@ -113,6 +121,12 @@ def minicpm(writer, c):
 
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
+    "qwen2": (ARCH.QWEN2, False, False, None),
+    "stablelm": (ARCH.STABLELM, False, False, stablelm),
+    "starcoder2": (ARCH.STARCODER2, False, False, starcoder2),
+    "phi": (ARCH.PHI2, False, False, None),
+    "olmo2": (ARCH.OLMO2, False, False, None),
+    "smollm3": (ARCH.SMOLLM3, True, False, None),
     "phi3": (ARCH.PHI3, False, False, phi3),
     "gemma": (ARCH.GEMMA, False, True, None),
     "gemma2": (ARCH.GEMMA2, False, True, gemma2),
