@@ -160,6 +160,8 @@ Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice
   const auto say = [&](const std::string& line) {
     if (o.notice) o.notice(name + ": " + line);
   };
+  if (wanted < std::min(o.gpu_layers, layers))
+    say(fmt::format("{} of {} layers, because layers of this model share", wanted, layers));
   if (!p) {
     const int most = fitting.most_layers();
     if (must || o.gpu_layers != kAllThatFit) {
