@@ -26,7 +26,7 @@ struct FmaLane {
 // The lane's next columns from `first`, as far as they lie before `end`: as many loads under way as
 // leave registers for the sums.
 template <int kTokens>
-struct Columns {
+struct ColumnsAhead {
   static constexpr int kAhead = kTokens == 1 ? 8 : 4, kStep = kAhead * FmaLane::kPhases;
   uint4 x[kAhead];
   __device__ __forceinline__ void load(const std::byte* strip, int first, int end,
@@ -43,7 +43,7 @@ struct Columns {
 // x: row of the first token, `cols` apart; `tokens` of them exist, the others repeat the last and
 // are never written.
 template <int kTokens>
-__device__ __forceinline__ void add_columns(const Columns<kTokens>& w, int first, int end,
+__device__ __forceinline__ void add_columns(const ColumnsAhead<kTokens>& w, int first, int end,
                                             const float* x, int64_t cols, int tokens,
                                             const FmaLane& l,
                                             float (&acc)[kTokens][FmaLane::kRows]) {

@@ -211,7 +211,7 @@ class FmaSegment {
   }
   __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place,
                                       float (*sums)[kPairRows]) {
-    constexpr int kStep = Columns<kTokens>::kStep;
+    constexpr int kStep = ColumnsAhead<kTokens>::kStep;
     const int64_t first_token = int64_t(blockIdx.x) * kTokens, left = job.tokens - first_token;
     const int tokens = int(left < kTokens ? left : kTokens);
     float acc[kTokens][FmaLane::kRows] = {};
@@ -230,7 +230,7 @@ class FmaSegment {
   const FmaLane lane_;
   int from_, end_;
   const std::byte* strip_;
-  Columns<kTokens> columns_;
+  ColumnsAhead<kTokens> columns_;
 };
 
 template <class F, int kTokens>

@@ -25,7 +25,7 @@ __device__ __forceinline__ float block_sum(float x, float* part) {
 // threadIdx.x + k * blockDim.x, so that a warp meets whole blocks of 32. What others wrote to y and
 // acts is visible after the next barrier.
 __device__ __forceinline__ void norm_row(const NormRow& a, int64_t at, float* row, float* part) {
-  const int64_t n = a.n, first = at * n;
+  const int64_t n = a.n, first = at * n, own = at % a.weights * n;
   float total = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     float x = a.x[first + i];
@@ -46,8 +46,8 @@ __device__ __forceinline__ void norm_row(const NormRow& a, int64_t at, float* ro
   const float variance = total / float(n);
   const float scale = variance < INFINITY ? 1.0f / __fsqrt_rn(variance + a.eps) : NAN;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    float y = (row[i] - mean) * scale * a.weight[i];
-    if (a.bias) y = y + a.bias[i];
+    float y = (row[i] - mean) * scale * a.weight[own + i];
+    if (a.bias) y = y + a.bias[own + i];
     if (a.y) a.y[first + i] = y;
     // then n is a multiple of 32, and the warp is whole
     if (a.acts.data) quantize_block(y, &a.acts.at(at, i / 32));

@@ -12,6 +12,7 @@ struct NormRow {
   ActsView acts;   // data null likewise
   int64_t n;
   float eps;
+  int weights = 1;  // of how many neighbouring rows each has its own; 1: all have the same
 };
 
 inline NormRow norm_row_of(const Norm& op, const OpArgs& a) {
@@ -23,7 +24,8 @@ inline NormRow norm_row_of(const Norm& op, const OpArgs& a) {
           op.adds ? a.out[1].out_row(0) : nullptr,
           a.acts,
           a.in[0].shape.cols / op.heads,
-          op.eps};
+          op.eps,
+          op.weight(a).shape.cols == a.in[0].shape.cols ? op.heads : 1};
 }
 
 // Threads of a row: part of the order of its sums, so the same wherever it is normed. As many as

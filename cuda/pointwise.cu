@@ -83,6 +83,104 @@ struct MixKernel {
   }
 };
 
+// Some columns of every row.
+
+__global__ void columns(const float* x, float* y, int64_t cols, int64_t first, int64_t count) {
+  wait_for_previous();
+  start_next();
+  const int64_t i = int64_t(blockIdx.y) * blockDim.x + threadIdx.x;
+  if (i < count) y[blockIdx.x * count + i] = x[blockIdx.x * cols + first + i];
+}
+
+struct ColumnsKernel {
+  static void launch(const Columns& op, const OpArgs& a, const LaunchContext& c) {
+    chaski::launch(
+        "columns",
+        {dim3(unsigned(a.in[0].shape.rows), unsigned((op.count + 255) / 256)), 256, c.stream},
+        columns, a.in[0].floats(), a.out[0].out_row(0), a.in[0].shape.cols, op.first, op.count);
+  }
+};
+
+// Values, each times its weight of the row, added first to last.
+
+struct BlendArgs {
+  const float *x[7], *weights;
+  float* y;
+  int64_t cols, weight_cols;
+  int n;
+};
+
+__global__ void blend(BlendArgs a) {
+  wait_for_previous();
+  start_next();
+  const int64_t i = int64_t(blockIdx.y) * blockDim.x + threadIdx.x, row = blockIdx.x;
+  if (i >= a.cols) return;
+  float sum = 0;
+  for (int j = 0; j < a.n; ++j)
+    sum = fmaf(a.weights[row * a.weight_cols + j], a.x[j][row * a.cols + i], sum);
+  a.y[row * a.cols + i] = sum;
+}
+
+struct BlendKernel {
+  static void launch(const Blend& op, const OpArgs& a, const LaunchContext& c) {
+    BlendArgs args{};
+    args.n = a.n_in - 1;
+    for (int j = 0; j < args.n; ++j) args.x[j] = a.in[j].floats();
+    args.weights = a.in[args.n].floats() + op.first, args.weight_cols = a.in[args.n].shape.cols;
+    args.y = a.out[0].out_row(0), args.cols = a.in[0].shape.cols;
+    chaski::launch(
+        "blend",
+        {dim3(unsigned(a.in[0].shape.rows), unsigned((args.cols + 255) / 256)), 256, c.stream},
+        blend, args);
+  }
+};
+
+// A warp to a row, whose two halves do the same, so that sums are the CPU's tree of 16.
+
+__global__ void mean_product(const float* a, const float* b, float* y, int64_t n) {
+  wait_for_previous();
+  start_next();
+  a += blockIdx.x * n, b += blockIdx.x * n;
+  float sum = 0;
+  for (int64_t i = threadIdx.x % 16; i < n; i += 16) sum = fmaf(a[i], b[i], sum);
+  sum = tree_sum(sum);
+  if (threadIdx.x == 0) y[blockIdx.x] = sum / float(n);
+}
+
+struct MeanProductKernel {
+  static void launch(const MeanProduct&, const OpArgs& a, const LaunchContext& c) {
+    chaski::launch("mean_product", {dim3(unsigned(a.in[0].shape.rows)), 32, c.stream}, mean_product,
+                   a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0), a.in[0].shape.cols);
+  }
+};
+
+// Rows as whole numbers and their units, a warp to a row.
+
+__global__ void round_rows(const float* x, float* whole, float* unit, int64_t n) {
+  wait_for_previous();
+  start_next();
+  x += blockIdx.x * n, whole += blockIdx.x * n;
+  float most = RoundRows::kSmallest;
+  bool finite = true;
+  for (int64_t i = threadIdx.x % 16; i < n; i += 16) {
+    most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    finite = finite && x[i] * 0.0f == 0.0f;
+  }
+  most = tree_max(most);
+  finite = __all_sync(kAllLanes, finite);
+  const float inverse = 127.0f / most, nan = __int_as_float(0x7fc00000);
+  for (int64_t i = threadIdx.x; i < n; i += 32)
+    whole[i] = finite ? float(__float2int_rn(x[i] * inverse)) : nan;
+  if (threadIdx.x == 0) unit[blockIdx.x] = finite ? most / 127.0f : nan;
+}
+
+struct RoundRowsKernel {
+  static void launch(const RoundRows&, const OpArgs& a, const LaunchContext& c) {
+    chaski::launch("round_rows", {dim3(unsigned(a.in[0].shape.rows)), 32, c.stream}, round_rows,
+                   a.in[0].floats(), a.out[0].out_row(0), a.out[1].out_row(0), a.in[0].shape.cols);
+  }
+};
+
 // The k largest of a row by one warp, one after the other.
 
 __global__ void top_k(const float* x, int32_t* columns, float* values, int64_t cols, int k) {
@@ -266,6 +364,18 @@ template CudaEntry cuda_entry<Mix>();
 template <>
 struct CudaKernel<TopK> : TopKKernel {};
 template CudaEntry cuda_entry<TopK>();
+template <>
+struct CudaKernel<Columns> : ColumnsKernel {};
+template CudaEntry cuda_entry<Columns>();
+template <>
+struct CudaKernel<Blend> : BlendKernel {};
+template CudaEntry cuda_entry<Blend>();
+template <>
+struct CudaKernel<MeanProduct> : MeanProductKernel {};
+template CudaEntry cuda_entry<MeanProduct>();
+template <>
+struct CudaKernel<RoundRows> : RoundRowsKernel {};
+template CudaEntry cuda_entry<RoundRows>();
 template <>
 struct CudaKernel<ShortConv> : ShortConvKernel {};
 template CudaEntry cuda_entry<ShortConv>();

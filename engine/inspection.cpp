@@ -9,6 +9,7 @@
 #include "ggml-like-tensor/base/nearest.h"
 #include "models/architecture.h"
 #include "models/import/import.h"
+#include "models/import/tokenizer_kinds.h"
 
 namespace chaski {
 
@@ -54,7 +55,7 @@ void add_tokenizer(const Metadata& meta, std::vector<Need>& needs) {
   if (kind.empty()) return needs.push_back({"tokenizer", "any", false, ""});
   const bool ours = meta.has("tokenizer.kind");
   const Names theirs =
-      meta.has("hf.tokenizer") ? Names{"BPE", "Unigram", "WordPiece"} : Tokenizer::gguf_kinds();
+      tokenizer_kinds(meta.has("hf.tokenizer") ? &TokenizerKind::json : &TokenizerKind::gguf);
   needs.push_back(need("tokenizer", kind, ours ? Names{kind} : theirs));
   const bool cuts = kind == "bpe" || kind == "gpt2";
   if (cuts && !pre.empty()) needs.push_back(need("pre-tokenizer", pre, Pretokenizer::names()));

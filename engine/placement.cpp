@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ggml-like-tensor/split.h"
+
 namespace chaski {
 
 namespace {
@@ -66,7 +68,21 @@ class Fitting {
         fixed_context_(o.context > 0),
         own_context_(int(o.context ? o.context : model.context)) {
     wanted_.device = device.index;
+    Batch one;
+    one.tokens.resize(1), one.outputs.resize(1);
+    Graph whole(one);
+    model.build(whole);
+    for (int layer = layers_ - 1; layer > 0; --layer)
+      if (can_split(whole, layer)) counts_.push_back(layers_ - layer);
+    counts_.push_back(layers_);
   }
+
+  // As many of `wanted` layers as the model can be parted for, or 0.
+  int possible(int wanted) const {
+    const auto above = std::upper_bound(counts_.begin(), counts_.end(), wanted);
+    return above == counts_.begin() ? 0 : *(above - 1);
+  }
+  int least_possible() const { return counts_.front(); }
 
   Placement with(int on_device, int context) const {
     Placement p;
@@ -105,15 +121,9 @@ class Fitting {
     return best;
   }
   int most_layers() const {
-    int low = 0;
-    for (int high = layers_; low < high;) {
-      const int middle = (low + high + 1) / 2;
-      if (fits(with(middle, least_context())))
-        low = middle;
-      else
-        high = middle - 1;
-    }
-    return low;
+    const auto too_many = std::partition_point(
+        counts_.begin(), counts_.end(), [&](int n) { return fits(with(n, least_context())); });
+    return too_many == counts_.begin() ? 0 : *(too_many - 1);
   }
 
  private:
@@ -123,6 +133,7 @@ class Fitting {
   const int sessions_, layers_, outputs_;
   const bool fixed_context_;
   const int own_context_;
+  std::vector<int> counts_;  // of layers that can be on a device, ascending
   CudaOptions wanted_;
 };
 
@@ -140,12 +151,17 @@ Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice
                     bool must) {
   const Fitting fitting(model, o, device);
   const int layers = int(model.n_layers),
-            wanted = o.gpu_layers == kAllThatFit ? layers : std::min(o.gpu_layers, layers);
+            wanted = o.gpu_layers == kAllThatFit ? layers : fitting.possible(o.gpu_layers);
+  if (wanted == 0)
+    fail(Exit::usage, "--gpu-layers is {}, expected 0 or at least {}: layers of this model share",
+         o.gpu_layers, fitting.least_possible());
   const std::string name = fmt::format("cuda:{} ({})", device.index, device.name);
   std::optional<Placement> p = fitting.longest(wanted);
   const auto say = [&](const std::string& line) {
     if (o.notice) o.notice(name + ": " + line);
   };
+  if (wanted < std::min(o.gpu_layers, layers))
+    say(fmt::format("{} of {} layers, because layers of this model share", wanted, layers));
   if (!p) {
     const int most = fitting.most_layers();
     if (must || o.gpu_layers != kAllThatFit) {

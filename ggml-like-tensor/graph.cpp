@@ -41,9 +41,9 @@ ValueId Graph::matmul(ValueId x, const Weight& w, const Weight* bias) {
 ValueId Graph::rms_norm(ValueId x, const Weight& w, float eps, int heads) {
   return append(Norm{Norm::Kind::rms, eps, false, heads}, {x, weight(w)}).out[0];
 }
-ValueId Graph::layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps) {
+ValueId Graph::layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps, int heads) {
   const ValueId scale = weight(w);
-  return append(Norm{Norm::Kind::layer, eps, false}, {x, scale, weight(bias)}).out[0];
+  return append(Norm{Norm::Kind::layer, eps, false, heads}, {x, scale, weight(bias)}).out[0];
 }
 ValueId Graph::rope(ValueId x, int heads, int head_dim, const RopeSpec& spec) {
   auto known = std::find(ropes.begin(), ropes.end(), spec);

@@ -38,9 +38,10 @@ class Graph {
   ValueId get_rows(const Weight& table, GetRows::By by = GetRows::By::token);
   ValueId take_outputs(ValueId x);  // rows of the tokens whose logits are wanted
   ValueId matmul(ValueId x, const Weight& w, const Weight* bias = nullptr);
-  // heads > 1: each of so many slices of a row by itself, with one weight for all of them
+  // heads > 1: each of so many slices of a row by itself, with one weight for all of them or one
+  // for each
   ValueId rms_norm(ValueId x, const Weight& w, float eps, int heads = 1);
-  ValueId layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps);
+  ValueId layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps, int heads = 1);
   ValueId rope(ValueId x, int heads, int head_dim, const RopeSpec& spec);
   // What is kept of a sequence from pass to pass. The order of the calls is the states' order.
   StateId state(const State& s);
@@ -61,6 +62,23 @@ class Graph {
   ValueId soft_cap(ValueId x, float cap) { return append(Scale{1, cap}, {x}).out[0]; }
   ValueId clip(ValueId x, float most) { return append(Scale{1, 0, most}, {x}).out[0]; }
   ValueId soft_max(ValueId x, float scale) { return append(SoftMax{scale}, {x}).out[0]; }
+  ValueId columns(ValueId x, int64_t first, int64_t count) {
+    return append(Columns{first, count}, {x}).out[0];
+  }
+  // The sum of `of`, each times a column of `weights`, of which the first is `first`. At most
+  // seven.
+  ValueId blend(std::vector<ValueId> of, ValueId weights, int64_t first = 0) {
+    of.push_back(weights);
+    return append(Blend{first}, std::move(of)).out[0];
+  }
+  ValueId mean_product(ValueId a, ValueId b) { return append(MeanProduct{}, {a, b}).out[0]; }
+  struct Rounded {
+    ValueId whole, unit;  // (tokens, cols) and (tokens, 1): their product is about what came in
+  };
+  Rounded round_rows(ValueId x) {
+    const Node& node = append(RoundRows{}, {x});
+    return {node.out[0], node.out[1]};
+  }
 
   // A mixture of experts: which of them a token goes to, what they make of it, and the sum of that.
   struct Chosen {

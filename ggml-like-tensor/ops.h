@@ -11,15 +11,19 @@
 
 #include "ggml-like-tensor/ops/attention.h"
 #include "ggml-like-tensor/ops/binary.h"
+#include "ggml-like-tensor/ops/blend.h"
+#include "ggml-like-tensor/ops/columns.h"
 #include "ggml-like-tensor/ops/expert_matmul.h"
 #include "ggml-like-tensor/ops/gated_matmul.h"
 #include "ggml-like-tensor/ops/get_rows.h"
 #include "ggml-like-tensor/ops/kv_write.h"
 #include "ggml-like-tensor/ops/matmul.h"
+#include "ggml-like-tensor/ops/mean_product.h"
 #include "ggml-like-tensor/ops/mix.h"
 #include "ggml-like-tensor/ops/norm.h"
 #include "ggml-like-tensor/ops/quantize_acts.h"
 #include "ggml-like-tensor/ops/rope.h"
+#include "ggml-like-tensor/ops/round_rows.h"
 #include "ggml-like-tensor/ops/scale.h"
 #include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
@@ -41,7 +45,8 @@ struct OpList {
 };
 
 using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
-                   Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, Mix>;
+                   Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, Mix, Columns,
+                   Blend, MeanProduct, RoundRows>;
 using AnyOp = Ops::Any;
 
 template <class Op>

@@ -25,12 +25,29 @@ std::vector<ValueId> crossing(const Graph& g, size_t cut) {
   return over;
 }
 
-// By StateId: whether an op holds it.
-std::vector<bool> held(const Graph& g) {
+// By StateId: whether one of these nodes holds it.
+std::vector<bool> held(const Graph& g, size_t from, size_t to) {
   std::vector<bool> held(g.states.size());
-  for (const Node& n : g.nodes)
-    if (const StateId* s = state_of(n.op)) held[size_t(*s)] = true;
+  for (size_t i = from; i < to; ++i)
+    if (const StateId* s = state_of(g.nodes[i].op)) held[size_t(*s)] = true;
   return held;
+}
+
+// Where the rest begins, and what goes over.
+struct Cut {
+  size_t at = 0;
+  std::vector<ValueId> over;
+};
+Cut cut_of(const Graph& whole, int layer) {
+  const std::string prefix = fmt::format("layer.{}.", layer);
+  Cut cut;
+  while (cut.at < whole.nodes.size() && !reads_layer(whole, whole.nodes[cut.at], prefix)) ++cut.at;
+  cut.over = crossing(whole, cut.at);
+  // A norm without weights of its own is the layer's, too.
+  while (cut.at > 0 && cut.over.size() > 1 &&
+         !reads_layer(whole, whole.nodes[cut.at - 1], "layer."))
+    cut.over = crossing(whole, --cut.at);
+  return cut;
 }
 
 void empty(State& state) {
@@ -42,25 +59,24 @@ void empty(State& state) {
 
 }  // namespace
 
-SplitGraph split(Graph whole, int layer) {
-  const std::string prefix = fmt::format("layer.{}.", layer);
-  size_t cut = 0;
-  while (cut < whole.nodes.size() && !reads_layer(whole, whole.nodes[cut], prefix)) ++cut;
-  std::vector<ValueId> over = crossing(whole, cut);
-  // A norm without weights of its own is the layer's, too.
-  while (cut > 0 && over.size() > 1) over = crossing(whole, --cut);
-  CHECK(cut < whole.nodes.size() && over.size() == 1, "one value goes from layer to layer");
+bool can_split(const Graph& whole, int layer) {
+  const Cut cut = cut_of(whole, layer);
+  const std::vector<bool> first = held(whole, 0, cut.at),
+                          rest = held(whole, cut.at, whole.nodes.size());
+  bool shared = false;
+  for (size_t i = 0; i < first.size(); ++i) shared |= first[i] && rest[i];
+  return cut.at < whole.nodes.size() && cut.over.size() == 1 && !shared;
+}
 
+SplitGraph split(Graph whole, int layer) {
+  CHECK(can_split(whole, layer), "a cut is where one value goes over and no state is shared");
+  const Cut cut = cut_of(whole, layer);
   SplitGraph parts{whole, std::move(whole)};
-  parts.first.nodes.resize(cut);
-  parts.first.result = parts.rest.input = over[0];
-  parts.rest.nodes.erase(parts.rest.nodes.begin(), parts.rest.nodes.begin() + long(cut));
-  const std::vector<bool> first = held(parts.first), rest = held(parts.rest);
-  for (size_t i = 0; i < first.size(); ++i) {
-    CHECK(!first[i] || !rest[i], "a state is on one side of the cut");
-    if (!first[i]) empty(parts.first.states[i]);
-    if (!rest[i]) empty(parts.rest.states[i]);
-  }
+  parts.first.nodes.resize(cut.at);
+  parts.first.result = parts.rest.input = cut.over[0];
+  parts.rest.nodes.erase(parts.rest.nodes.begin(), parts.rest.nodes.begin() + long(cut.at));
+  const std::vector<bool> first = held(parts.first, 0, parts.first.nodes.size());
+  for (size_t i = 0; i < first.size(); ++i) empty((first[i] ? parts.rest : parts.first).states[i]);
   return parts;
 }
 

@@ -61,7 +61,7 @@ int tokenize(TokenizeFlags& flags) {
       Tokenizer::make(open_tokenizer(flags.model, flags.tokenizer));
   if (!tokenizer->remark().empty()) put_note("chaski: " + tokenizer->remark());
   if (flags.decode_flag.given()) return decode(*tokenizer, flags);
-  const std::vector<TokenId> tokens = tokenizer->encode_prompt(flags.prompt.required());
+  const std::vector<TokenId> tokens = tokenizer->encode_whole(flags.prompt.required());
   if (flags.json)
     put_tokens_json(*tokenizer, tokens);
   else if (flags.ids)

@@ -1,6 +1,6 @@
 // Baichuan 1: Llama with q, k and v in one tensor of a Hugging Face file. 13B has no rotary
-// positions; far keys lose instead (ALiBi). Baichuan 2 scales the rows of its head, which whoever
-// wrote a GGUF file has done.
+// positions; far keys lose instead (ALiBi). The rows of Baichuan 2's head count as vectors of
+// length 1; whoever wrote a GGUF file has made them so.
 #include "models/llama.h"
 
 namespace chaski {
@@ -8,6 +8,8 @@ namespace chaski {
 namespace {
 
 class Baichuan : public Llama {
+  double z_loss = -1;  // of the training of Baichuan 2, and nobody else's
+
   void keys(Keys& k) override {
     size_keys(k);
     k["context_length"].in_hf(
@@ -19,7 +21,7 @@ class Baichuan : public Llama {
     alibi_key(k);
     k["max_alibi_bias"].when([this] { return n_layers == 40; });
     k.hf_expects({"hidden_act"}, {"silu"});
-    k.hf_expects({"z_loss_weight"}, {});  // which Baichuan 2 has
+    k.number(z_loss, "z_loss_weight").not_in_gguf().in_hf("z_loss_weight").optional();
   }
 
   void tensors(Slots& s) override {
@@ -35,7 +37,11 @@ class Baichuan : public Llama {
       s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
       gated_slots(s, l.ffn);
     }
-    end_slots(s);
+    s.behind_layers();
+    rope_freqs_slot(s);
+    s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
+    auto& head = s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
+    if (z_loss >= 0) head.unit_rows_in_hf();
   }
 
   bool turns(int) const override { return max_bias == 0; }

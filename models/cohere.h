@@ -9,10 +9,13 @@ namespace chaski {
 class Cohere : public Decoder {
  public:
   void tensors(Slots& slots) override;
+  void bound(const std::string& file) override;
   void build(Graph& graph) const override;
 
  protected:
   void cohere_keys(Keys& keys);
+  // Layer norms of queries and keys, with weights of each head. GGUF files just have them.
+  bool head_norms = false;
 
  private:
   struct Layer {
@@ -20,7 +23,10 @@ class Cohere : public Decoder {
     AttentionWeights attn;
     GatedWeights ffn;
   };
+  ValueId mixed(Graph& graph, ValueId n, const AttentionWeights& w, int layer) const;
   std::vector<Layer> layers;
+  std::vector<float> zero_;
+  Weight no_bias_;  // over it, for the norms of heads
 };
 
 }  // namespace chaski

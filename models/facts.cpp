@@ -164,6 +164,13 @@ Slots::Slot& Slots::Slot::with(Bias b) { return bias = b, *this; }
 Slots::Slot& Slots::Slot::as(Role r) { return role = r, *this; }
 Slots::Slot& Slots::Slot::optional() { return may_lack = true, *this; }
 Slots::Slot& Slots::Slot::less_one_in_hf() { return hf_less_one = true, *this; }
+Slots::Slot& Slots::Slot::bare_in_hf() { return hf_bare = true, *this; }
+Slots::Slot& Slots::Slot::rows_in_hf(int64_t n) { return hf_rows = n < rows ? n : 0, *this; }
+Slots::Slot& Slots::Slot::unit_rows_in_hf() { return hf_unit_rows = true, *this; }
+Slots::Slot& Slots::Slot::matrix_of(int64_t n) { return matrix_rows = n, *this; }
+Slots::Slot& Slots::Slot::or_in_gguf(std::string theirs) {
+  return gguf_else = std::move(theirs), *this;
+}
 
 Slots::Slot& Slots::add(Linear& member, const std::string& name, int64_t rows, int64_t cols) {
   Slot& slot = list_.emplace_back();
@@ -188,8 +195,11 @@ std::vector<TensorSlot> Slots::all() const {
       slot.gguf_order = s.gguf_order, slot.hf_order = s.hf_order;
       return slot;
     };
-    TensorSlot weight = named("", ".weight");
-    weight.weight = &s.member->weight, weight.hf_less_one = s.hf_less_one;
+    TensorSlot weight = named("", s.hf_bare ? "" : ".weight");
+    weight.weight = &s.member->weight;
+    weight.hf_less_one = s.hf_less_one, weight.hf_rows = s.hf_rows;
+    weight.hf_unit_rows = s.hf_unit_rows, weight.matrix_rows = s.matrix_rows;
+    if (!s.gguf_else.empty()) weight.gguf_else = s.layer + s.gguf_else;
     out.push_back(std::move(weight));
     if (s.bias == Bias::none) continue;
     TensorSlot bias = named(".bias", ".bias");

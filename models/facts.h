@@ -161,6 +161,7 @@ enum class Role {
   matmul,          // read whole for every token
   token_table,     // a row is read for every token; all of it, if there is no head
   position_table,  // a row is read for every position
+  lookup,          // a row is read for every token, and never all of it
   head,            // makes the logits; a model without one uses its token table
   vector,          // norms and biases: one row, f32
 };
@@ -213,6 +214,10 @@ struct TensorSlot {
   Role role = Role::matmul;
   bool optional = false;
   bool hf_less_one = false;
+  int64_t hf_rows = 0;  // fewer than ours, which behind them are its first; 0: as many
+  bool hf_unit_rows = false;
+  int64_t matrix_rows = 1;
+  std::string gguf_else;  // what is read where a GGUF file lacks it, in our spelling and order
   RowOrder gguf_order, hf_order;
   const Weight** weight = nullptr;
 };
@@ -228,7 +233,10 @@ class Slots {
     Bias bias = Bias::none;
     Role role = Role::matmul;
     bool may_lack = false;
-    bool hf_less_one = false;
+    bool hf_less_one = false, hf_bare = false;
+    int64_t hf_rows = 0, matrix_rows = 1;
+    bool hf_unit_rows = false;
+    std::string gguf_else;
     RowOrder gguf_order, hf_order;
 
     Slot& in_hf(std::string name, RowOrder order = {});
@@ -238,6 +246,13 @@ class Slots {
     Slot& as(Role r);
     Slot& optional();
     Slot& less_one_in_hf();  // a vector: Hugging Face files have x where ours is 1 + x
+    Slot& bare_in_hf();      // its name there does not end in ".weight"
+    // A matrix that may have fewer rows there: behind them ours are its first.
+    Slot& rows_in_hf(int64_t rows);
+    Slot& unit_rows_in_hf();        // ours are its rows divided by their lengths
+    Slot& matrix_of(int64_t rows);  // a vector that files have as a matrix of so many rows
+    Slot& or_in_gguf(
+        std::string name);  // where a GGUF file lacks it, another tensor is read for it
   };
 
   // rows == 1: a vector. The name is that behind "layer.N." once layer(N) was called.
@@ -248,8 +263,9 @@ class Slots {
 
   std::vector<TensorSlot> all() const;
 
-  std::string hf_prefix;               // what every Hugging Face name may begin with: "model."
-  std::vector<std::string> hf_unread;  // ends of names of tensors that are no weights
+  std::string hf_prefix;                 // what every Hugging Face name may begin with: "model."
+  std::vector<std::string> hf_unread;    // ends of names of tensors that are no weights
+  std::vector<std::string> gguf_unread;  // names of such in GGUF files, in our spelling
 
  private:
   std::deque<Slot> list_;

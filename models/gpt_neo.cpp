@@ -20,6 +20,7 @@ class GptNeo : public Gpt {
     std::vector<std::string> usual;
     for (int64_t i = 0; i < n_layers; ++i) usual.push_back(is_local(i) ? "local" : "global");
     k.hf_expects({"attention_layers"}, {usual});
+    k.hf_expects({"attention_types"}, {usual});
     k.hf_tied = true;
   }
 

@@ -5,11 +5,21 @@ the numbers stands in FAMILIES. Nothing here has seen chaski's exporter, so the 
 """
 
 import math
+import statistics
 
 import gguf
 import numpy as np
+import torch
 
 ARCH = gguf.MODEL_ARCH
+
+
+def stablelm(writer, c):
+    writer.add_parallel_residual(c.get("use_parallel_residual", False))
+
+
+def starcoder2(writer, c):
+    writer.add_layer_norm_eps(c["norm_epsilon"])
 
 
 def phi3(writer, c):
@@ -33,6 +43,51 @@ def gemma3(writer, c):
     writer.add_rope_freq_base_swa(c["rope_local_base_freq"])
     writer.add_sliding_window_pattern(3)
     writer.add_attention_scale(c["query_pre_attn_scalar"] ** -0.5)
+
+
+def gemma3n(writer, c):
+    quantile = statistics.NormalDist().inv_cdf
+    writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in c["layer_types"]])
+    writer.add_rope_freq_base_swa(c["rope_local_base_freq"])
+    writer.add_shared_kv_layers(c["num_kv_shared_layers"])
+    writer.add_embedding_length_per_layer_input(c["hidden_size_per_layer_input"])
+    writer.add_altup_num_inputs(c["altup_num_inputs"])
+    writer.add_altup_active_idx(c["altup_active_idx"])
+    writer.add_final_logit_softcapping(c["final_logit_softcapping"])
+    writer.add_activation_sparsity_scale([quantile(p) if p else -math.inf for p in c["activation_sparsity_pattern"]])
+
+
+def gemma3n_weights(weights, c):
+    """Matrices of streams stacked, and rows of zeros for tokens that have no input of layers."""
+    stacked = {}
+    for kind in ("altup_projections", "altup_unembed_projections"):
+        names = [f"model.{kind}.{i}.weight" for i in range(c["altup_num_inputs"] - 1)]
+        stacked[f"model.{kind}.weight"] = torch.stack([weights[n] for n in names])
+        weights = {k: w for k, w in weights.items() if k not in names}
+    table = weights["model.embed_tokens_per_layer.weight"]
+    stacked["model.embed_tokens_per_layer.weight"] = torch.nn.functional.pad(
+        table, (0, 0, 0, c["vocab_size"] - len(table)))
+    return weights | stacked
+
+
+def gemma4(writer, c):
+    windows = [kind == "sliding_attention" for kind in c["layer_types"]]
+    full, near, layers = c["global_head_dim"], c["head_dim"], c["num_hidden_layers"]
+    ropes, readers = c["rope_parameters"], c["num_kv_shared_layers"]
+    writer.add_sliding_window_pattern(windows)
+    writer.add_shared_kv_layers(readers)
+    writer.add_embedding_length_per_layer_input(c["hidden_size_per_layer_input"])
+    writer.add_final_logit_softcapping(c["final_logit_softcapping"])
+    writer.add_key_length(full), writer.add_value_length(full), writer.add_rope_dimension_count(full)
+    writer.add_key_length_swa(near), writer.add_value_length_swa(near), writer.add_rope_dimension_count_swa(near)
+    writer.add_rope_freq_base(ropes["full_attention"]["rope_theta"])
+    writer.add_rope_freq_base_swa(ropes["sliding_attention"]["rope_theta"])
+    if c["use_double_wide_mlp"]:
+        writer.add_feed_forward_length([c["intermediate_size"] * (2 if i >= layers - readers else 1) for i in range(layers)])
+    if "num_global_key_value_heads" in c:
+        writer.add_head_count_kv([c["num_key_value_heads" if w else "num_global_key_value_heads"] for w in windows])
+    turned = int(full * ropes["full_attention"]["partial_rotary_factor"] / 2)
+    writer.add_tensor("rope_freqs.weight", np.array([1.0] * turned + [1e30] * (full // 2 - turned), np.float32))
 
 
 def mistral3(writer, c):
@@ -66,16 +121,25 @@ def minicpm(writer, c):
 
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
+    "qwen2": (ARCH.QWEN2, False, False, None),
+    "stablelm": (ARCH.STABLELM, False, False, stablelm),
+    "starcoder2": (ARCH.STARCODER2, False, False, starcoder2),
+    "phi": (ARCH.PHI2, False, False, None),
+    "olmo2": (ARCH.OLMO2, False, False, None),
+    "smollm3": (ARCH.SMOLLM3, True, False, None),
     "phi3": (ARCH.PHI3, False, False, phi3),
     "gemma": (ARCH.GEMMA, False, True, None),
     "gemma2": (ARCH.GEMMA2, False, True, gemma2),
     "gemma3_text": (ARCH.GEMMA3, False, True, gemma3),
+    "gemma3n_text": (ARCH.GEMMA3N, False, False, gemma3n),
+    "gemma4_text": (ARCH.GEMMA4, False, False, gemma4),
     "qwen3": (ARCH.QWEN3, False, False, None),
     "ministral3": (ARCH.MISTRAL3, True, False, mistral3),
     "granite": (ARCH.GRANITE, True, False, granite),
     "cohere": (ARCH.COMMAND_R, False, False, cohere),
     "cohere2": (ARCH.COHERE2, False, False, cohere),
     "glm4": (ARCH.GLM4, False, False, None),
+    "chatglm": (ARCH.CHATGLM, False, False, None),
     "exaone4": (ARCH.EXAONE4, False, False, exaone4),
     "exaone": (ARCH.EXAONE, False, False, None),
     "minicpm": (ARCH.MINICPM, True, False, minicpm),
@@ -105,7 +169,8 @@ def add_keys(writer, c):
         writer.add_layer_norm_eps(c["layer_norm_eps"])
     writer.add_rope_dimension_count(int(head_dim * c.get("partial_rotary_factor", 1)))
     rope = c.get("rope_scaling") or c.get("rope_parameters") or {}
-    writer.add_rope_freq_base(rope.get("rope_theta") or c["rope_theta"])
+    if "rope_theta" in rope or "rope_theta" in c:
+        writer.add_rope_freq_base(rope.get("rope_theta") or c["rope_theta"])
     if c.get("sliding_window"):
         writer.add_sliding_window(c["sliding_window"])
     kind = rope.get("rope_type", "default")
@@ -125,6 +190,8 @@ def write_gguf(path, config, family, weights):
         own(writer, config)
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config.get("num_key_value_heads")}
+    if family == "gemma3n_text":
+        weights = gemma3n_weights(weights, config)
     for name, tensor in weights.items():
         w = tensor.float().numpy()
         part = name.split(".")[-2]
@@ -132,8 +199,12 @@ def write_gguf(path, config, family, weights):
             w = permute(w, heads[part])
         if plus_one and w.ndim == 1:
             w = w + 1
+        if family == "chatglm":
+            name = name.removeprefix("transformer.")
         theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert theirs, f"{name} has no name in a {gguf.MODEL_ARCH_NAMES[arch]} file"
+        if not theirs.endswith((".weight", ".bias")):
+            theirs += ".weight"
         writer.add_tensor(theirs, np.ascontiguousarray(w))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -67,6 +67,8 @@ def three(name, parts, c, fused, kv_heads):
 def baichuan(name, w, c):
     if "W_pack" in name:
         return three(name, np.split(w, 3), c, "self_attn", heads_of(c))
+    if name == "lm_head.weight" and "z_loss_weight" in c:
+        w = w / np.linalg.norm(w, axis=1, keepdims=True)
     return as_is(name, w, c)
 
 

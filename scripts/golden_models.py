@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.integrations.bitnet import pack_weights, replace_with_bitnet_linear
 
 import golden_gguf
 import golden_gguf_gpt
@@ -342,6 +343,40 @@ INTERNLM2 = {k: v for k, v in LLAMA.items() if k not in ("attention_bias", "mlp_
     "rope_scaling": {"type": "dynamic", "factor": 2.0},
 }
 
+CHATGLM = {
+    "architectures": ["ChatGLMModel"],
+    "model_type": "chatglm",
+    "add_bias_linear": False,
+    "add_qkv_bias": True,
+    "ffn_hidden_size": 48,
+    "hidden_size": 32,
+    "kv_channels": 16,
+    "layernorm_epsilon": 1e-5,
+    "multi_query_attention": True,
+    "multi_query_group_num": 2,
+    "num_attention_heads": 4,
+    "num_layers": 2,
+    "original_rope": True,
+    "padded_vocab_size": 96,
+    "post_layer_norm": True,
+    "rmsnorm": True,
+    "rope_ratio": 50,
+    "seq_length": 64,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float32",
+}
+
+BITNET = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")} | {
+    "architectures": ["BitNetForCausalLM"],
+    "model_type": "bitnet",
+    "hidden_act": "relu2",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": True,
+    "quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"},
+}
+
 CODESHELL = SHORT | {
     "architectures": ["CodeShellForCausalLM"],
     "model_type": "codeshell",
@@ -368,6 +403,46 @@ def codeshell_twin(config):
         "num_key_value_heads": config["num_query_groups"], "max_position_embeddings": config["n_positions"]}
 
 
+def chatglm_twin(config):
+    return {
+        "model_type": "glm", "attention_bias": True, "head_dim": config["kv_channels"],
+        "hidden_size": config["hidden_size"], "intermediate_size": config["ffn_hidden_size"],
+        "max_position_embeddings": config["seq_length"], "num_attention_heads": config["num_attention_heads"],
+        "num_hidden_layers": config["num_layers"], "num_key_value_heads": config["multi_query_group_num"],
+        "pad_token_id": 0, "partial_rotary_factor": 0.5, "rms_norm_eps": config["layernorm_epsilon"],
+        "rope_theta": 10000.0 * config["rope_ratio"], "tie_word_embeddings": False,
+        "vocab_size": config["padded_vocab_size"]}
+
+
+def bitnet_twin(config):
+    return {k: v for k, v in config.items() if k != "quantization_config"}
+
+
+def is_ternary(name):
+    return name.endswith("_proj.weight")
+
+
+def ternary(weights):
+    """Each matrix of a layer as -1, 0 and 1 and one number, as BitNet's training rounds them."""
+    out = dict(weights)
+    for name in filter(is_ternary, weights):
+        scale = weights[name].abs().mean()
+        out[name] = (weights[name] / scale).round().clamp(-1, 1)
+        out[name + "_scale"] = scale.reshape(1)
+    return out
+
+
+def bitnet_layout(weights, config):
+    return {k: pack_weights(w) if is_ternary(k) else w for k, w in weights.items()}
+
+
+def with_bit_linears(model):
+    """Matrices that transformers' own layer multiplies, with tokens rounded to 8 bits; eagerly, not compiled."""
+    torch._dynamo.config.disable = True
+    kind = transformers.BitNetQuantConfig(linear_class="autobitlinear", quantization_mode="offline")
+    return replace_with_bitnet_linear(model, modules_to_not_convert=["lm_head"], quantization_config=kind)
+
+
 def renamed(weights, names):
     out = {}
     for name, w in weights.items():
@@ -387,7 +462,19 @@ def fused(weights, name, groups):
 
 
 def baichuan_layout(weights, config):
-    return fused(weights, "W_pack", 1)
+    weights = fused(weights, "W_pack", 1)
+    if "z_loss_weight" in config:  # rows of any length count as rows of length 1
+        head = weights["lm_head.weight"]
+        weights["lm_head.weight"] = head * torch.linspace(0.5, 2, len(head), dtype=head.dtype)[:, None]
+    return weights
+
+
+def chatglm_layout(weights, config):
+    return renamed(fused(weights, "query_key_value", 1), {
+        "model.": "transformer.", "embed_tokens": "embedding.word_embeddings", "layers.": "encoder.layers.",
+        "self_attn.o_proj": "self_attention.dense", "self_attn": "self_attention",
+        "gate_up_proj": "dense_h_to_4h", "down_proj": "dense_4h_to_h",
+        "transformer.norm.": "transformer.encoder.final_layernorm.", "lm_head": "transformer.output_layer"})
 
 
 def internlm2_layout(weights, config):
@@ -404,7 +491,8 @@ def codeshell_layout(weights, config):
 
 
 TWINS = {"baichuan": (baichuan_twin, baichuan_layout), "internlm2": (llama_twin, internlm2_layout),
-         "codeshell": (codeshell_twin, codeshell_layout)}
+         "codeshell": (codeshell_twin, codeshell_layout), "chatglm": (chatglm_twin, chatglm_layout),
+         "bitnet": (bitnet_twin, bitnet_layout)}
 PHI3_LONGROPE = {k: v for k, v in PHI3.items() if k != "sliding_window"} | {
     "hidden_size": 32,
     "intermediate_size": 32,
@@ -445,6 +533,43 @@ GEMMA3 = {k: v for k, v in GEMMA2.items() if k not in ("attn_logit_softcapping",
     "rope_local_base_freq": 10000.0,
     "rope_scaling": {"rope_type": "linear", "factor": 8.0},
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+}
+
+GEMMA3N = {k: v for k, v in GEMMA3.items() if k not in ("query_pre_attn_scalar", "rope_scaling")} | {
+    "architectures": ["Gemma3nForCausalLM"],
+    "model_type": "gemma3n_text",
+    "num_hidden_layers": 5,
+    "intermediate_size": [24, 32, 32, 32, 24],
+    "vocab_size": 64,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 60,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "num_kv_shared_layers": 2,
+    "activation_sparsity_pattern": [0.9, 0.8, 0.0, 0.0, 0.0],
+    "altup_num_inputs": 4,
+    "altup_active_idx": 0,
+    "altup_correct_scale": True,
+    "laurel_rank": 64,
+    "final_logit_softcapping": 10.0,
+}
+
+GEMMA4 = {k: v for k, v in GEMMA2.items() if k not in ("attn_logit_softcapping", "query_pre_attn_scalar", "rope_theta")} | {
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "num_hidden_layers": 6,
+    "intermediate_size": 24,
+    "vocab_size": 64,
+    "head_dim": 8,
+    "global_head_dim": 16,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 64,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention",
+                    "sliding_attention", "full_attention"],
+    "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": True,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
 }
 
 QWEN3 = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
@@ -704,9 +829,15 @@ MODELS = {
         BAICHUAN | {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 40, "vocab_size": 64,
                     "torch_dtype": "bfloat16", "model_max_length": 32},
         torch.bfloat16, 16, None),
+    "baichuan2": (
+        "rows of the head count as if of length 1; transformers' Llama with such rows",
+        BAICHUAN | {"z_loss_weight": 0, "vocab_size": 100}, torch.float32, 24, None),
     "internlm2": (
         "q, k and v of a group side by side in one tensor; transformers' Llama with the weights in another layout",
         INTERNLM2, torch.float32, 24, None),
+    "bitnet": (
+        "matrices of -1, 0 and 1, two bits each in the file, tokens rounded to 8 bits in front of each",
+        BITNET, torch.float32, 24, None),
     "codeshell": (
         "q, k and v in one tensor, with biases; transformers' StarCoder 2 with the weights in another layout",
         CODESHELL, torch.float32, 24, None),
@@ -727,6 +858,22 @@ MODELS = {
     "gemma3": (
         "norms of queries and keys, layers with a window have another theta and no scaling",
         GEMMA3, torch.float32, 32, {"rope_local_base_freq": 500000.0}),
+    "gemma3n": (
+        "four residual streams, inputs of layers of 60 tokens only, gates of two layers mostly closed, the last two "
+        "layers read others' keys",
+        GEMMA3N, torch.float32, 24, {"activation_sparsity_pattern": [0.0, 0.8, 0.0, 0.0, 0.0]}),
+    "gemma4": (
+        "layers without a window are wider and turn a quarter, the last two read others' keys and have wider "
+        "feed-forwards, every layer has an input of its own",
+        GEMMA4, torch.float32, 24,
+        {"rope_parameters": GEMMA4["rope_parameters"] | {
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000000.0}}}),
+    "gemma4_k_is_v": (
+        "layers without a window have one key head, whose keys are the values too; no inputs of layers",
+        GEMMA4 | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0,
+                  "num_kv_shared_layers": 0, "use_double_wide_mlp": False, "num_hidden_layers": 3,
+                  "layer_types": GEMMA4["layer_types"][:3]},
+        torch.float32, 24, {"sliding_window": 6}),
     "qwen3": (
         "norms of queries and keys, heads wider together than the model, tied head",
         QWEN3, torch.float32, 24, {"rope_theta": 500000.0}),
@@ -740,6 +887,13 @@ MODELS = {
     "command_r": (
         "attention beside the feed-forward, layer norms without bias, q and k interleaved, scaled logits",
         COHERE, torch.float32, 24, {"logit_scale": 0.3}),
+    "command_r_plus": (
+        "layer norms of queries and keys, with weights of each head",
+        COHERE | {"use_qk_norm": True}, torch.float32, 24, {"logit_scale": 0.3}),
+    "chatglm": (
+        "q, k and v in one tensor, gate and up in another, half of a head turned, interleaved; transformers' GLM "
+        "with the weights in another layout",
+        CHATGLM, torch.float32, 24, None),
     "cohere2": (
         "every fourth layer has neither window nor positions",
         COHERE2, torch.float32, 32, {"sliding_window_pattern": 3}),
@@ -782,7 +936,7 @@ def random_tensor(name, shape, rng):
     x = rng.standard_normal(shape)
     if name.endswith(".bias"):
         return 0.2 * x
-    if len(shape) == 1:  # norm weights: not ones, or a forgotten one would go unseen
+    if len(shape) == 1 or "_norm" in name:  # norm weights: not ones, or a forgotten one would go unseen
         return 1 + 0.25 * x
     if any(part in name for part in ("wpe", "wte", "embed")):
         return 0.5 * x
@@ -834,8 +988,10 @@ def random_weights(name, config, dtype):
     weights = {k: torch.from_numpy(random_tensor(k, s, rng)).to(dtype) for k, s in sorted(shapes.items())}
     if config["model_type"] == "gpt_neo":  # as published files have it
         weights = renamed(weights, {"lm_head": "embed_out"})
-    if config["model_type"].startswith("gemma"):  # adds 1 itself
+    if config["model_type"] in ("gemma", "gemma2", "gemma3_text"):  # adds 1 itself
         weights = {k: w - 1 if w.dim() == 1 else w for k, w in weights.items()}
+    if config["model_type"] == "gemma3n_text":  # ids without an input have that of the first, or, in GGUF, none
+        weights["model.embed_tokens_per_layer.weight"][0] = 0
     weights = {own_name(k, config): w for k, w in weights.items()}
     return openai_names(weights, config) if config["model_type"] == "gpt2" else weights
 
@@ -863,9 +1019,11 @@ def load_twin(config, weights):
     twin = TWINS[config["model_type"]][0](config)
     kind = transformers.AutoConfig.for_model(twin.pop("model_type"), **twin)
     model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager", dtype=torch.float32)
+    if config["model_type"] == "bitnet":
+        model = with_bit_linears(model)
     model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=not kind.tie_word_embeddings)
     model.tie_weights()
-    if config["num_hidden_layers" if "num_hidden_layers" in config else "n_layer"] == 40:
+    if kind.num_hidden_layers == 40:
         model.inputs = lambda n: alibi(kind.num_attention_heads, n)
     return model
 
@@ -928,6 +1086,10 @@ def write_random_model(out, name):
     write_json(folder / "config.json", config)
     twin, layout = TWINS.get(config["model_type"], (None, None))
     weights = random_weights(name, twin(config) if twin else config, dtype)
+    if "z_loss_weight" in config:
+        weights["lm_head.weight"] = torch.nn.functional.normalize(weights["lm_head.weight"])
+    if config["model_type"] == "bitnet":
+        weights = ternary(weights)
     model = load_twin(config, weights) if twin else None
     if layout:
         weights = layout(weights, config)
@@ -938,8 +1100,9 @@ def write_random_model(out, name):
     if config["model_type"] in golden_gguf_gpt.CONVERTERS:
         golden_gguf_gpt.write_gguf(folder / "model.gguf", config, weights)
     elif config["model_type"] in golden_gguf.FAMILIES:
-        golden_gguf.write_gguf(folder / "model.gguf", oracle_config(config), config["model_type"], weights)
-    tokens = some_tokens(name, n_tokens, config["vocab_size"])
+        golden_gguf.write_gguf(folder / "model.gguf", twin(config) if twin else oracle_config(config),
+                               config["model_type"], weights)
+    tokens = some_tokens(name, n_tokens, config.get("vocab_size") or config["padded_vocab_size"])
     logits = write_golden(folder / "golden.json", folder / "logits.f32", model or load_folder(folder), tokens, what,
                           context=CONTEXTS.get(name))
     if change:  # a feature that transformers ignored would test nothing (the least: erf for tanh in gelu, 0.003)

@@ -227,6 +227,12 @@ TEST_CASE("bad/config.json of architectures with keys of their own") {
   check_golden("phi2", "model.rope_dim is 7, expected an even number up to head_dim 20", "0.4",
                "0.35");
   check_golden("phi2", "model.rope_dim is 0, expected 2 to", "0.4", "1e-3");
+  check_golden("phi2", "partial_rotary_factor is 1e+300, expected up to 1000000000000", "0.4",
+               "1e300");
+  check_golden("gemma4", "model.kv_readers is 6, expected less: layer 0 has no layer of its kind",
+               "\"num_kv_shared_layers\": 2", "\"num_kv_shared_layers\": 6");
+  check_golden("gemma4", "model.head_count_kv[0] is 3, expected a divisor of head_count 4",
+               "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3");
   check_golden("stablelm", "partial_rotary_factor is \"all\", expected a number", "0.25",
                "\"all\"");
   check_golden("stablelm", "qk_layernorm is true, expected false", "{", "{\"qk_layernorm\": true,");
@@ -257,6 +263,8 @@ TEST_CASE("bad/config.json of what the graphs do not do") {
   check_golden("starcoder", "multi_query is false, expected true", "\"multi_query\": true",
                "\"multi_query\": false");
   check_golden("gpt_neo", "expected [global, local, global]", "\"local\"", "\"global\"");
+  check_golden("gpt_neo", "attention_types is an array, expected [global, local, global]",
+               "[[[\"global\", \"local\"], 1], [[\"global\"], 1]]", "[[[\"global\"], 3]]");
   check_golden("codegen", "model.head_count is 6, expected a multiple of 4", "\"n_head\": 4",
                "\"n_head\": 6");
   check_golden("opt", "do_layer_norm_before is false, expected true",
@@ -265,8 +273,8 @@ TEST_CASE("bad/config.json of what the graphs do not do") {
                "\"word_embed_proj_dim\": 32");
   check_golden("gptneox", "hidden_act is \"tanh\", expected gelu, gelu_new, ", "\"gelu\"",
                "\"tanh\"");
-  check_golden("baichuan", "z_loss_weight is 0, expected nothing there", "{",
-               "{\"z_loss_weight\": 0,");
+  check_golden("gemma4", "enable_moe_block is true, expected false", "{",
+               "{\"enable_moe_block\": true,");
 }
 
 TEST_CASE("bad/safetensors tensor of several parts") {

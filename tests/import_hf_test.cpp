@@ -56,6 +56,28 @@ TEST_CASE("import/golden mistral and newer rope parameters") {
   CHECK(source.tensors.size() == 21);
 }
 
+TEST_CASE("import/config.json: null where it means none, and -0") {
+  const TempFolder temp;
+  std::filesystem::copy(golden("models/gemma2"), temp.path,
+                        std::filesystem::copy_options::recursive);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string config = read_file(golden("models/gemma2/config.json"));
+    REQUIRE(config.find(from) != std::string::npos);
+    write_file(temp / "config.json", config.replace(config.find(from), from.size(), to));
+    return import_model(temp.path).meta;
+  };
+  CHECK(with("\"sliding_window\": 8", "\"sliding_window\": null").integer("model.sliding_window") ==
+        0);
+  CHECK(with("\"sliding_window\": 8", "\"sliding_window\": -0").integer("model.sliding_window") ==
+        0);
+  CHECK(with("\"attn_logit_softcapping\": 5.0", "\"attn_logit_softcapping\": null")
+            .number("model.attention_soft_cap") == 0);
+  CHECK(with("\"final_logit_softcapping\": 10.0", "\"final_logit_softcapping\": -0.0")
+            .number("model.logit_soft_cap") == 0);
+  // absent is not the same as null
+  CHECK(with("\"attn_logit_softcapping\": 5.0,", "").number("model.attention_soft_cap") == 50);
+}
+
 // gemma3 as the language model of one that reads images, under both names that such files have.
 TEST_CASE("import/the text's part of a larger model") {
   const ModelSource alone = import_model(golden("models/gemma3"));

@@ -66,8 +66,12 @@ TEST_CASE("model: Hugging Face folders, every feature") {
     CAPTURE(folder);
     const Golden g = read_golden(folder + "/golden.json", folder + "/logits.f32");
     CHECK(error_of(folder, g, Format::f32) <= 1e-4);
-    // yarn multiplies scores by 1.3: what f16 keys lose counts for more.
-    CHECK(error_of(folder, g, Format::f16) <= (folder.ends_with("yarn") ? 2.5e-3 : 2e-3));
+    // yarn multiplies scores by 1.3: what f16 keys lose counts for more. In bitnet it moves a
+    // number that is rounded to 8 bits over a border here and there.
+    const double bound = folder.ends_with("yarn")     ? 2.5e-3
+                         : folder.ends_with("bitnet") ? 2e-2
+                                                      : 2e-3;
+    CHECK(error_of(folder, g, Format::f16) <= bound);
     // The order of rows is another in GGUF, for some architectures: there and back.
     const TempFolder temp;
     export_gguf(temp / "model.gguf", import_model(folder));

@@ -128,6 +128,12 @@ TEST_CASE("cli/inspect says what a file needs and what of it is here") {
   CHECK(unknown["runs"] == false);
 }
 
+TEST_CASE("cli/inspect of a model without a tokenizer says so") {
+  const json needs = needs_by_name(inspected("tests/golden/models/gemma2"));
+  CHECK(needs["any"]["what"] == "tokenizer");
+  CHECK(needs["any"]["here"] == false);
+}
+
 TEST_CASE("cli/inspect shows a folder of an architecture that chaski lacks") {
   const TempFolder folder;
   write_file(

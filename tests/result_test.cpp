@@ -33,10 +33,11 @@ const Weight& head_of(const EngineImpl& e) {
 // golden folders' config.json.
 double undone(const std::string& model, double logit) {
   const std::string name = std::filesystem::path(model).filename();
-  if (name == "command_r" || name == "cohere2") return logit / 0.25;
+  if (name.starts_with("command_r") || name == "cohere2") return logit / 0.25;
   if (name == "granite") return logit * 2.5;
   if (name == "minicpm") return logit * 2;
-  if (name == "gemma2") return 10 * std::atanh(logit / 10);
+  for (const char* bounded : {"gemma2", "gemma3n", "gemma4"})
+    if (name.starts_with(bounded)) return 10 * std::atanh(logit / 10);
   return logit;
 }
 

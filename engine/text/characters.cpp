@@ -21,6 +21,7 @@ bool is_mark(int32_t c) {
 }
 
 bool is_other(int32_t c) {
+  if (c < 0x80) return c < 0x20 || c == 0x7F;
   const utf8proc_category_t category = utf8proc_category(c);
   return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
          category == UTF8PROC_CATEGORY_CS || category == UTF8PROC_CATEGORY_CO ||

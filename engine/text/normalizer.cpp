@@ -17,12 +17,19 @@ namespace chaski {
 
 namespace {
 
-bool is_ascii(std::string_view text) {
-  return std::none_of(text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; });
+// Most text is ASCII, and most steps leave that alone: calls f(stretch, whether it is ASCII) for
+// one after another.
+template <class F>
+void each_stretch(std::string_view text, F&& f) {
+  for (size_t at = 0, end; at < text.size(); at = end) {
+    const bool ascii = (text[at] & 0x80) == 0;
+    end = at + 1;
+    while (end < text.size() && ((text[end] & 0x80) == 0) == ascii) ++end;
+    f(text.substr(at, end - at), ascii);
+  }
 }
 
-std::string normal_form(std::string text, int options) {
-  if (is_ascii(text)) return text;
+std::string normal_form_of_all(const std::string& text, int options) {
   utf8proc_uint8_t* mapped = nullptr;
   const utf8proc_ssize_t n =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -34,6 +41,22 @@ std::string normal_form(std::string text, int options) {
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(n)};
 }
 
+// An ASCII character changes nothing in front of it, but a mark behind it may become one with it.
+std::string normal_form(const std::string& text, int options) {
+  std::string out;
+  out.reserve(text.size());
+  each_stretch(text, [&](std::string_view part, bool ascii) {
+    if (ascii) {
+      out += part;
+      return;
+    }
+    std::string with_last(out.empty() ? "" : out.substr(out.size() - 1));
+    if (!out.empty()) out.pop_back();
+    out += normal_form_of_all(with_last.append(part), options);
+  });
+  return out;
+}
+
 // The text with f(out, character, its bytes) in place of every character.
 template <class F>
 std::string mapped(const std::string& text, F&& f) {
@@ -43,9 +66,23 @@ std::string mapped(const std::string& text, F&& f) {
   return out;
 }
 
+// The same where ASCII stays.
+template <class F>
+std::string mapped_beyond_ascii(const std::string& text, F&& f) {
+  std::string out;
+  out.reserve(text.size());
+  each_stretch(text, [&](std::string_view part, bool ascii) {
+    if (ascii)
+      out += part;
+    else
+      each_character(part, [&](int32_t c, std::string_view bytes) { f(out, c, bytes); });
+  });
+  return out;
+}
+
 template <bool (*drop)(int32_t)>
-std::string without(std::string text) {
-  return mapped(text, [](std::string& out, int32_t c, std::string_view bytes) {
+std::string without_marks(std::string text) {
+  return mapped_beyond_ascii(text, [](std::string& out, int32_t c, std::string_view bytes) {
     if (!drop(c)) out += bytes;
   });
 }
@@ -65,7 +102,7 @@ std::string bert_clean(std::string text) {
 }
 
 std::string bert_han(std::string text) {
-  return mapped(text, [](std::string& out, int32_t c, std::string_view bytes) {
+  return mapped_beyond_ascii(text, [](std::string& out, int32_t c, std::string_view bytes) {
     if (is_han(c))
       out.append(" ").append(bytes).append(" ");
     else
@@ -112,15 +149,13 @@ struct NamedStep {
   std::string (*apply)(std::string text);
 };
 constexpr NamedStep kSteps[] = {
-    {"nfc", [](std::string t) { return normal_form(std::move(t), UTF8PROC_COMPOSE); }},
-    {"nfd", [](std::string t) { return normal_form(std::move(t), UTF8PROC_DECOMPOSE); }},
-    {"nfkc",
-     [](std::string t) { return normal_form(std::move(t), UTF8PROC_COMPOSE | UTF8PROC_COMPAT); }},
-    {"nfkd",
-     [](std::string t) { return normal_form(std::move(t), UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT); }},
+    {"nfc", [](std::string t) { return normal_form(t, UTF8PROC_COMPOSE); }},
+    {"nfd", [](std::string t) { return normal_form(t, UTF8PROC_DECOMPOSE); }},
+    {"nfkc", [](std::string t) { return normal_form(t, UTF8PROC_COMPOSE | UTF8PROC_COMPAT); }},
+    {"nfkd", [](std::string t) { return normal_form(t, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT); }},
     {"lowercase", lowercase},
-    {"strip_marks", without<is_nonspacing_mark>},
-    {"strip_accents", without<is_mark>},
+    {"strip_marks", without_marks<is_nonspacing_mark>},
+    {"strip_accents", without_marks<is_mark>},
     {"strip_left", strip_left},
     {"strip_right", strip_right},
     {"squeeze", squeeze},

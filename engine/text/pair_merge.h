@@ -1,5 +1,5 @@
-// The merge loop that both tokenizers share: join the best pair of neighbours, the leftmost of
-// equals, until no pair joins. O(n log n) for n symbols whatever the text, with a heap over a
+// The merge loop of the tokenizers that join pieces: join the best pair of neighbours, the leftmost
+// of equals, until no pair joins. O(n log n) for n symbols whatever the text, with a heap over a
 // linked list (as in SentencePiece's bpe_model.cc). Which pairs join, and how well, is the
 // caller's.
 #pragma once

@@ -6,6 +6,7 @@
 #include "engine/text/word_cache.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
+#include "models/import/tokenizer_kinds.h"
 
 namespace chaski {
 
@@ -54,24 +55,16 @@ TokenType type_of(TokenType stored, std::string_view raw) {
                                                                        : stored;
 }
 
-struct TokenizerKind {
-  std::string_view name;
-  std::unique_ptr<Tokenizer> (*make)(const Metadata& meta);
-};
-constexpr TokenizerKind kKinds[] = {{"spm", make_spm_tokenizer},
-                                    {"bpe", make_bpe_tokenizer},
-                                    {"unigram", make_spm_tokenizer},
-                                    {"wordpiece", make_wordpiece_tokenizer}};
+std::unique_ptr<Tokenizer> make_kind(std::string_view kind, const Metadata& meta) {
+  if (kind == "bpe") return make_bpe_tokenizer(meta);
+  if (kind == "wordpiece") return make_wordpiece_tokenizer(meta);
+  return make_spm_tokenizer(meta);
+}
 
 // Where an importer leaves a kind of tokenizer that it does not know, as GGUF files name it.
 const std::string kForeignKind = "gguf.tokenizer.ggml.model";
 
 }  // namespace
-
-const std::vector<std::string>& Tokenizer::gguf_kinds() {
-  static const std::vector<std::string> kinds = {"llama", "gpt2", "t5", "bert", "gemma4"};
-  return kinds;
-}
 
 bool Tokenizer::described(const Metadata& meta) {
   if (!meta.has(kForeignKind)) return meta.has("tokenizer.kind");
@@ -83,15 +76,14 @@ std::unique_ptr<Tokenizer> Tokenizer::make(const Metadata& meta) {
   if (meta.has(kForeignKind)) {
     const std::string& kind = meta.str(kForeignKind);
     fail(Exit::bad_file, "{}: tokenizer.ggml.model is \"{}\", expected {}", meta.origin,
-         escaped(kind), expected_names(kind, gguf_kinds()));
+         escaped(kind), expected_names(kind, tokenizer_kinds(&TokenizerKind::gguf)));
   }
   const std::string& kind = meta.str("tokenizer.kind");
-  const auto* known = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                   [&](const TokenizerKind& k) { return k.name == kind; });
-  if (known == std::end(kKinds))
+  const std::vector<std::string> known = tokenizer_kinds(&TokenizerKind::ours);
+  if (std::find(known.begin(), known.end(), kind) == known.end())
     fail(Exit::bad_file, "{}: tokenizer.kind is \"{}\", expected {}", meta.origin, escaped(kind),
-         expected_names(kind, {"spm", "bpe", "unigram", "wordpiece"}));
-  auto made = known->make(meta);
+         expected_names(kind, known));
+  auto made = make_kind(kind, meta);
   made->sort_spellings();
   return made;
 }
@@ -104,15 +96,19 @@ Tokenizer::Tokenizer(const Metadata& meta)
     fail(Exit::bad_file, "{}: tokenizer.tokens has {} tokens, expected 1 to 2^31", meta.origin,
          tokens_.size());
   for (TokenId id = 0; id < size(); ++id) by_raw_.put(tokens_, id);
-  // spm files may leave out the names that were always so.
-  const bool spm = meta.str("tokenizer.kind") == "spm";
-  const auto named = [&](std::string_view raw) { return spm ? find(raw).value_or(-1) : -1; };
-  bos_ = id_at(meta, "tokenizer.bos_id", named("<s>"));
-  eos_ = id_at(meta, "tokenizer.eos_id", named("</s>"));
-  unk_ = id_at(meta, "tokenizer.unk_id", named("<unk>"));
+  // Files may leave out the names that were always so.
+  const bool spm = meta.str("tokenizer.kind") == "spm",
+             bert = meta.str("tokenizer.kind") == "wordpiece";
+  const auto named = [&](std::string_view in_spm, std::string_view in_bert) {
+    return spm || bert ? find(spm ? in_spm : in_bert).value_or(-1) : -1;
+  };
+  bos_ = id_at(meta, "tokenizer.bos_id", named("<s>", "[CLS]"));
+  eos_ = id_at(meta, "tokenizer.eos_id", named("</s>", "[SEP]"));
+  unk_ = id_at(meta, "tokenizer.unk_id", named("<unk>", "[UNK]"));
   read_types(meta);
   read_ends(meta);
   adds_bos_ = meta.boolean("tokenizer.add_bos", spm) && bos_ >= 0;
+  adds_eos_ = meta.boolean("tokenizer.add_eos", false) && eos_ >= 0;
 }
 
 TokenId Tokenizer::id_at(const Metadata& meta, const std::string& key, TokenId otherwise) const {
@@ -256,6 +252,12 @@ std::vector<TokenId> Tokenizer::encode_with_control(std::string_view text) const
 std::vector<TokenId> Tokenizer::encode_prompt(std::string_view text) const {
   std::vector<TokenId> out = encode(text);
   if (adds_bos_) out.insert(out.begin(), bos_);
+  return out;
+}
+
+std::vector<TokenId> Tokenizer::encode_whole(std::string_view text) const {
+  std::vector<TokenId> out = encode_prompt(text);
+  if (adds_eos_) out.push_back(eos_);
   return out;
 }
 

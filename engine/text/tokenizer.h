@@ -35,7 +35,6 @@ class Tokenizer {
   static std::unique_ptr<Tokenizer> make(const Metadata& meta);
   // Whether there is a tokenizer in the metadata, be it one that make() refuses.
   static bool described(const Metadata& meta);
-  static const std::vector<std::string>& gguf_kinds();  // as GGUF files name what make() knows
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
   virtual ~Tokenizer() = default;
@@ -47,6 +46,9 @@ class Tokenizer {
   std::vector<TokenId> encode_with_control(std::string_view text) const;
   // encode(), with the token that begins a text (BOS) in front if the model wants one.
   std::vector<TokenId> encode_prompt(std::string_view text) const;
+  // encode_prompt(), and behind it the token that closes a text if the model wants one: for whole
+  // texts, which nothing is to continue.
+  std::vector<TokenId> encode_whole(std::string_view text) const;
 
   // A text of several origins, encoded as the one text that the parts make together.
   struct Part {
@@ -95,7 +97,7 @@ class Tokenizer {
   Texts bytes_;   // as decoded; the subclass appends them one after the other
   std::vector<TokenType> types_;
   TokenId bos_ = -1, eos_ = -1, unk_ = -1;
-  bool adds_bos_ = false, space_prefix_ = false;
+  bool adds_bos_ = false, adds_eos_ = false, space_prefix_ = false;
   std::string remark_;
 
  private:

@@ -36,12 +36,16 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   });
 }
 
+std::string one_of(const std::vector<std::string>& names) {
+  std::string text = names[0];
+  for (size_t i = 1; i < names.size(); ++i)
+    text += (i + 1 < names.size() ? ", " : " or ") + names[i];
+  return text;
+}
+
 std::string expected_names(std::string_view name, const std::vector<std::string>& known) {
   if (known.size() == 1) return known[0];
-  std::string text = known[0];
-  for (size_t i = 1; i < known.size(); ++i)
-    text += (i + 1 < known.size() ? ", " : " or ") + known[i];
-  return text + fmt::format(" (nearest: {})", nearest_name(name, known));
+  return fmt::format("{} (nearest: {})", one_of(known), nearest_name(name, known));
 }
 
 }  // namespace chaski

@@ -10,6 +10,9 @@ namespace chaski {
 // same; of several the first. `known` is not empty. Only the first 100 bytes of a name count.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 
+// "a, b or c"; `names` is not empty.
+std::string one_of(const std::vector<std::string>& names);
+
 // "a, b or c (nearest: b)": what was expected in place of `name`.
 std::string expected_names(std::string_view name, const std::vector<std::string>& known);
 

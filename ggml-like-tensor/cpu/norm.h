@@ -29,11 +29,12 @@ struct CpuKernel<Norm, V> {
         x = sum;
       }
       float* y = a.out[0].data ? a.out[0].out_row(t) : buffer + cols;
-      for (int64_t at = 0; at < cols; at += n) normalize(op, a, x + at, y + at, n);
+      for (int h = 0; h < op.heads; ++h) normalize(op, a, h, x + h * n, y + h * n, n);
       if (a.acts.data) quantize_row<V>(y, a.acts, t, 0, cols / 32);
     }
   }
-  static void normalize(const Norm& op, const OpArgs& a, const float* x, float* y, int64_t n) {
+  static void normalize(const Norm& op, const OpArgs& a, int head, const float* x, float* y,
+                        int64_t n) {
     float mean = 0;
     if (op.kind == Norm::Kind::layer) {
       auto sum = V::zero();
@@ -49,8 +50,9 @@ struct CpuKernel<Norm, V> {
     const float variance = V::sum(square) / float(n);
     const auto scale =
         V::set1(variance < INFINITY ? 1 / __builtin_sqrtf(variance + op.eps) : __builtin_nanf(""));
-    const float *w = op.weight(a).floats(),
-                *b = op.kind == Norm::Kind::layer ? op.bias(a).floats() : nullptr;
+    const int64_t at = op.weights_at(a, head);
+    const float *w = op.weight(a).floats() + at,
+                *b = op.kind == Norm::Kind::layer ? op.bias(a).floats() + at : nullptr;
     each_vector(n, [&](int64_t i, int64_t k) {
       const auto normed = V::mul(V::sub(load_n<V>(x + i, k), V::set1(mean)), scale);
       const auto scaled = V::mul(normed, load_n<V>(w + i, k));

@@ -3,9 +3,13 @@
 #include "ggml-like-tensor/cpu/kernel.h"
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/ops/binary.h"
+#include "ggml-like-tensor/ops/blend.h"
+#include "ggml-like-tensor/ops/columns.h"
 #include "ggml-like-tensor/ops/get_rows.h"
 #include "ggml-like-tensor/ops/kv_write.h"
+#include "ggml-like-tensor/ops/mean_product.h"
 #include "ggml-like-tensor/ops/mix.h"
+#include "ggml-like-tensor/ops/round_rows.h"
 #include "ggml-like-tensor/ops/scale.h"
 #include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
@@ -104,6 +108,67 @@ struct CpuKernel<Mix, V> : ByRow {
                        sum);
         store_n<V>(a.out[0].out_row(t) + i, sum, k);
       });
+  }
+};
+
+template <class V>
+struct CpuKernel<Columns, V> : ByRow {
+  static void run(const Columns& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    for (int64_t t = first; t < last; ++t)
+      __builtin_memcpy(a.out[0].out_row(t), a.in[0].row(t) + op.first, op.count * sizeof(float));
+  }
+};
+
+template <class V>
+struct CpuKernel<Blend, V> : ByRow {
+  static void run(const Blend& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    const int n = a.n_in - 1;
+    for (int64_t t = first; t < last; ++t)
+      each_vector(a.in[0].shape.cols, [&](int64_t i, int64_t k) {
+        auto sum = V::zero();
+        for (int j = 0; j < n; ++j)
+          sum =
+              V::fma(V::set1(a.in[n].row(t)[op.first + j]), load_n<V>(a.in[j].row(t) + i, k), sum);
+        store_n<V>(a.out[0].out_row(t) + i, sum, k);
+      });
+  }
+};
+
+template <class V>
+struct CpuKernel<MeanProduct, V> : ByRow {
+  static void run(const MeanProduct&, const OpArgs& a, int64_t first, int64_t last,
+                  const Scratch&) {
+    const int64_t n = a.in[0].shape.cols;
+    for (int64_t t = first; t < last; ++t) {
+      auto sum = V::zero();
+      each_vector(n, [&](int64_t i, int64_t k) {
+        sum = V::fma(load_n<V>(a.in[0].row(t) + i, k), load_n<V>(a.in[1].row(t) + i, k), sum);
+      });
+      a.out[0].out_row(t)[0] = V::sum(sum) / float(n);
+    }
+  }
+};
+
+template <class V>
+struct CpuKernel<RoundRows, V> : ByRow {
+  static void run(const RoundRows&, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    const int64_t n = a.in[0].shape.cols;
+    for (int64_t t = first; t < last; ++t) {
+      const float* x = a.in[0].row(t);
+      auto most = V::set1(RoundRows::kSmallest), zero = V::zero();
+      each_vector(n, [&](int64_t i, int64_t k) {
+        most = V::max(most, V::abs(load_n<V>(x + i, k)));
+        zero = V::add(zero, V::mul(load_n<V>(x + i, k), V::zero()));
+      });
+      const bool finite = V::sum(zero) == 0;
+      const float largest = V::maximum(most);
+      const auto inverse = V::set1(127 / largest), nan = V::set1(__builtin_nanf(""));
+      each_vector(n, [&](int64_t i, int64_t k) {
+        const auto whole = V::to_float(V::to_int(V::mul(load_n<V>(x + i, k), inverse)));
+        store_n<V>(a.out[0].out_row(t) + i, finite ? whole : nan, k);
+      });
+      a.out[1].out_row(t)[0] = finite ? largest / 127 : __builtin_nanf("");
+    }
   }
 };
 

@@ -20,6 +20,8 @@
 #include "models/import/import.h"
 #include "models/import/pre_patterns.h"
 #include "models/import/tokenizer_defaults.h"
+#include "models/import/tokenizer_kinds.h"
+#include "models/rope_divisors.h"
 
 namespace chaski {
 namespace {
@@ -68,7 +70,7 @@ void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values
   const bool spm = meta.str("tokenizer.kind") == "spm";
   for (const auto& kind : kTokenizerKinds)
     if (kind.ours == meta.str("tokenizer.kind"))
-      values["tokenizer.ggml.model"] = text_value(std::string(kind.theirs));
+      values.try_emplace("tokenizer.ggml.model", text_value(std::string(kind.gguf)));
   if (!meta.has("tokenizer.pre") && meta.has("tokenizer.pre_patterns"))
     values["tokenizer.ggml.pre"] = text_value(gguf_name_of(meta.strs("tokenizer.pre_patterns")));
   if ((spm || !meta.has("tokenizer.pre")) && !meta.boolean("tokenizer.ignore_merges", false))
@@ -123,6 +125,10 @@ Made made_tensors(const ModelSource& source) {
   Made made;
   if (method == "llama3" && !source.find("rope_freqs"))
     made.emplace_back("rope_freqs", llama3_divisors(source.meta));
+  if (const int64_t dim = source.meta.integer("model.rope_dim", 0),
+      turned = source.meta.integer("model.rope_turned", dim);
+      turned < dim && !source.find("rope_freqs"))
+    made.emplace_back("rope_freqs", divisors_of_part(turned, dim));
   if (method == "longrope")
     for (const char* length : {"short", "long"}) {
       const auto& list = source.meta.floats(fmt::format("model.rope_{}_factors", length));
@@ -191,12 +197,18 @@ class Writer {
 
   void append_entry(std::string& out, const TensorInfo& t, uint64_t& offset) const {
     append_text(out, gguf_tensor_name(t.name));
-    append<uint32_t>(out, t.tiled() ? 2 : 1);
-    append<uint64_t>(out, t.cols);
-    if (t.tiled()) append<uint64_t>(out, t.rows);
+    const int64_t vectors = matrix_rows(t.name), rows = t.tiled() ? t.rows : vectors;
+    append<uint32_t>(out, rows > 1 ? 2 : 1);
+    append<uint64_t>(out, rows > 1 && !t.tiled() ? t.cols / rows : t.cols);
+    if (rows > 1) append<uint64_t>(out, rows);
     append<uint32_t>(out, info(t.format).gguf_type);
     append<uint64_t>(out, offset);
     offset = aligned(offset + row_bytes(t.format, t.cols) * t.rows);
+  }
+
+  int64_t matrix_rows(const std::string& name) const {
+    const auto slot = slots_.find(name);
+    return slot == slots_.end() ? 1 : slot->second.matrix_rows;
   }
 
   struct Piece {

@@ -119,14 +119,11 @@ class Reader {
       file_.others.push_back({t.name, tensor_type_name(type), shape});
       return;
     }
-    if (shape.size() > 2)
-      fail(Exit::bad_file, "{}: {} has shape ({}), expected 1 or 2 dimensions", in_.file(), field,
-           fmt::join(shape.rbegin(), shape.rend(), ", "));
     if (!format)
       fail(Exit::bad_file, "{}: {} has type {}, expected {}", in_.file(), field,
            tensor_type_name(type), expected_names(tensor_type_name(type), tensor_types()));
     t.cols = shape.back();
-    t.rows = shape.size() == 2 ? shape[0] : 1;
+    t.rows = rows_of(shape, field);
     t.format = *format;
     t.offset = in_.take<uint64_t>(field);
     measure(t, field);
@@ -137,7 +134,8 @@ class Reader {
   std::vector<int64_t> read_shape(const std::string& field) {
     const uint32_t n_dims = in_.take<uint32_t>(field);
     if (n_dims == 0 || n_dims > kMaxDims)
-      fail(Exit::bad_file, "{}: {} has {} dimensions, expected 1 or 2", in_.file(), field, n_dims);
+      fail(Exit::bad_file, "{}: {} has {} dimensions, expected 1 to {}", in_.file(), field, n_dims,
+           kMaxDims);
     std::vector<int64_t> shape(n_dims);
     for (uint32_t d = n_dims; d-- > 0;) {
       const uint64_t n = in_.take<uint64_t>(field);
@@ -147,6 +145,17 @@ class Reader {
       shape[d] = static_cast<int64_t>(n);
     }
     return shape;
+  }
+
+  // Matrices that are stacked are one below the other.
+  int64_t rows_of(const std::vector<int64_t>& shape, const std::string& field) const {
+    Checked rows(1);
+    for (size_t i = 0; i + 1 < shape.size(); ++i) rows = rows * shape[i];
+    const auto all = rows.get();
+    if (!all || *all > INT64_MAX)
+      fail(Exit::bad_file, "{}: {} has shape ({}), more than a file can hold", in_.file(), field,
+           fmt::join(shape.rbegin(), shape.rend(), ", "));
+    return static_cast<int64_t>(*all);
   }
 
   void measure(GgufTensor& t, const std::string& field) {

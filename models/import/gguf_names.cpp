@@ -16,7 +16,7 @@ struct Word {
   Kind kind;
 };
 
-// tokenizer.kind is not here: its values differ as well (kTokenizerKinds). What GGUF
+// tokenizer.kind is not here: its values differ as well (tokenizer_kinds.h). What GGUF
 // has no word for keeps its own behind "chaski.".
 constexpr std::array kWords{
     Word{"general.architecture", "general.architecture", Kind::text},

@@ -21,13 +21,6 @@ struct KeyPair {
 // stand here, and the architecture's own keys. Of an architecture that is not known the
 // hyperparameters pass through untouched.
 std::vector<KeyPair> gguf_keys(const std::string& architecture);
-// tokenizer.kind and GGUF's tokenizer.ggml.model.
-struct TokenizerKindName {
-  std::string_view ours, theirs;
-};
-constexpr TokenizerKindName kTokenizerKinds[] = {
-    {"spm", "llama"}, {"bpe", "gpt2"}, {"unigram", "t5"}, {"wordpiece", "bert"}};
-
 std::string gguf_key_name(const std::string& architecture, const Key& key);  // in full
 
 // GGUF keys and tensors without a word in chaski, the other way round.

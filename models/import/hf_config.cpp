@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
@@ -12,13 +13,6 @@
 
 namespace chaski {
 namespace {
-
-// "a, b or c"
-std::string one_of(const std::vector<std::string>& names) {
-  const size_t n = names.size();
-  if (n == 1) return names[0];
-  return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names[n - 1]);
-}
 
 const Architecture& architecture_of(const Json& config) {
   std::vector<std::string> known;
@@ -75,10 +69,20 @@ std::string word_of(const Key& key, const Json& value) {
   return found;
 }
 
+// An item may be a list and a number: that list so many times (GPT-Neo's attention_types).
 std::vector<std::string> texts_of(const Json& value) {
+  constexpr size_t kMost = 4096;  // layers
   if (!value.is_array()) value.wrong("an array of texts");
   std::vector<std::string> list;
-  value.each([&](const Json& item) { list.push_back(item.str()); });
+  value.each([&](const Json& item) {
+    if (!item.is_array()) return list.push_back(item.str());
+    if (item.size() != 2) item.wrong("a list and how often it comes");
+    const std::vector<std::string> part = texts_of(item.at(0));
+    const int64_t times = item.at(1).integer();
+    for (int64_t i = 0; i < times && list.size() <= kMost && !part.empty(); ++i)
+      list.insert(list.end(), part.begin(), part.end());
+    if (list.size() > kMost) value.wrong(fmt::format("at most {} texts", kMost));
+  });
   return list;
 }
 
@@ -117,7 +121,11 @@ std::vector<int64_t> flags_of(const Key& key, const Json& value) {
 
 Given read(const Key& key, const Json& value) {
   if (key.from_one && value.is_integer()) return key.from_one(value.integer());
-  if (key.from_hf) return key.from_hf(value.number());
+  if (key.from_hf) {
+    constexpr double kMost = 1e12;  // a million times as much is still an integer
+    if (!(std::fabs(value.number()) <= kMost)) value.wrong(fmt::format("up to {}", kMost));
+    return key.from_hf(value.number());
+  }
   if (key.kind == Kind::text) return word_of(key, value);
   if (key.kind == Kind::flag) return value.boolean(false);
   if (key.kind == Kind::number) return value.number();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "ggml-like-tensor/base/error.h"
@@ -14,6 +15,7 @@
 #include "models/import/import.h"
 #include "models/import/row_tensors.h"
 #include "models/import/tokenizer_defaults.h"
+#include "models/import/tokenizer_kinds.h"
 
 namespace chaski {
 namespace {
@@ -68,9 +70,8 @@ class Import {
     require_kind(found->first, found->second, Kind::text);
     const auto& model = std::get<std::string>(found->second.data);
     merges_for_scores_ = model == "gemma4";
-    const auto* kind =
-        std::find_if(std::begin(kTokenizerKinds), std::end(kTokenizerKinds),
-                     [&](auto& k) { return k.theirs == (merges_for_scores_ ? "llama" : model); });
+    const auto* kind = std::find_if(std::begin(kTokenizerKinds), std::end(kTokenizerKinds),
+                                    [&](auto& k) { return k.gguf == model; });
     if (kind == std::end(kTokenizerKinds)) return;
     source_.meta.set_str("tokenizer.kind", std::string(kind->ours));
     file_.values.erase(found);
@@ -151,18 +152,30 @@ class Import {
         source_.meta.set(key.ours, to_value(key.from_one(std::get<int64_t>(found->data))));
       return key.gguf.empty() ? key.ours : gguf_key_name(architecture_, key);
     });
-    for (TensorSlot& slot : tensors_of(*model)) slots_.emplace(slot.gguf, slot);
+    Slots facts;
+    model->tensors(facts);
+    std::set<std::string> present;
+    for (auto& t : file_.tensors) present.insert(our_tensor_name(t.name));
+    for (TensorSlot& slot : facts.all()) {
+      const bool other = !slot.gguf_else.empty() && !present.count(slot.gguf);
+      slots_.emplace(other ? slot.gguf_else : slot.gguf, slot);
+    }
+    unread_.insert(facts.gguf_unread.begin(), facts.gguf_unread.end());
   }
 
   void take_tensors() {
     for (auto& t : file_.tensors) {
       const std::string name = our_tensor_name(t.name);
+      if (unread_.count(name)) continue;
       const auto [first, last] = slots_.equal_range(name);
       if (first == last)
         source_.tensors.push_back(tensor_over(name, t.format, file_.data(t), t.rows, t.cols));
-      for (auto at = first; at != last; ++at)
-        source_.tensors.push_back(tensor_for(at->second, at->second.gguf_order, t.format,
-                                             file_.data(t), t.rows, t.cols, source_.path, t.name));
+      for (auto at = first; at != last; ++at) {
+        const bool flat = at->second.matrix_rows > 1 && at->second.matrix_rows == t.rows;
+        source_.tensors.push_back(
+            tensor_for(at->second, at->second.gguf_order, t.format, file_.data(t),
+                       flat ? 1 : t.rows, flat ? t.rows * t.cols : t.cols, source_.path, t.name));
+      }
     }
   }
 
@@ -230,6 +243,7 @@ class Import {
   bool merges_for_scores_ = false;
   // By their GGUF names in our spelling; a tensor of several parts has several slots.
   std::multimap<std::string, TensorSlot> slots_;
+  std::set<std::string> unread_;  // that are no weights, in our spelling
 };
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -43,7 +45,11 @@ class Import {
     settle_head();
     read_hf_tokenizer(folder_, config_, source_.meta);
     name_source();
-    source_.storage = std::make_shared<const decltype(mappings_)>(std::move(mappings_));
+    const auto mappings = std::make_shared<const decltype(mappings_)>(std::move(mappings_));
+    source_.storage = mappings;
+    source_.let_go = [mappings] {
+      for (const auto& mapping : *mappings) mapping->let_go();
+    };
     return std::move(source_);
   }
 
@@ -126,6 +132,10 @@ class Import {
     const auto found = slots_of(t.name);
     if (found.first == found.second && (is_unread(t.name) || is_of_other_part(t.name))) return;
     const auto [first, last] = slots_for(t.name, t.file);
+    if (is_ternary(t, first->second)) {
+      source_.tensors.push_back(ternary(first->second, t));
+      return;
+    }
     if (!t.format)
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16, BF16 or F8_E4M3", t.file,
            escaped(t.name), t.dtype);
@@ -137,10 +147,60 @@ class Import {
       const TensorSlot& slot = at->second;
       int64_t rows = matrix ? t.shape[0] : 1, cols = t.shape.back();
       if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
+      if (slot.matrix_rows > 1 && rows == slot.matrix_rows) cols *= rows, rows = 1;
+      if (slot.hf_rows > 0 && rows == slot.hf_rows) {
+        source_.tensors.push_back(with_first_behind(slot, *t.format, t.data, cols));
+        continue;
+      }
       source_.tensors.push_back(
           tensor_for(slot, slot.hf_order, *t.format, t.data, rows, cols, t.file, t.name));
       if (slot.hf_less_one) add_one(source_.tensors.back());
+      if (slot.hf_unit_rows && matrix)
+        source_.tensors.back() = with_unit_rows(slot, *t.format, t.data, rows, cols);
     }
+  }
+
+  static TensorSource with_first_behind(const TensorSlot& slot, Format format,
+                                        const std::byte* data, int64_t cols) {
+    const size_t stride = row_bytes(format, cols);
+    return tensor_of_rows(slot.name, format, slot.rows, cols,
+                          [=, n = slot.hf_rows](int64_t row, std::byte* dst) {
+                            std::memcpy(dst, data + (row < n ? row : 0) * stride, stride);
+                          });
+  }
+
+  // BitNet's: -1, 0 and 1 as two bits each, four rows in one; the first quarter of the rows are the
+  // lowest bits.
+  static bool is_ternary(const SafeTensor& t, const TensorSlot& slot) {
+    return t.dtype == "U8" && t.shape.size() == 2 && slot.rows > 1 && 4 * t.shape[0] == slot.rows;
+  }
+  static TensorSource ternary(const TensorSlot& slot, const SafeTensor& t) {
+    const int64_t quarter = t.shape[0], cols = t.shape[1];
+    return tensor_of_rows(slot.name, Format::bf16, slot.rows, cols,
+                          [=, data = t.data, order = slot.hf_order](int64_t row, std::byte* dst) {
+                            constexpr uint16_t kValues[] = {0xbf80, 0, 0x3f80, 0x4000};
+                            const int64_t theirs = order.theirs(row);
+                            const std::byte* from = data + theirs % quarter * cols;
+                            for (int64_t c = 0; c < cols; ++c) {
+                              const int code = int(from[c]) >> 2 * (theirs / quarter) & 3;
+                              std::memcpy(dst + 2 * c, &kValues[code], 2);
+                            }
+                          });
+  }
+
+  // As f32: what is left of a rounded number when it is divided is no number of its format.
+  static TensorSource with_unit_rows(const TensorSlot& slot, Format format, const std::byte* data,
+                                     int64_t rows, int64_t cols) {
+    const size_t stride = row_bytes(format, cols);
+    return tensor_of_rows(slot.name, Format::f32, rows, cols, [=](int64_t row, std::byte* dst) {
+      std::vector<float> x(static_cast<size_t>(cols));
+      decode_plain_row(format, data + row * stride, cols, x.data());
+      double square = 0;
+      for (float v : x) square += double(v) * v;
+      const double length = std::max(std::sqrt(square), 1e-12);
+      for (float& v : x) v = static_cast<float>(v / length);
+      std::memcpy(dst, x.data(), x.size() * sizeof(float));
+    });
   }
 
   static void add_one(TensorSource& vector) {

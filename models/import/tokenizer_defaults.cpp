@@ -73,7 +73,7 @@ void complete_tokenizer(Metadata& meta) {
   complete_normalizer(kind, meta);
   if (!named && !meta.has("tokenizer.add_bos"))
     meta.set_bool("tokenizer.add_bos", kind == "spm" || kind == "wordpiece");
-  if (!meta.has("tokenizer.add_eos")) meta.set_bool("tokenizer.add_eos", false);
+  if (!meta.has("tokenizer.add_eos")) meta.set_bool("tokenizer.add_eos", kind == "wordpiece");
   if (!meta.has("tokenizer.add_space_prefix")) meta.set_bool("tokenizer.add_space_prefix", spm);
   if (!named && !meta.has("tokenizer.ignore_merges"))
     meta.set_bool("tokenizer.ignore_merges", false);

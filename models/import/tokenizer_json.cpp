@@ -13,6 +13,7 @@
 #include "ggml-like-tensor/base/nearest.h"
 #include "models/import/pre_patterns.h"
 #include "models/import/tokenizer_defaults.h"
+#include "models/import/tokenizer_kinds.h"
 #include "models/import/tokenizer_parts.h"
 #include "models/import/tokenizer_steps.h"
 
@@ -182,7 +183,7 @@ void read_template(const Json& step, TokenizerParts& parts) {
 
 void check_model(const Json& model) {
   const std::string type = model["type"].str("BPE");
-  const std::vector<std::string> known = {"BPE", "Unigram", "WordPiece"};
+  const std::vector<std::string> known = tokenizer_kinds(&TokenizerKind::json);
   if (std::find(known.begin(), known.end(), type) == known.end())
     model["type"].wrong(expected_names(type, known));
   if (type == "WordPiece") return;

@@ -16,7 +16,7 @@ namespace chaski {
 
 struct TokenizerParts {
   std::string file;   // for error lines
-  std::string kind;   // "spm" | "bpe" | "unigram" | "wordpiece"
+  std::string kind;   // of tokenizer_kinds.h, ours
   size_t pieces = 0;  // that the file lists: what an id may be follows from it
   std::vector<std::string> tokens;
   std::vector<int8_t> types;                      // PieceType; 0: none yet

@@ -1,6 +1,10 @@
 #include "models/import/tokenizer_steps.h"
 
+#include <fmt/format.h>
+
 #include <array>
+#include <cmath>
+#include <cstdlib>
 #include <sstream>
 
 #include "ggml-like-tensor/base/error.h"
@@ -55,6 +59,28 @@ void read_spaces(const Json& step, TokenizerParts& parts) {
   if (type == "Metaspace") return read_metaspace(step, parts);
   if (type != "WhitespaceSplit") step["type"].wrong("Metaspace or WhitespaceSplit");
   append(parts, {"regex", "\\s+", " ", "squeeze"});
+}
+
+// What Hugging Face's tokenizers, over serde_json, read where x was written with the fewest digits
+// that tell it from others: these as a whole number, over a power of ten. It may be x's neighbour,
+// which decides between ways through a text that would be as good.
+double as_serde_reads(double x) {
+  const std::string text = fmt::format("{}", std::fabs(x));
+  uint64_t digits = 0;
+  int behind = 0;
+  size_t at = 0;
+  for (bool point = false; at < text.size() && text[at] != 'e'; ++at) {
+    if (text[at] == '.') {
+      point = true;
+      continue;
+    }
+    if (text[at] < '0' || text[at] > '9') return x;  // not finite
+    digits = digits * 10 + static_cast<uint64_t>(text[at] - '0'), behind += point;
+  }
+  const int power = (at < text.size() ? std::stoi(text.substr(at + 1)) : 0) - behind;
+  const double scale = std::pow(10.0, std::abs(power)),
+               read = power < 0 ? double(digits) / scale : double(digits) * scale;
+  return x < 0 ? -read : read;
 }
 
 }  // namespace
@@ -116,7 +142,7 @@ void read_unigram(const Json& root, TokenizerParts& parts) {
     const std::string piece = entry.at(0).str();
     parts.put(static_cast<int64_t>(parts.scores.size()), piece,
               bytes && is_byte_piece(piece) ? kByte : kNormal);
-    parts.scores.push_back(entry.at(1).number());
+    parts.scores.push_back(as_serde_reads(entry.at(1).number()));
   });
   if (!unk.present()) return;
   if (unk.integer() < 0 || unk.integer() >= static_cast<int64_t>(parts.tokens.size()))

@@ -1,0 +1,29 @@
+// The mean of the products of two rows: of a row and itself, its mean square.
+//   in 0 a, in 1 b (rows, cols) -> out 0 (rows, 1)
+#pragma once
+#include "ggml-like-tensor/ops/operand.h"
+
+namespace chaski {
+
+struct MeanProduct {
+  static constexpr const char* kName = "mean_product";
+
+  std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
+    CHECK(in[0] == in[1], "rows are multiplied by rows of their length");
+    return {{in[0].rows, 1}};
+  }
+  Cost cost(const OpArgs&) const { return {}; }
+  void reference(const OpArgs& a) const {
+    const int64_t n = a.in[0].shape.cols;
+    for (int64_t t = 0; t < a.in[0].shape.rows; ++t) {
+      double sum = 0;
+      for (int64_t i = 0; i < n; ++i) sum += double(a.in[0].row(t)[i]) * a.in[1].row(t)[i];
+      a.out[0].out_row(t)[0] = float(sum / double(n));
+    }
+  }
+  static std::vector<Example<MeanProduct>> examples() {
+    return {{{}, {{{3, 45}}, {{3, 45}}}}, {{}, {{{2, 64}}, {{2, 64}}}}, {{}, {{{1, 1}}, {{1, 1}}}}};
+  }
+};
+
+}  // namespace chaski
