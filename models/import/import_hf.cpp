@@ -41,7 +41,11 @@ class Import {
     settle_head();
     read_hf_tokenizer(folder_, config_, source_.meta);
     name_source();
-    source_.storage = std::make_shared<const decltype(mappings_)>(std::move(mappings_));
+    const auto mappings = std::make_shared<const decltype(mappings_)>(std::move(mappings_));
+    source_.storage = mappings;
+    source_.let_go = [mappings] {
+      for (const auto& mapping : *mappings) mapping->let_go();
+    };
     return std::move(source_);
   }
 
