@@ -219,6 +219,10 @@ TESTS := $(BUILD)/tests-shim.bin $(BUILD)/tests.bin
 test: $(BUILD)/chaski $(BUILD)/tests/chaski-shim $(TESTS) $(BUILD)/faults.so
 	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim $(TEST_JOBS) scripts/test.sh $(TESTS) -- $(TEST_ARGS)
 
+# Model files of other people, fetched once into the user's cache folder.
+real: $(BUILD)/chaski $(BUILD)/tests.bin
+	folder=$$(scripts/real_models.sh) && CHASKI_REAL_MODELS=$$folder CHASKI_BIN=$(BUILD)/chaski scripts/test.sh $(BUILD)/tests.bin -- -tc='real/*'
+
 ifeq ($(CUDA),1)
 test-cuda: $(BUILD)/tests-cuda.bin
 	./$(BUILD)/tests-cuda.bin $(TEST_ARGS)
@@ -298,6 +302,7 @@ help:
 	@echo "make run          the bundled model writes a story"
 	@echo "make chat         a conversation with a model of 98 MB, fetched on the first start"
 	@echo "make test         all tests; TEST_ARGS='-tc=cli*' some of them"
+	@echo "make real         models that people have (842 MB, fetched on the first start) beside exact arithmetic"
 	@echo "make test-cuda    the CUDA tests on a GPU (make test runs them in a simulator)"
 	@echo "make asan         the tests under AddressSanitizer and UBSan"
 	@echo "make tsan         what threads share, under ThreadSanitizer"
@@ -324,4 +329,4 @@ clean:
 	rm -rf build
 
 -include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d) $(BUILD)/standard.h.d $(BUILD)/tests/doctest.h.d
-.PHONY: all run chat test test-cuda fuzz fuzz-binaries asan tsan neon check format compdb help install clean always
+.PHONY: all run chat test real test-cuda fuzz fuzz-binaries asan tsan neon check format compdb help install clean always

@@ -49,6 +49,7 @@ void put_result(const Engine& engine, const GenerateResult& result, double bandw
                     {"isa", engine.isa()},
                     {"device", engine.device()},
                     {"text", result.text},
+                    {"answer_ids", result.tokens},
                     {"finish", name_of(result.finish)}};
   json.update(timing_json(result, bandwidth, seed));
   put_json(json);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +37,7 @@ inline bool can_preload() {
 struct Outcome {
   int status;  // as a shell says it: 128 + signal for a signal
   std::string out, err;
+  uint64_t peak_bytes = 0;  // of memory, at most at a time
   bool one_error_line() const {
     return err.starts_with("chaski: ") && std::count(err.begin(), err.end(), '\n') == 1 &&
            err.ends_with('\n');
@@ -78,11 +80,13 @@ class Program {
 
   Outcome wait() {
     int status = 0;
-    ::waitpid(pid_, &status, 0);
+    rusage used = {};
+    ::wait4(pid_, &status, 0, &used);
     pid_ = 0;
     const bool special = !std::filesystem::is_regular_file(out_);  // /dev/full
     return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
-            special ? "" : read_file(out_), read_file(folder_ / "err")};
+            special ? "" : read_file(out_), read_file(folder_ / "err"),
+            uint64_t(used.ru_maxrss) * 1024};
   }
 
  private:

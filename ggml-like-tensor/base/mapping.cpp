@@ -103,6 +103,8 @@ Mapping::~Mapping() {
   ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+void Mapping::let_go() const { ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
+
 std::string beginning_of(const std::string& path, size_t most) {
   std::string bytes(most, '\0');
   struct stat st;

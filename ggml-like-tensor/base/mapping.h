@@ -18,6 +18,9 @@ class Mapping {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
+  // Pages that were read need no longer be in this process's memory; who reads them again gets them
+  // from the system's cache. From any thread, also while others read.
+  void let_go() const;
   // The size, times, inode and device of the file when it was mapped: one of them changes when
   // somebody writes to it.
   const std::string& state() const { return state_; }

@@ -40,7 +40,7 @@ struct CpuKernel<Attention, V> {
   // weights.
   struct Work {
     std::byte* chunk;  // keys and values of the batch's
-    // (kQueries, kChunk), (kQueries, k_cols), (kQueries, part_floats) twice
+    // (kQueries, kChunk), queries (k_cols, kQueries), (kQueries, part_floats) twice
     float *scores, *q, *parts, *totals;
     Act* acts;  // (k_cols / 32, count)
   };
@@ -231,14 +231,15 @@ struct CpuKernel<Attention, V> {
   template <class Part>
   static void merge_all(const Attention& op, const OpArgs& a, const Work& w, int64_t token,
                         int kv_head, Part part) {
-    const KvLayout l = layout(op, a);
+    const int v_cols = layout(op, a).v_cols();
+    const int64_t stride = part_floats(layout(op, a));
     for (int piece = 0; piece < blocks_per_token(op); ++piece) {
       QueryBlock b = of_heads(op, kv_head, piece);
       add(b, token, a.batch->cells[token], a.batch->cells[token]);
       clear_totals(op, a, b, w);
       for (int64_t c = first_chunk(op, b); c <= last_chunk(b); ++c)
         for (int q = 0; q < b.count(); ++q)
-          merge_query(w.totals + q * part_floats(l), part(token, b.head_of(q), c), l.v_cols());
+          merge_query(w.totals + q * stride, part(token, b.head_of(q), c), v_cols);
       write(op, a, b, w);
     }
   }
@@ -285,19 +286,24 @@ struct CpuKernel<Attention, V> {
     write(op, a, b, w);
   }
 
+  // Blocks are multiplied with quantized queries, floats with queries whose columns lie side by
+  // side.
   static void load_queries(const Attention& op, const OpArgs& a, const QueryBlock& b,
                            const Work& w) {
     const KvLayout l = layout(op, a);
-    for (int q = 0; q < b.count(); ++q) {
-      const float* from = a.in[0].row(b.token_of(q)) + b.head_of(q) * op.kv.k_dim;
-      float* to = w.q + q * l.k_cols();
-      for (int c = 0; c < l.k_cols(); ++c) to[c] = c < op.kv.k_dim ? from[c] : 0;
-      KvFormats::with(l.format, [&]<class F>(F) {
-        if constexpr (PageOf<F>::kRotated) hadamard(to, op.kv.k_dim);
-      });
-      if (l.blocks())
-        for (int i = 0; i < l.k_cols() / 32; ++i)
-          quantize_block<V>(to + 32 * i, w.acts[i * b.count() + q]);
+    const int cols = l.k_cols(), count = b.count();
+    for (int q = 0; q < kQueries; ++q) {
+      const float* from =
+          q < count ? a.in[0].row(b.token_of(q)) + b.head_of(q) * op.kv.k_dim : nullptr;
+      if (!l.blocks()) {
+        for (int c = 0; c < cols; ++c) w.q[c * kQueries + q] = from ? from[c] : 0;
+      } else if (from) {
+        for (int c = 0; c < cols; ++c) w.q[c] = c < op.kv.k_dim ? from[c] : 0;
+        KvFormats::with(l.format, [&]<class F>(F) {
+          if constexpr (PageOf<F>::kRotated) hadamard(w.q, op.kv.k_dim);
+        });
+        for (int i = 0; i < cols / 32; ++i) quantize_block<V>(w.q + 32 * i, w.acts[i * count + q]);
+      }
     }
   }
 
@@ -349,43 +355,94 @@ struct CpuKernel<Attention, V> {
     const int64_t from = low / kPage * kPage, to = high / kPage * kPage + kPage;
     score_pages(op, b, w, pages, chunk * kChunk, from / kPage, to / kPage);
     const int64_t stride = part_floats(layout(op, a));
+    for (int t = 0; t < b.tokens; ++t)
+      for (int q = t * b.heads; q < (t + 1) * b.heads && of[t].high >= of[t].low; ++q)
+        soft_max(w.scores + q * kChunk, from, to, w.parts + q * stride + pages.v_cols);
+    int32_t more[kQueries];
     for (int t = 0, end; t < b.tokens; t = end) {
-      for (end = t + 1; end < b.tokens && of[end] == of[t];) ++end;
+      int64_t least = of[t].high;
+      for (end = t + 1; end < b.tokens && together(pages, of[t], of[end]); ++end)
+        least = of[end].high < least ? of[end].high : least;
       if (of[t].high < of[t].low) continue;
       const int first = t * b.heads, last = end * b.heads;
-      for (int q = first; q < last; ++q)
-        soft_max(w.scores + q * kChunk, from, to, w.parts + q * stride + pages.v_cols);
-      weigh_values<V>(
-          pages,
-          {w.scores + first * kChunk, of[t].low, of[t].high, w.parts + first * stride, stride},
-          last - first);
+      for (int q = first; q < last; ++q) more[q] = int32_t(of[q / b.heads].high - least);
+      weigh_values<V>(pages,
+                      {w.scores + first * kChunk, of[t].low, least, w.parts + first * stride,
+                       stride, more + first},
+                      last - first);
     }
+  }
+  // Whether the values of two tokens' queries are weighed in one go: where they end within a page
+  // of each other, and the kernel can.
+  static bool together(const HeadPages& pages, const Seen& x, const Seen& y) {
+    const int64_t apart = x.high - y.high;
+    return x == y || (weighs_unequal(pages) && x.low == y.low && x.low <= x.high &&
+                      y.low <= y.high && apart < kPage && -apart < kPage);
   }
 
   // scores[q][position] of pages [from, to) of the chunk that starts with cell `start`, -inf where
   // the query must not look.
   static void score_pages(const Attention& op, const QueryBlock& b, const Work& w,
                           const HeadPages& pages, int64_t start, int64_t from, int64_t to) {
-    const StripInput<V> in{w.acts, b.count(), w.q, pages.k_cols, pages.k_cols};
+    const StripInput<V> in{w.acts, b.count(), nullptr, 0, 0};
     const int64_t blocks = (pages.k_cols + 31) / 32;
     float slopes[kQueries];
     for (int q = 0; q < b.count() && op.max_bias > 0; ++q) slopes[q] = op.slope(b.head_of(q));
     for (int64_t page = from; page < to; ++page) {
       F acc[kQueries];
-      for (int q = 0; q < b.count(); ++q) acc[q] = V::zero();
+      for (int q = 0; q < kQueries; ++q) acc[q] = V::zero();
       const std::byte* tile = pages.keys(page);
-      KvFormats::with(pages.format,
-                      [&]<class F>(F) { strip_times<V, F>(tile, 0, blocks, in, b.count(), acc); });
-      for (int q = 0; q < b.count(); ++q) {
-        const int64_t cell = b.cell[q / b.heads], last = b.last[q / b.heads],
-                      at = start + page * kPage;
-        F score = finish_score(op, acc[q]);
-        if (op.max_bias > 0)
-          score = V::fma(V::add(lane_numbers<V>(), V::set1(float(at - cell))), V::set1(slopes[q]),
-                         score);
-        const F seen = only<V>(score, op.kv.first_seen(cell) - at, last - at, V::set1(-INFINITY));
-        V::store(w.scores + q * kChunk + page * kPage, seen);
+      KvFormats::with(pages.format, [&]<class Fmt>(Fmt) {
+        if constexpr (Fmt::kFloat)
+          score_floats<Fmt>(tile, pages.k_cols, w.q, b.count(), acc);
+        else
+          strip_times<V, Fmt>(tile, 0, blocks, in, b.count(), acc);
+      });
+      const int64_t at = start + page * kPage;
+      for (int t = 0; t < b.tokens; ++t) {
+        const int64_t cell = b.cell[t], first = op.kv.first_seen(cell) - at, last = b.last[t] - at;
+        for (int q = t * b.heads; q < (t + 1) * b.heads; ++q) {
+          F score = finish_score(op, acc[q]);
+          if (op.max_bias > 0)
+            score = V::fma(V::add(lane_numbers<V>(), V::set1(float(at - cell))), V::set1(slopes[q]),
+                           score);
+          V::store(w.scores + q * kChunk + page * kPage,
+                   only<V>(score, first, last, V::set1(-INFINITY)));
+        }
       }
+    }
+  }
+  // As float_strips() in strip.h, number for number, but the queries of a column lie side by side:
+  // so many rows would need more addresses than there are registers. Past the last query there are
+  // zeros, so that one piece takes all.
+  template <class Fmt>
+  static void score_floats(const std::byte* tile, int cols, const float* q, int count, F* acc) {
+    const auto piece = [&]<int N>(int first) {
+      score_piece<Fmt, N>(reinterpret_cast<const typename Fmt::Tile*>(tile), cols, q + first,
+                          acc + first);
+    };
+    if constexpr (V::kWide) {
+      if (count > 12) return piece.template operator()<16>(0);
+      if (count > 8) return piece.template operator()<12>(0);
+      if (count > 6) return piece.template operator()<8>(0);
+      if (count > 4) return piece.template operator()<6>(0);
+    }
+    in_pieces<4>(count, piece);
+  }
+  template <class Fmt, int N>
+  __attribute__((noinline)) static void score_piece(const typename Fmt::Tile* columns, int cols,
+                                                    const float* q, F* acc) {
+    for (int from = 0; from < cols; from += 32) {
+      F part[N];
+      for (int n = 0; n < N; ++n) part[n] = V::zero();
+      prefetch(columns + from, 32 * int(sizeof(typename Fmt::Tile)));
+      const int to = cols - from < 32 ? cols : from + 32;
+      for (int c = from; c < to; ++c) {
+        const F key = Fmt::template load<V>(columns[c].rows);
+#pragma GCC unroll 16
+        for (int n = 0; n < N; ++n) part[n] = V::fma(key, V::set1(q[c * kQueries + n]), part[n]);
+      }
+      for (int n = 0; n < N; ++n) acc[n] = V::add(acc[n], part[n]);
     }
   }
   static F finish_score(const Attention& op, F dot) {
@@ -410,17 +467,19 @@ struct CpuKernel<Attention, V> {
 
   static void clear_totals(const Attention& op, const OpArgs& a, const QueryBlock& b,
                            const Work& w) {
-    const KvLayout l = layout(op, a);
-    for (int64_t i = 0; i < b.count() * part_floats(l); ++i) w.totals[i] = 0;
-    for (int q = 0; q < b.count(); ++q) w.totals[q * part_floats(l) + l.v_cols()] = -INFINITY;
+    const int v_cols = layout(op, a).v_cols();
+    const int64_t stride = part_floats(layout(op, a));
+    __builtin_memset(w.totals, 0, size_t(b.count() * stride) * sizeof(float));
+    for (int q = 0; q < b.count(); ++q) w.totals[q * stride + v_cols] = -INFINITY;
   }
   static void merge(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
                     int64_t chunk) {
-    const KvLayout l = layout(op, a);
-    for (int q = 0; q < b.count(); ++q) {
-      const Seen s = seen(op, b, q / b.heads, chunk);
-      if (s.low <= s.high)
-        merge_query(w.totals + q * part_floats(l), w.parts + q * part_floats(l), l.v_cols());
+    const int v_cols = layout(op, a).v_cols();
+    const int64_t stride = part_floats(layout(op, a));
+    for (int t = 0; t < b.tokens; ++t) {
+      const Seen s = seen(op, b, t, chunk);
+      for (int q = t * b.heads; q < (t + 1) * b.heads && s.low <= s.high; ++q)
+        merge_query(w.totals + q * stride, w.parts + q * stride, v_cols);
     }
   }
   static void merge_query(float* total, const float* part, int v_cols) {
@@ -447,13 +506,14 @@ struct CpuKernel<Attention, V> {
   }
 
   static void write(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w) {
-    const KvLayout l = layout(op, a);
+    const int v_cols = layout(op, a).v_cols();
+    const int64_t stride = part_floats(layout(op, a));
     for (int q = 0; q < b.count(); ++q) {
       const int64_t t = b.token_of(q), head = b.head_of(q);
-      float* total = w.totals + q * part_floats(l);
-      if (op.sinks) add_sink(total, a.in[op.sinks_at()].floats()[head], l.v_cols());
-      const float sum = total[l.v_cols() + 1];
-      for (int c = 0; c < l.v_cols(); c += 16)
+      float* total = w.totals + q * stride;
+      if (op.sinks) add_sink(total, a.in[op.sinks_at()].floats()[head], v_cols);
+      const float sum = total[v_cols + 1];
+      for (int c = 0; c < v_cols; c += 16)
         V::store(total + c, V::div(V::load(total + c), V::set1(sum)));
       if (a.out[0].data)
         for (int c = 0; c < op.kv.v_dim; ++c)

@@ -4,8 +4,8 @@
 // f32, f16 and f8 values inside keys: a lane is a position there, so a channel has 16 sums, page
 // after page, and then one of them all. Per page, channel and N queries: a load that widens, N fma.
 //
-// Other f32, f16 and f8 values: a channel's sum runs position after position. Per position, 16
-// channels and N queries: a load that widens, N fma.
+// Other f32, f16 and f8 values: a channel's sum runs position after position. Per position, 64
+// channels and N queries: 4 loads that widen, N broadcasts, 4 N fma.
 //
 // Blocks: integers. The weights of a chunk of 256 positions, times the scales of the block's
 // values, are rounded to 14 bits of the largest of them (2^-15 of it at most is lost, a value's own
@@ -26,6 +26,7 @@ struct HeadPages {
   Format format;
   int k_cols, v_cols;
   int v_inside_k;  // channels of the values that are the keys', or 0
+  bool floats;
   const int32_t* table;
   static constexpr int32_t kInOrder[kChunk / kPage] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                        8, 9, 10, 11, 12, 13, 14, 15};
@@ -39,6 +40,7 @@ struct HeadPages {
         k_cols(kv.layout.k_cols()),
         v_cols(kv.layout.v_cols()),
         v_inside_k(kv.layout.v_inside_k ? kv.layout.v_dim : 0),
+        floats(!kv.layout.blocks()),
         table(table) {}
   // In one chunk's pages, keys of all of them first.
   HeadPages(const std::byte* chunk, const KvLayout& l)
@@ -50,6 +52,7 @@ struct HeadPages {
         k_cols(l.k_cols()),
         v_cols(l.v_cols()),
         v_inside_k(0),
+        floats(!l.blocks()),
         table(kInOrder) {}
   const std::byte* keys(int64_t page) const {
     return first + table[page] / kPageGroup * group_bytes + table[page] % kPageGroup * k_bytes;
@@ -66,6 +69,7 @@ struct Weighing {
   int64_t low, high;  // positions low..high of the chunk count
   float* sums;
   int64_t stride;
+  const int32_t* more;  // of each query: positions behind `high` that count too
 };
 
 // fn(page, first slot, last slot) over the pages of low..high.
@@ -79,30 +83,42 @@ inline __attribute__((always_inline)) void each_page(const Weighing& w, Fn fn) {
 // Channels 16 c .. 16 (c + C) of queries n0 .. n0 + N.
 template <class V, class F, int N, int C>
 void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
-  typename V::F acc[N][C];
+  typename V::F acc[N][C], v[C];
   for (int n = 0; n < N; ++n)
     for (int k = 0; k < C; ++k) acc[n][k] = V::zero();
+  const auto load = [&](const typename F::Block* row) {
+    for (int k = 0; k < C; ++k) v[k] = F::template load<V>(row + 16 * k);
+  };
+  const auto rows = [&](int64_t page) {
+    return reinterpret_cast<const typename F::Block*>(h.values(page)) + 16 * c;
+  };
   each_page(w, [&](int64_t page, int64_t first, int64_t last) {
-    const auto* rows = reinterpret_cast<const typename F::Block*>(h.values(page)) + 16 * c;
+    const auto* row = rows(page);
     const float* weights = w.weights + n0 * kChunk + page * kPage;
     for (int64_t slot = first; slot <= last; ++slot) {
-#pragma GCC unroll 4
-      for (int k = 0; k < C; ++k) {
-        const auto v = F::template load<V>(rows + slot * h.v_cols + 16 * k);
-#pragma GCC unroll 4
-        for (int n = 0; n < N; ++n)
-          acc[n][k] = V::fma(v, V::set1(weights[n * kChunk + slot]), acc[n][k]);
+      load(row + slot * h.v_cols);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) {
+        const auto weight = V::set1(weights[n * kChunk + slot]);
+        for (int k = 0; k < C; ++k) acc[n][k] = V::fma(v[k], weight, acc[n][k]);
       }
     }
   });
-  for (int n = 0; n < N; ++n)
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    for (int64_t i = w.high + 1; i <= w.high + w.more[n0 + n]; ++i) {
+      load(rows(i / kPage) + i % kPage * h.v_cols);
+      const auto weight = V::set1(w.weights[(n0 + n) * kChunk + i]);
+      for (int k = 0; k < C; ++k) acc[n][k] = V::fma(v[k], weight, acc[n][k]);
+    }
     for (int k = 0; k < C; ++k) V::store(w.sums + (n0 + n) * w.stride + 16 * (c + k), acc[n][k]);
+  }
 }
 
 template <class V, class F>
 void weigh_all_floats(const HeadPages& h, const Weighing& w, int queries) {
   constexpr int kC = V::kWide ? 4 : 2;
-  in_pieces<4>(queries, [&]<int N>(int n0) {
+  in_pieces<V::kWide ? 6 : 4>(queries, [&]<int N>(int n0) {
     int c = 0;
     for (; c + kC <= h.v_cols / 16; c += kC) weigh_floats<V, F, N, kC>(h, w, n0, c);
     for (; c < h.v_cols / 16; ++c) weigh_floats<V, F, N, 1>(h, w, n0, c);
@@ -233,6 +249,11 @@ void weigh_all_blocks(const HeadPages& h, const Weighing& w, int queries) {
   in_pieces<V::kWide ? 4 : 2>(queries, [&]<int N>(int n0) {
     for (int block = 0; block < h.v_cols / 32; ++block) weigh_block<V, F, N>(h, w, n0, block);
   });
+}
+
+// Whether queries of one call may differ in how far they see.
+inline __attribute__((always_inline)) bool weighs_unequal(const HeadPages& h) {
+  return h.floats && h.v_inside_k == 0;
 }
 
 template <class V>

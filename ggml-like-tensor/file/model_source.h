@@ -56,6 +56,9 @@ struct ModelSource {
   Metadata meta;
   std::vector<TensorSource> tensors;
   std::shared_ptr<const void> storage;  // keeps mappings alive
+  // Where tensors are read from mapped files: what was read of them need not stay in memory. From
+  // any thread.
+  std::function<void()> let_go = {};
   // Where the file has sums of its tensors: reads and checks all, Error(bad_file) names the first
   // that does not hold.
   std::function<void(int threads)> verify = {};

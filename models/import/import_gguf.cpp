@@ -27,6 +27,7 @@ class Import {
     source_.kind = fmt::format("GGUF v{}", file_.version);
     source_.meta.origin = path;
     source_.storage = file_.mapping;
+    source_.let_go = [mapping = file_.mapping] { mapping->let_go(); };
   }
 
   ModelSource run() {

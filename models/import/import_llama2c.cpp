@@ -102,6 +102,7 @@ class Import {
     source_.kind = fmt::format("llama2.c v{}", h_.version);
     source_.meta.origin = path;
     source_.storage = mapping_;
+    source_.let_go = [mapping = mapping_] { mapping->let_go(); };
   }
 
   ModelSource run() {
