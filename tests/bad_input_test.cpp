@@ -114,9 +114,9 @@ TEST_CASE("bad/gguf tensors") {
   check_gguf("overlap", [&](Gguf& g) { g.tensor("x", {4}, 0, four, 32); });
   check_gguf("tensor x appears twice",
              [&](Gguf& g) { g.tensor("x", {4}, 0, four).tensor("x", {4}, 0, four); });
-  check_gguf("type IQ2_XXS", [&](Gguf& g) { g.tensor("x", {4}, 16, four); });
-  check_gguf("type TQ1_0", [&](Gguf& g) { g.tensor("x", {4}, 34, four); });
-  check_gguf("type MXFP4", [&](Gguf& g) { g.tensor("x", {4}, 39, four); });
+  check_gguf("type Q8_1", [&](Gguf& g) { g.tensor("x", {4}, 9, four); });
+  check_gguf("type Q8_K", [&](Gguf& g) { g.tensor("x", {4}, 15, four); });
+  check_gguf("type Q1_0", [&](Gguf& g) { g.tensor("x", {4}, 41, four); });
   check_gguf("type number 4, expected F32, F16, BF16, Q8_0, Q4_0",
              [&](Gguf& g) { g.tensor("x", {4}, 4, four); });
   check_gguf("type number 4294967295", [&](Gguf& g) { g.tensor("x", {4}, UINT32_MAX, four); });
