@@ -93,6 +93,10 @@ TEST_CASE("cli/template renders a conversation from a file") {
       << R"([{"role": "user", "content": [{"type": "image", "url": "heron.png"}]}])";
   check_one_line(chaski_run({"template", folder.path, "--messages", folder / "image.json"}), 3,
                  "image.json: [0].content is");
+  std::ofstream(folder / "long.json")
+      << R"([{"role": "user", "content": ")" << std::string(5'000'000, 'x') << R"("}])";
+  check_one_line(chaski_run({"template", folder.path, "--messages", folder / "long.json"}), 7,
+                 "a message makes a text of more than 4194304 characters");
 }
 
 // What is said about thoughts and endings.

@@ -88,7 +88,11 @@ Text OwnTemplate::run(std::span<const ChatMessage> messages, bool add_generation
     }
     ChatMessage whole = message;
     if (message.role == "user") whole.content.insert(0, std::exchange(rules, ""));
-    values.push_back(message_value(budget, whole));
+    try {
+      values.push_back(message_value(budget, whole));
+    } catch (const jinja::Fault& fault) {
+      fail(Exit::prompt_too_long, "a message {}", fault.what);
+    }
   }
   jinja::Names names = more;
   names.insert(names.end(), names_.begin(), names_.end());

@@ -32,7 +32,8 @@ class OwnTemplate {
     std::optional<size_t> rewritten;
     std::string text() const;
   };
-  // Throws Error(usage) with the template's own words if it refuses the conversation.
+  // Throws Error(usage) with the template's own words if it refuses the conversation, and
+  // Error(prompt_too_long) for a message of millions of characters.
   Rendered render(std::span<const ChatMessage> messages, bool add_generation_prompt) const;
 
   // Whether system messages are shown. Where they are not, the text stands in front of the first
