@@ -243,7 +243,9 @@ class Gemma4 : public GemmaN {
     k.integer(turned, "rope_turned")
         .not_in_gguf()
         .in_hf("rope_parameters.full_attention.partial_rotary_factor")
-        .converted_from_hf([this](double part) { return Given(int64_t(part * head_dim / 2) * 2); })
+        .converted_from_hf([this](double part) {
+          return Given(int64_t(std::clamp(part, 0.0, 1.0) * double(head_dim) / 2) * 2);
+        })
         .range(0, 1 << 20)
         .otherwise([this] { return int64_t{rope.dim}; });
     k.hf_expects({"rope_parameters.full_attention.factor"}, {1.0});

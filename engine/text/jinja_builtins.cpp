@@ -59,7 +59,8 @@ bool Given::truth(size_t place, bool otherwise) const {
 }
 
 Value call(const Builtin& builtin, Run& run, const Value& of, Arguments arguments) {
-  run.budget.spend(2);
+  run.budget.spend(2 + arguments.positional.size() + arguments.named.size());
+  if (of.is_text()) run.budget.spend(of.text().size() / 32);
   return builtin.run(run, of, Given(builtin, std::move(arguments)));
 }
 
@@ -119,7 +120,9 @@ constexpr Builtin kTests[] = {
     {"even", "", [](R, V of, G) -> Value { return whole_of(of) % 2 == 0; }},
     {"divisibleby", "num",
      [](R run, V of, G given) -> Value {
-       return operate("%", of, given[0], run.budget).whole() == 0;
+       const Value rest = operate("%", of, given[0], run.budget);
+       if (!rest.is_number()) fault("divisibleby of {}, expected a number", of.type_name());
+       return rest.real() == 0;
      }},
     {"sameas", "other", [](R, V of, G given) -> Value { return of.same_object(given[0]); }},
     {"in", "seq", [](R run, V of, G given) -> Value { return contains(given[0], of, run.budget); }},

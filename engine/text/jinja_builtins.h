@@ -1,6 +1,7 @@
 // What the template language brings along: filters, tests, functions, and the methods of texts,
 // lists and dicts. Each is a row of a table: its name, the names of its parameters, what it does.
 #pragma once
+#include <algorithm>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,12 @@ class Given {
   int64_t whole(size_t place) const;
   int64_t whole(size_t place, int64_t otherwise) const {
     return has(place) ? whole(place) : otherwise;
+  }
+  // A width or a number of times: one that is far too large is cut, so that it may be reckoned
+  // with.
+  int64_t count(size_t place, int64_t otherwise) const {
+    constexpr int64_t kFar = int64_t{1} << 40;
+    return std::clamp(whole(place, otherwise), -kFar, kFar);
   }
   bool truth(size_t place, bool otherwise) const;
   const Arguments& all() const { return all_; }  // of "*"

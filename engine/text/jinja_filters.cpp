@@ -22,9 +22,11 @@ Value abs(R, V of, G) {
 }
 
 Value attr(R run, V of, G given) {
+  run.budget.spend(given.text(0).size() / 32);
   const std::string name = utf8(given.text(0));
   return of.is_dict() && !find_method(of, name)
-             ? Value::undefined(fmt::format("'dict object' has no attribute '{}'", name))
+             ? Value::undefined(
+                   fmt::format("'dict object' has no attribute '{}'", name.substr(0, kShownName)))
              : run.attribute(of, name);
 }
 
@@ -36,7 +38,7 @@ Value capitalize(R run, V of, G) {
 
 Value center(R run, V of, G given) {
   const Text text = text_of_value(run, of);
-  const int64_t width = given.whole(0, 80), space = width - int64_t(text.size());
+  const int64_t width = given.count(0, 80), space = width - int64_t(text.size());
   if (space <= 0) return run.text(text);
   run.budget.room(size_t(width));
   const size_t left = size_t(space / 2 + (space & width & 1));
@@ -73,7 +75,8 @@ std::optional<double> read_real(View text) {
   const std::string_view digits = std::string_view(bytes).substr(bytes.starts_with('+') ? 1 : 0);
   double out = 0;
   const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), out);
-  if (end.ec == std::errc::result_out_of_range) return HUGE_VAL;
+  if (end.ec == std::errc::result_out_of_range)
+    return std::strtod(std::string(digits).c_str(), nullptr);
   if (end.ec != std::errc() || end.ptr != digits.data() + digits.size()) return std::nullopt;
   return out;
 }
@@ -140,7 +143,7 @@ Value indent(R run, V of, G given) {
 Value replace(R run, V of, G given) {
   const Text text = text_of_value(run, of), from = text_of_value(run, given[0]),
              to = text_of_value(run, given[1]);
-  int64_t left = given.has(2) && !given[2].is_none() ? given.whole(2) : -1;
+  int64_t left = given.has(2) && !given[2].is_none() ? given.count(2, -1) : -1;
   Text out;
   size_t at = 0;
   while (left != 0) {
@@ -169,7 +172,9 @@ Value round(R, V of, G given) {
     if (of.is_whole() && digits >= 0) return of.whole();
     if (digits < 0) {
       const double rounded = std::nearbyint(of.real() * scale) / scale;
-      return of.is_whole() ? Value(int64_t(rounded)) : Value(rounded);
+      if (!of.is_whole()) return rounded;
+      if (!(std::abs(rounded) < 9e18)) fault("a whole number is larger than 63 bits");
+      return int64_t(rounded);
     }
     const std::string text = fmt::format("{:.{}f}", of.real(), digits);
     return *read_real(text_of(text));

@@ -55,7 +55,7 @@ std::vector<View> words_of(View text, int64_t most, bool from_right) {
 template <bool from_right>
 Value split(R run, V of, G given) {
   View text = of.text();
-  int64_t most = given.whole(1, -1);
+  int64_t most = given.count(1, -1);
   run.budget.take(text.size() * 4);
   if (!given.has(0) || given[0].is_none()) {
     std::vector<View> words = words_of(text, most, from_right);
@@ -147,7 +147,7 @@ Value count(R run, V of, G given) {
 template <Side side>  // on which the text stands
 Value justify(R run, V of, G given) {
   const View text = of.text(), fill = given.text(1, U" ");
-  const int64_t width = given.whole(0), space = width - int64_t(text.size());
+  const int64_t width = given.count(0, 0), space = width - int64_t(text.size());
   if (fill.size() != 1) fault("a filling of {} characters, expected 1", fill.size());
   if (space <= 0) return of;
   run.budget.room(size_t(width));
@@ -159,9 +159,9 @@ Value justify(R run, V of, G given) {
 
 Value zfill(R run, V of, G given) {
   const View text = of.text();
-  const int64_t space = given.whole(0) - int64_t(text.size());
+  const int64_t space = given.count(0, 0) - int64_t(text.size());
   if (space <= 0) return of;
-  run.budget.room(size_t(given.whole(0)));
+  run.budget.room(size_t(space) + text.size());
   const size_t sign = !text.empty() && (plain(text[0]) == '-' || plain(text[0]) == '+');
   return run.text(Text(text.substr(0, sign)) + Text(size_t(space), U'0') + Text(text.substr(sign)));
 }

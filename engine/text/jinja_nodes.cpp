@@ -66,7 +66,10 @@ class MacroObject : public Object {
 class Loop : public Object, public std::enable_shared_from_this<Loop> {
  public:
   Loop(const For& loop, Values items, int depth, std::shared_ptr<Frame> frame)
-      : items(std::move(items)), loop_(loop), depth_(depth), frame_(std::move(frame)) {}
+      : items(std::move(items)), loop_(loop), depth_(depth), frame_(std::move(frame)) {
+    for (const Value& item : this->items) holds_ = std::max(holds_, depth_around(item));
+  }
+  int depth() const override { return holds_; }
 
   std::optional<Value> attribute(std::string_view name) const override {
     const int64_t i = int64_t(index), n = int64_t(items.size());
@@ -101,6 +104,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
   bool callable() const override { return loop_.recursive; }
   Value call(Run& run, Arguments given) override {
     if (!loop_.recursive) fault("the loop is not recursive");
+    if (!frame_) fault("the loop is over");
     if (given.positional.size() != 1) fault("loop() expects one list");
     const Run::Inside inside(run, frame_);
     Text out;
@@ -113,11 +117,12 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
 
   Values items;
   size_t index = 0;
-  void forget() { last_ = Value(); }  // it might hold the loop itself
+  void forget() { last_ = Value(), frame_.reset(); }  // they might hold the loop itself
 
  private:
   Value method(bool cycles) const;
 
+  int holds_ = 0;  // depth
   const For& loop_;
   int depth_;
   std::shared_ptr<Frame> frame_;

@@ -193,10 +193,12 @@ std::string number(const Conversion& c, const Value& value) {
   const std::string_view kind(std::u32string_view(U"diu").find(c.kind) != View::npos ? "d" : "");
   std::string out;
   if (!kind.empty()) {
-    if (std::abs(value.real()) > 9e18) too_large();
+    if (!(std::abs(value.real()) < 9e18)) too_large();
     out = std::to_string(value.is_whole() ? value.whole() : int64_t(value.real()));
     if (out[0] == '-') out.erase(0, 1);
   } else if (c.kind == 'x' || c.kind == 'X' || c.kind == 'o') {
+    if (!value.is_whole())
+      fault("%{} of {}, expected a whole number", char(c.kind), value.type_name());
     const auto size = uint64_t(std::abs(value.whole()));
     out = c.kind == 'x'   ? fmt::format("{:x}", size)
           : c.kind == 'X' ? fmt::format("{:X}", size)

@@ -10,8 +10,10 @@ constexpr int kMostDepth = 800;  // of blocks and expressions inside of each oth
 
 class Method : public Object {
  public:
-  Method(Value of, const Builtin& builtin) : of_(std::move(of)), builtin_(builtin) {}
+  Method(Value of, const Builtin& builtin)
+      : of_(std::move(of)), depth_(depth_around(of_)), builtin_(builtin) {}
   bool callable() const override { return true; }
+  int depth() const override { return depth_; }
   Value call(Run& run, Arguments given) override {
     return jinja::call(builtin_, run, of_, std::move(given));
   }
@@ -19,11 +21,13 @@ class Method : public Object {
 
  private:
   Value of_;
+  int depth_;
   const Builtin& builtin_;
 };
 
 Value undefined_part(const Value& of, std::string_view name) {
-  return Value::undefined(fmt::format("'{} object' has no attribute '{}'", of.type_name(), name));
+  return Value::undefined(
+      fmt::format("'{} object' has no attribute '{}'", of.type_name(), name.substr(0, kShownName)));
 }
 }  // namespace
 
@@ -119,6 +123,7 @@ void Run::assign(const Target& target, Value value) {
 
 Value Run::attribute(const Value& of, const std::string& name) {
   if (of.is_undefined()) fault("{}", of.why_undefined());
+  budget.spend(name.size() / 32);
   if (of.is(Value::Type::object)) {
     if (auto value = of.object().attribute(name)) return *value;
     return undefined_part(of, name);

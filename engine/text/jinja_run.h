@@ -20,6 +20,8 @@ struct Frame {
   void set(const std::string& name, Value value);
 };
 
+constexpr size_t kShownName = 80;  // bytes of a name that are shown where it is not defined
+
 // Thrown by raise_exception().
 struct Refusal {
   std::string message;

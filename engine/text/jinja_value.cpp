@@ -10,12 +10,7 @@ constexpr size_t kMostCharacters = 4 << 20;
 constexpr int kMostDepth = 100;
 
 // Of a list or dict with these in it.
-void grow(int& depth, const Value& inner) {
-  const int below = inner.is_list() ? inner.list().depth : inner.is_dict() ? inner.dict().depth : 0;
-  depth = std::max(depth, below + 1);
-  if (depth > kMostDepth)
-    fault("lists inside of lists are {} deep, expected at most {}", depth, kMostDepth);
-}
+void grow(int& depth, const Value& inner) { depth = std::max(depth, depth_around(inner)); }
 
 bool equal_lists(const Values& a, const Values& b, Budget& budget) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -42,10 +37,21 @@ void Budget::take(size_t bytes) {
   bytes_ -= bytes;
 }
 
-void Budget::room(size_t characters) {
+void Budget::room(size_t characters, size_t of_them_new) {
   if (characters > kMostCharacters)
     fault("makes a text of more than {} characters", kMostCharacters);
-  spend(characters / 32);
+  spend(of_them_new / 32);
+}
+
+int depth_around(const Value& inner) {
+  using Type = Value::Type;
+  const int depth = 1 + (inner.is_list()          ? inner.list().depth
+                         : inner.is_dict()        ? inner.dict().depth
+                         : inner.is(Type::object) ? inner.object().depth()
+                                                  : 0);
+  if (depth > kMostDepth)
+    fault("lists inside of lists are {} deep, expected at most {}", depth, kMostDepth);
+  return depth;
 }
 
 std::optional<Value> Object::attribute(std::string_view) const { return std::nullopt; }
@@ -241,7 +247,7 @@ bool contains(const Value& all, const Value& one, Budget& budget) {
 }
 
 void append(Text& out, View more, Budget& budget) {
-  budget.room(out.size() + more.size());
+  budget.room(out.size() + more.size(), more.size());
   budget.take(more.size() * sizeof(char32_t));
   out += more;
 }

@@ -34,7 +34,9 @@ class Budget {
   static Budget unlimited() { return {SIZE_MAX, SIZE_MAX}; }
   void spend(size_t steps);
   void take(size_t bytes);
-  void room(size_t characters);  // for a text, of which no single one may be very long
+  // For a text, of which no single one may be very long.
+  void room(size_t characters) { room(characters, characters); }
+  void room(size_t characters, size_t of_them_new);
 
  private:
   size_t steps_, bytes_;
@@ -56,6 +58,7 @@ class Object {
   virtual ~Object() = default;
   virtual std::optional<Value> attribute(std::string_view name) const;  // nothing: no such
   virtual bool callable() const { return false; }
+  virtual int depth() const { return 0; }  // of the values that it keeps as they were
   virtual Value call(Run& run, Arguments given);
   virtual std::string shown() const = 0;  // as Python would print it, about
 };
@@ -128,6 +131,10 @@ struct Dict {
   const Value* find(const Value& key, Budget& budget) const;
   const Value* find(View key) const;
 };
+
+// Of what holds this value: one more than its own. Throws Fault where that is too much for whoever
+// takes it apart.
+int depth_around(const Value& inner);
 
 // What a loop goes over: items, keys, characters; nothing if undefined. Throws Fault.
 Values items_of(const Value& value, Budget& budget);

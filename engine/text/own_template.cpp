@@ -139,6 +139,15 @@ std::string OwnTemplate::found_stop(const Tokenizer& tokenizer) const {
   return line.empty() ? "" : (between.starts_with('\n') ? "\n" : "") + line;
 }
 
+// Nothing where the template takes an answer, but nothing that ends in front of it.
+std::optional<Text> OwnTemplate::prompt_before(std::span<const ChatMessage> messages) const {
+  try {
+    return run(messages, true);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 OwnTemplate::Rendered OwnTemplate::render(std::span<const ChatMessage> messages,
                                           bool add_generation_prompt) const {
   const Text text = run(messages, add_generation_prompt);
@@ -146,11 +155,11 @@ OwnTemplate::Rendered OwnTemplate::render(std::span<const ChatMessage> messages,
   std::vector<size_t> borders;
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role != "assistant") continue;
-    const Text prompt = run(messages.first(i), true);
-    const bool stays = jinja::starts_with(text, prompt);
-    if (stays) borders.push_back(prompt.size());
+    const std::optional<Text> prompt = prompt_before(messages.first(i));
+    const bool stays = prompt && jinja::starts_with(text, *prompt);
+    if (stays) borders.push_back(prompt->size());
     if (!out.rewritten &&
-        !(stays && stands_at(View(text).substr(prompt.size()), messages[i].content)))
+        !(stays && stands_at(View(text).substr(prompt->size()), messages[i].content)))
       out.rewritten = i;
   }
   for (size_t at = 0; at < text.size();) {

@@ -51,6 +51,7 @@ class OwnTemplate {
  private:
   jinja::Text run(std::span<const ChatMessage> messages, bool add_generation_prompt,
                   const jinja::Names& more = {}) const;
+  std::optional<jinja::Text> prompt_before(std::span<const ChatMessage> messages) const;
   std::string text_of(std::span<const ChatMessage> messages, bool add_generation_prompt) const;
   bool shows(std::span<const ChatMessage> messages, std::string_view text) const;
   std::string found_stop(const Tokenizer& tokenizer) const;

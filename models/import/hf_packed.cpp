@@ -29,10 +29,12 @@ Method method_of(const Json& config) {
   const Json name = config["quant_method"];
   Method m;
   m.awq = name.str() == "awq";
-  if (!m.awq && name.str() != "gptq") name.wrong(fmt::format("gptq or awq, {}", kOtherwise));
-  m.bits = static_cast<int>(config["bits"].integer());
-  if (m.bits != 4 && (m.awq || (m.bits != 2 && m.bits != 8)))
+  if (!m.awq && name.str() != "gptq")
+    name.wrong(fmt::format("gptq, awq or bitnet, {}", kOtherwise));
+  const int64_t bits = config["bits"].integer();
+  if (bits != 4 && (m.awq || (bits != 2 && bits != 8)))
     config["bits"].wrong(fmt::format("{}, {}", m.awq ? "4" : "2, 4 or 8", kOtherwise));
+  m.bits = static_cast<int>(bits);
   m.group = config["group_size"].integer();
   if (m.group != -1 && (m.group < 32 || m.group % 32 != 0))
     config["group_size"].wrong(fmt::format("-1 or a multiple of 32, {}", kOtherwise));
@@ -54,7 +56,7 @@ class Packed {
     cols_ = method.awq ? q.shape[0] : q.shape[0] * per_word();
     rows_ = method.awq ? q.shape[1] * per_word() : q.shape[1];
     if (cols_ % 32 != 0) refuse("qweight", fmt::format("{} columns", cols_), "a multiple of 32");
-    const int64_t group = method.group == -1 ? cols_ : method.group;
+    const int64_t group = method.group == -1 ? cols_ : std::min(method.group, cols_);
     groups_ = (cols_ + group - 1) / group;
     expect_shape(scales, "scales", {groups_, rows_});
     expect_shape(zeros, "qzeros", {groups_, rows_ / per_word()});
@@ -205,7 +207,7 @@ class Packed {
 
 std::vector<PackedTensor> take_packed(const std::string& folder, std::vector<SafeTensor>& tensors) {
   const Json config = read_json(folder + "/config.json")["quantization_config"];
-  if (!config.present()) return {};
+  if (!config.present() || config["quant_method"].str() == "bitnet") return {};
   const Method method = method_of(config);
   std::map<std::string, std::map<std::string, SafeTensor>> packed;  // by name, by part
   std::erase_if(tensors, [&](const SafeTensor& t) {
