@@ -62,8 +62,9 @@ TEST_CASE("bad/packed weights") {
     config.insert(config.size() - 1, ", \"quantization_config\": {" + quantization + "}");
     check_folder("config.json", part, config, safetensors("{" + kNorm + "}", std::string(32, 'x')));
   };
-  refused("quant_method is \"bitsandbytes\", expected gptq or awq, or a folder saved unpacked",
-          R"("quant_method": "bitsandbytes", "load_in_4bit": true)");
+  refused(
+      "quant_method is \"bitsandbytes\", expected gptq, awq or bitnet, or a folder saved unpacked",
+      R"("quant_method": "bitsandbytes", "load_in_4bit": true)");
   refused("quant_method is \"fp8\"", R"("quant_method": "fp8")");
   refused("bits is 3", R"("quant_method": "gptq", "bits": 3, "group_size": 128)");
   refused("group_size is 16", R"("quant_method": "awq", "bits": 4, "group_size": 16)");
