@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "main/commands.h"
@@ -23,14 +24,21 @@ struct QuantizeFlags {
 
 std::string name_of(Format format) { return std::string(info(format).name); }
 
-// Encoding what has been encoded loses twice; whoever does it shall know.
-void warn_of_second_loss(const std::string& path, const ModelTotals& totals, Format type) {
-  for (const Format format : totals.formats)
-    if (info(format).block > 1 && format != type)
-      return put_note(
-          fmt::format("chaski: {}: the weights are quantized already ({}): encoding them again "
-                      "loses a second time",
-                      path, info(format).name));
+// Encoding what has been encoded loses twice; whoever does it shall know. And a file that was made
+// smaller shall be smaller.
+void put_notes(const std::string& path, const QuantizeReport& report) {
+  std::vector<std::string> formats;
+  for (const QuantizedTensor& t : report.tensors)
+    if (t.from != t.to && info(t.from).block > 1 &&
+        std::find(formats.begin(), formats.end(), name_of(t.from)) == formats.end())
+      formats.push_back(name_of(t.from));
+  if (!formats.empty())
+    put_note(
+        fmt::format("chaski: {}: weights that were quantized already ({}) were encoded again, "
+                    "which loses a second time",
+                    path, fmt::join(formats, ", ")));
+  if (report.bytes_after >= report.bytes_before)
+    put_note(fmt::format("chaski: {}: the weights did not get smaller", path));
 }
 
 std::string row_of(const QuantizedTensor& tensor) {
@@ -86,9 +94,7 @@ int quantize(QuantizeFlags& flags) {
   double amount = 0;
   {
     const ModelSource source = open_model(flags.in, flags.options.tokenizer).source;
-    const ModelTotals totals = totals_of(source);
-    warn_of_second_loss(source.path, totals, flags.options.type);
-    amount = double(totals.weights) / 1e6;
+    amount = double(totals_of(source).weights) / 1e6;
   }
   QuantizeReport report;
   {
@@ -96,6 +102,7 @@ int quantize(QuantizeFlags& flags) {
     report = quantize_model(flags.in, flags.out, flags.options, bar.callback());
   }
   flags.json ? put_report_json(flags, report) : put_report(report);
+  put_notes(flags.in, report);
   return int(Exit::done);
 }
 
