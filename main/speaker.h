@@ -17,6 +17,7 @@ struct Speaker {
   GenerateOptions options;
 
   explicit Speaker(const GenerationFlags& flags);
+  Speaker(const Speaker&) = delete;  // options point into it
 };
 
 }  // namespace chaski
