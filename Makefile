@@ -180,8 +180,10 @@ $(BUILD)/standard.h.gch $(BUILD)/tests/doctest.h.gch:
 
 $(BUILD)/main/flags.o: EXTRA := $(QUICK)
 
-# A unit changes when an architecture comes or goes.
-%/architectures.stamp: $(MAKEFILE_LIST) models/architectures.list
+# A unit changes when a file comes or goes.
+%/.sources: always
+	@mkdir -p $(@D); echo '$(ARCH_SRC)' | cmp -s - $@ || echo '$(ARCH_SRC)' > $@
+%/architectures.stamp: $(MAKEFILE_LIST) %/.sources
 	@mkdir -p $(@D)
 	@$(foreach u,$(ARCH_UNITS),printf '#include "%s"\n' $(call arch_unit,$u) > $(@D)/$u.cpp;) touch $@
 $(ARCH_OBJ): $(BUILD)/models/architectures.stamp
