@@ -14,17 +14,6 @@ namespace chaski {
 
 constexpr uint8_t kFp4Codebook[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
 
-// 256 bytes of codes as in a q4_0 tile -> a panel's values.
-template <class V>
-inline __attribute__((always_inline)) void unpack_nibbles_by(const uint8_t* codebook,
-                                                             const uint8_t* q, Panel<V>& p) {
-  for (int j = 0; j < 4; ++j) {
-    const auto x = V::load_bytes(q + 64 * j);
-    p.w[j] = V::lookup_low(codebook, x);
-    p.w[j + 4] = V::lookup_high(codebook, x);
-  }
-}
-
 struct MXFP4 {
   static constexpr Format kFormat = Format::mxfp4;
   static constexpr std::string_view kName = "mxfp4";

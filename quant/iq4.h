@@ -14,12 +14,7 @@ constexpr int iq4_code(const uint8_t* q, int i) { return kIq4Codebook[nibble_of(
 // 256 bytes of codes as in a q4_0 tile -> a panel's values.
 template <class V>
 inline __attribute__((always_inline)) void unpack_iq4(const uint8_t* q, Panel<V>& p) {
-  const auto* codebook = reinterpret_cast<const uint8_t*>(kIq4Codebook);
-  for (int j = 0; j < 4; ++j) {
-    const auto x = V::load_bytes(q + 64 * j);
-    p.w[j] = V::lookup_low(codebook, x);
-    p.w[j + 4] = V::lookup_high(codebook, x);
-  }
+  unpack_nibbles_by(reinterpret_cast<const uint8_t*>(kIq4Codebook), q, p);
 }
 
 struct IQ4_NL {

@@ -34,6 +34,17 @@ struct TileNibbles {
   }
 };
 
+// Codes of such a tile -> a panel's values, by a table.
+template <class V>
+inline __attribute__((always_inline)) void unpack_nibbles_by(const uint8_t* codebook,
+                                                             const uint8_t* q, Panel<V>& p) {
+  for (int j = 0; j < 4; ++j) {
+    const auto x = V::load_bytes(q + 64 * j);
+    p.w[j] = V::lookup_low(codebook, x);
+    p.w[j + 4] = V::lookup_high(codebook, x);
+  }
+}
+
 struct Q4_0 {
   static constexpr Format kFormat = Format::q4_0;
   static constexpr std::string_view kName = "q4_0";
