@@ -100,7 +100,7 @@ class Device final : public CudaBackend {
   const std::vector<int64_t>& pages() const override { return pages_; }
   void copy_page(int pool, int32_t from, int32_t to) override {
     const int64_t count = pages_[size_t(pool)];
-    CHECK(from >= 0 && to >= 0 && from < count && to < count, "pages are of the pool");
+    ENSURE(from >= 0 && to >= 0 && from < count && to < count, "pages are of the pool");
     make_current();
     where_.states.copy_page(pool, from, to, [&](std::byte* to, const std::byte* from, size_t n) {
       stream_.copy(to, from, n, cudaMemcpyDeviceToDevice);
@@ -245,7 +245,7 @@ std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
 void Device::bind(BoundPlan& p) {
   p.steps.bind(arena_.data(), [&](const Weight& w) {
     const auto at = offsets_.find(&w);
-    CHECK(at != offsets_.end(), "a plan's weights are the backend's");
+    ENSURE(at != offsets_.end(), "a plan's weights are the backend's");
     return weight_bytes_.data() + at->second;
   });
   for (CudaGraph& g : p.captured) g.forget();
@@ -307,7 +307,7 @@ void Device::launch_timed(const BoundPlan& p, bool draw) {
 void Device::send_input(const BoundPlan& p, const float* input) {
   const Shape s = p.steps.input_shape();
   const size_t bytes = size_t(s.rows * s.cols) * sizeof(float);
-  CHECK((bytes > 0) == (input != nullptr), "a graph that was split has an input, and no other");
+  ENSURE((bytes > 0) == (input != nullptr), "a graph that was split has an input, and no other");
   if (!input) return;
   if (pinned_input_.size() < bytes) {
     stream_.wait();
@@ -324,12 +324,12 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
   auto& p = static_cast<BoundPlan&>(plan);
   const Batch& b = p.batch;
   make_current();
-  CHECK(!draw || cuda_can_draw(*draw), "other draws are the host's");
+  ENSURE(!draw || cuda_can_draw(*draw), "other draws are the host's");
   if (pass_.reserve_for(b, stream_)) ++generation_;
   if (p.generation != generation_) bind(p);
   int64_t reach = 0;
   for (int32_t position : b.positions) reach = std::max<int64_t>(reach, position + 1);
-  CHECK(reach <= options_.context, "positions are within the context");
+  ENSURE(reach <= options_.context, "positions are within the context");
   for (size_t i : p.ropes) ropes_[i].reach(reach, stream_);
   pass_.send(b, draw ? *draw : CudaDraw{}, stream_);
   send_input(p, input);

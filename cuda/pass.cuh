@@ -91,7 +91,7 @@ class PassBuffers {
 };
 
 inline void PassBuffers::send(const Batch& b, const CudaDraw& draw, const CudaStream& stream) {
-  CHECK(b.size() <= max_batch_, "a pass is no larger than the backend was opened for");
+  ENSURE(b.size() <= max_batch_, "a pass is no larger than the backend was opened for");
   Stage& s = stages_[next_ ^= 1];
   s.sent.wait();
   *s.pinned.as<CudaDraw>() = draw;

@@ -173,7 +173,7 @@ class Generation {
 
 GenerateResult generate(Session& session, std::span<const TokenId> prompt,
                         const GenerateOptions& options, const Sink& sink) {
-  CHECK(!prompt.empty(), "a model needs a token to start from");
+  ENSURE(!prompt.empty(), "a model needs a token to start from");
   return Generation(session, prompt, options, sink).run();
 }
 

@@ -28,7 +28,7 @@ int32_t KvPool::take() {
 }
 
 void KvPool::release(int32_t page) {
-  CHECK(references_[size_t(page)] > 0, "a page is released once per holder");
+  ENSURE(references_[size_t(page)] > 0, "a page is released once per holder");
   if (--references_[size_t(page)] > 0) return;
   free_.push_back(page);
   --in_use_;

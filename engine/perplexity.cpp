@@ -38,9 +38,9 @@ class Statistics {
   double mean_ = 0, squares_ = 0;
 };
 
-class Reading {
+class Scoring {
  public:
-  Reading(Session& session, const OnScored& on_scored)
+  Scoring(Session& session, const OnScored& on_scored)
       : session_(session), tokenizer_(session.engine().tokenizer()), on_scored_(on_scored) {}
 
   void read(std::vector<TokenId> window) {
@@ -98,13 +98,13 @@ double Perplexity::bits_per_byte() const {
 
 Perplexity perplexity(Session& session, std::span<const TokenId> tokens, int window, int windows,
                       const OnScored& on_scored) {
-  CHECK(window >= kLeastWindow && windows <= windows_of(tokens.size(), window), "whole windows");
-  Reading reading(session, on_scored);
+  ENSURE(window >= kLeastWindow && windows <= windows_of(tokens.size(), window), "whole windows");
+  Scoring scoring(session, on_scored);
   for (int i = 0; i < windows; ++i) {
     const auto part = tokens.subspan(size_t(i) * size_t(window), size_t(window));
-    reading.read({part.begin(), part.end()});
+    scoring.read({part.begin(), part.end()});
   }
-  return reading.result();
+  return scoring.result();
 }
 
 }  // namespace chaski

@@ -211,7 +211,7 @@ std::span<const float> Session::Impl::rows(std::span<const Extension> extensions
 
 // In the order of the tokens, so that the passes they come in make no difference.
 std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
-  CHECK(!tokens.empty(), "nothing stands for no text");
+  ENSURE(!tokens.empty(), "nothing stands for no text");
   const bool mean = impl_->e().model->pooling == Model::Pooling::mean;
   const Extension one{this, tokens, mean ? int(tokens.size()) : 1};
   check({&one, 1});
@@ -271,16 +271,16 @@ std::vector<TokenId> Session::draw(std::span<const TokenId> tokens, int wanted, 
 }
 
 void Session::check(std::span<const Extension> extensions) {
-  CHECK(!extensions.empty() && extensions[0].session, "there is something to extend");
+  ENSURE(!extensions.empty() && extensions[0].session, "there is something to extend");
   const EngineImpl& e = extensions[0].session->impl_->e();
   for (size_t i = 0; i < extensions.size(); ++i) {
     const Extension& p = extensions[i];
-    CHECK(&p.session->impl_->e() == &e, "sessions of one engine");
-    CHECK(p.wanted >= 0 && size_t(p.wanted) <= p.tokens.size(), "logits of tokens that are there");
+    ENSURE(&p.session->impl_->e() == &e, "sessions of one engine");
+    ENSURE(p.wanted >= 0 && size_t(p.wanted) <= p.tokens.size(), "logits of tokens that are there");
     for (size_t k = 0; k < i; ++k)
-      CHECK(extensions[k].session != p.session, "a session comes once");
+      ENSURE(extensions[k].session != p.session, "a session comes once");
     for (TokenId t : p.tokens)
-      CHECK(t >= 0 && t < e.model->vocab, "token ids come from this model's tokenizer");
+      ENSURE(t >= 0 && t < e.model->vocab, "token ids come from this model's tokenizer");
     expect_room(*p.session, p.tokens.size());
   }
 }
@@ -332,13 +332,13 @@ size_t Session::common_prefix(std::span<const TokenId> tokens) const {
 }
 
 std::span<const TokenId> Session::reuse(std::span<const TokenId> tokens) {
-  CHECK(!tokens.empty(), "a model needs a token to start from");
+  ENSURE(!tokens.empty(), "a model needs a token to start from");
   rewind(int(std::min(common_prefix(tokens), tokens.size() - 1)));
   return tokens.subspan(size_t(position()));
 }
 
 int Session::rewind(int position) {
-  CHECK(position >= 0 && position <= this->position(), "rewinding goes back");
+  ENSURE(position >= 0 && position <= this->position(), "rewinding goes back");
   Impl& s = *impl_;
   std::erase_if(s.snapshots, [&](const auto& x) { return x.position > position; });
   if (!std::all_of(s.tables.begin(), s.tables.end(),

@@ -26,8 +26,8 @@ int64_t strips_of(const TensorInfo& info) {
 
 TensorEncoder::TensorEncoder(const TensorSource& source, Format to, std::string file)
     : source_(source), to_(to), file_(std::move(file)), errors_(strips_of(source.info)) {
-  CHECK(to == source.info.format || to == Format::f32 || source.info.tiled(),
-        "a vector becomes f32 or keeps its format");
+  ENSURE(to == source.info.format || to == Format::f32 || source.info.tiled(),
+         "a vector becomes f32 or keeps its format");
 }
 
 int TensorEncoder::rows_in(int64_t strip) const {

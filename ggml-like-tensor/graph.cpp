@@ -18,7 +18,7 @@ Node& Graph::append(AnyOp op, std::vector<ValueId> in) {
   std::visit(
       [&](const auto& o) {
         for (size_t i = 0; i < node.in.size(); ++i)
-          CHECK(values[node.in[i]].kind == kind_in(o, i), "an op reads values of its kinds");
+          ENSURE(values[node.in[i]].kind == kind_in(o, i), "an op reads values of its kinds");
         for (const Shape& s : o.shapes(shapes, *batch_)) {
           values.push_back({s, nullptr, kind_out(o, node.out.size())});
           node.out.push_back(ValueId(values.size()) - 1);
@@ -86,7 +86,7 @@ ValueId Graph::short_conv(ValueId x, const Weight& w) {
 
 void Graph::want(Result what) {
   if (what == Result::logits) return;
-  CHECK(hidden != kNone, "an architecture says what its logits are made of");
+  ENSURE(hidden != kNone, "an architecture says what its logits are made of");
   result = hidden;
   std::vector<bool> read(values.size());
   read[size_t(result)] = true;

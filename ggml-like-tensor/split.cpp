@@ -69,7 +69,7 @@ bool can_split(const Graph& whole, int layer) {
 }
 
 SplitGraph split(Graph whole, int layer) {
-  CHECK(can_split(whole, layer), "a cut is where one value goes over and no state is shared");
+  ENSURE(can_split(whole, layer), "a cut is where one value goes over and no state is shared");
   const Cut cut = cut_of(whole, layer);
   SplitGraph parts{whole, std::move(whole)};
   parts.first.nodes.resize(cut.at);

@@ -65,14 +65,14 @@ std::string table_row(const BenchCase& c, const BenchResult& r, const MachineLim
                            c.seconds.median / one.seconds.median);
 }
 
-std::string counted(double n) { return fmt::format("{:.4g}", n); }
+std::string rounded(double n) { return fmt::format("{:.4g}", n); }
 
 std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
   double all = 0;
   for (const StepTime& s : c.profile) all += s.seconds;
-  std::string text = fmt::format("  {} passes", counted(c.passes));
-  if (c.steps > 0) text += fmt::format(", {} steps", counted(c.steps));
-  if (c.kernels > 0) text += fmt::format(", {} kernels", counted(c.kernels));
+  std::string text = fmt::format("  {} passes", rounded(c.passes));
+  if (c.steps > 0) text += fmt::format(", {} steps", rounded(c.steps));
+  if (c.kernels > 0) text += fmt::format(", {} kernels", rounded(c.kernels));
   text += "\n";
   for (const StepTime& s : c.profile) {
     if (s.seconds == 0) continue;  // part of a device's matmul, see cuda/fused.h
@@ -81,7 +81,7 @@ std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
                                          s.name.weight.empty() ? "" : " ", s.name.weight);
     text += fmt::format(
         "  {:<30}{:>5} calls {:>9.4g} ms {:>5.1f}% {:>9.4g} MB {:>7.4g} GB/s {:>8.4g} Gop/s", name,
-        counted(s.calls), 1e3 * s.seconds, 100 * s.seconds / all, s.work.bytes / 1e6,
+        rounded(s.calls), 1e3 * s.seconds, 100 * s.seconds / all, s.work.bytes / 1e6,
         s.work.bytes / s.seconds / kGiga, s.work.operations / s.seconds / kGiga);
     text += limit.share >= 0.005 ? fmt::format("  {:.0f}% of {}\n", 100 * limit.share, limit.what)
                                  : "\n";

@@ -20,13 +20,13 @@ struct InspectFlags {
   bool json = false, verify = false;
 };
 
-constexpr size_t kMostText = 80, kMostItems = 4;
+constexpr size_t kMostShown = 80, kMostItems = 4;
 
 // For a table: long texts and lists are cut, and it is said that they are.
 std::string shortened(std::string_view text) {
-  return text.size() <= kMostText
+  return text.size() <= kMostShown
              ? escaped(text)
-             : fmt::format("{}... ({} bytes)", escaped(text.substr(0, kMostText)), text.size());
+             : fmt::format("{}... ({} bytes)", escaped(text.substr(0, kMostShown)), text.size());
 }
 
 struct Shown {

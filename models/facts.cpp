@@ -144,7 +144,7 @@ Key& Keys::add(std::string name, Kind kind, Key::Member member) {
 Key& Keys::operator[](std::string_view name) {
   const auto at = std::find_if(list.begin(), list.end(),
                                [&](const Key& key) { return key.ours.substr(6) == name; });
-  CHECK(at != list.end(), "only a key that is there can be changed");
+  ENSURE(at != list.end(), "only a key that is there can be changed");
   return *at;
 }
 

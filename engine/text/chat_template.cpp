@@ -28,7 +28,7 @@ namespace {
 // The first row that fits is taken: the special before the general. Sources: the templates
 // published with the models; for the spaces of Mistral the tokenizers v1, v3 and v7 of
 // mistral-common.
-const std::vector<ChatFamily>& families() {
+const std::vector<ChatFamily>& chat_families() {
   static const std::vector<ChatFamily> table = {
       {"phi4",
        {"<|im_start|>", "<|im_sep|>"},
@@ -218,7 +218,7 @@ ChatTemplate::ChatTemplate(const ChatFamily& family, const Tokenizer& tokenizer,
 ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokenizer) {
   const std::string text = meta.str("tokenizer.chat_template", "");
   const auto fitting = [&](const ChatFamily& family) { return fits(family, text, tokenizer); };
-  const auto family = std::find_if(families().begin(), families().end(), fitting);
+  const auto family = std::find_if(chat_families().begin(), chat_families().end(), fitting);
   ChatTemplate out(*family, tokenizer,
                    tokenizer.adds_bos() || text.find("bos_token") != std::string::npos);
   std::string why = meta.origin + ": no chat template";
@@ -237,7 +237,7 @@ ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokeniz
 
 ChatTemplate ChatTemplate::named(std::string_view name, const Tokenizer& tokenizer) {
   std::string known;
-  for (const ChatFamily& family : families()) {
+  for (const ChatFamily& family : chat_families()) {
     if (family.name == name) return {family, tokenizer, tokenizer.adds_bos()};
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family.name);
   }

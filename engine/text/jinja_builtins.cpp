@@ -216,16 +216,15 @@ constexpr Builtin kFunctions[] = {
     {"strftime_now", "format", strftime_now},
 };
 
-template <class Table>
-const Builtin* row(const Table& table, std::string_view name) {
-  const auto* found = std::find_if(std::begin(table), std::end(table),
-                                   [&](const Builtin& one) { return one.name == name; });
-  return found == std::end(table) ? nullptr : found;
-}
-
 }  // namespace
 
-const Builtin* find_test(std::string_view name) { return row(kTests, name); }
-const Builtin* find_function(std::string_view name) { return row(kFunctions, name); }
+const Builtin* row_of(std::span<const Builtin> table, std::string_view name) {
+  const auto found = std::find_if(table.begin(), table.end(),
+                                  [&](const Builtin& one) { return one.name == name; });
+  return found == table.end() ? nullptr : &*found;
+}
+
+const Builtin* find_test(std::string_view name) { return row_of(kTests, name); }
+const Builtin* find_function(std::string_view name) { return row_of(kFunctions, name); }
 
 }  // namespace chaski::jinja

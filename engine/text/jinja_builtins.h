@@ -50,6 +50,7 @@ class Given {
 };
 
 // Null if there is none of that name.
+const Builtin* row_of(std::span<const Builtin> table, std::string_view name);
 const Builtin* find_filter(std::string_view name);
 const Builtin* find_test(std::string_view name);
 const Builtin* find_function(std::string_view name);

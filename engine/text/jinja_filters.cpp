@@ -268,7 +268,7 @@ Value wordcount(R run, V of, G) {
 
 Value itself(R run, V of, G) { return run.text(text_of_value(run, of)); }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kTextFilters[] = {
     {"abs", "", abs},
     {"attr", "name", attr},
     {"capitalize", "", capitalize},
@@ -295,17 +295,11 @@ constexpr Builtin kFilters[] = {
     {"wordcount", "", wordcount},
 };
 
-const Builtin* row(std::span<const Builtin> table, std::string_view name) {
-  const auto found = std::find_if(table.begin(), table.end(),
-                                  [&](const Builtin& one) { return one.name == name; });
-  return found == table.end() ? nullptr : &*found;
-}
-
 }  // namespace
 
 const Builtin* find_filter(std::string_view name) {
-  const Builtin* found = row(kFilters, name);
-  return found ? found : row(list_filters(), name);
+  const Builtin* found = row_of(kTextFilters, name);
+  return found ? found : row_of(list_filters(), name);
 }
 
 }  // namespace chaski::jinja

@@ -253,7 +253,7 @@ Value sum(R run, V of, G given) {
 
 Value length(R, V of, G) { return int64_t(length_of(of)); }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kListFilters[] = {
     {"batch", "linecount fill_with", batch},
     {"count", "", length},
     {"dictsort", "case_sensitive by reverse", dictsort},
@@ -285,6 +285,6 @@ constexpr Builtin kFilters[] = {
 
 }  // namespace
 
-std::span<const Builtin> list_filters() { return kFilters; }
+std::span<const Builtin> list_filters() { return kListFilters; }
 
 }  // namespace chaski::jinja

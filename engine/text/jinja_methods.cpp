@@ -166,7 +166,7 @@ Value zfill(R run, V of, G given) {
   return run.text(Text(text.substr(0, sign)) + Text(size_t(space), U'0') + Text(text.substr(sign)));
 }
 
-Value join(R run, V of, G given) {
+Value join_items(R run, V of, G given) {
   Text out;
   bool more = false;
   for (const Value& item : items_of(given[0], run.budget)) {
@@ -177,7 +177,7 @@ Value join(R run, V of, G given) {
   return run.text(std::move(out));
 }
 
-Value title(R run, V of, G) {
+Value title_case(R run, V of, G) {
   Text out(of.text());
   bool inside = false;
   for (char32_t& c : out) {
@@ -217,7 +217,7 @@ Value all_cased(R, V of, G) {
 }
 
 // The names and specifications in braces: {}, {0}, {name}, of which only the plain ones are known.
-Value format(R run, V of, G given) {
+Value format_braces(R run, V of, G given) {
   Text out;
   const View text = of.text();
   size_t next = 0;
@@ -254,7 +254,7 @@ constexpr Builtin kTextMethods[] = {
     {"count", "sub start end", count},
     {"endswith", "suffix start end", begins<true>},
     {"find", "sub start end", position<false, false>},
-    {"format", "*", format},
+    {"format", "*", format_braces},
     {"index", "sub start end", position<false, true>},
     {"isalnum", "", all<[](char32_t c) { return is_letter(c) || is_digit(c); }>},
     {"isalpha", "", all<is_letter>},
@@ -269,7 +269,7 @@ constexpr Builtin kTextMethods[] = {
     {"isnumeric", "", all<is_digit>},
     {"isspace", "", all<is_space>},
     {"isupper", "", all_cased<is_upper, is_lower>},
-    {"join", "iterable", join},
+    {"join", "iterable", join_items},
     {"ljust", "width fillchar", justify<Side::left>},
     {"lower", "", [](R run, V of, G) { return run.text(lower(of.text())); }},
     {"lstrip", "chars", strip<Side::left>},
@@ -295,7 +295,7 @@ constexpr Builtin kTextMethods[] = {
     {"startswith", "prefix start end", begins<false>},
     {"strip", "chars", strip<Side::both>},
     {"swapcase", "", swapcase},
-    {"title", "", title},
+    {"title", "", title_case},
     {"upper", "", [](R run, V of, G) { return run.text(upper(of.text())); }},
     {"zfill", "width", zfill},
 };
@@ -364,16 +364,11 @@ constexpr Builtin kDictMethods[] = {
 }  // namespace
 
 const Builtin* find_method(const Value& of, std::string_view name) {
-  const auto in = [&](const auto& table) -> const Builtin* {
-    const auto* found = std::find_if(std::begin(table), std::end(table),
-                                     [&](const Builtin& one) { return one.name == name; });
-    return found == std::end(table) ? nullptr : found;
-  };
-  if (of.is_text()) return in(kTextMethods);
-  if (of.is_dict()) return in(kDictMethods);
+  if (of.is_text()) return row_of(kTextMethods, name);
+  if (of.is_dict()) return row_of(kDictMethods, name);
   if (!of.is_list() || of.list().kind >= Sequence::view) return nullptr;
   const bool tuple = of.list().kind == Sequence::tuple;
-  return tuple && name != "count" && name != "index" ? nullptr : in(kListMethods);
+  return tuple && name != "count" && name != "index" ? nullptr : row_of(kListMethods, name);
 }
 
 }  // namespace chaski::jinja

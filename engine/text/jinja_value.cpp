@@ -7,7 +7,7 @@ namespace chaski::jinja {
 namespace {
 
 constexpr size_t kMostCharacters = 4 << 20;
-constexpr int kMostDepth = 100;
+constexpr int kMostListDepth = 100;
 
 // Of a list or dict with these in it.
 void grow(int& depth, const Value& inner) { depth = std::max(depth, depth_around(inner)); }
@@ -49,8 +49,8 @@ int depth_around(const Value& inner) {
                          : inner.is_dict()        ? inner.dict().depth
                          : inner.is(Type::object) ? inner.object().depth()
                                                   : 0);
-  if (depth > kMostDepth)
-    fault("lists inside of lists are {} deep, expected at most {}", depth, kMostDepth);
+  if (depth > kMostListDepth)
+    fault("lists inside of lists are {} deep, expected at most {}", depth, kMostListDepth);
   return depth;
 }
 

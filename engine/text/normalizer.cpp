@@ -37,7 +37,7 @@ std::string normal_form_of_all(const std::string& text, int options) {
                    static_cast<utf8proc_option_t>(options | UTF8PROC_STABLE));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, std::free);
   if (n == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-  CHECK(n >= 0, "the text is valid UTF-8");
+  ENSURE(n >= 0, "the text is valid UTF-8");
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(n)};
 }
 

@@ -44,14 +44,14 @@ void swallow_space(Text& text) {
   text = std::move(out);
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_space_around(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
   return begin == std::string_view::npos ? "" : text.substr(begin, end + 1 - begin);
 }
 
 // Whether the answer stands where the prompt for it ended, but for white space around it.
 bool stands_at(View text, const std::string& answer) {
-  const Text said = jinja::text_of(trimmed(answer));
+  const Text said = jinja::text_of(without_space_around(answer));
   return jinja::starts_with(jinja::stripped(text, jinja::Side::left), said);
 }
 
@@ -130,12 +130,12 @@ std::string OwnTemplate::found_stop(const Tokenizer& tokenizer) const {
   const size_t answer = text.rfind(kAnswer), next = text.rfind("On!");
   if (answer == std::string::npos || next == std::string::npos || next < answer) return "";
   const std::string between = text.substr(answer + kAnswer.size(), next - answer - kAnswer.size());
-  const std::string_view said = trimmed(between);
+  const std::string_view said = without_space_around(between);
   const std::vector<TokenId> tokens = tokenizer.encode_with_control(said);
   if (std::any_of(tokens.begin(), tokens.begin() + std::min<ptrdiff_t>(2, std::ssize(tokens)),
                   [&](TokenId id) { return tokenizer.is_control(id); }))
     return "";
-  const std::string line(trimmed(said.substr(0, said.find('\n'))));
+  const std::string line(without_space_around(said.substr(0, said.find('\n'))));
   return line.empty() ? "" : (between.starts_with('\n') ? "\n" : "") + line;
 }
 

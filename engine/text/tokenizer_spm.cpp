@@ -17,8 +17,6 @@ namespace chaski {
 namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, a space inside a piece
-// U+FFFD, what the unknown token reads as
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 std::string with_spaces(std::string_view piece) {
   std::string out;

@@ -6,8 +6,6 @@ namespace chaski {
 
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
 struct Lead {
   int size;  // of the whole character; 0: no character starts with this byte
   // allowed second byte: this is where overlong forms, surrogates and > U+10FFFF are excluded

@@ -7,6 +7,9 @@
 
 namespace chaski {
 
+// U+FFFD, which stands for what is no character.
+inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
 enum class Utf8 { valid, invalid, unfinished };
 
 struct Utf8Char {

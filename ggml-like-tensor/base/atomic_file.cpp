@@ -48,7 +48,7 @@ void remember(const std::string& path) {
     slot.state = kLive;
     return;
   }
-  CHECK(false, "more files are written at once than a signal handler can clean up");
+  ENSURE(false, "more files are written at once than a signal handler can clean up");
 }
 
 void forget(const std::string& path) {
@@ -189,15 +189,15 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
-  CHECK(offset <= size_ && bytes.size() <= size_ - offset,
-        "write_at() is for what write() or pad_to() made room for");
+  ENSURE(offset <= size_ && bytes.size() <= size_ - offset,
+         "write_at() is for what write() or pad_to() made room for");
   put(fd_, path_, offset, bytes, size_);
 }
 
 // The space is claimed now where the file system can: a disk that is too small is found before the
 // work, not after it.
 void AtomicFile::pad_to(uint64_t offset) {
-  CHECK(offset >= size_, "padding goes forward");
+  ENSURE(offset >= size_, "padding goes forward");
   if (offset == size_) return;
   int result;
   do result = ::fallocate(fd_, 0, static_cast<off_t>(size_), static_cast<off_t>(offset - size_));

@@ -1,6 +1,6 @@
 // What the world can do wrong, and the exit code that says so. One Error is thrown where it is
 // noticed (load, plan or flag time), caught once in main(), printed as one line. Not for bugs:
-// those are CHECK.
+// those are ENSURE.
 #pragma once
 #include <fmt/core.h>
 
@@ -47,12 +47,12 @@ size_t escape(std::string_view text, char* out, size_t room);
 
 }  // namespace chaski
 
-// The program is wrong if `condition` does not hold. Always on; DCHECK, for kernels, only in debug
-// builds.
-#define CHECK(condition, why) \
+// The program is wrong if `condition` does not hold. Always on; DEBUG_ENSURE, for kernels, only in
+// debug builds.
+#define ENSURE(condition, why) \
   ((condition) ? (void)0 : ::chaski::check_failed(__FILE__, __LINE__, #condition, why))
 #ifdef CHASKI_DEBUG
-#define DCHECK(condition, why) CHECK(condition, why)
+#define DEBUG_ENSURE(condition, why) ENSURE(condition, why)
 #else
-#define DCHECK(condition, why) ((void)0)
+#define DEBUG_ENSURE(condition, why) ((void)0)
 #endif

@@ -50,19 +50,19 @@ int open_regular(const std::string& path, struct stat& st) {
 
 // --- What is mapped now, for a signal handler: no lock, no allocation. ---
 
-struct Slot {
+struct MappedFile {
   std::atomic<bool> taken{false};
   std::atomic<const std::byte*> begin{nullptr};  // set last: then the rest is there
   size_t size = 0;
   char path[PATH_MAX];
 };
 // Shards of a large folder are some two hundred files; what finds no slot is only not named.
-constexpr int kSlots = 256;
-Slot slots[kSlots];
+constexpr int kMappedFiles = 256;
+MappedFile mapped_files[kMappedFiles];
 static_assert(std::atomic<const std::byte*>::is_always_lock_free, "a signal handler reads it");
 
 void remember(const std::byte* data, size_t size, const std::string& shown) {
-  for (Slot& slot : slots) {
+  for (MappedFile& slot : mapped_files) {
     if (slot.taken.exchange(true)) continue;
     slot.size = size;
     slot.path[shown.copy(slot.path, sizeof slot.path - 1)] = '\0';
@@ -72,7 +72,7 @@ void remember(const std::byte* data, size_t size, const std::string& shown) {
 }
 
 void forget(const std::byte* data) {
-  for (Slot& slot : slots)
+  for (MappedFile& slot : mapped_files)
     if (slot.begin == data) slot.begin = nullptr, slot.taken = false;
 }
 
@@ -123,7 +123,7 @@ std::string beginning_of(const std::string& path, size_t most) {
 
 const char* mapped_file_at(const void* address) {
   const auto* at = static_cast<const std::byte*>(address);
-  for (const Slot& slot : slots) {
+  for (const MappedFile& slot : mapped_files) {
     const std::byte* begin = slot.begin;
     if (begin && at >= begin && at - begin < static_cast<ptrdiff_t>(slot.size)) return slot.path;
   }

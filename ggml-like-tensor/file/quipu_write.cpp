@@ -43,7 +43,7 @@ void append_one(std::string& out, const Given& held, const std::string& field) {
 
 template <class V>
 const V& held(const Value& value) {
-  CHECK(std::holds_alternative<V>(value.data), "a Value holds what its type says");
+  ENSURE(std::holds_alternative<V>(value.data), "a Value holds what its type says");
   return std::get<V>(value.data);
 }
 

@@ -42,14 +42,14 @@ struct Attention {
 
   bool leaves_acts() const { return kv.v_dim % 32 == 0; }
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(in[0].cols == int64_t(heads) * kv.k_dim && heads % kv.heads == 0,
-          "query heads share key heads evenly");
+    ENSURE(in[0].cols == int64_t(heads) * kv.k_dim && heads % kv.heads == 0,
+           "query heads share key heads evenly");
     if (source == Source::batch)
-      CHECK(!kv.v_inside_k && in[1] == (Shape{in[0].rows, int64_t(kv.heads) * kv.k_dim}) &&
-                in[2] == (Shape{in[0].rows, int64_t(kv.heads) * kv.v_dim}),
-            "every token has a key and a value");
-    CHECK(mask == Mask::causal || (kv.window == 0 && max_bias == 0),
-          "a window and a bias look back");
+      ENSURE(!kv.v_inside_k && in[1] == (Shape{in[0].rows, int64_t(kv.heads) * kv.k_dim}) &&
+                 in[2] == (Shape{in[0].rows, int64_t(kv.heads) * kv.v_dim}),
+             "every token has a key and a value");
+    ENSURE(mask == Mask::causal || (kv.window == 0 && max_bias == 0),
+           "a window and a bias look back");
     return {{in[0].rows, int64_t(heads) * kv.v_dim}};
   }
   // Tokens [first, end) of the batch are of the sequence of token t, which sees its cells

@@ -12,9 +12,9 @@ struct Blend {
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     const Shape& weights = in.back();
-    CHECK(weights.cols >= first + int64_t(in.size()) - 1 && weights.rows == in[0].rows,
-          "every row has a weight for each value");
-    for (size_t i = 1; i + 1 < in.size(); ++i) CHECK(in[i] == in[0], "what is added is alike");
+    ENSURE(weights.cols >= first + int64_t(in.size()) - 1 && weights.rows == in[0].rows,
+           "every row has a weight for each value");
+    for (size_t i = 1; i + 1 < in.size(); ++i) ENSURE(in[i] == in[0], "what is added is alike");
     return {in[0]};
   }
   Cost cost(const OpArgs&) const { return {}; }

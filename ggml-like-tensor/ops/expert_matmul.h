@@ -26,10 +26,10 @@ struct ExpertMatMul {
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     const int64_t rows = in[2].rows * in[2].cols, outputs = in[1].rows / experts;
-    CHECK(in[1].cols == in[0].cols, "a weight must have as many columns as the activation");
-    CHECK(in[1].rows == outputs * experts && outputs % kStrip == 0,
-          "an expert's rows are whole strips");
-    CHECK(in[0].rows == in[2].rows || in[0].rows == rows, "a row a token, or one for each expert");
+    ENSURE(in[1].cols == in[0].cols, "a weight must have as many columns as the activation");
+    ENSURE(in[1].rows == outputs * experts && outputs % kStrip == 0,
+           "an expert's rows are whole strips");
+    ENSURE(in[0].rows == in[2].rows || in[0].rows == rows, "a row a token, or one for each expert");
     return {{rows, outputs}};
   }
   // As if no two rows chose the same expert, as long as there are enough.

@@ -16,10 +16,10 @@ struct KvWrite {
   Rope q, k;
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(in[0].cols == int64_t(kv.heads) * kv.k_dim &&
-              (kv.v_inside_k ? in.size() == 1 && kv.v_dim <= kv.k_dim
-                             : in[1].cols == int64_t(kv.heads) * kv.v_dim),
-          "keys and values are as wide as their state's");
+    ENSURE(in[0].cols == int64_t(kv.heads) * kv.k_dim &&
+               (kv.v_inside_k ? in.size() == 1 && kv.v_dim <= kv.k_dim
+                              : in[1].cols == int64_t(kv.heads) * kv.v_dim),
+           "keys and values are as wide as their state's");
     return rope ? std::vector<Shape>{in[2]} : std::vector<Shape>{};
   }
   const KvView& view(const OpArgs& a) const { return a.where->states.paged[size_t(state)]; }

@@ -52,7 +52,7 @@ struct MatMul {
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     std::vector<Shape> out;
     for (int i = 0; i < weights; ++i) {
-      CHECK(in[1 + i].cols == in[0].cols, "a weight must have as many columns as the activation");
+      ENSURE(in[1 + i].cols == in[0].cols, "a weight must have as many columns as the activation");
       out.push_back({in[0].rows, in[1 + i].rows});
     }
     return out;

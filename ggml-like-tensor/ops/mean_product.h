@@ -9,7 +9,7 @@ struct MeanProduct {
   static constexpr const char* kName = "mean_product";
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(in[0] == in[1], "rows are multiplied by rows of their length");
+    ENSURE(in[0] == in[1], "rows are multiplied by rows of their length");
     return {{in[0].rows, 1}};
   }
   Cost cost(const OpArgs&) const { return {}; }

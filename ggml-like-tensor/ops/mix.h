@@ -10,7 +10,7 @@ struct Mix {
   static constexpr const char* kName = "mix";
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(in[0].rows == in[1].rows * in[1].cols, "every row has a weight");
+    ENSURE(in[0].rows == in[1].rows * in[1].cols, "every row has a weight");
     return {{in[1].rows, in[0].cols}};
   }
   Cost cost(const OpArgs&) const { return {}; }

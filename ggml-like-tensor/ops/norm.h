@@ -29,8 +29,8 @@ struct Norm {
   bool leaves_acts() const { return heads == 1; }
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     const int64_t weights = in[adds ? 2 : 1].cols;
-    CHECK(in[0].cols % heads == 0 && (weights == in[0].cols || weights == in[0].cols / heads),
-          "heads tile the row");
+    ENSURE(in[0].cols % heads == 0 && (weights == in[0].cols || weights == in[0].cols / heads),
+           "heads tile the row");
     return adds ? std::vector<Shape>{in[0], in[0]} : std::vector<Shape>{in[0]};
   }
   Cost cost(const OpArgs&) const { return {}; }

@@ -27,8 +27,8 @@ struct Rope {
   }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(in[0].cols == int64_t(heads) * head_dim && dim <= head_dim && dim % 2 == 0,
-          "heads tile the row");
+    ENSURE(in[0].cols == int64_t(heads) * head_dim && dim <= head_dim && dim % 2 == 0,
+           "heads tile the row");
     return {in[0]};
   }
   Cost cost(const OpArgs&) const { return {}; }

@@ -25,8 +25,8 @@ struct ShortConv {
   }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(in[0].cols == cols && taps >= 2 && in[1] == (Shape{1, int64_t(taps) * cols}),
-          "as many weights a channel as taps");
+    ENSURE(in[0].cols == cols && taps >= 2 && in[1] == (Shape{1, int64_t(taps) * cols}),
+           "as many weights a channel as taps");
     return {in[0]};
   }
   Cost cost(const OpArgs& a) const {

@@ -24,7 +24,7 @@ struct TopK {
   }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    CHECK(k > 0 && k <= in[0].cols, "a row has k values");
+    ENSURE(k > 0 && k <= in[0].cols, "a row has k values");
     return {{in[0].rows, k}, {in[0].rows, k}};
   }
   Cost cost(const OpArgs&) const { return {}; }

@@ -148,9 +148,9 @@ void expect_formats(const ModelSource& source) {
            source.path, t.info.name, info(t.info.format).name);
 }
 
-class Writer {
+class GgufWriter {
  public:
-  Writer(const std::string& path, const ModelSource& source) : source_(source), file_(path) {
+  GgufWriter(const std::string& path, const ModelSource& source) : source_(source), file_(path) {
     values_ = translated(source.meta);
     settle_tokenizer(source.meta, values_);
     settle_rope(source.meta, values_);
@@ -315,7 +315,7 @@ void export_gguf(const std::string& path, const ModelSource& source) {
   // a linked-in model has a name and no file
   if (exists(source.path)) refuse_same_file(source.path, path);
   expect_formats(source);
-  Writer(path, source).run();
+  GgufWriter(path, source).run();
 }
 
 }  // namespace chaski

@@ -20,9 +20,9 @@
 namespace chaski {
 namespace {
 
-class Import {
+class GgufImport {
  public:
-  explicit Import(const std::string& path) : file_(read_gguf(path)) {
+  explicit GgufImport(const std::string& path) : file_(read_gguf(path)) {
     source_.path = path;
     source_.kind = fmt::format("GGUF v{}", file_.version);
     source_.meta.origin = path;
@@ -249,6 +249,6 @@ class Import {
 
 }  // namespace
 
-ModelSource import_gguf(const std::string& path) { return Import(path).run(); }
+ModelSource import_gguf(const std::string& path) { return GgufImport(path).run(); }
 
 }  // namespace chaski

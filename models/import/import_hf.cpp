@@ -26,9 +26,9 @@
 namespace chaski {
 namespace {
 
-class Import {
+class HfImport {
  public:
-  explicit Import(const std::string& folder) : folder_(folder) {
+  explicit HfImport(const std::string& folder) : folder_(folder) {
     source_.path = folder;
     source_.kind = "Hugging Face folder";
     config_ = read_hf_config(folder, source_.meta);
@@ -252,6 +252,6 @@ class Import {
 
 }  // namespace
 
-ModelSource import_hf_folder(const std::string& folder) { return Import(folder).run(); }
+ModelSource import_hf_folder(const std::string& folder) { return HfImport(folder).run(); }
 
 }  // namespace chaski

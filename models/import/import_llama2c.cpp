@@ -91,9 +91,9 @@ void write_q8f_row(const std::byte* values, const std::byte* scales, int64_t fir
   }
 }
 
-class Import {
+class Llama2cImport {
  public:
-  Import(const std::string& path, const std::string& tokenizer)
+  Llama2cImport(const std::string& path, const std::string& tokenizer)
       : mapping_(Mapping::open(path)),
         in_(path, mapping_->bytes()),
         h_(read_header(in_)),
@@ -279,7 +279,7 @@ class Import {
 }  // namespace
 
 ModelSource import_llama2c(const std::string& path, const std::string& tokenizer) {
-  return Import(path, tokenizer).run();
+  return Llama2cImport(path, tokenizer).run();
 }
 
 }  // namespace chaski

@@ -122,9 +122,9 @@ std::vector<const char*> sorted_names(const char* object) {
 
 // Writes the document as the parser goes, and refuses what JSON allows and a model file has no
 // reason to contain. (The library's own tree takes ten times the text.)
-class Writer {
+class DocumentWriter {
  public:
-  Writer(const std::string& file, std::string& out) : file_(file), out_(out) {}
+  DocumentWriter(const std::string& file, std::string& out) : file_(file), out_(out) {}
 
   bool null() { return put(kNull); }
   bool boolean(bool value) { return put(value ? kTrue : kFalse); }
@@ -207,7 +207,7 @@ Json parse_json(const std::string& file, std::string_view text) {
   document->file = file;
   // Pages that are not written to take nothing; growing would copy.
   document->values.reserve(most_bytes(text.size()));
-  Writer writer(file, document->values);
+  DocumentWriter writer(file, document->values);
   json::sax_parse(text, &writer);
   return {document, "", document->values.data()};
 }

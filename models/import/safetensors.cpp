@@ -34,8 +34,8 @@ constexpr Dtype kDtypes[] = {
     {"BOOL", 1, {}},
 };
 
-constexpr size_t kMaxDims = 8;
-constexpr size_t kMaxNameBytes = 512;
+constexpr size_t kMaxShape = 8;
+constexpr size_t kMaxTensorName = 512;
 
 struct Span {
   uint64_t begin, end;  // in the buffer after the header
@@ -50,7 +50,7 @@ const Dtype& dtype_of(const Json& entry) {
 
 std::vector<int64_t> shape_of(const Json& entry) {
   const Json dims = entry["shape"];
-  if (!dims.is_array() || dims.size() > kMaxDims) dims.wrong("an array of at most 8 integers");
+  if (!dims.is_array() || dims.size() > kMaxShape) dims.wrong("an array of at most 8 integers");
   std::vector<int64_t> shape;
   for (size_t d = 0; d < dims.size(); ++d) {
     shape.push_back(dims.at(d).integer());
@@ -107,9 +107,9 @@ SafetensorsFile read_safetensors(const std::string& path) {
   std::vector<std::pair<Span, SafeTensor>> found;
   header.each([&](const std::string& name, const Json& entry) {
     if (name == "__metadata__") return;
-    if (name.size() > kMaxNameBytes)
+    if (name.size() > kMaxTensorName)
       fail(Exit::bad_file, "{}: a tensor's name has {} bytes, expected at most {}", path,
-           name.size(), kMaxNameBytes);
+           name.size(), kMaxTensorName);
     const Dtype& dtype = dtype_of(entry);
     SafeTensor tensor{name, std::string(dtype.name), shape_of(entry), dtype.format, nullptr, path};
     const Span span = span_of(entry, tensor.shape, dtype.bytes, buffer);

@@ -20,7 +20,6 @@
 namespace chaski {
 namespace {
 
-constexpr std::string_view kSpace = "\u2581";
 constexpr double kNeverMerged = -1e9;  // below every rank
 
 bool has_step(const Json& pipeline, std::string_view list, std::string_view type) {

@@ -15,8 +15,6 @@
 namespace chaski {
 namespace {
 
-constexpr std::string_view kSpace = "\u2581";
-
 void append(TokenizerParts& parts, const std::vector<std::string>& steps) {
   for (const std::string& step : steps) parts.normalizer.push_back(step);
 }

@@ -8,6 +8,9 @@
 
 namespace chaski {
 
+// What stands for a space in a piece.
+inline constexpr std::string_view kSpace = "\u2581";
+
 // Calls f with each step of a pipeline, be it a Sequence or a single step.
 template <class F>
 void each_step(const Json& step, std::string_view list, F&& f) {
