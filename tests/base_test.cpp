@@ -22,18 +22,13 @@ namespace chaski {
 namespace {
 
 namespace fs = std::filesystem;
+using test::contains;
+using test::files_in;
 using test::read_file;
 using test::TempFolder;
+using test::write_file;
 
 std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
-
-void put_file(const std::string& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-size_t files_in(const std::string& folder) {
-  return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
-}
 
 using test::error_of;
 
@@ -51,10 +46,6 @@ int in_child(const std::string& log, F action) {
   int status = 0;
   waitpid(child, &status, 0);
   return status;
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST_CASE("base/an error line stays readable, whatever a file has for a name") {
@@ -123,12 +114,12 @@ TEST_CASE("base/cursor: reads within its bytes and says where it stands") {
 
 TEST_CASE("base/mapping: maps a file, refuses what is none") {
   const TempFolder tmp;
-  put_file(tmp / "a", "twelve bytes");
+  write_file(tmp / "a", "twelve bytes");
   const auto mapping = Mapping::open(tmp / "a");
   CHECK(mapping->bytes().size() == 12);
   CHECK(std::memcmp(mapping->bytes().data(), "twelve bytes", 12) == 0);
 
-  put_file(tmp / "empty", "");
+  write_file(tmp / "empty", "");
   REQUIRE(mkfifo((tmp / "pipe").c_str(), 0600) == 0);
   CHECK(error_of([&] { Mapping::open(tmp / "empty"); }).what() == tmp / "empty: is empty");
   CHECK(error_of([&] { Mapping::open(tmp / "empty"); }).code == Exit::bad_file);
@@ -159,7 +150,7 @@ TEST_CASE("base/atomic_file: nothing under the name before commit, everything af
 
 TEST_CASE("base/atomic_file: without commit the old file stays") {
   const TempFolder tmp;
-  put_file(tmp / "a", "old");
+  write_file(tmp / "a", "old");
   {
     AtomicFile file(tmp / "a");
     file.write(bytes("new and longer"));
@@ -176,7 +167,7 @@ TEST_CASE("base/atomic_file: permissions come from the umask or the old file") {
     return static_cast<unsigned>(fs::status(tmp / name).permissions());
   };
   const mode_t before = umask(027);
-  put_file(tmp / "old", "x");
+  write_file(tmp / "old", "x");
   chmod((tmp / "old").c_str(), 0604);
   CHECK(mode_after("new") == 0640u);
   CHECK(mode_after("old") == 0604u);
@@ -186,7 +177,7 @@ TEST_CASE("base/atomic_file: permissions come from the umask or the old file") {
 TEST_CASE("base/atomic_file: writes through symbolic links and keeps them") {
   const TempFolder tmp;
   fs::create_directory(tmp / "store");
-  put_file(tmp / "store/real", "old");
+  write_file(tmp / "store/real", "old");
   fs::create_symlink("store/real", tmp / "link");
   fs::create_symlink("link", tmp / "chain");
   fs::create_symlink(tmp / "store/later", tmp / "dangling");
@@ -220,7 +211,7 @@ TEST_CASE("base/atomic_file: refuses what cannot be replaced by a rename") {
 
 TEST_CASE("base/atomic_file: a disk that is full is an error with numbers, and leaves nothing") {
   const TempFolder tmp;
-  put_file(tmp / "a", "old");
+  write_file(tmp / "a", "old");
   rlimit limit;
   getrlimit(RLIMIT_FSIZE, &limit);
   const rlimit small = {64 << 10, limit.rlim_max};
@@ -257,7 +248,7 @@ TEST_CASE("base/atomic_file: several threads write their own parts") {
 
 TEST_CASE("base/atomic_file: a signal handler can remove what is open") {
   const TempFolder tmp;
-  put_file(tmp / "a", "old");
+  write_file(tmp / "a", "old");
   const int status = in_child(tmp / "log", [&] {
     signal(SIGINT, [](int) {
       remove_temporaries_now();
@@ -296,8 +287,8 @@ TEST_CASE("base/checksum: XXH3-64, whichever instructions do it") {
 
 TEST_CASE("base/refuse_same_file: the input is not an output, under any name") {
   const TempFolder tmp;
-  put_file(tmp / "in", "x");
-  put_file(tmp / "other", "x");
+  write_file(tmp / "in", "x");
+  write_file(tmp / "other", "x");
   fs::create_symlink("in", tmp / "soft");
   fs::create_hard_link(tmp / "in", tmp / "hard");
   const auto code = [](const std::string& in, const std::string& out) {
@@ -322,10 +313,10 @@ TEST_CASE("base/refuse_same_file: the input is not an output, under any name") {
 TEST_CASE("base/refuse_same_file: nor is a file of the input folder") {
   const TempFolder tmp;
   fs::create_directories(tmp / "model/sub");
-  put_file(tmp / "model/config.json", "{}");
-  put_file(tmp / "model/sub/a", "x");
-  put_file(tmp / "blob", "x");
-  put_file(tmp / "model2", "x");
+  write_file(tmp / "model/config.json", "{}");
+  write_file(tmp / "model/sub/a", "x");
+  write_file(tmp / "blob", "x");
+  write_file(tmp / "model2", "x");
   fs::create_symlink("../blob", tmp / "model/model.safetensors");
   const auto code = [&](const std::string& out) {
     return error_of([&] { refuse_same_file(tmp / "model", out); }).code;

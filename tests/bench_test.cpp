@@ -80,7 +80,7 @@ TEST_CASE(
 TEST_CASE("cli/bench --csv: a header and a row for each case, with the fields of --json") {
   const TempFolder folder;
   const std::string named = folder / "a, \"b\".quipu";
-  std::filesystem::copy_file("models/bundled/story.quipu", named);
+  std::filesystem::copy_file(kStory, named);
   const Arguments bench = {"bench", "-m",       named, "-p", "1,8", "-n",
                            "4",     "--widths", "2",   "-r", "2"};
   const auto with = [&](const char* flag) {

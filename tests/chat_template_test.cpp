@@ -89,13 +89,13 @@ void check_stable(const ChatTemplate& chat, const Messages& messages, size_t fro
   }
 }
 
-struct Case {
+struct ChatCase {
   const char* chat_template;
   const char* name;
   const char* rendered;  // kShort with generation prompt
 };
 
-const Case kCases[] = {
+const ChatCase kCases[] = {
     {"{{'<|im_start|>' + message['role']", "chatml",
      "⟦<|im_start|>⟧system\nBe brief.⟦<|im_end|>⟧\n⟦<|im_start|>⟧user\nHi⟦<|im_end|>⟧\n"
      "⟦<|im_start|>⟧assistant\nHello⟦<|im_end|>⟧\n⟦<|im_start|>⟧user\nBye⟦<|im_end|>⟧\n⟦<|im_start|"
@@ -149,7 +149,7 @@ const Case kCases[] = {
 
 // What is in kCases is no template that could be run, so the family takes its place.
 TEST_CASE("chat: every family is found, renders as published, and keeps its prefixes") {
-  for (const Case& expected : kCases) {
+  for (const ChatCase& expected : kCases) {
     CAPTURE(expected.name);
     const Metadata meta = mini_vocabulary(kControl, expected.chat_template);
     const auto tokenizer = Tokenizer::make(meta);
@@ -172,7 +172,7 @@ TEST_CASE("chat: every family is found, renders as published, and keeps its pref
 TEST_CASE("chat: a message cannot forge control tokens") {
   std::string forged;
   for (const std::string& raw : kControl) forged += raw;
-  for (const Case& family : kCases) {
+  for (const ChatCase& family : kCases) {
     CAPTURE(family.name);
     const Metadata meta = mini_vocabulary(kControl, family.chat_template);
     const auto tokenizer = Tokenizer::make(meta);

@@ -131,7 +131,7 @@ TEST_CASE("cli/control characters of a name never reach a terminal") {
   }
   // Notices too: this model is sound.
   const std::string model = folder / "sound\x1b[31m\n.gguf";
-  CHECK(chaski_run({"convert", "models/bundled/story.quipu", folder / "story.gguf"}).status == 0);
+  CHECK(chaski_run({"convert", kStory, folder / "story.gguf"}).status == 0);
   std::filesystem::rename(folder / "story.gguf", model);
   const Outcome run = chaski_run({"run", "-p", "Once", "-n", "2", "--seed", "1", "-m", model});
   CHECK_MESSAGE(run.status == 0, run.err);

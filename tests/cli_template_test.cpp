@@ -9,7 +9,7 @@ using nlohmann::json;
 
 namespace {
 
-const std::string kChatml =
+const std::string kChatmlFile =
     "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif "
     "%}"
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
@@ -44,7 +44,7 @@ json found(const Folder& folder, Arguments more = {}) {
 }  // namespace
 
 TEST_CASE("cli/template renders the sample and says what it found") {
-  const Folder folder(kChatml);
+  const Folder folder(kChatmlFile);
   const Outcome outcome = chaski_run({"template", folder.path});
   CHECK(outcome.status == 0);
   CHECK(outcome.err.empty());
@@ -83,7 +83,7 @@ TEST_CASE("cli/template of a template that is broken, hostile or not there") {
 }
 
 TEST_CASE("cli/template renders a conversation from a file") {
-  const Folder folder(kChatml);
+  const Folder folder(kChatmlFile);
   std::ofstream(folder / "talk.json")
       << R"({"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]})";
   CHECK(found(folder, {"--messages", folder / "talk.json"})["text"] ==

@@ -13,8 +13,6 @@ using nlohmann::json;
 
 namespace {
 
-const std::string kStory = "models/bundled/story.quipu";
-
 Arguments run_story(const Arguments& more) {
   Arguments all = {"run", "-m", kStory, "-p", "Once upon a time"};
   all.insert(all.end(), more.begin(), more.end());
@@ -123,7 +121,7 @@ TEST_CASE("cli/files that are missing or no models") {
 
 TEST_CASE("cli/a tokenizer file that a model would not read is refused") {
   const TempFolder folder;
-  const std::string own = "models/bundled/story.quipu", gguf = golden("gguf/tiny_llama_q8_0.gguf"),
+  const std::string own = kStory, gguf = golden("gguf/tiny_llama_q8_0.gguf"),
                     hf = golden("models/gpt2");
   for (const Arguments& command : std::vector<Arguments>{{"run", "-p", "a", "-n", "1"},
                                                          {"run", "-p", "a", "-n", "1", "-m", own},

@@ -14,7 +14,7 @@ using namespace chaski;
 namespace {
 
 // Steps of so many chunks each; a chunk may only run while its step is on, and once.
-struct Counted : Steps {
+struct CountedSteps : Steps {
   std::vector<int64_t> sizes;
   std::vector<std::vector<std::atomic<int>>> done;
   std::vector<int64_t> took;
@@ -22,7 +22,7 @@ struct Counted : Steps {
   int64_t opened = 0;
   std::function<void(int, int64_t, int)> work = [](int, int64_t, int) {};
 
-  explicit Counted(std::vector<int64_t> s) : sizes(std::move(s)), took(sizes.size(), -1) {
+  explicit CountedSteps(std::vector<int64_t> s) : sizes(std::move(s)), took(sizes.size(), -1) {
     for (const int64_t n : sizes) done.emplace_back(size_t(n));
   }
   int64_t chunks(int step) override {
@@ -81,7 +81,7 @@ TEST_CASE(
     CAPTURE(threads);
     Crew crew(threads, true);
     for (int pass = 0; pass < 50; ++pass) {
-      Counted work(odd_sizes(40));
+      CountedSteps work(odd_sizes(40));
       crew.run(work, 40, threads);
       REQUIRE(work.complete());
     }
@@ -91,7 +91,7 @@ TEST_CASE(
 
 TEST_CASE("crew: a pass of nothing, and steps of nothing") {
   Crew crew(3, true);
-  Counted none({}), zeros({0, 0, 0});
+  CountedSteps none({}), zeros({0, 0, 0});
   crew.run(none, 0, 3);
   crew.run(zeros, 3, 3);
   CHECK(zeros.complete());
@@ -103,7 +103,7 @@ TEST_CASE("crew: a pass does not wait for a thread that never comes") {
   Crew crew(2, true);
   std::atomic<bool> release{false};
   std::atomic<int> taken{0};
-  Counted first({64});
+  CountedSteps first({64});
   // Thread 1, if it comes at all, takes one chunk and keeps it until thread 0 has done the others.
   first.work = [&](int, int64_t, int thread) {
     ++taken;
@@ -117,7 +117,7 @@ TEST_CASE("crew: a pass does not wait for a thread that never comes") {
 
 TEST_CASE("crew: what pays for one thread only is done by the caller") {
   Crew crew(4);
-  Counted work({9, 9});
+  CountedSteps work({9, 9});
   std::atomic<int> others{0};
   work.work = [&](int, int64_t, int thread) { others += thread != 0; };
   crew.run(work, 2, 1);

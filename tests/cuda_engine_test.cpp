@@ -4,6 +4,7 @@
 #include "engine/generate.h"
 #include "engine/placement.h"
 #include "tests/cuda_device.h"
+#include "tests/engine_support.h"
 #include "tests/program.h"
 #include "tests/scratch_model.h"
 
@@ -16,12 +17,6 @@ std::shared_ptr<Engine> open_on(const std::string& device, int gpu_layers = kAll
   EngineOptions o;
   o.device = device, o.gpu_layers = gpu_layers, o.sessions = 3, o.context = 300;
   return Engine::open(o);
-}
-
-std::vector<TokenId> tokens_for(const Engine& e, int n) {
-  std::vector<TokenId> t;
-  for (int i = 0; i < n; ++i) t.push_back(TokenId((i * i * 7 + 3 * i + 1) % e.vocab_size()));
-  return t;
 }
 
 using Logits = std::vector<float>;

@@ -7,6 +7,7 @@
 #include "engine/quantize.h"
 #include "engine/session.h"
 #include "ggml-like-tensor/backend.h"
+#include "tests/engine_support.h"
 #include "tests/support.h"
 
 using namespace chaski;
@@ -24,13 +25,8 @@ std::vector<std::string> models() {
   return out;
 }
 
-std::vector<TokenId> tokens_for(const Engine& e, int n) {
-  std::vector<TokenId> t;
-  for (int i = 0; i < n; ++i) t.push_back(TokenId((i * i * 7 + 3 * i + 1) % e.vocab_size()));
-  return t;
-}
-
-std::shared_ptr<Engine> open(const std::string& model, int threads = 2, Format kv = Format::f16) {
+std::shared_ptr<Engine> open_exact(const std::string& model, int threads = 2,
+                                   Format kv = Format::f16) {
   EngineOptions o;
   o.model = model, o.threads = threads, o.threads_fixed = true, o.kv = kv;
   return Engine::open(o);
@@ -47,10 +43,6 @@ std::vector<float> logits_in_chunks(Session& s, std::span<const TokenId> tokens,
   return out;
 }
 
-bool same(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
-
 int length_for(const Engine& e) { return std::min(e.context_length(), 60); }
 
 }  // namespace
@@ -60,7 +52,7 @@ TEST_CASE("exact: any number of threads") {
     CAPTURE(m);
     std::vector<float> first;
     for (int threads : {1, 2, 3, 7}) {
-      const auto e = open(m, threads);
+      const auto e = open_exact(m, threads);
       const auto t = tokens_for(*e, length_for(*e));
       const auto logits = logits_in_chunks(*e->session(), t, t.size());
       if (first.empty()) first = logits;
@@ -74,7 +66,7 @@ TEST_CASE("exact: any chunking of the prompt, every kind of keys and values") {
     for (const KvType& kv : kKvTypes) {
       CAPTURE(m);
       CAPTURE(kv.name);
-      const auto e = open(m, 2, kv.format);
+      const auto e = open_exact(m, 2, kv.format);
       const auto t = tokens_for(*e, length_for(*e));
       const auto whole = logits_in_chunks(*e->session(), t, t.size());
       for (size_t chunk : {1, 8, 16, 32})
@@ -83,7 +75,7 @@ TEST_CASE("exact: any chunking of the prompt, every kind of keys and values") {
 }
 
 TEST_CASE("exact: long contexts cross pages, chunks of attention and batches") {
-  const auto e = open("");
+  const auto e = open_exact("");
   const auto t = tokens_for(*e, std::min(e->context_length(), 500));
   const auto whole = logits_in_chunks(*e->session(), t, t.size());
   CHECK(same(whole, logits_in_chunks(*e->session(), t, 1)));
@@ -93,7 +85,7 @@ TEST_CASE("exact: long contexts cross pages, chunks of attention and batches") {
 TEST_CASE("exact: alone or beside others") {
   for (const std::string& m : models()) {
     CAPTURE(m);
-    const auto e = open(m);
+    const auto e = open_exact(m);
     const auto t = tokens_for(*e, 24);
     const auto alone = logits_in_chunks(*e->session(), t, t.size());
     auto a = e->session(), b = e->session(), c = e->session();
@@ -107,7 +99,7 @@ TEST_CASE("exact: alone or beside others") {
 }
 
 TEST_CASE("exact: rewound, forked and fresh sessions") {
-  const auto e = open("");
+  const auto e = open_exact("");
   const auto t = tokens_for(*e, 50);
   const auto fresh = logits_in_chunks(*e->session(), t, t.size());
   const std::span<const float> last = std::span(fresh).last(size_t(e->vocab_size()));
@@ -138,7 +130,7 @@ TEST_CASE("exact: every instruction set, and the same text") {
     std::vector<float> first;
     for (const Backend* backend : cpu_backends()) {
       setenv("CHASKI_ISA", backend->name, 1);
-      const auto e = open(m);
+      const auto e = open_exact(m);
       unsetenv("CHASKI_ISA");
       CHECK(e->isa() == backend->name);
       const auto t = tokens_for(*e, 24);
@@ -153,7 +145,7 @@ TEST_CASE("exact: text with a draft is the text without, greedy and sampled") {
   TempFolder tmp;
   QuantizeOptions q4;
   quantize_model("", tmp / "draft.quipu", q4, {});
-  const auto target = open(""), draft = open(tmp / "draft.quipu");
+  const auto target = open_exact(""), draft = open_exact(tmp / "draft.quipu");
   const auto prompt = target->tokenizer().encode_prompt("Once upon a time there was a");
   int accepted = 0;
   for (double temperature : {0.0, 0.8}) {
@@ -176,7 +168,7 @@ TEST_CASE("exact: text with a draft is the text without, greedy and sampled") {
 }
 
 TEST_CASE("engine: a prompt that does not fit is refused and changes nothing") {
-  const auto e = open(golden("models/gpt2"));
+  const auto e = open_exact(golden("models/gpt2"));
   auto s = e->session();
   const auto t = tokens_for(*e, e->context_length());
   s->extend(std::span(t).first(20));
@@ -187,7 +179,7 @@ TEST_CASE("engine: a prompt that does not fit is refused and changes nothing") {
 }
 
 TEST_CASE("engine: a pass that fails leaves sessions and their forks as they were") {
-  const auto e = open("");
+  const auto e = open_exact("");
   const auto t = tokens_for(*e, 40);
   auto s = e->session();
   s->extend(std::span(t).first(16));

@@ -17,8 +17,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string kStory = "models/bundled/story.quipu";
-
 // `before` in a shell, then chaski in its place.
 Outcome after(const std::string& before, const std::string& arguments) {
   return Program({"-c", before + "; exec " + chaski_binary() + " " + arguments}, "", "", "/bin/sh")
@@ -37,15 +35,6 @@ void check_refusal(const Outcome& outcome) {
   const size_t end = outcome.err.size() - 1;
   const size_t last = end > 0 ? outcome.err.rfind('\n', end - 1) + 1 : 0;
   CHECK_MESSAGE(outcome.err.substr(last).starts_with("chaski: "), outcome.err);
-}
-
-void put_file(const std::string& path, const std::string& text) {
-  fs::create_directories(fs::path(path).parent_path());
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-size_t files_in(const std::string& folder) {
-  return size_t(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
 }  // namespace
@@ -114,14 +103,14 @@ void put_hf_vocabulary(const std::string& folder) {
       }
     last = longer;
   }
-  put_file(folder + "/tokenizer.json",
-           R"({"pre_tokenizer":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{)" + vocab +
-               R"(},"merges":[)" + merges + "]}}");
-  put_file(folder + "/config.json",
-           R"({"architectures":["LlamaForCausalLM"],"hidden_size":8,"intermediate_size":8,)"
-           R"("num_hidden_layers":1,"num_attention_heads":1,"rms_norm_eps":1e-5,)"
-           R"("max_position_embeddings":64,"tie_word_embeddings":true,"vocab_size":)" +
-               std::to_string(pieces) + "}");
+  write_file(folder + "/tokenizer.json",
+             R"({"pre_tokenizer":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{)" + vocab +
+                 R"(},"merges":[)" + merges + "]}}");
+  write_file(folder + "/config.json",
+             R"({"architectures":["LlamaForCausalLM"],"hidden_size":8,"intermediate_size":8,)"
+             R"("num_hidden_layers":1,"num_attention_heads":1,"rms_norm_eps":1e-5,)"
+             R"("max_position_embeddings":64,"tie_word_embeddings":true,"vocab_size":)" +
+                 std::to_string(pieces) + "}");
   std::string header = "{";
   uint64_t at = 0;
   const auto add = [&](const std::string& name, int rows) {
@@ -137,7 +126,7 @@ void put_hf_vocabulary(const std::string& folder) {
   for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
                            "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"})
     add(std::string("model.layers.0.") + name, 8);
-  put_file(folder + "/model.safetensors", safetensors(header + "}", ""));
+  write_file(folder + "/model.safetensors", safetensors(header + "}", ""));
   fs::resize_file(folder + "/model.safetensors", 8 + header.size() + 1 + at);
 }
 
@@ -179,32 +168,32 @@ TEST_CASE(
 TEST_CASE("faults/control groups: the tightest limit on the way up, files read do not count") {
   const TempFolder tmp;
   const std::string& root = tmp.path;
-  put_file(tmp / "proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n");
+  write_file(tmp / "proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n");
   CHECK(available_pages(root) == 8000000ull * 1024);
 
   const std::string v2 = tmp / "sys/fs/cgroup";
-  put_file(tmp / "proc/self/cgroup", "0::/user/app\n");
-  put_file(v2 + "/memory.stat", "anon 5\n");  // the root group has no limit
-  put_file(v2 + "/user/memory.max", "400000000\n");
-  put_file(v2 + "/user/memory.current", "300000000\n");
-  put_file(v2 + "/user/app/memory.max", "max\n");
-  put_file(v2 + "/user/app/memory.current", "200000000\n");
+  write_file(tmp / "proc/self/cgroup", "0::/user/app\n");
+  write_file(v2 + "/memory.stat", "anon 5\n");  // the root group has no limit
+  write_file(v2 + "/user/memory.max", "400000000\n");
+  write_file(v2 + "/user/memory.current", "300000000\n");
+  write_file(v2 + "/user/app/memory.max", "max\n");
+  write_file(v2 + "/user/app/memory.current", "200000000\n");
   CHECK(available_pages(root) == 100000000);
   CHECK(available_memory(root) <= 100000000);
-  put_file(
+  write_file(
       v2 + "/user/memory.stat",
       "anon 100\nfile 70000000\nunevictable 3\ninactive_file 50000000\nactive_file 20000000\n");
   CHECK(available_pages(root) == 170000000);
-  put_file(v2 + "/user/app/memory.max", "190000000\n");  // less than it uses
+  write_file(v2 + "/user/app/memory.max", "190000000\n");  // less than it uses
   CHECK(available_pages(root) == 0);
 
-  put_file(tmp / "proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/docker/0123\n0::/\n");
+  write_file(tmp / "proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/docker/0123\n0::/\n");
   CHECK(available_pages(root) == 8000000ull * 1024);
   const std::string v1 = v2 + "/memory";  // in a container: the group is where the mount begins
-  put_file(v1 + "/memory.limit_in_bytes", "64000000\n");
-  put_file(v1 + "/memory.usage_in_bytes", "60000000\n");
-  put_file(v1 + "/memory.stat",
-           "inactive_file 1\nactive_file 1\ntotal_inactive_file 7\ntotal_active_file 3\n");
+  write_file(v1 + "/memory.limit_in_bytes", "64000000\n");
+  write_file(v1 + "/memory.usage_in_bytes", "60000000\n");
+  write_file(v1 + "/memory.stat",
+             "inactive_file 1\nactive_file 1\ntotal_inactive_file 7\ntotal_active_file 3\n");
   CHECK(available_pages(root) == 4000010);
 }
 
@@ -212,21 +201,21 @@ TEST_CASE("faults/control groups: the least quota of CPU time on the way up") {
   const TempFolder tmp;
   const std::string &root = tmp.path, v2 = tmp / "sys/fs/cgroup";
   CHECK(std::isinf(quota_cores(root)));
-  put_file(tmp / "proc/self/cgroup", "0::/user/app\n");
-  put_file(v2 + "/cpu.max", "max 100000\n");
-  put_file(v2 + "/user/app/cpu.max", "max 100000\n");
+  write_file(tmp / "proc/self/cgroup", "0::/user/app\n");
+  write_file(v2 + "/cpu.max", "max 100000\n");
+  write_file(v2 + "/user/app/cpu.max", "max 100000\n");
   CHECK(std::isinf(quota_cores(root)));
-  put_file(v2 + "/user/cpu.max", "250000 100000\n");
+  write_file(v2 + "/user/cpu.max", "250000 100000\n");
   CHECK(quota_cores(root) == 2.5);
-  put_file(v2 + "/user/app/cpu.max", "50000 100000\n");
+  write_file(v2 + "/user/app/cpu.max", "50000 100000\n");
   CHECK(quota_cores(root) == 0.5);
 
-  put_file(tmp / "proc/self/cgroup", "4:cpu,cpuacct:/docker/0123\n0::/\n");
-  put_file(v2 + "/cpu/cpu.cfs_quota_us", "-1\n");
-  put_file(v2 + "/cpu/cpu.cfs_period_us", "100000\n");
+  write_file(tmp / "proc/self/cgroup", "4:cpu,cpuacct:/docker/0123\n0::/\n");
+  write_file(v2 + "/cpu/cpu.cfs_quota_us", "-1\n");
+  write_file(v2 + "/cpu/cpu.cfs_period_us", "100000\n");
   CHECK(std::isinf(quota_cores(root)));
-  put_file(v2 + "/cpu/docker/0123/cpu.cfs_quota_us", "150000\n");
-  put_file(v2 + "/cpu/docker/0123/cpu.cfs_period_us", "50000\n");
+  write_file(v2 + "/cpu/docker/0123/cpu.cfs_quota_us", "150000\n");
+  write_file(v2 + "/cpu/docker/0123/cpu.cfs_period_us", "50000\n");
   CHECK(quota_cores(root) == 3);
 }
 
@@ -277,7 +266,7 @@ TEST_CASE("faults/a model shortened while it is mapped is exit 5 and one line") 
 TEST_CASE("faults/ulimit -f is exit 5, the old file is whole and nothing is left") {
   for (const char* name : {"out.quipu", "out.gguf"}) {
     const TempFolder tmp;
-    put_file(tmp / name, "old");
+    write_file(tmp / name, "old");
     const Outcome outcome = after("ulimit -f 1000", "convert " + kStory + " " + tmp / name);
     CHECK(outcome.status == 5);
     check_refusal(outcome);
@@ -289,9 +278,9 @@ TEST_CASE("faults/ulimit -f is exit 5, the old file is whole and nothing is left
 
 TEST_CASE("faults/what a killed writer left blocks nobody and is removed; a living one's is not") {
   const TempFolder tmp;
-  put_file(tmp / ".a.0123456789abcdef.tmp", "left by a killed writer");
-  put_file(tmp / ".a.backup.tmp", "somebody's own");
-  put_file(tmp / ".ab.0123456789abcdef.tmp", "of another file");
+  write_file(tmp / ".a.0123456789abcdef.tmp", "left by a killed writer");
+  write_file(tmp / ".a.backup.tmp", "somebody's own");
+  write_file(tmp / ".ab.0123456789abcdef.tmp", "of another file");
   {
     AtomicFile first(tmp / "a"), second(tmp / "a");
     CHECK(first.temporary() != second.temporary());

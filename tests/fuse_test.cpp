@@ -4,6 +4,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/session.h"
+#include "tests/engine_support.h"
 #include "tests/op_support.h"
 
 using namespace chaski;
@@ -14,10 +15,6 @@ namespace {
 std::vector<float> result_of(const Plan& plan) {
   const Shape s = plan.result_shape();
   return {plan.result(), plan.result() + s.rows * s.cols};
-}
-
-bool same(const std::vector<float>& a, std::span<const float> b) {
-  return a.size() == b.size() && !std::memcmp(a.data(), b.data(), b.size_bytes());
 }
 
 // The last pass of the engine once more, as the model wrote it. Keys and values are written to

@@ -11,7 +11,7 @@
 namespace chaski::test {
 namespace {
 
-using Ids = std::vector<int64_t>;
+using Numbers = std::vector<int64_t>;
 using Floats = std::vector<float>;
 
 std::string folder_with(const TempFolder& temp, const std::string& config,
@@ -213,10 +213,10 @@ TEST_CASE("import/hf TinyStories-656K in full") {
   CHECK(meta.floats("tokenizer.scores")[82] == -1);
   CHECK(meta.floats("tokenizer.scores")[60] < -1e8);
   const auto& types = meta.ints("tokenizer.types");
-  CHECK(Ids{types[0], types[1], types[2], types[3]} == Ids{2, 3, 3, 1});
+  CHECK(Numbers{types[0], types[1], types[2], types[3]} == Numbers{2, 3, 3, 1});
   CHECK(meta.integer("tokenizer.bos_id") == 1);
   CHECK(meta.integer("tokenizer.eos_id") == 2);
-  CHECK(meta.ints("tokenizer.eos_ids") == Ids{2});
+  CHECK(meta.ints("tokenizer.eos_ids") == Numbers{2});
   CHECK(meta.boolean("tokenizer.add_bos", false));
   CHECK_FALSE(meta.boolean("tokenizer.add_eos", true));
   CHECK(meta.boolean("tokenizer.add_space_prefix", false));
@@ -320,14 +320,14 @@ TEST_CASE("import/hf byte-level tokenizer.json: patterns, merges, holes, added p
   CHECK(meta.strs("tokenizer.tokens") == std::vector<std::string>{"a", "b", "ab", "[UNUSED3]",
                                                                   "abb", "<|end|>", "<tool>",
                                                                   "[UNUSED7]", "[UNUSED8]"});
-  CHECK(meta.ints("tokenizer.types") == Ids{1, 1, 1, 5, 1, 3, 4, 5, 5});
+  CHECK(meta.ints("tokenizer.types") == Numbers{1, 1, 1, 5, 1, 3, 4, 5, 5});
   CHECK(meta.strs("tokenizer.merges") == std::vector<std::string>{"a b", "ab b"});
   CHECK(meta.strs("tokenizer.pre_patterns") == std::vector<std::string>{"\\d+", "a\\.b", "\\p{N}"});
   CHECK(meta.boolean("tokenizer.add_space_prefix", false));
   CHECK(meta.boolean("tokenizer.ignore_merges", false));
   CHECK_FALSE(meta.boolean("tokenizer.add_bos", true));  // tokenizer_config.json has the last word
   CHECK(meta.integer("tokenizer.bos_id") == 5);
-  CHECK(meta.ints("tokenizer.eos_ids") == Ids{5});
+  CHECK(meta.ints("tokenizer.eos_ids") == Numbers{5});
   CHECK(meta.str("tokenizer.chat_template") == "yes");
   CHECK(tokenizer_of(temp.path, 6).strs("tokenizer.tokens").size() == 6);  // <tool> has no row
   write_file(temp / "chat_template.jinja", "file");
@@ -362,7 +362,7 @@ TEST_CASE("import/hf patterns and ends survive a GGUF that has no word for them"
   write_file(temp / "tokenizer.json", byte_level_json(R"({"type": "Sequence", "pretokenizers": [
     {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated"}, {"type": "ByteLevel"}]})"));
   const ModelSource source = import_model(temp.path);
-  CHECK(source.meta.ints("tokenizer.eos_ids") == Ids{1, 2, 5});
+  CHECK(source.meta.ints("tokenizer.eos_ids") == Numbers{1, 2, 5});
   CHECK_THROWS_AS(export_gguf(temp / "config.json", source), Error);  // which is part of the model
   TempFolder other;
   export_gguf(other / "out.gguf", source);
@@ -379,7 +379,7 @@ TEST_CASE("import/hf Metaspace and byte pieces") {
     "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": false}})");
   const Metadata meta = tokenizer_of(temp.path, 6);
   CHECK(meta.str("tokenizer.kind") == "spm");
-  CHECK(meta.ints("tokenizer.types") == Ids{2, 6, 1, 1, 1, 1});
+  CHECK(meta.ints("tokenizer.types") == Numbers{2, 6, 1, 1, 1, 1});
   CHECK(meta.floats("tokenizer.scores") == std::vector<double>{-1e9, -1e9, -1e9, -1e9, 0, -1});
   CHECK_FALSE(meta.boolean("tokenizer.add_space_prefix", true));
 }
@@ -420,7 +420,7 @@ TEST_CASE("import/hf GPT-2's vocabulary in three kinds of file") {
   CHECK(b.strs("tokenizer.merges") == c.strs("tokenizer.merges"));
   CHECK(a.strs("tokenizer.pre_patterns") == std::vector<std::string>{std::string(kGpt2Pattern)});
   CHECK(gguf_name_of(b.strs("tokenizer.pre_patterns")) == "gpt-2");
-  CHECK(a.ints("tokenizer.eos_ids") == Ids{50256});
+  CHECK(a.ints("tokenizer.eos_ids") == Numbers{50256});
 }
 
 }  // namespace

@@ -27,11 +27,6 @@ inline void append_text(std::string& out, std::string_view text) {
   out += text;
 }
 
-inline std::string write_file(const std::string& path, std::string_view bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-  return path;
-}
-
 inline std::string floats(size_t n, float first = 0) {
   std::string out;
   for (size_t i = 0; i < n; ++i) append(out, first + static_cast<float>(i));

@@ -12,7 +12,7 @@
 namespace chaski::test {
 namespace {
 
-using Ids = std::vector<int64_t>;
+using Numbers = std::vector<int64_t>;
 using Floats = std::vector<float>;
 using Tokens = std::vector<TokenId>;
 
@@ -78,7 +78,7 @@ TEST_CASE("import/gguf tiny llama: names, values, defaults") {
   CHECK(meta.number("model.rope_theta") == 10000);
   CHECK(meta.str("model.rope_scaling") == "none");
   CHECK(meta.str("tokenizer.kind") == "spm");
-  CHECK(meta.ints("tokenizer.eos_ids") == Ids{2});
+  CHECK(meta.ints("tokenizer.eos_ids") == Numbers{2});
   CHECK(meta.boolean("tokenizer.add_bos", false));
   CHECK(meta.boolean("tokenizer.add_space_prefix", false));
   CHECK(meta.integer("tokenizer.unk_id") == 0);  // by its spelling
@@ -93,7 +93,8 @@ TEST_CASE("import/gguf round trip keeps every value and bit") {
   Gguf g = tiny_llama();
   g.value("odd.u64", {ValueType::u64, ValueType::i64, int64_t{-1}})
       .value("odd.i8", {ValueType::i8, ValueType::i64, int64_t{-5}});
-  g.value("odd.flags", {ValueType::array, ValueType::boolean, Ids{1, 0, 1}}).strs("odd.none", {});
+  g.value("odd.flags", {ValueType::array, ValueType::boolean, Numbers{1, 0, 1}})
+      .strs("odd.none", {});
   g.u32("general.alignment", 128).alignment = 128;
   g.tensor("strange", {4}, 0, floats(4)).tensor("rope_freqs.weight", {1}, 0, floats(1, 1));
   g.tensor("blk.0.attn_q.bias", {4}, 1, std::string("\x00\x3c\x00\xc0\xff\x7b\x01\x00", 8));
@@ -112,7 +113,7 @@ TEST_CASE("import/gguf version 2, missing scores and types, bpe defaults") {
   const ModelSource spm = import_gguf(write_file(temp / "v2.gguf", g.build()));
   CHECK(spm.kind == "GGUF v2");
   CHECK(spm.meta.floats("tokenizer.scores") == std::vector<double>{0, -1, -2, -3, -4});
-  CHECK(spm.meta.ints("tokenizer.types") == Ids{1, 1, 1, 1, 1});
+  CHECK(spm.meta.ints("tokenizer.types") == Numbers{1, 1, 1, 1, 1});
 
   g.drop("tokenizer.ggml.model")
       .str("tokenizer.ggml.model", "gpt2")
@@ -175,7 +176,7 @@ TEST_CASE("import/gguf control pieces spelled like an end end an answer") {
       .strs("tokenizer.ggml.tokens", {"<unk>", "<|eot_id|>", "</s>", "<|im_end|>", "b"});
   // 3 is a normal piece
   CHECK(import_gguf(write_file(temp / "e.gguf", g.build())).meta.ints("tokenizer.eos_ids") ==
-        Ids{1, 2});
+        Numbers{1, 2});
 }
 
 TEST_CASE("import/gguf vocabularies") {
@@ -229,7 +230,7 @@ void check_llama2c_tokenizer(const Metadata& meta, size_t pieces) {
   CHECK(meta.strs("tokenizer.tokens")[3] == "<0x00>");
   CHECK(meta.ints("tokenizer.types")[258] == kByte);
   CHECK(meta.ints("tokenizer.types")[259] == kNormal);
-  CHECK(meta.ints("tokenizer.eos_ids") == Ids{1, 2});
+  CHECK(meta.ints("tokenizer.eos_ids") == Numbers{1, 2});
   for (auto piece : meta.strs("tokenizer.tokens")) CHECK(piece.find(' ') == std::string::npos);
 }
 

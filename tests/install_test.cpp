@@ -50,7 +50,8 @@ TEST_CASE("make STATIC=1 links every library but libc into the program") {
   std::istringstream lines(plan.out);
   int links = 0, compiled = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (line.find(" -c main/") != std::string::npos) {
+    const size_t source = line.find(" -c ");
+    if (source != std::string::npos && line.find("main/", source) != std::string::npos) {
       ++compiled;
       CHECK_MESSAGE(line.find("-DFMT_HEADER_ONLY") != std::string::npos, line);
     }
@@ -70,5 +71,5 @@ TEST_CASE("make STATIC=1 links every library but libc into the program") {
       CHECK_MESSAGE(std::count(libraries.begin(), libraries.end(), library) == 1, line);
   }
   CHECK(links == 1);
-  CHECK(compiled > 10);
+  CHECK(compiled > 3);  // units of main/
 }

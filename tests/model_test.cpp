@@ -37,7 +37,7 @@ Golden read_golden(const std::string& json, const std::string& floats) {
 }
 
 // max |difference| / max |logit|
-double error_of(const std::string& model, const Golden& g, Format kv) {
+double logit_error(const std::string& model, const Golden& g, Format kv) {
   EngineOptions o;
   o.model = model, o.kv = kv, o.context = g.context;
   const auto engine = Engine::open(o);
@@ -65,20 +65,20 @@ TEST_CASE("model: Hugging Face folders, every feature") {
     const std::string folder = entry.path();
     CAPTURE(folder);
     const Golden g = read_golden(folder + "/golden.json", folder + "/logits.f32");
-    CHECK(error_of(folder, g, Format::f32) <= 1e-4);
+    CHECK(logit_error(folder, g, Format::f32) <= 1e-4);
     // yarn multiplies scores by 1.3: what f16 keys lose counts for more. In bitnet it moves a
     // number that is rounded to 8 bits over a border here and there.
     const double bound = folder.ends_with("yarn")     ? 2.5e-3
                          : folder.ends_with("bitnet") ? 2e-2
                                                       : 2e-3;
-    CHECK(error_of(folder, g, Format::f16) <= bound);
+    CHECK(logit_error(folder, g, Format::f16) <= bound);
     // The order of rows is another in GGUF, for some architectures: there and back.
     const TempFolder temp;
     export_gguf(temp / "model.gguf", import_model(folder));
-    CHECK(error_of(temp / "model.gguf", g, Format::f32) <= 1e-4);
+    CHECK(logit_error(temp / "model.gguf", g, Format::f32) <= 1e-4);
     // And as another program writes it.
     if (const std::string theirs = folder + "/model.gguf"; std::filesystem::exists(theirs))
-      CHECK(error_of(theirs, g, Format::f32) <= 1e-4);
+      CHECK(logit_error(theirs, g, Format::f32) <= 1e-4);
     ++n;
   }
   CHECK(n >= 10);
@@ -124,7 +124,7 @@ TEST_CASE("model: GGUF files with block formats") {
   // largest value, averaged over a row).
   for (const char* name : {"q8_0", "q4_0", "mixed", "floats", "grids"}) {
     const std::string base = golden("gguf/tiny_llama_") + name;
-    CHECK(error_of(base + ".gguf", read_golden(base + ".json", base + ".f32"), Format::f32) <=
+    CHECK(logit_error(base + ".gguf", read_golden(base + ".json", base + ".f32"), Format::f32) <=
           3e-2);
   }
 }
@@ -138,7 +138,7 @@ TEST_CASE("model: Hugging Face folders with packed weights, which keep their val
     CAPTURE(name);
     const std::string folder = golden("packed/") + name;
     const Golden g = read_golden(folder + "/golden.json", folder + "/logits.f32");
-    CHECK(error_of(folder, g, Format::f32) <= 3e-2);  // as GGUF's block formats
+    CHECK(logit_error(folder, g, Format::f32) <= 3e-2);  // as GGUF's block formats
     const ModelSource source = import_model(folder);
     const TensorSource& down = *source.find("layer.0.ffn_down");
     CHECK(down.info.format == format);
@@ -162,7 +162,8 @@ TEST_CASE("model: the shared models") {
                       base = golden("models/") + std::filesystem::path(name).stem().string();
     if (!have(model)) continue;
     const Golden g = read_golden(base + ".json", base + ".f32");
-    CHECK(error_of(model, g, Format::f32) <= (std::string(name).ends_with("gguf") ? 2e-3 : 1e-4));
-    CHECK(error_of(model, g, Format::f16) <= 2e-3);
+    CHECK(logit_error(model, g, Format::f32) <=
+          (std::string(name).ends_with("gguf") ? 2e-3 : 1e-4));
+    CHECK(logit_error(model, g, Format::f16) <= 2e-3);
   }
 }

@@ -85,9 +85,7 @@ TEST_CASE("cli/what chaski lacks is refused in one line, by run and by convert")
 TEST_CASE("cli/convert to GGUF refuses formats that GGUF lacks, and says what to do") {
   const TempFolder folder;
   for (const char* type : {"q4", "q4h", "q8f"}) {
-    REQUIRE(chaski_run(
-                {"quantize", "models/bundled/story.quipu", folder / "small.quipu", "--type", type})
-                .status == 0);
+    REQUIRE(chaski_run({"quantize", kStory, folder / "small.quipu", "--type", type}).status == 0);
     const Outcome outcome = chaski_run({"convert", folder / "small.quipu", folder / "out.gguf"});
     CHECK(outcome.status == 3);
     CHECK_MESSAGE(outcome.error_says(std::string(" is ") + type + ", which GGUF lacks"),
@@ -99,7 +97,7 @@ TEST_CASE("cli/convert to GGUF refuses formats that GGUF lacks, and says what to
 
 TEST_CASE("cli/inspect says what a file needs and what of it is here") {
   const TempFolder folder;
-  const json story = inspected("models/bundled/story.quipu");
+  const json story = inspected(kStory);
   CHECK(story["runs"] == true);
   CHECK(!story.contains("refusal"));
   for (const json& need : story["needs"]) CHECK(need["here"] == true);

@@ -6,6 +6,7 @@
 #include "engine/session.h"
 #include "ggml-like-tensor/backend.h"
 #include "models/import/import.h"
+#include "tests/engine_support.h"
 #include "tests/op_support.h"
 #include "tests/program.h"
 
@@ -29,12 +30,6 @@ void write_with(const std::string& path, const std::string& tensor, float bad,
   write_quipu(path, source, 1);
 }
 
-std::shared_ptr<Engine> open(const std::string& path, Format kv) {
-  EngineOptions o;
-  o.model = path, o.kv = kv, o.device = "cpu";
-  return Engine::open(o);
-}
-
 const std::vector<TokenId> kTokens = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 
 }  // namespace
@@ -48,7 +43,7 @@ TEST_CASE("non-finite: values and keys that are not finite are seen in every --k
         CAPTURE(tensor);
         CAPTURE(bad);
         CAPTURE(kv.name);
-        const auto engine = open(folder / "bad.quipu", kv.format);
+        const auto engine = open_on_cpu(folder / "bad.quipu", kv.format);
         CHECK(error_of([&] { engine->session()->extend(kTokens); }).code == Exit::non_finite);
       }
     }
@@ -57,7 +52,7 @@ TEST_CASE("non-finite: values and keys that are not finite are seen in every --k
 TEST_CASE("non-finite: embeddings whose squares no float holds are seen") {
   TempFolder folder;
   write_with(folder / "large.quipu", "token_embd", 1e20f);
-  const auto engine = open(folder / "large.quipu", Format::f16);
+  const auto engine = open_on_cpu(folder / "large.quipu", Format::f16);
   CHECK(error_of([&] { engine->session()->extend(kTokens); }).code == Exit::non_finite);
 }
 

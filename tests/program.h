@@ -19,6 +19,9 @@ extern char** environ;
 
 namespace chaski::test {
 
+// The bundled model.
+inline const std::string kStory = "models/bundled/story.quipu";
+
 inline std::string chaski_binary() {
   const char* path = std::getenv("CHASKI_BIN");
   return path ? path : "build/chaski";

@@ -22,7 +22,7 @@ float weight(int64_t row, int64_t col) {
   return h % 97 == 0 ? 4 * x : x * x * x;
 }
 
-using Values = std::map<std::string, std::vector<float>>;  // what the file holds, row by row
+using ValuesByName = std::map<std::string, std::vector<float>>;  // what the file holds, row by row
 
 struct MadeTensor {
   std::string name;
@@ -32,8 +32,9 @@ struct MadeTensor {
 };
 
 // A .quipu file whose tensors are weight(), with `edit` having the last word on every value.
-Values make_model(const std::string& path, const std::vector<MadeTensor>& tensors,
-                  const std::function<void(const std::string&, std::vector<float>&)>& edit = {}) {
+ValuesByName make_model(
+    const std::string& path, const std::vector<MadeTensor>& tensors,
+    const std::function<void(const std::string&, std::vector<float>&)>& edit = {}) {
   ModelSource source;
   // Of GPT-2, which has a position table; what else is needed for a list of its tensors.
   source.meta.set_str("general.architecture", "gpt2");
@@ -45,7 +46,7 @@ Values make_model(const std::string& path, const std::vector<MadeTensor>& tensor
                         {"vocab_size", 100}})
     source.meta.set_int(std::string("model.") + key, n);
   source.meta.set_float("model.norm_epsilon", 1e-5);
-  auto values = std::make_shared<Values>();
+  auto values = std::make_shared<ValuesByName>();
   for (const MadeTensor& t : tensors) {
     std::vector<float>& v = (*values)[t.name];
     for (int64_t r = 0; r < t.rows; ++r)
@@ -143,7 +144,7 @@ TEST_CASE("quantize/the recipe by name and shape") {
 
 TEST_CASE("quantize/the reported error is the error") {
   const TempFolder folder;
-  const Values values = make_model(folder / "in.quipu", kModel);
+  const ValuesByName values = make_model(folder / "in.quipu", kModel);
   for (const Format type : {Format::q4, Format::q8, Format::q8f, Format::f16, Format::bf16}) {
     const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", type);
     for (const QuantizedTensor& t : report.tensors) {
@@ -191,7 +192,7 @@ TEST_CASE("quantize/a tensor that suffers keeps more bits, and the reason says s
 
 TEST_CASE("quantize/values beyond f16 go to f32 and not to infinity") {
   const TempFolder folder;
-  const Values values =
+  const ValuesByName values =
       make_model(folder / "in.quipu", {{"layer.0.ffn_up", 32, 64, Format::f32, 1e9f}});
   for (const Format type : {Format::q4_0, Format::q8, Format::f16}) {
     const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", type);

@@ -53,7 +53,7 @@ TEST_CASE("quipu: a file cut short anywhere is refused") {
   }
   for (size_t size :
        {size_t{0}, size_t{1}, size_t{20}, size_t{24}, file.size() / 2, file.size() - 1}) {
-    put_file(tmp / "cut", file.substr(0, size));
+    write_file(tmp / "cut", file.substr(0, size));
     CHECK(error_of([&] { open_quipu(tmp / "cut"); }).code == Exit::bad_file);
     CHECK(error_of([&] { verify(*open_quipu(tmp / "cut"), 2); }).code == Exit::bad_file);
   }
@@ -74,7 +74,7 @@ TEST_CASE("quipu: a flipped bit is noticed, in the header at once, in a tensor b
     for (uint64_t at : {uint64_t{0}, row.info.bytes() / 2, row.info.bytes() - 1}) {
       std::string flipped = file;
       flipped[row.offset + at] ^= 4;
-      put_file(tmp / "b", flipped);
+      write_file(tmp / "b", flipped);
       open_quipu(tmp / "b");
       const Error error = error_of([&] { verify(*open_quipu(tmp / "b"), 2); });
       CHECK(error.code == Exit::bad_file);
@@ -88,13 +88,13 @@ TEST_CASE("quipu: not a .quipu file, or one of another time") {
   file[7] = 9;
   CHECK(open_error(file).what() ==
         std::string("x.quipu: is .quipu version 9, this chaski reads 1"));
-  put_file(tmp / "later", file);
+  write_file(tmp / "later", file);
   CHECK(is_quipu(tmp / "later"));  // so that the version is what the user hears about
   file.replace(0, 4, "GG\x1b\n");
   CHECK(open_error(file).what() ==
         std::string(
             "x.quipu: magic is \"GG\\x1b\\nU\\x00\\x00\\x09\", expected \"QUIPU\\x00\\x00\""));
-  put_file(tmp / "other", file);
+  write_file(tmp / "other", file);
   CHECK(!is_quipu(tmp / "other"));
   CHECK(!is_quipu(tmp / "none"));
   CHECK(!is_quipu(tmp.path));
@@ -248,7 +248,7 @@ TEST_CASE("quipu: the writer refuses what the reader would, before a byte is wri
 
 TEST_CASE("quipu: bytes that do not read back as written are noticed") {
   const TempFolder tmp;
-  put_file(tmp / "a", "old");
+  write_file(tmp / "a", "old");
   const ModelSource source = tiny();
   const Error error = error_of([&] {
     write_quipu(tmp / "a", source, 1, [&](size_t, uint64_t done, uint64_t total) {

@@ -12,23 +12,13 @@
 
 namespace chaski::quipu_test {
 
+using test::contains;
+using test::files_in;
 using test::read_file;
 using test::TempFolder;
+using test::write_file;
 
 using test::error_of;
-
-inline bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
-inline void put_file(const std::string& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-inline size_t files_in(const std::string& folder) {
-  return std::distance(std::filesystem::directory_iterator(folder),
-                       std::filesystem::directory_iterator());
-}
 
 // A tensor whose bytes follow from its name and their place.
 inline TensorSource tensor(const std::string& name, Format format, int64_t rows, int64_t cols) {

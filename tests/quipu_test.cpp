@@ -96,7 +96,7 @@ TEST_CASE("quipu: opening touches the header alone") {
   const TempFolder tmp;
   const TensorInfo info{"big", Format::f32, 1 << 14, 1 << 14};  // 1 GB, a hole in the file
   QuipuHeader header{{}, {{info, 4096, 0}}};
-  put_file(tmp / "a", encode_header(header));
+  write_file(tmp / "a", encode_header(header));
   fs::resize_file(tmp / "a", 4096 + info.bytes());
   const auto start = std::chrono::steady_clock::now();
   CHECK(open_quipu(tmp / "a")->bytes() == uint64_t{1} << 30);
@@ -105,7 +105,7 @@ TEST_CASE("quipu: opening touches the header alone") {
 
 TEST_CASE("quipu: when source or progress throws, the caller hears it and the old file stays") {
   const TempFolder tmp;
-  put_file(tmp / "a", "old");
+  write_file(tmp / "a", "old");
   for (int threads : {1, 2, 7}) {
     CAPTURE(threads);
     ModelSource source = several_megabytes();

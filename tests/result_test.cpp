@@ -1,24 +1,13 @@
 // What a pass gives out besides logits: the rows they are made of, and what stands for a text.
 #include "engine/engine_impl.h"
 #include "engine/session.h"
+#include "tests/engine_support.h"
 #include "tests/scratch_model.h"
 
 using namespace chaski;
 using namespace chaski::test;
 
 namespace {
-
-std::shared_ptr<Engine> open(const std::string& model) {
-  EngineOptions o;
-  o.model = model, o.device = "cpu", o.kv = Format::f32;
-  return Engine::open(o);
-}
-
-std::vector<TokenId> tokens_for(const Engine& e, int n) {
-  std::vector<TokenId> t;
-  for (int i = 0; i < n; ++i) t.push_back(TokenId((i * i * 7 + 3 * i + 1) % e.vocab_size()));
-  return t;
-}
 
 std::vector<float> copied(std::span<const float> x) { return {x.begin(), x.end()}; }
 
@@ -42,8 +31,8 @@ double undone(const std::string& model, double logit) {
 }
 
 // Mean squared error over mean square, of what the head makes of the rows.
-double error_of(const EngineImpl& e, const std::string& model, std::span<const float> hidden,
-                std::span<const float> logits) {
+double hidden_error(const EngineImpl& e, const std::string& model, std::span<const float> hidden,
+                    std::span<const float> logits) {
   const TensorInfo& w = head_of(e).info;
   const Weight* bias = e.weights->find(w.name + ".bias");
   std::vector<float> row(size_t(w.cols));
@@ -70,12 +59,12 @@ TEST_CASE("result: the rows behind the last norm are what the head makes the log
     if (entry.is_directory()) models.push_back(entry.path());
   for (const std::string& model : models) {
     CAPTURE(model);
-    const auto e = open(model);
+    const auto e = open_on_cpu(model, Format::f32);
     const auto t = tokens_for(*e, 20);
     const auto hidden = copied(e->session()->hidden(t, 20));
     REQUIRE(int(hidden.size()) == 20 * e->hidden_size());
     const auto logits = copied(e->session()->extend(t, 20));
-    CHECK(error_of(e->impl(), model, hidden, logits) < 1e-9);
+    CHECK(hidden_error(e->impl(), model, hidden, logits) < 1e-9);
 
     // In other passes, and passes of both kinds in one session.
     const auto s = e->session();
@@ -90,7 +79,7 @@ TEST_CASE("result: the rows behind the last norm are what the head makes the log
 
 TEST_CASE("result: what stands for a text is its last token's row, or the mean of all") {
   const TempFolder temp;
-  const auto e = open(write_scratch_model(temp / "scratch.quipu"));
+  const auto e = open_on_cpu(write_scratch_model(temp / "scratch.quipu"), Format::f32);
   const auto t = tokens_for(*e, 50);
   const size_t cols = size_t(e->hidden_size());
   const auto hidden = copied(e->session()->hidden(t, 50));

@@ -78,7 +78,7 @@ void write_gguf(const std::string& path, const ModelSource& source) {
   write_file(path, g.build());
 }
 
-const std::string kConfig = R"({"architectures": ["ScratchForCausalLM"], "reach": 2600,
+const std::string kScratchConfig = R"({"architectures": ["ScratchForCausalLM"], "reach": 2600,
   "pieces": 300, "depth": 4, "width": 64, "mlp": {"width": 96, "experts": [0, 4, 0, 2]},
   "heads": [4, 0, 2, 0], "kv_heads": [2, 0, 1, 0],
   "head": {"keys": [16, 0, 48, 0], "values": [16, 0, 32, 0]}, "windows": [20, 0, 0, 0],
@@ -115,7 +115,7 @@ void write_folder(const std::string& folder, const ModelSource& source) {
     }
   }
   std::filesystem::create_directory(folder);
-  write_file(folder + "/config.json", kConfig);
+  write_file(folder + "/config.json", kScratchConfig);
   write_file(folder + "/model.safetensors", safetensors(header + "}", buffer));
 }
 
@@ -131,9 +131,9 @@ std::vector<float> logits_of(const std::string& model) {
 }
 
 // Each error line names the file and holds `part`.
-void check_config(const TempFolder& temp, const std::string& from, const std::string& to,
-                  const std::string& part) {
-  std::string config = kConfig;
+void check_scratch_config(const TempFolder& temp, const std::string& from, const std::string& to,
+                          const std::string& part) {
+  std::string config = kScratchConfig;
   REQUIRE(config.find(from) != std::string::npos);
   write_file(temp / "folder/config.json", config.replace(config.find(from), from.size(), to));
   check_refused(temp / "folder", "config.json", part);
@@ -175,14 +175,17 @@ TEST_CASE("scratch: what its lists ask for and a file does not have is refused b
   know_scratch_model();
   write_folder(temp / "folder",
                source_of(open_quipu(write_scratch_model(temp / "own.quipu", Format::f32))));
-  check_config(temp, "[20, 0, 0, 0]", "[20, 0, 0]", "model.windows has 3 entries, expected 4");
-  check_config(temp, "[20, 0, 0, 0]", "[20, 0, -1, 0]", "model.windows[2] is -1, expected 0 to ");
-  check_config(temp, "[20, 0, 0, 0]", "20", "windows");
-  check_config(temp, "\"taps\": 3, ", "", "taps is missing, expected an integer");
-  check_config(temp, "[0, 4, 0, 2]", "[0, 4, 0, 1]",
-               "model.experts[3] is 1, expected at least experts_chosen 2");
-  check_config(temp, "silu", "gelu", "act");
-  check_config(temp, "10000.0", "-1.0", "model.theta.near is -1, expected a number above 0");
+  check_scratch_config(temp, "[20, 0, 0, 0]", "[20, 0, 0]",
+                       "model.windows has 3 entries, expected 4");
+  check_scratch_config(temp, "[20, 0, 0, 0]", "[20, 0, -1, 0]",
+                       "model.windows[2] is -1, expected 0 to ");
+  check_scratch_config(temp, "[20, 0, 0, 0]", "20", "windows");
+  check_scratch_config(temp, "\"taps\": 3, ", "", "taps is missing, expected an integer");
+  check_scratch_config(temp, "[0, 4, 0, 2]", "[0, 4, 0, 1]",
+                       "model.experts[3] is 1, expected at least experts_chosen 2");
+  check_scratch_config(temp, "silu", "gelu", "act");
+  check_scratch_config(temp, "10000.0", "-1.0",
+                       "model.theta.near is -1, expected a number above 0");
 }
 
 }  // namespace chaski::test

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/generate.h"
+#include "tests/engine_support.h"
 #include "tests/support.h"
 
 using namespace chaski;
@@ -9,17 +10,11 @@ using namespace chaski::test;
 
 namespace {
 
-std::shared_ptr<Engine> open(const std::string& model, Format kv) {
-  EngineOptions o;
-  o.model = model, o.kv = kv;
-  return Engine::open(o);
-}
-
 // Follows the reference text token by token and returns the largest lead that another token ever
 // has over the reference's own.
 float lead_over(const std::string& model, const std::string& prompt, const std::string& text,
                 int max_tokens) {
-  const auto e = open(model, Format::f32);
+  const auto e = open_on_cpu(model, Format::f32);
   const Tokenizer& t = e->tokenizer();
   auto s = e->session();
   std::span<const float> logits = s->extend(t.encode_prompt(prompt));
@@ -50,7 +45,7 @@ TEST_CASE("story: stories260K in f32, character for character") {
                     want = data("models/reference_outputs/stories260K.greedy256.txt");
   if (!have(model)) return;
   for (Format kv : {Format::f32, Format::f16}) {
-    const auto e = open(model, kv);
+    const auto e = open_on_cpu(model, kv);
     GenerateOptions o;
     o.max_tokens = 256, o.sampling.temperature = 0;
     const auto got =

@@ -1,34 +1,13 @@
 // What tests share: where the data is, and a visible skip where it is not.
 #pragma once
-#include "tests/doctest.h"
-#undef CHECK
-#define CAPTURE DOCTEST_CAPTURE
-#define CHECK DOCTEST_CHECK
-#define CHECK_EQ DOCTEST_CHECK_EQ
-#define CHECK_FALSE DOCTEST_CHECK_FALSE
-#define CHECK_GE DOCTEST_CHECK_GE
-#define CHECK_LE DOCTEST_CHECK_LE
-#define CHECK_LT DOCTEST_CHECK_LT
-#define CHECK_MESSAGE DOCTEST_CHECK_MESSAGE
-#define CHECK_NE DOCTEST_CHECK_NE
-#define CHECK_NOTHROW DOCTEST_CHECK_NOTHROW
-#define CHECK_THROWS_AS DOCTEST_CHECK_THROWS_AS
-#define FAIL DOCTEST_FAIL
-#define FAIL_CHECK DOCTEST_FAIL_CHECK
-#define INFO DOCTEST_INFO
-#define MESSAGE DOCTEST_MESSAGE
-#define REQUIRE DOCTEST_REQUIRE
-#define REQUIRE_EQ DOCTEST_REQUIRE_EQ
-#define REQUIRE_MESSAGE DOCTEST_REQUIRE_MESSAGE
-#define SUBCASE DOCTEST_SUBCASE
-#define TEST_CASE DOCTEST_TEST_CASE
-
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+
+#include "tests/doctest.h"
 
 namespace chaski::test {
 
@@ -50,6 +29,21 @@ inline bool have(const std::string& path) {
 inline std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The file's path; its folder is made too, if there is none.
+inline std::string write_file(const std::string& path, std::string_view text) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+inline size_t files_in(const std::string& folder) {
+  return size_t(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
 // The error `action` ends with; code done if it ends without.

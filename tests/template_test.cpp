@@ -11,7 +11,6 @@
 
 using namespace chaski;
 using namespace chaski::test;
-using jinja::Value;
 using nlohmann::ordered_json;
 
 namespace {
@@ -21,21 +20,22 @@ constexpr std::time_t kNow = 1772719629;  // 2026-03-05 14:07:09
 jinja::Budget unlimited = jinja::Budget::unlimited();
 
 // What a conversation says comes from outside, whatever it is.
-Value value_of(const ordered_json& json) {
+jinja::Value value_of(const ordered_json& json) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
-  if (json.is_string()) return Value::text(unlimited, json.get<std::string>(), jinja::kFromOutside);
+  if (json.is_string())
+    return jinja::Value::text(unlimited, json.get<std::string>(), jinja::kFromOutside);
   if (json.is_array()) {
     jinja::Values items;
     for (const auto& item : json) items.push_back(value_of(item));
-    return Value::list(unlimited, std::move(items));
+    return jinja::Value::list(unlimited, std::move(items));
   }
   if (!json.is_object()) return {};
-  std::vector<std::pair<Value, Value>> items;
+  std::vector<std::pair<jinja::Value, jinja::Value>> items;
   for (const auto& [key, value] : json.items())
-    items.emplace_back(Value::text(unlimited, key), value_of(value));
-  return Value::dict(unlimited, std::move(items));
+    items.emplace_back(jinja::Value::text(unlimited, key), value_of(value));
+  return jinja::Value::dict(unlimited, std::move(items));
 }
 
 jinja::Names names_of(const ordered_json& conversation) {
@@ -45,8 +45,8 @@ jinja::Names names_of(const ordered_json& conversation) {
     std::erase_if(out, [&](const auto& name) { return name.first == key; });
     out.emplace_back(key, value_of(value));
   }
-  out.emplace_back("bos_token", Value::text(unlimited, "<s>"));
-  out.emplace_back("eos_token", Value::text(unlimited, "</s>"));
+  out.emplace_back("bos_token", jinja::Value::text(unlimited, "<s>"));
+  out.emplace_back("eos_token", jinja::Value::text(unlimited, "</s>"));
   return out;
 }
 

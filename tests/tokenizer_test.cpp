@@ -133,7 +133,7 @@ TextList cuts(const Pretokenizer& pretokenizer, std::string_view text) {
   return {pieces.begin(), pieces.end()};
 }
 
-std::string error_of(const Metadata& meta) {
+std::string load_error(const Metadata& meta) {
   try {
     Tokenizer::make(meta);
   } catch (const Error& error) {
@@ -388,23 +388,24 @@ TEST_CASE("tokenizer: SentencePiece by scores") {
 TEST_CASE("tokenizer: files that contradict themselves") {
   const auto spm = [](const TextList& tokens) { return spm_metadata(tokens, {0, 0}, {2, 1}); };
   Metadata meta = spm({"<unk>", "a"});
-  CHECK_EQ(error_of(meta), "");
+  CHECK_EQ(load_error(meta), "");
   meta.set_int("tokenizer.eos_id", 2);
-  CHECK_EQ(error_of(meta), "made.gguf: tokenizer.eos_id is 2, expected less than 2 tokens");
-  CHECK_EQ(error_of(spm({"<unk>", "a", "b"})),
+  CHECK_EQ(load_error(meta), "made.gguf: tokenizer.eos_id is 2, expected less than 2 tokens");
+  CHECK_EQ(load_error(spm({"<unk>", "a", "b"})),
            "made.gguf: tokenizer.types has 2 entries, expected 3");
   meta = spm({"<unk>", "a"});
   meta.set_floats("tokenizer.scores", {1});
-  CHECK_EQ(error_of(meta), "made.gguf: tokenizer.scores has 1 entries, expected 2");
+  CHECK_EQ(load_error(meta), "made.gguf: tokenizer.scores has 1 entries, expected 2");
   meta.set_str("tokenizer.kind", "w\x1b");
-  CHECK_EQ(error_of(meta),
+  CHECK_EQ(load_error(meta),
            "made.gguf: tokenizer.kind is \"w\\x1b\", expected spm, bpe, "
            "unigram or wordpiece (nearest: spm)");
   meta = spm_metadata({"<unk>", "x"}, {0, 0}, {2, 6});
-  CHECK_EQ(error_of(meta), "made.gguf: byte token 1 is \"x\", expected <0xNN>");
+  CHECK_EQ(load_error(meta), "made.gguf: byte token 1 is \"x\", expected <0xNN>");
   meta.set_ints("tokenizer.types", {2, 7});
-  CHECK_EQ(error_of(meta), "made.gguf: tokenizer.types[1] is 7, expected 1 to 6");
-  CHECK_NE(error_of(spm_metadata({"a", "b"}, {0, 0}, {1, 1})), "");  // no bytes and nothing unknown
+  CHECK_EQ(load_error(meta), "made.gguf: tokenizer.types[1] is 7, expected 1 to 6");
+  CHECK_NE(load_error(spm_metadata({"a", "b"}, {0, 0}, {1, 1})),
+           "");  // no bytes and nothing unknown
 
   CHECK_EQ(
       Tokenizer::make(bpe_metadata({"ab"}, {"x yz", "a b", "a c"}))->remark(),
@@ -412,20 +413,21 @@ TEST_CASE("tokenizer: files that contradict themselves") {
       "2 of 3 merges are");
   CHECK_EQ(Tokenizer::make(bpe_metadata({"ab"}, {"x yz", "a b"}))->encode("ab"), Ids{256});
   CHECK_EQ(Tokenizer::make(bpe_metadata({"ab"}, {"a b"}))->remark(), "");
-  CHECK_EQ(error_of(bpe_metadata({}, {"ab"})),
+  CHECK_EQ(load_error(bpe_metadata({}, {"ab"})),
            "made.gguf: tokenizer.merges[0] is \"ab\", expected two pieces");
-  CHECK_NE(error_of(bpe_metadata({}, {""})), "");
+  CHECK_NE(load_error(bpe_metadata({}, {""})), "");
   meta = bpe_metadata({}, {});
   meta.set_ints("tokenizer.eos_ids", {1, 256});
-  CHECK_EQ(error_of(meta), "made.gguf: tokenizer.eos_ids has 256, expected less than 256 tokens");
+  CHECK_EQ(load_error(meta), "made.gguf: tokenizer.eos_ids has 256, expected less than 256 tokens");
   meta = bpe_metadata({}, {});
   meta.set_str("tokenizer.pre", "nobody's");
-  CHECK_NE(error_of(meta).find("tokenizer.pre is \"nobody's\", expected a known one"),
+  CHECK_NE(load_error(meta).find("tokenizer.pre is \"nobody's\", expected a known one"),
            std::string::npos);
   meta.set_strs("tokenizer.pre_patterns", {"("});  // comes before the name
-  CHECK_NE(error_of(meta).find("tokenizer pattern ( is no regular expression"), std::string::npos);
+  CHECK_NE(load_error(meta).find("tokenizer pattern ( is no regular expression"),
+           std::string::npos);
   meta.set_strs("tokenizer.pre_patterns", {"[a&&[b]]"});
-  CHECK_NE(error_of(meta).find("intersects classes"), std::string::npos);
+  CHECK_NE(load_error(meta).find("intersects classes"), std::string::npos);
   meta.set_strs("tokenizer.tokens", {});
-  CHECK_NE(error_of(meta), "");
+  CHECK_NE(load_error(meta), "");
 }

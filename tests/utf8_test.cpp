@@ -8,14 +8,12 @@
 
 using namespace chaski;
 
-using Texts = std::vector<std::string>;
-
 TEST_CASE("utf8: a stream gives whole characters") {
   const std::string text = "aé我😀";
   Utf8Stream stream;
-  Texts out;
+  std::vector<std::string> out;
   for (char byte : text) out.push_back(stream.push({&byte, 1}));
-  CHECK_EQ(out, Texts{"a", "", "é", "", "", "我", "", "", "", "😀"});
+  CHECK_EQ(out, std::vector<std::string>{"a", "", "é", "", "", "我", "", "", "", "😀"});
   CHECK_EQ(stream.flush(), "");
   CHECK_EQ(stream.push("x\xF0\x9F"), "x");
   CHECK_EQ(stream.push("y"), "\uFFFDy");
