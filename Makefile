@@ -63,13 +63,16 @@ CHECKSUM_AVX2 := $(BUILD)/ggml-like-tensor/base/checksum_avx2.o
 $(CHECKSUM_AVX2): EXTRA := $(if $(filter x86_64,$(TARGET_ARCH_NAME)),-mavx2)
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
-# Architectures are small files, and compiling one is mostly reading the headers that all of them read. They are compiled together, in four
-# units, so that two cores share them.
-ARCH_SRC   := $(filter-out models/architecture.cpp models/decoder.cpp models/facts.cpp,$(wildcard models/*.cpp))
-ARCH_UNITS := architectures_1 architectures_2 architectures_3 architectures_4
-arch_unit   = $(shell printf '%s\n' $(ARCH_SRC) | awk 'NR % 4 == $(patsubst architectures_%,%,$1) % 4')
+# Compiling a file is mostly reading the headers that its neighbours read too, so the files of a folder are compiled together, in as many units
+# as stand behind its name; the rest by themselves, as all are with MODE=debug, which shows a missing include.
+UNITS    := engine:4 engine/text:5 engine/bench:2 models:4 models/import:4 ggml-like-tensor:2 ggml-like-tensor/base:1 ggml-like-tensor/file:1 quant:2 main:4 tests:12 tests/fuzz:1
+UNITS    := $(foreach u,$(if $(filter debug,$(MODE)),,$(UNITS)),$(addprefix $(firstword $(subst :, ,$u))/unit_,$(shell seq $(lastword $(subst :, ,$u)))))
+ALONE    := main/flags.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp $(wildcard tests/cuda*_test.cpp)
+IN_UNITS := $(filter-out $(ALONE),$(wildcard $(addsuffix *.cpp,$(sort $(dir $(UNITS))))))
+# $(call unit_files,folder/unit_2): every n-th file of the folder, from the second on.
+unit_files = $(shell printf '%s\n' $(filter-out $(ALONE),$(wildcard $(dir $1)*.cpp)) | awk 'NR % $(words $(filter $(dir $1)unit_%,$(UNITS))) == $(patsubst unit_%,%,$(notdir $1)) - 1')
 
-LIB_SRC  := $(ISA_SRC) $(filter-out $(ARCH_SRC) ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp models/*/*.cpp engine/*.cpp engine/*/*.cpp))
+LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp models/*/*.cpp engine/*.cpp engine/*/*.cpp))
 MAIN_SRC := $(wildcard main/*.cpp)
 TEST_SRC := $(wildcard tests/*.cpp) $(filter-out tests/fuzz/main.cpp,$(wildcard tests/fuzz/*.cpp))
 
@@ -111,10 +114,11 @@ $(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda*_test.cpp)): Mak
 # Long ones first, so that the cores end together.
 SLOW_SRC := cuda/matmul_rows.cu cuda/matmul_tiles.cu cuda/attention.cu
 CUDA_SRC := $(filter $(SLOW_SRC),$(CUDA_SRC)) $(filter-out $(SLOW_SRC),$(CUDA_SRC))
-ARCH_OBJ := $(ARCH_UNITS:%=$(BUILD)/models/%.o)
-LIB_OBJ  := $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(ARCH_OBJ) $(LIB_SRC:%.cpp=$(BUILD)/%.o) $(BUILD)/models/bundled/bundled.o
-MAIN_OBJ := $(MAIN_SRC:%.cpp=$(BUILD)/%.o)
-TEST_OBJ := $(TEST_SRC:%.cpp=$(BUILD)/%.o)
+UNIT_OBJ := $(UNITS:%=$(BUILD)/%.o)
+LIB_OBJ  := $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(LIB_SRC))) $(filter-out $(BUILD)/main/% $(BUILD)/tests/%,$(UNIT_OBJ)) \
+  $(BUILD)/models/bundled/bundled.o
+MAIN_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(MAIN_SRC))) $(filter $(BUILD)/main/%,$(UNIT_OBJ))
+TEST_OBJ := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(TEST_SRC))) $(filter $(BUILD)/tests/%,$(UNIT_OBJ))
 
 all: $(BUILD)/chaski
 
@@ -160,7 +164,7 @@ $(BUILD)/.cuda: always
 
 # Most of the time it takes to compile a small file goes into headers, so those that all of them read are compiled first, for files with
 # the plain flags.
-FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o),$(MAIN_OBJ) $(ARCH_OBJ) $(LIB_SRC:%.cpp=$(BUILD)/%.o))
+FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o,$(MAIN_OBJ) $(LIB_OBJ))
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
@@ -180,15 +184,13 @@ $(BUILD)/standard.h.gch $(BUILD)/tests/doctest.h.gch:
 
 $(BUILD)/main/flags.o: EXTRA := $(QUICK)
 
-# A unit changes when a file comes or goes.
-%/.sources: always
-	@mkdir -p $(@D); echo '$(ARCH_SRC)' | cmp -s - $@ || echo '$(ARCH_SRC)' > $@
-%/architectures.stamp: $(MAKEFILE_LIST) %/.sources
-	@mkdir -p $(@D)
-	@$(foreach u,$(ARCH_UNITS),printf '#include "%s"\n' $(call arch_unit,$u) > $(@D)/$u.cpp;) touch $@
-$(ARCH_OBJ): $(BUILD)/models/architectures.stamp
-	@echo "  CXX $(call arch_unit,$(basename $(@F)))"
-	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -MMD -MP -c $(@:.o=.cpp) -o $@
+# A unit is written again when the files of its folder are others.
+write_unit = mkdir -p $(@D); printf '\#include "%s"\n' $1 | cmp -s - $@ || printf '\#include "%s"\n' $1 > $@
+$(UNITS:%=$(BUILD)/%.cpp): $(BUILD)/%.cpp: always
+	@$(call write_unit,$(call unit_files,$*))
+$(UNIT_OBJ): $(BUILD)/%.o: $(BUILD)/%.cpp
+	@echo "  CXX $(call unit_files,$*)"
+	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -MMD -MP -c $< -o $@
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -270,8 +272,8 @@ FUZZ_FLAGS   := -std=c++20 -I. -O1 -g1 -pthread -fsanitize=address,undefined,fuz
 FUZZ_TARGETS := $(filter-out main target,$(notdir $(basename $(wildcard tests/fuzz/*.cpp))))
 FUZZ_SRC     := $(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/base/*.cpp ggml-like-tensor/file/*.cpp ggml-like-tensor/ops/*.cpp models/*.cpp models/*/*.cpp) \
   $(wildcard engine/text/*.cpp)
-FUZZ_ARCH    := $(ARCH_UNITS:%=build/fuzz/models/%.o)
-FUZZ_OBJ     := $(FUZZ_ARCH) $(patsubst %.cpp,build/fuzz/%.o,$(filter-out $(ARCH_SRC),$(FUZZ_SRC)))
+FUZZ_UNITS   := $(filter-out main/% engine/unit_% engine/bench/% tests/%,$(UNITS))
+FUZZ_OBJ     := $(FUZZ_UNITS:%=build/fuzz/%.o) $(patsubst %.cpp,build/fuzz/%.o,$(filter-out $(IN_UNITS),$(FUZZ_SRC)))
 fuzz:
 	FUZZ_CXX="$(FUZZ_CXX)" scripts/fuzz.sh $(FUZZ_TARGETS)
 fuzz-binaries: $(FUZZ_TARGETS:%=build/fuzz/%)
@@ -279,9 +281,11 @@ build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/tests/fuzz/main.o build/fuzz/
 	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 build/fuzz/libchaski.a: $(FUZZ_OBJ)
 	rm -f $@ && $(AR) rcs $@ $^
-$(FUZZ_ARCH): build/fuzz/models/architectures.stamp
-	@echo "  CXX $(call arch_unit,$(basename $(@F))), for the fuzzer"
-	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -c $(@:.o=.cpp) -o $@
+$(FUZZ_UNITS:%=build/fuzz/%.cpp): build/fuzz/%.cpp: always
+	@$(call write_unit,$(call unit_files,$*))
+$(FUZZ_UNITS:%=build/fuzz/%.o): build/fuzz/%.o: build/fuzz/%.cpp
+	@echo "  CXX $(call unit_files,$*), for the fuzzer"
+	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -MMD -MP -c $< -o $@
 build/fuzz/%.o: %.cpp
 	@mkdir -p $(@D)
 	@echo "  CXX $<, for the fuzzer"

@@ -17,8 +17,10 @@ for line in text.splitlines():
     if "-c" in words and words[0] != "@echo" and "c++-header" not in words:
         at = words.index("-c") + 1
         unit = words[at]
-        with open(unit) as text:  # architectures are compiled several at a time (Makefile: ARCH_UNITS)
-            files = re.findall('"(.*)"', text.read()) if "architectures_" in unit else [unit]
+        files = [unit]
+        if os.path.basename(unit).startswith("unit_"):  # several files at a time (Makefile: UNITS)
+            with open(unit) as text:
+                files = re.findall('"(.*)"', text.read())
         for file in files:
             entries.append({"directory": os.getcwd(), "file": file, "arguments": words[:at] + [file] + words[at + 1:]})
 print(json.dumps(entries, indent=1))
