@@ -12,6 +12,17 @@ extern const Backend kBackend_avx2, kBackend_avx512, kBackend_avx512vnni, kBacke
 extern const Backend kBackend_neon;
 #endif
 
+namespace {
+
+// Where `own` has no kernel, that of the instruction set below.
+[[maybe_unused]] Backend over(const Backend& below, Backend own) {
+  for (int i = 0; i < Ops::kCount; ++i)
+    if (!own.table[i].run) own.table[i] = below.table[i];
+  return own;
+}
+
+}  // namespace
+
 std::vector<const Backend*> cpu_backends() {
   std::vector<const Backend*> all{&kBackend_scalar};
 #if defined(__x86_64__)
@@ -22,9 +33,11 @@ std::vector<const Backend*> cpu_backends() {
                       __builtin_cpu_supports("avx512dq");
   if (avx2) all.push_back(&kBackend_avx2);
   if (avx512) all.push_back(&kBackend_avx512);
+  static const Backend with_vnni = over(kBackend_avx512, kBackend_avx512vnni),
+                       with_vbmi = over(with_vnni, kBackend_avx512vbmi);
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-  if (vnni) all.push_back(&kBackend_avx512vnni);
-  if (vnni && __builtin_cpu_supports("avx512vbmi")) all.push_back(&kBackend_avx512vbmi);
+  if (vnni) all.push_back(&with_vnni);
+  if (vnni && __builtin_cpu_supports("avx512vbmi")) all.push_back(&with_vbmi);
 #elif defined(__aarch64__)
   all.push_back(&kBackend_neon);
 #endif

@@ -3,5 +3,7 @@
 
 namespace chaski {
 extern const Backend kBackend_avx512vbmi;
-const Backend kBackend_avx512vbmi = backend_of<Avx512Lanes<true, true>>();
+// Dot products with weights from a codebook.
+const Backend kBackend_avx512vbmi =
+    backend_of<Avx512Lanes<true, true>, MatMul, GatedMatMul, ExpertMatMul>();
 }  // namespace chaski

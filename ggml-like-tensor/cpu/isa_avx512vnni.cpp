@@ -3,5 +3,7 @@
 
 namespace chaski {
 extern const Backend kBackend_avx512vnni;
-const Backend kBackend_avx512vnni = backend_of<Avx512Lanes<true, false>>();
+// Dot products.
+const Backend kBackend_avx512vnni =
+    backend_of<Avx512Lanes<true, false>, MatMul, GatedMatMul, ExpertMatMul, Attention>();
 }  // namespace chaski

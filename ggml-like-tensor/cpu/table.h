@@ -28,13 +28,23 @@ constexpr KernelEntry entry() {
   };
 }
 
-template <class V, class... Op>
-constexpr Backend backend_over(OpList<Op...>) {
-  return {V::kName, {entry<Op, V>()...}, peak<V>};
-}
-template <class V>
+template <class V, class... Own>
+struct Kernels {
+  template <class Op>
+  static constexpr KernelEntry own() {
+    if constexpr (sizeof...(Own) == 0 || (std::is_same_v<Op, Own> || ...)) return entry<Op, V>();
+    return {};
+  }
+  template <class... Op>
+  static constexpr Backend over(OpList<Op...>) {
+    return {V::kName, {own<Op>()...}, peak<V>};
+  }
+};
+// With ops named, only theirs: what they alone gain by these Lanes. backends.cpp takes the others
+// from the instruction set below.
+template <class V, class... Own>
 constexpr Backend backend_of() {
-  return backend_over<V>(Ops{});
+  return Kernels<V, Own...>::over(Ops{});
 }
 
 }  // namespace
