@@ -641,6 +641,8 @@ GLM4 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "rope_scaling")}
     "pad_token_id": 0,
 }
 
+GLM = GLM4 | {"architectures": ["GlmForCausalLM"], "model_type": "glm"}
+
 EXAONE4 = {k: v for k, v in LLAMA.items() if k not in ("mlp_bias", "attention_bias", "rope_scaling")} | {
     "architectures": ["Exaone4ForCausalLM"],
     "model_type": "exaone4",
@@ -900,6 +902,9 @@ MODELS = {
     "glm4": (
         "four norms a layer, 8 of 16 channels of a head are turned, interleaved, gate and up in one tensor",
         GLM4, torch.float32, 24, {"partial_rotary_factor": 0.25}),
+    "glm": (
+        "8 of 16 channels of a head are turned, interleaved, gate and up in one tensor",
+        GLM, torch.float32, 24, {"partial_rotary_factor": 0.25}),
     "exaone4": (
         "norms behind attention and feed-forward and of each head, layers without a window have no positions",
         EXAONE4, torch.float32, 32, {"layer_types": 4 * ["sliding_attention"]}),
