@@ -210,6 +210,7 @@ class Chat {
       return put_note(std::string("chaski: ") + error.what());
     }
     if (int(prompt.size()) >= speaker_.engine->context_length()) return refuse(int(prompt.size()));
+    editor_.let_wait();
     const GenerateResult result =
         generate(*speaker_.session, prompt, speaker_.options, put_model_text);
     messages_.push_back({"assistant", result.text});

@@ -2,6 +2,7 @@
 
 #include <histedit.h>
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <cstdlib>
 #include <cwchar>
 #include <iostream>
+#include <optional>
 #include <vector>
 
 #include "engine/engine.h"
@@ -68,6 +70,8 @@ struct LineEditor::Terminal {
   std::string place_of(size_t paste) const;
   int next_character(wchar_t* out);
   Result read(const char* prompt, std::string& line, bool& pasted);
+  void let_wait();
+  void show_again();
 
   const char* prompt = "";
   std::string typed, waiting;       // waiting: comes before the next key
@@ -76,6 +80,7 @@ struct LineEditor::Terminal {
   EditLine* editor;
   History* history;
   bool interrupted = false;
+  std::optional<termios> shown;  // the mode before let_wait()
 };
 
 LineEditor::Terminal::Terminal(const Interruption& interruption) : interruption(interruption) {
@@ -108,6 +113,7 @@ LineEditor::Terminal::Terminal(const Interruption& interruption) : interruption(
 }
 
 LineEditor::Terminal::~Terminal() {
+  show_again();
   if (history) history_end(history);
   if (editor) el_end(editor);
 }
@@ -189,10 +195,33 @@ int LineEditor::Terminal::next_character(wchar_t* out) {
   return interrupted ? -1 : 0;
 }
 
+// Without ICANON nothing has to be a line: a paste may be longer than the system takes for one. The
+// line editor wants Enter as it comes, so ICRNL goes too.
+void LineEditor::Terminal::let_wait() {
+  termios mode;
+  if (shown || ::tcgetattr(STDIN_FILENO, &mode) != 0) return;
+  shown = mode;
+  mode.c_lflag &= ~tcflag_t(ECHO | ICANON);
+  mode.c_iflag &= ~tcflag_t(ICRNL);
+  mode.c_cc[VMIN] = 1, mode.c_cc[VTIME] = 0;
+  terminal_is_changed(true);
+  ::tcsetattr(STDIN_FILENO, TCSANOW, &mode);
+  if (knows_pastes()) mark_pastes(true);
+}
+
+void LineEditor::Terminal::show_again() {
+  if (!shown) return;
+  ::tcsetattr(STDIN_FILENO, TCSANOW, &*shown);
+  shown.reset();
+  if (knows_pastes()) mark_pastes(false);
+  terminal_is_changed(false);
+}
+
 LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::string& line,
                                               bool& pasted) {
   interrupted = false;
   prompt = prompt_text;
+  show_again();
   terminal_is_changed(true);
   if (knows_pastes()) mark_pastes(true);
   int count = 0;
@@ -224,6 +253,10 @@ LineEditor::LineEditor(const Interruption& interruption) {
   if (stdin_is_terminal()) terminal_ = std::make_unique<Terminal>(interruption);
 }
 LineEditor::~LineEditor() = default;
+
+void LineEditor::let_wait() {
+  if (terminal_) terminal_->let_wait();
+}
 
 LineEditor::Result LineEditor::read(const char* prompt, std::string& line) {
   pasted_ = false;

@@ -19,6 +19,9 @@ class LineEditor {
   // The line comes without its newline. `interrupted`: the Interruption was requested; `line` is
   // what had been typed. The prompt is shown on a terminal only.
   Result read(const char* prompt, std::string& line);
+  // From now on until the next read() what is typed or pasted is not shown and not lost: it waits.
+  // Ctrl-C is a signal all the while. At the end of the program the terminal is as it was.
+  void let_wait();
   bool pasted() const { return pasted_; }  // the last line has a paste of several lines
   bool interactive() const { return terminal_ != nullptr; }
 

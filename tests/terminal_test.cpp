@@ -164,6 +164,36 @@ TEST_CASE("cli/chat on a terminal: a paste of many lines is one message") {
   CHECK_MESSAGE(saved.find(R"(\nline 200\t\\ é and this"})") != std::string::npos, saved);
 }
 
+TEST_CASE("cli/chat on a terminal: what is typed beside an answer waits for the next line") {
+  const TempFolder folder;
+  Screen screen({"chat", "--device", "cpu", "-t", "1", "-n", "2000", "-c", "8192", "--ignore-end",
+                 "--seed", "1"},
+                "xterm");
+  std::string pasted;
+  for (int i = 1; i <= 200; ++i) pasted += "more than the system holds " + std::to_string(i) + "\r";
+  screen.until("> ");
+  screen.type("Tell me a story.\r");
+  screen.until("story.");
+  screen.until(100);  // of the answer
+  screen.type("typed ahead ");
+  screen.type("\033[200~" + pasted + "\033[201~");
+  screen.type("\r");
+  const std::string answer = screen.until("> ");
+  CHECK_MESSAGE(answer.find("typed ahead") == std::string::npos, answer);
+  CHECK_MESSAGE(answer.find("more than") == std::string::npos, answer);
+  screen.until("typed ahead [paste 1: 200 lines]");
+  screen.until("> ");
+  screen.type("/save " + folder / "talk" + "\r");
+  screen.until(" in ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  const std::string saved = read_file(folder / "talk");
+  CHECK_MESSAGE(
+      saved.find(R"({"role":"user","content":"typed ahead more than the system holds 1\nmore)") !=
+          std::string::npos,
+      saved);
+}
+
 TEST_CASE("cli/chat on a terminal: pastes are marked only while a line is typed") {
   Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
   screen.until("\033[?2004h");
