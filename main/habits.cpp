@@ -101,7 +101,7 @@ constexpr Habit kHabits[] = {
      kRoom},
     {"", "-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe -devd --device-draft", kRoom},
     {"", "-mg --main-gpu", "the Nth GPU is --device cuda:N"},
-    {"", "--list-devices", "nvidia-smi lists GPUs; --device cuda:N takes the Nth"},
+    {"", "--list-devices", "chaski doctor lists GPUs; the Nth is --device cuda:N"},
     {"", "--mlock",
      "the system keeps what is read often; --load copy reads weights into memory of their own"},
     {"", "--numa -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll",

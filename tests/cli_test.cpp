@@ -38,8 +38,8 @@ TEST_CASE("cli/help lists every subcommand and each has its own") {
   const Outcome help = chaski_run({"--help"});
   CHECK(help.status == 0);
   CHECK(help.err.empty());
-  for (const char* name :
-       {"run", "chat", "quantize", "convert", "inspect", "tokenize", "template", "eval", "bench"}) {
+  for (const char* name : {"run", "chat", "quantize", "convert", "inspect", "tokenize", "template",
+                           "eval", "bench", "doctor"}) {
     CHECK_MESSAGE(help.out.find(std::string("\n  ") + name + " ") != std::string::npos, name);
     const Outcome own = chaski_run({name, "--help"});
     CHECK(own.status == 0);

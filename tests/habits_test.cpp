@@ -63,7 +63,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once --lora adapter.gguf", "--lora: chaski reads no adapters"},
     {"run -m MODEL -p Once --prompt-cache file", "--prompt-cache: /save FILE in chaski chat"},
     {"run -m MODEL -p Once --draft 16", "--draft-len 16 says how far"},
-    {"run -m MODEL -p Once --list-devices", "nvidia-smi lists GPUs"},
+    {"run -m MODEL -p Once --list-devices", "chaski doctor lists GPUs"},
     {"run MODEL Hello", "has no flag in front of it, expected -m MODEL for a model"},
     {"run -m MODEL -p Once -p again", "--prompt is given twice, expected once"},
     {"chat -m MODEL -cnv -i --jinja", ""},
@@ -243,5 +243,25 @@ TEST_CASE("habits/bench keeps how fast memory is, run says it and measures nothi
     CHECK(!run("1").error_says("that memory gives"));
     CHECK(files_in(speeds) == 1);
   }
+  setenv("XDG_CACHE_HOME", before.c_str(), 1);
+}
+
+TEST_CASE("habits/doctor: a verdict a line, and the speed of memory is kept") {
+  const TempFolder folder;
+  const std::string before = std::getenv("XDG_CACHE_HOME");
+  setenv("XDG_CACHE_HOME", folder.path.c_str(), 1);
+  const Outcome table = chaski_run({"doctor"});
+  CHECK_MESSAGE(table.status == 0, table.err);
+  CHECK(table.err.empty());
+  std::istringstream lines(table.out);
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    CHECK_MESSAGE((line.substr(14, 6) == "good  " || line.substr(14, 6) == "look  "), line);
+  CHECK(count == 8);
+  for (const char* what : {"CPU ", "cores ", "CPU quota ", "memory ", "memory speed ",
+                           "huge pages ", "GPU ", "cache folder "})
+    CHECK_MESSAGE(("\n" + table.out).find(std::string("\n") + what) != std::string::npos, what);
+  CHECK(files_in(folder / "chaski/speed") == 1);
+  CHECK(chaski_run({"doctor", "--json"}).out.starts_with("{\"findings\":["));
   setenv("XDG_CACHE_HOME", before.c_str(), 1);
 }
