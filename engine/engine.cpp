@@ -55,8 +55,8 @@ void expect_context(const EngineOptions& o, const Model& m, const std::string& p
   const bool ends = std::any_of(m.weights.begin(), m.weights.end(),
                                 [](auto& w) { return w.role == Role::position_table; });
   if (o.context < 0 || (ends && o.context > m.context))
-    fail(Exit::usage, "--ctx is {}, expected 1 to {} ({}'s context length)", o.context, m.context,
-         path);
+    fail(Exit::usage, "{}: --ctx is {}, expected 1 to {}: the model knows no more positions", path,
+         o.context, m.context);
   if (o.context <= m.context) return;
   const StateLayout states = states_of(m, int(m.n_layers), o.kv);
   double need = 0;
@@ -71,7 +71,15 @@ void expect_context(const EngineOptions& o, const Model& m, const std::string& p
                          m.context));
 }
 
-void stretch(Model& m, const std::string& wanted, const std::string& path) {
+struct Stretch {
+  RopeScaling kind = RopeScaling::none;
+  double factor = 1;
+};
+
+// What --rope-scaling says; nothing if the file's own scaling stays.
+std::optional<Stretch> stretch_of(const std::string& wanted) {
+  if (wanted.empty()) return std::nullopt;
+  if (wanted == "none") return Stretch{};
   constexpr std::pair<std::string_view, RopeScaling> kKinds[] = {{"linear", RopeScaling::linear},
                                                                  {"dynamic", RopeScaling::dynamic},
                                                                  {"yarn", RopeScaling::yarn}};
@@ -80,15 +88,19 @@ void stretch(Model& m, const std::string& wanted, const std::string& path) {
                                  [&](auto& k) { return k.first == wanted.substr(0, colon); });
   char* end = nullptr;
   const double factor = colon < wanted.size() ? std::strtod(&wanted[colon + 1], &end) : 1;
-  const bool none = wanted == "none";
-  if (!none && (kind == std::end(kKinds) || !end || *end || !(factor > 1 && factor <= 1024)))
+  if (kind == std::end(kKinds) || !end || *end || !(factor > 1 && factor <= 1024))
     fail(
         Exit::usage,
         "--rope-scaling is {}, expected none, or linear:F, dynamic:F or yarn:F, with F above 1 and "
         "up to 1024",
         escaped(wanted));
-  if (!m.stretch_rope(none ? RopeScaling::none : kind->second, factor))
-    fail(Exit::usage, "--rope-scaling is {}, but {} has no rotary positions", wanted, path);
+  return Stretch{kind->second, factor};
+}
+
+void stretch(Model& m, const EngineOptions& o, const std::string& path) {
+  const std::optional<Stretch> wanted = stretch_of(o.rope_scaling);
+  if (wanted && !m.stretch_rope(wanted->kind, wanted->factor))
+    fail(Exit::usage, "--rope-scaling is {}, but {} has no rotary positions", o.rope_scaling, path);
 }
 
 int64_t hidden_columns(const Model& model) {
@@ -153,7 +165,7 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   bind(e, std::move(weights));
   if (o.notice && e.tokenizer && !e.tokenizer->remark().empty()) o.notice(e.tokenizer->remark());
   const Model& m = *e.model;
-  if (!o.rope_scaling.empty()) stretch(*e.model, o.rope_scaling, e.weights->path);
+  stretch(*e.model, o, e.weights->path);
   expect_kv_type(o);
   expect_context(o, m, e.weights->path);
   e.model->expect_sessions(o.context ? o.context : m.context);
@@ -186,11 +198,21 @@ void EngineImpl::run(Result what, const CudaDraw* draw) {
   if (profile) ++profile->passes;
 }
 
+namespace {
+
+std::string device_name(const EngineImpl& e) {
+  const CudaDevice& d = e.device->backend().device();
+  return fmt::format("cuda:{} ({})", d.index, d.name);
+}
+
+}  // namespace
+
 Engine::Engine() : impl_(std::make_unique<EngineImpl>()) {}
 Engine::~Engine() = default;
 
 std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
   check_device(o);
+  stretch_of(o.rope_scaling);  // throws now what would be thrown after minutes of reading
   const int threads = thread_count(o);
   std::shared_ptr<Engine> e(new Engine);
   fill(*e->impl_, open_weights(*e->impl_, o, threads), o, threads);
@@ -226,16 +248,18 @@ int Engine::threads() const { return impl_->cpu->executor().threads(); }
 double Engine::threads_used() const { return impl_->cpu->executor().threads_used(); }
 std::string Engine::isa() const { return impl_->cpu->backend().name; }
 
+std::string Engine::memory() const {
+  return impl_->device ? device_name(*impl_) : fmt::format("cpu, -t {}", threads());
+}
+
 double Engine::memory_bandwidth() const {
-  if (!impl_->device) return cached_read_bandwidth(threads());
-  return impl_->cpu_layers() > 0 ? 0 : impl_->device->backend().measure_limits().copy;
+  return impl_->device && impl_->cpu_layers() > 0 ? 0 : kept_bandwidth(memory());
 }
 
 std::string Engine::device() const {
   if (!impl_->device) return "cpu";
-  const CudaDevice& d = impl_->device->backend().device();
   const int64_t layers = impl_->model->n_layers, here = impl_->cpu_layers();
-  return fmt::format("cuda:{} ({})", d.index, d.name) +
+  return device_name(*impl_) +
          (here > 0 ? fmt::format(", {} of {} layers", layers - here, layers) : "");
 }
 

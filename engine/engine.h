@@ -50,6 +50,8 @@ struct EngineOptions {
   // Told in one line what the user did not ask for: a conversion in memory, the CPU instead of a
   // device.
   std::function<void(const std::string&)> notice;
+  // Whether it is worth a notice that there is no device, although nobody asked for one.
+  bool verbose = false;
   // Told while the weights travel to a device how many bytes of them have arrived.
   std::function<void(uint64_t done, uint64_t all)> upload;
 };
@@ -80,9 +82,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   int hidden_size() const;  // columns of Session::hidden(); 0: there is none
   int context_length() const;
   int batch_length() const;  // tokens of a pass, at most
-  // Bytes per second, measured: what the CPU reads, or what a device reads and writes when it
-  // copies. 0 if both run layers, because then neither figure is a limit.
+  // Bytes per second that bench measured here: what the CPU reads, or what a device reads and
+  // writes when it copies. 0 if it did not, or if both run layers, because then neither figure is a
+  // limit.
   double memory_bandwidth() const;
+  std::string memory() const;  // of which: "cpu, -t 4", "cuda:0 (NVIDIA H200)"
   // "cpu", "cuda:0 (NVIDIA H200)", "cuda:0 (NVIDIA H200), 20 of 32 layers"
   std::string device() const;
   int threads() const;            // at most

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ggml-like-tensor/base/nearest.h"  // for the names of flags too
 #include "ggml-like-tensor/file/model_source.h"
 
 namespace chaski {

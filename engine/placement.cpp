@@ -198,11 +198,15 @@ void check_device(const EngineOptions& o) {
 Placement place(const Model& model, const EngineOptions& o) {
   const Wish wish = wish_of(o);
   if (wish.cpu) return on_cpu(model, o, "");
+  std::optional<CudaDevice> device;
   try {
-    return on_device(model, o, find_device(wish), wish.must);
+    device = find_device(wish);
+    return on_device(model, o, *device, wish.must);
   } catch (const Error& e) {
     if (wish.must || e.code != Exit::device) throw;
-    return on_cpu(model, o, e.what());
+    if (o.gpu_layers != kAllThatFit)
+      return on_cpu(model, o, fmt::format("--gpu-layers is {}, but {}", o.gpu_layers, e.what()));
+    return on_cpu(model, o, device || o.verbose ? e.what() : "");
   }
 }
 

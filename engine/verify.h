@@ -15,7 +15,4 @@ enum class Verify { always, once, never };
 // folder to write a stamp to, Verify::once checks every time.
 void verify_file(const Weights& weights, Verify how, int threads);
 
-// $XDG_CACHE_HOME/chaski or $HOME/.cache/chaski; empty where neither is set.
-std::string cache_folder();
-
 }  // namespace chaski

@@ -58,7 +58,7 @@ std::vector<int> numbers_of(const std::string& flag, const std::string& text, in
 void fit(const BenchFlags& flags, BenchOptions& options, int context) {
   const auto shrink = [&](const Flag& flag, int& count, int most, const char* what) {
     if (flag.given() || count <= most) return;
-    put_note(fmt::format("chaski: {} of {} tokens: the context holds no more", what, most));
+    put_notice(fmt::format("{} of {} tokens: the context holds no more", what, most));
     count = most;
   };
   const int deepest =

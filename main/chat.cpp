@@ -47,10 +47,10 @@ class Chat {
   }
 
   int run() {
-    if (!format_.notice().empty()) put_note("chaski: " + format_.notice());
+    if (!format_.notice().empty()) put_notice(format_.notice());
     if (format_.own() && !format_.own()->takes_system() && !flags_.system.empty())
-      put_note(
-          "chaski: the chat template has no place for a system message: it stands in front of the "
+      put_notice(
+          "the chat template has no place for a system message: it stands in front of the "
           "first question");
     if (editor_.interactive()) put_note("/help lists the commands");
     while (!over_) {
@@ -113,14 +113,14 @@ class Chat {
     for (const Command& command : commands()) {
       if (name != command.name) continue;
       if (!argument.empty() && !*command.argument)
-        return put_note(fmt::format("chaski: {} stands alone, found \"{}\"", name, argument));
+        return put_error(fmt::format("{} stands alone, found \"{}\"", name, argument));
       try {
         return (this->*command.run)(argument);
       } catch (const Error& error) {
-        return put_note(std::string("chaski: ") + error.what());
+        return put_error(error.what());
       }
     }
-    put_note(fmt::format("chaski: {} is no command, /help lists them", name));
+    put_error(fmt::format("{} is no command, /help lists them", name));
   }
 
   void help(const std::string&) {
@@ -154,7 +154,7 @@ class Chat {
     const auto last = std::find_if(messages_.rbegin(), messages_.rend(),
                                    [](const ChatMessage& m) { return m.role == "user"; });
     if (last == messages_.rend()) {
-      put_note("chaski: there is no question yet");
+      put_error("there is no question yet");
       return std::nullopt;
     }
     const std::string question = last->content;
@@ -176,26 +176,26 @@ class Chat {
   }
 
   void save(const std::string& path) {
-    if (path.empty()) return put_note("chaski: /save expects a file");
+    if (path.empty()) return put_error("/save expects a file");
     JsonValue messages = JsonValue::array();
     for (const ChatMessage& m : messages_)
       messages.push_back({{"role", m.role}, {"content", m.content}});
     std::ofstream file(path, std::ios::binary);
     file << JsonValue{{"messages", messages}}.dump() << '\n' << std::flush;
     if (!file) fail(Exit::io, "{}: {}", path, std::strerror(errno));
-    put_note(fmt::format("{} messages in {}", messages_.size(), path));
+    put_note(fmt::format("{} in {}", counted(messages_.size(), "message"), path));
   }
 
   void load(const std::string& path) {
-    if (path.empty()) return put_note("chaski: /load expects a file");
+    if (path.empty()) return put_error("/load expects a file");
     messages_ = read_conversation(path);
     system_ = has_system() ? messages_[0].content : "";
-    put_note(fmt::format("{} messages from {}", messages_.size(), path));
+    put_note(fmt::format("{} from {}", counted(messages_.size(), "message"), path));
   }
 
   void count_tokens(const std::string&) {
     const size_t tokens = messages_.empty() ? 0 : format_.render(messages_, false).size();
-    put_note(fmt::format("{} tokens of {}", tokens, speaker_.engine->context_length()));
+    put_note(fmt::format("{} of {}", counted(tokens, "token"), speaker_.engine->context_length()));
   }
 
   void ask(const std::string& question) {
@@ -207,7 +207,7 @@ class Chat {
     } catch (const Error& error) {  // the template's own words
       messages_.pop_back();
       if (!editor_.interactive()) throw;
-      return put_note(std::string("chaski: ") + error.what());
+      return put_error(error.what());
     }
     if (int(prompt.size()) >= speaker_.engine->context_length()) return refuse(int(prompt.size()));
     editor_.let_wait();
@@ -226,8 +226,8 @@ class Chat {
     said_rewritten_ = true;
     const auto turn = std::count_if(messages_.begin(), messages_.begin() + ptrdiff_t(*answer),
                                     [](const ChatMessage& m) { return m.role == "user"; });
-    put_note(fmt::format(
-        "chaski: the chat template writes answer {} otherwise than it was generated (thoughts are "
+    put_notice(fmt::format(
+        "the chat template writes answer {} otherwise than it was generated (thoughts are "
         "mostly left away), so what comes behind is read again",
         turn));
   }
@@ -241,18 +241,18 @@ class Chat {
         "needs room",
         tokens, speaker_.engine->context_length());
     if (!editor_.interactive()) throw Error(Exit::prompt_too_long, line);
-    put_note("chaski: " + line + ": the question is dropped, /clear starts anew");
+    put_error(line + ": the question is dropped, /clear starts anew");
   }
 
   void say_how_it_ended(const GenerateResult& result) {
     if (result.finish == Finish::full)
-      put_note(fmt::format(
-          "chaski: the context of {} tokens is full, the answer ends here: /clear starts anew",
-          speaker_.engine->context_length()));
-    if (!flags_.generation.verbose) return;
-    put_note(timing_line(result, bandwidth_beside(*speaker_.engine, result, true),
-                         speaker_.options.sampling.seed) +
-             threads_part(*speaker_.engine));
+      put_notice(
+          fmt::format("the context of {} tokens is full, the answer ends here: /clear starts anew",
+                      speaker_.engine->context_length()));
+    if (!flags_.generation.verbose()) return;
+    put_summary(timing_line(result, bandwidth_beside(*speaker_.engine, result),
+                            speaker_.options.sampling.seed, true) +
+                threads_part(*speaker_.engine));
   }
 
   const ChatFlags& flags_;

@@ -18,6 +18,7 @@ Action declare_tokenize(Flags flags);
 Action declare_template(Flags flags);
 Action declare_bench(Flags flags);
 Action declare_eval(Flags flags);
+Action declare_doctor(Flags flags);
 
 struct Command {
   const char* name;
@@ -35,6 +36,7 @@ constexpr Command kCommands[] = {
     {"template", "show what a model's chat template does", declare_template},
     {"eval", "measure how well a model foretells a text", declare_eval},
     {"bench", "measure speed against the limits of this machine", declare_bench},
+    {"doctor", "say what of this machine makes models fast or slow", declare_doctor},
 };
 
 // Parses the command line and does what it says.

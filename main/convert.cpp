@@ -1,5 +1,5 @@
 // chaski convert: a foreign model to .quipu, or any model to GGUF when the output is named so.
-// Weights keep their bits.
+// No weight changes.
 #include <memory>
 
 #include "engine/model_file.h"
@@ -22,8 +22,8 @@ int convert(ConvertFlags& flags) {
   expect_runnable(source);
   const ModelTotals totals = totals_of(source);
   const double amount = double(totals.bytes) / 1e6;
-  put_note(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
-                       source.kind, totals.tensors, amount));
+  put_summary(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
+                          source.kind, totals.tensors, amount));
   ProgressBar bar({amount, "MB"});
   convert_model(source, flags.out, flags.threads, bar.callback());
   return int(Exit::done);

@@ -22,8 +22,7 @@ struct EvalFlags {
 };
 
 // llama.cpp takes the last newline of a text away, and figures are to compare.
-std::vector<TokenId> tokens_of(const Engine& engine, const EvalFlags& flags) {
-  std::string text = flags.text.required();
+std::vector<TokenId> tokens_of(const Engine& engine, std::string text) {
   if (text.ends_with('\n')) text.pop_back();
   return engine.tokenizer().encode_prompt(text);
 }
@@ -31,8 +30,8 @@ std::vector<TokenId> tokens_of(const Engine& engine, const EvalFlags& flags) {
 int windows_to_read(const EvalFlags& flags, size_t tokens, int window) {
   const int all = windows_of(tokens, window);
   if (all == 0)
-    fail(Exit::usage, "the text has {} tokens, expected at least the {} of a window (see --ctx)",
-         tokens, window);
+    fail(Exit::usage, "the text has {}, expected at least the {} of a window (see --ctx)",
+         counted(tokens, "token"), window);
   return flags.windows > 0 ? std::min(flags.windows, all) : all;
 }
 
@@ -52,14 +51,15 @@ void put_result(const Engine& engine, const Perplexity& result, int window, doub
                      {"seconds", seconds}});
   put(fmt::format("perplexity {:.3f} ± {:.3f}, {:.4f} bits per byte\n", result.perplexity(),
                   result.standard_error(), result.bits_per_byte()));
-  put_note(fmt::format("{} tokens scored in {} windows of {}; {:.1f} s, {:.1f} tokens/s",
-                       result.scored, result.windows, window, seconds,
-                       double(result.windows) * window / seconds));
+  put_summary(fmt::format("{} tokens scored in {} windows of {}; {:.1f} s, {:.1f} tokens/s",
+                          result.scored, result.windows, window, seconds,
+                          double(result.windows) * window / seconds));
 }
 
 int eval(const EvalFlags& flags) {
+  const std::string text = flags.text.required();
   const std::shared_ptr<Engine> engine = open_engine(flags.model.options());
-  const std::vector<TokenId> tokens = tokens_of(*engine, flags);
+  const std::vector<TokenId> tokens = tokens_of(*engine, text);
   const int window = engine->context_length();
   const int windows = windows_to_read(flags, tokens.size(), window);
   const uint64_t all = uint64_t(windows) * uint64_t(window);

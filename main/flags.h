@@ -26,6 +26,7 @@ class Flag {
   Flag& excludes(const Flag& other);
   // An error says the range. The help does not, because most ranges would tell a reader nothing.
   Flag& within(int least, int most);
+  // Small and capital letters are the same, and a format may have the name it has elsewhere.
   Flag& one_of(std::vector<std::string> names);
   Flag& one_of(const char* name, int least, int most);  // the name, or a number
   Flag& list(int most);  // takes up to so many values with a comma between two
@@ -44,11 +45,11 @@ class Flags {
 
   // `names` are "-p,--prompt", or "IN" for what is told by its place on the command line. `value`
   // stays as it is if the flag is not given. A number is a decimal number from the first character
-  // to the last, where CLI11 itself would take "" for 0 and "010" for 8.
+  // to the last, where CLI11 itself would take "" for 0 and "010" for 8; an int may end in k, for
+  // 1024 times as much.
   Flag add(const char* names, std::string& value, const std::string& help);
   Flag add(const char* names, int& value, const std::string& help);
   Flag add(const char* names, double& value, const std::string& help);
-  Flag add(const char* names, uint64_t& value, const std::string& help);
   Flag add(const char* names, std::vector<std::string>& values, const std::string& help);
   Flag add(const char* names, std::vector<int32_t>& values, const std::string& help);
   Flag add_switch(const char* names, bool& value, const std::string& help);
@@ -60,6 +61,9 @@ class Flags {
  private:
   CLI::App& app_;
 };
+
+// What a flag for a number that int does not hold is told. Calls wrong_flag().
+uint64_t whole_number(const std::string& flag, const std::string& text);
 
 // Error(usage) as the parser says it: "--prompt: is 1,,2, expected ...".
 [[noreturn]] void wrong_flag(const std::string& flag, const std::string& why);

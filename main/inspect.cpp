@@ -7,6 +7,7 @@
 #include "engine/model_file.h"
 #include "main/commands.h"
 #include "main/json_output.h"
+#include "main/layer_order.h"
 #include "main/options.h"
 #include "main/output.h"
 #include "main/states_output.h"
@@ -97,14 +98,16 @@ void put_table(const Inspection& found) {
   std::string text = fmt::format("{}: {}\n", escaped(source.path), source.kind);
   for (const auto& [key, value] : source.meta.all())
     text += fmt::format("  {:<36}{}\n", escaped(key), shown(value));
-  for (const TensorSource& tensor : source.tensors) {
-    const TensorInfo& t = tensor.info;
+  for (const TensorSource* tensor : by_layers(
+           source.tensors, [](auto& t) -> auto& { return t.info.name; })) {
+    const TensorInfo& t = tensor->info;
     text += fmt::format("  {:<28}{:>8} x {:<8}{:<8}{:>14} bytes\n", escaped(t.name), t.rows, t.cols,
                         info(t.format).name, t.bytes());
   }
-  for (const UnreadTensor& t : source.unread)
-    text += fmt::format("  {:<28}{:>19} {:<8}\n", escaped(t.name), fmt::join(t.shape, " x "),
-                        escaped(t.format));
+  for (const UnreadTensor* t : by_layers(
+           source.unread, [](auto& t) -> auto& { return t.name; }))
+    text += fmt::format("  {:<28}{:>19} {:<8}\n", escaped(t->name), fmt::join(t->shape, " x "),
+                        escaped(t->format));
   const ModelTotals totals = totals_of(source);
   text += fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n", totals.tensors,
                       totals.weights, totals.bytes, totals.bits_per_weight());

@@ -62,7 +62,7 @@ int put_last_line(Exit code, std::initializer_list<std::string_view> parts) {
   const auto add = [&size](std::string_view part) {
     size += escape(part, line + size, sizeof line - 1 - size);
   };
-  add("chaski: ");
+  add("chaski: error: ");
   for (const std::string_view part : parts) add(part);
   line[size++] = '\n';
   for (size_t at = 0; at < size;) {

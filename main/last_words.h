@@ -8,7 +8,7 @@
 
 namespace chaski {
 
-// "chaski: " and the parts as one line; returns the status.
+// "chaski: error: " and the parts as one line; returns the status.
 int put_last_line(Exit code, std::initializer_list<std::string_view> parts);
 
 // For a catch (...): the line of the exception that is being handled; returns its status.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <limits>
 #include <random>
 
@@ -45,12 +46,16 @@ void declare_json(Flags& flags, bool& json) {
 }
 
 void ModelFlags::declare(Flags& flags, Kv kvs) {
+  flags.add_switch("-v,--verbose", engine.verbose,
+                   "say more: why no GPU is used, how many threads worked, what guesses gained");
   declare_model(flags, engine.model);
   declare_tokenizer(flags, engine.tokenizer);
   declare_threads(flags, engine.threads);
   flags.add_switch("--threads-fixed", engine.threads_fixed,
                    "always so many threads, also where other programs make fewer faster");
-  flags.add("-c,--ctx", engine.context, "positions kept (default: the model's own)")
+  flags
+      .add("-c,--ctx", engine.context,
+           "tokens that text and answer may have together, such as 4k (default: the model's own)")
       .within(1, kMaxCount)
       .type("N");
   flags
@@ -95,7 +100,7 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
                    : verify == "once" ? Verify::once
                                       : Verify::never;
   options.gpu_layers = gpu_layers == "auto" ? kAllThatFit : std::stoi(gpu_layers);
-  options.notice = [](const std::string& line) { put_note("chaski: " + line); };
+  options.notice = [](const std::string& line) { put_notice(line); };
   return options;
 }
 
@@ -154,7 +159,12 @@ void GenerationFlags::declare(Flags& flags) {
       .type("P");
   flags.add("--repeat-penalty", s.repeat_penalty, "above 1: avoid the last 64 tokens (default 1)")
       .type("X");
-  seed = flags.add("--seed", s.seed, "same seed, same text (default: random)").type("N");
+  const auto take_seed = [this](const std::string& text) {
+    random_seed = text == "-1";
+    if (!random_seed) generate.sampling.seed = whole_number("--seed", text);
+  };
+  flags.add_read("-s,--seed", take_seed, "same seed, same text (default: -1, a random one)")
+      .type("N");
   flags.add("--stop", generate.stop, "end before this text; may be repeated")
       .one_each()
       .type("TEXT");
@@ -171,18 +181,27 @@ void GenerationFlags::declare(Flags& flags) {
       .type("K");
   flags.add_switch("--ignore-end", generate.ignore_end,
                    "go on after the model's end-of-text token");
-  flags.add_switch("-v,--verbose", verbose, "measure and say more");
 }
 
 void GenerationFlags::check() const {
   generate.sampling.check();
   for (const std::string& text : generate.stop)
     if (text.empty()) fail(Exit::usage, "--stop is empty, expected a text");
+  if (draft == "auto" || draft == "ngram" || draft == "none") return;
+  std::error_code none;
+  if (std::filesystem::exists(draft, none)) return;
+  if (draft.find_first_not_of("0123456789") == std::string::npos)
+    fail(Exit::usage, "--draft is {}, expected who guesses: --draft-len {} says how far", draft,
+         draft);
+  fail(Exit::io,
+       "{}: cannot be opened: no such file, expected a model for --draft, or auto, ngram "
+       "or none",
+       draft);
 }
 
 void GenerationFlags::choose_seed() {
   // 32 bits are enough to tell runs apart and few enough to type again.
-  if (!seed.given()) generate.sampling.seed = std::random_device()();
+  if (random_seed) generate.sampling.seed = std::random_device()();
 }
 
 }  // namespace chaski

@@ -50,12 +50,12 @@ struct GenerationFlags {
   GenerateOptions generate;
   std::string draft = "auto";
   int draft_length = Governor::kMost;
-  bool verbose = false;
-  Flag seed;
+  bool random_seed = true;
 
   void declare(Flags& flags);
-  void check() const;  // Error(usage); before a model is opened
-  void choose_seed();  // a random one unless --seed was given
+  bool verbose() const { return model.engine.verbose; }
+  void check() const;  // Error(usage | io); before a model is opened
+  void choose_seed();  // a random one unless --seed said which
 };
 
 }  // namespace chaski

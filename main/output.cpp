@@ -13,6 +13,8 @@ namespace chaski {
 
 namespace {
 
+bool quiet = false;
+
 // False with errno set. Signals may cut a write short.
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -58,6 +60,23 @@ void put_model_text(std::string_view text) {
 }
 
 void put_note(std::string_view line) { (void)write_all(STDERR_FILENO, escaped(line) + "\n"); }
+
+void put_notice(std::string_view line) {
+  if (!quiet) put_note("chaski: note: " + std::string(line));
+}
+
+void put_error(std::string_view line) { put_note("chaski: error: " + std::string(line)); }
+
+void put_summary(std::string_view line) {
+  if (!quiet) put_note(line);
+}
+
+void be_quiet() { quiet = true; }
+bool is_quiet() { return quiet; }
+
+std::string counted(uint64_t n, const std::string& what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
 
 std::string safe_for_terminal(std::string_view text) {
   std::string out;

@@ -3,6 +3,7 @@
 // pipe or a file it arrives byte for byte.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,17 @@ void put_model_text(std::string_view text);
 // A line to stderr, with what a terminal would obey made visible: names of files are in it. Failing
 // to write it is not an error.
 void put_note(std::string_view line);
+// The same, of what nobody asked for: "chaski: note: " and the line. Not after be_quiet().
+void put_notice(std::string_view line);
+// The same, of what cannot be done while the program goes on: "chaski: error: " and the line.
+void put_error(std::string_view line);
+// The same, of what a command did: its last line. Not after be_quiet().
+void put_summary(std::string_view line);
+void be_quiet();  // --quiet
+bool is_quiet();
+
+// "1 token", "2 tokens"
+std::string counted(uint64_t n, const std::string& what);
 
 std::string safe_for_terminal(std::string_view text);
 bool stdout_is_terminal();

@@ -30,7 +30,7 @@ void draw(const std::string& text) {
 }  // namespace
 
 ProgressBar::ProgressBar(ProgressScale scale)
-    : scale_(std::move(scale)), enabled_(stderr_is_terminal()) {}
+    : scale_(std::move(scale)), enabled_(stderr_is_terminal() && !is_quiet()) {}
 
 ProgressBar::~ProgressBar() {
   if (shown_) draw("\r\033[K");

@@ -8,6 +8,7 @@
 
 #include "main/commands.h"
 #include "main/json_output.h"
+#include "main/layer_order.h"
 #include "main/options.h"
 #include "main/output.h"
 #include "main/progress.h"
@@ -33,12 +34,12 @@ void put_notes(const std::string& path, const QuantizeReport& report) {
         std::find(formats.begin(), formats.end(), name_of(t.from)) == formats.end())
       formats.push_back(name_of(t.from));
   if (!formats.empty())
-    put_note(
-        fmt::format("chaski: {}: weights that were quantized already ({}) were encoded again, "
+    put_notice(
+        fmt::format("{}: weights that were quantized already ({}) were encoded again, "
                     "which loses a second time",
                     path, fmt::join(formats, ", ")));
   if (report.bytes_after >= report.bytes_before)
-    put_note(fmt::format("chaski: {}: the weights did not get smaller", path));
+    put_notice(fmt::format("{}: the weights did not get smaller", path));
 }
 
 std::string row_of(const QuantizedTensor& tensor) {
@@ -55,8 +56,9 @@ std::string megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", double(b
 void put_report(const QuantizeReport& report) {
   std::string text =
       fmt::format("{:<28}{:<14}{:>10}  {}\n", "tensor", "format", "error", "why not as asked");
-  for (const QuantizedTensor& tensor : report.tensors) {
-    const std::string row = row_of(tensor);
+  for (const QuantizedTensor* tensor : by_layers(
+           report.tensors, [](auto& t) -> auto& { return t.name; })) {
+    const std::string row = row_of(*tensor);
     text += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
   }
   text += fmt::format("weights {} -> {}", megabytes(report.bytes_before),
@@ -115,7 +117,8 @@ Action declare_quantize(Flags parser) {
       .required();
   parser.add("OUT", flags->out, "the .quipu file to write").not_empty("a file to write").required();
   parser
-      .add("--type", flags->type, fmt::format("{} (default q4)", fmt::join(quantize_types(), ", ")))
+      .add("--type,TYPE", flags->type,
+           fmt::format("{} (default q4)", fmt::join(quantize_types(), ", ")))
       .one_of(quantize_types())
       .type("FORMAT");
   parser

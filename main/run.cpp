@@ -77,16 +77,16 @@ int run(RunFlags& flags) {
   GenerateResult result = generate(*speaker.session, tokens, speaker.options, sink);
   result.text.insert(0, prompt.shown);
   const uint64_t seed = speaker.options.sampling.seed;
-  const double bandwidth = bandwidth_beside(*speaker.engine, result, flags.generation.verbose);
+  const double bandwidth = bandwidth_beside(*speaker.engine, result);
   if (flags.json)
     put_result(*speaker.engine, result, bandwidth, seed);
   else if (ends_line(prompt.shown, result.text))
     put("\n");
   if (result.finish == Finish::full)
-    put_note(fmt::format("chaski: the context of {} tokens is full, the text ends here",
-                         speaker.engine->context_length()));
-  put_note(timing_line(result, bandwidth, seed) +
-           (flags.generation.verbose ? threads_part(*speaker.engine) : ""));
+    put_notice(fmt::format("the context of {} tokens is full, the text ends here",
+                           speaker.engine->context_length()));
+  put_summary(timing_line(result, bandwidth, seed, flags.generation.verbose()) +
+              (flags.generation.verbose() ? threads_part(*speaker.engine) : ""));
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
   return int(Exit::done);
 }

@@ -80,8 +80,8 @@ void put_table(const std::string& file, const Found& found, size_t bytes) {
        found.stop.empty() ? "at a control token" : "at the text \"" + escaped(found.stop) + "\"");
   line("later turns", found.rewritten ? "rewrite earlier answers: they are read again"
                                       : "begin with what was there: nothing is read again");
-  line("the conversation",
-       fmt::format("{} tokens, {} of them control tokens", found.tokens, found.control_tokens));
+  line("the conversation", fmt::format("{}, of them {}", counted(found.tokens, "token"),
+                                       counted(found.control_tokens, "control token")));
   put(text + "\n");
   put_model_text(found.text);
   if (stdout_is_terminal() && !found.text.ends_with('\n')) put("\n");
@@ -112,7 +112,7 @@ int show_template(const TemplateFlags& flags) {
   if (flags.json) {
     put_template_json(flags.file, found, bytes);
   } else {
-    if (!found.notice.empty()) put_note("chaski: " + found.notice);
+    if (!found.notice.empty()) put_notice(found.notice);
     put_table(flags.file, found, bytes);
   }
   return int(Exit::done);

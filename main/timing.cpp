@@ -1,5 +1,7 @@
 #include "main/timing.h"
 
+#include "main/output.h"
+
 namespace chaski {
 
 namespace {
@@ -11,38 +13,45 @@ double read_rate(const GenerateResult& result) {
 // Weights up to here stay in a cache from token to token: memory is not what decoding waits for.
 constexpr uint64_t kCached = uint64_t{16} << 20;
 
-std::string counted(size_t n) { return fmt::format("{} token{}", n, n == 1 ? "" : "s"); }
+constexpr double kWorthSaying = 1.1;  // times the speed without guesses
+
+// Three digits, never an exponent.
+std::string rate_text(double rate) {
+  return fmt::format("{:.{}f} tok/s", rate, rate < 10 ? 2 : rate < 100 ? 1 : 0);
+}
+std::string duration_text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds);
+}
 
 }  // namespace
 
-double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked) {
-  // Whoever pressed Ctrl-C is waiting for the end.
-  const bool wanted = result.decode_rate() > 0 && result.finish != Finish::interrupted &&
-                      engine.weight_bytes() > kCached;
-  return wanted && (asked || result.decode_seconds >= 1) ? engine.memory_bandwidth() : 0;
+double bandwidth_beside(const Engine& engine, const GenerateResult& result) {
+  if (result.decode_rate() == 0 || engine.weight_bytes() <= kCached) return 0;
+  const double bandwidth = engine.memory_bandwidth();
+  return read_rate(result) <= bandwidth ? bandwidth : 0;
 }
 
 std::string threads_part(const Engine& engine) {
   if (engine.threads_used() == 0) return "";
-  return fmt::format("; {:.3g} of {} thread{}", engine.threads_used(), engine.threads(),
-                     engine.threads() == 1 ? "" : "s");
+  return fmt::format("; {:.3g} of {}", engine.threads_used(),
+                     counted(uint64_t(engine.threads()), "thread"));
 }
 
-std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed) {
-  std::string line =
-      fmt::format("prompt {}, {:.4g} tok/s", counted(result.prompt_tokens), result.prompt_rate());
+std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed, bool all) {
+  std::string line = fmt::format("prompt {}, {}", counted(result.prompt_tokens, "token"),
+                                 rate_text(result.prompt_rate()));
   if (result.cached_tokens > 0) line += fmt::format(" ({} known before)", result.cached_tokens);
-  line += fmt::format("; answer {}", counted(result.tokens.size()));
-  if (result.decode_rate() > 0) line += fmt::format(", {:.4g} tok/s", result.decode_rate());
+  line += fmt::format("; answer {}", counted(result.tokens.size(), "token"));
+  if (result.decode_rate() > 0) line += ", " + rate_text(result.decode_rate());
   if (!result.tokens.empty())
-    line += fmt::format("; first token after {:.3g} ms", 1e3 * result.first_token_seconds);
+    line += "; first token after " + duration_text(result.first_token_seconds);
   if (bandwidth > 0)
     line += fmt::format("; {:.0f}% of the {:.1f} GB/s that memory gives",
                         100 * read_rate(result) / bandwidth, bandwidth / 1e9);
-  if (result.drafted > 0)
+  if (result.drafted > 0 && (all || result.speed_up >= kWorthSaying)) {
     line += fmt::format("; {} of {} guesses right", result.accepted, result.drafted);
-  if (result.drafted > 0 && result.speed_up > 0)
-    line += fmt::format(", {:.3g} × the speed without", result.speed_up);
+    if (result.speed_up > 0) line += fmt::format(", {:.2f} × the speed without", result.speed_up);
+  }
   return line + fmt::format("; seed {}", seed);
 }
 

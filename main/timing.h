@@ -9,15 +9,15 @@
 
 namespace chaski {
 
-// Bytes per second that memory gives, for a comparison with what decoding read. 0 if it was not
-// measured, or if the weights stay in a cache, so that it would say nothing. Measuring takes about
-// half a second, so it is done only after an answer that took longer than that to decode, or if
-// `asked` for (--verbose).
-double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked);
+// Bytes per second that memory gives, as bench measured them, for a comparison with what decoding
+// read. 0 if they were never measured, or if the weights stay in a cache, so that it would say
+// nothing.
+double bandwidth_beside(const Engine& engine, const GenerateResult& result);
 
 // Threads that worked on it, for --verbose: "; 1.97 of 2 threads".
 std::string threads_part(const Engine& engine);
-std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed);
+// `all`: also of guesses that gained nothing.
+std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed, bool all);
 JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t seed);
 
 }  // namespace chaski

@@ -59,7 +59,7 @@ int decode(const Tokenizer& tokenizer, const TokenizeFlags& flags) {
 int tokenize(TokenizeFlags& flags) {
   const std::unique_ptr<Tokenizer> tokenizer =
       Tokenizer::make(open_tokenizer(flags.model, flags.tokenizer));
-  if (!tokenizer->remark().empty()) put_note("chaski: " + tokenizer->remark());
+  if (!tokenizer->remark().empty()) put_notice(tokenizer->remark());
   if (flags.decode_flag.given()) return decode(*tokenizer, flags);
   const std::vector<TokenId> tokens = tokenizer->encode_whole(flags.prompt.required());
   if (flags.json)

@@ -34,7 +34,7 @@ TEST_CASE("cli/numbers are decimal and whole texts") {
   CHECK(chaski_run({"run", "-p", "a", "-n", "010", "--seed", "1", "--ignore-end", "--json"})
             .out.find("\"answer_tokens\":10,") != std::string::npos);
   check_one_line(chaski_run({"run", "-p", "a", "-n", "0b101"}), 2, "--tokens");
-  check_one_line(chaski_run({"run", "-p", "a", "--seed", "-1"}), 2, "--seed");
+  check_one_line(chaski_run({"run", "-p", "a", "--seed", "-2"}), 2, "--seed");
   check_one_line(chaski_run({"run", "-p", "a", "--draft-len", "", "--draft", "x"}), 2,
                  "--draft-len");
   check_one_line(chaski_run({"tokenize", "--decode", "0x10"}), 2, "--decode");

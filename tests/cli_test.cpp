@@ -38,8 +38,8 @@ TEST_CASE("cli/help lists every subcommand and each has its own") {
   const Outcome help = chaski_run({"--help"});
   CHECK(help.status == 0);
   CHECK(help.err.empty());
-  for (const char* name :
-       {"run", "chat", "quantize", "convert", "inspect", "tokenize", "template", "eval", "bench"}) {
+  for (const char* name : {"run", "chat", "quantize", "convert", "inspect", "tokenize", "template",
+                           "eval", "bench", "doctor"}) {
     CHECK_MESSAGE(help.out.find(std::string("\n  ") + name + " ") != std::string::npos, name);
     const Outcome own = chaski_run({name, "--help"});
     CHECK(own.status == 0);
@@ -188,8 +188,8 @@ TEST_CASE("cli/same seed, same bytes, whatever the threads; another seed, other 
   for (const char* threads : {"1", "3"})
     CHECK(chaski_run(run_story({"--seed", "5", "-n", "60", "-t", threads})).out == text);
   CHECK(chaski_run(run_story({"--seed", "6", "-n", "60"})).out != text);
-  const Outcome draft =
-      chaski_run(run_story({"--seed", "5", "-n", "60", "--draft", kStory, "--draft-len", "3"}));
+  const Outcome draft = chaski_run(
+      run_story({"--seed", "5", "-n", "60", "-v", "--draft", kStory, "--draft-len", "3"}));
   CHECK(draft.out == text);
   CHECK_MESSAGE(draft.error_says(" guesses right"), draft.err);
   // A random seed is told, and gives the same text again.
@@ -246,7 +246,7 @@ TEST_CASE("cli/stdout that cannot be written: full device 5, closed pipe 141") {
   Program full(run_story({"-n", "20"}), "", "/dev/full");
   const Outcome outcome = full.wait();
   CHECK(outcome.status == 5);
-  CHECK(last_line(outcome.err).starts_with("chaski: standard output: "));
+  CHECK(last_line(outcome.err).starts_with("chaski: error: standard output: "));
   const std::string pipe =
       chaski_binary() + " run -m " + kStory +
       " -p Once --ignore-end 2>/dev/null | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}";
@@ -389,7 +389,8 @@ TEST_CASE("cli/inspect and its damaged file") {
   damaged[damaged.size() - 100] ^= 1;
   std::ofstream(folder / "b.quipu", std::ios::binary) << damaged;
   CHECK(chaski_run({"inspect", folder / "b.quipu"}).status == 0);
-  check_one_line(chaski_run({"inspect", folder / "b.quipu", "--verify"}), 3, "b.quipu: tensor ");
+  check_one_line(chaski_run({"inspect", folder / "b.quipu", "--verify"}), 3,
+                 "b.quipu: the file is damaged: tensor ");
   check_one_line(chaski_run({"inspect", golden("gguf/tiny_llama_q8_0.gguf"), "--verify"}), 2,
                  "expected a .quipu file");
 }
@@ -447,7 +448,7 @@ TEST_CASE("cli/chat: commands about the conversation") {
   const Outcome undone = chaski_run(chat, "A dog.\nA cat.\n/undo\nA cat.\n/undo\n/undo\n/undo\n");
   CHECK(undone.out == whole.out + resumed.out);
   CHECK(undone.error_says("taken back: A cat."));
-  CHECK(undone.error_says("chaski: there is no question yet"));
+  CHECK(undone.error_says("chaski: error: there is no question yet"));
 
   const Outcome again = chaski_run(chat, "A dog.\n/retry\n/save " + other + "\n");
   CHECK(messages(other)["messages"].size() == 2);

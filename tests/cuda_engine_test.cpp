@@ -348,6 +348,8 @@ TEST_CASE(
     "why") {
   shim::show_devices(0);
   EngineOptions o;
+  CHECK(Opened(o).notices.empty());  // nobody asked for a device
+  o.verbose = true;
   const Opened none(o);
   CHECK(none.engine->device() == "cpu");
   CHECK(none.notices == std::vector<std::string>{"on the CPU: no CUDA-capable device is detected"});

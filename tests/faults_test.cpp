@@ -260,7 +260,8 @@ TEST_CASE("faults/a model shortened while it is mapped is exit 5 and one line") 
               "", "", "/bin/sh")
           .wait();
   CHECK_MESSAGE(outcome.status == 5, outcome.err);
-  CHECK_MESSAGE(outcome.error_says("chaski: " + model + ": cannot be read any more"), outcome.err);
+  CHECK_MESSAGE(outcome.error_says("chaski: error: " + model + ": cannot be read any more"),
+                outcome.err);
 }
 
 TEST_CASE("faults/ulimit -f is exit 5, the old file is whole and nothing is left") {

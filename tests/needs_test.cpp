@@ -45,6 +45,9 @@ TEST_CASE("nearest: the smallest edit distance, the first of equals") {
   CHECK(nearest_name("qwen", known) == "qwen2");
   CHECK(nearest_name("", known) == "phi2");
   CHECK(nearest_name(std::string(100000, 'x'), known) == "llama");
+  CHECK(nearest_name("hpi2", {"chip2", "phi2"}) == "phi2");  // neighbours that changed places
+  CHECK(likely_name("llmaa", known) == "llama");
+  CHECK(likely_name("bert", known).empty());
   CHECK(expected_names("phi", known) == "llama, qwen2, qwen3 or phi2 (nearest: phi2)");
 }
 
@@ -52,7 +55,7 @@ TEST_CASE("cli/what chaski lacks is refused in one line, by run and by convert")
   const TempFolder folder;
   const std::vector<std::pair<Gguf, std::string>> files = {
       {of_architecture("lama9"), "general.architecture is lama9, expected"},
-      {of_architecture("qwen2moe"), "(nearest: qwen2)"},
+      {of_architecture("qwen2moe"), " known ones (nearest: qwen2)"},
       {tiny_llama().drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "rwkv"),
        "tokenizer.ggml.model is \"rwkv\", expected"},
       {tiny_llama()

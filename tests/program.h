@@ -42,7 +42,7 @@ struct Outcome {
   std::string out, err;
   uint64_t peak_bytes = 0;  // of memory, at most at a time
   bool one_error_line() const {
-    return err.starts_with("chaski: ") && std::count(err.begin(), err.end(), '\n') == 1 &&
+    return err.starts_with("chaski: error: ") && std::count(err.begin(), err.end(), '\n') == 1 &&
            err.ends_with('\n');
   }
   bool error_says(const std::string& text) const { return err.find(text) != std::string::npos; }

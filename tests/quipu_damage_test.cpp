@@ -78,7 +78,8 @@ TEST_CASE("quipu: a flipped bit is noticed, in the header at once, in a tensor b
       open_quipu(tmp / "b");
       const Error error = error_of([&] { verify(*open_quipu(tmp / "b"), 2); });
       CHECK(error.code == Exit::bad_file);
-      CHECK(contains(error.what(), fmt::format("/b: tensor {}: sum is ", row.info.name)));
+      CHECK(contains(error.what(),
+                     fmt::format("/b: the file is damaged: tensor {} has sum ", row.info.name)));
     }
 }
 

@@ -2,6 +2,7 @@
 // (engine/verify.h).
 #include "engine/verify.h"
 
+#include "engine/cache_folder.h"
 #include "engine/model_file.h"
 #include "tests/program.h"
 
@@ -28,7 +29,7 @@ TEST_CASE("verify: a damaged file is neither run nor converted nor quantized") {
   const std::string model = folder / "m.quipu", out = folder / "o.quipu", gguf = folder / "o.gguf";
   write_sound(model);
   damage(model);
-  const std::string says = "m.quipu: tensor layer.5.";
+  const std::string says = "m.quipu: the file is damaged: tensor layer.5.";
   for (const Arguments& arguments : std::vector<Arguments>{
            {"run", "-m", model, "-p", "a", "-n", "1", "--device", "cpu"},
            {"run", "-m", model, "-p", "a", "-n", "1", "--device", "cpu", "--load", "copy"},

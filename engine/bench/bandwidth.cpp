@@ -1,13 +1,17 @@
 #include "engine/bench/bandwidth.h"
 
+#include <fmt/core.h>
 #include <sys/mman.h>
+#include <sys/utsname.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
-#include <map>
-#include <mutex>
 
+#include "engine/cache_folder.h"
 #include "engine/fastest_pass.h"
 #include "ggml-like-tensor/base/memory.h"
 
@@ -62,6 +66,14 @@ uint64_t affordable(uint64_t bytes) {
   return bytes;
 }
 
+// A cache folder may be several machines'.
+std::string place_of(const std::string& of) {
+  utsname machine = {};
+  ::uname(&machine);
+  const std::string whole = of + " of " + machine.nodename;
+  return fmt::format("speed/{:016x}", XXH3_64bits(whole.data(), whole.size()));
+}
+
 }  // namespace
 
 double measure_read_bandwidth(const BandwidthOptions& options) {
@@ -85,13 +97,16 @@ double measure_read_bandwidth(const BandwidthOptions& options) {
   return double(chunks * kChunk * sizeof(Word)) / seconds;
 }
 
-double cached_read_bandwidth(int threads) {
-  static std::mutex guard;
-  static std::map<int, double> known;
-  const std::lock_guard lock(guard);
-  const auto [at, is_new] = known.try_emplace(threads, 0);
-  if (is_new) at->second = measure_read_bandwidth({.threads = threads});
-  return at->second;
+double kept_bandwidth(const std::string& of) {
+  const std::string text = kept_text(place_of(of));
+  double rate = 0;
+  std::from_chars(text.data(), text.data() + text.size(), rate);
+  return std::isfinite(rate) && rate > 0 ? rate : 0;
+}
+
+void keep_bandwidth(const std::string& of, double bytes_per_second) {
+  if (bytes_per_second > 0)
+    keep_text(place_of(of), fmt::format("{:.0f} bytes per second of {}\n", bytes_per_second, of));
 }
 
 }  // namespace chaski

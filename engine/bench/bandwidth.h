@@ -3,6 +3,7 @@
 // than they are.
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace chaski {
 
@@ -17,7 +18,10 @@ struct BandwidthOptions {
 // Bytes per second of the fastest pass over the buffer. 0 if there is no memory for a buffer.
 double measure_read_bandwidth(const BandwidthOptions& options);
 
-// Measured once per process and thread count; the later calls cost nothing.
-double cached_read_bandwidth(int threads);
+// What was measured last on this machine of something, such as "cpu, -t 4", in bytes per
+// second; 0 if nothing was. It is kept in the cache folder, because measuring takes a second that
+// nobody wants to wait after an answer.
+double kept_bandwidth(const std::string& of);
+void keep_bandwidth(const std::string& of, double bytes_per_second);
 
 }  // namespace chaski

@@ -245,6 +245,9 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
   }
   note("the machine's limits");
   result.after = measure_limits(*engines[0], o.sgemm);
+  const MachineLimits limits = result.limits();
+  if (!limits.device.measured() || !limits.cpu.measured())
+    keep_bandwidth(engines[0]->memory(), std::max(limits.device.memory, limits.cpu.memory));
   return result;
 }
 

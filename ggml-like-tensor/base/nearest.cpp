@@ -9,20 +9,23 @@ namespace chaski {
 
 namespace {
 
-constexpr size_t kMostBytes = 100;
+constexpr size_t kMostBytes = 100, kMostListed = 30;
 
 char small(char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; }
 
 size_t distance(std::string_view a, std::string_view b) {
   a = a.substr(0, kMostBytes), b = b.substr(0, kMostBytes);
-  std::vector<size_t> row(b.size() + 1);  // from what was read of a to every beginning of b
+  // From the first i bytes of a to every beginning of b; of i, i - 1 and i - 2.
+  std::vector<size_t> row(b.size() + 1), above = row, above_that = row;
   std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (small(a[i]) != small(b[j]));
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, diagonal + 1, row[j] + 1});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    std::swap(above_that, above), std::swap(above, row);
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const auto same = [&](size_t x, size_t y) { return small(a[x - 1]) == small(b[y - 1]); };
+      row[j] = std::min({above[j - 1] + !same(i, j), above[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && same(i, j - 1) && same(i - 1, j))
+        row[j] = std::min(row[j], above_that[j - 2] + 1);
     }
   }
   return row.back();
@@ -36,6 +39,11 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   });
 }
 
+std::string likely_name(std::string_view name, const std::vector<std::string>& known) {
+  const std::string nearest = nearest_name(name, known);
+  return 3 * distance(name, nearest) <= std::max(name.size(), nearest.size()) ? nearest : "";
+}
+
 std::string one_of(const std::vector<std::string>& names) {
   std::string text = names[0];
   for (size_t i = 1; i < names.size(); ++i)
@@ -45,6 +53,9 @@ std::string one_of(const std::vector<std::string>& names) {
 
 std::string expected_names(std::string_view name, const std::vector<std::string>& known) {
   if (known.size() == 1) return known[0];
+  if (known.size() > kMostListed)
+    return fmt::format("one of {} known ones (nearest: {})", known.size(),
+                       nearest_name(name, known));
   return fmt::format("{} (nearest: {})", one_of(known), nearest_name(name, known));
 }
 

@@ -42,7 +42,7 @@ uint64_t take_preamble(Cursor& in) {
   const auto wanted = in.take<uint64_t>("header sum");
   const auto header = in.raw(size, "header");
   if (const uint64_t sum = checksum(header.data(), header.size()); sum != wanted)
-    fail(Exit::bad_file, "{}: header sum is {:016x}, expected {:016x}: the file is damaged",
+    fail(Exit::bad_file, "{}: the file is damaged: header sum is {:016x}, expected {:016x}",
          in.file(), sum, wanted);
   return in.at();
 }
@@ -249,7 +249,7 @@ void verify(const Weights& weights, int threads) {
   for_each_job(weights.sums.size(), threads, [&](size_t t) {
     const Weight& weight = weights.tensors[t];
     if (const uint64_t sum = checksum(weight.data, weight.info.bytes()); sum != weights.sums[t])
-      fail(Exit::bad_file, "{}: tensor {}: sum is {:016x}, expected {:016x}: the file is damaged",
+      fail(Exit::bad_file, "{}: the file is damaged: tensor {} has sum {:016x}, expected {:016x}",
            weights.path, escaped(weight.info.name), sum, weights.sums[t]);
   });
 }

@@ -1,0 +1,38 @@
+// chaski doctor: what of this machine decides how fast models run, a verdict a line.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "engine/bench/machine.h"
+#include "main/commands.h"
+#include "main/json_output.h"
+#include "main/options.h"
+#include "main/output.h"
+
+namespace chaski {
+
+namespace {
+
+int examine(bool json) {
+  const std::vector<Finding> findings = examine_machine();
+  JsonValue list = JsonValue::array();
+  for (const Finding& f : findings) {
+    if (json)
+      list.push_back({{"what", f.what}, {"found", f.found}, {"advice", f.advice}});
+    else
+      put(fmt::format("{:<14}{:<6}{}{}\n", f.what, f.advice.empty() ? "good" : "look",
+                      escaped(f.found), f.advice.empty() ? "" : " (" + escaped(f.advice) + ")"));
+  }
+  if (json) put_json({{"findings", list}});
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_doctor(Flags parser) {
+  auto json = std::make_shared<bool>();
+  declare_json(parser, *json);
+  return [json] { return examine(*json); };
+}
+
+}  // namespace chaski

@@ -1,0 +1,267 @@
+// The command lines that people bring from llama.cpp's tools and from ollama, by the real binary:
+// each works, or is answered by one line that says how it is done here.
+#include <sstream>
+
+#include "tests/program.h"
+
+using namespace chaski::test;
+
+namespace {
+
+struct Line {
+  const char* typed;   // as a shell would part it at spaces; MODEL is the bundled model's file
+  const char* answer;  // of the line that refuses it; "": it works
+};
+
+// What works is short: -n 1 and one thread, or an empty standard input for chat.
+constexpr Line kLines[] = {
+    {"run -m MODEL -p Once -n 1", ""},
+    {"run -m MODEL -p Once --n-predict 1", ""},
+    {"run -m MODEL -p Once --predict 1", ""},
+    {"run -m MODEL -p Once -n 1 -c 256", ""},
+    {"run -m MODEL -p Once -n 1 --ctx-size 256", ""},
+    {"run -m MODEL -p Once -n 1 --ctx_size=256", ""},
+    {"run -m MODEL -p Once -n 1 -c 1k", ""},
+    {"run -m MODEL -p Once -n 1 -t4", ""},
+    {"run -m MODEL -p Once -n 1 -s 42", ""},
+    {"run -m MODEL -p Once -n 1 --seed -1", ""},
+    {"run -m MODEL -p=Once -n 1", ""},
+    {"run -m MODEL -p Once -n 1 --temperature 0.7 --top_k 40 --top_p 0.9 --min_p 0", ""},
+    {"run -m MODEL -p Once -n 1 --repeat_penalty 1.1", ""},
+    {"run -m MODEL -p Once -n 1 -ngl 0", ""},
+    {"run -m MODEL -p Once -n 1 -ngl 99", ""},
+    {"run -m MODEL -p Once -n 1 --n-gpu-layers 0", ""},
+    {"run -m MODEL -p Once -n 1 -md MODEL --draft-max 4", ""},
+    {"run -m MODEL -p Once -n 1 --no-mmap", ""},
+    {"run -m MODEL -p Once -n 1 --ignore-eos", ""},
+    {"run -m MODEL -p Once -n 1 -r User:", ""},
+    {"run -m MODEL -p Once -n 1 -no-cnv", ""},
+    {"run -m MODEL -p Once -n 1 -st --no-display-prompt --simple-io", ""},
+    {"run -m MODEL -p Once -n 1 --no-warmup --log-disable --color", ""},
+    {"run -m MODEL -p Once -n 1 -dev cpu", ""},
+    {"run -m MODEL -p Once -n 1 --kv Q8_0", ""},
+    {"run -m MODEL -bf MODEL-is-not-there", "MODEL-is-not-there: cannot be opened"},
+    {"run -m MODEL -p Once -tb 4", "-tb: prompts and answers have the same threads: -t N"},
+    {"run -m MODEL -p Once --threads-batch 4", "--threads-batch: prompts and answers"},
+    {"run -m MODEL -p Once -b 512", "-b: chaski chooses how many tokens a pass has"},
+    {"run -m MODEL -p Once -ub=512", "-ub: chaski chooses"},
+    {"run -m MODEL -p Once -fa", "-fa: attention "},
+    {"run -m MODEL -p Once -ctk q8_0 -ctv q8_0",
+     "-ctk: keys and values have one format here: --kv"},
+    {"run -m MODEL -p Once -e", "-e: the shell makes line ends"},
+    {"run -m MODEL -p Once -i", "-i: chaski chat talks"},
+    {"run -m MODEL -p Once -cnv", "-cnv: chaski chat talks"},
+    {"run -m MODEL -p Once -sys short",
+     "-sys: a prompt goes in as it stands: chaski chat --system"},
+    {"run -hf ggml-org/gemma-3-1b-it-GGUF", "-hf: chaski downloads nothing: fetch the file"},
+    {"run -hfr TheBloke/some -hff model.gguf", "-hfr: chaski downloads nothing"},
+    {"run -mu https://example.org/model.gguf", "-mu: chaski downloads nothing"},
+    {"run -m MODEL -p Once --mirostat 2", "--mirostat: chaski draws by --temp, --top-k"},
+    {"run -m MODEL -p Once --grammar-file json.gbnf", "--grammar-file: answers are not forced"},
+    {"run -m MODEL -p Once --mlock", "--mlock: the system keeps what is read often"},
+    {"run -m MODEL -p Once --numa distribute", "--numa: the system places threads"},
+    {"run -m MODEL -p Once --lora adapter.gguf", "--lora: chaski reads no adapters"},
+    {"run -m MODEL -p Once --prompt-cache file", "--prompt-cache: /save FILE in chaski chat"},
+    {"run -m MODEL -p Once --draft 16", "--draft-len 16 says how far"},
+    {"run -m MODEL -p Once --list-devices", "chaski doctor lists GPUs"},
+    {"run MODEL Hello", "has no flag in front of it, expected -m MODEL for a model"},
+    {"run -m MODEL -p Once -p again", "--prompt is given twice, expected once"},
+    {"chat -m MODEL -cnv -i --jinja", ""},
+    {"chat -m MODEL -sys short -ngl 0", ""},
+    {"chat -m MODEL -p Hello", "-p: chat reads questions from standard input"},
+    {"chat -m MODEL -st", "-st: chat reads questions from standard input"},
+    {"chat -m MODEL -no-cnv", "-no-cnv: chaski chat talks, chaski run completes"},
+    {"chat -m MODEL --chat-template chatml", "chat takes the template of the model's own file"},
+    {"chat -m MODEL --keepalive 5m", "--keepalive: there is no service"},
+    {"eval -m MODEL -f README.md -ngl 0 --chunks 1 -c 4", ""},
+    {"bench -m MODEL -p 1 -n 1 -r 1 -ngl 0", ""},
+    {"bench -m MODEL -p 1 -n 1 -r 1 -o json", "-o: the forms beside the table are --json"},
+    {"tokenize -m MODEL --stdin -p Once --ids", ""},
+    {"quantize MODEL OUT.gguf Q8_0", "quantize writes .quipu files"},
+    {"quantize MODEL OUT Q4_K_M", "(nearest: q4"},
+    {"pull llama3.2", "pull: chaski downloads nothing"},
+    {"list", "list: models are files where you put them: -m FILE"},
+    {"ls", "ls: models are files"},
+    {"ps", "ps: there is no service"},
+    {"serve", "serve: there is no service"},
+    {"show llama3.2", "show: chaski inspect FILE"},
+    {"rm llama3.2", "rm: models are files"},
+    {"create mine -f Modelfile", "create: chaski quantize"},
+    {"help run", "help: chaski --help lists"},
+    {"MODEL", "is no command: chaski chat -m "},
+    {"-m MODEL -p Once", "-m stands before a command, expected one of run, chat"},
+};
+
+Arguments words_of(const std::string& line) {
+  std::istringstream in(line);
+  Arguments words;
+  for (std::string word; in >> word;) words.push_back(word == "MODEL" ? kStory : word);
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("habits/what people type works, or one line says how it is done here") {
+  for (const Line& line : kLines) {
+    CAPTURE(std::string(line.typed));
+    const Outcome outcome = chaski_run(words_of(line.typed));
+    if (*line.answer) {
+      CHECK_MESSAGE((outcome.status == 2 || outcome.status == 5), outcome.err);
+      CHECK_MESSAGE(outcome.one_error_line(), outcome.err);
+      CHECK_MESSAGE(outcome.error_says(line.answer), outcome.err);
+      CHECK(outcome.out.empty());
+    } else {
+      CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    }
+  }
+}
+
+TEST_CASE("habits/words that stand for each other give the same text") {
+  const auto text = [](const std::string& more) {
+    const Outcome outcome = chaski_run(words_of("run -m MODEL -p Once " + more));
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.out;
+  };
+  const std::string story = text("-n 20 --seed 7 --temp 0.9 --stop zebra");
+  CHECK(!story.empty());
+  CHECK(text("--n-predict 20 -s 7 --temperature=0.9 -r zebra") == story);
+  CHECK(text("-n=20 -s=7 --temp 0.9 -no-cnv -dev cpu") == story);
+  CHECK(text("-n20 -s7 --temp 0.9 -q") == story);
+  CHECK(text("-n 20 --seed -1") != text("-n 20 --seed -1"));
+}
+
+TEST_CASE("habits/a flag or a command that is mistyped gets the one that was meant") {
+  const std::pair<const char*, const char*> lines[] = {
+      {"run --tokns 4", "--tokns is no flag of chaski run, did you mean --tokens?"},
+      {"run --n-predit 4", "--n-predit is no flag of chaski run, did you mean --n-predict?"},
+      {"run -temp 0", "-temp is no flag of chaski run, did you mean --temp?"},
+      {"chat --sytem x", "did you mean --system?"},
+      {"bench --repetition 1", "did you mean --repetitions?"},
+      {"run --frobnicate", "--frobnicate is no flag of chaski run, chaski run --help lists them"},
+      {"rnu -p a", "rnu is no command, did you mean run?"},
+      {"quantise a b", "quantise is no command, did you mean quantize?"},
+      {"frobnicate", "frobnicate is no command, expected one of run, chat"},
+      {"run -p", "-p expects a value behind it"},
+      {"run --json=yes", "--json takes no value"},
+      {"run --kv q9 -p a", "--kv: is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},
+  };
+  for (const auto& [line, answer] : lines) {
+    CAPTURE(std::string(line));
+    check_one_line(chaski_run(words_of(line)), 2, answer);
+  }
+}
+
+TEST_CASE("habits/flags are checked before a model is read, and an error comes alone") {
+  const TempFolder folder;
+  const std::string gguf = folder / "story.gguf";
+  REQUIRE(chaski_run({"convert", kStory, gguf}).status == 0);
+  const std::pair<Arguments, std::string> lines[] = {
+      {{"run", "-m", gguf, "-p", "a", "--draft", folder / "none"}, "none: cannot be opened"},
+      {{"run", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
+      {{"eval", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
+      {{"run", "-m", gguf, "-p", "a", "--rope-scaling", "bent"}, "--rope-scaling is bent"},
+      {{"run", "-m", gguf, "-p", "a", "--device", "tpu"}, "--device is tpu"},
+      {{"run", "-m", gguf, "-p", "a", "--top-p", "2"}, "--top-p"},
+  };
+  for (const auto& [arguments, answer] : lines) {
+    CAPTURE(answer);
+    const Outcome outcome = chaski_run(arguments);
+    CHECK_MESSAGE(outcome.one_error_line(), outcome.err);
+    CHECK_MESSAGE(outcome.error_says(answer), outcome.err);
+  }
+}
+
+TEST_CASE("habits/notices say that they are, and -q leaves them out") {
+  const TempFolder folder;
+  const std::string gguf = folder / "story.gguf";
+  REQUIRE(chaski_run({"convert", kStory, gguf, "-q"}).err.empty());
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // also where there is a GPU
+  const Arguments run = {"run", "-m", gguf, "-p", "Once", "-n", "1", "-s", "1"};
+  const auto with = [&](const Arguments& more) {
+    Arguments all = run;
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(all);
+  };
+  const Outcome plain = with({}), quiet = with({"-q"}), verbose = with({"-v"}),
+                layers = with({"-ngl", "99"});
+  CHECK_MESSAGE(plain.err.starts_with("chaski: note: " + gguf + ": GGUF v3"), plain.err);
+  CHECK(!plain.error_says("on the CPU"));
+  CHECK_MESSAGE(quiet.err.empty(), quiet.err);
+  CHECK(quiet.out.size() == plain.out.size());
+  CHECK_MESSAGE(verbose.error_says("\nchaski: note: on the CPU: "), verbose.err);
+  CHECK_MESSAGE(layers.error_says("\nchaski: note: on the CPU: --gpu-layers is 99, but "),
+                layers.err);
+  check_one_line(chaski_run({"run", "-q", "-m", folder / "none", "-p", "a"}), 5, "none: ");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_CASE("habits/the closing line: no exponent, no guesses that gained nothing, 1 token") {
+  const Arguments run = {"run", "-m", kStory, "-p", "Once", "-n", "1", "-s", "10"};
+  const Outcome one = chaski_run(run);
+  CHECK_MESSAGE(one.error_says("; answer 1 token;"), one.err);
+  Arguments longer = run;
+  longer[6] = "200", longer.insert(longer.end(), {"--temp", "1.5"});
+  const Outcome plain = chaski_run(longer);
+  CHECK_MESSAGE(plain.err.find("e+") == std::string::npos, plain.err);
+  CHECK_MESSAGE(!plain.error_says("guesses"), plain.err);
+  longer.push_back("-v");
+  const Outcome verbose = chaski_run(longer);
+  CHECK_MESSAGE(verbose.error_says(" guesses right"), verbose.err);
+}
+
+TEST_CASE("habits/tables go by layers") {
+  const std::string model = "/SmolLM2-135M-Instruct.Q4_1.gguf";
+  const char* real = std::getenv("CHASKI_REAL_MODELS");
+  if (!real || !have(real + model)) return;
+  const std::string table = chaski_run({"inspect", real + model}).out;
+  CHECK(table.find("layer.9.attn_q ") < table.find("layer.10.attn_q "));
+  CHECK(table.find("layer.1.attn_q ") < table.find("layer.2.attn_q "));
+}
+
+TEST_CASE("habits/bench keeps how fast memory is, run says it and measures nothing") {
+  const TempFolder folder;
+  const std::string before = std::getenv("XDG_CACHE_HOME");
+  setenv("XDG_CACHE_HOME", folder.path.c_str(), 1);
+  const Outcome bench =
+      chaski_run({"bench", "--device", "cpu", "-t", "1", "-p", "1", "-n", "1", "-r", "1"});
+  CHECK_MESSAGE(bench.status == 0, bench.err);
+  const std::string speeds = folder / "chaski/speed";
+  REQUIRE(files_in(speeds) == 1);
+  const std::string kept = std::filesystem::directory_iterator(speeds)->path();
+  CHECK_MESSAGE(read_file(kept).ends_with(" bytes per second of cpu, -t 1\n"), read_file(kept));
+  const char* real = std::getenv("CHASKI_REAL_MODELS");
+  const std::string model = std::string(real ? real : "") + "/SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (have(model)) {
+    write_file(kept, "1e12");
+    const auto run = [&](const char* threads) {
+      return chaski_run(
+          {"run", "--device", "cpu", "-t", threads, "-m", model, "-p", "A", "-n", "3"});
+    };
+    CHECK_MESSAGE(run("1").error_says("% of the 1000.0 GB/s that memory gives"), run("1").err);
+    CHECK(!run("2").error_says("that memory gives"));  // never measured with two threads
+    write_file(kept, "not a number");
+    CHECK(!run("1").error_says("that memory gives"));
+    CHECK(files_in(speeds) == 1);
+  }
+  setenv("XDG_CACHE_HOME", before.c_str(), 1);
+}
+
+TEST_CASE("habits/doctor: a verdict a line, and the speed of memory is kept") {
+  const TempFolder folder;
+  const std::string before = std::getenv("XDG_CACHE_HOME");
+  setenv("XDG_CACHE_HOME", folder.path.c_str(), 1);
+  const Outcome table = chaski_run({"doctor"});
+  CHECK_MESSAGE(table.status == 0, table.err);
+  CHECK(table.err.empty());
+  std::istringstream lines(table.out);
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    CHECK_MESSAGE((line.substr(14, 6) == "good  " || line.substr(14, 6) == "look  "), line);
+  CHECK(count == 8);
+  for (const char* what : {"CPU ", "cores ", "CPU quota ", "memory ", "memory speed ",
+                           "huge pages ", "GPU ", "cache folder "})
+    CHECK_MESSAGE(("\n" + table.out).find(std::string("\n") + what) != std::string::npos, what);
+  CHECK(files_in(folder / "chaski/speed") == 1);
+  CHECK(chaski_run({"doctor", "--json"}).out.starts_with("{\"findings\":["));
+  setenv("XDG_CACHE_HOME", before.c_str(), 1);
+}
