@@ -22,6 +22,13 @@ double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool
   return wanted && (asked || result.decode_seconds >= 1) ? engine.memory_bandwidth() : 0;
 }
 
+const char* why_it_ended(Finish finish) {
+  constexpr const char* kWords[] = {"the model ended it", "ended before a --stop text",
+                                    "ended by -n", "ended because the context is full",
+                                    "interrupted"};
+  return kWords[int(finish)];
+}
+
 std::string threads_part(const Engine& engine) {
   if (engine.threads_used() == 0) return "";
   return fmt::format("; {:.3g} of {} thread{}", engine.threads_used(), engine.threads(),
@@ -43,7 +50,7 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
     line += fmt::format("; {} of {} guesses right", result.accepted, result.drafted);
   if (result.drafted > 0 && result.speed_up > 0)
     line += fmt::format(", {:.3g} × the speed without", result.speed_up);
-  return line + fmt::format("; seed {}", seed);
+  return line + fmt::format("; {}; seed {}", why_it_ended(result.finish), seed);
 }
 
 JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t seed) {
@@ -63,6 +70,8 @@ JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t s
       {"accepted_by_place", result.accepted_at},
       {"speed_up", result.speed_up},
       {"passes", result.passes},
+      {"why", why_it_ended(result.finish)},
+      {"dropped_tokens", result.dropped_tokens},
       {"seed", seed},
   };
   if (bandwidth > 0) {

@@ -15,6 +15,9 @@ namespace chaski {
 // `asked` for (--verbose).
 double bandwidth_beside(const Engine& engine, const GenerateResult& result, bool asked);
 
+// In words: "the model ended it".
+const char* why_it_ended(Finish finish);
+
 // Threads that worked on it, for --verbose: "; 1.97 of 2 threads".
 std::string threads_part(const Engine& engine);
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed);
