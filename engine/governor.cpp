@@ -94,7 +94,7 @@ int Governor::length(int kind, int most, int others, int taken) {
 }
 
 std::pair<double, double> Governor::spent_and_plain() const {
-  double spent = drafting_, plain = 0;
+  double spent = asking_.n * asking_.value + double(guesses_) * guess_.value, plain = 0;
   for (const Median& pass : pass_) spent += pass.n * pass.value;
   for (int requests = 1; requests < int(made_.size()); ++requests)
     if (const int64_t made = made_[size_t(requests)])
@@ -104,7 +104,7 @@ std::pair<double, double> Governor::spent_and_plain() const {
 
 double Governor::speed_up() const {
   const auto [spent, plain] = spent_and_plain();
-  return spent > 0 ? plain / spent : 0;
+  return spent > 0 ? plain / (spent + preparing_) : 0;
 }
 
 void Governor::learn_pass(int tokens, int requests, int made, double seconds) {
@@ -116,9 +116,12 @@ void Governor::learn_pass(int tokens, int requests, int made, double seconds) {
 }
 
 void Governor::learn(const Outcome& o) {
-  drafting_ += o.drafting;
-  if (o.guesses == 0) return;
-  guess_.add(o.drafting / o.guesses);
+  if (o.preparing)
+    preparing_ += o.drafting;
+  else if (o.guesses == 0)
+    asking_.add(o.drafting);
+  else
+    guess_.add(o.drafting / o.guesses), guesses_ += o.guesses;
   for (int i = 0; i < std::min(o.guesses, o.right + 1); ++i)
     right_[size_t(o.kind)][size_t(i)].add(i < o.right ? 1 : 0);
 }

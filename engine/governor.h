@@ -22,10 +22,12 @@ class Governor {
   int length(int kind, int most, int others = 0, int taken = 0);
 
   // What came of guesses of one kind, made in `drafting` seconds: so many, and of them `right`, up
-  // to the first that was wrong.
+  // to the first that was wrong. `preparing`: the drafter was asked and had to read the text first,
+  // which whoever named it has wanted: it counts in speed_up() alone.
   struct Outcome {
     int kind = -1, guesses = 0, right = 0;
     double drafting = 0;
+    bool preparing = false;
   };
   void learn(const Outcome& outcome);
   // What a guess would have been, where none was asked for.
@@ -56,9 +58,10 @@ class Governor {
   std::pair<double, double> spent_and_plain() const;
 
   std::array<Median, kMost + 2> pass_;  // seconds, by tokens in the pass
-  Median guess_;                        // seconds
+  Median guess_, asking_;               // seconds: of a guess, of finding that there is none
+  int64_t guesses_ = 0;
   std::array<std::array<Average, kMost>, Drafter::kKinds> right_;
-  double drafting_ = 0;                    // seconds
+  double preparing_ = 0;                   // seconds
   std::array<int64_t, kMost + 2> made_{};  // tokens, by requests of the pass
   int passes_ = 0, plain_at_ = 0, tried_at_ = 0, patience_ = 128;
 };

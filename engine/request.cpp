@@ -87,7 +87,7 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
 std::vector<TokenId> Request::guesses(int most, int others, int taken) {
   int k = std::min({o_.draft_length, room() - 1, most});
   if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
-  unasked_ = kNone, kind_ = -1, drafting_ = 0;
+  unasked_ = kNone, kind_ = -1, drafting_ = 0, preparing_ = false;
   if (!o_.drafter || k <= 0) return {};
   const auto start = Clock::now();
   std::vector<TokenId> guesses;
@@ -99,7 +99,7 @@ std::vector<TokenId> Request::guesses(int most, int others, int taken) {
     guesses = o_.drafter->propose(history_, k);
   else if (o_.drafter->costs_nothing())
     for (const TokenId token : o_.drafter->propose(history_, 1)) unasked_ = token;
-  drafting_ = seconds_since(start);
+  drafting_ = seconds_since(start), preparing_ = k > 0 && guesses.empty();
   return guesses;
 }
 
@@ -136,7 +136,7 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
 
 void Request::learn(const Draws& draws) {
   if (!o_.governor) return;
-  o_.governor->learn({kind_, int(guessed_), int(draws.tokens.size()) - 1, drafting_});
+  o_.governor->learn({kind_, int(guessed_), int(draws.tokens.size()) - 1, drafting_, preparing_});
   if (unasked_ != kNone) o_.governor->learn_unasked(kind_, unasked_ == draws.tokens[0]);
 }
 

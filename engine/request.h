@@ -54,7 +54,7 @@ struct GenerateResult {
   std::vector<TokenId> tokens;  // drawn, without the end token
   Finish finish = Finish::length;
   int prompt_tokens = 0, cached_tokens = 0;  // cached: of the prompt, read before
-  int dropped_tokens = 0;  // for room in the context
+  int dropped_tokens = 0;                    // for room in the context
   int passes = 0, drafted = 0, accepted = 0;
   std::vector<int> drafted_at, accepted_at;  // the same by place behind the last token
   double speed_up = 0;                       // by guesses, as their governor sees it; 0: unknown
@@ -126,7 +126,8 @@ class Request {
   size_t guessed_ = 0;              // of it
   TokenId unasked_ = kNone;         // a guess that no pass checks, to learn from
   int kind_ = -1;
-  double drafting_ = 0;  // seconds of the guesses
+  double drafting_ = 0;     // seconds of the guesses
+  bool preparing_ = false;  // the drafter reads before it guesses
   bool opens_text_, begun_ = false, reached_ = false;
   int scored_ = 0;
   double log_probability_ = 0;
