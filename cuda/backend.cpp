@@ -113,7 +113,7 @@ class Device final : public CudaBackend {
   }
 
   std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) override;
-  void run(CudaPlan& plan, const CudaDraw* draw, const float* input) override;
+  void run(CudaPlan& plan, std::span<const CudaDraw> draws, const float* input) override;
   std::span<const float> result() override;
   std::span<const int32_t> tokens() override {
     stream_.wait();
@@ -282,7 +282,7 @@ void Device::draw_tokens(const BoundPlan& p) {
   LaunchContext c = context_of(p);
   c.scratch = draw_scratch_.data();
   const Shape r = p.steps.result_shape();
-  launch_draw(c, pass_.draw(), p.steps.result(), r.rows, r.cols, tokens_.as<int32_t>());
+  launch_draw(c, pass_.draws(), p.steps.result(), r.rows, r.cols, tokens_.as<int32_t>());
   stream_.copy(pinned_tokens_.data(), tokens_.data(), size_t(r.rows) * sizeof(int32_t),
                cudaMemcpyDeviceToHost);
 }
@@ -320,18 +320,20 @@ void Device::send_input(const BoundPlan& p, const float* input) {
   input_sent_.record(stream_);
 }
 
-void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
+void Device::run(CudaPlan& plan, std::span<const CudaDraw> draws, const float* input) {
   auto& p = static_cast<BoundPlan&>(plan);
   const Batch& b = p.batch;
   make_current();
-  ENSURE(!draw || cuda_can_draw(*draw), "other draws are the host's");
+  const bool draw = !draws.empty();
+  ENSURE(!draw || draws.size() == b.outputs.size(), "a draw for each output");
+  ENSURE(std::all_of(draws.begin(), draws.end(), cuda_can_draw), "other draws are the host's");
   if (pass_.reserve_for(b, stream_)) ++generation_;
   if (p.generation != generation_) bind(p);
   int64_t reach = 0;
   for (int32_t position : b.positions) reach = std::max<int64_t>(reach, position + 1);
   ENSURE(reach <= options_.context, "positions are within the context");
   for (size_t i : p.ropes) ropes_[i].reach(reach, stream_);
-  pass_.send(b, draw ? *draw : CudaDraw{}, stream_);
+  pass_.send(b, draws, stream_);
   send_input(p, input);
 
   // The first run loads the kernels, which a capture must not do; a prompt's odd shapes never come
@@ -340,10 +342,10 @@ void Device::run(CudaPlan& plan, const CudaDraw* draw, const float* input) {
     launch_steps(p, [](const FusedSteps&) {});
     if (draw) draw_tokens(p);
   };
-  CudaGraph& captured = p.captured[draw != nullptr];
+  CudaGraph& captured = p.captured[draw];
   if (profile) {
-    launch_timed(p, draw != nullptr);
-  } else if (p.runs[draw != nullptr]++ == 0) {
+    launch_timed(p, draw);
+  } else if (p.runs[draw]++ == 0) {
     whole_pass();
   } else {
     if (!captured.made()) captured.capture(stream_, whole_pass);

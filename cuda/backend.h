@@ -112,9 +112,10 @@ class CudaBackend {
   virtual std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) = 0;
 
   // Queues one pass over the contents of the plan's batch, which may change when this returns, and
-  // so may `input`: what a graph that was split (split.h) is given. With `draw`, tokens are drawn
-  // as well. The second run of a plan is captured as a graph, which is replayed from then on.
-  virtual void run(CudaPlan& plan, const CudaDraw* draw = nullptr,
+  // so may `input`: what a graph that was split (split.h) is given. With `draws`, one for each
+  // output, tokens are drawn as well. The second run of a plan is captured as a graph, which is
+  // replayed from then on.
+  virtual void run(CudaPlan& plan, std::span<const CudaDraw> draws = {},
                    const float* input = nullptr) = 0;
   // Of the last pass, valid until the next: what the graph gives out, (outputs, columns), or the
   // drawn tokens, one for each output, drawn for the position after the output's; -1 where a logit

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads)
     const float x = logits[row * columns + id];
     if (x * 0.0f != 0.0f)
       keys[i] = kNotFinite;
-    else if (id < settings->vocab)
+    else if (id < settings[row].vocab)
       keys[i] = key_of(x, uint32_t(id));
   }
   sort_keys(keys);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x;
   load_keys(in + row * n, n, 0, keys);
   sort_keys(keys);
-  const CudaDraw s = *settings;
+  const CudaDraw s = settings[row];
   const bool greedy = s.temperature == 0;
   if (threadIdx.x < kMostTopK && !greedy) {
     const uint64_t key = keys[threadIdx.x];

@@ -11,7 +11,7 @@ namespace chaski {
 size_t draw_scratch(int64_t rows, int64_t columns);
 
 // tokens[r] is drawn from row r of logits, at the position after outputs[r]'s; -1 if a logit of the
-// row is not finite. Settings are read when the kernels run.
+// row is not finite. `settings`: of each row, read when the kernels run.
 void launch_draw(const LaunchContext& c, const CudaDraw* settings, const float* logits,
                  int64_t rows, int64_t columns, int32_t* tokens);
 

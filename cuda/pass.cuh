@@ -1,5 +1,5 @@
 // What changes from pass to pass, on its way to the device: a batch's tokens, positions, cells,
-// tables and outputs, the settings of a draw, and the angles of positions not reached before. All
+// tables and outputs, the settings of draws, and the angles of positions not reached before. All
 // of a pass is one copy from pinned memory to fixed addresses, so that captured graphs read it
 // where the first pass did.
 #pragma once
@@ -12,7 +12,9 @@ namespace chaski {
 class PassBuffers {
  public:
   PassBuffers(int max_batch, int context, std::span<const StateLayout::Pool> pools)
-      : max_batch_(max_batch), pools_(int(pools.size())) {
+      : max_batch_(max_batch),
+        pools_(int(pools.size())),
+        draw_bytes_((size_t(max_batch) * sizeof(CudaDraw) + 63) / 64 * 64) {
     for (const StateLayout::Pool& p : pools) recurrent_.push_back(p.recurrent);
     reserve((size_t(context / kPage + 1) * 4 + size_t(max_batch) * kStoreNumbers) * pools.size());
   }
@@ -25,7 +27,7 @@ class PassBuffers {
     reserve(2 * table_entries(b));
     return true;
   }
-  void send(const Batch& b, const CudaDraw& draw, const CudaStream& stream);
+  void send(const Batch& b, std::span<const CudaDraw> draws, const CudaStream& stream);
 
   // Addresses on the device.
   void place(DeviceBatch& d) const {
@@ -35,16 +37,14 @@ class PassBuffers {
       d.table_start[pool] = list(device_, kTableStart + pool);
     d.store_start = list(device_, kTableStart + pools_), d.tables = d.store_start + pools_ + 1;
   }
-  const CudaDraw* draw() const { return device_.as<CudaDraw>(); }
+  const CudaDraw* draws() const { return device_.as<CudaDraw>(); }
   uint64_t bytes() const { return device_.size(); }
 
  private:
-  static constexpr size_t kDrawBytes = 64;
-  static_assert(sizeof(CudaDraw) <= kDrawBytes);
   static constexpr size_t kStoreNumbers = sizeof(Store) / sizeof(int32_t);
 
-  // Lists of max_batch entries, one behind the other; behind them where the stores start, then the
-  // tables and the stores.
+  // The settings of draws, max_batch at most; behind them lists of max_batch entries; behind these
+  // where the stores start, then the tables and the stores.
   enum List { kTokens, kPositions, kCells, kOutputs, kTableStart };
 
   // each(first token, end, pages that its cells reach over). Tokens of one sequence stand together,
@@ -65,13 +65,13 @@ class PassBuffers {
   }
   template <class Bytes>
   int32_t* list(const Bytes& bytes, int i) const {
-    return bytes.template as<int32_t>(kDrawBytes) + size_t(i) * size_t(max_batch_);
+    return bytes.template as<int32_t>(draw_bytes_) + size_t(i) * size_t(max_batch_);
   }
   void reserve(size_t entries) {
     table_capacity_ = entries;
-    const size_t bytes = kDrawBytes + (size_t(kTableStart + pools_) * size_t(max_batch_) +
-                                       size_t(pools_) + 1 + entries) *
-                                          sizeof(int32_t);
+    const size_t bytes = draw_bytes_ + (size_t(kTableStart + pools_) * size_t(max_batch_) +
+                                        size_t(pools_) + 1 + entries) *
+                                           sizeof(int32_t);
     device_ = {};
     device_ = DeviceBytes(bytes, "the lists of a pass");
     for (Stage& s : stages_) s.pinned = {}, s.pinned = PinnedBytes(bytes, "the lists of a pass");
@@ -83,6 +83,7 @@ class PassBuffers {
     CudaEvent sent;
   };
   int max_batch_, pools_;
+  size_t draw_bytes_;
   std::vector<bool> recurrent_;  // by pool
   size_t table_capacity_ = 0;
   DeviceBytes device_;
@@ -90,11 +91,12 @@ class PassBuffers {
   int next_ = 0;
 };
 
-inline void PassBuffers::send(const Batch& b, const CudaDraw& draw, const CudaStream& stream) {
+inline void PassBuffers::send(const Batch& b, std::span<const CudaDraw> draws,
+                              const CudaStream& stream) {
   ENSURE(b.size() <= max_batch_, "a pass is no larger than the backend was opened for");
   Stage& s = stages_[next_ ^= 1];
   s.sent.wait();
-  *s.pinned.as<CudaDraw>() = draw;
+  std::copy(draws.begin(), draws.end(), s.pinned.as<CudaDraw>());
   std::copy(b.tokens.begin(), b.tokens.end(), list(s.pinned, kTokens));
   std::copy(b.positions.begin(), b.positions.end(), list(s.pinned, kPositions));
   std::copy(b.cells.begin(), b.cells.end(), list(s.pinned, kCells));

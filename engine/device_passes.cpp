@@ -35,14 +35,14 @@ DeviceNeeds device_needs(const Model& model, int first_layer, Format kv, int ses
   return needs;
 }
 
-void DevicePasses::run(const Batch& batch, Result what, const float* input, const CudaDraw* draw,
-                       Profile* profile) {
+void DevicePasses::run(const Batch& batch, Result what, const float* input,
+                       std::span<const CudaDraw> draws, Profile* profile) {
   CudaPlan& plan = plans_.get(batch, what, [&] {
     return backend_->plan(device_graph(model_, first_layer_, batch, what), batch);
   });
   std::vector<double> seconds;
   backend_->profile = profile ? &seconds : nullptr;
-  backend_->run(plan, draw, input);
+  backend_->run(plan, draws, input);
   if (profile) profile->add(plan.plan(), seconds, true), profile->kernels += plan.kernels();
 }
 

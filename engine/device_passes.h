@@ -34,8 +34,8 @@ class DevicePasses {
 
   // One pass over `batch`, every time the same object, for a row of `what` for each output;
   // `input`: what the first layer here reads, (tokens, dim), unless it is the model's first. With
-  // `draw`, tokens are drawn from the logits as well.
-  void run(const Batch& batch, Result what, const float* input, const CudaDraw* draw,
+  // `draws`, one for each output, tokens are drawn from the logits as well.
+  void run(const Batch& batch, Result what, const float* input, std::span<const CudaDraw> draws,
            Profile* profile);
   const float* result() { return backend_->result().data(); }
   std::span<const int32_t> tokens() { return backend_->tokens(); }

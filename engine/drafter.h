@@ -18,6 +18,8 @@ class Drafter {
   // Guesses differ in how often they are right: of which kind those are that would come after
   // `history`, below kKinds; -1 if there are none.
   virtual int kind(std::span<const TokenId>) { return 0; }
+  // Whether a guess takes so little time that one may be made only to learn from it.
+  virtual bool costs_nothing() const { return false; }
   // Returns at most k tokens that may follow `history`: all tokens of the text so far, the last of
   // which the target has not evaluated yet.
   virtual std::vector<TokenId> propose(std::span<const TokenId> history, int k) = 0;

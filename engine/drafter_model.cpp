@@ -9,6 +9,9 @@ namespace {
 
 class ModelDrafter : public Drafter {
  public:
+  // More than the guesses of a pass and a token: then the text is new.
+  static constexpr size_t kMostAtOnce = 24;
+
   ModelDrafter(std::shared_ptr<Engine> engine, const SamplerOptions& sampling)
       : session_(engine->session()), sampler_(sampling) {}
 
@@ -17,10 +20,10 @@ class ModelDrafter : public Drafter {
     if (k <= 0) return {};
     Session& s = *session_;
     std::span<const TokenId> next = s.reuse(history);
-    // A long prompt is read in portions, one a pass of the target, so that nobody waits for all of
-    // it.
-    if (const size_t portion = size_t(s.engine().batch_length()); next.size() > portion) {
-      s.extend(next.first(portion), 0);
+    // A prompt is read in portions, one a pass of the target, so that nobody waits for all of it,
+    // and before the first guess, so that the time of guesses is theirs alone.
+    if (next.size() > kMostAtOnce) {
+      s.extend(next.first(std::min(next.size() - 1, size_t(s.engine().batch_length()))), 0);
       return {};
     }
     std::vector<TokenId> guesses;

@@ -12,6 +12,7 @@ namespace {
 
 class NgramDrafter : public Drafter {
  public:
+  bool costs_nothing() const override { return true; }
   // Longer matches are right more often: 1, 2 to 3, 4 to 7, ...
   int kind(std::span<const TokenId> history) override {
     read(history);

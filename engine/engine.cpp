@@ -191,10 +191,10 @@ int thread_count(const EngineOptions& o) {
 
 }  // namespace
 
-void EngineImpl::run(Result what, const CudaDraw* draw) {
+void EngineImpl::run(Result what, std::span<const CudaDraw> draws) {
   plan_readings(batch, states.pools);
   result_ = cpu_layers() > 0 ? cpu->run(what, profile) : nullptr;
-  if (device) device->run(batch, what, result_, draw, profile);
+  if (device) device->run(batch, what, result_, draws, profile);
   if (profile) ++profile->passes;
 }
 

@@ -29,9 +29,9 @@ struct EngineImpl {
   Profile* profile = nullptr;  // unless it is null, passes add what they do to it
 
   int cpu_layers() const { return device ? device->first_layer() : int(model->n_layers); }
-  // One pass over `batch`. With `draw`, for which there must be a device, the device draws a token
-  // for each output from the logits. It may still be working when this returns.
-  void run(Result what = Result::logits, const CudaDraw* draw = nullptr);
+  // One pass over `batch`. With `draws`, one for each output, for which there must be a device, the
+  // device draws the tokens from the logits. It may still be working when this returns.
+  void run(Result what = Result::logits, std::span<const CudaDraw> draws = {});
   int64_t columns(Result what) const { return what == Result::logits ? model->vocab : hidden; }
   // What the last run gave, valid until the next: a row of columns() for each output, or, if it
   // drew, a token for each, which is -1 where a logit is not finite. Both wait for the device.

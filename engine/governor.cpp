@@ -11,6 +11,10 @@ constexpr int kMemory = 64;
 // What is not known: a token more in a pass costs this share of one, and a guess is right this
 // often.
 constexpr double kTokenMore = 0.06, kRight = 0.5;
+// Seconds that the first pass of a new width takes more: a plan is made for it.
+constexpr double kNewWidth = 2e-4;
+// Of the speed without guesses: below this no failure may bring us.
+constexpr double kFloor = 0.99;
 // Gains below this are not worth the risk.
 constexpr double kWorthIt = 1.05;
 // Passes without guesses come first, and then one again after so many: fewer as long as few were
@@ -27,7 +31,7 @@ void Governor::Median::add(double x) {
   const auto end = sorted.begin() + std::min(n, int(last.size()));
   const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
   std::nth_element(sorted.begin(), middle, end);
-  value = *middle;
+  value = n < 3 ? *std::min_element(sorted.begin(), end) : *middle;
 }
 
 void Governor::Average::add(double x) {
@@ -59,45 +63,65 @@ double Governor::right(int kind, int place) const {
   return p;
 }
 
-int Governor::length(int kind, int most) {
-  ++passes_;
-  most = std::min(most, kMost);
+int Governor::length(int kind, int most, int others, int taken) {
+  const int base = 1 + others + taken;
+  most = std::min(most, kMost + 1 - base);
   if (kind < 0 || most <= 0) return 0;
-  if (pass_[1].n < kPlainFirst) return 0;
-  if (passes_ - plain_at_ > kPlainAgain * std::min(pass_[1].n, 8) / 8) return 0;
-  const double plain = 1 / pass_seconds(1);
-  double tokens = 1, reached = 1, best = plain * kWorthIt;
+  const int measured = pass_[size_t(1 + others)].n;
+  if (measured < kPlainFirst) return 0;
+  if (passes_ - plain_at_ > kPlainAgain * std::min(measured, 8) / 8) return 0;
+  const auto [spent, plain] = spent_and_plain();
+  const auto cost = [&](int k) { return pass_seconds(base + k) + k * guess_.value; };
+  const auto affordable = [&](int k) {
+    const double plan = pass_[size_t(base + k)].n > 0 ? 0 : kNewWidth;
+    return plain + pass_seconds(1 + others) >= kFloor * (spent + cost(k) + plan);
+  };
+  double tokens = 1 + others, reached = 1, best = tokens / pass_seconds(base) * kWorthIt;
   int length = 0;
-  for (int k = 1; k <= most; ++k) {
+  for (int k = 1; k <= most && affordable(k); ++k) {
     tokens += reached *= right(kind, k - 1);
-    const double rate = tokens / (pass_seconds(k + 1) + k * guess_.value);
+    const double rate = tokens / cost(k);
     if (rate > best) best = rate, length = k;
   }
-  if (length > 0) return passes_ % kFurtherAgain ? length : std::min(2 * length, most);
+  if (length > 0) {
+    const int further = std::min(2 * length, most);
+    return passes_ % kFurtherAgain == 0 && affordable(further) ? further : length;
+  }
   // What once did not pay is tried again, ever more rarely.
-  if (passes_ - tried_at_ <= patience_) return 0;
+  if (passes_ - tried_at_ <= patience_ || !affordable(1)) return 0;
   tried_at_ = passes_, patience_ = std::min(patience_ * 2, 1024);
   return 1;
 }
 
-double Governor::speed_up() const {
-  double spent = drafting_;
+std::pair<double, double> Governor::spent_and_plain() const {
+  double spent = asking_.n * asking_.value + double(guesses_) * guess_.value, plain = 0;
   for (const Median& pass : pass_) spent += pass.n * pass.value;
-  return spent > 0 ? double(made_) * pass_[1].value / spent : 0;
+  for (int requests = 1; requests < int(made_.size()); ++requests)
+    if (const int64_t made = made_[size_t(requests)])
+      plain += double(made) / requests * pass_seconds(requests);
+  return {spent, plain};
 }
 
-bool Governor::cheap() const {
-  return guess_.n > 0 && pass_[1].n > 0 && guess_.value < 0.002 * pass_[1].value;
+double Governor::speed_up() const {
+  const auto [spent, plain] = spent_and_plain();
+  return spent > 0 ? plain / (spent + preparing_) : 0;
+}
+
+void Governor::learn_pass(int tokens, int requests, int made, double seconds) {
+  if (tokens > kMost + 1) return;  // no guesses beside so many
+  ++passes_;
+  pass_[size_t(tokens)].add(seconds);
+  made_[size_t(requests)] += made;
+  if (tokens == requests) plain_at_ = passes_;
 }
 
 void Governor::learn(const Outcome& o) {
-  pass_[size_t(o.guesses) + 1].add(o.passing);
-  drafting_ += o.drafting, made_ += o.right + 1;
-  if (o.guesses == 0) {
-    plain_at_ = passes_;
-    return;
-  }
-  guess_.add(o.drafting / o.guesses);
+  if (o.preparing)
+    preparing_ += o.drafting;
+  else if (o.guesses == 0)
+    asking_.add(o.drafting);
+  else
+    guess_.add(o.drafting / o.guesses), guesses_ += o.guesses;
   for (int i = 0; i < std::min(o.guesses, o.right + 1); ++i)
     right_[size_t(o.kind)][size_t(i)].add(i < o.right ? 1 : 0);
 }

@@ -1,9 +1,12 @@
 // How many tokens to guess before a pass, so that guessing is worth its time: the length with the
 // most expected tokens per second, by what passes of so many tokens took, what a guess costs, and
-// how often guesses of this kind were right at each place. 0 where none is worth it. It decides
-// speed alone, so it may look at a clock.
+// how often guesses of this kind were right at each place. 0 where none is worth it, or where the
+// loss, if all were wrong, is more than the guesses before have gained and a hundredth of the time.
+// It decides speed alone, so it may look at a clock. Requests that run together share one.
 #pragma once
 #include <array>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "engine/drafter.h"
@@ -14,28 +17,30 @@ class Governor {
  public:
   static constexpr int kMost = 15;  // guesses; passes of 16 tokens are the widest that pay
 
-  // Guesses to ask for; at most `most`. kind: Drafter::kind().
-  int length(int kind, int most);
+  // Guesses to ask for, at most `most`. kind: Drafter::kind(). The pass is for `others` besides,
+  // with a token each and `taken` more.
+  int length(int kind, int most, int others = 0, int taken = 0);
 
-  // What came of a pass: so many guesses, which took `drafting` seconds to make, and of them
-  // `right`, up to the first that was wrong. `passing`: seconds of the pass.
+  // What came of guesses of one kind, made in `drafting` seconds: so many, and of them `right`, up
+  // to the first that was wrong. `preparing`: the drafter was asked and had to read the text first,
+  // which whoever named it has wanted: it counts in speed_up() alone.
   struct Outcome {
     int kind = -1, guesses = 0, right = 0;
-    double drafting = 0, passing = 0;
+    double drafting = 0;
+    bool preparing = false;
   };
   void learn(const Outcome& outcome);
   // What a guess would have been, where none was asked for.
   void learn_unasked(int kind, bool right);
-
-  // Whether a guess takes so little time that one may be made only to learn from it.
-  bool cheap() const;
+  // A pass of so many tokens for so many requests, which gave `made` of them.
+  void learn_pass(int tokens, int requests, int made, double seconds);
 
   // How many times more tokens a second than without guesses, since the governor was made: by the
   // usual times of passes, so that what else the machine does has no part in it. 0: unknown.
   double speed_up() const;
 
  private:
-  // Of the last few: one that somebody held up says little of the next.
+  // Of the last few: one that somebody held up says little of the next. Of two, the smaller.
   struct Median {
     std::array<double, 15> last{};
     int n = 0;
@@ -49,12 +54,15 @@ class Governor {
   };
   double pass_seconds(int tokens) const;
   double right(int kind, int place) const;
+  // What was spent, and what it would have been without guesses: seconds.
+  std::pair<double, double> spent_and_plain() const;
 
   std::array<Median, kMost + 2> pass_;  // seconds, by tokens in the pass
-  Median guess_;                        // seconds
+  Median guess_, asking_;               // seconds: of a guess, of finding that there is none
+  int64_t guesses_ = 0;
   std::array<std::array<Average, kMost>, Drafter::kKinds> right_;
-  double drafting_ = 0;  // seconds
-  int64_t made_ = 0;     // tokens
+  double preparing_ = 0;                   // seconds
+  std::array<int64_t, kMost + 2> made_{};  // tokens, by requests of the pass
   int passes_ = 0, plain_at_ = 0, tried_at_ = 0, patience_ = 128;
 };
 

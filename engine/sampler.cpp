@@ -85,4 +85,11 @@ TokenId Sampler::draw(std::span<const float> logits, std::span<const TokenId> hi
   return best;
 }
 
+double log_probability(std::span<const float> logits, TokenId token) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += exp64(x - most);
+  return logits[size_t(token)] - most - log64(sum);
+}
+
 }  // namespace chaski

@@ -46,4 +46,7 @@ class Sampler {
   std::vector<float> logits_;  // with the penalty applied
 };
 
+// The logarithm of the probability that a model with these logits gives to a token.
+double log_probability(std::span<const float> logits, TokenId token);
+
 }  // namespace chaski

@@ -94,30 +94,32 @@ struct Session::Impl {
     }
   }
   template <class Take>
-  static void each_pass(std::span<const Extension> extensions, Result what, const CudaDraw* draw,
-                        Take take);
-  // Appends the tokens; a row for each wanted one.
-  static std::span<const float> rows(std::span<const Extension> extensions, Result what);
+  static void each_pass(std::span<const Extension> extensions, Result what,
+                        std::span<const CudaDraw> draws, Take take);
+  // Appends the tokens; a row for each wanted one. Throws Error(non_finite) of a row that is not
+  // finite if that is `checked`.
+  static std::span<const float> rows(std::span<const Extension> extensions, Result what,
+                                     bool checked = true);
   // take(row, values) of each wanted token, in order.
   template <class Take>
-  static void each_row(std::span<const Extension> extensions, Result what, Take take);
+  static void each_row(std::span<const Extension> extensions, Result what, bool checked, Take take);
+  template <class Draw>
+  static Draws right_draws(const Extension& p, Draw draw);
 };
 
 namespace {
 
-constexpr TokenId kNotDrawn = -1;
-
-[[noreturn]] void not_finite(const Batch& b, size_t output, Result what = Result::logits) {
-  const size_t t = size_t(b.outputs[output]);
-  fail(Exit::non_finite,
-       "the {} after token {} at position {} are not finite: the model or its file is damaged",
-       what == Result::logits ? "logits" : "hidden values", b.tokens[t], b.positions[t]);
+Error not_finite(Result what, TokenId token, int position) {
+  return Error(Exit::non_finite,
+               fmt::format("the {} after token {} at position {} are not finite: the model or its "
+                           "file is damaged",
+                           what == Result::logits ? "logits" : "hidden values", token, position));
 }
 
-void expect_finite(const float* row, int64_t n, const Batch& b, size_t output, Result what) {
+bool finite(std::span<const float> row) {
   float sum = 0;  // stays finite unless an entry is not: x * 0 is 0 or NaN
-  for (int64_t i = 0; i < n; ++i) sum += row[i] * 0.0f;
-  if (sum != 0) not_finite(b, output, what);
+  for (const float x : row) sum += x * 0.0f;
+  return sum == 0;
 }
 
 void clear(Batch& b) {
@@ -132,13 +134,20 @@ size_t wanted_of(std::span<const Extension> extensions) {
   return rows;
 }
 
-// The draw as a device makes it, if it can.
-std::optional<CudaDraw> device_draw(const SamplerOptions& o, size_t vocab) {
-  CudaDraw draw;
-  draw.temperature = o.temperature, draw.top_p = o.top_p, draw.min_p = o.min_p, draw.seed = o.seed,
-  draw.top_k = o.top_k;
-  draw.vocab = int(vocab);
-  return o.repeat_penalty == 1 && cuda_can_draw(draw) ? std::optional(draw) : std::nullopt;
+// The draws after all wanted tokens as a device makes them; none if there is one that it cannot
+// make.
+std::vector<CudaDraw> device_draws(std::span<const Extension> extensions, size_t vocab) {
+  std::vector<CudaDraw> draws;
+  for (const Extension& p : extensions) {
+    const SamplerOptions& o = p.sampler->options();
+    CudaDraw draw;
+    draw.temperature = o.temperature, draw.top_p = o.top_p, draw.min_p = o.min_p,
+    draw.seed = o.seed, draw.top_k = o.top_k;
+    draw.vocab = int(vocab);
+    if (o.repeat_penalty != 1 || p.scored || !cuda_can_draw(draw)) return {};
+    draws.insert(draws.end(), size_t(p.wanted), draw);
+  }
+  return draws;
 }
 
 void expect_room(const Session& s, size_t n) {
@@ -196,13 +205,14 @@ std::span<const float> Session::hidden(std::span<const TokenId> tokens, int want
   return Impl::rows({&one, 1}, Result::hidden);
 }
 
-std::span<const float> Session::Impl::rows(std::span<const Extension> extensions, Result what) {
+std::span<const float> Session::Impl::rows(std::span<const Extension> extensions, Result what,
+                                           bool checked) {
   check(extensions);
   Impl& lead = *extensions[0].session->impl_;
   const size_t cols = size_t(lead.e().columns(what));
   append(extensions, [&] {
     lead.rows_.resize(wanted_of(extensions) * cols);
-    each_row(extensions, what, [&](size_t row, const float* from) {
+    each_row(extensions, what, checked, [&](size_t row, const float* from) {
       std::memcpy(lead.rows_.data() + row * cols, from, cols * sizeof(float));
     });
   });
@@ -218,7 +228,7 @@ std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
   const size_t cols = size_t(impl_->e().columns(Result::hidden));
   std::vector<double> sums(cols);
   append({&one, 1}, [&] {
-    Impl::each_row({&one, 1}, Result::hidden, [&](size_t, const float* row) {
+    Impl::each_row({&one, 1}, Result::hidden, true, [&](size_t, const float* row) {
       for (size_t i = 0; i < cols; ++i) sums[i] += row[i];
     });
   });
@@ -227,47 +237,70 @@ std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
   return pooled;
 }
 
-std::vector<TokenId> Session::draw_all(std::span<const Extension> extensions, Sampler& sampler) {
+// The one place that takes guesses or drops them: a draw counts as long as the draws before it are
+// the tokens that were given. draw(row of p's, history) returns nothing where it is not finite.
+template <class Draw>
+Draws Session::Impl::right_draws(const Extension& p, Draw draw) {
+  Draws out;
+  const std::span<const TokenId> held = p.session->tokens();
+  for (size_t row = 0, i = held.size() - size_t(p.wanted); i < held.size(); ++row, ++i) {
+    const std::optional<TokenId> token = draw(row, held.first(i + 1));
+    if (!token && row == 0) out.error = not_finite(Result::logits, held[i], int(i));
+    if (!token) break;
+    out.tokens.push_back(*token);
+    if (i + 1 < held.size() && held[i + 1] != *token) break;
+  }
+  return out;
+}
+
+std::vector<Draws> Session::draw_all(std::span<const Extension> extensions) {
   check(extensions);
   EngineImpl& e = extensions[0].session->impl_->e();
   const size_t vocab = size_t(e.model->vocab),
                drawable = e.tokenizer ? size_t(e.tokenizer->size()) : vocab;
-  std::vector<TokenId> drawn;
-  if (const std::optional<CudaDraw> there =
-          e.device ? device_draw(sampler.options(), drawable) : std::nullopt) {
+  std::vector<Draws> out;
+  size_t first = 0;  // row of an extension
+  const std::vector<CudaDraw> there =
+      e.device ? device_draws(extensions, drawable) : std::vector<CudaDraw>();
+  if (!there.empty()) {
+    std::vector<TokenId> drawn;
     append(extensions, [&] {
-      Impl::each_pass(extensions, Result::logits, &*there, [&](size_t row) {
-        for (const TokenId token : e.tokens()) {
-          if (token < 0) not_finite(e.batch, drawn.size() - row);
-          drawn.push_back(token);
-        }
+      Impl::each_pass(extensions, Result::logits, there, [&](size_t) {
+        drawn.insert(drawn.end(), e.tokens().begin(), e.tokens().end());
       });
     });
-    return drawn;
-  }
-  const std::span<const float> logits = extend_all(extensions);
-  for (const Extension& p : extensions) {
-    const std::span<const TokenId> held = p.session->tokens();
-    bool right = true;
-    for (size_t i = held.size() - size_t(p.wanted); i < held.size(); ++i) {
-      const size_t row = drawn.size();
-      drawn.push_back(right ? sampler.draw(logits.subspan(row * vocab, drawable), held.first(i + 1))
-                            : kNotDrawn);
-      right = right && i + 1 < held.size() && held[i + 1] == drawn[row];
+    for (const Extension& p : extensions) {
+      out.push_back(Impl::right_draws(p, [&](size_t row, auto) {
+        const TokenId token = drawn[first + row];
+        return token < 0 ? std::nullopt : std::optional(token);
+      }));
+      first += size_t(p.wanted);
     }
+    return out;
   }
-  return drawn;
+  const std::span<const float> logits = Impl::rows(extensions, Result::logits, false);
+  for (const Extension& p : extensions) {
+    std::vector<double> scores;
+    out.push_back(Impl::right_draws(p, [&](size_t row, std::span<const TokenId> history) {
+      const auto of_token = logits.subspan((first + row) * vocab, vocab);
+      if (!finite(of_token)) return std::optional<TokenId>();
+      const TokenId token = p.sampler->draw(of_token.first(drawable), history);
+      if (p.scored) scores.push_back(log_probability(of_token.first(drawable), token));
+      return std::optional(token);
+    }));
+    out.back().log_probabilities = std::move(scores);
+    first += size_t(p.wanted);
+  }
+  return out;
 }
 
 std::vector<TokenId> Session::draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler) {
-  const Extension one{this, tokens, wanted};
-  std::vector<TokenId> drawn = draw_all({&one, 1}, sampler);
-  size_t n = 1;
-  for (size_t first = tokens.size() - size_t(wanted);
-       n < drawn.size() && drawn[n - 1] == tokens[first + n];)
-    ++n;
-  drawn.resize(std::min(n, drawn.size()));
-  return drawn;
+  const int before = position();
+  const Extension one{this, tokens, wanted, &sampler};
+  Draws draws = std::move(draw_all({&one, 1})[0]);
+  if (!draws.error) return std::move(draws.tokens);
+  rewind(before);
+  throw *draws.error;
 }
 
 void Session::check(std::span<const Extension> extensions) {
@@ -289,7 +322,7 @@ void Session::check(std::span<const Extension> extensions) {
 // whose first output is `row` of all.
 template <class Take>
 void Session::Impl::each_pass(std::span<const Extension> extensions, Result what,
-                              const CudaDraw* draw, Take take) {
+                              std::span<const CudaDraw> draws, Take take) {
   EngineImpl& e = extensions[0].session->impl_->e();
   Batch& b = e.batch;
   size_t row = 0, next = 0, at = 0;
@@ -305,21 +338,24 @@ void Session::Impl::each_pass(std::span<const Extension> extensions, Result what
       p.session->impl_->join(b, p, at, n);
       at += n;
     }
-    const bool any = !b.outputs.empty();
-    e.run(what, any ? draw : nullptr);
-    if (any) take(row);  // else nobody waits: a device goes on to the next
-    row += b.outputs.size();
+    const size_t n = b.outputs.size();
+    e.run(what, draws.empty() ? draws : draws.subspan(row, n));
+    if (n > 0) take(row);  // else nobody waits: a device goes on to the next
+    row += n;
   }
 }
 
 template <class Take>
-void Session::Impl::each_row(std::span<const Extension> extensions, Result what, Take take) {
+void Session::Impl::each_row(std::span<const Extension> extensions, Result what, bool checked,
+                             Take take) {
   EngineImpl& e = extensions[0].session->impl_->e();
   const int64_t cols = e.columns(what);
-  each_pass(extensions, what, nullptr, [&](size_t row) {
+  each_pass(extensions, what, {}, [&](size_t row) {
     const float* rows = e.result();
     for (size_t i = 0; i < e.batch.outputs.size(); ++i, rows += cols) {
-      expect_finite(rows, cols, e.batch, i, what);
+      const size_t t = size_t(e.batch.outputs[i]);
+      if (checked && !finite({rows, size_t(cols)}))
+        throw not_finite(what, e.batch.tokens[t], e.batch.positions[t]);
       take(row + i, rows);
     }
   });

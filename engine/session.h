@@ -3,6 +3,7 @@
 // bit: not on chunks, threads, other sessions, rewinds or forks.
 #pragma once
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,18 @@ struct Extension {
   Session* session = nullptr;
   std::span<const TokenId> tokens;
   int wanted = 1;
+  Sampler* sampler = nullptr;  // whose settings its draws have
+  bool scored = false;         // the log probabilities of its draws are wanted too
+};
+
+// What is drawn after the wanted tokens of an extension, as far as the draws are the tokens given:
+// guesses that are right, and one token more. None where logits are not finite, with an error that
+// says so, unless right guesses come first.
+struct Draws {
+  std::vector<TokenId> tokens;
+  // Of each of them, by the model's logits as they are, if they are wanted.
+  std::vector<double> log_probabilities;
+  std::optional<Error> error;
 };
 
 class Session {
@@ -61,14 +74,13 @@ class Session {
   // Several sessions in one pass: the logits of all wanted tokens, in order.
   static std::span<const float> extend_all(std::span<const Extension> extensions);
 
-  // Appends tokens and draws what comes after each of the last `wanted`, as far as the draws are
-  // the tokens given: guesses that are right, and one token more. The sampler's history is all that
-  // the session holds. A device that can draw so does it there: then no logits come to the host.
-  // Throws what extend() throws.
+  // Several sessions in one pass: appends the tokens of each and draws. A sampler's history is all
+  // that its session holds. A device that can make all the draws does so: then no logits come to
+  // the host. Throws what extend() throws, but for what is not finite: that is said in the Draws of
+  // the session it concerns.
+  static std::vector<Draws> draw_all(std::span<const Extension> extensions);
+  // One session alone. Throws what extend() throws.
   std::vector<TokenId> draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler);
-  // Several sessions in one pass: a draw after every wanted token, in order. Draws behind a wrong
-  // guess mean nothing.
-  static std::vector<TokenId> draw_all(std::span<const Extension> extensions, Sampler& sampler);
 
   Engine& engine() const;
 

@@ -1,7 +1,8 @@
 // chaski chat: a conversation in the terminal, or over a pipe with one question per line. A message
 // of several lines stands between two """, has a backslash at the end of a line, or is pasted.
 // stdout carries the answers. Nothing of a conversation is dropped silently: when it no longer fits
-// the context, chat says so and waits for /clear or /undo.
+// the context, chat says so and waits for /clear or /undo, or, with --context-policy, says what it
+// drops.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -209,7 +210,9 @@ class Chat {
       if (!editor_.interactive()) throw;
       return put_error(error.what());
     }
-    if (int(prompt.size()) >= speaker_.engine->context_length()) return refuse(int(prompt.size()));
+    if (int(prompt.size()) >= speaker_.engine->context_length() && !drop_turns(prompt))
+      return refuse(int(prompt.size()));
+    keep_system(prompt);
     editor_.let_wait();
     const GenerateResult result =
         generate(*speaker_.session, prompt, speaker_.options, put_model_text);
@@ -232,16 +235,52 @@ class Chat {
         turn));
   }
 
+  // With --context-policy: the oldest questions and their answers, until half of the context is
+  // free; false if the last question alone has no room.
+  bool drop_turns(std::vector<TokenId>& prompt) {
+    if (speaker_.options.context_policy == ContextPolicy::stop) return false;
+    const int context = speaker_.engine->context_length();
+    std::vector<ChatMessage> kept = messages_;
+    const ptrdiff_t first = has_system() ? 1 : 0;
+    while (int(prompt.size()) > context / 2) {
+      const auto next = std::find_if(kept.begin() + first + 1, kept.end(),
+                                     [](const ChatMessage& m) { return m.role == "user"; });
+      if (next == kept.end()) break;
+      kept.erase(kept.begin() + first, next);
+      prompt = format_.render(kept, true);
+    }
+    if (int(prompt.size()) >= context) return false;
+    put_notice(
+        fmt::format("the context of {} tokens is full: the {} oldest messages are "
+                    "dropped, and the others read again",
+                    context, messages_.size() - kept.size()));
+    messages_ = std::move(kept);
+    return true;
+  }
+
+  // What a shift in the middle of an answer keeps: what the conversation has in common with one
+  // that only has the same system message.
+  void keep_system(std::span<const TokenId> prompt) {
+    speaker_.options.keep = 0;
+    if (speaker_.options.context_policy == ContextPolicy::stop || !has_system()) return;
+    const ChatMessage other[] = {messages_[0],
+                                 {"user", messages_[1].content.starts_with('a') ? "b" : "a"}};
+    const std::vector<TokenId> tokens = format_.render(other, true);
+    speaker_.options.keep =
+        int(std::mismatch(prompt.begin(), prompt.end(), tokens.begin(), tokens.end()).first -
+            prompt.begin());
+  }
+
   // The question is taken back, so that the conversation stays as it was. In a pipe nobody is there
   // to type /clear.
   void refuse(int tokens) {
     messages_.pop_back();
     const std::string line = fmt::format(
         "the conversation with this question has {} tokens, the context holds {}, and an answer "
-        "needs room",
+        "needs room: --ctx N for more where the model has it, or --context-policy shift",
         tokens, speaker_.engine->context_length());
     if (!editor_.interactive()) throw Error(Exit::prompt_too_long, line);
-    put_error(line + ": the question is dropped, /clear starts anew");
+    put_error(line + "; the question is dropped, /clear starts anew");
   }
 
   void say_how_it_ended(const GenerateResult& result) {

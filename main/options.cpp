@@ -179,6 +179,12 @@ void GenerationFlags::declare(Flags& flags) {
   flags.add("--draft-len", draft_length, "tokens to guess at most (default 15)")
       .within(1, Governor::kMost)
       .type("K");
+  flags
+      .add("--context-policy", context_policy,
+           "when the context is full: stop; shift: drop the older half behind the system message "
+           "and read the rest again; sinks: the same behind the first 4 tokens (default stop)")
+      .one_of({"stop", "shift", "sinks"})
+      .type("WHAT");
   flags.add_switch("--ignore-end", generate.ignore_end,
                    "go on after the model's end-of-text token");
 }

@@ -48,7 +48,7 @@ struct PromptFlags {
 struct GenerationFlags {
   ModelFlags model;
   GenerateOptions generate;
-  std::string draft = "auto";
+  std::string draft = "auto", context_policy = "stop";
   int draft_length = Governor::kMost;
   bool random_seed = true;
 

@@ -1,6 +1,7 @@
 #include "main/speaker.h"
 
 #include "engine/model_file.h"
+#include "main/output.h"
 
 namespace chaski {
 
@@ -15,19 +16,36 @@ EngineOptions draft_options(const GenerationFlags& flags) {
   return options;
 }
 
+ContextPolicy policy_of(const std::string& name) {
+  return name == "shift"   ? ContextPolicy::shift
+         : name == "sinks" ? ContextPolicy::sinks
+                           : ContextPolicy::stop;
+}
+
 }  // namespace
 
 Speaker::Speaker(const GenerationFlags& flags)
     : engine(open_engine(flags.model.options())), options(flags.generate) {
   engine->tokenizer();  // a model without one is refused now
   session = engine->session();
+  options.context_policy = policy_of(flags.context_policy);
+  options.on_drop = [context = engine->context_length()](int dropped, int before, int behind) {
+    put_notice(
+        fmt::format("the context of {} tokens is full: {} are dropped behind the "
+                    "first {}, and the last {} read again",
+                    context, dropped, before, behind));
+  };
   if (flags.draft == "none") return;
-  drafter = flags.draft == "auto" || flags.draft == "ngram"
-                ? ngram_drafter()
-                : model_drafter(open_engine(draft_options(flags)), *engine, options.sampling);
-  options.drafter = drafter.get();
+  if (flags.draft != "auto" && flags.draft != "ngram") draft = open_engine(draft_options(flags));
   options.draft_length = flags.draft_length;
+  drafter = new_drafter(options.sampling);
+  options.drafter = drafter.get();
   options.governor = &governor;
+}
+
+std::unique_ptr<Drafter> Speaker::new_drafter(const SamplerOptions& sampling) const {
+  if (draft) return model_drafter(draft, *engine, sampling);
+  return options.draft_length > 0 ? ngram_drafter() : nullptr;
 }
 
 }  // namespace chaski

@@ -1,5 +1,5 @@
 // The model that run and chat speak with: opened as the flags say, with a session of its own, and
-// whoever guesses ahead as --draft says.
+// whoever guesses ahead as --draft says. What is dropped of a full context is said on stderr.
 #pragma once
 #include <memory>
 
@@ -10,7 +10,7 @@
 namespace chaski {
 
 struct Speaker {
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Engine> engine, draft;  // draft: the smaller model, if there is one
   std::unique_ptr<Session> session;
   std::unique_ptr<Drafter> drafter;
   Governor governor;
@@ -18,6 +18,8 @@ struct Speaker {
 
   explicit Speaker(const GenerationFlags& flags);
   Speaker(const Speaker&) = delete;  // options point into it
+  // Another, for texts with these settings; none if nobody guesses.
+  std::unique_ptr<Drafter> new_drafter(const SamplerOptions& sampling) const;
 };
 
 }  // namespace chaski

@@ -31,6 +31,13 @@ double bandwidth_beside(const Engine& engine, const GenerateResult& result) {
   return read_rate(result) <= bandwidth ? bandwidth : 0;
 }
 
+const char* why_it_ended(Finish finish) {
+  constexpr const char* kWords[] = {"the model ended it", "ended before a --stop text",
+                                    "ended by -n", "ended because the context is full",
+                                    "interrupted"};
+  return kWords[int(finish)];
+}
+
 std::string threads_part(const Engine& engine) {
   if (engine.threads_used() == 0) return "";
   return fmt::format("; {:.3g} of {}", engine.threads_used(),
@@ -52,7 +59,7 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
     line += fmt::format("; {} of {} guesses right", result.accepted, result.drafted);
     if (result.speed_up > 0) line += fmt::format(", {:.2f} × the speed without", result.speed_up);
   }
-  return line + fmt::format("; seed {}", seed);
+  return line + fmt::format("; {}; seed {}", why_it_ended(result.finish), seed);
 }
 
 JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t seed) {
@@ -72,6 +79,8 @@ JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t s
       {"accepted_by_place", result.accepted_at},
       {"speed_up", result.speed_up},
       {"passes", result.passes},
+      {"why", why_it_ended(result.finish)},
+      {"dropped_tokens", result.dropped_tokens},
       {"seed", seed},
   };
   if (bandwidth > 0) {

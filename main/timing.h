@@ -14,6 +14,9 @@ namespace chaski {
 // nothing.
 double bandwidth_beside(const Engine& engine, const GenerateResult& result);
 
+// In words: "the model ended it".
+const char* why_it_ended(Finish finish);
+
 // Threads that worked on it, for --verbose: "; 1.97 of 2 threads".
 std::string threads_part(const Engine& engine);
 // `all`: also of guesses that gained nothing.

@@ -188,9 +188,12 @@ TEST_CASE("cli/same seed, same bytes, whatever the threads; another seed, other 
   for (const char* threads : {"1", "3"})
     CHECK(chaski_run(run_story({"--seed", "5", "-n", "60", "-t", threads})).out == text);
   CHECK(chaski_run(run_story({"--seed", "6", "-n", "60"})).out != text);
-  const Outcome draft = chaski_run(
-      run_story({"--seed", "5", "-n", "60", "-v", "--draft", kStory, "--draft-len", "3"}));
-  CHECK(draft.out == text);
+  // Guesses come once a hundredth of the time pays for them.
+  const auto longer = [](const std::string& who) {
+    return chaski_run(run_story({"--seed", "5", "-n", "400", "--ignore-end", "-v", "--draft", who}));
+  };
+  const Outcome draft = longer(kStory);
+  CHECK(draft.out == longer("none").out);
   CHECK_MESSAGE(draft.error_says(" guesses right"), draft.err);
   // A random seed is told, and gives the same text again.
   const Outcome free = chaski_run(run_story({"-n", "60"}));
@@ -223,6 +226,78 @@ TEST_CASE("cli/run --json is one object with the text and the rates") {
   CHECK(object["seed"] == 5);
   CHECK(object["prompt_tokens_per_second"].get<double>() > 0);
   CHECK(object["decode_tokens_per_second"].get<double>() > 0);
+}
+
+TEST_CASE("cli/run --answers: each is what its seed alone gives, and the prompt is read once") {
+  for (const std::string draft : {"auto", "none"}) {
+    CAPTURE(draft);
+    const Arguments common = {"-n", "25", "--draft", draft};
+    const auto with = [&](Arguments more) {
+      more.insert(more.end(), common.begin(), common.end());
+      return chaski_run(run_story(more));
+    };
+    std::vector<std::string> alone;
+    std::string want;
+    for (int i = 0; i < 3; ++i) {
+      const std::string seed = std::to_string(40 + i);
+      alone.push_back(with({"--seed", seed}).out);
+      want += "--- answer " + std::to_string(i + 1) + " of 3, seed " + seed + " ---\n" +
+              alone.back() + "\n";
+    }
+    const Outcome all = with({"--seed", "40", "--answers", "3"});
+    CHECK(all.out == want);
+    CHECK_MESSAGE(all.error_says("3 answers to a prompt of 5 tokens"), all.err);
+    const json array = json::parse(with({"--seed", "40", "--answers", "3", "--json"}).out);
+    REQUIRE(array.size() == 3);
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(array[i]["text"] == alone[i]);
+      CHECK(array[i]["seed"] == 40 + i);
+    }
+    const json best = json::parse(with({"--seed", "40", "--best-of", "3", "--json"}).out);
+    CHECK(best["mean_log_probability"].get<double>() < 0);
+    CHECK(best["text"] == alone[best["seed"].get<size_t>() - 40]);
+    CHECK(with({"--seed", "40", "--best-of", "3"}).out == best["text"].get<std::string>() + "\n");
+  }
+  check_one_line(chaski_run(run_story({"--answers", "2", "--best-of", "2"})), 2, "--best-of");
+  check_one_line(chaski_run(run_story({"--answers", "0"})), 2, "--answers");
+}
+
+TEST_CASE("cli/the end of a context is said, and why a text ended") {
+  const auto told = [](const Arguments& more) {
+    Arguments all = {"--seed", "3", "--ignore-end", "-c", "64"};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(run_story(all));
+  };
+  const Outcome stopped = told({});
+  CHECK_MESSAGE(stopped.error_says("the context of 64 tokens is full, the text ends here"),
+                stopped.err);
+  CHECK(stopped.error_says("; ended because the context is full; "));
+  for (const std::string policy : {"shift", "sinks"}) {
+    const Outcome shifted = told({"--context-policy", policy, "-n", "100"});
+    CHECK(shifted.out.starts_with(stopped.out));
+    CHECK(shifted.out.size() > stopped.out.size());
+    CHECK_MESSAGE(shifted.error_says("the context of 64 tokens is full: "), shifted.err);
+    CHECK(shifted.error_says("; ended by -n; "));
+  }
+  const json object = json::parse(told({"--stop", "a", "--json"}).out);
+  CHECK(object["finish"] == "stop");
+  CHECK(object["why"] == "ended before a --stop text");
+}
+
+TEST_CASE("cli/chat --context-policy: what no longer fits is dropped and said") {
+  std::string questions;
+  for (int i = 0; i < 6; ++i) questions += "Tell me of a cat and a dog who play with a ball.\n";
+  const Arguments arguments = {"chat", "-m", kStory, "-n", "20", "-c", "128", "--ignore-end"};
+  const Outcome refused = chaski_run(arguments, questions);
+  CHECK(refused.status == 7);
+  CHECK_MESSAGE(last_line(refused.err).find("--context-policy shift") != std::string::npos,
+                refused.err);
+  Arguments shift = arguments;
+  shift.insert(shift.end(), {"--context-policy", "shift", "--system", "Be kind."});
+  const Outcome outcome = chaski_run(shift, questions);
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+  CHECK_MESSAGE(outcome.error_says("oldest messages are dropped"), outcome.err);
+  CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') >= 6);
 }
 
 TEST_CASE("cli/a prompt longer than the context") {

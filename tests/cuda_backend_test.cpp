@@ -65,7 +65,7 @@ struct Both {
     return {logits, logits + outputs.size() * size_t(engine->vocab_size())};
   }
   void pass(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs,
-            const CudaDraw* draw = nullptr) {
+            std::span<const CudaDraw> draws = {}) {
     fill(batch, tokens, from, table, std::move(outputs));
     auto& plan = plans[{tokens.size(), batch.outputs.size()}];
     if (!plan) {
@@ -73,7 +73,7 @@ struct Both {
       e.model->build(graph);
       plan = cuda->plan(std::move(graph), batch);
     }
-    cuda->run(*plan, draw);
+    cuda->run(*plan, draws);
   }
   std::vector<float> on_device(std::span<const TokenId> tokens, int from,
                                std::vector<int32_t> outputs) {
@@ -161,7 +161,8 @@ TEST_CASE("cuda: a norm that several matmuls read is a step of its own") {
   CHECK(error({got.begin(), got.end()}, want) < 1e-4);
 }
 
-TEST_CASE("cuda: tokens drawn with the pass are the sampler's for its logits") {
+TEST_CASE(
+    "cuda: tokens drawn with the pass are the samplers' for its logits, each with its settings") {
   Device device;
   if (!device.there()) return;
   Both both;
@@ -172,20 +173,26 @@ TEST_CASE("cuda: tokens drawn with the pass are the sampler's for its logits") {
                                                          {1.0, 1, 1.0, 0.0},
                                                          {3.0, 20, 0.6, 0.01}}) {
     for (int seed = 0; seed < 3; ++seed) {
-      SamplerOptions o;
-      o.temperature = temperature, o.top_k = top_k, o.top_p = top_p, o.min_p = min_p,
-      o.seed = uint64_t(seed) << 33 | 5;
-      CudaDraw draw;
-      draw.temperature = temperature, draw.top_k = top_k, draw.top_p = top_p, draw.min_p = min_p,
-      draw.seed = o.seed;
-      draw.vocab = both.engine->vocab_size() - 3;
-      both.pass(std::span(kText).subspan(8, 3), 8, {0, 2}, &draw);
+      SamplerOptions options[2];
+      std::vector<CudaDraw> draws(2);
+      for (size_t i = 0; i < 2; ++i) {
+        SamplerOptions& o = options[i];
+        o.temperature = temperature * double(1 + i), o.top_k = top_k, o.top_p = top_p,
+        o.min_p = min_p, o.seed = uint64_t(seed) << 33 | (5 + i);
+        draws[i] = {.temperature = o.temperature,
+                    .top_p = top_p,
+                    .min_p = min_p,
+                    .seed = o.seed,
+                    .top_k = top_k,
+                    .vocab = both.engine->vocab_size() - 3};
+      }
+      both.pass(std::span(kText).subspan(8, 3), 8, {0, 2}, draws);
       const std::vector<int32_t> tokens(both.cuda->tokens().begin(), both.cuda->tokens().end());
       const auto logits = both.cuda->result();
-      Sampler sampler(o);
       for (size_t i = 0; i < 2; ++i)
-        CHECK(tokens[i] == sampler.draw(logits.subspan(i * logits.size() / 2, size_t(draw.vocab)),
-                                        std::span(kText).first(9 + 2 * i)));
+        CHECK(tokens[i] == Sampler(options[i])
+                               .draw(logits.subspan(i * logits.size() / 2, size_t(draws[i].vocab)),
+                                     std::span(kText).first(9 + 2 * i)));
     }
   }
 }
@@ -209,8 +216,8 @@ TEST_CASE("cuda: draws over wide, tied and damaged rows") {
     c.batch.outputs = device.upload(std::vector<int32_t>{0, 1, 0, 0});
     c.scratch = static_cast<std::byte*>(device.poisoned(draw_scratch(rows, columns)));
     auto* tokens = static_cast<int32_t*>(device.poisoned(size_t(rows) * 4));
-    launch_draw(c, device.upload(std::vector<CudaDraw>{draw}), device.upload(logits), rows, columns,
-                tokens);
+    launch_draw(c, device.upload(std::vector<CudaDraw>(size_t(rows), draw)), device.upload(logits),
+                rows, columns, tokens);
     int32_t got[4];
     device.download(tokens, got, sizeof got);
     Sampler sampler(o);

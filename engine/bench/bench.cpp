@@ -88,14 +88,14 @@ class Rounds {
   int evaluate(const BenchCase& c) {
     const std::vector<TokenId> tokens = made_up_tokens(c.tokens_evaluated(), engine_.vocab_size());
     if (c.kind == BenchCase::Kind::prompt || c.kind == BenchCase::Kind::width) {
-      pass({{sessions_[0].get(), tokens,
-             c.kind == BenchCase::Kind::width ? int(tokens.size()) : 1}});
+      pass({{sessions_[0].get(), tokens, c.kind == BenchCase::Kind::width ? int(tokens.size()) : 1,
+             &sampler_}});
       return 1;
     }
     for (const TokenId& token : tokens) {
       std::vector<Extension> parts;
       for (size_t i = 0; i < sessions_of(c); ++i)
-        parts.push_back({sessions_[i].get(), {&token, 1}});
+        parts.push_back({sessions_[i].get(), {&token, 1}, 1, &sampler_});
       pass(parts);
     }
     return int(tokens.size());
@@ -103,7 +103,7 @@ class Rounds {
 
   void pass(const std::vector<Extension>& parts) {
     if (engine_.impl().device)
-      Session::draw_all(parts, sampler_);
+      Session::draw_all(parts);
     else
       Session::extend_all(parts);
   }

@@ -1,0 +1,182 @@
+#include "engine/request.h"
+
+#include <algorithm>
+
+namespace chaski {
+
+const char* name_of(Finish finish) {
+  constexpr const char* kNames[] = {"end", "stop", "length", "context_full", "interrupted"};
+  return kNames[int(finish)];
+}
+
+namespace {
+
+constexpr int kSinks = 4;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+Request::Request(Engine& engine, std::span<const TokenId> prompt, const GenerateOptions& options,
+                 Sink sink)
+    : engine_(engine),
+      o_(options),
+      sink_(std::move(sink)),
+      sampler_(options.sampling),
+      stops_(options.stop),
+      history_(prompt.begin(), prompt.end()) {
+  ENSURE(!prompt.empty(), "a model needs a token to start from");
+  const Tokenizer& t = engine.tokenizer();
+  leading_controls_ = size_t(
+      std::find_if_not(prompt.begin(), prompt.end(), [&](TokenId id) { return t.is_control(id); }) -
+      prompt.begin());
+  opens_text_ = leading_controls_ == prompt.size();
+  fit_prompt();
+  result_.prompt_tokens = int(history_.size());
+}
+
+int Request::kept() const {
+  return o_.context_policy == ContextPolicy::sinks ? kSinks
+                                                   : std::max(o_.keep, int(leading_controls_));
+}
+
+// The older half of what may be dropped; false if there is nothing.
+bool Request::drop_half() {
+  const int size = int(history_.size()), kept = std::min(this->kept(), size);
+  const int dropped = o_.context_policy == ContextPolicy::stop ? 0 : (size - kept) / 2;
+  history_.erase(history_.begin() + kept, history_.begin() + kept + dropped);
+  result_.dropped_tokens += dropped;
+  return dropped > 0;
+}
+
+void Request::fit_prompt() {
+  const size_t all = history_.size();
+  while (room() <= 0 && drop_half()) {
+  }
+  if (room() <= 0)
+    fail(Exit::prompt_too_long,
+         "the prompt has {} tokens, the context {}: shorten it, or give --ctx N for more where the "
+         "model has it, or --context-policy shift to drop the older half",
+         all, engine_.context_length());
+  if (result_.dropped_tokens > 0 && o_.on_drop)
+    o_.on_drop(result_.dropped_tokens, kept(), int(history_.size()) - kept());
+}
+
+bool Request::goes_on() {
+  if (!finish_ && o_.interrupt && o_.interrupt->load()) finish_ = Finish::interrupted;
+  return !finish_ && !error;
+}
+
+Extension Request::next(Session& session, int budget, int others, int taken) {
+  const std::span<const TokenId> lacks = session.reuse(history_);
+  if (!started_) started_ = Clock::now(), result_.cached_tokens = session.position();
+  const size_t n = std::min(lacks.size(), size_t(std::max(budget, 1)));
+  reached_ = n == lacks.size();
+  extension_.assign(lacks.begin(), lacks.begin() + ptrdiff_t(n));
+  guessed_ = 0;
+  if (reached_ && begun_ && n <= size_t(Governor::kMost)) {
+    const std::vector<TokenId> guesses = this->guesses(budget - int(n), others, taken + int(n) - 1);
+    extension_.insert(extension_.end(), guesses.begin(), guesses.end());
+    guessed_ = guesses.size();
+  }
+  return {&session, extension_, reached_ ? int(guessed_) + 1 : 0, &sampler_, o_.scored};
+}
+
+std::vector<TokenId> Request::guesses(int most, int others, int taken) {
+  int k = std::min({o_.draft_length, room() - 1, most});
+  if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
+  unasked_ = kNone, kind_ = -1, drafting_ = 0, preparing_ = false;
+  if (!o_.drafter || k <= 0) return {};
+  const auto start = Clock::now();
+  std::vector<TokenId> guesses;
+  if (o_.governor) {
+    kind_ = o_.drafter->kind(history_);
+    k = o_.governor->length(kind_, k, others, taken);
+  }
+  if (k > 0)
+    guesses = o_.drafter->propose(history_, k);
+  else if (o_.drafter->costs_nothing())
+    for (const TokenId token : o_.drafter->propose(history_, 1)) unasked_ = token;
+  drafting_ = seconds_since(start), preparing_ = k > 0 && guesses.empty();
+  return guesses;
+}
+
+std::optional<Finish> Request::take(const Draws& draws, int requests) {
+  if (draws.error) throw *draws.error;
+  if (!reached_) return std::nullopt;
+  const int base = int(history_.size()) - 1;
+  if (begun_) {
+    learn(draws);
+    result_.decode_bytes += engine_.weight_bytes() / uint64_t(requests) + engine_.state_bytes(base);
+    ++result_.passes;
+  } else {
+    result_.prompt_seconds = result_.first_token_seconds = seconds_since(*started_);
+    decoding_ = Clock::now();
+    begun_ = true;
+  }
+  // All but the last draw are guesses that were right, unless generation ends at one of them.
+  const size_t before = result_.tokens.size();
+  for (size_t i = 0; i < draws.tokens.size() && !finish_; ++i) {
+    if (o_.scored) log_probability_ += draws.log_probabilities[i], ++scored_;
+    finish_ = take(draws.tokens[i]);
+  }
+  count(guessed_, std::min(result_.tokens.size() - before, draws.tokens.size() - 1));
+  if (!finish_ && room() == 0) {
+    const int full = int(history_.size());
+    if (!drop_half())
+      finish_ = Finish::full;
+    else if (o_.on_drop)
+      o_.on_drop(full - int(history_.size()), kept(), int(history_.size()) - kept());
+  }
+  result_.decode_seconds = seconds_since(decoding_);
+  return finish_;
+}
+
+void Request::learn(const Draws& draws) {
+  if (!o_.governor) return;
+  o_.governor->learn({kind_, int(guessed_), int(draws.tokens.size()) - 1, drafting_, preparing_});
+  if (unasked_ != kNone) o_.governor->learn_unasked(kind_, unasked_ == draws.tokens[0]);
+}
+
+void Request::count(size_t guesses, size_t taken) {
+  result_.drafted += int(guesses), result_.accepted += int(taken);
+  result_.drafted_at.resize(std::max(result_.drafted_at.size(), guesses));
+  result_.accepted_at.resize(result_.drafted_at.size());
+  for (size_t i = 0; i < guesses; ++i) ++result_.drafted_at[i];
+  for (size_t i = 0; i < taken; ++i) ++result_.accepted_at[i];
+}
+
+// The next token, and its text to the sink.
+std::optional<Finish> Request::take(TokenId token) {
+  const Tokenizer& t = engine_.tokenizer();
+  if (o_.max_tokens == 0) return Finish::length;
+  if (t.is_end(token) && !o_.ignore_end) return Finish::end;
+  history_.push_back(token);
+  result_.tokens.push_back(token);
+  if (!t.is_control(token))
+    show(text_.push(opens_text_ ? t.decode({&token, 1}) : t.piece(token)), false);
+  opens_text_ = false;
+  if (stops_.stopped()) return Finish::stop;
+  if (o_.max_tokens >= 0 && int(result_.tokens.size()) >= o_.max_tokens) return Finish::length;
+  return std::nullopt;
+}
+
+void Request::show(const std::string& whole, bool last) {
+  std::string text = stops_.push(whole);
+  if (last) text += stops_.flush();
+  if (text.empty()) return;
+  result_.text += text;
+  sink_(text);
+}
+
+GenerateResult Request::finished() {
+  if (finish_ != Finish::stop) show(text_.flush(), true);
+  if (finish_) result_.finish = *finish_;
+  if (o_.governor) result_.speed_up = o_.governor->speed_up();
+  if (scored_ > 0) result_.mean_log_probability = log_probability_ / scored_;
+  return std::move(result_);
+}
+
+}  // namespace chaski

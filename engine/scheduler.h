@@ -1,0 +1,58 @@
+// Many requests over one engine, a pass at a time (iteration-level scheduling: Orca, Yu et al.
+// 2022). They join and leave between passes; a prompt is read in portions beside the others'
+// tokens. What a request says does not depend on its company, bit for bit; only the time does.
+#pragma once
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace chaski {
+
+class Scheduler {
+ public:
+  // `budget`: tokens of a pass at most, besides guesses, while somebody waits for the next word;
+  // 0: as many as a pass may have.
+  explicit Scheduler(std::shared_ptr<Engine> engine, int budget = 0);
+
+  // The request takes its turn behind those who came before, and starts as soon as there are pages
+  // for its prompt. Where its prompt begins as that of one who runs, that beginning is read once.
+  // It has to outlive its end. Throws Error(memory) with both numbers if there will never be pages
+  // enough.
+  void add(Request& request);
+
+  // One pass, for all who run. False when nobody is left. A request that is interrupted, whose
+  // logits are not finite, whose sink throws an Error, or for whom alone memory is too small, ends
+  // by itself: see Request::error. When pages run out, who came last gives his back, and later
+  // reads his text again. Throws other Errors of a pass.
+  bool step();
+
+  int running() const { return int(running_.size()); }
+  int waiting() const { return int(waiting_.size()); }
+
+ private:
+  struct Running {
+    Request* request;
+    std::unique_ptr<Session> session;
+  };
+
+  void admit();
+  // A session for the request, or none as long as it has to wait.
+  std::unique_ptr<Session> session_for(const Request& request);
+  std::vector<int64_t> pages_for(size_t tokens) const;
+  std::vector<Extension> extensions();
+  void preempt(const Error& error);
+  static void learn(const std::vector<Running*>& who, const std::vector<Extension>& pass,
+                    const std::vector<Draws>& draws, double seconds);
+  void leave();
+
+  std::shared_ptr<Engine> engine_;
+  const int budget_;
+  std::deque<Request*> waiting_;
+  std::vector<Running> running_;   // who came first stands first
+  std::vector<Running*> in_pass_;  // by extension
+  bool full_ = false;              // who was sent away waits until somebody leaves
+};
+
+}  // namespace chaski

@@ -1,0 +1,289 @@
+// Requests alone and in company: the text of each is the same, whoever comes, goes or fails beside
+// it.
+#include <cmath>
+#include <cstring>
+
+#include "engine/engine_impl.h"
+#include "engine/generate.h"
+#include "engine/scheduler.h"
+#include "models/import/import.h"
+#include "tests/engine_support.h"
+#include "tests/support.h"
+
+namespace chaski::test {
+namespace {
+
+constexpr auto kNobody = [](std::string_view) {};
+
+GenerateOptions drawn(double temperature, uint64_t seed, int tokens) {
+  GenerateOptions o;
+  o.sampling.temperature = temperature, o.sampling.seed = seed, o.max_tokens = tokens;
+  o.ignore_end = true;
+  return o;
+}
+
+std::vector<TokenId> prompt_for(const Engine& e, int i) {
+  const char* const kTexts[] = {"Once upon a time", "Tim had a red ball. Tim had a red ball. Tim",
+                                "The cat", "Lily and her mom went to the park. They saw a dog. "};
+  std::string text;
+  for (int k = 0; k <= i % 3; ++k) text += kTexts[i % 4];
+  return e.tokenizer().encode_prompt(text);
+}
+
+TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
+  const auto engine = Engine::open({});
+  constexpr int kRequests = 9;
+  std::vector<GenerateOptions> options;
+  std::vector<GenerateResult> alone;
+  for (int i = 0; i < kRequests; ++i) {
+    options.push_back(drawn(i % 2 ? 0.9 : 0, uint64_t(i), 10 + 17 * (i % 4)));
+    options[size_t(i)].ignore_end = i % 3 != 0;
+    if (i % 4 == 1) options[size_t(i)].sampling.repeat_penalty = 1.3;
+    if (i % 4 == 3) options[size_t(i)].stop = {"ball", "dog"};
+    alone.push_back(
+        generate(*engine->session(), prompt_for(*engine, i), options[size_t(i)], kNobody));
+  }
+  for (const bool guess : {false, true})
+    for (const int budget : {0, 7}) {
+      CAPTURE(guess);
+      CAPTURE(budget);
+      Scheduler scheduler(engine, budget);
+      Governor governor;
+      std::vector<std::unique_ptr<Drafter>> drafters;
+      std::vector<std::unique_ptr<Request>> requests;
+      // One more every few passes.
+      for (int pass = 0; int(requests.size()) < kRequests || scheduler.step(); ++pass) {
+        if (pass % 4 || int(requests.size()) == kRequests) continue;
+        GenerateOptions o = options[requests.size()];
+        drafters.push_back(ngram_drafter());
+        if (guess) o.drafter = drafters.back().get(), o.draft_length = 3;
+        if (requests.size() % 2) o.governor = &governor;
+        requests.push_back(std::make_unique<Request>(
+            *engine, prompt_for(*engine, int(requests.size())), o, kNobody));
+        scheduler.add(*requests.back());
+      }
+      for (size_t i = 0; i < requests.size(); ++i) {
+        CAPTURE(i);
+        CHECK(!requests[i]->error);
+        const GenerateResult result = requests[i]->finished();
+        CHECK(result.tokens == alone[i].tokens);
+        CHECK(result.text == alone[i].text);
+        CHECK(result.finish == alone[i].finish);
+      }
+    }
+}
+
+TEST_CASE("requests: who shares a prompt shares its pages, and it is read once") {
+  const auto engine = Engine::open({});
+  const auto prompt = engine->tokenizer().encode_prompt(
+      "Once upon a time there was a boy named Tim. He had a big red ball and a small dog.");
+  Scheduler scheduler(engine);
+  std::vector<std::unique_ptr<Request>> requests;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    requests.push_back(std::make_unique<Request>(*engine, prompt, drawn(0.8, seed, 30), kNobody));
+    scheduler.add(*requests.back());
+  }
+  int read = 0;
+  while (scheduler.step()) {
+  }
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const GenerateResult result = requests[seed]->finished();
+    read += result.prompt_tokens - result.cached_tokens;
+    CHECK(result.tokens ==
+          generate(*engine->session(), prompt, drawn(0.8, seed, 30), kNobody).tokens);
+  }
+  CHECK(read == int(prompt.size()) + 3);  // and the last token for each draw
+  for (const KvPool& pool : engine->impl().pools) CHECK(pool.in_use() == 0);
+}
+
+TEST_CASE("requests: without pages they wait, or go and read their text again, and say the same") {
+  const auto engine = Engine::open({});
+  KvPool& pool = engine->impl().pools[0];
+  std::vector<GenerateResult> alone;
+  for (int i = 0; i < 3; ++i)
+    alone.push_back(
+        generate(*engine->session(), prompt_for(*engine, i), drawn(0.8, uint64_t(i), 90), kNobody));
+  std::vector<int32_t> taken;
+  // The prompts of all have room, or of one or two, their texts do not.
+  for (const int left : {12, 9, 16}) {
+    CAPTURE(left);
+    while (pool.size() - pool.in_use() > left) taken.push_back(pool.take());
+    Scheduler scheduler(engine);
+    std::vector<std::unique_ptr<Request>> requests;
+    for (int i = 0; i < 3; ++i) {
+      requests.push_back(std::make_unique<Request>(*engine, prompt_for(*engine, i),
+                                                   drawn(0.8, uint64_t(i), 90), kNobody));
+      scheduler.add(*requests.back());
+    }
+    int most = 0;
+    bool waited = false;
+    while (scheduler.step())
+      most = std::max(most, scheduler.running()), waited = waited || scheduler.waiting() > 0;
+    CHECK(most > 1);
+    CHECK(waited);
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(!requests[i]->error);
+      CHECK(requests[i]->finished().text == alone[i].text);
+    }
+    for (const int32_t page : taken) pool.release(page);
+    taken.clear();
+  }
+  // For one alone there is not enough.
+  while (pool.size() - pool.in_use() > 3) taken.push_back(pool.take());
+  Scheduler scheduler(engine);
+  Request one(*engine, prompt_for(*engine, 0), drawn(0.8, 0, 90), kNobody);
+  scheduler.add(one);
+  while (scheduler.step()) {
+  }
+  REQUIRE(one.error);
+  CHECK(one.error->code == Exit::memory);
+  for (const int32_t page : taken) pool.release(page);
+}
+
+TEST_CASE("requests: whose reader left, who is interrupted or fails ends alone") {
+  const auto engine = Engine::open({});
+  const auto prompt = prompt_for(*engine, 0);
+  const auto want = generate(*engine->session(), prompt, drawn(0.8, 1, 60), kNobody);
+  std::atomic<bool> interrupt = false;
+  GenerateOptions stopped = drawn(0.8, 2, 60);
+  stopped.interrupt = &interrupt;
+  Request stays(*engine, prompt, drawn(0.8, 1, 60), kNobody),
+      ends(*engine, prompt, stopped, kNobody),
+      leaves(*engine, prompt, drawn(0.8, 3, 60), [n = 0](std::string_view) mutable {
+        if (++n == 5) fail(Exit::io, "the reader left");
+      });
+  Scheduler scheduler(engine);
+  for (Request* r : {&leaves, &stays, &ends}) scheduler.add(*r);
+  for (int pass = 0; scheduler.step(); ++pass)
+    if (pass == 20) interrupt = true;
+  REQUIRE(leaves.error);
+  CHECK(leaves.error->code == Exit::io);
+  const GenerateResult interrupted = ends.finished();
+  CHECK(interrupted.finish == Finish::interrupted);
+  CHECK(interrupted.tokens.size() < 60);
+  CHECK(stays.finished().text == want.text);
+}
+
+TEST_CASE("requests: logits that are not finite concern their own sequence alone") {
+  // The embeddings of the first 16 tokens are damaged.
+  TempFolder folder;
+  ModelSource source = import_model(golden("models/llama_gqa_untied"), {});
+  for (TensorSource& t : source.tensors)
+    if (t.info.name == "token_embd")
+      t.read = [read = t.read](int64_t first, int64_t last, std::byte* dst) {
+        read(first, last, dst);
+        const float bad = NAN;
+        if (first == 0)
+          for (int i = 0; i < 16; ++i) std::memcpy(dst + i * sizeof bad, &bad, sizeof bad);
+      };
+  write_quipu(folder / "bad.quipu", source, 1);
+  const auto engine = open_on_cpu(folder / "bad.quipu", Format::f16);
+  const std::vector<TokenId> good{20, 21, 22}, bad{20, 3, 22};
+  SamplerOptions options;
+  Sampler sampler(options);
+  const auto want = engine->session()->draw(good, 1, sampler);
+  const auto a = engine->session(), b = engine->session();
+  const Extension pass[] = {{b.get(), bad, 1, &sampler}, {a.get(), good, 1, &sampler}};
+  const std::vector<Draws> draws = Session::draw_all(pass);
+  REQUIRE(draws[0].error);
+  CHECK(draws[0].error->code == Exit::non_finite);
+  CHECK(draws[0].tokens.empty());
+  CHECK(!draws[1].error);
+  CHECK(draws[1].tokens == want);
+  const auto alone = engine->session();
+  CHECK(error_of([&] { alone->draw(bad, 1, sampler); }).code == Exit::non_finite);
+  CHECK(alone->position() == 0);
+}
+
+TEST_CASE("requests: a full context ends the text, or drops its older half and reads the rest") {
+  EngineOptions small;
+  small.context = 64;
+  const auto engine = Engine::open(small);
+  const auto prompt = prompt_for(*engine, 1);
+  GenerateOptions o = drawn(0.8, 5, 150);
+  const auto stopped = generate(*engine->session(), prompt, o, kNobody);
+  CHECK(stopped.finish == Finish::full);
+  CHECK(prompt.size() + stopped.tokens.size() == 65);  // the last is not read
+
+  for (const auto policy : {ContextPolicy::shift, ContextPolicy::sinks}) {
+    o.context_policy = policy, o.keep = 7;
+    struct Drop {
+      int dropped, before, behind;
+    };
+    std::vector<Drop> drops;
+    o.on_drop = [&](int dropped, int before, int behind) {
+      drops.push_back({dropped, before, behind});
+    };
+    const auto shifted = generate(*engine->session(), prompt, o, kNobody);
+    CHECK(shifted.finish == Finish::length);
+    CHECK(shifted.tokens.size() == 150);
+    REQUIRE(drops.size() > 2);
+    CHECK(drops[0].before == (policy == ContextPolicy::shift ? 7 : 4));
+    CHECK(drops[0].before + drops[0].behind + drops[0].dropped == 65);
+    // Up to the first drop it is the text that stops there, and then what a run says whose prompt
+    // is what was kept.
+    CHECK(std::equal(stopped.tokens.begin(), stopped.tokens.end(), shifted.tokens.begin()));
+    std::vector<TokenId> all = prompt;
+    all.insert(all.end(), stopped.tokens.begin(), stopped.tokens.end());
+    all.erase(all.begin() + drops[0].before, all.begin() + drops[0].before + drops[0].dropped);
+    GenerateOptions plain = drawn(0.8, 5, -1);
+    const auto rest = generate(*engine->session(), all, plain, kNobody);
+    CHECK(std::equal(rest.tokens.begin(), rest.tokens.end(),
+                     shifted.tokens.begin() + ptrdiff_t(stopped.tokens.size())));
+    // In company and with guesses too.
+    const auto drafter = ngram_drafter();
+    GenerateOptions with = o;
+    with.drafter = drafter.get(), with.draft_length = 4;
+    Request one(*engine, prompt, with, kNobody), other(*engine, prompt, drawn(0.8, 6, 40), kNobody);
+    Scheduler scheduler(engine);
+    scheduler.add(one), scheduler.add(other);
+    while (scheduler.step()) {
+    }
+    CHECK(one.finished().tokens == shifted.tokens);
+  }
+}
+
+TEST_CASE(
+    "requests: a prompt that is too long is refused with both numbers, or loses its older half") {
+  EngineOptions small;
+  small.context = 20;
+  const auto engine = Engine::open(small);
+  const auto prompt = engine->tokenizer().encode_prompt(
+      "Once upon a time there was a boy named Tim. He had a big red ball and a small dog.");
+  REQUIRE(prompt.size() > 20);
+  GenerateOptions o = drawn(0, 0, 5);
+  const Error error = error_of([&] { Request(*engine, prompt, o, kNobody); });
+  CHECK(error.code == Exit::prompt_too_long);
+  CHECK(contains(error.what(),
+                 fmt::format("the prompt has {} tokens, the context 20", prompt.size())));
+  CHECK(contains(error.what(), "--context-policy shift"));
+  int dropped = 0;
+  o.context_policy = ContextPolicy::shift;
+  o.on_drop = [&](int n, int, int) { dropped = n; };
+  const auto result = generate(*engine->session(), prompt, o, kNobody);
+  CHECK(result.tokens.size() == 5);
+  CHECK(dropped > 0);
+  CHECK(dropped + result.prompt_tokens == int(prompt.size()));
+}
+
+TEST_CASE("requests: the probability of an answer is that of its tokens one by one") {
+  const auto engine = Engine::open({});
+  const auto prompt = prompt_for(*engine, 0);
+  GenerateOptions o = drawn(0.8, 4, 12);
+  o.scored = true;
+  const auto result = generate(*engine->session(), prompt, o, kNobody);
+  const auto session = engine->session();
+  auto logits = session->extend(prompt);
+  double sum = 0;
+  for (const TokenId token : result.tokens) {
+    double total = 0;
+    for (int t = 0; t < engine->tokenizer().size(); ++t)
+      total += std::exp(double(logits[size_t(t)]));
+    sum += double(logits[size_t(token)]) - std::log(total);
+    logits = session->decode(token);
+  }
+  CHECK(result.mean_log_probability == doctest::Approx(sum / 12).epsilon(1e-9));
+}
+
+}  // namespace
+}  // namespace chaski::test
