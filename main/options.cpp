@@ -46,8 +46,7 @@ void declare_json(Flags& flags, bool& json) {
 }
 
 void ModelFlags::declare(Flags& flags, Kv kvs) {
-  flags.add_switch("-v,--verbose", engine.verbose,
-                   "say more: why no GPU is used, how many threads worked, what guesses gained");
+  flags.add_switch("-v,--verbose", engine.verbose, "say more, such as why no GPU is used");
   declare_model(flags, engine.model);
   declare_tokenizer(flags, engine.tokenizer);
   declare_threads(flags, engine.threads);
@@ -138,6 +137,8 @@ std::string PromptFlags::required() const {
 
 void GenerationFlags::declare(Flags& flags) {
   model.declare(flags);
+  flags.named("--verbose")
+      .help("say more: why no GPU is used, how many threads worked, what guesses gained");
   SamplerOptions& s = generate.sampling;
   flags.add("-n,--tokens", generate.max_tokens, "tokens at most (default: until the model ends)")
       .within(-1, kMaxCount)

@@ -137,6 +137,8 @@ TEST_CASE("habits/a flag or a command that is mistyped gets the one that was mea
       {"run -temp 0", "-temp is no flag of chaski run, did you mean --temp?"},
       {"chat --sytem x", "did you mean --system?"},
       {"bench --repetition 1", "did you mean --repetitions?"},
+      {"run --decode 5", "--decode is no flag of chaski run, but of tokenize"},
+      {"run --depth 5", "--depth is no flag of chaski run, but of bench"},
       {"run --frobnicate", "--frobnicate is no flag of chaski run, chaski run --help lists them"},
       {"rnu -p a", "rnu is no command, did you mean run?"},
       {"quantise a b", "quantise is no command, did you mean quantize?"},
