@@ -54,8 +54,9 @@ void ModelFlags::declare(Flags& flags, Kv kvs) {
                    "always so many threads, also where other programs make fewer faster");
   flags
       .add("-c,--ctx", engine.context,
-           "tokens that text and answer may have together, such as 4k (default: the model's own)")
-      .within(1, kMaxCount)
+           "tokens that text and answer may have together, such as 4k; 0: as many as the model is "
+           "made for (default 0)")
+      .within(0, kMaxCount)
       .type("N");
   flags
       .add("--rope-scaling", engine.rope_scaling,
