@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "main/output.h"
 #include "main/progress.h"
@@ -110,7 +111,14 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
     if (!bar) bar.emplace(ProgressScale{double(all) / 1e6, "MB"});
     bar->show({"to the GPU", done, all});
   };
-  return Engine::open(options);
+  // They wait until it is sure that there is no error to tell instead.
+  std::vector<std::string> notices;
+  const auto tell =
+      std::exchange(options.notice, [&](const std::string& line) { notices.push_back(line); });
+  std::shared_ptr<Engine> engine = Engine::open(options);
+  bar.reset();
+  for (const std::string& line : notices) tell(line);
+  return engine;
 }
 
 void PromptFlags::declare(Flags& flags) {
