@@ -249,7 +249,7 @@ double Engine::threads_used() const { return impl_->cpu->executor().threads_used
 std::string Engine::isa() const { return impl_->cpu->backend().name; }
 
 std::string Engine::memory() const {
-  return impl_->device ? device_name(*impl_) : fmt::format("cpu, -t {}", threads());
+  return impl_->device ? device_name(*impl_) : cpu_with(threads());
 }
 
 double Engine::memory_bandwidth() const {

@@ -38,17 +38,18 @@ ShapeOptions shape_of(const std::string& text) {
   return shape;
 }
 
-// "1,8,64": strict, where the parser's own lists overlook an empty place.
+// "1,8,4k": strict, where the parser's own lists overlook an empty place.
 std::vector<int> numbers_of(const std::string& flag, const std::string& text, int least, int most) {
   std::vector<int> numbers;
   const char *at = text.data(), *end = at + text.size();
   for (;;) {
-    int n = 0;
-    const auto [stopped, error] = std::from_chars(at, end, n);
+    int64_t n = 0;
+    auto [stopped, error] = std::from_chars(at, end, n);
+    if (n <= most && stopped != end && *stopped == 'k') n *= 1024, ++stopped;
     if (error != std::errc() || n < least || n > most || (stopped != end && *stopped != ','))
       wrong_flag(flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two",
                                    escaped(text), least, most));
-    numbers.push_back(n);
+    numbers.push_back(int(n));
     if (stopped == end) return numbers;
     at = stopped + 1;
   }

@@ -248,10 +248,15 @@ class CommandWords {
   }
 
   [[noreturn]] void refuse(const std::string& name) {
-    const std::string likely = likely_name(name, flags_of(command_));
-    fail(Exit::usage, "{} is no flag of chaski {}{}", name, command_.get_name(),
-         likely.empty() ? fmt::format(", chaski {} --help lists them", command_.get_name())
-                        : fmt::format(", did you mean {}?", likely));
+    std::vector<std::string> others;
+    for (const CLI::App* other : command_.get_parent()->get_subcommands([](auto) { return true; }))
+      if (other->get_option_no_throw(name)) others.push_back(other->get_name());
+    const std::string likely = likely_name(name, flags_of(command_)),
+                      hint = !others.empty()   ? ", but of " + one_of(others)
+                             : !likely.empty() ? fmt::format(", did you mean {}?", likely)
+                                               : fmt::format(", chaski {} --help lists them",
+                                                             command_.get_name());
+    fail(Exit::usage, "{} is no flag of chaski {}{}", name, command_.get_name(), hint);
   }
 
   const CLI::App& command_;

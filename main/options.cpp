@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "main/output.h"
 #include "main/progress.h"
@@ -46,8 +47,7 @@ void declare_json(Flags& flags, bool& json) {
 }
 
 void ModelFlags::declare(Flags& flags, Kv kvs) {
-  flags.add_switch("-v,--verbose", engine.verbose,
-                   "say more: why no GPU is used, how many threads worked, what guesses gained");
+  flags.add_switch("-v,--verbose", engine.verbose, "say more, such as why no GPU is used");
   declare_model(flags, engine.model);
   declare_tokenizer(flags, engine.tokenizer);
   declare_threads(flags, engine.threads);
@@ -55,8 +55,9 @@ void ModelFlags::declare(Flags& flags, Kv kvs) {
                    "always so many threads, also where other programs make fewer faster");
   flags
       .add("-c,--ctx", engine.context,
-           "tokens that text and answer may have together, such as 4k (default: the model's own)")
-      .within(1, kMaxCount)
+           "tokens that text and answer may have together, such as 4k; 0: as many as the model is "
+           "made for (default 0)")
+      .within(0, kMaxCount)
       .type("N");
   flags
       .add("--rope-scaling", engine.rope_scaling,
@@ -110,7 +111,14 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
     if (!bar) bar.emplace(ProgressScale{double(all) / 1e6, "MB"});
     bar->show({"to the GPU", done, all});
   };
-  return Engine::open(options);
+  // They wait until it is sure that there is no error to tell instead.
+  std::vector<std::string> notices;
+  const auto tell =
+      std::exchange(options.notice, [&](const std::string& line) { notices.push_back(line); });
+  std::shared_ptr<Engine> engine = Engine::open(options);
+  bar.reset();
+  for (const std::string& line : notices) tell(line);
+  return engine;
 }
 
 void PromptFlags::declare(Flags& flags) {
@@ -138,6 +146,8 @@ std::string PromptFlags::required() const {
 
 void GenerationFlags::declare(Flags& flags) {
   model.declare(flags);
+  flags.named("--verbose")
+      .help("say more: why no GPU is used, how many threads worked, what guesses gained");
   SamplerOptions& s = generate.sampling;
   flags.add("-n,--tokens", generate.max_tokens, "tokens at most (default: until the model ends)")
       .within(-1, kMaxCount)

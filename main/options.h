@@ -24,7 +24,7 @@ struct ModelFlags {
 };
 
 // Engine::open with what people want to see meanwhile: how far the weights are on their way to a
-// device.
+// device. Notices come once it is open, so that an error comes alone.
 std::shared_ptr<Engine> open_engine(EngineOptions options);
 
 // A model that only has to be read: tokenize, convert, quantize.

@@ -22,6 +22,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 --ctx-size 256", ""},
     {"run -m MODEL -p Once -n 1 --ctx_size=256", ""},
     {"run -m MODEL -p Once -n 1 -c 1k", ""},
+    {"run -m MODEL -p Once -n 1 -c 0", ""},
     {"run -m MODEL -p Once -n 1 -t4", ""},
     {"run -m MODEL -p Once -n 1 -s 42", ""},
     {"run -m MODEL -p Once -n 1 --seed -1", ""},
@@ -75,6 +76,8 @@ constexpr Line kLines[] = {
     {"chat -m MODEL --keepalive 5m", "--keepalive: there is no service"},
     {"eval -m MODEL -f README.md -ngl 0 --chunks 1 -c 4", ""},
     {"bench -m MODEL -p 1 -n 1 -r 1 -ngl 0", ""},
+    {"bench -m MODEL -p 1 -n 1 -r 1 --n-depth 0k", ""},
+    {"bench -m MODEL -p 16385k", "--prompt: is 16385k, expected numbers from 0"},
     {"bench -m MODEL -p 1 -n 1 -r 1 -o json", "-o: the forms beside the table are --json"},
     {"tokenize -m MODEL --stdin -p Once --ids", ""},
     {"quantize MODEL OUT.gguf Q8_0", "quantize writes .quipu files"},
@@ -137,6 +140,8 @@ TEST_CASE("habits/a flag or a command that is mistyped gets the one that was mea
       {"run -temp 0", "-temp is no flag of chaski run, did you mean --temp?"},
       {"chat --sytem x", "did you mean --system?"},
       {"bench --repetition 1", "did you mean --repetitions?"},
+      {"run --decode 5", "--decode is no flag of chaski run, but of tokenize"},
+      {"run --depth 5", "--depth is no flag of chaski run, but of bench"},
       {"run --frobnicate", "--frobnicate is no flag of chaski run, chaski run --help lists them"},
       {"rnu -p a", "rnu is no command, did you mean run?"},
       {"quantise a b", "quantise is no command, did you mean quantize?"},
@@ -162,6 +167,9 @@ TEST_CASE("habits/flags are checked before a model is read, and an error comes a
       {{"run", "-m", gguf, "-p", "a", "--rope-scaling", "bent"}, "--rope-scaling is bent"},
       {{"run", "-m", gguf, "-p", "a", "--device", "tpu"}, "--device is tpu"},
       {{"run", "-m", gguf, "-p", "a", "--top-p", "2"}, "--top-p"},
+      {{"run", "-m", gguf, "-p", "a", "-c", "2000000000"}, "a context of 2000000000 keeps"},
+      {{"run", "-m", golden("models/gpt2"), "-p", "a", "-c", "100k"},
+       "models/gpt2: --ctx is 102400, expected 1 to "},
   };
   for (const auto& [arguments, answer] : lines) {
     CAPTURE(answer);

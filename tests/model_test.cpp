@@ -113,7 +113,8 @@ TEST_CASE("model: positions stretched by hand, contexts beyond the model's own")
         std::string::npos);
   o.model = golden("models/gpt2");
   CHECK(refusal([&] { Engine::open(o); }) ==
-        "--ctx is 200, expected 1 to 32 (tests/golden/models/gpt2's context length)");
+        "tests/golden/models/gpt2: --ctx is 200, expected 1 to 32: the model knows no more "
+        "positions");
   o.context = 0, o.rope_scaling = "yarn:2";
   CHECK(refusal([&] { Engine::open(o); }) ==
         "--rope-scaling is yarn:2, but tests/golden/models/gpt2 has no rotary positions");

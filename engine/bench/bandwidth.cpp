@@ -97,6 +97,8 @@ double measure_read_bandwidth(const BandwidthOptions& options) {
   return double(chunks * kChunk * sizeof(Word)) / seconds;
 }
 
+std::string cpu_with(int threads) { return fmt::format("cpu, -t {}", threads); }
+
 double kept_bandwidth(const std::string& of) {
   const std::string text = kept_text(place_of(of));
   double rate = 0;

@@ -22,6 +22,7 @@ double measure_read_bandwidth(const BandwidthOptions& options);
 // second; 0 if nothing was. It is kept in the cache folder, because measuring takes a second that
 // nobody wants to wait after an answer.
 double kept_bandwidth(const std::string& of);
+std::string cpu_with(int threads);  // "cpu, -t 4"
 void keep_bandwidth(const std::string& of, double bytes_per_second);
 
 }  // namespace chaski

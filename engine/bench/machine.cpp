@@ -76,7 +76,7 @@ Finding memory_speed() {
   const int threads = physical_cores();
   const double rate = measure_read_bandwidth({.threads = threads});
   if (rate <= 0) return {"memory speed", "not measured", "there was no memory to measure it with"};
-  keep_bandwidth(fmt::format("cpu, -t {}", threads), rate);
+  keep_bandwidth(cpu_with(threads), rate);
   return {"memory speed",
           fmt::format("{}/s with {} threads: a model of 1 GB decodes up to {:.0f} tokens/s",
                       gigabytes(rate), threads, rate / 1e9),
