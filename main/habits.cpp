@@ -79,8 +79,8 @@ constexpr Habit kHabits[] = {
     {"", "-sp --special", "control tokens are not shown: chaski tokenize shows those of a text"},
     {"", "--verbose-prompt", "chaski tokenize -p TEXT shows the tokens of a prompt"},
     {"", "--prompt-cache --prompt-cache-all --prompt-cache-ro", kKeep},
-    {"", "--keep --context-shift --no-context-shift",
-     "nothing of a context is dropped: chaski says when it is full"},
+    {"", "--keep --context-shift", "--context-policy shift drops what is old when it is full"},
+    {"", "--no-context-shift", ""},
 
     // How tokens are drawn.
     {"", "--repeat-last-n", "the last 64 tokens are those of --repeat-penalty"},

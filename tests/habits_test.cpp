@@ -212,7 +212,7 @@ TEST_CASE("habits/the closing line: no exponent, no guesses that gained nothing,
   const Outcome plain = chaski_run(longer);
   CHECK_MESSAGE(plain.err.find("e+") == std::string::npos, plain.err);
   CHECK_MESSAGE(!plain.error_says("guesses"), plain.err);
-  longer.push_back("-v");
+  longer[6] = "1000", longer.insert(longer.end(), {"--ignore-end", "-c", "2000", "-v"});
   const Outcome verbose = chaski_run(longer);
   CHECK_MESSAGE(verbose.error_says(" guesses right"), verbose.err);
 }
