@@ -13,8 +13,9 @@ constexpr int kMemory = 64;
 constexpr double kTokenMore = 0.06, kRight = 0.5;
 // Seconds that the first pass of a new width takes more: a plan is made for it.
 constexpr double kNewWidth = 2e-4;
-// Of the speed without guesses: below this no failure may bring us.
-constexpr double kFloor = 0.995;
+// Of the speed without guesses: below this no failure may bring us. Where asking for guesses alone
+// costs nearly as much, below the other, which leaves asking out.
+constexpr double kFloor = 0.99, kFloorOfChecks = 0.997;
 // Gains below this are not worth the risk.
 constexpr double kWorthIt = 1.05;
 // Passes without guesses come first, and then one again after so many: fewer as long as few were
@@ -77,7 +78,9 @@ int Governor::length(int kind, int most, int others, int taken) {
   const auto cost = [&](int k) { return pass_seconds(base + k) + k * guess_.value; };
   const auto affordable = [&](int k) {
     const double plan = pass_[size_t(base + k)].n > 0 ? 0 : kNewWidth;
-    return plain + pass_seconds(1 + others) >= kFloor * (spent + cost(k) + plan);
+    const double all = spent + cost(k) + plan, asking = asking_.n * asking_.value;
+    return plain + pass_seconds(1 + others) >=
+           std::min(kFloor * all, kFloorOfChecks * (all - asking));
   };
   double tokens = 1 + others, reached = 1, best = tokens / pass_seconds(base) * kWorthIt;
   int length = 0;
