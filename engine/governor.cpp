@@ -13,8 +13,9 @@ constexpr int kMemory = 64;
 constexpr double kTokenMore = 0.06, kRight = 0.5;
 // Seconds that the first pass of a new width takes more: a plan is made for it.
 constexpr double kNewWidth = 2e-4;
-// Of the speed without guesses: below this no failure may bring us.
-constexpr double kFloor = 0.99;
+// Of the speed without guesses: below this no failure may bring us. Where asking for guesses alone
+// costs nearly as much, below the other, which leaves asking out.
+constexpr double kFloor = 0.99, kFloorOfChecks = 0.997;
 // Gains below this are not worth the risk.
 constexpr double kWorthIt = 1.05;
 // Passes without guesses come first, and then one again after so many: fewer as long as few were
@@ -22,6 +23,9 @@ constexpr double kWorthIt = 1.05;
 constexpr int kPlainFirst = 5, kPlainAgain = 64;
 // Places beyond those that seem to pay are looked at in one pass of so many.
 constexpr int kFurtherAgain = 32;
+// After so many passes without a right guess, one of so many asks for guesses: what a look back has
+// to read of the text costs less in portions.
+constexpr int kDry = 32, kAskAgain = 4;
 
 }  // namespace
 
@@ -74,7 +78,9 @@ int Governor::length(int kind, int most, int others, int taken) {
   const auto cost = [&](int k) { return pass_seconds(base + k) + k * guess_.value; };
   const auto affordable = [&](int k) {
     const double plan = pass_[size_t(base + k)].n > 0 ? 0 : kNewWidth;
-    return plain + pass_seconds(1 + others) >= kFloor * (spent + cost(k) + plan);
+    const double all = spent + cost(k) + plan, asking = asking_.n * asking_.value;
+    return plain + pass_seconds(1 + others) >=
+           std::min(kFloor * all, kFloorOfChecks * (all - asking));
   };
   double tokens = 1 + others, reached = 1, best = tokens / pass_seconds(base) * kWorthIt;
   int length = 0;
@@ -115,19 +121,23 @@ void Governor::learn_pass(int tokens, int requests, int made, double seconds) {
   if (tokens == requests) plain_at_ = passes_;
 }
 
+bool Governor::rests() const { return dry_ > kDry && passes_ % kAskAgain != 0; }
+
 void Governor::learn(const Outcome& o) {
+  dry_ = o.right > 0 ? 0 : dry_ + 1;
   if (o.preparing)
     preparing_ += o.drafting;
-  else if (o.guesses == 0)
-    asking_.add(o.drafting);
-  else
+  else if (o.guesses > 0)
     guess_.add(o.drafting / o.guesses), guesses_ += o.guesses;
+  else if (o.drafting > 0)
+    asking_.add(o.drafting);
   for (int i = 0; i < std::min(o.guesses, o.right + 1); ++i)
     right_[size_t(o.kind)][size_t(i)].add(i < o.right ? 1 : 0);
 }
 
 void Governor::learn_unasked(int kind, bool right) {
   if (kind >= 0) right_[size_t(kind)][0].add(right ? 1 : 0);
+  if (right) dry_ = 0;
 }
 
 }  // namespace chaski

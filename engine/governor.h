@@ -1,8 +1,8 @@
 // How many tokens to guess before a pass, so that guessing is worth its time: the length with the
 // most expected tokens per second, by what passes of so many tokens took, what a guess costs, and
 // how often guesses of this kind were right at each place. 0 where none is worth it, or where the
-// loss, if all were wrong, is more than the guesses before have gained and a hundredth of the time.
-// It decides speed alone, so it may look at a clock. Requests that run together share one.
+// loss, if all were wrong, is more than the guesses before have gained and half a hundredth of the
+// time. It decides speed alone, so it may look at a clock. Requests that run together share one.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,6 +20,14 @@ class Governor {
   // Guesses to ask for, at most `most`. kind: Drafter::kind(). The pass is for `others` besides,
   // with a token each and `taken` more.
   int length(int kind, int most, int others = 0, int taken = 0);
+
+  // Whether nobody needs to be asked for guesses, or of which kind they were, before this pass:
+  // none would have been right for long.
+  bool rests() const;
+
+  // Whether anything was seen of guesses of this kind: where watching one costs nothing, it comes
+  // first.
+  bool knows(int kind) const { return kind >= 0 && right_[size_t(kind)][0].n > 0; }
 
   // What came of guesses of one kind, made in `drafting` seconds: so many, and of them `right`, up
   // to the first that was wrong. `preparing`: the drafter was asked and had to read the text first,
@@ -63,6 +71,7 @@ class Governor {
   std::array<std::array<Average, kMost>, Drafter::kKinds> right_;
   double preparing_ = 0;                   // seconds
   std::array<int64_t, kMost + 2> made_{};  // tokens, by requests of the pass
+  int dry_ = 0;                            // passes since a guess was right, or would have been
   int passes_ = 0, plain_at_ = 0, tried_at_ = 0, patience_ = 128;
 };
 

@@ -88,12 +88,14 @@ std::vector<TokenId> Request::guesses(int most, int others, int taken) {
   int k = std::min({o_.draft_length, room() - 1, most});
   if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
   unasked_ = kNone, kind_ = -1, drafting_ = 0, preparing_ = false;
-  if (!o_.drafter || k <= 0) return {};
+  if (!o_.drafter || k <= 0 || (o_.governor && o_.governor->rests())) return {};
   const auto start = Clock::now();
   std::vector<TokenId> guesses;
   if (o_.governor) {
     kind_ = o_.drafter->kind(history_);
-    k = o_.governor->length(kind_, k, others, taken);
+    k = o_.drafter->costs_nothing() && !o_.governor->knows(kind_)
+            ? 0
+            : o_.governor->length(kind_, k, others, taken);
   }
   if (k > 0)
     guesses = o_.drafter->propose(history_, k);

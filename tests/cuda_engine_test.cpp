@@ -3,6 +3,7 @@
 #include "engine/engine_impl.h"
 #include "engine/generate.h"
 #include "engine/placement.h"
+#include "engine/scheduler.h"
 #include "tests/cuda_device.h"
 #include "tests/engine_support.h"
 #include "tests/program.h"
@@ -196,6 +197,31 @@ TEST_CASE(
     s->rewind(11);
     CHECK(s->draw(guesses, 5, sampler) == std::vector<TokenId>(drawn.begin(), drawn.begin() + 3));
   }
+}
+
+TEST_CASE("cuda/engine: requests with other settings in one pass say what each says alone") {
+  Device device;
+  if (!device.there()) return;
+  EngineOptions o;
+  o.device = "cuda", o.sessions = 3;
+  const auto e = Engine::open(o);
+  const auto prompt = e->tokenizer().encode_prompt("Once upon a time");
+  const auto options = [](int i) {
+    GenerateOptions g;
+    g.max_tokens = 6 + i, g.sampling.seed = uint64_t(i), g.sampling.temperature = 0.6 * i;
+    return g;
+  };
+  Scheduler scheduler(e);
+  std::vector<std::unique_ptr<Request>> requests;
+  for (int i = 0; i < 3; ++i) {
+    requests.push_back(std::make_unique<Request>(*e, prompt, options(i), [](std::string_view) {}));
+    scheduler.add(*requests.back());
+  }
+  while (scheduler.step()) {
+  }
+  for (int i = 0; i < 3; ++i)
+    CHECK(requests[size_t(i)]->finished().tokens ==
+          generate(*e->session(), prompt, options(i), [](std::string_view) {}).tokens);
 }
 
 TEST_CASE("cuda/engine: states of every kind, whole or split: chunks, forks, rewinds, company") {

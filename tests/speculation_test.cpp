@@ -62,7 +62,8 @@ double speed_up(double slope, double p, double guess_cost, int passes, unsigned 
   double seconds = 0, tokens = 0;
   for (int i = 0; i < passes; ++i) {
     Governor::Outcome o;
-    o.kind = 0, o.guesses = governor.length(0, Governor::kMost);
+    const bool watched = guess_cost > 0 || governor.knows(0);
+    o.kind = 0, o.guesses = watched ? governor.length(0, Governor::kMost) : 0;
     while (o.right < o.guesses && uniform(random) < p) ++o.right;
     o.drafting = o.guesses * guess_cost;
     const double passing = 1 + slope * o.guesses;
