@@ -40,6 +40,46 @@ Roles roles_in(const ModelSource& in) {
   return roles;
 }
 
+// What is known of the inputs of each tensor, in their order; null: nothing.
+using Inputs = std::vector<const InputSquares*>;
+Inputs inputs_of(const ModelSource& in, const Calibration* calibration) {
+  Inputs inputs(in.tensors.size());
+  if (!calibration) return inputs;
+  std::unordered_map<std::string, std::string> names;  // as GGUF files have them
+  for (TensorSlot& slot : tensors_of(*model_of(in.meta))) names.emplace(slot.name, slot.gguf);
+  for (size_t t = 0; t < inputs.size(); ++t) {
+    const TensorInfo& to = in.tensors[t].info;
+    const auto name = names.find(to.name);
+    if (name == names.end() || !to.tiled()) continue;
+    const auto found = calibration->inputs.find(name->second);
+    if (found == calibration->inputs.end()) continue;
+    inputs[t] = &found->second;
+    if (!found->second.fit(to))
+      fail(Exit::bad_file,
+           "{}: tensor {} has shape ({}, {}), expected one for the calibration's {} inputs of {} "
+           "columns",
+           in.path, escaped(to.name), to.rows, to.cols, found->second.experts(),
+           found->second.cols);
+  }
+  return inputs;
+}
+
+std::vector<std::string> unmatched(const Calibration& calibration, const Inputs& inputs) {
+  std::vector<std::string> names;
+  for (const auto& [name, squares] : calibration.inputs)
+    if (std::find(inputs.begin(), inputs.end(), &squares) == inputs.end()) names.push_back(name);
+  return names;
+}
+
+// Why errors of a tensor, or of some of its experts, all count the same.
+std::string not_weighed(const InputSquares* inputs) {
+  if (!inputs) return "not in the calibration";
+  const std::vector<int64_t> experts = inputs->too_few();
+  if (experts.empty()) return "";
+  if (inputs->experts() == 1) return "the calibration has too few tokens";
+  return fmt::format("too few tokens came to experts {}", fmt::join(experts, ", "));
+}
+
 // `wanted` costs more than the user asked for. Where the tensor's own format costs no more than
 // that, nothing is gained by encoding.
 Choice no_more_than_own(const TensorInfo& in, Format wanted, const std::string& reason) {
@@ -91,12 +131,12 @@ TensorSource sample_of(TensorEncoder& encoder) {
 // The error that each unsettled choice would make, by the threads that load a model; 0 for the
 // others.
 std::vector<double> estimate(const ModelSource& in, const std::vector<Choice>& choices,
-                             int threads) {
+                             const Inputs& inputs, int threads) {
   Encoders encoders(choices.size());
   ModelSource samples{in.path, in.kind, {}, {}, {}};
   for (size_t t = 0; t < choices.size(); ++t) {
     if (choices[t].settled) continue;
-    encoders[t] = std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path);
+    encoders[t] = std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path, inputs[t]);
     samples.tensors.push_back(sample_of(*encoders[t]));
   }
   load(samples, threads);
@@ -105,14 +145,15 @@ std::vector<double> estimate(const ModelSource& in, const std::vector<Choice>& c
   return errors;
 }
 
-std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options, int threads) {
+std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options,
+                           const Inputs& inputs, int threads) {
   const Roles roles = roles_in(in);
   std::vector<Choice> choices;
   for (const TensorSource& tensor : in.tensors)
     choices.push_back(first_choice(tensor.info, roles.at(tensor.info.name), options.type));
   const auto unsettled = [](const Choice& choice) { return !choice.settled; };
   while (std::any_of(choices.begin(), choices.end(), unsettled)) {
-    const std::vector<double> errors = estimate(in, choices, threads);
+    const std::vector<double> errors = estimate(in, choices, inputs, threads);
     for (size_t t = 0; t < choices.size(); ++t) {
       if (choices[t].settled) continue;
       if (errors[t] <= options.keep_above)  // also false for NaN: out of range
@@ -139,11 +180,12 @@ void check(const QuantizeOptions& options, const std::string& in, const std::str
   AtomicFile{out};  // what stands in its way is said now, and not after minutes of work
 }
 
-ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, Encoders& encoders) {
+ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, const Inputs& inputs,
+                    Encoders& encoders) {
   ModelSource out{in.path, in.kind, in.meta, {}, in.storage};
   for (size_t t = 0; t < choices.size(); ++t) {
     TensorEncoder& encoder = *encoders.emplace_back(
-        std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path));
+        std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path, inputs[t]));
     TensorInfo to = in.tensors[t].info;
     to.format = choices[t].to;
     const uint64_t stride = to.bytes() / strips_of(to);
@@ -156,15 +198,22 @@ ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, E
 }
 
 QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choices,
-                         const Encoders& encoders) {
+                         const Inputs& inputs, const Encoders& encoders,
+                         const Calibration* calibration) {
   QuantizeReport report;
+  if (calibration) report.unmatched = unmatched(*calibration, inputs);
   for (size_t t = 0; t < encoders.size(); ++t) {
     const TensorInfo& from = encoders[t]->from();
     const TensorInfo& to = out.tensors[t].info;
     report.tensors.push_back({from.name, from.format, to.format, from.bytes(), to.bytes(),
-                              encoders[t]->error(), choices[t].reason});
+                              encoders[t]->error(), choices[t].reason, false, ""});
     report.bytes_before += from.bytes(), report.bytes_after += to.bytes();
     if (from.format == to.format) continue;
+    if (calibration && weighs_columns(to.format)) {
+      QuantizedTensor& row = report.tensors.back();
+      row.not_weighed = not_weighed(inputs[t]);
+      row.weighed = inputs[t] && int64_t(inputs[t]->too_few().size()) < inputs[t]->experts();
+    }
     report.weights += from.rows * from.cols;
     report.encode_seconds += encoders[t]->seconds();
   }
@@ -186,14 +235,20 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   const ModelSource source = open_model(in, options.tokenizer).source;
   if (source.verify) source.verify(threads);  // or damage would get a sum of its own
-  const std::vector<Choice> choices = recipe(source, options, threads);
+  const Inputs inputs = inputs_of(source, options.calibration);
+  const std::vector<Choice> choices = recipe(source, options, inputs, threads);
   Encoders encoders;
-  ModelSource target = encoded(source, choices, encoders);
+  ModelSource target = encoded(source, choices, inputs, encoders);
   target.meta.set_str("quantize.type", std::string(info(options.type).name));
+  if (const Calibration* c = options.calibration) {
+    target.meta.set_str("quantize.calibration.text", c->text);
+    target.meta.set_str("quantize.calibration.xxh3", c->hash);
+    target.meta.set_int("quantize.calibration.tokens", c->tokens);
+  }
   write_quipu(out, target, threads, [&](size_t tensor, uint64_t done, uint64_t total) {
     if (progress) progress({target.tensors[tensor].info.name, done, total});
   });
-  QuantizeReport report = report_of(target, choices, encoders);
+  QuantizeReport report = report_of(target, choices, inputs, encoders, options.calibration);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

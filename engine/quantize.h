@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model_file.h"
+#include "engine/calibration.h"
 
 namespace chaski {
 
@@ -19,6 +19,8 @@ struct QuantizeOptions {
   int threads = 0;
   std::string tokenizer;
   double keep_above = 0.02;
+  // What errors count, column by column; null: all the same.
+  const Calibration* calibration = nullptr;
 };
 
 // The names of the formats there are to choose from, fewest bits first.
@@ -30,12 +32,17 @@ struct QuantizedTensor {
   uint64_t bytes_before = 0, bytes_after = 0;
   double error = 0;    // sum (x - x')^2 / sum x^2, 0 when nothing was lost
   std::string reason;  // why `to` is not options.type; empty if it is
+  // Whether errors were weighed by the calibration; if not, although there is one and the format's
+  // encoder could, why not, or of which experts not.
+  bool weighed = false;
+  std::string not_weighed;
 };
 
 struct QuantizeReport {
   std::vector<QuantizedTensor> tensors;
   uint64_t bytes_before = 0, bytes_after = 0;
-  uint64_t weights = 0;  // numbers that were encoded anew
+  uint64_t weights = 0;                // numbers that were encoded anew
+  std::vector<std::string> unmatched;  // tensors of the calibration that the model lacks
   double seconds = 0;
   double encode_seconds = 0;  // of all threads together, without reading and writing
 };
@@ -43,7 +50,7 @@ struct QuantizeReport {
 // Reads the model `in` and writes the .quipu file `out`, which is whole afterwards or as it was
 // before. Its bytes do not depend on the number of threads. Throws Error(usage) for a type that
 // cannot be encoded and for an `out` that is `in`, Error(bad_file) with tensor and position for a
-// weight that is not finite, and what open_model() throws.
+// weight that is not finite and for a calibration of another shape, and what open_model() throws.
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress);
 

@@ -24,8 +24,10 @@ int64_t strips_of(const TensorInfo& info) {
   return info.tiled() ? (info.rows + kStrip - 1) / kStrip : 1;
 }
 
-TensorEncoder::TensorEncoder(const TensorSource& source, Format to, std::string file)
+TensorEncoder::TensorEncoder(const TensorSource& source, Format to, std::string file,
+                             const InputSquares* inputs)
     : source_(source), to_(to), file_(std::move(file)), errors_(strips_of(source.info)) {
+  if (inputs && weighs_columns(to)) factors_ = inputs->factors();
   ENSURE(to == source.info.format || to == Format::f32 || source.info.tiled(),
          "a vector becomes f32 or keeps its format");
 }
@@ -84,8 +86,11 @@ std::vector<float> TensorEncoder::decoded(Format format, const std::byte* data,
 }
 
 void TensorEncoder::write(const std::vector<float>& values, int64_t strip, std::byte* dst) const {
-  if (from().tiled())
-    return encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, dst);
+  if (from().tiled()) {
+    const auto& factors = factors_[size_t(strip * int64_t(factors_.size()) / strips_of(from()))];
+    return encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, dst,
+                        factors.empty() ? nullptr : factors.data());
+  }
   std::memcpy(dst, values.data(), values.size() * sizeof(float));
 }
 

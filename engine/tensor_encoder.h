@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ggml-like-tensor/file/model_source.h"
+#include "engine/calibration.h"
 
 namespace chaski {
 
@@ -16,8 +16,10 @@ int64_t strips_of(const TensorInfo& info);  // 1 for a vector
 class TensorEncoder {
  public:
   // `file` is for error lines. `source` must outlive the encoder. Several threads may encode at the
-  // same time, as long as no two encode the same strip.
-  TensorEncoder(const TensorSource& source, Format to, std::string file);
+  // same time, as long as no two encode the same strip. Errors are weighed by `inputs`, which fit
+  // the tensor (InputSquares::fit); null: all count equally.
+  TensorEncoder(const TensorSource& source, Format to, std::string file,
+                const InputSquares* inputs = nullptr);
 
   // Writes strip `strip` in the new format to dst. A vector is one strip, in row layout. Bits are
   // kept where the new format is the old one. Throws Error(bad_file), which names the tensor and
@@ -49,6 +51,8 @@ class TensorEncoder {
   const TensorSource& source_;
   const Format to_;
   const std::string file_;
+  // By expert: what the errors of columns count; empty: all the same.
+  std::vector<std::vector<float>> factors_{{}};
   std::vector<StripError> errors_;
   std::atomic<int64_t> nanoseconds_ = 0;
 };

@@ -46,6 +46,7 @@ void Executor::run(int step, int64_t chunk, int thread) {
 
 void Executor::over(int step, int64_t nanoseconds) {
   if (profile) (*profile)[size_t(step)] = 1e-9 * double(nanoseconds);
+  if (after_step) after_step(*plan_, size_t(step));
 }
 
 }  // namespace chaski

@@ -2,6 +2,7 @@
 // handed out in chunks. Who gets which chunk does not change a bit of the result. A run allocates
 // nothing.
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "ggml-like-tensor/crew.h"
@@ -36,6 +37,9 @@ class Executor : private Steps {
 
   // Seconds each step of the last run took, if wanted.
   std::vector<double>* profile = nullptr;
+  // Told after each step, before the next begins, while what the step read is still there: by one
+  // thread at a time, in order. Must not throw.
+  std::function<void(const Plan&, size_t step)> after_step;
 
  private:
   int64_t chunks(int step) override;

@@ -8,8 +8,8 @@ namespace chaski {
 namespace {
 
 constexpr const char *kDownload =
-                         "chaski downloads nothing: fetch the file, for example with curl -LO "
-                         "https://huggingface.co/REPO/resolve/main/FILE.gguf, and run it with -m",
+                         "chaski downloads nothing: fetch the GGUF file, for example with curl -LO "
+                         "URL, and run it with -m",
                      *kService =
                          "there is no service: a model is in memory while chaski run or chat works",
                      *kTalk = "chaski chat talks, chaski run completes one prompt",
@@ -79,7 +79,8 @@ constexpr Habit kHabits[] = {
     {"", "-sp --special", "control tokens are not shown: chaski tokenize shows those of a text"},
     {"", "--verbose-prompt", "chaski tokenize -p TEXT shows the tokens of a prompt"},
     {"", "--prompt-cache --prompt-cache-all --prompt-cache-ro", kKeep},
-    {"", "--keep --context-shift", "--context-policy shift drops what is old when it is full"},
+    {"", "--context-shift", "--context-policy shift"},
+    {"", "--keep", "a full context keeps what --context-policy says"},
     {"", "--no-context-shift", ""},
 
     // How tokens are drawn.

@@ -2,15 +2,32 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "quant/formats.h"
 
 namespace chaski {
 
+namespace {
+
+// Formats with something per row all do.
+template <class F>
+constexpr bool kWeighs = kHasHeader<F> || requires(const float* x, typename F::Block& block) {
+  F::encode(x, x, block);
+};
+
+}  // namespace
+
 bool can_encode(Format f) {
   bool can = false;
   Formats::with(f, [&]<class F>(F) { can = kEncodes<F>; });
   return can;
+}
+
+bool weighs_columns(Format f) {
+  bool weighs = false;
+  Formats::with(f, [&]<class F>(F) { weighs = kWeighs<F>; });
+  return weighs;
 }
 
 std::vector<Format> encodable_formats() {
@@ -24,8 +41,10 @@ std::vector<Format> encodable_formats() {
 }
 
 void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, int64_t cols,
-                  std::byte* strip) {
+                  std::byte* strip, const float* factors) {
   std::memset(strip, 0, strip_bytes(f, cols));
+  const std::vector<float> equal(factors ? 0 : size_t(cols), 1.0f);
+  if (!factors) factors = equal.data();
   Formats::with(f, [&]<class F>(F) {
     if constexpr (kEncodes<F>) {
       auto* tiles = const_cast<typename F::Tile*>(StripOf<F>(strip).tiles());
@@ -34,16 +53,20 @@ void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, i
         const auto each_block = [&](auto encode) {
           for (int64_t b = 0; b < cols / F::kBlock; ++b) {
             typename F::Block block;
-            encode(row + b * F::kBlock, block);
+            encode(row + b * F::kBlock, factors + b * F::kBlock, block);
             F::put(block, r, tiles[b]);
           }
         };
         if constexpr (kHasHeader<F>) {
           const auto header = F::header_of(row, cols);
           std::memcpy(strip + size_t(r) * sizeof header, &header, sizeof header);
-          each_block([&](const float* x, auto& block) { F::encode(header, x, block); });
+          each_block([&](const float* x, const float* factors, auto& block) {
+            F::encode(header, x, factors, block);
+          });
+        } else if constexpr (kWeighs<F>) {
+          each_block(F::encode);
         } else {
-          each_block([](const float* x, auto& block) { F::encode(x, block); });
+          each_block([](const float* x, const float*, auto& block) { F::encode(x, block); });
         }
       }
     }

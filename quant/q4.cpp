@@ -27,7 +27,7 @@ struct NearestCode {
 const NearestCode kNearest;
 
 // The scale byte of least error for n values that share one: sign x centre x up to six levels.
-uint8_t q4_scale(const float* x, int n, float unit) {
+uint8_t q4_scale(const float* x, const float* factors, int n, float unit) {
   const float most = max_abs(x, n);
   uint8_t best = 0;  // of zeros: scale 0
   float best_error = INFINITY;
@@ -37,8 +37,8 @@ uint8_t q4_scale(const float* x, int n, float unit) {
     float error = 0, xv = 0, vv = 0;
     for (int i = 0; i < n; ++i) {
       const float y = x[i] * inverse + centre, v = kNearest.value[NearestCode::cell(y)];
-      error += (y - v) * (y - v);
-      xv += x[i] * (v - centre), vv += (v - centre) * (v - centre);
+      error += factors[i] * (y - v) * (y - v);
+      xv += factors[i] * x[i] * (v - centre), vv += factors[i] * (v - centre) * (v - centre);
     }
     error *= d * d;
     if (error < best_error) best_error = error, best = uint8_t(level | choice << 5 | sign << 7);
@@ -82,10 +82,12 @@ auto ScaledNibbles<kScales>::header_of(const float* row, int64_t cols) -> RowHea
 }
 
 template <int kScales>
-void ScaledNibbles<kScales>::encode(RowHeader header, const float* x, Block& block) {
+void ScaledNibbles<kScales>::encode(RowHeader header, const float* x, const float* factors,
+                                    Block& block) {
   const float unit = f32_of_bf16(header);
   constexpr int kSpan = 32 / kScales;
-  for (int s = 0; s < kScales; ++s) block.scale[s] = q4_scale(x + kSpan * s, kSpan, unit);
+  for (int s = 0; s < kScales; ++s)
+    block.scale[s] = q4_scale(x + kSpan * s, factors + kSpan * s, kSpan, unit);
   for (int i = 0; i < 16; ++i)
     block.q[i] = uint8_t(q4_code(x[i], block.scale[0], unit) |
                          q4_code(x[16 + i], block.scale[kScales - 1], unit) << 4);

@@ -44,8 +44,9 @@ struct ScaledNibbles {
   // A row's unit: its largest block must be in reach of 31 units even when the codebook's short
   // side (25 of 63) has to cover it.
   static RowHeader header_of(const float* row, int64_t cols);
-  // Per scale byte sign x centre x up to six levels of scale; the least squared error wins.
-  static void encode(RowHeader unit, const float* x, Block& block);
+  // Per scale byte sign x centre x up to six levels of scale; the least squared error wins, each
+  // column's times its factor.
+  static void encode(RowHeader unit, const float* x, const float* factors, Block& block);
   // The unit of a row of random codes and scales, whose root mean square is 17 x 18 units.
   static RowHeader header_of_random(float rms) { return bf16_of_f32(rms / 320); }
   static void put(const Block& b, int r, Tile& t) {

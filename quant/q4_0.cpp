@@ -18,10 +18,13 @@ struct Fit {
   float error(float d) const { return d * (d * qq - 2 * xq); }
 };
 
-inline Fit fit(const float* x, const float* q) {
+inline Fit fit(const float* x, const float* factors, const float* q) {
   float xq[8] = {}, qq[8] = {};
   for (int i = 0; i < 32; i += 8)
-    for (int k = 0; k < 8; ++k) xq[k] += x[i + k] * q[i + k], qq[k] += q[i + k] * q[i + k];
+    for (int k = 0; k < 8; ++k) {
+      const float fq = factors[i + k] * q[i + k];
+      xq[k] += x[i + k] * fq, qq[k] += q[i + k] * fq;
+    }
   Fit sum;
   for (int k = 0; k < 8; ++k) sum.xq += xq[k], sum.qq += qq[k];
   return sum;
@@ -29,13 +32,13 @@ inline Fit fit(const float* x, const float* q) {
 
 }  // namespace
 
-void Q4_0::encode(const float* x, Block& block) {
+void Q4_0::encode(const float* x, const float* factors, Block& block) {
   const float most = max_abs(x, 32);
   float q[32], best_error = 0, best_d = 0;
   // Codes of x / d, then the scale that fits them best, as far as f16 can say it.
   auto consider = [&](float inverse) {
     codes_of(x, inverse, q);
-    const Fit f = fit(x, q);
+    const Fit f = fit(x, factors, q);
     const float d = f.qq > 0 ? f32_of_f16(f16_of_f32(f.xq / f.qq)) : 0;
     if (d != 0 && std::isfinite(d) && f.error(d) < best_error) best_error = f.error(d), best_d = d;
   };

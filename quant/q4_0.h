@@ -66,7 +66,7 @@ struct Q4_0 {
   // The f16 scale of least squared error: codes for 32 candidates round max / -8 and max / 8, each
   // with the scale <x, q> / <q, q> that fits them best, then two more rounds from the best (Lloyd
   // 1982 with a fixed codebook).
-  static void encode(const float* x, Block& block);
+  static void encode(const float* x, const float* factors, Block& block);
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b.q, r);
     t.d[r] = b.d;

@@ -86,3 +86,105 @@ TEST_CASE("cli/eval: the text for people, and all windows without --chunks") {
   const Outcome more = chaski_run({"eval", "-c", "64", "--chunks", "1000"}, read_file("LICENSE"));
   CHECK(more.out == outcome.out);
 }
+
+namespace {
+
+// A token at a time, everything in doubles, one model after the other.
+struct Compared {
+  double kl = 0, kl_error = 0, same_top = 0, rms = 0;
+};
+Compared compared_slowly(const std::string& base, const std::string& model, const std::string& text,
+                         int window, int windows) {
+  std::vector<std::vector<double>> p[2];  // by model: the probabilities of each scored token
+  std::vector<TokenId> scored;
+  for (const auto& [path, of_model] : {std::pair(base, &p[0]), {model, &p[1]}}) {
+    EngineOptions options;
+    options.model = path, options.device = "cpu";
+    const auto engine = Engine::open(options);
+    const std::vector<TokenId> tokens = engine->tokenizer().encode_prompt(text);
+    scored.clear();
+    for (int w = 0; w < windows; ++w) {
+      const auto session = engine->session();
+      for (int i = 0; i < window - 1; ++i) {
+        const auto at = [&](int k) { return tokens.at(size_t(w * window + k)); };
+        const auto logits = session->decode(i == 0 ? engine->tokenizer().bos() : at(i));
+        if (i < window / 2) continue;
+        scored.push_back(at(i + 1));
+        std::vector<double>& row = of_model->emplace_back();
+        double sum = 0;
+        for (const float logit : logits) sum += row.emplace_back(std::exp(double(logit)));
+        for (double& x : row) x /= sum;
+      }
+    }
+  }
+  Compared c;
+  std::vector<double> each;
+  const double n = double(scored.size());
+  for (size_t i = 0; i < scored.size(); ++i) {
+    const auto &a = p[0][i], &b = p[1][i];
+    double kl = 0;
+    for (size_t t = 0; t < a.size(); ++t) kl += a[t] * std::log(a[t] / b[t]);
+    each.push_back(kl), c.kl += kl / n;
+    const auto top = [](auto& x) { return std::max_element(x.begin(), x.end()) - x.begin(); };
+    c.same_top += (top(a) == top(b)) / n;
+    c.rms += std::pow(b[size_t(scored[i])] - a[size_t(scored[i])], 2) / n;
+  }
+  for (const double kl : each) c.kl_error += (kl - c.kl) * (kl - c.kl);
+  c.kl_error = std::sqrt(c.kl_error / n / (n - 1)), c.rms = std::sqrt(c.rms);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("cli/eval --kl compares two models as a slow loop in doubles does") {
+  const TempFolder folder;
+  const std::string base = "models/bundled/story.quipu", model = folder / "q4.quipu",
+                    text = read_file("README.md");
+  REQUIRE(chaski_run({"quantize", base, model, "--type", "q4"}).status == 0);
+  const Outcome outcome = chaski_run({"eval", "--device", "cpu", "-m", model, "--kl", base, "-c",
+                                      "150", "--chunks", "2", "-f", "README.md", "--json"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  const json j = json::parse(outcome.out);
+  const Compared want = compared_slowly(base, model, text, 150, 2);
+  REQUIRE(want.kl > 1e-4);
+  const auto near = [](double x) { return doctest::Approx(x).epsilon(1e-5); };
+  CHECK(j["kl"].get<double>() == near(want.kl));
+  CHECK(j["kl_standard_error"].get<double>() == near(want.kl_error));
+  CHECK(j["same_top"].get<double>() == near(want.same_top));
+  CHECK(j["rms_delta_p"].get<double>() == near(want.rms));
+  // Beside it stands what each model alone gives.
+  for (const auto& [path, found] : {std::pair(base, j["base"]), {model, j}}) {
+    const Outcome alone = chaski_run({"eval", "--device", "cpu", "-m", path, "-c", "150",
+                                      "--chunks", "2", "-f", "README.md", "--json"});
+    CHECK(found["perplexity"] == json::parse(alone.out)["perplexity"]);
+  }
+  // A model is nowhere from itself.
+  const Outcome self =
+      chaski_run({"eval", "-m", base, "--kl", base, "-c", "150", "--chunks", "1"}, text);
+  CHECK_MESSAGE(self.out.starts_with("KL 0.00000 ± 0.00000, same top 100.00% ± 0.00%, RMS"),
+                self.out);
+}
+
+TEST_CASE("cli/eval --kl refuses another vocabulary and names the first difference") {
+  const TempFolder folder;
+  const std::string base = "models/bundled/story.quipu";
+  const auto refusal = [&](const std::string& model) {
+    const Outcome outcome = chaski_run({"eval", "-m", model, "--kl", base}, read_file("LICENSE"));
+    CHECK(outcome.status == 2);
+    return outcome.err;
+  };
+  if (have(data("models/stories260K.bin"))) {
+    const std::string line = refusal(data("models/stories260K.bin"));
+    CHECK_MESSAGE(contains(line, "the vocabulary has 512 tokens, expected "), line);
+  }
+  ModelSource source = source_of(open_quipu(base));
+  const Texts& old = source.meta.strs("tokenizer.tokens");
+  std::vector<std::string> tokens(old.begin(), old.end());
+  std::swap(tokens.at(300), tokens.at(301));
+  const std::string wanted = fmt::format("token 300 is \"{}\", expected \"{}\" as in {}",
+                                         escaped(tokens[300]), escaped(tokens[301]), base);
+  source.meta.set_strs("tokenizer.tokens", tokens);
+  write_quipu(folder / "other.quipu", source, 1);
+  const std::string line = refusal(folder / "other.quipu");
+  CHECK_MESSAGE(contains(line, wanted), line);
+}

@@ -24,6 +24,7 @@
 //   tokenizer.chat_template str
 //   source.file, source.kind, source.xxh3 str   where it was converted from
 //   quantize.type str                             what `chaski quantize` was asked for
+//   quantize.calibration.text, .xxh3 str, .tokens int   the text that errors were weighed by
 //   gguf.<key>             any   a GGUF key that none of the above stands for, kept for the way
 //                          back
 #pragma once

@@ -1,0 +1,283 @@
+#include "engine/calibration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <unordered_map>
+
+#include "engine/engine_impl.h"
+#include "engine/perplexity.h"
+#include "ggml-like-tensor/base/checksum.h"
+#include "models/import/gguf.h"
+#include "models/import/gguf_names.h"
+#include "models/import/import.h"
+#include "quant/encode.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
+constexpr const char *kText = "chaski.calibration.text", *kHash = "chaski.calibration.xxh3",
+                     *kTokens = "chaski.calibration.tokens";
+
+std::string hash_of(std::span<const std::byte> bytes) {
+  return fmt::format("{:016x}", checksum(bytes.data(), bytes.size()));
+}
+std::string name_in(const std::string& path) { return std::filesystem::path(path).filename(); }
+
+// Adds up what goes into matmuls while plans run.
+class Squares {
+ public:
+  void add(const Plan& plan, size_t step) {
+    const Step& s = plan.steps[step];
+    const Node& node = plan.graph().nodes[step];
+    if (const auto* op = std::get_if<ExpertMatMul>(&s.op))
+      return add_experts(*op, s.args, weight(plan, node, 1));
+    const auto* matmul = std::get_if<MatMul>(&s.op);
+    const int weights = matmul                                      ? matmul->weights
+                        : std::holds_alternative<GatedMatMul>(s.op) ? 2
+                                                                    : 0;
+    if (weights == 0) return;
+    const int64_t rows = s.args.in[0].shape.rows;
+    if (rows == 0) return;  // the head of a pass of which no logits are wanted
+    row_.assign(size_t(s.args.in[0].shape.cols), 0);
+    for (int64_t t = 0; t < rows; ++t) add_row(s.args, t, row_.data());
+    for (int i = 0; i < weights; ++i) {
+      Sum& sum = of(weight(plan, node, size_t(1 + i)), 1);
+      for (size_t c = 0; c < row_.size(); ++c) sum.squares[c] += row_[c];
+      sum.tokens[0] += rows;
+    }
+  }
+
+  // By our names.
+  std::map<std::string, InputSquares> all() const {
+    std::map<std::string, InputSquares> out;
+    for (const auto& [weight, sum] : sums_) {
+      InputSquares& to = out[weight->info.name];
+      to.cols = weight->info.cols, to.tokens = sum.tokens;
+      to.sums.assign(sum.squares.begin(), sum.squares.end());
+    }
+    return out;
+  }
+
+ private:
+  struct Sum {
+    std::vector<double> squares;
+    std::vector<int64_t> tokens;
+  };
+
+  static const Weight& weight(const Plan& plan, const Node& node, size_t in) {
+    return *plan.graph().values[size_t(node.in[in])].weight;
+  }
+  Sum& of(const Weight& weight, int experts) {
+    Sum& sum = sums_[&weight];
+    sum.squares.resize(size_t(experts * weight.info.cols)), sum.tokens.resize(size_t(experts));
+    return sum;
+  }
+  // Where no weight reads floats, there are quantized ones only.
+  static void add_row(const OpArgs& a, int64_t t, double* to) {
+    const auto add = [&](int64_t c, double x) { to[c] += x * x; };
+    for (int64_t c = 0; c < a.in[0].shape.cols; ++c)
+      if (a.in[0].data) {
+        add(c, a.in[0].row(t)[c]);
+      } else {
+        const Act& act = a.in_acts.at(t, c / 32);
+        add(c, double(act.d) * act.q[c % 32]);
+      }
+  }
+  void add_experts(const ExpertMatMul& op, const OpArgs& a, const Weight& weight) {
+    Sum& sum = of(weight, op.experts);
+    for (int64_t row = 0; row < a.in[2].shape.rows * a.in[2].shape.cols; ++row) {
+      const int32_t expert = ExpertMatMul::expert_of(a, row);
+      add_row(a, ExpertMatMul::input_of(a, row), &sum.squares[size_t(expert * weight.info.cols)]);
+      ++sum.tokens[size_t(expert)];
+    }
+  }
+
+  std::unordered_map<const Weight*, Sum> sums_;
+  std::vector<double> row_;  // of one step
+};
+
+void expect_finite(const Calibration& calibration) {
+  for (const auto& [name, in] : calibration.inputs)
+    for (const float x : in.sums)
+      if (!std::isfinite(x))
+        fail(Exit::non_finite, "the inputs of {} are {}, expected finite numbers", escaped(name),
+             x);
+}
+
+}  // namespace
+
+bool InputSquares::fit(const TensorInfo& weight) const {
+  return cols == weight.cols && weight.rows % experts() == 0 &&
+         (experts() == 1 || weight.rows / experts() % kStrip == 0);
+}
+
+std::vector<std::vector<float>> InputSquares::factors() const {
+  constexpr double kLeast = 1e-4;
+  std::vector<std::vector<float>> all(tokens.size());
+  for (size_t e = 0; e < all.size(); ++e) {
+    const float* of = sums.data() + int64_t(e) * cols;
+    double mean = 0;
+    for (int64_t c = 0; c < cols; ++c) mean += double(of[c]) / double(cols);
+    if (tokens[e] < kFewestTokens || !(mean > 0)) continue;
+    for (int64_t c = 0; c < cols; ++c)
+      all[e].push_back(float(std::max(double(of[c]) / mean, kLeast)));
+  }
+  return all;
+}
+
+std::vector<int64_t> InputSquares::too_few() const {
+  std::vector<int64_t> experts;
+  const auto all = factors();
+  for (size_t e = 0; e < all.size(); ++e)
+    if (all[e].empty()) experts.push_back(int64_t(e));
+  return experts;
+}
+
+std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,
+                                                   int windows,
+                                                   const std::function<void(int)>& on_read) {
+  ENSURE(windows <= windows_of(tokens.size(), kCalibrationWindow), "whole windows");
+  Squares squares;
+  auto& after_step = engine.impl().cpu->executor().after_step;
+  after_step = [&](const Plan& plan, size_t step) { squares.add(plan, step); };
+  const bool begins = engine.has_tokenizer() && engine.tokenizer().adds_bos();
+  const auto session = engine.session();
+  for (int w = 0; w < windows; ++w) {
+    const auto part = tokens.subspan(size_t(w) * kCalibrationWindow, kCalibrationWindow);
+    std::vector<TokenId> window(part.begin(), part.end());
+    if (begins) window[0] = engine.tokenizer().bos();
+    session->rewind(0);
+    session->extend(window, 0);
+    on_read(w + 1);
+  }
+  after_step = {};
+  return squares.all();
+}
+
+Calibration calibrate(const CalibrationOptions& options, const std::string& name,
+                      std::string_view text, const OnProgress& progress) {
+  EngineOptions o;
+  o.model = options.model, o.tokenizer = options.tokenizer, o.threads = options.threads;
+  o.device = "cpu", o.context = kCalibrationWindow;
+  const std::shared_ptr<Engine> engine = Engine::open(o);
+  const Tokenizer& tokenizer = engine->tokenizer();
+  const std::vector<TokenId> tokens = tokenizer.encode_prompt(text);
+  const int windows = std::min(options.windows, windows_of(tokens.size(), kCalibrationWindow));
+  if (windows == 0)
+    fail(Exit::usage, "{}: the text has {} tokens, expected at least the {} of a window", name,
+         tokens.size(), kCalibrationWindow);
+
+  const uint64_t all = uint64_t(windows) * kCalibrationWindow;
+  const auto ours = measure_inputs(*engine, tokens, windows, [&](int read) {
+    if (progress) progress({"calibration", uint64_t(read) * kCalibrationWindow, all});
+  });
+
+  Calibration result{name_in(name), hash_of(std::as_bytes(std::span(text))), int64_t(all), {}};
+  for (const TensorSlot& slot : tensors_of(*model_of(engine->meta())))
+    if (const auto found = ours.find(slot.name); found != ours.end())
+      result.inputs.emplace(slot.gguf, found->second);
+  expect_finite(result);
+  return result;
+}
+
+void save_calibration(const std::string& path, const Calibration& calibration,
+                      const std::string& model) {
+  ModelSource source{model, "imatrix", {}, {}, {}};
+  // The importer's words for what only GGUF has: gguf_names.h.
+  const auto theirs = [](std::string_view word) {
+    return fmt::format("{}{}", kForeignPrefix, word);
+  };
+  Metadata& meta = source.meta;
+  meta.set_str("general.architecture", "imatrix");
+  meta.set_str(theirs("general.type"), "imatrix");
+  meta.set_strs(theirs("imatrix.datasets"), {calibration.text});
+  meta.set(theirs("imatrix.chunk_count"),
+           {ValueType::u32, {}, calibration.tokens / kCalibrationWindow});
+  meta.set(theirs("imatrix.chunk_size"), {ValueType::u32, {}, int64_t(kCalibrationWindow)});
+  meta.set_str(theirs(kText), calibration.text);
+  meta.set_str(theirs(kHash), calibration.hash);
+  meta.set_int(theirs(kTokens), calibration.tokens);
+  const auto add = [&](const std::string& name, int64_t rows, int64_t cols, const float* x) {
+    source.tensors.push_back(
+        {{theirs(name), Format::f32, rows, cols}, [=](int64_t first, int64_t last, std::byte* dst) {
+           if (rows == 1) return void(std::memcpy(dst, x, size_t(cols) * 4));
+           for (int64_t s = first; s < last; ++s) {
+             encode_strip(Format::f32, x + s * kStrip * cols, cols,
+                          int(std::min<int64_t>(kStrip, rows - s * kStrip)), cols, dst);
+             dst += strip_bytes(Format::f32, cols);
+           }
+         }});
+  };
+  std::map<std::string, std::vector<float>> counts;
+  for (const auto& [name, in] : calibration.inputs) {
+    const std::string tensor = gguf_tensor_name(name);
+    counts[name].assign(in.tokens.begin(), in.tokens.end());
+    add(tensor + std::string(kSums), in.experts(), in.cols, in.sums.data());
+    add(tensor + std::string(kCounts), in.experts(), 1, counts[name].data());
+  }
+  export_gguf(path, source);
+}
+
+namespace {
+
+std::vector<float> floats_of(const GgufFile& file, const GgufTensor& t) {
+  if (t.format != Format::f32)
+    fail(Exit::bad_file, "{}: tensor {} is {}, expected f32", file.mapping->path(), escaped(t.name),
+         info(t.format).name);
+  std::vector<float> values(size_t(t.rows * t.cols));
+  std::memcpy(values.data(), file.data(t), t.bytes);
+  return values;
+}
+
+}  // namespace
+
+Calibration load_calibration(const std::string& path) {
+  const GgufFile file = read_gguf(path);
+  Calibration calibration;
+  const auto text = [&](const char* key) {
+    const auto found = file.values.find(key);
+    const auto* value =
+        found == file.values.end() ? nullptr : std::get_if<std::string>(&found->second.data);
+    return value ? *value : std::string();
+  };
+  calibration.text = text(kText), calibration.hash = text(kHash);
+  if (calibration.hash.empty())
+    calibration.text = name_in(path), calibration.hash = hash_of(file.mapping->bytes());
+  std::map<std::string, const GgufTensor*> tensors;
+  for (const GgufTensor& t : file.tensors) tensors.emplace(t.name, &t);
+  for (const auto& [name, sums] : tensors) {
+    if (!name.ends_with(kSums)) continue;
+    const std::string tensor = name.substr(0, name.size() - kSums.size());
+    const auto counts = tensors.find(tensor + std::string(kCounts));
+    if (counts == tensors.end() || counts->second->rows * counts->second->cols != sums->rows)
+      fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {}{} of as many numbers", path,
+           escaped(name), sums->rows, escaped(tensor), kCounts);
+    InputSquares& in = calibration.inputs[our_tensor_name(tensor)];
+    in.cols = sums->cols, in.sums = floats_of(file, *sums);
+    for (const float n : floats_of(file, *counts->second)) {
+      if (!(n >= 0 && n < 0x1p53f))
+        fail(Exit::bad_file, "{}: tensor {}{} has {}, expected numbers of tokens", path,
+             escaped(tensor), kCounts, n);
+      in.tokens.push_back(int64_t(n));
+    }
+    for (const float x : in.sums)
+      if (!(x >= 0 && std::isfinite(x)))
+        fail(Exit::bad_file, "{}: tensor {} has {}, expected sums of squares", path, escaped(name),
+             x);
+  }
+  if (calibration.inputs.empty())
+    fail(Exit::bad_file, "{}: no tensor ends in {}, expected those of an importance matrix", path,
+         kSums);
+  if (const auto found = file.values.find(kTokens); found != file.values.end())
+    if (const auto* n = std::get_if<int64_t>(&found->second.data)) calibration.tokens = *n;
+  return calibration;
+}
+
+}  // namespace chaski

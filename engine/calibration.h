@@ -1,0 +1,73 @@
+// What the inputs of a model's matmuls are like, measured on a text: the mean square of each
+// column. An error in a weight of that column moves the outputs by so much, so an encoder that
+// searches counts it by that (quant/encode.h). The head is not measured: it keeps at least q8, and
+// its logits would cost a part of every pass.
+//
+// Kept in the GGUF files that llama.cpp's llama-imatrix writes, so that either program reads the
+// other's: "<tensor>.in_sum2", (experts, columns), and "<tensor>.counts", (experts).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/model_file.h"
+
+namespace chaski {
+
+constexpr int kCalibrationWindow = 512;  // tokens that are read as one text
+constexpr int64_t kFewestTokens = 32;    // of which a mean square is believed
+
+// Of one weight. Those of several experts stand one below the other, and have inputs of their own.
+struct InputSquares {
+  int64_t cols = 0;
+  std::vector<float> sums;      // (experts, cols): of squares, over all tokens
+  std::vector<int64_t> tokens;  // (experts): that were seen
+
+  int64_t experts() const { return int64_t(tokens.size()); }
+  // Whether they are of a weight of this shape.
+  bool fit(const TensorInfo& weight) const;
+  // By expert, (cols): mean squares with a mean of 1, none below a ten-thousandth, so that a column
+  // that was silent in this text is not lost. Empty of an expert that saw too few tokens.
+  std::vector<std::vector<float>> factors() const;
+  std::vector<int64_t> too_few() const;  // experts whose factors are empty
+};
+
+struct Calibration {
+  // Name and XXH3-64 of the text; those of the file itself where one of llama.cpp does not say.
+  std::string text, hash;
+  int64_t tokens = 0;  // that were read of the text; 0: not known
+  // By name as GGUF files have it, in our spelling: "layer.3.attn_q".
+  std::map<std::string, InputSquares> inputs;
+};
+
+// Reads the first `windows` windows of kCalibrationWindow tokens, each for itself, and returns what
+// came into each weight of a matmul, by the weight's name. The engine runs on the CPU alone, with
+// that much context. `on_read` is told how many windows were read.
+std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,
+                                                   int windows,
+                                                   const std::function<void(int)>& on_read);
+
+struct CalibrationOptions {
+  std::string model, tokenizer;  // as open_model() takes them
+  int windows = 256;             // at most; a shorter text has fewer
+  int threads = 0;
+};
+
+// Runs the model over the beginning of `text`, of which `name` is the file's name, on the CPU. The
+// numbers do not depend on threads. Throws what Engine::open throws, Error(usage) for a text
+// shorter than a window, Error(non_finite).
+Calibration calibrate(const CalibrationOptions& options, const std::string& name,
+                      std::string_view text, const OnProgress& progress);
+
+// Throws Error(io), and Error(usage) for a path that is the model's.
+void save_calibration(const std::string& path, const Calibration& calibration,
+                      const std::string& model);
+// Throws Error(bad_file | io).
+Calibration load_calibration(const std::string& path);
+
+}  // namespace chaski

@@ -1,0 +1,79 @@
+#include "engine/divergence.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+namespace {
+
+using Logits = std::span<const float>;
+
+// sum of p ln(p / q); `p_sum` and `q_sum` are the log_of_sum() of each. Rounding could make it
+// negative where both are the same.
+double kl_of(Logits p, double p_sum, Logits q, double q_sum) {
+  double kl = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double ln_p = double(p[i]) - p_sum;
+    kl += std::exp(ln_p) * (ln_p - (double(q[i]) - q_sum));
+  }
+  return std::max(kl, 0.0);
+}
+
+auto top(Logits logits) { return std::max_element(logits.begin(), logits.end()) - logits.begin(); }
+
+void add(Divergence& d, Logits p, Logits q, TokenId token, std::string_view piece) {
+  const double p_sum = log_of_sum(p), q_sum = log_of_sum(q);
+  const double p_surprise = p_sum - double(p[size_t(token)]),
+               q_surprise = q_sum - double(q[size_t(token)]);
+  d.base.add(p_surprise, piece), d.model.add(q_surprise, piece);
+  d.kl.add(kl_of(p, p_sum, q, q_sum));
+  d.same_top.add(top(p) == top(q) ? 1 : 0);
+  const double shift = std::exp(-q_surprise) - std::exp(-p_surprise);
+  d.square.add(shift * shift);
+}
+
+}  // namespace
+
+double Divergence::rms() const { return std::sqrt(square.mean); }
+
+double Divergence::rms_standard_error() const {
+  return rms() > 0 ? square.standard_error() / (2 * rms()) : 0;
+}
+
+void expect_same_tokens(const Engine& base, const Engine& model, std::string_view text) {
+  const Tokenizer &a = base.tokenizer(), &b = model.tokenizer();
+  const std::string as_base = fmt::format("as in {}", base.path());
+  if (base.vocab_size() != model.vocab_size())
+    fail(Exit::usage, "{}: the vocabulary has {} tokens, expected {} {}", model.path(),
+         model.vocab_size(), base.vocab_size(), as_base);
+  for (TokenId id = 0; id < base.vocab_size(); ++id)
+    if (a.raw(id) != b.raw(id))
+      fail(Exit::usage, "{}: token {} is \"{}\", expected \"{}\" {}", model.path(), id,
+           escaped(b.raw(id)), escaped(a.raw(id)), as_base);
+  const std::vector<TokenId> wanted = a.encode_prompt(text), found = b.encode_prompt(text);
+  if (wanted != found) {
+    const auto at = std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end()).first;
+    fail(Exit::usage, "{}: the text has other tokens from number {} on, expected those {}",
+         model.path(), at - wanted.begin() + 1, as_base);
+  }
+}
+
+Divergence divergence(Session& base, Session& model, std::span<const TokenId> tokens, int window,
+                      int windows, const OnCompared& on_compared) {
+  const Tokenizer& tokenizer = base.engine().tokenizer();
+  Divergence result;
+  result.base.windows = result.model.windows = windows;
+  Session* const sessions[] = {&base, &model};
+  read_windows(
+      sessions, tokens, window, windows,
+      [&](auto logits, TokenId token) {
+        add(result, logits[0], logits[1], token, tokenizer.piece(token));
+      },
+      [&](uint64_t read) { on_compared(result, read); });
+  return result;
+}
+
+}  // namespace chaski

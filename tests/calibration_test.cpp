@@ -1,0 +1,272 @@
+// engine/calibration.h and what encoders make of it, each beside a slow version.
+#include "engine/calibration.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "engine/engine_impl.h"
+#include "engine/quantize.h"
+#include "quant/encode.h"
+#include "quant/formats.h"
+#include "tests/engine_support.h"
+#include "tests/op_support.h"
+#include "tests/program.h"
+#include "tests/scratch_model.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+// Rows and factors that differ from column to column by a few powers of two.
+struct Weighed {
+  int64_t cols = 512;
+  std::vector<float> x, factors;
+  Weighed() {
+    for (int64_t i = 0; i < 16 * cols; ++i)
+      x.push_back(noise(uint32_t(i)) + noise(uint32_t(i + 77777)) * noise(uint32_t(3 * i)));
+    for (int64_t c = 0; c < cols; ++c)
+      factors.push_back(std::exp2(4 * noise(uint32_t(c + 123456))));
+  }
+  std::vector<std::byte> encoded(Format f, const float* with) const {
+    std::vector<std::byte> strip(strip_bytes(f, cols));
+    encode_strip(f, x.data(), cols, 16, cols, strip.data(), with);
+    return strip;
+  }
+  // sum of factor * (x - x')^2, of one block.
+  template <class At>
+  double lost(const float* row, int64_t from, int n, At at) const {
+    double sum = 0;
+    for (int i = 0; i < n; ++i)
+      sum += double(factors[size_t(from + i)]) * std::pow(double(row[from + i]) - at(i), 2);
+    return sum;
+  }
+  double lost(Format f, const std::vector<std::byte>& strip) const {
+    std::vector<float> y(static_cast<size_t>(cols));
+    double sum = 0;
+    for (int r = 0; r < 16; ++r) {
+      decode_row(f, strip.data(), r, cols, y.data());
+      sum += lost(&x[size_t(r * cols)], 0, int(cols), [&](int i) { return double(y[size_t(i)]); });
+    }
+    return sum;
+  }
+};
+
+// The least that any scale byte of q4 (spans of 32) or q4h (of 16) could lose, every code tried.
+double least_of_nibbles(const Weighed& w, int span) {
+  double sum = 0;
+  for (int r = 0; r < 16; ++r) {
+    const float* row = &w.x[size_t(r * w.cols)];
+    const double unit = f32_of_bf16(Q4::header_of(row, w.cols));
+    for (int64_t from = 0; from < w.cols; from += span) {
+      double best = std::numeric_limits<double>::infinity();
+      for (int byte = 0; byte < 256; ++byte) {
+        const Q4::Block block{{}, {uint8_t(byte)}};
+        const double d = unit * (byte & 31) * (byte & 128 ? -1 : 1), centre = Q4::centre(block);
+        best = std::min(best, w.lost(row, from, span, [&](int i) {
+          double nearest = d * (Q4::kCodebook[0] - centre);
+          for (const uint8_t code : Q4::kCodebook)
+            if (const double v = d * (code - centre);
+                std::fabs(v - row[from + i]) < std::fabs(nearest - row[from + i]))
+              nearest = v;
+          return nearest;
+        }));
+      }
+      sum += best;
+    }
+  }
+  return sum;
+}
+
+// The same of q4_0, over scales a five-hundredth apart.
+double least_of_q4_0(const Weighed& w) {
+  double sum = 0;
+  for (int r = 0; r < 16; ++r) {
+    const float* row = &w.x[size_t(r * w.cols)];
+    for (int64_t from = 0; from < w.cols; from += 32) {
+      double most = 0, best = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < 32; ++i) most = std::max(most, std::fabs(double(row[from + i])));
+      for (int step = 200; step <= 1000; ++step)
+        for (const double d : {most / 4000 * step, -most / 4000 * step})
+          best = std::min(best, w.lost(row, from, 32, [&](int i) {
+            return d * std::clamp(std::nearbyint(row[from + i] / d), -8.0, 7.0);
+          }));
+      sum += best;
+    }
+  }
+  return sum;
+}
+
+std::string text_for_calibration() { return read_file("HACKING.md") + read_file("README.md"); }
+
+}  // namespace
+
+TEST_CASE("calibration/weighed searches are as good as trying everything") {
+  const Weighed w;
+  for (const auto& [format, least] : {std::pair(Format::q4, least_of_nibbles(w, 32)),
+                                      {Format::q4h, least_of_nibbles(w, 16)},
+                                      {Format::q4_0, least_of_q4_0(w)}}) {
+    CAPTURE(info(format).name);
+    const double weighed = w.lost(format, w.encoded(format, w.factors.data())),
+                 plain = w.lost(format, w.encoded(format, nullptr));
+    MESSAGE(std::string(info(format).name)
+            << ": weighed " << weighed / least << ", plain " << plain / least);
+    CHECK(weighed < 1.1 * least);
+    CHECK(weighed < 0.95 * plain);
+  }
+}
+
+TEST_CASE("calibration/factors that are all the same change no bit") {
+  const Weighed w;
+  for (const Format f : encodable_formats()) {
+    CAPTURE(info(f).name);
+    const std::vector<float> same(static_cast<size_t>(w.cols), 0.25f);
+    CHECK(w.encoded(f, nullptr) == w.encoded(f, same.data()));
+    if (!weighs_columns(f)) CHECK(w.encoded(f, nullptr) == w.encoded(f, w.factors.data()));
+  }
+}
+
+TEST_CASE("calibration/inputs of every matmul, experts apart, on any number of threads") {
+  const TempFolder folder;
+  // Floats, so that the engine keeps what it multiplies by; blocks, where it has it quantized only.
+  for (const Format format : {Format::f32, Format::q8}) {
+    CAPTURE(info(format).name);
+    const std::string path = write_scratch_model(folder / std::string(info(format).name), format);
+    EngineOptions o;
+    o.model = path, o.device = "cpu", o.context = kCalibrationWindow, o.threads = 3;
+    const auto engine = Engine::open(o);
+    const std::vector<TokenId> tokens = tokens_for(*engine, 2 * kCalibrationWindow);
+    int told = 0;
+    const auto found = measure_inputs(*engine, tokens, 2, [&](int read) { told = read; });
+    CHECK(told == 2);
+    o.threads = 1;
+    const auto again = measure_inputs(*Engine::open(o), tokens, 2, [](int) {});
+    // Every matmul but the head.
+    const auto* model = static_cast<const ScratchModel*>(engine->impl().model.get());
+    CHECK(found.count("layer.0.attn_q") == 1);
+    CHECK(found.count("token_embd") == 0);
+    for (const auto& [name, in] : found) {
+      CAPTURE(name);
+      REQUIRE(again.count(name) == 1);
+      CHECK(in.sums == again.at(name).sums);
+      CHECK(in.tokens == again.at(name).tokens);
+      const Weight* weight = engine->impl().weights->find(name);
+      CHECK(in.fit(weight->info));
+      const int64_t seen = std::accumulate(in.tokens.begin(), in.tokens.end(), int64_t(0));
+      const bool expert = in.experts() > 1;
+      CHECK(seen == 2 * kCalibrationWindow * (expert ? model->chosen : 1));
+    }
+    // What q, k and v read is the same.
+    CHECK(found.at("layer.0.attn_q").sums == found.at("layer.0.attn_k").sums);
+    // An expert's sums come from the tokens that chose it, so all of them together are the
+    // router's.
+    const InputSquares &gate = found.at("layer.1.gate"), &router = found.at("layer.1.router");
+    REQUIRE(gate.experts() == 4);
+    for (int64_t c = 0; c < gate.cols; ++c) {
+      double sum = 0;
+      for (int64_t e = 0; e < 4; ++e) sum += double(gate.sums[size_t(e * gate.cols + c)]);
+      CHECK(sum == doctest::Approx(model->chosen * double(router.sums[size_t(c)])).epsilon(1e-5));
+    }
+  }
+}
+
+TEST_CASE("calibration/an expert that saw too few tokens falls back") {
+  InputSquares in;
+  in.cols = 4, in.tokens = {kFewestTokens, kFewestTokens - 1, 100, 100};
+  in.sums = {1, 2, 3, 2, 1, 2, 3, 2, 0, 0, 0, 0, 8, 0, 0, 0};
+  const auto factors = in.factors();
+  CHECK(factors[0] == std::vector<float>{0.5f, 1, 1.5f, 1});
+  CHECK(factors[1].empty());
+  CHECK(factors[2].empty());  // nothing but zeros came in
+  CHECK(factors[3] == std::vector<float>{4, 1e-4f, 1e-4f, 1e-4f});
+  CHECK(in.too_few() == std::vector<int64_t>{1, 2});
+  CHECK(in.fit({"", Format::f32, 4 * 32, 4}));
+  CHECK(!in.fit({"", Format::f32, 4 * 24, 4}));  // whole strips of an expert each
+  CHECK(!in.fit({"", Format::f32, 4 * 32, 8}));
+}
+
+TEST_CASE("calibration/saved and read again it is the same, and damage is named") {
+  const TempFolder folder;
+  Calibration c{"book.txt", "0123456789abcdef", 1024, {}};
+  c.inputs["layer.0.attn_q"] = {3, {1, 2.5f, 1e-9f}, {1024}};
+  c.inputs["layer.1.ffn_gate_exps"] = {2, {1, 2, 3, 4, 5, 6}, {7, 0, 1017}};
+  save_calibration(folder / "x.gguf", c, "");
+  const Calibration read = load_calibration(folder / "x.gguf");
+  CHECK(read.text == c.text);
+  CHECK(read.hash == c.hash);
+  CHECK(read.tokens == c.tokens);
+  REQUIRE(read.inputs.size() == 2);
+  for (const auto& [name, in] : c.inputs) {
+    CHECK(read.inputs.at(name).cols == in.cols);
+    CHECK(read.inputs.at(name).sums == in.sums);
+    CHECK(read.inputs.at(name).tokens == in.tokens);
+  }
+  const auto line = [&](Calibration bad) {
+    save_calibration(folder / "bad.gguf", bad, "");
+    return std::string(error_of([&] { load_calibration(folder / "bad.gguf"); }).what());
+  };
+  Calibration bad = c;
+  bad.inputs["layer.0.attn_q"].sums[1] = -1;
+  CHECK_MESSAGE(contains(line(bad), "bad.gguf: tensor blk.0.attn_q.weight.in_sum2 has -1"),
+                line(bad));
+  CHECK(error_of([&] { save_calibration(folder / "x.gguf", c, folder / "x.gguf"); }).code ==
+        Exit::usage);
+  bad.inputs.clear();
+  CHECK_MESSAGE(contains(line(bad), "no tensor ends in .in_sum2"), line(bad));
+}
+
+TEST_CASE("cli/quantize --calibrate: same bytes for any threads, saved or measured, and shown") {
+  const TempFolder folder;
+  const std::string base = "models/bundled/story.quipu",
+                    text = write_file(folder / "text.txt", text_for_calibration());
+  const auto quantized = [&](const std::string& name, std::vector<std::string> flags) {
+    std::vector<std::string> all{"quantize", base, folder / name, "--type", "q4_0"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Outcome outcome = chaski_run(all);
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.out;
+  };
+  const std::string report =
+      quantized("one", {"--calibrate", text, "--chunks", "2", "-t", "1", "--stats", folder / "s"});
+  CHECK_MESSAGE(contains(report, " tensors weighed by text.txt (xxh3 "), report);
+  CHECK_MESSAGE(contains(report, "), 1024 tokens\n"), report);
+  quantized("three", {"--calibrate", text, "--chunks", "2", "-t", "3"});
+  quantized("reused", {"--stats", folder / "s"});
+  quantized("plain", {});
+  CHECK(read_file(folder / "one") == read_file(folder / "three"));
+  CHECK(read_file(folder / "one") == read_file(folder / "reused"));
+  CHECK(read_file(folder / "one") != read_file(folder / "plain"));
+  const Outcome shown = chaski_run({"inspect", folder / "one"});
+  CHECK_MESSAGE(contains(shown.out, "quantize.calibration.text"), shown.out);
+  CHECK_MESSAGE(contains(shown.out, "text.txt"), shown.out);
+  // Nearer to the base on another text.
+  const auto kl = [&](const std::string& name) {
+    const Outcome outcome = chaski_run({"eval", "-m", folder / name, "--kl", base, "-c", "128",
+                                        "--chunks", "4", "-f", "CONTRIBUTING.md", "--json"});
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return nlohmann::json::parse(outcome.out)["kl"].get<double>();
+  };
+  CHECK(kl("one") < kl("plain"));
+}
+
+TEST_CASE("cli/quantize --stats names what does not match") {
+  const TempFolder folder;
+  const std::string base = "models/bundled/story.quipu";
+  Calibration c;
+  c.inputs["layer.0.attn_q"] = {3, {1, 2, 3}, {100}};
+  c.inputs["layer.99.attn_q"] = {3, {1, 2, 3}, {100}};
+  save_calibration(folder / "s", c, base);
+  const Outcome refused = chaski_run({"quantize", base, folder / "out", "--stats", folder / "s"});
+  CHECK(refused.status == 3);
+  CHECK_MESSAGE(contains(refused.err, "tensor layer.0.attn_q has shape ("), refused.err);
+  c.inputs.erase("layer.0.attn_q");
+  save_calibration(folder / "s", c, base);
+  const Outcome noted = chaski_run({"quantize", base, folder / "out", "--stats", folder / "s"});
+  REQUIRE_MESSAGE(noted.status == 0, noted.err);
+  CHECK_MESSAGE(noted.error_says("the model lacks: layer.99.attn_q"), noted.err);
+  CHECK_MESSAGE(contains(noted.out, "not in the calibration"), noted.out);
+  const Outcome missing = chaski_run({"quantize", base, folder / "out", "--stats", folder / "no"});
+  CHECK(missing.status == 5);
+}
