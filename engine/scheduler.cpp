@@ -87,7 +87,12 @@ std::vector<Extension> Scheduler::extensions() {
       if (r.request->begun() != begun || left <= 0) continue;
       // who comes behind has room for a token
       const int behind = begun ? decoding - 1 - int(out.size()) : 0;
-      out.push_back(r.request->next(*r.session, left - behind, others, guessed));
+      try {
+        out.push_back(r.request->next(*r.session, left - behind, others, guessed));
+      } catch (const Error& error) {
+        r.request->error = error;
+        continue;
+      }
       in_pass_.push_back(&r);
       left -= int(out.back().tokens.size());
       if (begun) guessed += int(out.back().tokens.size()) - 1;
@@ -100,6 +105,7 @@ bool Scheduler::step() {
   admit();
   if (running_.empty()) return false;
   const std::vector<Extension> pass = extensions();
+  if (pass.empty()) return true;  // all who ran failed
   const auto start = std::chrono::steady_clock::now();
   std::vector<Draws> draws;
   try {

@@ -152,12 +152,22 @@ TEST_CASE("requests: whose reader left, who is interrupted or fails ends alone")
       leaves(*engine, prompt, drawn(0.8, 3, 60), [n = 0](std::string_view) mutable {
         if (++n == 5) fail(Exit::io, "the reader left");
       });
+  struct Failing : Drafter {
+    std::vector<TokenId> propose(std::span<const TokenId>, int) override {
+      fail(Exit::memory, "no room for a guess");
+    }
+  } failing;
+  GenerateOptions guessed = drawn(0.8, 4, 60);
+  guessed.drafter = &failing, guessed.draft_length = 2;
+  Request fails(*engine, prompt, guessed, kNobody);
   Scheduler scheduler(engine);
-  for (Request* r : {&leaves, &stays, &ends}) scheduler.add(*r);
+  for (Request* r : {&fails, &leaves, &stays, &ends}) scheduler.add(*r);
   for (int pass = 0; scheduler.step(); ++pass)
     if (pass == 20) interrupt = true;
   REQUIRE(leaves.error);
   CHECK(leaves.error->code == Exit::io);
+  REQUIRE(fails.error);
+  CHECK(fails.error->code == Exit::memory);
   const GenerateResult interrupted = ends.finished();
   CHECK(interrupted.finish == Finish::interrupted);
   CHECK(interrupted.tokens.size() < 60);
