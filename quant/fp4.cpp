@@ -16,7 +16,7 @@ int nearest_code(float doubled) {
   return code | (doubled < 0 ? 8 : 0);
 }
 
-float encode_with(const float* x, const float* factors, MXFP4::Block& block) {
+float encode_with(const float* x, MXFP4::Block& block) {
   const float inverse = 1 / MXFP4::scale(block.e);
   float error = 0;
   for (int i = 0; i < 32; ++i) {
@@ -24,19 +24,19 @@ float encode_with(const float* x, const float* factors, MXFP4::Block& block) {
     uint8_t& pair = block.q[i % 16];
     pair = uint8_t(i < 16 ? code : pair | code << 4);
     const float off = x[i] - MXFP4::at(block, i);
-    error += factors[i] * off * off;
+    error += off * off;
   }
   return error;
 }
 
 }  // namespace
 
-void MXFP4::encode(const float* x, const float* factors, Block& block) {
+void MXFP4::encode(const float* x, Block& block) {
   int exponent = 0;
   std::frexp(max_abs(x, 32), &exponent);  // the largest value is below 2^exponent
   block.e = uint8_t(std::clamp(exponent - 3 + 127, 1, 253));
   Block coarser{uint8_t(block.e + 1), {}};
-  if (encode_with(x, factors, coarser) < encode_with(x, factors, block)) block = coarser;
+  if (encode_with(x, coarser) < encode_with(x, block)) block = coarser;
 }
 
 void MXFP4::set_scale(Block& b, float d) {

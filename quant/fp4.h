@@ -39,7 +39,7 @@ struct MXFP4 {
   }
   // The exponent at which the largest value is below 8, or the one above, where it is below 4;
   // nearest codes; the least squared error wins.
-  static void encode(const float* x, const float* factors, Block& block);
+  static void encode(const float* x, Block& block);
   static void set_scale(Block& b, float d);  // of a doubled value, to the next power of two
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b.q, r);
