@@ -13,7 +13,6 @@
 
 #if defined(CHASKI_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
 #endif
 #if !defined(__x86_64__)
 #include <ucontext.h>
@@ -91,7 +90,6 @@ enum class State { ready, at_barrier, in_warp, returned };
 struct Fiber {
   Context context;
   char* stack = nullptr;
-  void* fake_stack = nullptr;  // AddressSanitizer's
   State state = State::returned;
   uint3 index;
   const char* where = "";
@@ -106,9 +104,6 @@ struct Block {
   int threads = 0;
   int running = -1;
   Context scheduler;
-  void* scheduler_fake_stack = nullptr;
-  const void* scheduler_stack = nullptr;
-  size_t scheduler_stack_bytes = 0;
   const std::function<void()>* kernel = nullptr;
   char* shared = nullptr;
   std::string fault;
@@ -118,35 +113,14 @@ struct Block {
   bool waited = false;  // a thread of the grid waited for the kernels in front
 } block;
 
-[[maybe_unused]] void leave_to(void** save, const void* stack, size_t bytes) {
-#if defined(CHASKI_ADDRESS_SANITIZER)
-  __sanitizer_start_switch_fiber(save, stack, bytes);
-#else
-  (void)save, (void)stack, (void)bytes;
-#endif
-}
-[[maybe_unused]] void arrived(void* saved, const void** stack, size_t* bytes) {
-#if defined(CHASKI_ADDRESS_SANITIZER)
-  __sanitizer_finish_switch_fiber(saved, stack, bytes);
-#else
-  (void)saved, (void)stack, (void)bytes;
-#endif
-}
-
 Fiber& self() { return block.fibers[size_t(block.running)]; }
 
-void back_to_scheduler(bool for_good = false) {
-  Fiber& f = self();
-  leave_to(for_good ? nullptr : &f.fake_stack, block.scheduler_stack, block.scheduler_stack_bytes);
-  change(f.context, block.scheduler);
-  arrived(f.fake_stack, nullptr, nullptr);
-}
+void back_to_scheduler() { change(self().context, block.scheduler); }
 
 void entry() {
-  arrived(nullptr, &block.scheduler_stack, &block.scheduler_stack_bytes);
   (*block.kernel)();
   self().state = State::returned;
-  back_to_scheduler(true);
+  back_to_scheduler();
   std::abort();  // a thread that returned is not resumed
 }
 
@@ -167,9 +141,7 @@ void resume(int i) {
   Fiber& f = block.fibers[size_t(i)];
   block.running = i;
   threadIdx = f.index;
-  leave_to(&block.scheduler_fake_stack, f.stack, kStack);
   change(block.scheduler, f.context);
-  arrived(block.scheduler_fake_stack, nullptr, nullptr);
   block.running = -1;
 }
 
@@ -218,7 +190,7 @@ void run_block() {
   std::fill(std::begin(block.waiting), std::end(block.waiting), 0);
   for (int i = 0; i < block.threads; ++i) {
     Fiber& f = block.fibers[size_t(i)];
-    f.state = State::ready, f.fake_stack = nullptr;
+    f.state = State::ready;
     f.copies.clear();
     prepare(f.context, f.stack, kStack, entry);
   }
@@ -323,7 +295,7 @@ void stop(const char* format, ...) {
   va_end(args);
   block.fault = line;
   self().state = State::returned;
-  back_to_scheduler(true);
+  back_to_scheduler();
   std::abort();
 }
 
