@@ -190,7 +190,8 @@ TEST_CASE("cli/same seed, same bytes, whatever the threads; another seed, other 
   CHECK(chaski_run(run_story({"--seed", "6", "-n", "60"})).out != text);
   // Guesses come once a hundredth of the time pays for them.
   const auto longer = [](const std::string& who) {
-    return chaski_run(run_story({"--seed", "5", "-n", "400", "--ignore-end", "-v", "--draft", who}));
+    return chaski_run(
+        run_story({"--seed", "5", "-n", "400", "--ignore-end", "-v", "--draft", who}));
   };
   const Outcome draft = longer(kStory);
   CHECK(draft.out == longer("none").out);
