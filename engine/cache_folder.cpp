@@ -16,6 +16,7 @@ std::string cache_folder() {
 }
 
 std::string kept_text(const std::string& name) {
+  if (cache_folder().empty()) return "";
   std::ifstream in(cache_folder() + "/" + name, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(in), {});
 }

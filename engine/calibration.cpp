@@ -113,6 +113,10 @@ void expect_finite(const Calibration& calibration) {
 
 }  // namespace
 
+int window_of(const Engine& engine) {
+  return std::min(kCalibrationWindow, engine.context_length());
+}
+
 bool InputSquares::fit(const TensorInfo& weight) const {
   return cols == weight.cols && weight.rows % experts() == 0 &&
          (experts() == 1 || weight.rows / experts() % kStrip == 0);
@@ -143,21 +147,24 @@ std::vector<int64_t> InputSquares::too_few() const {
 std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,
                                                    int windows,
                                                    const std::function<void(int)>& on_read) {
-  ENSURE(windows <= windows_of(tokens.size(), kCalibrationWindow), "whole windows");
+  const int length = window_of(engine);
+  ENSURE(windows <= windows_of(tokens.size(), length), "whole windows");
   Squares squares;
-  auto& after_step = engine.impl().cpu->executor().after_step;
-  after_step = [&](const Plan& plan, size_t step) { squares.add(plan, step); };
+  struct Watch {
+    Executor& executor;
+    ~Watch() { executor.after_step = {}; }  // however this ends
+  } const watch{engine.impl().cpu->executor()};
+  watch.executor.after_step = [&](const Plan& plan, size_t step) { squares.add(plan, step); };
   const bool begins = engine.has_tokenizer() && engine.tokenizer().adds_bos();
   const auto session = engine.session();
   for (int w = 0; w < windows; ++w) {
-    const auto part = tokens.subspan(size_t(w) * kCalibrationWindow, kCalibrationWindow);
+    const auto part = tokens.subspan(size_t(w * length), size_t(length));
     std::vector<TokenId> window(part.begin(), part.end());
     if (begins) window[0] = engine.tokenizer().bos();
     session->rewind(0);
     session->extend(window, 0);
     on_read(w + 1);
   }
-  after_step = {};
   return squares.all();
 }
 
@@ -165,18 +172,21 @@ Calibration calibrate(const CalibrationOptions& options, const std::string& name
                       std::string_view text, const OnProgress& progress) {
   EngineOptions o;
   o.model = options.model, o.tokenizer = options.tokenizer, o.threads = options.threads;
-  o.device = "cpu", o.context = kCalibrationWindow;
+  o.device = "cpu";
+  const auto known = model_of(open_model(o.model, o.tokenizer).source.meta)->context;
+  o.context = int(std::min<int64_t>(kCalibrationWindow, known));
   const std::shared_ptr<Engine> engine = Engine::open(o);
   const Tokenizer& tokenizer = engine->tokenizer();
   const std::vector<TokenId> tokens = tokenizer.encode_prompt(text);
-  const int windows = std::min(options.windows, windows_of(tokens.size(), kCalibrationWindow));
+  const int length = window_of(*engine);
+  const int windows = std::min(options.windows, windows_of(tokens.size(), length));
   if (windows == 0)
     fail(Exit::usage, "{}: the text has {} tokens, expected at least the {} of a window", name,
-         tokens.size(), kCalibrationWindow);
+         tokens.size(), length);
 
-  const uint64_t all = uint64_t(windows) * kCalibrationWindow;
+  const uint64_t all = uint64_t(windows) * uint64_t(length);
   const auto ours = measure_inputs(*engine, tokens, windows, [&](int read) {
-    if (progress) progress({"calibration", uint64_t(read) * kCalibrationWindow, all});
+    if (progress) progress({"calibration", uint64_t(read) * uint64_t(length), all});
   });
 
   Calibration result{name_in(name), hash_of(std::as_bytes(std::span(text))), int64_t(all), {}};

@@ -19,7 +19,7 @@
 
 namespace chaski {
 
-constexpr int kCalibrationWindow = 512;  // tokens that are read as one text
+constexpr int kCalibrationWindow = 512;  // tokens that are read as one text, or the model's context
 constexpr int64_t kFewestTokens = 32;    // of which a mean square is believed
 
 // Of one weight. Those of several experts stand one below the other, and have inputs of their own.
@@ -45,7 +45,9 @@ struct Calibration {
   std::map<std::string, InputSquares> inputs;
 };
 
-// Reads the first `windows` windows of kCalibrationWindow tokens, each for itself, and returns what
+int window_of(const Engine& engine);  // tokens: kCalibrationWindow or its context
+
+// Reads the first `windows` windows of window_of() tokens, each for itself, and returns what
 // came into each weight of a matmul, by the weight's name. The engine runs on the CPU alone, with
 // that much context. `on_read` is told how many windows were read.
 std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,

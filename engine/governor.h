@@ -1,7 +1,7 @@
 // How many tokens to guess before a pass, so that guessing is worth its time: the length with the
 // most expected tokens per second, by what passes of so many tokens took, what a guess costs, and
 // how often guesses of this kind were right at each place. 0 where none is worth it, or where the
-// loss, if all were wrong, is more than the guesses before have gained and half a hundredth of the
+// loss, if all were wrong, is more than the guesses before have gained and a hundredth of the
 // time. It decides speed alone, so it may look at a clock. Requests that run together share one.
 #pragma once
 #include <array>
@@ -71,7 +71,7 @@ class Governor {
   std::array<std::array<Average, kMost>, Drafter::kKinds> right_;
   double preparing_ = 0;                   // seconds
   std::array<int64_t, kMost + 2> made_{};  // tokens, by requests of the pass
-  int dry_ = 0;                            // passes since a guess was right, or would have been
+  int dry_ = 0;                            // draws since a guess was right, or would have been
   int passes_ = 0, plain_at_ = 0, tried_at_ = 0, patience_ = 128;
 };
 

@@ -76,8 +76,8 @@ std::string not_weighed(const InputSquares* inputs) {
   if (!inputs) return "not in the calibration";
   const std::vector<int64_t> experts = inputs->too_few();
   if (experts.empty()) return "";
-  if (inputs->experts() == 1) return "the calibration has too few tokens";
-  return fmt::format("too few tokens came to experts {}", fmt::join(experts, ", "));
+  if (inputs->experts() == 1) return "the calibration has too few tokens, or zeros only";
+  return fmt::format("too few tokens, or zeros only, came to experts {}", fmt::join(experts, ", "));
 }
 
 // `wanted` costs more than the user asked for. Where the tensor's own format costs no more than
@@ -165,21 +165,6 @@ std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options
   return choices;
 }
 
-void check(const QuantizeOptions& options, const std::string& in, const std::string& out) {
-  if (!can_encode(options.type))
-    fail(Exit::usage, "--type is {}, expected one chaski can encode: {}", info(options.type).name,
-         fmt::join(quantize_types(), ", "));
-  if (!(options.keep_above >= 0))
-    fail(Exit::usage, "--keep-above is {}, expected 0 or more", options.keep_above);
-  if (out.ends_with(".gguf"))
-    fail(Exit::usage,
-         "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file "
-         "of one)",
-         out);
-  refuse_same_file(in, out);
-  AtomicFile{out};  // what stands in its way is said now, and not after minutes of work
-}
-
 ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, const Inputs& inputs,
                     Encoders& encoders) {
   ModelSource out{in.path, in.kind, in.meta, {}, in.storage};
@@ -228,10 +213,31 @@ std::vector<std::string> quantize_types() {
   return names;
 }
 
+void expect_output(const std::string& out, const std::vector<std::string>& read) {
+  for (const std::string& in : read)
+    if (!in.empty()) refuse_same_file(in, out);
+  AtomicFile{out};  // what stands in its way is said now
+}
+
+void expect_quantizable(const QuantizeOptions& options, const std::string& in,
+                        const std::string& out) {
+  if (!can_encode(options.type))
+    fail(Exit::usage, "--type is {}, expected one chaski can encode: {}", info(options.type).name,
+         fmt::join(quantize_types(), ", "));
+  if (!(options.keep_above >= 0))
+    fail(Exit::usage, "--keep-above is {}, expected 0 or more", options.keep_above);
+  if (out.ends_with(".gguf"))
+    fail(Exit::usage,
+         "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file "
+         "of one)",
+         out);
+  expect_output(out, {in});
+}
+
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress) {
   const auto start = std::chrono::steady_clock::now();
-  check(options, in, out);
+  expect_quantizable(options, in, out);
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   const ModelSource source = open_model(in, options.tokenizer).source;
   if (source.verify) source.verify(threads);  // or damage would get a sum of its own
@@ -243,7 +249,7 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   if (const Calibration* c = options.calibration) {
     target.meta.set_str("quantize.calibration.text", c->text);
     target.meta.set_str("quantize.calibration.xxh3", c->hash);
-    target.meta.set_int("quantize.calibration.tokens", c->tokens);
+    if (c->tokens > 0) target.meta.set_int("quantize.calibration.tokens", c->tokens);
   }
   write_quipu(out, target, threads, [&](size_t tensor, uint64_t done, uint64_t total) {
     if (progress) progress({target.tensors[tensor].info.name, done, total});

@@ -47,6 +47,14 @@ struct QuantizeReport {
   double encode_seconds = 0;  // of all threads together, without reading and writing
 };
 
+// Throws Error(usage) for an `out` that is one of the files that are read (empty names are none),
+// and Error(io) for one that cannot be written. quantize_model() asks it of its own files; whoever
+// works for minutes before that asks first.
+void expect_output(const std::string& out, const std::vector<std::string>& read);
+// What of the options and names quantize_model() refuses.
+void expect_quantizable(const QuantizeOptions& options, const std::string& in,
+                        const std::string& out);
+
 // Reads the model `in` and writes the .quipu file `out`, which is whole afterwards or as it was
 // before. Its bytes do not depend on the number of threads. Throws Error(usage) for a type that
 // cannot be encoded and for an `out` that is `in`, Error(bad_file) with tensor and position for a

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,7 +62,8 @@ struct GenerateResult {
   double prompt_seconds = 0, decode_seconds = 0, first_token_seconds = 0;
   // weights and KV read while decoding; of weights read for several requests at once, a part
   uint64_t decode_bytes = 0;
-  double mean_log_probability = 0;  // of what was drawn, the end token too, if it was wanted
+  // of what was drawn, the end token too, if it was wanted; the lowest if nothing was
+  double mean_log_probability = -std::numeric_limits<double>::infinity();
 
   double prompt_rate() const {
     return prompt_seconds > 0 ? (prompt_tokens - cached_tokens) / prompt_seconds : 0;

@@ -16,8 +16,8 @@ int64_t strips_of(const TensorInfo& info);  // 1 for a vector
 class TensorEncoder {
  public:
   // `file` is for error lines. `source` must outlive the encoder. Several threads may encode at the
-  // same time, as long as no two encode the same strip. Errors are weighed by `inputs`, which fit
-  // the tensor (InputSquares::fit); null: all count equally.
+  // same time, as long as no two encode the same strip. The search weighs errors by `inputs`, which
+  // fit the tensor (InputSquares::fit); null: all count equally.
   TensorEncoder(const TensorSource& source, Format to, std::string file,
                 const InputSquares* inputs = nullptr);
 

@@ -1,8 +1,10 @@
 #include "main/answers.h"
 
 #include <algorithm>
+#include <map>
 
 #include "engine/scheduler.h"
+#include "main/output.h"
 #include "main/timing.h"
 
 namespace chaski {
@@ -14,6 +16,18 @@ struct Answer {
   std::unique_ptr<Request> request;
   std::string held;  // text that waits for the answers before it
 };
+
+// "; the model ended it", or how many of them: "; the model ended it (2), ended by -n (1)".
+std::string why_they_ended(const Answers& answers) {
+  std::map<Finish, int> counts;
+  for (const GenerateResult& r : answers.results) ++counts[r.finish];
+  std::string text;
+  for (const auto& [why, n] : counts) {
+    text += (text.empty() ? "; " : ", ") + std::string(why_it_ended(why));
+    if (counts.size() > 1) text += fmt::format(" ({})", n);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -28,6 +42,12 @@ Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
     options.sampling.seed += i;
     all[i].drafter = speaker.new_drafter(options.sampling);
     options.drafter = all[i].drafter.get();
+    // All have the same prompt, of which one line is enough.
+    options.on_drop = [&, i](int dropped, int before, int behind) {
+      const std::string line = speaker.drop_line(dropped, before, behind);
+      if (all[i].request) return put_notice(fmt::format("answer {}: {}", i + 1, line));
+      if (i == 0) put_notice(line);
+    };
     all[i].request =
         std::make_unique<Request>(*speaker.engine, prompt, options, [&, i](std::string_view part) {
           if (i == shown)
@@ -75,7 +95,8 @@ std::string answers_line(const Answers& answers, uint64_t seed) {
   if (drafted > 0) line += fmt::format("; {} of {} guesses right", accepted, drafted);
   if (drafted > 0 && first.speed_up > 0)
     line += fmt::format(", {:.3g} × the speed without", answers.results.back().speed_up);
-  return line + fmt::format("; seeds {} to {}", seed, seed + answers.results.size() - 1);
+  return line + why_they_ended(answers) +
+         fmt::format("; seeds {} to {}", seed, seed + answers.results.size() - 1);
 }
 
 }  // namespace chaski

@@ -45,7 +45,8 @@ std::vector<int> numbers_of(const std::string& flag, const std::string& text, in
   for (;;) {
     int64_t n = 0;
     auto [stopped, error] = std::from_chars(at, end, n);
-    if (n <= most && stopped != end && *stopped == 'k') n *= 1024, ++stopped;
+    if (n >= 0 && n <= most && stopped != end && (*stopped == 'k' || *stopped == 'K'))
+      n *= 1024, ++stopped;
     if (error != std::errc() || n < least || n > most || (stopped != end && *stopped != ','))
       wrong_flag(flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two",
                                    escaped(text), least, most));

@@ -210,8 +210,8 @@ class Chat {
       if (!editor_.interactive()) throw;
       return put_error(error.what());
     }
-    if (int(prompt.size()) >= speaker_.engine->context_length() && !drop_turns(prompt))
-      return refuse(int(prompt.size()));
+    const int whole = int(prompt.size());
+    if (whole >= speaker_.engine->context_length() && !drop_turns(prompt)) return refuse(whole);
     keep_system(prompt);
     editor_.let_wait();
     const GenerateResult result =
@@ -252,7 +252,7 @@ class Chat {
     if (int(prompt.size()) >= context) return false;
     put_notice(
         fmt::format("the context of {} tokens is full: the {} oldest messages are "
-                    "dropped, and the others read again",
+                    "dropped from the conversation, and the others read again",
                     context, messages_.size() - kept.size()));
     messages_ = std::move(kept);
     return true;
@@ -277,8 +277,11 @@ class Chat {
     messages_.pop_back();
     const std::string line = fmt::format(
         "the conversation with this question has {} tokens, the context holds {}, and an answer "
-        "needs room: --ctx N for more where the model has it, or --context-policy shift",
-        tokens, speaker_.engine->context_length());
+        "needs room{}",
+        tokens, speaker_.engine->context_length(),
+        speaker_.options.context_policy != ContextPolicy::stop
+            ? ", which the last question alone leaves none of"
+            : ": --ctx N for more where the model has it, or --context-policy shift");
     if (!editor_.interactive()) throw Error(Exit::prompt_too_long, line);
     put_error(line + "; the question is dropped, /clear starts anew");
   }

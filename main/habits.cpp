@@ -108,8 +108,7 @@ constexpr Habit kHabits[] = {
     {"", "--numa -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll",
      "the system places threads: numactl, taskset or nice in front of chaski; -t N is how many"},
     {"", "-np --parallel --cont-batching",
-     "one text is made at a time; bench --sequences times "
-     "several"},
+     "run --answers N makes several texts to one prompt, bench --sequences times several"},
     {"", "--draft-min --draft-p-min -cd --ctx-size-draft",
      "chaski guesses as far as it pays, --draft-len K at most"},
     {"", "--rope-scale --rope-freq-base --rope-freq-scale -gan --grp-attn-n", kStretch},

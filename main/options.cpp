@@ -43,7 +43,7 @@ void declare_threads(Flags& flags, int& threads) {
 }
 
 void declare_json(Flags& flags, bool& json) {
-  flags.add_switch("--json", json, "one JSON object on standard output");
+  flags.add_switch("--json", json, "JSON on standard output");
 }
 
 void ModelFlags::declare(Flags& flags, Kv kvs) {

@@ -87,11 +87,12 @@ void put_report(const QuantizeReport& report, const Calibration* calibration) {
     text += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
   }
   if (calibration)
-    text += fmt::format("errors of {} tensors weighed by {} (xxh3 {}), {} tokens\n",
-                        std::count_if(report.tensors.begin(), report.tensors.end(),
-                                      [](const QuantizedTensor& t) { return t.weighed; }),
-                        safe_for_terminal(calibration->text), safe_for_terminal(calibration->hash),
-                        calibration->tokens);
+    text +=
+        fmt::format("errors of {} tensors weighed by {} (xxh3 {}){}\n",
+                    std::count_if(report.tensors.begin(), report.tensors.end(),
+                                  [](const QuantizedTensor& t) { return t.weighed; }),
+                    safe_for_terminal(calibration->text), safe_for_terminal(calibration->hash),
+                    calibration->tokens > 0 ? fmt::format(", {} tokens", calibration->tokens) : "");
   text += fmt::format("weights {} -> {}", megabytes(report.bytes_before),
                       megabytes(report.bytes_after));
   if (report.encode_seconds > 0)
@@ -127,8 +128,17 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
   put_json(json);
 }
 
+// Nothing that is read is written over, and nobody waits for a file that cannot be written.
+void check_files(const QuantizeFlags& flags) {
+  expect_quantizable(flags.options, flags.in, flags.out);
+  expect_output(flags.out, {flags.text, flags.stats});
+  if (!flags.text.empty() && !flags.stats.empty())
+    expect_output(flags.stats, {flags.in, flags.text, flags.out});
+}
+
 int quantize(QuantizeFlags& flags) {
   flags.options.type = *format_named(flags.type);  // one of quantize_types()
+  check_files(flags);
   const std::optional<Calibration> calibration = calibration_of(flags);
   flags.options.calibration = calibration ? &*calibration : nullptr;
   double amount = 0;

@@ -92,6 +92,10 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
     begin_until(answer);
     put_part(part);
   });
+  const auto ended = [&](Finish why) {
+    return std::any_of(all.results.begin(), all.results.end(),
+                       [&](const GenerateResult& r) { return r.finish == why; });
+  };
   JsonValue array = JsonValue::array();
   for (size_t i = 0; i < all.results.size(); ++i) {
     GenerateResult& result = all.results[i];
@@ -105,14 +109,17 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
       put_json(array.members()[i].value);
     else
       put_part(all.results[i].text);
-    put_notice(fmt::format("answer {} of {} is the most probable: {:.4g} a token (seed {})", i + 1,
-                           n, all.results[i].mean_log_probability, seed + i));
+    if (!ended(Finish::interrupted))
+      put_notice(fmt::format("answer {} of {} is the most probable: {:.4g} a token (seed {})",
+                             i + 1, n, all.results[i].mean_log_probability, seed + i));
+    line_ends = !ends_line(prompt.shown, all.results[i].text);
   } else if (flags.json) {
     put_json(array);
   } else {
     begin_until(size_t(n - 1));
   }
   if (!flags.json && !line_ends) put("\n");
+  if (ended(Finish::full)) put_notice(speaker.full_line());
   put_summary(answers_line(all, seed));
 }
 
@@ -143,11 +150,7 @@ int run(RunFlags& flags) {
     put_json(result_json(*speaker.engine, result, bandwidth, seed));
   else if (ends_line(prompt.shown, result.text))
     put("\n");
-  if (result.finish == Finish::full)
-    put_notice(
-        fmt::format("the context of {} tokens is full, the text ends here: --ctx N for more where "
-                    "the model has it, or --context-policy shift",
-                    speaker.engine->context_length()));
+  if (result.finish == Finish::full) put_notice(speaker.full_line());
   put_summary(timing_line(result, bandwidth, seed, flags.generation.verbose()) +
               (flags.generation.verbose() ? threads_part(*speaker.engine) : ""));
   if (interruption.signal() != 0) end_by_signal(interruption.signal());

@@ -24,16 +24,26 @@ ContextPolicy policy_of(const std::string& name) {
 
 }  // namespace
 
+std::string Speaker::drop_line(int dropped, int before, int behind) const {
+  return fmt::format(
+      "the context of {} tokens is full: {} are dropped behind the first {}, and the last {} read "
+      "again",
+      engine->context_length(), dropped, before, behind);
+}
+std::string Speaker::full_line() const {
+  return fmt::format(
+      "the context of {} tokens is full, the text ends here: --ctx N for more where the model has "
+      "it, or --context-policy shift",
+      engine->context_length());
+}
+
 Speaker::Speaker(const GenerationFlags& flags)
     : engine(open_engine(flags.model.options())), options(flags.generate) {
   engine->tokenizer();  // a model without one is refused now
   session = engine->session();
   options.context_policy = policy_of(flags.context_policy);
-  options.on_drop = [context = engine->context_length()](int dropped, int before, int behind) {
-    put_notice(
-        fmt::format("the context of {} tokens is full: {} are dropped behind the "
-                    "first {}, and the last {} read again",
-                    context, dropped, before, behind));
+  options.on_drop = [this](int dropped, int before, int behind) {
+    put_notice(drop_line(dropped, before, behind));
   };
   if (flags.draft == "none") return;
   if (flags.draft != "auto" && flags.draft != "ngram") draft = open_engine(draft_options(flags));

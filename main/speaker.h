@@ -20,6 +20,10 @@ struct Speaker {
   Speaker(const Speaker&) = delete;  // options point into it
   // Another, for texts with these settings; none if nobody guesses.
   std::unique_ptr<Drafter> new_drafter(const SamplerOptions& sampling) const;
+
+  // What is said when the context is full: of tokens that are dropped, and of a text that ends.
+  std::string drop_line(int dropped, int before, int behind) const;
+  std::string full_line() const;
 };
 
 }  // namespace chaski

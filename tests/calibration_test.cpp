@@ -270,3 +270,35 @@ TEST_CASE("cli/quantize --stats names what does not match") {
   const Outcome missing = chaski_run({"quantize", base, folder / "out", "--stats", folder / "no"});
   CHECK(missing.status == 5);
 }
+
+TEST_CASE("cli/quantize --calibrate: no file that is read is written over, and nobody waits") {
+  const TempFolder folder;
+  const std::string model = folder / "m.quipu", text = folder / "text.txt", out = folder / "o";
+  std::filesystem::copy_file(kStory, model);
+  const std::string words = read_file("HACKING.md"), whole = read_file(model);
+  write_file(text, words);
+  const auto refused = [&](Arguments arguments, int status, const std::string& said) {
+    arguments.insert(arguments.begin(), {"quantize", model});
+    check_one_line(chaski_run(arguments), status, said);
+    CHECK(read_file(text) == words);
+    CHECK(read_file(model) == whole);
+    CHECK(files_in(folder.path) == 2);
+  };
+  refused({out, "--calibrate", text, "--stats", text}, 2, "is the input");
+  refused({out, "--calibrate", text, "--stats", model}, 2, "is the input");
+  refused({out, "--calibrate", text, "--stats", out}, 2, "is the input");
+  refused({text, "--calibrate", text}, 2, "is the input");
+  refused({text, "--stats", text}, 2, "is the input");
+  refused({out, "--calibrate", text, "--stats", folder / "none/s"}, 5, "none");
+}
+
+TEST_CASE("calibration/a model that knows few positions has short windows") {
+  const auto engine = open_on_cpu(golden("models/gpt2"), Format::f32);
+  const int length = window_of(*engine);
+  REQUIRE(length < kCalibrationWindow);
+  int read = 0;
+  const auto inputs = measure_inputs(*engine, tokens_for(*engine, 2 * length), 2,
+                                     [&](int windows) { read = windows; });
+  CHECK(read == 2);
+  for (const auto& [name, in] : inputs) CHECK(in.tokens == std::vector<int64_t>{2 * length});
+}

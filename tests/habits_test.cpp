@@ -54,7 +54,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -cnv", "-cnv: chaski chat talks"},
     {"run -m MODEL -p Once -sys short",
      "-sys: a prompt goes in as it stands: chaski chat --system"},
-    {"run -hf ggml-org/gemma-3-1b-it-GGUF", "-hf: chaski downloads nothing: fetch the file"},
+    {"run -hf ggml-org/gemma-3-1b-it-GGUF", "-hf: chaski downloads nothing: fetch the GGUF file"},
     {"run -hfr TheBloke/some -hff model.gguf", "-hfr: chaski downloads nothing"},
     {"run -mu https://example.org/model.gguf", "-mu: chaski downloads nothing"},
     {"run -m MODEL -p Once --mirostat 2", "--mirostat: chaski draws by --temp, --top-k"},
