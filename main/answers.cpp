@@ -88,9 +88,9 @@ std::string answers_line(const Answers& answers, uint64_t seed) {
     tokens += r.tokens.size(), read += r.prompt_tokens - r.cached_tokens, drafted += r.drafted,
         accepted += r.accepted;
   const double decoding = answers.seconds - first.prompt_seconds;
-  std::string line = fmt::format(
-      "{} answers to a prompt of {} tokens, of which {} were read, {:.4g} tok/s; {} tokens",
-      answers.results.size(), first.prompt_tokens, read, first.prompt_rate(), tokens);
+  std::string line =
+      fmt::format("{} answers to a prompt of {} tokens ({} read in all), {:.4g} tok/s; {} tokens",
+                  answers.results.size(), first.prompt_tokens, read, first.prompt_rate(), tokens);
   if (decoding > 0) line += fmt::format(", {:.4g} tok/s together", double(tokens) / decoding);
   if (drafted > 0) line += fmt::format("; {} of {} guesses right", accepted, drafted);
   if (drafted > 0 && first.speed_up > 0)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <vector>
@@ -108,7 +109,9 @@ class Chat {
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return;
     if (!message.one_line || text[0] != '/') return ask(text);
     const size_t space = std::min(text.find(' '), text.size());
-    const std::string name = text.substr(0, space);
+    std::string name = text.substr(0, space);
+    if (name == "/bye" || name == "/exit") name = "/quit";
+    if (name == "/?") name = "/help";
     const size_t begin = text.find_first_not_of(' ', space);
     const std::string argument = begin == std::string::npos ? "" : text.substr(begin);
     for (const Command& command : commands()) {
@@ -176,8 +179,20 @@ class Chat {
     ask(*question);
   }
 
+  // A name may be mistyped, and a model is not to be lost by that.
+  static void expect_no_other_file(const std::string& path) {
+    std::error_code none;
+    if (!std::filesystem::exists(path, none)) return;
+    try {
+      read_conversation(path);
+    } catch (const Error&) {
+      fail(Exit::usage, "{}: is there and holds no conversation, expected another name", path);
+    }
+  }
+
   void save(const std::string& path) {
     if (path.empty()) return put_error("/save expects a file");
+    expect_no_other_file(path);
     JsonValue messages = JsonValue::array();
     for (const ChatMessage& m : messages_)
       messages.push_back({{"role", m.role}, {"content", m.content}});
@@ -259,12 +274,13 @@ class Chat {
   }
 
   // What a shift in the middle of an answer keeps: what the conversation has in common with one
-  // that only has the same system message.
+  // that only has the same system message, which may be the template's own.
   void keep_system(std::span<const TokenId> prompt) {
     speaker_.options.keep = 0;
-    if (speaker_.options.context_policy == ContextPolicy::stop || !has_system()) return;
-    const ChatMessage other[] = {messages_[0],
-                                 {"user", messages_[1].content.starts_with('a') ? "b" : "a"}};
+    if (speaker_.options.context_policy == ContextPolicy::stop) return;
+    const size_t first = has_system() ? 1 : 0;
+    std::vector<ChatMessage> other(messages_.begin(), messages_.begin() + ptrdiff_t(first));
+    other.push_back({"user", messages_[first].content.starts_with('a') ? "b" : "a"});
     const std::vector<TokenId> tokens = format_.render(other, true);
     speaker_.options.keep =
         int(std::mismatch(prompt.begin(), prompt.end(), tokens.begin(), tokens.end()).first -
@@ -275,13 +291,18 @@ class Chat {
   // to type /clear.
   void refuse(int tokens) {
     messages_.pop_back();
+    if (speaker_.options.context_policy != ContextPolicy::stop) {
+      const std::string long_one = fmt::format(
+          "this message alone has no room in the context of {} tokens, expected a shorter one or a "
+          "larger --ctx",
+          speaker_.engine->context_length());
+      if (!editor_.interactive()) throw Error(Exit::prompt_too_long, long_one);
+      return put_error(long_one);
+    }
     const std::string line = fmt::format(
         "the conversation with this question has {} tokens, the context holds {}, and an answer "
-        "needs room{}",
-        tokens, speaker_.engine->context_length(),
-        speaker_.options.context_policy != ContextPolicy::stop
-            ? ", which the last question alone leaves none of"
-            : ": --ctx N for more where the model has it, or --context-policy shift");
+        "needs room: --ctx N for more where the model has it, or --context-policy shift",
+        tokens, speaker_.engine->context_length());
     if (!editor_.interactive()) throw Error(Exit::prompt_too_long, line);
     put_error(line + "; the question is dropped, /clear starts anew");
   }

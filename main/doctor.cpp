@@ -18,7 +18,10 @@ int examine(bool json) {
   JsonValue list = JsonValue::array();
   for (const Finding& f : findings) {
     if (json)
-      list.push_back({{"what", f.what}, {"found", f.found}, {"advice", f.advice}});
+      list.push_back({{"what", f.what},
+                      {"verdict", f.advice.empty() ? "good" : "look"},
+                      {"found", f.found},
+                      {"advice", f.advice}});
     else
       put(fmt::format("{:<14}{:<6}{}{}\n", f.what, f.advice.empty() ? "good" : "look",
                       escaped(f.found), f.advice.empty() ? "" : " (" + escaped(f.advice) + ")"));

@@ -202,6 +202,7 @@ void LineEditor::Terminal::let_wait() {
   if (shown || ::tcgetattr(STDIN_FILENO, &mode) != 0) return;
   shown = mode;
   mode.c_lflag &= ~tcflag_t(ECHO | ICANON);
+  mode.c_lflag |= NOFLSH;  // Ctrl-C stops the answer, and what was typed stays
   mode.c_iflag &= ~tcflag_t(ICRNL);
   mode.c_cc[VMIN] = 1, mode.c_cc[VTIME] = 0;
   terminal_is_changed(true);

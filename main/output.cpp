@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "engine/engine.h"
 
@@ -14,6 +15,7 @@ namespace chaski {
 namespace {
 
 bool quiet = false;
+bool line_is_open = false;  // of standard output
 
 // False with errno set. Signals may cut a write short.
 bool write_all(int fd, std::string_view text) {
@@ -50,6 +52,7 @@ bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
 void put(std::string_view text) {
+  if (!text.empty()) line_is_open = text.back() != '\n';
   if (!write_all(STDOUT_FILENO, text))
     fail(Exit::io, "standard output: cannot be written: {}", std::strerror(errno));
 }
@@ -59,7 +62,11 @@ void put_model_text(std::string_view text) {
   put(terminal ? safe_for_terminal(text) : std::string(text));
 }
 
-void put_note(std::string_view line) { (void)write_all(STDERR_FILENO, escaped(line) + "\n"); }
+void put_note(std::string_view line) {
+  static const bool one_screen = stdout_is_terminal() && ::isatty(STDERR_FILENO) == 1;
+  const char* first = one_screen && std::exchange(line_is_open, false) ? "\n" : "";
+  (void)write_all(STDERR_FILENO, first + escaped(line) + "\n");
+}
 
 void put_notice(std::string_view line) {
   if (!quiet) put_note("chaski: note: " + std::string(line));

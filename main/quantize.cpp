@@ -22,7 +22,7 @@ namespace {
 struct QuantizeFlags {
   std::string in, out, type = "q4";
   std::string text, stats;  // of the calibration; empty: none
-  int windows = 256;
+  int windows = 0;          // 0: 256
   QuantizeOptions options;
   bool json = false;
 };
@@ -60,7 +60,8 @@ std::optional<Calibration> calibration_of(const QuantizeFlags& flags) {
     bar->show(progress);
   };
   const Calibration calibration =
-      calibrate({flags.in, flags.options.tokenizer, flags.windows, flags.options.threads},
+      calibrate({flags.in, flags.options.tokenizer, flags.windows > 0 ? flags.windows : 256,
+                 flags.options.threads},
                 flags.text, read_text(flags.text), show);
   if (!flags.stats.empty()) save_calibration(flags.stats, calibration, flags.in);
   return calibration;
@@ -130,6 +131,8 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
 
 // Nothing that is read is written over, and nobody waits for a file that cannot be written.
 void check_files(const QuantizeFlags& flags) {
+  if (flags.windows > 0 && flags.text.empty())
+    fail(Exit::usage, "--chunks is {}, expected it beside --calibrate only", flags.windows);
   expect_quantizable(flags.options, flags.in, flags.out);
   expect_output(flags.out, {flags.text, flags.stats});
   if (!flags.text.empty() && !flags.stats.empty())

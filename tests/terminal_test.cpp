@@ -194,6 +194,27 @@ TEST_CASE("cli/chat on a terminal: what is typed beside an answer waits for the 
       saved);
 }
 
+TEST_CASE("cli/chat on a terminal: Ctrl-C keeps what was typed, /save no other file's name") {
+  const TempFolder folder;
+  const std::string model = folder / "model.quipu";
+  std::filesystem::copy_file(kStory, model);
+  setenv("CHASKI_ISA", "scalar", 1);
+  Screen screen({"chat", "-m", model, "--device", "cpu", "-t", "1", "--ignore-end", "--seed", "1"});
+  unsetenv("CHASKI_ISA");
+  screen.until("> ");
+  screen.type("Tell me a story.\r");
+  screen.until(200);
+  screen.type("/save " + model);
+  screen.type(kCtrlC);
+  screen.until("> ");
+  screen.type("\r");
+  screen.until("holds no conversation");
+  screen.until("> ");
+  screen.type("/bye\r");
+  CHECK(screen.status() == 0);
+  CHECK(read_file(model) == read_file(kStory));
+}
+
 TEST_CASE("cli/chat on a terminal: pastes are marked only while a line is typed") {
   Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
   screen.until("\033[?2004h");
