@@ -109,9 +109,7 @@ class Chat {
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return;
     if (!message.one_line || text[0] != '/') return ask(text);
     const size_t space = std::min(text.find(' '), text.size());
-    std::string name = text.substr(0, space);
-    if (name == "/bye" || name == "/exit") name = "/quit";
-    if (name == "/?") name = "/help";
+    const std::string name = text.substr(0, space);
     const size_t begin = text.find_first_not_of(' ', space);
     const std::string argument = begin == std::string::npos ? "" : text.substr(begin);
     for (const Command& command : commands()) {
@@ -340,7 +338,10 @@ std::span<const Chat::Command> Chat::commands() {
       {"/save", "FILE", "keep the conversation, as JSON", &Chat::save},
       {"/load", "FILE", "go on with a conversation that was kept", &Chat::load},
       {"/tokens", "", "how much of the context is used", &Chat::count_tokens},
-      {"/quit", "", "end (or Ctrl-D)", &Chat::quit}};
+      {"/quit", "", "end (or Ctrl-D)", &Chat::quit},
+      {"/bye", "", "the same", &Chat::quit},
+      {"/exit", "", "the same", &Chat::quit},
+      {"/?", "", "as /help", &Chat::help}};
   return kAll;
 }
 
