@@ -65,9 +65,9 @@ $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
 # Compiling a file is mostly reading the headers that its neighbours read too, so the files of a folder are compiled together, in as many units
 # as stand behind its name; the rest by themselves, as all are with MODE=debug, which shows a missing include.
-UNITS    := engine:4 engine/text:5 engine/bench:2 models:4 models/import:4 ggml-like-tensor:2 ggml-like-tensor/base:1 ggml-like-tensor/file:1 quant:2 main:4 tests:12 tests/fuzz:1
+UNITS    := engine:4 engine/text:5 engine/bench:2 engine/grammar:3 models:4 models/import:4 ggml-like-tensor:2 ggml-like-tensor/base:1 ggml-like-tensor/file:1 quant:2 main:4 tests:12 tests/fuzz:1
 UNITS    := $(foreach u,$(if $(filter debug,$(MODE)),,$(UNITS)),$(addprefix $(firstword $(subst :, ,$u))/unit_,$(shell seq $(lastword $(subst :, ,$u)))))
-ALONE    := main/flags.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp $(wildcard tests/cuda*_test.cpp)
+ALONE    := main/flags.cpp main/config.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp $(wildcard tests/cuda*_test.cpp)
 IN_UNITS := $(filter-out $(ALONE),$(wildcard $(addsuffix *.cpp,$(sort $(dir $(UNITS))))))
 # $(call unit_files,folder/unit_2): every n-th file of the folder, from the second on.
 unit_files = $(shell printf '%s\n' $(filter-out $(ALONE),$(wildcard $(dir $1)*.cpp)) | awk 'NR % $(words $(filter $(dir $1)unit_%,$(UNITS))) == $(patsubst unit_%,%,$(notdir $1)) - 1')
@@ -206,9 +206,12 @@ $(BUILD)/models/bundled/bundled.o: models/bundled/bundled.S models/bundled/story
 NVCCFLAGS := -std=c++20 -O3 -I. -fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -Xcompiler -Wall,-Wextra,-ffp-contract=off $(CUDA_ARCH)
 $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o): $(BUILD)/.cuda
 $(BUILD)/%.cu.o: %.cu
-	@mkdir -p $(@D)
+	@mkdir -p $(@:.o=.kept)
 	@echo "  NVCC $<"
-	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -keep -keep-dir $(@:.o=.kept) -c $< -o $@
+	@if grep -q 'trap;' $(@:.o=.kept)/*.ptx; then \
+	  echo "$<: a kernel ends in a trap: it reads a table of the host (quant/entry.h) or what nvcc takes to be impossible"; rm -f $@; exit 1; fi
+	@rm -r $(@:.o=.kept)
 
 run: $(BUILD)/chaski
 	./$(BUILD)/chaski run
@@ -318,7 +321,8 @@ help:
 	@echo "make check        the rules of the tree: who includes whom, symbols, format"
 	@echo "make format       clang-format over the tree"
 	@echo "make compdb       compile_commands.json, for editors"
-	@echo "make install      PREFIX=/usr/local DESTDIR="
+	@echo "make install      program, man pages and completions; PREFIX=/usr/local DESTDIR="
+	@echo "make deb          a Debian package of them, in build/deb"
 	@echo "make clean"
 	@echo
 	@echo "CUDA=1            CUDA kernels although there is no GPU here; CUDA=0 none although there is one"
@@ -328,11 +332,27 @@ help:
 	@echo "CXX=...           another compiler (aarch64-linux-gnu-g++: the NEON kernels)"
 	@echo "V=1               print the commands"
 
+# WRITER writes the manual: $(BUILD)/chaski, or one that runs here where that is for another machine.
+WRITER   ?= $(BUILD)/chaski
+SHARE     = $(DESTDIR)$(PREFIX)/share
+define INSTALL
+install -D -m 755 $(BUILD)/chaski $(DESTDIR)$(PREFIX)/bin/chaski
+scripts/install_texts.sh $(WRITER) $(SHARE)
+endef
 install: $(BUILD)/chaski
-	install -D -m 755 $(BUILD)/chaski $(DESTDIR)$(PREFIX)/bin/chaski
+	$(INSTALL)
+
+# The same below /usr, as a Debian package.
+DEB      ?= $(BUILD)/deb
+deb: override DESTDIR = $(DEB)/root
+deb: override PREFIX = /usr
+deb: $(BUILD)/chaski
+	rm -rf $(DEB)
+	$(INSTALL)
+	scripts/deb.sh $(DEB)
 
 clean:
 	rm -rf build
 
 -include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d) $(BUILD)/standard.h.d $(BUILD)/tests/doctest.h.d
-.PHONY: all run chat test real test-cuda fuzz fuzz-binaries asan tsan neon check format compdb help install clean always
+.PHONY: all run chat test real test-cuda fuzz fuzz-binaries asan tsan neon check format compdb help install deb clean always

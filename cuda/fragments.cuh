@@ -11,7 +11,7 @@
 //        product 0      A rows g, g + 8 = words 0, 1        product 1      words 2, 3
 //
 // (which row of A is which row of the weight is a matter of names: what comes out is read with the
-// same names). Codes of all formats fit a signed byte: unsigned ones end at 63.
+// same names). Codes of all formats fit a signed byte: unsigned ones end at 127.
 //
 // Weights<F>: kMixed     columns lie in the order 4t, 16+4t, 4t+1, 17+4t | 4t+2, 18+4t, 4t+3, 19+4t
 //                        (codebooks looked up nibble by nibble)
@@ -535,6 +535,137 @@ struct Weights<NVFP4> {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       r.d[i] = scale_of(byte_of(s.scale[0], i)), r.m[i] = scale_of(byte_of(s.scale[1], i));
+  }
+};
+
+template <>
+struct Weights<NVFP4S> : NibbleTile {
+  static constexpr bool kMixed = false;
+  struct Scales {
+    Weights<NVFP4>::Scales blocks;
+    uint4 row;
+  };
+  static __device__ __forceinline__ Codes load(const NVFP4S::Tile& tile, int sub, const Lane& l) {
+    return Weights<NVFP4>::load(tile, sub, l);
+  }
+  static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
+    Weights<NVFP4>::words(c, sub, l, w);
+  }
+  static __device__ __forceinline__ Scales load_scales(const void* strip, const NVFP4S::Tile& tile,
+                                                       int sub, int quad) {
+    return {Weights<NVFP4>::load_scales(strip, tile, sub, quad),
+            *(static_cast<const uint4*>(strip) + quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
+    Weights<NVFP4>::panel(s.blocks, sub, r);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float row = __uint_as_float(word_of(s.row, i));
+      r.d[i] *= row, r.m[i] *= row;
+    }
+  }
+};
+
+// IQ1 to IQ3: tiles have codes in place of indices into the grids (quant/iq2.h, iq3.h), so what is
+// looked up is a codebook of 16 bytes, four immediate words; no constant or shared memory.
+template <class F>
+struct WeightsIq3 {
+  static constexpr bool kMixed = true;
+  using Codes = NibbleCodes;
+  struct Scales {
+    uint2 d;
+    uint32_t scale;
+  };
+  static __device__ __forceinline__ Codes load(const Iq3Tile& tile, int sub, const Lane& l) {
+    return {load_once(tile.q[sub] + 64 * l.t + 16 * l.quad)};
+  }
+  static __device__ __forceinline__ void words(const Codes& c, int, const Lane&, Words& w) {
+    constexpr uint32_t t0 = four_bytes(F::kCodebook, 0), t1 = four_bytes(F::kCodebook, 4),
+                       t2 = four_bytes(F::kCodebook, 8), t3 = four_bytes(F::kCodebook, 12);
+    const uint32_t table[4] = {t0, t1, t2, t3};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) look_up(word_of(c.x, i), table, w.w[i]);
+  }
+  static __device__ __forceinline__ Scales load_scales(const void*, const Iq3Tile& tile, int sub,
+                                                       int quad) {
+    return {load8(tile.d + 4 * quad), load4(tile.scale[sub / 2] + 4 * quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int scale = int(byte_of(s.scale, i) >> 4 * (sub % 2) & 15);
+      r.d[i] = half_at(s.d, i) * F::kUnit * float(2 * scale + 1);
+    }
+  }
+};
+template <>
+struct Weights<IQ3_S> : WeightsIq3<IQ3_S> {};
+template <>
+struct Weights<IQ3_XXS> : WeightsIq3<IQ3_XXS> {};
+
+// Four bytes below 8 looked up in eight bytes.
+__device__ __forceinline__ uint32_t look_up_bytes(uint32_t x, uint32_t low, uint32_t high) {
+  return permute_bytes(low, high, permute_bytes(x | x >> 4, 0, 0x4420));
+}
+
+template <class F>
+struct WeightsIq2 {
+  static constexpr bool kMixed = false;
+  using Codes = Weights<Q3_K>::Codes;
+  struct Scales {
+    uint2 d;
+    uint32_t scale;
+  };
+  static __device__ __forceinline__ Codes load(const ThreeBitTile& tile, int sub, const Lane& l) {
+    return {load_two_bits(tile, sub, l), load_once(tile.high[sub] + 16 * l.quad)};
+  }
+  static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
+    constexpr uint32_t low = four_bytes(F::kCodebook, 0), high = four_bytes(F::kCodebook, 4);
+    Weights<Q3_K>::words(c, sub, l, w);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      for (int h = 0; h < 2; ++h) w.w[i][h] = look_up_bytes(w.w[i][h], low, high);
+  }
+  static __device__ __forceinline__ Scales load_scales(const void*, const ThreeBitTile& tile,
+                                                       int sub, int quad) {
+    return {load8(tile.d + 4 * quad), load4(tile.scale[sub] + 4 * quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int both = int(byte_of(s.scale, i));
+      r.d[i] = half_at(s.d, i) * 0.125f;
+      r.s[0][i] = 2 * (both & 15) + 1, r.s[1][i] = 2 * (both >> 4) + 1;
+    }
+  }
+};
+template <>
+struct Weights<IQ2_S> : WeightsIq2<IQ2_S> {};
+template <>
+struct Weights<IQ1_M> : WeightsIq2<IQ1_M> {};
+
+template <>
+struct Weights<IQ1_S> {
+  static constexpr bool kMixed = false;
+  using Codes = TwoPlanes;
+  using Scales = WeightsIq3<IQ3_S>::Scales;
+  static __device__ __forceinline__ Codes load(const IQ1_S::Tile& tile, int sub, const Lane& l) {
+    return load_two_bits(tile, sub, l);
+  }
+  static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
+    Weights<Q2_K>::words(c, sub, l, w);
+  }
+  static __device__ __forceinline__ Scales load_scales(const void*, const IQ1_S::Tile& tile,
+                                                       int sub, int quad) {
+    return {load8(tile.d + 4 * quad), load4(tile.scale[sub / 2] + 4 * quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int sub, RowScales& r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int both = int(byte_of(s.scale, i) >> 4 * (sub % 2) & 15);
+      r.d[i] = half_at(s.d, i) * float(2 * (both & 7) + 1);
+      r.m[i] = r.d[i] * (both & 8 ? -1.125f : -0.875f);
+    }
   }
 };
 

@@ -3,8 +3,13 @@
 #pragma once
 #include "cuda/norm_row.h"
 #include "cuda/table.h"
+#include "quant/formats.h"
 
 namespace chaski {
+
+// Formats whose weights are multiplied one by one (fma_dot.cuh), not by tensor cores.
+template <class F>
+constexpr bool kByFma = kScaledFloat<F> || std::is_same_v<F, F32>;
 
 constexpr int kPairRows = 2 * kStrip;  // a warp's rows: a pair of strips
 
@@ -80,8 +85,8 @@ __host__ __device__ constexpr size_t normed_bytes(int cols) {
   return size_t(cols + 31) / 32 * sizeof(Act) + sizeof(float) * (32 + size_t(cols));
 }
 
-// Starts the kernel for few tokens, `tokens` (1, 8 or 16) at a time (f32: 16 is 8), and the one for
-// many; false if it does not take the job.
+// Starts the kernel for few tokens, `tokens` (1, 8 or 16) at a time (kByFma: 16 is 8), and the one
+// for many; false if it does not take the job.
 void launch_matmul_rows(Format format, int tokens, const MatMulJob& job, const LaunchContext& c);
 bool launch_matmul_tiles(Format format, const MatMulJob& job, const LaunchContext& c);
 // Whichever of them is right for the job.

@@ -24,7 +24,7 @@ void launch_rows(const MatMulJob& job, const LaunchContext& c) {
 void launch_matmul_rows(Format format, int tokens, const MatMulJob& job, const LaunchContext& c) {
   with_device_format(format, [&]<class F>(F) {
     if (tokens == 1) return launch_rows<F, 1>(job, c);
-    if constexpr (!std::is_same_v<F, F32>)
+    if constexpr (!kByFma<F>)
       if (tokens == 16) return launch_rows<F, 16>(job, c);
     launch_rows<F, 8>(job, c);
   });

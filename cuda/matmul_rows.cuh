@@ -194,11 +194,11 @@ class FloatSegment {
   typename FloatWeights<F>::Codes codes_[kAhead];
 };
 
-// f32.
-template <int kTokens>
+// f32, and codes under an f32 scale.
+template <class F, int kTokens>
 class FmaSegment {
  public:
-  __device__ __forceinline__ FmaSegment(const MatMulJob& job, int segment) {
+  __device__ __forceinline__ FmaSegment(const MatMulJob& job, int segment) : columns_(lane_) {
     const Run run = segment_of(segment, groups_of(job.blocks));
     from_ = run.from * 32 * kGroupBlocks, end_ = min(run.to * 32 * kGroupBlocks, job.cols);
   }
@@ -211,13 +211,13 @@ class FmaSegment {
   }
   __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place,
                                       float (*sums)[kPairRows]) {
-    constexpr int kStep = ColumnsAhead<kTokens>::kStep;
+    constexpr int kStep = ColumnsAhead<F, kTokens>::kAhead * FmaLane::kPhases;
     const int64_t first_token = int64_t(blockIdx.x) * kTokens, left = job.tokens - first_token;
     const int tokens = int(left < kTokens ? left : kTokens);
     float acc[kTokens][FmaLane::kRows] = {};
     for (int c = from_; c < end_; c += kStep) {
-      add_columns<kTokens>(columns_, c, end_, in.x + first_token * job.cols, job.cols, tokens,
-                           lane_, acc);
+      add_columns<F, kTokens>(columns_, c, end_, in.x + first_token * job.cols, job.cols, tokens,
+                              lane_, acc);
       if (c + kStep < end_)
         columns_.load(strip_, c + kStep, end_, lane_);
       else if (place.advance(job))
@@ -230,12 +230,12 @@ class FmaSegment {
   const FmaLane lane_;
   int from_, end_;
   const std::byte* strip_;
-  ColumnsAhead<kTokens> columns_;
+  ColumnsAhead<F, kTokens> columns_;
 };
 
 template <class F, int kTokens>
 using SegmentOf = std::conditional_t<
-    std::is_same_v<F, F32>, FmaSegment<kTokens>,
+    kByFma<F>, FmaSegment<F, kTokens>,
     std::conditional_t<F::kFloat, FloatSegment<F, kTokens>, IntSegment<F, kTokens>>>;
 
 // Through a shuffle, so that the compiler knows that a warp goes one way.

@@ -1,4 +1,4 @@
-// The kernel for many tokens, for every format but f32.
+// The kernel for many tokens, for every format but those that go by fma.
 #include "cuda/matmul_tiles.cuh"
 #include "quant/formats.h"
 
@@ -25,7 +25,7 @@ bool tiles_take(const MatMulJob& job, const LaunchContext& c) {
 bool launch_matmul_tiles(Format format, const MatMulJob& job, const LaunchContext& c) {
   bool taken = false;
   with_device_format(format, [&]<class F>(F) {
-    if constexpr (!std::is_same_v<F, F32>)
+    if constexpr (!kByFma<F>)
       if (taken = tiles_take<F>(job, c); taken) launch_tiles<F>(job, c);
   });
   return taken;

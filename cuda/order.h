@@ -6,7 +6,8 @@
 //   f16, bf16       32 columns after 32 columns, likewise: the tensor cores' sum of 32, from zero,
 //                   low parts of x before high ones, is added by one fma or addition
 //                   (float_dot.cuh)
-//   f32             fma_dot.cuh's phases in each segment; then the segments, first to last
+//   by fma          f32, and codes under an f32 scale: fma_dot.cuh's phases in each segment; then
+//                   the segments, first to last
 //
 // A segment is a run of whole groups of 8 blocks (256 columns). How many there are and which is
 // which depends on the row's length alone.

@@ -101,6 +101,25 @@ struct ColumnsKernel {
   }
 };
 
+// The same columns in another order.
+
+__global__ void reorder(const float* x, const float* order, float* y, int64_t cols) {
+  wait_for_previous();
+  start_next();
+  const int64_t i = int64_t(blockIdx.y) * blockDim.x + threadIdx.x;
+  if (i < cols) y[blockIdx.x * cols + i] = x[blockIdx.x * cols + Reorder::column(order[i], cols)];
+}
+
+struct ReorderKernel {
+  static void launch(const Reorder&, const OpArgs& a, const LaunchContext& c) {
+    const int64_t cols = a.in[0].shape.cols;
+    chaski::launch(
+        "reorder",
+        {dim3(unsigned(a.in[0].shape.rows), unsigned((cols + 255) / 256)), 256, c.stream}, reorder,
+        a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0), cols);
+  }
+};
+
 // Values, each times its weight of the row, added first to last.
 
 struct BlendArgs {
@@ -271,9 +290,9 @@ __global__ void short_conv(ShortConvArgs a) {
   if (c >= a.cols) return;
   int before = 0;
   while (before < a.back && t > before && a.together(t - before - 1, t)) ++before;
-  if (before == a.back) return a.one(t, before, c, nullptr);
-  if (before > 0) return;
   float* kept = reinterpret_cast<float*>(a.states + a.tables[a.table_start[t]] * a.page_bytes);
+  if (before == a.back) return a.one(t, before, c, kept);
+  if (before > 0) return;
   // Tables begin one behind the other, so the sequence's end is where they first change.
   int end = t + 1;
   for (int high = a.tokens; end < high;) {
@@ -376,6 +395,9 @@ template CudaEntry cuda_entry<MeanProduct>();
 template <>
 struct CudaKernel<RoundRows> : RoundRowsKernel {};
 template CudaEntry cuda_entry<RoundRows>();
+template <>
+struct CudaKernel<Reorder> : ReorderKernel {};
+template CudaEntry cuda_entry<Reorder>();
 template <>
 struct CudaKernel<ShortConv> : ShortConvKernel {};
 template CudaEntry cuda_entry<ShortConv>();

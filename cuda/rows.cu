@@ -23,9 +23,15 @@ __global__ void get_rows(const std::byte* table, int64_t strip_bytes, int64_t co
   const int32_t id = ids[blockIdx.x];
   const StripOf<F> strip(table + id / kStrip * strip_bytes);
   const int r = id % kStrip;
-  const auto block = F::get(strip.tiles()[first / F::kBlock], r);
+  const auto& tile = strip.tiles()[first / F::kBlock];
+  const int column = int(first % F::kBlock);
   float* y = out + int64_t(blockIdx.x) * cols + first;
-  for (int i = 0; i < kColumns; ++i) y[i] = strip.row(r).at(block, int(first % F::kBlock) + i);
+  if constexpr (requires { F::tile_at(tile, r, column); }) {
+    for (int i = 0; i < kColumns; ++i) y[i] = F::tile_at(tile, r, column + i);
+  } else {
+    const auto block = F::get(tile, r);
+    for (int i = 0; i < kColumns; ++i) y[i] = strip.row(r).at(block, column + i);
+  }
 }
 
 struct GetRowsKernel {

@@ -21,7 +21,7 @@ namespace chaski {
 
 namespace {
 
-constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
+constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts", kKl = ".kl";
 constexpr const char *kText = "chaski.calibration.text", *kHash = "chaski.calibration.xxh3",
                      *kTokens = "chaski.calibration.tokens";
 
@@ -35,20 +35,15 @@ class Squares {
  public:
   void add(const Plan& plan, size_t step) {
     const Step& s = plan.steps[step];
-    const Node& node = plan.graph().nodes[step];
     if (const auto* op = std::get_if<ExpertMatMul>(&s.op))
-      return add_experts(*op, s.args, weight(plan, node, 1));
-    const auto* matmul = std::get_if<MatMul>(&s.op);
-    const int weights = matmul                                      ? matmul->weights
-                        : std::holds_alternative<GatedMatMul>(s.op) ? 2
-                                                                    : 0;
-    if (weights == 0) return;
+      return add_experts(*op, s.args, weight(plan, step, 1));
+    const std::vector<const Weight*> weights = weights_of(plan, step);
     const int64_t rows = s.args.in[0].shape.rows;
-    if (rows == 0) return;  // the head of a pass of which no logits are wanted
+    if (weights.empty() || rows == 0) return;
     row_.assign(size_t(s.args.in[0].shape.cols), 0);
     for (int64_t t = 0; t < rows; ++t) add_row(s.args, t, row_.data());
-    for (int i = 0; i < weights; ++i) {
-      Sum& sum = of(weight(plan, node, size_t(1 + i)), 1);
+    for (const Weight* w : weights) {
+      Sum& sum = of(*w, 1);
       for (size_t c = 0; c < row_.size(); ++c) sum.squares[c] += row_[c];
       sum.tokens[0] += rows;
     }
@@ -65,30 +60,25 @@ class Squares {
     return out;
   }
 
+  static const Weight& weight(const Plan& plan, size_t step, size_t in) {
+    return *plan.graph().values[size_t(plan.graph().nodes[step].in[in])].weight;
+  }
+
  private:
   struct Sum {
     std::vector<double> squares;
     std::vector<int64_t> tokens;
   };
 
-  static const Weight& weight(const Plan& plan, const Node& node, size_t in) {
-    return *plan.graph().values[size_t(node.in[in])].weight;
-  }
   Sum& of(const Weight& weight, int experts) {
     Sum& sum = sums_[&weight];
     sum.squares.resize(size_t(experts * weight.info.cols)), sum.tokens.resize(size_t(experts));
     return sum;
   }
-  // Where no weight reads floats, there are quantized ones only.
-  static void add_row(const OpArgs& a, int64_t t, double* to) {
-    const auto add = [&](int64_t c, double x) { to[c] += x * x; };
-    for (int64_t c = 0; c < a.in[0].shape.cols; ++c)
-      if (a.in[0].data) {
-        add(c, a.in[0].row(t)[c]);
-      } else {
-        const Act& act = a.in_acts.at(t, c / 32);
-        add(c, double(act.d) * act.q[c % 32]);
-      }
+  void add_row(const OpArgs& a, int64_t t, double* to) {
+    values_.resize(size_t(a.in[0].shape.cols));
+    input_row(a, t, values_.data());
+    for (size_t c = 0; c < values_.size(); ++c) to[c] += double(values_[c]) * double(values_[c]);
   }
   void add_experts(const ExpertMatMul& op, const OpArgs& a, const Weight& weight) {
     Sum& sum = of(weight, op.experts);
@@ -101,6 +91,7 @@ class Squares {
 
   std::unordered_map<const Weight*, Sum> sums_;
   std::vector<double> row_;  // of one step
+  std::vector<float> values_;
 };
 
 void expect_finite(const Calibration& calibration) {
@@ -144,17 +135,35 @@ std::vector<int64_t> InputSquares::too_few() const {
   return experts;
 }
 
-std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,
-                                                   int windows,
-                                                   const std::function<void(int)>& on_read) {
+// Where no weight reads floats, there are quantized ones only; a code times its scale is exact.
+void input_row(const OpArgs& matmul, int64_t t, float* to) {
+  const int64_t cols = matmul.in[0].shape.cols;
+  if (matmul.in[0].data) return void(std::copy_n(matmul.in[0].row(t), cols, to));
+  for (int64_t c = 0; c < cols; ++c) {
+    const Act& act = matmul.in_acts.at(t, c / 32);
+    to[c] = act.d * float(act.q[c % 32]);
+  }
+}
+
+std::vector<const Weight*> weights_of(const Plan& plan, size_t step) {
+  const auto* matmul = std::get_if<MatMul>(&plan.steps[step].op);
+  const bool gated = std::holds_alternative<GatedMatMul>(plan.steps[step].op);
+  std::vector<const Weight*> weights;
+  for (int i = 0; i < (matmul ? matmul->weights : gated ? 2 : 0); ++i)
+    weights.push_back(&Squares::weight(plan, step, size_t(1 + i)));
+  return weights;
+}
+
+void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int windows,
+                     const std::function<void(const Plan&, size_t step)>& look,
+                     const std::function<void(int)>& on_read) {
   const int length = window_of(engine);
   ENSURE(windows <= windows_of(tokens.size(), length), "whole windows");
-  Squares squares;
   struct Watch {
     Executor& executor;
     ~Watch() { executor.after_step = {}; }  // however this ends
   } const watch{engine.impl().cpu->executor()};
-  watch.executor.after_step = [&](const Plan& plan, size_t step) { squares.add(plan, step); };
+  watch.executor.after_step = look;
   const bool begins = engine.has_tokenizer() && engine.tokenizer().adds_bos();
   const auto session = engine.session();
   for (int w = 0; w < windows; ++w) {
@@ -165,32 +174,43 @@ std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<con
     session->extend(window, 0);
     on_read(w + 1);
   }
+}
+
+std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,
+                                                   int windows,
+                                                   const std::function<void(int)>& on_read) {
+  Squares squares;
+  read_for_inputs(
+      engine, tokens, windows, [&](const Plan& plan, size_t step) { squares.add(plan, step); },
+      on_read);
   return squares.all();
 }
 
-Calibration calibrate(const CalibrationOptions& options, const std::string& name,
-                      std::string_view text, const OnProgress& progress) {
+CalibrationText calibration_text(const CalibrationOptions& options, const std::string& name,
+                                 std::string_view text) {
   EngineOptions o;
   o.model = options.model, o.tokenizer = options.tokenizer, o.threads = options.threads;
   o.device = "cpu";
   const auto known = model_of(open_model(o.model, o.tokenizer).source.meta)->context;
   o.context = int(std::min<int64_t>(kCalibrationWindow, known));
-  const std::shared_ptr<Engine> engine = Engine::open(o);
-  const Tokenizer& tokenizer = engine->tokenizer();
-  const std::vector<TokenId> tokens = tokenizer.encode_prompt(text);
-  const int length = window_of(*engine);
-  const int windows = std::min(options.windows, windows_of(tokens.size(), length));
-  if (windows == 0)
+  CalibrationText result{
+      name_in(name), hash_of(std::as_bytes(std::span(text))), Engine::open(o), {}, 0};
+  result.tokens = result.engine->tokenizer().encode_prompt(text);
+  const int length = window_of(*result.engine);
+  result.windows = std::min(options.windows, windows_of(result.tokens.size(), length));
+  if (result.windows == 0)
     fail(Exit::usage, "{}: the text has {} tokens, expected at least the {} of a window", name,
-         tokens.size(), length);
+         result.tokens.size(), length);
+  return result;
+}
 
-  const uint64_t all = uint64_t(windows) * uint64_t(length);
-  const auto ours = measure_inputs(*engine, tokens, windows, [&](int read) {
-    if (progress) progress({"calibration", uint64_t(read) * uint64_t(length), all});
+Calibration calibrate(const CalibrationText& text, const OnProgress& progress) {
+  const uint64_t length = uint64_t(window_of(*text.engine)), all = uint64_t(text.windows) * length;
+  const auto ours = measure_inputs(*text.engine, text.tokens, text.windows, [&](int read) {
+    if (progress) progress({"calibration", uint64_t(read) * length, all});
   });
-
-  Calibration result{name_in(name), hash_of(std::as_bytes(std::span(text))), int64_t(all), {}};
-  for (const TensorSlot& slot : tensors_of(*model_of(engine->meta())))
+  Calibration result{text.name, text.hash, int64_t(all), {}};
+  for (const TensorSlot& slot : tensors_of(*model_of(text.engine->meta())))
     if (const auto found = ours.find(slot.name); found != ours.end())
       result.inputs.emplace(slot.gguf, found->second);
   expect_finite(result);
@@ -232,6 +252,8 @@ void save_calibration(const std::string& path, const Calibration& calibration,
     add(tensor + std::string(kSums), in.experts(), in.cols, in.sums.data());
     add(tensor + std::string(kCounts), in.experts(), 1, counts[name].data());
   }
+  std::map<std::string, float> kl(calibration.kl.begin(), calibration.kl.end());
+  for (const auto& [name, x] : kl) add(gguf_tensor_name(name) + std::string(kKl), 1, 1, &x);
   export_gguf(path, source);
 }
 
@@ -262,6 +284,10 @@ Calibration load_calibration(const std::string& path) {
     calibration.text = name_in(path), calibration.hash = hash_of(file.mapping->bytes());
   std::map<std::string, const GgufTensor*> tensors;
   for (const GgufTensor& t : file.tensors) tensors.emplace(t.name, &t);
+  for (const auto& [name, tensor] : tensors)
+    if (name.ends_with(kKl) && tensor->rows * tensor->cols == 1)
+      calibration.kl[our_tensor_name(name.substr(0, name.size() - kKl.size()))] =
+          double(floats_of(file, *tensor)[0]);
   for (const auto& [name, sums] : tensors) {
     if (!name.ends_with(kSums)) continue;
     const std::string tensor = name.substr(0, name.size() - kSums.size());

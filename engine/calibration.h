@@ -4,7 +4,8 @@
 // its logits would cost a part of every pass.
 //
 // Kept in the GGUF files that llama.cpp's llama-imatrix writes, so that either program reads the
-// other's: "<tensor>.in_sum2", (experts, columns), and "<tensor>.counts", (experts).
+// other's: "<tensor>.in_sum2", (experts, columns), and "<tensor>.counts", (experts). What other
+// programs pass over: "<tensor>.kl", (1).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,9 @@
 #include "engine/model_file.h"
 
 namespace chaski {
+
+class Plan;
+struct OpArgs;
 
 constexpr int kCalibrationWindow = 512;  // tokens that are read as one text, or the model's context
 constexpr int64_t kFewestTokens = 32;    // of which a mean square is believed
@@ -43,13 +47,25 @@ struct Calibration {
   int64_t tokens = 0;  // that were read of the text; 0: not known
   // By name as GGUF files have it, in our spelling: "layer.3.attn_q".
   std::map<std::string, InputSquares> inputs;
+  // The divergence of the model where this weight alone has 4 bits (engine/budget.h), by the same
+  // names; empty: not measured.
+  std::map<std::string, double> kl = {};
 };
 
 int window_of(const Engine& engine);  // tokens: kCalibrationWindow or its context
 
-// Reads the first `windows` windows of window_of() tokens, each for itself, and returns what
-// came into each weight of a matmul, by the weight's name. The engine runs on the CPU alone, with
-// that much context. `on_read` is told how many windows were read.
+// Reads the first `windows` windows of window_of() tokens, each for itself. `look` is told of each
+// step as Executor::after_step is, `on_read` how many windows were read. The engine runs on the CPU
+// alone, with that much context.
+void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int windows,
+                     const std::function<void(const Plan&, size_t step)>& look,
+                     const std::function<void(int)>& on_read);
+// Row t of what came into a matmul.
+void input_row(const OpArgs& matmul, int64_t t, float* to);
+// The weights that a step multiplies by its rows, all of them the same; none of one that does not.
+std::vector<const Weight*> weights_of(const Plan& plan, size_t step);
+
+// What comes into each weight of a matmul there, by the weight's name.
 std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,
                                                    int windows,
                                                    const std::function<void(int)>& on_read);
@@ -60,11 +76,21 @@ struct CalibrationOptions {
   int threads = 0;
 };
 
-// Runs the model over the beginning of `text`, of which `name` is the file's name, on the CPU. The
-// numbers do not depend on threads. Throws what Engine::open throws, Error(usage) for a text
-// shorter than a window, Error(non_finite).
-Calibration calibrate(const CalibrationOptions& options, const std::string& name,
-                      std::string_view text, const OnProgress& progress);
+// A model on the CPU, and the text that it is to read.
+struct CalibrationText {
+  std::string name, hash;  // as in Calibration
+  std::shared_ptr<Engine> engine;
+  std::vector<TokenId> tokens;
+  int windows = 0;  // of window_of() tokens, that are read
+};
+// `name` is the text's file. Throws what Engine::open throws, and Error(usage) for a text shorter
+// than a window.
+CalibrationText calibration_text(const CalibrationOptions& options, const std::string& name,
+                                 std::string_view text);
+
+// Runs the model over the beginning of the text. The numbers do not depend on threads. Throws
+// Error(non_finite).
+Calibration calibrate(const CalibrationText& text, const OnProgress& progress);
 
 // Throws Error(io), and Error(usage) for a path that is the model's.
 void save_calibration(const std::string& path, const Calibration& calibration,

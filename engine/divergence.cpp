@@ -22,25 +22,60 @@ double kl_of(Logits p, double p_sum, Logits q, double q_sum) {
   return std::max(kl, 0.0);
 }
 
-auto top(Logits logits) { return std::max_element(logits.begin(), logits.end()) - logits.begin(); }
+TokenId top(Logits logits) {
+  return TokenId(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
 
 void add(Divergence& d, Logits p, Logits q, TokenId token, std::string_view piece) {
   const double p_sum = log_of_sum(p), q_sum = log_of_sum(q);
   const double p_surprise = p_sum - double(p[size_t(token)]),
                q_surprise = q_sum - double(q[size_t(token)]);
   d.base.add(p_surprise, piece), d.model.add(q_surprise, piece);
-  d.kl.add(kl_of(p, p_sum, q, q_sum));
-  d.same_top.add(top(p) == top(q) ? 1 : 0);
+  d.places.push_back({kl_of(p, p_sum, q, q_sum), token, top(p), top(q)});
+  const TokenDivergence& here = d.places.back();
+  d.kl.add(here.kl);
+  d.same_top.add(here.base_top == here.model_top ? 1 : 0);
   const double shift = std::exp(-q_surprise) - std::exp(-p_surprise);
   d.square.add(shift * shift);
 }
 
 }  // namespace
 
+double divergence(std::span<const float> p, std::span<const float> q) {
+  return kl_of(p, log_of_sum(p), q, log_of_sum(q));
+}
+
 double Divergence::rms() const { return std::sqrt(square.mean); }
 
 double Divergence::rms_standard_error() const {
   return rms() > 0 ? square.standard_error() / (2 * rms()) : 0;
+}
+
+double median_kl(const Divergence& d) {
+  if (d.places.empty()) return 0;
+  std::vector<double> all;
+  for (const TokenDivergence& place : d.places) all.push_back(place.kl);
+  const auto middle = all.begin() + ptrdiff_t(all.size() / 2);
+  std::nth_element(all.begin(), middle, all.end());
+  return *middle;
+}
+
+Continuation greedy_continuation(Session& base, Session& model, std::span<const TokenId> prompt,
+                                 int tokens) {
+  const Tokenizer& tokenizer = base.engine().tokenizer();
+  Continuation result;
+  base.rewind(0), model.rewind(0);
+  TokenId a = top(base.extend(prompt)), b = top(model.extend(prompt));
+  while (int(result.same.size()) < tokens) {
+    if (a != b) {
+      result.base_and_model = {a, b};
+      break;
+    }
+    result.same.push_back(a);
+    if (tokenizer.is_end(a) || base.room() == 0 || model.room() == 0) break;
+    a = top(base.decode(a)), b = top(model.decode(b));
+  }
+  return result;
 }
 
 void expect_same_tokens(const Engine& base, const Engine& model, std::string_view text) {
@@ -61,16 +96,18 @@ void expect_same_tokens(const Engine& base, const Engine& model, std::string_vie
   }
 }
 
-Divergence divergence(Session& base, Session& model, std::span<const TokenId> tokens, int window,
-                      int windows, const OnCompared& on_compared) {
+Divergence divergence(Session& base, Session& model, Session* twin, std::span<const TokenId> tokens,
+                      int window, int windows, const OnCompared& on_compared) {
   const Tokenizer& tokenizer = base.engine().tokenizer();
   Divergence result;
   result.base.windows = result.model.windows = windows;
-  Session* const sessions[] = {&base, &model};
+  std::vector<Session*> sessions{&base, &model};
+  if (twin) sessions.push_back(twin);
   read_windows(
       sessions, tokens, window, windows,
       [&](auto logits, TokenId token) {
         add(result, logits[0], logits[1], token, tokenizer.piece(token));
+        if (twin) result.floor.add(divergence(logits[0], logits[2]));
       },
       [&](uint64_t read) { on_compared(result, read); });
   return result;

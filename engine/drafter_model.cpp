@@ -12,8 +12,9 @@ class ModelDrafter : public Drafter {
   // More than the guesses of a pass and a token: then the text is new.
   static constexpr size_t kMostAtOnce = 24;
 
-  ModelDrafter(std::shared_ptr<Engine> engine, const SamplerOptions& sampling)
-      : session_(engine->session()), sampler_(sampling) {}
+  ModelDrafter(std::shared_ptr<Engine> engine, const SamplerOptions& sampling,
+               const Tokenizer* tokenizer)
+      : session_(engine->session()), sampler_(sampling, tokenizer) {}
 
   std::vector<TokenId> propose(std::span<const TokenId> history, int k) override {
     k = std::min(k, session_->engine().context_length() - int(history.size()));
@@ -54,7 +55,8 @@ std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engi
         fail(Exit::usage, "--draft {}: token {} is '{}', expected '{}' as in {}", draft->path(), i,
              escaped(a.raw(i)), escaped(b.raw(i)), target.path());
   }
-  return std::make_unique<ModelDrafter>(std::move(draft), sampling);
+  return std::make_unique<ModelDrafter>(std::move(draft), sampling,
+                                        target.has_tokenizer() ? &target.tokenizer() : nullptr);
 }
 
 }  // namespace chaski

@@ -7,6 +7,7 @@
 #include "engine/bench/bandwidth.h"
 #include "engine/bench/random_model.h"
 #include "engine/engine_impl.h"
+#include "engine/memory_need.h"
 #include "engine/model_file.h"
 #include "engine/page_table.h"
 #include "engine/placement.h"
@@ -23,84 +24,18 @@ namespace {
 std::shared_ptr<const Weights> open_weights(EngineImpl& e, const EngineOptions& o, int threads) {
   const auto [source, mapped] = open_model(o.model, o.tokenizer);
   if (mapped) {
+    expect_memory(source, !o.copy, o);
     if (!o.model.empty()) verify_file(*mapped, o.verify, threads);
     return o.copy ? load(source, threads) : mapped;
   }
   e.tokenizer = expect_runnable(source);
+  expect_memory(source, false, o);
   if (o.notice && o.verify == Verify::always)
     o.notice(fmt::format("{}: a {} has no sums of its tensors to verify", o.model, source.kind));
   if (o.notice)
     o.notice(fmt::format("{}: {}, converted in memory ('chaski convert' keeps the result)", o.model,
                          source.kind));
   return load(source, threads);
-}
-
-void expect_kv_type(const EngineOptions& o) {
-  const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes),
-                                 [&](const KvType& t) { return t.format == o.kv; });
-  if (!known)
-    fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
-}
-
-// The states of the model's first layers.
-StateLayout states_of(const Model& model, int layers, Format kv) {
-  Batch one;
-  one.tokens.resize(1), one.outputs.resize(1);
-  return StateLayout(cpu_graph(model, layers, one).states, kv, false);
-}
-
-// Of a table of positions there are no more; rotary positions go on, beyond what they were trained
-// for.
-void expect_context(const EngineOptions& o, const Model& m, const std::string& path) {
-  const bool ends = std::any_of(m.weights.begin(), m.weights.end(),
-                                [](auto& w) { return w.role == Role::position_table; });
-  if (o.context < 0 || (ends && o.context > m.context))
-    fail(Exit::usage, "{}: --ctx is {}, expected 1 to {}: the model knows no more positions", path,
-         o.context, m.context);
-  if (o.context <= m.context) return;
-  const StateLayout states = states_of(m, int(m.n_layers), o.kv);
-  double need = 0;
-  const std::vector<int64_t> pages = pages_of_session(states.pools, o.context, 1);
-  for (size_t i = 0; i < pages.size(); ++i)
-    need += double(pages[i]) * double(states.pools[i].page_bytes);
-  if (const auto have = available_memory(); have && need > double(*have))
-    fail(Exit::memory, "a context of {} keeps {:.3g} GB, {:.3g} GB of memory are available",
-         o.context, need / 1e9, double(*have) / 1e9);
-  if (o.notice)
-    o.notice(fmt::format("{}: a context of {} is more than the model's own of {}", path, o.context,
-                         m.context));
-}
-
-struct Stretch {
-  RopeScaling kind = RopeScaling::none;
-  double factor = 1;
-};
-
-// What --rope-scaling says; nothing if the file's own scaling stays.
-std::optional<Stretch> stretch_of(const std::string& wanted) {
-  if (wanted.empty()) return std::nullopt;
-  if (wanted == "none") return Stretch{};
-  constexpr std::pair<std::string_view, RopeScaling> kKinds[] = {{"linear", RopeScaling::linear},
-                                                                 {"dynamic", RopeScaling::dynamic},
-                                                                 {"yarn", RopeScaling::yarn}};
-  const size_t colon = std::min(wanted.find(':'), wanted.size());
-  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                 [&](auto& k) { return k.first == wanted.substr(0, colon); });
-  char* end = nullptr;
-  const double factor = colon < wanted.size() ? std::strtod(&wanted[colon + 1], &end) : 1;
-  if (kind == std::end(kKinds) || !end || *end || !(factor > 1 && factor <= 1024))
-    fail(
-        Exit::usage,
-        "--rope-scaling is {}, expected none, or linear:F, dynamic:F or yarn:F, with F above 1 and "
-        "up to 1024",
-        escaped(wanted));
-  return Stretch{kind->second, factor};
-}
-
-void stretch(Model& m, const EngineOptions& o, const std::string& path) {
-  const std::optional<Stretch> wanted = stretch_of(o.rope_scaling);
-  if (wanted && !m.stretch_rope(wanted->kind, wanted->factor))
-    fail(Exit::usage, "--rope-scaling is {}, but {} has no rotary positions", o.rope_scaling, path);
 }
 
 int64_t hidden_columns(const Model& model) {
@@ -165,13 +100,9 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   bind(e, std::move(weights));
   if (o.notice && e.tokenizer && !e.tokenizer->remark().empty()) o.notice(e.tokenizer->remark());
   const Model& m = *e.model;
-  stretch(*e.model, o, e.weights->path);
-  expect_kv_type(o);
-  expect_context(o, m, e.weights->path);
-  e.model->expect_sessions(o.context ? o.context : m.context);
-  const Placement placement = place(m, o);
+  const Placement placement = settle(*e.model, o, e.weights->path);
   e.context = placement.context, e.max_batch = placement.max_batch, e.kv = o.kv;
-  e.model->expect_sessions(e.context);  // a device may have room for less
+  e.rope_scaling = o.rope_scaling;
   if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);
   e.states = states_of(m, int(m.n_layers), o.kv);
   e.hidden = hidden_columns(m);
@@ -180,13 +111,6 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
                          : host_pages(e.host.states, e.context, e.max_batch, o.sessions));
   e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, e.host, threads,
                                       o.threads_fixed);
-}
-
-int thread_count(const EngineOptions& o) {
-  if (o.threads < 0 || o.threads > 1024)
-    fail(Exit::usage, "--threads is {}, expected 1 to 1024, or 0 for all", o.threads);
-  if (o.threads == 0) return physical_cores();
-  return o.threads_fixed ? o.threads : std::min(o.threads, usable_cores());
 }
 
 }  // namespace
@@ -211,8 +135,7 @@ Engine::Engine() : impl_(std::make_unique<EngineImpl>()) {}
 Engine::~Engine() = default;
 
 std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
-  check_device(o);
-  stretch_of(o.rope_scaling);  // throws now what would be thrown after minutes of reading
+  check_options(o);
   const int threads = thread_count(o);
   std::shared_ptr<Engine> e(new Engine);
   fill(*e->impl_, open_weights(*e->impl_, o, threads), o, threads);
@@ -220,16 +143,23 @@ std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
 }
 
 std::shared_ptr<Engine> Engine::random(const ShapeOptions& shape, const EngineOptions& o) {
-  check_device(o);
+  check_options(o);
   std::shared_ptr<Engine> e(new Engine);
-  fill(*e->impl_, random_model(shape), o, thread_count(o));
+  const ModelSource source = random_source(shape);
+  expect_memory(source, false, o);
+  fill(*e->impl_, load(source, 1), o, thread_count(o));
+  return e;
+}
+
+std::shared_ptr<Engine> Engine::over(std::shared_ptr<const Weights> weights,
+                                     const EngineOptions& o) {
+  std::shared_ptr<Engine> e(new Engine);
+  fill(*e->impl_, std::move(weights), o, thread_count(o));
   return e;
 }
 
 std::shared_ptr<Engine> Engine::with(const EngineOptions& o) const {
-  std::shared_ptr<Engine> e(new Engine);
-  fill(*e->impl_, impl_->weights, o, thread_count(o));
-  return e;
+  return over(impl_->weights, o);
 }
 
 const Metadata& Engine::meta() const { return impl_->weights->meta; }
@@ -265,16 +195,7 @@ std::string Engine::device() const {
 
 uint64_t Engine::file_bytes() const { return impl_->weights->bytes(); }
 
-uint64_t Engine::weight_bytes() const {
-  const auto& weights = impl_->model->weights;
-  const bool tied = std::none_of(weights.begin(), weights.end(),
-                                 [](const auto& w) { return w.role == Role::head; });
-  uint64_t sum = 0;
-  for (const auto& [role, weight] : weights)
-    if (role == Role::matmul || role == Role::head || (tied && role == Role::token_table))
-      sum += weight->info.bytes();
-  return sum;
-}
+uint64_t Engine::weight_bytes() const { return weight_bytes_a_token(*impl_->model); }
 
 Format Engine::weight_format() const {
   std::map<Format, uint64_t> bytes;

@@ -68,6 +68,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Throws Error: bad_file, io, memory (need and have are named), device, usage.
   static std::shared_ptr<Engine> open(const EngineOptions& options);
   static std::shared_ptr<Engine> random(const ShapeOptions& shape, const EngineOptions& options);
+  // Over weights in memory, which are shared.
+  static std::shared_ptr<Engine> over(std::shared_ptr<const Weights> weights,
+                                      const EngineOptions& options);
   // Another engine over the same weights, which are not read again.
   std::shared_ptr<Engine> with(const EngineOptions& options) const;
   ~Engine();

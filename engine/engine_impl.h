@@ -13,8 +13,9 @@ struct EngineImpl {
   std::unique_ptr<Tokenizer> tokenizer;
   int context = 0, max_batch = 0;
   Format kv = Format::f16;
-  StateLayout states;  // of all layers, wherever they are
-  int64_t hidden = 0;  // columns of Result::hidden; 0: the model does not give it out
+  std::string rope_scaling;  // as EngineOptions has it
+  StateLayout states;        // of all layers, wherever they are
+  int64_t hidden = 0;        // columns of Result::hidden; 0: the model does not give it out
 
   Batch batch;       // of the next pass
   PassContext host;  // where the CPU's part of it runs

@@ -55,6 +55,11 @@ void PageTable::prepare(int from, int end) {
   cells_ = end;
 }
 
+void PageTable::take(int first, int cells) {
+  for (first_ = end_ = first; end_ < pages_for(cells); ++end_) pages_[size_t(end_)] = pool_->take();
+  cells_ = cells;
+}
+
 void PageTable::forget_before(int cell) {
   for (const int gone = std::min(first_for(cell), end_); first_ < gone; ++first_)
     pool_->release(pages_[size_t(first_)]);

@@ -44,6 +44,15 @@ class PageTable {
   void forget_before(int cell);
   // Whether everything is there that the token of `cell` sees, and that it sees nothing newer.
   bool reaches(int cell) const;
+  // The pages held, by cell / 16, from the first one on. Of a recurrent state there is one.
+  std::span<const int32_t> held() const {
+    return std::span(pages_).subspan(size_t(first_), size_t(end_ - first_));
+  }
+  int first() const { return first_; }
+  bool recurrent() const { return kind_.recurrent; }
+  // Of an empty table: takes the pages from `first` on that `cells` cells have, for bytes that
+  // somebody kept. Throws Error(memory) when the pool is exhausted.
+  void take(int first, int cells);
   // Gives back what only cells from `cells` on need.
   void keep(int cells);
 

@@ -46,6 +46,9 @@ struct Perplexity {
 // How many whole windows a text of so many tokens has.
 inline int windows_of(size_t tokens, int window) { return int(tokens / size_t(window)); }
 
+// How many tokens of a window are scored.
+inline int scored_in(int window) { return window - window / 2 - 1; }
+
 // Told of every scored token the logits that each session has for it, in the order of the sessions.
 using OnForetold = std::function<void(std::span<const std::span<const float>>, TokenId token)>;
 // Told after each portion how many tokens of all windows were read.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ggml-like-tensor/cores.h"
 #include "ggml-like-tensor/split.h"
 
 namespace chaski {
@@ -188,11 +189,57 @@ Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice
   return std::move(*p);
 }
 
-}  // namespace
+void expect_kv_type(const EngineOptions& o) {
+  const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes),
+                                 [&](const KvType& t) { return t.format == o.kv; });
+  if (!known)
+    fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
+}
 
-void check_device(const EngineOptions& o) {
-  const Wish wish = wish_of(o);
-  if (wish.must) find_device(wish);
+// Of a table of positions there are no more; rotary positions go on, beyond what they were trained
+// for.
+void expect_context(const EngineOptions& o, const Model& m, const std::string& path) {
+  const bool ends = std::any_of(m.weights.begin(), m.weights.end(),
+                                [](auto& w) { return w.role == Role::position_table; });
+  if (o.context < 0 || (ends && o.context > m.context))
+    fail(Exit::usage, "{}: --ctx is {}, expected 1 to {}: the model knows no more positions", path,
+         o.context, m.context);
+  if (o.context <= m.context) return;
+  if (o.notice)
+    o.notice(fmt::format("{}: a context of {} is more than the model's own of {}", path, o.context,
+                         m.context));
+}
+
+struct Stretch {
+  RopeScaling kind = RopeScaling::none;
+  double factor = 1;
+};
+
+// What --rope-scaling says; nothing if the file's own scaling stays.
+std::optional<Stretch> stretch_of(const std::string& wanted) {
+  if (wanted.empty()) return std::nullopt;
+  if (wanted == "none") return Stretch{};
+  constexpr std::pair<std::string_view, RopeScaling> kKinds[] = {{"linear", RopeScaling::linear},
+                                                                 {"dynamic", RopeScaling::dynamic},
+                                                                 {"yarn", RopeScaling::yarn}};
+  const size_t colon = std::min(wanted.find(':'), wanted.size());
+  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                 [&](auto& k) { return k.first == wanted.substr(0, colon); });
+  char* end = nullptr;
+  const double factor = colon < wanted.size() ? std::strtod(&wanted[colon + 1], &end) : 1;
+  if (kind == std::end(kKinds) || !end || *end || !(factor > 1 && factor <= 1024))
+    fail(
+        Exit::usage,
+        "--rope-scaling is {}, expected none, or linear:F, dynamic:F or yarn:F, with F above 1 and "
+        "up to 1024",
+        escaped(wanted));
+  return Stretch{kind->second, factor};
+}
+
+void stretch(Model& m, const EngineOptions& o, const std::string& path) {
+  const std::optional<Stretch> wanted = stretch_of(o.rope_scaling);
+  if (wanted && !m.stretch_rope(wanted->kind, wanted->factor))
+    fail(Exit::usage, "--rope-scaling is {}, but {} has no rotary positions", o.rope_scaling, path);
 }
 
 Placement place(const Model& model, const EngineOptions& o) {
@@ -208,6 +255,31 @@ Placement place(const Model& model, const EngineOptions& o) {
       return on_cpu(model, o, fmt::format("--gpu-layers is {}, but {}", o.gpu_layers, e.what()));
     return on_cpu(model, o, device || o.verbose ? e.what() : "");
   }
+}
+
+}  // namespace
+
+void check_options(const EngineOptions& o) {
+  const Wish wish = wish_of(o);
+  if (wish.must) find_device(wish);
+  stretch_of(o.rope_scaling);
+}
+
+int thread_count(const EngineOptions& o) {
+  if (o.threads < 0 || o.threads > 1024)
+    fail(Exit::usage, "--threads is {}, expected 1 to 1024, or 0 for all", o.threads);
+  if (o.threads == 0) return physical_cores();
+  return o.threads_fixed ? o.threads : std::min(o.threads, usable_cores());
+}
+
+Placement settle(Model& model, const EngineOptions& o, const std::string& path) {
+  stretch(model, o, path);
+  expect_kv_type(o);
+  expect_context(o, model, path);
+  model.expect_sessions(o.context ? o.context : model.context);
+  Placement placement = place(model, o);
+  model.expect_sessions(placement.context);  // a device may have room for less
+  return placement;
 }
 
 }  // namespace chaski

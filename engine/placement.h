@@ -22,17 +22,23 @@ struct Placement {
 // A context that nobody asked for is cut to what fits on the device, but not below this.
 constexpr int kLeastContext = 4096;
 
-// Refuses what can be refused before a model is loaded: throws Error(usage) for a --device or
-// --gpu-layers that cannot be, Error(device) for a device that was asked for and is not there.
-void check_device(const EngineOptions& options);
+// Refuses what can be refused before a model is looked at: throws Error(usage) for a --device,
+// --gpu-layers or --rope-scaling that cannot be, Error(device) for a device that was asked for and
+// is not there.
+void check_options(const EngineOptions& options);
 
-// Where a model runs. `options` say what the user asked for:
+// Threads that work at most. Error(usage).
+int thread_count(const EngineOptions& options);
+
+// What the options make of a model: its positions are stretched, its sessions expected, and where
+// it runs is settled. Only the shapes of its matrices are looked at.
 //   --device auto   The device with the most free memory, with as many layers as fit. The CPU if
 //                   there is no device, or none that holds a layer; a notice says why.
 //   --device cuda   All layers are on the device, or as many as --gpu-layers says. Throws
 //                   Error(memory), which says what is needed and what is free, if they do not fit.
 // Without --ctx the context is cut (see kLeastContext) before layers are left to the CPU; a notice
-// says so. Throws what check_device() throws.
-Placement place(const Model& model, const EngineOptions& options);
+// says so. Throws Error(usage) for options that do not go with the model, and what check_options()
+// throws. `path` is told in errors.
+Placement settle(Model& model, const EngineOptions& options, const std::string& path);
 
 }  // namespace chaski

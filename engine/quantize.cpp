@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 
 #include "engine/tensor_encoder.h"
@@ -103,6 +104,17 @@ Choice first_choice(const TensorInfo& in, Role role, Format type) {
   return {wanted, "", false};
 }
 
+// What a recipe says.
+Choice chosen(const TensorInfo& in, Format to, Format type, const std::string& file) {
+  if (to != in.format && (!can_encode(to) || in.cols % info(to).block != 0))
+    fail(
+        Exit::usage,
+        "{}: the recipe has {} for tensor {} of {} columns, expected a type of --type whose blocks "
+        "they fill",
+        file, info(to).name, escaped(in.name), in.cols);
+  return {to, to == type ? "" : "as the recipe has it", true};
+}
+
 Choice raised(const TensorInfo& in, Format from, double error) {
   const Format better = info(from).bits() < info(Format::q8).bits() ? Format::q8
                         : info(from).bits() < 16                    ? Format::f16
@@ -131,12 +143,13 @@ TensorSource sample_of(TensorEncoder& encoder) {
 // The error that each unsettled choice would make, by the threads that load a model; 0 for the
 // others.
 std::vector<double> estimate(const ModelSource& in, const std::vector<Choice>& choices,
-                             const Inputs& inputs, int threads) {
+                             const Inputs& inputs, RoundingMethod method, int threads) {
   Encoders encoders(choices.size());
   ModelSource samples{in.path, in.kind, {}, {}, {}};
   for (size_t t = 0; t < choices.size(); ++t) {
     if (choices[t].settled) continue;
-    encoders[t] = std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path, inputs[t]);
+    encoders[t] = std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path,
+                                                  Rounding{inputs[t], nullptr, method});
     samples.tensors.push_back(sample_of(*encoders[t]));
   }
   load(samples, threads);
@@ -149,11 +162,17 @@ std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options
                            const Inputs& inputs, int threads) {
   const Roles roles = roles_in(in);
   std::vector<Choice> choices;
-  for (const TensorSource& tensor : in.tensors)
-    choices.push_back(first_choice(tensor.info, roles.at(tensor.info.name), options.type));
+  for (const TensorSource& tensor : in.tensors) {
+    const auto given = options.recipe.find(tensor.info.name);
+    choices.push_back(given != options.recipe.end()
+                          ? chosen(tensor.info, given->second, options.type, in.path)
+                          : first_choice(tensor.info, roles.at(tensor.info.name), options.type));
+  }
+  const RoundingMethod method =
+      options.method == RoundingMethod::fast ? RoundingMethod::fast : RoundingMethod::search;
   const auto unsettled = [](const Choice& choice) { return !choice.settled; };
   while (std::any_of(choices.begin(), choices.end(), unsettled)) {
-    const std::vector<double> errors = estimate(in, choices, inputs, threads);
+    const std::vector<double> errors = estimate(in, choices, inputs, method, threads);
     for (size_t t = 0; t < choices.size(); ++t) {
       if (choices[t].settled) continue;
       if (errors[t] <= options.keep_above)  // also false for NaN: out of range
@@ -165,12 +184,26 @@ std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options
   return choices;
 }
 
+// Which weights can be rounded with feedback, in the order of the file.
+std::vector<TensorInfo> fed_back(const ModelSource& in, const std::vector<Choice>& choices,
+                                 const Inputs& inputs) {
+  std::vector<TensorInfo> weights;
+  for (size_t t = 0; t < choices.size(); ++t)
+    if (inputs[t] && inputs[t]->experts() == 1 && inputs[t]->too_few().empty() &&
+        feeds_back(choices[t].to) && choices[t].to != in.tensors[t].info.format)
+      weights.push_back(in.tensors[t].info);
+  return weights;
+}
+
 ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, const Inputs& inputs,
-                    Encoders& encoders) {
+                    const QuantizeOptions& options, Encoders& encoders) {
   ModelSource out{in.path, in.kind, in.meta, {}, in.storage};
+  Feedbacks* const feedbacks =
+      options.method == RoundingMethod::search ? nullptr : options.feedbacks;
+  if (feedbacks) feedbacks->expect(fed_back(in, choices, inputs));
   for (size_t t = 0; t < choices.size(); ++t) {
-    TensorEncoder& encoder = *encoders.emplace_back(
-        std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path, inputs[t]));
+    TensorEncoder& encoder = *encoders.emplace_back(std::make_unique<TensorEncoder>(
+        in.tensors[t], choices[t].to, in.path, Rounding{inputs[t], feedbacks, options.method}));
     TensorInfo to = in.tensors[t].info;
     to.format = choices[t].to;
     const uint64_t stride = to.bytes() / strips_of(to);
@@ -191,7 +224,8 @@ QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choi
     const TensorInfo& from = encoders[t]->from();
     const TensorInfo& to = out.tensors[t].info;
     report.tensors.push_back({from.name, from.format, to.format, from.bytes(), to.bytes(),
-                              encoders[t]->error(), choices[t].reason, false, ""});
+                              encoders[t]->error(), choices[t].reason, false, "",
+                              encoders[t]->outputs()});
     report.bytes_before += from.bytes(), report.bytes_after += to.bytes();
     if (from.format == to.format) continue;
     if (calibration && weighs_columns(to.format)) {
@@ -203,6 +237,23 @@ QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choi
     report.encode_seconds += encoders[t]->seconds();
   }
   return report;
+}
+
+// The report, as it is kept in the file. A tensor that keeps its format keeps what was said of it.
+void put_errors(const Metadata& in, Metadata& meta, const Encoders& encoders) {
+  const auto put = [&](const char* key, const auto& of) {
+    const Floats& old = in.floats(key);
+    std::vector<double> all;
+    for (const auto& encoder : encoders)
+      all.push_back(encoder->from().format != encoder->to() ? of(*encoder)
+                    : old.size() == encoders.size()         ? old[all.size()]
+                                                            : 0);
+    meta.set_floats(key, all);
+  };
+  put("quantize.errors", [](const TensorEncoder& e) { return e.error(); });
+  if (!meta.has("quantize.method")) return;
+  put("quantize.output_errors", [](const TensorEncoder& e) { return e.outputs().lost(); });
+  put("quantize.search_errors", [](const TensorEncoder& e) { return e.outputs().search; });
 }
 
 }  // namespace
@@ -244,16 +295,35 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   const Inputs inputs = inputs_of(source, options.calibration);
   const std::vector<Choice> choices = recipe(source, options, inputs, threads);
   Encoders encoders;
-  ModelSource target = encoded(source, choices, inputs, encoders);
+  ModelSource target = encoded(source, choices, inputs, options, encoders);
   target.meta.set_str("quantize.type", std::string(info(options.type).name));
+  if (options.feedbacks)
+    target.meta.set_str("quantize.method",
+                        options.method == RoundingMethod::gptq ? "gptq" : "auto");
   if (const Calibration* c = options.calibration) {
     target.meta.set_str("quantize.calibration.text", c->text);
     target.meta.set_str("quantize.calibration.xxh3", c->hash);
     if (c->tokens > 0) target.meta.set_int("quantize.calibration.tokens", c->tokens);
   }
-  write_quipu(out, target, threads, [&](size_t tensor, uint64_t done, uint64_t total) {
-    if (progress) progress({target.tensors[tensor].info.name, done, total});
-  });
+  put_errors(source.meta, target.meta, encoders);
+  FileProgress last;
+  std::mutex showing;
+  const auto show = [&](const std::string& what) {
+    if (progress) progress({what, last.done, last.total});
+  };
+  if (options.feedbacks)
+    options.feedbacks->on_read = [&](int read, int windows) {
+      const std::lock_guard lock(showing);
+      show(fmt::format("inputs, window {} of {}", read, windows));
+    };
+  write_quipu(
+      out, target, threads,
+      [&](size_t tensor, uint64_t done, uint64_t total) {
+        const std::lock_guard lock(showing);
+        last.done = done, last.total = total;
+        show(target.tensors[tensor].info.name);
+      },
+      [&](Metadata& meta) { put_errors(source.meta, meta, encoders); });
   QuantizeReport report = report_of(target, choices, inputs, encoders, options.calibration);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

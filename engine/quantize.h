@@ -3,14 +3,15 @@
 //   norms and biases are f32
 //   the position table keeps its own format
 //   f16 where the columns are not a multiple of the block of `type`
-//   at least q8 for the head and the embedding
+//   at least q8 for the head and the embedding, unless a recipe says otherwise
 //   the next better format where the relative squared error would be more than `keep_above`
 #pragma once
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "engine/calibration.h"
+#include "engine/budget.h"
+#include "engine/tensor_encoder.h"
 
 namespace chaski {
 
@@ -19,8 +20,13 @@ struct QuantizeOptions {
   int threads = 0;
   std::string tokenizer;
   double keep_above = 0.02;
+  Recipe recipe;  // has the last word on the tensors it names
   // What errors count, column by column; null: all the same.
   const Calibration* calibration = nullptr;
+  // How weights are rounded. Feedback needs the text that the calibration was measured on; null:
+  // there is none, and weights are searched for.
+  RoundingMethod method = RoundingMethod::best;
+  Feedbacks* feedbacks = nullptr;
 };
 
 // The names of the formats there are to choose from, fewest bits first.
@@ -36,6 +42,7 @@ struct QuantizedTensor {
   // encoder could, why not, or of which experts not.
   bool weighed = false;
   std::string not_weighed;
+  TensorEncoder::Outputs outputs;
 };
 
 struct QuantizeReport {

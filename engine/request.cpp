@@ -17,6 +17,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+size_t leading_controls(const Tokenizer& t, std::span<const TokenId> prompt) {
+  const auto text =
+      std::find_if_not(prompt.begin(), prompt.end(), [&](TokenId id) { return t.is_control(id); });
+  return size_t(text - prompt.begin());
+}
+
 }  // namespace
 
 Request::Request(Engine& engine, std::span<const TokenId> prompt, const GenerateOptions& options,
@@ -24,15 +30,15 @@ Request::Request(Engine& engine, std::span<const TokenId> prompt, const Generate
     : engine_(engine),
       o_(options),
       sink_(std::move(sink)),
-      sampler_(options.sampling),
+      leading_controls_(leading_controls(engine.tokenizer(), prompt)),
+      opens_text_(leading_controls_ == prompt.size()),
+      grammar_(options.grammar
+                   ? std::optional<GrammarText>(std::in_place, *options.grammar, opens_text_)
+                   : std::nullopt),
+      sampler_(options.sampling, &engine.tokenizer(), grammar_ ? &*grammar_ : nullptr),
       stops_(options.stop),
       history_(prompt.begin(), prompt.end()) {
   ENSURE(!prompt.empty(), "a model needs a token to start from");
-  const Tokenizer& t = engine.tokenizer();
-  leading_controls_ = size_t(
-      std::find_if_not(prompt.begin(), prompt.end(), [&](TokenId id) { return t.is_control(id); }) -
-      prompt.begin());
-  opens_text_ = leading_controls_ == prompt.size();
   fit_prompt();
   result_.prompt_tokens = int(history_.size());
 }
@@ -75,7 +81,8 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
   const size_t n = std::min(lacks.size(), size_t(std::max(budget, 1)));
   reached_ = n == lacks.size();
   extension_.assign(lacks.begin(), lacks.begin() + ptrdiff_t(n));
-  guessed_ = 0;
+  guessed_ = foretold_ = 0;
+  if (grammar_) grammar_->stand(history_.size());
   if (reached_ && begun_ && n <= size_t(Governor::kMost)) {
     const std::vector<TokenId> guesses = this->guesses(budget - int(n), others, taken + int(n) - 1);
     extension_.insert(extension_.end(), guesses.begin(), guesses.end());
@@ -88,9 +95,17 @@ std::vector<TokenId> Request::guesses(int most, int others, int taken) {
   int k = std::min({o_.draft_length, room() - 1, most});
   if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
   unasked_ = kNone, kind_ = -1, drafting_ = 0, preparing_ = false;
-  if (!o_.drafter || k <= 0 || (o_.governor && o_.governor->rests())) return {};
-  const auto start = Clock::now();
+  if (k <= 0) return {};
   std::vector<TokenId> guesses;
+  // A text that is hard to guess is written without guesses.
+  try {
+    if (grammar_) guesses = grammar_->foretold(k);
+  } catch (const Error&) {
+  }
+  foretold_ = guesses.size();
+  // What is foretold is mostly right, and no drafter knows what comes behind it.
+  if (foretold_ > 0 || !o_.drafter || (o_.governor && o_.governor->rests())) return guesses;
+  const auto start = Clock::now();
   if (o_.governor) {
     kind_ = o_.drafter->kind(history_);
     k = o_.drafter->costs_nothing() && !o_.governor->knows(kind_)
@@ -102,6 +117,11 @@ std::vector<TokenId> Request::guesses(int most, int others, int taken) {
   else if (o_.drafter->costs_nothing())
     for (const TokenId token : o_.drafter->propose(history_, 1)) unasked_ = token;
   drafting_ = seconds_since(start), preparing_ = k > 0 && guesses.empty();
+  try {
+    if (grammar_) guesses.resize(grammar_->fitting(guesses));
+  } catch (const Error&) {
+    guesses.clear();
+  }
   return guesses;
 }
 
@@ -121,8 +141,10 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
   // All but the last draw are guesses that were right, unless generation ends at one of them.
   const size_t before = result_.tokens.size();
   for (size_t i = 0; i < draws.tokens.size() && !finish_; ++i) {
-    if (o_.scored) log_probability_ += draws.log_probabilities[i], ++scored_;
+    if (o_.scored) log_probability_ += draws.log_probabilities[i].drawn, ++scored_;
     finish_ = take(draws.tokens[i]);
+    if (o_.scored && result_.log_probabilities.size() < result_.tokens.size())
+      result_.log_probabilities.push_back(draws.log_probabilities[i]);
   }
   count(guessed_, std::min(result_.tokens.size() - before, draws.tokens.size() - 1));
   if (!finish_ && room() == 0) {
@@ -137,7 +159,8 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
 }
 
 void Request::learn(const Draws& draws) {
-  if (!o_.governor) return;
+  if (foretold_ > 0) grammar_->learn(int(foretold_), int(draws.tokens.size()) - 1);
+  if (!o_.governor || foretold_ > 0) return;
   o_.governor->learn({kind_, int(guessed_), int(draws.tokens.size()) - 1, drafting_, preparing_});
   if (unasked_ != kNone) o_.governor->learn_unasked(kind_, unasked_ == draws.tokens[0]);
 }
@@ -157,10 +180,14 @@ std::optional<Finish> Request::take(TokenId token) {
   if (t.is_end(token) && !o_.ignore_end) return Finish::end;
   history_.push_back(token);
   result_.tokens.push_back(token);
+  if (grammar_) grammar_->take(token);
   if (!t.is_control(token))
     show(text_.push(opens_text_ ? t.decode({&token, 1}) : t.piece(token)), false);
+  else if (std::find(o_.spelled.begin(), o_.spelled.end(), token) != o_.spelled.end())
+    show(text_.push(t.raw(token)), false);
   opens_text_ = false;
   if (stops_.stopped()) return Finish::stop;
+  if (grammar_ && grammar_->is_over()) return Finish::end;
   if (o_.max_tokens >= 0 && int(result_.tokens.size()) >= o_.max_tokens) return Finish::length;
   return std::nullopt;
 }

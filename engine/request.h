@@ -15,6 +15,7 @@
 
 #include "engine/drafter.h"
 #include "engine/governor.h"
+#include "engine/grammar/grammar.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
 #include "engine/text/stop_filter.h"
@@ -33,14 +34,19 @@ struct GenerateOptions {
   SamplerOptions sampling;
   // generation ends before any of these; they are not part of the text
   std::vector<std::string> stop;
-  bool ignore_end = false;  // go on after an end-of-text token
-  bool scored = false;      // GenerateResult::mean_log_probability is wanted
+  // The text is one of this grammar, and ends as soon as nothing may follow; null: any text.
+  Grammar* grammar = nullptr;
+  bool ignore_end = false;  // go on after an end-of-text token; not with a grammar
+  std::vector<TokenId>
+      spelled;  // control tokens that are part of the text, as the file spells them
+  // GenerateResult::log_probabilities are wanted, with so many most probable tokens beside each
+  std::optional<int> scored;
   ContextPolicy context_policy = ContextPolicy::stop;
   int keep = 0;  // tokens that a shift keeps, besides control tokens that begin the prompt
   // told whenever tokens were dropped: how many, and how many stand in front of them and behind
   std::function<void(int dropped, int before, int behind)> on_drop;
   Drafter* drafter = nullptr;
-  int draft_length = 0;          // guesses at most
+  int draft_length = 0;          // guesses at most, the drafter's and the grammar's
   Governor* governor = nullptr;  // chooses how many; null: always as many as that
   // set by a signal handler: stop after the current pass
   const std::atomic<bool>* interrupt = nullptr;
@@ -62,7 +68,9 @@ struct GenerateResult {
   double prompt_seconds = 0, decode_seconds = 0, first_token_seconds = 0;
   // weights and KV read while decoding; of weights read for several requests at once, a part
   uint64_t decode_bytes = 0;
-  // of what was drawn, the end token too, if it was wanted; the lowest if nothing was
+  // Of each of the tokens, and of all that was drawn, the end token too, if they were wanted; the
+  // mean of nothing is the lowest.
+  std::vector<LogProbabilities> log_probabilities;
   double mean_log_probability = -std::numeric_limits<double>::infinity();
 
   double prompt_rate() const {
@@ -119,18 +127,21 @@ class Request {
   Engine& engine_;
   const GenerateOptions o_;
   Sink sink_;
+  const size_t leading_controls_;  // of the prompt
+  bool opens_text_;
+  std::optional<GrammarText> grammar_;
   Sampler sampler_;
   StopFilter stops_;
   Utf8Stream text_;
   std::vector<TokenId> history_;
-  size_t leading_controls_ = 0;     // of the prompt
   std::vector<TokenId> extension_;  // what next() said
   size_t guessed_ = 0;              // of it
+  size_t foretold_ = 0;             // of these, by the grammar: all or none
   TokenId unasked_ = kNone;         // a guess that no pass checks, to learn from
   int kind_ = -1;
   double drafting_ = 0;     // seconds of the guesses
   bool preparing_ = false;  // the drafter reads before it guesses
-  bool opens_text_, begun_ = false, reached_ = false;
+  bool begun_ = false, reached_ = false;
   int scored_ = 0;
   double log_probability_ = 0;
   std::optional<Finish> finish_;

@@ -5,107 +5,64 @@
 #include <cstring>
 #include <optional>
 
-#include "engine/engine_impl.h"
-#include "engine/page_table.h"
+#include "engine/session_impl.h"
 #include "ggml-like-tensor/base/memory.h"
 
 namespace chaski {
 
-namespace {
+void Session::Impl::expect_memory(int end) {
+  constexpr uint64_t kWorthAsking = 16 << 20;
+  uint64_t need = 0;
+  for (const PageTable& t : tables) need += t.bytes_to(end);
+  unasked += need;
+  if (unasked < kWorthAsking) return;
+  unasked = 0;
+  const uint64_t wanted = std::max(need, kWorthAsking);
+  // The addresses are this process's since the pool was made.
+  if (const auto have = available_pages(); have && wanted > *have)
+    fail(Exit::memory,
+         "keys and values of {} positions need {:.3g} GB of memory more, {:.3g} GB are available",
+         end, double(wanted) / 1e9, double(*have) / 1e9);
+}
 
-// Cells from one snapshot of a session to the next, at first: twice as many whenever there are too
-// many of them.
-constexpr int kSnapshotCells = 256;
+void Session::Impl::remember(int position, bool guess) {
+  const auto& pools = e().states.pools;
+  if (position == 0 ||
+      std::none_of(pools.begin(), pools.end(), [](const auto& p) { return p.recurrent; }))
+    return;
+  const auto position_of = [&](size_t n) { return n > 0 ? snapshots[n - 1].position : 0; };
+  const size_t n = snapshots.size();
+  if (!guess && position - position_of(n) < snapshot_cells) return;
+  // Close to the one before it, the last was for a guess only.
+  if (n > 0 && position_of(n) - position_of(n - 1) < snapshot_cells) snapshots.pop_back();
+  snapshots.push_back({position, tables});
+  for (PageTable& t : snapshots.back().tables) t.forget_before(position);
+  if (snapshots.size() <= kSnapshots + 1) return;
+  std::vector<Snapshot> every_other;
+  for (size_t i = 1; i < snapshots.size(); i += 2) every_other.push_back(std::move(snapshots[i]));
+  snapshots = std::move(every_other);
+  snapshot_cells *= 2;
+}
 
-}  // namespace
-
-struct Session::Impl {
-  using Tables = std::vector<PageTable>;  // by pool of states
-  // What the session was, when a recurrent state makes going back impossible otherwise.
-  struct Snapshot {
-    int position;
-    Tables tables;
-  };
-
-  std::shared_ptr<Engine> engine;
-  std::vector<TokenId> tokens;
-  Tables tables;
-  std::vector<Snapshot> snapshots;  // positions grow
-  int snapshot_cells = kSnapshotCells;
-  uint64_t unasked = 0;      // bytes taken since memory was last asked for
-  std::vector<float> rows_;  // of the last extend() or hidden()
-
-  EngineImpl& e() { return engine->impl(); }
-  // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not
-  // worth the question, but many of them are.
-  void expect_memory(int end) {
-    constexpr uint64_t kWorthAsking = 16 << 20;
-    uint64_t need = 0;
-    for (const PageTable& t : tables) need += t.bytes_to(end);
-    unasked += need;
-    if (unasked < kWorthAsking) return;
-    unasked = 0;
-    const uint64_t wanted = std::max(need, kWorthAsking);
-    // The addresses are this process's since the pool was made.
-    if (const auto have = available_pages(); have && wanted > *have)
-      fail(Exit::memory,
-           "keys and values of {} positions need {:.3g} GB of memory more, {:.3g} GB are available",
-           end, double(wanted) / 1e9, double(*have) / 1e9);
+void Session::Impl::join(Batch& b, const Extension& p, size_t at, size_t n) {
+  const int from = int(tokens.size() + at);
+  remember(from, p.wanted > 1);
+  const auto sequence = int32_t(b.sequences.empty() ? 0 : b.sequences.back() + 1);
+  for (size_t i = 0; i < tables.size(); ++i) {
+    tables[i].prepare(from, from + int(n));
+    const int32_t* const pages = tables[i].data();
+    b.tables[i].push_back(pages);
+    if (e().states.pools[i].recurrent) continue;
+    for (int k = 0; k < int(n); ++k)
+      b.stores[i].push_back({int32_t(b.size()) + k, pages[(from + k) / kPage], (from + k) % kPage});
   }
-
-  // Before the token at `position` is evaluated. `guess`: it may be taken back at once.
-  void remember(int position, bool guess) {
-    const auto& pools = e().states.pools;
-    if (position == 0 ||
-        std::none_of(pools.begin(), pools.end(), [](const auto& p) { return p.recurrent; }))
-      return;
-    const auto position_of = [&](size_t n) { return n > 0 ? snapshots[n - 1].position : 0; };
-    const size_t n = snapshots.size();
-    if (!guess && position - position_of(n) < snapshot_cells) return;
-    // Close to the one before it, the last was for a guess only.
-    if (n > 0 && position_of(n) - position_of(n - 1) < snapshot_cells) snapshots.pop_back();
-    snapshots.push_back({position, tables});
-    for (PageTable& t : snapshots.back().tables) t.forget_before(position);
-    if (snapshots.size() <= kSnapshots + 1) return;
-    std::vector<Snapshot> every_other;
-    for (size_t i = 1; i < snapshots.size(); i += 2) every_other.push_back(std::move(snapshots[i]));
-    snapshots = std::move(every_other);
-    snapshot_cells *= 2;
+  for (size_t i = at; i < at + n; ++i) {
+    if (i + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.size()));
+    const int position = int(tokens.size() + i);
+    b.tokens.push_back(p.tokens[i]), b.positions.push_back(position);
+    b.cells.push_back(position), b.sequences.push_back(sequence);
   }
-  // The next n tokens of an extension, from its token `at` on, go into the pass.
-  void join(Batch& b, const Extension& p, size_t at, size_t n) {
-    const int from = int(tokens.size() + at);
-    remember(from, p.wanted > 1);
-    const auto sequence = int32_t(b.sequences.empty() ? 0 : b.sequences.back() + 1);
-    for (size_t i = 0; i < tables.size(); ++i) {
-      tables[i].prepare(from, from + int(n));
-      const int32_t* const pages = tables[i].data();
-      b.tables[i].push_back(pages);
-      if (e().states.pools[i].recurrent) continue;
-      for (int k = 0; k < int(n); ++k)
-        b.stores[i].push_back(
-            {int32_t(b.size()) + k, pages[(from + k) / kPage], (from + k) % kPage});
-    }
-    for (size_t i = at; i < at + n; ++i) {
-      if (i + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.size()));
-      const int position = int(tokens.size() + i);
-      b.tokens.push_back(p.tokens[i]), b.positions.push_back(position);
-      b.cells.push_back(position), b.sequences.push_back(sequence);
-    }
-  }
-  template <class Take>
-  static void each_pass(std::span<const Extension> extensions, Result what,
-                        std::span<const CudaDraw> draws, Take take);
-  // Appends the tokens; a row for each wanted one. Throws Error(non_finite) of a row that is not
-  // finite if that is `checked`.
-  static std::span<const float> rows(std::span<const Extension> extensions, Result what,
-                                     bool checked = true);
-  // take(row, values) of each wanted token, in order.
-  template <class Take>
-  static void each_row(std::span<const Extension> extensions, Result what, bool checked, Take take);
-  template <class Draw>
-  static Draws right_draws(const Extension& p, Draw draw);
-};
+}
 
 namespace {
 
@@ -139,12 +96,14 @@ size_t wanted_of(std::span<const Extension> extensions) {
 std::vector<CudaDraw> device_draws(std::span<const Extension> extensions, size_t vocab) {
   std::vector<CudaDraw> draws;
   for (const Extension& p : extensions) {
-    const SamplerOptions& o = p.sampler->options();
+    const std::optional<PlainDraw>& plain = p.sampler->plain();
+    if (!plain || p.scored) return {};
     CudaDraw draw;
-    draw.temperature = o.temperature, draw.top_p = o.top_p, draw.min_p = o.min_p,
-    draw.seed = o.seed, draw.top_k = o.top_k;
+    draw.temperature = plain->temperature, draw.top_p = plain->top_p, draw.min_p = plain->min_p,
+    draw.top_k = plain->top_k;
+    draw.seed = p.sampler->options().seed;
     draw.vocab = int(vocab);
-    if (o.repeat_penalty != 1 || p.scored || !cuda_can_draw(draw)) return {};
+    if (!cuda_can_draw(draw)) return {};
     draws.insert(draws.end(), size_t(p.wanted), draw);
   }
   return draws;
@@ -244,8 +203,13 @@ Draws Session::Impl::right_draws(const Extension& p, Draw draw) {
   Draws out;
   const std::span<const TokenId> held = p.session->tokens();
   for (size_t row = 0, i = held.size() - size_t(p.wanted); i < held.size(); ++row, ++i) {
-    const std::optional<TokenId> token = draw(row, held.first(i + 1));
-    if (!token && row == 0) out.error = not_finite(Result::logits, held[i], int(i));
+    std::optional<TokenId> token;
+    try {
+      token = draw(row, held.first(i + 1));
+      if (!token && row == 0) out.error = not_finite(Result::logits, held[i], int(i));
+    } catch (const Error& error) {  // what a grammar cannot work out is nobody else's business
+      if (row == 0) out.error = error;
+    }
     if (!token) break;
     out.tokens.push_back(*token);
     if (i + 1 < held.size() && held[i + 1] != *token) break;
@@ -280,12 +244,12 @@ std::vector<Draws> Session::draw_all(std::span<const Extension> extensions) {
   }
   const std::span<const float> logits = Impl::rows(extensions, Result::logits, false);
   for (const Extension& p : extensions) {
-    std::vector<double> scores;
+    std::vector<LogProbabilities> scores;
     out.push_back(Impl::right_draws(p, [&](size_t row, std::span<const TokenId> history) {
       const auto of_token = logits.subspan((first + row) * vocab, vocab);
       if (!finite(of_token)) return std::optional<TokenId>();
       const TokenId token = p.sampler->draw(of_token.first(drawable), history);
-      if (p.scored) scores.push_back(log_probability(of_token.first(drawable), token));
+      if (p.scored) scores.push_back(log_probabilities(of_token.first(drawable), token, *p.scored));
       return std::optional(token);
     }));
     out.back().log_probabilities = std::move(scores);

@@ -19,7 +19,8 @@ struct Extension {
   std::span<const TokenId> tokens;
   int wanted = 1;
   Sampler* sampler = nullptr;  // whose settings its draws have
-  bool scored = false;         // the log probabilities of its draws are wanted too
+  // Wanted too: the log probabilities of its draws, and so many most probable tokens beside each.
+  std::optional<int> scored = std::nullopt;
 };
 
 // What is drawn after the wanted tokens of an extension, as far as the draws are the tokens given:
@@ -28,7 +29,7 @@ struct Extension {
 struct Draws {
   std::vector<TokenId> tokens;
   // Of each of them, by the model's logits as they are, if they are wanted.
-  std::vector<double> log_probabilities;
+  std::vector<LogProbabilities> log_probabilities;
   std::optional<Error> error;
 };
 
@@ -68,6 +69,19 @@ class Session {
   // again. That is `position` itself with neither, and within the last pass or 1024 tokens with
   // windows alone; with recurrent states, where the last pass began if it wanted several logits.
   int rewind(int position);
+  // Throws Error(usage) where layers are on a device, whose states save() and restore() do not
+  // know.
+  void expect_kept(const std::string& path) const;
+  // All that it holds, in a file (session_file.cpp says the layout); the old one is whole until the
+  // new one is. Returns its bytes. Throws Error(io), and Error(usage) where layers are on a device.
+  uint64_t save(const std::string& path) const;
+  // Holds what the file says instead, as if its tokens had been read here: the bits are the same.
+  // Throws Error(io), and Error(bad_file) for a file that is damaged, or of another model, format
+  // of keys and values, or context; then the session is empty. Models are told apart by their
+  // hyperparameters and by samples of every tensor, not by all weights.
+  void restore(const std::string& path);
+  // Whether a file that is there was written by save(), of whatever model.
+  static bool is_saved(const std::string& path);
   // shares pages, copies one when either writes on
   std::unique_ptr<Session> fork();
 

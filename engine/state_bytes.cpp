@@ -1,6 +1,6 @@
 #include "engine/state_bytes.h"
 
-#include "engine/cpu_passes.h"
+#include "engine/memory_need.h"
 #include "engine/page_table.h"
 
 namespace chaski {
@@ -18,21 +18,9 @@ StateBytes state_bytes(const StateLayout& states) {
 }
 
 std::optional<StateBytes> state_bytes(const ModelSource& source, Format kv) {
-  // Vectors may decide about a graph; of matrices the shapes are enough.
-  alignas(64) static std::byte nowhere[64];
-  Weights shapes;
-  shapes.path = source.path, shapes.meta = source.meta;
-  std::vector<std::vector<std::byte>> vectors;
   try {
-    for (const TensorSource& t : source.tensors) {
-      std::byte* data = nowhere;
-      if (!t.info.tiled()) t.read(0, 1, data = vectors.emplace_back(t.info.bytes()).data());
-      shapes.tensors.push_back({t.info, data});
-    }
-    const std::unique_ptr<Model> model = bind_model(shapes);
-    Batch one;
-    one.tokens.resize(1), one.outputs.resize(1);
-    return state_bytes(StateLayout(cpu_graph(*model, int(model->n_layers), one).states, kv, false));
+    ShapedModel model(source);
+    return state_bytes(states_of(*model, int((*model).n_layers), kv));
   } catch (const Error&) {  // whoever runs it is told
     return std::nullopt;
   }

@@ -25,9 +25,13 @@ int64_t strips_of(const TensorInfo& info) {
 }
 
 TensorEncoder::TensorEncoder(const TensorSource& source, Format to, std::string file,
-                             const InputSquares* inputs)
-    : source_(source), to_(to), file_(std::move(file)), errors_(strips_of(source.info)) {
-  if (inputs && weighs_columns(to)) factors_ = inputs->factors();
+                             Rounding rounding)
+    : source_(source),
+      to_(to),
+      file_(std::move(file)),
+      rounding_(rounding),
+      errors_(strips_of(source.info)) {
+  if (rounding.inputs && weighs_columns(to)) factors_ = rounding.inputs->factors();
   ENSURE(to == source.info.format || to == Format::f32 || source.info.tiled(),
          "a vector becomes f32 or keeps its format");
 }
@@ -55,6 +59,7 @@ void TensorEncoder::encode(int64_t strip, std::byte* dst) {
     }
     errors_[strip] = {sum[0].lost + sum[1].lost + sum[2].lost + sum[3].lost,
                       sum[0].all + sum[1].all + sum[2].all + sum[3].all};
+    if (!factors(strip).empty()) weigh(before, after, strip);
   }
   nanoseconds_ += std::chrono::nanoseconds(Clock::now() - start).count();
 }
@@ -75,6 +80,22 @@ double TensorEncoder::error() const {
   return sum.lost > 0 || std::isnan(sum.lost) ? sum.lost / sum.all : 0;
 }
 
+double TensorEncoder::weighed_error() const {
+  StripError sum;
+  for (const StripError& s : errors_)
+    sum.weighed_lost += s.weighed_lost, sum.weighed_all += s.weighed_all;
+  return sum.weighed_all > 0 ? sum.weighed_lost / sum.weighed_all : error();
+}
+
+void TensorEncoder::weigh(const std::vector<float>& before, const std::vector<float>& after,
+                          int64_t strip) {
+  StripError& sum = errors_[strip];
+  for (size_t i = 0; i < before.size(); ++i) {
+    const double x = before[i], lost = x - after[i], f = factors(strip)[i % size_t(from().cols)];
+    sum.weighed_lost += f * lost * lost, sum.weighed_all += f * x * x;
+  }
+}
+
 std::vector<float> TensorEncoder::decoded(Format format, const std::byte* data,
                                           int64_t strip) const {
   const int64_t cols = from().cols;
@@ -85,19 +106,51 @@ std::vector<float> TensorEncoder::decoded(Format format, const std::byte* data,
   return values;
 }
 
-void TensorEncoder::write(const std::vector<float>& values, int64_t strip, std::byte* dst) const {
-  if (from().tiled()) {
-    const auto& factors = factors_[size_t(strip * int64_t(factors_.size()) / strips_of(from()))];
-    return encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, dst,
-                        factors.empty() ? nullptr : factors.data());
+void TensorEncoder::write(const std::vector<float>& values, int64_t strip, std::byte* dst) {
+  if (!from().tiled()) return void(std::memcpy(dst, values.data(), values.size() * sizeof(float)));
+  const auto feedback =
+      rounding_.feedbacks && feeds_back(to_) ? rounding_.feedbacks->of(from().name) : nullptr;
+  if (feedback) std::call_once(compared_, [&] { compare(*feedback); });
+  if (!outputs_.feeds_back) return search(values, strip, dst);
+  encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, dst, *feedback);
+}
+
+void TensorEncoder::search(const std::vector<float>& values, int64_t strip, std::byte* dst) const {
+  encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, dst,
+               factors(strip).empty() ? nullptr : factors(strip).data(),
+               rounding_.method != RoundingMethod::fast);
+}
+
+void TensorEncoder::compare(const Feedback& feedback) {
+  constexpr int64_t kSample = 4;
+  double all = 0, by_search = 0, by_feedback = 0;
+  std::vector<std::byte> bytes(strip_bytes(from().format, from().cols)),
+      packed(strip_bytes(to_, from().cols));
+  for (int64_t i = 0; i < std::min(kSample, strips_of(from())); ++i) {
+    const int64_t strip = i * strips_of(from()) / std::min(kSample, strips_of(from()));
+    source_.read(strip, strip + 1, bytes.data());
+    const std::vector<float> values = decoded(from().format, bytes.data(), strip);
+    const auto lost = [&] {
+      std::vector<float> errors = decoded(to_, packed.data(), strip);
+      for (size_t c = 0; c < errors.size(); ++c) errors[c] = values[c] - errors[c];
+      return feedback.lost(errors.data(), rows_in(strip));
+    };
+    search(values, strip, packed.data()), by_search += lost();
+    encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, packed.data(),
+                 feedback);
+    by_feedback += lost(), all += feedback.lost(values.data(), rows_in(strip));
   }
-  std::memcpy(dst, values.data(), values.size() * sizeof(float));
+  if (all > 0) outputs_.search = by_search / all, outputs_.gptq = by_feedback / all;
+  outputs_.feeds_back = rounding_.method == RoundingMethod::gptq || by_feedback < by_search;
 }
 
 void TensorEncoder::check_finite(const std::vector<float>& values, int64_t strip) const {
-  uint32_t most = 0;  // no branch per weight
-  for (const float x : values) most = std::max(most, magnitude(x));
-  if (most < kInfinity) return;
+  uint32_t most[8] = {};  // no branch per weight, and side by side, so that none waits
+  size_t i = 0;
+  for (; i + 8 <= values.size(); i += 8)
+    for (size_t k = 0; k < 8; ++k) most[k] = std::max(most[k], magnitude(values[i + k]));
+  for (; i < values.size(); ++i) most[0] = std::max(most[0], magnitude(values[i]));
+  if (*std::max_element(most, most + 8) < kInfinity) return;
   const auto bad =
       std::find_if(values.begin(), values.end(), [](float x) { return magnitude(x) >= kInfinity; });
   refuse(strip, bad - values.begin(), *bad, "a finite number");

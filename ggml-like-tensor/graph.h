@@ -65,6 +65,9 @@ class Graph {
   ValueId columns(ValueId x, int64_t first, int64_t count) {
     return append(Columns{first, count}, {x}).out[0];
   }
+  ValueId reorder(ValueId x, const Weight& order) {
+    return append(Reorder{}, {x, weight(order)}).out[0];
+  }
   // The sum of `of`, each times a column of `weights`, of which the first is `first`. At most
   // seven.
   ValueId blend(std::vector<ValueId> of, ValueId weights, int64_t first = 0) {

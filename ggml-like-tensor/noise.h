@@ -48,6 +48,14 @@ constexpr double exp64(double x) {
   return y * std::bit_cast<double>(uint64_t(n + 1023) << 52);
 }
 
+// Noise of a position that belongs to no token: uniform between 0 and 1, apart from the Gumbel
+// noise.
+constexpr double uniform(uint64_t seed, uint64_t position) {
+  const uint32_t word = philox(0, uint32_t(position), uint32_t(position >> 32), 1, uint32_t(seed),
+                               uint32_t(seed >> 32));
+  return (double(word) + 0.5) * 0x1p-32;
+}
+
 // Standard Gumbel noise, reproducible.
 constexpr double gumbel(uint64_t seed, uint64_t position, uint32_t token) {
   const uint32_t word = philox(token, uint32_t(position), uint32_t(position >> 32), 0,

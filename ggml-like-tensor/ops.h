@@ -22,6 +22,7 @@
 #include "ggml-like-tensor/ops/mix.h"
 #include "ggml-like-tensor/ops/norm.h"
 #include "ggml-like-tensor/ops/quantize_acts.h"
+#include "ggml-like-tensor/ops/reorder.h"
 #include "ggml-like-tensor/ops/rope.h"
 #include "ggml-like-tensor/ops/round_rows.h"
 #include "ggml-like-tensor/ops/scale.h"
@@ -46,7 +47,7 @@ struct OpList {
 
 using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
                    Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, Mix, Columns,
-                   Blend, MeanProduct, RoundRows>;
+                   Blend, MeanProduct, RoundRows, Reorder>;
 using AnyOp = Ops::Any;
 
 template <class Op>

@@ -24,20 +24,6 @@ struct BenchFlags {
   bool json = false, csv = false;
 };
 
-// "llama-3.2-1b:q8" -> shape and format.
-ShapeOptions shape_of(const std::string& text) {
-  ShapeOptions shape;
-  const size_t colon = text.find(':');
-  shape.shape = text.substr(0, colon);
-  if (colon == std::string::npos) return shape;
-  const std::optional<Format> format = format_named(text.substr(colon + 1));
-  if (!format)
-    fail(Exit::usage, "--shape names format {}, expected one such as q4, q8 or f16",
-         escaped(text.substr(colon + 1)));
-  shape.format = *format;
-  return shape;
-}
-
 // "1,8,4k": strict, where the parser's own lists overlook an empty place.
 std::vector<int> numbers_of(const std::string& flag, const std::string& text, int least, int most) {
   std::vector<int> numbers;
@@ -121,16 +107,7 @@ Action declare_bench(Flags parser) {
   auto flags = std::make_shared<BenchFlags>();
   BenchOptions& b = flags->bench;
   flags->model.declare(parser, ModelFlags::Kv::list);
-  const std::string shapes = fmt::format(
-      "random weights of a known shape instead of a model, as SHAPE or SHAPE:FORMAT: {}",
-      fmt::join(shape_names(), ", "));
-  parser.add("--shape", flags->shape, shapes)
-      .not_empty("a shape")
-      .type("SHAPE")
-      .excludes(parser.named("--model"))
-      .excludes(parser.named("--tokenizer"))
-      .excludes(parser.named("--load"))
-      .excludes(parser.named("--verify"));
+  declare_shape(parser, flags->shape);
   const auto count = [&](const char* names, int& value, int least, const char* help) {
     return parser.add(names, value, help).within(least, 1 << 24).type("N");
   };
@@ -162,6 +139,11 @@ Action declare_bench(Flags parser) {
   parser.add_switch("--csv", flags->csv, "a header and one row for each case on standard output")
       .excludes(parser.named("--json"))
       .excludes(profile);
+  parser.example("How fast a model is here", "chaski bench -m model.gguf");
+  parser.example("How fast one of 135 million weights would be",
+                 "chaski bench --shape smollm-135m:q4 -p 64 -n 16 -r 1");
+  parser.example("Prompts of several lengths, and decoding behind a long text",
+                 "chaski bench -m model.gguf -p 1,8,64 -n 16 --depth 0,256");
   return [flags] { return run_bench(*flags); };
 }
 

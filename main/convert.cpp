@@ -1,9 +1,11 @@
 // chaski convert: a foreign model to .quipu, or any model to GGUF when the output is named so.
 // No weight changes.
+#include <chrono>
 #include <memory>
 
 #include "engine/model_file.h"
 #include "main/commands.h"
+#include "main/json_output.h"
 #include "main/options.h"
 #include "main/output.h"
 #include "main/progress.h"
@@ -15,17 +17,33 @@ namespace {
 struct ConvertFlags {
   std::string in, out, tokenizer;
   int threads = 0;
+  bool json = false;
 };
 
 int convert(ConvertFlags& flags) {
+  if (!flags.out.ends_with(".quipu") && !flags.out.ends_with(".gguf"))
+    fail(Exit::usage, "{}: is no name of a model file, expected one that ends in .quipu or .gguf",
+         flags.out);
+  const auto start = std::chrono::steady_clock::now();
   const ModelSource source = open_model(flags.in, flags.tokenizer).source;
   expect_runnable(source);
   const ModelTotals totals = totals_of(source);
   const double amount = double(totals.bytes) / 1e6;
   put_summary(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
                           source.kind, totals.tensors, amount));
-  ProgressBar bar({amount, "MB"});
-  convert_model(source, flags.out, flags.threads, bar.callback());
+  {
+    ProgressBar bar({amount, "MB"});
+    convert_model(source, flags.out, flags.threads, bar.callback());
+  }
+  if (flags.json)
+    put_json({{"input", source.path},
+              {"kind", source.kind},
+              {"output", flags.out},
+              {"tensors", totals.tensors},
+              {"weights", totals.weights},
+              {"weight_bytes", totals.bytes},
+              {"seconds",
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()}});
   return int(Exit::done);
 }
 
@@ -35,12 +53,19 @@ Action declare_convert(Flags parser) {
   auto flags = std::make_shared<ConvertFlags>();
   parser.add("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file")
       .not_empty("a model file or folder")
-      .required();
+      .model()
+      .required()
+      .type("FILE");
   parser.add("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf")
       .not_empty("a file to write")
-      .required();
+      .required()
+      .type("FILE");
   declare_tokenizer(parser, flags->tokenizer);
   declare_threads(parser, flags->threads);
+  parser.example("A GGUF file, which then opens at once", "chaski convert model.gguf model.quipu");
+  parser.example("A Hugging Face folder", "chaski convert folder model.quipu");
+  parser.example("Back to GGUF", "chaski convert model.quipu copy.gguf");
+  declare_json(parser, flags->json);
   return [flags] { return convert(*flags); };
 }
 

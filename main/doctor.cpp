@@ -35,6 +35,9 @@ int examine(bool json) {
 Action declare_doctor(Flags parser) {
   auto json = std::make_shared<bool>();
   declare_json(parser, *json);
+  parser.example("What is good here, and what to look at", "chaski doctor");
+  parser.example("For whom you ask", "chaski doctor > machine.txt");
+  parser.example("For a program", "chaski doctor --json");
   return [json] { return examine(*json); };
 }
 

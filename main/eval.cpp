@@ -1,6 +1,5 @@
 // chaski eval: how well a model foretells a text, and how far it is from another one.
 #include <chrono>
-#include <limits>
 #include <memory>
 
 #include "engine/divergence.h"
@@ -15,27 +14,11 @@ namespace chaski {
 namespace {
 
 struct EvalFlags {
-  ModelFlags model;
-  PromptFlags text;
+  WindowFlags text;
   std::string base;  // empty: there is nothing to compare with
-  int windows = 0;   // 0: all
-  bool json = false;
+  bool floor = false;
+  JsonForm json;
 };
-
-// llama.cpp takes the last newline of a text away, and figures are to compare.
-std::string text_of(const EvalFlags& flags) {
-  std::string text = flags.text.required();
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
-}
-
-int windows_to_read(const EvalFlags& flags, size_t tokens, int window) {
-  const int all = windows_of(tokens, window);
-  if (all == 0)
-    fail(Exit::usage, "the text has {}, expected at least the {} of a window (see --ctx)",
-         counted(tokens, "token"), window);
-  return flags.windows > 0 ? std::min(flags.windows, all) : all;
-}
 
 JsonValue json_of(const Engine& engine, const Perplexity& result) {
   return {{"model", engine.path()},
@@ -61,19 +44,22 @@ void put_speed(const Perplexity& result, int window, double seconds) {
 }
 
 void put_result(const Engine& engine, const Perplexity& result, int window, double seconds,
-                bool json) {
-  if (json) {
+                const JsonForm& json) {
+  if (json.any()) {
     JsonValue out = json_of(engine, result);
     out["window"] = window, out["seconds"] = seconds;
-    return put_json(out);
+    return json.put_result(out);
   }
   put(line_of(result));
   put_speed(result, window, seconds);
 }
 
+// Another format than the base's.
+const char* twin_kv(const std::string& kv) { return kv == "f32" ? "f16" : "f32"; }
+
 void put_comparison(const Engine& base, const Engine& engine, const Divergence& result, int window,
-                    double seconds, bool json) {
-  if (json) {
+                    double seconds, const JsonForm& json) {
+  if (json.any()) {
     JsonValue out = json_of(engine, result.model);
     out["window"] = window, out["seconds"] = seconds;
     out["base"] = json_of(base, result.base);
@@ -82,7 +68,9 @@ void put_comparison(const Engine& base, const Engine& engine, const Divergence& 
     out["same_top_standard_error"] = result.same_top.standard_error();
     out["rms_delta_p"] = result.rms();
     out["rms_delta_p_standard_error"] = result.rms_standard_error();
-    return put_json(out);
+    if (result.floor.count > 0)
+      out["floor"] = result.floor.mean, out["floor_standard_error"] = result.floor.standard_error();
+    return json.put_result(out);
   }
   put(
       fmt::format("KL {:.5f} ± {:.5f}, same top {:.2f}% ± {:.2f}%, RMS of delta p {:.2f}% ± "
@@ -90,35 +78,49 @@ void put_comparison(const Engine& base, const Engine& engine, const Divergence& 
                   result.kl.mean, result.kl.standard_error(), 100 * result.same_top.mean,
                   100 * result.same_top.standard_error(), 100 * result.rms(),
                   100 * result.rms_standard_error()));
+  if (result.floor.count > 0)
+    put(fmt::format("noise: KL {:.1e} ± {:.1e} of the base from itself, keys and values in {}\n",
+                    result.floor.mean, result.floor.standard_error(), twin_kv(base.kv_type())));
   put("model: " + line_of(result.model));
   put("base:  " + line_of(result.base));
   put_speed(result.model, window, seconds);
 }
 
 int eval(const EvalFlags& flags) {
-  const std::string text = text_of(flags);
-  const std::shared_ptr<Engine> engine = open_engine(flags.model.options());
-  std::shared_ptr<Engine> base;
+  if (flags.floor && flags.base.empty())
+    fail(Exit::usage, "--noise is given, expected --kl BASE beside it");
+  const std::string text = flags.text.read();
+  const std::shared_ptr<Engine> engine = open_engine(flags.text.model.options());
+  std::shared_ptr<Engine> base, twin;
   if (!flags.base.empty()) {
-    EngineOptions options = flags.model.options();
+    EngineOptions options = flags.text.model.options();
     options.model = flags.base;
     base = open_engine(options);
     expect_same_tokens(*base, *engine, text);
+    if (flags.floor) {
+      options.kv = *format_named(twin_kv(base->kv_type()));
+      twin = base->with(options);
+    }
   }
   const std::vector<TokenId> tokens = engine->tokenizer().encode_prompt(text);
   const int window = engine->context_length();
-  const int windows = windows_to_read(flags, tokens.size(), window);
+  const int windows = flags.text.windows_of(tokens.size(), window);
   const uint64_t all = uint64_t(windows) * uint64_t(window);
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   std::optional<ProgressBar> bar(ProgressScale{double(all), "tokens"});
+  const auto tell = [&](const char* what, double value, uint64_t read) {
+    if (flags.json.lines) put_event("progress", {{"done", read}, {"total", all}, {what, value}});
+  };
   if (base) {
+    const auto of_twin = twin ? twin->session() : nullptr;
     const Divergence result =
-        divergence(*base->session(), *engine->session(), tokens, window, windows,
+        divergence(*base->session(), *engine->session(), of_twin.get(), tokens, window, windows,
                    [&](const Divergence& so_far, uint64_t read) {
                      bar->show({fmt::format("KL {:.5f}", so_far.kl.mean), read, all});
+                     tell("kl", so_far.kl.mean, read);
                    });
     bar.reset();
     put_comparison(*base, *engine, result, window, seconds(), flags.json);
@@ -126,6 +128,7 @@ int eval(const EvalFlags& flags) {
     const Perplexity result = perplexity(
         *engine->session(), tokens, window, windows, [&](const Perplexity& so_far, uint64_t read) {
           bar->show({fmt::format("perplexity {:.3f}", so_far.perplexity()), read, all});
+          tell("perplexity", so_far.perplexity(), read);
         });
     bar.reset();
     put_result(*engine, result, window, seconds(), flags.json);
@@ -137,21 +140,24 @@ int eval(const EvalFlags& flags) {
 
 Action declare_eval(Flags parser) {
   auto flags = std::make_shared<EvalFlags>();
-  flags->model.engine.context = 512;
-  flags->model.declare(parser);
-  parser.named("--ctx")
-      .help("tokens of a window (default 512)")
-      .within(kLeastWindow, std::numeric_limits<int>::max());
+  declare_model(parser, flags->text.model.engine.model);
+  declare_tokenizer(parser, flags->text.model.engine.tokenizer);
   flags->text.declare(parser);
   parser
       .add("--kl", flags->base,
            "compare with this model, of which -m was made: KL divergence, same top, delta p")
       .not_empty("a model file or folder")
+      .model()
       .type("BASE");
-  parser.add("--chunks", flags->windows, "windows at most (default: the whole text)")
-      .within(1, std::numeric_limits<int>::max())
-      .type("N");
+  parser.add_switch("--noise", flags->floor,
+                    "with --kl: how far the base is from itself when its keys and values have "
+                    "another format; what is less means nothing");
   declare_json(parser, flags->json);
+  parser.example("Perplexity of a text", "chaski eval -m model.gguf -f book.txt");
+  parser.example("How far a smaller model is from the one it was made of",
+                 "chaski eval -m small.quipu -f book.txt --kl model.gguf");
+  parser.example("What keys and values of 8 bits cost",
+                 "chaski eval -m model.gguf -f book.txt --kv q8");
   return [flags] { return eval(*flags); };
 }
 

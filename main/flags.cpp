@@ -1,5 +1,7 @@
 #include "main/flags.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
@@ -7,21 +9,22 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <sstream>
 
 #include "engine/engine.h"
 #include "engine/inspection.h"
+#include "engine/shelf.h"
 #include "main/commands.h"
+#include "main/config.h"
 #include "main/habits.h"
+#include "main/manual.h"
 #include "main/output.h"
 
 namespace chaski {
 
 namespace {
-
-constexpr const char* kVersion = "chaski 0.1.0";
 
 constexpr int kLeast = std::numeric_limits<int>::min(), kMost = std::numeric_limits<int>::max();
 
@@ -78,10 +81,29 @@ std::string command_names() {
 
 }  // namespace
 
-Flag& Flag::type(const char* name) { return option_->type_name(name), *this; }
-Flag& Flag::help(const char* text) { return option_->description(text), *this; }
-Flag& Flag::required() { return option_->required(), *this; }
-Flag& Flag::excludes(const Flag& other) { return option_->excludes(other.option_), *this; }
+const ListedFlag* Manual::flag(const std::string& name) const {
+  for (const ListedFlag& flag : flags)
+    if (std::ranges::count(flag.names, name) > 0) return &flag;
+  return nullptr;
+}
+
+Flag& Flag::type(const char* name) {
+  option_->type_name(name);
+  listed_->value = name;
+  return *this;
+}
+Flag& Flag::help(const char* text) { return listed_->help = text, *this; }
+Flag& Flag::required() {
+  option_->required();
+  listed_->required = true;
+  return *this;
+}
+Flag& Flag::excludes(const Flag& other) {
+  option_->excludes(other.option_);
+  listed_->excludes.push_back(other.listed_->name());
+  other.listed_->excludes.push_back(listed_->name());
+  return *this;
+}
 Flag& Flag::within(int least, int most) { return option_->transform(range(least, most)), *this; }
 Flag& Flag::not_empty(const char* expected) {
   const auto test = [what = std::string(expected)](std::string& text) {
@@ -90,7 +112,21 @@ Flag& Flag::not_empty(const char* expected) {
   option_->check({test, ""});
   return *this;
 }
+Flag& Flag::model() {
+  const auto rewrite = [](std::string& text) {
+    text = path_of_model(text);
+    return std::string();
+  };
+  option_->transform({rewrite, ""});
+  listed_->model = true;
+  return *this;
+}
+Flag& Flag::knows(std::vector<std::string> values) {
+  listed_->values = std::move(values);
+  return *this;
+}
 Flag& Flag::one_of(std::vector<std::string> names) {
+  knows(names);
   const auto rewrite = [names = std::move(names)](std::string& text) {
     for (const auto& wanted : {text, std::string(value_here(small(text)))})
       for (const std::string& name : names)
@@ -101,6 +137,7 @@ Flag& Flag::one_of(std::vector<std::string> names) {
   return *this;
 }
 Flag& Flag::one_of(const char* name, int least, int most) {
+  knows({name});
   const auto test = [=](std::string& text) {
     const auto value = number_of<int>(text);
     return text == name || (value && *value >= least && *value <= most)
@@ -112,35 +149,55 @@ Flag& Flag::one_of(const char* name, int least, int most) {
 }
 Flag& Flag::list(int most) {
   option_->delimiter(',')->expected(1, most)->allow_extra_args(false);
+  listed_->repeats = false;
   return *this;
 }
-Flag& Flag::single() { return option_->expected(1), *this; }
+Flag& Flag::single() {
+  option_->expected(1);
+  listed_->repeats = false;
+  return *this;
+}
 Flag& Flag::one_each() { return option_->allow_extra_args(false), *this; }
 bool Flag::given() const { return option_->count() > 0; }
 
+Flag Flags::listed(CLI::Option* option, const char* names, const std::string& help,
+                   const char* value) {
+  ListedFlag& flag = manual_.flags.emplace_back();
+  for (const std::string& name : CLI::detail::split(names, ','))
+    name[0] == '-' ? flag.names.push_back(name) : void(flag.place = name);
+  flag.help = help;
+  flag.heading = heading_;
+  flag.value = value;
+  flag.repeats = option->get_items_expected_max() > 1;
+  return Flag(option, &flag);
+}
 Flag Flags::add(const char* names, std::string& value, const std::string& help) {
-  return Flag(app_.add_option(names, value, help));
+  return listed(app_.add_option(names, value), names, help, "TEXT");
 }
 Flag Flags::add(const char* names, int& value, const std::string& help) {
-  return Flag(app_.add_option(names, value, help)->transform(range(kLeast, kMost)));
+  return listed(app_.add_option(names, value)->transform(range(kLeast, kMost)), names, help, "N");
 }
 Flag Flags::add(const char* names, double& value, const std::string& help) {
-  return Flag(app_.add_option(names, value, help)->check(any_real()));
+  return listed(app_.add_option(names, value)->check(any_real()), names, help, "X");
 }
 Flag Flags::add(const char* names, std::vector<std::string>& values, const std::string& help) {
-  return Flag(app_.add_option(names, values, help));
+  return listed(app_.add_option(names, values), names, help, "TEXT");
 }
 Flag Flags::add(const char* names, std::vector<int32_t>& values, const std::string& help) {
-  return Flag(app_.add_option(names, values, help)->transform(range(kLeast, kMost)));
+  return listed(app_.add_option(names, values)->transform(range(kLeast, kMost)), names, help, "N");
 }
 Flag Flags::add_switch(const char* names, bool& value, const std::string& help) {
-  return Flag(app_.add_flag(names, value, help));
+  return listed(app_.add_flag(names, value), names, help);
 }
 Flag Flags::add_read(const char* names, std::function<void(const std::string&)> take,
                      const std::string& help) {
-  return Flag(app_.add_option_function<std::string>(names, std::move(take), help));
+  return listed(app_.add_option_function<std::string>(names, std::move(take)), names, help, "TEXT");
 }
-Flag Flags::named(const char* name) { return Flag(app_.get_option(name)); }
+Flag Flags::named(const char* name) {
+  for (ListedFlag& flag : manual_.flags)
+    if (std::ranges::count(flag.names, name) > 0) return Flag(app_.get_option(name), &flag);
+  ENSURE(false, "a command names only flags that it has declared");
+}
 
 uint64_t whole_number(const std::string& flag, const std::string& text) {
   const auto value = number_of<uint64_t>(text);
@@ -199,19 +256,27 @@ class CommandWords {
   CommandWords(const CLI::App& command, std::vector<std::string> words)
       : command_(command), words_(std::move(words)) {}
 
+  // The flags that are there, by name() of their list, and what they are first given.
+  const std::map<std::string, std::string>& given() const { return given_; }
+  // What is to be said about flags that were passed over.
+  const std::vector<std::string>& notes() const { return notes_; }
+
   std::vector<std::string> read() {
     while (at_ < words_.size()) {
       const std::string word = words_[at_++];
       if (word == "--") {
         out_.push_back(word);
         out_.insert(out_.end(), words_.begin() + ptrdiff_t(at_), words_.end());
+        bare_ += words_.size() - at_;
         break;
       }
       if (is_flag(word))
         read_flag(word);
       else
-        out_.push_back(word);
+        out_.push_back(word), ++bare_;
     }
+    for (const CLI::Option* flag : command_.get_options())
+      if (flag->get_positional() && bare_ > 0) given_.emplace(flag->get_name(), ""), --bare_;
     return out_;
   }
 
@@ -232,37 +297,58 @@ class CommandWords {
     const Habit* habit = habit_of(&command_, name);
     if (!habit) refuse(name);
     const std::vector<std::string> here = parts_of(habit->here);
+    if (habit->passed != Habit::Passed::no) return pass_over(name, *habit, value.has_value());
     if (*habit->here && *habit->here != '-') fail(Exit::usage, "{}: {}", name, habit->here);
     if (!here.empty()) put(here[0], here.size() > 1 ? here[1] : value);
   }
 
+  // A flag that changes nothing here, and its value.
+  void pass_over(const std::string& name, const Habit& habit, bool has_value) {
+    constexpr std::string_view kSwitch[] = {"on", "off", "auto", "0", "1"};
+    if (!has_value && at_ < words_.size() &&
+        (habit.passed == Habit::Passed::with_value ||
+         (habit.passed == Habit::Passed::with_switch &&
+          std::ranges::count(kSwitch, words_[at_]) > 0)))
+      ++at_;
+    notes_.push_back(fmt::format("{} has no effect: {}", name, habit.here));
+  }
+
   void put(const std::string& name, std::optional<std::string> value) {
     const CLI::Option& flag = *command_.get_option_no_throw(name);
-    if (flag.get_items_expected_max() == 1 && !given_.insert(&flag).second)
-      fail(Exit::usage, "{} is given twice, expected once", flag.get_name());
     if (!takes_value(flag) && value) fail(Exit::usage, "{} takes no value", name);
+    if (takes_value(flag) && !value) {
+      if (at_ == words_.size()) fail(Exit::usage, "{} expects a value behind it", name);
+      value = words_[at_++];
+    }
+    const auto [before, first] = given_.emplace(flag.get_name(), value.value_or(""));
+    if (!first && flag.get_items_expected_max() <= 1) {
+      if (before->second != value.value_or(""))
+        fail(Exit::usage, "{} is given twice, expected once", flag.get_name());
+      return;
+    }
     out_.push_back(name);
-    if (!takes_value(flag)) return;
-    if (!value && at_ == words_.size()) fail(Exit::usage, "{} expects a value behind it", name);
-    out_.push_back(value ? *value : words_[at_++]);
+    if (value) out_.push_back(*value);
   }
 
   [[noreturn]] void refuse(const std::string& name) {
     std::vector<std::string> others;
     for (const CLI::App* other : command_.get_parent()->get_subcommands([](auto) { return true; }))
       if (other->get_option_no_throw(name)) others.push_back(other->get_name());
+    const bool in_chat = command_.get_name().starts_with('/');
     const std::string likely = likely_name(name, flags_of(command_)),
                       hint = !others.empty()   ? ", but of " + one_of(others)
                              : !likely.empty() ? fmt::format(", did you mean {}?", likely)
+                             : in_chat         ? ": it is told when a chat starts, if at all"
                                                : fmt::format(", chaski {} --help lists them",
                                                              command_.get_name());
-    fail(Exit::usage, "{} is no flag of chaski {}{}", name, command_.get_name(), hint);
+    fail(Exit::usage, "{} is no {} {}{}", name, in_chat ? "setting of" : "flag of chaski",
+         command_.get_name(), hint);
   }
 
   const CLI::App& command_;
-  std::vector<std::string> words_, out_;
-  std::set<const CLI::Option*> given_;
-  size_t at_ = 0;
+  std::vector<std::string> words_, out_, notes_;
+  std::map<std::string, std::string> given_;
+  size_t at_ = 0, bare_ = 0;
 };
 
 [[noreturn]] void refuse_command(const std::string& word) {
@@ -281,53 +367,138 @@ class CommandWords {
 }
 
 // What stands where only flags do.
-[[noreturn]] void refuse_rest(const CLI::App& command) {
+[[noreturn]] void refuse_rest(const CLI::App& command, const std::string& behind_dashes) {
+  const std::vector<std::string> rest = command.remaining(true);
   const std::string flags = command.get_option_no_throw("--model")
                                 ? ", expected -m MODEL for a model and -p TEXT for a prompt"
                                 : "";
-  fail(Exit::usage, "{} has no flag in front of it{}", command.remaining(true)[0],
+  fail(Exit::usage, "{} has no flag in front of it{}", rest.empty() ? behind_dashes : rest[0],
        command.get_option_no_throw("--prompt") ? flags : flags.substr(0, flags.find(" and")));
+}
+
+struct Declared {
+  CLI::App& app;
+  Manual manual;
+  bool quiet = false;
+  Action action = {};
+};
+
+std::unique_ptr<Declared> declare(const Command& command, CLI::App& app) {
+  auto all = std::make_unique<Declared>(Declared{app, {command.name, command.help, {}, {}, {}}});
+  Flags flags(app, all->manual);
+  ListedFlag& help = all->manual.flags.emplace_back();
+  help.names = {"-h", "--help"};
+  help.help = "this list";
+  flags.add_switch("-q,--quiet", all->quiet, "say nothing but errors");
+  all->action = command.declare(std::move(flags));
+  return all;
+}
+
+// Reads words as CLI11 wants them. Throws CLI::CallForHelp for --help.
+void parse(CLI::App& app, const CLI::App& command, std::vector<std::string> words,
+           const std::string& behind_dashes) {
+  words.insert(words.begin(), command.get_name());
+  try {
+    std::reverse(words.begin(), words.end());
+    app.parse(std::move(words));
+  } catch (const CLI::Success&) {
+    throw;
+  } catch (const CLI::ExtrasError&) {
+    refuse_rest(command, behind_dashes);
+  } catch (const CLI::ParseError& error) {
+    throw Error(Exit::usage, error.what());
+  }
+}
+
+// The first word behind "--".
+std::string behind_dashes(const std::vector<std::string>& words) {
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  return words.end() - dashes > 1 ? dashes[1] : "--";
+}
+
+int run_program_flag(const std::string& word) {
+  if (word == "-h" || word == "--help")
+    put(help_of_program());
+  else if (word == "--version")
+    put(fmt::format("chaski {}\n", kVersion));
+  else if (word == "--man")
+    put(man_page_of_program());
+  else
+    refuse_command(word);
+  return int(Exit::done);
+}
+
+int run_command(CLI::App& app, Declared& command, std::vector<std::string> words) {
+  const std::string behind = behind_dashes(words);
+  CommandWords typed(command.app, std::move(words));
+  words = typed.read();
+  Defaults defaults;
+  if (!typed.given().contains("--help")) defaults = read_defaults(command.manual, typed.given());
+  words.insert(words.begin(), defaults.words.begin(), defaults.words.end());
+  try {
+    parse(app, command.app, std::move(words), behind);
+    if (command.quiet) be_quiet();
+    for (const std::string& note : typed.notes()) put_notice(note);
+    const CLI::Option* verbose = command.app.get_option_no_throw("--verbose");
+    if (verbose && verbose->count() > 0 && !defaults.words.empty())
+      put_notice(fmt::format("from {}: {}", defaults.path, fmt::join(defaults.words, " ")));
+    return command.action();
+  } catch (const CLI::CallForHelp&) {
+    put(help_of(command.manual));
+    return int(Exit::done);
+  } catch (const Error& error) {
+    const std::string place = defaults.place_of(error.what());
+    if (place.empty()) throw;
+    throw Error(error.code, place + error.what());
+  }
 }
 
 }  // namespace
 
-int run_command_line(int argc, char** argv) {
-  CLI::App app("Runs, quantizes and inspects language models on this machine.", "chaski");
-  app.set_version_flag("--version", kVersion);
-  app.require_subcommand(0, 1);
-  std::map<const CLI::App*, Action> actions;
+std::vector<Manual> manuals() {
+  std::vector<Manual> all;
   for (const Command& command : kCommands) {
-    CLI::App* sub = app.add_subcommand(command.name, command.help);
-    sub->add_flag(
-        "-q,--quiet", [](int64_t) { be_quiet(); }, "say nothing but errors");
-    actions[sub] = command.declare(Flags(*sub));
+    CLI::App app;
+    all.push_back(declare(command, app)->manual);
   }
+  return all;
+}
+
+void read_flags(const std::string& name, std::vector<std::string> words,
+                const std::function<void(Flags&)>& declare) {
+  CLI::App app;
+  CLI::App* command = app.add_subcommand(name);
+  command->set_help_flag();
+  Manual manual;
+  Flags flags(*command, manual);
+  declare(flags);
+  const std::string behind = behind_dashes(words);
+  CommandWords typed(*command, std::move(words));
+  words = typed.read();
+  if (!typed.notes().empty()) throw Error(Exit::usage, typed.notes()[0]);
+  parse(app, *command, std::move(words), behind);
+}
+
+int run_command_line(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (words.empty())
     fail(Exit::usage, "no command given, expected one of {} (see chaski --help)", command_names());
-  const CLI::App* command = nullptr;
-  for (const auto& [sub, action] : actions)
-    if (sub->get_name() == words[0]) command = sub;
-  if (command) {
-    words = CommandWords(*command, {words.begin() + 1, words.end()}).read();
-    words.insert(words.begin(), command->get_name());
-  } else if (!app.get_option_no_throw(words[0])) {
-    refuse_command(words[0]);
+  if (words[0] == "help") {  // help run: run --help
+    words.erase(words.begin());
+    words.push_back("--help");
   }
-  try {
-    std::reverse(words.begin(), words.end());  // as CLI11 wants them
-    app.parse(std::move(words));
-  } catch (const CLI::Success& done) {  // --help, --version
-    std::ostringstream text;
-    const int status = app.exit(done, text, text);
-    put(text.str());
-    return status;
-  } catch (const CLI::ExtrasError&) {
-    refuse_rest(command ? *command : app);
-  } catch (const CLI::ParseError& error) {
-    throw Error(Exit::usage, error.what());
+  CLI::App app;
+  Declared* command = nullptr;
+  std::vector<std::unique_ptr<Declared>> all;
+  for (const Command& each : kCommands) {
+    all.push_back(declare(each, *app.add_subcommand(each.name)));
+    if (words[0] == each.name) command = all.back().get();
   }
-  return actions.at(command)();
+  if (!command) return run_program_flag(words[0]);
+  words.erase(words.begin());
+  if (words == std::vector<std::string>{"--man"})
+    return put(man_page(command->manual)), int(Exit::done);
+  return run_command(app, *command, std::move(words));
 }
 
 }  // namespace chaski

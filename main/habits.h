@@ -15,6 +15,9 @@ struct Habit {
   // The flag that does it, perhaps with its value. "": chaski does so anyway. Otherwise a sentence:
   // how it is done here.
   const char* here;
+  // Whether the sentence is a note, and what was typed is passed over: the flag alone, with the
+  // value behind it, or with on, off, auto, 0 or 1 if that stands there. Otherwise it is an error.
+  enum class Passed { no, alone, with_value, with_switch } passed = Passed::no;
 };
 
 // The first row that fits counts. A row that names a flag fits the commands that have this flag.

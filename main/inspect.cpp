@@ -80,34 +80,50 @@ std::optional<KvStates> states_of(const Inspection& found) {
 }
 
 std::string needs_table(const Inspection& found) {
-  std::string text = "needs:\n";
-  for (const Need& need : found.needs) {
-    text += fmt::format("  {:<20}{:<24}", need.what, shortened(need.name));
-    text += need.here
-                ? "here\n"
-                : "missing" + (need.nearest.empty() ? "" : ", nearest: " + need.nearest) + "\n";
-  }
+  std::vector<std::vector<std::string>> rows;
+  for (const Need& need : found.needs)
+    rows.push_back({need.what, shortened(need.name),
+                    need.here              ? "here"
+                    : need.nearest.empty() ? "missing"
+                                           : "missing, nearest: " + need.nearest});
+  const std::string text = "needs:\n" + table(rows, "<<<", "  ");
   if (!found.refusal.empty()) return text + "chaski does not run it: " + found.refusal + "\n";
   return text + (found.source.meta.has("tokenizer.kind")
                      ? "chaski runs it\n"
                      : "chaski benches it; there is no tokenizer, so no text to run on\n");
 }
 
+// What the quantizer wrote into the file about a tensor; empty if it did not.
+std::string losses_of(const ModelSource& source, const TensorSource& tensor) {
+  const size_t at = size_t(&tensor - source.tensors.data());
+  const auto value = [&](const char* key) {
+    const Floats& all = source.meta.floats(key);
+    return all.size() == source.tensors.size() ? all[at] : 0;
+  };
+  std::string text;
+  if (const double x = value("quantize.errors"); x > 0) text += fmt::format("lost {:.2e}", x);
+  if (const double x = value("quantize.output_errors"); x > 0)
+    text += fmt::format(", outputs {:.2e} ({:.2e} by search)", x, value("quantize.search_errors"));
+  return text;
+}
+
 void put_table(const Inspection& found) {
   const ModelSource& source = found.source;
   std::string text = fmt::format("{}: {}\n", escaped(source.path), source.kind);
-  for (const auto& [key, value] : source.meta.all())
-    text += fmt::format("  {:<36}{}\n", escaped(key), shown(value));
+  std::vector<std::vector<std::string>> values, tensors;
+  for (const auto& [key, value] : source.meta.all()) values.push_back({escaped(key), shown(value)});
   for (const TensorSource* tensor : by_layers(
            source.tensors, [](auto& t) -> auto& { return t.info.name; })) {
     const TensorInfo& t = tensor->info;
-    text += fmt::format("  {:<28}{:>8} x {:<8}{:<8}{:>14} bytes\n", escaped(t.name), t.rows, t.cols,
-                        info(t.format).name, t.bytes());
+    tensors.push_back({escaped(t.name), std::to_string(t.rows), "x", std::to_string(t.cols),
+                       std::string(info(t.format).name), fmt::format("{} bytes", t.bytes()),
+                       losses_of(source, *tensor)});
   }
   for (const UnreadTensor* t : by_layers(
            source.unread, [](auto& t) -> auto& { return t.name; }))
-    text += fmt::format("  {:<28}{:>19} {:<8}\n", escaped(t->name), fmt::join(t->shape, " x "),
-                        escaped(t->format));
+    tensors.push_back({escaped(t->name), fmt::format("{}", fmt::join(t->shape, " x ")), "", "",
+                       escaped(t->format)});
+  text += table(values, "<<", "  ") + table(tensors, "<><<<><", "  ");
   const ModelTotals totals = totals_of(source);
   text += fmt::format("{} tensors, {} weights, {} bytes, {:.2f} bits per weight\n", totals.tensors,
                       totals.weights, totals.bytes, totals.bits_per_weight());
@@ -173,11 +189,16 @@ Action declare_inspect(Flags parser) {
   auto flags = std::make_shared<InspectFlags>();
   parser.add("FILE", flags->file, "model file or folder")
       .not_empty("a model file or folder")
-      .required();
+      .model()
+      .required()
+      .type("FILE");
   declare_tokenizer(parser, flags->tokenizer);
   parser.add_switch("--verify", flags->verify,
                     "read everything and compare with the checksums (.quipu)");
   declare_json(parser, flags->json);
+  parser.example("What is in a file, and whether chaski runs it", "chaski inspect model.gguf");
+  parser.example("Whether a file is whole", "chaski inspect model.quipu --verify");
+  parser.example("The same for a program", "chaski inspect model.gguf --json");
   return [flags] { return inspect(*flags); };
 }
 

@@ -46,6 +46,26 @@ std::string JsonValue::dump() const {
   return all + (kind_ == Kind::array ? ']' : '}');
 }
 
-void put_json(const JsonValue& json) { put(json.dump() + "\n"); }
+void put_json(const JsonValue& json) {
+  const auto with_schema = [](const JsonValue& object) {
+    JsonValue all = {{"schema", kJsonSchema}};
+    all.update(object);
+    return all;
+  };
+  if (!json.is_array()) return put(with_schema(json).dump() + "\n");
+  JsonValue array = JsonValue::array();
+  for (const JsonMember& member : json.members()) array.push_back(with_schema(member.value));
+  put(array.dump() + "\n");
+}
+
+void put_event(const char* event, const JsonValue& object) {
+  JsonValue all = {{"event", event}};
+  all.update(object);
+  put_json(all);
+}
+
+void JsonForm::put_result(const JsonValue& object) const {
+  lines ? put_event("result", object) : put_json(object);
+}
 
 }  // namespace chaski

@@ -1,5 +1,6 @@
-// JSON on stdout: one object, one line. A value that is only built and printed; the library that
-// knows how numbers and texts are spelled is seen by json_output.cpp alone.
+// JSON on stdout: one object, one line; docs/json.md says what is in it, and tests hold it to that.
+// A value that is only built and printed; the library that knows how numbers and texts are spelled
+// is seen by json_output.cpp alone.
 #pragma once
 #include <concepts>
 #include <initializer_list>
@@ -31,6 +32,7 @@ class JsonValue {
   JsonValue& back();
   const std::vector<JsonMember>& members() const { return members_; }
 
+  bool is_array() const { return kind_ == Kind::array; }
   bool is_string() const { return kind_ == Kind::string; }
   const std::string& string() const { return text_; }
   // Bytes that are not UTF-8, as a model may emit and a file may hold, become U+FFFD: JSON has no
@@ -56,6 +58,19 @@ JsonValue::JsonValue(const std::vector<T>& values) : kind_(Kind::array) {
   for (const T& value : values) push_back(value);
 }
 
+// The fields of docs/json.md: one that goes, or means something else, makes it the next.
+constexpr int kJsonSchema = 1;
+
+// An object, or an array of them. Each says first which schema it is of.
 void put_json(const JsonValue& json);
+// One line of what comes bit by bit: "text", "progress", "result".
+void put_event(const char* event, const JsonValue& object);
+
+// What a command with both flags was asked for.
+struct JsonForm {
+  bool whole = false, lines = false;  // --json, --jsonl
+  bool any() const { return whole || lines; }
+  void put_result(const JsonValue& object) const;
+};
 
 }  // namespace chaski

@@ -2,10 +2,13 @@
 
 #include <histedit.h>
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
@@ -16,6 +19,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/cache_folder.h"
 #include "engine/engine.h"
 #include "main/output.h"
 #include "main/signals.h"
@@ -28,17 +32,31 @@ constexpr int kHistory = 1000;  // lines
 constexpr char kRedraw = 0x1f;  // a key that libedit is told to draw the line again for
 constexpr char kEscape = 0x1b;
 constexpr std::string_view kPasteBegins = "[200~", kPasteEnds = "\033[201~";  // behind an escape
-constexpr int kSequenceMs = 50;  // the bytes of one key come together
+constexpr const char* kGoesOn = "\005\\\r";  // for Alt-Enter: to the end of the line, \, Enter
+constexpr int kSequenceMs = 50;              // the bytes of one key come together
+
+// Set by handlers: since it was last looked at the shell had the terminal (Ctrl-Z and fg). The
+// descriptor can be read from after that, and when the width has changed: any thread may get a
+// signal, and poll() ends in one.
+std::atomic<bool> continued = false;
+int changes = -1;
+
+void on_change(int signal) {
+  if (signal == SIGCONT) continued = true;
+  const int error = errno;
+  ::eventfd_write(changes, 1);
+  errno = error;
+}
+
+int columns() {
+  winsize size{};
+  return ::ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
 
 // UTF-8 typed by the user needs a locale that has it; Debian's C.UTF-8 is always there.
 void use_utf8() {
   std::setlocale(LC_CTYPE, "");
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
-}
-
-bool knows_pastes() {
-  const char* term = std::getenv("TERM");
-  return term && *term && std::string_view(term) != "dumb";
 }
 
 bool has_controls(std::string_view text) {
@@ -61,16 +79,22 @@ std::string with_line_feeds(std::string_view text) {
 }  // namespace
 
 struct LineEditor::Terminal {
-  explicit Terminal(const Interruption& interruption);
+  Terminal(const Interruption& interruption, const std::string& history,
+           std::vector<std::string> commands);
   ~Terminal();
   bool key(char& byte);
   bool next_byte(char& byte);
   bool paste_begins();
   void take_paste();
+  void type_in(std::string text);
+  int complete();
   std::string place_of(size_t paste) const;
   int next_character(wchar_t* out);
   Result read(const char* prompt, std::string& line, bool& pasted);
+  bool is_drawn_wrong();
   void let_wait();
+  void keep_waiting();
+  void set_waiting(termios mode);
   void show_again();
 
   const char* prompt = "";
@@ -79,20 +103,32 @@ struct LineEditor::Terminal {
   const Interruption& interruption;
   EditLine* editor;
   History* history;
+  size_t pastes_before = 0;          // this line
+  std::vector<std::string> entered;  // lines of this chat, for the next one
+  const std::string history_file;
+  const std::vector<std::string> commands;
   bool interrupted = false;
+  // A character, a key or a paste has begun and not ended, so that the line cannot be drawn again.
+  bool inside = false, redraws = false;
+  ptrdiff_t drawn = 0;           // bytes of the line, when it was looked at
   std::optional<termios> shown;  // the mode before let_wait()
 };
 
-LineEditor::Terminal::Terminal(const Interruption& interruption) : interruption(interruption) {
+LineEditor::Terminal::Terminal(const Interruption& interruption, const std::string& history_file,
+                               std::vector<std::string> commands)
+    : interruption(interruption), history_file(history_file), commands(std::move(commands)) {
   use_utf8();
-  // So that poll() returns when the width has changed, and after Ctrl-Z and fg.
-  for (const int signal : {SIGWINCH, SIGCONT}) std::signal(signal, [](int) {});
+  changes = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  for (const int signal : {SIGWINCH, SIGCONT}) std::signal(signal, on_change);
   editor = el_init("chaski", stdin, stdout_is_terminal() ? stdout : stderr, stderr);
   history = history_init();
   if (!editor || !history) fail(Exit::memory, "not enough memory for the line editor");
   HistEvent event;
   ::history(history, &event, H_SETSIZE, kHistory);
   ::history(history, &event, H_SETUNIQUE, 1);
+  if (!history_file.empty())
+    for (const std::string& line : kept_lines(history_file))
+      ::history(history, &event, H_ENTER, (line + "\n").c_str());
   el_set(editor, EL_CLIENTDATA, this);
   el_set(
       editor, EL_PROMPT, +[](EditLine* e) {
@@ -110,28 +146,43 @@ LineEditor::Terminal::Terminal(const Interruption& interruption) : interruption(
       });
   el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   el_set(editor, EL_BIND, "^_", "ed-redisplay", nullptr);
+  el_set(
+      editor, EL_ADDFN, "complete", "completes a command", +[](EditLine* e, int) {
+        Terminal* self;
+        el_get(e, EL_CLIENTDATA, &self);
+        return self->complete();
+      });
+  el_set(editor, EL_BIND, "^I", "complete", nullptr);
 }
 
 LineEditor::Terminal::~Terminal() {
   show_again();
+  if (!history_file.empty()) add_lines(history_file, entered, kHistory);
   if (history) history_end(history);
   if (editor) el_end(editor);
 }
 
-// False at the end of input and at Ctrl-C. Other signals end poll(), the call that none restarts:
-// after a stop (Ctrl-Z, fg) the shell has set its own mode, and the line has to be drawn again.
+// False at the end of input and at Ctrl-C. After a stop (Ctrl-Z, fg) the shell has set its own
+// mode, and the line has to be drawn again.
 bool LineEditor::Terminal::key(char& byte) {
   while (!(interrupted = interruption.requested())) {
-    pollfd in[] = {{STDIN_FILENO, POLLIN, 0}, {interruption.descriptor(), POLLIN, 0}};
-    const int ready = ::poll(in, 2, -1);
+    pollfd in[] = {
+        {STDIN_FILENO, POLLIN, 0}, {changes, POLLIN, 0}, {interruption.descriptor(), POLLIN, 0}};
+    const int ready = ::poll(in, 3, -1);
     if (interruption.requested()) continue;
-    if (ready > 0 && in[0].revents == 0) continue;  // the request comes in a moment
-    if (ready > 0) return ::read(STDIN_FILENO, &byte, 1) == 1;
-    if (errno != EINTR) return false;
+    if (ready < 0 && errno != EINTR) return false;
+    eventfd_t ignored;
+    if (ready <= 0 || ::eventfd_read(changes, &ignored) != 0) {
+      if (ready <= 0 || in[0].revents == 0) continue;  // the request comes in a moment
+      return ::read(STDIN_FILENO, &byte, 1) == 1;
+    }
     el_resize(editor);
     el_set(editor, EL_PREP_TERM, 0);  // it would not set what it believes to be set
     el_set(editor, EL_PREP_TERM, 1);
-    byte = kRedraw;
+    if (continued.exchange(false) && terminal_obeys()) mark_pastes(true);  // shells end that
+    redraws = true;
+    if (inside) continue;
+    byte = '\0';  // nothing was typed
     return true;
   }
   return false;
@@ -148,12 +199,13 @@ bool LineEditor::Terminal::next_byte(char& byte) {
 bool LineEditor::Terminal::paste_begins() {
   pollfd in{STDIN_FILENO, POLLIN, 0};
   char byte;
+  inside = true;
   while (waiting != kPasteBegins && kPasteBegins.starts_with(waiting) &&
          ::poll(&in, 1, kSequenceMs) == 1 && key(byte))
     waiting += byte;
-  if (waiting != kPasteBegins) return false;
-  waiting.clear();
-  return true;
+  inside = waiting == kPasteBegins;
+  if (inside) waiting.clear();
+  return inside;
 }
 
 std::string LineEditor::Terminal::place_of(size_t paste) const {
@@ -168,25 +220,68 @@ void LineEditor::Terminal::take_paste() {
   char byte;
   while (!text.ends_with(kPasteEnds) && text.size() < kMostText && key(byte)) text += byte;
   if (text.ends_with(kPasteEnds)) text.resize(text.size() - kPasteEnds.size());
-  text = with_line_feeds(text);
+  type_in(with_line_feeds(text));
+}
+
+// As if it had been typed: one line as it is, several by a place that stands for them.
+void LineEditor::Terminal::type_in(std::string text) {
   if (has_controls(text)) {
     pastes.push_back(std::move(text));
-    waiting = place_of(pastes.size() - 1);
+    waiting += place_of(pastes.size() - 1);
   } else {
-    waiting = std::move(text);
+    waiting += text;
   }
 }
 
+// As far as the commands that begin like this line have the same letters.
+int LineEditor::Terminal::complete() {
+  const LineInfo* line = el_line(editor);
+  const std::string begun(line->buffer, line->cursor);
+  std::optional<std::string> common;
+  for (const std::string& command : commands) {
+    if (!command.starts_with(begun)) continue;
+    const std::string whole = command + " ";
+    if (!common) common = whole;
+    const auto end = std::mismatch(common->begin(), common->end(), whole.begin(), whole.end());
+    common->erase(end.first, common->end());
+  }
+  if (begun.empty() || !common || common->size() == begun.size()) return CC_NORM;
+  return el_insertstr(editor, common->c_str() + begun.size()) == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+// An insertion in front of where a line wraps: libedit shifts what is behind on the screen, where
+// the last character of a row would have to go to the next.
+bool LineEditor::Terminal::is_drawn_wrong() {
+  const LineInfo* line = el_line(editor);
+  const ptrdiff_t size = line->lastchar - line->buffer;
+  const bool changed = std::exchange(drawn, size) != size;
+  // While history is searched, the line holds a line break and what is looked for.
+  const bool searches = std::find(line->buffer, line->lastchar, '\n') != line->lastchar;
+  return changed && !searches && line->cursor < line->lastchar &&
+         ptrdiff_t(std::string_view(prompt).size()) + size >= columns();
+}
+
 int LineEditor::Terminal::next_character(wchar_t* out) {
+  if (waiting.empty() && is_drawn_wrong()) redraws = true;
   std::mbstate_t state{};
   char byte;
-  while (next_byte(byte)) {
-    if (byte == kEscape && waiting.empty() && paste_begins()) {
-      take_paste();
-      continue;
+  inside = false;
+  while (!inside && std::exchange(redraws, false) ? (byte = kRedraw, true) : next_byte(byte)) {
+    if (byte == '\0' && redraws) continue;
+    if (byte == kEscape && waiting.empty()) {
+      if (paste_begins()) {
+        take_paste();
+        inside = false;
+        continue;
+      }
+      if (waiting == "\r" || waiting == "\n") {
+        waiting = kGoesOn;
+        continue;
+      }
     }
     const size_t n = std::mbrtowc(out, &byte, 1, &state);
-    if (n == size_t(-2)) continue;  // a character of several bytes has begun
+    inside = n == size_t(-2);
+    if (inside) continue;  // a character of several bytes has begun
     if (n != size_t(-1)) return 1;
     state = {};  // not UTF-8: drop it
   }
@@ -201,20 +296,29 @@ void LineEditor::Terminal::let_wait() {
   termios mode;
   if (shown || ::tcgetattr(STDIN_FILENO, &mode) != 0) return;
   shown = mode;
+  continued = false;
+  set_waiting(mode);
+}
+
+void LineEditor::Terminal::keep_waiting() {
+  if (shown && has_the_terminal() && continued.exchange(false)) set_waiting(*shown);
+}
+
+void LineEditor::Terminal::set_waiting(termios mode) {
   mode.c_lflag &= ~tcflag_t(ECHO | ICANON);
   mode.c_lflag |= NOFLSH;  // Ctrl-C stops the answer, and what was typed stays
   mode.c_iflag &= ~tcflag_t(ICRNL);
   mode.c_cc[VMIN] = 1, mode.c_cc[VTIME] = 0;
   terminal_is_changed(true);
   ::tcsetattr(STDIN_FILENO, TCSANOW, &mode);
-  if (knows_pastes()) mark_pastes(true);
+  if (terminal_obeys()) mark_pastes(true);
 }
 
 void LineEditor::Terminal::show_again() {
   if (!shown) return;
   ::tcsetattr(STDIN_FILENO, TCSANOW, &*shown);
   shown.reset();
-  if (knows_pastes()) mark_pastes(false);
+  if (terminal_obeys()) mark_pastes(false);
   terminal_is_changed(false);
 }
 
@@ -224,10 +328,11 @@ LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::stri
   prompt = prompt_text;
   show_again();
   terminal_is_changed(true);
-  if (knows_pastes()) mark_pastes(true);
+  if (terminal_obeys()) mark_pastes(true);
+  el_set(editor, EL_PREP_TERM, 1);  // el_gets() would show the prompt before, and echo meanwhile
   int count = 0;
   const char* text = el_gets(editor, &count);
-  if (knows_pastes()) mark_pastes(false);
+  if (terminal_obeys()) mark_pastes(false);
   terminal_is_changed(false);
   if (interrupted) {
     el_reset(editor);
@@ -240,6 +345,8 @@ LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::stri
   if (line.find_first_not_of(" \t\n") != std::string::npos)
     ::history(history, &event, H_ENTER, line.c_str());
   if (line.ends_with('\n')) line.pop_back();
+  const std::string shown = line;
+  const size_t old = pastes_before;
   for (size_t i = 0; i < pastes.size(); ++i) {
     const std::string place = place_of(i);
     const size_t at = line.find(place);
@@ -247,16 +354,36 @@ LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::stri
     line.replace(at, place.size(), pastes[i]);
     pasted = true;
   }
+  for (size_t i = old; i < pastes.size(); ++i)
+    if (shown.find(place_of(i)) == std::string::npos &&
+        shown.find(place_of(i).substr(0, place_of(i).find(':'))) != std::string::npos) {
+      put_error("a piece of " + place_of(i) +
+                " was deleted, which stands for a text as a whole: the line is dropped");
+      line.clear();
+    }
+  pastes_before = pastes.size();
+  // What was pasted is not kept, so a line with a place for it would mean nothing later.
+  if (!pasted && shown.find_first_not_of(" \t") != std::string::npos) entered.push_back(shown);
   return Result::line;
 }
 
-LineEditor::LineEditor(const Interruption& interruption) {
-  if (stdin_is_terminal()) terminal_ = std::make_unique<Terminal>(interruption);
+LineEditor::LineEditor(const Interruption& interruption, const std::string& history,
+                       std::vector<std::string> commands) {
+  if (stdin_is_terminal())
+    terminal_ = std::make_unique<Terminal>(interruption, history, std::move(commands));
 }
 LineEditor::~LineEditor() = default;
 
+void LineEditor::suggest(const std::string& text) {
+  if (terminal_) terminal_->type_in(text);
+}
+
 void LineEditor::let_wait() {
   if (terminal_) terminal_->let_wait();
+}
+
+void LineEditor::keep_waiting() {
+  if (terminal_) terminal_->keep_waiting();
 }
 
 LineEditor::Result LineEditor::read(const char* prompt, std::string& line) {
@@ -264,7 +391,9 @@ LineEditor::Result LineEditor::read(const char* prompt, std::string& line) {
   if (terminal_) return terminal_->read(prompt, line, pasted_);
   line.clear();
   for (int c; (c = std::cin.get()) != '\n'; line += char(c)) {
-    if (c == std::istream::traits_type::eof()) return line.empty() ? Result::end : Result::line;
+    if (c == std::istream::traits_type::eof()) {
+      return line.empty() ? Result::end : Result::line;
+    }
     if (line.size() == kMostText)
       fail(Exit::io,
            "standard input: a line has more than {} bytes, which is the most that is read",

@@ -1,9 +1,11 @@
 // Lines that a person types, with arrow keys and history (libedit), or lines from a pipe. What is
 // pasted is one piece of text, also if it has several lines: the line shows "[paste 1: 20 lines]"
-// in its place. The terminal is in its own mode again whenever read() has returned.
+// in its place. Tab completes commands, Alt-Enter ends a line with a backslash. The terminal is in
+// its own mode again whenever read() has returned.
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "main/signals.h"
 
@@ -13,7 +15,9 @@ class LineEditor {
  public:
   enum class Result { line, end, interrupted };  // end: Ctrl-D on an empty line, end of the pipe
 
-  explicit LineEditor(const Interruption& interruption);
+  // `history`: a file of lines that were typed, read now and written at the end; empty: none.
+  LineEditor(const Interruption& interruption, const std::string& history,
+             std::vector<std::string> commands);
   ~LineEditor();
 
   // The line comes without its newline. `interrupted`: the Interruption was requested; `line` is
@@ -22,6 +26,10 @@ class LineEditor {
   // From now on until the next read() what is typed or pasted is not shown and not lost: it waits.
   // Ctrl-C is a signal all the while. At the end of the program the terminal is as it was.
   void let_wait();
+  // To be called now and then until that: after Ctrl-Z and fg the terminal has the shell's mode.
+  void keep_waiting();
+  // The next line begins with this, as if it had been typed, and waits to be changed.
+  void suggest(const std::string& text);
   bool pasted() const { return pasted_; }  // the last line has a paste of several lines
   bool interactive() const { return terminal_ != nullptr; }
 

@@ -7,7 +7,9 @@
 
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "engine/grammar/rules.h"
 #include "main/flags.h"
+#include "main/json_output.h"
 
 namespace chaski {
 
@@ -19,6 +21,7 @@ struct ModelFlags {
 
   enum class Kv { one, list };  // whether --kv takes several
   void declare(Flags& flags, Kv kvs = Kv::one);
+  void declare_running(Flags& flags, Kv kvs = Kv::one);  // all but which model
   EngineOptions options() const { return options(kv[0]); }
   EngineOptions options(const std::string& kv_type) const;
 };
@@ -32,16 +35,36 @@ void declare_model(Flags& flags, std::string& model);
 void declare_tokenizer(Flags& flags, std::string& tokenizer);
 void declare_threads(Flags& flags, int& threads);
 void declare_json(Flags& flags, bool& json);
+void declare_json(Flags& flags, JsonForm& json);  // --jsonl too
+
+// Random weights in place of a model: bench, plan. After ModelFlags::declare().
+void declare_shape(Flags& flags, std::string& shape);
+ShapeOptions shape_of(const std::string& text);  // "llama-3.2-1b:q8"; Error(usage)
 
 // Text from -p, -f or standard input: run, tokenize.
 struct PromptFlags {
   std::string text, file;
+  bool escape = false;  // of the text: \n is a line end
   Flag text_flag, file_flag;
 
   void declare(Flags& flags);
   // Without -p and -f: standard input. Nothing if that is a terminal or empty.
   std::optional<std::string> read() const;
   std::string required() const;  // Error(usage) instead of nothing
+  bool given() const { return text_flag.given() || file_flag.given(); }
+  std::optional<std::string> typed() const;  // what -p or -f says
+};
+
+// A text in windows, as engine/perplexity.h reads it: eval, compare.
+struct WindowFlags {
+  ModelFlags model;
+  PromptFlags text;
+  int windows = 0;  // 0: all
+
+  void declare(Flags& flags);  // all but which model
+  std::string read() const;    // the text; Error(usage | io)
+  // How many windows of a text of so many tokens are read: Error(usage) if it has none.
+  int windows_of(size_t tokens, int window) const;
 };
 
 // How text is made: run, chat.
@@ -49,13 +72,21 @@ struct GenerationFlags {
   ModelFlags model;
   GenerateOptions generate;
   std::string draft = "auto", context_policy = "stop";
+  std::string samplers;
+  std::vector<std::string> bias, dry_breakers;
+  std::string grammar, json_schema, regex;  // one of them at most
   int draft_length = Governor::kMost;
   bool random_seed = true;
 
   void declare(Flags& flags);
   bool verbose() const { return model.engine.verbose; }
-  void check() const;  // Error(usage | io); before a model is opened
+  void check();  // reads the rest of the flags: Error(usage | io), before a model is opened
+  // What the text has to be; null: any text. Error(usage | io | bad_file).
+  std::shared_ptr<const Rules> rules() const;
+  bool has_grammar() const { return !grammar.empty() || !json_schema.empty() || !regex.empty(); }
   void choose_seed();  // a random one unless --seed said which
+
+  void declare_settings(Flags& flags);  // of them, what may change between two texts
 };
 
 }  // namespace chaski

@@ -1,10 +1,13 @@
 #include "main/output.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -15,7 +18,7 @@ namespace chaski {
 namespace {
 
 bool quiet = false;
-bool line_is_open = false;  // of standard output
+bool open_line = false;  // of standard output
 
 // False with errno set. Signals may cut a write short.
 bool write_all(int fd, std::string_view text) {
@@ -43,6 +46,30 @@ std::string read_all(int fd, const std::string& name) {
   }
 }
 
+void put_line(const std::string& line) {
+  static const bool one_screen = [] {
+    struct stat out, err;
+    return ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &err) == 0 &&
+           out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+  }();
+  const char* first = one_screen && std::exchange(open_line, false) ? "\n" : "";
+  (void)write_all(STDERR_FILENO, first + line + "\n");
+}
+
+std::string base64(std::string_view text) {
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (size_t i = 0; i < text.size(); i += 3) {
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k)
+      bits = bits << 8 | (i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k)
+      out += i + k > text.size() ? '=' : kDigits[bits >> (18 - 6 * k) & 63];
+  }
+  return out;
+}
+
 bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }
 
 }  // namespace
@@ -52,7 +79,7 @@ bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
 void put(std::string_view text) {
-  if (!text.empty()) line_is_open = text.back() != '\n';
+  if (!text.empty()) open_line = text.back() != '\n';
   if (!write_all(STDOUT_FILENO, text))
     fail(Exit::io, "standard output: cannot be written: {}", std::strerror(errno));
 }
@@ -62,10 +89,15 @@ void put_model_text(std::string_view text) {
   put(terminal ? safe_for_terminal(text) : std::string(text));
 }
 
-void put_note(std::string_view line) {
-  static const bool one_screen = stdout_is_terminal() && ::isatty(STDERR_FILENO) == 1;
-  const char* first = one_screen && std::exchange(line_is_open, false) ? "\n" : "";
-  (void)write_all(STDERR_FILENO, first + escaped(line) + "\n");
+void put_to_clipboard(std::string_view text) {
+  if (!write_all(STDOUT_FILENO, "\033]52;c;" + base64(text) + "\a"))
+    fail(Exit::io, "standard output: cannot be written: {}", std::strerror(errno));
+}
+
+void put_note(std::string_view line) { put_line(escaped(line)); }
+
+void put_state(std::string_view line) {
+  if (!quiet) put_line(stderr_is_terminal() ? dimmed(escaped(line)) : escaped(line));
 }
 
 void put_notice(std::string_view line) {
@@ -85,6 +117,23 @@ std::string counted(uint64_t n, const std::string& what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
+std::string table(const std::vector<std::vector<std::string>>& rows, std::string_view sides,
+                  std::string_view indent) {
+  std::vector<size_t> widths(sides.size());
+  for (const auto& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line(indent);
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string gap(widths[i] - row[i].size(), ' ');
+      line += (i > 0 ? "  " : "") + (sides[i] == '>' ? gap + row[i] : row[i] + gap);
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
 std::string safe_for_terminal(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -99,6 +148,24 @@ std::string safe_for_terminal(std::string_view text) {
       out += char(c);
   }
   return out;
+}
+
+bool line_is_open() { return open_line; }
+
+int terminal_width() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+bool terminal_obeys() {
+  static const char* term = std::getenv("TERM");
+  return term && *term && std::string_view(term) != "dumb";
+}
+
+std::string dimmed(std::string_view text) {
+  static const char* no_color = std::getenv("NO_COLOR");
+  if (text.empty() || !terminal_obeys() || (no_color && *no_color)) return std::string(text);
+  return "\033[2m" + std::string(text) + "\033[22m";
 }
 
 std::string read_text(const std::string& path) {

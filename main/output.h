@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace chaski {
 
+// To the clipboard of the terminal at stdout, by an escape sequence that most know (OSC 52).
+void put_to_clipboard(std::string_view text);
 // To stdout, at once. Throws Error(io) when it cannot be written; a closed pipe ends the program by
 // SIGPIPE.
 void put(std::string_view text);
@@ -24,14 +27,26 @@ void put_notice(std::string_view line);
 void put_error(std::string_view line);
 // The same, of what a command did: its last line. Not after be_quiet().
 void put_summary(std::string_view line);
+// The same, dim on a terminal: how things are, when somebody is there to see it.
+void put_state(std::string_view line);
 void be_quiet();  // --quiet
 bool is_quiet();
 
 // "1 token", "2 tokens"
 std::string counted(uint64_t n, const std::string& what);
 
+// Rows as lines, two spaces between columns, each as wide as its widest cell. `sides` has a < or >
+// for each column: where its cells stand. A row may have fewer cells than there are columns.
+std::string table(const std::vector<std::vector<std::string>>& rows, std::string_view sides,
+                  std::string_view indent = "");
+
 std::string safe_for_terminal(std::string_view text);
+// In faint letters, unless NO_COLOR is set or the terminal is a dumb one.
+std::string dimmed(std::string_view text);
 bool stdout_is_terminal();
+bool line_is_open();    // of stdout, as far as put() and notes of this program know
+bool terminal_obeys();  // as TERM says: it knows escape sequences
+int terminal_width();   // of stdout, in columns; 80 where nobody knows
 bool stdin_is_terminal();
 bool stderr_is_terminal();
 

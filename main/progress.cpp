@@ -39,7 +39,7 @@ ProgressBar::~ProgressBar() {
 void ProgressBar::show(const FileProgress& progress) {
   const auto now = Clock::now();
   if (!enabled_ || (shown_ && now - last_ < kInterval)) return;
-  if (!shown_) started_ = now;  // what came before was preparation
+  if (!shown_) started_ = now, before_ = progress.done;  // what came before was preparation
   shown_ = true;
   last_ = now;
   draw("\r" + line(progress) + "\033[K");
@@ -51,9 +51,11 @@ std::string ProgressBar::line(const FileProgress& progress) const {
   const int full = int(share * kBarWidth);
   std::string text =
       fmt::format("[{:#<{}}{:.<{}}] {:3.0f}%", "", full, "", kBarWidth - full, 100 * share);
-  if (share > 0.01 && seconds > 0.3)  // before that, a guess from next to nothing
-    text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * share / seconds, scale_.unit,
-                        clock_text(seconds / share - seconds));
+  const double gained =
+      progress.total > 0 ? double(progress.done - before_) / double(progress.total) : 0;
+  if (gained > 0.01 && seconds > 0.3)  // before that, a guess from next to nothing
+    text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * gained / seconds, scale_.unit,
+                        clock_text(seconds * (1 - share) / gained));
   return text + "  " + escaped(progress.tensor).substr(0, kNameWidth);
 }
 

@@ -32,6 +32,7 @@ class ProgressBar {
 
   ProgressScale scale_;
   bool enabled_, shown_ = false;
+  uint64_t before_ = 0;  // done when it was shown first
   Clock::time_point started_, last_;
 };
 

@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 
 #include "main/commands.h"
+#include "main/formats.h"
 #include "main/json_output.h"
 #include "main/layer_order.h"
 #include "main/options.h"
@@ -22,9 +26,18 @@ namespace {
 struct QuantizeFlags {
   std::string in, out, type = "q4";
   std::string text, stats;  // of the calibration; empty: none
-  int windows = 0;          // 0: 256
+  std::string method = "auto";
+  bool fast = false;
+  std::string size;  // as a user writes it; empty: not asked for
+  double bits = 0, kl = 0;
+  Flag bits_flag, kl_flag;
+  std::string recipe, recipe_out;  // files
+  bool dry_run = false;
+
+  bool has_budget() const { return !size.empty() || bits_flag.given() || kl_flag.given(); }
+  int windows = 0;  // 0: 256
   QuantizeOptions options;
-  bool json = false;
+  JsonForm json;
 };
 
 std::string name_of(Format format) { return std::string(info(format).name); }
@@ -49,44 +62,155 @@ void put_notes(const std::string& path, const QuantizeReport& report) {
                            safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
 }
 
-// Nothing if none was asked for. One that is made is saved if --stats names a file; --stats alone
-// reads it.
-std::optional<Calibration> calibration_of(const QuantizeFlags& flags) {
-  if (flags.text.empty())
-    return flags.stats.empty() ? std::nullopt : std::optional(load_calibration(flags.stats));
+// What is known of the inputs. Nothing if nothing was asked for.
+struct Known {
+  std::optional<Calibration> calibration;
+  std::unique_ptr<Feedbacks> feedbacks;  // null unless there is a text to read again
+};
+
+Calibration measured(const QuantizeFlags& flags, const CalibrationText& text) {
   std::optional<ProgressBar> bar;
   const auto show = [&](const FileProgress& progress) {
     if (!bar) bar.emplace(ProgressScale{double(progress.total), "tokens"});
     bar->show(progress);
   };
-  const Calibration calibration =
-      calibrate({flags.in, flags.options.tokenizer, flags.windows > 0 ? flags.windows : 256,
-                 flags.options.threads},
-                flags.text, read_text(flags.text), show);
+  Calibration calibration = calibrate(text, show);
+  if (flags.has_budget()) {
+    bar.emplace(ProgressScale{double(calibration.inputs.size()), "tensors"});
+    measure_sensitivity(text, calibration, flags.options.threads, bar->callback());
+  }
   if (!flags.stats.empty()) save_calibration(flags.stats, calibration, flags.in);
   return calibration;
 }
 
-std::string row_of(const QuantizedTensor& tensor) {
+// What is measured is saved if --stats names a file; --stats alone reads it.
+Known known_of(const QuantizeFlags& flags) {
+  Known known;
+  if (flags.text.empty()) {
+    if (!flags.stats.empty()) known.calibration = load_calibration(flags.stats);
+    return known;
+  }
+  CalibrationText text =
+      calibration_text({flags.in, flags.options.tokenizer, flags.windows > 0 ? flags.windows : 256,
+                        flags.options.threads},
+                       flags.text, read_text(flags.text));
+  known.calibration = measured(flags, text);
+  if (flags.options.method != RoundingMethod::search)
+    known.feedbacks = std::make_unique<Feedbacks>(std::move(text), flags.options.threads);
+  return known;
+}
+
+// 180M, 1.5G, 90000K or a number of bytes.
+uint64_t bytes_of(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double times = unit.empty()                 ? 1
+                       : unit == "K" || unit == "k" ? 1e3
+                       : unit == "M"                ? 1e6
+                       : unit == "G"                ? 1e9
+                                                    : 0;
+  if (!(number * times >= 1 && number * times < 1e15))
+    fail(Exit::usage, "--size is {}, expected a number of bytes, or of K, M or G of them",
+         escaped(text));
+  return uint64_t(number * times);
+}
+
+void put_allotment(const Allotment& plan, bool every_tensor) {
+  std::string text;
+  if (every_tensor) {
+    std::vector<std::vector<std::string>> rows = {{"tensor", "format", "bytes", "KL, foretold"}};
+    for (const Allotment::Row* row : by_layers(
+             plan.tensors, [](auto& t) -> auto& { return t.name; }))
+      rows.push_back({safe_for_terminal(row->name), name_of(row->to), std::to_string(row->bytes),
+                      fmt::format("{:.2e}", row->kl)});
+    text += table(rows, "<<><");
+  }
+  std::map<Format, int> tensors;
+  for (const auto& [name, format] : plan.recipe) ++tensors[format];
+  std::vector<std::string> parts;
+  for (const auto& [format, n] : tensors) parts.push_back(fmt::format("{} {}", n, name_of(format)));
+  put(text + fmt::format("plan: {:.2f} MB, {:.3f} bits per weight, KL {:.4f} foretold: {}\n",
+                         double(plan.bytes) / 1e6, plan.bits_per_weight(), plan.kl,
+                         fmt::join(parts, ", ")));
+}
+
+void put_allotment_json(const QuantizeFlags& flags, const Allotment& plan) {
+  JsonValue tensors = JsonValue::array();
+  for (const Allotment::Row& row : plan.tensors)
+    tensors.push_back(
+        {{"name", row.name}, {"to", name_of(row.to)}, {"bytes", row.bytes}, {"kl", row.kl}});
+  flags.json.put_result({{"input", flags.in},
+                         {"bytes", plan.bytes},
+                         {"bits_per_weight", plan.bits_per_weight()},
+                         {"kl", plan.kl},
+                         {"tensors", tensors}});
+}
+
+// At most ten events a second.
+OnProgress progress_lines() {
+  using Clock = std::chrono::steady_clock;
+  return [last = Clock::time_point()](const FileProgress& progress) mutable {
+    if (Clock::now() - last < std::chrono::milliseconds(100)) return;
+    last = Clock::now();
+    put_event("progress",
+              {{"tensor", progress.tensor}, {"done", progress.done}, {"total", progress.total}});
+  };
+}
+
+// The formats that a budget or a recipe asks for; without them none.
+Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
+  if (!flags.recipe.empty()) return read_recipe(flags.recipe, read_text(flags.recipe), source);
+  if (!flags.has_budget()) return {};
+  RecipeLimit budget;
+  if (!flags.size.empty()) budget.bytes = bytes_of(flags.size);
+  if (flags.bits_flag.given()) budget.bits_per_weight = flags.bits;
+  if (flags.kl_flag.given()) budget.kl = flags.kl;
+  const Calibration none;
+  const Calibration* known = flags.options.calibration;
+  const Allotment plan = allot(source, known ? *known : none, budget, flags.options.threads);
+  if (!flags.json.any())
+    put_allotment(plan, flags.dry_run);
+  else if (flags.dry_run)
+    put_allotment_json(flags, plan);
+  if (!flags.recipe_out.empty()) save_recipe(flags.recipe_out, plan.recipe);
+  return plan.recipe;
+}
+
+std::vector<std::string> row_of(const QuantizedTensor& tensor) {
   const std::string change = tensor.from == tensor.to
                                  ? name_of(tensor.to)
                                  : name_of(tensor.from) + " -> " + name_of(tensor.to);
   const std::string error = tensor.error > 0 ? fmt::format("{:.2e}", tensor.error) : "exact";
-  const char* between = tensor.reason.empty() || tensor.not_weighed.empty() ? "" : "; ";
-  return fmt::format("{:<28}{:<14}{:>10}  {}{}{}", safe_for_terminal(tensor.name), change, error,
-                     tensor.reason, between, tensor.not_weighed);
+  std::vector<std::string> notes;
+  for (const std::string& note : {tensor.reason, tensor.not_weighed})
+    if (!note.empty()) notes.push_back(note);
+  if (tensor.outputs.gptq > 0)
+    notes.push_back(fmt::format(
+        "{}: outputs lose {:.2e}{}", tensor.outputs.feeds_back ? "gptq" : "search",
+        tensor.outputs.lost(),
+        tensor.outputs.feeds_back ? fmt::format(", {:.2e} by search", tensor.outputs.search) : ""));
+  return {safe_for_terminal(tensor.name), change, error, fmt::format("{}", fmt::join(notes, "; "))};
+}
+
+// What feedback is worth, over all tensors that have it.
+std::string gain_of(const QuantizeReport& report) {
+  double search = 0, lost = 0, n = 0;
+  for (const QuantizedTensor& t : report.tensors)
+    if (t.outputs.gptq > 0) search += t.outputs.search, lost += t.outputs.lost(), ++n;
+  if (n == 0) return "";
+  return fmt::format("outputs of {} tensors lose {:.2e} on the average, {:.2e} by search\n", n,
+                     lost / n, search / n);
 }
 
 std::string megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
 
 void put_report(const QuantizeReport& report, const Calibration* calibration) {
-  std::string text =
-      fmt::format("{:<28}{:<14}{:>10}  {}\n", "tensor", "format", "error", "why not as asked");
+  std::vector<std::vector<std::string>> rows = {{"tensor", "format", "error", "notes"}};
   for (const QuantizedTensor* tensor : by_layers(
-           report.tensors, [](auto& t) -> auto& { return t.name; })) {
-    const std::string row = row_of(*tensor);
-    text += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
-  }
+           report.tensors, [](auto& t) -> auto& { return t.name; }))
+    rows.push_back(row_of(*tensor));
+  std::string text = table(rows, "<<><");
   if (calibration)
     text +=
         fmt::format("errors of {} tensors weighed by {} (xxh3 {}){}\n",
@@ -94,6 +218,7 @@ void put_report(const QuantizeReport& report, const Calibration* calibration) {
                                   [](const QuantizedTensor& t) { return t.weighed; }),
                     safe_for_terminal(calibration->text), safe_for_terminal(calibration->hash),
                     calibration->tokens > 0 ? fmt::format(", {} tokens", calibration->tokens) : "");
+  text += gain_of(report);
   text += fmt::format("weights {} -> {}", megabytes(report.bytes_before),
                       megabytes(report.bytes_after));
   if (report.encode_seconds > 0)
@@ -105,7 +230,7 @@ void put_report(const QuantizeReport& report, const Calibration* calibration) {
 
 void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
   JsonValue tensors = JsonValue::array();
-  for (const QuantizedTensor& t : report.tensors)
+  for (const QuantizedTensor& t : report.tensors) {
     tensors.push_back({{"name", t.name},
                        {"from", name_of(t.from)},
                        {"to", name_of(t.to)},
@@ -115,6 +240,11 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
                        {"reason", t.reason},
                        {"weighed", t.weighed},
                        {"not_weighed", t.not_weighed}});
+    if (const TensorEncoder::Outputs& o = t.outputs; o.gptq > 0)
+      tensors.back()["outputs"] = {{"method", o.feeds_back ? "gptq" : "search"},
+                                   {"relative_squared_error", o.lost()},
+                                   {"by_search", o.search}};
+  }
   JsonValue json{{"input", flags.in},
                  {"output", flags.out},
                  {"type", flags.type},
@@ -126,14 +256,30 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
                  {"tensors", tensors}};
   if (const Calibration* c = flags.options.calibration)
     json["calibration"] = {{"text", c->text}, {"xxh3", c->hash}, {"tokens", c->tokens}};
-  put_json(json);
+  flags.json.put_result(json);
 }
 
 // Nothing that is read is written over, and nobody waits for a file that cannot be written.
 void check_files(const QuantizeFlags& flags) {
   if (flags.windows > 0 && flags.text.empty())
     fail(Exit::usage, "--chunks is {}, expected it beside --calibrate only", flags.windows);
+  if (flags.options.method == RoundingMethod::gptq && flags.text.empty())
+    fail(Exit::usage, "--method is gptq, expected --calibrate TEXT beside it");
+  if (!flags.size.empty()) bytes_of(flags.size);
+  if (flags.bits_flag.given() && flags.bits <= 0)
+    fail(Exit::usage, "--bpw is {}, expected more than 0", flags.bits);
+  if (flags.kl_flag.given() && flags.kl <= 0)
+    fail(Exit::usage, "--kl is {}, expected more than 0", flags.kl);
+  if ((flags.dry_run || !flags.recipe_out.empty()) && !flags.has_budget())
+    fail(Exit::usage, "{} is given, expected --size, --bpw or --kl beside it",
+         flags.dry_run ? "--dry-run" : "--write-recipe");
+  if (flags.has_budget() && flags.text.empty() && flags.stats.empty())
+    fail(Exit::usage,
+         "--size, --bpw and --kl measure what bits are worth: expected --calibrate TEXT beside "
+         "them, or --stats FILE of such a run");
   expect_quantizable(flags.options, flags.in, flags.out);
+  if (!flags.recipe_out.empty())
+    expect_output(flags.recipe_out, {flags.in, flags.text, flags.stats, flags.out, flags.recipe});
   expect_output(flags.out, {flags.text, flags.stats});
   if (!flags.text.empty() && !flags.stats.empty())
     expect_output(flags.stats, {flags.in, flags.text, flags.out});
@@ -141,20 +287,29 @@ void check_files(const QuantizeFlags& flags) {
 
 int quantize(QuantizeFlags& flags) {
   flags.options.type = *format_named(flags.type);  // one of quantize_types()
+  flags.options.method = flags.fast                 ? RoundingMethod::fast
+                         : flags.method == "gptq"   ? RoundingMethod::gptq
+                         : flags.method == "search" ? RoundingMethod::search
+                                                    : RoundingMethod::best;
   check_files(flags);
-  const std::optional<Calibration> calibration = calibration_of(flags);
-  flags.options.calibration = calibration ? &*calibration : nullptr;
+  const Known known = known_of(flags);
+  flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
+  flags.options.feedbacks = known.feedbacks.get();
   double amount = 0;
   {
     const ModelSource source = open_model(flags.in, flags.options.tokenizer).source;
+    flags.options.recipe = recipe_of(flags, source);
+    if (flags.dry_run) return int(Exit::done);
     amount = double(totals_of(source).weights) / 1e6;
   }
   QuantizeReport report;
   {
     ProgressBar bar({amount, "million weights"});
-    report = quantize_model(flags.in, flags.out, flags.options, bar.callback());
+    const OnProgress lines = progress_lines();
+    report = quantize_model(flags.in, flags.out, flags.options,
+                            flags.json.lines ? lines : bar.callback());
   }
-  flags.json ? put_report_json(flags, report) : put_report(report, flags.options.calibration);
+  flags.json.any() ? put_report_json(flags, report) : put_report(report, flags.options.calibration);
   put_notes(flags.in, report);
   return int(Exit::done);
 }
@@ -165,11 +320,14 @@ Action declare_quantize(Flags parser) {
   auto flags = std::make_shared<QuantizeFlags>();
   parser.add("IN", flags->in, "model file or folder")
       .not_empty("a model file or folder")
-      .required();
-  parser.add("OUT", flags->out, "the .quipu file to write").not_empty("a file to write").required();
-  parser
-      .add("--type,TYPE", flags->type,
-           fmt::format("{} (default q4)", fmt::join(quantize_types(), ", ")))
+      .model()
+      .required()
+      .type("FILE");
+  parser.add("OUT", flags->out, "the .quipu file to write")
+      .not_empty("a file to write")
+      .required()
+      .type("FILE");
+  parser.add("--type,TYPE", flags->type, "format of the weights, as listed below (default q4)")
       .one_of(quantize_types())
       .type("FORMAT");
   parser
@@ -182,6 +340,12 @@ Action declare_quantize(Flags parser) {
       .not_empty("a file of text")
       .type("FILE");
   parser
+      .add("--method", flags->method,
+           "how weights are rounded: each for itself after a search (search), with feedback of "
+           "errors through what --calibrate reads (gptq), or as loses less (default auto)")
+      .one_of({"auto", "search", "gptq"})
+      .type("NAME");
+  parser
       .add("--chunks", flags->windows,
            "texts of 512 tokens that --calibrate reads, at most (default 256)")
       .within(1, std::numeric_limits<int>::max())
@@ -191,9 +355,46 @@ Action declare_quantize(Flags parser) {
            "what --calibrate measured, saved; without it read (or an imatrix of llama.cpp)")
       .not_empty("a file")
       .type("FILE");
+  parser
+      .add_switch("--fast", flags->fast,
+                  "round without a search: fifteen times as fast, and further from the base: q4 of "
+                  "SmolLM2-135M has KL .20 in place of .13 (docs/quantization.md)")
+      .excludes(parser.named("--calibrate"))
+      .excludes(parser.named("--stats"))
+      .excludes(parser.named("--method"));
+  Flag size =
+      parser
+          .add("--size", flags->size,
+               "formats so that all weights together take at most so many bytes (180M, 1.5G), by "
+               "what each weight's bits are worth to the model on the text of --calibrate")
+          .not_empty("a number of bytes")
+          .type("BYTES");
+  Flag bits = flags->bits_flag =
+      parser.add("--bpw", flags->bits, "the same, by bits per weight").type("X");
+  Flag kl = flags->kl_flag =
+      parser.add("--kl", flags->kl, "the same, by the KL divergence that is foretold").type("X");
+  Flag recipe =
+      parser
+          .add("--recipe", flags->recipe,
+               "formats by name: lines REGEX = TYPE, of which the first that is found counts")
+          .not_empty("a file")
+          .type("FILE");
+  Flag budgets[] = {size, bits, kl, recipe};
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < i; ++j) budgets[i].excludes(budgets[j]);
+  parser.add("--write-recipe", flags->recipe_out, "what a budget comes to, for --recipe")
+      .not_empty("a file to write")
+      .type("FILE");
+  parser.add_switch("--dry-run", flags->dry_run, "show what a budget comes to, and write nothing");
   declare_threads(parser, flags->options.threads);
   declare_tokenizer(parser, flags->options.tokenizer);
   declare_json(parser, flags->json);
+  parser.table({"Formats", weight_formats(quantize_types())});
+  parser.example("As small as is mostly wanted", "chaski quantize model.gguf small.quipu");
+  parser.example("Nearer to the model: errors weighed by what comes in on a text",
+                 "chaski quantize model.gguf small.quipu q4h --calibrate book.txt");
+  parser.example("What each tensor would have at 5 bits per weight",
+                 "chaski quantize model.gguf small.quipu --bpw 5 --calibrate book.txt --dry-run");
   return [flags] { return quantize(*flags); };
 }
 

@@ -1,5 +1,7 @@
 // chaski run: completes one prompt. stdout carries the completion and nothing else.
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -19,13 +21,15 @@ namespace {
 struct RunFlags {
   GenerationFlags generation;
   PromptFlags prompt;
-  bool json = false;
+  JsonForm json;
+  std::string cache;
   int answers = 0, best_of = 0;  // 0: one
+  int log_probabilities = 0;     // tokens beside each; 0: none
 };
 
 // The bundled model tells stories: asked for nothing, it tells one from the first word on.
 constexpr const char* kOpening = "Once upon a time";
-constexpr int kMostAnswers = 64;
+constexpr int kMostAnswers = 64, kMostLogged = 1000;
 
 struct Prompt {
   std::string text;
@@ -46,18 +50,35 @@ std::vector<TokenId> prompt_tokens(const Engine& engine, const std::string& text
   return tokens;
 }
 
-JsonValue result_json(const Engine& engine, const GenerateResult& result, double bandwidth,
-                      uint64_t seed) {
-  JsonValue json = {{"model", engine.path()},
-                    {"threads", engine.threads()},
-                    {"threads_used", engine.threads_used()},
-                    {"isa", engine.isa()},
-                    {"device", engine.device()},
-                    {"text", result.text},
-                    {"answer_ids", result.tokens},
-                    {"finish", name_of(result.finish)}};
-  json.update(timing_json(result, bandwidth, seed));
+JsonValue token_json(const Engine& engine, TokenId token, double log_probability) {
+  return {{"id", token},
+          {"text", engine.tokenizer().piece(token)},
+          {"log_probability", log_probability}};
+}
+
+JsonValue log_json(const Engine& engine, const GenerateResult& result) {
+  JsonValue list = JsonValue::array();
+  for (size_t i = 0; i < result.log_probabilities.size(); ++i) {
+    const LogProbabilities& p = result.log_probabilities[i];
+    JsonValue most = JsonValue::array();
+    for (const auto& [token, value] : p.most) most.push_back(token_json(engine, token, value));
+    list.push_back(token_json(engine, result.tokens[i], p.drawn));
+    list.back()["most_probable"] = std::move(most);
+  }
+  return list;
+}
+
+// `answer` counts from 0, in the output from 1.
+JsonValue answer_json(const Engine& engine, const GenerateResult& result, double bandwidth,
+                      uint64_t seed, size_t answer) {
+  JsonValue json = {{"answer", answer + 1}};
+  json.update(result_json(engine, result, bandwidth, seed));
+  if (!result.log_probabilities.empty()) json["log_probabilities"] = log_json(engine, result);
   return json;
+}
+
+void put_text_event(size_t answer, std::string_view part) {
+  put_event("text", {{"answer", answer + 1}, {"text", part}});
 }
 
 // The answer to a prompt goes into a pipe byte for byte; on a terminal, and after a story that
@@ -72,7 +93,7 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   const bool best = flags.best_of > 0;
   const int n = best ? flags.best_of : flags.answers;
   const uint64_t seed = speaker.options.sampling.seed;
-  speaker.options.scored = best;
+  if (best && !speaker.options.scored) speaker.options.scored = 0;
   bool line_ends = true;
   std::optional<size_t> begun;
   const auto put_part = [&](std::string_view part) {
@@ -87,8 +108,11 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
       put_part(prompt.shown);
     }
   };
+  if (flags.json.lines && !best && !prompt.shown.empty())
+    for (size_t i = 0; i < size_t(n); ++i) put_text_event(i, prompt.shown);
   Answers all = answers_to(speaker, tokens, n, [&](size_t answer, std::string_view part) {
-    if (flags.json || best) return;
+    if (flags.json.lines && !best) put_text_event(answer, part);
+    if (flags.json.any() || best) return;
     begin_until(answer);
     put_part(part);
   });
@@ -100,31 +124,66 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   for (size_t i = 0; i < all.results.size(); ++i) {
     GenerateResult& result = all.results[i];
     result.text.insert(0, prompt.shown);
-    array.push_back(result_json(*speaker.engine, result, 0, seed + i));
+    array.push_back(answer_json(*speaker.engine, result, 0, seed + i, i));
     if (best) array.back()["mean_log_probability"] = result.mean_log_probability;
   }
   if (best) {
     const size_t i = most_probable(all);
-    if (flags.json)
-      put_json(array.members()[i].value);
+    if (flags.json.any())
+      flags.json.put_result(array.members()[i].value);
     else
       put_part(all.results[i].text);
     if (!ended(Finish::interrupted))
       put_notice(fmt::format("answer {} of {} is the most probable: {:.4g} a token (seed {})",
                              i + 1, n, all.results[i].mean_log_probability, seed + i));
     line_ends = !ends_line(prompt.shown, all.results[i].text);
-  } else if (flags.json) {
+  } else if (flags.json.whole) {
     put_json(array);
+  } else if (flags.json.lines) {
+    for (const JsonMember& one : array.members()) put_event("result", one.value);
   } else {
     begin_until(size_t(n - 1));
   }
-  if (!flags.json && !line_ends) put("\n");
+  if (!flags.json.any() && !line_ends) put("\n");
   if (ended(Finish::full)) put_notice(speaker.full_line());
   put_summary(answers_line(all, seed));
 }
 
+// Keys and values of the prompt but for its last token, whose logits are wanted: from the file as
+// far as it has them, and else into it. Returns how many tokens were in the file.
+int read_prompt(const std::string& cache, Speaker& speaker, std::span<const TokenId> prompt) {
+  Session& session = *speaker.session;
+  const auto front = prompt.first(prompt.size() - 1);
+  std::error_code none;
+  session.expect_kept(cache);
+  expect_saved_states(cache);
+  if (std::filesystem::exists(cache, none)) {
+    try {
+      session.restore(cache);
+    } catch (const Error& error) {
+      put_notice(std::string(error.what()) + ": the prompt is read, and the file written anew");
+    }
+  }
+  if (front.empty()) return 0;
+  // What stands behind the prompt in the file may be another's, and is kept.
+  const size_t alike = session.common_prefix(front);
+  if (alike == front.size() || int(prompt.size()) > speaker.engine->context_length())
+    return int(alike);
+  std::span<const TokenId> lacks = session.reuse(front);
+  const int known = session.position();  // a window may have gone back further
+  while (!lacks.empty() && !speaker.options.interrupt->load()) {
+    const size_t n = std::min(lacks.size(), size_t(speaker.engine->batch_length()));
+    session.extend(lacks.first(n), 0);
+    lacks = lacks.subspan(n);
+  }
+  if (!speaker.options.interrupt->load()) session.save(cache);
+  return known;
+}
+
 int run(RunFlags& flags) {
   flags.generation.check();
+  if (flags.log_probabilities > 0 && !flags.json.any())
+    fail(Exit::usage, "--logprobs says them in JSON, expected --json beside it");
   flags.generation.choose_seed();
   const Prompt prompt = prompt_of(flags);
   flags.generation.model.engine.sessions = std::max({1, flags.answers, flags.best_of});
@@ -133,21 +192,30 @@ int run(RunFlags& flags) {
 
   const Interruption interruption(Interruption::Scope::program);
   speaker.options.interrupt = &interruption.requested();
+  if (flags.log_probabilities > 0) speaker.options.scored = flags.log_probabilities;
   if (flags.answers > 0 || flags.best_of > 0) {
     put_answers(flags, speaker, prompt, tokens);
     if (interruption.signal() != 0) end_by_signal(interruption.signal());
     return int(Exit::done);
   }
   const Sink sink = [&](std::string_view part) {
-    if (!flags.json) put_model_text(part);
+    if (flags.json.lines) put_text_event(0, part);
+    if (!flags.json.any()) put_model_text(part);
   };
   if (!prompt.shown.empty()) sink(prompt.shown);
+  const auto start = std::chrono::steady_clock::now();
+  const int known = flags.cache.empty() ? 0 : read_prompt(flags.cache, speaker, tokens);
+  const std::chrono::duration<double> reading = std::chrono::steady_clock::now() - start;
   GenerateResult result = generate(*speaker.session, tokens, speaker.options, sink);
+  if (!flags.cache.empty()) {
+    result.cached_tokens = std::min(known, result.cached_tokens);
+    result.prompt_seconds += reading.count(), result.first_token_seconds += reading.count();
+  }
   result.text.insert(0, prompt.shown);
   const uint64_t seed = speaker.options.sampling.seed;
   const double bandwidth = bandwidth_beside(*speaker.engine, result);
-  if (flags.json)
-    put_json(result_json(*speaker.engine, result, bandwidth, seed));
+  if (flags.json.any())
+    flags.json.put_result(answer_json(*speaker.engine, result, bandwidth, seed, 0));
   else if (ends_line(prompt.shown, result.text))
     put("\n");
   if (result.finish == Finish::full) put_notice(speaker.full_line());
@@ -164,6 +232,12 @@ Action declare_run(Flags parser) {
   flags->prompt.declare(parser);
   flags->generation.declare(parser);
   declare_json(parser, flags->json);
+  parser.named("--json").help(kJsonOfText);
+  parser
+      .add("--logprobs", flags->log_probabilities,
+           "with --json: the log probability of every token, and the N most probable beside it")
+      .within(1, kMostLogged)
+      .type("N");
   Flag answers =
       parser
           .add("--answers", flags->answers,
@@ -176,6 +250,26 @@ Action declare_run(Flags parser) {
       .within(1, kMostAnswers)
       .type("N")
       .excludes(answers);
+  parser
+      .add("--cache", flags->cache,
+           "a file for what the model makes of the prompt: the next run whose prompt begins alike "
+           "does not read it again, and the text is the same")
+      .not_empty("a file")
+      .type("FILE")
+      .excludes(answers)
+      .excludes(parser.named("--best-of"));
+  parser.table({"Why a text ends (\"finish\" of --json)",
+                {{"end", "the model ended it"},
+                 {"stop", "a text of --stop came"},
+                 {"length", "it has as many tokens as -n allows"},
+                 {"full", "the context is full (see --context-policy)"},
+                 {"interrupted", "Ctrl-C"}}});
+  parser.example("A text, and 50 tokens more",
+                 "chaski run -m model.gguf -p \"Once upon a time\" -n 50");
+  parser.example("The same story every time, by the bundled model", "chaski run --seed 10");
+  parser.example(
+      "JSON of a schema and nothing else",
+      "chaski run -q -m model.gguf -p \"Tim is a boy. As JSON: \" --json-schema schema.json");
   return [flags] { return run(*flags); };
 }
 

@@ -79,9 +79,12 @@ void handle_signals() {
   }
 }
 
+bool has_the_terminal() { return ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
+
 void restore_and_remove() {
   if (pastes_are_marked) mark_pastes(false);
-  if (changed_terminal && has_terminal) ::tcsetattr(STDIN_FILENO, TCSANOW, &first_terminal);
+  if (changed_terminal && has_terminal && has_the_terminal())
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &first_terminal);
   remove_temporaries_now();
 }
 

@@ -32,6 +32,10 @@ class Interruption {
 // stop too.
 [[noreturn]] void end_by_signal(int signal);
 
+// Whether the terminal is this program's, and not the shell's that put it into the background.
+// Async-signal-safe.
+bool has_the_terminal();
+
 // Async-signal-safe: the terminal as it was, temporary files removed.
 void restore_and_remove();
 

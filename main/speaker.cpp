@@ -1,5 +1,7 @@
 #include "main/speaker.h"
 
+#include <filesystem>
+
 #include "engine/model_file.h"
 #include "main/output.h"
 
@@ -26,8 +28,9 @@ ContextPolicy policy_of(const std::string& name) {
 
 std::string Speaker::drop_line(int dropped, int before, int behind) const {
   return fmt::format(
-      "the context of {} tokens is full: {} are dropped behind the first {}, and the last {} read "
-      "again",
+      "the context of {} tokens is full: {} tokens behind the first {} are dropped, and the last "
+      "{} "
+      "are read again",
       engine->context_length(), dropped, before, behind);
 }
 std::string Speaker::full_line() const {
@@ -37,9 +40,12 @@ std::string Speaker::full_line() const {
       engine->context_length());
 }
 
-Speaker::Speaker(const GenerationFlags& flags)
-    : engine(open_engine(flags.model.options())), options(flags.generate) {
+Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
+  const std::shared_ptr<const Rules> rules = flags.rules();  // their errors come first
+  engine = open_engine(flags.model.options());
   engine->tokenizer();  // a model without one is refused now
+  if (rules) grammar = std::make_unique<Grammar>(rules, engine->tokenizer());
+  options.grammar = grammar.get();
   session = engine->session();
   options.context_policy = policy_of(flags.context_policy);
   options.on_drop = [this](int dropped, int before, int behind) {
@@ -53,9 +59,21 @@ Speaker::Speaker(const GenerationFlags& flags)
   options.governor = &governor;
 }
 
+void Speaker::set(const GenerateOptions& settings) {
+  options.sampling = settings.sampling, options.max_tokens = settings.max_tokens;
+  drafter = new_drafter(options.sampling);
+  options.drafter = drafter.get();
+}
+
 std::unique_ptr<Drafter> Speaker::new_drafter(const SamplerOptions& sampling) const {
   if (draft) return model_drafter(draft, *engine, sampling);
   return options.draft_length > 0 ? ngram_drafter() : nullptr;
+}
+
+void expect_saved_states(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::exists(path, none) && !Session::is_saved(path))
+    fail(Exit::usage, "{}: is there and holds no keys and values, expected another name", path);
 }
 
 }  // namespace chaski

@@ -13,11 +13,14 @@ struct Speaker {
   std::shared_ptr<Engine> engine, draft;  // draft: the smaller model, if there is one
   std::unique_ptr<Session> session;
   std::unique_ptr<Drafter> drafter;
+  std::unique_ptr<Grammar> grammar;  // of all texts, if there is one
   Governor governor;
   GenerateOptions options;
 
   explicit Speaker(const GenerationFlags& flags);
   Speaker(const Speaker&) = delete;  // options point into it
+  // From the next text on: how tokens are drawn, how many, and what ends it.
+  void set(const GenerateOptions& settings);
   // Another, for texts with these settings; none if nobody guesses.
   std::unique_ptr<Drafter> new_drafter(const SamplerOptions& sampling) const;
 
@@ -25,5 +28,9 @@ struct Speaker {
   std::string drop_line(int dropped, int before, int behind) const;
   std::string full_line() const;
 };
+
+// Before keys and values are written to a file: Error(usage) if it is there and holds something
+// else.
+void expect_saved_states(const std::string& path);
 
 }  // namespace chaski

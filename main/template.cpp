@@ -40,8 +40,8 @@ std::vector<ChatMessage> conversation(const TemplateFlags& flags) {
 Found find(const Metadata& meta, const Tokenizer& tokenizer,
            const std::vector<ChatMessage>& messages) {
   const ChatTemplate chat = ChatTemplate::detect(meta, tokenizer);
-  const std::vector<TokenId> tokens = chat.render(messages, true);
   Found out;
+  const std::vector<TokenId> tokens = chat.render(messages, true, &out.rewritten);
   out.name = chat.name(), out.notice = chat.notice();
   out.tokens = tokens.size();
   for (const TokenId id : tokens) {
@@ -49,7 +49,6 @@ Found find(const Metadata& meta, const Tokenizer& tokenizer,
     out.control_tokens += tokenizer.is_control(id);
   }
   if (const auto stops = chat.stop_strings(); !stops.empty()) out.stop = stops[0];
-  out.rewritten = chat.rewritten(messages);
   if (!chat.own()) return out;
   out.text = chat.own()->render(messages, true).text();
   out.system = chat.own()->takes_system();
@@ -122,7 +121,9 @@ int show_template(const TemplateFlags& flags) {
 
 Action declare_template(Flags parser) {
   auto flags = std::make_shared<TemplateFlags>();
-  parser.add("FILE", flags->file, "any model that run takes; none: the bundled one").type("FILE");
+  parser.add("FILE", flags->file, "any model that run takes; none: the bundled one")
+      .model()
+      .type("FILE");
   declare_tokenizer(parser, flags->tokenizer);
   parser.add("--system", flags->system, "a system message in front of the conversation")
       .type("TEXT");
@@ -131,6 +132,10 @@ Action declare_template(Flags parser) {
            "a conversation in place of the sample, as /save of chat writes it")
       .type("FILE");
   declare_json(parser, flags->json);
+  parser.example("What a model's template does", "chaski template model.gguf");
+  parser.example("With a system message", "chaski template model.gguf --system \"Be brief.\"");
+  parser.example("Of a conversation that /save kept",
+                 "chaski template model.gguf --messages chat.json");
   return [flags] { return show_template(*flags); };
 }
 

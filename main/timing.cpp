@@ -62,9 +62,19 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
   return line + fmt::format("; {}; seed {}", why_it_ended(result.finish), seed);
 }
 
-JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t seed) {
+JsonValue result_json(const Engine& engine, const GenerateResult& result, double bandwidth,
+                      uint64_t seed) {
   JsonValue json = {
+      {"model", engine.path()},
+      {"threads", engine.threads()},
+      {"threads_used", engine.threads_used()},
+      {"isa", engine.isa()},
+      {"device", engine.device()},
+      {"text", result.text},
+      {"answer_ids", result.tokens},
+      {"finish", name_of(result.finish)},
       {"prompt_tokens", result.prompt_tokens},
+      {"cached_tokens", result.cached_tokens},
       {"answer_tokens", result.tokens.size()},
       {"prompt_tokens_per_second", result.prompt_rate()},
       {"decode_tokens_per_second", result.decode_rate()},

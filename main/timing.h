@@ -14,6 +14,11 @@ namespace chaski {
 // nothing.
 double bandwidth_beside(const Engine& engine, const GenerateResult& result);
 
+// The help of --json where a text comes of it.
+constexpr const char* kJsonOfText =
+    "JSON on standard output (docs/json.md); its \"finish\" is end, stop, length, full or "
+    "interrupted";
+
 // In words: "the model ended it".
 const char* why_it_ended(Finish finish);
 
@@ -21,6 +26,8 @@ const char* why_it_ended(Finish finish);
 std::string threads_part(const Engine& engine);
 // `all`: also of guesses that gained nothing.
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed, bool all);
-JsonValue timing_json(const GenerateResult& result, double bandwidth, uint64_t seed);
+// A text, and the same about it: of run and chat.
+JsonValue result_json(const Engine& engine, const GenerateResult& result, double bandwidth,
+                      uint64_t seed);
 
 }  // namespace chaski

@@ -82,6 +82,9 @@ Action declare_tokenize(Flags parser) {
   flags->decode_flag.excludes(flags->prompt.text_flag).excludes(flags->prompt.file_flag);
   parser.add_switch("--ids", flags->ids, "ids only, in one line");
   declare_json(parser, flags->json);
+  parser.example("The tokens of a text", "chaski tokenize -m model.gguf -p \"Once upon a time\"");
+  parser.example("How many a file has", "chaski tokenize -m model.gguf -f book.txt --ids | wc -w");
+  parser.example("Back to text", "chaski tokenize -m model.gguf --decode 265 301 300");
   return [flags] { return tokenize(*flags); };
 }
 

@@ -1,7 +1,9 @@
-// BitNet b1.58 (2B4T): Llama with norms in front of the last matrix of attention and feed-forward,
-// and a gate of squares of relu. Matrices are -1, 0 and 1 times one number; what they multiply is
-// rounded to 8 bits, token by token, so that their sums are exact integers. Ma et al. 2025, "BitNet
-// b1.58 2B4T Technical Report".
+// BitNet b1.58: Llama with norms in front of the last matrix of attention and feed-forward, and,
+// since 2B4T, a gate of squares of relu. Matrices are -1, 0 and 1 times one number; what they
+// multiply is rounded to 8 bits, token by token, so that their sums are exact integers. Ma et al.
+// 2025, "BitNet b1.58 2B4T Technical Report".
+#include <optional>
+
 #include "models/decoder.h"
 
 namespace chaski {
@@ -24,11 +26,15 @@ class BitNet : public Decoder {
     k["rope_theta"].otherwise(500000.0);
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);
-    k.hf_expects({"hidden_act"}, {"relu2"});
+    k.word(activation, "hidden_activation",
+           {{"relu2", Activation::relu2}, {"silu", Activation::silu}})
+        .in_hf("hidden_act")
+        .otherwise(std::string("relu2"))
+        .gguf_otherwise(std::string("silu"));
     k.hf_expects({"attention_bias"}, {false});
     k.hf_expects({"quantization_config.quant_method"}, {"bitnet"});
     k.hf_expects({"quantization_config.linear_class"}, {"autobitlinear"});
-    k.hf_expects({"quantization_config.quantization_mode"}, {"offline"});
+    k.hf_expects({"quantization_config.quantization_mode"}, {"offline", "online"});
   }
 
   void tensors(Slots& s) override {
@@ -37,8 +43,12 @@ class BitNet : public Decoder {
     s.add(token_embd, "token_embd", vocab, dim).in_hf("embed_tokens").as(Role::token_table);
     const auto ternary = [&](Ternary& member, const std::string& name, int64_t rows, int64_t cols,
                              const std::string& hf, RowOrder order = {}) {
-      s.add(member.matrix, name, rows, cols).in_hf(hf, order);
-      s.add(member.scale, name + "_scale", 1, 1).in_hf(hf + ".weight_scale").bare_in_hf();
+      s.add(member.matrix, name, rows, cols).in_hf(hf, order).in_gguf(order).ternary_in_hf();
+      s.add(member.scale, name + "_scale", 1, 1)
+          .in_hf(hf + ".weight_scale")
+          .in_gguf(name + ".scale", {})
+          .bare_in_hf()
+          .optional();
     };
     for (int64_t i = 0; i < n_layers; ++i) {
       Layer& l = layers[size_t(i)];
@@ -60,23 +70,36 @@ class BitNet : public Decoder {
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
   }
 
-  static ValueId times(Graph& g, const Graph::Rounded& x, const Ternary& w) {
-    const float scale = *reinterpret_cast<const float*>(w.scale.weight->data);
-    return g.scale(g.blend({linear(g, x.whole, w.matrix)}, x.unit), scale);
+  // What is multiplied: rounded token by token; or as it is, by matrices of a format that rounds it
+  // itself, in blocks (TQ2_0).
+  struct Input {
+    ValueId plain;
+    std::optional<Graph::Rounded> rounded;
+  };
+  static ValueId times(Graph& g, Input& x, const Ternary& w) {
+    ValueId y;
+    if (reads_acts(w.matrix.weight->info.format)) {
+      y = linear(g, x.plain, w.matrix);
+    } else {
+      if (!x.rounded) x.rounded = g.round_rows(x.plain);
+      y = g.blend({linear(g, x.rounded->whole, w.matrix)}, x.rounded->unit);
+    }
+    if (!w.scale.weight) return y;
+    return g.scale(y, *reinterpret_cast<const float*>(w.scale.weight->data));
   }
 
   void build(Graph& g) const override {
     ValueId x = g.get_rows(*token_embd.weight);
     for (size_t i = 0; i < layers.size(); ++i) {
       const Layer& l = layers[i];
-      const Graph::Rounded n = g.round_rows(rms_norm(g, x, l.attn_norm));
-      const ValueId mixed =
-          attention_of(g, times(g, n, l.q), times(g, n, l.k), times(g, n, l.v), int(i));
-      x = g.add(x, times(g, g.round_rows(rms_norm(g, mixed, l.attn_sub_norm)), l.output));
-      const Graph::Rounded m = g.round_rows(rms_norm(g, x, l.ffn_norm));
-      const ValueId gate = g.activate(Activation::relu2, times(g, m, l.gate)),
-                    made = rms_norm(g, g.mul(gate, times(g, m, l.up)), l.ffn_sub_norm);
-      x = g.add(x, times(g, g.round_rows(made), l.down));
+      Input n{rms_norm(g, x, l.attn_norm), {}};
+      const ValueId q = times(g, n, l.q), k = times(g, n, l.k), v = times(g, n, l.v);
+      Input mixed{rms_norm(g, attention_of(g, q, k, v, int(i)), l.attn_sub_norm), {}};
+      x = g.add(x, times(g, mixed, l.output));
+      Input m{rms_norm(g, x, l.ffn_norm), {}};
+      const ValueId gate = g.activate(activation, times(g, m, l.gate));
+      Input made{rms_norm(g, g.mul(gate, times(g, m, l.up)), l.ffn_sub_norm), {}};
+      x = g.add(x, times(g, made, l.down));
     }
     logits(g, rms_norm(g, g.take_outputs(x), output_norm));
   }

@@ -97,7 +97,7 @@ class Decoder : public Model {
     return g.layer_norm(x, w.weight ? *w.weight : ones_, w.bias ? *w.bias : zeros_, eps);
   }
   static ValueId linear(Graph& g, ValueId x, const Linear& w) {
-    return g.matmul(x, *w.weight, w.bias);
+    return g.matmul(w.order ? g.reorder(x, *w.order) : x, *w.weight, w.bias);
   }
   ValueId embedding(Graph& g) const;                       // rows of the token table, scaled
   ValueId residual(Graph& g, ValueId x, ValueId y) const;  // x + y, with y scaled

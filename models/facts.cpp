@@ -167,6 +167,7 @@ Slots::Slot& Slots::Slot::less_one_in_hf() { return hf_less_one = true, *this; }
 Slots::Slot& Slots::Slot::bare_in_hf() { return hf_bare = true, *this; }
 Slots::Slot& Slots::Slot::rows_in_hf(int64_t n) { return hf_rows = n < rows ? n : 0, *this; }
 Slots::Slot& Slots::Slot::unit_rows_in_hf() { return hf_unit_rows = true, *this; }
+Slots::Slot& Slots::Slot::ternary_in_hf() { return hf_ternary = true, *this; }
 Slots::Slot& Slots::Slot::matrix_of(int64_t n) { return matrix_rows = n, *this; }
 Slots::Slot& Slots::Slot::or_in_gguf(std::string theirs) {
   return gguf_else = std::move(theirs), *this;
@@ -198,9 +199,16 @@ std::vector<TensorSlot> Slots::all() const {
     TensorSlot weight = named("", s.hf_bare ? "" : ".weight");
     weight.weight = &s.member->weight;
     weight.hf_less_one = s.hf_less_one, weight.hf_rows = s.hf_rows;
-    weight.hf_unit_rows = s.hf_unit_rows, weight.matrix_rows = s.matrix_rows;
+    weight.hf_unit_rows = s.hf_unit_rows, weight.hf_ternary = s.hf_ternary;
+    weight.matrix_rows = s.matrix_rows;
     if (!s.gguf_else.empty()) weight.gguf_else = s.layer + s.gguf_else;
     out.push_back(std::move(weight));
+    if (s.role == Role::matmul) {
+      TensorSlot& order = out.emplace_back();
+      order.name = order.gguf = s.layer + s.name + std::string(kOrder);
+      order.cols = s.cols, order.role = Role::vector, order.optional = true;
+      order.weight = &s.member->order;
+    }
     if (s.bias == Bias::none) continue;
     TensorSlot bias = named(".bias", ".bias");
     bias.cols = s.rows == 1 ? s.cols : s.rows, bias.rows = 1;

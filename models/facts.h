@@ -57,12 +57,12 @@ struct Key {
   std::vector<std::string> hf;  // places in config.json; the first that is there counts
   Kind kind;
   Member member;
-  int64_t least = INT64_MIN, most = INT64_MAX;  // of an integer, or of each
-  bool above_zero = false;                      // a number: more than 0, and finite
-  bool may_lack = false;                        // absent: the member stays as it is
-  Worked default_value, hf_default;             // absent, and absent in config.json
-  std::optional<Given> hf_null;                 // what null means there, if not the same as absent
-  std::function<bool()> counts;                 // not there: always
+  int64_t least = INT64_MIN, most = INT64_MAX;     // of an integer, or of each
+  bool above_zero = false;                         // a number: more than 0, and finite
+  bool may_lack = false;                           // absent: the member stays as it is
+  Worked default_value, hf_default, gguf_default;  // absent; absent in config.json, in GGUF
+  std::optional<Given> hf_null;  // what null means there, if not the same as absent
+  std::function<bool()> counts;  // not there: always
   // A number of config.json that stands for another: part of a head for a number of channels.
   std::function<Given(double)> from_hf;
   // An integer of a foreign file that stands for a list: every sixth of the layers, say.
@@ -84,6 +84,11 @@ struct Key {
   template <class T>
   Key& hf_otherwise(T value) {
     return hf_default = worked(std::move(value)), *this;
+  }
+  // When the key is not in a GGUF file.
+  template <class T>
+  Key& gguf_otherwise(T value) {
+    return gguf_default = worked(std::move(value)), *this;
   }
   Key& hf_word(std::string theirs, std::string ours_is);
   Key& converted_from_hf(std::function<Given(double)> convert);
@@ -199,13 +204,17 @@ constexpr RowOrder kTransposed{true};
 inline RowOrder half_split(int64_t head_dim, int64_t rotated) { return {false, head_dim, rotated}; }
 inline RowOrder part(int64_t first, int64_t whole) { return RowOrder().inside(first, whole); }
 
-// A weight and, where there is one, its bias.
+// A weight and, where there is one, its bias, and the order of columns in which it wants its input
+// (ops/reorder.h).
 struct Linear {
-  const Weight *weight = nullptr, *bias = nullptr;
+  const Weight *weight = nullptr, *bias = nullptr, *order = nullptr;
 };
 enum class Bias { none, maybe, always };
 
-// A tensor as walkers see it: names in full, the bias of a weight beside it.
+// What the name of an order ends with; no foreign format has such tensors.
+constexpr std::string_view kOrder = ".order";
+
+// A tensor as walkers see it: names in full, the bias and order of a weight beside it.
 struct TensorSlot {
   std::string name;  // "layer.3.attn_q"
   std::string gguf;  // in our spelling; GGUF's is "blk.3.attn_q.weight"
@@ -215,7 +224,7 @@ struct TensorSlot {
   bool optional = false;
   bool hf_less_one = false;
   int64_t hf_rows = 0;  // fewer than ours, which behind them are its first; 0: as many
-  bool hf_unit_rows = false;
+  bool hf_unit_rows = false, hf_ternary = false;
   int64_t matrix_rows = 1;
   std::string gguf_else;  // what is read where a GGUF file lacks it, in our spelling and order
   RowOrder gguf_order, hf_order;
@@ -235,7 +244,7 @@ class Slots {
     bool may_lack = false;
     bool hf_less_one = false, hf_bare = false;
     int64_t hf_rows = 0, matrix_rows = 1;
-    bool hf_unit_rows = false;
+    bool hf_unit_rows = false, hf_ternary = false;
     std::string gguf_else;
     RowOrder gguf_order, hf_order;
 
@@ -249,7 +258,10 @@ class Slots {
     Slot& bare_in_hf();      // its name there does not end in ".weight"
     // A matrix that may have fewer rows there: behind them ours are its first.
     Slot& rows_in_hf(int64_t rows);
-    Slot& unit_rows_in_hf();        // ours are its rows divided by their lengths
+    Slot& unit_rows_in_hf();  // ours are its rows divided by their lengths
+    // A matrix of -1, 0 and 1. Where a file has no "NAME_scale" beside it, it is to be rounded to
+    // these times the mean of its sizes, which becomes the tensor "NAME_scale".
+    Slot& ternary_in_hf();
     Slot& matrix_of(int64_t rows);  // a vector that files have as a matrix of so many rows
     Slot& or_in_gguf(
         std::string name);  // where a GGUF file lacks it, another tensor is read for it

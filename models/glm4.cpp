@@ -1,5 +1,7 @@
-// GLM 4 of April 2025: norms on both sides of attention and feed-forward, rotary positions on half
-// of each head, gate and up in one tensor. In all files q and k are interleaved.
+// GLM 4 of April 2025, and GLM 4 9B of June 2024 and GLM Edge, as transformers has them
+// (models/chatglm.cpp: as their authors do): rotary positions on half of each head, gate and up in
+// one tensor, and, since 2025, norms behind attention and feed-forward too. In all files q and k
+// are interleaved.
 #include "models/decoder.h"
 
 namespace chaski {
@@ -7,6 +9,10 @@ namespace chaski {
 namespace {
 
 class Glm4 : public Decoder {
+ protected:
+  bool outer_norms = true;
+
+ private:
   struct Layer {
     Linear attn_norm, attn_outer_norm, ffn_norm, ffn_outer_norm;
     AttentionWeights attn;
@@ -25,35 +31,45 @@ class Glm4 : public Decoder {
   void tensors(Slots& s) override {
     layers.resize(size_t(n_layers));
     token_slot(s);
+    const auto outer_norm = [&](Linear& norm, const char* name, const char* hf) {
+      if (outer_norms) s.add(norm, name, 1, dim).in_hf(hf);
+    };
     for (int64_t i = 0; i < n_layers; ++i) {
       Layer& l = layers[size_t(i)];
       s.layer(i, "layers.");
       s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
       attention_slots(s, l.attn, Bias::maybe, {}, {});
-      s.add(l.attn_outer_norm, "post_attention_norm", 1, dim).in_hf("post_self_attn_layernorm");
+      outer_norm(l.attn_outer_norm, "post_attention_norm", "post_self_attn_layernorm");
       s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
       gate_up_slots(s, l.ffn);
-      s.add(l.ffn_outer_norm, "post_ffw_norm", 1, dim).in_hf("post_mlp_layernorm");
+      outer_norm(l.ffn_outer_norm, "post_ffw_norm", "post_mlp_layernorm");
     }
     end_slots(s);
   }
 
   void build(Graph& g) const override {
+    const auto add = [&](ValueId x, ValueId made, const Linear& norm) {
+      return g.add(x, outer_norms ? rms_norm(g, made, norm) : made);
+    };
     ValueId x = g.get_rows(*token_embd.weight);
     for (size_t i = 0; i < layers.size(); ++i) {
       const Layer& l = layers[i];
-      const ValueId mixed = attention(g, rms_norm(g, x, l.attn_norm), l.attn, int(i));
-      x = g.add(x, rms_norm(g, mixed, l.attn_outer_norm));
-      const ValueId made = gated(g, rms_norm(g, x, l.ffn_norm), l.ffn);
-      x = g.add(x, rms_norm(g, made, l.ffn_outer_norm));
+      x = add(x, attention(g, rms_norm(g, x, l.attn_norm), l.attn, int(i)), l.attn_outer_norm);
+      x = add(x, gated(g, rms_norm(g, x, l.ffn_norm), l.ffn), l.ffn_outer_norm);
     }
     logits(g, rms_norm(g, g.take_outputs(x), output_norm));
   }
 };
 
+class Glm : public Glm4 {
+ public:
+  Glm() { outer_norms = false; }
+};
+
 }  // namespace
 
-extern const Architecture kGlm4;
+extern const Architecture kGlm4, kGlm;
 const Architecture kGlm4{"glm4", {"Glm4ForCausalLM"}, make_model<Glm4>};
+const Architecture kGlm{"glm", {"GlmForCausalLM"}, make_model<Glm>};
 
 }  // namespace chaski

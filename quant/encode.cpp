@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "quant/fast.h"
 #include "quant/formats.h"
 
 namespace chaski {
@@ -41,7 +42,7 @@ std::vector<Format> encodable_formats() {
 }
 
 void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, int64_t cols,
-                  std::byte* strip, const float* factors) {
+                  std::byte* strip, const float* factors, bool search) {
   std::memset(strip, 0, strip_bytes(f, cols));
   const std::vector<float> equal(factors ? 0 : size_t(cols), 1.0f);
   if (!factors) factors = equal.data();
@@ -61,10 +62,12 @@ void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, i
           const auto header = F::header_of(row, cols);
           std::memcpy(strip + size_t(r) * sizeof header, &header, sizeof header);
           each_block([&](const float* x, const float* factors, auto& block) {
-            F::encode(header, x, factors, block);
+            search ? F::encode(header, x, factors, block) : encode_fast(header, x, block);
           });
         } else if constexpr (kWeighs<F>) {
-          each_block(F::encode);
+          each_block([&](const float* x, const float* factors, auto& block) {
+            search ? F::encode(x, factors, block) : encode_fast(x, block);
+          });
         } else {
           each_block([](const float* x, const float*, auto& block) { F::encode(x, block); });
         }

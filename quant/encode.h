@@ -18,8 +18,8 @@ std::vector<Format> encodable_formats();
 
 // n_rows <= 16 rows of floats, row_stride floats apart -> one strip; the other lanes are zero.
 // Every value must be finite. `factors`: (cols), above 0, the same for all rows; null: all errors
-// count equally.
+// count equally. `search` is false: by the encoders of quant/fast.h where a format has one.
 void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, int64_t cols,
-                  std::byte* strip, const float* factors = nullptr);
+                  std::byte* strip, const float* factors = nullptr, bool search = true);
 
 }  // namespace chaski

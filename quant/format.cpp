@@ -16,7 +16,7 @@ const std::array<FormatInfo, kFormatCount> kTable = [] {
                                  F::kBlock,       sizeof(typename F::Block),
                                  kHeaderBytes<F>, sizeof(typename F::Tile),
                                  F::kGguf,        kTileLayout<F>,
-                                 kOnDevice<F>};
+                                 kOnDevice<F>,    F::kFloat};
   });
   return table;
 }();

@@ -40,7 +40,7 @@ enum class Format : uint32_t {
   iq4_xs = 15,
   q4 = 16,   // 4.25 bit, blocks of 32, non-linear codebook, a scale per row besides
   q4h = 17,  // 4.5 bit, the same with scales per 16
-  f8 = 18,   // e4m3, no scale: keys and values
+  f8 = 18,   // e4m3, no scale: keys and values, weights of a few folders
   tq1_0 = 19,
   tq2_0 = 20,
   mxfp4 = 21,
@@ -52,8 +52,12 @@ enum class Format : uint32_t {
   iq2_xxs = 27,
   iq1_s = 28,
   iq1_m = 29,
+  nf4 = 30,
+  fp4 = 31,
+  f8s = 32,     // f8 under an f32 scale for 64 columns
+  nvfp4s = 33,  // nvfp4 under an f32 scale for a row
 };
-constexpr int kFormatCount = 30;
+constexpr int kFormatCount = 34;
 
 // Formats that are looked through, or chosen from, at run time.
 template <class... F>
@@ -81,6 +85,7 @@ struct FormatInfo {
   int gguf_type;            // ggml type number, -1 if GGUF has none
   uint32_t tile_layout;     // of tensors in tile layout, in files; 0 is the row layout
   bool on_device;           // whether there are CUDA kernels for it
+  bool floating;            // multiplied in floats, by activations of f32; else in integers
   // per weight, without the row header
   double bits() const { return 8.0 * double(row_block_bytes) / block; }
 };

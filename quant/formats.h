@@ -20,13 +20,14 @@
 #include "quant/q5_k.h"
 #include "quant/q6_k.h"
 #include "quant/q8.h"
+#include "quant/scaled_floats.h"
 #include "quant/tq.h"
 
 namespace chaski {
 
 using Formats = FormatList<F32, F16, BF16, Q8, Q4_0, Q8F, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K,
                            Q6_K, IQ4_NL, IQ4_XS, Q4, Q4H, F8, TQ1_0, TQ2_0, MXFP4, NVFP4, IQ3_S,
-                           IQ3_XXS, IQ2_S, IQ2_XS, IQ2_XXS, IQ1_S, IQ1_M>;
+                           IQ3_XXS, IQ2_S, IQ2_XS, IQ2_XXS, IQ1_S, IQ1_M, NF4, FP4, F8S, NVFP4S>;
 static_assert(Formats::kCount == kFormatCount);
 
 // Whether chaski writes a format: it then has an encoder (quant/encode.h).
@@ -34,6 +35,10 @@ template <class F>
 constexpr bool kEncodes = requires {
   &F::encode;
 };
+
+// Floats of blocks, whose scales multiply sums of codes; other floats are blocks of one column.
+template <class F>
+constexpr bool kScaledFloat = F::kFloat && (F::kBlock > 1);
 
 // The format whose tiles a format has: its own, unless it names another one as Tiles. Kernels are
 // of formats that have tiles of their own.

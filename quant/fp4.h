@@ -3,11 +3,13 @@
 //          Microscaling Formats 1.0 (2023); e = 255 is not a number and shows as infinite.
 //   NVFP4  64 columns in 4 sub-blocks of 16, the scale an e4m3 whose sign does not count (half.h):
 //          4.5 bits per weight. Its NaN is 0 in ggml; no encoder writes it.
+//          NVFP4S has an f32 scale for the row besides: what files have for a whole tensor.
 //
 // Codes become twice their value, an integer, above an offset of 16.
 //
 // Tile: per 32 columns the 256 bytes of codes of a q4_0 tile, then the scales.
 #pragma once
+#include "quant/entry.h"
 #include "quant/q4_0.h"
 
 namespace chaski {
@@ -35,7 +37,7 @@ struct MXFP4 {
     return (e ? std::bit_cast<float>(uint32_t(e) << 23) : 0x1p-127f) * 0.5f;
   }
   static constexpr float at(const Block& b, int i) {
-    return scale(b.e) * (kFp4Codebook[nibble_of(b.q, i)] - 16);
+    return scale(b.e) * (entry_of<kFp4Codebook>(nibble_of(b.q, i)) - 16);
   }
   // The exponent at which the largest value is below 8, or the one above, where it is below 4;
   // nearest codes; the least squared error wins.
@@ -91,7 +93,7 @@ struct NVFP4 {
     return f32_of_f8(b.scale[s] & 0x7f) * 0.5f;
   }
   static constexpr float at(const Block& b, int i) {
-    return scale(b, i / 16) * (kFp4Codebook[code(b, i)] - 16);
+    return scale(b, i / 16) * (entry_of<kFp4Codebook>(code(b, i)) - 16);
   }
   static void set_scale(Block& b, float d);  // about that, of a doubled value
   static void put(const Block& b, int r, Tile& t) {
@@ -121,6 +123,38 @@ struct NVFP4 {
     const auto half = V::set1(0.5f);
     p.d = V::mul(V::abs(V::load_f8(t.scale[2 * sub])), half);
     p.m = V::mul(V::abs(V::load_f8(t.scale[2 * sub + 1])), half);
+  }
+};
+
+struct NVFP4S {
+  static constexpr Format kFormat = Format::nvfp4s;
+  static constexpr std::string_view kName = "nvfp4s";
+  static constexpr int kGguf = -1;
+  static constexpr int kBlock = 64;
+  static constexpr bool kFloat = false;
+  static constexpr bool kInTwoSteps = true;
+  static constexpr DotKind kDot = NVFP4::kDot;
+  using RowHeader = float;  // the scale
+  using Block = NVFP4::Block;
+  using Tile = NVFP4::Tile;
+
+  static constexpr float at(RowHeader scale, const Block& b, int i) {
+    return NVFP4::scale(b, i / 16) * scale * (entry_of<kFp4Codebook>(NVFP4::code(b, i)) - 16);
+  }
+  // Of a row of random codes, whose blocks had set_scale(1): their root mean square is 8.2.
+  static RowHeader header_of_random(float rms) { return rms / 8.2f; }
+  static void set_scale(Block& b, float d) { NVFP4::set_scale(b, d); }
+  static void put(const Block& b, int r, Tile& t) { NVFP4::put(b, r, t); }
+  static constexpr Block get(const Tile& t, int r) { return NVFP4::get(t, r); }
+  static constexpr void row_panel(RowHeader scale, const Block& b, int sub, RowPanel& p) {
+    NVFP4::row_panel(b, sub, p);
+    p.d *= scale, p.m *= scale;
+  }
+  template <class V>
+  static void unpack(const RowHeader* scales, const Tile& t, int sub, Panel<V>& p) {
+    NVFP4::unpack(t, sub, p);
+    const auto scale = V::load(scales);
+    p.d = V::mul(p.d, scale), p.m = V::mul(p.m, scale);
   }
 };
 static_assert(sizeof(NVFP4::Block) == 36 && sizeof(NVFP4::Tile) == 16 * 36);

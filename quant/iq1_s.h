@@ -18,7 +18,6 @@ struct IQ1_S {
   static constexpr int kGguf = 19;
   static constexpr int kBlock = 256;
   static constexpr bool kFloat = false;
-  static constexpr bool kHostOnly = true;
   static constexpr DotKind kDot{.max = 3, .mins = true};
   struct Block {
     uint16_t d;
@@ -40,6 +39,13 @@ struct IQ1_S {
   static float least(const Block& b, int sub) { return b.high[sub] >> 15 ? -1.125f : -0.875f; }
   static float at(const Block& b, int i) {
     return d(b, i / 32) * (float(digit(b, i)) + least(b, i / 32));
+  }
+  // The same of a tile, without its grid.
+  static constexpr float tile_at(const Tile& t, int r, int i) {
+    const int digit = t.q[i / 32][i / 16 % 2][4 * r + i % 4] >> 2 * (i / 4 % 4) & 3,
+              scale = t.scale[i / 64][r] >> 4 * (i / 32 % 2) & 15;
+    return f32_of_f16(t.d[r]) * float(2 * (scale & 7) + 1) *
+           (float(digit) + (scale & 8 ? -1.125f : -0.875f));
   }
   static void put(const Block& b, int r, Tile& t) {
     uint8_t low[64] = {};

@@ -12,6 +12,7 @@
 // of q3_k.h), which a codebook of bytes makes values; then scales per 16 columns (low nibble: the
 // even ones) and d.
 #pragma once
+#include "quant/entry.h"
 #include "quant/iq3.h"
 #include "quant/two_bits.h"
 
@@ -33,7 +34,7 @@ struct ThreeBitTile : TileTwoBits {
       byte = uint8_t(i % 32 < 4 ? code(i) >> 2 : byte | code(i) >> 2 << i % 32 / 4);
     }
   }
-  int third(int r, int i) const { return high[i / 32][4 * r + i % 4] >> i % 32 / 4 & 1; }
+  constexpr int third(int r, int i) const { return high[i / 32][4 * r + i % 4] >> i % 32 / 4 & 1; }
 };
 
 // What they do with F's grid(), index(), signs() (of eight columns), scale() (of 16), d(), and
@@ -42,7 +43,6 @@ template <class F>
 struct ThreeBits {
   static constexpr int kBlock = 256;
   static constexpr bool kFloat = false;
-  static constexpr bool kHostOnly = true;
   static constexpr bool kInTwoSteps = true;
   static constexpr DotKind kDot{.offset = 64, .max = 127, .halves = true};
   using Tile = ThreeBitTile;
@@ -52,7 +52,14 @@ struct ThreeBits {
   }
   static float at(const auto& b, int i) {
     return f32_of_f16(F::d(b)) * 0.125f * float(2 * F::scale(b, i / 16) + 1) *
-           float(F::kCodebook[code(b, i)] - 64);
+           float(entry_of<F::kCodebook>(code(b, i)) - 64);
+  }
+  // The same of a tile, without its grid: that of another format that has these tiles.
+  static constexpr float tile_at(const Tile& t, int r, int i) {
+    const int pair = t.q[i / 32][i / 16 % 2][4 * r + i % 4] >> 2 * (i / 4 % 4) & 3,
+              scale = t.scale[i / 32][r] >> 4 * (i / 16 % 2) & 15;
+    return f32_of_f16(t.d[r]) * 0.125f * float(2 * scale + 1) *
+           float(entry_of<F::kCodebook>(pair | t.third(r, i) << 2) - 64);
   }
   static void put(const auto& b, int r, Tile& t) {
     t.put_three(r, [&](int i) { return code(b, i); });

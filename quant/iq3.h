@@ -10,6 +10,7 @@
 #pragma once
 #include <bit>
 
+#include "quant/entry.h"
 #include "quant/fp4.h"
 #include "quant/grids.h"
 
@@ -38,7 +39,6 @@ template <class F>
 struct Iq3 {
   static constexpr int kBlock = 256;
   static constexpr bool kFloat = false;
-  static constexpr bool kHostOnly = true;
   static constexpr bool kInTwoSteps = true;
   using Tile = Iq3Tile;
 
@@ -49,7 +49,14 @@ struct Iq3 {
     return f32_of_f16(b.d) * F::kUnit * float(2 * F::scale(b, sub) + 1);
   }
   static float at(const auto& b, int i) {
-    return d(b, i / 32) * float(F::kCodebook[code(b, i)] - F::kDot.offset);
+    return d(b, i / 32) * float(entry_of<F::kCodebook>(code(b, i)) - F::kDot.offset);
+  }
+  // The same of a tile, without its grid.
+  static constexpr float tile_at(const Tile& t, int r, int i) {
+    const int pair = t.q[i / 32][64 * (i % 16 / 4) + 4 * r + i % 4],
+              scale = t.scale[i / 64][r] >> 4 * (i / 32 % 2) & 15;
+    return f32_of_f16(t.d[r]) * F::kUnit * float(2 * scale + 1) *
+           float(entry_of<F::kCodebook>(i % 32 < 16 ? pair & 15 : pair >> 4) - F::kDot.offset);
   }
   static void put(const auto& b, int r, Tile& t) {
     for (int i = 0; i < 256; ++i) {

@@ -1,6 +1,7 @@
 // GGUF IQ4_NL (blocks of 32, x = d * codebook[q]) and IQ4_XS (256 columns in 8 sub-blocks, x = d *
 // (scale - 32) * codebook[q] with 6-bit scales): 4 bits with a fixed non-linear codebook.
 #pragma once
+#include "quant/entry.h"
 #include "quant/q4_0.h"
 
 namespace chaski {
@@ -9,7 +10,7 @@ constexpr int8_t kIq4Codebook[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                      1,    13,   25,  38,  53,  69,  89,  113};
 
 // Column i of a run of 16 bytes.
-constexpr int iq4_code(const uint8_t* q, int i) { return kIq4Codebook[nibble_of(q, i)]; }
+constexpr int iq4_code(const uint8_t* q, int i) { return entry_of<kIq4Codebook>(nibble_of(q, i)); }
 
 // 256 bytes of codes as in a q4_0 tile -> a panel's values.
 template <class V>

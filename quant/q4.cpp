@@ -1,5 +1,5 @@
 // The encoders of q4 and q4h.
-#include "quant/q4h.h"
+#include "quant/fast.h"
 #include "quant/rounding.h"
 
 namespace chaski {
@@ -74,7 +74,81 @@ int q4_code(float x, uint8_t scale, float unit) {
   return kNearest.code[NearestCode::cell(x / d + Q4::centre(block))];
 }
 
+// How far the codebook reaches for a block's largest values: its codes are nearer to the others
+// when it falls a little short of them.
+constexpr float kFastReach = 0.96f;
+
+// What a block's values are as the codebook sees them under a scale: cells of kNearest.
+template <int kCount>
+inline void cells_of(const float* x, float inverse, float centre, int* cells) {
+  for (int i = 0; i < kCount; ++i) cells[i] = NearestCode::cell(x[i] * inverse + centre);
+}
+
+// The scale byte without a search, and the codes under it. Sums are of four chains, so that none
+// waits for another.
+template <int kCount>
+uint8_t q4_at_once(const float* x, float unit, uint8_t* codes) {
+  float highest[4] = {}, lowest[4] = {};
+  for (int i = 0; i < kCount; i += 4)
+    for (int k = 0; k < 4; ++k) {
+      highest[k] = std::max(highest[k], x[i + k]);
+      lowest[k] = std::min(lowest[k], x[i + k]);
+    }
+  const float top = *std::max_element(highest, highest + 4),
+              bottom = -*std::min_element(lowest, lowest + 4);
+  const float levels = unit > 0 && std::isfinite(1 / unit) ? 1 / unit : 0;
+  std::fill(codes, codes + kCount, uint8_t(0));
+  if (!(std::max(top, bottom) * levels > 0)) return 0;
+  // The longer side wants the centre at the other end, as far as the shorter one has room there.
+  const bool mirrored = top < bottom;
+  const float longer = mirrored ? bottom : top, shorter = mirrored ? top : bottom;
+  float least = INFINITY;
+  int choice = 0;
+  bool flipped = false;
+  for (int c = 0; c < 4; ++c) {
+    constexpr float kBelow[4] = {1 / 26.0f, 1 / 30.0f, 1 / 34.0f, 1 / 38.0f},
+                    kAbove[4] = {1 / 37.0f, 1 / 33.0f, 1 / 29.0f, 1 / 25.0f};
+    const float straight = std::max(longer * kAbove[c], shorter * kBelow[c]),
+                turned = std::max(shorter * kAbove[c], longer * kBelow[c]);
+    if (straight < least) least = straight, choice = c, flipped = false;
+    if (turned < least) least = turned, choice = c, flipped = true;
+  }
+  const bool sign = mirrored != flipped;
+  const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep,
+              signed_levels = sign ? -levels : levels;
+  const int level = std::clamp(int(nearest(std::min(kFastReach * least * levels, 31.0f))), 1, 31);
+  int cells[kCount];
+  cells_of<kCount>(x, signed_levels / float(level), centre, cells);
+  float xv[4] = {}, vv[4] = {}, v[kCount];
+  for (int i = 0; i < kCount; ++i) v[i] = kNearest.value[cells[i]] - centre;
+  for (int i = 0; i < kCount; i += 4)
+    for (int k = 0; k < 4; ++k) xv[k] += x[i + k] * v[i + k], vv[k] += v[i + k] * v[i + k];
+  const float xv_all = (xv[0] + xv[1]) + (xv[2] + xv[3]),
+              vv_all = (vv[0] + vv[1]) + (vv[2] + vv[3]),
+              best = vv_all > 0 ? xv_all / vv_all * signed_levels : 0;
+  const int fit = std::clamp(int(nearest(std::min(best, 31.0f))), 1, 31);
+  if (fit != level) cells_of<kCount>(x, signed_levels / float(fit), centre, cells);
+  for (int i = 0; i < kCount; ++i) codes[i] = kNearest.code[cells[i]];
+  return uint8_t(fit | choice << 5 | sign << 7);
+}
+
+template <int kScales>
+void encode_at_once(uint16_t unit, const float* x, typename ScaledNibbles<kScales>::Block& block) {
+  constexpr int kSpan = 32 / kScales;
+  uint8_t codes[32];
+  for (int s = 0; s < kScales; ++s)
+    block.scale[s] = q4_at_once<kSpan>(x + kSpan * s, f32_of_bf16(unit), codes + kSpan * s);
+  for (int i = 0; i < 16; ++i) block.q[i] = uint8_t(codes[i] | codes[16 + i] << 4);
+}
+
 }  // namespace
+
+void encode_fast(uint16_t unit, const float* x, ScaledNibbles<1>::Block& block) {
+  encode_at_once<1>(unit, x, block);
+}
+void encode_fast(uint16_t unit, const float* x, ScaledNibbles<2>::Block& block) {
+  encode_at_once<2>(unit, x, block);
+}
 
 template <int kScales>
 auto ScaledNibbles<kScales>::header_of(const float* row, int64_t cols) -> RowHeader {
@@ -91,6 +165,11 @@ void ScaledNibbles<kScales>::encode(RowHeader header, const float* x, const floa
   for (int i = 0; i < 16; ++i)
     block.q[i] = uint8_t(q4_code(x[i], block.scale[0], unit) |
                          q4_code(x[16 + i], block.scale[kScales - 1], unit) << 4);
+}
+
+template <int kScales>
+void ScaledNibbles<kScales>::round(RowHeader header, Block& block, int i, float x) {
+  put_nibble(block.q, i, q4_code(x, block.scale[i * kScales / 32], f32_of_bf16(header)));
 }
 
 template struct ScaledNibbles<1>;

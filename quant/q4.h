@@ -14,6 +14,7 @@
 #pragma once
 #include <cstring>
 
+#include "quant/entry.h"
 #include "quant/format.h"
 #include "quant/half.h"
 #include "quant/panel.h"
@@ -47,6 +48,8 @@ struct ScaledNibbles {
   // Per scale byte sign x centre x up to six levels of scale; the least squared error wins, each
   // column's times its factor.
   static void encode(RowHeader unit, const float* x, const float* factors, Block& block);
+  // Gives value i the nearest code, under the scale that the block has.
+  static void round(RowHeader unit, Block& block, int i, float x);
   // The unit of a row of random codes and scales, whose root mean square is 17 x 18 units.
   static RowHeader header_of_random(float rms) { return bf16_of_f32(rms / 320); }
   static void put(const Block& b, int r, Tile& t) {
@@ -83,7 +86,7 @@ struct Q4 : ScaledNibbles<1> {
     return kCentre + float(b.scale[0] >> 5 & 3) * kCentreStep;
   }
   static constexpr float at(RowHeader unit, const Block& b, int i) {
-    return d(unit, b) * (float(kCodebook[code(b, i)]) - centre(b));
+    return d(unit, b) * (float(entry_of<kCodebook>(code(b, i))) - centre(b));
   }
   static constexpr void row_panel(RowHeader unit, const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = kCodebook[code(b, i)];

@@ -12,6 +12,11 @@ namespace chaski {
 // 16..31.
 constexpr int nibble_of(const uint8_t* q, int i) { return i < 16 ? q[i] & 15 : q[i - 16] >> 4; }
 
+inline void put_nibble(uint8_t* q, int i, int code) {
+  uint8_t& both = q[i % 16];
+  both = i < 16 ? uint8_t((both & 0xf0) | code) : uint8_t((both & 15) | code << 4);
+}
+
 // The same for 16 rows: byte 64j + 4r + k holds row r, columns 4j + k (low nibble) and 16 + 4j + k
 // (high nibble). The 32-bit words are at the same time the A fragments of an integer tensor-core
 // product.
@@ -63,10 +68,11 @@ struct Q4_0 {
   static constexpr float at(const Block& b, int i) {
     return f32_of_f16(b.d) * (nibble_of(b.q, i) - 8);
   }
-  // The f16 scale of least squared error: codes for 32 candidates round max / -8 and max / 8, each
-  // with the scale <x, q> / <q, q> that fits them best, then two more rounds from the best (Lloyd
-  // 1982 with a fixed codebook).
+  // With the f16 scale of least squared error.
   static void encode(const float* x, const float* factors, Block& block);
+  // Gives value i the nearest code, under the scale that the block has.
+  static void round(Block& block, int i, float x);
+  static void put_code(Block& b, int i, int code) { put_nibble(b.q, i, code); }
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b.q, r);
     t.d[r] = b.d;

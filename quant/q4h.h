@@ -28,7 +28,7 @@ struct Q4H : ScaledNibbles<2> {
 
   static constexpr float at(RowHeader unit, const Block& b, int i) {
     return f32_of_bf16(unit) * float(s(b, i / 16)) *
-           float(Q4::kCodebook[code(b, i)] - centre(b, i / 16));
+           float(entry_of<Q4::kCodebook>(code(b, i)) - centre(b, i / 16));
   }
   static constexpr void row_panel(RowHeader unit, const Block& b, int, RowPanel& p) {
     for (int i = 0; i < 32; ++i) p.q[i] = Q4::kCodebook[code(b, i)];

@@ -55,6 +55,13 @@ struct Q5_0 {
   };
 
   static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * (q5_at(b, i) - 16); }
+  // As those of Q4_0.
+  static void encode(const float* x, const float* factors, Block& block);
+  static void round(Block& block, int i, float x);
+  static void put_code(Block& b, int i, int code) {
+    put_nibble(b.q, i, code & 15);
+    b.high[i / 8] = uint8_t((b.high[i / 8] & ~(1 << i % 8)) | (code >> 4) << i % 8);
+  }
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b, r);
     t.d[r] = b.d;

@@ -49,12 +49,15 @@ void set_size(typename F::Block& b, float rms) {
 template <class F>
 typename F::Block random_block(SplitMix& random, float rms) {
   typename F::Block b;
-  if constexpr (F::kFloat) {
+  if constexpr (F::kBlock == 1) {
     b = F::of(random.uniform() * rms * 1.7320508f);
   } else {
     auto* bytes = reinterpret_cast<unsigned char*>(&b);
     for (size_t i = 0; i < sizeof b; ++i) bytes[i] = uint8_t(random.next() >> 32);
-    if constexpr (!kHasHeader<F>) set_size<F>(b, rms);  // a row's header has it otherwise
+    if constexpr (!kHasHeader<F>)
+      set_size<F>(b, rms);  // a row's header has it otherwise
+    else if constexpr (requires { F::set_scale(b, 1); })
+      F::set_scale(b, 1);
   }
   return b;
 }

@@ -4,6 +4,7 @@
 #   2. no weak symbol in an object built with instruction-set flags: the linker could pick it for a machine that lacks them
 #   3. every file as clang-format writes it (make format)
 #   4. no conditional compilation outside the places meant for it, no -ffast-math
+#   5. every variable of the environment that is read stands in main/environment.h, and every file says which it reads
 set -u
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -51,11 +52,17 @@ done < <(grep -rnE '^[[:space:]]*#[[:space:]]*if' quant ggml-like-tensor models 
          grep -vE '^(ggml-like-tensor/(base/|cpu/lanes_|cpu/backends\.cpp)|cuda/(launch|mma)\.cuh)')
 if grep -nE -- '-ffast-math|-Ofast' Makefile | grep -v 'No -ffast-math'; then say "-ffast-math in the Makefile"; fi
 
+while IFS=: read -r file line text; do
+  name=$(sed -nE 's/.*getenv\("([A-Z0-9_]+)"\).*/\1/p' <<<"$text")
+  if [ -z "$name" ]; then say "$file:$line: getenv() of what is no name, so nobody can list it: $text"
+  elif ! grep -q "{\"$name\"," main/environment.h; then say "$file:$line: $name is missing in main/environment.h"; fi
+done < <(grep -rnoE 'getenv\([^)]*\)?' quant ggml-like-tensor models engine main cuda --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh')
+
 if ! command -v clang-format >/dev/null; then
   echo "SKIPPED: check: clang-format is not installed, so the format was not looked at"
 elif unformatted=$(git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run 2>&1 | sed -n 's/^\([^:]*\):.*/\1/p' | sort -u) && [ -n "$unformatted" ]; then
   say "not as make format writes it:" $unformatted
 fi
 
-[ "$bad" = 0 ] && echo "check: include rule, symbols, format and conditional compilation are as they should be"
+[ "$bad" = 0 ] && echo "check: include rule, symbols, format, conditional compilation and environment are as they should be"
 exit "$bad"

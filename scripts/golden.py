@@ -4,8 +4,8 @@
     python3 scripts/golden.py tests/golden [--data ../shared/data] [--only MODEL]
 
 The logits come from Hugging Face transformers, the unpacked blocks and the GGUF files from the gguf package: neither
-shares a line with chaski, which is the point. Needs torch, transformers, safetensors, gguf and numpy; the suite itself
-needs none of them, because the results are committed. Every random number is seeded by the name of what it is for, so
+shares a line with chaski, which is the point. Needs torch, transformers, safetensors, gguf, bitsandbytes and numpy; the suite
+itself needs none of them, because the results are committed. Every random number is seeded by the name of what it is for, so
 adding a model moves no other. What each file holds is told in tests/golden/README.md.
 
 Not for: tokenizers (no text here), speed, or anything trained.
@@ -34,6 +34,7 @@ def main():
         golden_models.write_random_model(args.out / "models", name)
     golden_blocks.write_blocks(args.out / "blocks")
     golden_blocks.write_gguf_samples(args.out / "gguf")
+    golden_blocks.write_bitnet_sample(args.out / "gguf")
     golden_packed.write_packed(args.out / "packed")
     if (args.data / "models").is_dir():
         golden_models.write_shared_models(args.out / "models", args.data / "models")

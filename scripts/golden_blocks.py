@@ -6,9 +6,11 @@ understand. Only the f16 fields are chosen: random ones would be infinite or abs
 
 import gguf
 import numpy as np
+import torch
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter, TokenType
 
+import golden_gguf
 import golden_models
 import grids
 from golden_models import rng_for, write_json
@@ -151,6 +153,7 @@ SAMPLES = {
                            Type.MXFP4, Type.NVFP4], random_matrix, 256, 256, 64),
     "tiny_llama_grids": ([Type.IQ2_S, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ3_XXS, Type.IQ3_S, Type.IQ1_M, Type.IQ1_S,
                           Type.IQ2_XS, Type.IQ3_S], random_matrix, 256, 256, 64),
+    "tiny_llama_nvfp4": ([Type.NVFP4] * 9, random_matrix, 64, 64, 16),  # each under a number beside it
 }
 HEADS, KV_HEADS, VOCAB, CONTEXT, SAMPLE_TOKENS = 4, 2, 64, 128, 20
 
@@ -206,7 +209,11 @@ def add_tensors(w, name, kinds, fill, hidden, ffn, head_dim):
         prefix = "" if role in ("token_embd", "output") else "blk.0."
         rows, columns = shapes(hidden, ffn, head_dim)[role]
         sigma = (0.5 if role == "token_embd" else 2.5 / columns**0.5 if role == "output" else 1.2 / columns**0.5)
-        w.add_tensor(f"{prefix}{role}.weight", fill(kind, rows, columns, sigma, rng), raw_dtype=kind)
+        under = rng.uniform(0.5, 2) if name == "tiny_llama_nvfp4" else 1
+        w.add_tensor(f"{prefix}{role}.weight", fill(kind, rows, columns, sigma / under, rng), raw_dtype=kind)
+        if under != 1:
+            w.add_tensor(f"{prefix}{role}.scale", np.array([under], np.float32))
+            w.add_tensor(f"{prefix}{role}.input_scale", np.array([0.5], np.float32))
     for norm in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
         w.add_tensor(f"{norm}.weight", (1 + 0.25 * rng.standard_normal(hidden)).astype(np.float32))
 
@@ -226,3 +233,23 @@ def write_gguf_samples(out):
         what = f"{name}.gguf, dequantised: " + ", ".join(f"{r} {k.name}" for r, k in zip(MATRICES, kinds))
         golden_models.write_golden(out / f"{name}.json", out / f"{name}.f32", golden_models.llama_from_gguf(path),
                                    tokens, what)
+
+
+def write_bitnet_sample(out):
+    """BitNet as llama.cpp has it: TQ1_0 in attention, TQ2_0 in the feed-forward, a number beside each matrix."""
+    name = "tiny_bitnet"
+    config = golden_models.BITNET | {
+        "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1, "num_key_value_heads": 1, "vocab_size": VOCAB}
+    twin = golden_models.bitnet_twin(config)
+    weights = golden_models.ternary(golden_models.random_weights(name, twin, torch.float32))
+
+    def kind_of(tensor):
+        part = tensor.split(".")[-2]
+        kinds = {"attn_q": Type.TQ1_0, "attn_k": Type.TQ1_0, "attn_v": Type.TQ1_0, "attn_output": Type.TQ1_0,
+                 "ffn_gate": Type.TQ2_0, "ffn_up": Type.TQ2_0, "ffn_down": Type.TQ2_0}
+        return kinds.get(part) if tensor.endswith(".weight") else None
+
+    golden_gguf.write_gguf(out / f"{name}.gguf", twin, "bitnet", weights, kind_of)
+    golden_models.write_golden(out / f"{name}.json", out / f"{name}.f32", golden_models.load_twin(config, weights),
+                               golden_models.some_tokens(name, SAMPLE_TOKENS, VOCAB),
+                               "BitNet with TQ1_0 and TQ2_0 matrices: transformers, with its own layer for them")

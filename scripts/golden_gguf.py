@@ -119,6 +119,23 @@ def minicpm(writer, c):
     writer.add_logit_scale(c["hidden_size"] / c["dim_model_base"])
 
 
+def bitnet(writer, c):
+    if c["hidden_act"] != "silu":
+        writer.add_string("bitnet.hidden_activation", c["hidden_act"])
+
+
+def bitnet_weights(weights):
+    """Under the names that the package knows; matrices as they are trained become -1, 0 and 1 times a number."""
+    named = {}
+    for name, w in weights.items():
+        if name.endswith("_proj.weight") and name + "_scale" not in weights:
+            scale = w.float().abs().mean()
+            w = (w.float() / scale).round().clamp(-1, 1) * scale
+        name = name.replace("attn_sub_norm", "inner_attn_ln").replace("ffn_sub_norm", "ffn_layernorm")
+        named[name] = w
+    return named
+
+
 # model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
 FAMILIES = {
     "qwen2": (ARCH.QWEN2, False, False, None),
@@ -143,6 +160,7 @@ FAMILIES = {
     "exaone4": (ARCH.EXAONE4, False, False, exaone4),
     "exaone": (ARCH.EXAONE, False, False, None),
     "minicpm": (ARCH.MINICPM, True, False, minicpm),
+    "bitnet": (ARCH.BITNET, False, False, bitnet),
 }
 
 
@@ -181,8 +199,9 @@ def add_keys(writer, c):
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
 
 
-def write_gguf(path, config, family, weights):
-    """`config` speaks of the class that computes the model, `weights` have the names of its own files."""
+def write_gguf(path, config, family, weights, kind_of=lambda name: None):
+    """`config` speaks of the class that computes the model, `weights` have the names of its own files; kind_of(name): the
+    block format of a tensor that has one."""
     arch, interleaved, plus_one, own = FAMILIES[family]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     add_keys(writer, config)
@@ -192,6 +211,8 @@ def write_gguf(path, config, family, weights):
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config.get("num_key_value_heads")}
     if family == "gemma3n_text":
         weights = gemma3n_weights(weights, config)
+    if family == "bitnet":
+        weights = bitnet_weights(weights)
     for name, tensor in weights.items():
         w = tensor.float().numpy()
         part = name.split(".")[-2]
@@ -201,11 +222,16 @@ def write_gguf(path, config, family, weights):
             w = w + 1
         if family == "chatglm":
             name = name.removeprefix("transformer.")
-        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        theirs = names.get_name(name.removesuffix("_scale"), try_suffixes=(".weight", ".bias"))
         assert theirs, f"{name} has no name in a {gguf.MODEL_ARCH_NAMES[arch]} file"
         if not theirs.endswith((".weight", ".bias")):
             theirs += ".weight"
-        writer.add_tensor(theirs, np.ascontiguousarray(w))
+        if name.endswith("_scale"):
+            theirs = theirs.replace(".weight", ".scale")
+        kind = kind_of(theirs)
+        if kind:
+            w = gguf.quants.quantize(w, kind)
+        writer.add_tensor(theirs, np.ascontiguousarray(w), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -433,13 +433,14 @@ def ternary(weights):
 
 
 def bitnet_layout(weights, config):
-    return {k: pack_weights(w) if is_ternary(k) else w for k, w in weights.items()}
+    packed = config["quantization_config"]["quantization_mode"] == "offline"
+    return {k: pack_weights(w.clone()) if packed and is_ternary(k) else w for k, w in weights.items()}
 
 
-def with_bit_linears(model):
+def with_bit_linears(model, mode):
     """Matrices that transformers' own layer multiplies, with tokens rounded to 8 bits; eagerly, not compiled."""
     torch._dynamo.config.disable = True
-    kind = transformers.BitNetQuantConfig(linear_class="autobitlinear", quantization_mode="offline")
+    kind = transformers.BitNetQuantConfig(linear_class="autobitlinear", quantization_mode=mode)
     return replace_with_bitnet_linear(model, modules_to_not_convert=["lm_head"], quantization_config=kind)
 
 
@@ -840,6 +841,10 @@ MODELS = {
     "bitnet": (
         "matrices of -1, 0 and 1, two bits each in the file, tokens rounded to 8 bits in front of each",
         BITNET, torch.float32, 24, None),
+    "bitnet_online": (
+        "matrices as they are trained, rounded to -1, 0 and 1 times the mean of their sizes when they are read; silu",
+        BITNET | {"hidden_act": "silu", "quantization_config": BITNET["quantization_config"] | {"quantization_mode": "online"}},
+        torch.bfloat16, 24, None),
     "codeshell": (
         "q, k and v in one tensor, with biases; transformers' StarCoder 2 with the weights in another layout",
         CODESHELL, torch.float32, 24, None),
@@ -1025,7 +1030,7 @@ def load_twin(config, weights):
     kind = transformers.AutoConfig.for_model(twin.pop("model_type"), **twin)
     model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager", dtype=torch.float32)
     if config["model_type"] == "bitnet":
-        model = with_bit_linears(model)
+        model = with_bit_linears(model, config["quantization_config"]["quantization_mode"])
     model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=not kind.tie_word_embeddings)
     model.tie_weights()
     if kind.num_hidden_layers == 40:
@@ -1093,8 +1098,9 @@ def write_random_model(out, name):
     weights = random_weights(name, twin(config) if twin else config, dtype)
     if "z_loss_weight" in config:
         weights["lm_head.weight"] = torch.nn.functional.normalize(weights["lm_head.weight"])
-    if config["model_type"] == "bitnet":
+    if config.get("quantization_config", {}).get("quantization_mode") == "offline":
         weights = ternary(weights)
+    unpacked = weights
     model = load_twin(config, weights) if twin else None
     if layout:
         weights = layout(weights, config)
@@ -1106,7 +1112,7 @@ def write_random_model(out, name):
         golden_gguf_gpt.write_gguf(folder / "model.gguf", config, weights)
     elif config["model_type"] in golden_gguf.FAMILIES:
         golden_gguf.write_gguf(folder / "model.gguf", twin(config) if twin else oracle_config(config),
-                               config["model_type"], weights)
+                               config["model_type"], unpacked if config["model_type"] == "bitnet" else weights)
     tokens = some_tokens(name, n_tokens, config.get("vocab_size") or config["padded_vocab_size"])
     logits = write_golden(folder / "golden.json", folder / "logits.f32", model or load_folder(folder), tokens, what,
                           context=CONTEXTS.get(name))
@@ -1144,8 +1150,11 @@ def llama_from_gguf(path):
 
     heads = {"attn_q": number("attention.head_count"), "attn_k": number("attention.head_count_kv")}
     weights = {}
+    scales = {t.name.removesuffix(".scale"): t.data[0] for t in reader.tensors if t.name.endswith(".scale")}
     for t in reader.tensors:
-        w = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)
+        if t.name.endswith("scale"):
+            continue
+        w = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32) * scales.get(t.name.removesuffix(".weight"), 1)
         role = t.name.split(".")[-2]
         w = unpermute_rope(w, heads[role]) if role in heads else w
         weights[hf_name(t.name)] = torch.from_numpy(w.copy())

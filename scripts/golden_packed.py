@@ -1,10 +1,15 @@
-"""Golden folders with packed weights: a tiny random llama as GPTQ and AWQ write it, and what it computes.
+"""Golden folders with packed weights: a tiny random llama as others pack it, and what it computes.
 
 Packed here from the layouts' descriptions: GPTQ keeps (columns, rows) with codes along the columns and zero points less
 one (its second format: as they are), AWQ keeps (columns, rows) with codes along the rows, eight to a word in the order
 0, 2, 4, 6, 1, 3, 5, 7. The logits are transformers' with w = scale * (q - zero).
+
+bitsandbytes packs and unpacks its folders itself (needs its package). FP8, NVFP4 and compressed-tensors' integers are
+packed here as vLLM reads them: a code times its scale, which is for a block, a row, a group or the whole, NVFP4's under
+one more for the whole.
 """
 
+import bitsandbytes.functional as bnb
 import numpy as np
 import torch
 import transformers
@@ -21,9 +26,19 @@ FOLDERS = {
                                                   "desc_act": False}),
     "gptq4_order": ("GPTQ, symmetric, whole groups in another order",
                     {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": True, "desc_act": True}),
+    "gptq4_mixed": ("GPTQ with act-order: neighbouring columns are of different groups",
+                    {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": False, "desc_act": True}),
     "gptq8": ("GPTQ of 8 bits in its second format, a scale a row",
               {"quant_method": "gptq", "bits": 8, "group_size": -1, "sym": True, "desc_act": False,
                "checkpoint_format": "gptq_v2"}),
+    "bnb4": ("bitsandbytes of 4 bits: NF4 with packed scales in the feed-forward, FP4 in attention",
+             {"quant_method": "bitsandbytes", "load_in_4bit": True}),
+    "bnb8": ("bitsandbytes of 8 bits", {"quant_method": "bitsandbytes", "load_in_8bit": True}),
+    "fp8": ("FP8 with a scale for blocks of 16 x 64, for rows (q, k, v) and for the whole (o)",
+            {"quant_method": "fp8", "weight_block_size": [16, 64], "activation_scheme": "static"}),
+    "nvfp4": ("NVFP4 with a scale for the whole", {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}),
+    "words": ("integers packed in words: 8 bits (o), 4 bits (the others), bfloat16 scales",
+              {"quant_method": "compressed-tensors", "format": "pack-quantized"}),
     "awq": ("AWQ", {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True}),
 }
 
@@ -57,26 +72,101 @@ def words(codes, bits, order):
 def pack(name, w, config, rng):
     """(tensors of the folder, the weight they stand for)"""
     bits = config["bits"]
-    codes, zeros, scales, plain = grouped(w, config)
+    mixed = config.get("desc_act") and not config["sym"]
+    columns = rng.permutation(w.shape[1]) if mixed else np.arange(w.shape[1])
+    codes, zeros, scales, plain = grouped(w[:, columns], config)
+    place = np.argsort(columns)
+    codes, plain = codes[:, place], plain[:, place]
     if config["quant_method"] == "awq":
         parts = {"qweight": words(codes.T, 4, AWQ_ORDER), "qzeros": words(zeros, 4, AWQ_ORDER), "scales": scales}
     else:
         order = np.arange(32 // bits)
         stored = zeros if config.get("checkpoint_format") == "gptq_v2" else (zeros - 1) % 2**bits
         group = np.arange(len(zeros))
-        if config["desc_act"]:
+        if config["desc_act"] and not mixed:
             group = rng.permutation(group)
-        place = np.argsort(group)  # where the group that columns 32 i.. name is kept
         width = w.shape[1] // len(zeros)
+        g_idx = np.repeat(group, width)[place]
+        place = np.argsort(group)  # where the group that columns 32 i.. name is kept
         parts = {"qweight": words(codes, bits, order).T, "qzeros": words(stored[place], bits, order),
-                 "scales": scales[place], "g_idx": np.repeat(group, width).astype(np.int32)}
+                 "scales": scales[place], "g_idx": g_idx.astype(np.int32)}
     return {f"{name}.{part}": torch.from_numpy(np.ascontiguousarray(x)) for part, x in parts.items()}, plain
 
 
+def pack_bitsandbytes(name, w, config):
+    w = torch.from_numpy(w)
+    if config.get("load_in_8bit"):
+        codes, scb, _ = bnb.int8_vectorwise_quant(w.half())
+        parts = {"weight": codes, "SCB": scb, "weight_format": torch.tensor(0, dtype=torch.uint8)}
+        plain = codes.float() * (scb * np.float32(1 / 127))[:, None]
+        assert torch.allclose(plain, bnb.int8_vectorwise_dequant(codes, scb))
+    else:
+        nested = ".mlp." in name
+        # its processor code (0.50) unpacks blocks of more than a row wrongly
+        codes, state = bnb.quantize_4bit(w, blocksize=min(128, w.shape[1]), quant_type="nf4" if nested else "fp4",
+                                         compress_statistics=nested)
+        parts = {"weight": codes} | {f"weight.{k}": v for k, v in state.as_dict(packed=True).items()}
+        plain = bnb.dequantize_4bit(codes, state)
+    return {f"{name}.{part}": x.contiguous() for part, x in parts.items()}, plain.numpy()
+
+
+def pack_fp8(name, w, config):
+    rows, columns = w.shape
+    down, across = (1, columns) if name[-6:] in ("q_proj", "k_proj", "v_proj") else config["weight_block_size"]
+    if name.endswith("o_proj"):
+        down, across = rows, columns
+    blocks = torch.from_numpy(w).reshape(rows // down, down, columns // across, across)
+    scale = blocks.abs().amax((1, 3), keepdim=True) / 448
+    codes = (blocks / scale).to(torch.float8_e4m3fn)
+    plain = (codes.float() * scale).reshape(rows, columns)
+    kind, scale = ("weight_scale_inv", scale[:, 0, :, 0]) if ".mlp." in name else ("weight_scale", scale[:, 0, :, 0].float())
+    if name.endswith("o_proj"):
+        scale = scale[0, 0]
+    return {f"{name}.weight": codes.reshape(rows, columns), f"{name}.{kind}": scale.contiguous(),
+            f"{name}.input_scale": torch.tensor(0.25)}, plain.numpy()
+
+
+E2M1 = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6])
+
+
+def pack_nvfp4(name, w, _):
+    rows, columns = w.shape
+    blocks = torch.from_numpy(w).reshape(rows, columns // 16, 16)
+    largest = blocks.abs().amax(2, keepdim=True)
+    divisor = 6 * 448 / largest.max()
+    scale = (largest / 6 * divisor).to(torch.float8_e4m3fn)
+    unit = scale.float() * (1 / divisor)
+    codes = ((blocks.abs() / unit)[..., None] - E2M1).abs().argmin(-1)
+    plain = torch.copysign(E2M1[codes], blocks) * unit
+    codes = (codes + 8 * (blocks < 0)).reshape(rows, columns).to(torch.uint8)
+    return {f"{name}.weight_packed": codes[:, ::2] | codes[:, 1::2] << 4, f"{name}.weight_scale": scale[..., 0].contiguous(),
+            f"{name}.weight_global_scale": divisor.reshape(1),
+            f"{name}.input_global_scale": torch.tensor([0.5])}, plain.reshape(rows, columns).numpy()
+
+
+def pack_words(name, w, _):
+    rows, columns = w.shape
+    bits = 8 if name.endswith("o_proj") else 4
+    groups = torch.from_numpy(w).reshape(rows, columns // GROUP, GROUP)
+    scale = (groups.abs().amax(2) / (2 ** (bits - 1) - 1)).bfloat16()
+    codes = (groups / scale.float()[..., None]).round()
+    packed = words((codes + 2 ** (bits - 1)).reshape(rows, columns).numpy(), bits, np.arange(32 // bits))
+    return {f"{name}.weight_packed": torch.from_numpy(packed), f"{name}.weight_scale": scale,
+            f"{name}.weight_shape": torch.tensor([rows, columns])}, (codes * scale.float()[..., None]).reshape(rows, columns).numpy()
+
+
+def pack_compressed(name, w, config):
+    return (pack_words if config["format"] == "pack-quantized" else pack_nvfp4)(name, w, config)
+
+
+OTHERS = {"bitsandbytes": pack_bitsandbytes, "fp8": pack_fp8, "compressed-tensors": pack_compressed}
+
+
 def write_packed(out):
-    _, config, _, n_tokens, _ = golden_models.MODELS["llama_gqa_untied"]
-    config = config | {"num_hidden_layers": 1}
+    _, base_config, _, n_tokens, _ = golden_models.MODELS["llama_gqa_untied"]
     for name, (what, method) in FOLDERS.items():
+        other = OTHERS.get(method["quant_method"])
+        config = base_config | {"num_hidden_layers": 1} | ({"intermediate_size": 128} if other else {})
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)
         rng = rng_for(f"packed/{name}")
@@ -84,7 +174,8 @@ def write_packed(out):
         for key, w in golden_models.random_weights(f"packed/{name}", config, torch.float16).items():
             if ".mlp." in key or ".self_attn." in key:
                 base = key.removesuffix(".weight")
-                parts, value = pack(base, w.float().numpy(), method, rng)
+                w = w.float().numpy()
+                parts, value = other(base, w, method) if other else pack(base, w, method, rng)
                 tensors |= parts
                 plain[key] = torch.from_numpy(value)
             else:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what building and testing chaski needs, on a fresh Debian 12 as root. Elsewhere it names what is missing and changes nothing.
-#   --dev    also what make format, make neon and make fuzz need
+#   --dev    also what make format, make neon, make fuzz and make deb need, and what tests of man pages and completions take if it is there
 set -eu
-packages="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas0 nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev"
-[ "${1:-}" != --dev ] || packages="$packages clang-format clang libclang-rt-14-dev qemu-user-static g++-aarch64-linux-gnu libc6-dev-arm64-cross"
+packages="g++ make binutils libcli11-dev libfmt-dev doctest-dev libopenblas0 nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libtomlplusplus-dev libcurl4-openssl-dev"
+[ "${1:-}" != --dev ] || packages="$packages dpkg-dev man-db mandoc zsh fish clang-format clang libclang-rt-14-dev qemu-user-static g++-aarch64-linux-gnu libc6-dev-arm64-cross"
 
 if command -v apt-get >/dev/null 2>&1; then
   missing=""
@@ -20,7 +20,7 @@ if command -v apt-get >/dev/null 2>&1; then
 fi
 
 bad=0
-for header in CLI/CLI.hpp fmt/format.h doctest/doctest.h nlohmann/json.hpp pcre2.h utf8proc.h xxhash.h editline/readline.h; do
+for header in CLI/CLI.hpp fmt/format.h doctest/doctest.h nlohmann/json.hpp pcre2.h utf8proc.h xxhash.h editline/readline.h toml++/toml.h curl/curl.h; do
   echo "#define PCRE2_CODE_UNIT_WIDTH 8
 #include <stdio.h>
 #include <$header>" | ${CXX:-g++} -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || { echo "setup: header <$header> is missing" >&2; bad=1; }

@@ -63,15 +63,17 @@ TEST_CASE("bad/packed weights") {
     check_folder("config.json", part, config, safetensors("{" + kNorm + "}", std::string(32, 'x')));
   };
   refused(
-      "quant_method is \"bitsandbytes\", expected gptq, awq or bitnet, or a folder saved unpacked",
-      R"("quant_method": "bitsandbytes", "load_in_4bit": true)");
-  refused("quant_method is \"fp8\"", R"("quant_method": "fp8")");
+      "quant_method is \"hqq\", expected gptq, awq, bitsandbytes, fp8, fbgemm_fp8, "
+      "compressed-tensors, modelopt or bitnet, or a folder saved unpacked",
+      R"("quant_method": "hqq")");
+  refused("format is \"marlin-24\", expected float-quantized, ",
+          R"("quant_method": "compressed-tensors", "format": "marlin-24")");
   refused("bits is 3", R"("quant_method": "gptq", "bits": 3, "group_size": 128)");
   refused("group_size is 16", R"("quant_method": "awq", "bits": 4, "group_size": 16)");
   refused("version is \"gemv\"",
           R"("quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv")");
 
-  // Act-order that mixes groups among 32 columns, a group that is none, a part that is missing.
+  // Act-order whose groups are not of 32 columns, a group that is none, a part that is missing.
   const std::string folder = golden("packed/gptq4_order"),
                     whole = read_file(folder + "/model.safetensors");
   uint64_t header = 0;
@@ -84,11 +86,36 @@ TEST_CASE("bad/packed weights") {
   };
   std::string mixed = whole, none = whole, missing = whole;
   mixed[order + 4 * 5] = char(mixed[order + 4 * 5] == 0 ? 1 : 0);
-  with("down_proj.g_idx has columns of several groups among columns 0 to 31", mixed);
+  with("down_proj.g_idx has groups of other sizes: ", mixed);
   none[order + 4 * 5] = 77;
   with("down_proj.g_idx has group 77 of column 5, expected 0 to 2", none);
   missing.replace(missing.find("down_proj.qzeros"), 16, "down_proj.qzerox");
   with("down_proj.qzeros is missing", missing);
+}
+
+// One thing wrong in what bitsandbytes and others wrote.
+TEST_CASE("bad/packed codes and their scales") {
+  const auto with = [](const std::string& name, const std::string& from, const std::string& to,
+                       const std::string& part) {
+    const std::string folder = golden("packed/") + name;
+    std::string weights = read_file(folder + "/model.safetensors");
+    const size_t at = weights.find(from);
+    REQUIRE_MESSAGE(at != weights.npos, from);
+    check_folder("model.safetensors", part, read_file(folder + "/config.json"),
+                 weights.replace(at, from.size(), to));
+  };
+  with("bnb4", "down_proj.weight.quant_map", "down_proj.weight.quant_max",
+       "down_proj.weight.quant_map is missing, expected it beside");
+  with("bnb4", "down_proj.weight.nested_absmax", "down_proj.weight.nested_absmay",
+       "down_proj.weight.nested_absmax is missing");
+  with("bnb4", R"("blocksize": 64)", R"("blocksize": 65)",
+       "blocksize is 65, expected a multiple of 64, at most 1048576, or a folder saved unpacked");
+  with("bnb4", R"("shape": [)", R"("shape": {)", "not valid JSON");
+  with("bnb8", "down_proj.SCB", "down_proj.SCX", "down_proj.SCX is unexpected");
+  with("nvfp4", "down_proj.weight_global_scale", "down_proj.weight_global_scalf",
+       "down_proj.weight_scale_2 is missing");
+  with("words", "down_proj.weight_shape", "down_proj.weight_shapf",
+       "down_proj.weight_shape is missing");
 }
 
 TEST_CASE("bad/safetensors entries") {

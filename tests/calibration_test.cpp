@@ -192,11 +192,13 @@ TEST_CASE("calibration/saved and read again it is the same, and damage is named"
   Calibration c{"book.txt", "0123456789abcdef", 1024, {}};
   c.inputs["layer.0.attn_q"] = {3, {1, 2.5f, 1e-9f}, {1024}};
   c.inputs["layer.1.ffn_gate_exps"] = {2, {1, 2, 3, 4, 5, 6}, {7, 0, 1017}};
+  c.kl["layer.0.attn_q"] = 0.25;
   save_calibration(folder / "x.gguf", c, "");
   const Calibration read = load_calibration(folder / "x.gguf");
   CHECK(read.text == c.text);
   CHECK(read.hash == c.hash);
   CHECK(read.tokens == c.tokens);
+  CHECK(read.kl == c.kl);
   REQUIRE(read.inputs.size() == 2);
   for (const auto& [name, in] : c.inputs) {
     CHECK(read.inputs.at(name).cols == in.cols);
@@ -228,11 +230,11 @@ TEST_CASE("cli/quantize --calibrate: same bytes for any threads, saved or measur
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
     return outcome.out;
   };
-  const std::string report =
-      quantized("one", {"--calibrate", text, "--chunks", "2", "-t", "1", "--stats", folder / "s"});
+  const std::string report = quantized("one", {"--calibrate", text, "--chunks", "2", "--method",
+                                               "search", "-t", "1", "--stats", folder / "s"});
   CHECK_MESSAGE(contains(report, " tensors weighed by text.txt (xxh3 "), report);
   CHECK_MESSAGE(contains(report, "), 1024 tokens\n"), report);
-  quantized("three", {"--calibrate", text, "--chunks", "2", "-t", "3"});
+  quantized("three", {"--calibrate", text, "--chunks", "2", "--method", "search", "-t", "3"});
   quantized("reused", {"--stats", folder / "s"});
   quantized("plain", {});
   CHECK(read_file(folder / "one") == read_file(folder / "three"));

@@ -72,10 +72,11 @@ TEST_CASE("cli/a pipe or a device is no model, and nobody waits for it") {
   const TempFolder folder;
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
   for (const std::string& model : {folder / "pipe", std::string("/dev/zero")})
-    for (const char* command : {"run -p a -m", "chat -m", "inspect", "tokenize -p a -m", "bench -m",
-                                "convert", "quantize"}) {
+    for (const char* command : {"run -p a -m", "chat --lines -m", "inspect", "tokenize -p a -m",
+                                "bench -m", "convert", "quantize"}) {
       const bool writes = *command == 'c' || *command == 'q';
-      const std::string out = writes && std::string(command) != "chat -m" ? folder / "out" : "";
+      const std::string out =
+          writes && std::string(command) != "chat --lines -m" ? folder / "out.quipu" : "";
       CAPTURE(command);
       CHECK(status_of(command + (" " + model + " " + out), "</dev/null >/dev/null 2>&1") == 3);
     }

@@ -2,8 +2,10 @@
 // whatever template a test writes beside it.
 #include <nlohmann/json.hpp>
 
+#include "ggml-like-tensor/file/quipu.h"
 #include "tests/program.h"
 
+using namespace chaski;
 using namespace chaski::test;
 using nlohmann::json;
 
@@ -113,4 +115,113 @@ TEST_CASE("cli/template tells of thoughts and of texts that end an answer") {
   const json plain = found(Folder(
       "{% for m in messages %}{{ m.role | upper }}: {{ m.content }}\n\n{% endfor %}ASSISTANT:"));
   CHECK(plain["stop"] == "\nUSER:");
+}
+
+namespace {
+
+// The bundled model with another template.
+std::string story_with(const TempFolder& folder, const std::string& chat_template) {
+  ModelSource source = source_of(open_quipu(kStory));
+  source.meta.set_str("tokenizer.chat_template", chat_template);
+  write_quipu(folder / "story.quipu", source, 1);
+  return folder / "story.quipu";
+}
+
+const std::string kHermes =
+    "{% if tools %}{% for t in tools %}{{ t.function.name }} {% endfor %}<tool_call>\n{% endif %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}<tool_call>\n"
+    "{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n"
+    "</tool_call>{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+
+const std::string kTools =
+    R"([{"type": "function", "function": {"name": "count", "parameters": {"type": "object",
+        "properties": {"from": {"type": "integer", "minimum": 3, "maximum": 9}},
+        "required": ["from"]}}},
+        {"name": "sing", "parameters": {"type": "object", "properties": {"loud":
+        {"type": "boolean"}}, "required": ["loud"]}}])";
+
+}  // namespace
+
+TEST_CASE("cli/chat --tools: a forced call is JSON of its schema, and what it gives goes on") {
+  const TempFolder folder;
+  const std::string model = story_with(folder, kHermes),
+                    tools = write_file(folder / "tools.json", kTools), talk = folder / "talk.json";
+  const auto asked = [&](Arguments more, const std::string& piped = "") {
+    more.insert(more.begin(), {"chat", "-q", "-m", model, "--seed", "3", "-n", "60"});
+    return chaski_run(more, piped);
+  };
+  for (const std::string& given : {tools, kTools})
+    for (const auto& [choice, names] : std::vector<std::pair<std::string, std::string>>{
+             {"count", "count"}, {"required", "count sing"}}) {
+      const Outcome one = asked({"--tools", given, "--tool-choice", choice, "-p", "Sing!"});
+      REQUIRE_MESSAGE(one.status == 0, one.err);
+      CHECK_MESSAGE(one.err.empty(), one.err);
+      const json calls = json::parse(one.out);
+      REQUIRE(calls.size() == 1);
+      CHECK(calls[0]["type"] == "function");
+      CHECK(calls[0]["id"] == "call00001");
+      const std::string name = calls[0]["function"]["name"];
+      CHECK(names.find(name) != std::string::npos);
+      const json arguments = json::parse(calls[0]["function"]["arguments"].get<std::string>());
+      if (name == "count") CHECK((arguments["from"] >= 3 && arguments["from"] <= 9));
+      const Outcome whole =
+          asked({"--tools", given, "--tool-choice", choice, "-p", "Sing!", "--json"});
+      CHECK(json::parse(whole.out)["tool_calls"] == calls);
+      CHECK(json::parse(whole.out)["text"] == "");
+    }
+  // What the model says without a call is an answer as any other.
+  const Outcome plain = asked({"--tools", tools, "-p", "A dog."});
+  CHECK_MESSAGE(!plain.out.empty(), plain.err);
+  CHECK(json::parse(asked({"--tools", tools, "-p", "A dog.", "--json"}).out)["tool_calls"] ==
+        json::array());
+  CHECK(asked({"--tools", tools, "--tool-choice", "none", "-p", "A dog."}).out ==
+        asked({"-p", "A dog."}).out);
+
+  // The line behind a call is what it gives, also if it looks like a command.
+  const Arguments count = {"--tools", tools, "--tool-choice", "count", "--lines"};
+  const Outcome lines = asked(count, "Count!\n/quit\n/save " + talk + "\nAgain!\n");
+  CHECK(lines.status == 0);
+  CHECK_MESSAGE(lines.error_says("4 messages in " + talk), lines.err);
+  CHECK(lines.error_says("no result: the question is taken back"));
+  const json saved = json::parse(read_file(talk))["messages"];
+  REQUIRE(saved.size() == 4);
+  CHECK(saved[1]["tool_calls"][0]["function"]["name"] == "count");
+  CHECK(saved[2] == json{{"role", "tool"},
+                         {"content", "/quit"},
+                         {"tool_call_id", "call00001"},
+                         {"name", "count"}});
+  Arguments resumed = count;
+  resumed.insert(resumed.end(), {"--resume", talk});
+  const Outcome again = asked(resumed, "Again!\n");
+  CHECK_MESSAGE(lines.out.ends_with(again.out), again.out);
+  CHECK(again.out.find("call00002") != std::string::npos);
+}
+
+TEST_CASE("cli/chat --tools: what does not go is said in a line") {
+  const TempFolder folder;
+  const std::string model = story_with(folder, kHermes),
+                    tools = write_file(folder / "tools.json", kTools);
+  const auto wrong = [&](Arguments more, int status, const std::string& says) {
+    more.insert(more.begin(), {"chat", "-m", model, "-n", "4", "-p", "Sing!"});
+    check_one_line(chaski_run(more), status, says);
+  };
+  wrong({"--tools", folder / "none"}, 5, "none: cannot be opened");
+  wrong({"--tools", write_file(folder / "bad", "[{}]")}, 3, "bad: [0].name is ");
+  wrong({"--tools", "[]"}, 3, "--tools: ");
+  wrong({"--tools", tools, "--tool-choice", "sin"}, 2,
+        "--tool-choice is sin, expected auto, none, required, count or sing (nearest: sing)");
+  wrong({"--tool-choice", "none"}, 2, "expected --tools FILE");
+  wrong({"--tools", tools, "--regex", "a"}, 2, "--tools beside a grammar");
+  check_one_line(chaski_run({"chat", "-m", kStory, "-p", "a", "--tools", tools}), 2,
+                 "its chat template shows no tools");
+  check_one_line(chaski_run({"chat", "--lines", "--json"}, "a\n"), 2, "--json is one answer");
+  const TempFolder other;
+  const std::string strange =
+      story_with(other, "{% for t in tools %}{{ t | tojson }}{% endfor %}" + kChatmlFile);
+  const Outcome said = chaski_run({"chat", "-m", strange, "-n", "4", "-p", "a", "--tools", tools});
+  CHECK(said.status == 0);
+  CHECK_MESSAGE(said.error_says("how its chat template has calls written is not known"), said.err);
+  check_one_line(
+      chaski_run({"chat", "-m", strange, "-p", "a", "--tools", tools, "--tool-choice", "sing"}), 2,
+      "expected --tool-choice auto");
 }

@@ -101,8 +101,10 @@ TEST_CASE("cli/files that are missing or no models") {
   const TempFolder folder;
   std::ofstream(folder / "letter.txt") << "Dear reader, this is no model.\n";
   std::ofstream(folder / "empty.gguf");
-  const std::vector<Arguments> commands = {
-      {"run", "-p", "a", "-m"}, {"inspect"}, {"tokenize", "-p", "a", "-m"}, {"chat", "-m"}};
+  const std::vector<Arguments> commands = {{"run", "-p", "a", "-m"},
+                                           {"inspect"},
+                                           {"tokenize", "-p", "a", "-m"},
+                                           {"chat", "--lines", "-m"}};
   for (const Arguments& command : commands) {
     const auto with = [&](const std::string& file) {
       Arguments all = command;
@@ -126,13 +128,13 @@ TEST_CASE("cli/a tokenizer file that a model would not read is refused") {
   for (const Arguments& command : std::vector<Arguments>{{"run", "-p", "a", "-n", "1"},
                                                          {"run", "-p", "a", "-n", "1", "-m", own},
                                                          {"run", "-p", "a", "-n", "1", "-m", gguf},
-                                                         {"chat", "-m", own},
+                                                         {"chat", "--lines", "-m", own},
                                                          {"bench", "-p", "1", "-m", own},
                                                          {"tokenize", "-p", "a"},
                                                          {"tokenize", "-p", "a", "-m", hf},
                                                          {"inspect", own},
                                                          {"inspect", gguf},
-                                                         {"convert", gguf, folder / "out"},
+                                                         {"convert", gguf, folder / "out.quipu"},
                                                          {"quantize", hf, folder / "out"},
                                                          {"bench", "--shape", "smollm-135m"}}) {
     Arguments all = command;
@@ -153,7 +155,7 @@ TEST_CASE("cli/a device that is not there") {
   check_one_line(chaski_run({"run", "--device", "cuda:99", "-p", "a"}), 6, "cuda:99");
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // also where there is a GPU
   for (const Arguments& command :
-       std::vector<Arguments>{{"run", "-p", "a"}, {"chat"}, {"bench", "-p", "1"}}) {
+       std::vector<Arguments>{{"run", "-p", "a"}, {"chat", "--lines"}, {"bench", "-p", "1"}}) {
     Arguments all = command;
     all.insert(all.end(), {"--device", "cuda"});
     CAPTURE(joined(all));
@@ -229,6 +231,51 @@ TEST_CASE("cli/run --json is one object with the text and the rates") {
   CHECK(object["decode_tokens_per_second"].get<double>() > 0);
 }
 
+TEST_CASE("cli/run --logprobs: of every token, and of those it was chosen from") {
+  const Outcome outcome =
+      chaski_run(run_story({"-n", "10", "--temp", "0", "--logprobs", "3", "--json"}));
+  const json object = json::parse(outcome.out);
+  const json& list = object["log_probabilities"];
+  REQUIRE(list.size() == object["answer_ids"].size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    CHECK(list[i]["id"] == object["answer_ids"][i]);
+    REQUIRE(list[i]["most_probable"].size() == 3);
+    CHECK(list[i]["most_probable"][0]["id"] == list[i]["id"]);  // greedy
+    CHECK(list[i]["most_probable"][0]["log_probability"] == list[i]["log_probability"]);
+    CHECK(list[i]["log_probability"].get<double>() < 0);
+  }
+  check_one_line(chaski_run(run_story({"--logprobs", "3"})), 2, "--json");
+}
+
+TEST_CASE("cli/samplers: what is asked for works, what cannot be is refused") {
+  const std::string plain = chaski_run(run_story({"-n", "30", "--seed", "5"})).out;
+  const auto with = [](const Arguments& more) {
+    Arguments all = {"-n", "30", "--seed", "5"};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(run_story(all));
+  };
+  // The order that is the default, in llama.cpp's spelling.
+  CHECK(with({"--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"})
+            .out == plain);
+  CHECK(with({"--top-k", "0", "--top-p", "1", "--min-p", "0", "--temp", "1"}).out ==
+        with({"--samplers", "temperature", "--temp", "1"}).out);
+  CHECK(with({"--ban", "little", "--ban", "a"}).out.find('a') == std::string::npos);
+  for (const auto& [flags, error] : std::vector<std::pair<Arguments, std::string>>{
+           {{"--samplers", "top-k,nonsense"}, "--samplers has nonsense, expected penalties, "},
+           {{"--samplers", "top-k,top-k"}, "--samplers has top-k twice"},
+           {{"--samplers", "top-k,dry"}, "--samplers has dry behind top-k"},
+           {{"--logit-bias", "5"}, "--logit-bias is 5, expected a token id"},
+           {{"--logit-bias", "5+x"}, "--logit-bias is 5+x"},
+           {{"--logit-bias", "999999+1"}, "--logit-bias has token 999999, expected 0 to "},
+           {{"--logit-bias", "5+1e39"}, "--logit-bias is 5+1e39, expected"},
+           {{"--dry-sequence-breaker", ""}, "--dry-sequence-breaker: is \"\", expected a text"},
+           {{"--ban", ""}, "--ban is empty"},
+           {{"--", "x"}, "x has no flag in front of it"},
+           {{"--mirostat", "1"}, "--mirostat is 1, expected 0 or 2"},
+           {{"--dynatemp-range", "1"}, "--dynatemp-range is 1, expected 0 to --temp"}})
+    check_one_line(with(flags), 2, error);
+}
+
 TEST_CASE("cli/run --answers: each is what its seed alone gives, and the prompt is read once") {
   for (const std::string draft : {"auto", "none"}) {
     CAPTURE(draft);
@@ -288,7 +335,8 @@ TEST_CASE("cli/the end of a context is said, and why a text ended") {
 TEST_CASE("cli/chat --context-policy: what no longer fits is dropped and said") {
   std::string questions;
   for (int i = 0; i < 6; ++i) questions += "Tell me of a cat and a dog who play with a ball.\n";
-  const Arguments arguments = {"chat", "-m", kStory, "-n", "20", "-c", "128", "--ignore-end"};
+  const Arguments arguments = {"chat", "--lines", "-m",  kStory,        "-n",
+                               "20",   "-c",      "128", "--ignore-end"};
   const Outcome refused = chaski_run(arguments, questions);
   CHECK(refused.status == 7);
   CHECK_MESSAGE(last_line(refused.err).find("--context-policy shift") != std::string::npos,
@@ -359,7 +407,7 @@ TEST_CASE("cli/quantize prints sizes, formats and errors, and the result runs") 
       {"quantize", golden("models/llama_gqa_untied"), folder / "q8.quipu", "--type", "q8"});
   CHECK_MESSAGE(outcome.status == 0, outcome.err);
   CHECK(outcome.err.empty());
-  CHECK(outcome.out.find("layer.0.attn_q              f32 -> q8") != std::string::npos);
+  CHECK(contains(squeezed(outcome.out), "layer.0.attn_q f32 -> q8"));
   CHECK(outcome.out.find("norms and biases keep f32") != std::string::npos);
   CHECK(outcome.out.find("weights 0.31 MB -> 0.08 MB") != std::string::npos);
   CHECK(chaski_run({"inspect", folder / "q8.quipu", "--verify"}).status == 0);
@@ -381,10 +429,10 @@ TEST_CASE("cli/an output that is the input is refused before a byte is written")
   std::filesystem::copy_file(kStory, model);
   std::filesystem::permissions(model, std::filesystem::perms::owner_write,
                                std::filesystem::perm_options::add);
-  std::filesystem::create_symlink("model.quipu", folder / "symlink");
-  std::filesystem::create_hard_link(model, folder / "hardlink");
+  std::filesystem::create_symlink("model.quipu", folder / "symlink.quipu");
+  std::filesystem::create_hard_link(model, folder / "hardlink.quipu");
   for (const char* command : {"quantize", "convert"})
-    for (const char* out : {"model.quipu", "symlink", "hardlink"}) {
+    for (const char* out : {"model.quipu", "symlink.quipu", "hardlink.quipu"}) {
       const Outcome outcome = chaski_run({command, model, folder / out});
       CHECK(outcome.status == 2);
       CHECK_MESSAGE(last_line(outcome.err).find("input") != std::string::npos, outcome.err);
@@ -437,6 +485,47 @@ TEST_CASE("cli/convert to GGUF and back keeps every weight and the text") {
         json::parse(chaski_run({"inspect", folder / "c.quipu", "--json"}).out)["tensors"]);
 }
 
+// Folders that others packed, kept in chaski's own file, and no GGUF of another model.
+TEST_CASE("cli/packed folders are converted and keep their formats") {
+  TempFolder folder;
+  for (const auto& [name, format] :
+       {std::pair("bnb4", "nf4"), {"fp8", "f8s"}, {"nvfp4", "nvfp4s"}, {"gptq4_mixed", "q5_0"}}) {
+    CAPTURE(name);
+    const std::string packed = golden(std::string("packed/") + name);
+    const Outcome made = chaski_run({"convert", packed, folder / "model.quipu"});
+    CHECK_MESSAGE(made.status == 0, made.err);
+    const std::string table = chaski_run({"inspect", folder / "model.quipu", "--verify"}).out;
+    CHECK_MESSAGE(table.find(format) != std::string::npos, table);
+    const Outcome refused = chaski_run({"convert", packed, folder / "model.gguf"});
+    CHECK_MESSAGE(refused.status == 3, refused.err);
+    CHECK(refused.err.find("which GGUF lacks") != std::string::npos);
+  }
+}
+
+TEST_CASE("cli/convert writes what its name says, and no other name") {
+  const TempFolder folder;
+  for (const char* name : {"a.txt", "a", "a.quipu.bak"}) {
+    check_one_line(chaski_run({"convert", kStory, folder / name}), 2,
+                   "expected one that ends in .quipu or .gguf");
+    CHECK(!std::filesystem::exists(folder / name));
+  }
+}
+
+TEST_CASE("cli/the columns of inspect never touch") {
+  const TempFolder folder;
+  const std::string model = folder / "model";
+  std::filesystem::copy(golden("models/qwen2"), model);
+  const std::string table = chaski_run({"inspect", model}).out;
+  std::istringstream lines(table);
+  std::vector<size_t> bytes_at;
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t at = line.find(" bytes"); line.starts_with("  ") && at == line.size() - 6)
+      bytes_at.push_back(at);
+  CHECK(bytes_at.size() > 10);
+  CHECK(
+      std::all_of(bytes_at.begin(), bytes_at.end(), [&](size_t at) { return at == bytes_at[0]; }));
+}
+
 TEST_CASE("cli/inspect and its damaged file") {
   const TempFolder folder;
   CHECK(chaski_run({"convert", kStory, folder / "a.quipu"}).status == 0);
@@ -450,7 +539,7 @@ TEST_CASE("cli/inspect and its damaged file") {
   for (const json& tensor : object["tensors"]) bytes += tensor["bytes"].get<uint64_t>();
   CHECK(object["weight_bytes"] == bytes);
   const std::string table = chaski_run({"inspect", folder / "a.quipu"}).out;
-  CHECK(table.find("model.block_count                   6\n") != std::string::npos);
+  CHECK(contains(squeezed(table), "model.block_count 6\n"));
   CHECK(table.find("(3072 items)") != std::string::npos);
   // heads x widths of keys and values x 2 bytes x layers x 1024
   const int64_t kept = int64_t(object["states"]["bytes_per_1024_tokens"]);
@@ -486,12 +575,13 @@ TEST_CASE("cli/tokenize and back") {
 }
 
 TEST_CASE("cli/chat over a pipe: an answer per question, commands, the end") {
-  const Arguments chat = {"chat", "-m", kStory, "-n", "12", "--seed", "3"};
+  const Arguments chat = {"chat", "--lines", "-m", kStory, "-n", "12", "--seed", "3"};
   const Outcome two =
       chaski_run(chat, "Tell me a story.\n\n/help\n/nonsense\nAnd then?\n/quit\nnever read\n");
-  CHECK_MESSAGE(two.status == 0, two.err);
+  CHECK_MESSAGE(two.status == 2, two.err);  // as the first command that failed says
+  CHECK(chaski_run(chat, "Hello.\n/clear\n").status == 0);
   CHECK(two.out.find("> ") == std::string::npos);
-  CHECK(two.error_says("/clear         forget the conversation"));
+  CHECK(two.error_says("/clear           forget the conversation"));
   CHECK(two.error_says("/nonsense is no command"));
   // The first answer is the same alone; after /clear the second question is a first one.
   const Outcome one = chaski_run(chat, "Tell me a story.\n");
@@ -505,7 +595,7 @@ TEST_CASE("cli/chat over a pipe: an answer per question, commands, the end") {
 TEST_CASE("cli/chat: commands about the conversation") {
   const TempFolder folder;
   const std::string talk = folder / "talk.json", other = folder / "other.json";
-  const Arguments chat = {"chat", "-m", kStory, "-n", "6", "--seed", "3"};
+  const Arguments chat = {"chat", "--lines", "-m", kStory, "-n", "6", "--seed", "3"};
   const auto messages = [&](const std::string& path) { return json::parse(read_file(path)); };
 
   const Outcome first = chaski_run(chat, "A dog.\n/tokens\n/save " + talk + "\n");
@@ -540,19 +630,174 @@ TEST_CASE("cli/chat: commands about the conversation") {
   const Outcome wrong =
       chaski_run(chat, "/load " + folder / "wrong.json" + "\n/load\n/save\n/load " + folder / "no" +
                            "\n/save " + folder / "no/file" + "\n/clear now\n/quit\nnever read\n");
-  CHECK(wrong.status == 0);
+  CHECK(wrong.status == 3);  // of the file, which came first
   CHECK(wrong.out.empty());
   for (const char* line :
        {"wrong.json: [0].content is ", "/load expects a file", "/save expects a file",
-        "no: cannot be opened", "no/file: No such file", "/clear stands alone, found \"now\""})
+        "no: cannot be opened", "no/file: folder ", "/clear stands alone, found \"now\""})
     CHECK_MESSAGE(wrong.error_says(line), wrong.err);
+}
+
+TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes on at once") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk.json";
+  for (const char* kv : {"f16", "q4_0"}) {
+    const auto chat = [&](Arguments more, const std::string& lines) {
+      more.insert(more.begin(), {"chat", "--lines", "-m", kStory, "-n", "30", "--seed", "3", "-v"});
+      return chaski_run(more, lines);
+    };
+    std::filesystem::remove(talk);
+    const Outcome whole = chat({"--kv", kv}, "A dog.\nA cat.\n"),
+                  first = chat({"--kv", kv}, "A dog.\n/save " + talk + "\n"),
+                  resumed = chat({"--kv", kv, "--resume", talk}, "A cat.\n");
+    CHECK_MESSAGE(first.error_says(" tokens in " + talk + ".kv, "), first.err);
+    CHECK_MESSAGE(first.error_says(" MB"), first.err);
+    CHECK_MESSAGE(resumed.error_says(" tokens from " + talk + ".kv"), resumed.err);
+    CHECK(first.out + resumed.out == whole.out);
+    const auto known = [](const Outcome& outcome) {  // in the line of the last answer
+      const size_t at = outcome.err.rfind(" known before");
+      return at == std::string::npos ? "" : outcome.err.substr(outcome.err.rfind('(', at), 8);
+    };
+    CHECK_MESSAGE(known(resumed) == known(whole), resumed.err);
+
+    // Of another format, or damaged: the text is read again, and the answer is the same.
+    const Outcome other = chat({"--kv", "f32", "--resume", talk}, "A cat.\n");
+    CHECK_MESSAGE(other.error_says(std::string("talk.json.kv: its keys and values are ") + kv +
+                                   ", expected f32: the text is read again"),
+                  other.err);
+    std::string bytes = read_file(talk + ".kv");
+    bytes[bytes.size() / 2] ^= 4;
+    write_file(talk + ".kv", bytes);
+    const Outcome damaged = chat({"--kv", kv}, "/load " + talk + "\nA cat.\n");
+    CHECK_MESSAGE(damaged.error_says("the file is damaged"), damaged.err);
+    CHECK(damaged.out == resumed.out);
+  }
+  // What was cleared is in no file, and another talk is not written over.
+  const auto lines = [](const std::string& typed) {
+    return chaski_run({"chat", "--lines", "-m", kStory, "-n", "3"}, typed);
+  };
+  const std::string a = folder / "a", b = folder / "b";
+  const Outcome cleared =
+      lines("A secret.\n/save " + a + "\n/clear\n/save " + b + "\nA cat.\n/save " + a + "\n");
+  CHECK_MESSAGE(cleared.status == 0, cleared.err);
+  CHECK_FALSE(have(b + ".kv"));
+  const Outcome lost = lines("A dog.\n/save " + a + "\n");
+  CHECK(lost.status == 2);
+  CHECK_MESSAGE(lost.error_says("holds another conversation, expected another name"), lost.err);
+  // A question is taken back by what takes its place, not by /edit alone.
+  const Outcome edited = lines("A dog.\n/edit\n/save " + folder / "c" + "\n");
+  CHECK_MESSAGE(edited.error_says("2 messages in "), edited.err);
+  std::filesystem::remove(talk);
+  write_file(talk + ".kv", "dear diary");
+  const Outcome kept =
+      chaski_run({"chat", "--lines", "-m", kStory, "-n", "1"}, "a\n/save " + talk + "\n");
+  CHECK_MESSAGE(kept.error_says("talk.json.kv: is there and holds no keys and values"), kept.err);
+  CHECK(read_file(talk + ".kv") == "dear diary");
+}
+
+TEST_CASE("cli/run --cache: a prompt is read once, and the text stays the same") {
+  const TempFolder folder;
+  const std::string cache = folder / "prompt.kv",
+                    begin = "Once upon a time there was a dog who had a red ball.";
+  const auto told = [&](const std::string& prompt, Arguments more = {}) {
+    more.insert(more.begin(),
+                {"run", "-m", kStory, "-p", prompt, "-n", "30", "--seed", "3", "--json"});
+    const Outcome outcome = chaski_run(more);
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return json::parse(outcome.out);
+  };
+  const json cold = told(begin), first = told(begin, {"--cache", cache});
+  CHECK(first["text"] == cold["text"]);
+  CHECK(first["cached_tokens"] == 0);
+  const std::string kept = read_file(cache);
+  const json second = told(begin, {"--cache", cache});
+  CHECK(second["text"] == cold["text"]);
+  CHECK(second["cached_tokens"] == second["prompt_tokens"].get<int>() - 1);
+  CHECK(read_file(cache) == kept);
+  // A longer prompt goes on from there, and is what is kept now.
+  const std::string more = begin + " The ball was big.";
+  const json longer = told(more, {"--cache", cache});
+  CHECK(longer["text"] == told(more)["text"]);
+  CHECK(longer["cached_tokens"] == second["cached_tokens"]);
+  CHECK(read_file(cache).size() >= kept.size());
+  CHECK(told(begin, {"--cache", cache})["text"] == cold["text"]);
+  CHECK(told(begin, {"--cache", cache, "--kv", "q8"})["text"] ==
+        told(begin, {"--kv", "q8"})["text"]);
+  CHECK(told("Once", {"--cache", folder / "one"})["text"] == told("Once")["text"]);
+
+  check_one_line(chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--cache", kStory}), 2,
+                 "is there and holds no keys and values, expected another name");
+  check_one_line(
+      chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--answers", "2", "--cache", cache}),
+      2, "--cache");
+  check_one_line(
+      chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--cache", folder / "no/file"}), 5,
+      "no/file");
+}
+
+TEST_CASE("cli/chat -p and a pipe: one question, its answer, and the end") {
+  const TempFolder folder;
+  const Arguments chat = {"chat", "-q", "-m", kStory, "-n", "12", "--seed", "3"};
+  const auto asked = [&](Arguments more, const std::string& piped = "") {
+    more.insert(more.begin(), chat.begin(), chat.end());
+    return chaski_run(more, piped);
+  };
+  std::ofstream(folder / "question") << "A dog.\n\nA cat.";
+  const Outcome one = asked({"-p", "A dog.\n\nA cat."});
+  CHECK_MESSAGE(one.status == 0, one.err);
+  CHECK(one.out.ends_with("\n"));
+  CHECK(one.err.empty());
+  CHECK(asked({}, "A dog.\n\nA cat.\n").out == one.out);
+  CHECK(asked({"-p", "A dog."}, "A cat.\n").out == one.out);
+  CHECK(asked({"-f", folder / "question"}).out == one.out);
+  CHECK(asked({"--lines"}, "A dog.\n").out != one.out);
+  // A command is one where lines are read one by one.
+  CHECK(!asked({}, "/quit\n").out.empty());
+  CHECK(asked({"--lines"}, "/quit\n").out.empty());
+  check_one_line(asked({}, " \n"), 2, "no question given");
+  check_one_line(asked({"--lines", "-p", "a"}), 2, "--lines");
+}
+
+TEST_CASE("cli/chat: settings that change, numbers about the answers") {
+  const Arguments chat = {"chat", "--lines", "-m", kStory, "-n", "6", "--seed", "3"};
+  const Outcome set = chaski_run(chat, "/set temp 0\n/set parameter tokens 4\nA dog.\n/show\n");
+  CHECK_MESSAGE(set.error_says("temp 0, top-k 40"), set.err);
+  CHECK_MESSAGE(set.error_says("seed 3, tokens 4"), set.err);
+  CHECK(set.error_says("system:   none"));
+  CHECK(set.out ==
+        chaski_run({"chat", "-m", kStory, "-n", "4", "--temp", "0", "-p", "A dog."}).out);
+  for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{
+           {"/set", "/set expects a name and a value"},
+           {"/set temp", "/set expects a name and a value"},
+           {"/set temp hot", "--temp: is \"hot\", expected a decimal number"},
+           {"/set top-p 2", "--top-p is 2, expected more than 0, at most 1"},
+           {"/set tmp 1", "--tmp is no setting of /set, did you mean --temp?"},
+           {"/set keep 3", "--keep has no effect"},
+           {"/set -- x", "x has no flag in front of it"},
+           {"/set logit-bias 99999+1", "--logit-bias has token 99999, expected 0 to "},
+           {"/sett", "/sett is no command, did you mean /set?"},
+           {"/copy", "there is no answer yet"},
+           {"/edit", "there is no question yet"}}) {
+    const Outcome wrong = chaski_run(chat, line + "\n/show\n");
+    CHECK_MESSAGE(wrong.error_says("chaski: error: " + error), wrong.err);
+    CHECK(wrong.error_says("temp 0.8"));
+  }
+  const Outcome stats = chaski_run(chat, "A dog.\nA cat.\n/stats\n");
+  CHECK_MESSAGE(stats.error_says("2 answers; "), stats.err);
+  CHECK_MESSAGE(stats.error_says("12 tokens written, "), stats.err);
+}
+
+TEST_CASE("cli/chat: an answer of nothing is a line too") {
+  const Outcome none = chaski_run({"chat", "-m", kStory, "--lines", "--grammar", "root ::= \"\""},
+                                  "A dog.\nA cat.\n");
+  CHECK_MESSAGE(none.out == "\n\n", none.err);
 }
 
 TEST_CASE("cli/chat: messages of several lines") {
   const TempFolder folder;
   const std::string talk = folder / "talk.json";
   const Outcome outcome =
-      chaski_run({"chat", "-m", kStory, "-n", "2", "--seed", "3"},
+      chaski_run({"chat", "--lines", "-m", kStory, "-n", "2", "--seed", "3"},
                  "\"\"\"\n/quit\n \\\nb\n\"\"\"\n\"\"\"c\"\"\"\nd\\\ne\\\n\nf\n/save " + talk +
                      "\n\"\"\"\nno end");
   CHECK(outcome.status == 0);

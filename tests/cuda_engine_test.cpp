@@ -323,7 +323,7 @@ TEST_CASE(
   std::vector<std::string> notices;
   EngineOptions o;
   o.device = "cuda", o.notice = [&](const std::string& line) { notices.push_back(line); };
-  const auto context = [&] { return place(*model, o).context; };
+  const auto context = [&] { return settle(*model, o, weights.path).context; };
   CHECK(context() == 100000);
   CHECK(notices.empty());
   shim::set_device_memory(200'000'000);
@@ -349,7 +349,7 @@ TEST_CASE("cuda/engine: a device that is just large enough holds the logits of a
   const auto bundled = open_on("cpu");
   const auto fits = [&](size_t bytes) {
     shim::set_device_memory(bytes);
-    return error_of([&] { place(*bundled->impl().model, o); }).code == Exit::done;
+    return error_of([&] { settle(*bundled->impl().model, o, bundled->path()); }).code == Exit::done;
   };
   size_t least = 1 << 20;
   for (size_t most = 1 << 26; least + 4096 < most;) {

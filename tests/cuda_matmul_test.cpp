@@ -58,9 +58,25 @@ float weight_at(const Product& p, int64_t r, int64_t c) {
   const std::byte* strip = p.args.in[1].bytes() + r / kStrip * strip_bytes(p.format, p.cols);
   float w = 0;
   Formats::with(p.format, [&]<class F>(F) {
-    if constexpr (F::kFloat) w = F::at(F::get(StripOf<F>(strip).tiles()[c], int(r % kStrip)), 0);
+    if constexpr (F::kFloat)
+      w = F::at(F::get(StripOf<F>(strip).tiles()[c / F::kBlock], int(r % kStrip)),
+                int(c % F::kBlock));
   });
   return w;
+}
+
+// The same of weights that go by fma: a chain for each column modulo four, added by halves.
+float in_order_by_fma(const Product& p, int64_t r, int64_t t) {
+  const int groups = groups_of(int(p.cols + 31) / 32);
+  float total = 0;
+  for (int segment = 0; segment < segments_of(groups); ++segment) {
+    const Run run = segment_of(segment, groups);
+    float chain[4] = {};
+    for (int64_t c = run.from * 256; c < std::min<int64_t>(run.to * 256, p.cols); ++c)
+      chain[c % 4] = std::fma(weight_at(p, r, c), p.x[size_t(t * p.cols + c)], chain[c % 4]);
+    total += (chain[0] + chain[1]) + (chain[2] + chain[3]);
+  }
+  return total;
 }
 
 // Tokens [from, from + n) on the device.
@@ -108,6 +124,25 @@ TEST_CASE("cuda: matmul of block formats adds in the order it promises, to the b
       }
     }
   });
+}
+
+TEST_CASE("cuda: matmul by fma adds in the order it promises, to the bit") {
+  Device device;
+  if (!device.there()) return;
+  for (Format format : {Format::f32, Format::nf4, Format::fp4, Format::f8s})
+    for (int64_t cols : {64, 320, 4672})
+      for (int64_t tokens : {1, 3, 13}) {
+        CAPTURE(info(format).name);
+        CAPTURE(cols);
+        CAPTURE(tokens);
+        const Product p(format, cols > 1000 ? 20 : 50, cols, tokens);
+        const std::vector<float> got = on_device(device, p, 0, tokens);
+        int wrong = 0;
+        for (int64_t t = 0; t < tokens; ++t)
+          for (int64_t r = 0; r < p.rows; ++r)
+            wrong += in_order_by_fma(p, r, t) != got[size_t(t * p.rows + r)];
+        CHECK(wrong == 0);
+      }
 }
 
 // Rows of floats may end anywhere; the tile kernel takes those of whole units of four.

@@ -160,9 +160,18 @@ TEST_CASE("cli/eval --kl compares two models as a slow loop in doubles does") {
   }
   // A model is nowhere from itself.
   const Outcome self =
-      chaski_run({"eval", "-m", base, "--kl", base, "-c", "150", "--chunks", "1"}, text);
+      chaski_run({"eval", "-m", base, "--kl", base, "-c", "150", "--chunks", "1", "--noise"}, text);
   CHECK_MESSAGE(self.out.starts_with("KL 0.00000 ± 0.00000, same top 100.00% ± 0.00%, RMS"),
                 self.out);
+  // Unless its keys and values are kept otherwise.
+  CHECK_MESSAGE(contains(self.out, "of the base from itself, keys and values in f32\n"), self.out);
+  const Outcome noise = chaski_run({"eval", "-m", model, "--kl", base, "-c", "150", "--chunks", "1",
+                                    "--noise", "--kv", "q4_0", "--json"},
+                                   text);
+  REQUIRE_MESSAGE(noise.status == 0, noise.err);
+  const json n = json::parse(noise.out);
+  CHECK(n["floor"].get<double>() > 1e-6);
+  check_one_line(chaski_run({"eval", "--noise"}, text), 2, "--noise is given, expected --kl");
 }
 
 TEST_CASE("cli/eval --kl refuses another vocabulary and names the first difference") {

@@ -141,6 +141,85 @@ TEST_CASE("exact: every instruction set, and the same text") {
   }
 }
 
+TEST_CASE("exact: a session from a file is the session that was saved") {
+  const TempFolder tmp;
+  for (const std::string& m : models())
+    for (const KvType& kv : kKvTypes) {
+      CAPTURE(m);
+      CAPTURE(kv.name);
+      const auto e = open_exact(m, 2, kv.format);
+      const auto t = tokens_for(*e, length_for(*e));
+      const size_t half = t.size() / 2;
+      const auto cold = logits_in_chunks(*e->session(), t, t.size());
+      const std::span<const float> last = std::span(cold).last(size_t(e->vocab_size()));
+      const auto s = e->session();
+      s->extend(std::span(t).first(half));
+      const uint64_t bytes = s->save(tmp / "kv");
+      CHECK(bytes == std::filesystem::file_size(tmp / "kv"));
+      CHECK(Session::is_saved(tmp / "kv"));
+      // Another engine, as another process has it, and a session that held something else.
+      const auto other = open_exact(m, 1, kv.format);
+      const auto restored = other->session();
+      restored->extend(std::span(t).subspan(3, 9));
+      restored->restore(tmp / "kv");
+      CHECK(std::ranges::equal(restored->tokens(), std::span(t).first(half)));
+      const auto copy = restored->fork();
+      CHECK(same(last, restored->extend(std::span(t).subspan(half))));
+      CHECK(same(last, copy->extend(std::span(t).subspan(half))));
+    }
+}
+
+TEST_CASE("exact: windows that left their beginning come back from a file, and go back as far") {
+  const TempFolder tmp;
+  EngineOptions o;
+  o.model = golden("models/gemma3"), o.context = 2048, o.threads = 2;
+  const auto e = Engine::open(o);
+  const auto t = tokens_for(*e, 1800);
+  const auto s = e->session();
+  s->extend(std::span(t).first(1700), 0);
+  s->save(tmp / "kv");
+  const auto restored = e->session();
+  restored->restore(tmp / "kv");
+  const auto want = logits_in_chunks(*s, std::span(t).subspan(1700), 100);
+  CHECK(same(want, logits_in_chunks(*restored, std::span(t).subspan(1700), 7)));
+  CHECK(restored->rewind(1000) == s->rewind(1000));
+}
+
+TEST_CASE("engine: a saved session that is damaged, or another's, is refused and leaves nothing") {
+  const TempFolder tmp;
+  const auto e = open_exact("");
+  const auto t = tokens_for(*e, 40);
+  const auto s = e->session();
+  s->extend(t);
+  s->save(tmp / "kv");
+  const std::string good = read_file(tmp / "kv");
+  const auto refused = [&](Engine& engine, const std::string& bytes) {
+    write_file(tmp / "other", bytes);
+    const auto session = engine.session();
+    session->extend(tokens_for(engine, 9));
+    const Error error = error_of([&] { session->restore(tmp / "other"); });
+    CHECK(session->position() == 0);
+    CHECK(error.code == Exit::bad_file);
+    return std::string(error.what());
+  };
+  for (size_t at = 0; at < good.size(); at += at < 300 ? 1 : 997) {
+    std::string damaged = good;
+    damaged[at] ^= 1;
+    const std::string line = refused(*e, damaged);
+    CHECK_MESSAGE(contains(line, at < 8 ? "holds no keys and values" : "do not match their sum"),
+                  line);
+  }
+  for (const size_t size : {7, 15, 16, 200, int(good.size()) - 1})
+    CHECK_FALSE(refused(*e, good.substr(0, size)).empty());
+  CHECK(contains(refused(*open_exact(golden("models/gpt2")), good), "of another model"));
+  CHECK(contains(refused(*open_exact("", 1, Format::f32), good), "are f16, expected f32"));
+  EngineOptions o;
+  o.context = 100;
+  CHECK(contains(refused(*Engine::open(o), good), "its context has 512 tokens, expected 100"));
+  o.context = 0, o.rope_scaling = "linear:2";
+  CHECK(contains(refused(*Engine::open(o), good), "of another model"));
+}
+
 TEST_CASE("exact: text with a draft is the text without, greedy and sampled") {
   TempFolder tmp;
   QuantizeOptions q4;
@@ -190,42 +269,4 @@ TEST_CASE("engine: a pass that fails leaves sessions and their forks as they wer
   s->rewind(16);
   const auto fresh = logits_in_chunks(*e->session(), t, t.size());
   CHECK(same(std::span(fresh).last(size_t(e->vocab_size())), s->extend(std::span(t).subspan(16))));
-}
-
-TEST_CASE("sampler: greedy, one candidate, penalties, and the distribution of draws") {
-  const std::vector<float> logits{0.0f, 2.0f, 1.0f, -1.0f};
-  SamplerOptions o;
-  o.temperature = 0;
-  CHECK(Sampler(o).draw(logits, {}) == 1);
-  o.repeat_penalty = 4;
-  const std::vector<TokenId> seen{1};
-  CHECK(Sampler(o).draw(logits, seen) == 2);
-  o = {};
-  o.top_k = 1;
-  CHECK(Sampler(o).draw(logits, {}) == 1);
-
-  o = {};
-  o.temperature = 1, o.top_k = 0, o.top_p = 1, o.min_p = 0;
-  std::vector<int> counts(4);
-  std::vector<TokenId> history;
-  Sampler s(o);
-  const int n = 20000;
-  for (int i = 0; i < n; ++i) {
-    history.push_back(0);
-    ++counts[size_t(s.draw(logits, history))];
-  }
-  double sum = 0;
-  for (float x : logits) sum += std::exp(double(x));
-  for (size_t i = 0; i < 4; ++i)
-    CHECK(counts[i] / double(n) ==
-          doctest::Approx(std::exp(double(logits[i])) / sum).epsilon(0.05));
-
-  o.min_p = 0.3;  // e^-1 of the best is kept, e^-2 is not
-  std::vector<bool> drawn(4);
-  Sampler narrow(o);
-  for (int i = 0; i < 2000; ++i) {
-    history.push_back(0);
-    drawn[size_t(narrow.draw(logits, history))] = true;
-  }
-  CHECK(drawn == std::vector<bool>{false, true, true, false});
 }

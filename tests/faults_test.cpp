@@ -253,12 +253,11 @@ TEST_CASE("faults/a model shortened while it is mapped is exit 5 and one line") 
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
   // The question comes when the file is mapped and has been shortened.
   const std::string ask = "exec 3>" + fifo +
-                          "; until grep -q model.quipu /proc/$$/maps; do sleep " +
-                          "0.1; done; truncate -s 4096 " + model + "; echo Once upon a time >&3";
-  const Outcome outcome =
-      Program({"-c", "(" + ask + ") & exec " + chaski_binary() + " chat -m " + model + " <" + fifo},
-              "", "", "/bin/sh")
-          .wait();
+                          "; until grep -q model.quipu /proc/$$/maps; do sleep 0.1; kill -0 $$ || "
+                          "exit; done; truncate -s 4096 " +
+                          model + "; echo Once upon a time >&3";
+  const std::string chat = chaski_binary() + " chat --lines -m " + model + " <" + fifo;
+  const Outcome outcome = Program({"-c", "(" + ask + ") & exec " + chat}, "", "", "/bin/sh").wait();
   CHECK_MESSAGE(outcome.status == 5, outcome.err);
   CHECK_MESSAGE(outcome.error_says("chaski: error: " + model + ": cannot be read any more"),
                 outcome.err);

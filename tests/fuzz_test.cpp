@@ -125,6 +125,29 @@ void seed_texts() {
            talk);
 }
 
+void seed_grammars() {
+  for (const auto& [name, text] :
+       {std::pair("json", "{\"a\": [1, \"\u00e9\"]}"), {"c", "int f(){return 1;}"}})
+    seed("grammar", name,
+         read_file("tests/golden/grammars/" + std::string(name) + ".gbnf") + kSeam + text);
+  seed("grammar", "small",
+       "root ::= a? \"x\"{2,3} [^\\x00-\\x1F\\u0100-\\U0001F600]\na ::= \"(\" a? \")\" | . # or "
+       "any\n" +
+           kSeam + "(())xxa");
+  seed("grammar", "regex", "^(?:a|[^b-d\\d]{2,3}?)+\\.(?<n>\\u00e9*)$" + kSeam + "aa.");
+  seed("grammar", "object",
+       R"({"$defs":{"n":{"type":"object","properties":{"a":{"anyOf":[{"$ref":"#/$defs/n"},)"
+       R"({"type":"null"}]},"b":{"enum":[1,"x"]}},"required":["a"],"additionalProperties":)"
+       R"({"type":"string","pattern":"^a+$"}}},"allOf":[{"$ref":"#/$defs/n"},{"properties":)"
+       R"({"b":{"type":"integer"}}}]})" +
+           kSeam + R"({"a":null,"b":1})");
+  seed("grammar", "array",
+       R"({"type":"array","prefixItems":[{"type":"number","exclusiveMinimum":-3,"maximum":12},)"
+       R"({"type":["string","null"],"format":"date-time"}],"items":{"oneOf":[{"const":1},)"
+       R"({"type":"string","minLength":1,"maxLength":3}]},"minItems":1,"maxItems":4})" +
+           kSeam + R"([1,null,"ab"])");
+}
+
 }  // namespace
 
 TEST_CASE("fuzz/write the seeds" * doctest::skip()) {
@@ -132,10 +155,11 @@ TEST_CASE("fuzz/write the seeds" * doctest::skip()) {
   seed_folders();
   seed_sentencepiece();
   seed_texts();
+  seed_grammars();
 }
 
 TEST_CASE("fuzz/the corpus through every target") {
-  CHECK(fuzz::targets().size() == 9);
+  CHECK(fuzz::targets().size() == 10);
   for (const fuzz::Target& target : fuzz::targets()) {
     int inputs = 0;
     for (const auto& entry : std::filesystem::directory_iterator(kCorpus + target.name)) {

@@ -23,7 +23,7 @@ Outcome make(const std::string& arguments) {
 
 }  // namespace
 
-TEST_CASE("make install puts one file where it was told, and that runs anywhere") {
+TEST_CASE("make install puts program, manual and completions where it was told") {
   const TempFolder folder;
   const std::string root = folder / "root", installed = root + "/opt/chaski/bin/chaski";
   const Outcome done = make("-o " + chaski_binary() + " BUILD=" + build_folder() +
@@ -32,7 +32,16 @@ TEST_CASE("make install puts one file where it was told, and that runs anywhere"
   std::vector<std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(root))
     if (!entry.is_directory()) files.push_back(entry.path());
-  CHECK(files == std::vector<std::string>{installed});
+  std::sort(files.begin(), files.end());
+  const std::string share = root + "/opt/chaski/share/";
+  for (const char* file : {"man/man1/chaski.1", "man/man1/chaski-run.1",
+                           "man/man1/chaski-completion.1", "bash-completion/completions/chaski",
+                           "zsh/site-functions/_chaski", "fish/vendor_completions.d/chaski.fish"})
+    CHECK_MESSAGE(std::ranges::count(files, share + file) == 1, file);
+  CHECK(files[0] == installed);
+  for (const std::string& file : files)
+    CHECK_MESSAGE((file == installed || (file.starts_with(share) && fs::file_size(file) > 100)),
+                  file);
   CHECK(fs::status(installed).permissions() == fs::perms(0755));
   const Outcome story =
       Program({"-c", "cd / && exec " + installed + " run --device cpu -n 4 --seed 1"}, "", "",
@@ -72,4 +81,36 @@ TEST_CASE("make STATIC=1 links every library but libc into the program") {
   }
   CHECK(links == 1);
   CHECK(compiled > 3);  // units of main/
+}
+
+TEST_CASE("make deb: a package that says what it needs, and whose program runs") {
+  if (std::system("command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null") != 0)
+    return (void)std::fprintf(stderr, "SKIPPED: dpkg-deb and dpkg-shlibdeps are not there\n");
+  if (chaski_binary().find("asan") != std::string::npos)
+    return (void)std::fprintf(stderr, "SKIPPED: AddressSanitizer's library is in no package\n");
+  const TempFolder folder;
+  const Outcome built = make("-o " + chaski_binary() + " BUILD=" + build_folder() +
+                             " DEB=" + folder / "deb" + " deb");
+  REQUIRE_MESSAGE(built.status == 0, built.err);
+  const size_t at = built.out.rfind(folder.path);
+  const std::string package = built.out.substr(at, built.out.find('\n', at) - at);
+  REQUIRE_MESSAGE(package.ends_with(".deb"), built.out);
+  const auto shell = [](const std::string& line) {
+    return Program({"-c", line}, "", "", "/bin/sh").wait();
+  };
+  const std::string about = shell("dpkg-deb --info " + package).out,
+                    files = shell("dpkg-deb --contents " + package).out;
+  for (const char* line :
+       {" Package: chaski\n", " Version: 0.", " Depends: lib", "libc6", " Recommends: libcurl4"})
+    CHECK_MESSAGE(contains(about, line), about);
+  for (const char* file :
+       {"root/root", " ./usr/bin/chaski\n", " ./usr/share/man/man1/chaski-run.1.gz\n",
+        " ./usr/share/bash-completion/completions/chaski\n",
+        " ./usr/share/zsh/vendor-completions/_chaski\n", " ./usr/share/doc/chaski/copyright\n"})
+    CHECK_MESSAGE(contains(files, file), file);
+  const std::string root = folder / "unpacked";
+  const Outcome story = shell("dpkg-deb -x " + package + " " + root + " && cd / && exec " + root +
+                              "/usr/bin/chaski run --device cpu -n 4 --seed 1");
+  CHECK_MESSAGE(story.status == 0, story.err);
+  CHECK(story.out.starts_with("Once upon a time"));
 }

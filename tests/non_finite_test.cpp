@@ -123,7 +123,7 @@ TEST_CASE("non-finite: a damaged weight of every format is seen on every instruc
     auto* block = reinterpret_cast<typename F::Block*>(row.data() + kHeaderBytes<F>);
     if constexpr (kHasHeader<F>)
       std::memset(row.data(), 0xFF, kHeaderBytes<F>);
-    else if constexpr (F::kFloat)
+    else if constexpr (F::kBlock == 1)
       *block = F::of(NAN);
     else if constexpr (requires { F::set_scale(*block, NAN); })
       F::set_scale(*block, NAN);

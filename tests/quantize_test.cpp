@@ -8,7 +8,7 @@
 #include <map>
 
 #include "quant/encode.h"
-#include "tests/support.h"
+#include "tests/program.h"
 
 using namespace chaski;
 using namespace chaski::test;
@@ -172,6 +172,34 @@ TEST_CASE("quantize/bytes and report do not depend on threads") {
         CHECK(one.tensors[i].error == many.tensors[i].error);
     }
   }
+}
+
+TEST_CASE("quantize/without a search: nearly as near, and the same bytes for any threads") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", {{"layer.0.ffn_up", 500, 256}, {"layer.0.ffn_down", 256, 512}});
+  for (const Format type : {Format::q4, Format::q4h, Format::q4_0, Format::q5_0, Format::mxfp4}) {
+    CAPTURE(info(type).name);
+    QuantizeOptions options;
+    options.type = type, options.keep_above = 1, options.threads = 1;
+    const QuantizeReport searched =
+        quantize_model(folder / "in.quipu", folder / "searched.quipu", options, {});
+    options.method = RoundingMethod::fast;
+    const QuantizeReport fast =
+        quantize_model(folder / "in.quipu", folder / "fast.quipu", options, {});
+    options.threads = 3;
+    quantize_model(folder / "in.quipu", folder / "many.quipu", options, {});
+    CHECK(read_file(folder / "fast.quipu") == read_file(folder / "many.quipu"));
+    for (size_t i = 0; i < fast.tensors.size(); ++i) {
+      MESSAGE(searched.tensors[i].error, " by search, ", fast.tensors[i].error, " without");
+      CHECK(fast.tensors[i].error >= searched.tensors[i].error);
+      CHECK(fast.tensors[i].error < 1.8 * searched.tensors[i].error);
+    }
+    const bool searches = type != Format::mxfp4;
+    CHECK((read_file(folder / "fast.quipu") == read_file(folder / "searched.quipu")) != searches);
+  }
+  check_one_line(
+      chaski_run({"quantize", folder / "in.quipu", folder / "x.quipu", "--fast", "--stats", "x"}),
+      2, "excludes");
 }
 
 TEST_CASE("quantize/a tensor that suffers keeps more bits, and the reason says so") {

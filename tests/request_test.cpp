@@ -38,7 +38,7 @@ TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
   for (int i = 0; i < kRequests; ++i) {
     options.push_back(drawn(i % 2 ? 0.9 : 0, uint64_t(i), 10 + 17 * (i % 4)));
     options[size_t(i)].ignore_end = i % 3 != 0;
-    if (i % 4 == 1) options[size_t(i)].sampling.repeat_penalty = 1.3;
+    if (i % 4 == 1) options[size_t(i)].sampling.penalties.repeat = 1.3;
     if (i % 4 == 3) options[size_t(i)].stop = {"ball", "dog"};
     alone.push_back(
         generate(*engine->session(), prompt_for(*engine, i), options[size_t(i)], kNobody));
@@ -280,18 +280,28 @@ TEST_CASE("requests: the probability of an answer is that of its tokens one by o
   const auto engine = Engine::open({});
   const auto prompt = prompt_for(*engine, 0);
   GenerateOptions o = drawn(0.8, 4, 12);
-  o.scored = true;
+  o.scored = 2;
   const auto result = generate(*engine->session(), prompt, o, kNobody);
   const auto session = engine->session();
   auto logits = session->extend(prompt);
+  const int vocab = engine->tokenizer().size();
+  size_t n = 0;
   double sum = 0;
   for (const TokenId token : result.tokens) {
     double total = 0;
-    for (int t = 0; t < engine->tokenizer().size(); ++t)
-      total += std::exp(double(logits[size_t(t)]));
-    sum += double(logits[size_t(token)]) - std::log(total);
+    for (int t = 0; t < vocab; ++t) total += std::exp(double(logits[size_t(t)]));
+    const double want = double(logits[size_t(token)]) - std::log(total);
+    const LogProbabilities& got = result.log_probabilities[n++];
+    CHECK(got.drawn == doctest::Approx(want).epsilon(1e-9));
+    REQUIRE(got.most.size() == 2);
+    const auto largest = std::max_element(logits.begin(), logits.begin() + vocab);
+    CHECK(got.most[0].first == largest - logits.begin());
+    CHECK(got.most[0].second == doctest::Approx(*largest - std::log(total)).epsilon(1e-9));
+    CHECK(got.most[1].second <= got.most[0].second);
+    sum += want;
     logits = session->decode(token);
   }
+  CHECK(n == result.log_probabilities.size());
   CHECK(result.mean_log_probability == doctest::Approx(sum / 12).epsilon(1e-9));
 }
 

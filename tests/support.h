@@ -1,5 +1,6 @@
 // What tests share: where the data is, and a visible skip where it is not.
 #pragma once
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -40,6 +41,14 @@ inline std::string write_file(const std::string& path, std::string_view text) {
 
 inline bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
+}
+
+// Runs of spaces as one, for tables whose columns are as wide as what stands in them.
+inline std::string squeezed(std::string text) {
+  text.erase(
+      std::unique(text.begin(), text.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
+      text.end());
+  return text;
 }
 
 inline size_t files_in(const std::string& folder) {

@@ -2,8 +2,12 @@
 // the screen shows.
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/program.h"
 
@@ -13,16 +17,24 @@ namespace {
 
 class Screen {
  public:
-  explicit Screen(const Arguments& arguments, const char* term = "dumb") {
+  // `state`: the folder of what is kept from chat to chat; by default none that can be written.
+  explicit Screen(const Arguments& arguments, const char* term = "dumb",
+                  const std::string& state = "/dev/null") {
     Arguments all = {chaski_binary()};
     all.insert(all.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& argument : all) argv.push_back(argument.data());
     argv.push_back(nullptr);
     setenv("TERM", term, 1);
-    pid_ = ::forkpty(&keyboard_, nullptr, nullptr, nullptr);
+    setenv("XDG_STATE_HOME", state.c_str(), 1);
+    winsize size{};
+    size.ws_row = 40, size.ws_col = 40;
+    pid_ = ::forkpty(&keyboard_, nullptr, nullptr, term == std::string("dumb") ? nullptr : &size);
     REQUIRE(pid_ >= 0);
-    if (pid_ > 0) return;
+    if (pid_ > 0) {
+      ::tcgetattr(keyboard_, &mode_);  // long before the program changes it
+      return;
+    }
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
@@ -33,6 +45,21 @@ class Screen {
 
   void type(const std::string& keys) {
     REQUIRE(::write(keyboard_, keys.data(), keys.size()) == ssize_t(keys.size()));
+  }
+
+  void resize(int columns) {
+    winsize size{};
+    size.ws_row = 40, size.ws_col = static_cast<unsigned short>(columns);
+    ::ioctl(keyboard_, TIOCSWINSZ, &size);
+  }
+  void signal(int number) { ::kill(pid_, number); }
+  void to_first_mode() { ::tcsetattr(keyboard_, TCSANOW, &mode_); }
+  // Whether the terminal is in the mode that the program found.
+  bool is_as_before() const {
+    termios now;
+    ::tcgetattr(keyboard_, &now);
+    return now.c_lflag == mode_.c_lflag && now.c_iflag == mode_.c_iflag &&
+           now.c_oflag == mode_.c_oflag;
   }
 
   // What was shown since the last call, up to and with `text`. Fails when it takes too long, or
@@ -89,6 +116,7 @@ class Screen {
 
   int keyboard_ = -1;
   pid_t pid_ = 0;
+  termios mode_{};
   std::string shown_;
 };
 
@@ -110,7 +138,7 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C stops the answer or drops the line, ne
   CHECK(answer.size() < 1000);
 
   screen.type(kCtrlC);
-  screen.until("^C (/quit or Ctrl-D ends the chat)");
+  screen.until("^C (again, /quit or Ctrl-D ends the chat)");
   screen.until("> ");
   screen.type("/nonsense");
   screen.until("/nonsense");
@@ -126,7 +154,7 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C between two keys is not lost") {
   setenv("FAULT_SIGNAL", "poll:1:2", 1);  // just before it waits for the first key
   Screen screen({"chat", "--device", "cpu"});
   unsetenv("LD_PRELOAD"), unsetenv("FAULT_SIGNAL");
-  screen.until("^C (/quit or Ctrl-D ends the chat)");
+  screen.until("^C (again, /quit or Ctrl-D ends the chat)");
   screen.until("> ");
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
@@ -221,5 +249,240 @@ TEST_CASE("cli/chat on a terminal: pastes are marked only while a line is typed"
   screen.until("> ");
   screen.type("\033[D/quit\r");  // an escape that is no paste
   screen.until("\033[?2004l");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/chat on a terminal: lines come back, in the next chat too") {
+  const TempFolder folder;
+  const auto chat = [&] { return Arguments{"chat", "--device", "cpu", "-n", "3", "--seed", "1"}; };
+  constexpr const char* kUp = "\033[A";
+  {
+    Screen screen(chat(), "xterm", folder / "state");
+    screen.until("> ");
+    screen.type("/sa\t" + folder / "one" + "\r");  // Tab: "/save "
+    screen.until("0 messages in " + folder / "one");
+    screen.until("> ");
+    screen.type("Tell me of a cat.\r");
+    screen.until(" of 512 tokens; ");
+    screen.until("> ");
+    screen.type("/edit\r");
+    screen.until("Tell me of a cat.");
+    screen.type("\b\b\b\bdog.\r");
+    screen.until(" of 512 tokens; ");
+    screen.until("> ");
+    screen.type("/quit\r");
+    CHECK(screen.status() == 0);
+  }
+  const std::string history = folder / "state/chaski/history";
+  CHECK((std::filesystem::status(history).permissions() & std::filesystem::perms(0077)) ==
+        std::filesystem::perms::none);
+  Screen screen(chat(), "xterm", folder / "state");
+  screen.until("> ");
+  screen.type(kUp);
+  screen.until("/quit");
+  screen.type(kUp);
+  screen.until("Tell me of a dog.");
+  screen.type(kCtrlC);
+  screen.until("> ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/chat on a terminal: words are whole in 40 columns, and --no-word-wrap leaves them") {
+  for (const bool wraps : {true, false}) {
+    CAPTURE(wraps);
+    Arguments arguments = {"chat", "--device", "cpu", "-n", "60", "--seed", "1", "--ignore-end"};
+    if (!wraps) arguments.push_back("--no-word-wrap");
+    Screen screen(arguments, "xterm");
+    screen.until("> ");
+    screen.type("Tell me a story.\r");
+    screen.until("story.");
+    const std::string answer = screen.until(" of 512 tokens; ");
+    CHECK((answer.find("\033[K\r\n") != std::string::npos) == wraps);
+    screen.type("/quit\r");
+    CHECK(screen.status() == 0);
+  }
+}
+
+namespace {
+
+void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+std::vector<std::string> said_in(const std::string& path, const std::string& role) {
+  std::vector<std::string> out;
+  const auto saved = nlohmann::json::parse(read_file(path));
+  for (const auto& message : saved["messages"])
+    if (message["role"] == role) out.push_back(message["content"]);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("cli/chat on a terminal: every command") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk";
+  Screen screen({"chat", "--device", "cpu", "-n", "6", "--seed", "1"}, "xterm", folder / "state");
+  screen.resize(200);
+  const std::vector<std::pair<std::string, std::string>> typed = {
+      {"/help", "the same"},
+      {"/?", "this list"},
+      {"/nonsense", "is no command"},
+      {"/system Be brief.", "> "},
+      {"/system", "Be brief."},
+      {"A dog.", " of 512 tokens; "},
+      {"/tokens", " tokens of 512"},
+      {"/stats", "1 answer; "},
+      {"/show", "template: "},
+      {"/set temp 0.5", "set here: temp 0.5"},
+      {"/retry", " of 512 tokens; "},
+      {"/copy", "handed to the terminal's clipboard"},
+      {"/think", "there is no thought yet"},
+      {"/think show", "thoughts: show"},
+      {"/save " + talk, " tokens in " + talk + ".kv, "},
+      {"/undo", "taken back: A dog."},
+      {"/undo", "there is no question yet"},
+      {"/load " + talk, " tokens from " + talk + ".kv"},
+      {"/edit", "A dog."},
+      {" A cat.", " of 512 tokens; "},  // behind what /edit suggested
+      {"/clear", "> "},
+      {"One\033\rtwo", " of 512 tokens; "},  // Alt-Enter
+      {"/tokens", " tokens of 512"}};
+  for (const auto& [keys, shown] : typed) {
+    CAPTURE(keys);
+    screen.type(keys + "\r");
+    screen.until(shown);
+  }
+  screen.type("/save " + talk + "2\r");
+  screen.until("3 messages in");
+  screen.type("/bye\r");
+  CHECK(screen.status() == 0);
+  CHECK(screen.is_as_before());
+  CHECK(said_in(talk, "user") == std::vector<std::string>{"A dog."});
+  CHECK(said_in(talk + "2", "user") == std::vector<std::string>{"One\ntwo"});
+  CHECK(said_in(talk, "system") == std::vector<std::string>{"Be brief."});
+}
+
+TEST_CASE("cli/chat on a terminal: other scripts, and windows that change their size") {
+  const TempFolder folder;
+  Screen screen(
+      {"chat", "--device", "cpu", "-n", "200", "-c", "4096", "--ignore-end", "--seed", "1", "-v"},
+      "xterm", folder / "state");
+  // Wide characters, combining ones, an emoji of several code points, right to left.
+  const std::string line =
+      "\u65e5\u672c\u8a9e \u4f60\u597d e\u0301a\u0308 "
+      "\U0001F469\u200D\U0001F680 \u05d0\u05d1 caf\u00e9 and so on to the end";
+  screen.until("> ");
+  for (size_t i = 0; i < line.size(); i += 5) {  // some keys of half a character
+    screen.type(line.substr(i, 5));
+    screen.resize(20 + int(i) % 60);
+    wait_ms(3);
+  }
+  screen.type("\033[D\033[D\033[D\033[C\033[C\033[C\r");
+  for (int i = 0; i < 40; ++i) {
+    screen.resize(10 + i * 37 % 150);
+    wait_ms(2);
+  }
+  screen.until("seed 1");
+  screen.type("/save " + folder / "talk" + "\r");
+  screen.until("2 messages in");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  CHECK(screen.is_as_before());
+  CHECK(said_in(folder / "talk", "user") == std::vector<std::string>{line});
+}
+
+TEST_CASE("cli/chat on a terminal: Ctrl-C at 200 moments, and twice at the prompt") {
+  int left = 200;
+  for (int ms = 0; ms < 24; ms += 2, --left) {  // while it starts
+    CAPTURE(ms);
+    Screen screen({"chat", "--device", "cpu"}, "xterm");
+    wait_ms(ms);
+    screen.type(kCtrlC);
+    screen.type("/quit\r");
+    const int status = screen.status();
+    CHECK_MESSAGE((status == 130 || status == 0), status);
+    CHECK(screen.is_as_before());
+  }
+  Screen screen(
+      {"chat", "--device", "cpu", "-n", "300", "-c", "2048", "--ignore-end", "--seed", "1"},
+      "xterm");
+  screen.until("> ");
+  std::string question;
+  for (int i = 0; i < 100; ++i) question += "There was a dog. ";
+  for (int i = 0; left > 0; ++i, left -= 2) {
+    CAPTURE(i);
+    const std::string mark = "/x" + std::to_string(i) + "_";
+    screen.type((i % 4 == 0 ? question : "A dog.") + "\r");
+    wait_ms(i * 7 % 30);
+    screen.type(kCtrlC);
+    wait_ms(15);
+    screen.type("/clear\r" + mark + "\r");
+    screen.until(mark + " is no command");
+    screen.type("half a li");
+    wait_ms(i % 5);
+    screen.type(kCtrlC);
+    screen.until("^C");
+    screen.type(mark + "y\r");
+    screen.until(mark + "y is no command");
+  }
+  screen.until("> ");
+  wait_ms(50);
+  screen.type(kCtrlC);
+  screen.until("^C (again, /quit or Ctrl-D ends the chat)");
+  screen.until("> ");
+  screen.type(kCtrlC);
+  CHECK(screen.status() == 0);
+  CHECK(screen.is_as_before());
+}
+
+TEST_CASE("cli/chat on a terminal: Ctrl-Z and fg, beside a line and beside an answer") {
+  setenv("CHASKI_ISA", "scalar", 1);
+  Screen screen({"chat", "--device", "cpu", "-t", "1", "--ignore-end", "--seed", "1"}, "xterm");
+  unsetenv("CHASKI_ISA");
+  // A shell has the terminal meanwhile: it sets its own mode and marks no pastes.
+  const auto stop_and_go = [&] {
+    screen.signal(SIGSTOP);
+    wait_ms(20);
+    screen.to_first_mode();
+    screen.signal(SIGCONT);
+    wait_ms(50);
+  };
+  screen.until("\033[?2004h");
+  screen.until("> ");
+  screen.type("A dog");
+  screen.until("A dog");
+  stop_and_go();
+  screen.until("\033[?2004h");
+  screen.until("A dog");
+  CHECK_FALSE(screen.is_as_before());
+  screen.type(" ran.\r");
+  screen.until(400);
+  stop_and_go();
+  screen.until(100);
+  CHECK_FALSE(screen.is_as_before());
+  screen.type("never echoed");
+  screen.type(kCtrlC);
+  const std::string answer = screen.until("of 512 tokens; ");
+  CHECK_MESSAGE(answer.find("never echoed") == std::string::npos, answer);
+  screen.until("never echoed");
+  screen.type(kCtrlC);
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  CHECK(screen.is_as_before());
+}
+
+TEST_CASE("cli/chat on a terminal: a wrapped line is drawn anew when something is put into it") {
+  Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
+  screen.until("> ");
+  std::string line;
+  for (int i = 10; i < 30; ++i) line += std::to_string(i) + " ";
+  screen.type(line);
+  screen.until("29");
+  screen.type("\x01");  // Ctrl-A: to its beginning
+  wait_ms(100);
+  screen.type("X");
+  screen.until("X10 11 12 13");
+  screen.type(kCtrlC);
+  screen.type("/quit\r");
   CHECK(screen.status() == 0);
 }

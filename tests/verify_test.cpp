@@ -34,7 +34,7 @@ TEST_CASE("verify: a damaged file is neither run nor converted nor quantized") {
            {"run", "-m", model, "-p", "a", "-n", "1", "--device", "cpu"},
            {"run", "-m", model, "-p", "a", "-n", "1", "--device", "cpu", "--load", "copy"},
            {"run", "--draft", model, "-p", "a", "-n", "1", "--device", "cpu"},
-           {"chat", "-m", model, "--device", "cpu"},
+           {"chat", "--lines", "-m", model, "--device", "cpu"},
            {"bench", "-m", model, "-p", "1", "-n", "1", "--device", "cpu"},
            {"inspect", "--verify", model}})
     check_one_line(chaski_run(arguments), 3, says);

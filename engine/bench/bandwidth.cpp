@@ -66,14 +66,6 @@ uint64_t affordable(uint64_t bytes) {
   return bytes;
 }
 
-// A cache folder may be several machines'.
-std::string place_of(const std::string& of) {
-  utsname machine = {};
-  ::uname(&machine);
-  const std::string whole = of + " of " + machine.nodename;
-  return fmt::format("speed/{:016x}", XXH3_64bits(whole.data(), whole.size()));
-}
-
 }  // namespace
 
 double measure_read_bandwidth(const BandwidthOptions& options) {
@@ -97,10 +89,17 @@ double measure_read_bandwidth(const BandwidthOptions& options) {
   return double(chunks * kChunk * sizeof(Word)) / seconds;
 }
 
+std::string speed_place(const std::string& of) {
+  utsname machine = {};
+  ::uname(&machine);
+  const std::string whole = of + " of " + machine.nodename;
+  return fmt::format("speed/{:016x}", XXH3_64bits(whole.data(), whole.size()));
+}
+
 std::string cpu_with(int threads) { return fmt::format("cpu, -t {}", threads); }
 
 double kept_bandwidth(const std::string& of) {
-  const std::string text = kept_text(place_of(of));
+  const std::string text = kept_text(speed_place(of));
   double rate = 0;
   std::from_chars(text.data(), text.data() + text.size(), rate);
   return std::isfinite(rate) && rate > 0 ? rate : 0;
@@ -108,7 +107,8 @@ double kept_bandwidth(const std::string& of) {
 
 void keep_bandwidth(const std::string& of, double bytes_per_second) {
   if (bytes_per_second > 0)
-    keep_text(place_of(of), fmt::format("{:.0f} bytes per second of {}\n", bytes_per_second, of));
+    keep_text(speed_place(of),
+              fmt::format("{:.0f} bytes per second of {}\n", bytes_per_second, of));
 }
 
 }  // namespace chaski

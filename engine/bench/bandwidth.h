@@ -18,6 +18,10 @@ struct BandwidthOptions {
 // Bytes per second of the fastest pass over the buffer. 0 if there is no memory for a buffer.
 double measure_read_bandwidth(const BandwidthOptions& options);
 
+// Where a speed of something on this machine is kept (cache_folder.h): the folder may be several
+// machines'.
+std::string speed_place(const std::string& of);
+
 // What was measured last on this machine of something, such as "cpu, -t 4", in bytes per
 // second; 0 if nothing was. It is kept in the cache folder, because measuring takes a second that
 // nobody wants to wait after an answer.

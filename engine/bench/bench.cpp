@@ -149,11 +149,10 @@ std::vector<BenchCase> cases_of(const Engine& engine, const BenchOptions& o) {
 
 Limits cpu_limits(Engine& engine, bool sgemm) {
   std::set<Format> formats = {Format::f32, Format::q8};
-  if (const Format weights = engine.weight_format(); info(weights).block > 1)
-    formats.insert(weights);
+  if (const Format weights = engine.weight_format(); reads_acts(weights)) formats.insert(weights);
   if (sgemm)
     for (const Format f : kSgemmFormats)
-      if (info(f).block > 1) formats.insert(f);
+      if (reads_acts(f)) formats.insert(f);
   Limits limits;
   limits.memory = measure_read_bandwidth({.threads = engine.threads()});
   for (const Format f : formats)
@@ -196,14 +195,14 @@ const char* BenchCase::name() const {
 
 double Limits::integer(const std::string& format) const {
   const auto at = arithmetic.find(format);
-  return at != arithmetic.end() && info(*format_named(format)).block > 1 ? at->second
-                                                                         : arithmetic.at("q8");
+  return at != arithmetic.end() && reads_acts(*format_named(format)) ? at->second
+                                                                     : arithmetic.at("q8");
 }
 
 double Limits::floating(const std::string& format) const {
   const auto at = arithmetic.find(format);
-  return at != arithmetic.end() && info(*format_named(format)).block == 1 ? at->second
-                                                                          : arithmetic.at("f32");
+  return at != arithmetic.end() && !reads_acts(*format_named(format)) ? at->second
+                                                                      : arithmetic.at("f32");
 }
 
 void Work::add(const Cost& cost, double units) {
@@ -226,8 +225,10 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
   for (const auto& engine : engines) cases.push_back(cases_of(*engine, o));
   std::optional<OpenBlas> blas;  // missed now, not after minutes
   if (o.sgemm) blas.emplace(engines[0]->threads(), engines[0]->isa());
-  note("the machine's limits");
-  result.before = measure_limits(*engines[0], o.sgemm);
+  if (o.limits) {
+    note("the machine's limits");
+    result.before = measure_limits(*engines[0], o.sgemm);
+  }
   for (size_t i = 0; i < engines.size(); ++i) {
     Rounds rounds(*engines[i]);
     for (BenchCase& c : cases[i]) {
@@ -243,6 +244,7 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
       result.cases.push_back(c);
     result.sgemm_library = blas->config();
   }
+  if (!o.limits) return result;
   note("the machine's limits");
   result.after = measure_limits(*engines[0], o.sgemm);
   const MachineLimits limits = result.limits();

@@ -27,6 +27,7 @@ struct BenchOptions {
   bool profile = false;  // the ops of every case
   // a matmul of the model's shape, beside OpenBLAS's (sgemm.h)
   bool sgemm = false;
+  bool limits = true;  // those of the machine are measured before and after
 };
 
 struct Spread {

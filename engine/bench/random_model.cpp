@@ -72,32 +72,32 @@ void fill_random(const TensorInfo& info, uint64_t seed, std::byte* data) {
   }
 }
 
+TensorSource random_tensor(const TensorInfo& t) {
+  const uint64_t seed = std::hash<std::string>{}(t.name);
+  return {t, [t, seed](int64_t first, int64_t last, std::byte* dst) {
+            TensorInfo part = t;
+            if (part.tiled()) part.rows = (last - first) * kStrip;
+            fill_random(part, seed, dst);
+          }};
+}
+
 std::vector<std::string> shape_names() {
   std::vector<std::string> names;
   for (const NamedShape& s : kShapes) names.push_back(s.name);
   return names;
 }
 
-std::shared_ptr<const Weights> random_model(const ShapeOptions& options) {
+ModelSource random_source(const ShapeOptions& options) {
   const NamedShape& shape = shape_named(options.shape);
-  auto weights = std::make_shared<Weights>();
-  weights->path = options.shape, weights->kind = "random weights";
-  weights->meta = metadata_of(shape);
-
   ModelSource source;
-  source.path = options.shape, source.kind = weights->kind, source.meta = weights->meta;
-  for (const TensorSlot& slot : tensors_of(*model_of(weights->meta))) {
+  source.path = options.shape, source.kind = "random weights", source.meta = metadata_of(shape);
+  for (const TensorSlot& slot : tensors_of(*model_of(source.meta))) {
     if (slot.optional && (slot.role != Role::head || shape.tied)) continue;
     TensorInfo t{slot.name, Format::f32, slot.rows, slot.cols};
     if (t.tiled()) t.format = t.cols % info(options.format).block ? Format::f16 : options.format;
-    const uint64_t seed = std::hash<std::string>{}(t.name);
-    source.tensors.push_back({t, [t, seed](int64_t first, int64_t last, std::byte* dst) {
-                                TensorInfo part = t;
-                                if (part.tiled()) part.rows = (last - first) * kStrip;
-                                fill_random(part, seed, dst);
-                              }});
+    source.tensors.push_back(random_tensor(t));
   }
-  return load(source, 1);
+  return source;
 }
 
 }  // namespace chaski

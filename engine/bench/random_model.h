@@ -1,4 +1,4 @@
-// Weights of a well-known shape, filled with random numbers in memory.
+// Models of well-known shapes and random numbers.
 #pragma once
 #include <memory>
 
@@ -6,7 +6,9 @@
 
 namespace chaski {
 
-std::shared_ptr<const Weights> random_model(const ShapeOptions& options);
+// Of its tensors those are made that are read.
+ModelSource random_source(const ShapeOptions& options);
+TensorSource random_tensor(const TensorInfo& info);
 
 // A tensor's strips, or a vector of ones. A few strips are made and repeated: the numbers do not
 // matter to speed, their addresses do.

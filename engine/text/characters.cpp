@@ -57,9 +57,10 @@ void append_lowercase(std::string& out, int32_t c) {
 }
 
 std::string valid_utf8(std::string_view text) {
+  if (end_of_ascii(text, 0) == text.size()) return std::string(text);
   Utf8Stream stream;
   std::string out = stream.push(text);
-  return out + stream.flush();
+  return out += stream.flush();
 }
 
 }  // namespace chaski

@@ -29,6 +29,12 @@ inline int32_t first_character(std::string_view text) {
   return (byte(0) & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
 }
 
+// Where ASCII ends in `text`, from `at` on.
+inline size_t end_of_ascii(std::string_view text, size_t at) {
+  while (at < text.size() && (text[at] & 0x80) == 0) ++at;
+  return at;
+}
+
 // How many bytes the character has whose first byte this is.
 inline size_t character_size(char first) {
   const auto byte = static_cast<unsigned char>(first);

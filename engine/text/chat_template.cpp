@@ -215,7 +215,8 @@ ChatTemplate::ChatTemplate(const ChatFamily& family, const Tokenizer& tokenizer,
                            bool begins_with_bos)
     : family_(&family), tokenizer_(&tokenizer), begins_with_bos_(begins_with_bos) {}
 
-ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokenizer) {
+ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokenizer, bool thinks,
+                                  const Tools& tools) {
   const std::string text = meta.str("tokenizer.chat_template", "");
   const auto fitting = [&](const ChatFamily& family) { return fits(family, text, tokenizer); };
   const auto family = std::find_if(chat_families().begin(), chat_families().end(), fitting);
@@ -223,7 +224,7 @@ ChatTemplate ChatTemplate::detect(const Metadata& meta, const Tokenizer& tokeniz
                    tokenizer.adds_bos() || text.find("bos_token") != std::string::npos);
   std::string why = meta.origin + ": no chat template";
   if (!text.empty()) try {
-      out.own_ = std::make_shared<const OwnTemplate>(meta, tokenizer);
+      out.own_ = std::make_shared<const OwnTemplate>(meta, tokenizer, thinks, tools);
       out.begins_with_bos_ = tokenizer.adds_bos();
       return out;
     } catch (const Error& error) {
@@ -272,12 +273,15 @@ void ChatTemplate::append(std::vector<Tokenizer::Part>& parts, std::string_view 
 }
 
 std::vector<TokenId> ChatTemplate::render(std::span<const ChatMessage> messages,
-                                          bool add_generation_prompt) const {
+                                          bool add_generation_prompt,
+                                          std::optional<size_t>* rewritten) const {
   std::vector<Tokenizer::Part> parts;
+  if (rewritten) rewritten->reset();
   if (own_) {
     const OwnTemplate::Rendered rendered = own_->render(messages, add_generation_prompt);
     for (const OwnTemplate::Piece& piece : rendered.pieces)
       parts.push_back({piece.text, !piece.from_message, piece.begins_answer});
+    if (rewritten) *rewritten = rendered.rewritten;
     return with_bos(tokenizer_->encode_parts(parts));
   }
   bool after_system = false;
@@ -301,10 +305,6 @@ std::vector<TokenId> ChatTemplate::with_bos(std::vector<TokenId> tokens) const {
       (tokens.empty() || tokens[0] != tokenizer_->bos()))
     tokens.insert(tokens.begin(), tokenizer_->bos());
   return tokens;
-}
-
-std::optional<size_t> ChatTemplate::rewritten(std::span<const ChatMessage> messages) const {
-  return own_ ? own_->render(messages, true).rewritten : std::nullopt;
 }
 
 std::vector<std::string> ChatTemplate::stop_strings() const {

@@ -16,12 +16,16 @@
 #include <vector>
 
 #include "engine/text/tokenizer.h"
+#include "engine/text/tools.h"
 
 namespace chaski {
 
 struct ChatMessage {
   std::string role;  // "system", "assistant"; anything else is a user
   std::string content;
+  std::vector<ToolCall> calls = {};  // of an answer
+  // Of what a tool gave ("tool"): which call it is for, and its function.
+  std::string call_id = {}, name = {};
 };
 
 struct ChatFamily;  // a row of the table
@@ -30,17 +34,20 @@ class OwnTemplate;
 class ChatTemplate {
  public:
   // The template in tokenizer.chat_template; if it cannot be run, the family whose marks are in it;
-  // else "plain" (User: ... Assistant: ...). The tokenizer must live as long as the result.
-  static ChatTemplate detect(const Metadata& meta, const Tokenizer& tokenizer);
+  // else "plain" (User: ... Assistant: ...). The tokenizer must live as long as the result. If it
+  // is not to think, a template of the file's own is told so, by enable_thinking; it is shown the
+  // tools if it takes them.
+  static ChatTemplate detect(const Metadata& meta, const Tokenizer& tokenizer, bool thinks = true,
+                             const Tools& tools = {});
   // Throws Error(usage) that lists the names.
   static ChatTemplate named(std::string_view name, const Tokenizer& tokenizer);
 
   // With the generation prompt the tokens end where the answer of the assistant begins. Throws
   // Error(usage) with the words of a template that refuses the conversation.
-  std::vector<TokenId> render(std::span<const ChatMessage> messages,
-                              bool add_generation_prompt) const;
-  // The first answer, by its place among the messages, that does not stand where it was generated.
-  std::optional<size_t> rewritten(std::span<const ChatMessage> messages) const;
+  // `rewritten`, if it is not null, is the first answer, by its place among the messages, that does
+  // not stand where it was generated.
+  std::vector<TokenId> render(std::span<const ChatMessage> messages, bool add_generation_prompt,
+                              std::optional<size_t>* rewritten = nullptr) const;
   // Texts that end an answer, for families without a token that does (for tokens see
   // Tokenizer::is_end).
   std::vector<std::string> stop_strings() const;

@@ -3,14 +3,34 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "ggml-like-tensor/base/atomic_file.h"
 #include "models/import/json_file.h"
 
 namespace chaski {
 
 namespace {
 
+using Written = nlohmann::ordered_json;
+
 constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool"};
+
+Written calls_of(const std::vector<ToolCall>& calls) {
+  Written list = Written::array();
+  for (const ToolCall& call : calls)
+    list.push_back({{"id", call.id},
+                    {"type", "function"},
+                    {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  return list;
+}
+
+ToolCall call_of(const Json& json) {
+  const Json function = json["function"], arguments = function["arguments"];
+  const ToolCall call{json["id"].str(""), function["name"].str(), arguments.str()};
+  if (!is_json_object(call.arguments)) arguments.wrong("a text that is a JSON object");
+  return call;
+}
 
 }  // namespace
 
@@ -24,9 +44,30 @@ std::vector<ChatMessage> read_conversation(const std::string& path) {
     const Json role = message["role"];
     if (std::find(std::begin(kRoles), std::end(kRoles), role.str()) == std::end(kRoles))
       role.wrong(fmt::format("{}", fmt::join(kRoles, ", ")));
-    out.push_back({role.str(), message["content"].str()});
+    ChatMessage read{role.str(), ""};
+    message["tool_calls"].each([&](const Json& call) { read.calls.push_back(call_of(call)); });
+    const Json content = message["content"];
+    read.content = read.calls.empty() ? content.str() : content.str("");
+    read.call_id = message["tool_call_id"].str(""), read.name = message["name"].str("");
+    out.push_back(std::move(read));
   });
   return out;
+}
+
+void write_conversation(const std::string& path, const std::vector<ChatMessage>& messages) {
+  Written list = Written::array();
+  for (const ChatMessage& m : messages) {
+    list.push_back({{"role", m.role}, {"content", m.content}});
+    if (!m.calls.empty()) list.back()["tool_calls"] = calls_of(m.calls);
+    if (!m.call_id.empty()) list.back()["tool_call_id"] = m.call_id;
+    if (!m.name.empty()) list.back()["name"] = m.name;
+  }
+  // What is not UTF-8 becomes U+FFFD.
+  const std::string text =
+      Written{{"messages", list}}.dump(-1, ' ', false, Written::error_handler_t::replace) + "\n";
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 }  // namespace chaski

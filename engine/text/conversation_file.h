@@ -1,5 +1,7 @@
 // Conversations as files: JSON, a list of {"role": "user", "content": "..."}, alone or as
-// "messages" of an object, which is what other programs keep too.
+// "messages" of an object, which is what other programs keep too. Calls of tools are spelled as
+// OpenAI's interface spells them: "tool_calls" of an answer, with arguments that are a text of
+// JSON, and "tool_call_id" of what a tool gave.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,5 +12,8 @@ namespace chaski {
 
 // Throws Error(io), and Error(bad_file) that names the place in the file.
 std::vector<ChatMessage> read_conversation(const std::string& path);
+
+// As one line; the old file is whole until the new one is. Throws Error(io).
+void write_conversation(const std::string& path, const std::vector<ChatMessage>& messages);
 
 }  // namespace chaski

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "engine/text/characters.h"
 #include "engine/text/charsmap.h"
@@ -22,9 +23,9 @@ namespace {
 template <class F>
 void each_stretch(std::string_view text, F&& f) {
   for (size_t at = 0, end; at < text.size(); at = end) {
-    const bool ascii = (text[at] & 0x80) == 0;
-    end = at + 1;
-    while (end < text.size() && ((text[end] & 0x80) == 0) == ascii) ++end;
+    end = end_of_ascii(text, at);
+    const bool ascii = end > at;
+    while (end < text.size() && !ascii && (text[end] & 0x80) != 0) ++end;
     f(text.substr(at, end - at), ascii);
   }
 }
@@ -57,27 +58,26 @@ std::string normal_form(const std::string& text, int options) {
   return out;
 }
 
-// The text with f(out, character, its bytes) in place of every character.
-template <class F>
-std::string mapped(const std::string& text, F&& f) {
+// The text with f(out, character, its bytes) in place of every character, and ASCII's as
+// of_ascii(out, stretch) leaves them.
+template <class A, class F>
+std::string mapped(const std::string& text, A&& of_ascii, F&& f) {
   std::string out;
   out.reserve(text.size());
-  each_character(text, [&](int32_t c, std::string_view bytes) { f(out, c, bytes); });
+  each_stretch(text, [&](std::string_view part, bool ascii) {
+    if (ascii)
+      of_ascii(out, part);
+    else
+      each_character(part, [&](int32_t c, std::string_view bytes) { f(out, c, bytes); });
+  });
   return out;
 }
 
 // The same where ASCII stays.
 template <class F>
 std::string mapped_beyond_ascii(const std::string& text, F&& f) {
-  std::string out;
-  out.reserve(text.size());
-  each_stretch(text, [&](std::string_view part, bool ascii) {
-    if (ascii)
-      out += part;
-    else
-      each_character(part, [&](int32_t c, std::string_view bytes) { f(out, c, bytes); });
-  });
-  return out;
+  return mapped(
+      text, [](std::string& out, std::string_view part) { out += part; }, std::forward<F>(f));
 }
 
 template <bool (*drop)(int32_t)>
@@ -88,17 +88,30 @@ std::string without_marks(std::string text) {
 }
 
 std::string lowercase(std::string text) {
-  return mapped(text,
-                [](std::string& out, int32_t c, std::string_view) { append_lowercase(out, c); });
+  return mapped(
+      text,
+      [](std::string& out, std::string_view part) {
+        for (const char c : part) out += c >= 'A' && c <= 'Z' ? char(c + 32) : c;
+      },
+      [](std::string& out, int32_t c, std::string_view) { append_lowercase(out, c); });
 }
 
 std::string bert_clean(std::string text) {
-  return mapped(text, [](std::string& out, int32_t c, std::string_view bytes) {
-    if (c == '\t' || c == '\n' || c == '\r' || (is_white_space(c) && !is_other(c)))
-      out += ' ';
-    else if (c != 0xFFFD && !is_other(c))
-      out += bytes;
-  });
+  return mapped(
+      text,
+      [](std::string& out, std::string_view part) {
+        for (const char c : part)
+          if (c == '\t' || c == '\n' || c == '\r')
+            out += ' ';
+          else if (c >= ' ' && c != 0x7F)
+            out += c;
+      },
+      [](std::string& out, int32_t c, std::string_view bytes) {
+        if (is_white_space(c) && !is_other(c))
+          out += ' ';
+        else if (c != 0xFFFD && !is_other(c))
+          out += bytes;
+      });
 }
 
 std::string bert_han(std::string text) {

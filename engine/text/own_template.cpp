@@ -19,9 +19,20 @@ jinja::Value message_value(jinja::Budget& budget, const ChatMessage& message) {
   const auto key = [&](const char* name) {
     return jinja::Value::text(budget, std::string_view(name));
   };
-  return jinja::Value::dict(
-      budget, {{key("role"), jinja::Value::text(budget, message.role)},
-               {key("content"), jinja::Value::text(budget, message.content, jinja::kFromOutside)}});
+  const auto said = [&](const std::string& text) {
+    return jinja::Value::text(budget, text, jinja::kFromOutside);
+  };
+  std::vector<std::pair<jinja::Value, jinja::Value>> items = {
+      {key("role"), jinja::Value::text(budget, message.role)},
+      {key("content"), said(message.content)}};
+  if (!message.calls.empty()) {
+    jinja::Values calls;
+    for (const ToolCall& call : message.calls) calls.push_back(value_of_call(call));
+    items.emplace_back(key("tool_calls"), jinja::Value::list(budget, std::move(calls)));
+  }
+  if (!message.call_id.empty()) items.emplace_back(key("tool_call_id"), said(message.call_id));
+  if (!message.name.empty()) items.emplace_back(key("name"), said(message.name));
+  return jinja::Value::dict(budget, std::move(items));
 }
 
 // The vocabulary of phi-3: its control tokens take the white space behind them, which no file but
@@ -57,12 +68,14 @@ bool stands_at(View text, const std::string& answer) {
 
 }  // namespace
 
-OwnTemplate::OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer)
+OwnTemplate::OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer, bool thinks,
+                         const Tools& tools)
     : template_(meta.str(kKey), meta.origin + ": " + kKey),
       now_(std::time(nullptr)),
       swallows_space_(is_phi3(tokenizer)) {
   jinja::Budget budget = jinja::Budget::unlimited();
-  names_ = {{"tools", {}}, {"documents", {}}};
+  names_ = {{"tools", tools.value()}, {"documents", {}}};
+  if (!thinks) names_.emplace_back("enable_thinking", jinja::Value(false));
   for (const auto& [name, id] :
        {std::pair("bos_token", tokenizer.bos()), std::pair("eos_token", tokenizer.eos()),
         std::pair("unk_token", tokenizer.unk())})

@@ -18,7 +18,8 @@ class OwnTemplate {
   // From tokenizer.chat_template, which must be there. The clock stands still from now on, so that
   // a date in the template stays what it was. Throws Error(bad_file) for what is no template, fails
   // with a plain question, or does not show it.
-  OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer);
+  OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer, bool thinks = true,
+              const Tools& tools = {});
 
   struct Piece {
     std::string text;

@@ -2,6 +2,7 @@
 // into the longest pieces there are, and is unknown as a whole if that fails. Pieces that begin a
 // word are stored with U+2581 in front, others as they read: GGUF's spelling, where Hugging Face
 // writes "##" in front of the others. Wu et al. 2016; Devlin et al. 2019.
+#include <array>
 #include <unordered_map>
 
 #include "engine/text/characters.h"
@@ -15,6 +16,14 @@ namespace {
 
 constexpr std::string_view kBegins = "\xE2\x96\x81";  // U+2581
 constexpr size_t kMostCharacters = 100;               // of a word that is cut at all
+
+// ASCII's letters and digits, most of a text, which neither end a word nor stand alone.
+constexpr std::array<bool, 128> kInWords = [] {
+  std::array<bool, 128> in{};
+  for (char c = '0'; c <= '9'; ++c) in[size_t(c)] = true;
+  for (char c = 'a'; c <= 'z'; ++c) in[size_t(c)] = in[size_t(c - 32)] = true;
+  return in;
+}();
 
 class WordPieceTokenizer : public Tokenizer {
  public:
@@ -61,7 +70,8 @@ void WordPieceTokenizer::encode_run(std::string_view text, bool, WordCache& word
     if (!word.empty()) words.append(word, [&] { encode_word(word, out); });
   };
   each_character(valid, [&](int32_t c, std::string_view bytes) {
-    const bool space = is_white_space(c), alone = is_punctuation(c);
+    const bool plain = c < 0x80 && kInWords[size_t(c)];
+    const bool space = !plain && is_white_space(c), alone = !plain && is_punctuation(c);
     if (space || alone) end_word(at), begin = at + (space ? bytes.size() : 0);
     at += bytes.size();
     if (alone) end_word(at), begin = at;

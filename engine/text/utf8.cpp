@@ -2,6 +2,8 @@
 // finished yet.
 #include "engine/text/utf8.h"
 
+#include "engine/text/characters.h"
+
 namespace chaski {
 
 namespace {
@@ -40,6 +42,10 @@ std::string Utf8Stream::push(std::string_view bytes) {
   std::string out;
   std::string_view rest = tail_;
   while (!rest.empty()) {
+    const size_t ascii = end_of_ascii(rest, 0);
+    out += rest.substr(0, ascii);
+    rest.remove_prefix(ascii);
+    if (rest.empty()) break;
     const Utf8Char next = read_utf8(rest);
     if (next.kind == Utf8::unfinished) break;
     out += next.kind == Utf8::valid ? rest.substr(0, next.size) : kReplacement;

@@ -3,6 +3,7 @@
 // system.
 #include "ggml-like-tensor/base/atomic_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <random>
 #include <system_error>
@@ -110,16 +112,27 @@ bool is_temporary(std::string_view name, std::string_view prefix) {
          random.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-void remove_stale(const fs::path& folder, const std::string& prefix) {
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (!is_temporary(entry->path().filename().string(), prefix)) continue;
-    const int fd = ::open(entry->path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) continue;
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(entry->path().c_str());
-    ::close(fd);
+// The names in a folder, as far as they can be read. The standard library's iterator ends the
+// program when its memory fails: it is noexcept.
+template <class Take>
+void each_name(const fs::path& folder, Take take) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
+  if (!open) return;
+  while (const dirent* entry = ::readdir(open.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") take(name);
   }
+}
+
+void remove_stale(const fs::path& folder, const std::string& prefix) {
+  each_name(folder, [&](std::string_view name) {
+    if (!is_temporary(name, prefix)) return;
+    const fs::path path = folder / name;
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
+    ::close(fd);
+  });
 }
 
 // False if another process took the new file for stale before it was locked.
@@ -244,9 +257,10 @@ void refuse_same_file(const std::string& in, const std::string& out) {
   if (end == whole_in.end()) refuse("a file of the input folder");
   // A folder of links into a store, as download caches make them: the output may be what one of
   // them points to.
-  for (const auto& entry : fs::directory_iterator(in, error))
-    if (fs::equivalent(entry.path(), out, error))
+  each_name(in, [&](std::string_view name) {
+    if (fs::equivalent(fs::path(in) / name, out, error))
       refuse("the same file as one in the input folder");
+  });
 }
 
 void remove_temporaries_now() {

@@ -92,6 +92,12 @@ std::optional<uint64_t> available_pages(const std::string& root) {
   return least(groups, machine ? Bytes(*machine * 1024) : Bytes());
 }
 
+uint64_t resident_memory() {
+  KernelText status;
+  if (!read_text("/proc/self/status", status)) return 0;
+  return field(status.view(), "VmRSS:").value_or(0) * 1024;
+}
+
 std::optional<uint64_t> available_addresses(const std::string& root) {
   return left_of(RLIMIT_AS, "VmSize:", root);
 }

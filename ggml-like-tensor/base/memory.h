@@ -15,6 +15,10 @@ std::optional<uint64_t> available_memory(const std::string& root = "");
 // and the control groups (version 1 or 2) leave. Nothing where neither can be read.
 std::optional<uint64_t> available_pages(const std::string& root = "");
 
+// Bytes of memory that this process holds, pages of mapped files among them; 0 where that cannot be
+// read.
+uint64_t resident_memory();
+
 // Bytes of addresses that ulimit -v leaves; nothing where there is no limit.
 std::optional<uint64_t> available_addresses(const std::string& root = "");
 

@@ -72,6 +72,14 @@ struct Avx2Lanes {
     return {_mm256_permutevar8x32_ps(_mm256_load_ps(table), i.a),
             _mm256_permutevar8x32_ps(_mm256_load_ps(table), i.b)};
   }
+  static F pick16(const float* table, I i) {  // bit 3, moved to the sign, chooses the half
+    const __m256 low = _mm256_load_ps(table), high = _mm256_load_ps(table + 8);
+    auto of = [&](__m256i x) {
+      return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, x), _mm256_permutevar8x32_ps(high, x),
+                              _mm256_castsi256_ps(_mm256_slli_epi32(x, 28)));
+    };
+    return {of(i.a), of(i.b)};
+  }
   static F from_bits(I x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
 
   static __m256i at(const void* p, int i) { return _mm256_loadu_si256((const __m256i*)p + i); }

@@ -55,6 +55,9 @@ struct Avx512Lanes {
   static F pick(const float* table, I i) {
     return _mm512_permutexvar_ps(i, _mm512_zextps256_ps512(_mm256_load_ps(table)));
   }
+  static F pick16(const float* table, I i) {
+    return _mm512_permutexvar_ps(i, _mm512_load_ps(table));
+  }
   static F from_bits(I x) { return _mm512_castsi512_ps(x); }
 
   static I load_i32(const int32_t* p) { return _mm512_loadu_si512(p); }

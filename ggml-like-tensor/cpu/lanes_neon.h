@@ -101,6 +101,15 @@ struct NeonLanes {
       return vreinterpretq_f32_u8(vqtbl2q_u8(t, vreinterpretq_u8_u32(bytes)));
     });
   }
+  static F pick16(const float* table, I x) {
+    const auto* t = (const uint8_t*)table;
+    const uint8x16x4_t all = {vld1q_u8(t), vld1q_u8(t + 16), vld1q_u8(t + 32), vld1q_u8(t + 48)};
+    return each<F>([&](int i) {
+      const uint32x4_t entry = vandq_u32(vreinterpretq_u32_s32(x.v[i]), vdupq_n_u32(15));
+      const uint32x4_t bytes = vmlaq_u32(vdupq_n_u32(0x03020100), entry, vdupq_n_u32(0x04040404));
+      return vreinterpretq_f32_u8(vqtbl4q_u8(all, vreinterpretq_u8_u32(bytes)));
+    });
+  }
   static F from_bits(I x) {
     return each<F>([&](int i) { return vreinterpretq_f32_s32(x.v[i]); });
   }

@@ -99,6 +99,10 @@ struct ScalarLanes {
   static F pick(const float* table, I i) {
     return each_f([&](int r) { return table[i.v[r]]; });
   }
+  // table[i % 16], a table of 64-byte alignment
+  static F pick16(const float* table, I i) {
+    return each_f([&](int r) { return table[i.v[r] & 15]; });
+  }
   static F from_bits(I x) { return std::bit_cast<F>(x); }
 
   static I load_i32(const int32_t* p) {

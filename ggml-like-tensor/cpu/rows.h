@@ -9,6 +9,7 @@
 #include "ggml-like-tensor/ops/kv_write.h"
 #include "ggml-like-tensor/ops/mean_product.h"
 #include "ggml-like-tensor/ops/mix.h"
+#include "ggml-like-tensor/ops/reorder.h"
 #include "ggml-like-tensor/ops/round_rows.h"
 #include "ggml-like-tensor/ops/scale.h"
 #include "ggml-like-tensor/ops/short_conv.h"
@@ -108,6 +109,17 @@ struct CpuKernel<Mix, V> : ByRow {
                        sum);
         store_n<V>(a.out[0].out_row(t) + i, sum, k);
       });
+  }
+};
+
+template <class V>
+struct CpuKernel<Reorder, V> : ByRow {
+  static void run(const Reorder&, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    const int64_t cols = a.in[0].shape.cols;
+    const float* order = a.in[1].floats();
+    for (int64_t t = first; t < last; ++t)
+      for (int64_t i = 0; i < cols; ++i)
+        a.out[0].out_row(t)[i] = a.in[0].row(t)[Reorder::column(order[i], cols)];
   }
 };
 

@@ -98,6 +98,15 @@ __attribute__((noinline)) void panels_times(const Panel<V>* panels, int64_t n_pa
   for (int n = 0; n < N; ++n) result[n] = acc[n];
 }
 
+// Column i of the tiles from t on.
+template <class V, class Fmt>
+inline __attribute__((always_inline)) auto column_of(const typename Fmt::Tile* t, int64_t i) {
+  if constexpr (kScaledFloat<Fmt>)
+    return Fmt::template column<V>(t, int(i));
+  else
+    return Fmt::template load<V>(t[i].rows);
+}
+
 // Float formats: columns [from, to), from a multiple of 32, of S strips `bytes` apart, times the
 // rows of x, `stride` floats apart. Two strips share the broadcasts of x, or loads would be the
 // limit. result: [strip][kGroup].
@@ -109,15 +118,16 @@ __attribute__((noinline)) void float_strips(const std::byte* strips, size_t byte
     typename V::F part[S][N];
     for (int s = 0; s < S; ++s)
       for (int n = 0; n < N; ++n) part[s][n] = V::zero();
-    const typename Fmt::Tile* columns[S];
+    const uint64_t tile = uint64_t(c0) / Fmt::kBlock, first = uint64_t(c0) % Fmt::kBlock;
+    const typename Fmt::Tile* tiles[S];
     for (int s = 0; s < S; ++s) {
-      columns[s] = reinterpret_cast<const typename Fmt::Tile*>(strips + s * bytes);
-      prefetch(columns[s] + c0, 32 * int(sizeof(typename Fmt::Tile)));
+      tiles[s] = reinterpret_cast<const typename Fmt::Tile*>(strips + s * bytes) + tile;
+      prefetch(tiles[s], 32 * int(sizeof(typename Fmt::Tile)) / Fmt::kBlock);
     }
     const int64_t end = to - c0 < 32 ? to : c0 + 32;
     for (int64_t c = c0; c < end; ++c) {
       typename V::F w[S];
-      for (int s = 0; s < S; ++s) w[s] = Fmt::template load<V>(columns[s][c].rows);
+      for (int s = 0; s < S; ++s) w[s] = column_of<V, Fmt>(tiles[s], int64_t(first) + c - c0);
 #pragma GCC unroll 8
       for (int n = 0; n < N; ++n) {
         const auto a = V::set1(x[n * stride + c]);
@@ -125,8 +135,13 @@ __attribute__((noinline)) void float_strips(const std::byte* strips, size_t byte
       }
     }
     for (int s = 0; s < S; ++s)
-      for (int n = 0; n < N; ++n)
-        result[s * kGroup + n] = V::add(result[s * kGroup + n], part[s][n]);
+      for (int n = 0; n < N; ++n) {
+        auto& sum = result[s * kGroup + n];
+        if constexpr (kScaledFloat<Fmt>)
+          sum = V::fma(part[s][n], Fmt::template scale<V>(*tiles[s]), sum);
+        else
+          sum = V::add(sum, part[s][n]);
+      }
   }
 }
 

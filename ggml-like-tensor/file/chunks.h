@@ -1,6 +1,6 @@
 // A model's tensors cut into pieces of about 2 MB, and a few threads that work through such a list:
-// what reading and writing a whole model share. Private to this folder; not a thread pool, kernels
-// have their own.
+// what reading, writing and quantizing a whole model share. Not a thread pool, kernels have their
+// own.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -63,7 +63,9 @@ using Progress = std::function<void(size_t, uint64_t, uint64_t)>;
 
 // Writes, syncs, reads back and compares the sums, renames. The old file is whole until the new one
 // is; same input, same bytes out, whatever the number of threads.
+// `finish` may put values into the metadata that are known when all data is written, in place of
+// values that take as many bytes.
 void write_quipu(const std::string& path, const ModelSource& source, int threads,
-                 const Progress& progress = {});
+                 const Progress& progress = {}, const std::function<void(Metadata&)>& finish = {});
 
 }  // namespace chaski

@@ -149,7 +149,7 @@ std::string encode_header(const QuipuHeader& header) {
 }
 
 void write_quipu(const std::string& path, const ModelSource& source, int threads,
-                 const Progress& progress) {
+                 const Progress& progress, const std::function<void(Metadata&)>& finish) {
   // A linked-in model has a name and no file.
   std::error_code ignored;
   if (std::filesystem::exists(source.path, ignored)) refuse_same_file(source.path, path);
@@ -164,7 +164,11 @@ void write_quipu(const std::string& path, const ModelSource& source, int threads
   const auto sums = write_data(file, source, header, chunks, threads, progress);
   file.sync();
   read_back(path, file, chunks, sums, threads, header);
-  file.write_at(0, bytes_of(encode_header(header)));
+  const size_t planned = encode_header(header).size();
+  if (finish) finish(header.meta);
+  const std::string finished = encode_header(header);
+  ENSURE(finished.size() == planned, "the data begins where it was written");
+  file.write_at(0, bytes_of(finished));
   open_quipu(file.temporary());
   file.commit();
 }

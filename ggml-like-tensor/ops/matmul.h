@@ -1,16 +1,17 @@
 // y = x W^T (+ bias), for up to three weights that share x: q, k and v in one go.
 //   in 0 x (rows, cols); in 1..n weights (out_i, cols); then n biases (1, out_i) if `bias`
 //   -> out 0..n-1 (rows, out_i)
-// Block formats read x quantized (in_acts), block of 32 after block of 32 (quant/panel.h); float
-// formats read f32: per 32 columns one chain of fma from zero, then one add, so that the order of
-// additions is the row's own.
+// Formats of integers read x quantized (in_acts), block of 32 after block of 32 (quant/panel.h);
+// floats read f32: per 32 columns one chain of fma from zero, then one add, so that the order of
+// additions is the row's own. Floats under a scale (quant/scaled_floats.h) have codes in that
+// chain, and one fma with the scale in place of the add.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 #include "quant/formats.h"
 
 namespace chaski {
 
-inline bool reads_acts(Format f) { return info(f).block > 1; }
+inline bool reads_acts(Format f) { return !info(f).floating; }
 
 // One output: row r of w times row t of x.
 inline float matmul_at(const Operand& w, int64_t r, const Operand& x, const ActsView& acts,
@@ -21,10 +22,20 @@ inline float matmul_at(const Operand& w, int64_t r, const Operand& x, const Acts
     const StripOf<F> s(strip);
     if constexpr (F::kFloat) {
       for (int64_t from = 0; from < w.shape.cols; from += 32) {
+        const auto* tiles = s.tiles() + from / F::kBlock;
         float part = 0;
-        for (int64_t c = from; c < std::min(from + 32, w.shape.cols); ++c)
-          part = std::fma(F::at(F::get(s.tiles()[c], int(r % kStrip)), 0), x.row(t)[c], part);
-        acc += part;
+        for (int64_t c = from; c < std::min(from + 32, w.shape.cols); ++c) {
+          float code;
+          if constexpr (kScaledFloat<F>)
+            code = F::code(F::get(*tiles, int(r % kStrip)), int(c % F::kBlock));
+          else
+            code = F::at(F::get(tiles[c - from], int(r % kStrip)), 0);
+          part = std::fma(code, x.row(t)[c], part);
+        }
+        if constexpr (kScaledFloat<F>)
+          acc = std::fma(part, F::get(*tiles, int(r % kStrip)).d, acc);
+        else
+          acc += part;
       }
     } else {
       for (int64_t b = 0; b < w.shape.cols / 32; ++b) {

@@ -81,7 +81,7 @@ void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values
 
 // The frequency divisors of Llama 3.1 ("llama3" scaling), which GGUF has as a tensor: long waves
 // are stretched by the factor, short ones are left, those between are blended.
-// huggingface.co/docs/transformers, "RoPE utilities".
+// Documentation of Hugging Face's transformers, "RoPE utilities".
 std::vector<float> llama3_divisors(const Metadata& meta) {
   const double theta = meta.number("model.rope_theta"), factor = meta.number("model.rope_factor");
   const double low = meta.number("model.rope_low_freq_factor"),
@@ -140,12 +140,18 @@ Made made_tensors(const ModelSource& source) {
 
 // As f32 it would be a file several times as large, and as another block format another model.
 void expect_formats(const ModelSource& source) {
-  for (auto& t : source.tensors)
+  for (auto& t : source.tensors) {
+    if (t.info.name.ends_with(kOrder))
+      fail(Exit::bad_file,
+           "{}: tensor {} says that columns are sorted, which GGUF lacks, expected weights without "
+           "act-order",
+           source.path, t.info.name);
     if (info(t.info.format).gguf_type < 0)
       fail(Exit::bad_file,
            "{}: tensor {} is {}, which GGUF lacks: 'chaski quantize --type q4_0' (or q8, f16) of "
            "the model it was made from, or of this one, makes a file that GGUF can hold",
            source.path, t.info.name, info(t.info.format).name);
+  }
 }
 
 class GgufWriter {

@@ -8,8 +8,8 @@
 namespace chaski {
 namespace {
 
-constexpr std::string_view kWeight = ".weight", kBias = ".bias", kTheirLayer = "blk.",
-                           kOurLayer = "layer.";
+constexpr std::string_view kWeight = ".weight", kBias = ".bias", kScale = ".scale",
+                           kTheirLayer = "blk.", kOurLayer = "layer.";
 
 struct Word {
   std::string_view ours, theirs;
@@ -47,10 +47,9 @@ constexpr std::array kWords{
 
 std::string renamed_tensor(std::string_view theirs) {
   std::string_view stem = theirs;
-  const bool bias = drop_suffix(stem, kBias);
-  if (!bias) drop_suffix(stem, kWeight);
+  if (!stem.ends_with(kBias) && !stem.ends_with(kScale)) drop_suffix(stem, kWeight);
   const std::string prefix(drop_prefix(stem, kTheirLayer) ? kOurLayer : "");
-  return prefix + std::string(stem) + std::string(bias ? kBias : "");
+  return prefix + std::string(stem);
 }
 
 }  // namespace
@@ -108,9 +107,9 @@ std::string our_tensor_name(std::string_view theirs) {
 
 std::string gguf_tensor_name(std::string_view ours) {
   if (drop_prefix(ours, kForeignPrefix)) return std::string(ours);
-  const bool bias = drop_suffix(ours, kBias);
+  const bool whole = ours.ends_with(kBias) || ours.ends_with(kScale);
   const std::string prefix(drop_prefix(ours, kOurLayer) ? kTheirLayer : "");
-  return prefix + std::string(ours) + std::string(bias ? kBias : kWeight);
+  return prefix + std::string(ours) + std::string(whole ? "" : kWeight);
 }
 
 }  // namespace chaski

@@ -5,18 +5,16 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "ggml-like-tensor/base/error.h"
+#include "models/import/hf_scaled.h"
 #include "models/import/json_file.h"
 #include "quant/formats.h"
 
 namespace chaski {
 namespace {
-
-constexpr std::string_view kOtherwise =
-    "or a folder saved unpacked (transformers: model.dequantize(), save_pretrained), which "
-    "chaski quantize makes small again";
 
 struct Method {
   bool awq = false;
@@ -30,19 +28,22 @@ Method method_of(const Json& config) {
   Method m;
   m.awq = name.str() == "awq";
   if (!m.awq && name.str() != "gptq")
-    name.wrong(fmt::format("gptq, awq or bitnet, {}", kOtherwise));
+    name.wrong(
+        fmt::format("gptq, awq, bitsandbytes, fp8, fbgemm_fp8, compressed-tensors, modelopt "
+                    "or bitnet, {}",
+                    kUnpackedInstead));
   const int64_t bits = config["bits"].integer();
   if (bits != 4 && (m.awq || (bits != 2 && bits != 8)))
-    config["bits"].wrong(fmt::format("{}, {}", m.awq ? "4" : "2, 4 or 8", kOtherwise));
+    config["bits"].wrong(fmt::format("{}, {}", m.awq ? "4" : "2, 4 or 8", kUnpackedInstead));
   m.bits = static_cast<int>(bits);
   m.group = config["group_size"].integer();
   if (m.group != -1 && (m.group < 32 || m.group % 32 != 0))
-    config["group_size"].wrong(fmt::format("-1 or a multiple of 32, {}", kOtherwise));
+    config["group_size"].wrong(fmt::format("-1 or a multiple of 32, {}", kUnpackedInstead));
   if (m.awq && config["version"].str("gemm") != "gemm" && config["version"].str() != "GEMM")
-    config["version"].wrong(fmt::format("gemm, {}", kOtherwise));
+    config["version"].wrong(fmt::format("gemm, {}", kUnpackedInstead));
   if (m.awq || config["checkpoint_format"].str("gptq") == "gptq_v2") m.zero_more = 0;
   if (!m.awq && m.zero_more == 1 && config["checkpoint_format"].str("gptq") != "gptq")
-    config["checkpoint_format"].wrong(fmt::format("gptq or gptq_v2, {}", kOtherwise));
+    config["checkpoint_format"].wrong(fmt::format("gptq or gptq_v2, {}", kUnpackedInstead));
   return m;
 }
 
@@ -64,12 +65,13 @@ class Packed {
       refuse("qweight", fmt::format("{} rows", rows_), fmt::format("a multiple of {}", per_word()));
     codes_ = q.data, scales_ = scales.data, zeros_ = zeros.data;
     for (int64_t b = 0; b < cols_ / 32; ++b) group_of_block_.push_back(b * 32 / group);
-    if (parts_.count("g_idx")) read_order(group);
+    if (parts_.count("g_idx")) read_order();
     choose_format();
   }
 
   PackedTensor tensor() && {
     PackedTensor t{name_ + ".weight", part("qweight", "I32", 2).file, format_, rows_, cols_, {}};
+    t.order.assign(order_.begin(), order_.end());
     t.read = [packed = std::move(*this)](int64_t row, std::byte* dst) { packed.write(row, dst); };
     return t;
   }
@@ -81,7 +83,7 @@ class Packed {
   [[noreturn]] void refuse(std::string_view which, std::string_view found,
                            std::string_view expected) const {
     fail(Exit::bad_file, "{}: tensor {}.{} has {}, expected {}, {}", parts_.begin()->second.file,
-         escaped(name_), which, found, expected, kOtherwise);
+         escaped(name_), which, found, expected, kUnpackedInstead);
   }
   const SafeTensor& part(const std::string& which, std::string_view dtype, size_t dims) const {
     const auto at = parts_.find(which);
@@ -103,8 +105,9 @@ class Packed {
   }
 
   // Act-order: each column names its group. A block of ours has one scale, so its columns must be
-  // of one group; where they are not, the columns would have to be sorted, and x with them.
-  void read_order(int64_t group) {
+  // of one group; where they are not, the columns are sorted, and x with them.
+  void read_order() {
+    std::vector<int64_t> groups;
     const SafeTensor& order = part("g_idx", "I32", 1);
     expect_shape(order, "g_idx", {cols_});
     for (int64_t c = 0; c < cols_; ++c) {
@@ -113,15 +116,28 @@ class Packed {
       if (g < 0 || g >= groups_)
         refuse("g_idx", fmt::format("group {} of column {}", g, c),
                fmt::format("0 to {}", groups_ - 1));
-      if (c % 32 == 0) group_of_block_[static_cast<size_t>(c / 32)] = g;
-      if (group_of_block_[static_cast<size_t>(c / 32)] != g)
-        refuse("g_idx",
-               fmt::format("columns of several groups among columns {} to {}", c / 32 * 32,
-                           c / 32 * 32 + 31),
-               fmt::format("groups of {} neighbours (quantized without desc_act, or with "
-                           "static_groups and no reordering)",
-                           group));
+      groups.push_back(g);
     }
+    if (mixed_block(groups)) {
+      for (int64_t c = 0; c < cols_; ++c) order_.push_back(c);
+      std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) {
+        return groups[static_cast<size_t>(a)] < groups[static_cast<size_t>(b)];
+      });
+      std::sort(groups.begin(), groups.end());
+    }
+    if (const auto block = mixed_block(groups))
+      refuse("g_idx",
+             fmt::format("groups of other sizes: {} begins or ends inside of 32 columns",
+                         groups[static_cast<size_t>(*block * 32)]),
+             "groups of multiples of 32 columns");
+    for (int64_t b = 0; b < cols_ / 32; ++b)
+      group_of_block_[static_cast<size_t>(b)] = groups[static_cast<size_t>(32 * b)];
+  }
+  // The first 32 neighbours that are of several groups.
+  static std::optional<int64_t> mixed_block(const std::vector<int64_t>& groups) {
+    for (size_t c = 0; c < groups.size(); ++c)
+      if (groups[c] != groups[c / 32 * 32]) return static_cast<int64_t>(c / 32);
+    return {};
   }
 
   uint32_t word(const std::byte* from, int64_t at) const {
@@ -170,7 +186,10 @@ class Packed {
       std::memcpy(&d, scales_ + 2 * (group * rows_ + row), sizeof d);
       const int less = zero(row, group);
       int values[32];
-      for (int i = 0; i < 32; ++i) values[i] = code(row, 32 * b + i) - less;
+      for (int i = 0; i < 32; ++i) {
+        const int64_t c = 32 * b + i;
+        values[i] = code(row, order_.empty() ? c : order_[static_cast<size_t>(c)]) - less;
+      }
       if (format_ == Format::q4_0)
         put(Q4_0::Block{d, {}}, values, 8, dst + b * sizeof(Q4_0::Block));
       else if (format_ == Format::q5_0)
@@ -200,6 +219,7 @@ class Packed {
   int64_t rows_, cols_, groups_;
   const std::byte *codes_, *scales_, *zeros_;
   std::vector<int64_t> group_of_block_;
+  std::vector<int64_t> order_;  // of the file's columns in ours; empty: the same
   Format format_ = Format::q4_0;
 };
 
@@ -207,7 +227,12 @@ class Packed {
 
 std::vector<PackedTensor> take_packed(const std::string& folder, std::vector<SafeTensor>& tensors) {
   const Json config = read_json(folder + "/config.json")["quantization_config"];
-  if (!config.present() || config["quant_method"].str() == "bitnet") return {};
+  if (!config.present()) return {};
+  const std::string name = config["quant_method"].str();
+  if (name == "bitnet") return {};
+  if (name == "bitsandbytes") return take_bitsandbytes(tensors);
+  for (const std::string_view scaled : {"fp8", "fbgemm_fp8", "compressed-tensors", "modelopt"})
+    if (name == scaled) return take_scaled(config, tensors);
   const Method method = method_of(config);
   std::map<std::string, std::map<std::string, SafeTensor>> packed;  // by name, by part
   std::erase_if(tensors, [&](const SafeTensor& t) {

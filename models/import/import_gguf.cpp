@@ -3,6 +3,7 @@
 // Values keep their GGUF type, so that an export gives them back exactly.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -10,6 +11,7 @@
 
 #include "ggml-like-tensor/base/error.h"
 #include "models/architecture.h"
+#include "models/import/affix.h"
 #include "models/import/gguf.h"
 #include "models/import/gguf_names.h"
 #include "models/import/import.h"
@@ -151,6 +153,9 @@ class GgufImport {
       const Value* found = source_.meta.find(key.ours);
       if (found && key.from_one && is_kind(*found, Kind::integer))
         source_.meta.set(key.ours, to_value(key.from_one(std::get<int64_t>(found->data))));
+      if (!found && key.gguf_default)
+        if (auto given = key.gguf_default(source_.path))
+          source_.meta.set(key.ours, to_value(*given));
       return key.gguf.empty() ? key.ours : gguf_key_name(architecture_, key);
     });
     Slots facts;
@@ -164,11 +169,40 @@ class GgufImport {
     unread_.insert(facts.gguf_unread.begin(), facts.gguf_unread.end());
   }
 
+  const GgufTensor* named(const std::string& name) const {
+    const auto at = by_name_.find(name);
+    return at == by_name_.end() ? nullptr : at->second;
+  }
+  // NVFP4's one number for all of a tensor stands beside it, and so may one for activations.
+  bool is_of_nvfp4(std::string_view name) const {
+    if (!drop_suffix(name, ".scale") && !drop_suffix(name, ".input_scale")) return false;
+    const GgufTensor* of = named(std::string(name) + ".weight");
+    return of && of->format == Format::nvfp4;
+  }
+  std::optional<float> scale_of(const GgufTensor& t) const {
+    std::string_view stem = t.name;
+    if (t.format != Format::nvfp4 || !drop_suffix(stem, ".weight")) return {};
+    const GgufTensor* scale = named(std::string(stem) + ".scale");
+    if (!scale) return {};
+    if (scale->format != Format::f32 || scale->rows != 1 || scale->cols != 1)
+      fail(Exit::bad_file, "{}: tensor {} is {} with {} x {} elements, expected one f32",
+           source_.path, escaped(scale->name), info(scale->format).name, scale->rows, scale->cols);
+    float number;
+    std::memcpy(&number, file_.data(*scale), sizeof number);
+    return number;
+  }
+
   void take_tensors() {
+    for (auto& t : file_.tensors) by_name_.emplace(t.name, &t);
     for (auto& t : file_.tensors) {
       const std::string name = our_tensor_name(t.name);
-      if (unread_.count(name)) continue;
+      if (unread_.count(name) || is_of_nvfp4(t.name)) continue;
       const auto [first, last] = slots_.equal_range(name);
+      if (const auto scale = scale_of(t); scale && first != last) {
+        for (auto at = first; at != last; ++at)
+          source_.tensors.push_back(under_scale(at->second, t, *scale));
+        continue;
+      }
       if (first == last)
         source_.tensors.push_back(tensor_over(name, t.format, file_.data(t), t.rows, t.cols));
       for (auto at = first; at != last; ++at) {
@@ -178,6 +212,17 @@ class GgufImport {
                        flat ? 1 : t.rows, flat ? t.rows * t.cols : t.cols, source_.path, t.name));
       }
     }
+  }
+
+  TensorSource under_scale(const TensorSlot& slot, const GgufTensor& t, float scale) const {
+    const size_t bytes = row_bytes(t.format, t.cols);
+    return matrix_for(
+        slot, slot.gguf_order, Format::nvfp4s,
+        [=, data = file_.data(t)](int64_t row, std::byte* dst) {
+          std::memcpy(dst, &scale, sizeof scale);
+          std::memcpy(dst + sizeof scale, data + row * int64_t(bytes), bytes);
+        },
+        t.rows, t.cols, source_.path, t.name);
   }
 
   // rope.scale_linear is what rope.scaling.* was called before. attn_factor counts on top of yarn's
@@ -244,6 +289,7 @@ class GgufImport {
   bool merges_for_scores_ = false;
   // By their GGUF names in our spelling; a tensor of several parts has several slots.
   std::multimap<std::string, TensorSlot> slots_;
+  std::map<std::string, const GgufTensor*> by_name_;
   std::set<std::string> unread_;  // that are no weights, in our spelling
 };
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <set>
 #include <system_error>
 
@@ -22,6 +23,7 @@
 #include "models/import/json_file.h"
 #include "models/import/row_tensors.h"
 #include "models/import/safetensors.h"
+#include "quant/half.h"
 
 namespace chaski {
 namespace {
@@ -41,6 +43,7 @@ class HfImport {
   ModelSource run() {
     read_files();
     for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
+    for (auto& tensor : tensors_) names_.insert(tensor.name);
     for (auto& tensor : tensors_) take(tensor);
     settle_head();
     read_hf_tokenizer(folder_, config_, source_.meta);
@@ -126,6 +129,17 @@ class HfImport {
     for (auto at = first; at != last; ++at)
       source_.tensors.push_back(matrix_for(at->second, at->second.hf_order, t.format, t.read,
                                            t.rows, t.cols, t.file, t.name));
+    if (t.order.empty()) return;
+    for (auto at = first; at != last; ++at) {
+      if (at->second.role != Role::matmul)
+        fail(Exit::bad_file,
+             "{}: tensor {} has groups of columns that are no neighbours, expected none here, {}",
+             t.file, escaped(t.name), kUnpackedInstead);
+      source_.tensors.push_back({{at->second.name + std::string(kOrder), Format::f32, 1, t.cols},
+                                 [order = t.order](int64_t, int64_t, std::byte* dst) {
+                                   std::memcpy(dst, order.data(), order.size() * sizeof(float));
+                                 }});
+    }
   }
 
   void take(const SafeTensor& t) {
@@ -133,9 +147,15 @@ class HfImport {
     if (found.first == found.second && (is_unread(t.name) || is_of_other_part(t.name))) return;
     const auto [first, last] = slots_for(t.name, t.file);
     if (is_ternary(t, first->second)) {
+      if (!names_.count(t.name + "_scale"))
+        fail(Exit::bad_file, "{}: tensor {}_scale is missing, expected the scale of {}", t.file,
+             escaped(t.name), escaped(t.name));
       source_.tensors.push_back(ternary(first->second, t));
       return;
     }
+    if (first->second.hf_ternary && t.format && t.shape.size() == 2 &&
+        !names_.count(t.name + "_scale"))
+      return round_to_ternary(first->second, t);
     if (!t.format)
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16, BF16 or F8_E4M3", t.file,
            escaped(t.name), t.dtype);
@@ -186,6 +206,49 @@ class HfImport {
                               std::memcpy(dst + 2 * c, &kValues[code], 2);
                             }
                           });
+  }
+
+  // What BitNet's training keeps of a matrix and rounds whenever it multiplies: -1, 0 or 1 times
+  // the mean of all sizes, which must be known before the first row.
+  struct MeanSize {
+    std::once_flag once;
+    float inverse = 0;
+  };
+  void round_to_ternary(const TensorSlot& slot, const SafeTensor& t) {
+    const int64_t rows = t.shape[0], cols = t.shape[1];
+    const auto values = [=, format = *t.format, data = t.data](int64_t row) {
+      std::vector<float> x(static_cast<size_t>(cols));
+      decode_plain_row(format, data + row * static_cast<int64_t>(row_bytes(format, cols)), cols,
+                       x.data());
+      return x;
+    };
+    const auto mean = std::make_shared<MeanSize>();
+    const auto inverse = [=] {
+      std::call_once(mean->once, [&] {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; ++r)
+          for (float v : values(r)) sum += std::fabs(v);
+        mean->inverse =
+            1 / std::max(static_cast<float>(sum / static_cast<double>(rows * cols)), 1e-5f);
+      });
+      return mean->inverse;
+    };
+    source_.tensors.push_back(matrix_for(
+        slot, slot.hf_order, Format::bf16,
+        [=](int64_t row, std::byte* dst) {
+          const std::vector<float> x = values(row);
+          const float by = inverse();
+          for (size_t c = 0; c < x.size(); ++c) {
+            const uint16_t w = bf16_of_f32(std::clamp(std::nearbyint(x[c] * by), -1.0f, 1.0f));
+            std::memcpy(dst + 2 * c, &w, sizeof w);
+          }
+        },
+        rows, cols, t.file, t.name));
+    source_.tensors.push_back(
+        {{slot.name + "_scale", Format::f32, 1, 1}, [=](int64_t, int64_t, std::byte* dst) {
+           const float scale = 1 / inverse();
+           std::memcpy(dst, &scale, sizeof scale);
+         }});
   }
 
   // As f32: what is left of a rounded number when it is divided is no number of its format.
@@ -247,6 +310,7 @@ class HfImport {
   std::multimap<std::string, TensorSlot> slots_;  // by their Hugging Face names
   std::vector<std::shared_ptr<const Mapping>> mappings_;
   std::vector<SafeTensor> tensors_;
+  std::set<std::string> names_;  // of tensors_
   std::set<std::string> taken_;  // names in slots_
 };
 

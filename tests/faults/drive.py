@@ -67,7 +67,7 @@ def run(command, variables={}, limit=None, prepare=None, keep=None):
         if prepare:
             prepare()
 
-    environment = dict(os.environ, **variables)
+    environment = dict(os.environ, CHASKI_CONFIG="none", **variables)
     if variables:
         environment["LD_PRELOAD"] = shim
     with open(folder + "/stdout", "w+b") as out, open(folder + "/stderr", "w+b") as err:

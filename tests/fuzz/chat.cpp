@@ -43,9 +43,25 @@ void render(const ChatTemplate& chat, const std::vector<std::string_view>& parts
   std::vector<ChatMessage> messages;
   for (size_t i = 1; i < std::min<size_t>(parts.size(), 6); ++i)
     messages.push_back({i % 2 == 0 ? "user" : "assistant", std::string(parts[i])});
-  chat.render(messages, true);
-  chat.rewritten(messages);
+  std::optional<size_t> rewritten;
+  chat.render(messages, true, &rewritten);
   chat.stop_strings();
+}
+
+// Whatever an answer is, its calls can be shown to a template, and are calls again.
+void read_calls(std::string_view answer) {
+  static const Tools tools = Tools::parse("tools", R"([{"name": "f"}])");
+  for (const char* mark :
+       {"<tool_call>", "[ARGS]", "[TOOL_CALLS]", "<|tool_call|>", "<|start_header_id|>"}) {
+    const ToolSyntax& syntax = *tool_syntax(mark);
+    const ToolAnswer read = read_answer(syntax, tools, answer, 0);
+    for (const ToolCall& call : read.calls) {
+      expect(is_json_object(call.arguments), "arguments are an object");
+      value_of_call(call);
+    }
+    for (const std::string& fault : read.faults)
+      expect(escaped(fault) == fault, "a fault is fit for a terminal");
+  }
 }
 
 struct Voice {
@@ -58,6 +74,7 @@ struct Voice {
 const Declared chat("chat", [](std::string_view input) {
   static Voice voices[] = {Voice(bpe_vocabulary("gpt-2")), Voice(spm_vocabulary(true))};
   const auto parts = parts_of(input);
+  for (const std::string_view part : parts) read_calls(part);
   for (Voice& voice : voices) {
     voice.meta.set_str("tokenizer.chat_template", std::string(parts[0]));
     const ChatTemplate chat = ChatTemplate::detect(voice.meta, *voice.tokenizer);

@@ -1,0 +1,108 @@
+#include "engine/feedback.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ggml-like-tensor/cores.h"
+#include "ggml-like-tensor/file/chunks.h"
+#include "ggml-like-tensor/plan.h"
+
+namespace chaski {
+
+namespace {
+
+CalibrationText spread(CalibrationText text) {
+  const int most = Feedbacks::kMostWindows, length = window_of(*text.engine);
+  if (text.windows <= most) return text;
+  std::vector<TokenId> tokens;
+  for (int64_t w = 0; w < most; ++w) {
+    const auto from = text.tokens.begin() + w * text.windows / most * length;
+    tokens.insert(tokens.end(), from, from + length);
+  }
+  text.tokens = std::move(tokens), text.windows = most;
+  return text;
+}
+
+// The Gram matrices of some weights' inputs. Weights that read the same share one.
+class Grams {
+ public:
+  explicit Grams(std::set<std::string> wanted) : wanted_(std::move(wanted)) {}
+
+  void keep(const Plan& plan, size_t step) {
+    const OpArgs& a = plan.steps[step].args;
+    std::shared_ptr<Gram> gram;
+    for (const Weight* weight : weights_of(plan, step)) {
+      if (wanted_.count(weight->info.name) == 0 || a.in[0].shape.rows == 0) continue;
+      auto& of = grams_[weight->info.name];
+      if (!gram && !of) all_.push_back(of = std::make_shared<Gram>(weight->info.cols));
+      if (!gram) of->keep(a.in[0].shape.rows, [&](int64_t t, float* to) { input_row(a, t, to); });
+      gram = of = gram ? gram : of;
+    }
+  }
+
+  // Adds what was kept, panel by panel.
+  void add(int threads) {
+    std::vector<std::pair<Gram*, int64_t>> jobs;
+    for (const auto& gram : all_)
+      for (int64_t panel = gram->panels(); panel-- > 0;) jobs.emplace_back(gram.get(), panel);
+    for_each_job(jobs.size(), threads, [&](size_t i) { jobs[i].first->add(jobs[i].second); });
+    for (const auto& gram : all_) gram->drop_kept();
+  }
+
+  std::map<std::string, std::shared_ptr<const Feedback>> feedbacks(int threads) {
+    std::vector<std::shared_ptr<const Feedback>> made(all_.size());
+    for_each_job(all_.size(), threads,
+                 [&](size_t i) { made[i] = std::make_shared<Feedback>(*all_[i]); });
+    std::map<std::string, std::shared_ptr<const Feedback>> out;
+    for (const auto& [name, gram] : grams_)
+      out[name] = made[size_t(std::find(all_.begin(), all_.end(), gram) - all_.begin())];
+    return out;
+  }
+
+ private:
+  const std::set<std::string> wanted_;
+  std::map<std::string, std::shared_ptr<Gram>> grams_;  // by weight
+  std::vector<std::shared_ptr<Gram>> all_;
+};
+
+}  // namespace
+
+Feedbacks::Feedbacks(CalibrationText text, int threads, uint64_t group_bytes)
+    : text_(spread(std::move(text))),
+      threads_(threads > 0 ? threads : usable_cores()),
+      group_bytes_(group_bytes) {}
+
+std::shared_ptr<const Feedback> Feedbacks::of(const std::string& weight) {
+  const std::lock_guard lock(guard_);
+  for (const Group* group : {&now_, &before_})
+    if (const auto found = group->find(weight); found != group->end()) return found->second;
+  const auto at = std::find_if(weights_.begin(), weights_.end(),
+                               [&](const TensorInfo& w) { return w.name == weight; });
+  if (at == weights_.end()) return nullptr;
+  before_ = std::move(now_);
+  now_ = measure(size_t(at - weights_.begin()));
+  return now_.at(weight);
+}
+
+Feedbacks::Group Feedbacks::measure(size_t first) {
+  std::set<std::string> wanted;
+  uint64_t bytes = 0;
+  for (size_t i = first; i < weights_.size(); ++i) {
+    bytes += Gram::bytes(weights_[i].cols);
+    if (i > first && bytes > group_bytes_) break;
+    wanted.insert(weights_[i].name);
+  }
+  Grams grams(wanted);
+  read_for_inputs(
+      *text_.engine, text_.tokens, text_.windows,
+      [&](const Plan& plan, size_t step) { grams.keep(plan, step); },
+      [&](int read) {
+        grams.add(threads_);
+        if (on_read) on_read(read, text_.windows);
+      });
+  Group group = grams.feedbacks(threads_);
+  for (const std::string& name : wanted) group.try_emplace(name);  // read by no matmul
+  return group;
+}
+
+}  // namespace chaski

@@ -1,0 +1,82 @@
+#include "engine/forecast.h"
+
+#include <algorithm>
+
+#include "cuda/backend.h"
+#include "engine/bench/bandwidth.h"
+#include "engine/bench/random_model.h"
+#include "engine/model_file.h"
+#include "engine/placement.h"
+#include "ggml-like-tensor/base/memory.h"
+
+namespace chaski {
+
+namespace {
+
+void tell_device(Forecast& f, const Placement& where) {
+  for (const CudaDevice& d : cuda_devices(true).list)
+    if (d.index == where.needs.options.device) {
+      f.device_needs = cuda_bytes_needed(where.needs.weights, where.needs.options, d.total_bytes);
+      f.device_has = d.free_bytes;
+    }
+}
+
+double bandwidth_of(int threads, bool anew, const ForecastOptions& o) {
+  const std::string of = cpu_with(threads);
+  if (const double kept = anew ? 0 : kept_bandwidth(of); kept > 0) return kept;
+  o.note("the speed of memory");
+  const double now = measure_read_bandwidth({.threads = threads});
+  keep_bandwidth(of, now);
+  return now;
+}
+
+}  // namespace
+
+double Forecast::decode_at_the_end() const {
+  return speed && bandwidth > 0 ? 1 / (1 / speed->decode + double(states) / bandwidth) : 0;
+}
+
+Forecast forecast(const ForecastOptions& o) {
+  check_options(o.engine);
+  const OpenModel opened = o.shape ? OpenModel{random_source(*o.shape), nullptr}
+                                   : open_model(o.engine.model, o.engine.tokenizer);
+  const ModelSource& source = opened.source;
+  // Held, because it is part of what the program holds.
+  const auto tokenizer = o.shape ? nullptr : expect_runnable(source);
+  Forecast f;
+  ShapedModel shaped(source);
+  const Model& model = *shaped;
+  const Placement where = settle(*shaped, o.engine, source.path);
+  f.path = source.path, f.kind = source.kind;
+  f.mapped = opened.mapped && !o.engine.copy;
+  f.context = where.context, f.own_context = int(model.context);
+  f.threads = thread_count(o.engine), f.kv = o.engine.kv;
+  f.layers = int(model.n_layers), f.cpu_layers = where.cpu_layers;
+  if (f.cpu_layers < f.layers) tell_device(f, where);
+
+  const Footprint need(model, f.cpu_layers, f.kv, f.threads);
+  f.have = available_memory(), f.pages = available_pages(), f.program = resident_memory();
+  f.weights = need.weights(), f.states = need.states(f.context);
+  const uint64_t taken = f.mapped ? 0 : f.weights, have = f.have.value_or(UINT64_MAX);
+  const auto room = [&](uint64_t bytes) { return bytes - std::min(bytes, taken); };
+  f.fits = taken <= have && need.longest_context(room(have), f.context) == f.context;
+  f.longest_context = std::max(
+      f.fits ? f.context : 0,
+      need.longest_context(room(prudent(have, f.threads)), std::max(f.context, f.own_context)));
+  f.activations = need.activations(f.fits ? f.context : std::max(f.longest_context, 1));
+  f.starts = f.fits || (o.engine.context == 0 && taken <= have &&
+                        need.longest_context(room(have), std::min(f.context, kPage)) > 0);
+  f.weights_stay = !f.mapped || f.weights + f.activations + (f.fits ? f.states : 0) <=
+                                    f.pages.value_or(UINT64_MAX);
+  if (!f.fits)
+    f.ways = remedies(model, f.cpu_layers, o.engine, f.threads, f.context, have, f.mapped);
+
+  f.bytes_a_token = weight_bytes_a_token(model);
+  if (f.cpu_layers == f.layers && f.weights <= have && f.weights_stay) {
+    f.speed = forecast_speed(source, model, o.engine, o.anew, o.note);
+    f.bandwidth = bandwidth_of(f.threads, o.anew, o);
+  }
+  return f;
+}
+
+}  // namespace chaski

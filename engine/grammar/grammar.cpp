@@ -1,0 +1,161 @@
+#include "engine/grammar/grammar.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace chaski {
+
+namespace {
+
+constexpr size_t kMostMaskBytes = 64 << 20;
+// A mask with at most this share of the vocabulary is a list.
+constexpr int kFewOf = 64;
+// Bytes looked ahead for guesses.
+constexpr size_t kMostForetold = 64;
+
+}  // namespace
+
+Grammar::Grammar(std::shared_ptr<const Rules> rules, const Tokenizer& tokenizer)
+    : rules_(std::move(rules)), tokenizer_(tokenizer), recognizer_(*rules_), trie_(tokenizer) {
+  for (TokenId id = 0; id < tokenizer.size(); ++id)
+    if (tokenizer.is_end(id)) end_tokens_.push_back(id);
+}
+
+bool Grammar::Mask::has(TokenId token) const {
+  if (bits.empty()) return std::find(few.begin(), few.end(), token) != few.end();
+  return bits[size_t(token) / 64] >> token % 64 & 1;
+}
+
+Grammar::Mask Grammar::made() {
+  Mask mask;
+  for (const uint64_t word : bits_) mask.count += std::popcount(word);
+  if (mask.count > tokenizer_.size() / kFewOf)
+    mask.bits = bits_;
+  else
+    for (size_t i = 0; i < bits_.size(); ++i)
+      for (uint64_t word = bits_[i]; word != 0; word &= word - 1)
+        mask.few.push_back(TokenId(i * 64) + std::countr_zero(word));
+  mask_bytes_ += mask.few.size() * sizeof(TokenId) + mask.bits.size() * sizeof(uint64_t);
+  return mask;
+}
+
+const Grammar::Mask& Grammar::mask(Place place) {
+  const auto known = masks_.find(place);
+  if (known != masks_.end()) return known->second;
+  recognizer_.allow_work();
+  bits_.assign(trie_.bit_words(), 0);
+  trie_.allow(recognizer_, place, bits_);
+  if (recognizer_.may_end(place))
+    for (const TokenId token : end_tokens_) set(token);
+  return masks_.emplace(place, made()).first->second;
+}
+
+const Grammar::Mask& Grammar::opening_mask() {
+  if (opening_) return *opening_;
+  recognizer_.allow_work();
+  bits_.assign(trie_.bit_words(), 0);
+  const Place start = recognizer_.start();
+  for (TokenId id = 0; id < tokenizer_.size(); ++id) {
+    const std::string text = TokenTrie::takes(tokenizer_, id) ? tokenizer_.decode({&id, 1}) : "";
+    if (text.empty() ? tokenizer_.is_end(id) && recognizer_.may_end(start)
+                     : recognizer_.read(start, text) != Recognizer::kNowhere)
+      set(id);
+  }
+  return opening_.emplace(made());
+}
+
+void Grammar::stay_small() {
+  if (mask_bytes_ <= kMostMaskBytes && !recognizer_.is_full()) return;
+  recognizer_.forget();
+  masks_.clear(), opening_.reset();
+  mask_bytes_ = 0;
+  ++generation_;
+}
+
+GrammarText::Place GrammarText::behind(Place place, TokenId token, bool first) {
+  const Tokenizer& t = grammar_.tokenizer();
+  Recognizer& r = grammar_.recognizer();
+  r.allow_work();
+  return first && opens_ ? r.read(place, t.decode({&token, 1})) : r.read(place, t.piece(token));
+}
+
+GrammarText::Place GrammarText::here() {
+  if (generation_ == grammar_.generation()) return place_;
+  generation_ = grammar_.generation();
+  place_ = grammar_.recognizer().start();
+  for (size_t i = 0; i < tokens_.size(); ++i) place_ = behind(place_, tokens_[i], i == 0);
+  return place_;
+}
+
+void GrammarText::take(TokenId token) {
+  const Place next = behind(here(), token, tokens_.empty());
+  ENSURE(next != Recognizer::kNowhere, "a drawn token is allowed");
+  tokens_.push_back(token);
+  place_ = next;
+}
+
+std::span<const float> GrammarText::allowed(std::span<const float> logits,
+                                            std::span<const TokenId> history) {
+  grammar_.stay_small();
+  Place place = here();
+  bool first = tokens_.empty();
+  for (const TokenId guess : history.subspan(history_)) {
+    place = behind(place, guess, first);
+    first = false;
+  }
+  const Grammar::Mask& mask = first && opens_ ? grammar_.opening_mask() : grammar_.mask(place);
+  if (mask.count == 0)
+    fail(grammar_.rules().code(),
+         "{}: the vocabulary has no token that the grammar allows here, after {} tokens",
+         grammar_.rules().name(), tokens_.size());
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  logits_.resize(logits.size());
+  if (mask.bits.empty()) {
+    std::fill(logits_.begin(), logits_.end(), kNever);
+    for (const TokenId t : mask.few) logits_[size_t(t)] = logits[size_t(t)];
+  } else {
+    std::copy(logits.begin(), logits.end(), logits_.begin());
+    for (size_t i = 0; i < mask.bits.size(); ++i)
+      for (uint64_t not_allowed = ~mask.bits[i]; not_allowed != 0; not_allowed &= not_allowed - 1)
+        if (const size_t t = i * 64 + size_t(std::countr_zero(not_allowed)); t < logits_.size())
+          logits_[t] = kNever;
+  }
+  return logits_;
+}
+
+std::vector<TokenId> GrammarText::foretold(int most) {
+  // Where they are mostly wrong, other tokens than the longest make up such texts.
+  constexpr int kTried = 8;
+  const bool only_sure = foretold_ >= kTried && 2 * right_ < foretold_;
+  std::vector<TokenId> out;
+  Recognizer& r = grammar_.recognizer();
+  if (opens_ && tokens_.empty()) return out;
+  r.allow_work();
+  std::string bytes;
+  Place begin = here(), end = begin;
+  while (int(out.size()) < most) {
+    for (int byte; bytes.size() < kMostForetold && (byte = r.only_byte(end)) >= 0;
+         bytes += char(byte))
+      end = r.step(end, uint8_t(byte));
+    const auto [token, size] = grammar_.trie().longest(bytes);
+    if (size == 0 || (only_sure && grammar_.mask(begin).count > 1)) break;
+    out.push_back(token);
+    begin = r.read(begin, std::string_view(bytes).substr(0, size));
+    bytes.erase(0, size);
+  }
+  return out;
+}
+
+size_t GrammarText::fitting(std::span<const TokenId> guesses) {
+  const Tokenizer& t = grammar_.tokenizer();
+  Place place = here();
+  for (size_t i = 0; i < guesses.size(); ++i) {
+    if (!TokenTrie::takes(t, guesses[i])) return i;
+    place = behind(place, guesses[i], tokens_.empty() && i == 0);
+    if (place == Recognizer::kNowhere) return i;
+  }
+  return guesses.size();
+}
+
+}  // namespace chaski

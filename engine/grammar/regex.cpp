@@ -1,0 +1,196 @@
+#include "engine/grammar/regex.h"
+
+#include "engine/grammar/reader.h"
+
+namespace chaski {
+
+namespace {
+
+const CodeSet& line_ends() {
+  static const CodeSet set{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+  return set;
+}
+
+// Of \d, \w, \s and their opposites; nothing for another letter. Engines disagree on spaces and
+// digits beyond ASCII, so these are in neither a class nor its opposite.
+std::optional<CodeSet> class_of(char letter) {
+  static const CodeSet digits = CodeSet{{'0', '9'}},
+                       word{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
+                       space = CodeSet{{'\t', '\r'}, {' ', ' '}};
+  static const CodeSet wide_space{{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},
+                                  {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+                                  {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                                  {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+  static const CodeSet ascii{{0, 0x7F}};
+  switch (letter) {
+    case 'd':
+      return digits;
+    case 'w':
+      return word;
+    case 's':
+      return space;
+    case 'D':
+      return digits.others().both(ascii);
+    case 'W':
+      return word.others().both(ascii);
+    case 'S':
+      return wide_space.others();
+  }
+  return std::nullopt;
+}
+
+class RegexParser {
+ public:
+  RegexParser(Rules& rules, const GrammarSource& source, bool search,
+              std::function<Rules::Part(const CodeSet&)> characters)
+      : in_(source), rules_(rules), search_(search), characters_(std::move(characters)) {}
+
+  Rules::Part parse() {
+    const Rules::Part whole = alternatives(0);
+    if (!in_.at_end()) in_.expected("the end, or a '(' in front");
+    return whole;
+  }
+
+ private:
+  Rules::Part anything() { return rules_.repeated(characters_(CodeSet::all()), 0, -1); }
+
+  Rules::Part alternatives(int depth) {
+    std::vector<Rules::Part> parts;
+    do parts.push_back(depth == 0 ? outer_sequence() : sequence(depth));
+    while (in_.take("|"));
+    return parts.size() == 1 ? parts[0] : rules_.either(parts);
+  }
+
+  // Here ^ and $ may stand; where they do not, a search finds the rest anywhere.
+  Rules::Part outer_sequence() {
+    const bool from_begin = in_.take("^");
+    Rules::Part part = sequence(0);
+    const bool to_end = in_.take("$");
+    if (search_ && !from_begin) part = rules_.chain(anything(), part);
+    if (search_ && !to_end) part = rules_.chain(part, anything());
+    return part;
+  }
+
+  Rules::Part sequence(int depth) {
+    Rules::Part all = rules_.nothing();
+    while (!in_.at_end() && in_.next() != '|' && in_.next() != ')') {
+      if (in_.next() == '$' && depth == 0 && ends_behind()) return all;
+      Rules::Part part = item(depth);
+      if (const auto times = in_.repeats()) {
+        part = rules_.repeated(part, times->least, times->most);
+        in_.take("?");
+        if (in_.next() == '+' || in_.next() == '*') in_.expected("one repetition, not two");
+      }
+      all = rules_.chain(all, part);
+    }
+    return all;
+  }
+
+  bool ends_behind() const {
+    GrammarReader behind = in_;
+    behind.take("$");
+    return behind.at_end() || behind.next() == '|';
+  }
+
+  Rules::Part item(int depth) {
+    const size_t at = in_.at();
+    const char c = in_.next();
+    if (in_.take("(")) {
+      if (depth == kMostGroups)
+        in_.wrong(at, fmt::format("groups are nested more than {} deep", kMostGroups));
+      if (in_.take("?")) open_group(at);
+      const Rules::Part part = alternatives(depth + 1);
+      if (!in_.take(")")) in_.expected("')'");
+      return part;
+    }
+    if (in_.take("[")) return characters_(characters());
+    if (in_.take(".")) return characters_(line_ends().others());
+    if (c == '^' || c == '$')
+      in_.expected("^ at the beginning of the expression and $ at its end only");
+    if (c == '*' || c == '+' || c == '?' || c == '{') in_.expected("what is to be repeated");
+    return characters_(character(false));
+  }
+
+  // Behind "(?".
+  void open_group(size_t at) {
+    if (in_.take(":")) return;
+    const size_t name = in_.at();
+    if ((in_.take("P<") || in_.take("<")) && in_.next() != '=' && in_.next() != '!') {
+      while (!in_.at_end() && in_.next() != '>') in_.character();
+      if (!in_.take(">")) in_.expected("'>'");
+      return;
+    }
+    in_.go_to(name);
+    in_.wrong(at,
+              "found a group that looks around or sets flags, expected (...), (?:...) or "
+              "(?<name>...)");
+  }
+
+  // One character, or those that \d and its like stand for.
+  CodeSet character(bool in_class) {
+    const size_t at = in_.at();
+    if (!in_.take("\\")) {
+      const uint32_t code = in_.character();
+      return {{code, code}};
+    }
+    if (const auto set = class_of(in_.next())) {
+      in_.character();
+      return *set;
+    }
+    if (in_class && in_.take("b")) return {{'\b', '\b'}};
+    if (const auto code = in_.escape()) return {{*code, *code}};
+    const char c = in_.next();
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+      in_.wrong(at, fmt::format("found \\{}, expected \\d, \\w, \\s, \\D, \\W, \\S, \\n, \\r, \\t, "
+                                "\\f, \\v, \\xHH, \\uHHHH or a sign behind the backslash",
+                                c));
+    const uint32_t code = in_.character();
+    return {{code, code}};
+  }
+
+  CodeSet characters() {
+    const bool others = in_.take("^");
+    CodeSet set;
+    while (!in_.take("]")) {
+      if (in_.at_end()) in_.expected("']'");
+      const size_t at = in_.at();
+      const CodeSet first = character(true);
+      if (!in_.sees("-") || in_.sees("-]")) {
+        set.add(first);
+        continue;
+      }
+      in_.take("-");
+      const CodeSet last = character(true);
+      const auto a = first.ranges(), b = last.ranges();
+      const auto one = [](const auto& r) { return r.size() == 1 && r[0].first == r[0].last; };
+      if (!one(a) || !one(b) || b[0].first < a[0].first)
+        in_.wrong(at, "a range that does not go from a character to a later one");
+      set.add(a[0].first, b[0].first);
+    }
+    return others ? set.others() : set;
+  }
+
+  GrammarReader in_;
+  Rules& rules_;
+  const bool search_;
+  std::function<Rules::Part(const CodeSet&)> characters_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Rules> parse_regex(const GrammarSource& source) {
+  auto rules = std::make_shared<Rules>(source);
+  const Rules::Rule root = rules->declare("root");
+  rules->define(root, RegexParser(*rules, source, false, [&](const CodeSet& set) {
+                        return rules->one_of(set);
+                      }).parse());
+  rules->finish(root);
+  return rules;
+}
+
+Rules::Part search_part(Rules& rules, const GrammarSource& source,
+                        const std::function<Rules::Part(const CodeSet&)>& characters) {
+  return RegexParser(rules, source, true, characters).parse();
+}
+
+}  // namespace chaski

@@ -1,0 +1,138 @@
+// The form that every grammar becomes, whatever it is written in: rules, each an automaton over
+// bytes whose edges read one byte of a range, read nothing, or call a rule. Bytes and not
+// characters, because a token may hold a part of one.
+//
+// A parser makes parts and joins them; a part is used once, a rule as often as one likes. finish()
+// checks what the parser cannot see, and leaves the edges that can still reach an end.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+// Where the text of a grammar is from, for the lines of errors.
+struct GrammarSource {
+  std::string name;  // "list.gbnf", "--regex"
+  std::string text;
+  Exit code = Exit::usage;  // of its errors
+
+  // "NAME: line 3, column 7: what"; `at` is a byte of the text, columns are counted in bytes.
+  [[noreturn]] void wrong(size_t at, const std::string& what) const;
+  // The same with what stands there: "... found 'x', expected EXPECTED".
+  [[noreturn]] void expected(size_t at, std::string_view expected) const;
+};
+
+std::string utf8_of(uint32_t code);
+uint32_t code_of(std::string_view character);  // one whole character in UTF-8
+
+// A set of code points: never surrogates, nothing above U+10FFFF.
+class CodeSet {
+ public:
+  struct Range {
+    uint32_t first, last;
+  };
+  CodeSet() = default;
+  CodeSet(std::initializer_list<Range> ranges) : ranges_(ranges) {}
+  static CodeSet of(std::string_view ascii);  // its characters
+  static CodeSet all();
+
+  void add(uint32_t first, uint32_t last) { ranges_.push_back({first, last}); }
+  void add(const CodeSet& more);
+  CodeSet others() const;  // all that are not in it
+  CodeSet both(const CodeSet& other) const;
+  bool has(uint32_t code) const;
+  std::vector<Range> ranges() const;  // sorted, joined, without surrogates
+
+ private:
+  std::vector<Range> ranges_;
+};
+
+class Rules {
+ public:
+  using State = int32_t;
+  using Rule = int32_t;
+  // What is read on any way from `begin` to `end`.
+  struct Part {
+    State begin, end;
+  };
+  struct ByteEdge {
+    State from, to;
+    uint8_t low, high;
+  };
+  struct SkipEdge {
+    State from, to;
+  };
+  struct CallEdge {
+    State from, to;  // to: where it goes on when the rule has ended
+    Rule rule;
+  };
+
+  // Errors are of this source, which outlives the parsing.
+  explicit Rules(const GrammarSource& source) : name_(source.name), code_(source.code) {}
+
+  Rule declare(const std::string& name);  // the rule is defined later, once
+  void define(Rule rule, Part part);
+  bool defined(Rule rule) const { return rules_[size_t(rule)].begin >= 0; }
+  const std::string& name_of(Rule rule) const { return rules_[size_t(rule)].name; }
+
+  State state();
+  void skip(State from, State to) { skips_.push_back({from, to}); }
+  Part nothing();
+  Part text(std::string_view bytes);
+  Part one_of(const CodeSet& codes);  // in UTF-8
+  Part call(Rule rule);
+  Part chain(Part first, Part second);
+  Part either(std::span<const Part> parts);       // none of them: a part that is never read
+  Part repeated(Part part, int least, int most);  // kUnlimited
+
+  static constexpr int kUnlimited = -1, kMostRepeats = 100'000;
+
+  // The whole is the rule `root`. Throws an Error for a rule that calls itself before it reads
+  // anything, and for a root that never ends.
+  void finish(Rule root);
+
+  // Of a finished grammar:
+  int states() const { return int(ends_.size()); }
+  State begin(Rule rule) const { return rules_[size_t(rule)].begin; }
+  Rule root() const { return root_; }
+  bool ends(State s) const { return ends_[size_t(s)]; }            // of its rule
+  bool only_ends(State s) const { return only_ends_[size_t(s)]; }  // nothing else comes behind it
+  std::span<const ByteEdge> bytes(State s) const { return of(bytes_, byte_index_, s); }
+  std::span<const SkipEdge> skips(State s) const { return of(skips_, skip_index_, s); }
+  std::span<const CallEdge> calls(State s) const { return of(calls_, call_index_, s); }
+  const std::string& name() const { return name_; }
+  Exit code() const { return code_; }
+
+ private:
+  struct Known {
+    std::string name;
+    State begin = -1, end = -1;
+  };
+  template <class E>
+  static std::span<const E> of(const std::vector<E>& edges, const std::vector<int32_t>& index,
+                               State s) {
+    return std::span(edges).subspan(size_t(index[size_t(s)]),
+                                    size_t(index[size_t(s) + 1] - index[size_t(s)]));
+  }
+  std::vector<bool> can_end(bool by_bytes) const;
+  void expect_no_left_recursion(const std::vector<bool>& empty) const;
+  void index_edges();
+
+  std::string name_;
+  Exit code_;
+  std::vector<Known> rules_;
+  std::vector<ByteEdge> bytes_;
+  std::vector<SkipEdge> skips_;
+  std::vector<CallEdge> calls_;
+  std::vector<int32_t> byte_index_, skip_index_, call_index_;
+  std::vector<bool> ends_, only_ends_;
+  int32_t states_ = 0;
+  Rule root_ = -1;
+};
+
+}  // namespace chaski

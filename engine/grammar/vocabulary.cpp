@@ -1,0 +1,93 @@
+#include "engine/grammar/vocabulary.h"
+
+#include <algorithm>
+
+namespace chaski {
+
+namespace {
+
+// Longer tokens are runs of one character, which others make too.
+constexpr size_t kLongestToken = 4096;
+
+}  // namespace
+
+bool TokenTrie::takes(const Tokenizer& t, TokenId token) {
+  const TokenType type = t.type(token);
+  return type != TokenType::control && type != TokenType::unknown && type != TokenType::unused &&
+         !t.is_end(token) && !t.piece(token).empty() && t.piece(token).size() <= kLongestToken;
+}
+
+TokenTrie::TokenTrie(const Tokenizer& tokenizer) : none_(tokenizer.size()) {
+  std::vector<TokenId> tokens;
+  for (TokenId id = 0; id < tokenizer.size(); ++id)
+    if (takes(tokenizer, id)) tokens.push_back(id);
+  std::sort(tokens.begin(), tokens.end(), [&](TokenId a, TokenId b) {
+    const int order = tokenizer.piece(a).compare(tokenizer.piece(b));
+    return order != 0 ? order < 0 : a < b;
+  });
+  std::vector<uint32_t> open;  // nodes of the text before
+  const auto close_to = [&](size_t depth) {
+    for (; open.size() > depth; open.pop_back())
+      nodes_[open.back()].behind = uint32_t(nodes_.size());
+  };
+  size_t longest = 0;
+  std::string_view before;
+  for (const TokenId token : tokens) {
+    const std::string_view text = tokenizer.piece(token);
+    const size_t same = size_t(
+        std::mismatch(text.begin(), text.end(), before.begin(), before.end()).first - text.begin());
+    close_to(same);
+    for (size_t depth = same; depth < text.size(); ++depth) {
+      open.push_back(uint32_t(nodes_.size()));
+      nodes_.push_back({0, none_, uint16_t(depth), uint8_t(text[depth]), false});
+    }
+    Node& end = nodes_[open.back()];
+    if (end.token == none_)
+      end.token = token;
+    else
+      end.has_more = true, more_.emplace(open.back(), token);
+    longest = std::max(longest, text.size());
+    before = text;
+  }
+  close_to(0);
+  path_.resize(longest + 1);
+}
+
+// Most nodes are allowed or left out together with many others; what differs from node to node,
+// whether a token ends there, is no branch: a processor would mostly guess wrong.
+void TokenTrie::allow(Recognizer& recognizer, Recognizer::Place from, std::vector<uint64_t>& bits) {
+  path_[0] = {from, &recognizer.row(from)};
+  const Node* const nodes = nodes_.data();
+  const size_t n = nodes_.size();
+  for (size_t i = 0; i < n;) {
+    const Node& node = nodes[i];
+    const Step& before = path_[node.depth];
+    Recognizer::Place place = (*before.row)[node.byte];
+    if (place == Recognizer::kUnknown) place = recognizer.step(before.place, node.byte);
+    if (place == Recognizer::kNowhere) {
+      i = node.behind;
+      continue;
+    }
+    path_[node.depth + 1u] = {place, &recognizer.row(place)};
+    bits[size_t(node.token) / 64] |= uint64_t(1) << node.token % 64;
+    if (node.has_more)
+      for (auto [more, end] = more_.equal_range(uint32_t(i)); more != end; ++more)
+        bits[size_t(more->second) / 64] |= uint64_t(1) << more->second % 64;
+    ++i;
+  }
+  bits[size_t(none_) / 64] &= ~(uint64_t(1) << none_ % 64);
+}
+
+std::pair<TokenId, size_t> TokenTrie::longest(std::string_view bytes) const {
+  std::pair<TokenId, size_t> best{-1, 0};
+  size_t begin = 0, end = nodes_.size();
+  for (size_t depth = 0; depth < bytes.size(); ++depth) {
+    while (begin < end && nodes_[begin].byte != uint8_t(bytes[depth])) begin = nodes_[begin].behind;
+    if (begin >= end) break;
+    if (nodes_[begin].token != none_) best = {nodes_[begin].token, depth + 1};
+    end = nodes_[begin].behind, ++begin;
+  }
+  return best;
+}
+
+}  // namespace chaski

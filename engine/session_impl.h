@@ -1,0 +1,47 @@
+// The inside of Session: private to engine/.
+#pragma once
+#include "engine/engine_impl.h"
+#include "engine/page_table.h"
+#include "engine/session.h"
+
+namespace chaski {
+
+struct Session::Impl {
+  using Tables = std::vector<PageTable>;  // by pool of states
+  // What the session was, when a recurrent state makes going back impossible otherwise.
+  struct Snapshot {
+    int position;
+    Tables tables;
+  };
+
+  std::shared_ptr<Engine> engine;
+  std::vector<TokenId> tokens;
+  Tables tables;
+  std::vector<Snapshot> snapshots;  // positions grow
+  int snapshot_cells = 256;         // from one to the next; twice as many when there are too many
+  uint64_t unasked = 0;             // bytes taken since memory was last asked for
+  std::vector<float> rows_;         // of the last extend() or hidden()
+
+  EngineImpl& e() { return engine->impl(); }
+  // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not
+  // worth the question, but many of them are.
+  void expect_memory(int end);
+  // Before the token at `position` is evaluated. `guess`: it may be taken back at once.
+  void remember(int position, bool guess);
+  // The next n tokens of an extension, from its token `at` on, go into the pass.
+  void join(Batch& b, const Extension& p, size_t at, size_t n);
+  template <class Take>
+  static void each_pass(std::span<const Extension> extensions, Result what,
+                        std::span<const CudaDraw> draws, Take take);
+  // Appends the tokens; a row for each wanted one. Throws Error(non_finite) of a row that is not
+  // finite if that is `checked`.
+  static std::span<const float> rows(std::span<const Extension> extensions, Result what,
+                                     bool checked = true);
+  // take(row, values) of each wanted token, in order.
+  template <class Take>
+  static void each_row(std::span<const Extension> extensions, Result what, bool checked, Take take);
+  template <class Draw>
+  static Draws right_draws(const Extension& p, Draw draw);
+};
+
+}  // namespace chaski

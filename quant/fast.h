@@ -1,0 +1,16 @@
+// Encoders that do not search: the scale that a block's largest value asks for, then the one that
+// fits the codes best which that gives. For the formats whose own encoders search; all errors
+// count equally.
+#pragma once
+#include "quant/q4_0.h"
+#include "quant/q4h.h"
+#include "quant/q5.h"
+
+namespace chaski {
+
+void encode_fast(uint16_t unit, const float* x, ScaledNibbles<1>::Block& block);
+void encode_fast(uint16_t unit, const float* x, ScaledNibbles<2>::Block& block);
+void encode_fast(const float* x, Q4_0::Block& block);
+void encode_fast(const float* x, Q5_0::Block& block);
+
+}  // namespace chaski

@@ -1,0 +1,39 @@
+// A grammar and texts for it, one behind the other in the input: read as GBNF, as a regular
+// expression and as a JSON schema. A place from which a text goes on has a byte that leads on, and
+// one that may end has read a text of the grammar.
+#include "engine/grammar/gbnf.h"
+#include "engine/grammar/json_schema.h"
+#include "engine/grammar/recognizer.h"
+#include "engine/grammar/regex.h"
+#include "tests/fuzz/target.h"
+
+namespace chaski::fuzz {
+namespace {
+
+constexpr size_t kMostText = 256;
+
+void read_texts(const Rules& rules, const std::vector<std::string_view>& parts) {
+  Recognizer recognizer(rules);
+  for (size_t i = 1; i < parts.size(); ++i) {
+    Recognizer::Place place = recognizer.start();
+    for (const char c : parts[i].substr(0, kMostText)) {
+      recognizer.allow_work();
+      expect(recognizer.may_end(place) || recognizer.goes_on(place), "a place leads to an end");
+      bool leads_on = false;
+      for (int b = 0; b < 256 && !leads_on; ++b)
+        leads_on = recognizer.step(place, uint8_t(b)) != Recognizer::kNowhere;
+      expect(leads_on == recognizer.goes_on(place), "a place goes on by a byte");
+      if ((place = recognizer.step(place, uint8_t(c))) == Recognizer::kNowhere) break;
+    }
+  }
+}
+
+const Declared grammar("grammar", [](std::string_view input) {
+  const auto parts = parts_of(input);
+  const GrammarSource source{"grammar", std::string(parts[0])};
+  for (const auto parse : {parse_gbnf, parse_regex, parse_json_schema})
+    may_fail([&] { read_texts(*parse(source), parts); });
+});
+
+}  // namespace
+}  // namespace chaski::fuzz
