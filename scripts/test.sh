@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # test.sh PROGRAM... -- ARGUMENT...: the test cases of doctest programs, each in a process of its own, as many at a time as there are cores
-# (or TEST_JOBS). What a case has to say comes out when it ends; the last line counts. Ends with 1 if a case failed, crashed or was killed.
+# (or TEST_JOBS). What a case has to say comes out when it ends; the last lines name those that failed and count. Ends with 1 if a case failed,
+# crashed or was killed.
 set -u
 programs=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do programs+=("$1"); shift; done
@@ -29,6 +30,7 @@ one() {
   else
     cat "$said"
     [ $status = 0 ] || echo "test case $case of $program ended with status $status"
+    { grep -m 1 '^TEST CASE:' "$said" || echo "test case $case of $program"; } | sed 's/^/FAILED /' >> "$work/failed"
   fi
 }
 export -f one
@@ -41,6 +43,7 @@ for program in "${programs[@]}"; do
 done > "$work/cases"
 [ "$total" -gt 0 ] || { echo "no test case matches $*"; exit 1; }
 xargs -P "${TEST_JOBS:-$(nproc)}" -L 1 bash -c 'one "${@: -2}" "${@:1:$#-2}"' one "$@" < "$work/cases"
+[ ! -e "$work/failed" ] || sort "$work/failed"
 passed=$(find "$work" -name '*.passed' | wc -l)
 echo "$passed passed, $((total - passed)) failed"
 [ "$passed" = "$total" ]
