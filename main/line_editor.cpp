@@ -1,5 +1,6 @@
 #include "main/line_editor.h"
 
+#include <fcntl.h>
 #include <histedit.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -14,6 +15,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <cwchar>
 #include <iostream>
 #include <optional>
@@ -103,6 +105,9 @@ struct LineEditor::Terminal {
   const Interruption& interruption;
   EditLine* editor;
   History* history;
+  // The terminal once more, without waiting: Ctrl-C drops what was typed, also what poll() has
+  // just seen, and standard input would be waited for.
+  int keyboard;
   size_t pastes_before = 0;          // this line
   std::vector<std::string> entered;  // lines of this chat, for the next one
   const std::string history_file;
@@ -118,6 +123,8 @@ LineEditor::Terminal::Terminal(const Interruption& interruption, const std::stri
                                std::vector<std::string> commands)
     : interruption(interruption), history_file(history_file), commands(std::move(commands)) {
   use_utf8();
+  keyboard = ::open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (keyboard < 0) keyboard = STDIN_FILENO;
   changes = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   for (const int signal : {SIGWINCH, SIGCONT}) std::signal(signal, on_change);
   editor = el_init("chaski", stdin, stdout_is_terminal() ? stdout : stderr, stderr);
@@ -160,6 +167,7 @@ LineEditor::Terminal::~Terminal() {
   if (!history_file.empty()) add_lines(history_file, entered, kHistory);
   if (history) history_end(history);
   if (editor) el_end(editor);
+  if (keyboard != STDIN_FILENO) ::close(keyboard);
 }
 
 // False at the end of input and at Ctrl-C. After a stop (Ctrl-Z, fg) the shell has set its own
@@ -174,7 +182,9 @@ bool LineEditor::Terminal::key(char& byte) {
     eventfd_t ignored;
     if (ready <= 0 || ::eventfd_read(changes, &ignored) != 0) {
       if (ready <= 0 || in[0].revents == 0) continue;  // the request comes in a moment
-      return ::read(STDIN_FILENO, &byte, 1) == 1;
+      const ssize_t n = ::read(keyboard, &byte, 1);
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;  // Ctrl-C dropped what was there
+      return n == 1;
     }
     el_resize(editor);
     el_set(editor, EL_PREP_TERM, 0);  // it would not set what it believes to be set
@@ -392,6 +402,8 @@ LineEditor::Result LineEditor::read(const char* prompt, std::string& line) {
   line.clear();
   for (int c; (c = std::cin.get()) != '\n'; line += char(c)) {
     if (c == std::istream::traits_type::eof()) {
+      if (std::ferror(stdin))
+        fail(Exit::io, "standard input: cannot be read: {}", std::strerror(errno));
       return line.empty() ? Result::end : Result::line;
     }
     if (line.size() == kMostText)

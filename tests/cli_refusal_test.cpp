@@ -106,6 +106,13 @@ TEST_CASE("cli/every command whose standard output fails says so") {
   }
 }
 
+TEST_CASE("cli/every command whose standard input is closed says so") {
+  for (const char* arguments : {"run", "chat", "chat --lines", "tokenize"}) {
+    CAPTURE(arguments);
+    CHECK(status_of(arguments, "<&- >/dev/null 2>/dev/null") == 5);
+  }
+}
+
 TEST_CASE("cli/control characters of a name never reach a terminal") {
   const TempFolder folder;
   const std::string name = folder / "a\x1b]0;x\x07\nchaski: b\x9b";
