@@ -3,6 +3,7 @@
 // warning (the rule for .cu files in the Makefile looks for one).
 #pragma once
 #include <array>
+#include <cstddef>
 
 namespace chaski {
 
