@@ -270,7 +270,7 @@ __device__ __forceinline__ void multiply_pairs(const MatMulJob& job, const RowIn
     for (int t = warp; t < tokens; t += segments) {
       if (job.gated)
         write_gated(job, pair, first + t, total(0, t), total(1, t));
-      else if (kTokens == 1 && part.role != HeadRole::none)
+      else if (kTokens == 1 && spare && part.role != HeadRole::none)
         write_heads(job, part, pair, total(0, t), spare);
       else
         write_plain(part, pair, first + t, total(0, t));

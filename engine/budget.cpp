@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <regex>
 
 #include "engine/divergence.h"
 #include "engine/engine_impl.h"
+#include "engine/name_pattern.h"
 #include "engine/tensor_encoder.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/cores.h"
@@ -282,7 +282,7 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
 
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in) {
   struct Line {
-    std::regex name;
+    NamePattern name;
     Format to;
     size_t number;
     bool used = false;
@@ -305,8 +305,8 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
       fail(Exit::usage, "{}: line {} is \"{}\", expected REGEX = TYPE with a type of --type", file,
            number, escaped(line));
     try {
-      lines.push_back({std::regex(std::string(trimmed(line.substr(0, sign)))), *to, number});
-    } catch (const std::regex_error& error) {
+      lines.push_back({NamePattern(trimmed(line.substr(0, sign))), *to, number});
+    } catch (const Error& error) {
       fail(Exit::usage, "{}: line {}: \"{}\" is no regular expression: {}", file, number,
            escaped(trimmed(line.substr(0, sign))), error.what());
     }
@@ -314,7 +314,7 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
   Recipe recipe;
   for (const TensorSource& tensor : in.tensors) {
     const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
-      return std::regex_search(tensor.info.name, l.name);
+      return l.name.found_in(tensor.info.name);
     });
     if (line == lines.end() || !tensor.info.tiled()) continue;
     recipe[tensor.info.name] = line->to;
@@ -330,8 +330,7 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
 void save_recipe(const std::string& path, const Recipe& recipe) {
   std::string text;
   for (const auto& [name, format] : recipe)
-    text += fmt::format("^{}$ = {}\n", std::regex_replace(name, std::regex("\\."), "\\."),
-                        info(format).name);
+    text += fmt::format("^\\Q{}\\E$ = {}\n", name, info(format).name);
   AtomicFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.sync();
