@@ -221,9 +221,7 @@ template <class F>
 constexpr bool kFeedsBack = requires(typename F::Block& block) {
   F::round(block, 0, 0.0f);
 }
-|| requires(typename F::Block& block, typename F::RowHeader unit) {
-  F::round(unit, block, 0, 0.0f);
-};
+|| requires(typename F::Block& block, uint16_t header) { F::round(header, block, 0, 0.0f); };
 
 // A row's block under its header, or without one.
 template <class F>
