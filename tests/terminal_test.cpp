@@ -391,6 +391,49 @@ TEST_CASE("cli/chat on a terminal: other scripts, and windows that change their 
   CHECK(said_in(folder / "talk", "user") == std::vector<std::string>{line});
 }
 
+// Read to the end, the question would have an answer of one token at least.
+TEST_CASE(
+    "cli/chat on a terminal: Ctrl-C leaves a question in the middle of a pass, and no trace") {
+  const TempFolder folder;
+  std::string question;
+  for (int i = 0; i < 40; ++i) question += "There was a dog. ";
+  std::vector<std::string> answers[2];
+  for (const bool interrupted : {false, true}) {
+    CAPTURE(interrupted);
+    setenv("CHASKI_ISA", "scalar", 1);  // the long question is one pass, and a slow one
+    Screen screen({"chat", "--device", "cpu", "-t", "1", "-c", "2048", "-n", "9", "--seed", "1"},
+                  "xterm", folder / "state");
+    unsetenv("CHASKI_ISA");
+    screen.resize(200);
+    screen.until("> ");
+    screen.type("A dog.\r");
+    screen.until(" of 2048 tokens; ");
+    screen.until("> ");
+    if (interrupted) {
+      screen.type("\033[200~" + question + "\033[201~\r");
+      wait_ms(60);
+      screen.type(kCtrlC);
+      screen.until(" of 2048 tokens; ");
+      screen.type("/save " + folder / "long" + "\r");
+      screen.until("4 messages in");
+      CHECK(said_in(folder / "long", "assistant").back().empty());
+      screen.type("/undo\r");
+      screen.until("taken back: There was");
+      screen.until("> ");
+    }
+    screen.type("A cat.\r");
+    screen.until(" of 2048 tokens; ");
+    const std::string talk = folder / (interrupted ? "two" : "one");
+    screen.type("/save " + talk + "\r");
+    screen.until("4 messages in");
+    screen.type("/quit\r");
+    CHECK(screen.status() == 0);
+    answers[interrupted] = said_in(talk, "assistant");
+  }
+  CHECK(answers[0].back().size() > 10);
+  CHECK(answers[0] == answers[1]);
+}
+
 TEST_CASE("cli/chat on a terminal: Ctrl-C at 200 moments, and twice at the prompt") {
   int left = 200;
   for (int ms = 0; ms < 24; ms += 2, --left) {  // while it starts
