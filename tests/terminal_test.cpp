@@ -318,6 +318,19 @@ std::vector<std::string> said_in(const std::string& path, const std::string& rol
 
 }  // namespace
 
+TEST_CASE("cli/chat on a terminal: Tab shows the commands that a beginning may be") {
+  Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
+  screen.resize(100);
+  screen.until("> ");
+  screen.type("/s\t");
+  screen.until("/system  /save  /set  /show  /stats");
+  screen.until("/s");    // the line, drawn again
+  screen.type("h\t\r");  // "/sh" alone is no command
+  screen.until("template: ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
 TEST_CASE("cli/chat on a terminal: every command") {
   const TempFolder folder;
   const std::string talk = folder / "talk";
