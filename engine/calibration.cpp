@@ -261,8 +261,8 @@ namespace {
 
 std::vector<float> floats_of(const GgufFile& file, const GgufTensor& t) {
   if (t.format != Format::f32)
-    fail(Exit::bad_file, "{}: tensor {} is {}, expected f32", file.mapping->path(), escaped(t.name),
-         info(t.format).name);
+    fail(Exit::bad_file, "{}: tensor {} is {}, expected f32", file.parts[t.part]->path(),
+         escaped(t.name), info(t.format).name);
   std::vector<float> values(size_t(t.rows * t.cols));
   std::memcpy(values.data(), file.data(t), t.bytes);
   return values;
@@ -281,7 +281,7 @@ Calibration load_calibration(const std::string& path) {
   };
   calibration.text = text(kText), calibration.hash = text(kHash);
   if (calibration.hash.empty())
-    calibration.text = name_in(path), calibration.hash = hash_of(file.mapping->bytes());
+    calibration.text = name_in(path), calibration.hash = hash_of(file.parts[0]->bytes());
   std::map<std::string, const GgufTensor*> tensors;
   for (const GgufTensor& t : file.tensors) tensors.emplace(t.name, &t);
   for (const auto& [name, tensor] : tensors)

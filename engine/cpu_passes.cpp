@@ -42,13 +42,14 @@ void CpuPasses::expect_memory(const Plan& plan) {
   taken_ = need;
 }
 
-const float* CpuPasses::run(Result what, Profile* profile) {
+std::optional<const float*> CpuPasses::run(Result what, Profile* profile,
+                                           const std::atomic<bool>* stop) {
   Plan& plan = plans_.get(batch_, what, [&] { return this->plan(what); });
   expect_memory(plan);
   extend_ropes(plan.graph());
   std::vector<double> seconds;
   executor_.profile = profile ? &seconds : nullptr;
-  executor_.run(plan);
+  if (!executor_.run(plan, stop)) return std::nullopt;
   if (profile) profile->add(plan, seconds, false);
   return plan.result();
 }

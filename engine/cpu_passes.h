@@ -1,5 +1,7 @@
 // Forward passes of the CPU: of a whole model, or of its first layers.
 #pragma once
+#include <optional>
+
 #include "engine/bench/profile.h"
 #include "engine/plan_cache.h"
 #include "ggml-like-tensor/executor.h"
@@ -19,7 +21,8 @@ class CpuPasses {
 
   // Of the batch as it is now: a row of `what` for each output, or what the next layer reads,
   // (tokens, dim). Valid until the next run. Times are added to `profile` unless it is null.
-  const float* run(Result what, Profile* profile);
+  // Nothing if the pass was abandoned, which it is when `stop` is set before it is over.
+  std::optional<const float*> run(Result what, Profile* profile, const std::atomic<bool>* stop);
   Executor& executor() { return executor_; }
   const Backend& backend() const { return backend_; }
 

@@ -23,6 +23,9 @@ class Drafter {
   // Returns at most k tokens that may follow `history`: all tokens of the text so far, the last of
   // which the target has not evaluated yet.
   virtual std::vector<TokenId> propose(std::span<const TokenId> history, int k) = 0;
+
+  // Where it is set while the drafter reads, no guesses are wanted any more.
+  const std::atomic<bool>* interrupt = nullptr;
 };
 
 // A smaller model with the same vocabulary. It draws with the same noise as the target, so that the

@@ -24,7 +24,9 @@ class ModelDrafter : public Drafter {
     // A prompt is read in portions, one a pass of the target, so that nobody waits for all of it,
     // and before the first guess, so that the time of guesses is theirs alone.
     if (next.size() > kMostAtOnce) {
-      s.extend(next.first(std::min(next.size() - 1, size_t(s.engine().batch_length()))), 0);
+      next = next.first(std::min(next.size() - 1, size_t(s.engine().batch_length())));
+      const Extension portion{&s, next, 0, &sampler_, std::nullopt, interrupt};
+      Session::draw_all({&portion, 1});
       return {};
     }
     std::vector<TokenId> guesses;

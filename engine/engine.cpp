@@ -115,11 +115,17 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
 
 }  // namespace
 
-void EngineImpl::run(Result what, std::span<const CudaDraw> draws) {
+bool EngineImpl::run(Result what, std::span<const CudaDraw> draws, const std::atomic<bool>* stop) {
   plan_readings(batch, states.pools);
-  result_ = cpu_layers() > 0 ? cpu->run(what, profile) : nullptr;
+  result_ = nullptr;
+  if (cpu_layers() > 0) {
+    const auto result = cpu->run(what, profile, stop);
+    if (!result) return false;
+    result_ = *result;
+  }
   if (device) device->run(batch, what, result_, draws, profile);
   if (profile) ++profile->passes;
+  return true;
 }
 
 namespace {

@@ -31,8 +31,10 @@ struct EngineImpl {
 
   int cpu_layers() const { return device ? device->first_layer() : int(model->n_layers); }
   // One pass over `batch`. With `draws`, one for each output, for which there must be a device, the
-  // device draws the tokens from the logits. It may still be working when this returns.
-  void run(Result what = Result::logits, std::span<const CudaDraw> draws = {});
+  // device draws the tokens from the logits. It may still be working when this returns. False if
+  // the pass was abandoned, because `stop` was set while the CPU had its part in hand.
+  bool run(Result what = Result::logits, std::span<const CudaDraw> draws = {},
+           const std::atomic<bool>* stop = nullptr);
   int64_t columns(Result what) const { return what == Result::logits ? model->vocab : hidden; }
   // What the last run gave, valid until the next: a row of columns() for each output, or, if it
   // drew, a token for each, which is -1 where a logit is not finite. Both wait for the device.

@@ -21,6 +21,8 @@
 #include "engine/http.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/sha256.h"
+#include "ggml-like-tensor/file/value_io.h"
+#include "models/import/gguf.h"
 
 namespace chaski {
 
@@ -31,6 +33,7 @@ namespace {
 constexpr int kMostTries = 3;             // in a row that bring nothing
 constexpr uint64_t kSmall = 1 << 20;      // so little is fetched again to be compared
 constexpr size_t kMostListed = 16 << 20;  // of a list
+constexpr size_t kFirstBytes = 9;         // tell a model
 
 uint64_t number_at(std::string_view text) {
   uint64_t value = 0;
@@ -288,7 +291,27 @@ class Fetch {
       size_ += uint64_t(n), fetched_ += uint64_t(n);
       bytes.remove_prefix(size_t(n));
     }
+    if (!looked_at_ && size_ >= kFirstBytes) expect_model();
     if (options_.progress) options_.progress(size_, total_);
+  }
+
+  // Of what has the name of a model, by its first bytes, before the rest comes.
+  void expect_model() {
+    looked_at_ = true;
+    const std::string name = fs::path(file_.path).extension();
+    if (name != ".gguf" && name != ".quipu" && name != ".safetensors") return;
+    char first[kFirstBytes];
+    const ssize_t n = ::pread(fd_, first, sizeof first, 0);
+    const std::string_view begins(first, size_t(std::max<ssize_t>(n, 0)));
+    // safetensors: the length of a JSON object, and the object
+    if (begins.starts_with(kGgufMagic) || begins.starts_with(kQuipuMagic) ||
+        (begins.size() == kFirstBytes && begins.back() == '{'))
+      return;
+    drop_part();
+    fail(Exit::bad_file,
+         "{}: is no model, for it begins with \"{}\": expected a GGUF, .quipu or safetensors file; "
+         "nothing of it is kept",
+         without_query(file_.url), escaped(begins));
   }
 
   // Whether a 416 ("bytes */100") says that nothing is missing.
@@ -303,6 +326,7 @@ class Fetch {
     if (size_ == 0)
       fail(Exit::io, "{}: is empty, expected a file of more than 0 bytes",
            without_query(file_.url));
+    expect_model();
     const std::string own = hash_.finish();
     if (!sum().empty() && own != sum()) {
       drop_part();
@@ -335,9 +359,10 @@ class Fetch {
   bool anew_ = false;     // what the part has is not gone on with
   bool refused_ = false;  // a range, once
   bool compares_ = false;
-  Sha256 hash_;         // of the part
-  uint64_t size_ = 0;   // of the part
-  uint64_t total_ = 0;  // 0: not known
+  bool looked_at_ = false;  // its first bytes
+  Sha256 hash_;             // of the part
+  uint64_t size_ = 0;       // of the part
+  uint64_t total_ = 0;      // 0: not known
   uint64_t fetched_ = 0;
   std::string version_;  // an entity tag or a date
   std::string server_sum_, why_;

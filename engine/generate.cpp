@@ -5,7 +5,7 @@ namespace chaski {
 GenerateResult generate(Session& session, std::span<const TokenId> prompt,
                         const GenerateOptions& options, const Sink& sink) {
   Request request(session.engine(), prompt, options, sink);
-  // A pass at a time, also of the prompt, so that an interrupt need not wait for all of it.
+  // A pass at a time, also of the prompt: what was read before an interrupt is kept.
   const int budget = session.engine().batch_length();
   while (request.goes_on()) {
     const bool decodes = request.begun();
@@ -13,7 +13,7 @@ GenerateResult generate(Session& session, std::span<const TokenId> prompt,
     const auto start = std::chrono::steady_clock::now();
     const Draws draws = std::move(Session::draw_all({&extension, 1})[0]);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (request.governor() && decodes && extension.wanted > 0)
+    if (request.governor() && decodes && extension.wanted > 0 && !draws.abandoned)
       request.governor()->learn_pass(int(extension.tokens.size()), 1, int(draws.tokens.size()),
                                      took.count());
     request.take(draws);

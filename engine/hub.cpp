@@ -11,6 +11,7 @@
 
 #include "engine/http.h"
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/split_name.h"
 #include "models/import/json_file.h"
 
 namespace chaski {
@@ -18,8 +19,7 @@ namespace chaski {
 namespace {
 
 constexpr const char* kUsual = "Q4_K_M";  // of several quantizations, as other programs choose
-constexpr int kMostParts = 1000;
-constexpr size_t kLongestName = 200;  // bytes
+constexpr size_t kLongestName = 200;      // bytes
 
 struct HubFile {
   std::string name;  // may have folders in it
@@ -62,25 +62,6 @@ bool goes_with_tensors(const std::string& name) {
   return name.ends_with(".json") || name.ends_with(".jinja") || name == "tokenizer.model" ||
          name == "merges.txt" || name == "vocab.txt" ||
          (name.starts_with("model") && name.ends_with(".safetensors"));
-}
-
-// "x-00002-of-00003.gguf": the names of all three. Of any other name the name.
-std::vector<std::string> parts_of_split(const std::string& name) {
-  const size_t of = name.rfind("-of-"), dot = name.rfind('.');
-  const auto digits = [&](size_t at) {
-    return at + 5 <= name.size() &&
-           std::all_of(name.begin() + long(at), name.begin() + long(at + 5),
-                       [](unsigned char c) { return std::isdigit(c); });
-  };
-  if (of == std::string::npos || of < 6 || name[of - 6] != '-' || dot != of + 9 ||
-      !digits(of - 5) || !digits(of + 4))
-    return {name};
-  const int count = std::stoi(name.substr(of + 4, 5));
-  if (count < 1 || count > kMostParts) return {name};
-  std::vector<std::string> parts;
-  for (int i = 1; i <= count; ++i)
-    parts.push_back(name.substr(0, of - 5) + fmt::format("{:05}", i) + name.substr(of));
-  return parts;
 }
 
 // Whether `quant` stands in the name, in small or capital letters, and is not part of another one.
@@ -143,7 +124,7 @@ class HubName {
     if (!pattern.empty()) return matching(all, pattern);
     std::vector<std::string> first;  // files of one-file models, the first of each that is split
     for (const HubFile& file : all)
-      if (is_one_file_model(file.name) && parts_of_split(file.name)[0] == file.name &&
+      if (is_one_file_model(file.name) && names_of_parts(file.name)[0] == file.name &&
           (quant_.empty() || has_quant(file.name, quant_)))
         first.push_back(file.name);
     if (first.empty() && quant_.empty()) return folder(all);
@@ -161,7 +142,7 @@ class HubName {
   // The file, with what it is split into; the first part last.
   std::vector<HubFile> parts(const std::vector<HubFile>& all, const std::string& name) const {
     std::vector<HubFile> files;
-    for (const std::string& part : parts_of_split(name)) {
+    for (const std::string& part : names_of_parts(name)) {
       const auto at = std::find_if(all.begin(), all.end(),
                                    [&](const HubFile& file) { return file.name == part; });
       if (at == all.end()) fail(Exit::io, "{}: has no {}, a part of {}", model_, part, name);
@@ -204,7 +185,7 @@ class HubName {
   static std::string offers(const std::vector<HubFile>& all) {
     std::string names;
     for (const HubFile& file : all)
-      if (is_one_file_model(file.name) && parts_of_split(file.name)[0] == file.name)
+      if (is_one_file_model(file.name) && names_of_parts(file.name)[0] == file.name)
         names += (names.empty() ? "" : ", ") + file.name;
     return names.empty() ? "another name" : names;
   }
@@ -225,8 +206,8 @@ RemoteModel model_of_url(const ModelWanted& wanted) {
          without_query(wanted.what));
   if (!is_safe_path(name))
     fail(Exit::usage, "{}: names no file, expected https://HOST/FILE", without_query(wanted.what));
-  RemoteModel model{{}, wanted.folder + "/" + parts_of_split(name)[0]};
-  for (const std::string& part : parts_of_split(name)) {
+  RemoteModel model{{}, wanted.folder + "/" + names_of_parts(name)[0]};
+  for (const std::string& part : names_of_parts(name)) {
     std::string at = wanted.what;
     if (part != name) {  // they differ in "-00001-of-00003.gguf"
       const size_t tail = name.rfind("-of-") - 6, size = name.size() - tail;

@@ -39,6 +39,7 @@ Request::Request(Engine& engine, std::span<const TokenId> prompt, const Generate
       stops_(options.stop),
       history_(prompt.begin(), prompt.end()) {
   ENSURE(!prompt.empty(), "a model needs a token to start from");
+  if (o_.drafter) o_.drafter->interrupt = o_.interrupt;
   fit_prompt();
   result_.prompt_tokens = int(history_.size());
 }
@@ -88,7 +89,8 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
     extension_.insert(extension_.end(), guesses.begin(), guesses.end());
     guessed_ = guesses.size();
   }
-  return {&session, extension_, reached_ ? int(guessed_) + 1 : 0, &sampler_, o_.scored};
+  const int wanted = reached_ ? int(guessed_) + 1 : 0;
+  return {&session, extension_, wanted, &sampler_, o_.scored, o_.interrupt};
 }
 
 std::vector<TokenId> Request::guesses(int most, int others, int taken) {
@@ -127,7 +129,7 @@ std::vector<TokenId> Request::guesses(int most, int others, int taken) {
 
 std::optional<Finish> Request::take(const Draws& draws, int requests) {
   if (draws.error) throw *draws.error;
-  if (!reached_) return std::nullopt;
+  if (!reached_ || draws.abandoned) return std::nullopt;
   const int base = int(history_.size()) - 1;
   if (begun_) {
     learn(draws);

@@ -48,7 +48,7 @@ struct GenerateOptions {
   Drafter* drafter = nullptr;
   int draft_length = 0;          // guesses at most, the drafter's and the grammar's
   Governor* governor = nullptr;  // chooses how many; null: always as many as that
-  // set by a signal handler: stop after the current pass
+  // set by a signal handler: the text ends, and a pass of the CPU is abandoned where it is
   const std::atomic<bool>* interrupt = nullptr;
 };
 
@@ -98,8 +98,9 @@ class Request {
   // least one. With the last of them come guesses, as many as pay beside `others` more requests and
   // their `taken` guesses, and draws are wanted. Valid until the next call.
   Extension next(Session& session, int budget, int others = 0, int taken = 0);
-  // What was drawn in a pass for so many requests, and the text of it to the sink. Throws the
-  // draws' error, and what the sink throws. Returns why it is over, if it is.
+  // What was drawn in a pass for so many requests, and the text of it to the sink; nothing of a
+  // pass that was abandoned. Throws the draws' error, and what the sink throws. Returns why it is
+  // over, if it is.
   std::optional<Finish> take(const Draws& draws, int requests = 1);
 
   // Whether something has been drawn: all of the prompt was read.

@@ -141,7 +141,7 @@ void Scheduler::learn(const std::vector<Running*>& who, const std::vector<Extens
                       const std::vector<Draws>& draws, double seconds) {
   size_t tokens = 0, made = 0;
   for (size_t i = 0; i < pass.size(); ++i) {
-    if (!who[i]->request->begun() || pass[i].wanted == 0) return;
+    if (!who[i]->request->begun() || pass[i].wanted == 0 || draws[i].abandoned) return;
     tokens += pass[i].tokens.size(), made += draws[i].tokens.size();
   }
   std::vector<Governor*> told;

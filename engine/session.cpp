@@ -96,6 +96,7 @@ size_t wanted_of(std::span<const Extension> extensions) {
 std::vector<CudaDraw> device_draws(std::span<const Extension> extensions, size_t vocab) {
   std::vector<CudaDraw> draws;
   for (const Extension& p : extensions) {
+    if (p.wanted == 0) continue;
     const std::optional<PlainDraw>& plain = p.sampler->plain();
     if (!plain || p.scored) return {};
     CudaDraw draw;
@@ -108,6 +109,16 @@ std::vector<CudaDraw> device_draws(std::span<const Extension> extensions, size_t
   }
   return draws;
 }
+
+// The flag by which all want the pass to be abandoned; null if they have several, or none.
+const std::atomic<bool>* interrupt_of(std::span<const Extension> extensions) {
+  const std::atomic<bool>* const first = extensions[0].interrupt;
+  for (const Extension& p : extensions)
+    if (p.interrupt != first) return nullptr;
+  return first;
+}
+
+struct Abandoned {};  // thrown from a pass, so that its sessions are as before
 
 void expect_room(const Session& s, size_t n) {
   if (int(n) > s.room())
@@ -165,13 +176,13 @@ std::span<const float> Session::hidden(std::span<const TokenId> tokens, int want
 }
 
 std::span<const float> Session::Impl::rows(std::span<const Extension> extensions, Result what,
-                                           bool checked) {
+                                           bool checked, const std::atomic<bool>* stop) {
   check(extensions);
   Impl& lead = *extensions[0].session->impl_;
   const size_t cols = size_t(lead.e().columns(what));
   append(extensions, [&] {
     lead.rows_.resize(wanted_of(extensions) * cols);
-    each_row(extensions, what, checked, [&](size_t row, const float* from) {
+    each_row(extensions, what, checked, stop, [&](size_t row, const float* from) {
       std::memcpy(lead.rows_.data() + row * cols, from, cols * sizeof(float));
     });
   });
@@ -187,7 +198,7 @@ std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
   const size_t cols = size_t(impl_->e().columns(Result::hidden));
   std::vector<double> sums(cols);
   append({&one, 1}, [&] {
-    Impl::each_row({&one, 1}, Result::hidden, true, [&](size_t, const float* row) {
+    Impl::each_row({&one, 1}, Result::hidden, true, nullptr, [&](size_t, const float* row) {
       for (size_t i = 0; i < cols; ++i) sums[i] += row[i];
     });
   });
@@ -219,6 +230,17 @@ Draws Session::Impl::right_draws(const Extension& p, Draw draw) {
 
 std::vector<Draws> Session::draw_all(std::span<const Extension> extensions) {
   check(extensions);
+  try {
+    return Impl::drawn(extensions);
+  } catch (const Abandoned&) {
+    Draws none;
+    none.abandoned = true;
+    return std::vector<Draws>(extensions.size(), none);
+  }
+}
+
+std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
+  const std::atomic<bool>* const stop = interrupt_of(extensions);
   EngineImpl& e = extensions[0].session->impl_->e();
   const size_t vocab = size_t(e.model->vocab),
                drawable = e.tokenizer ? size_t(e.tokenizer->size()) : vocab;
@@ -229,12 +251,11 @@ std::vector<Draws> Session::draw_all(std::span<const Extension> extensions) {
   if (!there.empty()) {
     std::vector<TokenId> drawn;
     append(extensions, [&] {
-      Impl::each_pass(extensions, Result::logits, there, [&](size_t) {
-        drawn.insert(drawn.end(), e.tokens().begin(), e.tokens().end());
-      });
+      each_pass(extensions, Result::logits, there, stop,
+                [&](size_t) { drawn.insert(drawn.end(), e.tokens().begin(), e.tokens().end()); });
     });
     for (const Extension& p : extensions) {
-      out.push_back(Impl::right_draws(p, [&](size_t row, auto) {
+      out.push_back(right_draws(p, [&](size_t row, auto) {
         const TokenId token = drawn[first + row];
         return token < 0 ? std::nullopt : std::optional(token);
       }));
@@ -242,10 +263,10 @@ std::vector<Draws> Session::draw_all(std::span<const Extension> extensions) {
     }
     return out;
   }
-  const std::span<const float> logits = Impl::rows(extensions, Result::logits, false);
+  const std::span<const float> logits = rows(extensions, Result::logits, false, stop);
   for (const Extension& p : extensions) {
     std::vector<LogProbabilities> scores;
-    out.push_back(Impl::right_draws(p, [&](size_t row, std::span<const TokenId> history) {
+    out.push_back(right_draws(p, [&](size_t row, std::span<const TokenId> history) {
       const auto of_token = logits.subspan((first + row) * vocab, vocab);
       if (!finite(of_token)) return std::optional<TokenId>();
       const TokenId token = p.sampler->draw(of_token.first(drawable), history);
@@ -286,7 +307,8 @@ void Session::check(std::span<const Extension> extensions) {
 // whose first output is `row` of all.
 template <class Take>
 void Session::Impl::each_pass(std::span<const Extension> extensions, Result what,
-                              std::span<const CudaDraw> draws, Take take) {
+                              std::span<const CudaDraw> draws, const std::atomic<bool>* stop,
+                              Take take) {
   EngineImpl& e = extensions[0].session->impl_->e();
   Batch& b = e.batch;
   size_t row = 0, next = 0, at = 0;
@@ -303,7 +325,7 @@ void Session::Impl::each_pass(std::span<const Extension> extensions, Result what
       at += n;
     }
     const size_t n = b.outputs.size();
-    e.run(what, draws.empty() ? draws : draws.subspan(row, n));
+    if (!e.run(what, draws.empty() ? draws : draws.subspan(row, n), stop)) throw Abandoned();
     if (n > 0) take(row);  // else nobody waits: a device goes on to the next
     row += n;
   }
@@ -311,10 +333,10 @@ void Session::Impl::each_pass(std::span<const Extension> extensions, Result what
 
 template <class Take>
 void Session::Impl::each_row(std::span<const Extension> extensions, Result what, bool checked,
-                             Take take) {
+                             const std::atomic<bool>* stop, Take take) {
   EngineImpl& e = extensions[0].session->impl_->e();
   const int64_t cols = e.columns(what);
-  each_pass(extensions, what, {}, [&](size_t row) {
+  each_pass(extensions, what, {}, stop, [&](size_t row) {
     const float* rows = e.result();
     for (size_t i = 0; i < e.batch.outputs.size(); ++i, rows += cols) {
       const size_t t = size_t(e.batch.outputs[i]);

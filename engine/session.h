@@ -2,6 +2,7 @@
 // logits after a token depend on the model and the tokens before it and on nothing else, bit for
 // bit: not on chunks, threads, other sessions, rewinds or forks.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,8 @@ struct Extension {
   Sampler* sampler = nullptr;  // whose settings its draws have
   // Wanted too: the log probabilities of its draws, and so many most probable tokens beside each.
   std::optional<int> scored = std::nullopt;
+  // Set by somebody: a pass is abandoned in which all have the same flag.
+  const std::atomic<bool>* interrupt = nullptr;
 };
 
 // What is drawn after the wanted tokens of an extension, as far as the draws are the tokens given:
@@ -31,6 +34,7 @@ struct Draws {
   // Of each of them, by the model's logits as they are, if they are wanted.
   std::vector<LogProbabilities> log_probabilities;
   std::optional<Error> error;
+  bool abandoned = false;  // then there are no draws
 };
 
 class Session {
@@ -91,7 +95,8 @@ class Session {
   // Several sessions in one pass: appends the tokens of each and draws. A sampler's history is all
   // that its session holds. A device that can make all the draws does so: then no logits come to
   // the host. Throws what extend() throws, but for what is not finite: that is said in the Draws of
-  // the session it concerns.
+  // the session it concerns. When it is abandoned, the sessions hold what they held before, those
+  // with recurrent states perhaps less, as after rewind().
   static std::vector<Draws> draw_all(std::span<const Extension> extensions);
   // One session alone. Throws what extend() throws.
   std::vector<TokenId> draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler);

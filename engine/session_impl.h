@@ -32,14 +32,16 @@ struct Session::Impl {
   void join(Batch& b, const Extension& p, size_t at, size_t n);
   template <class Take>
   static void each_pass(std::span<const Extension> extensions, Result what,
-                        std::span<const CudaDraw> draws, Take take);
+                        std::span<const CudaDraw> draws, const std::atomic<bool>* stop, Take take);
   // Appends the tokens; a row for each wanted one. Throws Error(non_finite) of a row that is not
   // finite if that is `checked`.
   static std::span<const float> rows(std::span<const Extension> extensions, Result what,
-                                     bool checked = true);
+                                     bool checked = true, const std::atomic<bool>* stop = nullptr);
   // take(row, values) of each wanted token, in order.
   template <class Take>
-  static void each_row(std::span<const Extension> extensions, Result what, bool checked, Take take);
+  static void each_row(std::span<const Extension> extensions, Result what, bool checked,
+                       const std::atomic<bool>* stop, Take take);
+  static std::vector<Draws> drawn(std::span<const Extension> extensions);
   template <class Draw>
   static Draws right_draws(const Extension& p, Draw draw);
 };

@@ -12,6 +12,7 @@
 
 #include "engine/cache_folder.h"
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/split_name.h"
 #include "models/import/json_file.h"
 
 namespace chaski {
@@ -131,8 +132,13 @@ class Shelf {
     std::error_code none;
     const fs::path whole = fs::canonical(path, none);
     if (none || !seen_.insert(whole).second) return;
-    if (bytes == 0) bytes = fs::file_size(whole, none);
-    if (!none) all_.push_back({name, path.string(), bytes, place});
+    const bool counts = bytes == 0;
+    if (counts) bytes = fs::file_size(whole, none);
+    if (none) return;
+    for (const std::string& part : names_of_parts(path.string()))
+      if (std::error_code lost; counts && part != path.string())
+        if (const uint64_t more = fs::file_size(part, lost); !lost) bytes += more;
+    all_.push_back({name, path.string(), bytes, place});
   }
 
   std::vector<ShelvedModel> all_;

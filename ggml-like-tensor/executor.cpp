@@ -19,23 +19,35 @@ bool AlignedBytes::grow(size_t bytes) {
   return true;
 }
 
-void Executor::run(Plan& plan) {
+bool Executor::run(Plan& plan, const std::atomic<bool>* stop) {
   arena_.grow(plan.arena_bytes());
   if (plan.bound_to() != arena_.data()) plan.bind(arena_.data());
   plan.prepare();
   for (AlignedBytes& s : scratch_) s.grow(plan.scratch_bytes());
   shared_.grow(kCounterBytes + plan.shared_bytes());
   if (profile) profile->assign(plan.steps.size(), 0);
-  plan_ = &plan;
+  plan_ = &plan, stop_ = stop;
+  abandoned_.store(false, std::memory_order_relaxed);
   crew_.run(*this, int(plan.steps.size()), plan.threads_worth(crew_.size()));
+  if (!abandoned_.load(std::memory_order_relaxed)) return true;
+  std::memset(shared_.data(), 0, kCounterBytes);  // of a step that was left in the middle
+  return false;
+}
+
+bool Executor::stops() {
+  if (!stop_ || !stop_->load(std::memory_order_relaxed)) return false;
+  abandoned_.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 int64_t Executor::chunks(int step) {
+  if (stops()) return 0;
   const Step& s = plan_->steps[size_t(step)];
   return (s.units + s.a_chunk - 1) / s.a_chunk;
 }
 
 void Executor::run(int step, int64_t chunk, int thread) {
+  if (stops()) return;
   const Step& s = plan_->steps[size_t(step)];
   const Scratch scratch{scratch_[size_t(thread)].data(),
                         reinterpret_cast<uint32_t*>(shared_.data()),
@@ -45,6 +57,7 @@ void Executor::run(int step, int64_t chunk, int thread) {
 }
 
 void Executor::over(int step, int64_t nanoseconds) {
+  if (abandoned_.load(std::memory_order_relaxed)) return;
   if (profile) (*profile)[size_t(step)] = 1e-9 * double(nanoseconds);
   if (after_step) after_step(*plan_, size_t(step));
 }

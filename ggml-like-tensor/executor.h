@@ -2,6 +2,7 @@
 // handed out in chunks. Who gets which chunk does not change a bit of the result. A run allocates
 // nothing.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -33,21 +34,26 @@ class Executor : private Steps {
 
   int threads() const { return crew_.size(); }
   double threads_used() const { return crew_.average(); }
-  void run(Plan& plan);
+  // False if it was abandoned, because somebody has set `stop`: it is looked at before each step
+  // and each chunk, and what was computed until then means nothing.
+  bool run(Plan& plan, const std::atomic<bool>* stop = nullptr);
 
   // Seconds each step of the last run took, if wanted.
   std::vector<double>* profile = nullptr;
-  // Told after each step, before the next begins, while what the step read is still there: by one
-  // thread at a time, in order. Must not throw.
+  // Told after each step that is whole, before the next begins, while what the step read is still
+  // there: by one thread at a time, in order. Must not throw.
   std::function<void(const Plan&, size_t step)> after_step;
 
  private:
   int64_t chunks(int step) override;
   void run(int step, int64_t chunk, int thread) override;
   void over(int step, int64_t nanoseconds) override;
+  bool stops();
 
   Crew crew_;
   Plan* plan_ = nullptr;
+  const std::atomic<bool>* stop_ = nullptr;
+  std::atomic<bool> abandoned_{false};
   AlignedBytes arena_;
   std::vector<AlignedBytes> scratch_;
   AlignedBytes shared_;  // kSharedCounters counters, then what kernels share

@@ -416,7 +416,10 @@ std::string behind_dashes(const std::vector<std::string>& words) {
   return words.end() - dashes > 1 ? dashes[1] : "--";
 }
 
-int run_program_flag(const std::string& word) {
+int run_program_flag(const std::vector<std::string>& words) {
+  const std::string& word = words[0];
+  if (words.size() > 1 && (word == "--version" || word == "--man"))
+    fail(Exit::usage, "{} stands alone, found \"{}\" behind it", word, words[1]);
   if (word == "-h" || word == "--help")
     put(help_of_program());
   else if (word == "--version")
@@ -483,7 +486,8 @@ int run_command_line(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (words.empty())
     fail(Exit::usage, "no command given, expected one of {} (see chaski --help)", command_names());
-  if (words[0] == "help") {  // help run: run --help
+  if (words[0] == "help" || (words.size() > 1 && (words[0] == "-h" || words[0] == "--help"))) {
+    // help run: run --help
     words.erase(words.begin());
     words.push_back("--help");
   }
@@ -494,7 +498,7 @@ int run_command_line(int argc, char** argv) {
     all.push_back(declare(each, *app.add_subcommand(each.name)));
     if (words[0] == each.name) command = all.back().get();
   }
-  if (!command) return run_program_flag(words[0]);
+  if (!command) return run_program_flag(words);
   words.erase(words.begin());
   if (words == std::vector<std::string>{"--man"})
     return put(man_page(command->manual)), int(Exit::done);

@@ -243,19 +243,27 @@ void LineEditor::Terminal::type_in(std::string text) {
   }
 }
 
-// As far as the commands that begin like this line have the same letters.
+// As far as the commands that begin like this line have the same letters; where that is no further,
+// they are shown.
 int LineEditor::Terminal::complete() {
   const LineInfo* line = el_line(editor);
   const std::string begun(line->buffer, line->cursor);
   std::optional<std::string> common;
+  std::string all;
   for (const std::string& command : commands) {
     if (!command.starts_with(begun)) continue;
+    all += (all.empty() ? "" : "  ") + command;
     const std::string whole = command + " ";
     if (!common) common = whole;
     const auto end = std::mismatch(common->begin(), common->end(), whole.begin(), whole.end());
     common->erase(end.first, common->end());
   }
-  if (begun.empty() || !common || common->size() == begun.size()) return CC_NORM;
+  if (begun.empty() || !common) return CC_NORM;
+  if (common->size() == begun.size()) {
+    put_note("");
+    put_note(all);
+    return CC_REDISPLAY;
+  }
   return el_insertstr(editor, common->c_str() + begun.size()) == 0 ? CC_REFRESH : CC_ERROR;
 }
 

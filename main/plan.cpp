@@ -1,4 +1,5 @@
-// chaski plan: what running a model would take and how fast it would be, before it is read.
+// chaski plan: what running a model would take and how fast it would be, before it is read. Its
+// exit status is that of a run, as far as memory goes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -146,9 +147,10 @@ int plan(const PlanFlags& flags) {
                           }};
   if (!flags.shape.empty()) options.shape = shape_of(flags.shape);
   const Forecast f = forecast(options);
+  const int status = int(f.starts ? Exit::done : Exit::memory);
   if (flags.json) {
     put_json(json_of(f, options.engine));
-    return int(Exit::done);
+    return status;
   }
   put(fmt::format("{}: {}, {}\n", escaped(flags.shape.empty() ? f.path : flags.shape), f.kind,
                   counted(uint64_t(f.layers), "layer")) +
@@ -156,7 +158,7 @@ int plan(const PlanFlags& flags) {
       row("context", std::to_string(f.longest_context),
           fmt::format("that fits; the model's own is {}", f.own_context)) +
       ways_text(f, options.engine) + speed_table(f) + verdict(f, options.engine) + "\n");
-  return int(Exit::done);
+  return status;
 }
 
 }  // namespace
@@ -173,6 +175,9 @@ Action declare_plan(Flags parser) {
   parser.add_switch("--measure", flags->anew,
                     "measure speeds again that were kept from an earlier plan");
   declare_json(parser, flags->json);
+  parser.table({"Exit status",
+                {{"0", "chaski run would start"},
+                 {"4", "it would not, for want of memory: the last line says what fits"}}});
   parser.example("What a model takes, and how fast it will be", "chaski plan model.gguf");
   parser.example("With a longer context and smaller keys",
                  "chaski plan model.gguf -c 2048 --kv q8");

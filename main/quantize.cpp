@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <limits>
@@ -39,6 +40,15 @@ struct QuantizeFlags {
   QuantizeOptions options;
   JsonForm json;
 };
+
+// A format, or one of llama.cpp's files, such as Q4_K_M.
+bool is_name_of_type(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (format_named(text)) return true;
+  const size_t digit = text.starts_with("iq") || text.starts_with("tq") ? 2 : 1;
+  return text.size() > digit && text[digit - 1] == 'q' && text[digit] >= '1' &&
+         text[digit] <= '8' && text.find_first_not_of("0123456789_klmsxn", digit) == text.npos;
+}
 
 std::string name_of(Format format) { return std::string(info(format).name); }
 
@@ -286,6 +296,12 @@ void check_files(const QuantizeFlags& flags) {
 }
 
 int quantize(QuantizeFlags& flags) {
+  if (is_name_of_type(flags.out))
+    fail(Exit::usage,
+         "{} stands where the file to write does, expected chaski quantize IN OUT TYPE, such as "
+         "chaski quantize {} small.quipu {}",
+         flags.out, flags.in,
+         std::ranges::count(quantize_types(), flags.out) > 0 ? flags.out : flags.type);
   flags.options.type = *format_named(flags.type);  // one of quantize_types()
   flags.options.method = flags.fast                 ? RoundingMethod::fast
                          : flags.method == "gptq"   ? RoundingMethod::gptq

@@ -173,7 +173,9 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
   const int known = session.position();  // a window may have gone back further
   while (!lacks.empty() && !speaker.options.interrupt->load()) {
     const size_t n = std::min(lacks.size(), size_t(speaker.engine->batch_length()));
-    session.extend(lacks.first(n), 0);
+    const Extension portion{&session, lacks.first(n), 0,
+                            nullptr,  std::nullopt,   speaker.options.interrupt};
+    if (Session::draw_all({&portion, 1})[0].abandoned) break;
     lacks = lacks.subspan(n);
   }
   if (!speaker.options.interrupt->load()) session.save(cache);

@@ -16,6 +16,7 @@
 #include "ggml-like-tensor/base/cursor.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
+#include "ggml-like-tensor/base/split_name.h"
 #include "tests/support.h"
 
 namespace chaski {
@@ -308,6 +309,24 @@ TEST_CASE("base/refuse_same_file: the input is not an output, under any name") {
   const Error error = error_of([&] { refuse_same_file(tmp / "in", tmp / "hard"); });
   CHECK(std::string(error.what()) == tmp / "hard: is the same file as the input " +
                                          tmp / "in, expected another name for the output");
+}
+
+TEST_CASE("base/refuse_same_file: nor is a part of an input in parts") {
+  const TempFolder tmp;
+  for (const char* name :
+       {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "m-00001-of-00003.gguf"})
+    write_file(tmp / name, "x");
+  const auto code = [&](const std::string& out) {
+    return error_of([&] { refuse_same_file(tmp / "m-00001-of-00002.gguf", tmp / out); }).code;
+  };
+  CHECK(code("m-00002-of-00002.gguf") == Exit::usage);
+  CHECK(code("m-00001-of-00003.gguf") == Exit::done);
+  CHECK(names_of_parts("a-1-of-3.gguf").size() == 1);
+  CHECK(names_of_parts("-00001-of-00003.gguf").size() == 3);
+  CHECK(names_of_parts("a/b-00003-of-00012.gguf")[11] == "a/b-00012-of-00012.gguf");
+  for (const char* name : {"", "-of-", "00001-of-00003.gguf", "a-00001-of-00003",
+                           "a-00001-of-00000.x", "a-00001-of-99999.gguf", "a-0000x-of-00003.gguf"})
+    CHECK(names_of_parts(name) == std::vector<std::string>{name});
 }
 
 TEST_CASE("base/refuse_same_file: nor is a file of the input folder") {

@@ -385,6 +385,68 @@ TEST_CASE("chat: it is said which answer a template rewrites") {
   CHECK(forgetful.chat.own()->forgets_thoughts());
 }
 
+TEST_CASE("chat: what is kept of the last conversation changes no rendering of the next") {
+  const std::string between = "{% for m in messages %}<|im_start|>{{ m.role }}\n",
+                    asks =
+                        "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}"
+                        "{{ '<|im_start|>assistant\n' }}{% endif %}";
+  const std::vector<std::string> templates = {
+      kChatml,
+      between +
+          "{{ m.content.split('</think>')[-1].lstrip('\n') if not loop.last else m.content }}" +
+          asks,
+      between + "{{ loop.index }} of {{ messages | length }}: {{ m.content }}" + asks,
+      between +
+          "{{ m.content | trim }}{% if m.content == 'no' %}{{ raise_exception('no') }}{% endif %}" +
+          asks,
+      between + "{{ m.content if loop.index > messages | length - 4 else '...' }}" + asks};
+  for (const std::string& source : templates) {
+    CAPTURE(source);
+    const Own kept(source);
+    REQUIRE(kept.chat.own());
+    const auto check = [&](const Messages& messages, bool ask) {
+      CAPTURE(messages.size());
+      const Own fresh(source);
+      OwnTemplate::Rendered a, b;
+      bool refused = false;
+      try {
+        b = fresh.chat.own()->render(messages, ask);
+      } catch (const Error&) {
+        refused = true;
+      }
+      if (refused) {
+        CHECK_THROWS_AS(kept.chat.own()->render(messages, ask), const Error&);
+        return;
+      }
+      a = kept.chat.own()->render(messages, ask);
+      CHECK(a.rewritten == b.rewritten);
+      REQUIRE(a.pieces.size() == b.pieces.size());
+      for (size_t i = 0; i < a.pieces.size(); ++i) {
+        CHECK(a.pieces[i].text == b.pieces[i].text);
+        CHECK(a.pieces[i].from_message == b.pieces[i].from_message);
+        CHECK(a.pieces[i].begins_answer == b.pieces[i].begins_answer);
+      }
+    };
+    Messages talk = {{"system", "Be brief."}};
+    for (int turn = 0; turn < 8; ++turn) {
+      talk.push_back({"user", turn == 5 ? "no" : "question " + std::to_string(turn)});
+      check(talk, true);
+      if (turn == 5) talk.back().content = "yes";
+      talk.push_back({"assistant", turn % 3 == 1 ? "<think>so</think>\n\nanswer" : "\n answer"});
+      check(talk, false);
+      if (turn == 3) check({talk[0], {"user", "alone"}}, true);
+    }
+    Messages other = talk;
+    other[6].content = "another answer";
+    check(other, true);
+    other.resize(9);
+    check(other, true);
+    other.erase(other.begin());
+    check(other, true);
+    check(talk, false);
+  }
+}
+
 TEST_CASE("chat: a template that cannot be run gives way to the family's, with a line") {
   for (const char* broken : {"<|im_start|>{% if %}", "<|im_start|>{{ messages | explode }}",
                              "<|im_start|>{{ messages[0].content.at.all }}", "<|im_start|>only"}) {

@@ -28,14 +28,26 @@ std::vector<TokenId> greedy(const std::string& model, const std::string& text, i
   return said;
 }
 
+// Of more than 1024 tokens, and never the same for long.
+std::string long_text() {
+  constexpr const char *kWho[] = {"dog", "girl", "little bird", "king"},
+                       *kDid[] = {"saw", "wanted", "lost", "painted", "asked for"},
+                       *kWhat[] = {"ball", "red hat", "cake", "boat", "tree", "song", "big box"};
+  std::string text;
+  for (int i = 0; i < 150; ++i)
+    text += fmt::format("The {} {} a {}{} ", kWho[i * i % 7 % 4], kDid[i * 3 % 11 % 5],
+                        kWhat[i * 5 % 13 % 7], i % 3 == 0 ? ", and it rained." : ".");
+  return text;
+}
+
 }  // namespace
 
 TEST_CASE("cli/compare: figures of eval --kl, the worst places and the first other token") {
   const TempFolder folder;
-  const std::string q4 = folder / "q4.quipu", text = read_file("README.md");
+  const std::string q4 = folder / "q4.quipu", text = long_text(),
+                    file = write_file(folder / "text", text);
   REQUIRE(chaski_run({"quantize", kStory, q4, "--type", "q4"}).status == 0);
-  const Arguments how = {"--device", "cpu", "-c",        "151",   "--chunks",
-                         "2",        "-f",  "README.md", "--json"};
+  const Arguments how = {"--device", "cpu", "-c", "151", "--chunks", "2", "-f", file, "--json"};
   Arguments compare = {"compare", kStory, q4, "-n", "40", "--worst", "200"},
             eval = {"eval", "-m", q4, "--kl", kStory};
   compare.insert(compare.end(), how.begin(), how.end());
@@ -91,7 +103,7 @@ TEST_CASE("cli/compare: figures of eval --kl, the worst places and the first oth
 TEST_CASE("cli/compare: a table for people, and a model beside itself") {
   const Outcome same = chaski_run(
       {"compare", kStory, kStory, "-c", "64", "--chunks", "2", "-n", "8", "--device", "cpu"},
-      read_file("LICENSE"));
+      long_text());
   REQUIRE_MESSAGE(same.status == 0, same.err);
   for (const char* line :
        {"A: models/bundled/story.quipu, perplexity ", "\nB: models/bundled/story.quipu",
@@ -111,7 +123,7 @@ TEST_CASE("cli/compare: refusals") {
   std::swap(tokens.at(300), tokens.at(301));
   source.meta.set_strs("tokenizer.tokens", tokens);
   write_quipu(folder / "other.quipu", source, 1);
-  const std::string text = read_file("LICENSE");
+  const std::string text = long_text();
   check_one_line(chaski_run({"compare", kStory, folder / "other.quipu"}, text), 2,
                  fmt::format("token 300 is \"{}\", expected \"{}\" as in {}", escaped(tokens[300]),
                              escaped(tokens[301]), kStory));

@@ -348,6 +348,53 @@ TEST_CASE("grammar: a schema allows such JSON and no other") {
       {R"({"type": "object", "properties": {"a": false, "b": {"type": "null"}}})",
        {"{}", R"({"b":null})"},
        {R"({"a":1})"}},
+      {R"({"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "null"},
+         "c": {"type": "null"}}, "minProperties": 1, "maxProperties": 2})",
+       {R"({"a":null})", R"({"b": null, "c": null})", R"({"a":null,"b":null})"},
+       {"{}", R"({"a":null,"b":null,"c":null})", R"({"d":null})", R"({"b":null,"a":null})"}},
+      {R"({"type": "object", "properties": {"a": {"type": "null"}}, "minProperties": 2})",
+       {R"({"a":null,"x":1})", R"({"a":null,"x":1,"y":2})"},
+       {"{}", R"({"a":null})", R"({"x":1})", R"({"x":1,"y":2})", R"({"x":1,"x":2})"}},
+      {R"({"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1,
+         "maxProperties": 2})",
+       {R"({"x":1})", R"({"x":1, "y":2})"},
+       {"{}", R"({"x":1,"y":2,"z":3})", R"({"x":null})"}},
+      {R"({"type": "object", "maxProperties": 0})", {"{}"}, {R"({"x":1})"}},
+      {R"({"allOf": [{"type": "object", "maxProperties": 3}, {"maxProperties": 1}]})",
+       {"{}", R"({"x":1})"},
+       {R"({"x":1,"y":1})"}},
+      {R"({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"],
+         "patternProperties": {"^x_[a-z]+$": {"type": "null"}}, "additionalProperties": false})",
+       {R"({"id":1})", R"({"id":1,"x_a":null})", R"({"id": 1, "x_a": null, "x_bc": null})"},
+       {"{}", R"({"id":1,"x_":null})", R"({"id":1,"x_a":1})", R"({"id":1,"y":null})",
+        R"({"x_a":null})"}},
+      {R"({"type": "object", "patternProperties": {"^\"": {"const": 1}, "a$": {"const": 1}},
+         "minProperties": 1, "maxProperties": 2})",
+       {R"({"\"":1})", R"({"ba":1})", R"({"a":1,"\"b":1})"},
+       {"{}", R"({"b":1})", R"({"a":2})", R"({"a":1,"a":1,"a":1})"}},
+      {R"({"type": "array", "items": {"enum": ["a", "b", 1, "c"], "type": "string"},
+         "uniqueItems": true, "minItems": 1})",
+       {R"(["a"])", R"(["a", "c"])", R"(["a","b","c"])"},
+       {"[]", R"(["a","a"])", R"([1])", R"(["c","a"])"}},
+      {R"({"type": "array", "items": {"enum": [1, 2, 3, 1.0]}, "uniqueItems": true, "maxItems": 2})",
+       {"[]", "[1,3]", "[3]"},
+       {"[1,2,3]", "[1,1]", "[1,1.0]"}},
+      {R"({"type": "array", "items": {"type": "boolean"}, "uniqueItems": true})",
+       {"[true, false]", "[false]"},
+       {"[true,true]"}},
+      {R"({"items": {"type": "integer"}, "uniqueItems": true, "maxItems": 1})",
+       {"[]", "[7]"},
+       {"[7,8]"}},
+      {R"({"items": {"type": "integer"}, "uniqueItems": false})", {"[7,7]"}, {"[null]"}},
+      {R"({"type": "number", "multipleOf": 5, "minimum": 4.5})",
+       {"5", "1000005"},
+       {"0", "7", "-5", "5.0"}},
+      {R"({"allOf": [{"type": "integer", "multipleOf": 4}, {"multipleOf": 6}]})",
+       {"0", "12", "-24", "999999999996"},
+       {"4", "6", "-0", "012"}},
+      {R"({"type": "integer", "multipleOf": 1000, "minimum": -2000, "exclusiveMaximum": 90000})",
+       {"-2000", "0", "89000"},
+       {"90000", "-3000", "500"}},
       {R"({"type": "object", "properties": {"ключ": {"const": "да"}}, "required": ["ключ"]})",
        {R"({"ключ":"да"})"},
        {R"({"ключ":"нет"})"}}};
@@ -373,6 +420,23 @@ TEST_CASE("grammar: whole numbers between bounds are these and no others") {
     for (int n = -3100; n <= 3100; ++n)
       if (reader.fits(std::to_string(n)) != (low <= n && n <= high)) FAIL_CHECK(n);
   }
+  for (int of = 1; of <= 100; of += 1 + of / 3) {
+    // few of them, which are listed; many on either side of 0; and without an end
+    const int near = int(random() % 6000) - 3000, low = of % 3 == 1 ? near - 250000 : near,
+              high = of % 3 == 0 ? near + 400 : near;
+    const bool open = of % 3 == 2;
+    CAPTURE(of);
+    CAPTURE(low);
+    CAPTURE(high);
+    TextReader reader(schema(
+        open ? fmt::format(R"({{"type": "integer", "multipleOf": {}, "minimum": {}}})", of, low)
+             : fmt::format(
+                   R"({{"type": "integer", "multipleOf": {}, "minimum": {}, "maximum": {}}})", of,
+                   low, high)));
+    for (int n = -3100; n <= 3100; ++n)
+      if (reader.fits(std::to_string(n)) != (low <= n && n % of == 0 && (open || n <= high)))
+        FAIL_CHECK(n);
+  }
   TextReader above(schema(R"({"type": "integer", "exclusiveMinimum": 9.5, "maximum": 100})"));
   CHECK(!above.fits("9"));
   CHECK(above.fits("10"));
@@ -385,7 +449,33 @@ TEST_CASE("grammar: a schema that cannot be honoured is refused by name") {
       {"{\"a\": 1, \"a\": 2}", "key a appears twice"},
       {R"({"type": "text"})", "the schema: type is \"text\", expected object"},
       {R"({"properties": {"a": {"not": {}}}})", "/properties/a: keyword not cannot be honoured"},
-      {R"({"type": "array", "uniqueItems": true})", "keyword uniqueItems cannot be honoured"},
+      {R"({"type": "array", "uniqueItems": true})",
+       "uniqueItems cannot be honoured where items have no enum"},
+      {R"({"items": {"type": "integer"}, "uniqueItems": true})",
+       "uniqueItems cannot be honoured where items have no enum"},
+      {R"({"prefixItems": [{}, {}], "uniqueItems": true})", "uniqueItems beside prefixItems"},
+      {R"({"uniqueItems": 1})", "uniqueItems is 1, expected true or false"},
+      {R"({"multipleOf": 0.5})", "multipleOf is 0.5, which cannot be honoured"},
+      {R"({"multipleOf": 0})", "multipleOf is 0, which cannot be honoured"},
+      {R"({"type": "integer", "multipleOf": 1000})", "multipleOf is 1000, which cannot be"},
+      {R"({"type": "object", "minProperties": 2})",
+       "minProperties is 2, which cannot be honoured beside 0 named members, expected at most 1"},
+      {R"({"maxProperties": -1})", "maxProperties is -1, expected a whole number"},
+      {R"({"properties": {"a": {}}, "minProperties": 2, "additionalProperties": false})",
+       "no text fits"},
+      {R"({"required": ["a", "b"], "maxProperties": 1})", "no text fits"},
+      {R"({"patternProperties": {"^a": {}}, "additionalProperties": {}})",
+       "patternProperties beside additionalProperties cannot be honoured"},
+      {R"({"patternProperties": {"^a": {}, "^b": {"type": "null"}}})",
+       "several patternProperties cannot be honoured"},
+      {R"({"patternProperties": {"b$": {}}, "properties": {"ab": {}}})",
+       "patternProperties b$ fits ab, which properties or required name"},
+      {R"({"patternProperties": {"(": {}}})", "/patternProperties: line 1, column 2"},
+      {R"({"allOf": [{"patternProperties": {"^a": {}}}, {"additionalProperties": {}}]})",
+       "patternProperties beside additionalProperties of another part"},
+      {R"({"oneOf": [{"type": "object", "patternProperties": {"^k": {}}, "additionalProperties": false},
+                     {"type": "object", "properties": {"k": {}}, "required": ["k"]}]})",
+       "a value may be of both schemas 0 and 1"},
       {R"({"type": "string", "format": "email"})",
        "format email cannot be honoured, expected date"},
       {R"x({"type": "string", "pattern": "a(?=b)"})x",

@@ -189,6 +189,13 @@ TEST_CASE("habits/a flag or a command that is mistyped gets the one that was mea
       {"rnu -p a", "rnu is no command, did you mean run?"},
       {"quantise a b", "quantise is no command, did you mean quantize?"},
       {"frobnicate", "frobnicate is no command, expected one of run, chat"},
+      {"--version run", "--version stands alone, found \"run\" behind it"},
+      {"--help rnu", "rnu is no command, did you mean run?"},
+      {"quantize MODEL Q4_K_M",
+       "Q4_K_M stands where the file to write does, expected chaski "
+       "quantize IN OUT TYPE, such as chaski quantize "},
+      {"quantize MODEL q8", " small.quipu q8"},
+      {"quantize MODEL F16", "F16 stands where the file to write does"},
       {"run -p", "-p expects a value behind it"},
       {"run --json=yes", "--json takes no value"},
       {"run --kv q9 -p a", "--kv: is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},

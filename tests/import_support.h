@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/split_name.h"
 #include "ggml-like-tensor/file/model_source.h"
 #include "ggml-like-tensor/file/value_io.h"
+#include "models/import/gguf.h"
 #include "models/import/import.h"
 #include "tests/support.h"
 
@@ -106,6 +108,33 @@ struct Gguf {
     return out + data;
   }
 };
+
+// The GGUF file `model` in so many files, STEM-00001-of-00003.gguf and so on: the first has all
+// keys and, if `bare`, no tensors. Returns their names.
+inline std::vector<std::string> write_parts(const std::string& model, const std::string& stem,
+                                            size_t count, bool bare) {
+  const GgufFile whole = read_gguf(model);
+  const size_t n = whole.tensors.size(), sharing = count - bare;
+  const auto names = names_of_parts(stem + fmt::format("-00001-of-{:05}.gguf", count));
+  for (size_t i = 0; i < count; ++i) {
+    Gguf part;
+    if (i == 0)
+      for (const auto& [key, value] : whole.values) part.value(key, value);
+    part.value("split.no", {ValueType::u16, ValueType::i64, int64_t(i)});
+    part.value("split.count", {ValueType::u16, ValueType::i64, int64_t(count)});
+    part.value("split.tensors.count", {ValueType::i32, ValueType::i64, int64_t(n)});
+    const size_t place = i - (bare && i > 0);
+    for (size_t t = n * place / sharing; t < n * (place + 1) / sharing && !(bare && i == 0); ++t) {
+      const GgufTensor& x = whole.tensors[t];
+      std::vector<uint64_t> ne = {uint64_t(x.cols)};
+      if (x.rows > 1) ne.push_back(uint64_t(x.rows));
+      part.tensor(x.name, ne, uint32_t(info(x.format).gguf_type),
+                  {reinterpret_cast<const char*>(whole.data(x)), x.bytes});
+    }
+    write_file(names[i], part.build());
+  }
+  return names;
+}
 
 // An array for Gguf::raw.
 inline std::string array_payload(uint32_t element, uint64_t n, const std::string& data = "") {

@@ -2,12 +2,14 @@
 // exact values, and goes back. Folders are in import_hf_test.cpp; what must be refused is in
 // bad_input_test.cpp.
 #include <cmath>
+#include <functional>
 
 #include "engine/text/tokenizer.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "models/import/gguf.h"
 #include "models/import/tokenizer_defaults.h"
 #include "tests/import_support.h"
+#include "tests/program.h"
 
 namespace chaski::test {
 namespace {
@@ -103,6 +105,76 @@ TEST_CASE("import/gguf round trip keeps every value and bit") {
   CHECK(values_of(tensor(source, "layer.0.attn_q.bias")) == Floats{1, -2, 65504, 0x1p-24f});
   CHECK(source.find("gguf.strange"));
   CHECK(source.find("rope_freqs"));
+}
+
+TEST_CASE("import/gguf in several files: the model that is in one, and one word about a part") {
+  TempFolder temp;
+  const std::string whole = write_file(temp / "whole.gguf", tiny_llama().build());
+  for (const bool bare : {false, true}) {
+    const auto names = write_parts(whole, temp / (bare ? "bare" : "tiny"), 3, bare);
+    const ModelSource source = import_model(names[0]);
+    CHECK(source.kind == "GGUF v3 in 3 files");
+    check_same_model(import_model(whole), source);
+    CHECK(!source.meta.has("gguf.split.count"));
+    export_gguf(temp / "again.gguf", source);
+    check_same_gguf(whole, temp / "again.gguf");
+    source.let_go();
+  }
+  const auto names = write_parts(whole, temp / "x.y", 3, false);
+  check_refused(names[1], names[1], "is part 2 of 3 of a model, expected the first: " + names[0]);
+  const auto with = [&](size_t i, const std::function<void(Gguf&)>& change) {
+    Gguf part;
+    part.value("split.no", {ValueType::u16, ValueType::i64, int64_t(i)});
+    part.value("split.count", {ValueType::u16, ValueType::i64, int64_t{3}});
+    change(part);
+    const std::string before = read_file(names[i]);
+    write_file(names[i], part.build());
+    return before;
+  };
+  std::string before = with(2, [](Gguf& g) {
+    g.tensor("token_embd.weight", {4, 5}, 0, floats(20));
+  });
+  check_refused(names[0], names[2], "tensor token_embd.weight is in an earlier part too");
+  with(2, [](Gguf&) {});
+  check_refused(names[0], names[0], "split.tensors.count is 11, but the 3 parts have ");
+  with(2, [](Gguf& g) { g.drop("split.no"); });
+  check_refused(names[0], names[2],
+                "says that it is part 1 of 3, expected part 3 of 3 as its name");
+  with(2, [](Gguf& g) { g.drop("split.count").str("split.count", "3"); });
+  check_refused(names[0], names[2], "split.count is str, expected a number from 0 on");
+  std::filesystem::remove(names[2]);
+  check_refused(names[0], names[2],
+                "is missing, expected it beside " + names[0] + ": it is part 3 of 3", Exit::io);
+  write_file(names[2], before);
+  CHECK(import_model(names[0]).tensors.size() == 11);
+  std::filesystem::rename(names[0], temp / "x.gguf");
+  check_refused(temp / "x.gguf", "x.gguf",
+                "is the first of 3 parts, expected a name that ends in -00001-of-00003.gguf");
+  // A part that says nothing of parts is a model like any.
+  Gguf alone = tiny_llama();
+  alone.value("split.count", {ValueType::u16, ValueType::i64, int64_t{1}});
+  check_same_gguf(write_file(temp / "one.gguf", alone.build()), temp / "one.gguf");
+  CHECK(import_model(temp / "one.gguf").kind == "GGUF v3");
+}
+
+TEST_CASE("cli/a GGUF model in several files is given by the first") {
+  const TempFolder folder;
+  CHECK(chaski_run({"convert", kStory, folder / "whole.gguf"}).status == 0);
+  const std::vector<std::string> names =
+      write_parts(folder / "whole.gguf", folder / "parts", 3, true);
+  const auto story = [](const std::string& model) {
+    return chaski_run({"run", "-m", model, "-p", "Once upon a time", "--seed", "5", "-n", "40"});
+  };
+  const Outcome parts = story(names[0]);
+  CHECK_MESSAGE(parts.status == 0, parts.err);
+  CHECK(parts.out == story(folder / "whole.gguf").out);
+  check_one_line(story(names[2]), 3, "is part 3 of 3 of a model, expected the first: " + names[0]);
+  const Outcome over = chaski_run({"convert", names[0], names[1]});
+  CHECK(over.status == 2);
+  CHECK_MESSAGE(over.error_says("is a part of the input"), over.err);
+  std::filesystem::remove(names[1]);
+  check_one_line(story(names[0]), 5, names[1] + ": is missing, expected it beside " + names[0]);
+  check_one_line(chaski_run({"inspect", names[0]}), 5, "it is part 2 of 3");
 }
 
 TEST_CASE("import/gguf version 2, missing scores and types, bpe defaults") {

@@ -119,8 +119,8 @@ TEST_CASE("cli/json: every command writes the fields that docs/json.md has") {
     for (int i = 0; i < 60; ++i) words += "Once upon a time there was a dog. ";
     return words;
   }());
-  setenv("CHASKI_MODELS", tmp.path.c_str(), 1), setenv("HOME", tmp.path.c_str(), 1);
-  setenv("XDG_CACHE_HOME", (tmp / "cache").c_str(), 1);
+  const OwnVariable models("CHASKI_MODELS", tmp.path), home("HOME", tmp.path),
+      cache("XDG_CACHE_HOME", tmp / "cache");
   write_file(tmp / "broken.gguf", "x");
   const std::string q8 = tmp / "q8.quipu", out = tmp / "out.quipu";
   std::filesystem::copy_file(kStory, q8);
@@ -156,7 +156,9 @@ TEST_CASE("cli/json: every command writes the fields that docs/json.md has") {
   for (const Case& one : cases) {
     CAPTURE(one.heading);
     const Outcome outcome = chaski_run(one.arguments);
-    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    // plan: a model that is larger than this machine's memory
+    REQUIRE_MESSAGE((outcome.status == 0 || (one.heading == "plan" && outcome.status == 4)),
+                    outcome.err);
     check_whole(one.heading, outcome.out);
   }
   const json listed = json::parse(chaski_run({"list", "--json"}).out);
@@ -188,7 +190,7 @@ TEST_CASE("cli/json: every command writes the fields that docs/json.md has") {
 
 TEST_CASE("cli/json: --jsonl is a line for each thing that comes, and the result") {
   const TempFolder tmp;
-  setenv("CHASKI_MODELS", tmp.path.c_str(), 1), setenv("HOME", tmp.path.c_str(), 1);
+  const OwnVariable models("CHASKI_MODELS", tmp.path), home("HOME", tmp.path);
   const std::string q8 = tmp / "q8.quipu";
   std::filesystem::copy_file(kStory, q8);
   const auto events = [](const Arguments& arguments, const std::string& input = "") {

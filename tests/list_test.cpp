@@ -55,7 +55,7 @@ TEST_CASE("cli/list: models of all stores by name, and -m takes the names") {
   const std::string bytes = std::to_string(fs::file_size(kStory));
   CAPTURE(listed.out);
   CHECK(found == std::vector<std::string>{
-                     "big-00001-of-00002 of CHASKI_MODELS, 1", "llama3.2:1b of ollama, 3",
+                     "big-00001-of-00002 of CHASKI_MODELS, 2", "llama3.2:1b of ollama, 3",
                      "someone/tiny of Hugging Face, 5", "stories of CHASKI_MODELS, " + bytes});
 
   const Arguments story = {"run", "-p", "The", "-n", "4", "--seed", "1", "-m"};

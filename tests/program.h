@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,21 @@ inline std::string faults_shim() {
 inline bool can_preload() {
   return chaski_binary().find("asan") == std::string::npos && have(faults_shim());
 }
+
+// A variable of the environment for as long as this lives, then what it was.
+class OwnVariable {
+ public:
+  OwnVariable(std::string name, const std::string& value) : name_(std::move(name)) {
+    if (const char* before = std::getenv(name_.c_str())) before_ = before;
+    setenv(name_.c_str(), value.c_str(), 1);
+  }
+  OwnVariable(const OwnVariable&) = delete;
+  ~OwnVariable() { before_ ? setenv(name_.c_str(), before_->c_str(), 1) : unsetenv(name_.c_str()); }
+
+ private:
+  std::string name_;
+  std::optional<std::string> before_;
+};
 
 struct Outcome {
   int status;  // as a shell says it: 128 + signal for a signal

@@ -16,10 +16,11 @@ std::string sum_of(const std::string& text) {
   return hash.finish();
 }
 
+// They begin as a model does.
 std::string some_bytes(size_t size, unsigned seed = 1) {
   std::string bytes(size, '\0');
   for (char& c : bytes) c = char((seed = seed * 1664525 + 1013904223) >> 24);
-  return bytes;
+  return bytes.replace(0, 4, "GGUF");
 }
 
 std::string reply(const std::string& status, const std::string& fields, const std::string& body) {
@@ -192,6 +193,9 @@ TEST_CASE(
       return to.put(reply("302 Found", "Location: http://example.invalid/x.gguf\r\n", ""));
     if (path == "/round.gguf") return to.put(reply("302 Found", "Location: /round.gguf\r\n", ""));
     if (path == "/short.gguf") return to.put(cut(reply("200 OK", "", file), 1000));
+    if (path.starts_with("/error."))
+      return to.put(reply("200 OK", "", R"({"error": "come again\r"})" + std::string(5000, ' ')));
+    if (path == "/tiny.gguf") return to.put(reply("200 OK", "", "GG"));
     if (path == "/linked.gguf")
       return to.put(reply("200 OK", "X-Linked-ETag: \"" + sum_of("x") + "\"\r\n", file));
     to.put(reply_with(file, head));
@@ -209,6 +213,9 @@ TEST_CASE(
   check_one_line(pull("/short.gguf"), 5, "cut off at 1000 of 5000 bytes");
   fs::remove(shelf / "short.gguf.part"), fs::remove(shelf / "short.gguf.part.tag");
   check_one_line(pull("/linked.gguf"), 3, "expected " + sum_of("x") + "; it was removed");
+  for (const char* name : {"/error.gguf", "/error.quipu", "/error.safetensors", "/tiny.gguf"})
+    check_one_line(pull(name), 3, "expected a GGUF, .quipu or safetensors file");
+  check_one_line(pull("/error.gguf"), 3, R"(is no model, for it begins with "{"error":)");
   check_one_line(pull("/"), 2, "names no file");
   check_one_line(chaski_run({"pull", "https" + server.url().substr(4) + "/x.gguf"}), 5,
                  "cannot be fetched: ");

@@ -174,6 +174,34 @@ TEST_CASE("requests: whose reader left, who is interrupted or fails ends alone")
   CHECK(stays.finished().text == want.text);
 }
 
+TEST_CASE(
+    "requests: an interrupt in the middle of a pass ends those whose it is, and adds nothing") {
+  const auto engine = Engine::open({});
+  const auto prompt = prompt_for(*engine, 0);
+  const auto want = generate(*engine->session(), prompt, drawn(0.8, 1, 60), kNobody);
+  std::atomic<bool> interrupt = false;
+  GenerateOptions one = drawn(0.8, 1, 60), two = drawn(0.8, 2, 60);
+  one.interrupt = two.interrupt = &interrupt;
+  Request a(*engine, prompt, one, kNobody), b(*engine, prompt, two, kNobody);
+  Scheduler scheduler(engine);
+  for (Request* r : {&a, &b}) scheduler.add(*r);
+  Executor& executor = engine->impl().cpu->executor();
+  int passes = 0;
+  executor.after_step = [&](const Plan&, size_t step) {
+    if (passes == 12 && step == 3) interrupt = true;
+  };
+  while (scheduler.step()) ++passes;
+  executor.after_step = nullptr;
+  CHECK(passes == 12);
+  for (const KvPool& pool : engine->impl().pools) CHECK(pool.in_use() == 0);
+  const GenerateResult said = a.finished();
+  CHECK(said.finish == Finish::interrupted);
+  CHECK(b.finished().finish == Finish::interrupted);
+  CHECK(said.tokens.size() > 5);
+  CHECK(said.tokens.size() < 13);
+  CHECK(std::equal(said.tokens.begin(), said.tokens.end(), want.tokens.begin()));
+}
+
 TEST_CASE("requests: logits that are not finite concern their own sequence alone") {
   // The embeddings of the first 16 tokens are damaged.
   TempFolder folder;

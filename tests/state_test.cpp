@@ -1,6 +1,8 @@
 // States of every kind side by side (scratch_model.h): the logits of a token depend on the tokens
 // before it and on nothing else, however sessions go forward, back and apart.
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "engine/engine_impl.h"
 #include "engine/generate.h"
@@ -245,4 +247,79 @@ TEST_CASE("states: a pass that fails leaves a session that goes on from where it
   CHECK_THROWS_AS(session->extend(std::vector<TokenId>(ScratchModel::kContext, 1)), const Error&);
   CHECK(session->position() == 40);
   CHECK(s.last(*session, std::span(t).subspan(40)) == last_of(s.fresh(t)));
+}
+
+TEST_CASE("states: a pass that is abandoned, after any of its steps, leaves nothing behind") {
+  Subject s;
+  const auto t = made_up(700);
+  const Logits last = last_of(s.fresh(t));
+  EngineOptions plain;
+  plain.device = "cpu", plain.threads = 2, plain.threads_fixed = true;
+  const auto story = Engine::open(plain);
+  std::vector<TokenId> said(t.begin(), t.begin() + 400);
+  for (TokenId& token : said) token %= story->vocab_size();
+  const Logits want = s.last(*story->session(), said);
+  for (Engine* engine : {s.engine.get(), story.get()}) {
+    EngineImpl& e = engine->impl();
+    const bool scratch = engine == s.engine.get();
+    const std::span<const TokenId> text = scratch ? std::span(t) : std::span<const TokenId>(said);
+    std::atomic<bool> stop = false;
+    size_t steps = 2, told = 0;
+    Sampler sampler({}, nullptr);
+    for (size_t at = 0; at + 1 < steps; ++at) {
+      CAPTURE(at);
+      auto session = engine->session();
+      session->extend(text.first(300), 0);
+      std::vector<int64_t> before, after;
+      for (const KvPool& p : e.pools) before.push_back(p.in_use());
+      told = 0;
+      e.cpu->executor().after_step = [&](const Plan& plan, size_t step) {
+        steps = plan.steps.size(), ++told;
+        if (step == at) stop = true;
+      };
+      const Extension next{session.get(), text.subspan(300), 1, &sampler, std::nullopt, &stop};
+      const Draws draws = Session::draw_all({&next, 1})[0];
+      e.cpu->executor().after_step = nullptr;
+      stop = false;
+      CHECK(draws.abandoned);
+      CHECK(draws.tokens.empty());
+      CHECK(told == at + 1);
+      for (const KvPool& p : e.pools) after.push_back(p.in_use());
+      if (!scratch) {  // recurrent states go back to where they were remembered
+        CHECK(session->position() == 300);
+        CHECK(after == before);
+      }
+      const size_t held = size_t(session->position());
+      CHECK(std::ranges::equal(session->tokens(), text.first(held)));
+      CHECK(s.last(*session, text.subspan(held)) == (scratch ? last : want));
+    }
+    CHECK(steps > 20);
+  }
+}
+
+// By another thread, so also in the middle of a step: attention counts the chunks that are done.
+TEST_CASE("states: a pass that is abandoned anywhere leaves nothing behind") {
+  Subject s;
+  const auto t = made_up(2000);
+  const Logits last = last_of(s.fresh(t));
+  auto session = s.engine->session();
+  session->extend(std::span(t).first(1999), 0);
+  Sampler sampler({}, nullptr);
+  int abandoned = 0;
+  for (int i = 0; i < 300; ++i) {
+    CAPTURE(i);
+    const std::span<const TokenId> lacks = session->reuse(t);
+    std::atomic<bool> stop = false;
+    std::thread presses([&stop, i] {
+      for (std::atomic<int> wait = 0; wait < 5 * i; ++wait) {
+      }
+      stop = true;
+    });
+    const Extension next{session.get(), lacks, 1, &sampler, std::nullopt, &stop};
+    const Draws draws = Session::draw_all({&next, 1})[0];
+    presses.join();
+    abandoned += draws.abandoned;
+    CHECK(s.last(*session, session->reuse(t)) == last);
+  }
+  CHECK(abandoned > 0);
 }

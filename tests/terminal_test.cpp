@@ -318,6 +318,19 @@ std::vector<std::string> said_in(const std::string& path, const std::string& rol
 
 }  // namespace
 
+TEST_CASE("cli/chat on a terminal: Tab shows the commands that a beginning may be") {
+  Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
+  screen.resize(100);
+  screen.until("> ");
+  screen.type("/s\t");
+  screen.until("/system  /save  /set  /show  /stats");
+  screen.until("/s");    // the line, drawn again
+  screen.type("h\t\r");  // "/sh" alone is no command
+  screen.until("template: ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
 TEST_CASE("cli/chat on a terminal: every command") {
   const TempFolder folder;
   const std::string talk = folder / "talk";
@@ -389,6 +402,49 @@ TEST_CASE("cli/chat on a terminal: other scripts, and windows that change their 
   CHECK(screen.status() == 0);
   CHECK(screen.is_as_before());
   CHECK(said_in(folder / "talk", "user") == std::vector<std::string>{line});
+}
+
+// Read to the end, the question would have an answer of one token at least.
+TEST_CASE(
+    "cli/chat on a terminal: Ctrl-C leaves a question in the middle of a pass, and no trace") {
+  const TempFolder folder;
+  std::string question;
+  for (int i = 0; i < 40; ++i) question += "There was a dog. ";
+  std::vector<std::string> answers[2];
+  for (const bool interrupted : {false, true}) {
+    CAPTURE(interrupted);
+    setenv("CHASKI_ISA", "scalar", 1);  // the long question is one pass, and a slow one
+    Screen screen({"chat", "--device", "cpu", "-t", "1", "-c", "2048", "-n", "9", "--seed", "1"},
+                  "xterm", folder / "state");
+    unsetenv("CHASKI_ISA");
+    screen.resize(200);
+    screen.until("> ");
+    screen.type("A dog.\r");
+    screen.until(" of 2048 tokens; ");
+    screen.until("> ");
+    if (interrupted) {
+      screen.type("\033[200~" + question + "\033[201~\r");
+      wait_ms(60);
+      screen.type(kCtrlC);
+      screen.until(" of 2048 tokens; ");
+      screen.type("/save " + folder / "long" + "\r");
+      screen.until("4 messages in");
+      CHECK(said_in(folder / "long", "assistant").back().empty());
+      screen.type("/undo\r");
+      screen.until("taken back: There was");
+      screen.until("> ");
+    }
+    screen.type("A cat.\r");
+    screen.until(" of 2048 tokens; ");
+    const std::string talk = folder / (interrupted ? "two" : "one");
+    screen.type("/save " + talk + "\r");
+    screen.until("4 messages in");
+    screen.type("/quit\r");
+    CHECK(screen.status() == 0);
+    answers[interrupted] = said_in(talk, "assistant");
+  }
+  CHECK(answers[0].back().size() > 10);
+  CHECK(answers[0] == answers[1]);
 }
 
 TEST_CASE("cli/chat on a terminal: Ctrl-C at 200 moments, and twice at the prompt") {

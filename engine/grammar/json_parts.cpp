@@ -13,8 +13,74 @@ namespace {
 constexpr int64_t kMostNumber = 999'999'999'999'999;
 // Of a fraction; between bounds few enough that it is not rounded to one of them.
 constexpr int kMostFraction = 15, kMostBoundedFraction = 6;
+// Of multiples: beyond the one, as many as the other are listed.
+constexpr int64_t kMostStep = 100, kMostListed = 1000;
 // What a line may be indented by.
 constexpr int kMostIndent = 24;
+
+// Of whole numbers.
+struct Limits {
+  int64_t low, high;
+};
+Limits limits_of(std::optional<int64_t> least, std::optional<int64_t> most) {
+  return {least ? *least : std::min(-kMostNumber, most.value_or(0)),
+          most ? *most : std::max(kMostNumber, least.value_or(0))};
+}
+uint64_t size_of(int64_t x) { return x < 0 ? ~uint64_t(x) + 1 : uint64_t(x); }
+
+// The multiples nearest to the limits, divided by the number that they are multiples of.
+Limits factors_of(int64_t of, const Limits& limits) {
+  const auto below = [&](int64_t x) { return x / of - (x % of < 0); };
+  return {-below(-limits.low), below(limits.high)};
+}
+
+// Decimal numbers, digit by digit, and what is left of the digits so far when they are divided.
+class Multiples {
+ public:
+  Multiples(Rules& rules, int64_t of) : rules_(rules), of_(of), end_(rules.state()) {}
+  Rules::State end() const { return end_; }
+
+  // Those from `least` to `most`, read from that state on.
+  void add(Rules::State from, uint64_t least, uint64_t most) {
+    while (least <= most) {
+      low_ = std::to_string(least);
+      const uint64_t last = std::min<uint64_t>(most, std::stoull(std::string(low_.size(), '9')));
+      high_ = std::to_string(last);
+      if (const auto first = at(0, 0, true, true)) rules_.skip(from, *first);
+      if (last == most) break;
+      least = last + 1;
+    }
+  }
+
+ private:
+  // Where so many digits have come: those of the limits, as long as it is on them.
+  std::optional<Rules::State> at(size_t digits, int64_t rest, bool on_low, bool on_high) {
+    const size_t left = low_.size() - digits;
+    if (left == 0) return rest == 0 ? std::optional(end_) : std::nullopt;
+    const bool free = !on_low && !on_high;
+    if (const auto known = known_.find({left, rest}); free && known != known_.end())
+      return known->second;
+    const Rules::State here = rules_.state();
+    if (free) known_[{left, rest}] = here;
+    std::map<Rules::State, CodeSet> next;
+    const char first = on_low ? low_[digits] : '0', last = on_high ? high_[digits] : '9';
+    for (char d = first; d <= last; ++d)
+      if (const auto then = at(digits + 1, (rest * 10 + d - '0') % of_, on_low && d == first,
+                               on_high && d == last))
+        next[*then].add(uint32_t(d), uint32_t(d));
+    for (const auto& [then, set] : next) {
+      const Rules::Part digit = rules_.one_of(set);
+      rules_.skip(here, digit.begin), rules_.skip(digit.end, then);
+    }
+    return here;
+  }
+
+  Rules& rules_;
+  const int64_t of_;
+  const Rules::State end_;
+  std::string low_, high_;
+  std::map<std::pair<size_t, int64_t>, Rules::State> known_;  // by digits that are left, and rest
+};
 
 const CodeSet& plain() {  // what stands in a string as it is
   static const CodeSet set = [] {
@@ -178,15 +244,42 @@ Rules::Part JsonParts::digits(uint64_t least, uint64_t most) {
 }
 
 Rules::Part JsonParts::integer(std::optional<int64_t> least, std::optional<int64_t> most) {
-  const int64_t low = least ? *least : std::min(-kMostNumber, most.value_or(0)),
-                high = most ? *most : std::max(kMostNumber, least.value_or(0));
+  const auto [low, high] = limits_of(least, most);
   std::vector<Rules::Part> parts;
-  const auto size = [](int64_t x) { return x < 0 ? ~uint64_t(x) + 1 : uint64_t(x); };
   if (low < 0 && low <= high)
-    parts.push_back(rules_.chain(rules_.text("-"), digits(high < 0 ? size(high) : 1, size(low))));
+    parts.push_back(
+        rules_.chain(rules_.text("-"), digits(high < 0 ? size_of(high) : 1, size_of(low))));
   if (high >= 0 && low <= high)
-    parts.push_back(digits(size(std::max<int64_t>(low, 0)), size(high)));
+    parts.push_back(digits(size_of(std::max<int64_t>(low, 0)), size_of(high)));
   return rules_.either(parts);
+}
+
+bool JsonParts::can_be_multiple(int64_t of, std::optional<int64_t> least,
+                                std::optional<int64_t> most) {
+  const Limits factors = factors_of(of, limits_of(least, most));
+  return of <= kMostStep || factors.high - factors.low < kMostListed;
+}
+
+Rules::Part JsonParts::multiple(int64_t of, std::optional<int64_t> least,
+                                std::optional<int64_t> most) {
+  if (of == 1) return integer(least, most);
+  const Limits limits = limits_of(least, most), factors = factors_of(of, limits);
+  if (factors.high - factors.low < kMostListed) {
+    std::vector<Rules::Part> parts;
+    for (int64_t i = factors.low; i <= factors.high; ++i)
+      parts.push_back(rules_.text(std::to_string(i * of)));
+    return rules_.either(parts);
+  }
+  Multiples multiples(rules_, of);
+  const Rules::State begin = rules_.state();
+  if (limits.low < 0) {
+    const Rules::Part minus = rules_.text("-");
+    rules_.skip(begin, minus.begin);
+    multiples.add(minus.end, limits.high < 0 ? size_of(limits.high) : 1, size_of(limits.low));
+  }
+  if (limits.high >= 0)
+    multiples.add(begin, size_of(std::max<int64_t>(limits.low, 0)), size_of(limits.high));
+  return {begin, multiples.end()};
 }
 
 // Whole numbers, and between the bounds such that have a fraction, which is never 0 there.

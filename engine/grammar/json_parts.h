@@ -25,6 +25,10 @@ class JsonParts {
   Rules::Part any_value() { return rules_.call(value_); }
   Rules::Part any_object() { return rules_.call(object_); }
   Rules::Part integer(std::optional<int64_t> least, std::optional<int64_t> most);
+  // Of a number from 1 on; can_be_multiple(): it is at most 100, or there are at most 1000.
+  static bool can_be_multiple(int64_t of, std::optional<int64_t> least,
+                              std::optional<int64_t> most);
+  Rules::Part multiple(int64_t of, std::optional<int64_t> least, std::optional<int64_t> most);
   struct Bounds {
     std::optional<int64_t> least, most;
     bool least_too = true, most_too = true;  // whether the bounds themselves are allowed

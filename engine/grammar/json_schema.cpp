@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "engine/grammar/json_parts.h"
 #include "engine/grammar/reader.h"
+#include "engine/grammar/recognizer.h"
 #include "engine/grammar/regex.h"
 
 namespace chaski {
@@ -18,12 +20,13 @@ namespace {
 using Json = nlohmann::ordered_json;  // members in the order of the text
 
 constexpr int kMostNested = 64, kMostSteps = 1 << 14;
-constexpr size_t kMostMembers = 4096;
+constexpr size_t kMostMembers = 4096, kMostUnique = 256;
 // What may be read, copied and compared of a schema while its parts are put together: about half a
 // second, and 200 MB. Counted are bytes of text, and so many for a value and for a part.
 constexpr size_t kMostWork = 1 << 26, kValueWork = 32, kPartWork = 512;
 // Whole numbers that a double holds, one by one.
 constexpr double kMostBound = 9007199254740992;
+constexpr double kMostMultiple = 1e9;  // of multipleOf, so that the common one of two has room
 
 // What says nothing of a value.
 constexpr std::string_view kRemarks[] = {"$schema",
@@ -51,10 +54,12 @@ struct Family {
 };
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
-      {"object", {"properties", "required", "additionalProperties"}},
-      {"array", {"items", "prefixItems", "additionalItems", "minItems", "maxItems"}},
+      {"object",
+       {"properties", "required", "additionalProperties", "patternProperties", "minProperties",
+        "maxProperties"}},
+      {"array", {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"}},
       {"string", {"pattern", "format", "minLength", "maxLength"}},
-      {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}},
+      {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
       {"integer", {}},
       {"boolean", {}},
       {"null", {}}};
@@ -87,6 +92,70 @@ constexpr Format kFormats[] = {
     {"time",
      "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"},
     {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"}};
+
+// What stands between the brackets of an object or a list: entries in their order, with commas
+// between them, by how many have come so far; where that no longer matters, more are as many.
+class CountedEntries {
+ public:
+  CountedEntries(Rules& rules, JsonParts& parts, Rules::State open, int least, int most)
+      : rules_(rules),
+        parts_(parts),
+        most_(most),
+        counted_(most == Rules::kUnlimited ? std::max(least, 1) : most),
+        at_{{0, open}} {}
+  size_t ways() const { return at_.size(); }
+
+  void add(Rules::Rule entry, bool optional) {
+    std::map<int, Rules::State> next;
+    for (const auto& [n, state] : at_) {
+      if (optional) rules_.skip(state, of(next, n));
+      take(entry, n, state, next);
+    }
+    at_ = std::move(next);
+  }
+
+  // As many more of one kind as may be. Of these only one counts among the `least`.
+  void add_others(Rules::Rule entry, int least) {
+    std::map<int, Rules::State> others;
+    for (const auto& [n, state] : at_)
+      if (n + 1 >= least) take(entry, n, state, others);
+    for (auto way = others.begin(); way != others.end(); ++way)
+      take(entry, way->first, way->second, others);
+    for (const auto& [n, state] : others) closing_.push_back({n, state});
+  }
+
+  // The state in which it is over.
+  Rules::State close(int least) {
+    const Rules::State close = rules_.state();
+    for (const auto& [n, state] : at_)
+      if (n >= least) closing_.push_back({n, state});
+    for (const auto& [n, state] : closing_) {
+      const Rules::Part space = n > 0 ? parts_.space() : rules_.nothing();
+      rules_.skip(state, space.begin), rules_.skip(space.end, close);
+    }
+    return close;
+  }
+
+ private:
+  Rules::State of(std::map<int, Rules::State>& states, int n) {
+    const auto [at, fresh] = states.try_emplace(n);
+    if (fresh) at->second = rules_.state();
+    return at->second;
+  }
+  void take(Rules::Rule entry, int n, Rules::State from, std::map<int, Rules::State>& next) {
+    if (n == most_) return;
+    Rules::Part part = rules_.call(entry);
+    if (n > 0) part = rules_.chain(parts_.comma(), part);
+    rules_.skip(from, part.begin);
+    rules_.skip(part.end, of(next, std::min(n + 1, counted_)));
+  }
+
+  Rules& rules_;
+  JsonParts& parts_;
+  const int most_, counted_;
+  std::map<int, Rules::State> at_;
+  std::vector<std::pair<int, Rules::State>> closing_;
+};
 
 // A schema of which no value holds; who has another choice takes that.
 struct NothingFits {};
@@ -360,6 +429,13 @@ class SchemaParser {
     if (a.contains("prefixItems") != b.contains("prefixItems") &&
         (a.contains("items") || b.contains("items")))
       wrong(path, "allOf: prefixItems beside items of another part cannot be honoured");
+    for (const Json* one : {&a, &b})
+      if (const Json& other = one == &a ? b : a;
+          one->contains("patternProperties") && !other.contains("patternProperties") &&
+          other.contains("additionalProperties") && other["additionalProperties"] != Json(true))
+        wrong(path,
+              "allOf: patternProperties beside additionalProperties of another part cannot be "
+              "honoured");
     for (auto& [key, value] : b.items()) {
       if (!a.contains(key)) {
         a[key] = std::move(value);
@@ -386,6 +462,11 @@ class SchemaParser {
         for (const Json& v : mine)
           if (others.contains(&v)) common.push_back(v);
         if (common.empty()) throw NothingFits();
+        mine = common;
+      } else if (key == "uniqueItems") {
+        mine = mine == Json(true) || value == Json(true);
+      } else if (key == "multipleOf") {
+        const auto common = std::lcm(step(mine, path), step(value, path));
         mine = common;
       } else if (mine.is_number() && value.is_number()) {
         const bool least = key.starts_with("min") || key == "exclusiveMinimum";
@@ -499,6 +580,7 @@ class SchemaParser {
     const auto lacks = [&](const Json& s, const std::string& name) {
       spend(s.contains("properties") ? s["properties"].size() : 0, path);
       return s.contains("additionalProperties") && s["additionalProperties"] == Json(false) &&
+             !s.contains("patternProperties") &&
              (!s.contains("properties") || !s["properties"].contains(name));
     };
     for (const std::string& name : of_a)
@@ -626,8 +708,17 @@ class SchemaParser {
     return int64_t(exclusive ? next + (least ? -1 : 1) : next);
   }
 
+  int64_t step(const Json& value, const std::string& path) const {
+    if (!value.is_number() || value.get<double>() < 1 || value.get<double>() > kMostMultiple ||
+        value.get<double>() != std::floor(value.get<double>()))
+      wrong(path, "multipleOf is {}, which cannot be honoured, expected a whole number from 1 on",
+            shown(value));
+    return int64_t(value.get<double>());
+  }
+
+  // Whole multiples are written as whole numbers.
   Rules::Part part_of_number(const Json& schema, std::string_view type, const std::string& path) {
-    const bool integer = type == "integer";
+    const bool multiple = schema.contains("multipleOf"), integer = type == "integer" || multiple;
     JsonParts::Bounds b;
     b.least = bound(schema, "minimum", integer, path);
     b.most = bound(schema, "maximum", integer, path);
@@ -638,7 +729,14 @@ class SchemaParser {
     if (!integer) return parts_.number(b);
     if (b.least && !b.least_too) ++*b.least;
     if (b.most && !b.most_too) --*b.most;
-    return parts_.integer(b.least, b.most);
+    if (!multiple) return parts_.integer(b.least, b.most);
+    const int64_t of = step(schema["multipleOf"], path);
+    if (!parts_.can_be_multiple(of, b.least, b.most))
+      wrong(path,
+            "multipleOf is {}, which cannot be honoured, expected at most 100, or bounds with at "
+            "most 1000 multiples between them",
+            of);
+    return parts_.multiple(of, b.least, b.most);
   }
 
   int count(const Json& schema, const char* key, int otherwise, const std::string& path) const {
@@ -706,6 +804,12 @@ class SchemaParser {
     if (rest.is_null() && (first.empty() || least > int(first.size()))) rest = true;
     if (rest == Json(false)) rest = Json();
 
+    if (is_unique(schema, path) && (most == Rules::kUnlimited || most > 1)) {
+      if (!first.empty())
+        wrong(path, "uniqueItems beside prefixItems cannot be honoured, expected one of them");
+      return part_of_set(rest, least, most, path);
+    }
+
     const Rules::Part open = rules_.chain(rules_.text("["), parts_.space());
     const Rules::State close = rules_.state();
     Rules::State at = open.end;
@@ -739,6 +843,101 @@ class SchemaParser {
     return rules_.chain({open.begin, close}, rules_.text("]"));
   }
 
+  bool is_unique(const Json& schema, const std::string& path) const {
+    if (!schema.contains("uniqueItems")) return false;
+    if (!schema["uniqueItems"].is_boolean())
+      wrong(path, "uniqueItems is {}, expected true or false", shown(schema["uniqueItems"]));
+    return schema["uniqueItems"].get<bool>();
+  }
+
+  // Some of the values that an item may have, in their order: no grammar remembers which have come.
+  Rules::Part part_of_set(const Json& item, int least, int most, const std::string& path) {
+    const Json said = item.is_object() ? flat(item, path + "/items") : item;
+    Json values = Json::array();
+    if (said.is_object() && said.contains("enum")) {
+      for (const auto& [key, value] : said.items())
+        if (key != "enum" && key != "type") values = Json();
+      const std::vector<std::string> types = types_of(said, path);
+      if (said["enum"].size() > kMostUnique)
+        wrong(path, "uniqueItems cannot be honoured of an enum of more than {} values",
+              kMostUnique);
+      if (values.is_array())
+        for (const Json& value : said["enum"])
+          if (std::find(values.begin(), values.end(), value) == values.end() &&
+              std::any_of(types.begin(), types.end(),
+                          [&](const std::string& type) { return is_of(value, type); }))
+            values.push_back(value);
+    } else if (said == Json{{"type", "boolean"}}) {
+      values = {true, false};
+    }
+    if (!values.is_array() || values.empty())
+      wrong(path,
+            "uniqueItems cannot be honoured where items have no enum, expected one or maxItems 1");
+    if (least > int(values.size()) || (most != Rules::kUnlimited && most < least))
+      throw NothingFits();
+    if (most >= int(values.size())) most = Rules::kUnlimited;
+    const Rules::Part open = rules_.chain(rules_.text("["), parts_.space());
+    CountedEntries entries(rules_, parts_, open.end, least, most);
+    for (const Json& value : values) {
+      const Rules::Rule one = rules_.declare(path + "/items");
+      rules_.define(one, rules_.text(value.dump(-1, ' ', false, Json::error_handler_t::replace)));
+      entries.add(one, true);
+    }
+    return rules_.chain({open.begin, entries.close(least)}, rules_.text("]"));
+  }
+
+  // Others, by one pattern of their names or several of one schema. Names that the schema has have
+  // to be told from them.
+  struct Patterned {
+    std::vector<std::string> patterns;
+    const Json* schema = nullptr;
+  };
+  Patterned patterned(const Json& schema, const std::set<std::string>& names,
+                      const std::string& path) {
+    Patterned out;
+    if (!schema.contains("patternProperties")) return out;
+    const Json& said = schema["patternProperties"];
+    const std::string place = path + "/patternProperties";
+    if (!said.is_object()) wrong(place, "is {}, expected an object", shown(said));
+    if (schema.contains("additionalProperties") && schema["additionalProperties"] != Json(false))
+      wrong(path,
+            "patternProperties beside additionalProperties cannot be honoured, expected false");
+    for (const auto& [pattern, value] : said.items()) {
+      if (out.schema && *out.schema != value)
+        wrong(path, "several patternProperties cannot be honoured, expected one of them");
+      out.schema = &value;
+      out.patterns.push_back(pattern);
+      const GrammarSource source{source_.name + ": " + escaped(place), pattern, source_.code};
+      Rules rules(source);
+      const Rules::Rule root = rules.declare("root");
+      rules.define(
+          root, search_part(rules, source, [&](const CodeSet& set) { return rules.one_of(set); }));
+      rules.finish(root);
+      Recognizer recognizer(rules);
+      for (const std::string& name : names) {
+        spend(name.size() + kValueWork, path);
+        recognizer.allow_work();
+        const Recognizer::Place at = recognizer.read(recognizer.start(), name);
+        if (at != Recognizer::kNowhere && recognizer.may_end(at))
+          wrong(path,
+                "patternProperties {} fits {}, which properties or required name: that cannot be "
+                "honoured",
+                escaped(pattern), escaped(name));
+      }
+    }
+    return out;
+  }
+
+  Rules::Part name_of(const Patterned& others, const std::string& path) {
+    std::vector<Rules::Part> names;
+    for (const std::string& pattern : others.patterns) {
+      const GrammarSource source{source_.name + ": " + escaped(path), pattern, source_.code};
+      names.push_back(
+          search_part(rules_, source, [&](const CodeSet& set) { return parts_.character(set); }));
+    }
+    return parts_.quoted(rules_.either(names));
+  }
+
   Rules::Part part_of_object(const Json& schema, const std::string& path) {
     const Json none = Json::object();
     const Json& said = schema.contains("properties") ? schema["properties"] : none;
@@ -753,56 +952,53 @@ class SchemaParser {
     if (schema.contains("additionalProperties")) more = schema["additionalProperties"];
     if (!more.is_object() && !more.is_boolean())
       wrong(path, "additionalProperties is {}, expected true, false or a schema", shown(more));
-    if (said.empty() && required.empty() && more == Json(true)) return parts_.any_object();
-
-    std::set<std::string> unnamed = required;
+    const int least = count(schema, "minProperties", 0, path),
+              most = count(schema, "maxProperties", Rules::kUnlimited, path);
+    const bool counted = least > 0 || most != Rules::kUnlimited;
+    std::set<std::string> unnamed = required, all_names = required;
     std::vector<std::pair<std::string, const Json*>> members;
     for (const auto& [name, value] : said.items())
-      members.emplace_back(name, &value), unnamed.erase(name);
+      members.emplace_back(name, &value), unnamed.erase(name), all_names.insert(name);
+    const Patterned others = patterned(schema, all_names, path);
+    if (said.empty() && required.empty() && more == Json(true) && !others.schema && !counted)
+      return parts_.any_object();
     if (!unnamed.empty() && schema.contains("additionalProperties") && more == Json(false))
       throw NothingFits();
     const Json any = more == Json(false) ? Json(true) : more;
     for (const std::string& name : unnamed) members.emplace_back(name, &any);
+    if (others.schema)
+      more = *others.schema;
+    else if (least > int(members.size()) && !schema.contains("additionalProperties"))
+      more = true;
+    // Others may all have one name.
+    const int surely = int(members.size()) + (more != Json(false) ? 1 : 0);
+    if ((least > surely && more == Json(false)) ||
+        (most != Rules::kUnlimited && most < std::max(least, int(required.size()))))
+      throw NothingFits();
+    if (least > surely)
+      wrong(path,
+            "minProperties is {}, which cannot be honoured beside {} named members, expected "
+            "at most {}",
+            least, members.size(), surely);
     const Rules::Part open = rules_.chain(rules_.text("{"), parts_.space());
-    const Rules::State close = rules_.state();
-    // Where nothing has come yet, and where a comma comes first.
-    std::optional<Rules::State> bare = open.end, behind;
-    const auto add = [&](Rules::Rule member, bool optional) {
-      const Rules::State next = rules_.state();
-      if (bare) {
-        const Rules::Part part = rules_.call(member);
-        rules_.skip(*bare, part.begin), rules_.skip(part.end, next);
-      }
-      if (behind) {
-        const Rules::Part part = rules_.chain(parts_.comma(), rules_.call(member));
-        rules_.skip(*behind, part.begin), rules_.skip(part.end, next);
-        if (optional) rules_.skip(*behind, next);
-      }
-      if (!optional) bare.reset();
-      behind = next;
-    };
+    CountedEntries entries(rules_, parts_, open.end, least, most);
     std::vector<std::string> names;
     for (const auto& [name, value] : members) {
       const std::string place = path + "/properties/" + name;
       names.push_back(name);
       const Rules::Part key =
           rules_.text(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace) + ":");
-      add(member(key, *value, place), !required.contains(name));
+      spend(counted ? kPartWork * entries.ways() : 0, path);
+      entries.add(member(key, *value, place), !required.contains(name));
     }
     if (more != Json(false)) {
-      const std::string place = path + "/additionalProperties";
-      const auto key = [&] { return rules_.chain(parts_.name_besides(names), rules_.text(":")); };
-      const Rules::Rule other = member(key(), more, place);
-      add(other, true);
-      const Rules::Part again = rules_.chain(parts_.comma(), rules_.call(other));
-      rules_.skip(*behind, again.begin), rules_.skip(again.end, *behind);
+      const std::string place =
+          path + (others.schema ? "/patternProperties" : "/additionalProperties");
+      const Rules::Part name = others.schema ? name_of(others, place) : parts_.name_besides(names);
+      spend(counted ? kPartWork * entries.ways() : 0, path);
+      entries.add_others(member(rules_.chain(name, rules_.text(":")), more, place), least);
     }
-    if (bare) rules_.skip(*bare, close);
-    if (behind) {
-      const Rules::Part space = parts_.space();
-      rules_.skip(*behind, space.begin), rules_.skip(space.end, close);
-    }
-    return rules_.chain({open.begin, close}, rules_.text("}"));
+    return rules_.chain({open.begin, entries.close(least)}, rules_.text("}"));
   }
 
   Rules::Rule member(Rules::Part key, const Json& value, const std::string& path) {

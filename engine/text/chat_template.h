@@ -26,6 +26,7 @@ struct ChatMessage {
   std::vector<ToolCall> calls = {};  // of an answer
   // Of what a tool gave ("tool"): which call it is for, and its function.
   std::string call_id = {}, name = {};
+  bool operator==(const ChatMessage&) const = default;
 };
 
 struct ChatFamily;  // a row of the table

@@ -161,30 +161,59 @@ std::optional<Text> OwnTemplate::prompt_before(std::span<const ChatMessage> mess
   }
 }
 
+OwnTemplate::Prompt OwnTemplate::prompt_for(size_t answer, std::span<const ChatMessage> messages,
+                                            const Text& text) const {
+  const std::optional<Text> prompt = prompt_before(messages.first(answer));
+  if (!prompt) return {true, false, false, 0};
+  const size_t same = size_t(
+      std::mismatch(prompt->begin(), prompt->end(), text.begin(), text.end(),
+                    [](char32_t a, char32_t b) { return jinja::plain(a) == jinja::plain(b); })
+          .first -
+      prompt->begin());
+  return {true, true, same == prompt->size(), same};
+}
+
 OwnTemplate::Rendered OwnTemplate::render(std::span<const ChatMessage> messages,
                                           bool add_generation_prompt) const {
-  const Text text = run(messages, add_generation_prompt);
+  Text text = run(messages, add_generation_prompt);
+  // What the last conversation has shown holds as far as the messages and the texts are the same.
+  const auto count_same = [](const auto& a, const auto& b) {
+    return size_t(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  };
+  const size_t same_messages = count_same(messages, last_.messages),
+               same_text = count_same(text, last_.text);
+  std::vector<Prompt> prompts(messages.size());
   Rendered out;
   std::vector<size_t> borders;
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role != "assistant") continue;
-    const std::optional<Text> prompt = prompt_before(messages.first(i));
-    const bool stays = prompt && jinja::starts_with(text, *prompt);
-    if (stays) borders.push_back(prompt->size());
+    Prompt& prompt = prompts[i];
+    if (i <= same_messages && i < last_.prompts.size()) prompt = last_.prompts[i];
+    const bool holds =
+        prompt.known &&
+        (!prompt.taken || (prompt.stays ? prompt.size <= same_text : prompt.size < same_text));
+    if (!holds) prompt = prompt_for(i, messages, text);
+    if (prompt.stays) borders.push_back(prompt.size);
     if (!out.rewritten &&
-        !(stays && stands_at(View(text).substr(prompt->size()), messages[i].content)))
+        !(prompt.stays && stands_at(View(text).substr(prompt.size), messages[i].content)))
       out.rewritten = i;
   }
+  std::sort(borders.begin(), borders.end());
+  auto next = borders.begin();
   for (size_t at = 0; at < text.size();) {
     const bool from_message = text[at] & jinja::kFromOutside;
-    const bool begins = std::find(borders.begin(), borders.end(), at) != borders.end();
+    while (next != borders.end() && *next < at) ++next;
+    const bool begins = next != borders.end() && *next == at;
+    while (next != borders.end() && *next <= at) ++next;
+    const size_t most = next != borders.end() ? std::min(*next, text.size()) : text.size();
     size_t end = at + 1;
-    while (end < text.size() && bool(text[end] & jinja::kFromOutside) == from_message &&
-           std::find(borders.begin(), borders.end(), end) == borders.end())
-      ++end;
+    while (end < most && bool(text[end] & jinja::kFromOutside) == from_message) ++end;
     out.pieces.push_back({jinja::utf8(View(text).substr(at, end - at)), from_message, begins});
     at = end;
   }
+  // A short one beside a long one, such as its system message alone, does not take its place.
+  if (2 * messages.size() >= last_.messages.size())
+    last_ = {{messages.begin(), messages.end()}, std::move(text), std::move(prompts)};
   return out;
 }
 

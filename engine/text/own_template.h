@@ -34,7 +34,9 @@ class OwnTemplate {
     std::string text() const;
   };
   // Throws Error(usage) with the template's own words if it refuses the conversation, and
-  // Error(prompt_too_long) for a message of millions of characters.
+  // Error(prompt_too_long) for a message of millions of characters. What was found out about the
+  // answers of the last conversation is kept, so that a chat does not run the template for each of
+  // them at every turn: not from two threads at once.
   Rendered render(std::span<const ChatMessage> messages, bool add_generation_prompt) const;
 
   // Whether system messages are shown. Where they are not, the text stands in front of the first
@@ -50,6 +52,20 @@ class OwnTemplate {
   bool forgets_thoughts() const;     // <think>...</think> of earlier answers
 
  private:
+  // How the prompt for an answer, by what stands in front of it alone, stands to the whole text.
+  struct Prompt {
+    bool known = false, taken = false;  // taken: the template takes what is in front
+    bool stays = false;                 // the text begins with it
+    size_t size = 0;                    // then; else the first character in which they differ
+  };
+  struct Last {
+    std::vector<ChatMessage> messages;
+    jinja::Text text;
+    std::vector<Prompt> prompts;  // by message
+  };
+  Prompt prompt_for(size_t answer, std::span<const ChatMessage> messages,
+                    const jinja::Text& text) const;
+
   jinja::Text run(std::span<const ChatMessage> messages, bool add_generation_prompt,
                   const jinja::Names& more = {}) const;
   std::optional<jinja::Text> prompt_before(std::span<const ChatMessage> messages) const;
@@ -62,6 +78,7 @@ class OwnTemplate {
   std::time_t now_;
   bool takes_system_ = true, swallows_space_ = false;
   std::string stop_;
+  mutable Last last_;
 };
 
 }  // namespace chaski

@@ -15,6 +15,7 @@ struct ToolCall {
   std::string id;  // nine letters and digits, which is what Mistral's templates ask for
   std::string name;
   std::string arguments;  // a JSON object
+  bool operator==(const ToolCall&) const = default;
 };
 
 class Tools {

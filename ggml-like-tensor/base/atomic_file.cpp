@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/split_name.h"
 
 namespace chaski {
 
@@ -250,6 +251,8 @@ void refuse_same_file(const std::string& in, const std::string& out) {
                  whole_out = fs::weakly_canonical(out, error);
   if (!whole_in.empty() && whole_in == whole_out) refuse("the input");
   if (!fs::exists(out, error)) return;
+  for (const std::string& part : names_of_parts(in))
+    if (part != in && fs::equivalent(part, out, error)) refuse("a part of the input");
   if (fs::equivalent(in, out, error)) refuse("the same file as the input");
   if (!fs::is_directory(in, error)) return;
   const auto [end, rest] =

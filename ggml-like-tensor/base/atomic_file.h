@@ -36,7 +36,8 @@ class AtomicFile {
 };
 
 // Throws Error(usage) if writing `out` would destroy `in`: same name, same inode (hard or symbolic
-// link), or `out` inside folder `in`. Call it before anything is written.
+// link), `out` inside folder `in`, or `out` another part of a file in parts. Call it before
+// anything is written.
 void refuse_same_file(const std::string& in, const std::string& out);
 
 // Async-signal-safe: removes the temporary files that are open now. For a signal handler that is

@@ -11,7 +11,9 @@
 #include "ggml-like-tensor/base/checked.h"
 #include "ggml-like-tensor/base/cursor.h"
 #include "ggml-like-tensor/base/nearest.h"
+#include "ggml-like-tensor/base/split_name.h"
 #include "ggml-like-tensor/file/value_io.h"
+#include "models/import/folder.h"
 
 namespace chaski {
 namespace {
@@ -23,6 +25,9 @@ constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 constexpr uint32_t kMaxDims = 4;
 constexpr size_t kMaxKeyBytes = 65535;  // by the format's definition
 constexpr size_t kMaxNameBytes = 512;   // ggml stops at 64
+// Of a model in several files: which part this is, from 0 on, of how many, and the tensors of all.
+constexpr const char *kSplitNumber = "split.no", *kSplitCount = "split.count",
+                     *kSplitTensors = "split.tensors.count";
 
 // ggml's names by number, the ones chaski cannot read included, so that a refusal can name what it
 // found.
@@ -62,8 +67,8 @@ bool is_utf8(std::string_view text) {
 class Reader {
  public:
   Reader(const std::string& path, bool others)
-      : file_{Mapping::open(path), 0, {}, {}, {}},
-        in_(path, file_.mapping->bytes()),
+      : file_{{Mapping::open(path)}, 0, {}, {}, {}},
+        in_(path, file_.parts[0]->bytes()),
         others_(others) {}
 
   GgufFile read() {
@@ -164,16 +169,16 @@ class Reader {
       fail(Exit::bad_file, "{}: {} has {} columns, expected a multiple of {} for {}", in_.file(),
            field, t.cols, f.block, f.name);
     const auto bytes = (Checked(t.cols / f.block) * f.row_block_bytes * t.rows).get();
-    if (!bytes || *bytes > file_.mapping->bytes().size())
+    if (!bytes || *bytes > file_.parts[0]->bytes().size())
       fail(Exit::bad_file, "{}: {} has shape ({}, {}), more than the file's {} bytes can hold",
-           in_.file(), field, t.rows, t.cols, file_.mapping->bytes().size());
+           in_.file(), field, t.rows, t.cols, file_.parts[0]->bytes().size());
     t.bytes = *bytes;
   }
 
   // Turns offsets into the data section into offsets into the file, and checks that the tensors lie
   // there side by side.
   void place_tensors() {
-    const uint64_t alignment = read_alignment(), size = file_.mapping->bytes().size();
+    const uint64_t alignment = read_alignment(), size = file_.parts[0]->bytes().size();
     const uint64_t start = (in_.at() + alignment - 1) / alignment * alignment;
     for (auto& t : file_.tensors) {
       const std::string field = "tensor " + escaped(t.name);
@@ -217,9 +222,77 @@ class Reader {
   bool others_;
 };
 
+// The number of a key about parts; 0 if there is none.
+int64_t number_of_split(const GgufFile& file, const char* key) {
+  const auto found = file.values.find(key);
+  if (found == file.values.end()) return 0;
+  const auto* value = std::get_if<int64_t>(&found->second.data);
+  if (!value || *value < 0)
+    fail(Exit::bad_file, "{}: {} is {}, expected a number from 0 on", file.parts[0]->path(), key,
+         value ? fmt::to_string(*value) : type_name(found->second));
+  return *value;
+}
+
+// The other parts of a model, behind what the first one has: their tensors. They lie beside it.
+void take_parts(GgufFile& file, const std::string& path, int64_t count, bool others) {
+  const std::vector<std::string> names = names_of_parts(path);
+  const bool named = int64_t(names.size()) == count;
+  if (const int64_t number = number_of_split(file, kSplitNumber); number != 0)
+    fail(Exit::bad_file, "{}: is part {} of {} of a model, expected the first: {}", path,
+         number + 1, count, named ? names[0] : fmt::format("...-00001-of-{:05}.gguf", count));
+  if (!named || names[0] != path)
+    fail(Exit::bad_file,
+         "{}: is the first of {} parts, expected a name that ends in -00001-of-{:05}.gguf, by "
+         "which the others are found",
+         path, count, count);
+  std::set<std::string> seen;
+  for (const GgufTensor& t : file.tensors) seen.insert(t.name);
+  for (const GgufOther& t : file.others) seen.insert(t.name);
+  for (size_t i = 1; i < names.size(); ++i) {
+    if (!exists(names[i]))
+      fail(Exit::io, "{}: is missing, expected it beside {}: it is part {} of {}", names[i], path,
+           i + 1, count);
+    GgufFile part = Reader(names[i], others).read();
+    const int64_t number = number_of_split(part, kSplitNumber),
+                  of = number_of_split(part, kSplitCount);
+    if (number != int64_t(i) || of != count)
+      fail(Exit::bad_file, "{}: says that it is part {} of {}, expected part {} of {} as its name",
+           names[i], number + 1, of, i + 1, count);
+    const auto expect_new = [&](const std::string& name) {
+      if (!seen.insert(name).second)
+        fail(Exit::bad_file, "{}: tensor {} is in an earlier part too", names[i], escaped(name));
+    };
+    for (GgufTensor& t : part.tensors) {
+      expect_new(t.name);
+      t.part = i;
+      file.tensors.push_back(std::move(t));
+    }
+    for (GgufOther& t : part.others) {
+      expect_new(t.name);
+      file.others.push_back(std::move(t));
+    }
+    file.parts.push_back(std::move(part.parts[0]));
+  }
+  const int64_t all = number_of_split(file, kSplitTensors);
+  if (all != 0 && all != int64_t(seen.size()))
+    fail(Exit::bad_file, "{}: {} is {}, but the {} parts have {} tensors", path, kSplitTensors, all,
+         count, seen.size());
+  for (const char* key : {kSplitNumber, kSplitCount, kSplitTensors}) file.values.erase(key);
+}
+
 }  // namespace
 
-GgufFile read_gguf(const std::string& path, bool others) { return Reader(path, others).read(); }
+GgufFile read_gguf(const std::string& path, bool others) {
+  GgufFile file = Reader(path, others).read();
+  const int64_t count = number_of_split(file, kSplitCount);
+  if (count > 1) take_parts(file, path, count, others);
+  return file;
+}
+
+std::string kind_of(const GgufFile& file) {
+  return fmt::format("GGUF v{}", file.version) +
+         (file.parts.size() > 1 ? fmt::format(" in {} files", file.parts.size()) : "");
+}
 
 bool is_gguf_alignment(int64_t value) {
   return value > 0 && value <= kMaxGgufAlignment && (value & (value - 1)) == 0;

@@ -1,5 +1,6 @@
-// The GGUF container, versions 2 and 3, little-endian: header, typed key/values, tensor table. Says
-// what is in the file and that all of it is where the table says; what the keys mean is
+// The GGUF container, versions 2 and 3, little-endian: header, typed key/values, tensor table. A
+// model may be in several files, NAME-00001-of-00003.gguf and so on: the first has the key/values
+// of all. Says what is in them and that all of it is where the tables say; what the keys mean is
 // import_gguf.cpp's business. Format: ggml-org/ggml, docs/gguf.md.
 #pragma once
 #include <cstddef>
@@ -23,8 +24,9 @@ struct GgufTensor {
   std::string name;  // as in the file
   Format format;
   int64_t rows, cols;  // ne[0] is cols; one dimension: rows == 1
-  uint64_t offset;     // from the start of the file
+  uint64_t offset;     // from the start of its file
   uint64_t bytes;
+  size_t part = 0;  // the file it is in
 };
 
 // One of a type that chaski has no format for, or of more than two dimensions.
@@ -34,18 +36,23 @@ struct GgufOther {
 };
 
 struct GgufFile {
-  std::shared_ptr<const Mapping> mapping;
+  std::vector<std::shared_ptr<const Mapping>> parts;  // mostly one
   uint32_t version;
   std::map<std::string, Value> values;
-  std::vector<GgufTensor> tensors;  // in the file's order
+  std::vector<GgufTensor> tensors;  // in the order of the parts, and in theirs
   std::vector<GgufOther> others;    // if they were asked for
 
-  const std::byte* data(const GgufTensor& t) const { return mapping->bytes().data() + t.offset; }
+  const std::byte* data(const GgufTensor& t) const {
+    return parts[t.part]->bytes().data() + t.offset;
+  }
 };
 
-// Throws Error(bad_file | io), also for a tensor that could only be one of `others`, if they were
-// not asked for.
+// With all parts, of which `path` has to be the first. Throws Error(bad_file | io), also for a
+// tensor that could only be one of `others`, if they were not asked for.
 GgufFile read_gguf(const std::string& path, bool others = false);
+
+// "GGUF v3", "GGUF v3 in 3 files": ModelSource::kind.
+std::string kind_of(const GgufFile& file);
 
 bool is_gguf_alignment(int64_t value);
 

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/split_name.h"
 #include "models/architecture.h"
 #include "models/import/affix.h"
 #include "models/import/gguf.h"
@@ -26,10 +27,13 @@ class GgufImport {
  public:
   explicit GgufImport(const std::string& path) : file_(read_gguf(path)) {
     source_.path = path;
-    source_.kind = fmt::format("GGUF v{}", file_.version);
+    source_.kind = kind_of(file_);
     source_.meta.origin = path;
-    source_.storage = file_.mapping;
-    source_.let_go = [mapping = file_.mapping] { mapping->let_go(); };
+    source_.storage =
+        std::make_shared<const std::vector<std::shared_ptr<const Mapping>>>(file_.parts);
+    source_.let_go = [parts = file_.parts] {
+      for (const auto& part : parts) part->let_go();
+    };
   }
 
   ModelSource run() {
@@ -277,8 +281,9 @@ class GgufImport {
 
   void name_source() {
     const std::filesystem::path path = source_.path;
-    if (!source_.meta.has("general.name"))
-      source_.meta.set_str("general.name", path.stem().string());
+    std::string stem = path.stem().string();
+    if (file_.parts.size() > 1) stem.resize(stem.size() - kPartMark);
+    if (!source_.meta.has("general.name")) source_.meta.set_str("general.name", stem);
     source_.meta.set_str("source.file", path.filename().string());
     source_.meta.set_str("source.kind", source_.kind);
   }

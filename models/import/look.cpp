@@ -20,14 +20,13 @@ TensorSource shown(std::string name, Format format, int64_t rows, int64_t cols) 
 
 void look_at_gguf(const std::string& path, ModelSource& source) {
   GgufFile file = read_gguf(path, true);
-  source.kind = fmt::format("GGUF v{}", file.version);
+  source.kind = kind_of(file);
   for (auto& [key, value] : file.values)
     source.meta.set(key == "general.architecture" ? key : std::string(kForeignPrefix) + key, value);
   for (const GgufTensor& t : file.tensors)
     source.tensors.push_back(shown(our_tensor_name(t.name), t.format, t.rows, t.cols));
   for (GgufOther& t : file.others)
     source.unread.push_back({std::move(t.name), std::move(t.type), std::move(t.shape)});
-  source.storage = file.mapping;
 }
 
 // What config.json says outright, and of objects in it, such as rope_scaling, what they say.
