@@ -25,6 +25,7 @@ class Feedbacks {
 
   // The weights in the order in which of() will ask for them; before the first of().
   void expect(std::vector<TensorInfo> weights) { weights_ = std::move(weights); }
+  void forget(const std::string& weight);  // one that nobody will ask for
   // Told which window of how many is being read.
   std::function<void(int read, int windows)> on_read;
 

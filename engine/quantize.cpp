@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -14,8 +15,10 @@
 
 #include "engine/tensor_encoder.h"
 #include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/cores.h"
+#include "ggml-like-tensor/file/quipu_parts.h"
 #include "models/architecture.h"
 #include "quant/encode.h"
 
@@ -217,8 +220,9 @@ ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, c
 
 QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choices,
                          const Inputs& inputs, const Encoders& encoders,
-                         const Calibration* calibration) {
+                         const Calibration* calibration, const std::vector<char>& kept) {
   QuantizeReport report;
+  report.kept = size_t(std::count(kept.begin(), kept.end(), 1));
   if (calibration) report.unmatched = unmatched(*calibration, inputs);
   for (size_t t = 0; t < encoders.size(); ++t) {
     const TensorInfo& from = encoders[t]->from();
@@ -233,10 +237,62 @@ QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choi
       row.not_weighed = not_weighed(inputs[t]);
       row.weighed = inputs[t] && int64_t(inputs[t]->too_few().size()) < inputs[t]->experts();
     }
-    report.weights += from.rows * from.cols;
+    if (!kept[t]) report.weights += from.rows * from.cols;
     report.encode_seconds += encoders[t]->seconds();
   }
   return report;
+}
+
+// By number, so that two of them are the same or not.
+class Summary {
+ public:
+  template <class T>
+  Summary& add(const std::vector<T>& numbers) {
+    return add(std::string_view(reinterpret_cast<const char*>(numbers.data()),
+                                numbers.size() * sizeof(T)));
+  }
+  Summary& add(std::string_view text) {
+    text_ += fmt::format("{:016x}.{:016x}|", text.size(), checksum(text.data(), text.size()));
+    return *this;
+  }
+  uint64_t sum() const { return checksum(text_.data(), text_.size()); }
+
+ private:
+  std::string text_;
+};
+
+uint64_t sum_of_settings(const QuantizeOptions& options) {
+  // To be raised when an encoder writes other bytes than it did.
+  constexpr int kEncoders = 1;
+  Summary all;
+  all.add(fmt::format("{} {} {} {}", kEncoders, info(options.type).name, options.keep_above,
+                      int(options.method)));
+  for (const auto& [name, format] : options.recipe) all.add(name).add(info(format).name);
+  return all.sum();
+}
+
+uint64_t sum_of_calibration(const QuantizeOptions& options) {
+  Summary all;
+  if (const Feedbacks* feedbacks = options.feedbacks)
+    all.add(fmt::format("{} {}", feedbacks->text().hash, feedbacks->text().windows));
+  if (const Calibration* calibration = options.calibration) {
+    all.add(calibration->text).add(calibration->hash).add(fmt::format("{}", calibration->tokens));
+    for (const auto& [name, squares] : calibration->inputs)
+      all.add(name).add(squares.sums).add(squares.tokens);
+  }
+  return all.sum();
+}
+
+TensorNotes packed(const TensorEncoder::Notes& notes) {
+  const auto bits = [](double x) { return std::bit_cast<uint64_t>(x); };
+  const TensorEncoder::Outputs& o = notes.outputs;
+  return {bits(notes.lost), bits(notes.all),        bits(o.search),
+          bits(o.gptq),     uint64_t(o.feeds_back), notes.read};
+}
+
+TensorEncoder::Notes unpacked(const TensorNotes& notes) {
+  const auto number = [&](size_t i) { return std::bit_cast<double>(notes[i]); };
+  return {number(0), number(1), {number(2), number(3), notes[4] != 0}, notes[5]};
 }
 
 // The report, as it is kept in the file. A tensor that keeps its format keeps what was said of it.
@@ -264,10 +320,11 @@ std::vector<std::string> quantize_types() {
   return names;
 }
 
-void expect_output(const std::string& out, const std::vector<std::string>& read) {
+void expect_output(const std::string& out, const std::vector<std::string>& read, bool resume) {
   for (const std::string& in : read)
     if (!in.empty()) refuse_same_file(in, out);
-  AtomicFile{out};  // what stands in its way is said now
+  // What stands in its way is said now.
+  AtomicFile{out, resume ? Leftover::adopt : Leftover::remove};
 }
 
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
@@ -282,7 +339,7 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
          "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file "
          "of one)",
          out);
-  expect_output(out, {in});
+  expect_output(out, {in}, options.resume);
 }
 
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
@@ -306,6 +363,22 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
     if (c->tokens > 0) target.meta.set_int("quantize.calibration.tokens", c->tokens);
   }
   put_errors(source.meta, target.meta, encoders);
+  std::vector<char> kept(encoders.size());
+  Parts parts;
+  parts.made_with = {{"other settings", sum_of_settings(options)},
+                     {"another calibration", sum_of_calibration(options)}};
+  parts.resume = options.resume;
+  parts.notes = [&](size_t t) { return packed(encoders[t]->notes()); };
+  parts.kept = [&](size_t t, const TensorNotes& notes) {
+    const std::string& name = encoders[t]->from().name;
+    if (!encoders[t]->recall(unpacked(notes)))
+      fail(Exit::usage,
+           "{}: tensor {} has changed since it was quantized for {}, expected the same to go on "
+           "(without --resume all is made anew)",
+           in, escaped(name), out);
+    if (options.feedbacks) options.feedbacks->forget(name);
+    kept[t] = 1;
+  };
   FileProgress last;
   std::mutex showing;
   const auto show = [&](const std::string& what) {
@@ -316,15 +389,16 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
       const std::lock_guard lock(showing);
       show(fmt::format("inputs, window {} of {}", read, windows));
     };
-  write_quipu(
-      out, target, threads,
+  write_quipu_in_parts(
+      out, target, threads, parts,
       [&](size_t tensor, uint64_t done, uint64_t total) {
         const std::lock_guard lock(showing);
         last.done = done, last.total = total;
         show(target.tensors[tensor].info.name);
       },
       [&](Metadata& meta) { put_errors(source.meta, meta, encoders); });
-  QuantizeReport report = report_of(target, choices, inputs, encoders, options.calibration);
+  QuantizeReport report =
+      report_of(target, choices, inputs, encoders, options.calibration, kept);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

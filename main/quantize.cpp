@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -83,6 +84,20 @@ Calibration measured(const QuantizeFlags& flags, const CalibrationText& text) {
   return calibration;
 }
 
+// What an earlier run, which is resumed, has measured on this text and saved.
+std::optional<Calibration> measured_before(const QuantizeFlags& flags,
+                                           const CalibrationText& text) {
+  std::error_code ignored;
+  if (!flags.options.resume || flags.stats.empty() ||
+      !std::filesystem::exists(flags.stats, ignored))
+    return std::nullopt;
+  Calibration saved = load_calibration(flags.stats);
+  if (saved.hash != text.hash || saved.tokens != int64_t(text.windows) * window_of(*text.engine) ||
+      (flags.has_budget() && saved.kl.empty()))
+    return std::nullopt;
+  return saved;
+}
+
 // What is measured is saved if --stats names a file; --stats alone reads it.
 Known known_of(const QuantizeFlags& flags) {
   Known known;
@@ -94,7 +109,8 @@ Known known_of(const QuantizeFlags& flags) {
       calibration_text({flags.in, flags.options.tokenizer, flags.windows > 0 ? flags.windows : 256,
                         flags.options.threads},
                        flags.text, read_text(flags.text));
-  known.calibration = measured(flags, text);
+  known.calibration = measured_before(flags, text);
+  if (!known.calibration) known.calibration = measured(flags, text);
   if (flags.options.method != RoundingMethod::search)
     known.feedbacks = std::make_unique<Feedbacks>(std::move(text), flags.options.threads);
   return known;
@@ -219,6 +235,9 @@ void put_report(const QuantizeReport& report, const Calibration* calibration) {
                     safe_for_terminal(calibration->text), safe_for_terminal(calibration->hash),
                     calibration->tokens > 0 ? fmt::format(", {} tokens", calibration->tokens) : "");
   text += gain_of(report);
+  if (report.kept > 0)
+    text += fmt::format("{} of {} tensors were finished by an earlier run\n", report.kept,
+                        report.tensors.size());
   text += fmt::format("weights {} -> {}", megabytes(report.bytes_before),
                       megabytes(report.bytes_after));
   if (report.encode_seconds > 0)
@@ -251,6 +270,7 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
                  {"bytes_before", report.bytes_before},
                  {"bytes_after", report.bytes_after},
                  {"encoded_weights", report.weights},
+                 {"kept_tensors", report.kept},
                  {"seconds", report.seconds},
                  {"encode_seconds_of_all_threads", report.encode_seconds},
                  {"tensors", tensors}};
@@ -280,7 +300,7 @@ void check_files(const QuantizeFlags& flags) {
   expect_quantizable(flags.options, flags.in, flags.out);
   if (!flags.recipe_out.empty())
     expect_output(flags.recipe_out, {flags.in, flags.text, flags.stats, flags.out, flags.recipe});
-  expect_output(flags.out, {flags.text, flags.stats});
+  expect_output(flags.out, {flags.text, flags.stats}, flags.options.resume);
   if (!flags.text.empty() && !flags.stats.empty())
     expect_output(flags.stats, {flags.in, flags.text, flags.out});
 }
@@ -362,6 +382,10 @@ Action declare_quantize(Flags parser) {
       .excludes(parser.named("--calibrate"))
       .excludes(parser.named("--stats"))
       .excludes(parser.named("--method"));
+  parser.add_switch(
+      "--resume", flags->options.resume,
+      "go on where an earlier run of the same command was killed, and keep what is finished if "
+      "this one is; with --calibrate and --stats, what was saved is not measured again");
   Flag size =
       parser
           .add("--size", flags->size,
