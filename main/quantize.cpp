@@ -372,7 +372,8 @@ Action declare_quantize(Flags parser) {
       .type("N");
   parser
       .add("--stats", flags->stats,
-           "what --calibrate measured, saved; without it read (or an imatrix of llama.cpp)")
+           "what --calibrate measured, saved; without it read (or an imatrix of llama.cpp, new or "
+           "old)")
       .not_empty("a file")
       .type("FILE");
   parser
