@@ -9,6 +9,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -218,18 +219,53 @@ ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, c
   return out;
 }
 
-QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choices,
-                         const Inputs& inputs, const Encoders& encoders,
-                         const Calibration* calibration, const std::vector<char>& kept) {
+// A model whose inputs are divided where that loses less, and what is then known of them.
+struct Divided {
+  ModelSource source;
+  Inputs inputs;
+  Awq awq;
+  std::deque<InputSquares> squares;  // of which some of `inputs` are
+};
+
+void divide(Divided& all, const std::vector<Choice>& choices, Feedbacks* feedbacks, int threads) {
+  std::vector<AwqTensor> tensors;
+  for (size_t t = 0; t < choices.size(); ++t) tensors.push_back({choices[t].to, all.inputs[t]});
+  all.awq = search_awq(all.source, tensors, threads);
+  for (size_t t = 0; t < choices.size(); ++t) {
+    TensorSource& tensor = all.source.tensors[t];
+    const auto found = all.awq.scales.find(tensor.info.name);
+    if (found == all.awq.scales.end()) continue;
+    tensor = scaled(TensorSource(tensor), found->second);
+    if (all.inputs[t] && !found->second.columns.empty())
+      all.inputs[t] = &all.squares.emplace_back(scaled(*all.inputs[t], found->second.columns));
+  }
+  Feedbacks::Divisors divisors;
+  for (const auto& [name, by] : all.awq.scales)
+    if (!by.columns.empty()) divisors[name] = by.columns;
+  if (feedbacks) feedbacks->divide(std::move(divisors));
+}
+
+QuantizeReport report_of(const ModelSource& in, const ModelSource& out,
+                         const std::vector<Choice>& choices, const Inputs& inputs,
+                         const Encoders& encoders, const Calibration* calibration,
+                         const std::vector<char>& kept) {
   QuantizeReport report;
   report.kept = size_t(std::count(kept.begin(), kept.end(), 1));
   if (calibration) report.unmatched = unmatched(*calibration, inputs);
   for (size_t t = 0; t < encoders.size(); ++t) {
-    const TensorInfo& from = encoders[t]->from();
+    const TensorInfo& from = in.tensors[t].info;
     const TensorInfo& to = out.tensors[t].info;
-    report.tensors.push_back({from.name, from.format, to.format, from.bytes(), to.bytes(),
-                              encoders[t]->error(), choices[t].reason, false, "",
-                              encoders[t]->outputs()});
+    report.tensors.push_back({from.name,
+                              from.format,
+                              to.format,
+                              from.bytes(),
+                              to.bytes(),
+                              encoders[t]->error(),
+                              choices[t].reason,
+                              false,
+                              "",
+                              encoders[t]->outputs(),
+                              {}});
     report.bytes_before += from.bytes(), report.bytes_after += to.bytes();
     if (from.format == to.format) continue;
     if (calibration && weighs_columns(to.format)) {
@@ -265,8 +301,8 @@ uint64_t sum_of_settings(const QuantizeOptions& options) {
   // To be raised when an encoder writes other bytes than it did.
   constexpr int kEncoders = 1;
   Summary all;
-  all.add(fmt::format("{} {} {} {}", kEncoders, info(options.type).name, options.keep_above,
-                      int(options.method)));
+  all.add(fmt::format("{} {} {} {} {}", kEncoders, info(options.type).name, options.keep_above,
+                      int(options.method), options.awq));
   for (const auto& [name, format] : options.recipe) all.add(name).add(info(format).name);
   return all.sum();
 }
@@ -307,7 +343,7 @@ void put_errors(const Metadata& in, Metadata& meta, const Encoders& encoders) {
     meta.set_floats(key, all);
   };
   put("quantize.errors", [](const TensorEncoder& e) { return e.error(); });
-  if (!meta.has("quantize.method")) return;
+  if (const std::string how = meta.str("quantize.method", ""); how.empty() || how == "awq") return;
   put("quantize.output_errors", [](const TensorEncoder& e) { return e.outputs().lost(); });
   put("quantize.search_errors", [](const TensorEncoder& e) { return e.outputs().search; });
 }
@@ -351,12 +387,15 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   if (source.verify) source.verify(threads);  // or damage would get a sum of its own
   const Inputs inputs = inputs_of(source, options.calibration);
   const std::vector<Choice> choices = recipe(source, options, inputs, threads);
+  Divided divided{source, inputs, {}, {}};
+  if (options.awq) divide(divided, choices, options.feedbacks, threads);
   Encoders encoders;
-  ModelSource target = encoded(source, choices, inputs, options, encoders);
+  ModelSource target = encoded(divided.source, choices, divided.inputs, options, encoders);
   target.meta.set_str("quantize.type", std::string(info(options.type).name));
   if (options.feedbacks)
     target.meta.set_str("quantize.method",
                         options.method == RoundingMethod::gptq ? "gptq" : "auto");
+  if (options.awq) target.meta.set_str("quantize.method", options.feedbacks ? "awq+gptq" : "awq");
   if (const Calibration* c = options.calibration) {
     target.meta.set_str("quantize.calibration.text", c->text);
     target.meta.set_str("quantize.calibration.xxh3", c->hash);
@@ -398,7 +437,10 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
       },
       [&](Metadata& meta) { put_errors(source.meta, meta, encoders); });
   QuantizeReport report =
-      report_of(target, choices, inputs, encoders, options.calibration, kept);
+      report_of(source, target, choices, inputs, encoders, options.calibration, kept);
+  for (QuantizedTensor& row : report.tensors)
+    if (const auto found = divided.awq.powers.find(row.name); found != divided.awq.powers.end())
+      row.inputs = found->second;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

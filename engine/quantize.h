@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/awq.h"
 #include "engine/budget.h"
 #include "engine/tensor_encoder.h"
 
@@ -27,6 +28,8 @@ struct QuantizeOptions {
   // there is none, and weights are searched for.
   RoundingMethod method = RoundingMethod::best;
   Feedbacks* feedbacks = nullptr;
+  // Whether inputs are divided where that loses less (engine/awq.h); needs a calibration.
+  bool awq = false;
   // Whether tensors that an earlier run finished, which was killed, are kept, and those that this
   // one finishes if it ends early.
   bool resume = false;
@@ -46,6 +49,7 @@ struct QuantizedTensor {
   bool weighed = false;
   std::string not_weighed;
   TensorEncoder::Outputs outputs;
+  InputPower inputs;  // power 0: they are not divided
 };
 
 struct QuantizeReport {

@@ -206,6 +206,10 @@ std::vector<std::string> row_of(const QuantizedTensor& tensor) {
         "{}: outputs lose {:.2e}{}", tensor.outputs.feeds_back ? "gptq" : "search",
         tensor.outputs.lost(),
         tensor.outputs.feeds_back ? fmt::format(", {:.2e} by search", tensor.outputs.search) : ""));
+  if (tensor.inputs.power > 0)
+    notes.push_back(fmt::format("awq, power {}: outputs lose {:.2e}, {:.2e} without",
+                                tensor.inputs.power, tensor.inputs.lost,
+                                tensor.inputs.lost_without));
   return {safe_for_terminal(tensor.name), change, error, fmt::format("{}", fmt::join(notes, "; "))};
 }
 
@@ -263,6 +267,8 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
       tensors.back()["outputs"] = {{"method", o.feeds_back ? "gptq" : "search"},
                                    {"relative_squared_error", o.lost()},
                                    {"by_search", o.search}};
+    if (const InputPower& i = t.inputs; i.power > 0)
+      tensors.back()["awq"] = {{"power", i.power}, {"error", i.lost}, {"without", i.lost_without}};
   }
   JsonValue json{{"input", flags.in},
                  {"output", flags.out},
@@ -284,7 +290,9 @@ void check_files(const QuantizeFlags& flags) {
   if (flags.windows > 0 && flags.text.empty())
     fail(Exit::usage, "--chunks is {}, expected it beside --calibrate only", flags.windows);
   if (flags.options.method == RoundingMethod::gptq && flags.text.empty())
-    fail(Exit::usage, "--method is gptq, expected --calibrate TEXT beside it");
+    fail(Exit::usage, "--method is {}, expected --calibrate TEXT beside it", flags.method);
+  if (flags.options.awq && flags.text.empty() && flags.stats.empty())
+    fail(Exit::usage, "--method is awq, expected --calibrate TEXT or --stats FILE beside it");
   if (!flags.size.empty()) bytes_of(flags.size);
   if (flags.bits_flag.given() && flags.bits <= 0)
     fail(Exit::usage, "--bpw is {}, expected more than 0", flags.bits);
@@ -305,12 +313,16 @@ void check_files(const QuantizeFlags& flags) {
     expect_output(flags.stats, {flags.in, flags.text, flags.out});
 }
 
+RoundingMethod method_of(const QuantizeFlags& flags) {
+  if (flags.fast) return RoundingMethod::fast;
+  if (flags.method == "gptq" || flags.method == "awq+gptq") return RoundingMethod::gptq;
+  return flags.method == "auto" ? RoundingMethod::best : RoundingMethod::search;
+}
+
 int quantize(QuantizeFlags& flags) {
   flags.options.type = *format_named(flags.type);  // one of quantize_types()
-  flags.options.method = flags.fast                 ? RoundingMethod::fast
-                         : flags.method == "gptq"   ? RoundingMethod::gptq
-                         : flags.method == "search" ? RoundingMethod::search
-                                                    : RoundingMethod::best;
+  flags.options.awq = flags.method.starts_with("awq");
+  flags.options.method = method_of(flags);
   check_files(flags);
   const Known known = known_of(flags);
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
@@ -362,8 +374,9 @@ Action declare_quantize(Flags parser) {
   parser
       .add("--method", flags->method,
            "how weights are rounded: each for itself after a search (search), with feedback of "
-           "errors through what --calibrate reads (gptq), or as loses less (default auto)")
-      .one_of({"auto", "search", "gptq"})
+           "errors through what --calibrate reads (gptq), either with inputs divided where that "
+           "loses less (awq, awq+gptq), or by search or gptq, as loses less (default auto)")
+      .one_of({"auto", "search", "gptq", "awq", "awq+gptq"})
       .type("NAME");
   parser
       .add("--chunks", flags->windows,
