@@ -472,3 +472,22 @@ TEST_CASE("quantize/resume: another input, other settings or calibration are ref
   CHECK((read_file(out) == whole));
   CHECK(part_in(folder.path).empty());
 }
+
+TEST_CASE("cli/scripts/plot_quantize.py draws what quantize --json prints") {
+  if (std::system("python3 --version > /dev/null 2>&1") != 0) return;
+  const TempFolder folder;
+  const Outcome outcome =
+      chaski_run({"quantize", kStory, folder / "out", "--type", "q4_0", "--fast", "--json"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  write_file(folder / "a.json", outcome.out);
+  const std::string draw = "python3 scripts/plot_quantize.py " + (folder / "a.json") + " -o " +
+                           (folder / "a.svg") + " 2> " + (folder / "err");
+  REQUIRE(std::system(draw.c_str()) == 0);
+  const std::string svg = read_file(folder / "a.svg");
+  CHECK(svg.starts_with("<svg "));
+  CHECK_MESSAGE(contains(svg, "<title>layer.3.ffn_down: "), svg);
+  CHECK_MESSAGE(contains(svg, ", q4_0</title>"), svg);
+  // Outputs were not measured.
+  CHECK(std::system((draw + " --outputs").c_str()) != 0);
+  CHECK_MESSAGE(contains(read_file(folder / "err"), "says nothing of that"), folder.path);
+}
