@@ -227,8 +227,9 @@ void measure_sensitivity(const CalibrationText& text, Calibration& calibration, 
     const auto probe = encoded_alone(in, all[i], calibration, threads);
     const Weight original = std::exchange(changed->tensors[all[i].tensor], probe->tensors[0]);
     const auto engine = Engine::over(changed, options);
+    // As it is saved, so that a run that reads it chooses the same formats.
     calibration.kl[all[i].known] =
-        mean_kl(base, foretold(*engine, window), size_t(engine->vocab_size()));
+        double(float(mean_kl(base, foretold(*engine, window), size_t(engine->vocab_size()))));
     changed->tensors[all[i].tensor] = original;
     if (progress) progress({in.tensors[all[i].tensor].info.name, i + 1, all.size()});
   }

@@ -12,6 +12,7 @@
 #include "engine/engine_impl.h"
 #include "engine/perplexity.h"
 #include "ggml-like-tensor/base/checksum.h"
+#include "ggml-like-tensor/base/cursor.h"
 #include "models/import/gguf.h"
 #include "models/import/gguf_names.h"
 #include "models/import/import.h"
@@ -268,9 +269,84 @@ std::vector<float> floats_of(const GgufFile& file, const GgufTensor& t) {
   return values;
 }
 
+void expect_sums(const std::string& path, const std::string& tensor,
+                 const std::vector<float>& sums) {
+  for (const float x : sums)
+    if (!(x >= 0 && std::isfinite(x)))
+      fail(Exit::bad_file, "{}: tensor {} has {}, expected sums of squares", path, escaped(tensor),
+           x);
+}
+
+// Importance matrices of llama.cpp before they were GGUF files:
+//   i32 number of tensors; of each an i32 length and its name, i32 calls, an i32 number of columns,
+//   and as many f32, sums of squares in units that depend on who wrote it
+//   and then maybe i32 calls in all, an i32 length and the name of the text
+// How many tokens a call had is not said; llama.cpp's usual number is ours.
+class OldImatrix {
+ public:
+  explicit OldImatrix(const Mapping& file) : in_(file.path(), file.bytes()) {
+    result_.text = name_in(file.path()), result_.hash = hash_of(file.bytes());
+  }
+
+  Calibration read() {
+    constexpr uint64_t kLeast = 4 + 1 + 4 + 4 + 4;  // of a tensor
+    constexpr int32_t kMost = 1 << 20;              // larger ones are some text
+    Cursor ahead = in_;
+    if (const auto n = ahead.take<int32_t>("number of tensors"); n < 1 || n > kMost)
+      fail(Exit::bad_file,
+           "{}: begins with \"{}\", expected \"GGUF\" or the number of tensors of an older "
+           "importance matrix",
+           in_.file(), escaped(beginning_of(in_.file(), 4)));
+    const uint64_t n = count("number of tensors", kLeast);
+    for (uint64_t i = 0; i < n; ++i) take_tensor(fmt::format("tensor {}", i));
+    if (in_.remaining() > 0) take_end();
+    if (in_.remaining() > 0)
+      fail(Exit::bad_file, "{}: {} bytes are left at offset {}, expected the end of the file",
+           in_.file(), in_.remaining(), in_.at());
+    return std::move(result_);
+  }
+
+ private:
+  uint64_t count(const std::string& field, uint64_t least, int32_t fewest = 1) {
+    const auto n = in_.take<int32_t>(field);
+    if (n < fewest)
+      fail(Exit::bad_file, "{}: {} is {}, expected {} or more", in_.file(), field, n, fewest);
+    return in_.count(uint64_t(n), least, field);
+  }
+  std::string text(const std::string& field, int32_t fewest) {
+    const auto bytes = in_.raw(count(field + ", length", 1, fewest), field);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  void take_tensor(const std::string& number) {
+    const std::string name = text(number + ", name", 1), field = "tensor " + escaped(name);
+    const auto calls = in_.take<int32_t>(field + ", calls");
+    if (calls < 0)
+      fail(Exit::bad_file, "{}: {}, calls is {}, expected 0 or more", in_.file(), field, calls);
+    const auto [at, fresh] = result_.inputs.try_emplace(our_tensor_name(name));
+    if (!fresh) fail(Exit::bad_file, "{}: {} is there twice, expected once", in_.file(), field);
+    InputSquares& squares = at->second;
+    const uint64_t cols = count(field + ", columns", sizeof(float));
+    squares.cols = int64_t(cols), squares.sums.resize(cols);
+    const auto bytes = in_.raw(cols * sizeof(float), field);
+    std::memcpy(squares.sums.data(), bytes.data(), bytes.size());
+    expect_sums(in_.file(), name, squares.sums);
+    squares.tokens = {std::max<int64_t>(calls, 1) * kCalibrationWindow};
+  }
+  void take_end() {
+    in_.take<int32_t>("calls in all");
+    if (in_.remaining() == 0) return;
+    if (const std::string name = text("name of the text", 0); !name.empty())
+      result_.text = name_in(name);
+  }
+
+  Cursor in_;
+  Calibration result_;
+};
+
 }  // namespace
 
 Calibration load_calibration(const std::string& path) {
+  if (beginning_of(path, 4) != kGgufMagic) return OldImatrix(*Mapping::open(path)).read();
   const GgufFile file = read_gguf(path);
   Calibration calibration;
   const auto text = [&](const char* key) {
@@ -303,10 +379,7 @@ Calibration load_calibration(const std::string& path) {
              escaped(tensor), kCounts, n);
       in.tokens.push_back(int64_t(n));
     }
-    for (const float x : in.sums)
-      if (!(x >= 0 && std::isfinite(x)))
-        fail(Exit::bad_file, "{}: tensor {} has {}, expected sums of squares", path, escaped(name),
-             x);
+    expect_sums(path, name, in.sums);
   }
   if (calibration.inputs.empty())
     fail(Exit::bad_file, "{}: no tensor ends in {}, expected those of an importance matrix", path,

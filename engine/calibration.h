@@ -5,7 +5,7 @@
 //
 // Kept in the GGUF files that llama.cpp's llama-imatrix writes, so that either program reads the
 // other's: "<tensor>.in_sum2", (experts, columns), and "<tensor>.counts", (experts). What other
-// programs pass over: "<tensor>.kl", (1).
+// programs pass over: "<tensor>.kl", (1). Its older files, imatrix.dat, are read.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -26,7 +26,8 @@ CalibrationText spread(CalibrationText text) {
 // The Gram matrices of some weights' inputs. Weights that read the same share one.
 class Grams {
  public:
-  explicit Grams(std::set<std::string> wanted) : wanted_(std::move(wanted)) {}
+  Grams(std::set<std::string> wanted, const Feedbacks::Divisors& divisors)
+      : wanted_(std::move(wanted)), divisors_(divisors) {}
 
   void keep(const Plan& plan, size_t step) {
     const OpArgs& a = plan.steps[step].args;
@@ -35,7 +36,13 @@ class Grams {
       if (wanted_.count(weight->info.name) == 0 || a.in[0].shape.rows == 0) continue;
       auto& of = grams_[weight->info.name];
       if (!gram && !of) all_.push_back(of = std::make_shared<Gram>(weight->info.cols));
-      if (!gram) of->keep(a.in[0].shape.rows, [&](int64_t t, float* to) { input_row(a, t, to); });
+      const auto by = divisors_.find(weight->info.name);
+      if (!gram)
+        of->keep(a.in[0].shape.rows, [&](int64_t t, float* to) {
+          input_row(a, t, to);
+          if (by == divisors_.end()) return;
+          for (size_t c = 0; c < by->second.size(); ++c) to[c] /= by->second[c];
+        });
       gram = of = gram ? gram : of;
     }
   }
@@ -61,6 +68,7 @@ class Grams {
 
  private:
   const std::set<std::string> wanted_;
+  const Feedbacks::Divisors& divisors_;
   std::map<std::string, std::shared_ptr<Gram>> grams_;  // by weight
   std::vector<std::shared_ptr<Gram>> all_;
 };
@@ -71,6 +79,11 @@ Feedbacks::Feedbacks(CalibrationText text, int threads, uint64_t group_bytes)
     : text_(spread(std::move(text))),
       threads_(threads > 0 ? threads : usable_cores()),
       group_bytes_(group_bytes) {}
+
+void Feedbacks::forget(const std::string& weight) {
+  const std::lock_guard lock(guard_);
+  std::erase_if(weights_, [&](const TensorInfo& w) { return w.name == weight; });
+}
 
 std::shared_ptr<const Feedback> Feedbacks::of(const std::string& weight) {
   const std::lock_guard lock(guard_);
@@ -92,7 +105,7 @@ Feedbacks::Group Feedbacks::measure(size_t first) {
     if (i > first && bytes > group_bytes_) break;
     wanted.insert(weights_[i].name);
   }
-  Grams grams(wanted);
+  Grams grams(wanted, divisors_);
   read_for_inputs(
       *text_.engine, text_.tokens, text_.windows,
       [&](const Plan& plan, size_t step) { grams.keep(plan, step); },

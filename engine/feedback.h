@@ -25,6 +25,11 @@ class Feedbacks {
 
   // The weights in the order in which of() will ask for them; before the first of().
   void expect(std::vector<TensorInfo> weights) { weights_ = std::move(weights); }
+  void forget(const std::string& weight);  // one that nobody will ask for
+  // What comes into these weights, and all that read the same, is divided by so much, column by
+  // column (engine/awq.h); before the first of().
+  using Divisors = std::map<std::string, std::vector<float>>;
+  void divide(Divisors by) { divisors_ = std::move(by); }
   // Told which window of how many is being read.
   std::function<void(int read, int windows)> on_read;
 
@@ -42,6 +47,7 @@ class Feedbacks {
   const int threads_;
   const uint64_t group_bytes_;
   std::vector<TensorInfo> weights_;
+  Divisors divisors_;
   std::mutex guard_;
   Group now_, before_;  // a thread may still be at work on the last group
 };

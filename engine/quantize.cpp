@@ -6,16 +6,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 
 #include "engine/tensor_encoder.h"
 #include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/cores.h"
+#include "ggml-like-tensor/file/quipu_parts.h"
 #include "models/architecture.h"
 #include "quant/encode.h"
 
@@ -124,19 +128,17 @@ Choice raised(const TensorInfo& in, Format from, double error) {
 
 // Which strips of a tensor stand for all of them: at most kSample, evenly spread. A 4-bit search
 // over every weight, twice, would double the time; a tensor that suffers does so in more than a few
-// rows.
-constexpr int64_t kSample = 16;
-int64_t sample_size(const TensorInfo& in) { return std::min(kSample, strips_of(in)); }
-int64_t sampled(const TensorInfo& in, int64_t i) { return i * strips_of(in) / sample_size(in); }
+// rows. Where nothing is searched for, the sample would be a quarter of the work, and is smaller.
+constexpr int64_t kSample = 16, kFastSample = 4;
 
 // A tensor made of the sampled strips only, as encoded.
-TensorSource sample_of(TensorEncoder& encoder) {
+TensorSource sample_of(TensorEncoder& encoder, int64_t most) {
   const TensorInfo& in = encoder.from();
+  const int64_t all = strips_of(in), n = std::min(most, all);
   const size_t stride = strip_bytes(encoder.to(), in.cols);
-  const TensorInfo small{in.name, encoder.to(), sample_size(in) * kStrip, in.cols};
-  return {small, [&encoder, stride](int64_t first, int64_t last, std::byte* dst) {
-            for (int64_t i = first; i < last; ++i, dst += stride)
-              encoder.encode(sampled(encoder.from(), i), dst);
+  const TensorInfo small{in.name, encoder.to(), n * kStrip, in.cols};
+  return {small, [&encoder, all, n, stride](int64_t first, int64_t last, std::byte* dst) {
+            for (int64_t i = first; i < last; ++i, dst += stride) encoder.encode(i * all / n, dst);
           }};
 }
 
@@ -150,7 +152,8 @@ std::vector<double> estimate(const ModelSource& in, const std::vector<Choice>& c
     if (choices[t].settled) continue;
     encoders[t] = std::make_unique<TensorEncoder>(in.tensors[t], choices[t].to, in.path,
                                                   Rounding{inputs[t], nullptr, method});
-    samples.tensors.push_back(sample_of(*encoders[t]));
+    samples.tensors.push_back(
+        sample_of(*encoders[t], method == RoundingMethod::fast ? kFastSample : kSample));
   }
   load(samples, threads);
   std::vector<double> errors;
@@ -215,17 +218,53 @@ ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, c
   return out;
 }
 
-QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choices,
-                         const Inputs& inputs, const Encoders& encoders,
-                         const Calibration* calibration) {
+// A model whose inputs are divided where that loses less, and what is then known of them.
+struct Divided {
+  ModelSource source;
+  Inputs inputs;
+  Awq awq;
+  std::deque<InputSquares> squares;  // of which some of `inputs` are
+};
+
+void divide(Divided& all, const std::vector<Choice>& choices, Feedbacks* feedbacks, int threads) {
+  std::vector<AwqTensor> tensors;
+  for (size_t t = 0; t < choices.size(); ++t) tensors.push_back({choices[t].to, all.inputs[t]});
+  all.awq = search_awq(all.source, tensors, threads);
+  for (size_t t = 0; t < choices.size(); ++t) {
+    TensorSource& tensor = all.source.tensors[t];
+    const auto found = all.awq.scales.find(tensor.info.name);
+    if (found == all.awq.scales.end()) continue;
+    tensor = scaled(TensorSource(tensor), found->second);
+    if (all.inputs[t] && !found->second.columns.empty())
+      all.inputs[t] = &all.squares.emplace_back(scaled(*all.inputs[t], found->second.columns));
+  }
+  Feedbacks::Divisors divisors;
+  for (const auto& [name, by] : all.awq.scales)
+    if (!by.columns.empty()) divisors[name] = by.columns;
+  if (feedbacks) feedbacks->divide(std::move(divisors));
+}
+
+QuantizeReport report_of(const ModelSource& in, const ModelSource& out,
+                         const std::vector<Choice>& choices, const Inputs& inputs,
+                         const Encoders& encoders, const Calibration* calibration,
+                         const std::vector<char>& kept) {
   QuantizeReport report;
+  report.kept = size_t(std::count(kept.begin(), kept.end(), 1));
   if (calibration) report.unmatched = unmatched(*calibration, inputs);
   for (size_t t = 0; t < encoders.size(); ++t) {
-    const TensorInfo& from = encoders[t]->from();
+    const TensorInfo& from = in.tensors[t].info;
     const TensorInfo& to = out.tensors[t].info;
-    report.tensors.push_back({from.name, from.format, to.format, from.bytes(), to.bytes(),
-                              encoders[t]->error(), choices[t].reason, false, "",
-                              encoders[t]->outputs()});
+    report.tensors.push_back({from.name,
+                              from.format,
+                              to.format,
+                              from.bytes(),
+                              to.bytes(),
+                              encoders[t]->error(),
+                              choices[t].reason,
+                              false,
+                              "",
+                              encoders[t]->outputs(),
+                              {}});
     report.bytes_before += from.bytes(), report.bytes_after += to.bytes();
     if (from.format == to.format) continue;
     if (calibration && weighs_columns(to.format)) {
@@ -233,10 +272,62 @@ QuantizeReport report_of(const ModelSource& out, const std::vector<Choice>& choi
       row.not_weighed = not_weighed(inputs[t]);
       row.weighed = inputs[t] && int64_t(inputs[t]->too_few().size()) < inputs[t]->experts();
     }
-    report.weights += from.rows * from.cols;
+    if (!kept[t]) report.weights += from.rows * from.cols;
     report.encode_seconds += encoders[t]->seconds();
   }
   return report;
+}
+
+// By number, so that two of them are the same or not.
+class Summary {
+ public:
+  template <class T>
+  Summary& add(const std::vector<T>& numbers) {
+    return add(std::string_view(reinterpret_cast<const char*>(numbers.data()),
+                                numbers.size() * sizeof(T)));
+  }
+  Summary& add(std::string_view text) {
+    text_ += fmt::format("{:016x}.{:016x}|", text.size(), checksum(text.data(), text.size()));
+    return *this;
+  }
+  uint64_t sum() const { return checksum(text_.data(), text_.size()); }
+
+ private:
+  std::string text_;
+};
+
+uint64_t sum_of_settings(const QuantizeOptions& options) {
+  // To be raised when an encoder writes other bytes than it did.
+  constexpr int kEncoders = 1;
+  Summary all;
+  all.add(fmt::format("{} {} {} {} {}", kEncoders, info(options.type).name, options.keep_above,
+                      int(options.method), options.awq));
+  for (const auto& [name, format] : options.recipe) all.add(name).add(info(format).name);
+  return all.sum();
+}
+
+uint64_t sum_of_calibration(const QuantizeOptions& options) {
+  Summary all;
+  if (const Feedbacks* feedbacks = options.feedbacks)
+    all.add(fmt::format("{} {}", feedbacks->text().hash, feedbacks->text().windows));
+  if (const Calibration* calibration = options.calibration) {
+    all.add(calibration->text).add(calibration->hash).add(fmt::format("{}", calibration->tokens));
+    for (const auto& [name, squares] : calibration->inputs)
+      all.add(name).add(squares.sums).add(squares.tokens);
+  }
+  return all.sum();
+}
+
+TensorNotes packed(const TensorEncoder::Notes& notes) {
+  const auto bits = [](double x) { return std::bit_cast<uint64_t>(x); };
+  const TensorEncoder::Outputs& o = notes.outputs;
+  return {bits(notes.lost), bits(notes.all),        bits(o.search),
+          bits(o.gptq),     uint64_t(o.feeds_back), notes.read};
+}
+
+TensorEncoder::Notes unpacked(const TensorNotes& notes) {
+  const auto number = [&](size_t i) { return std::bit_cast<double>(notes[i]); };
+  return {number(0), number(1), {number(2), number(3), notes[4] != 0}, notes[5]};
 }
 
 // The report, as it is kept in the file. A tensor that keeps its format keeps what was said of it.
@@ -251,7 +342,7 @@ void put_errors(const Metadata& in, Metadata& meta, const Encoders& encoders) {
     meta.set_floats(key, all);
   };
   put("quantize.errors", [](const TensorEncoder& e) { return e.error(); });
-  if (!meta.has("quantize.method")) return;
+  if (const std::string how = meta.str("quantize.method", ""); how.empty() || how == "awq") return;
   put("quantize.output_errors", [](const TensorEncoder& e) { return e.outputs().lost(); });
   put("quantize.search_errors", [](const TensorEncoder& e) { return e.outputs().search; });
 }
@@ -264,10 +355,11 @@ std::vector<std::string> quantize_types() {
   return names;
 }
 
-void expect_output(const std::string& out, const std::vector<std::string>& read) {
+void expect_output(const std::string& out, const std::vector<std::string>& read, bool resume) {
   for (const std::string& in : read)
     if (!in.empty()) refuse_same_file(in, out);
-  AtomicFile{out};  // what stands in its way is said now
+  // What stands in its way is said now.
+  AtomicFile{out, resume ? Leftover::adopt : Leftover::remove};
 }
 
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
@@ -282,7 +374,7 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
          "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file "
          "of one)",
          out);
-  expect_output(out, {in});
+  expect_output(out, {in}, options.resume);
 }
 
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
@@ -294,18 +386,37 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   if (source.verify) source.verify(threads);  // or damage would get a sum of its own
   const Inputs inputs = inputs_of(source, options.calibration);
   const std::vector<Choice> choices = recipe(source, options, inputs, threads);
+  Divided divided{source, inputs, {}, {}};
+  if (options.awq) divide(divided, choices, options.feedbacks, threads);
   Encoders encoders;
-  ModelSource target = encoded(source, choices, inputs, options, encoders);
+  ModelSource target = encoded(divided.source, choices, divided.inputs, options, encoders);
   target.meta.set_str("quantize.type", std::string(info(options.type).name));
   if (options.feedbacks)
     target.meta.set_str("quantize.method",
                         options.method == RoundingMethod::gptq ? "gptq" : "auto");
+  if (options.awq) target.meta.set_str("quantize.method", options.feedbacks ? "awq+gptq" : "awq");
   if (const Calibration* c = options.calibration) {
     target.meta.set_str("quantize.calibration.text", c->text);
     target.meta.set_str("quantize.calibration.xxh3", c->hash);
     if (c->tokens > 0) target.meta.set_int("quantize.calibration.tokens", c->tokens);
   }
   put_errors(source.meta, target.meta, encoders);
+  std::vector<char> kept(encoders.size());
+  Parts parts;
+  parts.made_with = {{"other settings", sum_of_settings(options)},
+                     {"another calibration", sum_of_calibration(options)}};
+  parts.resume = options.resume;
+  parts.notes = [&](size_t t) { return packed(encoders[t]->notes()); };
+  parts.kept = [&](size_t t, const TensorNotes& notes) {
+    const std::string& name = encoders[t]->from().name;
+    if (!encoders[t]->recall(unpacked(notes)))
+      fail(Exit::usage,
+           "{}: tensor {} has changed since it was quantized for {}, expected the same to go on "
+           "(without --resume all is made anew)",
+           in, escaped(name), out);
+    if (options.feedbacks) options.feedbacks->forget(name);
+    kept[t] = 1;
+  };
   FileProgress last;
   std::mutex showing;
   const auto show = [&](const std::string& what) {
@@ -316,15 +427,19 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
       const std::lock_guard lock(showing);
       show(fmt::format("inputs, window {} of {}", read, windows));
     };
-  write_quipu(
-      out, target, threads,
+  write_quipu_in_parts(
+      out, target, threads, parts,
       [&](size_t tensor, uint64_t done, uint64_t total) {
         const std::lock_guard lock(showing);
         last.done = done, last.total = total;
         show(target.tensors[tensor].info.name);
       },
       [&](Metadata& meta) { put_errors(source.meta, meta, encoders); });
-  QuantizeReport report = report_of(target, choices, inputs, encoders, options.calibration);
+  QuantizeReport report =
+      report_of(source, target, choices, inputs, encoders, options.calibration, kept);
+  for (QuantizedTensor& row : report.tensors)
+    if (const auto found = divided.awq.powers.find(row.name); found != divided.awq.powers.end())
+      row.inputs = found->second;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/awq.h"
 #include "engine/budget.h"
 #include "engine/tensor_encoder.h"
 
@@ -27,6 +28,11 @@ struct QuantizeOptions {
   // there is none, and weights are searched for.
   RoundingMethod method = RoundingMethod::best;
   Feedbacks* feedbacks = nullptr;
+  // Whether inputs are divided where that loses less (engine/awq.h); needs a calibration.
+  bool awq = false;
+  // Whether tensors that an earlier run finished, which was killed, are kept, and those that this
+  // one finishes if it ends early.
+  bool resume = false;
 };
 
 // The names of the formats there are to choose from, fewest bits first.
@@ -43,12 +49,14 @@ struct QuantizedTensor {
   bool weighed = false;
   std::string not_weighed;
   TensorEncoder::Outputs outputs;
+  InputPower inputs;  // power 0: they are not divided
 };
 
 struct QuantizeReport {
   std::vector<QuantizedTensor> tensors;
   uint64_t bytes_before = 0, bytes_after = 0;
   uint64_t weights = 0;                // numbers that were encoded anew
+  size_t kept = 0;                     // tensors that an earlier run had finished
   std::vector<std::string> unmatched;  // tensors of the calibration that the model lacks
   double seconds = 0;
   double encode_seconds = 0;  // of all threads together, without reading and writing
@@ -57,14 +65,18 @@ struct QuantizeReport {
 // Throws Error(usage) for an `out` that is one of the files that are read (empty names are none),
 // and Error(io) for one that cannot be written. quantize_model() asks it of its own files; whoever
 // works for minutes before that asks first.
-void expect_output(const std::string& out, const std::vector<std::string>& read);
+// What a killed writer left of it goes, unless it is to be resumed.
+void expect_output(const std::string& out, const std::vector<std::string>& read,
+                   bool resume = false);
 // What of the options and names quantize_model() refuses.
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out);
 
 // Reads the model `in` and writes the .quipu file `out`, which is whole afterwards or as it was
-// before. Its bytes do not depend on the number of threads. Throws Error(usage) for a type that
-// cannot be encoded and for an `out` that is `in`, Error(bad_file) with tensor and position for a
+// before. Its bytes do not depend on the number of threads, nor on how often the work was
+// interrupted and resumed. Throws Error(usage) for a type that
+// cannot be encoded, for an `out` that is `in` and for one that was begun with something else,
+// Error(bad_file) with tensor and position for a
 // weight that is not finite and for a calibration of another shape, and what open_model() throws.
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/error.h"
 #include "quant/encode.h"
 
@@ -40,9 +41,12 @@ int TensorEncoder::rows_in(int64_t strip) const {
   return int(std::min<int64_t>(kStrip, from().rows - strip * kStrip));
 }
 
+uint64_t TensorEncoder::bytes_of_strip() const {
+  return from().tiled() ? strip_bytes(from().format, from().cols) : from().bytes();
+}
+
 void TensorEncoder::encode(int64_t strip, std::byte* dst) {
-  std::vector<std::byte> packed(from().tiled() ? strip_bytes(from().format, from().cols)
-                                               : from().bytes());
+  std::vector<std::byte> packed(bytes_of_strip());
   source_.read(strip, strip + 1, packed.data());
   const auto start = Clock::now();
   const std::vector<float> before = decoded(from().format, packed.data(), strip);
@@ -61,6 +65,7 @@ void TensorEncoder::encode(int64_t strip, std::byte* dst) {
                       sum[0].all + sum[1].all + sum[2].all + sum[3].all};
     if (!factors(strip).empty()) weigh(before, after, strip);
   }
+  errors_[strip].read = checksum(packed.data(), packed.size());
   nanoseconds_ += std::chrono::nanoseconds(Clock::now() - start).count();
 }
 
@@ -78,6 +83,31 @@ double TensorEncoder::error() const {
   StripError sum;
   for (const StripError& s : errors_) sum.lost += s.lost, sum.all += s.all;
   return sum.lost > 0 || std::isnan(sum.lost) ? sum.lost / sum.all : 0;
+}
+
+uint64_t TensorEncoder::sum_of_strips() const {
+  std::vector<uint64_t> sums;
+  for (const StripError& strip : errors_) sums.push_back(strip.read);
+  return checksum(sums.data(), sums.size() * sizeof(uint64_t));
+}
+
+TensorEncoder::Notes TensorEncoder::notes() const {
+  Notes notes;
+  for (const StripError& strip : errors_) notes.lost += strip.lost, notes.all += strip.all;
+  notes.outputs = outputs_, notes.read = sum_of_strips();
+  return notes;
+}
+
+bool TensorEncoder::recall(const Notes& notes) {
+  std::vector<std::byte> packed(bytes_of_strip());
+  for (int64_t strip = 0; strip < strips_of(from()); ++strip) {
+    source_.read(strip, strip + 1, packed.data());
+    errors_[strip] = {};
+    errors_[strip].read = checksum(packed.data(), packed.size());
+  }
+  errors_[0].lost = notes.lost, errors_[0].all = notes.all;
+  outputs_ = notes.outputs;
+  return sum_of_strips() == notes.read;
 }
 
 double TensorEncoder::weighed_error() const {

@@ -53,6 +53,18 @@ class TensorEncoder {
     double lost() const { return feeds_back ? gptq : search; }
   };
   const Outputs& outputs() const { return outputs_; }
+
+  // What remains to be known of a tensor whose strips are all encoded.
+  struct Notes {
+    double lost = 0, all = 0;  // as error() has them
+    Outputs outputs;
+    uint64_t read = 0;  // a sum over the bytes of the source
+  };
+  Notes notes() const;
+  // Takes what is said of it from an earlier run, in place of encoding. False if the source is not
+  // what it was; it is read whole.
+  bool recall(const Notes& notes);
+
   Format to() const { return to_; }
   const TensorInfo& from() const { return source_.info; }
   // spent encoding by all threads together, without reading
@@ -62,7 +74,10 @@ class TensorEncoder {
   struct StripError {
     double lost = 0, all = 0;
     double weighed_lost = 0, weighed_all = 0;  // where there are factors
+    uint64_t read = 0;                         // sum of the strip's bytes in the source
   };
+  uint64_t bytes_of_strip() const;  // of the source
+  uint64_t sum_of_strips() const;
   std::vector<float> decoded(Format format, const std::byte* data, int64_t strip) const;
   void write(const std::vector<float>& values, int64_t strip, std::byte* dst);
   void search(const std::vector<float>& values, int64_t strip, std::byte* dst) const;

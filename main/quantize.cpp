@@ -7,6 +7,7 @@
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -93,6 +94,20 @@ Calibration measured(const QuantizeFlags& flags, const CalibrationText& text) {
   return calibration;
 }
 
+// What an earlier run, which is resumed, has measured on this text and saved.
+std::optional<Calibration> measured_before(const QuantizeFlags& flags,
+                                           const CalibrationText& text) {
+  std::error_code ignored;
+  if (!flags.options.resume || flags.stats.empty() ||
+      !std::filesystem::exists(flags.stats, ignored))
+    return std::nullopt;
+  Calibration saved = load_calibration(flags.stats);
+  if (saved.hash != text.hash || saved.tokens != int64_t(text.windows) * window_of(*text.engine) ||
+      (flags.has_budget() && saved.kl.empty()))
+    return std::nullopt;
+  return saved;
+}
+
 // What is measured is saved if --stats names a file; --stats alone reads it.
 Known known_of(const QuantizeFlags& flags) {
   Known known;
@@ -104,7 +119,8 @@ Known known_of(const QuantizeFlags& flags) {
       calibration_text({flags.in, flags.options.tokenizer, flags.windows > 0 ? flags.windows : 256,
                         flags.options.threads},
                        flags.text, read_text(flags.text));
-  known.calibration = measured(flags, text);
+  known.calibration = measured_before(flags, text);
+  if (!known.calibration) known.calibration = measured(flags, text);
   if (flags.options.method != RoundingMethod::search)
     known.feedbacks = std::make_unique<Feedbacks>(std::move(text), flags.options.threads);
   return known;
@@ -200,6 +216,10 @@ std::vector<std::string> row_of(const QuantizedTensor& tensor) {
         "{}: outputs lose {:.2e}{}", tensor.outputs.feeds_back ? "gptq" : "search",
         tensor.outputs.lost(),
         tensor.outputs.feeds_back ? fmt::format(", {:.2e} by search", tensor.outputs.search) : ""));
+  if (tensor.inputs.power > 0)
+    notes.push_back(fmt::format("awq, power {}: outputs lose {:.2e}, {:.2e} without",
+                                tensor.inputs.power, tensor.inputs.lost,
+                                tensor.inputs.lost_without));
   return {safe_for_terminal(tensor.name), change, error, fmt::format("{}", fmt::join(notes, "; "))};
 }
 
@@ -229,6 +249,9 @@ void put_report(const QuantizeReport& report, const Calibration* calibration) {
                     safe_for_terminal(calibration->text), safe_for_terminal(calibration->hash),
                     calibration->tokens > 0 ? fmt::format(", {} tokens", calibration->tokens) : "");
   text += gain_of(report);
+  if (report.kept > 0)
+    text += fmt::format("{} of {} tensors were finished by an earlier run\n", report.kept,
+                        report.tensors.size());
   text += fmt::format("weights {} -> {}", megabytes(report.bytes_before),
                       megabytes(report.bytes_after));
   if (report.encode_seconds > 0)
@@ -254,6 +277,8 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
       tensors.back()["outputs"] = {{"method", o.feeds_back ? "gptq" : "search"},
                                    {"relative_squared_error", o.lost()},
                                    {"by_search", o.search}};
+    if (const InputPower& i = t.inputs; i.power > 0)
+      tensors.back()["awq"] = {{"power", i.power}, {"error", i.lost}, {"without", i.lost_without}};
   }
   JsonValue json{{"input", flags.in},
                  {"output", flags.out},
@@ -261,6 +286,7 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
                  {"bytes_before", report.bytes_before},
                  {"bytes_after", report.bytes_after},
                  {"encoded_weights", report.weights},
+                 {"kept_tensors", report.kept},
                  {"seconds", report.seconds},
                  {"encode_seconds_of_all_threads", report.encode_seconds},
                  {"tensors", tensors}};
@@ -274,7 +300,9 @@ void check_files(const QuantizeFlags& flags) {
   if (flags.windows > 0 && flags.text.empty())
     fail(Exit::usage, "--chunks is {}, expected it beside --calibrate only", flags.windows);
   if (flags.options.method == RoundingMethod::gptq && flags.text.empty())
-    fail(Exit::usage, "--method is gptq, expected --calibrate TEXT beside it");
+    fail(Exit::usage, "--method is {}, expected --calibrate TEXT beside it", flags.method);
+  if (flags.options.awq && flags.text.empty() && flags.stats.empty())
+    fail(Exit::usage, "--method is awq, expected --calibrate TEXT or --stats FILE beside it");
   if (!flags.size.empty()) bytes_of(flags.size);
   if (flags.bits_flag.given() && flags.bits <= 0)
     fail(Exit::usage, "--bpw is {}, expected more than 0", flags.bits);
@@ -290,9 +318,15 @@ void check_files(const QuantizeFlags& flags) {
   expect_quantizable(flags.options, flags.in, flags.out);
   if (!flags.recipe_out.empty())
     expect_output(flags.recipe_out, {flags.in, flags.text, flags.stats, flags.out, flags.recipe});
-  expect_output(flags.out, {flags.text, flags.stats});
+  expect_output(flags.out, {flags.text, flags.stats}, flags.options.resume);
   if (!flags.text.empty() && !flags.stats.empty())
     expect_output(flags.stats, {flags.in, flags.text, flags.out});
+}
+
+RoundingMethod method_of(const QuantizeFlags& flags) {
+  if (flags.fast) return RoundingMethod::fast;
+  if (flags.method == "gptq" || flags.method == "awq+gptq") return RoundingMethod::gptq;
+  return flags.method == "auto" ? RoundingMethod::best : RoundingMethod::search;
 }
 
 int quantize(QuantizeFlags& flags) {
@@ -303,10 +337,8 @@ int quantize(QuantizeFlags& flags) {
          flags.out, flags.in,
          std::ranges::count(quantize_types(), flags.out) > 0 ? flags.out : flags.type);
   flags.options.type = *format_named(flags.type);  // one of quantize_types()
-  flags.options.method = flags.fast                 ? RoundingMethod::fast
-                         : flags.method == "gptq"   ? RoundingMethod::gptq
-                         : flags.method == "search" ? RoundingMethod::search
-                                                    : RoundingMethod::best;
+  flags.options.awq = flags.method.starts_with("awq");
+  flags.options.method = method_of(flags);
   check_files(flags);
   const Known known = known_of(flags);
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
@@ -358,8 +390,9 @@ Action declare_quantize(Flags parser) {
   parser
       .add("--method", flags->method,
            "how weights are rounded: each for itself after a search (search), with feedback of "
-           "errors through what --calibrate reads (gptq), or as loses less (default auto)")
-      .one_of({"auto", "search", "gptq"})
+           "errors through what --calibrate reads (gptq), either with inputs divided where that "
+           "loses less (awq, awq+gptq), or by search or gptq, as loses less (default auto)")
+      .one_of({"auto", "search", "gptq", "awq", "awq+gptq"})
       .type("NAME");
   parser
       .add("--chunks", flags->windows,
@@ -368,7 +401,8 @@ Action declare_quantize(Flags parser) {
       .type("N");
   parser
       .add("--stats", flags->stats,
-           "what --calibrate measured, saved; without it read (or an imatrix of llama.cpp)")
+           "what --calibrate measured, saved; without it read (or an imatrix of llama.cpp, new or "
+           "old)")
       .not_empty("a file")
       .type("FILE");
   parser
@@ -378,6 +412,10 @@ Action declare_quantize(Flags parser) {
       .excludes(parser.named("--calibrate"))
       .excludes(parser.named("--stats"))
       .excludes(parser.named("--method"));
+  parser.add_switch(
+      "--resume", flags->options.resume,
+      "go on where an earlier run of the same command was killed, and keep what is finished if "
+      "this one is; with --calibrate and --stats, what was saved is not measured again");
   Flag size =
       parser
           .add("--size", flags->size,

@@ -2,12 +2,15 @@
 #include "engine/calibration.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "engine/engine_impl.h"
 #include "engine/quantize.h"
+#include "engine/session.h"
+#include "models/import/gguf_names.h"
 #include "quant/encode.h"
 #include "quant/formats.h"
 #include "tests/engine_support.h"
@@ -219,6 +222,120 @@ TEST_CASE("calibration/saved and read again it is the same, and damage is named"
   CHECK_MESSAGE(contains(line(bad), "no tensor ends in .in_sum2"), line(bad));
 }
 
+namespace {
+
+// An imatrix.dat as llama.cpp wrote it before 2025.
+struct OldImatrixFile {
+  std::string bytes;
+  template <class T>
+  OldImatrixFile& add(T number) {
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof(number));
+    return *this;
+  }
+  OldImatrixFile& add_text(const std::string& text) {
+    add(int32_t(text.size()));
+    bytes += text;
+    return *this;
+  }
+  OldImatrixFile& add_tensor(const std::string& name, int calls, const std::vector<float>& sums) {
+    add_text(name).add(int32_t(calls)).add(int32_t(sums.size()));
+    for (const float x : sums) add(x);
+    return *this;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("calibration/llama.cpp's older imatrix is read, and damage is named") {
+  const TempFolder folder;
+  const std::string path = folder / "imatrix.dat";
+  OldImatrixFile whole;
+  whole.add(int32_t(2));
+  whole.add_tensor("blk.0.attn_q.weight", 3, {1, 2.5f, 0});
+  whole.add_tensor("blk.1.ffn_down.weight", 3, {4, 3});
+  const auto read = [&](const std::string& bytes) {
+    write_file(path, bytes);
+    return load_calibration(path);
+  };
+  // As the oldest versions end, and as the later ones do.
+  for (const bool with_text : {false, true}) {
+    OldImatrixFile file = whole;
+    if (with_text) file.add(int32_t(3)).add_text("texts/wiki.train.raw");
+    const Calibration found = read(file.bytes);
+    CHECK(found.text == (with_text ? "wiki.train.raw" : "imatrix.dat"));
+    CHECK(found.hash.size() == 16);
+    CHECK(found.tokens == 0);
+    REQUIRE(found.inputs.size() == 2);
+    const InputSquares& q = found.inputs.at("layer.0.attn_q");
+    CHECK(q.cols == 3);
+    CHECK(q.sums == std::vector<float>{1, 2.5f, 0});
+    CHECK(q.experts() == 1);
+    CHECK(q.too_few().empty());
+    CHECK(found.inputs.at("layer.1.ffn_down").sums == std::vector<float>{4, 3});
+  }
+  const auto line = [&](const std::string& bytes) {
+    const Error error = error_of([&] { read(bytes); });
+    CHECK(error.code == Exit::bad_file);
+    const std::string what = error.what();
+    CHECK(what.starts_with(path + ": "));
+    CHECK(what.find('\n') == what.npos);
+    return what;
+  };
+  // Cut off anywhere: a line, and never more memory than the file has.
+  OldImatrixFile ended = whole;
+  ended.add(int32_t(3)).add_text("text");
+  for (size_t size = 1; size < ended.bytes.size(); ++size)
+    if (size != whole.bytes.size() && size != whole.bytes.size() + 4)
+      line(ended.bytes.substr(0, size));
+  CHECK_MESSAGE(contains(line(ended.bytes + "x"), "1 bytes are left"), line(ended.bytes + "x"));
+  const auto with = [&](size_t at, int32_t number) {
+    std::string bytes = ended.bytes;
+    std::memcpy(bytes.data() + at, &number, 4);
+    return line(bytes);
+  };
+  const size_t calls = 4 + 4 + 19;
+  CHECK(contains(with(0, 0), "expected \"GGUF\" or the number of tensors of an older"));
+  CHECK(contains(with(0, 1 << 20), "number of tensors is 1048576, but only "));
+  CHECK(contains(with(4, -5), "tensor 0, name, length is -5, expected 1 or more"));
+  CHECK(contains(with(4, 1 << 30), "tensor 0, name, length is 1073741824, but only "));
+  CHECK(contains(with(calls, -1), "tensor blk.0.attn_q.weight, calls is -1, expected 0 or more"));
+  CHECK(contains(with(calls + 4, 0), "columns is 0, expected 1 or more"));
+  CHECK(contains(with(calls + 4, INT32_MAX), "columns is 2147483647, but only "));
+  CHECK(contains(with(calls + 8, 0x7fc00000), "has nan, expected sums of squares"));
+  CHECK(contains(with(whole.bytes.size() + 4, -1), "name of the text, length is -1"));
+  OldImatrixFile twice;
+  twice.add(int32_t(2)).add_tensor("a", 1, {1}).add_tensor("a", 1, {1});
+  CHECK(contains(line(twice.bytes), "tensor a is there twice"));
+  // Neither this nor GGUF.
+  CHECK(
+      contains(line("Once upon a time there was"), "begins with \"Once\", expected \"GGUF\" or "));
+}
+
+TEST_CASE("cli/quantize --stats reads an older imatrix as it reads a new one") {
+  const TempFolder folder;
+  const std::string text = write_file(folder / "text.txt", text_for_calibration());
+  const auto quantized = [&](const std::string& name, std::vector<std::string> flags) {
+    std::vector<std::string> all{"quantize", kStory, folder / name, "--type", "q4_0"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Outcome outcome = chaski_run(all);
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.out;
+  };
+  quantized("new",
+            {"--calibrate", text, "--chunks", "1", "--method", "search", "--stats", folder / "s"});
+  OldImatrixFile old;
+  const Calibration measured = load_calibration(folder / "s");
+  old.add(int32_t(measured.inputs.size()));
+  for (const auto& [name, squares] : measured.inputs)
+    old.add_tensor(gguf_tensor_name(name), 1, squares.sums);
+  old.add(int32_t(1)).add_text("text.txt");
+  write_file(folder / "imatrix.dat", old.bytes);
+  const std::string report = quantized("old", {"--stats", folder / "imatrix.dat"});
+  CHECK_MESSAGE(contains(report, " tensors weighed by text.txt (xxh3 "), report);
+  const auto a = open_quipu(folder / "new"), b = open_quipu(folder / "old");
+  CHECK(a->sums == b->sums);
+}
+
 TEST_CASE("cli/quantize --calibrate: same bytes for any threads, saved or measured, and shown") {
   const TempFolder folder;
   const std::string base = "models/bundled/story.quipu",
@@ -303,4 +420,128 @@ TEST_CASE("calibration/a model that knows few positions has short windows") {
                                      [&](int windows) { read = windows; });
   CHECK(read == 2);
   for (const auto& [name, in] : inputs) CHECK(in.tokens == std::vector<int64_t>{2 * length});
+}
+
+namespace {
+
+// All of a model in f32, its tensors as `scales` have them.
+std::shared_ptr<const Weights> in_floats(const ModelSource& in, const Scales& scales) {
+  ModelSource out{in.path, in.kind, in.meta, {}, in.storage};
+  for (const TensorSource& t : in.tensors) {
+    const auto found = scales.find(t.info.name);
+    out.tensors.push_back(scaled(t, found == scales.end() ? TensorScales{} : found->second));
+  }
+  return load(out, 1);
+}
+
+std::vector<float> logits_of(std::shared_ptr<const Weights> weights) {
+  EngineOptions o;
+  o.device = "cpu", o.kv = Format::f32, o.threads = 1;
+  const auto engine = Engine::over(std::move(weights), o);
+  const auto session = engine->session();
+  const auto logits = session->extend(tokens_for(*engine, 24), 24);
+  return {logits.begin(), logits.end()};
+}
+
+}  // namespace
+
+TEST_CASE("awq/what is divided here and multiplied there leaves the logits as they were") {
+  const TempFolder folder;
+  std::map<std::string, size_t> folds_by_model;
+  const auto check = [&](const std::string& name, const std::string& path) {
+    CAPTURE(name);
+    const ModelSource in = open_model(path).source;
+    const std::vector<Fold> folds = folds_of(in);
+    Scales scales;
+    uint32_t seed = 1;
+    for (const Fold& fold : folds) {
+      std::vector<float> by_row;
+      for (int64_t i = 0; i < fold.rows; ++i) by_row.push_back(std::exp2(3 * noise(seed++)));
+      apply(fold, by_row, scales);
+    }
+    folds_by_model[name] = folds.size();
+    const std::vector<float> before = logits_of(in_floats(in, {})),
+                             after = logits_of(in_floats(in, scales));
+    double most = 0, off = 0;
+    for (size_t i = 0; i < before.size(); ++i) {
+      most = std::max(most, std::fabs(double(before[i])));
+      off = std::max(off, std::fabs(double(after[i]) - double(before[i])));
+    }
+    MESSAGE(name << ": " << folds.size() << " folds, logits off by " << off / most);
+    CHECK(off <= 1e-5 * most);
+  };
+  check("story", kStory);
+  check("scratch", write_scratch_model(folder / "scratch"));
+  for (const char* name :
+       {"llama_biases", "llama_mqa_tied", "gpt2", "phi2", "bloom", "falcon", "gemma2", "gemma3n",
+        "cohere2", "olmo2", "stablelm", "starcoder2", "mpt", "glm4", "phi3"})
+    if (std::filesystem::exists(golden(std::string("models/") + name)))
+      check(name, golden(std::string("models/") + name));
+  // Norm to q, k and v; values to output; norm to gate and up; up to down.
+  CHECK(folds_by_model["llama_biases"] % 4 == 0);
+  CHECK(folds_by_model["llama_biases"] > 0);
+  CHECK(folds_by_model["gpt2"] > 0);
+}
+
+TEST_CASE("awq/folds are those of a llama, head by head") {
+  const ModelSource in = open_model(golden("models/llama_gqa_untied")).source;
+  const auto folds = folds_of(in);
+  const auto reader = [&](const std::string& name) {
+    for (const Fold& fold : folds)
+      if (std::count(fold.readers.begin(), fold.readers.end(), name) > 0) return fold;
+    FAIL("nothing is folded for ", name);
+    return Fold{};
+  };
+  using Names = std::vector<std::string>;
+  CHECK(reader("layer.0.attn_k").readers ==
+        Names{"layer.0.attn_q", "layer.0.attn_k", "layer.0.attn_v"});
+  CHECK(reader("layer.0.attn_k").makers == Names{"layer.0.attn_norm"});
+  CHECK(reader("layer.0.ffn_up").makers == Names{"layer.0.ffn_norm"});
+  CHECK(reader("layer.0.ffn_down").makers == Names{"layer.0.ffn_up"});
+  const Fold output = reader("layer.0.attn_output");
+  CHECK(output.makers == Names{"layer.0.attn_v"});
+  CHECK(output.rows < int64_t(output.row_of.size()));  // heads share values
+  CHECK(*std::max_element(output.row_of.begin(), output.row_of.end()) == output.rows - 1);
+  for (const Fold& fold : folds)
+    CHECK(std::count(fold.readers.begin(), fold.readers.end(), "output") == 0);
+}
+
+TEST_CASE("cli/quantize --method awq: same bytes for any threads, loses less, and shown") {
+  const TempFolder folder;
+  const std::string text = write_file(folder / "text.txt", text_for_calibration());
+  const auto quantized = [&](const std::string& name, std::vector<std::string> flags) {
+    std::vector<std::string> all{"quantize", kStory,    folder / name, "--type",
+                                 "q4_0",     "--stats", folder / "s"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Outcome outcome = chaski_run(all);
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.out;
+  };
+  const std::string report =
+      quantized("one", {"--calibrate", text, "--chunks", "2", "--method", "awq", "-t", "1"});
+  CHECK_MESSAGE(contains(report, "awq, power 0."), report);
+  const auto json =
+      nlohmann::json::parse(quantized("three", {"--method", "awq", "-t", "3", "--json"}));
+  CHECK(read_file(folder / "one") == read_file(folder / "three"));
+  int divided = 0;
+  double lost = 0, without = 0;
+  for (const auto& tensor : json["tensors"]) {
+    if (!tensor.contains("awq")) continue;
+    ++divided;
+    CHECK(tensor["awq"]["power"] > 0);
+    lost += tensor["awq"]["error"].get<double>(), without += tensor["awq"]["without"].get<double>();
+  }
+  CHECK(divided > 0);
+  CHECK(lost < without);
+  const Outcome shown = chaski_run({"inspect", folder / "one"});
+  CHECK_MESSAGE(contains(shown.out, "awq"), shown.out);
+  // With feedback too.
+  const std::vector<std::string> both = {"--calibrate", text,       "--chunks",
+                                         "2",           "--method", "awq+gptq"};
+  auto again = both;
+  quantized("both", both), again.insert(again.end(), {"-t", "1"}), quantized("again", again);
+  CHECK(read_file(folder / "both") == read_file(folder / "again"));
+  CHECK(read_file(folder / "both") != read_file(folder / "one"));
+  check_one_line(chaski_run({"quantize", kStory, folder / "y", "--method", "awq"}), 2,
+                 "--method is awq, expected --calibrate");
 }

@@ -277,3 +277,32 @@ TEST_CASE("cli/quantize --method gptq: same bytes for any threads, nearer to the
   check_one_line(chaski_run({"quantize", base, folder / "x", "--method", "gptq"}), 2,
                  "--method is gptq, expected --calibrate");
 }
+
+TEST_CASE("cli/quantize --resume: with feedback too, and what was saved is not measured again") {
+  if (!can_preload()) return;
+  const TempFolder folder;
+  const std::string text =
+      write_file(folder / "text.txt", read_file("HACKING.md") + read_file("README.md"));
+  const auto run = [&](const std::string& name, const std::string& fault) {
+    return Program({"-c", "export LD_PRELOAD=" + faults_shim() + " " + fault + "; exec " +
+                              chaski_binary() + " quantize " + kStory + " " + folder / name +
+                              " --type q4_0 --calibrate " + text + " --chunks 2 --stats " +
+                              folder / name + ".stats --method gptq -t 1 --resume --json"},
+                   "", "", "/bin/sh")
+        .wait();
+  };
+  const Outcome undisturbed = run("whole", "FAULT_COUNT=" + folder / "count");
+  REQUIRE_MESSAGE(undisturbed.status == 0, undisturbed.err);
+  const std::string counts = read_file(folder / "count");
+  const int all = std::atoi(counts.c_str() + counts.find("pwrite ") + 7);
+  REQUIRE(run("out", "FAULT_KILL=pwrite:" + std::to_string(all - 40)).status == 128 + 9);
+  const auto when = std::filesystem::last_write_time(folder / "out.stats");
+  const Outcome resumed = run("out", "X=");
+  REQUIRE_MESSAGE(resumed.status == 0, resumed.err);
+  CHECK((read_file(folder / "out") == read_file(folder / "whole")));
+  CHECK(std::filesystem::last_write_time(folder / "out.stats") == when);
+  auto before = nlohmann::json::parse(undisturbed.out), after = nlohmann::json::parse(resumed.out);
+  CHECK(after["kept_tensors"] > 10);
+  CHECK(after["kept_tensors"] < after["tensors"].size());
+  CHECK(before["tensors"] == after["tensors"]);
+}

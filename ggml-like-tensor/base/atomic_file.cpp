@@ -125,15 +125,28 @@ void each_name(const fs::path& folder, Take take) {
   }
 }
 
-void remove_stale(const fs::path& folder, const std::string& prefix) {
+void remove_stale(const fs::path& folder, const std::string& prefix, const std::string& but = "") {
   each_name(folder, [&](std::string_view name) {
-    if (!is_temporary(name, prefix)) return;
+    if (!is_temporary(name, prefix) || name == but) return;
     const fs::path path = folder / name;
     const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return;
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
     ::close(fd);
   });
+}
+
+// The temporary file that was written to last; empty: there is none.
+std::string latest_of(const fs::path& folder, const std::string& prefix) {
+  std::string latest;
+  fs::file_time_type when;
+  each_name(folder, [&](std::string_view name) {
+    std::error_code error;
+    if (!is_temporary(name, prefix)) return;
+    const auto written = fs::last_write_time(folder / name, error);
+    if (!error && (latest.empty() || written > when)) latest = name, when = written;
+  });
+  return latest;
 }
 
 // False if another process took the new file for stale before it was locked.
@@ -161,7 +174,8 @@ void put(int fd, const std::string& path, uint64_t offset, std::span<const std::
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::string path, Leftover leftover)
+    : path_(std::move(path)), leftover_(leftover) {
   if (fs::path(path_).filename().empty())
     fail(Exit::usage, "{}: is a folder, expected a file name to write", path_);
   path_ = behind_links(path_).string();
@@ -175,7 +189,14 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
 void AtomicFile::open_temporary() {
   const fs::path folder = folder_of(path_);
   const std::string prefix = "." + fs::path(path_).filename().string() + ".";
-  remove_stale(folder, prefix);
+  if (leftover_ == Leftover::adopt) {
+    const std::string latest = latest_of(folder, prefix);
+    const bool adopted = !latest.empty() && adopt(latest);
+    remove_stale(folder, prefix, adopted ? latest : "");
+    if (adopted) return;
+  } else {
+    remove_stale(folder, prefix);
+  }
   std::random_device random;
   for (;;) {
     const std::string name = fmt::format("{}{:08x}{:08x}.tmp", prefix, random(), random());
@@ -187,12 +208,28 @@ void AtomicFile::open_temporary() {
     if (lock_new(fd_)) break;
     ::close(fd_);  // taken for stale in the moment before it was locked
   }
-  remember(temporary_);
+  if (leftover_ == Leftover::remove) remember(temporary_);
+}
+
+// False of one that somebody still writes, or that cannot be read.
+bool AtomicFile::adopt(const std::string& name) {
+  const std::string path = (fs::path(path_).parent_path() / name).string();
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  struct stat st;
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 || ::fstat(fd, &st) != 0 || st.st_nlink == 0 ||
+      !S_ISREG(st.st_mode)) {
+    ::close(fd);
+    return false;
+  }
+  temporary_ = path, fd_ = fd, size_ = static_cast<uint64_t>(st.st_size);
+  return true;
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) ::close(fd_);
   if (temporary_.empty()) return;  // committed
+  if (leftover_ == Leftover::adopt && size_ > 0) return;
   ::unlink(temporary_.c_str());
   forget(temporary_);
 }
@@ -220,6 +257,15 @@ void AtomicFile::pad_to(uint64_t offset) {
     result = ::ftruncate(fd_, static_cast<off_t>(offset));
   if (result != 0) write_failed(path_, errno, size_, offset);
   size_ = offset;
+}
+
+void AtomicFile::cut(uint64_t size) {
+  ENSURE(size <= size_, "cutting goes backward");
+  int result;
+  do result = ::ftruncate(fd_, static_cast<off_t>(size));
+  while (result != 0 && errno == EINTR);
+  if (result != 0) fail(Exit::io, "{}: cannot be shortened: {}", path_, reason(errno));
+  size_ = size;
 }
 
 void AtomicFile::sync() {

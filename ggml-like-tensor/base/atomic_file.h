@@ -1,7 +1,7 @@
 // A file that is whole or not there: written under a temporary name in the same folder, synced,
 // renamed by commit(). If the object dies before, the temporary file is removed and an older file
 // of that name is untouched. Signals: see remove_temporaries_now. What a killed writer left behind
-// is removed by the next writer of the same name.
+// is removed by the next writer of the same name, or taken over.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +10,17 @@
 
 namespace chaski {
 
+// What becomes of what a killed writer of the same name left.
+enum class Leftover {
+  remove,
+  // The latest is this writer's temporary file, as it is. And this one's is left to others: unless
+  // it is empty, neither an exception nor a signal removes it.
+  adopt,
+};
+
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);  // throws Error(io)
+  explicit AtomicFile(std::string path, Leftover leftover = Leftover::remove);  // throws Error(io)
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -22,6 +30,7 @@ class AtomicFile {
   // over what is there; may be called from several threads
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
   void pad_to(uint64_t offset);  // zeros
+  void cut(uint64_t size);       // to so many bytes, of more
   uint64_t size() const { return size_; }
   const std::string& temporary() const { return temporary_; }
   void sync();    // all bytes on disk
@@ -29,8 +38,10 @@ class AtomicFile {
 
  private:
   void open_temporary();
+  bool adopt(const std::string& name);
 
   std::string path_, temporary_;
+  const Leftover leftover_;
   int fd_ = -1;
   uint64_t size_ = 0;
 };

@@ -3,12 +3,13 @@
 // file is read back, compared and summed, and the header goes in front.
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <system_error>
 
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/mapping.h"
-#include "ggml-like-tensor/file/chunks.h"
+#include "ggml-like-tensor/file/part_table.h"
 #include "ggml-like-tensor/file/quipu.h"
 #include "ggml-like-tensor/file/value_io.h"
 
@@ -75,25 +76,30 @@ QuipuHeader plan(const ModelSource& source, uint64_t& file_bytes) {
   return header;
 }
 
-// The data of all tensors into the file. Returns the sum of each chunk as it came from the source.
-std::vector<uint64_t> write_data(AtomicFile& file, const ModelSource& source,
-                                 const QuipuHeader& header, const std::vector<Chunk>& chunks,
-                                 int threads, const Progress& progress) {
-  std::vector<uint64_t> sums(chunks.size());
+// The data of all tensors into the file, but of those that are finished. Puts down the sum of each
+// chunk as it came from the source.
+void write_data(AtomicFile& file, const ModelSource& source, const QuipuHeader& header,
+                const std::vector<Chunk>& chunks, int threads, const Progress& progress,
+                PartTable* table, std::vector<uint64_t>& sums) {
   uint64_t done = 0, total = 0;
-  for (const Chunk& chunk : chunks) total += chunk.bytes;
+  const auto finished = [&](const Chunk& chunk) { return table && table->finished(chunk.tensor); };
+  for (const Chunk& chunk : chunks) {
+    total += chunk.bytes;
+    if (finished(chunk)) done += chunk.bytes;
+  }
   std::mutex reporting;
   for_each_job(chunks.size(), threads, [&](size_t job) {
     const Chunk& chunk = chunks[job];
+    if (finished(chunk)) return;
     std::vector<std::byte> data(chunk.bytes);
     source.tensors[chunk.tensor].read(chunk.first, chunk.last, data.data());
     sums[job] = checksum(data.data(), data.size());
     file.write_at(header.table[chunk.tensor].offset + chunk.offset, data);
+    if (table) table->written(job, sums);
     const std::lock_guard lock(reporting);
     done += chunk.bytes;
     if (progress) progress(chunk.tensor, done, total);
   });
-  return sums;
 }
 
 // Reads back what was written, compares it with what was meant, and fills in the tensors' sums.
@@ -148,8 +154,10 @@ std::string encode_header(const QuipuHeader& header) {
   return out + body;
 }
 
-void write_quipu(const std::string& path, const ModelSource& source, int threads,
-                 const Progress& progress, const std::function<void(Metadata&)>& finish) {
+namespace {
+
+void write(const std::string& path, const ModelSource& source, int threads, const Parts* parts,
+           const Progress& progress, const std::function<void(Metadata&)>& finish) {
   // A linked-in model has a name and no file.
   std::error_code ignored;
   if (std::filesystem::exists(source.path, ignored)) refuse_same_file(source.path, path);
@@ -159,9 +167,16 @@ void write_quipu(const std::string& path, const ModelSource& source, int threads
   decode_header(path, bytes_of(encode_header(header)), file_bytes);
 
   const auto chunks = chunks_of(source);
-  AtomicFile file(path);
-  file.pad_to(file_bytes);
-  const auto sums = write_data(file, source, header, chunks, threads, progress);
+  std::vector<uint64_t> sums(chunks.size());
+  AtomicFile file(path, parts && parts->resume ? Leftover::adopt : Leftover::remove);
+  std::optional<PartTable> table;
+  if (parts) {
+    table.emplace(path, file, *parts, header, chunks, file_bytes);
+    table->begin(sums, threads);
+  } else {
+    file.pad_to(file_bytes);
+  }
+  write_data(file, source, header, chunks, threads, progress, table ? &*table : nullptr, sums);
   file.sync();
   read_back(path, file, chunks, sums, threads, header);
   const size_t planned = encode_header(header).size();
@@ -169,8 +184,22 @@ void write_quipu(const std::string& path, const ModelSource& source, int threads
   const std::string finished = encode_header(header);
   ENSURE(finished.size() == planned, "the data begins where it was written");
   file.write_at(0, bytes_of(finished));
+  if (table) table->remove();
   open_quipu(file.temporary());
   file.commit();
+}
+
+}  // namespace
+
+void write_quipu(const std::string& path, const ModelSource& source, int threads,
+                 const Progress& progress, const std::function<void(Metadata&)>& finish) {
+  write(path, source, threads, nullptr, progress, finish);
+}
+
+void write_quipu_in_parts(const std::string& path, const ModelSource& source, int threads,
+                          const Parts& parts, const Progress& progress,
+                          const std::function<void(Metadata&)>& finish) {
+  write(path, source, threads, &parts, progress, finish);
 }
 
 }  // namespace chaski

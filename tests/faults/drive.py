@@ -56,9 +56,9 @@ COMMANDS = {name: words for name, words in COMMANDS.items() if not options.only 
 Result = collections.namedtuple("Result", "status out err files")
 
 
-def run(command, variables={}, limit=None, prepare=None, keep=None):
+def run(command, variables={}, limit=None, prepare=None, keep=None, more=[]):
     folder = keep or tempfile.mkdtemp(dir=top)
-    arguments = [word.replace("{out}", folder + "/out") for word in COMMANDS[command]]
+    arguments = [word.replace("{out}", folder + "/out") for word in COMMANDS[command]] + more
 
     def before():
         if limit:
@@ -184,10 +184,12 @@ def call_cases():
 
 
 def kills():
-    """A killed writer leaves the old file or the new one, and the next run works and cleans up."""
+    """A killed writer leaves the old file or the new one, and the next run works, begins anew or goes on where
+    that one was, and cleans up."""
     global bad
     counts = collections.Counter()
-    for command, name in [("quantize", "out"), ("to gguf", "out.gguf")]:
+    for command, name, more, most in [("quantize", "out", [], 30), ("quantize", "out", ["--resume"], 150),
+                                      ("to gguf", "out.gguf", [], 30)]:
         if command not in COMMANDS:
             continue
         calls = calls_of(command)
@@ -196,12 +198,12 @@ def kills():
         whole = pathlib.Path(folder, name).read_bytes()
         for old in (b"old", whole):
             for call in ("pwrite", "fallocate", "fsync", "rename", "close"):
-                for at in range(1, min(calls[call], 30) + 1):
+                for at in range(1, min(calls[call], most) + 1):
                     pathlib.Path(folder, name).write_bytes(old)
-                    killed = run(command, {"FAULT_KILL": f"{call}:{at}"}, keep=folder)
+                    killed = run(command, {"FAULT_KILL": f"{call}:{at}"}, keep=folder, more=more)
                     left = len(killed.files) - 1
                     held = pathlib.Path(folder, name).read_bytes()
-                    again = run(command, keep=folder)
+                    again = run(command, keep=folder, more=more)
                     fault = ("damaged" if held not in (old, whole) else
                              f"the next run: {again.status} {again.err}" if again.status else
                              "a temporary is still there" if again.files != [name] else

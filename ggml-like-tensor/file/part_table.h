@@ -1,0 +1,60 @@
+// What of a .quipu file on its way is finished, as it stands behind the data until all is:
+//
+//   a line of 64 bytes for each tensor: u64 XXH3-64 of the sums of its chunks, 6 x u64 notes,
+//              u64 sum of the line; anything else: it is not finished
+//   foot       u64 where the lines begin, u64 tensors, a u64 hash of each thing the file is made
+//              of and of its header, u64 XXH3-64 of these, magic "QPARTS\0\1"
+//
+// A line is written when all of its tensor is, and counts only if both its sums hold, so it does
+// not matter which bytes reach the disk first, or never.
+#pragma once
+#include <atomic>
+#include <memory>
+
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/file/chunks.h"
+#include "ggml-like-tensor/file/quipu_parts.h"
+#include "ggml-like-tensor/file/value_io.h"
+
+namespace chaski {
+
+class PartTable {
+ public:
+  // Of a file whose data end at `data_end`. `path` is for error lines.
+  PartTable(std::string path, AtomicFile& file, const Parts& parts, const QuipuHeader& header,
+            const std::vector<Chunk>& chunks, uint64_t data_end);
+
+  // Makes room for data and table, or takes over what an earlier run has left: then the sums of
+  // chunks that it finished are put into `sums`.
+  void begin(std::vector<uint64_t>& sums, int threads);
+  bool finished(size_t tensor) const { return finished_[tensor]; }
+  // Told when a chunk was written, with all sums so far; from any thread.
+  void written(size_t chunk, const std::vector<uint64_t>& sums);
+  void remove() { file_.cut(data_end_); }
+
+ private:
+  struct Line {
+    uint64_t data = 0;
+    TensorNotes notes = {};
+    uint64_t own = 0;
+  };
+  static_assert(sizeof(Line) == 64);
+
+  std::string foot() const;
+  Line line(size_t tensor, uint64_t data, const TensorNotes& notes) const;
+  uint64_t sum_of(size_t tensor, const std::vector<uint64_t>& sums) const;
+  bool take_over(std::vector<uint64_t>& sums, int threads);
+  void expect_same(std::span<const std::byte> foot) const;
+
+  const std::string path_;
+  AtomicFile& file_;
+  const Parts& parts_;
+  const QuipuHeader& header_;
+  const std::vector<Chunk>& chunks_;
+  const uint64_t data_end_, lines_at_, header_sum_;
+  std::vector<size_t> first_;                    // chunk of each tensor; and behind the last
+  std::unique_ptr<std::atomic<size_t>[]> left_;  // chunks of each tensor that are not written
+  std::vector<char> finished_;
+};
+
+}  // namespace chaski

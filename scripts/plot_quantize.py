@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Draws what each tensor lost, layer by layer, from what `chaski quantize --json` wrote.
+
+    plot_quantize.py FILE.json -o errors.svg            of the weights: sum (x - x')^2 / sum x^2
+    plot_quantize.py FILE.json --outputs -o errors.svg  of a few rows' outputs, where that was measured (--calibrate)
+
+A row for each layer, a column for each kind of tensor; tensors that are in no layer stand above. The darker, the more was lost (by its
+logarithm); white lost nothing. Each square says its number and format when it is pointed at. Needs nothing but Python.
+"""
+import argparse
+import json
+import math
+import re
+from xml.sax.saxutils import escape
+
+CELL_WIDTH, CELL_HEIGHT = 74, 17
+LEFT, TOP = 60, 74
+PALE, DARK = (236, 242, 246), (11, 60, 110)
+
+
+def errors_of(report, outputs):
+    """{(layer or "", kind): (error, format)}, of matrices."""
+    cells = {}
+    for tensor in report["tensors"]:
+        error = tensor["relative_squared_error"]
+        if outputs:
+            if "outputs" not in tensor:
+                continue
+            error = tensor["outputs"]["relative_squared_error"]
+        elif tensor["to"] == "f32":
+            continue
+        layer = re.fullmatch(r"layer\.(\d+)\.(.+)", tensor["name"])
+        place = (int(layer[1]), layer[2]) if layer else ("", tensor["name"])
+        cells[place] = (error, tensor["to"])
+    return cells
+
+
+def colour(share):
+    return "#%02x%02x%02x" % tuple(round(a + (b - a) * share) for a, b in zip(PALE, DARK))
+
+
+def picture(report, cells, title):
+    some = [error for error, _ in cells.values() if error > 0]
+    if not some:
+        raise SystemExit("plot_quantize.py: no tensor lost anything")
+    low, high = math.log(min(some)), math.log(max(some))
+    layers = sorted({layer for layer, _ in cells}, key=lambda layer: -1 if layer == "" else layer)
+    kinds = list(dict.fromkeys(kind for layer, kind in cells if layer != ""))
+    alone = [kind for layer, kind in cells if layer == ""]
+    columns = max(len(kinds), len(alone), 4)
+    width, height = LEFT + columns * CELL_WIDTH + 16, TOP + (len(layers) + 3) * CELL_HEIGHT + 30
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="10">',
+             f'<rect width="{width}" height="{height}" fill="white"/>']
+
+    def text(x, y, words, size=10, anchor="start", ink="#333"):
+        parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{ink}">{escape(str(words))}</text>')
+
+    def cell(column, row, name, error, format):
+        share = (math.log(error) - low) / (high - low or 1) if error > 0 else 0
+        x, y = LEFT + column * CELL_WIDTH, TOP + row * CELL_HEIGHT
+        parts.append(f'<g><title>{escape(name)}: {error:.3g}, {escape(format)}</title>'
+                     f'<rect x="{x}" y="{y}" width="{CELL_WIDTH - 1}" height="{CELL_HEIGHT - 1}" '
+                     f'fill="{colour(share) if error > 0 else "white"}" stroke="#ccc" stroke-width=".5"/></g>')
+        if error > 0:
+            text(x + CELL_WIDTH / 2, y + 12, f"{error:.2g}", 9, "middle", "white" if share > 0.55 else "#333")
+
+    text(LEFT, 18, title, 13)
+    text(LEFT, 34, f'{report["input"]} to {report["type"]}', 10, ink="#777")
+    row = 0
+    if alone:
+        for i, kind in enumerate(alone):
+            text(LEFT + (i + 0.5) * CELL_WIDTH, TOP - 6, kind, 9, "middle")
+            cell(i, row, kind, *cells["", kind])
+        row += 2.5
+    for i, kind in enumerate(kinds):
+        text(LEFT + (i + 0.5) * CELL_WIDTH, TOP + row * CELL_HEIGHT - 6, kind, 9, "middle")
+    for layer in layers:
+        if layer == "":
+            continue
+        text(LEFT - 6, TOP + row * CELL_HEIGHT + 12, layer, 9, "end")
+        for i, kind in enumerate(kinds):
+            if (layer, kind) in cells:
+                cell(i, row, f"layer.{layer}.{kind}", *cells[layer, kind])
+        row += 1
+    text(LEFT, TOP + row * CELL_HEIGHT + 18, f"from {min(some):.2g} (pale) to {max(some):.2g} (dark), by logarithm", 9, ink="#777")
+    return "\n".join(parts + ["</svg>", ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", help="what chaski quantize --json wrote")
+    parser.add_argument("--outputs", action="store_true", help="of outputs, not of weights")
+    parser.add_argument("-o", default="errors.svg", metavar="FILE")
+    options = parser.parse_args()
+    with open(options.file) as file:
+        report = json.load(file)
+    cells = errors_of(report, options.outputs)
+    if not cells:
+        raise SystemExit(f"plot_quantize.py: {options.file} says nothing of that")
+    title = "What outputs lost" if options.outputs else "What weights lost"
+    with open(options.o, "w") as file:
+        file.write(picture(report, cells, title + ", as a part of their squares"))
+
+
+if __name__ == "__main__":
+    main()
