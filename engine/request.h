@@ -13,13 +13,12 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/answer_text.h"
 #include "engine/drafter.h"
 #include "engine/governor.h"
 #include "engine/grammar/grammar.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
-#include "engine/text/stop_filter.h"
-#include "engine/text/utf8.h"
 
 namespace chaski {
 
@@ -85,6 +84,9 @@ struct GenerateResult {
 // Takes the text as it comes: whole UTF-8 characters only, and never an empty view.
 using Sink = std::function<void(std::string_view text)>;
 
+// Of a prompt: how many control tokens begin it.
+size_t leading_controls(const Tokenizer& t, std::span<const TokenId> prompt);
+
 class Request {
  public:
   // Throws Error(prompt_too_long) with both numbers if the context does not hold the prompt and
@@ -122,17 +124,15 @@ class Request {
   std::optional<Finish> take(TokenId token);
   void learn(const Draws& draws);
   void count(size_t guesses, size_t taken);
-  void show(const std::string& whole, bool last);
+  void show(const std::string& text);
 
   Engine& engine_;
   const GenerateOptions o_;
   Sink sink_;
   const size_t leading_controls_;  // of the prompt
-  bool opens_text_;
   std::optional<GrammarText> grammar_;
   Sampler sampler_;
-  StopFilter stops_;
-  Utf8Stream text_;
+  AnswerText text_;
   std::vector<TokenId> history_;
   std::vector<TokenId> extension_;  // what next() said
   size_t guessed_ = 0;              // of it

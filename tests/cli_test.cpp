@@ -310,6 +310,47 @@ TEST_CASE("cli/run --answers: each is what its seed alone gives, and the prompt 
   check_one_line(chaski_run(run_story({"--answers", "0"})), 2, "--answers");
 }
 
+TEST_CASE(
+    "cli/run --beam: one is greedy, all have scores, and what does not go with it is refused") {
+  const std::string greedy = chaski_run(run_story({"--temp", "0", "-n", "40"})).out;
+  CHECK(chaski_run(run_story({"--beam", "1", "-n", "40"})).out == greedy);
+  const Outcome four = chaski_run(run_story({"--beam", "4", "-n", "40"}));
+  CHECK_MESSAGE(four.status == 0, four.err);
+  CHECK_MESSAGE(four.error_says("4 beams of a prompt of 5 tokens"), four.err);
+  for (const char* threads : {"1", "3"})
+    CHECK(chaski_run(run_story({"--beam", "4", "-n", "40", "--temp", "0", "-t", threads})).out ==
+          four.out);
+  const json all = json::parse(chaski_run(run_story({"--beam", "4", "-n", "40", "--json"})).out);
+  REQUIRE(all.size() == 4);
+  CHECK(all[0]["text"] == four.out);
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(all[i]["answer"] == i + 1);
+    CHECK(all[i]["score"].get<double>() < 0);
+    if (i > 0) CHECK(all[i]["score"] <= all[i - 1]["score"]);
+  }
+  const json short_one = json::parse(
+      chaski_run(run_story({"--beam", "2", "--length-penalty", "0", "-n", "4", "--json"})).out);
+  // The sum is what --logprobs says of these tokens.
+  const json tokens = json::parse(
+      chaski_run(run_story({"--temp", "0", "-n", "4", "--logprobs", "1", "--json"})).out);
+  double sum = 0;
+  for (const json& token : tokens["log_probabilities"])
+    sum += token["log_probability"].get<double>();
+  CHECK(short_one[0]["score"].get<double>() >= sum);
+  for (const auto& [flags, error] : std::vector<std::pair<Arguments, std::string>>{
+           {{"--beam", "2", "--temp", "0.5"}, "--temp is 0.5 beside --beam, expected 0"},
+           {{"--beam", "2", "--draft", kStory}, " beside --beam, expected none"},
+           {{"--beam", "2", "--answers", "2"}, "--beam"},
+           {{"--beam", "2", "--cache", "/tmp/x"}, "--beam"},
+           {{"--beam", "2", "--regex", "a*"}, "--beam beside a grammar"},
+           {{"--beam", "2", "--context-policy", "shift"},
+            "--context-policy is shift beside --beam"},
+           {{"--beam", "2", "--length-penalty", "-1"}, "--length-penalty is -1, expected 0 to 10"},
+           {{"--length-penalty", "1"}, "expected --beam N beside it"},
+           {{"--beam", "0"}, "--beam"}})
+    check_one_line(chaski_run(run_story(flags)), 2, error);
+}
+
 TEST_CASE("cli/the end of a context is said, and why a text ended") {
   const auto told = [](const Arguments& more) {
     Arguments all = {"--seed", "3", "--ignore-end", "-c", "64"};
