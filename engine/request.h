@@ -59,6 +59,7 @@ struct GenerateResult {
   std::string text;
   std::vector<TokenId> tokens;  // drawn, without the end token
   Finish finish = Finish::length;
+  bool cached = false;                       // it was given before (answer_cache.h)
   int prompt_tokens = 0, cached_tokens = 0;  // cached: of the prompt, read before
   int dropped_tokens = 0;                    // for room in the context
   int passes = 0, drafted = 0, accepted = 0;

@@ -269,7 +269,7 @@ int run(RunFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   const int known = flags.cache.empty() ? 0 : read_prompt(flags.cache, speaker, tokens);
   const std::chrono::duration<double> reading = std::chrono::steady_clock::now() - start;
-  GenerateResult result = generate(*speaker.session, tokens, speaker.options, sink);
+  GenerateResult result = speaker.answer(tokens, speaker.options, sink);
   if (!flags.cache.empty()) {
     result.cached_tokens = std::min(known, result.cached_tokens);
     result.prompt_seconds += reading.count(), result.first_token_seconds += reading.count();
@@ -338,6 +338,8 @@ Action declare_run(Flags parser) {
       .excludes(answers)
       .excludes(parser.named("--best-of"))
       .excludes(parser.named("--beam"));
+  for (const char* other : {"--answers", "--best-of", "--beam", "--logprobs", "--cache"})
+    parser.named("--answer-cache").excludes(parser.named(other));
   parser.table({"Why a text ends (\"finish\" of --json)",
                 {{"end", "the model ended it"},
                  {"stop", "a text of --stop came"},

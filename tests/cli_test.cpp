@@ -776,6 +776,64 @@ TEST_CASE("cli/run --cache: a prompt is read once, and the text stays the same")
       "no/file");
 }
 
+TEST_CASE("cli/--answer-cache: an answer given before comes again, and no token is read") {
+  const TempFolder folder;
+  const std::string kept = folder / "kept";
+  const auto told = [&](Arguments more) {
+    more.insert(more.end(), {"--answer-cache", kept, "--json"});
+    const Outcome outcome = chaski_run(run_story(more));
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return json::parse(outcome.out);
+  };
+  const Arguments one = {"-n", "30", "--seed", "3"};
+  const json first = told(one), second = told(one);
+  CHECK(first["cached"] == false);
+  CHECK(first["threads_used"].get<double>() > 0);
+  CHECK(second["cached"] == true);
+  CHECK(second["threads_used"] == 0);  // there was no pass
+  CHECK(second["cached_tokens"] == second["prompt_tokens"]);
+  for (const char* same : {"text", "answer_ids", "finish", "prompt_tokens", "seed"})
+    CHECK(second[same] == first[same]);
+  CHECK(told({"-n", "30", "--seed", "3", "-t", "1", "--draft", "none"})["cached"] == true);
+  CHECK(told({"-n", "30", "--seed", "4"})["cached"] == false);
+  CHECK(told({"-n", "31", "--seed", "3"})["cached"] == false);
+  const Outcome plain = chaski_run(run_story(one)),
+                again = chaski_run(run_story({"-n", "30", "--seed", "3", "--answer-cache", kept}));
+  CHECK(again.out == plain.out);
+  CHECK_MESSAGE(again.error_says("given before (--answer-cache)"), again.err);
+  // A damaged file is told of, and the answer made anew.
+  CHECK(files_in(kept) == 3);
+  for (const auto& file : std::filesystem::directory_iterator(kept)) {
+    std::string bytes = read_file(file.path());
+    bytes.back() = char(bytes.back() ^ 1);
+    write_file(file.path(), bytes);
+  }
+  const Outcome damaged =
+      chaski_run(run_story({"-n", "30", "--seed", "3", "--answer-cache", kept}));
+  CHECK(damaged.out == plain.out);
+  CHECK_MESSAGE(damaged.error_says("is damaged"), damaged.err);
+  CHECK_MESSAGE(damaged.error_says("the answer is made, and kept anew"), damaged.err);
+  CHECK(told(one)["cached"] == true);
+
+  const Arguments ask = {"chat",   "-m", kStory,           "-p", "A dog.", "-n", "12",
+                         "--temp", "0",  "--answer-cache", kept};
+  const Outcome answer = chaski_run(ask);
+  CHECK_MESSAGE(answer.status == 0, answer.err);
+  CHECK(files_in(kept) == 4);
+  CHECK(chaski_run(ask).out == answer.out);
+  CHECK(files_in(kept) == 4);
+
+  const std::string none = folder / "none";
+  const Outcome random = chaski_run(run_story({"-n", "3", "--answer-cache", none}));
+  CHECK_MESSAGE(random.error_says("no effect with a random seed"), random.err);
+  CHECK(!std::filesystem::exists(none));
+  write_file(folder / "file", "x");
+  check_one_line(chaski_run(run_story({"--temp", "0", "--answer-cache", folder / "file"})), 5,
+                 "is no folder");
+  check_one_line(chaski_run(run_story({"--answer-cache", kept, "--answers", "2"})), 2,
+                 "--answer-cache");
+}
+
 TEST_CASE("cli/chat -p and a pipe: one question, its answer, and the end") {
   const TempFolder folder;
   const Arguments chat = {"chat", "-q", "-m", kStory, "-n", "12", "--seed", "3"};

@@ -3,10 +3,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/answer_cache.h"
 #include "engine/beam.h"
 #include "engine/bench/profile.h"
 #include "engine/engine_impl.h"
 #include "engine/generate.h"
+#include "engine/grammar/regex.h"
 #include "engine/scheduler.h"
 #include "ggml-like-tensor/noise.h"
 #include "models/import/import.h"
@@ -453,6 +455,155 @@ TEST_CASE("requests: beams take a pass a token and the pages of the prompt once"
   REQUIRE(none.size() == 1);
   CHECK(none[0].result.finish == Finish::interrupted);
   CHECK(none[0].result.text.empty());
+}
+
+TEST_CASE("requests: the key of an answer is of all that decides its bytes, and of nothing else") {
+  const auto engine = Engine::open({});
+  const auto prompt = prompt_for(*engine, 0);
+  const GenerateOptions plain = drawn(0.8, 7, 20);
+  std::vector<std::string> keys{answer_key(*engine, prompt, plain)};
+  CHECK(keys[0].size() == 64);
+  Grammar a(parse_regex({"--regex", "[ab]*"}), engine->tokenizer()),
+      b(parse_regex({"--regex", "[ac]*"}), engine->tokenizer()),
+      again(parse_regex({"--regex", "[ab]*"}), engine->tokenizer());
+  using O = GenerateOptions;
+  const std::vector<std::function<void(O&)>> others = {
+      [](O& o) { o.max_tokens = 21; },
+      [](O& o) { o.stop = {"ball"}; },
+      [](O& o) {
+        o.stop = {"ba", "ll"};
+      },
+      [&](O& o) { o.grammar = &a; },
+      [&](O& o) { o.grammar = &b; },
+      [](O& o) { o.ignore_end = !o.ignore_end; },
+      [](O& o) { o.spelled = {3}; },
+      [](O& o) { o.context_policy = ContextPolicy::shift; },
+      [](O& o) { o.keep = 3; },
+      [](O& o) { o.sampling.temperature = 0.9; },
+      [](O& o) { o.sampling.temperature = 0; },
+      [](O& o) { o.sampling.top_k = 41; },
+      [](O& o) { o.sampling.top_p = 0.9; },
+      [](O& o) { o.sampling.min_p = 0.06; },
+      [](O& o) { o.sampling.typical = 0.9; },
+      [](O& o) { o.sampling.top_n_sigma = 2; },
+      [](O& o) { o.sampling.xtc_probability = 0.5; },
+      [](O& o) { o.sampling.xtc_threshold = 0.2; },
+      [](O& o) { o.sampling.temperature_range = 0.1; },
+      [](O& o) { o.sampling.temperature_exponent = 2; },
+      [](O& o) { o.sampling.mirostat = 2; },
+      [](O& o) { o.sampling.mirostat_target = 4; },
+      [](O& o) { o.sampling.mirostat_rate = 0.2; },
+      [](O& o) { o.sampling.penalties.repeat = 1.1; },
+      [](O& o) { o.sampling.penalties.presence = 1; },
+      [](O& o) { o.sampling.penalties.frequency = 1; },
+      [](O& o) { o.sampling.penalties.window = 65; },
+      [](O& o) { o.sampling.dry.multiplier = 1; },
+      [](O& o) { o.sampling.dry.base = 2; },
+      [](O& o) { o.sampling.dry.allowed = 3; },
+      [](O& o) { o.sampling.dry.window = 9; },
+      [](O& o) { o.sampling.dry.breakers = {"x"}; },
+      [](O& o) {
+        o.sampling.bias = {{3, 1.0}};
+      },
+      [](O& o) {
+        o.sampling.bias = {{3, 2.0}};
+      },
+      [](O& o) { o.sampling.banned = {"dog"}; },
+      [](O& o) { o.sampling.steps.pop_back(); },
+      [](O& o) { o.sampling.seed = 8; },
+  };
+  for (const auto& change : others) {
+    GenerateOptions o = plain;
+    change(o);
+    keys.push_back(answer_key(*engine, prompt, o));
+  }
+  keys.push_back(answer_key(*engine, prompt_for(*engine, 1), plain));
+  for (const char* what : {"context", "kv", "scaling", "model"}) {
+    EngineOptions e;
+    if (what == std::string("context")) e.context = 64;
+    if (what == std::string("kv")) e.kv = Format::q8;
+    if (what == std::string("scaling")) e.rope_scaling = "linear:2";
+    if (what == std::string("model")) e.model = golden("gguf/tiny_llama_q4_0.gguf");
+    const auto other = Engine::open(e);
+    keys.push_back(answer_key(*other, prompt, plain));
+  }
+  for (size_t i = 0; i < keys.size(); ++i)
+    for (size_t k = 0; k < i; ++k) CHECK_MESSAGE(keys[i] != keys[k], i, " is as ", k);
+
+  // What changes no byte: who works and guesses, who listens, a seed without draws, an equal
+  // grammar, and where the weights lie.
+  EngineOptions one;
+  one.threads = 1, one.threads_fixed = true;
+  CHECK(answer_key(*Engine::open(one), prompt, plain) == keys[0]);
+  const TempFolder folder;
+  std::filesystem::copy_file("models/bundled/story.quipu", folder / "copy.quipu");
+  one.model = folder / "copy.quipu", one.copy = true;
+  CHECK(answer_key(*Engine::open(one), prompt, plain) == keys[0]);
+  GenerateOptions o = plain;
+  const auto drafter = ngram_drafter();
+  Governor governor;
+  const std::atomic<bool> interrupt = false;
+  o.drafter = drafter.get(), o.draft_length = 4, o.governor = &governor, o.interrupt = &interrupt;
+  o.on_drop = [](int, int, int) {};
+  CHECK(answer_key(*engine, prompt, o) == keys[0]);
+  o.grammar = &a;
+  const std::string with_grammar = answer_key(*engine, prompt, o);
+  o.grammar = &again;
+  CHECK(answer_key(*engine, prompt, o) == with_grammar);
+  o.sampling.temperature = 0;
+  const std::string greedy = answer_key(*engine, prompt, o);
+  o.sampling.seed = 9;
+  CHECK(answer_key(*engine, prompt, o) == greedy);
+}
+
+TEST_CASE("requests: a kept answer comes back whole or not at all, and the oldest go") {
+  const TempFolder folder;
+  const AnswerCache cache(folder / "deep/er");
+  const std::string key(64, 'a');
+  CHECK(!cache.find(key));
+  GenerateResult r;
+  r.text = "A dog\n", r.tokens = {5, 6, 7}, r.finish = Finish::stop, r.prompt_tokens = 4;
+  cache.keep(key, r);
+  const auto found = cache.find(key);
+  REQUIRE(found);
+  CHECK(found->text == r.text);
+  CHECK(found->tokens == r.tokens);
+  CHECK(found->finish == r.finish);
+  CHECK(found->prompt_tokens == 4);
+  CHECK(found->cached);
+  const std::string path = folder / "deep/er/" + key + ".answer", whole = read_file(path);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = char(damaged[i] ^ 4);
+    write_file(path, damaged);
+    REQUIRE(error_of([&] { cache.find(key); }).code == Exit::bad_file);
+    write_file(path, whole.substr(0, i));
+    REQUIRE(error_of([&] { cache.find(key); }).code == Exit::bad_file);
+  }
+  write_file(folder / "deep/er/" + std::string(64, 'b') + ".answer", whole);  // another's name
+  CHECK(error_of([&] { cache.find(std::string(64, 'b')); }).code == Exit::bad_file);
+  r.finish = Finish::interrupted;
+  cache.keep(std::string(64, 'c'), r);
+  r.finish = Finish::length, r.dropped_tokens = 3;
+  cache.keep(std::string(64, 'd'), r);
+  CHECK(!cache.find(std::string(64, 'c')));
+  CHECK(!cache.find(std::string(64, 'd')));
+
+  r.dropped_tokens = 0;
+  const AnswerCache small(folder / "small", 3 * whole.size());
+  write_file(folder / "small/mine.answer", std::string(1000, 'x'));
+  const auto start = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  for (int i = 0; i < 6; ++i) {
+    const std::string name(64, char('0' + i));
+    small.keep(name, r);
+    std::filesystem::last_write_time(folder / "small/" + name + ".answer",
+                                     start + std::chrono::minutes(i));
+  }
+  for (int i = 0; i < 6; ++i)
+    CHECK(small.find(std::string(64, char('0' + i))).has_value() == (i > 2));
+  CHECK(have(folder / "small/mine.answer"));
+  write_file(folder / "file", "x");
+  CHECK(error_of([&] { AnswerCache(folder / "file"); }).code == Exit::io);
 }
 
 }  // namespace
