@@ -17,13 +17,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+}  // namespace
+
 size_t leading_controls(const Tokenizer& t, std::span<const TokenId> prompt) {
   const auto text =
       std::find_if_not(prompt.begin(), prompt.end(), [&](TokenId id) { return t.is_control(id); });
   return size_t(text - prompt.begin());
 }
-
-}  // namespace
 
 Request::Request(Engine& engine, std::span<const TokenId> prompt, const GenerateOptions& options,
                  Sink sink)
@@ -31,12 +31,11 @@ Request::Request(Engine& engine, std::span<const TokenId> prompt, const Generate
       o_(options),
       sink_(std::move(sink)),
       leading_controls_(leading_controls(engine.tokenizer(), prompt)),
-      opens_text_(leading_controls_ == prompt.size()),
-      grammar_(options.grammar
-                   ? std::optional<GrammarText>(std::in_place, *options.grammar, opens_text_)
-                   : std::nullopt),
+      grammar_(options.grammar ? std::optional<GrammarText>(std::in_place, *options.grammar,
+                                                            leading_controls_ == prompt.size())
+                               : std::nullopt),
       sampler_(options.sampling, &engine.tokenizer(), grammar_ ? &*grammar_ : nullptr),
-      stops_(options.stop),
+      text_(engine.tokenizer(), options.stop, o_.spelled, leading_controls_ == prompt.size()),
       history_(prompt.begin(), prompt.end()) {
   ENSURE(!prompt.empty(), "a model needs a token to start from");
   if (o_.drafter) o_.drafter->interrupt = o_.interrupt;
@@ -177,33 +176,26 @@ void Request::count(size_t guesses, size_t taken) {
 
 // The next token, and its text to the sink.
 std::optional<Finish> Request::take(TokenId token) {
-  const Tokenizer& t = engine_.tokenizer();
   if (o_.max_tokens == 0) return Finish::length;
-  if (t.is_end(token) && !o_.ignore_end) return Finish::end;
+  if (engine_.tokenizer().is_end(token) && !o_.ignore_end) return Finish::end;
   history_.push_back(token);
   result_.tokens.push_back(token);
   if (grammar_) grammar_->take(token);
-  if (!t.is_control(token))
-    show(text_.push(opens_text_ ? t.decode({&token, 1}) : t.piece(token)), false);
-  else if (std::find(o_.spelled.begin(), o_.spelled.end(), token) != o_.spelled.end())
-    show(text_.push(t.raw(token)), false);
-  opens_text_ = false;
-  if (stops_.stopped()) return Finish::stop;
+  show(text_.push(token));
+  if (text_.stopped()) return Finish::stop;
   if (grammar_ && grammar_->is_over()) return Finish::end;
   if (o_.max_tokens >= 0 && int(result_.tokens.size()) >= o_.max_tokens) return Finish::length;
   return std::nullopt;
 }
 
-void Request::show(const std::string& whole, bool last) {
-  std::string text = stops_.push(whole);
-  if (last) text += stops_.flush();
+void Request::show(const std::string& text) {
   if (text.empty()) return;
   result_.text += text;
   sink_(text);
 }
 
 GenerateResult Request::finished() {
-  if (finish_ != Finish::stop) show(text_.flush(), true);
+  show(text_.flush());
   if (finish_) result_.finish = *finish_;
   if (o_.governor) result_.speed_up = o_.governor->speed_up();
   if (scored_ > 0) result_.mean_log_probability = log_probability_ / scored_;

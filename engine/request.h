@@ -13,13 +13,12 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/answer_text.h"
 #include "engine/drafter.h"
 #include "engine/governor.h"
 #include "engine/grammar/grammar.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
-#include "engine/text/stop_filter.h"
-#include "engine/text/utf8.h"
 
 namespace chaski {
 
@@ -60,6 +59,7 @@ struct GenerateResult {
   std::string text;
   std::vector<TokenId> tokens;  // drawn, without the end token
   Finish finish = Finish::length;
+  bool cached = false;                       // it was given before (answer_cache.h)
   int prompt_tokens = 0, cached_tokens = 0;  // cached: of the prompt, read before
   int dropped_tokens = 0;                    // for room in the context
   int passes = 0, drafted = 0, accepted = 0;
@@ -84,6 +84,9 @@ struct GenerateResult {
 
 // Takes the text as it comes: whole UTF-8 characters only, and never an empty view.
 using Sink = std::function<void(std::string_view text)>;
+
+// Of a prompt: how many control tokens begin it.
+size_t leading_controls(const Tokenizer& t, std::span<const TokenId> prompt);
 
 class Request {
  public:
@@ -123,17 +126,15 @@ class Request {
   std::optional<Finish> take(TokenId token);
   void learn(const Draws& draws);
   void count(size_t guesses, size_t taken);
-  void show(const std::string& whole, bool last);
+  void show(const std::string& text);
 
   Engine& engine_;
   const GenerateOptions o_;
   Sink sink_;
   const size_t leading_controls_;  // of the prompt
-  bool opens_text_;
   std::optional<GrammarText> grammar_;
   Sampler sampler_;
-  StopFilter stops_;
-  Utf8Stream text_;
+  AnswerText text_;
   std::vector<TokenId> history_;
   std::vector<TokenId> extension_;  // what next() said
   size_t guessed_ = 0;              // of it

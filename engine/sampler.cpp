@@ -141,8 +141,6 @@ bool Sampler::takes(SamplerStep step) const {
   return std::find(steps_.begin(), steps_.end(), step) != steps_.end();
 }
 
-// The logits as history and settings have them. Where those leave no token at all, as a banned text
-// may under a grammar, they are not heeded.
 std::span<const float> Sampler::changed(std::span<const float> logits,
                                         std::span<const TokenId> history) {
   const bool steps = !steps_.empty() && reads_history(steps_[0]);

@@ -87,12 +87,15 @@ class Sampler {
   // `history`: the tokens before the drawn one; its size is the position of the draw. Mirostat's
   // draws follow each other; after a context shift its limit is that of the place it goes back to.
   TokenId draw(std::span<const float> logits, std::span<const TokenId> history);
+  // The logits as history and settings have them, which is what greedy draws go by; valid until the
+  // next call. Where those leave no token at all, as a banned text may under a grammar, they are
+  // not heeded.
+  std::span<const float> changed(std::span<const float> logits, std::span<const TokenId> history);
   const SamplerOptions& options() const { return options_; }
   const std::optional<PlainDraw>& plain() const { return plain_; }
 
  private:
   bool takes(SamplerStep step) const;
-  std::span<const float> changed(std::span<const float> logits, std::span<const TokenId> history);
   double temperature();
   TokenId draw_mirostat(size_t position);
   TokenId most(size_t position);

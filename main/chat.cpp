@@ -469,7 +469,7 @@ class Chat {
     if (!flags_.json.any()) view.push(text);
     GenerateResult result;
     try {
-      result = generate(*speaker_.session, prompt, options, [&](std::string_view part) {
+      result = speaker_.answer(prompt, options, [&](std::string_view part) {
         if (flags_.json.lines) put_event("text", {{"text", part}});
         if (!flags_.json.any()) view.push(part);
         editor_.keep_waiting();
@@ -716,6 +716,8 @@ int chat(ChatFlags& flags) {
     fail(Exit::usage, "--json is one answer, expected -p TEXT, or --jsonl beside --lines");
   if (flags.json.lines && flags.talks())
     fail(Exit::usage, "--jsonl is for scripts, expected -p TEXT or --lines");
+  if (!flags.generation.answer_cache.empty() && flags.talks())
+    fail(Exit::usage, "--answer-cache is for scripts, expected -p TEXT or --lines");
   flags.tools.read();
   if (flags.tools.given() && flags.generation.has_grammar())
     fail(Exit::usage,

@@ -290,6 +290,12 @@ void GenerationFlags::declare(Flags& flags) {
       .type("WHAT");
   flags.add_switch("--ignore-end", generate.ignore_end,
                    "go on after the model's end-of-text token");
+  flags
+      .add("--answer-cache", answer_cache,
+           "a folder for answers: one that was given before, to the same tokens by the same model, "
+           "settings and seed, is not made again; 64 MB of the latest are kept")
+      .not_empty("a folder")
+      .type("DIR");
   declare_settings(flags);
 }
 
@@ -520,6 +526,8 @@ void GenerationFlags::check() {
          grammars);
   if (generate.ignore_end && grammars > 0)
     fail(Exit::usage, "--ignore-end beside a grammar, expected one of them: its text ends");
+  if (!answer_cache.empty() && !repeats_answers())
+    put_notice("--answer-cache has no effect with a random seed, expected --seed N or --temp 0");
   if (draft == "auto" || draft == "ngram" || draft == "none") return;
   std::error_code none;
   if (std::filesystem::exists(draft, none)) return;

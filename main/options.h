@@ -75,6 +75,7 @@ struct GenerationFlags {
   std::string samplers;
   std::vector<std::string> bias, dry_breakers;
   std::string grammar, json_schema, regex;  // one of them at most
+  std::string answer_cache;                 // a folder
   int draft_length = Governor::kMost;
   bool random_seed = true;
 
@@ -85,6 +86,8 @@ struct GenerationFlags {
   std::shared_ptr<const Rules> rules() const;
   bool has_grammar() const { return !grammar.empty() || !json_schema.empty() || !regex.empty(); }
   void choose_seed();  // a random one unless --seed said which
+  // With a random seed an answer is always a new one.
+  bool repeats_answers() const { return !random_seed || generate.sampling.temperature == 0; }
 
   void declare_settings(Flags& flags);  // of them, what may change between two texts
 };

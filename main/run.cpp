@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/beam.h"
 #include "main/answers.h"
 #include "main/commands.h"
 #include "main/json_output.h"
@@ -25,11 +26,14 @@ struct RunFlags {
   std::string cache;
   int answers = 0, best_of = 0;  // 0: one
   int log_probabilities = 0;     // tokens beside each; 0: none
+  BeamOptions beams{0, 1};       // width 0: none
+  Flag length_penalty, temperature;
 };
 
 // The bundled model tells stories: asked for nothing, it tells one from the first word on.
 constexpr const char* kOpening = "Once upon a time";
 constexpr int kMostAnswers = 64, kMostLogged = 1000;
+constexpr double kMostPenalty = 10;
 
 struct Prompt {
   std::string text;
@@ -149,6 +153,61 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   put_summary(answers_line(all, seed));
 }
 
+// What cannot stand beside --beam is refused, and what it makes of the settings is set.
+void check_beams(RunFlags& flags) {
+  GenerationFlags& g = flags.generation;
+  if (flags.beams.width == 0 && flags.length_penalty.given())
+    fail(Exit::usage, "--length-penalty is about beams, expected --beam N beside it");
+  if (flags.beams.width == 0) return;
+  const double penalty = flags.beams.length_penalty;
+  if (!(penalty >= 0 && penalty <= kMostPenalty))
+    fail(Exit::usage, "--length-penalty is {}, expected 0 to {}", penalty, kMostPenalty);
+  if (flags.temperature.given() && g.generate.sampling.temperature > 0)
+    fail(Exit::usage, "--temp is {} beside --beam, expected 0: nothing is drawn",
+         g.generate.sampling.temperature);
+  if (g.draft != "auto" && g.draft != "none")
+    fail(Exit::usage, "--draft is {} beside --beam, expected none: nobody guesses for beams",
+         g.draft);
+  if (g.context_policy != "stop")
+    fail(Exit::usage, "--context-policy is {} beside --beam, expected stop", g.context_policy);
+  if (g.has_grammar())
+    fail(Exit::usage, "--beam beside a grammar or a schema, expected one of them");
+  g.generate.sampling.temperature = 0, g.draft = "none";
+}
+
+std::string beams_line(const std::vector<Beam>& all, const BeamOptions& beams) {
+  const GenerateResult& best = all[0].result;
+  std::string line = fmt::format("{} of a prompt of {}, {:.4g} tok/s; the best has {}",
+                                 counted(uint64_t(beams.width), "beam"),
+                                 counted(uint64_t(best.prompt_tokens), "token"), best.prompt_rate(),
+                                 counted(best.tokens.size(), "token"));
+  if (best.decode_rate() > 0) line += fmt::format(", {:.4g} tok/s", best.decode_rate());
+  return line + fmt::format(", score {:.4g}; {}", all[0].score, why_it_ended(best.finish));
+}
+
+void put_beams(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
+               std::span<const TokenId> tokens) {
+  std::vector<Beam> all = beam_search(*speaker.session, tokens, speaker.options, flags.beams);
+  JsonValue array = JsonValue::array();
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].result.text.insert(0, prompt.shown);
+    array.push_back(
+        answer_json(*speaker.engine, all[i].result, 0, speaker.options.sampling.seed, i));
+    array.back()["score"] = all[i].score;
+  }
+  const GenerateResult& best = all[0].result;
+  if (flags.json.whole) {
+    put_json(array);
+  } else if (flags.json.lines) {
+    for (const JsonMember& one : array.members()) put_event("result", one.value);
+  } else {
+    put_model_text(best.text);
+    if (ends_line(prompt.shown, best.text)) put("\n");
+  }
+  if (best.finish == Finish::full) put_notice(speaker.full_line());
+  put_summary(beams_line(all, flags.beams));
+}
+
 // Keys and values of the prompt but for its last token, whose logits are wanted: from the file as
 // far as it has them, and else into it. Returns how many tokens were in the file.
 int read_prompt(const std::string& cache, Speaker& speaker, std::span<const TokenId> prompt) {
@@ -183,20 +242,25 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
 }
 
 int run(RunFlags& flags) {
+  check_beams(flags);
   flags.generation.check();
   if (flags.log_probabilities > 0 && !flags.json.any())
     fail(Exit::usage, "--logprobs says them in JSON, expected --json beside it");
   flags.generation.choose_seed();
   const Prompt prompt = prompt_of(flags);
-  flags.generation.model.engine.sessions = std::max({1, flags.answers, flags.best_of});
+  flags.generation.model.engine.sessions =
+      std::max({1, flags.answers, flags.best_of, flags.beams.width});
   Speaker speaker(flags.generation);
   const std::vector<TokenId> tokens = prompt_tokens(*speaker.engine, prompt.text);
 
   const Interruption interruption(Interruption::Scope::program);
   speaker.options.interrupt = &interruption.requested();
   if (flags.log_probabilities > 0) speaker.options.scored = flags.log_probabilities;
-  if (flags.answers > 0 || flags.best_of > 0) {
-    put_answers(flags, speaker, prompt, tokens);
+  if (flags.answers > 0 || flags.best_of > 0 || flags.beams.width > 0) {
+    if (flags.beams.width > 0)
+      put_beams(flags, speaker, prompt, tokens);
+    else
+      put_answers(flags, speaker, prompt, tokens);
     if (interruption.signal() != 0) end_by_signal(interruption.signal());
     return int(Exit::done);
   }
@@ -208,7 +272,7 @@ int run(RunFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   const int known = flags.cache.empty() ? 0 : read_prompt(flags.cache, speaker, tokens);
   const std::chrono::duration<double> reading = std::chrono::steady_clock::now() - start;
-  GenerateResult result = generate(*speaker.session, tokens, speaker.options, sink);
+  GenerateResult result = speaker.answer(tokens, speaker.options, sink);
   if (!flags.cache.empty()) {
     result.cached_tokens = std::min(known, result.cached_tokens);
     result.prompt_seconds += reading.count(), result.first_token_seconds += reading.count();
@@ -253,13 +317,32 @@ Action declare_run(Flags parser) {
       .type("N")
       .excludes(answers);
   parser
+      .add("--beam", flags->beams.width,
+           "the most probable text that a search finds which keeps so many at a time; greedy, with "
+           "--json all of them")
+      .within(1, kMostAnswers)
+      .type("N")
+      .excludes(answers)
+      .excludes(parser.named("--best-of"))
+      .excludes(parser.named("--logprobs"));
+  flags->length_penalty =
+      parser
+          .add("--length-penalty", flags->beams.length_penalty,
+               "of --beam: sums of log probabilities are divided by length ^ P; 0: not at all "
+               "(default 1)")
+          .type("P");
+  flags->temperature = parser.named("--temp");
+  parser
       .add("--cache", flags->cache,
            "a file for what the model makes of the prompt: the next run whose prompt begins alike "
            "does not read it again, and the text is the same")
       .not_empty("a file")
       .type("FILE")
       .excludes(answers)
-      .excludes(parser.named("--best-of"));
+      .excludes(parser.named("--best-of"))
+      .excludes(parser.named("--beam"));
+  for (const char* other : {"--answers", "--best-of", "--beam", "--logprobs", "--cache"})
+    parser.named("--answer-cache").excludes(parser.named(other));
   parser.table({"Why a text ends (\"finish\" of --json)",
                 {{"end", "the model ended it"},
                  {"stop", "a text of --stop came"},

@@ -44,6 +44,7 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
   const std::shared_ptr<const Rules> rules = flags.rules();  // their errors come first
   engine = open_engine(flags.model.options());
   engine->tokenizer();  // a model without one is refused now
+  if (!flags.answer_cache.empty() && flags.repeats_answers()) answers.emplace(flags.answer_cache);
   if (rules) grammar = std::make_unique<Grammar>(rules, engine->tokenizer());
   options.grammar = grammar.get();
   session = engine->session();
@@ -63,6 +64,29 @@ void Speaker::set(const GenerateOptions& settings) {
   options.sampling = settings.sampling, options.max_tokens = settings.max_tokens;
   drafter = new_drafter(options.sampling);
   options.drafter = drafter.get();
+}
+
+GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOptions& options,
+                               const Sink& sink) {
+  if (!answers) return generate(*session, prompt, options, sink);
+  const std::string key = answer_key(*engine, prompt, options);
+  std::optional<GenerateResult> known;
+  try {
+    known = answers->find(key);
+  } catch (const Error& error) {
+    put_notice(std::string(error.what()) + ": the answer is made, and kept anew");
+  }
+  if (known) {
+    if (!known->text.empty()) sink(known->text);
+    return *std::move(known);
+  }
+  GenerateResult result = generate(*session, prompt, options, sink);
+  try {
+    answers->keep(key, result);
+  } catch (const Error& error) {
+    put_notice(std::string(error.what()) + ": the answer is not kept");
+  }
+  return result;
 }
 
 std::unique_ptr<Drafter> Speaker::new_drafter(const SamplerOptions& sampling) const {

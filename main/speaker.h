@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 
+#include "engine/answer_cache.h"
 #include "engine/drafter.h"
 #include "engine/session.h"
 #include "main/options.h"
@@ -16,6 +17,7 @@ struct Speaker {
   std::unique_ptr<Grammar> grammar;  // of all texts, if there is one
   Governor governor;
   GenerateOptions options;
+  std::optional<AnswerCache> answers;  // given before
 
   explicit Speaker(const GenerationFlags& flags);
   Speaker(const Speaker&) = delete;  // options point into it
@@ -23,6 +25,10 @@ struct Speaker {
   void set(const GenerateOptions& settings);
   // Another, for texts with these settings; none if nobody guesses.
   std::unique_ptr<Drafter> new_drafter(const SamplerOptions& sampling) const;
+
+  // generate() with these options, unless the answer was given before.
+  GenerateResult answer(std::span<const TokenId> prompt, const GenerateOptions& options,
+                        const Sink& sink);
 
   // What is said when the context is full: of tokens that are dropped, and of a text that ends.
   std::string drop_line(int dropped, int before, int behind) const;

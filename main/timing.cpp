@@ -45,6 +45,10 @@ std::string threads_part(const Engine& engine) {
 }
 
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed, bool all) {
+  if (result.cached)
+    return fmt::format("prompt {}; answer {}, given before (--answer-cache); {}; seed {}",
+                       counted(result.prompt_tokens, "token"),
+                       counted(result.tokens.size(), "token"), why_it_ended(result.finish), seed);
   std::string line = fmt::format("prompt {}, {}", counted(result.prompt_tokens, "token"),
                                  rate_text(result.prompt_rate()));
   if (result.cached_tokens > 0) line += fmt::format(" ({} known before)", result.cached_tokens);
@@ -73,6 +77,7 @@ JsonValue result_json(const Engine& engine, const GenerateResult& result, double
       {"text", result.text},
       {"answer_ids", result.tokens},
       {"finish", name_of(result.finish)},
+      {"cached", result.cached},
       {"prompt_tokens", result.prompt_tokens},
       {"cached_tokens", result.cached_tokens},
       {"answer_tokens", result.tokens.size()},

@@ -310,6 +310,47 @@ TEST_CASE("cli/run --answers: each is what its seed alone gives, and the prompt 
   check_one_line(chaski_run(run_story({"--answers", "0"})), 2, "--answers");
 }
 
+TEST_CASE(
+    "cli/run --beam: one is greedy, all have scores, and what does not go with it is refused") {
+  const std::string greedy = chaski_run(run_story({"--temp", "0", "-n", "40"})).out;
+  CHECK(chaski_run(run_story({"--beam", "1", "-n", "40"})).out == greedy);
+  const Outcome four = chaski_run(run_story({"--beam", "4", "-n", "40"}));
+  CHECK_MESSAGE(four.status == 0, four.err);
+  CHECK_MESSAGE(four.error_says("4 beams of a prompt of 5 tokens"), four.err);
+  for (const char* threads : {"1", "3"})
+    CHECK(chaski_run(run_story({"--beam", "4", "-n", "40", "--temp", "0", "-t", threads})).out ==
+          four.out);
+  const json all = json::parse(chaski_run(run_story({"--beam", "4", "-n", "40", "--json"})).out);
+  REQUIRE(all.size() == 4);
+  CHECK(all[0]["text"] == four.out);
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(all[i]["answer"] == i + 1);
+    CHECK(all[i]["score"].get<double>() < 0);
+    if (i > 0) CHECK(all[i]["score"] <= all[i - 1]["score"]);
+  }
+  const json short_one = json::parse(
+      chaski_run(run_story({"--beam", "2", "--length-penalty", "0", "-n", "4", "--json"})).out);
+  // The sum is what --logprobs says of these tokens.
+  const json tokens = json::parse(
+      chaski_run(run_story({"--temp", "0", "-n", "4", "--logprobs", "1", "--json"})).out);
+  double sum = 0;
+  for (const json& token : tokens["log_probabilities"])
+    sum += token["log_probability"].get<double>();
+  CHECK(short_one[0]["score"].get<double>() >= sum);
+  for (const auto& [flags, error] : std::vector<std::pair<Arguments, std::string>>{
+           {{"--beam", "2", "--temp", "0.5"}, "--temp is 0.5 beside --beam, expected 0"},
+           {{"--beam", "2", "--draft", kStory}, " beside --beam, expected none"},
+           {{"--beam", "2", "--answers", "2"}, "--beam"},
+           {{"--beam", "2", "--cache", "/tmp/x"}, "--beam"},
+           {{"--beam", "2", "--regex", "a*"}, "--beam beside a grammar"},
+           {{"--beam", "2", "--context-policy", "shift"},
+            "--context-policy is shift beside --beam"},
+           {{"--beam", "2", "--length-penalty", "-1"}, "--length-penalty is -1, expected 0 to 10"},
+           {{"--length-penalty", "1"}, "expected --beam N beside it"},
+           {{"--beam", "0"}, "--beam"}})
+    check_one_line(chaski_run(run_story(flags)), 2, error);
+}
+
 TEST_CASE("cli/the end of a context is said, and why a text ended") {
   const auto told = [](const Arguments& more) {
     Arguments all = {"--seed", "3", "--ignore-end", "-c", "64"};
@@ -733,6 +774,64 @@ TEST_CASE("cli/run --cache: a prompt is read once, and the text stays the same")
   check_one_line(
       chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--cache", folder / "no/file"}), 5,
       "no/file");
+}
+
+TEST_CASE("cli/--answer-cache: an answer given before comes again, and no token is read") {
+  const TempFolder folder;
+  const std::string kept = folder / "kept";
+  const auto told = [&](Arguments more) {
+    more.insert(more.end(), {"--answer-cache", kept, "--json"});
+    const Outcome outcome = chaski_run(run_story(more));
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return json::parse(outcome.out);
+  };
+  const Arguments one = {"-n", "30", "--seed", "3"};
+  const json first = told(one), second = told(one);
+  CHECK(first["cached"] == false);
+  CHECK(first["threads_used"].get<double>() > 0);
+  CHECK(second["cached"] == true);
+  CHECK(second["threads_used"] == 0);  // there was no pass
+  CHECK(second["cached_tokens"] == second["prompt_tokens"]);
+  for (const char* same : {"text", "answer_ids", "finish", "prompt_tokens", "seed"})
+    CHECK(second[same] == first[same]);
+  CHECK(told({"-n", "30", "--seed", "3", "-t", "1", "--draft", "none"})["cached"] == true);
+  CHECK(told({"-n", "30", "--seed", "4"})["cached"] == false);
+  CHECK(told({"-n", "31", "--seed", "3"})["cached"] == false);
+  const Outcome plain = chaski_run(run_story(one)),
+                again = chaski_run(run_story({"-n", "30", "--seed", "3", "--answer-cache", kept}));
+  CHECK(again.out == plain.out);
+  CHECK_MESSAGE(again.error_says("given before (--answer-cache)"), again.err);
+  // A damaged file is told of, and the answer made anew.
+  CHECK(files_in(kept) == 3);
+  for (const auto& file : std::filesystem::directory_iterator(kept)) {
+    std::string bytes = read_file(file.path());
+    bytes.back() = char(bytes.back() ^ 1);
+    write_file(file.path(), bytes);
+  }
+  const Outcome damaged =
+      chaski_run(run_story({"-n", "30", "--seed", "3", "--answer-cache", kept}));
+  CHECK(damaged.out == plain.out);
+  CHECK_MESSAGE(damaged.error_says("is damaged"), damaged.err);
+  CHECK_MESSAGE(damaged.error_says("the answer is made, and kept anew"), damaged.err);
+  CHECK(told(one)["cached"] == true);
+
+  const Arguments ask = {"chat",   "-m", kStory,           "-p", "A dog.", "-n", "12",
+                         "--temp", "0",  "--answer-cache", kept};
+  const Outcome answer = chaski_run(ask);
+  CHECK_MESSAGE(answer.status == 0, answer.err);
+  CHECK(files_in(kept) == 4);
+  CHECK(chaski_run(ask).out == answer.out);
+  CHECK(files_in(kept) == 4);
+
+  const std::string none = folder / "none";
+  const Outcome random = chaski_run(run_story({"-n", "3", "--answer-cache", none}));
+  CHECK_MESSAGE(random.error_says("no effect with a random seed"), random.err);
+  CHECK(!std::filesystem::exists(none));
+  write_file(folder / "file", "x");
+  check_one_line(chaski_run(run_story({"--temp", "0", "--answer-cache", folder / "file"})), 5,
+                 "is no folder");
+  check_one_line(chaski_run(run_story({"--answer-cache", kept, "--answers", "2"})), 2,
+                 "--answer-cache");
 }
 
 TEST_CASE("cli/chat -p and a pipe: one question, its answer, and the end") {

@@ -129,6 +129,7 @@ TEST_CASE("cli/json: every command writes the fields that docs/json.md has") {
       {"run", {"run", "-n", "3", "-p", "The", "--logprobs", "2", "--json"}},
       {"run", {"run", "-n", "3", "-p", "The", "--answers", "2", "--json"}},
       {"run", {"run", "-n", "3", "-p", "The", "--best-of", "2", "--json"}},
+      {"run", {"run", "-n", "3", "-p", "The", "--beam", "2", "--json"}},
       {"chat", {"chat", "-n", "3", "-p", "Hello", "--json"}},
       {"quantize", {"quantize", q8, out, "--json"}},
       {"quantize", {"quantize", q8, out, "--fast", "--json"}},

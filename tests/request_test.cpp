@@ -3,9 +3,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/answer_cache.h"
+#include "engine/beam.h"
+#include "engine/bench/profile.h"
 #include "engine/engine_impl.h"
 #include "engine/generate.h"
+#include "engine/grammar/regex.h"
 #include "engine/scheduler.h"
+#include "ggml-like-tensor/noise.h"
 #include "models/import/import.h"
 #include "tests/engine_support.h"
 #include "tests/support.h"
@@ -331,6 +336,302 @@ TEST_CASE("requests: the probability of an answer is that of its tokens one by o
   }
   CHECK(n == result.log_probabilities.size());
   CHECK(result.mean_log_probability == doctest::Approx(sum / 12).epsilon(1e-9));
+}
+
+struct SlowBeam {
+  std::vector<TokenId> tokens;
+  double sum = 0;
+  int length = 0;
+  bool ended = false;
+  double score(double penalty) const {
+    return penalty == 1 ? sum / length : sum * exp64(-penalty * log64(double(length)));
+  }
+};
+
+std::string pieces(const Tokenizer& t, const std::vector<TokenId>& tokens) {
+  std::string text;
+  for (const TokenId token : tokens) text += t.piece(token);
+  return text;
+}
+
+// Beam search as its definition has it: a session of its own for every text and token, all tokens
+// of the vocabulary as continuations, everything sorted. A text ends before the word `stop`.
+std::vector<SlowBeam> slow_beams(Engine& engine, const std::vector<TokenId>& prompt, size_t width,
+                                 double penalty, size_t tokens, const std::string& stop) {
+  const Tokenizer& t = engine.tokenizer();
+  std::vector<SlowBeam> live(1), over;
+  while (!live.empty()) {
+    std::vector<SlowBeam> all;
+    for (const SlowBeam& from : live) {
+      std::vector<TokenId> text = prompt;
+      text.insert(text.end(), from.tokens.begin(), from.tokens.end());
+      const auto session = engine.session();
+      const auto logits = session->extend(text).first(size_t(t.size()));
+      const LogProbabilities every = log_probabilities(logits, 0, t.size());
+      for (const auto& [token, value] : every.most) {
+        all.push_back(from);
+        all.back().sum += value, ++all.back().length;
+        all.back().ended = t.is_end(token);
+        if (!all.back().ended) all.back().tokens.push_back(token);
+      }
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const SlowBeam& a, const SlowBeam& b) { return a.sum > b.sum; });
+    live.clear();
+    for (size_t rank = 0; rank < 2 * width && rank < all.size(); ++rank) {
+      SlowBeam& b = all[rank];
+      const bool stops = !stop.empty() && contains(pieces(t, b.tokens), stop);
+      if (!b.ended && !stops && b.tokens.size() < tokens) {
+        if (live.size() < width) live.push_back(b);
+      } else if (rank < width) {
+        over.push_back(b);
+      }
+    }
+    std::stable_sort(over.begin(), over.end(), [&](const SlowBeam& a, const SlowBeam& b) {
+      return a.score(penalty) > b.score(penalty);
+    });
+    if (over.size() > width) over.resize(width);
+    if (over.size() == width && !live.empty() &&
+        live[0].score(penalty) <= over.back().score(penalty))
+      break;
+  }
+  return over;
+}
+
+TEST_CASE("requests: beams are those of a search with a session for every text, bit for bit") {
+  struct Search {
+    size_t width;
+    double penalty;
+    int prompt, tokens;
+    std::string stop;
+  };
+  const auto engine = Engine::open({});
+  for (const Search& s :
+       {Search{1, 1, 0, 12, ""}, Search{2, 1, 1, 20, ""}, Search{3, 0, 2, 25, "."},
+        Search{4, 1, 0, 25, "."}, Search{5, 2.5, 3, 15, ","}, Search{9, 0.5, 2, 6, ""}}) {
+    CAPTURE(s.width);
+    CAPTURE(s.penalty);
+    const auto prompt = prompt_for(*engine, s.prompt);
+    const auto want = slow_beams(*engine, prompt, s.width, s.penalty, size_t(s.tokens), s.stop);
+    GenerateOptions o = drawn(0, 0, s.tokens);
+    o.ignore_end = false;
+    if (!s.stop.empty()) o.stop = {s.stop};
+    for (const int threads : {1, 2}) {
+      EngineOptions options;
+      options.threads = threads, options.threads_fixed = true;
+      const auto other = Engine::open(options);
+      const auto got =
+          beam_search(*other->session(), prompt, o, BeamOptions{int(s.width), s.penalty});
+      REQUIRE(got.size() == want.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        CHECK(got[i].result.tokens == want[i].tokens);
+        CHECK(got[i].score == want[i].score(s.penalty));
+        const std::string text = pieces(engine->tokenizer(), want[i].tokens);
+        CHECK(got[i].result.text == text.substr(0, s.stop.empty() ? text.npos : text.find(s.stop)));
+      }
+      for (const KvPool& pool : other->impl().pools) CHECK(pool.in_use() == 0);
+    }
+  }
+}
+
+TEST_CASE("requests: one beam is the greedy text, whatever changes logits or ends it") {
+  EngineOptions small;
+  small.context = 64;
+  const auto engine = Engine::open(small);
+  for (int i = 0; i < 8; ++i) {
+    CAPTURE(i);
+    GenerateOptions o = drawn(0, 0, i % 4 == 0 ? -1 : 40);
+    o.ignore_end = i % 4 == 0;
+    if (i % 2) o.sampling.penalties.repeat = 1.3;
+    if (i == 2) o.stop = {"ball", "dog", "."};
+    if (i == 3) o.sampling.banned = {"the"}, o.sampling.bias = {{300, 2.0}};
+    if (i == 5) o.max_tokens = 0;
+    const auto prompt = prompt_for(*engine, i);
+    const auto want = generate(*engine->session(), prompt, o, kNobody);
+    const auto session = engine->session();
+    session->extend(std::span(prompt).first(2));  // of an earlier text
+    const auto got = beam_search(*session, prompt, o, {1, 1});
+    REQUIRE(got.size() == 1);
+    CHECK(got[0].result.text == want.text);
+    CHECK(got[0].result.tokens == want.tokens);
+    CHECK(got[0].result.finish == want.finish);
+    CHECK(got[0].result.passes == want.passes);
+  }
+}
+
+TEST_CASE("requests: beams take a pass a token and the pages of the prompt once") {
+  const auto engine = Engine::open({});
+  std::vector<TokenId> prompt;
+  while (prompt.size() < 70) {
+    const auto more = prompt_for(*engine, 3);
+    prompt.insert(prompt.end(), more.begin(), more.end());
+  }
+  GenerateOptions o = drawn(0, 0, 10);
+  const auto session = engine->session();
+  Profile profile;
+  engine->impl().profile = &profile;
+  const auto beams = beam_search(*session, prompt, o, {8, 1});
+  engine->impl().profile = nullptr;
+  REQUIRE(beams.size() == 8);
+  CHECK(profile.passes == 10);  // the prompt, and nine tokens behind the first
+  CHECK(beams[0].result.passes == 9);
+  for (size_t i = 1; i < 8; ++i) CHECK(beams[i].score <= beams[i - 1].score);
+  // An interrupt ends all where they are.
+  const std::atomic<bool> interrupt = true;
+  o.interrupt = &interrupt;
+  const auto none = beam_search(*engine->session(), prompt, o, {4, 1});
+  REQUIRE(none.size() == 1);
+  CHECK(none[0].result.finish == Finish::interrupted);
+  CHECK(none[0].result.text.empty());
+}
+
+TEST_CASE("requests: the key of an answer is of all that decides its bytes, and of nothing else") {
+  const auto engine = Engine::open({});
+  const auto prompt = prompt_for(*engine, 0);
+  const GenerateOptions plain = drawn(0.8, 7, 20);
+  std::vector<std::string> keys{answer_key(*engine, prompt, plain)};
+  CHECK(keys[0].size() == 64);
+  Grammar a(parse_regex({"--regex", "[ab]*"}), engine->tokenizer()),
+      b(parse_regex({"--regex", "[ac]*"}), engine->tokenizer()),
+      again(parse_regex({"--regex", "[ab]*"}), engine->tokenizer());
+  using O = GenerateOptions;
+  const std::vector<std::function<void(O&)>> others = {
+      [](O& o) { o.max_tokens = 21; },
+      [](O& o) { o.stop = {"ball"}; },
+      [](O& o) {
+        o.stop = {"ba", "ll"};
+      },
+      [&](O& o) { o.grammar = &a; },
+      [&](O& o) { o.grammar = &b; },
+      [](O& o) { o.ignore_end = !o.ignore_end; },
+      [](O& o) { o.spelled = {3}; },
+      [](O& o) { o.context_policy = ContextPolicy::shift; },
+      [](O& o) { o.keep = 3; },
+      [](O& o) { o.sampling.temperature = 0.9; },
+      [](O& o) { o.sampling.temperature = 0; },
+      [](O& o) { o.sampling.top_k = 41; },
+      [](O& o) { o.sampling.top_p = 0.9; },
+      [](O& o) { o.sampling.min_p = 0.06; },
+      [](O& o) { o.sampling.typical = 0.9; },
+      [](O& o) { o.sampling.top_n_sigma = 2; },
+      [](O& o) { o.sampling.xtc_probability = 0.5; },
+      [](O& o) { o.sampling.xtc_threshold = 0.2; },
+      [](O& o) { o.sampling.temperature_range = 0.1; },
+      [](O& o) { o.sampling.temperature_exponent = 2; },
+      [](O& o) { o.sampling.mirostat = 2; },
+      [](O& o) { o.sampling.mirostat_target = 4; },
+      [](O& o) { o.sampling.mirostat_rate = 0.2; },
+      [](O& o) { o.sampling.penalties.repeat = 1.1; },
+      [](O& o) { o.sampling.penalties.presence = 1; },
+      [](O& o) { o.sampling.penalties.frequency = 1; },
+      [](O& o) { o.sampling.penalties.window = 65; },
+      [](O& o) { o.sampling.dry.multiplier = 1; },
+      [](O& o) { o.sampling.dry.base = 2; },
+      [](O& o) { o.sampling.dry.allowed = 3; },
+      [](O& o) { o.sampling.dry.window = 9; },
+      [](O& o) { o.sampling.dry.breakers = {"x"}; },
+      [](O& o) {
+        o.sampling.bias = {{3, 1.0}};
+      },
+      [](O& o) {
+        o.sampling.bias = {{3, 2.0}};
+      },
+      [](O& o) { o.sampling.banned = {"dog"}; },
+      [](O& o) { o.sampling.steps.pop_back(); },
+      [](O& o) { o.sampling.seed = 8; },
+  };
+  for (const auto& change : others) {
+    GenerateOptions o = plain;
+    change(o);
+    keys.push_back(answer_key(*engine, prompt, o));
+  }
+  keys.push_back(answer_key(*engine, prompt_for(*engine, 1), plain));
+  for (const char* what : {"context", "kv", "scaling", "model"}) {
+    EngineOptions e;
+    if (what == std::string("context")) e.context = 64;
+    if (what == std::string("kv")) e.kv = Format::q8;
+    if (what == std::string("scaling")) e.rope_scaling = "linear:2";
+    if (what == std::string("model")) e.model = golden("gguf/tiny_llama_q4_0.gguf");
+    const auto other = Engine::open(e);
+    keys.push_back(answer_key(*other, prompt, plain));
+  }
+  for (size_t i = 0; i < keys.size(); ++i)
+    for (size_t k = 0; k < i; ++k) CHECK_MESSAGE(keys[i] != keys[k], i, " is as ", k);
+
+  // What changes no byte: who works and guesses, who listens, a seed without draws, an equal
+  // grammar, and where the weights lie.
+  EngineOptions one;
+  one.threads = 1, one.threads_fixed = true;
+  CHECK(answer_key(*Engine::open(one), prompt, plain) == keys[0]);
+  const TempFolder folder;
+  std::filesystem::copy_file("models/bundled/story.quipu", folder / "copy.quipu");
+  one.model = folder / "copy.quipu", one.copy = true;
+  CHECK(answer_key(*Engine::open(one), prompt, plain) == keys[0]);
+  GenerateOptions o = plain;
+  const auto drafter = ngram_drafter();
+  Governor governor;
+  const std::atomic<bool> interrupt = false;
+  o.drafter = drafter.get(), o.draft_length = 4, o.governor = &governor, o.interrupt = &interrupt;
+  o.on_drop = [](int, int, int) {};
+  CHECK(answer_key(*engine, prompt, o) == keys[0]);
+  o.grammar = &a;
+  const std::string with_grammar = answer_key(*engine, prompt, o);
+  o.grammar = &again;
+  CHECK(answer_key(*engine, prompt, o) == with_grammar);
+  o.sampling.temperature = 0;
+  const std::string greedy = answer_key(*engine, prompt, o);
+  o.sampling.seed = 9;
+  CHECK(answer_key(*engine, prompt, o) == greedy);
+}
+
+TEST_CASE("requests: a kept answer comes back whole or not at all, and the oldest go") {
+  const TempFolder folder;
+  const AnswerCache cache(folder / "deep/er");
+  const std::string key(64, 'a');
+  CHECK(!cache.find(key));
+  GenerateResult r;
+  r.text = "A dog\n", r.tokens = {5, 6, 7}, r.finish = Finish::stop, r.prompt_tokens = 4;
+  cache.keep(key, r);
+  const auto found = cache.find(key);
+  REQUIRE(found);
+  CHECK(found->text == r.text);
+  CHECK(found->tokens == r.tokens);
+  CHECK(found->finish == r.finish);
+  CHECK(found->prompt_tokens == 4);
+  CHECK(found->cached);
+  const std::string path = folder / "deep/er/" + key + ".answer", whole = read_file(path);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = char(damaged[i] ^ 4);
+    write_file(path, damaged);
+    REQUIRE(error_of([&] { cache.find(key); }).code == Exit::bad_file);
+    write_file(path, whole.substr(0, i));
+    REQUIRE(error_of([&] { cache.find(key); }).code == Exit::bad_file);
+  }
+  write_file(folder / "deep/er/" + std::string(64, 'b') + ".answer", whole);  // another's name
+  CHECK(error_of([&] { cache.find(std::string(64, 'b')); }).code == Exit::bad_file);
+  r.finish = Finish::interrupted;
+  cache.keep(std::string(64, 'c'), r);
+  r.finish = Finish::length, r.dropped_tokens = 3;
+  cache.keep(std::string(64, 'd'), r);
+  CHECK(!cache.find(std::string(64, 'c')));
+  CHECK(!cache.find(std::string(64, 'd')));
+
+  r.dropped_tokens = 0;
+  const AnswerCache small(folder / "small", 3 * whole.size());
+  write_file(folder / "small/mine.answer", std::string(1000, 'x'));
+  const auto start = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  for (int i = 0; i < 6; ++i) {
+    const std::string name(64, char('0' + i));
+    small.keep(name, r);
+    std::filesystem::last_write_time(folder / "small/" + name + ".answer",
+                                     start + std::chrono::minutes(i));
+  }
+  for (int i = 0; i < 6; ++i)
+    CHECK(small.find(std::string(64, char('0' + i))).has_value() == (i > 2));
+  CHECK(have(folder / "small/mine.answer"));
+  write_file(folder / "file", "x");
+  CHECK(error_of([&] { AnswerCache(folder / "file"); }).code == Exit::io);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "engine/text/utf8.h"
+#include "ggml-like-tensor/base/checksum.h"
 
 namespace chaski {
 
@@ -348,6 +349,15 @@ void Rules::finish(Rule root) {
     next.pop_back();
     for (const State from : before[size_t(s)]) look(from);
   }
+}
+
+uint64_t Rules::sum() const {
+  std::vector<int32_t> all = {states_, root_};
+  for (const Known& rule : rules_) all.insert(all.end(), {rule.begin, rule.end});
+  for (const ByteEdge& e : bytes_) all.insert(all.end(), {0, e.from, e.to, e.low, e.high});
+  for (const SkipEdge& e : skips_) all.insert(all.end(), {1, e.from, e.to});
+  for (const CallEdge& e : calls_) all.insert(all.end(), {2, e.from, e.to, e.rule});
+  return checksum(all.data(), all.size() * sizeof all[0]);
 }
 
 }  // namespace chaski

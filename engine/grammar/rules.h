@@ -107,6 +107,7 @@ class Rules {
   std::span<const CallEdge> calls(State s) const { return of(calls_, call_index_, s); }
   const std::string& name() const { return name_; }
   Exit code() const { return code_; }
+  uint64_t sum() const;  // of what it allows, as it was written: not of names
 
  private:
   struct Known {
