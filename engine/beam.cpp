@@ -84,6 +84,11 @@ class BeamSearch {
 
   // The logits behind the prompt; none if nothing is wanted, or no longer.
   std::span<const float> read_prompt() {
+    if (int(prompt_.size()) > engine_.context_length())
+      fail(Exit::prompt_too_long,
+           "the prompt has {} tokens, the context {}: shorten it, or give --ctx N for more where "
+           "the model has it",
+           prompt_.size(), engine_.context_length());
     Session& s = *live_[0].session;
     std::span<const TokenId> lacks = s.reuse(prompt_);
     cached_ = s.position();

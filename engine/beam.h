@@ -24,10 +24,11 @@ struct Beam {
 // Best first, `width` of them if there are so many texts. Of the 2 * width best continuations of
 // the beams, those among the first `width` that end are finished, and the `width` best of the
 // others go on. It is over when `width` are finished and no beam has a better score as it stands
-// than the worst of them, when none goes on, and at an interrupt, which ends all beams where they
-// are. Probabilities are those of the logits as penalties, biases and banned texts leave them; with
-// one beam the text is the greedy one. Of the options, what guesses, draws, drops tokens of a full
-// context or is a grammar has no part in it. Throws what Session::extend_all() throws.
+// than the worst of them, when none goes on, and at an interrupt, which is noticed between passes
+// and ends all beams where they are. Probabilities are those of the logits as penalties, biases and
+// banned texts leave them; with one beam the text is the greedy one. Of the options, what guesses,
+// draws, drops tokens of a full context or is a grammar has no part in it. Throws what
+// Session::extend_all() throws.
 std::vector<Beam> beam_search(Session& session, std::span<const TokenId> prompt,
                               const GenerateOptions& options, const BeamOptions& beams);
 

@@ -315,7 +315,12 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
   Recipe recipe;
   for (const TensorSource& tensor : in.tensors) {
     const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
-      return l.name.found_in(tensor.info.name);
+      try {
+        return l.name.found_in(tensor.info.name);
+      } catch (const Error& error) {
+        fail(Exit::usage, "{}: line {}: cannot be compared with {}: {}", file, l.number,
+             escaped(tensor.info.name), error.what());
+      }
     });
     if (line == lines.end() || !tensor.info.tiled()) continue;
     recipe[tensor.info.name] = line->to;

@@ -355,12 +355,15 @@ std::vector<std::string> quantize_types() {
   return names;
 }
 
-void expect_output(const std::string& out, const std::vector<std::string>& read, bool resume) {
+void expect_output(const std::string& out, const std::vector<std::string>& read) {
   for (const std::string& in : read)
     if (!in.empty()) refuse_same_file(in, out);
-  // What stands in its way is said now.
-  AtomicFile{out, resume ? Leftover::adopt : Leftover::remove};
+  // What stands in its way is said now. What a killed run left there goes when there is something
+  // to write in its place.
+  AtomicFile{out, Leftover::adopt};
 }
+
+bool is_unfinished(const std::string& out) { return has_leftover(out); }
 
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out) {
@@ -374,7 +377,7 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
          "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file "
          "of one)",
          out);
-  expect_output(out, {in}, options.resume);
+  expect_output(out, {in});
 }
 
 QuantizeReport quantize_model(const std::string& in, const std::string& out,

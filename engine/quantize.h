@@ -65,9 +65,9 @@ struct QuantizeReport {
 // Throws Error(usage) for an `out` that is one of the files that are read (empty names are none),
 // and Error(io) for one that cannot be written. quantize_model() asks it of its own files; whoever
 // works for minutes before that asks first.
-// What a killed writer left of it goes, unless it is to be resumed.
-void expect_output(const std::string& out, const std::vector<std::string>& read,
-                   bool resume = false);
+void expect_output(const std::string& out, const std::vector<std::string>& read);
+// Whether an earlier run that wrote it was ended before its time, and left something.
+bool is_unfinished(const std::string& out);
 // What of the options and names quantize_model() refuses.
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out);

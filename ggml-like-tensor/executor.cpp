@@ -35,6 +35,7 @@ bool Executor::run(Plan& plan, const std::atomic<bool>* stop) {
 }
 
 bool Executor::stops() {
+  if (abandoned_.load(std::memory_order_relaxed)) return true;  // whatever becomes of the flag
   if (!stop_ || !stop_->load(std::memory_order_relaxed)) return false;
   abandoned_.store(true, std::memory_order_relaxed);
   return true;

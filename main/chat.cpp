@@ -510,6 +510,8 @@ class Chat {
       put(calls_json(answer.calls).dump() + "\n");
     }
     say_how_it_ended(result);
+    if (talks_ && result.finish == Finish::interrupted && text.empty())
+      put_notice("stopped before the answer began: the question stays, /undo takes it back");
     return !answer.calls.empty() && (talks_ || flags_.lines);
   }
 
@@ -716,8 +718,10 @@ int chat(ChatFlags& flags) {
     fail(Exit::usage, "--json is one answer, expected -p TEXT, or --jsonl beside --lines");
   if (flags.json.lines && flags.talks())
     fail(Exit::usage, "--jsonl is for scripts, expected -p TEXT or --lines");
-  if (!flags.generation.answer_cache.empty() && flags.talks())
-    fail(Exit::usage, "--answer-cache is for scripts, expected -p TEXT or --lines");
+  if (!flags.generation.answer_cache.empty() && flags.talks()) {
+    put_notice("--answer-cache has no effect in a conversation, expected -p TEXT or --lines");
+    flags.generation.answer_cache.clear();
+  }
   flags.tools.read();
   if (flags.tools.given() && flags.generation.has_grammar())
     fail(Exit::usage,

@@ -284,7 +284,11 @@ int LineEditor::Terminal::next_character(wchar_t* out) {
   std::mbstate_t state{};
   char byte;
   inside = false;
-  while (!inside && std::exchange(redraws, false) ? (byte = kRedraw, true) : next_byte(byte)) {
+  // Not while the rest of a key waits: an arrow's letters would go into the line.
+  const auto draws_again = [&] {
+    return !inside && waiting.empty() && std::exchange(redraws, false);
+  };
+  while (draws_again() ? (byte = kRedraw, true) : next_byte(byte)) {
     if (byte == '\0' && redraws) continue;
     if (byte == kEscape && waiting.empty()) {
       if (paste_begins()) {

@@ -94,12 +94,13 @@ Calibration measured(const QuantizeFlags& flags, const CalibrationText& text) {
   return calibration;
 }
 
-// What an earlier run, which is resumed, has measured on this text and saved.
+// What an earlier run, which is resumed, has measured on this text and saved. That it was this
+// model is known by what that run left.
 std::optional<Calibration> measured_before(const QuantizeFlags& flags,
                                            const CalibrationText& text) {
   std::error_code ignored;
   if (!flags.options.resume || flags.stats.empty() ||
-      !std::filesystem::exists(flags.stats, ignored))
+      !std::filesystem::exists(flags.stats, ignored) || !is_unfinished(flags.out))
     return std::nullopt;
   Calibration saved = load_calibration(flags.stats);
   if (saved.hash != text.hash || saved.tokens != int64_t(text.windows) * window_of(*text.engine) ||
@@ -318,7 +319,7 @@ void check_files(const QuantizeFlags& flags) {
   expect_quantizable(flags.options, flags.in, flags.out);
   if (!flags.recipe_out.empty())
     expect_output(flags.recipe_out, {flags.in, flags.text, flags.stats, flags.out, flags.recipe});
-  expect_output(flags.out, {flags.text, flags.stats}, flags.options.resume);
+  expect_output(flags.out, {flags.text, flags.stats});
   if (!flags.text.empty() && !flags.stats.empty())
     expect_output(flags.stats, {flags.in, flags.text, flags.out});
 }
@@ -357,7 +358,10 @@ int quantize(QuantizeFlags& flags) {
     report = quantize_model(flags.in, flags.out, flags.options,
                             flags.json.lines ? lines : bar.callback());
   }
-  flags.json.any() ? put_report_json(flags, report) : put_report(report, flags.options.calibration);
+  if (flags.json.any())
+    put_report_json(flags, report);
+  else if (!is_quiet())
+    put_report(report, flags.options.calibration);
   put_notes(flags.in, report);
   return int(Exit::done);
 }

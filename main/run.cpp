@@ -318,8 +318,8 @@ Action declare_run(Flags parser) {
       .excludes(answers);
   parser
       .add("--beam", flags->beams.width,
-           "the most probable text that a search finds which keeps so many at a time; greedy, with "
-           "--json all of them")
+           "search for the most probable text, N beginnings at a time; nothing is drawn; the best "
+           "is printed, --json has all")
       .within(1, kMostAnswers)
       .type("N")
       .excludes(answers)

@@ -69,9 +69,10 @@ void Speaker::set(const GenerateOptions& settings) {
 GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOptions& options,
                                const Sink& sink) {
   if (!answers) return generate(*session, prompt, options, sink);
-  const std::string key = answer_key(*engine, prompt, options);
+  std::string key;
   std::optional<GenerateResult> known;
   try {
+    key = answer_key(*engine, prompt, options);
     known = answers->find(key);
   } catch (const Error& error) {
     put_notice(std::string(error.what()) + ": the answer is made, and kept anew");
@@ -81,6 +82,7 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
     return *std::move(known);
   }
   GenerateResult result = generate(*session, prompt, options, sink);
+  if (key.empty()) return result;
   try {
     answers->keep(key, result);
   } catch (const Error& error) {

@@ -141,7 +141,7 @@ TEST_CASE("import/gguf in several files: the model that is in one, and one word 
   check_refused(names[0], names[2],
                 "says that it is part 1 of 3, expected part 3 of 3 as its name");
   with(2, [](Gguf& g) { g.drop("split.count").str("split.count", "3"); });
-  check_refused(names[0], names[2], "split.count is str, expected a number from 0 on");
+  check_refused(names[0], names[2], "split.count is str, expected 0 to 65535");
   std::filesystem::remove(names[2]);
   check_refused(names[0], names[2],
                 "is missing, expected it beside " + names[0] + ": it is part 3 of 3", Exit::io);

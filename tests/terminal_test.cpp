@@ -29,12 +29,10 @@ class Screen {
     setenv("XDG_STATE_HOME", state.c_str(), 1);
     winsize size{};
     size.ws_row = 40, size.ws_col = 40;
-    pid_ = ::forkpty(&keyboard_, nullptr, nullptr, term == std::string("dumb") ? nullptr : &size);
+    mode_ = usual_mode();
+    pid_ = ::forkpty(&keyboard_, nullptr, &mode_, term == std::string("dumb") ? nullptr : &size);
     REQUIRE(pid_ >= 0);
-    if (pid_ > 0) {
-      ::tcgetattr(keyboard_, &mode_);  // long before the program changes it
-      return;
-    }
+    if (pid_ > 0) return;
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
@@ -90,6 +88,17 @@ class Screen {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kPatience{30};
+
+  // Of a terminal that nobody has changed.
+  static termios usual_mode() {
+    int keyboard, terminal;
+    termios mode{};
+    REQUIRE(::openpty(&keyboard, &terminal, nullptr, nullptr, nullptr) == 0);
+    ::tcgetattr(terminal, &mode);
+    ::close(terminal);
+    ::close(keyboard);
+    return mode;
+  }
 
   // found() is where what is waited for ends, npos as long as it is not there.
   template <class Found>
@@ -401,7 +410,8 @@ TEST_CASE("cli/chat on a terminal: other scripts, and windows that change their 
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
   CHECK(screen.is_as_before());
-  CHECK(said_in(folder / "talk", "user") == std::vector<std::string>{line});
+  const std::vector<std::string> said = said_in(folder / "talk", "user");
+  CHECK_MESSAGE(said == std::vector<std::string>{line}, said.size(), " ", said.at(0));
 }
 
 // Read to the end, the question would have an answer of one token at least.
@@ -423,7 +433,9 @@ TEST_CASE(
     screen.until(" of 2048 tokens; ");
     screen.until("> ");
     if (interrupted) {
-      screen.type("\033[200~" + question + "\033[201~\r");
+      screen.type("\033[200~" + question + "and that is all.\033[201~");
+      screen.until("that is all.");
+      screen.type("\r");
       wait_ms(60);
       screen.type(kCtrlC);
       screen.until(" of 2048 tokens; ");

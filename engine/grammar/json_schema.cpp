@@ -862,11 +862,14 @@ class SchemaParser {
         wrong(path, "uniqueItems cannot be honoured of an enum of more than {} values",
               kMostUnique);
       if (values.is_array())
-        for (const Json& value : said["enum"])
+        for (const Json& value : said["enum"]) {
+          if (value.is_structured())
+            wrong(path, "uniqueItems cannot be honoured of an enum of objects or lists");
           if (std::find(values.begin(), values.end(), value) == values.end() &&
               std::any_of(types.begin(), types.end(),
                           [&](const std::string& type) { return is_of(value, type); }))
             values.push_back(value);
+        }
     } else if (said == Json{{"type", "boolean"}}) {
       values = {true, false};
     }

@@ -136,6 +136,8 @@ void remove_stale(const fs::path& folder, const std::string& prefix, const std::
   });
 }
 
+std::string prefix_of(const fs::path& path) { return "." + path.filename().string() + "."; }
+
 // The temporary file that was written to last; empty: there is none.
 std::string latest_of(const fs::path& folder, const std::string& prefix) {
   std::string latest;
@@ -188,7 +190,7 @@ AtomicFile::AtomicFile(std::string path, Leftover leftover)
 // A name that nobody else has. The lock says that its writer lives: see remove_stale.
 void AtomicFile::open_temporary() {
   const fs::path folder = folder_of(path_);
-  const std::string prefix = "." + fs::path(path_).filename().string() + ".";
+  const std::string prefix = prefix_of(path_);
   if (leftover_ == Leftover::adopt) {
     const std::string latest = latest_of(folder, prefix);
     const bool adopted = !latest.empty() && adopt(latest);
@@ -224,6 +226,11 @@ bool AtomicFile::adopt(const std::string& name) {
   }
   temporary_ = path, fd_ = fd, size_ = static_cast<uint64_t>(st.st_size);
   return true;
+}
+
+bool has_leftover(const std::string& path) {
+  const fs::path real = behind_links(path);
+  return !latest_of(folder_of(real), prefix_of(real)).empty();
 }
 
 AtomicFile::~AtomicFile() {

@@ -46,6 +46,9 @@ class AtomicFile {
   uint64_t size_ = 0;
 };
 
+// Whether a killed writer of this name left something.
+bool has_leftover(const std::string& path);
+
 // Throws Error(usage) if writing `out` would destroy `in`: same name, same inode (hard or symbolic
 // link), `out` inside folder `in`, or `out` another part of a file in parts. Call it before
 // anything is written.

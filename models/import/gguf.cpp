@@ -227,8 +227,8 @@ int64_t number_of_split(const GgufFile& file, const char* key) {
   const auto found = file.values.find(key);
   if (found == file.values.end()) return 0;
   const auto* value = std::get_if<int64_t>(&found->second.data);
-  if (!value || *value < 0)
-    fail(Exit::bad_file, "{}: {} is {}, expected a number from 0 on", file.parts[0]->path(), key,
+  if (!value || *value < 0 || *value > 65535)
+    fail(Exit::bad_file, "{}: {} is {}, expected 0 to 65535", file.parts[0]->path(), key,
          value ? fmt::to_string(*value) : type_name(found->second));
   return *value;
 }
