@@ -32,6 +32,7 @@ NamePattern::NamePattern(std::string_view pattern) {
   size_t place;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                    PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr);
+  if (!code && error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (!code) fail(Exit::usage, "{} (at byte {})", said_by_pcre2(error), place);
   code_.reset(code, [](void* done) { pcre2_code_free(static_cast<pcre2_code*>(done)); });
 }
