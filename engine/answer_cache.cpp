@@ -15,7 +15,6 @@
 #include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/cursor.h"
 #include "ggml-like-tensor/base/mapping.h"
-#include "ggml-like-tensor/base/sha256.h"
 #include "ggml-like-tensor/file/value_io.h"
 
 namespace chaski {
@@ -106,17 +105,21 @@ void add_model(Record& key, const Weights& weights) {
 
 }  // namespace
 
-std::string answer_key(Engine& engine, std::span<const TokenId> prompt,
-                       const GenerateOptions& options) {
+AnswerKeys::AnswerKeys(Engine& engine) {
   const EngineImpl& e = engine.impl();
   const auto program = Mapping::open("/proc/self/exe");
   Record key;
   key.add(checksum(program->bytes().data(), program->bytes().size()));
   add_model(key, *e.weights);
   key.add(engine.kv_type()).add(engine.context_length()).add(e.rope_scaling).add(engine.device());
+  of_all_.add(std::as_bytes(std::span(key.bytes())));
+}
+
+std::string AnswerKeys::key(std::span<const TokenId> prompt, const GenerateOptions& options) const {
+  Record key;
   key.add(prompt);
   add_options(key, options);
-  Sha256 sum;
+  Sha256 sum = of_all_;
   sum.add(std::as_bytes(std::span(key.bytes())));
   return sum.finish();
 }

@@ -8,17 +8,24 @@
 #include <string>
 
 #include "engine/request.h"
+#include "ggml-like-tensor/base/sha256.h"
 
 namespace chaski {
 
-// 64 hexadecimal digits: SHA-256 over all that decides what generate() returns as tokens, text and
-// finish. That is the program (by its file), the architecture, hyperparameters, tokenizer and every
-// tensor of the model, the format of keys and values, context and scaling, the device (not the
-// CPU's instruction set, and not threads), the prompt's tokens, and of the options all but who
-// guesses and who is told. A seed that draws nothing is left out. Reads all weights of a model
-// whose file has no sums of them.
-std::string answer_key(Engine& engine, std::span<const TokenId> prompt,
-                       const GenerateOptions& options);
+// A key is 64 hexadecimal digits: SHA-256 over all that decides what generate() returns as tokens,
+// text and finish. That is the program (by its file), the architecture, hyperparameters, tokenizer
+// and every tensor of the model, the format of keys and values, context and scaling, the device
+// (not the CPU's instruction set, and not threads), the prompt's tokens, and of the options all but
+// who guesses and who is told. A seed that draws nothing is left out.
+class AnswerKeys {
+ public:
+  // Reads all weights of a model whose file has no sums of them. Throws Error(io).
+  explicit AnswerKeys(Engine& engine);
+  std::string key(std::span<const TokenId> prompt, const GenerateOptions& options) const;
+
+ private:
+  Sha256 of_all_;  // program, model and context
+};
 
 class AnswerCache {
  public:

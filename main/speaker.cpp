@@ -72,7 +72,8 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
   std::string key;
   std::optional<GenerateResult> known;
   try {
-    key = answer_key(*engine, prompt, options);
+    if (!keys) keys.emplace(*engine);
+    key = keys->key(prompt, options);
     known = answers->find(key);
   } catch (const Error& error) {
     put_notice(std::string(error.what()) + ": the answer is made, and kept anew");

@@ -18,6 +18,7 @@ struct Speaker {
   Governor governor;
   GenerateOptions options;
   std::optional<AnswerCache> answers;  // given before
+  std::optional<AnswerKeys> keys;      // of this model, when the first is asked for
 
   explicit Speaker(const GenerationFlags& flags);
   Speaker(const Speaker&) = delete;  // options point into it

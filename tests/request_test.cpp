@@ -489,7 +489,7 @@ TEST_CASE("requests: the key of an answer is of all that decides its bytes, and 
   const auto engine = Engine::open({});
   const auto prompt = prompt_for(*engine, 0);
   const GenerateOptions plain = drawn(0.8, 7, 20);
-  std::vector<std::string> keys{answer_key(*engine, prompt, plain)};
+  std::vector<std::string> keys{AnswerKeys(*engine).key(prompt, plain)};
   CHECK(keys[0].size() == 64);
   Grammar a(parse_regex({"--regex", "[ab]*"}), engine->tokenizer()),
       b(parse_regex({"--regex", "[ac]*"}), engine->tokenizer()),
@@ -543,9 +543,9 @@ TEST_CASE("requests: the key of an answer is of all that decides its bytes, and 
   for (const auto& change : others) {
     GenerateOptions o = plain;
     change(o);
-    keys.push_back(answer_key(*engine, prompt, o));
+    keys.push_back(AnswerKeys(*engine).key(prompt, o));
   }
-  keys.push_back(answer_key(*engine, prompt_for(*engine, 1), plain));
+  keys.push_back(AnswerKeys(*engine).key(prompt_for(*engine, 1), plain));
   for (const char* what : {"context", "kv", "scaling", "model"}) {
     EngineOptions e;
     if (what == std::string("context")) e.context = 64;
@@ -553,7 +553,7 @@ TEST_CASE("requests: the key of an answer is of all that decides its bytes, and 
     if (what == std::string("scaling")) e.rope_scaling = "linear:2";
     if (what == std::string("model")) e.model = golden("gguf/tiny_llama_q4_0.gguf");
     const auto other = Engine::open(e);
-    keys.push_back(answer_key(*other, prompt, plain));
+    keys.push_back(AnswerKeys(*other).key(prompt, plain));
   }
   for (size_t i = 0; i < keys.size(); ++i)
     for (size_t k = 0; k < i; ++k) CHECK_MESSAGE(keys[i] != keys[k], i, " is as ", k);
@@ -562,26 +562,26 @@ TEST_CASE("requests: the key of an answer is of all that decides its bytes, and 
   // grammar, and where the weights lie.
   EngineOptions one;
   one.threads = 1, one.threads_fixed = true;
-  CHECK(answer_key(*Engine::open(one), prompt, plain) == keys[0]);
+  CHECK(AnswerKeys(*Engine::open(one)).key(prompt, plain) == keys[0]);
   const TempFolder folder;
   std::filesystem::copy_file("models/bundled/story.quipu", folder / "copy.quipu");
   one.model = folder / "copy.quipu", one.copy = true;
-  CHECK(answer_key(*Engine::open(one), prompt, plain) == keys[0]);
+  CHECK(AnswerKeys(*Engine::open(one)).key(prompt, plain) == keys[0]);
   GenerateOptions o = plain;
   const auto drafter = ngram_drafter();
   Governor governor;
   const std::atomic<bool> interrupt = false;
   o.drafter = drafter.get(), o.draft_length = 4, o.governor = &governor, o.interrupt = &interrupt;
   o.on_drop = [](int, int, int) {};
-  CHECK(answer_key(*engine, prompt, o) == keys[0]);
+  CHECK(AnswerKeys(*engine).key(prompt, o) == keys[0]);
   o.grammar = &a;
-  const std::string with_grammar = answer_key(*engine, prompt, o);
+  const std::string with_grammar = AnswerKeys(*engine).key(prompt, o);
   o.grammar = &again;
-  CHECK(answer_key(*engine, prompt, o) == with_grammar);
+  CHECK(AnswerKeys(*engine).key(prompt, o) == with_grammar);
   o.sampling.temperature = 0;
-  const std::string greedy = answer_key(*engine, prompt, o);
+  const std::string greedy = AnswerKeys(*engine).key(prompt, o);
   o.sampling.seed = 9;
-  CHECK(answer_key(*engine, prompt, o) == greedy);
+  CHECK(AnswerKeys(*engine).key(prompt, o) == greedy);
 }
 
 TEST_CASE("requests: a kept answer comes back whole or not at all, and the oldest go") {
