@@ -25,7 +25,8 @@
 //   source.file, source.kind, source.xxh3 str   where it was converted from
 //   quantize.type str                             what `chaski quantize` was asked for
 //   quantize.method str                           how it rounded, where there was a text: auto,
-//   gptq quantize.calibration.text, .xxh3 str, .tokens int   the text that errors were weighed by
+//   gptq, awq, awq+gptq
+//   quantize.calibration.text, .xxh3 str, .tokens int   the text that errors were weighed by
 //   quantize.errors, .output_errors, .search_errors [f32]   of each tensor, in their order: what
 //   its weights lost, and where it is known its outputs, as it is and if it had been searched for
 //   gguf.<key>             any   a GGUF key that none of the above stands for, kept for the way
