@@ -8,8 +8,8 @@
 
 #include "engine/divergence.h"
 #include "engine/engine_impl.h"
-#include "engine/name_pattern.h"
 #include "engine/tensor_encoder.h"
+#include "engine/text/pattern.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/cores.h"
 #include "ggml-like-tensor/file/chunks.h"
@@ -283,7 +283,7 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
 
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in) {
   struct Line {
-    NamePattern name;
+    Pattern name;
     Format to;
     size_t number;
     bool used = false;
@@ -306,20 +306,21 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
       fail(Exit::usage, "{}: line {} is \"{}\", expected REGEX = TYPE with a type of --type", file,
            number, escaped(line));
     try {
-      lines.push_back({NamePattern(trimmed(line.substr(0, sign))), *to, number});
-    } catch (const Error& error) {
-      fail(Exit::usage, "{}: line {}: \"{}\" is no regular expression: {}", file, number,
-           escaped(trimmed(line.substr(0, sign))), error.what());
+      lines.push_back({{trimmed(line.substr(0, sign)), Pattern::Of::bytes}, *to, number});
+    } catch (const PatternError& error) {
+      fail(Exit::usage, "{}: line {}: \"{}\" is no regular expression: {} (at byte {})", file,
+           number, escaped(trimmed(line.substr(0, sign))), error.what, error.at);
     }
   }
   Recipe recipe;
+  PatternSearch search(1'000'000);
   for (const TensorSource& tensor : in.tensors) {
     const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
       try {
-        return l.name.found_in(tensor.info.name);
-      } catch (const Error& error) {
+        return search.find(l.name, tensor.info.name);
+      } catch (const PatternError& error) {
         fail(Exit::usage, "{}: line {}: cannot be compared with {}: {}", file, l.number,
-             escaped(tensor.info.name), error.what());
+             escaped(tensor.info.name), error.what);
       }
     });
     if (line == lines.end() || !tensor.info.tiled()) continue;

@@ -1,15 +1,11 @@
-// The table of published pre-tokenizer patterns, and PCRE2 that runs them.
+// The table of published pre-tokenizer patterns, and how they cut.
 //
 // Two ways in which a pattern could hurt: recursion (PCRE2 10.30 and later match on the heap, and
 // where its JIT's stack runs out the interpreter takes over) and time (a step limit that grows with
 // the text, and one published pattern rewritten below).
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/text/pretokenizer.h"
 
-#include <pcre2.h>
-
 #include <algorithm>
-#include <new>
 
 #include "engine/text/utf8.h"
 #include "ggml-like-tensor/base/error.h"
@@ -166,30 +162,17 @@ std::string translated(std::string_view pattern) {
   return out;
 }
 
-std::string message(int code) {
-  PCRE2_UCHAR text[256];
-  pcre2_get_error_message(code, text, sizeof text);
-  return reinterpret_cast<const char*>(text);
-}
-
-std::shared_ptr<const pcre2_code> compiled(std::string_view pattern, const std::string& origin) {
+Pattern compiled(std::string_view pattern, const std::string& origin) {
   // "&&" intersects classes in Oniguruma; PCRE2 would take it for two characters and cut elsewhere.
   if (pattern.find("&&[") != std::string::npos)
     fail(Exit::bad_file, "{}: tokenizer pattern {} intersects classes (&&), expected one without",
          origin, escaped(pattern));
-  const std::string ours = translated(pattern);
-  int error = 0;
-  size_t at = 0;
-  pcre2_code* code = pcre2_compile(
-      reinterpret_cast<PCRE2_SPTR>(ours.data()), ours.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY, &error, &at, nullptr);
-  if (!code && error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
-  if (!code)
+  try {
+    return {translated(pattern), Pattern::Of::characters};
+  } catch (const PatternError& error) {
     fail(Exit::bad_file, "{}: tokenizer pattern {} is no regular expression ({} at {})", origin,
-         escaped(pattern), message(error), at);
-  // where there is no JIT the interpreter does the same, slower
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
-  return {code, [](const pcre2_code* done) { pcre2_code_free(const_cast<pcre2_code*>(done)); }};
+         escaped(pattern), error.what, error.at);
+  }
 }
 
 // Cuts between valid and invalid stretches: PCRE2 is given valid UTF-8 only, and then need not
@@ -211,64 +194,33 @@ std::vector<std::string_view> by_validity(std::string_view text, std::vector<boo
   return out;
 }
 
-// What PCRE2 needs beside the pattern; made once per text.
-class Matcher {
- public:
-  explicit Matcher(size_t text_size)
-      : match_(pcre2_match_data_create(1, nullptr)), limits_(pcre2_match_context_create(nullptr)) {
-    if (!match_ || !limits_) {
-      release();
-      throw std::bad_alloc();
-    }
-    // A decent pattern takes a few steps per character; the default, ten million in all, is too
-    // little for a long text.
-    const size_t steps = std::min<size_t>(10'000'000 + 64 * text_size, UINT32_MAX);
-    pcre2_set_match_limit(limits_, static_cast<uint32_t>(steps));
-  }
-  Matcher(const Matcher&) = delete;
-  Matcher& operator=(const Matcher&) = delete;
-  ~Matcher() { release(); }
+// A decent pattern takes a few steps per character; PCRE2's default, ten million in all, is too
+// little for a long text.
+PatternSearch search_in(std::string_view text) {
+  return PatternSearch(10'000'000 + 64 * text.size());
+}
 
-  // > 0: begin() and end() are set; PCRE2_ERROR_NOMATCH or another error otherwise.
-  int find(const pcre2_code* code, std::string_view piece, size_t from, bool not_empty_here) {
-    const uint32_t options = PCRE2_NO_UTF_CHECK | (not_empty_here ? PCRE2_NOTEMPTY_ATSTART : 0);
-    const auto run = [&](uint32_t how) {
-      return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(piece.data()), piece.size(), from, how,
-                         match_, limits_);
-    };
-    const int found = run(options);
-    return found == PCRE2_ERROR_JIT_STACKLIMIT ? run(options | PCRE2_NO_JIT) : found;
-  }
-  size_t begin() const { return pcre2_get_ovector_pointer(match_)[0]; }
-  size_t end() const { return pcre2_get_ovector_pointer(match_)[1]; }
-
- private:
-  void release() {
-    pcre2_match_data_free(match_);
-    pcre2_match_context_free(limits_);
-  }
-  pcre2_match_data* match_;
-  pcre2_match_context* limits_;
-};
-
-// Matches and the gaps between them both become pieces. Returns PCRE2_ERROR_NOMATCH when the piece
-// is done, or an error.
-int cut(Matcher& matcher, const pcre2_code* pattern, std::string_view piece,
-        std::vector<std::string_view>& out) {
+// Matches and the gaps between them both become pieces.
+void cut(PatternSearch& search, const Pattern& pattern, std::string_view piece,
+         std::vector<std::string_view>& out) {
   size_t done = 0;
   const auto cut_at = [&](size_t end) {
     if (end > done) out.push_back(piece.substr(done, end - done));
     done = end;
   };
-  int found;
-  for (bool empty = false; (found = matcher.find(pattern, piece, done, empty)) > 0;) {
-    empty = matcher.begin() == matcher.end();
-    const size_t end = matcher.end();
-    cut_at(matcher.begin());
+  for (bool empty = false; search.find(pattern, piece, done, empty);) {
+    empty = search.begin() == search.end();
+    const size_t end = search.end();
+    cut_at(search.begin());
     cut_at(end);
   }
   cut_at(piece.size());
-  return found;
+}
+
+[[noreturn]] void cannot_cut(const PatternError& error, std::string_view text,
+                             const std::string& origin) {
+  fail(Exit::bad_file, "{}: a tokenizer pattern fails on a text of {} bytes: {}", origin,
+       text.size(), error.what);
 }
 
 }  // namespace
@@ -292,22 +244,18 @@ std::vector<std::string> Pretokenizer::names() {
   return all;
 }
 
-std::string Pretokenizer::replace(std::string_view text, std::string_view by) const {
-  Matcher matcher(text.size());
+std::string Pretokenizer::replace(std::string_view text, std::string_view by) const try {
+  PatternSearch search = search_in(text);
   std::string out;
-  size_t done = 0, from = 0;
-  for (bool empty = false; from <= text.size();) {
-    const int found = matcher.find(patterns_[0].get(), text, from, empty);
-    if (found == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
-    if (found <= 0 && found != PCRE2_ERROR_NOMATCH)
-      fail(Exit::bad_file, "{}: a tokenizer pattern fails on a text of {} bytes: {}", origin_,
-           text.size(), message(found));
-    if (found <= 0) break;
-    out.append(text, done, matcher.begin() - done).append(by);
-    empty = matcher.begin() == matcher.end();
-    done = from = matcher.end();
+  size_t done = 0;
+  for (bool empty = false; search.find(patterns_[0], text, done, empty);) {
+    out.append(text, done, search.begin() - done).append(by);
+    empty = search.begin() == search.end();
+    done = search.end();
   }
   return out.append(text, done);
+} catch (const PatternError& error) {
+  cannot_cut(error, text, origin_);
 }
 
 Pretokenizer Pretokenizer::from_patterns(const Texts& patterns, const std::string& origin) {
@@ -318,28 +266,24 @@ Pretokenizer Pretokenizer::from_patterns(const Texts& patterns, const std::strin
   return out;
 }
 
-std::vector<std::string_view> Pretokenizer::split(std::string_view text) const {
+std::vector<std::string_view> Pretokenizer::split(std::string_view text) const try {
   std::vector<bool> valid;
   const std::vector<std::string_view> stretches = by_validity(text, valid);
-  Matcher matcher(text.size());
+  PatternSearch search = search_in(text);
   std::vector<std::string_view> out, pieces, next;
   for (size_t i = 0; i < stretches.size(); ++i) {
     pieces.assign(1, stretches[i]);
-    for (const auto& pattern : patterns_) {
+    for (const Pattern& pattern : patterns_) {
       if (!valid[i]) break;
       next.clear();
-      for (std::string_view piece : pieces) {
-        const int error = cut(matcher, pattern.get(), piece, next);
-        if (error == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
-        if (error != PCRE2_ERROR_NOMATCH)
-          fail(Exit::bad_file, "{}: a tokenizer pattern fails on a text of {} bytes: {}", origin_,
-               piece.size(), message(error));
-      }
+      for (const std::string_view piece : pieces) cut(search, pattern, piece, next);
       pieces.swap(next);
     }
     out.insert(out.end(), pieces.begin(), pieces.end());
   }
   return out;
+} catch (const PatternError& error) {
+  cannot_cut(error, text, origin_);
 }
 
 }  // namespace chaski

@@ -2,14 +2,12 @@
 // regular expressions that belong to the model: with other ones the same vocabulary gives other
 // tokens. Merging itself is in tokenizer_bpe.cpp.
 #pragma once
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/text/pattern.h"
 #include "ggml-like-tensor/file/lists.h"
-
-struct pcre2_real_code_8;  // PCRE2's compiled pattern
 
 namespace chaski {
 
@@ -38,7 +36,7 @@ class Pretokenizer {
 
  private:
   std::string origin_;
-  std::vector<std::shared_ptr<const pcre2_real_code_8>> patterns_;
+  std::vector<Pattern> patterns_;
   bool whole_words_first_ = false, adds_bos_ = false;
 };
 
