@@ -67,6 +67,10 @@ TEST_CASE("cli/what chaski lacks is refused in one line, by run and by convert")
        "model.rope_scaling is yarm, expected none, linear, dynamic, llama3, yarn "
        "or longrope (nearest: yarn)"},
       {with_odd_tensors(), "tensor blk.0.odd.weight has type number 7777, expected F32"},
+      {tiny_llama().tensor("blk.0.odd.weight", {32}, 36, std::string(64, '\0')),
+       "has type I2_S, expected F32"},
+      {tiny_llama().tensor("blk.0.odd.weight", {32}, 36, std::string(64, '\0')),
+       "no file says which: take the model's safetensors folder, or a file of TQ2_0"},
       {tiny_llama().tensor("blk.0.extra.weight", {4}, 0, floats(4)),
        "tensor layer.0.extra has no place in a llama model"},
   };

@@ -36,11 +36,19 @@ constexpr std::array<std::string_view, 42> kTensorTypes{
     "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",  "Q6_K",   "Q8_K", "IQ2_XXS", "IQ2_XS",
     "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8",   "I16",     "I32",
     "I64",     "F64",   "IQ1_M",  "BF16",  "",      "",       "",     "TQ1_0",   "TQ2_0",
-    "",        "",      "",       "MXFP4", "NVFP4", "Q1_0"};
+    "I2_S",    "",      "",       "MXFP4", "NVFP4", "Q1_0"};
 
 std::string tensor_type_name(uint32_t type) {
   const bool known = type < kTensorTypes.size() && !kTensorTypes[type].empty();
   return known ? std::string(kTensorTypes[type]) : fmt::format("number {}", type);
+}
+
+// What to do about a type that no reader could take from the file alone.
+std::string_view way_out(uint32_t type) {
+  if (type != 36) return "";
+  return "; bitnet.cpp packs I2_S in one of three orders, by the machine that wrote it, and no "
+         "file "
+         "says which: take the model's safetensors folder, or a file of TQ2_0";
 }
 
 std::vector<std::string> tensor_types() {
@@ -125,8 +133,9 @@ class Reader {
       return;
     }
     if (!format)
-      fail(Exit::bad_file, "{}: {} has type {}, expected {}", in_.file(), field,
-           tensor_type_name(type), expected_names(tensor_type_name(type), tensor_types()));
+      fail(Exit::bad_file, "{}: {} has type {}, expected {}{}", in_.file(), field,
+           tensor_type_name(type), expected_names(tensor_type_name(type), tensor_types()),
+           way_out(type));
     t.cols = shape.back();
     t.rows = rows_of(shape, field);
     t.format = *format;
