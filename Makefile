@@ -34,7 +34,7 @@ CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -g1 -DCHASKI_DEBUG)
 CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -g1 -DCHASKI_DEBUG $(CHECKED))
 # For what is compiled more often than it runs: the command line, importers (what they do with weights is in quant/), tests.
 QUICK    := $(if $(filter release,$(MODE)),-O1)
-TESTS_QUICK := $(if $(filter release,$(MODE)),-O0)
+TESTS_QUICK := $(if $(filter-out debug,$(MODE)),-O0)
 SANITIZE := $(if $(filter asan,$(MODE)),$(CHECKED))
 LIBS     := -lfmt -lpcre2-8 -lutf8proc -lxxhash -pthread
 EDIT     := -ledit
