@@ -5,7 +5,7 @@
 namespace chaski {
 
 const char* name_of(Finish finish) {
-  constexpr const char* kNames[] = {"end", "stop", "length", "context_full", "interrupted"};
+  constexpr const char* kNames[] = {"end", "stop", "length", "full", "interrupted"};
   return kNames[int(finish)];
 }
 

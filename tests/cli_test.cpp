@@ -361,6 +361,7 @@ TEST_CASE("cli/the end of a context is said, and why a text ended") {
   CHECK_MESSAGE(stopped.error_says("the context of 64 tokens is full, the text ends here"),
                 stopped.err);
   CHECK(stopped.error_says("; ended because the context is full; "));
+  CHECK(json::parse(told({"--json"}).out)["finish"] == "full");  // as --help and docs/json.md say
   for (const std::string policy : {"shift", "sinks"}) {
     const Outcome shifted = told({"--context-policy", policy, "-n", "100"});
     CHECK(shifted.out.starts_with(stopped.out));
