@@ -78,7 +78,7 @@ void add_sampling(Record& key, const SamplerOptions& options) {
 
 void add_options(Record& key, const GenerateOptions& options) {
   const auto& [max_tokens, sampling, stop, grammar, ignore_end, spelled, scored, context_policy,
-               kept, on_drop, drafter, draft_length, governor, interrupt] = options;
+               kept, on_drop, on_read, drafter, draft_length, governor, interrupt] = options;
   ENSURE(!scored, "log probabilities are not kept");
   key.add(max_tokens).add(stop).add(grammar ? grammar->rules().sum() : 0).add(ignore_end);
   key.add(spelled).add(context_policy).add(kept);
@@ -155,7 +155,7 @@ std::optional<GenerateResult> AnswerCache::find(const std::string& key) const {
     fail(Exit::bad_file, "{}: finish is {}, expected 0 to {}", path, finish,
          int(Finish::interrupted) - 1);
   result.finish = Finish(finish);
-  result.prompt_tokens = result.cached_tokens = in.take<int32_t>("prompt");
+  result.prompt_tokens = result.cached_tokens = result.known_tokens = in.take<int32_t>("prompt");
   const uint64_t n = in.count(in.take<uint64_t>("tokens"), sizeof(TokenId), "tokens");
   for (uint64_t i = 0; i < n; ++i) result.tokens.push_back(in.take<TokenId>("tokens"));
   result.text = in.text("text");

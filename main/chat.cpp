@@ -84,6 +84,7 @@ class Chat {
         think_(flags.think) {
     for (const std::string& text : format_.stop_strings()) speaker_.options.stop.push_back(text);
     speaker_.options.interrupt = &interruption_.requested();
+    speaker_.shows_reading = !flags.json.any();
     tools_.begin(format_, *speaker_.engine);
     speaker_.options.spelled = tools_.spelled();
     clear("");
@@ -638,17 +639,23 @@ class Chat {
                              counted(result.tokens.size(), "token")));
     total_.add(result);
     if (!flags_.generation.verbose()) {
-      if (talks_)
-        put_state(fmt::format("{} of {} tokens; {:.1f} tok/s{}",
-                              std::min(result.prompt_tokens + int(result.tokens.size()),
-                                       speaker_.engine->context_length()),
-                              speaker_.engine->context_length(), result.decode_rate(),
-                              result.finish == Finish::length ? "; ended by -n" : ""));
+      if (talks_) put_state(state_line(result));
       return;
     }
     put_summary(timing_line(result, bandwidth_beside(*speaker_.engine, result),
                             speaker_.options.sampling.seed, true) +
                 threads_part(*speaker_.engine));
+  }
+
+  std::string state_line(const GenerateResult& result) const {
+    const int context = speaker_.engine->context_length();
+    const std::string line =
+        fmt::format("{} of {} tokens; ",
+                    std::min(result.prompt_tokens + int(result.tokens.size()), context), context);
+    if (result.known_tokens < result.prompt_tokens)
+      return line + fmt::format("{} were read", result.known_tokens);
+    return line + fmt::format("{:.1f} tok/s{}", result.decode_rate(),
+                              result.finish == Finish::length ? "; ended by -n" : "");
   }
 
   // Of all answers.
@@ -658,7 +665,7 @@ class Chat {
 
     void add(const GenerateResult& r) {
       ++answers;
-      read += uint64_t(r.prompt_tokens - r.cached_tokens), cached += uint64_t(r.cached_tokens);
+      read += uint64_t(r.known_tokens - r.cached_tokens), cached += uint64_t(r.cached_tokens);
       written += r.tokens.size(), drafted += uint64_t(r.drafted), accepted += uint64_t(r.accepted);
       prompt_seconds += r.prompt_seconds, decode_seconds += r.decode_seconds;
     }

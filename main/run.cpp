@@ -11,6 +11,7 @@
 #include "main/json_output.h"
 #include "main/options.h"
 #include "main/output.h"
+#include "main/progress.h"
 #include "main/signals.h"
 #include "main/speaker.h"
 #include "main/timing.h"
@@ -177,6 +178,7 @@ void check_beams(RunFlags& flags) {
 
 std::string beams_line(const std::vector<Beam>& all, const BeamOptions& beams) {
   const GenerateResult& best = all[0].result;
+  if (best.known_tokens < best.prompt_tokens) return unread_line(best);
   std::string line = fmt::format("{} of a prompt of {}, {:.4g} tok/s; the best has {}",
                                  counted(uint64_t(beams.width), "beam"),
                                  counted(uint64_t(best.prompt_tokens), "token"), best.prompt_rate(),
@@ -187,7 +189,13 @@ std::string beams_line(const std::vector<Beam>& all, const BeamOptions& beams) {
 
 void put_beams(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
                std::span<const TokenId> tokens) {
-  std::vector<Beam> all = beam_search(*speaker.session, tokens, speaker.options, flags.beams);
+  std::vector<Beam> all;
+  {
+    ReadingLine reading(speaker.shows_reading);
+    GenerateOptions options = speaker.options;
+    options.on_read = [&](int known, int of) { reading.show(known, of); };
+    all = beam_search(*speaker.session, tokens, options, flags.beams);
+  }
   JsonValue array = JsonValue::array();
   for (size_t i = 0; i < all.size(); ++i) {
     all[i].result.text.insert(0, prompt.shown);
@@ -230,8 +238,10 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
     return int(alike);
   std::span<const TokenId> lacks = session.reuse(front);
   const int known = session.position();  // a window may have gone back further
+  ReadingLine reading(speaker.shows_reading);
   while (!lacks.empty() && !speaker.options.interrupt->load()) {
     const size_t n = std::min(lacks.size(), size_t(speaker.engine->batch_length()));
+    reading.show(session.position(), int(prompt.size()));
     const Extension portion{&session, lacks.first(n), 0,
                             nullptr,  std::nullopt,   speaker.options.interrupt};
     if (Session::draw_all({&portion, 1})[0].abandoned) break;
@@ -251,6 +261,7 @@ int run(RunFlags& flags) {
   flags.generation.model.engine.sessions =
       std::max({1, flags.answers, flags.best_of, flags.beams.width});
   Speaker speaker(flags.generation);
+  speaker.shows_reading = !flags.json.any();
   const std::vector<TokenId> tokens = prompt_tokens(*speaker.engine, prompt.text);
 
   const Interruption interruption(Interruption::Scope::program);
@@ -275,7 +286,10 @@ int run(RunFlags& flags) {
   GenerateResult result = speaker.answer(tokens, speaker.options, sink);
   if (!flags.cache.empty()) {
     result.cached_tokens = std::min(known, result.cached_tokens);
-    result.prompt_seconds += reading.count(), result.first_token_seconds += reading.count();
+    if (result.prompt_seconds > 0)
+      result.prompt_seconds += reading.count(), result.first_token_seconds += reading.count();
+    else
+      result.known_tokens = int(speaker.session->common_prefix(tokens));
   }
   result.text.insert(0, prompt.shown);
   const uint64_t seed = speaker.options.sampling.seed;
