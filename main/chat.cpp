@@ -730,9 +730,6 @@ int chat(ChatFlags& flags) {
     flags.generation.answer_cache.clear();
   }
   flags.tools.read();
-  if (flags.tools.given() && flags.generation.has_grammar())
-    fail(Exit::usage,
-         "--tools beside a grammar or a schema, expected one of them: a call is none of its texts");
   flags.generation.choose_seed();
   std::optional<std::string> question;
   if (!flags.talks() && !flags.lines) question = whole_question(flags);
@@ -763,6 +760,8 @@ Action declare_chat(Flags parser) {
       .excludes(flags->question.text_flag)
       .excludes(flags->question.file_flag);
   flags->tools.declare(parser);
+  for (const char* other : {"--grammar", "--json-schema", "--regex"})
+    parser.named("--tools").excludes(parser.named(other));
   declare_json(parser, flags->json);
   parser
       .add("--think", flags->think,

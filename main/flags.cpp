@@ -405,6 +405,12 @@ void parse(CLI::App& app, const CLI::App& command, std::vector<std::string> word
     throw;
   } catch (const CLI::ExtrasError&) {
     refuse_rest(command, behind_dashes);
+  } catch (const CLI::ExcludesError& error) {
+    constexpr std::string_view kExcludes = " excludes ";
+    std::string names = error.what();
+    if (const size_t at = names.find(kExcludes); at != std::string::npos)
+      names.replace(at, kExcludes.size(), " beside ");
+    throw Error(Exit::usage, names + ", expected one of them");
   } catch (const CLI::ParseError& error) {
     throw Error(Exit::usage, error.what());
   }
@@ -440,6 +446,8 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
   words.insert(words.begin(), defaults.words.begin(), defaults.words.end());
   try {
     parse(app, command.app, std::move(words), behind);
+    for (ListedFlag& flag : command.manual.flags)
+      flag.by_config = defaults.lines.contains(flag.name());
     if (command.quiet) be_quiet();
     for (const std::string& note : typed.notes()) put_notice(note);
     const CLI::Option* verbose = command.app.get_option_no_throw("--verbose");

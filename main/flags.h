@@ -24,6 +24,7 @@ struct ListedFlag {
   std::vector<std::string> values;    // some that a shell may offer
   std::vector<std::string> excludes;  // names of flags that it cannot stand beside
   bool required = false, repeats = false, model = false;
+  bool by_config = false;  // what it has comes from the file of defaults
 
   std::string name() const { return names.empty() ? place : names.back(); }
 };
@@ -68,10 +69,12 @@ class Flag {
   Flag& one_each();      // takes one value each time it is given, for several
 
   bool given() const;
+  bool typed() const { return given() && !listed_->by_config; }
+  std::string name() const { return listed_->name(); }
 
  private:
   CLI::Option* option_ = nullptr;
-  ListedFlag* listed_ = nullptr;  // while flags are declared
+  ListedFlag* listed_ = nullptr;
 };
 
 class Flags {

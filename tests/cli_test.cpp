@@ -342,13 +342,22 @@ TEST_CASE(
            {{"--beam", "2", "--draft", kStory}, " beside --beam, expected none"},
            {{"--beam", "2", "--answers", "2"}, "--beam"},
            {{"--beam", "2", "--cache", "/tmp/x"}, "--beam"},
-           {{"--beam", "2", "--regex", "a*"}, "--beam beside a grammar"},
+           {{"--beam", "2", "--regex", "a*"}, "--regex beside --beam, expected one of them"},
            {{"--beam", "2", "--context-policy", "shift"},
             "--context-policy is shift beside --beam"},
            {{"--beam", "2", "--length-penalty", "-1"}, "--length-penalty is -1, expected 0 to 10"},
            {{"--length-penalty", "1"}, "expected --beam N beside it"},
            {{"--beam", "0"}, "--beam"}})
     check_one_line(chaski_run(run_story(flags)), 2, error);
+  // What is no part of a search is named, as it was typed, and once.
+  const Outcome idle = chaski_run(run_story({"--beam", "4", "-n", "40", "--top-k", "5", "--seed",
+                                             "3", "--mirostat", "2", "--draft-len", "2"}));
+  CHECK(idle.out == four.out);
+  CHECK_MESSAGE(idle.error_says("note: --seed, --top-k, --mirostat, --draft-len have no effect "
+                                "beside --beam: nothing is drawn\n"),
+                idle.err);
+  CHECK_MESSAGE(!idle.error_says("--temp"), idle.err);
+  check_one_line(chaski_run(run_story({"--beam", "2", "--top-p", "7"})), 2, "--top-p is 7");
 }
 
 TEST_CASE("cli/the end of a context is said, and why a text ended") {
