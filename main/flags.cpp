@@ -38,13 +38,14 @@ std::optional<T> number_of(const std::string& text) {
   return error == std::errc() && stopped == end ? std::optional(value) : std::nullopt;
 }
 
-// "4k" is 4096.
+// "4k" is 4096, "1M" 1048576.
 std::optional<int> whole_of(const std::string& text) {
-  const bool thousands = text.ends_with('k') || text.ends_with('K');
-  const auto value = number_of<int>(thousands ? text.substr(0, text.size() - 1) : text);
-  if (!thousands || !value) return value;
+  const int times = text.ends_with('k') || text.ends_with('K')   ? 1 << 10
+                    : text.ends_with('m') || text.ends_with('M') ? 1 << 20
+                                                                 : 1;
+  const auto value = number_of<int>(text.substr(0, text.size() - (times > 1)));
   int product;
-  if (__builtin_mul_overflow(*value, 1024, &product)) return std::nullopt;
+  if (!value || __builtin_mul_overflow(*value, times, &product)) return std::nullopt;
   return product;
 }
 
@@ -58,7 +59,8 @@ CLI::Validator range(int least, int most) {
   const auto rewrite = [=](std::string& text) {
     const auto value = whole_of(text);
     if (!value || *value < least || *value > most)
-      return refusal(text, fmt::format("a number from {} to {}", least, most));
+      return refusal(text, fmt::format("a number from {} to {}{}", least, most,
+                                       most > 1 << 20 ? ", such as 4096, 4k or 1M" : ""));
     text = std::to_string(*value);
     return std::string();
   };

@@ -83,8 +83,8 @@ class Flags {
 
   // `names` are "-p,--prompt", or "IN" for what is told by its place on the command line. `value`
   // stays as it is if the flag is not given. A number is a decimal number from the first character
-  // to the last, where CLI11 itself would take "" for 0 and "010" for 8; an int may end in k, for
-  // 1024 times as much.
+  // to the last, where CLI11 itself would take "" for 0 and "010" for 8; an int may end in k
+  // or M, for 1024 or 1048576 times as much.
   Flag add(const char* names, std::string& value, const std::string& help);
   Flag add(const char* names, int& value, const std::string& help);
   Flag add(const char* names, double& value, const std::string& help);

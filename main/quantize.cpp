@@ -127,18 +127,21 @@ Known known_of(const QuantizeFlags& flags) {
   return known;
 }
 
-// 180M, 1.5G, 90000K or a number of bytes.
+// 180M, 180MB, 1.5g, 90000K or a number of bytes.
 uint64_t bytes_of(const std::string& text) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double times = unit.empty()                 ? 1
-                       : unit == "K" || unit == "k" ? 1e3
-                       : unit == "M"                ? 1e6
-                       : unit == "G"                ? 1e9
-                                                    : 0;
+  std::string unit = end;
+  for (char& c : unit) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.size() == 2 && unit[1] == 'b') unit.pop_back();
+  const double times = unit.empty()  ? 1
+                       : unit == "k" ? 1e3
+                       : unit == "m" ? 1e6
+                       : unit == "g" ? 1e9
+                                     : 0;
   if (!(number * times >= 1 && number * times < 1e15))
-    fail(Exit::usage, "--size is {}, expected a number of bytes, or of K, M or G of them",
+    fail(Exit::usage,
+         "--size is {}, expected a number of bytes, or of K, M or G (1000, 10^6, 10^9) of them",
          escaped(text));
   return uint64_t(number * times);
 }
