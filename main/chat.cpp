@@ -35,6 +35,8 @@ namespace chaski {
 
 namespace {
 
+constexpr const char* kStates = ".kv";  // ends the name of a file beside a conversation
+const std::vector<std::string> kThinkModes = {"auto", "show", "hide"};  // of /think
 constexpr std::string_view kBlock = "\"\"\"", kSpace = " \t\r\n";
 
 struct ChatFlags {
@@ -79,7 +81,8 @@ class Chat {
         interruption_(talks_        ? Interruption::Scope::answer
                       : flags.lines ? Interruption::Scope::nothing
                                     : Interruption::Scope::program),
-        editor_(interruption_, history_file(flags), names_of_commands()),
+        editor_(interruption_, history_file(flags),
+                [this](const std::string& begun) { return completions(begun); }),
         system_(flags.system),
         think_(flags.think) {
     for (const std::string& text : format_.stop_strings()) speaker_.options.stop.push_back(text);
@@ -177,7 +180,8 @@ class Chat {
     const size_t space = std::min(text.find(' '), text.size());
     const std::string name = text.substr(0, space);
     const size_t begin = text.find_first_not_of(' ', space);
-    const std::string argument = begin == std::string::npos ? "" : text.substr(begin);
+    std::string argument = begin == std::string::npos ? "" : text.substr(begin);
+    argument.erase(argument.find_last_not_of(' ') + 1);  // Tab leaves one behind a word
     for (const Command& command : commands()) {
       if (name != command.name) continue;
       if (!argument.empty() && !*command.argument)
@@ -208,12 +212,39 @@ class Chat {
     return names;
   }
 
+  // How a command may go on, and what stands behind it.
+  std::vector<LineEditor::Completion> completions(const std::string& begun) {
+    std::vector<LineEditor::Completion> all;
+    const size_t space = begun.find(' ');
+    const auto offer = [&](const std::string& front, const std::vector<std::string>& names) {
+      for (const std::string& name : names)
+        if ((front + name).starts_with(begun)) all.push_back({front + name + " ", name});
+    };
+    if (space == std::string::npos) {
+      offer("", names_of_commands());
+      return all;
+    }
+    const std::string front = begun.substr(0, space + 1);
+    for (const Command& command : commands()) {
+      if (begun.substr(0, space) != command.name) continue;
+      const std::string_view argument = command.argument;
+      if (argument == "FILE") all = completions_of_files(front, begun.substr(space + 1));
+      if (argument == "[HOW]") offer(front, kThinkModes);
+      GenerationFlags settings = settings_;
+      if (argument.starts_with("NAME"))
+        offer(front, names_of_flags([&](Flags& flags) { settings.declare_settings(flags); }));
+    }
+    std::erase_if(all, [](const auto& one) { return one.line.ends_with(kStates); });
+    return all;
+  }
+
   void help(const std::string&) {
     for (const Command& command : commands())
       put_note(fmt::format("{:<16} {}", fmt::format("{} {}", command.name, command.argument),
                            command.help));
     put_note("\"\"\"              begins and ends a message of several lines; so does a paste");
     put_note("\\                at the end of a line, or Alt-Enter: the message goes on");
+    put_note("Tab              completes commands, files, settings");
     put_note("Ctrl-C           stop the answer; at the prompt: drop the line; twice: end");
   }
 
@@ -366,7 +397,7 @@ class Chat {
   }
 
   // Keys and values lie beside the conversation, so that it goes on at once.
-  static std::string states_file(const std::string& path) { return path + ".kv"; }
+  static std::string states_file(const std::string& path) { return path + kStates; }
 
   void save(const std::string& path) {
     if (path.empty()) fail(Exit::usage, "/save expects a file");
@@ -411,7 +442,7 @@ class Chat {
   }
 
   void think(const std::string& how) {
-    if (how == "auto" || how == "show" || how == "hide") {
+    if (std::ranges::count(kThinkModes, how) > 0) {
       think_ = how;
       return put_note("thoughts: " + think_);
     }

@@ -492,6 +492,16 @@ void read_flags(const std::string& name, std::vector<std::string> words,
   parse(app, *command, std::move(words), behind);
 }
 
+std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare) {
+  CLI::App app;
+  Manual manual;
+  Flags flags(app, manual);
+  declare(flags);
+  std::vector<std::string> names;
+  for (const ListedFlag& flag : manual.flags) names.push_back(flag.name().substr(2));
+  return names;
+}
+
 int run_command_line(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (words.empty())

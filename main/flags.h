@@ -115,6 +115,13 @@ class Flags {
 void read_flags(const std::string& name, std::vector<std::string> words,
                 const std::function<void(Flags&)>& declare);
 
+// The long names of what is declared, without dashes.
+std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare);
+
+// A line that begins with the path of a model, with the name in its place by which the user called
+// it: paths in the stores of other programs are long, and tell nobody anything.
+std::string with_name_of_model(const std::string& line);
+
 // What a flag for a number that int does not hold is told. Calls wrong_flag().
 uint64_t whole_number(const std::string& flag, const std::string& text);
 

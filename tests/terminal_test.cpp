@@ -342,6 +342,31 @@ TEST_CASE("cli/chat on a terminal: Tab shows the commands that a beginning may b
   CHECK(screen.status() == 0);
 }
 
+TEST_CASE("cli/chat on a terminal: Tab completes files, settings and ways to think") {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "talks");
+  for (const char* name : {"talks/one.json", "talks/one.json.kv", "talks/other.json", "talks/.hid"})
+    write_file(folder / name, R"({"messages":[{"role":"user","content":"A dog."}]})");
+  Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
+  screen.resize(200);
+  screen.until("> ");
+  screen.type("/lo\t" + folder / "ta\to\t");
+  screen.until("one.json  other.json");
+  screen.type("n\t\r");  // not the keys and values beside it
+  screen.until("1 message from " + folder / "talks/one.json");
+  screen.until("> ");
+  screen.type("/set rep\t\t");
+  screen.until("repeat-penalty  repeat-last-n");
+  screen.type("p\t1.25\r");
+  screen.until("set here: repeat-penalty 1.25");
+  screen.until("> ");
+  screen.type("/think h\t\r");
+  screen.until("thoughts: hide");
+  screen.until("> ");
+  screen.type("/quit\t\r");
+  CHECK(screen.status() == 0);
+}
+
 TEST_CASE("cli/run on a terminal: a long prompt says how far it is read, and leaves no trace") {
   const TempFolder folder;
   std::string text;
