@@ -420,10 +420,22 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
     if (options.feedbacks) options.feedbacks->forget(name);
     kept[t] = 1;
   };
+  // What is copied takes next to no time beside what is encoded.
+  const auto encoded_in = [&](size_t t, uint64_t bytes) {
+    const TensorInfo &from = encoders[t]->from(), &to = target.tensors[t].info;
+    return from.format == to.format
+               ? 0
+               : double(from.rows * from.cols) * double(bytes) / double(to.bytes());
+  };
   FileProgress last;
+  double encoded = 0;
+  for (size_t t = 0; t < encoders.size(); ++t) {
+    const uint64_t bytes = target.tensors[t].info.bytes();
+    last.total += bytes, last.to_encode += uint64_t(encoded_in(t, bytes));
+  }
   std::mutex showing;
   const auto show = [&](const std::string& what) {
-    if (progress) progress({what, last.done, last.total});
+    if (progress) progress({what, last.done, last.total, last.encoded, last.to_encode});
   };
   if (options.feedbacks)
     options.feedbacks->on_read = [&](int read, int windows) {
@@ -434,7 +446,12 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
       out, target, threads, parts,
       [&](size_t tensor, uint64_t done, uint64_t total) {
         const std::lock_guard lock(showing);
-        last.done = done, last.total = total;
+        if (last.done == 0)  // the first
+          for (uint64_t t = 0, bytes; t < kept.size(); ++t)
+            if (bytes = target.tensors[t].info.bytes(); kept[t])
+              last.done += bytes, encoded += encoded_in(t, bytes);
+        encoded += encoded_in(tensor, done - last.done);
+        last.done = done, last.total = total, last.encoded = uint64_t(encoded + 0.5);
         show(target.tensors[tensor].info.name);
       },
       [&](Metadata& meta) { put_errors(source.meta, meta, encoders); });

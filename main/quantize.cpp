@@ -347,19 +347,23 @@ int quantize(QuantizeFlags& flags) {
   const Known known = known_of(flags);
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();
-  double amount = 0;
   {
     const ModelSource source = open_model(flags.in, flags.options.tokenizer).source;
     flags.options.recipe = recipe_of(flags, source);
     if (flags.dry_run) return int(Exit::done);
-    amount = double(totals_of(source).weights) / 1e6;
   }
   QuantizeReport report;
   {
-    ProgressBar bar({amount, "million weights"});
-    const OnProgress lines = progress_lines();
+    std::optional<ProgressBar> bar;
+    const auto show = [&](const FileProgress& p) {
+      const bool copies = p.to_encode == 0;
+      if (!bar)
+        bar.emplace(copies ? ProgressScale{double(p.total) / 1e6, "MB"}
+                           : ProgressScale{double(p.to_encode) / 1e6, "million weights"});
+      bar->show(copies ? p : FileProgress{p.tensor, p.encoded, p.to_encode});
+    };
     report = quantize_model(flags.in, flags.out, flags.options,
-                            flags.json.lines ? lines : bar.callback());
+                            flags.json.lines ? progress_lines() : show);
   }
   if (flags.json.any())
     put_report_json(flags, report);

@@ -349,6 +349,36 @@ struct Resumed {
 
 }  // namespace
 
+TEST_CASE("quantize/progress counts what is encoded, not what is copied") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", {{"layer.0.attn_q", 64, 64, Format::q8},
+                                   {"layer.0.attn_k", 64, 64},
+                                   {"layer.0.attn_v", 64, 64, Format::q8},
+                                   {"layer.0.ffn_up", 64, 64}});
+  QuantizeOptions options;
+  options.type = Format::q8, options.threads = 1;
+  uint64_t encoded = 0;
+  size_t calls = 0;
+  const QuantizeReport report =
+      quantize_model(folder / "in.quipu", folder / "out.quipu", options, [&](const auto& p) {
+        const bool copied = p.tensor == "layer.0.attn_q" || p.tensor == "layer.0.attn_v";
+        CHECK(p.encoded - encoded == (copied ? 0 : 64 * 64));
+        CHECK(p.to_encode == 2 * 64 * 64);
+        encoded = p.encoded, ++calls;
+      });
+  CHECK(calls == 4);
+  CHECK(encoded == report.weights);
+  // Of what was finished before, that too.
+  options.type = Format::q4_0;
+  interrupt(folder / "in.quipu", folder / "out.quipu", options, 0.4);
+  std::vector<uint64_t> seen;
+  options.resume = true;
+  CHECK(quantize_model(folder / "in.quipu", folder / "out.quipu", options, [&](const auto& p) {
+          seen.push_back(p.encoded);
+        }).kept == 2);
+  CHECK(seen == std::vector<uint64_t>{3 * 64 * 64, 4 * 64 * 64});
+}
+
 TEST_CASE("cli/quantize --resume: killed at any write, it goes on and writes the same bytes") {
   if (!can_preload()) return;
   const TempFolder folder;
