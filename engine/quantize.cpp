@@ -355,6 +355,8 @@ std::vector<std::string> quantize_types() {
   return names;
 }
 
+bool heeds_inputs(Format format) { return weighs_columns(format) || feeds_back(format); }
+
 void expect_output(const std::string& out, const std::vector<std::string>& read) {
   for (const std::string& in : read)
     if (!in.empty()) refuse_same_file(in, out);

@@ -38,6 +38,9 @@ struct QuantizeOptions {
 // The names of the formats there are to choose from, fewest bits first.
 std::vector<std::string> quantize_types();
 
+// Whether weights of this format become others where it is known what comes in.
+bool heeds_inputs(Format format);
+
 struct QuantizedTensor {
   std::string name;
   Format from, to;

@@ -327,6 +327,18 @@ void check_files(const QuantizeFlags& flags) {
     expect_output(flags.stats, {flags.in, flags.text, flags.out});
 }
 
+// Reading a text may take minutes.
+void put_idle_calibration(const QuantizeFlags& flags) {
+  if (heeds_inputs(flags.options.type) || flags.options.awq || flags.has_budget() ||
+      !flags.recipe.empty())
+    return;
+  std::vector<std::string> names;
+  if (!flags.text.empty()) names.emplace_back("--calibrate");
+  if (flags.method != "auto") names.emplace_back("--method");
+  if (flags.text.empty() && !flags.stats.empty()) names.emplace_back("--stats");
+  put_no_effect(names, fmt::format("on weights: {} has one way to round them", flags.type));
+}
+
 RoundingMethod method_of(const QuantizeFlags& flags) {
   if (flags.fast) return RoundingMethod::fast;
   if (flags.method == "gptq" || flags.method == "awq+gptq") return RoundingMethod::gptq;
@@ -344,6 +356,7 @@ int quantize(QuantizeFlags& flags) {
   flags.options.awq = flags.method.starts_with("awq");
   flags.options.method = method_of(flags);
   check_files(flags);
+  put_idle_calibration(flags);
   const Known known = known_of(flags);
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();

@@ -545,3 +545,20 @@ TEST_CASE("cli/quantize --method awq: same bytes for any threads, loses less, an
   check_one_line(chaski_run({"quantize", kStory, folder / "y", "--method", "awq"}), 2,
                  "--method is awq, expected --calibrate");
 }
+
+TEST_CASE("cli/quantize: a calibration that changes no weight is named before it is read") {
+  const TempFolder folder;
+  const std::string text = write_file(folder / "text", text_for_calibration());
+  const auto said = [&](Arguments more) {
+    more.insert(more.begin(),
+                {"quantize", kStory, folder / "out", "--calibrate", text, "--chunks", "1"});
+    const Outcome outcome = chaski_run(more);
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.err;
+  };
+  CHECK(contains(said({"--type", "f16"}),
+                 "note: --calibrate has no effect on weights: f16 has one way to round them\n"));
+  CHECK(
+      contains(said({"--type", "q8f", "--method", "search"}), "note: --calibrate, --method have"));
+  CHECK(!contains(said({"--type", "q4_0"}), "no effect"));
+}
