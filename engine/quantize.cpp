@@ -59,12 +59,18 @@ Inputs inputs_of(const ModelSource& in, const Calibration* calibration) {
     const auto found = calibration->inputs.find(name->second);
     if (found == calibration->inputs.end()) continue;
     inputs[t] = &found->second;
-    if (!found->second.fit(to))
+    const InputSquares& squares = found->second;
+    if (squares.experts() == 1 && squares.cols > to.cols && squares.cols % to.cols == 0)
+      fail(Exit::bad_file,
+           "{}: tensor {} has {} columns, and the calibration {} numbers for it: those of {} "
+           "experts one behind the other, as older importance matrices have them, without how many "
+           "tokens came to each; expected one in a GGUF file, or --calibrate TEXT",
+           in.path, escaped(to.name), to.cols, squares.cols, squares.cols / to.cols);
+    if (!squares.fit(to))
       fail(Exit::bad_file,
            "{}: tensor {} has shape ({}, {}), expected one for the calibration's {} inputs of {} "
            "columns",
-           in.path, escaped(to.name), to.rows, to.cols, found->second.experts(),
-           found->second.cols);
+           in.path, escaped(to.name), to.rows, to.cols, squares.experts(), squares.cols);
   }
   return inputs;
 }
