@@ -74,6 +74,12 @@ CLI::Validator any_real() {
   return {test, ""};
 }
 
+// What was typed, by the path it stands for.
+std::map<std::string, std::string>& names_of_models() {
+  static std::map<std::string, std::string> names;
+  return names;
+}
+
 std::string command_names() {
   std::string names;
   for (const Command& command : kCommands)
@@ -116,7 +122,9 @@ Flag& Flag::not_empty(const char* expected) {
 }
 Flag& Flag::model() {
   const auto rewrite = [](std::string& text) {
-    text = path_of_model(text);
+    const std::string path = path_of_model(text);
+    if (path != text) names_of_models()[path] = text;
+    text = path;
     return std::string();
   };
   option_->transform({rewrite, ""});
@@ -199,6 +207,12 @@ Flag Flags::named(const char* name) {
   for (ListedFlag& flag : manual_.flags)
     if (std::ranges::count(flag.names, name) > 0) return Flag(app_.get_option(name), &flag);
   ENSURE(false, "a command names only flags that it has declared");
+}
+
+std::string with_name_of_model(const std::string& line) {
+  for (const auto& [path, name] : names_of_models())
+    if (line.starts_with(path + ": ")) return name + line.substr(path.size());
+  return line;
 }
 
 uint64_t whole_number(const std::string& flag, const std::string& text) {

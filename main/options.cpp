@@ -159,7 +159,7 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
                    : verify == "once" ? Verify::once
                                       : Verify::never;
   options.gpu_layers = gpu_layers == "auto" ? kAllThatFit : std::stoi(gpu_layers);
-  options.notice = [](const std::string& line) { put_notice(line); };
+  options.notice = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   return options;
 }
 

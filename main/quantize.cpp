@@ -56,21 +56,22 @@ std::string name_of(Format format) { return std::string(info(format).name); }
 // Encoding what has been encoded loses twice; whoever does it shall know. And a file that was made
 // smaller shall be smaller.
 void put_notes(const std::string& path, const QuantizeReport& report) {
+  const auto note = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   std::vector<std::string> formats;
   for (const QuantizedTensor& t : report.tensors)
     if (t.from != t.to && info(t.from).block > 1 &&
         std::find(formats.begin(), formats.end(), name_of(t.from)) == formats.end())
       formats.push_back(name_of(t.from));
   if (!formats.empty())
-    put_notice(
+    note(
         fmt::format("{}: weights that were quantized already ({}) were encoded again, "
                     "which loses a second time",
                     path, fmt::join(formats, ", ")));
   if (report.bytes_after >= report.bytes_before)
-    put_notice(fmt::format("{}: the weights did not get smaller", path));
+    note(fmt::format("{}: the weights did not get smaller", path));
   if (!report.unmatched.empty())
-    put_notice(fmt::format("{}: the calibration has tensors that the model lacks: {}", path,
-                           safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
+    note(fmt::format("{}: the calibration has tensors that the model lacks: {}", path,
+                     safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
 }
 
 // What is known of the inputs. Nothing if nothing was asked for.
