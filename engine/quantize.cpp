@@ -416,7 +416,7 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   Parts parts;
   parts.made_with = {{"other settings", sum_of_settings(options)},
                      {"another calibration", sum_of_calibration(options)}};
-  parts.resume = options.resume;
+  parts.resume = options.resume, parts.note = options.notice;
   parts.notes = [&](size_t t) { return packed(encoders[t]->notes()); };
   parts.kept = [&](size_t t, const TensorNotes& notes) {
     const std::string& name = encoders[t]->from().name;

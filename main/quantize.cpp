@@ -356,6 +356,7 @@ int quantize(QuantizeFlags& flags) {
   flags.options.type = *format_named(flags.type);  // one of quantize_types()
   flags.options.awq = flags.method.starts_with("awq");
   flags.options.method = method_of(flags);
+  flags.options.notice = [](const std::string& line) { put_notice(line); };
   check_files(flags);
   put_idle_calibration(flags);
   const Known known = known_of(flags);
