@@ -310,6 +310,9 @@ class Chat {
     std::istringstream in(text);
     std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
     if (!words.empty() && words[0] == "parameter") words.erase(words.begin());
+    if (words.size() == 1 && (words[0] == "think" || words[0] == "nothink"))
+      fail(Exit::usage, "/set {}: /think {} does that", words[0],
+           words[0] == "think" ? "show" : "hide");
     if (words.size() != 2)
       fail(Exit::usage, "/set expects a name and a value, such as /set temp 0.5; /show lists them");
     words[0] = (words[0].starts_with('-') ? "" : "--") + words[0];
