@@ -358,7 +358,7 @@ class Chat {
   void stats(const std::string&) {
     put_note(fmt::format("{}; {} read, {:.0f} tok/s, {} known before",
                          counted(total_.answers, "answer"), counted(total_.read, "token"),
-                         rate(total_.read, total_.prompt_seconds), total_.cached));
+                         rate(total_.timed, total_.prompt_seconds), total_.cached));
     put_note(fmt::format("{} written, {:.1f} tok/s{}", counted(total_.written, "token"),
                          rate(total_.written, total_.decode_seconds),
                          total_.drafted == 0 ? ""
@@ -695,11 +695,13 @@ class Chat {
   // Of all answers.
   struct Total {
     uint64_t answers = 0, read = 0, cached = 0, written = 0, drafted = 0, accepted = 0;
+    uint64_t timed = 0;  // of what was read: where the prompt was not left
     double prompt_seconds = 0, decode_seconds = 0;
 
     void add(const GenerateResult& r) {
       ++answers;
       read += uint64_t(r.known_tokens - r.cached_tokens), cached += uint64_t(r.cached_tokens);
+      if (r.prompt_seconds > 0) timed += uint64_t(r.known_tokens - r.cached_tokens);
       written += r.tokens.size(), drafted += uint64_t(r.drafted), accepted += uint64_t(r.accepted);
       prompt_seconds += r.prompt_seconds, decode_seconds += r.decode_seconds;
     }
