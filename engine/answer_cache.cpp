@@ -78,7 +78,7 @@ void add_sampling(Record& key, const SamplerOptions& options) {
 
 void add_options(Record& key, const GenerateOptions& options) {
   const auto& [max_tokens, sampling, stop, grammar, ignore_end, spelled, scored, context_policy,
-               kept, on_drop, drafter, draft_length, governor, interrupt] = options;
+               kept, on_drop, on_read, drafter, draft_length, governor, interrupt] = options;
   ENSURE(!scored, "log probabilities are not kept");
   key.add(max_tokens).add(stop).add(grammar ? grammar->rules().sum() : 0).add(ignore_end);
   key.add(spelled).add(context_policy).add(kept);
@@ -142,20 +142,22 @@ std::optional<GenerateResult> AnswerCache::find(const std::string& key) const {
   std::error_code none;
   if (!fs::exists(path, none)) return std::nullopt;
   const auto mapped = Mapping::open(path);
-  Cursor in(path, mapped->bytes());
+  // Nobody knows it by its name of 64 digits.
+  const std::string shown = fmt::format("{}: the answer {}...", folder_, key.substr(0, 8));
+  Cursor in(shown, mapped->bytes());
   const auto magic = in.raw(kAnswerMagic.size(), "magic");
   const auto sum = in.take<uint64_t>("sum");
   const auto rest = mapped->bytes().subspan(in.at());
   if (std::memcmp(magic.data(), kAnswerMagic.data(), magic.size()) != 0 ||
       checksum(rest.data(), rest.size()) != sum || in.text("key") != key)
-    fail(Exit::bad_file, "{}: is damaged, or no answer of that name", path);
+    fail(Exit::bad_file, "{}: is damaged, or another's", shown);
   GenerateResult result;
   const auto finish = in.take<int32_t>("finish");
   if (finish < 0 || finish >= int(Finish::interrupted))
-    fail(Exit::bad_file, "{}: finish is {}, expected 0 to {}", path, finish,
+    fail(Exit::bad_file, "{}: finish is {}, expected 0 to {}", shown, finish,
          int(Finish::interrupted) - 1);
   result.finish = Finish(finish);
-  result.prompt_tokens = result.cached_tokens = in.take<int32_t>("prompt");
+  result.prompt_tokens = result.cached_tokens = result.known_tokens = in.take<int32_t>("prompt");
   const uint64_t n = in.count(in.take<uint64_t>("tokens"), sizeof(TokenId), "tokens");
   for (uint64_t i = 0; i < n; ++i) result.tokens.push_back(in.take<TokenId>("tokens"));
   result.text = in.text("text");

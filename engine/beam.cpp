@@ -44,7 +44,7 @@ class BeamSearch {
   std::vector<Beam> run() {
     const auto start = Clock::now();
     std::span<const float> logits = read_prompt();
-    const double prompt_seconds = seconds_since(start);
+    const double prompt_seconds = logits.empty() ? 0 : seconds_since(start);
     const auto decoding = Clock::now();
     while (!logits.empty()) {
       go_on(continuations(logits));
@@ -61,6 +61,7 @@ class BeamSearch {
       r.text = h.shown + h.text.flush();
       r.tokens = std::move(h.tokens), r.finish = *h.finish;
       r.prompt_tokens = int(prompt_.size()), r.cached_tokens = cached_;
+      r.known_tokens = known_;
       r.passes = passes_, r.decode_bytes = bytes_;
       r.prompt_seconds = prompt_seconds, r.decode_seconds = seconds_since(decoding);
       r.first_token_seconds = seconds_since(start);  // none is sure before
@@ -92,11 +93,21 @@ class BeamSearch {
     Session& s = *live_[0].session;
     std::span<const TokenId> lacks = s.reuse(prompt_);
     cached_ = s.position();
+    tell_known(s.position());
     if (o_.max_tokens == 0) return {};
     const size_t most = size_t(engine_.batch_length());
-    for (; lacks.size() > most && !interrupted(); lacks = lacks.subspan(most))
+    for (; lacks.size() > most && !interrupted(); lacks = lacks.subspan(most)) {
       s.extend(lacks.first(most), 0);
-    return interrupted() ? std::span<const float>() : s.extend(lacks);
+      tell_known(s.position());
+    }
+    if (interrupted()) return {};
+    const std::span<const float> logits = s.extend(lacks);
+    tell_known(s.position());
+    return logits;
+  }
+  void tell_known(int tokens) {
+    known_ = tokens;
+    if (o_.on_read) o_.on_read(tokens, int(prompt_.size()));
   }
 
   // The next token of all beams.
@@ -180,7 +191,7 @@ class BeamSearch {
   const double penalty_;
   Sampler sampler_;
   std::vector<Hypothesis> live_, finished_;  // best first
-  int cached_ = 0, passes_ = 0;
+  int cached_ = 0, known_ = 0, passes_ = 0;
   uint64_t bytes_ = 0;  // read while decoding, for each beam
 };
 

@@ -113,4 +113,12 @@ Inspection inspect_model(const std::string& path, const std::string& tokenizer) 
   return found;
 }
 
+std::string refusal_of(const std::string& path) {
+  try {
+    return inspect_model(path, "").refusal;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 }  // namespace chaski

@@ -24,5 +24,7 @@ struct Inspection {
 // Takes what open_model() in model_file.h takes, and throws what it throws where the file is not
 // one that could be a model, is damaged or cannot be read.
 Inspection inspect_model(const std::string& path, const std::string& tokenizer);
+// Why chaski does not run what lies there, as far as its header shows; empty: it does.
+std::string refusal_of(const std::string& path);
 
 }  // namespace chaski

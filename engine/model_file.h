@@ -49,6 +49,8 @@ ModelTotals totals_of(const ModelSource& source);
 struct FileProgress {
   std::string tensor;
   uint64_t done = 0, total = 0;  // bytes of output
+  // numbers that get another format, of quantize alone
+  uint64_t encoded = 0, to_encode = 0;
 };
 using OnProgress = std::function<void(const FileProgress&)>;
 

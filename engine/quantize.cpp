@@ -59,12 +59,18 @@ Inputs inputs_of(const ModelSource& in, const Calibration* calibration) {
     const auto found = calibration->inputs.find(name->second);
     if (found == calibration->inputs.end()) continue;
     inputs[t] = &found->second;
-    if (!found->second.fit(to))
+    const InputSquares& squares = found->second;
+    if (squares.experts() == 1 && squares.cols > to.cols && squares.cols % to.cols == 0)
+      fail(Exit::bad_file,
+           "{}: tensor {} has {} columns, and the calibration {} numbers for it: those of {} "
+           "experts one behind the other, as older importance matrices have them, without how many "
+           "tokens came to each; expected one in a GGUF file, or --calibrate TEXT",
+           in.path, escaped(to.name), to.cols, squares.cols, squares.cols / to.cols);
+    if (!squares.fit(to))
       fail(Exit::bad_file,
            "{}: tensor {} has shape ({}, {}), expected one for the calibration's {} inputs of {} "
            "columns",
-           in.path, escaped(to.name), to.rows, to.cols, found->second.experts(),
-           found->second.cols);
+           in.path, escaped(to.name), to.rows, to.cols, squares.experts(), squares.cols);
   }
   return inputs;
 }
@@ -355,6 +361,8 @@ std::vector<std::string> quantize_types() {
   return names;
 }
 
+bool heeds_inputs(Format format) { return weighs_columns(format) || feeds_back(format); }
+
 void expect_output(const std::string& out, const std::vector<std::string>& read) {
   for (const std::string& in : read)
     if (!in.empty()) refuse_same_file(in, out);
@@ -408,7 +416,7 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   Parts parts;
   parts.made_with = {{"other settings", sum_of_settings(options)},
                      {"another calibration", sum_of_calibration(options)}};
-  parts.resume = options.resume;
+  parts.resume = options.resume, parts.note = options.notice;
   parts.notes = [&](size_t t) { return packed(encoders[t]->notes()); };
   parts.kept = [&](size_t t, const TensorNotes& notes) {
     const std::string& name = encoders[t]->from().name;
@@ -420,10 +428,22 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
     if (options.feedbacks) options.feedbacks->forget(name);
     kept[t] = 1;
   };
+  // What is copied takes next to no time beside what is encoded.
+  const auto encoded_in = [&](size_t t, uint64_t bytes) {
+    const TensorInfo &from = encoders[t]->from(), &to = target.tensors[t].info;
+    return from.format == to.format
+               ? 0
+               : double(from.rows * from.cols) * double(bytes) / double(to.bytes());
+  };
   FileProgress last;
+  double encoded = 0;
+  for (size_t t = 0; t < encoders.size(); ++t) {
+    const uint64_t bytes = target.tensors[t].info.bytes();
+    last.total += bytes, last.to_encode += uint64_t(encoded_in(t, bytes));
+  }
   std::mutex showing;
   const auto show = [&](const std::string& what) {
-    if (progress) progress({what, last.done, last.total});
+    if (progress) progress({what, last.done, last.total, last.encoded, last.to_encode});
   };
   if (options.feedbacks)
     options.feedbacks->on_read = [&](int read, int windows) {
@@ -434,7 +454,12 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
       out, target, threads, parts,
       [&](size_t tensor, uint64_t done, uint64_t total) {
         const std::lock_guard lock(showing);
-        last.done = done, last.total = total;
+        if (last.done == 0)  // the first
+          for (uint64_t t = 0, bytes; t < kept.size(); ++t)
+            if (bytes = target.tensors[t].info.bytes(); kept[t])
+              last.done += bytes, encoded += encoded_in(t, bytes);
+        encoded += encoded_in(tensor, done - last.done);
+        last.done = done, last.total = total, last.encoded = uint64_t(encoded + 0.5);
         show(target.tensors[tensor].info.name);
       },
       [&](Metadata& meta) { put_errors(source.meta, meta, encoders); });

@@ -33,10 +33,14 @@ struct QuantizeOptions {
   // Whether tensors that an earlier run finished, which was killed, are kept, and those that this
   // one finishes if it ends early.
   bool resume = false;
+  std::function<void(const std::string& line)> notice;  // of what an earlier run left; may be empty
 };
 
 // The names of the formats there are to choose from, fewest bits first.
 std::vector<std::string> quantize_types();
+
+// Whether weights of this format become others where it is known what comes in.
+bool heeds_inputs(Format format);
 
 struct QuantizedTensor {
   std::string name;

@@ -5,7 +5,7 @@
 namespace chaski {
 
 const char* name_of(Finish finish) {
-  constexpr const char* kNames[] = {"end", "stop", "length", "context_full", "interrupted"};
+  constexpr const char* kNames[] = {"end", "stop", "length", "full", "interrupted"};
   return kNames[int(finish)];
 }
 
@@ -78,6 +78,10 @@ bool Request::goes_on() {
 Extension Request::next(Session& session, int budget, int others, int taken) {
   const std::span<const TokenId> lacks = session.reuse(history_);
   if (!started_) started_ = Clock::now(), result_.cached_tokens = session.position();
+  if (!begun_) {
+    result_.known_tokens = session.position();
+    if (o_.on_read) o_.on_read(session.position(), int(history_.size()));
+  }
   const size_t n = std::min(lacks.size(), size_t(std::max(budget, 1)));
   reached_ = n == lacks.size();
   extension_.assign(lacks.begin(), lacks.begin() + ptrdiff_t(n));
@@ -138,6 +142,8 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
     result_.prompt_seconds = result_.first_token_seconds = seconds_since(*started_);
     decoding_ = Clock::now();
     begun_ = true;
+    result_.known_tokens = int(history_.size());
+    if (o_.on_read) o_.on_read(result_.known_tokens, result_.known_tokens);
   }
   // All but the last draw are guesses that were right, unless generation ends at one of them.
   const size_t before = result_.tokens.size();

@@ -44,6 +44,8 @@ struct GenerateOptions {
   int keep = 0;  // tokens that a shift keeps, besides control tokens that begin the prompt
   // told whenever tokens were dropped: how many, and how many stand in front of them and behind
   std::function<void(int dropped, int before, int behind)> on_drop;
+  // told how many tokens of the prompt are known, before each portion of it and when all are
+  std::function<void(int known, int all)> on_read;
   Drafter* drafter = nullptr;
   int draft_length = 0;          // guesses at most, the drafter's and the grammar's
   Governor* governor = nullptr;  // chooses how many; null: always as many as that
@@ -61,6 +63,7 @@ struct GenerateResult {
   Finish finish = Finish::length;
   bool cached = false;                       // it was given before (answer_cache.h)
   int prompt_tokens = 0, cached_tokens = 0;  // cached: of the prompt, read before
+  int known_tokens = 0;                      // of the prompt, when it was over: cached or read
   int dropped_tokens = 0;                    // for room in the context
   int passes = 0, drafted = 0, accepted = 0;
   std::vector<int> drafted_at, accepted_at;  // the same by place behind the last token

@@ -5,6 +5,7 @@
 
 #include "engine/scheduler.h"
 #include "main/output.h"
+#include "main/progress.h"
 #include "main/timing.h"
 
 namespace chaski {
@@ -34,6 +35,7 @@ std::string why_they_ended(const Answers& answers) {
 Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
                    const ShowAnswer& show) {
   const auto start = std::chrono::steady_clock::now();
+  ReadingLine reading(speaker.shows_reading);
   Scheduler scheduler(speaker.engine);
   std::vector<Answer> all{size_t(n)};
   size_t shown = 0;  // the answer whose text goes out at once
@@ -43,6 +45,7 @@ Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
     all[i].drafter = speaker.new_drafter(options.sampling);
     options.drafter = all[i].drafter.get();
     // All have the same prompt, of which one line is enough.
+    if (i == 0) options.on_read = [&](int known, int of) { reading.show(known, of); };
     options.on_drop = [&, i](int dropped, int before, int behind) {
       const std::string line = speaker.drop_line(dropped, before, behind);
       if (all[i].request) return put_notice(fmt::format("answer {}: {}", i + 1, line));
@@ -85,8 +88,9 @@ std::string answers_line(const Answers& answers, uint64_t seed) {
   size_t tokens = 0;
   int read = 0, drafted = 0, accepted = 0;
   for (const GenerateResult& r : answers.results)
-    tokens += r.tokens.size(), read += r.prompt_tokens - r.cached_tokens, drafted += r.drafted,
+    tokens += r.tokens.size(), read += r.known_tokens - r.cached_tokens, drafted += r.drafted,
         accepted += r.accepted;
+  if (first.known_tokens < first.prompt_tokens) return unread_line(first);
   const double decoding = answers.seconds - first.prompt_seconds;
   std::string line =
       fmt::format("{} answers to a prompt of {} tokens ({} read in all), {:.4g} tok/s; {} tokens",

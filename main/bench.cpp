@@ -24,18 +24,22 @@ struct BenchFlags {
   bool json = false, csv = false;
 };
 
-// "1,8,4k": strict, where the parser's own lists overlook an empty place.
+// "1,8,4k,1M": strict, where the parser's own lists overlook an empty place.
 std::vector<int> numbers_of(const std::string& flag, const std::string& text, int least, int most) {
   std::vector<int> numbers;
   const char *at = text.data(), *end = at + text.size();
   for (;;) {
     int64_t n = 0;
     auto [stopped, error] = std::from_chars(at, end, n);
-    if (n >= 0 && n <= most && stopped != end && (*stopped == 'k' || *stopped == 'K'))
-      n *= 1024, ++stopped;
+    const char unit = stopped == end ? ' ' : char(*stopped | 0x20);  // small
+    if (n >= 0 && n <= most && (unit == 'k' || unit == 'm'))
+      n *= unit == 'k' ? 1 << 10 : 1 << 20, ++stopped;
     if (error != std::errc() || n < least || n > most || (stopped != end && *stopped != ','))
-      wrong_flag(flag, fmt::format("is {}, expected numbers from {} to {} with a comma between two",
-                                   escaped(text), least, most));
+      wrong_flag(
+          flag,
+          fmt::format(
+              "is {}, expected numbers from {} to {} with a comma between two, such as 512,4k",
+              escaped(text), least, most));
     numbers.push_back(int(n));
     if (stopped == end) return numbers;
     at = stopped + 1;

@@ -35,6 +35,8 @@ namespace chaski {
 
 namespace {
 
+constexpr const char* kStates = ".kv";  // ends the name of a file beside a conversation
+const std::vector<std::string> kThinkModes = {"auto", "show", "hide"};  // of /think
 constexpr std::string_view kBlock = "\"\"\"", kSpace = " \t\r\n";
 
 struct ChatFlags {
@@ -79,11 +81,13 @@ class Chat {
         interruption_(talks_        ? Interruption::Scope::answer
                       : flags.lines ? Interruption::Scope::nothing
                                     : Interruption::Scope::program),
-        editor_(interruption_, history_file(flags), names_of_commands()),
+        editor_(interruption_, history_file(flags),
+                [this](const std::string& begun) { return completions(begun); }),
         system_(flags.system),
         think_(flags.think) {
     for (const std::string& text : format_.stop_strings()) speaker_.options.stop.push_back(text);
     speaker_.options.interrupt = &interruption_.requested();
+    speaker_.shows_reading = !flags.json.any();
     tools_.begin(format_, *speaker_.engine);
     speaker_.options.spelled = tools_.spelled();
     clear("");
@@ -176,7 +180,8 @@ class Chat {
     const size_t space = std::min(text.find(' '), text.size());
     const std::string name = text.substr(0, space);
     const size_t begin = text.find_first_not_of(' ', space);
-    const std::string argument = begin == std::string::npos ? "" : text.substr(begin);
+    std::string argument = begin == std::string::npos ? "" : text.substr(begin);
+    argument.erase(argument.find_last_not_of(' ') + 1);  // Tab leaves one behind a word
     for (const Command& command : commands()) {
       if (name != command.name) continue;
       if (!argument.empty() && !*command.argument)
@@ -207,12 +212,39 @@ class Chat {
     return names;
   }
 
+  // How a command may go on, and what stands behind it.
+  std::vector<LineEditor::Completion> completions(const std::string& begun) {
+    std::vector<LineEditor::Completion> all;
+    const size_t space = begun.find(' ');
+    const auto offer = [&](const std::string& front, const std::vector<std::string>& names) {
+      for (const std::string& name : names)
+        if ((front + name).starts_with(begun)) all.push_back({front + name + " ", name});
+    };
+    if (space == std::string::npos) {
+      offer("", names_of_commands());
+      return all;
+    }
+    const std::string front = begun.substr(0, space + 1);
+    for (const Command& command : commands()) {
+      if (begun.substr(0, space) != command.name) continue;
+      const std::string_view argument = command.argument;
+      if (argument == "FILE") all = completions_of_files(front, begun.substr(space + 1));
+      if (argument == "[HOW]") offer(front, kThinkModes);
+      GenerationFlags settings = settings_;
+      if (argument.starts_with("NAME"))
+        offer(front, names_of_flags([&](Flags& flags) { settings.declare_settings(flags); }));
+    }
+    std::erase_if(all, [](const auto& one) { return one.line.ends_with(kStates); });
+    return all;
+  }
+
   void help(const std::string&) {
     for (const Command& command : commands())
       put_note(fmt::format("{:<16} {}", fmt::format("{} {}", command.name, command.argument),
                            command.help));
     put_note("\"\"\"              begins and ends a message of several lines; so does a paste");
     put_note("\\                at the end of a line, or Alt-Enter: the message goes on");
+    put_note("Tab              completes commands, files, settings");
     put_note("Ctrl-C           stop the answer; at the prompt: drop the line; twice: end");
   }
 
@@ -278,6 +310,9 @@ class Chat {
     std::istringstream in(text);
     std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
     if (!words.empty() && words[0] == "parameter") words.erase(words.begin());
+    if (words.size() == 1 && (words[0] == "think" || words[0] == "nothink"))
+      fail(Exit::usage, "/set {}: /think {} does that", words[0],
+           words[0] == "think" ? "show" : "hide");
     if (words.size() != 2)
       fail(Exit::usage, "/set expects a name and a value, such as /set temp 0.5; /show lists them");
     words[0] = (words[0].starts_with('-') ? "" : "--") + words[0];
@@ -323,7 +358,7 @@ class Chat {
   void stats(const std::string&) {
     put_note(fmt::format("{}; {} read, {:.0f} tok/s, {} known before",
                          counted(total_.answers, "answer"), counted(total_.read, "token"),
-                         rate(total_.read, total_.prompt_seconds), total_.cached));
+                         rate(total_.timed, total_.prompt_seconds), total_.cached));
     put_note(fmt::format("{} written, {:.1f} tok/s{}", counted(total_.written, "token"),
                          rate(total_.written, total_.decode_seconds),
                          total_.drafted == 0 ? ""
@@ -365,7 +400,7 @@ class Chat {
   }
 
   // Keys and values lie beside the conversation, so that it goes on at once.
-  static std::string states_file(const std::string& path) { return path + ".kv"; }
+  static std::string states_file(const std::string& path) { return path + kStates; }
 
   void save(const std::string& path) {
     if (path.empty()) fail(Exit::usage, "/save expects a file");
@@ -410,7 +445,7 @@ class Chat {
   }
 
   void think(const std::string& how) {
-    if (how == "auto" || how == "show" || how == "hide") {
+    if (std::ranges::count(kThinkModes, how) > 0) {
       think_ = how;
       return put_note("thoughts: " + think_);
     }
@@ -638,12 +673,7 @@ class Chat {
                              counted(result.tokens.size(), "token")));
     total_.add(result);
     if (!flags_.generation.verbose()) {
-      if (talks_)
-        put_state(fmt::format("{} of {} tokens; {:.1f} tok/s{}",
-                              std::min(result.prompt_tokens + int(result.tokens.size()),
-                                       speaker_.engine->context_length()),
-                              speaker_.engine->context_length(), result.decode_rate(),
-                              result.finish == Finish::length ? "; ended by -n" : ""));
+      if (talks_) put_state(state_line(result));
       return;
     }
     put_summary(timing_line(result, bandwidth_beside(*speaker_.engine, result),
@@ -651,14 +681,27 @@ class Chat {
                 threads_part(*speaker_.engine));
   }
 
+  std::string state_line(const GenerateResult& result) const {
+    const int context = speaker_.engine->context_length();
+    const std::string line =
+        fmt::format("{} of {} tokens; ",
+                    std::min(result.prompt_tokens + int(result.tokens.size()), context), context);
+    if (result.known_tokens < result.prompt_tokens)
+      return line + fmt::format("{} were read", result.known_tokens);
+    return line + fmt::format("{:.1f} tok/s{}", result.decode_rate(),
+                              result.finish == Finish::length ? "; ended by -n" : "");
+  }
+
   // Of all answers.
   struct Total {
     uint64_t answers = 0, read = 0, cached = 0, written = 0, drafted = 0, accepted = 0;
+    uint64_t timed = 0;  // of what was read: where the prompt was not left
     double prompt_seconds = 0, decode_seconds = 0;
 
     void add(const GenerateResult& r) {
       ++answers;
-      read += uint64_t(r.prompt_tokens - r.cached_tokens), cached += uint64_t(r.cached_tokens);
+      read += uint64_t(r.known_tokens - r.cached_tokens), cached += uint64_t(r.cached_tokens);
+      if (r.prompt_seconds > 0) timed += uint64_t(r.known_tokens - r.cached_tokens);
       written += r.tokens.size(), drafted += uint64_t(r.drafted), accepted += uint64_t(r.accepted);
       prompt_seconds += r.prompt_seconds, decode_seconds += r.decode_seconds;
     }
@@ -723,9 +766,6 @@ int chat(ChatFlags& flags) {
     flags.generation.answer_cache.clear();
   }
   flags.tools.read();
-  if (flags.tools.given() && flags.generation.has_grammar())
-    fail(Exit::usage,
-         "--tools beside a grammar or a schema, expected one of them: a call is none of its texts");
   flags.generation.choose_seed();
   std::optional<std::string> question;
   if (!flags.talks() && !flags.lines) question = whole_question(flags);
@@ -756,6 +796,8 @@ Action declare_chat(Flags parser) {
       .excludes(flags->question.text_flag)
       .excludes(flags->question.file_flag);
   flags->tools.declare(parser);
+  for (const char* other : {"--grammar", "--json-schema", "--regex"})
+    parser.named("--tools").excludes(parser.named(other));
   declare_json(parser, flags->json);
   parser
       .add("--think", flags->think,

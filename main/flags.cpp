@@ -38,13 +38,14 @@ std::optional<T> number_of(const std::string& text) {
   return error == std::errc() && stopped == end ? std::optional(value) : std::nullopt;
 }
 
-// "4k" is 4096.
+// "4k" is 4096, "1M" 1048576.
 std::optional<int> whole_of(const std::string& text) {
-  const bool thousands = text.ends_with('k') || text.ends_with('K');
-  const auto value = number_of<int>(thousands ? text.substr(0, text.size() - 1) : text);
-  if (!thousands || !value) return value;
+  const int times = text.ends_with('k') || text.ends_with('K')   ? 1 << 10
+                    : text.ends_with('m') || text.ends_with('M') ? 1 << 20
+                                                                 : 1;
+  const auto value = number_of<int>(text.substr(0, text.size() - (times > 1)));
   int product;
-  if (__builtin_mul_overflow(*value, 1024, &product)) return std::nullopt;
+  if (!value || __builtin_mul_overflow(*value, times, &product)) return std::nullopt;
   return product;
 }
 
@@ -58,7 +59,8 @@ CLI::Validator range(int least, int most) {
   const auto rewrite = [=](std::string& text) {
     const auto value = whole_of(text);
     if (!value || *value < least || *value > most)
-      return refusal(text, fmt::format("a number from {} to {}", least, most));
+      return refusal(text, fmt::format("a number from {} to {}{}", least, most,
+                                       most > 1 << 20 ? ", such as 4096, 4k or 1M" : ""));
     text = std::to_string(*value);
     return std::string();
   };
@@ -70,6 +72,12 @@ CLI::Validator any_real() {
     return value && std::isfinite(*value) ? std::string() : refusal(text, "a decimal number");
   };
   return {test, ""};
+}
+
+// What was typed, by the path it stands for.
+std::map<std::string, std::string>& names_of_models() {
+  static std::map<std::string, std::string> names;
+  return names;
 }
 
 std::string command_names() {
@@ -114,7 +122,9 @@ Flag& Flag::not_empty(const char* expected) {
 }
 Flag& Flag::model() {
   const auto rewrite = [](std::string& text) {
-    text = path_of_model(text);
+    const std::string path = path_of_model(text);
+    if (path != text) names_of_models()[path] = text;
+    text = path;
     return std::string();
   };
   option_->transform({rewrite, ""});
@@ -197,6 +207,12 @@ Flag Flags::named(const char* name) {
   for (ListedFlag& flag : manual_.flags)
     if (std::ranges::count(flag.names, name) > 0) return Flag(app_.get_option(name), &flag);
   ENSURE(false, "a command names only flags that it has declared");
+}
+
+std::string with_name_of_model(const std::string& line) {
+  for (const auto& [path, name] : names_of_models())
+    if (line.starts_with(path + ": ")) return name + line.substr(path.size());
+  return line;
 }
 
 uint64_t whole_number(const std::string& flag, const std::string& text) {
@@ -405,6 +421,12 @@ void parse(CLI::App& app, const CLI::App& command, std::vector<std::string> word
     throw;
   } catch (const CLI::ExtrasError&) {
     refuse_rest(command, behind_dashes);
+  } catch (const CLI::ExcludesError& error) {
+    constexpr std::string_view kExcludes = " excludes ";
+    std::string names = error.what();
+    if (const size_t at = names.find(kExcludes); at != std::string::npos)
+      names.replace(at, kExcludes.size(), " beside ");
+    throw Error(Exit::usage, names + ", expected one of them");
   } catch (const CLI::ParseError& error) {
     throw Error(Exit::usage, error.what());
   }
@@ -440,6 +462,8 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
   words.insert(words.begin(), defaults.words.begin(), defaults.words.end());
   try {
     parse(app, command.app, std::move(words), behind);
+    for (ListedFlag& flag : command.manual.flags)
+      flag.by_config = defaults.lines.contains(flag.name());
     if (command.quiet) be_quiet();
     for (const std::string& note : typed.notes()) put_notice(note);
     const CLI::Option* verbose = command.app.get_option_no_throw("--verbose");
@@ -480,6 +504,16 @@ void read_flags(const std::string& name, std::vector<std::string> words,
   words = typed.read();
   if (!typed.notes().empty()) throw Error(Exit::usage, typed.notes()[0]);
   parse(app, *command, std::move(words), behind);
+}
+
+std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare) {
+  CLI::App app;
+  Manual manual;
+  Flags flags(app, manual);
+  declare(flags);
+  std::vector<std::string> names;
+  for (const ListedFlag& flag : manual.flags) names.push_back(flag.name().substr(2));
+  return names;
 }
 
 int run_command_line(int argc, char** argv) {

@@ -24,6 +24,7 @@ struct ListedFlag {
   std::vector<std::string> values;    // some that a shell may offer
   std::vector<std::string> excludes;  // names of flags that it cannot stand beside
   bool required = false, repeats = false, model = false;
+  bool by_config = false;  // what it has comes from the file of defaults
 
   std::string name() const { return names.empty() ? place : names.back(); }
 };
@@ -68,10 +69,12 @@ class Flag {
   Flag& one_each();      // takes one value each time it is given, for several
 
   bool given() const;
+  bool typed() const { return given() && !listed_->by_config; }
+  std::string name() const { return listed_->name(); }
 
  private:
   CLI::Option* option_ = nullptr;
-  ListedFlag* listed_ = nullptr;  // while flags are declared
+  ListedFlag* listed_ = nullptr;
 };
 
 class Flags {
@@ -80,8 +83,8 @@ class Flags {
 
   // `names` are "-p,--prompt", or "IN" for what is told by its place on the command line. `value`
   // stays as it is if the flag is not given. A number is a decimal number from the first character
-  // to the last, where CLI11 itself would take "" for 0 and "010" for 8; an int may end in k, for
-  // 1024 times as much.
+  // to the last, where CLI11 itself would take "" for 0 and "010" for 8; an int may end in k
+  // or M, for 1024 or 1048576 times as much.
   Flag add(const char* names, std::string& value, const std::string& help);
   Flag add(const char* names, int& value, const std::string& help);
   Flag add(const char* names, double& value, const std::string& help);
@@ -111,6 +114,13 @@ class Flags {
 // Error(usage).
 void read_flags(const std::string& name, std::vector<std::string> words,
                 const std::function<void(Flags&)>& declare);
+
+// The long names of what is declared, without dashes.
+std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare);
+
+// A line that begins with the path of a model, with the name in its place by which the user called
+// it: paths in the stores of other programs are long, and tell nobody anything.
+std::string with_name_of_model(const std::string& line);
 
 // What a flag for a number that int does not hold is told. Calls wrong_flag().
 uint64_t whole_number(const std::string& flag, const std::string& text);

@@ -97,6 +97,7 @@ constexpr Habit kHabits[] = {
     // How tokens are drawn.
     {"", "--top-nsigma", "--top-n-sigma"},
     {"", "-l", "--logit-bias"},
+    {"", "--penalize-nl --no-penalize-nl", "line ends count as other tokens do", kAlone},
     {"", "--sampler-seq --sampling-seq",
      "steps have names here: --samplers top-k,top-p,temperature"},
     {"", "--tfs --tfs-z", "tail-free sampling is not there: --typical P is its successor"},
@@ -132,6 +133,7 @@ constexpr Habit kHabits[] = {
     {"", "-np --parallel",
      "run --answers N makes several texts to one prompt, bench --sequences times several"},
     {"", "--draft-min --draft-p-min -cd --ctx-size-draft", kGuesses, kWithValue},
+    {"", "-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", kGuesses, kWithValue},
     {"", "-td --threads-draft -tbd --threads-batch-draft", "who guesses has the threads of -t N",
      kWithValue},
     {"", "-ctkd --cache-type-k-draft -ctvd --cache-type-v-draft",
@@ -159,7 +161,17 @@ constexpr Habit kHabits[] = {
      "prompts (-p) and decoding (-n) are timed by themselves; --depth N decodes after N tokens"},
     {"convert", "-o --outfile --outtype",
      "chaski convert IN OUT; chaski quantize IN OUT --type FORMAT changes the format"},
+    {"bench", "-mmp", "how weights lie in memory is --load mmap or copy", kWithValue},
     {"quantize", "--allow-requantize", ""},
+    {"quantize", "--imatrix", "--stats"},
+    {"quantize", "--leave-output-tensor --pure",
+     "head and embedding keep at least q8, unless --recipe FILE says otherwise"},
+    {"quantize", "--output-tensor-type --token-embedding-type --tensor-type --tensor-type-file",
+     "formats by name are --recipe FILE: lines REGEX = TYPE"},
+    {"eval", "--kl-divergence --kl-divergence-base --save-all-logits",
+     "divergence is --kl BASE, which reads the other model itself"},
+    {"eval", "--ppl-stride --hellaswag --winogrande --multiple-choice",
+     "chaski eval measures perplexity, and divergence with --kl BASE"},
     {"tokenize", "--stdin", ""},
 
     // Commands of their own.
@@ -183,10 +195,10 @@ constexpr bool sentences_begin_with_a_word() {
 }
 static_assert(sentences_begin_with_a_word());
 
-// Formats as GGUF and torch name them.
+// Formats as GGUF and torch name them, and ollama's --think=false.
 constexpr std::pair<std::string_view, std::string_view> kValues[] = {
-    {"q8_0", "q8"},  {"fp16", "f16"},    {"float16", "f16"},
-    {"fp32", "f32"}, {"float32", "f32"}, {"bfloat16", "bf16"}};
+    {"q8_0", "q8"},     {"fp16", "f16"},      {"float16", "f16"}, {"fp32", "f32"},
+    {"float32", "f32"}, {"bfloat16", "bf16"}, {"true", "show"},   {"false", "off"}};
 
 }  // namespace
 

@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <cwchar>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <vector>
@@ -30,8 +31,9 @@ namespace chaski {
 
 namespace {
 
-constexpr int kHistory = 1000;  // lines
-constexpr char kRedraw = 0x1f;  // a key that libedit is told to draw the line again for
+constexpr int kHistory = 1000;     // lines
+constexpr size_t kMostShown = 60;  // ways to complete a line
+constexpr char kRedraw = 0x1f;     // a key that libedit is told to draw the line again for
 constexpr char kEscape = 0x1b;
 constexpr std::string_view kPasteBegins = "[200~", kPasteEnds = "\033[201~";  // behind an escape
 constexpr const char* kGoesOn = "\005\\\r";  // for Alt-Enter: to the end of the line, \, Enter
@@ -81,8 +83,7 @@ std::string with_line_feeds(std::string_view text) {
 }  // namespace
 
 struct LineEditor::Terminal {
-  Terminal(const Interruption& interruption, const std::string& history,
-           std::vector<std::string> commands);
+  Terminal(const Interruption& interruption, const std::string& history, Complete complete);
   ~Terminal();
   bool key(char& byte);
   bool next_byte(char& byte);
@@ -111,7 +112,7 @@ struct LineEditor::Terminal {
   size_t pastes_before = 0;          // this line
   std::vector<std::string> entered;  // lines of this chat, for the next one
   const std::string history_file;
-  const std::vector<std::string> commands;
+  const Complete completions;
   bool interrupted = false;
   // A character, a key or a paste has begun and not ended, so that the line cannot be drawn again.
   bool inside = false, redraws = false;
@@ -120,8 +121,8 @@ struct LineEditor::Terminal {
 };
 
 LineEditor::Terminal::Terminal(const Interruption& interruption, const std::string& history_file,
-                               std::vector<std::string> commands)
-    : interruption(interruption), history_file(history_file), commands(std::move(commands)) {
+                               Complete complete)
+    : interruption(interruption), history_file(history_file), completions(std::move(complete)) {
   use_utf8();
   keyboard = ::open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (keyboard < 0) keyboard = STDIN_FILENO;
@@ -154,7 +155,7 @@ LineEditor::Terminal::Terminal(const Interruption& interruption, const std::stri
   el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
   el_set(editor, EL_BIND, "^_", "ed-redisplay", nullptr);
   el_set(
-      editor, EL_ADDFN, "complete", "completes a command", +[](EditLine* e, int) {
+      editor, EL_ADDFN, "complete", "completes a line", +[](EditLine* e, int) {
         Terminal* self;
         el_get(e, EL_CLIENTDATA, &self);
         return self->complete();
@@ -243,28 +244,36 @@ void LineEditor::Terminal::type_in(std::string text) {
   }
 }
 
-// As far as the commands that begin like this line have the same letters; where that is no further,
-// they are shown.
+// As far as all that the line may become have the same letters; where that is no further, they are
+// shown.
 int LineEditor::Terminal::complete() {
   const LineInfo* line = el_line(editor);
   const std::string begun(line->buffer, line->cursor);
-  std::optional<std::string> common;
-  std::string all;
-  for (const std::string& command : commands) {
-    if (!command.starts_with(begun)) continue;
-    all += (all.empty() ? "" : "  ") + command;
-    const std::string whole = command + " ";
-    if (!common) common = whole;
-    const auto end = std::mismatch(common->begin(), common->end(), whole.begin(), whole.end());
-    common->erase(end.first, common->end());
-  }
-  if (begun.empty() || !common) return CC_NORM;
-  if (common->size() == begun.size()) {
-    put_note("");
-    put_note(all);
-    return CC_REDISPLAY;
-  }
-  return el_insertstr(editor, common->c_str() + begun.size()) == 0 ? CC_REFRESH : CC_ERROR;
+  const std::vector<Completion> all = completions(begun);
+  if (begun.empty() || all.empty()) return CC_NORM;
+  const std::string& first = all[0].line;
+  size_t common = first.size();
+  for (const Completion& other : all)
+    common = size_t(std::mismatch(first.begin(), first.begin() + ptrdiff_t(common),
+                                  other.line.begin(), other.line.end())
+                        .first -
+                    first.begin());
+  const auto is_inside = [&](size_t at) {  // of a character of UTF-8
+    return at < first.size() && (static_cast<unsigned char>(first[at]) & 0xc0) == 0x80;
+  };
+  while (common > begun.size() && is_inside(common)) --common;
+  if (common > begun.size())
+    return el_insertstr(editor, first.substr(begun.size(), common - begun.size()).c_str()) == 0
+               ? CC_REFRESH
+               : CC_ERROR;
+  if (all.size() == 1) return CC_NORM;
+  std::string shown;
+  for (size_t i = 0; i < std::min(all.size(), kMostShown); ++i)
+    shown += (i > 0 ? "  " : "") + all[i].shown;
+  if (all.size() > kMostShown) shown += fmt::format("  and {} more", all.size() - kMostShown);
+  put_note("");
+  put_note(shown);
+  return CC_REDISPLAY;
 }
 
 // An insertion in front of where a line wraps: libedit shifts what is behind on the screen, where
@@ -390,9 +399,9 @@ LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::stri
 }
 
 LineEditor::LineEditor(const Interruption& interruption, const std::string& history,
-                       std::vector<std::string> commands) {
+                       Complete complete) {
   if (stdin_is_terminal())
-    terminal_ = std::make_unique<Terminal>(interruption, history, std::move(commands));
+    terminal_ = std::make_unique<Terminal>(interruption, history, std::move(complete));
 }
 LineEditor::~LineEditor() = default;
 
@@ -424,6 +433,26 @@ LineEditor::Result LineEditor::read(const char* prompt, std::string& line) {
            kMostText);
   }
   return Result::line;
+}
+
+std::vector<LineEditor::Completion> completions_of_files(const std::string& front,
+                                                         const std::string& begun) {
+  namespace fs = std::filesystem;
+  const size_t name_at = begun.rfind('/') + 1;  // 0 without a slash
+  const std::string folder = begun.substr(0, name_at), name = begun.substr(name_at);
+  std::vector<LineEditor::Completion> all;
+  std::error_code none;
+  for (fs::directory_iterator at(folder.empty() ? "." : folder, none), end; !none && at != end;
+       at.increment(none)) {
+    std::string found = at->path().filename();
+    if (!found.starts_with(name) || (name.empty() && found[0] == '.') || has_controls(found))
+      continue;
+    std::error_code unknown;
+    if (at->is_directory(unknown)) found += '/';
+    all.push_back({front + folder + found, found});
+  }
+  std::ranges::sort(all, {}, &LineEditor::Completion::line);
+  return all;
 }
 
 }  // namespace chaski

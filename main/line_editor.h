@@ -1,8 +1,10 @@
 // Lines that a person types, with arrow keys and history (libedit), or lines from a pipe. What is
 // pasted is one piece of text, also if it has several lines: the line shows "[paste 1: 20 lines]"
-// in its place. Tab completes commands, Alt-Enter ends a line with a backslash. The terminal is in
+// in its place. Tab completes what the owner of the editor knows, Alt-Enter ends a line with a
+// backslash. The terminal is in
 // its own mode again whenever read() has returned.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,10 +16,14 @@ namespace chaski {
 class LineEditor {
  public:
   enum class Result { line, end, interrupted };  // end: Ctrl-D on an empty line, end of the pipe
+  // How a line may go on: whole, and what of it is shown where there are several.
+  struct Completion {
+    std::string line, shown;
+  };
+  using Complete = std::function<std::vector<Completion>(const std::string& begun)>;
 
   // `history`: a file of lines that were typed, read now and written at the end; empty: none.
-  LineEditor(const Interruption& interruption, const std::string& history,
-             std::vector<std::string> commands);
+  LineEditor(const Interruption& interruption, const std::string& history, Complete complete);
   ~LineEditor();
 
   // The line comes without its newline. `interrupted`: the Interruption was requested; `line` is
@@ -38,5 +44,10 @@ class LineEditor {
   std::unique_ptr<Terminal> terminal_;
   bool pasted_ = false;
 };
+
+// The files and folders whose path begins so, behind `front`; not hidden ones unless they are asked
+// for.
+std::vector<LineEditor::Completion> completions_of_files(const std::string& front,
+                                                         const std::string& begun);
 
 }  // namespace chaski

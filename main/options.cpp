@@ -159,7 +159,7 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
                    : verify == "once" ? Verify::once
                                       : Verify::never;
   options.gpu_layers = gpu_layers == "auto" ? kAllThatFit : std::stoi(gpu_layers);
-  options.notice = [](const std::string& line) { put_notice(line); };
+  options.notice = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   return options;
 }
 
@@ -269,7 +269,10 @@ void GenerationFlags::declare(Flags& flags) {
       .type("FILE");
   flags.add("--regex", regex, "the whole text fits this regular expression")
       .not_empty("a regular expression")
-      .type("TEXT");
+      .type("TEXT")
+      .excludes(flags.named("--grammar"))
+      .excludes(flags.named("--json-schema"));
+  flags.named("--json-schema").excludes(flags.named("--grammar"));
   flags
       .add("--draft", draft,
            "who guesses ahead, where that is faster; the text stays the same: ngram (what came "
@@ -288,8 +291,10 @@ void GenerationFlags::declare(Flags& flags) {
            "and read the rest again; sinks: the same behind the first 4 tokens (default stop)")
       .one_of({"stop", "shift", "sinks"})
       .type("WHAT");
-  flags.add_switch("--ignore-end", generate.ignore_end,
-                   "go on after the model's end-of-text token");
+  flags.add_switch("--ignore-end", generate.ignore_end, "go on after the model's end-of-text token")
+      .excludes(flags.named("--grammar"))
+      .excludes(flags.named("--json-schema"))
+      .excludes(flags.named("--regex"));
   flags
       .add("--answer-cache", answer_cache,
            "a folder for answers: one that was given before, to the same tokens by the same model, "
@@ -464,28 +469,25 @@ std::vector<SamplerStep> steps_of(const std::string& list) {
   return steps;
 }
 
-// "--top-k and --min-p have no effect beside --mirostat 2", for what was chosen and does nothing.
+// Names what was chosen and does nothing.
 void put_idle_settings(const SamplerOptions& s) {
   const SamplerOptions usual;
   const auto put_idle = [](std::vector<std::pair<const char*, bool>> chosen, const char* why) {
     std::vector<std::string> names;
     for (const auto& [name, is_chosen] : chosen)
       if (is_chosen) names.emplace_back(name);
-    if (!names.empty())
-      put_notice(fmt::format("{} {} no effect {}", fmt::join(names, ", "),
-                             names.size() == 1 ? "has" : "have", why));
+    put_no_effect(names, why);
   };
-  const std::vector<std::pair<const char*, bool>> narrowing = {
+  std::vector<std::pair<const char*, bool>> narrowing = {
       {"--top-k", s.top_k != usual.top_k},
       {"--top-p", s.top_p != usual.top_p},
       {"--min-p", s.min_p != usual.min_p},
       {"--typical", s.typical != usual.typical},
       {"--top-n-sigma", s.top_n_sigma != usual.top_n_sigma},
       {"--xtc-probability", s.xtc_probability != usual.xtc_probability}};
-  if (s.temperature == 0)
-    put_idle(narrowing, "at --temp 0, which takes the most probable token");
-  else if (s.mirostat != 0)
-    put_idle(narrowing, "beside --mirostat 2");
+  if (s.temperature > 0 && s.mirostat != 0) put_idle(narrowing, "beside --mirostat 2");
+  narrowing.emplace_back("--mirostat", s.mirostat != usual.mirostat);
+  if (s.temperature == 0) put_idle(narrowing, "at --temp 0, which takes the most probable token");
   if (s.mirostat == 0)
     put_idle({{"--mirostat-ent", s.mirostat_target != usual.mirostat_target},
               {"--mirostat-lr", s.mirostat_rate != usual.mirostat_rate}},
@@ -509,6 +511,12 @@ void put_idle_settings(const SamplerOptions& s) {
 
 }  // namespace
 
+void put_no_effect(const std::vector<std::string>& names, const std::string& why) {
+  if (names.empty()) return;
+  put_notice(fmt::format("{} {} no effect {}", fmt::join(names, ", "),
+                         names.size() == 1 ? "has" : "have", why));
+}
+
 void GenerationFlags::check() {
   SamplerOptions& s = generate.sampling;
   s.bias.clear();
@@ -520,12 +528,6 @@ void GenerationFlags::check() {
   put_idle_settings(s);
   for (const std::string& text : generate.stop)
     if (text.empty()) fail(Exit::usage, "--stop is empty, expected a text");
-  const int grammars = !grammar.empty() + !json_schema.empty() + !regex.empty();
-  if (grammars > 1)
-    fail(Exit::usage, "--grammar, --json-schema and --regex: {} are given, expected one of them",
-         grammars);
-  if (generate.ignore_end && grammars > 0)
-    fail(Exit::usage, "--ignore-end beside a grammar, expected one of them: its text ends");
   if (!answer_cache.empty() && !repeats_answers())
     put_notice("--answer-cache has no effect with a random seed, expected --seed N or --temp 0");
   if (draft == "auto" || draft == "ngram" || draft == "none") return;

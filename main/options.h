@@ -67,6 +67,9 @@ struct WindowFlags {
   int windows_of(size_t tokens, int window) const;
 };
 
+// "--top-k, --min-p have no effect beside --mirostat 2", where there are names.
+void put_no_effect(const std::vector<std::string>& names, const std::string& why);
+
 // How text is made: run, chat.
 struct GenerationFlags {
   ModelFlags model;

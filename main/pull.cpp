@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "engine/hub.h"
+#include "engine/inspection.h"
 #include "engine/shelf.h"
 #include "main/commands.h"
 #include "main/json_output.h"
@@ -41,6 +42,10 @@ std::string name_on_shelf(const std::string& path) {
   for (const ShelvedModel& model : models_on_shelf())
     if (fs::equivalent(model.path, path, none)) return model.name;
   return path;
+}
+
+bool is_named_as_model(const std::string& path) {
+  return path.ends_with(".gguf") || path.ends_with(".quipu");
 }
 
 FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options) {
@@ -100,13 +105,15 @@ int pull(PullFlags& flags) {
         {{"model", name}, {"path", model.path}, {"files", list}, {"seconds", seconds}});
   else
     put(model.path + "\n");
-  put_summary(
-      fmt::format("{:.1f} MB in {}{}, {}; chaski run -m {}", double(bytes) / 1e6,
-                  counted(model.files.size(), "file"),
-                  fetched == 0 ? ", there already" : fmt::format(", fetched in {:.1f} s", seconds),
-                  proven == model.files.size() ? "as their sums say"
-                                               : fmt::format("{} of them proven by a sum", proven),
-                  name));
+  const std::string refusal = refusal_of(model.path);
+  if (!refusal.empty() && is_named_as_model(model.path))
+    put_notice("chaski does not run it: " + refusal);
+  put_summary(fmt::format(
+      "{:.1f} MB in {}{}, {}{}", double(bytes) / 1e6, counted(model.files.size(), "file"),
+      fetched == 0 ? ", there already" : fmt::format(", fetched in {:.1f} s", seconds),
+      proven == model.files.size() ? "as their sums say"
+                                   : fmt::format("{} of them proven by a sum", proven),
+      refusal.empty() ? "; chaski run -m " + name : ""));
   return int(Exit::done);
 }
 

@@ -56,21 +56,22 @@ std::string name_of(Format format) { return std::string(info(format).name); }
 // Encoding what has been encoded loses twice; whoever does it shall know. And a file that was made
 // smaller shall be smaller.
 void put_notes(const std::string& path, const QuantizeReport& report) {
+  const auto note = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   std::vector<std::string> formats;
   for (const QuantizedTensor& t : report.tensors)
     if (t.from != t.to && info(t.from).block > 1 &&
         std::find(formats.begin(), formats.end(), name_of(t.from)) == formats.end())
       formats.push_back(name_of(t.from));
   if (!formats.empty())
-    put_notice(
+    note(
         fmt::format("{}: weights that were quantized already ({}) were encoded again, "
                     "which loses a second time",
                     path, fmt::join(formats, ", ")));
   if (report.bytes_after >= report.bytes_before)
-    put_notice(fmt::format("{}: the weights did not get smaller", path));
+    note(fmt::format("{}: the weights did not get smaller", path));
   if (!report.unmatched.empty())
-    put_notice(fmt::format("{}: the calibration has tensors that the model lacks: {}", path,
-                           safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
+    note(fmt::format("{}: the calibration has tensors that the model lacks: {}", path,
+                     safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
 }
 
 // What is known of the inputs. Nothing if nothing was asked for.
@@ -127,18 +128,21 @@ Known known_of(const QuantizeFlags& flags) {
   return known;
 }
 
-// 180M, 1.5G, 90000K or a number of bytes.
+// 180M, 180MB, 1.5g, 90000K or a number of bytes.
 uint64_t bytes_of(const std::string& text) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double times = unit.empty()                 ? 1
-                       : unit == "K" || unit == "k" ? 1e3
-                       : unit == "M"                ? 1e6
-                       : unit == "G"                ? 1e9
-                                                    : 0;
+  std::string unit = end;
+  for (char& c : unit) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.size() == 2 && unit[1] == 'b') unit.pop_back();
+  const double times = unit.empty()  ? 1
+                       : unit == "k" ? 1e3
+                       : unit == "m" ? 1e6
+                       : unit == "g" ? 1e9
+                                     : 0;
   if (!(number * times >= 1 && number * times < 1e15))
-    fail(Exit::usage, "--size is {}, expected a number of bytes, or of K, M or G of them",
+    fail(Exit::usage,
+         "--size is {}, expected a number of bytes, or of K, M or G (1000, 10^6, 10^9) of them",
          escaped(text));
   return uint64_t(number * times);
 }
@@ -324,6 +328,18 @@ void check_files(const QuantizeFlags& flags) {
     expect_output(flags.stats, {flags.in, flags.text, flags.out});
 }
 
+// Reading a text may take minutes.
+void put_idle_calibration(const QuantizeFlags& flags) {
+  if (heeds_inputs(flags.options.type) || flags.options.awq || flags.has_budget() ||
+      !flags.recipe.empty())
+    return;
+  std::vector<std::string> names;
+  if (!flags.text.empty()) names.emplace_back("--calibrate");
+  if (flags.method != "auto") names.emplace_back("--method");
+  if (flags.text.empty() && !flags.stats.empty()) names.emplace_back("--stats");
+  put_no_effect(names, fmt::format("on weights: {} has one way to round them", flags.type));
+}
+
 RoundingMethod method_of(const QuantizeFlags& flags) {
   if (flags.fast) return RoundingMethod::fast;
   if (flags.method == "gptq" || flags.method == "awq+gptq") return RoundingMethod::gptq;
@@ -340,23 +356,29 @@ int quantize(QuantizeFlags& flags) {
   flags.options.type = *format_named(flags.type);  // one of quantize_types()
   flags.options.awq = flags.method.starts_with("awq");
   flags.options.method = method_of(flags);
+  flags.options.notice = [](const std::string& line) { put_notice(line); };
   check_files(flags);
+  put_idle_calibration(flags);
   const Known known = known_of(flags);
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();
-  double amount = 0;
   {
     const ModelSource source = open_model(flags.in, flags.options.tokenizer).source;
     flags.options.recipe = recipe_of(flags, source);
     if (flags.dry_run) return int(Exit::done);
-    amount = double(totals_of(source).weights) / 1e6;
   }
   QuantizeReport report;
   {
-    ProgressBar bar({amount, "million weights"});
-    const OnProgress lines = progress_lines();
+    std::optional<ProgressBar> bar;
+    const auto show = [&](const FileProgress& p) {
+      const bool copies = p.to_encode == 0;
+      if (!bar)
+        bar.emplace(copies ? ProgressScale{double(p.total) / 1e6, "MB"}
+                           : ProgressScale{double(p.to_encode) / 1e6, "million weights"});
+      bar->show(copies ? p : FileProgress{p.tensor, p.encoded, p.to_encode});
+    };
     report = quantize_model(flags.in, flags.out, flags.options,
-                            flags.json.lines ? lines : bar.callback());
+                            flags.json.lines ? progress_lines() : show);
   }
   if (flags.json.any())
     put_report_json(flags, report);

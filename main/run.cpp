@@ -11,6 +11,7 @@
 #include "main/json_output.h"
 #include "main/options.h"
 #include "main/output.h"
+#include "main/progress.h"
 #include "main/signals.h"
 #include "main/speaker.h"
 #include "main/timing.h"
@@ -26,8 +27,10 @@ struct RunFlags {
   std::string cache;
   int answers = 0, best_of = 0;  // 0: one
   int log_probabilities = 0;     // tokens beside each; 0: none
-  BeamOptions beams{0, 1};       // width 0: none
-  Flag length_penalty, temperature;
+  Flag log_probabilities_flag;
+  BeamOptions beams{0, 1};  // width 0: none
+  Flag beam, length_penalty, temperature, draft, context_policy;
+  std::vector<Flag> idle_beside_beams;
 };
 
 // The bundled model tells stories: asked for nothing, it tells one from the first word on.
@@ -153,30 +156,60 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   put_summary(answers_line(all, seed));
 }
 
-// What cannot stand beside --beam is refused, and what it makes of the settings is set.
+// What is typed and asks for something else than beams do; "": nothing.
+std::string against_beams(const RunFlags& flags) {
+  const GenerationFlags& g = flags.generation;
+  if (flags.temperature.typed() && g.generate.sampling.temperature > 0)
+    return fmt::format("--temp is {} beside --beam, expected 0 or none: nothing is drawn",
+                       g.generate.sampling.temperature);
+  if (flags.draft.typed() && g.draft != "auto" && g.draft != "none")
+    return fmt::format("--draft is {} beside --beam, expected none: nobody guesses for beams",
+                       g.draft);
+  if (flags.context_policy.typed() && g.context_policy != "stop")
+    return fmt::format("--context-policy is {} beside --beam, expected stop", g.context_policy);
+  return "";
+}
+
+// What cannot stand beside --beam is refused where both are typed; what comes from the file of
+// defaults gives way. And what beams make of the settings is set.
 void check_beams(RunFlags& flags) {
   GenerationFlags& g = flags.generation;
-  if (flags.beams.width == 0 && flags.length_penalty.given())
+  SamplerOptions& s = g.generate.sampling;
+  const auto put_passed_over = [&](const std::vector<std::string>& names, const char* typed) {
+    if (g.verbose() && !names.empty())
+      put_notice(fmt::format("of the file of defaults, passed over beside {}: {}", typed,
+                             fmt::join(names, ", ")));
+  };
+  const std::string against = flags.beams.width > 0 ? against_beams(flags) : "";
+  if (!against.empty() && flags.beam.typed()) throw Error(Exit::usage, against);
+  if (!against.empty()) {
+    put_passed_over({flags.beam.name()}, "what is typed");
+    flags.beams.width = 0;
+  }
+  if (flags.beams.width == 0 && flags.length_penalty.typed())
     fail(Exit::usage, "--length-penalty is about beams, expected --beam N beside it");
   if (flags.beams.width == 0) return;
   const double penalty = flags.beams.length_penalty;
   if (!(penalty >= 0 && penalty <= kMostPenalty))
     fail(Exit::usage, "--length-penalty is {}, expected 0 to {}", penalty, kMostPenalty);
-  if (flags.temperature.given() && g.generate.sampling.temperature > 0)
-    fail(Exit::usage, "--temp is {} beside --beam, expected 0: nothing is drawn",
-         g.generate.sampling.temperature);
-  if (g.draft != "auto" && g.draft != "none")
-    fail(Exit::usage, "--draft is {} beside --beam, expected none: nobody guesses for beams",
-         g.draft);
-  if (g.context_policy != "stop")
-    fail(Exit::usage, "--context-policy is {} beside --beam, expected stop", g.context_policy);
-  if (g.has_grammar())
-    fail(Exit::usage, "--beam beside a grammar or a schema, expected one of them");
-  g.generate.sampling.temperature = 0, g.draft = "none";
+  s.check();  // also of what is passed over
+  std::vector<std::string> idle, passed_over;
+  for (const Flag& flag : flags.idle_beside_beams)
+    if (flag.given()) (flag.typed() ? idle : passed_over).push_back(flag.name());
+  for (const Flag& flag : {flags.temperature, flags.draft, flags.context_policy})
+    if (flag.given() && !flag.typed()) passed_over.push_back(flag.name());
+  put_no_effect(idle, "beside --beam: nothing is drawn");
+  put_passed_over(passed_over, "--beam");
+  SamplerOptions left;
+  left.temperature = 0, left.penalties = s.penalties, left.dry = s.dry, left.banned = s.banned;
+  left.seed = s.seed;
+  s = left;
+  g.draft = "none", g.context_policy = "stop";
 }
 
 std::string beams_line(const std::vector<Beam>& all, const BeamOptions& beams) {
   const GenerateResult& best = all[0].result;
+  if (best.known_tokens < best.prompt_tokens) return unread_line(best);
   std::string line = fmt::format("{} of a prompt of {}, {:.4g} tok/s; the best has {}",
                                  counted(uint64_t(beams.width), "beam"),
                                  counted(uint64_t(best.prompt_tokens), "token"), best.prompt_rate(),
@@ -187,7 +220,13 @@ std::string beams_line(const std::vector<Beam>& all, const BeamOptions& beams) {
 
 void put_beams(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
                std::span<const TokenId> tokens) {
-  std::vector<Beam> all = beam_search(*speaker.session, tokens, speaker.options, flags.beams);
+  std::vector<Beam> all;
+  {
+    ReadingLine reading(speaker.shows_reading);
+    GenerateOptions options = speaker.options;
+    options.on_read = [&](int known, int of) { reading.show(known, of); };
+    all = beam_search(*speaker.session, tokens, options, flags.beams);
+  }
   JsonValue array = JsonValue::array();
   for (size_t i = 0; i < all.size(); ++i) {
     all[i].result.text.insert(0, prompt.shown);
@@ -230,8 +269,10 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
     return int(alike);
   std::span<const TokenId> lacks = session.reuse(front);
   const int known = session.position();  // a window may have gone back further
+  ReadingLine reading(speaker.shows_reading);
   while (!lacks.empty() && !speaker.options.interrupt->load()) {
     const size_t n = std::min(lacks.size(), size_t(speaker.engine->batch_length()));
+    reading.show(session.position(), int(prompt.size()));
     const Extension portion{&session, lacks.first(n), 0,
                             nullptr,  std::nullopt,   speaker.options.interrupt};
     if (Session::draw_all({&portion, 1})[0].abandoned) break;
@@ -244,13 +285,15 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
 int run(RunFlags& flags) {
   check_beams(flags);
   flags.generation.check();
-  if (flags.log_probabilities > 0 && !flags.json.any())
+  if (flags.log_probabilities_flag.typed() && !flags.json.any())
     fail(Exit::usage, "--logprobs says them in JSON, expected --json beside it");
+  if (!flags.json.any()) flags.log_probabilities = 0;
   flags.generation.choose_seed();
   const Prompt prompt = prompt_of(flags);
   flags.generation.model.engine.sessions =
       std::max({1, flags.answers, flags.best_of, flags.beams.width});
   Speaker speaker(flags.generation);
+  speaker.shows_reading = !flags.json.any();
   const std::vector<TokenId> tokens = prompt_tokens(*speaker.engine, prompt.text);
 
   const Interruption interruption(Interruption::Scope::program);
@@ -275,7 +318,10 @@ int run(RunFlags& flags) {
   GenerateResult result = speaker.answer(tokens, speaker.options, sink);
   if (!flags.cache.empty()) {
     result.cached_tokens = std::min(known, result.cached_tokens);
-    result.prompt_seconds += reading.count(), result.first_token_seconds += reading.count();
+    if (result.prompt_seconds > 0)
+      result.prompt_seconds += reading.count(), result.first_token_seconds += reading.count();
+    else
+      result.known_tokens = int(speaker.session->common_prefix(tokens));
   }
   result.text.insert(0, prompt.shown);
   const uint64_t seed = speaker.options.sampling.seed;
@@ -299,11 +345,12 @@ Action declare_run(Flags parser) {
   flags->generation.declare(parser);
   declare_json(parser, flags->json);
   parser.named("--json").help(kJsonOfText);
-  parser
-      .add("--logprobs", flags->log_probabilities,
-           "with --json: the log probability of every token, and the N most probable beside it")
-      .within(1, kMostLogged)
-      .type("N");
+  flags->log_probabilities_flag =
+      parser
+          .add("--logprobs", flags->log_probabilities,
+               "with --json: the log probability of every token, and the N most probable beside it")
+          .within(1, kMostLogged)
+          .type("N");
   Flag answers =
       parser
           .add("--answers", flags->answers,
@@ -316,15 +363,16 @@ Action declare_run(Flags parser) {
       .within(1, kMostAnswers)
       .type("N")
       .excludes(answers);
-  parser
-      .add("--beam", flags->beams.width,
-           "search for the most probable text, N beginnings at a time; nothing is drawn; the best "
-           "is printed, --json has all")
-      .within(1, kMostAnswers)
-      .type("N")
-      .excludes(answers)
-      .excludes(parser.named("--best-of"))
-      .excludes(parser.named("--logprobs"));
+  flags->beam =
+      parser
+          .add("--beam", flags->beams.width,
+               "search for the most probable text, N beginnings at a time; nothing is drawn; the "
+               "best is printed, --json has all")
+          .within(1, kMostAnswers)
+          .type("N")
+          .excludes(answers);
+  for (const char* other : {"--best-of", "--logprobs", "--grammar", "--json-schema", "--regex"})
+    flags->beam.excludes(parser.named(other));
   flags->length_penalty =
       parser
           .add("--length-penalty", flags->beams.length_penalty,
@@ -332,6 +380,13 @@ Action declare_run(Flags parser) {
                "(default 1)")
           .type("P");
   flags->temperature = parser.named("--temp");
+  flags->draft = parser.named("--draft");
+  flags->context_policy = parser.named("--context-policy");
+  for (const char* idle :
+       {"--seed", "--top-k", "--top-p", "--min-p", "--typical", "--top-n-sigma",
+        "--xtc-probability", "--xtc-threshold", "--dynatemp-range", "--dynatemp-exp", "--mirostat",
+        "--mirostat-ent", "--mirostat-lr", "--draft-len"})
+    flags->idle_beside_beams.push_back(parser.named(idle));
   parser
       .add("--cache", flags->cache,
            "a file for what the model makes of the prompt: the next run whose prompt begins alike "

@@ -4,6 +4,7 @@
 
 #include "engine/model_file.h"
 #include "main/output.h"
+#include "main/progress.h"
 
 namespace chaski {
 
@@ -66,9 +67,16 @@ void Speaker::set(const GenerateOptions& settings) {
   options.drafter = drafter.get();
 }
 
+GenerateResult Speaker::generate(std::span<const TokenId> prompt, GenerateOptions options,
+                                 const Sink& sink) const {
+  ReadingLine reading(shows_reading);
+  options.on_read = [&](int known, int all) { reading.show(known, all); };
+  return chaski::generate(*session, prompt, options, sink);
+}
+
 GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOptions& options,
                                const Sink& sink) {
-  if (!answers) return generate(*session, prompt, options, sink);
+  if (!answers) return generate(prompt, options, sink);
   std::string key;
   std::optional<GenerateResult> known;
   try {
@@ -82,7 +90,7 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
     if (!known->text.empty()) sink(known->text);
     return *std::move(known);
   }
-  GenerateResult result = generate(*session, prompt, options, sink);
+  GenerateResult result = generate(prompt, options, sink);
   if (key.empty()) return result;
   try {
     answers->keep(key, result);

@@ -19,6 +19,7 @@ struct Speaker {
   GenerateOptions options;
   std::optional<AnswerCache> answers;  // given before
   std::optional<AnswerKeys> keys;      // of this model, when the first is asked for
+  bool shows_reading = true;           // a line on a terminal says how far a long prompt is read
 
   explicit Speaker(const GenerationFlags& flags);
   Speaker(const Speaker&) = delete;  // options point into it
@@ -31,6 +32,8 @@ struct Speaker {
   GenerateResult answer(std::span<const TokenId> prompt, const GenerateOptions& options,
                         const Sink& sink);
 
+  GenerateResult generate(std::span<const TokenId> prompt, GenerateOptions options,
+                          const Sink& sink) const;
   // What is said when the context is full: of tokens that are dropped, and of a text that ends.
   std::string drop_line(int dropped, int before, int behind) const;
   std::string full_line() const;

@@ -44,7 +44,14 @@ std::string threads_part(const Engine& engine) {
                      counted(uint64_t(engine.threads()), "thread"));
 }
 
+std::string unread_line(const GenerateResult& result) {
+  return fmt::format("{} of the prompt's {} read; {}", result.known_tokens,
+                     counted(uint64_t(result.prompt_tokens), "token"), why_it_ended(result.finish));
+}
+
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed, bool all) {
+  if (result.known_tokens < result.prompt_tokens)
+    return fmt::format("{}; seed {}", unread_line(result), seed);
   if (result.cached)
     return fmt::format("prompt {}; answer {}, given before (--answer-cache); {}; seed {}",
                        counted(result.prompt_tokens, "token"),

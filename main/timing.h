@@ -24,6 +24,8 @@ const char* why_it_ended(Finish finish);
 
 // Threads that worked on it, for --verbose: "; 1.97 of 2 threads".
 std::string threads_part(const Engine& engine);
+// Of a text that was over before its prompt was read: what was read, and no rate.
+std::string unread_line(const GenerateResult& result);
 // `all`: also of guesses that gained nothing.
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed, bool all);
 // A text, and the same about it: of run and chat.

@@ -28,7 +28,7 @@ void ToolUse::declare(Flags& flags) {
 }
 
 void ToolUse::read() {
-  if (choice_flag_.given() && file_.empty())
+  if (choice_flag_.typed() && file_.empty())
     fail(Exit::usage, "--tool-choice chooses among --tools, expected --tools FILE");
   if (file_.empty()) return;
   const size_t first = file_.find_first_not_of(" \t\r\n");

@@ -131,6 +131,6 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be taken down a
   refused({"--size", "2M"}, "expected --calibrate TEXT beside them");
   refused({"--size", "2X", "--stats", stats}, "--size is 2X, expected a number of bytes");
   refused({"--size", "1M", "--stats", stats}, "1.00 MB is asked for");
-  refused({"--size", "2M", "--bpw", "5", "--stats", stats}, "excludes");
+  refused({"--size", "2M", "--bpw", "5", "--stats", stats}, "expected one of them");
   refused({"--dry-run"}, "--dry-run is given, expected --size");
 }

@@ -545,3 +545,41 @@ TEST_CASE("cli/quantize --method awq: same bytes for any threads, loses less, an
   check_one_line(chaski_run({"quantize", kStory, folder / "y", "--method", "awq"}), 2,
                  "--method is awq, expected --calibrate");
 }
+
+TEST_CASE("cli/quantize: a calibration that changes no weight is named before it is read") {
+  const TempFolder folder;
+  const std::string text = write_file(folder / "text", text_for_calibration());
+  const auto said = [&](Arguments more) {
+    more.insert(more.begin(),
+                {"quantize", kStory, folder / "out", "--calibrate", text, "--chunks", "1"});
+    const Outcome outcome = chaski_run(more);
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.err;
+  };
+  CHECK(contains(said({"--type", "f16"}),
+                 "note: --calibrate has no effect on weights: f16 has one way to round them\n"));
+  CHECK(
+      contains(said({"--type", "q8f", "--method", "search"}), "note: --calibrate, --method have"));
+  CHECK(!contains(said({"--type", "q4_0"}), "no effect"));
+}
+
+TEST_CASE("quantize/an older imatrix that has experts is refused with what to do") {
+  const TempFolder folder;
+  const std::string path = write_scratch_model(folder / "model.quipu", Format::f32);
+  Calibration calibration{"wiki", "0", 0, {}, {}};
+  for (const TensorSlot& slot : tensors_of(*model_of(open_model(path).source.meta)))
+    if (slot.gguf.find("ffn_up") != std::string::npos) {
+      InputSquares& in = calibration.inputs[slot.gguf];
+      for (const TensorSource& t : open_model(path).source.tensors)
+        if (t.info.name == slot.name) in.cols = 4 * t.info.cols;
+      in.sums.assign(size_t(in.cols), 1), in.tokens = {512};
+    }
+  REQUIRE(!calibration.inputs.empty());
+  QuantizeOptions options;
+  options.calibration = &calibration, options.threads = 1;
+  const Error error = error_of([&] { quantize_model(path, folder / "out", options, {}); });
+  CHECK(error.code == Exit::bad_file);
+  CHECK_MESSAGE(contains(error.what(), "those of 4 experts one behind the other"), error.what());
+  CHECK_MESSAGE(contains(error.what(), "expected one in a GGUF file, or --calibrate TEXT"),
+                error.what());
+}

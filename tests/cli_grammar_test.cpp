@@ -103,7 +103,7 @@ TEST_CASE("cli/a grammar that is wrong: one line, before a model is opened") {
                  "expected a schema");
   check_one_line(with({"--regex", "a("}), 2, "--regex: line 1, column 3");
   check_one_line(with({"--regex", "a", "--json-schema", "{}"}), 2,
-                 "--grammar, --json-schema and --regex: 2 are given, expected one of them");
+                 "--json-schema beside --regex, expected one of them");
   check_one_line(with({"--regex", ""}), 2, "--regex");
   check_one_line(with({"--regex", "a", "--ignore-end"}), 2, "--ignore-end");
 }

@@ -17,9 +17,10 @@ class OwnCache {
     setenv("XDG_CACHE_HOME", folder_.path.c_str(), 1);
   }
   ~OwnCache() { setenv("XDG_CACHE_HOME", before_.c_str(), 1); }
+  std::string folder() const { return folder_ / "chaski/speed"; }
   std::vector<std::string> speeds() const {
     std::vector<std::string> all;
-    for (const auto& file : std::filesystem::directory_iterator(folder_ / "chaski/speed"))
+    for (const auto& file : std::filesystem::directory_iterator(folder()))
       all.push_back(read_file(file.path()));
     return all;
   }
@@ -74,6 +75,12 @@ TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measur
   CHECK(again["decode_tokens_per_second"] == plan["decode_tokens_per_second"]);
   CHECK(again["context"] == 512);
   CHECK(cache.speeds() == before);
+  // Another build's kernels have other speeds.
+  for (const auto& file : std::filesystem::directory_iterator(cache.folder()))
+    if (contains(read_file(file.path()), "prompt and decode"))
+      write_file(file.path(), "5 7 tokens per second, prompt and decode, by a program of 1 byte\n");
+  const json rebuilt = json::parse(chaski_run({"plan", kStory, "--device", "cpu", "--json"}).out);
+  CHECK(rebuilt["decode_tokens_per_second"] != 7);
   const Outcome anew = chaski_run({"plan", kStory, "--device", "cpu", "--measure"});
   CHECK_MESSAGE(anew.status == 0, anew.err);
   CHECK(cache.speeds() != before);

@@ -342,13 +342,22 @@ TEST_CASE(
            {{"--beam", "2", "--draft", kStory}, " beside --beam, expected none"},
            {{"--beam", "2", "--answers", "2"}, "--beam"},
            {{"--beam", "2", "--cache", "/tmp/x"}, "--beam"},
-           {{"--beam", "2", "--regex", "a*"}, "--beam beside a grammar"},
+           {{"--beam", "2", "--regex", "a*"}, "--regex beside --beam, expected one of them"},
            {{"--beam", "2", "--context-policy", "shift"},
             "--context-policy is shift beside --beam"},
            {{"--beam", "2", "--length-penalty", "-1"}, "--length-penalty is -1, expected 0 to 10"},
            {{"--length-penalty", "1"}, "expected --beam N beside it"},
            {{"--beam", "0"}, "--beam"}})
     check_one_line(chaski_run(run_story(flags)), 2, error);
+  // What is no part of a search is named, as it was typed, and once.
+  const Outcome idle = chaski_run(run_story({"--beam", "4", "-n", "40", "--top-k", "5", "--seed",
+                                             "3", "--mirostat", "2", "--draft-len", "2"}));
+  CHECK(idle.out == four.out);
+  CHECK_MESSAGE(idle.error_says("note: --seed, --top-k, --mirostat, --draft-len have no effect "
+                                "beside --beam: nothing is drawn\n"),
+                idle.err);
+  CHECK_MESSAGE(!idle.error_says("--temp"), idle.err);
+  check_one_line(chaski_run(run_story({"--beam", "2", "--top-p", "7"})), 2, "--top-p is 7");
 }
 
 TEST_CASE("cli/the end of a context is said, and why a text ended") {
@@ -361,6 +370,7 @@ TEST_CASE("cli/the end of a context is said, and why a text ended") {
   CHECK_MESSAGE(stopped.error_says("the context of 64 tokens is full, the text ends here"),
                 stopped.err);
   CHECK(stopped.error_says("; ended because the context is full; "));
+  CHECK(json::parse(told({"--json"}).out)["finish"] == "full");  // as --help and docs/json.md say
   for (const std::string policy : {"shift", "sinks"}) {
     const Outcome shifted = told({"--context-policy", policy, "-n", "100"});
     CHECK(shifted.out.starts_with(stopped.out));
@@ -811,7 +821,8 @@ TEST_CASE("cli/--answer-cache: an answer given before comes again, and no token 
   const Outcome damaged =
       chaski_run(run_story({"-n", "30", "--seed", "3", "--answer-cache", kept}));
   CHECK(damaged.out == plain.out);
-  CHECK_MESSAGE(damaged.error_says("is damaged"), damaged.err);
+  CHECK_MESSAGE(damaged.error_says("note: " + kept + ": the answer "), damaged.err);
+  CHECK_MESSAGE(damaged.error_says("...: is damaged"), damaged.err);
   CHECK_MESSAGE(damaged.error_says("the answer is made, and kept anew"), damaged.err);
   CHECK(told(one)["cached"] == true);
 

@@ -97,6 +97,31 @@ TEST_CASE("config/every kind of flag can stand in it") {
   CHECK(chaski_run({"run", "-n", "1", "-f", folder / "text"}).status == 0);  // in place of prompt
 }
 
+TEST_CASE("config/what cannot stand beside what is typed gives way to it") {
+  const std::string beams = text_of({"--beam", "2", "-n", "9"});
+  const std::string drawn = text_of({"-s", "5", "-n", "30", "--temp", "1.5"});
+  {
+    const Config config(
+        "temp = 0.7\ndraft = \"" + std::filesystem::absolute(kStory).string() +
+        "\"\ncontext-policy = \"shift\"\nseed = 3\nregex = \"a*\"\n[run]\nlogprobs = 3\n");
+    CHECK(text_of({"--beam", "2", "-n", "9"}) == beams);
+    const Outcome quiet = chaski_run({"run", "-p", "Once upon a time", "-n", "9", "--beam", "2"});
+    CHECK_MESSAGE(!quiet.error_says("note:"), quiet.err);
+    const Outcome said =
+        chaski_run({"run", "-p", "Once upon a time", "-n", "9", "--beam", "2", "-v"});
+    CHECK_MESSAGE(said.error_says("note: of the file of defaults, passed over beside --beam: "
+                                  "--seed, --temp, --draft, --context-policy\n"),
+                  said.err);
+    check_one_line(chaski_run({"run", "-p", "a", "--beam", "2", "--temp", "0.5"}), 2,
+                   "--temp is 0.5 beside --beam");
+    CHECK(text_of({"--json-schema", "{}", "-n", "1"}) != "");  // in place of regex
+    CHECK(text_of({"--ignore-end", "-n", "1"}) != "");
+  }
+  const Config config("[run]\nbeam = 2\nlength-penalty = 2\n");
+  CHECK(text_of({"-s", "5", "-n", "30", "--temp", "1.5"}) == drawn);
+  CHECK(text_of({"--regex", "a*", "-n", "3"}) != beams);
+}
+
 TEST_CASE("config/faults are one line with file and line") {
   const std::pair<const char*, const char*> faults[] = {
       {"threads = \"many\"", ":1: --threads: is \"many\", expected a number from 1 to 1024"},

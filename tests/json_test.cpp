@@ -228,7 +228,7 @@ TEST_CASE("cli/json: --jsonl is a line for each thing that comes, and the result
   CHECK(seen["progress"] > 1);
   CHECK(seen["result"] == 1);
   CHECK(events({"list", "--jsonl"})["model"] == 2);
-  check_one_line(chaski_run({"list", "--json", "--jsonl"}), 2, "excludes");
+  check_one_line(chaski_run({"list", "--json", "--jsonl"}), 2, "expected one of them");
 
   Server server([](const std::string&, const std::string&, Connection& to) {
     to.put("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nHello");

@@ -67,6 +67,9 @@ TEST_CASE("cli/list: models of all stores by name, and -m takes the names") {
   CHECK(!with(kStory).out.empty());
   CHECK(with("stories").out == with(kStory).out);
   CHECK(with("sto").out == with(kStory).out);
+  // A note calls a model as the user does, whatever store it lies in.
+  const Outcome called = chaski_run({"run", "-p", "The", "-n", "1", "-c", "1k", "-m", "sto"});
+  CHECK_MESSAGE(called.error_says("note: sto: a context of 1024 is more than"), called.err);
   check_one_line(with("nowhere"), 5, "nowhere: cannot be opened");
   touch(own + "/st2.gguf");
   touch(own + "/st3.gguf");

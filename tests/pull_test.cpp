@@ -83,6 +83,8 @@ TEST_CASE("cli/pull: a file by its URL, by the name that -m takes afterwards") {
   const std::string story = read_file(kStory);
   Server server([&](const std::string& path, const std::string& head, Connection& to) {
     if (path == "/a") return to.put(reply("302 Found", "Location: /b/\r\n", "moved"));
+    if (path == "/README.md") return to.put(reply("200 OK", "", "# Tales\n"));
+    if (path == "/noise.gguf") return to.put(reply("200 OK", "", some_bytes(5000)));
     if (path == "/b/") return to.put(reply("307 Temporary", "Location: /tales.quipu\r\n", ""));
     to.put(reply_with(story, head));
   });
@@ -104,6 +106,16 @@ TEST_CASE("cli/pull: a file by its URL, by the name that -m takes afterwards") {
   CHECK(said["model"] == "tales");
   CHECK(said["files"][0]["fetched"] == 0);
   CHECK(said["files"][0]["sha256"] == sum_of(story));
+
+  // What is no model is fetched too, and not offered as one.
+  const Outcome page = chaski_run({"pull", server.url() + "/README.md"});
+  CHECK_MESSAGE(page.status == 0, page.err);
+  CHECK_MESSAGE(page.error_says("MB in 1 file, fetched in "), page.err);
+  CHECK_MESSAGE(!page.error_says("chaski run"), page.err);
+  const Outcome noise = chaski_run({"pull", server.url() + "/noise.gguf"});
+  CHECK_MESSAGE(noise.status == 0, noise.err);
+  CHECK_MESSAGE(noise.error_says("note: chaski does not run it: "), noise.err);
+  CHECK_MESSAGE(!noise.error_says("chaski run"), noise.err);
 
   const Outcome moved = chaski_run({"pull", server.url() + "/a", "--to", shelf.tmp / "x/y", "-q"});
   CHECK_MESSAGE(moved.status == 0, moved.err);

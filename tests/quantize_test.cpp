@@ -200,7 +200,7 @@ TEST_CASE("quantize/without a search: nearly as near, and the same bytes for any
   }
   check_one_line(
       chaski_run({"quantize", folder / "in.quipu", folder / "x.quipu", "--fast", "--stats", "x"}),
-      2, "excludes");
+      2, "expected one of them");
 }
 
 TEST_CASE("quantize/a tensor that suffers keeps more bits, and the reason says so") {
@@ -349,6 +349,36 @@ struct Resumed {
 
 }  // namespace
 
+TEST_CASE("quantize/progress counts what is encoded, not what is copied") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", {{"layer.0.attn_q", 64, 64, Format::q8},
+                                   {"layer.0.attn_k", 64, 64},
+                                   {"layer.0.attn_v", 64, 64, Format::q8},
+                                   {"layer.0.ffn_up", 64, 64}});
+  QuantizeOptions options;
+  options.type = Format::q8, options.threads = 1;
+  uint64_t encoded = 0;
+  size_t calls = 0;
+  const QuantizeReport report =
+      quantize_model(folder / "in.quipu", folder / "out.quipu", options, [&](const auto& p) {
+        const bool copied = p.tensor == "layer.0.attn_q" || p.tensor == "layer.0.attn_v";
+        CHECK(p.encoded - encoded == (copied ? 0 : 64 * 64));
+        CHECK(p.to_encode == 2 * 64 * 64);
+        encoded = p.encoded, ++calls;
+      });
+  CHECK(calls == 4);
+  CHECK(encoded == report.weights);
+  // Of what was finished before, that too.
+  options.type = Format::q4_0;
+  interrupt(folder / "in.quipu", folder / "out.quipu", options, 0.4);
+  std::vector<uint64_t> seen;
+  options.resume = true;
+  CHECK(quantize_model(folder / "in.quipu", folder / "out.quipu", options, [&](const auto& p) {
+          seen.push_back(p.encoded);
+        }).kept == 2);
+  CHECK(seen == std::vector<uint64_t>{3 * 64 * 64, 4 * 64 * 64});
+}
+
 TEST_CASE("cli/quantize --resume: killed at any write, it goes on and writes the same bytes") {
   if (!can_preload()) return;
   const TempFolder folder;
@@ -409,6 +439,20 @@ TEST_CASE("cli/quantize --resume: what is damaged is made again") {
     bytes[at] = char(bytes[at] ^ 4);
     return bytes;
   };
+  const auto said_of = [&](const std::string& bytes) {
+    write_file(path, bytes);
+    const Outcome outcome = quantize.run("", true);
+    std::filesystem::remove(quantize.out());
+    return outcome.err;
+  };
+  const std::string anew = "out: what an earlier run left of it is damaged: all is made anew\n";
+  CHECK(!contains(said_of(part), "earlier run"));
+  CHECK(contains(said_of(flipped(lines / 2)), "note: " + quantize.out() +
+                                                  ": of what an earlier run left, 1 of " +
+                                                  std::to_string(n) + " tensors are damaged"));
+  CHECK(contains(said_of(flipped(foot)), anew));
+  CHECK(contains(said_of(part.substr(0, lines)), anew));
+  CHECK(!contains(said_of(std::string(part.size(), '\0')), "earlier run"));  // nothing was begun
   CHECK(kept_of(part) == n);
   CHECK(kept_of(flipped(lines / 2)) == n - 1);
   CHECK(kept_of(flipped(lines - 1)) >= n - 1);  // or between the tensors
@@ -420,6 +464,23 @@ TEST_CASE("cli/quantize --resume: what is damaged is made again") {
   CHECK(kept_of(part + "x") == 0);
   CHECK(kept_of(part.substr(0, lines) + part.substr(foot)) == 0);
   CHECK(kept_of(whole) == 0);
+}
+
+TEST_CASE("cli/quantize --resume: where files cannot be locked it says that all is made anew") {
+  if (!can_preload()) return;
+  const TempFolder folder;
+  const Resumed quantize{folder};
+  REQUIRE(quantize.run("FAULT_KILL=pwrite:12", true).status == 128 + 9);
+  const std::string part = part_in(folder.path);
+  const Outcome anew = quantize.run("FAULT_CALL=flock:1:95 FAULT_FOR_EVER=1", true);
+  CHECK_MESSAGE(anew.status == 0, anew.err);
+  CHECK_MESSAGE(anew.error_says("note: " + part +
+                                ": its file system has no locks (operation not "
+                                "supported), so another run may still write it; "
+                                "all is made anew\n"),
+                anew.err);
+  CHECK(nlohmann::json::parse(anew.out)["kept_tensors"] == 0);
+  CHECK(have(part));
 }
 
 TEST_CASE("quantize/resume: another input, other settings or calibration are refused") {

@@ -459,6 +459,43 @@ TEST_CASE("requests: one beam is the greedy text, whatever changes logits or end
   }
 }
 
+TEST_CASE("requests: how much of a prompt is known is told, and kept where it was not all") {
+  EngineOptions options;
+  options.device = "cpu";
+  const auto engine = Engine::open(options);
+  std::vector<TokenId> prompt;
+  while (prompt.size() < 400) {
+    const auto more = prompt_for(*engine, 3);
+    prompt.insert(prompt.end(), more.begin(), more.end());
+  }
+  prompt.resize(400);
+  using Told = std::vector<std::pair<int, int>>;
+  Told told;
+  std::atomic<bool> interrupt = false;
+  GenerateOptions o = drawn(0, 0, 3);
+  o.interrupt = &interrupt;
+  o.on_read = [&](int known, int all) { told.emplace_back(known, all); };
+  const int pass = engine->batch_length();
+  REQUIRE(pass < 400);
+  const auto session = engine->session();
+  CHECK(generate(*session, prompt, o, kNobody).known_tokens == 400);
+  CHECK(told == Told{{0, 400}, {pass, 400}, {400, 400}});
+  CHECK(beam_search(*engine->session(), prompt, o, {2, 1})[0].result.known_tokens == 400);
+  told.clear();
+  CHECK(generate(*session, prompt, o, kNobody).known_tokens == 400);
+  CHECK(told == Told{{399, 400}, {400, 400}});  // all but what has to be read for its logits
+  // Behind the first portion.
+  o.on_read = [&](int known, int) { interrupt = known > 0; };
+  const GenerateResult left = generate(*engine->session(), prompt, o, kNobody);
+  CHECK(left.finish == Finish::interrupted);
+  CHECK(left.known_tokens == pass);
+  CHECK(left.prompt_rate() == 0);
+  interrupt = false;
+  const auto beams = beam_search(*engine->session(), prompt, o, {2, 1});
+  CHECK(beams[0].result.known_tokens == pass);
+  CHECK(beams[0].result.prompt_rate() == 0);
+}
+
 TEST_CASE("requests: beams take a pass a token and the pages of the prompt once") {
   const auto engine = Engine::open({});
   std::vector<TokenId> prompt;

@@ -73,6 +73,8 @@ class Screen {
     return take([&] { return shown_.size() < bytes ? std::string::npos : bytes; });
   }
 
+  const std::string& left() const { return shown_; }  // that nobody has waited for
+
   // The exit status, 137 if the program does not end by itself.
   int status() {
     const Clock::time_point end = Clock::now() + kPatience;
@@ -336,6 +338,72 @@ TEST_CASE("cli/chat on a terminal: Tab shows the commands that a beginning may b
   screen.until("/s");    // the line, drawn again
   screen.type("h\t\r");  // "/sh" alone is no command
   screen.until("template: ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/chat on a terminal: Tab completes files, settings and ways to think") {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "talks");
+  for (const char* name : {"talks/one.json", "talks/one.json.kv", "talks/other.json", "talks/.hid"})
+    write_file(folder / name, R"({"messages":[{"role":"user","content":"A dog."}]})");
+  Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
+  screen.resize(200);
+  screen.until("> ");
+  screen.type("/lo\t" + folder / "ta\to\t");
+  screen.until("one.json  other.json");
+  screen.type("n\t\r");  // not the keys and values beside it
+  screen.until("1 message from " + folder / "talks/one.json");
+  screen.until("> ");
+  screen.type("/set rep\t\t");
+  screen.until("repeat-penalty  repeat-last-n");
+  screen.type("p\t1.25\r");
+  screen.until("set here: repeat-penalty 1.25");
+  screen.until("> ");
+  screen.type("/think h\t\r");
+  screen.until("thoughts: hide");
+  screen.until("> ");
+  screen.type("/quit\t\r");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/run on a terminal: a long prompt says how far it is read, and leaves no trace") {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "There was a dog. ";
+  const std::string file = write_file(folder / "prompt", text);
+  const auto run = [&](const Arguments& more) {
+    Arguments all = {"run",   "-m", kStory, "--device", "cpu", "-t", "1", "-c",
+                     "32768", "-f", file,   "-n",       "1",   "-s", "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  Screen screen(run({}), "xterm"), quiet(run({"-q"}), "xterm"), json(run({"--json"}), "xterm"),
+      dumb(run({}));
+  screen.resize(100);
+  screen.until("reading ");
+  screen.until(" of 15002 tokens, ");
+  for (Screen* each : {&screen, &quiet, &json, &dumb}) each->type(kCtrlC);
+  CHECK(
+      screen.until("of the prompt's 15002 tokens read; interrupted; seed 1\r\n").find("\r\033[K") !=
+      std::string::npos);
+  CHECK(json.until("\"prompt_tokens_per_second\":0").find("reading") == std::string::npos);
+  CHECK(dumb.until("tokens read; interrupted; seed 1").find("reading") == std::string::npos);
+  for (Screen* each : {&screen, &quiet, &json, &dumb}) CHECK(each->status() == 130);
+  CHECK_MESSAGE(quiet.left().find("reading") == std::string::npos, quiet.left());
+}
+
+TEST_CASE("cli/chat on a terminal: a long question says how far it is read") {
+  std::string question;
+  for (int i = 0; i < 3000; ++i) question += "There was a dog. ";
+  Screen screen({"chat", "--device", "cpu", "-t", "1", "-c", "32768", "-n", "1"}, "xterm");
+  screen.resize(100);
+  screen.until("> ");
+  screen.type("\033[200~" + question + "\r.\033[201~\r");
+  screen.until(" s left");
+  screen.type(kCtrlC);
+  screen.until(" were read");
+  screen.until("> ");
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
 }

@@ -62,7 +62,7 @@ class GbnfParser {
   Rules::Rule rule(const std::string& name, size_t at) {
     const auto known = names_.find(name);
     if (known != names_.end()) return known->second.rule;
-    return names_.emplace(name, Known{rules_->declare(name), at}).first->second.rule;
+    return names_.emplace(name, Known{rules_->declare("rule " + name), at}).first->second.rule;
   }
 
   void parse_rule() {

@@ -247,7 +247,7 @@ class SchemaParser {
     spend(schema, path);
     const auto [known, fresh] = known_.try_emplace(schema.dump(), Rules::Rule(-1));
     if (!fresh) return known->second;
-    const Rules::Rule rule = known->second = rules_.declare(path.empty() ? "#" : path);
+    const Rules::Rule rule = known->second = rules_.declare(path.empty() ? "the schema" : path);
     ++depth_;
     rules_.define(rule, part_or_none(schema, path));
     --depth_;

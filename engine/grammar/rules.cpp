@@ -294,7 +294,7 @@ void Rules::expect_no_left_recursion(const std::vector<bool>& empty) const {
       const Rule callee = first[size_t(rule)][i++];
       if (marks[size_t(callee)] == Mark::open)
         fail(code_,
-             "{}: rule {} begins with itself before it reads anything (left recursion), expected "
+             "{}: {} begins with itself before it reads anything (left recursion), expected "
              "rules that read first: a list is item (\",\" item)*",
              name_, escaped(name_of(callee)));
       if (marks[size_t(callee)] == Mark::unseen)
@@ -319,8 +319,11 @@ void Rules::finish(Rule root) {
   for (const Known& rule : rules_) ENSURE(rule.begin >= 0, "a rule that is declared is defined");
   const std::vector<bool> alive = can_end(true);
   if (!alive[size_t(begin(root))])
-    fail(code_, "{}: no text fits: no way through rule {} comes to an end", name_,
-         escaped(name_of(root)));
+    fail(
+        code_,
+        "{}: no text fits {}: each way through it goes on for ever or allows nothing, expected one "
+        "that ends",
+        name_, escaped(name_of(root)));
   const auto leads_nowhere = [&](const auto& e) { return !alive[size_t(e.to)]; };
   std::erase_if(bytes_, leads_nowhere), std::erase_if(skips_, leads_nowhere);
   std::erase_if(

@@ -75,7 +75,8 @@ class Rules {
   // Errors are of this source, which outlives the parsing.
   explicit Rules(const GrammarSource& source) : name_(source.name), code_(source.code) {}
 
-  Rule declare(const std::string& name);  // the rule is defined later, once
+  // The rule is defined later, once. `name` is how errors call it: "rule list".
+  Rule declare(const std::string& name);
   void define(Rule rule, Part part);
   bool defined(Rule rule) const { return rules_[size_t(rule)].begin >= 0; }
   const std::string& name_of(Rule rule) const { return rules_[size_t(rule)].name; }

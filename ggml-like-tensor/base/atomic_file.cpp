@@ -213,16 +213,24 @@ void AtomicFile::open_temporary() {
   if (leftover_ == Leftover::remove) remember(temporary_);
 }
 
-// False of one that somebody still writes, or that cannot be read.
+// False of one that somebody still writes, or that cannot be read or locked.
 bool AtomicFile::adopt(const std::string& name) {
   const std::string path = (fs::path(path_).parent_path() / name).string();
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return false;
-  struct stat st;
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 || ::fstat(fd, &st) != 0 || st.st_nlink == 0 ||
-      !S_ISREG(st.st_mode)) {
-    ::close(fd);
+  const auto refuse = [&](const std::string& why) {
+    not_adopted_ = fmt::format("{}: {}", path, why);
     return false;
+  };
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return refuse("cannot be opened: " + reason(errno));
+  struct stat st;
+  const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  const int error = errno;
+  if (!locked || ::fstat(fd, &st) != 0 || st.st_nlink == 0 || !S_ISREG(st.st_mode)) {
+    ::close(fd);
+    if (locked) return refuse("is no file of an earlier run");
+    return refuse(error == EWOULDBLOCK ? "another run writes it"
+                                       : "its file system has no locks (" + reason(error) +
+                                             "), so another run may still write it");
   }
   temporary_ = path, fd_ = fd, size_ = static_cast<uint64_t>(st.st_size);
   return true;

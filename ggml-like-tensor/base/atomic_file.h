@@ -33,6 +33,8 @@ class AtomicFile {
   void cut(uint64_t size);       // to so many bytes, of more
   uint64_t size() const { return size_; }
   const std::string& temporary() const { return temporary_; }
+  // Why this one did not take over what is left; empty: it did, or there is nothing.
+  const std::string& not_adopted() const { return not_adopted_; }
   void sync();    // all bytes on disk
   void commit();  // sync, rename over `path`, sync the folder
 
@@ -40,7 +42,7 @@ class AtomicFile {
   void open_temporary();
   bool adopt(const std::string& name);
 
-  std::string path_, temporary_;
+  std::string path_, temporary_, not_adopted_;
   const Leftover leftover_;
   int fd_ = -1;
   uint64_t size_ = 0;

@@ -95,31 +95,46 @@ void PartTable::expect_same(std::span<const std::byte> foot) const {
   if (number_at(foot, 8 * (2 + parts_.made_with.size())) != header_sum_) refuse("another input");
 }
 
+void PartTable::note(const std::string& line) const {
+  if (parts_.note) parts_.note(path_ + ": " + line);
+}
+
 // False if there is nothing that a table would say is finished.
 bool PartTable::take_over(std::vector<uint64_t>& sums, int threads) {
   const auto mapping = Mapping::open(file_.temporary());
   const std::span<const std::byte> bytes = mapping->bytes();
   const std::string wanted = foot();
-  if (bytes.size() < wanted.size()) return false;
+  const auto refuse = [&] {
+    note("what an earlier run left of it is damaged: all is made anew");
+    return false;
+  };
+  if (bytes.size() < wanted.size()) return refuse();
   const auto found = bytes.last(wanted.size());
   const std::string_view text(reinterpret_cast<const char*>(found.data()), found.size());
+  if (text.find_first_not_of('\0') == text.npos) return false;  // killed before it began
   const uint64_t summed = wanted.size() - 8 - kPartsMagic.size();
   if (!text.ends_with(kPartsMagic) || number_at(found, summed) != checksum(found.data(), summed))
-    return false;
+    return refuse();
   expect_same(found);
   const uint64_t n = header_.table.size();
-  if (text != wanted || bytes.size() != lines_at_ + n * sizeof(Line) + wanted.size()) return false;
+  if (text != wanted || bytes.size() != lines_at_ + n * sizeof(Line) + wanted.size())
+    return refuse();
+  std::atomic<int> damaged = 0;
   for_each_job(n, threads, [&](size_t t) {
     Line known;
     std::memcpy(&known, bytes.data() + lines_at_ + t * sizeof(Line), sizeof(Line));
-    if (line(t, known.data, known.notes).own != known.own) return;
+    if (known.own == 0 && known.data == 0) return;  // it was not written
+    if (line(t, known.data, known.notes).own != known.own) return void(++damaged);
     for (size_t c = first_[t]; c < first_[t + 1]; ++c)
       sums[c] =
           checksum(bytes.data() + header_.table[t].offset + chunks_[c].offset, chunks_[c].bytes);
-    if (sum_of(t, sums) != known.data) return;
+    if (sum_of(t, sums) != known.data) return void(++damaged);
     parts_.kept(t, known.notes);
     finished_[t] = 1;
   });
+  if (damaged > 0)
+    note(fmt::format("of what an earlier run left, {} of {} tensors are damaged and made anew",
+                     damaged.load(), n));
   return true;
 }
 

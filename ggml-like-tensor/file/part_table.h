@@ -44,6 +44,7 @@ class PartTable {
   Line line(size_t tensor, uint64_t data, const TensorNotes& notes) const;
   uint64_t sum_of(size_t tensor, const std::vector<uint64_t>& sums) const;
   bool take_over(std::vector<uint64_t>& sums, int threads);
+  void note(const std::string& line) const;
   void expect_same(std::span<const std::byte> foot) const;
 
   const std::string path_;

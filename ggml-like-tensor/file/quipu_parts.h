@@ -23,6 +23,8 @@ struct Parts {
   // Told of each tensor that an earlier run finished, before anything is made; from any thread. May
   // throw to refuse.
   std::function<void(size_t tensor, const TensorNotes&)> kept;
+  // Told, if it is set, of what an earlier run left and this one does not go on with.
+  std::function<void(const std::string& line)> note;
 };
 
 // As write_quipu(), with the same bytes in the end. Throws Error(usage) for a file that was begun

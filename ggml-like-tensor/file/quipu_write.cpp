@@ -170,6 +170,8 @@ void write(const std::string& path, const ModelSource& source, int threads, cons
   std::vector<uint64_t> sums(chunks.size());
   AtomicFile file(path, parts && parts->resume ? Leftover::adopt : Leftover::remove);
   std::optional<PartTable> table;
+  if (parts && parts->note && !file.not_adopted().empty())
+    parts->note(file.not_adopted() + "; all is made anew");
   if (parts) {
     table.emplace(path, file, *parts, header, chunks, file_bytes);
     table->begin(sums, threads);

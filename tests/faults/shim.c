@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ static long fail_allocation, for_ever;
 
 #define CALLS(X) \
   X(open) X(read) X(pread) X(write) X(pwrite) X(mmap) X(fstat) X(ftruncate) X(fallocate) \
-  X(fsync) X(close) X(rename) X(pthread_create) X(poll)
+  X(fsync) X(close) X(rename) X(pthread_create) X(poll) X(flock)
 enum {
 #define ID(name) id_##name,
   CALLS(ID) kCalls
@@ -131,6 +132,7 @@ SHIM(int, fallocate, (int fd, int mode, off_t at, off_t n), (fd, mode, at, n), -
 SHIM(int, fsync, (int fd), (fd), -1)
 SHIM(int, close, (int fd), (fd), -1)
 SHIM(int, poll, (struct pollfd * of, nfds_t n, int ms), (of, n, ms), -1)
+SHIM(int, flock, (int fd, int how), (fd, how), -1)
 SHIM(int, rename, (const char* from, const char* to), (from, to), -1)
 
 int open(const char* path, int flags, ...) {
