@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "engine/right_draws.h"
 #include "engine/session_impl.h"
 #include "ggml-like-tensor/base/memory.h"
 
@@ -210,21 +211,12 @@ std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
 // The one place that takes guesses or drops them: a draw counts as long as the draws before it are
 // the tokens that were given. draw(row of p's, history) returns nothing where it is not finite.
 template <class Draw>
-Draws Session::Impl::right_draws(const Extension& p, Draw draw) {
-  Draws out;
+Draws Session::Impl::draws_of(const Extension& p, Draw draw) {
   const std::span<const TokenId> held = p.session->tokens();
-  for (size_t row = 0, i = held.size() - size_t(p.wanted); i < held.size(); ++row, ++i) {
-    std::optional<TokenId> token;
-    try {
-      token = draw(row, held.first(i + 1));
-      if (!token && row == 0) out.error = not_finite(Result::logits, held[i], int(i));
-    } catch (const Error& error) {  // what a grammar cannot work out is nobody else's business
-      if (row == 0) out.error = error;
-    }
-    if (!token) break;
-    out.tokens.push_back(*token);
-    if (i + 1 < held.size() && held[i + 1] != *token) break;
-  }
+  Draws out = right_draws(held, p.wanted, draw);
+  const size_t first = held.size() - size_t(p.wanted);
+  if (p.wanted > 0 && out.tokens.empty() && !out.error)
+    out.error = not_finite(Result::logits, held[first], int(first));
   return out;
 }
 
@@ -255,7 +247,7 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
                 [&](size_t) { drawn.insert(drawn.end(), e.tokens().begin(), e.tokens().end()); });
     });
     for (const Extension& p : extensions) {
-      out.push_back(right_draws(p, [&](size_t row, auto) {
+      out.push_back(draws_of(p, [&](size_t row, auto) {
         const TokenId token = drawn[first + row];
         return token < 0 ? std::nullopt : std::optional(token);
       }));
@@ -266,7 +258,7 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
   const std::span<const float> logits = rows(extensions, Result::logits, false, stop);
   for (const Extension& p : extensions) {
     std::vector<LogProbabilities> scores;
-    out.push_back(right_draws(p, [&](size_t row, std::span<const TokenId> history) {
+    out.push_back(draws_of(p, [&](size_t row, std::span<const TokenId> history) {
       const auto of_token = logits.subspan((first + row) * vocab, vocab);
       if (!finite(of_token)) return std::optional<TokenId>();
       const TokenId token = p.sampler->draw(of_token.first(drawable), history);

@@ -43,7 +43,7 @@ struct Session::Impl {
                        const std::atomic<bool>* stop, Take take);
   static std::vector<Draws> drawn(std::span<const Extension> extensions);
   template <class Draw>
-  static Draws right_draws(const Extension& p, Draw draw);
+  static Draws draws_of(const Extension& p, Draw draw);
 };
 
 }  // namespace chaski
