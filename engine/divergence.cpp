@@ -45,6 +45,35 @@ double divergence(std::span<const float> p, std::span<const float> q) {
   return kl_of(p, log_of_sum(p), q, log_of_sum(q));
 }
 
+// Both draw token i if its clock rings first in both races, which is so with probability 1 / sum
+// over j of max(p_j / p_i, q_j / q_i). In the order of p / q the sum is one of p up to i, and one
+// of q from i on. What both hold for less probable than e^-40 is left away.
+SameDraws same_draws(std::span<const float> p, std::span<const float> q, double temperature) {
+  struct Both {
+    double lead, p, q;  // lead: ln of p / q, but for a constant
+  };
+  const double p_most = *std::max_element(p.begin(), p.end()),
+               q_most = *std::max_element(q.begin(), q.end());
+  std::vector<Both> all;
+  double p_all = 0, q_all = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double ln_p = (p[i] - p_most) / temperature, ln_q = (q[i] - q_most) / temperature;
+    if (std::max(ln_p, ln_q) < -40) continue;
+    all.push_back({ln_p - ln_q, std::exp(ln_p), std::exp(ln_q)});
+    p_all += all.back().p, q_all += all.back().q;
+  }
+  std::sort(all.begin(), all.end(), [](const Both& a, const Both& b) { return a.lead > b.lead; });
+  SameDraws out{0, 0};
+  double p_before = 0, q_behind = 1;
+  for (Both& x : all) {
+    x.p /= p_all, x.q /= q_all;
+    if (x.p > 0 && x.q > 0) out.coupled += 1 / (p_before / x.p + std::max(q_behind / x.q, 1.0));
+    out.residual += std::min(x.p, x.q);
+    p_before += x.p, q_behind -= x.q;
+  }
+  return out;
+}
+
 double Divergence::rms() const { return std::sqrt(square.mean); }
 
 double Divergence::rms_standard_error() const {
@@ -97,7 +126,8 @@ void expect_same_tokens(const Engine& base, const Engine& model, std::string_vie
 }
 
 Divergence divergence(Session& base, Session& model, Session* twin, std::span<const TokenId> tokens,
-                      int window, int windows, const OnCompared& on_compared) {
+                      int window, int windows, const OnCompared& on_compared,
+                      std::optional<double> temperature) {
   const Tokenizer& tokenizer = base.engine().tokenizer();
   Divergence result;
   result.base.windows = result.model.windows = windows;
@@ -108,6 +138,9 @@ Divergence divergence(Session& base, Session& model, Session* twin, std::span<co
       [&](auto logits, TokenId token) {
         add(result, logits[0], logits[1], token, tokenizer.piece(token));
         if (twin) result.floor.add(divergence(logits[0], logits[2]));
+        if (!temperature) return;
+        const SameDraws both = same_draws(logits[0], logits[1], *temperature);
+        result.coupled.add(both.coupled), result.residual.add(both.residual);
       },
       [&](uint64_t read) { on_compared(result, read); });
   return result;

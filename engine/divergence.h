@@ -12,6 +12,14 @@ namespace chaski {
 // Of one token: sum of p ln(p / q) over the vocabulary, from the logits of both.
 double divergence(std::span<const float> p, std::span<const float> q);
 
+// How often a token that is drawn from q is right where p is asked, p and q divided by a
+// temperature: if p's draw with the same noise has to be the same one, as Session::draw_all() has
+// it; and by the rule of Leviathan et al. 2023, which keeps it with probability min(1, p / q).
+struct SameDraws {
+  double coupled, residual;
+};
+SameDraws same_draws(std::span<const float> p, std::span<const float> q, double temperature);
+
 // Where a token was foretold.
 struct TokenDivergence {
   double kl;
@@ -27,6 +35,7 @@ struct Divergence {
   Average same_top;  // 1 where both have the same likeliest token, 0 elsewhere
   Average square;    // (q - p)^2 of the token that comes
   Average floor;     // as kl, of the base's twin; no numbers without one
+  Average coupled, residual;  // same_draws(), where it was asked for
 
   double rms() const;                 // root of the mean square
   double rms_standard_error() const;  // 0 where the root is 0
@@ -55,8 +64,10 @@ using OnCompared = std::function<void(const Divergence& so_far, uint64_t read)>;
 // Compares on the first `windows` windows of `tokens`. The sessions are of engines that
 // expect_same_tokens() accepts; each has room for a window and forgets what it holds. `twin`,
 // unless it is null, is the base computed otherwise: how far it is from the base is the noise in
-// all figures. Throws what Session::extend throws.
+// all figures. With a temperature, how often draws agree is among them. Throws what Session::extend
+// throws.
 Divergence divergence(Session& base, Session& model, Session* twin, std::span<const TokenId> tokens,
-                      int window, int windows, const OnCompared& on_compared);
+                      int window, int windows, const OnCompared& on_compared,
+                      std::optional<double> temperature = std::nullopt);
 
 }  // namespace chaski

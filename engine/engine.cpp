@@ -92,6 +92,8 @@ void open_pools(EngineImpl& e, const std::vector<int64_t>& pages) {
     });
   }
   here.place(addresses);
+  if (!here.pools.empty() && std::ranges::none_of(e.states.pools, &StateLayout::Pool::recurrent))
+    e.prefixes.emplace(e.pools);
   e.batch.tables.resize(here.pools.size()), e.batch.stores.resize(here.pools.size());
 }
 
@@ -109,6 +111,10 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   e.host.states = states_of(m, placement.cpu_layers, o.kv);
   open_pools(e, e.device ? e.device->backend().pages()
                          : host_pages(e.host.states, e.context, e.max_batch, o.sessions));
+  // What nobody holds takes no more memory than was promised to sessions (memory_need.h).
+  const auto promised = pages_of_session(e.states.pools, e.context, e.max_batch);
+  for (size_t i = 0; i < e.pools.size(); ++i)
+    e.pools[i].keep_within(std::max(o.sessions, 1) * promised[i]);
   e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, e.host, threads,
                                       o.threads_fixed);
 }

@@ -4,6 +4,7 @@
 #include "engine/device_passes.h"
 #include "engine/engine.h"
 #include "engine/kv_pool.h"
+#include "engine/prefix_index.h"
 
 namespace chaski {
 
@@ -26,6 +27,8 @@ struct EngineImpl {
   std::unique_ptr<CpuPasses> cpu;
   std::unique_ptr<DevicePasses> device;
   std::vector<KvPool> pools;
+  // None where there are recurrent states, which have no pages of 16 tokens, or no states at all.
+  std::optional<PrefixIndex> prefixes;
 
   Profile* profile = nullptr;  // unless it is null, passes add what they do to it
 

@@ -10,36 +10,71 @@
 
 namespace chaski {
 
-int32_t KvPool::take() {
+std::optional<int32_t> KvPool::try_take() {
   int32_t page;
+  const auto used = int64_t(pages_.size());
   if (!free_.empty()) {
     page = free_.back();
     free_.pop_back();
+  } else if (used < size_ && (idle_.empty() || used < within_)) {
+    page = int32_t(used);
+    pages_.emplace_back();
+  } else if (!idle_.empty()) {
+    page = idle_.begin()->second;
+    idle_.erase(idle_.begin());
+    drop(page);
   } else {
-    if (int64_t(references_.size()) == size_)
-      fail(Exit::memory, "all {} pages of keys and values, of {} positions each, are in use", size_,
-           kPage);
-    page = int32_t(references_.size());
-    references_.push_back(0);
+    return std::nullopt;
   }
-  references_[size_t(page)] = 1;
+  pages_[size_t(page)].references = 1;
   ++in_use_;
   return page;
 }
 
+int32_t KvPool::take() {
+  const std::optional<int32_t> page = try_take();
+  if (!page)
+    fail(Exit::memory, "all {} pages of keys and values, of {} positions each, are in use", size_,
+         kPage);
+  return *page;
+}
+
+void KvPool::share(int32_t page) {
+  Page& p = pages_[size_t(page)];
+  ENSURE(p.references > 0 || p.kept, "a page that is shared holds something");
+  if (++p.references > 1) return;
+  idle_.erase(p.idle_since);
+  ++in_use_;
+}
+
 void KvPool::release(int32_t page) {
-  ENSURE(references_[size_t(page)] > 0, "a page is released once per holder");
-  if (--references_[size_t(page)] > 0) return;
-  free_.push_back(page);
+  Page& p = pages_[size_t(page)];
+  ENSURE(p.references > 0, "a page is released once per holder");
+  if (--p.references > 0) return;
   --in_use_;
+  if (p.kept)
+    idle_.emplace_hint(idle_.end(), p.idle_since = ++clock_, page);
+  else
+    free_.push_back(page);
+}
+
+void KvPool::drop(int32_t page) {
+  pages_[size_t(page)].kept = false;
+  if (gone_) gone_(page);
 }
 
 int32_t KvPool::own(int32_t page) {
-  if (references_[size_t(page)] == 1) return page;
-  const int32_t copy = take();
-  copy_(page, copy);
+  const bool alone = pages_[size_t(page)].references == 1;
+  if (alone && !kept(page)) return page;
+  const std::optional<int32_t> copy = try_take();
+  if (!copy && alone) {
+    drop(page);
+    return page;
+  }
+  const int32_t to = copy ? *copy : take();  // which says why there is none
+  copy_(page, to);
   release(page);
-  return copy;
+  return to;
 }
 
 HostPages::HostPages(size_t bytes) : bytes_(bytes) {

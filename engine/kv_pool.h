@@ -1,13 +1,19 @@
 // Pages of a pool of states (state_layout.h). KvPool knows who holds which: numbers, and a
-// reference count each, because forked sessions share pages. The bytes are HostPages' (and, of
-// layers on a device, cuda/backend.h's).
+// reference count each, because sessions share pages. What is kept stays when nobody holds it any
+// more, until there is no other page for who wants one. The bytes are HostPages' (and, of layers on
+// a device, cuda/backend.h's).
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
+#include <map>
+#include <optional>
 #include <vector>
 
 namespace chaski {
+
+constexpr int32_t kNoPage = -1;
 
 class KvPool {
  public:
@@ -15,20 +21,48 @@ class KvPool {
   KvPool(int64_t pages, std::function<void(int32_t, int32_t)> copy)
       : size_(pages), copy_(std::move(copy)) {}
 
-  // a page with one reference; throws Error(memory) when all are in use
-  int32_t take();
-  void share(int32_t page) { ++references_[size_t(page)]; }
+  // a page with one reference; none when somebody holds each of them
+  std::optional<int32_t> try_take();
+  int32_t take();  // the same; throws Error(memory) instead
+  void share(int32_t page);
   void release(int32_t page);
-  // the page itself if nobody else holds it, else a copy, the old one released
+  // The page itself if nobody else holds it and it is not kept, else a copy, the old one released.
+  // Where there is no room for a copy, what nobody else holds is kept no longer.
   int32_t own(int32_t page);
+
+  // What the page holds stays as it is from now on, and the page too, until the pool wants room;
+  // on_gone() is told then. Those go first that nobody holds for the longest time.
+  void keep(int32_t page) { pages_[size_t(page)].kept = true; }
+  bool kept(int32_t page) const { return pages_[size_t(page)].kept; }
+  void on_gone(std::function<void(int32_t)> gone) { gone_ = std::move(gone); }
+  // While there are kept pages that nobody holds, no page that was never used is taken beyond so
+  // many; now(): not one more.
+  void keep_within(int64_t pages) { within_ = pages; }
+  void keep_within_now() { within_ = int64_t(pages_.size()); }
+
   int64_t size() const { return size_; }
-  int64_t in_use() const { return in_use_; }
+  int64_t in_use() const { return in_use_; }  // somebody holds them
+  int64_t idle() const { return int64_t(idle_.size()); }
+  // Pages that take no new memory.
+  int64_t spare() const { return idle() + int64_t(free_.size()); }
 
  private:
-  int64_t size_, in_use_ = 0;
+  struct Page {
+    int32_t references = 0;
+    bool kept = false;
+    uint64_t idle_since = 0;  // if it is kept and nobody holds it
+  };
+  // It holds nothing any more.
+  void drop(int32_t page);
+
+  int64_t size_, in_use_ = 0, within_ = std::numeric_limits<int64_t>::max();
   // Of pages used so far: a file that promises a long context has not filled it yet.
-  std::vector<int32_t> free_, references_;
+  std::vector<Page> pages_;
+  std::vector<int32_t> free_;
+  uint64_t clock_ = 0;
+  std::map<uint64_t, int32_t> idle_;  // by idle_since
   std::function<void(int32_t, int32_t)> copy_;
+  std::function<void(int32_t)> gone_;
 };
 
 // One reserved range of addresses; memory is taken as groups of 16 pages are first written.

@@ -1,6 +1,7 @@
 #include "engine/page_table.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace chaski {
 
@@ -37,9 +38,15 @@ PageTable::PageTable(const PageTable& other)
   for (int page = first_; page < end_; ++page) pool_->share(pages_[size_t(page)]);
 }
 
-uint64_t PageTable::bytes_to(int end) const {
+int64_t PageTable::pages_to(int end) const {
   const int64_t wanted = std::min<int64_t>(pages_for(end) - first_, most_);
-  return uint64_t(std::max<int64_t>(0, wanted - (end_ - first_))) * kind_.page_bytes;
+  return std::max<int64_t>(0, wanted - (end_ - first_));
+}
+
+uint64_t PageTable::bytes_to(int end) const { return uint64_t(pages_to(end)) * kind_.page_bytes; }
+
+uint64_t PageTable::new_bytes_to(int end) const {
+  return uint64_t(std::max<int64_t>(0, pages_to(end) - pool_->spare())) * kind_.page_bytes;
 }
 
 int PageTable::first_for(int cell) const {
@@ -58,6 +65,18 @@ void PageTable::prepare(int from, int end) {
 void PageTable::take(int first, int cells) {
   for (first_ = end_ = first; end_ < pages_for(cells); ++end_) pages_[size_t(end_)] = pool_->take();
   cells_ = cells;
+}
+
+void PageTable::adopt(int first, std::span<const int32_t> pages) {
+  for (const int32_t page : pages) pool_->share(page);
+  keep(0);
+  first_ = first, end_ = first + int(pages.size()), cells_ = end_ * kPage;
+  std::copy(pages.begin(), pages.end(), pages_.begin() + first);
+}
+
+void PageTable::share(int n, int32_t page) {
+  pool_->share(page);
+  pool_->release(std::exchange(pages_[size_t(n)], page));
 }
 
 void PageTable::forget_before(int cell) {

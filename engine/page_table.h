@@ -34,8 +34,10 @@ class PageTable {
 
   // By cell / 16; what is out of reach means nothing. The address stays until this is assigned to.
   const int32_t* data() const { return pages_.data(); }
-  // Bytes that prepare() would take for cells up to `end`, from an empty pool.
+  // Bytes that prepare() would take for cells up to `end`: from an empty pool, and of new memory,
+  // if its pool takes what nobody holds first.
   uint64_t bytes_to(int end) const;
+  uint64_t new_bytes_to(int end) const;
 
   // Before tokens take cells [from, end): their pages, no longer shared, and no longer those far
   // out of their reach. Throws Error(memory) when the pool is exhausted.
@@ -49,10 +51,17 @@ class PageTable {
     return std::span(pages_).subspan(size_t(first_), size_t(end_ - first_));
   }
   int first() const { return first_; }
+  // Its page n, or kNoPage.
+  int32_t page(int n) const { return n < first_ || n >= end_ ? kNoPage : pages_[size_t(n)]; }
+  int first_for(int cell) const;  // the first page that the token of `cell` sees
   bool recurrent() const { return kind_.recurrent; }
   // Of an empty table: takes the pages from `first` on that `cells` cells have, for bytes that
   // somebody kept. Throws Error(memory) when the pool is exhausted.
   void take(int first, int cells);
+  // Shares these whole pages, from `first` on, instead of what it has.
+  void adopt(int first, std::span<const int32_t> pages);
+  // Shares this page instead of its page n, which holds the same.
+  void share(int n, int32_t page);
   // Gives back what only cells from `cells` on need.
   void keep(int cells);
 
@@ -60,7 +69,7 @@ class PageTable {
   int pages_for(int cells) const {
     return kind_.recurrent ? (cells > 0) : (cells + kPage - 1) / kPage;
   }
-  int first_for(int cell) const;  // the first page that the token of `cell` sees
+  int64_t pages_to(int end) const;
 
   KvPool* pool_;
   StateLayout::Pool kind_;

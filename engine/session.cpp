@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "engine/right_draws.h"
 #include "engine/session_impl.h"
 #include "ggml-like-tensor/base/memory.h"
 
@@ -17,9 +18,14 @@ void Session::Impl::expect_memory(int end) {
   unasked += need;
   if (unasked < kWorthAsking) return;
   unasked = 0;
-  const uint64_t wanted = std::max(need, kWorthAsking);
   // The addresses are this process's since the pool was made.
-  if (const auto have = available_pages(); have && wanted > *have)
+  const auto have = available_pages();
+  if (!have || std::max(need, kWorthAsking) <= *have) return;
+  // From now on what nobody holds any more makes room first.
+  need = 0;
+  for (const PageTable& t : tables) need += t.new_bytes_to(end);
+  for (KvPool& pool : e().pools) pool.keep_within_now();
+  if (const uint64_t wanted = std::max(need, kWorthAsking); need > 0 && wanted > *have)
     fail(Exit::memory,
          "keys and values of {} positions need {:.3g} GB of memory more, {:.3g} GB are available",
          end, double(wanted) / 1e9, double(*have) / 1e9);
@@ -42,6 +48,60 @@ void Session::Impl::remember(int position, bool guess) {
   for (size_t i = 1; i < snapshots.size(); i += 2) every_other.push_back(std::move(snapshots[i]));
   snapshots = std::move(every_other);
   snapshot_cells *= 2;
+}
+
+void Session::Impl::stand_at(PrefixIndex::Link* to) {
+  if (to) PrefixIndex::hold(to);
+  if (link) e().prefixes->let_go(link);
+  link = to;
+}
+
+void Session::Impl::tell(int end) {
+  if (!e().prefixes) return;
+  for (int from = link ? link->end : 0; from + kPage <= end; from += kPage) {
+    const int page = from / kPage;
+    places_.clear();
+    for (const PageTable& t : tables) places_.push_back(t.page(page));
+    stand_at(
+        e().prefixes->add(link, std::span(tokens).subspan(size_t(from), size_t(kPage)), places_));
+    // Read by two at the same time, it is held once from now on.
+    for (size_t i = 0; i < tables.size(); ++i)
+      if (const int32_t known = link->places[i];
+          known != kNoPage && places_[i] != kNoPage && known != places_[i])
+        tables[i].share(page, known);
+  }
+}
+
+void Session::Impl::share_known(std::span<const TokenId> text) {
+  const auto held = int(tokens.size());
+  if (!e().prefixes || int(text.size()) / kPage <= held / kPage) return;
+  tell(held);
+  std::vector<PrefixIndex::Link*> chain(size_t(held / kPage));
+  for (PrefixIndex::Link* l = link; l; l = l->before) chain[size_t(l->end / kPage) - 1] = l;
+  while ((chain.size() + 1) * kPage <= text.size()) {
+    PrefixIndex::Link* const next = e().prefixes->find(
+        chain.empty() ? nullptr : chain.back(), text.subspan(chain.size() * kPage, size_t(kPage)));
+    if (!next) break;
+    chain.push_back(next);
+  }
+  // As far as each pool has all that the next token sees.
+  for (; chain.size() > size_t(held / kPage); chain.pop_back()) {
+    const auto cells = int(chain.size()) * kPage;
+    std::vector<std::vector<int32_t>> pages(tables.size());
+    bool whole = true;
+    for (size_t i = 0; i < tables.size() && whole; ++i) {
+      auto first = int(chain.size());
+      for (; first > 0 && chain[size_t(first) - 1]->places[i] != kNoPage; --first)
+        pages[i].push_back(chain[size_t(first) - 1]->places[i]);
+      whole = first <= tables[i].first_for(cells);
+      std::reverse(pages[i].begin(), pages[i].end());
+    }
+    if (!whole) continue;
+    for (size_t i = 0; i < tables.size(); ++i)
+      tables[i].adopt(int(chain.size() - pages[i].size()), pages[i]);
+    tokens.assign(text.begin(), text.begin() + cells);
+    return stand_at(chain.back());
+  }
 }
 
 void Session::Impl::join(Batch& b, const Extension& p, size_t at, size_t n) {
@@ -154,12 +214,18 @@ std::span<const float> Session::extend(std::span<const TokenId> tokens, int want
 template <class Evaluate>
 void Session::append(std::span<const Extension> extensions, Evaluate evaluate) {
   try {
-    for (const Extension& p : extensions)
-      p.session->impl_->expect_memory(p.session->position() + int(p.tokens.size()));
+    for (const Extension& p : extensions) {
+      Impl& s = *p.session->impl_;
+      s.expect_memory(p.session->position() + int(p.tokens.size()));
+      s.tell(p.session->position());
+    }
     evaluate();
-    for (const Extension& p : extensions)
-      p.session->impl_->tokens.insert(p.session->impl_->tokens.end(), p.tokens.begin(),
-                                      p.tokens.end());
+    for (const Extension& p : extensions) {
+      Impl& s = *p.session->impl_;
+      s.tokens.insert(s.tokens.end(), p.tokens.begin(), p.tokens.end());
+      // What may be a wrong guess is not worth a place.
+      s.tell(p.session->position() - std::max(p.wanted - 1, 0));
+    }
   } catch (...) {  // pages taken for tokens that did not come are given back
     for (const Extension& p : extensions) p.session->rewind(p.session->position());
     throw;
@@ -207,24 +273,14 @@ std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
   return pooled;
 }
 
-// The one place that takes guesses or drops them: a draw counts as long as the draws before it are
-// the tokens that were given. draw(row of p's, history) returns nothing where it is not finite.
+// Where the first of p's wanted tokens has no draw and nothing says why, its logits are not finite.
 template <class Draw>
-Draws Session::Impl::right_draws(const Extension& p, Draw draw) {
-  Draws out;
+Draws Session::Impl::draws_of(const Extension& p, Draw draw) {
   const std::span<const TokenId> held = p.session->tokens();
-  for (size_t row = 0, i = held.size() - size_t(p.wanted); i < held.size(); ++row, ++i) {
-    std::optional<TokenId> token;
-    try {
-      token = draw(row, held.first(i + 1));
-      if (!token && row == 0) out.error = not_finite(Result::logits, held[i], int(i));
-    } catch (const Error& error) {  // what a grammar cannot work out is nobody else's business
-      if (row == 0) out.error = error;
-    }
-    if (!token) break;
-    out.tokens.push_back(*token);
-    if (i + 1 < held.size() && held[i + 1] != *token) break;
-  }
+  Draws out = right_draws(held, p.wanted, draw);
+  const size_t first = held.size() - size_t(p.wanted);
+  if (p.wanted > 0 && out.tokens.empty() && !out.error)
+    out.error = not_finite(Result::logits, held[first], int(first));
   return out;
 }
 
@@ -255,7 +311,7 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
                 [&](size_t) { drawn.insert(drawn.end(), e.tokens().begin(), e.tokens().end()); });
     });
     for (const Extension& p : extensions) {
-      out.push_back(right_draws(p, [&](size_t row, auto) {
+      out.push_back(draws_of(p, [&](size_t row, auto) {
         const TokenId token = drawn[first + row];
         return token < 0 ? std::nullopt : std::optional(token);
       }));
@@ -266,7 +322,7 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
   const std::span<const float> logits = rows(extensions, Result::logits, false, stop);
   for (const Extension& p : extensions) {
     std::vector<LogProbabilities> scores;
-    out.push_back(right_draws(p, [&](size_t row, std::span<const TokenId> history) {
+    out.push_back(draws_of(p, [&](size_t row, std::span<const TokenId> history) {
       const auto of_token = logits.subspan((first + row) * vocab, vocab);
       if (!finite(of_token)) return std::optional<TokenId>();
       const TokenId token = p.sampler->draw(of_token.first(drawable), history);
@@ -356,6 +412,7 @@ size_t Session::common_prefix(std::span<const TokenId> tokens) const {
 std::span<const TokenId> Session::reuse(std::span<const TokenId> tokens) {
   ENSURE(!tokens.empty(), "a model needs a token to start from");
   rewind(int(std::min(common_prefix(tokens), tokens.size() - 1)));
+  impl_->share_known(tokens.first(tokens.size() - 1));
   return tokens.subspan(size_t(position()));
 }
 
@@ -370,6 +427,7 @@ int Session::rewind(int position) {
   }
   for (PageTable& t : s.tables) t.keep(position);
   s.tokens.resize(size_t(position));
+  while (s.link && s.link->end > position) s.stand_at(s.link->before);
   return position;
 }
 
@@ -377,6 +435,7 @@ std::unique_ptr<Session> Session::fork() {
   auto copy = std::make_unique<Impl>();
   copy->engine = impl_->engine, copy->tokens = impl_->tokens, copy->tables = impl_->tables;
   copy->snapshots = impl_->snapshots, copy->snapshot_cells = impl_->snapshot_cells;
+  copy->stand_at(impl_->link);
   return std::unique_ptr<Session>(new Session(std::move(copy)));
 }
 

@@ -63,9 +63,9 @@ class Session {
   // last, or the mean of all of theirs, as the architecture says. Throws what extend() throws.
   std::vector<float> pooled(std::span<const TokenId> tokens);
 
-  // Keeps as many tokens as `tokens` begin with and rewind() reaches, and forgets the rest.
-  // Returns those of `tokens` that are still to be appended: at least the last of them, even if the
-  // session held it, because logits come from appending a token.
+  // Keeps as many tokens as `tokens` begin with and rewind() reaches, or shares the pages of more
+  // that some session of the engine has read (prefix_index.h), and forgets the rest. Returns those
+  // still to be appended: at least the last, because logits come from appending a token.
   std::span<const TokenId> reuse(std::span<const TokenId> tokens);
 
   // Forgets everything from `position` on. Where a window or a recurrent state has left the past

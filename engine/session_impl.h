@@ -17,10 +17,16 @@ struct Session::Impl {
   std::shared_ptr<Engine> engine;
   std::vector<TokenId> tokens;
   Tables tables;
-  std::vector<Snapshot> snapshots;  // positions grow
-  int snapshot_cells = 256;         // from one to the next; twice as many when there are too many
-  uint64_t unasked = 0;             // bytes taken since memory was last asked for
-  std::vector<float> rows_;         // of the last extend() or hidden()
+  PrefixIndex::Link* link = nullptr;  // the last of its whole pages that the index has been told
+  std::vector<Snapshot> snapshots;    // positions grow
+  int snapshot_cells = 256;           // from one to the next; twice as many when there are too many
+  uint64_t unasked = 0;               // bytes taken since memory was last asked for
+  std::vector<float> rows_;           // of the last extend() or hidden()
+  std::vector<int32_t> places_;       // of the page that the index is told
+
+  Impl() = default;
+  Impl(const Impl&) = delete;
+  ~Impl() { stand_at(nullptr); }
 
   EngineImpl& e() { return engine->impl(); }
   // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not
@@ -28,6 +34,12 @@ struct Session::Impl {
   void expect_memory(int end);
   // Before the token at `position` is evaluated. `guess`: it may be taken back at once.
   void remember(int position, bool guess);
+  // The whole pages of its tokens up to `end` go into the index, or are those that are there.
+  void tell(int end);
+  // Shares the pages that the index has of what `text` begins with, if they reach further than what
+  // it holds, which is the beginning of `text`.
+  void share_known(std::span<const TokenId> text);
+  void stand_at(PrefixIndex::Link* to);
   // The next n tokens of an extension, from its token `at` on, go into the pass.
   void join(Batch& b, const Extension& p, size_t at, size_t n);
   template <class Take>
@@ -43,7 +55,7 @@ struct Session::Impl {
                        const std::atomic<bool>* stop, Take take);
   static std::vector<Draws> drawn(std::span<const Extension> extensions);
   template <class Draw>
-  static Draws right_draws(const Extension& p, Draw draw);
+  static Draws draws_of(const Extension& p, Draw draw);
 };
 
 }  // namespace chaski

@@ -20,6 +20,7 @@ struct CompareFlags {
   WindowFlags text;
   std::string a, b;
   int continued = 64, worst = 5;
+  double temperature = 0;  // of draws that are compared; 0: none are
   bool json = false;
 };
 
@@ -32,6 +33,7 @@ struct Comparison {
   const Engine &a, &b;
   const std::vector<TokenId>& tokens;
   int window;
+  double temperature;
   Divergence found;
   Continuation continuation;
 
@@ -113,6 +115,11 @@ void put_table(const Comparison& c, int worst) {
       "± {:.2f}%\n",
       d.kl.mean, d.kl.standard_error(), median_kl(d), most, 100 * d.same_top.mean,
       100 * d.same_top.standard_error());
+  if (d.coupled.count > 0)
+    text += fmt::format(
+        "draws at temperature {}: {:.2f}% are the same, {:.2f}% could be kept if they only had to "
+        "have A's law\n",
+        c.temperature, 100 * d.coupled.mean, 100 * d.residual.mean);
   text += "by the place in a window:\n";
   for (const Part& part : parts_of(c))
     text += fmt::format("  tokens {:>6} to {:<6} KL {:.5f}, same top {:.2f}%\n", part.first,
@@ -156,22 +163,28 @@ JsonValue json_of(const Comparison& c, int worst) {
                       {"same", c.tokenizer().decode(c.continuation.same)}};
   if (const auto& other = c.continuation.base_and_model)
     greedy["a"] = c.piece(other->first), greedy["b"] = c.piece(other->second);
-  return {{"a", model_json(c.a, d.base)},
-          {"b", model_json(c.b, d.model)},
-          {"window", c.window},
-          {"windows", d.base.windows},
-          {"scored_tokens", d.base.scored()},
-          {"kl", d.kl.mean},
-          {"kl_standard_error", d.kl.standard_error()},
-          {"kl_median", median_kl(d)},
-          {"same_top", d.same_top.mean},
-          {"same_top_standard_error", d.same_top.standard_error()},
-          {"by_place", parts},
-          {"worst", places},
-          {"greedy", greedy}};
+  JsonValue json = {{"a", model_json(c.a, d.base)},
+                    {"b", model_json(c.b, d.model)},
+                    {"window", c.window},
+                    {"windows", d.base.windows},
+                    {"scored_tokens", d.base.scored()},
+                    {"kl", d.kl.mean},
+                    {"kl_standard_error", d.kl.standard_error()},
+                    {"kl_median", median_kl(d)},
+                    {"same_top", d.same_top.mean},
+                    {"same_top_standard_error", d.same_top.standard_error()},
+                    {"by_place", parts},
+                    {"worst", places},
+                    {"greedy", greedy}};
+  if (d.coupled.count > 0)
+    json["draws"] = {
+        {"temperature", c.temperature}, {"same", d.coupled.mean}, {"same_law", d.residual.mean}};
+  return json;
 }
 
 int compare(const CompareFlags& flags) {
+  if (!(flags.temperature >= 0 && flags.temperature <= 100))
+    fail(Exit::usage, "--temp is {}, expected 0 to 100", flags.temperature);
   const std::string text = flags.text.read();
   EngineOptions options = flags.text.model.options();
   const auto open = [&](const std::string& model) {
@@ -185,11 +198,13 @@ int compare(const CompareFlags& flags) {
   const uint64_t all = uint64_t(windows) * uint64_t(window);
   const auto of_a = a->session(), of_b = b->session();
   std::optional<ProgressBar> bar(ProgressScale{double(all), "tokens"});
-  Comparison c{*a, *b, tokens, window, {}, {}};
-  c.found = divergence(*of_a, *of_b, nullptr, tokens, window, windows,
-                       [&](const Divergence& so_far, uint64_t read) {
-                         bar->show({fmt::format("KL {:.5f}", so_far.kl.mean), read, all});
-                       });
+  Comparison c{*a, *b, tokens, window, flags.temperature, {}, {}};
+  c.found = divergence(
+      *of_a, *of_b, nullptr, tokens, window, windows,
+      [&](const Divergence& so_far, uint64_t read) {
+        bar->show({fmt::format("KL {:.5f}", so_far.kl.mean), read, all});
+      },
+      flags.temperature > 0 ? std::optional(flags.temperature) : std::nullopt);
   bar.reset();
   c.continuation = greedy_continuation(*of_a, *of_b, std::span(tokens).first(size_t(window) / 2),
                                        flags.continued);
@@ -218,6 +233,11 @@ Action declare_compare(Flags parser) {
   parser.add("--worst", flags->worst, "how many of the worst places are shown (default 5)")
       .within(0, std::numeric_limits<int>::max())
       .type("N");
+  parser
+      .add("--temp", flags->temperature,
+           "how often draws at this temperature are the same: so often would B, as --draft, guess "
+           "the token that A draws (default 0: not compared)")
+      .type("T");
   declare_json(parser, flags->json);
   parser.example("What a smaller file changes",
                  "chaski compare model.gguf small.quipu -f book.txt -c 128");

@@ -48,7 +48,7 @@ TEST_CASE("cli/compare: figures of eval --kl, the worst places and the first oth
                     file = write_file(folder / "text", text);
   REQUIRE(chaski_run({"quantize", kStory, q4, "--type", "q4"}).status == 0);
   const Arguments how = {"--device", "cpu", "-c", "151", "--chunks", "2", "-f", file, "--json"};
-  Arguments compare = {"compare", kStory, q4, "-n", "40", "--worst", "200"},
+  Arguments compare = {"compare", kStory, q4, "-n", "40", "--worst", "200", "--temp", "0.8"},
             eval = {"eval", "-m", q4, "--kl", kStory};
   compare.insert(compare.end(), how.begin(), how.end());
   eval.insert(eval.end(), how.begin(), how.end());
@@ -60,6 +60,13 @@ TEST_CASE("cli/compare: figures of eval --kl, the worst places and the first oth
     CHECK_MESSAGE(j[figure] == e[figure], figure);
   CHECK(j["a"]["perplexity"] == e["base"]["perplexity"]);
   CHECK(j["b"]["perplexity"] == e["perplexity"]);
+
+  CHECK(j["draws"]["temperature"] == 0.8);
+  const double same_draws = j["draws"]["same"], same_law = j["draws"]["same_law"];
+  CHECK(same_law > 0.8);
+  CHECK(same_law < 1);
+  CHECK(same_draws < same_law);
+  CHECK(same_draws > 2 * same_law - 1);  // at least same_law / (2 - same_law) in each place
 
   // All places were asked for: they make up the mean, and their middle is the median.
   const size_t scored = j["scored_tokens"];
@@ -101,14 +108,16 @@ TEST_CASE("cli/compare: figures of eval --kl, the worst places and the first oth
 }
 
 TEST_CASE("cli/compare: a table for people, and a model beside itself") {
-  const Outcome same = chaski_run(
-      {"compare", kStory, kStory, "-c", "64", "--chunks", "2", "-n", "8", "--device", "cpu"},
-      long_text());
+  const Outcome same = chaski_run({"compare", kStory, kStory, "-c", "64", "--chunks", "2", "-n",
+                                   "8", "--device", "cpu", "--temp", "1"},
+                                  long_text());
   REQUIRE_MESSAGE(same.status == 0, same.err);
   for (const char* line :
        {"A: models/bundled/story.quipu, perplexity ", "\nB: models/bundled/story.quipu",
         "\nKL of B from A a token: mean 0.00000 ± 0.00000, median 0.00000, most 0.000; same top "
         "100.00%",
+        "\ndraws at temperature 1: 100.00% are the same, 100.00% could be kept if they only had to "
+        "have A's law\n",
         "\nby the place in a window:\n  tokens     34 to 40     KL 0.00000",
         "\ngreedy, behind the first 32 tokens: the same 8 tokens\n"})
     CHECK_MESSAGE(contains(same.out, line), same.out);
@@ -128,6 +137,8 @@ TEST_CASE("cli/compare: refusals") {
                  fmt::format("token 300 is \"{}\", expected \"{}\" as in {}", escaped(tokens[300]),
                              escaped(tokens[301]), kStory));
   check_one_line(chaski_run({"compare", kStory}, text), 2, "B");
+  check_one_line(chaski_run({"compare", kStory, kStory, "--temp", "-1"}, text), 2,
+                 "--temp is -1, expected 0 to 100");
   check_one_line(chaski_run({"compare", kStory, kStory}, "short"), 2, "expected at least the 512");
   check_one_line(chaski_run({"compare", kStory, "no-such.gguf"}, text), 5, "no-such.gguf");
 }

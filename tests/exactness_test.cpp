@@ -120,7 +120,7 @@ TEST_CASE("exact: rewound, forked and fresh sessions") {
   CHECK(same(std::span(alone).last(size_t(e->vocab_size())), s->decode(7)));
   s->rewind(37);
   const auto rest = s->reuse(t);
-  CHECK(s->position() == 37);
+  CHECK(s->position() == 48);  // what was forgotten is still known, in whole pages
   CHECK(same(last, s->extend(rest)));
 }
 

@@ -155,6 +155,7 @@ TEST_CASE("cli/json: every command writes the fields that docs/json.md has") {
       {"plan",
        {"plan", "--shape", "llama-3.1-8b:f32", "--device", "cpu", "-c", "100000", "--json"}},
       {"compare", {"compare", kStory, q8, "-c", "64", "-f", text, "--json"}},
+      {"compare", {"compare", kStory, q8, "-c", "64", "-f", text, "--temp", "1", "--json"}},
   };
   for (const Case& one : cases) {
     CAPTURE(one.heading);

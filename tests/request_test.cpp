@@ -57,7 +57,7 @@ TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
       std::vector<std::unique_ptr<Drafter>> drafters;
       std::vector<std::unique_ptr<Request>> requests;
       // One more every few passes.
-      for (int pass = 0; int(requests.size()) < kRequests || scheduler.step(); ++pass) {
+      for (int pass = 0; scheduler.step() || int(requests.size()) < kRequests; ++pass) {
         if (pass % 4 || int(requests.size()) == kRequests) continue;
         GenerateOptions o = options[requests.size()];
         drafters.push_back(ngram_drafter());
