@@ -735,4 +735,95 @@ struct Weights<IQ4_XS> {
   }
 };
 
+template <>
+struct Weights<Q6> {
+  static constexpr bool kMixed = false;
+  using Codes = TwoPlanes;
+  struct Scales {
+    uint2 unit;
+    uint32_t scale;
+  };
+  static __device__ __forceinline__ Codes load(const Q6::Tile& tile, int, const Lane& l) {
+    return {load_once(tile.q + 64 * l.t + 16 * l.quad),
+            load_once(tile.high[l.t % 2] + 16 * l.quad)};
+  }
+  static __device__ __forceinline__ void words(const Codes& c, int sub, const Lane& l, Words& w) {
+    Weights<Q6_K>::words(c, sub, l, w);
+  }
+  static __device__ __forceinline__ Scales load_scales(const void* strip, const Q6::Tile& tile, int,
+                                                       int quad) {
+    return {load8(static_cast<const Q6::RowHeader*>(strip) + 4 * quad),
+            load4(tile.scale + 4 * quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t b = byte_of(s.scale, i);
+      r.d[i] = float_of_bf16(half_word_of(s.unit, i)) * float(int(b & 63));
+      r.m[i] = -(r.d[i] * float(entry_of<Q6::kCentres>(int(b >> 6))));
+    }
+  }
+};
+
+// A row's word of the path, its word of the plane that has the rest of the lane's columns, and its
+// last byte. Columns of the first lane of four may have a codebook of their own.
+template <class F>
+struct TrellisWeights {
+  static constexpr bool kMixed = true;
+  struct Codes {
+    uint4 path, rest;
+    uint32_t last;
+  };
+  using Scales = Weights<Q4>::Scales;
+  static __device__ __forceinline__ Codes load(const typename F::Tile& tile, int, const Lane& l) {
+    return {load_once(tile.path + 16 * l.quad), load_once(tile.rest[F::plane(l.t)] + 16 * l.quad),
+            load4(tile.own[F::kWider] + 4 * l.quad)};
+  }
+  template <const auto& kCodebook>
+  static __device__ __forceinline__ void look_up_in(uint32_t x, uint32_t (&w)[2]) {
+    constexpr uint32_t t0 = four_bytes(kCodebook, 0), t1 = four_bytes(kCodebook, 4),
+                       t2 = four_bytes(kCodebook, 8), t3 = four_bytes(kCodebook, 12);
+    const uint32_t table[4] = {t0, t1, t2, t3};
+    look_up(x, table, w);
+  }
+  static __device__ __forceinline__ void words(const Codes& c, int, const Lane& l, Words& w) {
+    constexpr uint32_t kBits = 0x11111111;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t path = word_of(c.path, i);
+      const uint32_t x = (word_of(c.rest, i) >> F::shift(l.t) & kBits * F::kRestMask) << 2 |
+                         (upper_steps(path) >> l.t & kBits) << 1 |
+                         (lower_steps(path) >> l.t & kBits);
+      if constexpr (F::kWider) {
+        if (l.t == 0) {
+          const uint32_t b = byte_of(c.last, i);
+          look_up_in<F::kWideCodebook>(
+              x | (b & 0x11) << 3 | (b & 0x22) << 10 | (b & 0x44) << 17 | (b & 0x88) << 24, w.w[i]);
+          continue;
+        }
+      }
+      look_up_in<F::kCodebook>(x, w.w[i]);
+    }
+  }
+  static __device__ __forceinline__ Scales load_scales(const void* strip,
+                                                       const typename F::Tile& tile, int,
+                                                       int quad) {
+    return {load8(static_cast<const typename F::RowHeader*>(strip) + 4 * quad),
+            load4(tile.own[0] + 4 * quad)};
+  }
+  static __device__ __forceinline__ void panel(const Scales& s, int, RowScales& r) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t b = byte_of(s.scale, i);
+      const float size = float_of_bf16(half_word_of(s.unit, i)) * float(int(b & 31));
+      r.d[i] = __uint_as_float(__float_as_uint(size) ^ (b & 128) << 24);
+      r.m[i] = -(r.d[i] * float(entry_of<F::kCentres>(int(b >> 5 & 3))));
+    }
+  }
+};
+template <>
+struct Weights<Q3> : TrellisWeights<Q3> {};
+template <>
+struct Weights<Q2> : TrellisWeights<Q2> {};
+
 }  // namespace chaski

@@ -19,8 +19,9 @@ namespace chaski {
 namespace {
 
 // What a weight may become, fewest bits first; each has less error than those before it.
-constexpr std::array kLadder = {Format::q4, Format::q4h, Format::q5_0, Format::q8, Format::f16};
-constexpr Format kProbe = kLadder[0];
+constexpr std::array kLadder = {Format::q2,   Format::q3, Format::q4, Format::q4h,
+                                Format::q5_0, Format::q6, Format::q8, Format::f16};
+constexpr Format kProbe = Format::q4;
 
 // A weight whose format is to be chosen.
 struct Undecided {
@@ -121,7 +122,7 @@ std::vector<Option> options_of(const ModelSource& in, const Undecided& candidate
   const TensorSource& from = in.tensors[candidate.tensor];
   const double kl = calibration.kl.at(candidate.known);
   std::vector<Option> options;
-  double probe = 0;
+  double probe = 0;  // what the probe loses; the others' divergences follow from it
   for (const Format to : kLadder) {
     if (info(to).bits() >= info(from.info.format).bits()) break;
     TensorEncoder encoder(
@@ -134,8 +135,9 @@ std::vector<Option> options_of(const ModelSource& in, const Undecided& candidate
     if (to == kProbe) probe = error;
     TensorInfo as = from.info;
     as.format = to;
-    options.push_back({to, as.bytes(), probe > 0 ? kl * error / probe : 0});
+    options.push_back({to, as.bytes(), error});
   }
+  for (Option& option : options) option.kl = probe > 0 ? kl * option.kl / probe : 0;
   options.push_back({from.info.format, from.info.bytes(), 0});
   return options;
 }

@@ -126,9 +126,10 @@ Choice chosen(const TensorInfo& in, Format to, Format type, const std::string& f
 }
 
 Choice raised(const TensorInfo& in, Format from, double error) {
-  const Format better = info(from).bits() < info(Format::q8).bits() ? Format::q8
-                        : info(from).bits() < 16                    ? Format::f16
-                                                                    : Format::f32;
+  const Format better = from == Format::q2 || from == Format::q3      ? Format::q4
+                        : info(from).bits() < info(Format::q8).bits() ? Format::q8
+                        : info(from).bits() < 16                      ? Format::f16
+                                                                      : Format::f32;
   return no_more_than_own(in, better, fmt::format("{} would lose {:.2g}", info(from).name, error));
 }
 
@@ -167,6 +168,10 @@ std::vector<double> estimate(const ModelSource& in, const std::vector<Choice>& c
   return errors;
 }
 
+double keep_above(const QuantizeOptions& options) {
+  return options.keep_above.value_or(usual_keep_above(options.type));
+}
+
 std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options,
                            const Inputs& inputs, int threads) {
   const Roles roles = roles_in(in);
@@ -184,7 +189,7 @@ std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options
     const std::vector<double> errors = estimate(in, choices, inputs, method, threads);
     for (size_t t = 0; t < choices.size(); ++t) {
       if (choices[t].settled) continue;
-      if (errors[t] <= options.keep_above)  // also false for NaN: out of range
+      if (errors[t] <= keep_above(options))  // also false for NaN: out of range
         choices[t].settled = true;
       else
         choices[t] = raised(in.tensors[t].info, choices[t].to, errors[t]);
@@ -306,7 +311,7 @@ uint64_t sum_of_settings(const QuantizeOptions& options) {
   // To be raised when an encoder writes other bytes than it did.
   constexpr int kEncoders = 1;
   Summary all;
-  all.add(fmt::format("{} {} {} {} {}", kEncoders, info(options.type).name, options.keep_above,
+  all.add(fmt::format("{} {} {} {} {}", kEncoders, info(options.type).name, keep_above(options),
                       int(options.method), options.awq));
   for (const auto& [name, format] : options.recipe) all.add(name).add(info(format).name);
   return all.sum();
@@ -355,6 +360,10 @@ void put_errors(const Metadata& in, Metadata& meta, const Encoders& encoders) {
 
 }  // namespace
 
+double usual_keep_above(Format type) {
+  return type == Format::q2 ? 0.2 : type == Format::q3 ? 0.06 : 0.02;
+}
+
 std::vector<std::string> quantize_types() {
   std::vector<std::string> names;
   for (const Format f : encodable_formats()) names.emplace_back(info(f).name);
@@ -378,8 +387,8 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
   if (!can_encode(options.type))
     fail(Exit::usage, "--type is {}, expected one chaski can encode: {}", info(options.type).name,
          fmt::join(quantize_types(), ", "));
-  if (!(options.keep_above >= 0))
-    fail(Exit::usage, "--keep-above is {}, expected 0 or more", options.keep_above);
+  if (!(keep_above(options) >= 0))
+    fail(Exit::usage, "--keep-above is {}, expected 0 or more", keep_above(options));
   if (out.ends_with(".gguf"))
     fail(Exit::usage,
          "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file "

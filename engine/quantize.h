@@ -7,6 +7,7 @@
 //   the next better format where the relative squared error would be more than `keep_above`
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ struct QuantizeOptions {
   Format type = Format::q4;
   int threads = 0;
   std::string tokenizer;
-  double keep_above = 0.02;
-  Recipe recipe;  // has the last word on the tensors it names
+  std::optional<double> keep_above;  // none: usual_keep_above(type)
+  Recipe recipe;                     // has the last word on the tensors it names
   // What errors count, column by column; null: all the same.
   const Calibration* calibration = nullptr;
   // How weights are rounded. Feedback needs the text that the calibration was measured on; null:
@@ -35,6 +36,10 @@ struct QuantizeOptions {
   bool resume = false;
   std::function<void(const std::string& line)> notice;  // of what an earlier run left; may be empty
 };
+
+// 0.02, and more for formats of so few bits that they would hardly ever be kept: four times what
+// they lose of Gaussian rows. Whoever asks for 2 bits shall have them, except where they break.
+double usual_keep_above(Format type);
 
 // The names of the formats there are to choose from, fewest bits first.
 std::vector<std::string> quantize_types();

@@ -14,11 +14,14 @@ using Line = std::pair<std::string_view, std::string_view>;
 
 constexpr Line kOfWeights[] = {
     {"tq2_0", "2.1 bits: -1, 0 or 1 under a scale for 256 weights; for models trained so"},
+    {"q2", "2.5 bits: trellis codes; answers differ from the model's, less so with --calibrate"},
+    {"q3", "3.25 bits: trellis codes, 16 levels, of which each weight has 8 by those before it"},
     {"q4", "4.25 bits: 16 levels that sit closer near 0, a scale for 32 weights; the default"},
     {"mxfp4", "4.25 bits: floats of 4 bits (e2m1) under a power of two; gpt-oss comes so"},
     {"q4_0", "4.5 bits: GGUF's Q4_0, for files that others read too"},
     {"q4h", "4.5 bits: q4 with a scale for 16 weights; a quarter less error"},
     {"q5_0", "5.5 bits: GGUF's Q5_0, twice the levels of q4_0"},
+    {"q6", "6.25 bits: 64 levels, a scale for 32 weights"},
     {"q8", "8.5 bits: GGUF's Q8_0; hard to tell from f16"},
     {"q8f", "9 bits: q8 with scales of 32 bits, as llama2.c has them"},
     {"f16", "16 bits: floats with fine steps, up to 65504"},

@@ -35,6 +35,8 @@ struct QuantizeFlags {
   Flag bits_flag, kl_flag;
   std::string recipe, recipe_out;  // files
   bool dry_run = false;
+  double keep_above = 0;
+  Flag keep_above_flag;
 
   bool has_budget() const { return !size.empty() || bits_flag.given() || kl_flag.given(); }
   int windows = 0;  // 0: 256
@@ -357,6 +359,7 @@ int quantize(QuantizeFlags& flags) {
   flags.options.awq = flags.method.starts_with("awq");
   flags.options.method = method_of(flags);
   flags.options.notice = [](const std::string& line) { put_notice(line); };
+  if (flags.keep_above_flag.given()) flags.options.keep_above = flags.keep_above;
   check_files(flags);
   put_idle_calibration(flags);
   const Known known = known_of(flags);
@@ -404,10 +407,12 @@ Action declare_quantize(Flags parser) {
   parser.add("--type,TYPE", flags->type, "format of the weights, as listed below (default q4)")
       .one_of(quantize_types())
       .type("FORMAT");
-  parser
-      .add("--keep-above", flags->options.keep_above,
-           "a tensor that would lose more (relative squared error) keeps more bits (default 0.02)")
-      .type("X");
+  flags->keep_above_flag =
+      parser
+          .add("--keep-above", flags->keep_above,
+               "a tensor that would lose more (relative squared error) keeps more bits (default "
+               "0.02; of q3 0.06, of q2 0.2)")
+          .type("X");
   parser
       .add("--calibrate", flags->text,
            "run the model over this text, and weigh the errors of columns by what comes in there")

@@ -5,11 +5,16 @@
 #include "quant/q4_0.h"
 #include "quant/q4h.h"
 #include "quant/q5.h"
+#include "quant/q6.h"
+#include "quant/trellis.h"
 
 namespace chaski {
 
 void encode_fast(uint16_t unit, const float* x, ScaledNibbles<1>::Block& block);
 void encode_fast(uint16_t unit, const float* x, ScaledNibbles<2>::Block& block);
+void encode_fast(uint16_t unit, const float* x, Q6::Block& block);
+void encode_fast(uint16_t unit, const float* x, Q3::Block& block);
+void encode_fast(uint16_t unit, const float* x, Q2::Block& block);
 void encode_fast(const float* x, Q4_0::Block& block);
 void encode_fast(const float* x, Q5_0::Block& block);
 

@@ -56,8 +56,11 @@ enum class Format : uint32_t {
   fp4 = 31,
   f8s = 32,     // f8 under an f32 scale for 64 columns
   nvfp4s = 33,  // nvfp4 under an f32 scale for a row
+  q3 = 34,      // 3.25 bit, blocks of 32, trellis codes, a scale per row besides
+  q2 = 35,      // 2.5 bit, the same
+  q6 = 36,      // 6.25 bit, blocks of 32, a scale per row besides
 };
-constexpr int kFormatCount = 34;
+constexpr int kFormatCount = 37;
 
 // Formats that are looked through, or chosen from, at run time.
 template <class... F>

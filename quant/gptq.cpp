@@ -155,6 +155,27 @@ Feedback::Feedback(const Gram& gram, double shrinkage, double damping) : kept_(1
     const double m = l.row(n - 1 - k)[n - 1 - k];
     factors_[size_t(order_[size_t(k)])] = float(m * m * unit);
   }
+  // M(j, k) is l(n - 1 - j, n - 1 - k).
+  path_factors_.resize(size_t(n)), path_shares_.resize(size_t(32 * n));
+  for (int64_t first = 0; first < n; first += 32) {
+    int place[32] =
+        {};  // of the path's columns, from the last to the first, in the order of rounding
+    for (int k = 0; k < 32; ++k) place[31 - Q3::step(order_[size_t(first + k)] % 32)] = k;
+    Triangle form(32);
+    for (int i = 0; i < 32; ++i)
+      for (int j = 0; j <= i; ++j)
+        for (int64_t k = std::max(place[i], place[j]); k < 32; ++k)
+          form.row(i)[j] += l.row(n - 1 - first - place[i])[n - 1 - first - k] *
+                            l.row(n - 1 - first - place[j])[n - 1 - first - k];
+    factorize(form, 32, more);
+    const int64_t block = order_[size_t(first)] / 32;
+    for (int p = 0; p < 32; ++p) {
+      const double m = form.row(31 - p)[31 - p];
+      path_factors_[size_t(order_[size_t(first + place[31 - p])])] = float(m * m * unit);
+      for (int q = 0; q < p; ++q)
+        path_shares_[size_t(32 * (32 * block + q) + p)] = float(form.row(31 - q)[31 - p] / m);
+    }
+  }
   shares_.resize(size_t(32 * 32 * (n / 32) * (n / 32 + 1) / 2));
   float* to = shares_.data();
   for (int64_t block = 0; block < n / 32; ++block)
@@ -175,6 +196,14 @@ class StripRounder {
     std::memset(owed_, 0, sizeof owed_);
     for (int k = 0; k < 32; k += 2)
       add_shares(errors_.data(), feedback_.shares(block) + k, 32 * block, owed_[k], owed_[k + 1]);
+  }
+  // The same if all columns of the block are rounded at once, in an order of their own: what those
+  // before ask of each of them, when those of the block ask nothing.
+  void share_out() {
+    const float* shares = feedback_.shares(block_) + 32 * 32 * block_;
+    for (int k = 0; k < 32; ++k)
+      for (int next = k + 1; next < 32; ++next)
+        for (int r = 0; r < 16; ++r) owed_[next][r] -= shares[32 * k + next] * owed_[k][r];
   }
   int32_t column(int k) const { return feedback_.order_[size_t(32 * block_ + k)]; }
   float owed(int k, int r) const { return owed_[k][r]; }
@@ -218,10 +247,17 @@ namespace {
 
 // Formats that can round one value of a block whose scale is chosen.
 template <class F>
-constexpr bool kFeedsBack = requires(typename F::Block& block) {
+constexpr bool kRoundsOne = requires(typename F::Block& block) {
   F::round(block, 0, 0.0f);
 }
 || requires(typename F::Block& block, uint16_t header) { F::round(header, block, 0, 0.0f); };
+// Formats that choose all values of a block at once.
+template <class F>
+constexpr bool kRoundsBlocks = requires {
+  &F::encode_fed;
+};
+template <class F>
+constexpr bool kFeedsBack = kRoundsOne<F> || kRoundsBlocks<F>;
 
 // A row's block under its header, or without one.
 template <class F>
@@ -232,17 +268,24 @@ struct RowRounder {
   RowRounder(const float* row, int64_t cols) : row(row) {
     if constexpr (kHasHeader<F>) header = F::header_of(row, cols);
   }
-  void begin(const float* x, const float* factors, typename F::Block& block) const {
-    if constexpr (kHasHeader<F>)
+  void begin(const float* x, const Feedback& feedback, int64_t first,
+             typename F::Block& block) const {
+    const float* factors = feedback.factors().data() + first;
+    if constexpr (kRoundsBlocks<F>)
+      F::encode_fed(header, x, feedback.path_factors().data() + first,
+                    feedback.path_shares().data() + 32 * first, block);
+    else if constexpr (kHasHeader<F>)
       F::encode(header, x, factors, block);
     else
       F::encode(x, factors, block);
   }
   float round(typename F::Block& block, int i, float x) const {
-    if constexpr (kHasHeader<F>)
-      F::round(header, block, i, x);
-    else
-      F::round(block, i, x);
+    if constexpr (kRoundsOne<F>) {
+      if constexpr (kHasHeader<F>)
+        F::round(header, block, i, x);
+      else
+        F::round(block, i, x);
+    }
     return RowOf<F>{&header}.at(block, i);
   }
 };
@@ -258,6 +301,7 @@ void round_strip(const std::vector<RowRounder<F>>& rows, const Feedback& feedbac
   StripRounder strip(feedback);
   for (int64_t at = 0; at < feedback.cols() / 32; ++at) {
     strip.begin(at);
+    if (kRoundsBlocks<F>) strip.share_out();
     const int64_t first = strip.column(0) / 32 * 32;
     typename F::Block blocks[16];
     for (int r = 0; r < n; ++r) {
@@ -266,7 +310,7 @@ void round_strip(const std::vector<RowRounder<F>>& rows, const Feedback& feedbac
         const int32_t c = strip.column(k);
         x[c - first] = rows[size_t(r)].row[c] + strip.owed(k, r);
       }
-      rows[size_t(r)].begin(x, &feedback.factors()[size_t(first)], blocks[r]);
+      rows[size_t(r)].begin(x, feedback, first, blocks[r]);
     }
     for (int k = 0; k < 32; ++k) {
       const int32_t c = strip.column(k);

@@ -11,6 +11,12 @@
 // first column is reached. Blocks, and columns inside of a block, are taken by the energy of their
 // inputs, largest first, so that the many small ones behind them can undo what they lose.
 //
+// Trellis codes (quant/trellis.h) choose the columns of a block B at once, in the order of the
+// path. With e their errors, and `owed` what the blocks before ask of them, the block loses
+//   sum over k of M(k, k)^2 (e(k) + owed(k) + sum over j < k of e(j) U(j, k))^2,   j and k in B
+// which is a form (e - z)^T M_B M_B^T (e - z) with its least at z. So the encoder is given the
+// weights less z, and the form factorized once more, in the path's order.
+//
 // Arithmetic is elementwise over columns or rows in a fixed order, so the bits are the same on
 // every machine and for any number of threads.
 #pragma once
@@ -76,6 +82,10 @@ class Feedback {
   int64_t cols() const { return int64_t(order_.size()); }
   // By column: the squares of M's diagonal, with a mean of 1.
   const std::vector<float>& factors() const { return factors_; }
+  // The same for a block's columns in the order of a trellis path: by column, and for each block
+  // (32, 32) the share of the error of column q of the path that falls on column p.
+  const std::vector<float>& path_factors() const { return path_factors_; }
+  const std::vector<float>& path_shares() const { return path_shares_; }
   // What 16 rows of errors do to the outputs: the sum of squares over all tokens as they were, in
   // units that are the same for all errors. errors: (n_rows, cols).
   double lost(const float* errors, int n_rows) const;
@@ -88,7 +98,7 @@ class Feedback {
     return shares_.data() + 32 * 32 * (block * (block + 1) / 2);
   }
   std::vector<int32_t> order_;  // the columns as they are rounded; blocks stay whole
-  std::vector<float> shares_, factors_;
+  std::vector<float> shares_, factors_, path_factors_, path_shares_;
   std::vector<double> added_;  // to the diagonal, by column, in the units of factors_
   double kept_ = 1;            // of the products of different columns
 };

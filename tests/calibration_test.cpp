@@ -568,7 +568,7 @@ TEST_CASE("quantize/an older imatrix that has experts is refused with what to do
   const std::string path = write_scratch_model(folder / "model.quipu", Format::f32);
   Calibration calibration{"wiki", "0", 0, {}, {}};
   for (const TensorSlot& slot : tensors_of(*model_of(open_model(path).source.meta)))
-    if (slot.gguf.find("ffn_up") != std::string::npos) {
+    if (slot.name.ends_with(".up")) {
       InputSquares& in = calibration.inputs[slot.gguf];
       for (const TensorSource& t : open_model(path).source.tensors)
         if (t.info.name == slot.name) in.cols = 4 * t.info.cols;

@@ -1,6 +1,7 @@
 // Block formats: exact values against golden files made by another program, layouts that lose
 // nothing, panels that mean what at() means, errors of the encoders within bounds that follow from
 // the format.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -63,6 +64,29 @@ TEST_CASE("format: GGUF blocks decode to the golden values, bit for bit") {
     ++n;
   }
   CHECK(n == 25);
+}
+
+TEST_CASE("format: rows of chaski's own formats go through a tile and back") {
+  for (const Format f : {Format::q2, Format::q3, Format::q4, Format::q4h, Format::q6}) {
+    CAPTURE(info(f).name);
+    const int64_t cols = 96;
+    const size_t bytes = row_bytes(f, cols);
+    std::vector<std::byte> rows(16 * bytes), strip(strip_bytes(f, cols)), back(bytes);
+    std::vector<float> plain(static_cast<size_t>(cols)), tiled(plain);
+    for (uint64_t r = 0; r < 16; ++r) random_row(f, r, 1, cols, &rows[r * bytes]);
+    pack_strip(f, rows.data(), bytes, 16, cols, strip.data());
+    double sum = 0;
+    for (int r = 0; r < 16; ++r) {
+      const std::byte* row = &rows[size_t(r) * bytes];
+      unpack_row(f, strip.data(), r, cols, back.data());
+      CHECK(std::memcmp(back.data(), row, bytes) == 0);
+      decode_plain_row(f, row, cols, plain.data());
+      decode_row(f, strip.data(), r, cols, tiled.data());
+      CHECK(plain == tiled);
+      for (const float x : plain) sum += double(x) * x;
+    }
+    CHECK(sum / double(16 * cols) == doctest::Approx(1).epsilon(0.2));  // as it was asked for
+  }
 }
 
 TEST_CASE("format: the grids are those of the gguf package") {
@@ -186,18 +210,107 @@ TEST_CASE("format: encoders stay within the format's own bound") {
     if (f == Format::q4) CHECK(error / size <= 0.0053);
     if (f == Format::q4h) CHECK(error / size <= 0.0042);
     if (f == Format::q8) CHECK(error / size < 0.00003);
+    if (f == Format::q2) CHECK(error / size <= 0.050);
+    if (f == Format::q3) CHECK(error / size <= 0.0165);
+    if (f == Format::q6) CHECK(error / size <= 0.0005);
   }
+}
+
+namespace {
+
+// What a row's block loses on the best path under a scale, by a table over all triples of steps.
+template <class F>
+double least_of_paths(uint16_t unit, uint8_t scale, const float* x) {
+  typename F::Block b{};
+  b.own[0] = scale;
+  const double d = F::d(unit, b), centre = F::centre(b);
+  double lost[2][2][2];  // by the last steps, the newest first
+  std::fill(&lost[0][0][0], &lost[0][0][0] + 8, INFINITY);
+  lost[0][0][0] = 0;
+  for (int k = 0; k < 4; ++k)
+    for (int g = 0; g < 8; ++g) {
+      const bool wide = F::kRest == 1 && g % 4 == 0;
+      double of_class[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
+      for (int code = 0; code < (wide ? 16 : 4 << F::kRest); ++code) {
+        const int level = wide ? F::kWideCodebook[code] : F::kCodebook[code];
+        const double off = x[4 * g + k] - d * (level - centre);
+        of_class[code % 4] = std::min(of_class[code % 4], off * off);
+      }
+      double next[2][2][2];
+      for (int i = 0; i < 16; ++i) {
+        const int b0 = i & 1, b1 = i >> 1 & 1, b2 = i >> 2 & 1, b3 = i >> 3;
+        const double way = lost[b1][b2][b3] + of_class[2 * (b0 ^ b1 ^ b3) + b2];
+        next[b0][b1][b2] = b3 ? std::min(next[b0][b1][b2], way) : way;
+      }
+      std::memcpy(lost, next, sizeof lost);
+    }
+  return *std::min_element(&lost[0][0][0], &lost[0][0][0] + 8);
+}
+
+// fn(row, block, x) for the blocks of a strip of Gaussian rows.
+template <class F, class Fn>
+void each_trellis_block(Fn fn) {
+  constexpr int64_t kCols = 128;
+  const std::vector<float> x = gaussian(16 * kCols);
+  std::vector<std::byte> bytes(strip_bytes(F::kFormat, kCols));
+  encode_strip(F::kFormat, x.data(), kCols, 16, kCols, bytes.data());
+  const StripOf<F> strip(bytes.data());
+  for (int r = 0; r < 16; ++r)
+    for (int64_t b = 0; b < kCols / 32; ++b)
+      fn(strip.row(r), F::get(strip.tiles()[b], r), &x[size_t(r * kCols + 32 * b)]);
+}
+
+double lost_in(const auto& row, const auto& block, const float* x) {
+  double lost = 0;
+  for (int i = 0; i < 32; ++i)
+    lost += (double(row.at(block, i)) - x[i]) * (double(row.at(block, i)) - x[i]);
+  return lost;
+}
+
+}  // namespace
+
+TEST_CASE("format: the path of a trellis code is the best of all paths") {
+  const auto check = []<class F>(F) {
+    CAPTURE(F::kName);
+    each_trellis_block<F>([](const auto& row, const auto& block, const float* x) {
+      const double least = least_of_paths<F>(row.unit(), block.own[0], x);
+      CHECK(lost_in(row, block, x) == doctest::Approx(least).epsilon(1e-3));
+    });
+  };
+  check(Q3{}), check(Q2{});
+}
+
+TEST_CASE("format: the scale of a trellis code is nearly as good as the best of all") {
+  const auto check = []<class F>(F) {
+    double lost = 0, least = 0;
+    each_trellis_block<F>([&](const auto& row, const auto& block, const float* x) {
+      double best = INFINITY;
+      for (int scale = 0; scale < 256; ++scale)
+        best = std::min(best, least_of_paths<F>(row.unit(), uint8_t(scale), x));
+      lost += lost_in(row, block, x), least += best;
+    });
+    MESSAGE(std::string(F::kName) << ": search / everything: " << lost / least);
+    CHECK(lost < 1.06 * least);
+  };
+  check(Q3{}), check(Q2{});
 }
 
 TEST_CASE("format: encoding zeros, single values and ties") {
   std::vector<float> x(64, 0), y(64);
   x[40] = -3;
-  for (Format f : {Format::q8, Format::q4, Format::q4h, Format::q4_0, Format::q8f}) {
+  for (Format f : {Format::q8, Format::q4, Format::q4h, Format::q4_0, Format::q8f, Format::q6}) {
     std::vector<std::byte> strip(strip_bytes(f, 64));
     encode_strip(f, x.data(), 64, 1, 64, strip.data());
     decode_row(f, strip.data(), 0, 64, y.data());
+    const bool scaled_by_row = f == Format::q4 || f == Format::q4h || f == Format::q6;
     for (size_t i = 0; i < 64; ++i)
-      CHECK(y[i] ==
-            doctest::Approx(x[i]).epsilon(f == Format::q4 || f == Format::q4h ? 0.02 : 1e-3));
+      CHECK(y[i] == doctest::Approx(x[i]).epsilon(scaled_by_row ? 0.02 : 1e-3));
+  }
+  for (Format f : {Format::q2, Format::q3}) {  // blocks and rows of zeros are exact
+    std::vector<std::byte> strip(strip_bytes(f, 64));
+    encode_strip(f, x.data(), 64, 1, 64, strip.data());
+    decode_row(f, strip.data(), 0, 64, y.data());
+    CHECK(y[40] < -2);
+    CHECK(std::all_of(y.begin(), y.begin() + 32, [](float v) { return v == 0; }));
   }
 }

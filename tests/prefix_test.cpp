@@ -426,6 +426,15 @@ TEST_CASE("prefix: 16 sequences with 2000 tokens in common hold them once, and r
   CHECK(together / bytes({&one, 1}) == doctest::Approx((112 + 16 * 14) / 126.0));
 }
 
+TEST_CASE("prefix: two who read the same side by side hold it once") {
+  const auto engine = long_and_small(2);
+  const auto t = tokens_for(*engine, 100);
+  const auto a = engine->session(), b = engine->session();
+  const Extension both[] = {{a.get(), t, 1}, {b.get(), t, 1}};
+  Session::extend_all(both);
+  CHECK(engine->impl().pools[0].in_use() == 6 + 2);  // and the page that each writes to
+}
+
 TEST_CASE("prefix: of the slots that 1000 requests hold, fewer than 4% are empty") {
   const auto engine = long_and_small(16);
   const KvPool& pool = engine->impl().pools[0];

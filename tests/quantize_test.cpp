@@ -146,7 +146,8 @@ TEST_CASE("quantize/the recipe by name and shape") {
 TEST_CASE("quantize/the reported error is the error") {
   const TempFolder folder;
   const ValuesByName values = make_model(folder / "in.quipu", kModel);
-  for (const Format type : {Format::q4, Format::q8, Format::q8f, Format::f16, Format::bf16}) {
+  for (const Format type : {Format::q2, Format::q3, Format::q4, Format::q6, Format::q8, Format::q8f,
+                            Format::f16, Format::bf16}) {
     const QuantizeReport report = quantize(folder / "in.quipu", folder / "out.quipu", type);
     for (const QuantizedTensor& t : report.tensors) {
       const double expected =
@@ -163,7 +164,7 @@ TEST_CASE("quantize/bytes and report do not depend on threads") {
   make_model(folder / "in.quipu", {{"layer.0.ffn_up", 3000, 256},
                                    {"layer.0.ffn_norm", 1, 256},
                                    {"layer.0.ffn_down", 250, 1024}});
-  for (const Format type : {Format::q4, Format::q4_0, Format::q8}) {
+  for (const Format type : {Format::q4, Format::q4_0, Format::q8, Format::q2, Format::q3}) {
     const QuantizeReport one = quantize(folder / "in.quipu", folder / "one.quipu", type, 1);
     for (const int threads : {2, 3, 7}) {
       const QuantizeReport many =
@@ -178,7 +179,8 @@ TEST_CASE("quantize/bytes and report do not depend on threads") {
 TEST_CASE("quantize/without a search: nearly as near, and the same bytes for any threads") {
   const TempFolder folder;
   make_model(folder / "in.quipu", {{"layer.0.ffn_up", 500, 256}, {"layer.0.ffn_down", 256, 512}});
-  for (const Format type : {Format::q4, Format::q4h, Format::q4_0, Format::q5_0, Format::mxfp4}) {
+  for (const Format type : {Format::q4, Format::q4h, Format::q4_0, Format::q5_0, Format::mxfp4,
+                            Format::q2, Format::q3, Format::q6}) {
     CAPTURE(info(type).name);
     QuantizeOptions options;
     options.type = type, options.keep_above = 1, options.threads = 1;
@@ -278,6 +280,41 @@ TEST_CASE("quantize/raising stops at the tensor's own format") {
   CHECK(row_of(report, "layer.0.ffn_up").to == Format::bf16);
   CHECK(row_of(report, "output").to == Format::bf16);
   CHECK(row_of(report, "layer.0.ffn_up").error == 0);
+}
+
+TEST_CASE("quantize/who asks for 2 or 3 bits gets them, and 4 where a tensor would break") {
+  const TempFolder folder;
+  make_model(folder / "in.quipu", kModel);
+  for (const Format type : {Format::q2, Format::q3}) {
+    CAPTURE(info(type).name);
+    QuantizeOptions options;
+    options.type = type, options.threads = 1;
+    const QuantizeReport usual =
+        quantize_model(folder / "in.quipu", folder / "usual.quipu", options, {});
+    CHECK(row_of(usual, "layer.0.attn_q").to == type);
+    CHECK(row_of(usual, "layer.0.attn_q").error > 0.01);
+    CHECK(row_of(usual, "layer.0.ffn_up").to == type);
+    CHECK(row_of(usual, "output").to == Format::q8);  // decides every token
+    const QuantizeReport strict = quantize(folder / "in.quipu", folder / "strict.quipu", type, 1,
+                                           row_of(usual, "layer.0.ffn_up").error / 2);
+    CHECK(row_of(strict, "layer.0.ffn_up").to == Format::q4);
+    CHECK(contains(row_of(strict, "layer.0.ffn_up").reason, " would lose "));
+    std::string damaged = read_file(folder / "usual.quipu");
+    damaged[damaged.size() / 2] ^= 4;
+    write_file(folder / "damaged.quipu", damaged);
+    const std::string line = line_of(
+        [&] { quantize(folder / "damaged.quipu", folder / "x.quipu", type); }, Exit::bad_file);
+    CHECK_MESSAGE(contains(line, "the file is damaged: tensor "), line);
+  }
+  CHECK(usual_keep_above(Format::tq2_0) == 0.02);
+  const auto types_of = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"quantize", folder / "in.quipu", folder / "out.quipu", "q3"});
+    const Outcome outcome = chaski_run(flags);
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.out;
+  };
+  CHECK(contains(types_of({}), "-> q3"));
+  CHECK(!contains(types_of({"--keep-above", "0.01"}), "-> q3"));
 }
 
 TEST_CASE("quantize/usage errors come before a byte is written") {

@@ -129,6 +129,9 @@ struct Avx2Lanes {
     return {moved(x.a), moved(x.b)};
   }
   static B or_bytes(B x, B y) { return bit_or(x, y); }
+  static B xor_bytes(B x, B y) { return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)}; }
+  static B shift_lanes(B x, int n) { return shift_left(x, n); }
+  static B bytes(I x) { return x; }
   static B lookup(const uint8_t* table, B x) {
     const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table));
     return {_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};

@@ -88,6 +88,9 @@ struct Avx512Lanes {
     return _mm512_and_si512(moved, _mm512_set1_epi8(char(mask << to)));
   }
   static B or_bytes(B a, B b) { return _mm512_or_si512(a, b); }
+  static B xor_bytes(B a, B b) { return _mm512_xor_si512(a, b); }
+  static B shift_lanes(B b, int n) { return shift_left(b, n); }
+  static B bytes(I x) { return x; }
   // vpermb reads 6 bits of an index: with the table there four times, the two above the nibble do
   // not matter and need no masking.
   static B lookup_low(const uint8_t* table, B b) {

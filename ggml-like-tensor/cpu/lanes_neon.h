@@ -178,6 +178,17 @@ struct NeonLanes {
   static B or_bytes(B a, B b) {
     return each<B>([&](int i) { return vorrq_u8(a.v[i], b.v[i]); });
   }
+  static B xor_bytes(B a, B b) {
+    return each<B>([&](int i) { return veorq_u8(a.v[i], b.v[i]); });
+  }
+  static B shift_lanes(B b, int n) {
+    return each<B>([&](int i) {
+      return vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(b.v[i]), vdupq_n_s32(n)));
+    });
+  }
+  static B bytes(I x) {
+    return each<B>([&](int i) { return vreinterpretq_u8_s32(x.v[i]); });
+  }
   static B lookup(const uint8_t* table, B b) {
     return each<B>([&](int i) { return vqtbl1q_u8(vld1q_u8(table), b.v[i]); });
   }

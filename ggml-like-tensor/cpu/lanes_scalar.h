@@ -167,6 +167,21 @@ struct ScalarLanes {
     for (int i = 0; i < 64; ++i) a.v[i] |= b.v[i];
     return a;
   }
+  static B xor_bytes(B a, B b) {
+    for (int i = 0; i < 64; ++i) a.v[i] ^= b.v[i];
+    return a;
+  }
+  // The 32 bits of every lane, byte 4r the lowest of them, moved up by n.
+  static B shift_lanes(B b, int n) {
+    for (int r = 0; r < 16; ++r) {
+      uint32_t word;
+      std::memcpy(&word, b.v + 4 * r, 4);
+      word <<= n;
+      std::memcpy(b.v + 4 * r, &word, 4);
+    }
+    return b;
+  }
+  static B bytes(I x) { return std::bit_cast<B>(x); }
   // table[b] of every byte 0..15, of every low and every high nibble
   static B lookup(const uint8_t* table, B b) {
     for (auto& x : b.v) x = table[x];
