@@ -486,12 +486,13 @@ TEST_CASE("requests: how much of a prompt is known is told, and kept where it wa
   CHECK(told == Told{{399, 400}, {400, 400}});  // all but what has to be read for its logits
   // Behind the first portion.
   o.on_read = [&](int known, int) { interrupt = known > 0; };
-  const GenerateResult left = generate(*engine->session(), prompt, o, kNobody);
+  const auto fresh = [&] { return Engine::open(options); };  // which has read nothing of it yet
+  const GenerateResult left = generate(*fresh()->session(), prompt, o, kNobody);
   CHECK(left.finish == Finish::interrupted);
   CHECK(left.known_tokens == pass);
   CHECK(left.prompt_rate() == 0);
   interrupt = false;
-  const auto beams = beam_search(*engine->session(), prompt, o, {2, 1});
+  const auto beams = beam_search(*fresh()->session(), prompt, o, {2, 1});
   CHECK(beams[0].result.known_tokens == pass);
   CHECK(beams[0].result.prompt_rate() == 0);
 }
