@@ -291,8 +291,8 @@ struct CpuKernel<Attention, V> {
   static void load_queries(const Attention& op, const OpArgs& a, const QueryBlock& b,
                            const Work& w) {
     const KvLayout l = layout(op, a);
-    const int cols = l.k_cols(), count = b.count();
-    for (int q = 0; q < kQueries; ++q) {
+    const int cols = l.k_cols(), count = b.count(), padded = count > 4 ? kQueries : count;
+    for (int q = 0; q < padded; ++q) {
       const float* from =
           q < count ? a.in[0].row(b.token_of(q)) + b.head_of(q) * op.kv.k_dim : nullptr;
       if (!l.blocks()) {
@@ -413,8 +413,8 @@ struct CpuKernel<Attention, V> {
     }
   }
   // As float_strips() in strip.h, number for number, but the queries of a column lie side by side:
-  // so many rows would need more addresses than there are registers. Past the last query there are
-  // zeros, so that one piece takes all.
+  // so many rows would need more addresses than there are registers. Past the last of more than
+  // four queries there are zeros, so that one piece takes all.
   template <class Fmt>
   static void score_floats(const std::byte* tile, int cols, const float* q, int count, F* acc) {
     const auto piece = [&]<int N>(int first) {
