@@ -144,22 +144,33 @@ struct Avx2Lanes {
     std::memcpy(&word, a + 4 * g, 4);
     return _mm256_set1_epi32(word);
   }
+  // A weight, ready to be multiplied: one side must be unsigned, so it is |w| * (a with w's sign).
+  template <DotKind K>
+  struct Factor {
+    __m256i w, size;
+    explicit Factor(__m256i x) : w(x), size(K.is_signed ? _mm256_abs_epi8(x) : x) {}
+    __m256i times(__m256i a) const {
+      return _mm256_maddubs_epi16(size, K.is_signed ? _mm256_sign_epi8(a, w) : a);
+    }
+  };
   template <DotKind K>
   static __m256i product(__m256i w, __m256i a) {
-    if constexpr (!K.is_signed) return _mm256_maddubs_epi16(w, a);
-    // one side must be unsigned: |w| * (a with w's sign)
-    return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+    return Factor<K>(w).times(a);
   }
   template <DotKind K, int kFrom, int kTo>
   static I dot(const B* w, const int8_t* a, int32_t sum) {
     return dot_runs<K, kFrom, kTo>(w, a, set1_i32(-K.offset * sum), set1_i32(0x10001));
   }
-  // As in lanes_avx512.h, which has the bounds of the int16 sums.
+  // How many products fit an int16: lanes_avx512.h has the bounds.
+  template <DotKind K>
+  static constexpr int run_length(int most) {
+    static_assert(K.is_signed || K.max <= 127);
+    const int run = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
+    return run < most ? run : most;
+  }
   template <DotKind K, int kFrom, int kTo>
   static I dot_runs(const B* w, const int8_t* a, I s, I scale) {
-    constexpr int kRun = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
-    static_assert(K.is_signed || K.max <= 127);
-    constexpr int kStep = kRun < kTo - kFrom ? kRun : kTo - kFrom;
+    constexpr int kStep = run_length<K>(kTo - kFrom);
 #pragma GCC unroll 8
     for (int g = kFrom; g < kTo; g += kStep) {
       __m256i f = four(a, g), x = product<K>(w[g].a, f), y = product<K>(w[g].b, f);
@@ -174,14 +185,60 @@ struct Avx2Lanes {
     }
     return s;
   }
+  // dot_runs for N activations in one go: a weight is loaded once for all of them. Panels do not
+  // fit into sixteen registers; eight sums of int16 do, with what they need.
+  static constexpr bool kManyAtOnce = true;
+  template <DotKind K, int kFrom, int kTo, int N>
+  static void many_dot_runs(const B* w, const Act* a, I* s, I scale) {
+    constexpr int kRun = run_length<K>(kTo - kFrom);
+#pragma GCC unroll 8
+    for (int g = kFrom; g < kTo; g += kRun) {
+      __m256i x[N], y[N];
+#pragma GCC unroll 8
+      for (int h = g; h < g + kRun; ++h) {
+        const Factor<K> low(w[h].a), high(w[h].b);
+#pragma GCC unroll 4
+        for (int n = 0; n < N; ++n) {
+          const __m256i f = four(a[n].q, h), p = low.times(f), q = high.times(f);
+          x[n] = h == g ? p : _mm256_add_epi16(x[n], p);
+          y[n] = h == g ? q : _mm256_add_epi16(y[n], q);
+          if (h < g + kRun - 1) {
+            in_order(x[n], y[n]);
+          } else {
+            s[n].a = _mm256_add_epi32(s[n].a, _mm256_madd_epi16(x[n], scale.a));
+            s[n].b = _mm256_add_epi32(s[n].b, _mm256_madd_epi16(y[n], scale.b));
+            in_order(s[n].a, s[n].b);
+          }
+        }
+      }
+    }
+  }
+  // Left alone, gcc 12 makes all products first and adds them up from memory.
+  static void in_order(__m256i& x, __m256i& y) { asm("" : "+x"(x), "+x"(y)); }
+  // result[n]: dot<K, kFrom, kTo> of activation n, whose columns sum up to sums[n].
+  template <DotKind K, int kFrom, int kTo, int N>
+  static void many_dots(const B* w, const Act* a, const int32_t* sums, I* result) {
+    for (int n = 0; n < N; ++n) result[n] = set1_i32(-K.offset * sums[n]);
+    many_dot_runs<K, kFrom, kTo, N>(w, a, result, set1_i32(0x10001));
+  }
+  // result[n]: the integers of scaled_dot<K>.
+  template <DotKind K, int N>
+  static void many_scaled_dots(const B* w, const I* s, const Act* a, I* result) {
+    for (int n = 0; n < N; ++n) result[n] = offset_of<K>(s, a[n]);
+    many_dot_runs<K, 0, 4, N>(w, a, result, pair(s[0], s[0]));
+    many_dot_runs<K, 4, 8, N>(w, a, result, pair(s[1], s[1]));
+  }
+  template <DotKind K>
+  static I offset_of(const I* s, const Act& a) {
+    static_assert(K.offset == 0 || std::has_single_bit(unsigned(K.offset)));
+    if constexpr (K.offset == 0) return set1_i32(0);
+    const I shifted = shift_left(dot_pairs(s, a.half), std::countr_zero(unsigned(K.offset)));
+    return {_mm256_sub_epi32(_mm256_setzero_si256(), shifted.a),
+            _mm256_sub_epi32(_mm256_setzero_si256(), shifted.b)};
+  }
   template <DotKind K>
   static F scaled_dot(const B* w, const I* s, const Act& a) {
-    I sum = set1_i32(0);
-    static_assert(K.offset == 0 || std::has_single_bit(unsigned(K.offset)));
-    if constexpr (K.offset != 0) {
-      const I shifted = shift_left(dot_pairs(s, a.half), std::countr_zero(unsigned(K.offset)));
-      sum = {_mm256_sub_epi32(sum.a, shifted.a), _mm256_sub_epi32(sum.b, shifted.b)};
-    }
+    I sum = offset_of<K>(s, a);
     sum = dot_runs<K, 0, 4>(w, a.q, sum, pair(s[0], s[0]));
     return to_float(dot_runs<K, 4, 8>(w, a.q, sum, pair(s[1], s[1])));
   }

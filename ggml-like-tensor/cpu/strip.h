@@ -42,6 +42,48 @@ inline __attribute__((always_inline)) typename V::F block_dot(const Panel<V>& w,
   return acc;
 }
 
+// The same for N activations.
+template <class V>
+constexpr bool kManyAtOnce = requires {
+  V::kManyAtOnce;
+};
+template <class V, DotKind K, int N>
+inline __attribute__((always_inline)) void block_dots(const Panel<V>& w, const Act* a,
+                                                      typename V::F* acc) {
+  if constexpr (!kManyAtOnce<V> || N == 1) {
+#pragma GCC unroll 16
+    for (int n = 0; n < N; ++n) acc[n] = block_dot<V, K>(w, a[n], acc[n]);
+  } else {
+    typename V::I dots[N];
+    int32_t sums[N];
+    if constexpr (K.apart) {
+      for (int n = 0; n < N; ++n) sums[n] = a[n].half[0];
+      V::template many_dots<K, 0, 4, N>(w.w, a, sums, dots);
+      for (int n = 0; n < N; ++n)
+        acc[n] = V::fma(V::to_float(dots[n]), V::mul(w.d, V::set1(a[n].d)), acc[n]);
+      for (int n = 0; n < N; ++n) sums[n] = a[n].half[1];
+      V::template many_dots<K, 4, 8, N>(w.w, a, sums, dots);
+      for (int n = 0; n < N; ++n)
+        acc[n] = V::fma(V::to_float(dots[n]), V::mul(w.m, V::set1(a[n].d)), acc[n]);
+    } else if constexpr (!K.halves) {
+      for (int n = 0; n < N; ++n) sums[n] = a[n].half[0] + a[n].half[1];
+      V::template many_dots<K, 0, 8, N>(w.w, a, sums, dots);
+      for (int n = 0; n < N; ++n) {
+        acc[n] = V::fma(V::to_float(dots[n]), V::mul(w.d, V::set1(a[n].d)), acc[n]);
+        if constexpr (K.mins) acc[n] = V::fma(w.m, V::set1(a[n].ds), acc[n]);
+      }
+    } else {
+      V::template many_scaled_dots<K, N>(w.w, w.s, a, dots);
+      for (int n = 0; n < N; ++n) {
+        acc[n] = V::fma(V::to_float(dots[n]), V::mul(w.d, V::set1(a[n].d)), acc[n]);
+        if constexpr (K.mins)
+          acc[n] = V::fma(V::to_float(V::dot_pairs(w.mins, a[n].half)),
+                          V::mul(w.m, V::set1(a[n].d)), acc[n]);
+      }
+    }
+  }
+}
+
 // acc[n] += blocks [from, to) of the strip times activation n of the group, whose blocks lie
 // `width` apart.
 template <class V, class Fmt, int N>
@@ -57,8 +99,7 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
     Panel<V> panel;
     s.template unpack<V>(int64_t(uint64_t(b) / kSubs), int(uint64_t(b) % kSubs), panel);
     const Act* a = acts + b * width;
-#pragma GCC unroll 16
-    for (int n = 0; n < N; ++n) acc[n] = block_dot<V, Fmt::kDot>(panel, a[n], acc[n]);
+    block_dots<V, Fmt::kDot, N>(panel, a, acc);
   }
   for (int n = 0; n < N; ++n) result[n] = acc[n];
 }
@@ -92,8 +133,7 @@ __attribute__((noinline)) void panels_times(const Panel<V>* panels, int64_t n_pa
   for (int n = 0; n < N; ++n) acc[n] = result[n];
   for (int64_t b = 0; b < n_panels; ++b) {
     const Act* a = acts + b * width;
-#pragma GCC unroll 16
-    for (int n = 0; n < N; ++n) acc[n] = block_dot<V, K>(panels[b], a[n], acc[n]);
+    block_dots<V, K, N>(panels[b], a, acc);
   }
   for (int n = 0; n < N; ++n) result[n] = acc[n];
 }
@@ -185,8 +225,12 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
       float_strips<V, Fmt, N, 1>(static_cast<const std::byte*>(strip), 0, from * 32, end,
                                  in.x + i * in.stride, in.stride, acc + i);
     });
-  } else if constexpr (kInTwoSteps<Fmt>) {
+  } else if constexpr (kInTwoSteps<Fmt> || kManyAtOnce<V>) {
     if (n == 1) return int_strip<V, Fmt, 1>(strip, from, to, in.acts, in.width, acc);
+    if (!kInTwoSteps<Fmt> && n <= 4)
+      return in_pieces<4>(n, [&]<int N>(int i) {
+        int_strip<V, Fmt, N>(strip, from, to, in.acts + i, in.width, acc + i);
+      });
     Panel<V> panels[kPanels];
     for (int64_t b = from; b < to; b += kPanels) {
       const int64_t end = to - b < kPanels ? to : b + kPanels;
