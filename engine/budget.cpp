@@ -125,6 +125,8 @@ std::vector<Option> options_of(const ModelSource& in, const Undecided& candidate
   double probe = 0;  // what the probe loses; the others' divergences follow from it
   for (const Format to : kLadder) {
     if (info(to).bits() >= info(from.info.format).bits()) break;
+    // Where the probe lost nothing, that says nothing about fewer bits.
+    if (kl == 0 && info(to).bits() < info(kProbe).bits()) continue;
     TensorEncoder encoder(
         from, to, in.path,
         {inputs_of(calibration, candidate, from.info), nullptr, RoundingMethod::search});
@@ -271,7 +273,7 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
   result.bytes = others + choices.bytes, result.kl = choices.kl;
   if (result.bytes > most)
     fail(Exit::usage,
-         "{}: {} is asked for, expected at least {}, which is what the fewest bits take", in.path,
+         "{}: {} is asked for, expected at least {}, which is the least that its choices take", in.path,
          said(most), said(result.bytes));
   for (size_t i = 0; i < all.size(); ++i) {
     const Option& to = hulls[i][choices.option[i]];

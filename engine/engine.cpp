@@ -111,8 +111,11 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   e.host.states = states_of(m, placement.cpu_layers, o.kv);
   open_pools(e, e.device ? e.device->backend().pages()
                          : host_pages(e.host.states, e.context, e.max_batch, o.sessions));
-  // What nobody holds takes no more memory than was promised to sessions (memory_need.h).
-  const auto promised = pages_of_session(e.states.pools, e.context, e.max_batch);
+  // What nobody holds takes no more memory than was promised to sessions (memory_need.h), and where
+  // no context was asked for, as much as kUnasked positions.
+  constexpr int kUnasked = 8192;
+  const auto promised = pages_of_session(
+      e.states.pools, o.context == 0 ? std::min(e.context, kUnasked) : e.context, e.max_batch);
   for (size_t i = 0; i < e.pools.size(); ++i)
     e.pools[i].keep_within(std::max(o.sessions, 1) * promised[i]);
   e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, e.host, threads,

@@ -687,7 +687,7 @@ class Chat {
         fmt::format("{} of {} tokens; ",
                     std::min(result.prompt_tokens + int(result.tokens.size()), context), context);
     if (result.known_tokens < result.prompt_tokens)
-      return line + fmt::format("{} were read", result.known_tokens);
+      return line + fmt::format("{} are known", result.known_tokens);
     return line + fmt::format("{:.1f} tok/s{}", result.decode_rate(),
                               result.finish == Finish::length ? "; ended by -n" : "");
   }

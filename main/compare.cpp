@@ -21,6 +21,7 @@ struct CompareFlags {
   std::string a, b;
   int continued = 64, worst = 5;
   double temperature = 0;  // of draws that are compared; 0: none are
+  Flag typed_temperature;
   bool json = false;
 };
 
@@ -183,8 +184,10 @@ JsonValue json_of(const Comparison& c, int worst) {
 }
 
 int compare(const CompareFlags& flags) {
-  if (!(flags.temperature >= 0 && flags.temperature <= 100))
-    fail(Exit::usage, "--temp is {}, expected 0 to 100", flags.temperature);
+  // A file of defaults has the temperature of texts, which asks for no comparison.
+  const double temperature = flags.typed_temperature.typed() ? flags.temperature : 0;
+  if (!(temperature >= 0 && temperature <= 100))
+    fail(Exit::usage, "--temp is {}, expected 0 to 100", temperature);
   const std::string text = flags.text.read();
   EngineOptions options = flags.text.model.options();
   const auto open = [&](const std::string& model) {
@@ -198,13 +201,13 @@ int compare(const CompareFlags& flags) {
   const uint64_t all = uint64_t(windows) * uint64_t(window);
   const auto of_a = a->session(), of_b = b->session();
   std::optional<ProgressBar> bar(ProgressScale{double(all), "tokens"});
-  Comparison c{*a, *b, tokens, window, flags.temperature, {}, {}};
+  Comparison c{*a, *b, tokens, window, temperature, {}, {}};
   c.found = divergence(
       *of_a, *of_b, nullptr, tokens, window, windows,
       [&](const Divergence& so_far, uint64_t read) {
         bar->show({fmt::format("KL {:.5f}", so_far.kl.mean), read, all});
       },
-      flags.temperature > 0 ? std::optional(flags.temperature) : std::nullopt);
+      temperature > 0 ? std::optional(temperature) : std::nullopt);
   bar.reset();
   c.continuation = greedy_continuation(*of_a, *of_b, std::span(tokens).first(size_t(window) / 2),
                                        flags.continued);
@@ -233,11 +236,12 @@ Action declare_compare(Flags parser) {
   parser.add("--worst", flags->worst, "how many of the worst places are shown (default 5)")
       .within(0, std::numeric_limits<int>::max())
       .type("N");
-  parser
-      .add("--temp", flags->temperature,
-           "how often draws at this temperature are the same: so often would B, as --draft, guess "
-           "the token that A draws (default 0: not compared)")
-      .type("T");
+  flags->typed_temperature = parser
+                                 .add("--temp", flags->temperature,
+                                      "how often draws at this temperature are the same: so often "
+                                      "would B, as --draft, guess "
+                                      "the token that A draws (default 0: not compared)")
+                                 .type("T");
   declare_json(parser, flags->json);
   parser.example("What a smaller file changes",
                  "chaski compare model.gguf small.quipu -f book.txt -c 128");

@@ -328,6 +328,12 @@ void check_files(const QuantizeFlags& flags) {
   expect_output(flags.out, {flags.text, flags.stats});
   if (!flags.text.empty() && !flags.stats.empty())
     expect_output(flags.stats, {flags.in, flags.text, flags.out});
+  std::error_code ignored;
+  if (!flags.text.empty() && !flags.stats.empty() && !flags.options.resume &&
+      std::filesystem::exists(flags.stats, ignored))
+    fail(Exit::usage,
+         "{} is there already: without --calibrate it is read; --calibrate writes a new file",
+         escaped(flags.stats));
 }
 
 // Reading a text may take minutes.

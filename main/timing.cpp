@@ -45,7 +45,7 @@ std::string threads_part(const Engine& engine) {
 }
 
 std::string unread_line(const GenerateResult& result) {
-  return fmt::format("{} of the prompt's {} read; {}", result.known_tokens,
+  return fmt::format("{} of the prompt's {} known; {}", result.known_tokens,
                      counted(uint64_t(result.prompt_tokens), "token"), why_it_ended(result.finish));
 }
 

@@ -539,7 +539,14 @@ TEST_CASE("cli/quantize --method awq: same bytes for any threads, loses less, an
   const std::vector<std::string> both = {"--calibrate", text,       "--chunks",
                                          "2",           "--method", "awq+gptq"};
   auto again = both;
-  quantized("both", both), again.insert(again.end(), {"-t", "1"}), quantized("again", again);
+  const std::string stats = read_file(folder / "s");
+  Arguments over{"quantize", kStory, folder / "both", "--stats", folder / "s"};
+  over.insert(over.end(), both.begin(), both.end());
+  check_one_line(chaski_run(over), 2, "is there already: without --calibrate it is read");
+  CHECK(read_file(folder / "s") == stats);
+  std::filesystem::remove(folder / "s"), quantized("both", both);
+  std::filesystem::remove(folder / "s"), again.insert(again.end(), {"-t", "1"});
+  quantized("again", again);
   CHECK(read_file(folder / "both") == read_file(folder / "again"));
   CHECK(read_file(folder / "both") != read_file(folder / "one"));
   check_one_line(chaski_run({"quantize", kStory, folder / "y", "--method", "awq"}), 2,

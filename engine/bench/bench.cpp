@@ -28,7 +28,10 @@ std::vector<TokenId> made_up_tokens(int count, int vocab) {
 // What a round needs of an engine: as many sessions as some case has side by side.
 class Rounds {
  public:
-  explicit Rounds(Engine& engine) : engine_(engine), sampler_(greedy()) {}
+  // Nothing is shared: sequences side by side each have what they read, though it is the same text.
+  explicit Rounds(Engine& engine) : engine_(engine), sampler_(greedy()) {
+    engine.impl().prefixes.reset();
+  }
 
   // Seconds of one unit.
   double seconds(const BenchCase& c) {

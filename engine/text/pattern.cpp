@@ -25,9 +25,10 @@ Pattern::Pattern(std::string_view pattern, Of of) {
   const uint32_t characters = PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY;
   int error = 0;
   size_t at = 0;
-  pcre2_code* code = pcre2_compile(
-      units(pattern), pattern.size(),
-      PCRE2_NEVER_BACKSLASH_C | (of == Of::characters ? characters : 0), &error, &at, nullptr);
+  pcre2_code* code =
+      pcre2_compile(units(pattern), pattern.size(),
+                    PCRE2_NEVER_BACKSLASH_C | (of == Of::characters ? characters : PCRE2_NEVER_UTF),
+                    &error, &at, nullptr);
   if (!code) refuse(error, at);
   code_.reset(code, [](const pcre2_code* done) { pcre2_code_free(const_cast<pcre2_code*>(done)); });
   // where there is no JIT the interpreter does the same, slower
