@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/draft.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
 
@@ -20,9 +21,12 @@ class Drafter {
   virtual int kind(std::span<const TokenId>) { return 0; }
   // Whether a guess takes so little time that one may be made only to learn from it.
   virtual bool costs_nothing() const { return false; }
-  // Returns at most k tokens that may follow `history`: all tokens of the text so far, the last of
-  // which the target has not evaluated yet.
-  virtual std::vector<TokenId> propose(std::span<const TokenId> history, int k) = 0;
+  // How many guesses at the next token it may have, Draft::kFirst at most.
+  virtual int first_guesses() const { return 1; }
+  // What may follow `history`: all tokens of the text so far, the last of which the target has not
+  // evaluated yet. Of the first guesses, the likeliest first, as many nodes as `shape` says, or
+  // fewer; what is beyond is not checked.
+  virtual Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) = 0;
 
   // Where it is set while the drafter reads, no guesses are wanted any more.
   const std::atomic<bool>* interrupt = nullptr;
