@@ -130,7 +130,7 @@ Error not_finite(Result what, TokenId token, int position) {
   return Error(Exit::non_finite,
                fmt::format("the {} after token {} at position {} are not finite: the model or its "
                            "file is damaged",
-                           what == Result::logits ? "logits" : "hidden values", token, position));
+                           what == Result::hidden ? "hidden values" : "logits", token, position));
 }
 
 bool finite(std::span<const float> row) {
@@ -319,7 +319,9 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
     }
     return out;
   }
-  const std::span<const float> logits = rows(extensions, Result::logits, false, stop);
+  const bool both = std::ranges::any_of(extensions, &Extension::hidden);
+  const std::span<const float> logits =
+      rows(extensions, both ? Result::both : Result::logits, false, stop);
   for (const Extension& p : extensions) {
     std::vector<LogProbabilities> scores;
     out.push_back(draws_of(p, [&](size_t row, std::span<const TokenId> history) {
@@ -330,6 +332,11 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
       return std::optional(token);
     }));
     out.back().log_probabilities = std::move(scores);
+    if (const size_t made = out.back().tokens.size(); p.hidden && made > 0) {
+      const std::span<const float> all = extensions[0].session->impl_->hidden_;
+      const auto row = all.subspan((first + made - 1) * size_t(e.hidden), size_t(e.hidden));
+      out.back().hidden.assign(row.begin(), row.end());
+    }
     first += size_t(p.wanted);
   }
   return out;
@@ -392,8 +399,13 @@ void Session::Impl::each_row(std::span<const Extension> extensions, Result what,
                              const std::atomic<bool>* stop, Take take) {
   EngineImpl& e = extensions[0].session->impl_->e();
   const int64_t cols = e.columns(what);
+  std::vector<float>& hidden = extensions[0].session->impl_->hidden_;
+  hidden.clear();
   each_pass(extensions, what, {}, stop, [&](size_t row) {
     const float* rows = e.result();
+    if (what == Result::both)
+      hidden.insert(hidden.end(), e.hidden_rows(),
+                    e.hidden_rows() + e.hidden * int64_t(e.batch.outputs.size()));
     for (size_t i = 0; i < e.batch.outputs.size(); ++i, rows += cols) {
       const size_t t = size_t(e.batch.outputs[i]);
       if (checked && !finite({rows, size_t(cols)}))

@@ -24,6 +24,9 @@ struct Extension {
   std::optional<int> scored = std::nullopt;
   // Set by somebody: a pass is abandoned in which all have the same flag.
   const std::atomic<bool>* interrupt = nullptr;
+  // Wanted too: the hidden row behind which its last draw was made. Not where layers are on a
+  // device.
+  bool hidden = false;
 };
 
 // What is drawn after the wanted tokens of an extension, as far as the draws are the tokens given:
@@ -33,6 +36,8 @@ struct Draws {
   std::vector<TokenId> tokens;
   // Of each of them, by the model's logits as they are, if they are wanted.
   std::vector<LogProbabilities> log_probabilities;
+  // Behind which the last of them was drawn, if it is wanted.
+  std::vector<float> hidden;
   std::optional<Error> error;
   bool abandoned = false;  // then there are no draws
 };
