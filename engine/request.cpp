@@ -93,7 +93,8 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
     guessed_ = guesses.size();
   }
   const int wanted = reached_ ? int(guessed_) + 1 : 0;
-  return {&session, extension_, wanted, &sampler_, o_.scored, o_.interrupt};
+  const bool hidden = wanted > 0 && o_.drafter && o_.drafter->reads_hidden();
+  return {&session, extension_, wanted, &sampler_, o_.scored, o_.interrupt, hidden};
 }
 
 std::vector<TokenId> Request::guesses(int most, int others, int taken) {
@@ -153,6 +154,7 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
     if (o_.scored && result_.log_probabilities.size() < result_.tokens.size())
       result_.log_probabilities.push_back(draws.log_probabilities[i]);
   }
+  if (!finish_ && !draws.hidden.empty()) o_.drafter->read_hidden(history_, draws.hidden);
   count(guessed_, std::min(result_.tokens.size() - before, draws.tokens.size() - 1));
   if (!finish_ && room() == 0) {
     const int full = int(history_.size());
