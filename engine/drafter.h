@@ -11,6 +11,8 @@
 
 namespace chaski {
 
+class DraftHeads;
+
 class Drafter {
  public:
   static constexpr int kKinds = 8;
@@ -28,6 +30,11 @@ class Drafter {
   // fewer; what is beyond is not checked.
   virtual Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) = 0;
 
+  // Whether it goes by what the target's logits are made of. After each pass it is then told the
+  // text, and the row behind which the last token of it was drawn.
+  virtual bool reads_hidden() const { return false; }
+  virtual void read_hidden(std::span<const TokenId>, std::span<const float>) {}
+
   // Where it is set while the drafter reads, no guesses are wanted any more.
   const std::atomic<bool>* interrupt = nullptr;
 };
@@ -36,6 +43,10 @@ class Drafter {
 // two often agree. Throws Error(usage), which names the first piece that differs, if the
 // vocabularies are not the same.
 std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engine& target,
+                                       const SamplerOptions& sampling);
+
+// Heads over the target's hidden row (draft_heads.h). They draw with the same noise as the target.
+std::unique_ptr<Drafter> heads_drafter(std::shared_ptr<DraftHeads> heads,
                                        const SamplerOptions& sampling);
 
 // What came after the same words before, in the prompt or the answer.

@@ -89,7 +89,9 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
   if (grammar_) grammar_->stand(history_.size());
   if (reached_ && begun_ && n <= size_t(Governor::kMost))
     draft_ = guesses(session, int(n), budget - int(n), others, taken + int(n) - 1);
-  return {&session, extension_, reached_ ? 1 : 0, &sampler_, o_.scored, o_.interrupt, draft_.nodes};
+  const bool hidden = reached_ && o_.drafter && o_.drafter->reads_hidden();
+  return {&session,  extension_,   reached_ ? 1 : 0, &sampler_,
+          o_.scored, o_.interrupt, draft_.nodes,     hidden};
 }
 
 Draft Request::guesses(const Session& session, int pending, int most, int others, int taken) {
@@ -158,6 +160,7 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
     if (o_.scored && result_.log_probabilities.size() < result_.tokens.size())
       result_.log_probabilities.push_back(draws.log_probabilities[i]);
   }
+  if (!finish_ && !draws.hidden.empty()) o_.drafter->read_hidden(history_, draws.hidden);
   count(std::min(result_.tokens.size() - before, draws.tokens.size() - 1));
   if (!finish_ && room() == 0) {
     const int full = int(history_.size());

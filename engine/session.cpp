@@ -169,7 +169,7 @@ Error not_finite(Result what, TokenId token, int position) {
   return Error(Exit::non_finite,
                fmt::format("the {} after token {} at position {} are not finite: the model or its "
                            "file is damaged",
-                           what == Result::logits ? "logits" : "hidden values", token, position));
+                           what == Result::hidden ? "hidden values" : "logits", token, position));
 }
 
 bool finite(std::span<const float> row) {
@@ -368,7 +368,9 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
     }
     return out;
   }
-  const std::span<const float> logits = rows(extensions, Result::logits, false, stop);
+  const bool both = std::ranges::any_of(extensions, &Extension::hidden);
+  const std::span<const float> logits =
+      rows(extensions, both ? Result::both : Result::logits, false, stop);
   for (const Extension& p : extensions) {
     std::vector<LogProbabilities> scores;
     out.push_back(draws_of(p, [&](size_t row, std::span<const TokenId> history) {
@@ -379,6 +381,12 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
       return std::optional(token);
     }));
     out.back().log_probabilities = std::move(scores);
+    if (p.hidden && !out.back().tokens.empty()) {
+      const std::span<const float> all = extensions[0].session->impl_->hidden_;
+      const size_t row = first + size_t(p.wanted + out.back().right);
+      const auto made = all.subspan(row * size_t(e.hidden), size_t(e.hidden));
+      out.back().hidden.assign(made.begin(), made.end());
+    }
     first += p.rows();
   }
   return out;
@@ -450,8 +458,13 @@ void Session::Impl::each_row(std::span<const Extension> extensions, Result what,
                              const std::atomic<bool>* stop, Take take) {
   EngineImpl& e = extensions[0].session->impl_->e();
   const int64_t cols = e.columns(what);
+  std::vector<float>& hidden = extensions[0].session->impl_->hidden_;
+  hidden.clear();
   each_pass(extensions, what, {}, stop, [&](size_t row) {
     const float* rows = e.result();
+    if (what == Result::both)
+      hidden.insert(hidden.end(), e.hidden_rows(),
+                    e.hidden_rows() + e.hidden * int64_t(e.batch.outputs.size()));
     for (size_t i = 0; i < e.batch.outputs.size(); ++i, rows += cols) {
       const size_t t = size_t(e.batch.outputs[i]);
       if (checked && !finite({rows, size_t(cols)}))

@@ -28,6 +28,9 @@ struct Extension {
   // What may come behind the tokens: draw_all() checks it, with a row for each guess behind those
   // of the wanted tokens.
   std::span<const Draft::Node> guesses = {};
+  // Wanted too: the hidden row behind which its last draw was made. Not where layers are on a
+  // device.
+  bool hidden = false;
 
   size_t size() const { return tokens.size() + guesses.size(); }
   size_t rows() const { return size_t(wanted) + guesses.size(); }
@@ -41,6 +44,8 @@ struct Draws {
   // Of each of them, by the model's logits as they are, if they are wanted.
   std::vector<LogProbabilities> log_probabilities;
   int right = -1;  // the last guess that is right, by its number
+  // Behind which the last of them was drawn, if it is wanted.
+  std::vector<float> hidden;
   std::optional<Error> error;
   bool abandoned = false;  // then there are no draws
 };

@@ -33,6 +33,7 @@ struct Session::Impl {
   int snapshot_cells = 256;           // from one to the next; twice as many when there are too many
   uint64_t unasked = 0;               // bytes taken since memory was last asked for
   std::vector<float> rows_;           // of the last extend() or hidden()
+  std::vector<float> hidden_;         // beside them, of a pass for both
   std::vector<int32_t> places_;       // of the page that the index is told
 
   Impl() = default;
