@@ -51,6 +51,7 @@ std::optional<const float*> CpuPasses::run(Result what, Profile* profile,
   executor_.profile = profile ? &seconds : nullptr;
   if (!executor_.run(plan, stop)) return std::nullopt;
   if (profile) profile->add(plan, seconds, false);
+  hidden_ = plan.beside();
   return plan.result();
 }
 

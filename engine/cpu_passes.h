@@ -23,6 +23,8 @@ class CpuPasses {
   // (tokens, dim). Valid until the next run. Times are added to `profile` unless it is null.
   // Nothing if the pass was abandoned, which it is when `stop` is set before it is over.
   std::optional<const float*> run(Result what, Profile* profile, const std::atomic<bool>* stop);
+  // Of the last run, if it was for Result::both: a hidden row for each output.
+  const float* hidden() const { return hidden_; }
   Executor& executor() { return executor_; }
   const Backend& backend() const { return backend_; }
 
@@ -39,6 +41,7 @@ class CpuPasses {
   Executor executor_;
   PlanCache<Plan> plans_;
   std::vector<std::vector<float>> ropes_;
+  const float* hidden_ = nullptr;
   uint64_t taken_ = 0;  // bytes of activations that were asked for
 };
 

@@ -5,10 +5,13 @@
 #include <span>
 #include <vector>
 
+#include "engine/draft.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
 
 namespace chaski {
+
+class DraftHeads;
 
 class Drafter {
  public:
@@ -20,9 +23,17 @@ class Drafter {
   virtual int kind(std::span<const TokenId>) { return 0; }
   // Whether a guess takes so little time that one may be made only to learn from it.
   virtual bool costs_nothing() const { return false; }
-  // Returns at most k tokens that may follow `history`: all tokens of the text so far, the last of
-  // which the target has not evaluated yet.
-  virtual std::vector<TokenId> propose(std::span<const TokenId> history, int k) = 0;
+  // How many guesses at the next token it may have, Draft::kFirst at most.
+  virtual int first_guesses() const { return 1; }
+  // What may follow `history`: all tokens of the text so far, the last of which the target has not
+  // evaluated yet. Of the first guesses, the likeliest first, as many nodes as `shape` says, or
+  // fewer; what is beyond is not checked.
+  virtual Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) = 0;
+
+  // Whether it goes by what the target's logits are made of. After each pass it is then told the
+  // text, and the row behind which the last token of it was drawn.
+  virtual bool reads_hidden() const { return false; }
+  virtual void read_hidden(std::span<const TokenId>, std::span<const float>) {}
 
   // Where it is set while the drafter reads, no guesses are wanted any more.
   const std::atomic<bool>* interrupt = nullptr;
@@ -32,6 +43,10 @@ class Drafter {
 // two often agree. Throws Error(usage), which names the first piece that differs, if the
 // vocabularies are not the same.
 std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engine& target,
+                                       const SamplerOptions& sampling);
+
+// Heads over the target's hidden row (draft_heads.h). They draw with the same noise as the target.
+std::unique_ptr<Drafter> heads_drafter(std::shared_ptr<DraftHeads> heads,
                                        const SamplerOptions& sampling);
 
 // What came after the same words before, in the prompt or the answer.

@@ -16,8 +16,8 @@ class ModelDrafter : public Drafter {
                const Tokenizer* tokenizer)
       : session_(engine->session()), sampler_(sampling, tokenizer) {}
 
-  std::vector<TokenId> propose(std::span<const TokenId> history, int k) override {
-    k = std::min(k, session_->engine().context_length() - int(history.size()));
+  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
+    const int k = std::min(shape[0], session_->engine().context_length() - int(history.size()));
     if (k <= 0) return {};
     Session& s = *session_;
     std::span<const TokenId> next = s.reuse(history);
@@ -31,11 +31,11 @@ class ModelDrafter : public Drafter {
     }
     std::vector<TokenId> guesses;
     while (int(guesses.size()) < k) {
-      guesses.push_back(s.draw(next, 1, sampler_)[0]);
+      guesses.push_back(s.draw(next, sampler_)[0]);
       if (s.engine().has_tokenizer() && s.engine().tokenizer().is_end(guesses.back())) break;
       next = std::span(guesses).last(1);
     }
-    return guesses;
+    return Draft::chain(guesses);
   }
 
  private:

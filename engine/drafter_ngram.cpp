@@ -1,5 +1,6 @@
 // Drafts by looking back: what came after the longest end of the text that was there before
-// (prompt lookup, Saxena 2023; by a suffix automaton, Hu et al. 2024).
+// (prompt lookup, Saxena 2023; by a suffix automaton, Hu et al. 2024), and what came after it, or
+// after a shorter end, at other places.
 #include <algorithm>
 #include <bit>
 
@@ -13,6 +14,7 @@ namespace {
 class NgramDrafter : public Drafter {
  public:
   bool costs_nothing() const override { return true; }
+  int first_guesses() const override { return Draft::kFirst; }
   // Longer matches are right more often: 1, 2 to 3, 4 to 7, ...
   int kind(std::span<const TokenId> history) override {
     read(history);
@@ -20,15 +22,21 @@ class NgramDrafter : public Drafter {
     return length == 0 ? -1 : std::min(int(std::bit_width(unsigned(length))) - 1, kKinds - 1);
   }
 
-  std::vector<TokenId> propose(std::span<const TokenId> history, int k) override {
+  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
     read(history);
-    const SuffixAutomaton::Match match = text_.longest_match();
-    std::vector<TokenId> guesses;
-    if (match.length == 0) return guesses;
-    // A match that reaches up to the end of the text goes on with the guesses themselves.
-    for (size_t i = match.end; int(guesses.size()) < k; ++i)
-      guesses.push_back(i < history.size() ? history[i] : guesses[i - history.size()]);
-    return guesses;
+    int branches = 0;
+    while (branches < Draft::kFirst && shape[size_t(branches)] > 0) ++branches;
+    Draft draft;
+    int number = 0;
+    for (const size_t end : text_.continuations(branches)) {
+      // A match that reaches up to the end of the text goes on with the guesses themselves.
+      std::vector<TokenId> guesses;
+      const int k = shape[size_t(number++)];
+      for (size_t i = end; int(guesses.size()) < k; ++i)
+        guesses.push_back(i < history.size() ? history[i] : guesses[i - history.size()]);
+      draft.add(guesses);
+    }
+    return draft;
   }
 
  private:

@@ -125,6 +125,7 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
 }  // namespace
 
 bool EngineImpl::run(Result what, std::span<const CudaDraw> draws, const std::atomic<bool>* stop) {
+  ENSURE(!device || what != Result::both, "a device gives out one result");
   plan_readings(batch, states.pools);
   result_ = nullptr;
   if (cpu_layers() > 0) {

@@ -38,11 +38,13 @@ struct EngineImpl {
   // the pass was abandoned, because `stop` was set while the CPU had its part in hand.
   bool run(Result what = Result::logits, std::span<const CudaDraw> draws = {},
            const std::atomic<bool>* stop = nullptr);
-  int64_t columns(Result what) const { return what == Result::logits ? model->vocab : hidden; }
+  int64_t columns(Result what) const { return what == Result::hidden ? hidden : model->vocab; }
   // What the last run gave, valid until the next: a row of columns() for each output, or, if it
   // drew, a token for each, which is -1 where a logit is not finite. Both wait for the device.
   const float* result() { return device ? device->result() : result_; }
   std::span<const int32_t> tokens() { return device->tokens(); }
+  // Of a run for Result::both, which the CPU alone makes: a hidden row for each output.
+  const float* hidden_rows() const { return cpu->hidden(); }
 
  private:
   const float* result_ = nullptr;  // of the CPU

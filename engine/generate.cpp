@@ -14,7 +14,7 @@ GenerateResult generate(Session& session, std::span<const TokenId> prompt,
     const Draws draws = std::move(Session::draw_all({&extension, 1})[0]);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (request.governor() && decodes && extension.wanted > 0 && !draws.abandoned)
-      request.governor()->learn_pass(int(extension.tokens.size()), 1, int(draws.tokens.size()),
+      request.governor()->learn_pass(int(extension.size()), 1, int(draws.tokens.size()),
                                      took.count());
     request.take(draws);
   }

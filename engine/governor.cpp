@@ -9,8 +9,10 @@ namespace {
 // How many guesses are remembered: topics of a text change.
 constexpr int kMemory = 64;
 // What is not known: a token more in a pass costs this share of one, and a guess is right this
-// often.
-constexpr double kTokenMore = 0.06, kRight = 0.5;
+// often, another where the first is wrong.
+constexpr double kTokenMore = 0.06, kRight = 0.5, kOtherRight = 0.05;
+// So many guesses are worth what is assumed of one: a second branch has to have shown more.
+constexpr double kDoubt = 1, kOtherDoubt = 8;
 // Seconds that the first pass of a new width takes more: a plan is made for it.
 constexpr double kNewWidth = 2e-4;
 // Of the speed without guesses: below this no failure may bring us. Where asking for guesses alone
@@ -56,24 +58,25 @@ double Governor::pass_seconds(int tokens) const {
   return first + (last - first) * (tokens - below) / (above - below);
 }
 
-// Of a place that was never reached, what is known of the place before it.
-double Governor::right(int kind, int place) const {
-  constexpr double kDoubt = 1;  // guesses' worth of what is assumed
-  double p = kRight;
-  for (int i = 0; i <= place; ++i) {
-    const Average& seen = right_[size_t(kind)][size_t(i)];
-    p = (seen.mean * seen.n + p * kDoubt) / (seen.n + kDoubt);
-  }
-  return p;
+// Of a place that was never reached, what is known of the place before it, or of the same place
+// behind the first guess.
+double Governor::right(int kind, int first, int place) const {
+  const Average& seen = right_[size_t(kind)][size_t(first)][size_t(place)];
+  const bool other = first > 0 && place == 0;
+  const double doubt = other ? kOtherDoubt : kDoubt,
+               assumed = place > 0 ? right(kind, 0, first == 0 ? place - 1 : place)
+                         : other   ? kOtherRight
+                                   : kRight;
+  return (seen.mean * seen.n + assumed * doubt) / (seen.n + doubt);
 }
 
-int Governor::length(int kind, int most, int others, int taken) {
+Draft::Shape Governor::shape(int kind, int most, int first, int others, int taken) {
   const int base = 1 + others + taken;
   most = std::min(most, kMost + 1 - base);
-  if (kind < 0 || most <= 0) return 0;
+  if (kind < 0 || most <= 0) return {};
   const int measured = pass_[size_t(1 + others)].n;
-  if (measured < kPlainFirst) return 0;
-  if (passes_ - plain_at_ > kPlainAgain * std::min(measured, 8) / 8) return 0;
+  if (measured < kPlainFirst) return {};
+  if (passes_ - plain_at_ > kPlainAgain * std::min(measured, 8) / 8) return {};
   const auto [spent, plain] = spent_and_plain();
   const auto cost = [&](int k) { return pass_seconds(base + k) + k * guess_.value; };
   const auto affordable = [&](int k) {
@@ -82,21 +85,33 @@ int Governor::length(int kind, int most, int others, int taken) {
     return plain + pass_seconds(1 + others) >=
            std::min(kFloor * all, kFloorOfChecks * (all - asking));
   };
-  double tokens = 1 + others, reached = 1, best = tokens / pass_seconds(base) * kWorthIt;
-  int length = 0;
-  for (int k = 1; k <= most && affordable(k); ++k) {
-    tokens += reached *= right(kind, k - 1);
-    const double rate = tokens / cost(k);
-    if (rate > best) best = rate, length = k;
+  // A tree grows by the guess that is most likely to be right, of each first guess the next one;
+  // those behind it are likelier no more.
+  std::array<double, Draft::kFirst> next{};
+  double wrong = 1;  // all first guesses so far
+  for (int i = 0; i < std::min(first, Draft::kFirst); ++i) {
+    next[size_t(i)] = wrong * right(kind, i, 0);
+    wrong -= next[size_t(i)];
   }
-  if (length > 0) {
-    const int further = std::min(2 * length, most);
-    return passes_ % kFurtherAgain == 0 && affordable(further) ? further : length;
+  std::array<Draft::Shape, kMost + 1> shapes{};  // by guesses
+  double tokens = 1 + others, best = tokens / pass_seconds(base) * kWorthIt;
+  int chosen = 0, grown = 0;
+  while (grown < most && affordable(grown + 1)) {
+    Draft::Shape shape = shapes[size_t(grown)];
+    size_t i = 0;
+    for (size_t k = 1; k < next.size() && shape[k - 1] > 0; ++k)
+      if (next[k] > next[i]) i = k;
+    tokens += next[i];
+    if (++shape[i] < kMost) next[i] *= right(kind, int(i), shape[i]);
+    shapes[size_t(++grown)] = shape;
+    if (const double rate = tokens / cost(grown); rate > best) best = rate, chosen = grown;
   }
+  if (chosen > 0)
+    return shapes[size_t(passes_ % kFurtherAgain == 0 ? std::min(2 * chosen, grown) : chosen)];
   // What once did not pay is tried again, ever more rarely.
-  if (passes_ - tried_at_ <= patience_ || !affordable(1)) return 0;
+  if (passes_ - tried_at_ <= patience_ || grown == 0) return {};
   tried_at_ = passes_, patience_ = std::min(patience_ * 2, 1024);
-  return 1;
+  return shapes[1];
 }
 
 std::pair<double, double> Governor::spent_and_plain() const {
@@ -131,13 +146,13 @@ void Governor::learn(const Outcome& o) {
     guess_.add(o.drafting / o.guesses), guesses_ += o.guesses;
   else if (o.drafting > 0)
     asking_.add(o.drafting);
-  for (int i = 0; i < std::min(o.guesses, o.right + 1); ++i)
-    right_[size_t(o.kind)][size_t(i)].add(i < o.right ? 1 : 0);
-}
-
-void Governor::learn_unasked(int kind, bool right) {
-  if (kind >= 0) right_[size_t(kind)][0].add(right ? 1 : 0);
-  if (right) dry_ = 0;
+  // What is beside a right guess says nothing.
+  for (int first = 0; first < Draft::kFirst; ++first) {
+    const int right = first == o.which ? o.right : 0;
+    for (int i = 0; i < std::min(o.places[size_t(first)], right + 1); ++i)
+      right_[size_t(o.kind)][size_t(first)][size_t(i)].add(i < right ? 1 : 0);
+    if (right > 0) break;
+  }
 }
 
 }  // namespace chaski

@@ -73,6 +73,7 @@ int32_t KvPool::own(int32_t page) {
   }
   const int32_t to = copy ? *copy : take();  // which says why there is none
   copy_(page, to);
+  ++copies_;
   release(page);
   return to;
 }

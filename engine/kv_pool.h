@@ -43,6 +43,7 @@ class KvPool {
   int64_t size() const { return size_; }
   int64_t in_use() const { return in_use_; }  // somebody holds them
   int64_t idle() const { return int64_t(idle_.size()); }
+  int64_t copies() const { return copies_; }  // pages that were copied so far
   // Pages that take no new memory.
   int64_t spare() const { return idle() + int64_t(free_.size()); }
 
@@ -55,7 +56,7 @@ class KvPool {
   // It holds nothing any more.
   void drop(int32_t page);
 
-  int64_t size_, in_use_ = 0, within_ = std::numeric_limits<int64_t>::max();
+  int64_t size_, in_use_ = 0, copies_ = 0, within_ = std::numeric_limits<int64_t>::max();
   // Of pages used so far: a file that promises a long context has not filled it yet.
   std::vector<Page> pages_;
   std::vector<int32_t> free_;

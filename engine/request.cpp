@@ -85,49 +85,56 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
   const size_t n = std::min(lacks.size(), size_t(std::max(budget, 1)));
   reached_ = n == lacks.size();
   extension_.assign(lacks.begin(), lacks.begin() + ptrdiff_t(n));
-  guessed_ = foretold_ = 0;
+  draft_ = {}, foretold_ = false;
   if (grammar_) grammar_->stand(history_.size());
-  if (reached_ && begun_ && n <= size_t(Governor::kMost)) {
-    const std::vector<TokenId> guesses = this->guesses(budget - int(n), others, taken + int(n) - 1);
-    extension_.insert(extension_.end(), guesses.begin(), guesses.end());
-    guessed_ = guesses.size();
-  }
-  const int wanted = reached_ ? int(guessed_) + 1 : 0;
-  return {&session, extension_, wanted, &sampler_, o_.scored, o_.interrupt};
+  if (reached_ && begun_ && n <= size_t(Governor::kMost))
+    draft_ = guesses(session, int(n), budget - int(n), others, taken + int(n) - 1);
+  const bool hidden = reached_ && o_.drafter && o_.drafter->reads_hidden();
+  return {&session,  extension_,   reached_ ? 1 : 0, &sampler_,
+          o_.scored, o_.interrupt, draft_.nodes,     hidden};
 }
 
-std::vector<TokenId> Request::guesses(int most, int others, int taken) {
+Draft Request::guesses(const Session& session, int pending, int most, int others, int taken) {
   int k = std::min({o_.draft_length, room() - 1, most});
   if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
-  unasked_ = kNone, kind_ = -1, drafting_ = 0, preparing_ = false;
+  first_.clear(), kind_ = -1, drafting_ = 0, preparing_ = false;
   if (k <= 0) return {};
-  std::vector<TokenId> guesses;
+  Draft draft;
   // A text that is hard to guess is written without guesses.
   try {
-    if (grammar_) guesses = grammar_->foretold(k);
+    if (grammar_) draft = Draft::chain(grammar_->foretold(k));
   } catch (const Error&) {
   }
-  foretold_ = guesses.size();
+  foretold_ = !draft.nodes.empty();
   // What is foretold is mostly right, and no drafter knows what comes behind it.
-  if (foretold_ > 0 || !o_.drafter || (o_.governor && o_.governor->rests())) return guesses;
+  if (foretold_ || !o_.drafter || (o_.governor && o_.governor->rests())) return draft;
   const auto start = Clock::now();
-  if (o_.governor) {
-    kind_ = o_.drafter->kind(history_);
-    k = o_.drafter->costs_nothing() && !o_.governor->knows(kind_)
-            ? 0
-            : o_.governor->length(kind_, k, others, taken);
+  const int branches = session.branches(pending + k, others + 1),
+            first = std::min(o_.drafter->first_guesses(), branches + 1);
+  Draft::Shape shape{};
+  if (!o_.governor) {
+    for (int i = 1; i < first; ++i) shape[size_t(i)] = k / 4;
+    shape[0] = k - Draft::size(shape);
+  } else if (kind_ = o_.drafter->kind(history_);
+             !o_.drafter->costs_nothing() || o_.governor->knows(kind_)) {
+    shape = o_.governor->shape(kind_, k, first, others, taken);
   }
-  if (k > 0)
-    guesses = o_.drafter->propose(history_, k);
-  else if (o_.drafter->costs_nothing())
-    for (const TokenId token : o_.drafter->propose(history_, 1)) unasked_ = token;
-  drafting_ = seconds_since(start), preparing_ = k > 0 && guesses.empty();
+  const int wanted = Draft::size(shape);
+  Draft::Shape asked = shape;
+  if (o_.drafter->costs_nothing())
+    for (int i = 0; i < o_.drafter->first_guesses(); ++i)
+      asked[size_t(i)] = std::max(asked[size_t(i)], 1);
+  if (Draft::size(asked) > 0) draft = o_.drafter->propose(history_, asked);
+  drafting_ = seconds_since(start), preparing_ = wanted > 0 && draft.nodes.empty();
   try {
-    if (grammar_) guesses.resize(grammar_->fitting(guesses));
+    if (grammar_) draft = grammar_->fitting(draft);
   } catch (const Error&) {
-    guesses.clear();
+    draft = {};
   }
-  return guesses;
+  first_ = draft.first();
+  draft = draft.within(shape);
+  draft.keep_branches(branches);
+  return draft;
 }
 
 std::optional<Finish> Request::take(const Draws& draws, int requests) {
@@ -153,7 +160,8 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
     if (o_.scored && result_.log_probabilities.size() < result_.tokens.size())
       result_.log_probabilities.push_back(draws.log_probabilities[i]);
   }
-  count(guessed_, std::min(result_.tokens.size() - before, draws.tokens.size() - 1));
+  if (!finish_ && !draws.hidden.empty()) o_.drafter->read_hidden(history_, draws.hidden);
+  count(std::min(result_.tokens.size() - before, draws.tokens.size() - 1));
   if (!finish_ && room() == 0) {
     const int full = int(history_.size());
     if (!drop_half())
@@ -166,17 +174,26 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
 }
 
 void Request::learn(const Draws& draws) {
-  if (foretold_ > 0) grammar_->learn(int(foretold_), int(draws.tokens.size()) - 1);
-  if (!o_.governor || foretold_ > 0) return;
-  o_.governor->learn({kind_, int(guessed_), int(draws.tokens.size()) - 1, drafting_, preparing_});
-  if (unasked_ != kNone) o_.governor->learn_unasked(kind_, unasked_ == draws.tokens[0]);
+  const int right = int(draws.tokens.size()) - 1;
+  if (foretold_) return grammar_->learn(int(draft_.nodes.size()), right);
+  if (!o_.governor) return;
+  Governor::Outcome o{kind_,     int(draft_.nodes.size()), draft_.depths(), 0, right, drafting_,
+                      preparing_};
+  for (size_t i = 0; i < first_.size(); ++i) {
+    o.places[i] = std::max(o.places[i], 1);
+    if (first_[i] == draws.tokens[0]) o.which = int(i), o.right = std::max(right, 1);
+  }
+  o_.governor->learn(o);
 }
 
-void Request::count(size_t guesses, size_t taken) {
-  result_.drafted += int(guesses), result_.accepted += int(taken);
-  result_.drafted_at.resize(std::max(result_.drafted_at.size(), guesses));
+void Request::count(size_t taken) {
+  result_.drafted += int(draft_.nodes.size()), result_.accepted += int(taken);
+  for (size_t i = 0; i < draft_.nodes.size(); ++i) {
+    const auto place = size_t(Draft::depth(draft_.nodes, int(i)));
+    result_.drafted_at.resize(std::max(result_.drafted_at.size(), place + 1));
+    ++result_.drafted_at[place];
+  }
   result_.accepted_at.resize(result_.drafted_at.size());
-  for (size_t i = 0; i < guesses; ++i) ++result_.drafted_at[i];
   for (size_t i = 0; i < taken; ++i) ++result_.accepted_at[i];
 }
 

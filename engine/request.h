@@ -48,7 +48,7 @@ struct GenerateOptions {
   std::function<void(int known, int all)> on_read;
   Drafter* drafter = nullptr;
   int draft_length = 0;          // guesses at most, the drafter's and the grammar's
-  Governor* governor = nullptr;  // chooses how many; null: always as many as that
+  Governor* governor = nullptr;  // chooses how many; null: always as many, some on other branches
   // set by a signal handler: the text ends, and a pass of the CPU is abandoned where it is
   const std::atomic<bool>* interrupt = nullptr;
 };
@@ -125,10 +125,10 @@ class Request {
   int kept() const;  // tokens that are never dropped
   bool drop_half();
   void fit_prompt();
-  std::vector<TokenId> guesses(int most, int others, int taken);
+  Draft guesses(const Session& session, int pending, int most, int others, int taken);
   std::optional<Finish> take(TokenId token);
   void learn(const Draws& draws);
-  void count(size_t guesses, size_t taken);
+  void count(size_t taken);
   void show(const std::string& text);
 
   Engine& engine_;
@@ -140,9 +140,10 @@ class Request {
   AnswerText text_;
   std::vector<TokenId> history_;
   std::vector<TokenId> extension_;  // what next() said
-  size_t guessed_ = 0;              // of it
-  size_t foretold_ = 0;             // of these, by the grammar: all or none
-  TokenId unasked_ = kNone;         // a guess that no pass checks, to learn from
+  Draft draft_;                     // and what may come behind it
+  bool foretold_ = false;           // by the grammar
+  // Guesses at the next token, also those that no pass checks, to learn from.
+  std::vector<TokenId> first_;
   int kind_ = -1;
   double drafting_ = 0;     // seconds of the guesses
   bool preparing_ = false;  // the drafter reads before it guesses
@@ -153,8 +154,6 @@ class Request {
   std::optional<Clock::time_point> started_;
   Clock::time_point decoding_;
   GenerateResult result_;
-
-  static constexpr TokenId kNone = -1;
 };
 
 }  // namespace chaski

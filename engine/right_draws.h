@@ -2,29 +2,32 @@
 #pragma once
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "engine/session.h"
 
 namespace chaski {
 
-// Behind each of the last `wanted` tokens of `text` a token is drawn, draw(row, the text up to
-// there), as long as what was drawn is what stands there. None where a draw gives nothing, with the
-// error if it is the first that throws one.
+// Behind `text` a token is drawn, draw(0, text); if a guess is that token, it joins the text, and
+// behind it another is drawn, draw(1 + number of the guess, text), and so on. None where a draw
+// gives nothing, with the error if it is the first that throws one.
 template <class Draw>
-Draws right_draws(std::span<const TokenId> text, int wanted, Draw draw) {
+Draws right_draws(std::vector<TokenId>& text, std::span<const Draft::Node> guesses, Draw draw) {
   Draws out;
-  for (size_t row = 0, i = text.size() - size_t(wanted); i < text.size(); ++row, ++i) {
+  for (;;) {
     std::optional<TokenId> token;
     try {
-      token = draw(row, text.first(i + 1));
+      token = draw(size_t(out.right + 1), std::span<const TokenId>(text));
     } catch (const Error& error) {  // what a grammar cannot work out is nobody else's business
-      if (row == 0) out.error = error;
+      if (out.right < 0) out.error = error;
     }
-    if (!token) break;
+    if (!token) return out;
     out.tokens.push_back(*token);
-    if (i + 1 < text.size() && text[i + 1] != *token) break;
+    const auto right = std::find(guesses.begin(), guesses.end(), Draft::Node{*token, out.right});
+    if (right == guesses.end()) return out;
+    out.right = int(right - guesses.begin());
+    text.push_back(*token);
   }
-  return out;
 }
 
 }  // namespace chaski

@@ -94,8 +94,8 @@ std::vector<Extension> Scheduler::extensions() {
         continue;
       }
       in_pass_.push_back(&r);
-      left -= int(out.back().tokens.size());
-      if (begun) guessed += int(out.back().tokens.size()) - 1;
+      left -= int(out.back().size());
+      if (begun) guessed += int(out.back().size()) - 1;
     }
   return out;
 }
@@ -142,7 +142,7 @@ void Scheduler::learn(const std::vector<Running*>& who, const std::vector<Extens
   size_t tokens = 0, made = 0;
   for (size_t i = 0; i < pass.size(); ++i) {
     if (!who[i]->request->begun() || pass[i].wanted == 0 || draws[i].abandoned) return;
-    tokens += pass[i].tokens.size(), made += draws[i].tokens.size();
+    tokens += pass[i].size(), made += draws[i].tokens.size();
   }
   std::vector<Governor*> told;
   for (const Running* r : who) {

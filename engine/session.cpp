@@ -104,23 +104,62 @@ void Session::Impl::share_known(std::span<const TokenId> text) {
   }
 }
 
-void Session::Impl::join(Batch& b, const Extension& p, size_t at, size_t n) {
-  const int from = int(tokens.size() + at);
-  remember(from, p.wanted > 1);
-  const auto sequence = int32_t(b.sequences.empty() ? 0 : b.sequences.back() + 1);
-  for (size_t i = 0; i < tables.size(); ++i) {
-    tables[i].prepare(from, from + int(n));
-    const int32_t* const pages = tables[i].data();
-    b.tables[i].push_back(pages);
-    if (e().states.pools[i].recurrent) continue;
-    for (int k = 0; k < int(n); ++k)
-      b.stores[i].push_back({int32_t(b.size()) + k, pages[(from + k) / kPage], (from + k) % kPage});
+bool Session::Impl::Branch::sees(int guess) const {
+  return guess < 0 || has(guess) || std::count(before.begin(), before.end(), guess) > 0;
+}
+
+void Session::Impl::branch_out(const Extension& p) {
+  branches.clear();
+  const auto nodes = p.guesses;
+  for (int i = 1; i < int(nodes.size()); ++i) {
+    if (!Draft::begins_branch(nodes, i)) continue;
+    for (const StateLayout::Pool& pool : e().states.pools)
+      ENSURE(!pool.recurrent, "a draft has as many branches as Session::branches() says");
+    Branch b{i, i + 1, {}, tables};
+    while (b.end < int(nodes.size()) && !Draft::begins_branch(nodes, b.end)) ++b.end;
+    for (int k = i; (k = nodes[size_t(k)].parent) >= 0;) b.before.push_back(k);
+    const auto from = int(tokens.size());
+    const int end = from + int(p.tokens.size() + b.before.size()) + b.end - b.first;
+    for (PageTable& t : b.tables) t.prepare(from, end);
+    branches.push_back(std::move(b));
   }
+}
+
+void Session::Impl::take_branch(int guess) {
+  for (Branch& b : branches)
+    if (b.has(guess)) tables = std::move(b.tables);
+  branches.clear();
+}
+
+void Session::Impl::join(Batch& b, const Extension& p, size_t at, size_t n) {
+  const size_t held = tokens.size(), given = p.tokens.size();
+  remember(int(held + at), p.rows() > 1);
+  const size_t own =
+      std::min(at + n, branches.empty() ? p.size() : given + size_t(branches[0].first));
+  if (at < own)
+    for (PageTable& t : tables) t.prepare(int(held + at), int(held + own));
+  const auto store = [&](const Tables& to, int cell) {
+    for (size_t i = 0; i < to.size(); ++i)
+      if (!e().states.pools[i].recurrent)
+        b.stores[i].push_back({int32_t(b.size()), to[i].data()[cell / kPage], cell % kPage});
+  };
+  int32_t sequence = b.sequences.empty() ? -1 : b.sequences.back();
   for (size_t i = at; i < at + n; ++i) {
-    if (i + size_t(p.wanted) >= p.tokens.size()) b.outputs.push_back(int32_t(b.size()));
-    const int position = int(tokens.size() + i);
-    b.tokens.push_back(p.tokens[i]), b.positions.push_back(position);
-    b.cells.push_back(position), b.sequences.push_back(sequence);
+    const int guess = int(i) - int(given);
+    const auto of = std::find_if(branches.begin(), branches.end(),
+                                 [&](const Branch& branch) { return branch.has(guess); });
+    const Tables& to = of == branches.end() ? tables : of->tables;
+    if (i == at || (of != branches.end() && of->first == guess)) {
+      ++sequence;
+      for (size_t k = 0; k < to.size(); ++k) b.tables[k].push_back(to[k].data());
+    }
+    const int cell = int(held) + (guess < 0 ? int(i) : int(given) + Draft::depth(p.guesses, guess));
+    if (of == branches.end()) store(tables, cell);
+    for (const Branch& branch : branches)
+      if (branch.sees(guess)) store(branch.tables, cell);
+    if (i + p.rows() >= p.size()) b.outputs.push_back(int32_t(b.size()));
+    b.tokens.push_back(guess < 0 ? p.tokens[i] : p.guesses[size_t(guess)].token);
+    b.positions.push_back(cell), b.cells.push_back(cell), b.sequences.push_back(sequence);
   }
 }
 
@@ -130,7 +169,7 @@ Error not_finite(Result what, TokenId token, int position) {
   return Error(Exit::non_finite,
                fmt::format("the {} after token {} at position {} are not finite: the model or its "
                            "file is damaged",
-                           what == Result::logits ? "logits" : "hidden values", token, position));
+                           what == Result::hidden ? "hidden values" : "logits", token, position));
 }
 
 bool finite(std::span<const float> row) {
@@ -147,7 +186,7 @@ void clear(Batch& b) {
 
 size_t wanted_of(std::span<const Extension> extensions) {
   size_t rows = 0;
-  for (const Extension& p : extensions) rows += size_t(p.wanted);
+  for (const Extension& p : extensions) rows += p.rows();
   return rows;
 }
 
@@ -165,7 +204,7 @@ std::vector<CudaDraw> device_draws(std::span<const Extension> extensions, size_t
     draw.seed = p.sampler->options().seed;
     draw.vocab = int(vocab);
     if (!cuda_can_draw(draw)) return {};
-    draws.insert(draws.end(), size_t(p.wanted), draw);
+    draws.insert(draws.end(), p.rows(), draw);
   }
   return draws;
 }
@@ -216,18 +255,22 @@ void Session::append(std::span<const Extension> extensions, Evaluate evaluate) {
   try {
     for (const Extension& p : extensions) {
       Impl& s = *p.session->impl_;
-      s.expect_memory(p.session->position() + int(p.tokens.size()));
+      s.expect_memory(p.session->position() + int(p.size()));
       s.tell(p.session->position());
+      s.branch_out(p);
     }
     evaluate();
     for (const Extension& p : extensions) {
       Impl& s = *p.session->impl_;
       s.tokens.insert(s.tokens.end(), p.tokens.begin(), p.tokens.end());
-      // What may be a wrong guess is not worth a place.
+      // What may be taken back at once is not worth a place.
       s.tell(p.session->position() - std::max(p.wanted - 1, 0));
     }
   } catch (...) {  // pages taken for tokens that did not come are given back
-    for (const Extension& p : extensions) p.session->rewind(p.session->position());
+    for (const Extension& p : extensions) {
+      p.session->impl_->branches.clear();
+      p.session->rewind(p.session->position());
+    }
     throw;
   }
 }
@@ -273,14 +316,20 @@ std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
   return pooled;
 }
 
-// Where the first of p's wanted tokens has no draw and nothing says why, its logits are not finite.
+// draw(row of p, the text up to there). Where the last token has no draw and nothing says why, its
+// logits are not finite.
 template <class Draw>
 Draws Session::Impl::draws_of(const Extension& p, Draw draw) {
-  const std::span<const TokenId> held = p.session->tokens();
-  Draws out = right_draws(held, p.wanted, draw);
-  const size_t first = held.size() - size_t(p.wanted);
-  if (p.wanted > 0 && out.tokens.empty() && !out.error)
-    out.error = not_finite(Result::logits, held[first], int(first));
+  if (p.wanted == 0) return {};
+  Impl& s = *p.session->impl_;
+  const size_t last = size_t(p.wanted) - 1;
+  Draws out = right_draws(s.tokens, p.guesses, [&](size_t row, std::span<const TokenId> text) {
+    return draw(last + row, text);
+  });
+  s.take_branch(out.right);
+  if (out.tokens.empty() && !out.error)
+    out.error = not_finite(Result::logits, s.tokens.back(), int(s.tokens.size()) - 1);
+  p.session->rewind(p.session->position());
   return out;
 }
 
@@ -315,11 +364,13 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
         const TokenId token = drawn[first + row];
         return token < 0 ? std::nullopt : std::optional(token);
       }));
-      first += size_t(p.wanted);
+      first += p.rows();
     }
     return out;
   }
-  const std::span<const float> logits = rows(extensions, Result::logits, false, stop);
+  const bool both = std::ranges::any_of(extensions, &Extension::hidden);
+  const std::span<const float> logits =
+      rows(extensions, both ? Result::both : Result::logits, false, stop);
   for (const Extension& p : extensions) {
     std::vector<LogProbabilities> scores;
     out.push_back(draws_of(p, [&](size_t row, std::span<const TokenId> history) {
@@ -330,14 +381,21 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
       return std::optional(token);
     }));
     out.back().log_probabilities = std::move(scores);
-    first += size_t(p.wanted);
+    if (p.hidden && !out.back().tokens.empty()) {
+      const std::span<const float> all = extensions[0].session->impl_->hidden_;
+      const size_t row = first + size_t(p.wanted + out.back().right);
+      const auto made = all.subspan(row * size_t(e.hidden), size_t(e.hidden));
+      out.back().hidden.assign(made.begin(), made.end());
+    }
+    first += p.rows();
   }
   return out;
 }
 
-std::vector<TokenId> Session::draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler) {
+std::vector<TokenId> Session::draw(std::span<const TokenId> tokens, Sampler& sampler,
+                                   std::span<const Draft::Node> guesses) {
   const int before = position();
-  const Extension one{this, tokens, wanted, &sampler};
+  const Extension one{this, tokens, 1, &sampler, std::nullopt, nullptr, guesses};
   Draws draws = std::move(draw_all({&one, 1})[0]);
   if (!draws.error) return std::move(draws.tokens);
   rewind(before);
@@ -350,17 +408,25 @@ void Session::check(std::span<const Extension> extensions) {
   for (size_t i = 0; i < extensions.size(); ++i) {
     const Extension& p = extensions[i];
     ENSURE(&p.session->impl_->e() == &e, "sessions of one engine");
-    ENSURE(p.wanted >= 0 && size_t(p.wanted) <= p.tokens.size(), "logits of tokens that are there");
+    ENSURE(p.wanted >= (p.guesses.empty() ? 0 : 1) && size_t(p.wanted) <= p.tokens.size(),
+           "logits of tokens that are there");
     for (size_t k = 0; k < i; ++k)
       ENSURE(extensions[k].session != p.session, "a session comes once");
     for (TokenId t : p.tokens)
       ENSURE(t >= 0 && t < e.model->vocab, "token ids come from this model's tokenizer");
-    expect_room(*p.session, p.tokens.size());
+    int deepest = 0;
+    for (int k = 0; k < int(p.guesses.size()); ++k) {
+      const auto [token, parent] = p.guesses[size_t(k)];
+      ENSURE(parent >= -1 && parent < k, "parents come first");
+      ENSURE(token >= 0 && token < e.model->vocab, "token ids come from this model's tokenizer");
+      deepest = std::max(deepest, Draft::depth(p.guesses, k) + 1);
+    }
+    expect_room(*p.session, p.tokens.size() + size_t(deepest));
   }
 }
 
-// All tokens in passes of at most max_batch, with the outputs wanted in each; take(row) of the pass
-// whose first output is `row` of all.
+// All tokens and guesses in passes of at most max_batch, with the outputs wanted in each; take(row)
+// of the pass whose first output is `row` of all.
 template <class Take>
 void Session::Impl::each_pass(std::span<const Extension> extensions, Result what,
                               std::span<const CudaDraw> draws, const std::atomic<bool>* stop,
@@ -369,14 +435,14 @@ void Session::Impl::each_pass(std::span<const Extension> extensions, Result what
   Batch& b = e.batch;
   size_t row = 0, next = 0, at = 0;
   auto skip_done = [&] {
-    while (next < extensions.size() && at == extensions[next].tokens.size()) ++next, at = 0;
+    while (next < extensions.size() && at == extensions[next].size()) ++next, at = 0;
     return next < extensions.size();
   };
   while (skip_done()) {
     clear(b);
     while (skip_done() && b.size() < e.max_batch) {
       const Extension& p = extensions[next];
-      const size_t n = std::min(p.tokens.size() - at, size_t(e.max_batch - b.size()));
+      const size_t n = std::min(p.size() - at, size_t(e.max_batch - b.size()));
       p.session->impl_->join(b, p, at, n);
       at += n;
     }
@@ -392,8 +458,13 @@ void Session::Impl::each_row(std::span<const Extension> extensions, Result what,
                              const std::atomic<bool>* stop, Take take) {
   EngineImpl& e = extensions[0].session->impl_->e();
   const int64_t cols = e.columns(what);
+  std::vector<float>& hidden = extensions[0].session->impl_->hidden_;
+  hidden.clear();
   each_pass(extensions, what, {}, stop, [&](size_t row) {
     const float* rows = e.result();
+    if (what == Result::both)
+      hidden.insert(hidden.end(), e.hidden_rows(),
+                    e.hidden_rows() + e.hidden * int64_t(e.batch.outputs.size()));
     for (size_t i = 0; i < e.batch.outputs.size(); ++i, rows += cols) {
       const size_t t = size_t(e.batch.outputs[i]);
       if (checked && !finite({rows, size_t(cols)}))
@@ -429,6 +500,19 @@ int Session::rewind(int position) {
   s.tokens.resize(size_t(position));
   while (s.link && s.link->end > position) s.stand_at(s.link->before);
   return position;
+}
+
+int Session::branches(int tokens, int sessions) const {
+  // The last page that they share is copied.
+  const int64_t pages = tokens / kPage + 2;
+  int64_t most = Draft::kFirst * kPage;
+  const EngineImpl& e = impl_->e();
+  for (size_t i = 0; i < e.pools.size(); ++i) {
+    if (e.states.pools[i].recurrent) return 0;
+    const int64_t left = e.pools[i].size() - e.pools[i].in_use();
+    most = std::min(most, left / (sessions * pages) - 1);
+  }
+  return int(std::max<int64_t>(most, 0));
 }
 
 std::unique_ptr<Session> Session::fork() {

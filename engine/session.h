@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/draft.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
 
@@ -24,15 +25,27 @@ struct Extension {
   std::optional<int> scored = std::nullopt;
   // Set by somebody: a pass is abandoned in which all have the same flag.
   const std::atomic<bool>* interrupt = nullptr;
+  // What may come behind the tokens: draw_all() checks it, with a row for each guess behind those
+  // of the wanted tokens.
+  std::span<const Draft::Node> guesses = {};
+  // Wanted too: the hidden row behind which its last draw was made. Not where layers are on a
+  // device.
+  bool hidden = false;
+
+  size_t size() const { return tokens.size() + guesses.size(); }
+  size_t rows() const { return size_t(wanted) + guesses.size(); }
 };
 
-// What is drawn after the wanted tokens of an extension, as far as the draws are the tokens given:
-// guesses that are right, and one token more. None where logits are not finite, with an error that
-// says so, unless right guesses come first.
+// What is drawn behind the tokens of an extension, if it is wanted: guesses that are right, and one
+// token more. None where logits are not finite, with an error that says so, unless right guesses
+// come first.
 struct Draws {
   std::vector<TokenId> tokens;
   // Of each of them, by the model's logits as they are, if they are wanted.
   std::vector<LogProbabilities> log_probabilities;
+  int right = -1;  // the last guess that is right, by its number
+  // Behind which the last of them was drawn, if it is wanted.
+  std::vector<float> hidden;
   std::optional<Error> error;
   bool abandoned = false;  // then there are no draws
 };
@@ -88,18 +101,26 @@ class Session {
   static bool is_saved(const std::string& path);
   // shares pages, copies one when either writes on
   std::unique_ptr<Session> fork();
+  // How many branches a draft may have besides its first, as far as there are pages, if this pass
+  // gives each so many tokens and as much is left to each of `sessions`. None with recurrent
+  // states: the tokens of a pass change them one after the other, and their branches would have to
+  // be read apart.
+  int branches(int tokens, int sessions = 1) const;
 
   // Several sessions in one pass: the logits of all wanted tokens, in order.
   static std::span<const float> extend_all(std::span<const Extension> extensions);
 
-  // Several sessions in one pass: appends the tokens of each and draws. A sampler's history is all
-  // that its session holds. A device that can make all the draws does so: then no logits come to
-  // the host. Throws what extend() throws, but for what is not finite: that is said in the Draws of
-  // the session it concerns. When it is abandoned, the sessions hold what they held before, those
-  // with recurrent states perhaps less, as after rewind().
+  // Several sessions in one pass: appends the tokens of each, and the guesses that are right, and
+  // draws. Branches of a draft are forks of the session's pages, and those of the right one become
+  // its own. A sampler's history is all that its session holds. A device that can make all the
+  // draws does so: then no logits come to the host. Throws what extend() throws, but for what is
+  // not finite: that is said in the Draws of the session it concerns. When it is abandoned, the
+  // sessions hold what they held before, those with recurrent states perhaps less, as after
+  // rewind().
   static std::vector<Draws> draw_all(std::span<const Extension> extensions);
   // One session alone. Throws what extend() throws.
-  std::vector<TokenId> draw(std::span<const TokenId> tokens, int wanted, Sampler& sampler);
+  std::vector<TokenId> draw(std::span<const TokenId> tokens, Sampler& sampler,
+                            std::span<const Draft::Node> guesses = {});
 
   Engine& engine() const;
 

@@ -13,15 +13,27 @@ struct Session::Impl {
     int position;
     Tables tables;
   };
+  // Guesses [first, end) of the draft in the pass, behind those of `before`, which are in other
+  // branches: it stores their keys and values too.
+  struct Branch {
+    int first, end;
+    std::vector<int> before;
+    Tables tables;
+    // guess < 0: a token of the text
+    bool sees(int guess) const;
+    bool has(int guess) const { return guess >= first && guess < end; }
+  };
 
   std::shared_ptr<Engine> engine;
   std::vector<TokenId> tokens;
   Tables tables;
   PrefixIndex::Link* link = nullptr;  // the last of its whole pages that the index has been told
+  std::vector<Branch> branches;       // of a draft, besides the first, which has the tables
   std::vector<Snapshot> snapshots;    // positions grow
   int snapshot_cells = 256;           // from one to the next; twice as many when there are too many
   uint64_t unasked = 0;               // bytes taken since memory was last asked for
   std::vector<float> rows_;           // of the last extend() or hidden()
+  std::vector<float> hidden_;         // beside them, of a pass for both
   std::vector<int32_t> places_;       // of the page that the index is told
 
   Impl() = default;
@@ -40,7 +52,11 @@ struct Session::Impl {
   // it holds, which is the beginning of `text`.
   void share_known(std::span<const TokenId> text);
   void stand_at(PrefixIndex::Link* to);
-  // The next n tokens of an extension, from its token `at` on, go into the pass.
+  // Before a pass: the branches of its draft.
+  void branch_out(const Extension& p);
+  // After it: the text goes on as far as this guess, in the pages of its branch.
+  void take_branch(int guess);
+  // The next n tokens and guesses of an extension, from its `at`-th on, go into the pass.
   void join(Batch& b, const Extension& p, size_t at, size_t n);
   template <class Take>
   static void each_pass(std::span<const Extension> extensions, Result what,

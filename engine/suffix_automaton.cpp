@@ -1,5 +1,8 @@
 #include "engine/suffix_automaton.h"
 
+#include <algorithm>
+#include <functional>
+
 namespace chaski {
 
 void SuffixAutomaton::clear() {
@@ -52,6 +55,27 @@ SuffixAutomaton::Match SuffixAutomaton::longest_match() const {
   if (text_.empty()) return {};
   const State& s = states_[size_t(states_[size_t(last_)].link)];
   return {s.length, s.end};
+}
+
+std::vector<size_t> SuffixAutomaton::continuations(int most) const {
+  constexpr size_t kLooked = 16;  // tokens behind an end: those that came first the latest
+  std::vector<size_t> out, places;
+  if (text_.empty()) return out;
+  for (int i = states_[size_t(last_)].link; i > 0 && int(out.size()) < most;
+       i = states_[size_t(i)].link) {
+    const State& s = states_[size_t(i)];
+    places.assign(1, s.end);
+    if (most > 1)
+      for (size_t k = s.next.size() - std::min(s.next.size(), kLooked); k < s.next.size(); ++k)
+        places.push_back(states_[size_t(follow(i, s.next[k]))].end - 1);
+    std::sort(places.begin() + 1, places.end(), std::greater<>());
+    for (const size_t place : places) {
+      const auto same = [&](size_t other) { return text_[other] == text_[place]; };
+      if (int(out.size()) < most && std::none_of(out.begin(), out.end(), same))
+        out.push_back(place);
+    }
+  }
+  return out;
 }
 
 }  // namespace chaski

@@ -22,6 +22,10 @@ class SuffixAutomaton {
     size_t end = 0;  // behind one of its earlier places, as a rule the latest
   };
   Match longest_match() const;
+  // Behind earlier places of ends of the text, each of which goes on with another token, so many at
+  // most: first those of the longest end, then of shorter ones; of one end the latest first, but
+  // for ends behind which there is much to choose from.
+  std::vector<size_t> continuations(int most) const;
 
  private:
   // Substrings that end at the same places.

@@ -19,9 +19,13 @@ bool AlignedBytes::grow(size_t bytes) {
   return true;
 }
 
-bool Executor::run(Plan& plan, const std::atomic<bool>* stop) {
+void Executor::make_room(Plan& plan) {
   arena_.grow(plan.arena_bytes());
   if (plan.bound_to() != arena_.data()) plan.bind(arena_.data());
+}
+
+bool Executor::run(Plan& plan, const std::atomic<bool>* stop) {
+  make_room(plan);
   plan.prepare();
   for (AlignedBytes& s : scratch_) s.grow(plan.scratch_bytes());
   shared_.grow(kCounterBytes + plan.shared_bytes());

@@ -34,6 +34,8 @@ class Executor : private Steps {
 
   int threads() const { return crew_.size(); }
   double threads_used() const { return crew_.average(); }
+  // Gives a plan the memory that it runs in, so that its input can be written; run() does the same.
+  void make_room(Plan& plan);
   // False if it was abandoned, because somebody has set `stop`: it is looked at before each step
   // and each chunk, and what was computed until then means nothing.
   bool run(Plan& plan, const std::atomic<bool>* stop = nullptr);

@@ -44,7 +44,8 @@ class Fuser {
       for (ValueId v : node.in) ++uses_[size_t(v)];
       for (ValueId v : node.out) producer_[size_t(v)] = &node;
     }
-    if (g_.result != kNone) ++uses_[size_t(g_.result)];
+    for (ValueId v : {g_.result, g_.beside})
+      if (v != kNone) ++uses_[size_t(v)];
   }
   // The producer of v if it is an Op whose only reader is the one who asks.
   template <class Op>
@@ -172,7 +173,8 @@ class Fuser {
     for (const Node& n : g_.nodes)
       for (size_t i = 0; i < n.in.size(); ++i)
         if (reads_floats(g_, n, i)) read[n.in[i]] = true;
-    if (g_.result != kNone) read[g_.result] = true;
+    for (ValueId v : {g_.result, g_.beside})
+      if (v != kNone) read[v] = true;
     for (Node& n : g_.nodes)
       for (ValueId& v : n.out)
         if (!read[v] && can_quantize(n)) v = kNone;

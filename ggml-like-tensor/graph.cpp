@@ -29,6 +29,10 @@ Node& Graph::append(AnyOp op, std::vector<ValueId> in) {
   return nodes.back();
 }
 
+ValueId Graph::take_input(int64_t cols) {
+  values.push_back({{batch_->size(), cols}});
+  return input = ValueId(values.size()) - 1;
+}
 ValueId Graph::get_rows(const Weight& table, GetRows::By by) {
   return append(GetRows{by}, {weight(table)}).out[0];
 }
@@ -87,6 +91,10 @@ ValueId Graph::short_conv(ValueId x, const Weight& w) {
 void Graph::want(Result what) {
   if (what == Result::logits) return;
   ENSURE(hidden != kNone, "an architecture says what its logits are made of");
+  if (what == Result::both) {
+    beside = hidden;
+    return;
+  }
   result = hidden;
   std::vector<bool> read(values.size());
   read[size_t(result)] = true;

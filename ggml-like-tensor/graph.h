@@ -29,12 +29,14 @@ struct Node {
 enum class Result {
   logits,
   hidden,  // behind the last norm: what the logits are made of
+  both,    // the logits, and the hidden rows beside them (Plan::beside)
 };
 
 class Graph {
  public:
   explicit Graph(const Batch& batch) : batch_(&batch) {}
 
+  ValueId take_input(int64_t cols);  // (tokens, cols), given to each run from outside
   ValueId get_rows(const Weight& table, GetRows::By by = GetRows::By::token);
   ValueId take_outputs(ValueId x);  // rows of the tokens whose logits are wanted
   ValueId matmul(ValueId x, const Weight& w, const Weight* bias = nullptr);
@@ -106,7 +108,8 @@ class Graph {
   std::vector<RopeSpec> ropes;
   std::vector<State> states;  // by StateId
   ValueId result = kNone, hidden = kNone;
-  ValueId input = kNone;  // given to each run from outside: split.h
+  ValueId beside = kNone;  // kept until the end of the pass, as the result is
+  ValueId input = kNone;   // given to each run from outside: take_input(), split.h
 
  private:
   ValueId weight(const Weight& w);

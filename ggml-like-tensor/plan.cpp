@@ -52,7 +52,8 @@ void Plan::place_values(int together) {
       if (reads_floats(graph_, n, k)) last_use[n.in[k]] = int(i);
     if (n.in_acts != kNone) last_use[n.in_acts] = int(i);
   }
-  if (graph_.result != kNone) last_use[graph_.result] = int(graph_.nodes.size());
+  for (ValueId v : {graph_.result, graph_.beside})
+    if (v != kNone) last_use[v] = int(graph_.nodes.size());
 
   offsets_.assign(graph_.values.size(), 0);
   std::vector<Placed> alive;
@@ -142,6 +143,8 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
   if (graph_.input != kNone) input_ = reinterpret_cast<float*>(arena + offsets_[graph_.input]);
   if (graph_.result != kNone)
     result_ = reinterpret_cast<const float*>(arena + offsets_[graph_.result]);
+  if (graph_.beside != kNone)
+    beside_ = reinterpret_cast<const float*>(arena + offsets_[graph_.beside]);
 }
 
 }  // namespace chaski

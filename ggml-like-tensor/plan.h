@@ -45,6 +45,8 @@ class Plan {
   int threads_worth(int most) const;
   // (outputs, vocab), or what the graph was split at
   const float* result() const { return result_; }
+  // Graph::beside; null: there is none
+  const float* beside() const { return beside_; }
   // to be filled before each run, if the graph has one
   float* input() const { return input_; }
   Shape result_shape() const { return graph_.values[size_t(graph_.result)].shape; }
@@ -73,7 +75,7 @@ class Plan {
   // when the plan is bound.
   std::vector<size_t> with_state_;
   Needs bound_needs_, needs_;  // of the other steps; of all, in the next run
-  const float* result_ = nullptr;
+  const float *result_ = nullptr, *beside_ = nullptr;
   float* input_ = nullptr;
 };
 

@@ -277,8 +277,9 @@ void GenerationFlags::declare(Flags& flags) {
       .add("--draft", draft,
            "who guesses ahead, where that is faster; the text stays the same: ngram (what came "
            "after "
-           "the same words before), a smaller model of the same vocabulary, or none (default auto: "
-           "ngram)")
+           "the same words before), a smaller model of the same vocabulary, a folder of Medusa "
+           "heads "
+           "that were trained for this model, or none (default auto: ngram)")
       .not_empty("auto, ngram, none, or a model file or folder")
       .knows({"auto", "ngram", "none"})
       .type("WHAT");
@@ -537,8 +538,8 @@ void GenerationFlags::check() {
     fail(Exit::usage, "--draft is {}, expected who guesses: --draft-len {} says how far", draft,
          draft);
   fail(Exit::io,
-       "{}: cannot be opened: no such file, expected a model for --draft, or auto, ngram "
-       "or none",
+       "{}: cannot be opened: no such file, expected a model or heads for --draft, or auto, "
+       "ngram or none",
        draft);
 }
 

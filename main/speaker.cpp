@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "engine/draft_heads.h"
 #include "engine/model_file.h"
 #include "main/output.h"
 #include "main/progress.h"
@@ -54,7 +55,10 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
     put_notice(drop_line(dropped, before, behind));
   };
   if (flags.draft == "none") return;
-  if (flags.draft != "auto" && flags.draft != "ngram") draft = open_engine(draft_options(flags));
+  if (DraftHeads::are_at(flags.draft))
+    heads = std::make_shared<DraftHeads>(flags.draft, engine);
+  else if (flags.draft != "auto" && flags.draft != "ngram")
+    draft = open_engine(draft_options(flags));
   options.draft_length = flags.draft_length;
   drafter = new_drafter(options.sampling);
   options.drafter = drafter.get();
@@ -101,6 +105,7 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
 }
 
 std::unique_ptr<Drafter> Speaker::new_drafter(const SamplerOptions& sampling) const {
+  if (heads) return heads_drafter(heads, sampling);
   if (draft) return model_drafter(draft, *engine, sampling);
   return options.draft_length > 0 ? ngram_drafter() : nullptr;
 }

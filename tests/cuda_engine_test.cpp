@@ -184,7 +184,7 @@ TEST_CASE(
     o.temperature = temperature, o.seed = 11;
     Sampler sampler(o);
     auto s = e->session(), one_by_one = e->session();
-    CHECK(s->draw(t, 1, sampler).size() == 1);
+    CHECK(s->draw(t, sampler).size() == 1);
     // From here on every guess is right but the third.
     std::vector<TokenId> guesses{t.back()}, drawn;
     one_by_one->extend(std::span(t).first(11), 0);
@@ -195,7 +195,17 @@ TEST_CASE(
       guesses.push_back(i == 2 ? drawn[2] ^ 1 : drawn[size_t(i)]);
     }
     s->rewind(11);
-    CHECK(s->draw(guesses, 5, sampler) == std::vector<TokenId>(drawn.begin(), drawn.begin() + 3));
+    const auto said = std::vector<TokenId>(drawn.begin(), drawn.begin() + 3);
+    const auto last = std::span<const TokenId>(guesses).first(1);
+    const Draft chain = Draft::chain(std::span<const TokenId>(guesses).subspan(1));
+    CHECK(s->draw(last, sampler, chain.nodes) == said);
+    // The same on a branch behind another that is wrong from the first guess on.
+    Draft tree;
+    tree.add(std::vector<TokenId>{drawn[0] ^ 1, drawn[1]});
+    tree.add(std::span<const TokenId>(guesses).subspan(1));
+    s->rewind(11);
+    CHECK(s->draw(last, sampler, tree.nodes) == said);
+    CHECK(s->position() == 14);
   }
 }
 

@@ -2,7 +2,9 @@
 // bit.
 #include <cmath>
 #include <cstring>
+#include <random>
 
+#include "engine/engine_impl.h"
 #include "engine/generate.h"
 #include "engine/quantize.h"
 #include "engine/session.h"
@@ -244,6 +246,87 @@ TEST_CASE("exact: text with a draft is the text without, greedy and sampled") {
     }
   }
   CHECK(accepted > 100);
+}
+
+TEST_CASE("exact: what is drawn with a tree of guesses is what is drawn token by token") {
+  std::mt19937 random(3);
+  int branches = 0;
+  for (const std::string& m : models())
+    for (const double temperature : {0.0, 0.9}) {
+      CAPTURE(m);
+      CAPTURE(temperature);
+      const auto e = open_exact(m);
+      const auto t = tokens_for(*e, length_for(*e) / 3);
+      SamplerOptions o;
+      o.temperature = temperature, o.seed = 6;
+      Sampler sampler(o);
+      const auto one = e->session(), many = e->session();
+      std::vector<TokenId> want = one->draw(t, sampler), got = many->draw(t, sampler);
+      while (want.size() < t.size() + 1)
+        want.push_back(one->draw(std::span(want).last(1), sampler)[0]);
+      while (got.size() < want.size()) {
+        // What is right, down some way between guesses that are not.
+        Draft draft;
+        int right = -1;
+        for (size_t at = got.size(); draft.nodes.size() < 7;) {
+          const int other = int(random() % (draft.nodes.size() + 1)) - 1;
+          if (at < want.size() && random() % 2)
+            right = draft.add(want[at++], right);
+          else
+            draft.add(TokenId(random() % unsigned(e->vocab_size())), other);
+        }
+        const auto room = size_t(many->room() - 1);
+        if (draft.nodes.size() > room) draft.nodes.resize(room);
+        draft.keep_branches(many->branches(1 + int(draft.nodes.size())));
+        const std::vector<TokenId> drawn = many->draw(std::span(got).last(1), sampler, draft.nodes);
+        size_t n = 0;
+        for (int i = -1; n < drawn.size(); ++n) {
+          const auto next =
+              std::find(draft.nodes.begin(), draft.nodes.end(), Draft::Node{drawn[n], i});
+          if (next == draft.nodes.end()) break;
+          const bool beside = next - draft.nodes.begin() != i + 1;
+          i = int(next - draft.nodes.begin()), branches += beside;
+        }
+        CHECK(n + 1 == drawn.size());
+        got.insert(got.end(), drawn.begin(), drawn.end());
+        REQUIRE(many->position() == int(t.size() + got.size()) - 1);
+      }
+      got.resize(want.size());
+      REQUIRE(got == want);
+      many->rewind(int(t.size() + want.size()) - 1);
+      CHECK(many->tokens() == one->tokens());
+      const auto logits = one->decode(want.back());
+      const std::vector<float> last(logits.begin(), logits.end());
+      CHECK(same(last, many->decode(want.back())));
+    }
+  CHECK(branches > 100);
+}
+
+TEST_CASE("exact: branches copy the half-filled page that they share, and the right one none") {
+  const auto e = open_exact("");
+  const KvPool& pool = e->impl().pools[0];
+  const auto t = tokens_for(*e, 40);
+  Sampler sampler({}, nullptr);
+  for (const int at : {20, 32}) {
+    const auto one = e->session(), many = e->session();
+    const auto front = std::span(t).first(size_t(at)), last = std::span(t).subspan(size_t(at), 1);
+    one->extend(front, 0), many->extend(front, 0);
+    std::vector<TokenId> want = one->draw(last, sampler);
+    while (want.size() < 14) want.push_back(one->draw(std::span(want).last(1), sampler)[0]);
+    Draft draft;
+    draft.add(std::vector<TokenId>{want[0] ^ 1, want[1]});
+    draft.add(std::vector<TokenId>{want[0] ^ 2, want[1]});
+    draft.add(std::span(want).first(13));
+    const int64_t before = pool.copies(), held = pool.in_use();
+    CHECK(many->draw(last, sampler, draft.nodes) == want);
+    // A page of 16 cells of which 4 are filled, for each branch but the first.
+    CHECK(pool.copies() - before == (at == 20 ? 2 : 0));
+    CHECK(pool.in_use() == held + 1);
+    CHECK(many->tokens() == one->tokens());
+    CHECK(many->draw(std::span(want).last(1), sampler) ==
+          one->draw(std::span(want).last(1), sampler));
+    CHECK(pool.copies() - before == (at == 20 ? 2 : 0));
+  }
 }
 
 TEST_CASE("engine: a prompt that does not fit is refused and changes nothing") {

@@ -158,7 +158,7 @@ TEST_CASE("requests: whose reader left, who is interrupted or fails ends alone")
         if (++n == 5) fail(Exit::io, "the reader left");
       });
   struct Failing : Drafter {
-    std::vector<TokenId> propose(std::span<const TokenId>, int) override {
+    Draft propose(std::span<const TokenId>, const Draft::Shape&) override {
       fail(Exit::memory, "no room for a guess");
     }
   } failing;
@@ -224,7 +224,7 @@ TEST_CASE("requests: logits that are not finite concern their own sequence alone
   const std::vector<TokenId> good{20, 21, 22}, bad{20, 3, 22};
   SamplerOptions options;
   Sampler sampler(options);
-  const auto want = engine->session()->draw(good, 1, sampler);
+  const auto want = engine->session()->draw(good, sampler);
   const auto a = engine->session(), b = engine->session();
   const Extension pass[] = {{b.get(), bad, 1, &sampler}, {a.get(), good, 1, &sampler}};
   const std::vector<Draws> draws = Session::draw_all(pass);
@@ -234,7 +234,7 @@ TEST_CASE("requests: logits that are not finite concern their own sequence alone
   CHECK(!draws[1].error);
   CHECK(draws[1].tokens == want);
   const auto alone = engine->session();
-  CHECK(error_of([&] { alone->draw(bad, 1, sampler); }).code == Exit::non_finite);
+  CHECK(error_of([&] { alone->draw(bad, sampler); }).code == Exit::non_finite);
   CHECK(alone->position() == 0);
 }
 

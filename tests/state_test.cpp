@@ -161,6 +161,30 @@ TEST_CASE("states: the check of a draft goes back to where it began, and no furt
   CHECK(s.last(*session, std::span(t).subspan(size_t(session->position()))) == last_of(whole));
 }
 
+TEST_CASE("states: recurrent states have no branches, and a chain of guesses draws what is drawn") {
+  Subject s;
+  const auto t = made_up(40);
+  Sampler sampler({}, nullptr);
+  const auto one = s.engine->session(), many = s.engine->session();
+  CHECK(many->branches(1) == 0);
+  std::vector<TokenId> want = one->draw(t, sampler), got = many->draw(t, sampler);
+  while (want.size() < 30) want.push_back(one->draw(std::span(want).last(1), sampler)[0]);
+  while (got.size() < want.size()) {
+    std::vector<TokenId> text = t;
+    text.insert(text.end(), got.begin(), got.end());
+    const std::span<const TokenId> lacks = many->reuse(text);
+    const size_t right = std::min(got.size() % 4, want.size() - got.size());
+    std::vector<TokenId> guesses(want.begin() + ptrdiff_t(got.size()),
+                                 want.begin() + ptrdiff_t(got.size() + right));
+    guesses.push_back(7);  // wrong, mostly
+    const auto drawn = many->draw(lacks, sampler, Draft::chain(guesses).nodes);
+    CHECK(drawn.size() > right);
+    got.insert(got.end(), drawn.begin(), drawn.end());
+  }
+  got.resize(want.size());
+  CHECK(got == want);
+}
+
 TEST_CASE("states: a page table holds what its tokens see, and shares it") {
   const int context = 100'000, pass = 48, window = 100;
   const StateLayout::Pool kinds[] = {{false, 0, 16}, {false, window, 16}, {true, 0, 16}};

@@ -147,15 +147,15 @@ std::vector<TokenId> GrammarText::foretold(int most) {
   return out;
 }
 
-size_t GrammarText::fitting(std::span<const TokenId> guesses) {
-  const Tokenizer& t = grammar_.tokenizer();
-  Place place = here();
-  for (size_t i = 0; i < guesses.size(); ++i) {
-    if (!TokenTrie::takes(t, guesses[i])) return i;
-    place = behind(place, guesses[i], tokens_.empty() && i == 0);
-    if (place == Recognizer::kNowhere) return i;
-  }
-  return guesses.size();
+Draft GrammarText::fitting(const Draft& draft) {
+  std::vector<Place> places(draft.nodes.size());
+  return draft.only([&](size_t i) {
+    const auto [token, parent] = draft.nodes[i];
+    if (!TokenTrie::takes(grammar_.tokenizer(), token)) return false;
+    places[i] =
+        behind(parent < 0 ? here() : places[size_t(parent)], token, tokens_.empty() && parent < 0);
+    return places[i] != Recognizer::kNowhere;
+  });
 }
 
 }  // namespace chaski

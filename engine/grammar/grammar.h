@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/draft.h"
 #include "engine/grammar/vocabulary.h"
 
 namespace chaski {
@@ -78,8 +79,8 @@ class GrammarText {
   std::vector<TokenId> foretold(int most);
   // How many of so many of them were right.
   void learn(int guesses, int right) { foretold_ += guesses, right_ += right; }
-  // How many of these guesses are allowed, from the first on.
-  size_t fitting(std::span<const TokenId> guesses);
+  // The guesses that are allowed.
+  Draft fitting(const Draft& draft);
 
  private:
   using Place = Grammar::Place;

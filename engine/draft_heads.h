@@ -1,0 +1,41 @@
+// Heads that guess ahead from a hidden row of the model that they were trained for
+// (models/medusa.h), run by its threads and kernels.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "ggml-like-tensor/batch.h"
+
+namespace chaski {
+
+class DraftHeads {
+ public:
+  // Whether a folder holds heads, not a model.
+  static bool are_at(const std::string& path);
+  // Throws Error(bad_file | io) for a folder that is damaged, or of another hidden size or
+  // vocabulary, Error(memory), and Error(usage) where the target gives no hidden rows out: layers
+  // are on a device.
+  DraftHeads(const std::string& folder, std::shared_ptr<Engine> target);
+  ~DraftHeads();
+
+  Engine& target() const { return *target_; }
+  int count() const;
+  // Of a head, behind the row that token t is drawn from: logits of token t + 1 + head, valid until
+  // the next pass of the target. Nothing if `stop` was set meanwhile. Throws Error(non_finite).
+  std::span<const float> logits(int head, std::span<const float> hidden,
+                                const std::atomic<bool>* stop = nullptr);
+  // The likeliest tokens of each head, `few` at most, the likeliest first; of equals the smaller.
+  std::vector<std::vector<TokenId>> likeliest(std::span<const float> hidden, int few);
+
+ private:
+  struct Parts;
+  const std::string folder_;
+  const std::shared_ptr<Engine> target_;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace chaski

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Trains Medusa heads for the bundled model, in minutes on two cores: for `chaski run --draft OUT`.
+
+    chaski convert models/bundled/story.quipu story.gguf
+    python3 scripts/train_heads.py story.gguf --data ../shared/data --out /tmp/heads --minutes 8
+
+The model is what the file says, and stays as it is. Head I learns the token I + 2 places behind the one whose row it reads (the row in
+front of the model's head), as Cai et al. 2024 describe it. The texts are the stories that scripts/train.py reads (CDLA-Sharing-1.0),
+without those that overlap with the held-out ones; how often each head is right about these is printed. Needs torch, numpy, safetensors,
+tokenizers and gguf.
+
+Not for: other architectures than the bundled model's, GPUs.
+"""
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import gguf
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+import train
+
+NAMES = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+         "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+         "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+         "token_embd": "embed_tokens", "output_norm": "norm"}
+
+
+def half_split(w, heads):
+    """GGUF has the channels that turn together as neighbours, train.py has them half a head apart."""
+    return w.reshape(heads, -1, 2, w.shape[1]).transpose(1, 2).reshape(w.shape)
+
+
+def read_model(path):
+    file = gguf.GGUFReader(path)
+    said = {name: field.contents() for name, field in file.fields.items()}
+    number = lambda name: said[f"llama.{name}"]
+    sizes = SimpleNamespace(
+        vocab=len(said["tokenizer.ggml.tokens"]), width=number("embedding_length"), layers=number("block_count"),
+        ffn=number("feed_forward_length"), heads=number("attention.head_count"),
+        kv_heads=number("attention.head_count_kv"), dropout=0.0)
+    sizes.head_dim = sizes.width // sizes.heads
+    state = {}
+    for tensor in file.tensors:
+        parts = tensor.name.split(".")  # blk.3.attn_q.weight
+        w = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).copy())
+        if parts[-2] in ("attn_q", "attn_k"):
+            w = half_split(w, sizes.heads if parts[-2] == "attn_q" else sizes.kv_heads)
+        state[("layers." + parts[1] + "." if parts[0] == "blk" else "") + NAMES[parts[-2]] + ".weight"] = w
+    model = train.Llama(sizes)
+    model.load_state_dict(state)
+
+    pieces, merges = said["tokenizer.ggml.tokens"], said["tokenizer.ggml.merges"]
+    tokenizer = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, [tuple(m.split(" ")) for m in merges]))
+    tokenizer.add_special_tokens([train.END])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{train.END} $A", special_tokens=[(train.END, 0)])
+    return model.eval().requires_grad_(False), sizes, tokenizer
+
+
+def hidden_rows(model, ids):
+    x, length = model.embed_tokens(ids), ids.shape[1]
+    for layer in model.layers:
+        x = layer(x, model.cos[:length], model.sin[:length])
+    return model.norm(x)
+
+
+class Head(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        vocab, width = model.embed_tokens.weight.shape
+        self.linear, self.output = nn.Linear(width, width), nn.Linear(width, vocab, bias=False)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+        self.output.weight.data.copy_(model.embed_tokens.weight)
+
+    def forward(self, x):
+        return self.output(x + F.silu(self.linear(x)))
+
+
+def right_shares(model, heads, ids):
+    """Of the places of a text, those where each head's likeliest token is the one that stands there."""
+    right, places = np.zeros(len(heads)), np.zeros(len(heads))
+    with torch.no_grad():
+        for at in range(0, len(ids) - train.CONTEXT, train.CONTEXT):
+            row = torch.from_numpy(ids[at:at + train.CONTEXT])[None]
+            x = hidden_rows(model, row)
+            for i, head in enumerate(heads):
+                hits = head(x[:, :-(2 + i)]).argmax(-1) == row[:, 2 + i:]
+                right[i], places[i] = right[i] + hits.sum().item(), places[i] + hits.numel()
+    return right / places
+
+
+def write(heads, out, base):
+    out.mkdir(parents=True, exist_ok=True)
+    weights = {}
+    for i, head in enumerate(heads):
+        weights[f"{i}.0.linear.weight"], weights[f"{i}.0.linear.bias"] = head.linear.weight, head.linear.bias
+        weights[f"{i}.1.weight"] = head.output.weight
+    save_file({k: w.detach().half().contiguous() for k, w in weights.items()}, out / "medusa_lm_head.safetensors",
+              metadata={"format": "pt"})
+    (out / "config.json").write_text(json.dumps(
+        {"medusa_num_heads": len(heads), "medusa_num_layers": 1, "base_model_name_or_path": base}, indent=2) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path, help="the bundled model as GGUF")
+    parser.add_argument("--data", type=Path, required=True, help="folder with text/ and eval/")
+    parser.add_argument("--out", type=Path, required=True, help="gets config.json and medusa_lm_head.safetensors")
+    parser.add_argument("--heads", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--batch", type=int, default=4, help="rows of 256 tokens a step")
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(args.threads)
+
+    model, sizes, tokenizer = read_model(args.model)
+    documents = train.read_documents(args.data)["stories"]
+    stream = train.Stream(train.encode(tokenizer, documents), args.seed)
+    held_out = (args.data / train.HELD_OUT["stories"]).read_text(encoding="utf-8")
+    held_out = np.concatenate(train.encode(tokenizer, [t for t in held_out.split(train.END) if t.strip()]))[:20000]
+    heads = nn.ModuleList(Head(model) for _ in range(args.heads))
+    print(f"{stream.size} tokens of stories; {sum(p.numel() for p in heads.parameters())} numbers to learn")
+    optimizer = torch.optim.AdamW(heads.parameters(), lr=args.lr, betas=(0.9, 0.99), weight_decay=0.01)
+    start, step, losses = time.monotonic(), 0, []
+    while (progress := (time.monotonic() - start) / (60 * args.minutes)) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = args.lr * min(1, (step + 1) / 20) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
+        ids = torch.from_numpy(np.stack([stream.take(255) for _ in range(args.batch)]))
+        with torch.no_grad():
+            x = hidden_rows(model, ids)
+        loss = 0
+        for i, head in enumerate(heads):
+            logits = head(x[:, :-(2 + i)])
+            loss = loss + 0.8**i * F.cross_entropy(logits.flatten(0, 1), ids[:, 2 + i:].flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        step += 1
+        losses.append(loss.item())
+        if step % 50 == 0:
+            print(f"step {step} {100 * progress:.0f}% loss {np.mean(losses[-50:]):.4f}", flush=True)
+    shares = right_shares(model, heads, held_out)
+    print(f"{step} steps of {args.batch * 256} tokens; right on held-out stories: "
+          + ", ".join(f"{s:.3f}" for s in shares))
+    write(heads, args.out, "chaski-stories-3m")
+
+
+if __name__ == "__main__":
+    main()
