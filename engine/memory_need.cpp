@@ -182,7 +182,8 @@ std::vector<Remedy> remedies(const Model& model, int layers, const EngineOptions
                              int context, uint64_t have, bool mapped) {
   const Wanted wanted{model, layers, threads, context, prudent(have, threads), mapped};
   std::vector<Remedy> found;
-  for (const std::optional<Format> to : {std::optional<Format>(), {Format::q8}, {Format::q4}})
+  for (const std::optional<Format> to :
+       {std::optional<Format>(), {Format::q8}, {Format::q4}, {Format::q3}, {Format::q2}})
     for (const Format kv : {o.kv, Format::q8, Format::q4_0}) {
       if (kv != o.kv && info(kv).bits() >= info(o.kv).bits()) continue;
       const std::optional<Remedy> way = remedy_with(wanted, kv, to);

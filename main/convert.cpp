@@ -1,9 +1,9 @@
-// chaski convert: a foreign model to .quipu, or any model to GGUF when the output is named so.
-// No weight changes.
+// chaski convert: a foreign model to .quipu, any model to GGUF when the output is named so, or to a
+// folder as GPTQ or AWQ packs it. No weight changes.
 #include <chrono>
 #include <memory>
 
-#include "engine/model_file.h"
+#include "engine/write_folder.h"
 #include "main/commands.h"
 #include "main/json_output.h"
 #include "main/options.h"
@@ -15,15 +15,21 @@ namespace chaski {
 namespace {
 
 struct ConvertFlags {
-  std::string in, out, tokenizer;
+  std::string in, out, tokenizer, layout;
   int threads = 0;
   bool json = false;
 };
 
 int convert(ConvertFlags& flags) {
-  if (!flags.out.ends_with(".quipu") && !flags.out.ends_with(".gguf"))
-    fail(Exit::usage, "{}: is no name of a model file, expected one that ends in .quipu or .gguf",
+  const bool named_as_file = flags.out.ends_with(".quipu") || flags.out.ends_with(".gguf");
+  if (flags.layout.empty() && !named_as_file)
+    fail(Exit::usage,
+         "{}: is no name of a model file, expected one that ends in .quipu or .gguf, or --layout "
+         "beside a folder",
          flags.out);
+  if (!flags.layout.empty() && named_as_file)
+    fail(Exit::usage, "{}: is named as a file, expected a folder beside --layout {}", flags.out,
+         flags.layout);
   const auto start = std::chrono::steady_clock::now();
   const ModelSource source = open_model(flags.in, flags.tokenizer).source;
   expect_runnable(source);
@@ -31,10 +37,15 @@ int convert(ConvertFlags& flags) {
   const double amount = double(totals.bytes) / 1e6;
   put_summary(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
                           source.kind, totals.tensors, amount));
+  std::vector<std::string> notes;
   {
     ProgressBar bar({amount, "MB"});
-    convert_model(source, flags.out, flags.threads, bar.callback());
+    if (flags.layout.empty())
+      convert_model(source, flags.out, flags.threads, bar.callback());
+    else
+      notes = write_folder(source, flags.out, flags.layout, flags.threads, bar.callback());
   }
+  for (const std::string& note : notes) put_notice(note);
   if (flags.json)
     put_json({{"input", source.path},
               {"kind", source.kind},
@@ -56,10 +67,18 @@ Action declare_convert(Flags parser) {
       .model()
       .required()
       .type("FILE");
-  parser.add("OUT", flags->out, "the .quipu file to write, or GGUF if it ends in .gguf")
+  parser
+      .add("OUT", flags->out,
+           "the .quipu file to write, GGUF if it ends in .gguf, or a folder beside --layout")
       .not_empty("a file to write")
       .required()
       .type("FILE");
+  parser
+      .add("--layout", flags->layout,
+           "a folder with safetensors as gptq or awq packs them, which transformers and vLLM load; "
+           "of weights in q4_0, q5_0 or q8 (gptq)")
+      .one_of({"gptq", "awq"})
+      .type("NAME");
   declare_tokenizer(parser, flags->tokenizer);
   declare_threads(parser, flags->threads);
   parser.example("A GGUF file, which then opens at once", "chaski convert model.gguf model.quipu");

@@ -112,7 +112,8 @@ int pull(PullFlags& flags) {
       "{:.1f} MB in {}{}, {}{}", double(bytes) / 1e6, counted(model.files.size(), "file"),
       fetched == 0 ? ", there already" : fmt::format(", fetched in {:.1f} s", seconds),
       proven == model.files.size() ? "as their sums say"
-                                   : fmt::format("{} of them proven by a sum", proven),
+      : proven == 0 ? std::string("whole by their length, with no sum to prove them by")
+                    : fmt::format("{} with the right sum, the others by their length", proven),
       refusal.empty() ? "; chaski run -m " + name : ""));
   return int(Exit::done);
 }

@@ -452,7 +452,8 @@ Action declare_quantize(Flags parser) {
   parser.add_switch(
       "--resume", flags->options.resume,
       "go on where an earlier run of the same command was killed, and keep what is finished if "
-      "this one is; with --calibrate and --stats, what was saved is not measured again");
+      "this one is; with --calibrate and --stats, what was saved is not measured again (what awq "
+      "searched for is searched for again)");
   Flag size =
       parser
           .add("--size", flags->size,

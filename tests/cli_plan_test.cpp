@@ -130,6 +130,11 @@ TEST_CASE("cli/plan: what would make it fit does") {
       contains(weights.out, "\nit does not fit: weights in q4 (chaski quantize --type q4)"),
       weights.out);
   CHECK(!contains(weights.out, "tok/s"));
+  // Where not even q4 fits, fewer bits do.
+  const Outcome fewer =
+      under("ulimit -v 800000", "plan --shape llama-3.2-1b:f16 -t 1 -c 2048 --device cpu");
+  CHECK_MESSAGE(contains(fewer.out, "\nit does not fit: weights in q3 (chaski quantize --type q3)"),
+                fewer.out);
 }
 
 TEST_CASE("cli/plan: what run takes at most is what was foretold") {

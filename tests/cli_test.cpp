@@ -553,6 +553,29 @@ TEST_CASE("cli/packed folders are converted and keep their formats") {
   }
 }
 
+TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not written over") {
+  const TempFolder folder;
+  REQUIRE(chaski_run({"quantize", kStory, folder / "a.quipu", "--type", "q4_0", "--fast",
+                      "--keep-above", "1"})
+              .status == 0);
+  for (const std::string layout : {"gptq", "awq"}) {
+    const std::string out = folder / layout;
+    const Outcome made = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
+    CHECK_MESSAGE(made.status == 0, made.err);
+    CHECK_MESSAGE(made.error_says("has no tokenizer, expected tokenizer.json"), made.err);
+    CHECK(json::parse(
+              chaski_run({"inspect", out, "--json"}).out)["metadata"]["model.block_count"] == 6);
+    // What is there stays.
+    const Outcome again = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
+    CHECK(again.status == 2);
+    CHECK_MESSAGE(again.error_says("holds a model already"), again.err);
+  }
+  check_one_line(chaski_run({"convert", kStory, folder / "b.gguf", "--layout", "gptq"}), 2,
+                 "expected a folder beside --layout gptq");
+  check_one_line(chaski_run({"convert", folder / "a.quipu", folder / "c", "--layout", "exl2"}), 2,
+                 "gptq");
+}
+
 TEST_CASE("cli/convert writes what its name says, and no other name") {
   const TempFolder folder;
   for (const char* name : {"a.txt", "a", "a.quipu.bak"}) {

@@ -6,6 +6,7 @@
 #include "models/import/gguf.h"
 #include "models/import/hf_tokenizer.h"
 #include "models/import/pre_patterns.h"
+#include "models/import/write_packed.h"
 #include "tests/import_support.h"
 
 namespace chaski::test {
@@ -421,6 +422,103 @@ TEST_CASE("import/hf GPT-2's vocabulary in three kinds of file") {
   CHECK(a.strs("tokenizer.pre_patterns") == std::vector<std::string>{std::string(kGpt2Pattern)});
   CHECK(gguf_name_of(b.strs("tokenizer.pre_patterns")) == "gpt-2");
   CHECK(a.ints("tokenizer.eos_ids") == Numbers{50256});
+}
+
+// A golden model with each of its matmul weights in `format`, by the formats' own random blocks.
+ModelSource in_format(const std::string& folder, Format format) {
+  ModelSource source = import_model(golden("models/" + folder));
+  for (TensorSource& t : source.tensors) {
+    if (!t.info.tiled() || t.info.name == "token_embd" || t.info.name == "output") continue;
+    t.info.format = format;
+    const int64_t rows = t.info.rows, cols = t.info.cols;
+    t.read = [=](int64_t first, int64_t last, std::byte* dst) {
+      const size_t stride = row_bytes(format, cols);
+      std::vector<std::byte> row(16 * stride);
+      for (int64_t s = first; s < last; ++s, dst += strip_bytes(format, cols)) {
+        const int n = int(std::min<int64_t>(16, rows - 16 * s));
+        for (size_t i = 0; i < row.size(); ++i)  // scales of about 2^-9, any codes
+          row[i] = std::byte((i * 2654435761u + size_t(s) * 40503u + i / 7) >> 5);
+        for (int r = 0; r < n; ++r)
+          for (size_t b = 0; b < stride; b += info(format).row_block_bytes) {
+            const uint16_t d = uint16_t(0x1800 + (b + 64 * size_t(r)) % 1000);
+            std::memcpy(row.data() + size_t(r) * stride + b, &d, 2);
+          }
+        pack_strip(format, row.data(), stride, n, cols, dst);
+      }
+    };
+  }
+  return source;
+}
+
+TEST_CASE("import/packed folders go out and come back with the same weights") {
+  for (const char* name :
+       {"llama_gqa_untied", "llama_mqa_tied", "llama_rope_llama3", "llama_rope_yarn",
+        "llama_rope_linear", "llama_biases", "mistral_window", "qwen2", "qwen3"})
+    for (const auto& [layout, format] : {std::pair(PackedLayout::gptq, Format::q4_0),
+                                         {PackedLayout::gptq, Format::q8},
+                                         {PackedLayout::gptq, Format::q5_0},
+                                         {PackedLayout::awq, Format::q4_0}}) {
+      CAPTURE(name);
+      CAPTURE(info(format).name);
+      const TempFolder temp;
+      ModelSource source = in_format(name, format);
+      if (std::any_of(source.tensors.begin(), source.tensors.end(),
+                      [&](auto& t) { return t.info.cols % info(t.info.format).block != 0; }))
+        continue;
+      const PackedFolder made = write_packed(temp / "out", source, layout, {});
+      CHECK(made.bits == (format == Format::q4_0 ? 4 : 8));
+      CHECK(made.packed > 0);
+      const ModelSource back = import_model(temp / "out");
+      REQUIRE(back.tensors.size() == source.tensors.size());
+      for (const TensorSource& t : source.tensors) {
+        CAPTURE(t.info.name);
+        CHECK(values_of(tensor(back, t.info.name)) == values_of(t));
+        if (format != Format::q5_0) CHECK(tensor(back, t.info.name).info.format == t.info.format);
+      }
+      for (const auto& [key, value] : source.meta.all()) {
+        if (!key.starts_with("model.")) continue;
+        CAPTURE(key);
+        REQUIRE(back.meta.has(key));
+        CHECK(back.meta.find(key)->data == value.data);
+      }
+    }
+}
+
+TEST_CASE("import/what others packed is packed again with the same weights") {
+  for (const char* name : {"gptq4", "gptq4_order", "gptq4_mixed", "gptq8", "awq"}) {
+    CAPTURE(name);
+    const TempFolder temp;
+    const ModelSource source = import_model(golden(std::string("packed/") + name));
+    write_packed(temp / "out", source, PackedLayout::gptq, {});
+    const ModelSource back = import_model(temp / "out");
+    REQUIRE(back.tensors.size() == source.tensors.size());
+    for (const TensorSource& t : source.tensors) {
+      CAPTURE(t.info.name);
+      CHECK(values_of(tensor(back, t.info.name)) == values_of(t));
+    }
+  }
+}
+
+TEST_CASE("import/what has no exact image in a packed folder is refused by name") {
+  const TempFolder temp;
+  const auto says = [&](const ModelSource& source, PackedLayout layout) {
+    const Error error = error_of([&] { write_packed(temp / "out", source, layout, {}); });
+    CHECK(error.code == Exit::bad_file);
+    CHECK(!std::filesystem::exists(temp / "out/config.json"));
+    return std::string(error.what());
+  };
+  CHECK(contains(says(in_format("llama_gqa_untied", Format::iq4_nl), PackedLayout::gptq),
+                 "is iq4_nl, which GPTQ lacks: 'chaski quantize --type q4_0'"));
+  CHECK(contains(says(in_format("llama_gqa_untied", Format::q4_1), PackedLayout::gptq),
+                 "is q4_1 with a minimum that is no multiple of its scale"));
+  CHECK(contains(says(in_format("llama_gqa_untied", Format::q8), PackedLayout::awq),
+                 "is q8, whose codes need 8 bits, and AWQ has 4"));
+  CHECK(contains(says(import_model(golden("models/llama_gqa_untied")), PackedLayout::gptq),
+                 "no weight is in a format that GPTQ holds"));
+  CHECK(contains(says(import_model(golden("packed/gptq4_mixed")), PackedLayout::awq),
+                 ".order says that columns are sorted, which AWQ lacks"));
+  CHECK(contains(says(import_model(golden("models/gpt2")), PackedLayout::gptq),
+                 "general.architecture is gpt2, expected llama, qwen2 or qwen3"));
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+// A model as a folder that transformers and vLLM load.
+#pragma once
+#include "engine/model_file.h"
+
+namespace chaski {
+
+// "gptq" or "awq" (models/import/write_packed.h). Returns what a user should know of the folder, a
+// line each.
+std::vector<std::string> write_folder(const ModelSource& source, const std::string& folder,
+                                      const std::string& layout, int threads,
+                                      const OnProgress& progress);
+
+}  // namespace chaski

@@ -1,0 +1,32 @@
+// A Hugging Face folder as GPTQ or AWQ packs it, which transformers and vLLM load: hf_packed.h
+// backwards. No weight changes: what has no exact image there is refused by name.
+//
+//   q4_0, q5_0, q8, and q4_1 and q5_1 whose minima are whole multiples of their scales: codes of 4
+//   or 8 bits under an f16 scale for 32 columns, with whole zero points. All have 8 bits if one of
+//   them needs them (GPTQ alone has 8).
+//   All else, and the embedding and the head whatever they are in: floats, of the fewest bits that
+//   hold each value.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "ggml-like-tensor/file/model_source.h"
+
+namespace chaski {
+
+enum class PackedLayout { gptq, awq };
+
+struct PackedFolder {
+  int bits = 4;
+  size_t packed = 0;      // weights
+  std::string why_eight;  // the first tensor that needs 8 bits; empty: all have 4
+  bool has_tokenizer = false;
+};
+
+// Of llama (Mistral too), qwen2 and qwen3. Writes config.json last, so that a folder without one is
+// no model yet; refuses one that has one. Tokenizer files are copied where the source is a folder
+// that has them. Throws Error(bad_file | usage | io). `done` is told bytes that are written.
+PackedFolder write_packed(const std::string& folder, const ModelSource& source, PackedLayout layout,
+                          const std::function<void(uint64_t bytes)>& done);
+
+}  // namespace chaski
