@@ -77,23 +77,31 @@ TEST_CASE("heads: the row behind a draw is the hidden row, and the draws are the
   const auto engine = Engine::open({});
   const auto tokens = engine->tokenizer().encode_prompt("Once upon a time there was a little dog.");
   Sampler sampler(SamplerOptions{});
-  for (const int wanted : {1, 4}) {
-    const auto plain = engine->session(), asked = engine->session();
-    Extension a{plain.get(), tokens, wanted, &sampler}, b = a;
-    b.session = asked.get(), b.hidden = true;
+  std::vector<TokenId> text = tokens;
+  const auto plain = engine->session();
+  while (text.size() < tokens.size() + 4)
+    text.push_back(plain->draw(std::span(text).subspan(size_t(plain->position())), sampler)[0]);
+  const TokenId *right = &text[tokens.size()], wrong = right[0] == 5 ? 6 : 5;
+  const std::vector<std::vector<Draft::Node>> drafts{
+      {},
+      {{right[0], -1}, {right[1], 0}, {wrong + 2, 1}},
+      {{wrong, -1}, {right[1], 0}, {right[0], -1}, {right[1], 2}, {right[2], 3}}};
+  const size_t made[] = {1, right[2] == wrong + 2 ? 4u : 3u, 4};
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const auto session = engine->session(), other = engine->session(), rows = engine->session();
+    Extension a{session.get(), tokens, 1, &sampler}, b{other.get(), tokens, 1, &sampler};
+    a.guesses = b.guesses = drafts[i], b.hidden = true;
     const Draws without = Session::draw_all({&a, 1})[0], with = Session::draw_all({&b, 1})[0];
-    CHECK(without.tokens == with.tokens);
+    CHECK(without.tokens == std::vector<TokenId>(right, right + made[i]));
+    CHECK(with.tokens == without.tokens);
     CHECK(without.hidden.empty());
-    const auto rows = engine->session();
-    const auto all = rows->hidden(tokens, wanted);
-    const size_t dim = size_t(engine->hidden_size());
-    CHECK(same(with.hidden, all.subspan((with.tokens.size() - 1) * dim, dim)));
+    CHECK(same(with.hidden, rows->hidden(std::span(text).first(tokens.size() + made[i] - 1), 1)));
   }
   // Several in a pass, of which one asks.
   const auto one = engine->session(), two = engine->session();
   const auto first = std::span(tokens).first(5);
-  const std::vector<Extension> both{{one.get(), tokens, 2, &sampler},
-                                    {two.get(), first, 1, &sampler, {}, nullptr, true}};
+  const std::vector<Extension> both{{one.get(), tokens, 1, &sampler, {}, nullptr, drafts[2]},
+                                    {two.get(), first, 1, &sampler, {}, nullptr, {}, true}};
   const auto draws = Session::draw_all(both);
   CHECK(draws[0].hidden.empty());
   CHECK(same(draws[1].hidden, engine->session()->hidden(first, 1)));
@@ -212,8 +220,8 @@ TEST_CASE("heads: a guess is the draw from the head's logits, with the noise of 
         std::vector<Draft::Node>(guesses.begin(), guesses.begin() + 2));
   Sampler sampler(sampling);
   for (int i = 0; i < 3; ++i) {
-    CHECK(sampler.draw(heads->logits(i, hidden), text) == guesses[size_t(i)]);
-    text.push_back(guesses[size_t(i)]);
+    CHECK(sampler.draw(heads->logits(i, hidden), text) == guesses[size_t(i)].token);
+    text.push_back(guesses[size_t(i)].token);
   }
 }
 
