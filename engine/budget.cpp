@@ -273,8 +273,8 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
   result.bytes = others + choices.bytes, result.kl = choices.kl;
   if (result.bytes > most)
     fail(Exit::usage,
-         "{}: {} is asked for, expected at least {}, which is the least that its choices take", in.path,
-         said(most), said(result.bytes));
+         "{}: {} is asked for, expected at least {}, which is the least that its choices take",
+         in.path, said(most), said(result.bytes));
   for (size_t i = 0; i < all.size(); ++i) {
     const Option& to = hulls[i][choices.option[i]];
     Allotment::Row& row = result.tensors[all[i].tensor];

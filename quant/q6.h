@@ -53,7 +53,8 @@ struct Q6 {
   static constexpr float at(RowHeader unit, const Block& b, int i) {
     return d(unit, b) * float(code(b, i) - centre(b));
   }
-  // A row's unit: its largest block must be in reach of 62 units from the better of the inner centres.
+  // A row's unit: its largest block must be in reach of 62 units from the better of the inner
+  // centres.
   static RowHeader header_of(const float* row, int64_t cols);
   // The scale byte of least squared error, each column's times its factor.
   static void encode(RowHeader unit, const float* x, const float* factors, Block& block);
