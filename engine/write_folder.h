@@ -1,4 +1,4 @@
-// A model as a folder that transformers and vLLM load.
+// A model as a folder in the layout that transformers and vLLM read.
 #pragma once
 #include "engine/model_file.h"
 

@@ -75,7 +75,7 @@ Action declare_convert(Flags parser) {
       .type("FILE");
   parser
       .add("--layout", flags->layout,
-           "a folder with safetensors as gptq or awq packs them, which transformers and vLLM load; "
+           "a folder with safetensors as gptq or awq packs them, for transformers and vLLM; "
            "of weights in q4_0, q5_0 or q8 (gptq)")
       .one_of({"gptq", "awq"})
       .type("NAME");
