@@ -331,8 +331,7 @@ void check_files(const QuantizeFlags& flags) {
   std::error_code ignored;
   if (!flags.text.empty() && !flags.stats.empty() && !flags.options.resume &&
       std::filesystem::exists(flags.stats, ignored))
-    fail(Exit::usage,
-         "{} is there already: without --calibrate it is read; --calibrate writes a new file",
+    fail(Exit::usage, "{} is there already: name another file, or leave out --calibrate to read it",
          escaped(flags.stats));
 }
 
