@@ -203,7 +203,8 @@ TEST_CASE("heads: a guess is the draw from the head's logits, with the noise of 
   const auto engine = open_on_cpu(kTarget, Format::f32);
   const auto heads = std::make_shared<DraftHeads>(golden("heads/medusa"), engine);
   std::vector<TokenId> text = golden_tokens();
-  const auto row = engine->session()->hidden(std::span(text).first(text.size() - 1), 1);
+  const auto session = engine->session();
+  const auto row = session->hidden(std::span(text).first(text.size() - 1), 1);
   const std::vector<float> hidden(row.begin(), row.end());
   SamplerOptions sampling;
   sampling.seed = 9;
