@@ -20,6 +20,7 @@ namespace chaski {
 namespace {
 
 constexpr int kQueries = kGroup;
+constexpr int kFewQueries = 4;  // and fewer are scored without zeros behind them
 
 // Some tokens, times the query heads [first_head, first_head + heads) of one KV head.
 struct QueryBlock {
@@ -291,7 +292,7 @@ struct CpuKernel<Attention, V> {
   static void load_queries(const Attention& op, const OpArgs& a, const QueryBlock& b,
                            const Work& w) {
     const KvLayout l = layout(op, a);
-    const int cols = l.k_cols(), count = b.count(), padded = count > 4 ? kQueries : count;
+    const int cols = l.k_cols(), count = b.count(), padded = count > kFewQueries ? kQueries : count;
     for (int q = 0; q < padded; ++q) {
       const float* from =
           q < count ? a.in[0].row(b.token_of(q)) + b.head_of(q) * op.kv.k_dim : nullptr;
@@ -414,7 +415,7 @@ struct CpuKernel<Attention, V> {
   }
   // As float_strips() in strip.h, number for number, but the queries of a column lie side by side:
   // so many rows would need more addresses than there are registers. Past the last of more than
-  // four queries there are zeros, so that one piece takes all.
+  // kFewQueries there are zeros, so that one piece takes all.
   template <class Fmt>
   static void score_floats(const std::byte* tile, int cols, const float* q, int count, F* acc) {
     const auto piece = [&]<int N>(int first) {
@@ -425,9 +426,9 @@ struct CpuKernel<Attention, V> {
       if (count > 12) return piece.template operator()<16>(0);
       if (count > 8) return piece.template operator()<12>(0);
       if (count > 6) return piece.template operator()<8>(0);
-      if (count > 4) return piece.template operator()<6>(0);
+      if (count > kFewQueries) return piece.template operator()<6>(0);
     }
-    in_pieces<4>(count, piece);
+    in_pieces<kFewQueries>(count, piece);
   }
   template <class Fmt, int N>
   __attribute__((noinline)) static void score_piece(const typename Fmt::Tile* columns, int cols,

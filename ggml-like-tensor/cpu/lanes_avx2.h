@@ -153,13 +153,11 @@ struct Avx2Lanes {
       return _mm256_maddubs_epi16(size, K.is_signed ? _mm256_sign_epi8(a, w) : a);
     }
   };
-  template <DotKind K>
-  static __m256i product(__m256i w, __m256i a) {
-    return Factor<K>(w).times(a);
-  }
   template <DotKind K, int kFrom, int kTo>
   static I dot(const B* w, const int8_t* a, int32_t sum) {
-    return dot_runs<K, kFrom, kTo>(w, a, set1_i32(-K.offset * sum), set1_i32(0x10001));
+    I s = set1_i32(-K.offset * sum);
+    dot_runs<K, kFrom, kTo, 1>(w, a, &s, set1_i32(0x10001));
+    return s;
   }
   // How many products fit an int16: lanes_avx512.h has the bounds.
   template <DotKind K>
@@ -168,28 +166,12 @@ struct Avx2Lanes {
     const int run = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
     return run < most ? run : most;
   }
-  template <DotKind K, int kFrom, int kTo>
-  static I dot_runs(const B* w, const int8_t* a, I s, I scale) {
-    constexpr int kStep = run_length<K>(kTo - kFrom);
-#pragma GCC unroll 8
-    for (int g = kFrom; g < kTo; g += kStep) {
-      __m256i f = four(a, g), x = product<K>(w[g].a, f), y = product<K>(w[g].b, f);
-#pragma GCC unroll 8
-      for (int h = g + 1; h < g + kStep; ++h) {
-        f = four(a, h);
-        x = _mm256_add_epi16(x, product<K>(w[h].a, f)),
-        y = _mm256_add_epi16(y, product<K>(w[h].b, f));
-      }
-      s.a = _mm256_add_epi32(s.a, _mm256_madd_epi16(x, scale.a)),
-      s.b = _mm256_add_epi32(s.b, _mm256_madd_epi16(y, scale.b));
-    }
-    return s;
-  }
-  // dot_runs for N activations in one go: a weight is loaded once for all of them. Panels do not
-  // fit into sixteen registers; eight sums of int16 do, with what they need.
+  // s[n] += the products of activation n, whose codes begin n Acts behind `a`. A weight is loaded
+  // once for all N of them: panels do not fit into sixteen registers; eight sums of int16 do, with
+  // what they need.
   static constexpr bool kManyAtOnce = true;
   template <DotKind K, int kFrom, int kTo, int N>
-  static void many_dot_runs(const B* w, const Act* a, I* s, I scale) {
+  static void dot_runs(const B* w, const int8_t* a, I* s, I scale) {
     constexpr int kRun = run_length<K>(kTo - kFrom);
 #pragma GCC unroll 8
     for (int g = kFrom; g < kTo; g += kRun) {
@@ -199,15 +181,15 @@ struct Avx2Lanes {
         const Factor<K> low(w[h].a), high(w[h].b);
 #pragma GCC unroll 4
         for (int n = 0; n < N; ++n) {
-          const __m256i f = four(a[n].q, h), p = low.times(f), q = high.times(f);
+          const __m256i f = four(a + n * sizeof(Act), h), p = low.times(f), q = high.times(f);
           x[n] = h == g ? p : _mm256_add_epi16(x[n], p);
           y[n] = h == g ? q : _mm256_add_epi16(y[n], q);
           if (h < g + kRun - 1) {
-            in_order(x[n], y[n]);
+            if constexpr (N > 1) in_order(x[n], y[n]);
           } else {
             s[n].a = _mm256_add_epi32(s[n].a, _mm256_madd_epi16(x[n], scale.a));
             s[n].b = _mm256_add_epi32(s[n].b, _mm256_madd_epi16(y[n], scale.b));
-            in_order(s[n].a, s[n].b);
+            if constexpr (N > 1) in_order(s[n].a, s[n].b);
           }
         }
       }
@@ -219,14 +201,14 @@ struct Avx2Lanes {
   template <DotKind K, int kFrom, int kTo, int N>
   static void many_dots(const B* w, const Act* a, const int32_t* sums, I* result) {
     for (int n = 0; n < N; ++n) result[n] = set1_i32(-K.offset * sums[n]);
-    many_dot_runs<K, kFrom, kTo, N>(w, a, result, set1_i32(0x10001));
+    dot_runs<K, kFrom, kTo, N>(w, a->q, result, set1_i32(0x10001));
   }
   // result[n]: the integers of scaled_dot<K>.
   template <DotKind K, int N>
   static void many_scaled_dots(const B* w, const I* s, const Act* a, I* result) {
     for (int n = 0; n < N; ++n) result[n] = offset_of<K>(s, a[n]);
-    many_dot_runs<K, 0, 4, N>(w, a, result, pair(s[0], s[0]));
-    many_dot_runs<K, 4, 8, N>(w, a, result, pair(s[1], s[1]));
+    dot_runs<K, 0, 4, N>(w, a->q, result, pair(s[0], s[0]));
+    dot_runs<K, 4, 8, N>(w, a->q, result, pair(s[1], s[1]));
   }
   template <DotKind K>
   static I offset_of(const I* s, const Act& a) {
@@ -238,9 +220,9 @@ struct Avx2Lanes {
   }
   template <DotKind K>
   static F scaled_dot(const B* w, const I* s, const Act& a) {
-    I sum = offset_of<K>(s, a);
-    sum = dot_runs<K, 0, 4>(w, a.q, sum, pair(s[0], s[0]));
-    return to_float(dot_runs<K, 4, 8>(w, a.q, sum, pair(s[1], s[1])));
+    I sum;
+    many_scaled_dots<K, 1>(w, s, &a, &sum);
+    return to_float(sum);
   }
   static I pair(I low, I high) {
     high = shift_left(high, 16);

@@ -20,65 +20,71 @@ inline __attribute__((always_inline)) void prefetch(const void* at, int bytes) {
     __builtin_prefetch(static_cast<const char*>(at) + kPrefetch + i);
 }
 
-// The order of panel.h.
-template <class V, DotKind K>
-inline __attribute__((always_inline)) typename V::F block_dot(const Panel<V>& w, const Act& a,
-                                                              typename V::F acc) {
-  const auto d = V::mul(w.d, V::set1(a.d));
-  if constexpr (K.apart) {
-    acc = V::fma(V::to_float(V::template dot<K, 0, 4>(w.w, a.q, a.half[0])), d, acc);
-    acc = V::fma(V::to_float(V::template dot<K, 4, 8>(w.w, a.q, a.half[1])),
-                 V::mul(w.m, V::set1(a.d)), acc);
-  } else if constexpr (!K.halves) {
-    acc = V::fma(V::to_float(V::template dot<K, 0, 8>(w.w, a.q, a.half[0] + a.half[1])), d, acc);
-    if constexpr (K.mins) acc = V::fma(w.m, V::set1(a.ds), acc);
-  } else {
-    acc = V::fma(V::template scaled_dot<K>(w.w, w.s, a), d, acc);
-    if constexpr (K.mins) {
-      const auto mins = V::dot_pairs(w.mins, a.half);
-      acc = V::fma(V::to_float(mins), V::mul(w.m, V::set1(a.d)), acc);
-    }
-  }
-  return acc;
-}
-
-// The same for N activations.
+// Whether the lanes multiply a weight with several activations in one go.
 template <class V>
 constexpr bool kManyAtOnce = requires {
   V::kManyAtOnce;
 };
+
+// What N activations give with groups [kFrom, kTo) of four columns, sum_of(activation) being the
+// sum of its codes there.
+template <class V, DotKind K, int kFrom, int kTo, int N, class Fn>
+inline __attribute__((always_inline)) void dots_of(const Panel<V>& w, const Act* a, Fn sum_of,
+                                                   typename V::F* dots) {
+  if constexpr (N == 1) {
+    dots[0] = V::to_float(V::template dot<K, kFrom, kTo>(w.w, a->q, sum_of(*a)));
+  } else {
+    int32_t sums[N];
+    for (int n = 0; n < N; ++n) sums[n] = sum_of(a[n]);
+    typename V::I whole[N];
+    V::template many_dots<K, kFrom, kTo, N>(w.w, a, sums, whole);
+    for (int n = 0; n < N; ++n) dots[n] = V::to_float(whole[n]);
+  }
+}
+// The same with all columns, a scale for each half of them.
+template <class V, DotKind K, int N>
+inline __attribute__((always_inline)) void scaled_dots_of(const Panel<V>& w, const Act* a,
+                                                          typename V::F* dots) {
+  if constexpr (N == 1) {
+    dots[0] = V::template scaled_dot<K>(w.w, w.s, *a);
+  } else {
+    typename V::I whole[N];
+    V::template many_scaled_dots<K, N>(w.w, w.s, a, whole);
+    for (int n = 0; n < N; ++n) dots[n] = V::to_float(whole[n]);
+  }
+}
+
+// acc[n] += the block times activation n, in the order of panel.h.
 template <class V, DotKind K, int N>
 inline __attribute__((always_inline)) void block_dots(const Panel<V>& w, const Act* a,
                                                       typename V::F* acc) {
-  if constexpr (!kManyAtOnce<V> || N == 1) {
+  if constexpr (N > 1 && !kManyAtOnce<V>) {
 #pragma GCC unroll 16
-    for (int n = 0; n < N; ++n) acc[n] = block_dot<V, K>(w, a[n], acc[n]);
+    for (int n = 0; n < N; ++n) block_dots<V, K, 1>(w, a + n, acc + n);
   } else {
-    typename V::I dots[N];
-    int32_t sums[N];
+    typename V::F dots[N];
+    const auto add_times = [&](typename V::F scale) {
+      for (int n = 0; n < N; ++n) acc[n] = V::fma(dots[n], V::mul(scale, V::set1(a[n].d)), acc[n]);
+    };
     if constexpr (K.apart) {
-      for (int n = 0; n < N; ++n) sums[n] = a[n].half[0];
-      V::template many_dots<K, 0, 4, N>(w.w, a, sums, dots);
-      for (int n = 0; n < N; ++n)
-        acc[n] = V::fma(V::to_float(dots[n]), V::mul(w.d, V::set1(a[n].d)), acc[n]);
-      for (int n = 0; n < N; ++n) sums[n] = a[n].half[1];
-      V::template many_dots<K, 4, 8, N>(w.w, a, sums, dots);
-      for (int n = 0; n < N; ++n)
-        acc[n] = V::fma(V::to_float(dots[n]), V::mul(w.m, V::set1(a[n].d)), acc[n]);
+      dots_of<V, K, 0, 4, N>(
+          w, a, [](const Act& of) { return of.half[0]; }, dots);
+      add_times(w.d);
+      dots_of<V, K, 4, 8, N>(
+          w, a, [](const Act& of) { return of.half[1]; }, dots);
+      add_times(w.m);
     } else if constexpr (!K.halves) {
-      for (int n = 0; n < N; ++n) sums[n] = a[n].half[0] + a[n].half[1];
-      V::template many_dots<K, 0, 8, N>(w.w, a, sums, dots);
-      for (int n = 0; n < N; ++n) {
-        acc[n] = V::fma(V::to_float(dots[n]), V::mul(w.d, V::set1(a[n].d)), acc[n]);
-        if constexpr (K.mins) acc[n] = V::fma(w.m, V::set1(a[n].ds), acc[n]);
-      }
+      dots_of<V, K, 0, 8, N>(
+          w, a, [](const Act& of) { return of.half[0] + of.half[1]; }, dots);
+      add_times(w.d);
+      if constexpr (K.mins)
+        for (int n = 0; n < N; ++n) acc[n] = V::fma(w.m, V::set1(a[n].ds), acc[n]);
     } else {
-      V::template many_scaled_dots<K, N>(w.w, w.s, a, dots);
-      for (int n = 0; n < N; ++n) {
-        acc[n] = V::fma(V::to_float(dots[n]), V::mul(w.d, V::set1(a[n].d)), acc[n]);
-        if constexpr (K.mins)
-          acc[n] = V::fma(V::to_float(V::dot_pairs(w.mins, a[n].half)),
-                          V::mul(w.m, V::set1(a[n].d)), acc[n]);
+      scaled_dots_of<V, K, N>(w, a, dots);
+      add_times(w.d);
+      if constexpr (K.mins) {
+        for (int n = 0; n < N; ++n) dots[n] = V::to_float(V::dot_pairs(w.mins, a[n].half));
+        add_times(w.m);
       }
     }
   }
