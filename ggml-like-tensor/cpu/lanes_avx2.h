@@ -97,9 +97,9 @@ struct Avx2Lanes {
     return {_mm256_cvtepi8_epi32(eight(p, 0)), _mm256_cvtepi8_epi32(eight(p, 1))};
   }
   static void store_i8(int8_t* p, I x) {
-    alignas(32) int32_t v[16];
-    store_i32(v, x);
-    for (int i = 0; i < 16; ++i) p[i] = int8_t(v[i]);
+    const __m256i halves = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
+    _mm_storeu_si128((__m128i*)p, _mm_packs_epi16(_mm256_castsi256_si128(halves),
+                                                  _mm256_extracti128_si256(halves, 1)));
   }
   static I set1_i32(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
   static I add_i32(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }

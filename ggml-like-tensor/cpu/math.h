@@ -10,7 +10,7 @@ namespace {
 // 88.3 clamped. Cody-Waite reduction x = n ln 2 + r, |r| <= 0.347, then the Taylor polynomial of
 // degree 7: relative error below 1.5e-7.
 template <class V>
-typename V::F exp(typename V::F x) {
+inline __attribute__((always_inline)) typename V::F exp(typename V::F x) {
   const auto clamped = V::min(V::max(x, V::set1(-87.3f)), V::set1(88.3f));
   const auto n = V::to_int(V::mul(clamped, V::set1(1.44269504f)));
   auto r = V::fma(V::to_float(n), V::set1(-0.693359375f), clamped);

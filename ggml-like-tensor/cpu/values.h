@@ -117,8 +117,8 @@ void weigh_floats(const HeadPages& h, const Weighing& w, int n0, int c) {
 
 template <class V, class F>
 void weigh_all_floats(const HeadPages& h, const Weighing& w, int queries) {
-  constexpr int kC = V::kWide ? 4 : 2;
-  in_pieces<V::kWide ? 6 : 4>(queries, [&]<int N>(int n0) {
+  constexpr int kC = V::kWide ? 4 : 1;
+  in_pieces<6>(queries, [&]<int N>(int n0) {
     int c = 0;
     for (; c + kC <= h.v_cols / 16; c += kC) weigh_floats<V, F, N, kC>(h, w, n0, c);
     for (; c < h.v_cols / 16; ++c) weigh_floats<V, F, N, 1>(h, w, n0, c);
