@@ -1,7 +1,5 @@
 #include "models/import/write_packed.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -22,6 +21,8 @@
 
 namespace chaski {
 namespace {
+
+using nlohmann::ordered_json;
 
 constexpr int64_t kPackedGroup = 32;  // columns that share a scale
 constexpr std::string_view kWeightEnd = ".weight";
@@ -139,18 +140,6 @@ Format narrowest(const TensorSource& t) {
   return half ? Format::f16 : brain ? Format::bf16 : Format::f32;
 }
 
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", int(c));
-    else
-      out += c;
-  }
-  return out + '"';
-}
-
 template <class T>
 std::vector<std::byte> bytes_in(const std::vector<T>& numbers) {
   const auto bytes = std::as_bytes(std::span(numbers));
@@ -183,7 +172,8 @@ class PackedWriter {
     write_weights(done);
     const bool tokenizer = copy_beside();
     AtomicFile config(folder_ + "/config.json");
-    const std::string text = config_text();
+    config_["quantization_config"] = quantization();
+    const std::string text = config_.dump(2) + "\n";
     config.write(std::as_bytes(std::span(text)));
     config.commit();
     return {bits_, weights_.size(), why_eight_, tokenizer};
@@ -212,9 +202,6 @@ class PackedWriter {
 
   // --- config.json: the keys of the architecture, in the places where importers look for them ---
 
-  void put(const std::string& key, const std::string& json) {
-    config_.push_back(fmt::format("{}: {}", json_text(key), json));
-  }
   void read_config() {
     const Metadata& meta = source_.meta;
     const std::string architecture = meta.str("general.architecture");
@@ -232,22 +219,18 @@ class PackedWriter {
     if (meta.integer("model.rope_dim") != meta.integer("model.head_dim"))
       fail(Exit::bad_file, "{}: model.rope_dim is {}, expected head_dim {} for {}", source_.path,
            meta.integer("model.rope_dim"), meta.integer("model.head_dim"), name());
-    put("architectures", fmt::format("[{}]", json_text(type.first)));
-    put("model_type", json_text(type.second));
-    put("hidden_act", json_text("silu"));
-    put("torch_dtype", json_text("float16"));
-    put("tie_word_embeddings", source_.find("output") ? "false" : "true");
+    config_["architectures"] = ordered_json::array({type.first});
+    config_["model_type"] = type.second;
+    config_["hidden_act"] = "silu";
+    config_["torch_dtype"] = "float16";
+    config_["tie_word_embeddings"] = !source_.find("output");
     if (architecture == "llama" && !window) {
-      put("attention_bias", source_.find("layer.0.attn_q.bias") ? "true" : "false");
-      put("mlp_bias", source_.find("layer.0.ffn_up.bias") ? "true" : "false");
+      config_["attention_bias"] = source_.find("layer.0.attn_q.bias") != nullptr;
+      config_["mlp_bias"] = source_.find("layer.0.ffn_up.bias") != nullptr;
     }
-    if (meta.has("tokenizer.bos_id"))
-      put("bos_token_id", std::to_string(meta.integer("tokenizer.bos_id")));
-    if (const auto& ends = meta.ints("tokenizer.eos_ids"); ends.size() > 0) {
-      std::vector<int64_t> ids;
-      for (size_t i = 0; i < ends.size(); ++i) ids.push_back(ends[i]);
-      put("eos_token_id", fmt::format("[{}]", fmt::join(ids, ", ")));
-    }
+    if (meta.has("tokenizer.bos_id")) config_["bos_token_id"] = meta.integer("tokenizer.bos_id");
+    const auto& ends = meta.ints("tokenizer.eos_ids");
+    for (size_t i = 0; i < ends.size(); ++i) config_["eos_token_id"].push_back(ends[i]);
     put_keys();
   }
   void put_keys() {
@@ -255,7 +238,6 @@ class PackedWriter {
         find_architecture(source_.meta.str("general.architecture"))->make();
     Keys keys;
     asked->keys(keys);
-    std::vector<std::string> scaling;
     for (const Key& key : keys.list) {
       key.read(source_.meta, key.ours);
       const Value* value = source_.meta.find(key.ours);
@@ -264,50 +246,41 @@ class PackedWriter {
       if (key.ours == "model.sliding_window" && source_.meta.integer(key.ours) == 0) continue;
       const auto top = std::find_if(key.hf.begin(), key.hf.end(),
                                     [](auto& place) { return place.find('.') == place.npos; });
-      const std::string json = json_of(key, *value);
       if (top != key.hf.end() && key.ours != "model.rope_original_context")
-        put(*top, json);
+        config_[*top] = json_of(key, *value);
       else
-        scaling.push_back(
-            fmt::format("{}: {}", json_text(key.hf[0].substr(key.hf[0].find('.') + 1)), json));
+        config_["rope_scaling"][key.hf[0].substr(key.hf[0].find('.') + 1)] = json_of(key, *value);
     }
-    if (!scaling.empty()) put("rope_scaling", fmt::format("{{{}}}", fmt::join(scaling, ", ")));
   }
-  std::string json_of(const Key& key, const Value& value) const {
+  ordered_json json_of(const Key& key, const Value& value) const {
     if (auto* number = std::get_if<double>(&value.data)) {
+      if (value.type != ValueType::f32) return *number;
       // a file's f32 as people write it: 1e-05, not 9.999999747378752e-06
-      if (value.type == ValueType::f32) return fmt::format("{}", float(*number));
-      return fmt::format("{}", *number);
+      return std::stod(fmt::format("{}", float(*number)));
     }
-    if (auto* whole = std::get_if<int64_t>(&value.data)) return std::to_string(*whole);
-    if (auto* text = std::get_if<std::string>(&value.data)) return json_text(*text);
+    if (auto* whole = std::get_if<int64_t>(&value.data)) return *whole;
+    if (auto* text = std::get_if<std::string>(&value.data)) return *text;
     fail(Exit::bad_file, "{}: {} is a list, expected a number for {}", source_.path,
          escaped(key.ours), name());
   }
 
-  std::string config_text() const {
-    std::string quantization;
-    std::vector<std::string> plain = plain_;
-    if (awq_) {
-      for (std::string& name : plain) name = json_text(name);
-      quantization = fmt::format(
-          R"("quant_method": "awq", "bits": 4, "group_size": {}, "version": "gemm", "zero_point": true, "modules_to_not_convert": [{}])",
-          kPackedGroup, fmt::join(plain, ", "));
-    } else {
-      for (std::string& name : plain) {
-        std::string pattern = "-:^";
-        for (const char c : name) pattern += c == '.' ? "\\." : std::string(1, c);
-        name = json_text(pattern + "$") + ": {}";
-      }
-      quantization = fmt::format(
-          R"("quant_method": "gptq", "bits": {}, "group_size": {}, "desc_act": {}, "sym": {}, "lm_head": false, "checkpoint_format": "{}")",
-          bits_, kPackedGroup, sorted_ ? "true" : "false", symmetric_ ? "true" : "false",
-          has_zero_ ? "gptq_v2" : "gptq");
-      if (!plain.empty())
-        quantization += fmt::format(R"(, "dynamic": {{{}}})", fmt::join(plain, ", "));
+  ordered_json quantization() const {
+    if (awq_)
+      return {{"quant_method", "awq"}, {"bits", 4},          {"group_size", kPackedGroup},
+              {"version", "gemm"},     {"zero_point", true}, {"modules_to_not_convert", plain_}};
+    ordered_json out = {{"quant_method", "gptq"},
+                        {"bits", bits_},
+                        {"group_size", kPackedGroup},
+                        {"desc_act", sorted_},
+                        {"sym", symmetric_},
+                        {"lm_head", false},
+                        {"checkpoint_format", has_zero_ ? "gptq_v2" : "gptq"}};
+    for (const std::string& name : plain_) {
+      std::string pattern = "-:^";
+      for (const char c : name) pattern += c == '.' ? "\\." : std::string(1, c);
+      out["dynamic"][pattern + "$"] = ordered_json::object();
     }
-    return fmt::format("{{\n  {},\n  \"quantization_config\": {{{}}}\n}}\n",
-                       fmt::join(config_, ",\n  "), quantization);
+    return out;
   }
 
   // --- what goes where ---
@@ -484,15 +457,14 @@ class PackedWriter {
   }
 
   void write_weights(const std::function<void(uint64_t)>& done) const {
-    std::string header = R"({"__metadata__":{"format":"pt"})";
+    ordered_json tensors = {{"__metadata__", {{"format", "pt"}}}};
     uint64_t at = 0;
     for (const Entry& e : entries_) {
-      header +=
-          fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                      json_text(e.name), e.dtype, fmt::join(e.shape, ","), at, at + e.bytes());
+      tensors[e.name] = {
+          {"dtype", e.dtype}, {"shape", e.shape}, {"data_offsets", {at, at + e.bytes()}}};
       at += e.bytes();
     }
-    header += '}';
+    std::string header = tensors.dump();
     header.resize((header.size() + 7) / 8 * 8, ' ');
     AtomicFile file(folder_ + "/model.safetensors");
     const uint64_t length = header.size();
@@ -532,8 +504,8 @@ class PackedWriter {
   const bool awq_;
   std::unique_ptr<Model> model_;
   Slots slots_;
-  std::vector<std::string> config_;  // lines of config.json
-  std::vector<std::string> plain_;   // names of weights that stay floats
+  ordered_json config_;
+  std::vector<std::string> plain_;  // names of weights that stay floats
   std::vector<Weight> weights_;
   std::vector<Entry> entries_;
   std::string why_eight_;
