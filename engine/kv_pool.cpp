@@ -11,23 +11,22 @@
 namespace chaski {
 
 std::optional<int32_t> KvPool::try_take() {
-  int32_t page;
   const auto used = int64_t(pages_.size());
-  if (!free_.empty()) {
-    page = free_.back();
-    free_.pop_back();
-  } else if (used < size_ && (idle_.empty() || used < within_)) {
-    page = int32_t(used);
+  if (free_.empty() && used < size_ && (idle_.empty() || used < within_)) {
     pages_.emplace_back();
-  } else if (!idle_.empty()) {
-    page = idle_.begin()->second;
-    idle_.erase(idle_.begin());
-    drop(page);
-  } else {
-    return std::nullopt;
+    free_.push_back(int32_t(used));
+    pages_.back().place = std::prev(free_.end());
   }
-  pages_[size_t(page)].references = 1;
-  ++in_use_;
+  if (free_.empty() && !idle_.empty()) {
+    const int32_t oldest = idle_.front();
+    move(pages_[size_t(oldest)], idle_, free_);
+    drop(oldest);
+  }
+  if (free_.empty()) return std::nullopt;
+  const int32_t page = free_.back();
+  Page& p = pages_[size_t(page)];
+  move(p, free_, held_);
+  p.references = 1;
   return page;
 }
 
@@ -42,20 +41,13 @@ int32_t KvPool::take() {
 void KvPool::share(int32_t page) {
   Page& p = pages_[size_t(page)];
   ENSURE(p.references > 0 || p.kept, "a page that is shared holds something");
-  if (++p.references > 1) return;
-  idle_.erase(p.idle_since);
-  ++in_use_;
+  if (++p.references == 1) move(p, idle_, held_);
 }
 
 void KvPool::release(int32_t page) {
   Page& p = pages_[size_t(page)];
   ENSURE(p.references > 0, "a page is released once per holder");
-  if (--p.references > 0) return;
-  --in_use_;
-  if (p.kept)
-    idle_.emplace_hint(idle_.end(), p.idle_since = ++clock_, page);
-  else
-    free_.push_back(page);
+  if (--p.references == 0) move(p, held_, p.kept ? idle_ : free_);
 }
 
 void KvPool::drop(int32_t page) {

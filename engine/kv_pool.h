@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
+#include <list>
 #include <optional>
 #include <vector>
 
@@ -41,7 +41,7 @@ class KvPool {
   void keep_within_now() { within_ = int64_t(pages_.size()); }
 
   int64_t size() const { return size_; }
-  int64_t in_use() const { return in_use_; }  // somebody holds them
+  int64_t in_use() const { return int64_t(held_.size()); }  // somebody holds them
   int64_t idle() const { return int64_t(idle_.size()); }
   int64_t copies() const { return copies_; }  // pages that were copied so far
   // Pages that take no new memory.
@@ -51,17 +51,20 @@ class KvPool {
   struct Page {
     int32_t references = 0;
     bool kept = false;
-    uint64_t idle_since = 0;  // if it is kept and nobody holds it
+    std::list<int32_t>::iterator place;  // in one of the lists below
   };
+  // A page goes from list to list without taking memory, so that destructors may give it back.
+  void move(Page& page, std::list<int32_t>& from, std::list<int32_t>& to) {
+    to.splice(to.end(), from, page.place);
+  }
   // It holds nothing any more.
   void drop(int32_t page);
 
-  int64_t size_, in_use_ = 0, copies_ = 0, within_ = std::numeric_limits<int64_t>::max();
+  int64_t size_, copies_ = 0, within_ = std::numeric_limits<int64_t>::max();
   // Of pages used so far: a file that promises a long context has not filled it yet.
   std::vector<Page> pages_;
-  std::vector<int32_t> free_;
-  uint64_t clock_ = 0;
-  std::map<uint64_t, int32_t> idle_;  // by idle_since
+  // Held by somebody; holding nothing; kept and held by nobody, for the longest time first.
+  std::list<int32_t> held_, free_, idle_;
   std::function<void(int32_t, int32_t)> copy_;
   std::function<void(int32_t)> gone_;
 };

@@ -84,24 +84,34 @@ void Session::Impl::share_known(std::span<const TokenId> text) {
     if (!next) break;
     chain.push_back(next);
   }
-  // As far as each pool has all that the next token sees.
-  for (; chain.size() > size_t(held / kPage); chain.pop_back()) {
-    const auto cells = int(chain.size()) * kPage;
-    std::vector<std::vector<int32_t>> pages(tables.size());
-    bool whole = true;
-    for (size_t i = 0; i < tables.size() && whole; ++i) {
-      auto first = int(chain.size());
-      for (; first > 0 && chain[size_t(first) - 1]->places[i] != kNoPage; --first)
-        pages[i].push_back(chain[size_t(first) - 1]->places[i]);
-      whole = first <= tables[i].first_for(cells);
-      std::reverse(pages[i].begin(), pages[i].end());
-    }
-    if (!whole) continue;
+  // For every page and pool, where the unbroken run of pages begins that ends with it.
+  std::vector<std::vector<int>> runs(chain.size(), std::vector<int>(tables.size()));
+  for (size_t page = 0; page < chain.size(); ++page)
     for (size_t i = 0; i < tables.size(); ++i)
-      tables[i].adopt(int(chain.size() - pages[i].size()), pages[i]);
-    tokens.assign(text.begin(), text.begin() + cells);
-    return stand_at(chain.back());
+      runs[page][i] = chain[page]->places[i] == kNoPage ? int(page) + 1
+                      : page > 0                        ? runs[page - 1][i]
+                                                        : 0;
+  // As far as each pool has all that the next token sees.
+  auto pages = int(chain.size());
+  const auto whole = [&](int cells) {
+    for (size_t i = 0; i < tables.size(); ++i)
+      if (runs[size_t(pages) - 1][i] > tables[i].first_for(cells)) return false;
+    return true;
+  };
+  while (pages > held / kPage && !whole(pages * kPage)) --pages;
+  if (pages == held / kPage) return;
+  const int cells = pages * kPage;
+  std::vector<int32_t> shared;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    // as many as it would have kept, had it read them
+    const int first =
+        std::max(runs[size_t(pages) - 1][i], tables[i].first_for(std::max(0, cells - kGoBack)));
+    shared.clear();
+    for (int page = first; page < pages; ++page) shared.push_back(chain[size_t(page)]->places[i]);
+    tables[i].adopt(first, shared);
   }
+  tokens.assign(text.begin(), text.begin() + cells);
+  stand_at(chain[size_t(pages) - 1]);
 }
 
 bool Session::Impl::Branch::sees(int guess) const {
