@@ -4,9 +4,11 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/generate.h"
 
 namespace chaski::test {
 
@@ -27,5 +29,14 @@ inline std::shared_ptr<Engine> open_on_cpu(const std::string& model, Format kv) 
   o.model = model, o.kv = kv, o.device = "cpu";
   return Engine::open(o);
 }
+
+// A text of so many tokens, whatever ends it.
+inline GenerateOptions drawn(double temperature, uint64_t seed, int tokens) {
+  GenerateOptions o;
+  o.sampling.temperature = temperature, o.sampling.seed = seed, o.max_tokens = tokens;
+  o.ignore_end = true;
+  return o;
+}
+constexpr auto kUnheard = [](std::string_view) {};
 
 }  // namespace chaski::test

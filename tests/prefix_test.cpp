@@ -17,15 +17,6 @@
 namespace chaski::test {
 namespace {
 
-constexpr auto kUnheard = [](std::string_view) {};
-
-GenerateOptions of_draws(double temperature, uint64_t seed, int tokens) {
-  GenerateOptions o;
-  o.sampling.temperature = temperature, o.sampling.seed = seed, o.max_tokens = tokens;
-  o.ignore_end = true;
-  return o;
-}
-
 // An engine that reads everything itself.
 std::shared_ptr<Engine> always_cold(const EngineOptions& options) {
   auto engine = Engine::open(options);
@@ -289,7 +280,7 @@ TEST_CASE("prefix: texts in any company, with pages that come and go, are those 
   std::vector<GenerateOptions> options;
   std::vector<GenerateResult> want;
   for (int i = 0; i < kTexts; ++i) {
-    options.push_back(of_draws(i % 2 ? 0.9 : 0, uint64_t(i), 5 + 11 * (i % 4)));
+    options.push_back(drawn(i % 2 ? 0.9 : 0, uint64_t(i), 5 + 11 * (i % 4)));
     want.push_back(generate(*cold->session(), prompts[size_t(i)], options[size_t(i)], kUnheard));
     CHECK(want.back().cached_tokens == 0);
   }
@@ -371,7 +362,7 @@ TEST_CASE("prefix: a text costs a sum for 16 tokens, and idle pages no more than
   for (int i = 0; i < 40; ++i) {
     for (TokenId& token : prompt) token = (token + 1) % engine->tokenizer().size();
     const uint64_t before = index.sums();
-    const GenerateResult r = generate(*engine->session(), prompt, of_draws(0, 0, 40), kUnheard);
+    const GenerateResult r = generate(*engine->session(), prompt, drawn(0, 0, 40), kUnheard);
     CHECK(r.cached_tokens == 0);
     CHECK(index.sums() - before <= (prompt.size() + r.tokens.size()) / kPage + 1);
     tokens += prompt.size() + r.tokens.size();
@@ -485,8 +476,7 @@ TEST_CASE("prefix: four answers to a prompt of 2000 tokens cost one prompt") {
     Scheduler scheduler(engine);
     std::vector<std::unique_ptr<Request>> requests;
     for (uint64_t seed = 0; seed < 4; ++seed) {
-      requests.push_back(
-          std::make_unique<Request>(*engine, prompt, of_draws(0.8, seed, 5), kUnheard));
+      requests.push_back(std::make_unique<Request>(*engine, prompt, drawn(0.8, seed, 5), kUnheard));
       scheduler.add(*requests.back());
     }
     int64_t read = 0;

@@ -18,15 +18,6 @@
 namespace chaski::test {
 namespace {
 
-constexpr auto kNobody = [](std::string_view) {};
-
-GenerateOptions drawn(double temperature, uint64_t seed, int tokens) {
-  GenerateOptions o;
-  o.sampling.temperature = temperature, o.sampling.seed = seed, o.max_tokens = tokens;
-  o.ignore_end = true;
-  return o;
-}
-
 std::vector<TokenId> prompt_for(const Engine& e, int i) {
   const char* const kTexts[] = {"Once upon a time", "Tim had a red ball. Tim had a red ball. Tim",
                                 "The cat", "Lily and her mom went to the park. They saw a dog. "};
@@ -36,7 +27,7 @@ std::vector<TokenId> prompt_for(const Engine& e, int i) {
 }
 
 TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
-  const auto engine = Engine::open({});
+  const auto other = Engine::open({});
   constexpr int kRequests = 9;
   std::vector<GenerateOptions> options;
   std::vector<GenerateResult> alone;
@@ -46,12 +37,13 @@ TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
     if (i % 4 == 1) options[size_t(i)].sampling.penalties.repeat = 1.3;
     if (i % 4 == 3) options[size_t(i)].stop = {"ball", "dog"};
     alone.push_back(
-        generate(*engine->session(), prompt_for(*engine, i), options[size_t(i)], kNobody));
+        generate(*other->session(), prompt_for(*other, i), options[size_t(i)], kUnheard));
   }
   for (const bool guess : {false, true})
     for (const int budget : {0, 7}) {
       CAPTURE(guess);
       CAPTURE(budget);
+      const auto engine = Engine::open({});  // which knows nothing of these texts
       Scheduler scheduler(engine, budget);
       Governor governor;
       std::vector<std::unique_ptr<Drafter>> drafters;
@@ -64,7 +56,7 @@ TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
         if (guess) o.drafter = drafters.back().get(), o.draft_length = 3;
         if (requests.size() % 2) o.governor = &governor;
         requests.push_back(std::make_unique<Request>(
-            *engine, prompt_for(*engine, int(requests.size())), o, kNobody));
+            *engine, prompt_for(*engine, int(requests.size())), o, kUnheard));
         scheduler.add(*requests.back());
       }
       for (size_t i = 0; i < requests.size(); ++i) {
@@ -85,7 +77,7 @@ TEST_CASE("requests: who shares a prompt shares its pages, and it is read once")
   Scheduler scheduler(engine);
   std::vector<std::unique_ptr<Request>> requests;
   for (uint64_t seed = 0; seed < 4; ++seed) {
-    requests.push_back(std::make_unique<Request>(*engine, prompt, drawn(0.8, seed, 30), kNobody));
+    requests.push_back(std::make_unique<Request>(*engine, prompt, drawn(0.8, seed, 30), kUnheard));
     scheduler.add(*requests.back());
   }
   int read = 0;
@@ -95,19 +87,19 @@ TEST_CASE("requests: who shares a prompt shares its pages, and it is read once")
     const GenerateResult result = requests[seed]->finished();
     read += result.prompt_tokens - result.cached_tokens;
     CHECK(result.tokens ==
-          generate(*engine->session(), prompt, drawn(0.8, seed, 30), kNobody).tokens);
+          generate(*engine->session(), prompt, drawn(0.8, seed, 30), kUnheard).tokens);
   }
   CHECK(read == int(prompt.size()) + 3);  // and the last token for each draw
   for (const KvPool& pool : engine->impl().pools) CHECK(pool.in_use() == 0);
 }
 
 TEST_CASE("requests: without pages they wait, or go and read their text again, and say the same") {
-  const auto engine = Engine::open({});
+  const auto engine = Engine::open({}), other = Engine::open({});
   KvPool& pool = engine->impl().pools[0];
   std::vector<GenerateResult> alone;
   for (int i = 0; i < 3; ++i)
     alone.push_back(
-        generate(*engine->session(), prompt_for(*engine, i), drawn(0.8, uint64_t(i), 90), kNobody));
+        generate(*other->session(), prompt_for(*other, i), drawn(0.8, uint64_t(i), 90), kUnheard));
   std::vector<int32_t> taken;
   // The prompts of all have room, or of one or two, their texts do not.
   for (const int left : {12, 9, 16}) {
@@ -117,7 +109,7 @@ TEST_CASE("requests: without pages they wait, or go and read their text again, a
     std::vector<std::unique_ptr<Request>> requests;
     for (int i = 0; i < 3; ++i) {
       requests.push_back(std::make_unique<Request>(*engine, prompt_for(*engine, i),
-                                                   drawn(0.8, uint64_t(i), 90), kNobody));
+                                                   drawn(0.8, uint64_t(i), 90), kUnheard));
       scheduler.add(*requests.back());
     }
     int most = 0;
@@ -136,7 +128,7 @@ TEST_CASE("requests: without pages they wait, or go and read their text again, a
   // For one alone there is not enough.
   while (pool.size() - pool.in_use() > 3) taken.push_back(pool.take());
   Scheduler scheduler(engine);
-  Request one(*engine, prompt_for(*engine, 0), drawn(0.8, 0, 90), kNobody);
+  Request one(*engine, prompt_for(*engine, 0), drawn(0.8, 0, 90), kUnheard);
   scheduler.add(one);
   while (scheduler.step()) {
   }
@@ -148,12 +140,12 @@ TEST_CASE("requests: without pages they wait, or go and read their text again, a
 TEST_CASE("requests: whose reader left, who is interrupted or fails ends alone") {
   const auto engine = Engine::open({});
   const auto prompt = prompt_for(*engine, 0);
-  const auto want = generate(*engine->session(), prompt, drawn(0.8, 1, 60), kNobody);
+  const auto want = generate(*engine->session(), prompt, drawn(0.8, 1, 60), kUnheard);
   std::atomic<bool> interrupt = false;
   GenerateOptions stopped = drawn(0.8, 2, 60);
   stopped.interrupt = &interrupt;
-  Request stays(*engine, prompt, drawn(0.8, 1, 60), kNobody),
-      ends(*engine, prompt, stopped, kNobody),
+  Request stays(*engine, prompt, drawn(0.8, 1, 60), kUnheard),
+      ends(*engine, prompt, stopped, kUnheard),
       leaves(*engine, prompt, drawn(0.8, 3, 60), [n = 0](std::string_view) mutable {
         if (++n == 5) fail(Exit::io, "the reader left");
       });
@@ -164,7 +156,7 @@ TEST_CASE("requests: whose reader left, who is interrupted or fails ends alone")
   } failing;
   GenerateOptions guessed = drawn(0.8, 4, 60);
   guessed.drafter = &failing, guessed.draft_length = 2;
-  Request fails(*engine, prompt, guessed, kNobody);
+  Request fails(*engine, prompt, guessed, kUnheard);
   Scheduler scheduler(engine);
   for (Request* r : {&fails, &leaves, &stays, &ends}) scheduler.add(*r);
   for (int pass = 0; scheduler.step(); ++pass)
@@ -183,11 +175,11 @@ TEST_CASE(
     "requests: an interrupt in the middle of a pass ends those whose it is, and adds nothing") {
   const auto engine = Engine::open({});
   const auto prompt = prompt_for(*engine, 0);
-  const auto want = generate(*engine->session(), prompt, drawn(0.8, 1, 60), kNobody);
+  const auto want = generate(*engine->session(), prompt, drawn(0.8, 1, 60), kUnheard);
   std::atomic<bool> interrupt = false;
   GenerateOptions one = drawn(0.8, 1, 60), two = drawn(0.8, 2, 60);
   one.interrupt = two.interrupt = &interrupt;
-  Request a(*engine, prompt, one, kNobody), b(*engine, prompt, two, kNobody);
+  Request a(*engine, prompt, one, kUnheard), b(*engine, prompt, two, kUnheard);
   Scheduler scheduler(engine);
   for (Request* r : {&a, &b}) scheduler.add(*r);
   Executor& executor = engine->impl().cpu->executor();
@@ -244,7 +236,7 @@ TEST_CASE("requests: a full context ends the text, or drops its older half and r
   const auto engine = Engine::open(small);
   const auto prompt = prompt_for(*engine, 1);
   GenerateOptions o = drawn(0.8, 5, 150);
-  const auto stopped = generate(*engine->session(), prompt, o, kNobody);
+  const auto stopped = generate(*engine->session(), prompt, o, kUnheard);
   CHECK(stopped.finish == Finish::full);
   CHECK(prompt.size() + stopped.tokens.size() == 65);  // the last is not read
 
@@ -257,7 +249,7 @@ TEST_CASE("requests: a full context ends the text, or drops its older half and r
     o.on_drop = [&](int dropped, int before, int behind) {
       drops.push_back({dropped, before, behind});
     };
-    const auto shifted = generate(*engine->session(), prompt, o, kNobody);
+    const auto shifted = generate(*engine->session(), prompt, o, kUnheard);
     CHECK(shifted.finish == Finish::length);
     CHECK(shifted.tokens.size() == 150);
     REQUIRE(drops.size() > 2);
@@ -270,14 +262,15 @@ TEST_CASE("requests: a full context ends the text, or drops its older half and r
     all.insert(all.end(), stopped.tokens.begin(), stopped.tokens.end());
     all.erase(all.begin() + drops[0].before, all.begin() + drops[0].before + drops[0].dropped);
     GenerateOptions plain = drawn(0.8, 5, -1);
-    const auto rest = generate(*engine->session(), all, plain, kNobody);
+    const auto rest = generate(*engine->session(), all, plain, kUnheard);
     CHECK(std::equal(rest.tokens.begin(), rest.tokens.end(),
                      shifted.tokens.begin() + ptrdiff_t(stopped.tokens.size())));
     // In company and with guesses too.
     const auto drafter = ngram_drafter();
     GenerateOptions with = o;
     with.drafter = drafter.get(), with.draft_length = 4;
-    Request one(*engine, prompt, with, kNobody), other(*engine, prompt, drawn(0.8, 6, 40), kNobody);
+    Request one(*engine, prompt, with, kUnheard),
+        other(*engine, prompt, drawn(0.8, 6, 40), kUnheard);
     Scheduler scheduler(engine);
     scheduler.add(one), scheduler.add(other);
     while (scheduler.step()) {
@@ -295,7 +288,7 @@ TEST_CASE(
       "Once upon a time there was a boy named Tim. He had a big red ball and a small dog.");
   REQUIRE(prompt.size() > 20);
   GenerateOptions o = drawn(0, 0, 5);
-  const Error error = error_of([&] { Request(*engine, prompt, o, kNobody); });
+  const Error error = error_of([&] { Request(*engine, prompt, o, kUnheard); });
   CHECK(error.code == Exit::prompt_too_long);
   CHECK(contains(error.what(),
                  fmt::format("the prompt has {} tokens, the context 20", prompt.size())));
@@ -303,7 +296,7 @@ TEST_CASE(
   int dropped = 0;
   o.context_policy = ContextPolicy::shift;
   o.on_drop = [&](int n, int, int) { dropped = n; };
-  const auto result = generate(*engine->session(), prompt, o, kNobody);
+  const auto result = generate(*engine->session(), prompt, o, kUnheard);
   CHECK(result.tokens.size() == 5);
   CHECK(dropped > 0);
   CHECK(dropped + result.prompt_tokens == int(prompt.size()));
@@ -314,7 +307,7 @@ TEST_CASE("requests: the probability of an answer is that of its tokens one by o
   const auto prompt = prompt_for(*engine, 0);
   GenerateOptions o = drawn(0.8, 4, 12);
   o.scored = 2;
-  const auto result = generate(*engine->session(), prompt, o, kNobody);
+  const auto result = generate(*engine->session(), prompt, o, kUnheard);
   const auto session = engine->session();
   auto logits = session->extend(prompt);
   const int vocab = engine->tokenizer().size();
@@ -447,7 +440,7 @@ TEST_CASE("requests: one beam is the greedy text, whatever changes logits or end
     if (i == 3) o.sampling.banned = {"the"}, o.sampling.bias = {{300, 2.0}};
     if (i == 5) o.max_tokens = 0;
     const auto prompt = prompt_for(*engine, i);
-    const auto want = generate(*engine->session(), prompt, o, kNobody);
+    const auto want = generate(*engine->session(), prompt, o, kUnheard);
     const auto session = engine->session();
     session->extend(std::span(prompt).first(2));  // of an earlier text
     const auto got = beam_search(*session, prompt, o, {1, 1});
@@ -478,16 +471,16 @@ TEST_CASE("requests: how much of a prompt is known is told, and kept where it wa
   const int pass = engine->batch_length();
   REQUIRE(pass < 400);
   const auto session = engine->session();
-  CHECK(generate(*session, prompt, o, kNobody).known_tokens == 400);
+  CHECK(generate(*session, prompt, o, kUnheard).known_tokens == 400);
   CHECK(told == Told{{0, 400}, {pass, 400}, {400, 400}});
   CHECK(beam_search(*engine->session(), prompt, o, {2, 1})[0].result.known_tokens == 400);
   told.clear();
-  CHECK(generate(*session, prompt, o, kNobody).known_tokens == 400);
+  CHECK(generate(*session, prompt, o, kUnheard).known_tokens == 400);
   CHECK(told == Told{{399, 400}, {400, 400}});  // all but what has to be read for its logits
   // Behind the first portion.
   o.on_read = [&](int known, int) { interrupt = known > 0; };
   const auto fresh = [&] { return Engine::open(options); };  // which has read nothing of it yet
-  const GenerateResult left = generate(*fresh()->session(), prompt, o, kNobody);
+  const GenerateResult left = generate(*fresh()->session(), prompt, o, kUnheard);
   CHECK(left.finish == Finish::interrupted);
   CHECK(left.known_tokens == pass);
   CHECK(left.prompt_rate() == 0);
