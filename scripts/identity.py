@@ -35,7 +35,8 @@ def prompts_of(folder, most):
 def ways_of(draft, folder):
     """What must change nothing. The last two come one after the other: an answer is made and kept, and then not made again."""
     kept = ["--answer-cache", os.path.join(folder, "kept")]
-    ways = {"none, 2 threads": ["--draft", "none", "-t", "2"], "auto": ["--draft", "auto"], "ngram, 1 guess": ["--draft", "ngram", "--draft-len", "1"],
+    ways = {"none, 2 threads": ["--draft", "none", "-t", "2"], "auto": ["--draft", "auto"],
+            **{f"ngram, {n} guesses": ["--draft", "ngram", "--draft-len", str(n)] for n in (1, 3, 7, 15)},
             "prompt from a file": ["--draft", "none", "--cache", os.path.join(folder, "prompt.kv")]}
     if draft:
         ways["model"] = ["--draft", draft, "-t", "2"]
