@@ -7,9 +7,17 @@
 The folder is unpacked here by the published layouts of GPTQ and AWQ, in plain numpy, and shares no line with chaski;
 the weights of model.gguf are those of the gguf package's own reader. Every weight must be the same to the bit.
 Needs numpy, safetensors and gguf.
+
+    python3 scripts/check_export.py folder model.quipu --transformers "The capital of France is"
+
+has transformers load the folder with its layers for GPTQ and AWQ (of gptqmodel), on the CPU, and says how far log probabilities are from those of
+chaski (build/chaski, or CHASKI_BIN) with model.quipu, behind the text and 64 tokens that chaski makes of it; and the same of a model of plain floats
+that are unpacked here. `chaski quantize --type f32` of the packed model makes a model.quipu that multiplies the same floats. Needs torch, transformers, accelerate, optimum and gptqmodel.
 """
+import argparse
 import json
-import sys
+import os
+import subprocess
 
 import gguf
 import numpy as np
@@ -64,21 +72,25 @@ def half_split(w, heads):
     return w.reshape(heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
-def main(folder, model):
+def read(folder):
+    """config.json, and what each weight stands for; how many were packed."""
     with open(f"{folder}/config.json") as file:
         config = json.load(file)
-    method, tensors, weights = config["quantization_config"], load_file(f"{folder}/model.safetensors"), {}
-    for name, value in tensors.items():
+    weights, packed = {}, {}
+    for name, value in load_file(f"{folder}/model.safetensors").items():
         base, part = name.rsplit(".", 1)
         if part in ("qweight", "qzeros", "scales", "g_idx"):
-            weights.setdefault(base + ".weight", {})[part] = value
+            packed.setdefault(base + ".weight", {})[part] = value
         else:
             weights[name] = value.astype(np.float32)
+    method = config["quantization_config"]
+    return config, weights | {name: unpacked(parts, method) for name, parts in packed.items()}, len(packed)
+
+
+def compare_bits(folder, model):
+    config, weights, packed = read(folder)
     reference = {t.name: t for t in gguf.GGUFReader(model).tensors}
-    packed = 0
     for name, found in weights.items():
-        packed += isinstance(found, dict)
-        found = unpacked(found, method) if isinstance(found, dict) else found
         t = reference.pop(theirs(name))
         want = gguf.dequantize(t.data, t.tensor_type).reshape(found.shape)
         turned = {"attn_q.": "num_attention_heads", "attn_k.": "num_key_value_heads"}
@@ -89,8 +101,50 @@ def main(folder, model):
             raise SystemExit(f"{name}: {np.sum(found != want)} of {want.size} weights differ")
     if reference:
         raise SystemExit(f"the folder lacks {', '.join(reference)}")
+    method = config["quantization_config"]
     print(f"{len(weights)} tensors are the same, {packed} of them {method['quant_method']} of {method['bits']} bits")
 
 
+def compare_logits(folder, model, text):
+    import torch
+    import transformers
+
+    program = os.environ.get("CHASKI_BIN", "build/chaski")
+    said = lambda *words: subprocess.run([program, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+    prompt = [int(word) for word in said("tokenize", "-m", model, "-p", text, "--ids").split()]
+    answer = json.loads(said("run", "-m", model, "-p", text, "-n", "64", "--temp", "0", "--ignore-end", "-q", "--kv", "f32", "--logprobs", "20", "--json"))
+    places = answer["log_probabilities"]
+    ids = torch.tensor([prompt + [place["id"] for place in places]])
+
+    def compare(what, model):
+        with torch.no_grad():
+            rows = torch.log_softmax(model.eval()(ids).logits[0, len(prompt) - 1:-1].double(), -1)
+        same = sum(row.argmax().item() == place["most_probable"][0]["id"] for row, place in zip(rows, places))
+        far = [abs(row[one["id"]].item() - one["log_probability"]) for row, place in zip(rows, places) for one in place["most_probable"]]
+        print(f"{what}: the likeliest token is the same at {same} of {len(places)} places; log probabilities of the "
+              f"20 likeliest differ by {np.mean(far):.2g}, by {max(far):.2g} at most")
+
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, device_map="cpu")
+    compare(", ".join(sorted({type(m).__name__ for m in loaded.modules() if hasattr(m, "qweight")})), loaded)
+    config, weights, _ = read(folder)
+    said = {k: v for k, v in config.items() if k not in ("quantization_config", "model_type", "architectures", "torch_dtype")}
+    plain = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(config["model_type"], **said), dtype=torch.float32)
+    plain.load_state_dict({k: torch.from_numpy(np.ascontiguousarray(w)) for k, w in weights.items()}, strict=False)
+    compare("the same weights as floats", plain)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="FOLDER")
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--transformers", metavar="TEXT")
+    args = parser.parse_args()
+    if args.transformers:
+        compare_logits(args.folder, args.model, args.transformers)
+    else:
+        compare_bits(args.folder, args.model)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -692,6 +692,10 @@ MODELS = {
         LLAMA | {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
                  "vocab_size": 128, "rope_theta": 500000.0},
         torch.float32, 32, {"rope_theta": 10000.0}),
+    "llama_few_heads": (
+        "2 heads of 16 that share one kv head over a width of 64, as scripts/prune.py leaves them, 3 layers",
+        LLAMA | {"hidden_size": 64, "num_hidden_layers": 3, "head_dim": 16},
+        torch.float32, 16, {"rope_theta": 500000.0}),
     "llama_mqa_tied": (
         "4 heads of 8 share one kv head, output matrix is the embedding and is not stored, 3 layers, eps 1e-6",
         LLAMA | {"intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 112,

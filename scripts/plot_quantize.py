@@ -3,6 +3,8 @@
 
     plot_quantize.py FILE.json -o errors.svg            of the weights: sum (x - x')^2 / sum x^2
     plot_quantize.py FILE.json --outputs -o errors.svg  of a few rows' outputs, where that was measured (--calibrate)
+    plot_quantize.py --places LABEL=FILE.json ... -o kl.svg  by the place in a window, how far files are from their base: FILE.json is
+                                                        what `chaski compare BASE FILE --json` wrote
 
 A row for each layer, a column for each kind of tensor; tensors that are in no layer stand above. The darker, the more was lost (by its
 logarithm); white lost nothing. Each square says its number and format when it is pointed at. Needs nothing but Python.
@@ -12,6 +14,8 @@ import json
 import math
 import re
 from xml.sax.saxutils import escape
+
+from plot_bench import COLOURS, Picture
 
 CELL_WIDTH, CELL_HEIGHT = 74, 17
 LEFT, TOP = 60, 74
@@ -86,20 +90,67 @@ def picture(report, cells, title):
     return "\n".join(parts + ["</svg>", ""])
 
 
+def places(labels):
+    """A line for each label; the scale of the divergences is logarithmic, that of the places is not."""
+    width, height, left, right, top, bottom = 640, 330, 56, 70, 50, 46
+    some = [part["kl"] for report in labels.values() for part in report["by_place"]]
+    if not some or min(some) <= 0:
+        raise SystemExit("plot_quantize.py: expected divergences above 0 at all places")
+    low, high = math.log(min(some) / 1.15), math.log(max(some) * 1.15)
+    last = max(report["by_place"][-1]["last"] for report in labels.values())
+    first = min(report["by_place"][0]["first"] for report in labels.values())
+    x = lambda place: left + (place - first) / (last - first) * (width - left - right)
+    y = lambda kl: height - bottom - (math.log(kl) - low) / (high - low) * (height - top - bottom)
+    p = Picture()
+    p.add(f'<rect width="{width}" height="{height}" fill="#fff"/>')
+    ticks = [m * 10.0**e for e in range(-6, 2) for m in (1, 2, 5)]
+    for tick in (t for t in ticks if low <= math.log(t) <= high):
+        p.line((left, y(tick)), (width - right, y(tick)), "#e4e4e4")
+        p.text(left - 6, y(tick) + 3.5, f"{tick:g}", 10, "end", "#555")
+    report = next(iter(labels.values()))
+    for part in report["by_place"]:
+        middle = (part["first"] + part["last"]) / 2
+        p.text(x(middle), height - bottom + 15, f'{part["first"]}-{part["last"]}', 9, "middle", "#555")
+    for colour, (label, report) in zip(COLOURS, labels.items()):
+        points = [(x((part["first"] + part["last"]) / 2), y(part["kl"])) for part in report["by_place"]]
+        for a, b in zip(points, points[1:]):
+            p.line(a, b, colour, 1.4)
+        for point in points:
+            p.mark("circle", *point, colour, r=3)
+        p.text(width - right + 4, points[-1][1] + 4, label, 11, "start", colour)
+    p.text(left, 20, "Kullback-Leibler divergence from the base, nats a token", 13)
+    p.text(left, 36, f'{report["a"]["model"].rpartition("/")[2]}, {report["windows"]} windows of {report["window"]} tokens', 10, "start", "#777")
+    p.text((left + width - right) / 2, height - 10, "token of a window", 11, "middle")
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif">'
+    return "\n".join([head, *p.parts, "</svg>", ""])
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", help="what chaski quantize --json wrote")
-    parser.add_argument("--outputs", action="store_true", help="of outputs, not of weights")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="what chaski quantize --json wrote; with --places LABEL=FILE")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--outputs", action="store_true", help="of outputs, not of weights")
+    kind.add_argument("--places", action="store_true", help="divergences by the place in a window")
     parser.add_argument("-o", default="errors.svg", metavar="FILE")
     options = parser.parse_args()
-    with open(options.file) as file:
-        report = json.load(file)
-    cells = errors_of(report, options.outputs)
-    if not cells:
-        raise SystemExit(f"plot_quantize.py: {options.file} says nothing of that")
-    title = "What outputs lost" if options.outputs else "What weights lost"
+    if options.places:
+        drawn = places({label: read(path) for label, _, path in (f.partition("=") for f in options.files)})
+    elif len(options.files) > 1:
+        parser.error("one FILE at a time")
+    else:
+        report = read(options.files[0])
+        cells = errors_of(report, options.outputs)
+        if not cells:
+            raise SystemExit(f"plot_quantize.py: {options.files[0]} says nothing of that")
+        title = "What outputs lost" if options.outputs else "What weights lost"
+        drawn = picture(report, cells, title + ", as a part of their squares")
     with open(options.o, "w") as file:
-        file.write(picture(report, cells, title + ", as a part of their squares"))
+        file.write(drawn)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 The model is what the file says, and stays as it is. Head I learns the token I + 2 places behind the one whose row it reads (the row in
 front of the model's head), as Cai et al. 2024 describe it. The texts are the stories that scripts/train.py reads (CDLA-Sharing-1.0),
 without those that overlap with the held-out ones; how often each head is right about these is printed. Needs torch, numpy, safetensors,
-tokenizers and gguf.
+tokenizers, transformers and gguf.
 
 Not for: other architectures than the bundled model's, GPUs.
 """
@@ -18,53 +18,24 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import gguf
 import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
+import llama_folder
 import train
-
-NAMES = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
-         "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-         "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-         "token_embd": "embed_tokens", "output_norm": "norm"}
-
-
-def half_split(w, heads):
-    """GGUF has the channels that turn together as neighbours, train.py has them half a head apart."""
-    return w.reshape(heads, -1, 2, w.shape[1]).transpose(1, 2).reshape(w.shape)
 
 
 def read_model(path):
-    file = gguf.GGUFReader(path)
-    said = {name: field.contents() for name, field in file.fields.items()}
-    number = lambda name: said[f"llama.{name}"]
-    sizes = SimpleNamespace(
-        vocab=len(said["tokenizer.ggml.tokens"]), width=number("embedding_length"), layers=number("block_count"),
-        ffn=number("feed_forward_length"), heads=number("attention.head_count"),
-        kv_heads=number("attention.head_count_kv"), dropout=0.0)
-    sizes.head_dim = sizes.width // sizes.heads
-    state = {}
-    for tensor in file.tensors:
-        parts = tensor.name.split(".")  # blk.3.attn_q.weight
-        w = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).copy())
-        if parts[-2] in ("attn_q", "attn_k"):
-            w = half_split(w, sizes.heads if parts[-2] == "attn_q" else sizes.kv_heads)
-        state[("layers." + parts[1] + "." if parts[0] == "blk" else "") + NAMES[parts[-2]] + ".weight"] = w
+    folder = llama_folder.read_gguf(path)
+    c = folder.config
+    sizes = SimpleNamespace(vocab=c["vocab_size"], width=c["hidden_size"], layers=c["num_hidden_layers"], ffn=c["intermediate_size"],
+                            heads=c["num_attention_heads"], kv_heads=c["num_key_value_heads"], head_dim=c["head_dim"], dropout=0.0)
     model = train.Llama(sizes)
-    model.load_state_dict(state)
-
-    pieces, merges = said["tokenizer.ggml.tokens"], said["tokenizer.ggml.merges"]
-    tokenizer = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, [tuple(m.split(" ")) for m in merges]))
-    tokenizer.add_special_tokens([train.END])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{train.END} $A", special_tokens=[(train.END, 0)])
-    return model.eval().requires_grad_(False), sizes, tokenizer
+    model.load_state_dict({name.removeprefix("model."): w for name, w in folder.tensors.items()})
+    return model.eval().requires_grad_(False), folder.tokenizer(path)
 
 
 def hidden_rows(model, ids):
@@ -127,7 +98,7 @@ def main():
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
 
-    model, sizes, tokenizer = read_model(args.model)
+    model, tokenizer = read_model(args.model)
     documents = train.read_documents(args.data)["stories"]
     stream = train.Stream(train.encode(tokenizer, documents), args.seed)
     held_out = (args.data / train.HELD_OUT["stories"]).read_text(encoding="utf-8")

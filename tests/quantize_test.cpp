@@ -588,4 +588,17 @@ TEST_CASE("cli/scripts/plot_quantize.py draws what quantize --json prints") {
   // Outputs were not measured.
   CHECK(std::system((draw + " --outputs").c_str()) != 0);
   CHECK_MESSAGE(contains(read_file(folder / "err"), "says nothing of that"), folder.path);
+
+  std::string text;
+  while (text.size() < 2000) text += "Tim saw a big dog. The dog had a red ball, and it was sad. ";
+  const Outcome compared = chaski_run({"compare", kStory, folder / "out", "-f",
+                                       write_file(folder / "text", text), "-c", "64", "--json"});
+  REQUIRE_MESSAGE(compared.status == 0, compared.err);
+  write_file(folder / "places.json", compared.out);
+  REQUIRE(std::system(("python3 scripts/plot_quantize.py --places q4_0=" +
+                       (folder / "places.json") + " -o " + (folder / "places.svg"))
+                          .c_str()) == 0);
+  const std::string places = read_file(folder / "places.svg");
+  CHECK_MESSAGE(contains(places, ">q4_0<"), places);
+  CHECK_MESSAGE(contains(places, " windows of 64 tokens<"), places);
 }
