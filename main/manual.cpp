@@ -41,14 +41,6 @@ std::string title(const ListedFlag& flag) {
   return flag.value.empty() ? names : names + " " + flag.value;
 }
 
-// "chaski quantize [FLAG...] IN OUT [TYPE]"
-std::string usage(const Manual& command) {
-  std::string line = fmt::format("chaski {} [FLAG...]", command.command);
-  for (const ListedFlag& flag : command.flags)
-    if (!flag.place.empty()) line += flag.required ? " " + flag.place : " [" + flag.place + "]";
-  return line;
-}
-
 // The flags under a heading; "": those without.
 std::vector<Row> rows_of(const Manual& command, const std::string& heading) {
   std::vector<Row> rows;
@@ -181,6 +173,13 @@ class ManPage {
     section("See also");
     for (const std::string& name : names)
       text_ += fmt::format(".BR {} (1){}\n", roff(name), name == names.back() ? "" : ",");
+std::string usage_of(const Manual& command) {
+  std::string line = fmt::format("chaski {} [FLAG...]", command.command);
+  for (const ListedFlag& flag : command.flags)
+    if (!flag.place.empty()) line += flag.required ? " " + flag.place : " [" + flag.place + "]";
+  return line;
+}
+
   }
 
   std::string text() const { return text_; }
@@ -194,7 +193,7 @@ class ManPage {
 std::string help_of(const Manual& command) {
   HelpText help;
   help.line(command.help);
-  help.line("Usage: " + usage(command));
+  help.line("Usage: " + usage_of(command));
   help.rows("Arguments", places_of(command));
   help.rows("Flags", rows_of(command, ""));
   for (const std::string& heading : headings_of(command))
@@ -219,7 +218,7 @@ std::string help_of_program() {
 std::string man_page(const Manual& command) {
   ManPage page("chaski-" + command.command, command.help);
   page.section("Synopsis");
-  page.bold(usage(command));
+  page.bold(usage_of(command));
   page.section("Options");
   page.rows(places_of(command));
   page.rows(rows_of(command, ""));
