@@ -783,6 +783,7 @@ Action declare_chat(Flags parser) {
       .type("TEXT");
   parser.add("--resume", flags->resume, "go on with a conversation that /save kept")
       .not_empty("a file")
+  flags.generation.give_way();
       .type("FILE");
   flags->question.declare(parser);
   flags->question.text_flag.help("one question: its answer is printed, and that is all");

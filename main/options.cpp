@@ -304,6 +304,7 @@ void GenerationFlags::declare(Flags& flags) {
       .not_empty("a folder")
       .type("DIR");
   declare_settings(flags);
+  temperature = flags.named("--temp"), temperature_range = flags.named("--dynatemp-range");
 }
 
 void GenerationFlags::declare_settings(Flags& flags) {
@@ -510,7 +511,6 @@ void put_idle_settings(const SamplerOptions& s) {
              "without --dry-multiplier");
 }
 
-}  // namespace
 // A word that is none of --draft's is a value that it cannot have; a path, a file that is not
 // there.
 void check_draft(const std::string& draft) {
@@ -529,11 +529,27 @@ void check_draft(const std::string& draft) {
        likely.empty() ? "" : fmt::format(" (nearest: {})", likely));
 }
 
+}  // namespace
 
 void put_no_effect(const std::vector<std::string>& names, const std::string& why) {
   if (names.empty()) return;
   put_notice(fmt::format("{} {} no effect {}", fmt::join(names, ", "),
                          names.size() == 1 ? "has" : "have", why));
+}
+
+void GenerationFlags::give_way() {
+  SamplerOptions& s = generate.sampling;
+  const SamplerOptions usual;
+  if (s.temperature_range <= s.temperature || temperature.typed() == temperature_range.typed())
+    return;
+  const Flag& typed = temperature.typed() ? temperature : temperature_range;
+  if (verbose())
+    put_notice(fmt::format("of the file of defaults, passed over beside {}: {}", typed.name(),
+                           temperature.typed() ? "--dynatemp-range" : "--temp"));
+  if (temperature.typed())
+    s.temperature_range = usual.temperature_range;
+  else
+    s.temperature = usual.temperature;
 }
 
 void GenerationFlags::check() {

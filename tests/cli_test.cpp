@@ -363,13 +363,22 @@ TEST_CASE(
            {{"--beam", "0"}, "--beam"}})
     check_one_line(chaski_run(run_story(flags)), 2, error);
   // What is no part of a search is named, as it was typed, and once.
-  const Outcome idle = chaski_run(run_story({"--beam", "4", "-n", "40", "--top-k", "5", "--seed",
-                                             "3", "--mirostat", "2", "--draft-len", "2"}));
+  const Outcome idle =
+      chaski_run(run_story({"--beam", "4", "-n", "40", "--top-k", "5", "--seed", "3", "--mirostat",
+                            "2", "--draft-len", "2", "--samplers", "top-k"}));
   CHECK(idle.out == four.out);
-  CHECK_MESSAGE(idle.error_says("note: --seed, --top-k, --mirostat, --draft-len have no effect "
-                                "beside --beam: nothing is drawn\n"),
+  CHECK_MESSAGE(idle.error_says("note: --seed, --top-k, --mirostat, --draft-len, --samplers have "
+                                "no effect beside --beam: nothing is drawn\n"),
                 idle.err);
   CHECK_MESSAGE(!idle.error_says("--temp"), idle.err);
+  // But penalties are a step, and left out if it is.
+  const Arguments penalty = {"--beam", "4", "-n", "40", "--repeat-penalty", "1.5"};
+  Arguments without = penalty;
+  without.insert(without.end(), {"--samplers", "top-k"});
+  const Outcome left_out = chaski_run(run_story(without));
+  CHECK(left_out.out == four.out);
+  CHECK_MESSAGE(!left_out.error_says("--samplers"), left_out.err);
+  CHECK(chaski_run(run_story(penalty)).out != four.out);
   check_one_line(chaski_run(run_story({"--beam", "2", "--top-p", "7"})), 2, "--top-p is 7");
 }
 
