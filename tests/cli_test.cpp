@@ -758,8 +758,9 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
 
     // Of another format, or damaged: the text is read again, and the answer is the same.
     const Outcome other = chat({"--kv", "f32", "--resume", talk}, "A cat.\n");
-    CHECK_MESSAGE(other.error_says(std::string("talk.json.kv: its keys and values are ") + kv +
-                                   ", expected f32: the text is read again"),
+    CHECK_MESSAGE(other.error_says(std::string("talk.json.kv: its keys and values are in ") + kv +
+                                   ", expected f32 (--kv " + kv +
+                                   " goes on with them): the text is read again"),
                   other.err);
     std::string bytes = read_file(talk + ".kv");
     bytes[bytes.size() / 2] ^= 4;
