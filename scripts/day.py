@@ -83,7 +83,7 @@ def twenty_turns(model, questions):
     chat.type("/system Answer like a sailor.", "> ")
     for question in questions[8:12]:
         chat.type(question)
-    chat.type("/tokens", "tokens of")
+    chat.type("/tokens", r"of \d+ tokens")
     chat.type("/stats", "answers")
     chat.type("/save " + talk, "keys and values of")
     chat.quit()

@@ -695,7 +695,7 @@ TEST_CASE("cli/chat: commands about the conversation") {
   const auto messages = [&](const std::string& path) { return json::parse(read_file(path)); };
 
   const Outcome first = chaski_run(chat, "A dog.\n/tokens\n/save " + talk + "\n");
-  CHECK(first.error_says(" tokens of 512"));
+  CHECK(first.error_says(" of 512 tokens\n"));
   CHECK(first.error_says("2 messages in " + talk));
   CHECK(messages(talk)["messages"][0] == json{{"role", "user"}, {"content", "A dog."}});
   const std::string answer = messages(talk)["messages"][1]["content"];
@@ -806,12 +806,26 @@ TEST_CASE("cli/run --cache: a prompt is read once, and the text stays the same")
   const json cold = told(begin), first = told(begin, {"--cache", cache});
   CHECK(first["text"] == cold["text"]);
   CHECK(first["cached_tokens"] == 0);
+    const Outcome system =
+        chat({"--kv", kv, "--resume", talk, "--system", "Be a cat."}, "/system\n/tokens\n");
+    CHECK_MESSAGE(system.error_says("\nBe a cat.\n"), system.err);
+
   const std::string kept = read_file(cache);
   const json second = told(begin, {"--cache", cache});
   CHECK(second["text"] == cold["text"]);
   CHECK(second["cached_tokens"] == second["prompt_tokens"].get<int>() - 1);
   CHECK(read_file(cache) == kept);
   // A longer prompt goes on from there, and is what is kept now.
+    const Outcome shorter = chat({"--kv", "f32", "-c", "256", "--resume", talk}, "A cat.\n");
+    CHECK_MESSAGE(shorter.error_says(
+                      std::string("are made in a context of 512 tokens, expected 256 and in ") +
+                      kv + ", expected f32 (-c 512 --kv " + kv + " goes on with them)"),
+                  shorter.err);
+    check_one_line(
+        chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", talk + ".kv"}, "a\n"), 2,
+        "talk.json.kv: holds keys and values, expected the conversation that they belong "
+        "to, " +
+            talk);
   const std::string more = begin + " The ball was big.";
   const json longer = told(more, {"--cache", cache});
   CHECK(longer["text"] == told(more)["text"]);
@@ -925,10 +939,12 @@ TEST_CASE("cli/chat: settings that change, numbers about the answers") {
   for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{
            {"/set", "/set expects a name and a value"},
            {"/set temp", "/set expects a name and a value"},
-           {"/set temp hot", "--temp: is \"hot\", expected a decimal number"},
-           {"/set top-p 2", "--top-p is 2, expected more than 0, at most 1"},
-           {"/set tmp 1", "--tmp is no setting of /set, did you mean --temp?"},
-           {"/set keep 3", "--keep has no effect"},
+           {"/set temp hot", "temp: is \"hot\", expected a decimal number"},
+           {"/set top-p 2", "top-p is 2, expected more than 0, at most 1"},
+           {"/set --top-p 2", "top-p is 2, expected more than 0, at most 1"},
+           {"/set seed many", "seed: is \"many\", expected -1 (a random one) or a number from 0"},
+           {"/set tmp 1", "tmp is no setting of /set, did you mean temp?"},
+           {"/set keep 3", "keep has no effect"},
            {"/set -- x", "x has no flag in front of it"},
            {"/set logit-bias 99999+1", "--logit-bias has token 99999, expected 0 to "},
            {"/sett", "/sett is no command, did you mean /set?"},
