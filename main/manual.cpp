@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
+#include <utility>
 
 #include "main/commands.h"
 #include "main/environment.h"
@@ -109,17 +109,7 @@ class HelpText {
       text_ += line + "\n";
       line.assign(column_, ' ');
     }
-    std::istringstream words(help);
-    bool first = true;
-    for (std::string next; words >> next; first = false) {
-      if (!first && line.size() + 1 + next.size() > width_) {
-        text_ += line + "\n";
-        line.assign(column_, ' ');
-        first = true;
-      }
-      line += (first ? "" : " ") + next;
-    }
-    text_ += line + "\n";
+    text_ += hanging(std::move(line), help, column_, width_);
   }
 
   const size_t width_ =
@@ -173,13 +163,6 @@ class ManPage {
     section("See also");
     for (const std::string& name : names)
       text_ += fmt::format(".BR {} (1){}\n", roff(name), name == names.back() ? "" : ",");
-std::string usage_of(const Manual& command) {
-  std::string line = fmt::format("chaski {} [FLAG...]", command.command);
-  for (const ListedFlag& flag : command.flags)
-    if (!flag.place.empty()) line += flag.required ? " " + flag.place : " [" + flag.place + "]";
-  return line;
-}
-
   }
 
   std::string text() const { return text_; }
@@ -189,6 +172,13 @@ std::string usage_of(const Manual& command) {
 };
 
 }  // namespace
+
+std::string usage_of(const Manual& command) {
+  std::string line = fmt::format("chaski {} [FLAG...]", command.command);
+  for (const ListedFlag& flag : command.flags)
+    if (!flag.place.empty()) line += flag.required ? " " + flag.place : " [" + flag.place + "]";
+  return line;
+}
 
 std::string help_of(const Manual& command) {
   HelpText help;
