@@ -2,13 +2,17 @@
 """Holds a folder that `chaski convert --layout` wrote against the model it was made of.
 
     chaski convert model.gguf folder --layout gptq
-    python3 scripts/check_export.py folder model.gguf
+    python3 scripts/check_export.py folder model.gguf [text.txt ...]
 
 The folder is unpacked here by the published layouts of GPTQ and AWQ, in plain numpy, and shares no line with chaski;
 the weights of model.gguf are those of the gguf package's own reader. Every weight must be the same to the bit.
-Needs numpy, safetensors and gguf.
+With texts, Hugging Face's tokenizers library reads the folder's tokenizer.json, and must make the tokens of each text
+that `build/chaski tokenize` (CHASKI_BIN) makes of it by model.gguf.
+Needs numpy, safetensors and gguf, with texts tokenizers.
 """
 import json
+import os
+import subprocess
 import sys
 
 import gguf
@@ -64,7 +68,21 @@ def half_split(w, heads):
     return w.reshape(heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
-def main(folder, model):
+def check_tokens(folder, model, texts):
+    from tokenizers import Tokenizer
+    tokenizer, all = Tokenizer.from_file(f"{folder}/tokenizer.json"), 0
+    for text in texts:
+        told = subprocess.run([os.environ.get("CHASKI_BIN", "build/chaski"), "tokenize", "-q", "-m", model, "-f", text, "--ids"],
+                              capture_output=True, text=True, check=True).stdout
+        with open(text, encoding="utf-8", newline="") as file:
+            found = tokenizer.encode(file.read()).ids
+        if found != [int(token) for token in told.split()]:
+            raise SystemExit(f"{text}: the tokens differ")
+        all += len(found)
+    print(f"{all} tokens of {len(texts)} texts are the same")
+
+
+def main(folder, model, *texts):
     with open(f"{folder}/config.json") as file:
         config = json.load(file)
     method, tensors, weights = config["quantization_config"], load_file(f"{folder}/model.safetensors"), {}
@@ -90,6 +108,8 @@ def main(folder, model):
     if reference:
         raise SystemExit(f"the folder lacks {', '.join(reference)}")
     print(f"{len(weights)} tensors are the same, {packed} of them {method['quant_method']} of {method['bits']} bits")
+    if texts:
+        check_tokens(folder, model, texts)
 
 
 if __name__ == "__main__":
