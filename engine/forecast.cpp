@@ -48,6 +48,7 @@ Forecast forecast(const ForecastOptions& o) {
   const Model& model = *shaped;
   const Placement where = settle(*shaped, o.engine, source.path);
   f.path = source.path, f.kind = source.kind;
+  f.has_tokenizer = o.shape || tokenizer;
   f.mapped = opened.mapped && !o.engine.copy;
   f.context = where.context, f.own_context = int(model.context);
   f.threads = thread_count(o.engine), f.kv = o.engine.kv;

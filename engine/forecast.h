@@ -17,7 +17,8 @@ struct ForecastOptions {
 
 struct Forecast {
   std::string path, kind;
-  bool mapped = false;  // weights stay in the file; the system reads them as they are needed
+  bool has_tokenizer = true;  // without one run and chat have no text; random weights need none
+  bool mapped = false;        // weights stay in the file; the system reads them as they are needed
   int context = 0, own_context = 0, threads = 0;
   Format kv = Format::f16;
   int layers = 0, cpu_layers = 0;
@@ -32,7 +33,7 @@ struct Forecast {
   uint64_t device_needs = 0, device_has = 0;
 
   bool fits = true;          // a context that is full
-  bool starts = true;        // at all: `chaski run` is not refused
+  bool starts = true;        // at all: `chaski run` is not refused for want of memory
   bool weights_stay = true;  // those mapped are not read from the disk for every token
   int longest_context = 0;   // that fits, up to the model's own or what was asked for
   std::vector<Remedy> ways;  // to make it fit, if it does not

@@ -60,17 +60,13 @@ Inputs inputs_of(const ModelSource& in, const Calibration* calibration) {
     if (found == calibration->inputs.end()) continue;
     inputs[t] = &found->second;
     const InputSquares& squares = found->second;
-    if (squares.experts() == 1 && squares.cols > to.cols && squares.cols % to.cols == 0)
-      fail(Exit::bad_file,
-           "{}: tensor {} has {} columns, and the calibration {} numbers for it: those of {} "
-           "experts one behind the other, as older importance matrices have them, without how many "
-           "tokens came to each; expected one in a GGUF file, or --calibrate TEXT",
-           in.path, escaped(to.name), to.cols, squares.cols, squares.cols / to.cols);
-    if (!squares.fit(to))
-      fail(Exit::bad_file,
-           "{}: tensor {} has shape ({}, {}), expected one for the calibration's {} inputs of {} "
-           "columns",
-           in.path, escaped(to.name), to.rows, to.cols, squares.experts(), squares.cols);
+    if (squares.fit(to)) continue;
+    const std::string several =
+        squares.experts() > 1 ? fmt::format(" for each of {} experts", squares.experts()) : "";
+    fail(Exit::bad_file,
+         "{}: tensor {} has {} columns, and the calibration {} numbers for it{}: it is of another "
+         "model, expected one of this model, or --calibrate TEXT",
+         in.path, escaped(to.name), to.cols, squares.cols, several);
   }
   return inputs;
 }
@@ -421,22 +417,6 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
     if (c->tokens > 0) target.meta.set_int("quantize.calibration.tokens", c->tokens);
   }
   put_errors(source.meta, target.meta, encoders);
-  std::vector<char> kept(encoders.size());
-  Parts parts;
-  parts.made_with = {{"other settings", sum_of_settings(options)},
-                     {"another calibration", sum_of_calibration(options)}};
-  parts.resume = options.resume, parts.note = options.notice;
-  parts.notes = [&](size_t t) { return packed(encoders[t]->notes()); };
-  parts.kept = [&](size_t t, const TensorNotes& notes) {
-    const std::string& name = encoders[t]->from().name;
-    if (!encoders[t]->recall(unpacked(notes)))
-      fail(Exit::usage,
-           "{}: tensor {} has changed since it was quantized for {}, expected the same to go on "
-           "(without --resume all is made anew)",
-           in, escaped(name), out);
-    if (options.feedbacks) options.feedbacks->forget(name);
-    kept[t] = 1;
-  };
   // What is copied takes next to no time beside what is encoded.
   const auto encoded_in = [&](size_t t, uint64_t bytes) {
     const TensorInfo &from = encoders[t]->from(), &to = target.tensors[t].info;
@@ -451,6 +431,25 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
     last.total += bytes, last.to_encode += uint64_t(encoded_in(t, bytes));
   }
   std::mutex showing;
+  std::vector<char> kept(encoders.size());
+  Parts parts;
+  parts.made_with = {{"other settings", sum_of_settings(options)},
+                     {"another calibration", sum_of_calibration(options)}};
+  parts.resume = options.resume, parts.note = options.notice;
+  parts.notes = [&](size_t t) { return packed(encoders[t]->notes()); };
+  parts.kept = [&](size_t t, const TensorNotes& notes) {
+    const std::string& name = encoders[t]->from().name;
+    if (!encoders[t]->recall(unpacked(notes)))
+      fail(Exit::usage,
+           "{}: tensor {} has changed since it was quantized for {}, expected the same to go on "
+           "(without --resume all is made anew)",
+           in, escaped(name), out);
+    if (options.feedbacks) options.feedbacks->forget(name);
+    const std::lock_guard lock(showing);
+    const uint64_t bytes = target.tensors[t].info.bytes();
+    last.done += bytes, encoded += encoded_in(t, bytes), last.encoded = uint64_t(encoded + 0.5);
+    kept[t] = 1;
+  };
   const auto show = [&](const std::string& what) {
     if (progress) progress({what, last.done, last.total, last.encoded, last.to_encode});
   };
@@ -463,10 +462,6 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
       out, target, threads, parts,
       [&](size_t tensor, uint64_t done, uint64_t total) {
         const std::lock_guard lock(showing);
-        if (last.done == 0)  // the first
-          for (uint64_t t = 0, bytes; t < kept.size(); ++t)
-            if (bytes = target.tensors[t].info.bytes(); kept[t])
-              last.done += bytes, encoded += encoded_in(t, bytes);
         encoded += encoded_in(tensor, done - last.done);
         last.done = done, last.total = total, last.encoded = uint64_t(encoded + 0.5);
         show(target.tensors[tensor].info.name);

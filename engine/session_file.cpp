@@ -103,6 +103,27 @@ class SumWriter {
   std::string held_;
 };
 
+// The context and the format of a file, beside those that are here.
+void expect_made_so(const std::string& path, uint64_t context, const std::string& kv,
+                    uint64_t context_here, const std::string& kv_here) {
+  std::string differs, flags;
+  const auto add = [](std::string& list, const char* between, const std::string& one) {
+    list += (list.empty() ? "" : between) + one;
+  };
+  if (context != context_here) {
+    add(differs, " and ",
+        fmt::format("made in a context of {} tokens, expected {}", context, context_here));
+    add(flags, " ", fmt::format("-c {}", context));
+  }
+  if (kv != kv_here) {
+    add(differs, " and ", fmt::format("in {}, expected {}", escaped(kv), kv_here));
+    add(flags, " ", "--kv " + escaped(kv));
+  }
+  if (!differs.empty())
+    fail(Exit::bad_file, "{}: its keys and values are {} ({} goes on with them)", path, differs,
+         flags);
+}
+
 }  // namespace
 
 bool Session::is_saved(const std::string& path) {
@@ -151,11 +172,7 @@ void Session::restore(const std::string& path) {
     fail(Exit::bad_file, "{}: its keys and values are of another model than {}", path,
          impl_->engine->path());
   const auto context = in.take<uint64_t>("context");
-  if (const std::string kv = in.text("format"); kv != impl_->engine->kv_type())
-    fail(Exit::bad_file, "{}: its keys and values are {}, expected {}", path, escaped(kv),
-         impl_->engine->kv_type());
-  if (context != uint64_t(e.context))
-    fail(Exit::bad_file, "{}: its context has {} tokens, expected {}", path, context, e.context);
+  expect_made_so(path, context, in.text("format"), uint64_t(e.context), impl_->engine->kv_type());
   const uint64_t n = in.count(in.take<uint64_t>("tokens"), sizeof(TokenId), "tokens");
   if (n > uint64_t(e.context))
     fail(Exit::bad_file, "{}: it has {} tokens, expected at most {}", path, n, e.context);

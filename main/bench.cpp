@@ -38,7 +38,7 @@ std::vector<int> numbers_of(const std::string& flag, const std::string& text, in
       wrong_flag(
           flag,
           fmt::format(
-              "is {}, expected numbers from {} to {} with a comma between two, such as 512,4k",
+              "is \"{}\", expected numbers from {} to {} with a comma between two, such as 512,4k",
               escaped(text), least, most));
     numbers.push_back(int(n));
     if (stopped == end) return numbers;

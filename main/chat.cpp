@@ -44,6 +44,7 @@ struct ChatFlags {
   PromptFlags question;
   ToolUse tools;
   std::string system, resume, think = "auto";
+  Flag system_flag;
   JsonForm json;
   bool lines = false, no_word_wrap = false, no_history = false;
 
@@ -101,7 +102,11 @@ class Chat {
           "first question");
     if (flags_.think == "off" && !(format_.own() && format_.own()->thinking_can_be_off()))
       put_notice("the chat template has no switch for thoughts: --think hide leaves them out");
-    if (!flags_.resume.empty()) load(flags_.resume);
+    if (flags_.resume.empty()) return;
+    load(flags_.resume);
+    // What is typed now wins over what the conversation began with.
+    if (flags_.system_flag.typed() && !flags_.system.empty() && flags_.system != system_)
+      set_system(flags_.system);
   }
 
   // One question alone.
@@ -318,10 +323,15 @@ class Chat {
     words[0] = (words[0].starts_with('-') ? "" : "--") + words[0];
     GenerationFlags settings = settings_;
     if (words[0] == "--system") fail(Exit::usage, "/set system: /system TEXT does that");
-    read_flags("/set", words, [&](Flags& flags) { settings.declare_settings(flags); });
-    settings.check();
-    if (words[0] == "--seed") settings.choose_seed();
-    const Sampler expected(settings.generate.sampling, &speaker_.engine->tokenizer());
+    try {
+      read_flags("/set", words, [&](Flags& flags) { settings.declare_settings(flags); });
+      settings.check();
+      if (words[0] == "--seed") settings.choose_seed();
+      const Sampler expected(settings.generate.sampling, &speaker_.engine->tokenizer());
+    } catch (const Error& error) {  // here nobody types dashes
+      const std::string line = error.what();
+      throw Error(error.code, line.substr(line.starts_with("--") ? 2 : 0));
+    }
     settings_ = settings;
     speaker_.set(settings_.generate);
     set_here_[words[0].substr(words[0].find_first_not_of('-'))] = words[1];
@@ -352,7 +362,7 @@ class Chat {
     if (tools_.given())
       put_note(fmt::format("tools:    {}", fmt::join(tools_.tools().names(), ", ")));
     show_settings();
-    count_tokens("");
+    put_note("context:  " + of_context(tokens_so_far()));
   }
 
   void stats(const std::string&) {
@@ -430,6 +440,12 @@ class Chat {
 
   void load(const std::string& path) {
     if (path.empty()) fail(Exit::usage, "/load expects a file");
+    if (Session::is_saved(path))
+      fail(Exit::usage,
+           "{}: holds keys and values, expected the conversation that they belong to{}", path,
+           path.ends_with(kStates)
+               ? ", " + path.substr(0, path.size() - std::string_view(kStates).size())
+               : "");
     messages_ = read_conversation(path);
     files_.insert(path);
     system_ = has_system() ? messages_[0].content : "";
@@ -455,10 +471,15 @@ class Chat {
     put("\n");
   }
 
-  void count_tokens(const std::string&) {
-    const size_t tokens = messages_.empty() ? 0 : format_.render(messages_, false).size();
-    put_note(fmt::format("{} of {}", counted(tokens, "token"), speaker_.engine->context_length()));
+  std::string of_context(size_t tokens) const {
+    const size_t context = size_t(speaker_.engine->context_length());
+    return fmt::format("{} of {} tokens", std::min(tokens, context), context);
   }
+  // Of the conversation as it stands.
+  size_t tokens_so_far() const {
+    return messages_.empty() ? 0 : format_.render(messages_, false).size();
+  }
+  void count_tokens(const std::string&) { put_note(of_context(tokens_so_far())); }
 
   void ask(const std::string& question) {
     messages_.push_back({"user", question});
@@ -530,7 +551,8 @@ class Chat {
     if (tools_.syntax())
       answer = read_answer(*tools_.syntax(), tools_.tools(), text, calls_so_far());
     if (answer.calls.empty()) answer.content = text;
-    if (!flags_.json.any()) view.end(answer.calls.empty() || answer.damaged);
+    const bool nothing = talks_ && result.finish == Finish::interrupted && text.empty();
+    if (!flags_.json.any() && !nothing) view.end(answer.calls.empty() || answer.damaged);
     thought_ = view.thought();
     for (const std::string& fault : answer.faults) put_notice(fault);
     messages_.push_back({"assistant", answer.content, answer.calls});
@@ -545,7 +567,7 @@ class Chat {
       put(calls_json(answer.calls).dump() + "\n");
     }
     say_how_it_ended(result);
-    if (talks_ && result.finish == Finish::interrupted && text.empty())
+    if (nothing)
       put_notice("stopped before the answer began: the question stays, /undo takes it back");
     return !answer.calls.empty() && (talks_ || flags_.lines);
   }
@@ -674,6 +696,10 @@ class Chat {
     total_.add(result);
     if (!flags_.generation.verbose()) {
       if (talks_) put_state(state_line(result));
+      if (!talks_ && result.finish == Finish::interrupted && result.tokens.empty())
+        put_notice(
+            fmt::format("interrupted before the answer began: {} of the prompt's {} are read",
+                        result.known_tokens, counted(uint64_t(result.prompt_tokens), "token")));
       return;
     }
     put_summary(timing_line(result, bandwidth_beside(*speaker_.engine, result),
@@ -682,14 +708,18 @@ class Chat {
   }
 
   std::string state_line(const GenerateResult& result) const {
-    const int context = speaker_.engine->context_length();
-    const std::string line =
-        fmt::format("{} of {} tokens; ",
-                    std::min(result.prompt_tokens + int(result.tokens.size()), context), context);
+    size_t tokens = size_t(result.prompt_tokens) + result.tokens.size();
+    try {
+      tokens = tokens_so_far();
+    } catch (const Error&) {  // the next question will say it
+    }
+    const std::string line = of_context(tokens) + "; ";
     if (result.known_tokens < result.prompt_tokens)
-      return line + fmt::format("{} are known", result.known_tokens);
-    return line + fmt::format("{:.1f} tok/s{}", result.decode_rate(),
-                              result.finish == Finish::length ? "; ended by -n" : "");
+      return line +
+             fmt::format("{} are known; {}", result.known_tokens, why_it_ended(result.finish));
+    const bool says_why = result.finish == Finish::length || result.finish == Finish::interrupted;
+    return line + fmt::format("{:.1f} tok/s", result.decode_rate()) +
+           (says_why ? fmt::format("; {}", why_it_ended(result.finish)) : "");
   }
 
   // Of all answers.
@@ -735,8 +765,7 @@ std::span<const Chat::Command> Chat::commands() {
       {"/undo", "", "take back the last question and its answer", &Chat::undo},
       {"/retry", "", "another answer to the last question", &Chat::retry},
       {"/edit", "", "the last question again, to be changed", &Chat::edit},
-      {"/save", "FILE", "keep the conversation, as JSON; FILE.kv: what a model knows of it",
-       &Chat::save},
+      {"/save", "FILE", "keep the conversation; FILE.kv: what a model knows of it", &Chat::save},
       {"/load", "FILE", "go on with a conversation that was kept", &Chat::load},
       {"/set", "NAME VALUE", "a setting from now on, as the flags have it: /set temp 0.5",
        &Chat::set},
@@ -754,6 +783,7 @@ std::span<const Chat::Command> Chat::commands() {
 }
 
 int chat(ChatFlags& flags) {
+  flags.generation.give_way();
   flags.generation.check();
   if (flags.lines && stdin_is_terminal())
     fail(Exit::usage, "--lines reads questions from a pipe, found a terminal");
@@ -779,8 +809,9 @@ int chat(ChatFlags& flags) {
 Action declare_chat(Flags parser) {
   auto flags = std::make_shared<ChatFlags>();
   flags->generation.declare(parser);
-  parser.add("--system", flags->system, "what the model is told before the conversation")
-      .type("TEXT");
+  flags->system_flag =
+      parser.add("--system", flags->system, "what the model is told before the conversation")
+          .type("TEXT");
   parser.add("--resume", flags->resume, "go on with a conversation that /save kept")
       .not_empty("a file")
       .type("FILE");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
 
 #include "engine/bench/machine.h"
 #include "main/commands.h"
@@ -23,8 +24,9 @@ int examine(bool json) {
                       {"found", f.found},
                       {"advice", f.advice}});
     else
-      put(fmt::format("{:<14}{:<6}{}{}\n", f.what, f.advice.empty() ? "good" : "look",
-                      escaped(f.found), f.advice.empty() ? "" : " (" + escaped(f.advice) + ")"));
+      put(hanging(fmt::format("{:<14}{:<6}", f.what, f.advice.empty() ? "good" : "look"),
+                  escaped(f.found) + (f.advice.empty() ? "" : " (" + escaped(f.advice) + ")"), 20,
+                  stdout_is_terminal() ? size_t(terminal_width()) : std::string::npos));
   }
   if (json) put_json({{"findings", list}});
   return int(Exit::done);

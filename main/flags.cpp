@@ -215,9 +215,11 @@ std::string with_name_of_model(const std::string& line) {
   return line;
 }
 
-uint64_t whole_number(const std::string& flag, const std::string& text) {
+uint64_t whole_number(const std::string& flag, const std::string& text,
+                      const std::string& otherwise) {
   const auto value = number_of<uint64_t>(text);
-  if (!value) wrong_flag(flag, refusal(text, fmt::format("a number from 0 to {}", UINT64_MAX)));
+  if (!value)
+    wrong_flag(flag, refusal(text, fmt::format("{}a number from 0 to {}", otherwise, UINT64_MAX)));
   return *value;
 }
 
@@ -283,20 +285,32 @@ class CommandWords {
       if (word == "--") {
         out_.push_back(word);
         out_.insert(out_.end(), words_.begin() + ptrdiff_t(at_), words_.end());
-        bare_ += words_.size() - at_;
+        bare_.insert(bare_.end(), words_.begin() + ptrdiff_t(at_), words_.end());
         break;
       }
       if (is_flag(word))
         read_flag(word);
       else
-        out_.push_back(word), ++bare_;
+        out_.push_back(word), bare_.push_back(word);
     }
-    for (const CLI::Option* flag : command_.get_options())
-      if (flag->get_positional() && bare_ > 0) given_.emplace(flag->get_name(), ""), --bare_;
+    take_places();
     return out_;
   }
 
  private:
+  // What is told by its place may have a name, too.
+  void take_places() {
+    auto word = bare_.begin();
+    for (const CLI::Option* flag : command_.get_options()) {
+      if (!flag->get_positional() || word == bare_.end()) continue;
+      const auto [before, first] = given_.emplace(flag->get_name(), *word);
+      if (!first)
+        fail(Exit::usage, "{} is given twice, as {} and by its place as {}, expected once",
+             flag->get_name(), before->second, *word);
+      ++word;
+    }
+  }
+
   void read_flag(const std::string& word) {
     const size_t end = std::min(word.find('='), word.size());
     std::optional<std::string> value;
@@ -346,25 +360,29 @@ class CommandWords {
     if (value) out_.push_back(*value);
   }
 
-  [[noreturn]] void refuse(const std::string& name) {
+  [[noreturn]] void refuse(std::string name) {
     std::vector<std::string> others;
     for (const CLI::App* other : command_.get_parent()->get_subcommands([](auto) { return true; }))
       if (other->get_option_no_throw(name)) others.push_back(other->get_name());
     const bool in_chat = command_.get_name().starts_with('/');
-    const std::string likely = likely_name(name, flags_of(command_)),
-                      hint = !others.empty()   ? ", but of " + one_of(others)
-                             : !likely.empty() ? fmt::format(", did you mean {}?", likely)
-                             : in_chat         ? ": it is told when a chat starts, if at all"
-                                               : fmt::format(", chaski {} --help lists them",
-                                                             command_.get_name());
+    std::string likely = likely_name(name, flags_of(command_));
+    if (in_chat)  // where nobody types dashes
+      for (std::string* word : {&name, &likely})
+        word->erase(0, std::min(word->find_first_not_of('-'), word->size()));
+    const std::string hint =
+        !others.empty()   ? ", but of " + one_of(others)
+        : !likely.empty() ? fmt::format(", did you mean {}?", likely)
+        : in_chat         ? ": it is told when a chat starts, if at all"
+                          : fmt::format(", chaski {} --help lists them", command_.get_name());
     fail(Exit::usage, "{} is no {} {}{}", name, in_chat ? "setting of" : "flag of chaski",
          command_.get_name(), hint);
   }
 
   const CLI::App& command_;
   std::vector<std::string> words_, out_, notes_;
+  std::vector<std::string> bare_;  // behind no flag
   std::map<std::string, std::string> given_;
-  size_t at_ = 0, bare_ = 0;
+  size_t at_ = 0;
 };
 
 [[noreturn]] void refuse_command(const std::string& word) {
@@ -383,12 +401,16 @@ class CommandWords {
 }
 
 // What stands where only flags do.
-[[noreturn]] void refuse_rest(const CLI::App& command, const std::string& behind_dashes) {
+[[noreturn]] void refuse_rest(const CLI::App& command, const Manual& manual,
+                              const std::string& behind_dashes) {
   const std::vector<std::string> rest = command.remaining(true);
+  const std::string word = rest.empty() ? behind_dashes : rest[0];
+  if (std::ranges::any_of(manual.flags, [](const ListedFlag& f) { return !f.place.empty(); }))
+    fail(Exit::usage, "{} is a word too many, expected {}", word, usage_of(manual));
   const std::string flags = command.get_option_no_throw("--model")
                                 ? ", expected -m MODEL for a model and -p TEXT for a prompt"
                                 : "";
-  fail(Exit::usage, "{} has no flag in front of it{}", rest.empty() ? behind_dashes : rest[0],
+  fail(Exit::usage, "{} has no flag in front of it{}", word,
        command.get_option_no_throw("--prompt") ? flags : flags.substr(0, flags.find(" and")));
 }
 
@@ -410,9 +432,26 @@ std::unique_ptr<Declared> declare(const Command& command, CLI::App& app) {
   return all;
 }
 
+// What has to be there is told by its place.
+[[noreturn]] void refuse_missing(const Manual& manual, std::string_view what) {
+  for (const ListedFlag& flag : manual.flags)
+    if (!flag.place.empty() && what.starts_with(flag.place + " "))
+      fail(Exit::usage, "{} is missing ({}), expected {}", flag.place, flag.help, usage_of(manual));
+  throw Error(Exit::usage, std::string(what));
+}
+
+// More values than a list has places.
+[[noreturn]] void refuse_number(const CLI::App& command, const std::string& what) {
+  const std::string name = what.substr(0, what.find(':'));
+  if (const CLI::Option* flag = command.get_option_no_throw(name))
+    fail(Exit::usage, "{} has {} values, expected {} at most", name, flag->count(),
+         flag->get_items_expected_max());
+  throw Error(Exit::usage, what);
+}
+
 // Reads words as CLI11 wants them. Throws CLI::CallForHelp for --help.
-void parse(CLI::App& app, const CLI::App& command, std::vector<std::string> words,
-           const std::string& behind_dashes) {
+void parse(CLI::App& app, const CLI::App& command, const Manual& manual,
+           std::vector<std::string> words, const std::string& behind_dashes) {
   words.insert(words.begin(), command.get_name());
   try {
     std::reverse(words.begin(), words.end());
@@ -420,7 +459,11 @@ void parse(CLI::App& app, const CLI::App& command, std::vector<std::string> word
   } catch (const CLI::Success&) {
     throw;
   } catch (const CLI::ExtrasError&) {
-    refuse_rest(command, behind_dashes);
+    refuse_rest(command, manual, behind_dashes);
+  } catch (const CLI::RequiredError& error) {
+    refuse_missing(manual, error.what());
+  } catch (const CLI::ArgumentMismatch& error) {
+    refuse_number(command, error.what());
   } catch (const CLI::ExcludesError& error) {
     constexpr std::string_view kExcludes = " excludes ";
     std::string names = error.what();
@@ -461,7 +504,7 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
   if (!typed.given().contains("--help")) defaults = read_defaults(command.manual, typed.given());
   words.insert(words.begin(), defaults.words.begin(), defaults.words.end());
   try {
-    parse(app, command.app, std::move(words), behind);
+    parse(app, command.app, command.manual, std::move(words), behind);
     for (ListedFlag& flag : command.manual.flags)
       flag.by_config = defaults.lines.contains(flag.name());
     if (command.quiet) be_quiet();
@@ -503,7 +546,7 @@ void read_flags(const std::string& name, std::vector<std::string> words,
   CommandWords typed(*command, std::move(words));
   words = typed.read();
   if (!typed.notes().empty()) throw Error(Exit::usage, typed.notes()[0]);
-  parse(app, *command, std::move(words), behind);
+  parse(app, *command, manual, std::move(words), behind);
 }
 
 std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare) {

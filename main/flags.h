@@ -122,8 +122,10 @@ std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& decla
 // it: paths in the stores of other programs are long, and tell nobody anything.
 std::string with_name_of_model(const std::string& line);
 
-// What a flag for a number that int does not hold is told. Calls wrong_flag().
-uint64_t whole_number(const std::string& flag, const std::string& text);
+// What a flag for a number that int does not hold is told. Calls wrong_flag(), whose line begins
+// what is expected with `otherwise`.
+uint64_t whole_number(const std::string& flag, const std::string& text,
+                      const std::string& otherwise = "");
 
 // Error(usage) as the parser says it: "--prompt: is 1,,2, expected ...".
 [[noreturn]] void wrong_flag(const std::string& flag, const std::string& why);

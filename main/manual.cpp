@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
+#include <utility>
 
 #include "main/commands.h"
 #include "main/environment.h"
@@ -39,14 +39,6 @@ std::string title(const ListedFlag& flag) {
   const std::string names = fmt::format("{}", fmt::join(flag.names, ", "));
   if (names.empty()) return flag.place;
   return flag.value.empty() ? names : names + " " + flag.value;
-}
-
-// "chaski quantize [FLAG...] IN OUT [TYPE]"
-std::string usage(const Manual& command) {
-  std::string line = fmt::format("chaski {} [FLAG...]", command.command);
-  for (const ListedFlag& flag : command.flags)
-    if (!flag.place.empty()) line += flag.required ? " " + flag.place : " [" + flag.place + "]";
-  return line;
 }
 
 // The flags under a heading; "": those without.
@@ -117,17 +109,7 @@ class HelpText {
       text_ += line + "\n";
       line.assign(column_, ' ');
     }
-    std::istringstream words(help);
-    bool first = true;
-    for (std::string next; words >> next; first = false) {
-      if (!first && line.size() + 1 + next.size() > width_) {
-        text_ += line + "\n";
-        line.assign(column_, ' ');
-        first = true;
-      }
-      line += (first ? "" : " ") + next;
-    }
-    text_ += line + "\n";
+    text_ += hanging(std::move(line), help, column_, width_);
   }
 
   const size_t width_ =
@@ -191,10 +173,17 @@ class ManPage {
 
 }  // namespace
 
+std::string usage_of(const Manual& command) {
+  std::string line = fmt::format("chaski {} [FLAG...]", command.command);
+  for (const ListedFlag& flag : command.flags)
+    if (!flag.place.empty()) line += flag.required ? " " + flag.place : " [" + flag.place + "]";
+  return line;
+}
+
 std::string help_of(const Manual& command) {
   HelpText help;
   help.line(command.help);
-  help.line("Usage: " + usage(command));
+  help.line("Usage: " + usage_of(command));
   help.rows("Arguments", places_of(command));
   help.rows("Flags", rows_of(command, ""));
   for (const std::string& heading : headings_of(command))
@@ -219,7 +208,7 @@ std::string help_of_program() {
 std::string man_page(const Manual& command) {
   ManPage page("chaski-" + command.command, command.help);
   page.section("Synopsis");
-  page.bold(usage(command));
+  page.bold(usage_of(command));
   page.section("Options");
   page.rows(places_of(command));
   page.rows(rows_of(command, ""));

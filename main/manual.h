@@ -9,6 +9,8 @@ namespace chaski {
 
 constexpr const char *kVersion = "0.1.0", *kDate = "2026-11-22";  // of the manual
 
+// "chaski quantize [FLAG...] IN OUT [TYPE]"
+std::string usage_of(const Manual& command);
 std::string help_of(const Manual& command);
 std::string help_of_program();
 

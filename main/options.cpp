@@ -13,6 +13,7 @@
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/json_schema.h"
 #include "engine/grammar/regex.h"
+#include "engine/inspection.h"  // for likely_name()
 #include "engine/perplexity.h"
 #include "main/formats.h"
 #include "main/output.h"
@@ -303,6 +304,7 @@ void GenerationFlags::declare(Flags& flags) {
       .not_empty("a folder")
       .type("DIR");
   declare_settings(flags);
+  temperature = flags.named("--temp"), temperature_range = flags.named("--dynatemp-range");
 }
 
 void GenerationFlags::declare_settings(Flags& flags) {
@@ -312,9 +314,8 @@ void GenerationFlags::declare_settings(Flags& flags) {
       .type("N");
   const auto take_seed = [this](const std::string& text) {
     random_seed = text == "-1";
-    if (text.starts_with('-') && !random_seed)
-      wrong_flag("--seed", fmt::format("is \"{}\", expected -1 or a number from 0", text));
-    if (!random_seed) generate.sampling.seed = whole_number("--seed", text);
+    if (!random_seed)
+      generate.sampling.seed = whole_number("--seed", text, "-1 (a random one) or ");
   };
   flags.add_read("-s,--seed", take_seed, "same seed, same text (default: -1, a random one)")
       .type("N");
@@ -510,12 +511,45 @@ void put_idle_settings(const SamplerOptions& s) {
              "without --dry-multiplier");
 }
 
+// A word that is none of --draft's is a value that it cannot have; a path, a file that is not
+// there.
+void check_draft(const std::string& draft) {
+  const std::vector<std::string> words = {"auto", "ngram", "none"};
+  std::error_code none;
+  if (std::ranges::count(words, draft) > 0 || std::filesystem::exists(draft, none)) return;
+  if (draft.find_first_not_of("0123456789") == std::string::npos)
+    fail(Exit::usage, "--draft is {}, expected who guesses: --draft-len {} says how far", draft,
+         draft);
+  constexpr const char* kExpected =
+      "auto, ngram, none, a model of the same vocabulary, or a folder of Medusa heads";
+  if (draft.find_first_of("/.") != std::string::npos)
+    fail(Exit::io, "--draft is {}, which is not there, expected {}", draft, kExpected);
+  const std::string likely = likely_name(draft, words);
+  fail(Exit::usage, "--draft is {}, expected {}{}", draft, kExpected,
+       likely.empty() ? "" : fmt::format(" (nearest: {})", likely));
+}
+
 }  // namespace
 
 void put_no_effect(const std::vector<std::string>& names, const std::string& why) {
   if (names.empty()) return;
   put_notice(fmt::format("{} {} no effect {}", fmt::join(names, ", "),
                          names.size() == 1 ? "has" : "have", why));
+}
+
+void GenerationFlags::give_way() {
+  SamplerOptions& s = generate.sampling;
+  const SamplerOptions usual;
+  if (s.temperature_range <= s.temperature || temperature.typed() == temperature_range.typed())
+    return;
+  const Flag& typed = temperature.typed() ? temperature : temperature_range;
+  if (verbose())
+    put_notice(fmt::format("of the file of defaults, passed over beside {}: {}", typed.name(),
+                           temperature.typed() ? "--dynatemp-range" : "--temp"));
+  if (temperature.typed())
+    s.temperature_range = usual.temperature_range;
+  else
+    s.temperature = usual.temperature;
 }
 
 void GenerationFlags::check() {
@@ -531,16 +565,7 @@ void GenerationFlags::check() {
     if (text.empty()) fail(Exit::usage, "--stop is empty, expected a text");
   if (!answer_cache.empty() && !repeats_answers())
     put_notice("--answer-cache has no effect with a random seed, expected --seed N or --temp 0");
-  if (draft == "auto" || draft == "ngram" || draft == "none") return;
-  std::error_code none;
-  if (std::filesystem::exists(draft, none)) return;
-  if (draft.find_first_not_of("0123456789") == std::string::npos)
-    fail(Exit::usage, "--draft is {}, expected who guesses: --draft-len {} says how far", draft,
-         draft);
-  fail(Exit::io,
-       "{}: cannot be opened: no such file, expected a model or heads for --draft, or auto, "
-       "ngram or none",
-       draft);
+  check_draft(draft);
 }
 
 std::shared_ptr<const Rules> GenerationFlags::rules() const {

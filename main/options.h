@@ -81,10 +81,12 @@ struct GenerationFlags {
   std::string answer_cache;                 // a folder
   int draft_length = Governor::kMost;
   bool random_seed = true;
+  Flag temperature, temperature_range;
 
   void declare(Flags& flags);
   bool verbose() const { return model.engine.verbose; }
-  void check();  // reads the rest of the flags: Error(usage | io), before a model is opened
+  void give_way();  // what comes from the file of defaults and is against what is typed
+  void check();     // reads the rest of the flags: Error(usage | io), before a model is opened
   // What the text has to be; null: any text. Error(usage | io | bad_file).
   std::shared_ptr<const Rules> rules() const;
   bool has_grammar() const { return !grammar.empty() || !json_schema.empty() || !regex.empty(); }

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 #include "engine/engine.h"
@@ -132,6 +133,21 @@ std::string table(const std::vector<std::vector<std::string>>& rows, std::string
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
+}
+
+std::string hanging(std::string begin, const std::string& text, size_t column, size_t width) {
+  std::string all, line = std::move(begin);
+  std::istringstream words(text);
+  bool first = true;
+  for (std::string next; words >> next; first = false) {
+    if (!first && line.size() + 1 + next.size() > width) {
+      all += line + "\n";
+      line.assign(column, ' ');
+      first = true;
+    }
+    line += (first ? "" : " ") + next;
+  }
+  return all + line + "\n";
 }
 
 std::string safe_for_terminal(std::string_view text) {

@@ -40,6 +40,10 @@ std::string counted(uint64_t n, const std::string& what);
 std::string table(const std::vector<std::vector<std::string>>& rows, std::string_view sides,
                   std::string_view indent = "");
 
+// `begin`, and behind it the words of `text` in lines of `width` columns; lines after the first
+// are indented by `column`.
+std::string hanging(std::string begin, const std::string& text, size_t column, size_t width);
+
 std::string safe_for_terminal(std::string_view text);
 // In faint letters, unless NO_COLOR is set or the terminal is a dumb one.
 std::string dimmed(std::string_view text);

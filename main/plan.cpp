@@ -1,8 +1,9 @@
 // chaski plan: what running a model would take and how fast it would be, before it is read. Its
-// exit status is that of a run, as far as memory goes.
+// exit status is that of a run, as far as that is known before.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "engine/forecast.h"
@@ -81,7 +82,7 @@ std::string ways_text(const Forecast& f, const EngineOptions& options) {
   return text;
 }
 
-std::string verdict(const Forecast& f, const EngineOptions& options) {
+std::string verdict_of_memory(const Forecast& f, const EngineOptions& options) {
   if (!f.fits && f.starts && f.longest_context == 0)
     return "it runs, but next to no memory is left for a context";
   if (!f.fits && f.starts)
@@ -95,6 +96,19 @@ std::string verdict(const Forecast& f, const EngineOptions& options) {
     return "it runs slowly: the weights are more than memory keeps, so that every token reads them "
            "from the disk";
   return fmt::format("it fits, with a context of {}", f.context);
+}
+
+std::string verdict(const Forecast& f, const EngineOptions& options) {
+  const std::string memory = verdict_of_memory(f, options);
+  if (f.has_tokenizer) return memory;
+  return fmt::format(
+      "it does not run, because it has no tokenizer{}; as for memory, {}",
+      std::filesystem::is_directory(f.path) ? " (tokenizer.json in its folder would be one)" : "",
+      memory);
+}
+
+Exit exit_of(const Forecast& f) {
+  return !f.starts ? Exit::memory : f.has_tokenizer ? Exit::done : Exit::bad_file;
 }
 
 JsonValue json_of(const Forecast& f, const EngineOptions& options) {
@@ -121,7 +135,8 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
                     {"program_bytes", f.program},
                     {"bytes", f.sum()},
                     {"fits", f.fits},
-                    {"starts", f.starts},
+                    {"starts", exit_of(f) == Exit::done},
+                    {"has_tokenizer", f.has_tokenizer},
                     {"weights_stay_in_memory", f.weights_stay},
                     {"longest_context", f.longest_context},
                     {"ways", ways},
@@ -147,7 +162,7 @@ int plan(const PlanFlags& flags) {
                           }};
   if (!flags.shape.empty()) options.shape = shape_of(flags.shape);
   const Forecast f = forecast(options);
-  const int status = int(f.starts ? Exit::done : Exit::memory);
+  const int status = int(exit_of(f));
   if (flags.json) {
     put_json(json_of(f, options.engine));
     return status;
@@ -177,6 +192,7 @@ Action declare_plan(Flags parser) {
   declare_json(parser, flags->json);
   parser.table({"Exit status",
                 {{"0", "chaski run would start"},
+                 {"3", "it would not: the model has no tokenizer, or its file is a bad one"},
                  {"4", "it would not, for want of memory: the last line says what fits"}}});
   parser.example("What a model takes, and how fast it will be", "chaski plan model.gguf");
   parser.example("With a longer context and smaller keys",

@@ -437,14 +437,16 @@ Action declare_quantize(Flags parser) {
       .type("N");
   parser
       .add("--stats", flags->stats,
-           "what --calibrate measured, saved; without it read (or an imatrix of llama.cpp, new or "
-           "old)")
+           "a new file for what --calibrate measures; without --calibrate one that is read (such a "
+           "file, or an imatrix of llama.cpp, new or old)")
       .not_empty("a file")
       .type("FILE");
   parser
-      .add_switch("--fast", flags->fast,
-                  "round without a search: fifteen times as fast, and further from the base: q4 of "
-                  "SmolLM2-135M has KL .20 in place of .13 (docs/quantization.md)")
+      .add_switch(
+          "--fast", flags->fast,
+          "round without a search, and so without --calibrate, --stats and --method: fifteen "
+          "times as fast, and further from the base: q4 of SmolLM2-135M has KL .20 in place "
+          "of .13 (docs/quantization.md)")
       .excludes(parser.named("--calibrate"))
       .excludes(parser.named("--stats"))
       .excludes(parser.named("--method"));

@@ -29,7 +29,7 @@ struct RunFlags {
   int log_probabilities = 0;     // tokens beside each; 0: none
   Flag log_probabilities_flag;
   BeamOptions beams{0, 1};  // width 0: none
-  Flag beam, length_penalty, temperature, draft, context_policy;
+  Flag beam, length_penalty, temperature, draft, context_policy, samplers;
   std::vector<Flag> idle_beside_beams;
 };
 
@@ -194,6 +194,9 @@ void check_beams(RunFlags& flags) {
     fail(Exit::usage, "--length-penalty is {}, expected 0 to {}", penalty, kMostPenalty);
   s.check();  // also of what is passed over
   std::vector<std::string> idle, passed_over;
+  // Of the steps these two are done, if they are there.
+  if (!s.penalties.any() && s.dry.multiplier == 0)
+    flags.idle_beside_beams.push_back(flags.samplers);
   for (const Flag& flag : flags.idle_beside_beams)
     if (flag.given()) (flag.typed() ? idle : passed_over).push_back(flag.name());
   for (const Flag& flag : {flags.temperature, flags.draft, flags.context_policy})
@@ -283,6 +286,7 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
 }
 
 int run(RunFlags& flags) {
+  flags.generation.give_way();
   check_beams(flags);
   flags.generation.check();
   if (flags.log_probabilities_flag.typed() && !flags.json.any())
@@ -381,6 +385,7 @@ Action declare_run(Flags parser) {
           .type("P");
   flags->temperature = parser.named("--temp");
   flags->draft = parser.named("--draft");
+  flags->samplers = parser.named("--samplers");
   flags->context_policy = parser.named("--context-policy");
   for (const char* idle :
        {"--seed", "--top-k", "--top-p", "--min-p", "--typical", "--top-n-sigma",

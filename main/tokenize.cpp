@@ -1,6 +1,7 @@
 // chaski tokenize: what a model's tokenizer makes of a text, and the way back. No weights are read.
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -78,7 +79,9 @@ Action declare_tokenize(Flags parser) {
   declare_model(parser, flags->model);
   declare_tokenizer(parser, flags->tokenizer);
   flags->prompt.declare(parser);
-  flags->decode_flag = parser.add("--decode", flags->decode, "token ids to text").type("ID");
+  flags->decode_flag = parser.add("--decode", flags->decode, "token ids to text")
+                           .within(0, std::numeric_limits<int>::max())
+                           .type("ID");
   flags->decode_flag.excludes(flags->prompt.text_flag).excludes(flags->prompt.file_flag);
   parser.add_switch("--ids", flags->ids, "ids only, in one line");
   declare_json(parser, flags->json);

@@ -2,11 +2,13 @@
 """Holds a folder that `chaski convert --layout` wrote against the model it was made of.
 
     chaski convert model.gguf folder --layout gptq
-    python3 scripts/check_export.py folder model.gguf
+    python3 scripts/check_export.py folder model.gguf [text.txt ...]
 
 The folder is unpacked here by the published layouts of GPTQ and AWQ, in plain numpy, and shares no line with chaski;
 the weights of model.gguf are those of the gguf package's own reader. Every weight must be the same to the bit.
-Needs numpy, safetensors and gguf.
+With texts, Hugging Face's tokenizers library reads the folder's tokenizer.json, and must make the tokens of each text
+that `build/chaski tokenize` (CHASKI_BIN) makes of it by model.gguf.
+Needs numpy, safetensors and gguf, with texts tokenizers.
 
     python3 scripts/check_export.py folder model.quipu --transformers "The capital of France is"
 
@@ -70,6 +72,20 @@ def theirs(name):
 def half_split(w, heads):
     """Rows of q and k as Hugging Face files have them, from rows whose neighbours turn together."""
     return w.reshape(heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
+
+
+def check_tokens(folder, model, texts):
+    from tokenizers import Tokenizer
+    tokenizer, all = Tokenizer.from_file(f"{folder}/tokenizer.json"), 0
+    for text in texts:
+        told = subprocess.run([os.environ.get("CHASKI_BIN", "build/chaski"), "tokenize", "-q", "-m", model, "-f", text, "--ids"],
+                              capture_output=True, text=True, check=True).stdout
+        with open(text, encoding="utf-8", newline="") as file:
+            found = tokenizer.encode(file.read()).ids
+        if found != [int(token) for token in told.split()]:
+            raise SystemExit(f"{text}: the tokens differ")
+        all += len(found)
+    print(f"{all} tokens of {len(texts)} texts are the same")
 
 
 def read(folder):
@@ -138,12 +154,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", metavar="FOLDER")
     parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("texts", metavar="TEXT", nargs="*")
     parser.add_argument("--transformers", metavar="TEXT")
     args = parser.parse_args()
     if args.transformers:
         compare_logits(args.folder, args.model, args.transformers)
     else:
         compare_bits(args.folder, args.model)
+        if args.texts:
+            check_tokens(args.folder, args.model, args.texts)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def once(*arguments):
 
 
 def twenty_turns(model, questions):
-    talk = FOLDER + "/talk.json"
+    talk = f"{FOLDER}/{os.path.basename(model)}.json"  # of its own: /save replaces no other conversation
     chat = Terminal("-m", model, "--seed", "1", "-n", "120", "--system", "You are a helpful guide. Answer in one or two sentences.")
     for question in questions[:8]:
         chat.type(question)
@@ -83,7 +83,7 @@ def twenty_turns(model, questions):
     chat.type("/system Answer like a sailor.", "> ")
     for question in questions[8:12]:
         chat.type(question)
-    chat.type("/tokens", "tokens of")
+    chat.type("/tokens", r"of \d+ tokens")
     chat.type("/stats", "answers")
     chat.type("/save " + talk, "keys and values of")
     chat.quit()

@@ -63,18 +63,31 @@ TEST_CASE("cli/usage errors are one line and status 2") {
       {{"run", "--stop", "", "-p", "a"}, "--stop"},
       {{"run", "--device", "abacus", "-p", "a"}, "abacus"},
       {{"run", "-m", "x"}, "-p TEXT"},
-      {{"quantize", "x"}, "OUT"},
+      {{"quantize"},
+       "IN is missing (model file or folder), expected chaski quantize [FLAG...] IN OUT [TYPE]"},
+      {{"quantize", "x"}, "OUT is missing (the .quipu file to write), expected chaski quantize"},
+      {{"quantize", "x", "y", "q4", "q8"},
+       "q8 is a word too many, expected chaski quantize [FLAG...] IN OUT [TYPE]"},
+      {{"quantize", "x", "y", "q4", "--type", "q8"},
+       "--type is given twice, as q8 and by its place as q4, expected once"},
+      {{"completion"}, "SHELL is missing ("},
+      {{"plan", "x", "y"}, "y is a word too many, expected chaski plan [FLAG...] [MODEL]"},
+      {{"bench", "--kv", "f16,q8,f16,q8,f16,q8"}, "--kv has 6 values, expected 5 at most"},
+      {{"run", "--seed", "x"},
+       "--seed: is \"x\", expected -1 (a random one) or a number from 0 to"},
+      {{"run", "--seed", "-5"}, "--seed: is \"-5\", expected -1 (a random one) or a number"},
+      {{"tokenize", "--decode", "-1"}, "--decode: is \"-1\", expected a number from 0 to"},
       {{"quantize", "x", "y", "--type", "q77"}, "q77"},
       {{"bench", "--shape", "enormous"}, "enormous"},
       {{"bench", "--shape", "llama-3.2-1b:q77"}, "q77"},
       {{"bench", "--shape", "llama-3.2-1b", "-m", "x"}, "--model"},
       {{"bench", "--shape", "llama-3.2-1b", "--load", "copy"}, "--load"},
       {{"bench", "--shape", "llama-3.2-1b", "--verify", "never"}, "--verify"},
-      {{"bench", "-p", "1,x"}, "--prompt: is 1,x"},
-      {{"bench", "-p", "1,,8"}, "--prompt: is 1,,8"},
+      {{"bench", "-p", "1,x"}, "--prompt: is \"1,x\", expected numbers from 0"},
+      {{"bench", "-p", "1,,8"}, "--prompt: is \"1,,8\""},
       {{"bench", "-p", ""}, "--prompt"},
-      {{"bench", "--depth", "0,-1"}, "--depth: is 0,-1"},
-      {{"bench", "--widths", "1,257"}, "--widths: is 1,257"},
+      {{"bench", "--depth", "0,-1"}, "--depth: is \"0,-1\""},
+      {{"bench", "--widths", "1,257"}, "--widths: is \"1,257\""},
       {{"bench", "--kv", "f16,q3"}, "q3"},
       {{"bench", "--csv", "--json"}, "--csv"},
       {{"bench", "--csv", "--profile"}, "--csv"},
@@ -350,13 +363,22 @@ TEST_CASE(
            {{"--beam", "0"}, "--beam"}})
     check_one_line(chaski_run(run_story(flags)), 2, error);
   // What is no part of a search is named, as it was typed, and once.
-  const Outcome idle = chaski_run(run_story({"--beam", "4", "-n", "40", "--top-k", "5", "--seed",
-                                             "3", "--mirostat", "2", "--draft-len", "2"}));
+  const Outcome idle =
+      chaski_run(run_story({"--beam", "4", "-n", "40", "--top-k", "5", "--seed", "3", "--mirostat",
+                            "2", "--draft-len", "2", "--samplers", "top-k"}));
   CHECK(idle.out == four.out);
-  CHECK_MESSAGE(idle.error_says("note: --seed, --top-k, --mirostat, --draft-len have no effect "
-                                "beside --beam: nothing is drawn\n"),
+  CHECK_MESSAGE(idle.error_says("note: --seed, --top-k, --mirostat, --draft-len, --samplers have "
+                                "no effect beside --beam: nothing is drawn\n"),
                 idle.err);
   CHECK_MESSAGE(!idle.error_says("--temp"), idle.err);
+  // But penalties are a step, and left out if it is.
+  const Arguments penalty = {"--beam", "4", "-n", "40", "--repeat-penalty", "1.5"};
+  Arguments without = penalty;
+  without.insert(without.end(), {"--samplers", "top-k"});
+  const Outcome left_out = chaski_run(run_story(without));
+  CHECK(left_out.out == four.out);
+  CHECK_MESSAGE(!left_out.error_says("--samplers"), left_out.err);
+  CHECK(chaski_run(run_story(penalty)).out != four.out);
   check_one_line(chaski_run(run_story({"--beam", "2", "--top-p", "7"})), 2, "--top-p is 7");
 }
 
@@ -562,14 +584,64 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
     const std::string out = folder / layout;
     const Outcome made = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
     CHECK_MESSAGE(made.status == 0, made.err);
-    CHECK_MESSAGE(made.error_says("has no tokenizer, expected tokenizer.json"), made.err);
+    CHECK_MESSAGE(made.error_says(out + ": weights take "), made.err);
+    CHECK_MESSAGE(made.error_says(": model.embed_tokens.weight, q8 before, is f32 here, because "),
+                  made.err);
     CHECK(json::parse(
               chaski_run({"inspect", out, "--json"}).out)["metadata"]["model.block_count"] == 6);
     // What is there stays.
     const Outcome again = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
     CHECK(again.status == 2);
     CHECK_MESSAGE(again.error_says("holds a model already"), again.err);
+    // The tokenizer is the model's, as a Hugging Face folder has it.
+    const std::string text =
+        "Once, 12 dogs'll  run.\n\nThey\tsay \u00e9\u4f60\U0001f600 <|endoftext|> ";
+    const auto tokens = [&](const std::string& model) {
+      return chaski_run({"tokenize", "-m", model, "-p", text, "--json"}).out;
+    };
+    CHECK(json::parse(tokens(out)).size() > 10);
+    CHECK(tokens(out) == tokens(folder / "a.quipu"));
+    const json tokenizer = json::parse(read_file(out + "/tokenizer.json"));
+    CHECK(tokenizer["model"]["vocab"].size() == 3072);
+    CHECK(tokenizer["model"]["merges"].size() == 2815);
+    CHECK(tokenizer["added_tokens"][0]["content"] == "<|endoftext|>");
+    CHECK(tokenizer["post_processor"]["single"][0]["SpecialToken"]["id"] == "<|endoftext|>");
+    CHECK(json::parse(read_file(out + "/tokenizer_config.json"))["model_max_length"] == 512);
+    CHECK(chaski_run({"run", "-m", out, "-p", "Once", "-n", "3"}).status == 0);
+    CHECK(chaski_run({"plan", out}).status == 0);
   }
+  // Nothing that is there for something else is mixed with it, but a tokenizer is kept.
+  const std::string full = folder / "full";
+  std::filesystem::create_directory(full);
+  write_file(full + "/tokenizer.json", "{}");
+  write_file(full + "/model-00001-of-00002.safetensors", "x");
+  const Outcome mixed = chaski_run({"convert", folder / "a.quipu", full, "--layout", "gptq"});
+  CHECK(mixed.status == 2);
+  CHECK_MESSAGE(
+      mixed.error_says("full: holds other files (model-00001-of-00002.safetensors), expected a new "
+                       "or an empty folder"),
+      mixed.err);
+  std::filesystem::remove(full + "/model-00001-of-00002.safetensors");
+  CHECK(chaski_run({"convert", folder / "a.quipu", full, "--layout", "gptq"}).status == 0);
+  CHECK(read_file(full + "/tokenizer.json") == "{}");
+  CHECK(!have(full + "/tokenizer_config.json"));
+  // A model without one: it is said what to do, and that it does not run.
+  REQUIRE(chaski_run({"quantize", golden("models/llama_gqa_untied"), folder / "bare.quipu", "q4_0",
+                      "--keep-above", "1"})
+              .status == 0);
+  const Outcome bare =
+      chaski_run({"convert", folder / "bare.quipu", folder / "bare", "--layout", "gptq"});
+  CHECK_MESSAGE(bare.status == 0, bare.err);
+  CHECK_MESSAGE(bare.error_says("bare: has no tokenizer yet (the model has none): copy "
+                                "tokenizer.json and tokenizer_config.json into it"),
+                bare.err);
+  const Outcome plan = chaski_run({"plan", folder / "bare"});
+  CHECK(plan.status == 3);
+  CHECK_MESSAGE(
+      plan.out.find("\nit does not run, because it has no tokenizer (tokenizer.json in "
+                    "its folder would be one); as for memory, it fits, ") != std::string::npos,
+      plan.out);
+  CHECK(json::parse(chaski_run({"plan", folder / "bare", "--json"}).out)["starts"] == false);
   check_one_line(chaski_run({"convert", kStory, folder / "b.gguf", "--layout", "gptq"}), 2,
                  "expected a folder beside --layout gptq");
   check_one_line(chaski_run({"convert", folder / "a.quipu", folder / "c", "--layout", "exl2"}), 2,
@@ -673,7 +745,7 @@ TEST_CASE("cli/chat: commands about the conversation") {
   const auto messages = [&](const std::string& path) { return json::parse(read_file(path)); };
 
   const Outcome first = chaski_run(chat, "A dog.\n/tokens\n/save " + talk + "\n");
-  CHECK(first.error_says(" tokens of 512"));
+  CHECK(first.error_says(" of 512 tokens\n"));
   CHECK(first.error_says("2 messages in " + talk));
   CHECK(messages(talk)["messages"][0] == json{{"role", "user"}, {"content", "A dog."}});
   const std::string answer = messages(talk)["messages"][1]["content"];
@@ -734,11 +806,26 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
     };
     CHECK_MESSAGE(known(resumed) == known(whole), resumed.err);
 
+    const Outcome system =
+        chat({"--kv", kv, "--resume", talk, "--system", "Be a cat."}, "/system\n/tokens\n");
+    CHECK_MESSAGE(system.error_says("\nBe a cat.\n"), system.err);
+
     // Of another format, or damaged: the text is read again, and the answer is the same.
     const Outcome other = chat({"--kv", "f32", "--resume", talk}, "A cat.\n");
-    CHECK_MESSAGE(other.error_says(std::string("talk.json.kv: its keys and values are ") + kv +
-                                   ", expected f32: the text is read again"),
+    CHECK_MESSAGE(other.error_says(std::string("talk.json.kv: its keys and values are in ") + kv +
+                                   ", expected f32 (--kv " + kv +
+                                   " goes on with them): the text is read again"),
                   other.err);
+    const Outcome shorter = chat({"--kv", "f32", "-c", "256", "--resume", talk}, "A cat.\n");
+    CHECK_MESSAGE(shorter.error_says(
+                      std::string("are made in a context of 512 tokens, expected 256 and in ") +
+                      kv + ", expected f32 (-c 512 --kv " + kv + " goes on with them)"),
+                  shorter.err);
+    check_one_line(
+        chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", talk + ".kv"}, "a\n"), 2,
+        "talk.json.kv: holds keys and values, expected the conversation that they belong "
+        "to, " +
+            talk);
     std::string bytes = read_file(talk + ".kv");
     bytes[bytes.size() / 2] ^= 4;
     write_file(talk + ".kv", bytes);
@@ -902,12 +989,14 @@ TEST_CASE("cli/chat: settings that change, numbers about the answers") {
   for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{
            {"/set", "/set expects a name and a value"},
            {"/set temp", "/set expects a name and a value"},
-           {"/set temp hot", "--temp: is \"hot\", expected a decimal number"},
-           {"/set top-p 2", "--top-p is 2, expected more than 0, at most 1"},
-           {"/set tmp 1", "--tmp is no setting of /set, did you mean --temp?"},
-           {"/set keep 3", "--keep has no effect"},
+           {"/set temp hot", "temp: is \"hot\", expected a decimal number"},
+           {"/set top-p 2", "top-p is 2, expected more than 0, at most 1"},
+           {"/set --top-p 2", "top-p is 2, expected more than 0, at most 1"},
+           {"/set seed many", "seed: is \"many\", expected -1 (a random one) or a number from 0"},
+           {"/set tmp 1", "tmp is no setting of /set, did you mean temp?"},
+           {"/set keep 3", "keep has no effect"},
            {"/set -- x", "x has no flag in front of it"},
-           {"/set logit-bias 99999+1", "--logit-bias has token 99999, expected 0 to "},
+           {"/set logit-bias 99999+1", "logit-bias has token 99999, expected 0 to "},
            {"/sett", "/sett is no command, did you mean /set?"},
            {"/copy", "there is no answer yet"},
            {"/edit", "there is no question yet"}}) {

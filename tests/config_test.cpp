@@ -117,6 +117,30 @@ TEST_CASE("config/what cannot stand beside what is typed gives way to it") {
     CHECK(text_of({"--json-schema", "{}", "-n", "1"}) != "");  // in place of regex
     CHECK(text_of({"--ignore-end", "-n", "1"}) != "");
   }
+  {
+    const Config config("dynatemp-range = 0.5\n");
+    const std::string wide = text_of({"-s", "5", "-n", "30"});
+    CHECK(wide == text_of({"-s", "5", "-n", "30", "--dynatemp-range", "0.5"}));
+    CHECK(text_of({"-s", "5", "-n", "30", "--temp", "0.3"}) ==
+          text_of({"-s", "5", "-n", "30", "--temp", "0.3", "--dynatemp-range", "0"}));
+    CHECK(text_of({"--temp", "0", "-n", "9"}, "chat") != "");
+    const Outcome said = chaski_run({"run", "-p", "a", "-n", "1", "--temp", "0.3", "-v"});
+    CHECK_MESSAGE(said.error_says("note: of the file of defaults, passed over beside --temp: "
+                                  "--dynatemp-range\n"),
+                  said.err);
+    check_one_line(chaski_run({"run", "-p", "a", "--temp", "0.3", "--dynatemp-range", "0.5"}), 2,
+                   "--dynatemp-range is 0.5, expected 0 to --temp");
+  }
+  {
+    const Config config("temp = 0.3\n");
+    CHECK(text_of({"-s", "5", "-n", "30", "--dynatemp-range", "0.5"}) ==
+          text_of({"-s", "5", "-n", "30", "--dynatemp-range", "0.5", "--temp", "0.8"}));
+  }
+  {
+    const Config config(
+        "temp = 0.3\ndynatemp-range = 0.5\n");  // which is nobody's fault but its own
+    check_one_line(chaski_run({"run", "-p", "a"}), 2, ":2: --dynatemp-range is 0.5, expected 0 to");
+  }
   const Config config("[run]\nbeam = 2\nlength-penalty = 2\n");
   CHECK(text_of({"-s", "5", "-n", "30", "--temp", "1.5"}) == drawn);
   CHECK(text_of({"--regex", "a*", "-n", "3"}) != beams);

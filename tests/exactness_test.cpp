@@ -214,10 +214,11 @@ TEST_CASE("engine: a saved session that is damaged, or another's, is refused and
   for (const size_t size : {7, 15, 16, 200, int(good.size()) - 1})
     CHECK_FALSE(refused(*e, good.substr(0, size)).empty());
   CHECK(contains(refused(*open_exact(golden("models/gpt2")), good), "of another model"));
-  CHECK(contains(refused(*open_exact("", 1, Format::f32), good), "are f16, expected f32"));
+  CHECK(contains(refused(*open_exact("", 1, Format::f32), good), "are in f16, expected f32"));
   EngineOptions o;
   o.context = 100;
-  CHECK(contains(refused(*Engine::open(o), good), "its context has 512 tokens, expected 100"));
+  CHECK(contains(refused(*Engine::open(o), good),
+                 "made in a context of 512 tokens, expected 100 (-c 512 "));
   o.context = 0, o.rope_scaling = "linear:2";
   CHECK(contains(refused(*Engine::open(o), good), "of another model"));
 }

@@ -284,11 +284,12 @@ TEST_CASE("cli/quantize --resume: with feedback too, and what was saved is not m
   const TempFolder folder;
   const std::string text =
       write_file(folder / "text.txt", read_file("HACKING.md") + read_file("README.md"));
-  const auto run = [&](const std::string& name, const std::string& fault) {
+  const auto run = [&](const std::string& name, const std::string& fault,
+                       const std::string& form = "--json") {
     return Program({"-c", "export LD_PRELOAD=" + faults_shim() + " " + fault + "; exec " +
                               chaski_binary() + " quantize " + kStory + " " + folder / name +
                               " --type q4_0 --calibrate " + text + " --chunks 2 --stats " +
-                              folder / name + ".stats --method gptq -t 1 --resume --json"},
+                              folder / name + ".stats --method gptq -t 1 --resume " + form},
                    "", "", "/bin/sh")
         .wait();
   };
@@ -306,4 +307,11 @@ TEST_CASE("cli/quantize --resume: with feedback too, and what was saved is not m
   CHECK(after["kept_tensors"] > 10);
   CHECK(after["kept_tensors"] < after["tensors"].size());
   CHECK(before["tensors"] == after["tensors"]);
+  // What was there is no part of the rate: it counts before the first input is read.
+  std::filesystem::remove(folder / "out");
+  REQUIRE(run("out", "FAULT_KILL=pwrite:" + std::to_string(all - 40)).status == 128 + 9);
+  const Outcome lines = run("out", "X=", "--jsonl");
+  const auto first = nlohmann::json::parse(lines.out.substr(0, lines.out.find('\n')));
+  CHECK_MESSAGE(first["tensor"].get<std::string>().starts_with("inputs, window "), lines.out);
+  CHECK(first["done"].get<uint64_t>() > 0);
 }

@@ -115,7 +115,7 @@ constexpr Line kLines[] = {
     {"eval -m MODEL -f README.md -ngl 0 --chunks 1 -c 4", ""},
     {"bench -m MODEL -p 1 -n 1 -r 1 -ngl 0", ""},
     {"bench -m MODEL -p 1 -n 1 -r 1 --n-depth 0k", ""},
-    {"bench -m MODEL -p 16385k", "--prompt: is 16385k, expected numbers from 0"},
+    {"bench -m MODEL -p 16385k", "--prompt: is \"16385k\", expected numbers from 0"},
     {"bench -m MODEL -p 1 -n 1 -r 1 -o json", "-o: the forms beside the table are --json"},
     {"tokenize -m MODEL --stdin -p Once --ids", ""},
     {"quantize MODEL OUT.gguf Q8_0", "quantize writes .quipu files"},
@@ -211,6 +211,8 @@ TEST_CASE("habits/a flag or a command that is mistyped gets the one that was mea
       {"quantize MODEL F16", "F16 stands where the file to write does"},
       {"run -p", "-p expects a value behind it"},
       {"run --json=yes", "--json takes no value"},
+      {"run -p a --draft ngarm", "or a folder of Medusa heads (nearest: ngram)"},
+      {"run -p a --draft wizard", "--draft is wizard, expected auto, ngram, none, a model"},
       {"run --kv q9 -p a", "--kv: is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},
   };
   for (const auto& [line, answer] : lines) {
@@ -224,7 +226,8 @@ TEST_CASE("habits/flags are checked before a model is read, and an error comes a
   const std::string gguf = folder / "story.gguf";
   REQUIRE(chaski_run({"convert", kStory, gguf}).status == 0);
   const std::pair<Arguments, std::string> lines[] = {
-      {{"run", "-m", gguf, "-p", "a", "--draft", folder / "none"}, "none: cannot be opened"},
+      {{"run", "-m", gguf, "-p", "a", "--draft", folder / "none"},
+       "none, which is not there, expected auto, ngram, none, a model of the same vocabulary"},
       {{"run", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
       {{"eval", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
       {{"run", "-m", gguf, "-p", "a", "--rope-scaling", "bent"}, "--rope-scaling is bent"},

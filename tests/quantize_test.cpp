@@ -489,7 +489,9 @@ TEST_CASE("cli/quantize --resume: what is damaged is made again") {
                                                   std::to_string(n) + " tensors are damaged"));
   CHECK(contains(said_of(flipped(foot)), anew));
   CHECK(contains(said_of(part.substr(0, lines)), anew));
-  CHECK(!contains(said_of(std::string(part.size(), '\0')), "earlier run"));  // nothing was begun
+  for (const size_t size : {part.size(), size_t(1), size_t(20)})  // nothing was begun
+    CHECK(!contains(said_of(std::string(size, '\0')), "earlier run"));
+  CHECK(contains(said_of("CHASKI"), "earlier run left of it is too short to go on with: all is"));
   CHECK(kept_of(part) == n);
   CHECK(kept_of(flipped(lines / 2)) == n - 1);
   CHECK(kept_of(flipped(lines - 1)) >= n - 1);  // or between the tensors

@@ -415,10 +415,20 @@ TEST_CASE("cli/chat on a terminal: a long question says how far it is read") {
   screen.type("\033[200~" + question + "\r.\033[201~\r");
   screen.until(" s left");
   screen.type(kCtrlC);
-  screen.until(" are known");
+  screen.until(" are known; interrupted");
   screen.until("> ");
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
+  // Nobody types there: the answer's place stays empty, and a line says why.
+  const TempFolder folder;
+  write_file(folder / "question", question);
+  Screen once({"chat", "--device", "cpu", "-t", "1", "-c", "32768", "-f", folder / "question"},
+              "xterm");
+  once.until(" s left");
+  once.type(kCtrlC);
+  once.until("note: interrupted before the answer began: ");
+  once.until(" of the prompt's ");
+  CHECK(once.status() == 130);
 }
 
 TEST_CASE("cli/chat on a terminal: every command") {
@@ -433,7 +443,7 @@ TEST_CASE("cli/chat on a terminal: every command") {
       {"/system Be brief.", "> "},
       {"/system", "Be brief."},
       {"A dog.", " of 512 tokens; "},
-      {"/tokens", " tokens of 512"},
+      {"/tokens", " of 512 tokens\r"},
       {"/stats", "1 answer; "},
       {"/show", "template: "},
       {"/set temp 0.5", "set here: temp 0.5"},
@@ -449,12 +459,18 @@ TEST_CASE("cli/chat on a terminal: every command") {
       {" A cat.", " of 512 tokens; "},  // behind what /edit suggested
       {"/clear", "> "},
       {"One\033\rtwo", " of 512 tokens; "},  // Alt-Enter
-      {"/tokens", " tokens of 512"}};
+      {"/tokens", " of 512 tokens\r"}};
+  std::vector<int> tokens;  // that the conversation had, each time it was said
   for (const auto& [keys, shown] : typed) {
     CAPTURE(keys);
     screen.type(keys + "\r");
-    screen.until(shown);
+    const std::string seen = screen.until(shown);
+    if (const size_t end = seen.rfind(" of 512 tokens"); end != std::string::npos)
+      tokens.push_back(std::stoi(seen.substr(seen.find_last_not_of("0123456789", end - 1) + 1)));
   }
+  REQUIRE(tokens.size() >= 7);
+  CHECK(tokens[0] == tokens[1]);  // behind the answer and by /tokens
+  CHECK(tokens[tokens.size() - 2] == tokens[tokens.size() - 1]);
   screen.type("/save " + talk + "2\r");
   screen.until("3 messages in");
   screen.type("/bye\r");
@@ -613,6 +629,7 @@ TEST_CASE("cli/chat on a terminal: Ctrl-Z and fg, beside a line and beside an an
   screen.type(kCtrlC);
   const std::string answer = screen.until("of 512 tokens; ");
   CHECK_MESSAGE(answer.find("never echoed") == std::string::npos, answer);
+  screen.until(" tok/s; interrupted");
   screen.until("never echoed");
   screen.type(kCtrlC);
   screen.type("/quit\r");

@@ -144,6 +144,14 @@ const std::vector<Family>& families() {
   return table;
 }
 
+const Family& family_named(std::string_view name, const std::string& origin) {
+  for (const Family& family : families())
+    if (std::find(family.names.begin(), family.names.end(), name) != family.names.end())
+      return family;
+  fail(Exit::bad_file, "{}: tokenizer.pre is \"{}\", expected a known one (nearest: {})", origin,
+       escaped(name), nearest_name(name, Pretokenizer::names()));
+}
+
 // What a published pattern means where PCRE2 reads it differently, or too slowly: \s is Unicode
 // White_Space for Rust and Oniguruma, PCRE2's own also has U+180E (a Mongolian letter separator);
 // \s+$ tries every start in a long run of spaces, n^2 steps, although only the first one of a run
@@ -226,15 +234,15 @@ void cut(PatternSearch& search, const Pattern& pattern, std::string_view piece,
 }  // namespace
 
 Pretokenizer Pretokenizer::named(std::string_view name, const std::string& origin) {
-  for (const Family& family : families()) {
-    if (std::find(family.names.begin(), family.names.end(), name) == family.names.end()) continue;
-    Pretokenizer out = from_patterns(family.patterns, origin);
-    out.whole_words_first_ = family.whole_words_first;
-    out.adds_bos_ = family.adds_bos;
-    return out;
-  }
-  fail(Exit::bad_file, "{}: tokenizer.pre is \"{}\", expected a known one (nearest: {})", origin,
-       escaped(name), nearest_name(name, names()));
+  const Family& family = family_named(name, origin);
+  Pretokenizer out = from_patterns(family.patterns, origin);
+  out.whole_words_first_ = family.whole_words_first;
+  out.adds_bos_ = family.adds_bos;
+  return out;
+}
+
+const Texts& Pretokenizer::published(std::string_view name, const std::string& origin) {
+  return family_named(name, origin).patterns;
 }
 
 std::vector<std::string> Pretokenizer::names() {

@@ -17,6 +17,8 @@ class Pretokenizer {
   // is not in the table.
   static Pretokenizer named(std::string_view name, const std::string& origin);
   static std::vector<std::string> names();  // that named() takes
+  // The patterns of that name as their model publishes them.
+  static const Texts& published(std::string_view name, const std::string& origin);
   // Each pattern cuts the pieces that the one before it left. Throws Error(bad_file) for a pattern
   // that PCRE2 cannot compile.
   static Pretokenizer from_patterns(const Texts& patterns, const std::string& origin);

@@ -14,8 +14,8 @@ namespace chaski {
 
 namespace {
 
-constexpr std::string_view kBegins = "\xE2\x96\x81";  // U+2581
-constexpr size_t kMostCharacters = 100;               // of a word that is cut at all
+constexpr std::string_view kWordBegins = "\xE2\x96\x81";  // U+2581
+constexpr size_t kLongestWord = 100;                      // of a word that is cut at all
 
 // ASCII's letters and digits, most of a text, which neither end a word nor stand alone.
 constexpr std::array<bool, 128> kInWords = [] {
@@ -50,9 +50,9 @@ WordPieceTokenizer::WordPieceTokenizer(const Metadata& meta) : Tokenizer(meta) {
       recognise(id);
     } else if (type(id) == TokenType::unknown) {
       bytes_.push_back("\xEF\xBF\xBD");
-    } else if (raw.starts_with(kBegins)) {
-      bytes_.push_back(" " + std::string(raw.substr(kBegins.size())));
-      if (type(id) == TokenType::normal) firsts_.try_emplace(raw.substr(kBegins.size()), id);
+    } else if (raw.starts_with(kWordBegins)) {
+      bytes_.push_back(" " + std::string(raw.substr(kWordBegins.size())));
+      if (type(id) == TokenType::normal) firsts_.try_emplace(raw.substr(kWordBegins.size()), id);
     } else {
       bytes_.push_back(raw);
       if (type(id) == TokenType::normal) others_.try_emplace(raw, id);
@@ -94,8 +94,8 @@ void WordPieceTokenizer::encode_word(std::string_view word, std::vector<TokenId>
   size_t characters = 0;
   each_character(word, [&](int32_t, std::string_view) { ++characters; });
   for (size_t at = 0; at < word.size();) {
-    const auto [n, id] = characters > kMostCharacters ? std::pair(size_t{0}, TokenId{-1})
-                                                      : longest(word.substr(at), at == 0);
+    const auto [n, id] = characters > kLongestWord ? std::pair(size_t{0}, TokenId{-1})
+                                                   : longest(word.substr(at), at == 0);
     if (n == 0) {
       out.resize(before);
       return out.push_back(unk_);

@@ -108,7 +108,12 @@ bool PartTable::take_over(std::vector<uint64_t>& sums, int threads) {
     note("what an earlier run left of it is damaged: all is made anew");
     return false;
   };
-  if (bytes.size() < wanted.size()) return refuse();
+  if (bytes.size() < wanted.size()) {  // killed while it began
+    const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
+    if (!std::ranges::all_of(bytes, is_zero))
+      note("what an earlier run left of it is too short to go on with: all is made anew");
+    return false;
+  }
   const auto found = bytes.last(wanted.size());
   const std::string_view text(reinterpret_cast<const char*>(found.data()), found.size());
   if (text.find_first_not_of('\0') == text.npos) return false;  // killed before it began

@@ -146,6 +146,36 @@ std::vector<std::byte> bytes_in(const std::vector<T>& numbers) {
   return {bytes.begin(), bytes.end()};
 }
 
+// What is in a folder beside its weights and config.json.
+constexpr const char* kBeside[] = {"tokenizer.json",
+                                   "tokenizer.model",
+                                   "tokenizer_config.json",
+                                   "special_tokens_map.json",
+                                   "vocab.json",
+                                   "merges.txt",
+                                   "vocab.txt",
+                                   "added_tokens.json",
+                                   "chat_template.jinja",
+                                   "generation_config.json"};
+
+bool is_tokenizer(std::string_view name) {
+  return name.starts_with("tokenizer.") || name.starts_with("vocab.");
+}
+
+// A file that would be taken for a part of the model, or that was there for something else; empty:
+// there is none. What a killed run left goes when its file is written.
+std::string stranger_in(const std::string& folder) {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    const auto begins_with = [&](std::string_view own) { return name.starts_with(own); };
+    if (!begins_with(".") && !begins_with("model.safetensors") && !begins_with("config.json") &&
+        std::ranges::none_of(kBeside, begins_with))
+      return name;
+  }
+  return "";
+}
+
 class PackedWriter {
  public:
   PackedWriter(const std::string& folder, const ModelSource& source, PackedLayout layout)
@@ -166,17 +196,19 @@ class PackedWriter {
                      [](auto& a, auto& b) { return a.item > b.item; });
   }
 
-  PackedFolder run(const std::function<void(uint64_t)>& done) {
+  PackedFolder run(const std::function<void(uint64_t)>& done,
+                   const std::vector<NamedText>& tokenizer) {
     std::error_code ignored;  // the first file says it
     std::filesystem::create_directory(folder_, ignored);
     write_weights(done);
-    const bool tokenizer = copy_beside();
-    AtomicFile config(folder_ + "/config.json");
+    bool has_tokenizer = copy_beside() || has_one();
+    if (!has_tokenizer)
+      for (const NamedText& file : tokenizer) write(file.name, file.text), has_tokenizer = true;
     config_["quantization_config"] = quantization();
-    const std::string text = config_.dump(2) + "\n";
-    config.write(std::as_bytes(std::span(text)));
-    config.commit();
-    return {bits_, weights_.size(), why_eight_, tokenizer};
+    write("config.json", config_.dump(2) + "\n");
+    uint64_t bytes = 0;
+    for (const Entry& e : entries_) bytes += e.bytes();
+    return {bits_, weights_.size(), why_eight_, has_tokenizer, bytes, grown_};
   }
 
  private:
@@ -364,6 +396,11 @@ class PackedWriter {
 
   void list_plain(const TensorSource& t, const RowOrder& order, const std::string& name) {
     const Format format = narrowest(t);
+    const uint64_t before = t.info.bytes(),
+                   after = row_bytes(format, 1) * uint64_t(t.info.rows * t.info.cols);
+    if (after > before + (grown_.after - grown_.before))
+      grown_ = {name, std::string(info(t.info.format).name), std::string(info(format).name), before,
+                after};
     const auto shape =
         t.info.tiled() ? std::vector{t.info.rows, t.info.cols} : std::vector{t.info.cols};
     entries_.push_back({name,
@@ -479,24 +516,30 @@ class PackedWriter {
     file.commit();
   }
 
-  // What else is in a folder, and is not changed by packing. Whether a tokenizer is there then.
+  void write(const std::string& name, std::string_view text) const {
+    AtomicFile file(folder_ + "/" + name);
+    file.write(std::as_bytes(std::span(text)));
+    file.commit();
+  }
+
+  // What else is in a folder, and is not changed by packing. Whether a tokenizer was among it.
   bool copy_beside() const {
     bool tokenizer = false;
     if (!is_folder(source_.path)) return false;
-    for (const char* name :
-         {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-          "vocab.json", "merges.txt", "vocab.txt", "added_tokens.json", "chat_template.jinja",
-          "generation_config.json"}) {
+    for (const char* name : kBeside) {
       const std::string from = source_.path + "/" + name;
       if (!exists(from)) continue;
       const auto text = Mapping::open(from);
-      AtomicFile file(folder_ + "/" + name);
-      file.write(text->bytes());
-      file.commit();
-      tokenizer = tokenizer || std::string_view(name).starts_with("tokenizer.") ||
-                  std::string_view(name).starts_with("vocab.");
+      const auto bytes = text->bytes();
+      write(name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      tokenizer = tokenizer || is_tokenizer(name);
     }
     return tokenizer;
+  }
+  bool has_one() const {
+    return std::ranges::any_of(kBeside, [&](const char* name) {
+      return is_tokenizer(name) && exists(folder_ + "/" + name);
+    });
   }
 
   const std::string folder_;
@@ -508,6 +551,7 @@ class PackedWriter {
   std::vector<std::string> plain_;  // names of weights that stay floats
   std::vector<Weight> weights_;
   std::vector<Entry> entries_;
+  PackedFolder::Grown grown_;
   std::string why_eight_;
   int bits_ = 4;
   bool sorted_ = false, symmetric_ = true, has_zero_ = false;
@@ -516,13 +560,17 @@ class PackedWriter {
 }  // namespace
 
 PackedFolder write_packed(const std::string& folder, const ModelSource& source, PackedLayout layout,
-                          const std::function<void(uint64_t bytes)>& done) {
+                          const std::function<void(uint64_t bytes)>& done,
+                          const std::vector<NamedText>& tokenizer) {
   if (exists(source.path)) refuse_same_file(source.path, folder);
   if (exists(folder + "/config.json"))
     fail(Exit::usage, "{}: holds a model already, expected the name of a new folder", folder);
   if (exists(folder) && !is_folder(folder))
     fail(Exit::usage, "{}: is a file, expected the name of a new folder", folder);
-  return PackedWriter(folder, source, layout).run(done);
+  if (const std::string other = stranger_in(folder); !other.empty())
+    fail(Exit::usage, "{}: holds other files ({}), expected a new or an empty folder", folder,
+         escaped(other));
+  return PackedWriter(folder, source, layout).run(done, tokenizer);
 }
 
 }  // namespace chaski

@@ -9,6 +9,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "ggml-like-tensor/file/model_source.h"
 
@@ -21,12 +22,25 @@ struct PackedFolder {
   size_t packed = 0;      // weights
   std::string why_eight;  // the first tensor that needs 8 bits; empty: all have 4
   bool has_tokenizer = false;
+  uint64_t bytes = 0;  // of all weights
+  // The tensor that takes the most bytes more than it took; empty: none takes more.
+  struct Grown {
+    std::string name, from, to;  // formats
+    uint64_t before = 0, after = 0;
+  } grown;
+};
+
+struct NamedText {
+  std::string name, text;
 };
 
 // Of llama (Mistral too), qwen2 and qwen3. Writes config.json last, so that a folder without one is
-// no model yet; refuses one that has one. Tokenizer files are copied where the source is a folder
-// that has them. Throws Error(bad_file | usage | io). `done` is told bytes that are written.
+// no model yet; refuses one that has one, or files that are no part of one. Tokenizer files are
+// copied where the source is a folder that has them; else those stay that `folder` has, and if it
+// has none, `tokenizer` is written. Throws Error(bad_file | usage | io). `done` is told bytes that
+// are written.
 PackedFolder write_packed(const std::string& folder, const ModelSource& source, PackedLayout layout,
-                          const std::function<void(uint64_t bytes)>& done);
+                          const std::function<void(uint64_t bytes)>& done,
+                          const std::vector<NamedText>& tokenizer = {});
 
 }  // namespace chaski
