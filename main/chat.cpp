@@ -567,8 +567,7 @@ class Chat {
       put(calls_json(answer.calls).dump() + "\n");
     }
     say_how_it_ended(result);
-    if (nothing)
-      put_notice("stopped before the answer began: the question stays, /undo takes it back");
+    if (nothing) put_notice("there is no answer yet: the question stays, /undo takes it back");
     return !answer.calls.empty() && (talks_ || flags_.lines);
   }
 

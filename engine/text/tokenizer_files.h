@@ -13,7 +13,8 @@ struct TokenizerFiles {
 };
 
 // Of byte-level BPE with merges, which they can say exactly: Hugging Face's library makes the same
-// tokens of a text as Tokenizer does. Other kinds have scores, for which there is no place.
+// tokens of a text as Tokenizer does, but leaves a control character out that has no token, where
+// Tokenizer puts U+FFFD. Other kinds have scores, for which there is no place.
 // Throws what Tokenizer::make() throws.
 TokenizerFiles tokenizer_files(const Metadata& meta);
 
