@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "engine/engine_impl.h"
 #include "ggml-like-tensor/base/memory.h"
@@ -70,21 +69,6 @@ std::span<const float> DraftHeads::logits(int head, std::span<const float> hidde
          head);
   const Engine& e = *target_;
   return e.has_tokenizer() ? row.first(size_t(e.tokenizer().size())) : row;
-}
-
-std::vector<std::vector<TokenId>> DraftHeads::likeliest(std::span<const float> hidden, int few) {
-  std::vector<std::vector<TokenId>> all;
-  for (int i = 0; i < count(); ++i) {
-    const std::span<const float> row = logits(i, hidden);
-    std::vector<TokenId>& best = all.emplace_back(row.size());
-    std::iota(best.begin(), best.end(), 0);
-    const auto end = best.begin() + std::min(ptrdiff_t(few), ptrdiff_t(best.size()));
-    std::partial_sort(best.begin(), end, best.end(), [&](TokenId a, TokenId b) {
-      return std::pair(-row[size_t(a)], a) < std::pair(-row[size_t(b)], b);
-    });
-    best.erase(end, best.end());
-  }
-  return all;
 }
 
 }  // namespace chaski

@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "engine/engine.h"
 #include "ggml-like-tensor/batch.h"
@@ -28,8 +27,6 @@ class DraftHeads {
   // the next pass of the target. Nothing if `stop` was set meanwhile. Throws Error(non_finite).
   std::span<const float> logits(int head, std::span<const float> hidden,
                                 const std::atomic<bool>* stop = nullptr);
-  // The likeliest tokens of each head, `few` at most, the likeliest first; of equals the smaller.
-  std::vector<std::vector<TokenId>> likeliest(std::span<const float> hidden, int few);
 
  private:
   struct Parts;

@@ -55,24 +55,6 @@ TEST_CASE("heads: logits are those of another program") {
   }
 }
 
-TEST_CASE("heads: the likeliest tokens of each, in order") {
-  const auto engine = open_on_cpu(kTarget, Format::f32);
-  DraftHeads heads(golden("heads/medusa"), engine);
-  const auto session = engine->session();
-  const auto row = session->hidden(golden_tokens(), 1);
-  const std::vector<float> hidden(row.begin(), row.end());
-  const auto best = heads.likeliest(hidden, 4);
-  REQUIRE(best.size() == 3);
-  for (int i = 0; i < 3; ++i) {
-    const auto logits = heads.logits(i, hidden);
-    auto sorted = std::vector<float>(logits.begin(), logits.end());
-    std::sort(sorted.rbegin(), sorted.rend());
-    REQUIRE(best[size_t(i)].size() == 4);
-    for (size_t k = 0; k < 4; ++k) CHECK(logits[size_t(best[size_t(i)][k])] == sorted[k]);
-  }
-  CHECK(heads.likeliest(hidden, 1000)[0].size() == size_t(engine->vocab_size()));
-}
-
 TEST_CASE("heads: the row behind a draw is the hidden row, and the draws are the same") {
   const auto engine = Engine::open({});
   const auto tokens = engine->tokenizer().encode_prompt("Once upon a time there was a little dog.");
