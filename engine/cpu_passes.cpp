@@ -49,6 +49,10 @@ std::optional<const float*> CpuPasses::run(Result what, Profile* profile,
   extend_ropes(plan.graph());
   std::vector<double> seconds;
   executor_.profile = profile ? &seconds : nullptr;
+  const struct Reset {  // others run plans there too
+    Executor& executor;
+    ~Reset() { executor.profile = nullptr; }
+  } reset{executor_};
   if (!executor_.run(plan, stop)) return std::nullopt;
   if (profile) profile->add(plan, seconds, false);
   hidden_ = plan.beside();

@@ -59,7 +59,6 @@ std::span<const float> DraftHeads::logits(int head, std::span<const float> hidde
   ENSURE(int64_t(hidden.size()) == parts_->heads.dim, "heads read a row of their model");
   Plan& plan = *parts_->plans[size_t(head)];
   Executor& executor = target_->impl().cpu->executor();
-  executor.profile = nullptr;
   executor.make_room(plan);
   std::copy(hidden.begin(), hidden.end(), plan.input());
   if (!executor.run(plan, stop)) return {};
