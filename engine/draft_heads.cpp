@@ -21,25 +21,33 @@ struct DraftHeads::Parts {
 
 bool DraftHeads::are_at(const std::string& path) { return holds_medusa(path); }
 
-DraftHeads::DraftHeads(const std::string& folder, std::shared_ptr<Engine> target)
-    : folder_(folder), target_(std::move(target)), parts_(std::make_unique<Parts>()) {
-  EngineImpl& e = target_->impl();
-  if (e.device)
+void DraftHeads::expect_rows(const Engine& target, const std::string& folder) {
+  if (target.device() != "cpu")
     fail(Exit::usage,
          "--draft {}: heads read rows that stay on {}, expected a model, ngram or none, or "
          "--device cpu",
-         folder, target_->device());
-  if (e.hidden == 0)
+         folder, target.device());
+  if (target.hidden_size() == 0)
     fail(Exit::usage, "--draft {}: {} does not say what its logits are made of, expected no heads",
-         folder, target_->path());
-  Parts& p = *parts_;
-  p.heads.dim = e.hidden, p.heads.vocab = target_->vocab_size();
-  const ModelSource source = import_medusa(folder, p.heads, target_->path());
+         folder, target.path());
+}
+
+void DraftHeads::expect_memory(const ModelSource& source) {
   uint64_t need = 0;
   for (const TensorSource& t : source.tensors) need += t.info.bytes();
   if (const auto have = available_memory(); have && need > *have)
-    fail(Exit::memory, "{}: the heads need {:.3g} GB of memory, {:.3g} GB are available", folder,
-         double(need) / 1e9, double(*have) / 1e9);
+    fail(Exit::memory, "{}: the heads need {:.3g} GB of memory, {:.3g} GB are available",
+         source.path, double(need) / 1e9, double(*have) / 1e9);
+}
+
+DraftHeads::DraftHeads(const std::string& folder, std::shared_ptr<Engine> target)
+    : folder_(folder), target_(std::move(target)), parts_(std::make_unique<Parts>()) {
+  expect_rows(*target_, folder);
+  EngineImpl& e = target_->impl();
+  Parts& p = *parts_;
+  p.heads.dim = e.hidden, p.heads.vocab = target_->vocab_size();
+  const ModelSource source = import_medusa(folder, p.heads, target_->path());
+  expect_memory(source);
   p.weights = load(source, target_->threads());
   p.heads.bind(*p.weights);
   p.batch.tokens.resize(1), p.batch.outputs.resize(1);
