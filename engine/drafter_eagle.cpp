@@ -11,7 +11,8 @@ namespace {
 
 class EagleDrafter : public Drafter {
  public:
-  // More than the guesses of a pass and a token: then the text is new.
+  // More rows than these are a prompt, which is read at once. Of what is drawn while nobody
+  // guesses, no more wait than these, so that the next guess is not dear.
   static constexpr size_t kMostAtOnce = 24;
 
   EagleDrafter(std::shared_ptr<Engine> eagle, const SamplerOptions& sampling,
@@ -39,8 +40,10 @@ class EagleDrafter : public Drafter {
     for (size_t i = first; i + 1 < text.size(); ++i) places_.push_back(i);
     rows_.insert(rows_.end(), hidden.begin(), hidden.end());
     text_.assign(text.begin(), text.end());
-    const auto most = size_t(session_->engine().batch_length());
-    while (waiting() > most) read(most);
+    if (hidden.size() / columns_ > kMostAtOnce)
+      read(waiting() - 1);
+    else if (waiting() > kMostAtOnce)
+      forget(waiting() - kMostAtOnce);
   }
 
   int kind(std::span<const TokenId> text) override {
@@ -53,11 +56,6 @@ class EagleDrafter : public Drafter {
     if (k <= 0) return {};
     if (waiting() == 0) --read_, rows_ = last_;  // asked for the same again
     session_->rewind(int(read_));
-    // What is new is read before the first guess, so that the time of guesses is theirs alone.
-    if (waiting() > kMostAtOnce) {
-      read(waiting() - 1);
-      return {};
-    }
     std::vector<TokenId> text(history.begin(), history.end()), guesses,
         tokens = tokens_of(waiting());
     std::optional<Session::Next> next = extend(tokens, rows_);
@@ -103,6 +101,12 @@ class EagleDrafter : public Drafter {
     Session::extend_all({&rows, 1});
     rows_.erase(rows_.begin(), rows_.begin() + ptrdiff_t(n * columns_));
     read_ += n;
+  }
+
+  // The first n rows that wait.
+  void forget(size_t n) {
+    places_.erase(places_.begin() + ptrdiff_t(read_), places_.begin() + ptrdiff_t(read_ + n));
+    rows_.erase(rows_.begin(), rows_.begin() + ptrdiff_t(n * columns_));
   }
 
   std::span<const float> drawable(std::span<const float> logits) const {

@@ -158,8 +158,7 @@ Draft guessed_anew(const std::shared_ptr<Engine>& eagle, const std::shared_ptr<E
   const auto drafter = eagle_drafter(eagle, sampling);
   const int n = int(text.size()) - 1;
   drafter->read_hidden(text, target->session()->hidden(std::span(text).first(size_t(n)), n));
-  Draft draft = drafter->propose(text, {k});
-  return draft.nodes.empty() ? drafter->propose(text, {k}) : draft;  // what is new is read first
+  return drafter->propose(text, {k});
 }
 
 TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came") {
@@ -243,6 +242,27 @@ TEST_CASE("eagle: asked again, cut, and told of another text") {
   alone->read_hidden(other, std::span(rows).subspan((n - 1) * dim));
   CHECK(drafter->propose(other, {3}) == alone->propose(other, {3}));
   CHECK(drafter->propose(other, {3}) != three);
+}
+
+TEST_CASE("eagle: of what is drawn while nobody guesses, the last rows wait") {
+  const auto target = Engine::open({});
+  const TempFolder temp;
+  write_eagle(temp.path, *target, 1);
+  const auto eagle = open_eagle(temp.path, target);
+  const auto text = tokens_for(*target, 60);
+  const size_t dim = size_t(target->hidden_size());
+  const auto session = target->session();
+  const auto hidden = session->hidden(text, 60);
+  const std::vector<float> rows(hidden.begin(), hidden.end());
+  const auto one_by_one = eagle_drafter(eagle, {}), last = eagle_drafter(eagle, {}),
+             all = eagle_drafter(eagle, {});
+  for (size_t i = 0; i < 59; ++i)
+    one_by_one->read_hidden(std::span(text).first(i + 2), std::span(rows).subspan(i * dim, dim));
+  last->read_hidden(text, std::span(rows).subspan(35 * dim, 24 * dim));
+  all->read_hidden(text, std::span(rows).first(59 * dim));
+  const Draft draft = one_by_one->propose(text, {4});
+  CHECK(draft == last->propose(text, {4}));
+  CHECK(draft != all->propose(text, {4}));
 }
 
 TEST_CASE("eagle: text with it is the text without, greedy and sampled, alone and together") {
