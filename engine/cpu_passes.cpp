@@ -42,13 +42,21 @@ void CpuPasses::expect_memory(const Plan& plan) {
   taken_ = need;
 }
 
-std::optional<const float*> CpuPasses::run(Result what, Profile* profile,
-                                           const std::atomic<bool>* stop) {
+std::optional<const float*> CpuPasses::run(Result what, std::span<const float> rows,
+                                           Profile* profile, const std::atomic<bool>* stop) {
   Plan& plan = plans_.get(batch_, what, [&] { return this->plan(what); });
   expect_memory(plan);
   extend_ropes(plan.graph());
+  if (!rows.empty()) {
+    executor_.make_room(plan);
+    std::copy(rows.begin(), rows.end(), plan.input());
+  }
   std::vector<double> seconds;
   executor_.profile = profile ? &seconds : nullptr;
+  const struct Reset {  // others run plans there too
+    Executor& executor;
+    ~Reset() { executor.profile = nullptr; }
+  } reset{executor_};
   if (!executor_.run(plan, stop)) return std::nullopt;
   if (profile) profile->add(plan, seconds, false);
   hidden_ = plan.beside();

@@ -19,11 +19,13 @@ class CpuPasses {
   CpuPasses(const Model& model, int layers, const Batch& batch, PassContext& where, int threads,
             bool threads_fixed);
 
-  // Of the batch as it is now: a row of `what` for each output, or what the next layer reads,
-  // (tokens, dim). Valid until the next run. Times are added to `profile` unless it is null.
+  // Of the batch as it is now, and of a row for each token if the model goes by such: a row of
+  // `what` for each output, or what the next layer reads, (tokens, dim). Valid until the next run.
+  // Times are added to `profile` unless it is null.
   // Nothing if the pass was abandoned, which it is when `stop` is set before it is over.
-  std::optional<const float*> run(Result what, Profile* profile, const std::atomic<bool>* stop);
-  // Of the last run, if it was for Result::both: a hidden row for each output.
+  std::optional<const float*> run(Result what, std::span<const float> rows, Profile* profile,
+                                  const std::atomic<bool>* stop);
+  // Of the last run, if it was for Result::both: a hidden row for each token.
   const float* hidden() const { return hidden_; }
   Executor& executor() { return executor_; }
   const Backend& backend() const { return backend_; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "engine/engine_impl.h"
 #include "ggml-like-tensor/base/memory.h"
@@ -22,25 +21,33 @@ struct DraftHeads::Parts {
 
 bool DraftHeads::are_at(const std::string& path) { return holds_medusa(path); }
 
-DraftHeads::DraftHeads(const std::string& folder, std::shared_ptr<Engine> target)
-    : folder_(folder), target_(std::move(target)), parts_(std::make_unique<Parts>()) {
-  EngineImpl& e = target_->impl();
-  if (e.device)
+void DraftHeads::expect_rows(const Engine& target, const std::string& folder) {
+  if (target.device() != "cpu")
     fail(Exit::usage,
          "--draft {}: heads read rows that stay on {}, expected a model, ngram or none, or "
          "--device cpu",
-         folder, target_->device());
-  if (e.hidden == 0)
+         folder, target.device());
+  if (target.hidden_size() == 0)
     fail(Exit::usage, "--draft {}: {} does not say what its logits are made of, expected no heads",
-         folder, target_->path());
-  Parts& p = *parts_;
-  p.heads.dim = e.hidden, p.heads.vocab = target_->vocab_size();
-  const ModelSource source = import_medusa(folder, p.heads, target_->path());
+         folder, target.path());
+}
+
+void DraftHeads::expect_memory(const ModelSource& source) {
   uint64_t need = 0;
   for (const TensorSource& t : source.tensors) need += t.info.bytes();
   if (const auto have = available_memory(); have && need > *have)
-    fail(Exit::memory, "{}: the heads need {:.3g} GB of memory, {:.3g} GB are available", folder,
-         double(need) / 1e9, double(*have) / 1e9);
+    fail(Exit::memory, "{}: the heads need {:.3g} GB of memory, {:.3g} GB are available",
+         source.path, double(need) / 1e9, double(*have) / 1e9);
+}
+
+DraftHeads::DraftHeads(const std::string& folder, std::shared_ptr<Engine> target)
+    : folder_(folder), target_(std::move(target)), parts_(std::make_unique<Parts>()) {
+  expect_rows(*target_, folder);
+  EngineImpl& e = target_->impl();
+  Parts& p = *parts_;
+  p.heads.dim = e.hidden, p.heads.vocab = target_->vocab_size();
+  const ModelSource source = import_medusa(folder, p.heads, target_->path());
+  expect_memory(source);
   p.weights = load(source, target_->threads());
   p.heads.bind(*p.weights);
   p.batch.tokens.resize(1), p.batch.outputs.resize(1);
@@ -60,7 +67,6 @@ std::span<const float> DraftHeads::logits(int head, std::span<const float> hidde
   ENSURE(int64_t(hidden.size()) == parts_->heads.dim, "heads read a row of their model");
   Plan& plan = *parts_->plans[size_t(head)];
   Executor& executor = target_->impl().cpu->executor();
-  executor.profile = nullptr;
   executor.make_room(plan);
   std::copy(hidden.begin(), hidden.end(), plan.input());
   if (!executor.run(plan, stop)) return {};
@@ -70,21 +76,6 @@ std::span<const float> DraftHeads::logits(int head, std::span<const float> hidde
          head);
   const Engine& e = *target_;
   return e.has_tokenizer() ? row.first(size_t(e.tokenizer().size())) : row;
-}
-
-std::vector<std::vector<TokenId>> DraftHeads::likeliest(std::span<const float> hidden, int few) {
-  std::vector<std::vector<TokenId>> all;
-  for (int i = 0; i < count(); ++i) {
-    const std::span<const float> row = logits(i, hidden);
-    std::vector<TokenId>& best = all.emplace_back(row.size());
-    std::iota(best.begin(), best.end(), 0);
-    const auto end = best.begin() + std::min(ptrdiff_t(few), ptrdiff_t(best.size()));
-    std::partial_sort(best.begin(), end, best.end(), [&](TokenId a, TokenId b) {
-      return std::pair(-row[size_t(a)], a) < std::pair(-row[size_t(b)], b);
-    });
-    best.erase(end, best.end());
-  }
-  return all;
 }
 
 }  // namespace chaski

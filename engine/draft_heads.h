@@ -5,7 +5,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "engine/engine.h"
 #include "ggml-like-tensor/batch.h"
@@ -16,9 +15,12 @@ class DraftHeads {
  public:
   // Whether a folder holds heads, not a model.
   static bool are_at(const std::string& path);
+  // Throws Error(usage) for a target that gives no hidden rows out, because layers are on a device.
+  static void expect_rows(const Engine& target, const std::string& folder);
+  // Throws Error(memory) where there is too little for the tensors of such a folder.
+  static void expect_memory(const ModelSource& source);
   // Throws Error(bad_file | io) for a folder that is damaged, or of another hidden size or
-  // vocabulary, Error(memory), and Error(usage) where the target gives no hidden rows out: layers
-  // are on a device.
+  // vocabulary, and what the other two throw.
   DraftHeads(const std::string& folder, std::shared_ptr<Engine> target);
   ~DraftHeads();
 
@@ -28,8 +30,6 @@ class DraftHeads {
   // the next pass of the target. Nothing if `stop` was set meanwhile. Throws Error(non_finite).
   std::span<const float> logits(int head, std::span<const float> hidden,
                                 const std::atomic<bool>* stop = nullptr);
-  // The likeliest tokens of each head, `few` at most, the likeliest first; of equals the smaller.
-  std::vector<std::vector<TokenId>> likeliest(std::span<const float> hidden, int few);
 
  private:
   struct Parts;

@@ -30,8 +30,9 @@ class Drafter {
   // fewer; what is beyond is not checked.
   virtual Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) = 0;
 
-  // Whether it goes by what the target's logits are made of. After each pass it is then told the
-  // text, and the row behind which the last token of it was drawn.
+  // Whether it goes by what the target's logits are made of. After each pass it is then told a text
+  // and the rows of some of its tokens, one after the other up to the last token but one: the last
+  // token was drawn behind the last row, or stands there in the prompt.
   virtual bool reads_hidden() const { return false; }
   virtual void read_hidden(std::span<const TokenId>, std::span<const float>) {}
 
@@ -47,6 +48,10 @@ std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engi
 
 // Heads over the target's hidden row (draft_heads.h). They draw with the same noise as the target.
 std::unique_ptr<Drafter> heads_drafter(std::shared_ptr<DraftHeads> heads,
+                                       const SamplerOptions& sampling);
+
+// An EAGLE head (draft_eagle.h), which draws with the same noise as its target.
+std::unique_ptr<Drafter> eagle_drafter(std::shared_ptr<Engine> eagle,
                                        const SamplerOptions& sampling);
 
 // What came after the same words before, in the prompt or the answer.

@@ -16,7 +16,8 @@ class HeadsDrafter : public Drafter {
 
   bool reads_hidden() const override { return true; }
   void read_hidden(std::span<const TokenId> text, std::span<const float> hidden) override {
-    hidden_.assign(hidden.begin(), hidden.end());
+    const auto last = hidden.last(size_t(heads_->target().hidden_size()));
+    hidden_.assign(last.begin(), last.end());
     behind_ = text.size();
   }
   // A text that was cut since then, or another one, is not what the row speaks of.

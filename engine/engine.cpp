@@ -68,7 +68,7 @@ std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass
 
 void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
   e.weights = std::move(weights);
-  e.model = bind_model(*e.weights);
+  if (!e.model) e.model = bind_model(*e.weights);
   if (!e.tokenizer) e.tokenizer = tokenizer_of(e.weights->meta);
 }
 
@@ -92,7 +92,9 @@ void open_pools(EngineImpl& e, const std::vector<int64_t>& pages) {
     });
   }
   here.place(addresses);
-  if (!here.pools.empty() && std::ranges::none_of(e.states.pools, &StateLayout::Pool::recurrent))
+  // Where rows come in, tokens do not tell what a page holds.
+  if (!here.pools.empty() && e.model->row_columns == 0 &&
+      std::ranges::none_of(e.states.pools, &StateLayout::Pool::recurrent))
     e.prefixes.emplace(e.pools);
   e.batch.tables.resize(here.pools.size()), e.batch.stores.resize(here.pools.size());
 }
@@ -129,7 +131,7 @@ bool EngineImpl::run(Result what, std::span<const CudaDraw> draws, const std::at
   plan_readings(batch, states.pools);
   result_ = nullptr;
   if (cpu_layers() > 0) {
-    const auto result = cpu->run(what, profile, stop);
+    const auto result = cpu->run(what, rows, profile, stop);
     if (!result) return false;
     result_ = *result;
   }
@@ -171,6 +173,18 @@ std::shared_ptr<Engine> Engine::over(std::shared_ptr<const Weights> weights,
                                      const EngineOptions& o) {
   std::shared_ptr<Engine> e(new Engine);
   fill(*e->impl_, std::move(weights), o, thread_count(o));
+  return e;
+}
+
+std::shared_ptr<Engine> Engine::guessing_for(std::shared_ptr<Engine> target,
+                                             std::unique_ptr<Model> model,
+                                             std::shared_ptr<const Weights> weights) {
+  EngineOptions o;
+  o.device = "cpu", o.threads = target->threads(), o.context = target->context_length();
+  o.kv = target->impl().kv;
+  std::shared_ptr<Engine> e(new Engine);
+  e->impl_->target = std::move(target), e->impl_->model = std::move(model);
+  fill(*e->impl_, std::move(weights), o, o.threads);
   return e;
 }
 

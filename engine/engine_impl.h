@@ -18,8 +18,9 @@ struct EngineImpl {
   StateLayout states;        // of all layers, wherever they are
   int64_t hidden = 0;        // columns of Result::hidden; 0: the model does not give it out
 
-  Batch batch;       // of the next pass
-  PassContext host;  // where the CPU's part of it runs
+  Batch batch;              // of the next pass
+  std::vector<float> rows;  // of its tokens, of a model that goes by such
+  PassContext host;         // where the CPU's part of it runs
   // The CPU runs the first layers and the device the others; without a device the CPU runs all.
   // Each has the pages of its own layers, under the same numbers, which `pools` hand out. By pool
   // of states:
@@ -30,7 +31,8 @@ struct EngineImpl {
   // None where there are recurrent states, which have no pages of 16 tokens, or no states at all.
   std::optional<PrefixIndex> prefixes;
 
-  Profile* profile = nullptr;  // unless it is null, passes add what they do to it
+  std::shared_ptr<Engine> target;  // of a model that guesses for another, by that one's head
+  Profile* profile = nullptr;      // unless it is null, passes add what they do to it
 
   int cpu_layers() const { return device ? device->first_layer() : int(model->n_layers); }
   // One pass over `batch`. With `draws`, one for each output, for which there must be a device, the
@@ -43,7 +45,7 @@ struct EngineImpl {
   // drew, a token for each, which is -1 where a logit is not finite. Both wait for the device.
   const float* result() { return device ? device->result() : result_; }
   std::span<const int32_t> tokens() { return device->tokens(); }
-  // Of a run for Result::both, which the CPU alone makes: a hidden row for each output.
+  // Of a run for Result::both, which the CPU alone makes: a hidden row for each token.
   const float* hidden_rows() const { return cpu->hidden(); }
 
  private:

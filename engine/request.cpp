@@ -89,7 +89,8 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
   if (grammar_) grammar_->stand(history_.size());
   if (reached_ && begun_ && n <= size_t(Governor::kMost))
     draft_ = guesses(session, int(n), budget - int(n), others, taken + int(n) - 1);
-  const bool hidden = reached_ && o_.drafter && o_.drafter->reads_hidden();
+  told_ = history_.size() - lacks.size() + n;
+  const bool hidden = o_.drafter && o_.drafter->reads_hidden();
   return {&session,  extension_,   reached_ ? 1 : 0, &sampler_,
           o_.scored, o_.interrupt, draft_.nodes,     hidden};
 }
@@ -139,6 +140,12 @@ Draft Request::guesses(const Session& session, int pending, int most, int others
 
 std::optional<Finish> Request::take(const Draws& draws, int requests) {
   if (draws.error) throw *draws.error;
+  if (!draws.hidden.empty()) {  // also what comes behind the end: so far the session goes on
+    std::vector<TokenId> text(history_.begin(),
+                              history_.begin() + ptrdiff_t(told_ + (reached_ ? 0 : 1)));
+    text.insert(text.end(), draws.tokens.begin(), draws.tokens.end());
+    o_.drafter->read_hidden(text, draws.hidden);
+  }
   if (!reached_ || draws.abandoned) return std::nullopt;
   const int base = int(history_.size()) - 1;
   if (begun_) {
@@ -160,7 +167,6 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
     if (o_.scored && result_.log_probabilities.size() < result_.tokens.size())
       result_.log_probabilities.push_back(draws.log_probabilities[i]);
   }
-  if (!finish_ && !draws.hidden.empty()) o_.drafter->read_hidden(history_, draws.hidden);
   count(std::min(result_.tokens.size() - before, draws.tokens.size() - 1));
   if (!finish_ && room() == 0) {
     const int full = int(history_.size());

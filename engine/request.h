@@ -140,6 +140,7 @@ class Request {
   AnswerText text_;
   std::vector<TokenId> history_;
   std::vector<TokenId> extension_;  // what next() said
+  size_t told_ = 0;                 // tokens of the text up to its last
   Draft draft_;                     // and what may come behind it
   bool foretold_ = false;           // by the grammar
   // Guesses at the next token, also those that no pass checks, to learn from.

@@ -143,7 +143,7 @@ void Session::Impl::take_branch(int guess) {
 
 void Session::Impl::join(Batch& b, const Extension& p, size_t at, size_t n) {
   const size_t held = tokens.size(), given = p.tokens.size();
-  remember(int(held + at), p.rows() > 1);
+  remember(int(held + at), p.drawn() > 1);
   const size_t own =
       std::min(at + n, branches.empty() ? p.size() : given + size_t(branches[0].first));
   if (at < own)
@@ -167,7 +167,10 @@ void Session::Impl::join(Batch& b, const Extension& p, size_t at, size_t n) {
     if (of == branches.end()) store(tables, cell);
     for (const Branch& branch : branches)
       if (branch.sees(guess)) store(branch.tables, cell);
-    if (i + p.rows() >= p.size()) b.outputs.push_back(int32_t(b.size()));
+    if (i + p.drawn() >= p.size()) b.outputs.push_back(int32_t(b.size()));
+    const size_t cols = size_t(e().model->row_columns);
+    const auto row = p.rows.begin() + ptrdiff_t(cols > 0 ? i * cols : 0);
+    e().rows.insert(e().rows.end(), row, row + ptrdiff_t(cols));
     b.tokens.push_back(guess < 0 ? p.tokens[i] : p.guesses[size_t(guess)].token);
     b.positions.push_back(cell), b.cells.push_back(cell), b.sequences.push_back(sequence);
   }
@@ -196,7 +199,7 @@ void clear(Batch& b) {
 
 size_t wanted_of(std::span<const Extension> extensions) {
   size_t rows = 0;
-  for (const Extension& p : extensions) rows += p.rows();
+  for (const Extension& p : extensions) rows += p.drawn();
   return rows;
 }
 
@@ -214,7 +217,7 @@ std::vector<CudaDraw> device_draws(std::span<const Extension> extensions, size_t
     draw.seed = p.sampler->options().seed;
     draw.vocab = int(vocab);
     if (!cuda_can_draw(draw)) return {};
-    draws.insert(draws.end(), p.rows(), draw);
+    draws.insert(draws.end(), p.drawn(), draw);
   }
   return draws;
 }
@@ -292,6 +295,19 @@ std::span<const float> Session::extend_all(std::span<const Extension> extensions
 std::span<const float> Session::hidden(std::span<const TokenId> tokens, int wanted) {
   const Extension one{this, tokens, wanted};
   return Impl::rows({&one, 1}, Result::hidden);
+}
+
+std::optional<Session::Next> Session::extend(std::span<const TokenId> tokens,
+                                             std::span<const float> rows,
+                                             const std::atomic<bool>* stop) {
+  Extension one{this, tokens};
+  one.rows = rows;
+  try {
+    const std::span<const float> logits = Impl::rows({&one, 1}, Result::both, true, stop);
+    return Next{logits, std::span(impl_->hidden_).last(size_t(impl_->e().hidden))};
+  } catch (const Abandoned&) {
+    return std::nullopt;
+  }
 }
 
 std::span<const float> Session::Impl::rows(std::span<const Extension> extensions, Result what,
@@ -374,11 +390,12 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
         const TokenId token = drawn[first + row];
         return token < 0 ? std::nullopt : std::optional(token);
       }));
-      first += p.rows();
+      first += p.drawn();
     }
     return out;
   }
   const bool both = std::ranges::any_of(extensions, &Extension::hidden);
+  size_t token = 0;  // the first of an extension, of all in the pass
   const std::span<const float> logits =
       rows(extensions, both ? Result::both : Result::logits, false, stop);
   for (const Extension& p : extensions) {
@@ -391,14 +408,25 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
       return std::optional(token);
     }));
     out.back().log_probabilities = std::move(scores);
-    if (p.hidden && !out.back().tokens.empty()) {
-      const std::span<const float> all = extensions[0].session->impl_->hidden_;
-      const size_t row = first + size_t(p.wanted + out.back().right);
-      const auto made = all.subspan(row * size_t(e.hidden), size_t(e.hidden));
-      out.back().hidden.assign(made.begin(), made.end());
-    }
-    first += p.rows();
+    if (p.hidden && !out.back().error)
+      out.back().hidden = extensions[0].session->impl_->hidden_of(p, token, out.back().right);
+    first += p.drawn(), token += p.size();
   }
+  return out;
+}
+
+// Of the tokens of an extension, the first of which is `token` of the pass, and of the guesses up
+// to the last one that is right.
+std::vector<float> Session::Impl::hidden_of(const Extension& p, size_t token, int right) {
+  const size_t cols = size_t(e().hidden);
+  std::vector<size_t> guesses;
+  for (; right >= 0; right = p.guesses[size_t(right)].parent)
+    guesses.insert(guesses.begin(), token + p.tokens.size() + size_t(right));
+  std::vector<float> out(hidden_.begin() + ptrdiff_t(token * cols),
+                         hidden_.begin() + ptrdiff_t((token + p.tokens.size()) * cols));
+  for (const size_t i : guesses)
+    out.insert(out.end(), hidden_.begin() + ptrdiff_t(i * cols),
+               hidden_.begin() + ptrdiff_t((i + 1) * cols));
   return out;
 }
 
@@ -422,6 +450,7 @@ void Session::check(std::span<const Extension> extensions) {
            "logits of tokens that are there");
     for (size_t k = 0; k < i; ++k)
       ENSURE(extensions[k].session != p.session, "a session comes once");
+    ENSURE(p.rows.size() == p.size() * size_t(e.model->row_columns), "a row comes with each token");
     for (TokenId t : p.tokens)
       ENSURE(t >= 0 && t < e.model->vocab, "token ids come from this model's tokenizer");
     int deepest = 0;
@@ -450,6 +479,7 @@ void Session::Impl::each_pass(std::span<const Extension> extensions, Result what
   };
   while (skip_done()) {
     clear(b);
+    e.rows.clear();
     while (skip_done() && b.size() < e.max_batch) {
       const Extension& p = extensions[next];
       const size_t n = std::min(p.size() - at, size_t(e.max_batch - b.size()));
@@ -458,7 +488,8 @@ void Session::Impl::each_pass(std::span<const Extension> extensions, Result what
     }
     const size_t n = b.outputs.size();
     if (!e.run(what, draws.empty() ? draws : draws.subspan(row, n), stop)) throw Abandoned();
-    if (n > 0) take(row);  // else nobody waits: a device goes on to the next
+    // Else nobody waits: a device goes on to the next.
+    if (n > 0 || what == Result::both) take(row);
     row += n;
   }
 }
@@ -473,8 +504,7 @@ void Session::Impl::each_row(std::span<const Extension> extensions, Result what,
   each_pass(extensions, what, {}, stop, [&](size_t row) {
     const float* rows = e.result();
     if (what == Result::both)
-      hidden.insert(hidden.end(), e.hidden_rows(),
-                    e.hidden_rows() + e.hidden * int64_t(e.batch.outputs.size()));
+      hidden.insert(hidden.end(), e.hidden_rows(), e.hidden_rows() + e.hidden * e.batch.size());
     for (size_t i = 0; i < e.batch.outputs.size(); ++i, rows += cols) {
       const size_t t = size_t(e.batch.outputs[i]);
       if (checked && !finite({rows, size_t(cols)}))

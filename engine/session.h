@@ -28,12 +28,13 @@ struct Extension {
   // What may come behind the tokens: draw_all() checks it, with a row for each guess behind those
   // of the wanted tokens.
   std::span<const Draft::Node> guesses = {};
-  // Wanted too: the hidden row behind which its last draw was made. Not where layers are on a
-  // device.
+  // Wanted too: the hidden rows of its tokens and right guesses. Not where layers are on a device.
   bool hidden = false;
+  // Of a model that goes by them: a row for each token.
+  std::span<const float> rows = {};
 
   size_t size() const { return tokens.size() + guesses.size(); }
-  size_t rows() const { return size_t(wanted) + guesses.size(); }
+  size_t drawn() const { return size_t(wanted) + guesses.size(); }
 };
 
 // What is drawn behind the tokens of an extension, if it is wanted: guesses that are right, and one
@@ -44,7 +45,8 @@ struct Draws {
   // Of each of them, by the model's logits as they are, if they are wanted.
   std::vector<LogProbabilities> log_probabilities;
   int right = -1;  // the last guess that is right, by its number
-  // Behind which the last of them was drawn, if it is wanted.
+  // Of the extension's tokens and the guesses that are right, if they are wanted; then also where
+  // nothing is drawn.
   std::vector<float> hidden;
   std::optional<Error> error;
   bool abandoned = false;  // then there are no draws
@@ -72,6 +74,14 @@ class Session {
   // As extend(), but returns what the logits are made of: the rows behind the last norm, (wanted,
   // Engine::hidden_size()).
   std::span<const float> hidden(std::span<const TokenId> tokens, int wanted = 1);
+  // Of a model that goes by rows, which come with the tokens, one for each: the logits behind the
+  // last one, and the row that they are made of, valid until the next pass. Nothing if `stop` was
+  // set meanwhile. Throws what extend() throws.
+  struct Next {
+    std::span<const float> logits, hidden;
+  };
+  std::optional<Next> extend(std::span<const TokenId> tokens, std::span<const float> rows,
+                             const std::atomic<bool>* stop);
   // Appends tokens, at least one; returns what stands for them as a whole: the hidden row of the
   // last, or the mean of all of theirs, as the architecture says. Throws what extend() throws.
   std::vector<float> pooled(std::span<const TokenId> tokens);

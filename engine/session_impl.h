@@ -33,7 +33,7 @@ struct Session::Impl {
   int snapshot_cells = 256;           // from one to the next; twice as many when there are too many
   uint64_t unasked = 0;               // bytes taken since memory was last asked for
   std::vector<float> rows_;           // of the last extend() or hidden()
-  std::vector<float> hidden_;         // beside them, of a pass for both
+  std::vector<float> hidden_;         // of all tokens of its passes, if these were for both
   std::vector<int32_t> places_;       // of the page that the index is told
 
   Impl() = default;
@@ -70,6 +70,7 @@ struct Session::Impl {
   static void each_row(std::span<const Extension> extensions, Result what, bool checked,
                        const std::atomic<bool>* stop, Take take);
   static std::vector<Draws> drawn(std::span<const Extension> extensions);
+  std::vector<float> hidden_of(const Extension& p, size_t token, int right);
   template <class Draw>
   static Draws draws_of(const Extension& p, Draw draw);
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <unordered_set>
 
 namespace chaski {
@@ -91,10 +92,7 @@ ValueId Graph::short_conv(ValueId x, const Weight& w) {
 void Graph::want(Result what) {
   if (what == Result::logits) return;
   ENSURE(hidden != kNone, "an architecture says what its logits are made of");
-  if (what == Result::both) {
-    beside = hidden;
-    return;
-  }
+  if (what == Result::both) return take_outputs_last();
   result = hidden;
   std::vector<bool> read(values.size());
   read[size_t(result)] = true;
@@ -108,6 +106,44 @@ void Graph::want(Result what) {
     needed.push_back(std::move(n));
   }
   nodes.assign(std::make_move_iterator(needed.rbegin()), std::make_move_iterator(needed.rend()));
+}
+
+// The outputs are taken behind what the logits are made of, and not in front of the last norm, so
+// that there is a row of every token to be kept.
+void Graph::take_outputs_last() {
+  beside = hidden;
+  std::vector<ValueId> is(values.size());  // what nodes read instead
+  std::iota(is.begin(), is.end(), 0);
+  std::vector<Node> all;
+  bool moved = false, behind = false;
+  for (Node& n : nodes) {
+    for (ValueId& v : n.in) v = is[size_t(v)];
+    const bool makes_hidden = !n.out.empty() && n.out[0] == hidden;
+    if (!behind && std::holds_alternative<TakeRows>(n.op)) {
+      if (makes_hidden) {
+        beside = n.in[0], behind = true;
+      } else {
+        is[size_t(n.out[0])] = n.in[0], moved = true;
+        continue;
+      }
+    }
+    if (moved && !behind) {
+      std::vector<Shape> in;
+      for (ValueId v : n.in) in.push_back(values[size_t(v)].shape);
+      const std::vector<Shape> out =
+          std::visit([&](const auto& op) { return op.shapes(in, *batch_); }, n.op);
+      for (size_t i = 0; i < out.size(); ++i) values[size_t(n.out[i])].shape = out[i];
+    }
+    all.push_back(std::move(n));
+    if (!makes_hidden) continue;
+    if (moved && !behind) {
+      values.push_back({{int64_t(batch_->outputs.size()), values[size_t(hidden)].shape.cols}});
+      is[size_t(hidden)] = ValueId(values.size()) - 1;
+      all.push_back({TakeRows{}, {hidden}, {is[size_t(hidden)]}});
+    }
+    behind = true;
+  }
+  nodes = std::move(all);
 }
 
 std::vector<const Weight*> weights_of(const Graph& graph) {

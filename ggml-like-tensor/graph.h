@@ -29,7 +29,7 @@ struct Node {
 enum class Result {
   logits,
   hidden,  // behind the last norm: what the logits are made of
-  both,    // the logits, and the hidden rows beside them (Plan::beside)
+  both,    // the logits, and beside them the hidden rows of all tokens (Plan::beside)
 };
 
 class Graph {
@@ -112,6 +112,7 @@ class Graph {
   ValueId input = kNone;   // given to each run from outside: take_input(), split.h
 
  private:
+  void take_outputs_last();
   ValueId weight(const Weight& w);
   ValueId append_attention(Attention op, std::vector<ValueId> in, const Weight* sinks);
   Node& append(AnyOp op, std::vector<ValueId> in);

@@ -277,10 +277,9 @@ void GenerationFlags::declare(Flags& flags) {
   flags
       .add("--draft", draft,
            "who guesses ahead, where that is faster; the text stays the same: ngram (what came "
-           "after "
-           "the same words before), a smaller model of the same vocabulary, a folder of Medusa "
-           "heads "
-           "that were trained for this model, or none (default auto: ngram)")
+           "after the same words before), a smaller model of the same vocabulary, a folder of "
+           "Medusa heads or an EAGLE head that were trained for this model, or none (default auto: "
+           "ngram)")
       .not_empty("auto, ngram, none, or a model file or folder")
       .knows({"auto", "ngram", "none"})
       .type("WHAT");

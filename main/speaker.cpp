@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "engine/draft_eagle.h"
 #include "engine/draft_heads.h"
 #include "engine/model_file.h"
 #include "main/output.h"
@@ -57,6 +58,8 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
   if (flags.draft == "none") return;
   if (DraftHeads::are_at(flags.draft))
     heads = std::make_shared<DraftHeads>(flags.draft, engine);
+  else if (is_eagle(flags.draft))
+    eagle = open_eagle(flags.draft, engine);
   else if (flags.draft != "auto" && flags.draft != "ngram")
     draft = open_engine(draft_options(flags));
   options.draft_length = flags.draft_length;
@@ -106,6 +109,7 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
 
 std::unique_ptr<Drafter> Speaker::new_drafter(const SamplerOptions& sampling) const {
   if (heads) return heads_drafter(heads, sampling);
+  if (eagle) return eagle_drafter(eagle, sampling);
   if (draft) return model_drafter(draft, *engine, sampling);
   return options.draft_length > 0 ? ngram_drafter() : nullptr;
 }

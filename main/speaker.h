@@ -13,6 +13,7 @@ namespace chaski {
 struct Speaker {
   std::shared_ptr<Engine> engine, draft;  // draft: the smaller model, if there is one
   std::shared_ptr<DraftHeads> heads;      // that guess, if there are such
+  std::shared_ptr<Engine> eagle;          // of an EAGLE head that guesses
   std::unique_ptr<Session> session;
   std::unique_ptr<Drafter> drafter;
   std::unique_ptr<Grammar> grammar;  // of all texts, if there is one

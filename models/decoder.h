@@ -13,6 +13,8 @@ class Decoder : public Model {
   void bound(const std::string& file) override;
   bool stretch_rope(RopeScaling kind, double factor) override;
   void expect_sessions(int64_t context) override { rope.context = context; }
+  // `x` is normed: the results, it and the logits, by the head or the token table.
+  void logits(Graph& g, ValueId x) const;
 
  protected:
   int64_t dim = 0, ffn = 0;
@@ -108,9 +110,6 @@ class Decoder : public Model {
   static ValueId gated(Graph& g, ValueId n, const GatedWeights& w,
                        Activation by = Activation::silu);
   ValueId plain(Graph& g, ValueId n, const PlainWeights& w) const;  // by `activation`
-  // `x` is normed: the results, it and the logits, by the head or the token table.
-  void logits(Graph& g, ValueId x) const;
-
  private:
   void scaling_keys(Keys& keys);
 

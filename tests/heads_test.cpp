@@ -55,25 +55,7 @@ TEST_CASE("heads: logits are those of another program") {
   }
 }
 
-TEST_CASE("heads: the likeliest tokens of each, in order") {
-  const auto engine = open_on_cpu(kTarget, Format::f32);
-  DraftHeads heads(golden("heads/medusa"), engine);
-  const auto session = engine->session();
-  const auto row = session->hidden(golden_tokens(), 1);
-  const std::vector<float> hidden(row.begin(), row.end());
-  const auto best = heads.likeliest(hidden, 4);
-  REQUIRE(best.size() == 3);
-  for (int i = 0; i < 3; ++i) {
-    const auto logits = heads.logits(i, hidden);
-    auto sorted = std::vector<float>(logits.begin(), logits.end());
-    std::sort(sorted.rbegin(), sorted.rend());
-    REQUIRE(best[size_t(i)].size() == 4);
-    for (size_t k = 0; k < 4; ++k) CHECK(logits[size_t(best[size_t(i)][k])] == sorted[k]);
-  }
-  CHECK(heads.likeliest(hidden, 1000)[0].size() == size_t(engine->vocab_size()));
-}
-
-TEST_CASE("heads: the row behind a draw is the hidden row, and the draws are the same") {
+TEST_CASE("heads: rows of a pass are the hidden rows, and the draws are the same") {
   const auto engine = Engine::open({});
   const auto tokens = engine->tokenizer().encode_prompt("Once upon a time there was a little dog.");
   Sampler sampler(SamplerOptions{});
@@ -95,7 +77,8 @@ TEST_CASE("heads: the row behind a draw is the hidden row, and the draws are the
     CHECK(without.tokens == std::vector<TokenId>(right, right + made[i]));
     CHECK(with.tokens == without.tokens);
     CHECK(without.hidden.empty());
-    CHECK(same(with.hidden, rows->hidden(std::span(text).first(tokens.size() + made[i] - 1), 1)));
+    const size_t n = tokens.size() + made[i] - 1;
+    CHECK(same(with.hidden, rows->hidden(std::span(text).first(n), int(n))));
   }
   // Several in a pass, of which one asks.
   const auto one = engine->session(), two = engine->session();
@@ -104,7 +87,15 @@ TEST_CASE("heads: the row behind a draw is the hidden row, and the draws are the
                                     {two.get(), first, 1, &sampler, {}, nullptr, {}, true}};
   const auto draws = Session::draw_all(both);
   CHECK(draws[0].hidden.empty());
-  CHECK(same(draws[1].hidden, engine->session()->hidden(first, 1)));
+  CHECK(same(draws[1].hidden, engine->session()->hidden(first, 5)));
+  // Also of a portion, behind which nothing is drawn, and of several passes.
+  const auto three = engine->session();
+  std::vector<TokenId> portion(300, tokens[1]);
+  const Extension read{three.get(), portion, 0, &sampler, {}, nullptr, {}, true};
+  const Draws none = Session::draw_all({&read, 1})[0];
+  CHECK(none.tokens.empty());
+  const auto anew = Engine::open({})->session();
+  CHECK(same(none.hidden, anew->hidden(portion, 300)));
 }
 
 // Heads for a model whose guesses are always these tokens: W is nothing, b lifts all that comes in,

@@ -191,6 +191,17 @@ void append_ids(const Json& value, std::vector<int64_t>& ids) {
 
 }  // namespace
 
+void read_hf_keys(const Json& config, Model& model, Metadata& meta) {
+  Keys keys;
+  model.keys(keys);
+  for (const Key& key : keys.list) {
+    const std::string spelled = look_up(key, config, meta);
+    key.read(meta, spelled);
+  }
+  model.agree(meta.origin);
+  for (const HfCondition& condition : keys.conditions) expect(condition, config);
+}
+
 HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   const Json whole = read_json(folder + "/config.json");
   meta.origin = folder + "/config.json";

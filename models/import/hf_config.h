@@ -14,6 +14,13 @@ struct HfConfig {
   std::vector<int64_t> eos_ids;  // of both files, the model's own first
 };
 
+class Json;
+class Model;
+
+// Reads the keys of a model that no architecture is named for, and checks them as read_hf_config()
+// does. `config` is what `meta.origin` names.
+void read_hf_keys(const Json& config, Model& model, Metadata& meta);
+
 // Writes general.architecture and model.* and checks them. Throws Error(bad_file | io); a feature
 // that chaski's graphs do not have (another activation, scaling method, partial rotation) is an
 // error here, not a wrong number later.

@@ -1,0 +1,137 @@
+// Drafts by an EAGLE head: its sequence has a cell for each row of the text that the target gave
+// out, and the guesses' own rows behind them while it guesses.
+#include <algorithm>
+
+#include "engine/drafter.h"
+#include "engine/engine_impl.h"
+
+namespace chaski {
+
+namespace {
+
+class EagleDrafter : public Drafter {
+ public:
+  // More rows than these are a prompt, which is read at once. Of what is drawn while nobody
+  // guesses, no more wait than these, so that the next guess is not dear.
+  static constexpr size_t kMostAtOnce = 24;
+
+  EagleDrafter(std::shared_ptr<Engine> eagle, const SamplerOptions& sampling,
+               const Tokenizer* tokenizer)
+      : session_(eagle->session()),
+        columns_(size_t(eagle->hidden_size())),
+        tokenizer_(tokenizer),
+        sampler_(sampling, tokenizer) {}
+
+  bool reads_hidden() const override { return true; }
+
+  // A row belongs to the token behind it, too. Where the text is another one from some token on,
+  // rows are forgotten up to there; where rows are lacking, because somebody else read that part of
+  // the text, the next ones follow as if there was nothing between.
+  void read_hidden(std::span<const TokenId> text, std::span<const float> hidden) override {
+    const size_t first = text.size() - 1 - hidden.size() / columns_;
+    const auto same = size_t(
+        std::mismatch(text_.begin(), text_.end(), text.begin(), text.end()).first - text_.begin());
+    const auto kept = size_t(std::ranges::lower_bound(places_, std::min(first, same - (same > 0))) -
+                             places_.begin());
+    places_.resize(kept);
+    read_ = std::min(read_, kept);
+    session_->rewind(int(read_));
+    rows_.resize((kept - read_) * columns_);
+    for (size_t i = first; i + 1 < text.size(); ++i) places_.push_back(i);
+    rows_.insert(rows_.end(), hidden.begin(), hidden.end());
+    text_.assign(text.begin(), text.end());
+    if (hidden.size() / columns_ > kMostAtOnce)
+      read(waiting() - 1);
+    else if (waiting() > kMostAtOnce)
+      forget(waiting() - kMostAtOnce);
+  }
+
+  int kind(std::span<const TokenId> text) override {
+    return std::ranges::equal(text, text_) ? 0 : -1;
+  }
+
+  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
+    if (kind(history) < 0 || places_.empty()) return {};
+    const int k = std::min(shape[0], session_->engine().context_length() - int(history.size()));
+    if (k <= 0) return {};
+    if (waiting() == 0) --read_, rows_ = last_;  // asked for the same again
+    session_->rewind(int(read_));
+    std::vector<TokenId> text(history.begin(), history.end()), guesses,
+        tokens = tokens_of(waiting());
+    std::optional<Session::Next> next = extend(tokens, rows_);
+    if (!next) return {};
+    last_.assign(rows_.end() - ptrdiff_t(columns_), rows_.end());
+    read_ = places_.size();
+    rows_.clear();
+    while (next) {
+      guesses.push_back(sampler_.draw(drawable(next->logits), text));
+      if (int(guesses.size()) == k || (tokenizer_ && tokenizer_->is_end(guesses.back()))) break;
+      text.push_back(guesses.back());
+      row_.assign(next->hidden.begin(), next->hidden.end());
+      next = extend(std::span(guesses).last(1), row_);
+    }
+    session_->rewind(int(read_));
+    return Draft::chain(guesses);
+  }
+
+ private:
+  size_t waiting() const { return places_.size() - read_; }
+
+  std::vector<TokenId> tokens_of(size_t n) const {
+    std::vector<TokenId> tokens;
+    for (size_t i = read_; i < read_ + n; ++i) tokens.push_back(text_[places_[i] + 1]);
+    return tokens;
+  }
+
+  std::optional<Session::Next> extend(std::span<const TokenId> tokens,
+                                      std::span<const float> rows) {
+    try {
+      return session_->extend(tokens, rows, interrupt);
+    } catch (const Error& error) {
+      if (error.code != Exit::non_finite) throw;
+      fail(error.code, "{}: {}", session_->engine().path(), error.what());
+    }
+  }
+
+  // The first n rows that wait. Nothing is guessed behind them.
+  void read(size_t n) {
+    const std::vector<TokenId> tokens = tokens_of(n);
+    Extension rows{session_.get(), tokens, 0};
+    rows.rows = std::span(rows_).first(n * columns_);
+    Session::extend_all({&rows, 1});
+    rows_.erase(rows_.begin(), rows_.begin() + ptrdiff_t(n * columns_));
+    read_ += n;
+  }
+
+  // The first n rows that wait.
+  void forget(size_t n) {
+    places_.erase(places_.begin() + ptrdiff_t(read_), places_.begin() + ptrdiff_t(read_ + n));
+    rows_.erase(rows_.begin(), rows_.begin() + ptrdiff_t(n * columns_));
+  }
+
+  std::span<const float> drawable(std::span<const float> logits) const {
+    return tokenizer_ ? logits.first(size_t(tokenizer_->size())) : logits;
+  }
+
+  std::unique_ptr<Session> session_;
+  const size_t columns_;
+  const Tokenizer* tokenizer_;
+  Sampler sampler_;
+  std::vector<TokenId> text_;   // that was told
+  std::vector<size_t> places_;  // in it, of the rows that are known; the session has the first
+  size_t read_ = 0;             // of them
+  std::vector<float> rows_;     // the others
+  std::vector<float> last_;     // the last one that was read before a guess
+  std::vector<float> row_;
+};
+
+}  // namespace
+
+std::unique_ptr<Drafter> eagle_drafter(std::shared_ptr<Engine> eagle,
+                                       const SamplerOptions& sampling) {
+  const Engine& target = *eagle->impl().target;
+  const Tokenizer* tokenizer = target.has_tokenizer() ? &target.tokenizer() : nullptr;
+  return std::make_unique<EagleDrafter>(std::move(eagle), sampling, tokenizer);
+}
+
+}  // namespace chaski

@@ -1,0 +1,142 @@
+// Published EAGLE heads: config.json is that of a Llama of one layer, in the first ones down to the
+// name of the architecture, and fc.weight tells them apart. The model's embedding comes along again
+// in most of them, and in some its head: these are not read.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "ggml-like-tensor/base/error.h"
+#include "models/import/affix.h"
+#include "models/import/eagle.h"
+#include "models/import/folder.h"
+#include "models/import/hf_config.h"
+#include "models/import/json_file.h"
+#include "models/import/row_tensors.h"
+#include "models/import/safetensors.h"
+
+namespace chaski {
+namespace {
+
+constexpr const char *kEagleFile = "/model.safetensors", *kEaglePickle = "/pytorch_model.bin";
+
+bool says_eagle(const Json& config) {
+  bool says = config.has("model_type") && config["model_type"].str() == "eagle";
+  config["architectures"].each([&](const Json& name) {
+    says |= name.str().find("Eagle") != std::string::npos ||
+            name.str().find("EAGLE") != std::string::npos;
+  });
+  return says;
+}
+
+std::string dims_text(const std::vector<int64_t>& shape) {
+  return fmt::format("({})", fmt::join(shape, ", "));
+}
+
+class EagleImport {
+ public:
+  EagleImport(const std::string& folder, Eagle& eagle) : folder_(folder), eagle_(eagle) {
+    source_.path = folder, source_.kind = "EAGLE head";
+  }
+
+  ModelSource run() {
+    const std::string path = folder_ + kEagleFile;
+    if (!exists(path) && exists(folder_ + kEaglePickle))
+      fail(Exit::bad_file,
+           "{}{}: is a Python pickle, which can run code, expected model.safetensors: python3 -c "
+           "\"import torch, safetensors.torch as s; s.save_file({{k: v.clone() for k, v in "
+           "torch.load('pytorch_model.bin', map_location='cpu', weights_only=True).items()}}, "
+           "'model.safetensors')\" in that folder makes it",
+           folder_, kEaglePickle);
+    source_.meta.origin = folder_ + "/config.json";
+    read_hf_keys(read_json(source_.meta.origin), eagle_, source_.meta);
+    eagle_.tensors(slots_);
+    for (const TensorSlot& slot : slots_.all())
+      if (!slot.hf.empty()) wanted_.emplace(slot.hf, slot);
+    SafetensorsFile file = read_safetensors(path);
+    for (const SafeTensor& t : file.tensors) take(t);
+    for (const auto& [name, slot] : wanted_)
+      if (!slot.optional)
+        fail(Exit::bad_file, "{}: tensor {} is missing, expected those of an EAGLE head", path,
+             name);
+    source_.storage = std::move(file.mapping);
+    return std::move(source_);
+  }
+
+ private:
+  void take(const SafeTensor& t) {
+    std::string_view name = t.name;
+    drop_prefix(name, slots_.hf_prefix);
+    if (std::ranges::any_of(slots_.hf_unread, [&](auto& end) { return name.ends_with(end); }))
+      return;
+    if (name == "embed_tokens.weight" || name == "lm_head.weight")
+      return expect_shape(t, {eagle_.vocab, eagle_.columns()});
+    const auto [first, last] = wanted_.equal_range(std::string(name));
+    if (first == last)
+      fail(Exit::bad_file, "{}: tensor {} is unexpected in an EAGLE head of {} layers", t.file,
+           escaped(t.name), eagle_.n_layers);
+    if (!t.format)
+      fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16, BF16 or F8_E4M3", t.file,
+           escaped(t.name), t.dtype);
+    int64_t cols = 0;
+    for (auto at = first; at != last; ++at) cols += at->second.cols;
+    const int64_t rows = first->second.rows;
+    expect_shape(t, rows > 1 ? std::vector{rows, cols} : std::vector{cols});
+    int64_t before = 0;
+    for (auto at = first; at != last; before += at++->second.cols)
+      source_.tensors.push_back(std::next(first) == last
+                                    ? tensor_for(at->second, at->second.hf_order, *t.format, t.data,
+                                                 rows, cols, t.file, t.name)
+                                    : columns_of(t, at->second, before, cols));
+    wanted_.erase(first, last);
+  }
+
+  // Of every row `before` columns are of others.
+  static TensorSource columns_of(const SafeTensor& t, const TensorSlot& slot, int64_t before,
+                                 int64_t all) {
+    const size_t row = row_bytes(*t.format, all), from = row_bytes(*t.format, before),
+                 n = row_bytes(*t.format, slot.cols);
+    return tensor_of_rows(slot.name, *t.format, slot.rows, slot.cols,
+                          [=, data = t.data, order = slot.hf_order](int64_t r, std::byte* dst) {
+                            const int64_t theirs = order.plain() ? r : order.theirs(r);
+                            std::memcpy(dst, data + size_t(theirs) * row + from, n);
+                          });
+  }
+
+  void expect_shape(const SafeTensor& t, const std::vector<int64_t>& wanted) const {
+    if (t.shape == wanted) return;
+    fail(Exit::bad_file, "{}: tensor {} has shape {}, expected {}, by config.json and {}", t.file,
+         escaped(t.name), dims_text(t.shape), dims_text(wanted), eagle_.target_path());
+  }
+
+  const std::string& folder_;
+  Eagle& eagle_;
+  Slots slots_;
+  std::multimap<std::string, TensorSlot> wanted_;
+  ModelSource source_;
+};
+
+}  // namespace
+
+bool holds_eagle(const std::string& path) {
+  const std::string config = path + "/config.json", weights = path + kEagleFile;
+  if (!is_folder(path) || !exists(config)) return false;
+  try {
+    const Json said = read_json(config);
+    if (says_eagle(said)) return true;
+    if (!exists(weights))
+      return exists(path + kEaglePickle) && said["num_hidden_layers"].integer(0) == 1;
+    return std::ranges::any_of(read_safetensors(weights).tensors, [](const SafeTensor& t) {
+      return t.name == "fc.weight" || t.name == "model.fc.weight";
+    });
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+ModelSource import_eagle(const std::string& folder, Eagle& eagle) {
+  return EagleImport(folder, eagle).run();
+}
+
+}  // namespace chaski

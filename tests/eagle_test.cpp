@@ -1,0 +1,464 @@
+// EAGLE heads: their numbers, what they know of a text, the texts that they guess for, and folders
+// that are damaged.
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "engine/draft_eagle.h"
+#include "engine/generate.h"
+#include "engine/scheduler.h"
+#include "tests/engine_support.h"
+#include "tests/import_support.h"
+#include "tests/program.h"
+
+namespace chaski::test {
+namespace {
+
+const std::string kEagleTarget = golden("models/llama_gqa_untied");
+const Sink kUnheard = [](std::string_view) {};
+
+nlohmann::json told_in(const std::string& folder) {
+  return nlohmann::json::parse(read_file(folder + "/golden.json"));
+}
+
+TEST_CASE("eagle: logits are those of another program, also behind its own rows") {
+  const auto target = open_on_cpu(kEagleTarget, Format::f32);
+  const auto tokens = told_in(kEagleTarget)["tokens"].get<std::vector<TokenId>>();
+  const size_t n = tokens.size() - 1, dim = size_t(target->hidden_size());
+  const auto session = target->session();
+  const auto hidden = session->hidden(tokens, int(tokens.size()));
+  for (const std::string name : {"eagle", "eagle_bf16"}) {
+    CAPTURE(name);
+    const std::string folder = golden("heads/") + name;
+    const auto told = told_in(folder);
+    const auto guesses = told["guesses"].get<std::vector<TokenId>>();
+    const size_t positions = told["positions"];
+    const auto eagle = open_eagle(folder, target);
+    const auto s = eagle->session();
+    std::vector<float> got, row;
+    const auto step = [&](std::span<const TokenId> more, std::span<const float> rows) {
+      const auto next = s->extend(more, rows, nullptr);
+      REQUIRE(next.has_value());
+      REQUIRE(next->logits.size() == size_t(target->vocab_size()));
+      got.insert(got.end(), next->logits.begin(), next->logits.end());
+      row.assign(next->hidden.begin(), next->hidden.end());
+    };
+    const size_t begin = n - positions + 1;
+    step(std::span(tokens).subspan(1, begin), hidden.first(begin * dim));
+    for (size_t i = begin; i < n; ++i)
+      step(std::span(tokens).subspan(i + 1, 1), hidden.subspan(i * dim, dim));
+    for (const TokenId guess : guesses) step({&guess, 1}, std::vector(row));
+    const std::string bytes = read_file(folder + "/logits.f32");
+    std::vector<float> want(bytes.size() / 4);
+    std::memcpy(want.data(), bytes.data(), bytes.size());
+    REQUIRE(want.size() == got.size());
+    double worst = 0, most = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      worst = std::max(worst, std::fabs(double(want[i]) - got[i]));
+      most = std::max(most, std::fabs(double(want[i])));
+    }
+    MESSAGE(name << ": max error / max logit " << worst / most);
+    CHECK(worst <= 1e-4 * most);
+    // Gone back, or forked and gone back, it says the same again.
+    const auto fork = s->fork();
+    const size_t vocab = size_t(target->vocab_size());
+    for (Session* again : {s.get(), fork.get()}) {
+      CHECK(again->rewind(int(begin)) == int(begin));
+      const auto next = again->extend(std::span(tokens).subspan(begin + 1),
+                                      hidden.subspan(begin * dim, (n - begin) * dim), nullptr);
+      REQUIRE(next.has_value());
+      CHECK(same(next->logits, std::span(got).subspan((positions - 1) * vocab, vocab)));
+    }
+  }
+}
+
+struct EagleTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::function<float(int64_t)> value;
+};
+
+void write_tensors(const std::string& path, const std::vector<EagleTensor>& tensors) {
+  std::string header, data;
+  for (const EagleTensor& t : tensors) {
+    int64_t n = 1;
+    std::string shape;
+    for (const int64_t d : t.shape)
+      n *= d, shape += fmt::format("{}{}", shape.empty() ? "" : ",", d);
+    header += fmt::format(R"({}"{}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}})",
+                          header.empty() ? "{" : ",", t.name, shape, data.size(),
+                          data.size() + size_t(n) * 4);
+    for (int64_t i = 0; i < n; ++i) append(data, t.value(i));
+  }
+  write_file(path, safetensors(header + "}", data));
+}
+
+// A head of one layer with random weights, whose rows are about what came in, times `scale`, and
+// `bias`, if there is one.
+void write_eagle(const std::string& folder, const Engine& target, float scale,
+                 std::vector<float> bias = {}) {
+  const int64_t d = target.hidden_size(), ffn = 32, q = 64, kv = 32;
+  write_file(folder + "/config.json",
+             fmt::format(R"({{"architectures": ["LlamaForCausalLM"], "hidden_size": {}, )"
+                         R"("intermediate_size": {}, "num_hidden_layers": 1, "head_dim": 32, )"
+                         R"("num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": {}, )"
+                         R"("max_position_embeddings": 64, "rms_norm_eps": 1e-5}})",
+                         d, ffn, target.vocab_size()));
+  std::mt19937 random(7);
+  const auto some = [&](float size) {
+    return [&random, size](int64_t) { return size * (float(random() % 2001) / 1000 - 1); };
+  };
+  std::vector<EagleTensor> tensors{{"fc.weight", {d, 2 * d}, [&, noise = some(0.05f)](int64_t i) {
+                                      return noise(i) +
+                                             (i % (2 * d) == d + i / (2 * d) ? scale : 0.0f);
+                                    }}};
+  if (!bias.empty())
+    tensors.push_back({"fc.bias", {d}, [&](int64_t i) { return bias[size_t(i)]; }});
+  const std::string layer = "layers.0.";
+  tensors.push_back({layer + "self_attn.q_proj.weight", {q, d}, some(0.3f)});
+  tensors.push_back({layer + "self_attn.k_proj.weight", {kv, d}, some(0.3f)});
+  tensors.push_back({layer + "self_attn.v_proj.weight", {kv, d}, some(0.3f)});
+  tensors.push_back({layer + "self_attn.o_proj.weight", {d, q}, some(0.1f)});
+  tensors.push_back({layer + "mlp.gate_proj.weight", {ffn, d}, some(0.1f)});
+  tensors.push_back({layer + "mlp.up_proj.weight", {ffn, d}, some(0.1f)});
+  tensors.push_back({layer + "mlp.down_proj.weight", {d, ffn}, some(0.1f)});
+  tensors.push_back({layer + "post_attention_layernorm.weight", {d}, [](int64_t) { return 1.0f; }});
+  write_tensors(folder + "/model.safetensors", tensors);
+}
+
+GenerateOptions eagle_options(double temperature, uint64_t seed) {
+  GenerateOptions o;
+  o.max_tokens = 100, o.sampling.temperature = temperature, o.sampling.seed = seed;
+  o.ignore_end = true;
+  return o;
+}
+
+// Notes what a drafter guessed, and behind which text.
+struct Noted : Drafter {
+  explicit Noted(std::unique_ptr<Drafter> who) : who(std::move(who)) {}
+  bool reads_hidden() const override { return true; }
+  void read_hidden(std::span<const TokenId> text, std::span<const float> rows) override {
+    who->read_hidden(text, rows);
+  }
+  int kind(std::span<const TokenId> text) override { return who->kind(text); }
+  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
+    Draft draft = who->propose(history, shape);
+    notes.push_back({{history.begin(), history.end()}, draft});
+    return draft;
+  }
+  std::unique_ptr<Drafter> who;
+  std::vector<std::pair<std::vector<TokenId>, Draft>> notes;
+};
+
+// What is guessed behind a text whose rows are all told at once.
+Draft guessed_anew(const std::shared_ptr<Engine>& eagle, const std::shared_ptr<Engine>& target,
+                   const SamplerOptions& sampling, const std::vector<TokenId>& text, int k) {
+  const auto drafter = eagle_drafter(eagle, sampling);
+  const int n = int(text.size()) - 1;
+  drafter->read_hidden(text, target->session()->hidden(std::span(text).first(size_t(n)), n));
+  return drafter->propose(text, {k});
+}
+
+TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came") {
+  const TempFolder temp;
+  write_eagle(temp.path, *Engine::open({}), 1);
+  std::string story = "Once upon a time there was a little dog.";
+  while (story.size() < 1000) story += " He ran and he saw a cat.";
+  size_t seen = 0;
+  for (const double temperature : {0.0, 0.8}) {
+    // Another time, or pages of the story would be known, and their rows not told.
+    const auto target = Engine::open({});
+    const auto eagle = open_eagle(temp.path, target);
+    const auto& tokenizer = target->tokenizer();
+    GenerateOptions plain = eagle_options(temperature, 3);
+    plain.max_tokens = 30;
+    GenerateOptions with = plain;
+    Noted noted(eagle_drafter(eagle, with.sampling));
+    with.drafter = &noted, with.draft_length = 4;
+    const auto session = target->session();
+    // Of a long prompt, of the same with another end, and of another.
+    for (const std::string& text : {story + " Then", story + " But", std::string("Tim")}) {
+      const auto prompt = tokenizer.encode_prompt(text);
+      CHECK((text == "Tim" || prompt.size() > 256));
+      const auto got = generate(*session, prompt, with, kUnheard);
+      CHECK(got.tokens == generate(*target->session(), prompt, plain, kUnheard).tokens);
+      CHECK(got.drafted > 0);
+      for (const auto& [history, draft] : noted.notes) {
+        // Behind the same tokens, the row in front of another end is not told again.
+        if (draft.nodes.empty() || !text.ends_with("Then")) continue;
+        CHECK(draft ==
+              guessed_anew(eagle, target, with.sampling, history, int(draft.nodes.size())));
+        ++seen;
+      }
+      noted.notes.clear();
+    }
+  }
+  CHECK(seen > 20);
+}
+
+TEST_CASE("eagle: asked again, cut, and told of another text") {
+  const auto target = Engine::open({});
+  const TempFolder temp;
+  write_eagle(temp.path, *target, 1);
+  const auto eagle = open_eagle(temp.path, target);
+  const auto text =
+      target->tokenizer().encode_prompt("Once upon a time there was a dog and a cat.");
+  const size_t n = text.size() - 1, dim = size_t(target->hidden_size());
+  const auto session = target->session();
+  const auto hidden = session->hidden(std::span(text).first(n), int(n));
+  const std::vector<float> rows(hidden.begin(), hidden.end());
+  SamplerOptions sampling;
+  sampling.seed = 4;
+  const auto drafter = eagle_drafter(eagle, sampling);
+  CHECK(drafter->reads_hidden());
+  CHECK(drafter->kind(text) == -1);
+  CHECK(drafter->propose(text, {3}).nodes.empty());
+  drafter->read_hidden(text, rows);
+  CHECK(drafter->kind(text) == 0);
+  CHECK(drafter->kind(std::span(text).first(3)) == -1);
+  const Draft three = drafter->propose(text, {3});
+  REQUIRE(three.nodes.size() == 3);
+  CHECK(drafter->propose(text, {3}) == three);
+  CHECK(drafter->propose(text, {1}).nodes ==
+        std::vector<Draft::Node>(three.nodes.begin(), three.nodes.begin() + 1));
+  CHECK(drafter->propose(text, {0}).nodes.empty());
+  CHECK(drafter->propose(text, {3}) == three);
+  // Told of a beginning, and then of the rest again.
+  drafter->read_hidden(std::span(text).first(5), std::span(rows).first(4 * dim));
+  CHECK(drafter->propose(text, {3}).nodes.empty());
+  drafter->propose(std::span(text).first(5), {2});
+  drafter->read_hidden(text, std::span(rows).subspan(4 * dim));
+  CHECK(drafter->propose(text, {3}) == three);
+  // Of what it knows, a part is told anew.
+  drafter->read_hidden(text, std::span(rows).subspan((n - 2) * dim));
+  CHECK(drafter->propose(text, {3}) == three);
+  // Of another text it keeps nothing.
+  auto other = text;
+  other[0] = text[0] == 5 ? 6 : 5;
+  drafter->read_hidden(other, std::span(rows).subspan((n - 1) * dim));
+  const auto alone = eagle_drafter(eagle, sampling);
+  alone->read_hidden(other, std::span(rows).subspan((n - 1) * dim));
+  CHECK(drafter->propose(other, {3}) == alone->propose(other, {3}));
+  CHECK(drafter->propose(other, {3}) != three);
+}
+
+TEST_CASE("eagle: of what is drawn while nobody guesses, the last rows wait") {
+  const auto target = Engine::open({});
+  const TempFolder temp;
+  write_eagle(temp.path, *target, 1);
+  const auto eagle = open_eagle(temp.path, target);
+  const auto text = tokens_for(*target, 60);
+  const size_t dim = size_t(target->hidden_size());
+  const auto session = target->session();
+  const auto hidden = session->hidden(text, 60);
+  const std::vector<float> rows(hidden.begin(), hidden.end());
+  const auto one_by_one = eagle_drafter(eagle, {}), last = eagle_drafter(eagle, {}),
+             all = eagle_drafter(eagle, {});
+  for (size_t i = 0; i < 59; ++i)
+    one_by_one->read_hidden(std::span(text).first(i + 2), std::span(rows).subspan(i * dim, dim));
+  last->read_hidden(text, std::span(rows).subspan(35 * dim, 24 * dim));
+  all->read_hidden(text, std::span(rows).first(59 * dim));
+  const Draft draft = one_by_one->propose(text, {4});
+  CHECK(draft == last->propose(text, {4}));
+  CHECK(draft != all->propose(text, {4}));
+}
+
+TEST_CASE("eagle: text with it is the text without, greedy and sampled, alone and together") {
+  const auto target = Engine::open({});
+  const auto prompt = target->tokenizer().encode_prompt("Once upon a time there was a");
+  const auto plain = generate(*target->session(), prompt, eagle_options(0, 1), kUnheard);
+  // It guesses mostly what the text has most often: the row behind which that was drawn is its
+  // bias.
+  const TempFolder temp;
+  std::vector<TokenId> all = prompt;
+  all.insert(all.end(), plain.tokens.begin(), plain.tokens.end());
+  size_t usual = prompt.size();
+  for (size_t i = prompt.size(); i < all.size(); ++i)
+    if (std::count(all.begin(), all.end(), all[i]) > std::count(all.begin(), all.end(), all[usual]))
+      usual = i;
+  const auto behind = target->session();
+  const auto row = behind->hidden(std::span(all).first(usual), 1);
+  std::vector<float> bias;
+  for (const float x : row) bias.push_back(3 * x);
+  write_eagle(temp.path, *target, 0, bias);
+  const auto eagle = open_eagle(temp.path, target);
+  int accepted = 0;
+  std::vector<GenerateResult> alone;
+  for (const double temperature : {0.0, 0.8})
+    for (const uint64_t seed : {1, 2}) {
+      alone.push_back(
+          generate(*target->session(), prompt, eagle_options(temperature, seed), kUnheard));
+      for (const bool governed : {false, true})
+        for (const int k : {1, 5}) {
+          GenerateOptions with = eagle_options(temperature, seed);
+          const auto drafter = eagle_drafter(eagle, with.sampling);
+          Governor governor;
+          with.drafter = drafter.get(), with.draft_length = k;
+          with.governor = governed ? &governor : nullptr;
+          const auto got = generate(*target->session(), prompt, with, kUnheard);
+          CHECK(got.tokens == alone.back().tokens);
+          CHECK(got.text == alone.back().text);
+          if (governed) continue;
+          CHECK(got.drafted > 0);
+          accepted += got.accepted;
+        }
+    }
+  CHECK(accepted > 0);
+  Scheduler scheduler(target);
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  std::vector<std::unique_ptr<Request>> requests;
+  for (size_t i = 0; i < alone.size(); ++i) {
+    GenerateOptions with = eagle_options(i < 2 ? 0 : 0.8, i % 2 + 1);
+    drafters.push_back(i == 3 ? ngram_drafter() : eagle_drafter(eagle, with.sampling));
+    with.drafter = drafters.back().get(), with.draft_length = 2;
+    requests.push_back(std::make_unique<Request>(*target, prompt, with, kUnheard));
+    scheduler.add(*requests.back());
+  }
+  while (scheduler.step()) {
+  }
+  for (size_t i = 0; i < alone.size(); ++i) {
+    const GenerateResult got = requests[i]->finished();
+    CHECK(got.tokens == alone[i].tokens);
+    if (i < 3) CHECK(got.drafted > 0);
+  }
+}
+
+TEST_CASE("eagle: a context that is full and shifts, with it and without") {
+  EngineOptions small;
+  small.context = 64;
+  const auto target = Engine::open(small);
+  const TempFolder temp;
+  write_eagle(temp.path, *target, 1);
+  const auto eagle = open_eagle(temp.path, target);
+  CHECK(eagle->context_length() == 64);
+  const auto prompt = target->tokenizer().encode_prompt("Once upon a time there was a");
+  GenerateOptions options = eagle_options(0.8, 5);
+  options.context_policy = ContextPolicy::shift;
+  const auto without = generate(*target->session(), prompt, options, kUnheard);
+  const auto drafter = eagle_drafter(eagle, options.sampling);
+  options.drafter = drafter.get(), options.draft_length = 4;
+  const auto with = generate(*target->session(), prompt, options, kUnheard);
+  CHECK(with.dropped_tokens > 0);
+  CHECK(with.dropped_tokens == without.dropped_tokens);
+  CHECK(with.tokens == without.tokens);
+  CHECK(with.drafted > 0);
+  // So is a context without room for guesses.
+  options.context_policy = ContextPolicy::stop, options.max_tokens = -1;
+  const auto full = generate(*target->session(), prompt, options, kUnheard);
+  CHECK(full.finish == Finish::full);
+  CHECK(full.tokens == std::vector(without.tokens.begin(),
+                                   without.tokens.begin() + ptrdiff_t(full.tokens.size())));
+}
+
+std::string eagle_refusal(const std::function<void(const std::string& folder)>& damage,
+                          Exit code = Exit::bad_file) {
+  static const auto target = open_on_cpu(kEagleTarget, Format::f32);
+  const TempFolder temp;
+  for (const char* name : {"/config.json", "/model.safetensors"})
+    write_file(temp.path + name, read_file(golden("heads/eagle") + name));
+  damage(temp.path);
+  const Error error = error_of([&] { open_eagle(temp.path, target); });
+  CHECK(error.code == code);
+  CHECK(!contains(error.what(), "\n"));
+  return error.what();
+}
+
+void check_eagle_refused(const std::string& says, const std::string& file, const std::string& from,
+                         const std::string& to) {
+  CAPTURE(from);
+  const std::string error = eagle_refusal([&](const std::string& folder) {
+    std::string text = read_file(folder + file);
+    const size_t at = text.find(from);
+    REQUIRE(at != text.npos);
+    write_file(folder + file, text.replace(at, from.size(), to));
+  });
+  CHECK_MESSAGE(contains(error, says), error);
+  CHECK_MESSAGE(contains(error, file), error);
+}
+
+TEST_CASE("eagle: damaged folders are refused in one line") {
+  const std::string config = "/config.json", weights = "/model.safetensors";
+  check_eagle_refused("hidden_size is 32, expected 64, as in ", config, R"("hidden_size": 64)",
+                      R"("hidden_size": 32)");
+  check_eagle_refused("vocab_size is 127, expected 128, as in ", config, R"("vocab_size": 128)",
+                      R"("vocab_size": 127)");
+  check_eagle_refused("intermediate_size is missing", config, "intermediate_size", "size");
+  check_eagle_refused(R"(hidden_act is "gelu", expected silu)", config, R"("silu")", R"("gelu")");
+  check_eagle_refused("not valid JSON", config, "{", "[");
+  check_eagle_refused(
+      "tensor fc.weight has shape (128, 64), expected (64, 128), by config.json and ", weights,
+      R"("shape":[64,128])", R"("shape":[128,64])");
+  check_eagle_refused("tensor layers.0.mlp.up_proj.weight has dtype I16, expected F32", weights,
+                      R"("layers.0.mlp.up_proj.weight":{"dtype":"F16")",
+                      R"("layers.0.mlp.up_proj.weight":{"dtype":"I16")");
+  check_eagle_refused("tensor layers.0.mlp.xp_proj.weight is unexpected in an EAGLE head", weights,
+                      "layers.0.mlp.up_proj.weight", "layers.0.mlp.xp_proj.weight");
+  check_eagle_refused("tensor embed_tokens.weight has shape (64, 128), expected (128, 64)", weights,
+                      R"("shape":[128,64])", R"("shape":[64,128])");
+  const auto two_layers = [&](const std::string& folder) {
+    const std::string one = R"("num_hidden_layers": 1)";
+    std::string text = read_file(folder + config);
+    write_file(folder + config,
+               text.replace(text.find(one), one.size(), R"("num_hidden_layers": 2)"));
+  };
+  CHECK(contains(eagle_refusal(two_layers),
+                 weights + ": tensor layers.1.input_layernorm.weight is missing"));
+  const auto cut = [&](const std::string& folder) {
+    write_file(folder + weights, read_file(folder + weights).substr(0, 5000));
+  };
+  CHECK(contains(eagle_refusal(cut), weights));
+  const auto remove = [&](const std::string& folder) { std::filesystem::remove(folder + weights); };
+  CHECK(contains(eagle_refusal(remove, Exit::io), weights));
+  const auto pickled = [&](const std::string& folder) {
+    std::filesystem::rename(folder + weights, folder + "/pytorch_model.bin");
+    CHECK(is_eagle(folder));
+  };
+  CHECK(contains(eagle_refusal(pickled),
+                 "pytorch_model.bin: is a Python pickle, which can run code, expected "
+                 "model.safetensors: python3 -c"));
+  CHECK(is_eagle(golden("heads/eagle")));
+  CHECK(is_eagle(golden("heads/eagle_bf16")));
+  CHECK(!is_eagle(golden("heads/medusa")));
+  CHECK(!is_eagle(kEagleTarget));
+  CHECK(!is_eagle(kEagleTarget + "/config.json"));
+}
+
+TEST_CASE("eagle: numbers that are not finite") {
+  const auto target = Engine::open({});
+  const TempFolder temp;
+  write_eagle(temp.path, *target, 1,
+              std::vector<float>(size_t(target->hidden_size()), std::nanf("")));
+  GenerateOptions with = eagle_options(0, 1);
+  const auto drafter = eagle_drafter(open_eagle(temp.path, target), with.sampling);
+  with.drafter = drafter.get(), with.draft_length = 2;
+  const auto prompt = target->tokenizer().encode_prompt("Once upon a time");
+  const Error error = error_of([&] { generate(*target->session(), prompt, with, kUnheard); });
+  CHECK(error.code == Exit::non_finite);
+  CHECK(contains(error.what(), temp.path + ": the logits after token "));
+}
+
+TEST_CASE("cli/an EAGLE head guesses for run, and what is none is said") {
+  const TempFolder temp;
+  write_eagle(temp.path, *Engine::open({}), 1);
+  const auto run = [&](const std::string& who) {
+    return chaski_run({"run", "--device", "cpu", "-p", "Once upon a time", "-n", "200", "--temp",
+                       "0", "--ignore-end", "--answers", "2", "--seed", "3", "--draft", who});
+  };
+  const Outcome plain = run("none"), with = run(temp.path);
+  CHECK_MESSAGE(with.status == 0, with.err);
+  CHECK(with.out == plain.out);
+  const Outcome other = run(golden("heads/eagle"));
+  CHECK(other.status == 3);
+  CHECK_MESSAGE(other.error_says("config.json: hidden_size is 64, expected 192, as in (bundled)"),
+                other.err);
+  const TempFolder empty;
+  const Outcome neither = run(empty.path);
+  CHECK(neither.status != 0);
+  CHECK_MESSAGE(neither.error_says(empty.path), neither.err);
+  CHECK(chaski_run({"run", "--help"}).out.find("EAGLE head") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace chaski::test
