@@ -120,6 +120,32 @@ struct ReorderKernel {
   }
 };
 
+// Some columns apart, and what is left without them.
+
+__global__ void set_aside(const float* x, const float* numbers, float* rest, float* taken,
+                          int64_t cols, int64_t count) {
+  wait_for_previous();
+  start_next();
+  const int64_t i = int64_t(blockIdx.y) * blockDim.x + threadIdx.x, row = blockIdx.x;
+  x += row * cols;
+  if (i < count) taken[row * count + i] = x[Reorder::column(numbers[i], cols)];
+  if (i >= cols) return;
+  bool stays = true;
+  for (int64_t k = 0; k < count; ++k) stays = stays && Reorder::column(numbers[k], cols) != i;
+  rest[row * cols + i] = stays ? x[i] : 0.0f;
+}
+
+struct SetAsideKernel {
+  static void launch(const SetAside&, const OpArgs& a, const LaunchContext& c) {
+    const int64_t cols = a.in[0].shape.cols;
+    chaski::launch(
+        "set_aside",
+        {dim3(unsigned(a.in[0].shape.rows), unsigned((cols + 255) / 256)), 256, c.stream},
+        set_aside, a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0), a.out[1].out_row(0),
+        cols, a.in[1].shape.cols);
+  }
+};
+
 // Values, each times its weight of the row, added first to last.
 
 struct BlendArgs {
@@ -398,6 +424,9 @@ template CudaEntry cuda_entry<RoundRows>();
 template <>
 struct CudaKernel<Reorder> : ReorderKernel {};
 template CudaEntry cuda_entry<Reorder>();
+template <>
+struct CudaKernel<SetAside> : SetAsideKernel {};
+template CudaEntry cuda_entry<SetAside>();
 template <>
 struct CudaKernel<ShortConv> : ShortConvKernel {};
 template CudaEntry cuda_entry<ShortConv>();

@@ -37,7 +37,8 @@ std::vector<Undecided> candidates(const ModelSource& in) {
   for (size_t t = 0; t < in.tensors.size(); ++t) {
     const TensorInfo& tensor = in.tensors[t].info;
     const auto slot = slots.find(tensor.name);
-    if (slot == slots.end() || !tensor.tiled() || slot->second.role == Role::position_table)
+    if (slot == slots.end() || !tensor.tiled() || slot->second.role == Role::position_table ||
+        slot->second.role == Role::outliers)
       continue;
     if (tensor.cols % info(kProbe).block == 0 && info(tensor.format).bits() > info(kProbe).bits())
       all.push_back({t, slot->second.gguf});

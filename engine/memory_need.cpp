@@ -50,7 +50,8 @@ uint64_t weight_bytes_a_token(const Model& model) {
                                  [](const auto& w) { return w.role == Role::head; });
   uint64_t sum = 0;
   for (const auto& [role, weight] : model.weights)
-    if (role == Role::matmul || role == Role::head || (tied && role == Role::token_table))
+    if (role == Role::matmul || role == Role::outliers || role == Role::head ||
+        (tied && role == Role::token_table))
       sum += weight->info.bytes();
   return sum;
 }
@@ -88,8 +89,8 @@ uint64_t Footprint::weights_in(Format format) const {
   uint64_t sum = 0;
   for (const Model::BoundWeight& w : model_.weights) {
     TensorInfo as = w.weight->info;
-    if (as.tiled() && w.role != Role::position_table && as.cols % info(format).block == 0 &&
-        info(as.format).bits() > info(format).bits())
+    if (as.tiled() && w.role != Role::position_table && w.role != Role::outliers &&
+        as.cols % info(format).block == 0 && info(as.format).bits() > info(format).bits())
       as.format = format;
     sum += aligned_bytes(as);
   }

@@ -10,10 +10,14 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
+#include "engine/outliers.h"
 #include "engine/tensor_encoder.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/checksum.h"
@@ -99,6 +103,7 @@ Choice first_choice(const TensorInfo& in, Role role, Format type) {
     return {Format::f32, type == Format::f32 ? "" : "norms and biases keep f32", true};
   if (in.format == type) return {type, "", true};
   if (role == Role::position_table) return {in.format, "the position table keeps its own", true};
+  if (role == Role::outliers) return {in.format, "outlier columns keep their own", true};
   const bool decides_every_token = role == Role::head || role == Role::token_table;
   const bool raise = decides_every_token && info(type).bits() < info(Format::q8).bits();
   const Format wanted = raise ? Format::q8 : type;
@@ -225,15 +230,66 @@ ModelSource encoded(const ModelSource& in, const std::vector<Choice>& choices, c
   return out;
 }
 
-// A model whose inputs are divided where that loses less, and what is then known of them.
+// A model with outliers apart, whose inputs are divided where that loses less, and what is then
+// known of them.
 struct Divided {
   ModelSource source;
   Inputs inputs;
-  Awq awq;
-  std::deque<InputSquares> squares;  // of which some of `inputs` are
+  Awq awq = {};
+  std::map<size_t, std::vector<int64_t>> outliers = {};  // columns, by tensor
+  std::deque<InputSquares> squares = {};                 // of which some of `inputs` are
 };
 
-void divide(Divided& all, const std::vector<Choice>& choices, Feedbacks* feedbacks, int threads) {
+// Leaves zeros where outliers were.
+void set_aside(Divided& all, const std::vector<Choice>& choices, double above) {
+  if (has_outliers(all.source))
+    fail(Exit::usage, "{}: outliers are set aside already, expected a model without for --outliers",
+         all.source.path);
+  const std::set<std::string> able = can_set_aside(all.source);
+  for (size_t t = 0; t < choices.size(); ++t) {
+    TensorSource& tensor = all.source.tensors[t];
+    const InputSquares* inputs = all.inputs[t];
+    if (!inputs || inputs->experts() != 1 || !inputs->too_few().empty() ||
+        choices[t].to == tensor.info.format || info(choices[t].to).block == 1 ||
+        !able.count(tensor.info.name))
+      continue;
+    std::vector<int64_t> columns = outliers_of(*inputs, above);
+    if (columns.empty()) continue;
+    tensor = without_columns(TensorSource(tensor), columns);
+    all.inputs[t] = &all.squares.emplace_back(without_columns(*inputs, columns));
+    all.outliers.emplace(t, std::move(columns));
+  }
+}
+
+// The outliers of `source`, behind all tensors, divided as the weights that they are of.
+void add_outliers(Divided& all, const ModelSource& source, std::vector<Choice>& choices) {
+  for (const auto& [t, columns] : all.outliers) {
+    const TensorSource& weight = source.tensors[t];
+    const auto by = all.awq.scales.find(weight.info.name);
+    all.source.tensors.push_back(
+        columns_alone(by == all.awq.scales.end() ? weight : scaled(weight, by->second), columns));
+    all.source.tensors.push_back(column_numbers(weight.info, columns));
+    const bool bfloat = weight.info.format == Format::bf16;
+    choices.push_back({bfloat ? Format::bf16 : Format::f16, "outliers", true});
+    choices.push_back({Format::f32, "numbers of columns", true});
+  }
+  all.inputs.resize(choices.size());
+}
+
+// What comes into weights that stays there; nothing of outliers does.
+Feedbacks::Divisors divisors_of(const Divided& all) {
+  Feedbacks::Divisors divisors;
+  for (const auto& [name, by] : all.awq.scales)
+    if (!by.columns.empty()) divisors[name] = by.columns;
+  for (const auto& [t, columns] : all.outliers) {
+    std::vector<float>& by = divisors[all.source.tensors[t].info.name];
+    by.resize(size_t(all.source.tensors[t].info.cols), 1);
+    for (const int64_t c : columns) by[size_t(c)] = std::numeric_limits<float>::infinity();
+  }
+  return divisors;
+}
+
+void divide(Divided& all, const std::vector<Choice>& choices, int threads) {
   std::vector<AwqTensor> tensors;
   for (size_t t = 0; t < choices.size(); ++t) tensors.push_back({choices[t].to, all.inputs[t]});
   all.awq = search_awq(all.source, tensors, threads);
@@ -245,10 +301,6 @@ void divide(Divided& all, const std::vector<Choice>& choices, Feedbacks* feedbac
     if (all.inputs[t] && !found->second.columns.empty())
       all.inputs[t] = &all.squares.emplace_back(scaled(*all.inputs[t], found->second.columns));
   }
-  Feedbacks::Divisors divisors;
-  for (const auto& [name, by] : all.awq.scales)
-    if (!by.columns.empty()) divisors[name] = by.columns;
-  if (feedbacks) feedbacks->divide(std::move(divisors));
 }
 
 QuantizeReport report_of(const ModelSource& in, const ModelSource& out,
@@ -259,20 +311,22 @@ QuantizeReport report_of(const ModelSource& in, const ModelSource& out,
   report.kept = size_t(std::count(kept.begin(), kept.end(), 1));
   if (calibration) report.unmatched = unmatched(*calibration, inputs);
   for (size_t t = 0; t < encoders.size(); ++t) {
-    const TensorInfo& from = in.tensors[t].info;
     const TensorInfo& to = out.tensors[t].info;
+    const bool added = t >= in.tensors.size();  // outliers
+    const TensorInfo& from = added ? to : in.tensors[t].info;
     report.tensors.push_back({from.name,
                               from.format,
                               to.format,
-                              from.bytes(),
+                              added ? 0 : from.bytes(),
                               to.bytes(),
                               encoders[t]->error(),
                               choices[t].reason,
                               false,
                               "",
                               encoders[t]->outputs(),
-                              {}});
-    report.bytes_before += from.bytes(), report.bytes_after += to.bytes();
+                              {},
+                              0});
+    report.bytes_before += report.tensors.back().bytes_before, report.bytes_after += to.bytes();
     if (from.format == to.format) continue;
     if (calibration && weighs_columns(to.format)) {
       QuantizedTensor& row = report.tensors.back();
@@ -307,8 +361,8 @@ uint64_t sum_of_settings(const QuantizeOptions& options) {
   // To be raised when an encoder writes other bytes than it did.
   constexpr int kEncoders = 1;
   Summary all;
-  all.add(fmt::format("{} {} {} {} {}", kEncoders, info(options.type).name, keep_above(options),
-                      int(options.method), options.awq));
+  all.add(fmt::format("{} {} {} {} {} {}", kEncoders, info(options.type).name, keep_above(options),
+                      int(options.method), options.awq, options.outliers));
   for (const auto& [name, format] : options.recipe) all.add(name).add(info(format).name);
   return all.sum();
 }
@@ -401,9 +455,12 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   const ModelSource source = open_model(in, options.tokenizer).source;
   if (source.verify) source.verify(threads);  // or damage would get a sum of its own
   const Inputs inputs = inputs_of(source, options.calibration);
-  const std::vector<Choice> choices = recipe(source, options, inputs, threads);
-  Divided divided{source, inputs, {}, {}};
-  if (options.awq) divide(divided, choices, options.feedbacks, threads);
+  std::vector<Choice> choices = recipe(source, options, inputs, threads);
+  Divided divided{source, inputs};
+  if (options.outliers > 0) set_aside(divided, choices, options.outliers);
+  if (options.awq) divide(divided, choices, threads);
+  if (options.feedbacks) options.feedbacks->divide(divisors_of(divided));
+  add_outliers(divided, source, choices);
   Encoders encoders;
   ModelSource target = encoded(divided.source, choices, divided.inputs, options, encoders);
   target.meta.set_str("quantize.type", std::string(info(options.type).name));
@@ -411,6 +468,7 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
     target.meta.set_str("quantize.method",
                         options.method == RoundingMethod::gptq ? "gptq" : "auto");
   if (options.awq) target.meta.set_str("quantize.method", options.feedbacks ? "awq+gptq" : "awq");
+  if (options.outliers > 0) target.meta.set_float("quantize.outliers", options.outliers);
   if (const Calibration* c = options.calibration) {
     target.meta.set_str("quantize.calibration.text", c->text);
     target.meta.set_str("quantize.calibration.xxh3", c->hash);
@@ -472,6 +530,7 @@ QuantizeReport quantize_model(const std::string& in, const std::string& out,
   for (QuantizedTensor& row : report.tensors)
     if (const auto found = divided.awq.powers.find(row.name); found != divided.awq.powers.end())
       row.inputs = found->second;
+  for (const auto& [t, columns] : divided.outliers) report.tensors[t].outliers = columns.size();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

@@ -31,6 +31,9 @@ struct QuantizeOptions {
   Feedbacks* feedbacks = nullptr;
   // Whether inputs are divided where that loses less (engine/awq.h); needs a calibration.
   bool awq = false;
+  // Columns whose inputs have a mean square of more than so many times the median stand apart in 16
+  // bits (engine/outliers.h); needs a calibration. 0: none.
+  double outliers = 0;
   // Whether tensors that an earlier run finished, which was killed, are kept, and those that this
   // one finishes if it ends early.
   bool resume = false;
@@ -58,7 +61,8 @@ struct QuantizedTensor {
   bool weighed = false;
   std::string not_weighed;
   TensorEncoder::Outputs outputs;
-  InputPower inputs;  // power 0: they are not divided
+  InputPower inputs;    // power 0: they are not divided
+  size_t outliers = 0;  // columns that stand apart
 };
 
 struct QuantizeReport {

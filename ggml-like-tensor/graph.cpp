@@ -1,6 +1,7 @@
 #include "ggml-like-tensor/graph.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <unordered_set>
@@ -55,6 +56,17 @@ ValueId Graph::rope(ValueId x, int heads, int head_dim, const RopeSpec& spec) {
   const int index = int(known - ropes.begin());
   if (known == ropes.end()) ropes.push_back(spec);
   return append(Rope{heads, head_dim, spec.dim, index}, {x}).out[0];
+}
+Graph::Aside Graph::set_aside(ValueId x, const Weight& numbers) {
+  const auto same = [&](const Node& node) {
+    if (!std::holds_alternative<SetAside>(node.op) || node.in[0] != x) return false;
+    const Weight& other = *values[size_t(node.in[1])].weight;
+    return other.info.cols == numbers.info.cols &&
+           std::memcmp(other.data, numbers.data, numbers.info.bytes()) == 0;
+  };
+  const auto known = std::find_if(nodes.rbegin(), nodes.rend(), same);
+  const Node& node = known != nodes.rend() ? *known : append(SetAside{}, {x, weight(numbers)});
+  return {node.out[0], node.out[1]};
 }
 StateId Graph::state(const State& s) {
   states.push_back(s);

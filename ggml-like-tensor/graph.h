@@ -70,6 +70,11 @@ class Graph {
   ValueId reorder(ValueId x, const Weight& order) {
     return append(Reorder{}, {x, weight(order)}).out[0];
   }
+  struct Aside {
+    ValueId rest, taken;
+  };
+  // Once, where several ask for the same columns of x.
+  Aside set_aside(ValueId x, const Weight& numbers);
   // The sum of `of`, each times a column of `weights`, of which the first is `first`. At most
   // seven.
   ValueId blend(std::vector<ValueId> of, ValueId weights, int64_t first = 0) {

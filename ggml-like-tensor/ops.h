@@ -26,6 +26,7 @@
 #include "ggml-like-tensor/ops/rope.h"
 #include "ggml-like-tensor/ops/round_rows.h"
 #include "ggml-like-tensor/ops/scale.h"
+#include "ggml-like-tensor/ops/set_aside.h"
 #include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
 #include "ggml-like-tensor/ops/take_rows.h"
@@ -47,7 +48,7 @@ struct OpList {
 
 using Ops = OpList<GetRows, TakeRows, MatMul, GatedMatMul, Norm, Rope, KvWrite, Attention, Binary,
                    Unary, SoftMax, QuantizeActs, ShortConv, Scale, TopK, ExpertMatMul, Mix, Columns,
-                   Blend, MeanProduct, RoundRows, Reorder>;
+                   Blend, MeanProduct, RoundRows, Reorder, SetAside>;
 using AnyOp = Ops::Any;
 
 template <class Op>

@@ -36,7 +36,7 @@ struct QuantizeFlags {
   std::string recipe, recipe_out;  // files
   bool dry_run = false;
   double keep_above = 0;
-  Flag keep_above_flag;
+  Flag keep_above_flag, outliers_flag;
 
   bool has_budget() const { return !size.empty() || bits_flag.given() || kl_flag.given(); }
   int windows = 0;  // 0: 256
@@ -57,7 +57,7 @@ std::string name_of(Format format) { return std::string(info(format).name); }
 
 // Encoding what has been encoded loses twice; whoever does it shall know. And a file that was made
 // smaller shall be smaller.
-void put_notes(const std::string& path, const QuantizeReport& report) {
+void put_notes(const std::string& path, const QuantizeReport& report, double outliers) {
   const auto note = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   std::vector<std::string> formats;
   for (const QuantizedTensor& t : report.tensors)
@@ -74,6 +74,10 @@ void put_notes(const std::string& path, const QuantizeReport& report) {
   if (!report.unmatched.empty())
     note(fmt::format("{}: the calibration has tensors that the model lacks: {}", path,
                      safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
+  if (outliers > 0 && std::none_of(report.tensors.begin(), report.tensors.end(),
+                                   [](const QuantizedTensor& t) { return t.outliers > 0; }))
+    note(fmt::format("{}: no column's inputs have {:g} times the median's mean square", path,
+                     outliers));
 }
 
 // What is known of the inputs. Nothing if nothing was asked for.
@@ -227,6 +231,7 @@ std::vector<std::string> row_of(const QuantizedTensor& tensor) {
     notes.push_back(fmt::format("awq, power {}: outputs lose {:.2e}, {:.2e} without",
                                 tensor.inputs.power, tensor.inputs.lost,
                                 tensor.inputs.lost_without));
+  if (tensor.outliers > 0) notes.push_back(fmt::format("{} columns apart", tensor.outliers));
   return {safe_for_terminal(tensor.name), change, error, fmt::format("{}", fmt::join(notes, "; "))};
 }
 
@@ -286,6 +291,7 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
                                    {"by_search", o.search}};
     if (const InputPower& i = t.inputs; i.power > 0)
       tensors.back()["awq"] = {{"power", i.power}, {"error", i.lost}, {"without", i.lost_without}};
+    if (t.outliers > 0) tensors.back()["outlier_columns"] = t.outliers;
   }
   JsonValue json{{"input", flags.in},
                  {"output", flags.out},
@@ -310,6 +316,10 @@ void check_files(const QuantizeFlags& flags) {
     fail(Exit::usage, "--method is {}, expected --calibrate TEXT beside it", flags.method);
   if (flags.options.awq && flags.text.empty() && flags.stats.empty())
     fail(Exit::usage, "--method is awq, expected --calibrate TEXT or --stats FILE beside it");
+  if (flags.outliers_flag.given() && !(flags.options.outliers > 1))
+    fail(Exit::usage, "--outliers is {}, expected more than 1", flags.options.outliers);
+  if (flags.outliers_flag.given() && flags.text.empty() && flags.stats.empty())
+    fail(Exit::usage, "--outliers is given, expected --calibrate TEXT or --stats FILE beside it");
   if (!flags.size.empty()) bytes_of(flags.size);
   if (flags.bits_flag.given() && flags.bits <= 0)
     fail(Exit::usage, "--bpw is {}, expected more than 0", flags.bits);
@@ -337,8 +347,8 @@ void check_files(const QuantizeFlags& flags) {
 
 // Reading a text may take minutes.
 void put_idle_calibration(const QuantizeFlags& flags) {
-  if (heeds_inputs(flags.options.type) || flags.options.awq || flags.has_budget() ||
-      !flags.recipe.empty())
+  if (heeds_inputs(flags.options.type) || flags.options.awq || flags.options.outliers > 0 ||
+      flags.has_budget() || !flags.recipe.empty())
     return;
   std::vector<std::string> names;
   if (!flags.text.empty()) names.emplace_back("--calibrate");
@@ -392,7 +402,7 @@ int quantize(QuantizeFlags& flags) {
     put_report_json(flags, report);
   else if (!is_quiet())
     put_report(report, flags.options.calibration);
-  put_notes(flags.in, report);
+  put_notes(flags.in, report, flags.options.outliers);
   return int(Exit::done);
 }
 
@@ -430,6 +440,13 @@ Action declare_quantize(Flags parser) {
            "loses less (awq, awq+gptq), or by search or gptq, as loses less (default auto)")
       .one_of({"auto", "search", "gptq", "awq", "awq+gptq"})
       .type("NAME");
+  Flag outliers = flags->outliers_flag =
+      parser
+          .add(
+              "--outliers", flags->options.outliers,
+              "columns whose inputs have a mean square of more than X times the median stay apart "
+              "in 16 bits, at most every sixteenth of a weight (1000 finds the few that stick out)")
+          .type("X");
   parser
       .add("--chunks", flags->windows,
            "texts of 512 tokens that --calibrate reads, at most (default 256)")
@@ -449,7 +466,8 @@ Action declare_quantize(Flags parser) {
           "of .13 (docs/quantization.md)")
       .excludes(parser.named("--calibrate"))
       .excludes(parser.named("--stats"))
-      .excludes(parser.named("--method"));
+      .excludes(parser.named("--method"))
+      .excludes(outliers);
   parser.add_switch(
       "--resume", flags->options.resume,
       "go on where an earlier run of the same command was killed, and keep what is finished if "
@@ -475,6 +493,7 @@ Action declare_quantize(Flags parser) {
   Flag budgets[] = {size, bits, kl, recipe};
   for (int i = 0; i < 4; ++i)
     for (int j = 0; j < i; ++j) budgets[i].excludes(budgets[j]);
+  for (int i = 0; i < 3; ++i) budgets[i].excludes(outliers);  // what they take is not planned
   parser.add("--write-recipe", flags->recipe_out, "what a budget comes to, for --recipe")
       .not_empty("a file to write")
       .type("FILE");

@@ -43,12 +43,29 @@ const Architecture& architecture_of(const Metadata& meta) {
 }
 
 void check(const TensorSlot& slot, const TensorInfo& t, const std::string& file) {
-  if (t.rows != slot.rows || t.cols != slot.cols)
+  if (t.rows != slot.rows || (slot.cols > 0 && t.cols != slot.cols))
     fail(Exit::bad_file, "{}: tensor {} has shape ({}, {}), expected ({}, {})", file, slot.name,
          t.rows, t.cols, slot.rows, slot.cols);
   if (slot.rows == 1 && t.format != Format::f32)
     fail(Exit::bad_file, "{}: tensor {} has format {}, expected f32", file, slot.name,
          info(t.format).name);
+}
+
+// Columns that stand apart have numbers, as many of them, and no more than the weight has. `slot`
+// is theirs or that of their numbers.
+void check_outliers(const TensorSlot& slot, const TensorInfo& t, const std::string& file,
+                    const std::function<const TensorInfo*(const std::string&)>& find) {
+  const bool numbers = slot.name.ends_with(kOutliers);
+  const std::string weight =
+      slot.name.substr(0, slot.name.size() - (numbers ? kOutliers : kOutlierWeight).size());
+  const std::string other = weight + std::string(numbers ? kOutlierWeight : kOutliers);
+  const TensorInfo *beside = find(other), *whole = find(weight);
+  if (!beside)
+    fail(Exit::bad_file, "{}: tensor {} is missing, expected it beside {}", file, other, slot.name);
+  if (t.cols != beside->cols || (whole && t.cols > whole->cols))
+    fail(Exit::bad_file,
+         "{}: tensor {} has {} columns, expected as many as {}, and no more than {} has", file,
+         slot.name, t.cols, other, weight);
 }
 
 // The model of a file with these tensors; take(slot, i) for the i-th of them in its place.
@@ -64,7 +81,13 @@ std::unique_ptr<Model> matched(const Metadata& meta, const std::string& path,
     const auto at = found.find(slot.name);
     if (at == found.end() && slot.optional) continue;
     if (at == found.end()) fail(Exit::bad_file, "{}: tensor {} is missing", path, slot.name);
-    check(slot, *tensors[at->second], path);
+    const TensorInfo& tensor = *tensors[at->second];
+    check(slot, tensor, path);
+    if (slot.cols == 0)
+      check_outliers(slot, tensor, path, [&](const std::string& name) {
+        const auto other = found.find(name);
+        return other == found.end() ? nullptr : tensors[other->second];
+      });
     take(*model, slot, at->second);
   }
   for (const TensorInfo* t : tensors)

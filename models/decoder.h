@@ -99,7 +99,11 @@ class Decoder : public Model {
     return g.layer_norm(x, w.weight ? *w.weight : ones_, w.bias ? *w.bias : zeros_, eps);
   }
   static ValueId linear(Graph& g, ValueId x, const Linear& w) {
-    return g.matmul(w.order ? g.reorder(x, *w.order) : x, *w.weight, w.bias);
+    if (w.order) x = g.reorder(x, *w.order);
+    if (!w.outliers) return g.matmul(x, *w.weight, w.bias);
+    const auto [rest, taken] = g.set_aside(x, *w.outliers);
+    const ValueId y = g.matmul(rest, *w.weight, w.bias);
+    return g.add(y, g.matmul(taken, *w.outlier_weight));
   }
   ValueId embedding(Graph& g) const;                       // rows of the token table, scaled
   ValueId residual(Graph& g, ValueId x, ValueId y) const;  // x + y, with y scaled

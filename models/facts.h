@@ -169,6 +169,7 @@ enum class Role {
   lookup,          // a row is read for every token, and never all of it
   head,            // makes the logits; a model without one uses its token table
   vector,          // norms and biases: one row, f32
+  outliers,        // columns of a matmul that stand apart: read whole for every token
 };
 
 // Where our rows (of a vector: elements) lie in a file that has another order. Ours: rows of
@@ -205,21 +206,25 @@ inline RowOrder half_split(int64_t head_dim, int64_t rotated) { return {false, h
 inline RowOrder part(int64_t first, int64_t whole) { return RowOrder().inside(first, whole); }
 
 // A weight and, where there is one, its bias, and the order of columns in which it wants its input
-// (ops/reorder.h).
+// (ops/reorder.h). Numbers of columns that are not multiplied by it but, as 16-bit numbers, by
+// another weight that is added (ops/set_aside.h): (1, n) and (rows, n), or neither.
 struct Linear {
   const Weight *weight = nullptr, *bias = nullptr, *order = nullptr;
+  const Weight *outliers = nullptr, *outlier_weight = nullptr;
 };
 enum class Bias { none, maybe, always };
 
-// What the name of an order ends with; no foreign format has such tensors.
-constexpr std::string_view kOrder = ".order";
+// What the names of an order and of outliers end with, behind that of their weight; no foreign
+// format has such tensors.
+constexpr std::string_view kOrder = ".order", kOutliers = ".outliers",
+                           kOutlierWeight = ".outlier_weight";
 
 // A tensor as walkers see it: names in full, the bias and order of a weight beside it.
 struct TensorSlot {
   std::string name;  // "layer.3.attn_q"
   std::string gguf;  // in our spelling; GGUF's is "blk.3.attn_q.weight"
   std::string hf;    // without what all names may begin with: "layers.3.self_attn.q_proj.weight"
-  int64_t rows = 1, cols = 0;
+  int64_t rows = 1, cols = 0;  // cols 0: any number
   Role role = Role::matmul;
   bool optional = false;
   bool hf_less_one = false;

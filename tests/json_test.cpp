@@ -136,6 +136,8 @@ TEST_CASE("cli/json: every command writes the fields that docs/json.md has") {
       {"quantize", {"quantize", q8, out, "--calibrate", text, "--chunks", "1", "--json"}},
       {"quantize",
        {"quantize", q8, out, "--calibrate", text, "--chunks", "1", "--method", "awq", "--json"}},
+      {"quantize",
+       {"quantize", q8, out, "--calibrate", text, "--chunks", "1", "--outliers", "2", "--json"}},
       {"quantize --dry-run",
        {"quantize", q8, out, "--calibrate", text, "--chunks", "1", "--bpw", "5", "--dry-run",
         "--json"}},

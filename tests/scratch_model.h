@@ -165,7 +165,7 @@ inline std::string write_scratch_model(const std::string& path, Format matrices 
   meta.set_float("model.theta.near", 1e4);
   complete_model(meta);
   for (const TensorSlot& slot : tensors_of(*model_of(meta))) {
-    if (slot.name.ends_with(kOrder)) continue;
+    if (slot.optional) continue;
     const TensorInfo info{slot.name, slot.rows == 1 ? Format::f32 : matrices, slot.rows, slot.cols};
     source.tensors.push_back({info, [info](int64_t first, int64_t last, std::byte* to) {
                                 const uint64_t seed = std::hash<std::string>()(info.name);

@@ -12,6 +12,7 @@
 #include "ggml-like-tensor/ops/reorder.h"
 #include "ggml-like-tensor/ops/round_rows.h"
 #include "ggml-like-tensor/ops/scale.h"
+#include "ggml-like-tensor/ops/set_aside.h"
 #include "ggml-like-tensor/ops/short_conv.h"
 #include "ggml-like-tensor/ops/soft_max.h"
 #include "ggml-like-tensor/ops/take_rows.h"
@@ -120,6 +121,21 @@ struct CpuKernel<Reorder, V> : ByRow {
     for (int64_t t = first; t < last; ++t)
       for (int64_t i = 0; i < cols; ++i)
         a.out[0].out_row(t)[i] = a.in[0].row(t)[Reorder::column(order[i], cols)];
+  }
+};
+
+template <class V>
+struct CpuKernel<SetAside, V> : ByRow {
+  static void run(const SetAside&, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
+    const int64_t cols = a.in[0].shape.cols, count = a.in[1].shape.cols;
+    for (int64_t t = first; t < last; ++t) {
+      float *rest = a.out[0].out_row(t), *taken = a.out[1].out_row(t);
+      __builtin_memcpy(rest, a.in[0].row(t), size_t(cols) * sizeof(float));
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t column = Reorder::column(a.in[1].floats()[i], cols);
+        taken[i] = a.in[0].row(t)[column], rest[column] = 0;
+      }
+    }
   }
 };
 

@@ -103,6 +103,9 @@ struct MatMul {
                       {{1, 33}, Format::f32, true}},
                      3});
     }
+    for (const Format few : {Format::f16, Format::bf16})  // columns that were set aside
+      for (int64_t tokens : {1, 3, 35})
+        out.push_back({{1, false}, {{{tokens, 3}}, {{50, 3}, few, true}}, tokens});
     return out;
   }
 };

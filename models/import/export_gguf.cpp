@@ -146,6 +146,11 @@ void expect_formats(const ModelSource& source) {
            "{}: tensor {} says that columns are sorted, which GGUF lacks, expected weights without "
            "act-order",
            source.path, t.info.name);
+    if (t.info.name.ends_with(kOutliers) || t.info.name.ends_with(kOutlierWeight))
+      fail(Exit::bad_file,
+           "{}: tensor {} is of columns that stand apart in 16 bits, which GGUF lacks, expected "
+           "weights that were quantized without --outliers",
+           source.path, t.info.name);
     if (info(t.info.format).gguf_type < 0)
       fail(Exit::bad_file,
            "{}: tensor {} is {}, which GGUF lacks: 'chaski quantize --type q4_0' (or q8, f16) of "

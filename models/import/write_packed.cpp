@@ -325,6 +325,11 @@ class PackedWriter {
       sorted_ = true;
       return;
     }
+    if (t.info.name.ends_with(kOutliers) || t.info.name.ends_with(kOutlierWeight))
+      fail(Exit::bad_file,
+           "{}: tensor {} is of columns that stand apart in 16 bits, which {} lacks, expected "
+           "weights that were quantized without --outliers",
+           source_.path, escaped(t.info.name), name());
     const auto found = by_name.find(t.info.name);
     if (found == by_name.end() || found->second.hf.empty())
       fail(Exit::bad_file,
