@@ -157,6 +157,8 @@ def main():
     parser.add_argument("texts", metavar="TEXT", nargs="*")
     parser.add_argument("--transformers", metavar="TEXT")
     args = parser.parse_args()
+    if args.transformers and args.texts:
+        parser.error("texts have no effect beside --transformers")
     if args.transformers:
         compare_logits(args.folder, args.model, args.transformers)
     else:

@@ -9,6 +9,7 @@ two that divides it, under random signs; values head by head. A head that is the
 tensor of its own. Needs numpy and the gguf package.
 """
 import argparse
+import os
 
 import gguf
 import numpy as np
@@ -63,18 +64,26 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--values-only", action="store_true")
     options = parser.parse_args()
+    if os.path.lexists(options.out):
+        parser.error(f"{options.out}: is there already, expected a new file's name")
     reader = gguf.GGUFReader(options.model)
     key = "llama.attention.head_count"
     if key not in reader.fields or any("bias" in t.name for t in reader.tensors):
         parser.error(f"{options.model}: expected a llama without biases")
+    other = [x.name for x in reader.tensors if x.tensor_type not in (gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16)]
+    if other:
+        parser.error(f"{options.model}: tensor {other[0]} is neither f32 nor f16")
     t = {x.name: np.array(x.data, dtype=np.float64) for x in reader.tensors}
     layers = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("blk."))
     if not options.values_only:
         turn_residual(t, layers)
     rows = t["blk.0.attn_output.weight"].shape[1]
-    turn_values(t, layers, rows // int(reader.fields[key].contents()))
+    head = rows // int(reader.fields[key].contents())
+    if head & (head - 1):
+        parser.error(f"{options.model}: heads have {head} channels, expected a power of two")
+    turn_values(t, layers, head)
 
-    writer = gguf.GGUFWriter(options.out, "llama")
+    writer = gguf.GGUFWriter(options.out + ".tmp", "llama")
     for field in reader.fields.values():
         if field.name.startswith("GGUF.") or field.name == "general.architecture":
             continue
@@ -86,6 +95,7 @@ def main():
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    os.replace(options.out + ".tmp", options.out)
 
 
 if __name__ == "__main__":

@@ -157,14 +157,20 @@ def main():
     parser.add_argument("--data", type=Path, required=True, help="folder with text/ and eval/")
     parser.add_argument("--out", type=Path, required=True, help="gets config.json and safetensors")
     parser.add_argument("--eagle", action="store_true", help="an EAGLE head, not Medusa heads")
-    parser.add_argument("--heads", type=int, default=3, help="of Medusa")
-    parser.add_argument("--steps", type=int, default=1, help="of EAGLE: how many guesses one behind the other it learns")
+    parser.add_argument("--heads", type=int, help="of Medusa (default 3)")
+    parser.add_argument("--steps", type=int, help="of EAGLE: how many guesses one behind the other it learns (default 1)")
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--batch", type=int, default=4, help="rows of 256 tokens a step")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
+    if (args.steps if not args.eagle else args.heads) is not None:
+        parser.error("--heads is of Medusa heads, --steps of an EAGLE head: the other has no effect")
+    args.heads, args.steps = 3 if args.heads is None else args.heads, 1 if args.steps is None else args.steps
+    if min(args.heads, args.steps) < 1:
+        parser.error("--heads and --steps are 1 or more")
+    llama_folder.expect_no(args.out)
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
 
