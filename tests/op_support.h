@@ -155,7 +155,7 @@ std::unique_ptr<Case> make_case(const Example<Op>& e, const StateLayout& states)
       if (i.below > 0)
         reinterpret_cast<int32_t*>(b.data())[k] = int32_t(hash(uint32_t(k)) % uint32_t(i.below));
       else
-        b.floats()[k] = 3 * noise(uint32_t(k + 17 * int64_t(c->in.size())));
+        b.floats()[k] = i.spread * noise(uint32_t(k + 17 * int64_t(c->in.size())));
     c->in.push_back(std::move(b));
   }
   OpArgs& a = c->args;

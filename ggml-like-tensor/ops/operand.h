@@ -77,7 +77,8 @@ struct Input {
   Shape shape;
   Format format = Format::f32;
   bool weight = false;
-  int below = 0;  // more than 0: i32 values from 0 on
+  int below = 0;     // more than 0: i32 values from 0 on
+  float spread = 3;  // floats are at most so far from 0
 };
 template <class Op>
 struct Example {

@@ -26,8 +26,8 @@ struct Reorder {
         a.out[0].out_row(t)[i] = a.in[0].row(t)[column(a.in[1].floats()[i], cols)];
   }
   static std::vector<Example<Reorder>> examples() {
-    return {{{}, {{{3, 45}}, {{1, 45}, Format::f32, true}}},
-            {{}, {{{2, 300}}, {{1, 300}, Format::f32, true}}},
+    return {{{}, {{{3, 45}}, {{1, 45}, Format::f32, true, 0, 60}}},
+            {{}, {{{2, 300}}, {{1, 300}, Format::f32, true, 0, 400}}},
             {{}, {{{1, 1}}, {{1, 1}, Format::f32, true}}}};
   }
 };

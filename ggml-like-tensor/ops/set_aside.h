@@ -29,8 +29,8 @@ struct SetAside {
     }
   }
   static std::vector<Example<SetAside>> examples() {
-    return {{{}, {{{3, 45}}, {{1, 7}, Format::f32, true}}, 3},
-            {{}, {{{2, 300}}, {{1, 300}, Format::f32, true}}, 2},
+    return {{{}, {{{3, 45}}, {{1, 7}, Format::f32, true, 0, 60}}, 3},
+            {{}, {{{2, 300}}, {{1, 300}, Format::f32, true, 0, 400}}, 2},
             {{}, {{{1, 1}}, {{1, 1}, Format::f32, true}}}};
   }
 };
