@@ -8,7 +8,8 @@ namespace chaski {
 
 bool is_eagle(const std::string& path) { return holds_eagle(path); }
 
-std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<Engine> target) {
+std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<Engine> target,
+                                   int sessions) {
   DraftHeads::expect_rows(*target, folder);
   const EngineImpl& e = target->impl();
   const auto* decoder = dynamic_cast<const Decoder*>(e.model.get());
@@ -24,7 +25,7 @@ std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<En
     if (*slot.weight) eagle->weights.push_back({slot.role, *slot.weight});
   }
   eagle->bound(folder);
-  return Engine::guessing_for(std::move(target), std::move(eagle), weights);
+  return Engine::guessing_for(std::move(target), std::move(eagle), weights, sessions);
 }
 
 }  // namespace chaski

@@ -13,6 +13,7 @@ bool is_eagle(const std::string& path);
 
 // Throws Error(bad_file | io) for a folder that is damaged, or for another model, Error(memory),
 // and Error(usage) for a target that gives no hidden rows out.
-std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<Engine> target);
+std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<Engine> target,
+                                   int sessions = 1);
 
 }  // namespace chaski

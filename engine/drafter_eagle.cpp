@@ -28,6 +28,33 @@ class EagleDrafter : public Drafter {
   // rows are forgotten up to there; where rows are lacking, because somebody else read that part of
   // the text, the next ones follow as if there was nothing between.
   void read_hidden(std::span<const TokenId> text, std::span<const float> hidden) override {
+    within_memory([&] { take(text, hidden); });
+  }
+
+  int kind(std::span<const TokenId> text) override {
+    return std::ranges::equal(text, text_) ? 0 : -1;
+  }
+
+  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
+    Draft draft;
+    within_memory([&] { draft = guessed(history, shape[0]); });
+    return draft;
+  }
+
+ private:
+  // Without room for its keys and values it guesses nothing more of this text.
+  template <class Fn>
+  void within_memory(Fn fn) {
+    try {
+      fn();
+    } catch (const Error& error) {
+      if (error.code != Exit::memory) throw;
+      text_.clear(), places_.clear(), rows_.clear(), read_ = 0;
+      session_->rewind(0);
+    }
+  }
+
+  void take(std::span<const TokenId> text, std::span<const float> hidden) {
     const size_t first = text.size() - 1 - hidden.size() / columns_;
     const auto same = size_t(
         std::mismatch(text_.begin(), text_.end(), text.begin(), text.end()).first - text_.begin());
@@ -46,13 +73,9 @@ class EagleDrafter : public Drafter {
       forget(waiting() - kMostAtOnce);
   }
 
-  int kind(std::span<const TokenId> text) override {
-    return std::ranges::equal(text, text_) ? 0 : -1;
-  }
-
-  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
+  Draft guessed(std::span<const TokenId> history, int most) {
     if (kind(history) < 0 || places_.empty()) return {};
-    const int k = std::min(shape[0], session_->engine().context_length() - int(history.size()));
+    const int k = std::min(most, session_->engine().context_length() - int(history.size()));
     if (k <= 0) return {};
     if (waiting() == 0) --read_, rows_ = last_;  // asked for the same again
     session_->rewind(int(read_));
@@ -74,7 +97,6 @@ class EagleDrafter : public Drafter {
     return Draft::chain(guesses);
   }
 
- private:
   size_t waiting() const { return places_.size() - read_; }
 
   std::vector<TokenId> tokens_of(size_t n) const {
@@ -98,7 +120,8 @@ class EagleDrafter : public Drafter {
     const std::vector<TokenId> tokens = tokens_of(n);
     Extension rows{session_.get(), tokens, 0};
     rows.rows = std::span(rows_).first(n * columns_);
-    Session::extend_all({&rows, 1});
+    rows.interrupt = interrupt;
+    if (Session::draw_all({&rows, 1})[0].abandoned) return;
     rows_.erase(rows_.begin(), rows_.begin() + ptrdiff_t(n * columns_));
     read_ += n;
   }

@@ -178,10 +178,10 @@ std::shared_ptr<Engine> Engine::over(std::shared_ptr<const Weights> weights,
 
 std::shared_ptr<Engine> Engine::guessing_for(std::shared_ptr<Engine> target,
                                              std::unique_ptr<Model> model,
-                                             std::shared_ptr<const Weights> weights) {
+                                             std::shared_ptr<const Weights> weights, int sessions) {
   EngineOptions o;
   o.device = "cpu", o.threads = target->threads(), o.context = target->context_length();
-  o.kv = target->impl().kv;
+  o.kv = target->impl().kv, o.sessions = sessions;
   std::shared_ptr<Engine> e(new Engine);
   e->impl_->target = std::move(target), e->impl_->model = std::move(model);
   fill(*e->impl_, std::move(weights), o, o.threads);

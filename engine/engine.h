@@ -73,10 +73,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static std::shared_ptr<Engine> over(std::shared_ptr<const Weights> weights,
                                       const EngineOptions& options);
   // Over a model that is bound to its weights already and guesses for `target`, whose head it asks
-  // too (draft_eagle.h): as many threads, the same context and format of keys and values.
+  // too (draft_eagle.h): as many threads, the same context and format of keys and values, and
+  // memory for as many sessions at once.
   static std::shared_ptr<Engine> guessing_for(std::shared_ptr<Engine> target,
                                               std::unique_ptr<Model> model,
-                                              std::shared_ptr<const Weights> weights);
+                                              std::shared_ptr<const Weights> weights, int sessions);
   // Another engine over the same weights, which are not read again.
   std::shared_ptr<Engine> with(const EngineOptions& options) const;
   ~Engine();

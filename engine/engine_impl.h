@@ -28,7 +28,8 @@ struct EngineImpl {
   std::unique_ptr<CpuPasses> cpu;
   std::unique_ptr<DevicePasses> device;
   std::vector<KvPool> pools;
-  // None where there are recurrent states, which have no pages of 16 tokens, or no states at all.
+  // None where there are recurrent states, which have no pages of 16 tokens, where there are no
+  // states at all, and for a model whose tokens come with rows, which a text does not say.
   std::optional<PrefixIndex> prefixes;
 
   std::shared_ptr<Engine> target;  // of a model that guesses for another, by that one's head

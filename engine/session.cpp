@@ -408,8 +408,13 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
       return std::optional(token);
     }));
     out.back().log_probabilities = std::move(scores);
-    if (p.hidden && !out.back().error)
-      out.back().hidden = extensions[0].session->impl_->hidden_of(p, token, out.back().right);
+    if (p.hidden && !out.back().error) {
+      std::vector<float>& hidden = out.back().hidden;
+      hidden = extensions[0].session->impl_->hidden_of(p, token, out.back().right);
+      // A row goes with the token behind it; behind the last right guess none could be drawn.
+      const size_t cols = size_t(e.hidden), right = hidden.size() / cols - p.tokens.size();
+      if (right > 0 && out.back().tokens.size() == right) hidden.resize(hidden.size() - cols);
+    }
     first += p.drawn(), token += p.size();
   }
   return out;

@@ -59,7 +59,7 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
   if (DraftHeads::are_at(flags.draft))
     heads = std::make_shared<DraftHeads>(flags.draft, engine);
   else if (is_eagle(flags.draft))
-    eagle = open_eagle(flags.draft, engine);
+    eagle = open_eagle(flags.draft, engine, flags.model.options().sessions);
   else if (flags.draft != "auto" && flags.draft != "ngram")
     draft = open_engine(draft_options(flags));
   options.draft_length = flags.draft_length;

@@ -17,7 +17,6 @@ namespace chaski::test {
 namespace {
 
 const std::string kEagleTarget = golden("models/llama_gqa_untied");
-const Sink kUnheard = [](std::string_view) {};
 
 nlohmann::json told_in(const std::string& folder) {
   return nlohmann::json::parse(read_file(folder + "/golden.json"));
@@ -128,13 +127,6 @@ void write_eagle(const std::string& folder, const Engine& target, float scale,
   write_tensors(folder + "/model.safetensors", tensors);
 }
 
-GenerateOptions eagle_options(double temperature, uint64_t seed) {
-  GenerateOptions o;
-  o.max_tokens = 100, o.sampling.temperature = temperature, o.sampling.seed = seed;
-  o.ignore_end = true;
-  return o;
-}
-
 // Notes what a drafter guessed, and behind which text.
 struct Noted : Drafter {
   explicit Noted(std::unique_ptr<Drafter> who) : who(std::move(who)) {}
@@ -172,7 +164,7 @@ TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came"
     const auto target = Engine::open({});
     const auto eagle = open_eagle(temp.path, target);
     const auto& tokenizer = target->tokenizer();
-    GenerateOptions plain = eagle_options(temperature, 3);
+    GenerateOptions plain = drawn(temperature, 3, 100);
     plain.max_tokens = 30;
     GenerateOptions with = plain;
     Noted noted(eagle_drafter(eagle, with.sampling));
@@ -268,7 +260,7 @@ TEST_CASE("eagle: of what is drawn while nobody guesses, the last rows wait") {
 TEST_CASE("eagle: text with it is the text without, greedy and sampled, alone and together") {
   const auto target = Engine::open({});
   const auto prompt = target->tokenizer().encode_prompt("Once upon a time there was a");
-  const auto plain = generate(*target->session(), prompt, eagle_options(0, 1), kUnheard);
+  const auto plain = generate(*target->session(), prompt, drawn(0, 1, 100), kUnheard);
   // It guesses mostly what the text has most often: the row behind which that was drawn is its
   // bias.
   const TempFolder temp;
@@ -289,10 +281,10 @@ TEST_CASE("eagle: text with it is the text without, greedy and sampled, alone an
   for (const double temperature : {0.0, 0.8})
     for (const uint64_t seed : {1, 2}) {
       alone.push_back(
-          generate(*target->session(), prompt, eagle_options(temperature, seed), kUnheard));
+          generate(*target->session(), prompt, drawn(temperature, seed, 100), kUnheard));
       for (const bool governed : {false, true})
         for (const int k : {1, 5}) {
-          GenerateOptions with = eagle_options(temperature, seed);
+          GenerateOptions with = drawn(temperature, seed, 100);
           const auto drafter = eagle_drafter(eagle, with.sampling);
           Governor governor;
           with.drafter = drafter.get(), with.draft_length = k;
@@ -310,7 +302,7 @@ TEST_CASE("eagle: text with it is the text without, greedy and sampled, alone an
   std::vector<std::unique_ptr<Drafter>> drafters;
   std::vector<std::unique_ptr<Request>> requests;
   for (size_t i = 0; i < alone.size(); ++i) {
-    GenerateOptions with = eagle_options(i < 2 ? 0 : 0.8, i % 2 + 1);
+    GenerateOptions with = drawn(i < 2 ? 0 : 0.8, i % 2 + 1, 100);
     drafters.push_back(i == 3 ? ngram_drafter() : eagle_drafter(eagle, with.sampling));
     with.drafter = drafters.back().get(), with.draft_length = 2;
     requests.push_back(std::make_unique<Request>(*target, prompt, with, kUnheard));
@@ -334,7 +326,7 @@ TEST_CASE("eagle: a context that is full and shifts, with it and without") {
   const auto eagle = open_eagle(temp.path, target);
   CHECK(eagle->context_length() == 64);
   const auto prompt = target->tokenizer().encode_prompt("Once upon a time there was a");
-  GenerateOptions options = eagle_options(0.8, 5);
+  GenerateOptions options = drawn(0.8, 5, 100);
   options.context_policy = ContextPolicy::shift;
   const auto without = generate(*target->session(), prompt, options, kUnheard);
   const auto drafter = eagle_drafter(eagle, options.sampling);
@@ -430,7 +422,7 @@ TEST_CASE("eagle: numbers that are not finite") {
   const TempFolder temp;
   write_eagle(temp.path, *target, 1,
               std::vector<float>(size_t(target->hidden_size()), std::nanf("")));
-  GenerateOptions with = eagle_options(0, 1);
+  GenerateOptions with = drawn(0, 1, 100);
   const auto drafter = eagle_drafter(open_eagle(temp.path, target), with.sampling);
   with.drafter = drafter.get(), with.draft_length = 2;
   const auto prompt = target->tokenizer().encode_prompt("Once upon a time");
