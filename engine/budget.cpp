@@ -328,7 +328,8 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
              escaped(tensor.info.name), error.what);
       }
     });
-    if (line == lines.end() || !tensor.info.tiled()) continue;
+    if (line == lines.end() || !tensor.info.tiled() || tensor.info.name.ends_with(kOutlierWeight))
+      continue;
     recipe[tensor.info.name] = line->to;
     line->used = true;
   }

@@ -1,5 +1,6 @@
 #include "models/architecture.h"
 
+#include <cmath>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -66,6 +67,20 @@ void check_outliers(const TensorSlot& slot, const TensorInfo& t, const std::stri
     fail(Exit::bad_file,
          "{}: tensor {} has {} columns, expected as many as {}, and no more than {} has", file,
          slot.name, t.cols, other, weight);
+}
+
+// They say which columns, and a column twice would count twice.
+void check_numbers(const Weights& w, const Weight& numbers) {
+  const std::string& name = numbers.info.name;
+  const Weight* const whole = w.find(name.substr(0, name.size() - kOutliers.size()));
+  const auto* const columns = reinterpret_cast<const float*>(numbers.data);
+  float last = -1;
+  for (int64_t i = 0; i < numbers.info.cols; last = columns[i++])
+    if (!(columns[i] > last) || columns[i] != std::floor(columns[i]) ||
+        (whole && columns[i] >= float(whole->info.cols)))
+      fail(Exit::bad_file,
+           "{}: tensor {} has the number {} at {}, expected ascending whole numbers of columns",
+           w.path, name, columns[i], i);
 }
 
 // The model of a file with these tensors; take(slot, i) for the i-th of them in its place.
@@ -142,6 +157,7 @@ std::unique_ptr<Model> bind_model(const Weights& w) {
   auto model = matched(w.meta, w.path, tensors, [&](Model& m, const TensorSlot& slot, size_t i) {
     *slot.weight = &w.tensors[i];
     m.weights.push_back({slot.role, &w.tensors[i]});
+    if (slot.name.ends_with(kOutliers)) check_numbers(w, w.tensors[i]);
   });
   model->bound(w.path);
   return model;

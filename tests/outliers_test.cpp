@@ -291,6 +291,17 @@ TEST_CASE("outliers/files that have half of them, or other numbers of them, are 
   const std::vector<int64_t> too_many(193, 0);
   CHECK(contains(opened({column_numbers(q.info, too_many), columns_alone(q, too_many)}),
                  "no more than layer.0.attn_q has"));
+  const auto run = [&](const std::vector<int64_t>& columns) {
+    ModelSource with = in;
+    with.tensors.push_back(column_numbers(q.info, columns));
+    with.tensors.push_back(columns_alone(q, {1, 2}));
+    return std::string(error_of([&] { Engine::over(load(with, 1), {}); }).what());
+  };
+  CHECK(contains(run({2, 2}),
+                 "tensor layer.0.attn_q.outliers has the number 2 at 1, expected "
+                 "ascending whole numbers of columns"));
+  CHECK(contains(run({1, 192}), "has the number 192 at 1"));
+  CHECK(contains(run({-1, 2}), "has the number -1 at 0"));
   const TensorSource& norm = *in.find("output_norm");
   CHECK(contains(opened({column_numbers(norm.info, {1})}), "has no place in a llama model"));
 }
@@ -369,5 +380,8 @@ TEST_CASE("cli/quantize --outliers: same bytes for any threads, shown, kept, ref
   const Outcome none =
       chaski_run({"quantize", base, folder / "y", "--outliers", "1e9", "--stats", folder / "s"});
   CHECK(none.status == 0);
-  CHECK_MESSAGE(contains(none.err, "no column's inputs have 1e+09 times"), none.err);
+  CHECK_MESSAGE(contains(none.err,
+                         "no columns were set aside: no weight that is encoded in blocks has "
+                         "inputs of 1e+09 times"),
+                none.err);
 }
