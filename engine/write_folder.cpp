@@ -20,7 +20,8 @@ std::vector<std::string> write_folder(const ModelSource& source, const std::stri
   const TokenizerFiles tokenizer = tokenizer_files(source.meta);
   std::vector<NamedText> files;
   if (tokenizer.why_not.empty())
-    files = {{"tokenizer.json", tokenizer.tokenizer}, {"tokenizer_config.json", tokenizer.config}};
+    // tokenizer.json, by which a folder is known to have one, comes last
+    files = {{"tokenizer_config.json", tokenizer.config}, {"tokenizer.json", tokenizer.tokenizer}};
   uint64_t written = 0;
   const PackedFolder made = write_packed(
       folder, source, layout == "awq" ? PackedLayout::awq : PackedLayout::gptq,

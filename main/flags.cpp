@@ -443,7 +443,10 @@ std::unique_ptr<Declared> declare(const Command& command, CLI::App& app) {
 // More values than a list has places.
 [[noreturn]] void refuse_number(const CLI::App& command, const std::string& what) {
   const std::string name = what.substr(0, what.find(':'));
-  if (const CLI::Option* flag = command.get_option_no_throw(name))
+  const CLI::Option* flag = command.get_option_no_throw(name);
+  if (flag && flag->count() == 0)
+    fail(Exit::usage, "{} has no value, expected {} at most", name, flag->get_items_expected_max());
+  if (flag)
     fail(Exit::usage, "{} has {} values, expected {} at most", name, flag->count(),
          flag->get_items_expected_max());
   throw Error(Exit::usage, what);

@@ -520,7 +520,8 @@ void check_draft(const std::string& draft) {
     fail(Exit::usage, "--draft is {}, expected who guesses: --draft-len {} says how far", draft,
          draft);
   constexpr const char* kExpected =
-      "auto, ngram, none, a model of the same vocabulary, or a folder of Medusa heads";
+      "auto, ngram, none, a model of the same vocabulary, or a folder of Medusa heads or an EAGLE "
+      "head";
   if (draft.find_first_of("/.") != std::string::npos)
     fail(Exit::io, "--draft is {}, which is not there, expected {}", draft, kExpected);
   const std::string likely = likely_name(draft, words);
@@ -539,7 +540,8 @@ void put_no_effect(const std::vector<std::string>& names, const std::string& why
 void GenerationFlags::give_way() {
   SamplerOptions& s = generate.sampling;
   const SamplerOptions usual;
-  if (s.temperature_range <= s.temperature || temperature.typed() == temperature_range.typed())
+  if (s.temperature_range <= s.temperature || temperature.typed() == temperature_range.typed() ||
+      !temperature.given() || !temperature_range.given())
     return;
   const Flag& typed = temperature.typed() ? temperature : temperature_range;
   if (verbose())

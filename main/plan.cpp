@@ -83,18 +83,21 @@ std::string ways_text(const Forecast& f, const EngineOptions& options) {
 }
 
 std::string verdict_of_memory(const Forecast& f, const EngineOptions& options) {
+  const char* const runs = f.has_tokenizer ? "it runs" : "it would run";
   if (!f.fits && f.starts && f.longest_context == 0)
-    return "it runs, but next to no memory is left for a context";
+    return fmt::format("{}, but next to no memory is left for a context", runs);
   if (!f.fits && f.starts)
-    return fmt::format("it runs, but a context of {} does not fit: {} tokens do", f.context,
+    return fmt::format("{}, but a context of {} does not fit: {} tokens do", runs, f.context,
                        f.longest_context);
   if (!f.fits)
     return "it does not fit" + (f.ways.empty()
                                     ? ", nor would it with fewer bits here"
                                     : ": " + remedy_text(f.ways[0], options, f.context) + " does");
   if (!f.weights_stay)
-    return "it runs slowly: the weights are more than memory keeps, so that every token reads them "
-           "from the disk";
+    return fmt::format(
+        "{} slowly: the weights are more than memory keeps, so that every token reads "
+        "them from the disk",
+        runs);
   return fmt::format("it fits, with a context of {}", f.context);
 }
 

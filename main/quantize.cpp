@@ -76,8 +76,10 @@ void put_notes(const std::string& path, const QuantizeReport& report, double out
                      safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
   if (outliers > 0 && std::none_of(report.tensors.begin(), report.tensors.end(),
                                    [](const QuantizedTensor& t) { return t.outliers > 0; }))
-    note(fmt::format("{}: no column's inputs have {:g} times the median's mean square", path,
-                     outliers));
+    note(
+        fmt::format("{}: no columns were set aside: no weight that is encoded in blocks has inputs "
+                    "of {:g} times the median mean square",
+                    path, outliers));
 }
 
 // What is known of the inputs. Nothing if nothing was asked for.
@@ -442,10 +444,11 @@ Action declare_quantize(Flags parser) {
       .type("NAME");
   Flag outliers = flags->outliers_flag =
       parser
-          .add(
-              "--outliers", flags->options.outliers,
-              "columns whose inputs have a mean square of more than X times the median stay apart "
-              "in 16 bits, at most every sixteenth of a weight (1000 finds the few that stick out)")
+          .add("--outliers", flags->options.outliers,
+               "columns whose inputs have a mean square of more than X times the median stay apart "
+               "in 16 bits, at most every sixteenth of a weight (1000 finds the few that stick "
+               "out); "
+               "with --calibrate or --stats, and without --size, --bpw and --kl")
           .type("X");
   parser
       .add("--chunks", flags->windows,
@@ -461,7 +464,8 @@ Action declare_quantize(Flags parser) {
   parser
       .add_switch(
           "--fast", flags->fast,
-          "round without a search, and so without --calibrate, --stats and --method: fifteen "
+          "round without a search, and so without --calibrate, --stats, --method and --outliers: "
+          "fifteen "
           "times as fast, and further from the base: q4 of SmolLM2-135M has KL .20 in place "
           "of .13 (docs/quantization.md)")
       .excludes(parser.named("--calibrate"))

@@ -211,7 +211,7 @@ TEST_CASE("habits/a flag or a command that is mistyped gets the one that was mea
       {"quantize MODEL F16", "F16 stands where the file to write does"},
       {"run -p", "-p expects a value behind it"},
       {"run --json=yes", "--json takes no value"},
-      {"run -p a --draft ngarm", "or a folder of Medusa heads (nearest: ngram)"},
+      {"run -p a --draft ngarm", "or a folder of Medusa heads or an EAGLE head (nearest: ngram)"},
       {"run -p a --draft wizard", "--draft is wizard, expected auto, ngram, none, a model"},
       {"run --kv q9 -p a", "--kv: is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},
   };
