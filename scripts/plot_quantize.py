@@ -118,7 +118,7 @@ def places(labels):
         for point in points:
             p.mark("circle", *point, colour, r=3)
         p.text(width - right + 4, points[-1][1] + 4, label, 11, "start", colour)
-    p.text(left, 20, "Kullback-Leibler divergence from the base, nats a token", 13)
+    p.text(left, 20, "Kullback-Leibler divergence from the base, nats a token, by logarithm", 13)
     p.text(left, 36, f'{report["a"]["model"].rpartition("/")[2]}, {report["windows"]} windows of {report["window"]} tokens', 10, "start", "#777")
     p.text((left + width - right) / 2, height - 10, "token of a window", 11, "middle")
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif">'
