@@ -44,9 +44,11 @@ def colour(share):
 
 
 def picture(report, cells, title):
-    some = [error for error, _ in cells.values() if error > 0]
-    if not some:
+    lost = {place: error for place, (error, _) in cells.items() if error > 0}
+    if not lost:
         raise SystemExit("plot_quantize.py: no tensor lost anything")
+    # By the layers' tensors, which are alike: an embedding of more bits would make all of them dark.
+    some = [error for (layer, _), error in lost.items() if layer != ""] or list(lost.values())
     low, high = math.log(min(some)), math.log(max(some))
     layers = sorted({layer for layer, _ in cells}, key=lambda layer: -1 if layer == "" else layer)
     kinds = list(dict.fromkeys(kind for layer, kind in cells if layer != ""))
@@ -60,7 +62,7 @@ def picture(report, cells, title):
         parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{ink}">{escape(str(words))}</text>')
 
     def cell(column, row, name, error, format):
-        share = (math.log(error) - low) / (high - low or 1) if error > 0 else 0
+        share = min(max((math.log(error) - low) / (high - low or 1), 0), 1) if error > 0 else 0
         x, y = LEFT + column * CELL_WIDTH, TOP + row * CELL_HEIGHT
         parts.append(f'<g><title>{escape(name)}: {error:.3g}, {escape(format)}</title>'
                      f'<rect x="{x}" y="{y}" width="{CELL_WIDTH - 1}" height="{CELL_HEIGHT - 1}" '
