@@ -320,7 +320,7 @@ class Chat {
            words[0] == "think" ? "show" : "hide");
     if (words.size() != 2)
       fail(Exit::usage, "/set expects a name and a value, such as /set temp 0.5; /show lists them");
-    words[0] = (words[0].starts_with('-') ? "" : "--") + words[0];
+    words[0] = (words[0].starts_with('-') ? "" : words[0].size() == 1 ? "-" : "--") + words[0];
     GenerationFlags settings = settings_;
     if (words[0] == "--system") fail(Exit::usage, "/set system: /system TEXT does that");
     try {
@@ -330,7 +330,7 @@ class Chat {
       const Sampler expected(settings.generate.sampling, &speaker_.engine->tokenizer());
     } catch (const Error& error) {  // here nobody types dashes
       const std::string line = error.what();
-      throw Error(error.code, line.substr(line.starts_with("--") ? 2 : 0));
+      throw Error(error.code, line.substr(std::min(line.find_first_not_of('-'), line.size())));
     }
     settings_ = settings;
     speaker_.set(settings_.generate);
@@ -449,12 +449,13 @@ class Chat {
     messages_ = read_conversation(path);
     files_.insert(path);
     system_ = has_system() ? messages_[0].content : "";
-    put_note(fmt::format("{} from {}", counted(messages_.size(), "message"), path));
+    put_state(fmt::format("{} from {}", counted(messages_.size(), "message"), path));
     if (std::error_code none; !std::filesystem::exists(states_file(path), none)) return;
     try {
       speaker_.session->restore(states_file(path));
-      put_note(fmt::format("keys and values of {} from {}",
-                           counted(speaker_.session->tokens().size(), "token"), states_file(path)));
+      put_state(fmt::format("keys and values of {} from {}",
+                            counted(speaker_.session->tokens().size(), "token"),
+                            states_file(path)));
     } catch (const Error& error) {
       put_notice(std::string(error.what()) + ": the text is read again");
     }

@@ -995,6 +995,7 @@ TEST_CASE("cli/chat: settings that change, numbers about the answers") {
            {"/set seed many", "seed: is \"many\", expected -1 (a random one) or a number from 0"},
            {"/set tmp 1", "tmp is no setting of /set, did you mean temp?"},
            {"/set keep 3", "keep has no effect"},
+           {"/set n many", "tokens: is \"many\", expected"},
            {"/set -- x", "x has no flag in front of it"},
            {"/set logit-bias 99999+1", "logit-bias has token 99999, expected 0 to "},
            {"/sett", "/sett is no command, did you mean /set?"},
