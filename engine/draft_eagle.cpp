@@ -10,7 +10,7 @@ bool is_eagle(const std::string& path) { return holds_eagle(path); }
 
 std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<Engine> target,
                                    int sessions) {
-  DraftHeads::expect_rows(*target, folder);
+  expect_hidden_rows(*target, folder);
   const EngineImpl& e = target->impl();
   const auto* decoder = dynamic_cast<const Decoder*>(e.model.get());
   if (!decoder)
@@ -18,7 +18,7 @@ std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<En
          folder, target->path());
   auto eagle = std::make_unique<Eagle>(*decoder, e.hidden, target->path());
   const ModelSource source = import_eagle(folder, *eagle);
-  DraftHeads::expect_memory(source);
+  expect_memory_for_heads(source);
   const auto weights = load(source, target->threads());
   for (const TensorSlot& slot : tensors_of(*eagle)) {
     *slot.weight = weights->find(slot.name);

@@ -21,7 +21,7 @@ struct DraftHeads::Parts {
 
 bool DraftHeads::are_at(const std::string& path) { return holds_medusa(path); }
 
-void DraftHeads::expect_rows(const Engine& target, const std::string& folder) {
+void expect_hidden_rows(const Engine& target, const std::string& folder) {
   if (target.device() != "cpu")
     fail(Exit::usage,
          "--draft {}: heads read rows that stay on {}, expected a model, ngram or none, or "
@@ -32,7 +32,7 @@ void DraftHeads::expect_rows(const Engine& target, const std::string& folder) {
          folder, target.path());
 }
 
-void DraftHeads::expect_memory(const ModelSource& source) {
+void expect_memory_for_heads(const ModelSource& source) {
   uint64_t need = 0;
   for (const TensorSource& t : source.tensors) need += t.info.bytes();
   if (const auto have = available_memory(); have && need > *have)
@@ -42,12 +42,12 @@ void DraftHeads::expect_memory(const ModelSource& source) {
 
 DraftHeads::DraftHeads(const std::string& folder, std::shared_ptr<Engine> target)
     : folder_(folder), target_(std::move(target)), parts_(std::make_unique<Parts>()) {
-  expect_rows(*target_, folder);
+  expect_hidden_rows(*target_, folder);
   EngineImpl& e = target_->impl();
   Parts& p = *parts_;
   p.heads.dim = e.hidden, p.heads.vocab = target_->vocab_size();
   const ModelSource source = import_medusa(folder, p.heads, target_->path());
-  expect_memory(source);
+  expect_memory_for_heads(source);
   p.weights = load(source, target_->threads());
   p.heads.bind(*p.weights);
   p.batch.tokens.resize(1), p.batch.outputs.resize(1);

@@ -11,16 +11,18 @@
 
 namespace chaski {
 
+// Of heads of any kind. Throws Error(usage) for a target that gives no hidden rows out, because
+// layers are on a device.
+void expect_hidden_rows(const Engine& target, const std::string& folder);
+// Throws Error(memory) where there is too little for the tensors of such a folder.
+void expect_memory_for_heads(const ModelSource& source);
+
 class DraftHeads {
  public:
   // Whether a folder holds heads, not a model.
   static bool are_at(const std::string& path);
-  // Throws Error(usage) for a target that gives no hidden rows out, because layers are on a device.
-  static void expect_rows(const Engine& target, const std::string& folder);
-  // Throws Error(memory) where there is too little for the tensors of such a folder.
-  static void expect_memory(const ModelSource& source);
   // Throws Error(bad_file | io) for a folder that is damaged, or of another hidden size or
-  // vocabulary, and what the other two throw.
+  // vocabulary, and what the two above throw.
   DraftHeads(const std::string& folder, std::shared_ptr<Engine> target);
   ~DraftHeads();
 
