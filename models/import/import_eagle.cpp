@@ -1,8 +1,6 @@
 // Published EAGLE heads: config.json is that of a Llama of one layer, in the first ones down to the
 // name of the architecture, and fc.weight tells them apart. The model's embedding comes along again
 // in most of them, and in some its head: these are not read.
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -19,7 +17,7 @@
 namespace chaski {
 namespace {
 
-constexpr const char *kEagleFile = "/model.safetensors", *kEaglePickle = "/pytorch_model.bin";
+constexpr const char *kEagleFile = "model.safetensors", *kEaglePickle = "pytorch_model.bin";
 
 bool says_eagle(const Json& config) {
   bool says = config.has("model_type") && config["model_type"].str() == "eagle";
@@ -30,10 +28,6 @@ bool says_eagle(const Json& config) {
   return says;
 }
 
-std::string dims_text(const std::vector<int64_t>& shape) {
-  return fmt::format("({})", fmt::join(shape, ", "));
-}
-
 class EagleImport {
  public:
   EagleImport(const std::string& folder, Eagle& eagle) : folder_(folder), eagle_(eagle) {
@@ -41,14 +35,8 @@ class EagleImport {
   }
 
   ModelSource run() {
-    const std::string path = folder_ + kEagleFile;
-    if (!exists(path) && exists(folder_ + kEaglePickle))
-      fail(Exit::bad_file,
-           "{}{}: is a Python pickle, which can run code, expected model.safetensors: python3 -c "
-           "\"import torch, safetensors.torch as s; s.save_file({{k: v.clone() for k, v in "
-           "torch.load('pytorch_model.bin', map_location='cpu', weights_only=True).items()}}, "
-           "'model.safetensors')\" in that folder makes it",
-           folder_, kEaglePickle);
+    const std::string path = folder_ + "/" + kEagleFile;
+    expect_no_pickle(folder_, kEaglePickle, kEagleFile);
     source_.meta.origin = folder_ + "/config.json";
     read_hf_keys(read_json(source_.meta.origin), eagle_, source_.meta);
     eagle_.tensors(slots_);
@@ -107,7 +95,7 @@ class EagleImport {
   void expect_shape(const SafeTensor& t, const std::vector<int64_t>& wanted) const {
     if (t.shape == wanted) return;
     fail(Exit::bad_file, "{}: tensor {} has shape {}, expected {}, by config.json and {}", t.file,
-         escaped(t.name), dims_text(t.shape), dims_text(wanted), eagle_.target_path());
+         escaped(t.name), shape_text(t.shape), shape_text(wanted), eagle_.target_path());
   }
 
   const std::string& folder_;
@@ -120,13 +108,13 @@ class EagleImport {
 }  // namespace
 
 bool holds_eagle(const std::string& path) {
-  const std::string config = path + "/config.json", weights = path + kEagleFile;
+  const std::string config = path + "/config.json", weights = path + "/" + kEagleFile;
   if (!is_folder(path) || !exists(config)) return false;
   try {
     const Json said = read_json(config);
     if (says_eagle(said)) return true;
     if (!exists(weights))
-      return exists(path + kEaglePickle) && said["num_hidden_layers"].integer(0) == 1;
+      return exists(path + "/" + kEaglePickle) && said["num_hidden_layers"].integer(0) == 1;
     return std::ranges::any_of(read_safetensors(weights).tensors, [](const SafeTensor& t) {
       return t.name == "fc.weight" || t.name == "model.fc.weight";
     });

@@ -1,8 +1,6 @@
 // Published heads: tensor I.K.linear.weight and .bias are block K of head I, I.N.weight behind its
 // N blocks is its matrix for the vocabulary. Their config.json may count fewer heads than there
 // are: that of the authors' first heads says 2, the file has 5.
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -17,7 +15,7 @@
 namespace chaski {
 namespace {
 
-constexpr const char *kHeadsFile = "/medusa_lm_head.safetensors", *kPickled = "/medusa_lm_head.pt";
+constexpr const char *kHeadsFile = "medusa_lm_head.safetensors", *kPickled = "medusa_lm_head.pt";
 
 int64_t count_of(const Json& value, int64_t least, int64_t most) {
   const int64_t found = value.integer();
@@ -33,10 +31,6 @@ int64_t head_of(const std::string& name) {
   return named && head < MedusaHeads::kMostHeads ? head : -1;
 }
 
-std::string in_brackets(const std::vector<int64_t>& shape) {
-  return fmt::format("({})", fmt::join(shape, ", "));
-}
-
 TensorSource head_tensor(const TensorSlot& slot, const SafeTensor& t, const MedusaHeads& heads,
                          const std::string& target) {
   if (!t.format)
@@ -48,7 +42,7 @@ TensorSource head_tensor(const TensorSlot& slot, const SafeTensor& t, const Medu
     fail(Exit::bad_file,
          "{}: tensor {} has shape {}, expected {}, for the hidden size of {} and the vocabulary of "
          "{} of {}",
-         t.file, escaped(t.name), in_brackets(t.shape), in_brackets(wanted), heads.dim, heads.vocab,
+         t.file, escaped(t.name), shape_text(t.shape), shape_text(wanted), heads.dim, heads.vocab,
          target);
   return tensor_over(slot.name, *t.format, t.data, slot.rows, slot.cols);
 }
@@ -57,7 +51,7 @@ TensorSource head_tensor(const TensorSlot& slot, const SafeTensor& t, const Medu
 
 bool holds_medusa(const std::string& path) {
   if (!is_folder(path)) return false;
-  if (exists(path + kHeadsFile) || exists(path + kPickled)) return true;
+  if (exists(path + "/" + kHeadsFile) || exists(path + "/" + kPickled)) return true;
   const std::string config = path + "/config.json";
   try {
     return exists(config) && read_json(config).has("medusa_num_heads");
@@ -68,15 +62,8 @@ bool holds_medusa(const std::string& path) {
 
 ModelSource import_medusa(const std::string& folder, MedusaHeads& heads,
                           const std::string& target) {
-  const std::string path = folder + kHeadsFile;
-  if (!exists(path) && exists(folder + kPickled))
-    fail(Exit::bad_file,
-         "{}{}: is a Python pickle, which can run code, expected medusa_lm_head.safetensors: "
-         "python3 "
-         "-c \"import torch, safetensors.torch as s; s.save_file({{k: v.clone() for k, v in "
-         "torch.load('medusa_lm_head.pt', map_location='cpu', weights_only=True).items()}}, "
-         "'medusa_lm_head.safetensors')\" in that folder makes it",
-         folder, kPickled);
+  const std::string path = folder + "/" + kHeadsFile;
+  expect_no_pickle(folder, kPickled, kHeadsFile);
   const Json config = read_json(folder + "/config.json");
   heads.heads = count_of(config["medusa_num_heads"], 1, MedusaHeads::kMostHeads);
   heads.blocks = config.has("medusa_num_layers")

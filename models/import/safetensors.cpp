@@ -1,11 +1,14 @@
 #include "models/import/safetensors.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "ggml-like-tensor/base/checked.h"
 #include "ggml-like-tensor/base/cursor.h"
+#include "models/import/folder.h"
 #include "models/import/json_file.h"
 
 namespace chaski {
@@ -121,6 +124,20 @@ SafetensorsFile read_safetensors(const std::string& path) {
   check_cover(path, found, buffer);
   for (auto& [span, tensor] : found) file.tensors.push_back(std::move(tensor));
   return file;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("({})", fmt::join(shape, ", "));
+}
+
+void expect_no_pickle(const std::string& folder, const std::string& pickle,
+                      const std::string& file) {
+  if (exists(folder + "/" + file) || !exists(folder + "/" + pickle)) return;
+  fail(Exit::bad_file,
+       "{}/{}: is a Python pickle, which can run code, expected {}: python3 -c \"import torch, "
+       "safetensors.torch as s; s.save_file({{k: v.clone() for k, v in torch.load('{}', "
+       "map_location='cpu', weights_only=True).items()}}, '{}')\" in that folder makes it",
+       folder, pickle, file, pickle, file);
 }
 
 }  // namespace chaski

@@ -30,4 +30,10 @@ struct SafetensorsFile {
 // Throws Error(bad_file | io).
 SafetensorsFile read_safetensors(const std::string& path);
 
+std::string shape_text(const std::vector<int64_t>& shape);  // (2, 3)
+
+// Where a folder has the pickle and not the file that it could be: the line says how to make it.
+void expect_no_pickle(const std::string& folder, const std::string& pickle,
+                      const std::string& file);
+
 }  // namespace chaski
