@@ -178,11 +178,10 @@ std::vector<Choice> recipe(const ModelSource& in, const QuantizeOptions& options
   const Roles roles = roles_in(in);
   std::vector<Choice> choices;
   for (const TensorSource& tensor : in.tensors) {
-    const Role role = roles.at(tensor.info.name);
     const auto given = options.recipe.find(tensor.info.name);
-    choices.push_back(given != options.recipe.end() && role != Role::outliers
+    choices.push_back(given != options.recipe.end()
                           ? chosen(tensor.info, given->second, options.type, in.path)
-                          : first_choice(tensor.info, role, options.type));
+                          : first_choice(tensor.info, roles.at(tensor.info.name), options.type));
   }
   const RoundingMethod method =
       options.method == RoundingMethod::fast ? RoundingMethod::fast : RoundingMethod::search;
