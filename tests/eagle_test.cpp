@@ -344,70 +344,53 @@ TEST_CASE("eagle: a context that is full and shifts, with it and without") {
                                    without.tokens.begin() + ptrdiff_t(full.tokens.size())));
 }
 
-std::string eagle_refusal(const std::function<void(const std::string& folder)>& damage,
-                          Exit code = Exit::bad_file) {
-  static const auto target = open_on_cpu(kEagleTarget, Format::f32);
-  const TempFolder temp;
-  for (const char* name : {"/config.json", "/model.safetensors"})
-    write_file(temp.path + name, read_file(golden("heads/eagle") + name));
-  damage(temp.path);
-  const Error error = error_of([&] { open_eagle(temp.path, target); });
-  CHECK(error.code == code);
-  CHECK(!contains(error.what(), "\n"));
-  return error.what();
-}
-
-void check_eagle_refused(const std::string& says, const std::string& file, const std::string& from,
-                         const std::string& to) {
-  CAPTURE(from);
-  const std::string error = eagle_refusal([&](const std::string& folder) {
-    std::string text = read_file(folder + file);
-    const size_t at = text.find(from);
-    REQUIRE(at != text.npos);
-    write_file(folder + file, text.replace(at, from.size(), to));
-  });
-  CHECK_MESSAGE(contains(error, says), error);
-  CHECK_MESSAGE(contains(error, file), error);
+// Opened for the model that it was made for.
+const DamagedHeads& eagle_folder() {
+  static const DamagedHeads folder{golden("heads/eagle"), "/model.safetensors",
+                                   [target = open_on_cpu(kEagleTarget, Format::f32)](
+                                       const std::string& path) { open_eagle(path, target); }};
+  return folder;
 }
 
 TEST_CASE("eagle: damaged folders are refused in one line") {
   const std::string config = "/config.json", weights = "/model.safetensors";
-  check_eagle_refused("hidden_size is 32, expected 64, as in ", config, R"("hidden_size": 64)",
-                      R"("hidden_size": 32)");
-  check_eagle_refused("vocab_size is 127, expected 128, as in ", config, R"("vocab_size": 128)",
-                      R"("vocab_size": 127)");
-  check_eagle_refused("intermediate_size is missing", config, "intermediate_size", "size");
-  check_eagle_refused(R"(hidden_act is "gelu", expected silu)", config, R"("silu")", R"("gelu")");
-  check_eagle_refused("not valid JSON", config, "{", "[");
-  check_eagle_refused(
+  eagle_folder().refused("hidden_size is 32, expected 64, as in ", config, R"("hidden_size": 64)",
+                         R"("hidden_size": 32)");
+  eagle_folder().refused("vocab_size is 127, expected 128, as in ", config, R"("vocab_size": 128)",
+                         R"("vocab_size": 127)");
+  eagle_folder().refused("intermediate_size is missing", config, "intermediate_size", "size");
+  eagle_folder().refused(R"(hidden_act is "gelu", expected silu)", config, R"("silu")",
+                         R"("gelu")");
+  eagle_folder().refused("not valid JSON", config, "{", "[");
+  eagle_folder().refused(
       "tensor fc.weight has shape (128, 64), expected (64, 128), by config.json and ", weights,
       R"("shape":[64,128])", R"("shape":[128,64])");
-  check_eagle_refused("tensor layers.0.mlp.up_proj.weight has dtype I16, expected F32", weights,
-                      R"("layers.0.mlp.up_proj.weight":{"dtype":"F16")",
-                      R"("layers.0.mlp.up_proj.weight":{"dtype":"I16")");
-  check_eagle_refused("tensor layers.0.mlp.xp_proj.weight is unexpected in an EAGLE head", weights,
-                      "layers.0.mlp.up_proj.weight", "layers.0.mlp.xp_proj.weight");
-  check_eagle_refused("tensor embed_tokens.weight has shape (64, 128), expected (128, 64)", weights,
-                      R"("shape":[128,64])", R"("shape":[64,128])");
+  eagle_folder().refused("tensor layers.0.mlp.up_proj.weight has dtype I16, expected F32", weights,
+                         R"("layers.0.mlp.up_proj.weight":{"dtype":"F16")",
+                         R"("layers.0.mlp.up_proj.weight":{"dtype":"I16")");
+  eagle_folder().refused("tensor layers.0.mlp.xp_proj.weight is unexpected in an EAGLE head",
+                         weights, "layers.0.mlp.up_proj.weight", "layers.0.mlp.xp_proj.weight");
+  eagle_folder().refused("tensor embed_tokens.weight has shape (64, 128), expected (128, 64)",
+                         weights, R"("shape":[128,64])", R"("shape":[64,128])");
   const auto two_layers = [&](const std::string& folder) {
     const std::string one = R"("num_hidden_layers": 1)";
     std::string text = read_file(folder + config);
     write_file(folder + config,
                text.replace(text.find(one), one.size(), R"("num_hidden_layers": 2)"));
   };
-  CHECK(contains(eagle_refusal(two_layers),
+  CHECK(contains(eagle_folder().refusal(two_layers),
                  weights + ": tensor layers.1.input_layernorm.weight is missing"));
   const auto cut = [&](const std::string& folder) {
     write_file(folder + weights, read_file(folder + weights).substr(0, 5000));
   };
-  CHECK(contains(eagle_refusal(cut), weights));
+  CHECK(contains(eagle_folder().refusal(cut), weights));
   const auto remove = [&](const std::string& folder) { std::filesystem::remove(folder + weights); };
-  CHECK(contains(eagle_refusal(remove, Exit::io), weights));
+  CHECK(contains(eagle_folder().refusal(remove, Exit::io), weights));
   const auto pickled = [&](const std::string& folder) {
     std::filesystem::rename(folder + weights, folder + "/pytorch_model.bin");
     CHECK(is_eagle(folder));
   };
-  CHECK(contains(eagle_refusal(pickled),
+  CHECK(contains(eagle_folder().refusal(pickled),
                  "pytorch_model.bin: is a Python pickle, which can run code, expected "
                  "model.safetensors: python3 -c"));
   CHECK(is_eagle(golden("heads/eagle")));

@@ -217,55 +217,36 @@ TEST_CASE("heads: a guess is the draw from the head's logits, with the noise of 
   }
 }
 
-// The folder of the golden heads with one thing wrong in it, as the error says it.
-std::string refusal_of(const std::function<void(const std::string& folder)>& damage,
-                       Exit code = Exit::bad_file) {
-  static const auto engine = open_on_cpu(kTarget, Format::f32);
-  const TempFolder temp;
-  for (const char* name : {"/config.json", "/medusa_lm_head.safetensors"})
-    write_file(temp.path + name, read_file(golden("heads/medusa") + name));
-  damage(temp.path);
-  const Error error = error_of([&] { DraftHeads(temp.path, engine); });
-  CHECK(error.code == code);
-  CHECK(!contains(error.what(), "\n"));
-  return error.what();
-}
-
-void check_heads_refused(const std::string& says, const std::string& file, const std::string& from,
-                         const std::string& to) {
-  CAPTURE(from);
-  const std::string error = refusal_of([&](const std::string& folder) {
-    std::string text = read_file(folder + file);
-    const size_t at = text.find(from);
-    REQUIRE(at != text.npos);
-    write_file(folder + file, text.replace(at, from.size(), to));
-  });
-  CHECK_MESSAGE(contains(error, says), error);
-  CHECK_MESSAGE(contains(error, file), error);
+// Opened for the model that it was made for.
+const DamagedHeads& medusa_folder() {
+  static const DamagedHeads folder{golden("heads/medusa"), "/medusa_lm_head.safetensors",
+                                   [target = open_on_cpu(kTarget, Format::f32)](
+                                       const std::string& path) { DraftHeads(path, target); }};
+  return folder;
 }
 
 TEST_CASE("heads: damaged folders are refused in one line") {
   const std::string config = "/config.json", weights = "/medusa_lm_head.safetensors";
-  check_heads_refused("medusa_num_heads is 0, expected 1 to 64", config, R"("medusa_num_heads": 3)",
-                      R"("medusa_num_heads": 0)");
-  check_heads_refused("medusa_num_heads is \"3\", expected", config, R"("medusa_num_heads": 3)",
-                      R"("medusa_num_heads": "3")");
-  check_heads_refused("medusa_num_heads is missing", config, "medusa_num_heads", "num_heads");
-  check_heads_refused("medusa_num_layers is -1, expected 0 to 16", config,
-                      R"("medusa_num_layers": 1)", R"("medusa_num_layers": -1)");
-  check_heads_refused("not valid JSON", config, "{", "[");
-  check_heads_refused("tensor 0.0.linear.weight has dtype I32, expected F32", weights,
-                      R"("0.0.linear.weight":{"dtype":"F32")",
-                      R"("0.0.linear.weight":{"dtype":"I32")");
-  check_heads_refused(
+  medusa_folder().refused("medusa_num_heads is 0, expected 1 to 64", config,
+                          R"("medusa_num_heads": 3)", R"("medusa_num_heads": 0)");
+  medusa_folder().refused("medusa_num_heads is \"3\", expected", config, R"("medusa_num_heads": 3)",
+                          R"("medusa_num_heads": "3")");
+  medusa_folder().refused("medusa_num_heads is missing", config, "medusa_num_heads", "num_heads");
+  medusa_folder().refused("medusa_num_layers is -1, expected 0 to 16", config,
+                          R"("medusa_num_layers": 1)", R"("medusa_num_layers": -1)");
+  medusa_folder().refused("not valid JSON", config, "{", "[");
+  medusa_folder().refused("tensor 0.0.linear.weight has dtype I32, expected F32", weights,
+                          R"("0.0.linear.weight":{"dtype":"F32")",
+                          R"("0.0.linear.weight":{"dtype":"I32")");
+  medusa_folder().refused(
       "tensor 0.0.linear.weight has shape (8, 512), expected (64, 64), for the hidden size",
       weights, R"("shape":[64,64])", R"("shape":[8,512])");
-  check_heads_refused("tensor 0.0.linear.bias is missing, expected those of 10 heads", weights,
-                      "0.0.linear.bias", "9.0.linear.bias");
-  check_heads_refused("tensor 0.0.linexr.bias is unexpected in heads with medusa_num_layers 1",
-                      weights, "0.0.linear.bias", "0.0.linexr.bias");
+  medusa_folder().refused("tensor 0.0.linear.bias is missing, expected those of 10 heads", weights,
+                          "0.0.linear.bias", "9.0.linear.bias");
+  medusa_folder().refused("tensor 0.0.linexr.bias is unexpected in heads with medusa_num_layers 1",
+                          weights, "0.0.linear.bias", "0.0.linexr.bias");
   const auto heads_of = [&](const std::string& said) {
-    return refusal_of([&](const std::string& folder) {
+    return medusa_folder().refusal([&](const std::string& folder) {
       write_file(folder + config, R"({"medusa_num_heads": )" + said + "}");
     });
   };
@@ -273,13 +254,13 @@ TEST_CASE("heads: damaged folders are refused in one line") {
   const auto cut = [&](const std::string& folder) {
     write_file(folder + weights, read_file(folder + weights).substr(0, 5000));
   };
-  CHECK(contains(refusal_of(cut), weights));
+  CHECK(contains(medusa_folder().refusal(cut), weights));
   const auto remove = [&](const std::string& folder) { std::filesystem::remove(folder + weights); };
-  CHECK(contains(refusal_of(remove, Exit::io), weights));
+  CHECK(contains(medusa_folder().refusal(remove, Exit::io), weights));
   const auto pickled = [&](const std::string& folder) {
     std::filesystem::rename(folder + weights, folder + "/medusa_lm_head.pt");
   };
-  CHECK(contains(refusal_of(pickled),
+  CHECK(contains(medusa_folder().refusal(pickled),
                  "medusa_lm_head.pt: is a Python pickle, which can run code, "
                  "expected medusa_lm_head.safetensors: python3 -c"));
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -254,5 +255,37 @@ inline void check_refused(const std::string& path, const std::string& named,
     for (unsigned char c : line) CHECK((c >= 0x20 && c != 0x7f));
   }
 }
+
+// A folder of golden heads with one thing wrong in it.
+struct DamagedHeads {
+  std::string whole, weights;  // the folder, and its file beside config.json
+  std::function<void(const std::string& folder)> open;
+
+  // As the error says it.
+  std::string refusal(const std::function<void(const std::string& folder)>& damage,
+                      Exit code = Exit::bad_file) const {
+    const TempFolder temp;
+    for (const std::string& name : {std::string("/config.json"), weights})
+      write_file(temp.path + name, read_file(whole + name));
+    damage(temp.path);
+    const Error error = error_of([&] { open(temp.path); });
+    CHECK(error.code == code);
+    CHECK(!contains(error.what(), "\n"));
+    return error.what();
+  }
+  // With other text in place of `from` in a file, which the error names.
+  void refused(const std::string& says, const std::string& file, const std::string& from,
+               const std::string& to) const {
+    CAPTURE(from);
+    const std::string error = refusal([&](const std::string& folder) {
+      std::string text = read_file(folder + file);
+      const size_t at = text.find(from);
+      REQUIRE(at != text.npos);
+      write_file(folder + file, text.replace(at, from.size(), to));
+    });
+    CHECK_MESSAGE(contains(error, says), error);
+    CHECK_MESSAGE(contains(error, file), error);
+  }
+};
 
 }  // namespace chaski::test
