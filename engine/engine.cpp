@@ -14,7 +14,6 @@
 #include "engine/session.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/cores.h"
-#include "ggml-like-tensor/reading.h"
 
 namespace chaski {
 
@@ -128,7 +127,7 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
 
 bool EngineImpl::run(Result what, std::span<const CudaDraw> draws, const std::atomic<bool>* stop) {
   ENSURE(!device || what != Result::both, "a device gives out one result");
-  plan_readings(batch, states.pools);
+  readings.plan(batch, states.pools);
   result_ = nullptr;
   if (cpu_layers() > 0) {
     const auto result = cpu->run(what, rows, profile, stop);

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/kv_pool.h"
 #include "engine/prefix_index.h"
+#include "ggml-like-tensor/reading.h"
 
 namespace chaski {
 
@@ -19,6 +20,7 @@ struct EngineImpl {
   int64_t hidden = 0;        // columns of Result::hidden; 0: the model does not give it out
 
   Batch batch;              // of the next pass
+  ReadingPlanner readings;  // what its attention reads
   std::vector<float> rows;  // of its tokens, of a model that goes by such
   PassContext host;         // where the CPU's part of it runs
   // The CPU runs the first layers and the device the others; without a device the CPU runs all.

@@ -345,37 +345,42 @@ std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
 // draw(row of p, the text up to there). Where the last token has no draw and nothing says why, its
 // logits are not finite.
 template <class Draw>
-Draws Session::Impl::draws_of(const Extension& p, Draw draw) {
-  if (p.wanted == 0) return {};
+void Session::Impl::draws_of(const Extension& p, Draws& out, Draw draw) {
+  out.forget();
+  if (p.wanted == 0) return;
   Impl& s = *p.session->impl_;
   const size_t last = size_t(p.wanted) - 1;
-  Draws out = right_draws(s.tokens, p.guesses, [&](size_t row, std::span<const TokenId> text) {
+  const auto draw_row = [&](size_t row, std::span<const TokenId> text) {
     return draw(last + row, text);
-  });
+  };
+  right_draws(s.tokens, p.guesses, draw_row, out);
   s.take_branch(out.right);
   if (out.tokens.empty() && !out.error)
     out.error = not_finite(Result::logits, s.tokens.back(), int(s.tokens.size()) - 1);
   p.session->rewind(p.session->position());
-  return out;
 }
 
 std::vector<Draws> Session::draw_all(std::span<const Extension> extensions) {
+  std::vector<Draws> out;
+  draw_all(extensions, out);
+  return out;
+}
+
+void Session::draw_all(std::span<const Extension> extensions, std::vector<Draws>& out) {
   check(extensions);
+  out.resize(extensions.size());
   try {
-    return Impl::drawn(extensions);
+    Impl::drawn(extensions, out);
   } catch (const Abandoned&) {
-    Draws none;
-    none.abandoned = true;
-    return std::vector<Draws>(extensions.size(), none);
+    for (Draws& draws : out) draws.forget(), draws.abandoned = true;
   }
 }
 
-std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
+void Session::Impl::drawn(std::span<const Extension> extensions, std::vector<Draws>& out) {
   const std::atomic<bool>* const stop = interrupt_of(extensions);
   EngineImpl& e = extensions[0].session->impl_->e();
   const size_t vocab = size_t(e.model->vocab),
                drawable = e.tokenizer ? size_t(e.tokenizer->size()) : vocab;
-  std::vector<Draws> out;
   size_t first = 0;  // row of an extension
   const std::vector<CudaDraw> there =
       e.device ? device_draws(extensions, drawable) : std::vector<CudaDraw>();
@@ -385,39 +390,40 @@ std::vector<Draws> Session::Impl::drawn(std::span<const Extension> extensions) {
       each_pass(extensions, Result::logits, there, stop,
                 [&](size_t) { drawn.insert(drawn.end(), e.tokens().begin(), e.tokens().end()); });
     });
-    for (const Extension& p : extensions) {
-      out.push_back(draws_of(p, [&](size_t row, auto) {
+    for (size_t i = 0; i < extensions.size(); ++i) {
+      draws_of(extensions[i], out[i], [&](size_t row, auto) {
         const TokenId token = drawn[first + row];
         return token < 0 ? std::nullopt : std::optional(token);
-      }));
-      first += p.drawn();
+      });
+      first += extensions[i].drawn();
     }
-    return out;
+    return;
   }
   const bool both = std::ranges::any_of(extensions, &Extension::hidden);
   size_t token = 0;  // the first of an extension, of all in the pass
   const std::span<const float> logits =
       rows(extensions, both ? Result::both : Result::logits, false, stop);
-  for (const Extension& p : extensions) {
-    std::vector<LogProbabilities> scores;
-    out.push_back(draws_of(p, [&](size_t row, std::span<const TokenId> history) {
+  for (size_t i = 0; i < extensions.size(); ++i) {
+    const Extension& p = extensions[i];
+    Draws& draws = out[i];
+    draws_of(p, draws, [&](size_t row, std::span<const TokenId> history) {
       const auto of_token = logits.subspan((first + row) * vocab, vocab);
       if (!finite(of_token)) return std::optional<TokenId>();
       const TokenId token = p.sampler->draw(of_token.first(drawable), history);
-      if (p.scored) scores.push_back(log_probabilities(of_token.first(drawable), token, *p.scored));
+      if (p.scored)
+        draws.log_probabilities.push_back(
+            log_probabilities(of_token.first(drawable), token, *p.scored));
       return std::optional(token);
-    }));
-    out.back().log_probabilities = std::move(scores);
-    if (p.hidden && !out.back().error) {
-      std::vector<float>& hidden = out.back().hidden;
-      hidden = extensions[0].session->impl_->hidden_of(p, token, out.back().right);
+    });
+    if (p.hidden && !draws.error) {
+      std::vector<float>& hidden = draws.hidden;
+      hidden = extensions[0].session->impl_->hidden_of(p, token, draws.right);
       // A row goes with the token behind it; behind the last right guess none could be drawn.
       const size_t cols = size_t(e.hidden), right = hidden.size() / cols - p.tokens.size();
-      if (right > 0 && out.back().tokens.size() == right) hidden.resize(hidden.size() - cols);
+      if (right > 0 && draws.tokens.size() == right) hidden.resize(hidden.size() - cols);
     }
     first += p.drawn(), token += p.size();
   }
-  return out;
 }
 
 // Of the tokens of an extension, the first of which is `token` of the pass, and of the guesses up

@@ -50,6 +50,12 @@ struct Draws {
   std::vector<float> hidden;
   std::optional<Error> error;
   bool abandoned = false;  // then there are no draws
+
+  // As new, but for the memory.
+  void forget() {
+    tokens.clear(), log_probabilities.clear(), hidden.clear();
+    right = -1, error = std::nullopt, abandoned = false;
+  }
 };
 
 class Session {
@@ -128,6 +134,8 @@ class Session {
   // sessions hold what they held before, those with recurrent states perhaps less, as after
   // rewind().
   static std::vector<Draws> draw_all(std::span<const Extension> extensions);
+  // In place of what `out` has, whose memory is used again: a decode step takes none.
+  static void draw_all(std::span<const Extension> extensions, std::vector<Draws>& out);
   // One session alone. Throws what extend() throws.
   std::vector<TokenId> draw(std::span<const TokenId> tokens, Sampler& sampler,
                             std::span<const Draft::Node> guesses = {});

@@ -69,10 +69,10 @@ struct Session::Impl {
   template <class Take>
   static void each_row(std::span<const Extension> extensions, Result what, bool checked,
                        const std::atomic<bool>* stop, Take take);
-  static std::vector<Draws> drawn(std::span<const Extension> extensions);
+  static void drawn(std::span<const Extension> extensions, std::vector<Draws>& out);
   std::vector<float> hidden_of(const Extension& p, size_t token, int right);
   template <class Draw>
-  static Draws draws_of(const Extension& p, Draw draw);
+  static void draws_of(const Extension& p, Draws& out, Draw draw);
 };
 
 }  // namespace chaski

@@ -4,15 +4,16 @@
 
 namespace chaski {
 
-namespace {
-
-class Planner {
- public:
-  Planner(const Batch& batch, size_t pool, int window) : b_(batch), pool_(pool) {
+// One pool's reading.
+struct ReadingPlanner::Pool {
+  Pool(ReadingPlanner& planner, const Batch& batch, size_t pool, int window, Reading& reading)
+      : p_(planner), b_(batch), pool_(pool), reading_(reading) {
     seen_.window = window;
   }
 
-  Reading plan() {
+  void plan() {
+    p_.found_.clear(), p_.tables_.clear(), p_.newest_.clear(), p_.older_.clear();
+    reading_.groups.clear(), reading_.runs.clear(), reading_.sequences = reading_.alone = 0;
     const auto size = int32_t(b_.cells.size());
     for (int32_t first = 0, end; first < size; first = end) {
       for (end = first + 1; end < size && b_.sequences[size_t(end)] == b_.sequences[size_t(first)];)
@@ -20,24 +21,19 @@ class Planner {
       ++reading_.sequences;
       sequence(first, end);
     }
-    // the runs of each group next to each other
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const Found& x, const Found& y) { return x.group < y.group; });
-    for (const Found& f : found_) {
-      Reading::Group& g = reading_.groups[size_t(f.group)];
-      if (reading_.runs.empty() || g.first == g.end) g.first = int32_t(reading_.runs.size());
-      reading_.runs.push_back(f.run);
-      g.end = int32_t(reading_.runs.size());
+    // the runs of each group next to each other, in the order in which they were found
+    for (const Found& f : p_.found_) ++reading_.groups[size_t(f.group)].end;
+    int32_t at = 0;
+    for (Reading::Group& g : reading_.groups) {
+      g.first = at, at += g.end;
+      g.end = g.first;
     }
-    return std::move(reading_);
+    reading_.runs.resize(size_t(at));
+    for (const Found& f : p_.found_)
+      reading_.runs[size_t(reading_.groups[size_t(f.group)].end++)] = f.run;
   }
 
  private:
-  struct Found {
-    int32_t group;
-    Reading::Run run;
-  };
-
   int64_t first_seen(int32_t token) const { return seen_.first_seen(b_.cells[size_t(token)]); }
 
   // Of tokens [first, end), all that the sequence has here.
@@ -54,7 +50,7 @@ class Planner {
                     high = std::min<int64_t>(b_.cells[size_t(to) - 1], start + kChunk - 1);
       const Reading::Group wanted{int32_t(chunk), int32_t(low / kPage), int32_t(high / kPage + 1),
                                   0, 0};
-      found_.push_back({group(wanted, table), {from, to}});
+      p_.found_.push_back({group(wanted, table), {from, to}});
       ++reading_.alone;
     }
   }
@@ -62,34 +58,30 @@ class Planner {
   // That reads the same pages.
   int32_t group(const Reading::Group& wanted, const int32_t* table) {
     const auto chunk = size_t(wanted.chunk);
-    if (chunk >= newest_.size()) newest_.resize(chunk + 1, -1);
-    for (int32_t i = newest_[chunk]; i >= 0; i = older_[size_t(i)]) {
+    if (chunk >= p_.newest_.size()) p_.newest_.resize(chunk + 1, -1);
+    for (int32_t i = p_.newest_[chunk]; i >= 0; i = p_.older_[size_t(i)]) {
       const Reading::Group& g = reading_.groups[size_t(i)];
       if (g.from == wanted.from && g.to == wanted.to &&
-          std::equal(table + g.from, table + g.to, tables_[size_t(i)] + g.from))
+          std::equal(table + g.from, table + g.to, p_.tables_[size_t(i)] + g.from))
         return i;
     }
     const auto made = int32_t(reading_.groups.size());
-    reading_.groups.push_back(wanted), tables_.push_back(table);
-    older_.push_back(newest_[chunk]), newest_[chunk] = made;
+    reading_.groups.push_back(wanted), p_.tables_.push_back(table);
+    p_.older_.push_back(p_.newest_[chunk]), p_.newest_[chunk] = made;
     return made;
   }
 
+  ReadingPlanner& p_;
   const Batch& b_;
   const size_t pool_;
   Paged seen_;  // for its window
-  Reading reading_;
-  std::vector<Found> found_;
-  std::vector<const int32_t*> tables_;   // by group: one that has its pages
-  std::vector<int32_t> newest_, older_;  // groups of a chunk: the newest, and the one before each
+  Reading& reading_;
 };
 
-}  // namespace
-
-void plan_readings(Batch& batch, const std::vector<StateLayout::Pool>& pools) {
-  batch.readings.assign(pools.size(), {});
+void ReadingPlanner::plan(Batch& batch, const std::vector<StateLayout::Pool>& pools) {
+  batch.readings.resize(pools.size());
   for (size_t i = 0; i < pools.size(); ++i)
-    if (!pools[i].recurrent) batch.readings[i] = Planner(batch, i, pools[i].window).plan();
+    if (!pools[i].recurrent) Pool(*this, batch, i, pools[i].window, batch.readings[i]).plan();
 }
 
 }  // namespace chaski

@@ -7,8 +7,27 @@
 
 namespace chaski {
 
-// Fills batch.readings, by pool; those of recurrent states stay empty. Whoever changes the cells,
-// sequences or tables of a batch calls it before the batch is run.
-void plan_readings(Batch& batch, const std::vector<StateLayout::Pool>& pools);
+// Keeps its memory from one pass to the next, so that a decode step takes none.
+class ReadingPlanner {
+ public:
+  // Fills batch.readings, by pool; those of recurrent states stay empty. Whoever changes the cells,
+  // sequences or tables of a batch calls it before the batch is run.
+  void plan(Batch& batch, const std::vector<StateLayout::Pool>& pools);
+
+ private:
+  struct Found {
+    int32_t group;
+    Reading::Run run;
+  };
+  struct Pool;
+
+  std::vector<Found> found_;
+  std::vector<const int32_t*> tables_;   // by group: one that has its pages
+  std::vector<int32_t> newest_, older_;  // groups of a chunk: the newest, and the one before each
+};
+
+inline void plan_readings(Batch& batch, const std::vector<StateLayout::Pool>& pools) {
+  ReadingPlanner().plan(batch, pools);
+}
 
 }  // namespace chaski

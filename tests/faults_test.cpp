@@ -54,6 +54,24 @@ TEST_CASE("faults/memory that ends anywhere is exit 4 and one line") {
     }
 }
 
+// Eight tokens more, in a page that is there, cost no allocation: neither the pass nor the draw nor
+// the text of them.
+TEST_CASE("faults/a decode step takes no memory") {
+  if (!can_preload()) return;
+  const TempFolder tmp;
+  const auto allocations = [&](const std::string& temperature, int tokens) {
+    const std::string count = tmp / "count";
+    REQUIRE(with_fault("FAULT_COUNT=" + count,
+                       fmt::format("run -q -t 2 --draft none --ignore-eos --temp {} -n {} -p Once",
+                                   temperature, tokens))
+                .status == 0);
+    const std::string said = read_file(count);
+    return said.substr(0, said.find('\n'));
+  };
+  for (const std::string temperature : {"0", "0.8"})
+    CHECK(allocations(temperature, 69) == allocations(temperature, 77));
+}
+
 TEST_CASE("faults/ulimit -v: exit 4 and one line, whatever the size") {
   if (chaski_binary().find("asan") != std::string::npos) return;
   const TempFolder tmp;

@@ -410,10 +410,11 @@ std::array<TokenId, 3> toy_text(const SamplerOptions& options, ToyGuesses guesse
     Draft draft;
     if (guesses == ToyGuesses::blind || guesses == ToyGuesses::tree) draft.add(guessed(true));
     if (guesses == ToyGuesses::coupled || guesses == ToyGuesses::tree) draft.add(guessed(false));
-    const Draws draws = right_draws(
-        text, draft.nodes, [&](size_t, std::span<const TokenId> history) -> std::optional<TokenId> {
-          return sampler.draw(kToyTarget[size_t(history.back())], history);
-        });
+    const auto draw = [&](size_t, std::span<const TokenId> history) -> std::optional<TokenId> {
+      return sampler.draw(kToyTarget[size_t(history.back())], history);
+    };
+    Draws draws;
+    right_draws(text, draft.nodes, draw, draws);
     text.push_back(draws.tokens.back());
   }
   return {text[1], text[2], text[3]};
