@@ -17,6 +17,12 @@ size_t common(std::span<const TokenId> a, std::span<const TokenId> b) {
   return size_t(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
+template <class List, class One>
+void take_turn(List& list, One one) {
+  const auto at = std::ranges::upper_bound(list, one.turn, {}, &One::turn);
+  list.insert(at, std::move(one));
+}
+
 }  // namespace
 
 Scheduler::Scheduler(std::shared_ptr<Engine> engine, int budget)
@@ -29,13 +35,13 @@ std::vector<int64_t> Scheduler::pages_for(size_t tokens) const {
   return pages_of_session(engine_->impl().states.pools, cells, engine_->batch_length());
 }
 
-void Scheduler::add(Request& request) {
+void Scheduler::add(Request& request, int priority) {
   const std::vector<int64_t> need = pages_for(request.history().size());
   for (size_t i = 0; i < need.size(); ++i)
     if (const int64_t have = engine_->impl().pools[i].size(); need[i] > have)
       fail(Exit::memory, "a prompt of {} tokens needs {} pages of keys and values, there are {}",
            request.history().size(), need[i], have);
-  waiting_.push_back(&request);
+  take_turn(waiting_, Waiting{{passes_ - kAgeing * priority, added_++}, &request});
 }
 
 // Who begins as another does who still reads that beginning waits for him, and then has it too.
@@ -63,11 +69,11 @@ std::unique_ptr<Session> Scheduler::session_for(const Request& request) {
 void Scheduler::admit() {
   const size_t most = std::min(kMostRunning, size_t(budget_));
   while (!full_ && !waiting_.empty() && running_.size() < most) {
-    Request& next = *waiting_.front();
-    if (next.goes_on()) {
-      std::unique_ptr<Session> session = session_for(next);
+    const auto [turn, next] = waiting_.front();
+    if (next->goes_on()) {
+      std::unique_ptr<Session> session = session_for(*next);
       if (!session) return;
-      running_.push_back({&next, std::move(session)});
+      take_turn(running_, Running{turn, next, std::move(session)});
     }
     waiting_.pop_front();
   }
@@ -107,17 +113,17 @@ bool Scheduler::step() {
   const std::vector<Extension> pass = extensions();
   if (pass.empty()) return true;  // all who ran failed
   const auto start = std::chrono::steady_clock::now();
-  std::vector<Draws> draws;
+  ++passes_;
   try {
-    draws = Session::draw_all(pass);
+    Session::draw_all(pass, draws_);
   } catch (const Error& error) {
     preempt(error);
     return true;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  learn(in_pass_, pass, draws, took.count());
+  learn(in_pass_, pass, draws_, took.count());
   for (size_t i = 0; i < pass.size(); ++i) try {
-      in_pass_[i]->request->take(draws[i], int(pass.size()));
+      in_pass_[i]->request->take(draws_[i], int(pass.size()));
     } catch (const Error& error) {
       in_pass_[i]->request->error = error;
     }
@@ -133,7 +139,7 @@ void Scheduler::preempt(const Error& error) {
   if (running_.empty())
     last.request->error = error;
   else
-    waiting_.push_front(last.request);
+    take_turn(waiting_, Waiting{last.turn, last.request});
 }
 
 // A pass in which nobody read teaches what passes cost.

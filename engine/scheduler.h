@@ -16,23 +16,37 @@ class Scheduler {
   // 0: as many as a pass may have.
   explicit Scheduler(std::shared_ptr<Engine> engine, int budget = 0);
 
-  // The request takes its turn behind those who came before, and starts as soon as there are pages
-  // for its prompt. Where its prompt begins as that of one who runs, that beginning is read once.
-  // It has to outlive its end. Throws Error(memory) with both numbers if there will never be pages
-  // enough.
-  void add(Request& request);
+  // How many passes a request waits at most for those who come later with a priority higher by one.
+  static constexpr int64_t kAgeing = 64;
+
+  // The request takes its turn behind those who came before; with a higher priority also ahead of
+  // those who came less than kAgeing passes before it for each step of priority, so that nobody
+  // waits for ever. Turns say who starts first, whose prompt is read first, and who keeps his
+  // pages. It starts as soon as it is its turn and there are pages for its prompt. Where its prompt
+  // begins as that of one who runs, that beginning is read once. It has to outlive its end. Throws
+  // Error(memory) with both numbers if there will never be pages enough.
+  void add(Request& request, int priority = 0);
 
   // One pass, for all who run. False when nobody is left. A request that is interrupted, whose
   // logits are not finite, whose sink or drafter throws an Error, or for whom alone memory is too
-  // small, ends by itself: see Request::error. When pages run out, who came last gives his back,
-  // and later reads his text again. Throws other Errors of a pass.
+  // small, ends by itself: see Request::error. When pages run out, who has the last turn gives
+  // his back, and later reads his text again. Throws other Errors of a pass.
   bool step();
 
   int running() const { return int(running_.size()); }
   int waiting() const { return int(waiting_.size()); }
 
  private:
+  struct Turn {
+    int64_t pass, number;  // of the pass it came before, less what its priority is worth; its own
+    auto operator<=>(const Turn&) const = default;
+  };
+  struct Waiting {
+    Turn turn;
+    Request* request;
+  };
   struct Running {
+    Turn turn;
     Request* request;
     std::unique_ptr<Session> session;
   };
@@ -49,9 +63,11 @@ class Scheduler {
 
   std::shared_ptr<Engine> engine_;
   const int budget_;
-  std::deque<Request*> waiting_;
-  std::vector<Running> running_;   // who came first stands first
+  int64_t passes_ = 0, added_ = 0;
+  std::deque<Waiting> waiting_;    // by turn
+  std::vector<Running> running_;   // by turn
   std::vector<Running*> in_pass_;  // by extension
+  std::vector<Draws> draws_;       // of the last pass
   bool full_ = false;              // who was sent away waits until somebody leaves
 };
 

@@ -137,6 +137,60 @@ TEST_CASE("requests: without pages they wait, or go and read their text again, a
   for (const int32_t page : taken) pool.release(page);
 }
 
+// Many who want to say 20 words, with pages for one of them at a time.
+struct FewPages {
+  std::shared_ptr<Engine> engine = Engine::open({});
+  std::vector<std::unique_ptr<Request>> requests;
+  std::vector<size_t> order;  // in which they ended
+
+  FewPages() {
+    KvPool& pool = engine->impl().pools[0];
+    while (pool.size() - pool.in_use() > 2) pool.take();
+  }
+  Request& one(int i) {
+    requests.push_back(std::make_unique<Request>(*engine, prompt_for(*engine, 0),
+                                                 drawn(0.8, uint64_t(i), 20), kUnheard));
+    return *requests.back();
+  }
+  bool step(Scheduler& scheduler) {
+    const bool more = scheduler.step();
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (!requests[i]->goes_on() && std::ranges::count(order, i) == 0) order.push_back(i);
+    return more;
+  }
+};
+
+TEST_CASE("requests: who has a higher priority goes first, but nobody waits for ever") {
+  FewPages few;
+  Scheduler scheduler(few.engine);
+  const int priorities[] = {0, 0, 1, -1, 2};
+  for (int i = 0; i < 5; ++i) scheduler.add(few.one(i), priorities[i]);
+  while (few.step(scheduler)) {
+  }
+  CHECK(few.order == std::vector<size_t>{4, 2, 0, 1, 3});
+  for (int i = 0; i < 5; ++i) {
+    REQUIRE(!few.requests[size_t(i)]->error);
+    CHECK(few.requests[size_t(i)]->finished().text ==
+          generate(*Engine::open({})->session(), prompt_for(*few.engine, 0),
+                   drawn(0.8, uint64_t(i), 20), kUnheard)
+              .text);
+  }
+
+  // Those who are more important come faster than they go. Who waits has his turn all the same.
+  FewPages busy;
+  Scheduler crowded(busy.engine);
+  crowded.add(busy.one(0), 1);
+  crowded.add(busy.one(1));
+  int passes = 0;
+  while (std::ranges::count(busy.order, 1U) == 0) {
+    if (passes % 15 == 0) crowded.add(busy.one(2 + passes / 15), 1);
+    busy.step(crowded);
+    REQUIRE(++passes < 400);
+  }
+  CHECK(passes > Scheduler::kAgeing);
+  CHECK(crowded.waiting() > 0);
+}
+
 TEST_CASE("requests: whose reader left, who is interrupted or fails ends alone") {
   const auto engine = Engine::open({});
   const auto prompt = prompt_for(*engine, 0);
