@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whether the same prompt, settings and seed give the same bytes, whoever guesses and however many threads work.
 
-    identity.py [--prompts 100] [--tokens 128] [-m MODEL] [--draft MODEL] [--minutes M] [--data ../shared/data/eval]
+    identity.py [--prompts 100] [--tokens 128] [-m MODEL] [--draft MODEL] [--company 3] [--minutes M] [--data ../shared/data/eval]
 
 The prompts are of mt_bench, spec_bench, gsm8k and HumanEval, in turn. Each goes once through `--draft none -t 1`, greedy and at temperature
 0.8, and then through every way in WAYS; tokens, text and why it ended have to be the same. Prints every difference and, last, the counts;
@@ -32,12 +32,14 @@ def prompts_of(folder, most):
     return list({text: (name, text) for name, text in filter(None, turns)}.values())[:most]
 
 
-def ways_of(draft, folder):
+def ways_of(draft, company, folder):
     """What must change nothing. The last two come one after the other: an answer is made and kept, and then not made again."""
     kept = ["--answer-cache", os.path.join(folder, "kept")]
     ways = {"none, 2 threads": ["--draft", "none", "-t", "2"], "auto": ["--draft", "auto"],
             **{f"ngram, {n} guesses": ["--draft", "ngram", "--draft-len", str(n)] for n in (1, 3, 7, 15)},
             "prompt from a file": ["--draft", "none", "--cache", os.path.join(folder, "prompt.kv")]}
+    if company:
+        ways[f"beside {company} others"] = ["--answers", str(company + 1)]
     if draft:
         ways["model"] = ["--draft", draft, "-t", "2"]
         ways["model, 3 guesses"] = ["--draft", draft, "--draft-len", "3"]
@@ -63,6 +65,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-m", "--model", default="", help="the bundled one if none is given")
     parser.add_argument("--draft", default="", metavar="MODEL", help="a smaller model of the same vocabulary")
+    parser.add_argument("--company", type=int, default=0, metavar="N", help="also as the first of N + 1 answers that are written side by side")
     parser.add_argument("--chars", type=int, default=10**6, metavar="N", help="of a prompt, at most")
     parser.add_argument("--minutes", type=float, default=10**6, metavar="M", help="begin no prompt after so many")
     parser.add_argument("--data", default=os.path.join(os.path.dirname(__file__), "../../shared/data/eval"))
@@ -72,7 +75,7 @@ def main():
     done = compared = different = tokens = drafted = accepted = too_long = 0
     with tempfile.TemporaryDirectory() as folder:
         prompt_file = os.path.join(folder, "prompt")
-        ways = ways_of(options.draft, folder)
+        ways = ways_of(options.draft, options.company, folder)
         for name, text in prompts_of(options.data, options.prompts):
             if time.time() - start > 60 * options.minutes:
                 break
