@@ -26,42 +26,71 @@ struct NearestCode {
 };
 const NearestCode kNearest;
 
-// The scale byte of least error for n values that share one: sign x centre x up to six levels.
+// A value for each of the four centres.
+using ByCentre = float __attribute__((vector_size(16)));
+using CentreInts = int32_t __attribute__((vector_size(16)));
+constexpr ByCentre kCentres = {Q4::kCentre, Q4::kCentre + Q4::kCentreStep,
+                               Q4::kCentre + 2 * Q4::kCentreStep,
+                               Q4::kCentre + 3 * Q4::kCentreStep};
+
+// What n values lose under a scale for each centre, and the scale that suits their codes best. Sums
+// go through the values in their order, so the centres side by side are as each alone.
+struct Q4Trial {
+  ByCentre loss, fit;
+};
+Q4Trial q4_trial(const float* x, const float* factors, int n, ByCentre d) {
+  const ByCentre inverse = 1 / d, none{}, last = none + 62.9f;  // as NearestCode::cell() has it
+  ByCentre error{}, xv{}, vv{};
+  for (int i = 0; i < n; ++i) {
+    const ByCentre y = x[i] * inverse + kCentres, above = none < y ? y : none;
+    const CentreInts cell = __builtin_convertvector((above < last ? above : last) * 4, CentreInts);
+    const float* const value = kNearest.value;
+    const ByCentre v = {value[cell[0]], value[cell[1]], value[cell[2]], value[cell[3]]};
+    error += factors[i] * (y - v) * (y - v);
+    xv += factors[i] * x[i] * (v - kCentres), vv += factors[i] * (v - kCentres) * (v - kCentres);
+  }
+  return {error * (d * d), vv > 0 ? xv / vv : none};
+}
+
+// The scale byte of least error for n values that share one: sign x centre x six levels.
 uint8_t q4_scale(const float* x, const float* factors, int n, float unit) {
-  const float most = max_abs(x, n);
-  uint8_t best = 0;  // of zeros: scale 0
-  float best_error = INFINITY;
-  auto consider = [&](int sign, int choice, int level) {
-    const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep,
-                d = (sign ? -unit : unit) * float(level), inverse = 1 / d;
-    float error = 0, xv = 0, vv = 0;
-    for (int i = 0; i < n; ++i) {
-      const float y = x[i] * inverse + centre, v = kNearest.value[NearestCode::cell(y)];
-      error += factors[i] * (y - v) * (y - v);
-      xv += factors[i] * x[i] * (v - centre), vv += factors[i] * (v - centre) * (v - centre);
-    }
-    error *= d * d;
-    if (error < best_error) best_error = error, best = uint8_t(level | choice << 5 | sign << 7);
-    return vv > 0 ? xv / vv : 0;
-  };
   const float levels = unit > 0 && std::isfinite(1 / unit) ? 1 / unit : 0;
-  for (int sign = 0; sign < 2 && most * levels > 0; ++sign) {
-    for (int choice = 0; choice < 4; ++choice) {
-      const float centre = Q4::kCentre + float(choice) * Q4::kCentreStep;
-      float top = 0, bottom = 0;  // the reach to either side, as the codebook sees it
-      for (int i = 0; i < n; ++i)
-        top = std::max(top, sign ? -x[i] : x[i]), bottom = std::max(bottom, sign ? x[i] : -x[i]);
-      const float d = std::max(top / (63 - centre), bottom / centre);
-      int tried = 0;
-      for (float shrink : {0.86f, 0.93f, 1.0f}) {
-        const int level = std::clamp(int(nearest(shrink * d * levels)), 1, 31);
-        if (level == tried) continue;
-        tried = level;
-        const int refit =
-            std::clamp(int(nearest(std::fabs(consider(sign, choice, level)) * levels)), 1, 31);
-        if (refit != level) consider(sign, choice, refit);
-      }
+  float highest = 0, lowest = 0;
+  for (int i = 0; i < n; ++i) highest = std::max(highest, x[i]), lowest = std::min(lowest, x[i]);
+  if (!(std::max(highest, -lowest) * levels > 0)) return 0;  // of zeros: scale 0
+  const auto levels_of = [&](ByCentre d) {
+    ByCentre level;
+    for (int c = 0; c < 4; ++c)
+      level[c] = float(std::clamp(int(nearest(std::fabs(d[c]) * levels)), 1, 31));
+    return level;
+  };
+  const auto same = [](ByCentre a, ByCentre b) { return std::memcmp(&a, &b, sizeof a) == 0; };
+  constexpr ByCentre kNone = {INFINITY, INFINITY, INFINITY, INFINITY};
+  uint8_t best = 0;
+  float best_error = INFINITY;
+  for (int sign = 0; sign < 2; ++sign) {
+    const float step = sign ? -unit : unit, top = sign ? -lowest : highest,
+                bottom = sign ? highest : -lowest;
+    const ByCentre above = top / (63 - kCentres), below = bottom / kCentres,
+                   reach = above < below ? below : above;
+    ByCentre level[6], loss[6];
+    for (int t = 0; t < 6; t += 2) {
+      constexpr float kShrink[] = {0.86f, 0.93f, 1};
+      level[t] = levels_of(kShrink[t / 2] * reach);
+      loss[t] = loss[t + 1] = kNone;
+      if (t > 0 && same(level[t], level[t - 2])) continue;
+      const Q4Trial first = q4_trial(x, factors, n, step * level[t]);
+      loss[t] = first.loss;
+      level[t + 1] = levels_of(first.fit);
+      if (!same(level[t + 1], level[t]))
+        loss[t + 1] = q4_trial(x, factors, n, step * level[t + 1]).loss;
     }
+    for (int choice = 0; choice < 4; ++choice)
+      for (int t = 0; t < 6; ++t)
+        if (loss[t][choice] < best_error) {
+          best_error = loss[t][choice];
+          best = uint8_t(int(level[t][choice]) | choice << 5 | sign << 7);
+        }
   }
   return best;
 }
