@@ -45,15 +45,18 @@ void Governor::Average::add(double x) {
   mean += (x - mean) / n;
 }
 
-// Between those that were measured on a line, and beyond them with the slope that is assumed. More
-// tokens never take less.
+// Between those that were measured on a line, and beyond them with the slope that is assumed, or
+// the one to the widest that was measured where that is steeper. More tokens never take less.
 double Governor::pass_seconds(int tokens) const {
   int below = tokens, above = tokens;
   while (below > 1 && pass_[size_t(below)].n == 0) --below;
   while (above < kMost + 1 && pass_[size_t(above)].n == 0) ++above;
   const double least = pass_[1].value, first = std::max(pass_[size_t(below)].value, least);
   if (below == tokens) return first;
-  if (pass_[size_t(above)].n == 0) return first + (tokens - below) * kTokenMore * least;
+  if (pass_[size_t(above)].n == 0) {
+    const double seen = below > 1 ? (first - least) / (below - 1) : 0;
+    return first + (tokens - below) * std::max(kTokenMore * least, seen);
+  }
   const double last = std::max(pass_[size_t(above)].value, first);
   return first + (last - first) * (tokens - below) / (above - below);
 }
