@@ -299,6 +299,13 @@ TEST_CASE("cli/heads guess for run, and what is none of them is said") {
   const Outcome plain = run("none", "-q"), with = run(temp.path, "-q");
   CHECK_MESSAGE(with.status == 0, with.err);
   CHECK(with.out == plain.out);
+  const auto few = [&](const std::string& form, const std::string& who) {
+    return chaski_run({"run", "--device", "cpu", "-p", "Once", "-n", "4", "--draft", who, form});
+  };
+  const std::string early = "the text was over before it was known what they gain";
+  CHECK(few("-v", temp.path).error_says("; no guesses: " + early + "; "));
+  CHECK(few("--json", temp.path).out.find("\"no_guesses\":\"" + early + "\"") != std::string::npos);
+  CHECK(few("--json", "ngram").out.find("no_guesses") == std::string::npos);
   const Outcome other = run(golden("heads/medusa"), "-q");
   CHECK(other.status == 3);
   CHECK_MESSAGE(other.error_says("medusa_lm_head.safetensors: tensor "), other.err);
