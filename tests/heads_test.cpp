@@ -312,5 +312,36 @@ TEST_CASE("cli/heads guess for run, and what is none of them is said") {
   CHECK(chaski_run({"run", "--help"}).out.find("Medusa heads") != std::string::npos);
 }
 
+TEST_CASE("cli/a folder of heads is no model, and says what it is") {
+  const TempFolder temp;
+  for (const std::string name : {"medusa", "eagle"}) {
+    const std::string folder = golden("heads/") + name;
+    for (const Arguments& command :
+         {Arguments{"run", "-p", "a", "-m"}, {"inspect"}, {"plan"}, {"chat", "-p", "a", "-m"}}) {
+      Arguments all = command;
+      all.push_back(folder);
+      const Outcome found = chaski_run(all);
+      CHECK(found.status == 3);
+      CHECK_MESSAGE(found.one_error_line(), found.err);
+      CHECK(found.error_says(folder +
+                             (name == "medusa" ? ": holds Medusa heads" : ": holds an EAGLE head") +
+                             ", no model: --draft " + folder + " beside -m "));
+    }
+  }
+  // And what is neither, by what is there.
+  const auto draft = [&](const std::string& says) {
+    const Outcome found = chaski_run({"run", "-p", "a", "-n", "1", "--draft", temp.path});
+    CHECK(found.status == 3);
+    CHECK_MESSAGE(found.one_error_line(), found.err);
+    CHECK_MESSAGE(found.error_says("--draft is neither a model nor heads (medusa_lm_head."
+                                   "safetensors, or model.safetensors with fc.weight): " +
+                                   temp.path + says),
+                  found.err);
+  };
+  draft(": folder has no config.json");
+  write_file(temp / "config.json", "{}");
+  draft("/config.json: architectures is missing");
+}
+
 }  // namespace
 }  // namespace chaski::test
