@@ -390,6 +390,18 @@ class Chat {
                          counted(last->content.size(), "byte")));
   }
 
+  // What /save wrote, or another program in the same words.
+  static std::vector<ChatMessage> conversation_at(const std::string& path) {
+    try {
+      return read_conversation(path);
+    } catch (const Error& error) {
+      const std::string line = error.what();
+      if (error.code != Exit::bad_file) throw;
+      fail(error.code, "{}: is no conversation that /save wrote{}", path,
+           line.starts_with(path) ? line.substr(path.size()) : ": " + line);
+    }
+  }
+
   // A name may be mistyped, and neither a model nor another talk is to be lost by that.
   void expect_no_other_file(const std::string& path) const {
     std::error_code none;
@@ -414,6 +426,9 @@ class Chat {
 
   void save(const std::string& path) {
     if (path.empty()) fail(Exit::usage, "/save expects a file");
+    if (path.ends_with(kStates))
+      fail(Exit::usage, "{}: ends as the keys and values beside a conversation, expected {}", path,
+           path.substr(0, path.size() - std::string_view(kStates).size()));
     expect_no_other_file(path);
     const std::string states = states_file(path);
     expect_saved_states(states);
@@ -446,7 +461,7 @@ class Chat {
            path.ends_with(kStates)
                ? ", " + path.substr(0, path.size() - std::string_view(kStates).size())
                : "");
-    messages_ = read_conversation(path);
+    messages_ = conversation_at(path);
     files_.insert(path);
     system_ = has_system() ? messages_[0].content : "";
     put_state(fmt::format("{} from {}", counted(messages_.size(), "message"), path));

@@ -778,9 +778,9 @@ TEST_CASE("cli/chat: commands about the conversation") {
                            "\n/save " + folder / "no/file" + "\n/clear now\n/quit\nnever read\n");
   CHECK(wrong.status == 3);  // of the file, which came first
   CHECK(wrong.out.empty());
-  for (const char* line :
-       {"wrong.json: [0].content is ", "/load expects a file", "/save expects a file",
-        "no: cannot be opened", "no/file: folder ", "/clear stands alone, found \"now\""})
+  for (const char* line : {"wrong.json: is no conversation that /save wrote: [0].content is ",
+                           "/load expects a file", "/save expects a file", "no: cannot be opened",
+                           "no/file: folder ", "/clear stands alone, found \"now\""})
     CHECK_MESSAGE(wrong.error_says(line), wrong.err);
 }
 
@@ -848,6 +848,18 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
   // A question is taken back by what takes its place, not by /edit alone.
   const Outcome edited = lines("A dog.\n/edit\n/save " + folder / "c" + "\n");
   CHECK_MESSAGE(edited.error_says("2 messages in "), edited.err);
+  // What is no conversation, and a name that would be one of keys and values.
+  write_file(folder / "letter", "Dear diary");
+  check_one_line(
+      chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", folder / "letter"}, "a\n"), 3,
+      "letter: is no conversation that /save wrote: byte 1 is not valid JSON");
+  const Outcome states = lines("A dog.\n/save " + folder / "d.kv" + "\n");
+  CHECK(states.status == 2);
+  CHECK_MESSAGE(states.error_says("d.kv: ends as the keys and values beside a conversation, "
+                                  "expected " +
+                                  folder / "d" + "\n"),
+                states.err);
+  CHECK_FALSE(have(folder / "d.kv"));
   std::filesystem::remove(talk);
   write_file(talk + ".kv", "dear diary");
   const Outcome kept =
