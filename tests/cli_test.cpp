@@ -868,6 +868,39 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
   CHECK(read_file(talk + ".kv") == "dear diary");
 }
 
+TEST_CASE("cli/chat: what /set has set is kept with a conversation") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk.json";
+  const auto chat = [&](Arguments more, const std::string& lines) {
+    more.insert(more.begin(), {"chat", "--lines", "-m", kStory});
+    return chaski_run(more, lines);
+  };
+  chat({"-n", "9"},
+       "/set temp 1.5\n/set dynatemp-range 1.2\n/set n 4\n/set seed 7\nA dog.\n/save " + talk +
+           "\n");
+  const json set = {{"temp", "1.5"}, {"dynatemp-range", "1.2"}, {"tokens", "4"}, {"seed", "7"}};
+  CHECK(json::parse(read_file(talk))["set"] == set);
+  const Outcome resumed = chat({"--resume", talk}, "/show\nA cat.\n/save " + talk + "\n");
+  CHECK_MESSAGE(resumed.error_says("\nset there: dynatemp-range 1.2, seed 7, temp 1.5, tokens 4\n"),
+                resumed.err);
+  CHECK_MESSAGE(resumed.error_says("settings: temp 1.5, "), resumed.err);
+  CHECK_MESSAGE(resumed.error_says(", seed 7, tokens 4\n"), resumed.err);
+  CHECK(json::parse(read_file(talk))["set"] == set);
+  // What is typed now wins, in its short form too.
+  const Outcome typed = chat({"--resume", talk, "-n", "5", "--temp", "1.3"}, "/show\n");
+  CHECK_MESSAGE(typed.error_says("settings: temp 1.3, "), typed.err);
+  CHECK_MESSAGE(typed.error_says("tokens 5\n"), typed.err);
+  CHECK_MESSAGE(typed.error_says("\nset there: dynatemp-range 1.2, seed 7\n"), typed.err);
+  // What cannot be is left out, and the conversation goes on.
+  const Outcome against = chat({"--resume", talk, "--temp", "0.5"}, "/show\n/tokens\n");
+  CHECK(against.status == 0);
+  CHECK_MESSAGE(against.error_says("talk.json: its settings are left out: dynatemp-range is 1.2"),
+                against.err);
+  CHECK(against.error_says("settings: temp 0.5, "));
+  write_file(talk, R"({"messages": [], "set": {"temp": 1}})");
+  CHECK(chat({"--resume", talk}, "").error_says("set.temp is 1, expected a string"));
+}
+
 TEST_CASE("cli/run --cache: a prompt is read once, and the text stays the same") {
   const TempFolder folder;
   const std::string cache = folder / "prompt.kv",
