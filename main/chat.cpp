@@ -517,7 +517,9 @@ class Chat {
   }
 
   std::string of_context(size_t tokens) const {
-    return fmt::format("{} of {} tokens", tokens, speaker_.engine->context_length());
+    const size_t context = size_t(speaker_.engine->context_length());
+    return fmt::format("{} of {} tokens{}", std::min(tokens, context), context,
+                       tokens > context ? fmt::format(" (the conversation has {})", tokens) : "");
   }
   // Of the conversation as it stands.
   size_t tokens_so_far() const {
@@ -756,8 +758,7 @@ class Chat {
       tokens = tokens_so_far();
     } catch (const Error&) {  // the next question will say it
     }
-    const size_t context = size_t(speaker_.engine->context_length());
-    const std::string line = of_context(std::min(tokens, context)) + "; ";
+    const std::string line = of_context(tokens) + "; ";
     if (result.known_tokens < result.prompt_tokens)
       return line +
              fmt::format("{} are known; {}", result.known_tokens, why_it_ended(result.finish));

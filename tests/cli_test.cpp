@@ -422,6 +422,14 @@ TEST_CASE("cli/chat --context-policy: what no longer fits is dropped and said") 
   CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') >= 6);
 }
 
+TEST_CASE("cli/chat: of a conversation that is longer than the context, no more is used") {
+  const Outcome shown = chaski_run({"chat", "--lines", "-m", kStory, "-c", "64", "-n", "80",
+                                    "--ignore-end", "--seed", "1", "--context-policy", "shift"},
+                                   "A dog.\n/show\n/tokens\n");
+  CHECK_MESSAGE(shown.error_says("context:  64 of 64 tokens (the conversation has "), shown.err);
+  CHECK_MESSAGE(shown.error_says("\n64 of 64 tokens (the conversation has "), shown.err);
+}
+
 TEST_CASE("cli/a prompt longer than the context") {
   std::string text;
   for (int i = 0; i < 600; ++i) text += "word ";
