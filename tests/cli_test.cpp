@@ -128,10 +128,20 @@ TEST_CASE("cli/files that are missing or no models") {
     check_one_line(with(folder / "nothing"), 5, "nothing: ");
     check_one_line(with(folder / "letter.txt"), 3, "letter.txt: ");
     check_one_line(with(folder / "empty.gguf"), 3, "empty.gguf: ");
+    if (command[0] != "tokenize")
+      check_one_line(with(folder.path), 3, "folder has no config.json, expected a .quipu");
   }
   check_one_line(chaski_run({"quantize", folder / "letter.txt", folder / "out.quipu"}), 3,
                  "letter.txt: ");
   check_one_line(chaski_run({"run", "-f", folder / "nothing"}), 5, "nothing: ");
+}
+
+TEST_CASE("cli/a note is said once, also where two models are opened") {
+  const Outcome two = chaski_run({"run", "-v", "-p", "a", "-n", "1", "--draft", kStory});
+  CHECK_MESSAGE(two.status == 0, two.err);
+  const size_t first = two.err.find("note: on the CPU: ");
+  if (first != std::string::npos)
+    CHECK_MESSAGE(two.err.find("note: on the CPU: ", first + 1) == std::string::npos, two.err);
 }
 
 TEST_CASE("cli/a tokenizer file that a model would not read is refused") {
