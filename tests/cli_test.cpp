@@ -603,8 +603,11 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
     const Outcome made = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
     CHECK_MESSAGE(made.status == 0, made.err);
     CHECK_MESSAGE(made.error_says(out + ": weights take "), made.err);
-    CHECK_MESSAGE(made.error_says(": model.embed_tokens.weight, q8 before, is f32 here, because "),
+    CHECK_MESSAGE(made.error_says(": model.embed_tokens.weight, q8 before, is f32 here ("),
                   made.err);
+    CHECK_MESSAGE(made.error_says("), because the layout has embedding and head as floats only\n"),
+                  made.err);
+    CHECK(json::parse(read_file(out + "/config.json"))["torch_dtype"] == "float32");
     CHECK(json::parse(
               chaski_run({"inspect", out, "--json"}).out)["metadata"]["model.block_count"] == 6);
     // What is there stays.
@@ -628,7 +631,7 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
     CHECK(chaski_run({"run", "-m", out, "-p", "Once", "-n", "3"}).status == 0);
     CHECK(chaski_run({"plan", out}).status == 0);
   }
-  // Nothing that is there for something else is mixed with it, but a tokenizer is kept.
+  // Nothing that is there for something else is mixed with it, and a tokenizer is the model's.
   const std::string full = folder / "full";
   std::filesystem::create_directory(full);
   write_file(full + "/tokenizer.json", "{}");
@@ -640,9 +643,32 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
                        "or an empty folder"),
       mixed.err);
   std::filesystem::remove(full + "/model-00001-of-00002.safetensors");
-  CHECK(chaski_run({"convert", folder / "a.quipu", full, "--layout", "gptq"}).status == 0);
-  CHECK(read_file(full + "/tokenizer.json") == "{}");
-  CHECK(!have(full + "/tokenizer_config.json"));
+  write_file(full + "/merges.txt", "");
+  const Outcome over = chaski_run({"convert", folder / "a.quipu", full, "--layout", "gptq"});
+  CHECK(over.status == 0);
+  CHECK_MESSAGE(over.error_says("full: merges.txt was there before, and may be another model's\n"),
+                over.err);
+  CHECK(read_file(full + "/tokenizer.json") == read_file(folder / "gptq/tokenizer.json"));
+  // What fails leaves nothing.
+  const Outcome cut =
+      Program({"-c", "ulimit -f 8; trap '' XFSZ; exec " + chaski_binary() + " convert " +
+                         folder / "a.quipu" + " " + folder / "cut" + " --layout gptq"},
+              "", "", "/bin/sh")
+          .wait();
+  CHECK_MESSAGE(cut.status == 5, cut.err);
+  CHECK_FALSE(std::filesystem::exists(folder / "cut"));
+  // A head that is not the embedding grows too.
+  REQUIRE(chaski_run({"quantize", golden("models/llama_gqa_untied"), folder / "b.quipu", "q8"})
+              .status == 0);
+  const Outcome both =
+      chaski_run({"convert", folder / "b.quipu", folder / "both", "--layout", "gptq"});
+  CHECK_MESSAGE(both.error_says("; model.embed_tokens.weight, q8 before, is f32 here ("), both.err);
+  CHECK_MESSAGE(both.error_says(": lm_head.weight, q8 before, is f32 here ("), both.err);
+  const Outcome floats =
+      chaski_run({"convert", golden("models/llama_f16"), folder / "d", "--layout", "awq"});
+  CHECK(floats.status == 3);
+  CHECK_MESSAGE(floats.error_says("'chaski quantize --type q4_0 --keep-above 1' of it makes"),
+                floats.err);
   // A model without one: it is said what to do, and that it does not run.
   REQUIRE(chaski_run({"quantize", golden("models/llama_gqa_untied"), folder / "bare.quipu", "q4_0",
                       "--keep-above", "1"})

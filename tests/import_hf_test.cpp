@@ -509,7 +509,7 @@ TEST_CASE("import/what has no exact image in a packed folder is refused by name"
     return std::string(error.what());
   };
   CHECK(contains(says(in_format("llama_gqa_untied", Format::iq4_nl), PackedLayout::gptq),
-                 "is iq4_nl, which GPTQ lacks: 'chaski quantize --type q4_0'"));
+                 "is iq4_nl, which GPTQ lacks: 'chaski quantize --type q4_0 --keep-above 1'"));
   CHECK(contains(says(in_format("llama_gqa_untied", Format::q4_1), PackedLayout::gptq),
                  "is q4_1 with a minimum that is no multiple of its scale"));
   CHECK(contains(says(in_format("llama_gqa_untied", Format::q8), PackedLayout::awq),
