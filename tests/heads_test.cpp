@@ -303,7 +303,8 @@ TEST_CASE("cli/heads guess for run, and what is none of them is said") {
     return chaski_run({"run", "--device", "cpu", "-p", "Once", "-n", "4", "--draft", who, form});
   };
   const std::string early = "the text was over before it was known what they gain";
-  CHECK(few("-v", temp.path).error_says("; no guesses: " + early + "; "));
+  for (const char* form : {"-v", "--answers=2"})
+    CHECK(few(form, temp.path).error_says("; no guesses: " + early));
   CHECK(few("--json", temp.path).out.find("\"no_guesses\":\"" + early + "\"") != std::string::npos);
   CHECK(few("--json", "ngram").out.find("no_guesses") == std::string::npos);
   const Outcome other = run(golden("heads/medusa"), "-q");
