@@ -31,7 +31,11 @@ class ModelDrafter : public Drafter {
     }
     std::vector<TokenId> guesses;
     while (int(guesses.size()) < k) {
-      guesses.push_back(s.draw(next, sampler_)[0]);
+      Extension guess{&s, next, 1, &sampler_};
+      guess.tries = true;
+      const Draws draws = Session::draw_all({&guess, 1})[0];
+      if (draws.error) throw *draws.error;
+      guesses.push_back(draws.tokens[0]);
       if (s.engine().has_tokenizer() && s.engine().tokenizer().is_end(guesses.back())) break;
       next = std::span(guesses).last(1);
     }

@@ -20,9 +20,8 @@ constexpr double kNewWidth = 2e-4;
 constexpr double kFloor = 0.99, kFloorOfChecks = 0.997;
 // Gains below this are not worth the risk.
 constexpr double kWorthIt = 1.05;
-// Passes without guesses come first, and then one again after so many: fewer as long as few were
-// measured.
-constexpr int kPlainFirst = 5, kPlainAgain = 64;
+// A pass without guesses comes again after so many: fewer as long as few were measured.
+constexpr int kPlainAgain = 64;
 // Places beyond those that seem to pay are looked at in one pass of so many.
 constexpr int kFurtherAgain = 32;
 // After so many passes without a right guess, one of so many asks for guesses: what a look back has

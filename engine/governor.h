@@ -16,7 +16,8 @@ namespace chaski {
 
 class Governor {
  public:
-  static constexpr int kMost = 15;  // guesses; passes of 16 tokens are the widest that pay
+  static constexpr int kMost = 15;       // guesses; passes of 16 tokens are the widest that pay
+  static constexpr int kPlainFirst = 5;  // passes without guesses
 
   // Guesses to ask for: `most` at most, of `first` guesses at the next token. kind:
   // Drafter::kind(). The pass is for `others` besides, with a token each and `taken` more.

@@ -106,8 +106,8 @@ Inspection inspect_model(const std::string& path, const std::string& tokenizer) 
   }
   if (found.source.path.empty()) try {
       found.source = look_at_model(path);
-    } catch (const Error& error) {
-      throw Error(error.code, found.refusal);  // what is wrong for those who would run it
+    } catch (const Error&) {
+      throw Error(Exit::bad_file, found.refusal);  // what is wrong for those who would run it
     }
   found.needs = needs_of(found.source);
   return found;

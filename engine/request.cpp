@@ -121,6 +121,7 @@ Draft Request::guesses(const Session& session, int pending, int most, int others
     shape = o_.governor->shape(kind_, k, first, others, taken);
   }
   const int wanted = Draft::size(shape);
+  asked_ |= wanted > 0;
   Draft::Shape asked = shape;
   if (o_.drafter->costs_nothing())
     for (int i = 0; i < o_.drafter->first_guesses(); ++i)
@@ -227,6 +228,10 @@ GenerateResult Request::finished() {
   show(text_.flush());
   if (finish_) result_.finish = *finish_;
   if (o_.governor) result_.speed_up = o_.governor->speed_up();
+  if (o_.drafter && !o_.drafter->costs_nothing() && o_.draft_length > 0 && result_.drafted == 0)
+    result_.no_guesses = asked_                                    ? NoGuesses::reading
+                         : result_.passes <= Governor::kPlainFirst ? NoGuesses::early
+                                                                   : NoGuesses::no_gain;
   if (scored_ > 0) result_.mean_log_probability = log_probability_ / scored_;
   return std::move(result_);
 }

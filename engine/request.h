@@ -57,6 +57,10 @@ struct GenerateOptions {
 enum class Finish { end, stop, length, full, interrupted };
 const char* name_of(Finish finish);  // "end", "stop", ...
 
+// Why a drafter whose guesses take time made none: the text ended before the time of a pass was
+// known, they would have taken longer than they gain, or it was still reading the text.
+enum class NoGuesses { other, early, no_gain, reading };
+
 struct GenerateResult {
   std::string text;
   std::vector<TokenId> tokens;  // drawn, without the end token
@@ -66,6 +70,7 @@ struct GenerateResult {
   int known_tokens = 0;                      // of the prompt, when it was over: cached or read
   int dropped_tokens = 0;                    // for room in the context
   int passes = 0, drafted = 0, accepted = 0;
+  NoGuesses no_guesses = NoGuesses::other;
   std::vector<int> drafted_at, accepted_at;  // the same by place behind the last token
   double speed_up = 0;                       // by guesses, as their governor sees it; 0: unknown
   double prompt_seconds = 0, decode_seconds = 0, first_token_seconds = 0;
@@ -148,6 +153,7 @@ class Request {
   int kind_ = -1;
   double drafting_ = 0;     // seconds of the guesses
   bool preparing_ = false;  // the drafter reads before it guesses
+  bool asked_ = false;      // for a guess, at some time
   bool begun_ = false, reached_ = false;
   int scored_ = 0;
   double log_probability_ = 0;

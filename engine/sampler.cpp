@@ -12,7 +12,7 @@ namespace chaski {
 namespace {
 
 template <class T>
-void expect(bool holds, const char* flag, T value, const char* range) {
+void expect(bool holds, const char* flag, T value, const std::string& range) {
   if (!holds) fail(Exit::usage, "{} is {}, expected {}", flag, value, range);
 }
 
@@ -82,7 +82,7 @@ void SamplerOptions::check() const {
          "0 to 1");
   expect(xtc_threshold >= 0 && xtc_threshold <= 1, "--xtc-threshold", xtc_threshold, "0 to 1");
   expect(temperature_range >= 0 && temperature_range <= temperature, "--dynatemp-range",
-         temperature_range, "0 to --temp");
+         temperature_range, fmt::format("0 to --temp, which is {}", temperature));
   expect(temperature_exponent > 0 && temperature_exponent <= 100, "--dynatemp-exp",
          temperature_exponent, "more than 0, at most 100");
   expect(mirostat == 0 || mirostat == 2, "--mirostat", mirostat, "0 or 2");

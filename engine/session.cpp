@@ -269,7 +269,7 @@ void Session::append(std::span<const Extension> extensions, Evaluate evaluate) {
     for (const Extension& p : extensions) {
       Impl& s = *p.session->impl_;
       s.expect_memory(p.session->position() + int(p.size()));
-      s.tell(p.session->position());
+      if (!p.tries) s.tell(p.session->position());
       s.branch_out(p);
     }
     evaluate();
@@ -277,7 +277,7 @@ void Session::append(std::span<const Extension> extensions, Evaluate evaluate) {
       Impl& s = *p.session->impl_;
       s.tokens.insert(s.tokens.end(), p.tokens.begin(), p.tokens.end());
       // What may be taken back at once is not worth a place.
-      s.tell(p.session->position() - std::max(p.wanted - 1, 0));
+      if (!p.tries) s.tell(p.session->position() - std::max(p.wanted - 1, 0));
     }
   } catch (...) {  // pages taken for tokens that did not come are given back
     for (const Extension& p : extensions) {

@@ -32,6 +32,8 @@ struct Extension {
   bool hidden = false;
   // Of a model that goes by them: a row for each token.
   std::span<const float> rows = {};
+  // Its draws are tried and mostly taken back: the index of prefixes is told nothing.
+  bool tries = false;
 
   size_t size() const { return tokens.size() + guesses.size(); }
   size_t drawn() const { return size_t(wanted) + guesses.size(); }

@@ -36,15 +36,21 @@ std::vector<std::string> write_folder(const ModelSource& source, const std::stri
     notes.push_back(fmt::format(
         "{}: codes have 8 bits, because {} needs them, and a folder has one number of bits", folder,
         made.why_eight));
-  if (made.bytes > total)
-    notes.push_back(fmt::format(
-        "{}: weights take {}, {} before{}", folder, in_megabytes(made.bytes), in_megabytes(total),
-        made.grown.name.empty()
-            ? ""
-            : fmt::format(": {}, {} before, is {} here, because the layout "
-                          "has embedding and head as floats only ({} for {})",
-                          made.grown.name, made.grown.from, made.grown.to,
-                          in_megabytes(made.grown.after), in_megabytes(made.grown.before))));
+  if (made.bytes > total) {
+    std::string line = fmt::format("{}: weights take {}, {} before", folder,
+                                   in_megabytes(made.bytes), in_megabytes(total));
+    for (const PackedFolder::Grown& one : made.grown)
+      line += fmt::format("{} {}, {} before, is {} here ({} for {})",
+                          &one == made.grown.data() ? ":" : ";", one.name, one.from, one.to,
+                          in_megabytes(one.after), in_megabytes(one.before));
+    notes.push_back(line + (made.grown.empty()
+                                ? ""
+                                : ", because the layout has embedding and head as floats only"));
+  }
+  if (!made.stayed.empty())
+    notes.push_back(fmt::format("{}: {} {} there before, and may be another model's", folder,
+                                fmt::join(made.stayed, ", "),
+                                made.stayed.size() == 1 ? "was" : "were"));
   if (!made.has_tokenizer)
     notes.push_back(
         fmt::format("{}: has no tokenizer yet ({}): copy tokenizer.json and tokenizer_config.json "

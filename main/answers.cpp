@@ -97,6 +97,8 @@ std::string answers_line(const Answers& answers, uint64_t seed) {
                   answers.results.size(), first.prompt_tokens, read, first.prompt_rate(), tokens);
   if (decoding > 0) line += fmt::format(", {:.4g} tok/s together", double(tokens) / decoding);
   if (drafted > 0) line += fmt::format("; {} of {} guesses right", accepted, drafted);
+  if (drafted == 0 && first.no_guesses != NoGuesses::other)
+    line += fmt::format("; no guesses: {}", why_no_guesses(first.no_guesses));
   if (drafted > 0 && first.speed_up > 0)
     line += fmt::format(", {:.3g} × the speed without", answers.results.back().speed_up);
   return line + why_they_ended(answers) +

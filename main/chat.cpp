@@ -45,6 +45,7 @@ struct ChatFlags {
   ToolUse tools;
   std::string system, resume, think = "auto";
   Flag system_flag;
+  std::vector<Flag> settings;  // that /set knows too
   JsonForm json;
   bool lines = false, no_word_wrap = false, no_history = false;
 
@@ -321,12 +322,19 @@ class Chat {
     if (words.size() != 2)
       fail(Exit::usage, "/set expects a name and a value, such as /set temp 0.5; /show lists them");
     words[0] = (words[0].starts_with('-') ? "" : words[0].size() == 1 ? "-" : "--") + words[0];
-    GenerationFlags settings = settings_;
     if (words[0] == "--system") fail(Exit::usage, "/set system: /system TEXT does that");
+    for (const std::string& name : change_settings(words)) set_here_[name] = words[1];
+    show_settings();
+  }
+
+  // By words as the command line has them. Returns the names that are set.
+  std::vector<std::string> change_settings(const std::vector<std::string>& words) {
+    GenerationFlags settings = settings_;
+    std::vector<std::string> names;
     try {
-      read_flags("/set", words, [&](Flags& flags) { settings.declare_settings(flags); });
+      names = read_flags("/set", words, [&](Flags& flags) { settings.declare_settings(flags); });
       settings.check();
-      if (words[0] == "--seed") settings.choose_seed();
+      if (std::ranges::count(names, "seed") > 0) settings.choose_seed();
       const Sampler expected(settings.generate.sampling, &speaker_.engine->tokenizer());
     } catch (const Error& error) {  // here nobody types dashes
       const std::string line = error.what();
@@ -334,8 +342,30 @@ class Chat {
     }
     settings_ = settings;
     speaker_.set(settings_.generate);
-    set_here_[words[0].substr(words[0].find_first_not_of('-'))] = words[1];
-    show_settings();
+    return names;
+  }
+
+  // Those that were kept with a conversation, but for what the command line says now.
+  void take_settings(Settings kept, const std::string& path) {
+    std::vector<std::string> words;
+    for (const Flag& flag : flags_.settings)
+      if (flag.typed()) kept.erase(flag.name().substr(2));
+    for (const auto& [name, value] : kept) words.push_back("--" + name), words.push_back(value);
+    if (words.empty()) return;
+    try {
+      change_settings(words);
+    } catch (const Error& error) {
+      return put_notice(fmt::format("{}: its settings are left out: {}", path, error.what()));
+    }
+    for (const auto& [name, value] : kept) set_here_[name] = value;
+    put_state("set there: " + text_of(kept));
+  }
+
+  static std::string text_of(const Settings& settings) {
+    std::string text;
+    for (const auto& [name, value] : settings)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+    return text;
   }
 
   void show_settings() {
@@ -346,10 +376,7 @@ class Chat {
                     "{}, tokens {}",
                     s.temperature, s.top_k, s.top_p, s.min_p, s.penalties.repeat, s.seed,
                     tokens < 0 ? "until the model ends" : std::to_string(tokens)));
-    std::string here;
-    for (const auto& [name, value] : set_here_)
-      here += fmt::format("{}{} {}", here.empty() ? "" : ", ", name, value);
-    if (!here.empty()) put_note("set here: " + here);
+    if (!set_here_.empty()) put_note("set here: " + text_of(set_here_));
   }
 
   void show(const std::string&) {
@@ -390,13 +417,25 @@ class Chat {
                          counted(last->content.size(), "byte")));
   }
 
+  // What /save wrote, or another program in the same words.
+  static Conversation conversation_at(const std::string& path) {
+    try {
+      return read_conversation(path);
+    } catch (const Error& error) {
+      const std::string line = error.what();
+      if (error.code != Exit::bad_file) throw;
+      fail(error.code, "{}: is no conversation that /save wrote{}", path,
+           line.starts_with(path) ? line.substr(path.size()) : ": " + line);
+    }
+  }
+
   // A name may be mistyped, and neither a model nor another talk is to be lost by that.
   void expect_no_other_file(const std::string& path) const {
     std::error_code none;
     if (!std::filesystem::exists(path, none) || files_.contains(path)) return;
     std::vector<ChatMessage> there;
     try {
-      there = read_conversation(path);
+      there = read_conversation(path).messages;
     } catch (const Error&) {
       fail(Exit::usage, "{}: is there and holds no conversation, expected another name", path);
     }
@@ -414,10 +453,13 @@ class Chat {
 
   void save(const std::string& path) {
     if (path.empty()) fail(Exit::usage, "/save expects a file");
+    if (path.ends_with(kStates))
+      fail(Exit::usage, "{}: ends as the keys and values beside a conversation, expected {}", path,
+           path.substr(0, path.size() - std::string_view(kStates).size()));
     expect_no_other_file(path);
     const std::string states = states_file(path);
     expect_saved_states(states);
-    write_conversation(path, messages_);
+    write_conversation(path, {messages_, set_here_});
     files_.insert(path);
     put_note(fmt::format("{} in {}", counted(messages_.size(), "message"), path));
     // Not what was taken back, cleared or thought.
@@ -446,10 +488,12 @@ class Chat {
            path.ends_with(kStates)
                ? ", " + path.substr(0, path.size() - std::string_view(kStates).size())
                : "");
-    messages_ = read_conversation(path);
+    Conversation kept = conversation_at(path);
+    messages_ = std::move(kept.messages);
     files_.insert(path);
     system_ = has_system() ? messages_[0].content : "";
     put_state(fmt::format("{} from {}", counted(messages_.size(), "message"), path));
+    take_settings(kept.settings, path);
     if (std::error_code none; !std::filesystem::exists(states_file(path), none)) return;
     try {
       speaker_.session->restore(states_file(path));
@@ -473,7 +517,9 @@ class Chat {
   }
 
   std::string of_context(size_t tokens) const {
-    return fmt::format("{} of {} tokens", tokens, speaker_.engine->context_length());
+    const size_t context = size_t(speaker_.engine->context_length());
+    return fmt::format("{} of {} tokens{}", std::min(tokens, context), context,
+                       tokens > context ? fmt::format(" (the conversation has {})", tokens) : "");
   }
   // Of the conversation as it stands.
   size_t tokens_so_far() const {
@@ -712,8 +758,7 @@ class Chat {
       tokens = tokens_so_far();
     } catch (const Error&) {  // the next question will say it
     }
-    const size_t context = size_t(speaker_.engine->context_length());
-    const std::string line = of_context(std::min(tokens, context)) + "; ";
+    const std::string line = of_context(tokens) + "; ";
     if (result.known_tokens < result.prompt_tokens)
       return line +
              fmt::format("{} are known; {}", result.known_tokens, why_it_ended(result.finish));
@@ -750,7 +795,7 @@ class Chat {
   Total total_;
   std::set<std::string> files_;  // loaded or saved here
   bool edits_ = false;           // the next question takes the place of the last one
-  std::map<std::string, std::string> set_here_;  // by /set
+  Settings set_here_;            // by /set, or kept with the conversation
   bool said_rewritten_ = false, over_ = false;
   int status_ = 0;  // of the program
 
@@ -809,6 +854,9 @@ int chat(ChatFlags& flags) {
 Action declare_chat(Flags parser) {
   auto flags = std::make_shared<ChatFlags>();
   flags->generation.declare(parser);
+  GenerationFlags some;
+  for (const std::string& name : names_of_flags([&](Flags& all) { some.declare_settings(all); }))
+    flags->settings.push_back(parser.named(("--" + name).c_str()));
   flags->system_flag =
       parser.add("--system", flags->system, "what the model is told before the conversation")
           .type("TEXT");

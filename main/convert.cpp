@@ -75,15 +75,18 @@ Action declare_convert(Flags parser) {
       .type("FILE");
   parser
       .add("--layout", flags->layout,
-           "a folder with safetensors as gptq or awq packs them, for transformers and vLLM; "
-           "of weights in q4_0, q5_0 or q8 (gptq)")
+           "a folder with safetensors as gptq or awq packs them, for transformers and vLLM; of "
+           "llama, mistral, qwen2 and qwen3, with weights in q4_0, q5_0 or q8 (gptq), as 'chaski "
+           "quantize --type q4_0 --keep-above 1' makes them")
       .one_of({"gptq", "awq"})
       .type("NAME");
   declare_tokenizer(parser, flags->tokenizer);
   declare_threads(parser, flags->threads);
-  parser.example("A GGUF file, which then opens at once", "chaski convert model.gguf model.quipu");
-  parser.example("A Hugging Face folder", "chaski convert folder model.quipu");
+  parser.example("A GGUF file, or a Hugging Face folder, which then opens at once",
+                 "chaski convert model.gguf model.quipu");
   parser.example("Back to GGUF", "chaski convert model.quipu copy.gguf");
+  parser.example("As GPTQ packs it, for transformers",
+                 "chaski convert q4_0.quipu packed --layout gptq");
   declare_json(parser, flags->json);
   return [flags] { return convert(*flags); };
 }

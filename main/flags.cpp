@@ -537,8 +537,8 @@ std::vector<Manual> manuals() {
   return all;
 }
 
-void read_flags(const std::string& name, std::vector<std::string> words,
-                const std::function<void(Flags&)>& declare) {
+std::vector<std::string> read_flags(const std::string& name, std::vector<std::string> words,
+                                    const std::function<void(Flags&)>& declare) {
   CLI::App app;
   CLI::App* command = app.add_subcommand(name);
   command->set_help_flag();
@@ -550,6 +550,10 @@ void read_flags(const std::string& name, std::vector<std::string> words,
   words = typed.read();
   if (!typed.notes().empty()) throw Error(Exit::usage, typed.notes()[0]);
   parse(app, *command, manual, std::move(words), behind);
+  std::vector<std::string> names;
+  for (const ListedFlag& flag : manual.flags)
+    if (command->get_option(flag.name())->count() > 0) names.push_back(flag.name().substr(2));
+  return names;
 }
 
 std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare) {

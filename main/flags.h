@@ -110,10 +110,10 @@ class Flags {
   const char* heading_ = "";
 };
 
-// Reads words that did not come from the command line as flags of a command `name`. Throws
-// Error(usage).
-void read_flags(const std::string& name, std::vector<std::string> words,
-                const std::function<void(Flags&)>& declare);
+// Reads words that did not come from the command line as flags of a command `name`. Returns the
+// long names of those that are given, without dashes. Throws Error(usage).
+std::vector<std::string> read_flags(const std::string& name, std::vector<std::string> words,
+                                    const std::function<void(Flags&)>& declare);
 
 // The long names of what is declared, without dashes.
 std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare);

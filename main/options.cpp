@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "engine/grammar/gbnf.h"
@@ -176,7 +177,9 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
       std::exchange(options.notice, [&](const std::string& line) { notices.push_back(line); });
   std::shared_ptr<Engine> engine = Engine::open(options);
   bar.reset();
-  for (const std::string& line : notices) tell(line);
+  static std::set<std::string> told;  // of another model, too
+  for (const std::string& line : notices)
+    if (told.insert(line).second) tell(line);
   return engine;
 }
 
@@ -231,8 +234,8 @@ void WindowFlags::declare(Flags& flags) {
   model.declare_running(flags);
   flags.named("--ctx").help("tokens of a window (default 512)").within(kLeastWindow, kMaxCount);
   text.declare(flags);
-  flags.add("--chunks", windows, "windows at most (default: the whole text)")
-      .within(1, kMaxCount)
+  flags.add("--chunks", windows, "windows at most; 0: of the whole text (default 0)")
+      .within(0, kMaxCount)
       .type("N");
 }
 
@@ -543,10 +546,14 @@ void GenerationFlags::give_way() {
   if (s.temperature_range <= s.temperature || temperature.typed() == temperature_range.typed() ||
       !temperature.given() || !temperature_range.given())
     return;
-  const Flag& typed = temperature.typed() ? temperature : temperature_range;
-  if (verbose())
-    put_notice(fmt::format("of the file of defaults, passed over beside {}: {}", typed.name(),
-                           temperature.typed() ? "--dynatemp-range" : "--temp"));
+  const auto put_passed = [](const char* name, double value, const char* typed, double than) {
+    put_notice(fmt::format("{} = {} of the file of defaults is passed over beside {} {}", name,
+                           value, typed, than));
+  };
+  if (temperature.typed())
+    put_passed("dynatemp-range", s.temperature_range, "--temp", s.temperature);
+  else
+    put_passed("temp", s.temperature, "--dynatemp-range", s.temperature_range);
   if (temperature.typed())
     s.temperature_range = usual.temperature_range;
   else

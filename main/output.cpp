@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <utility>
 
 #include "engine/engine.h"
@@ -71,6 +70,14 @@ std::string base64(std::string_view text) {
   return out;
 }
 
+// On a terminal, between words.
+void put_wrapped(const std::string& line) {
+  if (!stderr_is_terminal() || !terminal_obeys()) return put_line(escaped(line));
+  std::string lines = hanging("", escaped(line), 0, size_t(terminal_width(STDERR_FILENO)));
+  lines.pop_back();
+  put_line(lines);
+}
+
 bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }
 
 }  // namespace
@@ -102,10 +109,10 @@ void put_state(std::string_view line) {
 }
 
 void put_notice(std::string_view line) {
-  if (!quiet) put_note("chaski: note: " + std::string(line));
+  if (!quiet) put_wrapped("chaski: note: " + std::string(line));
 }
 
-void put_error(std::string_view line) { put_note("chaski: error: " + std::string(line)); }
+void put_error(std::string_view line) { put_wrapped("chaski: error: " + std::string(line)); }
 
 void put_summary(std::string_view line) {
   if (!quiet) put_note(line);
@@ -137,9 +144,11 @@ std::string table(const std::vector<std::vector<std::string>>& rows, std::string
 
 std::string hanging(std::string begin, const std::string& text, size_t column, size_t width) {
   std::string all, line = std::move(begin);
-  std::istringstream words(text);
   bool first = true;
-  for (std::string next; words >> next; first = false) {
+  for (size_t at = 0; at < text.size(); first = false) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    const std::string next = text.substr(at, end - at);
+    at = end + 1;
     if (!first && line.size() + 1 + next.size() > width) {
       all += line + "\n";
       line.assign(column, ' ');
@@ -168,9 +177,9 @@ std::string safe_for_terminal(std::string_view text) {
 
 bool line_is_open() { return open_line; }
 
-int terminal_width() {
+int terminal_width(int fd) {
   winsize size{};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 bool terminal_obeys() {

@@ -48,9 +48,9 @@ std::string safe_for_terminal(std::string_view text);
 // In faint letters, unless NO_COLOR is set or the terminal is a dumb one.
 std::string dimmed(std::string_view text);
 bool stdout_is_terminal();
-bool line_is_open();    // of stdout, as far as put() and notes of this program know
-bool terminal_obeys();  // as TERM says: it knows escape sequences
-int terminal_width();   // of stdout, in columns; 80 where nobody knows
+bool line_is_open();             // of stdout, as far as put() and notes of this program know
+bool terminal_obeys();           // as TERM says: it knows escape sequences
+int terminal_width(int fd = 1);  // in columns; 80 where nobody knows
 bool stdin_is_terminal();
 bool stderr_is_terminal();
 

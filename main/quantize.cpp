@@ -39,7 +39,8 @@ struct QuantizeFlags {
   Flag keep_above_flag, outliers_flag;
 
   bool has_budget() const { return !size.empty() || bits_flag.given() || kl_flag.given(); }
-  int windows = 0;  // 0: 256
+  int windows = 256;  // 0: of all of the text
+  Flag windows_flag;
   QuantizeOptions options;
   JsonForm json;
 };
@@ -125,10 +126,10 @@ Known known_of(const QuantizeFlags& flags) {
     if (!flags.stats.empty()) known.calibration = load_calibration(flags.stats);
     return known;
   }
-  CalibrationText text =
-      calibration_text({flags.in, flags.options.tokenizer, flags.windows > 0 ? flags.windows : 256,
-                        flags.options.threads},
-                       flags.text, read_text(flags.text));
+  CalibrationText text = calibration_text(
+      {flags.in, flags.options.tokenizer,
+       flags.windows > 0 ? flags.windows : std::numeric_limits<int>::max(), flags.options.threads},
+      flags.text, read_text(flags.text));
   known.calibration = measured_before(flags, text);
   if (!known.calibration) known.calibration = measured(flags, text);
   if (flags.options.method != RoundingMethod::search)
@@ -312,7 +313,7 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
 
 // Nothing that is read is written over, and nobody waits for a file that cannot be written.
 void check_files(const QuantizeFlags& flags) {
-  if (flags.windows > 0 && flags.text.empty())
+  if (flags.windows_flag.given() && flags.text.empty())
     fail(Exit::usage, "--chunks is {}, expected it beside --calibrate only", flags.windows);
   if (flags.options.method == RoundingMethod::gptq && flags.text.empty())
     fail(Exit::usage, "--method is {}, expected --calibrate TEXT beside it", flags.method);
@@ -450,11 +451,12 @@ Action declare_quantize(Flags parser) {
                "out); "
                "with --calibrate or --stats, and without --size, --bpw and --kl")
           .type("X");
-  parser
-      .add("--chunks", flags->windows,
-           "texts of 512 tokens that --calibrate reads, at most (default 256)")
-      .within(1, std::numeric_limits<int>::max())
-      .type("N");
+  flags->windows_flag = parser
+                            .add("--chunks", flags->windows,
+                                 "texts of 512 tokens that --calibrate reads, at most; 0: all of "
+                                 "the text (default 256)")
+                            .within(0, std::numeric_limits<int>::max())
+                            .type("N");
   parser
       .add("--stats", flags->stats,
            "a new file for what --calibrate measures; without --calibrate one that is read (such a "

@@ -21,6 +21,19 @@ EngineOptions draft_options(const GenerationFlags& flags) {
   return options;
 }
 
+std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
+  try {
+    return open_engine(draft_options(flags));
+  } catch (const Error& error) {
+    std::error_code none;
+    if (error.code != Exit::bad_file || !std::filesystem::is_directory(flags.draft, none)) throw;
+    fail(error.code,
+         "--draft is neither a model nor heads (medusa_lm_head.safetensors, or model.safetensors "
+         "with fc.weight): {}",
+         error.what());
+  }
+}
+
 ContextPolicy policy_of(const std::string& name) {
   return name == "shift"   ? ContextPolicy::shift
          : name == "sinks" ? ContextPolicy::sinks
@@ -61,7 +74,7 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
   else if (is_eagle(flags.draft))
     eagle = open_eagle(flags.draft, engine, flags.model.options().sessions);
   else if (flags.draft != "auto" && flags.draft != "ngram")
-    draft = open_engine(draft_options(flags));
+    draft = open_draft(flags);
   options.draft_length = flags.draft_length;
   drafter = new_drafter(options.sampling);
   options.drafter = drafter.get();

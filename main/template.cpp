@@ -32,7 +32,7 @@ struct Found {
 
 std::vector<ChatMessage> conversation(const TemplateFlags& flags) {
   std::vector<ChatMessage> out =
-      flags.messages.empty() ? kSample : read_conversation(flags.messages);
+      flags.messages.empty() ? kSample : read_conversation(flags.messages).messages;
   if (!flags.system.empty()) out.insert(out.begin(), {"system", flags.system});
   return out;
 }

@@ -38,6 +38,13 @@ const char* why_it_ended(Finish finish) {
   return kWords[int(finish)];
 }
 
+const char* why_no_guesses(NoGuesses why) {
+  constexpr const char* kWords[] = {"", "the text was over before it was known what they gain",
+                                    "they would have taken longer than they gain",
+                                    "the text was over before its guesser had read it"};
+  return kWords[int(why)];
+}
+
 std::string threads_part(const Engine& engine) {
   if (engine.threads_used() == 0) return "";
   return fmt::format("; {:.3g} of {}", engine.threads_used(),
@@ -70,6 +77,8 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
     line += fmt::format("; {} of {} guesses right", result.accepted, result.drafted);
     if (result.speed_up > 0) line += fmt::format(", {:.2f} × the speed without", result.speed_up);
   }
+  if (all && result.no_guesses != NoGuesses::other)
+    line += fmt::format("; no guesses: {}", why_no_guesses(result.no_guesses));
   return line + fmt::format("; {}; seed {}", why_it_ended(result.finish), seed);
 }
 
@@ -105,6 +114,7 @@ JsonValue result_json(const Engine& engine, const GenerateResult& result, double
       {"dropped_tokens", result.dropped_tokens},
       {"seed", seed},
   };
+  if (result.no_guesses != NoGuesses::other) json["no_guesses"] = why_no_guesses(result.no_guesses);
   if (bandwidth > 0) {
     json["measured_read_gigabytes_per_second"] = bandwidth / 1e9;
     json["share_of_read_bandwidth"] = read_rate(result) / bandwidth;

@@ -22,6 +22,9 @@ constexpr const char* kJsonOfText =
 // In words: "the model ended it".
 const char* why_it_ended(Finish finish);
 
+// Why nobody guessed whom --draft names; "": somebody did, or nobody is named.
+const char* why_no_guesses(NoGuesses why);
+
 // Threads that worked on it, for --verbose: "; 1.97 of 2 threads".
 std::string threads_part(const Engine& engine);
 // Of a text that was over before its prompt was read: what was read, and no rate.

@@ -27,10 +27,28 @@ import train
 from llama_folder import fail
 
 
+SIZES = {"width": 96, "layers": 2, "heads": 3, "kv_heads": 1, "ffn": 256}  # of a new model
+
+
+def check(args):
+    """Before anything is read."""
+    for name, usual in SIZES.items():
+        flag, value = "--" + name.replace("_", "-"), getattr(args, name)
+        if value is None:
+            setattr(args, name, usual)
+        elif args.start:
+            fail(f"{flag} is {value} beside --from, whose model has a size")
+        elif value < 1:
+            fail(f"{flag} is {value}, expected 1 or more")
+    for flag, value in (("--minutes", args.minutes), ("--steps", args.steps), ("--batch", args.batch), ("--threads", args.threads),
+                        ("--lr", args.lr), ("--lr-embedding", args.lr_embedding)):
+        if value is not None and not 0 < value < math.inf:
+            fail(f"{flag} is {value}, expected more than 0")
+    if args.seed < 0:
+        fail(f"--seed is {args.seed}, expected 0 or more")
+
+
 def fresh(target, args):
-    for flag in ("width", "layers", "heads", "kv_heads", "ffn"):
-        if getattr(args, flag) < 1:
-            fail(f"--{flag.replace('_', '-')} is {getattr(args, flag)}, expected 1 or more")
     if args.width % args.heads or args.width // args.heads % 2:
         fail(f"--width is {args.width}, expected {args.heads} heads of an even number of channels")
     if args.heads % args.kv_heads:
@@ -68,8 +86,8 @@ def main():
     texts.add_argument("--data", type=Path, metavar="FOLDER", help="has text/ and eval/")
     texts.add_argument("--text", metavar="FILE")
     parser.add_argument("--from", dest="start", metavar="PRUNED", help="begin with this model")
-    for flag, usual in (("--width", 96), ("--layers", 2), ("--heads", 3), ("--kv-heads", 1), ("--ffn", 256)):
-        parser.add_argument(flag, type=int, default=usual, help=f"of a new model ({usual})")
+    for name, usual in SIZES.items():
+        parser.add_argument("--" + name.replace("_", "-"), type=int, help=f"of a new model ({usual})")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=8)
     length.add_argument("--steps", type=int, help="in place of a time: the same command then writes the same folder")
@@ -79,12 +97,10 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
+    check(args)
     torch.manual_seed(args.seed)
     torch.set_num_threads(args.threads)
     llama_folder.expect_no(args.out)
-    for flag, value in (("--minutes", args.minutes), ("--steps", args.steps), ("--batch", args.batch)):
-        if value is not None and not value > 0:
-            fail(f"{flag} is {value}, expected more than 0")
     target = llama_folder.read(args.target)
     tokenizer = target.tokenizer(args.target)
     if args.start:
@@ -102,7 +118,7 @@ def main():
         ids = [np.array(llama_folder.ids_of(tokenizer, args.text), dtype=np.int64)]
     stream = train.Stream(ids, args.seed)
     if stream.size < 256:
-        fail(f"{args.text}: {stream.size} tokens, expected 256 at least")
+        fail(f"{args.text or args.data}: {stream.size} tokens, expected 256 at least")
     large = target.model(args.target)
     model.train().requires_grad_(True)
     matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]

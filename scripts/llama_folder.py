@@ -141,7 +141,9 @@ def read_folder(path):
         fail(f"{path}/config.json: num_key_value_heads is {config['num_key_value_heads']}, expected a divisor of num_attention_heads")
     if "quantization_config" in config:
         fail(f"{path}/config.json: quantization_config says that weights are packed, expected floats")
-    if config.get("use_sliding_window") or len(set(config.get("layer_types") or [])) > 1:
+    windows = config.get("use_sliding_window") and config.get("sliding_window", 4096)
+    if len(set(config.get("layer_types") or [])) > 1 or \
+            windows and not config.get("layer_types") and 0 < config.get("max_window_layers", 28) < config["num_hidden_layers"]:
         fail(f"{path}/config.json: layers have different windows, expected layers that are all alike")
     index = path / "model.safetensors.index.json"
     parts = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
@@ -172,8 +174,12 @@ def read_gguf(path):
     except (ValueError, OSError, IndexError) as error:
         fail(f"{path}: is no GGUF file that can be read: {error}")
     kind, vocabulary = said.get("general.architecture"), said.get("tokenizer.ggml.model")
-    if kind != "llama" or vocabulary != "gpt2" or "output.weight" in {t.name for t in file.tensors}:
+    if kind != "llama" or vocabulary != "gpt2":
         fail(f"{path}: is {kind} with a vocabulary of {vocabulary}, expected the bundled model; of others expected the Hugging Face folder")
+    for tensor in file.tensors:
+        parts = tensor.name.split(".")
+        if parts[-1] != "weight" or parts[-2] not in GGUF_NAMES:
+            fail(f"{path}: has {tensor.name}, which the bundled model has not; of others expected the Hugging Face folder")
     try:
         return of_gguf(file, said)
     except KeyError as error:

@@ -10,6 +10,7 @@ A row for each layer, a column for each kind of tensor; tensors that are in no l
 logarithm); white lost nothing. Each square says its number and format when it is pointed at. Needs nothing but Python.
 """
 import argparse
+import itertools
 import json
 import math
 import re
@@ -113,7 +114,7 @@ def places(labels):
     for part in report["by_place"]:
         middle = (part["first"] + part["last"]) / 2
         p.text(x(middle), height - bottom + 15, f'{part["first"]}-{part["last"]}', 9, "middle", "#555")
-    for colour, (label, report) in zip(COLOURS, labels.items()):
+    for colour, (label, report) in zip(itertools.cycle(COLOURS), labels.items()):
         points = [(x((part["first"] + part["last"]) / 2), y(part["kl"])) for part in report["by_place"]]
         for a, b in zip(points, points[1:]):
             p.line(a, b, colour, 1.4)

@@ -128,10 +128,20 @@ TEST_CASE("cli/files that are missing or no models") {
     check_one_line(with(folder / "nothing"), 5, "nothing: ");
     check_one_line(with(folder / "letter.txt"), 3, "letter.txt: ");
     check_one_line(with(folder / "empty.gguf"), 3, "empty.gguf: ");
+    if (command[0] != "tokenize")
+      check_one_line(with(folder.path), 3, "folder has no config.json, expected a .quipu");
   }
   check_one_line(chaski_run({"quantize", folder / "letter.txt", folder / "out.quipu"}), 3,
                  "letter.txt: ");
   check_one_line(chaski_run({"run", "-f", folder / "nothing"}), 5, "nothing: ");
+}
+
+TEST_CASE("cli/a note is said once, also where two models are opened") {
+  const Outcome two = chaski_run({"run", "-v", "-p", "a", "-n", "1", "--draft", kStory});
+  CHECK_MESSAGE(two.status == 0, two.err);
+  const size_t first = two.err.find("note: on the CPU: ");
+  if (first != std::string::npos)
+    CHECK_MESSAGE(two.err.find("note: on the CPU: ", first + 1) == std::string::npos, two.err);
 }
 
 TEST_CASE("cli/a tokenizer file that a model would not read is refused") {
@@ -422,6 +432,14 @@ TEST_CASE("cli/chat --context-policy: what no longer fits is dropped and said") 
   CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') >= 6);
 }
 
+TEST_CASE("cli/chat: of a conversation that is longer than the context, no more is used") {
+  const Outcome shown = chaski_run({"chat", "--lines", "-m", kStory, "-c", "64", "-n", "80",
+                                    "--ignore-end", "--seed", "1", "--context-policy", "shift"},
+                                   "A dog.\n/show\n/tokens\n");
+  CHECK_MESSAGE(shown.error_says("context:  64 of 64 tokens (the conversation has "), shown.err);
+  CHECK_MESSAGE(shown.error_says("\n64 of 64 tokens (the conversation has "), shown.err);
+}
+
 TEST_CASE("cli/a prompt longer than the context") {
   std::string text;
   for (int i = 0; i < 600; ++i) text += "word ";
@@ -585,8 +603,11 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
     const Outcome made = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
     CHECK_MESSAGE(made.status == 0, made.err);
     CHECK_MESSAGE(made.error_says(out + ": weights take "), made.err);
-    CHECK_MESSAGE(made.error_says(": model.embed_tokens.weight, q8 before, is f32 here, because "),
+    CHECK_MESSAGE(made.error_says(": model.embed_tokens.weight, q8 before, is f32 here ("),
                   made.err);
+    CHECK_MESSAGE(made.error_says("), because the layout has embedding and head as floats only\n"),
+                  made.err);
+    CHECK(json::parse(read_file(out + "/config.json"))["torch_dtype"] == "float32");
     CHECK(json::parse(
               chaski_run({"inspect", out, "--json"}).out)["metadata"]["model.block_count"] == 6);
     // What is there stays.
@@ -610,7 +631,7 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
     CHECK(chaski_run({"run", "-m", out, "-p", "Once", "-n", "3"}).status == 0);
     CHECK(chaski_run({"plan", out}).status == 0);
   }
-  // Nothing that is there for something else is mixed with it, but a tokenizer is kept.
+  // Nothing that is there for something else is mixed with it, and a tokenizer is the model's.
   const std::string full = folder / "full";
   std::filesystem::create_directory(full);
   write_file(full + "/tokenizer.json", "{}");
@@ -622,9 +643,32 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
                        "or an empty folder"),
       mixed.err);
   std::filesystem::remove(full + "/model-00001-of-00002.safetensors");
-  CHECK(chaski_run({"convert", folder / "a.quipu", full, "--layout", "gptq"}).status == 0);
-  CHECK(read_file(full + "/tokenizer.json") == "{}");
-  CHECK(!have(full + "/tokenizer_config.json"));
+  write_file(full + "/merges.txt", "");
+  const Outcome over = chaski_run({"convert", folder / "a.quipu", full, "--layout", "gptq"});
+  CHECK(over.status == 0);
+  CHECK_MESSAGE(over.error_says("full: merges.txt was there before, and may be another model's\n"),
+                over.err);
+  CHECK(read_file(full + "/tokenizer.json") == read_file(folder / "gptq/tokenizer.json"));
+  // What fails leaves nothing.
+  const Outcome cut =
+      Program({"-c", "ulimit -f 8; trap '' XFSZ; exec " + chaski_binary() + " convert " +
+                         folder / "a.quipu" + " " + folder / "cut" + " --layout gptq"},
+              "", "", "/bin/sh")
+          .wait();
+  CHECK_MESSAGE(cut.status == 5, cut.err);
+  CHECK_FALSE(std::filesystem::exists(folder / "cut"));
+  // A head that is not the embedding grows too.
+  REQUIRE(chaski_run({"quantize", golden("models/llama_gqa_untied"), folder / "b.quipu", "q8"})
+              .status == 0);
+  const Outcome both =
+      chaski_run({"convert", folder / "b.quipu", folder / "both", "--layout", "gptq"});
+  CHECK_MESSAGE(both.error_says("; model.embed_tokens.weight, q8 before, is f32 here ("), both.err);
+  CHECK_MESSAGE(both.error_says(": lm_head.weight, q8 before, is f32 here ("), both.err);
+  const Outcome floats =
+      chaski_run({"convert", golden("models/llama_f16"), folder / "d", "--layout", "awq"});
+  CHECK(floats.status == 3);
+  CHECK_MESSAGE(floats.error_says("'chaski quantize --type q4_0 --keep-above 1' of it makes"),
+                floats.err);
   // A model without one: it is said what to do, and that it does not run.
   REQUIRE(chaski_run({"quantize", golden("models/llama_gqa_untied"), folder / "bare.quipu", "q4_0",
                       "--keep-above", "1"})
@@ -778,9 +822,9 @@ TEST_CASE("cli/chat: commands about the conversation") {
                            "\n/save " + folder / "no/file" + "\n/clear now\n/quit\nnever read\n");
   CHECK(wrong.status == 3);  // of the file, which came first
   CHECK(wrong.out.empty());
-  for (const char* line :
-       {"wrong.json: [0].content is ", "/load expects a file", "/save expects a file",
-        "no: cannot be opened", "no/file: folder ", "/clear stands alone, found \"now\""})
+  for (const char* line : {"wrong.json: is no conversation that /save wrote: [0].content is ",
+                           "/load expects a file", "/save expects a file", "no: cannot be opened",
+                           "no/file: folder ", "/clear stands alone, found \"now\""})
     CHECK_MESSAGE(wrong.error_says(line), wrong.err);
 }
 
@@ -848,12 +892,57 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
   // A question is taken back by what takes its place, not by /edit alone.
   const Outcome edited = lines("A dog.\n/edit\n/save " + folder / "c" + "\n");
   CHECK_MESSAGE(edited.error_says("2 messages in "), edited.err);
+  // What is no conversation, and a name that would be one of keys and values.
+  write_file(folder / "letter", "Dear diary");
+  check_one_line(
+      chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", folder / "letter"}, "a\n"), 3,
+      "letter: is no conversation that /save wrote: byte 1 is not valid JSON");
+  const Outcome states = lines("A dog.\n/save " + folder / "d.kv" + "\n");
+  CHECK(states.status == 2);
+  CHECK_MESSAGE(states.error_says("d.kv: ends as the keys and values beside a conversation, "
+                                  "expected " +
+                                  folder / "d" + "\n"),
+                states.err);
+  CHECK_FALSE(have(folder / "d.kv"));
   std::filesystem::remove(talk);
   write_file(talk + ".kv", "dear diary");
   const Outcome kept =
       chaski_run({"chat", "--lines", "-m", kStory, "-n", "1"}, "a\n/save " + talk + "\n");
   CHECK_MESSAGE(kept.error_says("talk.json.kv: is there and holds no keys and values"), kept.err);
   CHECK(read_file(talk + ".kv") == "dear diary");
+}
+
+TEST_CASE("cli/chat: what /set has set is kept with a conversation") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk.json";
+  const auto chat = [&](Arguments more, const std::string& lines) {
+    more.insert(more.begin(), {"chat", "--lines", "-m", kStory});
+    return chaski_run(more, lines);
+  };
+  chat({"-n", "9"},
+       "/set temp 1.5\n/set dynatemp-range 1.2\n/set n 4\n/set seed 7\nA dog.\n/save " + talk +
+           "\n");
+  const json set = {{"temp", "1.5"}, {"dynatemp-range", "1.2"}, {"tokens", "4"}, {"seed", "7"}};
+  CHECK(json::parse(read_file(talk))["set"] == set);
+  const Outcome resumed = chat({"--resume", talk}, "/show\nA cat.\n/save " + talk + "\n");
+  CHECK_MESSAGE(resumed.error_says("\nset there: dynatemp-range 1.2, seed 7, temp 1.5, tokens 4\n"),
+                resumed.err);
+  CHECK_MESSAGE(resumed.error_says("settings: temp 1.5, "), resumed.err);
+  CHECK_MESSAGE(resumed.error_says(", seed 7, tokens 4\n"), resumed.err);
+  CHECK(json::parse(read_file(talk))["set"] == set);
+  // What is typed now wins, in its short form too.
+  const Outcome typed = chat({"--resume", talk, "-n", "5", "--temp", "1.3"}, "/show\n");
+  CHECK_MESSAGE(typed.error_says("settings: temp 1.3, "), typed.err);
+  CHECK_MESSAGE(typed.error_says("tokens 5\n"), typed.err);
+  CHECK_MESSAGE(typed.error_says("\nset there: dynatemp-range 1.2, seed 7\n"), typed.err);
+  // What cannot be is left out, and the conversation goes on.
+  const Outcome against = chat({"--resume", talk, "--temp", "0.5"}, "/show\n/tokens\n");
+  CHECK(against.status == 0);
+  CHECK_MESSAGE(against.error_says("talk.json: its settings are left out: dynatemp-range is 1.2"),
+                against.err);
+  CHECK(against.error_says("settings: temp 0.5, "));
+  write_file(talk, R"({"messages": [], "set": {"temp": 1}})");
+  CHECK(chat({"--resume", talk}, "").error_says("set.temp is 1, expected a string"));
 }
 
 TEST_CASE("cli/run --cache: a prompt is read once, and the text stays the same") {

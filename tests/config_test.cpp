@@ -124,17 +124,21 @@ TEST_CASE("config/what cannot stand beside what is typed gives way to it") {
     CHECK(text_of({"-s", "5", "-n", "30", "--temp", "0.3"}) ==
           text_of({"-s", "5", "-n", "30", "--temp", "0.3", "--dynatemp-range", "0"}));
     CHECK(text_of({"--temp", "0", "-n", "9"}, "chat") != "");
-    const Outcome said = chaski_run({"run", "-p", "a", "-n", "1", "--temp", "0.3", "-v"});
-    CHECK_MESSAGE(said.error_says("note: of the file of defaults, passed over beside --temp: "
-                                  "--dynatemp-range\n"),
+    const Outcome said = chaski_run({"run", "-p", "a", "-n", "1", "--temp", "0.3"});
+    CHECK_MESSAGE(said.error_says("note: dynatemp-range = 0.5 of the file of defaults is passed "
+                                  "over beside --temp 0.3\n"),
                   said.err);
     check_one_line(chaski_run({"run", "-p", "a", "--temp", "0.3", "--dynatemp-range", "0.5"}), 2,
-                   "--dynatemp-range is 0.5, expected 0 to --temp");
+                   "--dynatemp-range is 0.5, expected 0 to --temp, which is 0.3");
   }
   {
     const Config config("temp = 0.3\n");
     CHECK(text_of({"-s", "5", "-n", "30", "--dynatemp-range", "0.5"}) ==
           text_of({"-s", "5", "-n", "30", "--dynatemp-range", "0.5", "--temp", "0.8"}));
+    const Outcome said = chaski_run({"run", "-p", "a", "-n", "1", "--dynatemp-range", "0.5"});
+    CHECK_MESSAGE(said.error_says("note: temp = 0.3 of the file of defaults is passed over beside "
+                                  "--dynatemp-range 0.5\n"),
+                  said.err);
   }
   {
     const Config config(

@@ -85,6 +85,8 @@ TEST_CASE("cli/eval: the text for people, and all windows without --chunks") {
   // One window more is not there.
   const Outcome more = chaski_run({"eval", "-c", "64", "--chunks", "1000"}, read_file("LICENSE"));
   CHECK(more.out == outcome.out);
+  const Outcome all = chaski_run({"eval", "-c", "64", "--chunks", "0"}, read_file("LICENSE"));
+  CHECK_MESSAGE(all.out == outcome.out, all.err);
 }
 
 namespace {

@@ -65,6 +65,35 @@ void seed_folders() {
           R"(:"two.safetensors"}})" + kSeam + safetensors(entry(norm, "[8]", 32), floats(8)) +
           kSeam + safetensors(entry(embed, "[3,8]", 96), floats(24)) + kSeam +
           R"({"bos_token":{"content":"<s>"},"chat_template":[{"name":"default","template":"x"}]})");
+  std::string header, buffer;
+  const auto put = [&](const std::string& name, const std::string& shape, int numbers) {
+    header += fmt::format(R"({}"{}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}})",
+                          header.empty() ? "{" : ",", name, shape, buffer.size(),
+                          buffer.size() + 4 * size_t(numbers));
+    buffer += floats(numbers);
+  };
+  for (const char* head : {"0", "1"}) {
+    put(head + std::string(".0.linear.weight"), "8,8", 64);
+    put(head + std::string(".0.linear.bias"), "8", 8);
+    put(head + std::string(".1.weight"), "3,8", 24);
+  }
+  seed("heads", "medusa",
+       R"({"medusa_num_heads":2,"medusa_num_layers":1})" + kSeam +
+           safetensors(header + "}", buffer));
+  header.clear(), buffer.clear();
+  put("fc.weight", "8,16", 128);
+  for (const char* name : {"q", "k", "v", "o"})
+    put(fmt::format("layers.0.self_attn.{}_proj.weight", name), "8,8", 64);
+  for (const char* name : {"gate", "up"})
+    put(fmt::format("layers.0.mlp.{}_proj.weight", name), "4,8", 32);
+  put("layers.0.mlp.down_proj.weight", "8,4", 32);
+  put("layers.0.post_attention_layernorm.weight", "8", 8);
+  put("embed_tokens.weight", "3,8", 24);
+  seed("heads", "eagle",
+       R"({"architectures":["LlamaForCausalLM"],"hidden_act":"silu","hidden_size":8,)"
+       R"("intermediate_size":4,"max_position_embeddings":32,"num_attention_heads":2,)"
+       R"("num_hidden_layers":1,"vocab_size":3})" +
+           kSeam + kSeam + safetensors(header + "}", buffer));
   seed("tokenizer_json", "byte_level",
        R"x({"model":{"type":"BPE","vocab":{"h":0,"e":1,"he":2},"merges":[["h","e"]]},)x"
        R"x("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":)x"
@@ -159,7 +188,7 @@ TEST_CASE("fuzz/write the seeds" * doctest::skip()) {
 }
 
 TEST_CASE("fuzz/the corpus through every target") {
-  CHECK(fuzz::targets().size() == 10);
+  CHECK(fuzz::targets().size() == 11);
   for (const fuzz::Target& target : fuzz::targets()) {
     int inputs = 0;
     for (const auto& entry : std::filesystem::directory_iterator(kCorpus + target.name)) {

@@ -299,10 +299,49 @@ TEST_CASE("cli/heads guess for run, and what is none of them is said") {
   const Outcome plain = run("none", "-q"), with = run(temp.path, "-q");
   CHECK_MESSAGE(with.status == 0, with.err);
   CHECK(with.out == plain.out);
+  const auto few = [&](const std::string& form, const std::string& who) {
+    return chaski_run({"run", "--device", "cpu", "-p", "Once", "-n", "4", "--draft", who, form});
+  };
+  const std::string early = "the text was over before it was known what they gain";
+  for (const char* form : {"-v", "--answers=2"})
+    CHECK(few(form, temp.path).error_says("; no guesses: " + early));
+  CHECK(few("--json", temp.path).out.find("\"no_guesses\":\"" + early + "\"") != std::string::npos);
+  CHECK(few("--json", "ngram").out.find("no_guesses") == std::string::npos);
   const Outcome other = run(golden("heads/medusa"), "-q");
   CHECK(other.status == 3);
   CHECK_MESSAGE(other.error_says("medusa_lm_head.safetensors: tensor "), other.err);
   CHECK(chaski_run({"run", "--help"}).out.find("Medusa heads") != std::string::npos);
+}
+
+TEST_CASE("cli/a folder of heads is no model, and says what it is") {
+  const TempFolder temp;
+  for (const std::string name : {"medusa", "eagle"}) {
+    const std::string folder = golden("heads/") + name;
+    for (const Arguments& command :
+         {Arguments{"run", "-p", "a", "-m"}, {"inspect"}, {"plan"}, {"chat", "-p", "a", "-m"}}) {
+      Arguments all = command;
+      all.push_back(folder);
+      const Outcome found = chaski_run(all);
+      CHECK(found.status == 3);
+      CHECK_MESSAGE(found.one_error_line(), found.err);
+      CHECK(found.error_says(folder +
+                             (name == "medusa" ? ": holds Medusa heads" : ": holds an EAGLE head") +
+                             ", no model: --draft " + folder + " beside -m "));
+    }
+  }
+  // And what is neither, by what is there.
+  const auto draft = [&](const std::string& says) {
+    const Outcome found = chaski_run({"run", "-p", "a", "-n", "1", "--draft", temp.path});
+    CHECK(found.status == 3);
+    CHECK_MESSAGE(found.one_error_line(), found.err);
+    CHECK_MESSAGE(found.error_says("--draft is neither a model nor heads (medusa_lm_head."
+                                   "safetensors, or model.safetensors with fc.weight): " +
+                                   temp.path + says),
+                  found.err);
+  };
+  draft(": folder has no config.json");
+  write_file(temp / "config.json", "{}");
+  draft("/config.json: architectures is missing");
 }
 
 }  // namespace

@@ -509,7 +509,7 @@ TEST_CASE("import/what has no exact image in a packed folder is refused by name"
     return std::string(error.what());
   };
   CHECK(contains(says(in_format("llama_gqa_untied", Format::iq4_nl), PackedLayout::gptq),
-                 "is iq4_nl, which GPTQ lacks: 'chaski quantize --type q4_0'"));
+                 "is iq4_nl, which GPTQ lacks: 'chaski quantize --type q4_0 --keep-above 1'"));
   CHECK(contains(says(in_format("llama_gqa_untied", Format::q4_1), PackedLayout::gptq),
                  "is q4_1 with a minimum that is no multiple of its scale"));
   CHECK(contains(says(in_format("llama_gqa_untied", Format::q8), PackedLayout::awq),
@@ -637,12 +637,21 @@ TEST_CASE("import/scripts/prune.py and distill.py write folders that run") {
   const std::string story = read_file(temp / "story.gguf");
   write_file(temp / "short", "Once upon a time.");
   write_file(temp / "damaged/config.json", "{");
+  Gguf with_head = tiny_llama();
+  with_head.drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "gpt2");
+  with_head.tensor("output.weight", {4, 5}, 0, floats(20));
+  write_file(temp / "head.gguf", with_head.build());
   const size_t before = files_in(temp.path);
   for (const auto& [arguments, says] : std::initializer_list<std::pair<std::string, const char*>>{
            {prune + "pruned" + fewer, "prune.py: pruned: is there already"},
            {prune + "x --text text --heads 3", "--heads is 3, expected a multiple of 2"},
            {prune + "x --text short --layers 5", "short: 6 tokens, expected 256"},
            {"prune.py damaged x --text text --layers 5", "damaged/config.json: "},
+           {"prune.py head.gguf x --text text --layers 5",
+            "head.gguf: has output.weight, which the bundled model has not"},
+           {"distill.py story.gguf x --text text --from pruned --width 64",
+            "--width is 64 beside --from, whose model has a size"},
+           {"distill.py story.gguf x --text text --lr 0", "--lr is 0.0, expected more than 0"},
            {"distill.py story.gguf x --text text --width 50",
             "--width is 50, expected 3 heads of an even number of channels"}}) {
     CAPTURE(arguments);

@@ -516,5 +516,21 @@ TEST_CASE("cli/prefix: what a chat has left behind is not read again, and says t
   CHECK(all[3]["text"] == all[1]["text"]);
 }
 
+TEST_CASE("prefix: what a draft model tries is in no index") {
+  const auto target = Engine::open({}), draft = Engine::open({});
+  const auto text = target->tokenizer().encode_prompt("Once upon a time there was a cat. The cat");
+  REQUIRE(text.size() < size_t(kPage));
+  const auto drafter = model_drafter(draft, *target, {});
+  for (int tries = 0; tries < 2; ++tries) CHECK(drafter->propose(text, {15}).nodes.size() == 15);
+  CHECK(draft->impl().prefixes->size() == 0);
+  // What was right is, when the text goes on to a further page.
+  std::vector<TokenId> whole = text;
+  for (const int pages : {2, 3}) {
+    while (whole.size() < size_t(pages * kPage) + 2) whole.push_back(TokenId(100 + whole.size()));
+    drafter->propose(whole, {2});
+  }
+  CHECK(draft->impl().prefixes->size() == 2);
+}
+
 }  // namespace
 }  // namespace chaski::test

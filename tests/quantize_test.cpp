@@ -597,10 +597,12 @@ TEST_CASE("cli/scripts/plot_quantize.py draws what quantize --json prints") {
                                        write_file(folder / "text", text), "-c", "64", "--json"});
   REQUIRE_MESSAGE(compared.status == 0, compared.err);
   write_file(folder / "places.json", compared.out);
-  REQUIRE(std::system(("python3 scripts/plot_quantize.py --places q4_0=" +
-                       (folder / "places.json") + " -o " + (folder / "places.svg"))
+  std::string lines;
+  for (int i = 1; i <= 7; ++i) lines += fmt::format(" line{}={}", i, folder / "places.json");
+  REQUIRE(std::system(("python3 scripts/plot_quantize.py --places" + lines + " -o " +
+                       (folder / "places.svg"))
                           .c_str()) == 0);
   const std::string places = read_file(folder / "places.svg");
-  CHECK_MESSAGE(contains(places, ">q4_0<"), places);
+  for (int i = 1; i <= 7; ++i) CHECK_MESSAGE(contains(places, fmt::format(">line{}<", i)), places);
   CHECK_MESSAGE(contains(places, " windows of 64 tokens<"), places);
 }

@@ -370,6 +370,32 @@ TEST_CASE("speculation: text with looks back is the text without, greedy and sam
   }
 }
 
+// Guesses take time, and there are none, or never a reason to ask for one.
+struct Silent : Drafter {
+  int which;
+  explicit Silent(int kind) : which(kind) {}
+  int kind(std::span<const TokenId>) override { return which; }
+  Draft propose(std::span<const TokenId>, const Draft::Shape&) override { return {}; }
+};
+
+TEST_CASE("speculation: why there were no guesses is known") {
+  const auto engine = Engine::open({});
+  const auto prompt = engine->tokenizer().encode_prompt("Once upon a time");
+  const auto why = [&](Drafter& drafter, Governor* governor, int tokens) {
+    GenerateOptions o;
+    o.max_tokens = tokens, o.ignore_end = true;
+    o.drafter = &drafter, o.draft_length = 4, o.governor = governor;
+    return generate(*engine->session(), prompt, o, kUnread).no_guesses;
+  };
+  Silent never_asked(-1), reads(0);
+  Governor governor;
+  CHECK(why(never_asked, &governor, Governor::kPlainFirst + 1) == NoGuesses::early);
+  CHECK(why(never_asked, &governor, Governor::kPlainFirst + 2) == NoGuesses::no_gain);
+  CHECK(why(reads, nullptr, 9) == NoGuesses::reading);
+  const auto ngram = ngram_drafter();
+  CHECK(why(*ngram, nullptr, 2) == NoGuesses::other);
+}
+
 // A vocabulary of four tokens, and a model whose logits depend on the token before; another that
 // guesses for it.
 constexpr int kToyTokens = 4, kToyTexts = 1 << 20;

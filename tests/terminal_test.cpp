@@ -312,6 +312,24 @@ TEST_CASE("cli/chat on a terminal: lines come back, in the next chat too") {
   CHECK(screen.status() == 0);
 }
 
+TEST_CASE("cli/notes and verdicts on a terminal break between words") {
+  Screen note({"run", "-m", kStory, "-p", "a", "-n", "1", "--temp", "0", "--top-k", "5"}, "xterm");
+  note.until(
+      "chaski: note: --top-k has no effect at\r\n--temp 0, which takes the most "
+      "probable\r\ntoken\r\n");
+  Screen doctor({"doctor"}, "xterm");
+  CHECK(doctor.status() == 0);
+  std::istringstream lines(doctor.left());
+  size_t verdicts = 0, more = 0;
+  for (std::string line; std::getline(lines, line); line[0] == ' ' ? ++more : ++verdicts) {
+    line.erase(line.find_last_not_of('\r') + 1);
+    CHECK_MESSAGE((line.size() <= 40 || line.find(' ', 20) == std::string::npos), line);
+    if (line[0] == ' ') CHECK(line.find_first_not_of(' ') == 20);
+  }
+  CHECK(verdicts >= 5);
+  CHECK(more >= 5);
+}
+
 TEST_CASE("cli/chat on a terminal: words are whole in 40 columns, and --no-word-wrap leaves them") {
   for (const bool wraps : {true, false}) {
     CAPTURE(wraps);
@@ -426,7 +444,7 @@ TEST_CASE("cli/chat on a terminal: a long question says how far it is read") {
               "xterm");
   once.until(" s left");
   once.type(kCtrlC);
-  once.until("note: interrupted before the answer began: ");
+  once.until("note: interrupted before the\r\nanswer began: ");
   once.until(" of the prompt's ");
   CHECK(once.status() == 130);
 }

@@ -34,11 +34,14 @@ ToolCall call_of(const Json& json) {
 
 }  // namespace
 
-std::vector<ChatMessage> read_conversation(const std::string& path) {
+Conversation read_conversation(const std::string& path) {
   const Json file = read_json(path);
   const Json messages = file.is_object() ? file["messages"] : file;
   if (!messages.is_array()) messages.wrong("a list of messages");
-  std::vector<ChatMessage> out;
+  Conversation out;
+  if (file.is_object() && file.has("set"))
+    file["set"].each(
+        [&](const std::string& name, const Json& value) { out.settings[name] = value.str(); });
   messages.each([&](const Json& message) {
     // A template writes roles as they are, control tokens and all.
     const Json role = message["role"];
@@ -49,22 +52,23 @@ std::vector<ChatMessage> read_conversation(const std::string& path) {
     const Json content = message["content"];
     read.content = read.calls.empty() ? content.str() : content.str("");
     read.call_id = message["tool_call_id"].str(""), read.name = message["name"].str("");
-    out.push_back(std::move(read));
+    out.messages.push_back(std::move(read));
   });
   return out;
 }
 
-void write_conversation(const std::string& path, const std::vector<ChatMessage>& messages) {
+void write_conversation(const std::string& path, const Conversation& conversation) {
   Written list = Written::array();
-  for (const ChatMessage& m : messages) {
+  for (const ChatMessage& m : conversation.messages) {
     list.push_back({{"role", m.role}, {"content", m.content}});
     if (!m.calls.empty()) list.back()["tool_calls"] = calls_of(m.calls);
     if (!m.call_id.empty()) list.back()["tool_call_id"] = m.call_id;
     if (!m.name.empty()) list.back()["name"] = m.name;
   }
+  Written file_text{{"messages", list}};
+  if (!conversation.settings.empty()) file_text["set"] = conversation.settings;
   // What is not UTF-8 becomes U+FFFD.
-  const std::string text =
-      Written{{"messages", list}}.dump(-1, ' ', false, Written::error_handler_t::replace) + "\n";
+  const std::string text = file_text.dump(-1, ' ', false, Written::error_handler_t::replace) + "\n";
   AtomicFile file(path);
   file.write(std::as_bytes(std::span(text)));
   file.commit();

@@ -6,10 +6,12 @@
 
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
+#include "models/import/eagle.h"
 #include "models/import/folder.h"
 #include "models/import/hf_config.h"
 #include "models/import/hf_tokenizer.h"
 #include "models/import/json_file.h"
+#include "models/import/medusa.h"
 
 namespace chaski {
 namespace {
@@ -45,16 +47,27 @@ bool looks_like_safetensors(const std::string& path, const std::string& bytes) {
 
 }  // namespace
 
+void expect_no_heads(const std::string& folder) {
+  const bool medusa = holds_medusa(folder);
+  if (medusa || holds_eagle(folder))
+    fail(Exit::bad_file,
+         "{}: holds {}, no model: --draft {} beside -m with the model that {} made for", folder,
+         medusa ? "Medusa heads" : "an EAGLE head", folder, medusa ? "they were" : "it was");
+}
+
 bool is_llama2c(const std::string& path) {
   return !is_folder(path) && looks_like_llama2c(beginning_of(path, kBeginning));
 }
 
 ModelSource import_model(const std::string& path, const ImportOptions& options) {
-  if (is_folder(path)) {
-    if (!exists(path + "/config.json"))
-      fail(Exit::bad_file, "{}: folder has no config.json, expected {}", path, kKnown);
-    return import_hf_folder(path);
-  }
+  if (is_folder(path)) try {
+      if (!exists(path + "/config.json"))
+        fail(Exit::bad_file, "{}: folder has no config.json, expected {}", path, kKnown);
+      return import_hf_folder(path);
+    } catch (const Error&) {
+      expect_no_heads(path);
+      throw;
+    }
   const std::string bytes = beginning_of(path, kBeginning);
   if (bytes.starts_with("GGUF")) return import_gguf(path);
   if (looks_like_safetensors(path, bytes))

@@ -20,9 +20,13 @@ bool is_llama2c(const std::string& path);
 // found and what was expected.
 ModelSource import_model(const std::string& path, const ImportOptions& options = {});
 
+// Error(bad_file) for a folder of heads that guess for a model.
+void expect_no_heads(const std::string& folder);
+
 // What can be shown of a GGUF file or Hugging Face folder that import_model() refuses because
 // chaski lacks what it needs: metadata under the file's own names, behind "gguf." or "hf.", and
-// tensors that cannot be read. Throws Error(bad_file | io) where the file itself is damaged.
+// tensors that cannot be read. Throws Error(bad_file | io) where the file itself is damaged, or
+// holds heads.
 ModelSource look_at_model(const std::string& path);
 
 // The tokenizer alone, as keys tokenizer.*, of a model that import_model() takes, or of a folder

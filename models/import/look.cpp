@@ -51,6 +51,7 @@ void take_safetensors(const std::string& path, ModelSource& source) {
 }
 
 void look_at_folder(const std::string& folder, ModelSource& source) {
+  expect_no_heads(folder);
   source.kind = "Hugging Face folder";
   const Json config = read_json(folder + "/config.json");
   take_config(config, "hf.", source.meta);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kPackedGroup = 32;  // columns that share a scale
 constexpr std::string_view kWeightEnd = ".weight";
+constexpr const char* kAllFit = "--type q4_0 --keep-above 1";  // weights that both layouts hold
 
 // A block of 32 columns as whole multiples of a scale.
 struct Multiples {
@@ -185,11 +187,11 @@ class PackedWriter {
     for (TensorSlot& slot : slots_.all()) by_name.emplace(slot.name, slot);
     for (const TensorSource& t : source.tensors) take(t, by_name);
     if (weights_.empty())
-      fail(
-          Exit::bad_file,
-          "{}: no weight is in a format that {} holds: 'chaski quantize --type q4_0' of it makes a "
-          "file whose weights are",
-          source.path, name());
+      fail(Exit::bad_file,
+           "{}: no weight is in a format that {} holds: 'chaski quantize {}' of it makes a file "
+           "whose "
+           "weights are",
+           source.path, name(), kAllFit);
     choose_bits();
     for (const Weight& w : weights_) list(w);
     std::stable_sort(entries_.begin(), entries_.end(),
@@ -199,16 +201,22 @@ class PackedWriter {
   PackedFolder run(const std::function<void(uint64_t)>& done,
                    const std::vector<NamedText>& tokenizer) {
     std::error_code ignored;  // the first file says it
-    std::filesystem::create_directory(folder_, ignored);
-    write_weights(done);
-    bool has_tokenizer = copy_beside() || has_one();
-    if (!has_tokenizer)
-      for (const NamedText& file : tokenizer) write(file.name, file.text), has_tokenizer = true;
+    const bool is_new = std::filesystem::create_directory(folder_, ignored);
+    try {
+      write_weights(done);
+    } catch (const Error&) {
+      if (is_new) std::filesystem::remove(folder_, ignored);
+      throw;
+    }
+    if (!copy_beside())
+      for (const NamedText& file : tokenizer) write(file.name, file.text);
     config_["quantization_config"] = quantization();
     write("config.json", config_.dump(2) + "\n");
-    uint64_t bytes = 0;
-    for (const Entry& e : entries_) bytes += e.bytes();
-    return {bits_, weights_.size(), why_eight_, has_tokenizer, bytes, grown_};
+    PackedFolder made{bits_, weights_.size(), why_eight_, has_one(), 0, grown_, {}};
+    for (const Entry& e : entries_) made.bytes += e.bytes();
+    for (const char* name : kBeside)
+      if (!written_.contains(name) && exists(folder_ + "/" + name)) made.stayed.push_back(name);
+    return made;
   }
 
  private:
@@ -344,11 +352,11 @@ class PackedWriter {
       return list_plain(t, slot.hf_order, name);
     }
     if (!has_image(t.info.format))
-      fail(
-          Exit::bad_file,
-          "{}: tensor {} is {}, which {} lacks: 'chaski quantize --type q4_0' (or q8) of the model "
-          "it was made from, or of this one, makes a file that it can hold",
-          source_.path, escaped(t.info.name), info(t.info.format).name, this->name());
+      fail(Exit::bad_file,
+           "{}: tensor {} is {}, which {} lacks: 'chaski quantize {}' of the model it was made "
+           "from, "
+           "or of this one, makes a file that it can hold",
+           source_.path, escaped(t.info.name), info(t.info.format).name, this->name(), kAllFit);
     weights_.push_back({&t, slot, name.substr(0, name.size() - kWeightEnd.size())});
   }
 
@@ -361,10 +369,11 @@ class PackedWriter {
           fail(
               Exit::bad_file,
               "{}: tensor {} is {} with a minimum that is no multiple of its scale (row {}, column "
-              "{}), which {}'s whole zero points lack: 'chaski quantize --type q4_0' of the model "
-              "it was made from makes a file that it can hold",
+              "{}), which {}'s whole zero points lack: 'chaski quantize {}' of the model it was "
+              "made "
+              "from makes a file that it can hold",
               source_.path, escaped(w.source->info.name), info(w.source->info.format).name, row,
-              block * kPackedGroup, name());
+              block * kPackedGroup, name(), kAllFit);
         const int zero = m.zero(4);
         fits = fits && zero >= 0, middle4 = middle4 && zero == 8, zero4 = zero4 || zero == 0;
       });
@@ -374,8 +383,9 @@ class PackedWriter {
       fail(
           Exit::bad_file,
           "{}: tensor {} is {}, whose codes need 8 bits, and AWQ has 4: expected --layout gptq, or "
-          "a model in q4_0 throughout (chaski quantize --type q4_0 --keep-above 1)",
-          source_.path, escaped(why_eight_), info(source_.find(why_eight_)->info.format).name);
+          "a model in q4_0 throughout (chaski quantize {})",
+          source_.path, escaped(why_eight_), info(source_.find(why_eight_)->info.format).name,
+          kAllFit);
     bits_ = why_eight_.empty() ? 4 : 8;
     symmetric_ = bits_ == 8 || middle4, has_zero_ = bits_ == 4 && zero4;
   }
@@ -403,9 +413,11 @@ class PackedWriter {
     const Format format = narrowest(t);
     const uint64_t before = t.info.bytes(),
                    after = row_bytes(format, 1) * uint64_t(t.info.rows * t.info.cols);
-    if (after > before + (grown_.after - grown_.before))
-      grown_ = {name, std::string(info(t.info.format).name), std::string(info(format).name), before,
-                after};
+    if (after > before)
+      grown_.push_back({name, std::string(info(t.info.format).name), std::string(info(format).name),
+                        before, after});
+    // In which dtype all of them are what they are, the scales in f16 too.
+    if (format != Format::f16) config_["torch_dtype"] = "float32";
     const auto shape =
         t.info.tiled() ? std::vector{t.info.rows, t.info.cols} : std::vector{t.info.cols};
     entries_.push_back({name,
@@ -521,14 +533,15 @@ class PackedWriter {
     file.commit();
   }
 
-  void write(const std::string& name, std::string_view text) const {
+  void write(const std::string& name, std::string_view text) {
     AtomicFile file(folder_ + "/" + name);
     file.write(std::as_bytes(std::span(text)));
     file.commit();
+    written_.insert(name);
   }
 
   // What else is in a folder, and is not changed by packing. Whether a tokenizer was among it.
-  bool copy_beside() const {
+  bool copy_beside() {
     bool tokenizer = false;
     if (!is_folder(source_.path)) return false;
     for (const char* name : kBeside) {
@@ -556,7 +569,8 @@ class PackedWriter {
   std::vector<std::string> plain_;  // names of weights that stay floats
   std::vector<Weight> weights_;
   std::vector<Entry> entries_;
-  PackedFolder::Grown grown_;
+  std::vector<PackedFolder::Grown> grown_;
+  std::set<std::string> written_;  // files, but for the weights
   std::string why_eight_;
   int bits_ = 4;
   bool sorted_ = false, symmetric_ = true, has_zero_ = false;

@@ -23,11 +23,13 @@ struct PackedFolder {
   std::string why_eight;  // the first tensor that needs 8 bits; empty: all have 4
   bool has_tokenizer = false;
   uint64_t bytes = 0;  // of all weights
-  // The tensor that takes the most bytes more than it took; empty: none takes more.
+  // Tensors that take more bytes than they took.
   struct Grown {
     std::string name, from, to;  // formats
     uint64_t before = 0, after = 0;
-  } grown;
+  };
+  std::vector<Grown> grown;
+  std::vector<std::string> stayed;  // tokenizer files and the like that were there before
 };
 
 struct NamedText {
@@ -36,9 +38,8 @@ struct NamedText {
 
 // Of llama (Mistral too), qwen2 and qwen3. Writes config.json last, so that a folder without one is
 // no model yet; refuses one that has one, or files that are no part of one. Tokenizer files are
-// copied where the source is a folder that has them; else those stay that `folder` has, and if it
-// has none, `tokenizer` is written. Throws Error(bad_file | usage | io). `done` is told bytes that
-// are written.
+// copied where the source is a folder that has them, else `tokenizer` is written. Throws
+// Error(bad_file | usage | io). `done` is told bytes that are written.
 PackedFolder write_packed(const std::string& folder, const ModelSource& source, PackedLayout layout,
                           const std::function<void(uint64_t bytes)>& done,
                           const std::vector<NamedText>& tokenizer = {});

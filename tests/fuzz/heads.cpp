@@ -1,0 +1,42 @@
+// A folder of heads that guess for a model of 8 columns and 3 tokens: config.json, Medusa's tensors
+// and EAGLE's, one behind the other in the input.
+#include "models/architecture.h"
+#include "models/import/eagle.h"
+#include "models/import/import.h"
+#include "models/import/medusa.h"
+#include "tests/fuzz/target.h"
+
+namespace chaski::fuzz {
+namespace {
+
+const Decoder& guessed_for() {
+  static const std::unique_ptr<Model> model = [] {
+    std::unique_ptr<Model> made = find_architecture("llama")->make();
+    made->vocab = 3;
+    return made;
+  }();
+  return dynamic_cast<const Decoder&>(*model);
+}
+
+const Declared heads("heads", [](std::string_view input) {
+  constexpr const char* kFiles[] = {"config.json", "medusa_lm_head.safetensors",
+                                    "model.safetensors"};
+  const auto parts = parts_of(input);
+  empty_folder();
+  for (size_t i = 0; i < std::min(parts.size(), std::size(kFiles)); ++i)
+    if (!parts[i].empty()) write(kFiles[i], parts[i]);
+  may_fail([] { use(import_model(folder())); });
+  may_fail([] {
+    MedusaHeads medusa;
+    medusa.dim = 8, medusa.vocab = 3;
+    use(import_medusa(folder(), medusa, "the model"));
+    expect(medusa.heads <= MedusaHeads::kMostHeads, "heads have a limit");
+  });
+  may_fail([] {
+    Eagle eagle(guessed_for(), 8, "the model");
+    use(import_eagle(folder(), eagle));
+  });
+});
+
+}  // namespace
+}  // namespace chaski::fuzz
