@@ -5,8 +5,10 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "engine/draft_eagle.h"
+#include "engine/draft_heads.h"
 #include "engine/generate.h"
 #include "engine/scheduler.h"
 #include "tests/engine_support.h"
@@ -16,31 +18,43 @@
 namespace chaski::test {
 namespace {
 
-const std::string kEagleTarget = golden("models/llama_gqa_untied");
+const std::string kEagleTarget = golden("models/llama_gqa_untied"),
+                  kEagle3Target = golden("heads/eagle3_target");
 
 nlohmann::json told_in(const std::string& folder) {
   return nlohmann::json::parse(read_file(folder + "/golden.json"));
 }
 
-TEST_CASE("eagle: logits are those of another program, also behind its own rows") {
-  const auto target = open_on_cpu(kEagleTarget, Format::f32);
-  const auto tokens = told_in(kEagleTarget)["tokens"].get<std::vector<TokenId>>();
-  const size_t n = tokens.size() - 1, dim = size_t(target->hidden_size());
+// The rows that a head is told of these tokens.
+std::vector<float> rows_of(const std::shared_ptr<Engine>& target, std::span<const TokenId> tokens) {
   const auto session = target->session();
-  const auto hidden = session->hidden(tokens, int(tokens.size()));
-  for (const std::string name : {"eagle", "eagle_bf16"}) {
+  Extension all{session.get(), tokens, 0};
+  all.hidden = true;
+  return Session::draw_all({&all, 1})[0].hidden;
+}
+
+TEST_CASE("eagle: logits are those of another program, also behind its own rows") {
+  for (const std::string name : {"eagle", "eagle_bf16", "eagle3"}) {
     CAPTURE(name);
     const std::string folder = golden("heads/") + name;
     const auto told = told_in(folder);
+    const bool three = name == "eagle3";
+    const auto target = open_on_cpu(three ? kEagle3Target : kEagleTarget, Format::f32);
+    const auto tokens =
+        (three ? told : told_in(kEagleTarget))["tokens"].get<std::vector<TokenId>>();
     const auto guesses = told["guesses"].get<std::vector<TokenId>>();
-    const size_t positions = told["positions"];
+    const size_t positions = told["positions"], n = tokens.size() - 1,
+                 dim = size_t(target->hidden_size()),
+                 vocab = three ? told["known"].size() : size_t(target->vocab_size());
     const auto eagle = open_eagle(folder, target);
+    const auto all = rows_of(target, tokens);
+    const std::span<const float> hidden(all);
     const auto s = eagle->session();
     std::vector<float> got, row;
     const auto step = [&](std::span<const TokenId> more, std::span<const float> rows) {
       const auto next = s->extend(more, rows, nullptr);
       REQUIRE(next.has_value());
-      REQUIRE(next->logits.size() == size_t(target->vocab_size()));
+      REQUIRE(next->logits.size() == vocab);
       got.insert(got.end(), next->logits.begin(), next->logits.end());
       row.assign(next->hidden.begin(), next->hidden.end());
     };
@@ -62,7 +76,6 @@ TEST_CASE("eagle: logits are those of another program, also behind its own rows"
     CHECK(worst <= 1e-4 * most);
     // Gone back, or forked and gone back, it says the same again.
     const auto fork = s->fork();
-    const size_t vocab = size_t(target->vocab_size());
     for (Session* again : {s.get(), fork.get()}) {
       CHECK(again->rewind(int(begin)) == int(begin));
       const auto next = again->extend(std::span(tokens).subspan(begin + 1),
@@ -131,6 +144,7 @@ void write_eagle(const std::string& folder, const Engine& target, float scale,
 struct Noted : Drafter {
   explicit Noted(std::unique_ptr<Drafter> who) : who(std::move(who)) {}
   bool reads_hidden() const override { return true; }
+  int first_guesses() const override { return who->first_guesses(); }
   void read_hidden(std::span<const TokenId> text, std::span<const float> rows) override {
     who->read_hidden(text, rows);
   }
@@ -146,11 +160,11 @@ struct Noted : Drafter {
 
 // What is guessed behind a text whose rows are all told at once.
 Draft guessed_anew(const std::shared_ptr<Engine>& eagle, const std::shared_ptr<Engine>& target,
-                   const SamplerOptions& sampling, const std::vector<TokenId>& text, int k) {
+                   const SamplerOptions& sampling, const std::vector<TokenId>& text,
+                   const Draft::Shape& shape) {
   const auto drafter = eagle_drafter(eagle, sampling);
-  const int n = int(text.size()) - 1;
-  drafter->read_hidden(text, target->session()->hidden(std::span(text).first(size_t(n)), n));
-  return drafter->propose(text, {k});
+  drafter->read_hidden(text, rows_of(target, std::span(text).first(text.size() - 1)));
+  return drafter->propose(text, shape);
 }
 
 TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came") {
@@ -180,8 +194,7 @@ TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came"
       for (const auto& [history, draft] : noted.notes) {
         // Behind the same tokens, the row in front of another end is not told again.
         if (draft.nodes.empty() || !text.ends_with("Then")) continue;
-        CHECK(draft ==
-              guessed_anew(eagle, target, with.sampling, history, int(draft.nodes.size())));
+        CHECK(draft == guessed_anew(eagle, target, with.sampling, history, draft.depths()));
         ++seen;
       }
       noted.notes.clear();
@@ -216,6 +229,15 @@ TEST_CASE("eagle: asked again, cut, and told of another text") {
   CHECK(drafter->propose(text, {1}).nodes ==
         std::vector<Draft::Node>(three.nodes.begin(), three.nodes.begin() + 1));
   CHECK(drafter->propose(text, {0}).nodes.empty());
+  // On several branches: the first is as it is alone, and all begin with another token.
+  const Draft tree = drafter->propose(text, {3, 2, 1});
+  REQUIRE(tree.nodes.size() == 6);
+  CHECK(std::equal(three.nodes.begin(), three.nodes.end(), tree.nodes.begin()));
+  CHECK(tree.depths() == Draft::Shape{3, 2, 1});
+  const std::vector<TokenId> firsts = tree.first();
+  CHECK(std::set<TokenId>(firsts.begin(), firsts.end()).size() == 3);
+  // A branch goes on as the chain would behind that token.
+  CHECK(drafter->propose(text, {1, 2, 1}).nodes[2] == Draft::Node{tree.nodes[4].token, 1});
   CHECK(drafter->propose(text, {3}) == three);
   // Told of a beginning, and then of the rest again.
   drafter->read_hidden(std::span(text).first(5), std::span(rows).first(4 * dim));
@@ -317,6 +339,53 @@ TEST_CASE("eagle: text with it is the text without, greedy and sampled, alone an
   }
 }
 
+TEST_CASE("eagle: an EAGLE-3 head changes no token, and knows some of them") {
+  const auto target = open_on_cpu(kEagle3Target, Format::f32);
+  const std::string folder = golden("heads/eagle3");
+  const auto eagle = open_eagle(folder, target);
+  const auto told = told_in(folder);
+  const auto tokens = told["tokens"].get<std::vector<TokenId>>(),
+             known = told["known"].get<std::vector<TokenId>>();
+  for (const double temperature : {0.0, 0.8}) {
+    SamplerOptions sampling;
+    sampling.temperature = temperature, sampling.seed = 6;
+    Sampler sampler(sampling);
+    std::vector<TokenId> plain;
+    for (const int k : {0, 1, 4}) {
+      const auto drafter = eagle_drafter(eagle, sampling);
+      const auto session = target->session();
+      std::vector<TokenId> text = tokens;
+      size_t guessed = 0;
+      while (text.size() < 90) {
+        const Draft draft = drafter->propose(text, {k});
+        for (const Draft::Node& node : draft.nodes)
+          CHECK(std::ranges::binary_search(known, node.token));
+        if (!draft.nodes.empty() && guessed++ % 16 == 0)
+          CHECK(draft == guessed_anew(eagle, target, sampling, text, draft.depths()));
+        Extension more{session.get(), std::span(text).subspan(size_t(session->position())), 1,
+                       &sampler};
+        more.guesses = draft.nodes, more.hidden = k > 0;
+        const Draws draws = Session::draw_all({&more, 1})[0];
+        text.insert(text.end(), draws.tokens.begin(), draws.tokens.end());
+        if (k > 0) drafter->read_hidden(text, draws.hidden);
+      }
+      text.resize(90);
+      if (k == 0) plain = text;
+      CHECK(text == plain);
+      CHECK((k == 0) == (guessed == 0));
+    }
+  }
+  // Its rows are not those that others read.
+  for (const std::string name : {"eagle3", "medusa"}) {
+    const Error error = error_of([&] {
+      if (name == "medusa") DraftHeads(golden("heads/") + name, target);
+      open_eagle(golden("heads/") + name, target);
+    });
+    CHECK(error.code == Exit::usage);
+    CHECK(contains(error.what(), "has an EAGLE-3 head, which reads other rows"));
+  }
+}
+
 TEST_CASE("eagle: a context that is full and shifts, with it and without") {
   EngineOptions small;
   small.context = 64;
@@ -398,6 +467,58 @@ TEST_CASE("eagle: damaged folders are refused in one line") {
   CHECK(!is_eagle(golden("heads/medusa")));
   CHECK(!is_eagle(kEagleTarget));
   CHECK(!is_eagle(kEagleTarget + "/config.json"));
+}
+
+TEST_CASE("eagle: damaged folders of EAGLE-3 heads are refused in one line") {
+  const auto refusal = [&](const std::string& model, const std::string& file,
+                           const std::vector<std::pair<std::string, std::string>>& changes) {
+    const TempFolder temp;
+    for (const char* name : {"/config.json", "/model.safetensors"})
+      write_file(temp.path + name, read_file(golden("heads/eagle3") + name));
+    std::string text = read_file(temp.path + file);
+    for (const auto& [from, to] : changes) {
+      REQUIRE(text.find(from) != text.npos);
+      text.replace(text.find(from), from.size(), to);
+    }
+    write_file(temp.path + file, text);
+    const auto target = open_on_cpu(model, Format::f32);
+    const Error error = error_of([&] { open_eagle(temp.path, target); });
+    CHECK(error.code == Exit::bad_file);
+    CHECK_MESSAGE(contains(error.what(), temp.path + file + ": "), error.what());
+    return std::string(error.what());
+  };
+  const std::string config = "/config.json", weights = "/model.safetensors";
+  const auto says = [&](const std::string& file, const std::string& from, const std::string& to,
+                        const std::string& line) {
+    const std::string error = refusal(kEagle3Target, file, {{from, to}});
+    CHECK_MESSAGE(contains(error, line), error);
+  };
+  says(config, R"("draft_vocab_size": 40)", R"("draft_vocab_size": 97)",
+       "draft_vocab_size is 97, expected up to vocab_size 96");
+  says(config, R"("num_hidden_layers": 1)", R"("num_hidden_layers": 2)",
+       "num_hidden_layers is 2, expected 1");
+  says(config, R"("hidden_act")",
+       R"("eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, "hidden_act")",
+       "eagle_config.eagle_aux_hidden_state_layer_ids");
+  says(weights, R"("d2t":{"dtype":"I64")", R"("d2t":{"dtype":"F64")",
+       "tensor d2t has dtype F64, expected I64");
+  says(weights, R"("d2t")", R"("d3t")", "tensor d3t is unexpected");
+  says(weights, "midlayer.hidden_norm.weight", "midlayer.hiddxn_norm.weight",
+       "tensor midlayer.hiddxn_norm.weight is unexpected");
+  says(weights, R"("shape":[32,96])", R"("shape":[96,32])",
+       "tensor fc.weight has shape (96, 32), expected (32, 96)");
+  const std::string few = refusal(kEagleTarget, config,
+                                  {{R"("hidden_size": 32)", R"("hidden_size": 64)"},
+                                   {R"("vocab_size": 96)", R"("vocab_size": 128)"}});
+  CHECK_MESSAGE(
+      contains(few, "reads layers 2, N/2 and N - 3: " + kEagleTarget + " has 2 layers, expected 7"),
+      few);
+  const std::string ids = R"("eagle_aux_hidden_state_layer_ids": [1, 2, 3], "hidden_act")";
+  const TempFolder temp;
+  write_file(temp.path + weights, read_file(golden("heads/eagle3") + weights));
+  std::string text = read_file(golden("heads/eagle3") + config);
+  write_file(temp.path + config, text.replace(text.find(R"("hidden_act")"), 12, ids));
+  CHECK_NOTHROW(open_eagle(temp.path, open_on_cpu(kEagle3Target, Format::f32)));
 }
 
 TEST_CASE("eagle: numbers that are not finite") {

@@ -1,6 +1,8 @@
 // Published EAGLE heads: config.json is that of a Llama of one layer, in the first ones down to the
 // name of the architecture, and fc.weight tells them apart. The model's embedding comes along again
-// in most of them, and in some its head: these are not read.
+// in most of them, and in some its head: these are not read. EAGLE-3 calls its layer "midlayer", or
+// "layers.0" as others do; d2t says how much larger than each of its tokens the model's is, and
+// t2d, which of the model's there are, says nothing more.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -30,7 +32,8 @@ bool says_eagle(const Json& config) {
 
 class EagleImport {
  public:
-  EagleImport(const std::string& folder, Eagle& eagle) : folder_(folder), eagle_(eagle) {
+  EagleImport(const std::string& folder, EagleHead& eagle)
+      : folder_(folder), eagle_(eagle), three_(dynamic_cast<const Eagle3*>(&eagle)) {
     source_.path = folder, source_.kind = "EAGLE head";
   }
 
@@ -48,6 +51,10 @@ class EagleImport {
       if (!slot.optional)
         fail(Exit::bad_file, "{}: tensor {} is missing, expected those of an EAGLE head", path,
              name);
+    if (three_ && three_->draft_vocab == eagle_.vocab) eagle_.tokens.clear();
+    if (three_ && three_->draft_vocab < eagle_.vocab && eagle_.tokens.empty())
+      fail(Exit::bad_file, "{}: tensor d2t is missing, expected it beside a draft_vocab_size of {}",
+           path, three_->draft_vocab);
     source_.storage = std::move(file.mapping);
     return std::move(source_);
   }
@@ -58,9 +65,13 @@ class EagleImport {
     drop_prefix(name, slots_.hf_prefix);
     if (std::ranges::any_of(slots_.hf_unread, [&](auto& end) { return name.ends_with(end); }))
       return;
-    if (name == "embed_tokens.weight" || name == "lm_head.weight")
+    if (three_ && name == "d2t") return take_tokens(t);
+    if (three_ && name == "t2d") return expect_shape(t, {eagle_.vocab});
+    if (name == "embed_tokens.weight" || (!three_ && name == "lm_head.weight"))
       return expect_shape(t, {eagle_.vocab, eagle_.columns()});
-    const auto [first, last] = wanted_.equal_range(std::string(name));
+    std::string known(name);
+    if (three_ && drop_prefix(name, "midlayer.")) known = "layers.0." + std::string(name);
+    const auto [first, last] = wanted_.equal_range(known);
     if (first == last)
       fail(Exit::bad_file, "{}: tensor {} is unexpected in an EAGLE head of {} layers", t.file,
            escaped(t.name), eagle_.n_layers);
@@ -78,6 +89,22 @@ class EagleImport {
                                                  rows, cols, t.file, t.name)
                                     : columns_of(t, at->second, before, cols));
     wanted_.erase(first, last);
+  }
+
+  void take_tokens(const SafeTensor& t) {
+    const int64_t known = three_->draft_vocab;
+    expect_shape(t, {known});
+    if (t.dtype != "I64")
+      fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected I64", t.file, escaped(t.name),
+           t.dtype);
+    for (int64_t i = 0; i < known; ++i) {
+      int64_t further;
+      std::memcpy(&further, t.data + size_t(i) * sizeof further, sizeof further);
+      if (further < -i || further >= eagle_.vocab - i)
+        fail(Exit::bad_file, "{}: tensor {} has {} at {}, expected one of {} tokens", t.file,
+             escaped(t.name), further, i, eagle_.vocab);
+      eagle_.tokens.push_back(int32_t(i + further));
+    }
   }
 
   // Of every row `before` columns are of others.
@@ -99,7 +126,8 @@ class EagleImport {
   }
 
   const std::string& folder_;
-  Eagle& eagle_;
+  EagleHead& eagle_;
+  const Eagle3* const three_;  // the same, if it is one
   Slots slots_;
   std::multimap<std::string, TensorSlot> wanted_;
   ModelSource source_;
@@ -123,7 +151,14 @@ bool holds_eagle(const std::string& path) {
   }
 }
 
-ModelSource import_eagle(const std::string& folder, Eagle& eagle) {
+bool holds_eagle3(const std::string& path) {
+  const Json config = read_json(path + "/config.json");
+  bool says = config.has("draft_vocab_size");
+  config["architectures"].each([&](const Json& name) { says |= name.str().ends_with("agle3"); });
+  return says;
+}
+
+ModelSource import_eagle(const std::string& folder, EagleHead& eagle) {
   return EagleImport(folder, eagle).run();
 }
 
