@@ -1,6 +1,7 @@
 #include "main/speaker.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "engine/draft_eagle.h"
 #include "engine/draft_heads.h"
@@ -54,6 +55,10 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
   options.context_policy = policy_of(flags.context_policy);
   options.on_drop = [this](int dropped, int before, int behind) {
     put_notice(drop_line(dropped, before, behind));
+  };
+  options.on_drafter_lost = [this](const std::string& why) {
+    if (!std::exchange(lost_drafter, true))
+      put_notice(why + ": the text goes on without its guesses");
   };
   if (flags.draft == "none") return;
   if (DraftHeads::are_at(flags.draft))

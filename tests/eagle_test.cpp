@@ -521,20 +521,6 @@ TEST_CASE("eagle: damaged folders of EAGLE-3 heads are refused in one line") {
   CHECK_NOTHROW(open_eagle(temp.path, open_on_cpu(kEagle3Target, Format::f32)));
 }
 
-TEST_CASE("eagle: numbers that are not finite") {
-  const auto target = Engine::open({});
-  const TempFolder temp;
-  write_eagle(temp.path, *target, 1,
-              std::vector<float>(size_t(target->hidden_size()), std::nanf("")));
-  GenerateOptions with = drawn(0, 1, 100);
-  const auto drafter = eagle_drafter(open_eagle(temp.path, target), with.sampling);
-  with.drafter = drafter.get(), with.draft_length = 2;
-  const auto prompt = target->tokenizer().encode_prompt("Once upon a time");
-  const Error error = error_of([&] { generate(*target->session(), prompt, with, kUnheard); });
-  CHECK(error.code == Exit::non_finite);
-  CHECK(contains(error.what(), temp.path + ": the logits after token "));
-}
-
 TEST_CASE("cli/an EAGLE head guesses for run, and what is none is said") {
   const TempFolder temp;
   write_eagle(temp.path, *Engine::open({}), 1);
