@@ -11,12 +11,20 @@ namespace chaski {
 
 namespace {
 
+std::unique_ptr<EagleHead> new_head(EagleKind kind, const Decoder& target, const EngineImpl& e) {
+  const std::string& path = e.weights->path;
+  if (kind == EagleKind::eagle3) return std::make_unique<Eagle3>(target, e.hidden, path);
+  if (kind == EagleKind::next_layer) return std::make_unique<NextLayer>(target, e.hidden, path);
+  return std::make_unique<Eagle1>(target, e.hidden, path);
+}
+
 // What three layers read is made one row in the target's own passes.
 void give_rows(EngineImpl& e, const Eagle3& eagle, const std::shared_ptr<const Weights>& weights,
                const std::string& folder) {
-  const auto made = [weights, of = eagle.rows_of, layers = eagle.layers_read()](Graph& g) {
+  const auto made = [weights, of = eagle.rows_of, layers = eagle.layers_read](Graph& g) {
     std::array<ValueId, 3> read{};
-    std::ranges::transform(layers, read.begin(), [&](int layer) { return entering(g, layer); });
+    std::ranges::transform(layers, read.begin(),
+                           [&](int64_t layer) { return entering(g, int(layer)); });
     if (std::ranges::count(read, kNone) > 0) return kNone;
     ValueId sum = g.matmul(read[0], *of[0].weight);
     for (size_t i = 1; i < read.size(); ++i) sum = g.add(sum, g.matmul(read[i], *of[i].weight));
@@ -35,7 +43,8 @@ void give_rows(EngineImpl& e, const Eagle3& eagle, const std::shared_ptr<const W
 
 }  // namespace
 
-bool is_eagle(const std::string& path) { return holds_eagle(path); }
+bool is_eagle(const std::string& path) { return eagle_kind(path) != EagleKind::none; }
+bool has_next_layer(const std::string& path) { return eagle_kind(path) == EagleKind::next_layer; }
 
 std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<Engine> target,
                                    int sessions) {
@@ -45,11 +54,7 @@ std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<En
   if (!decoder)
     fail(Exit::usage, "--draft {}: {} has no head that others may ask, expected no EAGLE head",
          folder, target->path());
-  std::unique_ptr<EagleHead> eagle;
-  if (holds_eagle3(folder))
-    eagle = std::make_unique<Eagle3>(*decoder, e.hidden, target->path());
-  else
-    eagle = std::make_unique<Eagle1>(*decoder, e.hidden, target->path());
+  std::unique_ptr<EagleHead> eagle = new_head(eagle_kind(folder), *decoder, e);
   const ModelSource source = import_eagle(folder, *eagle);
   expect_memory_for_heads(source);
   const auto weights = load(source, target->threads());

@@ -60,6 +60,9 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
     if (!std::exchange(lost_drafter, true))
       put_notice(why + ": the text goes on without its guesses");
   };
+  if (flags.verbose() && flags.draft == "auto" && has_next_layer(engine->path()))
+    put_notice(
+        fmt::format("{0} has a layer that guesses ahead: --draft {0} to use it", engine->path()));
   if (flags.draft == "none") return;
   if (DraftHeads::are_at(flags.draft))
     heads = std::make_shared<DraftHeads>(flags.draft, engine);

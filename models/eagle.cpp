@@ -57,23 +57,27 @@ void Eagle1::build(Graph& g) const {
   target_.logits(g, g.take_outputs(x));
 }
 
-std::array<int, 3> Eagle3::layers_read() const {
-  const int n = int(target_.n_layers);
-  return {2, n / 2, n - 3};
-}
-
 void Eagle3::keys(Keys& k) {
   EagleHead::keys(k);
   k.integer(draft_vocab, "draft_vocab_size")
       .in_hf("draft_vocab_size")
       .range(2, 1 << 24)
       .otherwise([this] { return int64_t{vocab}; });
-  // Some programs count what a layer reads, others what it writes: both mean the same three.
-  std::vector<int64_t> reads, writes;
-  for (const int i : layers_read()) reads.push_back(i), writes.push_back(i - 1);
-  k.hf_expects(
-      {"eagle_aux_hidden_state_layer_ids", "eagle_config.eagle_aux_hidden_state_layer_ids"},
-      {reads, writes});
+  const int64_t n = target_.n_layers;
+  const std::vector<int64_t> usual{2, n / 2, n - 3};
+  k.integers(layers_read, "eagle_aux_hidden_state_layer_ids", kLayersRead)
+      .in_hf({"eagle_aux_hidden_state_layer_ids", "eagle_config.eagle_aux_hidden_state_layer_ids"})
+      .range(0, n - 1)
+      .otherwise([=, this](const std::string& file) -> std::optional<Given> {
+        if (n < kLeastLayers)
+          fail(Exit::bad_file,
+               "{}: eagle_aux_hidden_state_layer_ids is missing, expected it beside {} of {} "
+               "layers: of fewer than {} the usual three are not three",
+               file, target_path(), n, kLeastLayers);
+        return usual;
+      });
+  k.hf_expects({"norm_before_residual"}, {false});
+  k.hf_expects({"eagle_config.use_aux_hidden_state"}, {true});
 }
 
 void Eagle3::agree(const std::string& file) const {
@@ -83,12 +87,6 @@ void Eagle3::agree(const std::string& file) const {
   if (draft_vocab > vocab)
     fail(Exit::bad_file, "{}: draft_vocab_size is {}, expected up to vocab_size {}", file,
          draft_vocab, vocab);
-  constexpr int kLeast = 7;  // or two of the three were one
-  if (target_.n_layers < kLeast)
-    fail(Exit::bad_file,
-         "{}: is of an EAGLE-3 head, which reads layers 2, N/2 and N - 3: {} has {} layers, "
-         "expected {} or more",
-         file, target_path(), target_.n_layers, kLeast);
 }
 
 void Eagle3::tensors(Slots& s) {
@@ -116,6 +114,15 @@ void Eagle3::tensors(Slots& s) {
   s.add(head_, "output", draft_vocab, dim).in_hf("lm_head").as(Role::head);
 }
 
+// Some programs count what a layer reads, others what it writes: where that makes the usual three,
+// it is known which.
+void Eagle3::bound(const std::string& file) {
+  EagleHead::bound(file);
+  const int64_t n = target_.n_layers;
+  if (n >= kLeastLayers && layers_read == std::vector{int64_t{1}, n / 2 - 1, n - 4})
+    for (int64_t& layer : layers_read) ++layer;
+}
+
 void Eagle3::build(Graph& g) const {
   const ValueId row = g.take_input(row_columns),
                 by_token = rms_norm(g, g.get_rows(*table_), token_norm_),
@@ -127,6 +134,36 @@ void Eagle3::build(Graph& g) const {
   ValueId x = g.add(row, linear(g, attention_of(g, q, k, v, 0), attn_output_));
   x = g.take_outputs(g.add(x, gated(g, rms_norm(g, x, ffn_norm_), ffn_)));
   g.set_result(linear(g, rms_norm(g, x, output_norm), head_), x);
+}
+
+void NextLayer::keys(Keys& k) {
+  EagleHead::keys(k);
+  k["block_count"].in_hf("num_nextn_predict_layers").range(1, 1);
+  k.hf_expects({"use_sliding_window"}, {false});
+}
+
+void NextLayer::tensors(Slots& s) {
+  s.hf_prefix = "model.";
+  s.hf_unread = {".rotary_emb.inv_freq"};
+  s.layer(0, "mtp_layers.");
+  s.add(row_norm_, "row_norm", 1, dim).in_hf("hidden_layernorm");
+  s.add(token_norm_, "token_norm", 1, dim).in_hf("token_layernorm");
+  s.add(of_row_, "fc_row", dim, dim).in_hf("input_proj");
+  s.add(of_token_, "fc_token", dim, dim).in_hf("input_proj");
+  s.add(attn_norm_, "attn_norm", 1, dim).in_hf("input_layernorm");
+  attention_slots(s, attn_, Bias::maybe, {});
+  s.add(ffn_norm_, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
+  gated_slots(s, ffn_);
+  s.add(output_norm, "output_norm", 1, dim).in_hf("final_layernorm");
+}
+
+void NextLayer::build(Graph& g) const {
+  const ValueId row = rms_norm(g, g.take_input(row_columns), row_norm_),
+                token = rms_norm(g, g.get_rows(*table_), token_norm_);
+  ValueId x = g.add(linear(g, row, of_row_), linear(g, token, of_token_));
+  x = g.add(x, attention(g, rms_norm(g, x, attn_norm_), attn_, 0));
+  x = g.add(x, gated(g, rms_norm(g, x, ffn_norm_), ffn_));
+  target_.logits(g, rms_norm(g, g.take_outputs(x), output_norm));
 }
 
 }  // namespace chaski

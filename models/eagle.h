@@ -1,6 +1,7 @@
-// Heads that guess ahead of a model by the model's rows (EAGLE, Li et al. 2024 and 2025). A row and
-// the row of the table of the token behind it become a guess at the next row, which a head reads:
-// what will be drawn there. They are models of their own, whose tokens come with a row each.
+// Heads that guess ahead of a model by the model's rows (EAGLE, Li et al. 2024 and 2025; layers for
+// the prediction of several tokens, DeepSeek 2024). A row and the row of the table of the token
+// behind it become a guess at the next row, which a head reads: what will be drawn there. They are
+// models of their own, whose tokens come with a row each.
 #pragma once
 #include <array>
 
@@ -61,24 +62,42 @@ class Eagle3 : public EagleHead {
  public:
   Eagle3(const Decoder& target, int64_t columns, std::string path)
       : EagleHead(target, columns, std::move(path)) {}
-  // Of the model.
-  std::array<int, 3> layers_read() const;
   void keys(Keys& keys) override;
   void agree(const std::string& file) const override;
   void tensors(Slots& slots) override;
+  void bound(const std::string& file) override;
   void build(Graph& graph) const override;
 
-  // How what those layers read becomes a row.
+  std::vector<int64_t> layers_read;  // whose inputs become a row, by these matrices
   std::array<Linear, 3> rows_of;
   int64_t draft_vocab = 0;
 
  private:
+  static constexpr int64_t kLayersRead = 3, kLeastLayers = 7;
   Linear token_norm_, row_norm_, ffn_norm_;
   struct Halves {  // of a matrix over both
     Linear token, row;
   };
   Halves q_, k_, v_;
   Linear attn_output_, head_;
+  GatedWeights ffn_;
+};
+
+// Reads what the model's logits are made of, and was trained with it: the layer that predicts the
+// next token but one, by the names of MiMo. Row and token are normed before they are made one, and
+// what goes through a layer of Qwen2's kind is normed before the model's own head reads it. Its
+// config.json is the model's.
+class NextLayer : public EagleHead {
+ public:
+  NextLayer(const Decoder& target, int64_t columns, std::string path)
+      : EagleHead(target, columns, std::move(path)) {}
+  void keys(Keys& keys) override;
+  void tensors(Slots& slots) override;
+  void build(Graph& graph) const override;
+
+ private:
+  Linear token_norm_, row_norm_, of_row_, of_token_, attn_norm_, ffn_norm_;
+  AttentionWeights attn_;
   GatedWeights ffn_;
 };
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Golden logits of EAGLE heads: random ones over a tiny random model of tests/golden/models.
+"""Golden logits of EAGLE heads and of a layer for one token more: random ones over tiny random models.
 
     python3 scripts/golden_eagle.py tests/golden
 
 The rows are what transformers' model gives out in front of its lm_head, in float64, and for EAGLE-3 what three of its layers read. A
 head's layer is transformers' too, without the norms that an EAGLE head lacks, or its attention, over rows of twice the width; what is
-around it is computed here. EAGLE-3's model, of seven layers, is made here, too. First come the logits behind the last tokens of the text, then
+around it is computed here. EAGLE-3's model, of seven layers, is made here, too, and one by the names of MiMo with such a layer. First come the logits behind the last tokens of the text, then
 those of a few guesses, each of which is the likeliest token and goes in with the row that the head made itself. Needs torch,
 transformers and safetensors. What each file holds is told in tests/golden/README.md.
 """
@@ -20,6 +20,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers.models.llama import modeling_llama as llama
+from transformers.models.qwen2 import modeling_qwen2 as qwen2
 
 torch.set_num_threads(1)
 
@@ -47,6 +48,9 @@ HEAD3 = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hi
          "vocab_size": 96, "draft_vocab_size": 40, "max_position_embeddings": 128, "num_hidden_layers": 1,
          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40, "rms_norm_eps": 1e-6,
          "rope_theta": 500000.0, "tie_word_embeddings": False}
+MIMO = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 640000.0,
+        "hidden_act": "silu", "tie_word_embeddings": False}
 
 
 def known_to_transformers(config):
@@ -81,6 +85,28 @@ class Layer3(torch.nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
+def write_golden(folder, what, told, text, rows, guess, logits_of, names=None):
+    """Behind the last of the text, then behind the head's own guesses. `guess` makes a row for each token and the row in front of it,
+    `logits_of` logits of such; `names`: the tokens that these are of."""
+    tokens, logits = list(text), []
+    for _ in range(1 + GUESSES):
+        made = guess(tokens[1:], rows)
+        logits.append(logits_of(made[-1 if logits else -POSITIONS:]))
+        likeliest = int(logits[-1][-1].argmax())
+        tokens.append(names[likeliest] if names else likeliest)
+        rows = torch.cat((rows, made[-1:]))
+    torch.cat(logits).float().numpy().astype("<f4").tofile(folder / "logits.f32")
+    write_json(folder / "golden.json", {"what": what, **told, "positions": POSITIONS, "guesses": tokens[len(text):-1],
+                                        "max_abs": float(torch.cat(logits).abs().max())})
+
+
+def new_folder(folder, config, weights, file="model.safetensors"):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights, folder / file, metadata={"format": "pt"})
+    write_json(folder / "config.json", config)
+    return folder
+
+
 def write_eagle3(out):
     torch.manual_seed(3)
     target = random_values(transformers.LlamaForCausalLM(known_to_transformers(TARGET3)))
@@ -102,21 +128,43 @@ def write_eagle3(out):
     read = target(torch.tensor([text]), output_hidden_states=True).hidden_states
     n = TARGET3["num_hidden_layers"]
     rows = fc(torch.cat([read[i][0] for i in (2, n // 2, n - 3)], -1))[:-1]
-    tokens, logits = list(text), []
-    for _ in range(1 + GUESSES):
-        made = layer(target.model.embed_tokens.weight[tokens[1:]], rows)
-        logits.append(head(norm(made[-1 if logits else -POSITIONS:])))
-        tokens.append(known[int(logits[-1][-1].argmax())])
-        rows = torch.cat((rows, made[-1:]))
-    folder = out / "eagle3"
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    write_json(folder / "config.json", HEAD3)
-    torch.cat(logits).float().numpy().astype("<f4").tofile(folder / "logits.f32")
-    write_json(folder / "golden.json", {"what": "EAGLE-3, of a model of seven layers, with 40 of its 96 tokens",
-                                        "target": "eagle3_target", "tokens": text, "positions": POSITIONS,
-                                        "guesses": tokens[TOKENS3:TOKENS3 + GUESSES], "known": known,
-                                        "max_abs": float(torch.cat(logits).abs().max())})
+    write_golden(new_folder(out / "eagle3", HEAD3, weights), "EAGLE-3, of a model of seven layers, with 40 of its 96 tokens",
+                 {"target": "eagle3_target", "tokens": text, "known": known}, text, rows,
+                 lambda tokens, rows: layer(target.model.embed_tokens.weight[tokens], rows), lambda made: head(norm(made)), known)
+
+
+def write_next_layer(out):
+    torch.manual_seed(5)
+    known = transformers.Qwen2Config(**MIMO, attn_implementation="eager")
+    dim, eps = known.hidden_size, known.rms_norm_eps
+    target, layer = random_values(transformers.Qwen2ForCausalLM(known)), random_values(qwen2.Qwen2DecoderLayer(known, 0))
+    layer.input_proj = random_values(torch.nn.Linear(2 * dim, dim, bias=False))
+    for name in ("token_layernorm", "hidden_layernorm", "final_layernorm"):
+        setattr(layer, name, random_values(qwen2.Qwen2RMSNorm(dim, eps)))
+    own = {key: w.half() for key, w in target.state_dict().items()}
+    more = {f"model.mtp_layers.0.{key}": w.half() for key, w in layer.state_dict().items()}
+    more["lm_head.weight"] = own.pop("lm_head.weight")  # a part has both kinds
+    parts = {"model-00001-of-00002.safetensors": own, "model-00002-of-00002.safetensors": more}
+    config = {"architectures": ["MiMoForCausalLM"], "model_type": "mimo", "attention_bias": True, "num_nextn_predict_layers": 1,
+              "use_sliding_window": False, **MIMO}
+    for file, weights in parts.items():
+        folder = new_folder(out / "mimo", config, weights, file)
+    write_json(folder / "model.safetensors.index.json",
+               {"metadata": {}, "weight_map": {key: file for file, weights in parts.items() for key in weights}})
+    target, layer, angles = target.double().eval(), layer.double().eval(), qwen2.Qwen2RotaryEmbedding(known)
+
+    def guess(tokens, rows):
+        n = len(rows)
+        both = torch.cat((layer.hidden_layernorm(rows), layer.token_layernorm(target.model.embed_tokens.weight[tokens])), -1)
+        hidden = torch.full((n, n), float("-inf"), dtype=rows.dtype).triu(1)[None, None]
+        x = layer.input_proj(both)[None]
+        x = layer(x, attention_mask=hidden, position_embeddings=angles(x, torch.arange(n)[None]))
+        return layer.final_layernorm(x[0] if isinstance(x, torch.Tensor) else x[0][0])
+
+    text = torch.randint(0, MIMO["vocab_size"], (TOKENS3,)).tolist()
+    write_golden(folder, "a model with the layer that it was trained with for one token more",
+                 {"target": "mimo", "tokens": text}, text, target.model(torch.tensor([text])).last_hidden_state[0][:-1], guess,
+                 target.lm_head)
 
 
 class Rows(torch.nn.Module):
@@ -158,30 +206,17 @@ def main():
     model = transformers.AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager").double().eval()
     with torch.no_grad():
         write_eagle3(out / "heads")
+        write_next_layer(out / "heads")
         hidden = model.model(torch.tensor([tokens])).last_hidden_state[0]
         table = model.model.embed_tokens.weight
         for name, (what, own, dtype, bias, embedding) in HEADS.items():
-            folder = out / "heads" / name
-            folder.mkdir(parents=True, exist_ok=True)
             config = CONFIG | own
             weights, rows = random_head(name, config, dtype, bias)
             b = weights["fc.bias"].double() if bias else 0
-            text, given, logits = list(tokens), hidden[:-1], []
-            for _ in range(1 + GUESSES):
-                pairs = torch.cat((table[text[1:]], given), dim=1)
-                made = rows(pairs @ weights["fc.weight"].double().T + b)
-                logits.append(model.lm_head(made[-1 if logits else -POSITIONS:]))
-                text.append(int(logits[-1][-1].argmax()))
-                given = torch.cat((given, made[-1:]))
-            logits = torch.cat(logits)
-            if embedding:
-                weights["embed_tokens.weight"] = table.to(dtype)
-            save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-            write_json(folder / "config.json", config)
-            logits.float().numpy().astype("<f4").tofile(folder / "logits.f32")
-            write_json(folder / "golden.json", {"what": what, "target": TARGET, "positions": POSITIONS,
-                                                "guesses": text[len(tokens):len(tokens) + GUESSES],
-                                                "max_abs": float(logits.abs().max())})
+            fc = weights["fc.weight"].double().T
+            extra = {"embed_tokens.weight": table.to(dtype)} if embedding else {}
+            write_golden(new_folder(out / "heads" / name, config, weights | extra), what, {"target": TARGET}, tokens, hidden[:-1],
+                         lambda text, given: rows(torch.cat((table[text], given), dim=1) @ fc + b), model.lm_head)
 
 
 if __name__ == "__main__":

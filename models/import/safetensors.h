@@ -35,6 +35,9 @@ SafetensorsFile read_safetensors(const std::string& path);
 // finite.
 void expect_finite(const SafeTensor& tensor);
 
+// Whether it is of a layer that predicts one token more, as some models have it beside their own.
+bool is_of_next_layer(std::string_view name);
+
 std::string shape_text(const std::vector<int64_t>& shape);  // (2, 3)
 
 // Where a folder has the pickle and not the file that it could be: the line says how to make it.
