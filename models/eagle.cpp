@@ -138,8 +138,14 @@ void Eagle3::build(Graph& g) const {
 
 void NextLayer::keys(Keys& k) {
   EagleHead::keys(k);
-  k["block_count"].in_hf("num_nextn_predict_layers").range(1, 1);
+  k["block_count"].in_hf("num_nextn_predict_layers");
   k.hf_expects({"use_sliding_window"}, {false});
+}
+
+void NextLayer::agree(const std::string& file) const {
+  EagleHead::agree(file);
+  if (n_layers != 1)
+    fail(Exit::bad_file, "{}: num_nextn_predict_layers is {}, expected 1", file, n_layers);
 }
 
 void NextLayer::tensors(Slots& s) {

@@ -92,6 +92,7 @@ class NextLayer : public EagleHead {
   NextLayer(const Decoder& target, int64_t columns, std::string path)
       : EagleHead(target, columns, std::move(path)) {}
   void keys(Keys& keys) override;
+  void agree(const std::string& file) const override;
   void tensors(Slots& slots) override;
   void build(Graph& graph) const override;
 
