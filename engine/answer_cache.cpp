@@ -78,7 +78,8 @@ void add_sampling(Record& key, const SamplerOptions& options) {
 
 void add_options(Record& key, const GenerateOptions& options) {
   const auto& [max_tokens, sampling, stop, grammar, ignore_end, spelled, scored, context_policy,
-               kept, on_drop, on_read, drafter, draft_length, governor, interrupt] = options;
+               kept, on_drop, on_read, on_drafter_lost, drafter, draft_length, governor,
+               interrupt] = options;
   ENSURE(!scored, "log probabilities are not kept");
   key.add(max_tokens).add(stop).add(grammar ? grammar->rules().sum() : 0).add(ignore_end);
   key.add(spelled).add(context_policy).add(kept);

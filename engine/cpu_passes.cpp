@@ -25,7 +25,15 @@ CpuPasses::CpuPasses(const Model& model, int layers, const Batch& batch, PassCon
       executor_(threads, threads_fixed) {}
 
 std::unique_ptr<Plan> CpuPasses::plan(Result what) const {
-  return std::make_unique<Plan>(cpu_graph(model_, layers_, batch_, what), backend_, batch_, where_);
+  const bool made = what == Result::both && made_;
+  Graph graph = cpu_graph(model_, layers_, batch_, made ? Result::logits : what);
+  if (made) graph.beside = made_(graph);
+  return std::make_unique<Plan>(std::move(graph), backend_, batch_, where_);
+}
+
+void CpuPasses::give_beside(std::function<ValueId(Graph&)> made) {
+  made_ = std::move(made);
+  plans_ = {};
 }
 
 // Activations are taken once, at their largest; asked for before, because a control group does not

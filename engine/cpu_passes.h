@@ -1,5 +1,6 @@
 // Forward passes of the CPU: of a whole model, or of its first layers.
 #pragma once
+#include <functional>
 #include <optional>
 
 #include "engine/bench/profile.h"
@@ -25,8 +26,12 @@ class CpuPasses {
   // Nothing if the pass was abandoned, which it is when `stop` is set before it is over.
   std::optional<const float*> run(Result what, std::span<const float> rows, Profile* profile,
                                   const std::atomic<bool>* stop);
-  // Of the last run, if it was for Result::both: a hidden row for each token.
+  // Of the last run, if it was for Result::both: a hidden row for each token, or a row of what
+  // give_beside() says.
   const float* hidden() const { return hidden_; }
+  // From now on Result::both gives out what this adds to the graph, not the hidden rows.
+  void give_beside(std::function<ValueId(Graph&)> made);
+  bool gives_beside() const { return bool(made_); }
   Executor& executor() { return executor_; }
   const Backend& backend() const { return backend_; }
 
@@ -41,6 +46,7 @@ class CpuPasses {
   PassContext& where_;
   const Backend& backend_;
   Executor executor_;
+  std::function<ValueId(Graph&)> made_;
   PlanCache<Plan> plans_;
   std::vector<std::vector<float>> ropes_;
   const float* hidden_ = nullptr;

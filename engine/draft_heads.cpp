@@ -21,12 +21,16 @@ struct DraftHeads::Parts {
 
 bool DraftHeads::are_at(const std::string& path) { return holds_medusa(path); }
 
-void expect_hidden_rows(const Engine& target, const std::string& folder) {
+void expect_hidden_rows(Engine& target, const std::string& folder) {
   if (target.device() != "cpu")
     fail(Exit::usage,
          "--draft {}: heads read rows that stay on {}, expected a model, ngram or none, or "
          "--device cpu",
          folder, target.device());
+  if (target.impl().cpu->gives_beside())
+    fail(Exit::usage,
+         "--draft {}: {} has an EAGLE-3 head, which reads other rows, expected no more", folder,
+         target.path());
   if (target.hidden_size() == 0)
     fail(Exit::usage, "--draft {}: {} does not say what its logits are made of, expected no heads",
          folder, target.path());

@@ -13,7 +13,7 @@ namespace chaski {
 
 // Of heads of any kind. Throws Error(usage) for a target that gives no hidden rows out, because
 // layers are on a device.
-void expect_hidden_rows(const Engine& target, const std::string& folder);
+void expect_hidden_rows(Engine& target, const std::string& folder);
 // Throws Error(memory) where there is too little for the tensors of such a folder.
 void expect_memory_for_heads(const ModelSource& source);
 

@@ -4,6 +4,7 @@
 
 #include "engine/drafter.h"
 #include "engine/engine_impl.h"
+#include "models/eagle.h"
 
 namespace chaski {
 
@@ -14,15 +15,19 @@ class EagleDrafter : public Drafter {
   // More rows than these are a prompt, which is read at once. Of what is drawn while nobody
   // guesses, no more wait than these, so that the next guess is not dear.
   static constexpr size_t kMostAtOnce = 24;
+  static constexpr float kNever = -1e30f;  // a logit
 
   EagleDrafter(std::shared_ptr<Engine> eagle, const SamplerOptions& sampling,
                const Tokenizer* tokenizer)
       : session_(eagle->session()),
+        known_(dynamic_cast<const EagleHead&>(*eagle->impl().model).tokens),
+        vocab_(eagle->vocab_size()),
         columns_(size_t(eagle->hidden_size())),
         tokenizer_(tokenizer),
         sampler_(sampling, tokenizer) {}
 
   bool reads_hidden() const override { return true; }
+  int first_guesses() const override { return Draft::kFirst; }
 
   // A row belongs to the token behind it, too. Where the text is another one from some token on,
   // rows are forgotten up to there; where rows are lacking, because somebody else read that part of
@@ -37,7 +42,7 @@ class EagleDrafter : public Drafter {
 
   Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
     Draft draft;
-    within_memory([&] { draft = guessed(history, shape[0]); });
+    within_memory([&] { draft = guessed(history, shape); });
     return draft;
   }
 
@@ -73,28 +78,30 @@ class EagleDrafter : public Drafter {
       forget(waiting() - kMostAtOnce);
   }
 
-  Draft guessed(std::span<const TokenId> history, int most) {
+  Draft guessed(std::span<const TokenId> history, const Draft::Shape& shape) {
     if (kind(history) < 0 || places_.empty()) return {};
-    const int k = std::min(most, session_->engine().context_length() - int(history.size()));
-    if (k <= 0) return {};
+    const int room = session_->engine().context_length() - int(history.size());
+    if (room <= 0 || shape[0] <= 0) return {};
     if (waiting() == 0) --read_, rows_ = last_;  // asked for the same again
     session_->rewind(int(read_));
-    std::vector<TokenId> text(history.begin(), history.end()), guesses,
-        tokens = tokens_of(waiting());
-    std::optional<Session::Next> next = extend(tokens, rows_);
+    const std::vector<TokenId> tokens = tokens_of(waiting());
+    const std::optional<Session::Next> next = extend(tokens, rows_);
     if (!next) return {};
     last_.assign(rows_.end() - ptrdiff_t(columns_), rows_.end());
     read_ = places_.size();
     rows_.clear();
-    while (next) {
-      guesses.push_back(sampler_.draw(drawable(next->logits), text));
-      if (int(guesses.size()) == k || (tokenizer_ && tokenizer_->is_end(guesses.back()))) break;
-      text.push_back(guesses.back());
-      row_.assign(next->hidden.begin(), next->hidden.end());
-      next = extend(std::span(guesses).last(1), row_);
+    // Each first guess is the draw where those before it are not there.
+    const std::span<const float> first = drawable(next->logits);
+    std::vector<float> left(first.begin(), first.end()),
+        row(next->hidden.begin(), next->hidden.end());
+    Draft draft;
+    for (size_t i = 0; i < shape.size() && shape[i] > 0; ++i) {
+      std::vector<TokenId> text(history.begin(), history.end());
+      const TokenId guess = sampler_.draw(left, text);
+      left[size_t(guess)] = kNever;
+      add_branch(draft, guess, std::min(shape[i], room), row, text);
     }
-    session_->rewind(int(read_));
-    return Draft::chain(guesses);
+    return draft;
   }
 
   size_t waiting() const { return places_.size() - read_; }
@@ -103,6 +110,21 @@ class EagleDrafter : public Drafter {
     std::vector<TokenId> tokens;
     for (size_t i = read_; i < read_ + n; ++i) tokens.push_back(text_[places_[i] + 1]);
     return tokens;
+  }
+
+  // A guess behind the text, and others behind it.
+  void add_branch(Draft& draft, TokenId guess, int nodes, std::span<const float> row,
+                  std::vector<TokenId>& text) {
+    row_.assign(row.begin(), row.end());
+    for (int node = draft.add(guess, -1);; node = draft.add(guess, node)) {
+      if (--nodes == 0 || (tokenizer_ && tokenizer_->is_end(guess))) break;
+      text.push_back(guess);
+      const std::optional<Session::Next> next = extend({&guess, 1}, row_);
+      if (!next) break;
+      row_.assign(next->hidden.begin(), next->hidden.end());
+      guess = sampler_.draw(drawable(next->logits), text);
+    }
+    session_->rewind(int(read_));
   }
 
   std::optional<Session::Next> extend(std::span<const TokenId> tokens,
@@ -132,11 +154,19 @@ class EagleDrafter : public Drafter {
     rows_.erase(rows_.begin(), rows_.begin() + ptrdiff_t(n * columns_));
   }
 
-  std::span<const float> drawable(std::span<const float> logits) const {
+  // Of all tokens that may be drawn; those that the head does not know are not.
+  std::span<const float> drawable(std::span<const float> logits) {
+    if (!known_.empty()) {
+      all_.assign(size_t(vocab_), kNever);
+      for (size_t i = 0; i < known_.size(); ++i) all_[size_t(known_[i])] = logits[i];
+      logits = all_;
+    }
     return tokenizer_ ? logits.first(size_t(tokenizer_->size())) : logits;
   }
 
   std::unique_ptr<Session> session_;
+  const std::vector<int32_t>& known_;  // which tokens its logits are of; empty: all
+  const int vocab_;
   const size_t columns_;
   const Tokenizer* tokenizer_;
   Sampler sampler_;
@@ -145,7 +175,7 @@ class EagleDrafter : public Drafter {
   size_t read_ = 0;             // of them
   std::vector<float> rows_;     // the others
   std::vector<float> last_;     // the last one that was read before a guess
-  std::vector<float> row_;
+  std::vector<float> row_, all_;
 };
 
 }  // namespace

@@ -37,11 +37,12 @@ std::shared_ptr<const Weights> open_weights(EngineImpl& e, const EngineOptions& 
   return load(source, threads);
 }
 
-int64_t hidden_columns(const Model& model) {
+void count_columns(EngineImpl& e) {
   Batch one;
   one.tokens.resize(1), one.outputs.resize(1);
-  const Graph g = cpu_graph(model, int(model.n_layers), one);
-  return g.hidden == kNone ? 0 : g.values[size_t(g.hidden)].shape.cols;
+  const Graph g = cpu_graph(*e.model, int(e.model->n_layers), one);
+  e.hidden = e.beside = g.hidden == kNone ? 0 : g.values[size_t(g.hidden)].shape.cols;
+  e.logits = g.values[size_t(g.result)].shape.cols;
 }
 
 // The CPU has room for this many whole contexts at least; addresses only, memory is taken as pages
@@ -108,7 +109,7 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   e.rope_scaling = o.rope_scaling;
   if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);
   e.states = states_of(m, int(m.n_layers), o.kv);
-  e.hidden = hidden_columns(m);
+  count_columns(e);
   e.host.states = states_of(m, placement.cpu_layers, o.kv);
   open_pools(e, e.device ? e.device->backend().pages()
                          : host_pages(e.host.states, e.context, e.max_batch, o.sessions));

@@ -18,6 +18,8 @@ struct EngineImpl {
   std::string rope_scaling;  // as EngineOptions has it
   StateLayout states;        // of all layers, wherever they are
   int64_t hidden = 0;        // columns of Result::hidden; 0: the model does not give it out
+  int64_t beside = 0;        // of what Result::both gives out beside the logits
+  int64_t logits = 0;        // of Result::logits
 
   Batch batch;              // of the next pass
   ReadingPlanner readings;  // what its attention reads
@@ -43,7 +45,7 @@ struct EngineImpl {
   // the pass was abandoned, because `stop` was set while the CPU had its part in hand.
   bool run(Result what = Result::logits, std::span<const CudaDraw> draws = {},
            const std::atomic<bool>* stop = nullptr);
-  int64_t columns(Result what) const { return what == Result::hidden ? hidden : model->vocab; }
+  int64_t columns(Result what) const { return what == Result::hidden ? hidden : logits; }
   // What the last run gave, valid until the next: a row of columns() for each output, or, if it
   // drew, a token for each, which is -1 where a logit is not finite. Both wait for the device.
   const float* result() { return device ? device->result() : result_; }

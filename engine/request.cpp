@@ -30,6 +30,7 @@ Request::Request(Engine& engine, std::span<const TokenId> prompt, const Generate
     : engine_(engine),
       o_(options),
       sink_(std::move(sink)),
+      drafter_(options.drafter),
       leading_controls_(leading_controls(engine.tokenizer(), prompt)),
       grammar_(options.grammar ? std::optional<GrammarText>(std::in_place, *options.grammar,
                                                             leading_controls_ == prompt.size())
@@ -38,7 +39,7 @@ Request::Request(Engine& engine, std::span<const TokenId> prompt, const Generate
       text_(engine.tokenizer(), options.stop, o_.spelled, leading_controls_ == prompt.size()),
       history_(prompt.begin(), prompt.end()) {
   ENSURE(!prompt.empty(), "a model needs a token to start from");
-  if (o_.drafter) o_.drafter->interrupt = o_.interrupt;
+  if (drafter_) drafter_->interrupt = o_.interrupt;
   fit_prompt();
   result_.prompt_tokens = int(history_.size());
 }
@@ -90,9 +91,20 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
   if (reached_ && begun_ && n <= size_t(Governor::kMost))
     draft_ = guesses(session, int(n), budget - int(n), others, taken + int(n) - 1);
   told_ = history_.size() - lacks.size() + n;
-  const bool hidden = o_.drafter && o_.drafter->reads_hidden();
+  const bool hidden = drafter_ && drafter_->reads_hidden();
   return {&session,  extension_,   reached_ ? 1 : 0, &sampler_,
           o_.scored, o_.interrupt, draft_.nodes,     hidden};
+}
+
+template <class Fn>
+void Request::without_losing_the_text(Fn drafter_does) {
+  try {
+    drafter_does();
+  } catch (const Error& lost) {
+    if (lost.code != Exit::non_finite) throw;
+    drafter_ = nullptr;
+    if (o_.on_drafter_lost) o_.on_drafter_lost(lost.what());
+  }
 }
 
 Draft Request::guesses(const Session& session, int pending, int most, int others, int taken) {
@@ -108,25 +120,26 @@ Draft Request::guesses(const Session& session, int pending, int most, int others
   }
   foretold_ = !draft.nodes.empty();
   // What is foretold is mostly right, and no drafter knows what comes behind it.
-  if (foretold_ || !o_.drafter || (o_.governor && o_.governor->rests())) return draft;
+  if (foretold_ || !drafter_ || (o_.governor && o_.governor->rests())) return draft;
   const auto start = Clock::now();
   const int branches = session.branches(pending + k, others + 1),
-            first = std::min(o_.drafter->first_guesses(), branches + 1);
+            first = std::min(drafter_->first_guesses(), branches + 1);
   Draft::Shape shape{};
   if (!o_.governor) {
     for (int i = 1; i < first; ++i) shape[size_t(i)] = k / 4;
     shape[0] = k - Draft::size(shape);
-  } else if (kind_ = o_.drafter->kind(history_);
-             !o_.drafter->costs_nothing() || o_.governor->knows(kind_)) {
+  } else if (kind_ = drafter_->kind(history_);
+             !drafter_->costs_nothing() || o_.governor->knows(kind_)) {
     shape = o_.governor->shape(kind_, k, first, others, taken);
   }
   const int wanted = Draft::size(shape);
   asked_ |= wanted > 0;
   Draft::Shape asked = shape;
-  if (o_.drafter->costs_nothing())
-    for (int i = 0; i < o_.drafter->first_guesses(); ++i)
+  if (drafter_->costs_nothing())
+    for (int i = 0; i < drafter_->first_guesses(); ++i)
       asked[size_t(i)] = std::max(asked[size_t(i)], 1);
-  if (Draft::size(asked) > 0) draft = o_.drafter->propose(history_, asked);
+  if (Draft::size(asked) > 0)
+    without_losing_the_text([&] { draft = drafter_->propose(history_, asked); });
   drafting_ = seconds_since(start), preparing_ = wanted > 0 && draft.nodes.empty();
   try {
     if (grammar_) draft = grammar_->fitting(draft);
@@ -145,7 +158,7 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
     std::vector<TokenId> text(history_.begin(),
                               history_.begin() + ptrdiff_t(told_ + (reached_ ? 0 : 1)));
     text.insert(text.end(), draws.tokens.begin(), draws.tokens.end());
-    o_.drafter->read_hidden(text, draws.hidden);
+    without_losing_the_text([&] { drafter_->read_hidden(text, draws.hidden); });
   }
   if (!reached_ || draws.abandoned) return std::nullopt;
   const int base = int(history_.size()) - 1;

@@ -46,6 +46,8 @@ struct GenerateOptions {
   std::function<void(int dropped, int before, int behind)> on_drop;
   // told how many tokens of the prompt are known, before each portion of it and when all are
   std::function<void(int known, int all)> on_read;
+  // told once, why, when the drafter has to be left out from there on: its numbers are not finite
+  std::function<void(const std::string& why)> on_drafter_lost;
   Drafter* drafter = nullptr;
   int draft_length = 0;          // guesses at most, the drafter's and the grammar's
   Governor* governor = nullptr;  // chooses how many; null: always as many, some on other branches
@@ -130,6 +132,9 @@ class Request {
   int kept() const;  // tokens that are never dropped
   bool drop_half();
   void fit_prompt();
+  // Who guesses with numbers that are not finite is asked no more.
+  template <class Fn>
+  void without_losing_the_text(Fn drafter_does);
   Draft guesses(const Session& session, int pending, int most, int others, int taken);
   std::optional<Finish> take(TokenId token);
   void learn(const Draws& draws);
@@ -139,6 +144,7 @@ class Request {
   Engine& engine_;
   const GenerateOptions o_;
   Sink sink_;
+  Drafter* drafter_;
   const size_t leading_controls_;  // of the prompt
   std::optional<GrammarText> grammar_;
   Sampler sampler_;

@@ -28,9 +28,10 @@ class Scheduler {
   void add(Request& request, int priority = 0);
 
   // One pass, for all who run. False when nobody is left. A request that is interrupted, whose
-  // logits are not finite, whose sink or drafter throws an Error, or for whom alone memory is too
-  // small, ends by itself: see Request::error. When pages run out, who has the last turn gives
-  // his back, and later reads his text again. Throws other Errors of a pass.
+  // logits are not finite, whose sink or drafter throws an Error (but see
+  // GenerateOptions::on_drafter_lost), or for whom alone memory is too small, ends by itself: see
+  // Request::error. When pages run out, who has the last turn gives his back, and later reads his
+  // text again. Throws other Errors of a pass.
   bool step();
 
   int running() const { return int(running_.size()); }

@@ -304,7 +304,7 @@ std::optional<Session::Next> Session::extend(std::span<const TokenId> tokens,
   one.rows = rows;
   try {
     const std::span<const float> logits = Impl::rows({&one, 1}, Result::both, true, stop);
-    return Next{logits, std::span(impl_->hidden_).last(size_t(impl_->e().hidden))};
+    return Next{logits, std::span(impl_->hidden_).last(size_t(impl_->e().beside))};
   } catch (const Abandoned&) {
     return std::nullopt;
   }
@@ -429,7 +429,7 @@ void Session::Impl::drawn(std::span<const Extension> extensions, std::vector<Dra
 // Of the tokens of an extension, the first of which is `token` of the pass, and of the guesses up
 // to the last one that is right.
 std::vector<float> Session::Impl::hidden_of(const Extension& p, size_t token, int right) {
-  const size_t cols = size_t(e().hidden);
+  const size_t cols = size_t(e().beside);
   std::vector<size_t> guesses;
   for (; right >= 0; right = p.guesses[size_t(right)].parent)
     guesses.insert(guesses.begin(), token + p.tokens.size() + size_t(right));
@@ -515,7 +515,7 @@ void Session::Impl::each_row(std::span<const Extension> extensions, Result what,
   each_pass(extensions, what, {}, stop, [&](size_t row) {
     const float* rows = e.result();
     if (what == Result::both)
-      hidden.insert(hidden.end(), e.hidden_rows(), e.hidden_rows() + e.hidden * e.batch.size());
+      hidden.insert(hidden.end(), e.hidden_rows(), e.hidden_rows() + e.beside * e.batch.size());
     for (size_t i = 0; i < e.batch.outputs.size(); ++i, rows += cols) {
       const size_t t = size_t(e.batch.outputs[i]);
       if (checked && !finite({rows, size_t(cols)}))

@@ -68,6 +68,11 @@ bool can_split(const Graph& whole, int layer) {
   return cut.at < whole.nodes.size() && cut.over.size() == 1 && !shared;
 }
 
+ValueId entering(const Graph& whole, int layer) {
+  const Cut cut = cut_of(whole, layer);
+  return cut.over.size() == 1 ? cut.over[0] : kNone;
+}
+
 SplitGraph split(Graph whole, int layer) {
   ENSURE(can_split(whole, layer), "a cut is where one value goes over and no state is shared");
   const Cut cut = cut_of(whole, layer);

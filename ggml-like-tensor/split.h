@@ -13,6 +13,9 @@ struct SplitGraph {
 // reads a state of one before it.
 bool can_split(const Graph& whole, int layer);
 
+// The one value that goes over in front of `layer`; kNone if there are several.
+ValueId entering(const Graph& whole, int layer);
+
 // `whole` as a model wrote it, before fuse(), where can_split() says so. The rest begins with the
 // first node that reads a weight of `layer`, 0 <= layer < the number of layers, or with what is
 // needed in front of it so that one value goes over, which is the first's result and the rest's

@@ -278,11 +278,12 @@ void GenerationFlags::declare(Flags& flags) {
       .excludes(flags.named("--json-schema"));
   flags.named("--json-schema").excludes(flags.named("--grammar"));
   flags
-      .add("--draft", draft,
-           "who guesses ahead, where that is faster; the text stays the same: ngram (what came "
-           "after the same words before), a smaller model of the same vocabulary, a folder of "
-           "Medusa heads or an EAGLE head that were trained for this model, or none (default auto: "
-           "ngram)")
+      .add(
+          "--draft", draft,
+          "who guesses ahead, where that is faster; the text stays the same: ngram (what came "
+          "after the same words before), a smaller model of the same vocabulary, a folder of "
+          "Medusa heads, an EAGLE head or a layer for one token more (MiMo's own folder) that were "
+          "trained for this model, or none (default auto: ngram)")
       .not_empty("auto, ngram, none, or a model file or folder")
       .knows({"auto", "ngram", "none"})
       .type("WHAT");

@@ -1,6 +1,7 @@
 #include "main/speaker.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "engine/draft_eagle.h"
 #include "engine/draft_heads.h"
@@ -68,6 +69,13 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
   options.on_drop = [this](int dropped, int before, int behind) {
     put_notice(drop_line(dropped, before, behind));
   };
+  options.on_drafter_lost = [this](const std::string& why) {
+    if (!std::exchange(lost_drafter, true))
+      put_notice(why + ": the text goes on without its guesses");
+  };
+  if (flags.verbose() && flags.draft == "auto" && has_next_layer(engine->path()))
+    put_notice(
+        fmt::format("{0} has a layer that guesses ahead: --draft {0} to use it", engine->path()));
   if (flags.draft == "none") return;
   if (DraftHeads::are_at(flags.draft))
     heads = std::make_shared<DraftHeads>(flags.draft, engine);

@@ -21,6 +21,7 @@ struct Speaker {
   GenerateOptions options;
   std::optional<AnswerCache> answers;  // given before
   std::optional<AnswerKeys> keys;      // of this model, when the first is asked for
+  bool lost_drafter = false;           // was said
   bool shows_reading = true;           // a line on a terminal says how far a long prompt is read
 
   explicit Speaker(const GenerationFlags& flags);

@@ -1,4 +1,5 @@
-// Qwen 2 and 2.5: Llama with biases on q, k and v. In GGUF files, too, q and k are half-split.
+// Qwen 2 and 2.5, and MiMo: Llama with biases on q, k and v. In GGUF files, too, q and k are
+// half-split.
 #include "models/llama.h"
 
 namespace chaski {
@@ -21,6 +22,6 @@ class Qwen2 : public Llama {
 }  // namespace
 
 extern const Architecture kQwen2;
-const Architecture kQwen2{"qwen2", {"Qwen2ForCausalLM"}, make_model<Qwen2>};
+const Architecture kQwen2{"qwen2", {"Qwen2ForCausalLM", "MiMoForCausalLM"}, make_model<Qwen2>};
 
 }  // namespace chaski

@@ -279,12 +279,16 @@ TEST_CASE("heads: those of another model, and numbers that are not finite") {
   write_heads(temp.path, engine->hidden_size(), engine->vocab_size(), {1});
   const std::string path = temp.path + "/medusa_lm_head.safetensors";
   std::string text = read_file(path);
-  text.replace(text.size() - 4, 4, std::string("\0\0\xc0\x7f", 4));
-  write_file(path, text);
   DraftHeads heads(temp.path, engine);
-  const Error failed = error_of([&] { heads.logits(0, std::vector<float>(64, 1.0f)); });
+  const Error failed = error_of([&] { heads.logits(0, std::vector<float>(64, 3e38f)); });
   CHECK(failed.code == Exit::non_finite);
   CHECK(contains(failed.what(), "the logits of head 0 are not finite"));
+  // Such weights are found when they are opened.
+  text.replace(text.size() - 4, 4, std::string("\0\0\xc0\x7f", 4));
+  write_file(path, text);
+  const Error damaged = error_of([&] { DraftHeads(temp.path, engine); });
+  CHECK(damaged.code == Exit::bad_file);
+  CHECK_MESSAGE(contains(damaged.what(), " is not finite: the file is damaged"), damaged.what());
 }
 
 TEST_CASE("cli/heads guess for run, and what is none of them is said") {

@@ -1,4 +1,5 @@
-// A folder of an EAGLE head as its authors publish it: config.json and model.safetensors.
+// Folders of heads that models/eagle.h knows, as their authors publish them: config.json, and
+// model.safetensors or its parts.
 #pragma once
 #include <string>
 
@@ -7,11 +8,13 @@
 
 namespace chaski {
 
-// Whether a folder holds such a head, and not a model. Of what cannot be read: no.
-bool holds_eagle(const std::string& path);
+// next_layer: also where the model that it belongs to lies in the same folder.
+enum class EagleKind { none, eagle1, eagle3, next_layer };
+// Of what cannot be read: none.
+EagleKind eagle_kind(const std::string& path);
 
-// Reads the head's keys, and returns its tensors. Throws Error(bad_file | io) naming the file, the
-// field, what was found and what was expected.
-ModelSource import_eagle(const std::string& folder, Eagle& eagle);
+// Reads the head's keys and which tokens it knows, and returns its tensors. Throws Error(bad_file |
+// io) naming the file, the field, what was found and what was expected.
+ModelSource import_eagle(const std::string& folder, EagleHead& eagle);
 
 }  // namespace chaski

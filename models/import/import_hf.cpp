@@ -42,6 +42,7 @@ class HfImport {
 
   ModelSource run() {
     read_files();
+    std::erase_if(tensors_, [](const SafeTensor& t) { return is_of_next_layer(t.name); });
     for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
     for (auto& tensor : tensors_) names_.insert(tensor.name);
     for (auto& tensor : tensors_) take(tensor);

@@ -44,6 +44,7 @@ TensorSource head_tensor(const TensorSlot& slot, const SafeTensor& t, const Medu
          "{} of {}",
          t.file, escaped(t.name), shape_text(t.shape), shape_text(wanted), heads.dim, heads.vocab,
          target);
+  expect_finite(t);
   return tensor_over(slot.name, *t.format, t.data, slot.rows, slot.cols);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -94,6 +95,20 @@ void check_cover(const std::string& path, const std::vector<std::pair<Span, Safe
          buffer);
 }
 
+// Numbers whose bits have all of these are not finite.
+template <class Bits>
+void expect_no_exponent(const SafeTensor& t, Bits exponent) {
+  size_t n = 1;
+  for (const int64_t d : t.shape) n *= size_t(d);
+  for (size_t i = 0; i < n; ++i) {
+    Bits bits;
+    std::memcpy(&bits, t.data + i * sizeof bits, sizeof bits);
+    if ((bits & exponent) == exponent)
+      fail(Exit::bad_file, "{}: number {} of tensor {} is not finite: the file is damaged", t.file,
+           i, escaped(t.name));
+  }
+}
+
 }  // namespace
 
 SafetensorsFile read_safetensors(const std::string& path) {
@@ -125,6 +140,21 @@ SafetensorsFile read_safetensors(const std::string& path) {
   for (auto& [span, tensor] : found) file.tensors.push_back(std::move(tensor));
   return file;
 }
+
+void expect_finite(const SafeTensor& t) {
+  switch (*t.format) {
+    case Format::f32:
+      return expect_no_exponent<uint32_t>(t, 0x7f800000);
+    case Format::f16:
+      return expect_no_exponent<uint16_t>(t, 0x7c00);
+    case Format::bf16:
+      return expect_no_exponent<uint16_t>(t, 0x7f80);
+    default:
+      return expect_no_exponent<uint8_t>(t, 0x7f);  // e4m3, which has no infinity
+  }
+}
+
+bool is_of_next_layer(std::string_view name) { return name.starts_with("model.mtp_layers."); }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("({})", fmt::join(shape, ", "));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ggml-like-tensor/base/mapping.h"
@@ -29,6 +30,13 @@ struct SafetensorsFile {
 
 // Throws Error(bad_file | io).
 SafetensorsFile read_safetensors(const std::string& path);
+
+// Reads all of a tensor that has a format. Throws Error(bad_file) of the first number that is not
+// finite.
+void expect_finite(const SafeTensor& tensor);
+
+// Whether it is of a layer that predicts one token more, as some models have it beside their own.
+bool is_of_next_layer(std::string_view name);
 
 std::string shape_text(const std::vector<int64_t>& shape);  // (2, 3)
 
