@@ -122,24 +122,27 @@ struct WrittenHead {
   float scale = 1;
   std::vector<float> bias = {};     // of all its rows; not of EAGLE-3
   std::vector<TokenId> known = {};  // by EAGLE-3; empty: every third token
+  int64_t heads = 2, kv_heads = 1, ffn = 32;
 };
 
 void write_head(const std::string& folder, const Engine& target, WrittenHead head = {}) {
-  const int64_t d = target.hidden_size(), ffn = 32, q = 64, kv = 32, vocab = target.vocab_size();
+  const int64_t d = target.hidden_size(), ffn = head.ffn, q = 32 * head.heads,
+                kv = 32 * head.kv_heads, vocab = target.vocab_size();
   const bool three = head.kind == EagleKind::eagle3, next = head.kind == EagleKind::next_layer;
   for (TokenId t = 0; head.known.size() < size_t(vocab) / 3; t += 3) head.known.push_back(t);
   const int64_t known = int64_t(head.known.size());
-  write_file(folder + kConfig,
-             fmt::format(R"({{"architectures": ["LlamaForCausalLM"], "hidden_size": {}, )"
-                         R"("intermediate_size": {}, "num_hidden_layers": 1, "head_dim": 32, )"
-                         R"("num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": {}, )"
-                         R"("max_position_embeddings": 64, "rms_norm_eps": 1e-5{}}})",
-                         d, ffn, vocab,
-                         three  ? fmt::format(R"(, "draft_vocab_size": {}, )"
-                                               R"("eagle_aux_hidden_state_layer_ids": [1, 3, 5])",
-                                              known)
-                         : next ? R"(, "num_nextn_predict_layers": 1)"
-                                : ""));
+  write_file(
+      folder + kConfig,
+      fmt::format(R"({{"architectures": ["LlamaForCausalLM"], "hidden_size": {}, )"
+                  R"("intermediate_size": {}, "num_hidden_layers": 1, "head_dim": 32, )"
+                  R"("num_attention_heads": {}, "num_key_value_heads": {}, "vocab_size": {}, )"
+                  R"("max_position_embeddings": 64, "rms_norm_eps": 1e-5{}}})",
+                  d, ffn, head.heads, head.kv_heads, vocab,
+                  three  ? fmt::format(R"(, "draft_vocab_size": {}, )"
+                                        R"("eagle_aux_hidden_state_layer_ids": [1, 3, 5])",
+                                       known)
+                  : next ? R"(, "num_nextn_predict_layers": 1)"
+                         : ""));
   std::mt19937 random(7);
   const auto some = [&](float size) {
     return [&random, size](int64_t) { return size * (float(random() % 2001) / 1000 - 1); };
@@ -709,6 +712,54 @@ TEST_CASE("eagle: a text goes on without a head whose numbers grow too large") {
     REQUIRE(lost.size() == 1);
     CHECK(contains(lost[0], temp.path + ": the logits after token "));
   }
+}
+
+TEST_CASE("cli/a model's own folder has the layer that guesses for it") {
+  const TempFolder temp;
+  const std::string folder = temp / "model", whole = temp / "model.quipu";
+  REQUIRE(
+      chaski_run({"convert", "models/bundled/story.quipu", folder, "--layout", "gptq"}).status ==
+      0);
+  auto config = nlohmann::json::parse(read_file(folder + kConfig));
+  WrittenHead layer{EagleKind::next_layer};
+  layer.heads = config["num_attention_heads"], layer.kv_heads = config["num_key_value_heads"];
+  layer.ffn = config["intermediate_size"];
+  const TempFolder own;
+  write_head(own.path, *Engine::open({}), layer);
+  config["num_nextn_predict_layers"] = 1;
+  write_file(folder + kConfig, config.dump());
+  nlohmann::json index;
+  for (const std::string& from : {folder, own.path}) {
+    const std::string text = read_file(from + kWeights),
+                      name = from == folder ? "model-1.safetensors" : "model-2.safetensors";
+    uint64_t header = 0;
+    std::memcpy(&header, text.data(), sizeof header);
+    const auto places = nlohmann::json::parse(text.substr(8, header));
+    for (const auto& [tensor, place] : places.items())
+      if (tensor != "__metadata__") index["weight_map"][tensor] = name;
+    write_file(folder + "/" + name, text);
+  }
+  std::filesystem::remove(folder + kWeights);
+  write_file(folder + kWeights + ".index.json", index.dump());
+  CHECK(has_next_layer(folder));
+  REQUIRE(chaski_run({"convert", folder, whole}).status == 0);
+  const auto run = [&](const std::string& model, std::vector<std::string> more) {
+    std::vector<std::string> words{"run", "--device", "cpu",    "-p", "Once upon a time",
+                                   "-n",  "200",      "--temp", "0",  "--ignore-end",
+                                   "-m",  model};
+    words.insert(words.end(), more.begin(), more.end());
+    return chaski_run(words);
+  };
+  const Outcome plain = run(folder, {"--draft", "none"});
+  CHECK_MESSAGE(plain.status == 0, plain.err);
+  for (const std::string& model : {folder, whole}) {
+    const Outcome with = run(model, {"--draft", folder});
+    CHECK_MESSAGE(with.status == 0, with.err);
+    CHECK(with.out == plain.out);
+  }
+  const std::string hint = folder + " has a layer that guesses ahead: --draft " + folder;
+  CHECK(contains(run(folder, {"-v"}).err, hint));
+  CHECK(!contains(run(folder, {}).err, hint));
 }
 
 TEST_CASE("cli/an EAGLE head guesses for run, and what is none is said") {
