@@ -66,9 +66,30 @@ std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass
   return pages;
 }
 
+// An order of columns, or columns apart, of a weight that the model multiplies without asking for
+// them: its outputs would be wrong.
+void expect_all_read(const Model& model, const std::string& path) {
+  std::vector<const Weight*> beside;
+  for (const Model::BoundWeight& w : model.weights)
+    if (std::string_view name = w.weight->info.name;
+        name.ends_with(kOrder) || name.ends_with(kOutlierWeight))
+      beside.push_back(w.weight);
+  if (beside.empty()) return;
+  Batch one;
+  one.tokens.resize(1), one.outputs.resize(1);
+  const std::vector<const Weight*> read = weights_of(cpu_graph(model, int(model.n_layers), one));
+  for (const Weight* w : beside)
+    if (std::ranges::find(read, w) == read.end())
+      fail(Exit::bad_file, "{}: tensor {} is unexpected: the model multiplies the weight whole",
+           path, escaped(w->info.name));
+}
+
 void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
   e.weights = std::move(weights);
-  if (!e.model) e.model = bind_model(*e.weights);
+  if (!e.model) {
+    e.model = bind_model(*e.weights);
+    expect_all_read(*e.model, e.weights->path);
+  }
   if (!e.tokenizer) e.tokenizer = tokenizer_of(e.weights->meta);
 }
 

@@ -314,6 +314,18 @@ TEST_CASE("outliers/only where the graph multiplies them") {
   const std::set<std::string> gpt2 = can_set_aside(open_model(golden("models/gpt2")).source);
   CHECK(gpt2.count("layer.0.attn_qkv") == 0);
   CHECK(gpt2.count("layer.0.ffn_down") == 1);
+  // Elsewhere they would be passed over.
+  for (const char* name : {"layer.0.attn_qkv", "layer.0.ffn_down"}) {
+    ModelSource with = open_model(golden("models/gpt2")).source;
+    const TensorSource& weight = *with.find(name);
+    const TensorSource numbers = column_numbers(weight.info, {0}),
+                       apart = columns_alone(weight, {0});
+    with.tensors.push_back(numbers), with.tensors.push_back(apart);
+    const std::string says = error_of([&] { Engine::over(load(with, 1), {}); }).what();
+    CHECK_MESSAGE(contains(says, "tensor layer.0.attn_qkv.outlier_weight is unexpected") ==
+                      (gpt2.count(name) == 0),
+                  says);
+  }
 }
 
 TEST_CASE("cli/quantize --outliers: same bytes for any threads, shown, kept, refused by GGUF") {
