@@ -99,7 +99,7 @@ TEST_CASE("cli/usage errors are one line and status 2") {
       {{"run", "--device", "cuda:", "-p", "a"}, "cuda:"},
       {{"run", "--device", "cuda:1x", "-p", "a"}, "cuda:1x"},
       {{"eval", "-c", "3", "-p", "a"}, "--ctx: is \"3\""},
-      {{"eval", "--chunks", "0", "-p", "a"}, "--chunks"},
+      {{"eval", "--chunks", "-1", "-p", "a"}, "--chunks"},
       {{"eval", "--device", "cpu", "-p", "a"}, "expected at least the 512 of a window"},
       {{"bench", "--sequences", "0"}, "--sequences"},
       {{"bench", "--sgemm", "--device", "cuda"}, "--sgemm"},
