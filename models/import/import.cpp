@@ -49,7 +49,8 @@ bool looks_like_safetensors(const std::string& path, const std::string& bytes) {
 
 void expect_no_heads(const std::string& folder) {
   const bool medusa = holds_medusa(folder);
-  if (medusa || holds_eagle(folder))
+  const EagleKind kind = eagle_kind(folder);
+  if (medusa || kind == EagleKind::eagle1 || kind == EagleKind::eagle3)
     fail(Exit::bad_file,
          "{}: holds {}, no model: --draft {} beside -m with the model that {} made for", folder,
          medusa ? "Medusa heads" : "an EAGLE head", folder, medusa ? "they were" : "it was");

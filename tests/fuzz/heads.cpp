@@ -12,10 +12,18 @@ namespace {
 const Decoder& guessed_for() {
   static const std::unique_ptr<Model> model = [] {
     std::unique_ptr<Model> made = find_architecture("llama")->make();
-    made->vocab = 3;
+    made->vocab = 3, made->n_layers = 8;
     return made;
   }();
   return dynamic_cast<const Decoder&>(*model);
+}
+
+template <class Head>
+void import_as() {
+  may_fail([] {
+    Head head(guessed_for(), 8, "the model");
+    use(import_eagle(folder(), head));
+  });
 }
 
 const Declared heads("heads", [](std::string_view input) {
@@ -32,10 +40,7 @@ const Declared heads("heads", [](std::string_view input) {
     use(import_medusa(folder(), medusa, "the model"));
     expect(medusa.heads <= MedusaHeads::kMostHeads, "heads have a limit");
   });
-  may_fail([] {
-    Eagle eagle(guessed_for(), 8, "the model");
-    use(import_eagle(folder(), eagle));
-  });
+  import_as<Eagle1>(), import_as<Eagle3>(), import_as<NextLayer>();
 });
 
 }  // namespace
