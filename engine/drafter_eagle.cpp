@@ -15,7 +15,7 @@ class EagleDrafter : public Drafter {
   // More rows than these are a prompt, which is read at once. Of what is drawn while nobody
   // guesses, no more wait than these, so that the next guess is not dear.
   static constexpr size_t kMostAtOnce = 24;
-  static constexpr float kNever = -1e30f;  // a logit
+  static constexpr float kNever = -INFINITY;  // a logit
 
   EagleDrafter(std::shared_ptr<Engine> eagle, const SamplerOptions& sampling,
                const Tokenizer* tokenizer)
@@ -47,7 +47,7 @@ class EagleDrafter : public Drafter {
   }
 
  private:
-  // Without room for its keys and values it guesses nothing more of this text.
+  // Without room for its keys and values it forgets what it knows of this text.
   template <class Fn>
   void within_memory(Fn fn) {
     try {
@@ -95,7 +95,8 @@ class EagleDrafter : public Drafter {
     std::vector<float> left(first.begin(), first.end()),
         row(next->hidden.begin(), next->hidden.end());
     Draft draft;
-    for (size_t i = 0; i < shape.size() && shape[i] > 0; ++i) {
+    const size_t most = known_.empty() ? first.size() : known_.size();
+    for (size_t i = 0; i < std::min(shape.size(), most) && shape[i] > 0; ++i) {
       std::vector<TokenId> text(history.begin(), history.end());
       const TokenId guess = sampler_.draw(left, text);
       left[size_t(guess)] = kNever;

@@ -34,7 +34,8 @@ class ModelDrafter : public Drafter {
       Extension guess{&s, next, 1, &sampler_};
       guess.tries = true;
       const Draws draws = Session::draw_all({&guess, 1})[0];
-      if (draws.error) throw *draws.error;
+      if (draws.error)
+        throw Error(draws.error->code, s.engine().path() + ": " + draws.error->what());
       guesses.push_back(draws.tokens[0]);
       if (s.engine().has_tokenizer() && s.engine().tokenizer().is_end(guesses.back())) break;
       next = std::span(guesses).last(1);

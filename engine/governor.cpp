@@ -45,7 +45,8 @@ void Governor::Average::add(double x) {
 }
 
 // Between those that were measured on a line, and beyond them with the slope that is assumed, or
-// the one to the widest that was measured where that is steeper. More tokens never take less.
+// the one from the narrowest to the widest of them where that is steeper. More tokens never take
+// less.
 double Governor::pass_seconds(int tokens) const {
   int below = tokens, above = tokens;
   while (below > 1 && pass_[size_t(below)].n == 0) --below;
@@ -53,7 +54,10 @@ double Governor::pass_seconds(int tokens) const {
   const double least = pass_[1].value, first = std::max(pass_[size_t(below)].value, least);
   if (below == tokens) return first;
   if (pass_[size_t(above)].n == 0) {
-    const double seen = below > 1 ? (first - least) / (below - 1) : 0;
+    int narrowest = 1;
+    while (narrowest < below && pass_[size_t(narrowest)].n == 0) ++narrowest;
+    const double more = first - pass_[size_t(narrowest)].value,
+                 seen = below > narrowest ? more / (below - narrowest) : 0;
     return first + (tokens - below) * std::max(kTokenMore * least, seen);
   }
   const double last = std::max(pass_[size_t(above)].value, first);

@@ -133,7 +133,6 @@ Draft Request::guesses(const Session& session, int pending, int most, int others
     shape = o_.governor->shape(kind_, k, first, others, taken);
   }
   const int wanted = Draft::size(shape);
-  asked_ |= wanted > 0;
   Draft::Shape asked = shape;
   if (drafter_->costs_nothing())
     for (int i = 0; i < drafter_->first_guesses(); ++i)
@@ -141,6 +140,7 @@ Draft Request::guesses(const Session& session, int pending, int most, int others
   if (Draft::size(asked) > 0)
     without_losing_the_text([&] { draft = drafter_->propose(history_, asked); });
   drafting_ = seconds_since(start), preparing_ = wanted > 0 && draft.nodes.empty();
+  if (wanted > 0) asked_ = true, read_ = !preparing_;
   try {
     if (grammar_) draft = grammar_->fitting(draft);
   } catch (const Error&) {
@@ -242,7 +242,8 @@ GenerateResult Request::finished() {
   if (finish_) result_.finish = *finish_;
   if (o_.governor) result_.speed_up = o_.governor->speed_up();
   if (o_.drafter && !o_.drafter->costs_nothing() && o_.draft_length > 0 && result_.drafted == 0)
-    result_.no_guesses = asked_                                    ? NoGuesses::reading
+    result_.no_guesses = !drafter_ || (asked_ && read_)            ? NoGuesses::other
+                         : asked_                                  ? NoGuesses::reading
                          : result_.passes <= Governor::kPlainFirst ? NoGuesses::early
                                                                    : NoGuesses::no_gain;
   if (scored_ > 0) result_.mean_log_probability = log_probability_ / scored_;

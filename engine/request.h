@@ -160,6 +160,7 @@ class Request {
   double drafting_ = 0;     // seconds of the guesses
   bool preparing_ = false;  // the drafter reads before it guesses
   bool asked_ = false;      // for a guess, at some time
+  bool read_ = false;       // it had read all when it was asked last
   bool begun_ = false, reached_ = false;
   int scored_ = 0;
   double log_probability_ = 0;

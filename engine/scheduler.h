@@ -16,7 +16,7 @@ class Scheduler {
   // 0: as many as a pass may have.
   explicit Scheduler(std::shared_ptr<Engine> engine, int budget = 0);
 
-  // How many passes a request waits at most for those who come later with a priority higher by one.
+  // How many passes later somebody whose priority is higher by one may come and still go first.
   static constexpr int64_t kAgeing = 64;
 
   // The request takes its turn behind those who came before; with a higher priority also ahead of

@@ -346,8 +346,7 @@ std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
 // logits are not finite.
 template <class Draw>
 void Session::Impl::draws_of(const Extension& p, Draws& out, Draw draw) {
-  out.forget();
-  if (p.wanted == 0) return;
+  if (p.wanted == 0) return out.forget();
   Impl& s = *p.session->impl_;
   const size_t last = size_t(p.wanted) - 1;
   const auto draw_row = [&](size_t row, std::span<const TokenId> text) {

@@ -129,7 +129,8 @@ void write_head(const std::string& folder, const Engine& target, WrittenHead hea
   const int64_t d = target.hidden_size(), ffn = head.ffn, q = 32 * head.heads,
                 kv = 32 * head.kv_heads, vocab = target.vocab_size();
   const bool three = head.kind == EagleKind::eagle3, next = head.kind == EagleKind::next_layer;
-  for (TokenId t = 0; head.known.size() < size_t(vocab) / 3; t += 3) head.known.push_back(t);
+  if (head.known.empty())
+    for (TokenId t = 0; t < vocab / 3 * 3; t += 3) head.known.push_back(t);
   const int64_t known = int64_t(head.known.size());
   write_file(
       folder + kConfig,

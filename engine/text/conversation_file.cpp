@@ -39,7 +39,7 @@ Conversation read_conversation(const std::string& path) {
   const Json messages = file.is_object() ? file["messages"] : file;
   if (!messages.is_array()) messages.wrong("a list of messages");
   Conversation out;
-  if (file.is_object() && file.has("set"))
+  if (file.is_object() && file["set"].is_object())
     file["set"].each(
         [&](const std::string& name, const Json& value) { out.settings[name] = value.str(); });
   messages.each([&](const Json& message) {

@@ -128,6 +128,9 @@ class EagleImport {
 
   void take_tokens(const SafeTensor& t) {
     const int64_t known = three_->draft_vocab;
+    if (!eagle_.tokens.empty())
+      fail(Exit::bad_file, "{}: tensor {} is there twice, expected one d2t", t.file,
+           escaped(t.name));
     expect_shape(t, {known});
     if (t.dtype != "I64")
       fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected I64", t.file, escaped(t.name),

@@ -23,6 +23,9 @@ void import_as() {
   may_fail([] {
     Head head(guessed_for(), 8, "the model");
     use(import_eagle(folder(), head));
+    if constexpr (std::is_same_v<Head, Eagle3>)
+      expect(head.tokens.empty() || int64_t(head.tokens.size()) == head.draft_vocab,
+             "each of its tokens is one of the model's");
   });
 }
 
