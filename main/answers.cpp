@@ -83,7 +83,7 @@ size_t most_probable(const Answers& answers) {
                 all.begin());
 }
 
-std::string answers_line(const Answers& answers, uint64_t seed) {
+std::string answers_line(const Answers& answers, uint64_t seed, bool all) {
   const GenerateResult& first = answers.results[0];
   size_t tokens = 0;
   int read = 0, drafted = 0, accepted = 0;
@@ -97,7 +97,7 @@ std::string answers_line(const Answers& answers, uint64_t seed) {
                   answers.results.size(), first.prompt_tokens, read, first.prompt_rate(), tokens);
   if (decoding > 0) line += fmt::format(", {:.4g} tok/s together", double(tokens) / decoding);
   if (drafted > 0) line += fmt::format("; {} of {} guesses right", accepted, drafted);
-  if (drafted == 0 && first.no_guesses != NoGuesses::other)
+  if (all && drafted == 0 && first.no_guesses != NoGuesses::other)
     line += fmt::format("; no guesses: {}", why_no_guesses(first.no_guesses));
   if (drafted > 0 && first.speed_up > 0)
     line += fmt::format(", {:.3g} × the speed without", answers.results.back().speed_up);

@@ -21,6 +21,6 @@ Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
 size_t most_probable(const Answers& answers);
 
 // One line for people, as timing_line() is for one answer.
-std::string answers_line(const Answers& answers, uint64_t seed);
+std::string answers_line(const Answers& answers, uint64_t seed, bool all);
 
 }  // namespace chaski

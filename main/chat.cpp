@@ -493,6 +493,10 @@ class Chat {
     files_.insert(path);
     system_ = has_system() ? messages_[0].content : "";
     put_state(fmt::format("{} from {}", counted(messages_.size(), "message"), path));
+    if (!std::exchange(set_here_, {}).empty()) {  // those of the conversation before
+      settings_ = flags_.generation;
+      speaker_.set(settings_.generate);
+    }
     take_settings(kept.settings, path);
     if (std::error_code none; !std::filesystem::exists(states_file(path), none)) return;
     try {

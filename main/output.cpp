@@ -70,9 +70,10 @@ std::string base64(std::string_view text) {
   return out;
 }
 
-// On a terminal, between words.
+// On a terminal between words, but for a line with a command in it, which somebody may copy.
 void put_wrapped(const std::string& line) {
-  if (!stderr_is_terminal() || !terminal_obeys()) return put_line(escaped(line));
+  const bool command = line.find('"') != line.npos || line.find("chaski ") != line.npos;
+  if (command || !stderr_is_terminal() || !terminal_obeys()) return put_line(escaped(line));
   std::string lines = hanging("", escaped(line), 0, size_t(terminal_width(STDERR_FILENO)));
   lines.pop_back();
   put_line(lines);

@@ -153,7 +153,7 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   }
   if (!flags.json.any() && !line_ends) put("\n");
   if (ended(Finish::full)) put_notice(speaker.full_line());
-  put_summary(answers_line(all, seed));
+  put_summary(answers_line(all, seed, flags.generation.verbose()));
 }
 
 // What is typed and asks for something else than beams do; "": nothing.

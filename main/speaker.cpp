@@ -29,8 +29,8 @@ std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
     std::error_code none;
     if (error.code != Exit::bad_file || !std::filesystem::is_directory(flags.draft, none)) throw;
     fail(error.code,
-         "--draft is neither a model nor heads (medusa_lm_head.safetensors, or model.safetensors "
-         "with fc.weight): {}",
+         "--draft is no model that can be read, nor heads (medusa_lm_head.safetensors, or "
+         "model.safetensors with fc.weight or mtp_layers): {}",
          error.what());
   }
 }
@@ -73,7 +73,8 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
     if (!std::exchange(lost_drafter, true))
       put_notice(why + ": the text goes on without its guesses");
   };
-  if (flags.verbose() && flags.draft == "auto" && has_next_layer(engine->path()))
+  if (flags.verbose() && flags.draft == "auto" && engine->device() == "cpu" &&
+      has_next_layer(engine->path()))
     put_notice(
         fmt::format("{0} has a layer that guesses ahead: --draft {0} to use it", engine->path()));
   if (flags.draft == "none") return;

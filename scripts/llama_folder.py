@@ -178,7 +178,7 @@ def read_gguf(path):
         fail(f"{path}: is {kind} with a vocabulary of {vocabulary}, expected the bundled model; of others expected the Hugging Face folder")
     for tensor in file.tensors:
         parts = tensor.name.split(".")
-        if parts[-1] != "weight" or parts[-2] not in GGUF_NAMES:
+        if len(parts) < 2 or parts[-1] != "weight" or parts[-2] not in GGUF_NAMES:
             fail(f"{path}: has {tensor.name}, which the bundled model has not; of others expected the Hugging Face folder")
     try:
         return of_gguf(file, said)

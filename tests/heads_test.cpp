@@ -304,10 +304,11 @@ TEST_CASE("cli/heads guess for run, and what is none of them is said") {
   CHECK_MESSAGE(with.status == 0, with.err);
   CHECK(with.out == plain.out);
   const auto few = [&](const std::string& form, const std::string& who) {
-    return chaski_run({"run", "--device", "cpu", "-p", "Once", "-n", "4", "--draft", who, form});
+    return chaski_run(
+        {"run", "--device", "cpu", "-v", "-p", "Once", "-n", "4", "--draft", who, form});
   };
   const std::string early = "the text was over before it was known what they gain";
-  for (const char* form : {"-v", "--answers=2"})
+  for (const char* form : {"-n4", "--answers=2"})
     CHECK(few(form, temp.path).error_says("; no guesses: " + early));
   CHECK(few("--json", temp.path).out.find("\"no_guesses\":\"" + early + "\"") != std::string::npos);
   CHECK(few("--json", "ngram").out.find("no_guesses") == std::string::npos);
@@ -338,10 +339,12 @@ TEST_CASE("cli/a folder of heads is no model, and says what it is") {
     const Outcome found = chaski_run({"run", "-p", "a", "-n", "1", "--draft", temp.path});
     CHECK(found.status == 3);
     CHECK_MESSAGE(found.one_error_line(), found.err);
-    CHECK_MESSAGE(found.error_says("--draft is neither a model nor heads (medusa_lm_head."
-                                   "safetensors, or model.safetensors with fc.weight): " +
-                                   temp.path + says),
-                  found.err);
+    CHECK_MESSAGE(
+        found.error_says("--draft is no model that can be read, nor heads (medusa_lm_head."
+                         "safetensors, or model.safetensors with fc.weight or "
+                         "mtp_layers): " +
+                         temp.path + says),
+        found.err);
   };
   draft(": folder has no config.json");
   write_file(temp / "config.json", "{}");
