@@ -297,7 +297,7 @@ class Chat {
   // The same seed would draw the same answer.
   void retry(const std::string&) {
     const std::string question = take_back();
-    ++settings_.generate.sampling.seed;
+    set_here_["seed"] = std::to_string(++settings_.generate.sampling.seed);
     speaker_.set(settings_.generate);
     ask(question);
   }
@@ -455,7 +455,8 @@ class Chat {
     if (path.empty()) fail(Exit::usage, "/save expects a file");
     if (path.ends_with(kStates))
       fail(Exit::usage, "{}: ends as the keys and values beside a conversation, expected {}", path,
-           path.substr(0, path.size() - std::string_view(kStates).size()));
+           path == kStates ? "a name in front of that"
+                           : path.substr(0, path.size() - std::string_view(kStates).size()));
     expect_no_other_file(path);
     const std::string states = states_file(path);
     expect_saved_states(states);

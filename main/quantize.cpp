@@ -171,7 +171,7 @@ void put_allotment(const Allotment& plan, bool every_tensor) {
   std::vector<std::string> parts;
   for (const auto& [format, n] : tensors) parts.push_back(fmt::format("{} {}", n, name_of(format)));
   put(text + fmt::format("plan: {:.2f} MB, {:.3f} bits per weight, KL {:.4f} foretold: {}\n",
-                         double(plan.bytes) / 1e6, plan.bits_per_weight(), plan.kl,
+                         double(plan.bytes) / 1e6, plan.bits_per_weight(), std::max(0.0, plan.kl),
                          fmt::join(parts, ", ")));
 }
 

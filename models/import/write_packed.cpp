@@ -209,7 +209,7 @@ class PackedWriter {
       throw;
     }
     if (!copy_beside())
-      for (const NamedText& file : tokenizer) write(file.name, file.text);
+      for (const NamedText& file : tokenizer) write_beside(file.name, file.text);
     config_["quantization_config"] = quantization();
     write("config.json", config_.dump(2) + "\n");
     PackedFolder made{bits_, weights_.size(), why_eight_, has_one(), 0, grown_, {}};
@@ -540,6 +540,15 @@ class PackedWriter {
     written_.insert(name);
   }
 
+  // What is there already stays.
+  void write_beside(const std::string& name, std::string_view text) {
+    const std::string path = folder_ + "/" + name;
+    if (!exists(path)) return write(name, text);
+    if (!std::filesystem::is_regular_file(path)) return;
+    const auto there = Mapping::open(path);
+    if (std::ranges::equal(there->bytes(), std::as_bytes(std::span(text)))) written_.insert(name);
+  }
+
   // What else is in a folder, and is not changed by packing. Whether a tokenizer was among it.
   bool copy_beside() {
     bool tokenizer = false;
@@ -549,7 +558,7 @@ class PackedWriter {
       if (!exists(from)) continue;
       const auto text = Mapping::open(from);
       const auto bytes = text->bytes();
-      write(name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      write_beside(name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
       tokenizer = tokenizer || is_tokenizer(name);
     }
     return tokenizer;
