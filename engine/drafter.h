@@ -30,7 +30,8 @@ class Drafter {
   // fewer; what is beyond is not checked.
   virtual Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) = 0;
 
-  // Whether it goes by what the target's logits are made of. After each pass it is then told a text
+  // Whether it goes by rows of the target's passes: what its logits are made of, or what an EAGLE-3
+  // head makes of what three layers read. After each pass it is then told a text
   // and the rows of some of its tokens, one after the other up to the last token but one: the last
   // token was drawn behind the last row, or stands there in the prompt.
   virtual bool reads_hidden() const { return false; }

@@ -28,7 +28,8 @@ struct Extension {
   // What may come behind the tokens: draw_all() checks it, with a row for each guess behind those
   // of the wanted tokens.
   std::span<const Draft::Node> guesses = {};
-  // Wanted too: the hidden rows of its tokens and right guesses. Not where layers are on a device.
+  // Wanted too: the hidden rows of its tokens and right guesses (of a target of an EAGLE-3 head,
+  // the rows that the head reads). Not where layers are on a device.
   bool hidden = false;
   // Of a model that goes by them: a row for each token.
   std::span<const float> rows = {};
