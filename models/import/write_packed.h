@@ -39,7 +39,8 @@ struct NamedText {
 // Of llama (Mistral too), qwen2 and qwen3. Writes config.json last, so that a folder without one is
 // no model yet; refuses one that has one, or files that are no part of one. Tokenizer files are
 // copied where the source is a folder that has them, else `tokenizer` is written; one that is there
-// already stays as it is. Throws Error(bad_file | usage | io). `done` is told bytes that are written.
+// already stays as it is. Throws Error(bad_file | usage | io). `done` is told bytes that are
+// written.
 PackedFolder write_packed(const std::string& folder, const ModelSource& source, PackedLayout layout,
                           const std::function<void(uint64_t bytes)>& done,
                           const std::vector<NamedText>& tokenizer = {});
