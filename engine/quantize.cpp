@@ -98,20 +98,27 @@ Choice no_more_than_own(const TensorInfo& in, Format wanted, const std::string& 
   return {in.format, reason, true};
 }
 
+// The head and the embedding decide every token. Who asks for a format that GGUF has may want such
+// a file in the end, and GGUF has no q6.
+Format least_of_head(Format type) { return info(type).gguf_type >= 0 ? Format::q8 : Format::q6; }
+
 Choice first_choice(const TensorInfo& in, Role role, Format type) {
   if (!in.tiled())
     return {Format::f32, type == Format::f32 ? "" : "norms and biases keep f32", true};
   if (in.format == type) return {type, "", true};
   if (role == Role::position_table) return {in.format, "the position table keeps its own", true};
   if (role == Role::outliers) return {in.format, "outlier columns keep their own", true};
+  const Format least = least_of_head(type);
   const bool decides_every_token = role == Role::head || role == Role::token_table;
-  const bool raise = decides_every_token && info(type).bits() < info(Format::q8).bits();
-  const Format wanted = raise ? Format::q8 : type;
+  const bool raise = decides_every_token && info(type).bits() < info(least).bits();
+  const Format wanted = raise ? least : type;
   if (in.cols % info(wanted).block != 0)
     return no_more_than_own(
         in, Format::f16,
         fmt::format("{} columns are not a multiple of {}", in.cols, info(wanted).block));
-  if (raise) return no_more_than_own(in, wanted, "head and embedding keep at least q8");
+  if (raise)
+    return no_more_than_own(in, wanted,
+                            fmt::format("head and embedding keep at least {}", info(least).name));
   return {wanted, "", false};
 }
 

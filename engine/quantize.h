@@ -3,7 +3,8 @@
 //   norms and biases are f32
 //   the position table keeps its own format
 //   f16 where the columns are not a multiple of the block of `type`
-//   at least q8 for the head and the embedding, unless a recipe says otherwise
+//   at least q6 for the head and the embedding, or q8 where GGUF has `type`, unless a recipe says
+//   otherwise
 //   the next better format where the relative squared error would be more than `keep_above`
 #pragma once
 #include <functional>

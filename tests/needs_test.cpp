@@ -95,8 +95,7 @@ TEST_CASE("cli/convert to GGUF refuses formats that GGUF lacks, and says what to
     REQUIRE(chaski_run({"quantize", kStory, folder / "small.quipu", "--type", type}).status == 0);
     const Outcome outcome = chaski_run({"convert", folder / "small.quipu", folder / "out.gguf"});
     CHECK(outcome.status == 3);
-    CHECK_MESSAGE(outcome.error_says(std::string(" is ") + type + ", which GGUF lacks"),
-                  outcome.err);
+    CHECK_MESSAGE(outcome.error_says(", which GGUF lacks"), outcome.err);
     CHECK(outcome.error_says("chaski quantize --type q4_0"));
     CHECK(!std::filesystem::exists(folder / "out.gguf"));
   }
