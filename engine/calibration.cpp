@@ -157,21 +157,24 @@ std::vector<const Weight*> weights_of(const Plan& plan, size_t step) {
 
 void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int windows,
                      const std::function<void(const Plan&, size_t step)>& look,
-                     const std::function<void(int)>& on_read) {
+                     const std::function<void(int)>& on_read,
+                     const std::optional<LayersRead>& part) {
   const int length = window_of(engine);
   ENSURE(windows <= windows_of(tokens.size(), length), "whole windows");
   struct Watch {
-    Executor& executor;
-    ~Watch() { executor.after_step = {}; }  // however this ends
-  } const watch{engine.impl().cpu->executor()};
-  watch.executor.after_step = look;
+    CpuPasses& passes;
+    ~Watch() { passes.executor().after_step = {}, passes.only({}); }  // however this ends
+  } const watch{*engine.impl().cpu};
+  watch.passes.executor().after_step = look;
   const bool begins = engine.has_tokenizer() && engine.tokenizer().adds_bos();
   const auto session = engine.session();
   for (int w = 0; w < windows; ++w) {
-    const auto part = tokens.subspan(size_t(w * length), size_t(length));
-    std::vector<TokenId> window(part.begin(), part.end());
+    const auto text = tokens.subspan(size_t(w * length), size_t(length));
+    std::vector<TokenId> window(text.begin(), text.end());
     if (begins) window[0] = engine.tokenizer().bos();
     session->rewind(0);
+    if (part)
+      watch.passes.only(CpuPasses::Part{part->first, part->last, &(*part->rows)[size_t(w)]});
     session->extend(window, 0);
     on_read(w + 1);
   }

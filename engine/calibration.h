@@ -1,7 +1,7 @@
 // What the inputs of a model's matmuls are like, measured on a text: the mean square of each
 // column. An error in a weight of that column moves the outputs by so much, so an encoder that
-// searches counts it by that (quant/encode.h). The head is not measured: it keeps at least q8, and
-// its logits would cost a part of every pass.
+// searches counts it by that (quant/encode.h). The head is not measured: it keeps more
+// bits, and its logits would cost a part of every pass.
 //
 // Kept in the GGUF files that llama.cpp's llama-imatrix writes, so that either program reads the
 // other's: "<tensor>.in_sum2", (experts, columns), and "<tensor>.counts", (experts). What other
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,10 +57,16 @@ int window_of(const Engine& engine);  // tokens: kCalibrationWindow or its conte
 
 // Reads the first `windows` windows of window_of() tokens, each for itself. `look` is told of each
 // step as Executor::after_step is, `on_read` how many windows were read. The engine runs on the CPU
-// alone, with that much context.
+// alone, with that much context. With `part`, by these layers alone; its rows are given window by
+// window.
+struct LayersRead {
+  int first, last;                        // as in CpuPasses::Part
+  std::vector<std::vector<float>>* rows;  // by window
+};
 void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int windows,
                      const std::function<void(const Plan&, size_t step)>& look,
-                     const std::function<void(int)>& on_read);
+                     const std::function<void(int)>& on_read,
+                     const std::optional<LayersRead>& part = {});
 // Row t of what came into a matmul.
 void input_row(const OpArgs& matmul, int64_t t, float* to);
 // The weights that a step multiplies by its rows, all of them the same; none of one that does not.

@@ -26,7 +26,9 @@ CpuPasses::CpuPasses(const Model& model, int layers, const Batch& batch, PassCon
 
 std::unique_ptr<Plan> CpuPasses::plan(Result what) const {
   const bool made = what == Result::both && made_;
-  Graph graph = cpu_graph(model_, layers_, batch_, made ? Result::logits : what);
+  Graph graph =
+      cpu_graph(model_, part_ ? part_->last : layers_, batch_, made ? Result::logits : what);
+  if (part_ && part_->first > 0) graph = split(std::move(graph), part_->first).rest;
   if (made) graph.beside = made_(graph);
   return std::make_unique<Plan>(std::move(graph), backend_, batch_, where_);
 }
@@ -34,6 +36,32 @@ std::unique_ptr<Plan> CpuPasses::plan(Result what) const {
 void CpuPasses::give_beside(std::function<ValueId(Graph&)> made) {
   made_ = std::move(made);
   plans_ = {};
+}
+
+void CpuPasses::only(std::optional<Part> part) {
+  const auto layers = [](const std::optional<Part>& of) {
+    return of ? std::pair(of->first, of->last) : std::pair(-1, -1);
+  };
+  if (layers(part) != layers(part_)) plans_ = {};
+  part_ = part;
+}
+
+void CpuPasses::give_part(Plan& plan) {
+  if (part_->first == 0) return;
+  executor_.make_room(plan);
+  const size_t cols = size_t(plan.input_shape().cols);
+  for (size_t t = 0; t < batch_.cells.size(); ++t)
+    std::copy_n(part_->rows->data() + size_t(batch_.cells[t]) * cols, cols,
+                plan.input() + t * cols);
+}
+
+void CpuPasses::take_part(const Plan& plan) {
+  if (part_->last == model_.n_layers) return;
+  const size_t cols = size_t(plan.result_shape().cols), rows = size_t(batch_.cells.back()) + 1;
+  part_->rows->resize(std::max(part_->rows->size(), rows * cols));
+  for (size_t t = 0; t < batch_.cells.size(); ++t)
+    std::copy_n(plan.result() + t * cols, cols,
+                part_->rows->data() + size_t(batch_.cells[t]) * cols);
 }
 
 // Activations are taken once, at their largest; asked for before, because a control group does not
@@ -59,6 +87,7 @@ std::optional<const float*> CpuPasses::run(Result what, std::span<const float> r
     executor_.make_room(plan);
     std::copy(rows.begin(), rows.end(), plan.input());
   }
+  if (part_) give_part(plan);
   std::vector<double> seconds;
   executor_.profile = profile ? &seconds : nullptr;
   const struct Reset {  // others run plans there too
@@ -67,6 +96,7 @@ std::optional<const float*> CpuPasses::run(Result what, std::span<const float> r
   } reset{executor_};
   if (!executor_.run(plan, stop)) return std::nullopt;
   if (profile) profile->add(plan, seconds, false);
+  if (part_) take_part(plan);
   hidden_ = plan.beside();
   return plan.result();
 }

@@ -26,6 +26,15 @@ class CpuPasses {
   // Nothing if the pass was abandoned, which it is when `stop` is set before it is over.
   std::optional<const float*> run(Result what, std::span<const float> rows, Profile* profile,
                                   const std::atomic<bool>* stop);
+  // From now on only layers [first, last), of which can_split() says both, are run; whoever wants
+  // all again gives nothing. `rows` has a row of what goes into layer `first` for each cell of the
+  // one session that is read, and gets what comes out of layer `last` - 1 in its place; nothing
+  // goes into layer 0, and nothing comes out of the model's last.
+  struct Part {
+    int first, last;
+    std::vector<float>* rows;
+  };
+  void only(std::optional<Part> part);
   // Of the last run, if it was for Result::both: a hidden row for each token, or a row of what
   // give_beside() says.
   const float* hidden() const { return hidden_; }
@@ -38,6 +47,8 @@ class CpuPasses {
  private:
   std::unique_ptr<Plan> plan(Result what) const;
   void expect_memory(const Plan& plan);  // throws Error(memory)
+  void give_part(Plan& plan);
+  void take_part(const Plan& plan);
   void extend_ropes(const Graph& graph);
 
   const Model& model_;
@@ -47,6 +58,7 @@ class CpuPasses {
   const Backend& backend_;
   Executor executor_;
   std::function<ValueId(Graph&)> made_;
+  std::optional<Part> part_;
   PlanCache<Plan> plans_;
   std::vector<std::vector<float>> ropes_;
   const float* hidden_ = nullptr;

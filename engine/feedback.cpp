@@ -1,11 +1,12 @@
 #include "engine/feedback.h"
 
 #include <algorithm>
-#include <set>
 
+#include "engine/engine_impl.h"
+#include "engine/layer_of.h"
 #include "ggml-like-tensor/cores.h"
 #include "ggml-like-tensor/file/chunks.h"
-#include "ggml-like-tensor/plan.h"
+#include "ggml-like-tensor/split.h"
 
 namespace chaski {
 
@@ -21,6 +22,16 @@ CalibrationText spread(CalibrationText text) {
   }
   text.tokens = std::move(tokens), text.windows = most;
   return text;
+}
+
+// By layer: whether a reading may begin in front of it.
+std::vector<bool> cuts_of(const Model& model) {
+  Batch one;
+  one.tokens.resize(1);
+  const Graph whole = cpu_graph(model, int(model.n_layers), one);
+  std::vector<bool> cuts;
+  for (int layer = 0; layer < int(model.n_layers); ++layer) cuts.push_back(can_split(whole, layer));
+  return cuts;
 }
 
 // The Gram matrices of some weights' inputs. Weights that read the same share one.
@@ -97,6 +108,26 @@ std::shared_ptr<const Feedback> Feedbacks::of(const std::string& weight) {
   return now_.at(weight);
 }
 
+template <class Look, class OnRead>
+void Feedbacks::read(const std::set<std::string>& weights, Look look, OnRead on_read) {
+  const Model& model = *text_.engine->impl().model;
+  const int layers = int(model.n_layers);
+  if (cuts_.empty()) cuts_ = cuts_of(model);
+  int first = layers, end = 0;
+  for (const std::string& name : weights) {
+    const int layer = layer_of(name);  // all may read what is of none
+    first = std::min(first, std::max(layer, 0)),
+    end = std::max(end, layer < 0 ? layers : layer + 1);
+  }
+  while (end < layers && !cuts_[size_t(end)]) ++end;
+  if (first < at_) at_ = 0;
+  rows_.resize(size_t(text_.windows));
+  read_for_inputs(*text_.engine, text_.tokens, text_.windows, look, on_read,
+                  LayersRead{at_, end, &rows_});
+  at_ = end < layers ? end : 0;
+  if (at_ == 0) rows_ = {};
+}
+
 Feedbacks::Group Feedbacks::measure(size_t first) {
   std::set<std::string> wanted;
   uint64_t bytes = 0;
@@ -106,9 +137,8 @@ Feedbacks::Group Feedbacks::measure(size_t first) {
     wanted.insert(weights_[i].name);
   }
   Grams grams(wanted, divisors_);
-  read_for_inputs(
-      *text_.engine, text_.tokens, text_.windows,
-      [&](const Plan& plan, size_t step) { grams.keep(plan, step); },
+  read(
+      wanted, [&](const Plan& plan, size_t step) { grams.keep(plan, step); },
       [&](int read) {
         grams.add(threads_);
         if (on_read) on_read(read, text_.windows);

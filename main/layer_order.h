@@ -2,20 +2,11 @@
 // files often have layer 10 before layer 2. Within a layer the file's order stays.
 #pragma once
 #include <algorithm>
-#include <charconv>
-#include <string_view>
 #include <vector>
 
-namespace chaski {
+#include "engine/layer_of.h"
 
-// 3 for "layer.3.attn_q", -1 for "output".
-inline int layer_of(std::string_view name) {
-  constexpr std::string_view kPrefix = "layer.";
-  int layer = -1;
-  if (name.starts_with(kPrefix))
-    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer);
-  return layer;
-}
+namespace chaski {
 
 // `name` gives the name of a tensor. The list must outlive what is returned.
 template <class Tensor, class Name>

@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <sstream>
@@ -13,6 +12,7 @@
 #include "engine/bench/bench.h"
 #include "engine/bench/random_model.h"
 #include "engine/cache_folder.h"
+#include "engine/layer_of.h"
 #include "engine/memory_need.h"
 #include "engine/placement.h"
 
@@ -29,15 +29,6 @@ constexpr int64_t kLeastLayers = 2;
 constexpr int kDepth = 48, kDecoded = 32;
 
 constexpr const char* kLayers = "model.block_count";
-
-// -1: of none.
-int64_t layer_of(const std::string& tensor) {
-  constexpr std::string_view kPrefix = "layer.";
-  int64_t layer = -1;
-  if (tensor.starts_with(kPrefix))
-    std::from_chars(tensor.data() + kPrefix.size(), tensor.data() + tensor.size(), layer);
-  return layer;
-}
 
 int64_t layers_to_time(const ModelSource& source, const Model& model) {
   const int64_t all = source.meta.integer(kLayers);
