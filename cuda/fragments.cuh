@@ -765,18 +765,20 @@ struct Weights<Q6> {
   }
 };
 
-// A row's word of the path, its word of the plane that has the rest of the lane's columns, and its
-// last byte. Columns of the first lane of four may have a codebook of their own.
+// A row's word of the path, its word of the plane that has the rest of the lane's columns, its word
+// of the last plane, and its last byte. Columns of the first lane of four may have a codebook of
+// their own.
 template <class F>
 struct TrellisWeights {
-  static constexpr bool kMixed = true;
+  static constexpr bool kMixed = F::kRest < 4;
   struct Codes {
-    uint4 path, rest;
+    uint4 path, rest, third;
     uint32_t last;
   };
   using Scales = Weights<Q4>::Scales;
   static __device__ __forceinline__ Codes load(const typename F::Tile& tile, int, const Lane& l) {
     return {load_once(tile.path + 16 * l.quad), load_once(tile.rest[F::plane(l.t)] + 16 * l.quad),
+            F::kThird ? load_once(tile.rest[F::kRest - 1] + 16 * l.quad) : uint4{},
             load4(tile.own[F::kWider] + 4 * l.quad)};
   }
   template <const auto& kCodebook>
@@ -791,6 +793,29 @@ struct TrellisWeights {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t path = word_of(c.path, i);
+      if constexpr (F::kRest == 4) {
+        constexpr uint32_t kOnes = 0x01010101;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          w.w[i][half] = (word_of(c.rest, i) >> 4 * half & 0x0f0f0f0f) << 2 |
+                         (upper_steps(path) >> (l.t + 4 * half) & kOnes) << 1 |
+                         (lower_steps(path) >> (l.t + 4 * half) & kOnes);
+        continue;
+      } else if constexpr (F::kThird) {
+        const uint32_t pair = (word_of(c.third, i) >> l.t & kBits) << 3 |
+                              (word_of(c.rest, i) >> F::shift(l.t) & kBits * F::kRestMask) << 1 |
+                              (upper_steps(path) >> l.t & kBits);
+        const uint32_t odd = lower_steps(path) >> l.t & kBits;
+        uint32_t even_levels[2], odd_levels[2];
+        look_up_in<F::kEvenLevels>(pair, even_levels);
+        look_up_in<F::kOddLevels>(pair, odd_levels);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const uint32_t mask = permute_bytes(0xff00, 0, odd >> 16 * half);
+          w.w[i][half] = (odd_levels[half] & mask) | (even_levels[half] & ~mask);
+        }
+        continue;
+      }
       const uint32_t x = (word_of(c.rest, i) >> F::shift(l.t) & kBits * F::kRestMask) << 2 |
                          (upper_steps(path) >> l.t & kBits) << 1 |
                          (lower_steps(path) >> l.t & kBits);
@@ -825,5 +850,9 @@ template <>
 struct Weights<Q3> : TrellisWeights<Q3> {};
 template <>
 struct Weights<Q2> : TrellisWeights<Q2> {};
+template <>
+struct Weights<Q4T> : TrellisWeights<Q4T> {};
+template <>
+struct Weights<Q5> : TrellisWeights<Q5> {};
 
 }  // namespace chaski

@@ -18,9 +18,9 @@ namespace chaski {
 
 namespace {
 
-// What a weight may become, fewest bits first; each has less error than those before it.
-constexpr std::array kLadder = {Format::q2,   Format::q3, Format::q4, Format::q4h,
-                                Format::q5_0, Format::q6, Format::q8, Format::f16};
+// What a weight may become, fewest bits first; of equal ones the first is the best.
+constexpr std::array kLadder = {Format::q2, Format::q3, Format::q4t, Format::q4, Format::q4h,
+                                Format::q5, Format::q6, Format::q8,  Format::f16};
 constexpr Format kProbe = Format::q4;
 
 // A weight whose format is to be chosen.

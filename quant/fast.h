@@ -15,6 +15,8 @@ void encode_fast(uint16_t unit, const float* x, ScaledNibbles<2>::Block& block);
 void encode_fast(uint16_t unit, const float* x, Q6::Block& block);
 void encode_fast(uint16_t unit, const float* x, Q3::Block& block);
 void encode_fast(uint16_t unit, const float* x, Q2::Block& block);
+void encode_fast(uint16_t unit, const float* x, Q4T::Block& block);
+void encode_fast(uint16_t unit, const float* x, Q5::Block& block);
 void encode_fast(const float* x, Q4_0::Block& block);
 void encode_fast(const float* x, Q5_0::Block& block);
 

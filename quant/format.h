@@ -59,8 +59,10 @@ enum class Format : uint32_t {
   q3 = 34,      // 3.25 bit, blocks of 32, trellis codes, a scale per row besides
   q2 = 35,      // 2.5 bit, the same
   q6 = 36,      // 6.25 bit, blocks of 32, a scale per row besides
+  q4t = 37,     // 4.25 bit, blocks of 32, trellis codes, a scale per row besides
+  q5 = 38,      // 5.25 bit, the same
 };
-constexpr int kFormatCount = 37;
+constexpr int kFormatCount = 39;
 
 // Formats that are looked through, or chosen from, at run time.
 template <class... F>

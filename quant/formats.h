@@ -30,7 +30,7 @@ namespace chaski {
 using Formats =
     FormatList<F32, F16, BF16, Q8, Q4_0, Q8F, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
                IQ4_NL, IQ4_XS, Q4, Q4H, F8, TQ1_0, TQ2_0, MXFP4, NVFP4, IQ3_S, IQ3_XXS, IQ2_S,
-               IQ2_XS, IQ2_XXS, IQ1_S, IQ1_M, NF4, FP4, F8S, NVFP4S, Q3, Q2, Q6>;
+               IQ2_XS, IQ2_XXS, IQ1_S, IQ1_M, NF4, FP4, F8S, NVFP4S, Q3, Q2, Q6, Q4T, Q5>;
 static_assert(Formats::kCount == kFormatCount);
 
 // Whether chaski writes a format: it then has an encoder (quant/encode.h).

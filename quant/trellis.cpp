@@ -1,4 +1,4 @@
-// The encoders of q3 and q2.
+// The encoders of q2, q3, q4t and q5.
 #include "quant/trellis.h"
 
 #include <cmath>
@@ -14,13 +14,21 @@ namespace {
 struct alignas(16) Four {
   float of[4];
 };
+// To compute with four at once; what lies in memory is floats (gcc 12 loses entries of vectors that
+// are members).
+using Floats = float __attribute__((vector_size(16)));
+inline Floats floats_of(const Four& x) {
+  Floats v;
+  std::memcpy(&v, &x, sizeof v);
+  return v;
+}
 
 // The nearest level of each class to y, and its rest. Where a class changes levels is a multiple of
 // 1/2, so cells of that size know it.
 class ClassLevels {
  public:
   template <class Level>
-  ClassLevels(const Level* codebook, int levels) {
+  ClassLevels(const Level& codebook, int levels) {
     for (int cell = 0; cell < kCells; ++cell) {
       const float y = (float(cell) + 0.5f) / 2;
       for (int c = 0; c < 4; ++c) {
@@ -51,20 +59,38 @@ const ClassLevels kWideLevels(F::kWideCodebook, 16);
 constexpr int kStates = 8;
 constexpr int kClass[kStates] = {0, 2, 2, 0, 1, 3, 3, 1};
 
-// What the ways to each state have lost, a column later. Bit s of the result: the way into state s
-// comes from s / 2 + 4.
-inline int step_on(float* lost, const Four& column) {
-  float next[kStates];
-  int from = 0;
-  for (int s = 0; s < kStates; ++s) {
-    const float one = lost[s / 2] + column.of[kClass[s]],
-                other = lost[s / 2 + 4] + column.of[kClass[s] ^ 2];
-    from |= int(other < one) << s;
-    next[s] = other < one ? other : one;
+// What the ways to each state have lost, states 0 to 3 and 4 to 7.
+struct Ways {
+  Floats lost[2] = {{0, INFINITY, INFINITY, INFINITY}, {INFINITY, INFINITY, INFINITY, INFINITY}};
+
+  // A column later. Bit s of the result: the way into state s comes from s / 2 + 4.
+  int step_on(Floats column) {
+    const Floats zero = __builtin_shufflevector(lost[0], lost[0], 0, 0, 1, 1),
+                 two = __builtin_shufflevector(lost[0], lost[0], 2, 2, 3, 3),
+                 four = __builtin_shufflevector(lost[1], lost[1], 0, 0, 1, 1),
+                 six = __builtin_shufflevector(lost[1], lost[1], 2, 2, 3, 3);
+    const Floats one[2] = {zero + __builtin_shufflevector(column, column, 0, 2, 2, 0),
+                           two + __builtin_shufflevector(column, column, 1, 3, 3, 1)},
+                 other[2] = {four + __builtin_shufflevector(column, column, 2, 0, 0, 2),
+                             six + __builtin_shufflevector(column, column, 3, 1, 1, 3)};
+    int from = 0;
+    for (int h = 0; h < 2; ++h) {
+      const auto less = other[h] < one[h];
+      lost[h] = less ? other[h] : one[h];
+      from |= ((less[0] & 1) | (less[1] & 2) | (less[2] & 4) | (less[3] & 8)) << 4 * h;
+    }
+    return from;
   }
-  std::memcpy(lost, next, sizeof next);
-  return from;
-}
+  float least() const {
+    const Floats half = lost[1] < lost[0] ? lost[1] : lost[0];
+    return std::min(std::min(half[0], half[1]), std::min(half[2], half[3]));
+  }
+  int best() const {
+    float all[kStates];
+    std::memcpy(all, lost, sizeof all);
+    return int(std::min_element(all, all + kStates) - all);
+  }
+};
 
 // One block on its way to its scales and its path. Columns are in the order of the path.
 template <class F>
@@ -129,7 +155,8 @@ class TrellisSearch {
   Way best_fed_way(const float* shares) const {
     Way ways[kStates];
     float lost[kStates], errors[32][kStates] = {};
-    start(lost);
+    lost[0] = 0;
+    std::fill(lost + 1, lost + kStates, INFINITY);
     const Scaled scaled(*this, scale_);
     for (int p = 0; p < 32; ++p) {
       const ClassLevels& levels = levels_at(p);
@@ -209,11 +236,10 @@ class TrellisSearch {
     const Scaled scaled(*this, scale);
     for (int p = 0; p < 32; ++p) {
       const float y = scaled.y(x_[p]), worth = factors_[p] * scaled.d * scaled.d;
-      const Four& level = levels_at(p).level(y);
-      for (int c = 0; c < 4; ++c) {
-        const float off = level.of[c] - y;
-        lost_[p].of[c] = scaled.d != 0 ? worth * off * off : factors_[p] * x_[p] * x_[p];
-      }
+      const Floats off = floats_of(levels_at(p).level(y)) - y;
+      const Floats lost =
+          scaled.d != 0 ? worth * off * off : Floats{} + factors_[p] * x_[p] * x_[p];
+      std::memcpy(&lost_[p], &lost, sizeof lost);
     }
   }
   void consider(uint8_t scale) {
@@ -221,23 +247,17 @@ class TrellisSearch {
     if (const float lost = least(); lost < best_) best_ = lost, scale_ = scale;
   }
 
-  void start(float* lost) const {
-    lost[0] = 0;
-    std::fill(lost + 1, lost + kStates, INFINITY);
-  }
   // Of the best path.
   float least() const {
-    float lost[kStates];
-    start(lost);
-    for (const Four& column : lost_) step_on(lost, column);
-    return *std::min_element(lost, lost + kStates);
+    Ways ways;
+    for (const Four& column : lost_) ways.step_on(floats_of(column));
+    return ways.least();
   }
   uint32_t best_path() const {
-    float lost[kStates];
+    Ways ways;
     int from[32];
-    start(lost);
-    for (int p = 0; p < 32; ++p) from[p] = step_on(lost, lost_[p]);
-    int state = int(std::min_element(lost, lost + kStates) - lost);
+    for (int p = 0; p < 32; ++p) from[p] = ways.step_on(floats_of(lost_[p]));
+    int state = ways.best();
     uint32_t path = 0;
     for (int p = 31; p >= 0; --p) {
       path |= uint32_t(state & 1) << p;
@@ -268,6 +288,12 @@ void encode_fast(uint16_t unit, const float* x, Q3::Block& block) {
 void encode_fast(uint16_t unit, const float* x, Q2::Block& block) {
   encode_trellis_at_once<Q2>(unit, x, block);
 }
+void encode_fast(uint16_t unit, const float* x, Q4T::Block& block) {
+  encode_trellis_at_once<Q4T>(unit, x, block);
+}
+void encode_fast(uint16_t unit, const float* x, Q5::Block& block) {
+  encode_trellis_at_once<Q5>(unit, x, block);
+}
 
 template <class F, int kRest>
 auto Trellis<F, kRest>::header_of(const float* row, int64_t cols) -> RowHeader {
@@ -291,5 +317,7 @@ void Trellis<F, kRest>::encode_fed(RowHeader unit, const float* x, const float* 
 
 template struct Trellis<Q3, 2>;
 template struct Trellis<Q2, 1>;
+template struct Trellis<Q4T, 3>;
+template struct Trellis<Q5, 4>;
 
 }  // namespace chaski

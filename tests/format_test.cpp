@@ -67,7 +67,8 @@ TEST_CASE("format: GGUF blocks decode to the golden values, bit for bit") {
 }
 
 TEST_CASE("format: rows of chaski's own formats go through a tile and back") {
-  for (const Format f : {Format::q2, Format::q3, Format::q4, Format::q4h, Format::q6}) {
+  for (const Format f :
+       {Format::q2, Format::q3, Format::q4, Format::q4t, Format::q4h, Format::q5, Format::q6}) {
     CAPTURE(info(f).name);
     const int64_t cols = 96;
     const size_t bytes = row_bytes(f, cols);
@@ -212,6 +213,8 @@ TEST_CASE("format: encoders stay within the format's own bound") {
     if (f == Format::q8) CHECK(error / size < 0.00003);
     if (f == Format::q2) CHECK(error / size <= 0.050);
     if (f == Format::q3) CHECK(error / size <= 0.0165);
+    if (f == Format::q4t) CHECK(error / size <= 0.0042);
+    if (f == Format::q5) CHECK(error / size <= 0.0014);
     if (f == Format::q6) CHECK(error / size <= 0.0005);
   }
 }
@@ -232,7 +235,7 @@ double least_of_paths(uint16_t unit, uint8_t scale, const float* x) {
       const bool wide = F::kRest == 1 && g % 4 == 0;
       double of_class[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
       for (int code = 0; code < (wide ? 16 : 4 << F::kRest); ++code) {
-        const int level = wide ? F::kWideCodebook[code] : F::kCodebook[code];
+        const int level = wide ? F::kWideCodebook[size_t(code)] : F::kCodebook[size_t(code)];
         const double off = x[4 * g + k] - d * (level - centre);
         of_class[code % 4] = std::min(of_class[code % 4], off * off);
       }
@@ -277,7 +280,7 @@ TEST_CASE("format: the path of a trellis code is the best of all paths") {
       CHECK(lost_in(row, block, x) == doctest::Approx(least).epsilon(1e-3));
     });
   };
-  check(Q3{}), check(Q2{});
+  check(Q2{}), check(Q3{}), check(Q4T{}), check(Q5{});
 }
 
 TEST_CASE("format: the scale of a trellis code is nearly as good as the best of all") {
@@ -292,7 +295,7 @@ TEST_CASE("format: the scale of a trellis code is nearly as good as the best of 
     MESSAGE(std::string(F::kName) << ": search / everything: " << lost / least);
     CHECK(lost < 1.06 * least);
   };
-  check(Q3{}), check(Q2{});
+  check(Q2{}), check(Q3{}), check(Q4T{}), check(Q5{});
 }
 
 TEST_CASE("format: encoding zeros, single values and ties") {
@@ -306,7 +309,8 @@ TEST_CASE("format: encoding zeros, single values and ties") {
     for (size_t i = 0; i < 64; ++i)
       CHECK(y[i] == doctest::Approx(x[i]).epsilon(scaled_by_row ? 0.02 : 1e-3));
   }
-  for (Format f : {Format::q2, Format::q3}) {  // blocks and rows of zeros are exact
+  for (Format f :
+       {Format::q2, Format::q3, Format::q4t, Format::q5}) {  // blocks and rows of zeros are exact
     std::vector<std::byte> strip(strip_bytes(f, 64));
     encode_strip(f, x.data(), 64, 1, 64, strip.data());
     decode_row(f, strip.data(), 0, 64, y.data());

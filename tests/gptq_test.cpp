@@ -19,8 +19,8 @@ using namespace chaski::test;
 
 namespace {
 
-constexpr Format kFedBack[] = {Format::q4, Format::q4h, Format::q4_0, Format::q5_0,
-                               Format::q2, Format::q3,  Format::q6};
+constexpr Format kFedBack[] = {Format::q4, Format::q4h, Format::q4_0, Format::q5_0, Format::q2,
+                               Format::q3, Format::q6,  Format::q4t,  Format::q5};
 
 // Inputs whose columns follow each other, and a strip of weights.
 struct FedLayer {

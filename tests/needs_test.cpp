@@ -91,7 +91,7 @@ TEST_CASE("cli/what chaski lacks is refused in one line, by run and by convert")
 
 TEST_CASE("cli/convert to GGUF refuses formats that GGUF lacks, and says what to do") {
   const TempFolder folder;
-  for (const char* type : {"q2", "q3", "q4", "q4h", "q6", "q8f"}) {
+  for (const char* type : {"q2", "q3", "q4", "q4t", "q4h", "q5", "q6", "q8f"}) {
     REQUIRE(chaski_run({"quantize", kStory, folder / "small.quipu", "--type", type}).status == 0);
     const Outcome outcome = chaski_run({"convert", folder / "small.quipu", folder / "out.gguf"});
     CHECK(outcome.status == 3);

@@ -180,7 +180,7 @@ TEST_CASE("quantize/without a search: nearly as near, and the same bytes for any
   const TempFolder folder;
   make_model(folder / "in.quipu", {{"layer.0.ffn_up", 500, 256}, {"layer.0.ffn_down", 256, 512}});
   for (const Format type : {Format::q4, Format::q4h, Format::q4_0, Format::q5_0, Format::mxfp4,
-                            Format::q2, Format::q3, Format::q6}) {
+                            Format::q2, Format::q3, Format::q6, Format::q4t, Format::q5}) {
     CAPTURE(info(type).name);
     QuantizeOptions options;
     options.type = type, options.keep_above = 1, options.threads = 1;

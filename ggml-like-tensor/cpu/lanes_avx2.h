@@ -129,6 +129,10 @@ struct Avx2Lanes {
     return {moved(x.a), moved(x.b)};
   }
   static B or_bytes(B x, B y) { return bit_or(x, y); }
+  static B choose(B bits, int bit, B x, B y) {
+    return {_mm256_blendv_epi8(y.a, x.a, _mm256_slli_epi16(bits.a, 7 - bit)),
+            _mm256_blendv_epi8(y.b, x.b, _mm256_slli_epi16(bits.b, 7 - bit))};
+  }
   static B xor_bytes(B x, B y) { return {_mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)}; }
   static B shift_lanes(B x, int n) { return shift_left(x, n); }
   static B bytes(I x) { return x; }

@@ -88,6 +88,10 @@ struct Avx512Lanes {
     return _mm512_and_si512(moved, _mm512_set1_epi8(char(mask << to)));
   }
   static B or_bytes(B a, B b) { return _mm512_or_si512(a, b); }
+  static B choose(B bits, int bit, B a, B b) {
+    return _mm512_mask_blend_epi8(_mm512_test_epi8_mask(bits, _mm512_set1_epi8(char(1 << bit))), b,
+                                  a);
+  }
   static B xor_bytes(B a, B b) { return _mm512_xor_si512(a, b); }
   static B shift_lanes(B b, int n) { return shift_left(b, n); }
   static B bytes(I x) { return x; }

@@ -178,6 +178,11 @@ struct NeonLanes {
   static B or_bytes(B a, B b) {
     return each<B>([&](int i) { return vorrq_u8(a.v[i], b.v[i]); });
   }
+  static B choose(B bits, int bit, B a, B b) {
+    return each<B>([&](int i) {
+      return vbslq_u8(vtstq_u8(bits.v[i], vdupq_n_u8(uint8_t(1 << bit))), a.v[i], b.v[i]);
+    });
+  }
   static B xor_bytes(B a, B b) {
     return each<B>([&](int i) { return veorq_u8(a.v[i], b.v[i]); });
   }

@@ -167,6 +167,11 @@ struct ScalarLanes {
     for (int i = 0; i < 64; ++i) a.v[i] |= b.v[i];
     return a;
   }
+  // Bytes of `a` where bit `bit` of `bits`' byte is set, else of `b`.
+  static B choose(B bits, int bit, B a, B b) {
+    for (int i = 0; i < 64; ++i) b.v[i] = bits.v[i] >> bit & 1 ? a.v[i] : b.v[i];
+    return b;
+  }
   static B xor_bytes(B a, B b) {
     for (int i = 0; i < 64; ++i) a.v[i] ^= b.v[i];
     return a;
