@@ -286,6 +286,22 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
   return result;
 }
 
+// Half of the values' and the down projections, those of the first and last eighth of the layers
+// and every third of the others, have six bits, and so has the head.
+std::string known_recipe(std::string_view name, const ModelSource& in) {
+  if (name != "Q4_K_M" && name != "q4_k_m") return "";
+  const auto model = model_of(in.meta);
+  const int layers = int(model->n_layers);
+  std::vector<std::string> more;
+  for (int i = 0; i < layers; ++i)
+    if (i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2)
+      more.push_back(std::to_string(i));
+  const bool head = std::ranges::any_of(
+      in.tensors, [](const TensorSource& t) { return t.info.name == "output"; });
+  return fmt::format("^layer\\.({})\\.(attn_v|ffn_down)$ = q6\n^{}$ = q6\n. = q4h\n",
+                     fmt::join(more, "|"), head ? "output" : "token_embd");
+}
+
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in) {
   struct Line {
     Pattern name;

@@ -52,6 +52,9 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
 
 // A recipe as text: lines "regex = type". A tensor gets the type of the first line whose regex is
 // found in its name; # begins a comment.
+// The text of a recipe that others have a name for, in chaski's formats of about as many bits:
+// llama.cpp's Q4_K_M. Empty: it is no such name.
+std::string known_recipe(std::string_view name, const ModelSource& in);
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in);
 void save_recipe(const std::string& path, const Recipe& recipe);  // throws Error(io)
 

@@ -36,6 +36,24 @@ double Forecast::decode_at_the_end() const {
   return speed && bandwidth > 0 ? 1 / (1 / speed->decode + double(states) / bandwidth) : 0;
 }
 
+uint64_t room_for_weights(const EngineOptions& o, uint64_t memory) {
+  const OpenModel opened = open_model(o.model, o.tokenizer);
+  const auto tokenizer = expect_runnable(opened.source);  // held, as in forecast()
+  ShapedModel shaped(opened.source);
+  const Placement where = settle(*shaped, o, opened.source.path);
+  const int threads = thread_count(o);
+  const Footprint need(*shaped, where.cpu_layers, o.kv, threads);
+  const uint64_t states = need.states(where.context), room = prudent(memory, threads),
+                 others = states + need.activations(where.context) + resident_memory();
+  if (others >= room)
+    fail(Exit::memory,
+         "{}: a context of {} takes {:.3g} GB beside the weights ({:.3g} of keys and values), "
+         "expected less than {:.3g} GB, which is what can be counted on of {:.3g}",
+         opened.source.path, where.context, double(others) / 1e9, double(states) / 1e9,
+         double(room) / 1e9, double(memory) / 1e9);
+  return room - others;
+}
+
 Forecast forecast(const ForecastOptions& o) {
   check_options(o.engine);
   const OpenModel opened = o.shape ? OpenModel{random_source(*o.shape), nullptr}

@@ -45,6 +45,11 @@ struct Forecast {
   double decode_at_the_end() const;  // tokens per second, at most, when the context is full
 };
 
+// Bytes that weights may have so that the model runs in `memory` on the CPU, by the options'
+// context and keys and values: what those, the largest pass and the program do not take. Throws
+// Error(memory) if they take all of it.
+uint64_t room_for_weights(const EngineOptions& options, uint64_t memory);
+
 // Throws what opening an engine would throw but for memory of the CPU.
 Forecast forecast(const ForecastOptions& options);
 

@@ -20,6 +20,7 @@ constexpr Line kOfWeights[] = {
     {"q4t", "4.25 bits: trellis codes, 32 levels; a fifth less error than q4, and slower"},
     {"mxfp4", "4.25 bits: floats of 4 bits (e2m1) under a power of two; gpt-oss comes so"},
     {"q4_0", "4.5 bits: GGUF's Q4_0, for files that others read too"},
+    {"nf4", "4.5 bits: quantiles of the normal distribution, as QLoRA has them; slow"},
     {"q4h", "4.5 bits: q4 with a scale for 16 weights; a quarter less error"},
     {"q5", "5.25 bits: trellis codes, 64 levels"},
     {"q5_0", "5.5 bits: GGUF's Q5_0, twice the levels of q4_0"},

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/forecast.h"
 #include "main/commands.h"
 #include "main/formats.h"
 #include "main/json_output.h"
@@ -30,7 +31,9 @@ struct QuantizeFlags {
   std::string text, stats;  // of the calibration; empty: none
   std::string method = "auto";
   bool fast = false;
-  std::string size;  // as a user writes it; empty: not asked for
+  std::string size, fits;  // as a user writes them; empty: not asked for
+  int context = 0;         // for `fits`
+  Flag context_flag;
   double bits = 0, kl = 0;
   Flag bits_flag, kl_flag;
   std::string recipe, recipe_out;  // files
@@ -38,7 +41,9 @@ struct QuantizeFlags {
   double keep_above = 0;
   Flag keep_above_flag, outliers_flag;
 
-  bool has_budget() const { return !size.empty() || bits_flag.given() || kl_flag.given(); }
+  bool has_budget() const {
+    return !size.empty() || !fits.empty() || bits_flag.given() || kl_flag.given();
+  }
   int windows = 256;  // 0: of all of the text
   Flag windows_flag;
   QuantizeOptions options;
@@ -138,7 +143,7 @@ Known known_of(const QuantizeFlags& flags) {
 }
 
 // 180M, 180MB, 1.5g, 90000K or a number of bytes.
-uint64_t bytes_of(const std::string& text) {
+uint64_t bytes_of(const char* flag, const std::string& text) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
   std::string unit = end;
@@ -151,7 +156,7 @@ uint64_t bytes_of(const std::string& text) {
                                      : 0;
   if (!(number * times >= 1 && number * times < 1e15))
     fail(Exit::usage,
-         "--size is {}, expected a number of bytes, or of K, M or G (1000, 10^6, 10^9) of them",
+         "{} is {}, expected a number of bytes, or of K, M or G (1000, 10^6, 10^9) of them", flag,
          escaped(text));
   return uint64_t(number * times);
 }
@@ -198,12 +203,24 @@ OnProgress progress_lines() {
   };
 }
 
+// What is left for weights of the memory that the model is to run in.
+uint64_t room_in(const QuantizeFlags& flags) {
+  EngineOptions engine;
+  engine.model = flags.in, engine.tokenizer = flags.options.tokenizer;
+  engine.device = "cpu", engine.threads = flags.options.threads, engine.context = flags.context;
+  return room_for_weights(engine, bytes_of("--fits", flags.fits));
+}
+
 // The formats that a budget or a recipe asks for; without them none.
 Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
-  if (!flags.recipe.empty()) return read_recipe(flags.recipe, read_text(flags.recipe), source);
+  if (!flags.recipe.empty()) {
+    const std::string known = known_recipe(flags.recipe, source);
+    return read_recipe(flags.recipe, known.empty() ? read_text(flags.recipe) : known, source);
+  }
   if (!flags.has_budget()) return {};
   RecipeLimit budget;
-  if (!flags.size.empty()) budget.bytes = bytes_of(flags.size);
+  if (!flags.size.empty()) budget.bytes = bytes_of("--size", flags.size);
+  if (!flags.fits.empty()) budget.bytes = room_in(flags);
   if (flags.bits_flag.given()) budget.bits_per_weight = flags.bits;
   if (flags.kl_flag.given()) budget.kl = flags.kl;
   const Calibration none;
@@ -323,17 +340,21 @@ void check_files(const QuantizeFlags& flags) {
     fail(Exit::usage, "--outliers is {}, expected more than 1", flags.options.outliers);
   if (flags.outliers_flag.given() && flags.text.empty() && flags.stats.empty())
     fail(Exit::usage, "--outliers is given, expected --calibrate TEXT or --stats FILE beside it");
-  if (!flags.size.empty()) bytes_of(flags.size);
+  if (!flags.size.empty()) bytes_of("--size", flags.size);
+  if (!flags.fits.empty()) room_in(flags);
+  if (flags.context_flag.given() && flags.fits.empty())
+    fail(Exit::usage, "-c is {}, expected --fits beside it", flags.context);
   if (flags.bits_flag.given() && flags.bits <= 0)
     fail(Exit::usage, "--bpw is {}, expected more than 0", flags.bits);
   if (flags.kl_flag.given() && flags.kl <= 0)
     fail(Exit::usage, "--kl is {}, expected more than 0", flags.kl);
   if ((flags.dry_run || !flags.recipe_out.empty()) && !flags.has_budget())
-    fail(Exit::usage, "{} is given, expected --size, --bpw or --kl beside it",
+    fail(Exit::usage, "{} is given, expected --size, --fits, --bpw or --kl beside it",
          flags.dry_run ? "--dry-run" : "--write-recipe");
   if (flags.has_budget() && flags.text.empty() && flags.stats.empty())
     fail(Exit::usage,
-         "--size, --bpw and --kl measure what bits are worth: expected --calibrate TEXT beside "
+         "--size, --fits, --bpw and --kl measure what bits are worth: expected --calibrate TEXT "
+         "beside "
          "them, or --stats FILE of such a run");
   expect_quantizable(flags.options, flags.in, flags.out);
   if (!flags.recipe_out.empty())
@@ -449,7 +470,7 @@ Action declare_quantize(Flags parser) {
                "columns whose inputs have a mean square of more than X times the median stay apart "
                "in 16 bits, at most every sixteenth of a weight (1000 finds the few that stick "
                "out); "
-               "with --calibrate or --stats, and without --size, --bpw and --kl")
+               "with --calibrate or --stats, and without --size, --fits, --bpw and --kl")
           .type("X");
   flags->windows_flag = parser
                             .add("--chunks", flags->windows,
@@ -486,20 +507,35 @@ Action declare_quantize(Flags parser) {
                "what each weight's bits are worth to the model on the text of --calibrate")
           .not_empty("a number of bytes")
           .type("BYTES");
+  Flag fits =
+      parser
+          .add("--fits", flags->fits,
+               "the same, so that chaski run takes at most so much memory on the CPU, with the "
+               "context of -c")
+          .not_empty("a number of bytes")
+          .type("BYTES");
+  flags->context_flag =
+      parser
+          .add("-c,--ctx", flags->context,
+               "with --fits: tokens of the context; 0: as many as the model is made for (default "
+               "0)")
+          .within(0, std::numeric_limits<int>::max())
+          .type("N");
   Flag bits = flags->bits_flag =
       parser.add("--bpw", flags->bits, "the same, by bits per weight").type("X");
   Flag kl = flags->kl_flag =
       parser.add("--kl", flags->kl, "the same, by the KL divergence that is foretold").type("X");
-  Flag recipe =
-      parser
-          .add("--recipe", flags->recipe,
-               "formats by name: lines REGEX = TYPE, of which the first that is found counts")
-          .not_empty("a file")
-          .type("FILE");
-  Flag budgets[] = {size, bits, kl, recipe};
-  for (int i = 0; i < 4; ++i)
+  Flag recipe = parser
+                    .add("--recipe", flags->recipe,
+                         "formats by name: lines REGEX = TYPE, of which the first that is found "
+                         "counts; or Q4_K_M, "
+                         "llama.cpp's mixture, in q4h and q6")
+                    .not_empty("a file")
+                    .type("FILE");
+  Flag budgets[] = {size, fits, bits, kl, recipe};
+  for (int i = 0; i < 5; ++i)
     for (int j = 0; j < i; ++j) budgets[i].excludes(budgets[j]);
-  for (int i = 0; i < 3; ++i) budgets[i].excludes(outliers);  // what they take is not planned
+  for (int i = 0; i < 4; ++i) budgets[i].excludes(outliers);  // what they take is not planned
   parser.add("--write-recipe", flags->recipe_out, "what a budget comes to, for --recipe")
       .not_empty("a file to write")
       .type("FILE");

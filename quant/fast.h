@@ -6,6 +6,7 @@
 #include "quant/q4h.h"
 #include "quant/q5.h"
 #include "quant/q6.h"
+#include "quant/scaled_floats.h"
 #include "quant/trellis.h"
 
 namespace chaski {
@@ -19,5 +20,6 @@ void encode_fast(uint16_t unit, const float* x, Q4T::Block& block);
 void encode_fast(uint16_t unit, const float* x, Q5::Block& block);
 void encode_fast(const float* x, Q4_0::Block& block);
 void encode_fast(const float* x, Q5_0::Block& block);
+void encode_fast(const float* x, NF4::Block& block);
 
 }  // namespace chaski

@@ -39,10 +39,18 @@ int q6_level(float level) {
   return std::clamp(int(nearest(std::min(std::max(level, 0.0f), 63.0f))), 1, 63);
 }
 
+// All codes as Q6::round() has them one by one, several at a time.
 void put_q6_codes(uint16_t unit, const float* x, uint8_t scale, Q6::Block& block) {
   block = {};
   block.scale = scale;
-  for (int i = 0; i < 32; ++i) Q6::round(unit, block, i, x[i]);
+  const float d = Q6::d(unit, block);
+  if (!(d > 0)) return;
+  uint8_t codes[32];
+  for (int i = 0; i < 32; ++i) codes[i] = uint8_t(int(q6_code(x[i], 1 / d, Q6::centre(block))));
+  for (int i = 0; i < 16; ++i) block.q[i] = uint8_t((codes[i] & 15) | codes[16 + i] << 4);
+  for (int i = 0; i < 8; ++i)
+    block.high[i] = uint8_t(codes[i] >> 4 | codes[8 + i] >> 4 << 2 | codes[16 + i] >> 4 << 4 |
+                            codes[24 + i] >> 4 << 6);
 }
 
 }  // namespace

@@ -99,6 +99,10 @@ struct NF4 : CodebookFloats<NF4> {
                                                       0.5626170039176941f,
                                                       0.7229568362236023f,
                                                       1.0f};
+
+  // The scale of least squared error, each column's times its factor: the largest value itself, as
+  // bitsandbytes has it, or up to a fifth less.
+  static void encode(const float* x, const float* factors, Block& block);
 };
 
 struct FP4 : CodebookFloats<FP4> {

@@ -2,6 +2,7 @@
 #include "engine/budget.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "tests/engine_support.h"
 #include "tests/program.h"
@@ -133,4 +134,29 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be taken down a
   refused({"--size", "900K", "--stats", stats}, "0.90 MB is asked for");
   refused({"--size", "2M", "--bpw", "5", "--stats", stats}, "expected one of them");
   refused({"--dry-run"}, "--dry-run is given, expected --size");
+  refused({"-c", "64"}, "-c is 64, expected --fits beside it");
+
+  // What a run takes beside its weights goes off, and more of it with a longer context.
+  const auto in_memory = [&](const char* context) {
+    return run({folder / "fits", "--stats", stats, "--fits", "60M", "-c", context, "--dry-run"})
+        .out;
+  };
+  CHECK_MESSAGE(contains(in_memory("64"), "plan: "), in_memory("64"));
+  check_one_line(chaski_run({"quantize", kStory, folder / "x", "--stats", stats, "--fits", "5M"}),
+                 4, "a context of 512 takes ");
+}
+
+TEST_CASE("cli/quantize --recipe Q4_K_M: llama.cpp's mixture") {
+  const TempFolder folder;
+  const Outcome outcome =
+      chaski_run({"quantize", kStory, folder / "out", "--fast", "--recipe", "Q4_K_M", "--json"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  std::map<std::string, std::string> to;
+  const nlohmann::json report = nlohmann::json::parse(outcome.out);
+  for (const auto& t : report["tensors"]) to[t["name"]] = t["to"];
+  CHECK(to["layer.2.attn_v"] == "q6");  // of six layers 2 and 5
+  CHECK(to["layer.5.ffn_down"] == "q6");
+  CHECK(to["layer.2.attn_k"] == "q4h");
+  CHECK(to["layer.3.ffn_down"] == "q4h");
+  CHECK(to["token_embd"] == "q6");  // the head, too
 }

@@ -215,6 +215,7 @@ TEST_CASE("format: encoders stay within the format's own bound") {
     if (f == Format::q3) CHECK(error / size <= 0.0165);
     if (f == Format::q4t) CHECK(error / size <= 0.0042);
     if (f == Format::q5) CHECK(error / size <= 0.0014);
+    if (f == Format::nf4) CHECK(error / size <= 0.0090);
     if (f == Format::q6) CHECK(error / size <= 0.0005);
   }
 }
