@@ -789,45 +789,38 @@ struct TrellisWeights {
     look_up(x, table, w);
   }
   static __device__ __forceinline__ void words(const Codes& c, int, const Lane& l, Words& w) {
-    constexpr uint32_t kBits = 0x11111111;
+    constexpr uint32_t kBits = 0x11111111, kOnes = 0x01010101;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t path = word_of(c.path, i);
+      const uint32_t path = word_of(c.path, i), upper = upper_steps(path) >> l.t,
+                     lower = lower_steps(path) >> l.t, rest = word_of(c.rest, i);
       if constexpr (F::kRest == 4) {
-        constexpr uint32_t kOnes = 0x01010101;
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          w.w[i][half] = (word_of(c.rest, i) >> 4 * half & 0x0f0f0f0f) << 2 |
-                         (upper_steps(path) >> (l.t + 4 * half) & kOnes) << 1 |
-                         (lower_steps(path) >> (l.t + 4 * half) & kOnes);
-        continue;
+          w.w[i][half] = (rest >> 4 * half & 0x0f0f0f0f) << 2 | (upper >> 4 * half & kOnes) << 1 |
+                         (lower >> 4 * half & kOnes);
       } else if constexpr (F::kThird) {
         const uint32_t pair = (word_of(c.third, i) >> l.t & kBits) << 3 |
-                              (word_of(c.rest, i) >> F::shift(l.t) & kBits * F::kRestMask) << 1 |
-                              (upper_steps(path) >> l.t & kBits);
-        const uint32_t odd = lower_steps(path) >> l.t & kBits;
-        uint32_t even_levels[2], odd_levels[2];
-        look_up_in<F::kEvenLevels>(pair, even_levels);
-        look_up_in<F::kOddLevels>(pair, odd_levels);
+                              (rest >> F::shift(l.t) & kBits * F::kRestMask) << 1 | (upper & kBits);
+        uint32_t even[2], odd[2];
+        look_up_in<F::kEvenLevels>(pair, even);
+        look_up_in<F::kOddLevels>(pair, odd);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const uint32_t mask = permute_bytes(0xff00, 0, odd >> 16 * half);
-          w.w[i][half] = (odd_levels[half] & mask) | (even_levels[half] & ~mask);
+          const uint32_t mask = permute_bytes(0xff00, 0, (lower & kBits) >> 16 * half);
+          w.w[i][half] = (odd[half] & mask) | (even[half] & ~mask);
         }
-        continue;
-      }
-      const uint32_t x = (word_of(c.rest, i) >> F::shift(l.t) & kBits * F::kRestMask) << 2 |
-                         (upper_steps(path) >> l.t & kBits) << 1 |
-                         (lower_steps(path) >> l.t & kBits);
-      if constexpr (F::kWider) {
-        if (l.t == 0) {
+      } else {
+        const uint32_t x = (rest >> F::shift(l.t) & kBits * F::kRestMask) << 2 |
+                           (upper & kBits) << 1 | (lower & kBits);
+        if (F::kWider && l.t == 0) {
           const uint32_t b = byte_of(c.last, i);
           look_up_in<F::kWideCodebook>(
               x | (b & 0x11) << 3 | (b & 0x22) << 10 | (b & 0x44) << 17 | (b & 0x88) << 24, w.w[i]);
-          continue;
+        } else {
+          look_up_in<F::kCodebook>(x, w.w[i]);
         }
       }
-      look_up_in<F::kCodebook>(x, w.w[i]);
     }
   }
   static __device__ __forceinline__ Scales load_scales(const void* strip,
