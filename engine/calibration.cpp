@@ -174,7 +174,8 @@ void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int window
     if (begins) window[0] = engine.tokenizer().bos();
     session->rewind(0);
     if (part)
-      watch.passes.only(CpuPasses::Part{part->first, part->last, &(*part->rows)[size_t(w)]});
+      watch.passes.only(
+          CpuPasses::Part{part->first, part->last, &(*part->rows)[size_t(w)], part->stay});
     session->extend(window, 0);
     on_read(w + 1);
   }

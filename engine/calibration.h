@@ -62,6 +62,7 @@ int window_of(const Engine& engine);  // tokens: kCalibrationWindow or its conte
 struct LayersRead {
   int first, last;                        // as in CpuPasses::Part
   std::vector<std::vector<float>>* rows;  // by window
+  bool stay = false;                      // the rows
 };
 void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int windows,
                      const std::function<void(const Plan&, size_t step)>& look,

@@ -56,7 +56,7 @@ void CpuPasses::give_part(Plan& plan) {
 }
 
 void CpuPasses::take_part(const Plan& plan) {
-  if (part_->last == model_.n_layers) return;
+  if (part_->last == model_.n_layers || part_->stays) return;
   const size_t cols = size_t(plan.result_shape().cols), rows = size_t(batch_.cells.back()) + 1;
   part_->rows->resize(std::max(part_->rows->size(), rows * cols));
   for (size_t t = 0; t < batch_.cells.size(); ++t)

@@ -28,11 +28,12 @@ class CpuPasses {
                                   const std::atomic<bool>* stop);
   // From now on only layers [first, last), of which can_split() says both, are run; whoever wants
   // all again gives nothing. `rows` has a row of what goes into layer `first` for each cell of the
-  // one session that is read, and gets what comes out of layer `last` - 1 in its place; nothing
-  // goes into layer 0, and nothing comes out of the model's last.
+  // one session that is read, and gets what comes out of layer `last` - 1 in its place, unless it
+  // `stays`; nothing goes into layer 0, and nothing comes out of the model's last.
   struct Part {
     int first, last;
     std::vector<float>* rows;
+    bool stays = false;
   };
   void only(std::optional<Part> part);
   // Of the last run, if it was for Result::both: a hidden row for each token, or a row of what

@@ -109,36 +109,46 @@ std::shared_ptr<const Feedback> Feedbacks::of(const std::string& weight) {
 }
 
 template <class Look, class OnRead>
-void Feedbacks::read(const std::set<std::string>& weights, Look look, OnRead on_read) {
+void Feedbacks::read(size_t first, size_t last, Look look, OnRead on_read) {
   const Model& model = *text_.engine->impl().model;
   const int layers = int(model.n_layers);
   if (cuts_.empty()) cuts_ = cuts_of(model);
-  int first = layers, end = 0;
-  for (const std::string& name : weights) {
-    const int layer = layer_of(name);  // all may read what is of none
-    first = std::min(first, std::max(layer, 0)),
+  int begin = layers, end = 0;
+  for (size_t i = first; i < last; ++i) {
+    const int layer = layer_of(weights_[i].name);  // all may read what is of none
+    begin = std::min(begin, std::max(layer, 0));
     end = std::max(end, layer < 0 ? layers : layer + 1);
   }
   while (end < layers && !cuts_[size_t(end)]) ++end;
-  if (first < at_) at_ = 0;
+  if (begin < at_) at_ = 0;
+  const int next = last < weights_.size() ? std::max(layer_of(weights_[last].name), 0) : layers;
+  const bool goes_on = next >= end;
   rows_.resize(size_t(text_.windows));
   read_for_inputs(*text_.engine, text_.tokens, text_.windows, look, on_read,
-                  LayersRead{at_, end, &rows_});
-  at_ = end < layers ? end : 0;
+                  LayersRead{at_, end, &rows_, !goes_on});
+  layers_read_ += end - at_;
+  if (goes_on) at_ = end < layers ? end : 0;
   if (at_ == 0) rows_ = {};
 }
 
 Feedbacks::Group Feedbacks::measure(size_t first) {
-  std::set<std::string> wanted;
-  uint64_t bytes = 0;
-  for (size_t i = first; i < weights_.size(); ++i) {
-    bytes += Gram::bytes(weights_[i].cols);
-    if (i > first && bytes > group_bytes_) break;
-    wanted.insert(weights_[i].name);
+  size_t last = first + 1;
+  uint64_t bytes = Gram::bytes(weights_[first].cols);
+  for (; last < weights_.size(); ++last) {
+    bytes += Gram::bytes(weights_[last].cols);
+    if (bytes > group_bytes_) break;
   }
+  const auto layer = [&](size_t i) { return layer_of(weights_[i].name); };
+  if (last < weights_.size()) {  // back to where a layer begins, if that leaves one
+    size_t whole = last;
+    while (whole > first && layer(whole - 1) == layer(last)) --whole;
+    if (whole > first) last = whole;
+  }
+  std::set<std::string> wanted;
+  for (size_t i = first; i < last; ++i) wanted.insert(weights_[i].name);
   Grams grams(wanted, divisors_);
   read(
-      wanted, [&](const Plan& plan, size_t step) { grams.keep(plan, step); },
+      first, last, [&](const Plan& plan, size_t step) { grams.keep(plan, step); },
       [&](int read) {
         grams.add(threads_);
         if (on_read) on_read(read, text_.windows);

@@ -1,9 +1,10 @@
 // What rounding with feedback (quant/gptq.h) needs of a model, measured when it is asked for, a
-// group of weights at a time; a group is as many as kGroupBytes hold, or one. For each the layers
-// that have them read the text once. What comes out of these is kept and goes into the layers of
-// the next group, so that the whole costs little more than one reading: at most 128 KB for each
-// column of what goes from layer to layer. Where layers share states or more than one value goes
-// over (ggml-like-tensor/split.h), those in front read the text again. Inputs are those of the
+// group of weights at a time. A group is as many whole layers as kGroupBytes hold, or of one that
+// is larger as many weights, or one. For each the layers that have them read the text once. What
+// comes out of these is kept and goes into the layers of the next group, at most 128 KB for each
+// column of what goes from layer to layer, so that every layer reads the text as often as it is in
+// groups: once, if it is not larger than that. Where layers share states or more than one value
+// goes over (ggml-like-tensor/split.h), those in front read the text again. Inputs are those of the
 // model as it is, not of the part that is quantized already.
 #pragma once
 #include <map>
@@ -43,13 +44,14 @@ class Feedbacks {
   std::shared_ptr<const Feedback> of(const std::string& weight);
 
   const CalibrationText& text() const { return text_; }
+  int64_t layers_read() const { return layers_read_; }  // so far, the same one again and again
 
  private:
   using Group = std::map<std::string, std::shared_ptr<const Feedback>>;
   Group measure(size_t first);
-  // Reads the text by the layers of these weights, and by what is needed in front of them.
+  // Reads the text by the layers of the weights [first, last), and by what is needed in front.
   template <class Look, class OnRead>
-  void read(const std::set<std::string>& weights, Look look, OnRead on_read);
+  void read(size_t first, size_t last, Look look, OnRead on_read);
 
   const CalibrationText text_;
   const int threads_;
@@ -61,6 +63,7 @@ class Feedbacks {
   std::vector<bool> cuts_;                // by layer: whether a reading may begin there
   std::vector<std::vector<float>> rows_;  // by window: what goes into layer at_
   int at_ = 0;
+  int64_t layers_read_ = 0;
 };
 
 }  // namespace chaski

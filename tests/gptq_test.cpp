@@ -6,6 +6,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/feedback.h"
+#include "engine/layer_of.h"
 #include "engine/quantize.h"
 #include "quant/encode.h"
 #include "quant/formats.h"
@@ -238,6 +239,35 @@ TEST_CASE("gptq/groups of weights do not matter, and experts have none") {
   CHECK(!together.of("token_embd"));    // the head
 }
 
+TEST_CASE("gptq/a group reads the text by its own layers, and by none in front") {
+  const TempFolder folder;
+  const std::string path = write_scratch_model(folder / "m.quipu", Format::f32);
+  EngineOptions o;
+  o.model = path, o.device = "cpu", o.context = kCalibrationWindow;
+  const auto engine = Engine::open(o);
+  const int layers = int(engine->impl().model->n_layers);
+  REQUIRE(layers > 1);
+  const CalibrationText text{"text", "", engine, tokens_for(*engine, kCalibrationWindow), 1};
+  std::vector<TensorInfo> weights;
+  uint64_t largest = 0;
+  for (int layer = 0; layer < layers; ++layer) {
+    uint64_t bytes = 0;
+    for (const Weight& w : engine->impl().weights->tensors)
+      if (w.info.tiled() && w.info.cols % 32 == 0 && layer_of(w.info.name) == layer)
+        weights.push_back(w.info), bytes += Gram::bytes(w.info.cols);
+    largest = std::max(largest, bytes);
+  }
+  const auto layers_read = [&](uint64_t group_bytes) {
+    Feedbacks feedbacks(text, 1, group_bytes);
+    feedbacks.expect(weights);
+    for (const TensorInfo& w : weights) (void)feedbacks.of(w.name);
+    return feedbacks.layers_read();
+  };
+  CHECK(layers_read(uint64_t(1) << 30) == layers);
+  CHECK(layers_read(largest) == layers);             // a group for every layer
+  CHECK(layers_read(1) == int64_t(weights.size()));  // for every weight: its layer once
+}
+
 TEST_CASE("cli/quantize --method gptq: same bytes for any threads, nearer to the base, and shown") {
   const TempFolder folder;
   const std::string base = kStory,
@@ -308,7 +338,7 @@ TEST_CASE("cli/quantize --resume: with feedback too, and what was saved is not m
   CHECK(after["kept_tensors"] < after["tensors"].size());
   CHECK(before["tensors"] == after["tensors"]);
   // What was there is no part of the rate: it counts before the first input is read.
-  std::filesystem::remove(folder / "out");
+  std::filesystem::remove(folder / "out"), std::filesystem::remove(folder / "out.stats");
   REQUIRE(run("out", "FAULT_KILL=pwrite:" + std::to_string(all - 40)).status == 128 + 9);
   const Outcome lines = run("out", "X=", "--jsonl");
   const auto first = nlohmann::json::parse(lines.out.substr(0, lines.out.find('\n')));
