@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "engine/divergence.h"
 #include "engine/engine_impl.h"
@@ -18,7 +19,8 @@ namespace chaski {
 
 namespace {
 
-// What a weight may become, fewest bits first; of equal ones the first is the best.
+// What a weight may become, fewest bits first; of equal ones the first is the best. q4 is there as
+// the probe, and for weights that lose less in it than in q4t.
 constexpr std::array kLadder = {Format::q2, Format::q3, Format::q4t, Format::q4, Format::q4h,
                                 Format::q5, Format::q6, Format::q8,  Format::f16};
 constexpr Format kProbe = Format::q4;
@@ -246,7 +248,7 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
     fail(
         Exit::usage,
         "the calibration does not say what each weight's bits are worth, expected --calibrate TEXT "
-        "beside --size, --bpw or --kl");
+        "beside --size, --fits, --bpw or --kl");
   const std::vector<Undecided> all = candidates(in);
   Hulls hulls(all.size());
   for (const Undecided& candidate : all)
@@ -273,9 +275,11 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
   const Choices choices = best(hulls, most - std::min(most, others), budget.kl.value_or(0));
   result.bytes = others + choices.bytes, result.kl = choices.kl;
   if (result.bytes > most)
-    fail(Exit::usage,
-         "{}: {} is asked for, expected at least {}, which is the least that its choices take",
-         in.path, said(most), said(result.bytes));
+    fail(Exit::usage, "{}: {}, expected at least {}, which is the least that its choices take",
+         in.path,
+         budget.asked.empty() ? said(most) + " is asked for"
+                              : fmt::format("{} leaves {} for weights", budget.asked, said(most)),
+         said(result.bytes));
   for (size_t i = 0; i < all.size(); ++i) {
     const Option& to = hulls[i][choices.option[i]];
     Allotment::Row& row = result.tensors[all[i].tensor];
@@ -288,18 +292,29 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
 
 // Half of the values' and the down projections, those of the first and last eighth of the layers
 // and every third of the others, have six bits, and so has the head.
-std::string known_recipe(std::string_view name, const ModelSource& in) {
-  if (name != "Q4_K_M" && name != "q4_k_m") return "";
-  const auto model = model_of(in.meta);
-  const int layers = int(model->n_layers);
-  std::vector<std::string> more;
-  for (int i = 0; i < layers; ++i)
-    if (i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2)
-      more.push_back(std::to_string(i));
+std::optional<Recipe> known_recipe(std::string_view name, const ModelSource& in, Format type) {
+  if (name != "Q4_K_M" && name != "q4_k_m") return {};
+  const int layers = int(model_of(in.meta)->n_layers);
   const bool head = std::ranges::any_of(
       in.tensors, [](const TensorSource& t) { return t.info.name == "output"; });
-  return fmt::format("^layer\\.({})\\.(attn_v|ffn_down)$ = q6\n^{}$ = q6\n. = q4h\n",
-                     fmt::join(more, "|"), head ? "output" : "token_embd");
+  std::set<std::string> six = {head ? "output" : "token_embd"};
+  for (int i = 0; i < layers; ++i)
+    if (i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2)
+      for (const char* part : {"attn_v", "ffn_down"})
+        six.insert(fmt::format("layer.{}.{}", i, part));
+  // Fewer bits, more of them, and for q, k and v in one, as blocks of 256 columns and of 32.
+  const bool gguf = info(type).gguf_type >= 0;
+  const std::array own = {Format::q4h, Format::q6, Format::q5},
+                   wide = {Format::q4_k, Format::q6_k, Format::q5_k},
+                   narrow = {Format::q5_0, Format::q8, Format::q5_0};
+  Recipe recipe;
+  for (const Undecided& candidate : candidates(in)) {
+    const TensorInfo& tensor = in.tensors[candidate.tensor].info;
+    const size_t which = six.count(tensor.name) > 0 ? 1 : tensor.name.ends_with("attn_qkv") ? 2 : 0;
+    const bool whole = tensor.cols % info(Format::q4_k).block == 0;
+    recipe[tensor.name] = (!gguf ? own : whole ? wide : narrow)[which];
+  }
+  return recipe;
 }
 
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in) {
@@ -323,7 +338,7 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
     const size_t sign = line.rfind('=');
     const std::string_view type = sign == line.npos ? "" : trimmed(line.substr(sign + 1));
     const auto to = format_named(type);
-    if (!to)
+    if (!to || trimmed(line.substr(0, sign)).empty())
       fail(Exit::usage, "{}: line {} is \"{}\", expected REGEX = TYPE with a type of --type", file,
            number, escaped(line));
     try {

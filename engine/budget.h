@@ -25,6 +25,7 @@ void measure_sensitivity(const CalibrationText& text, Calibration& calibration, 
 // One of them is given.
 struct RecipeLimit {
   std::optional<uint64_t> bytes;          // of all tensors, at most
+  std::string asked = {};                 // how `bytes` were asked for, if by something else
   std::optional<double> bits_per_weight;  // of all tensors, at most
   std::optional<double> kl;               // at most, as foretold
 };
@@ -50,11 +51,12 @@ struct Allotment {
 Allotment allot(const ModelSource& in, const Calibration& calibration, const RecipeLimit& budget,
                 int threads);
 
+// A recipe that others have a name for, llama.cpp's Q4_K_M: in its own formats where `type` is one
+// that GGUF has (of blocks of 32 columns where those of 256 are not filled), else in chaski's of
+// about as many bits. Nothing: it is no such name.
+std::optional<Recipe> known_recipe(std::string_view name, const ModelSource& in, Format type);
 // A recipe as text: lines "regex = type". A tensor gets the type of the first line whose regex is
 // found in its name; # begins a comment.
-// The text of a recipe that others have a name for, in chaski's formats of about as many bits:
-// llama.cpp's Q4_K_M. Empty: it is no such name.
-std::string known_recipe(std::string_view name, const ModelSource& in);
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in);
 void save_recipe(const std::string& path, const Recipe& recipe);  // throws Error(io)
 

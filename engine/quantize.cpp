@@ -98,9 +98,16 @@ Choice no_more_than_own(const TensorInfo& in, Format wanted, const std::string& 
   return {in.format, reason, true};
 }
 
-// The head and the embedding decide every token. Who asks for a format that GGUF has may want such
-// a file in the end, and GGUF has no q6.
-Format least_of_head(Format type) { return info(type).gguf_type >= 0 ? Format::q8 : Format::q6; }
+// What a weight gets whose columns do not fill the format's blocks: of those of 256 columns one of
+// GGUF's with blocks of 32 and about as many bits, as llama.cpp does.
+Format stand_in(Format type, int64_t cols) {
+  Format other = Format::f16;
+  if (type == Format::q2_k || type == Format::q3_k || type == Format::iq4_xs)
+    other = Format::iq4_nl;
+  if (type == Format::q4_k) other = Format::q5_0;
+  if (type == Format::q5_k || type == Format::q6_k) other = Format::q8;
+  return cols % info(other).block == 0 ? other : Format::f16;
+}
 
 Choice first_choice(const TensorInfo& in, Role role, Format type) {
   if (!in.tiled())
@@ -108,13 +115,13 @@ Choice first_choice(const TensorInfo& in, Role role, Format type) {
   if (in.format == type) return {type, "", true};
   if (role == Role::position_table) return {in.format, "the position table keeps its own", true};
   if (role == Role::outliers) return {in.format, "outlier columns keep their own", true};
-  const Format least = least_of_head(type);
+  const Format least = least_of_head(type, in.cols);
   const bool decides_every_token = role == Role::head || role == Role::token_table;
   const bool raise = decides_every_token && info(type).bits() < info(least).bits();
   const Format wanted = raise ? least : type;
   if (in.cols % info(wanted).block != 0)
     return no_more_than_own(
-        in, Format::f16,
+        in, stand_in(wanted, in.cols),
         fmt::format("{} columns are not a multiple of {}", in.cols, info(wanted).block));
   if (raise)
     return no_more_than_own(in, wanted,
@@ -134,10 +141,11 @@ Choice chosen(const TensorInfo& in, Format to, Format type, const std::string& f
 }
 
 Choice raised(const TensorInfo& in, Format from, double error) {
-  const Format better = from == Format::q2 || from == Format::q3      ? Format::q4
-                        : info(from).bits() < info(Format::q8).bits() ? Format::q8
-                        : info(from).bits() < 16                      ? Format::f16
-                                                                      : Format::f32;
+  const Format better = from == Format::q2 || from == Format::q3       ? Format::q4
+                        : from == Format::q2_k || from == Format::q3_k ? Format::q4_k
+                        : info(from).bits() < info(Format::q8).bits()  ? Format::q8
+                        : info(from).bits() < 16                       ? Format::f16
+                                                                       : Format::f32;
   return no_more_than_own(in, better, fmt::format("{} would lose {:.2g}", info(from).name, error));
 }
 
@@ -418,7 +426,16 @@ void put_errors(const Metadata& in, Metadata& meta, const Encoders& encoders) {
 }  // namespace
 
 double usual_keep_above(Format type) {
-  return type == Format::q2 ? 0.2 : type == Format::q3 ? 0.06 : 0.02;
+  if (type == Format::q2 || type == Format::q2_k) return 0.2;
+  return type == Format::q3 || type == Format::q3_k ? 0.06 : 0.02;
+}
+
+// The head and the embedding decide every token. Who asks for a format that GGUF has may want such
+// a file in the end, and GGUF has no q6; its own 6 bits have blocks of 256 columns.
+Format least_of_head(Format type, int64_t cols) {
+  if (info(type).gguf_type < 0) return Format::q6;
+  const Format six = Format::q6_k;
+  return info(type).block == info(six).block && cols % info(six).block == 0 ? six : Format::q8;
 }
 
 std::vector<std::string> quantize_types() {
@@ -455,14 +472,23 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
 }
 
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
-                              const QuantizeOptions& options, const OnProgress& progress) {
+                              const QuantizeOptions& asked, const OnProgress& progress) {
   const auto start = std::chrono::steady_clock::now();
+  QuantizeOptions options = asked;
   expect_quantizable(options, in, out);
   const int threads = options.threads > 0 ? options.threads : usable_cores();
   const ModelSource source = open_model(in, options.tokenizer).source;
   if (source.verify) source.verify(threads);  // or damage would get a sum of its own
   const Inputs inputs = inputs_of(source, options.calibration);
   std::vector<Choice> choices = recipe(source, options, inputs, threads);
+  if (options.feedbacks && fed_back(source, choices, inputs).empty()) {
+    if (options.method == RoundingMethod::gptq && options.notice)
+      options.notice(
+          fmt::format("{}: nothing is rounded with feedback, as weights in {} cannot be; they are "
+                      "searched for",
+                      in, info(options.type).name));
+    options.feedbacks = nullptr;
+  }
   Divided divided{source, inputs};
   if (options.outliers > 0) set_aside(divided, choices, options.outliers);
   if (options.awq) divide(divided, choices, threads);

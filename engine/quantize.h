@@ -45,6 +45,9 @@ struct QuantizeOptions {
 // they lose of Gaussian rows. Whoever asks for 2 bits shall have them, except where they break.
 double usual_keep_above(Format type);
 
+// The least that the head and the embedding of so many columns get beside this type.
+Format least_of_head(Format type, int64_t cols);
+
 // The names of the formats there are to choose from, fewest bits first.
 std::vector<std::string> quantize_types();
 

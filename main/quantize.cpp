@@ -67,7 +67,7 @@ void put_notes(const std::string& path, const QuantizeReport& report, double out
   const auto note = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   std::vector<std::string> formats;
   for (const QuantizedTensor& t : report.tensors)
-    if (t.from != t.to && info(t.from).block > 1 &&
+    if (t.from != t.to && info(t.from).block > 1 && t.error > 0 &&
         std::find(formats.begin(), formats.end(), name_of(t.from)) == formats.end())
       formats.push_back(name_of(t.from));
   if (!formats.empty())
@@ -124,6 +124,14 @@ std::optional<Calibration> measured_before(const QuantizeFlags& flags,
   return saved;
 }
 
+// What somebody has measured is not written over.
+void expect_new_stats(const QuantizeFlags& flags) {
+  std::error_code ignored;
+  if (!flags.text.empty() && !flags.stats.empty() && std::filesystem::exists(flags.stats, ignored))
+    fail(Exit::usage, "{} is there already: name another file, or leave out --calibrate to read it",
+         escaped(flags.stats));
+}
+
 // What is measured is saved if --stats names a file; --stats alone reads it.
 Known known_of(const QuantizeFlags& flags) {
   Known known;
@@ -136,7 +144,10 @@ Known known_of(const QuantizeFlags& flags) {
        flags.windows > 0 ? flags.windows : std::numeric_limits<int>::max(), flags.options.threads},
       flags.text, read_text(flags.text));
   known.calibration = measured_before(flags, text);
-  if (!known.calibration) known.calibration = measured(flags, text);
+  if (!known.calibration) {
+    expect_new_stats(flags);
+    known.calibration = measured(flags, text);
+  }
   if (flags.options.method != RoundingMethod::search)
     known.feedbacks = std::make_unique<Feedbacks>(std::move(text), flags.options.threads);
   return known;
@@ -214,13 +225,15 @@ uint64_t room_in(const QuantizeFlags& flags) {
 // The formats that a budget or a recipe asks for; without them none.
 Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
   if (!flags.recipe.empty()) {
-    const std::string known = known_recipe(flags.recipe, source);
-    return read_recipe(flags.recipe, known.empty() ? read_text(flags.recipe) : known, source);
+    std::error_code ignored;
+    const auto known = known_recipe(flags.recipe, source, flags.options.type);
+    if (known && !std::filesystem::exists(flags.recipe, ignored)) return *known;
+    return read_recipe(flags.recipe, read_text(flags.recipe), source);
   }
   if (!flags.has_budget()) return {};
   RecipeLimit budget;
   if (!flags.size.empty()) budget.bytes = bytes_of("--size", flags.size);
-  if (!flags.fits.empty()) budget.bytes = room_in(flags);
+  if (!flags.fits.empty()) budget.bytes = room_in(flags), budget.asked = "--fits " + flags.fits;
   if (flags.bits_flag.given()) budget.bits_per_weight = flags.bits;
   if (flags.kl_flag.given()) budget.kl = flags.kl;
   const Calibration none;
@@ -328,6 +341,20 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
   flags.json.put_result(json);
 }
 
+// Files that are to be written are not there yet, so that their names alone tell them apart.
+void expect_apart(const std::vector<std::string>& names) {
+  std::map<std::filesystem::path, std::string> seen;
+  for (const std::string& name : names) {
+    if (name.empty()) continue;
+    std::error_code error;
+    const auto whole = std::filesystem::absolute(name, error);
+    const auto where = std::filesystem::weakly_canonical(whole, error);
+    if (!error && !seen.emplace(where, name).second)
+      fail(Exit::usage, "{} and {} are one file, expected two", escaped(seen[where]),
+           escaped(name));
+  }
+}
+
 // Nothing that is read is written over, and nobody waits for a file that cannot be written.
 void check_files(const QuantizeFlags& flags) {
   if (flags.windows_flag.given() && flags.text.empty())
@@ -357,16 +384,13 @@ void check_files(const QuantizeFlags& flags) {
          "beside "
          "them, or --stats FILE of such a run");
   expect_quantizable(flags.options, flags.in, flags.out);
+  expect_apart({flags.out, flags.recipe_out, flags.text.empty() ? "" : flags.stats});
   if (!flags.recipe_out.empty())
     expect_output(flags.recipe_out, {flags.in, flags.text, flags.stats, flags.out, flags.recipe});
-  expect_output(flags.out, {flags.text, flags.stats});
+  expect_output(flags.out, {flags.text, flags.stats, flags.recipe});
   if (!flags.text.empty() && !flags.stats.empty())
-    expect_output(flags.stats, {flags.in, flags.text, flags.out});
-  std::error_code ignored;
-  if (!flags.text.empty() && !flags.stats.empty() && !flags.options.resume &&
-      std::filesystem::exists(flags.stats, ignored))
-    fail(Exit::usage, "{} is there already: name another file, or leave out --calibrate to read it",
-         escaped(flags.stats));
+    expect_output(flags.stats, {flags.in, flags.text, flags.out, flags.recipe_out});
+  if (!flags.options.resume || !is_unfinished(flags.out)) expect_new_stats(flags);
 }
 
 // Reading a text may take minutes.
@@ -528,8 +552,8 @@ Action declare_quantize(Flags parser) {
   Flag recipe = parser
                     .add("--recipe", flags->recipe,
                          "formats by name: lines REGEX = TYPE, of which the first that is found "
-                         "counts; or Q4_K_M, "
-                         "llama.cpp's mixture, in q4h and q6")
+                         "counts; or Q4_K_M, llama.cpp's mixture, in q4h and q6 (where --type is a "
+                         "format that GGUF has, in q4_k and q6_k)")
                     .not_empty("a file")
                     .type("FILE");
   Flag budgets[] = {size, fits, bits, kl, recipe};

@@ -2,10 +2,15 @@
 // fits the codes best which that gives. For the formats whose own encoders search; all errors
 // count equally.
 #pragma once
+#include "quant/iq4.h"
+#include "quant/q2_k.h"
+#include "quant/q3_k.h"
 #include "quant/q4_0.h"
 #include "quant/q4h.h"
 #include "quant/q5.h"
+#include "quant/q5_k.h"
 #include "quant/q6.h"
+#include "quant/q6_k.h"
 #include "quant/scaled_floats.h"
 #include "quant/trellis.h"
 
@@ -21,5 +26,12 @@ void encode_fast(uint16_t unit, const float* x, Q5::Block& block);
 void encode_fast(const float* x, Q4_0::Block& block);
 void encode_fast(const float* x, Q5_0::Block& block);
 void encode_fast(const float* x, NF4::Block& block);
+void encode_fast(const float* x, Q2_K::Block& block);
+void encode_fast(const float* x, Q3_K::Block& block);
+void encode_fast(const float* x, Q4_K::Block& block);
+void encode_fast(const float* x, Q5_K::Block& block);
+void encode_fast(const float* x, Q6_K::Block& block);
+void encode_fast(const float* x, IQ4_NL::Block& block);
+void encode_fast(const float* x, IQ4_XS::Block& block);
 
 }  // namespace chaski

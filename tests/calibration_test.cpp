@@ -119,6 +119,11 @@ TEST_CASE("calibration/weighed searches are as good as trying everything") {
     CHECK(weighed < 1.1 * least);
     CHECK(weighed < 0.95 * plain);
   }
+  for (const Format f : {Format::q2_k, Format::q3_k, Format::q4_k, Format::q5_k, Format::q6_k,
+                         Format::iq4_nl, Format::iq4_xs}) {
+    CAPTURE(info(f).name);
+    CHECK(w.lost(f, w.encoded(f, w.factors.data())) < 0.95 * w.lost(f, w.encoded(f, nullptr)));
+  }
 }
 
 TEST_CASE("calibration/factors that are all the same change no bit") {
@@ -405,7 +410,7 @@ TEST_CASE("cli/quantize --calibrate: no file that is read is written over, and n
   };
   refused({out, "--calibrate", text, "--stats", text}, 2, "is the input");
   refused({out, "--calibrate", text, "--stats", model}, 2, "is the input");
-  refused({out, "--calibrate", text, "--stats", out}, 2, "is the input");
+  refused({out, "--calibrate", text, "--stats", out}, 2, "are one file, expected two");
   refused({text, "--calibrate", text}, 2, "is the input");
   refused({text, "--stats", text}, 2, "is the input");
   refused({out, "--calibrate", text, "--stats", folder / "none/s"}, 5, "none");

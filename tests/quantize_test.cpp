@@ -143,6 +143,32 @@ TEST_CASE("quantize/the recipe by name and shape") {
   verify(*open_quipu(folder / "out.quipu"), 2);
 }
 
+TEST_CASE("quantize/GGUF's blocks of 256: what does not fill them gets blocks of 32") {
+  const TempFolder folder;
+  std::vector<MadeTensor> model = kModel;
+  for (MadeTensor& t : model)
+    if (t.name == "layer.0.ffn_up" || t.name == "output") t.cols = 256;
+  make_model(folder / "in.quipu", model);
+  for (const auto& [type, other] : {std::pair(Format::q2_k, Format::iq4_nl),
+                                    {Format::q3_k, Format::iq4_nl},
+                                    {Format::iq4_xs, Format::iq4_nl},
+                                    {Format::q4_k, Format::q5_0},
+                                    {Format::q5_k, Format::q8},
+                                    {Format::q6_k, Format::q8}}) {
+    CAPTURE(info(type).name);
+    QuantizeOptions options;
+    options.type = type, options.threads = 1, options.keep_above = 1;
+    const QuantizeReport report =
+        quantize_model(folder / "in.quipu", folder / "out.quipu", options, {});
+    CHECK(row_of(report, "layer.0.ffn_up").to == type);
+    CHECK(row_of(report, "output").to == Format::q6_k);
+    CHECK(row_of(report, "token_embd").to == Format::q8);
+    CHECK(row_of(report, "layer.0.attn_q").to == other);
+    CHECK(contains(row_of(report, "layer.0.attn_q").reason, "not a multiple of 256"));
+    CHECK(row_of(report, "layer.0.ffn_down").to == Format::f16);  // 172 columns
+  }
+}
+
 TEST_CASE("quantize/the reported error is the error") {
   const TempFolder folder;
   const ValuesByName values = make_model(folder / "in.quipu", kModel);
@@ -330,7 +356,7 @@ TEST_CASE("quantize/usage errors come before a byte is written") {
                    Exit::usage);
   };
   CHECK(refused("x.gguf", Format::q4, 0.02).find("x.gguf") != std::string::npos);
-  CHECK(refused("x.quipu", Format::q4_k, 0.02).find("q4_k") != std::string::npos);
+  CHECK(refused("x.quipu", Format::q4_1, 0.02).find("q4_1") != std::string::npos);
   CHECK(refused("x.quipu", Format::q4, NAN).find("keep-above") != std::string::npos);
   CHECK(read_file(folder / "in.quipu") == before);
   CHECK(!std::filesystem::exists(folder / "x.quipu"));
