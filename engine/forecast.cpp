@@ -37,20 +37,24 @@ double Forecast::decode_at_the_end() const {
 }
 
 uint64_t room_for_weights(const EngineOptions& o, uint64_t memory) {
+  // Of the model and the options alone, so that the same command makes the same file elsewhere too:
+  // so many threads, and a program and a vocabulary of about the size that `chaski plan` shows.
+  constexpr int kThreads = 16;
+  constexpr uint64_t kProgram = 14 << 20, kOfToken = 140;
   const OpenModel opened = open_model(o.model, o.tokenizer);
-  const auto tokenizer = expect_runnable(opened.source);  // held, as in forecast()
+  expect_runnable(opened.source);
   ShapedModel shaped(opened.source);
   const Placement where = settle(*shaped, o, opened.source.path);
-  const int threads = thread_count(o);
-  const Footprint need(*shaped, where.cpu_layers, o.kv, threads);
-  const uint64_t states = need.states(where.context), room = prudent(memory, threads),
-                 others = states + need.activations(where.context) + resident_memory();
+  const Footprint need(*shaped, int((*shaped).n_layers), o.kv, kThreads);
+  const uint64_t states = need.states(where.context), room = memory - memory / 16,
+                 others = states + need.activations(where.context) + kProgram +
+                          kOfToken * uint64_t((*shaped).vocab);
   if (others >= room)
     fail(Exit::memory,
-         "{}: a context of {} takes {:.3g} GB beside the weights ({:.3g} of keys and values), "
-         "expected less than {:.3g} GB, which is what can be counted on of {:.3g}",
-         opened.source.path, where.context, double(others) / 1e9, double(states) / 1e9,
-         double(room) / 1e9, double(memory) / 1e9);
+         "{}: a context of {} takes {:.1f} MB beside the weights ({:.1f} of keys and values), "
+         "expected less than {:.1f} MB, which is what can be counted on of {:.1f}",
+         opened.source.path, where.context, double(others) / 1e6, double(states) / 1e6,
+         double(room) / 1e6, double(memory) / 1e6);
   return room - others;
 }
 

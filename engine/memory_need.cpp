@@ -8,6 +8,7 @@
 #include "engine/governor.h"
 #include "engine/page_table.h"
 #include "engine/placement.h"
+#include "engine/quantize.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/reading.h"
 
@@ -89,9 +90,12 @@ uint64_t Footprint::weights_in(Format format) const {
   uint64_t sum = 0;
   for (const Model::BoundWeight& w : model_.weights) {
     TensorInfo as = w.weight->info;
+    const bool head = w.role == Role::head || w.role == Role::token_table;
+    const Format least = head ? least_of_head(format, as.cols) : format,
+                 to = info(least).bits() > info(format).bits() ? least : format;
     if (as.tiled() && w.role != Role::position_table && w.role != Role::outliers &&
-        as.cols % info(format).block == 0 && info(as.format).bits() > info(format).bits())
-      as.format = format;
+        as.cols % info(to).block == 0 && info(as.format).bits() > info(to).bits())
+      as.format = to;
     sum += aligned_bytes(as);
   }
   return sum;

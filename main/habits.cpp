@@ -165,7 +165,7 @@ constexpr Habit kHabits[] = {
     {"quantize", "--allow-requantize", ""},
     {"quantize", "--imatrix", "--stats"},
     {"quantize", "--leave-output-tensor --pure",
-     "head and embedding keep at least q6, unless --recipe FILE says otherwise"},
+     "head and embedding keep 6 bits or more, unless --recipe FILE says otherwise"},
     {"quantize", "--output-tensor-type --token-embedding-type --tensor-type --tensor-type-file",
      "formats by name are --recipe FILE: lines REGEX = TYPE"},
     {"eval", "--kl-divergence --kl-divergence-base --save-all-logits",

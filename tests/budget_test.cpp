@@ -134,14 +134,22 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be taken down a
   refused({"--size", "900K", "--stats", stats}, "0.90 MB is asked for");
   refused({"--size", "2M", "--bpw", "5", "--stats", stats}, "expected one of them");
   refused({"--dry-run"}, "--dry-run is given, expected --size");
+  refused({"--size", "2M", "--stats", stats, "--write-recipe", folder / "./x"}, "expected two");
+  refused({"--calibrate", text, "--chunks", "1", "--stats", stats, "--resume"}, "is there already");
   refused({"-c", "64"}, "-c is 64, expected --fits beside it");
 
   // What a run takes beside its weights goes off, and more of it with a longer context.
-  const auto in_memory = [&](const char* context) {
-    return run({folder / "fits", "--stats", stats, "--fits", "60M", "-c", context, "--dry-run"})
-        .out;
+  const auto in_memory = [&](const char* context, std::vector<std::string> known) {
+    known.insert(known.begin(), {folder / "fits", "--fits", "20500K", "-c", context, "--dry-run"});
+    const std::string out = run(known).out;
+    REQUIRE_MESSAGE(contains(out, "plan: "), out);
+    return out.substr(out.find("plan: "));
   };
-  CHECK_MESSAGE(contains(in_memory("64"), "plan: "), in_memory("64"));
+  const std::string least = in_memory("64", {"--stats", stats});
+  CHECK(least != in_memory("512", {"--stats", stats}));
+  // The same whatever the process that asks has in memory.
+  CHECK(least == in_memory("64", {"--stats", stats, "-t", "3"}));
+  CHECK(least == in_memory("64", {"--calibrate", text, "--chunks", "1"}));
   check_one_line(chaski_run({"quantize", kStory, folder / "x", "--stats", stats, "--fits", "5M"}),
                  4, "a context of 512 takes ");
 }
@@ -159,4 +167,17 @@ TEST_CASE("cli/quantize --recipe Q4_K_M: llama.cpp's mixture") {
   CHECK(to["layer.2.attn_k"] == "q4h");
   CHECK(to["layer.3.ffn_down"] == "q4h");
   CHECK(to["token_embd"] == "q6");  // the head, too
+
+  // In GGUF's formats, as the bundled model's columns fill them.
+  const Outcome gguf = chaski_run(
+      {"quantize", kStory, folder / "k", "q4_k", "--fast", "--recipe", "Q4_K_M", "--json"});
+  REQUIRE_MESSAGE(gguf.status == 0, gguf.err);
+  const nlohmann::json made = nlohmann::json::parse(gguf.out);
+  for (const auto& t : made["tensors"]) to[t["name"]] = t["to"];
+  CHECK(to["layer.2.attn_v"] == "q8");
+  CHECK(to["layer.5.ffn_down"] == "q6_k");
+  CHECK(to["layer.3.ffn_down"] == "q4_k");
+  CHECK(to["layer.2.attn_k"] == "q5_0");
+  const Outcome exported = chaski_run({"convert", folder / "k", folder / "k.gguf"});
+  CHECK_MESSAGE(exported.status == 0, exported.err);
 }
