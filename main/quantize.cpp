@@ -474,7 +474,7 @@ Action declare_quantize(Flags parser) {
       parser
           .add("--keep-above", flags->keep_above,
                "a tensor that would lose more (relative squared error) keeps more bits (default "
-               "0.02; of q3 0.06, of q2 0.2)")
+               "0.02; of q3 and q3_k 0.06, of q2 and q2_k 0.2)")
           .type("X");
   parser
       .add("--calibrate", flags->text,
