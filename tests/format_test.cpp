@@ -217,7 +217,7 @@ TEST_CASE("format: encoders stay within the format's own bound") {
     if (f == Format::q5) CHECK(error / size <= 0.0014);
     if (f == Format::nf4) CHECK(error / size <= 0.0090);
     if (f == Format::q6) CHECK(error / size <= 0.0005);
-    // No worse than GGUF's formats by their authors' own search (HACKING.md has the source).
+    // No worse than GGUF's formats by their authors' own search (docs/quantization.md).
     if (f == Format::q3_k) CHECK(error / size < 0.0209);
     if (f == Format::q4_k) CHECK(error / size < 0.005015);
     if (f == Format::q5_k) CHECK(error / size < 0.001249);
