@@ -9,6 +9,7 @@
 
 #include "engine/divergence.h"
 #include "engine/engine_impl.h"
+#include "engine/quantize.h"
 #include "engine/tensor_encoder.h"
 #include "engine/text/pattern.h"
 #include "ggml-like-tensor/base/atomic_file.h"
@@ -302,17 +303,16 @@ std::optional<Recipe> known_recipe(std::string_view name, const ModelSource& in,
     if (i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2)
       for (const char* part : {"attn_v", "ffn_down"})
         six.insert(fmt::format("layer.{}.{}", i, part));
-  // Fewer bits, more of them, and for q, k and v in one, as blocks of 256 columns and of 32.
+  // Fewer bits, more of them, and for q, k and v in one.
   const bool gguf = info(type).gguf_type >= 0;
-  const std::array own = {Format::q4h, Format::q6, Format::q5},
-                   wide = {Format::q4_k, Format::q6_k, Format::q5_k},
-                   narrow = {Format::q5_0, Format::q8, Format::q5_0};
+  const std::array formats = gguf ? std::array{Format::q4_k, Format::q6_k, Format::q5_k}
+                                  : std::array{Format::q4h, Format::q6, Format::q5};
   Recipe recipe;
   for (const Undecided& candidate : candidates(in)) {
     const TensorInfo& tensor = in.tensors[candidate.tensor].info;
     const size_t which = six.count(tensor.name) > 0 ? 1 : tensor.name.ends_with("attn_qkv") ? 2 : 0;
-    const bool whole = tensor.cols % info(Format::q4_k).block == 0;
-    recipe[tensor.name] = (!gguf ? own : whole ? wide : narrow)[which];
+    const Format to = formats[which];
+    recipe[tensor.name] = tensor.cols % info(to).block == 0 ? to : stand_in(to, tensor.cols);
   }
   return recipe;
 }

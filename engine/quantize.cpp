@@ -98,17 +98,6 @@ Choice no_more_than_own(const TensorInfo& in, Format wanted, const std::string& 
   return {in.format, reason, true};
 }
 
-// What a weight gets whose columns do not fill the format's blocks: of those of 256 columns one of
-// GGUF's with blocks of 32 and about as many bits, as llama.cpp does.
-Format stand_in(Format type, int64_t cols) {
-  Format other = Format::f16;
-  if (type == Format::q2_k || type == Format::q3_k || type == Format::iq4_xs)
-    other = Format::iq4_nl;
-  if (type == Format::q4_k) other = Format::q5_0;
-  if (type == Format::q5_k || type == Format::q6_k) other = Format::q8;
-  return cols % info(other).block == 0 ? other : Format::f16;
-}
-
 Choice first_choice(const TensorInfo& in, Role role, Format type) {
   if (!in.tiled())
     return {Format::f32, type == Format::f32 ? "" : "norms and biases keep f32", true};
@@ -436,6 +425,15 @@ Format least_of_head(Format type, int64_t cols) {
   if (info(type).gguf_type < 0) return Format::q6;
   const Format six = Format::q6_k;
   return info(type).block == info(six).block && cols % info(six).block == 0 ? six : Format::q8;
+}
+
+Format stand_in(Format type, int64_t cols) {
+  Format other = Format::f16;
+  if (type == Format::q2_k || type == Format::q3_k || type == Format::iq4_xs)
+    other = Format::iq4_nl;
+  if (type == Format::q4_k) other = Format::q5_0;
+  if (type == Format::q5_k || type == Format::q6_k) other = Format::q8;
+  return cols % info(other).block == 0 ? other : Format::f16;
 }
 
 std::vector<std::string> quantize_types() {

@@ -48,6 +48,10 @@ double usual_keep_above(Format type);
 // The least that the head and the embedding of so many columns get beside this type.
 Format least_of_head(Format type, int64_t cols);
 
+// What a weight gets whose columns do not fill the type's blocks: of those of 256 columns one of
+// GGUF's with blocks of 32 and about as many bits, as llama.cpp does, else f16.
+Format stand_in(Format type, int64_t cols);
+
 // The names of the formats there are to choose from, fewest bits first.
 std::vector<std::string> quantize_types();
 
