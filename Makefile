@@ -63,18 +63,21 @@ CHECKSUM_AVX2 := $(BUILD)/ggml-like-tensor/base/checksum_avx2.o
 $(CHECKSUM_AVX2): EXTRA := $(if $(filter x86_64,$(TARGET_ARCH_NAME)),-mavx2)
 $(BUILD)/quant/%.o: EXTRA := $(if $(filter release,$(MODE)),-O3)
 
-# Compiling a file is mostly reading the headers that its neighbours read too, so the files of a folder are compiled together, in as many units
-# as stand behind its name; the rest by themselves, as all are with MODE=debug, which shows a missing include.
-UNITS    := engine:4 engine/text:5 engine/bench:2 engine/grammar:3 models:4 models/import:4 ggml-like-tensor:2 ggml-like-tensor/base:1 ggml-like-tensor/file:1 quant:2 main:4 tests:12 tests/fuzz:1
-UNITS    := $(foreach u,$(if $(filter debug,$(MODE)),,$(UNITS)),$(addprefix $(firstword $(subst :, ,$u))/unit_,$(shell seq $(lastword $(subst :, ,$u)))))
-ALONE    := main/flags.cpp main/config.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp $(wildcard tests/cuda*_test.cpp)
-IN_UNITS := $(filter-out $(ALONE),$(wildcard $(addsuffix *.cpp,$(sort $(dir $(UNITS))))))
-# $(call unit_files,folder/unit_2): every n-th file of the folder, from the second on.
-unit_files = $(shell printf '%s\n' $(filter-out $(ALONE),$(wildcard $(dir $1)*.cpp)) | awk 'NR % $(words $(filter $(dir $1)unit_%,$(UNITS))) == $(patsubst unit_%,%,$(notdir $1)) - 1')
+# Most of the time to compile a file goes into the headers that it reads, and the files of a folder read the same ones. So each folder
+# is one unit, compiled as a whole; a new file changes no other folder's unit. MODE=debug compiles each file by itself, which shows
+# missing includes.
+FOLDERS  := engine main models quant ggml-like-tensor tests
+SOURCES  := $(sort $(shell find $(FOLDERS) -name '*.cpp'))
+ALONE    := main/flags/flags.cpp main/flags/config.cpp ggml-like-tensor/base/checksum_avx2.cpp tests/main.cpp tests/fuzz/main.cpp \
+  $(filter ggml-like-tensor/cpu/isa_% tests/cuda/% tests/cuda_shim/%,$(SOURCES))
+IN_UNITS := $(if $(filter debug,$(MODE)),,$(filter-out $(ALONE),$(SOURCES)))
+UNITS    := $(addsuffix unit,$(sort $(dir $(IN_UNITS))))
+# $(call unit_files,FOLDER/unit): the sources of that folder.
+unit_files = $(filter $(wildcard $(dir $1)*.cpp),$(IN_UNITS))
 
-LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_%,$(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/*/*.cpp models/*.cpp models/*/*.cpp engine/*.cpp engine/*/*.cpp))
-MAIN_SRC := $(wildcard main/*.cpp)
-TEST_SRC := $(wildcard tests/*.cpp) $(filter-out tests/fuzz/main.cpp,$(wildcard tests/fuzz/*.cpp))
+LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_% main/% tests/%,$(SOURCES))
+MAIN_SRC := $(filter main/%,$(SOURCES))
+TEST_SRC := $(filter-out tests/fuzz/main.cpp tests/cuda_shim/%,$(filter tests/%,$(SOURCES)))
 
 # CUDA objects are built where nvcc and a GPU are, for that GPU; or because CUDA=1 says so. RELEASE=1: for all GPUs there are, sm_80 and
 # later; what has no code of its own gets compute_90's PTX, compiled when the program starts.
@@ -84,9 +87,9 @@ CUDA     ?= $(if $(NVCC),$(if $(or $(GPU),$(filter 1,$(RELEASE))),1,0),0)
 ONE_ARCH := $(if $(GPU),-arch=native,-gencode arch=compute_90$(comma)code=[sm_90$(comma)compute_90])
 ALL_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=[sm_100,sm_120,compute_90]
 CUDA_ARCH ?= $(if $(filter 1,$(RELEASE)),$(ALL_ARCH),$(ONE_ARCH))
-CUDA_HOST := $(filter-out cuda/absent.cpp,$(wildcard cuda/*.cpp))
+CUDA_HOST := $(filter-out cuda/absent.cpp,$(wildcard cuda/*.cpp cuda/*/*.cpp))
 ifeq ($(CUDA),1)
-CUDA_SRC := $(wildcard cuda/*.cu)
+CUDA_SRC := $(wildcard cuda/*/*.cu)
 CUDA_NOTE := :
 else
 CUDA_NOTE := $(if $(NVCC),echo "chaski: built without CUDA kernels$(if $(GPU),,$(comma) there is no GPU here): make CUDA=1 builds them",:)
@@ -103,16 +106,16 @@ endif
 # The same files of cuda/ built by the host compiler over tests/cuda_shim: tests-shim.bin has these. Always under
 # AddressSanitizer, with UBSan's checks of alignment and bounds (make asan: all of them): a kernel's faults are accesses that a host would
 # not notice. The emulator itself is built without.
-SHIM_KERNELS := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*.cu) $(CUDA_HOST))
+SHIM_KERNELS := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*/*.cu) $(CUDA_HOST))
 SHIM_RUNTIME := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard tests/cuda_shim/*.cpp))
 SHIM_OBJ := $(SHIM_KERNELS) $(SHIM_RUNTIME)
 SHIM     := -Itests/cuda_shim -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-uninitialized
 $(SHIM_KERNELS): EXTRA := $(QUICK) -g1 $(SHIM) -fsanitize=address,alignment,bounds -fno-sanitize-recover=alignment,bounds -fno-omit-frame-pointer
 $(SHIM_RUNTIME): EXTRA := $(SHIM) -DCHASKI_ADDRESS_SANITIZER
-$(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda*_test.cpp)): Makefile
+$(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda/*.cpp)): Makefile
 
 # Long ones first, so that the cores end together.
-SLOW_SRC := cuda/matmul_rows.cu cuda/matmul_tiles.cu cuda/attention.cu
+SLOW_SRC := cuda/matmul/matmul_rows.cu cuda/matmul/matmul_tiles.cu cuda/attention/attention.cu
 CUDA_SRC := $(filter $(SLOW_SRC),$(CUDA_SRC)) $(filter-out $(SLOW_SRC),$(CUDA_SRC))
 UNIT_OBJ := $(UNITS:%=$(BUILD)/%.o)
 LIB_OBJ  := $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o) $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out $(IN_UNITS),$(LIB_SRC))) $(filter-out $(BUILD)/main/% $(BUILD)/tests/%,$(UNIT_OBJ)) \
@@ -128,7 +131,7 @@ $(BUILD)/chaski: $(BUILD)/libchaski.a $(MAIN_OBJ)
 
 # Two programs: the cases of the CUDA room over the shim, the others over the library as it is. Of an inline function that several objects
 # have the linker takes the first: the simulated kernels' with its checks, the library's optimized.
-CUDA_TEST_OBJ := $(filter $(BUILD)/tests/cuda%,$(TEST_OBJ)) $(BUILD)/tests/main.o
+CUDA_TEST_OBJ := $(filter $(BUILD)/tests/cuda/%,$(TEST_OBJ)) $(BUILD)/tests/main.o
 $(BUILD)/tests.bin: $(LIB_OBJ) $(filter-out $(CUDA_TEST_OBJ),$(TEST_OBJ)) $(BUILD)/tests/main.o
 	@echo "  LINK $@"
 	$(Q)$(CXX) $(SANITIZE) -o $@ $^ $(LIBS)
@@ -142,7 +145,7 @@ $(BUILD)/tests/chaski-shim: $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a
 	$(Q)$(CXX) $(CHECKED) -o $@ $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
 
 # On a GPU: the library's own objects, and tests built over the real headers.
-DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda*_test.cpp))
+DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda/*.cpp))
 $(BUILD)/tests-cuda.bin: $(DEVICE_OBJ) $(BUILD)/libchaski.a
 	@echo "  LINK $@"
 	$(Q)$(CXX) $(SANITIZE) -o $@ $(DEVICE_OBJ) $(BUILD)/libchaski.a $(LIBS)
@@ -164,25 +167,25 @@ $(BUILD)/.cuda: always
 
 # Most of the time it takes to compile a small file goes into headers, so those that all of them read are compiled first, for files with
 # the plain flags.
-FIRST_FOR := $(filter-out $(BUILD)/main/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o,$(MAIN_OBJ) $(LIB_OBJ))
+FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o,$(MAIN_OBJ) $(LIB_OBJ))
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
 $(filter $(BUILD)/main/% $(BUILD)/models/%,$(FIRST_FOR)): EXTRA += $(QUICK)
-$(TESTS_FIRST_FOR): $(BUILD)/tests/doctest.h.gch
+$(TESTS_FIRST_FOR): $(BUILD)/tests/kit/doctest.h.gch
 # gcc 12 warns of the standard library's own text when it comes from a precompiled header.
-$(TESTS_FIRST_FOR): EXTRA = $(TESTS_QUICK) $(if $(findstring /cuda,$@),$(SHIM)) -include $(BUILD)/tests/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict -Wno-maybe-uninitialized
+$(TESTS_FIRST_FOR): EXTRA = $(TESTS_QUICK) $(if $(findstring /cuda/,$@),$(SHIM)) -include $(BUILD)/tests/kit/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict -Wno-maybe-uninitialized
 $(BUILD)/tests/main.o: EXTRA := $(TESTS_QUICK)
-$(BUILD)/tests/doctest.h.gch: EXTRA := $(TESTS_QUICK)
-$(BUILD)/tests/doctest.h.gch: tests/doctest.h
+$(BUILD)/tests/kit/doctest.h.gch: EXTRA := $(TESTS_QUICK)
+$(BUILD)/tests/kit/doctest.h.gch: tests/kit/doctest.h
 $(BUILD)/standard.h.gch: EXTRA :=
 $(BUILD)/standard.h.gch: ggml-like-tensor/base/standard.h
-$(BUILD)/standard.h.gch $(BUILD)/tests/doctest.h.gch:
+$(BUILD)/standard.h.gch $(BUILD)/tests/kit/doctest.h.gch:
 	@mkdir -p $(@D)
 	@echo "  CXX $<, once for all"
 	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -w -MMD -MP -x c++-header -c $< -o $@
 
-$(BUILD)/main/flags.o: EXTRA := $(QUICK)
+$(BUILD)/main/flags/flags.o: EXTRA := $(QUICK)
 
 # A unit is written again when the files of its folder are others.
 write_unit = mkdir -p $(@D); printf '\#include "%s"\n' $1 | cmp -s - $@ || printf '\#include "%s"\n' $1 > $@
@@ -224,11 +227,11 @@ TEST_JOBS = $(patsubst -j%,TEST_JOBS=%,$(filter-out -j,$(filter -j%,$(MAKEFLAGS)
 # TESTS: those of one program. CHASKI_TEST_DATA: real models, vocabularies and texts; tests that need what is not there say SKIPPED.
 TESTS := $(BUILD)/tests-shim.bin $(BUILD)/tests.bin
 test: $(BUILD)/chaski $(if $(filter %-shim.bin,$(TESTS)),$(BUILD)/tests/chaski-shim) $(TESTS) $(BUILD)/faults.so
-	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim $(TEST_JOBS) scripts/test.sh $(TESTS) -- $(TEST_ARGS)
+	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim $(TEST_JOBS) scripts/check/test.sh $(TESTS) -- $(TEST_ARGS)
 
 # Model files of other people, fetched once into the user's cache folder.
 real: $(BUILD)/chaski $(BUILD)/tests.bin
-	folder=$$(scripts/real_models.sh) && CHASKI_REAL_MODELS=$$folder CHASKI_BIN=$(BUILD)/chaski scripts/test.sh $(BUILD)/tests.bin -- -tc='real/*'
+	folder=$$(scripts/real_models.sh) && CHASKI_REAL_MODELS=$$folder CHASKI_BIN=$(BUILD)/chaski scripts/check/test.sh $(BUILD)/tests.bin -- -tc='real/*'
 
 ifeq ($(CUDA),1)
 test-cuda: $(BUILD)/tests-cuda.bin
@@ -250,7 +253,7 @@ asan:
 
 # What threads share (crew, sessions, files that are read and written) under ThreadSanitizer, kernels in scalar code. Objects of their own, in
 # build/tsan; models, formats and vector kernels, which share nothing, are the library's.
-TSAN_TESTS := tests/main.cpp tests/crew_test.cpp tests/exactness_test.cpp tests/quipu_test.cpp tests/verify_test.cpp
+TSAN_TESTS := tests/main.cpp tests/tensor/crew_test.cpp tests/engine/exactness_test.cpp tests/tensor/quipu_test.cpp tests/engine/verify_test.cpp
 TSAN_SRC   := ggml-like-tensor/cpu/isa_scalar.cpp $(filter-out ggml-like-tensor/cpu/isa_%,$(filter ggml-like-tensor/% engine/%,$(LIB_SRC))) $(TSAN_TESTS)
 TSAN_OBJ   := $(TSAN_SRC:%.cpp=build/tsan/%.o)
 TSAN_CASES := crew*,thread count*,exact: any number*,exact: alone*,exact: rewound*,exact: text with a draft*,quipu*,verify*
@@ -267,18 +270,17 @@ build/tsan/%.o: %.cpp
 -include $(TSAN_OBJ:.o=.d)
 
 neon:
-	scripts/neon.sh
+	scripts/check/neon.sh
 
 # The targets of tests/fuzz under clang's libFuzzer, AddressSanitizer and UBSan. Objects of their own, in build/fuzz.
 FUZZ_CXX     ?= $(firstword $(shell command -v clang++ clang++-19 clang++-16 clang++-14))
 FUZZ_FLAGS   := -std=c++20 -I. -O1 -g1 -pthread -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
 FUZZ_TARGETS := $(filter-out main target,$(notdir $(basename $(wildcard tests/fuzz/*.cpp))))
-FUZZ_SRC     := $(wildcard quant/*.cpp ggml-like-tensor/*.cpp ggml-like-tensor/base/*.cpp ggml-like-tensor/file/*.cpp ggml-like-tensor/ops/*.cpp models/*.cpp models/*/*.cpp) \
-  $(wildcard engine/text/*.cpp)
-FUZZ_UNITS   := $(filter-out main/% engine/unit_% engine/bench/% tests/%,$(UNITS))
+FUZZ_SRC     := $(filter quant/% ggml-like-tensor/% models/% engine/text/% engine/grammar/% engine/conversation/%,$(filter-out ggml-like-tensor/cpu/%,$(SOURCES)))
+FUZZ_UNITS   := $(filter $(addsuffix unit,$(sort $(dir $(FUZZ_SRC)))),$(UNITS))
 FUZZ_OBJ     := $(FUZZ_UNITS:%=build/fuzz/%.o) $(patsubst %.cpp,build/fuzz/%.o,$(filter-out $(IN_UNITS),$(FUZZ_SRC)))
 fuzz:
-	FUZZ_CXX="$(FUZZ_CXX)" scripts/fuzz.sh $(FUZZ_TARGETS)
+	FUZZ_CXX="$(FUZZ_CXX)" scripts/check/fuzz.sh $(FUZZ_TARGETS)
 fuzz-binaries: $(FUZZ_TARGETS:%=build/fuzz/%)
 build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/tests/fuzz/main.o build/fuzz/tests/fuzz/target.o build/fuzz/libchaski.a
 	$(Q)$(FUZZ_CXX) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
@@ -297,14 +299,14 @@ build/fuzz/%.o: %.cpp
 -include $(FUZZ_OBJ:.o=.d) $(patsubst %.cpp,build/fuzz/%.d,$(wildcard tests/fuzz/*.cpp))
 
 check: $(BUILD)/libchaski.a
-	BUILD=$(BUILD) scripts/check.sh
+	BUILD=$(BUILD) scripts/check/check.sh
 
 format:
 	@git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format -i && git diff --stat
 
 # For editors and clangd: what would be run for every file, asked of make itself.
 compdb:
-	@scripts/compdb.py --make "$(MAKE)" > compile_commands.json && echo "compile_commands.json: $$(grep -c '"file"' compile_commands.json) files"
+	@scripts/package/compdb.py --make "$(MAKE)" > compile_commands.json && echo "compile_commands.json: $$(grep -c '"file"' compile_commands.json) files"
 
 help:
 	@echo "make              build/chaski, on all cores (-j1: on one)"
@@ -337,7 +339,7 @@ WRITER   ?= $(BUILD)/chaski
 SHARE     = $(DESTDIR)$(PREFIX)/share
 define INSTALL
 install -D -m 755 $(BUILD)/chaski $(DESTDIR)$(PREFIX)/bin/chaski
-scripts/install_texts.sh $(WRITER) $(SHARE)
+scripts/package/install_texts.sh $(WRITER) $(SHARE)
 endef
 install: $(BUILD)/chaski
 	$(INSTALL)
@@ -349,10 +351,10 @@ deb: override PREFIX = /usr
 deb: $(BUILD)/chaski
 	rm -rf $(DEB)
 	$(INSTALL)
-	scripts/deb.sh $(DEB)
+	scripts/package/deb.sh $(DEB)
 
 clean:
 	rm -rf build
 
--include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d) $(BUILD)/standard.h.d $(BUILD)/tests/doctest.h.d
+-include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d) $(BUILD)/standard.h.d $(BUILD)/tests/kit/doctest.h.d
 .PHONY: all run chat test real test-cuda fuzz fuzz-binaries asan tsan neon check format compdb help install deb clean always

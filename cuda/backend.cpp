@@ -4,11 +4,11 @@
 
 #include <unordered_map>
 
-#include "cuda/draw.cuh"
+#include "cuda/device/limits.cuh"
+#include "cuda/device/memory.cuh"
+#include "cuda/device/pass.cuh"
+#include "cuda/draw/draw.cuh"
 #include "cuda/fused.h"
-#include "cuda/limits.cuh"
-#include "cuda/memory.cuh"
-#include "cuda/pass.cuh"
 #include "cuda/table.h"
 
 namespace chaski {

@@ -33,7 +33,8 @@ struct CudaDevices {
 // each of them, which takes a while.
 CudaDevices cuda_devices(bool ask_free = false);
 
-// How a token is drawn on the device: the settings of engine/sampler.h that need no history.
+// How a token is drawn on the device: the settings of engine/sampling/sampler.h that need no
+// history.
 struct CudaDraw {
   double temperature = 0;  // 0: the largest logit, the smallest id among equals
   double top_p = 1, min_p = 0;

@@ -1,6 +1,6 @@
 // Which GPUs there are, or in one clause why none.
 #include "cuda/backend.h"
-#include "cuda/launch.cuh"
+#include "cuda/device/launch.cuh"
 
 namespace chaski {
 

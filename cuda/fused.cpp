@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/matmul.h"
+#include "cuda/matmul/matmul.h"
 
 namespace chaski {
 namespace {

@@ -11,8 +11,8 @@
 #include <array>
 
 #include "quant/floats.h"
-#include "quant/q4_0.h"
-#include "quant/q8.h"
+#include "quant/gguf/q4_0.h"
+#include "quant/gguf/q8.h"
 
 namespace chaski {
 

@@ -1,6 +1,6 @@
 // The noise of a draw and the two functions it is made with, the same bits wherever they are
-// computed: on the host by engine/sampler.h, on a device by cuda/draw.cu. A draw is argmax logit /
-// T + gumbel(seed, position, token).
+// computed: on the host by engine/sampling/sampler.h, on a device by cuda/draw/draw.cu. A draw is
+// argmax logit / T + gumbel(seed, position, token).
 //
 // constexpr, so that device code may call them; plain products and sums in one order, because the
 // log and exp of one C library are not those of another.

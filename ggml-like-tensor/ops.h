@@ -1,6 +1,7 @@
 // Every op, once. A word here gives it an id, a name, a row in the profile and in each backend's
-// table, and its place in the test sweep (tests/op_test.cpp). Each is declared in ops/<op>.h:
-// parameters, shape rule, cost, reference, examples, and what whoever rewrites a graph has to know:
+// table, and its place in the test sweep (tests/tensor/op_test.cpp). Each is declared in
+// ops/<op>.h: parameters, shape rule, cost, reference, examples, and what whoever rewrites a graph
+// has to know:
 //
 //   kReadsActs      if it states one: over weights of block formats it reads in 0 quantized
 //   kind_in(i), kind_out(i)   if it has them: of what kind input and output i are; f32 otherwise

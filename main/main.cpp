@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "main/commands.h"
-#include "main/last_words.h"
-#include "main/signals.h"
+#include "main/flags/commands.h"
+#include "main/terminal/last_words.h"
+#include "main/terminal/signals.h"
 
 int main(int argc, char** argv) {
   using namespace chaski;

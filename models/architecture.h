@@ -35,7 +35,8 @@ class Model {
 
   // What the engine asks of a model, whatever its architecture.
   int64_t vocab = 0, context = 0, n_layers = 0;
-  int64_t row_columns = 0;  // of the rows that come with its tokens (models/eagle.h); 0: none do
+  int64_t row_columns =
+      0;  // of the rows that come with its tokens (models/heads/eagle.h); 0: none do
   // Which of its tokens' hidden rows stand for a whole text.
   enum class Pooling { last, mean } pooling = Pooling::last;
 

@@ -1,7 +1,7 @@
 // What an architecture says about itself, each thing once: a list of its hyperparameters (Keys) and
 // a list of its tensors (Slots). Loader, importers, GGUF export, quantizer and random models walk
-// the lists; none of them knows a key or a tensor by name. models/llama.cpp shows what they look
-// like.
+// the lists; none of them knows a key or a tensor by name. models/arch/llama.cpp shows what they
+// look like.
 #pragma once
 #include <deque>
 #include <functional>

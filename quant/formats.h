@@ -4,26 +4,26 @@
 #include <utility>
 
 #include "quant/floats.h"
-#include "quant/fp4.h"
-#include "quant/iq1_s.h"
-#include "quant/iq2.h"
-#include "quant/iq3.h"
-#include "quant/iq4.h"
-#include "quant/q2_k.h"
-#include "quant/q3_k.h"
-#include "quant/q4.h"
-#include "quant/q4_0.h"
-#include "quant/q4_1.h"
-#include "quant/q4_k.h"
-#include "quant/q4h.h"
-#include "quant/q5.h"
-#include "quant/q5_k.h"
-#include "quant/q6.h"
-#include "quant/q6_k.h"
-#include "quant/q8.h"
-#include "quant/scaled_floats.h"
-#include "quant/tq.h"
-#include "quant/trellis.h"
+#include "quant/gguf/iq1_s.h"
+#include "quant/gguf/iq2.h"
+#include "quant/gguf/iq3.h"
+#include "quant/gguf/iq4.h"
+#include "quant/gguf/q2_k.h"
+#include "quant/gguf/q3_k.h"
+#include "quant/gguf/q4_0.h"
+#include "quant/gguf/q4_1.h"
+#include "quant/gguf/q4_k.h"
+#include "quant/gguf/q5.h"
+#include "quant/gguf/q5_k.h"
+#include "quant/gguf/q6_k.h"
+#include "quant/gguf/q8.h"
+#include "quant/gguf/tq.h"
+#include "quant/own/q4.h"
+#include "quant/own/q4h.h"
+#include "quant/own/q6.h"
+#include "quant/own/trellis.h"
+#include "quant/packed/fp4.h"
+#include "quant/packed/scaled_floats.h"
 
 namespace chaski {
 
@@ -33,7 +33,7 @@ using Formats =
                IQ2_XS, IQ2_XXS, IQ1_S, IQ1_M, NF4, FP4, F8S, NVFP4S, Q3, Q2, Q6, Q4T, Q5>;
 static_assert(Formats::kCount == kFormatCount);
 
-// Whether chaski writes a format: it then has an encoder (quant/encode.h).
+// Whether chaski writes a format: it then has an encoder (quant/encode/encode.h).
 template <class F>
 constexpr bool kEncodes = requires {
   &F::encode;

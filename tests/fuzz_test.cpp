@@ -2,7 +2,7 @@
 // the seeds: written by our own writers, so that nobody else's data is in the tree.
 #include "ggml-like-tensor/file/quipu.h"
 #include "tests/fuzz/target.h"
-#include "tests/import_support.h"
+#include "tests/kit/import_support.h"
 
 using namespace chaski;
 using namespace chaski::test;

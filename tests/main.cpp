@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tests/support.h"
+#include "tests/kit/support.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/draft.h"
 #include "engine/grammar/vocabulary.h"
+#include "engine/passes/draft.h"
 
 namespace chaski {
 

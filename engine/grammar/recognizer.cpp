@@ -9,7 +9,7 @@ namespace {
 // At one place of the text; shared grammars have below a hundred.
 constexpr size_t kMostWays = 1 << 15;
 // Ways looked at for one mask: about a second.
-constexpr uint64_t kMostWork = 1 << 24;
+constexpr uint64_t kMostRecognizerSteps = 1 << 24;
 constexpr size_t kMostPlaces = 1 << 16, kMostRows = 1 << 15, kMostStacks = 1 << 20;
 constexpr size_t kMostKnownBytes = 64 << 20;  // of ways
 
@@ -57,12 +57,12 @@ uint32_t Recognizer::push(Rules::State back, uint32_t below) {
 
 // One way more to be looked at by close(), unless it is there.
 void Recognizer::add(Rules::State state, uint32_t stack) {
-  if (++work_ > kMostWork) {
+  if (++work_ > kMostRecognizerSteps) {
     forget_seen();
     fail(rules_.code(),
          "{}: the grammar is too ambiguous: one token needs more than {} steps, expected rules of "
          "which one fits at a time",
-         rules_.name(), kMostWork);
+         rules_.name(), kMostRecognizerSteps);
   }
   const Way way = uint64_t(uint32_t(state)) << 32 | stack;
   if (seen_list_.size() * 2 >= seen_.size()) {

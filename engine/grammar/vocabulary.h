@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/grammar/recognizer.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
 
 namespace chaski {
 

@@ -13,8 +13,8 @@
 //   tokenizer.types        [i32] 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
 //   tokenizer.pre          str   bpe pre-tokenizer by its GGUF name, or
 //   tokenizer.pre_patterns [str] its regular expressions, applied one after the other
-//   tokenizer.normalizer   [str] what is done to a text first (engine/text/normalizer.h), with
-//   tokenizer.charsmap     [u8]  SentencePiece's compiled rules, if one of the steps is those
+//   tokenizer.normalizer   [str] what is done to a text first (engine/text/tokenizer/normalizer.h),
+//   with tokenizer.charsmap     [u8]  SentencePiece's compiled rules, if one of the steps is those
 //   tokenizer.every_space  bool  spm, unigram: no piece of more than one space, or with one inside
 //   tokenizer.prefix_once  bool  spm, unigram: no space in front of a text that begins with one
 //   tokenizer.bos_id, .eos_id, .eot_id, .unk_id, .pad_id int; tokenizer.eos_ids [i32] every id that

@@ -3,8 +3,8 @@
 //   -> out 0..n-1 (rows, out_i)
 // Formats of integers read x quantized (in_acts), block of 32 after block of 32 (quant/panel.h);
 // floats read f32: per 32 columns one chain of fma from zero, then one add, so that the order of
-// additions is the row's own. Floats under a scale (quant/scaled_floats.h) have codes in that
-// chain, and one fma with the scale in place of the add.
+// additions is the row's own. Floats under a scale (quant/packed/scaled_floats.h) have codes in
+// that chain, and one fma with the scale in place of the add.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 #include "quant/formats.h"

@@ -6,12 +6,12 @@
 
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/mapping.h"
-#include "models/import/eagle.h"
 #include "models/import/folder.h"
-#include "models/import/hf_config.h"
-#include "models/import/hf_tokenizer.h"
+#include "models/import/hf/eagle.h"
+#include "models/import/hf/hf_config.h"
+#include "models/import/hf/hf_tokenizer.h"
+#include "models/import/hf/medusa.h"
 #include "models/import/json_file.h"
-#include "models/import/medusa.h"
 
 namespace chaski {
 namespace {

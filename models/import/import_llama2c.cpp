@@ -13,7 +13,7 @@
 #include "models/import/folder.h"
 #include "models/import/import.h"
 #include "models/import/row_tensors.h"
-#include "models/import/tokenizer_defaults.h"
+#include "models/import/tokenizer/tokenizer_defaults.h"
 
 namespace chaski {
 namespace {

@@ -24,7 +24,7 @@ constexpr size_t kMaxShown = 60;  // characters of a value in an error line
 //   string              a varint, its bytes, and as many bytes
 //   array, object       4 bytes, the bytes of what is in it, and the values; in front of a member's
 //                       value its name, a varint and as many bytes
-enum Kind : char {
+enum JsonKind : char {
   kAbsent,
   kNull,
   kTrue,
@@ -162,7 +162,7 @@ class DocumentWriter {
   }
 
  private:
-  bool put(Kind kind) {
+  bool put(JsonKind kind) {
     out_ += kind;
     return true;
   }
@@ -176,7 +176,7 @@ class DocumentWriter {
     out_ += text;
     return true;
   }
-  bool open(Kind kind) {
+  bool open(JsonKind kind) {
     if (open_.size() == kMaxDepth)
       fail(Exit::bad_file, "{}: JSON is nested more than {} deep", file_, kMaxDepth);
     open_.push_back(out_.size());

@@ -5,11 +5,11 @@
 
 #include "ggml-like-tensor/base/error.h"
 #include "models/import/folder.h"
-#include "models/import/gguf.h"
-#include "models/import/gguf_names.h"
+#include "models/import/gguf/gguf.h"
+#include "models/import/gguf/gguf_names.h"
+#include "models/import/hf/safetensors.h"
 #include "models/import/import.h"
 #include "models/import/json_file.h"
-#include "models/import/safetensors.h"
 
 namespace chaski {
 namespace {

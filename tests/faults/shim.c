@@ -1,5 +1,5 @@
 // What a machine in trouble does, made on purpose: an LD_PRELOAD library that lets the N-th call
-// fail. `make faults` (drive.py) and tests/faults_test.cpp set the variables:
+// fail. `make faults` (drive.py) and tests/cli/faults_test.cpp set the variables:
 //   FAULT_ALLOC=N        the N-th malloc, calloc, realloc or aligned allocation finds no memory;
 //   FAULT_FOR_EVER=1     and so do all after it
 //   FAULT_CALL=read:N:5  the N-th call of this name returns -1 with errno 5 (once, or for ever)

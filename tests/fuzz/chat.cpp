@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "engine/text/chat_template.h"
+#include "engine/conversation/chat_template.h"
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/vocabularies.h"
 

@@ -1,9 +1,9 @@
 // A folder of heads that guess for a model of 8 columns and 3 tokens: config.json, Medusa's tensors
 // and EAGLE's, one behind the other in the input.
 #include "models/architecture.h"
-#include "models/import/eagle.h"
+#include "models/import/hf/eagle.h"
+#include "models/import/hf/medusa.h"
 #include "models/import/import.h"
-#include "models/import/medusa.h"
 #include "tests/fuzz/target.h"
 
 namespace chaski::fuzz {

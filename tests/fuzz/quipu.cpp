@@ -1,5 +1,5 @@
 // A .quipu file. The header's length and sum are put right, so that what stands behind them is
-// reached; that wrong ones are refused is tests/quipu_damage_test.cpp's.
+// reached; that wrong ones are refused is tests/tensor/quipu_damage_test.cpp's.
 #include "ggml-like-tensor/file/quipu.h"
 
 #include <xxhash.h>

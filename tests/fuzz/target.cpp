@@ -6,10 +6,10 @@
 #include <fstream>
 #include <new>
 
-#include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
 #include "models/architecture.h"
-#include "models/import/hf_config.h"
-#include "models/import/hf_tokenizer.h"
+#include "models/import/hf/hf_config.h"
+#include "models/import/hf/hf_tokenizer.h"
 
 namespace chaski::fuzz {
 

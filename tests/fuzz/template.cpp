@@ -2,7 +2,7 @@
 // template does with it, what it renders of the message is known to be the message's.
 #include <algorithm>
 
-#include "engine/text/jinja.h"
+#include "engine/text/jinja/jinja.h"
 #include "tests/fuzz/target.h"
 
 namespace chaski::fuzz {

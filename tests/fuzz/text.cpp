@@ -2,7 +2,7 @@
 // back as it was where the vocabulary has every byte.
 #include <memory>
 
-#include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/vocabularies.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/byte_alphabet.h"
+#include "engine/text/tokenizer/byte_alphabet.h"
 #include "ggml-like-tensor/file/metadata.h"
 
 namespace chaski::fuzz {

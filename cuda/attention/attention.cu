@@ -1,0 +1,202 @@
+// Attention: few tokens (decode, the check of a draft) split the context over blocks, a chunk of
+// 256 positions each, and the last block of a query to finish merges all of them in order; many
+// tokens have blocks enough, each of which walks its chunks. Same steps, same bits. The grid is
+// fixed by the plan: blocks of chunks that a sequence has not reached end at once.
+#include "cuda/attention/attention.cuh"
+#include "cuda/attention/kv_store.cuh"
+#include "cuda/entry.h"
+
+namespace chaski {
+namespace {
+
+constexpr int kMostWidth = 512;  // channels of a head
+constexpr int kMostHeads = 512;
+constexpr int kSplitTokens = 32;  // up to here the context is split
+// of shared memory besides AttentionShared's: leave_partial()'s, aligned
+constexpr size_t kFlagBytes = 128;
+
+// Tokens of one sequence go together, within stretches of a.run: the first of them takes them, the
+// others' blocks have nothing to do.
+__device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
+  // those that see most begin
+  const int token = int(gridDim.x - 1 - blockIdx.x), piece = blockIdx.y % a.pieces();
+  const int32_t* sequence = a.kv.table_start;
+  if (token % a.run != 0 && sequence[token - 1] == sequence[token]) return false;
+  tile.token = token;
+  int end = token + 1;
+  while (end < a.tokens && end % a.run != 0 && sequence[end] == sequence[token]) ++end;
+  tile.tokens = end - token;
+  tile.kv_head = blockIdx.y / a.pieces();
+  tile.first_head = tile.kv_head * a.group + piece * a.heads_a_block;
+  tile.heads = min(a.heads_a_block, a.group - piece * a.heads_a_block);
+  tile.low = a.first_position(a.batch.cells[token]);  // cells grow
+  tile.high = a.batch.cells[end - 1];
+  return true;
+}
+
+// Scores and weights of a chunk, and, with the thread of each query, merge(query, maximum, sum).
+template <class F, class Merge>
+__device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const QueryTile& tile,
+                                                 const AttentionShared<F>& s, Stages<F>& stages,
+                                                 int chunk, Merge merge) {
+  Scores scores = {};
+  for (int slice = 0; slice < stages.slices(); ++slice)
+    score_slice(tile, s, stages.next(), slice, tile.pages(chunk), scores);
+  soft_max(a, tile, s, chunk, scores);
+  if (int(threadIdx.x) < tile.count())
+    merge(threadIdx.x, s.chunk_maximum[threadIdx.x], s.chunk_sum[threadIdx.x]);
+}
+
+// A chunk of a split context: its result to memory. True for the block that finds all others of the
+// tile done.
+template <int kUnits, class F>
+__device__ __forceinline__ bool leave_partial(const AttentionArgs& a, const QueryTile& tile,
+                                              const AttentionShared<F>& s, Stages<F>& stages,
+                                              int chunk, int chunks) {
+  const auto partial = [&](int q) {
+    return a.partial_of(tile.token_of(q), tile.head_of(q), chunk);
+  };
+  weights_of_chunk(a, tile, s, stages, chunk, [&](int q, float most, float sum) {
+    partial(q)[0] = most, partial(q)[1] = sum;
+  });
+  weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk),
+                       [&](int q, int c, float value) { partial(q)[4 + c] = value; });
+  __threadfence();
+  __syncthreads();
+  __shared__ bool last;
+  unsigned* counter = a.counters + int64_t(blockIdx.x) * gridDim.y + blockIdx.y;
+  if (threadIdx.x == 0) {
+    last = atomicAdd(counter, 1u) + 1 == unsigned(chunks);
+    if (last) *counter = 0;
+  }
+  __syncthreads();
+  if (last) __threadfence();
+  return last;
+}
+
+template <class F>
+__device__ __forceinline__ void merge_partials(const AttentionArgs& a, const QueryTile& tile,
+                                               const AttentionShared<F>& s, int first, int last) {
+  for (int chunk = first; chunk <= last; ++chunk) {
+    __syncthreads();
+    if (int(threadIdx.x) < tile.count()) {
+      const float* from =
+          a.partial_of(tile.token_of(threadIdx.x), tile.head_of(threadIdx.x), chunk);
+      merge_sums(s, threadIdx.x, __ldcg(from), __ldcg(from + 1));
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < tile.count() * a.kv.v_dim; i += kChunk) {
+      const int q = i / a.kv.v_dim, c = i % a.kv.v_dim;
+      merge_value(s, q, c, __ldcg(a.partial_of(tile.token_of(q), tile.head_of(q), chunk) + 4 + c));
+    }
+  }
+}
+
+// Grid: (tokens, KV heads * pieces of a group, chunks or 1). kUnits: 1 for all but wide heads,
+// which need more registers for their sums.
+template <class F, int kUnits>
+__global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
+  wait_for_previous();
+  start_next();
+  QueryTile tile;
+  if (!find_tile(a, tile)) return;
+  const int first = tile.low / kChunk, last = tile.high / kChunk;
+  int from = first, to = last;
+  if (a.partial) from = to = first + int(blockIdx.z);
+  if (from > last) return;
+
+  const AttentionShared<F> s(dynamic_shared<std::byte>(), a);
+  Stages<F> stages(a, tile, s, from, to);
+  load_queries(a, tile, s);
+  if (a.partial && first < last) {
+    if (!leave_partial<kUnits>(a, tile, s, stages, from, last - first + 1)) return;
+    merge_partials(a, tile, s, first, last);
+  } else {
+    for (int chunk = from; chunk <= to; ++chunk) {
+      weights_of_chunk(a, tile, s, stages, chunk,
+                       [&](int q, float most, float sum) { merge_sums(s, q, most, sum); });
+      weigh_values<kUnits>(a, tile, s, stages, tile.pages(chunk),
+                           [&](int q, int c, float value) { merge_value(s, q, c, value); });
+    }
+  }
+  __syncthreads();
+  write_queries(a, tile, s);
+}
+
+struct AttentionKernel {
+  static const KvView& view(const Attention& op, const OpArgs& a) {
+    return a.where->states.paged[size_t(op.state)];
+  }
+  static bool split(const OpArgs& a) { return a.in[0].shape.rows <= kSplitTokens; }
+  static int chunks(int context) { return (context + kChunk - 1) / kChunk; }
+  // The same for every number of tokens and heads: the steps of all plans share the memory, and
+  // find each other's counters at zero.
+  static constexpr size_t kCounterBytes = kSplitTokens * kMostHeads * sizeof(unsigned);
+  static bool supports(const Attention& op, const OpArgs& a) {
+    // of what an encoder needs there is nothing here as yet
+    return op.source == Attention::Source::pages && op.mask == Attention::Mask::causal &&
+           op.kv.k_dim <= kMostWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
+           has_place(view(op, a));
+  }
+  static size_t scratch(const Attention& op, const OpArgs& a, int context) {
+    if (!split(a)) return 0;
+    return kCounterBytes + size_t(a.in[0].shape.rows) * op.heads * chunks(context) *
+                               (op.kv.v_dim + 4) * sizeof(float);
+  }
+  // As many queries a block as there can be and memory allows; as many stages as memory allows
+  // where blocks are few and wait for bytes, two where there are plenty.
+  template <class F>
+  static size_t shape(AttentionArgs& args, size_t limit) {
+    size_t bytes = 0;
+    for (const auto& [queries, buffers] :
+         {std::pair{32, kManyBuffers}, {16, kManyBuffers}, {32, kFewBuffers}, {16, kFewBuffers}}) {
+      if ((queries == 32 && args.tokens * args.group <= 16) ||
+          (buffers == kManyBuffers && !args.partial))
+        continue;
+      args.queries = queries, args.buffers = buffers;
+      bytes = AttentionShared<F>(nullptr, args).bytes;
+      if (bytes + kFlagBytes <= limit) break;
+    }
+    args.heads_a_block = args.group < args.queries ? args.group : args.queries;
+    args.run = args.queries / args.heads_a_block;
+    return bytes;
+  }
+  template <class F>
+  static void launch_over(const Attention& op, AttentionArgs args, const LaunchContext& c) {
+    const size_t shared = shape<F>(args, c.shared_limit);
+    // A window of chunks is all that a run of tokens sees, wherever it stands.
+    int most = chunks(c.context);
+    if (op.kv.window > 0 && (op.kv.window + args.run - 2) / kChunk + 2 < most)
+      most = (op.kv.window + args.run - 2) / kChunk + 2;
+    const dim3 grid(unsigned(args.tokens), unsigned(op.kv.heads * args.pieces()),
+                    args.partial ? unsigned(most) : 1);
+    constexpr int kWidth = 16 * kWarps * Values<F>::kTiles;  // of heads of one unit a warp
+    const auto kernel =
+        args.kv.v_cols <= kWidth ? attention<F, 1> : attention<F, kMostWidth / kWidth>;
+    chaski::launch("attention", {grid, kChunk, c.stream, shared}, kernel, args);
+  }
+  static void launch(const Attention& op, const OpArgs& a, const LaunchContext& c) {
+    AttentionArgs args{};
+    args.kv = kv_state(view(op, a), c.batch), args.batch = c.batch;
+    args.q = a.in[0].floats(), args.out = a.out[0].out_row(0), args.acts = a.acts;
+    args.tokens = int(a.in[0].shape.rows), args.heads = op.heads, args.group = op.group();
+    args.window = op.kv.window, args.scale = op.scale, args.soft_cap = op.soft_cap;
+    args.max_bias = op.max_bias, args.sinks = op.sinks ? a.in[op.sinks_at()].floats() : nullptr;
+    if (split(a)) {
+      args.counters = reinterpret_cast<unsigned*>(c.scratch);
+      args.partial = reinterpret_cast<float*>(c.scratch + kCounterBytes);
+      args.chunks = chunks(c.context);
+    }
+    KvFormats::with(view(op, a).layout.format, [&]<class F>(F) {
+      if constexpr (kHasPages<F>) launch_over<F>(op, args, c);
+    });
+  }
+};
+
+}  // namespace
+
+template <>
+struct CudaKernel<Attention> : AttentionKernel {};
+template CudaEntry cuda_entry<Attention>();
+
+}  // namespace chaski

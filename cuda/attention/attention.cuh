@@ -1,0 +1,377 @@
+// Attention over KV pages: one block's share, on tensor cores. Flash style (Dao et al. 2022): 256
+// positions at a time, a chunk, give each query a maximum, a sum and weighted values, and chunks
+// are merged first to last.
+//
+// The bits of a query's result depend on its sequence alone: chunks start at multiples of 256
+// positions; a score is summed 16 channels after 16, a value 16 positions after 16, by mma m16n8k16
+// with f32 sums; a query is one column of those, whatever stands in the others; maximum and sum go
+// through the block's warps and lanes by position. A position that a query must not see has weight
+// zero.
+//
+// A block takes up to 32 queries that share a KV head: the heads of a group, times neighbouring
+// tokens of one sequence.
+//
+// Steps of a chunk:
+//   1. scores      a warp two pages, all queries: (16 positions x channels) (channels x 8 queries)
+//   2. soft-max    in the registers of the scores; weights, rounded, to shared memory
+//   3. values      a warp 16 or 32 channels: (16 channels x positions) (positions x 8 queries)
+// Keys and values come by asynchronous copies of 16 bytes, as they lie in the pages, through a ring
+// of stages (attention_stages.cuh).
+//
+// Rounding (kv_page.cuh): f16 and f8 pages are f16 as they are, q8's scale times code is rounded to
+// f16; queries, scaled by a power of two to below 2 so that none overflows, and weights are two
+// f16, 22 bits, which takes two mma a product. f32 pages, their queries and weights are two
+// bfloat16, 16 bits, in three mma. Relative squared error on the host shim: 1e-14 of f16 and f8,
+// 4e-8 of q8, 6e-12 of f32. Tried: queries and weights of one f16. 1e-9 for half of the mma, but
+// then the codes of quantized activations behind attention fall elsewhere than on the CPU, and the
+// logits of the bundled model differ by 1e-4, from 1e-14.
+//
+// A chunk of 32 queries and 128 channels of f16 is 128 KB, 1024 mma and 384 ldmatrix for scores,
+// 8192 exponentials, 1024 mma and 640 ldmatrix for values. A decode step of an 8B model has 4
+// queries a KV head: three quarters of the mma are idle, and bytes decide.
+//
+// That a query's bits are its own asks of the hardware that a sum of products depends neither on
+// the column it stands in nor on a finite factor whose other factor is zero: `make test-cuda` asks
+// it.
+#pragma once
+#include "cuda/attention/attention_stages.cuh"
+#include "cuda/device/math.cuh"
+
+namespace chaski {
+
+// d += a b in all parts but the product of the small ones.
+template <class F>
+__device__ __forceinline__ void multiply(float (&d)[4], const Fragment<F>& a,
+                                         const uint32_t (&b)[kParts][4], int half) {
+  using P = Parts<F>;
+  const uint32_t big[2] = {b[0][2 * half], b[0][2 * half + 1]};
+  P::mma(d, a[0], big);
+  const uint32_t small[2] = {b[1][2 * half], b[1][2 * half + 1]};
+  P::mma(d, a[0], small);
+  if constexpr (P::kPageParts == 2) P::mma(d, a[1], big);
+}
+
+// Attention::slope, within the rounding of exp_fixed.
+__device__ __forceinline__ float slope_of(const AttentionArgs& a, int head) {
+  const int n = 1 << (31 - __clz(a.heads));
+  const float step = head < n ? float(head + 1) : float(head - n) + 0.5f;
+  return exp_fixed(-0.693147181f * a.max_bias * step / float(n));
+}
+
+// Queries as the B operand, scaled to below 2; and what else is to be known of each. A warp to a
+// query.
+template <class F>
+__device__ __forceinline__ void load_queries(const AttentionArgs& a, const QueryTile& tile,
+                                             const AttentionShared<F>& s) {
+  const int lane = threadIdx.x % 32;
+  for (int q = warp_of_block(); q < a.queries; q += kWarps) {
+    const bool real = q < tile.count();
+    const float* from =
+        a.q +
+        (int64_t(tile.token_of(real ? q : 0)) * a.heads + tile.head_of(real ? q : 0)) * a.kv.k_dim;
+    float most = 0;
+    for (int c = lane; c < a.kv.k_dim && real; c += 32)
+      most = fabsf(from[c]) > most ? fabsf(from[c]) : most;
+#pragma unroll
+    for (int n = 16; n > 0; n /= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, most, n);
+      most = most > other ? most : other;
+    }
+    const int exponent = min(max(int(__float_as_uint(most) >> 23), 1), 253);
+    const float factor = __uint_as_float(uint32_t(254 - exponent) << 23);
+    for (int c = lane; c < s.k_pad; c += 32) {
+      uint16_t part[kParts];
+      Parts<F>::split(real && c < a.kv.k_dim ? from[c] * factor : 0.0f, part);
+#pragma unroll
+      for (int i = 0; i < kParts; ++i)
+        s.query(i, q)[c / 16 * 16 + Keys<F>::column_of(c % 16)] = part[i];
+    }
+    if (lane == 0) {
+      const int last = real ? a.batch.cells[tile.token_of(q)] : -1;
+      s.last[q] = last, s.first[q] = real ? a.first_position(last) : 0;
+      s.factor[q] = __uint_as_float(uint32_t(exponent) << 23) * (a.scale * Keys<F>::kScale);
+      s.slope[q] = a.max_bias > 0 && real ? slope_of(a, tile.head_of(q)) : 0;
+      s.maximum[q] = -INFINITY, s.sum[q] = 0;
+    }
+  }
+  for (int i = threadIdx.x; i < s.v_pad * s.total_stride; i += kChunk) s.total[i] = 0;
+}
+
+// A warp's scores of a chunk: pages `warp` and warp + 8, [page][8 queries], as mma leaves them.
+using Scores = float[2][kMostQueries / 8][4];
+
+// Step 1: a slice of the channels.
+template <class F>
+__device__ __forceinline__ void score_slice(const QueryTile& tile, const AttentionShared<F>& s,
+                                            const std::byte* stage, int slice, const PageRun& pages,
+                                            Scores& scores) {
+  using K = Keys<F>;
+  const int lane = threadIdx.x % 32, warp = warp_of_block();
+  const bool has[2] = {pages.has(warp), pages.has(warp + kWarps)};
+#pragma unroll
+  for (int i = 0; i < kSliceSpans<F>; ++i) {
+    const int span = slice * kSliceSpans<F> + i;
+    if (span * K::kSpan >= s.k_pad) break;
+    Fragment<F> k[2][K::kSteps];
+#pragma unroll
+    for (int p = 0; p < 2; ++p)
+      if (has[p]) K::load(stage + (warp + kWarps * p) * kSliceBytes<F> + i * K::kSpanBytes, k[p]);
+#pragma unroll
+    for (int step = 0; step < K::kSteps; ++step)
+#pragma unroll
+      for (int pair = 0; pair < kMostQueries / 16; ++pair) {
+        if (pair >= tile.pairs()) break;
+        uint32_t q[kParts][4];
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          load_matrices(q[part], s.query(part, 16 * pair + lane / 16 * 8 + lane % 8) +
+                                     span * K::kSpan + 16 * step + lane / 8 % 2 * 8);
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+          for (int p = 0; p < 2; ++p)
+            if (has[p]) multiply<F>(scores[p][2 * pair + half], k[p][step], q, half);
+      }
+  }
+}
+
+// Calls f(page, eights, item, position, query) for the scores of this thread two at a time. They
+// are scores[page][eights][item] and the one behind it: of `query` and the query after it, both for
+// the key at this position of the chunk. `eights` counts groups of eight queries.
+template <class F, class Each>
+__device__ __forceinline__ void each_score(const QueryTile& tile, Each f) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = warp_of_block();
+#pragma unroll
+  for (int n = 0; n < kMostQueries / 8; ++n) {
+    if (n / 2 >= tile.pairs()) break;
+#pragma unroll
+    for (int p = 0; p < 2; ++p)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2)
+        f(p, n, i, (warp + kWarps * p) * kPage + Keys<F>::position_of(g + 4 * i), 8 * n + 2 * t);
+  }
+}
+
+// Per query, over a warp's lanes, by halves; then s.warps[warp][query].
+template <class F, class Join>
+__device__ __forceinline__ void join_lanes(const QueryTile& tile, const AttentionShared<F>& s,
+                                           float (&x)[kMostQueries / 8][2], Join join) {
+  const int lane = threadIdx.x % 32, warp = warp_of_block();
+#pragma unroll
+  for (int n = 0; n < kMostQueries / 8; ++n) {
+    if (n / 2 >= tile.pairs()) break;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int bit = 4; bit < 32; bit *= 2)
+        x[n][i] = join(x[n][i], __shfl_xor_sync(kAllLanes, x[n][i], bit));
+      if (lane < 4) s.warps[warp * kMostQueries + 8 * n + 2 * lane + i] = x[n][i];
+    }
+  }
+}
+// One thread: the same over the warps, first to last.
+template <class F, class Join>
+__device__ __forceinline__ float join_warps(const AttentionShared<F>& s, int q, Join join) {
+  float x = s.warps[q];
+  for (int w = 1; w < kWarps; ++w) x = join(x, s.warps[w * kMostQueries + q]);
+  return x;
+}
+
+// Step 2. s.weights, s.chunk_maximum and s.chunk_sum: the threads that wrote the last two may read
+// them, the others after a barrier. The sum is that of the rounded weights. A score that is not a
+// number gives a weight that is not.
+template <class F>
+__device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile& tile,
+                                         const AttentionShared<F>& s, int chunk, Scores& scores) {
+  const auto larger = [](float x, float y) { return x > y ? x : y; };
+  const auto plus = [](float x, float y) { return x + y; };
+  float most[kMostQueries / 8][2], sum[kMostQueries / 8][2] = {};
+#pragma unroll
+  for (int n = 0; n < kMostQueries / 8; ++n) most[n][0] = most[n][1] = -INFINITY;
+  each_score<F>(tile, [&](int p, int n, int item, int at, int query) {
+    const int position = chunk * kChunk + at;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int q = query + i;
+      float score = scores[p][n][item + i] * s.factor[q];
+      if (a.soft_cap > 0) score = a.soft_cap * tanh_fixed(score / a.soft_cap);
+      if (a.max_bias > 0) score = fmaf(s.slope[q], float(position - s.last[q]), score);
+      if (position < s.first[q] || position > s.last[q]) score = -INFINITY;
+      scores[p][n][item + i] = score;
+      most[n][i] = larger(score, most[n][i]);
+    }
+  });
+  join_lanes(tile, s, most, larger);
+  __syncthreads();
+  if (int(threadIdx.x) < a.queries)
+    s.chunk_maximum[threadIdx.x] = join_warps(s, threadIdx.x, larger);
+  __syncthreads();
+  each_score<F>(tile, [&](int p, int n, int item, int at, int query) {
+    uint32_t both[kParts] = {};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float score = scores[p][n][item + i], x = score - s.chunk_maximum[query + i];
+      uint16_t part[kParts];
+      Parts<F>::split(score == -INFINITY ? 0.0f : x == x ? exp_fixed(x) : x, part);
+#pragma unroll
+      for (int k = 0; k < kParts; ++k)
+        both[k] |= uint32_t(part[k]) << 16 * i, sum[n][i] += Parts<F>::value(part[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kParts; ++k)
+      *reinterpret_cast<uint32_t*>(s.weight(k, at) + query) = both[k];
+  });
+  join_lanes(tile, s, sum, plus);
+  __syncthreads();
+  if (int(threadIdx.x) < a.queries) s.chunk_sum[threadIdx.x] = join_warps(s, threadIdx.x, plus);
+}
+
+// One thread: what happens to query q's total when a chunk of this maximum and sum joins. A chunk
+// of which it sees nothing does not.
+template <class F>
+__device__ __forceinline__ void merge_sums(const AttentionShared<F>& s, int q, float most,
+                                           float sum) {
+  const float together = s.maximum[q] > most ? s.maximum[q] : most;
+  const bool any = most > -INFINITY || sum != 0;
+  s.keep[q] = any ? exp_fixed(s.maximum[q] - together) : 1.0f;
+  s.take[q] = any ? exp_fixed(most - together) : 0.0f;
+  s.sum[q] = s.sum[q] * s.keep[q] + sum * s.take[q];
+  s.maximum[q] = together;
+}
+template <class F>
+__device__ __forceinline__ void merge_value(const AttentionShared<F>& s, int q, int c,
+                                            float value) {
+  if (s.take[q] != 0.0f || s.keep[q] != 1.0f)
+    s.total_of(q, c) = fmaf(value, s.take[q], s.total_of(q, c) * s.keep[q]);
+}
+
+// Infinities and NaN among 16 x 16 values, which zero weights would spread to queries that do not
+// see them: the product is taken without them, and then a sum in which a weight other than zero
+// meets one becomes NaN.
+template <class F>
+struct Damage {
+  using P = Parts<F>;
+  uint32_t where[4];  // 1 or 0, as a fragment
+  bool any;
+  __device__ __forceinline__ explicit Damage(Fragment<F>& v) {
+    uint32_t bad = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      where[i] = ((v[0][i] & P::kExponents) + P::kLowest) & 0x80008000, bad |= where[i];
+    any = __any_sync(kAllLanes, bad != 0);
+    if (!any) return;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t all = (where[i] >> 15) * 0xffff;
+#pragma unroll
+      for (int part = 0; part < P::kPageParts; ++part) v[part][i] &= ~all;
+      where[i] = all & P::kOnes;
+    }
+  }
+  __device__ __forceinline__ void mark(float (&d)[4], const uint32_t (&w)[kParts][4],
+                                       int half) const {
+    uint32_t weighs[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t word = w[0][2 * half + i];
+      weighs[i] =
+          ((word & 0x7fff ? 0xffffu : 0) | (word & 0x7fff0000 ? 0xffff0000u : 0)) & P::kOnes;
+    }
+    float met[4] = {};
+    P::mma(met, where, weighs);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (met[i] > 0) d[i] = __uint_as_float(0x7fc00000);
+  }
+};
+
+// Which channels and queries of step 3 are a warp's: units of 16 kTiles channels, from `first` on,
+// `step` apart, of them all queries, or, where there are few units, 16 of them.
+struct ValueShare {
+  int first, step, from_pair, to_pair;
+  __device__ __forceinline__ ValueShare(int units, int pairs) {
+    const int warp = warp_of_block();
+    const bool few = units <= kWarps / 2 && pairs == 2;
+    step = few ? kWarps / 2 : kWarps, first = warp % step;
+    from_pair = few ? warp / step : 0, to_pair = few ? from_pair + 1 : pairs;
+  }
+};
+
+// Step 3: each(query, channel, value) takes the result. kUnits: of a warp, at most.
+template <int kUnits, class F, class Each>
+__device__ __forceinline__ void weigh_values(const AttentionArgs& a, const QueryTile& tile,
+                                             const AttentionShared<F>& s, Stages<F>& stages,
+                                             const PageRun& pages, Each each) {
+  using V = Values<F>;
+  const int lane = threadIdx.x % 32, units = s.v_pad / (16 * V::kTiles);
+  const ValueShare share(units, tile.pairs());
+  float acc[kUnits][V::kTiles][kMostQueries / 8][4] = {};
+  for (int page = pages.from; page < pages.to;) {
+    const std::byte* rows = stages.next();
+    for (const int end = min(page + s.pages_a_stage, pages.to); page < end;
+         ++page, rows += V::kRows * s.row_stride) {
+      uint32_t w[kMostQueries / 16][kParts][4];
+#pragma unroll
+      for (int pair = 0; pair < kMostQueries / 16; ++pair)
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          if (pair >= share.from_pair && pair < share.to_pair)
+            load_matrices_turned(w[pair][part], s.weight(part, page * kPage + lane % 16) +
+                                                    16 * pair + lane / 16 * 8);
+#pragma unroll
+      for (int u = 0; u < kUnits; ++u) {
+        const int unit = share.first + u * share.step;
+        if (unit >= units) break;
+        Fragment<F> v[V::kTiles];
+        V::load(rows, s.row_stride, a.kv.v_cols, unit, v);
+#pragma unroll
+        for (int t = 0; t < V::kTiles; ++t) {
+          const Damage<F> damage(v[t]);
+#pragma unroll
+          for (int n = 0; n < kMostQueries / 8; ++n) {
+            if (n / 2 < share.from_pair || n / 2 >= share.to_pair) continue;
+            multiply<F>(acc[u][t][n], v[t], w[n / 2], n % 2);
+            if (damage.any) damage.mark(acc[u][t][n], w[n / 2], n % 2);
+          }
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kUnits; ++u)
+#pragma unroll
+    for (int t = 0; t < V::kTiles; ++t)
+#pragma unroll
+      for (int n = 0; n < kMostQueries / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int c = ((share.first + u * share.step) * V::kTiles + t) * 16 +
+                        V::channel_of(lane / 4 + i / 2 * 8);
+          const int q = 8 * n + lane % 4 * 2 + i % 2;
+          const bool mine = n / 2 >= share.from_pair && n / 2 < share.to_pair;
+          if (mine && c < a.kv.v_dim && q < tile.count()) each(q, c, acc[u][t][n][i] * V::kScale);
+        }
+}
+
+// Totals over sums, to where they are wanted: a warp to 32 channels of a query.
+template <class F>
+__device__ __forceinline__ void write_queries(const AttentionArgs& a, const QueryTile& tile,
+                                              const AttentionShared<F>& s) {
+  const int lane = threadIdx.x % 32, blocks = (a.kv.v_dim + 31) / 32;
+  for (int i = warp_of_block(); i < tile.count() * blocks; i += kWarps) {
+    const int q = i / blocks, c = i % blocks * 32 + lane, token = tile.token_of(q),
+              head = tile.head_of(q);
+    float value = c < a.kv.v_dim ? s.total_of(q, c) : 0.0f, sum = s.sum[q];
+    if (a.sinks) {  // a chunk of one position whose value is 0
+      const float sink = a.sinks[head], together = s.maximum[q] > sink ? s.maximum[q] : sink,
+                  keep = exp_fixed(s.maximum[q] - together);
+      value = value * keep, sum = sum * keep + exp_fixed(sink - together);
+    }
+    if (c < a.kv.v_dim) value = value / sum;
+    if (a.out && c < a.kv.v_dim) a.out[(int64_t(token) * a.heads + head) * a.kv.v_dim + c] = value;
+    // then v_dim is whole blocks
+    if (a.acts.data) quantize_block(value, &a.acts.at(token, int64_t(head) * blocks + i % blocks));
+  }
+}
+
+}  // namespace chaski

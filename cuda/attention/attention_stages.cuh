@@ -1,0 +1,214 @@
+// What a block of attention (attention.cuh) works on: its arguments, its queries, its shared
+// memory, and the stages through which keys and values come: a chunk's keys in slices of channels,
+// all its pages at once; then its values, some pages at once; then the next chunk's.
+//
+// A stage is asked for when the one a ring's length before it is done with, by every thread for its
+// own 16 bytes: one barrier a stage says both that the next has arrived and that the last is free.
+// A block has (buffers - 1) * 17 KB under way.
+#pragma once
+#include "cuda/attention/kv_page.cuh"
+#include "cuda/table.h"
+
+namespace chaski {
+
+constexpr int kWarps = kChunk / 32;  // a block has as many threads as a chunk positions
+constexpr int kMostQueries = 32;
+// 64 positions of 128 f16 values, a row padded by 16 bytes; 16 pages' slices of keys
+constexpr int kStageBytes = 17 * 1024;
+constexpr int kFewBuffers = 2, kManyBuffers = 6;
+
+template <class F>
+constexpr int kSliceSpans = kStageBytes / kPage / Keys<F>::kSpanBytes;
+template <class F>
+constexpr int kSliceBytes = kSliceSpans<F>* Keys<F>::kSpanBytes;  // of a page
+
+// Through a shuffle, so that the compiler knows that a warp goes one way.
+__device__ __forceinline__ int warp_of_block() {
+  return __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
+}
+
+struct AttentionArgs {
+  KvState kv;
+  DeviceBatch batch;
+  const float* q;  // (tokens, heads * k_dim)
+  float* out;      // (tokens, heads * v_dim), or null
+  ActsView acts;   // and / or quantized
+  int tokens, heads, group, window;
+  float scale, soft_cap, max_bias;
+  const float* sinks;  // (heads), or null
+  int queries;         // a block has room for, a multiple of 16
+  int run;             // tokens a block may take
+  int heads_a_block;   // of a group
+  int buffers;         // kFewBuffers or kManyBuffers
+  // Split: a block a chunk, partial results per (token, head, chunk): maximum, sum, values from [4]
+  // on; and a counter per (token, piece of a group), zero before and after. Null: a block takes all
+  // chunks.
+  float* partial;
+  unsigned* counters;
+  int chunks;  // a sequence can have
+
+  __host__ __device__ int pieces() const { return (group + heads_a_block - 1) / heads_a_block; }
+  __device__ __forceinline__ int first_position(int p) const {
+    return window > 0 && p >= window ? p - window + 1 : 0;
+  }
+  __device__ __forceinline__ float* partial_of(int64_t token, int head, int chunk) const {
+    return partial + ((token * heads + head) * chunks + chunk) * (kv.v_dim + 4);
+  }
+};
+
+// Pages [from, to) of a chunk, 0..16.
+struct PageRun {
+  int from, to;
+  __device__ __forceinline__ bool has(int page) const { return page >= from && page < to; }
+};
+
+// The queries of a block: `tokens` tokens from `token`, times `heads` heads from `first_head` of KV
+// head `kv_head`.
+struct QueryTile {
+  int token, tokens, kv_head, first_head, heads;
+  int low, high;  // positions that some query sees
+
+  __device__ __forceinline__ int count() const { return tokens * heads; }
+  __device__ __forceinline__ int pairs() const { return (count() + 15) / 16; }
+  __device__ __forceinline__ int token_of(int q) const { return token + q / heads; }
+  __device__ __forceinline__ int head_of(int q) const { return first_head + q % heads; }
+  __device__ __forceinline__ PageRun pages(int chunk) const {
+    const int start = chunk * kChunk;
+    return {max(low - start, 0) / kPage, min(high - start, kChunk - 1) / kPage + 1};
+  }
+};
+
+// Dynamic shared memory. Rows of 16-byte pieces that ldmatrix reads eight of are an odd number of
+// pieces apart.
+template <class F>
+struct AttentionShared {
+  // row: of values, one position or q8's scales
+  int k_pad, v_pad, row_pieces, row_stride, pages_a_stage, stage_bytes;
+  int queries, total_stride;
+  std::byte* stages;
+  uint16_t *q, *weights;  // [part][query][k_pad + 8], [part][position][queries + 8]
+  float* total;           // [channel][queries + 4]
+  float* warps;           // [warp][query]
+  float *maximum, *sum;   // [query], of the chunks so far
+  // [query], what the total and the chunk's values are multiplied with when they merge
+  float *keep, *take;
+  float *chunk_maximum, *chunk_sum, *factor, *slope;
+  int *first, *last;  // positions that a query sees
+  size_t bytes;
+
+  __host__ __device__ __forceinline__ AttentionShared(std::byte* at, const AttentionArgs& a) {
+    constexpr int kUnit = 16 * Values<F>::kTiles;
+    const std::byte* begin = at;
+    queries = a.queries, total_stride = queries + 4;
+    k_pad = (a.kv.k_cols + Keys<F>::kSpan - 1) / Keys<F>::kSpan * Keys<F>::kSpan,
+    v_pad = (a.kv.v_cols + kUnit - 1) / kUnit * kUnit;
+    row_pieces = int(a.kv.v_bytes) / Values<F>::kRows / 16, row_stride = 16 * (row_pieces | 1);
+    const int page = Values<F>::kRows * row_stride;
+    stage_bytes = page > kStageBytes ? page : kStageBytes, pages_a_stage = stage_bytes / page;
+    stages = at, at += size_t(a.buffers) * stage_bytes;
+    q = reinterpret_cast<uint16_t*>(at), at += sizeof(uint16_t) * kParts * queries * (k_pad + 8);
+    weights = reinterpret_cast<uint16_t*>(at),
+    at += sizeof(uint16_t) * kParts * kChunk * (queries + 8);
+    auto floats = [&](int n) {
+      auto* p = reinterpret_cast<float*>(at);
+      at += sizeof(float) * n;
+      return p;
+    };
+    total = floats(v_pad * total_stride), warps = floats(kWarps * kMostQueries);
+    maximum = floats(kMostQueries), sum = floats(kMostQueries), keep = floats(kMostQueries),
+    take = floats(kMostQueries);
+    chunk_maximum = floats(kMostQueries), chunk_sum = floats(kMostQueries),
+    factor = floats(kMostQueries), slope = floats(kMostQueries);
+    first = reinterpret_cast<int*>(floats(kMostQueries)),
+    last = reinterpret_cast<int*>(floats(kMostQueries));
+    bytes = size_t(at - begin);
+  }
+  __device__ __forceinline__ uint16_t* query(int part, int i) const {
+    return q + (part * queries + i) * (k_pad + 8);
+  }
+  __device__ __forceinline__ uint16_t* weight(int part, int position) const {
+    return weights + (part * kChunk + position) * (queries + 8);
+  }
+  __device__ __forceinline__ float& total_of(int i, int channel) const {
+    return total[channel * total_stride + i];
+  }
+};
+
+template <class F>
+class Stages {
+ public:
+  // Of chunks [first, last].
+  __device__ __forceinline__ Stages(const AttentionArgs& a, const QueryTile& tile,
+                                    const AttentionShared<F>& s, int first, int last)
+      : a_(a), tile_(tile), s_(s), chunk_(first), last_(last) {
+    for (int i = 1; i < a.buffers; ++i) ask();
+  }
+  __device__ __forceinline__ int slices() const {
+    return (s_.k_pad / Keys<F>::kSpan + kSliceSpans<F> - 1) / kSliceSpans<F>;
+  }
+
+  // The next stage, for all threads; what the one before it held is gone.
+  __device__ __forceinline__ const std::byte* next() {
+    if (a_.buffers == kFewBuffers)
+      wait_copies<kFewBuffers - 2>();
+    else
+      wait_copies<kManyBuffers - 2>();
+    __syncthreads();
+    const std::byte* stage = s_.stages + taken_ * s_.stage_bytes;
+    taken_ = taken_ + 1 == a_.buffers ? 0 : taken_ + 1;
+    ask();
+    return stage;
+  }
+
+ private:
+  __device__ __forceinline__ void ask() {
+    if (chunk_ <= last_) {
+      const PageRun pages = tile_.pages(chunk_);
+      std::byte* to = s_.stages + asked_ * s_.stage_bytes;
+      const int group = stage_ - slices();
+      if (group < 0)
+        ask_keys(to, pages);
+      else
+        ask_values(to, pages.from + group * s_.pages_a_stage, pages.to);
+      ++stage_;
+      if (group >= 0 && pages.from + (group + 1) * s_.pages_a_stage >= pages.to)
+        stage_ = 0, ++chunk_;
+    }
+    asked_ = asked_ + 1 == a_.buffers ? 0 : asked_ + 1;
+    commit_copies();  // past the end too: next() counts
+  }
+  // A row is a page's slice; zero past the head's end.
+  __device__ __forceinline__ void ask_keys(std::byte* to, const PageRun& pages) const {
+    constexpr int kPieces = kSliceBytes<F> / 16, kAtOnce = kChunk / kPieces;
+    const int piece = threadIdx.x % kPieces, from = stage_ * kSliceBytes<F> + 16 * piece;
+    if (threadIdx.x >= kAtOnce * kPieces) return;
+    for (int page = pages.from + int(threadIdx.x) / kPieces; page < pages.to; page += kAtOnce) {
+      std::byte* at = to + page * kSliceBytes<F> + 16 * Keys<F>::place(piece);
+      if (from < a_.kv.k_bytes)
+        copy_async16(at, a_.kv.k_tile(page_id(page), tile_.kv_head) + from);
+      else
+        *reinterpret_cast<uint4*>(at) = uint4{};
+    }
+  }
+  __device__ __forceinline__ void ask_values(std::byte* to, int from, int end) const {
+    constexpr int kRows = Values<F>::kRows;
+    const int at_once = kChunk / s_.row_pieces, piece = threadIdx.x % s_.row_pieces;
+    const int rows = (min(end, from + s_.pages_a_stage) - from) * kRows;
+    if (int(threadIdx.x) >= at_once * s_.row_pieces) return;
+    for (int r = threadIdx.x / s_.row_pieces; r < rows; r += at_once)
+      copy_async16(to + r * s_.row_stride + 16 * piece,
+                   a_.kv.v_rows(page_id(from + r / kRows), tile_.kv_head) +
+                       16 * (r % kRows * s_.row_pieces + piece));
+  }
+  __device__ __forceinline__ int32_t page_id(int page) const {
+    return a_.kv.page_id(tile_.token, chunk_ * kChunk + page * kPage);
+  }
+
+  const AttentionArgs& a_;
+  const QueryTile& tile_;
+  const AttentionShared<F>& s_;
+  int chunk_, last_, stage_ = 0;  // the next to be asked for
+  int asked_ = 0, taken_ = 0;     // places in the ring
+};
+
+}  // namespace chaski

@@ -1,0 +1,99 @@
+// Sums, exp, tanh and the quantization of activations on the device, with the bits of the CPU
+// (cpu/math.h, cpu/lanes_scalar.h, ops/quantize_acts.h): the same polynomials with the same
+// explicit fma, the same tree of 16 partial sums. nvcc contracts nothing (-fmad=false), divides and
+// takes roots as IEEE has it.
+#pragma once
+#include "cuda/device/launch.cuh"
+#include "ggml-like-tensor/ops/quantize_acts.h"
+#include "ggml-like-tensor/ops/unary.h"
+
+namespace chaski {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// e^x: Cody-Waite reduction x = n ln 2 + r, then the Taylor polynomial of degree 7; below -87.3
+// exactly 0, above 88.3 clamped. The comparisons are those of the CPU's min and max: a NaN comes
+// out as e^-87.3 there, and here.
+__device__ __forceinline__ float exp_fixed(float x) {
+  float clamped = x > -87.3f ? x : -87.3f;
+  clamped = clamped < 88.3f ? clamped : 88.3f;
+  const int n = __float2int_rn(clamped * 1.44269504f);
+  float r = fmaf(float(n), -0.693359375f, clamped);
+  r = fmaf(float(n), 2.12194440e-4f, r);
+  float y = 1.0f / 5040;
+  y = fmaf(y, r, 1.0f / 720);
+  y = fmaf(y, r, 1.0f / 120);
+  y = fmaf(y, r, 1.0f / 24);
+  y = fmaf(y, r, 1.0f / 6);
+  y = fmaf(y, r, 0.5f);
+  y = fmaf(y, r, 1.0f);
+  y = fmaf(y, r, 1.0f);
+  return x < -87.3f ? 0.0f : y * __int_as_float((n + 127) << 23);
+}
+__device__ __forceinline__ float tanh_fixed(float x) {
+  return 1.0f - 2.0f / (exp_fixed(x + x) + 1.0f);
+}
+
+__device__ __forceinline__ float erf_fixed(float x) {
+  const float t = 1.0f / fmaf(fabsf(x), 0.3275911f, 1.0f);
+  float y = fmaf(1.061405429f, t, -1.453152027f);
+  y = fmaf(y, t, 1.421413741f);
+  y = fmaf(y, t, -0.284496736f);
+  y = fmaf(y, t, 0.254829592f);
+  const float above = 1.0f - y * t * exp_fixed(0.0f - x * x);
+  return x < 0 ? 0.0f - above : above;
+}
+
+__device__ __forceinline__ float activate_fixed(Activation kind, float x) {
+  if (kind == Activation::silu) return x / (1.0f + exp_fixed(0.0f - x));
+  if (kind == Activation::gelu_erf) return 0.5f * x * (1.0f + erf_fixed(x * 0.70710678f));
+  if (kind == Activation::relu) return x < 0 ? 0.0f : x;
+  if (kind == Activation::relu2) return x < 0 ? 0.0f : x * x;
+  const float inner = 0.7978845608f * fmaf((x * x) * x, 0.044715f, x);
+  return (0.5f * x) * (1.0f + tanh_fixed(inner));
+}
+
+// The tree of every reduction: lane l of each half warp of 16 holds partial sum l; halves onto each
+// other. All lanes get the result.
+__device__ __forceinline__ float tree_sum(float x) {
+#pragma unroll
+  for (int n = 8; n > 0; n /= 2) x = x + __shfl_xor_sync(kAllLanes, x, n, 16);
+  return x;
+}
+__device__ __forceinline__ float tree_max(float x) {
+#pragma unroll
+  for (int n = 8; n > 0; n /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, x, n, 16);
+    x = x > other ? x : other;
+  }
+  return x;
+}
+
+// A block of 32 activations by one warp, lane i holding x[i]: QuantizeActs::block. Whole warps
+// only.
+__device__ __forceinline__ void quantize_block(float x, Act* to) {
+  const int lane = threadIdx.x % 32;
+  float most = fabsf(x);
+  bool finite = x * 0.0f == 0.0f;
+#pragma unroll
+  for (int n = 16; n > 0; n /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, most, n);
+    most = most > other ? most : other;
+  }
+  finite = __all_sync(kAllLanes, finite);
+  const float inverse = finite && most > QuantizeActs::kSmallest ? 127.0f / most : 0.0f;
+  const int q = finite ? __float2int_rn(x * inverse) : 0;
+  int half = q;
+#pragma unroll
+  for (int n = 8; n > 0; n /= 2) half += __shfl_xor_sync(kAllLanes, half, n, 16);
+  const int other_half = __shfl_xor_sync(kAllLanes, half, 16);
+  to->q[lane] = int8_t(q);
+  if (lane == 0) {
+    const float d = finite ? most / 127.0f : __int_as_float(0x7fc00000);
+    to->d = d;
+    to->ds = d * float(half + other_half);
+    to->half[0] = half, to->half[1] = other_half;
+  }
+}
+
+}  // namespace chaski

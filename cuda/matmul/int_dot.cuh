@@ -1,0 +1,281 @@
+// One warp's share of a matmul with block formats: a segment of 32 rows times 1, or up to 8 or 16,
+// tokens.
+//
+// The order of additions is order.h's, whoever else is computed beside a token; the prompt kernel
+// (matmul_tiles.cuh) keeps it too.
+//
+// One token. m16n8k32 has eight columns and the token needs one: the group's eight blocks take one
+// each. Lane 4 g + t brings the activations of block g, and eight products, each with all columns
+// but its own zero, add up to
+//       D[row][c] = dot of the row with block c,
+//       lane 4 g + t holding blocks 2t, 2t+1 of its four rows,
+// so that converting, scaling and unpacking of scales are spread over all lanes and done once. The
+// sum in block order then goes from lane to lane: t = 0 adds its two blocks and hands on to t = 1.
+// Four shuffles a row and group; the bits are those of the plain order.
+//
+// Several tokens: columns are tokens, and a lane adds up (four rows) x (tokens 2t, 2t+1). Scales
+// are unpacked as above, by the lane that owns the block, and passed on by shuffles.
+//
+// Instructions per group and warp (4.25-bit q4: 4 KB of codes): about 300 to unpack, 16 products,
+// 110 to combine one token's: 440, where four schedulers offer 900 in the time 4.3 TB/s takes to
+// bring the bytes.
+#pragma once
+#include "cuda/device/mma.cuh"
+#include "cuda/device/order.h"
+#include "cuda/matmul/matmul.cuh"
+#include "cuda/weights/fragments.cuh"
+
+namespace chaski {
+
+// The lane's strip of a pair. A last pair may lack its second strip: its lanes compute the first
+// once more, and nobody reads it.
+template <class F>
+struct StripAt {
+  const std::byte* strip = nullptr;
+  StripAt() = default;
+  __device__ __forceinline__ StripAt(const std::byte* weight, int64_t strip_bytes, int64_t strips,
+                                     int64_t pair, const Lane& l) {
+    const int64_t at = 2 * pair + l.g / 4;
+    strip = weight + (at < strips ? at : strips - 1) * strip_bytes;
+  }
+  __device__ __forceinline__ const typename F::Tile& tile(int block) const {
+    return reinterpret_cast<const typename F::Tile*>(
+        strip + kStrip * kHeaderBytes<F>)[block / (F::kBlock / 32)];
+  }
+  static __device__ __forceinline__ int sub(int block) {
+    return F::kBlock == 32 ? 0 : block % (F::kBlock / 32);
+  }
+};
+
+template <class F>
+using Codes = typename Weights<F>::Codes;
+template <class F>
+using Scales = typename Weights<F>::Scales;
+
+// What is loaded at a time: the codes of kAhead blocks of a group, and the scales of the two of the
+// group's blocks that are the lane's. Registers set kAhead: half a group where codes take 32 bytes
+// a lane and are not used as they are.
+template <class F>
+struct GroupWeights {
+  static constexpr int kAhead = sizeof(Codes<F>) > 16 &&
+                                        (F::kDot.halves || F::kDot.mins || F::kBlock == 256)
+                                    ? kGroupBlocks / 2
+                                    : kGroupBlocks;
+  Codes<F> codes[kAhead];
+  Scales<F> scales[2];
+
+  __device__ __forceinline__ void load(const StripAt<F>& strip, int group, int blocks,
+                                       const Lane& l) {
+    load_codes(strip, group, 0, blocks, l);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int mine = group * kGroupBlocks + 2 * l.t + j,
+                block = mine < blocks ? mine : blocks - 1;
+      scales[j] = Weights<F>::load_scales(strip.strip, strip.tile(block), strip.sub(block), l.quad);
+    }
+  }
+  // Blocks first .. first + kAhead - 1 of the group; what lies past the row's end is zero.
+  __device__ __forceinline__ void load_codes(const StripAt<F>& strip, int group, int first,
+                                             int blocks, const Lane& l) {
+#pragma unroll
+    for (int b = 0; b < kAhead; ++b) {
+      const int block = group * kGroupBlocks + first + b;
+      if (block < blocks)
+        codes[b] = Weights<F>::load(strip.tile(block), F::kBlock == 32 ? 0 : first + b, l);
+      else
+        codes[b] = Codes<F>{};
+    }
+  }
+};
+
+// Activations as the B operand, in the order of the format's words.
+struct ActWords {
+  uint32_t b[2];
+};
+template <class F>
+__device__ __forceinline__ ActWords act_words(const Act& a, int t) {
+  const auto* q = reinterpret_cast<const uint32_t*>(a.q);
+  const uint32_t low = q[t], high = q[4 + t];
+  if (Weights<F>::kMixed) return {{__byte_perm(low, high, 0x5140), __byte_perm(low, high, 0x7362)}};
+  return {{low, high}};
+}
+
+// What the combination needs of an activation block besides its codes, in one load: as far as the
+// format's dot reads it.
+template <class F>
+struct ActScales {
+  float d = 0, ds = 0;
+  int half[2] = {0, 0};
+  __device__ __forceinline__ void load(const Act& a) {
+    if (F::kDot.offset || F::kDot.halves) {
+      const uint4 x = load16(&a.d);
+      d = __uint_as_float(x.x), ds = __uint_as_float(x.y), half[0] = int(x.z), half[1] = int(x.w);
+    } else if (F::kDot.mins) {
+      const uint2 x = load8(&a.d);
+      d = __uint_as_float(x.x), ds = __uint_as_float(x.y);
+    } else {
+      d = a.d;
+    }
+  }
+};
+static_assert(offsetof(Act, d) % 16 == 0 && offsetof(Act, half) == offsetof(Act, d) + 8);
+
+// Integer dots of 4 rows with 2 columns; formats with a scale per 16 columns keep the halves apart.
+template <class F>
+struct Dots {
+  static constexpr int kHalves = F::kDot.halves || F::kDot.apart ? 2 : 1;
+  int32_t d[kHalves][2][4];  // [half][product][row of the product, column]
+
+  // Starts at what the codes' offset takes away.
+  __device__ __forceinline__ void start(const ActScales<F> (&a)[2]) {
+#pragma unroll
+    for (int p = 0; p < 2; ++p)
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (kHalves == 1)
+          d[0][p][k] = -F::kDot.offset * (a[k % 2].half[0] + a[k % 2].half[1]);
+        else
+          d[0][p][k] = -F::kDot.offset * a[k % 2].half[0],
+          d[kHalves - 1][p][k] = -F::kDot.offset * a[k % 2].half[1];
+      }
+  }
+  __device__ __forceinline__ void multiply(const Words& w, const ActWords& a) {
+#pragma unroll
+    for (int p = 0; p < 2; ++p) {
+      const uint32_t rows[4] = {w.w[2 * p][0], w.w[2 * p + 1][0], w.w[2 * p][1], w.w[2 * p + 1][1]};
+      if (kHalves == 1) {
+        mma_s8(d[0][p], rows, a.b);
+      } else {
+        mma_s8(d[0][p], rows, {a.b[0], 0});
+        mma_s8(d[kHalves - 1][p], rows, {0, a.b[1]});
+      }
+    }
+  }
+  // acc + the block's part of row i, column j: the order of quant/panel.h.
+  __device__ __forceinline__ float add(float acc, int i, int j, const RowScales& r,
+                                       const ActScales<F>& a) const {
+    const int k = 2 * (i % 2) + j;
+    if (F::kDot.apart) {
+      acc = fmaf(float(d[0][i / 2][k]), r.d[i] * a.d, acc);
+      return fmaf(float(d[kHalves - 1][i / 2][k]), r.m[i] * a.d, acc);
+    }
+    const int dot = kHalves == 1
+                        ? d[0][i / 2][k]
+                        : r.s[0][i] * d[0][i / 2][k] + r.s[1][i] * d[kHalves - 1][i / 2][k];
+    acc = fmaf(float(dot), r.d[i] * a.d, acc);
+    if (F::kDot.mins) {
+      if (kHalves == 1)
+        acc = fmaf(r.m[i], a.ds, acc);
+      else
+        acc = fmaf(float(r.mins[0][i] * a.half[0] + r.mins[1][i] * a.half[1]), r.m[i] * a.d, acc);
+    }
+    return acc;
+  }
+};
+
+// acc[i] += group `group` of the lane's row i times the only token. `weights` has the group's first
+// kAhead blocks; next() loads what comes after the group, as soon as the registers are free.
+template <class F, class Next>
+__device__ __forceinline__ void add_group_one(GroupWeights<F>& weights, const StripAt<F>& strip,
+                                              int group, int blocks, const Act* acts, const Lane& l,
+                                              float (&acc)[4], Next next) {
+  const int first = group * kGroupBlocks;
+  ActWords mine{{0, 0}};
+  if (first + l.g < blocks) mine = act_words<F>(acts[first + l.g], l.t);
+  ActScales<F> a[2];
+  RowScales r[2];
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    if (first + 2 * l.t + j < blocks) a[j].load(acts[first + 2 * l.t + j]);
+    Weights<F>::panel(weights.scales[j], F::kBlock == 32 ? 0 : 2 * l.t + j, r[j]);
+  }
+  Dots<F> dots;
+  dots.start(a);
+#pragma unroll
+  for (int b = 0; b < kGroupBlocks; ++b) {
+    if (b == weights.kAhead) weights.load_codes(strip, group, b, blocks, l);
+    Words w;
+    Weights<F>::words(weights.codes[b % weights.kAhead], b, l, w);
+    dots.multiply(w, {{l.g == b ? mine.b[0] : 0, l.g == b ? mine.b[1] : 0}});
+  }
+  next();
+#pragma unroll
+  for (int t = 0; t < 4; ++t)  // every lane adds, lane t's sum is the one that counts
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float sum = dots.add(dots.add(acc[i], i, 0, r[0], a[0]), i, 1, r[1], a[1]);
+      acc[i] = __shfl_sync(kAllLanes, sum, t, 4);
+    }
+}
+
+// Scales of a group's block b, which lane t = b / 2 has unpacked.
+template <class F>
+__device__ __forceinline__ RowScales scales_of_block(const RowScales (&mine)[2], int b) {
+  const RowScales& from = mine[b % 2];
+  RowScales r;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    r.d[i] = __shfl_sync(kAllLanes, from.d[i], b / 2, 4);
+    if (F::kDot.mins || F::kDot.apart) r.m[i] = __shfl_sync(kAllLanes, from.m[i], b / 2, 4);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (F::kDot.halves) r.s[h][i] = __shfl_sync(kAllLanes, from.s[h][i], b / 2, 4);
+      if (F::kDot.halves && F::kDot.mins)
+        r.mins[h][i] = __shfl_sync(kAllLanes, from.mins[h][i], b / 2, 4);
+    }
+  }
+  return r;
+}
+
+// Up to 8 kTiles tokens of one group of activations (at(): operand.h), from `first_token` of it.
+template <int kTiles>
+struct TokenTiles {
+  const Act* acts;
+  int width, first_token;
+  __device__ __forceinline__ const Act& at(int block, int token) const {
+    // a token too many: computed, never written
+    const int r = first_token + token < width ? first_token + token : width - 1;
+    return acts[int64_t(block) * width + r];
+  }
+};
+
+// acc[tile][column][i] += group times tokens 8 tile + 2t, + 1.
+template <class F, int kTiles>
+__device__ __forceinline__ void add_group_many(GroupWeights<F>& weights, const StripAt<F>& strip,
+                                               int group, int blocks,
+                                               const TokenTiles<kTiles>& tokens, const Lane& l,
+                                               float (&acc)[kTiles][2][4]) {
+  const int first = group * kGroupBlocks;
+  RowScales mine[2];
+#pragma unroll
+  for (int j = 0; j < 2; ++j)
+    Weights<F>::panel(weights.scales[j], F::kBlock == 32 ? 0 : 2 * l.t + j, mine[j]);
+#pragma unroll
+  for (int b = 0; b < kGroupBlocks; ++b) {
+    if (first + b >= blocks) break;
+    if (b == weights.kAhead) weights.load_codes(strip, group, b, blocks, l);
+    ActWords x[kTiles];
+    ActScales<F> a[kTiles][2];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      x[n] = act_words<F>(tokens.at(first + b, 8 * n + l.g), l.t);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) a[n][j].load(tokens.at(first + b, 8 * n + 2 * l.t + j));
+    }
+    const RowScales r = scales_of_block<F>(mine, b);
+    Words w;
+    Weights<F>::words(weights.codes[b % weights.kAhead], b, l, w);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      Dots<F> dots;
+      dots.start(a[n]);
+      dots.multiply(w, x[n]);
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[n][j][i] = dots.add(acc[n][j][i], i, j, r, a[n][j]);
+    }
+  }
+}
+
+}  // namespace chaski

@@ -1,0 +1,57 @@
+// A norm of one row by the threads of a block, with the residual addition in front and the
+// quantization of the result behind. pointwise.cu does rows with it, and the matmul of a decode
+// step the one row it reads (matmul_rows.cuh): the same bits.
+#pragma once
+#include "cuda/device/math.cuh"
+#include "cuda/rows/norm_row.h"
+
+namespace chaski {
+
+// Sum over the block, in order: lanes by halves, then warps by halves. part: a float to a warp.
+__device__ __forceinline__ float block_sum(float x, float* part) {
+#pragma unroll
+  for (int k = 16; k > 0; k /= 2) x = x + __shfl_xor_sync(kAllLanes, x, k);
+  __syncthreads();  // whoever still reads `part` from the last sum is done
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+  __syncthreads();
+  const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
+  x = lane < warps ? part[lane] : 0.0f;
+#pragma unroll
+  for (int k = 16; k > 0; k /= 2) x = x + __shfl_xor_sync(kAllLanes, x, k);
+  return x;
+}
+
+// Row `at` of a; row: n floats, part: 32, in shared memory. y may be row. A thread's columns are
+// threadIdx.x + k * blockDim.x, so that a warp meets whole blocks of 32. What others wrote to y and
+// acts is visible after the next barrier.
+__device__ __forceinline__ void norm_row(const NormRow& a, int64_t at, float* row, float* part) {
+  const int64_t n = a.n, first = at * n, own = at % a.weights * n;
+  float total = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    float x = a.x[first + i];
+    if (a.r) x = x + a.r[first + i];
+    if (a.sum) a.sum[first + i] = x;
+    row[i] = x;
+    total = a.bias ? total + x : fmaf(x, x, total);
+  }
+  total = block_sum(total, part);
+  float mean = 0;
+  if (a.bias) {
+    mean = total / float(n);
+    total = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+      total = fmaf(row[i] - mean, row[i] - mean, total);
+    total = block_sum(total, part);
+  }
+  const float variance = total / float(n);
+  const float scale = variance < INFINITY ? 1.0f / __fsqrt_rn(variance + a.eps) : NAN;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    float y = (row[i] - mean) * scale * a.weight[own + i];
+    if (a.bias) y = y + a.bias[own + i];
+    if (a.y) a.y[first + i] = y;
+    // then n is a multiple of 32, and the warp is whole
+    if (a.acts.data) quantize_block(y, &a.acts.at(at, i / 32));
+  }
+}
+
+}  // namespace chaski

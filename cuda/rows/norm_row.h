@@ -1,0 +1,37 @@
+// The norm of one row, or of one head of a row, as the host describes it to a kernel (norm.cuh).
+#pragma once
+#include "cuda/device/order.h"
+#include "cuda/table.h"
+
+namespace chaski {
+
+struct NormRow {
+  // x: null for none at all; r: null without addition; bias: null but for layer norm
+  const float *x, *r, *weight, *bias;
+  float *y, *sum;  // null where nobody reads
+  ActsView acts;   // data null likewise
+  int64_t n;
+  float eps;
+  int weights = 1;  // of how many neighbouring rows each has its own; 1: all have the same
+};
+
+inline NormRow norm_row_of(const Norm& op, const OpArgs& a) {
+  return {a.in[0].floats(),
+          op.adds ? a.in[1].floats() : nullptr,
+          op.weight(a).floats(),
+          op.kind == Norm::Kind::layer ? op.bias(a).floats() : nullptr,
+          a.out[0].out_row(0),
+          op.adds ? a.out[1].out_row(0) : nullptr,
+          a.acts,
+          a.in[0].shape.cols / op.heads,
+          op.eps,
+          op.weight(a).shape.cols == a.in[0].shape.cols ? op.heads : 1};
+}
+
+// Threads of a row: part of the order of its sums, so the same wherever it is normed. As many as
+// multiply it.
+inline int norm_threads(int64_t columns) {
+  return 32 * segments_of(groups_of(int(columns + 31) / 32));
+}
+
+}  // namespace chaski

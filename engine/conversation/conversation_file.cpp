@@ -1,0 +1,77 @@
+#include "engine/conversation/conversation_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "models/import/json_file.h"
+
+namespace chaski {
+
+namespace {
+
+using Written = nlohmann::ordered_json;
+
+constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool"};
+
+Written calls_of(const std::vector<ToolCall>& calls) {
+  Written list = Written::array();
+  for (const ToolCall& call : calls)
+    list.push_back({{"id", call.id},
+                    {"type", "function"},
+                    {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  return list;
+}
+
+ToolCall call_of(const Json& json) {
+  const Json function = json["function"], arguments = function["arguments"];
+  const ToolCall call{json["id"].str(""), function["name"].str(), arguments.str()};
+  if (!is_json_object(call.arguments)) arguments.wrong("a text that is a JSON object");
+  return call;
+}
+
+}  // namespace
+
+Conversation read_conversation(const std::string& path) {
+  const Json file = read_json(path);
+  const Json messages = file.is_object() ? file["messages"] : file;
+  if (!messages.is_array()) messages.wrong("a list of messages");
+  Conversation out;
+  if (file.is_object() && file["set"].is_object())
+    file["set"].each(
+        [&](const std::string& name, const Json& value) { out.settings[name] = value.str(); });
+  messages.each([&](const Json& message) {
+    // A template writes roles as they are, control tokens and all.
+    const Json role = message["role"];
+    if (std::find(std::begin(kRoles), std::end(kRoles), role.str()) == std::end(kRoles))
+      role.wrong(fmt::format("{}", fmt::join(kRoles, ", ")));
+    ChatMessage read{role.str(), ""};
+    message["tool_calls"].each([&](const Json& call) { read.calls.push_back(call_of(call)); });
+    const Json content = message["content"];
+    read.content = read.calls.empty() ? content.str() : content.str("");
+    read.call_id = message["tool_call_id"].str(""), read.name = message["name"].str("");
+    out.messages.push_back(std::move(read));
+  });
+  return out;
+}
+
+void write_conversation(const std::string& path, const Conversation& conversation) {
+  Written list = Written::array();
+  for (const ChatMessage& m : conversation.messages) {
+    list.push_back({{"role", m.role}, {"content", m.content}});
+    if (!m.calls.empty()) list.back()["tool_calls"] = calls_of(m.calls);
+    if (!m.call_id.empty()) list.back()["tool_call_id"] = m.call_id;
+    if (!m.name.empty()) list.back()["name"] = m.name;
+  }
+  Written file_text{{"messages", list}};
+  if (!conversation.settings.empty()) file_text["set"] = conversation.settings;
+  // What is not UTF-8 becomes U+FFFD.
+  const std::string text = file_text.dump(-1, ' ', false, Written::error_handler_t::replace) + "\n";
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+}  // namespace chaski

@@ -1,0 +1,337 @@
+#include "engine/conversation/tools.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
+#include "models/import/json_file.h"
+
+namespace chaski {
+
+namespace {
+
+using Members = nlohmann::ordered_json;  // in the order of the text
+
+// The special before the general.
+constexpr ToolSyntax kSyntaxes[] = {
+    {.mark = "<tool_call>",
+     .begins = "<tool_call>",
+     .ends = "</tool_call>",
+     .opens = "<tool_call>\n",
+     .closes = "\n</tool_call>",
+     .bare = true},  // as Qwen2.5-Coder writes
+    {.mark = "[ARGS]", .begins = "[TOOL_CALLS]", .name_in_front = true, .can_be_forced = false},
+    {.mark = "[TOOL_CALLS]", .begins = "[TOOL_CALLS]", .opens = "[TOOL_CALLS][", .closes = "]"},
+    {.mark = "<|tool_call|>", .begins = "<|tool_call|>", .opens = "<|tool_call|>[", .closes = "]"},
+    {.mark = "<|start_header_id|>",
+     .begins = "<|python_tag|>",
+     .arguments = "parameters",
+     .bare = true},
+};
+// Families whose calls are no JSON, or stand elsewhere, in spite of a mark above.
+constexpr std::string_view kOthers[] = {"<function=", "<arg_key>", "<tool_sep>"};
+constexpr std::string_view kWhiteSpace = " \t\r\n";
+constexpr size_t kShown = 60;  // bytes of what is damaged
+constexpr int kMostNestedJson = 50;
+constexpr std::string_view kFence = "```json";
+
+std::string written(const Members& value) {
+  return value.dump(-1, ' ', false, Members::error_handler_t::replace);
+}
+
+jinja::Value value_of(const Members& json, jinja::Budget& budget) {
+  const auto text = [&](const std::string& s) {
+    return jinja::Value::text(budget, s, jinja::kFromOutside);
+  };
+  if (json.is_boolean()) return json.get<bool>();
+  // Larger numbers than a template knows are floats, as they are in other readers of JSON.
+  if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX) return json.get<double>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_string()) return text(json.get<std::string>());
+  if (json.is_array()) {
+    jinja::Values items;
+    for (const Members& item : json) items.push_back(value_of(item, budget));
+    return jinja::Value::list(budget, std::move(items));
+  }
+  if (!json.is_object()) return {};
+  std::vector<std::pair<jinja::Value, jinja::Value>> items;
+  for (const auto& [key, value] : json.items())
+    items.emplace_back(text(key), value_of(value, budget));
+  return jinja::Value::dict(budget, std::move(items));
+}
+
+// What is said of one function, whether or not it is wrapped.
+bool is_wrapped(const Members& tool) {
+  return tool.contains("function") && tool["function"].is_object();
+}
+const Members& function_of(const Members& tool) {
+  return is_wrapped(tool) ? tool["function"] : tool;
+}
+
+// A schema that goes elsewhere takes the places it refers to with it.
+void move_references(Members& schema, const std::string& to) {
+  if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string())
+    if (const std::string ref = schema["$ref"]; ref.starts_with('#'))
+      schema["$ref"] = "#" + to + ref.substr(1);
+  if (schema.is_structured())
+    for (Members& inner : schema) move_references(inner, to);
+}
+
+// Where the JSON value that begins here ends; npos if it does not, or is nested too deep for those
+// who walk through it. Only brackets are counted: whoever reads it finds out the rest.
+size_t end_of_json(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (in_string) {
+      if (c == '\\') ++at;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMostNestedJson) return std::string_view::npos;
+    } else if ((c == '}' || c == ']') && --depth == 0) {
+      return at + 1;
+    }
+  }
+  return std::string_view::npos;
+}
+
+std::string_view inside_white_space(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kWhiteSpace),
+               end = text.find_last_not_of(kWhiteSpace);
+  return begin == std::string_view::npos ? "" : text.substr(begin, end + 1 - begin);
+}
+
+class AnswerReader {
+ public:
+  AnswerReader(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,
+               size_t calls_before)
+      : syntax_(syntax), tools_(tools), rest_(answer), before_(calls_before) {}
+
+  ToolAnswer read() {
+    // A call may speak of thoughts, and a thought of calls: what stands first is what it is.
+    constexpr std::string_view kThought = "</think>";
+    const auto begins_call = [&] {
+      return inside_white_space(rest_).starts_with(syntax_.begins) ||
+             (syntax_.bare && begins_bare_call(rest_).value_or(false));
+    };
+    const size_t thought = rest_.find(kThought);
+    if (thought != std::string_view::npos && !begins_call()) pass(thought + kThought.size());
+    if (syntax_.bare && begins_bare_call(rest_).value_or(false)) take_bare();
+    for (size_t at; (at = rest_.find(syntax_.begins)) != std::string_view::npos;) {
+      pass(at);
+      const std::string_view whole = rest_;
+      rest_.remove_prefix(syntax_.begins.size());
+      if (!take_calls()) keep_read(whole);
+    }
+    pass(rest_.size());
+    out_.content = inside_white_space(out_.content);
+    return std::move(out_);
+  }
+
+ private:
+  void keep(std::string_view text) { out_.content += text; }
+  void keep_read(std::string_view before) { keep(before.substr(0, before.size() - rest_.size())); }
+  void pass(size_t bytes) {
+    keep(rest_.substr(0, bytes));
+    rest_.remove_prefix(bytes);
+  }
+  void skip_space() {
+    rest_.remove_prefix(std::min(rest_.find_first_not_of(kWhiteSpace), rest_.size()));
+  }
+  bool take(std::string_view text) {
+    const bool there = !text.empty() && rest_.starts_with(text);
+    if (there) rest_.remove_prefix(text.size());
+    return there;
+  }
+
+  // JSON without arguments is no call but what somebody asked for.
+  void take_bare() {
+    const std::string_view whole = rest_;
+    if (whole.find(fmt::format("\"{}\"", syntax_.arguments)) == std::string_view::npos) return;
+    rest_.remove_prefix(rest_.find('{'));
+    fenced_ = inside_white_space(whole).starts_with(kFence);
+    if (!take_calls()) keep_read(whole);
+    fenced_ = false;
+  }
+
+  // What stands behind a mark: objects, a list of them, or a name and its arguments. False, with
+  // the damaged text read, if it is none of these.
+  bool take_calls() {
+    const size_t calls = out_.calls.size(), faults = out_.faults.size();
+    const std::string_view before = rest_;
+    skip_space();
+    bool good = take_values();
+    skip_space();
+    if (fenced_ && take("```")) skip_space();
+    if (!take(syntax_.ends) && !syntax_.ends.empty() && good) good = rest_.empty();
+    if (good) return true;
+    out_.calls.resize(calls), out_.faults.resize(faults);
+    // Up to the mark that ends it, or to the next call.
+    rest_ = before;
+    const size_t end = syntax_.ends.empty() ? std::string_view::npos : rest_.find(syntax_.ends),
+                 next = rest_.find(syntax_.begins);
+    const std::string_view damaged =
+        rest_.substr(0, std::min({end == std::string_view::npos ? end : end + syntax_.ends.size(),
+                                  next, rest_.size()}));
+    rest_.remove_prefix(damaged.size());
+    const std::string_view shown = inside_white_space(damaged);
+    out_.damaged = true;
+    out_.faults.push_back(fmt::format(
+        "a call of the model is \"{}{}\", expected {{\"name\": ..., \"{}\": {{...}}}}",
+        escaped(shown.substr(0, kShown)), shown.size() > kShown ? "..." : "", syntax_.arguments));
+    return false;
+  }
+
+  bool take_values() {
+    if (syntax_.name_in_front && !rest_.starts_with('[')) {  // name[ARGS]{...}
+      const size_t end = rest_.find_first_of("[{");
+      if (end == std::string_view::npos) return false;
+      const std::string name(inside_white_space(rest_.substr(0, end)));
+      rest_.remove_prefix(std::min(rest_.find('{'), rest_.size()));
+      const Members arguments = value();
+      return arguments.is_object() && add(name, arguments);
+    }
+    size_t taken = 0;
+    while (rest_.starts_with('{') || (taken == 0 && rest_.starts_with('['))) {
+      const Members read = value();
+      if (read.is_object() && !add(read)) return false;
+      if (read.is_array() &&
+          !std::all_of(read.begin(), read.end(), [&](const Members& call) { return add(call); }))
+        return false;
+      if (!read.is_structured() || read.empty()) return false;
+      ++taken;
+      skip_space();
+      if (take(";")) skip_space();
+    }
+    return taken > 0;
+  }
+
+  // The next value; discarded, with nothing read, if it is damaged.
+  Members value() {
+    const size_t end = end_of_json(rest_);
+    if (end == std::string_view::npos) return Members(Members::value_t::discarded);
+    Members read = Members::parse(rest_.substr(0, end), nullptr, false);
+    if (!read.is_discarded()) rest_.remove_prefix(end);
+    return read;
+  }
+
+  bool add(const Members& call) {
+    if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return false;
+    Members arguments = Members::object();
+    for (const char* key : {"arguments", "parameters"})
+      if (call.contains(key)) arguments = call[key];
+    // Some write the arguments as a text that is JSON.
+    if (arguments.is_string() && is_json_object(arguments.get_ref<const std::string&>()))
+      arguments = Members::parse(arguments.get<std::string>());
+    return arguments.is_object() && add(call["name"].get<std::string>(), arguments);
+  }
+
+  bool add(const std::string& name, const Members& arguments) {
+    const auto& known = tools_.names();
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      out_.faults.push_back(fmt::format("the model calls \"{}\", expected {}", escaped(name),
+                                        expected_names(name, known)));
+    out_.calls.push_back(
+        {fmt::format("call{:05}", before_ + out_.calls.size() + 1), name, written(arguments)});
+    return true;
+  }
+
+  const ToolSyntax& syntax_;
+  const Tools& tools_;
+  std::string_view rest_;
+  bool fenced_ = false;  // what is read is a block of code
+  const size_t before_;
+  ToolAnswer out_;
+};
+
+}  // namespace
+
+bool is_json_object(std::string_view text) {
+  return text.starts_with('{') && end_of_json(text) == text.size() && Members::accept(text);
+}
+
+Tools Tools::parse(const std::string& file, const std::string& text) {
+  Tools out;
+  out.text_ = text;
+  const Json list = parse_json(file, text);
+  if (!list.is_array() || list.size() == 0) list.wrong("a list of functions, at least one");
+  list.each([&](const Json& tool) {
+    if (tool.has("type") && tool["type"].str() != "function") tool["type"].wrong("\"function\"");
+    const Json function = tool.has("function") ? tool["function"] : tool;
+    const std::string name = function["name"].str();
+    if (name.empty()) function["name"].wrong("a name");
+    if (std::find(out.names_.begin(), out.names_.end(), name) != out.names_.end())
+      function["name"].wrong("a name that is not taken");
+    if (function.has("parameters") && !function["parameters"].is_object())
+      function["parameters"].wrong("a JSON schema of an object");
+    out.names_.push_back(name);
+  });
+  return out;
+}
+
+jinja::Value Tools::value() const {
+  if (empty()) return {};
+  jinja::Budget budget = jinja::Budget::unlimited();
+  Members list = Members::parse(text_);
+  for (Members& tool : list)
+    if (!is_wrapped(tool)) tool = {{"type", "function"}, {"function", tool}};
+  return value_of(list, budget);
+}
+
+std::string Tools::schema_of_call(std::string_view name, std::string_view arguments) const {
+  const Members list = Members::parse(text_);
+  Members calls = Members::array();
+  for (const Members& tool : list) {
+    const Members& function = function_of(tool);
+    if (!name.empty() && function["name"] != name) continue;
+    Members parameters = function.contains("parameters") && function["parameters"].is_object()
+                             ? function["parameters"]
+                             : Members{{"type", "object"}};
+    move_references(parameters, fmt::format("/anyOf/{}/properties/{}", calls.size(), arguments));
+    calls.push_back(
+        {{"type", "object"},
+         {"properties",
+          {{"name", {{"const", function["name"]}}}, {std::string(arguments), parameters}}},
+         {"required", {"name", std::string(arguments)}},
+         {"additionalProperties", false}});
+  }
+  return written({{"anyOf", calls}});
+}
+
+jinja::Value value_of_call(const ToolCall& call) {
+  jinja::Budget budget = jinja::Budget::unlimited();
+  const Members arguments = Members::parse(call.arguments, nullptr, false);
+  return value_of({{"type", "function"},
+                   {"id", call.id},
+                   {"function", {{"name", call.name}, {"arguments", arguments}}}},
+                  budget);
+}
+
+std::optional<bool> begins_bare_call(std::string_view answer) {
+  answer = inside_white_space(answer);
+  if (answer.size() < kFence.size() && kFence.starts_with(answer)) return std::nullopt;
+  if (answer.starts_with(kFence)) answer = inside_white_space(answer.substr(kFence.size()));
+  return answer.empty() ? std::nullopt : std::optional(answer[0] == '{');
+}
+
+const ToolSyntax* tool_syntax(std::string_view chat_template) {
+  const auto has = [&](std::string_view mark) {
+    return chat_template.find(mark) != std::string_view::npos;
+  };
+  if (std::any_of(std::begin(kOthers), std::end(kOthers), has)) return nullptr;
+  const auto at = std::find_if(std::begin(kSyntaxes), std::end(kSyntaxes),
+                               [&](const ToolSyntax& syntax) { return has(syntax.mark); });
+  return at == std::end(kSyntaxes) ? nullptr : at;
+}
+
+ToolAnswer read_answer(const ToolSyntax& syntax, const Tools& tools, std::string_view answer,
+                       size_t calls_before) {
+  return AnswerReader(syntax, tools, answer, calls_before).read();
+}
+
+}  // namespace chaski

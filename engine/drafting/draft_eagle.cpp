@@ -1,0 +1,72 @@
+#include "engine/drafting/draft_eagle.h"
+
+#include <algorithm>
+
+#include "engine/drafting/draft_heads.h"
+#include "engine/session/engine_impl.h"
+#include "ggml-like-tensor/split.h"
+#include "models/import/hf/eagle.h"
+
+namespace chaski {
+
+namespace {
+
+std::unique_ptr<EagleHead> new_head(EagleKind kind, const Decoder& target, const EngineImpl& e) {
+  const std::string& path = e.weights->path;
+  if (kind == EagleKind::eagle3) return std::make_unique<Eagle3>(target, e.hidden, path);
+  if (kind == EagleKind::next_layer) return std::make_unique<NextLayer>(target, e.hidden, path);
+  return std::make_unique<Eagle1>(target, e.hidden, path);
+}
+
+// What three layers read is made one row in the target's own passes.
+void give_rows(EngineImpl& e, const Eagle3& eagle, const std::shared_ptr<const Weights>& weights,
+               const std::string& folder) {
+  const auto made = [weights, of = eagle.rows_of, layers = eagle.layers_read](Graph& g) {
+    std::array<ValueId, 3> read{};
+    std::ranges::transform(layers, read.begin(),
+                           [&](int64_t layer) { return entering(g, int(layer)); });
+    if (std::ranges::count(read, kNone) > 0) return kNone;
+    ValueId sum = g.matmul(read[0], *of[0].weight);
+    for (size_t i = 1; i < read.size(); ++i) sum = g.add(sum, g.matmul(read[i], *of[i].weight));
+    return sum;
+  };
+  Batch one;
+  one.tokens.resize(1), one.outputs.resize(1);
+  Graph graph = cpu_graph(*e.model, int(e.model->n_layers), one);
+  if (made(graph) == kNone)
+    fail(Exit::usage,
+         "--draft {}: more than one row goes from layer to layer, expected no EAGLE-3 head",
+         folder);
+  e.cpu->give_beside(made);
+  e.beside = eagle.columns();
+}
+
+}  // namespace
+
+bool is_eagle(const std::string& path) { return eagle_kind(path) != EagleKind::none; }
+bool has_next_layer(const std::string& path) { return eagle_kind(path) == EagleKind::next_layer; }
+
+std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<Engine> target,
+                                   int sessions) {
+  expect_hidden_rows(*target, folder);
+  EngineImpl& e = target->impl();
+  const auto* decoder = dynamic_cast<const Decoder*>(e.model.get());
+  if (!decoder)
+    fail(Exit::usage, "--draft {}: {} has no head that others may ask, expected no EAGLE head",
+         folder, target->path());
+  std::unique_ptr<EagleHead> eagle = new_head(eagle_kind(folder), *decoder, e);
+  const ModelSource source = import_eagle(folder, *eagle);
+  expect_memory_for_heads(source);
+  const auto weights = load(source, target->threads());
+  for (const TensorSlot& slot : tensors_of(*eagle)) {
+    *slot.weight = weights->find(slot.name);
+    if (*slot.weight) eagle->weights.push_back({slot.role, *slot.weight});
+  }
+  eagle->bound(folder);
+  auto engine = Engine::guessing_for(std::move(target), std::move(eagle), weights, sessions);
+  if (const auto* three = dynamic_cast<const Eagle3*>(engine->impl().model.get()))
+    give_rows(e, *three, weights, folder);
+  return engine;
+}
+
+}  // namespace chaski

@@ -1,0 +1,85 @@
+#include "engine/drafting/draft_heads.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/session/engine_impl.h"
+#include "ggml-like-tensor/base/memory.h"
+#include "ggml-like-tensor/plan.h"
+#include "models/import/hf/medusa.h"
+
+namespace chaski {
+
+// A plan for each head, so that a guess costs one head and not all.
+struct DraftHeads::Parts {
+  MedusaHeads heads;
+  std::shared_ptr<const Weights> weights;
+  Batch batch;  // of one row
+  PassContext where;
+  std::vector<std::unique_ptr<Plan>> plans;
+};
+
+bool DraftHeads::are_at(const std::string& path) { return holds_medusa(path); }
+
+void expect_hidden_rows(Engine& target, const std::string& folder) {
+  if (target.device() != "cpu")
+    fail(Exit::usage,
+         "--draft {}: heads read rows that stay on {}, expected a model, ngram or none, or "
+         "--device cpu",
+         folder, target.device());
+  if (target.impl().cpu->gives_beside())
+    fail(Exit::usage,
+         "--draft {}: {} has an EAGLE-3 head, which reads other rows, expected no more", folder,
+         target.path());
+  if (target.hidden_size() == 0)
+    fail(Exit::usage, "--draft {}: {} does not say what its logits are made of, expected no heads",
+         folder, target.path());
+}
+
+void expect_memory_for_heads(const ModelSource& source) {
+  uint64_t need = 0;
+  for (const TensorSource& t : source.tensors) need += t.info.bytes();
+  if (const auto have = available_memory(); have && need > *have)
+    fail(Exit::memory, "{}: the heads need {:.3g} GB of memory, {:.3g} GB are available",
+         source.path, double(need) / 1e9, double(*have) / 1e9);
+}
+
+DraftHeads::DraftHeads(const std::string& folder, std::shared_ptr<Engine> target)
+    : folder_(folder), target_(std::move(target)), parts_(std::make_unique<Parts>()) {
+  expect_hidden_rows(*target_, folder);
+  EngineImpl& e = target_->impl();
+  Parts& p = *parts_;
+  p.heads.dim = e.hidden, p.heads.vocab = target_->vocab_size();
+  const ModelSource source = import_medusa(folder, p.heads, target_->path());
+  expect_memory_for_heads(source);
+  p.weights = load(source, target_->threads());
+  p.heads.bind(*p.weights);
+  p.batch.tokens.resize(1), p.batch.outputs.resize(1);
+  for (int i = 0; i < count(); ++i) {
+    Graph graph(p.batch);
+    p.heads.build(graph, i);
+    p.plans.push_back(std::make_unique<Plan>(std::move(graph), e.cpu->backend(), p.batch, p.where));
+  }
+}
+
+DraftHeads::~DraftHeads() = default;
+
+int DraftHeads::count() const { return int(parts_->heads.heads); }
+
+std::span<const float> DraftHeads::logits(int head, std::span<const float> hidden,
+                                          const std::atomic<bool>* stop) {
+  ENSURE(int64_t(hidden.size()) == parts_->heads.dim, "heads read a row of their model");
+  Plan& plan = *parts_->plans[size_t(head)];
+  Executor& executor = target_->impl().cpu->executor();
+  executor.make_room(plan);
+  std::copy(hidden.begin(), hidden.end(), plan.input());
+  if (!executor.run(plan, stop)) return {};
+  const std::span<const float> row(plan.result(), size_t(parts_->heads.vocab));
+  if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); }))
+    fail(Exit::non_finite, "{}: the logits of head {} are not finite: the file is damaged", folder_,
+         head);
+  const Engine& e = *target_;
+  return e.has_tokenizer() ? row.first(size_t(e.tokenizer().size())) : row;
+}
+
+}  // namespace chaski

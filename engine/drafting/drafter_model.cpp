@@ -1,0 +1,69 @@
+// Drafts by a smaller model.
+#include <algorithm>
+
+#include "engine/drafting/drafter.h"
+
+namespace chaski {
+
+namespace {
+
+class ModelDrafter : public Drafter {
+ public:
+  // More than the guesses of a pass and a token: then the text is new.
+  static constexpr size_t kMostAtOnce = 24;
+
+  ModelDrafter(std::shared_ptr<Engine> engine, const SamplerOptions& sampling,
+               const Tokenizer* tokenizer)
+      : session_(engine->session()), sampler_(sampling, tokenizer) {}
+
+  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
+    const int k = std::min(shape[0], session_->engine().context_length() - int(history.size()));
+    if (k <= 0) return {};
+    Session& s = *session_;
+    std::span<const TokenId> next = s.reuse(history);
+    // A prompt is read in portions, one a pass of the target, so that nobody waits for all of it,
+    // and before the first guess, so that the time of guesses is theirs alone.
+    if (next.size() > kMostAtOnce) {
+      next = next.first(std::min(next.size() - 1, size_t(s.engine().batch_length())));
+      const Extension portion{&s, next, 0, &sampler_, std::nullopt, interrupt};
+      Session::draw_all({&portion, 1});
+      return {};
+    }
+    std::vector<TokenId> guesses;
+    while (int(guesses.size()) < k) {
+      Extension guess{&s, next, 1, &sampler_};
+      guess.tries = true;
+      const Draws draws = Session::draw_all({&guess, 1})[0];
+      if (draws.error)
+        throw Error(draws.error->code, s.engine().path() + ": " + draws.error->what());
+      guesses.push_back(draws.tokens[0]);
+      if (s.engine().has_tokenizer() && s.engine().tokenizer().is_end(guesses.back())) break;
+      next = std::span(guesses).last(1);
+    }
+    return Draft::chain(guesses);
+  }
+
+ private:
+  std::unique_ptr<Session> session_;
+  Sampler sampler_;
+};
+
+}  // namespace
+
+std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engine& target,
+                                       const SamplerOptions& sampling) {
+  if (draft->vocab_size() != target.vocab_size())
+    fail(Exit::usage, "--draft {}: vocabulary of {}, expected {} as in {}", draft->path(),
+         draft->vocab_size(), target.vocab_size(), target.path());
+  if (draft->has_tokenizer() && target.has_tokenizer()) {
+    const Tokenizer &a = draft->tokenizer(), &b = target.tokenizer();
+    for (TokenId i = 0; i < std::min(a.size(), b.size()); ++i)
+      if (a.raw(i) != b.raw(i))
+        fail(Exit::usage, "--draft {}: token {} is '{}', expected '{}' as in {}", draft->path(), i,
+             escaped(a.raw(i)), escaped(b.raw(i)), target.path());
+  }
+  return std::make_unique<ModelDrafter>(std::move(draft), sampling,
+                                        target.has_tokenizer() ? &target.tokenizer() : nullptr);
+}
+
+}  // namespace chaski

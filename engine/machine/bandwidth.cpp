@@ -1,0 +1,114 @@
+#include "engine/machine/bandwidth.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/utsname.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+
+#include "engine/machine/cache_folder.h"
+#include "engine/machine/fastest_pass.h"
+#include "ggml-like-tensor/base/memory.h"
+
+namespace chaski {
+
+namespace {
+
+// What every 64-bit target has a register for. Tried: 64-byte vectors, which spill where the target
+// has no AVX-512.
+typedef uint64_t Word __attribute__((vector_size(16)));
+constexpr size_t kChunk = (1 << 20) / sizeof(Word);
+
+// Pages of our own, in huge ones where the system grants them: misses of the TLB are not what is
+// measured.
+class Buffer {
+ public:
+  explicit Buffer(uint64_t bytes) : bytes_(bytes) {
+    void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return;
+    ::madvise(data, bytes, MADV_HUGEPAGE);
+    data_ = static_cast<Word*>(data);
+  }
+  ~Buffer() {
+    if (data_) ::munmap(data_, bytes_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  Word* data() const { return data_; }
+  size_t words() const { return bytes_ / sizeof(Word); }
+
+ private:
+  uint64_t bytes_;
+  Word* data_ = nullptr;
+};
+
+// Eight independent sums, so that no add waits for another one.
+uint64_t sum(const Word* from, const Word* to) {
+  Word a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{};
+  for (; from + 8 <= to; from += 8) {
+    a += from[0], b += from[1], c += from[2], d += from[3];
+    e += from[4], f += from[5], g += from[6], h += from[7];
+  }
+  const Word all = a + b + c + d + e + f + g + h;
+  return all[0] + all[1];
+}
+
+// A quarter of what is there at the most. Where that is less than caches hold, the figure is a
+// cache's: nobody measures in such a corner.
+uint64_t affordable(uint64_t bytes) {
+  const uint64_t free = available_memory().value_or(bytes);
+  while (bytes > free / 4 && bytes > kChunk * sizeof(Word)) bytes /= 2;
+  return bytes;
+}
+
+}  // namespace
+
+double measure_read_bandwidth(const BandwidthOptions& options) {
+  const Buffer buffer(affordable(options.bytes));
+  if (!buffer.data()) return 0;
+  const int threads = std::max(1, options.threads);
+  const size_t chunks = buffer.words() / kChunk;
+  std::atomic<uint64_t> sink = 0;  // the sums are used, so they are computed
+  std::atomic<size_t> next = 0;
+  const auto from_the_first = [&] { next = 0; };
+  // Chunks go to whoever is free, as in the kernels: a thread that somebody else delays must not
+  // look like slow memory.
+  const auto each_chunk = [&](const auto& work) {
+    for (size_t i; (i = next++) < chunks;) work(buffer.data() + i * kChunk);
+  };
+  fastest_pass(threads, 0, from_the_first,
+               [&] { each_chunk([](Word* chunk) { std::fill(chunk, chunk + kChunk, Word{1}); }); });
+  const double seconds = fastest_pass(threads, options.seconds, from_the_first, [&] {
+    each_chunk([&](Word* chunk) { sink += sum(chunk, chunk + kChunk); });
+  });
+  return double(chunks * kChunk * sizeof(Word)) / seconds;
+}
+
+std::string speed_place(const std::string& of) {
+  utsname machine = {};
+  ::uname(&machine);
+  const std::string whole = of + " of " + machine.nodename;
+  return fmt::format("speed/{:016x}", XXH3_64bits(whole.data(), whole.size()));
+}
+
+std::string cpu_with(int threads) { return fmt::format("cpu, -t {}", threads); }
+
+double kept_bandwidth(const std::string& of) {
+  const std::string text = kept_text(speed_place(of));
+  double rate = 0;
+  std::from_chars(text.data(), text.data() + text.size(), rate);
+  return std::isfinite(rate) && rate > 0 ? rate : 0;
+}
+
+void keep_bandwidth(const std::string& of, double bytes_per_second) {
+  if (bytes_per_second > 0)
+    keep_text(speed_place(of),
+              fmt::format("{:.0f} bytes per second of {}\n", bytes_per_second, of));
+}
+
+}  // namespace chaski

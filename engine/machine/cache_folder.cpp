@@ -1,0 +1,82 @@
+#include "engine/machine/cache_folder.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+namespace {
+
+// `folder` is what a variable says, null if nothing.
+std::string folder_of_user(const char* folder, const char* in_home) {
+  const char* home = std::getenv("HOME");
+  if (folder && folder[0] == '/') return std::string(folder) + "/chaski";
+  return home && home[0] == '/' ? std::string(home) + in_home : "";
+}
+
+}  // namespace
+
+std::string cache_folder() {
+  return folder_of_user(std::getenv("XDG_CACHE_HOME"), "/.cache/chaski");
+}
+std::string state_folder() {
+  return folder_of_user(std::getenv("XDG_STATE_HOME"), "/.local/state/chaski");
+}
+std::string config_folder() {
+  return folder_of_user(std::getenv("XDG_CONFIG_HOME"), "/.config/chaski");
+}
+
+std::vector<std::string> kept_lines(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream in(path, std::ios::binary);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+void add_lines(const std::string& path, std::span<const std::string> lines, size_t most) {
+  if (lines.empty()) return;
+  std::vector<std::string> all = kept_lines(path);
+  all.insert(all.end(), lines.begin(), lines.end());
+  std::string text;
+  for (size_t i = all.size() - std::min(all.size(), most); i < all.size(); ++i)
+    text += all[i] + "\n";
+  std::error_code none;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), none);
+  const mode_t before = ::umask(077);
+  try {
+    AtomicFile file(path);
+    file.write(std::as_bytes(std::span(text)));
+    file.commit();
+  } catch (const Error&) {
+  }
+  ::umask(before);
+}
+
+std::string kept_text(const std::string& name) {
+  if (cache_folder().empty()) return "";
+  std::ifstream in(cache_folder() + "/" + name, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+void keep_text(const std::string& name, const std::string& text) {
+  if (cache_folder().empty()) return;
+  const std::string path = cache_folder() + "/" + name;
+  std::error_code none;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), none);
+  if (none) return;
+  try {
+    AtomicFile file(path);
+    file.write(std::as_bytes(std::span(text)));
+    file.commit();
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace chaski

@@ -1,0 +1,31 @@
+#include "engine/machine/peak.h"
+
+#include "engine/machine/fastest_pass.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr double kPassSeconds = 0.01, kSeconds = 0.1;
+
+// How many rounds one thread needs kPassSeconds for. They are doubled until the time is reached,
+// because the fastest instruction set does about a hundred times as many in it as the slowest.
+int64_t rounds_of(const Backend& backend, Format format) {
+  int64_t rounds = 64;
+  while (fastest_pass(
+             1, 0, [] {}, [&] { backend.peak(format, rounds); }) < kPassSeconds)
+    rounds *= 2;
+  return rounds;
+}
+
+}  // namespace
+
+double measure_peak(const Backend& backend, Format format, int threads) {
+  if (!backend.peak) return 0;
+  const int64_t rounds = rounds_of(backend, format);
+  const auto operations = double(backend.peak(format, rounds)) * threads;
+  return operations / fastest_pass(
+                          threads, kSeconds, [] {}, [&] { backend.peak(format, rounds); });
+}
+
+}  // namespace chaski

@@ -1,0 +1,259 @@
+#include "engine/measure/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <set>
+
+#include "engine/machine/bandwidth.h"
+#include "engine/machine/peak.h"
+#include "engine/measure/sgemm.h"
+#include "engine/session/engine_impl.h"
+#include "engine/session/session.h"
+
+namespace chaski {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tokens from all over the vocabulary, the same in every run.
+std::vector<TokenId> made_up_tokens(int count, int vocab) {
+  std::vector<TokenId> tokens;
+  for (uint64_t i = 0; i < uint64_t(count); ++i)
+    tokens.push_back(TokenId((i * 2654435761u + 12345u) % uint64_t(vocab)));
+  return tokens;
+}
+
+// What a round needs of an engine: as many sessions as some case has side by side.
+class Rounds {
+ public:
+  // Nothing is shared: sequences side by side each have what they read, though it is the same text.
+  explicit Rounds(Engine& engine) : engine_(engine), sampler_(greedy()) {
+    engine.impl().prefixes.reset();
+  }
+
+  // Seconds of one unit.
+  double seconds(const BenchCase& c) {
+    prepare(c);
+    const auto start = Clock::now();
+    const int units = evaluate(c);
+    return std::chrono::duration<double>(Clock::now() - start).count() / units;
+  }
+
+  // The profiler's sums of one more round.
+  void account(BenchCase& c) {
+    prepare(c);
+    Profile profile;
+    engine_.impl().profile = &profile;
+    const double units = evaluate(c);
+    engine_.impl().profile = nullptr;
+    c.passes = profile.passes / units, c.steps = double(profile.n_steps) / units,
+    c.kernels = double(profile.kernels) / units;
+    c.cpu = c.device = {};
+    c.profile.clear();
+    for (const auto& [name, p] : profile.steps) {
+      c.profile.push_back({name, p.calls / units, p.seconds / units, {}});
+      c.profile.back().work.add(p.cost, units);
+      (name.on_device ? c.device : c.cpu).add(p.cost, units);
+    }
+    std::sort(c.profile.begin(), c.profile.end(),
+              [](const StepTime& a, const StepTime& b) { return a.seconds > b.seconds; });
+  }
+
+ private:
+  static SamplerOptions greedy() {
+    SamplerOptions o;
+    o.temperature = 0;
+    return o;
+  }
+
+  // Every round starts from the same context.
+  void prepare(const BenchCase& c) {
+    while (sessions_.size() < sessions_of(c)) sessions_.push_back(engine_.session());
+    for (size_t i = 0; i < sessions_.size(); ++i)
+      if (i >= sessions_of(c)) sessions_[i]->rewind(0);  // leaves its pages to the others
+    for (size_t i = 0; i < sessions_of(c); ++i) go_to(*sessions_[i], c.depth);
+  }
+  static size_t sessions_of(const BenchCase& c) {
+    return c.kind == BenchCase::Kind::sequences ? size_t(c.tokens) : 1;
+  }
+
+  // The session's first `depth` tokens, whatever it held.
+  void go_to(Session& session, int depth) {
+    session.rewind(std::min(depth, session.position()));
+    const std::vector<TokenId> tokens = made_up_tokens(depth, engine_.vocab_size());
+    if (session.position() < depth)
+      session.extend(std::span(tokens).subspan(size_t(session.position())));
+  }
+
+  // Returns the units done.
+  int evaluate(const BenchCase& c) {
+    const std::vector<TokenId> tokens = made_up_tokens(c.tokens_evaluated(), engine_.vocab_size());
+    if (c.kind == BenchCase::Kind::prompt || c.kind == BenchCase::Kind::width) {
+      pass({{sessions_[0].get(), tokens, c.kind == BenchCase::Kind::width ? int(tokens.size()) : 1,
+             &sampler_}});
+      return 1;
+    }
+    for (const TokenId& token : tokens) {
+      std::vector<Extension> parts;
+      for (size_t i = 0; i < sessions_of(c); ++i)
+        parts.push_back({sessions_[i].get(), {&token, 1}, 1, &sampler_});
+      pass(parts);
+    }
+    return int(tokens.size());
+  }
+
+  void pass(const std::vector<Extension>& parts) {
+    if (engine_.impl().device)
+      Session::draw_all(parts);
+    else
+      Session::extend_all(parts);
+  }
+
+  Engine& engine_;
+  Sampler sampler_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+};
+
+// The round that does not count tells what a round reads and computes.
+void measure(Rounds& rounds, BenchCase& c, const BenchOptions& o) {
+  rounds.account(c);
+  std::vector<double> seconds;
+  for (int i = 0; i < o.repetitions; ++i) seconds.push_back(rounds.seconds(c));
+  c.seconds = spread_of(seconds);
+  if (o.profile)
+    rounds.account(c);
+  else
+    c.profile.clear();
+}
+
+std::vector<BenchCase> cases_of(const Engine& engine, const BenchOptions& o) {
+  std::vector<BenchCase> cases;
+  const auto add = [&](BenchCase::Kind kind, int tokens, int depth) {
+    BenchCase c;
+    c.kind = kind, c.tokens = tokens, c.depth = depth, c.decoded = o.decode;
+    const int evaluated = c.tokens_evaluated();
+    if (evaluated == 0) return;
+    if (depth + evaluated > engine.context_length())
+      fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", evaluated,
+           depth, engine.context_length());
+    c.format = info(engine.weight_format()).name, c.kv = engine.kv_type();
+    cases.push_back(c);
+  };
+  for (const int tokens : o.prompts) add(BenchCase::Kind::prompt, tokens, 0);
+  for (const int depth : o.depths) {
+    add(BenchCase::Kind::decode, o.decode, depth);
+    for (const int tokens : o.widths) add(BenchCase::Kind::width, tokens, depth);
+    for (const int sequences : o.sequences) add(BenchCase::Kind::sequences, sequences, depth);
+  }
+  return cases;
+}
+
+Limits cpu_limits(Engine& engine, bool sgemm) {
+  std::set<Format> formats = {Format::f32, Format::q8};
+  if (const Format weights = engine.weight_format(); reads_acts(weights)) formats.insert(weights);
+  if (sgemm)
+    for (const Format f : kSgemmFormats)
+      if (reads_acts(f)) formats.insert(f);
+  Limits limits;
+  limits.memory = measure_read_bandwidth({.threads = engine.threads()});
+  for (const Format f : formats)
+    limits.arithmetic[std::string(info(f).name)] =
+        measure_peak(engine.impl().cpu->backend(), f, engine.threads());
+  return limits;
+}
+
+Limits device_limits(CudaBackend& device) {
+  const CudaLimits l = device.measure_limits();
+  return {l.copy, {{"q8", l.int8}, {"f16", l.f16}, {"bf16", l.f16}, {"f32", l.f32}}};
+}
+
+MachineLimits measure_limits(Engine& engine, bool sgemm) {
+  MachineLimits limits;
+  if (engine.impl().cpu_layers() > 0) limits.cpu = cpu_limits(engine, sgemm);
+  if (engine.impl().device) limits.device = device_limits(engine.impl().device->backend());
+  return limits;
+}
+
+Limits better(Limits a, const Limits& b) {
+  a.memory = std::max(a.memory, b.memory);
+  for (auto& [format, rate] : a.arithmetic) rate = std::max(rate, b.arithmetic.at(format));
+  return a;
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return {(values[n / 2] + values[(n - 1) / 2]) / 2, values.front(), values.back()};
+}
+
+const char* BenchCase::name() const {
+  constexpr const char* kNames[] = {"prompt", "decode", "width", "sequences", "sgemm", "matmul"};
+  return kNames[int(kind)];
+}
+
+double Limits::integer(const std::string& format) const {
+  const auto at = arithmetic.find(format);
+  return at != arithmetic.end() && reads_acts(*format_named(format)) ? at->second
+                                                                     : arithmetic.at("q8");
+}
+
+double Limits::floating(const std::string& format) const {
+  const auto at = arithmetic.find(format);
+  return at != arithmetic.end() && !reads_acts(*format_named(format)) ? at->second
+                                                                      : arithmetic.at("f32");
+}
+
+void Work::add(const Cost& cost, double units) {
+  bytes += cost.bytes / units, operations += cost.flops / units, integer += cost.integer / units;
+}
+
+double Work::arithmetic_seconds(const Limits& l, const std::string& format) const {
+  return l.measured() ? integer / l.integer(format) + (operations - integer) / l.floating(format)
+                      : 0;
+}
+
+MachineLimits BenchResult::limits() const {
+  return {better(before.cpu, after.cpu), better(before.device, after.device)};
+}
+
+BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& o,
+                  const BenchNote& note) {
+  BenchResult result;
+  std::vector<std::vector<BenchCase>> cases;
+  for (const auto& engine : engines) cases.push_back(cases_of(*engine, o));
+  std::optional<OpenBlas> blas;  // missed now, not after minutes
+  if (o.sgemm) blas.emplace(engines[0]->threads(), engines[0]->isa());
+  if (o.limits) {
+    note("the machine's limits");
+    result.before = measure_limits(*engines[0], o.sgemm);
+  }
+  for (size_t i = 0; i < engines.size(); ++i) {
+    Rounds rounds(*engines[i]);
+    for (BenchCase& c : cases[i]) {
+      note(fmt::format("{} {}, {} keys and values, depth {}", c.name(), c.tokens, c.kv, c.depth));
+      measure(rounds, c, o);
+      result.cases.push_back(std::move(c));
+    }
+  }
+  if (o.sgemm) {
+    note("sgemm and matmul");
+    const int most = *std::max_element(o.prompts.begin(), o.prompts.end());
+    for (const BenchCase& c : bench_sgemm(*engines[0], *blas, most > 0 ? most : 512, o.repetitions))
+      result.cases.push_back(c);
+    result.sgemm_library = blas->config();
+  }
+  if (!o.limits) return result;
+  note("the machine's limits");
+  result.after = measure_limits(*engines[0], o.sgemm);
+  const MachineLimits limits = result.limits();
+  if (!limits.device.measured() || !limits.cpu.measured())
+    keep_bandwidth(engines[0]->memory(), std::max(limits.device.memory, limits.cpu.memory));
+  return result;
+}
+
+}  // namespace chaski

@@ -1,0 +1,105 @@
+#include "engine/measure/forecast.h"
+
+#include <algorithm>
+
+#include "cuda/backend.h"
+#include "engine/machine/bandwidth.h"
+#include "engine/passes/placement.h"
+#include "engine/passes/random_model.h"
+#include "engine/shelf/model_file.h"
+#include "ggml-like-tensor/base/memory.h"
+
+namespace chaski {
+
+namespace {
+
+void tell_device(Forecast& f, const Placement& where) {
+  for (const CudaDevice& d : cuda_devices(true).list)
+    if (d.index == where.needs.options.device) {
+      f.device_needs = cuda_bytes_needed(where.needs.weights, where.needs.options, d.total_bytes);
+      f.device_has = d.free_bytes;
+    }
+}
+
+double bandwidth_of(int threads, bool anew, const ForecastOptions& o) {
+  const std::string of = cpu_with(threads);
+  if (const double kept = anew ? 0 : kept_bandwidth(of); kept > 0) return kept;
+  o.note("the speed of memory");
+  const double now = measure_read_bandwidth({.threads = threads});
+  keep_bandwidth(of, now);
+  return now;
+}
+
+}  // namespace
+
+double Forecast::decode_at_the_end() const {
+  return speed && bandwidth > 0 ? 1 / (1 / speed->decode + double(states) / bandwidth) : 0;
+}
+
+uint64_t room_for_weights(const EngineOptions& o, uint64_t memory) {
+  // Of the model and the options alone, so that the same command makes the same file elsewhere too:
+  // so many threads, and a program and a vocabulary of about the size that `chaski plan` shows.
+  constexpr int kThreads = 16;
+  constexpr uint64_t kProgram = 14 << 20, kOfToken = 140;
+  const OpenModel opened = open_model(o.model, o.tokenizer);
+  expect_runnable(opened.source);
+  ShapedModel shaped(opened.source);
+  const Placement where = settle(*shaped, o, opened.source.path);
+  const Footprint need(*shaped, int((*shaped).n_layers), o.kv, kThreads);
+  const uint64_t states = need.states(where.context), room = memory - memory / 16,
+                 others = states + need.activations(where.context) + kProgram +
+                          kOfToken * uint64_t((*shaped).vocab);
+  if (others >= room)
+    fail(Exit::memory,
+         "{}: a context of {} takes {:.1f} MB beside the weights ({:.1f} of keys and values), "
+         "expected less than {:.1f} MB, which is what can be counted on of {:.1f}",
+         opened.source.path, where.context, double(others) / 1e6, double(states) / 1e6,
+         double(room) / 1e6, double(memory) / 1e6);
+  return room - others;
+}
+
+Forecast forecast(const ForecastOptions& o) {
+  check_options(o.engine);
+  const OpenModel opened = o.shape ? OpenModel{random_source(*o.shape), nullptr}
+                                   : open_model(o.engine.model, o.engine.tokenizer);
+  const ModelSource& source = opened.source;
+  // Held, because it is part of what the program holds.
+  const auto tokenizer = o.shape ? nullptr : expect_runnable(source);
+  Forecast f;
+  ShapedModel shaped(source);
+  const Model& model = *shaped;
+  const Placement where = settle(*shaped, o.engine, source.path);
+  f.path = source.path, f.kind = source.kind;
+  f.has_tokenizer = o.shape || tokenizer;
+  f.mapped = opened.mapped && !o.engine.copy;
+  f.context = where.context, f.own_context = int(model.context);
+  f.threads = thread_count(o.engine), f.kv = o.engine.kv;
+  f.layers = int(model.n_layers), f.cpu_layers = where.cpu_layers;
+  if (f.cpu_layers < f.layers) tell_device(f, where);
+
+  const Footprint need(model, f.cpu_layers, f.kv, f.threads);
+  f.have = available_memory(), f.pages = available_pages(), f.program = resident_memory();
+  f.weights = need.weights(), f.states = need.states(f.context);
+  const uint64_t taken = f.mapped ? 0 : f.weights, have = f.have.value_or(UINT64_MAX);
+  const auto room = [&](uint64_t bytes) { return bytes - std::min(bytes, taken); };
+  f.fits = taken <= have && need.longest_context(room(have), f.context) == f.context;
+  f.longest_context = std::max(
+      f.fits ? f.context : 0,
+      need.longest_context(room(prudent(have, f.threads)), std::max(f.context, f.own_context)));
+  f.activations = need.activations(f.fits ? f.context : std::max(f.longest_context, 1));
+  f.starts = f.fits || (o.engine.context == 0 && taken <= have &&
+                        need.longest_context(room(have), std::min(f.context, kPage)) > 0);
+  f.weights_stay = !f.mapped || f.weights + f.activations + (f.fits ? f.states : 0) <=
+                                    f.pages.value_or(UINT64_MAX);
+  if (!f.fits)
+    f.ways = remedies(model, f.cpu_layers, o.engine, f.threads, f.context, have, f.mapped);
+
+  f.bytes_a_token = weight_bytes_a_token(model);
+  if (f.cpu_layers == f.layers && f.weights <= have && f.weights_stay) {
+    f.speed = forecast_speed(source, model, o.engine, o.anew, o.note);
+    f.bandwidth = bandwidth_of(f.threads, o.anew, o);
+  }
+  return f;
+}
+
+}  // namespace chaski

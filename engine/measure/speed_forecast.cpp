@@ -1,0 +1,160 @@
+#include "engine/measure/speed_forecast.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "engine/machine/bandwidth.h"
+#include "engine/machine/cache_folder.h"
+#include "engine/measure/bench.h"
+#include "engine/passes/layer_of.h"
+#include "engine/passes/placement.h"
+#include "engine/passes/random_model.h"
+#include "engine/session/memory_need.h"
+
+namespace chaski {
+
+namespace {
+
+// Weights of which so much is read for a token do not stay in a cache; those of a smaller model are
+// all there.
+constexpr uint64_t kMostProbe = uint64_t{384} << 20;
+constexpr int64_t kLeastLayers = 2;
+
+// Decoding is timed and foretold behind so many tokens.
+constexpr int kDepth = 48, kDecoded = 32;
+
+constexpr const char* kLayers = "model.block_count";
+
+int64_t layers_to_time(const ModelSource& source, const Model& model) {
+  const int64_t all = source.meta.integer(kLayers);
+  uint64_t layers = 0;
+  for (const TensorSource& t : source.tensors)
+    if (layer_of(t.info.name) >= 0) layers += t.info.bytes();
+  const uint64_t read = weight_bytes_a_token(model), others = read - std::min(read, layers),
+                 room = kMostProbe - std::min(kMostProbe, others);
+  return std::min(all,
+                  std::max(kLeastLayers, int64_t(double(room) / double(layers + 1) * double(all))));
+}
+
+// The first layers, and what is in none. Vectors stay, because they may decide about a graph.
+ModelSource beginning_of(const ModelSource& whole, int64_t layers) {
+  ModelSource part{whole.path, whole.kind, whole.meta, {}, whole.storage};
+  for (const auto& [key, value] : whole.meta.all())
+    if (key.starts_with("tokenizer.")) part.meta.erase(key);
+  part.meta.set_int(kLayers, layers);
+  for (const TensorSource& t : whole.tensors)
+    if (layer_of(t.info.name) < layers)
+      part.tensors.push_back(t.info.tiled() ? random_tensor(t.info) : t);
+  return part;
+}
+
+EngineOptions options_of_probe(const EngineOptions& o, const Model& model) {
+  EngineOptions options;
+  options.device = "cpu", options.kv = o.kv;
+  options.threads = o.threads, options.threads_fixed = o.threads_fixed;
+  options.context = int(std::min<int64_t>(model.context, kForecastPrompt));
+  return options;
+}
+
+// Of lists with a place for every layer there may be no beginning.
+std::shared_ptr<Engine> probe_of(const ModelSource& source, const Model& model,
+                                 const EngineOptions& options, int threads) {
+  const int64_t some = layers_to_time(source, model), all = source.meta.integer(kLayers);
+  const auto engine_of = [&](int64_t layers) {
+    return Engine::over(load(beginning_of(source, layers), threads), options);
+  };
+  if (some == all) return engine_of(all);
+  try {
+    return engine_of(some);
+  } catch (const Error& e) {
+    if (e.code != Exit::bad_file) throw;
+    return engine_of(all);
+  }
+}
+
+// What a round of the whole model does, without times.
+Profile work_of(const Model& model, Format kv, int from, int end, int a_pass) {
+  Profile work;
+  for (int at = from; at < end; at += a_pass) {
+    const int next = std::min(at + a_pass, end);
+    const ImaginedPass pass(model, int(model.n_layers), kv, at, next, next == end ? 1 : 0);
+    work.add(pass.plan(), std::vector<double>(pass.plan().steps.size()), false);
+  }
+  return work;
+}
+
+// Seconds that all of this takes, if the probe's steps took as long as they did.
+double seconds_of(const Profile& whole, const BenchCase& probe) {
+  const bool prompt = probe.kind == BenchCase::Kind::prompt;
+  double timed = 0, foretold = 0;
+  for (const StepTime& s : probe.profile) {
+    timed += s.seconds;
+    const auto at = whole.steps.find(s.name);
+    if (at == whole.steps.end()) continue;
+    const double had = prompt ? s.work.operations : s.work.bytes,
+                 has = prompt ? at->second.cost.flops : at->second.cost.bytes;
+    foretold += s.seconds * (had > 0 ? has / had : at->second.calls / s.calls);
+  }
+  return probe.seconds.median * foretold / timed;
+}
+
+// What decides about the speed.
+std::string signature(const ModelSource& source, const EngineOptions& o, int threads) {
+  std::string tensors = source.meta.str("general.architecture");
+  for (const TensorSource& t : source.tensors)
+    tensors += fmt::format("\n{} {} {} {}", t.info.name, info(t.info.format).name, t.info.rows,
+                           t.info.cols);
+  return fmt::format("a model {:016x}, keys and values in {}, {}, {}{}",
+                     XXH3_64bits(tensors.data(), tensors.size()), info(o.kv).name,
+                     cpu_backend().name, cpu_with(threads), o.threads_fixed ? " fixed" : "");
+}
+
+// Kernels of another build have other speeds.
+std::string this_program() {
+  std::error_code none;
+  const std::filesystem::path program = "/proc/self/exe";
+  return fmt::format("by a program of {} bytes, {}", std::filesystem::file_size(program, none),
+                     std::filesystem::last_write_time(program, none).time_since_epoch().count());
+}
+
+SpeedForecast measured(const ModelSource& source, const Model& model, const EngineOptions& o,
+                       int threads) {
+  const EngineOptions options = options_of_probe(o, model);
+  const std::shared_ptr<Engine> probe = probe_of(source, model, options, threads);
+  BenchOptions timed;
+  const int pass = std::min(kCpuBatch, options.context);
+  timed.prompts = {pass};
+  timed.depths = {std::min(kDepth, options.context / 4)};
+  timed.decode = std::min(kDecoded, options.context / 2);
+  timed.repetitions = 3, timed.profile = true, timed.limits = false;
+  const BenchResult result = bench({&probe, 1}, timed, [](const std::string&) {});
+  const int depth = timed.depths[0] + timed.decode / 2;
+  return {
+      options.context / seconds_of(work_of(model, o.kv, 0, options.context, pass), result.cases[0]),
+      1 / seconds_of(work_of(model, o.kv, depth, depth + 1, 1), result.cases[1])};
+}
+
+}  // namespace
+
+SpeedForecast forecast_speed(const ModelSource& source, const Model& model, const EngineOptions& o,
+                             bool anew, const std::function<void(const std::string&)>& note) {
+  const int threads = thread_count(o);
+  const std::string of = signature(source, o, threads), place = speed_place(of),
+                    text = kept_text(place), by = this_program();
+  SpeedForecast kept;
+  if (!anew && text.ends_with(by + "\n") &&
+      std::istringstream(text) >> kept.prompt >> kept.decode && kept.prompt > 0 && kept.decode > 0)
+    return kept;
+  note("layers of this shape");
+  const SpeedForecast now = measured(source, model, o, threads);
+  keep_text(place, fmt::format("{} {} tokens per second, prompt and decode, of {}, {}\n",
+                               now.prompt, now.decode, of, by));
+  return now;
+}
+
+}  // namespace chaski

@@ -1,0 +1,90 @@
+#include "engine/pages/kv_pool.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/kv_layout.h"
+
+namespace chaski {
+
+std::optional<int32_t> KvPool::try_take() {
+  const auto used = int64_t(pages_.size());
+  if (free_.empty() && used < size_ && (idle_.empty() || used < within_)) {
+    pages_.emplace_back();
+    free_.push_back(int32_t(used));
+    pages_.back().place = std::prev(free_.end());
+  }
+  if (free_.empty() && !idle_.empty()) {
+    const int32_t oldest = idle_.front();
+    move(pages_[size_t(oldest)], idle_, free_);
+    drop(oldest);
+  }
+  if (free_.empty()) return std::nullopt;
+  const int32_t page = free_.back();
+  Page& p = pages_[size_t(page)];
+  move(p, free_, held_);
+  p.references = 1;
+  return page;
+}
+
+int32_t KvPool::take() {
+  const std::optional<int32_t> page = try_take();
+  if (!page)
+    fail(Exit::memory, "all {} pages of keys and values, of {} positions each, are in use", size_,
+         kPage);
+  return *page;
+}
+
+void KvPool::share(int32_t page) {
+  Page& p = pages_[size_t(page)];
+  ENSURE(p.references > 0 || p.kept, "a page that is shared holds something");
+  if (++p.references == 1) move(p, idle_, held_);
+}
+
+void KvPool::release(int32_t page) {
+  Page& p = pages_[size_t(page)];
+  ENSURE(p.references > 0, "a page is released once per holder");
+  if (--p.references == 0) move(p, held_, p.kept ? idle_ : free_);
+}
+
+void KvPool::drop(int32_t page) {
+  pages_[size_t(page)].kept = false;
+  if (gone_) gone_(page);
+}
+
+int32_t KvPool::own(int32_t page) {
+  const bool alone = pages_[size_t(page)].references == 1;
+  if (alone && !kept(page)) return page;
+  const std::optional<int32_t> copy = try_take();
+  if (!copy && alone) {
+    drop(page);
+    return page;
+  }
+  const int32_t to = copy ? *copy : take();  // which says why there is none
+  copy_(page, to);
+  ++copies_;
+  release(page);
+  return to;
+}
+
+HostPages::HostPages(size_t bytes) : bytes_(bytes) {
+  if (bytes_ == 0) return;
+  void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    fail(Exit::memory, "keys and values need {} bytes of address space: {}", bytes_,
+         std::strerror(errno));
+  // A stream is some 20 KB long: with pages of 4 KB every fifth line would wait for a translation.
+  // Only a wish: it may be refused.
+  madvise(p, bytes_, MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(p);
+}
+
+HostPages::~HostPages() {
+  if (data_) munmap(data_, bytes_);
+}
+
+}  // namespace chaski

@@ -1,0 +1,285 @@
+#include "engine/passes/placement.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "ggml-like-tensor/cores.h"
+#include "ggml-like-tensor/split.h"
+
+namespace chaski {
+
+namespace {
+
+struct Wish {
+  bool cpu = false, must = false;  // must: a device was asked for by name
+  int index = -1;                  // -1: any
+};
+
+Wish wish_of(const EngineOptions& o) {
+  Wish wish;
+  if (o.device == "cpu") {
+    wish.cpu = true;
+  } else if (o.device != "auto") {
+    wish.must = true;
+    const std::string_view prefix = "cuda:";
+    const char *at = o.device.data() + std::min(prefix.size(), o.device.size()),
+               *end = o.device.data() + o.device.size();
+    const bool numbered = o.device.starts_with(prefix) &&
+                          std::from_chars(at, end, wish.index).ptr == end && wish.index >= 0 &&
+                          at < end;
+    if (o.device != "cuda" && !numbered)
+      fail(Exit::usage, "--device is {}, expected auto, cpu or cuda[:N]", escaped(o.device));
+  }
+  if (o.gpu_layers != kAllThatFit && (wish.cpu || o.gpu_layers < 0))
+    fail(
+        Exit::usage,
+        "--gpu-layers is {} with --device {}, expected 0 or more, and a device that is not the CPU",
+        o.gpu_layers, o.device);
+  wish.cpu |= o.gpu_layers == 0;
+  wish.must &= !wish.cpu;
+  return wish;
+}
+
+// The device wished for, or the one with the most free memory. Error(device) with one clause if
+// there is none.
+CudaDevice find_device(const Wish& wish) {
+  CudaDevices all = cuda_devices(true);
+  const bool any = !all.list.empty();
+  if (wish.index >= 0)
+    std::erase_if(all.list, [&](const CudaDevice& d) { return d.index != wish.index; });
+  if (!all.list.empty())
+    return *std::max_element(all.list.begin(), all.list.end(),
+                             [](auto& a, auto& b) { return a.free_bytes < b.free_bytes; });
+  if (!wish.must) fail(Exit::device, "{}", all.why_none);
+  const std::string name = wish.index < 0 ? "cuda" : fmt::format("cuda:{}", wish.index);
+  fail(Exit::device, "--device is {}, but {}", name,
+       any ? "there is no such device" : all.why_none);
+}
+
+// Looks for the largest number of layers that fits on a device.
+class Fitting {
+ public:
+  Fitting(const Model& model, const EngineOptions& o, const CudaDevice& device)
+      : model_(model),
+        device_(device),
+        kv_(o.kv),
+        sessions_(o.sessions),
+        layers_(int(model.n_layers)),
+        outputs_(std::max(o.outputs, o.sessions)),
+        fixed_context_(o.context > 0),
+        own_context_(int(o.context ? o.context : model.context)) {
+    wanted_.device = device.index;
+    Batch one;
+    one.tokens.resize(1), one.outputs.resize(1);
+    Graph whole(one);
+    model.build(whole);
+    for (int layer = layers_ - 1; layer > 0; --layer)
+      if (can_split(whole, layer)) counts_.push_back(layers_ - layer);
+    counts_.push_back(layers_);
+  }
+
+  // As many of `wanted` layers as the model can be parted for, or 0.
+  int possible(int wanted) const {
+    const auto above = std::upper_bound(counts_.begin(), counts_.end(), wanted);
+    return above == counts_.begin() ? 0 : *(above - 1);
+  }
+  int least_possible() const { return counts_.front(); }
+
+  Placement with(int on_device, int context) const {
+    Placement p;
+    p.cpu_layers = layers_ - on_device, p.context = context,
+    p.max_batch = p.cpu_layers == 0 ? kDeviceBatch : kCpuBatch;
+    p.max_batch = std::min(p.max_batch, context);
+    CudaOptions wanted = wanted_;
+    wanted.context = context, wanted.max_batch = p.max_batch;
+    p.needs =
+        device_needs(model_, p.cpu_layers, kv_, sessions_, std::min(outputs_, p.max_batch), wanted);
+    return p;
+  }
+  bool fits(const Placement& p) const {
+    return cuda_bytes_needed(p.needs.weights, p.needs.options, device_.total_bytes) <=
+           device_.free_bytes;
+  }
+  int own_context() const { return own_context_; }
+  int least_context() const {
+    return fixed_context_ ? own_context_ : std::min(own_context_, kLeastContext);
+  }
+
+  // The longest context, in steps of a chunk of attention, for so many layers; none if not even the
+  // least fits.
+  std::optional<Placement> longest(int on_device) const {
+    if (Placement all = with(on_device, own_context_); fits(all)) return all;
+    Placement best = with(on_device, least_context());
+    if (!fits(best)) return std::nullopt;
+    constexpr int kStep = 256;
+    for (int low = best.context / kStep, high = own_context_ / kStep; low < high;) {
+      const int middle = (low + high + 1) / 2;
+      if (Placement p = with(on_device, middle * kStep); fits(p))
+        best = std::move(p), low = middle;
+      else
+        high = middle - 1;
+    }
+    return best;
+  }
+  int most_layers() const {
+    const auto too_many = std::partition_point(
+        counts_.begin(), counts_.end(), [&](int n) { return fits(with(n, least_context())); });
+    return too_many == counts_.begin() ? 0 : *(too_many - 1);
+  }
+
+ private:
+  const Model& model_;
+  const CudaDevice& device_;
+  const Format kv_;
+  const int sessions_, layers_, outputs_;
+  const bool fixed_context_;
+  const int own_context_;
+  std::vector<int> counts_;  // of layers that can be on a device, ascending
+  CudaOptions wanted_;
+};
+
+Placement on_cpu(const Model& model, const EngineOptions& o, const std::string& why) {
+  if (!why.empty() && o.notice) o.notice("on the CPU: " + why);
+  Placement p;
+  p.cpu_layers = int(model.n_layers), p.context = int(o.context ? o.context : model.context);
+  return p;
+}
+
+std::string gigabytes(uint64_t bytes) { return fmt::format("{:.3g} GB", double(bytes) / 1e9); }
+
+// The placement on a device that was found.
+Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice& device,
+                    bool must) {
+  const Fitting fitting(model, o, device);
+  const int layers = int(model.n_layers),
+            wanted = o.gpu_layers == kAllThatFit ? layers : fitting.possible(o.gpu_layers);
+  if (wanted == 0)
+    fail(Exit::usage, "--gpu-layers is {}, expected 0 or at least {}: layers of this model share",
+         o.gpu_layers, fitting.least_possible());
+  const std::string name = fmt::format("cuda:{} ({})", device.index, device.name);
+  std::optional<Placement> p = fitting.longest(wanted);
+  const auto say = [&](const std::string& line) {
+    if (o.notice) o.notice(name + ": " + line);
+  };
+  if (wanted < std::min(o.gpu_layers, layers))
+    say(fmt::format("{} of {} layers, because layers of this model share", wanted, layers));
+  if (!p) {
+    const int most = fitting.most_layers();
+    if (must || o.gpu_layers != kAllThatFit) {
+      const Placement least = fitting.with(wanted, fitting.least_context());
+      fail(Exit::memory,
+           "{}: {} of {} layers with a context of {} need {} of device memory, {} are free; {}",
+           name, wanted, layers, least.context,
+           gigabytes(
+               cuda_bytes_needed(least.needs.weights, least.needs.options, device.total_bytes)),
+           gigabytes(device.free_bytes),
+           most > 0 ? fmt::format("--gpu-layers {} would fit", most) : "use --device cpu");
+    }
+    if (most == 0)
+      return on_cpu(model, o,
+                    fmt::format("{} has {} free, too little for one layer", name,
+                                gigabytes(device.free_bytes)));
+    p = fitting.longest(most);
+    say(fmt::format("{} of {} layers fit into {}, the others run on the CPU", most, layers,
+                    gigabytes(device.free_bytes)));
+  }
+  if (p->context < fitting.own_context())
+    say(fmt::format("a context of {} fits, the model's own is {}", p->context,
+                    fitting.own_context()));
+  return std::move(*p);
+}
+
+void expect_kv_type(const EngineOptions& o) {
+  const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes),
+                                 [&](const KvType& t) { return t.format == o.kv; });
+  if (!known)
+    fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
+}
+
+// Of a table of positions there are no more; rotary positions go on, beyond what they were trained
+// for.
+void expect_context(const EngineOptions& o, const Model& m, const std::string& path) {
+  const bool ends = std::any_of(m.weights.begin(), m.weights.end(),
+                                [](auto& w) { return w.role == Role::position_table; });
+  if (o.context < 0 || (ends && o.context > m.context))
+    fail(Exit::usage, "{}: --ctx is {}, expected 1 to {}: the model knows no more positions", path,
+         o.context, m.context);
+  if (o.context <= m.context) return;
+  if (o.notice)
+    o.notice(fmt::format("{}: a context of {} is more than the model's own of {}", path, o.context,
+                         m.context));
+}
+
+struct Stretch {
+  RopeScaling kind = RopeScaling::none;
+  double factor = 1;
+};
+
+// What --rope-scaling says; nothing if the file's own scaling stays.
+std::optional<Stretch> stretch_of(const std::string& wanted) {
+  if (wanted.empty()) return std::nullopt;
+  if (wanted == "none") return Stretch{};
+  constexpr std::pair<std::string_view, RopeScaling> kKinds[] = {{"linear", RopeScaling::linear},
+                                                                 {"dynamic", RopeScaling::dynamic},
+                                                                 {"yarn", RopeScaling::yarn}};
+  const size_t colon = std::min(wanted.find(':'), wanted.size());
+  const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                 [&](auto& k) { return k.first == wanted.substr(0, colon); });
+  char* end = nullptr;
+  const double factor = colon < wanted.size() ? std::strtod(&wanted[colon + 1], &end) : 1;
+  if (kind == std::end(kKinds) || !end || *end || !(factor > 1 && factor <= 1024))
+    fail(
+        Exit::usage,
+        "--rope-scaling is {}, expected none, or linear:F, dynamic:F or yarn:F, with F above 1 and "
+        "up to 1024",
+        escaped(wanted));
+  return Stretch{kind->second, factor};
+}
+
+void stretch(Model& m, const EngineOptions& o, const std::string& path) {
+  const std::optional<Stretch> wanted = stretch_of(o.rope_scaling);
+  if (wanted && !m.stretch_rope(wanted->kind, wanted->factor))
+    fail(Exit::usage, "--rope-scaling is {}, but {} has no rotary positions", o.rope_scaling, path);
+}
+
+Placement place(const Model& model, const EngineOptions& o) {
+  const Wish wish = wish_of(o);
+  if (wish.cpu) return on_cpu(model, o, "");
+  std::optional<CudaDevice> device;
+  try {
+    device = find_device(wish);
+    return on_device(model, o, *device, wish.must);
+  } catch (const Error& e) {
+    if (wish.must || e.code != Exit::device) throw;
+    if (o.gpu_layers != kAllThatFit)
+      return on_cpu(model, o, fmt::format("--gpu-layers is {}, but {}", o.gpu_layers, e.what()));
+    return on_cpu(model, o, device || o.verbose ? e.what() : "");
+  }
+}
+
+}  // namespace
+
+void check_options(const EngineOptions& o) {
+  const Wish wish = wish_of(o);
+  if (wish.must) find_device(wish);
+  stretch_of(o.rope_scaling);
+}
+
+int thread_count(const EngineOptions& o) {
+  if (o.threads < 0 || o.threads > 1024)
+    fail(Exit::usage, "--threads is {}, expected 1 to 1024, or 0 for all", o.threads);
+  if (o.threads == 0) return physical_cores();
+  return o.threads_fixed ? o.threads : std::min(o.threads, usable_cores());
+}
+
+Placement settle(Model& model, const EngineOptions& o, const std::string& path) {
+  stretch(model, o, path);
+  expect_kv_type(o);
+  expect_context(o, model, path);
+  model.expect_sessions(o.context ? o.context : model.context);
+  Placement placement = place(model, o);
+  model.expect_sessions(placement.context);  // a device may have room for less
+  return placement;
+}
+
+}  // namespace chaski

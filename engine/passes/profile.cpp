@@ -1,0 +1,36 @@
+#include "engine/passes/profile.h"
+
+namespace chaski {
+
+namespace {
+
+std::string first_weight(const Graph& graph, const Node& node) {
+  for (ValueId v : node.in) {
+    const Weight* w = graph.values[size_t(v)].weight;
+    if (!w) continue;
+    const std::string& name = w->info.name;
+    return name.starts_with("layer.") ? name.substr(name.find('.', 6) + 1) : name;
+  }
+  return "";
+}
+
+}  // namespace
+
+void Profile::add(const Plan& plan, const std::vector<double>& seconds, bool on_device) {
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    if (i >= plan.steps.size()) {
+      StepProfile& draw = steps[{"draw", "", on_device}];
+      draw.seconds += seconds[i], ++draw.calls;
+      continue;
+    }
+    const Step& step = plan.steps[i];
+    StepProfile& p =
+        steps[{name_of(step.op), first_weight(plan.graph(), plan.graph().nodes[i]), on_device}];
+    const Cost cost = std::visit([&](const auto& op) { return op.cost(step.args); }, step.op);
+    p.seconds += seconds[i], ++p.calls;
+    p.cost.bytes += cost.bytes, p.cost.flops += cost.flops, p.cost.integer += cost.integer;
+  }
+  if (!on_device) n_steps += plan.steps.size();
+}
+
+}  // namespace chaski

@@ -1,0 +1,103 @@
+#include "engine/passes/random_model.h"
+
+#include <cstring>
+
+#include "models/architecture.h"
+#include "quant/encode/random.h"
+
+namespace chaski {
+
+namespace {
+
+struct NamedShape {
+  const char *name, *architecture;
+  int64_t dim, layers, ffn, vocab, context;
+  int heads, kv_heads, head_dim;
+  bool tied;
+};
+
+// From the models' published configurations.
+constexpr NamedShape kShapes[] = {
+    {"smollm-135m", "llama", 576, 30, 1536, 49152, 2048, 9, 3, 64, true},
+    {"llama-3.2-1b", "llama", 2048, 16, 8192, 128256, 131072, 32, 8, 64, true},
+    {"tinyllama-1.1b", "llama", 2048, 22, 5632, 32000, 2048, 32, 4, 64, false},
+    {"llama-3.2-3b", "llama", 3072, 28, 8192, 128256, 131072, 24, 8, 128, true},
+    {"mistral-7b", "llama", 4096, 32, 14336, 32768, 32768, 32, 8, 128, false},
+    {"llama-3.1-8b", "llama", 4096, 32, 14336, 128256, 131072, 32, 8, 128, false},
+};
+
+const NamedShape& shape_named(const std::string& name) {
+  std::string known;
+  for (const NamedShape& s : kShapes) {
+    if (name == s.name) return s;
+    known += (known.empty() ? "" : ", ") + std::string(s.name);
+  }
+  fail(Exit::usage, "--shape is {}, expected one of {}", escaped(name), known);
+}
+
+Metadata metadata_of(const NamedShape& s) {
+  Metadata m;
+  m.origin = s.name;
+  m.set_str("general.architecture", s.architecture);
+  m.set_str("general.name", std::string(s.name) + ", random weights");
+  m.set_int("model.vocab_size", s.vocab);
+  m.set_int("model.context_length", s.context);
+  m.set_int("model.embedding_length", s.dim);
+  m.set_int("model.block_count", s.layers);
+  m.set_int("model.feed_forward_length", s.ffn);
+  m.set_int("model.head_count", s.heads);
+  m.set_int("model.head_count_kv", s.kv_heads);
+  m.set_int("model.head_dim", s.head_dim);
+  m.set_float("model.norm_epsilon", 1e-5);
+  m.set_float("model.rope_theta", 500000);
+  return m;
+}
+
+}  // namespace
+
+void fill_random(const TensorInfo& info, uint64_t seed, std::byte* data) {
+  constexpr int kDifferent = 4;
+  if (!info.tiled()) {
+    for (int64_t i = 0; i < info.cols; ++i) reinterpret_cast<float*>(data)[i] = 1;
+    return;
+  }
+  const size_t bytes = strip_bytes(info.format, info.cols);
+  for (int64_t s = 0; s < (info.rows + kStrip - 1) / kStrip; ++s) {
+    std::byte* strip = data + size_t(s) * bytes;
+    if (s < kDifferent)
+      random_strip(info.format, seed + uint64_t(s), 0.9f / std::sqrt(float(info.cols)), info.cols,
+                   strip);
+    else
+      std::memcpy(strip, strip - kDifferent * bytes, bytes);
+  }
+}
+
+TensorSource random_tensor(const TensorInfo& t) {
+  const uint64_t seed = std::hash<std::string>{}(t.name);
+  return {t, [t, seed](int64_t first, int64_t last, std::byte* dst) {
+            TensorInfo part = t;
+            if (part.tiled()) part.rows = (last - first) * kStrip;
+            fill_random(part, seed, dst);
+          }};
+}
+
+std::vector<std::string> shape_names() {
+  std::vector<std::string> names;
+  for (const NamedShape& s : kShapes) names.push_back(s.name);
+  return names;
+}
+
+ModelSource random_source(const ShapeOptions& options) {
+  const NamedShape& shape = shape_named(options.shape);
+  ModelSource source;
+  source.path = options.shape, source.kind = "random weights", source.meta = metadata_of(shape);
+  for (const TensorSlot& slot : tensors_of(*model_of(source.meta))) {
+    if (slot.optional && (slot.role != Role::head || shape.tied)) continue;
+    TensorInfo t{slot.name, Format::f32, slot.rows, slot.cols};
+    if (t.tiled()) t.format = t.cols % info(options.format).block ? Format::f16 : options.format;
+    source.tensors.push_back(random_tensor(t));
+  }
+  return source;
+}
+
+}  // namespace chaski

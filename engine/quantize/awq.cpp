@@ -1,0 +1,332 @@
+#include "engine/quantize/awq.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+
+#include "engine/quantize/tensor_encoder.h"
+#include "engine/session/memory_need.h"
+#include "ggml-like-tensor/file/chunks.h"
+#include "quant/encode/encode.h"
+
+namespace chaski {
+
+namespace {
+
+// A graph, asked who reads and who makes a value.
+class Makers {
+ public:
+  Makers(const Graph& graph, const Model& model) : graph_(graph) {
+    for (const auto& [role, weight] : model.weights) roles_.emplace(weight, role);
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      for (const ValueId v : graph.nodes[n].in) {
+        readers_[v].push_back(n);
+        if (const Weight* weight = graph.values[size_t(v)].weight) ++uses_[weight];
+      }
+      for (const ValueId v : graph.nodes[n].out) made_by_[v] = n;
+    }
+  }
+
+  std::vector<Fold> folds() const {
+    std::vector<Fold> all;
+    for (const Node& node : graph_.nodes) {
+      if (std::holds_alternative<Norm>(node.op)) add_norm(node, all);
+      if (std::holds_alternative<Binary>(node.op)) add_product(node, all);
+      if (std::holds_alternative<Attention>(node.op)) add_attention(node, all);
+    }
+    return all;
+  }
+
+ private:
+  const Node* maker_of(ValueId v) const {
+    const auto found = made_by_.find(v);
+    return found == made_by_.end() ? nullptr : &graph_.nodes[found->second];
+  }
+  // A tensor of the model that nothing else reads; null otherwise.
+  const Weight* own(ValueId v) const {
+    const Weight* weight = graph_.values[size_t(v)].weight;
+    return weight && roles_.count(weight) && uses_.at(weight) == 1 ? weight : nullptr;
+  }
+
+  // The matrices of a value's readers, if all of them are matmuls; empty otherwise.
+  std::vector<std::string> matmuls_of(ValueId v) const {
+    std::vector<std::string> names;
+    if (v == graph_.result || v == graph_.hidden || readers_.count(v) == 0) return {};
+    for (const size_t n : readers_.at(v)) {
+      const Node& node = graph_.nodes[n];
+      const auto* matmul = std::get_if<MatMul>(&node.op);
+      const Weight* weight =
+          matmul && matmul->weights == 1 && node.in[0] == v ? own(node.in[1]) : nullptr;
+      if (!weight || roles_.at(weight) != Role::matmul || !weight->info.tiled()) return {};
+      names.push_back(weight->info.name);
+    }
+    return names;
+  }
+  // A node's weight and, if it has one, bias, which begin at input `at`; empty if they are not its
+  // own.
+  std::vector<std::string> own_parts(const Node& node, size_t at) const {
+    std::vector<std::string> names;
+    for (size_t i = at; i < node.in.size(); ++i) {
+      const Weight* weight = own(node.in[i]);
+      if (!weight) return {};
+      names.push_back(weight->info.name);
+    }
+    return names;
+  }
+  // The same of the matmul that makes `v` for one reader; null and empty if none does.
+  const Node* matmul_for_one(ValueId v) const {
+    const Node* node = maker_of(v);
+    const auto* matmul = node ? std::get_if<MatMul>(&node->op) : nullptr;
+    return matmul && matmul->weights == 1 && v != graph_.result && v != graph_.hidden &&
+                   readers_.at(v).size() == 1
+               ? node
+               : nullptr;
+  }
+
+  static void add(std::vector<Fold>& all, Fold fold) {
+    if (!fold.readers.empty() && !fold.makers.empty()) all.push_back(std::move(fold));
+  }
+  static std::vector<int64_t> in_order(int64_t n) {
+    std::vector<int64_t> rows;
+    for (int64_t i = 0; i < n; ++i) rows.push_back(i);
+    return rows;
+  }
+
+  void add_norm(const Node& node, std::vector<Fold>& all) const {
+    const auto& norm = std::get<Norm>(node.op);
+    if (norm.heads > 1 || norm.adds) return;
+    const int64_t cols = graph_.values[size_t(node.out[0])].shape.cols;
+    add(all, {matmuls_of(node.out[0]), own_parts(node, 1), in_order(cols), cols});
+  }
+
+  // Of a product, the factor that is a matmul's result as it is.
+  void add_product(const Node& node, std::vector<Fold>& all) const {
+    if (std::get<Binary>(node.op).kind != Binary::Kind::mul) return;
+    const int64_t cols = graph_.values[size_t(node.out[0])].shape.cols;
+    const Node* maker = matmul_for_one(node.in[1]);
+    if (!maker) maker = matmul_for_one(node.in[0]);
+    if (maker) add(all, {matmuls_of(node.out[0]), own_parts(*maker, 1), in_order(cols), cols});
+  }
+
+  // Values go through attention channel by channel.
+  void add_attention(const Node& node, std::vector<Fold>& all) const {
+    const auto& attention = std::get<Attention>(node.op);
+    if (attention.source != Attention::Source::pages || attention.kv.v_inside_k) return;
+    const Node* write = nullptr;
+    for (const Node& other : graph_.nodes) {
+      const StateId* state = state_of(other.op);
+      if (&other == &node || !state || *state != attention.state) continue;
+      if (write || !std::holds_alternative<KvWrite>(other.op)) return;  // more than one reads it
+      write = &other;
+    }
+    const Node* maker = write && write->in.size() > 1 ? matmul_for_one(write->in[1]) : nullptr;
+    if (!maker) return;
+    const int64_t v_dim = attention.kv.v_dim;
+    Fold fold{matmuls_of(node.out[0]), own_parts(*maker, 1), {}, attention.kv.heads * v_dim};
+    for (int64_t c = 0; c < attention.heads * v_dim; ++c)
+      fold.row_of.push_back(c / v_dim / attention.group() * v_dim + c % v_dim);
+    add(all, std::move(fold));
+  }
+
+  const Graph& graph_;
+  std::unordered_map<const Weight*, Role> roles_;
+  std::unordered_map<const Weight*, int> uses_;
+  std::unordered_map<ValueId, std::vector<size_t>> readers_;
+  std::unordered_map<ValueId, size_t> made_by_;
+};
+
+constexpr int kPowers = 10;        // 0, .1, ... .9
+constexpr int64_t kAwqStrips = 4;  // of a reader, that stand for all of it
+
+// By the makers' row: what comes in there, as a mean of squares; channels that were silent count as
+// InputSquares::factors() has it.
+std::vector<double> squares_of(const Fold& fold, const InputSquares& inputs) {
+  std::vector<double> squares(size_t(fold.rows));
+  double mean = 0;
+  for (const float sum : inputs.sums) mean += double(sum) / double(inputs.sums.size());
+  const double each = double(fold.rows) / double(fold.row_of.size());
+  for (size_t c = 0; c < fold.row_of.size(); ++c)
+    squares[size_t(fold.row_of[c])] += each * std::max(double(inputs.sums[c]), 1e-4 * mean);
+  return squares;
+}
+
+// Their roots to a power, with a geometric mean of 1.
+std::vector<float> scales_of(const std::vector<double>& squares, double power) {
+  double mean = 0;
+  for (const double x : squares) mean += std::log(x) / double(squares.size());
+  std::vector<float> scales;
+  for (const double x : squares)
+    scales.push_back(float(std::exp(power / 2 * (std::log(x) - mean))));
+  return scales;
+}
+
+// What matmuls that read their inputs as codes of 8 bits lose of them, by column: the codes of a
+// block reach as far as the largest of 32 numbers does, whose square is at most the sum of all, and
+// about five times the largest mean square where all are alike.
+std::vector<double> rounded_away(const InputSquares& inputs) {
+  constexpr double kSteps = 12.0 * 127 * 127;  // of a range, for its error's mean square
+  std::vector<double> lost(inputs.sums.size());
+  for (size_t from = 0; from < lost.size(); from += 32) {
+    const size_t end = std::min(from + 32, lost.size());
+    double sum = 0, most = 0;
+    for (size_t c = from; c < end; ++c)
+      sum += double(inputs.sums[c]), most = std::max(most, double(inputs.sums[c]));
+    std::fill(lost.begin() + ptrdiff_t(from), lost.begin() + ptrdiff_t(end),
+              std::min(sum, 5 * most) / kSteps);
+  }
+  return lost;
+}
+
+// What some rows' outputs lose of their squares, by columns that do not depend on each other.
+double lost_of(const TensorSource& tensor, const AwqTensor& future, const Fold& fold,
+               const std::vector<float>& by_row) {
+  Scales scales;
+  apply(fold, by_row, scales);
+  const std::vector<float>& columns = scales.at(tensor.info.name).columns;
+  const TensorSource source = scaled(tensor, {columns, {}});
+  const InputSquares inputs = scaled(*future.inputs, columns);
+  const std::vector<float> factors = inputs.factors().at(0);
+  std::vector<double> rounded(inputs.sums.size());
+  if (!info(future.to).floating) rounded = rounded_away(inputs);
+  const int64_t cols = tensor.info.cols, all = strips_of(tensor.info);
+  std::vector<std::byte> floats(strip_bytes(Format::f32, cols)),
+      codes(strip_bytes(future.to, cols));
+  std::vector<float> rows(size_t(kStrip * cols)), decoded(static_cast<size_t>(cols));
+  double lost = 0, whole = 0;
+  for (int64_t i = 0; i < std::min(kAwqStrips, all); ++i) {
+    const int64_t strip = i * all / std::min(kAwqStrips, all);
+    const int n = int(std::min<int64_t>(kStrip, tensor.info.rows - strip * kStrip));
+    source.read(strip, strip + 1, floats.data());
+    for (int r = 0; r < n; ++r)
+      decode_row(Format::f32, floats.data(), r, cols, rows.data() + r * cols);
+    encode_strip(future.to, rows.data(), cols, n, cols, codes.data(), factors.data());
+    for (int r = 0; r < n; ++r) {
+      decode_row(future.to, codes.data(), r, cols, decoded.data());
+      for (size_t c = 0; c < size_t(cols); ++c) {
+        const double x = rows[size_t(r * cols) + c], off = x - decoded[c], m = inputs.sums[c];
+        lost += m * off * off + rounded[c] * x * x, whole += m * x * x;
+      }
+    }
+  }
+  return whole > 0 ? lost / whole : 0;
+}
+
+}  // namespace
+
+std::vector<Fold> folds_of(const ModelSource& in) {
+  ShapedModel model(in);
+  Batch one;
+  one.tokens.resize(1), one.outputs.resize(1);
+  Graph graph(one);
+  (*model).build(graph);
+  return Makers(graph, *model).folds();
+}
+
+void apply(const Fold& fold, const std::vector<float>& by_row, Scales& scales) {
+  std::vector<float> columns;
+  for (const int64_t row : fold.row_of) columns.push_back(by_row[size_t(row)]);
+  for (const std::string& reader : fold.readers) scales[reader].columns = columns;
+  for (const std::string& maker : fold.makers) scales[maker].rows = by_row;
+}
+
+TensorSource scaled(const TensorSource& tensor, const TensorScales& by) {
+  TensorInfo to = tensor.info;
+  to.format = Format::f32;
+  return {
+      to, [tensor, by](int64_t first, int64_t last, std::byte* dst) {
+        const TensorInfo& from = tensor.info;
+        const int64_t cols = from.cols;
+        std::vector<std::byte> packed(from.tiled() ? strip_bytes(from.format, cols) : from.bytes());
+        std::vector<float> x(size_t(kStrip * cols));
+        for (int64_t s = first; s < last; ++s) {
+          tensor.read(s, s + 1, packed.data());
+          if (!from.tiled()) {
+            decode_plain_row(from.format, packed.data(), cols, x.data());
+            for (size_t c = 0; c < by.rows.size(); ++c) x[c] /= by.rows[c];
+            return void(std::memcpy(dst, x.data(), size_t(cols) * sizeof(float)));
+          }
+          const int rows = int(std::min<int64_t>(kStrip, from.rows - s * kStrip));
+          for (int r = 0; r < rows; ++r) {
+            float* row = x.data() + r * cols;
+            decode_row(from.format, packed.data(), r, cols, row);
+            const double whole = by.rows.empty() ? 1 : by.rows[size_t(s * kStrip + r)];
+            for (int64_t c = 0; c < cols; ++c)
+              row[c] = float(row[c] * (by.columns.empty() ? 1.0 : by.columns[size_t(c)]) / whole);
+          }
+          encode_strip(Format::f32, x.data(), cols, rows, cols, dst);
+          dst += strip_bytes(Format::f32, cols);
+        }
+      }};
+}
+
+InputSquares scaled(const InputSquares& inputs, const std::vector<float>& columns) {
+  InputSquares result = inputs;
+  for (size_t c = 0; c < columns.size(); ++c) result.sums[c] /= columns[c] * columns[c];
+  return result;
+}
+
+Awq search_awq(const ModelSource& in, const std::vector<AwqTensor>& tensors, int threads) {
+  std::unordered_map<std::string, size_t> places;
+  for (size_t t = 0; t < in.tensors.size(); ++t) places[in.tensors[t].info.name] = t;
+  const auto anew = [&](const std::string& name) {
+    const size_t t = places.at(name);
+    return tensors[t].to != in.tensors[t].info.format && info(tensors[t].to).block > 1;
+  };
+  std::vector<Fold> folds;
+  for (Fold& fold : folds_of(in)) {
+    const bool reads = std::all_of(fold.readers.begin(), fold.readers.end(), [&](const auto& name) {
+      const AwqTensor& tensor = tensors[places.at(name)];
+      return anew(name) && tensor.inputs && tensor.inputs->experts() == 1 &&
+             tensor.inputs->too_few().empty();
+    });
+    const bool makes = std::all_of(fold.makers.begin(), fold.makers.end(), [&](const auto& name) {
+      return !in.tensors[places.at(name)].info.tiled() || anew(name);
+    });
+    if (reads && makes) folds.push_back(std::move(fold));
+  }
+
+  struct Trial {
+    size_t fold, reader;
+    int power;
+    double lost = 0;
+  };
+  std::vector<Trial> trials;
+  for (size_t f = 0; f < folds.size(); ++f)
+    for (int power = 0; power < kPowers; ++power)
+      for (size_t r = 0; r < folds[f].readers.size(); ++r) trials.push_back({f, r, power});
+  const auto by_row = [&](const Fold& fold, int power) {
+    const InputSquares& inputs = *tensors[places.at(fold.readers[0])].inputs;
+    return scales_of(squares_of(fold, inputs), double(power) / kPowers);
+  };
+  for_each_job(trials.size(), threads, [&](size_t i) {
+    Trial& trial = trials[i];
+    const Fold& fold = folds[trial.fold];
+    const size_t t = places.at(fold.readers[trial.reader]);
+    trial.lost = lost_of(in.tensors[t], tensors[t], fold, by_row(fold, trial.power));
+  });
+
+  Awq result;
+  for (auto at = trials.begin(); at != trials.end();) {
+    const Fold& fold = folds[at->fold];
+    const auto n = ptrdiff_t(fold.readers.size());
+    const auto lost = [&](int power) {
+      double sum = 0;
+      for (ptrdiff_t r = 0; r < n; ++r) sum += (at + power * n + r)->lost;
+      return sum;
+    };
+    int best = 0;
+    for (int power = 1; power < kPowers; ++power)
+      if (lost(power) < lost(best)) best = power;
+    if (best > 0) {
+      apply(fold, by_row(fold, best), result.scales);
+      for (ptrdiff_t r = 0; r < n; ++r)
+        result.powers[fold.readers[size_t(r)]] = {double(best) / kPowers, (at + best * n + r)->lost,
+                                                  (at + r)->lost};
+    }
+    at += kPowers * n;
+  }
+  return result;
+}
+
+}  // namespace chaski

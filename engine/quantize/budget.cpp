@@ -1,0 +1,384 @@
+#include "engine/quantize/budget.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "engine/measure/divergence.h"
+#include "engine/quantize/quantize.h"
+#include "engine/quantize/tensor_encoder.h"
+#include "engine/session/engine_impl.h"
+#include "engine/text/tokenizer/pattern.h"
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/cores.h"
+#include "ggml-like-tensor/file/chunks.h"
+
+namespace chaski {
+
+namespace {
+
+// What a weight may become, fewest bits first; of equal ones the first is the best. q4 is there as
+// the probe, and for weights that lose less in it than in q4t.
+constexpr std::array kLadder = {Format::q2, Format::q3, Format::q4t, Format::q4, Format::q4h,
+                                Format::q5, Format::q6, Format::q8,  Format::f16};
+constexpr Format kProbe = Format::q4;
+
+// A weight whose format is to be chosen.
+struct Undecided {
+  size_t tensor;      // in the source
+  std::string known;  // what the calibration calls it
+};
+
+// Weights that a recipe may encode.
+std::vector<Undecided> candidates(const ModelSource& in) {
+  std::map<std::string, TensorSlot> slots;
+  for (TensorSlot& slot : tensors_of(*model_of(in.meta))) slots.emplace(slot.name, slot);
+  std::vector<Undecided> all;
+  for (size_t t = 0; t < in.tensors.size(); ++t) {
+    const TensorInfo& tensor = in.tensors[t].info;
+    const auto slot = slots.find(tensor.name);
+    if (slot == slots.end() || !tensor.tiled() || slot->second.role == Role::position_table ||
+        slot->second.role == Role::outliers)
+      continue;
+    if (tensor.cols % info(kProbe).block == 0 && info(tensor.format).bits() > info(kProbe).bits())
+      all.push_back({t, slot->second.gguf});
+  }
+  return all;
+}
+
+const InputSquares* inputs_of(const Calibration& calibration, const Undecided& candidate,
+                              const TensorInfo& tensor) {
+  const auto found = calibration.inputs.find(candidate.known);
+  return found != calibration.inputs.end() && found->second.fit(tensor) ? &found->second : nullptr;
+}
+
+// Reads the last half of a window and keeps what it foretells: (tokens, vocab).
+std::vector<float> foretold(Engine& engine, const std::vector<TokenId>& window) {
+  constexpr size_t kPortion = 64;
+  const std::span<const TokenId> text = window;
+  const auto session = engine.session();
+  const size_t middle = text.size() / 2;
+  std::vector<float> all;
+  session->extend(text.first(middle), 0);
+  for (size_t at = middle; at < text.size(); at += kPortion) {
+    const auto part = text.subspan(at, std::min(kPortion, text.size() - at));
+    const auto logits = session->extend(part, int(part.size()));
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+double mean_kl(const std::vector<float>& p, const std::vector<float>& q, size_t vocab) {
+  double sum = 0;
+  for (size_t at = 0; at < p.size(); at += vocab)
+    sum += divergence({&p[at], vocab}, {&q[at], vocab});
+  return sum / double(p.size() / vocab);
+}
+
+// One tensor of a source, in another format, in memory.
+std::shared_ptr<const Weights> encoded_alone(const ModelSource& in, const Undecided& candidate,
+                                             const Calibration& calibration, int threads) {
+  const TensorSource& from = in.tensors[candidate.tensor];
+  TensorEncoder encoder(
+      from, kProbe, in.path,
+      {inputs_of(calibration, candidate, from.info), nullptr, RoundingMethod::search});
+  ModelSource one{in.path, in.kind, {}, {}, {}};
+  const size_t stride = strip_bytes(kProbe, from.info.cols);
+  one.tensors.push_back({{from.info.name, kProbe, from.info.rows, from.info.cols},
+                         [&encoder, stride](int64_t first, int64_t last, std::byte* dst) {
+                           for (int64_t s = first; s < last; ++s, dst += stride)
+                             encoder.encode(s, dst);
+                         }});
+  return load(one, threads);
+}
+
+// A step on a tensor's way to more bits.
+struct Option {
+  Format to;
+  uint64_t bytes;
+  double kl;
+};
+// What is under the line between two others stays.
+std::vector<Option> hull_of(const std::vector<Option>& options) {
+  std::vector<Option> hull;
+  const auto slope = [](const Option& a, const Option& b) {
+    return (a.kl - b.kl) / (double(b.bytes) - double(a.bytes));
+  };
+  for (const Option& option : options) {
+    if (!hull.empty() && (option.bytes <= hull.back().bytes || option.kl >= hull.back().kl))
+      continue;
+    while (hull.size() > 1 &&
+           slope(hull[hull.size() - 2], hull.back()) <= slope(hull.back(), option))
+      hull.pop_back();
+    hull.push_back(option);
+  }
+  return hull;
+}
+
+constexpr int64_t kStrips = 8;  // of a tensor, that stand for all of it
+
+// By format of the ladder, as far as it is below the tensor's own; then its own, without loss.
+std::vector<Option> options_of(const ModelSource& in, const Undecided& candidate,
+                               const Calibration& calibration) {
+  const TensorSource& from = in.tensors[candidate.tensor];
+  const double kl = calibration.kl.at(candidate.known);
+  std::vector<Option> options;
+  double probe = 0;  // what the probe loses; the others' divergences follow from it
+  for (const Format to : kLadder) {
+    if (info(to).bits() >= info(from.info.format).bits()) break;
+    // Where the probe lost nothing, that says nothing about fewer bits.
+    if (kl == 0 && info(to).bits() < info(kProbe).bits()) continue;
+    TensorEncoder encoder(
+        from, to, in.path,
+        {inputs_of(calibration, candidate, from.info), nullptr, RoundingMethod::search});
+    std::vector<std::byte> strip(strip_bytes(to, from.info.cols));
+    const int64_t all = strips_of(from.info), sample = std::min(kStrips, all);
+    for (int64_t i = 0; i < sample; ++i) encoder.encode(i * all / sample, strip.data());
+    const double error = encoder.weighed_error();
+    if (to == kProbe) probe = error;
+    TensorInfo as = from.info;
+    as.format = to;
+    options.push_back({to, as.bytes(), error});
+  }
+  for (Option& option : options) option.kl = probe > 0 ? kl * option.kl / probe : 0;
+  options.push_back({from.info.format, from.info.bytes(), 0});
+  return options;
+}
+
+// An option for every candidate.
+struct Choices {
+  std::vector<size_t> option;
+  uint64_t bytes = 0;
+  double kl = 0;
+};
+using Hulls = std::vector<std::vector<Option>>;
+
+// The greedy walk, from the fewest bits up. Of candidates with fixed[i] >= 0 the option is given.
+Choices walk(const Hulls& hulls, uint64_t most, double kl, const std::vector<int>& fixed) {
+  struct Step {
+    size_t candidate, option;
+    double worth;  // divergence for a byte
+  };
+  Choices all{std::vector<size_t>(hulls.size()), 0, 0};
+  std::vector<Step> steps;
+  for (size_t i = 0; i < hulls.size(); ++i) {
+    if (fixed[i] >= 0) all.option[i] = size_t(fixed[i]);
+    all.bytes += hulls[i][all.option[i]].bytes, all.kl += hulls[i][all.option[i]].kl;
+    for (size_t o = 1; o < hulls[i].size() && fixed[i] < 0; ++o) {
+      const Option &from = hulls[i][o - 1], &to = hulls[i][o];
+      steps.push_back({i, o, (from.kl - to.kl) / double(to.bytes - from.bytes)});
+    }
+  }
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const Step& a, const Step& b) { return a.worth > b.worth; });
+  for (const Step& step : steps) {
+    if (all.kl <= kl) break;
+    const Option &from = hulls[step.candidate][step.option - 1],
+                 &to = hulls[step.candidate][step.option];
+    if (all.option[step.candidate] + 1 != step.option || all.bytes + to.bytes - from.bytes > most)
+      continue;
+    all.option[step.candidate] = step.option;
+    all.bytes += to.bytes - from.bytes, all.kl += to.kl - from.kl;
+  }
+  return all;
+}
+
+// A step of a large weight, the embedding say, may not fit any more when its turn comes, and what
+// is left then buys little: so of weights that take a fiftieth of all or more each option is tried.
+Choices best(const Hulls& hulls, uint64_t most, double kl) {
+  const auto better = [&](const Choices& a, const Choices& b) {
+    if (a.bytes > most || b.bytes > most) return a.bytes < b.bytes;
+    if (a.kl <= kl && b.kl <= kl) return a.bytes < b.bytes;
+    return a.kl < b.kl;
+  };
+  std::vector<int> fixed(hulls.size(), -1);
+  Choices found = walk(hulls, most, kl, fixed);
+  for (size_t i = 0; i < hulls.size(); ++i) {
+    if (hulls[i][0].bytes < found.bytes / 50) continue;
+    int chosen = -1;
+    for (size_t o = 0; o < hulls[i].size(); ++o) {
+      fixed[i] = int(o);
+      if (Choices other = walk(hulls, most, kl, fixed); better(other, found))
+        found = std::move(other), chosen = fixed[i];
+    }
+    fixed[i] = chosen;
+  }
+  return found;
+}
+
+std::string said(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
+
+}  // namespace
+
+void measure_sensitivity(const CalibrationText& text, Calibration& calibration, int threads,
+                         const OnProgress& progress) {
+  if (threads <= 0) threads = usable_cores();
+  const auto weights = text.engine->impl().weights;
+  const ModelSource in = source_of(weights);
+  const size_t length = size_t(window_of(*text.engine)), first = size_t(text.windows - 1) * length;
+  std::vector<TokenId> window(text.tokens.begin() + ptrdiff_t(first),
+                              text.tokens.begin() + ptrdiff_t(first + length));
+  if (text.engine->tokenizer().adds_bos()) window[0] = text.engine->tokenizer().bos();
+  const std::vector<float> base = foretold(*text.engine, window);
+
+  // A tokenizer for every engine would take longer than the window.
+  auto changed = std::make_shared<Weights>(*weights);
+  for (const auto& [key, value] : weights->meta.all())
+    if (key.starts_with("tokenizer.")) changed->meta.erase(key);
+  EngineOptions options;
+  options.device = "cpu", options.threads = threads, options.context = int(length);
+  const std::vector<Undecided> all = candidates(in);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto probe = encoded_alone(in, all[i], calibration, threads);
+    const Weight original = std::exchange(changed->tensors[all[i].tensor], probe->tensors[0]);
+    const auto engine = Engine::over(changed, options);
+    // As it is saved, so that a run that reads it chooses the same formats.
+    calibration.kl[all[i].known] =
+        double(float(mean_kl(base, foretold(*engine, window), size_t(engine->vocab_size()))));
+    changed->tensors[all[i].tensor] = original;
+    if (progress) progress({in.tensors[all[i].tensor].info.name, i + 1, all.size()});
+  }
+}
+
+Allotment allot(const ModelSource& in, const Calibration& calibration, const RecipeLimit& budget,
+                int threads) {
+  if (calibration.kl.empty())
+    fail(
+        Exit::usage,
+        "the calibration does not say what each weight's bits are worth, expected --calibrate TEXT "
+        "beside --size, --fits, --bpw or --kl");
+  const std::vector<Undecided> all = candidates(in);
+  Hulls hulls(all.size());
+  for (const Undecided& candidate : all)
+    if (calibration.kl.count(candidate.known) == 0)
+      fail(Exit::bad_file, "{}: the calibration lacks {}, expected every weight's divergence",
+           in.path, escaped(candidate.known));
+  for_each_job(all.size(), threads > 0 ? threads : usable_cores(),
+               [&](size_t i) { hulls[i] = hull_of(options_of(in, all[i], calibration)); });
+
+  Allotment result;
+  for (const TensorSource& tensor : in.tensors) {
+    TensorInfo as = tensor.info;
+    if (!as.tiled()) as.format = Format::f32;
+    result.tensors.push_back({as.name, as.format, as.bytes(), 0});
+    result.weights += uint64_t(as.rows * as.cols);
+  }
+  uint64_t others = 0;  // what is not to be chosen
+  for (const Allotment::Row& row : result.tensors) others += row.bytes;
+  for (const Undecided& candidate : all) others -= result.tensors[candidate.tensor].bytes;
+  const uint64_t most = budget.bytes ? *budget.bytes
+                        : budget.bits_per_weight
+                            ? uint64_t(*budget.bits_per_weight / 8 * double(result.weights))
+                            : UINT64_MAX;
+  const Choices choices = best(hulls, most - std::min(most, others), budget.kl.value_or(0));
+  result.bytes = others + choices.bytes, result.kl = choices.kl;
+  if (result.bytes > most)
+    fail(Exit::usage, "{}: {}, expected at least {}, which is the least that its choices take",
+         in.path,
+         budget.asked.empty() ? said(most) + " is asked for"
+                              : fmt::format("{} leaves {} for weights", budget.asked, said(most)),
+         said(result.bytes));
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Option& to = hulls[i][choices.option[i]];
+    Allotment::Row& row = result.tensors[all[i].tensor];
+    row.to = to.to, row.bytes = to.bytes, row.kl = to.kl;
+  }
+  for (size_t t = 0; t < in.tensors.size(); ++t)
+    if (in.tensors[t].info.tiled()) result.recipe[result.tensors[t].name] = result.tensors[t].to;
+  return result;
+}
+
+// Half of the values' and the down projections, those of the first and last eighth of the layers
+// and every third of the others, have six bits, and so has the head.
+std::optional<Recipe> known_recipe(std::string_view name, const ModelSource& in, Format type) {
+  if (name != "Q4_K_M" && name != "q4_k_m") return {};
+  const int layers = int(model_of(in.meta)->n_layers);
+  const bool head = std::ranges::any_of(
+      in.tensors, [](const TensorSource& t) { return t.info.name == "output"; });
+  std::set<std::string> six = {head ? "output" : "token_embd"};
+  for (int i = 0; i < layers; ++i)
+    if (i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2)
+      for (const char* part : {"attn_v", "ffn_down"})
+        six.insert(fmt::format("layer.{}.{}", i, part));
+  // Fewer bits, more of them, and for q, k and v in one.
+  const bool gguf = info(type).gguf_type >= 0;
+  const std::array formats = gguf ? std::array{Format::q4_k, Format::q6_k, Format::q5_k}
+                                  : std::array{Format::q4h, Format::q6, Format::q5};
+  Recipe recipe;
+  for (const Undecided& candidate : candidates(in)) {
+    const TensorInfo& tensor = in.tensors[candidate.tensor].info;
+    const size_t which = six.count(tensor.name) > 0 ? 1 : tensor.name.ends_with("attn_qkv") ? 2 : 0;
+    const Format to = formats[which];
+    recipe[tensor.name] = tensor.cols % info(to).block == 0 ? to : stand_in(to, tensor.cols);
+  }
+  return recipe;
+}
+
+Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in) {
+  struct Line {
+    Pattern name;
+    Format to;
+    size_t number;
+    bool used = false;
+  };
+  std::vector<Line> lines;
+  const auto trimmed = [](std::string_view part) {
+    const size_t first = part.find_first_not_of(" \t\r");
+    return first == part.npos ? std::string_view{}
+                              : part.substr(first, part.find_last_not_of(" \t\r") + 1 - first);
+  };
+  for (size_t number = 1; !text.empty(); ++number) {
+    const std::string_view whole = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), whole.size() + 1));
+    const std::string_view line = trimmed(whole.substr(0, whole.find('#')));
+    if (line.empty()) continue;
+    const size_t sign = line.rfind('=');
+    const std::string_view type = sign == line.npos ? "" : trimmed(line.substr(sign + 1));
+    const auto to = format_named(type);
+    if (!to || trimmed(line.substr(0, sign)).empty())
+      fail(Exit::usage, "{}: line {} is \"{}\", expected REGEX = TYPE with a type of --type", file,
+           number, escaped(line));
+    try {
+      lines.push_back({{trimmed(line.substr(0, sign)), Pattern::Of::bytes}, *to, number});
+    } catch (const PatternError& error) {
+      fail(Exit::usage, "{}: line {}: \"{}\" is no regular expression: {} (at byte {})", file,
+           number, escaped(trimmed(line.substr(0, sign))), error.what, error.at);
+    }
+  }
+  Recipe recipe;
+  PatternSearch search(1'000'000);
+  for (const TensorSource& tensor : in.tensors) {
+    const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
+      try {
+        return search.find(l.name, tensor.info.name);
+      } catch (const PatternError& error) {
+        fail(Exit::usage, "{}: line {}: cannot be compared with {}: {}", file, l.number,
+             escaped(tensor.info.name), error.what);
+      }
+    });
+    if (line == lines.end() || !tensor.info.tiled() || tensor.info.name.ends_with(kOutlierWeight))
+      continue;
+    recipe[tensor.info.name] = line->to;
+    line->used = true;
+  }
+  for (const Line& line : lines)
+    if (!line.used)
+      fail(Exit::usage, "{}: line {} names no tensor of {} that no line before it names", file,
+           line.number, in.path);
+  return recipe;
+}
+
+void save_recipe(const std::string& path, const Recipe& recipe) {
+  std::string text;
+  for (const auto& [name, format] : recipe)
+    text += fmt::format("^\\Q{}\\E$ = {}\n", name, info(format).name);
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.sync();
+  file.commit();
+}
+
+}  // namespace chaski

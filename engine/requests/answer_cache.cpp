@@ -1,0 +1,222 @@
+// A kept answer, little-endian: magic "CHASKIA\1" (the last byte is the version), u64 XXH3-64 of
+// all that follows; str key, i32 finish, i32 tokens of the prompt, u64 n, n x i32 tokens, str text
+// (u64 length, bytes).
+#include "engine/requests/answer_cache.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <tuple>
+
+#include "engine/session/engine_impl.h"
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/base/checksum.h"
+#include "ggml-like-tensor/base/cursor.h"
+#include "ggml-like-tensor/base/mapping.h"
+#include "ggml-like-tensor/file/value_io.h"
+
+namespace chaski {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kAnswerMagic("CHASKIA\1", 8), kAnswerEnding = ".answer";
+constexpr size_t kKeyDigits = 64;
+
+// Values one behind the other; texts and lists have their length in front, so that no two lists of
+// values are the same bytes.
+class Record {
+ public:
+  template <class T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T> Record& add(T value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  Record& add(std::string_view text) {
+    add(uint64_t(text.size()));
+    bytes_ += text;
+    return *this;
+  }
+  Record& add(const std::string& text) { return add(std::string_view(text)); }
+  template <class T>
+  Record& add(std::span<const T> list) {
+    add(uint64_t(list.size()));
+    for (const T& value : list) add(value);
+    return *this;
+  }
+  Record& add(const std::pair<TokenId, double>& bias) { return add(bias.first).add(bias.second); }
+  template <class T>
+  Record& add(const std::vector<T>& list) {
+    return add(std::span<const T>(list));
+  }
+
+  std::string& bytes() { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+// A structured binding names every member, so that one more does not compile before it is looked at
+// here.
+void add_sampling(Record& key, const SamplerOptions& options) {
+  const auto& [temperature, top_k, top_p, min_p, typical, top_n_sigma, xtc_probability,
+               xtc_threshold, temperature_range, temperature_exponent, mirostat, mirostat_target,
+               mirostat_rate, penalties, dry, bias, banned, steps, seed] = options;
+  const auto& [repeat, presence, frequency, window] = penalties;
+  const auto& [multiplier, base, allowed, dry_window, breakers] = dry;
+  key.add(temperature).add(top_k).add(top_p).add(min_p).add(typical).add(top_n_sigma);
+  key.add(xtc_probability).add(xtc_threshold).add(temperature_range).add(temperature_exponent);
+  key.add(mirostat).add(mirostat_target).add(mirostat_rate);
+  key.add(repeat).add(presence).add(frequency).add(window);
+  key.add(multiplier).add(base).add(allowed).add(dry_window).add(breakers);
+  key.add(bias).add(banned).add(steps);
+  key.add(temperature > 0 ? seed : 0);
+}
+
+void add_options(Record& key, const GenerateOptions& options) {
+  const auto& [max_tokens, sampling, stop, grammar, ignore_end, spelled, scored, context_policy,
+               kept, on_drop, on_read, on_drafter_lost, drafter, draft_length, governor,
+               interrupt] = options;
+  ENSURE(!scored, "log probabilities are not kept");
+  key.add(max_tokens).add(stop).add(grammar ? grammar->rules().sum() : 0).add(ignore_end);
+  key.add(spelled).add(context_policy).add(kept);
+  add_sampling(key, sampling);
+}
+
+void add_model(Record& key, const Weights& weights) {
+  for (const auto& [name, value] : weights.meta.all()) {
+    if (!name.starts_with("model.") && !name.starts_with("tokenizer.") &&
+        name != "general.architecture")
+      continue;
+    key.add(name);
+    append_value(key.bytes(), value, name);
+  }
+  for (size_t i = 0; i < weights.tensors.size(); ++i) {
+    const Weight& w = weights.tensors[i];
+    key.add(w.info.name)
+        .add(std::string_view(info(w.info.format).name))
+        .add(w.info.rows)
+        .add(w.info.cols);
+    key.add(weights.sums.empty() ? checksum(w.data, w.info.bytes()) : weights.sums[i]);
+  }
+}
+
+}  // namespace
+
+AnswerKeys::AnswerKeys(Engine& engine) {
+  const EngineImpl& e = engine.impl();
+  const auto program = Mapping::open("/proc/self/exe");
+  Record key;
+  key.add(checksum(program->bytes().data(), program->bytes().size()));
+  add_model(key, *e.weights);
+  key.add(engine.kv_type()).add(engine.context_length()).add(e.rope_scaling).add(engine.device());
+  of_all_.add(std::as_bytes(std::span(key.bytes())));
+}
+
+std::string AnswerKeys::key(std::span<const TokenId> prompt, const GenerateOptions& options) const {
+  Record key;
+  key.add(prompt);
+  add_options(key, options);
+  Sha256 sum = of_all_;
+  sum.add(std::as_bytes(std::span(key.bytes())));
+  return sum.finish();
+}
+
+AnswerCache::AnswerCache(std::string folder, uint64_t most_bytes)
+    : folder_(std::move(folder)), most_bytes_(most_bytes) {
+  std::error_code error, none;
+  fs::create_directories(folder_, error);
+  if (!fs::is_directory(folder_, none))
+    fail(Exit::io, "{}: is no folder and cannot be made one: {}", folder_,
+         error ? error.message() : "a file of that name is there");
+}
+
+std::string AnswerCache::path_of(const std::string& key) const {
+  return (fs::path(folder_) / (key + std::string(kAnswerEnding))).string();
+}
+
+std::optional<GenerateResult> AnswerCache::find(const std::string& key) const {
+  const std::string path = path_of(key);
+  std::error_code none;
+  if (!fs::exists(path, none)) return std::nullopt;
+  const auto mapped = Mapping::open(path);
+  // Nobody knows it by its name of 64 digits.
+  const std::string shown = fmt::format("{}: the answer {}...", folder_, key.substr(0, 8));
+  Cursor in(shown, mapped->bytes());
+  const auto magic = in.raw(kAnswerMagic.size(), "magic");
+  const auto sum = in.take<uint64_t>("sum");
+  const auto rest = mapped->bytes().subspan(in.at());
+  if (std::memcmp(magic.data(), kAnswerMagic.data(), magic.size()) != 0 ||
+      checksum(rest.data(), rest.size()) != sum || in.text("key") != key)
+    fail(Exit::bad_file, "{}: is damaged, or another's", shown);
+  GenerateResult result;
+  const auto finish = in.take<int32_t>("finish");
+  if (finish < 0 || finish >= int(Finish::interrupted))
+    fail(Exit::bad_file, "{}: finish is {}, expected 0 to {}", shown, finish,
+         int(Finish::interrupted) - 1);
+  result.finish = Finish(finish);
+  result.prompt_tokens = result.cached_tokens = result.known_tokens = in.take<int32_t>("prompt");
+  const uint64_t n = in.count(in.take<uint64_t>("tokens"), sizeof(TokenId), "tokens");
+  for (uint64_t i = 0; i < n; ++i) result.tokens.push_back(in.take<TokenId>("tokens"));
+  result.text = in.text("text");
+  result.cached = true;
+  return result;
+}
+
+void AnswerCache::keep(const std::string& key, const GenerateResult& result) const {
+  if (result.finish == Finish::interrupted || result.dropped_tokens > 0) return;
+  Record rest;
+  rest.add(key).add(int32_t(result.finish)).add(int32_t(result.prompt_tokens));
+  rest.add(result.tokens).add(result.text);
+  const uint64_t sum = checksum(rest.bytes().data(), rest.bytes().size());
+  const mode_t before = ::umask(077);
+  try {
+    AtomicFile file(path_of(key));
+    file.write(std::as_bytes(std::span(kAnswerMagic)));
+    file.write(std::as_bytes(std::span(&sum, 1)));
+    file.write(std::as_bytes(std::span(rest.bytes())));
+    file.commit();
+  } catch (...) {
+    ::umask(before);
+    throw;
+  }
+  ::umask(before);
+  drop_oldest();
+}
+
+// Only what has the name of an answer; what another program removes meanwhile is gone.
+void AnswerCache::drop_oldest() const {
+  struct Kept {
+    fs::file_time_type time;
+    fs::path path;
+    uint64_t bytes;
+  };
+  std::vector<Kept> all;
+  uint64_t bytes = 0;
+  std::error_code none;
+  for (auto at = fs::directory_iterator(folder_, none); at != fs::directory_iterator();
+       at.increment(none)) {
+    const std::string name = at->path().filename().string();
+    if (name.size() != kKeyDigits + kAnswerEnding.size() || !name.ends_with(kAnswerEnding) ||
+        name.find_first_not_of("0123456789abcdef") != kKeyDigits)
+      continue;
+    std::error_code gone;
+    const uint64_t size = at->file_size(gone);
+    const fs::file_time_type time = at->last_write_time(gone);
+    if (gone) continue;
+    all.push_back({time, at->path(), size});
+    bytes += size;
+  }
+  std::sort(all.begin(), all.end(), [](const Kept& a, const Kept& b) {
+    return std::tie(a.time, a.path) < std::tie(b.time, b.path);
+  });
+  for (size_t i = 0; i < all.size() && bytes > most_bytes_; ++i) {
+    fs::remove(all[i].path, none);
+    bytes -= all[i].bytes;
+  }
+}
+
+}  // namespace chaski

@@ -1,0 +1,253 @@
+#include "engine/requests/request.h"
+
+#include <algorithm>
+
+namespace chaski {
+
+const char* name_of(Finish finish) {
+  constexpr const char* kNames[] = {"end", "stop", "length", "full", "interrupted"};
+  return kNames[int(finish)];
+}
+
+namespace {
+
+constexpr int kSinks = 4;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+size_t leading_controls(const Tokenizer& t, std::span<const TokenId> prompt) {
+  const auto text =
+      std::find_if_not(prompt.begin(), prompt.end(), [&](TokenId id) { return t.is_control(id); });
+  return size_t(text - prompt.begin());
+}
+
+Request::Request(Engine& engine, std::span<const TokenId> prompt, const GenerateOptions& options,
+                 Sink sink)
+    : engine_(engine),
+      o_(options),
+      sink_(std::move(sink)),
+      drafter_(options.drafter),
+      leading_controls_(leading_controls(engine.tokenizer(), prompt)),
+      grammar_(options.grammar ? std::optional<GrammarText>(std::in_place, *options.grammar,
+                                                            leading_controls_ == prompt.size())
+                               : std::nullopt),
+      sampler_(options.sampling, &engine.tokenizer(), grammar_ ? &*grammar_ : nullptr),
+      text_(engine.tokenizer(), options.stop, o_.spelled, leading_controls_ == prompt.size()),
+      history_(prompt.begin(), prompt.end()) {
+  ENSURE(!prompt.empty(), "a model needs a token to start from");
+  if (drafter_) drafter_->interrupt = o_.interrupt;
+  fit_prompt();
+  result_.prompt_tokens = int(history_.size());
+}
+
+int Request::kept() const {
+  return o_.context_policy == ContextPolicy::sinks ? kSinks
+                                                   : std::max(o_.keep, int(leading_controls_));
+}
+
+// The older half of what may be dropped; false if there is nothing.
+bool Request::drop_half() {
+  const int size = int(history_.size()), kept = std::min(this->kept(), size);
+  const int dropped = o_.context_policy == ContextPolicy::stop ? 0 : (size - kept) / 2;
+  history_.erase(history_.begin() + kept, history_.begin() + kept + dropped);
+  result_.dropped_tokens += dropped;
+  return dropped > 0;
+}
+
+void Request::fit_prompt() {
+  const size_t all = history_.size();
+  while (room() <= 0 && drop_half()) {
+  }
+  if (room() <= 0)
+    fail(Exit::prompt_too_long,
+         "the prompt has {} tokens, the context {}: shorten it, or give --ctx N for more where the "
+         "model has it, or --context-policy shift to drop the older half",
+         all, engine_.context_length());
+  if (result_.dropped_tokens > 0 && o_.on_drop)
+    o_.on_drop(result_.dropped_tokens, kept(), int(history_.size()) - kept());
+}
+
+bool Request::goes_on() {
+  if (!finish_ && o_.interrupt && o_.interrupt->load()) finish_ = Finish::interrupted;
+  return !finish_ && !error;
+}
+
+Extension Request::next(Session& session, int budget, int others, int taken) {
+  const std::span<const TokenId> lacks = session.reuse(history_);
+  if (!started_) started_ = Clock::now(), result_.cached_tokens = session.position();
+  if (!begun_) {
+    result_.known_tokens = session.position();
+    if (o_.on_read) o_.on_read(session.position(), int(history_.size()));
+  }
+  const size_t n = std::min(lacks.size(), size_t(std::max(budget, 1)));
+  reached_ = n == lacks.size();
+  extension_.assign(lacks.begin(), lacks.begin() + ptrdiff_t(n));
+  draft_ = {}, foretold_ = false;
+  if (grammar_) grammar_->stand(history_.size());
+  if (reached_ && begun_ && n <= size_t(Governor::kMost))
+    draft_ = guesses(session, int(n), budget - int(n), others, taken + int(n) - 1);
+  told_ = history_.size() - lacks.size() + n;
+  const bool hidden = drafter_ && drafter_->reads_hidden();
+  return {&session,  extension_,   reached_ ? 1 : 0, &sampler_,
+          o_.scored, o_.interrupt, draft_.nodes,     hidden};
+}
+
+template <class Fn>
+void Request::without_losing_the_text(Fn drafter_does) {
+  try {
+    drafter_does();
+  } catch (const Error& lost) {
+    if (lost.code != Exit::non_finite) throw;
+    drafter_ = nullptr;
+    if (o_.on_drafter_lost) o_.on_drafter_lost(lost.what());
+  }
+}
+
+Draft Request::guesses(const Session& session, int pending, int most, int others, int taken) {
+  int k = std::min({o_.draft_length, room() - 1, most});
+  if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
+  first_.clear(), kind_ = -1, drafting_ = 0, preparing_ = false;
+  if (k <= 0) return {};
+  Draft draft;
+  // A text that is hard to guess is written without guesses.
+  try {
+    if (grammar_) draft = Draft::chain(grammar_->foretold(k));
+  } catch (const Error&) {
+  }
+  foretold_ = !draft.nodes.empty();
+  // What is foretold is mostly right, and no drafter knows what comes behind it.
+  if (foretold_ || !drafter_ || (o_.governor && o_.governor->rests())) return draft;
+  const auto start = Clock::now();
+  const int branches = session.branches(pending + k, others + 1),
+            first = std::min(drafter_->first_guesses(), branches + 1);
+  Draft::Shape shape{};
+  if (!o_.governor) {
+    for (int i = 1; i < first; ++i) shape[size_t(i)] = k / 4;
+    shape[0] = k - Draft::size(shape);
+  } else if (kind_ = drafter_->kind(history_);
+             !drafter_->costs_nothing() || o_.governor->knows(kind_)) {
+    shape = o_.governor->shape(kind_, k, first, others, taken);
+  }
+  const int wanted = Draft::size(shape);
+  Draft::Shape asked = shape;
+  if (drafter_->costs_nothing())
+    for (int i = 0; i < drafter_->first_guesses(); ++i)
+      asked[size_t(i)] = std::max(asked[size_t(i)], 1);
+  if (Draft::size(asked) > 0)
+    without_losing_the_text([&] { draft = drafter_->propose(history_, asked); });
+  drafting_ = seconds_since(start), preparing_ = wanted > 0 && draft.nodes.empty();
+  if (wanted > 0) asked_ = true, read_ = !preparing_;
+  try {
+    if (grammar_) draft = grammar_->fitting(draft);
+  } catch (const Error&) {
+    draft = {};
+  }
+  first_ = draft.first();
+  draft = draft.within(shape);
+  draft.keep_branches(branches);
+  return draft;
+}
+
+std::optional<Finish> Request::take(const Draws& draws, int requests) {
+  if (draws.error) throw *draws.error;
+  if (!draws.hidden.empty()) {  // also what comes behind the end: so far the session goes on
+    std::vector<TokenId> text(history_.begin(),
+                              history_.begin() + ptrdiff_t(told_ + (reached_ ? 0 : 1)));
+    text.insert(text.end(), draws.tokens.begin(), draws.tokens.end());
+    without_losing_the_text([&] { drafter_->read_hidden(text, draws.hidden); });
+  }
+  if (!reached_ || draws.abandoned) return std::nullopt;
+  const int base = int(history_.size()) - 1;
+  if (begun_) {
+    learn(draws);
+    result_.decode_bytes += engine_.weight_bytes() / uint64_t(requests) + engine_.state_bytes(base);
+    ++result_.passes;
+  } else {
+    result_.prompt_seconds = result_.first_token_seconds = seconds_since(*started_);
+    decoding_ = Clock::now();
+    begun_ = true;
+    result_.known_tokens = int(history_.size());
+    if (o_.on_read) o_.on_read(result_.known_tokens, result_.known_tokens);
+  }
+  // All but the last draw are guesses that were right, unless generation ends at one of them.
+  const size_t before = result_.tokens.size();
+  for (size_t i = 0; i < draws.tokens.size() && !finish_; ++i) {
+    if (o_.scored) log_probability_ += draws.log_probabilities[i].drawn, ++scored_;
+    finish_ = take(draws.tokens[i]);
+    if (o_.scored && result_.log_probabilities.size() < result_.tokens.size())
+      result_.log_probabilities.push_back(draws.log_probabilities[i]);
+  }
+  count(std::min(result_.tokens.size() - before, draws.tokens.size() - 1));
+  if (!finish_ && room() == 0) {
+    const int full = int(history_.size());
+    if (!drop_half())
+      finish_ = Finish::full;
+    else if (o_.on_drop)
+      o_.on_drop(full - int(history_.size()), kept(), int(history_.size()) - kept());
+  }
+  result_.decode_seconds = seconds_since(decoding_);
+  return finish_;
+}
+
+void Request::learn(const Draws& draws) {
+  const int right = int(draws.tokens.size()) - 1;
+  if (foretold_) return grammar_->learn(int(draft_.nodes.size()), right);
+  if (!o_.governor) return;
+  Governor::Outcome o{kind_,     int(draft_.nodes.size()), draft_.depths(), 0, right, drafting_,
+                      preparing_};
+  for (size_t i = 0; i < first_.size(); ++i) {
+    o.places[i] = std::max(o.places[i], 1);
+    if (first_[i] == draws.tokens[0]) o.which = int(i), o.right = std::max(right, 1);
+  }
+  o_.governor->learn(o);
+}
+
+void Request::count(size_t taken) {
+  result_.drafted += int(draft_.nodes.size()), result_.accepted += int(taken);
+  for (size_t i = 0; i < draft_.nodes.size(); ++i) {
+    const auto place = size_t(Draft::depth(draft_.nodes, int(i)));
+    result_.drafted_at.resize(std::max(result_.drafted_at.size(), place + 1));
+    ++result_.drafted_at[place];
+  }
+  result_.accepted_at.resize(result_.drafted_at.size());
+  for (size_t i = 0; i < taken; ++i) ++result_.accepted_at[i];
+}
+
+// The next token, and its text to the sink.
+std::optional<Finish> Request::take(TokenId token) {
+  if (o_.max_tokens == 0) return Finish::length;
+  if (engine_.tokenizer().is_end(token) && !o_.ignore_end) return Finish::end;
+  history_.push_back(token);
+  result_.tokens.push_back(token);
+  if (grammar_) grammar_->take(token);
+  show(text_.push(token));
+  if (text_.stopped()) return Finish::stop;
+  if (grammar_ && grammar_->is_over()) return Finish::end;
+  if (o_.max_tokens >= 0 && int(result_.tokens.size()) >= o_.max_tokens) return Finish::length;
+  return std::nullopt;
+}
+
+void Request::show(const std::string& text) {
+  if (text.empty()) return;
+  result_.text += text;
+  sink_(text);
+}
+
+GenerateResult Request::finished() {
+  show(text_.flush());
+  if (finish_) result_.finish = *finish_;
+  if (o_.governor) result_.speed_up = o_.governor->speed_up();
+  if (o_.drafter && !o_.drafter->costs_nothing() && o_.draft_length > 0 && result_.drafted == 0)
+    result_.no_guesses = !drafter_ || (asked_ && read_)            ? NoGuesses::other
+                         : asked_                                  ? NoGuesses::reading
+                         : result_.passes <= Governor::kPlainFirst ? NoGuesses::early
+                                                                   : NoGuesses::no_gain;
+  if (scored_ > 0) result_.mean_log_probability = log_probability_ / scored_;
+  return std::move(result_);
+}
+
+}  // namespace chaski

@@ -1,0 +1,141 @@
+#include "engine/sampling/candidates.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ggml-like-tensor/noise.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr auto kBefore = [](const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+};
+
+}  // namespace
+
+void Candidates::assign(std::span<const float> logits, int k) {
+  all_.clear();
+  sorted_ = false;
+  const size_t most = k > 0 ? size_t(k) : logits.size();
+  // A heap whose front is the worst kept: most logits are compared once.
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] == -INFINITY) continue;
+    const Candidate c{logits[i], TokenId(i)};
+    if (all_.size() == most) {
+      if (!kBefore(c, all_.front())) continue;
+      std::pop_heap(all_.begin(), all_.end(), kBefore);
+      all_.pop_back();
+    }
+    all_.push_back(c);
+    if (most < logits.size()) std::push_heap(all_.begin(), all_.end(), kBefore);
+  }
+}
+
+std::span<const Candidate> Candidates::sorted() {
+  if (!sorted_) std::sort(all_.begin(), all_.end(), kBefore);
+  sorted_ = true;
+  return all_;
+}
+
+double Candidates::largest() const {
+  return sorted_ ? all_[0].logit : std::min_element(all_.begin(), all_.end(), kBefore)->logit;
+}
+
+double Candidates::sum() {
+  const double most = sorted()[0].logit;
+  double sum = 0;
+  for (const Candidate& c : all_) sum += exp64(c.logit - most);
+  return sum;
+}
+
+void Candidates::keep_at_least(double logit) {
+  std::erase_if(all_, [=](const Candidate& c) { return c.logit < logit; });
+}
+
+void Candidates::keep_top_k(int k) {
+  sorted();
+  all_.resize(std::min(all_.size(), size_t(k)));
+}
+
+void Candidates::keep_top_p(double p) {
+  const double wanted = p * sum(), most = all_[0].logit;
+  double before = 0;
+  size_t n = 0;
+  for (; n < all_.size() && (n == 0 || before < wanted); ++n) before += exp64(all_[n].logit - most);
+  all_.resize(n);
+}
+
+void Candidates::keep_min_p(double p) {
+  const double most = largest();
+  std::erase_if(all_,
+                [=](const Candidate& c) { return c.logit < most && exp64(c.logit - most) < p; });
+}
+
+void Candidates::keep_top_n_sigma(double n) {
+  double sum = 0, squares = 0;
+  for (const Candidate& c : all_) sum += c.logit;
+  const double mean = sum / double(all_.size());
+  for (const Candidate& c : all_) squares += (c.logit - mean) * (c.logit - mean);
+  keep_at_least(largest() - n * std::sqrt(squares / double(all_.size())));
+}
+
+void Candidates::keep_typical(double p) {
+  const double total = sum(), most = all_[0].logit, log_total = log64(total);
+  const auto surprise = [=](const Candidate& c) { return most + log_total - c.logit; };
+  double entropy = 0;
+  for (const Candidate& c : all_) {
+    const double weight = exp64(c.logit - most);
+    if (weight > 0) entropy += weight / total * surprise(c);
+  }
+  const auto distance = [=](const Candidate& c) { return std::abs(surprise(c) - entropy); };
+  std::stable_sort(all_.begin(), all_.end(), [=](const Candidate& a, const Candidate& b) {
+    return distance(a) < distance(b);
+  });
+  double before = 0;
+  size_t n = 0;
+  for (; n < all_.size() && (n == 0 || before < p * total); ++n)
+    before += exp64(all_[n].logit - most);
+  all_.resize(n);
+  sorted_ = false;
+}
+
+void Candidates::drop_top_choices(double threshold) {
+  const double least = threshold * sum(), most = all_[0].logit;
+  const auto below = std::find_if(
+      all_.begin(), all_.end(), [=](const Candidate& c) { return exp64(c.logit - most) < least; });
+  if (below - all_.begin() > 1) all_.erase(all_.begin(), below - 1);
+}
+
+void Candidates::keep_within(double bits) {
+  const double least = all_.empty() ? 0 : largest() + log64(sum()) - bits * log64(2.0);
+  // sum() sorted them, and the first stays whatever it surprises by.
+  const auto below = std::find_if(all_.begin() + 1, all_.end(),
+                                  [=](const Candidate& c) { return c.logit < least; });
+  all_.erase(below, all_.end());
+}
+
+void Candidates::divide(double temperature) {
+  for (Candidate& c : all_) c.logit /= temperature;
+}
+
+double Candidates::relative_entropy() {
+  if (all_.size() < 2) return 0;
+  const double total = sum(), most = all_[0].logit, log_total = log64(total);
+  double entropy = 0;
+  for (const Candidate& c : all_) {
+    const double weight = exp64(c.logit - most);
+    if (weight > 0) entropy += weight / total * (most + log_total - c.logit);
+  }
+  return std::clamp(entropy / log64(double(all_.size())), 0.0, 1.0);
+}
+
+double Candidates::log_probability(TokenId token) {
+  const double log_total = log64(sum());
+  for (const Candidate& c : all_)
+    if (c.token == token) return c.logit - all_[0].logit - log_total;
+  return -INFINITY;
+}
+
+}  // namespace chaski

@@ -1,0 +1,249 @@
+#include "engine/session/memory_need.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/pages/page_table.h"
+#include "engine/passes/cpu_passes.h"
+#include "engine/passes/draft.h"
+#include "engine/passes/placement.h"
+#include "engine/sampling/candidates.h"
+#include "engine/shelf/substitute_formats.h"
+#include "ggml-like-tensor/base/memory.h"
+#include "ggml-like-tensor/reading.h"
+
+namespace chaski {
+
+namespace {
+
+// Where the bytes of a matrix would be that nobody reads.
+alignas(64) std::byte nowhere[64];
+
+uint64_t aligned_bytes(const TensorInfo& t) { return (t.bytes() + 63) / 64 * 64; }
+
+std::string in_gigabytes(uint64_t bytes) { return fmt::format("{:.3g} GB", double(bytes) / 1e9); }
+
+Graph graph_of_one(const Model& model, int layers) {
+  Batch one;
+  one.tokens.resize(1), one.outputs.resize(1);
+  return cpu_graph(model, layers, one);
+}
+
+}  // namespace
+
+ShapedModel::ShapedModel(const ModelSource& source) {
+  shapes_.path = source.path, shapes_.meta = source.meta;
+  for (const TensorSource& t : source.tensors) {
+    std::byte* data = nowhere;
+    if (!t.info.tiled()) t.read(0, 1, data = vectors_.emplace_back(t.info.bytes()).data());
+    shapes_.tensors.push_back({t.info, data});
+  }
+  if (source.let_go) source.let_go();
+  model_ = bind_model(shapes_);
+}
+
+StateLayout states_of(const Model& model, int layers, Format kv) {
+  return StateLayout(graph_of_one(model, layers).states, kv, false);
+}
+
+uint64_t weight_bytes_a_token(const Model& model) {
+  const bool tied = std::none_of(model.weights.begin(), model.weights.end(),
+                                 [](const auto& w) { return w.role == Role::head; });
+  uint64_t sum = 0;
+  for (const auto& [role, weight] : model.weights)
+    if (role == Role::matmul || role == Role::outliers || role == Role::head ||
+        (tied && role == Role::token_table))
+      sum += weight->info.bytes();
+  return sum;
+}
+
+ImaginedPass::ImaginedPass(const Model& model, int layers, Format kv, int from, int end,
+                           int outputs) {
+  where_.states = states_of(model, layers, kv);
+  const size_t n = size_t(end - from), pools = where_.states.pools.size();
+  pages_.resize(size_t(end + kPage - 1) / kPage);
+  std::iota(pages_.begin(), pages_.end(), 0);
+  batch_.tokens.resize(n), batch_.sequences.resize(n);
+  batch_.positions.resize(n), batch_.outputs.resize(size_t(outputs));
+  std::iota(batch_.positions.begin(), batch_.positions.end(), from);
+  std::iota(batch_.outputs.begin(), batch_.outputs.end(), int32_t(n) - outputs);
+  batch_.cells = batch_.positions;
+  batch_.tables.assign(pools, {pages_.data()}), batch_.stores.resize(pools);
+  for (size_t i = 0; i < pools; ++i)
+    for (int k = from; k < end && !where_.states.pools[i].recurrent; ++k)
+      batch_.stores[i].push_back({k - from, k / kPage, k % kPage});
+  plan_readings(batch_, where_.states.pools);
+  plan_ = std::make_unique<Plan>(cpu_graph(model, layers, batch_), cpu_backend(), batch_, where_);
+  plan_->bind(nowhere);
+  plan_->prepare();
+}
+
+Footprint::Footprint(const Model& model, int layers, Format kv, int threads)
+    : model_(model), layers_(layers), kv_(kv), threads_(threads) {
+  for (const Model::BoundWeight& w : model.weights) weights_ += aligned_bytes(w.weight->info);
+  const Graph graph = graph_of_one(model, layers);
+  layout_ = StateLayout(graph.states, kv, false);
+  for (const RopeSpec& rope : graph.ropes) angles_ += uint64_t(rope.dim) * sizeof(float);
+}
+
+uint64_t Footprint::weights_in(Format format) const {
+  uint64_t sum = 0;
+  for (const Model::BoundWeight& w : model_.weights) {
+    TensorInfo as = w.weight->info;
+    const bool head = w.role == Role::head || w.role == Role::token_table;
+    const Format least = head ? least_of_head(format, as.cols) : format,
+                 to = info(least).bits() > info(format).bits() ? least : format;
+    if (as.tiled() && w.role != Role::position_table && w.role != Role::outliers &&
+        as.cols % info(to).block == 0 && info(as.format).bits() > info(to).bits())
+      as.format = to;
+    sum += aligned_bytes(as);
+  }
+  return sum;
+}
+
+uint64_t Footprint::states(int context) const {
+  uint64_t sum = 0;
+  const std::vector<int64_t> pages =
+      pages_of_session(layout_.pools, context, std::min(kCpuBatch, context));
+  // A page lies all over its group (kv_layout.h), the first one takes nearly all of it.
+  for (size_t i = 0; i < pages.size(); ++i)
+    sum += uint64_t(whole_groups(pages[i])) * layout_.pools[i].page_bytes;
+  // Angles are made for twice as many positions as are needed (cpu_passes.cpp).
+  const auto positions =
+      std::min<int64_t>(2 * int64_t(context) + 255, std::max<int64_t>(context, model_.context));
+  return sum + uint64_t(positions) * angles_;
+}
+
+uint64_t Footprint::activations(int context) const {
+  if (layers_ == 0) return 0;
+  const int widest = std::min(kCpuBatch, context), guessed = std::min(Draft::kMost + 1, widest);
+  uint64_t arena = 0, own = 0, shared = 0;
+  for (const auto& [tokens, outputs] :
+       {std::pair(widest, 1), std::pair(guessed, guessed), std::pair(1, 1)}) {
+    const ImaginedPass pass(model_, layers_, kv_, context - tokens, context, outputs);
+    arena = std::max<uint64_t>(arena, pass.plan().arena_bytes());
+    own = std::max<uint64_t>(own, pass.plan().scratch_bytes());
+    shared = std::max<uint64_t>(shared, pass.plan().shared_bytes());
+  }
+  // A session's copy of the logits, and what a sampler makes of a row of them.
+  const uint64_t drawn =
+      uint64_t(model_.vocab) * (uint64_t(guessed) * sizeof(float) + sizeof(Candidate));
+  return arena + own * uint64_t(threads_) + shared + kSharedCounters * sizeof(uint32_t) + drawn;
+}
+
+int Footprint::longest_context(uint64_t bytes, int most) const {
+  const auto fits = [&](int context) {
+    const uint64_t kept = states(context);
+    return kept <= bytes && kept + activations(context) <= bytes;
+  };
+  if (fits(most)) return most;
+  int low = 0;
+  for (int high = most / kPage; low < high;) {
+    const int middle = low + (high - low + 1) / 2;
+    if (fits(middle * kPage))
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low * kPage;
+}
+
+namespace {
+
+// What is asked for, and what it may take.
+struct Wanted {
+  const Model& model;
+  int layers, threads, context;
+  uint64_t have;
+  bool mapped;
+};
+
+// Nothing where less than a page of a context fits, or where it would not be another way.
+std::optional<Remedy> remedy_with(const Wanted& w, Format kv, std::optional<Format> to) {
+  try {
+    const Footprint need(w.model, w.layers, kv, w.threads);
+    const uint64_t weights = to ? need.weights_in(*to) : need.weights(),
+                   taken = w.mapped && !to ? 0 : weights;
+    if ((to && weights >= need.weights()) || taken > w.have) return std::nullopt;
+    const int fits = need.longest_context(w.have - taken, w.context);
+    if (fits < std::min(w.context, kPage)) return std::nullopt;
+    return Remedy{fits, kv, to, weights + need.states(fits) + need.activations(fits)};
+  } catch (const Error& e) {
+    if (e.code != Exit::usage) throw;
+    return std::nullopt;  // keys and values of this model are not kept so
+  }
+}
+
+}  // namespace
+
+uint64_t prudent(uint64_t have, int threads) {
+  constexpr uint64_t kOfThread = 72 << 20;  // addresses of its stack, and where it allocates
+  if (const auto addresses = available_addresses())
+    have = std::min(have, *addresses - std::min(*addresses / 2, uint64_t(threads) * kOfThread));
+  return have - have / 16;
+}
+
+std::vector<Remedy> remedies(const Model& model, int layers, const EngineOptions& o, int threads,
+                             int context, uint64_t have, bool mapped) {
+  const Wanted wanted{model, layers, threads, context, prudent(have, threads), mapped};
+  std::vector<Remedy> found;
+  for (const std::optional<Format> to :
+       {std::optional<Format>(), {Format::q8}, {Format::q4}, {Format::q3}, {Format::q2}})
+    for (const Format kv : {o.kv, Format::q8, Format::q4_0}) {
+      if (kv != o.kv && info(kv).bits() >= info(o.kv).bits()) continue;
+      const std::optional<Remedy> way = remedy_with(wanted, kv, to);
+      // Worth saying is what leaves more of the context than what asks for less of a change.
+      if (way && (found.empty() || way->context > found.back().context)) found.push_back(*way);
+    }
+  return found;
+}
+
+std::string remedy_text(const Remedy& r, const EngineOptions& o, int context) {
+  std::string flags;
+  if (r.kv != o.kv) flags += fmt::format("--kv {}", info(r.kv).name);
+  if (r.context < context) flags += fmt::format("{}-c {}", flags.empty() ? "" : " ", r.context);
+  if (!r.weights) return flags;
+  const std::string_view type = info(*r.weights).name;
+  return fmt::format("weights in {} (chaski quantize --type {}){}", type, type,
+                     flags.empty() ? "" : " with " + flags);
+}
+
+void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& o) {
+  if (mapped && o.context == 0) return;
+  const auto have = available_memory();
+  if (!have) return;
+  ShapedModel shaped(source);
+  EngineOptions quiet = o;
+  quiet.notice = {};
+  const Placement where = settle(*shaped, quiet, source.path);
+  const int threads = thread_count(o);
+  const Footprint need(*shaped, where.cpu_layers, o.kv, threads);
+  const int context = o.context > 0 ? where.context : std::min(where.context, kPage);
+  const uint64_t weights = mapped ? 0 : need.weights(), states = need.states(context);
+  if (weights + states <= *have && weights + states + need.activations(context) <= *have) return;
+  const std::vector<Remedy> ways =
+      remedies(*shaped, where.cpu_layers, o, threads, where.context, *have, mapped);
+  std::string advice;
+  for (const Remedy& way : ways)
+    advice +=
+        fmt::format("{} {}", advice.empty() ? ";" : ", or", remedy_text(way, o, where.context));
+  if (!ways.empty()) advice += ways.size() > 1 ? " would fit" : " fits";
+  if (weights > *have)
+    fail(Exit::memory, "{}: the weights need {} of memory, {} are available{}", source.path,
+         in_gigabytes(weights), in_gigabytes(*have), advice);
+  fail(Exit::memory, "{}: a context of {} keeps {}{}, {} of memory are available{}", source.path,
+       context, in_gigabytes(states),
+       mapped ? "" : fmt::format(" beside the weights' {}", in_gigabytes(weights)),
+       in_gigabytes(*have), advice);
+}
+
+std::optional<StateBytes> state_bytes(const ModelSource& source, Format kv) {
+  try {
+    ShapedModel model(source);
+    return state_bytes(states_of(*model, int((*model).n_layers), kv));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace chaski

@@ -1,0 +1,214 @@
+// A session as a file, little-endian:
+//
+//   offset 0   magic "CHASKIS\1" (the last byte is the version), u64 XXH3-64 of all that follows
+//   offset 16  u64 sum of the model, u64 context, str format of keys and values (u64 length, bytes)
+//   tokens     u64 n, n x i32
+//   pools      u64 n, n x u64 number of the first page kept: a window has lost those before
+//   pages      by pool, page and state: keys and values of each head (kv_layout.h), or the block
+//              of a recurrent state
+//
+// The sum of the model is one of its hyperparameters, of --rope-scaling, and of each tensor: name,
+// format, shape and 4 KB each of its beginning, middle and end. Reading all of the weights would
+// take longer than the tokens do. The context is in the file because some models choose their
+// rotary angles by it. Snapshots of recurrent states are not kept, so where there are such states a
+// restored session goes on at its end or begins anew.
+#include <xxhash.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "engine/session/session_impl.h"
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/base/checksum.h"
+#include "ggml-like-tensor/base/cursor.h"
+#include "ggml-like-tensor/base/mapping.h"
+#include "ggml-like-tensor/file/value_io.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr std::string_view kSessionMagic("CHASKIS\1", 8);
+constexpr size_t kSessionPreamble = 16, kSummedBytes = 4096, kHeldBytes = 1 << 20;
+
+template <class T>
+void append_number(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+void append_text(std::string& out, std::string_view text) {
+  append_number(out, uint64_t(text.size()));
+  out += text;
+}
+
+uint64_t sum_of_model(const EngineImpl& e) {
+  std::string said;
+  append_text(said, e.rope_scaling);
+  for (const auto& [key, value] : e.weights->meta.all())
+    if (key.starts_with("model.") || key == "general.architecture") {
+      append_text(said, key);
+      append_value(said, value, key);
+    }
+  for (const Weight& w : e.weights->tensors) {
+    append_text(said, w.info.name);
+    append_text(said, info(w.info.format).name);
+    append_number(said, w.info.rows), append_number(said, w.info.cols);
+    const size_t bytes = w.info.bytes(), sample = std::min(bytes, kSummedBytes);
+    for (const size_t at : {size_t(0), (bytes - sample) / 2, bytes - sample})
+      append_number(said, checksum(w.data + at, sample));
+  }
+  return checksum(said.data(), said.size());
+}
+
+// take(address, bytes) of all that a page holds, in the order of the file.
+template <class Take>
+void each_block(const StateLayout& states, int pool, int32_t page, Take take) {
+  states.copy_page(pool, page, page,
+                   [&](std::byte* block, const std::byte*, size_t bytes) { take(block, bytes); });
+}
+
+class SumWriter {
+ public:
+  explicit SumWriter(const std::string& path) : file_(path), sum_(XXH3_createState()) {
+    ENSURE(sum_, "a sum takes 600 bytes");
+    XXH3_64bits_reset(sum_.get());
+    const std::string preamble = std::string(kSessionMagic) + std::string(8, '\0');
+    file_.write(std::as_bytes(std::span(preamble)));
+  }
+
+  void put(const void* bytes, size_t n) {
+    held_.append(static_cast<const char*>(bytes), n);
+    if (held_.size() >= kHeldBytes) flush();
+  }
+  void put(const std::string& bytes) { put(bytes.data(), bytes.size()); }
+  uint64_t commit() {
+    flush();
+    const uint64_t sum = XXH3_64bits_digest(sum_.get());
+    file_.write_at(kSessionMagic.size(), std::as_bytes(std::span(&sum, 1)));
+    file_.commit();
+    return file_.size();
+  }
+
+ private:
+  void flush() {
+    XXH3_64bits_update(sum_.get(), held_.data(), held_.size());
+    file_.write(std::as_bytes(std::span(held_)));
+    held_.clear();
+  }
+
+  AtomicFile file_;
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> sum_;
+  std::string held_;
+};
+
+// The context and the format of a file, beside those that are here.
+void expect_made_so(const std::string& path, uint64_t context, const std::string& kv,
+                    uint64_t context_here, const std::string& kv_here) {
+  std::string differs, flags;
+  const auto add = [](std::string& list, const char* between, const std::string& one) {
+    list += (list.empty() ? "" : between) + one;
+  };
+  if (context != context_here) {
+    add(differs, " and ",
+        fmt::format("made in a context of {} tokens, expected {}", context, context_here));
+    add(flags, " ", fmt::format("-c {}", context));
+  }
+  if (kv != kv_here) {
+    add(differs, " and ", fmt::format("in {}, expected {}", escaped(kv), kv_here));
+    add(flags, " ", "--kv " + escaped(kv));
+  }
+  if (!differs.empty())
+    fail(Exit::bad_file, "{}: its keys and values are {} ({} goes on with them)", path, differs,
+         flags);
+}
+
+}  // namespace
+
+bool Session::is_saved(const std::string& path) {
+  return beginning_of(path, kSessionMagic.size()) == kSessionMagic;
+}
+
+void Session::expect_kept(const std::string& path) const {
+  if (impl_->e().device)
+    fail(Exit::usage, "{}: keys and values on a device are not kept, expected --device cpu", path);
+}
+
+uint64_t Session::save(const std::string& path) const {
+  const EngineImpl& e = impl_->e();
+  expect_kept(path);
+  std::string header;
+  append_number(header, sum_of_model(e));
+  append_number(header, uint64_t(e.context));
+  append_text(header, impl_->engine->kv_type());
+  append_number(header, uint64_t(tokens().size()));
+  for (const TokenId token : tokens()) append_number(header, token);
+  append_number(header, uint64_t(impl_->tables.size()));
+  for (const PageTable& t : impl_->tables) append_number(header, uint64_t(t.first()));
+  SumWriter out(path);
+  out.put(header);
+  for (size_t pool = 0; pool < impl_->tables.size(); ++pool)
+    for (const int32_t page : impl_->tables[pool].held())
+      each_block(e.host.states, int(pool), page,
+                 [&](const std::byte* block, size_t bytes) { out.put(block, bytes); });
+  return out.commit();
+}
+
+void Session::restore(const std::string& path) {
+  rewind(0);
+  EngineImpl& e = impl_->e();
+  const std::shared_ptr<const Mapping> mapped = Mapping::open(path);
+  Cursor in(path, mapped->bytes());
+  const auto magic = in.raw(kSessionMagic.size(), "magic");
+  if (std::memcmp(magic.data(), kSessionMagic.data(), magic.size()) != 0)
+    fail(Exit::bad_file, "{}: holds no keys and values, expected a file that chaski wrote", path);
+  const auto sum = in.take<uint64_t>("sum");
+  expect_kept(path);
+  const auto rest = mapped->bytes().subspan(kSessionPreamble);
+  if (checksum(rest.data(), rest.size()) != sum)
+    fail(Exit::bad_file, "{}: the file is damaged: its bytes do not match their sum", path);
+  if (in.take<uint64_t>("model") != sum_of_model(e))
+    fail(Exit::bad_file, "{}: its keys and values are of another model than {}", path,
+         impl_->engine->path());
+  const auto context = in.take<uint64_t>("context");
+  expect_made_so(path, context, in.text("format"), uint64_t(e.context), impl_->engine->kv_type());
+  const uint64_t n = in.count(in.take<uint64_t>("tokens"), sizeof(TokenId), "tokens");
+  if (n > uint64_t(e.context))
+    fail(Exit::bad_file, "{}: it has {} tokens, expected at most {}", path, n, e.context);
+  std::vector<TokenId> tokens;
+  for (uint64_t i = 0; i < n; ++i) {
+    tokens.push_back(in.take<TokenId>("tokens"));
+    if (tokens.back() < 0 || tokens.back() >= e.model->vocab)
+      fail(Exit::bad_file, "{}: token {} is {}, expected 0 to {}", path, i, tokens.back(),
+           e.model->vocab - 1);
+  }
+  auto& tables = impl_->tables;
+  if (const auto pools = in.take<uint64_t>("pools"); pools != tables.size())
+    fail(Exit::bad_file, "{}: it has {} pools of states, expected {}", path, pools, tables.size());
+  try {
+    impl_->expect_memory(int(n));
+    for (PageTable& t : tables) {
+      const auto first = in.take<uint64_t>("first page");
+      const uint64_t most = t.recurrent() ? 0 : n / kPage;
+      if (first > most)
+        fail(Exit::bad_file, "{}: its first page is {}, expected at most {}", path, first, most);
+      t.take(int(first), int(n));
+      if (!t.reaches(int(n)))
+        fail(Exit::bad_file, "{}: its first page is {}, behind what a token sees", path, first);
+    }
+    for (size_t pool = 0; pool < tables.size(); ++pool)
+      for (const int32_t page : tables[pool].held())
+        each_block(e.host.states, int(pool), page, [&](std::byte* block, size_t bytes) {
+          std::memcpy(block, in.raw(bytes, "pages").data(), bytes);
+        });
+    if (in.remaining() > 0)
+      fail(Exit::bad_file, "{}: {} bytes stand behind the last page", path, in.remaining());
+    impl_->tokens = std::move(tokens);
+  } catch (...) {
+    rewind(0);
+    throw;
+  }
+}
+
+}  // namespace chaski

@@ -1,0 +1,269 @@
+#include "engine/shelf/hub.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "engine/shelf/http.h"
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/split_name.h"
+#include "models/import/json_file.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr const char* kUsual = "Q4_K_M";  // of several quantizations, as other programs choose
+constexpr size_t kLongestName = 200;      // bytes
+
+struct HubFile {
+  std::string name;  // may have folders in it
+  std::string sha256;
+  uint64_t bytes = 0;
+};
+
+bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+// What a shell or a terminal takes for more than a letter of a name.
+bool has_odd_letters(const std::string& name) {
+  for (size_t i = 0; i < name.size(); ++i) {
+    const unsigned char c = name[i], before = i > 0 ? name[i - 1] : 0;
+    if (c < 0x20 || c == 0x7f || (c > 0x7f && c < 0xa0 && (before == 0xc2 || before < 0x80)) ||
+        std::string_view("$`\"';|&<>\\").find(char(c)) != std::string_view::npos)
+      return true;
+  }
+  return false;
+}
+
+// A name from the network that a file below a folder of ours may have.
+bool is_safe_path(const std::string& name) {
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    if (end == begin || name[begin] == '.' || end - begin > kLongestName) return false;
+    begin = end + 1;
+  }
+  return !has_odd_letters(name);
+}
+
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+bool is_one_file_model(const std::string& name) {
+  return (name.ends_with(".gguf") || name.ends_with(".quipu")) &&
+         file_name(name).find("mmproj") == std::string::npos;
+}
+
+bool goes_with_tensors(const std::string& name) {
+  if (name.find('/') != std::string::npos) return false;
+  return name.ends_with(".json") || name.ends_with(".jinja") || name == "tokenizer.model" ||
+         name == "merges.txt" || name == "vocab.txt" ||
+         (name.starts_with("model") && name.ends_with(".safetensors"));
+}
+
+// Whether `quant` stands in the name, in small or capital letters, and is not part of another one.
+bool has_quant(const std::string& name, const std::string& quant) {
+  const auto same = [](unsigned char a, unsigned char b) {
+    return std::tolower(a) == std::tolower(b);
+  };
+  for (auto at = name.begin();; ++at) {
+    at = std::search(at, name.end(), quant.begin(), quant.end(), same);
+    if (at == name.end()) return false;
+    const auto end = at + long(quant.size());
+    if ((at == name.begin() || !is_letter(at[-1])) && (end == name.end() || !is_letter(*end)))
+      return true;
+  }
+}
+
+std::string escaped_for_url(const std::string& path) {
+  std::string text;
+  for (const char c : path)
+    text += is_letter(c) || std::string_view("-.~/").find(c) != std::string_view::npos
+                ? std::string(1, c)
+                : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  return text;
+}
+
+std::vector<HubFile> listed_files(const std::string& url, const std::string& text) {
+  std::vector<HubFile> files;
+  parse_json(url, text)["siblings"].each([&](const Json& one) {
+    HubFile file{one["rfilename"].str(), one["lfs"]["sha256"].str(""), 0};
+    if (one["size"].is_integer())
+      file.bytes = uint64_t(std::max<int64_t>(0, one["size"].integer()));
+    if (!is_sha256(file.sha256)) file.sha256.clear();
+    if (is_safe_path(file.name)) files.push_back(std::move(file));
+  });
+  return files;
+}
+
+// OWNER/MODEL[:QUANT]
+class HubName {
+ public:
+  explicit HubName(const std::string& text) : text_(text) {
+    const size_t slash = text.find('/'), colon = text.find(':');
+    model_ = text.substr(0, colon);
+    if (colon != std::string::npos) quant_ = text.substr(colon + 1);
+    const auto is_name = [](const std::string& part) {
+      return !part.empty() && part[0] != '.' && std::all_of(part.begin(), part.end(), [](char c) {
+        return is_letter(c) || c == '-' || c == '.';
+      });
+    };
+    if (slash >= model_.size() || !is_name(model_.substr(0, slash)) ||
+        !is_name(model_.substr(slash + 1)) || (colon != std::string::npos && quant_.empty()))
+      fail(Exit::usage,
+           "{} is no name of a model, expected OWNER/MODEL, OWNER/MODEL:QUANT or a URL",
+           without_query(text));
+  }
+  const std::string& model() const { return model_; }
+
+  // The files that the model is.
+  std::vector<HubFile> chosen(const std::vector<HubFile>& all, const std::string& pattern) const {
+    if (!pattern.empty()) return matching(all, pattern);
+    std::vector<std::string> first;  // files of one-file models, the first of each that is split
+    for (const HubFile& file : all)
+      if (is_one_file_model(file.name) && names_of_parts(file.name)[0] == file.name &&
+          (quant_.empty() || has_quant(file.name, quant_)))
+        first.push_back(file.name);
+    if (first.empty() && quant_.empty()) return folder(all);
+    if (first.empty()) fail(Exit::usage, "{}: has no {}, expected {}", model_, quant_, offers(all));
+    if (first.size() > 1)
+      std::erase_if(first, [&](const std::string& name) {
+        return quant_.empty() && !has_quant(name, kUsual);
+      });
+    if (first.size() != 1)
+      fail(Exit::usage, "{} is several models, expected --file with one of {}", text_, offers(all));
+    return parts(all, first[0]);
+  }
+
+ private:
+  // The file, with what it is split into; the first part last.
+  std::vector<HubFile> parts(const std::vector<HubFile>& all, const std::string& name) const {
+    std::vector<HubFile> files;
+    for (const std::string& part : names_of_parts(name)) {
+      const auto at = std::find_if(all.begin(), all.end(),
+                                   [&](const HubFile& file) { return file.name == part; });
+      if (at == all.end()) fail(Exit::io, "{}: has no {}, a part of {}", model_, part, name);
+      files.insert(files.begin(), *at);
+    }
+    return files;
+  }
+
+  std::vector<HubFile> matching(const std::vector<HubFile>& all, const std::string& pattern) const {
+    std::vector<HubFile> files;
+    const auto is_chosen = [&](const std::string& name) {
+      return std::any_of(files.begin(), files.end(),
+                         [&](const HubFile& file) { return file.name == name; });
+    };
+    for (const HubFile& file : all)
+      if (::fnmatch(pattern.c_str(), file.name.c_str(), 0) == 0 && !is_chosen(file.name))
+        for (const HubFile& part : parts(all, file.name)) files.push_back(part);
+    if (files.empty())
+      fail(Exit::usage, "--file {}: {} has no such file, expected {}", pattern, model_,
+           offers(all));
+    return files;
+  }
+
+  std::vector<HubFile> folder(const std::vector<HubFile>& all) const {
+    std::vector<HubFile> files, config;
+    bool tensors = false;
+    for (const HubFile& file : all) {
+      if (!goes_with_tensors(file.name)) continue;
+      (file.name == "config.json" ? config : files).push_back(file);
+      tensors = tensors || file.name.ends_with(".safetensors");
+    }
+    if (!tensors || config.empty())
+      fail(Exit::usage, "{}: holds no model that chaski reads, expected GGUF files or safetensors",
+           model_);
+    files.push_back(config[0]);
+    return files;
+  }
+
+  // The models there are, for an error line.
+  static std::string offers(const std::vector<HubFile>& all) {
+    std::string names;
+    for (const HubFile& file : all)
+      if (is_one_file_model(file.name) && names_of_parts(file.name)[0] == file.name)
+        names += (names.empty() ? "" : ", ") + file.name;
+    return names.empty() ? "another name" : names;
+  }
+
+  std::string text_, model_, quant_;
+};
+
+RemoteModel model_of_url(const ModelWanted& wanted) {
+  const Url url = read_url(wanted.what);
+  const std::string name = file_name(url.path);
+  if (name.size() > kLongestName)
+    fail(Exit::usage, "{}: the name of the file has {} bytes, expected at most {}",
+         without_query(wanted.what), name.size(), kLongestName);
+  if (has_odd_letters(name))
+    fail(Exit::usage,
+         "{}: the name of the file has control characters, quotes or one of $`;|&<>\\, expected "
+         "letters and digits",
+         without_query(wanted.what));
+  if (!is_safe_path(name))
+    fail(Exit::usage, "{}: names no file, expected https://HOST/FILE", without_query(wanted.what));
+  RemoteModel model{{}, wanted.folder + "/" + names_of_parts(name)[0]};
+  for (const std::string& part : names_of_parts(name)) {
+    std::string at = wanted.what;
+    if (part != name) {  // they differ in "-00001-of-00003.gguf"
+      const size_t tail = name.rfind("-of-") - 6, size = name.size() - tail;
+      const size_t end = std::min(at.find_first_of("?#"), at.size()),
+                   number = at.rfind(name.substr(tail), end);
+      if (number == std::string::npos || number + size != end)
+        fail(Exit::usage,
+             "{}: is one of several parts, expected \"{}\" in plain letters at its end",
+             without_query(wanted.what), name.substr(tail));
+      at.replace(number, size, part.substr(tail));
+    }
+    model.files.insert(model.files.begin(), {at, wanted.folder + "/" + part, "", 0});
+  }
+  return model;
+}
+
+RemoteModel model_of_hub(const ModelWanted& wanted, const FetchOptions& options) {
+  const HubName name(wanted.what);
+  if (wanted.hub.empty())
+    fail(Exit::usage,
+         "{}: no hub is known to look in, expected CHASKI_HUB=https://... to name one, or the URL "
+         "of a file",
+         wanted.what);
+  std::string hub = wanted.hub;
+  while (hub.ends_with('/')) hub.pop_back();
+  try {
+    read_url(hub);
+  } catch (const Error& error) {
+    fail(Exit::usage, "CHASKI_HUB: {}", error.what());
+  }
+  const std::string list = hub + "/api/models/" + name.model() + "?blobs=true",
+                    text = fetch_text(list, options);
+  if (options.stop && *options.stop) return {};
+  RemoteModel model;
+  const std::string folder = wanted.folder + "/" + name.model();
+  for (const HubFile& file : name.chosen(listed_files(without_query(list), text), wanted.pattern))
+    model.files.push_back({hub + "/" + name.model() + "/resolve/main/" + escaped_for_url(file.name),
+                           folder + "/" + file.name, file.sha256, file.bytes});
+  const std::string& last = model.files.back().path;
+  model.path = is_one_file_model(last) ? last : folder;
+  return model;
+}
+
+}  // namespace
+
+RemoteModel remote_model(const ModelWanted& wanted, const FetchOptions& options) {
+  const bool is_url = wanted.what.find("://") != std::string::npos;
+  if (is_url && !wanted.pattern.empty())
+    fail(Exit::usage, "--file chooses from the files of a name, found a URL, which is one file");
+  RemoteModel model = is_url ? model_of_url(wanted) : model_of_hub(wanted, options);
+  if (wanted.sha256.empty()) return model;
+  if (model.files.size() > 1)
+    fail(Exit::usage, "--sha256 is the sum of one file, and {} is {} files",
+         without_query(wanted.what), model.files.size());
+  for (RemoteFile& file : model.files) file.sha256 = wanted.sha256;
+  return model;
+}
+
+}  // namespace chaski

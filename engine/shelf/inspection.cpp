@@ -1,0 +1,124 @@
+#include "engine/shelf/inspection.h"
+
+#include <algorithm>
+#include <set>
+
+#include "engine/shelf/model_file.h"
+#include "engine/text/tokenizer/pretokenizer.h"
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
+#include "models/architecture.h"
+#include "models/import/import.h"
+#include "models/import/tokenizer/tokenizer_kinds.h"
+
+namespace chaski {
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+Need need(std::string what, const std::string& name, const Names& known) {
+  const bool here = std::find(known.begin(), known.end(), name) != known.end();
+  return {std::move(what), name, here, here ? "" : nearest_name(name, known)};
+}
+
+// The first of these keys that is there.
+std::string text_at(const Metadata& meta, const Names& keys) {
+  for (const std::string& key : keys)
+    if (const Value* value = meta.find(key))
+      if (auto* text = std::get_if<std::string>(&value->data)) return *text;
+  return "";
+}
+
+Need architecture_need(const std::string& name, const ModelSource& source) {
+  if (!source.meta.has("hf.architectures")) return need("architecture", name, architecture_names());
+  Names known;
+  for (const Architecture& a : architectures()) known.insert(known.end(), a.hf.begin(), a.hf.end());
+  return need("architecture", name, known);
+}
+
+// The words that the architecture, or llama in place of one that is not known, has for it.
+Names rope_scalings(const std::string& architecture) {
+  const Architecture* known = find_architecture(architecture);
+  Keys keys;
+  const std::unique_ptr<Model> model = (known ? known : find_architecture("llama"))->make();
+  model->keys(keys);
+  for (const Key& key : keys.list)
+    if (key.ours == "model.rope_scaling") return std::get<Key::Words>(key.member).names;
+  return {"none"};
+}
+
+void add_tokenizer(const Metadata& meta, std::vector<Need>& needs) {
+  const std::string kind = text_at(meta,
+                                   {"tokenizer.kind", "gguf.tokenizer.ggml.model", "hf.tokenizer"}),
+                    pre = text_at(meta, {"tokenizer.pre", "gguf.tokenizer.ggml.pre"});
+  if (kind.empty()) return needs.push_back({"tokenizer", "any", false, ""});
+  const bool ours = meta.has("tokenizer.kind");
+  const Names theirs =
+      tokenizer_kinds(meta.has("hf.tokenizer") ? &TokenizerKind::json : &TokenizerKind::gguf);
+  needs.push_back(need("tokenizer", kind, ours ? Names{kind} : theirs));
+  const bool cuts = kind == "bpe" || kind == "gpt2";
+  if (cuts && !pre.empty()) needs.push_back(need("pre-tokenizer", pre, Pretokenizer::names()));
+}
+
+void add_formats(const ModelSource& source, std::vector<Need>& needs) {
+  Names known;
+  for (const Format f : totals_of(source).formats) {
+    const std::string name(info(f).name);
+    needs.push_back({"format", name, true, ""});
+  }
+  for (int f = 0; f < kFormatCount; ++f) known.emplace_back(info(Format(f)).name);
+  std::set<std::string> said;
+  for (const UnreadTensor& t : source.unread) {
+    const bool shape = t.shape.empty() || t.shape.size() > 2;
+    const Need what =
+        shape ? Need{"shape", fmt::format("tensors of {} dimensions", t.shape.size()), false, ""}
+              : need("format", t.format, known);
+    if (said.insert(what.name).second) needs.push_back(what);
+  }
+}
+
+std::vector<Need> needs_of(const ModelSource& source) {
+  const Metadata& meta = source.meta;
+  const std::string architecture = text_at(meta, {"general.architecture"});
+  const std::string prefix = "gguf." + architecture + ".rope.scaling.";
+  const std::string rope =
+      text_at(meta, {"model.rope_scaling", prefix + "type", "hf.rope_scaling.rope_type",
+                     "hf.rope_scaling.type", "hf.rope_parameters.rope_type"});
+  std::vector<Need> needs = {architecture_need(architecture, source)};
+  if (!rope.empty() && rope != "default")
+    needs.push_back(need("rope scaling", rope, rope_scalings(architecture)));
+  add_tokenizer(meta, needs);
+  add_formats(source, needs);
+  return needs;
+}
+
+}  // namespace
+
+Inspection inspect_model(const std::string& path, const std::string& tokenizer) {
+  Inspection found;
+  try {
+    found.source = open_model(path, tokenizer).source;
+    expect_runnable(found.source);
+  } catch (const Error& error) {
+    if (error.code != Exit::bad_file) throw;
+    found.refusal = error.what();
+  }
+  if (found.source.path.empty()) try {
+      found.source = look_at_model(path);
+    } catch (const Error&) {
+      throw Error(Exit::bad_file, found.refusal);  // what is wrong for those who would run it
+    }
+  found.needs = needs_of(found.source);
+  return found;
+}
+
+std::string refusal_of(const std::string& path) {
+  try {
+    return inspect_model(path, "").refusal;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace chaski

@@ -1,0 +1,88 @@
+// See model_file.h. What a file is, is told by its content, never by its name; only for an output
+// is a name all there is.
+#include "engine/shelf/model_file.h"
+
+#include <algorithm>
+
+#include "engine/shelf/bundled.h"
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/cores.h"
+#include "models/architecture.h"
+#include "models/import/import.h"
+
+namespace chaski {
+
+namespace {
+
+OpenModel as_it_lies(std::shared_ptr<const Weights> mapped) { return {source_of(mapped), mapped}; }
+
+void write_gguf(const ModelSource& source, const std::string& out, const OnProgress& progress) {
+  export_gguf(out, source);
+  const uint64_t bytes = totals_of(source).bytes;
+  if (progress) progress({"", bytes, bytes});
+}
+
+}  // namespace
+
+bool takes_tokenizer(const std::string& path) { return !path.empty() && is_llama2c(path); }
+
+OpenModel open_model(const std::string& path, const std::string& tokenizer) {
+  if (!tokenizer.empty() && !takes_tokenizer(path))
+    fail(Exit::usage, "{}: brings its own tokenizer, expected no --tokenizer (which is {})",
+         path.empty() ? "the bundled model" : path, tokenizer);
+  if (path.empty()) return as_it_lies(open_quipu("(bundled)", bundled_model()));
+  if (is_quipu(path)) return as_it_lies(open_quipu(path));
+  return {import_model(path, {tokenizer}), nullptr};
+}
+
+Metadata open_tokenizer(const std::string& path, const std::string& tokenizer) {
+  if (path.empty() || !tokenizer.empty() || is_quipu(path))
+    return open_model(path, tokenizer).source.meta;
+  return import_tokenizer(path);
+}
+
+ModelTotals totals_of(const ModelSource& source) {
+  ModelTotals totals;
+  totals.tensors = source.tensors.size();
+  for (const TensorSource& tensor : source.tensors) {
+    const TensorInfo& t = tensor.info;
+    totals.weights += t.rows * t.cols, totals.bytes += t.bytes();
+    if (std::find(totals.formats.begin(), totals.formats.end(), t.format) == totals.formats.end())
+      totals.formats.push_back(t.format);
+  }
+  return totals;
+}
+
+void verify_source(const ModelSource& source) { source.verify(usable_cores()); }
+
+std::unique_ptr<Tokenizer> tokenizer_of(const Metadata& meta) {
+  if (!Tokenizer::described(meta)) return nullptr;
+  std::unique_ptr<Tokenizer> tokenizer = Tokenizer::make(meta);
+  const int64_t vocab = meta.integer("model.vocab_size", tokenizer->size());
+  if (tokenizer->size() > vocab)
+    fail(Exit::bad_file, "{}: tokenizer.tokens has {} pieces, expected at most model.vocab_size {}",
+         meta.origin, tokenizer->size(), vocab);
+  return tokenizer;
+}
+
+std::unique_ptr<Tokenizer> expect_runnable(const ModelSource& source) {
+  model_of(source.meta);  // what the architecture wants is worth knowing first
+  if (source.tensors.empty())
+    fail(Exit::bad_file, "{}: {} holds no tensors, only a vocabulary", source.path, source.kind);
+  expect_model(source);
+  return tokenizer_of(source.meta);
+}
+
+void convert_model(const ModelSource& source, const std::string& out, int threads,
+                   const OnProgress& progress) {
+  refuse_same_file(source.path, out);
+  const int crew = threads > 0 ? threads : usable_cores();
+  if (source.verify) source.verify(crew);
+  if (out.ends_with(".gguf")) return write_gguf(source, out, progress);
+  write_quipu(out, source, crew, [&](size_t tensor, uint64_t done, uint64_t total) {
+    if (progress) progress({source.tensors[tensor].info.name, done, total});
+  });
+}
+
+}  // namespace chaski

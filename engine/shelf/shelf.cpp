@@ -1,0 +1,195 @@
+#include "engine/shelf/shelf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+#include "engine/machine/cache_folder.h"
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/split_name.h"
+#include "models/import/json_file.h"
+
+namespace chaski {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kDeepest = 6;  // folders below a place
+
+// Of a variable, null if it is not set.
+std::string text_of(const char* value) { return value ? value : ""; }
+
+std::string small(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::vector<std::string> folders_of_user() {
+  std::vector<std::string> folders;
+  std::istringstream all(text_of(std::getenv("CHASKI_MODELS")));
+  for (std::string folder; std::getline(all, folder, ':');)
+    if (!folder.empty()) folders.push_back(folder);
+  return folders;
+}
+
+// What goes with a model, or a later part of one that is split.
+bool is_no_model(const std::string& name) {
+  const size_t of = name.rfind("-of-");
+  return name.find("mmproj") != std::string::npos ||
+         (of != std::string::npos && of >= 5 && name.substr(of - 5, 5) != "00001");
+}
+
+// "models--OWNER--NAME" is how the hub's library names folders.
+std::string name_of_folder(const fs::path& folder) {
+  std::string name = folder.filename().string();
+  const std::string above = folder.parent_path().parent_path().filename().string();
+  if (folder.parent_path().filename() != "snapshots" || !above.starts_with("models--")) return name;
+  name = above.substr(8);
+  if (const size_t at = name.find("--"); at != std::string::npos) name.replace(at, 2, "/");
+  return name;
+}
+
+class Shelf {
+ public:
+  void look(const fs::path& folder, const char* place, int deep = kDeepest) {
+    std::error_code none;
+    if (!folders_.insert(fs::canonical(folder, none)).second || none) return;
+    bool config = false;
+    uint64_t tensors = 0;
+    std::vector<fs::path> inside;
+    for (fs::directory_iterator at(folder, none), end; !none && at != end; at.increment(none)) {
+      const std::string name = at->path().filename().string();
+      if (at->is_directory(none)) {
+        inside.push_back(at->path());
+      } else if (name.ends_with(".gguf") || name.ends_with(".quipu")) {
+        if (!is_no_model(name)) add(at->path().stem().string(), at->path(), place);
+      } else if (name.ends_with(".safetensors")) {
+        std::error_code lost;  // of a link that leads nowhere
+        const uint64_t bytes = fs::file_size(at->path(), lost);
+        if (!lost) tensors += bytes;
+      } else if (name == "config.json") {
+        config = true;
+      }
+    }
+    if (config && tensors > 0) add(name_of_folder(folder), folder, place, tensors);
+    if (deep == 0) return;
+    for (const fs::path& next : inside) look(next, place, deep - 1);
+  }
+
+  // manifests/HOST/OWNER/NAME/TAG is a JSON file that says which of blobs/ is the model.
+  void look_at_ollama(const fs::path& store) {
+    std::error_code none;
+    for (fs::recursive_directory_iterator at(store / "manifests", none), end; !none && at != end;
+         at.increment(none)) {
+      if (!at->is_regular_file(none) || at.depth() != 3) continue;
+      const fs::path name = at->path().parent_path(), owner = name.parent_path();
+      std::string blob = blob_of(at->path());
+      if (blob.empty()) continue;
+      std::replace(blob.begin(), blob.end(), ':', '-');
+      add((owner.filename() == "library" ? "" : owner.filename().string() + "/") +
+              name.filename().string() + ":" + at->path().filename().string(),
+          store / "blobs" / blob, "ollama");
+    }
+  }
+
+  // In order of their names, each name once.
+  std::vector<ShelvedModel> models() {
+    std::sort(all_.begin(), all_.end(), [](const ShelvedModel& a, const ShelvedModel& b) {
+      return std::tie(a.name, a.path) < std::tie(b.name, b.path);
+    });
+    std::string before;
+    int same = 0;
+    for (ShelvedModel& m : all_) {
+      same = m.name == before ? same + 1 : 1;
+      before = m.name;
+      if (same > 1) m.name += fmt::format("#{}", same);
+    }
+    return std::move(all_);
+  }
+
+ private:
+  // The digest of the layer that is the model; empty for a file that is no manifest.
+  static std::string blob_of(const fs::path& manifest) {
+    std::string blob;
+    try {
+      read_json(manifest.string())["layers"].each([&](const Json& layer) {
+        if (layer["mediaType"].str("").ends_with("image.model")) blob = layer["digest"].str();
+      });
+    } catch (const Error&) {
+      return "";
+    }
+    return blob;
+  }
+
+  void add(const std::string& name, const fs::path& path, const char* place, uint64_t bytes = 0) {
+    std::error_code none;
+    const fs::path whole = fs::canonical(path, none);
+    if (none || !seen_.insert(whole).second) return;
+    const bool counts = bytes == 0;
+    if (counts) bytes = fs::file_size(whole, none);
+    if (none) return;
+    for (const std::string& part : names_of_parts(path.string()))
+      if (std::error_code lost; counts && part != path.string())
+        if (const uint64_t more = fs::file_size(part, lost); !lost) bytes += more;
+    all_.push_back({name, path.string(), bytes, place});
+  }
+
+  std::vector<ShelvedModel> all_;
+  std::set<fs::path> seen_, folders_;
+};
+
+}  // namespace
+
+std::string first_folder_of_shelf() {
+  const std::vector<std::string> own = folders_of_user();
+  if (own.empty() && cache_folder().empty())
+    fail(Exit::usage, "neither CHASKI_MODELS nor HOME is set, expected --to FOLDER");
+  return own.empty() ? cache_folder() : own[0];
+}
+
+std::vector<ShelvedModel> models_on_shelf() {
+  Shelf shelf;
+  for (const std::string& folder : folders_of_user()) shelf.look(folder, "CHASKI_MODELS");
+  const std::string home = text_of(std::getenv("HOME")),
+                    cache = text_of(std::getenv("XDG_CACHE_HOME")),
+                    caches = cache.empty() ? home + "/.cache" : cache,
+                    hub = text_of(std::getenv("HF_HOME")),
+                    ollama = text_of(std::getenv("OLLAMA_MODELS"));
+  if (!cache_folder().empty()) shelf.look(cache_folder(), "chaski");
+  if (!hub.empty() || !home.empty())
+    shelf.look((hub.empty() ? caches + "/huggingface" : hub) + "/hub", "Hugging Face");
+  if (!home.empty()) {
+    shelf.look(caches + "/llama.cpp", "llama.cpp");
+    shelf.look(home + "/.lmstudio/models", "LM Studio");
+  }
+  if (!ollama.empty() || !home.empty())
+    shelf.look_at_ollama(ollama.empty() ? home + "/.ollama/models" : ollama);
+  return shelf.models();
+}
+
+std::string path_of_model(const std::string& name) {
+  std::error_code none;
+  if (name.empty() || name.find('/') == 0 || name.find('.') == 0 || fs::exists(name, none))
+    return name;
+  std::vector<std::string> names;
+  std::string path;
+  for (const ShelvedModel& m : models_on_shelf()) {
+    if (m.name == name || fs::path(m.path).filename() == name) return m.path;
+    if (!small(m.name).starts_with(small(name))) continue;
+    names.push_back(m.name);
+    path = m.path;
+  }
+  if (names.size() > 1)
+    fail(Exit::usage, "{} is the beginning of several models, expected one of {}", name,
+         fmt::join(names, ", "));
+  return names.empty() ? name : path;
+}
+
+}  // namespace chaski

@@ -1,0 +1,217 @@
+#include "engine/text/tokenizer/tokenizer_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/text/tokenizer/byte_alphabet.h"
+#include "engine/text/tokenizer/pretokenizer.h"
+#include "engine/text/tokenizer/tokenizer.h"
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+namespace {
+
+using HfJson = nlohmann::ordered_json;
+
+// Hugging Face's names of the normal forms.
+std::string normal_form(std::string_view step) {
+  if (step != "nfc" && step != "nfd" && step != "nfkc" && step != "nfkd") return "";
+  std::string name(step);
+  for (char& c : name) c = char(c - 'a' + 'A');
+  return name;
+}
+
+bool is_added(TokenType type) {
+  return type == TokenType::control || type == TokenType::user_defined;
+}
+
+// Whether texts have it: not control characters but those that set a text, nor what begins no
+// character, or one of a plane of which no character is assigned. Vocabularies that were trained
+// without them lack some.
+bool is_in_texts(int byte) {
+  const bool control = byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r',
+             unassigned = byte == 0xC0 || byte == 0xC1 || byte == 0xF1 || byte == 0xF2;
+  return !control && byte != 0x7F && !unassigned && byte <= 0xF4;
+}
+
+// Why the tokenizer cannot be said exactly; empty: it can.
+std::string why_not_exact(const Metadata& meta, const Tokenizer& tokenizer) {
+  const std::string& kind = meta.str("tokenizer.kind");
+  if (kind != "bpe")
+    return fmt::format("it is of the kind {}, and only byte-level BPE can be written exactly",
+                       kind);
+  if (meta.strs("tokenizer.merges").empty()) return "its BPE has no list of merges";
+  if (meta.boolean("tokenizer.add_space_prefix", false))
+    return "it puts a space in front of a text";
+  for (const std::string_view step : meta.strs("tokenizer.normalizer"))
+    if (normal_form(step).empty()) return fmt::format("its normalizer has the step {}", step);
+  std::unordered_set<std::string_view> seen;
+  for (TokenId id = 0; id < tokenizer.size(); ++id)
+    if (!seen.insert(tokenizer.raw(id)).second)
+      return fmt::format("two of its tokens are spelled {}", escaped(tokenizer.raw(id)));
+  for (int byte = 0; byte < 256; ++byte) {
+    const char text = char(byte);
+    const auto id = tokenizer.find(to_byte_alphabet({&text, 1}));
+    if (is_in_texts(byte) && (!id || tokenizer.type(*id) != TokenType::normal))
+      return fmt::format("it has no token for the byte {}", byte);
+  }
+  return "";
+}
+
+// With those left out that Tokenizer leaves out: of pieces that are not there, or of a control
+// token, and the second of two that are the same.
+HfJson merges_of(const Metadata& meta, const Tokenizer& tokenizer) {
+  HfJson list = HfJson::array();
+  std::unordered_set<std::string_view> seen;
+  for (const std::string_view merge : meta.strs("tokenizer.merges")) {
+    const size_t space = merge.find(' ', 1);
+    const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
+    const auto joined = tokenizer.find(std::string(left).append(right));
+    if (joined && !tokenizer.is_control(*joined) && tokenizer.find(left) && tokenizer.find(right) &&
+        seen.insert(merge).second)
+      list.push_back(merge);
+  }
+  return list;
+}
+
+HfJson vocabulary_of(const Tokenizer& tokenizer) {
+  HfJson::object_t vocabulary;
+  // Put behind the others: emplace() would look through all of them first.
+  HfJson::object_t::Container& entries = vocabulary;
+  entries.reserve(size_t(tokenizer.size()));
+  for (TokenId id = 0; id < tokenizer.size(); ++id) entries.emplace_back(tokenizer.raw(id), id);
+  return vocabulary;
+}
+
+HfJson added_tokens_of(const Tokenizer& tokenizer) {
+  HfJson list = HfJson::array();
+  for (TokenId id = 0; id < tokenizer.size(); ++id)
+    if (is_added(tokenizer.type(id)))
+      list.push_back({{"id", id},
+                      {"content", tokenizer.raw(id)},
+                      {"single_word", false},
+                      {"lstrip", false},
+                      {"rstrip", false},
+                      {"normalized", false},
+                      {"special", tokenizer.is_control(id)}});
+  return list;
+}
+
+HfJson normalizer_of(const Metadata& meta) {
+  HfJson steps = HfJson::array();
+  for (const std::string_view step : meta.strs("tokenizer.normalizer"))
+    steps.push_back({{"type", normal_form(step)}});
+  if (steps.empty()) return nullptr;
+  return steps.size() == 1 ? steps[0] : HfJson{{"type", "Sequence"}, {"normalizers", steps}};
+}
+
+HfJson pre_tokenizer_of(const Texts& patterns) {
+  HfJson steps = HfJson::array();
+  for (const std::string_view pattern : patterns)
+    steps.push_back({{"type", "Split"},
+                     {"pattern", {{"Regex", pattern}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}});
+  steps.push_back({{"type", "ByteLevel"},
+                   {"add_prefix_space", false},
+                   {"trim_offsets", true},
+                   {"use_regex", false}});
+  return {{"type", "Sequence"}, {"pretokenizers", steps}};
+}
+
+// What stands in front of a text and behind it.
+HfJson post_processor_of(const Tokenizer& tokenizer, bool adds_eos) {
+  if (!tokenizer.adds_bos() && !adds_eos) return nullptr;
+  HfJson tokens = HfJson::object();
+  const auto sequence = [&](const std::vector<const char*>& texts) {
+    HfJson parts = HfJson::array();
+    int type = 0;
+    const auto add = [&](TokenId id) {
+      const std::string name(tokenizer.raw(id));
+      parts.push_back({{"SpecialToken", {{"id", name}, {"type_id", type}}}});
+      tokens[name] = {
+          {"id", name}, {"ids", HfJson::array({id})}, {"tokens", HfJson::array({name})}};
+    };
+    for (const char* text : texts) {
+      if (tokenizer.adds_bos()) add(tokenizer.bos());
+      parts.push_back({{"Sequence", {{"id", text}, {"type_id", type}}}});
+      if (adds_eos) add(tokenizer.eos());
+      ++type;
+    }
+    return parts;
+  };
+  HfJson one = sequence({"A"}), two = sequence({"A", "B"});
+  return {{"type", "TemplateProcessing"},
+          {"single", std::move(one)},
+          {"pair", std::move(two)},
+          {"special_tokens", std::move(tokens)}};
+}
+
+std::string config_text(const Metadata& meta, const Tokenizer& tokenizer) {
+  HfJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                   {"clean_up_tokenization_spaces", false}};
+  const auto name = [&](const char* key, int64_t id) {
+    if (id >= 0) config[key] = tokenizer.raw(TokenId(id));
+  };
+  name("bos_token", tokenizer.bos());
+  name("eos_token", tokenizer.eos());
+  name("unk_token", tokenizer.unk());
+  name("pad_token", meta.integer("tokenizer.pad_id", -1));
+  if (meta.has("model.context_length"))
+    config["model_max_length"] = meta.integer("model.context_length");
+  if (meta.has("tokenizer.chat_template"))
+    config["chat_template"] = meta.str("tokenizer.chat_template");
+  return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+TokenizerFiles tokenizer_files(const Metadata& meta) {
+  if (!Tokenizer::described(meta)) return {"", "", "the model has none"};
+  const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::make(meta);
+  if (const std::string why = why_not_exact(meta, *tokenizer); !why.empty()) return {"", "", why};
+  const bool named = !meta.has("tokenizer.pre_patterns");
+  const std::string pre = meta.str("tokenizer.pre", "gpt-2");
+  const bool whole_words_first = named && Pretokenizer::named(pre, meta.origin).whole_words_first();
+  const bool adds_eos = meta.boolean("tokenizer.add_eos", false) && tokenizer->eos() >= 0;
+  const HfJson model = {
+      {"type", "BPE"},
+      {"dropout", nullptr},
+      {"unk_token", nullptr},
+      {"continuing_subword_prefix", nullptr},
+      {"end_of_word_suffix", nullptr},
+      {"fuse_unk", false},
+      {"byte_fallback", false},
+      {"ignore_merges", meta.boolean("tokenizer.ignore_merges", whole_words_first)},
+      {"vocab", vocabulary_of(*tokenizer)},
+      {"merges", merges_of(meta, *tokenizer)}};
+  const HfJson byte_level = {{"type", "ByteLevel"},
+                             {"add_prefix_space", true},
+                             {"trim_offsets", true},
+                             {"use_regex", true}};
+  const HfJson root = {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", added_tokens_of(*tokenizer)},
+      {"normalizer", normalizer_of(meta)},
+      {"pre_tokenizer", pre_tokenizer_of(named ? Pretokenizer::published(pre, meta.origin)
+                                               : meta.strs("tokenizer.pre_patterns"))},
+      {"post_processor", post_processor_of(*tokenizer, adds_eos)},
+      {"decoder", byte_level},
+      {"model", model}};
+  try {
+    return {root.dump(1) + "\n", config_text(meta, *tokenizer), ""};
+  } catch (const HfJson::type_error&) {
+    return {"", "", "a text of it is no UTF-8"};
+  }
+}
+
+}  // namespace chaski

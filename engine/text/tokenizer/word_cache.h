@@ -1,0 +1,46 @@
+// A text says most of its words more than once. Their tokens are worked out the first time and
+// copied from there afterwards.
+#pragma once
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/text/tokenizer/tokenizer.h"
+
+namespace chaski {
+
+// For one list of tokens that only grows.
+class WordCache {
+ public:
+  explicit WordCache(std::vector<TokenId>& out) : out_(out) {}
+
+  std::vector<TokenId>& out() { return out_; }
+  // Appends the tokens of `word`: encode() appends them if it is new.
+  template <class Encode>
+  void append(std::string_view word, Encode encode) {
+    const auto known = places_.find(word);
+    if (known == places_.end()) {
+      const size_t begin = out_.size();
+      encode();
+      places_.emplace(word, Place{begin, out_.size() - begin});
+      return;
+    }
+    for (size_t i = 0; i < known->second.count; ++i) {
+      const TokenId token = out_[known->second.begin + i];  // a copy: out_ may move
+      out_.push_back(token);
+    }
+  }
+
+ private:
+  struct Place {
+    size_t begin, count;
+  };
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  std::vector<TokenId>& out_;
+  std::unordered_map<std::string, Place, Hash, std::equal_to<>> places_;
+};
+
+}  // namespace chaski

@@ -1,0 +1,94 @@
+// chaski convert: a foreign model to .quipu, any model to GGUF when the output is named so, or to a
+// folder as GPTQ or AWQ packs it. No weight changes.
+#include <chrono>
+#include <memory>
+
+#include "engine/shelf/write_folder.h"
+#include "main/flags/commands.h"
+#include "main/flags/options.h"
+#include "main/terminal/json_output.h"
+#include "main/terminal/output.h"
+#include "main/terminal/progress.h"
+
+namespace chaski {
+
+namespace {
+
+struct ConvertFlags {
+  std::string in, out, tokenizer, layout;
+  int threads = 0;
+  bool json = false;
+};
+
+int convert(ConvertFlags& flags) {
+  const bool named_as_file = flags.out.ends_with(".quipu") || flags.out.ends_with(".gguf");
+  if (flags.layout.empty() && !named_as_file)
+    fail(Exit::usage,
+         "{}: is no name of a model file, expected one that ends in .quipu or .gguf, or --layout "
+         "beside a folder",
+         flags.out);
+  if (!flags.layout.empty() && named_as_file)
+    fail(Exit::usage, "{}: is named as a file, expected a folder beside --layout {}", flags.out,
+         flags.layout);
+  const auto start = std::chrono::steady_clock::now();
+  const ModelSource source = open_model(flags.in, flags.tokenizer).source;
+  expect_runnable(source);
+  const ModelTotals totals = totals_of(source);
+  const double amount = double(totals.bytes) / 1e6;
+  put_summary(fmt::format("{}: {}, {} tensors, {:.2f} MB of weights", escaped(source.path),
+                          source.kind, totals.tensors, amount));
+  std::vector<std::string> notes;
+  {
+    ProgressBar bar({amount, "MB"});
+    if (flags.layout.empty())
+      convert_model(source, flags.out, flags.threads, bar.callback());
+    else
+      notes = write_folder(source, flags.out, flags.layout, flags.threads, bar.callback());
+  }
+  for (const std::string& note : notes) put_notice(note);
+  if (flags.json)
+    put_json({{"input", source.path},
+              {"kind", source.kind},
+              {"output", flags.out},
+              {"tensors", totals.tensors},
+              {"weights", totals.weights},
+              {"weight_bytes", totals.bytes},
+              {"seconds",
+               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()}});
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_convert(Flags parser) {
+  auto flags = std::make_shared<ConvertFlags>();
+  parser.add("IN", flags->in, "GGUF file, Hugging Face folder, llama2.c or .quipu file")
+      .not_empty("a model file or folder")
+      .model()
+      .required()
+      .type("FILE");
+  parser
+      .add("OUT", flags->out,
+           "the .quipu file to write, GGUF if it ends in .gguf, or a folder beside --layout")
+      .not_empty("a file to write")
+      .required()
+      .type("FILE");
+  parser
+      .add("--layout", flags->layout,
+           "a folder with safetensors as gptq or awq packs them, for transformers and vLLM; of "
+           "llama, mistral, qwen2 and qwen3, with weights in q4_0, q5_0 or q8 (gptq), as 'chaski "
+           "quantize --type q4_0 --keep-above 1' makes them")
+      .one_of({"gptq", "awq"})
+      .type("NAME");
+  declare_tokenizer(parser, flags->tokenizer);
+  declare_threads(parser, flags->threads);
+  parser.example("A GGUF file, or a Hugging Face folder, which then opens at once",
+                 "chaski convert model.gguf model.quipu");
+  parser.example("Back to GGUF", "chaski convert model.quipu copy.gguf");
+  parser.example("As GPTQ packs it, for transformers",
+                 "chaski convert q4_0.quipu packed --layout gptq");
+  declare_json(parser, flags->json);
+  return [flags] { return convert(*flags); };
+}
+
+}  // namespace chaski

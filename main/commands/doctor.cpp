@@ -1,0 +1,46 @@
+// chaski doctor: what of this machine decides how fast models run, a verdict a line.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "engine/machine/machine.h"
+#include "main/flags/commands.h"
+#include "main/flags/options.h"
+#include "main/terminal/json_output.h"
+#include "main/terminal/output.h"
+
+namespace chaski {
+
+namespace {
+
+int examine(bool json) {
+  const std::vector<Finding> findings = examine_machine();
+  JsonValue list = JsonValue::array();
+  for (const Finding& f : findings) {
+    if (json)
+      list.push_back({{"what", f.what},
+                      {"verdict", f.advice.empty() ? "good" : "look"},
+                      {"found", f.found},
+                      {"advice", f.advice}});
+    else
+      put(hanging(fmt::format("{:<14}{:<6}", f.what, f.advice.empty() ? "good" : "look"),
+                  escaped(f.found) + (f.advice.empty() ? "" : " (" + escaped(f.advice) + ")"), 20,
+                  stdout_is_terminal() ? size_t(terminal_width()) : std::string::npos));
+  }
+  if (json) put_json({{"findings", list}});
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_doctor(Flags parser) {
+  auto json = std::make_shared<bool>();
+  declare_json(parser, *json);
+  parser.example("What is good here, and what to look at", "chaski doctor");
+  parser.example("For whom you ask", "chaski doctor > machine.txt");
+  parser.example("For a program", "chaski doctor --json");
+  return [json] { return examine(*json); };
+}
+
+}  // namespace chaski

@@ -1,0 +1,164 @@
+// chaski eval: how well a model foretells a text, and how far it is from another one.
+#include <chrono>
+#include <memory>
+
+#include "engine/measure/divergence.h"
+#include "main/flags/commands.h"
+#include "main/flags/options.h"
+#include "main/terminal/json_output.h"
+#include "main/terminal/output.h"
+#include "main/terminal/progress.h"
+
+namespace chaski {
+
+namespace {
+
+struct EvalFlags {
+  WindowFlags text;
+  std::string base;  // empty: there is nothing to compare with
+  bool floor = false;
+  JsonForm json;
+};
+
+JsonValue json_of(const Engine& engine, const Perplexity& result) {
+  return {{"model", engine.path()},
+          {"device", engine.device()},
+          {"kv", engine.kv_type()},
+          {"windows", result.windows},
+          {"scored_tokens", result.scored()},
+          {"scored_bytes", result.bytes},
+          {"perplexity", result.perplexity()},
+          {"standard_error", result.standard_error()},
+          {"bits_per_byte", result.bits_per_byte()}};
+}
+
+std::string line_of(const Perplexity& result) {
+  return fmt::format("perplexity {:.3f} ± {:.3f}, {:.4f} bits per byte\n", result.perplexity(),
+                     result.standard_error(), result.bits_per_byte());
+}
+
+void put_speed(const Perplexity& result, int window, double seconds) {
+  put_summary(fmt::format("{} tokens scored in {} windows of {}; {:.1f} s, {:.1f} tokens/s",
+                          result.scored(), result.windows, window, seconds,
+                          double(result.windows) * window / seconds));
+}
+
+void put_result(const Engine& engine, const Perplexity& result, int window, double seconds,
+                const JsonForm& json) {
+  if (json.any()) {
+    JsonValue out = json_of(engine, result);
+    out["window"] = window, out["seconds"] = seconds;
+    return json.put_result(out);
+  }
+  put(line_of(result));
+  put_speed(result, window, seconds);
+}
+
+// Another format than the base's.
+const char* twin_kv(const std::string& kv) { return kv == "f32" ? "f16" : "f32"; }
+
+void put_comparison(const Engine& base, const Engine& engine, const Divergence& result, int window,
+                    double seconds, const JsonForm& json) {
+  if (json.any()) {
+    JsonValue out = json_of(engine, result.model);
+    out["window"] = window, out["seconds"] = seconds;
+    out["base"] = json_of(base, result.base);
+    out["kl"] = result.kl.mean, out["kl_standard_error"] = result.kl.standard_error();
+    out["same_top"] = result.same_top.mean;
+    out["same_top_standard_error"] = result.same_top.standard_error();
+    out["rms_delta_p"] = result.rms();
+    out["rms_delta_p_standard_error"] = result.rms_standard_error();
+    if (result.floor.count > 0)
+      out["floor"] = result.floor.mean, out["floor_standard_error"] = result.floor.standard_error();
+    return json.put_result(out);
+  }
+  put(
+      fmt::format("KL {:.5f} ± {:.5f}, same top {:.2f}% ± {:.2f}%, RMS of delta p {:.2f}% ± "
+                  "{:.2f}%\n",
+                  result.kl.mean, result.kl.standard_error(), 100 * result.same_top.mean,
+                  100 * result.same_top.standard_error(), 100 * result.rms(),
+                  100 * result.rms_standard_error()));
+  if (result.floor.count > 0)
+    put(fmt::format("noise: KL {:.1e} ± {:.1e} of the base from itself, keys and values in {}\n",
+                    result.floor.mean, result.floor.standard_error(), twin_kv(base.kv_type())));
+  put("model: " + line_of(result.model));
+  put("base:  " + line_of(result.base));
+  put_speed(result.model, window, seconds);
+}
+
+int eval(const EvalFlags& flags) {
+  if (flags.floor && flags.base.empty())
+    fail(Exit::usage, "--noise is given, expected --kl BASE beside it");
+  const std::string text = flags.text.read();
+  const std::shared_ptr<Engine> engine = open_engine(flags.text.model.options());
+  std::shared_ptr<Engine> base, twin;
+  if (!flags.base.empty()) {
+    EngineOptions options = flags.text.model.options();
+    options.model = flags.base;
+    base = open_engine(options);
+    expect_same_tokens(*base, *engine, text);
+    if (flags.floor) {
+      options.kv = *format_named(twin_kv(base->kv_type()));
+      twin = base->with(options);
+    }
+  }
+  const std::vector<TokenId> tokens = engine->tokenizer().encode_prompt(text);
+  const int window = engine->context_length();
+  const int windows = flags.text.windows_of(tokens.size(), window);
+  const uint64_t all = uint64_t(windows) * uint64_t(window);
+  const auto start = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  std::optional<ProgressBar> bar(ProgressScale{double(all), "tokens"});
+  const auto tell = [&](const char* what, double value, uint64_t read) {
+    if (flags.json.lines) put_event("progress", {{"done", read}, {"total", all}, {what, value}});
+  };
+  if (base) {
+    const auto of_twin = twin ? twin->session() : nullptr;
+    const Divergence result =
+        divergence(*base->session(), *engine->session(), of_twin.get(), tokens, window, windows,
+                   [&](const Divergence& so_far, uint64_t read) {
+                     bar->show({fmt::format("KL {:.5f}", so_far.kl.mean), read, all});
+                     tell("kl", so_far.kl.mean, read);
+                   });
+    bar.reset();
+    put_comparison(*base, *engine, result, window, seconds(), flags.json);
+  } else {
+    const Perplexity result = perplexity(
+        *engine->session(), tokens, window, windows, [&](const Perplexity& so_far, uint64_t read) {
+          bar->show({fmt::format("perplexity {:.3f}", so_far.perplexity()), read, all});
+          tell("perplexity", so_far.perplexity(), read);
+        });
+    bar.reset();
+    put_result(*engine, result, window, seconds(), flags.json);
+  }
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_eval(Flags parser) {
+  auto flags = std::make_shared<EvalFlags>();
+  declare_model(parser, flags->text.model.engine.model);
+  declare_tokenizer(parser, flags->text.model.engine.tokenizer);
+  flags->text.declare(parser);
+  parser
+      .add("--kl", flags->base,
+           "compare with this model, of which -m was made: KL divergence, same top, delta p")
+      .not_empty("a model file or folder")
+      .model()
+      .type("BASE");
+  parser.add_switch("--noise", flags->floor,
+                    "with --kl: how far the base is from itself when its keys and values have "
+                    "another format; what is less means nothing");
+  declare_json(parser, flags->json);
+  parser.example("Perplexity of a text", "chaski eval -m model.gguf -f book.txt");
+  parser.example("How far a smaller model is from the one it was made of",
+                 "chaski eval -m small.quipu -f book.txt --kl model.gguf");
+  parser.example("What keys and values of 8 bits cost",
+                 "chaski eval -m model.gguf -f book.txt --kv q8");
+  return [flags] { return eval(*flags); };
+}
+
+}  // namespace chaski

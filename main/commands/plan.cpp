@@ -1,0 +1,207 @@
+// chaski plan: what running a model would take and how fast it would be, before it is read. Its
+// exit status is that of a run, as far as that is known before.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "engine/measure/forecast.h"
+#include "main/flags/commands.h"
+#include "main/flags/options.h"
+#include "main/terminal/json_output.h"
+#include "main/terminal/output.h"
+
+namespace chaski {
+
+namespace {
+
+struct PlanFlags {
+  ModelFlags model;
+  std::string shape;
+  bool anew = false, json = false;
+};
+
+std::string size_text(uint64_t bytes) {
+  return bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
+                               : fmt::format("{:.2f} GB", double(bytes) / 1e9);
+}
+std::string speed_text(double rate) {
+  return fmt::format("{:.{}f} tok/s", rate, rate < 10 ? 2 : rate < 100 ? 1 : 0);
+}
+std::string kv_name(Format kv) { return std::string(info(kv).name); }
+
+std::string row(const char* what, const std::string& found, const std::string& about = "") {
+  return about.empty() ? fmt::format("  {:<18}{:>12}\n", what, found)
+                       : fmt::format("  {:<18}{:>12}  {}\n", what, found, about);
+}
+
+std::string where_weights_are(const Forecast& f) {
+  if (f.mapped) return "stay in the file, which is mapped";
+  return f.kind == "random weights" || f.kind.starts_with("quipu")
+             ? "in memory"
+             : fmt::format("the copy that is made of the {}", f.kind);
+}
+
+std::string memory_table(const Forecast& f) {
+  std::string text = row("weights", size_text(f.weights), where_weights_are(f));
+  text += row("keys and values", size_text(f.states),
+              fmt::format("in {}, a full context of {}", kv_name(f.kv), f.context));
+  text += row("activations", size_text(f.activations),
+              fmt::format("of a pass, {}", counted(uint64_t(f.threads), "thread")));
+  text += row("program", size_text(f.program), "with its tokenizer");
+  text += row("all", size_text(f.sum()),
+              f.have ? fmt::format("{} more can be had", size_text(*f.have)) : "");
+  if (f.device_needs > 0)
+    text += row("on the GPU", size_text(f.device_needs),
+                fmt::format("of {} free, {} of {} layers", size_text(f.device_has),
+                            f.layers - f.cpu_layers, f.layers));
+  return text;
+}
+
+std::string speed_table(const Forecast& f) {
+  if (f.cpu_layers < f.layers)
+    return row("speed", "not told", "of layers on a GPU: chaski bench measures it");
+  if (!f.speed) return "";
+  std::string text = row("prompt", speed_text(f.speed->prompt),
+                         fmt::format("of {} tokens", std::min(kForecastPrompt, f.own_context)));
+  text += row("decode", speed_text(f.speed->decode),
+              f.bandwidth > 0 ? fmt::format("{} a token; memory gives {:.1f} GB/s",
+                                            size_text(f.bytes_a_token), f.bandwidth / 1e9)
+                              : "");
+  if (const double end = f.decode_at_the_end(); end > 0)
+    text += row("at the end", speed_text(end), "at most, when the context is full");
+  return text;
+}
+
+std::string ways_text(const Forecast& f, const EngineOptions& options) {
+  std::string text;
+  for (const Remedy& way : f.ways)
+    text +=
+        row("would fit", size_text(way.bytes + f.program), remedy_text(way, options, f.context));
+  return text;
+}
+
+std::string verdict_of_memory(const Forecast& f, const EngineOptions& options) {
+  const char* const runs = f.has_tokenizer ? "it runs" : "it would run";
+  if (!f.fits && f.starts && f.longest_context == 0)
+    return fmt::format("{}, but next to no memory is left for a context", runs);
+  if (!f.fits && f.starts)
+    return fmt::format("{}, but a context of {} does not fit: {} tokens do", runs, f.context,
+                       f.longest_context);
+  if (!f.fits)
+    return "it does not fit" + (f.ways.empty()
+                                    ? ", nor would it with fewer bits here"
+                                    : ": " + remedy_text(f.ways[0], options, f.context) + " does");
+  if (!f.weights_stay)
+    return fmt::format(
+        "{} slowly: the weights are more than memory keeps, so that every token reads "
+        "them from the disk",
+        runs);
+  return fmt::format("it fits, with a context of {}", f.context);
+}
+
+std::string verdict(const Forecast& f, const EngineOptions& options) {
+  const std::string memory = verdict_of_memory(f, options);
+  if (f.has_tokenizer) return memory;
+  return fmt::format(
+      "it does not run, because it has no tokenizer{}; as for memory, {}",
+      std::filesystem::is_directory(f.path) ? " (tokenizer.json in its folder would be one)" : "",
+      memory);
+}
+
+Exit exit_of(const Forecast& f) {
+  return !f.starts ? Exit::memory : f.has_tokenizer ? Exit::done : Exit::bad_file;
+}
+
+JsonValue json_of(const Forecast& f, const EngineOptions& options) {
+  JsonValue ways = JsonValue::array();
+  for (const Remedy& way : f.ways) {
+    ways.push_back({{"change", remedy_text(way, options, f.context)},
+                    {"context", way.context},
+                    {"kv", kv_name(way.kv)},
+                    {"bytes", way.bytes + f.program}});
+    if (way.weights) ways.back()["weights"] = info(*way.weights).name;
+  }
+  JsonValue json = {{"model", f.path},
+                    {"kind", f.kind},
+                    {"context", f.context},
+                    {"own_context", f.own_context},
+                    {"kv", kv_name(f.kv)},
+                    {"threads", f.threads},
+                    {"layers", f.layers},
+                    {"device_layers", f.layers - f.cpu_layers},
+                    {"weight_bytes", f.weights},
+                    {"weights_mapped", f.mapped},
+                    {"state_bytes", f.states},
+                    {"activation_bytes", f.activations},
+                    {"program_bytes", f.program},
+                    {"bytes", f.sum()},
+                    {"fits", f.fits},
+                    {"starts", exit_of(f) == Exit::done},
+                    {"has_tokenizer", f.has_tokenizer},
+                    {"weights_stay_in_memory", f.weights_stay},
+                    {"longest_context", f.longest_context},
+                    {"ways", ways},
+                    {"weight_bytes_a_token", f.bytes_a_token},
+                    {"verdict", verdict(f, options)}};
+  if (f.have) json["available_bytes"] = *f.have;
+  if (f.device_needs > 0)
+    json["device_bytes"] = f.device_needs, json["device_free_bytes"] = f.device_has;
+  if (f.speed) {
+    json["prompt_tokens_per_second"] = f.speed->prompt;
+    json["decode_tokens_per_second"] = f.speed->decode;
+  }
+  if (f.bandwidth > 0) {
+    json["read_gigabytes_per_second"] = f.bandwidth / 1e9;
+    json["decode_tokens_per_second_at_the_end"] = f.decode_at_the_end();
+  }
+  return json;
+}
+
+int plan(const PlanFlags& flags) {
+  ForecastOptions options{flags.model.options(), {}, flags.anew, [](const std::string& what) {
+                            if (stderr_is_terminal()) put_note("measuring " + what + " ...");
+                          }};
+  if (!flags.shape.empty()) options.shape = shape_of(flags.shape);
+  const Forecast f = forecast(options);
+  const int status = int(exit_of(f));
+  if (flags.json) {
+    put_json(json_of(f, options.engine));
+    return status;
+  }
+  put(fmt::format("{}: {}, {}\n", escaped(flags.shape.empty() ? f.path : flags.shape), f.kind,
+                  counted(uint64_t(f.layers), "layer")) +
+      memory_table(f) +
+      row("context", std::to_string(f.longest_context),
+          fmt::format("that fits; the model's own is {}", f.own_context)) +
+      ways_text(f, options.engine) + speed_table(f) + verdict(f, options.engine) + "\n");
+  return status;
+}
+
+}  // namespace
+
+Action declare_plan(Flags parser) {
+  auto flags = std::make_shared<PlanFlags>();
+  flags->model.declare(parser);
+  declare_shape(parser, flags->shape);
+  parser.add("MODEL", flags->model.engine.model, "what -m takes (default: the bundled model)")
+      .not_empty("a model file or folder")
+      .model()
+      .excludes(parser.named("--model"))
+      .excludes(parser.named("--shape"));
+  parser.add_switch("--measure", flags->anew,
+                    "measure speeds again that were kept from an earlier plan");
+  declare_json(parser, flags->json);
+  parser.table({"Exit status",
+                {{"0", "chaski run would start"},
+                 {"3", "it would not: the model has no tokenizer, or its file is a bad one"},
+                 {"4", "it would not, for want of memory: the last line says what fits"}}});
+  parser.example("What a model takes, and how fast it will be", "chaski plan model.gguf");
+  parser.example("With a longer context and smaller keys",
+                 "chaski plan model.gguf -c 2048 --kv q8");
+  parser.example("For a program, before anything is read", "chaski plan model.gguf --json");
+  return [flags] { return plan(*flags); };
+}
+
+}  // namespace chaski

@@ -1,0 +1,159 @@
+// chaski pull: a model from the network to where `chaski list` looks first. stdout carries its
+// path.
+#include <cctype>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "engine/shelf/hub.h"
+#include "engine/shelf/inspection.h"
+#include "engine/shelf/shelf.h"
+#include "main/flags/commands.h"
+#include "main/flags/options.h"
+#include "main/terminal/json_output.h"
+#include "main/terminal/output.h"
+#include "main/terminal/progress.h"
+#include "main/terminal/signals.h"
+
+namespace chaski {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct PullFlags {
+  ModelWanted wanted;
+  std::string token_file;
+  JsonForm json;
+};
+
+std::string first_line_of(const std::string& file) {
+  std::string text = read_text(file);
+  text.resize(std::min(text.find_first_of("\r\n"), text.size()));
+  if (text.empty()) fail(Exit::usage, "--token-file {}: is empty, expected a key in a line", file);
+  return text;
+}
+
+// What -m takes for it: its name on the shelf, if it lies there.
+std::string name_on_shelf(const std::string& path) {
+  std::error_code none;
+  for (const ShelvedModel& model : models_on_shelf())
+    if (fs::equivalent(model.path, path, none)) return model.name;
+  return path;
+}
+
+bool is_named_as_model(const std::string& path) {
+  return path.ends_with(".gguf") || path.ends_with(".quipu");
+}
+
+FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options) {
+  std::error_code none;
+  fs::create_directories(fs::path(file.path).parent_path(), none);
+  if (none)
+    fail(Exit::io, "{}: cannot be made: {}", fs::path(file.path).parent_path().string(),
+         none.message());
+  std::optional<ProgressBar> bar;
+  const std::string name = fs::path(file.path).filename();
+  options.progress = [&](uint64_t done, uint64_t total) {
+    if (!bar) bar.emplace(ProgressScale{double(total) / 1e6, "MB"});
+    bar->show({name, done, total});
+  };
+  return fetch_file(file, options);
+}
+
+int pull(PullFlags& flags) {
+  for (char& c : flags.wanted.sha256) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (!flags.wanted.sha256.empty() && !is_sha256(flags.wanted.sha256))
+    fail(Exit::usage, "--sha256 is {}, expected 64 hexadecimal digits", flags.wanted.sha256);
+  if (flags.wanted.folder.empty()) flags.wanted.folder = first_folder_of_shelf();
+  if (const char* hub = std::getenv("CHASKI_HUB")) flags.wanted.hub = hub;
+  const Interruption interruption(Interruption::Scope::program);
+  FetchOptions options;
+  options.stop = &interruption.requested();
+  options.notice = [](const std::string& line) { put_notice(line); };
+  if (!flags.token_file.empty()) options.token = first_line_of(flags.token_file);
+
+  const auto start = std::chrono::steady_clock::now();
+  const RemoteModel model = remote_model(flags.wanted, options);
+  uint64_t bytes = 0, fetched = 0;
+  size_t proven = 0;
+  JsonValue list = JsonValue::array();
+  for (const RemoteFile& file : model.files) {
+    const FetchedFile done = fetch_with_bar(file, options);
+    if (done.stopped) {
+      if (done.bytes > 0)
+        put_notice(fmt::format("{}.part has {} bytes; the same command goes on from there",
+                               file.path, done.bytes));
+      break;
+    }
+    bytes += done.bytes, fetched += done.fetched, proven += done.proven;
+    list.push_back({{"path", file.path},
+                    {"bytes", done.bytes},
+                    {"fetched", done.fetched},
+                    {"sha256", done.sha256},
+                    {"proven", done.proven}});
+    if (flags.json.lines) put_event("file", list.back());
+  }
+  if (interruption.signal() != 0) end_by_signal(interruption.signal());
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::string name = name_on_shelf(model.path);
+  if (flags.json.any())
+    flags.json.put_result(
+        {{"model", name}, {"path", model.path}, {"files", list}, {"seconds", seconds}});
+  else
+    put(model.path + "\n");
+  const std::string refusal = refusal_of(model.path);
+  if (!refusal.empty() && is_named_as_model(model.path))
+    put_notice("chaski does not run it: " + refusal);
+  put_summary(fmt::format(
+      "{:.1f} MB in {}{}, {}{}", double(bytes) / 1e6, counted(model.files.size(), "file"),
+      fetched == 0 ? ", there already" : fmt::format(", fetched in {:.1f} s", seconds),
+      proven == model.files.size() ? "as their sums say"
+      : proven == 0 ? std::string("whole by their length, with no sum to prove them by")
+                    : fmt::format("{} with the right sum, the others by their length", proven),
+      refusal.empty() ? "; chaski run -m " + name : ""));
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_pull(Flags parser) {
+  auto flags = std::make_shared<PullFlags>();
+  parser
+      .add(
+          "NAME", flags->wanted.what,
+          "OWNER/MODEL or OWNER/MODEL:QUANT of the hub that CHASKI_HUB names, or https://HOST/FILE")
+      .not_empty("a name or a URL")
+      .required();
+  parser
+      .add("--to", flags->wanted.folder,
+           "the folder it goes to (default: the first that chaski list looks in)")
+      .not_empty("a folder")
+      .type("FOLDER");
+  parser.add("--sha256", flags->wanted.sha256, "the sum of the file (default: as the hub says)")
+      .not_empty("64 hexadecimal digits")
+      .type("HEX");
+  parser
+      .add("--file", flags->wanted.pattern,
+           "which files of the model, with * and ? (default: one GGUF model, or what belongs to "
+           "the safetensors)")
+      .not_empty("a name or pattern")
+      .type("PATTERN");
+  parser
+      .add("--token-file", flags->token_file,
+           "a file whose first line is the key that the hub asks for")
+      .not_empty("a file")
+      .type("FILE");
+  declare_json(parser, flags->json);
+  parser.example("A model of the hub that CHASKI_HUB names", "chaski pull owner/model:q4_k_m");
+  parser.example("A file, with the sum it must have",
+                 "chaski pull https://HOST/model.gguf --sha256 HEX");
+  parser.example("Into a folder, a line of JSON for each step",
+                 "chaski pull owner/model --to models --jsonl");
+  return [flags] { return pull(*flags); };
+}
+
+}  // namespace chaski

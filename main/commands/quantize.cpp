@@ -1,0 +1,579 @@
+// chaski quantize: a model to a smaller .quipu file, with the recipe it used on stdout.
+#include "engine/quantize/quantize.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "engine/measure/forecast.h"
+#include "main/commands/layer_order.h"
+#include "main/flags/commands.h"
+#include "main/flags/formats.h"
+#include "main/flags/options.h"
+#include "main/terminal/json_output.h"
+#include "main/terminal/output.h"
+#include "main/terminal/progress.h"
+
+namespace chaski {
+
+namespace {
+
+struct QuantizeFlags {
+  std::string in, out, type = "q4";
+  std::string text, stats;  // of the calibration; empty: none
+  std::string method = "auto";
+  bool fast = false;
+  std::string size, fits;  // as a user writes them; empty: not asked for
+  int context = 0;         // for `fits`
+  Flag context_flag;
+  double bits = 0, kl = 0;
+  Flag bits_flag, kl_flag;
+  std::string recipe, recipe_out;  // files
+  bool dry_run = false;
+  double keep_above = 0;
+  Flag keep_above_flag, outliers_flag;
+
+  bool has_budget() const {
+    return !size.empty() || !fits.empty() || bits_flag.given() || kl_flag.given();
+  }
+  int windows = 256;  // 0: of all of the text
+  Flag windows_flag;
+  QuantizeOptions options;
+  JsonForm json;
+};
+
+// A format, or one of llama.cpp's files, such as Q4_K_M.
+bool is_name_of_type(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (format_named(text)) return true;
+  const size_t digit = text.starts_with("iq") || text.starts_with("tq") ? 2 : 1;
+  return text.size() > digit && text[digit - 1] == 'q' && text[digit] >= '1' &&
+         text[digit] <= '8' && text.find_first_not_of("0123456789_klmsxn", digit) == text.npos;
+}
+
+std::string name_of(Format format) { return std::string(info(format).name); }
+
+// Encoding what has been encoded loses twice; whoever does it shall know. And a file that was made
+// smaller shall be smaller.
+void put_notes(const std::string& path, const QuantizeReport& report, double outliers) {
+  const auto note = [](const std::string& line) { put_notice(with_name_of_model(line)); };
+  std::vector<std::string> formats;
+  for (const QuantizedTensor& t : report.tensors)
+    if (t.from != t.to && info(t.from).block > 1 && t.error > 0 &&
+        std::find(formats.begin(), formats.end(), name_of(t.from)) == formats.end())
+      formats.push_back(name_of(t.from));
+  if (!formats.empty())
+    note(
+        fmt::format("{}: weights that were quantized already ({}) were encoded again, "
+                    "which loses a second time",
+                    path, fmt::join(formats, ", ")));
+  if (report.bytes_after >= report.bytes_before)
+    note(fmt::format("{}: the weights did not get smaller", path));
+  if (!report.unmatched.empty())
+    note(fmt::format("{}: the calibration has tensors that the model lacks: {}", path,
+                     safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
+  if (outliers > 0 && std::none_of(report.tensors.begin(), report.tensors.end(),
+                                   [](const QuantizedTensor& t) { return t.outliers > 0; }))
+    note(
+        fmt::format("{}: no columns were set aside: no weight that is encoded in blocks has inputs "
+                    "of {:g} times the median mean square",
+                    path, outliers));
+}
+
+// What is known of the inputs. Nothing if nothing was asked for.
+struct Known {
+  std::optional<Calibration> calibration;
+  std::unique_ptr<Feedbacks> feedbacks;  // null unless there is a text to read again
+};
+
+Calibration measured(const QuantizeFlags& flags, const CalibrationText& text) {
+  std::optional<ProgressBar> bar;
+  const auto show = [&](const FileProgress& progress) {
+    if (!bar) bar.emplace(ProgressScale{double(progress.total), "tokens"});
+    bar->show(progress);
+  };
+  Calibration calibration = calibrate(text, show);
+  if (flags.has_budget()) {
+    bar.emplace(ProgressScale{double(calibration.inputs.size()), "tensors"});
+    measure_sensitivity(text, calibration, flags.options.threads, bar->callback());
+  }
+  if (!flags.stats.empty()) save_calibration(flags.stats, calibration, flags.in);
+  return calibration;
+}
+
+// What an earlier run, which is resumed, has measured on this text and saved. That it was this
+// model is known by what that run left.
+std::optional<Calibration> measured_before(const QuantizeFlags& flags,
+                                           const CalibrationText& text) {
+  std::error_code ignored;
+  if (!flags.options.resume || flags.stats.empty() ||
+      !std::filesystem::exists(flags.stats, ignored) || !is_unfinished(flags.out))
+    return std::nullopt;
+  Calibration saved = load_calibration(flags.stats);
+  if (saved.hash != text.hash || saved.tokens != int64_t(text.windows) * window_of(*text.engine) ||
+      (flags.has_budget() && saved.kl.empty()))
+    return std::nullopt;
+  return saved;
+}
+
+// What somebody has measured is not written over.
+void expect_new_stats(const QuantizeFlags& flags) {
+  std::error_code ignored;
+  if (!flags.text.empty() && !flags.stats.empty() && std::filesystem::exists(flags.stats, ignored))
+    fail(Exit::usage, "{} is there already: name another file, or leave out --calibrate to read it",
+         escaped(flags.stats));
+}
+
+// What is measured is saved if --stats names a file; --stats alone reads it.
+Known known_of(const QuantizeFlags& flags) {
+  Known known;
+  if (flags.text.empty()) {
+    if (!flags.stats.empty()) known.calibration = load_calibration(flags.stats);
+    return known;
+  }
+  CalibrationText text = calibration_text(
+      {flags.in, flags.options.tokenizer,
+       flags.windows > 0 ? flags.windows : std::numeric_limits<int>::max(), flags.options.threads},
+      flags.text, read_text(flags.text));
+  known.calibration = measured_before(flags, text);
+  if (!known.calibration) {
+    expect_new_stats(flags);
+    known.calibration = measured(flags, text);
+  }
+  if (flags.options.method != RoundingMethod::search)
+    known.feedbacks = std::make_unique<Feedbacks>(std::move(text), flags.options.threads);
+  return known;
+}
+
+// 180M, 180MB, 1.5g, 90000K or a number of bytes.
+uint64_t bytes_of(const char* flag, const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  std::string unit = end;
+  for (char& c : unit) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.size() == 2 && unit[1] == 'b') unit.pop_back();
+  const double times = unit.empty()  ? 1
+                       : unit == "k" ? 1e3
+                       : unit == "m" ? 1e6
+                       : unit == "g" ? 1e9
+                                     : 0;
+  if (!(number * times >= 1 && number * times < 1e15))
+    fail(Exit::usage,
+         "{} is {}, expected a number of bytes, or of K, M or G (1000, 10^6, 10^9) of them", flag,
+         escaped(text));
+  return uint64_t(number * times);
+}
+
+void put_allotment(const Allotment& plan, bool every_tensor) {
+  std::string text;
+  if (every_tensor) {
+    std::vector<std::vector<std::string>> rows = {{"tensor", "format", "bytes", "KL, foretold"}};
+    for (const Allotment::Row* row : by_layers(
+             plan.tensors, [](auto& t) -> auto& { return t.name; }))
+      rows.push_back({safe_for_terminal(row->name), name_of(row->to), std::to_string(row->bytes),
+                      fmt::format("{:.2e}", row->kl)});
+    text += table(rows, "<<><");
+  }
+  std::map<Format, int> tensors;
+  for (const auto& [name, format] : plan.recipe) ++tensors[format];
+  std::vector<std::string> parts;
+  for (const auto& [format, n] : tensors) parts.push_back(fmt::format("{} {}", n, name_of(format)));
+  put(text + fmt::format("plan: {:.2f} MB, {:.3f} bits per weight, KL {:.4f} foretold: {}\n",
+                         double(plan.bytes) / 1e6, plan.bits_per_weight(), std::max(0.0, plan.kl),
+                         fmt::join(parts, ", ")));
+}
+
+void put_allotment_json(const QuantizeFlags& flags, const Allotment& plan) {
+  JsonValue tensors = JsonValue::array();
+  for (const Allotment::Row& row : plan.tensors)
+    tensors.push_back(
+        {{"name", row.name}, {"to", name_of(row.to)}, {"bytes", row.bytes}, {"kl", row.kl}});
+  flags.json.put_result({{"input", flags.in},
+                         {"bytes", plan.bytes},
+                         {"bits_per_weight", plan.bits_per_weight()},
+                         {"kl", plan.kl},
+                         {"tensors", tensors}});
+}
+
+// At most ten events a second.
+OnProgress progress_lines() {
+  using Clock = std::chrono::steady_clock;
+  return [last = Clock::time_point()](const FileProgress& progress) mutable {
+    if (Clock::now() - last < std::chrono::milliseconds(100)) return;
+    last = Clock::now();
+    put_event("progress",
+              {{"tensor", progress.tensor}, {"done", progress.done}, {"total", progress.total}});
+  };
+}
+
+// What is left for weights of the memory that the model is to run in.
+uint64_t room_in(const QuantizeFlags& flags) {
+  EngineOptions engine;
+  engine.model = flags.in, engine.tokenizer = flags.options.tokenizer;
+  engine.device = "cpu", engine.threads = flags.options.threads, engine.context = flags.context;
+  return room_for_weights(engine, bytes_of("--fits", flags.fits));
+}
+
+// The formats that a budget or a recipe asks for; without them none.
+Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
+  if (!flags.recipe.empty()) {
+    std::error_code ignored;
+    const auto known = known_recipe(flags.recipe, source, flags.options.type);
+    if (known && !std::filesystem::exists(flags.recipe, ignored)) return *known;
+    return read_recipe(flags.recipe, read_text(flags.recipe), source);
+  }
+  if (!flags.has_budget()) return {};
+  RecipeLimit budget;
+  if (!flags.size.empty()) budget.bytes = bytes_of("--size", flags.size);
+  if (!flags.fits.empty()) budget.bytes = room_in(flags), budget.asked = "--fits " + flags.fits;
+  if (flags.bits_flag.given()) budget.bits_per_weight = flags.bits;
+  if (flags.kl_flag.given()) budget.kl = flags.kl;
+  const Calibration none;
+  const Calibration* known = flags.options.calibration;
+  const Allotment plan = allot(source, known ? *known : none, budget, flags.options.threads);
+  if (!flags.json.any())
+    put_allotment(plan, flags.dry_run);
+  else if (flags.dry_run)
+    put_allotment_json(flags, plan);
+  if (!flags.recipe_out.empty()) save_recipe(flags.recipe_out, plan.recipe);
+  return plan.recipe;
+}
+
+std::vector<std::string> row_of(const QuantizedTensor& tensor) {
+  const std::string change = tensor.from == tensor.to
+                                 ? name_of(tensor.to)
+                                 : name_of(tensor.from) + " -> " + name_of(tensor.to);
+  const std::string error = tensor.error > 0 ? fmt::format("{:.2e}", tensor.error) : "exact";
+  std::vector<std::string> notes;
+  for (const std::string& note : {tensor.reason, tensor.not_weighed})
+    if (!note.empty()) notes.push_back(note);
+  if (tensor.outputs.gptq > 0)
+    notes.push_back(fmt::format(
+        "{}: outputs lose {:.2e}{}", tensor.outputs.feeds_back ? "gptq" : "search",
+        tensor.outputs.lost(),
+        tensor.outputs.feeds_back ? fmt::format(", {:.2e} by search", tensor.outputs.search) : ""));
+  if (tensor.inputs.power > 0)
+    notes.push_back(fmt::format("awq, power {}: outputs lose {:.2e}, {:.2e} without",
+                                tensor.inputs.power, tensor.inputs.lost,
+                                tensor.inputs.lost_without));
+  if (tensor.outliers > 0) notes.push_back(fmt::format("{} columns apart", tensor.outliers));
+  return {safe_for_terminal(tensor.name), change, error, fmt::format("{}", fmt::join(notes, "; "))};
+}
+
+// What feedback is worth, over all tensors that have it.
+std::string gain_of(const QuantizeReport& report) {
+  double search = 0, lost = 0, n = 0;
+  for (const QuantizedTensor& t : report.tensors)
+    if (t.outputs.gptq > 0) search += t.outputs.search, lost += t.outputs.lost(), ++n;
+  if (n == 0) return "";
+  return fmt::format("outputs of {} tensors lose {:.2e} on the average, {:.2e} by search\n", n,
+                     lost / n, search / n);
+}
+
+std::string megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
+
+void put_report(const QuantizeReport& report, const Calibration* calibration) {
+  std::vector<std::vector<std::string>> rows = {{"tensor", "format", "error", "notes"}};
+  for (const QuantizedTensor* tensor : by_layers(
+           report.tensors, [](auto& t) -> auto& { return t.name; }))
+    rows.push_back(row_of(*tensor));
+  std::string text = table(rows, "<<><");
+  if (calibration)
+    text +=
+        fmt::format("errors of {} tensors weighed by {} (xxh3 {}){}\n",
+                    std::count_if(report.tensors.begin(), report.tensors.end(),
+                                  [](const QuantizedTensor& t) { return t.weighed; }),
+                    safe_for_terminal(calibration->text), safe_for_terminal(calibration->hash),
+                    calibration->tokens > 0 ? fmt::format(", {} tokens", calibration->tokens) : "");
+  text += gain_of(report);
+  if (report.kept > 0)
+    text += fmt::format("{} of {} tensors were finished by an earlier run\n", report.kept,
+                        report.tensors.size());
+  text += fmt::format("weights {} -> {}", megabytes(report.bytes_before),
+                      megabytes(report.bytes_after));
+  if (report.encode_seconds > 0)
+    text += fmt::format("; {:.1f} million weights in {:.1f} s, {:.1f} million per second and core",
+                        double(report.weights) / 1e6, report.seconds,
+                        double(report.weights) / 1e6 / report.encode_seconds);
+  put(text + "\n");
+}
+
+void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
+  JsonValue tensors = JsonValue::array();
+  for (const QuantizedTensor& t : report.tensors) {
+    tensors.push_back({{"name", t.name},
+                       {"from", name_of(t.from)},
+                       {"to", name_of(t.to)},
+                       {"bytes_before", t.bytes_before},
+                       {"bytes_after", t.bytes_after},
+                       {"relative_squared_error", t.error},
+                       {"reason", t.reason},
+                       {"weighed", t.weighed},
+                       {"not_weighed", t.not_weighed}});
+    if (const TensorEncoder::Outputs& o = t.outputs; o.gptq > 0)
+      tensors.back()["outputs"] = {{"method", o.feeds_back ? "gptq" : "search"},
+                                   {"relative_squared_error", o.lost()},
+                                   {"by_search", o.search}};
+    if (const InputPower& i = t.inputs; i.power > 0)
+      tensors.back()["awq"] = {{"power", i.power}, {"error", i.lost}, {"without", i.lost_without}};
+    if (t.outliers > 0) tensors.back()["outlier_columns"] = t.outliers;
+  }
+  JsonValue json{{"input", flags.in},
+                 {"output", flags.out},
+                 {"type", flags.type},
+                 {"bytes_before", report.bytes_before},
+                 {"bytes_after", report.bytes_after},
+                 {"encoded_weights", report.weights},
+                 {"kept_tensors", report.kept},
+                 {"seconds", report.seconds},
+                 {"encode_seconds_of_all_threads", report.encode_seconds},
+                 {"tensors", tensors}};
+  if (const Calibration* c = flags.options.calibration)
+    json["calibration"] = {{"text", c->text}, {"xxh3", c->hash}, {"tokens", c->tokens}};
+  flags.json.put_result(json);
+}
+
+// Files that are to be written are not there yet, so that their names alone tell them apart.
+void expect_apart(const std::vector<std::string>& names) {
+  std::map<std::filesystem::path, std::string> seen;
+  for (const std::string& name : names) {
+    if (name.empty()) continue;
+    std::error_code error;
+    const auto whole = std::filesystem::absolute(name, error);
+    const auto where = std::filesystem::weakly_canonical(whole, error);
+    if (!error && !seen.emplace(where, name).second)
+      fail(Exit::usage, "{} and {} are one file, expected two", escaped(seen[where]),
+           escaped(name));
+  }
+}
+
+// Nothing that is read is written over, and nobody waits for a file that cannot be written.
+void check_files(const QuantizeFlags& flags) {
+  if (flags.windows_flag.given() && flags.text.empty())
+    fail(Exit::usage, "--chunks is {}, expected it beside --calibrate only", flags.windows);
+  if (flags.options.method == RoundingMethod::gptq && flags.text.empty())
+    fail(Exit::usage, "--method is {}, expected --calibrate TEXT beside it", flags.method);
+  if (flags.options.awq && flags.text.empty() && flags.stats.empty())
+    fail(Exit::usage, "--method is awq, expected --calibrate TEXT or --stats FILE beside it");
+  if (flags.outliers_flag.given() && !(flags.options.outliers > 1))
+    fail(Exit::usage, "--outliers is {}, expected more than 1", flags.options.outliers);
+  if (flags.outliers_flag.given() && flags.text.empty() && flags.stats.empty())
+    fail(Exit::usage, "--outliers is given, expected --calibrate TEXT or --stats FILE beside it");
+  if (!flags.size.empty()) bytes_of("--size", flags.size);
+  if (!flags.fits.empty()) room_in(flags);
+  if (flags.context_flag.given() && flags.fits.empty())
+    fail(Exit::usage, "-c is {}, expected --fits beside it", flags.context);
+  if (flags.bits_flag.given() && flags.bits <= 0)
+    fail(Exit::usage, "--bpw is {}, expected more than 0", flags.bits);
+  if (flags.kl_flag.given() && flags.kl <= 0)
+    fail(Exit::usage, "--kl is {}, expected more than 0", flags.kl);
+  if ((flags.dry_run || !flags.recipe_out.empty()) && !flags.has_budget())
+    fail(Exit::usage, "{} is given, expected --size, --fits, --bpw or --kl beside it",
+         flags.dry_run ? "--dry-run" : "--write-recipe");
+  if (flags.has_budget() && flags.text.empty() && flags.stats.empty())
+    fail(Exit::usage,
+         "--size, --fits, --bpw and --kl measure what bits are worth: expected --calibrate TEXT "
+         "beside "
+         "them, or --stats FILE of such a run");
+  expect_quantizable(flags.options, flags.in, flags.out);
+  expect_apart({flags.out, flags.recipe_out, flags.text.empty() ? "" : flags.stats});
+  if (!flags.recipe_out.empty())
+    expect_output(flags.recipe_out, {flags.in, flags.text, flags.stats, flags.out, flags.recipe});
+  expect_output(flags.out, {flags.text, flags.stats, flags.recipe});
+  if (!flags.text.empty() && !flags.stats.empty())
+    expect_output(flags.stats, {flags.in, flags.text, flags.out, flags.recipe_out});
+  if (!flags.options.resume || !is_unfinished(flags.out)) expect_new_stats(flags);
+}
+
+// Reading a text may take minutes.
+void put_idle_calibration(const QuantizeFlags& flags) {
+  if (heeds_inputs(flags.options.type) || flags.options.awq || flags.options.outliers > 0 ||
+      flags.has_budget() || !flags.recipe.empty())
+    return;
+  std::vector<std::string> names;
+  if (!flags.text.empty()) names.emplace_back("--calibrate");
+  if (flags.method != "auto") names.emplace_back("--method");
+  if (flags.text.empty() && !flags.stats.empty()) names.emplace_back("--stats");
+  put_no_effect(names, fmt::format("on weights: {} has one way to round them", flags.type));
+}
+
+RoundingMethod method_of(const QuantizeFlags& flags) {
+  if (flags.fast) return RoundingMethod::fast;
+  if (flags.method == "gptq" || flags.method == "awq+gptq") return RoundingMethod::gptq;
+  return flags.method == "auto" ? RoundingMethod::best : RoundingMethod::search;
+}
+
+int quantize(QuantizeFlags& flags) {
+  if (is_name_of_type(flags.out))
+    fail(Exit::usage,
+         "{} stands where the file to write does, expected chaski quantize IN OUT TYPE, such as "
+         "chaski quantize {} small.quipu {}",
+         flags.out, flags.in,
+         std::ranges::count(quantize_types(), flags.out) > 0 ? flags.out : flags.type);
+  flags.options.type = *format_named(flags.type);  // one of quantize_types()
+  flags.options.awq = flags.method.starts_with("awq");
+  flags.options.method = method_of(flags);
+  flags.options.notice = [](const std::string& line) { put_notice(line); };
+  if (flags.keep_above_flag.given()) flags.options.keep_above = flags.keep_above;
+  check_files(flags);
+  put_idle_calibration(flags);
+  const Known known = known_of(flags);
+  flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
+  flags.options.feedbacks = known.feedbacks.get();
+  {
+    const ModelSource source = open_model(flags.in, flags.options.tokenizer).source;
+    flags.options.recipe = recipe_of(flags, source);
+    if (flags.dry_run) return int(Exit::done);
+  }
+  QuantizeReport report;
+  {
+    std::optional<ProgressBar> bar;
+    const auto show = [&](const FileProgress& p) {
+      const bool copies = p.to_encode == 0;
+      if (!bar)
+        bar.emplace(copies ? ProgressScale{double(p.total) / 1e6, "MB"}
+                           : ProgressScale{double(p.to_encode) / 1e6, "million weights"});
+      bar->show(copies ? p : FileProgress{p.tensor, p.encoded, p.to_encode});
+    };
+    report = quantize_model(flags.in, flags.out, flags.options,
+                            flags.json.lines ? progress_lines() : show);
+  }
+  if (flags.json.any())
+    put_report_json(flags, report);
+  else if (!is_quiet())
+    put_report(report, flags.options.calibration);
+  put_notes(flags.in, report, flags.options.outliers);
+  return int(Exit::done);
+}
+
+}  // namespace
+
+Action declare_quantize(Flags parser) {
+  auto flags = std::make_shared<QuantizeFlags>();
+  parser.add("IN", flags->in, "model file or folder")
+      .not_empty("a model file or folder")
+      .model()
+      .required()
+      .type("FILE");
+  parser.add("OUT", flags->out, "the .quipu file to write")
+      .not_empty("a file to write")
+      .required()
+      .type("FILE");
+  parser.add("--type,TYPE", flags->type, "format of the weights, as listed below (default q4)")
+      .one_of(quantize_types())
+      .type("FORMAT");
+  flags->keep_above_flag =
+      parser
+          .add("--keep-above", flags->keep_above,
+               "a tensor that would lose more (relative squared error) keeps more bits (default "
+               "0.02; of q3 and q3_k 0.06, of q2 and q2_k 0.2)")
+          .type("X");
+  parser
+      .add("--calibrate", flags->text,
+           "run the model over this text, and weigh the errors of columns by what comes in there")
+      .not_empty("a file of text")
+      .type("FILE");
+  parser
+      .add("--method", flags->method,
+           "how weights are rounded: each for itself after a search (search), with feedback of "
+           "errors through what --calibrate reads (gptq), either with inputs divided where that "
+           "loses less (awq, awq+gptq), or by search or gptq, as loses less (default auto)")
+      .one_of({"auto", "search", "gptq", "awq", "awq+gptq"})
+      .type("NAME");
+  Flag outliers = flags->outliers_flag =
+      parser
+          .add("--outliers", flags->options.outliers,
+               "columns whose inputs have a mean square of more than X times the median stay apart "
+               "in 16 bits, at most every sixteenth of a weight (1000 finds the few that stick "
+               "out); "
+               "with --calibrate or --stats, and without --size, --fits, --bpw and --kl")
+          .type("X");
+  flags->windows_flag = parser
+                            .add("--chunks", flags->windows,
+                                 "texts of 512 tokens that --calibrate reads, at most; 0: all of "
+                                 "the text (default 256)")
+                            .within(0, std::numeric_limits<int>::max())
+                            .type("N");
+  parser
+      .add("--stats", flags->stats,
+           "a new file for what --calibrate measures; without --calibrate one that is read (such a "
+           "file, or an imatrix of llama.cpp, new or old)")
+      .not_empty("a file")
+      .type("FILE");
+  parser
+      .add_switch(
+          "--fast", flags->fast,
+          "round without a search, and so without --calibrate, --stats, --method and --outliers: "
+          "fifteen "
+          "times as fast, and further from the base: q4 of SmolLM2-135M has KL .20 in place "
+          "of .13 (docs/quantization.md)")
+      .excludes(parser.named("--calibrate"))
+      .excludes(parser.named("--stats"))
+      .excludes(parser.named("--method"))
+      .excludes(outliers);
+  parser.add_switch(
+      "--resume", flags->options.resume,
+      "go on where an earlier run of the same command was killed, and keep what is finished if "
+      "this one is; with --calibrate and --stats, what was saved is not measured again (what awq "
+      "searched for is searched for again)");
+  Flag size =
+      parser
+          .add("--size", flags->size,
+               "formats so that all weights together take at most so many bytes (180M, 1.5G), by "
+               "what each weight's bits are worth to the model on the text of --calibrate")
+          .not_empty("a number of bytes")
+          .type("BYTES");
+  Flag fits =
+      parser
+          .add("--fits", flags->fits,
+               "the same, so that chaski run takes at most so much memory on the CPU, with the "
+               "context of -c")
+          .not_empty("a number of bytes")
+          .type("BYTES");
+  flags->context_flag =
+      parser
+          .add("-c,--ctx", flags->context,
+               "with --fits: tokens of the context; 0: as many as the model is made for (default "
+               "0)")
+          .within(0, std::numeric_limits<int>::max())
+          .type("N");
+  Flag bits = flags->bits_flag =
+      parser.add("--bpw", flags->bits, "the same, by bits per weight").type("X");
+  Flag kl = flags->kl_flag =
+      parser.add("--kl", flags->kl, "the same, by the KL divergence that is foretold").type("X");
+  Flag recipe = parser
+                    .add("--recipe", flags->recipe,
+                         "formats by name: lines REGEX = TYPE, of which the first that is found "
+                         "counts; or Q4_K_M, llama.cpp's mixture, in q4h and q6 (where --type is a "
+                         "format that GGUF has, in q4_k and q6_k)")
+                    .not_empty("a file")
+                    .type("FILE");
+  Flag budgets[] = {size, fits, bits, kl, recipe};
+  for (int i = 0; i < 5; ++i)
+    for (int j = 0; j < i; ++j) budgets[i].excludes(budgets[j]);
+  for (int i = 0; i < 4; ++i) budgets[i].excludes(outliers);  // what they take is not planned
+  parser.add("--write-recipe", flags->recipe_out, "what a budget comes to, for --recipe")
+      .not_empty("a file to write")
+      .type("FILE");
+  parser.add_switch("--dry-run", flags->dry_run, "show what a budget comes to, and write nothing");
+  declare_threads(parser, flags->options.threads);
+  declare_tokenizer(parser, flags->options.tokenizer);
+  declare_json(parser, flags->json);
+  parser.table({"Formats", weight_formats(quantize_types())});
+  parser.example("As small as is mostly wanted", "chaski quantize model.gguf small.quipu");
+  parser.example("Nearer to the model: errors weighed by what comes in on a text",
+                 "chaski quantize model.gguf small.quipu q4h --calibrate book.txt");
+  parser.example("What each tensor would have at 5 bits per weight",
+                 "chaski quantize model.gguf small.quipu --bpw 5 --calibrate book.txt --dry-run");
+  return [flags] { return quantize(*flags); };
+}
+
+}  // namespace chaski

@@ -1,0 +1,145 @@
+#include "main/commands/speaker.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "engine/drafting/draft_eagle.h"
+#include "engine/drafting/draft_heads.h"
+#include "engine/shelf/model_file.h"
+#include "main/terminal/output.h"
+#include "main/terminal/progress.h"
+
+namespace chaski {
+
+namespace {
+
+// What the flags say of the model, as far as it concerns the smaller one too.
+EngineOptions draft_options(const GenerationFlags& flags) {
+  EngineOptions options = flags.model.options();
+  options.model = flags.draft;
+  options.context = 0, options.gpu_layers = kAllThatFit;
+  if (!takes_tokenizer(flags.draft)) options.tokenizer.clear();
+  return options;
+}
+
+std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
+  try {
+    return open_engine(draft_options(flags));
+  } catch (const Error& error) {
+    std::error_code none;
+    if (error.code != Exit::bad_file || !std::filesystem::is_directory(flags.draft, none)) throw;
+    fail(error.code,
+         "--draft is no model that can be read, nor heads (medusa_lm_head.safetensors, or "
+         "model.safetensors with fc.weight or mtp_layers): {}",
+         error.what());
+  }
+}
+
+ContextPolicy policy_of(const std::string& name) {
+  return name == "shift"   ? ContextPolicy::shift
+         : name == "sinks" ? ContextPolicy::sinks
+                           : ContextPolicy::stop;
+}
+
+}  // namespace
+
+std::string Speaker::drop_line(int dropped, int before, int behind) const {
+  return fmt::format(
+      "the context of {} tokens is full: {} tokens behind the first {} are dropped, and the last "
+      "{} "
+      "are read again",
+      engine->context_length(), dropped, before, behind);
+}
+std::string Speaker::full_line() const {
+  return fmt::format(
+      "the context of {} tokens is full, the text ends here: --ctx N for more where the model has "
+      "it, or --context-policy shift",
+      engine->context_length());
+}
+
+Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
+  const std::shared_ptr<const Rules> rules = flags.rules();  // their errors come first
+  engine = open_engine(flags.model.options());
+  engine->tokenizer();  // a model without one is refused now
+  if (!flags.answer_cache.empty() && flags.repeats_answers()) answers.emplace(flags.answer_cache);
+  if (rules) grammar = std::make_unique<Grammar>(rules, engine->tokenizer());
+  options.grammar = grammar.get();
+  session = engine->session();
+  options.context_policy = policy_of(flags.context_policy);
+  options.on_drop = [this](int dropped, int before, int behind) {
+    put_notice(drop_line(dropped, before, behind));
+  };
+  options.on_drafter_lost = [this](const std::string& why) {
+    if (!std::exchange(lost_drafter, true))
+      put_notice(why + ": the text goes on without its guesses");
+  };
+  if (flags.verbose() && flags.draft == "auto" && engine->device() == "cpu" &&
+      has_next_layer(engine->path()))
+    put_notice(
+        fmt::format("{0} has a layer that guesses ahead: --draft {0} to use it", engine->path()));
+  if (flags.draft == "none") return;
+  if (DraftHeads::are_at(flags.draft))
+    heads = std::make_shared<DraftHeads>(flags.draft, engine);
+  else if (is_eagle(flags.draft))
+    eagle = open_eagle(flags.draft, engine, flags.model.options().sessions);
+  else if (flags.draft != "auto" && flags.draft != "ngram")
+    draft = open_draft(flags);
+  options.draft_length = flags.draft_length;
+  drafter = new_drafter(options.sampling);
+  options.drafter = drafter.get();
+  options.governor = &governor;
+}
+
+void Speaker::set(const GenerateOptions& settings) {
+  options.sampling = settings.sampling, options.max_tokens = settings.max_tokens;
+  drafter = new_drafter(options.sampling);
+  options.drafter = drafter.get();
+}
+
+GenerateResult Speaker::generate(std::span<const TokenId> prompt, GenerateOptions options,
+                                 const Sink& sink) const {
+  ReadingLine reading(shows_reading);
+  options.on_read = [&](int known, int all) { reading.show(known, all); };
+  return chaski::generate(*session, prompt, options, sink);
+}
+
+GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOptions& options,
+                               const Sink& sink) {
+  if (!answers) return generate(prompt, options, sink);
+  std::string key;
+  std::optional<GenerateResult> known;
+  try {
+    if (!keys) keys.emplace(*engine);
+    key = keys->key(prompt, options);
+    known = answers->find(key);
+  } catch (const Error& error) {
+    put_notice(std::string(error.what()) + ": the answer is made, and kept anew");
+  }
+  if (known) {
+    if (!known->text.empty()) sink(known->text);
+    return *std::move(known);
+  }
+  GenerateResult result = generate(prompt, options, sink);
+  if (key.empty()) return result;
+  try {
+    answers->keep(key, result);
+  } catch (const Error& error) {
+    put_notice(std::string(error.what()) + ": the answer is not kept");
+  }
+  return result;
+}
+
+std::unique_ptr<Drafter> Speaker::new_drafter(const SamplerOptions& sampling) const {
+  if (heads) return heads_drafter(heads, sampling);
+  if (eagle) return eagle_drafter(eagle, sampling);
+  if (draft) return model_drafter(draft, *engine, sampling);
+  return options.draft_length > 0 ? ngram_drafter() : nullptr;
+}
+
+void expect_saved_states(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::exists(path, none) && !Session::is_saved(path))
+    fail(Exit::usage, "{}: is there and holds no keys and values, expected another name", path);
+}
+
+}  // namespace chaski

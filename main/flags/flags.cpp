@@ -1,0 +1,592 @@
+#include "main/flags/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "engine/session/engine.h"
+#include "engine/shelf/inspection.h"
+#include "engine/shelf/shelf.h"
+#include "main/flags/commands.h"
+#include "main/flags/config.h"
+#include "main/flags/habits.h"
+#include "main/flags/manual.h"
+#include "main/terminal/output.h"
+
+namespace chaski {
+
+namespace {
+
+constexpr int kLeast = std::numeric_limits<int>::min(), kMost = std::numeric_limits<int>::max();
+
+std::string small(std::string text) { return CLI::detail::to_lower(std::move(text)); }
+
+template <class T>
+std::optional<T> number_of(const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stopped == end ? std::optional(value) : std::nullopt;
+}
+
+// "4k" is 4096, "1M" 1048576.
+std::optional<int> whole_of(const std::string& text) {
+  const int times = text.ends_with('k') || text.ends_with('K')   ? 1 << 10
+                    : text.ends_with('m') || text.ends_with('M') ? 1 << 20
+                                                                 : 1;
+  const auto value = number_of<int>(text.substr(0, text.size() - (times > 1)));
+  int product;
+  if (!value || __builtin_mul_overflow(*value, times, &product)) return std::nullopt;
+  return product;
+}
+
+std::string refusal(const std::string& text, const std::string& expected) {
+  return fmt::format("is \"{}\", expected {}", text, expected);
+}
+
+// Validators that leave a number as CLI11 reads it: "010" becomes 10. What they expect is told when
+// it is not met, not in the help.
+CLI::Validator range(int least, int most) {
+  const auto rewrite = [=](std::string& text) {
+    const auto value = whole_of(text);
+    if (!value || *value < least || *value > most)
+      return refusal(text, fmt::format("a number from {} to {}{}", least, most,
+                                       most > 1 << 20 ? ", such as 4096, 4k or 1M" : ""));
+    text = std::to_string(*value);
+    return std::string();
+  };
+  return {rewrite, ""};
+}
+CLI::Validator any_real() {
+  const auto test = [](std::string& text) {
+    const auto value = number_of<double>(text);
+    return value && std::isfinite(*value) ? std::string() : refusal(text, "a decimal number");
+  };
+  return {test, ""};
+}
+
+// What was typed, by the path it stands for.
+std::map<std::string, std::string>& names_of_models() {
+  static std::map<std::string, std::string> names;
+  return names;
+}
+
+std::string command_names() {
+  std::string names;
+  for (const Command& command : kCommands)
+    names += (names.empty() ? "" : ", ") + std::string(command.name);
+  return names;
+}
+
+}  // namespace
+
+const ListedFlag* Manual::flag(const std::string& name) const {
+  for (const ListedFlag& flag : flags)
+    if (std::ranges::count(flag.names, name) > 0) return &flag;
+  return nullptr;
+}
+
+Flag& Flag::type(const char* name) {
+  option_->type_name(name);
+  listed_->value = name;
+  return *this;
+}
+Flag& Flag::help(const char* text) { return listed_->help = text, *this; }
+Flag& Flag::required() {
+  option_->required();
+  listed_->required = true;
+  return *this;
+}
+Flag& Flag::excludes(const Flag& other) {
+  option_->excludes(other.option_);
+  listed_->excludes.push_back(other.listed_->name());
+  other.listed_->excludes.push_back(listed_->name());
+  return *this;
+}
+Flag& Flag::within(int least, int most) { return option_->transform(range(least, most)), *this; }
+Flag& Flag::not_empty(const char* expected) {
+  const auto test = [what = std::string(expected)](std::string& text) {
+    return text.empty() ? refusal(text, what) : std::string();
+  };
+  option_->check({test, ""});
+  return *this;
+}
+Flag& Flag::model() {
+  const auto rewrite = [](std::string& text) {
+    const std::string path = path_of_model(text);
+    if (path != text) names_of_models()[path] = text;
+    text = path;
+    return std::string();
+  };
+  option_->transform({rewrite, ""});
+  listed_->model = true;
+  return *this;
+}
+Flag& Flag::knows(std::vector<std::string> values) {
+  listed_->values = std::move(values);
+  return *this;
+}
+Flag& Flag::one_of(std::vector<std::string> names) {
+  knows(names);
+  const auto rewrite = [names = std::move(names)](std::string& text) {
+    for (const auto& wanted : {text, std::string(value_here(small(text)))})
+      for (const std::string& name : names)
+        if (small(name) == small(wanted)) return text = name, std::string();
+    return refusal(text, expected_names(text, names));
+  };
+  option_->transform({rewrite, ""});
+  return *this;
+}
+Flag& Flag::one_of(const char* name, int least, int most) {
+  knows({name});
+  const auto test = [=](std::string& text) {
+    const auto value = number_of<int>(text);
+    return text == name || (value && *value >= least && *value <= most)
+               ? std::string()
+               : refusal(text, fmt::format("{} or a number from {} to {}", name, least, most));
+  };
+  option_->check({test, ""});
+  return *this;
+}
+Flag& Flag::list(int most) {
+  option_->delimiter(',')->expected(1, most)->allow_extra_args(false);
+  listed_->repeats = false;
+  return *this;
+}
+Flag& Flag::single() {
+  option_->expected(1);
+  listed_->repeats = false;
+  return *this;
+}
+Flag& Flag::one_each() { return option_->allow_extra_args(false), *this; }
+bool Flag::given() const { return option_->count() > 0; }
+
+Flag Flags::listed(CLI::Option* option, const char* names, const std::string& help,
+                   const char* value) {
+  ListedFlag& flag = manual_.flags.emplace_back();
+  for (const std::string& name : CLI::detail::split(names, ','))
+    name[0] == '-' ? flag.names.push_back(name) : void(flag.place = name);
+  flag.help = help;
+  flag.heading = heading_;
+  flag.value = value;
+  flag.repeats = option->get_items_expected_max() > 1;
+  return Flag(option, &flag);
+}
+Flag Flags::add(const char* names, std::string& value, const std::string& help) {
+  return listed(app_.add_option(names, value), names, help, "TEXT");
+}
+Flag Flags::add(const char* names, int& value, const std::string& help) {
+  return listed(app_.add_option(names, value)->transform(range(kLeast, kMost)), names, help, "N");
+}
+Flag Flags::add(const char* names, double& value, const std::string& help) {
+  return listed(app_.add_option(names, value)->check(any_real()), names, help, "X");
+}
+Flag Flags::add(const char* names, std::vector<std::string>& values, const std::string& help) {
+  return listed(app_.add_option(names, values), names, help, "TEXT");
+}
+Flag Flags::add(const char* names, std::vector<int32_t>& values, const std::string& help) {
+  return listed(app_.add_option(names, values)->transform(range(kLeast, kMost)), names, help, "N");
+}
+Flag Flags::add_switch(const char* names, bool& value, const std::string& help) {
+  return listed(app_.add_flag(names, value), names, help);
+}
+Flag Flags::add_read(const char* names, std::function<void(const std::string&)> take,
+                     const std::string& help) {
+  return listed(app_.add_option_function<std::string>(names, std::move(take)), names, help, "TEXT");
+}
+Flag Flags::named(const char* name) {
+  for (ListedFlag& flag : manual_.flags)
+    if (std::ranges::count(flag.names, name) > 0) return Flag(app_.get_option(name), &flag);
+  ENSURE(false, "a command names only flags that it has declared");
+}
+
+std::string with_name_of_model(const std::string& line) {
+  for (const auto& [path, name] : names_of_models())
+    if (line.starts_with(path + ": ")) return name + line.substr(path.size());
+  return line;
+}
+
+uint64_t whole_number(const std::string& flag, const std::string& text,
+                      const std::string& otherwise) {
+  const auto value = number_of<uint64_t>(text);
+  if (!value)
+    wrong_flag(flag, refusal(text, fmt::format("{}a number from 0 to {}", otherwise, UINT64_MAX)));
+  return *value;
+}
+
+void wrong_flag(const std::string& flag, const std::string& why) {
+  throw CLI::ValidationError(flag, why);
+}
+
+namespace {
+
+std::vector<std::string> parts_of(const std::string& names) {
+  std::istringstream in(names);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+bool is_flag(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && !std::isdigit(static_cast<unsigned char>(word[1])) &&
+         word[1] != '.';
+}
+
+bool takes_value(const CLI::Option& flag) { return flag.get_items_expected_max() > 0; }
+
+// The row about a word; none if it is nobody's. `command` is null for the word that should name
+// one.
+const Habit* habit_of(const CLI::App* command, const std::string& word) {
+  for (const Habit& habit : habits()) {
+    const std::vector<std::string> names = parts_of(habit.names);
+    if (std::find(names.begin(), names.end(), word) == names.end()) continue;
+    if (*habit.command && (!command || command->get_name() != habit.command)) continue;
+    if (*habit.here != '-' || (command && command->get_option_no_throw(parts_of(habit.here)[0])))
+      return &habit;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> flags_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* flag : command.get_options()) {
+    for (const std::string& name : flag->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : flag->get_snames()) names.push_back("-" + name);
+  }
+  for (const Habit& habit : habits())
+    for (const std::string& name : parts_of(habit.names))
+      if (is_flag(name) && habit_of(&command, name) == &habit) names.push_back(name);
+  return names;
+}
+
+// Reads the words behind a command as people mean them, into words that CLI11 cannot read
+// otherwise: a flag of several letters is one flag, its value is a word of its own, and what is no
+// flag is refused here, where it is known what else it could be.
+class CommandWords {
+ public:
+  CommandWords(const CLI::App& command, std::vector<std::string> words)
+      : command_(command), words_(std::move(words)) {}
+
+  // The flags that are there, by name() of their list, and what they are first given.
+  const std::map<std::string, std::string>& given() const { return given_; }
+  // What is to be said about flags that were passed over.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+  std::vector<std::string> read() {
+    while (at_ < words_.size()) {
+      const std::string word = words_[at_++];
+      if (word == "--") {
+        out_.push_back(word);
+        out_.insert(out_.end(), words_.begin() + ptrdiff_t(at_), words_.end());
+        bare_.insert(bare_.end(), words_.begin() + ptrdiff_t(at_), words_.end());
+        break;
+      }
+      if (is_flag(word))
+        read_flag(word);
+      else
+        out_.push_back(word), bare_.push_back(word);
+    }
+    take_places();
+    return out_;
+  }
+
+ private:
+  // What is told by its place may have a name, too.
+  void take_places() {
+    auto word = bare_.begin();
+    for (const CLI::Option* flag : command_.get_options()) {
+      if (!flag->get_positional() || word == bare_.end()) continue;
+      const auto [before, first] = given_.emplace(flag->get_name(), *word);
+      if (!first)
+        fail(Exit::usage, "{} is given twice, as {} and by its place as {}, expected once",
+             flag->get_name(), before->second, *word);
+      ++word;
+    }
+  }
+
+  void read_flag(const std::string& word) {
+    const size_t end = std::min(word.find('='), word.size());
+    std::optional<std::string> value;
+    if (end < word.size()) value = word.substr(end + 1);
+    std::string name = word.substr(0, end);
+    if (command_.get_option_no_throw(name)) return put(name, value);
+    if (name.starts_with("--")) {
+      std::replace(name.begin(), name.end(), '_', '-');
+      if (command_.get_option_no_throw(name)) return put(name, value);
+    } else if (name.size() > 2 && std::isdigit(static_cast<unsigned char>(name[2])) &&
+               command_.get_option_no_throw(name.substr(0, 2))) {
+      return put(name.substr(0, 2), word.substr(2));  // -t4
+    }
+    const Habit* habit = habit_of(&command_, name);
+    if (!habit) refuse(name);
+    const std::vector<std::string> here = parts_of(habit->here);
+    if (habit->passed != Habit::Passed::no) return pass_over(name, *habit, value.has_value());
+    if (*habit->here && *habit->here != '-') fail(Exit::usage, "{}: {}", name, habit->here);
+    if (!here.empty()) put(here[0], here.size() > 1 ? here[1] : value);
+  }
+
+  // A flag that changes nothing here, and its value.
+  void pass_over(const std::string& name, const Habit& habit, bool has_value) {
+    constexpr std::string_view kSwitch[] = {"on", "off", "auto", "0", "1"};
+    if (!has_value && at_ < words_.size() &&
+        (habit.passed == Habit::Passed::with_value ||
+         (habit.passed == Habit::Passed::with_switch &&
+          std::ranges::count(kSwitch, words_[at_]) > 0)))
+      ++at_;
+    notes_.push_back(fmt::format("{} has no effect: {}", name, habit.here));
+  }
+
+  void put(const std::string& name, std::optional<std::string> value) {
+    const CLI::Option& flag = *command_.get_option_no_throw(name);
+    if (!takes_value(flag) && value) fail(Exit::usage, "{} takes no value", name);
+    if (takes_value(flag) && !value) {
+      if (at_ == words_.size()) fail(Exit::usage, "{} expects a value behind it", name);
+      value = words_[at_++];
+    }
+    const auto [before, first] = given_.emplace(flag.get_name(), value.value_or(""));
+    if (!first && flag.get_items_expected_max() <= 1) {
+      if (before->second != value.value_or(""))
+        fail(Exit::usage, "{} is given twice, expected once", flag.get_name());
+      return;
+    }
+    out_.push_back(name);
+    if (value) out_.push_back(*value);
+  }
+
+  [[noreturn]] void refuse(std::string name) {
+    std::vector<std::string> others;
+    for (const CLI::App* other : command_.get_parent()->get_subcommands([](auto) { return true; }))
+      if (other->get_option_no_throw(name)) others.push_back(other->get_name());
+    const bool in_chat = command_.get_name().starts_with('/');
+    std::string likely = likely_name(name, flags_of(command_));
+    if (in_chat)  // where nobody types dashes
+      for (std::string* word : {&name, &likely})
+        word->erase(0, std::min(word->find_first_not_of('-'), word->size()));
+    const std::string hint =
+        !others.empty()   ? ", but of " + one_of(others)
+        : !likely.empty() ? fmt::format(", did you mean {}?", likely)
+        : in_chat         ? ": it is told when a chat starts, if at all"
+                          : fmt::format(", chaski {} --help lists them", command_.get_name());
+    fail(Exit::usage, "{} is no {} {}{}", name, in_chat ? "setting of" : "flag of chaski",
+         command_.get_name(), hint);
+  }
+
+  const CLI::App& command_;
+  std::vector<std::string> words_, out_, notes_;
+  std::vector<std::string> bare_;  // behind no flag
+  std::map<std::string, std::string> given_;
+  size_t at_ = 0;
+};
+
+[[noreturn]] void refuse_command(const std::string& word) {
+  if (const Habit* habit = habit_of(nullptr, word)) fail(Exit::usage, "{}: {}", word, habit->here);
+  std::error_code none;
+  if (std::filesystem::exists(word, none))
+    fail(Exit::usage, "{} is no command: chaski chat -m {} talks to a model", word, word);
+  if (is_flag(word))
+    fail(Exit::usage, "{} stands before a command, expected one of {}", word, command_names());
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  const std::string likely = likely_name(word, names);
+  fail(Exit::usage, "{} is no command, {}", word,
+       likely.empty() ? "expected one of " + command_names()
+                      : fmt::format("did you mean {}?", likely));
+}
+
+// What stands where only flags do.
+[[noreturn]] void refuse_rest(const CLI::App& command, const Manual& manual,
+                              const std::string& behind_dashes) {
+  const std::vector<std::string> rest = command.remaining(true);
+  const std::string word = rest.empty() ? behind_dashes : rest[0];
+  if (std::ranges::any_of(manual.flags, [](const ListedFlag& f) { return !f.place.empty(); }))
+    fail(Exit::usage, "{} is a word too many, expected {}", word, usage_of(manual));
+  const std::string flags = command.get_option_no_throw("--model")
+                                ? ", expected -m MODEL for a model and -p TEXT for a prompt"
+                                : "";
+  fail(Exit::usage, "{} has no flag in front of it{}", word,
+       command.get_option_no_throw("--prompt") ? flags : flags.substr(0, flags.find(" and")));
+}
+
+struct Declared {
+  CLI::App& app;
+  Manual manual;
+  bool quiet = false;
+  Action action = {};
+};
+
+std::unique_ptr<Declared> declare(const Command& command, CLI::App& app) {
+  auto all = std::make_unique<Declared>(Declared{app, {command.name, command.help, {}, {}, {}}});
+  Flags flags(app, all->manual);
+  ListedFlag& help = all->manual.flags.emplace_back();
+  help.names = {"-h", "--help"};
+  help.help = "this list";
+  flags.add_switch("-q,--quiet", all->quiet, "say nothing but errors");
+  all->action = command.declare(std::move(flags));
+  return all;
+}
+
+// What has to be there is told by its place.
+[[noreturn]] void refuse_missing(const Manual& manual, std::string_view what) {
+  for (const ListedFlag& flag : manual.flags)
+    if (!flag.place.empty() && what.starts_with(flag.place + " "))
+      fail(Exit::usage, "{} is missing ({}), expected {}", flag.place, flag.help, usage_of(manual));
+  throw Error(Exit::usage, std::string(what));
+}
+
+// More values than a list has places.
+[[noreturn]] void refuse_number(const CLI::App& command, const std::string& what) {
+  const std::string name = what.substr(0, what.find(':'));
+  const CLI::Option* flag = command.get_option_no_throw(name);
+  if (flag && flag->count() == 0)
+    fail(Exit::usage, "{} has no value, expected {} at most", name, flag->get_items_expected_max());
+  if (flag)
+    fail(Exit::usage, "{} has {} values, expected {} at most", name, flag->count(),
+         flag->get_items_expected_max());
+  throw Error(Exit::usage, what);
+}
+
+// Reads words as CLI11 wants them. Throws CLI::CallForHelp for --help.
+void parse(CLI::App& app, const CLI::App& command, const Manual& manual,
+           std::vector<std::string> words, const std::string& behind_dashes) {
+  words.insert(words.begin(), command.get_name());
+  try {
+    std::reverse(words.begin(), words.end());
+    app.parse(std::move(words));
+  } catch (const CLI::Success&) {
+    throw;
+  } catch (const CLI::ExtrasError&) {
+    refuse_rest(command, manual, behind_dashes);
+  } catch (const CLI::RequiredError& error) {
+    refuse_missing(manual, error.what());
+  } catch (const CLI::ArgumentMismatch& error) {
+    refuse_number(command, error.what());
+  } catch (const CLI::ExcludesError& error) {
+    constexpr std::string_view kExcludes = " excludes ";
+    std::string names = error.what();
+    if (const size_t at = names.find(kExcludes); at != std::string::npos)
+      names.replace(at, kExcludes.size(), " beside ");
+    throw Error(Exit::usage, names + ", expected one of them");
+  } catch (const CLI::ParseError& error) {
+    throw Error(Exit::usage, error.what());
+  }
+}
+
+// The first word behind "--".
+std::string behind_dashes(const std::vector<std::string>& words) {
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  return words.end() - dashes > 1 ? dashes[1] : "--";
+}
+
+int run_program_flag(const std::vector<std::string>& words) {
+  const std::string& word = words[0];
+  if (words.size() > 1 && (word == "--version" || word == "--man"))
+    fail(Exit::usage, "{} stands alone, found \"{}\" behind it", word, words[1]);
+  if (word == "-h" || word == "--help")
+    put(help_of_program());
+  else if (word == "--version")
+    put(fmt::format("chaski {}\n", kVersion));
+  else if (word == "--man")
+    put(man_page_of_program());
+  else
+    refuse_command(word);
+  return int(Exit::done);
+}
+
+int run_command(CLI::App& app, Declared& command, std::vector<std::string> words) {
+  const std::string behind = behind_dashes(words);
+  CommandWords typed(command.app, std::move(words));
+  words = typed.read();
+  Defaults defaults;
+  if (!typed.given().contains("--help")) defaults = read_defaults(command.manual, typed.given());
+  words.insert(words.begin(), defaults.words.begin(), defaults.words.end());
+  try {
+    parse(app, command.app, command.manual, std::move(words), behind);
+    for (ListedFlag& flag : command.manual.flags)
+      flag.by_config = defaults.lines.contains(flag.name());
+    if (command.quiet) be_quiet();
+    for (const std::string& note : typed.notes()) put_notice(note);
+    const CLI::Option* verbose = command.app.get_option_no_throw("--verbose");
+    if (verbose && verbose->count() > 0 && !defaults.words.empty())
+      put_notice(fmt::format("from {}: {}", defaults.path, fmt::join(defaults.words, " ")));
+    return command.action();
+  } catch (const CLI::CallForHelp&) {
+    put(help_of(command.manual));
+    return int(Exit::done);
+  } catch (const Error& error) {
+    const std::string place = defaults.place_of(error.what());
+    if (place.empty()) throw;
+    throw Error(error.code, place + error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<Manual> manuals() {
+  std::vector<Manual> all;
+  for (const Command& command : kCommands) {
+    CLI::App app;
+    all.push_back(declare(command, app)->manual);
+  }
+  return all;
+}
+
+std::vector<std::string> read_flags(const std::string& name, std::vector<std::string> words,
+                                    const std::function<void(Flags&)>& declare) {
+  CLI::App app;
+  CLI::App* command = app.add_subcommand(name);
+  command->set_help_flag();
+  Manual manual;
+  Flags flags(*command, manual);
+  declare(flags);
+  const std::string behind = behind_dashes(words);
+  CommandWords typed(*command, std::move(words));
+  words = typed.read();
+  if (!typed.notes().empty()) throw Error(Exit::usage, typed.notes()[0]);
+  parse(app, *command, manual, std::move(words), behind);
+  std::vector<std::string> names;
+  for (const ListedFlag& flag : manual.flags)
+    if (command->get_option(flag.name())->count() > 0) names.push_back(flag.name().substr(2));
+  return names;
+}
+
+std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare) {
+  CLI::App app;
+  Manual manual;
+  Flags flags(app, manual);
+  declare(flags);
+  std::vector<std::string> names;
+  for (const ListedFlag& flag : manual.flags) names.push_back(flag.name().substr(2));
+  return names;
+}
+
+int run_command_line(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty())
+    fail(Exit::usage, "no command given, expected one of {} (see chaski --help)", command_names());
+  if (words[0] == "help" || (words.size() > 1 && (words[0] == "-h" || words[0] == "--help"))) {
+    // help run: run --help
+    words.erase(words.begin());
+    words.push_back("--help");
+  }
+  CLI::App app;
+  Declared* command = nullptr;
+  std::vector<std::unique_ptr<Declared>> all;
+  for (const Command& each : kCommands) {
+    all.push_back(declare(each, *app.add_subcommand(each.name)));
+    if (words[0] == each.name) command = all.back().get();
+  }
+  if (!command) return run_program_flag(words);
+  words.erase(words.begin());
+  if (words == std::vector<std::string>{"--man"})
+    return put(man_page(command->manual)), int(Exit::done);
+  return run_command(app, *command, std::move(words));
+}
+
+}  // namespace chaski

@@ -1,0 +1,21 @@
+// What --help says and the man pages show, made of the flags, tables and examples that commands
+// declare.
+#pragma once
+#include <string>
+
+#include "main/flags/flags.h"
+
+namespace chaski {
+
+constexpr const char *kVersion = "0.1.0", *kDate = "2026-11-22";  // of the manual
+
+// "chaski quantize [FLAG...] IN OUT [TYPE]"
+std::string usage_of(const Manual& command);
+std::string help_of(const Manual& command);
+std::string help_of_program();
+
+// In roff, for man(1): chaski-run.1, chaski.1
+std::string man_page(const Manual& command);
+std::string man_page_of_program();
+
+}  // namespace chaski

@@ -1,0 +1,71 @@
+#include "main/terminal/json_output.h"
+
+#include <nlohmann/json.hpp>
+
+#include "main/terminal/output.h"
+
+namespace chaski {
+
+namespace {
+
+std::string spelled(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+JsonValue::JsonValue(double value) : text_(nlohmann::json(value).dump()) {}
+
+JsonValue::JsonValue(std::initializer_list<JsonMember> members)
+    : kind_(Kind::object), members_(members) {}
+
+JsonValue& JsonValue::operator[](const std::string& key) {
+  for (JsonMember& member : members_)
+    if (member.name == key) return member.value;
+  members_.push_back({key, JsonValue(Kind::object)});
+  return members_.back().value;
+}
+
+void JsonValue::update(const JsonValue& object) {
+  for (const JsonMember& member : object.members_) (*this)[member.name] = member.value;
+}
+
+void JsonValue::push_back(JsonValue value) { members_.push_back({"", std::move(value)}); }
+
+JsonValue& JsonValue::back() { return members_.back().value; }
+
+std::string JsonValue::dump() const {
+  if (kind_ == Kind::plain) return text_;
+  if (kind_ == Kind::string) return spelled(text_);
+  std::string all(1, kind_ == Kind::array ? '[' : '{');
+  for (const JsonMember& member : members_) {
+    if (all.size() > 1) all += ',';
+    if (kind_ == Kind::object) all += spelled(member.name) + ":";
+    all += member.value.dump();
+  }
+  return all + (kind_ == Kind::array ? ']' : '}');
+}
+
+void put_json(const JsonValue& json) {
+  const auto with_schema = [](const JsonValue& object) {
+    JsonValue all = {{"schema", kJsonSchema}};
+    all.update(object);
+    return all;
+  };
+  if (!json.is_array()) return put(with_schema(json).dump() + "\n");
+  JsonValue array = JsonValue::array();
+  for (const JsonMember& member : json.members()) array.push_back(with_schema(member.value));
+  put(array.dump() + "\n");
+}
+
+void put_event(const char* event, const JsonValue& object) {
+  JsonValue all = {{"event", event}};
+  all.update(object);
+  put_json(all);
+}
+
+void JsonForm::put_result(const JsonValue& object) const {
+  lines ? put_event("result", object) : put_json(object);
+}
+
+}  // namespace chaski

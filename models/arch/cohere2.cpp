@@ -1,0 +1,25 @@
+// Command R7B and Command A: three layers of four have a window and a rope, the fourth neither.
+#include "models/blocks/cohere.h"
+
+namespace chaski {
+
+namespace {
+
+class Cohere2 : public Cohere {
+  void keys(Keys& k) override {
+    size_keys(k);
+    rope_keys(k);
+    cohere_keys(k);
+    window_key(k);
+    window_pattern_key(k, 4);
+  }
+
+  bool turns(int layer) const override { return has_window(layer); }
+};
+
+}  // namespace
+
+extern const Architecture kCohere2;
+const Architecture kCohere2{"cohere2", {"Cohere2ForCausalLM"}, make_model<Cohere2>};
+
+}  // namespace chaski

@@ -1,0 +1,110 @@
+// Gemma 4, text and dense: layers without a window have wider heads, of which rope turns a part;
+// they may take their keys, before norm and rope, for values. 26B, a mixture of experts, is refused
+// by its config.json and its tensors.
+#include <algorithm>
+
+#include "models/blocks/gemma_n.h"
+#include "models/blocks/rope_divisors.h"
+
+namespace chaski {
+
+namespace {
+
+class Gemma4 : public GemmaN {
+ public:
+  Gemma4() { k_may_be_v = true; }
+
+ private:
+  struct Scaled : Layer {
+    Linear scale;  // of its output: one number
+  };
+  std::vector<Scaled> layers;
+  int64_t wide_kv_heads = 0;  // of layers without a window, where config.json says so
+  bool wider_readers = false;
+  int64_t turned = 0;  // channels of a head without a window that rope turns
+
+  void keys(Keys& k) override {
+    k.flag(k_is_v, "values_are_keys").not_in_gguf().in_hf("attention_k_eq_v").optional();
+    k.flag(wider_readers, "wider_readers").not_in_gguf().in_hf("use_double_wide_mlp").optional();
+    k.integer(wide_kv_heads, "head_count_kv_without_window")
+        .not_in_gguf()
+        .in_hf("num_global_key_value_heads")
+        .range(1, 4096)
+        .optional();
+    const auto kv_heads_in_hf = [this](int64_t n) {
+      auto list = in_all_layers(n);
+      for (size_t i = 0; i < list.size(); ++i)
+        if (k_is_v && wide_kv_heads > 0 && !has_window(int(i))) list[i] = wide_kv_heads;
+      return Given(list);
+    };
+    const auto ffn_in_hf = [this](int64_t n) {
+      auto list = in_all_layers(n);
+      for (size_t i = 0; i < list.size(); ++i)
+        if (wider_readers && !keeps(int64_t(i))) list[i] = 2 * n;
+      return Given(list);
+    };
+    layer_keys(k, 6, kv_heads_in_hf, ffn_in_hf);
+    k["head_dim"].in_hf("global_head_dim").hf_otherwise(int64_t{512});
+    k["rope_scaling"].hf_word("proportional", "none");
+    k.integer(turned, "rope_turned")
+        .not_in_gguf()
+        .in_hf("rope_parameters.full_attention.partial_rotary_factor")
+        .converted_from_hf([this](double part) {
+          return Given(int64_t(std::clamp(part, 0.0, 1.0) * double(head_dim) / 2) * 2);
+        })
+        .range(0, 1 << 20)
+        .otherwise([this] { return int64_t{rope.dim}; });
+    k.hf_expects({"rope_parameters.full_attention.factor"}, {1.0});
+    k.hf_expects({"enable_moe_block"}, {false});
+    k.hf_expects({"use_bidirectional_attention"}, {"vision"});
+  }
+
+  void tensors(Slots& s) override {
+    layers.resize(size_t(n_layers));
+    table_slots(s);
+    rope_freqs_slot(s);
+    for (int64_t i = 0; i < n_layers; ++i) {
+      s.layer(i, "layers.");
+      layer_slots(s, layers[size_t(i)], i);
+      s.add(layers[size_t(i)].scale, "layer_output_scale", 1, 1).in_hf("layer_scalar").bare_in_hf();
+    }
+    head_slots(s);
+  }
+
+  // GGUF files have divisors that leave the others alone; where there are none they are made here.
+  void bound(const std::string& file) override {
+    GemmaN::bound(file);
+    divisors_ = rope.freq_factors;
+    if (divisors_.empty()) divisors_ = divisors_of_part(turned, rope.dim);
+  }
+  RopeSpec rope_of(int layer) const override {
+    RopeSpec spec = GemmaN::rope_of(layer);
+    if (!has_window(layer)) spec.freq_factors = divisors_;
+    return spec;
+  }
+
+  void build(Graph& g) const override {
+    ValueId x = g.scale(g.get_rows(*token_embd.weight), std::sqrt(float(dim)));
+    const ValueId inputs = own_inputs(g, x);
+    std::vector<StateId> states;
+    for (int i = 0; i < n_layers; ++i) {
+      const Scaled& l = layers[size_t(i)];
+      const ValueId mixed = attend(g, rms_norm(g, x, l.attn_norm), l, i, states);
+      x = g.add(x, rms_norm(g, mixed, l.attn_outer_norm));
+      const ValueId made = gated(g, rms_norm(g, x, l.ffn_norm), l.ffn, Activation::gelu);
+      x = g.add(x, rms_norm(g, made, l.ffn_outer_norm));
+      if (own_width > 0) x = g.add(x, own_input(g, x, l, i, inputs));
+      x = g.scale(x, *reinterpret_cast<const float*>(l.scale.weight->data));
+    }
+    logits(g, rms_norm(g, g.take_outputs(x), output_norm));
+  }
+
+  std::vector<float> divisors_;
+};
+
+}  // namespace
+
+extern const Architecture kGemma4;
+const Architecture kGemma4{"gemma4", {"Gemma4ForCausalLM"}, make_model<Gemma4>, {"gemma4_text"}};
+
+}  // namespace chaski

@@ -1,0 +1,51 @@
+// Llama 1, 2, 3.x, Mistral and everything built like them: RMS norm, rotary positions,
+// grouped-query attention, gated silu feed-forward.
+#include "models/blocks/llama.h"
+
+namespace chaski {
+
+// Each number: the member, our name, GGUF's if it is another, its place in config.json, what may
+// stand there, what holds when it is absent. decoder.h has those that most models share.
+void Llama::keys(Keys& k) {
+  size_keys(k);
+  rope_keys(k);
+  rms_norm_key(k);
+  window_key(k);
+  k.hf_expects({"hidden_act"}, {"silu"});
+}
+
+// Each tensor: the member, our name (GGUF's but for its spelling), rows, columns, and where it lies
+// in Hugging Face files. The order of rows is told where it is not ours.
+void Llama::tensors(Slots& s) {
+  layers.resize(size_t(n_layers));
+  s.hf_unread = {".rotary_emb.inv_freq"};
+  token_slot(s);
+  for (int64_t i = 0; i < n_layers; ++i) {
+    Layer& l = layers[size_t(i)];
+    s.layer(i, "layers.");
+    s.add(l.attn_norm, "attn_norm", 1, dim).in_hf("input_layernorm");
+    const RowOrder in_gguf = half_split_in_gguf ? halves() : RowOrder{};
+    attention_slots(s, l.attn, qkv_bias, in_gguf, half_split_in_hf ? halves() : RowOrder{})
+        .with(Bias::maybe);
+    if (head_norms) head_norm_slots(s, l.attn, in_gguf);
+    s.add(l.ffn_norm, ffn_norm_name, 1, dim).in_hf("post_attention_layernorm");
+    gated_slots(s, l.ffn);
+  }
+  end_slots(s);
+}
+
+void Llama::build(Graph& g) const {
+  ValueId x = embedding(g);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Layer& l = layers[i];
+    x = residual(g, x, attention(g, rms_norm(g, x, l.attn_norm), l.attn, int(i)));
+    x = residual(g, x, gated(g, rms_norm(g, x, l.ffn_norm), l.ffn));
+  }
+  logits(g, rms_norm(g, g.take_outputs(x), output_norm));
+}
+
+extern const Architecture kLlama;
+const Architecture kLlama{
+    "llama", {"LlamaForCausalLM", "MistralForCausalLM"}, make_model<Llama>, {"llama", "mistral"}};
+
+}  // namespace chaski

@@ -1,0 +1,26 @@
+// Seed-OSS: Llama with biases on q, k and v. In GGUF files, too, q and k are half-split, and the
+// feed-forward's norm has another name.
+#include "models/blocks/llama.h"
+
+namespace chaski {
+
+namespace {
+
+class SeedOss : public Llama {
+ public:
+  SeedOss() { half_split_in_gguf = true, ffn_norm_name = "post_attention_norm"; }
+
+  void keys(Keys& k) override {
+    size_keys(k);
+    rope_keys(k);
+    rms_norm_key(k);
+    k.hf_expects({"hidden_act"}, {"silu"});
+  }
+};
+
+}  // namespace
+
+extern const Architecture kSeedOss;
+const Architecture kSeedOss{"seed_oss", {"SeedOssForCausalLM"}, make_model<SeedOss>};
+
+}  // namespace chaski

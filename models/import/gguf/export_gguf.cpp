@@ -1,0 +1,332 @@
+// Any model to GGUF v3: import_gguf.cpp backwards. Tensors go from strips back to rows; nothing is
+// requantized. Keys that only chaski has travel as "chaski.<key>", keys that only GGUF has go out
+// as they came in.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <numbers>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ggml-like-tensor/base/atomic_file.h"
+#include "ggml-like-tensor/file/value_io.h"
+#include "models/architecture.h"
+#include "models/blocks/rope_divisors.h"
+#include "models/import/folder.h"
+#include "models/import/gguf/gguf.h"
+#include "models/import/gguf/gguf_names.h"
+#include "models/import/import.h"
+#include "models/import/tokenizer/pre_patterns.h"
+#include "models/import/tokenizer/tokenizer_defaults.h"
+#include "models/import/tokenizer/tokenizer_kinds.h"
+
+namespace chaski {
+namespace {
+
+template <class T>
+void append(std::string& out, T number) {
+  out.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+void append_text(std::string& out, std::string_view text) {
+  append<uint64_t>(out, text.size());
+  out += text;
+}
+
+// What GGUF readers expect where chaski's own importers wrote i64 and f64. A value that came from a
+// GGUF file has its type.
+Value usual_type(Value value, Kind kind) {
+  if (kind == Kind::flags) value.element = ValueType::boolean;
+  if (value.type == ValueType::i64) {
+    const int64_t n = std::get<int64_t>(value.data);
+    if (n >= 0 && n <= UINT32_MAX) value.type = ValueType::u32;
+  }
+  if (value.type == ValueType::f64) value.type = ValueType::f32;
+  return value;
+}
+
+std::map<std::string, Value> translated(const Metadata& meta) {
+  std::map<std::string, KeyPair> words;
+  for (auto& pair : gguf_keys(meta.str("general.architecture"))) words.emplace(pair.ours, pair);
+  std::map<std::string, Value> values;
+  for (auto& [key, value] : meta.all()) {
+    if (auto word = words.find(key); word != words.end())
+      values[word->second.theirs] = usual_type(value, word->second.kind);
+    else if (key.starts_with(kForeignPrefix))
+      values[key.substr(kForeignPrefix.size())] = value;
+  }
+  return values;
+}
+
+Value text_value(std::string text) { return {ValueType::str, ValueType::i64, std::move(text)}; }
+
+// Lists that an import would work out again stay out of the file; a pre-tokenizer that GGUF has a
+// name for gets its name too.
+void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values) {
+  if (!meta.has("tokenizer.kind")) return;
+  const bool spm = meta.str("tokenizer.kind") == "spm";
+  for (const auto& kind : kTokenizerKinds)
+    if (kind.ours == meta.str("tokenizer.kind"))
+      values.try_emplace("tokenizer.ggml.model", text_value(std::string(kind.gguf)));
+  if (!meta.has("tokenizer.pre") && meta.has("tokenizer.pre_patterns"))
+    values["tokenizer.ggml.pre"] = text_value(gguf_name_of(meta.strs("tokenizer.pre_patterns")));
+  if ((spm || !meta.has("tokenizer.pre")) && !meta.boolean("tokenizer.ignore_merges", false))
+    values.erase("chaski.tokenizer.ignore_merges");
+  if (meta.ints("tokenizer.eos_ids") == guessed_eos_ids(meta))
+    values.erase("chaski.tokenizer.eos_ids");
+}
+
+// The frequency divisors of Llama 3.1 ("llama3" scaling), which GGUF has as a tensor: long waves
+// are stretched by the factor, short ones are left, those between are blended.
+// Documentation of Hugging Face's transformers, "RoPE utilities".
+std::vector<float> llama3_divisors(const Metadata& meta) {
+  const double theta = meta.number("model.rope_theta"), factor = meta.number("model.rope_factor");
+  const double low = meta.number("model.rope_low_freq_factor"),
+               high = meta.number("model.rope_high_freq_factor");
+  const double context = meta.number("model.rope_original_context");
+  const int64_t dim = meta.integer("model.rope_dim");
+  std::vector<float> divisors;
+  for (int64_t i = 0; i < dim; i += 2) {
+    const double wave = 2 * std::numbers::pi * std::pow(theta, static_cast<double>(i) / dim);
+    const double smooth = std::clamp((context / wave - low) / (high - low), 0.0, 1.0);
+    divisors.push_back(static_cast<float>(1 / ((1 - smooth) / factor + smooth)));
+  }
+  return divisors;
+}
+
+void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
+  const std::string prefix = meta.str("general.architecture") + ".rope.scaling.";
+  const std::string method = meta.str("model.rope_scaling", "none");
+  if (method == "llama3")
+    for (const char* key : {"type", "factor", "original_context_length"})
+      values.erase(prefix + key);
+  if (method == "yarn" && meta.has("model.rope_attention_factor") &&
+      !values.count(prefix + "attn_factor")) {
+    const double own = 1 + 0.1 * std::log(meta.number("model.rope_factor"));
+    values[prefix + "attn_factor"] = {ValueType::f32, ValueType::i64,
+                                      meta.number("model.rope_attention_factor") / own};
+  }
+  if (method == "longrope") {
+    const double factor = meta.number("model.rope_factor"),
+                 context = meta.number("model.rope_original_context");
+    const double made = factor > 1 ? std::sqrt(1 + std::log(factor) / std::log(context)) : 1;
+    values[prefix + "attn_factor"] = {ValueType::f32, ValueType::i64,
+                                      meta.number("model.rope_attention_factor", made)};
+  }
+}
+
+// Tensors of GGUF that are numbers of ours.
+using Made = std::vector<std::pair<std::string, std::vector<float>>>;
+Made made_tensors(const ModelSource& source) {
+  const std::string method = source.meta.str("model.rope_scaling", "none");
+  Made made;
+  if (method == "llama3" && !source.find("rope_freqs"))
+    made.emplace_back("rope_freqs", llama3_divisors(source.meta));
+  if (const int64_t dim = source.meta.integer("model.rope_dim", 0),
+      turned = source.meta.integer("model.rope_turned", dim);
+      turned < dim && !source.find("rope_freqs"))
+    made.emplace_back("rope_freqs", divisors_of_part(turned, dim));
+  if (method == "longrope")
+    for (const char* length : {"short", "long"}) {
+      const auto& list = source.meta.floats(fmt::format("model.rope_{}_factors", length));
+      made.emplace_back(fmt::format("rope_factors_{}", length),
+                        std::vector<float>(list.begin(), list.end()));
+    }
+  return made;
+}
+
+// As f32 it would be a file several times as large, and as another block format another model.
+void expect_formats(const ModelSource& source) {
+  for (auto& t : source.tensors) {
+    if (t.info.name.ends_with(kOrder))
+      fail(Exit::bad_file,
+           "{}: tensor {} says that columns are sorted, which GGUF lacks, expected weights without "
+           "act-order",
+           source.path, t.info.name);
+    if (t.info.name.ends_with(kOutliers) || t.info.name.ends_with(kOutlierWeight))
+      fail(Exit::bad_file,
+           "{}: tensor {} is of columns that stand apart in 16 bits, which GGUF lacks, expected "
+           "weights that were quantized without --outliers",
+           source.path, t.info.name);
+    if (info(t.info.format).gguf_type < 0)
+      fail(Exit::bad_file,
+           "{}: tensor {} is {}, which GGUF lacks: 'chaski quantize --type q4_0' (or q8, f16) of "
+           "the model it was made from, or of this one, makes a file that GGUF can hold",
+           source.path, t.info.name, info(t.info.format).name);
+  }
+}
+
+class GgufWriter {
+ public:
+  GgufWriter(const std::string& path, const ModelSource& source) : source_(source), file_(path) {
+    values_ = translated(source.meta);
+    settle_tokenizer(source.meta, values_);
+    settle_rope(source.meta, values_);
+    made_ = made_tensors(source);
+    if (!source.tensors.empty() && find_architecture(source.meta.str("general.architecture")))
+      for (TensorSlot& slot : tensors_of(*model_of(source.meta))) slots_.emplace(slot.name, slot);
+    list_tensors();
+    alignment_ = source.meta.integer("gguf.general.alignment", kGgufAlignment);
+    if (!is_gguf_alignment(alignment_))
+      fail(Exit::bad_file, "{}: general.alignment is {}, expected a power of two", source.path,
+           alignment_);
+    for (auto& t : source.tensors)
+      if (t.info.tiled() && info(t.info.format).block > 1)
+        values_.emplace("general.quantization_version",
+                        Value{ValueType::u32, ValueType::i64, int64_t{2}});
+  }
+
+  void run() {
+    write_header();
+    for (auto& t : tensors_) write_tensor(t);
+    for (auto& [name, numbers] : made_) pad(), file_.write(std::as_bytes(std::span(numbers)));
+    pad();
+    file_.commit();
+  }
+
+ private:
+  uint64_t aligned(uint64_t n) const { return (n + alignment_ - 1) / alignment_ * alignment_; }
+  void pad() { file_.pad_to(aligned(file_.size())); }
+
+  void write_header() {
+    std::string out(kGgufMagic);
+    append<uint32_t>(out, 3);
+    append<uint64_t>(out, tensors_.size() + made_.size());
+    append<uint64_t>(out, values_.size());
+    for (auto& [key, value] : values_)
+      append_text(out, key), append_value(out, value, source_.path + ": " + escaped(key));
+    uint64_t offset = 0;
+    for (auto& t : tensors_) append_entry(out, t.info, offset);
+    for (auto& [name, numbers] : made_)
+      append_entry(out, {name, Format::f32, 1, static_cast<int64_t>(numbers.size())}, offset);
+    file_.write(std::as_bytes(std::span(out)));
+    pad();
+  }
+
+  void append_entry(std::string& out, const TensorInfo& t, uint64_t& offset) const {
+    append_text(out, gguf_tensor_name(t.name));
+    const int64_t vectors = matrix_rows(t.name), rows = t.tiled() ? t.rows : vectors;
+    append<uint32_t>(out, rows > 1 ? 2 : 1);
+    append<uint64_t>(out, rows > 1 && !t.tiled() ? t.cols / rows : t.cols);
+    if (rows > 1) append<uint64_t>(out, rows);
+    append<uint32_t>(out, info(t.format).gguf_type);
+    append<uint64_t>(out, offset);
+    offset = aligned(offset + row_bytes(t.format, t.cols) * t.rows);
+  }
+
+  int64_t matrix_rows(const std::string& name) const {
+    const auto slot = slots_.find(name);
+    return slot == slots_.end() ? 1 : slot->second.matrix_rows;
+  }
+
+  struct Piece {
+    const TensorSource* source;
+    RowOrder order;  // of its rows in what is written
+  };
+  struct Outgoing {
+    TensorInfo info;  // in our spelling
+    std::vector<Piece> pieces;
+  };
+
+  // GGUF may keep several of our tensors in one.
+  void list_tensors() {
+    std::unordered_map<std::string, size_t> begun;  // tensors of several parts
+    for (auto& t : source_.tensors) {
+      const auto slot = slots_.find(t.info.name);
+      TensorInfo whole = t.info;
+      if (slot == slots_.end()) {
+        tensors_.push_back({whole, {{&t, {}}}});
+        continue;
+      }
+      const RowOrder& order = slot->second.gguf_order;
+      whole.name = slot->second.gguf;
+      if (order.whole > 0) (t.info.tiled() ? whole.rows : whole.cols) = order.whole;
+      const auto [at, first] = begun.try_emplace(whole.name, tensors_.size());
+      if (first) tensors_.push_back({whole, {}});
+      Outgoing& out = tensors_[at->second];
+      if (out.info.format != t.info.format)
+        fail(Exit::bad_file,
+             "{}: tensor {} is {} and {} is {}, expected one format: GGUF has them in one",
+             source_.path, out.pieces[0].source->info.name, info(out.info.format).name, t.info.name,
+             info(t.info.format).name);
+      out.pieces.push_back({&t, order});
+    }
+    for (const Outgoing& t : tensors_) {
+      int64_t found = 0;
+      for (const Piece& piece : t.pieces)
+        found += t.info.tiled() ? piece.source->info.rows : piece.source->info.cols;
+      const int64_t wanted = t.info.tiled() ? t.info.rows : t.info.cols;
+      if (found != wanted)
+        fail(Exit::bad_file, "{}: tensors for {} have {} rows, expected {}", source_.path,
+             escaped(t.info.name), found, wanted);
+    }
+  }
+
+  void write_tensor(const Outgoing& t) {
+    pad();
+    if (!t.info.tiled()) return write_vector(t);
+    if (t.pieces.size() > 1 || !t.pieces[0].order.plain()) return write_in_order(t);
+    const TensorSource& source = *t.pieces[0].source;
+    const size_t stride = row_bytes(t.info.format, t.info.cols);
+    std::vector<std::byte> strip(strip_bytes(t.info.format, t.info.cols)), rows(kStrip * stride);
+    for (int64_t first = 0; first < t.info.rows; first += kStrip) {
+      const int n = static_cast<int>(std::min<int64_t>(kStrip, t.info.rows - first));
+      source.read(first / kStrip, first / kStrip + 1, strip.data());
+      for (int r = 0; r < n; ++r)
+        unpack_row(t.info.format, strip.data(), r, t.info.cols, rows.data() + r * stride);
+      file_.write({rows.data(), n * stride});
+    }
+  }
+
+  // All rows at once, as they may come from anywhere.
+  void write_in_order(const Outgoing& t) {
+    const size_t stride = row_bytes(t.info.format, t.info.cols),
+                 strip = strip_bytes(t.info.format, t.info.cols);
+    std::vector<std::byte> rows(t.info.rows * stride), ours;
+    for (const Piece& piece : t.pieces) {
+      const TensorInfo& part = piece.source->info;
+      const int64_t strips = (part.rows + kStrip - 1) / kStrip;
+      ours.resize(strips * strip);
+      piece.source->read(0, strips, ours.data());
+      for (int64_t r = 0; r < part.rows; ++r)
+        unpack_row(part.format, ours.data() + r / kStrip * strip, static_cast<int>(r % kStrip),
+                   part.cols, rows.data() + piece.order.theirs(r) * stride);
+    }
+    file_.write(rows);
+  }
+
+  void write_vector(const Outgoing& t) {
+    const size_t item = row_bytes(t.info.format, 1);
+    std::vector<std::byte> row(row_bytes(t.info.format, t.info.cols)), ours;
+    for (const Piece& piece : t.pieces) {
+      const int64_t n = piece.source->info.cols;
+      ours.resize(n * item);
+      piece.source->read(0, 1, ours.data());
+      for (int64_t i = 0; i < n; ++i)
+        std::memcpy(row.data() + piece.order.theirs(i) * item, ours.data() + i * item, item);
+    }
+    file_.write(row);
+  }
+
+  const ModelSource& source_;
+  AtomicFile file_;
+  std::map<std::string, Value> values_;
+  Made made_;
+  std::unordered_map<std::string, TensorSlot> slots_;  // by our names
+  std::vector<Outgoing> tensors_;
+  int64_t alignment_;
+};
+
+}  // namespace
+
+void export_gguf(const std::string& path, const ModelSource& source) {
+  // a linked-in model has a name and no file
+  if (exists(source.path)) refuse_same_file(source.path, path);
+  expect_formats(source);
+  GgufWriter(path, source).run();
+}
+
+}  // namespace chaski

@@ -1,0 +1,231 @@
+#include "models/import/hf/hf_config.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
+#include "models/architecture.h"
+#include "models/import/folder.h"
+#include "models/import/json_file.h"
+
+namespace chaski {
+namespace {
+
+const Architecture& architecture_of(const Json& config) {
+  std::vector<std::string> known;
+  for (const Architecture& a : architectures()) known.insert(known.end(), a.hf.begin(), a.hf.end());
+  const Json names = config["architectures"];
+  if (names.size() != 1) names.wrong(fmt::format("a list with {}", one_of(known)));
+  const std::string name = names.at(0).str();
+  for (const Architecture& a : architectures())
+    if (std::find(a.hf.begin(), a.hf.end(), name) != a.hf.end()) return a;
+  names.at(0).wrong(expected_names(name, known));
+}
+
+const Architecture& architecture_of_text(const Json& part) {
+  std::vector<std::string> known;
+  const Json type = part["model_type"];
+  for (const Architecture& a : architectures())
+    for (const std::string& name : a.hf_text) {
+      if (type.str() == name) return a;
+      known.push_back(name);
+    }
+  type.wrong(one_of(known));
+}
+
+// "rope_scaling.factor": a value inside an object.
+Json at(const Json& config, std::string_view place) {
+  const size_t dot = place.find('.');
+  const Json value = config[place.substr(0, dot)];
+  return dot == place.npos ? value : at(value, place.substr(dot + 1));
+}
+
+// The first place where there is something. If there is nothing in any: the first whose object is
+// there, which is where it is missing.
+const std::string& place_in(const Json& config, const std::vector<std::string>& places) {
+  for (const std::string& place : places)
+    if (at(config, place).present()) return place;
+  for (const std::string& place : places)
+    if (place.find('.') == place.npos || config.has(place.substr(0, place.find('.')))) return place;
+  return places[0];
+}
+
+std::string word_of(const Key& key, const Json& value) {
+  const std::string& found = value.str();
+  std::vector<std::string> known;
+  for (const std::string& ours : std::get<Key::Words>(key.member).names) {
+    const size_t before = known.size();
+    for (const auto& [theirs, meant] : key.hf_words) {
+      if (found == theirs) return meant;
+      if (meant == ours) known.push_back(theirs);
+    }
+    if (known.size() == before) known.push_back(ours);
+  }
+  if (std::find(known.begin(), known.end(), found) == known.end())
+    value.wrong(expected_names(found, known));
+  return found;
+}
+
+// An item may be a list and a number: that list so many times (GPT-Neo's attention_types).
+std::vector<std::string> texts_of(const Json& value) {
+  constexpr size_t kMost = 4096;  // layers
+  if (!value.is_array()) value.wrong("an array of texts");
+  std::vector<std::string> list;
+  value.each([&](const Json& item) {
+    if (!item.is_array()) return list.push_back(item.str());
+    if (item.size() != 2) item.wrong("a list and how often it comes");
+    const std::vector<std::string> part = texts_of(item.at(0));
+    const int64_t times = item.at(1).integer();
+    for (int64_t i = 0; i < times && list.size() <= kMost && !part.empty(); ++i)
+      list.insert(list.end(), part.begin(), part.end());
+    if (list.size() > kMost) value.wrong(fmt::format("at most {} texts", kMost));
+  });
+  return list;
+}
+
+std::vector<int64_t> integers_of(const Json& value) {
+  if (!value.is_array()) value.wrong("an array of integers");
+  std::vector<int64_t> list;
+  value.each([&](const Json& item) { list.push_back(item.integer()); });
+  return list;
+}
+
+std::vector<double> numbers_of(const Json& value) {
+  if (!value.is_array()) value.wrong("an array of numbers");
+  std::vector<double> list;
+  value.each([&](const Json& item) { list.push_back(item.number()); });
+  return list;
+}
+
+// Flags may be spelled as words.
+std::vector<int64_t> flags_of(const Key& key, const Json& value) {
+  if (key.hf_words.empty()) return integers_of(value);
+  if (!value.is_array()) value.wrong("an array of str");
+  std::vector<int64_t> list;
+  value.each([&](const Json& item) {
+    const std::string word = item.str();
+    const auto at = std::find_if(key.hf_words.begin(), key.hf_words.end(),
+                                 [&](const auto& pair) { return pair.first == word; });
+    if (at == key.hf_words.end()) {
+      std::vector<std::string> known;
+      for (const auto& [theirs, ours] : key.hf_words) known.push_back(theirs);
+      item.wrong(one_of(known));
+    }
+    list.push_back(at->second == "1");
+  });
+  return list;
+}
+
+Given read(const Key& key, const Json& value) {
+  if (key.from_one && value.is_integer()) return key.from_one(value.integer());
+  if (key.from_hf) {
+    constexpr double kMost = 1e12;  // a million times as much is still an integer
+    if (!(std::fabs(value.number()) <= kMost)) value.wrong(fmt::format("up to {}", kMost));
+    return key.from_hf(value.number());
+  }
+  if (key.kind == Kind::text) return word_of(key, value);
+  if (key.kind == Kind::flag) return value.boolean(false);
+  if (key.kind == Kind::number) return value.number();
+  if (key.kind == Kind::integers) return integers_of(value);
+  if (key.kind == Kind::flags) return flags_of(key, value);
+  if (key.kind == Kind::numbers) return numbers_of(value);
+  return value.integer();
+}
+
+// Puts the key into `meta`, if config.json has it; says where it was looked for.
+std::string look_up(const Key& key, const Json& config, Metadata& meta) {
+  if (key.hf.empty() || (key.counts && !key.counts())) return key.ours;
+  const std::string& place = place_in(config, key.hf);
+  const Json value = at(config, place);
+  if (value.present())
+    meta.set(key.ours, to_value(read(key, value)));
+  else if (key.hf_null && value.is_null())
+    meta.set(key.ours, to_value(*key.hf_null));
+  else if (key.hf_default)
+    if (auto given = key.hf_default(meta.origin)) meta.set(key.ours, to_value(*given));
+  return place;
+}
+
+std::string text_of(const Given& given) {
+  if (auto* text = std::get_if<std::string>(&given)) return *text;
+  if (auto* flag = std::get_if<bool>(&given)) return *flag ? "true" : "false";
+  if (auto* whole = std::get_if<int64_t>(&given)) return std::to_string(*whole);
+  if (auto* list = std::get_if<std::vector<int64_t>>(&given))
+    return fmt::format("[{}]", fmt::join(*list, ", "));
+  if (auto* texts = std::get_if<std::vector<std::string>>(&given))
+    return fmt::format("[{}]", fmt::join(*texts, ", "));
+  if (auto* list = std::get_if<std::vector<double>>(&given))
+    return fmt::format("[{}]", fmt::join(*list, ", "));
+  return fmt::format("{}", std::get<double>(given));
+}
+
+bool equals(const Json& value, const Given& given) {
+  if (auto* text = std::get_if<std::string>(&given)) return value.str() == *text;
+  if (auto* flag = std::get_if<bool>(&given)) return value.boolean(false) == *flag;
+  if (auto* whole = std::get_if<int64_t>(&given)) return value.integer() == *whole;
+  if (auto* list = std::get_if<std::vector<int64_t>>(&given)) return integers_of(value) == *list;
+  if (auto* texts = std::get_if<std::vector<std::string>>(&given)) return texts_of(value) == *texts;
+  if (auto* list = std::get_if<std::vector<double>>(&given)) return numbers_of(value) == *list;
+  return value.number() == std::get<double>(given);
+}
+
+void expect(const HfCondition& condition, const Json& config) {
+  const Json value = at(config, place_in(config, condition.places));
+  if (!value.present()) return;
+  std::vector<std::string> texts;
+  for (const Given& given : condition.allowed) {
+    if (equals(value, given)) return;
+    texts.push_back(text_of(given));
+  }
+  value.wrong(texts.empty() ? "nothing there" : one_of(texts));
+}
+
+void append_ids(const Json& value, std::vector<int64_t>& ids) {
+  if (!value.present()) return;
+  if (!value.is_array()) return ids.push_back(value.integer());
+  value.each([&](const Json& item) { ids.push_back(item.integer()); });
+}
+
+}  // namespace
+
+void read_hf_keys(const Json& config, Model& model, Metadata& meta) {
+  Keys keys;
+  model.keys(keys);
+  for (const Key& key : keys.list) {
+    const std::string spelled = look_up(key, config, meta);
+    key.read(meta, spelled);
+  }
+  model.agree(meta.origin);
+  for (const HfCondition& condition : keys.conditions) expect(condition, config);
+}
+
+HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
+  const Json whole = read_json(folder + "/config.json");
+  meta.origin = folder + "/config.json";
+  HfConfig found;
+  found.of_text = whole.has("text_config");
+  const Json config = found.of_text ? whole["text_config"] : whole;
+  const Architecture& architecture =
+      found.of_text ? architecture_of_text(config) : architecture_of(config);
+  meta.set_str("general.architecture", architecture.name);
+  const auto model =
+      complete_model(meta, [&](const Key& key) { return look_up(key, config, meta); });
+  Keys keys;
+  model->keys(keys);
+  for (const HfCondition& condition : keys.conditions) expect(condition, config);
+
+  found.vocab_size = model->vocab;
+  found.tied =
+      config["tie_word_embeddings"].boolean(whole["tie_word_embeddings"].boolean(keys.hf_tied));
+  const auto said = [&](const char* key) { return whole.has(key) ? whole[key] : config[key]; };
+  found.bos_id = said("bos_token_id").integer(-1);
+  append_ids(said("eos_token_id"), found.eos_ids);
+  const std::string generation = folder + "/generation_config.json";
+  if (exists(generation)) append_ids(read_json(generation)["eos_token_id"], found.eos_ids);
+  return found;
+}
+
+}  // namespace chaski

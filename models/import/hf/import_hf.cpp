@@ -1,0 +1,322 @@
+// A Hugging Face folder: config.json, safetensors in one file or in shards, tokenizer files.
+// Names and orders of rows are the architecture's facts; rows are put right while strips are
+// packed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+#include <system_error>
+
+#include "ggml-like-tensor/base/error.h"
+#include "models/architecture.h"
+#include "models/import/affix.h"
+#include "models/import/folder.h"
+#include "models/import/hf/hf_config.h"
+#include "models/import/hf/hf_packed.h"
+#include "models/import/hf/hf_tokenizer.h"
+#include "models/import/hf/safetensors.h"
+#include "models/import/import.h"
+#include "models/import/json_file.h"
+#include "models/import/row_tensors.h"
+#include "quant/half.h"
+
+namespace chaski {
+namespace {
+
+class HfImport {
+ public:
+  explicit HfImport(const std::string& folder) : folder_(folder) {
+    source_.path = folder;
+    source_.kind = "Hugging Face folder";
+    config_ = read_hf_config(folder, source_.meta);
+    const std::unique_ptr<Model> model = model_of(source_.meta);
+    model->tensors(facts_);
+    for (TensorSlot& slot : facts_.all())
+      if (!slot.hf.empty()) slots_.emplace(slot.hf, slot);
+  }
+
+  ModelSource run() {
+    read_files();
+    std::erase_if(tensors_, [](const SafeTensor& t) { return is_of_next_layer(t.name); });
+    for (auto& tensor : take_packed(folder_, tensors_)) take(std::move(tensor));
+    for (auto& tensor : tensors_) names_.insert(tensor.name);
+    for (auto& tensor : tensors_) take(tensor);
+    settle_head();
+    read_hf_tokenizer(folder_, config_, source_.meta);
+    name_source();
+    const auto mappings = std::make_shared<const decltype(mappings_)>(std::move(mappings_));
+    source_.storage = mappings;
+    source_.let_go = [mappings] {
+      for (const auto& mapping : *mappings) mapping->let_go();
+    };
+    return std::move(source_);
+  }
+
+ private:
+  void read_files() {
+    const std::string index = folder_ + "/model.safetensors.index.json",
+                      single = folder_ + "/model.safetensors";
+    if (exists(index) && !exists(single)) return read_shards(index);
+    add_file(single);
+  }
+
+  void add_file(const std::string& path) {
+    SafetensorsFile file = read_safetensors(path);
+    mappings_.push_back(std::move(file.mapping));
+    for (auto& tensor : file.tensors) tensors_.push_back(std::move(tensor));
+  }
+
+  // The index must name every tensor of the shards, and the shards must have every tensor of the
+  // index.
+  void read_shards(const std::string& index) {
+    const Json map = read_json(index)["weight_map"];
+    std::map<std::string, std::string> wanted;
+    std::set<std::string> shards;
+    map.each([&](const std::string& name, const Json& shard) {
+      if (!is_plain_name(shard.str())) shard.wrong("a plain file name");
+      wanted[name] = folder_ + "/" + shard.str();
+      shards.insert(shard.str());
+    });
+    for (auto& shard : shards) add_file(folder_ + "/" + shard);
+    for (auto& tensor : tensors_) {
+      auto place = wanted.find(tensor.name);
+      if (place == wanted.end() || place->second != tensor.file)
+        fail(Exit::bad_file, "{}: tensor {} is not in the weight_map of {}", tensor.file,
+             escaped(tensor.name), index);
+      wanted.erase(place);
+    }
+    if (!wanted.empty())
+      fail(Exit::bad_file, "{}: weight_map has tensor {} in {}, which does not have it", index,
+           escaped(wanted.begin()->first), escaped(wanted.begin()->second));
+  }
+
+  // The slots of "model.layers.3.mlp.up_proj.weight"; a tensor of several parts has several.
+  auto slots_of(std::string_view theirs) const {
+    if (config_.of_text) drop_prefix(theirs, "model."), drop_prefix(theirs, "language_model.");
+    drop_prefix(theirs, facts_.hf_prefix);
+    return slots_.equal_range(std::string(theirs));
+  }
+
+  // Causal masks and tables that older versions of transformers stored with the weights.
+  bool is_unread(std::string_view name) const {
+    return std::any_of(facts_.hf_unread.begin(), facts_.hf_unread.end(),
+                       [&](const std::string& end) { return name.ends_with(end); });
+  }
+
+  // What reads images or sound.
+  bool is_of_other_part(std::string_view name) const {
+    return config_.of_text && name.find("language_model.") == name.npos;
+  }
+
+  // The slots of a tensor that has to have some, and be the only one with its name.
+  auto slots_for(const std::string& name, const std::string& file) {
+    const auto slots = slots_of(name);
+    if (slots.first == slots.second)
+      fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", file,
+           escaped(name), source_.meta.str("general.architecture"),
+           source_.meta.integer("model.block_count"));
+    if (!taken_.insert(slots.first->first).second)
+      fail(Exit::bad_file, "{}: tensor {} appears twice", file, escaped(name));
+    return slots;
+  }
+
+  void take(PackedTensor t) {
+    const auto [first, last] = slots_for(t.name, t.file);
+    for (auto at = first; at != last; ++at)
+      source_.tensors.push_back(matrix_for(at->second, at->second.hf_order, t.format, t.read,
+                                           t.rows, t.cols, t.file, t.name));
+    if (t.order.empty()) return;
+    for (auto at = first; at != last; ++at) {
+      if (at->second.role != Role::matmul)
+        fail(Exit::bad_file,
+             "{}: tensor {} has groups of columns that are no neighbours, expected none here, {}",
+             t.file, escaped(t.name), kUnpackedInstead);
+      source_.tensors.push_back({{at->second.name + std::string(kOrder), Format::f32, 1, t.cols},
+                                 [order = t.order](int64_t, int64_t, std::byte* dst) {
+                                   std::memcpy(dst, order.data(), order.size() * sizeof(float));
+                                 }});
+    }
+  }
+
+  void take(const SafeTensor& t) {
+    const auto found = slots_of(t.name);
+    if (found.first == found.second && (is_unread(t.name) || is_of_other_part(t.name))) return;
+    const auto [first, last] = slots_for(t.name, t.file);
+    if (is_ternary(t, first->second)) {
+      if (!names_.count(t.name + "_scale"))
+        fail(Exit::bad_file, "{}: tensor {}_scale is missing, expected the scale of {}", t.file,
+             escaped(t.name), escaped(t.name));
+      source_.tensors.push_back(ternary(first->second, t));
+      return;
+    }
+    if (first->second.hf_ternary && t.format && t.shape.size() == 2 &&
+        !names_.count(t.name + "_scale"))
+      return round_to_ternary(first->second, t);
+    if (!t.format)
+      fail(Exit::bad_file, "{}: tensor {} has dtype {}, expected F32, F16, BF16 or F8_E4M3", t.file,
+           escaped(t.name), t.dtype);
+    if (t.shape.empty() || t.shape.size() > 2)
+      fail(Exit::bad_file, "{}: tensor {} has shape ({}), expected 1 or 2 dimensions", t.file,
+           escaped(t.name), fmt::join(t.shape, ", "));
+    const bool matrix = t.shape.size() == 2;
+    for (auto at = first; at != last; ++at) {
+      const TensorSlot& slot = at->second;
+      int64_t rows = matrix ? t.shape[0] : 1, cols = t.shape.back();
+      if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
+      if (slot.matrix_rows > 1 && rows == slot.matrix_rows) cols *= rows, rows = 1;
+      if (slot.hf_rows > 0 && rows == slot.hf_rows) {
+        source_.tensors.push_back(with_first_behind(slot, *t.format, t.data, cols));
+        continue;
+      }
+      source_.tensors.push_back(
+          tensor_for(slot, slot.hf_order, *t.format, t.data, rows, cols, t.file, t.name));
+      if (slot.hf_less_one) add_one(source_.tensors.back());
+      if (slot.hf_unit_rows && matrix)
+        source_.tensors.back() = with_unit_rows(slot, *t.format, t.data, rows, cols);
+    }
+  }
+
+  static TensorSource with_first_behind(const TensorSlot& slot, Format format,
+                                        const std::byte* data, int64_t cols) {
+    const size_t stride = row_bytes(format, cols);
+    return tensor_of_rows(slot.name, format, slot.rows, cols,
+                          [=, n = slot.hf_rows](int64_t row, std::byte* dst) {
+                            std::memcpy(dst, data + (row < n ? row : 0) * stride, stride);
+                          });
+  }
+
+  // BitNet's: -1, 0 and 1 as two bits each, four rows in one; the first quarter of the rows are the
+  // lowest bits.
+  static bool is_ternary(const SafeTensor& t, const TensorSlot& slot) {
+    return t.dtype == "U8" && t.shape.size() == 2 && slot.rows > 1 && 4 * t.shape[0] == slot.rows;
+  }
+  static TensorSource ternary(const TensorSlot& slot, const SafeTensor& t) {
+    const int64_t quarter = t.shape[0], cols = t.shape[1];
+    return tensor_of_rows(slot.name, Format::bf16, slot.rows, cols,
+                          [=, data = t.data, order = slot.hf_order](int64_t row, std::byte* dst) {
+                            constexpr uint16_t kValues[] = {0xbf80, 0, 0x3f80, 0x4000};
+                            const int64_t theirs = order.theirs(row);
+                            const std::byte* from = data + theirs % quarter * cols;
+                            for (int64_t c = 0; c < cols; ++c) {
+                              const int code = int(from[c]) >> 2 * (theirs / quarter) & 3;
+                              std::memcpy(dst + 2 * c, &kValues[code], 2);
+                            }
+                          });
+  }
+
+  // What BitNet's training keeps of a matrix and rounds whenever it multiplies: -1, 0 or 1 times
+  // the mean of all sizes, which must be known before the first row.
+  struct MeanSize {
+    std::once_flag once;
+    float inverse = 0;
+  };
+  void round_to_ternary(const TensorSlot& slot, const SafeTensor& t) {
+    const int64_t rows = t.shape[0], cols = t.shape[1];
+    const auto values = [=, format = *t.format, data = t.data](int64_t row) {
+      std::vector<float> x(static_cast<size_t>(cols));
+      decode_plain_row(format, data + row * static_cast<int64_t>(row_bytes(format, cols)), cols,
+                       x.data());
+      return x;
+    };
+    const auto mean = std::make_shared<MeanSize>();
+    const auto inverse = [=] {
+      std::call_once(mean->once, [&] {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; ++r)
+          for (float v : values(r)) sum += std::fabs(v);
+        mean->inverse =
+            1 / std::max(static_cast<float>(sum / static_cast<double>(rows * cols)), 1e-5f);
+      });
+      return mean->inverse;
+    };
+    source_.tensors.push_back(matrix_for(
+        slot, slot.hf_order, Format::bf16,
+        [=](int64_t row, std::byte* dst) {
+          const std::vector<float> x = values(row);
+          const float by = inverse();
+          for (size_t c = 0; c < x.size(); ++c) {
+            const uint16_t w = bf16_of_f32(std::clamp(std::nearbyint(x[c] * by), -1.0f, 1.0f));
+            std::memcpy(dst + 2 * c, &w, sizeof w);
+          }
+        },
+        rows, cols, t.file, t.name));
+    source_.tensors.push_back(
+        {{slot.name + "_scale", Format::f32, 1, 1}, [=](int64_t, int64_t, std::byte* dst) {
+           const float scale = 1 / inverse();
+           std::memcpy(dst, &scale, sizeof scale);
+         }});
+  }
+
+  // As f32: what is left of a rounded number when it is divided is no number of its format.
+  static TensorSource with_unit_rows(const TensorSlot& slot, Format format, const std::byte* data,
+                                     int64_t rows, int64_t cols) {
+    const size_t stride = row_bytes(format, cols);
+    return tensor_of_rows(slot.name, Format::f32, rows, cols, [=](int64_t row, std::byte* dst) {
+      std::vector<float> x(static_cast<size_t>(cols));
+      decode_plain_row(format, data + row * stride, cols, x.data());
+      double square = 0;
+      for (float v : x) square += double(v) * v;
+      const double length = std::max(std::sqrt(square), 1e-12);
+      for (float& v : x) v = static_cast<float>(v / length);
+      std::memcpy(dst, x.data(), x.size() * sizeof(float));
+    });
+  }
+
+  static void add_one(TensorSource& vector) {
+    vector.read = [read = std::move(vector.read), n = vector.info.cols](int64_t first, int64_t last,
+                                                                        std::byte* dst) {
+      read(first, last, dst);
+      auto* x = reinterpret_cast<float*>(dst);
+      for (int64_t i = 0; i < n; ++i) x[i] += 1;
+    };
+  }
+
+  // A tied model may store the matrix under either name, or under both.
+  void settle_head() {
+    auto& all = source_.tensors;
+    const std::string table = name_with(Role::token_table), own = name_with(Role::head);
+    auto head = std::find_if(all.begin(), all.end(), [&](auto& t) { return t.info.name == own; });
+    if (head == all.end()) return;
+    if (!source_.find(table))
+      head->info.name = table;
+    else if (config_.tied)
+      all.erase(head);
+  }
+
+  std::string name_with(Role role) const {
+    for (const auto& [hf, slot] : slots_)
+      if (slot.role == role) return slot.name;
+    return "";
+  }
+
+  void name_source() {
+    std::error_code ignored;
+    auto path = std::filesystem::absolute(folder_, ignored).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    source_.meta.origin = folder_;
+    source_.meta.set_str("general.name", path.filename().string());
+    source_.meta.set_str("source.file", path.filename().string());
+    source_.meta.set_str("source.kind", source_.kind);
+  }
+
+  std::string folder_;
+  ModelSource source_;
+  HfConfig config_;
+  Slots facts_;
+  std::multimap<std::string, TensorSlot> slots_;  // by their Hugging Face names
+  std::vector<std::shared_ptr<const Mapping>> mappings_;
+  std::vector<SafeTensor> tensors_;
+  std::set<std::string> names_;  // of tensors_
+  std::set<std::string> taken_;  // names in slots_
+};
+
+}  // namespace
+
+ModelSource import_hf_folder(const std::string& folder) { return HfImport(folder).run(); }
+
+}  // namespace chaski

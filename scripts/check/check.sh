@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# make check: the rules that a compiler does not know.
+#   1. who may include whom (HACKING.md, the picture of the layers)
+#   2. no weak symbol in an object built with instruction-set flags: the linker could pick it for a machine that lacks them
+#   3. every file as clang-format writes it (make format)
+#   4. no conditional compilation outside the places meant for it, no -ffast-math
+#   5. every variable of the environment that is read stands in main/flags/environment.h, and every file says which it reads
+set -u
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+bad=0
+say() { printf 'check: %s\n' "$*"; bad=1; }
+
+# The rooms in order. A file may include its own folder and the folders before it in the list of its room, and the rooms named after the
+# colon. cuda/ is seen through cuda/backend.h alone, ggml-like-tensor/cpu/ by itself alone.
+rooms() {
+  cat <<'END'
+quant .:
+ggml-like-tensor .: quant
+cuda .: ggml-like-tensor quant
+models . blocks heads arch import import/tokenizer import/hf import/gguf: ggml-like-tensor quant
+engine machine text text/tokenizer text/jinja shelf pages passes grammar sampling session drafting requests conversation measure quantize: models ggml-like-tensor quant cuda
+main terminal flags commands .: engine
+END
+}
+while read -r room rest; do
+  grep -rnE '^[[:space:]]*#include "' "$room" --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' |
+    awk -v room="$room" -v folders="${rest%%:*}" -v others="${rest#*:}" '
+      BEGIN { n = split(folders, f, " "); for (i = 1; i <= n; ++i) rank[f[i] == "." ? room : room "/" f[i]] = i
+              split(others, o, " "); for (i in o) allowed[o[i]] = 1 }
+      function folder(path) { sub(/\/[^\/]*$/, "", path); return path }
+      { file = $0; sub(/:.*/, "", file); path = $0; sub(/.*#include "/, "", path); sub(/".*/, "", path)
+        from = path; sub(/\/.*/, "", from); a = folder(file); b = folder(path)
+        if (from != room && !(from in allowed)) print file " includes " path ", " room " may include:" others
+        else if (b == "ggml-like-tensor/cpu" && a != b) print file " includes " path ", private to ggml-like-tensor/cpu"
+        else if (from == "cuda" && room != "cuda" && path != "cuda/backend.h") print file " includes " path ", only cuda/backend.h is public"
+        else if (from == room && n > 1 && a != b) {
+          if (!(a in rank)) print file ": folder " a " is not in the list of scripts/check/check.sh"
+          else if (!(b in rank)) print file ": folder " b " is not in the list of scripts/check/check.sh"
+          else if (rank[b] > rank[a] && a != "models/import") print file " includes " path ", which comes later in the order of " room } }'
+done < <(rooms) > /tmp/includes.$$
+while IFS= read -r line; do say "$line"; done < /tmp/includes.$$
+rm -f /tmp/includes.$$
+# A name under the project's roof must be a path from the root.
+while IFS=: read -r file line text; do
+  say "$file:$line: include paths start at the root: $text"
+done < <(grep -rnE '^[[:space:]]*#include "[^/"]+"' quant ggml-like-tensor models engine main cuda tests --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' 2>/dev/null)
+
+for object in "$build"/ggml-like-tensor/cpu/isa_*.o; do
+  case "$object" in *isa_scalar.o) continue ;; esac
+  [ -f "$object" ] || continue
+  leaked=$(nm -C "$object" | grep -E ' [WVu] ')
+  [ -z "$leaked" ] || say "$object leaks weak symbols: $leaked"
+done
+
+while IFS= read -r hit; do
+  say "conditional compilation outside lanes_*.h, cpu/backends.cpp, base/, cuda/device/launch.cuh and mma.cuh: $hit"
+done < <(grep -rnE '^[[:space:]]*#[[:space:]]*if' quant ggml-like-tensor models engine main cuda --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' |
+         grep -vE '^(ggml-like-tensor/(base/|cpu/lanes_|cpu/backends\.cpp)|cuda/device/(launch|mma)\.cuh)')
+if grep -nE -- '-ffast-math|-Ofast' Makefile | grep -v 'No -ffast-math'; then say "-ffast-math in the Makefile"; fi
+
+while IFS=: read -r file line text; do
+  name=$(sed -nE 's/.*getenv\("([A-Z0-9_]+)"\).*/\1/p' <<<"$text")
+  if [ -z "$name" ]; then say "$file:$line: getenv() of what is no name, so nobody can list it: $text"
+  elif ! grep -q "{\"$name\"," main/flags/environment.h; then say "$file:$line: $name is missing in main/flags/environment.h"; fi
+done < <(grep -rnoE 'getenv\([^)]*\)?' quant ggml-like-tensor models engine main cuda --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh')
+
+if ! command -v clang-format >/dev/null; then
+  echo "SKIPPED: check: clang-format is not installed, so the format was not looked at"
+elif unformatted=$(git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run 2>&1 | sed -n 's/^\([^:]*\):.*/\1/p' | sort -u) && [ -n "$unformatted" ]; then
+  say "not as make format writes it:" $unformatted
+fi
+
+[ "$bad" = 0 ] && echo "check: include rule, symbols, format, conditional compilation and environment are as they should be"
+exit "$bad"

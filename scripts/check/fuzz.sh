@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# make fuzz: builds the targets of tests/fuzz and runs each for FUZZ_SECONDS (60), two at a time, over its seeds in tests/fuzz/corpus and what
+# earlier runs found (build/fuzz/corpus). Ends with an error if there was a fault; the input that shows it stays in build/fuzz.
+set -eu
+cd "$(dirname "$0")/../.."
+seconds=${FUZZ_SECONDS:-60}
+cxx=${FUZZ_CXX:-}
+if [ -z "$cxx" ] || ! echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+   $cxx -x c++ -fsanitize=fuzzer,address,undefined -o /dev/null - 2>/dev/null; then
+  echo "SKIPPED: make fuzz needs clang with libFuzzer (Debian: clang-14 and libclang-rt-14-dev)"
+  exit 0
+fi
+make -j2 FUZZ_CXX="$cxx" fuzz-binaries
+
+run() {
+  local seeds=tests/fuzz/corpus/$1 found=build/fuzz/corpus/$1 log=build/fuzz/$1.log
+  mkdir -p "$found"
+  # One allocation of more than 64 MB, or 512 MB in all, is too much for an input of 64 KB.
+  if build/fuzz/"$1" -max_total_time="$seconds" -max_len=65536 -timeout=10 -malloc_limit_mb=64 -rss_limit_mb=512 -print_final_stats=1 \
+       -artifact_prefix=build/fuzz/"$1"- "$found" "$seeds" >"$log" 2>&1; then
+    echo "fuzz: $1: $(grep -oE 'number_of_executed_units: *[0-9]+' "$log" | grep -oE '[0-9]+') inputs in ${seconds} s, no fault"
+  else
+    tail -n 60 "$log"
+    echo "fuzz: $1: FAULT; the input is $(grep -oE 'build/fuzz/[^ ]*$' "$log" | tail -n 1), the whole log $log"
+    return 1
+  fi
+}
+export -f run
+export seconds
+printf '%s\n' "$@" | xargs -P 2 -I{} bash -c 'run {}'

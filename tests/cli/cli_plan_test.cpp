@@ -1,0 +1,163 @@
+// chaski plan through the real binary: what it foretells is what happens.
+#include <nlohmann/json.hpp>
+
+#include "engine/session/engine.h"
+#include "tests/kit/program.h"
+
+using namespace chaski;
+using namespace chaski::test;
+using nlohmann::json;
+
+namespace {
+
+// A cache folder of its own, so that nothing was kept before.
+class OwnCache {
+ public:
+  OwnCache() : before_(std::getenv("XDG_CACHE_HOME")) {
+    setenv("XDG_CACHE_HOME", folder_.path.c_str(), 1);
+  }
+  ~OwnCache() { setenv("XDG_CACHE_HOME", before_.c_str(), 1); }
+  std::string folder() const { return folder_ / "chaski/speed"; }
+  std::vector<std::string> speeds() const {
+    std::vector<std::string> all;
+    for (const auto& file : std::filesystem::directory_iterator(folder()))
+      all.push_back(read_file(file.path()));
+    return all;
+  }
+
+ private:
+  TempFolder folder_;
+  std::string before_;
+};
+
+Outcome under(const std::string& limit, const std::string& arguments) {
+  const TempFolder folder;
+  const std::string command = limit + "; " + chaski_binary() + " " + arguments + " >" +
+                              (folder / "out") + " 2>" + (folder / "err");
+  const int status = std::system(("bash -c '" + command + "'").c_str());
+  return {WEXITSTATUS(status), read_file(folder / "out"), read_file(folder / "err")};
+}
+
+// The number behind `what`.
+long number_behind(const std::string& text, const std::string& what) {
+  const size_t at = text.find(what);
+  return at == std::string::npos ? -1 : std::atol(text.c_str() + at + what.size());
+}
+
+}  // namespace
+
+TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measured once") {
+  const OwnCache cache;
+  const Outcome first = chaski_run({"plan", kStory, "-c", "256", "--device", "cpu", "--json"});
+  REQUIRE_MESSAGE(first.status == 0, first.err);
+  CHECK(first.err.empty());
+  const json plan = json::parse(first.out),
+             file = json::parse(chaski_run({"inspect", kStory, "--json"}).out);
+  CHECK(plan["context"] == 256);
+  CHECK(plan["fits"] == true);
+  CHECK(plan["longest_context"] == 512);
+  CHECK(plan["weights_mapped"] == true);
+  const auto near = [](const json& bytes) { return doctest::Approx(bytes.get<double>()); };
+  CHECK(plan["weight_bytes"].get<double>() == near(file["weight_bytes"]).epsilon(0.01));
+  // Keys and values, and the angles of positions.
+  const double kept = file["states"]["bytes_per_1024_tokens"].get<double>() / 4;
+  CHECK(plan["state_bytes"].get<double>() >= kept);
+  CHECK(plan["state_bytes"].get<double>() <= 1.2 * kept);
+  CHECK(plan["activation_bytes"].get<double>() > 0);
+  CHECK(plan["decode_tokens_per_second"].get<double>() > 1);
+  CHECK(plan["prompt_tokens_per_second"].get<double>() > 1);
+  CHECK(plan["decode_tokens_per_second_at_the_end"].get<double>() <
+        plan["decode_tokens_per_second"].get<double>());
+  CHECK(cache.speeds().size() == 2);  // of memory, of the model
+  const auto before = cache.speeds();
+  const json again =
+      json::parse(chaski_run({"plan", "-m", kStory, "--device", "cpu", "--json"}).out);
+  CHECK(again["decode_tokens_per_second"] == plan["decode_tokens_per_second"]);
+  CHECK(again["context"] == 512);
+  CHECK(cache.speeds() == before);
+  // Another build's kernels have other speeds.
+  for (const auto& file : std::filesystem::directory_iterator(cache.folder()))
+    if (contains(read_file(file.path()), "prompt and decode"))
+      write_file(file.path(), "5 7 tokens per second, prompt and decode, by a program of 1 byte\n");
+  const json rebuilt = json::parse(chaski_run({"plan", kStory, "--device", "cpu", "--json"}).out);
+  CHECK(rebuilt["decode_tokens_per_second"] != 7);
+  const Outcome anew = chaski_run({"plan", kStory, "--device", "cpu", "--measure"});
+  CHECK_MESSAGE(anew.status == 0, anew.err);
+  CHECK(cache.speeds() != before);
+  CHECK_MESSAGE(contains(anew.out, "it fits, with a context of 512\n"), anew.out);
+  for (const char* row : {"weights ", "keys and values ", "activations ", "program ", "all ",
+                          "context ", "prompt ", "decode "})
+    CHECK_MESSAGE(contains(anew.out, std::string("\n  ") + row), row);
+}
+
+TEST_CASE("cli/plan: what would make it fit does") {
+  if (chaski_binary().find("asan") != std::string::npos) return;
+  const OwnCache cache;
+  const std::string limit = "ulimit -v 300000";
+  const Outcome plan = under(limit, "plan " + kStory + " -t 2 -c 2000000 --device cpu --json");
+  REQUIRE_MESSAGE(plan.status == 4, plan.err);  // as run, below
+  const json j = json::parse(plan.out);
+  CHECK(j["fits"] == false);
+  CHECK(j["starts"] == false);
+  REQUIRE(j["ways"].size() >= 2);
+  for (const json& way : j["ways"]) CHECK(way["bytes"] < 300e6);
+  CHECK(j["ways"][0]["context"] < j["ways"][1]["context"]);
+  CHECK(j["ways"][1]["kv"] == "q8");
+  CHECK(j["verdict"].get<std::string>().starts_with("it does not fit: -c "));
+
+  // run says the same, before it reads anything.
+  const std::string run = "run -m " + kStory + " -t 2 -p Once -n 2 --seed 1 ";
+  const Outcome refused = under(limit, run + "-c 2000000");
+  CHECK(refused.status == 4);
+  const size_t last = refused.err.rfind("chaski: error: ");
+  CHECK_MESSAGE(contains(refused.err, "a context of 2000000 keeps "), refused.err);
+  const long context = number_behind(refused.err.substr(last), "; -c ");
+  REQUIRE_MESSAGE(context > 512, refused.err);
+  CHECK(context == doctest::Approx(j["ways"][0]["context"].get<double>()).epsilon(0.1));
+  const Outcome accepted = under(limit, run + "-c " + std::to_string(context));
+  CHECK_MESSAGE(accepted.status == 0, accepted.err);
+  // Not asked for, a context is as long as it gets.
+  CHECK(under(limit, run).status == 0);
+
+  const Outcome long_one =
+      under(limit, "plan " + kStory + " --rope-scaling linear:1000 --device cpu");
+  CHECK(long_one.status == 0);
+  CHECK_MESSAGE(contains(long_one.out, "\nit runs, but a context of 512000 does not fit: "),
+                long_one.out);
+  const Outcome weights = under(limit, "plan --shape smollm-135m:f32 --device cpu");
+  CHECK_MESSAGE(weights.status == 4, weights.err);
+  CHECK_MESSAGE(
+      contains(weights.out, "\nit does not fit: weights in q4 (chaski quantize --type q4)"),
+      weights.out);
+  CHECK(!contains(weights.out, "tok/s"));
+  // Where not even q4 fits, fewer bits do.
+  const Outcome fewer =
+      under("ulimit -v 800000", "plan --shape llama-3.2-1b:f16 -t 1 -c 2048 --device cpu");
+  CHECK_MESSAGE(contains(fewer.out, "\nit does not fit: weights in q3 (chaski quantize --type q3)"),
+                fewer.out);
+}
+
+TEST_CASE("cli/plan: what run takes at most is what was foretold") {
+  const char* real = std::getenv("CHASKI_REAL_MODELS");
+  const std::string model = std::string(real ? real : "") + "/SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (!have(model) || chaski_binary().find("asan") != std::string::npos) return;
+  const OwnCache cache;
+  const Outcome plan = chaski_run({"plan", model, "-c", "400", "--device", "cpu", "--json"});
+  REQUIRE_MESSAGE(plan.status == 0, plan.err);
+  const json j = json::parse(plan.out);
+  CHECK(j["weights_mapped"] == false);
+  const Outcome run = chaski_run(
+      {"run", "-m", model, "-c", "400", "--device", "cpu", "--temp", "0", "--ignore-end"},
+      read_file("LICENSE").substr(0, 1000));
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK_MESSAGE(run.error_says("the context is full"), run.err);
+  CHECK(double(run.peak_bytes) == doctest::Approx(j["bytes"].get<double>()).epsilon(0.05));
+}
+
+TEST_CASE("cli/plan: refusals") {
+  check_one_line(chaski_run({"plan", "no-such-file.gguf"}), 5, "no-such-file.gguf");
+  check_one_line(chaski_run({"plan", kStory, "-m", kStory}), 2, "--model");
+  check_one_line(chaski_run({"plan", kStory, "--shape", "smollm-135m"}), 2, "--shape");
+  check_one_line(chaski_run({"plan", "--shape", "smollm-135m:q77"}), 2, "--shape names format q77");
+  check_one_line(chaski_run({"plan", kStory, "--kv", "q77"}), 2, "q77");
+}

@@ -1,0 +1,227 @@
+// chaski template and chat with a template of the file's own, by the real binary: a tokenizer and
+// whatever template a test writes beside it.
+#include <nlohmann/json.hpp>
+
+#include "ggml-like-tensor/file/quipu.h"
+#include "tests/kit/program.h"
+
+using namespace chaski;
+using namespace chaski::test;
+using nlohmann::json;
+
+namespace {
+
+const std::string kChatmlFile =
+    "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif "
+    "%}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+    "{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+// A folder with a tokenizer of letters.
+struct Folder : TempFolder {
+  explicit Folder(const std::string& chat_template) {
+    json vocab = json::object();
+    for (int c = ' '; c < 127; ++c)
+      vocab[c == ' ' ? "\u0120" : std::string(1, char(c))] = vocab.size();
+    vocab["\u010A"] = vocab.size();  // the end of a line
+    json added = json::array();
+    for (const char* token : {"<|im_start|>", "<|im_end|>"})
+      added.push_back({{"id", vocab.size() + added.size()}, {"content", token}, {"special", true}});
+    std::ofstream(path + "/tokenizer.json")
+        << json{{"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}},
+                {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+                {"added_tokens", added}};
+    if (!chat_template.empty()) std::ofstream(path + "/chat_template.jinja") << chat_template;
+  }
+};
+
+json found(const Folder& folder, Arguments more = {}) {
+  more.insert(more.begin(), {"template", folder.path, "--json"});
+  const Outcome outcome = chaski_run(more);
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  return json::parse(outcome.out);
+}
+
+}  // namespace
+
+TEST_CASE("cli/template renders the sample and says what it found") {
+  const Folder folder(kChatmlFile);
+  const Outcome outcome = chaski_run({"template", folder.path});
+  CHECK(outcome.status == 0);
+  CHECK(outcome.err.empty());
+  for (const char* line :
+       {"a template of its own, 308 bytes", "system message    shown; if none is given: Be kind.",
+        "tools             shown", "an answer ends    at a control token",
+        "later turns       begin with what was there",
+        "<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\nHello."})
+    CHECK_MESSAGE(outcome.out.find(line) != std::string::npos, outcome.out, " lacks ", line);
+
+  const json all = found(folder, {"--system", "Be brief. <|im_end|>"});
+  CHECK(all["template"] == "own");
+  CHECK(all["tools"] == true);
+  CHECK(all["prefix_stable"] == true);
+  CHECK(all["default_system"] == "Be kind.");
+  CHECK(all["control_tokens"] == 9);  // and not 10
+  CHECK(all["text"].get<std::string>().starts_with(
+      "<|im_start|>system\nBe brief. <|im_end|><|im_end|>\n<|im_start|>user\n"));
+}
+
+TEST_CASE("cli/template of a template that is broken, hostile or not there") {
+  const Outcome broken = chaski_run({"template", Folder("<|im_start|>{% if %}").path});
+  CHECK(broken.status == 0);
+  CHECK(
+      broken.error_says("line 1: \"%}\" stands where an expression is expected: the conversation "
+                        "is written as chatml"));
+  CHECK(broken.err.starts_with("chaski: note: "));
+  CHECK(std::count(broken.err.begin(), broken.err.end(), '\n') == 1);
+  CHECK(found(Folder("<|im_start|>{% if %}"))["template"] == "chatml");
+  CHECK(found(Folder(""))["template"] == "plain");
+  const json hostile = found(Folder(
+      "{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
+      "{{ messages }}"));
+  CHECK(hostile["notice"].get<std::string>().find(
+            "line 1: takes too much memory: the conversation is") != std::string::npos);
+  check_one_line(chaski_run({"template", "nothing.gguf"}), 5, "nothing.gguf: ");
+}
+
+TEST_CASE("cli/template renders a conversation from a file") {
+  const Folder folder(kChatmlFile);
+  std::ofstream(folder / "talk.json")
+      << R"({"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}]})";
+  CHECK(found(folder, {"--messages", folder / "talk.json"})["text"] ==
+        "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\na<|im_end|>\n"
+        "<|im_start|>tool\nb<|im_end|>\n<|im_start|>assistant\n");
+  std::ofstream(folder / "image.json")
+      << R"([{"role": "user", "content": [{"type": "image", "url": "heron.png"}]}])";
+  check_one_line(chaski_run({"template", folder.path, "--messages", folder / "image.json"}), 3,
+                 "image.json: [0].content is");
+  std::ofstream(folder / "long.json")
+      << R"([{"role": "user", "content": ")" << std::string(5'000'000, 'x') << R"("}])";
+  check_one_line(chaski_run({"template", folder.path, "--messages", folder / "long.json"}), 7,
+                 "a message makes a text of more than 4194304 characters");
+}
+
+// What is said about thoughts and endings.
+TEST_CASE("cli/template tells of thoughts and of texts that end an answer") {
+  const json thinks = found(
+      Folder("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + "
+             "m.content.split('</think>')[-1] + "
+             "'<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' if add_generation_prompt }}"
+             "{{ '<think></think>' if enable_thinking is false }}"));
+  CHECK(thinks["forgets_thoughts"] == true);
+  CHECK(thinks["thinking_can_be_off"] == true);
+  CHECK(thinks["stop"] == "");
+  const json plain = found(Folder(
+      "{% for m in messages %}{{ m.role | upper }}: {{ m.content }}\n\n{% endfor %}ASSISTANT:"));
+  CHECK(plain["stop"] == "\nUSER:");
+}
+
+namespace {
+
+// The bundled model with another template.
+std::string story_with(const TempFolder& folder, const std::string& chat_template) {
+  ModelSource source = source_of(open_quipu(kStory));
+  source.meta.set_str("tokenizer.chat_template", chat_template);
+  write_quipu(folder / "story.quipu", source, 1);
+  return folder / "story.quipu";
+}
+
+const std::string kHermes =
+    "{% if tools %}{% for t in tools %}{{ t.function.name }} {% endfor %}<tool_call>\n{% endif %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls %}<tool_call>\n"
+    "{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n"
+    "</tool_call>{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+
+const std::string kTools =
+    R"([{"type": "function", "function": {"name": "count", "parameters": {"type": "object",
+        "properties": {"from": {"type": "integer", "minimum": 3, "maximum": 9}},
+        "required": ["from"]}}},
+        {"name": "sing", "parameters": {"type": "object", "properties": {"loud":
+        {"type": "boolean"}}, "required": ["loud"]}}])";
+
+}  // namespace
+
+TEST_CASE("cli/chat --tools: a forced call is JSON of its schema, and what it gives goes on") {
+  const TempFolder folder;
+  const std::string model = story_with(folder, kHermes),
+                    tools = write_file(folder / "tools.json", kTools), talk = folder / "talk.json";
+  const auto asked = [&](Arguments more, const std::string& piped = "") {
+    more.insert(more.begin(), {"chat", "-q", "-m", model, "--seed", "3", "-n", "60"});
+    return chaski_run(more, piped);
+  };
+  for (const std::string& given : {tools, kTools})
+    for (const auto& [choice, names] : std::vector<std::pair<std::string, std::string>>{
+             {"count", "count"}, {"required", "count sing"}}) {
+      const Outcome one = asked({"--tools", given, "--tool-choice", choice, "-p", "Sing!"});
+      REQUIRE_MESSAGE(one.status == 0, one.err);
+      CHECK_MESSAGE(one.err.empty(), one.err);
+      const json calls = json::parse(one.out);
+      REQUIRE(calls.size() == 1);
+      CHECK(calls[0]["type"] == "function");
+      CHECK(calls[0]["id"] == "call00001");
+      const std::string name = calls[0]["function"]["name"];
+      CHECK(names.find(name) != std::string::npos);
+      const json arguments = json::parse(calls[0]["function"]["arguments"].get<std::string>());
+      if (name == "count") CHECK((arguments["from"] >= 3 && arguments["from"] <= 9));
+      const Outcome whole =
+          asked({"--tools", given, "--tool-choice", choice, "-p", "Sing!", "--json"});
+      CHECK(json::parse(whole.out)["tool_calls"] == calls);
+      CHECK(json::parse(whole.out)["text"] == "");
+    }
+  // What the model says without a call is an answer as any other.
+  const Outcome plain = asked({"--tools", tools, "-p", "A dog."});
+  CHECK_MESSAGE(!plain.out.empty(), plain.err);
+  CHECK(json::parse(asked({"--tools", tools, "-p", "A dog.", "--json"}).out)["tool_calls"] ==
+        json::array());
+  CHECK(asked({"--tools", tools, "--tool-choice", "none", "-p", "A dog."}).out ==
+        asked({"-p", "A dog."}).out);
+
+  // The line behind a call is what it gives, also if it looks like a command.
+  const Arguments count = {"--tools", tools, "--tool-choice", "count", "--lines"};
+  const Outcome lines = asked(count, "Count!\n/quit\n/save " + talk + "\nAgain!\n");
+  CHECK(lines.status == 0);
+  CHECK_MESSAGE(lines.error_says("4 messages in " + talk), lines.err);
+  CHECK(lines.error_says("no result: the question is taken back"));
+  const json saved = json::parse(read_file(talk))["messages"];
+  REQUIRE(saved.size() == 4);
+  CHECK(saved[1]["tool_calls"][0]["function"]["name"] == "count");
+  CHECK(saved[2] == json{{"role", "tool"},
+                         {"content", "/quit"},
+                         {"tool_call_id", "call00001"},
+                         {"name", "count"}});
+  Arguments resumed = count;
+  resumed.insert(resumed.end(), {"--resume", talk});
+  const Outcome again = asked(resumed, "Again!\n");
+  CHECK_MESSAGE(lines.out.ends_with(again.out), again.out);
+  CHECK(again.out.find("call00002") != std::string::npos);
+}
+
+TEST_CASE("cli/chat --tools: what does not go is said in a line") {
+  const TempFolder folder;
+  const std::string model = story_with(folder, kHermes),
+                    tools = write_file(folder / "tools.json", kTools);
+  const auto wrong = [&](Arguments more, int status, const std::string& says) {
+    more.insert(more.begin(), {"chat", "-m", model, "-n", "4", "-p", "Sing!"});
+    check_one_line(chaski_run(more), status, says);
+  };
+  wrong({"--tools", folder / "none"}, 5, "none: cannot be opened");
+  wrong({"--tools", write_file(folder / "bad", "[{}]")}, 3, "bad: [0].name is ");
+  wrong({"--tools", "[]"}, 3, "--tools: ");
+  wrong({"--tools", tools, "--tool-choice", "sin"}, 2,
+        "--tool-choice is sin, expected auto, none, required, count or sing (nearest: sing)");
+  wrong({"--tool-choice", "none"}, 2, "expected --tools FILE");
+  wrong({"--tools", tools, "--regex", "a"}, 2, "--regex beside --tools, expected one of them");
+  check_one_line(chaski_run({"chat", "-m", kStory, "-p", "a", "--tools", tools}), 2,
+                 "its chat template shows no tools");
+  check_one_line(chaski_run({"chat", "--lines", "--json"}, "a\n"), 2, "--json is one answer");
+  const TempFolder other;
+  const std::string strange =
+      story_with(other, "{% for t in tools %}{{ t | tojson }}{% endfor %}" + kChatmlFile);
+  const Outcome said = chaski_run({"chat", "-m", strange, "-n", "4", "-p", "a", "--tools", tools});
+  CHECK(said.status == 0);
+  CHECK_MESSAGE(said.error_says("how its chat template has calls written is not known"), said.err);
+  check_one_line(
+      chaski_run({"chat", "-m", strange, "-p", "a", "--tools", tools, "--tool-choice", "sing"}), 2,
+      "expected --tool-choice auto");
+}

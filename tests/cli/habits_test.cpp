@@ -1,0 +1,341 @@
+// The command lines that people bring from llama.cpp's tools and from ollama, by the real binary:
+// each works, or is answered by one line that says how it is done here.
+#include <sstream>
+
+#include "tests/kit/program.h"
+
+using namespace chaski::test;
+
+namespace {
+
+struct Line {
+  const char* typed;  // as a shell would part it at spaces; MODEL is the bundled model's file
+  // Of the line that refuses it; "": it works. Behind "note: ": it works, and this is said.
+  const char* answer;
+};
+
+// What works is short: -n 1, or an empty standard input for the lines of a chat.
+constexpr Line kLines[] = {
+    {"run -m MODEL -p Once -n 1", ""},
+    {"run -m MODEL -p Once --n-predict 1", ""},
+    {"run -m MODEL -p Once --predict 1", ""},
+    {"run -m MODEL -p Once -n 1 -c 256", ""},
+    {"run -m MODEL -p Once -n 1 --ctx-size 256", ""},
+    {"run -m MODEL -p Once -n 1 --ctx_size=256", ""},
+    {"run -m MODEL -p Once -n 1 -c 1k", ""},
+    {"run -m MODEL -p Once -n 1 -c 0", ""},
+    {"run -m MODEL -p Once -n 1 -c 1M", "note: models/bundled/story.quipu: a context of 1048576"},
+    {"run -m MODEL -p Once -n 1M -c 64 --ignore-eos", ""},
+    {"run -m MODEL -p Once -c 10G",
+     "--ctx: is \"10G\", expected a number from 0 to 2147483647, such as 4096, 4k or 1M"},
+    {"run -m MODEL -p Once -c 4.5k", "--ctx: is \"4.5k\", expected a number from 0"},
+    {"run -m MODEL -p Once -c 3000M", "--ctx: is \"3000M\", expected a number from 0"},
+    {"run -m MODEL -p Once -n 1 -t4", ""},
+    {"run -m MODEL -p Once -n 1 -s 42", ""},
+    {"run -m MODEL -p Once -n 1 --seed -1", ""},
+    {"run -m MODEL -p=Once -n 1", ""},
+    {"run -m MODEL -p Once -n 1 --temperature 0.7 --top_k 40 --top_p 0.9 --min_p 0", ""},
+    {"run -m MODEL -p Once -n 1 --repeat_penalty 1.1", ""},
+    {"run -m MODEL -p Once -n 1 -ngl 0", ""},
+    {"run -m MODEL -p Once -n 1 -ngl 99", ""},
+    {"run -m MODEL -p Once -n 1 --n-gpu-layers 0", ""},
+    {"run -m MODEL -p Once -n 1 -md MODEL --draft-max 4", ""},
+    {"run -m MODEL -p Once -n 1 --no-mmap", ""},
+    {"run -m MODEL -p Once -n 1 --ignore-eos", ""},
+    {"run -m MODEL -p Once -n 1 -r User:", ""},
+    {"run -m MODEL -p Once -n 1 -no-cnv", ""},
+    {"run -m MODEL -p Once -n 1 -st --no-display-prompt --simple-io", ""},
+    {"run -m MODEL -p Once -n 1 --no-warmup --log-disable --color", ""},
+    {"run -m MODEL -p Once -n 1 -dev cpu", ""},
+    {"run -m MODEL -p Once -n 1 --kv Q8_0", ""},
+    {"run -m MODEL -bf MODEL-is-not-there", "MODEL-is-not-there: cannot be opened"},
+    {"run -m MODEL -p Once -n 1 -tb 4",
+     "note: -tb has no effect: prompts and answers have the same threads: -t N"},
+    {"run -m MODEL -p Once -n 1 --threads-batch 4", "note: --threads-batch has no effect"},
+    {"run -m MODEL -p Once -n 1 -b 512", "note: -b has no effect: chaski chooses how many"},
+    {"run -m MODEL -p Once -n 1 -ub=512", "note: -ub has no effect: chaski chooses"},
+    {"run -m MODEL -p Once -n 1 -fa", "note: -fa has no effect: attention keeps no table"},
+    {"run -m MODEL -fa on -p Once -n 1", "note: -fa has no effect: attention keeps no table"},
+    {"run -m MODEL --flash-attn -p Once -n 1", "note: --flash-attn has no effect"},
+    {"run -m MODEL -p Once -n 1 -ctk q8_0 -ctv q8_0", ""},
+    {"run -m MODEL -p Once -n 1 -ctk f16 -ctv q8_0", "--kv is given twice, expected once"},
+    {"run -m MODEL -p Once\\n -n 1 -e", ""},
+    {"run -m MODEL -p Once -n 1 --temp-range 0.2", ""},
+    {"run -m MODEL -p Once -n 1 --no-kv-offload -cb", "note: -cb has no effect"},
+    {"run -m MODEL -p Once -n 1 --keep -1", "note: --keep has no effect"},
+    {"run -m MODEL -p Once -n 1 --prio 2 --poll 0", "note: --poll has no effect"},
+    {"run -m MODEL -p Once -n 1 --no-repack --swa-full", "note: --no-repack has no effect"},
+    {"run -m MODEL -p Once -n 1 -fit on -cram 100 --perf", "note: -cram has no effect"},
+    {"run -m MODEL -p Once -n 1 -ctkd f16 -td 4 -dio", "note: -td has no effect: who guesses"},
+    {"run -m MODEL -p Once --mmproj x", "--mmproj: chaski reads text, no pictures"},
+    {"run --version", "--version: chaski --version tells it"},
+    {"run -m MODEL -p Once -n 1 --mirostat 2 --top-k 20 --min-p 0.1",
+     "note: --top-k, --min-p have no effect beside --mirostat 2"},
+    {"run -m MODEL -p Once -n 1 --temp 0 --top-p 0.5", "note: --top-p has no effect at --temp 0"},
+    {"run -m MODEL -p Once -n 1 --dry-base 2",
+     "note: --dry-base has no effect without --dry-multiplier"},
+    {"run -m MODEL -p Once -i", "-i: chaski chat talks"},
+    {"run -m MODEL -p Once -cnv", "-cnv: chaski chat talks"},
+    {"run -m MODEL -p Once -sys short",
+     "-sys: a prompt goes in as it stands: chaski chat --system"},
+    {"run -hf ggml-org/gemma-3-1b-it-GGUF", "-hf: chaski pull NAME or chaski pull URL fetches"},
+    {"run -hfr TheBloke/some -hff model.gguf", "-hfr: chaski pull NAME"},
+    {"run -mu https://example.org/model.gguf", "-mu: chaski pull NAME"},
+    {"run -m MODEL -p Once -n 1 --mirostat 2 --mirostat-lr 0.2 --mirostat-ent 4", ""},
+    {"run -m MODEL -p Once -n 1 --presence_penalty 0.5 --frequency-penalty 0.5", ""},
+    {"run -m MODEL -p Once -n 1 --repeat-last-n -1 --typical 0.9 --top-nsigma 1", ""},
+    {"run -m MODEL -p Once -n 1 --xtc-probability 0.5 --xtc-threshold 0.1", ""},
+    {"run -m MODEL -p Once -n 1 --dynatemp-range 0.2 --dynatemp-exp 1.5", ""},
+    {"run -m MODEL -p Once -n 1 --dry-multiplier 0.8 --dry-sequence-breaker none", ""},
+    {"run -m MODEL -p Once -n 1 -l 15+1 -l 16-inf", ""},
+    {"run -m MODEL -p Once -n 1 --samplers top_k;typ_p;temperature", ""},
+    {"run -m MODEL -p Once -n 1 --sampling-seq kft", "steps have names here"},
+    {"run -m MODEL -p Once -n 1 --grammar-file tests/golden/grammars/list.gbnf", ""},
+    {"run -m MODEL -p Once -n 1 -j {}", ""},
+    {"run -m MODEL -p Once --format json", "--format: any JSON is --json-schema '{}'"},
+    {"run -m MODEL -p Once -n 1 --mlock", "note: --mlock has no effect: the system keeps what"},
+    {"run -m MODEL -p Once -n 1 --numa distribute", "note: --numa has no effect: the system"},
+    {"run -m MODEL -p Once --lora adapter.gguf", "--lora: chaski reads no adapters"},
+    {"run -m MODEL -p Once -n 1 --prompt-cache-all",
+     "note: --prompt-cache-all has no effect: /save"},
+    {"run -m MODEL -p Once --tools file", "--tools: chaski chat -p TEXT --tools FILE asks"},
+    {"run -m MODEL -p Once --draft 16", "--draft-len 16 says how far"},
+    {"run -m MODEL -p Once --list-devices", "chaski doctor lists GPUs"},
+    {"run MODEL Hello", "has no flag in front of it, expected -m MODEL for a model"},
+    {"run -m MODEL -p Once -p again", "--prompt is given twice, expected once"},
+    {"chat -m MODEL -cnv -i --jinja --lines", ""},
+    {"chat -m MODEL -sys short -ngl 0 --lines", ""},
+    {"chat -m MODEL -st -n 1 -p Hello", ""},
+    {"chat -m MODEL -n 1 -p Hello --hidethinking --nowordwrap", ""},
+    {"chat -m MODEL --reasoning-format none", "shown, hidden or off by --think"},
+    {"chat -m MODEL -no-cnv", "-no-cnv: chaski chat talks, chaski run completes"},
+    {"chat -m MODEL --chat-template chatml", "chat takes the template of the model's own file"},
+    {"chat -m MODEL --keepalive 5m --lines",
+     "note: --keepalive has no effect: there is no service"},
+    {"eval -m MODEL -f README.md -ngl 0 --chunks 1 -c 4", ""},
+    {"bench -m MODEL -p 1 -n 1 -r 1 -ngl 0", ""},
+    {"bench -m MODEL -p 1 -n 1 -r 1 --n-depth 0k", ""},
+    {"bench -m MODEL -p 16385k", "--prompt: is \"16385k\", expected numbers from 0"},
+    {"bench -m MODEL -p 1 -n 1 -r 1 -o json", "-o: the forms beside the table are --json"},
+    {"tokenize -m MODEL --stdin -p Once --ids", ""},
+    {"quantize MODEL OUT.gguf Q8_0", "quantize writes .quipu files"},
+    {"quantize MODEL OUT Q4_K_M", "(nearest: q4"},
+    {"quantize MODEL OUT --imatrix none.dat", "none.dat: cannot be opened"},
+    {"quantize --leave-output-tensor MODEL OUT q4", "--leave-output-tensor: head and embedding"},
+    {"quantize --token-embedding-type q8_0 MODEL OUT q4", "formats by name are --recipe FILE"},
+    {"eval -m MODEL -f README.md --kl-divergence", "--kl-divergence: divergence is --kl BASE"},
+    {"bench -m MODEL -p 1 -n 1 -r 1 -fa 1 -mmp 0", "note: -mmp has no effect: how weights lie"},
+    {"run -m MODEL -p Once -n 1 --no-penalize-nl", "note: --no-penalize-nl has no effect"},
+    {"chat -m MODEL --think=false -n 1 -p Hello", "note: the chat template has no switch"},
+    {"pull llama3.2", "llama3.2 is no name of a model, expected OWNER/MODEL"},
+    {"ls", "ls: chaski list has the models"},
+    {"ps", "ps: there is no service"},
+    {"serve", "serve: there is no service"},
+    {"show llama3.2", "show: chaski inspect FILE"},
+    {"rm llama3.2", "rm: models are files"},
+    {"create mine -f Modelfile", "create: chaski quantize"},
+    {"help run", ""},
+    {"help", ""},
+    {"MODEL", "is no command: chaski chat -m "},
+    {"-m MODEL -p Once", "-m stands before a command, expected one of run, chat"},
+};
+
+Arguments words_of(const std::string& line) {
+  std::istringstream in(line);
+  Arguments words;
+  for (std::string word; in >> word;) words.push_back(word == "MODEL" ? kStory : word);
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("habits/what people type works, or one line says how it is done here") {
+  for (const Line& line : kLines) {
+    CAPTURE(std::string(line.typed));
+    const Outcome outcome = chaski_run(words_of(line.typed));
+    const std::string_view answer = line.answer;
+    if (answer.starts_with("note: ")) {
+      CHECK_MESSAGE(outcome.status == 0, outcome.err);
+      CHECK_MESSAGE(outcome.error_says("chaski: " + std::string(answer)), outcome.err);
+    } else if (!answer.empty()) {
+      CHECK_MESSAGE((outcome.status == 2 || outcome.status == 5), outcome.err);
+      CHECK_MESSAGE(outcome.one_error_line(), outcome.err);
+      CHECK_MESSAGE(outcome.error_says(line.answer), outcome.err);
+      CHECK(outcome.out.empty());
+    } else {
+      CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    }
+  }
+}
+
+TEST_CASE("habits/words that stand for each other give the same text") {
+  const auto text = [](const std::string& more) {
+    const Outcome outcome = chaski_run(words_of("run -m MODEL -p Once " + more));
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.out;
+  };
+  const std::string story = text("-n 20 --seed 7 --temp 0.9 --stop zebra");
+  CHECK(!story.empty());
+  CHECK(text("--n-predict 20 -s 7 --temperature=0.9 -r zebra") == story);
+  CHECK(text("-n=20 -s=7 --temp 0.9 -no-cnv -dev cpu") == story);
+  CHECK(text("-n20 -s7 --temp 0.9 -q") == story);
+  CHECK(text("-n 20 --seed -1") != text("-n 20 --seed -1"));
+  const auto of_prompt = [](const Arguments& more) {
+    Arguments all = {"run", "-n", "10", "-s", "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(all).out;
+  };
+  CHECK(of_prompt({"-e", "-p", "One\\n\"two\\\"\\q"}) == of_prompt({"-p", "One\n\"two\"\\q"}));
+  CHECK(of_prompt({"-p", "One\\ntwo"}) != of_prompt({"-p", "One\ntwo"}));
+}
+
+TEST_CASE("habits/a flag or a command that is mistyped gets the one that was meant") {
+  const std::pair<const char*, const char*> lines[] = {
+      {"run --tokns 4", "--tokns is no flag of chaski run, did you mean --tokens?"},
+      {"run --n-predit 4", "--n-predit is no flag of chaski run, did you mean --n-predict?"},
+      {"run -temp 0", "-temp is no flag of chaski run, did you mean --temp?"},
+      {"chat --sytem x", "did you mean --system?"},
+      {"bench --repetition 1", "did you mean --repetitions?"},
+      {"run --decode 5", "--decode is no flag of chaski run, but of tokenize"},
+      {"run --depth 5", "--depth is no flag of chaski run, but of bench"},
+      {"run --frobnicate", "--frobnicate is no flag of chaski run, chaski run --help lists them"},
+      {"rnu -p a", "rnu is no command, did you mean run?"},
+      {"quantise a b", "quantise is no command, did you mean quantize?"},
+      {"frobnicate", "frobnicate is no command, expected one of run, chat"},
+      {"--version run", "--version stands alone, found \"run\" behind it"},
+      {"--help rnu", "rnu is no command, did you mean run?"},
+      {"quantize MODEL Q4_K_M",
+       "Q4_K_M stands where the file to write does, expected chaski "
+       "quantize IN OUT TYPE, such as chaski quantize "},
+      {"quantize MODEL q8", " small.quipu q8"},
+      {"quantize MODEL F16", "F16 stands where the file to write does"},
+      {"run -p", "-p expects a value behind it"},
+      {"run --json=yes", "--json takes no value"},
+      {"run -p a --draft ngarm", "or a folder of Medusa heads or an EAGLE head (nearest: ngram)"},
+      {"run -p a --draft wizard", "--draft is wizard, expected auto, ngram, none, a model"},
+      {"run --kv q9 -p a", "--kv: is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},
+  };
+  for (const auto& [line, answer] : lines) {
+    CAPTURE(std::string(line));
+    check_one_line(chaski_run(words_of(line)), 2, answer);
+  }
+}
+
+TEST_CASE("habits/flags are checked before a model is read, and an error comes alone") {
+  const TempFolder folder;
+  const std::string gguf = folder / "story.gguf";
+  REQUIRE(chaski_run({"convert", kStory, gguf}).status == 0);
+  const std::pair<Arguments, std::string> lines[] = {
+      {{"run", "-m", gguf, "-p", "a", "--draft", folder / "none"},
+       "none, which is not there, expected auto, ngram, none, a model of the same vocabulary"},
+      {{"run", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
+      {{"eval", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
+      {{"run", "-m", gguf, "-p", "a", "--rope-scaling", "bent"}, "--rope-scaling is bent"},
+      {{"run", "-m", gguf, "-p", "a", "--device", "tpu"}, "--device is tpu"},
+      {{"run", "-m", gguf, "-p", "a", "--top-p", "2"}, "--top-p"},
+      {{"run", "-m", gguf, "-p", "a", "-c", "2000000000"}, "a context of 2000000000 keeps"},
+      {{"run", "-m", golden("models/gpt2"), "-p", "a", "-c", "100k"},
+       "models/gpt2: --ctx is 102400, expected 1 to "},
+  };
+  for (const auto& [arguments, answer] : lines) {
+    CAPTURE(answer);
+    const Outcome outcome = chaski_run(arguments);
+    CHECK_MESSAGE(outcome.one_error_line(), outcome.err);
+    CHECK_MESSAGE(outcome.error_says(answer), outcome.err);
+  }
+}
+
+TEST_CASE("habits/notices say that they are, and -q leaves them out") {
+  const TempFolder folder;
+  const std::string gguf = folder / "story.gguf";
+  REQUIRE(chaski_run({"convert", kStory, gguf, "-q"}).err.empty());
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // also where there is a GPU
+  const Arguments run = {"run", "-m", gguf, "-p", "Once", "-n", "1", "-s", "1"};
+  const auto with = [&](const Arguments& more) {
+    Arguments all = run;
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(all);
+  };
+  const Outcome plain = with({}), quiet = with({"-q"}), verbose = with({"-v"}),
+                layers = with({"-ngl", "99"});
+  CHECK_MESSAGE(plain.err.starts_with("chaski: note: " + gguf + ": GGUF v3"), plain.err);
+  CHECK(!plain.error_says("on the CPU"));
+  CHECK_MESSAGE(quiet.err.empty(), quiet.err);
+  CHECK(quiet.out.size() == plain.out.size());
+  CHECK_MESSAGE(verbose.error_says("\nchaski: note: on the CPU: "), verbose.err);
+  CHECK_MESSAGE(layers.error_says("\nchaski: note: on the CPU: --gpu-layers is 99, but "),
+                layers.err);
+  check_one_line(chaski_run({"run", "-q", "-m", folder / "none", "-p", "a"}), 5, "none: ");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_CASE("habits/the closing line: no exponent, no guesses that gained nothing, 1 token") {
+  const Arguments run = {"run", "-m", kStory, "-p", "Once", "-n", "1", "-s", "10"};
+  const Outcome one = chaski_run(run);
+  CHECK_MESSAGE(one.error_says("; answer 1 token;"), one.err);
+  Arguments longer = run;
+  longer[6] = "200", longer.insert(longer.end(), {"--temp", "1.5"});
+  const Outcome plain = chaski_run(longer);
+  CHECK_MESSAGE(plain.err.find("e+") == std::string::npos, plain.err);
+  CHECK_MESSAGE(!plain.error_says("guesses"), plain.err);
+  longer[6] = "1000", longer.insert(longer.end(), {"--ignore-end", "-c", "2000", "-v"});
+  const Outcome verbose = chaski_run(longer);
+  CHECK_MESSAGE(verbose.error_says(" guesses right"), verbose.err);
+}
+
+TEST_CASE("habits/tables go by layers") {
+  const std::string model = "/SmolLM2-135M-Instruct.Q4_1.gguf";
+  const char* real = std::getenv("CHASKI_REAL_MODELS");
+  if (!real || !have(real + model)) return;
+  const std::string table = chaski_run({"inspect", real + model}).out;
+  CHECK(table.find("layer.9.attn_q ") < table.find("layer.10.attn_q "));
+  CHECK(table.find("layer.1.attn_q ") < table.find("layer.2.attn_q "));
+}
+
+TEST_CASE("habits/bench keeps how fast memory is, run says it and measures nothing") {
+  const TempFolder folder;
+  const std::string before = std::getenv("XDG_CACHE_HOME");
+  setenv("XDG_CACHE_HOME", folder.path.c_str(), 1);
+  const Outcome bench =
+      chaski_run({"bench", "--device", "cpu", "-t", "1", "-p", "1", "-n", "1", "-r", "1"});
+  CHECK_MESSAGE(bench.status == 0, bench.err);
+  const std::string speeds = folder / "chaski/speed";
+  REQUIRE(files_in(speeds) == 1);
+  const std::string kept = std::filesystem::directory_iterator(speeds)->path();
+  CHECK_MESSAGE(read_file(kept).ends_with(" bytes per second of cpu, -t 1\n"), read_file(kept));
+  const char* real = std::getenv("CHASKI_REAL_MODELS");
+  const std::string model = std::string(real ? real : "") + "/SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (have(model)) {
+    write_file(kept, "1e12");
+    const auto run = [&](const char* threads) {
+      return chaski_run(
+          {"run", "--device", "cpu", "-t", threads, "-m", model, "-p", "A", "-n", "3"});
+    };
+    CHECK_MESSAGE(run("1").error_says("% of the 1000.0 GB/s that memory gives"), run("1").err);
+    CHECK(!run("2").error_says("that memory gives"));  // never measured with two threads
+    write_file(kept, "not a number");
+    CHECK(!run("1").error_says("that memory gives"));
+    CHECK(files_in(speeds) == 1);
+  }
+  setenv("XDG_CACHE_HOME", before.c_str(), 1);
+}
+
+TEST_CASE("habits/doctor: a verdict a line, and the speed of memory is kept") {
+  const TempFolder folder;
+  const std::string before = std::getenv("XDG_CACHE_HOME");
+  setenv("XDG_CACHE_HOME", folder.path.c_str(), 1);
+  const Outcome table = chaski_run({"doctor"});
+  CHECK_MESSAGE(table.status == 0, table.err);
+  CHECK(table.err.empty());
+  std::istringstream lines(table.out);
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    CHECK_MESSAGE((line.substr(14, 6) == "good  " || line.substr(14, 6) == "look  "), line);
+  CHECK(count == 8);
+  for (const char* what : {"CPU ", "cores ", "CPU quota ", "memory ", "memory speed ",
+                           "huge pages ", "GPU ", "cache folder "})
+    CHECK_MESSAGE(("\n" + table.out).find(std::string("\n") + what) != std::string::npos, what);
+  CHECK(files_in(folder / "chaski/speed") == 1);
+  CHECK(chaski_run({"doctor", "--json"}).out.starts_with("{\"schema\":1,\"findings\":["));
+  setenv("XDG_CACHE_HOME", before.c_str(), 1);
+}

@@ -1,0 +1,116 @@
+// What the Makefile does with a program that is built: it installs one file, and links one that can
+// be carried to another machine. Nothing is compiled here.
+#include <sstream>
+
+#include "tests/kit/program.h"
+
+using namespace chaski::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string build_folder() { return fs::path(chaski_binary()).parent_path(); }
+
+// make as a user calls it, although it may be make that runs the tests.
+Outcome make(const std::string& arguments) {
+  return Program({"-c",
+                  "unset MAKEFLAGS MAKELEVEL MFLAGS MAKEOVERRIDES MODE STATIC BUILD; "
+                  "exec make -j1 -o build/.setup " +
+                      arguments},
+                 "", "", "/bin/sh")
+      .wait();
+}
+
+}  // namespace
+
+TEST_CASE("make install puts program, manual and completions where it was told") {
+  const TempFolder folder;
+  const std::string root = folder / "root", installed = root + "/opt/chaski/bin/chaski";
+  const Outcome done = make("-o " + chaski_binary() + " BUILD=" + build_folder() +
+                            " PREFIX=/opt/chaski DESTDIR=" + root + " install");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(root))
+    if (!entry.is_directory()) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  const std::string share = root + "/opt/chaski/share/";
+  for (const char* file : {"man/man1/chaski.1", "man/man1/chaski-run.1",
+                           "man/man1/chaski-completion.1", "bash-completion/completions/chaski",
+                           "zsh/site-functions/_chaski", "fish/vendor_completions.d/chaski.fish"})
+    CHECK_MESSAGE(std::ranges::count(files, share + file) == 1, file);
+  CHECK(files[0] == installed);
+  for (const std::string& file : files)
+    CHECK_MESSAGE((file == installed || (file.starts_with(share) && fs::file_size(file) > 100)),
+                  file);
+  CHECK(fs::status(installed).permissions() == fs::perms(0755));
+  const Outcome story =
+      Program({"-c", "cd / && exec " + installed + " run --device cpu -n 4 --seed 1"}, "", "",
+              "/bin/sh")
+          .wait();
+  CHECK_MESSAGE(story.status == 0, story.err);
+  CHECK(story.out.starts_with("Once upon a time"));
+}
+
+TEST_CASE("make STATIC=1 links every library but libc into the program") {
+  const TempFolder folder;
+  const std::string program = folder / "chaski";
+  const Outcome plan = make("-n STATIC=1 CUDA=0 BUILD=" + folder.path + " " + program);
+  REQUIRE_MESSAGE(plan.status == 0, plan.err);
+  std::istringstream lines(plan.out);
+  int links = 0, compiled = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t source = line.find(" -c ");
+    if (source != std::string::npos && line.find("main/", source) != std::string::npos) {
+      ++compiled;
+      CHECK_MESSAGE(line.find("-DFMT_HEADER_ONLY") != std::string::npos, line);
+    }
+    if (line.find(" -o " + program + " ") == std::string::npos) continue;
+    ++links;
+    CHECK_MESSAGE(line.find("-static-libstdc++ -static-libgcc") != std::string::npos, line);
+    std::istringstream words(line);
+    bool inside = false;
+    std::vector<std::string> libraries, shared;
+    for (std::string word; words >> word;) {
+      if (word == "-Wl,-Bstatic") inside = true;
+      if (word == "-Wl,-Bdynamic") inside = false;
+      if (word.starts_with("-l")) (inside ? libraries : shared).push_back(word);
+    }
+    CHECK(shared.empty());
+    for (const char* library : {"-ledit", "-lpcre2-8", "-lutf8proc", "-lxxhash"})
+      CHECK_MESSAGE(std::count(libraries.begin(), libraries.end(), library) == 1, line);
+  }
+  CHECK(links == 1);
+  CHECK(compiled > 3);  // units of main/
+}
+
+TEST_CASE("make deb: a package that says what it needs, and whose program runs") {
+  if (std::system("command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null") != 0)
+    return (void)std::fprintf(stderr, "SKIPPED: dpkg-deb and dpkg-shlibdeps are not there\n");
+  if (chaski_binary().find("asan") != std::string::npos)
+    return (void)std::fprintf(stderr, "SKIPPED: AddressSanitizer's library is in no package\n");
+  const TempFolder folder;
+  const Outcome built = make("-o " + chaski_binary() + " BUILD=" + build_folder() +
+                             " DEB=" + folder / "deb" + " deb");
+  REQUIRE_MESSAGE(built.status == 0, built.err);
+  const size_t at = built.out.rfind(folder.path);
+  const std::string package = built.out.substr(at, built.out.find('\n', at) - at);
+  REQUIRE_MESSAGE(package.ends_with(".deb"), built.out);
+  const auto shell = [](const std::string& line) {
+    return Program({"-c", line}, "", "", "/bin/sh").wait();
+  };
+  const std::string about = shell("dpkg-deb --info " + package).out,
+                    files = shell("dpkg-deb --contents " + package).out;
+  for (const char* line :
+       {" Package: chaski\n", " Version: 0.", " Depends: lib", "libc6", " Recommends: libcurl4"})
+    CHECK_MESSAGE(contains(about, line), about);
+  for (const char* file :
+       {"root/root", " ./usr/bin/chaski\n", " ./usr/share/man/man1/chaski-run.1.gz\n",
+        " ./usr/share/bash-completion/completions/chaski\n",
+        " ./usr/share/zsh/vendor-completions/_chaski\n", " ./usr/share/doc/chaski/copyright\n"})
+    CHECK_MESSAGE(contains(files, file), file);
+  const std::string root = folder / "unpacked";
+  const Outcome story = shell("dpkg-deb -x " + package + " " + root + " && cd / && exec " + root +
+                              "/usr/bin/chaski run --device cpu -n 4 --seed 1");
+  CHECK_MESSAGE(story.status == 0, story.err);
+  CHECK(story.out.starts_with("Once upon a time"));
+}

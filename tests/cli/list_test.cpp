@@ -1,0 +1,134 @@
+// Models by their names: where they lie, and what -m makes of a name.
+#include <nlohmann/json.hpp>
+
+#include "tests/kit/program.h"
+
+using namespace chaski::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+void touch(const std::string& path, const std::string& text = "x") {
+  fs::create_directories(fs::path(path).parent_path());
+  std::ofstream(path) << text;
+}
+
+}  // namespace
+
+TEST_CASE("cli/list: models of all stores by name, and -m takes the names") {
+  const TempFolder tmp;
+  for (const char* name : {"HF_HOME", "OLLAMA_MODELS"}) unsetenv(name);
+  const std::string home = tmp / "home", own = tmp / "own";
+  setenv("HOME", home.c_str(), 1), setenv("XDG_CACHE_HOME", (home + "/.cache").c_str(), 1);
+  setenv("CHASKI_MODELS", (tmp / "nothing" + ":" + own).c_str(), 1);
+  const std::string none = chaski_run({"list"}).err;
+  CHECK_MESSAGE(none.starts_with("chaski: note: there is no model where they are looked for"),
+                none);
+
+  fs::create_directories(own);
+  fs::copy_file(kStory, own + "/stories.quipu");
+  touch(own + "/deep/big-00001-of-00002.gguf");
+  touch(own + "/deep/big-00002-of-00002.gguf");
+  touch(own + "/deep/mmproj-big.gguf");
+  fs::create_symlink(own + "/stories.quipu", own + "/deep/again.quipu");
+  const std::string hub = home + "/.cache/huggingface/hub/models--someone--tiny/snapshots/0123/";
+  touch(hub + "config.json");
+  touch(hub + "model.safetensors", "12345");
+  touch(
+      home + "/.ollama/models/manifests/registry/library/llama3.2/1b",
+      R"({"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:ab"}]})");
+  touch(home + "/.ollama/models/manifests/registry/library/llama3.2/3b", "no JSON");
+  touch(home + "/.ollama/models/blobs/sha256-ab", "123");
+
+  for (const char* link : {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"})
+    fs::create_directory_symlink(".", own + "/deep/" + link);
+  touch(own + "/gone/config.json");
+  fs::create_symlink("nowhere", own + "/gone/model.safetensors");
+
+  const Outcome listed = chaski_run({"list", "--json"});
+  CHECK_MESSAGE(listed.status == 0, listed.err);
+  std::vector<std::string> found;
+  const nlohmann::json object = nlohmann::json::parse(listed.out);
+  for (const auto& m : object["models"])
+    found.push_back(m["name"].get<std::string>() + " of " + m["place"].get<std::string>() + ", " +
+                    std::to_string(m["bytes"].get<uint64_t>()));
+  const std::string bytes = std::to_string(fs::file_size(kStory));
+  CAPTURE(listed.out);
+  CHECK(found == std::vector<std::string>{
+                     "big-00001-of-00002 of CHASKI_MODELS, 2", "llama3.2:1b of ollama, 3",
+                     "someone/tiny of Hugging Face, 5", "stories of CHASKI_MODELS, " + bytes});
+
+  const Arguments story = {"run", "-p", "The", "-n", "4", "--seed", "1", "-m"};
+  const auto with = [&](const std::string& model) {
+    Arguments all = story;
+    all.push_back(model);
+    return chaski_run(all);
+  };
+  CHECK(!with(kStory).out.empty());
+  CHECK(with("stories").out == with(kStory).out);
+  CHECK(with("sto").out == with(kStory).out);
+  // A note calls a model as the user does, whatever store it lies in.
+  const Outcome called = chaski_run({"run", "-p", "The", "-n", "1", "-c", "1k", "-m", "sto"});
+  CHECK_MESSAGE(called.error_says("note: sto: a context of 1024 is more than"), called.err);
+  check_one_line(with("nowhere"), 5, "nowhere: cannot be opened");
+  touch(own + "/st2.gguf");
+  touch(own + "/st3.gguf");
+  check_one_line(with("st"), 2, "st is the beginning of several models, expected one of st");
+  check_one_line(with("st2"), 3, "st2.gguf");
+}
+
+TEST_CASE("cli/completion: scripts that a shell takes, with every flag of every command") {
+  const TempFolder tmp;
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    CAPTURE(shell);
+    const Outcome script = chaski_run({"completion", shell});
+    REQUIRE_MESSAGE(script.status == 0, script.err);
+    for (const char* word : {"quantize", "calibrate", "top-p", "answers"})
+      CHECK(script.out.find(word) != std::string::npos);
+    touch(tmp / shell, script.out);
+    if (std::system((shell + " -n /dev/null 2>/dev/null").c_str()) == 0)
+      CHECK(std::system((shell + " -n " + tmp / shell).c_str()) == 0);
+  }
+  // As bash asks: the words, and which of them is completed.
+  const auto completed = [&](const std::string& words, int at) {
+    const std::string out = tmp / "out";
+    const std::string line = "bash -c '. " + tmp / "bash" + "; COMP_WORDS=(" + words +
+                             "); COMP_CWORD=" + std::to_string(at) + "; COMP_LINE=\"" + words +
+                             "\"; COMP_POINT=${#COMP_LINE}" +
+                             "; _chaski 2>/dev/null; echo ${COMPREPLY[*]}' > " + out;
+    CHECK(std::system(line.c_str()) == 0);
+    return read_file(out);
+  };
+  CHECK(completed("chaski qu", 1) == "quantize\n");
+  CHECK(completed("chaski run --top-", 2) == "--top-k --top-p --top-n-sigma\n");
+  CHECK(completed("chaski quantize --top-", 2) == "\n");
+  // Values, behind "=" too, which bash takes for the end of a word.
+  CHECK(completed("chaski run --kv q", 3) == "q8 q4_0\n");
+  CHECK(completed("chaski run --kv=q", 4) == "q8 q4_0\n");
+  CHECK(completed("chaski run --device ", 3) == "auto cpu cuda\n");
+  CHECK(completed("chaski chat --think h", 3) == "hide\n");
+  CHECK(completed("chaski quantize a b --type mx", 5) == "mxfp4\n");
+  CHECK(completed("chaski completion f", 2) == "fish\n");
+  CHECK(completed("chaski run -p ", 3) == "\n");
+  // Names of models, as chaski list has them; bash takes words apart at colons.
+  touch(
+      tmp / "models/manifests/host.example/library/alpaca/7b",
+      R"({"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:ab"}]})");
+  touch(tmp / "models/blobs/sha256-ab", "GGUF");
+  touch(tmp / "models/gguf/smallest.gguf", "GGUF");
+  setenv("OLLAMA_MODELS", (tmp / "models").c_str(), 1);
+  setenv("CHASKI_MODELS", (tmp / "models/gguf").c_str(), 1);
+  const std::string program = std::filesystem::absolute(chaski_binary());
+  CHECK(completed(program + " run -m sma", 3) == "smallest\n");
+  CHECK(completed(program + " inspect sma", 2) == "smallest\n");
+  CHECK(completed(program + " chat --model alpa", 3) == "alpaca:7b\n");
+  CHECK(completed(program + " chat --model alpaca:", 3) == "7b\n");
+  // What stands in a name is no command.
+  touch(tmp / "models/gguf/smell$(touch ran).gguf", "GGUF");
+  CHECK(completed(program + " run -m smell", 3) == "smell$(touch ran)\n");
+  CHECK_FALSE(have("ran"));
+  unsetenv("OLLAMA_MODELS");
+  unsetenv("CHASKI_MODELS");
+  check_one_line(chaski_run({"completion"}), 2, "SHELL");
+  check_one_line(chaski_run({"completion", "csh"}), 2, "expected bash, zsh or fish");
+}

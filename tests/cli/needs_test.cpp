@@ -1,0 +1,160 @@
+// Saying no well: what chaski does not run is refused before anything is done for it, with what it
+// lacks and the nearest that it has; inspect says the same, and shows the file.
+#include <nlohmann/json.hpp>
+
+#include "ggml-like-tensor/base/nearest.h"
+#include "tests/kit/import_support.h"
+#include "tests/kit/program.h"
+
+using namespace chaski;
+using namespace chaski::test;
+using nlohmann::json;
+
+namespace {
+
+// A llama whose first tensor is of a type that chaski lacks, and one of three dimensions.
+Gguf with_odd_tensors() {
+  Gguf g = tiny_llama();
+  g.tensor("blk.0.odd.weight", {4, 4}, 7777, floats(16));
+  g.tensor("blk.0.experts.weight", {4, 2, 2}, 0, floats(16));
+  return g;
+}
+
+Gguf of_architecture(const std::string& name) {
+  return tiny_llama().drop("general.architecture").str("general.architecture", name);
+}
+
+json needs_by_name(const json& report) {
+  json needs = json::object();
+  for (const json& need : report["needs"]) needs[need["name"].get<std::string>()] = need;
+  return needs;
+}
+
+json inspected(const std::string& file) {
+  const Outcome outcome = chaski_run({"inspect", file, "--json"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  return json::parse(outcome.out);
+}
+
+}  // namespace
+
+TEST_CASE("nearest: the smallest edit distance, the first of equals") {
+  const std::vector<std::string> known = {"llama", "qwen2", "qwen3", "phi2"};
+  CHECK(nearest_name("qwen2moe", known) == "qwen2");
+  CHECK(nearest_name("QWEN3", known) == "qwen3");
+  CHECK(nearest_name("qwen", known) == "qwen2");
+  CHECK(nearest_name("", known) == "phi2");
+  CHECK(nearest_name(std::string(100000, 'x'), known) == "llama");
+  CHECK(nearest_name("hpi2", {"chip2", "phi2"}) == "phi2");  // neighbours that changed places
+  CHECK(likely_name("llmaa", known) == "llama");
+  CHECK(likely_name("bert", known).empty());
+  CHECK(expected_names("phi", known) == "llama, qwen2, qwen3 or phi2 (nearest: phi2)");
+}
+
+TEST_CASE("cli/what chaski lacks is refused in one line, by run and by convert") {
+  const TempFolder folder;
+  const std::vector<std::pair<Gguf, std::string>> files = {
+      {of_architecture("lama9"), "general.architecture is lama9, expected"},
+      {of_architecture("qwen2moe"), " known ones (nearest: qwen2)"},
+      {tiny_llama().drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "rwkv"),
+       "tokenizer.ggml.model is \"rwkv\", expected"},
+      {tiny_llama()
+           .drop("tokenizer.ggml.model")
+           .str("tokenizer.ggml.model", "gpt2")
+           .str("tokenizer.ggml.pre", "qwen22"),
+       "tokenizer.pre is \"qwen22\", expected a known one (nearest: qwen2)"},
+      {tiny_llama().str("llama.rope.scaling.type", "yarm"),
+       "model.rope_scaling is yarm, expected none, linear, dynamic, llama3, yarn "
+       "or longrope (nearest: yarn)"},
+      {with_odd_tensors(), "tensor blk.0.odd.weight has type number 7777, expected F32"},
+      {tiny_llama().tensor("blk.0.odd.weight", {32}, 36, std::string(64, '\0')),
+       "has type I2_S, expected F32"},
+      {tiny_llama().tensor("blk.0.odd.weight", {32}, 36, std::string(64, '\0')),
+       "no file says which: take the model's safetensors folder, or a file of TQ2_0"},
+      {tiny_llama().tensor("blk.0.extra.weight", {4}, 0, floats(4)),
+       "tensor layer.0.extra has no place in a llama model"},
+  };
+  for (const auto& [gguf, says] : files) {
+    const std::string file = write_file(folder / "model.gguf", gguf.build());
+    check_one_line(chaski_run({"run", "-m", file, "-p", "a"}), 3, says);
+    check_one_line(chaski_run({"convert", file, folder / "out.quipu"}), 3, says);
+    CHECK(!std::filesystem::exists(folder / "out.quipu"));
+  }
+  Gguf vocabulary = tiny_llama();
+  vocabulary.tensors.clear();
+  const std::string file = write_file(folder / "vocab.gguf", vocabulary.build());
+  for (const char* out : {"out.quipu", "out.gguf"})
+    check_one_line(chaski_run({"convert", file, folder / out}), 3, "only a vocabulary");
+  check_one_line(chaski_run({"run", "-m", file, "-p", "a"}), 3, "only a vocabulary");
+  CHECK(chaski_run({"tokenize", "-m", file, "-p", "a"}).status == 0);  // which needs no more
+}
+
+TEST_CASE("cli/convert to GGUF refuses formats that GGUF lacks, and says what to do") {
+  const TempFolder folder;
+  for (const char* type : {"q2", "q3", "q4", "q4t", "q4h", "nf4", "q5", "q6", "q8f"}) {
+    REQUIRE(chaski_run({"quantize", kStory, folder / "small.quipu", "--type", type}).status == 0);
+    const Outcome outcome = chaski_run({"convert", folder / "small.quipu", folder / "out.gguf"});
+    CHECK(outcome.status == 3);
+    // The first of the file: the embedding, in six bits or more.
+    const std::string first = std::string(type) == "q8f" ? "q8f" : "q6";
+    CHECK_MESSAGE(outcome.error_says(" is " + first + ", which GGUF lacks"), outcome.err);
+    CHECK(outcome.error_says("chaski quantize --type q4_0"));
+    CHECK(!std::filesystem::exists(folder / "out.gguf"));
+  }
+}
+
+TEST_CASE("cli/inspect says what a file needs and what of it is here") {
+  const TempFolder folder;
+  const json story = inspected(kStory);
+  CHECK(story["runs"] == true);
+  CHECK(!story.contains("refusal"));
+  for (const json& need : story["needs"]) CHECK(need["here"] == true);
+
+  const std::string file = write_file(folder / "odd.gguf", with_odd_tensors().build());
+  const json odd = inspected(file), needs = needs_by_name(odd);
+  CHECK(odd["runs"] == false);
+  CHECK(odd["refusal"].get<std::string>().find("type number 7777") != std::string::npos);
+  CHECK(needs["llama"]["here"] == true);
+  CHECK(needs["number 7777"]["here"] == false);
+  CHECK(needs["tensors of 3 dimensions"]["here"] == false);
+  CHECK(odd["metadata"]["gguf.llama.block_count"] == 1);
+  bool shown = false;
+  for (const json& t : odd["tensors"])
+    shown |= t["name"] == "blk.0.experts.weight" && t["shape"] == json({2, 2, 4});
+  CHECK(shown);
+  const Outcome table = chaski_run({"inspect", file});
+  CHECK(table.out.find("chaski does not run it: ") != std::string::npos);
+  CHECK(contains(squeezed(table.out), " shape tensors of 3 dimensions missing\n"));
+
+  const json unknown =
+      inspected(write_file(folder / "unknown.gguf", of_architecture("qwen2moe").build()));
+  const json other = needs_by_name(unknown);
+  CHECK(other["qwen2moe"]["nearest"] == "qwen2");
+  CHECK(unknown["runs"] == false);
+}
+
+TEST_CASE("cli/inspect of a model without a tokenizer says so") {
+  const json needs = needs_by_name(inspected("tests/golden/models/gemma2"));
+  CHECK(needs["any"]["what"] == "tokenizer");
+  CHECK(needs["any"]["here"] == false);
+}
+
+TEST_CASE("cli/inspect shows a folder of an architecture that chaski lacks") {
+  const TempFolder folder;
+  write_file(
+      folder / "config.json",
+      R"({"architectures": ["MamaForCausalLM"], "hidden_size": 4, "rope_scaling": {"type": "warp"}})");
+  write_file(folder / "model.safetensors",
+             safetensors(R"({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},)"
+                         R"("e": {"dtype": "I8", "shape": [4], "data_offsets": [16, 20]}})",
+                         std::string(20, '\1')));
+  const json report = inspected(folder.path), needs = needs_by_name(report);
+  CHECK(report["metadata"]["hf.hidden_size"] == 4);
+  CHECK(needs["MamaForCausalLM"]["here"] == false);
+  CHECK(needs["MamaForCausalLM"]["nearest"] == "LlamaForCausalLM");
+  CHECK(needs["warp"]["here"] == false);
+  CHECK(needs["I8"]["here"] == false);
+  CHECK(needs["f32"]["here"] == true);
+  check_one_line(chaski_run({"run", "-m", folder.path, "-p", "a"}), 3,
+                 "(nearest: LlamaForCausalLM)");
+}

@@ -1,0 +1,107 @@
+// Model files that people have, beside exact arithmetic on their weights: `make real` fetches them
+// and sets CHASKI_REAL_MODELS. What stands in tests/golden/real was made by
+// scripts/study/exact_argmax.py.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "engine/session/engine.h"
+#include "engine/session/session.h"
+#include "tests/kit/program.h"
+
+using namespace chaski;
+using namespace chaski::test;
+using nlohmann::json;
+
+namespace {
+
+std::string real(const std::string& name) {
+  const char* folder = std::getenv("CHASKI_REAL_MODELS");
+  return (folder ? std::string(folder) : "CHASKI_REAL_MODELS") + "/" + name;
+}
+
+json golden_of(const std::string& name) {
+  return json::parse(read_file(golden("real/" + name + ".json")));
+}
+
+// Along the tokens that exact arithmetic takes: how many chaski takes too, and the largest lead
+// that exact arithmetic gives its token over any other where chaski takes another.
+struct Agreement {
+  int same = 0, places = 0;
+  double lead = 0;
+};
+Agreement agreement(const std::string& model, const json& prompts) {
+  EngineOptions options;
+  options.model = model, options.device = "cpu";
+  const auto engine = Engine::open(options);
+  Agreement found;
+  for (const json& prompt : prompts) {
+    const auto ids = prompt.at("ids").get<std::vector<TokenId>>();
+    CHECK(engine->tokenizer().encode_prompt(prompt.at("text").get<std::string>()) == ids);
+    const auto session = engine->session();
+    auto logits = session->extend(ids);
+    for (const auto& [token, lead] : prompt.at("path").get<std::vector<std::pair<int, double>>>()) {
+      const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      ++found.places;
+      if (best == token)
+        ++found.same;
+      else
+        found.lead = std::max(found.lead, lead);
+      logits = session->decode(token);
+    }
+  }
+  return found;
+}
+
+double perplexity_of(const std::string& model, const std::string& text) {
+  const Outcome outcome = chaski_run(
+      {"eval", "--device", "cpu", "-m", model, "-f", text, "-c", "512", "--chunks", "2", "--json"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  return json::parse(outcome.out).at("perplexity");
+}
+
+// The file and a tenth, and room for the program, its vocabulary and the keys and values of a few
+// hundred tokens: what was converted is not kept twice. It comes first, because the system counts
+// what the process that starts another ever had as the other's.
+constexpr double kProgram = 48e6;
+void check_memory(const std::string& model) {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "All work and no play makes a dull day. ";
+  const Outcome outcome =
+      chaski_run({"run", "--device", "cpu", "-m", model, "-p", text, "-n", "2", "--temp", "0"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  const double file = double(std::filesystem::file_size(model)), most = double(outcome.peak_bytes);
+  MESSAGE("memory at most: " << most / 1e6 << " MB, the file has " << file / 1e6);
+  CHECK(most <= 1.1 * file + kProgram);
+}
+
+// Activations of 8 bits move logits by tenths: what exact arithmetic prefers by more than half is
+// taken, and nine tokens of ten anyhow.
+void check_model(const std::string& name, const std::string& file) {
+  const std::string model = real(file);
+  if (!have(model)) return;
+  check_memory(model);
+  const json expected = golden_of(name);
+  const Agreement found = agreement(model, expected.at("prompts"));
+  MESSAGE(name << ": " << found.same << " of " << found.places
+               << " tokens are the exact ones, the others within " << found.lead);
+  CHECK(found.places > 0);
+  CHECK(10 * found.same >= 9 * found.places);
+  CHECK(found.lead <= 0.5);
+  const std::string text = data("eval/wiki.test.raw");
+  if (!have(text)) return;
+  const double perplexity = perplexity_of(model, text), exact = expected.at("perplexity");
+  MESSAGE("perplexity " << perplexity << ", exactly " << exact);
+  CHECK(std::abs(perplexity / exact - 1) <= 0.02);
+}
+
+}  // namespace
+
+TEST_CASE("real/smollm2: llama, Q4_1") {
+  check_model("smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf");
+}
+TEST_CASE("real/qwen: qwen2, Q4_K_M with Q5_0") {
+  check_model("qwen", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf");
+}
+TEST_CASE("real/gemma: gemma3, Q4_K_M with Q5_0, 262 144 tokens") {
+  check_model("gemma", "gemma-3-270m-q4_k_m.gguf");
+}

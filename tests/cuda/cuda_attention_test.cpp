@@ -1,0 +1,225 @@
+// The device's attention where contexts are deep, sequences ragged and heads of every shape:
+// against the reference, and bit for bit the same whether a token is alone (its context split over
+// blocks), beside others of its sequence, or in a prompt (a block walks it).
+#include "tests/kit/cuda_device.h"
+#include "tests/kit/op_support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+constexpr int kContext = 1100;
+
+// Tokens of several sequences at the given positions, over pages of random keys and values; pages
+// past a sequence's end are NaN.
+struct Sequences {
+  Attention op;
+  StateLayout states;
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<std::byte> pages;
+  std::vector<float> q;
+  Batch batch;
+  PassContext where;
+
+  Sequences(const Attention& op, Format format, const std::vector<std::vector<int32_t>>& positions)
+      : op(op),
+        states(std::vector<State>(size_t(op.state) + 1, op.kv), format, true),
+        tables(positions.size()) {
+    const int per_sequence = kContext / kPage + 1;
+    const size_t groups = (positions.size() * size_t(per_sequence) + kPageGroup - 1) / kPageGroup;
+    pages.resize(groups * kPageGroup * states.page_bytes(), std::byte{0xFF});
+    states.place({{pages.data()}}), where.states = states, batch.tables.resize(1);
+    for (size_t s = 0; s < positions.size(); ++s) {
+      for (int i = 0; i < per_sequence; ++i)
+        tables[s].push_back(int32_t(size_t(i) * positions.size() + s));
+      batch.tables[0].push_back(tables[s].data());
+      fill(s, positions[s].back());
+    }
+    for (size_t s = 0; s < positions.size(); ++s)
+      for (int32_t p : positions[s])
+        batch.tokens.push_back(0), batch.cells.push_back(p), batch.sequences.push_back(int32_t(s));
+    q.resize(size_t(batch.size()) * size_t(op.heads * op.kv.k_dim));
+    for (size_t i = 0; i < q.size(); ++i) q[i] = 2 * noise(uint32_t(i + 3));
+  }
+  void fill(size_t sequence, int last) {
+    std::vector<float> k(size_t(op.kv.heads * op.kv.k_dim)), v(size_t(op.kv.heads * op.kv.v_dim));
+    Batch one = batch;
+    for (int p = 0; p <= last; ++p) {
+      for (size_t i = 0; i < k.size(); ++i)
+        k[i] = noise(uint32_t(p * 1009 + int(sequence) * 7) + uint32_t(i));
+      for (size_t i = 0; i < v.size(); ++i) v[i] = noise(uint32_t(p * 757) + uint32_t(i));
+      one.cells = {p}, one.sequences = {int32_t(sequence)}, one.stores = {stores_of(one, 0)};
+      OpArgs a;
+      a.in[0] = {{1, int64_t(k.size())}, Format::f32, k.data()};
+      a.in[1] = {{1, int64_t(v.size())}, Format::f32, v.data()};
+      a.batch = &one, a.where = &where;
+      KvWrite{op.state, op.kv, false, {}, {}}.reference(a);
+    }
+  }
+  OpArgs args(const Batch& b, const PassContext& at, int64_t n) const {
+    OpArgs a;
+    a.n_in = 1, a.batch = &b, a.where = &at;
+    a.in[0].shape = {n, op.heads * op.kv.k_dim}, a.out[0].shape = {n, op.heads * op.kv.v_dim};
+    return a;
+  }
+  std::vector<float> reference() const {
+    std::vector<float> out(size_t(batch.size() * op.heads * op.kv.v_dim));
+    OpArgs a = args(batch, where, batch.size());
+    a.in[0].data = const_cast<float*>(q.data()), a.out[0].data = out.data();
+    op.reference(a);
+    return out;
+  }
+  // Tokens [from, from + n), as a pass of their own.
+  std::vector<float> on_device(Device& device, int64_t from, int64_t n,
+                               size_t shared_limit = 0) const {
+    const int64_t cols = op.heads * op.kv.k_dim;
+    Batch part = batch;
+    part.tokens.resize(size_t(n));
+    PassContext there = where;
+    there.states.place({{device.upload(pages)}});
+    OpArgs a = args(part, there, n);
+    a.in[0].data =
+        device.upload(std::vector<float>(q.begin() + from * cols, q.begin() + (from + n) * cols));
+    std::vector<float> out(size_t(n * op.heads * op.kv.v_dim));
+    LaunchContext c = device.context();
+    c.context = kContext;
+    if (shared_limit) c.shared_limit = shared_limit;
+    std::vector<int32_t> all, start;
+    for (const auto& t : tables) all.insert(all.end(), t.begin(), t.end());
+    for (int64_t t = from; t < from + n; ++t)
+      start.push_back(batch.sequences[size_t(t)] * int32_t(tables[0].size()));
+    c.batch.tables = device.upload(all), c.batch.table_start[0] = device.upload(start);
+    c.batch.cells = device.upload(
+        std::vector<int32_t>(batch.cells.begin() + from, batch.cells.begin() + from + n));
+    const CudaEntry entry = cuda_entry_of(Attention{});
+    c.scratch = device.upload(std::vector<std::byte>(entry.scratch(op, a, kContext)));
+    REQUIRE(entry.supports(op, a));
+    for (int run = 0; run < 2; ++run) {  // what it leaves in its scratch memory must not matter
+      a.out[0].data = device.poisoned(out.size() * 4);
+      entry.launch(op, a, c);
+    }
+    device.download(a.out[0].data, out.data(), out.size() * 4);
+    device.forget();
+    return out;
+  }
+};
+
+double error_of(const std::vector<float>& got, const std::vector<float>& want) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (!std::isfinite(got[i])) return INFINITY;
+    error += (double(got[i]) - want[i]) * (double(got[i]) - want[i]),
+        size += double(want[i]) * want[i];
+  }
+  return error / size;
+}
+
+// q8's scale times code is rounded to f16, 2^-12 of a value at most; nothing else is rounded so
+// coarsely.
+double bound(Format format) { return format == Format::q8 ? 1e-6 : 1e-10; }
+
+std::vector<int32_t> from_to(int first, int last) {
+  std::vector<int32_t> p;
+  for (int i = first; i <= last; ++i) p.push_back(i);
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of every shape") {
+  Device device;
+  if (!device.there()) return;
+  // state, heads, {KV heads, k_dim, v_dim, window}, scale, soft_cap
+  const Attention ops[] = {{0, 4, {4, 64, 64, 0}, .125f},    {1, 7, {1, 32, 32, 0}, .2f},
+                           {0, 20, {1, 16, 16, 0}, .25f},    {0, 8, {2, 80, 80, 0}, .1f, 30},
+                           {0, 2, {1, 128, 128, 400}, .1f},  {0, 3, {1, 512, 512, 0}, .05f},
+                           {0, 40, {1, 20, 20, 0}, .2f},     {1, 4, {2, 96, 64, 0}, .1f},
+                           {0, 6, {2, 24, 144, 300}, .2f, 0}};
+  for (const Attention& op : ops)
+    for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
+      CAPTURE(op.heads);
+      CAPTURE(op.kv.k_dim);
+      CAPTURE(info(format).name);
+      // decode of three sequences, one of them at a chunk's edge, and a run of five tokens across
+      // one
+      const Sequences s(op, format, {{0}, {255}, from_to(509, 513), {1090}});
+      const std::vector<float> got = s.on_device(device, 0, s.batch.size());
+      CHECK(error_of(got, s.reference()) < bound(format));
+      for (int64_t t : {1, 7}) {
+        const std::vector<float> alone = s.on_device(device, t, 1);
+        CHECK(std::memcmp(alone.data(), got.data() + t * int64_t(alone.size()), alone.size() * 4) ==
+              0);
+      }
+    }
+}
+
+TEST_CASE("cuda: attention of a prompt and of its tokens one by one, the same bits") {
+  Device device;
+  if (!device.there()) return;
+  for (const Attention& op :
+       {Attention{0, 4, {1, 32, 32, 0}, .2f}, Attention{0, 4, {2, 32, 32, 270}, .2f}})
+    for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
+      CAPTURE(info(format).name);
+      CAPTURE(op.kv.window);
+      // 39 tokens: not split
+      const Sequences s(op, format, {from_to(500, 529), {3}, from_to(900, 907)});
+      const std::vector<float> whole = s.on_device(device, 0, s.batch.size());
+      CHECK(error_of(whole, s.reference()) < bound(format));
+      const int64_t cols = op.heads * op.kv.v_dim;
+      for (const auto& [from, n] :
+           {std::pair<int64_t, int64_t>{0, 1}, {12, 1}, {30, 1}, {9, 7}, {38, 1}, {28, 6}}) {
+        const std::vector<float> part = s.on_device(device, from, n);
+        CHECK(std::memcmp(part.data(), whole.data() + from * cols, part.size() * 4) == 0);
+      }
+    }
+}
+
+TEST_CASE(
+    "cuda: attention is the same in little shared memory, and with queries beyond the range of "
+    "f16") {
+  Device device;
+  if (!device.there()) return;
+  for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
+    CAPTURE(info(format).name);
+    Sequences s({0, 8, {1, 64, 64, 0}, .2f}, format, {from_to(700, 705)});
+    const std::vector<float> before = s.on_device(device, 0, 6);
+    CHECK(error_of(before, s.reference()) < bound(format));
+    const std::vector<float> little = s.on_device(device, 0, 6, 80 * 1024);
+    CHECK(std::memcmp(little.data(), before.data(), before.size() * sizeof(float)) == 0);
+    for (float& q : s.q) q *= 0x1p30f;
+    s.op.scale *= 0x1p-30f;
+    const std::vector<float> large = s.on_device(device, 0, 6);
+    CHECK(std::memcmp(large.data(), before.data(), before.size() * sizeof(float)) == 0);
+  }
+}
+
+TEST_CASE("cuda: attention does not add what a query must not see, NaN or not") {
+  Device device;
+  if (!device.there()) return;
+  for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8})
+    for (const bool keys : {false, true}) {
+      CAPTURE(info(format).name);
+      CAPTURE(keys);
+      Sequences s({0, 2, {1, 32, 32, 0}, .2f}, format, {from_to(260, 264)});
+      // the page's slots behind them are NaN already
+      const std::vector<float> before = s.on_device(device, 0, 5);
+      CHECK(error_of(before, s.reference()) < bound(format));
+      // The last position's key or values (of q8 their scale), which four of the five tokens do not
+      // see, become NaN.
+      const KvView& kv = s.states.paged[0];
+      const KvLayout& l = kv.layout;
+      const int32_t page = s.tables[0][264 / kPage];
+      const size_t slot = 264 % kPage, item = info(format).row_block_bytes;
+      std::byte* at = keys ? kv.keys(0, page) : kv.values(0, page);
+      if (format == Format::q8)
+        std::memset(at + kPage * l.v_cols() + 2 * slot, 0xFF, 2);
+      else if (keys)
+        std::memset(at + slot * item, 0xFF, item);  // of channel 0
+      else
+        std::memset(at + slot * size_t(l.v_cols()) * item, 0xFF, size_t(l.v_cols()) * item);
+      const std::vector<float> after = s.on_device(device, 0, 5);
+      CHECK(std::memcmp(after.data(), before.data(), 4 * 64 * sizeof(float)) == 0);
+      CHECK(!std::isfinite(after[4 * 64]));
+    }
+}

@@ -1,0 +1,231 @@
+// The device's matmul against the order of additions it promises (cuda/device/order.h), bit for
+// bit, for every format, through every kernel (1, up to 8, 16 and 128 tokens a block) and at widths
+// around their edges.
+#include "cuda/device/order.h"
+#include "tests/kit/cuda_device.h"
+#include "tests/kit/op_support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+// x (tokens, cols) times a weight (rows, cols); quantized x for block formats.
+struct Product {
+  Format format;
+  int64_t rows, cols, tokens;
+  Buffer weight;
+  std::vector<float> x;
+  std::vector<Act> acts;
+  OpArgs args;
+
+  Product(Format f, int64_t rows, int64_t cols, int64_t tokens)
+      : format(f),
+        rows(rows),
+        cols(cols),
+        tokens(tokens),
+        weight(random_weight(f, {rows, cols})),
+        x(size_t(tokens * cols)) {
+    for (size_t i = 0; i < x.size(); ++i) x[i] = 2 * noise(uint32_t(i + 5));
+    args.in[0] = {{tokens, cols}, Format::f32, x.data()},
+    args.in[1] = {{rows, cols}, f, weight.data(), true};
+    if (reads_acts(f)) quantize_input(args, acts);
+  }
+};
+
+// The promise, in scalar code: segments of whole groups, block after block, segments added first to
+// last.
+template <class F>
+float in_order(const Product& p, int64_t r, int64_t t) {
+  constexpr int kInBlock = F::kBlock / 32;
+  const StripOf<F> strip(p.args.in[1].bytes() + r / kStrip * strip_bytes(p.format, p.cols));
+  const int blocks = int(p.cols / 32), row = int(r % kStrip);
+  float total = 0;
+  for (int segment = 0; segment < segments_of(groups_of(blocks)); ++segment) {
+    const Run run = segment_of(segment, groups_of(blocks));
+    float acc = 0;
+    for (int b = run.from * kGroupBlocks; b < std::min(run.to * kGroupBlocks, blocks); ++b) {
+      RowPanel panel;
+      strip.row(row).panel(F::get(strip.tiles()[b / kInBlock], row), b % kInBlock, panel);
+      acc = dot_block(F::kDot, panel, p.args.in_acts.at(t, b), acc);
+    }
+    total += acc;
+  }
+  return total;
+}
+
+float weight_at(const Product& p, int64_t r, int64_t c) {
+  const std::byte* strip = p.args.in[1].bytes() + r / kStrip * strip_bytes(p.format, p.cols);
+  float w = 0;
+  Formats::with(p.format, [&]<class F>(F) {
+    if constexpr (F::kFloat)
+      w = F::at(F::get(StripOf<F>(strip).tiles()[c / F::kBlock], int(r % kStrip)),
+                int(c % F::kBlock));
+  });
+  return w;
+}
+
+// The same of weights that go by fma: a chain for each column modulo four, added by halves.
+float in_order_by_fma(const Product& p, int64_t r, int64_t t) {
+  const int groups = groups_of(int(p.cols + 31) / 32);
+  float total = 0;
+  for (int segment = 0; segment < segments_of(groups); ++segment) {
+    const Run run = segment_of(segment, groups);
+    float chain[4] = {};
+    for (int64_t c = run.from * 256; c < std::min<int64_t>(run.to * 256, p.cols); ++c)
+      chain[c % 4] = std::fma(weight_at(p, r, c), p.x[size_t(t * p.cols + c)], chain[c % 4]);
+    total += (chain[0] + chain[1]) + (chain[2] + chain[3]);
+  }
+  return total;
+}
+
+// Tokens [from, from + n) on the device.
+std::vector<float> on_device(Device& device, const Product& p, int64_t from, int64_t n) {
+  OpArgs a;
+  std::vector<float> x(p.x.begin() + from * p.cols, p.x.begin() + (from + n) * p.cols);
+  a.n_in = 2;
+  a.in[0] = {{n, p.cols}, Format::f32, x.data()};
+  std::vector<Act> acts;
+  if (reads_acts(p.format)) quantize_input(a, acts), a.in_acts.data = device.upload(acts);
+  a.in[0].data = device.upload(x);
+  a.in[1] = p.args.in[1];
+  a.in[1].data = device.upload(p.args.in[1].data, p.weight.size);
+  std::vector<float> out(size_t(n * p.rows));
+  a.out[0] = {{n, p.rows}, Format::f32, device.poisoned(out.size() * 4)};
+  cuda_entry_of(MatMul{}).launch(MatMul{}, a, device.context());
+  device.download(a.out[0].data, out.data(), out.size() * 4);
+  device.forget();
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("cuda: matmul of block formats adds in the order it promises, to the bit") {
+  Device device;
+  if (!device.there()) return;
+  Formats::each([&]<class F>(F) {
+    if constexpr (!F::kFloat && kOnDevice<F>) {
+      // A group and a block; 18 groups and a block, in segments of one and of two; formats of 256
+      // columns have whole groups only.
+      constexpr bool kWide = F::kBlock > 32;
+      for (int64_t cols : {kWide ? 256 : 32, kWide ? 512 : 288, kWide ? 4608 : 4640}) {
+        for (int64_t tokens : {1, 3, 13, 70}) {
+          CAPTURE(F::kName);
+          CAPTURE(cols);
+          CAPTURE(tokens);
+          const Product p(F::kFormat, cols > 1000 ? 20 : 50, cols, tokens);
+          const std::vector<float> got = on_device(device, p, 0, tokens);
+          int wrong = 0;
+          for (int64_t t = 0; t < tokens; ++t)
+            for (int64_t r = 0; r < p.rows; ++r)
+              wrong += in_order<F>(p, r, t) != got[size_t(t * p.rows + r)];
+          CHECK(wrong == 0);
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("cuda: matmul by fma adds in the order it promises, to the bit") {
+  Device device;
+  if (!device.there()) return;
+  for (Format format : {Format::f32, Format::nf4, Format::fp4, Format::f8s})
+    for (int64_t cols : {64, 320, 4672})
+      for (int64_t tokens : {1, 3, 13}) {
+        CAPTURE(info(format).name);
+        CAPTURE(cols);
+        CAPTURE(tokens);
+        const Product p(format, cols > 1000 ? 20 : 50, cols, tokens);
+        const std::vector<float> got = on_device(device, p, 0, tokens);
+        int wrong = 0;
+        for (int64_t t = 0; t < tokens; ++t)
+          for (int64_t r = 0; r < p.rows; ++r)
+            wrong += in_order_by_fma(p, r, t) != got[size_t(t * p.rows + r)];
+        CHECK(wrong == 0);
+      }
+}
+
+// Rows of floats may end anywhere; the tile kernel takes those of whole units of four.
+TEST_CASE("cuda: matmul of every format gives a token the same bits at every width") {
+  Device device;
+  if (!device.there()) return;
+  for (int f = 0; f < kFormatCount; ++f) {
+    if (!info(Format(f)).on_device) continue;
+    for (int64_t cols :
+         info(Format(f)).block == 1 ? std::vector<int64_t>{595, 4364} : std::vector<int64_t>{768}) {
+      const Product p(Format(f), 37, cols, 133);
+      const std::vector<float> whole = on_device(device, p, 0, p.tokens);
+      for (const auto& [from, n] : {std::pair<int64_t, int64_t>{132, 1},
+                                    {0, 2},
+                                    {5, 3},
+                                    {125, 8},
+                                    {9, 16},
+                                    {16, 17},
+                                    {3, 64},
+                                    {33, 100}}) {
+        CAPTURE(info(Format(f)).name);
+        CAPTURE(cols);
+        CAPTURE(from);
+        CAPTURE(n);
+        const std::vector<float> part = on_device(device, p, from, n);
+        CHECK(std::memcmp(part.data(), whole.data() + from * p.rows, part.size() * 4) == 0);
+      }
+    }
+  }
+}
+
+// What float_dot.cuh promises of its two parts of x: each token's NMSE is below 2^-34, whatever the
+// size of x, of its neighbours in the batch, and of one column ten million times as large as the
+// others.
+TEST_CASE("cuda: matmul of 16-bit floats has an NMSE below 2^-34, x large or small") {
+  Device device;
+  if (!device.there()) return;
+  for (Format format : {Format::f16, Format::bf16})
+    for (float size : {format == Format::f16 ? 1e-36f : 1e-30f, 1e-6f, 1.0f, 1e6f, 1e27f})
+      for (int64_t tokens : {1, 3, 20, 66})
+        for (bool massive : {false, true}) {
+          CAPTURE(info(format).name);
+          CAPTURE(size);
+          CAPTURE(tokens);
+          CAPTURE(massive);
+          Product p(format, 40, 300, tokens);
+          for (size_t i = 0; i < p.x.size(); ++i) {
+            const size_t t = i / size_t(p.cols), c = i % size_t(p.cols);
+            p.x[i] *= size * (t % 2 ? 900 : 1) * (massive && c == 37 ? 1e7f : 1);
+          }
+          const std::vector<float> got = on_device(device, p, 0, tokens);
+          double worst = 0;
+          for (int64_t t = 0; t < tokens; ++t) {
+            double error = 0, square = 0;
+            for (int64_t r = 0; r < p.rows; ++r) {
+              double want = 0;
+              for (int64_t c = 0; c < p.cols; ++c)
+                want += double(weight_at(p, r, c)) * p.x[size_t(t * p.cols + c)];
+              error += std::pow(got[size_t(t * p.rows + r)] / size - want / size, 2),
+                  square += std::pow(want / size, 2);
+            }
+            worst = std::max(worst, error / square);
+          }
+          CHECK(worst < 0x1p-34);
+        }
+}
+
+// More pairs of strips than blocks: a block takes one after another, its weights asked for ahead.
+TEST_CASE("cuda: matmul of many rows by few blocks") {
+  Device device;
+  if (!device.there()) return;
+  for (Format format : {Format::q4, Format::q6_k, Format::f16})
+    for (int64_t tokens : {1, 2, 9}) {
+      CAPTURE(info(format).name);
+      CAPTURE(tokens);
+      const Product p(format, 600, 4608, tokens);
+      std::vector<float> want(size_t(tokens * p.rows)), got = on_device(device, p, 0, tokens);
+      OpArgs a = p.args;
+      a.out[0] = {{tokens, p.rows}, Format::f32, want.data()};
+      MatMul{}.reference(a);
+      double error = 0, size = 0;
+      for (size_t i = 0; i < want.size(); ++i)
+        error += std::pow(double(got[i]) - want[i], 2), size += double(want[i]) * want[i];
+      CHECK(error / size < 1e-11);
+    }
+}

@@ -1,0 +1,723 @@
+// Requests alone and in company: the text of each is the same, whoever comes, goes or fails beside
+// it.
+#include <cmath>
+#include <cstring>
+
+#include "engine/grammar/regex.h"
+#include "engine/passes/profile.h"
+#include "engine/requests/answer_cache.h"
+#include "engine/requests/beam.h"
+#include "engine/requests/generate.h"
+#include "engine/requests/scheduler.h"
+#include "engine/session/engine_impl.h"
+#include "ggml-like-tensor/noise.h"
+#include "models/import/import.h"
+#include "tests/kit/engine_support.h"
+#include "tests/kit/support.h"
+
+namespace chaski::test {
+namespace {
+
+std::vector<TokenId> prompt_for(const Engine& e, int i) {
+  const char* const kTexts[] = {"Once upon a time", "Tim had a red ball. Tim had a red ball. Tim",
+                                "The cat", "Lily and her mom went to the park. They saw a dog. "};
+  std::string text;
+  for (int k = 0; k <= i % 3; ++k) text += kTexts[i % 4];
+  return e.tokenizer().encode_prompt(text);
+}
+
+TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
+  const auto other = Engine::open({});
+  constexpr int kRequests = 9;
+  std::vector<GenerateOptions> options;
+  std::vector<GenerateResult> alone;
+  for (int i = 0; i < kRequests; ++i) {
+    options.push_back(drawn(i % 2 ? 0.9 : 0, uint64_t(i), 10 + 17 * (i % 4)));
+    options[size_t(i)].ignore_end = i % 3 != 0;
+    if (i % 4 == 1) options[size_t(i)].sampling.penalties.repeat = 1.3;
+    if (i % 4 == 3) options[size_t(i)].stop = {"ball", "dog"};
+    alone.push_back(
+        generate(*other->session(), prompt_for(*other, i), options[size_t(i)], kUnheard));
+  }
+  for (const bool guess : {false, true})
+    for (const int budget : {0, 7}) {
+      CAPTURE(guess);
+      CAPTURE(budget);
+      const auto engine = Engine::open({});  // which knows nothing of these texts
+      Scheduler scheduler(engine, budget);
+      Governor governor;
+      std::vector<std::unique_ptr<Drafter>> drafters;
+      std::vector<std::unique_ptr<Request>> requests;
+      // One more every few passes.
+      for (int pass = 0; scheduler.step() || int(requests.size()) < kRequests; ++pass) {
+        if (pass % 4 || int(requests.size()) == kRequests) continue;
+        GenerateOptions o = options[requests.size()];
+        drafters.push_back(ngram_drafter());
+        if (guess) o.drafter = drafters.back().get(), o.draft_length = 3;
+        if (requests.size() % 2) o.governor = &governor;
+        requests.push_back(std::make_unique<Request>(
+            *engine, prompt_for(*engine, int(requests.size())), o, kUnheard));
+        scheduler.add(*requests.back());
+      }
+      for (size_t i = 0; i < requests.size(); ++i) {
+        CAPTURE(i);
+        CHECK(!requests[i]->error);
+        const GenerateResult result = requests[i]->finished();
+        CHECK(result.tokens == alone[i].tokens);
+        CHECK(result.text == alone[i].text);
+        CHECK(result.finish == alone[i].finish);
+      }
+    }
+}
+
+TEST_CASE("requests: who shares a prompt shares its pages, and it is read once") {
+  const auto engine = Engine::open({});
+  const auto prompt = engine->tokenizer().encode_prompt(
+      "Once upon a time there was a boy named Tim. He had a big red ball and a small dog.");
+  Scheduler scheduler(engine);
+  std::vector<std::unique_ptr<Request>> requests;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    requests.push_back(std::make_unique<Request>(*engine, prompt, drawn(0.8, seed, 30), kUnheard));
+    scheduler.add(*requests.back());
+  }
+  int read = 0;
+  while (scheduler.step()) {
+  }
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const GenerateResult result = requests[seed]->finished();
+    read += result.prompt_tokens - result.cached_tokens;
+    CHECK(result.tokens ==
+          generate(*engine->session(), prompt, drawn(0.8, seed, 30), kUnheard).tokens);
+  }
+  CHECK(read == int(prompt.size()) + 3);  // and the last token for each draw
+  for (const KvPool& pool : engine->impl().pools) CHECK(pool.in_use() == 0);
+}
+
+TEST_CASE("requests: without pages they wait, or go and read their text again, and say the same") {
+  const auto engine = Engine::open({}), other = Engine::open({});
+  KvPool& pool = engine->impl().pools[0];
+  std::vector<GenerateResult> alone;
+  for (int i = 0; i < 3; ++i)
+    alone.push_back(
+        generate(*other->session(), prompt_for(*other, i), drawn(0.8, uint64_t(i), 90), kUnheard));
+  std::vector<int32_t> taken;
+  // The prompts of all have room, or of one or two, their texts do not.
+  for (const int left : {12, 9, 16}) {
+    CAPTURE(left);
+    while (pool.size() - pool.in_use() > left) taken.push_back(pool.take());
+    Scheduler scheduler(engine);
+    std::vector<std::unique_ptr<Request>> requests;
+    for (int i = 0; i < 3; ++i) {
+      requests.push_back(std::make_unique<Request>(*engine, prompt_for(*engine, i),
+                                                   drawn(0.8, uint64_t(i), 90), kUnheard));
+      scheduler.add(*requests.back());
+    }
+    int most = 0;
+    bool waited = false;
+    while (scheduler.step())
+      most = std::max(most, scheduler.running()), waited = waited || scheduler.waiting() > 0;
+    CHECK(most > 1);
+    CHECK(waited);
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(!requests[i]->error);
+      CHECK(requests[i]->finished().text == alone[i].text);
+    }
+    for (const int32_t page : taken) pool.release(page);
+    taken.clear();
+  }
+  // For one alone there is not enough.
+  while (pool.size() - pool.in_use() > 3) taken.push_back(pool.take());
+  Scheduler scheduler(engine);
+  Request one(*engine, prompt_for(*engine, 0), drawn(0.8, 0, 90), kUnheard);
+  scheduler.add(one);
+  while (scheduler.step()) {
+  }
+  REQUIRE(one.error);
+  CHECK(one.error->code == Exit::memory);
+  for (const int32_t page : taken) pool.release(page);
+}
+
+// Many who want to say 20 words, with pages for one of them at a time.
+struct FewPages {
+  std::shared_ptr<Engine> engine = Engine::open({});
+  std::vector<std::unique_ptr<Request>> requests;
+  std::vector<size_t> order;  // in which they ended
+
+  FewPages() {
+    KvPool& pool = engine->impl().pools[0];
+    while (pool.size() - pool.in_use() > 2) pool.take();
+  }
+  Request& one(int i) {
+    requests.push_back(std::make_unique<Request>(*engine, prompt_for(*engine, 0),
+                                                 drawn(0.8, uint64_t(i), 20), kUnheard));
+    return *requests.back();
+  }
+  bool step(Scheduler& scheduler) {
+    const bool more = scheduler.step();
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (!requests[i]->goes_on() && std::ranges::count(order, i) == 0) order.push_back(i);
+    return more;
+  }
+};
+
+TEST_CASE("requests: who has a higher priority goes first, but nobody waits for ever") {
+  FewPages few;
+  Scheduler scheduler(few.engine);
+  const int priorities[] = {0, 0, 1, -1, 2};
+  for (int i = 0; i < 5; ++i) scheduler.add(few.one(i), priorities[i]);
+  while (few.step(scheduler)) {
+  }
+  CHECK(few.order == std::vector<size_t>{4, 2, 0, 1, 3});
+  for (int i = 0; i < 5; ++i) {
+    REQUIRE(!few.requests[size_t(i)]->error);
+    CHECK(few.requests[size_t(i)]->finished().text ==
+          generate(*Engine::open({})->session(), prompt_for(*few.engine, 0),
+                   drawn(0.8, uint64_t(i), 20), kUnheard)
+              .text);
+  }
+
+  // Those who are more important come faster than they go. Who waits has his turn all the same.
+  FewPages busy;
+  Scheduler crowded(busy.engine);
+  crowded.add(busy.one(0), 1);
+  crowded.add(busy.one(1));
+  int passes = 0;
+  while (std::ranges::count(busy.order, 1U) == 0) {
+    if (passes % 15 == 0) crowded.add(busy.one(2 + passes / 15), 1);
+    busy.step(crowded);
+    REQUIRE(++passes < 400);
+  }
+  CHECK(passes > Scheduler::kAgeing);
+  CHECK(crowded.waiting() > 0);
+}
+
+TEST_CASE("requests: whose reader left, who is interrupted or fails ends alone") {
+  const auto engine = Engine::open({});
+  const auto prompt = prompt_for(*engine, 0);
+  const auto want = generate(*engine->session(), prompt, drawn(0.8, 1, 60), kUnheard);
+  std::atomic<bool> interrupt = false;
+  GenerateOptions stopped = drawn(0.8, 2, 60);
+  stopped.interrupt = &interrupt;
+  Request stays(*engine, prompt, drawn(0.8, 1, 60), kUnheard),
+      ends(*engine, prompt, stopped, kUnheard),
+      leaves(*engine, prompt, drawn(0.8, 3, 60), [n = 0](std::string_view) mutable {
+        if (++n == 5) fail(Exit::io, "the reader left");
+      });
+  struct Failing : Drafter {
+    Draft propose(std::span<const TokenId>, const Draft::Shape&) override {
+      fail(Exit::memory, "no room for a guess");
+    }
+  } failing;
+  GenerateOptions guessed = drawn(0.8, 4, 60);
+  guessed.drafter = &failing, guessed.draft_length = 2;
+  Request fails(*engine, prompt, guessed, kUnheard);
+  Scheduler scheduler(engine);
+  for (Request* r : {&fails, &leaves, &stays, &ends}) scheduler.add(*r);
+  for (int pass = 0; scheduler.step(); ++pass)
+    if (pass == 20) interrupt = true;
+  REQUIRE(leaves.error);
+  CHECK(leaves.error->code == Exit::io);
+  REQUIRE(fails.error);
+  CHECK(fails.error->code == Exit::memory);
+  const GenerateResult interrupted = ends.finished();
+  CHECK(interrupted.finish == Finish::interrupted);
+  CHECK(interrupted.tokens.size() < 60);
+  CHECK(stays.finished().text == want.text);
+}
+
+TEST_CASE(
+    "requests: an interrupt in the middle of a pass ends those whose it is, and adds nothing") {
+  const auto engine = Engine::open({});
+  const auto prompt = prompt_for(*engine, 0);
+  const auto want = generate(*engine->session(), prompt, drawn(0.8, 1, 60), kUnheard);
+  std::atomic<bool> interrupt = false;
+  GenerateOptions one = drawn(0.8, 1, 60), two = drawn(0.8, 2, 60);
+  one.interrupt = two.interrupt = &interrupt;
+  Request a(*engine, prompt, one, kUnheard), b(*engine, prompt, two, kUnheard);
+  Scheduler scheduler(engine);
+  for (Request* r : {&a, &b}) scheduler.add(*r);
+  Executor& executor = engine->impl().cpu->executor();
+  int passes = 0;
+  executor.after_step = [&](const Plan&, size_t step) {
+    if (passes == 12 && step == 3) interrupt = true;
+  };
+  while (scheduler.step()) ++passes;
+  executor.after_step = nullptr;
+  CHECK(passes == 12);
+  for (const KvPool& pool : engine->impl().pools) CHECK(pool.in_use() == 0);
+  const GenerateResult said = a.finished();
+  CHECK(said.finish == Finish::interrupted);
+  CHECK(b.finished().finish == Finish::interrupted);
+  CHECK(said.tokens.size() > 5);
+  CHECK(said.tokens.size() < 13);
+  CHECK(std::equal(said.tokens.begin(), said.tokens.end(), want.tokens.begin()));
+}
+
+TEST_CASE("requests: logits that are not finite concern their own sequence alone") {
+  // The embeddings of the first 16 tokens are damaged.
+  TempFolder folder;
+  ModelSource source = import_model(golden("models/llama_gqa_untied"), {});
+  for (TensorSource& t : source.tensors)
+    if (t.info.name == "token_embd")
+      t.read = [read = t.read](int64_t first, int64_t last, std::byte* dst) {
+        read(first, last, dst);
+        const float bad = NAN;
+        if (first == 0)
+          for (int i = 0; i < 16; ++i) std::memcpy(dst + i * sizeof bad, &bad, sizeof bad);
+      };
+  write_quipu(folder / "bad.quipu", source, 1);
+  const auto engine = open_on_cpu(folder / "bad.quipu", Format::f16);
+  const std::vector<TokenId> good{20, 21, 22}, bad{20, 3, 22};
+  SamplerOptions options;
+  Sampler sampler(options);
+  const auto want = engine->session()->draw(good, sampler);
+  const auto a = engine->session(), b = engine->session();
+  const Extension pass[] = {{b.get(), bad, 1, &sampler}, {a.get(), good, 1, &sampler}};
+  const std::vector<Draws> draws = Session::draw_all(pass);
+  REQUIRE(draws[0].error);
+  CHECK(draws[0].error->code == Exit::non_finite);
+  CHECK(draws[0].tokens.empty());
+  CHECK(!draws[1].error);
+  CHECK(draws[1].tokens == want);
+  const auto alone = engine->session();
+  CHECK(error_of([&] { alone->draw(bad, sampler); }).code == Exit::non_finite);
+  CHECK(alone->position() == 0);
+}
+
+TEST_CASE("requests: a full context ends the text, or drops its older half and reads the rest") {
+  EngineOptions small;
+  small.context = 64;
+  const auto engine = Engine::open(small);
+  const auto prompt = prompt_for(*engine, 1);
+  GenerateOptions o = drawn(0.8, 5, 150);
+  const auto stopped = generate(*engine->session(), prompt, o, kUnheard);
+  CHECK(stopped.finish == Finish::full);
+  CHECK(prompt.size() + stopped.tokens.size() == 65);  // the last is not read
+
+  for (const auto policy : {ContextPolicy::shift, ContextPolicy::sinks}) {
+    o.context_policy = policy, o.keep = 7;
+    struct Drop {
+      int dropped, before, behind;
+    };
+    std::vector<Drop> drops;
+    o.on_drop = [&](int dropped, int before, int behind) {
+      drops.push_back({dropped, before, behind});
+    };
+    const auto shifted = generate(*engine->session(), prompt, o, kUnheard);
+    CHECK(shifted.finish == Finish::length);
+    CHECK(shifted.tokens.size() == 150);
+    REQUIRE(drops.size() > 2);
+    CHECK(drops[0].before == (policy == ContextPolicy::shift ? 7 : 4));
+    CHECK(drops[0].before + drops[0].behind + drops[0].dropped == 65);
+    // Up to the first drop it is the text that stops there, and then what a run says whose prompt
+    // is what was kept.
+    CHECK(std::equal(stopped.tokens.begin(), stopped.tokens.end(), shifted.tokens.begin()));
+    std::vector<TokenId> all = prompt;
+    all.insert(all.end(), stopped.tokens.begin(), stopped.tokens.end());
+    all.erase(all.begin() + drops[0].before, all.begin() + drops[0].before + drops[0].dropped);
+    GenerateOptions plain = drawn(0.8, 5, -1);
+    const auto rest = generate(*engine->session(), all, plain, kUnheard);
+    CHECK(std::equal(rest.tokens.begin(), rest.tokens.end(),
+                     shifted.tokens.begin() + ptrdiff_t(stopped.tokens.size())));
+    // In company and with guesses too.
+    const auto drafter = ngram_drafter();
+    GenerateOptions with = o;
+    with.drafter = drafter.get(), with.draft_length = 4;
+    Request one(*engine, prompt, with, kUnheard),
+        other(*engine, prompt, drawn(0.8, 6, 40), kUnheard);
+    Scheduler scheduler(engine);
+    scheduler.add(one), scheduler.add(other);
+    while (scheduler.step()) {
+    }
+    CHECK(one.finished().tokens == shifted.tokens);
+  }
+}
+
+TEST_CASE(
+    "requests: a prompt that is too long is refused with both numbers, or loses its older half") {
+  EngineOptions small;
+  small.context = 20;
+  const auto engine = Engine::open(small);
+  const auto prompt = engine->tokenizer().encode_prompt(
+      "Once upon a time there was a boy named Tim. He had a big red ball and a small dog.");
+  REQUIRE(prompt.size() > 20);
+  GenerateOptions o = drawn(0, 0, 5);
+  const Error error = error_of([&] { Request(*engine, prompt, o, kUnheard); });
+  CHECK(error.code == Exit::prompt_too_long);
+  CHECK(contains(error.what(),
+                 fmt::format("the prompt has {} tokens, the context 20", prompt.size())));
+  CHECK(contains(error.what(), "--context-policy shift"));
+  int dropped = 0;
+  o.context_policy = ContextPolicy::shift;
+  o.on_drop = [&](int n, int, int) { dropped = n; };
+  const auto result = generate(*engine->session(), prompt, o, kUnheard);
+  CHECK(result.tokens.size() == 5);
+  CHECK(dropped > 0);
+  CHECK(dropped + result.prompt_tokens == int(prompt.size()));
+}
+
+TEST_CASE("requests: the probability of an answer is that of its tokens one by one") {
+  const auto engine = Engine::open({});
+  const auto prompt = prompt_for(*engine, 0);
+  GenerateOptions o = drawn(0.8, 4, 12);
+  o.scored = 2;
+  const auto result = generate(*engine->session(), prompt, o, kUnheard);
+  const auto session = engine->session();
+  auto logits = session->extend(prompt);
+  const int vocab = engine->tokenizer().size();
+  size_t n = 0;
+  double sum = 0;
+  for (const TokenId token : result.tokens) {
+    double total = 0;
+    for (int t = 0; t < vocab; ++t) total += std::exp(double(logits[size_t(t)]));
+    const double want = double(logits[size_t(token)]) - std::log(total);
+    const LogProbabilities& got = result.log_probabilities[n++];
+    CHECK(got.drawn == doctest::Approx(want).epsilon(1e-9));
+    REQUIRE(got.most.size() == 2);
+    const auto largest = std::max_element(logits.begin(), logits.begin() + vocab);
+    CHECK(got.most[0].first == largest - logits.begin());
+    CHECK(got.most[0].second == doctest::Approx(*largest - std::log(total)).epsilon(1e-9));
+    CHECK(got.most[1].second <= got.most[0].second);
+    sum += want;
+    logits = session->decode(token);
+  }
+  CHECK(n == result.log_probabilities.size());
+  CHECK(result.mean_log_probability == doctest::Approx(sum / 12).epsilon(1e-9));
+}
+
+struct SlowBeam {
+  std::vector<TokenId> tokens;
+  double sum = 0;
+  int length = 0;
+  bool ended = false;
+  double score(double penalty) const {
+    return penalty == 1 ? sum / length : sum * exp64(-penalty * log64(double(length)));
+  }
+};
+
+std::string pieces(const Tokenizer& t, const std::vector<TokenId>& tokens) {
+  std::string text;
+  for (const TokenId token : tokens) text += t.piece(token);
+  return text;
+}
+
+// Beam search as its definition has it: a session of its own for every text and token, all tokens
+// of the vocabulary as continuations, everything sorted. A text ends before the word `stop`.
+std::vector<SlowBeam> slow_beams(Engine& engine, const std::vector<TokenId>& prompt, size_t width,
+                                 double penalty, size_t tokens, const std::string& stop) {
+  const Tokenizer& t = engine.tokenizer();
+  std::vector<SlowBeam> live(1), over;
+  while (!live.empty()) {
+    std::vector<SlowBeam> all;
+    for (const SlowBeam& from : live) {
+      std::vector<TokenId> text = prompt;
+      text.insert(text.end(), from.tokens.begin(), from.tokens.end());
+      const auto session = engine.session();
+      const auto logits = session->extend(text).first(size_t(t.size()));
+      const LogProbabilities every = log_probabilities(logits, 0, t.size());
+      for (const auto& [token, value] : every.most) {
+        all.push_back(from);
+        all.back().sum += value, ++all.back().length;
+        all.back().ended = t.is_end(token);
+        if (!all.back().ended) all.back().tokens.push_back(token);
+      }
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const SlowBeam& a, const SlowBeam& b) { return a.sum > b.sum; });
+    live.clear();
+    for (size_t rank = 0; rank < 2 * width && rank < all.size(); ++rank) {
+      SlowBeam& b = all[rank];
+      const bool stops = !stop.empty() && contains(pieces(t, b.tokens), stop);
+      if (!b.ended && !stops && b.tokens.size() < tokens) {
+        if (live.size() < width) live.push_back(b);
+      } else if (rank < width) {
+        over.push_back(b);
+      }
+    }
+    std::stable_sort(over.begin(), over.end(), [&](const SlowBeam& a, const SlowBeam& b) {
+      return a.score(penalty) > b.score(penalty);
+    });
+    if (over.size() > width) over.resize(width);
+    if (over.size() == width && !live.empty() &&
+        live[0].score(penalty) <= over.back().score(penalty))
+      break;
+  }
+  return over;
+}
+
+TEST_CASE("requests: beams are those of a search with a session for every text, bit for bit") {
+  struct Search {
+    size_t width;
+    double penalty;
+    int prompt, tokens;
+    std::string stop;
+  };
+  const auto engine = Engine::open({});
+  for (const Search& s :
+       {Search{1, 1, 0, 12, ""}, Search{2, 1, 1, 20, ""}, Search{3, 0, 2, 25, "."},
+        Search{4, 1, 0, 25, "."}, Search{5, 2.5, 3, 15, ","}, Search{9, 0.5, 2, 6, ""}}) {
+    CAPTURE(s.width);
+    CAPTURE(s.penalty);
+    const auto prompt = prompt_for(*engine, s.prompt);
+    const auto want = slow_beams(*engine, prompt, s.width, s.penalty, size_t(s.tokens), s.stop);
+    GenerateOptions o = drawn(0, 0, s.tokens);
+    o.ignore_end = false;
+    if (!s.stop.empty()) o.stop = {s.stop};
+    for (const int threads : {1, 2}) {
+      EngineOptions options;
+      options.threads = threads, options.threads_fixed = true;
+      const auto other = Engine::open(options);
+      const auto got =
+          beam_search(*other->session(), prompt, o, BeamOptions{int(s.width), s.penalty});
+      REQUIRE(got.size() == want.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        CHECK(got[i].result.tokens == want[i].tokens);
+        CHECK(got[i].score == want[i].score(s.penalty));
+        const std::string text = pieces(engine->tokenizer(), want[i].tokens);
+        CHECK(got[i].result.text == text.substr(0, s.stop.empty() ? text.npos : text.find(s.stop)));
+      }
+      for (const KvPool& pool : other->impl().pools) CHECK(pool.in_use() == 0);
+    }
+  }
+}
+
+TEST_CASE("requests: one beam is the greedy text, whatever changes logits or ends it") {
+  EngineOptions small;
+  small.context = 64;
+  const auto engine = Engine::open(small);
+  for (int i = 0; i < 8; ++i) {
+    CAPTURE(i);
+    GenerateOptions o = drawn(0, 0, i % 4 == 0 ? -1 : 40);
+    o.ignore_end = i % 4 == 0;
+    if (i % 2) o.sampling.penalties.repeat = 1.3;
+    if (i == 2) o.stop = {"ball", "dog", "."};
+    if (i == 3) o.sampling.banned = {"the"}, o.sampling.bias = {{300, 2.0}};
+    if (i == 5) o.max_tokens = 0;
+    const auto prompt = prompt_for(*engine, i);
+    const auto want = generate(*engine->session(), prompt, o, kUnheard);
+    const auto session = engine->session();
+    session->extend(std::span(prompt).first(2));  // of an earlier text
+    const auto got = beam_search(*session, prompt, o, {1, 1});
+    REQUIRE(got.size() == 1);
+    CHECK(got[0].result.text == want.text);
+    CHECK(got[0].result.tokens == want.tokens);
+    CHECK(got[0].result.finish == want.finish);
+    CHECK(got[0].result.passes == want.passes);
+  }
+}
+
+TEST_CASE("requests: how much of a prompt is known is told, and kept where it was not all") {
+  EngineOptions options;
+  options.device = "cpu";
+  const auto engine = Engine::open(options);
+  std::vector<TokenId> prompt;
+  while (prompt.size() < 400) {
+    const auto more = prompt_for(*engine, 3);
+    prompt.insert(prompt.end(), more.begin(), more.end());
+  }
+  prompt.resize(400);
+  using Told = std::vector<std::pair<int, int>>;
+  Told told;
+  std::atomic<bool> interrupt = false;
+  GenerateOptions o = drawn(0, 0, 3);
+  o.interrupt = &interrupt;
+  o.on_read = [&](int known, int all) { told.emplace_back(known, all); };
+  const int pass = engine->batch_length();
+  REQUIRE(pass < 400);
+  const auto session = engine->session();
+  CHECK(generate(*session, prompt, o, kUnheard).known_tokens == 400);
+  CHECK(told == Told{{0, 400}, {pass, 400}, {400, 400}});
+  CHECK(beam_search(*engine->session(), prompt, o, {2, 1})[0].result.known_tokens == 400);
+  told.clear();
+  CHECK(generate(*session, prompt, o, kUnheard).known_tokens == 400);
+  CHECK(told == Told{{399, 400}, {400, 400}});  // all but what has to be read for its logits
+  // Behind the first portion.
+  o.on_read = [&](int known, int) { interrupt = known > 0; };
+  const auto fresh = [&] { return Engine::open(options); };  // which has read nothing of it yet
+  const GenerateResult left = generate(*fresh()->session(), prompt, o, kUnheard);
+  CHECK(left.finish == Finish::interrupted);
+  CHECK(left.known_tokens == pass);
+  CHECK(left.prompt_rate() == 0);
+  interrupt = false;
+  const auto beams = beam_search(*fresh()->session(), prompt, o, {2, 1});
+  CHECK(beams[0].result.known_tokens == pass);
+  CHECK(beams[0].result.prompt_rate() == 0);
+}
+
+TEST_CASE("requests: beams take a pass a token and the pages of the prompt once") {
+  const auto engine = Engine::open({});
+  std::vector<TokenId> prompt;
+  while (prompt.size() < 70) {
+    const auto more = prompt_for(*engine, 3);
+    prompt.insert(prompt.end(), more.begin(), more.end());
+  }
+  GenerateOptions o = drawn(0, 0, 10);
+  const auto session = engine->session();
+  Profile profile;
+  engine->impl().profile = &profile;
+  const auto beams = beam_search(*session, prompt, o, {8, 1});
+  engine->impl().profile = nullptr;
+  REQUIRE(beams.size() == 8);
+  CHECK(profile.passes == 10);  // the prompt, and nine tokens behind the first
+  CHECK(beams[0].result.passes == 9);
+  for (size_t i = 1; i < 8; ++i) CHECK(beams[i].score <= beams[i - 1].score);
+  // An interrupt ends all where they are.
+  const std::atomic<bool> interrupt = true;
+  o.interrupt = &interrupt;
+  const auto none = beam_search(*engine->session(), prompt, o, {4, 1});
+  REQUIRE(none.size() == 1);
+  CHECK(none[0].result.finish == Finish::interrupted);
+  CHECK(none[0].result.text.empty());
+}
+
+TEST_CASE("requests: the key of an answer is of all that decides its bytes, and of nothing else") {
+  const auto engine = Engine::open({});
+  const auto prompt = prompt_for(*engine, 0);
+  const GenerateOptions plain = drawn(0.8, 7, 20);
+  std::vector<std::string> keys{AnswerKeys(*engine).key(prompt, plain)};
+  CHECK(keys[0].size() == 64);
+  Grammar a(parse_regex({"--regex", "[ab]*"}), engine->tokenizer()),
+      b(parse_regex({"--regex", "[ac]*"}), engine->tokenizer()),
+      again(parse_regex({"--regex", "[ab]*"}), engine->tokenizer());
+  using O = GenerateOptions;
+  const std::vector<std::function<void(O&)>> others = {
+      [](O& o) { o.max_tokens = 21; },
+      [](O& o) { o.stop = {"ball"}; },
+      [](O& o) {
+        o.stop = {"ba", "ll"};
+      },
+      [&](O& o) { o.grammar = &a; },
+      [&](O& o) { o.grammar = &b; },
+      [](O& o) { o.ignore_end = !o.ignore_end; },
+      [](O& o) { o.spelled = {3}; },
+      [](O& o) { o.context_policy = ContextPolicy::shift; },
+      [](O& o) { o.keep = 3; },
+      [](O& o) { o.sampling.temperature = 0.9; },
+      [](O& o) { o.sampling.temperature = 0; },
+      [](O& o) { o.sampling.top_k = 41; },
+      [](O& o) { o.sampling.top_p = 0.9; },
+      [](O& o) { o.sampling.min_p = 0.06; },
+      [](O& o) { o.sampling.typical = 0.9; },
+      [](O& o) { o.sampling.top_n_sigma = 2; },
+      [](O& o) { o.sampling.xtc_probability = 0.5; },
+      [](O& o) { o.sampling.xtc_threshold = 0.2; },
+      [](O& o) { o.sampling.temperature_range = 0.1; },
+      [](O& o) { o.sampling.temperature_exponent = 2; },
+      [](O& o) { o.sampling.mirostat = 2; },
+      [](O& o) { o.sampling.mirostat_target = 4; },
+      [](O& o) { o.sampling.mirostat_rate = 0.2; },
+      [](O& o) { o.sampling.penalties.repeat = 1.1; },
+      [](O& o) { o.sampling.penalties.presence = 1; },
+      [](O& o) { o.sampling.penalties.frequency = 1; },
+      [](O& o) { o.sampling.penalties.window = 65; },
+      [](O& o) { o.sampling.dry.multiplier = 1; },
+      [](O& o) { o.sampling.dry.base = 2; },
+      [](O& o) { o.sampling.dry.allowed = 3; },
+      [](O& o) { o.sampling.dry.window = 9; },
+      [](O& o) { o.sampling.dry.breakers = {"x"}; },
+      [](O& o) {
+        o.sampling.bias = {{3, 1.0}};
+      },
+      [](O& o) {
+        o.sampling.bias = {{3, 2.0}};
+      },
+      [](O& o) { o.sampling.banned = {"dog"}; },
+      [](O& o) { o.sampling.steps.pop_back(); },
+      [](O& o) { o.sampling.seed = 8; },
+  };
+  for (const auto& change : others) {
+    GenerateOptions o = plain;
+    change(o);
+    keys.push_back(AnswerKeys(*engine).key(prompt, o));
+  }
+  keys.push_back(AnswerKeys(*engine).key(prompt_for(*engine, 1), plain));
+  for (const char* what : {"context", "kv", "scaling", "model"}) {
+    EngineOptions e;
+    if (what == std::string("context")) e.context = 64;
+    if (what == std::string("kv")) e.kv = Format::q8;
+    if (what == std::string("scaling")) e.rope_scaling = "linear:2";
+    if (what == std::string("model")) e.model = golden("gguf/tiny_llama_q4_0.gguf");
+    const auto other = Engine::open(e);
+    keys.push_back(AnswerKeys(*other).key(prompt, plain));
+  }
+  for (size_t i = 0; i < keys.size(); ++i)
+    for (size_t k = 0; k < i; ++k) CHECK_MESSAGE(keys[i] != keys[k], i, " is as ", k);
+
+  // What changes no byte: who works and guesses, who listens, a seed without draws, an equal
+  // grammar, and where the weights lie.
+  EngineOptions one;
+  one.threads = 1, one.threads_fixed = true;
+  CHECK(AnswerKeys(*Engine::open(one)).key(prompt, plain) == keys[0]);
+  const TempFolder folder;
+  std::filesystem::copy_file("models/bundled/story.quipu", folder / "copy.quipu");
+  one.model = folder / "copy.quipu", one.copy = true;
+  CHECK(AnswerKeys(*Engine::open(one)).key(prompt, plain) == keys[0]);
+  GenerateOptions o = plain;
+  const auto drafter = ngram_drafter();
+  Governor governor;
+  const std::atomic<bool> interrupt = false;
+  o.drafter = drafter.get(), o.draft_length = 4, o.governor = &governor, o.interrupt = &interrupt;
+  o.on_drop = [](int, int, int) {};
+  CHECK(AnswerKeys(*engine).key(prompt, o) == keys[0]);
+  o.grammar = &a;
+  const std::string with_grammar = AnswerKeys(*engine).key(prompt, o);
+  o.grammar = &again;
+  CHECK(AnswerKeys(*engine).key(prompt, o) == with_grammar);
+  o.sampling.temperature = 0;
+  const std::string greedy = AnswerKeys(*engine).key(prompt, o);
+  o.sampling.seed = 9;
+  CHECK(AnswerKeys(*engine).key(prompt, o) == greedy);
+}
+
+TEST_CASE("requests: a kept answer comes back whole or not at all, and the oldest go") {
+  const TempFolder folder;
+  const AnswerCache cache(folder / "deep/er");
+  const std::string key(64, 'a');
+  CHECK(!cache.find(key));
+  GenerateResult r;
+  r.text = "A dog\n", r.tokens = {5, 6, 7}, r.finish = Finish::stop, r.prompt_tokens = 4;
+  cache.keep(key, r);
+  const auto found = cache.find(key);
+  REQUIRE(found);
+  CHECK(found->text == r.text);
+  CHECK(found->tokens == r.tokens);
+  CHECK(found->finish == r.finish);
+  CHECK(found->prompt_tokens == 4);
+  CHECK(found->cached);
+  const std::string path = folder / "deep/er/" + key + ".answer", whole = read_file(path);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = char(damaged[i] ^ 4);
+    write_file(path, damaged);
+    REQUIRE(error_of([&] { cache.find(key); }).code == Exit::bad_file);
+    write_file(path, whole.substr(0, i));
+    REQUIRE(error_of([&] { cache.find(key); }).code == Exit::bad_file);
+  }
+  write_file(folder / "deep/er/" + std::string(64, 'b') + ".answer", whole);  // another's name
+  CHECK(error_of([&] { cache.find(std::string(64, 'b')); }).code == Exit::bad_file);
+  r.finish = Finish::interrupted;
+  cache.keep(std::string(64, 'c'), r);
+  r.finish = Finish::length, r.dropped_tokens = 3;
+  cache.keep(std::string(64, 'd'), r);
+  CHECK(!cache.find(std::string(64, 'c')));
+  CHECK(!cache.find(std::string(64, 'd')));
+
+  r.dropped_tokens = 0;
+  const AnswerCache small(folder / "small", 3 * whole.size());
+  write_file(folder / "small/mine.answer", std::string(1000, 'x'));
+  const auto start = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  for (int i = 0; i < 6; ++i) {
+    const std::string name(64, char('0' + i));
+    small.keep(name, r);
+    std::filesystem::last_write_time(folder / "small/" + name + ".answer",
+                                     start + std::chrono::minutes(i));
+  }
+  for (int i = 0; i < 6; ++i)
+    CHECK(small.find(std::string(64, char('0' + i))).has_value() == (i > 2));
+  CHECK(have(folder / "small/mine.answer"));
+  write_file(folder / "file", "x");
+  CHECK(error_of([&] { AnswerCache(folder / "file"); }).code == Exit::io);
+}
+
+}  // namespace
+}  // namespace chaski::test

@@ -1,0 +1,543 @@
+// Who guesses ahead, and how far: the look back, and the governor that must not lose.
+#include <array>
+#include <cmath>
+#include <random>
+
+#include "engine/drafting/governor.h"
+#include "engine/drafting/suffix_automaton.h"
+#include "engine/grammar/regex.h"
+#include "engine/measure/divergence.h"
+#include "engine/requests/generate.h"
+#include "engine/requests/scheduler.h"
+#include "engine/session/engine_impl.h"
+#include "engine/session/right_draws.h"
+#include "ggml-like-tensor/noise.h"
+#include "tests/kit/support.h"
+
+namespace chaski::test {
+namespace {
+
+// The longest end of the text that begins earlier as well, and all places behind one, by
+// comparison.
+std::pair<int, std::vector<size_t>> by_comparison(const std::vector<int32_t>& text) {
+  const int n = int(text.size());
+  for (int length = n - 1; length > 0; --length) {
+    std::vector<size_t> ends;
+    for (int from = 0; from + length < n; ++from)
+      if (std::equal(text.begin() + from, text.begin() + from + length, text.end() - length))
+        ends.push_back(size_t(from + length));
+    if (!ends.empty()) return {length, ends};
+  }
+  return {0, {}};
+}
+
+TEST_CASE("speculation: the longest match is the longest, whatever the text") {
+  std::mt19937 random(7);
+  for (const int vocab : {1, 2, 3, 8, 60}) {
+    CAPTURE(vocab);
+    SuffixAutomaton automaton;
+    std::vector<int32_t> text;
+    for (int i = 0; i < 150; ++i) {
+      automaton.push(text.emplace_back(int32_t(random() % unsigned(vocab))));
+      const auto [length, ends] = by_comparison(text);
+      const SuffixAutomaton::Match match = automaton.longest_match();
+      REQUIRE(match.length == length);
+      if (length > 0) REQUIRE(std::find(ends.begin(), ends.end(), match.end) != ends.end());
+    }
+  }
+}
+
+TEST_CASE("speculation: text goes on with each token that came before, longer ends first") {
+  std::mt19937 random(5);
+  for (const int vocab : {2, 3, 8, 15}) {
+    CAPTURE(vocab);
+    SuffixAutomaton automaton;
+    std::vector<int32_t> text;
+    for (int i = 0; i < 150; ++i) {
+      automaton.push(text.emplace_back(int32_t(random() % unsigned(vocab))));
+      // How much of the end stands before a place.
+      const auto match = [&](size_t place) {
+        size_t n = 0;
+        while (n < place && text[place - 1 - n] == text[text.size() - 1 - n]) ++n;
+        return n;
+      };
+      std::vector<size_t> best(size_t(vocab), 0);  // by token that follows
+      for (size_t place = 1; place < text.size(); ++place)
+        best[size_t(text[place])] = std::max(best[size_t(text[place])], match(place));
+      std::sort(best.begin(), best.end(), std::greater<>());
+      for (const int most : {1, 3, 40}) {
+        std::vector<size_t> got;
+        std::vector<int32_t> tokens;
+        for (const size_t place : automaton.continuations(most)) {
+          REQUIRE(place < text.size());
+          got.push_back(match(place)), tokens.push_back(text[place]);
+        }
+        std::vector<size_t> want(best.begin(), std::find(best.begin(), best.end(), size_t(0)));
+        want.resize(std::min(want.size(), size_t(most)));
+        REQUIRE(got == want);
+        std::sort(tokens.begin(), tokens.end());
+        REQUIRE(std::adjacent_find(tokens.begin(), tokens.end()) == tokens.end());
+      }
+    }
+  }
+}
+
+TEST_CASE("speculation: a draft is cut to a shape, to what fits, and to some branches") {
+  using Nodes = std::vector<Draft::Node>;
+  Draft d;
+  CHECK(d.depths() == Draft::Shape{});
+  d.add(std::vector<TokenId>{1, 2, 3});      // 0 1 2
+  d.add(std::vector<TokenId>{4, 5});         // 3 4
+  d.add(std::vector<TokenId>{6, 7}, 0);      // 5 6: behind 1
+  d.add(8, -1), d.add(9, -1), d.add(10, 4);  // 7 8 9
+  CHECK(Draft::depth(d.nodes, 6) == 2);
+  CHECK(d.first() == std::vector<TokenId>{1, 4, 8});
+  CHECK(d.depths() == Draft::Shape{3, 3, 1});
+  CHECK(d.within({3, 1, 0}).nodes == Nodes{{1, -1}, {2, 0}, {3, 1}, {4, -1}});
+  CHECK(d.within({5, 3, 1}).nodes ==
+        Nodes{{1, -1}, {2, 0}, {3, 1}, {4, -1}, {5, 3}, {6, 0}, {7, 5}, {8, -1}, {10, 4}});
+  CHECK(d.only([](size_t i) { return i != 0; }).nodes ==
+        Nodes{{4, -1}, {5, 0}, {8, -1}, {9, -1}, {10, 1}});
+  d.keep_branches(1);
+  CHECK(d.nodes == Nodes{{1, -1}, {2, 0}, {3, 1}, {4, -1}, {5, 3}});
+  d.keep_branches(0);
+  CHECK(d == Draft::chain(std::vector<TokenId>{1, 2, 3}));
+}
+
+TEST_CASE("speculation: a look back takes the latest place, and goes on with its own guesses") {
+  const auto drafter = ngram_drafter();
+  const std::vector<TokenId> none{1, 2, 3, 4};
+  CHECK(drafter->kind(none) == -1);
+  CHECK(drafter->propose(none, {3}).nodes.empty());
+  const std::vector<TokenId> twice{1, 2, 9, 1, 2, 8, 1, 2};
+  CHECK(drafter->kind(twice) == 1);  // a text that is another
+  CHECK(drafter->propose(twice, {2}) == Draft::chain(std::vector<TokenId>{8, 1}));
+  // What came at other places stands beside it: of that end, and of a shorter one.
+  const std::vector<Draft::Node> beside{{8, -1}, {1, 0}, {9, -1}};
+  CHECK(drafter->propose(twice, {2, 1, 4}).nodes == beside);
+  const std::vector<TokenId> three{1, 2, 9, 1, 2, 8, 1, 2, 7, 1, 2};
+  const std::vector<Draft::Node> latest_first{{7, -1}, {8, -1}, {9, -1}};
+  CHECK(drafter->propose(three, {1, 1, 1}).nodes == latest_first);
+  const std::vector<TokenId> shorter{1, 2, 3, 9, 2, 4, 1, 2};
+  const std::vector<Draft::Node> longer_first{{3, -1}, {4, -1}, {1, 1}};
+  CHECK(drafter->propose(shorter, {1, 2}).nodes == longer_first);
+  const std::vector<TokenId> round{5, 6, 7, 5, 6, 7, 5};
+  CHECK(drafter->propose(round, {7}) == Draft::chain(std::vector<TokenId>{6, 7, 5, 6, 7, 5, 6}));
+}
+
+// Passes of a machine that takes 1 + slope (n - 1) for n tokens, and sometimes longer, and guesses
+// that are right with probability p at each place, further ones at the next token, `first` in all,
+// with probability `other` where those before are wrong: time without guesses over time with them,
+// but for what was by chance, with `others` tokens more in each pass. Of a drafter that costs
+// nothing guesses are made also to learn from.
+double speed_up(double slope, double p, double guess_cost, int passes, unsigned seed, int first = 1,
+                double other = 0, int others = 0) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  Governor governor;
+  double seconds = 0, tokens = 0;
+  for (int i = 0; i < passes; ++i) {
+    Governor::Outcome o;
+    Draft::Shape shape{};
+    if (guess_cost > 0 || governor.knows(0))
+      shape = governor.shape(0, Governor::kMost, first, others);
+    o.kind = 0, o.guesses = Draft::size(shape), o.drafting = o.guesses * guess_cost;
+    int made = 1;
+    bool found = false;
+    for (int k = 0; k < first; ++k) {
+      const int asked = shape[size_t(k)];
+      o.places[size_t(k)] = guess_cost > 0 ? asked : std::max(asked, 1);
+      if (found || uniform(random) >= (k == 0 ? p : other)) continue;
+      found = true;
+      if (asked > 0) ++made;
+      while (made - 1 < asked && uniform(random) < p) ++made;
+      if (o.places[size_t(k)] > 0) o.which = k, o.right = std::max(made - 1, 1);
+    }
+    const double passing = 1 + slope * (o.guesses + others);
+    governor.learn(o);
+    governor.learn_pass(o.guesses + 1 + others, 1 + others, made + others,
+                        passing * (uniform(random) < 0.05 ? 3 : 1 + 0.1 * uniform(random)));
+    seconds += o.drafting + passing, tokens += made + others;
+  }
+  return tokens / seconds * (1 + slope * others) / (1 + others);
+}
+
+TEST_CASE("speculation: a governor wins where guesses are right, and loses nothing elsewhere") {
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    CAPTURE(seed);
+    // as this engine's passes are: T(4)/T(1) 1.08, T(8)/T(1) 1.34
+    CHECK(speed_up(0.05, 0.9, 0, 2000, seed) > 2.5);
+    CHECK(speed_up(0.05, 0.5, 0, 2000, seed) > 1.3);
+    CHECK(speed_up(0.05, 0, 0, 2000, seed) > 0.99);
+    // passes that grow with their tokens, and a drafter as dear as the model
+    for (const double p : {0.0, 0.3, 0.6, 0.9}) CHECK(speed_up(1, p, 0, 2000, seed) > 0.985);
+    for (const double p : {0.0, 0.6, 0.95}) CHECK(speed_up(0.05, p, 1, 2000, seed) > 0.985);
+    // short texts
+    for (const double p : {0.0, 0.3}) CHECK(speed_up(0.2, p, 0, 135, seed) > 0.985);
+    // in company, where no pass has one token
+    CHECK(speed_up(0.05, 0.9, 0, 300, seed, 1, 0, 3) > 1.45);
+    // a smaller model, a tenth of the cost
+    CHECK(speed_up(0.05, 0.7, 0.1, 2000, seed) > 1.5);
+  }
+}
+
+TEST_CASE("speculation: a governor takes a second branch where it is right, and loses none by it") {
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    CAPTURE(seed);
+    for (const double cost : {0.0, 0.01}) {
+      CAPTURE(cost);
+      // One guess in three is right, of the others two in five.
+      const double chain = speed_up(0.05, 0.3, cost, 2000, seed);
+      if (cost == 0) CHECK(speed_up(0.05, 0.3, cost, 2000, seed, 3, 0.4) > 1.1 * chain);
+      // Other guesses that are never right, or that nothing can be gained by.
+      for (const double p : {0.0, 0.5, 0.9})
+        CHECK(speed_up(0.05, p, cost, 4000, seed, 3, 0) >
+              0.95 * speed_up(0.05, p, cost, 4000, seed));
+      for (const double p : {0.0, 0.3, 0.9})
+        for (const double other : {0.0, 0.3})
+          CHECK(speed_up(1, p, cost, 2000, seed, 3, other) > 0.985);
+      CHECK(speed_up(0.2, 0, cost, 135, seed, 3, 0.3) > 0.985);
+    }
+  }
+}
+
+// A drafter that knows the text, and hides what is right in trees of any shape.
+class Oracle : public Drafter {
+ public:
+  Oracle(std::vector<TokenId> text, int vocab, unsigned seed)
+      : text_(std::move(text)), vocab_(vocab), random_(seed) {}
+  int first_guesses() const override { return Draft::kFirst; }
+  Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
+    Draft draft;
+    int right = -1;
+    for (size_t at = history.size(); int(draft.nodes.size()) < Draft::size(shape);) {
+      const int other = int(random_() % (draft.nodes.size() + 1)) - 1;
+      if (at < text_.size() && random_() % 2)
+        right = draft.add(text_[at++], right);
+      else
+        draft.add(TokenId(random_() % unsigned(vocab_)), other);
+    }
+    return draft;
+  }
+
+ private:
+  std::vector<TokenId> text_;
+  int vocab_;
+  std::mt19937 random_;
+};
+
+std::vector<TokenId> whole_text(std::vector<TokenId> prompt, const GenerateResult& answer) {
+  prompt.insert(prompt.end(), answer.tokens.begin(), answer.tokens.end());
+  return prompt;
+}
+
+constexpr auto kUnread = [](std::string_view) {};
+
+TEST_CASE("speculation: text with trees is the text without, whatever is drawn, kept or shared") {
+  unsigned seed = 0;
+  const auto check = [&](Engine& engine, const GenerateOptions& plain) {
+    const auto prompt = engine.tokenizer().encode_prompt(
+        "Once upon a time there was a cat. Once upon a time there was a dog. The dog");
+    const auto want = generate(*engine.session(), prompt, plain, kUnread);
+    REQUIRE(want.tokens.size() > 4);
+    // The second time its pages are known.
+    for (const int guesses : {15, 6}) {
+      Oracle oracle(whole_text(prompt, want), engine.vocab_size(), ++seed);
+      GenerateOptions with = plain;
+      with.drafter = &oracle, with.draft_length = guesses;
+      const auto got = generate(*engine.session(), prompt, with, kUnread);
+      CHECK(got.tokens == want.tokens);
+      CHECK(got.text == want.text);
+      CHECK(got.finish == want.finish);
+      CHECK(got.passes < want.passes);
+      CHECK(got.drafted > got.accepted);
+      REQUIRE(got.drafted_at.size() > 1);
+      int all = 0, right = 0;
+      for (const int n : got.drafted_at) all += n;
+      for (const int n : got.accepted_at) right += n;
+      CHECK(all == got.drafted);
+      CHECK(right == got.accepted);
+      // Several stand at the same place.
+      if (!plain.grammar) CHECK(got.drafted_at[0] > got.passes);
+      CHECK(got.cached_tokens > 0);
+    }
+    for (const KvPool& pool : engine.impl().pools) CHECK(pool.in_use() == 0);
+  };
+  for (const KvType& kv : kKvTypes) {
+    CAPTURE(kv.name);
+    EngineOptions o;
+    o.kv = kv.format;
+    const auto engine = Engine::open(o);
+    for (const double temperature : {0.0, 0.8}) {
+      CAPTURE(temperature);
+      GenerateOptions plain;
+      plain.max_tokens = 90, plain.sampling.temperature = temperature, plain.sampling.seed = 7;
+      plain.ignore_end = true;
+      check(*engine, plain);
+      if (kv.format != Format::f16) continue;
+      plain.sampling.penalties.repeat = 1.3, plain.stop = {"happy", "friend"};
+      check(*engine, plain);
+      Grammar grammar(parse_regex({"--regex", "( [a-z]+){30}\\."}), engine->tokenizer());
+      plain.grammar = &grammar, plain.ignore_end = false, plain.stop = {}, plain.max_tokens = 200;
+      check(*engine, plain);
+    }
+  }
+}
+
+TEST_CASE("speculation: requests with trees say beside each other what each says alone") {
+  const auto engine = Engine::open({});
+  const auto prompt = engine->tokenizer().encode_prompt("Once upon a time there was a cat. Tim");
+  constexpr int kRequests = 4;
+  std::vector<GenerateResult> alone;
+  std::vector<GenerateOptions> options(kRequests);
+  for (int i = 0; i < kRequests; ++i) {
+    GenerateOptions& o = options[size_t(i)];
+    o.max_tokens = 50 + 20 * i, o.sampling.seed = uint64_t(i), o.ignore_end = true;
+    o.sampling.temperature = i % 2 ? 0.9 : 0;
+    alone.push_back(generate(*engine->session(), prompt, o, kUnread));
+  }
+  KvPool& pool = engine->impl().pools[0];
+  // With room for branches, and with little.
+  for (const int left : {1000, 20}) {
+    CAPTURE(left);
+    std::vector<int32_t> taken;
+    while (pool.size() - pool.in_use() > left) taken.push_back(pool.take());
+    Scheduler scheduler(engine);
+    std::vector<std::unique_ptr<Oracle>> oracles;
+    std::vector<std::unique_ptr<Request>> requests;
+    for (int i = 0; i < kRequests; ++i) {
+      oracles.push_back(std::make_unique<Oracle>(whole_text(prompt, alone[size_t(i)]),
+                                                 engine->vocab_size(), unsigned(i)));
+      GenerateOptions o = options[size_t(i)];
+      o.drafter = oracles.back().get(), o.draft_length = 8;
+      requests.push_back(std::make_unique<Request>(*engine, prompt, o, kUnread));
+      scheduler.add(*requests.back());
+    }
+    while (scheduler.step()) {
+    }
+    for (size_t i = 0; i < kRequests; ++i) {
+      REQUIRE(!requests[i]->error);
+      const GenerateResult got = requests[i]->finished();
+      CHECK(got.tokens == alone[i].tokens);
+      CHECK(got.accepted > 0);
+    }
+    for (const int32_t page : taken) pool.release(page);
+    CHECK(pool.in_use() == 0);
+  }
+}
+
+TEST_CASE("speculation: without pages for branches a draft is a chain, and nothing fails") {
+  const auto engine = Engine::open({});
+  const auto prompt = engine->tokenizer().encode_prompt("Once upon a time there was a cat. Tim");
+  GenerateOptions o;
+  o.max_tokens = 100, o.ignore_end = true, o.sampling.temperature = 0;
+  const auto want = generate(*engine->session(), prompt, o, kUnread);
+  KvPool& pool = engine->impl().pools[0];
+  std::vector<int32_t> taken;
+  const int64_t need = int64_t(prompt.size() + 100) / kPage + 1;
+  while (pool.size() - pool.in_use() > need) taken.push_back(pool.take());
+  Oracle oracle(whole_text(prompt, want), engine->vocab_size(), 1);
+  o.drafter = &oracle, o.draft_length = 15;
+  const auto got = generate(*engine->session(), prompt, o, kUnread);
+  CHECK(got.tokens == want.tokens);
+  CHECK(got.accepted > 0);
+  // One who is alone has room for one, at the beginning of the text.
+  const auto session = engine->session();
+  CHECK(session->branches(16) == 1);
+  CHECK(session->branches(16, 2) == 0);
+  for (const int32_t page : taken) pool.release(page);
+  CHECK(session->branches(16) > 1);
+}
+
+TEST_CASE("speculation: text with looks back is the text without, greedy and sampled") {
+  const auto engine = Engine::open({});
+  const std::string story = "Once upon a time there was a cat. Once upon a time there was a dog. ";
+  const auto prompt = engine->tokenizer().encode_prompt(story + story);
+  for (const double temperature : {0.0, 0.8}) {
+    GenerateOptions plain;
+    plain.max_tokens = 120, plain.sampling.temperature = temperature, plain.sampling.seed = 3,
+    plain.ignore_end = true;
+    const auto want = generate(*engine->session(), prompt, plain, [](std::string_view) {});
+    for (const bool governed : {false, true})
+      for (const int k : {1, 4, 15}) {
+        const auto drafter = ngram_drafter();
+        Governor governor;
+        GenerateOptions with = plain;
+        with.drafter = drafter.get(), with.draft_length = k;
+        with.governor = governed ? &governor : nullptr;
+        const auto got = generate(*engine->session(), prompt, with, [](std::string_view) {});
+        CHECK(got.tokens == want.tokens);
+        CHECK(got.text == want.text);
+        CHECK(got.accepted <= got.drafted);
+        if (!governed) CHECK(got.accepted > 0);
+      }
+  }
+}
+
+// Guesses take time, and there are none, or never a reason to ask for one.
+struct Silent : Drafter {
+  int which;
+  explicit Silent(int kind) : which(kind) {}
+  int kind(std::span<const TokenId>) override { return which; }
+  Draft propose(std::span<const TokenId>, const Draft::Shape&) override { return {}; }
+};
+
+TEST_CASE("speculation: why there were no guesses is known") {
+  const auto engine = Engine::open({});
+  const auto prompt = engine->tokenizer().encode_prompt("Once upon a time");
+  const auto why = [&](Drafter& drafter, Governor* governor, int tokens) {
+    GenerateOptions o;
+    o.max_tokens = tokens, o.ignore_end = true;
+    o.drafter = &drafter, o.draft_length = 4, o.governor = governor;
+    return generate(*engine->session(), prompt, o, kUnread).no_guesses;
+  };
+  Silent never_asked(-1), reads(0);
+  Governor governor;
+  CHECK(why(never_asked, &governor, Governor::kPlainFirst + 1) == NoGuesses::early);
+  CHECK(why(never_asked, &governor, Governor::kPlainFirst + 2) == NoGuesses::no_gain);
+  CHECK(why(reads, nullptr, 9) == NoGuesses::reading);
+  const auto ngram = ngram_drafter();
+  CHECK(why(*ngram, nullptr, 2) == NoGuesses::other);
+}
+
+// A vocabulary of four tokens, and a model whose logits depend on the token before; another that
+// guesses for it.
+constexpr int kToyTokens = 4, kToyTexts = 1 << 20;
+using ToyModel = std::array<std::array<float, kToyTokens>, kToyTokens>;
+constexpr ToyModel kToyTarget =
+                       {{{0, 1, -1, 0.5f}, {2, 0, 0, -1}, {-0.5f, 0, 0.5f, 1}, {0, 0, 3, 1}}},
+                   kToyGuesser = {{{1, 1, -1, 0}, {1, 0, 1, -1}, {0, 0, 0, 0}, {0, 2, 1, 0}}};
+
+enum class ToyGuesses { none, coupled, blind, tree };
+
+// Three tokens behind token 0. A right guess is one that right_draws() says is right; or, by a rule
+// that is wrong, one that is kept with probability min(1, p / q), and else the model draws without
+// regard to what was refused.
+std::array<TokenId, 3> toy_text(const SamplerOptions& options, ToyGuesses guesses, bool wrong) {
+  Sampler sampler(options), guesser(options);
+  std::vector<TokenId> text{0};
+  const auto guessed = [&](bool blind) {
+    std::vector<TokenId> said = text;
+    while (said.size() < std::min<size_t>(text.size() + 2, 4))
+      said.push_back(blind ? TokenId(said.size() % kToyTokens)
+                           : guesser.draw(kToyGuesser[size_t(said.back())], said));
+    said.erase(said.begin(), said.begin() + ptrdiff_t(text.size()));
+    return said;
+  };
+  while (text.size() < 4) {
+    if (wrong) {
+      const auto probability = [&](const ToyModel& model, TokenId token) {
+        const auto& logits = model[size_t(text.back())];
+        return std::exp(log_probabilities(logits, token).drawn);
+      };
+      const TokenId guess = guessed(false)[0];
+      const double kept = probability(kToyTarget, guess) / probability(kToyGuesser, guess);
+      text.push_back(uniform(options.seed, text.size()) < kept
+                         ? guess
+                         : sampler.draw(kToyTarget[size_t(text.back())], text));
+      continue;
+    }
+    Draft draft;
+    if (guesses == ToyGuesses::blind || guesses == ToyGuesses::tree) draft.add(guessed(true));
+    if (guesses == ToyGuesses::coupled || guesses == ToyGuesses::tree) draft.add(guessed(false));
+    const auto draw = [&](size_t, std::span<const TokenId> history) -> std::optional<TokenId> {
+      return sampler.draw(kToyTarget[size_t(history.back())], history);
+    };
+    Draws draws;
+    right_draws(text, draft.nodes, draw, draws);
+    text.push_back(draws.tokens.back());
+  }
+  return {text[1], text[2], text[3]};
+}
+
+// How far counts are from what they should be (G = 2 sum of n ln(n / expected)), in standard
+// deviations of a normal distribution that is as improbable (Wilson and Hilferty 1931).
+double g_test(const std::vector<int>& counts, const std::vector<double>& law) {
+  double g = 0, cells = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    cells += law[i] > 0;
+    if (counts[i] > 0) g += 2 * counts[i] * std::log(counts[i] / (law[i] * kToyTexts));
+  }
+  const double df = cells - 1, spread = 2 / (9 * df);
+  return (std::cbrt(g / df) - (1 - spread)) / std::sqrt(spread);
+}
+
+TEST_CASE("speculation: a million texts have the law of the model, whoever guesses") {
+  SamplerOptions plain, narrow;
+  plain.temperature = 1, plain.top_k = 0, plain.top_p = 1, plain.min_p = 0;
+  narrow.temperature = 0.7, narrow.top_k = 3, narrow.top_p = 0.9, narrow.min_p = 0.1;
+  for (const SamplerOptions& options : {plain, narrow}) {
+    CAPTURE(options.temperature);
+    // What a draw behind each token should be: of the tokens that are kept, by the definition.
+    std::array<std::array<double, kToyTokens>, kToyTokens> step;
+    for (size_t before = 0; before < kToyTokens; ++before) {
+      Candidates kept;
+      kept.assign(kToyTarget[before], options.top_k);
+      if (options.top_p < 1) kept.keep_top_p(options.top_p);
+      if (options.min_p > 0) kept.keep_min_p(options.min_p);
+      kept.divide(options.temperature);
+      step[before].fill(0);
+      for (const Candidate& c : kept.sorted())
+        step[before][size_t(c.token)] = std::exp(kept.log_probability(c.token));
+    }
+    std::vector<double> law;
+    for (size_t i = 0; i < 64; ++i)
+      law.push_back(step[0][i / 16] * step[i / 16][i / 4 % 4] * step[i / 4 % 4][i % 4]);
+    const auto far = [&](ToyGuesses guesses, bool wrong) {
+      std::vector<int> counts(64);
+      SamplerOptions o = options;
+      for (o.seed = 0; o.seed < kToyTexts; ++o.seed) {
+        const auto [a, b, c] = toy_text(o, guesses, wrong);
+        ++counts[size_t(a * 16 + b * 4 + c)];
+      }
+      return g_test(counts, law);
+    };
+    CHECK(std::abs(far(ToyGuesses::tree, false)) < 4);
+    if (options.top_k > 0) continue;
+    CHECK(std::abs(far(ToyGuesses::none, false)) < 4);
+    CHECK(far(ToyGuesses::coupled, true) > 20);
+  }
+  // Nor does a text change.
+  for (plain.seed = 0; plain.seed < 1000; ++plain.seed)
+    for (const ToyGuesses guesses : {ToyGuesses::coupled, ToyGuesses::blind, ToyGuesses::tree})
+      CHECK(toy_text(plain, guesses, false) == toy_text(plain, ToyGuesses::none, false));
+}
+
+TEST_CASE("speculation: how often draws agree is as the definition says, and as draws do") {
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  for (const double temperature : {0.5, 1.0, 2.0})
+    for (const float noise : {0.0f, 0.3f, 2.0f, 9.0f}) {
+      CAPTURE(noise);
+      std::vector<float> p, q;
+      for (int i = 0; i < 60; ++i) p.push_back(3 * normal(random)), q.push_back(p.back());
+      for (float& x : q) x += noise * normal(random);
+      std::vector<double> a, b;
+      for (size_t i = 0; i < p.size(); ++i) {
+        a.push_back(std::exp(p[i] / temperature)), b.push_back(std::exp(q[i] / temperature));
+      }
+      double coupled = 0, residual = 0, a_all = 0, b_all = 0;
+      for (size_t i = 0; i < a.size(); ++i) a_all += a[i], b_all += b[i];
+      for (size_t i = 0; i < a.size(); ++i) {
+        double sum = 0;
+        for (size_t k = 0; k < a.size(); ++k) sum += std::max(a[k] / a[i], b[k] / b[i]);
+        coupled += 1 / sum, residual += std::min(a[i] / a_all, b[i] / b_all);
+      }
+      const SameDraws got = same_draws(p, q, temperature);
+      CHECK(got.coupled == doctest::Approx(coupled).epsilon(1e-9));
+      CHECK(got.residual == doctest::Approx(residual).epsilon(1e-9));
+      CHECK(got.coupled >= residual / (2 - residual) * (1 - 1e-9));
+      SamplerOptions o;
+      o.temperature = temperature, o.top_k = 0, o.top_p = 1, o.min_p = 0;
+      constexpr int kDraws = 20000;
+      int same = 0;
+      for (o.seed = 0; o.seed < kDraws; ++o.seed) {
+        Sampler one(o), other(o);
+        same += one.draw(p, {}) == other.draw(q, {});
+      }
+      CHECK(std::abs(double(same) / kDraws - coupled) < 0.015);
+    }
+}
+
+}  // namespace
+}  // namespace chaski::test

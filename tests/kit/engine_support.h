@@ -1,0 +1,42 @@
+// What tests of engines and sessions share.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/requests/generate.h"
+#include "engine/session/engine.h"
+
+namespace chaski::test {
+
+// n tokens of the model's vocabulary, always the same.
+inline std::vector<TokenId> tokens_for(const Engine& e, int n) {
+  std::vector<TokenId> t;
+  for (int i = 0; i < n; ++i) t.push_back(TokenId((i * i * 7 + 3 * i + 1) % e.vocab_size()));
+  return t;
+}
+
+// Bit for bit.
+inline bool same(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+inline std::shared_ptr<Engine> open_on_cpu(const std::string& model, Format kv) {
+  EngineOptions o;
+  o.model = model, o.kv = kv, o.device = "cpu";
+  return Engine::open(o);
+}
+
+// A text of so many tokens, whatever ends it.
+inline GenerateOptions drawn(double temperature, uint64_t seed, int tokens) {
+  GenerateOptions o;
+  o.sampling.temperature = temperature, o.sampling.seed = seed, o.max_tokens = tokens;
+  o.ignore_end = true;
+  return o;
+}
+constexpr auto kUnheard = [](std::string_view) {};
+
+}  // namespace chaski::test

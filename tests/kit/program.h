@@ -1,0 +1,129 @@
+// The real binary as a test sees it: exit status, stdout, stderr. CHASKI_BIN names it; default
+// build/chaski.
+#pragma once
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/kit/support.h"
+
+extern char** environ;
+
+namespace chaski::test {
+
+// The bundled model.
+inline const std::string kStory = "models/bundled/story.quipu";
+
+inline std::string chaski_binary() {
+  const char* path = std::getenv("CHASKI_BIN");
+  return path ? path : "build/chaski";
+}
+
+// The library that lets calls fail (tests/faults/shim.c). It cannot stand before
+// AddressSanitizer's.
+inline std::string faults_shim() {
+  const char* path = std::getenv("CHASKI_FAULTS_SHIM");
+  return std::filesystem::absolute(path ? path : "build/faults.so").string();
+}
+inline bool can_preload() {
+  return chaski_binary().find("asan") == std::string::npos && have(faults_shim());
+}
+
+// A variable of the environment for as long as this lives, then what it was.
+class OwnVariable {
+ public:
+  OwnVariable(std::string name, const std::string& value) : name_(std::move(name)) {
+    if (const char* before = std::getenv(name_.c_str())) before_ = before;
+    setenv(name_.c_str(), value.c_str(), 1);
+  }
+  OwnVariable(const OwnVariable&) = delete;
+  ~OwnVariable() { before_ ? setenv(name_.c_str(), before_->c_str(), 1) : unsetenv(name_.c_str()); }
+
+ private:
+  std::string name_;
+  std::optional<std::string> before_;
+};
+
+struct Outcome {
+  int status;  // as a shell says it: 128 + signal for a signal
+  std::string out, err;
+  uint64_t peak_bytes = 0;  // of memory, at most at a time
+  bool one_error_line() const {
+    return err.starts_with("chaski: error: ") && std::count(err.begin(), err.end(), '\n') == 1 &&
+           err.ends_with('\n');
+  }
+  bool error_says(const std::string& text) const { return err.find(text) != std::string::npos; }
+};
+
+using Arguments = std::vector<std::string>;
+
+class Program {
+ public:
+  // Output goes to files, so that it never blocks; `out` may name another place for stdout.
+  Program(const Arguments& arguments, const std::string& input, const std::string& out = "",
+          const std::string& binary = chaski_binary())
+      : out_(out.empty() ? folder_ / "out" : out) {
+    std::ofstream(folder_ / "in", std::ios::binary) << input;
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 0, (folder_ / "in").c_str(), O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&files, 2, (folder_ / "err").c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    Arguments all = {binary};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& argument : all) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    REQUIRE_MESSAGE(posix_spawn(&pid_, argv[0], &files, nullptr, argv.data(), environ) == 0,
+                    "cannot start ", argv[0]);
+    posix_spawn_file_actions_destroy(&files);
+  }
+  ~Program() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+
+  void signal(int number) { ::kill(pid_, number); }
+  std::string out_so_far() const { return read_file(out_); }
+
+  Outcome wait() {
+    int status = 0;
+    rusage used = {};
+    ::wait4(pid_, &status, 0, &used);
+    pid_ = 0;
+    const bool special = !std::filesystem::is_regular_file(out_);  // /dev/full
+    return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
+            special ? "" : read_file(out_), read_file(folder_ / "err"),
+            uint64_t(used.ru_maxrss) * 1024};
+  }
+
+ private:
+  TempFolder folder_;
+  std::string out_;
+  pid_t pid_ = 0;
+};
+
+inline Outcome chaski_run(const Arguments& arguments, const std::string& input = "") {
+  return Program(arguments, input).wait();
+}
+
+// An error as errors are: its status, one line that says so, nothing on stdout.
+inline void check_one_line(const Outcome& outcome, int status, const std::string& says) {
+  CHECK_MESSAGE(outcome.status == status, outcome.err);
+  CHECK_MESSAGE(outcome.one_error_line(), outcome.err);
+  CHECK_MESSAGE(outcome.error_says(says), outcome.err);
+  CHECK(outcome.out.empty());
+}
+
+}  // namespace chaski::test

@@ -1,0 +1,668 @@
+// Hugging Face folders: names, layouts and tokenizers of other people's making arrive as chaski's,
+// and leave as GGUF. What must be refused is in bad_folder_test.cpp.
+#include <cmath>
+#include <cstring>
+
+#include "models/import/gguf/gguf.h"
+#include "models/import/hf/hf_tokenizer.h"
+#include "models/import/hf/write_packed.h"
+#include "models/import/tokenizer/pre_patterns.h"
+#include "tests/kit/import_support.h"
+#include "tests/kit/program.h"
+
+namespace chaski::test {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+using Floats = std::vector<float>;
+
+std::string folder_with(const TempFolder& temp, const std::string& config,
+                        const std::string& header, const std::string& buffer) {
+  write_file(temp / "config.json", config);
+  write_file(temp / "model.safetensors", safetensors(header, buffer));
+  return temp.path;
+}
+
+const std::string kLlamaConfig =
+    R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 4,
+  "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 3, "max_position_embeddings": 32,
+  "rms_norm_eps": 1e-6, "bos_token_id": 1, "eos_token_id": [2, 0] TAIL})";
+
+std::string llama_config(const std::string& tail = "") {
+  std::string config = kLlamaConfig;
+  return config.replace(config.find(" TAIL"), 5, tail);
+}
+
+TEST_CASE("import/golden folders to gguf and back") {
+  for (auto name : {"gpt2", "llama_f16", "llama_gqa_untied", "llama_mha_bf16", "llama_mqa_tied",
+                    "llama_rope_linear", "llama_rope_yarn", "llama_sharded", "mistral_window"}) {
+    const std::string path = golden("models/" + std::string(name));
+    if (!have(path)) continue;
+    CAPTURE(path);
+    TempFolder temp;
+    const ModelSource source = import_model(path);
+    CHECK(source.kind == "Hugging Face folder");
+    CHECK_FALSE(source.meta.has("tokenizer.kind"));
+    export_gguf(temp / "out.gguf", source);
+    check_same_model(source, import_model(temp / "out.gguf"));
+  }
+}
+
+TEST_CASE("import/golden mistral and newer rope parameters") {
+  if (have(golden("models/mistral_window")))
+    CHECK(import_model(golden("models/mistral_window")).meta.integer("model.sliding_window") == 8);
+  if (!have(golden("models/llama_sharded"))) return;
+  const ModelSource source = import_model(golden("models/llama_sharded"));
+  CHECK(source.meta.number("model.rope_theta") == 5000);
+  CHECK(source.meta.integer("model.head_dim") == 16);
+  CHECK(source.tensors.size() == 21);
+}
+
+TEST_CASE("import/config.json: null where it means none, and -0") {
+  const TempFolder temp;
+  std::filesystem::copy(golden("models/gemma2"), temp.path,
+                        std::filesystem::copy_options::recursive);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string config = read_file(golden("models/gemma2/config.json"));
+    REQUIRE(config.find(from) != std::string::npos);
+    write_file(temp / "config.json", config.replace(config.find(from), from.size(), to));
+    return import_model(temp.path).meta;
+  };
+  CHECK(with("\"sliding_window\": 8", "\"sliding_window\": null").integer("model.sliding_window") ==
+        0);
+  CHECK(with("\"sliding_window\": 8", "\"sliding_window\": -0").integer("model.sliding_window") ==
+        0);
+  CHECK(with("\"attn_logit_softcapping\": 5.0", "\"attn_logit_softcapping\": null")
+            .number("model.attention_soft_cap") == 0);
+  CHECK(with("\"final_logit_softcapping\": 10.0", "\"final_logit_softcapping\": -0.0")
+            .number("model.logit_soft_cap") == 0);
+  // absent is not the same as null
+  CHECK(with("\"attn_logit_softcapping\": 5.0,", "").number("model.attention_soft_cap") == 50);
+}
+
+// gemma3 as the language model of one that reads images, under both names that such files have.
+TEST_CASE("import/the text's part of a larger model") {
+  const ModelSource alone = import_model(golden("models/gemma3"));
+  const std::string config = read_file(golden("models/gemma3/config.json"));
+  const std::string file = read_file(golden("models/gemma3/model.safetensors"));
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  const std::string data = file.substr(8 + length);
+  for (const std::string prefix : {"language_model.model.", "model.language_model."}) {
+    CAPTURE(prefix);
+    std::string header = file.substr(8, length);
+    for (size_t at = 0; (at = header.find("\"model.", at)) != header.npos; at += prefix.size())
+      header.replace(at + 1, 6, prefix);
+    header.insert(
+        header.find("}}") + 1,
+        fmt::format(R"(,"vision_tower.x":{{"dtype":"F32","shape":[1],"data_offsets":[{},{}]}})",
+                    data.size(), data.size() + 4));
+    const TempFolder temp;
+    write_file(
+        temp / "config.json",
+        R"({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": )" + config + "}");
+    write_file(temp / "model.safetensors", safetensors(header, data + std::string(4, '\0')));
+    const ModelSource source = import_model(temp.path);
+    CHECK(source.tensors.size() == alone.tensors.size());
+    CHECK(source.meta.integer("model.head_dim") == 16);
+    for (const char* name : {"token_embd", "layer.1.attn_k_norm", "layer.3.ffn_down"})
+      CHECK(values_of(tensor(source, name)) == values_of(tensor(alone, name)));
+  }
+  const TempFolder temp;
+  write_file(temp / "config.json", R"({"text_config": {"model_type": "other"}})");
+  const std::string line = error_of([&] { import_model(temp.path); }).what();
+  CHECK_MESSAGE(line.find("text_config.model_type is \"other\", expected llama, mistral, ") !=
+                    std::string::npos,
+                line);
+}
+
+// GGUF has q, k and v of a phi3 model in one tensor.
+TEST_CASE("import/parts of one tensor leave together, or not at all") {
+  TempFolder temp;
+  ModelSource source = import_model(golden("models/phi3"));
+  check_shape(source, "layer.0.attn_q", Format::f32, 64, 64);
+  check_shape(source, "layer.0.attn_k", Format::f32, 32, 64);
+  check_shape(source, "layer.0.ffn_up", Format::f32, 64, 64);
+  export_gguf(temp / "out.gguf", source);
+  check_same_model(source, import_model(temp / "out.gguf"));
+  const auto says = [&] {
+    return std::string(error_of([&] { export_gguf(temp / "bad.gguf", source); }).what());
+  };
+  const auto k = std::find_if(source.tensors.begin(), source.tensors.end(),
+                              [](auto& t) { return t.info.name == "layer.0.attn_k"; });
+  k->info.format = Format::f16;
+  CHECK_MESSAGE(
+      says().find("is f32 and layer.0.attn_k is f16, expected one format") != std::string::npos,
+      says());
+  source.tensors.erase(k);
+  CHECK_MESSAGE(
+      says().find("tensors for layer.0.attn_qkv have 96 rows, expected 128") != std::string::npos,
+      says());
+}
+
+// Long waves are divided by the whole factor, short ones not at all.
+TEST_CASE("import/llama3 scaling leaves as the divisors GGUF knows") {
+  const std::string path = golden("models/llama_rope_llama3");
+  if (!have(path)) return;
+  TempFolder temp;
+  const ModelSource source = import_model(path);
+  CHECK(source.meta.str("model.rope_scaling") == "llama3");
+  export_gguf(temp / "out.gguf", source);
+  const ModelSource back = import_model(temp / "out.gguf");
+  CHECK(back.meta.str("model.rope_scaling") == "none");
+  const Floats divisors = values_of(tensor(back, "rope_freqs"));
+  CHECK(divisors.size() == 8);  // head_dim 16
+  CHECK(divisors.front() == 1);
+  CHECK(divisors.back() == 8);
+  // i = 1: wave 2 pi 10000^(1/8) = 19.9, context / wave = 1.61, between 1 and 4: smooth = 0.204.
+  const double wave = 2 * M_PI * std::pow(10000, 1.0 / 8), smooth = (32 / wave - 1) / 3;
+  CHECK(divisors[1] == doctest::Approx(1 / ((1 - smooth) / 8 + smooth)));
+}
+
+TEST_CASE("import/llama3 scaling leaves other architectures as divisors too") {
+  for (const char* name : {"olmo2", "glm4", "phi2", "baichuan"}) {
+    CAPTURE(name);
+    const std::string path = golden(std::string("models/") + name);
+    if (!have(path)) continue;
+    const TempFolder temp;
+    std::string config = read_file(path + "/config.json");
+    config.insert(config.find('{') + 1,
+                  R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                     "high_freq_factor": 4, "original_max_position_embeddings": 32},)");
+    write_file(temp / "config.json", config);
+    std::filesystem::copy_file(path + "/model.safetensors", temp / "model.safetensors");
+    export_gguf(temp / "out.gguf", import_model(temp.path));
+    CHECK(values_of(tensor(import_model(temp / "out.gguf"), "rope_freqs")).back() == 8);
+  }
+}
+
+TEST_CASE("import/hf TinyStories-656K in full") {
+  const std::string path = data("models/TinyStories-656K");
+  if (!have(path)) return;
+  const ModelSource source = import_model(path);
+  const Metadata& meta = source.meta;
+  CHECK(source.tensors.size() == 20);
+  check_shape(source, "token_embd", Format::f32, 2048, 128);
+  check_shape(source, "layer.1.attn_k", Format::f32, 64, 128);
+  CHECK_FALSE(source.find("output"));
+  CHECK(meta.integer("model.head_count_kv") == 4);
+  CHECK(meta.number("model.norm_epsilon") == 1e-6);
+
+  const std::string file = read_file(path + "/model.safetensors");
+  auto stored = [&](size_t offset, size_t n) {
+    Floats values(n);
+    const uint64_t header = *reinterpret_cast<const uint64_t*>(file.data());
+    std::memcpy(values.data(), file.data() + 8 + header + offset, n * sizeof(float));
+    return values;
+  };
+  CHECK(values_of(tensor(source, "token_embd")) == stored(0, 2048 * 128));
+  CHECK(values_of(tensor(source, "output_norm")) == stored(2623488, 128));
+  const Floats q = values_of(tensor(source, "layer.0.attn_q")), theirs = stored(1737728, 128 * 128);
+  auto row = [](const Floats& m, size_t r) {
+    return Floats(m.begin() + r * 128, m.begin() + (r + 1) * 128);
+  };
+  CHECK(row(q, 0) == row(theirs, 0));
+  CHECK(row(q, 1) == row(theirs, 8));  // head_dim 16: 2i + 1 is i + 8
+  CHECK(row(q, 16 + 6) == row(theirs, 16 + 3));
+  CHECK(row(q, 127) == row(theirs, 127));
+
+  CHECK(meta.str("tokenizer.kind") == "spm");
+  const auto& tokens = meta.strs("tokenizer.tokens");
+  REQUIRE(tokens.size() == 2048);
+  CHECK(tokens[2] == "<|end_story|>");
+  CHECK(tokens[81] == "e▁");
+  CHECK(meta.floats("tokenizer.scores")[81] == 0);
+  CHECK(meta.floats("tokenizer.scores")[82] == -1);
+  CHECK(meta.floats("tokenizer.scores")[60] < -1e8);
+  const auto& types = meta.ints("tokenizer.types");
+  CHECK(Numbers{types[0], types[1], types[2], types[3]} == Numbers{2, 3, 3, 1});
+  CHECK(meta.integer("tokenizer.bos_id") == 1);
+  CHECK(meta.integer("tokenizer.eos_id") == 2);
+  CHECK(meta.ints("tokenizer.eos_ids") == Numbers{2});
+  CHECK(meta.boolean("tokenizer.add_bos", false));
+  CHECK_FALSE(meta.boolean("tokenizer.add_eos", true));
+  CHECK(meta.boolean("tokenizer.add_space_prefix", false));
+
+  TempFolder temp;
+  export_gguf(temp / "out.gguf", source);
+  check_same_model(source, import_model(temp / "out.gguf"));
+}
+
+TEST_CASE("import/hf heads: tied, untied, stored once under the other name") {
+  const std::string embed =
+      R"("model.embed_tokens.weight":{"dtype":"F32","shape":[3,8],"data_offsets":[0,96]})";
+  const std::string head =
+      R"("lm_head.weight":{"dtype":"F32","shape":[3,8],"data_offsets":[96,192]})";
+  const std::string only_head =
+      R"({"lm_head.weight":{"dtype":"F32","shape":[3,8],"data_offsets":[0,96]}})";
+  const std::string both = "{" + embed + "," + head + "}",
+                    tied = R"(, "tie_word_embeddings": true)";
+  struct Case {
+    std::string tail, header;
+    int floats;
+    bool output;
+  };
+  for (auto& c : {Case{"", both, 48, true}, Case{tied, both, 48, false},
+                  Case{"", "{" + embed + "}", 24, false}, Case{"", only_head, 24, false}}) {
+    TempFolder temp;
+    const ModelSource source =
+        import_model(folder_with(temp, llama_config(c.tail), c.header, floats(c.floats)));
+    CAPTURE(c.header);
+    CHECK(values_of(tensor(source, "token_embd"))[23] == 23);
+    CHECK((source.find("output") != nullptr) == c.output);
+    if (c.output) CHECK(values_of(tensor(source, "output"))[0] == 24);
+  }
+}
+
+TEST_CASE("import/hf bias of a query is permuted like its rows, f16 vectors become f32") {
+  TempFolder temp;
+  const std::string header =
+      R"({"model.layers.0.self_attn.q_proj.bias":{"dtype":"F32","shape":[8],"data_offsets":[0,32]},
+    "model.layers.0.self_attn.v_proj.bias":{"dtype":"BF16","shape":[2],"data_offsets":[32,36]},
+    "model.layers.0.self_attn.rotary_emb.inv_freq":{"dtype":"F32","shape":[1],"data_offsets":[36,40]}})";
+  const std::string buffer = floats(8) + std::string("\x80\x3f\x00\xc0\0\0\0\0", 8);
+  const ModelSource source = import_model(folder_with(temp, llama_config(), header, buffer));
+  CHECK(source.tensors.size() == 2);
+  CHECK(values_of(tensor(source, "layer.0.attn_q.bias")) == Floats{0, 2, 1, 3, 4, 6, 5, 7});
+  CHECK(values_of(tensor(source, "layer.0.attn_v.bias")) == Floats{1, -2});
+}
+
+TEST_CASE("import/hf gpt2 turns Conv1D weights and skips masks") {
+  TempFolder temp;
+  const std::string config =
+      R"({"architectures": ["GPT2LMHeadModel"], "n_embd": 2, "n_head": 1, "n_layer": 1, "n_positions": 8,
+    "n_inner": null, "vocab_size": 3, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"})";
+  const std::string header =
+      R"({"h.0.attn.c_attn.weight":{"dtype":"F32","shape":[2,6],"data_offsets":[0,48]},
+    "transformer.wte.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[48,72]},
+    "h.0.ln_1.bias":{"dtype":"F32","shape":[2],"data_offsets":[72,80]},
+    "h.0.attn.bias":{"dtype":"BOOL","shape":[1,1,2,2],"data_offsets":[80,84]}})";
+  const ModelSource source = import_model(folder_with(temp, config, header, floats(21)));
+  CHECK(source.tensors.size() == 3);
+  check_shape(source, "layer.0.attn_qkv", Format::f32, 6, 2);
+  CHECK(values_of(tensor(source, "layer.0.attn_qkv")) ==
+        Floats{0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11});
+  CHECK(values_of(tensor(source, "token_embd")) == Floats{12, 13, 14, 15, 16, 17});
+  CHECK(values_of(tensor(source, "layer.0.attn_norm.bias")) == Floats{18, 19});
+  CHECK(source.meta.integer("model.feed_forward_length") == 8);
+  CHECK_FALSE(source.meta.has("model.rope_theta"));
+}
+
+// The tokenizer alone, in a folder of its own.
+Metadata tokenizer_of(const std::string& folder, int64_t vocab_size) {
+  Metadata meta;
+  meta.origin = folder;
+  HfConfig config{};
+  config.vocab_size = vocab_size;
+  read_hf_tokenizer(folder, config, meta);
+  return meta;
+}
+
+std::string byte_level_json(const std::string& pre_tokenizer) {
+  return R"({"model": {"type": "BPE", "ignore_merges": true, "vocab": {"a": 0, "b": 1, "ab": 2, "abb": 4},
+    "merges": [["a", "b"], ["ab", "b"]]}, "pre_tokenizer": )" +
+         pre_tokenizer + R"(,
+    "added_tokens": [{"id": 5, "content": "<|end|>", "special": true}, {"id": 6, "content": "<tool>", "special": false}],
+    "post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}]}})";
+}
+
+TEST_CASE("import/hf byte-level tokenizer.json: patterns, merges, holes, added pieces, templates") {
+  TempFolder temp;
+  const std::string pre = R"({"type": "Sequence", "pretokenizers": [
+    {"type": "Split", "pattern": {"Regex": "\\d+"}, "behavior": "Isolated", "invert": false},
+    {"type": "Split", "pattern": {"String": "a.b"}, "behavior": "Isolated"},
+    {"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", "use_regex": false, "add_prefix_space": true}]})";
+  write_file(temp / "tokenizer.json", byte_level_json(pre));
+  write_file(temp / "tokenizer_config.json",
+             R"({"eos_token": {"content": "<|end|>"}, "add_bos_token": false, "chat_template":
+    [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}]})");
+  const Metadata meta = tokenizer_of(temp.path, 9);
+  CHECK(meta.str("tokenizer.kind") == "bpe");
+  CHECK(meta.strs("tokenizer.tokens") == std::vector<std::string>{"a", "b", "ab", "[UNUSED3]",
+                                                                  "abb", "<|end|>", "<tool>",
+                                                                  "[UNUSED7]", "[UNUSED8]"});
+  CHECK(meta.ints("tokenizer.types") == Numbers{1, 1, 1, 5, 1, 3, 4, 5, 5});
+  CHECK(meta.strs("tokenizer.merges") == std::vector<std::string>{"a b", "ab b"});
+  CHECK(meta.strs("tokenizer.pre_patterns") == std::vector<std::string>{"\\d+", "a\\.b", "\\p{N}"});
+  CHECK(meta.boolean("tokenizer.add_space_prefix", false));
+  CHECK(meta.boolean("tokenizer.ignore_merges", false));
+  CHECK_FALSE(meta.boolean("tokenizer.add_bos", true));  // tokenizer_config.json has the last word
+  CHECK(meta.integer("tokenizer.bos_id") == 5);
+  CHECK(meta.ints("tokenizer.eos_ids") == Numbers{5});
+  CHECK(meta.str("tokenizer.chat_template") == "yes");
+  CHECK(tokenizer_of(temp.path, 6).strs("tokenizer.tokens").size() == 6);  // <tool> has no row
+  write_file(temp / "chat_template.jinja", "file");
+  CHECK(tokenizer_of(temp.path, 9).str("tokenizer.chat_template") == "file");
+}
+
+// 700 MB of unused pieces, for a folder of two kilobytes.
+TEST_CASE("import/hf a vocabulary of holes is refused") {
+  TempFolder temp;
+  const std::string pre = R"({"type": "ByteLevel"})";
+  write_file(temp / "tokenizer.json", byte_level_json(pre));
+  const auto says = [&](int64_t vocab_size) {
+    return std::string(error_of([&] { tokenizer_of(temp.path, vocab_size); }).what());
+  };
+  CHECK(tokenizer_of(temp.path, 1 << 16).strs("tokenizer.tokens").size() == 1 << 16);
+  CHECK(says(4194304).find("6 pieces, expected more for vocab_size 4194304") != std::string::npos);
+  for (const auto& [from, to] :
+       {std::pair("\"abb\": 4", "\"abb\": 4194303"), {"\"id\": 6", "\"id\": 4194303"}}) {
+    std::string json = byte_level_json(pre);
+    write_file(temp / "tokenizer.json", json.replace(json.find(from), std::strlen(from), to));
+    CHECK_MESSAGE(says(400).find("4194303, expected") != std::string::npos, says(400));
+  }
+}
+
+TEST_CASE("import/hf patterns and ends survive a GGUF that has no word for them") {
+  TempFolder temp;
+  folder_with(
+      temp,
+      R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "intermediate_size": 4, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "vocab_size": 7, "max_position_embeddings": 32, "eos_token_id": [2, 1]})",
+      R"({"norm.weight":{"dtype":"F32","shape":[8],"data_offsets":[0,32]}})", floats(8));
+  write_file(temp / "tokenizer.json", byte_level_json(R"({"type": "Sequence", "pretokenizers": [
+    {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated"}, {"type": "ByteLevel"}]})"));
+  const ModelSource source = import_model(temp.path);
+  CHECK(source.meta.ints("tokenizer.eos_ids") == Numbers{1, 2, 5});
+  CHECK_THROWS_AS(export_gguf(temp / "config.json", source), Error);  // which is part of the model
+  TempFolder other;
+  export_gguf(other / "out.gguf", source);
+  check_same_model(source, import_model(other / "out.gguf"));
+  CHECK(std::get<std::string>(read_gguf(other / "out.gguf").values.at("tokenizer.ggml.pre").data) ==
+        "default");
+}
+
+TEST_CASE("import/hf Metaspace and byte pieces") {
+  TempFolder temp;
+  write_file(temp / "tokenizer.json",
+             R"({"model": {"type": "BPE", "byte_fallback": true, "unk_token": "<unk>",
+    "vocab": {"<unk>": 0, "<0x0A>": 1, "▁": 2, "a": 3, "▁a": 4, "▁▁a": 5}, "merges": ["▁ a", "▁ ▁a"]},
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": false}})");
+  const Metadata meta = tokenizer_of(temp.path, 6);
+  CHECK(meta.str("tokenizer.kind") == "spm");
+  CHECK(meta.ints("tokenizer.types") == Numbers{2, 6, 1, 1, 1, 1});
+  CHECK(meta.floats("tokenizer.scores") == std::vector<double>{-1e9, -1e9, -1e9, -1e9, 0, -1});
+  CHECK_FALSE(meta.boolean("tokenizer.add_space_prefix", true));
+}
+
+TEST_CASE("import/hf SentencePiece model equals the same vocabulary in GGUF") {
+  const std::string model = data("tokenizers/llama2/tokenizer.model"),
+                    gguf = data("vocab/ggml-vocab-llama-spm.gguf");
+  if (!have(model) || !have(gguf)) return;
+  TempFolder temp;
+  std::filesystem::copy_file(model, temp / "tokenizer.model");
+  const Metadata meta = tokenizer_of(temp.path, 32000), other = import_gguf(gguf).meta;
+  for (auto key : {"tokenizer.tokens", "tokenizer.scores", "tokenizer.types", "tokenizer.add_bos",
+                   "tokenizer.add_space_prefix", "tokenizer.eos_ids"}) {
+    CAPTURE(key);
+    CHECK(*meta.find(key) == *other.find(key));
+  }
+  CHECK(meta.integer("tokenizer.bos_id") == 1);
+  for (auto version : {"v1", "v3"}) {
+    std::filesystem::remove(temp / "tokenizer.model");
+    std::filesystem::copy_file(data(std::string("tokenizers/mistral/tokenizer.model.") + version),
+                               temp / "tokenizer.model");
+    CHECK(tokenizer_of(temp.path, 32768).strs("tokenizer.tokens")[2] == "</s>");
+  }
+}
+
+TEST_CASE("import/hf GPT-2's vocabulary in three kinds of file") {
+  const std::string json = data("tokenizers/gpt_neo/tokenizer.json"),
+                    pair = data("tokenizers/gpt2");
+  const std::string gguf = data("vocab/ggml-vocab-gpt-2.gguf");
+  if (!have(json) || !have(pair) || !have(gguf)) return;
+  TempFolder temp;
+  std::filesystem::copy_file(json, temp / "tokenizer.json");
+  const Metadata a = tokenizer_of(temp.path, 50257), b = tokenizer_of(pair, 50257),
+                 c = import_gguf(gguf).meta;
+  CHECK(a.strs("tokenizer.tokens") == c.strs("tokenizer.tokens"));
+  CHECK(a.strs("tokenizer.merges") == c.strs("tokenizer.merges"));
+  CHECK(b.strs("tokenizer.tokens") == c.strs("tokenizer.tokens"));
+  CHECK(b.strs("tokenizer.merges") == c.strs("tokenizer.merges"));
+  CHECK(a.strs("tokenizer.pre_patterns") == std::vector<std::string>{std::string(kGpt2Pattern)});
+  CHECK(gguf_name_of(b.strs("tokenizer.pre_patterns")) == "gpt-2");
+  CHECK(a.ints("tokenizer.eos_ids") == Numbers{50256});
+}
+
+// A golden model with each of its matmul weights in `format`, by the formats' own random blocks.
+ModelSource in_format(const std::string& folder, Format format) {
+  ModelSource source = import_model(golden("models/" + folder));
+  for (TensorSource& t : source.tensors) {
+    if (!t.info.tiled() || t.info.name == "token_embd" || t.info.name == "output") continue;
+    t.info.format = format;
+    const int64_t rows = t.info.rows, cols = t.info.cols;
+    t.read = [=](int64_t first, int64_t last, std::byte* dst) {
+      const size_t stride = row_bytes(format, cols);
+      std::vector<std::byte> row(16 * stride);
+      for (int64_t s = first; s < last; ++s, dst += strip_bytes(format, cols)) {
+        const int n = int(std::min<int64_t>(16, rows - 16 * s));
+        for (size_t i = 0; i < row.size(); ++i)  // scales of about 2^-9, any codes
+          row[i] = std::byte((i * 2654435761u + size_t(s) * 40503u + i / 7) >> 5);
+        for (int r = 0; r < n; ++r)
+          for (size_t b = 0; b < stride; b += info(format).row_block_bytes) {
+            const uint16_t d = uint16_t(0x1800 + (b + 64 * size_t(r)) % 1000);
+            std::memcpy(row.data() + size_t(r) * stride + b, &d, 2);
+          }
+        pack_strip(format, row.data(), stride, n, cols, dst);
+      }
+    };
+  }
+  return source;
+}
+
+TEST_CASE("import/packed folders go out and come back with the same weights") {
+  for (const char* name :
+       {"llama_gqa_untied", "llama_mqa_tied", "llama_rope_llama3", "llama_rope_yarn",
+        "llama_rope_linear", "llama_biases", "mistral_window", "qwen2", "qwen3"})
+    for (const auto& [layout, format] : {std::pair(PackedLayout::gptq, Format::q4_0),
+                                         {PackedLayout::gptq, Format::q8},
+                                         {PackedLayout::gptq, Format::q5_0},
+                                         {PackedLayout::awq, Format::q4_0}}) {
+      CAPTURE(name);
+      CAPTURE(info(format).name);
+      const TempFolder temp;
+      ModelSource source = in_format(name, format);
+      if (std::any_of(source.tensors.begin(), source.tensors.end(),
+                      [&](auto& t) { return t.info.cols % info(t.info.format).block != 0; }))
+        continue;
+      const PackedFolder made = write_packed(temp / "out", source, layout, {});
+      CHECK(made.bits == (format == Format::q4_0 ? 4 : 8));
+      CHECK(made.packed > 0);
+      const ModelSource back = import_model(temp / "out");
+      REQUIRE(back.tensors.size() == source.tensors.size());
+      for (const TensorSource& t : source.tensors) {
+        CAPTURE(t.info.name);
+        CHECK(values_of(tensor(back, t.info.name)) == values_of(t));
+        if (format != Format::q5_0) CHECK(tensor(back, t.info.name).info.format == t.info.format);
+      }
+      for (const auto& [key, value] : source.meta.all()) {
+        if (!key.starts_with("model.")) continue;
+        CAPTURE(key);
+        REQUIRE(back.meta.has(key));
+        CHECK(back.meta.find(key)->data == value.data);
+      }
+    }
+}
+
+TEST_CASE("import/what others packed is packed again with the same weights") {
+  for (const char* name : {"gptq4", "gptq4_order", "gptq4_mixed", "gptq8", "awq"}) {
+    CAPTURE(name);
+    const TempFolder temp;
+    const ModelSource source = import_model(golden(std::string("packed/") + name));
+    write_packed(temp / "out", source, PackedLayout::gptq, {});
+    const ModelSource back = import_model(temp / "out");
+    REQUIRE(back.tensors.size() == source.tensors.size());
+    for (const TensorSource& t : source.tensors) {
+      CAPTURE(t.info.name);
+      CHECK(values_of(tensor(back, t.info.name)) == values_of(t));
+    }
+  }
+}
+
+TEST_CASE("import/what has no exact image in a packed folder is refused by name") {
+  const TempFolder temp;
+  const auto says = [&](const ModelSource& source, PackedLayout layout) {
+    const Error error = error_of([&] { write_packed(temp / "out", source, layout, {}); });
+    CHECK(error.code == Exit::bad_file);
+    CHECK(!std::filesystem::exists(temp / "out/config.json"));
+    return std::string(error.what());
+  };
+  CHECK(contains(says(in_format("llama_gqa_untied", Format::iq4_nl), PackedLayout::gptq),
+                 "is iq4_nl, which GPTQ lacks: 'chaski quantize --type q4_0 --keep-above 1'"));
+  CHECK(contains(says(in_format("llama_gqa_untied", Format::q4_1), PackedLayout::gptq),
+                 "is q4_1 with a minimum that is no multiple of its scale"));
+  CHECK(contains(says(in_format("llama_gqa_untied", Format::q8), PackedLayout::awq),
+                 "is q8, whose codes need 8 bits, and AWQ has 4"));
+  CHECK(contains(says(import_model(golden("models/llama_gqa_untied")), PackedLayout::gptq),
+                 "no weight is in a format that GPTQ holds"));
+  CHECK(contains(says(import_model(golden("packed/gptq4_mixed")), PackedLayout::awq),
+                 ".order says that columns are sorted, which AWQ lacks"));
+  CHECK(contains(says(import_model(golden("models/gpt2")), PackedLayout::gptq),
+                 "general.architecture is gpt2, expected llama, qwen2 or qwen3"));
+}
+
+// The Python that scripts over torch run with: CHASKI_PYTHON, default python3. Empty, with a line,
+// where it lacks a package that they need.
+std::string python_with_torch() {
+  const char* named = std::getenv("CHASKI_PYTHON");
+  const std::string python = named ? named : "python3";
+  for (const char* package : {"gguf", "safetensors", "tokenizers", "torch", "transformers"})
+    if (std::system((python + " -c 'import " + package + "' > /dev/null 2>&1").c_str()) != 0) {
+      std::fprintf(stderr, "SKIPPED: %s has no %s (CHASKI_PYTHON names another)\n", python.c_str(),
+                   package);
+      return "";
+    }
+  return python;
+}
+
+// Which of `from` stands at each place of `part`, where a layer's rows, or blocks of them, were
+// left out: rows of `size` values. Each is there once, in its order.
+std::vector<size_t> places_of(const Floats& part, const Floats& from, size_t size) {
+  std::vector<size_t> places;
+  size_t at = 0;
+  for (size_t i = 0; i < part.size(); i += size, ++at) {
+    const auto is_here = [&] { return std::equal(&part[i], &part[i] + size, &from[at * size]); };
+    while ((at + 1) * size <= from.size() && !is_here()) ++at;
+    REQUIRE((at + 1) * size <= from.size());
+    places.push_back(at);
+  }
+  return places;
+}
+
+// Columns of a matrix, `width` at each of these places.
+Floats columns_at(const Floats& matrix, size_t cols, const std::vector<size_t>& places,
+                  size_t width) {
+  Floats out;
+  for (size_t row = 0; row < matrix.size(); row += cols)
+    for (size_t place : places) {
+      const auto first = matrix.begin() + std::ptrdiff_t(row + place * width);
+      out.insert(out.end(), first, first + std::ptrdiff_t(width));
+    }
+  return out;
+}
+
+TEST_CASE("import/scripts/prune.py and distill.py write folders that run") {
+  const std::string python = python_with_torch();
+  if (python.empty()) return;
+  const TempFolder temp;
+  REQUIRE(chaski_run({"convert", kStory, temp / "story.gguf"}).status == 0);
+  std::string text;
+  while (text.size() < 4000)
+    text += "Once upon a time there was a little dog named Tim. He liked to play in the park.\n";
+  write_file(temp / "text", text);
+  const auto script = [&](const std::string& arguments) {
+    return std::system(("cd " + temp.path + " && " + python + " " +
+                        std::filesystem::absolute("scripts").string() + "/" + arguments +
+                        " --threads 1 > out 2> err")
+                           .c_str());
+  };
+  const std::string prune = "prune.py story.gguf ";
+  const std::string fewer = " --text text --tokens 512 --layers 4 --heads 4 --ffn 256";
+  REQUIRE_MESSAGE(script(prune + "pruned" + fewer) == 0, read_file(temp / "err"));
+  const std::string said = read_file(temp / "out");
+  CHECK_MESSAGE(contains(said, " goes: the loss is "), said);
+  CHECK_MESSAGE(contains(said, "256 channels go, "), said);
+  CHECK_MESSAGE(contains(said, "numbers are left"), said);
+
+  // What is left is what it was, and what belongs together went together.
+  const ModelSource whole = import_model(temp / "story.gguf"), part = import_model(temp / "pruned");
+  const auto of = [](const ModelSource& model, int layer, const std::string& name) {
+    return values_of(tensor(model, fmt::format("layer.{}.{}", layer, name)));
+  };
+  CHECK(values_of(tensor(part, "token_embd")) == values_of(tensor(whole, "token_embd")));
+  CHECK(part.meta.integer("model.block_count") == 4);
+  int from = -1;
+  for (int layer = 0; layer < 4; ++layer) {
+    CAPTURE(layer);
+    do REQUIRE(++from < 6);
+    while (of(part, layer, "attn_norm") != of(whole, from, "attn_norm"));
+    const auto groups = places_of(of(part, layer, "attn_v"), of(whole, from, "attn_v"), 32 * 192);
+    CHECK(groups.size() == 2);
+    CHECK(places_of(of(part, layer, "attn_k"), of(whole, from, "attn_k"), 32 * 192) == groups);
+    CHECK(places_of(of(part, layer, "attn_q"), of(whole, from, "attn_q"), 64 * 192) == groups);
+    CHECK(of(part, layer, "attn_output") ==
+          columns_at(of(whole, from, "attn_output"), 192, groups, 64));
+    const auto channels = places_of(of(part, layer, "ffn_up"), of(whole, from, "ffn_up"), 192);
+    CHECK(channels.size() == 256);
+    CHECK(places_of(of(part, layer, "ffn_gate"), of(whole, from, "ffn_gate"), 192) == channels);
+    CHECK(of(part, layer, "ffn_down") == columns_at(of(whole, from, "ffn_down"), 512, channels, 1));
+  }
+
+  const Arguments run = {"run", "-p", "Once upon a time", "-n", "24", "--temp", "0", "-q"};
+  const auto with = [&](const std::string& flag, const std::string& value) {
+    Arguments all = run;
+    all.insert(all.end(), {flag, value});
+    const Outcome outcome = chaski_run(all);
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.out;
+  };
+  CHECK(!with("-m", temp / "pruned").empty());
+  const auto distill = [&](const std::string& out, const std::string& start) {
+    const int status =
+        script("distill.py story.gguf " + out + " --text text --steps 2 --batch 1 " + start);
+    REQUIRE_MESSAGE(status == 0, read_file(temp / "err"));
+    return read_file(temp / out + "/model.safetensors");
+  };
+  const std::string tiny = "--width 64 --layers 1 --heads 2 --ffn 64";
+  CHECK((distill("tiny", tiny) == distill("again", tiny)));
+  distill("mended", "--from pruned");
+  for (const char* small : {"tiny", "mended"}) {
+    CAPTURE(small);
+    CHECK(!with("-m", temp / small).empty());
+    CHECK(with("--draft", temp / small) == with("--draft", "none"));
+  }
+
+  // What is refused leaves nothing behind, and the input as it was.
+  const std::string story = read_file(temp / "story.gguf");
+  write_file(temp / "short", "Once upon a time.");
+  write_file(temp / "damaged/config.json", "{");
+  Gguf with_head = tiny_llama();
+  with_head.drop("tokenizer.ggml.model").str("tokenizer.ggml.model", "gpt2");
+  with_head.tensor("output.weight", {4, 5}, 0, floats(20));
+  write_file(temp / "head.gguf", with_head.build());
+  const size_t before = files_in(temp.path);
+  for (const auto& [arguments, says] : std::initializer_list<std::pair<std::string, const char*>>{
+           {prune + "pruned" + fewer, "prune.py: pruned: is there already"},
+           {prune + "x --text text --heads 3", "--heads is 3, expected a multiple of 2"},
+           {prune + "x --text short --layers 5", "short: 6 tokens, expected 256"},
+           {"prune.py damaged x --text text --layers 5", "damaged/config.json: "},
+           {"prune.py head.gguf x --text text --layers 5",
+            "head.gguf: has output.weight, which the bundled model has not"},
+           {"distill.py story.gguf x --text text --from pruned --width 64",
+            "--width is 64 beside --from, whose model has a size"},
+           {"distill.py story.gguf x --text text --lr 0", "--lr is 0.0, expected more than 0"},
+           {"distill.py story.gguf x --text text --width 50",
+            "--width is 50, expected 3 heads of an even number of channels"}}) {
+    CAPTURE(arguments);
+    CHECK(script(arguments) != 0);
+    const std::string err = read_file(temp / "err");
+    CHECK_MESSAGE(contains(err, says), err);
+    CHECK_MESSAGE(std::count(err.begin(), err.end(), '\n') == 1, err);
+    CHECK(files_in(temp.path) == before);
+  }
+  CHECK((read_file(temp / "story.gguf") == story));
+}
+
+}  // namespace
+}  // namespace chaski::test

@@ -1,0 +1,183 @@
+// engine/quantize/budget.h: formats by what their bits are worth, recipes, and the flags for both.
+#include "engine/quantize/budget.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/kit/engine_support.h"
+#include "tests/kit/program.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+// Of the bundled model, without a run: later layers matter more.
+Calibration invented(const ModelSource& in) {
+  Calibration c;
+  for (const TensorSource& t : in.tensors)
+    if (t.info.tiled())
+      c.kl[t.info.name] =
+          t.info.name.starts_with("layer.") ? 0.001 * (1 + double(t.info.name[6] - '0')) : 0.02;
+  return c;
+}
+
+uint64_t bytes_in(const std::string& path) { return open_quipu(path)->bytes(); }
+
+}  // namespace
+
+TEST_CASE("budget/more bytes, less divergence, and never more than were asked for") {
+  const ModelSource in = source_of(open_quipu(kStory));
+  const Calibration known = invented(in);
+  uint64_t own = 0;
+  for (const TensorSource& t : in.tensors) own += t.info.bytes();
+  double before = 1;
+  for (const uint64_t most : {1100000, 1300000, 1650000, 1800000, 2000000, 2500000}) {
+    RecipeLimit budget;
+    budget.bytes = most;
+    const Allotment plan = allot(in, known, budget, 2);
+    CAPTURE(most);
+    CHECK(plan.bytes <= most);
+    CHECK(plan.bytes > most - 110000);  // less is left than a step takes
+    CHECK(plan.kl < before);
+    before = plan.kl;
+    uint64_t bytes = 0;
+    for (const Allotment::Row& row : plan.tensors) bytes += row.bytes;
+    CHECK(bytes == plan.bytes);
+    // What matters more never has fewer bits than its like.
+    for (int layer = 1; layer < 6; ++layer)
+      CHECK(info(plan.recipe.at(fmt::format("layer.{}.ffn_down", layer))).bits() + 0.3 >=
+            info(plan.recipe.at(fmt::format("layer.{}.ffn_down", layer - 1))).bits());
+  }
+  RecipeLimit all;
+  all.bytes = own;
+  CHECK(allot(in, known, all, 2).kl < 1e-12);  // every tensor keeps its own
+  RecipeLimit bits;
+  bits.bits_per_weight = 5;
+  const Allotment plan = allot(in, known, bits, 1);
+  CHECK(plan.bits_per_weight() <= 5);
+  CHECK(plan.bits_per_weight() > 4.7);
+  RecipeLimit kl;
+  kl.kl = plan.kl;
+  CHECK(allot(in, known, kl, 1).bytes < plan.bytes + 110000);
+  CHECK(allot(in, known, kl, 1).kl <= plan.kl);
+}
+
+TEST_CASE("budget/what cannot be had is refused with both numbers") {
+  const ModelSource in = source_of(open_quipu(kStory));
+  RecipeLimit little;
+  little.bytes = 900000;
+  const Error error = error_of([&] { allot(in, invented(in), little, 1); });
+  CHECK(error.code == Exit::usage);
+  CHECK_MESSAGE(contains(error.what(), "0.90 MB is asked for, expected at least 0.9"),
+                error.what());
+  CHECK(error_of([&] { allot(in, {}, little, 1); }).code == Exit::usage);
+}
+
+TEST_CASE("budget/recipes: the first line that is found counts") {
+  const ModelSource in = source_of(open_quipu(kStory));
+  const Recipe recipe = read_recipe("r.txt",
+                                    "# a comment\n"
+                                    "layer\\.0\\.ffn_.* = q5_0   # another\n"
+                                    "\n"
+                                    "ffn_(gate|up)=q4h\r\n"
+                                    "^layer = q4",
+                                    in);
+  CHECK(recipe.at("layer.0.ffn_up") == Format::q5_0);
+  CHECK(recipe.at("layer.1.ffn_up") == Format::q4h);
+  CHECK(recipe.at("layer.1.attn_q") == Format::q4);
+  CHECK(recipe.count("token_embd") == 0);
+  CHECK(recipe.count("layer.0.attn_norm") == 0);  // a vector
+  const auto refusal = [&](const char* text) {
+    const Error error = error_of([&] { read_recipe("r.txt", text, in); });
+    CHECK(error.code == Exit::usage);
+    return std::string(error.what());
+  };
+  CHECK_MESSAGE(contains(refusal("a = q4\nb = q77\n"), "r.txt: line 2 is \"b = q77\""),
+                refusal("x"));
+  CHECK(contains(refusal("(a = q4"), "line 1: \"(a\" is no regular expression"));
+}
+
+TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be taken down as a recipe") {
+  const TempFolder folder;
+  const std::string text = write_file(folder / "text.txt",
+                                      read_file("HACKING.md") + read_file("README.md")),
+                    stats = folder / "stats";
+  const auto run = [&](std::vector<std::string> flags, int status = 0) {
+    flags.insert(flags.begin(), {"quantize", kStory});
+    const Outcome outcome = chaski_run(flags);
+    REQUIRE_MESSAGE(outcome.status == status, outcome.err);
+    return outcome;
+  };
+  const Outcome dry = run({folder / "dry", "--calibrate", text, "--chunks", "1", "--stats", stats,
+                           "--size", "2M", "--dry-run", "--write-recipe", folder / "recipe"});
+  CHECK_MESSAGE(contains(dry.out, "KL, foretold\n"), dry.out);
+  CHECK_MESSAGE(contains(dry.out, "plan: "), dry.out);
+  CHECK(!std::filesystem::exists(folder / "dry"));
+  // The statistics know what bits are worth, so that no text is read again.
+  const Outcome kept = run({folder / "kept", "--stats", stats, "--size", "2M"});
+  CHECK(bytes_in(folder / "kept") <= 2000000);
+  CHECK(bytes_in(folder / "kept") > 1890000);
+  const std::string plan = dry.out.substr(dry.out.find("plan: "));
+  CHECK_MESSAGE(kept.out.starts_with(plan), kept.out);
+  run({folder / "recipe.quipu", "--stats", stats, "--recipe", folder / "recipe"});
+  CHECK(read_file(folder / "recipe.quipu") == read_file(folder / "kept"));
+  run({folder / "bits", "--stats", stats, "--bpw", "5"});
+  CHECK(bytes_in(folder / "bits") <= uint64_t(5.0 / 8 * 3025344));
+  run({folder / "kl", "--stats", stats, "--kl", "0.01", "--dry-run"});
+  const auto refused = [&](std::vector<std::string> flags, const std::string& says) {
+    flags.insert(flags.begin(), {"quantize", kStory, folder / "x"});
+    check_one_line(chaski_run(flags), 2, says);
+  };
+  refused({"--size", "2M"}, "expected --calibrate TEXT beside them");
+  refused({"--size", "2X", "--stats", stats}, "--size is 2X, expected a number of bytes");
+  refused({"--size", "900K", "--stats", stats}, "0.90 MB is asked for");
+  refused({"--size", "2M", "--bpw", "5", "--stats", stats}, "expected one of them");
+  refused({"--dry-run"}, "--dry-run is given, expected --size");
+  refused({"--size", "2M", "--stats", stats, "--write-recipe", folder / "./x"}, "expected two");
+  refused({"--calibrate", text, "--chunks", "1", "--stats", stats, "--resume"}, "is there already");
+  refused({"-c", "64"}, "-c is 64, expected --fits beside it");
+
+  // What a run takes beside its weights goes off, and more of it with a longer context.
+  const auto in_memory = [&](const char* context, std::vector<std::string> known) {
+    known.insert(known.begin(), {folder / "fits", "--fits", "20500K", "-c", context, "--dry-run"});
+    const std::string out = run(known).out;
+    REQUIRE_MESSAGE(contains(out, "plan: "), out);
+    return out.substr(out.find("plan: "));
+  };
+  const std::string least = in_memory("64", {"--stats", stats});
+  CHECK(least != in_memory("512", {"--stats", stats}));
+  // The same whatever the process that asks has in memory.
+  CHECK(least == in_memory("64", {"--stats", stats, "-t", "3"}));
+  CHECK(least == in_memory("64", {"--calibrate", text, "--chunks", "1"}));
+  check_one_line(chaski_run({"quantize", kStory, folder / "x", "--stats", stats, "--fits", "5M"}),
+                 4, "a context of 512 takes ");
+}
+
+TEST_CASE("cli/quantize --recipe Q4_K_M: llama.cpp's mixture") {
+  const TempFolder folder;
+  const Outcome outcome =
+      chaski_run({"quantize", kStory, folder / "out", "--fast", "--recipe", "Q4_K_M", "--json"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  std::map<std::string, std::string> to;
+  const nlohmann::json report = nlohmann::json::parse(outcome.out);
+  for (const auto& t : report["tensors"]) to[t["name"]] = t["to"];
+  CHECK(to["layer.2.attn_v"] == "q6");  // of six layers 2 and 5
+  CHECK(to["layer.5.ffn_down"] == "q6");
+  CHECK(to["layer.2.attn_k"] == "q4h");
+  CHECK(to["layer.3.ffn_down"] == "q4h");
+  CHECK(to["token_embd"] == "q6");  // the head, too
+
+  // In GGUF's formats, as the bundled model's columns fill them.
+  const Outcome gguf = chaski_run(
+      {"quantize", kStory, folder / "k", "q4_k", "--fast", "--recipe", "Q4_K_M", "--json"});
+  REQUIRE_MESSAGE(gguf.status == 0, gguf.err);
+  const nlohmann::json made = nlohmann::json::parse(gguf.out);
+  for (const auto& t : made["tensors"]) to[t["name"]] = t["to"];
+  CHECK(to["layer.2.attn_v"] == "q8");
+  CHECK(to["layer.5.ffn_down"] == "q6_k");
+  CHECK(to["layer.3.ffn_down"] == "q4_k");
+  CHECK(to["layer.2.attn_k"] == "q5_0");
+  const Outcome exported = chaski_run({"convert", folder / "k", folder / "k.gguf"});
+  CHECK_MESSAGE(exported.status == 0, exported.err);
+}

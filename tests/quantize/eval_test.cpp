@@ -1,0 +1,201 @@
+// chaski eval through the real binary, against a slow loop over logits.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/session/session.h"
+#include "tests/kit/program.h"
+
+using namespace chaski;
+using namespace chaski::test;
+using nlohmann::json;
+
+namespace {
+
+struct Counted {
+  int scored = 0;
+  double mean = 0, error = 0, bytes = 0;
+  double perplexity() const { return std::exp(mean); }
+};
+
+// A token at a time, in doubles, each window by a session of its own.
+Counted counted_slowly(const std::string& text, int window, int windows) {
+  EngineOptions options;
+  options.device = "cpu";
+  const auto engine = Engine::open(options);
+  const Tokenizer& tokenizer = engine->tokenizer();
+  const std::vector<TokenId> tokens = tokenizer.encode_prompt(text);
+  std::vector<double> surprises;
+  Counted counted;
+  for (int w = 0; w < windows; ++w) {
+    const auto session = engine->session();
+    for (int i = 0; i < window - 1; ++i) {
+      const TokenId token = tokens.at(size_t(w * window + i)),
+                    next = tokens.at(size_t(w * window + i + 1));
+      const auto logits = session->decode(i == 0 ? tokenizer.bos() : token);
+      if (i < window / 2) continue;
+      double sum = 0;
+      for (const float logit : logits) sum += std::exp(double(logit));
+      surprises.push_back(std::log(sum) - double(logits[size_t(next)]));
+      counted.bytes += double(tokenizer.piece(next).size());
+    }
+  }
+  counted.scored = int(surprises.size());
+  for (const double s : surprises) counted.mean += s / counted.scored;
+  double squares = 0;
+  for (const double s : surprises) squares += (s - counted.mean) * (s - counted.mean);
+  counted.error = counted.perplexity() * std::sqrt(squares / counted.scored / (counted.scored - 1));
+  return counted;
+}
+
+}  // namespace
+
+TEST_CASE("cli/eval counts as a slow loop over logits does") {
+  const std::string text = read_file("README.md");
+  // A window of an odd length, and one that takes several portions behind its middle.
+  for (const auto& [window, windows] : {std::pair(33, 4), {300, 3}}) {
+    CAPTURE(window);
+    const Outcome outcome =
+        chaski_run({"eval", "--device", "cpu", "-c", std::to_string(window), "--chunks",
+                    std::to_string(windows), "-f", "README.md", "--json"});
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    CHECK(outcome.err.empty());  // no terminal, no bar
+    const json j = json::parse(outcome.out);
+    const Counted want = counted_slowly(text, window, windows);
+    CHECK(j["windows"] == windows);
+    CHECK(j["window"] == window);
+    CHECK(j["scored_tokens"] == want.scored);
+    CHECK(j["scored_bytes"] == want.bytes);
+    const auto near = [](double x) { return doctest::Approx(x).epsilon(1e-5); };
+    CHECK(j["perplexity"].get<double>() == near(want.perplexity()));
+    CHECK(j["standard_error"].get<double>() == near(want.error));
+    CHECK(j["bits_per_byte"].get<double>() ==
+          near(want.mean * want.scored / std::log(2.0) / want.bytes));
+  }
+}
+
+TEST_CASE("cli/eval: the text for people, and all windows without --chunks") {
+  const Outcome outcome = chaski_run({"eval", "-c", "64"}, read_file("LICENSE"));
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  CHECK(outcome.out.starts_with("perplexity "));
+  CHECK(outcome.out.find(" bits per byte\n") != std::string::npos);
+  EngineOptions options;
+  const size_t tokens =
+      Engine::open(options)->tokenizer().encode_prompt(read_file("LICENSE")).size();
+  CHECK_MESSAGE(outcome.error_says(fmt::format("{} windows of 64", tokens / 64)), outcome.err);
+  // One window more is not there.
+  const Outcome more = chaski_run({"eval", "-c", "64", "--chunks", "1000"}, read_file("LICENSE"));
+  CHECK(more.out == outcome.out);
+  const Outcome all = chaski_run({"eval", "-c", "64", "--chunks", "0"}, read_file("LICENSE"));
+  CHECK_MESSAGE(all.out == outcome.out, all.err);
+}
+
+namespace {
+
+// A token at a time, everything in doubles, one model after the other.
+struct Compared {
+  double kl = 0, kl_error = 0, same_top = 0, rms = 0;
+};
+Compared compared_slowly(const std::string& base, const std::string& model, const std::string& text,
+                         int window, int windows) {
+  std::vector<std::vector<double>> p[2];  // by model: the probabilities of each scored token
+  std::vector<TokenId> scored;
+  for (const auto& [path, of_model] : {std::pair(base, &p[0]), {model, &p[1]}}) {
+    EngineOptions options;
+    options.model = path, options.device = "cpu";
+    const auto engine = Engine::open(options);
+    const std::vector<TokenId> tokens = engine->tokenizer().encode_prompt(text);
+    scored.clear();
+    for (int w = 0; w < windows; ++w) {
+      const auto session = engine->session();
+      for (int i = 0; i < window - 1; ++i) {
+        const auto at = [&](int k) { return tokens.at(size_t(w * window + k)); };
+        const auto logits = session->decode(i == 0 ? engine->tokenizer().bos() : at(i));
+        if (i < window / 2) continue;
+        scored.push_back(at(i + 1));
+        std::vector<double>& row = of_model->emplace_back();
+        double sum = 0;
+        for (const float logit : logits) sum += row.emplace_back(std::exp(double(logit)));
+        for (double& x : row) x /= sum;
+      }
+    }
+  }
+  Compared c;
+  std::vector<double> each;
+  const double n = double(scored.size());
+  for (size_t i = 0; i < scored.size(); ++i) {
+    const auto &a = p[0][i], &b = p[1][i];
+    double kl = 0;
+    for (size_t t = 0; t < a.size(); ++t) kl += a[t] * std::log(a[t] / b[t]);
+    each.push_back(kl), c.kl += kl / n;
+    const auto top = [](auto& x) { return std::max_element(x.begin(), x.end()) - x.begin(); };
+    c.same_top += (top(a) == top(b)) / n;
+    c.rms += std::pow(b[size_t(scored[i])] - a[size_t(scored[i])], 2) / n;
+  }
+  for (const double kl : each) c.kl_error += (kl - c.kl) * (kl - c.kl);
+  c.kl_error = std::sqrt(c.kl_error / n / (n - 1)), c.rms = std::sqrt(c.rms);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("cli/eval --kl compares two models as a slow loop in doubles does") {
+  const TempFolder folder;
+  const std::string base = "models/bundled/story.quipu", model = folder / "q4.quipu",
+                    text = read_file("README.md");
+  REQUIRE(chaski_run({"quantize", base, model, "--type", "q4"}).status == 0);
+  const Outcome outcome = chaski_run({"eval", "--device", "cpu", "-m", model, "--kl", base, "-c",
+                                      "150", "--chunks", "2", "-f", "README.md", "--json"});
+  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+  const json j = json::parse(outcome.out);
+  const Compared want = compared_slowly(base, model, text, 150, 2);
+  REQUIRE(want.kl > 1e-4);
+  const auto near = [](double x) { return doctest::Approx(x).epsilon(1e-5); };
+  CHECK(j["kl"].get<double>() == near(want.kl));
+  CHECK(j["kl_standard_error"].get<double>() == near(want.kl_error));
+  CHECK(j["same_top"].get<double>() == near(want.same_top));
+  CHECK(j["rms_delta_p"].get<double>() == near(want.rms));
+  // Beside it stands what each model alone gives.
+  for (const auto& [path, found] : {std::pair(base, j["base"]), {model, j}}) {
+    const Outcome alone = chaski_run({"eval", "--device", "cpu", "-m", path, "-c", "150",
+                                      "--chunks", "2", "-f", "README.md", "--json"});
+    CHECK(found["perplexity"] == json::parse(alone.out)["perplexity"]);
+  }
+  // A model is nowhere from itself.
+  const Outcome self =
+      chaski_run({"eval", "-m", base, "--kl", base, "-c", "150", "--chunks", "1", "--noise"}, text);
+  CHECK_MESSAGE(self.out.starts_with("KL 0.00000 ± 0.00000, same top 100.00% ± 0.00%, RMS"),
+                self.out);
+  // Unless its keys and values are kept otherwise.
+  CHECK_MESSAGE(contains(self.out, "of the base from itself, keys and values in f32\n"), self.out);
+  const Outcome noise = chaski_run({"eval", "-m", model, "--kl", base, "-c", "150", "--chunks", "1",
+                                    "--noise", "--kv", "q4_0", "--json"},
+                                   text);
+  REQUIRE_MESSAGE(noise.status == 0, noise.err);
+  const json n = json::parse(noise.out);
+  CHECK(n["floor"].get<double>() > 1e-6);
+  check_one_line(chaski_run({"eval", "--noise"}, text), 2, "--noise is given, expected --kl");
+}
+
+TEST_CASE("cli/eval --kl refuses another vocabulary and names the first difference") {
+  const TempFolder folder;
+  const std::string base = "models/bundled/story.quipu";
+  const auto refusal = [&](const std::string& model) {
+    const Outcome outcome = chaski_run({"eval", "-m", model, "--kl", base}, read_file("LICENSE"));
+    CHECK(outcome.status == 2);
+    return outcome.err;
+  };
+  if (have(data("models/stories260K.bin"))) {
+    const std::string line = refusal(data("models/stories260K.bin"));
+    CHECK_MESSAGE(contains(line, "the vocabulary has 512 tokens, expected "), line);
+  }
+  ModelSource source = source_of(open_quipu(base));
+  const Texts& old = source.meta.strs("tokenizer.tokens");
+  std::vector<std::string> tokens(old.begin(), old.end());
+  std::swap(tokens.at(300), tokens.at(301));
+  const std::string wanted = fmt::format("token 300 is \"{}\", expected \"{}\" as in {}",
+                                         escaped(tokens[300]), escaped(tokens[301]), base);
+  source.meta.set_strs("tokenizer.tokens", tokens);
+  write_quipu(folder / "other.quipu", source, 1);
+  const std::string line = refusal(folder / "other.quipu");
+  CHECK_MESSAGE(contains(line, wanted), line);
+}

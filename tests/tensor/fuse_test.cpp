@@ -1,0 +1,165 @@
+// Fusing moves time, never a bit: a graph gives the same numbers as it is written and as it is
+// fused. And graphs whose values are not all floats.
+#include <cstring>
+
+#include "engine/session/engine_impl.h"
+#include "engine/session/session.h"
+#include "tests/kit/engine_support.h"
+#include "tests/kit/op_support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+std::vector<float> result_of(const Plan& plan) {
+  const Shape s = plan.result_shape();
+  return {plan.result(), plan.result() + s.rows * s.cols};
+}
+
+// The last pass of the engine once more, as the model wrote it. Keys and values are written to
+// where they are.
+std::vector<float> unfused(EngineImpl& e) {
+  Graph g(e.batch);
+  e.model->build(g);
+  Plan plan(std::move(g), cpu_backend(), e.batch, e.host, Fuse::none);
+  Executor executor(2);
+  executor.run(plan);
+  return result_of(plan);
+}
+
+// Every value is made before it is read.
+bool in_order(const Graph& g) {
+  std::vector<bool> made(g.values.size());
+  for (size_t v = 0; v < g.values.size(); ++v)
+    made[v] = g.values[v].weight || ValueId(v) == g.input;
+  for (const Node& n : g.nodes) {
+    for (ValueId v : n.in)
+      if (!made[size_t(v)]) return false;
+    for (ValueId v : n.out)
+      if (v != kNone) made[size_t(v)] = true;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("fuse: logits are those of the graph as the model wrote it, bit for bit") {
+  for (const char* model : {"models/llama_gqa_untied", "models/mistral_window", "models/gpt2",
+                            "gguf/tiny_llama_q4_0.gguf", "gguf/tiny_llama_mixed.gguf", ""})
+    for (const Format kv : {Format::f16, Format::q4_0}) {
+      CAPTURE(model);
+      CAPTURE(info(kv).name);
+      EngineOptions o;
+      o.model = *model ? golden(model) : "", o.kv = kv, o.device = "cpu", o.threads = 2;
+      const auto engine = Engine::open(o);
+      const auto session = engine->session();
+      std::vector<TokenId> tokens;
+      for (int i = 0; i < 20; ++i) tokens.push_back(TokenId((7 * i + 3) % engine->vocab_size()));
+      const auto whole = session->extend(tokens, 5);
+      CHECK(same(unfused(engine->impl()), whole));
+      const auto next = session->extend(std::vector<TokenId>{11});
+      CHECK(same(unfused(engine->impl()), next));
+    }
+}
+
+TEST_CASE("fuse: kv_write turns the query of the attention behind it, and no other") {
+  const auto engine = Engine::open({});
+  EngineImpl& e = engine->impl();
+  e.batch.tokens.assign(3, 0), e.batch.outputs = {2};
+  Graph model(e.batch);
+  e.model->build(model);
+  const Paged kv = std::get<Paged>(model.states[0]);
+  const RopeSpec rope = model.ropes[0];
+  const auto weight = [&](const char* name) {
+    return e.weights->find(std::string("layer.0.") + name);
+  };
+  const int heads = int(weight("attn_q")->info.rows / kv.k_dim);
+  Graph g(e.batch);
+  const StateId state = g.state(kv);
+  const ValueId x = g.rms_norm(g.get_rows(*e.weights->find("token_embd")), *weight("attn_norm"), 0);
+  const ValueId q = g.matmul(x, *weight("attn_q")), k = g.matmul(x, *weight("attn_k")),
+                v = g.matmul(x, *weight("attn_v"));
+  const ValueId turned_q = g.rope(q, heads, kv.k_dim, rope);
+  const ValueId other = g.rope(x, heads, kv.k_dim, rope);  // nobody's query
+  const ValueId sum = g.add(other, x);
+  g.kv_write(state, g.rope(k, kv.heads, kv.k_dim, rope), v);
+  g.set_result(g.add(sum, g.attention(turned_q, state, 1)));
+  fuse(g);
+  CHECK(in_order(g));
+  int ropes = 0;
+  for (const Node& n : g.nodes) {
+    ropes += std::holds_alternative<Rope>(n.op);
+    if (const auto* write = std::get_if<KvWrite>(&n.op)) {
+      REQUIRE(write->rope);
+      CHECK(n.in[2] == q);
+      CHECK(n.out[0] == turned_q);
+    }
+  }
+  CHECK(ropes == 1);  // `other`
+}
+
+// A mixture of experts: choices are integers, which go from one op to others.
+TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything else") {
+  const int64_t tokens = 9, dim = 64, ffn = 96;
+  const int experts = 5, chosen = 2;
+  Batch batch;
+  const PassContext where;
+  batch.tokens.assign(size_t(tokens), 0);
+  std::vector<Buffer> data;
+  std::vector<Weight> weights;
+  for (const auto& [format, rows, cols] : {std::tuple{Format::f32, int64_t(experts), dim},
+                                           {Format::q8, experts * ffn, dim},
+                                           {Format::q4, experts * ffn, dim},
+                                           {Format::q4_0, experts * dim, ffn}}) {
+    data.push_back(random_weight(format, {rows, cols}));
+    weights.push_back({{"w", format, rows, cols}, data.back().data()});
+  }
+  const auto graph = [&] {
+    Graph g(batch);
+    g.values.push_back({{tokens, dim}});
+    const ValueId x = g.input = 0;
+    const auto [which, scores] = g.top_k(g.matmul(x, weights[0]), chosen);
+    CHECK(g.values[size_t(which)].kind == ValueKind::i32);
+    const ValueId share = g.soft_max(scores, 1);
+    const ValueId gate = g.silu(g.expert_matmul(x, weights[1], experts, which)),
+                  up = g.expert_matmul(x, weights[2], experts, which);
+    const ValueId y = g.expert_matmul(g.mul(gate, up), weights[3], experts, which);
+    g.set_result(g.add(x, g.mix(y, share)));
+    return g;
+  };
+  CHECK(to_text(graph()).find(" i32 ") != std::string::npos);
+
+  const auto fill = [&](Plan& plan) {
+    for (int64_t i = 0; i < tokens * dim; ++i) plan.input()[i] = noise(uint32_t(i));
+  };
+  std::vector<float> first;
+  for (const Backend* backend : cpu_backends())
+    for (const Fuse which : {Fuse::all, Fuse::none}) {
+      CAPTURE(backend->name);
+      Plan plan(graph(), *backend, batch, where, which);
+      AlignedBytes arena;
+      arena.grow(plan.arena_bytes());
+      plan.bind(arena.data());
+      fill(plan);
+      for (const Step& s : plan.steps) {
+        Buffer scratch(s.kernel->scratch(s.op, s.args));
+        s.kernel->run(s.op, s.args, 0, s.kernel->units(s.op, s.args), {.own = scratch.data()});
+      }
+      if (first.empty()) first = result_of(plan);
+      CHECK(same(first, result_of(plan)));
+    }
+
+  // By the ops' definitions.
+  Plan plan(graph(), batch, where, 1, Fuse::none);
+  AlignedBytes arena;
+  arena.grow(plan.arena_bytes());
+  plan.bind(arena.data());
+  fill(plan);
+  for (const Step& s : plan.steps) std::visit([&](const auto& op) { op.reference(s.args); }, s.op);
+  const std::vector<float> want = result_of(plan);
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i)
+    error += double(want[i] - first[i]) * (want[i] - first[i]), size += double(want[i]) * want[i];
+  CHECK(error < 1e-10 * size);
+}

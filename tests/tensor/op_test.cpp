@@ -1,0 +1,322 @@
+// Every op x every instruction set of this machine, against the op's reference: outputs poisoned
+// with NaN before, sentinels around them, work cut into odd pieces; and bit-equal between
+// instruction sets (HACKING.md, exactness).
+#include "ggml-like-tensor/backend.h"
+#include "tests/kit/op_support.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+template <class Op>
+void sweep() {
+  size_t id = 0, at = 0;
+  Ops::each([&]<class Other>(Other) { id = std::is_same_v<Op, Other> ? at : id, ++at; });
+  int number = 0;
+  for (const Example<Op>& e : Op::examples()) {
+    for (const StateLayout& layout : layouts_of(e.op)) {
+      CAPTURE(Op::kName);
+      CAPTURE(number);
+      CAPTURE(info(format_of(layout)).name);
+      auto c = make_case(e, layout);
+      Outputs want = outputs_of(e.op, *c, [&](const OpArgs& a) { e.op.reference(a); });
+      Outputs first;
+      for (const Backend* backend : cpu_backends()) {
+        CAPTURE(backend->name);
+        const KernelEntry& k = backend->table[id];
+        Outputs got = outputs_of(e.op, *c, [&](const OpArgs& a) {
+          const AnyOp op = e.op;
+          Buffer scratch(k.scratch(op, a));
+          const int64_t units = k.units(op, a), step = 3;  // odd pieces, last ones first
+          std::vector<uint32_t> counters(kSharedCounters);
+          Buffer shared(k.shared(op, a));
+          for (int64_t u = (units - 1) / step * step; u >= 0; u -= step)
+            k.run(op, a, u, std::min(u + step, units),
+                  {scratch.data(), counters.data(), shared.data()});
+          CHECK(scratch.guarded());
+          CHECK(shared.guarded());
+          CHECK(counters == std::vector<uint32_t>(kSharedCounters));
+        });
+        for (size_t i = 0; i < want.floats.size(); ++i) {
+          CHECK(got.floats[i].guarded());
+          // Attention over blocks quantizes its queries, which the reference does not; everything
+          // else is float rounding.
+          CHECK(close(e.op, i, got.floats[i], want.floats[i],
+                      info(format_of(layout)).block > 1 ? 5e-4 : 1e-10));
+        }
+        CHECK(got.acts.guarded());
+        CHECK(got.pages == want.pages);
+        if (backend == cpu_backends().front()) {
+          first = std::move(got);
+          continue;
+        }
+        for (size_t i = 0; i < want.floats.size(); ++i)
+          CHECK(std::memcmp(got.floats[i].data(), first.floats[i].data(), first.floats[i].size) ==
+                0);
+        CHECK(std::memcmp(got.acts.data(), first.acts.data(), first.acts.size) == 0);
+      }
+    }
+    ++number;
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "op: every op on every instruction set equals its reference, and each other bit for bit") {
+  Ops::each([]<class Op>(Op) { sweep<Op>(); });
+}
+
+namespace {
+
+// Every unit by itself, last ones first.
+void run_backwards(const Backend& backend, const AnyOp& op, const OpArgs& a) {
+  const KernelEntry& k = backend.table[op.index()];
+  Buffer scratch(k.scratch(op, a)), shared(k.shared(op, a));
+  std::vector<uint32_t> counters(kSharedCounters);
+  for (int64_t u = k.units(op, a) - 1; u >= 0; --u)
+    k.run(op, a, u, u + 1, {scratch.data(), counters.data(), shared.data()});
+  CHECK(shared.guarded());
+  CHECK(counters == std::vector<uint32_t>(kSharedCounters));
+}
+
+// Each token of a case of attention by itself gets what it got among all, on every instruction set.
+void expect_same_alone(const Attention& op, Case& c) {
+  for (const Backend* backend : cpu_backends()) {
+    CAPTURE(backend->name);
+    Outputs together = outputs_of(op, c, [&](const OpArgs& a) { run_backwards(*backend, op, a); });
+    const int64_t cols = op.heads * op.kv.v_dim;
+    for (int64_t t = 0; t < c.batch.size(); ++t) {
+      Batch one = c.batch;
+      one.tokens = {0}, one.cells = {c.batch.cells[size_t(t)]},
+      one.sequences = {c.batch.sequences[size_t(t)]};
+      plan_readings(one, c.where.states.pools);
+      std::vector<float> alone(static_cast<size_t>(cols));
+      OpArgs a = c.args;
+      a.in[0] = {{1, a.in[0].shape.cols}, Format::f32, const_cast<float*>(c.args.in[0].row(t))};
+      a.out[0] = {{1, cols}, Format::f32, alone.data()};
+      a.batch = &one;
+      run_backwards(*backend, op, a);
+      CHECK(std::memcmp(alone.data(), together.floats[0].floats() + t * cols, size_t(cols) * 4) ==
+            0);
+    }
+  }
+}
+
+}  // namespace
+
+// A batch of 21 tokens walks its chunks in one unit, a token alone has a unit for each chunk: see
+// cpu/attention.h.
+TEST_CASE("op: attention of a token is the same in a prompt and alone") {
+  const Example<Attention> e{{1, 4, {2, 48, 48, 0}, 0.2f}, {{{21, 192}}}, 21};
+  for (const StateLayout& layout : layouts_of(e.op)) expect_same_alone(e.op, *make_case(e, layout));
+}
+
+// All have two chunks in common, and a page of their own; one is a step behind, one has two tokens.
+TEST_CASE("op: attention reads what sequences share once, with the bits of each alone") {
+  const Attention ops[] = {{1, 6, {2, 48, 48, 0}, 0.2f},
+                           {0, 20, {1, 16, 32, 300}, 0.25f, 0, 8},
+                           {0, 2, {2, 32, 16, 0}, 0.2f, 5}};
+  const int sequences = 20, tokens = sequences + 1;
+  for (const Attention& op : ops) {
+    const Example<Attention> e{op, {{{tokens, op.heads * op.kv.k_dim}}}, tokens};
+    for (const StateLayout& layout : layouts_of(op)) {
+      CAPTURE(info(format_of(layout)).name);
+      auto c = make_case(e, layout);
+      Batch& b = c->batch;
+      std::vector<std::vector<int32_t>> tables;
+      b.cells.clear(), b.sequences.clear(), b.tables[0].clear();
+      for (int s = 0; s < sequences; ++s) {
+        tables.push_back(c->other_table);
+        tables.back()[32] = 5 + s;
+        b.tables[0].push_back(tables.back().data());
+        for (int i = 0; i < (s == 7 ? 2 : 1); ++i)
+          b.cells.push_back(s == 3 ? 518 : 519 + i), b.sequences.push_back(s);
+      }
+      plan_readings(b, layout.pools);
+      const Reading& r = b.readings[0];
+      CHECK(r.sequences == sequences);
+      CHECK(r.alone == 3 * sequences);
+      CHECK(r.groups.size() == 2 + size_t(sequences));
+      CHECK(r.runs.size() == 3 * size_t(sequences));
+      expect_same_alone(op, *c);
+    }
+  }
+}
+
+TEST_CASE("op: values inside keys are stored once, in formats without blocks, bits as ever") {
+  const Attention op{0, 20, {1, 72, 64, 300, true}, 0.1f};
+  const Example<Attention> e{op, {{{21, 1440}}}, 21};
+  for (const KvType& t : kKvTypes) {
+    CAPTURE(t.name);
+    const std::vector<State> states{op.kv};
+    if (info(t.format).block > 1) {
+      CHECK(error_of([&] { StateLayout(states, t.format, false); }).what() ==
+            fmt::format("--kv is {}, expected f32, f16 or f8: this model's values are a part of "
+                        "its keys",
+                        t.name));
+      continue;
+    }
+    const StateLayout layout(states, t.format, false);
+    CHECK(layout.page_bytes() == size_t(kPage) * row_bytes(t.format, 72));
+    expect_same_alone(op, *make_case(e, layout));
+  }
+}
+
+namespace {
+
+void run_alone(const Backend& backend, const AnyOp& op, const OpArgs& a) {
+  const KernelEntry& k = backend.table[op.index()];
+  Buffer scratch(k.scratch(op, a));
+  k.run(op, a, 0, k.units(op, a), {.own = scratch.data()});
+}
+
+}  // namespace
+
+TEST_CASE("op: the k largest, of equal ones the first, NaN before all") {
+  const float x[] = {1, -0.0f, 3, 0, 3, -INFINITY, INFINITY, 3, -1};
+  const float bad[] = {1, INFINITY, NAN, -INFINITY, -NAN, 2, 0, 0, 0};
+  const std::pair<const float*, std::vector<int32_t>> cases[] = {
+      {x, {6, 2, 4, 7, 0, 1, 3, 8, 5}}, {bad, {2, 4, 1, 5, 0, 6, 7, 8, 3}}};
+  for (const auto& [from, want] : cases)
+    for (int k = 1; k <= 9; ++k) {
+      std::vector<int32_t> got(9, -1);
+      std::vector<float> values(9);
+      OpArgs a;
+      a.in[0] = {{1, 9}, Format::f32, const_cast<float*>(from)};
+      a.out[0] = {{1, k}, Format::f32, got.data()}, a.out[1] = {{1, k}, Format::f32, values.data()};
+      const auto check = [&] {
+        CHECK(std::equal(got.begin(), got.begin() + k, want.begin()));
+        for (int i = 0; i < k; ++i)
+          CHECK(!std::memcmp(&values[size_t(i)], &from[want[size_t(i)]], sizeof(float)));
+      };
+      TopK{k}.reference(a);
+      check();
+      for (const Backend* backend : cpu_backends()) {
+        std::fill(got.begin(), got.end(), -1);
+        run_alone(*backend, TopK{k}, a);
+        check();
+      }
+    }
+}
+
+TEST_CASE("op: what an expert makes of a row is what matmul makes with its weight alone") {
+  for (const Example<ExpertMatMul>& e : ExpertMatMul::examples()) {
+    auto c = make_case(e, StateLayout{});
+    const int64_t n = e.op.outputs(c->args), rows = c->args.in[0].shape.rows;
+    std::vector<float> all(size_t(output_shapes(e.op, c->args)[0].rows * n)),
+        alone(size_t(rows * n));
+    for (const Backend* backend : cpu_backends()) {
+      CAPTURE(backend->name);
+      OpArgs a = c->args;
+      a.out[0] = {output_shapes(e.op, a)[0], Format::f32, all.data()};
+      run_alone(*backend, e.op, a);
+      int64_t seen = 0;
+      for (int expert = 0; expert < e.op.experts; ++expert) {
+        OpArgs one = c->args;
+        Operand& w = one.in[1];
+        w.data = static_cast<std::byte*>(w.data) +
+                 expert * n / kStrip * strip_bytes(w.format, w.shape.cols);
+        w.shape.rows = n, one.n_in = 2;
+        one.out[0] = {{rows, n}, Format::f32, alone.data()};
+        run_alone(*backend, MatMul{}, one);
+        for (int64_t row = 0; row < a.out[0].shape.rows; ++row)
+          if (ExpertMatMul::expert_of(a, row) == expert) {
+            ++seen;
+            CHECK(!std::memcmp(a.out[0].row(row), one.out[0].row(ExpertMatMul::input_of(a, row)),
+                               size_t(n) * sizeof(float)));
+          }
+      }
+      CHECK(seen == a.out[0].shape.rows);
+    }
+  }
+}
+
+TEST_CASE("op: quantized activations are the reference's, to the bit") {
+  const auto e = QuantizeActs::examples()[1];
+  auto c = make_case(e, StateLayout{});
+  Outputs want = outputs_of(e.op, *c, [&](const OpArgs& a) { e.op.reference(a); });
+  for (const Backend* backend : cpu_backends()) {
+    const AnyOp op = e.op;
+    const KernelEntry& k = backend->table[op.index()];
+    Outputs got =
+        outputs_of(e.op, *c, [&](const OpArgs& a) { k.run(op, a, 0, k.units(op, a), {}); });
+    CHECK(std::memcmp(got.acts.data(), want.acts.data(), want.acts.size) == 0);
+  }
+}
+
+// NaN among them, which random weights are not.
+TEST_CASE("op: every code of f8 on every instruction set") {
+  alignas(64) std::byte codes[256];  // 16 strips of one column
+  for (int i = 0; i < 256; ++i) codes[i] = std::byte(i);
+  float one = 1, got[256];
+  OpArgs a;
+  a.in[0] = {{1, 1}, Format::f32, &one}, a.in[1] = {{256, 1}, Format::f8, codes, true},
+  a.out[0] = {{1, 256}, Format::f32, got};
+  for (const Backend* backend : cpu_backends()) {
+    CAPTURE(backend->name);
+    const AnyOp op = MatMul{};
+    const KernelEntry& k = backend->table[op.index()];
+    Buffer scratch(k.scratch(op, a));
+    k.run(op, a, 0, k.units(op, a), {.own = scratch.data()});
+    for (int i = 0; i < 256; ++i)
+      CHECK((i % 128 == 127 ? std::isnan(got[i]) : got[i] == f32_of_f8(uint8_t(i))));
+  }
+}
+
+// Products at the ends of their ranges: the int16 sums of the instruction sets without VNNI must
+// not overflow.
+TEST_CASE("op: matmul at the extremes of every block format") {
+  const int64_t cols = 256;
+  for (int f = 0; f < kFormatCount; ++f) {
+    if (!reads_acts(Format(f))) continue;
+    const FormatInfo& format = info(Format(f));
+    for (unsigned char fill : {0x00, 0xFF, 0x80, 0x7F}) {
+      for (float sign : {1.0f, -1.0f}) {
+        std::vector<std::byte> row(row_bytes(Format(f), cols), std::byte{fill});
+        // Scales must be finite: 0x3c is 1.0 in the high byte of a half, wherever a half may stand.
+        std::vector<std::byte> random(row.size());
+        random_row(Format(f), 1, 1, cols, random.data());
+        Formats::with(Format(f), [&]<class F>(F) {
+          if constexpr (kHasHeader<F>) std::memcpy(row.data(), random.data(), kHeaderBytes<F>);
+          if constexpr (!F::kFloat) {
+            for (int64_t b = 0; b < cols / F::kBlock; ++b) {
+              auto* to = reinterpret_cast<typename F::Block*>(row.data() + kHeaderBytes<F>) + b;
+              if constexpr (requires { F::set_scale(*to, 1); })
+                F::set_scale(*to, 1);
+              else if constexpr (!kHasHeader<F>)
+                to->d = reinterpret_cast<const typename F::Block*>(random.data())[b].d;
+              if constexpr (requires { to->dmin; }) to->dmin = to->d;
+              if constexpr (requires { to->m; }) to->m = to->d;
+            }
+          }
+        });
+        std::vector<std::byte> strip(strip_bytes(Format(f), cols) + 64);
+        auto* tile = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(strip.data()) + 63) /
+                                                  64 * 64);
+        pack_strip(Format(f), row.data(), 0, 16, cols, tile);
+        std::vector<float> x(size_t(cols), sign);
+        std::vector<Act> acts(size_t(cols / 32));
+        OpArgs a;
+        a.in[0] = {{1, cols}, Format::f32, x.data()}, a.in[1] = {{16, cols}, Format(f), tile, true};
+        a.in_acts = {acts.data(), 1, cols / 32};
+        QuantizeActs::row(x.data(), a.in_acts, 0);
+        float want[16], got[16];
+        a.out[0] = {{1, 16}, Format::f32, want};
+        MatMul{}.reference(a);
+        a.out[0].data = got;
+        for (const Backend* backend : cpu_backends()) {
+          CAPTURE(backend->name);
+          CAPTURE(format.name);
+          CAPTURE(int(fill));
+          const AnyOp op = MatMul{};
+          const KernelEntry& k = backend->table[op.index()];
+          Buffer scratch(k.scratch(op, a));
+          k.run(op, a, 0, 1, {.own = scratch.data()});
+          CHECK(std::memcmp(got, want, sizeof want) == 0);
+        }
+      }
+    }
+  }
+}
