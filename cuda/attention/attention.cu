@@ -3,8 +3,8 @@
 // tokens have blocks enough, each of which walks its chunks. Same steps, same bits. The grid is
 // fixed by the plan: blocks of chunks that a sequence has not reached end at once.
 #include "cuda/attention/attention.cuh"
-#include "cuda/attention/kv_store.cuh"
 #include "cuda/entry.h"
+#include "cuda/rows/kv_store.cuh"
 
 namespace chaski {
 namespace {

@@ -1,7 +1,7 @@
 // What the kernels of matmul and gated_matmul share: what becomes of the sums of a job (matmul.h).
 #pragma once
-#include "cuda/attention/kv_store.cuh"
 #include "cuda/matmul/matmul.h"
+#include "cuda/rows/kv_store.cuh"
 #include "cuda/rows/norm.cuh"
 
 namespace chaski {

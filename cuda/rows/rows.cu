@@ -1,8 +1,8 @@
 // The ops that bring rows and heads to their places, in one file: a file costs nvcc more than its
 // ops do.
-#include "cuda/attention/kv_store.cuh"
 #include "cuda/device/math.cuh"
 #include "cuda/entry.h"
+#include "cuda/rows/kv_store.cuh"
 #include "quant/formats.h"
 
 namespace chaski {

@@ -75,7 +75,7 @@ std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
   if (c.kernels > 0) text += fmt::format(", {} kernels", rounded(c.kernels));
   text += "\n";
   for (const StepTime& s : c.profile) {
-    if (s.seconds == 0) continue;  // part of a device's matmul, see cuda/fused.h
+    if (s.seconds == 0) continue;  // part of a device's matmul, see cuda/backend/fused.h
     const Nearest limit = nearest_of(s, c, limits);
     const std::string name = fmt::format("{}{}{}{}", s.name.on_device ? "device " : "", s.name.op,
                                          s.name.weight.empty() ? "" : " ", s.name.weight);

@@ -9,6 +9,8 @@ set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
 bad=0
+found=$(mktemp)
+trap 'rm -f "$found"' EXIT
 say() { printf 'check: %s\n' "$*"; bad=1; }
 
 # The rooms in order. A file may include its own folder and the folders before it in the list of its room, and the rooms named after the
@@ -17,7 +19,7 @@ rooms() {
   cat <<'END'
 quant .:
 ggml-like-tensor .: quant
-cuda .: ggml-like-tensor quant
+cuda device . weights rows attention matmul draw backend: ggml-like-tensor quant
 models . blocks heads arch import import/tokenizer import/hf import/gguf: ggml-like-tensor quant
 engine machine text text/tokenizer text/jinja shelf pages passes grammar sampling session drafting requests conversation measure quantize: models ggml-like-tensor quant cuda
 main terminal flags commands .: engine
@@ -38,9 +40,8 @@ while read -r room rest; do
           if (!(a in rank)) print file ": folder " a " is not in the list of scripts/check/check.sh"
           else if (!(b in rank)) print file ": folder " b " is not in the list of scripts/check/check.sh"
           else if (rank[b] > rank[a] && a != "models/import") print file " includes " path ", which comes later in the order of " room } }'
-done < <(rooms) > /tmp/includes.$$
-while IFS= read -r line; do say "$line"; done < /tmp/includes.$$
-rm -f /tmp/includes.$$
+done < <(rooms) > "$found"
+while IFS= read -r line; do say "$line"; done < "$found"
 # A name under the project's roof must be a path from the root.
 while IFS=: read -r file line text; do
   say "$file:$line: include paths start at the root: $text"

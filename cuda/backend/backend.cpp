@@ -4,11 +4,11 @@
 
 #include <unordered_map>
 
-#include "cuda/device/limits.cuh"
+#include "cuda/backend/fused.h"
+#include "cuda/backend/limits.cuh"
+#include "cuda/backend/pass.cuh"
 #include "cuda/device/memory.cuh"
-#include "cuda/device/pass.cuh"
 #include "cuda/draw/draw.cuh"
-#include "cuda/fused.h"
 #include "cuda/table.h"
 
 namespace chaski {

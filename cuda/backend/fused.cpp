@@ -1,5 +1,5 @@
 // Which steps go together, and how they are started.
-#include "cuda/fused.h"
+#include "cuda/backend/fused.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // sums a warp (of fma: sixteen a thread), so that no instruction waits for the one before.
 #include <algorithm>
 
-#include "cuda/device/limits.cuh"
+#include "cuda/backend/limits.cuh"
 #include "cuda/device/mma.cuh"
 
 namespace chaski {
