@@ -23,7 +23,7 @@
 #include "cuda/device/mma.cuh"
 #include "cuda/device/order.h"
 #include "cuda/matmul/matmul.cuh"
-#include "cuda/weights/fragments.cuh"
+#include "cuda/weights/weights.cuh"
 
 namespace chaski {
 
