@@ -1,4 +1,4 @@
-// cuda/backend.h in a build without CUDA: no devices, and why.
+// Implements cuda/backend.h in a build without CUDA: there are no devices, and a message says why.
 #include "cuda/backend.h"
 
 namespace chaski {
@@ -14,7 +14,8 @@ uint64_t cuda_working_bytes(Graph, const Batch&, const StateLayout&, int) { retu
 
 std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*>,
                                                const CudaOptions& options) {
-  fail(Exit::device, "cuda: device {} is wanted, but {}", options.device, cuda_devices().why_none);
+  fail(Exit::device, "cuda: device {} was requested, but {}", options.device,
+       cuda_devices().why_none);
 }
 
 }  // namespace chaski

@@ -1,9 +1,9 @@
-// The CUDA backend as the rest of chaski sees it: which devices there are, and one device that
-// holds weights and KV pages, runs plans and draws tokens. No CUDA type appears here. Built without
-// CUDA (cuda/absent.cpp) there are no devices, and a line that says so; built with it, the binary
-// starts and runs on machines that have neither GPU nor driver.
+// The CUDA backend as the rest of chaski sees it: the list of devices, and one device that holds
+// weights and KV pages, runs plans and draws tokens. No CUDA type appears here. A build without
+// CUDA (cuda/absent.cpp) has no devices and a message that says so. A build with CUDA also starts
+// and runs on machines without a GPU or driver.
 //
-// Errors: Error(device) names the call that failed; Error(memory) what is needed and what the
+// Errors: Error(device) names the call that failed. Error(memory) says what is needed and what the
 // device has.
 #pragma once
 #include <functional>
@@ -19,32 +19,32 @@
 namespace chaski {
 
 struct CudaDevice {
-  int index = 0;  // as in --device cuda:N
+  int index = 0;  // N of --device cuda:N
   std::string name;
-  size_t total_bytes = 0, free_bytes = 0;  // free: only if asked for
+  size_t total_bytes = 0, free_bytes = 0;  // filled only if asked for
   int major = 0, minor = 0;                // compute capability
   int multiprocessors = 0;
 };
 struct CudaDevices {
   std::vector<CudaDevice> list;
-  std::string why_none;  // one clause, if the list is empty: "no CUDA-capable device is detected"
+  std::string why_none;  // one clause if the list is empty: "no CUDA-capable device is detected"
 };
-// Devices chaski has kernels for (compute capability 8.0 and later). Asking for free memory wakes
-// each of them, which takes a while.
+// Lists the devices that chaski has kernels for (compute capability 8.0 and later). Asking for free
+// memory initializes each device, which takes a while.
 CudaDevices cuda_devices(bool ask_free = false);
 
-// How a token is drawn on the device: the settings of engine/sampling/sampler.h that need no
-// history.
+// How a token is drawn on the device: those settings of engine/sampling/sampler.h that need no
+// earlier tokens.
 struct CudaDraw {
-  double temperature = 0;  // 0: the largest logit, the smallest id among equals
+  double temperature = 0;  // 0: take the largest logit; of equal ones the smallest id
   double top_p = 1, min_p = 0;
   uint64_t seed = 0;
   int top_k = 40;  // 1..kMostTopK
-  int vocab = 0;   // tokens that may be drawn: logits past them are padding
+  int vocab = 0;   // number of tokens that may be drawn; further logits are padding
 };
 constexpr int kMostTopK = 64;
-// Whether these settings can be drawn on the device; else the logits go to the host and its
-// sampler.
+// Whether these settings can be drawn on the device. If not, the logits are copied to the host and
+// its sampler draws.
 bool cuda_can_draw(const CudaDraw& draw);
 
 // A plan bound to a device, made by CudaBackend::plan().
@@ -52,47 +52,51 @@ class CudaPlan {
  public:
   virtual ~CudaPlan() = default;
   virtual const Plan& plan() const = 0;
-  // that a pass starts, without a draw: several steps may be one
+  // kernels that a pass starts, without a draw; one kernel may run several steps
   virtual size_t kernels() const = 0;
 };
 
 struct CudaOptions {
   int device = 0;
-  int context = 0;    // positions a sequence can reach
+  int context = 0;    // positions a sequence can have, at most
   int max_batch = 0;  // tokens of a pass, at most
   StateLayout states;
-  // Of each pool of states: pages that must be there, and as many as are wanted if they fit.
+  // For each pool of states: the pages that are required, and the pages that are wanted if they
+  // fit.
   struct Pages {
     int64_t least = 0, wanted = 0;
   };
   std::vector<Pages> pages;
-  uint64_t working = 0;  // bytes left for passes: the most that cuda_working_bytes() says of them
+  // bytes kept free for passes: the maximum of cuda_working_bytes() over their graphs
+  uint64_t working = 0;
 };
 
-// A CudaBackend would hold of these weights what a device of `device_bytes` must have free: they,
-// the least of pages, room for passes, and a little for kernels and what the runtime keeps.
+// Bytes that must be free on a device of `device_bytes` before a CudaBackend can open these
+// weights: the weights, the required pages, room for passes, and a little for kernels and the CUDA
+// runtime.
 uint64_t cuda_bytes_needed(std::span<const Weight* const> weights, const CudaOptions& options,
                            uint64_t device_bytes);
 
-// What passes over this graph need besides: activations, partial sums, candidates of draws, angles.
-// `batch` as in Plan's constructor; `states` are the device's, their pools may be nowhere.
-// Error(device) names an op or a format without a kernel. No device is touched.
+// The further bytes that passes over this graph need: activations, partial sums, candidates of
+// draws, angles. `batch` is as in Plan's constructor. `states` is the layout on the device; its
+// pools may have no addresses. Throws Error(device) for an op or format without a kernel. Does not
+// use a device.
 uint64_t cuda_working_bytes(Graph graph, const Batch& batch, const StateLayout& states,
                             int context);
 
-// What the device does at most in this minute. The arithmetic is that of the instructions that
-// chaski's kernels are made of.
+// Measured limits of the device at this moment. The arithmetic uses the instructions of chaski's
+// kernels.
 struct CudaLimits {
   double copy = 0;  // bytes read and written per second
-  // operations per second: mma m16n8k32, mma m16n8k16, fma; a product and its addition are two
+  // operations per second of mma m16n8k32, mma m16n8k16 and fma; a multiply-add counts as two
   double int8 = 0, f16 = 0, f32 = 0;
 };
 
 class CudaBackend {
  public:
-  // Takes the device and the memory for weights and pages: Error(memory) with need and have before
-  // anything is loaded, Error(device) if there is no such device. The weights, all that plans read,
-  // must outlive the backend; upload() copies them.
+  // Takes the device and the memory for weights and pages. Throws Error(memory) with the needed and
+  // the available bytes before anything is loaded; Error(device) if there is no such device.
+  // `weights` are all weights that plans read; they must outlive the backend. upload() copies them.
   static std::unique_ptr<CudaBackend> open(std::vector<const Weight*> weights,
                                            const CudaOptions& options);
   virtual ~CudaBackend() = default;
@@ -100,34 +104,37 @@ class CudaBackend {
   virtual const CudaDevice& device() const = 0;
   virtual uint64_t bytes_in_use() const = 0;
 
-  // Copies every weight to the device through staging buffers, the next chunk read while the last
-  // one travels; progress(bytes so far, bytes in all) may throw to stop.
+  // Copies every weight to the device through staging buffers; the next chunk is read while the
+  // last one is copied. progress(bytes so far, bytes in all) may throw to stop.
   virtual void upload(const std::function<void(uint64_t, uint64_t)>& progress) = 0;
 
-  // The pools of states. Pages are named by number; who holds which is for the caller to know.
-  virtual const StateLayout& states() const = 0;                   // in device memory
-  virtual const std::vector<int64_t>& pages() const = 0;           // of each pool
-  virtual void copy_page(int pool, int32_t from, int32_t to) = 0;  // in order with the passes
+  // The pools of states. Pages are numbered; the caller keeps track of which sequence uses which
+  // page.
+  virtual const StateLayout& states() const = 0;          // addresses are in device memory
+  virtual const std::vector<int64_t>& pages() const = 0;  // pages of each pool
+  virtual void copy_page(int pool, int32_t from,
+                         int32_t to) = 0;  // in stream order with the passes
 
-  // Error(device) names an op or a format without a kernel. `batch` as in Plan's constructor.
+  // Throws Error(device) for an op or format without a kernel. `batch` is as in Plan's constructor.
   virtual std::unique_ptr<CudaPlan> plan(Graph graph, const Batch& batch) = 0;
 
-  // Queues one pass over the contents of the plan's batch, which may change when this returns, and
-  // so may `input`: what a graph that was split (split.h) is given. With `draws`, one for each
-  // output, tokens are drawn as well. The second run of a plan is captured as a graph, which is
-  // replayed from then on.
+  // Queues one pass over the contents of the plan's batch. Batch and `input` may change when this
+  // returns. `input` is the input of a graph that was split (split.h). With `draws`, one for each
+  // output, the pass also draws tokens. The second run of a plan is captured as a CUDA graph; later
+  // runs replay it.
   virtual void run(CudaPlan& plan, std::span<const CudaDraw> draws = {},
                    const float* input = nullptr) = 0;
-  // Of the last pass, valid until the next: what the graph gives out, (outputs, columns), or the
-  // drawn tokens, one for each output, drawn for the position after the output's; -1 where a logit
-  // is not finite. Both wait for the pass.
+  // Results of the last pass, valid until the next pass. Both calls wait for the pass. result():
+  // the graph's result, (outputs, columns). tokens(): one drawn token for each output, for the
+  // position after the output's position; -1 if a logit is not finite.
   virtual std::span<const float> result() = 0;
   virtual std::span<const int32_t> tokens() = 0;
 
   virtual CudaLimits measure_limits() = 0;
 
-  // Seconds of each step of the last pass, and of the draw if there was one, between events, if
-  // wanted; passes then wait. Steps that are one kernel have their time at its matmul.
+  // If set, receives the seconds of each step of the last pass, and of the draw if there was one,
+  // measured between events. Each pass then waits for its end. Steps that run as one kernel have
+  // their time at the matmul's step.
   std::vector<double>* profile = nullptr;
 };
 

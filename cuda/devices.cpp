@@ -1,4 +1,4 @@
-// Which GPUs there are, or in one clause why none.
+// Lists the GPUs, or says in one clause why there are none.
 #include "cuda/backend.h"
 #include "cuda/device/launch.cuh"
 

@@ -1,12 +1,12 @@
-// What a file of kernels ends with, for each of its ops:
+// Makes the table entry of an op. For each of its ops, a file of kernels ends with:
 //
 //   template <>
 //   struct CudaKernel<Op> : OpKernel {};
 //   template CudaEntry cuda_entry<Op>();
 //
-// where OpKernel has static launch(const Op&, const OpArgs&, const LaunchContext&) and, if it has
-// something to say, supports(const Op&, const OpArgs&) and scratch(const Op&, const OpArgs&, int
-// context): see CudaEntry.
+// OpKernel has a static launch(const Op&, const OpArgs&, const LaunchContext&). It may have
+// supports(const Op&, const OpArgs&) and scratch(const Op&, const OpArgs&, int context); without
+// them an op supports everything and needs no scratch. CudaEntry describes all three.
 #pragma once
 #include "cuda/table.h"
 

@@ -1,4 +1,4 @@
-// The table over the ops.
+// The table of all ops on the device.
 #include "cuda/table.h"
 
 namespace chaski {

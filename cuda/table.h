@@ -1,6 +1,6 @@
-// What an op is on the device: an entry made of a launcher, a question asked when a plan is made,
-// and the scratch memory it wants. Each file holds one op (or some small ones: nvcc takes longer
-// for a file than for their kernels) and ends with its entry.
+// What an op is on the device: an entry with a launcher, a check that is made when a plan is made,
+// and the size of its scratch memory. Each file holds one op, or several small ones, because nvcc
+// takes longer for a file than for their kernels. It ends with its entries.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -8,33 +8,34 @@
 
 namespace chaski {
 
-// What changes from pass to pass of a Batch, and the angles, in device memory at fixed addresses: a
-// captured graph is replayed over new contents. Kernels take it by value.
-constexpr int kMostRopes = 4;  // different RopeSpecs in a graph
-constexpr int kMostPools = 4;  // of states
+// What changes from pass to pass of a Batch, and the angles. All are in device memory at fixed
+// addresses, because a captured graph is replayed over new contents. Kernels take this struct by
+// value.
+constexpr int kMostRopes = 4;  // different RopeSpecs in a graph, at most
+constexpr int kMostPools = 4;  // pools of states, at most
 
 struct DeviceBatch {
   const int32_t *tokens = nullptr, *positions = nullptr, *cells = nullptr;  // (tokens)
-  // tables of all sequences, and stores, pool after pool
+  // the tables of all sequences, then the stores, pool after pool
   const int32_t* tables = nullptr;
-  // of each pool (tokens): the token's sequence's table begins at tables[table_start[t]]
+  // by pool, (tokens): the table of token t's sequence begins at tables[table_start[t]]
   const int32_t* table_start[kMostPools] = {};
-  // (pools + 1): where in `tables` the stores of each pool begin, and the last ones end
+  // (pools + 1): where in `tables` the stores of each pool begin, and where the last ones end
   const int32_t* store_start = nullptr;
   const int32_t* outputs = nullptr;     // (outputs)
   const float* ropes[kMostRopes] = {};  // per RopeSpec: [position][rope_dim / 2] pairs cos, sin
 };
 
 // One state's keys and values as kernels address them: KvView's keys() and values() with the sizes
-// worked out, and the tables of its pool.
+// computed, and the tables of its pool.
 struct KvState {
   std::byte* first = nullptr;  // keys of page 0, head 0
   int64_t group_bytes = 0, k_bytes = 0, v_bytes = 0;
-  // as in DeviceBatch, of its pool
+  // as in DeviceBatch, of this state's pool
   const int32_t *tables = nullptr, *table_start = nullptr, *store_start = nullptr;
   int format = 0, heads = 0, k_dim = 0, v_dim = 0, k_cols = 0, v_cols = 0;  // format: int(Format)
 
-  // That a cell of token t's sequence is in.
+  // The page that a cell of token t's sequence is in.
   __host__ __device__ int32_t page_id(int64_t t, int cell) const {
     return tables[table_start[t] + cell / kPage];
   }
@@ -71,41 +72,41 @@ inline KvState kv_state(const KvView& kv, const DeviceBatch& batch) {
           l.k_cols(),
           l.v_cols()};
 }
-// Whether kernels find their way to it.
+// Whether kernels can address the state.
 inline bool has_place(const KvView& kv) {
   return kv.pool < kMostPools && kv.layout.format != Format::q4_0 && !kv.layout.v_inside_k;
 }
 inline bool has_place(const RecurrentView& state) { return state.pool < kMostPools; }
 
-// What a launcher gets besides the op and its operands (whose data are device pointers; args.batch
-// is the host's Batch, of which only the numbers of tokens and outputs may be used: the rest
-// changes after capture; args.where has the states in device memory).
+// What a launcher gets besides the op and its operands, whose data are device pointers. args.batch
+// is the host's Batch; only its numbers of tokens and outputs may be used, because the rest changes
+// after capture. args.where has the states in device memory.
 struct LaunchContext {
   cudaStream_t stream = nullptr;
   DeviceBatch batch;
-  int context = 0;  // positions a sequence can reach: bounds a grid
+  int context = 0;  // positions a sequence can have, at most: bounds a grid
   int multiprocessors = 1;
-  size_t shared_limit = 48 * 1024;  // dynamic shared memory a block may have
-  // At least scratch(op, args, context) bytes, 256-byte aligned, shared by all steps of this kind
-  // of op and all plans, which run one after another; zero before the first of them: counters that
-  // are left at zero need no clearing.
+  size_t shared_limit = 48 * 1024;  // dynamic shared memory of a block, at most
+  // At least scratch(op, args, context) bytes, 256-byte aligned. All steps with this op in all
+  // plans share it; they run one after another. It is zero before the first of them. Counters that
+  // a kernel leaves at zero need no clearing.
   std::byte* scratch = nullptr;
 };
 
 struct CudaEntry {
   void (*launch)(const AnyOp&, const OpArgs&, const LaunchContext&) = nullptr;
-  // Shapes and formats are known, data are not; args.batch is there. False: this op over these
-  // formats has no kernel.
+  // Returns false if there is no kernel for this op over these formats. Shapes, formats and
+  // args.batch are set; data are not.
   bool (*supports)(const AnyOp&, const OpArgs&) = nullptr;
   size_t (*scratch)(const AnyOp&, const OpArgs&, int context) = nullptr;
 };
 
-// The entry of an op. It is made in the file of its kernel (entry.h), and an op that has none does
-// not link.
+// The entry of an op. The file of its kernel makes it (entry.h); an op without an entry does not
+// link.
 template <class Op>
 CudaEntry cuda_entry();
 
-// The whole table, in the order of Ops.
+// The entry from the whole table, which is in the order of Ops.
 const CudaEntry& cuda_entry_of(const AnyOp& op);
 
 }  // namespace chaski

@@ -1,7 +1,8 @@
-// Attention: few tokens (decode, the check of a draft) split the context over blocks, a chunk of
-// 256 positions each, and the last block of a query to finish merges all of them in order; many
-// tokens have blocks enough, each of which walks its chunks. Same steps, same bits. The grid is
-// fixed by the plan: blocks of chunks that a sequence has not reached end at once.
+// The attention kernel. With few tokens (decode, a verification pass of draft tokens) the context
+// is split over blocks: one chunk of 256 positions a block. The last block of a query to finish
+// merges all chunks in order. With many tokens there are enough blocks, so each block walks its
+// chunks itself. Both ways take the same steps and give the same bits. The plan fixes the grid; a
+// block whose chunk the sequence has not reached returns at once.
 #include "cuda/attention/attention.cuh"
 #include "cuda/entry.h"
 #include "cuda/rows/kv_store.cuh"
@@ -9,16 +10,16 @@
 namespace chaski {
 namespace {
 
-constexpr int kMostWidth = 512;  // channels of a head
+constexpr int kMostWidth = 512;  // channels of a head, at most
 constexpr int kMostHeads = 512;
-constexpr int kSplitTokens = 32;  // up to here the context is split
-// of shared memory besides AttentionShared's: leave_partial()'s, aligned
+constexpr int kSplitTokens = 32;  // up to this number of tokens the context is split
+// shared memory in addition to AttentionShared: the flag of store_partial(), aligned
 constexpr size_t kFlagBytes = 128;
 
-// Tokens of one sequence go together, within stretches of a.run: the first of them takes them, the
-// others' blocks have nothing to do.
+// Tokens of one sequence form a tile, within stretches of a.run tokens. The block of a tile's first
+// token computes the whole tile; returns false in the blocks of its other tokens.
 __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
-  // those that see most begin
+  // start with the tokens that see the most positions
   const int token = int(gridDim.x - 1 - blockIdx.x), piece = blockIdx.y % a.pieces();
   const int32_t* sequence = a.kv.table_start;
   if (token % a.run != 0 && sequence[token - 1] == sequence[token]) return false;
@@ -29,12 +30,13 @@ __device__ bool find_tile(const AttentionArgs& a, QueryTile& tile) {
   tile.kv_head = blockIdx.y / a.pieces();
   tile.first_head = tile.kv_head * a.group + piece * a.heads_a_block;
   tile.heads = min(a.heads_a_block, a.group - piece * a.heads_a_block);
-  tile.low = a.first_position(a.batch.cells[token]);  // cells grow
+  tile.low = a.first_position(a.batch.cells[token]);  // cells grow from token to token
   tile.high = a.batch.cells[end - 1];
   return true;
 }
 
-// Scores and weights of a chunk, and, with the thread of each query, merge(query, maximum, sum).
+// Computes scores and weights of a chunk. The thread of each query then calls merge(query, maximum,
+// sum).
 template <class F, class Merge>
 __device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const QueryTile& tile,
                                                  const AttentionShared<F>& s, Stages<F>& stages,
@@ -47,8 +49,8 @@ __device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const Q
     merge(threadIdx.x, s.chunk_maximum[threadIdx.x], s.chunk_sum[threadIdx.x]);
 }
 
-// A chunk of a split context: its result to memory. True for the block that finds all others of the
-// tile done.
+// Computes one chunk of a split context and writes its result to memory. Returns true in the block
+// that finds all other chunks of the tile done.
 template <int kUnits, class F>
 __device__ __forceinline__ bool leave_partial(const AttentionArgs& a, const QueryTile& tile,
                                               const AttentionShared<F>& s, Stages<F>& stages,
@@ -92,7 +94,7 @@ __device__ __forceinline__ void merge_partials(const AttentionArgs& a, const Que
   }
 }
 
-// Grid: (tokens, KV heads * pieces of a group, chunks or 1). kUnits: 1 for all but wide heads,
+// Grid: (tokens, KV heads * pieces of a group, chunks or 1). kUnits is 1 except for wide heads,
 // which need more registers for their sums.
 template <class F, int kUnits>
 __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
@@ -129,11 +131,11 @@ struct AttentionKernel {
   }
   static bool split(const OpArgs& a) { return a.in[0].shape.rows <= kSplitTokens; }
   static int chunks(int context) { return (context + kChunk - 1) / kChunk; }
-  // The same for every number of tokens and heads: the steps of all plans share the memory, and
-  // find each other's counters at zero.
+  // The size does not depend on the number of tokens or heads. The steps of all plans share this
+  // memory and must find each other's counters at zero.
   static constexpr size_t kCounterBytes = kSplitTokens * kMostHeads * sizeof(unsigned);
   static bool supports(const Attention& op, const OpArgs& a) {
-    // of what an encoder needs there is nothing here as yet
+    // An encoder's attention has no kernel here yet.
     return op.source == Attention::Source::pages && op.mask == Attention::Mask::causal &&
            op.kv.k_dim <= kMostWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
            has_place(view(op, a));
@@ -143,8 +145,8 @@ struct AttentionKernel {
     return kCounterBytes + size_t(a.in[0].shape.rows) * op.heads * chunks(context) *
                                (op.kv.v_dim + 4) * sizeof(float);
   }
-  // As many queries a block as there can be and memory allows; as many stages as memory allows
-  // where blocks are few and wait for bytes, two where there are plenty.
+  // Chooses as many queries a block as there are and as memory allows. Stages: as many as memory
+  // allows if there are few blocks, which wait for bytes; two if there are many blocks.
   template <class F>
   static size_t shape(AttentionArgs& args, size_t limit) {
     size_t bytes = 0;
@@ -164,13 +166,14 @@ struct AttentionKernel {
   template <class F>
   static void launch_over(const Attention& op, AttentionArgs args, const LaunchContext& c) {
     const size_t shared = shape<F>(args, c.shared_limit);
-    // A window of chunks is all that a run of tokens sees, wherever it stands.
+    // With a window, a run of tokens sees at most this number of chunks, at any position.
     int most = chunks(c.context);
     if (op.kv.window > 0 && (op.kv.window + args.run - 2) / kChunk + 2 < most)
       most = (op.kv.window + args.run - 2) / kChunk + 2;
     const dim3 grid(unsigned(args.tokens), unsigned(op.kv.heads * args.pieces()),
                     args.partial ? unsigned(most) : 1);
-    constexpr int kWidth = 16 * kWarps * Values<F>::kTiles;  // of heads of one unit a warp
+    // head width up to which a warp has one unit
+    constexpr int kWidth = 16 * kWarps * Values<F>::kTiles;
     const auto kernel =
         args.kv.v_cols <= kWidth ? attention<F, 1> : attention<F, kMostWidth / kWidth>;
     chaski::launch("attention", {grid, kChunk, c.stream, shared}, kernel, args);

@@ -1,45 +1,50 @@
-// Attention over KV pages: one block's share, on tensor cores. Flash style (Dao et al. 2022): 256
-// positions at a time, a chunk, give each query a maximum, a sum and weighted values, and chunks
-// are merged first to last.
+// One block's share of attention over KV pages, on tensor cores. Flash style (Dao et al. 2022):
+// each chunk of 256 positions gives each query a maximum, a sum and weighted values. Chunks are
+// merged from the first to the last.
 //
-// The bits of a query's result depend on its sequence alone: chunks start at multiples of 256
-// positions; a score is summed 16 channels after 16, a value 16 positions after 16, by mma m16n8k16
-// with f32 sums; a query is one column of those, whatever stands in the others; maximum and sum go
-// through the block's warps and lanes by position. A position that a query must not see has weight
-// zero.
+// The bits of a query's result depend on its sequence alone:
+//   * Chunks start at multiples of 256 positions.
+//   * mma m16n8k16 with f32 sums adds a score 16 channels at a time and a value 16 positions at a
+//     time. A query is one column of the mma, independent of the other columns.
+//   * Maximum and sum are reduced over the block's warps and lanes by position. A position that a
+//     query must not see has weight zero.
 //
 // A block takes up to 32 queries that share a KV head: the heads of a group, times neighbouring
 // tokens of one sequence.
 //
 // Steps of a chunk:
-//   1. scores      a warp two pages, all queries: (16 positions x channels) (channels x 8 queries)
-//   2. soft-max    in the registers of the scores; weights, rounded, to shared memory
-//   3. values      a warp 16 or 32 channels: (16 channels x positions) (positions x 8 queries)
-// Keys and values come by asynchronous copies of 16 bytes, as they lie in the pages, through a ring
-// of stages (attention_stages.cuh).
+//   1. scores      a warp takes two pages, all queries:
+//                  (16 positions x channels) (channels x 8 queries)
+//   2. soft-max    in the registers of the scores; rounded weights go to shared memory
+//   3. values      a warp takes 16 or 32 channels:
+//                  (16 channels x positions) (positions x 8 queries)
+// Keys and values arrive by asynchronous copies of 16 bytes, in the layout of the pages, through a
+// ring of stages (attention_stages.cuh).
 //
-// Rounding (kv_page.cuh): f16 and f8 pages are f16 as they are, q8's scale times code is rounded to
-// f16; queries, scaled by a power of two to below 2 so that none overflows, and weights are two
-// f16, 22 bits, which takes two mma a product. f32 pages, their queries and weights are two
-// bfloat16, 16 bits, in three mma. Relative squared error on the host shim: 1e-14 of f16 and f8,
-// 4e-8 of q8, 6e-12 of f32. Tried: queries and weights of one f16. 1e-9 for half of the mma, but
-// then the codes of quantized activations behind attention fall elsewhere than on the CPU, and the
-// logits of the bundled model differ by 1e-4, from 1e-14.
+// Rounding (kv_page.cuh). f16 and f8 pages are exact in f16. q8 pages use the product of scale and
+// code, rounded to f16. For these pages a query or a weight is the sum of two f16 (22 bits), so a
+// product takes two mma. Queries are scaled by a power of two to below 2, so that none overflows.
+// With f32 pages, keys, values, queries and weights are two bfloat16 each (16 bits), and a product
+// takes three mma. Relative squared error on the host shim: 1e-14 with f16 and f8, 4e-8 with q8,
+// 6e-12 with f32. Tried: queries and weights of one f16. The error was 1e-9 for half of the mma.
+// But then the activations quantized after attention got other codes than on the CPU, and the
+// logits of the bundled model differed by 1e-4 instead of 1e-14.
 //
-// A chunk of 32 queries and 128 channels of f16 is 128 KB, 1024 mma and 384 ldmatrix for scores,
-// 8192 exponentials, 1024 mma and 640 ldmatrix for values. A decode step of an 8B model has 4
-// queries a KV head: three quarters of the mma are idle, and bytes decide.
+// A chunk of 32 queries and 128 channels of f16 is 128 KB. It takes 1024 mma and 384 ldmatrix for
+// scores, 8192 exponentials, and 1024 mma and 640 ldmatrix for values. A decode step of an 8B model
+// has 4 queries a KV head. Then three quarters of the mma are idle and memory bandwidth is the
+// limit.
 //
-// That a query's bits are its own asks of the hardware that a sum of products depends neither on
-// the column it stands in nor on a finite factor whose other factor is zero: `make test-cuda` asks
-// it.
+// Independence of a query's bits requires two properties of the hardware. A sum of products must
+// not depend on its column. A product with zero must not depend on the other, finite factor. `make
+// test-cuda` checks both.
 #pragma once
 #include "cuda/attention/attention_stages.cuh"
 #include "cuda/device/math.cuh"
 
 namespace chaski {
 
-// d += a b in all parts but the product of the small ones.
+// d += a b, without the product of the two small parts.
 template <class F>
 __device__ __forceinline__ void multiply(float (&d)[4], const Fragment<F>& a,
                                          const uint32_t (&b)[kParts][4], int half) {
@@ -51,15 +56,15 @@ __device__ __forceinline__ void multiply(float (&d)[4], const Fragment<F>& a,
   if constexpr (P::kPageParts == 2) P::mma(d, a[1], big);
 }
 
-// Attention::slope, within the rounding of exp_fixed.
+// Attention::slope, up to the rounding of exp_fixed.
 __device__ __forceinline__ float slope_of(const AttentionArgs& a, int head) {
   const int n = 1 << (31 - __clz(a.heads));
   const float step = head < n ? float(head + 1) : float(head - n) + 0.5f;
   return exp_fixed(-0.693147181f * a.max_bias * step / float(n));
 }
 
-// Queries as the B operand, scaled to below 2; and what else is to be known of each. A warp to a
-// query.
+// Loads the queries as the B operand, scaled to below 2, and fills in the other values of each
+// query. One warp loads one query.
 template <class F>
 __device__ __forceinline__ void load_queries(const AttentionArgs& a, const QueryTile& tile,
                                              const AttentionShared<F>& s) {
@@ -97,10 +102,11 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
   for (int i = threadIdx.x; i < s.v_pad * s.total_stride; i += kChunk) s.total[i] = 0;
 }
 
-// A warp's scores of a chunk: pages `warp` and warp + 8, [page][8 queries], as mma leaves them.
+// A warp's scores of a chunk, for pages `warp` and warp + 8: [page][8 queries], in the order that
+// mma leaves them.
 using Scores = float[2][kMostQueries / 8][4];
 
-// Step 1: a slice of the channels.
+// Step 1 for one slice of the channels.
 template <class F>
 __device__ __forceinline__ void score_slice(const QueryTile& tile, const AttentionShared<F>& s,
                                             const std::byte* stage, int slice, const PageRun& pages,
@@ -135,9 +141,9 @@ __device__ __forceinline__ void score_slice(const QueryTile& tile, const Attenti
   }
 }
 
-// Calls f(page, eights, item, position, query) for the scores of this thread two at a time. They
-// are scores[page][eights][item] and the one behind it: of `query` and the query after it, both for
-// the key at this position of the chunk. `eights` counts groups of eight queries.
+// Calls f(page, eights, item, position, query) for this thread's scores, two at a time. The two are
+// scores[page][eights][item] and the next item. They belong to `query` and to the query after it,
+// both at this position of the chunk. `eights` counts groups of eight queries.
 template <class F, class Each>
 __device__ __forceinline__ void each_score(const QueryTile& tile, Each f) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = warp_of_block();
@@ -152,7 +158,7 @@ __device__ __forceinline__ void each_score(const QueryTile& tile, Each f) {
   }
 }
 
-// Per query, over a warp's lanes, by halves; then s.warps[warp][query].
+// Reduces each query over the lanes of a warp by halves, into s.warps[warp][query].
 template <class F, class Join>
 __device__ __forceinline__ void join_lanes(const QueryTile& tile, const AttentionShared<F>& s,
                                            float (&x)[kMostQueries / 8][2], Join join) {
@@ -169,7 +175,7 @@ __device__ __forceinline__ void join_lanes(const QueryTile& tile, const Attentio
     }
   }
 }
-// One thread: the same over the warps, first to last.
+// One thread reduces over the warps, from the first to the last.
 template <class F, class Join>
 __device__ __forceinline__ float join_warps(const AttentionShared<F>& s, int q, Join join) {
   float x = s.warps[q];
@@ -177,9 +183,9 @@ __device__ __forceinline__ float join_warps(const AttentionShared<F>& s, int q, 
   return x;
 }
 
-// Step 2. s.weights, s.chunk_maximum and s.chunk_sum: the threads that wrote the last two may read
-// them, the others after a barrier. The sum is that of the rounded weights. A score that is not a
-// number gives a weight that is not.
+// Step 2: writes s.weights, s.chunk_maximum and s.chunk_sum. The threads that wrote the last two
+// may read them at once, the other threads after a barrier. The sum adds the rounded weights. A NaN
+// score gives a NaN weight.
 template <class F>
 __device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile& tile,
                                          const AttentionShared<F>& s, int chunk, Scores& scores) {
@@ -226,8 +232,8 @@ __device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile
   if (int(threadIdx.x) < a.queries) s.chunk_sum[threadIdx.x] = join_warps(s, threadIdx.x, plus);
 }
 
-// One thread: what happens to query q's total when a chunk of this maximum and sum joins. A chunk
-// of which it sees nothing does not.
+// One thread computes how query q's total changes when a chunk with this maximum and sum is merged.
+// A chunk of which the query sees nothing changes nothing.
 template <class F>
 __device__ __forceinline__ void merge_sums(const AttentionShared<F>& s, int q, float most,
                                            float sum) {
@@ -245,9 +251,9 @@ __device__ __forceinline__ void merge_value(const AttentionShared<F>& s, int q, 
     s.total_of(q, c) = fmaf(value, s.take[q], s.total_of(q, c) * s.keep[q]);
 }
 
-// Infinities and NaN among 16 x 16 values, which zero weights would spread to queries that do not
-// see them: the product is taken without them, and then a sum in which a weight other than zero
-// meets one becomes NaN.
+// Finds infinities and NaN among 16 x 16 values. A zero weight would spread them to queries that do
+// not see them. So they are removed from the product. A sum in which a nonzero weight meets one is
+// set to NaN afterwards.
 template <class F>
 struct Damage {
   using P = Parts<F>;
@@ -285,8 +291,9 @@ struct Damage {
   }
 };
 
-// Which channels and queries of step 3 are a warp's: units of 16 kTiles channels, from `first` on,
-// `step` apart, of them all queries, or, where there are few units, 16 of them.
+// The channels and queries of step 3 that belong to a warp: units of 16 kTiles channels, from
+// `first` on, `step` apart. A warp takes all queries of a unit, or 16 of them if there are few
+// units.
 struct ValueShare {
   int first, step, from_pair, to_pair;
   __device__ __forceinline__ ValueShare(int units, int pairs) {
@@ -297,7 +304,7 @@ struct ValueShare {
   }
 };
 
-// Step 3: each(query, channel, value) takes the result. kUnits: of a warp, at most.
+// Step 3: passes each result to each(query, channel, value). kUnits: units of a warp, at most.
 template <int kUnits, class F, class Each>
 __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const QueryTile& tile,
                                              const AttentionShared<F>& s, Stages<F>& stages,
@@ -353,7 +360,7 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
         }
 }
 
-// Totals over sums, to where they are wanted: a warp to 32 channels of a query.
+// Divides the totals by the sums and writes the results. One warp writes 32 channels of a query.
 template <class F>
 __device__ __forceinline__ void write_queries(const AttentionArgs& a, const QueryTile& tile,
                                               const AttentionShared<F>& s) {
@@ -362,14 +369,14 @@ __device__ __forceinline__ void write_queries(const AttentionArgs& a, const Quer
     const int q = i / blocks, c = i % blocks * 32 + lane, token = tile.token_of(q),
               head = tile.head_of(q);
     float value = c < a.kv.v_dim ? s.total_of(q, c) : 0.0f, sum = s.sum[q];
-    if (a.sinks) {  // a chunk of one position whose value is 0
+    if (a.sinks) {  // the sink counts as a chunk of one position whose value is 0
       const float sink = a.sinks[head], together = s.maximum[q] > sink ? s.maximum[q] : sink,
                   keep = exp_fixed(s.maximum[q] - together);
       value = value * keep, sum = sum * keep + exp_fixed(sink - together);
     }
     if (c < a.kv.v_dim) value = value / sum;
     if (a.out && c < a.kv.v_dim) a.out[(int64_t(token) * a.heads + head) * a.kv.v_dim + c] = value;
-    // then v_dim is whole blocks
+    // If acts are wanted, v_dim is a multiple of 32.
     if (a.acts.data) quantize_block(value, &a.acts.at(token, int64_t(head) * blocks + i % blocks));
   }
 }

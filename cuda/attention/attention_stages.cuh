@@ -1,28 +1,30 @@
 // What a block of attention (attention.cuh) works on: its arguments, its queries, its shared
-// memory, and the stages through which keys and values come: a chunk's keys in slices of channels,
-// all its pages at once; then its values, some pages at once; then the next chunk's.
+// memory, and the stages through which keys and values arrive. A chunk has its keys in slices of
+// channels, all pages in one stage. Its values follow, some pages a stage. The next chunk comes
+// after that.
 //
-// A stage is asked for when the one a ring's length before it is done with, by every thread for its
-// own 16 bytes: one barrier a stage says both that the next has arrived and that the last is free.
-// A block has (buffers - 1) * 17 KB under way.
+// The stages are a ring of buffers. When all threads are done with a stage, its buffer is filled
+// with a later stage; each thread copies its own 16 bytes. One barrier a stage is enough: it says
+// that the next stage has arrived and that the last one is free. A block has (buffers - 1) * 17 KB
+// in flight.
 #pragma once
 #include "cuda/attention/kv_page.cuh"
 #include "cuda/table.h"
 
 namespace chaski {
 
-constexpr int kWarps = kChunk / 32;  // a block has as many threads as a chunk positions
+constexpr int kWarps = kChunk / 32;  // a block has one thread for each position of a chunk
 constexpr int kMostQueries = 32;
-// 64 positions of 128 f16 values, a row padded by 16 bytes; 16 pages' slices of keys
+// 64 positions of 128 f16 values, each row padded by 16 bytes; or the slices of 16 pages of keys
 constexpr int kStageBytes = 17 * 1024;
 constexpr int kFewBuffers = 2, kManyBuffers = 6;
 
 template <class F>
 constexpr int kSliceSpans = kStageBytes / kPage / Keys<F>::kSpanBytes;
 template <class F>
-constexpr int kSliceBytes = kSliceSpans<F>* Keys<F>::kSpanBytes;  // of a page
+constexpr int kSliceBytes = kSliceSpans<F>* Keys<F>::kSpanBytes;  // of one page
 
-// Through a shuffle, so that the compiler knows that a warp goes one way.
+// Reads the warp number through a shuffle, so that the compiler knows that it is uniform in a warp.
 __device__ __forceinline__ int warp_of_block() {
   return __shfl_sync(0xffffffffu, int(threadIdx.x) / 32, 0);
 }
@@ -32,20 +34,20 @@ struct AttentionArgs {
   DeviceBatch batch;
   const float* q;  // (tokens, heads * k_dim)
   float* out;      // (tokens, heads * v_dim), or null
-  ActsView acts;   // and / or quantized
+  ActsView acts;   // the same quantized; out, acts or both are written
   int tokens, heads, group, window;
   float scale, soft_cap, max_bias;
   const float* sinks;  // (heads), or null
-  int queries;         // a block has room for, a multiple of 16
-  int run;             // tokens a block may take
-  int heads_a_block;   // of a group
+  int queries;         // room of a block, a multiple of 16
+  int run;             // tokens a block may take, at most
+  int heads_a_block;   // heads of a group that a block takes
   int buffers;         // kFewBuffers or kManyBuffers
-  // Split: a block a chunk, partial results per (token, head, chunk): maximum, sum, values from [4]
-  // on; and a counter per (token, piece of a group), zero before and after. Null: a block takes all
-  // chunks.
+  // Only if the context is split into one chunk a block. partial: results by (token, head, chunk):
+  // maximum, sum, and from [4] on the values. counters: one for each (token, piece of a group),
+  // zero before and after a launch. Null: each block computes all its chunks.
   float* partial;
   unsigned* counters;
-  int chunks;  // a sequence can have
+  int chunks;  // chunks a sequence can have, at most
 
   __host__ __device__ int pieces() const { return (group + heads_a_block - 1) / heads_a_block; }
   __device__ __forceinline__ int first_position(int p) const {
@@ -56,17 +58,17 @@ struct AttentionArgs {
   }
 };
 
-// Pages [from, to) of a chunk, 0..16.
+// Pages [from, to) of a chunk; both are 0..16.
 struct PageRun {
   int from, to;
   __device__ __forceinline__ bool has(int page) const { return page >= from && page < to; }
 };
 
-// The queries of a block: `tokens` tokens from `token`, times `heads` heads from `first_head` of KV
-// head `kv_head`.
+// The queries of a block: tokens [token, token + tokens) times the heads [first_head, first_head +
+// heads), which share KV head `kv_head`.
 struct QueryTile {
   int token, tokens, kv_head, first_head, heads;
-  int low, high;  // positions that some query sees
+  int low, high;  // first and last position that any query sees
 
   __device__ __forceinline__ int count() const { return tokens * heads; }
   __device__ __forceinline__ int pairs() const { return (count() + 15) / 16; }
@@ -78,11 +80,11 @@ struct QueryTile {
   }
 };
 
-// Dynamic shared memory. Rows of 16-byte pieces that ldmatrix reads eight of are an odd number of
-// pieces apart.
+// Dynamic shared memory. ldmatrix reads eight rows of 16-byte pieces at once; row strides are an
+// odd number of pieces, which avoids bank conflicts.
 template <class F>
 struct AttentionShared {
-  // row: of values, one position or q8's scales
+  // a row of values has one position, or the scales of q8
   int k_pad, v_pad, row_pieces, row_stride, pages_a_stage, stage_bytes;
   int queries, total_stride;
   std::byte* stages;
@@ -90,10 +92,10 @@ struct AttentionShared {
   float* total;           // [channel][queries + 4]
   float* warps;           // [warp][query]
   float *maximum, *sum;   // [query], of the chunks so far
-  // [query], what the total and the chunk's values are multiplied with when they merge
+  // [query]: factors of the total and of the chunk's values when they are merged
   float *keep, *take;
   float *chunk_maximum, *chunk_sum, *factor, *slope;
-  int *first, *last;  // positions that a query sees
+  int *first, *last;  // first and last position that a query sees
   size_t bytes;
 
   __host__ __device__ __forceinline__ AttentionShared(std::byte* at, const AttentionArgs& a) {
@@ -137,7 +139,7 @@ struct AttentionShared {
 template <class F>
 class Stages {
  public:
-  // Of chunks [first, last].
+  // Starts loading chunks [first, last].
   __device__ __forceinline__ Stages(const AttentionArgs& a, const QueryTile& tile,
                                     const AttentionShared<F>& s, int first, int last)
       : a_(a), tile_(tile), s_(s), chunk_(first), last_(last) {
@@ -147,7 +149,7 @@ class Stages {
     return (s_.k_pad / Keys<F>::kSpan + kSliceSpans<F> - 1) / kSliceSpans<F>;
   }
 
-  // The next stage, for all threads; what the one before it held is gone.
+  // Returns the next stage, for all threads. The data of the previous stage is overwritten.
   __device__ __forceinline__ const std::byte* next() {
     if (a_.buffers == kFewBuffers)
       wait_copies<kFewBuffers - 2>();
@@ -175,9 +177,9 @@ class Stages {
         stage_ = 0, ++chunk_;
     }
     asked_ = asked_ + 1 == a_.buffers ? 0 : asked_ + 1;
-    commit_copies();  // past the end too: next() counts
+    commit_copies();  // also past the end, because next() counts the groups
   }
-  // A row is a page's slice; zero past the head's end.
+  // A row is one page's slice; it is zero past the end of the head.
   __device__ __forceinline__ void ask_keys(std::byte* to, const PageRun& pages) const {
     constexpr int kPieces = kSliceBytes<F> / 16, kAtOnce = kChunk / kPieces;
     const int piece = threadIdx.x % kPieces, from = stage_ * kSliceBytes<F> + 16 * piece;
@@ -207,7 +209,7 @@ class Stages {
   const AttentionArgs& a_;
   const QueryTile& tile_;
   const AttentionShared<F>& s_;
-  int chunk_, last_, stage_ = 0;  // the next to be asked for
+  int chunk_, last_, stage_ = 0;  // the stage to be requested next
   int asked_ = 0, taken_ = 0;     // places in the ring
 };
 

@@ -1,15 +1,17 @@
-// What attention needs to know of a format of keys and values: how 16 positions of a page
-// (kv_layout.h), copied to shared memory as they are, become A fragments of mma m16n8k16 (mma.cuh).
+// What attention needs to know about each format of keys and values. 16 positions of a page
+// (kv_layout.h) are copied to shared memory unchanged; this file turns them into A fragments of mma
+// m16n8k16 (mma.cuh).
 //
-//   Keys<F>     rows are positions, columns channels. From a K tile, kSpan channels in kSpanBytes
-//               at a time.
-//   Values<F>   rows are channels, columns positions. From a page's V rows, 16 kTiles channels at a
-//               time; q8's scales are a row more.
+//   Keys<F>     rows are positions, columns are channels. Reads a K tile, kSpan channels
+//               (kSpanBytes) at a time.
+//   Values<F>   rows are channels, columns are positions. Reads the V rows of a page, 16 kTiles
+//               channels at a time. q8 has one more row, the scales.
 //
-// Both are transposed against memory, where positions (channels) of one channel (position) are
-// neighbours: ldmatrix turns them around in units of 16 bits. Of single bytes it turns pairs, so
-// rows 0, 1 .. 15 of a fragment are then positions (channels) 0, 2 .. 14, 1, 3 .. 15. q8's K tile
-// has four channels of a position in a word, and columns come in an order of their own.
+// Both are transposed relative to memory, where the positions of one channel (keys) or the channels
+// of one position (values) are neighbours. ldmatrix transposes them in units of 16 bits. Single
+// bytes are therefore moved in pairs: rows 0, 1 .. 15 of a fragment are positions (or channels) 0,
+// 2 .. 14, 1, 3 .. 15. A K tile of q8 has four channels of a position in a word, so its columns
+// have an order of their own.
 #pragma once
 #include <type_traits>
 
@@ -19,10 +21,11 @@
 
 namespace chaski {
 
-constexpr int kParts = 2;  // of a query or weight: the second is what rounding the first has left
+// parts of a query or weight; the second part is the rounding error of the first
+constexpr int kParts = 2;
 
-// What factors are rounded to. f16 holds a page's exactly (q8: rounded to 11 bits), and two of them
-// 22 bits of a query or weight.
+// How factors are rounded. An f16 is exact for keys and values of a page (q8: rounded to 11 bits).
+// Two f16 hold 22 bits of a query or weight.
 struct Halves {
   static constexpr int kPageParts = 1;
   static constexpr uint32_t kOnes = 0x3c003c00, kExponents = 0x7c007c00, kLowest = 0x04000400;
@@ -37,7 +40,7 @@ struct Halves {
     mma_f16(d, a, b);
   }
 };
-// f32 pages: 16 bits of either.
+// For f32 pages: two bfloat16, 16 bits, for both factors.
 struct Bfloats {
   static constexpr int kPageParts = 2;
   static constexpr uint32_t kOnes = 0x3f803f80, kExponents = 0x7f807f80, kLowest = 0x00800080;
@@ -56,22 +59,22 @@ using Parts = std::conditional_t<F::kFormat == Format::f32, Bfloats, Halves>;
 template <class F>
 using Fragment = uint32_t[Parts<F>::kPageParts][4];
 
-// Bytes 0 and 2 of x as f16: of f8, / 256 (half.h).
+// Bytes 0 and 2 of x, which are f8, as f16 divided by 256 (half.h).
 __device__ __forceinline__ uint32_t halves_of_f8(uint32_t x) {
   const uint32_t h = (x & 0x00800080) << 8 | (x & 0x007f007f) << 7;
   return h | ((h + 0x00800080) & 0x40004000);
 }
-// Of int8: 1024 + 128 + x has x in the low bits of a half.
+// Bytes 0 and 2 of x, which are int8, as f16. The f16 1024 + 128 + x has x in its low bits.
 __device__ __forceinline__ uint32_t halves_of_i8(uint32_t x) {
   return sub_halves(((x ^ 0x00800080) & 0x00ff00ff) | 0x64006400, 0x64806480);
 }
 __device__ __forceinline__ uint32_t twice(uint32_t half) { return half | half << 16; }
 
-// Row of a fragment -> position or channel, where ldmatrix moves pairs of bytes.
+// The position or channel of a fragment's row, if ldmatrix moves pairs of bytes.
 __device__ __forceinline__ int pairs_first(int row) { return 2 * (row % 8) + row / 8; }
 
-// F16: a channel is 32 bytes, and pieces of 16 trade places so that 8 channels' lie in different
-// banks.
+// For f16 a channel is two pieces of 16 bytes. The pieces are swapped in half of the channels, so
+// that those of 8 channels are in different banks.
 template <class F>
 struct PlainKeys {
   static constexpr int kSpan = 16, kSteps = 1,
@@ -133,7 +136,7 @@ struct Keys<Q8> {
   static constexpr int kSpan = 32, kSteps = 2, kSpanBytes = sizeof(Q8::Tile);
   static constexpr float kScale = 1;
   static __device__ __forceinline__ int place(int piece) { return piece; }
-  // A word's channels 0, 2 are columns 2t, 2t + 1, and 1, 3 are 8 + 2t, 9 + 2t.
+  // Channels 0, 2 of a word are columns 2t, 2t + 1; channels 1, 3 are columns 8 + 2t, 9 + 2t.
   static __device__ __forceinline__ int column_of(int channel) {
     return channel % 2 * 8 + channel / 4 * 2 + channel % 4 / 2;
   }
@@ -153,7 +156,7 @@ struct Keys<Q8> {
   }
 };
 
-// `rows`: a page's in shared memory, `stride` bytes apart.
+// rows: the page's rows in shared memory, `stride` bytes apart.
 template <class F>
 struct PlainValues {
   static constexpr int kTiles = 1, kRows = kPage;
@@ -184,7 +187,7 @@ struct Values<F16> : PlainValues<F16> {};
 template <>
 struct Values<F32> : PlainValues<F32> {};
 
-// Two tiles of a row's bytes, pairs of them turned.
+// Loads two tiles of bytes of the rows, transposed in pairs.
 __device__ __forceinline__ void load_byte_pairs(const std::byte* rows, int stride, int unit,
                                                 uint32_t (&x)[4]) {
   const int lane = threadIdx.x % 32;

@@ -1,5 +1,5 @@
-// One device: its weights, pages, plans and passes. Everything is put on one stream, in order; the
-// host waits only for results.
+// Implements CudaBackend for one device: its weights, pages, plans and passes. All work goes to one
+// stream, in order. The host waits only for results.
 #include "cuda/backend.h"
 
 #include <unordered_map>
@@ -17,8 +17,7 @@ namespace {
 
 size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// What is asked of every step of a plan that is bound, before it runs. Where it is bound to does
-// not matter.
+// Checks that every step of a bound plan has a kernel. The addresses it is bound to do not matter.
 void expect_kernels(const Plan& plan) {
   for (const Step& s : plan.steps) {
     if (cuda_entry_of(s.op).supports(s.op, s.args)) continue;
@@ -50,10 +49,10 @@ struct BoundPlan final : CudaPlan {
   Plan steps;
   std::vector<FusedSteps> launches;
   const Batch& batch;
-  std::vector<size_t> ropes;  // of the backend's tables, by RopeSpec of the graph
-  CudaGraph captured[2];      // without and with a draw
+  std::vector<size_t> ropes;  // indices into the backend's tables, by RopeSpec of the graph
+  CudaGraph captured[2];      // the plan without and with a draw
   int runs[2] = {};
-  int generation = -1;  // of the addresses it was bound to
+  int generation = -1;  // of the addresses the plan was bound to
 };
 
 class Device final : public CudaBackend {
@@ -100,7 +99,7 @@ class Device final : public CudaBackend {
   const std::vector<int64_t>& pages() const override { return pages_; }
   void copy_page(int pool, int32_t from, int32_t to) override {
     const int64_t count = pages_[size_t(pool)];
-    ENSURE(from >= 0 && to >= 0 && from < count && to < count, "pages are of the pool");
+    ENSURE(from >= 0 && to >= 0 && from < count && to < count, "a page must be in its pool");
     make_current();
     where_.states.copy_page(pool, from, to, [&](std::byte* to, const std::byte* from, size_t n) {
       stream_.copy(to, from, n, cudaMemcpyDeviceToDevice);
@@ -130,7 +129,7 @@ class Device final : public CudaBackend {
   void draw_tokens(const BoundPlan& p);
   void send_input(const BoundPlan& p, const float* input);
   void launch_timed(const BoundPlan& p, bool draw);
-  // Calls may come from any thread, each of which has a current device of its own.
+  // Calls may come from any thread, and each thread has its own current device.
   void make_current() const { check_cuda(cudaSetDevice(device_.index), "cudaSetDevice"); }
 
   const std::vector<const Weight*> weights_;
@@ -140,12 +139,12 @@ class Device final : public CudaBackend {
   std::unordered_map<const Weight*, size_t> offsets_;
   DeviceBytes weight_bytes_, arena_, scratch_[Ops::kCount], draw_scratch_;
   PassContext where_;
-  std::vector<int64_t> pages_;  // of each pool
+  std::vector<int64_t> pages_;  // by pool
   std::vector<DeviceBytes> pools_;
   size_t shared_limit_ = 0;
   PassBuffers pass_;
   std::vector<RopeTable> ropes_;
-  int generation_ = 0;  // counts how often memory that plans are bound to moved
+  int generation_ = 0;  // incremented when memory that plans are bound to has moved
 
   Shape result_;  // of the last pass
   const float* result_data_ = nullptr;
@@ -162,7 +161,7 @@ std::vector<int64_t> Device::pages_that_fit() const {
          "GB, {:.3g} GB are free",
          device_.index, device_.name, options_.context, double(need) / 1e9,
          double(device_.free_bytes) / 1e9);
-  // What is left goes to the pools by what they want.
+  // Splits the remaining memory between the pools in proportion to what they want.
   std::vector<int64_t> pages, more;
   uint64_t wanted = 0;
   for (size_t i = 0; i < where_.states.pools.size(); ++i) {
@@ -184,7 +183,7 @@ void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
     PinnedBytes bytes{kChunk, "staging buffers"};
     CudaEvent sent;
   } stages[3];
-  struct AtEnd {  // progress() may throw while the staging buffers travel
+  struct AtEnd {  // progress() may throw while copies from the staging buffers are in flight
     const CudaStream& stream;
     ~AtEnd() { cudaStreamSynchronize(stream); }
   } at_end{stream_};
@@ -209,7 +208,7 @@ void Device::upload(const std::function<void(uint64_t, uint64_t)>& progress) {
   stream_.wait();
 }
 
-// Zeroed: see LaunchContext::scratch.
+// The memory is zeroed: see LaunchContext::scratch.
 void Device::grow(DeviceBytes& bytes, size_t need, const char* what) {
   if (need <= bytes.size()) return;
   stream_.wait();
@@ -221,7 +220,7 @@ void Device::grow(DeviceBytes& bytes, size_t need, const char* what) {
 
 std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
   make_current();
-  stream_.wait();  // whoever makes a plan may drop others now: none is being run
+  stream_.wait();  // the caller may drop other plans now, so none may be running
   auto p = std::make_unique<BoundPlan>(std::move(graph), batch, where_);
   grow(arena_, p->steps.arena_bytes(), "activations");
   for (const RopeSpec& spec : p->steps.graph().ropes) {
@@ -245,7 +244,7 @@ std::unique_ptr<CudaPlan> Device::plan(Graph graph, const Batch& batch) {
 void Device::bind(BoundPlan& p) {
   p.steps.bind(arena_.data(), [&](const Weight& w) {
     const auto at = offsets_.find(&w);
-    ENSURE(at != offsets_.end(), "a plan's weights are the backend's");
+    ENSURE(at != offsets_.end(), "a plan may only read weights of its backend");
     return weight_bytes_.data() + at->second;
   });
   for (CudaGraph& g : p.captured) g.forget();
@@ -271,7 +270,7 @@ void Device::launch_steps(const BoundPlan& p, After after_launch) {
     c.scratch = scratch_[s.op.index()].data();
     const int64_t rows = s.args.in[0].weight ? s.args.out[0].shape.rows : s.args.in[0].shape.rows;
     if (f.count > 1) launch_fused(p.steps, f, c);
-    // none behind take_rows when no logits are wanted
+    // take_rows and the steps after it have no rows if no logits are wanted
     else if (rows > 0)
       cuda_entry_of(s.op).launch(s.op, s.args, c);
     after_launch(f);
@@ -302,17 +301,17 @@ void Device::launch_timed(const BoundPlan& p, bool draw) {
   if (draw) profile->push_back(seconds(p.launches.size()));
 }
 
-// Outside of what is captured: it goes to where the first step reads, which nothing before this
-// pass on the stream still does.
+// This copy is not part of the captured graph. It writes what the first step reads. Nothing earlier
+// on the stream still reads that memory.
 void Device::send_input(const BoundPlan& p, const float* input) {
   const Shape s = p.steps.input_shape();
   const size_t bytes = size_t(s.rows * s.cols) * sizeof(float);
-  ENSURE((bytes > 0) == (input != nullptr), "a graph that was split has an input, and no other");
+  ENSURE((bytes > 0) == (input != nullptr), "exactly the graphs that were split have an input");
   if (!input) return;
   if (pinned_input_.size() < bytes) {
     stream_.wait();
     pinned_input_ = {};
-    pinned_input_ = PinnedBytes(bytes, "activations on their way");
+    pinned_input_ = PinnedBytes(bytes, "input activations");
   }
   input_sent_.wait();
   std::memcpy(pinned_input_.data(), input, bytes);
@@ -325,19 +324,19 @@ void Device::run(CudaPlan& plan, std::span<const CudaDraw> draws, const float* i
   const Batch& b = p.batch;
   make_current();
   const bool draw = !draws.empty();
-  ENSURE(!draw || draws.size() == b.outputs.size(), "a draw for each output");
-  ENSURE(std::all_of(draws.begin(), draws.end(), cuda_can_draw), "other draws are the host's");
+  ENSURE(!draw || draws.size() == b.outputs.size(), "there must be one draw for each output");
+  ENSURE(std::all_of(draws.begin(), draws.end(), cuda_can_draw), "the host makes all other draws");
   if (pass_.reserve_for(b, stream_)) ++generation_;
   if (p.generation != generation_) bind(p);
   int64_t reach = 0;
   for (int32_t position : b.positions) reach = std::max<int64_t>(reach, position + 1);
-  ENSURE(reach <= options_.context, "positions are within the context");
+  ENSURE(reach <= options_.context, "positions must be within the context");
   for (size_t i : p.ropes) ropes_[i].reach(reach, stream_);
   pass_.send(b, draws, stream_);
   send_input(p, input);
 
-  // The first run loads the kernels, which a capture must not do; a prompt's odd shapes never come
-  // again.
+  // The first run also loads the kernels, which must not happen during capture. A prompt of an odd
+  // length is usually not seen again, so capturing it at once would not pay.
   auto whole_pass = [&] {
     launch_steps(p, [](const FusedSteps&) {});
     if (draw) draw_tokens(p);
@@ -382,7 +381,7 @@ uint64_t cuda_working_bytes(Graph graph, const Batch& batch, const StateLayout& 
                             int context) {
   const PassContext where{states, {}};
   Plan plan(std::move(graph), batch, where, kMostFused);
-  alignas(64) static std::byte nowhere[64];  // shapes and formats are asked for, no data
+  alignas(64) static std::byte nowhere[64];  // only shapes and formats are looked at, not data
   plan.bind(nowhere);
   expect_kernels(plan);
   uint64_t scratch[Ops::kCount] = {}, bytes = plan.arena_bytes();
@@ -403,7 +402,7 @@ std::unique_ptr<CudaBackend> CudaBackend::open(std::vector<const Weight*> weight
   const auto found = std::find_if(all.list.begin(), all.list.end(),
                                   [&](const CudaDevice& d) { return d.index == options.device; });
   if (found == all.list.end())
-    fail(Exit::device, "cuda: device {} is wanted, but {}", options.device,
+    fail(Exit::device, "cuda: device {} was requested, but {}", options.device,
          all.list.empty() ? all.why_none : fmt::format("there are {}", all.list.size()));
   CudaDevice device = *found;
   check_cuda(cudaSetDevice(device.index), "cudaSetDevice");

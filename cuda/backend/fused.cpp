@@ -1,4 +1,4 @@
-// Which steps go together, and how they are started.
+// Decides which steps run as one kernel, and starts them.
 #include "cuda/backend/fused.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ const Op* op_at(const Plan& plan, size_t i) {
   return i < plan.steps.size() ? std::get_if<Op>(&plan.steps[i].op) : nullptr;
 }
 
-// Nobody but step `reader` reads value v, as floats or quantized.
+// True if no step but `reader` reads value v, as floats or quantized.
 bool only_read_by(const Graph& g, ValueId v, size_t reader) {
   if (v == g.result) return false;
   for (size_t i = 0; i < g.nodes.size(); ++i) {
@@ -23,7 +23,8 @@ bool only_read_by(const Graph& g, ValueId v, size_t reader) {
   return true;
 }
 
-// The norm at step i is for the matmul at i + 1, and for nothing else but the sum that it leaves.
+// True if the norm at step i feeds only the matmul at i + 1. Other steps may read only the sum that
+// the norm leaves.
 bool norm_goes_with(const Plan& plan, size_t i, size_t shared_limit) {
   if (!op_at<Norm>(plan, i) || op_at<Norm>(plan, i)->heads > 1 ||
       !(op_at<MatMul>(plan, i + 1) || op_at<GatedMatMul>(plan, i + 1)))
@@ -41,8 +42,8 @@ bool norm_goes_with(const Plan& plan, size_t i, size_t shared_limit) {
          shared_limit;
 }
 
-// The matmul at step i makes the q, k and v that the kv_write at i + 1 rotates and stores, 32
-// channels of one head at a time.
+// True if the matmul at step i makes the q, k and v that the kv_write at i + 1 rotates and stores,
+// 32 channels of one head at a time.
 bool kv_write_goes_with(const Plan& plan, size_t i) {
   const auto* matmul = op_at<MatMul>(plan, i);
   const auto* write = op_at<KvWrite>(plan, i + 1);

@@ -1,5 +1,6 @@
-// Copies from memory to memory, and loops of one kind of arithmetic in registers, eight independent
-// sums a warp (of fma: sixteen a thread), so that no instruction waits for the one before.
+// Measures what the device can do: copies within device memory, and loops of one kind of arithmetic
+// in registers. A warp has eight independent sums (fma: sixteen a thread), so that no instruction
+// waits for the previous one.
 #include <algorithm>
 
 #include "cuda/backend/limits.cuh"
@@ -38,7 +39,7 @@ struct F32Sums {
   }
 };
 
-// `zero` is, and the compiler does not know it.
+// `zero` is 0, which the compiler cannot know.
 template <class Kind>
 __global__ void __launch_bounds__(32 * kWarps)
     multiply_in_registers(int rounds, uint32_t zero, typename Kind::Sum* out) {
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   typename Kind::Sum sum = 0;
   for (int n = 0; n < kSums; ++n)
     for (int i = 0; i < 4; ++i) sum += d[n][i];
-  if (sum != 0) out[0] = sum;  // never
+  if (sum != 0) out[0] = sum;  // never happens
 }
 
 template <class Work>
@@ -67,7 +68,8 @@ double seconds_of(const CudaStream& stream, Work work) {
   return end.seconds_since(start);
 }
 
-// Operations per second: as many rounds as take a while, then the best of some tries.
+// Operations per second. Doubles the rounds until a run takes kTrySeconds, then takes the best of
+// kTries runs.
 template <class Kind>
 double rate_of(const CudaStream& stream, int multiprocessors, typename Kind::Sum* out) {
   const dim3 grid(unsigned(kBlocksPerMultiprocessor * multiprocessors));

@@ -1,7 +1,7 @@
-// What changes from pass to pass, on its way to the device: a batch's tokens, positions, cells,
-// tables and outputs, the settings of draws, and the angles of positions not reached before. All
-// of a pass is one copy from pinned memory to fixed addresses, so that captured graphs read it
-// where the first pass did.
+// Sends to the device what changes from pass to pass: a batch's tokens, positions, cells, tables
+// and outputs, the settings of draws, and the angles of new positions. One copy from pinned memory
+// to fixed addresses carries all of a pass. So a captured graph reads each pass at the same
+// addresses.
 #pragma once
 #include "cuda/backend.h"
 #include "cuda/device/memory.cuh"
@@ -19,8 +19,8 @@ class PassBuffers {
     reserve((size_t(context / kPage + 1) * 4 + size_t(max_batch) * kStoreNumbers) * pools.size());
   }
 
-  // True if the device addresses moved: what was captured is stale. Waits until nobody reads the
-  // old ones.
+  // Returns true if the device addresses moved, which makes captured graphs invalid. Waits until
+  // the old memory is no longer read.
   bool reserve_for(const Batch& b, const CudaStream& stream) {
     if (table_entries(b) <= table_capacity_) return false;
     stream.wait();
@@ -29,7 +29,7 @@ class PassBuffers {
   }
   void send(const Batch& b, std::span<const CudaDraw> draws, const CudaStream& stream);
 
-  // Addresses on the device.
+  // Fills in the addresses on the device.
   void place(DeviceBatch& d) const {
     d.tokens = list(device_, kTokens), d.positions = list(device_, kPositions),
     d.cells = list(device_, kCells), d.outputs = list(device_, kOutputs);
@@ -43,12 +43,13 @@ class PassBuffers {
  private:
   static constexpr size_t kStoreNumbers = sizeof(Store) / sizeof(int32_t);
 
-  // The settings of draws, max_batch at most; behind them lists of max_batch entries; behind these
-  // where the stores start, then the tables and the stores.
+  // Order in memory: the settings of draws, max_batch at most; these lists of max_batch entries
+  // each; the table starts of each pool; where the stores of each pool start; the tables and the
+  // stores.
   enum List { kTokens, kPositions, kCells, kOutputs, kTableStart };
 
-  // each(first token, end, pages that its cells reach over). Tokens of one sequence stand together,
-  // cells growing: its table is sent once, as far as its last token sees.
+  // Calls each(first token, end, number of pages). Tokens of one sequence are consecutive and their
+  // cells grow. Its table is sent once, up to the page of its last token's cell.
   template <class Each>
   static void each_sequence(const Batch& b, Each each) {
     for (size_t t = 0, end; t < b.tokens.size(); t = end) {
@@ -77,7 +78,7 @@ class PassBuffers {
     for (Stage& s : stages_) s.pinned = {}, s.pinned = PinnedBytes(bytes, "the lists of a pass");
   }
 
-  // Two, so that a pass can be prepared while the one before it still runs.
+  // Two, so that a pass can be prepared while the previous one still runs.
   struct Stage {
     PinnedBytes pinned;
     CudaEvent sent;
@@ -93,7 +94,7 @@ class PassBuffers {
 
 inline void PassBuffers::send(const Batch& b, std::span<const CudaDraw> draws,
                               const CudaStream& stream) {
-  ENSURE(b.size() <= max_batch_, "a pass is no larger than the backend was opened for");
+  ENSURE(b.size() <= max_batch_, "a batch must not exceed max_batch of the backend");
   Stage& s = stages_[next_ ^= 1];
   s.sent.wait();
   std::copy(draws.begin(), draws.end(), s.pinned.as<CudaDraw>());
@@ -127,8 +128,8 @@ inline void PassBuffers::send(const Batch& b, std::span<const CudaDraw> draws,
   s.sent.record(stream);
 }
 
-// The angles of one RopeSpec for every position of the context, at one address; filled as far as
-// positions have come.
+// The angles of one RopeSpec for every position of the context, at a fixed address. It is filled as
+// far as positions have been used.
 class RopeTable {
  public:
   RopeTable(RopeSpec spec, int context)
@@ -144,7 +145,7 @@ class RopeTable {
     const int64_t end = std::min<int64_t>(context_, std::max(2 * filled_, positions + 255));
     std::vector<float> fresh;
     spec_.append(fresh, filled_, end);
-    stream.wait();  // the pinned buffer may still be read
+    stream.wait();  // a copy may still be reading the pinned buffer
     pinned_ = {};
     pinned_ = PinnedBytes(fresh.size() * sizeof(float), "rotary angles");
     std::copy(fresh.begin(), fresh.end(), pinned_.as<float>());

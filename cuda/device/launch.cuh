@@ -1,9 +1,7 @@
-// How kernels are started, and the few device facilities that the host shim (tests/cuda_shim/) does
-// not find in <cuda_runtime.h>'s own names. Kernels are compiled twice: by nvcc, and by the host
-// compiler for the tests that need no GPU. Conditional compilation lives here and in mma.cuh,
-// nowhere else in this folder.
-//
-// Not for: anything that knows an op.
+// Starts kernels, and provides the few device functions that the host shim (tests/cuda_shim/)
+// cannot define under the names of <cuda_runtime.h>. Kernels are compiled twice: by nvcc, and by
+// the host compiler for tests without a GPU. Within cuda/, only this file and mma.cuh use
+// conditional compilation. Nothing here knows an op.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -13,10 +11,11 @@
 
 namespace chaski {
 
-// One line, exit code 6 (4 where the device's memory is exhausted), naming the call.
+// On failure throws an error that names the call: exit code 6, or 4 if the device's memory is
+// exhausted.
 inline void check_cuda(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // the error is reported here, not by the next call
+  cudaGetLastError();  // clears the error, so that the next call does not report it again
   fail(status == cudaErrorMemoryAllocation ? Exit::memory : Exit::device,
        "cuda: {} failed: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status));
 }
@@ -26,15 +25,15 @@ struct Launch {
   int threads;
   cudaStream_t stream;
   size_t shared = 0;  // dynamic shared memory, bytes
-  // The kernel may start before the one in front of it on the stream has ended: it calls
-  // wait_for_previous() before it reads anything that a kernel wrote, and before it writes
-  // anything. A kernel that never calls it must not be launched so, nor be followed by one that
-  // trusts it to have waited: let every kernel wait.
+  // If true, the kernel may start before the previous kernel on the stream has ended. It must then
+  // call wait_for_previous() before it reads anything that a kernel wrote, and before it writes
+  // anything. A kernel that never calls it must not be launched this way. Nor may a kernel after it
+  // rely on its having waited. So every kernel should wait.
   bool dependent = true;
 };
 
-// Without programmatic launch (before sm_90) `dependent` is without effect. Arguments are converted
-// to the kernel's parameter types; `name` is for the error line.
+// Before sm_90 there is no programmatic launch, and `dependent` has no effect. Arguments are
+// converted to the kernel's parameter types. `name` is for the error message.
 template <class... P, class... A>
 void launch(const char* name, const Launch& l, void (*kernel)(P...), A... args) {
   if (l.grid.x == 0 || l.grid.y == 0 || l.grid.z == 0) return;
@@ -54,9 +53,9 @@ void launch(const char* name, const Launch& l, void (*kernel)(P...), A... args) 
 
 #if defined(__CUDACC__)
 
-// Programmatic dependent launch (sm_90 and later): start the next kernel's blocks as soon as every
-// block of this one has called start_next(); wait_for_previous() returns when the kernels in front
-// are complete and their writes visible.
+// Programmatic dependent launch (sm_90 and later). The blocks of the next kernel may start as soon
+// as every block of this one has called start_next(). wait_for_previous() returns when the previous
+// kernels are complete and their writes are visible.
 __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -74,7 +73,7 @@ __device__ __forceinline__ T* dynamic_shared() {
   return reinterpret_cast<T*>(dynamic_shared_bytes);
 }
 
-// Hints: a line of L2 asked for, a load that will not be used again.
+// Hints: prefetch a line into L2; load data that will not be used again.
 __device__ __forceinline__ void prefetch_l2(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
@@ -85,7 +84,7 @@ __device__ __forceinline__ uint4 load_once(const void* p) {  // 16 bytes, 16-byt
                : "l"(p));
   return v;
 }
-__device__ __forceinline__ uint2 load_once8(const void* p) {  // 8 bytes, likewise
+__device__ __forceinline__ uint2 load_once8(const void* p) {  // 8 bytes, 8-byte aligned, read-only
   uint2 v;
   asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
                : "=r"(v.x), "=r"(v.y)
@@ -93,15 +92,16 @@ __device__ __forceinline__ uint2 load_once8(const void* p) {  // 8 bytes, likewi
   return v;
 }
 
-// Bytes chosen from y:x by the nibbles of the selector's low half; a nibble of 8 or more repeats
-// the chosen byte's top bit eight times (the instruction does, __byte_perm does not).
+// Chooses bytes from y:x by the nibbles of the selector's low half. A nibble of 8 or more gives the
+// chosen byte's top bit eight times. The prmt instruction does that, __byte_perm does not.
 __device__ __forceinline__ uint32_t permute_bytes(uint32_t x, uint32_t y, uint32_t selector) {
   uint32_t r;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(selector));
   return r;
 }
 
-// 16 bytes from global to shared memory without a register; groups complete in order.
+// Copies 16 bytes from global to shared memory without a register. Groups of copies complete in
+// order.
 __device__ __forceinline__ void copy_async16(void* shared, const void* global) {
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(shared))),
@@ -111,11 +111,11 @@ __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 template <int kLeft>
-__device__ __forceinline__ void wait_copies() {  // until at most kLeft groups are under way
+__device__ __forceinline__ void wait_copies() {  // waits until at most kLeft groups are in flight
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
-#elif defined(CHASKI_CUDA_SHIM)  // else: a host file that only launches
+#elif defined(CHASKI_CUDA_SHIM)  // otherwise: a host file that only launches kernels
 
 inline void wait_for_previous() { shim::waited(); }
 inline void start_next() {}
@@ -134,7 +134,7 @@ inline uint32_t permute_bytes(uint32_t x, uint32_t y, uint32_t selector) {
   }
   return r;
 }
-// Carried out at the wait, not before: a kernel that reads too early reads what was there.
+// The copy happens at the wait, not earlier. A kernel that reads too early reads the old contents.
 inline void copy_async16(void* shared, const void* global) { shim::copy_later(shared, global); }
 inline void commit_copies() { shim::commit_copies(); }
 template <int kLeft>

@@ -1,4 +1,5 @@
-// Small loads and what is picked out of them. Everything is forced inline: arguments are registers.
+// Small loads, and the bytes, half words and words in them. All are forced inline: arguments stay
+// in registers.
 #pragma once
 #include <cuda_fp16.h>
 
@@ -28,7 +29,7 @@ __device__ __forceinline__ float float_of_f16(uint32_t bits) {
 __device__ __forceinline__ float float_of_bf16(uint32_t bits) {
   return __uint_as_float(bits << 16);
 }
-// Two halves of a word with two others, each rounded once.
+// Two f16 of one word combined with two of another; each result is rounded once.
 __device__ __forceinline__ uint32_t bits_of(__half2 x) {
   return __half_as_ushort(x.x) | uint32_t(__half_as_ushort(x.y)) << 16;
 }

@@ -1,7 +1,7 @@
-// Sums, exp, tanh and the quantization of activations on the device, with the bits of the CPU
+// Sums, exp, tanh and quantization of activations on the device, with the bits of the CPU
 // (cpu/math.h, cpu/lanes_scalar.h, ops/quantize_acts.h): the same polynomials with the same
-// explicit fma, the same tree of 16 partial sums. nvcc contracts nothing (-fmad=false), divides and
-// takes roots as IEEE has it.
+// explicit fma, and the same tree of 16 partial sums. nvcc contracts nothing (-fmad=false), and its
+// division and square root follow IEEE 754.
 #pragma once
 #include "cuda/device/launch.cuh"
 #include "ggml-like-tensor/ops/quantize_acts.h"
@@ -11,9 +11,9 @@ namespace chaski {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// e^x: Cody-Waite reduction x = n ln 2 + r, then the Taylor polynomial of degree 7; below -87.3
-// exactly 0, above 88.3 clamped. The comparisons are those of the CPU's min and max: a NaN comes
-// out as e^-87.3 there, and here.
+// e^x by the Cody-Waite reduction x = n ln 2 + r and the Taylor polynomial of degree 7. Below -87.3
+// the result is exactly 0; above 88.3 x is clamped. The comparisons are those of the CPU's min and
+// max, so a NaN gives e^-87.3 there and here.
 __device__ __forceinline__ float exp_fixed(float x) {
   float clamped = x > -87.3f ? x : -87.3f;
   clamped = clamped < 88.3f ? clamped : 88.3f;
@@ -53,8 +53,8 @@ __device__ __forceinline__ float activate_fixed(Activation kind, float x) {
   return (0.5f * x) * (1.0f + tanh_fixed(inner));
 }
 
-// The tree of every reduction: lane l of each half warp of 16 holds partial sum l; halves onto each
-// other. All lanes get the result.
+// The tree of every reduction. Lane l of each half warp holds partial sum l of 16; the sums are
+// added by halves. All lanes get the result.
 __device__ __forceinline__ float tree_sum(float x) {
 #pragma unroll
   for (int n = 8; n > 0; n /= 2) x = x + __shfl_xor_sync(kAllLanes, x, n, 16);
@@ -69,8 +69,8 @@ __device__ __forceinline__ float tree_max(float x) {
   return x;
 }
 
-// A block of 32 activations by one warp, lane i holding x[i]: QuantizeActs::block. Whole warps
-// only.
+// Quantizes a block of 32 activations with one warp, as QuantizeActs::block does. Lane i holds
+// x[i]; all 32 lanes must take part.
 __device__ __forceinline__ void quantize_block(float x, Act* to) {
   const int lane = threadIdx.x % 32;
   float most = fabsf(x);

@@ -1,5 +1,5 @@
-// What the backend owns: device memory, pinned host memory, streams, events. Each is freed by its
-// destructor, which reports nothing: the calls that use it have.
+// Owners of device memory, pinned host memory, streams and events. Destructors free them and report
+// nothing; the calls that use them report errors.
 #pragma once
 #include <span>
 
@@ -11,7 +11,7 @@ template <cudaError_t (*kAlloc)(void**, size_t), cudaError_t (*kFree)(void*)>
 class CudaBytes {
  public:
   CudaBytes() = default;
-  // Throws Error(memory): `what` needs so many bytes.
+  // Throws Error(memory) with `what` and the needed bytes.
   CudaBytes(size_t bytes, const char* what) : size_(bytes) {
     if (bytes == 0) return;
     void* p = nullptr;
@@ -74,7 +74,7 @@ class CudaStream {
   cudaStream_t stream_ = nullptr;
 };
 
-// Timing costs a little; events that only order do without.
+// Timing costs a little; events that are only for ordering are made without it.
 class CudaEvent {
  public:
   explicit CudaEvent(bool timing = false) {
@@ -87,7 +87,7 @@ class CudaEvent {
   void record(cudaStream_t stream) {
     check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
-  // at once if never recorded
+  // returns at once if never recorded
   void wait() const { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   double seconds_since(const CudaEvent& start) const {
     float milliseconds = 0;
@@ -99,7 +99,7 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// The steps of a plan as one launch.
+// The steps of a plan, captured as one launch.
 class CudaGraph {
  public:
   CudaGraph() = default;
@@ -111,7 +111,7 @@ class CudaGraph {
 
   bool made() const { return exec_ != nullptr; }
   // work() puts launches on the stream; they are recorded, not run. If it throws, the stream is
-  // left as it was.
+  // left unchanged.
   template <class Work>
   void capture(cudaStream_t stream, Work work) {
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),

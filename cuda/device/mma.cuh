@@ -1,6 +1,6 @@
-// The matrix instructions, one warp each, and the host shim's emulation of them. Fragments as PTX
-// lays them out; lane = 4 g + t (g = lane / 4 names a row or column, t = lane % 4 a group of
-// columns):
+// The matrix instructions, each for one warp, and the host shim's emulation of them. Fragments are
+// laid out as in PTX. With lane = 4 g + t, g = lane / 4 is a row or column, and t = lane % 4 is a
+// group of columns:
 //
 //   m16n8k32 int8      a[0] row g, columns 4t..4t+3     a[1] row g + 8, the same
 //                      a[2] row g, columns 16+4t..      a[3] row g + 8, the same
@@ -11,9 +11,9 @@
 //   d (both)           d[0], d[1] row g, columns 2t, 2t+1
 //                      d[2], d[3] row g + 8, the same
 //
-// Integer products are exact. The float sums of the tensor cores have an order and a rounding of
-// their own, which the shim does not imitate (it adds k by k in float): tests of those compare with
-// a bound, not bit for bit.
+// Integer products are exact. The float sums of tensor cores have their own order and rounding. The
+// shim does not imitate these: it adds k by k in float. So tests of float sums compare with a
+// bound, not bit for bit.
 #pragma once
 #include "cuda/device/launch.cuh"
 #include "quant/half.h"
@@ -30,7 +30,7 @@ __device__ __forceinline__ void mma_s8(int32_t (&d)[4], const uint32_t (&a)[4],
       : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// a unsigned (4-bit codes, unsigned codebooks), b signed
+// a is unsigned (4-bit codes, unsigned codebooks), b is signed
 __device__ __forceinline__ void mma_u8s8(int32_t (&d)[4], const uint32_t (&a)[4],
                                          const uint32_t (&b)[2]) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
@@ -52,7 +52,7 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4],
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// Two floats as a word of a fragment, rounded to nearest even: `low` in the lower half.
+// Packs two floats into a word of a fragment, rounded to nearest even; `low` is in the lower half.
 __device__ __forceinline__ uint32_t pack_f16(float low, float high) {
   uint32_t word;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
@@ -63,22 +63,21 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
-// Four 8 x 8 matrices of 16-bit items; lane 8 i + r gives the address of row r of matrix i, and
-// gets row g's pair t of each.
+// Loads four 8 x 8 matrices of 16-bit items. Lane 8 i + r passes the address of row r of matrix i.
+// Each lane gets pair t of row g of each matrix.
 __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                : "r"(unsigned(__cvta_generic_to_shared(row))));
 }
-// The same, each matrix transposed: a lane gets column g's pair t, which stands in rows 2t and 2t +
-// 1.
+// The same with each matrix transposed: a lane gets items 2t and 2t + 1 of column g.
 __device__ __forceinline__ void load_matrices_turned(uint32_t (&d)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                : "r"(unsigned(__cvta_generic_to_shared(row))));
 }
 
-#elif defined(CHASKI_CUDA_SHIM)  // else: a host file that only launches
+#elif defined(CHASKI_CUDA_SHIM)  // otherwise: a host file that only launches kernels
 
 using shim::mma_bf16, shim::mma_f16, shim::mma_s8, shim::mma_u8s8;
 inline uint32_t pack_f16(float low, float high) {

@@ -1,11 +1,12 @@
-// A draw is a search for the top_k largest logits in the sampler's order (larger first, then the
-// smaller id), then a little arithmetic on them. Order and id together are one 64-bit key, so no
-// two are equal and every way of searching finds the same:
+// Draws tokens in two steps. It finds the top_k largest logits in the sampler's order (larger
+// first, then the smaller id), then computes a little with them. The order and the id together are
+// one 64-bit key, so no two keys are equal and every search order finds the same candidates:
 //
 //   logits, slices of 1024 --sort--> 64 keys each --slices of 1024, sort--> 64 each --> ...
 //   --> at most 1024, sort, draw
 //
-// 128 k logits are 126 blocks, then 8, then 1: each a bitonic sort in shared memory of 55 steps.
+// 128 k logits take 126 blocks, then 8, then 1. Each block does a bitonic sort of 55 steps in
+// shared memory.
 #include "cuda/device/launch.cuh"
 #include "cuda/draw/draw.cuh"
 #include "ggml-like-tensor/noise.h"
@@ -14,12 +15,12 @@ namespace chaski {
 namespace {
 
 constexpr int kSlice = 1024, kThreads = kSlice / 2;
-// larger than the key of any finite logit; 0 is smaller: nothing
+// Larger than the key of any finite logit. 0 is smaller than all keys and means no logit.
 constexpr uint64_t kNotFinite = ~uint64_t(0);
 
 int64_t slices_of(int64_t n) { return (n + kSlice - 1) / kSlice; }
 
-// Floats as unsigned numbers of the same order; the two zeros are one.
+// Maps floats to unsigned numbers in the same order; both zeros give the same number.
 __device__ uint64_t key_of(float logit, uint32_t id) {
   const uint32_t bits = __float_as_uint(logit + 0.0f);
   const uint32_t ordered = bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -31,7 +32,8 @@ __device__ float logit_of(uint64_t key) {
   return __uint_as_float(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
 }
 
-// Largest first (Batcher 1968). All threads of the block; keys are visible to all on return.
+// Sorts, largest first (Batcher 1968). All threads of the block take part; the keys are visible to
+// all on return.
 __device__ void sort_keys(uint64_t* keys) {
   for (int run = 2; run <= kSlice; run *= 2)
     for (int step = run / 2; step > 0; step /= 2) {
@@ -43,7 +45,7 @@ __device__ void sort_keys(uint64_t* keys) {
   __syncthreads();
 }
 
-// The largest keys of a slice of logits.
+// Selects the largest keys of a slice of logits.
 __global__ void __launch_bounds__(kThreads)
     select_logits(const CudaDraw* settings, const float* logits, int64_t columns, uint64_t* out) {
   wait_for_previous();
@@ -69,7 +71,7 @@ __device__ void load_keys(const uint64_t* in, int64_t n, int64_t first, uint64_t
   for (int i = threadIdx.x; i < kSlice; i += kThreads) keys[i] = first + i < n ? in[first + i] : 0;
 }
 
-// The largest keys of a slice of keys.
+// Selects the largest keys of a slice of keys.
 __global__ void __launch_bounds__(kThreads)
     select_keys(const uint64_t* in, int64_t n, uint64_t* out) {
   wait_for_previous();
@@ -83,8 +85,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Sampler::draw over the sorted candidates: top_k, then top_p and min_p, then the largest logit / T
-// + noise. The sums are those of the host, one after another; exp and noise, which cost more, are a
-// thread's each.
+// + noise. One thread adds the sums in the host's order. exp and noise cost more, so each candidate
+// has its own thread for them.
 __global__ void __launch_bounds__(kThreads)
     draw_token(const CudaDraw* settings, const uint64_t* in, int64_t n, DeviceBatch batch,
                int32_t* tokens) {
@@ -127,7 +129,7 @@ bool cuda_can_draw(const CudaDraw& d) {
   return d.temperature == 0 || (d.top_k >= 1 && d.top_k <= kMostTopK);
 }
 
-// Two levels take turns: the first is the largest.
+// Two buffers are used in turns; the first one is the largest.
 size_t draw_scratch(int64_t rows, int64_t columns) {
   const int64_t first = slices_of(columns) * kMostTopK, second = slices_of(first) * kMostTopK;
   return size_t(rows * (first + second)) * sizeof(uint64_t);

@@ -1,9 +1,9 @@
-// A matmul whose weight is chosen row by row: the kernel for one token (matmul_rows.cuh), a row of
-// the result each, with the expert's weights. Bits are matmul's, whose order does not depend on the
-// number of tokens (order.h).
+// A matmul whose weight is chosen row by row. It runs the kernel for one token (matmul_rows.cuh)
+// for each row of the result, with that row's expert. The bits are those of matmul, whose order
+// does not depend on the number of tokens (order.h).
 //
-// Not for speed in a prompt: an expert's weights are read once for every row that chose it, from L2
-// if there are many.
+// This is not fast for prompts: an expert's weights are read once for every row that chose it,
+// usually from L2 if there are many.
 #include <algorithm>
 
 #include "cuda/entry.h"
@@ -14,13 +14,13 @@ namespace chaski {
 namespace {
 
 struct ExpertArgs {
-  MatMulJob job;           // of expert 0 and row 0
-  const int32_t* experts;  // by row
+  MatMulJob job;           // for expert 0 and row 0
+  const int32_t* experts;  // the expert of each row
   int64_t expert_bytes;
   int share;  // rows that read the same row of x
 };
 
-// A row of quantized activations, block after block, to shared memory.
+// Copies a row of quantized activations to shared memory, block after block.
 __device__ __forceinline__ void copy_acts(const ActsView& from, int64_t row, Act* to) {
   constexpr int kWords = sizeof(Act) / sizeof(uint4);
   for (int i = threadIdx.x; i < int(from.blocks) * kWords; i += blockDim.x)
@@ -29,7 +29,7 @@ __device__ __forceinline__ void copy_acts(const ActsView& from, int64_t row, Act
   __syncthreads();
 }
 
-// Grid: (1, blocks among which the pairs of strips are dealt out, rows).
+// Grid: (1, blocks that share the pairs of strips, rows).
 template <class F>
 __global__ void __launch_bounds__(32 * kMostSegments, 1) expert_rows(ExpertArgs a) {
   using Sums = RowSums<1>;

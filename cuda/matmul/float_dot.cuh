@@ -1,48 +1,51 @@
 // One warp's share of a matmul with f16 or bf16 weights, on the tensor cores: 32 rows x 32 columns
 // times 8 tokens.
 //
-// Weights are multiplied as they are. x is f32 and goes as the sum of two numbers of the weight's
-// kind: a weight costs two products (m16n8k16) where 16-bit activations would cost one. The two are
+// Weights are multiplied unchanged. x is f32 and is split into the sum of two numbers of the
+// weight's type. So a weight costs two products (m16n8k16); 16-bit activations would cost one. The
+// split is
 //
 //   bf16   x = high + low + e        high = bf16(x), low = bf16(x - high)
 //          |e| <= 2^-17 |x|
 //   f16    x = s (high + low) + e    high = f16(x / s), low = f16(x / s - high)
 //          |e| <= max(2^-23 |x|, 2^-39 most)
 //
-// with most = the largest |x| of the token's 32 columns and s = the power of two that makes it 2^14
-// <= most / s < 2^15: no f16 overflows, whatever x is, and what is lost below the least f16 is lost
-// beside something 2^39 times as large. In bf16, x beyond 2^127 (2 - 2^-8) overflows, and low parts
-// below 2^-126 lose bits. So a sum is wrong by less than 2^-17 of the sum of |w x|: an NMSE of
-// 6e-12 (bf16) or 1e-15 (f16) for normally distributed x. With the high parts alone it would be
+// where `most` is the largest |x| of the token's 32 columns, and s is the power of two with 2^14 <=
+// most / s < 2^15. So no f16 overflows for any x, and what is lost below the smallest f16 is 2^39
+// times smaller than `most`. In bf16, x beyond 2^127 (2 - 2^-8) overflows, and low parts below
+// 2^-126 lose bits. The error of a sum is less than 2^-17 of the sum of |w x|. For normally
+// distributed x that is an NMSE of 6e-12 (bf16) or 1e-15 (f16). The high parts alone would give
 // 3e-6 or 4e-8.
 //
-// Order. 32 columns start from zero: low of columns 0..3, low of 4..7, high of 0..3, high of 4..7
-// (of each lane's eight); small numbers first, because the tensor cores cut what they align. Then
-// one fma by s, or one addition, onto the row's sum in f32: their cut never meets a long sum. Every
-// kernel takes the same products in the same order, with split() and multiply() below.
+// Order. Each 32 columns start from zero and add the low parts of columns 0..3 (of each lane's
+// eight), the low parts of 4..7, the high parts of 0..3, the high parts of 4..7. Small numbers come
+// first because tensor cores truncate when they align summands. One fma by s, or one addition, then
+// adds the result to the row's sum in f32, so that the truncation never affects a long sum. Every
+// kernel takes the same products in the same order, through split() and multiply() below.
 //
-// Fragments. A tile is the 16 rows of one column, 32 bytes. Which of the 32 columns a product's k
-// names is free as long as weights and x agree: lane 4 g + t has columns t, 4 + t, .. 28 + t, of
-// the four rows that Lane (fragments.cuh) gives it for block formats:
+// Fragments. A tile is the 16 rows of one column, 32 bytes. The mapping from the k of a product to
+// the 32 columns is free, as long as weights and x agree. Lane 4 g + t has columns t, 4 + t, .. 28
+// + t of the four rows that Lane (fragments.cuh) gives it for block formats:
 //
-//        load i      8 bytes, rows 4 quad .. + 3 of column 4 i + t; a warp's load is 128
+//        load i      8 bytes, rows 4 quad .. + 3 of column 4 i + t; a warp loads 128
 //                    neighbouring bytes of each of two strips
-//        product p   A rows g, g + 8 = the lane's rows 2p, 2p + 1: one byte permute a word puts two
-//                    columns side by side
+//        product p   A rows g, g + 8 = the lane's rows 2p, 2p + 1: one byte permute a word puts
+//                    two columns next to each other
 //
-// 16 bytes would be eight rows of a column, four of them another lane's: a shuffle each way for a
-// load saved.
+// A load of 16 bytes would bring eight rows of a column, four of which belong to another lane. That
+// would cost a shuffle in each direction to save a load.
 //
-// Per 32 x 32 weights (2 KB), in a warp: 8 loads and 16 permutes; per 8 tokens 8 products, 8 fma or
-// additions, and to make the parts of x 8 loads and about 24 (bf16) or 50 (f16) instructions. With
-// the tests for the row's end, which are one a load, nvcc makes 130 or 160 of it for one token,
+// Cost for 32 x 32 weights (2 KB) in a warp: 8 loads and 16 permutes; and for each 8 tokens 8
+// products, 8 fma or additions, 8 loads of x and about 24 (bf16) or 50 (f16) instructions to split
+// x. With the tests for the row's end, one a load, nvcc makes 130 or 160 instructions for one
+// token. int_dot.cuh takes 440 for 4 KB.
 // where int_dot.cuh takes 440 for 4 KB.
 #pragma once
 #include "cuda/matmul/int_dot.cuh"
 
 namespace chaski {
 
-// Kinds of 16-bit numbers: how two are packed, unpacked and multiplied.
+// The 16-bit types: how two numbers are packed, unpacked and multiplied.
 struct HalfProducts {
   static constexpr bool kScaled = true;
   static __device__ __forceinline__ uint32_t pack(float low, float high) {
@@ -70,10 +73,10 @@ struct Bfloat16Products {
   }
 };
 
-constexpr int kLaneColumns = 8;  // of 32: 4 i + t
+constexpr int kLaneColumns = 8;  // of 32: columns 4 i + t
 
-// A lane's eight columns of token g, in two parts: words of two columns, [step][word] as a
-// product's B operand. scale is the token's.
+// A lane's eight columns of token g in two parts. Each part is words of two columns, [step][word],
+// in the order of a product's B operand. `scale` is the token's.
 struct SplitColumns {
   uint32_t low[2][2], high[2][2];
   float scale = 1;
@@ -87,7 +90,7 @@ __device__ __forceinline__ SplitColumns split(float (&x)[kLaneColumns]) {
     for (int i = 0; i < kLaneColumns; ++i) most = fmaxf(most, fabsf(x[i]));
 #pragma unroll
     for (int n = 1; n < 4; n *= 2) most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, n));
-    // that of the scale stays a normal number's
+    // the lower bound keeps the exponent of `scale` that of a normal number
     const uint32_t exponent = max(__float_as_uint(most) >> 23, 15u);
     parts.scale = __uint_as_float((exponent - 14) << 23);
 #pragma unroll
@@ -103,17 +106,17 @@ __device__ __forceinline__ SplitColumns split(float (&x)[kLaneColumns]) {
   return parts;
 }
 
-// 32 x 32 weights as A operands: [product][step].
+// 32 x 32 weights as A operands: [product][step][word].
 struct FloatWords {
   uint32_t a[2][2][4];
 };
 
-// FloatWeights<F>: Products   what its words are made of
-//                  Codes      what is loaded of 32 columns from `first` (zeros from `cols` on);
+// FloatWeights<F>: Products   the 16-bit type of its words
+//                  Codes      what load() reads of 32 columns from `first` (zeros from `cols` on);
 //                             words() turns it into operands
-//                  kOnce      no other warp wants the same. Such loads are free to move, and nvcc
-//                             moves them down to their use where registers are scarce; the others
-//                             stay above the barrier that they are written above.
+//                  kOnce      true if no other warp loads the same weights. nvcc may then move the
+//                             loads down to their use if registers are scarce. Loads with false
+//                             stay in front of the barrier that follows them.
 template <class F>
 struct FloatWeights;
 
@@ -152,7 +155,7 @@ struct FloatWeights<F16> : WordWeights<HalfProducts> {};
 template <>
 struct FloatWeights<BF16> : WordWeights<Bfloat16Products> {};
 
-// Every f8 is an f16. No file has such weights; keys and values do.
+// Every f8 is an f16. No file has such weights; keys and values may be f8.
 template <>
 struct FloatWeights<F8> {
   using Products = HalfProducts;
@@ -178,7 +181,8 @@ struct FloatWeights<F8> {
   }
 };
 
-// acc[j][i] += 32 columns of the lane's row i times token 2t + j, whose scale is scale[j].
+// Adds 32 columns of the lane's row i times token 2t + j to acc[j][i]. scale[j] is the token's
+// scale.
 template <class Products>
 __device__ __forceinline__ void multiply(const FloatWords& w, const SplitColumns& x,
                                          const float (&scale)[2], float (&acc)[2][4]) {

@@ -1,17 +1,17 @@
-// The prompt kernel's (matmul_tiles.cuh) way with f16 and bf16 weights: 32 columns a stage. A warp
-// copies 16 tokens of x as they are, splits them (float_dot.cuh) and leaves the parts in shared
+// How the prompt kernel (matmul_tiles.cuh) handles f16 and bf16 weights: 32 columns a stage. A warp
+// copies 16 tokens of x unchanged and splits them (float_dot.cuh). It stores the parts in shared
 // memory in the order in which all warps read them as B operands: a part of 8 tokens is 16 bytes a
-// lane, lane after lane. Rows of x are copied 16 bytes at a time: a row must be whole units of four
-// columns.
+// lane, in the order of lanes. Rows of x are copied 16 bytes at a time, so the number of columns
+// must be a multiple of four.
 //
-// Per stage a warp issues 64 products (m16n8k16, two for a weight and token: 65536 multiply-adds of
-// the definition), 64 fma or additions, 16 loads of parts, 8 loads and 16 permutes for the weights,
-// and some 70 (bf16) or 120 (f16) instructions to split its 16 tokens: 380 or 430 as nvcc makes
-// them. If each warp split what it multiplies, nothing would have to be shared, and the 70 or 120
-// would be four times as many.
+// Cost of a stage for a warp: 64 products (m16n8k16, two for a weight and token; the matmul's
+// definition has 65536 multiply-adds), 64 fma or additions, 16 loads of parts, 8 loads and 16
+// permutes for the weights, and about 70 (bf16) or 120 (f16) instructions to split its 16 tokens.
+// nvcc makes 380 or 430 instructions of it. If each warp split what it multiplies, nothing would
+// have to be shared, but the 70 or 120 instructions would be four times as many.
 //
-// Shared memory: 98.5 KB with the totals, two blocks where a multiprocessor has 228 KB, one where
-// it has 100.
+// Shared memory: 98.5 KB with the totals. A multiprocessor with 228 KB holds two blocks, one with
+// 100 KB holds one.
 #pragma once
 #include "cuda/matmul/float_dot.cuh"
 #include "cuda/matmul/tile_shape.cuh"
@@ -24,7 +24,7 @@ class FloatStage {
   static constexpr int kBlocks = 1, kWarps = TileShape::kThreads / 32,
                        kWarpTiles = TileShape::kTokens / 8 / kWarps;
   struct Shared {
-    // 32 columns, and four so that tokens lie in different banks
+    // 32 columns; four more so that tokens are in different banks
     float x[kWarps][8 * kWarpTiles][36];
     uint4 parts[TileShape::kTokens / 8][2][32];  // [tile of 8 tokens][low, high][lane]
     float scale[TileShape::kTokens];
@@ -77,8 +77,8 @@ class FloatStage {
  private:
   using Products = typename FloatWeights<F>::Products;
 
-  // The warp's tokens of a stage; one too many repeats the last, columns past the row's end are
-  // zero.
+  // Copies the warp's tokens of a stage. A token past the last repeats the last one; columns past
+  // the row's end are zero.
   __device__ __forceinline__ void copy(int stage) {
     const int lane = threadIdx.x % 32, column = 32 * stage + 4 * (lane % 8);
 #pragma unroll

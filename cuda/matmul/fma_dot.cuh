@@ -1,17 +1,18 @@
 // One warp's share of a matmul by fma: a segment (order.h) of 32 rows times kTokens rows of x.
-// Weights are f32, or codes under an f32 scale (quant/packed/scaled_floats.h), which become scale *
-// code, rounded once, as their definition says. Weights of 16 bits have the tensor cores
-// (float_dot.cuh); these would have to be split in three. f32 is there for models that are run to
-// be compared with; the others halve or quarter the bytes of f16 where few tokens share a pass.
+// Weights are f32, or codes under an f32 scale (quant/packed/scaled_floats.h). Codes become scale *
+// code, rounded once, as their definition says. Weights of 16 bits use the tensor cores
+// (float_dot.cuh); these weights would have to be split in three for that. f32 is for models that
+// serve as a reference. The other formats take half or a quarter of the bytes of f16, which pays if
+// few tokens share a pass.
 //
-// A tile's neighbouring bytes are the 16 rows of one column, so a load of 16 bytes (f32) or 4
-// (codes) is 4 rows of a column, and half a warp's load is 4 whole columns of a strip:
+// Neighbouring bytes of a tile are the 16 rows of one column. So a load of 16 bytes (f32) or 4
+// bytes (codes) is 4 rows of a column, and the load of half a warp is 4 whole columns of a strip:
 //
 //        lane = 16 strip + 4 phase + part
 //        column = first + phase + 4 k,  rows 4 part .. 4 part + 3
 //
-// A lane sums its own columns in one chain of fma, then the phases are added by halves, then the
-// segments first to last: an order that depends on the row's length alone.
+// A lane sums its own columns in one chain of fma. Then the phases are added by halves, and the
+// segments from first to last. This order depends on the row's length alone.
 #pragma once
 #include "cuda/device/loads.cuh"
 #include "cuda/matmul/matmul.cuh"
@@ -26,10 +27,10 @@ struct FmaLane {
       : strip(threadIdx.x % 32 / 16), phase(threadIdx.x % 16 / 4), part(threadIdx.x % 4) {}
 };
 
-// ColumnsAhead<F, kTokens>: the lane's next columns from `first`, as far as they lie before `end`.
-//   kAhead   how many at a time: as many loads under way as leave registers for the sums
-//   load()   asks for them
-//   at(k)    the four weights of the k-th
+// ColumnsAhead<F, kTokens>: the lane's next columns from `first` on, up to `end`.
+//   kAhead   columns at a time: as many loads in flight as leave registers for the sums
+//   load()   starts the loads
+//   at(k)    the four weights of column k
 template <class F, int kTokens>
 struct ColumnsAhead;
 
@@ -59,7 +60,7 @@ struct ColumnsAhead<F32, kTokens> {
   }
 };
 
-// Half a block: 32 columns at a time, `first` a multiple of 32. Rows are whole blocks.
+// Loads half a block: 32 columns at a time; `first` is a multiple of 32. Rows are whole blocks.
 template <class F>
 struct HalfBlockAhead {
   static constexpr int kAhead = 8;
@@ -75,8 +76,8 @@ struct HalfBlockAhead {
   }
 };
 
-// A byte holds two columns that are 16 apart, so the lane's columns k and k + 4 are one word. Lane
-// n keeps entry n % 16 of the codebook; a shuffle looks a code up for the whole warp.
+// A byte holds two columns that are 16 apart, so the lane's columns k and k + 4 are in one word.
+// Lane n keeps entry n % 16 of the codebook; a shuffle looks a code up for the whole warp.
 template <class F>
 struct CodebookAhead : HalfBlockAhead<F> {
   static constexpr int kWords = HalfBlockAhead<F>::kAhead / 2;
@@ -130,8 +131,8 @@ struct ColumnsAhead<F8S, kTokens> : HalfBlockAhead<F8S> {
   }
 };
 
-// x: row of the first token, `cols` apart; `tokens` of them exist, the others repeat the last and
-// are never written.
+// x: the row of the first token; rows are `cols` apart. Only `tokens` of the kTokens exist. The
+// others repeat the last token and are never written.
 template <class F, int kTokens>
 __device__ __forceinline__ void add_columns(const ColumnsAhead<F, kTokens>& w, int first, int end,
                                             const float* x, int64_t cols, int tokens,
@@ -151,7 +152,7 @@ __device__ __forceinline__ void add_columns(const ColumnsAhead<F, kTokens>& w, i
   }
 }
 
-// Adds the phases; to[token][row of the pair].
+// Adds the phases and stores the sums in to[token][row of the pair].
 template <int kTokens>
 __device__ __forceinline__ void store_phases(float (&acc)[kTokens][FmaLane::kRows],
                                              const FmaLane& l, float (*to)[kPairRows]) {

@@ -1,13 +1,13 @@
-// act(x Wg^T) * (x Wu^T): matmul's kernels with two weights at a time. Weights of two formats,
-// which a file may have but hardly does, are multiplied one after the other into scratch memory and
-// joined there.
+// act(x Wg^T) * (x Wu^T) by the kernels of matmul, with two weights at a time. If the two weights
+// differ in format, which files rarely have, they are multiplied one after the other into scratch
+// memory and joined there.
 #include "cuda/entry.h"
 #include "cuda/matmul/matmul.cuh"
 
 namespace chaski {
 namespace {
 
-// A warp to 32 rows of a token.
+// One warp joins 32 rows of a token.
 __global__ void join(MatMulJob job, const float* gate, const float* up) {
   wait_for_previous();
   start_next();

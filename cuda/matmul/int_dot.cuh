@@ -1,24 +1,24 @@
-// One warp's share of a matmul with block formats: a segment of 32 rows times 1, or up to 8 or 16,
-// tokens.
+// One warp's share of a matmul with block formats: a segment of 32 rows times one token, or up to 8
+// or 16 tokens.
 //
-// The order of additions is order.h's, whoever else is computed beside a token; the prompt kernel
-// (matmul_tiles.cuh) keeps it too.
+// The order of additions is that of order.h, whatever other tokens are computed. The prompt kernel
+// (matmul_tiles.cuh) keeps the same order.
 //
-// One token. m16n8k32 has eight columns and the token needs one: the group's eight blocks take one
-// each. Lane 4 g + t brings the activations of block g, and eight products, each with all columns
-// but its own zero, add up to
+// One token. m16n8k32 has eight columns and one token needs only one. So the eight blocks of a
+// group take one column each. Lane 4 g + t loads the activations of block g. Eight products, each
+// with all columns but its own set to zero, add up to
 //       D[row][c] = dot of the row with block c,
-//       lane 4 g + t holding blocks 2t, 2t+1 of its four rows,
-// so that converting, scaling and unpacking of scales are spread over all lanes and done once. The
-// sum in block order then goes from lane to lane: t = 0 adds its two blocks and hands on to t = 1.
-// Four shuffles a row and group; the bits are those of the plain order.
+//       lane 4 g + t holding blocks 2t, 2t+1 of its four rows.
+// So converting, scaling and unpacking of scales are spread over all lanes and done once. The sum
+// in block order then moves from lane to lane: t = 0 adds its two blocks and passes the sum to t =
+// 1. This takes four shuffles a row and group; the bits are those of the plain order.
 //
-// Several tokens: columns are tokens, and a lane adds up (four rows) x (tokens 2t, 2t+1). Scales
-// are unpacked as above, by the lane that owns the block, and passed on by shuffles.
+// Several tokens. Columns are tokens, and a lane adds up (four rows) x (tokens 2t, 2t+1). The lane
+// that owns a block unpacks its scales as above and passes them on by shuffles.
 //
-// Instructions per group and warp (4.25-bit q4: 4 KB of codes): about 300 to unpack, 16 products,
-// 110 to combine one token's: 440, where four schedulers offer 900 in the time 4.3 TB/s takes to
-// bring the bytes.
+// Instructions for a group and warp (4.25-bit q4: 4 KB of codes): about 300 to unpack, 16 products,
+// and 110 to combine the results of one token. That is about 440. Four schedulers can issue 900 in
+// the time in which 4.3 TB/s bring the bytes.
 #pragma once
 #include "cuda/device/mma.cuh"
 #include "cuda/device/order.h"
@@ -27,8 +27,8 @@
 
 namespace chaski {
 
-// The lane's strip of a pair. A last pair may lack its second strip: its lanes compute the first
-// once more, and nobody reads it.
+// The lane's strip of a pair. If the last pair has only one strip, the lanes of the second compute
+// the first strip again; that result is never read.
 template <class F>
 struct StripAt {
   const std::byte* strip = nullptr;
@@ -52,9 +52,9 @@ using Codes = typename Weights<F>::Codes;
 template <class F>
 using Scales = typename Weights<F>::Scales;
 
-// What is loaded at a time: the codes of kAhead blocks of a group, and the scales of the two of the
-// group's blocks that are the lane's. Registers set kAhead: half a group where codes take 32 bytes
-// a lane and are not used as they are.
+// The weights of one load: the codes of kAhead blocks of a group, and the scales of the lane's two
+// blocks of the group. Registers limit kAhead: half a group if codes take 32 bytes a lane and have
+// to be unpacked.
 template <class F>
 struct GroupWeights {
   static constexpr int kAhead = sizeof(Codes<F>) > 16 &&
@@ -74,7 +74,7 @@ struct GroupWeights {
       scales[j] = Weights<F>::load_scales(strip.strip, strip.tile(block), strip.sub(block), l.quad);
     }
   }
-  // Blocks first .. first + kAhead - 1 of the group; what lies past the row's end is zero.
+  // Loads blocks first .. first + kAhead - 1 of the group; blocks past the row's end are zero.
   __device__ __forceinline__ void load_codes(const StripAt<F>& strip, int group, int first,
                                              int blocks, const Lane& l) {
 #pragma unroll
@@ -100,8 +100,8 @@ __device__ __forceinline__ ActWords act_words(const Act& a, int t) {
   return {{low, high}};
 }
 
-// What the combination needs of an activation block besides its codes, in one load: as far as the
-// format's dot reads it.
+// The values of an activation block besides its codes, in one load. Only as many are loaded as the
+// format's dot reads.
 template <class F>
 struct ActScales {
   float d = 0, ds = 0;
@@ -120,13 +120,14 @@ struct ActScales {
 };
 static_assert(offsetof(Act, d) % 16 == 0 && offsetof(Act, half) == offsetof(Act, d) + 8);
 
-// Integer dots of 4 rows with 2 columns; formats with a scale per 16 columns keep the halves apart.
+// Integer dots of 4 rows with 2 columns. Formats with a scale for each 16 columns keep the halves
+// separate.
 template <class F>
 struct Dots {
   static constexpr int kHalves = F::kDot.halves || F::kDot.apart ? 2 : 1;
   int32_t d[kHalves][2][4];  // [half][product][row of the product, column]
 
-  // Starts at what the codes' offset takes away.
+  // Starts the sums at minus the offset of the codes times the activations' sum.
   __device__ __forceinline__ void start(const ActScales<F> (&a)[2]) {
 #pragma unroll
     for (int p = 0; p < 2; ++p)
@@ -151,7 +152,7 @@ struct Dots {
       }
     }
   }
-  // acc + the block's part of row i, column j: the order of quant/panel.h.
+  // Returns acc plus the block's part of row i, column j, in the order of quant/panel.h.
   __device__ __forceinline__ float add(float acc, int i, int j, const RowScales& r,
                                        const ActScales<F>& a) const {
     const int k = 2 * (i % 2) + j;
@@ -173,8 +174,8 @@ struct Dots {
   }
 };
 
-// acc[i] += group `group` of the lane's row i times the only token. `weights` has the group's first
-// kAhead blocks; next() loads what comes after the group, as soon as the registers are free.
+// Adds group `group` of the lane's row i times the only token to acc[i]. `weights` has the group's
+// first kAhead blocks. next() loads what comes after the group, as soon as the registers are free.
 template <class F, class Next>
 __device__ __forceinline__ void add_group_one(GroupWeights<F>& weights, const StripAt<F>& strip,
                                               int group, int blocks, const Act* acts, const Lane& l,
@@ -200,7 +201,7 @@ __device__ __forceinline__ void add_group_one(GroupWeights<F>& weights, const St
   }
   next();
 #pragma unroll
-  for (int t = 0; t < 4; ++t)  // every lane adds, lane t's sum is the one that counts
+  for (int t = 0; t < 4; ++t)  // every lane adds, but only the sum of lane t is kept
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float sum = dots.add(dots.add(acc[i], i, 0, r[0], a[0]), i, 1, r[1], a[1]);
@@ -208,7 +209,7 @@ __device__ __forceinline__ void add_group_one(GroupWeights<F>& weights, const St
     }
 }
 
-// Scales of a group's block b, which lane t = b / 2 has unpacked.
+// The scales of block b of a group, which lane t = b / 2 has unpacked.
 template <class F>
 __device__ __forceinline__ RowScales scales_of_block(const RowScales (&mine)[2], int b) {
   const RowScales& from = mine[b % 2];
@@ -227,19 +228,20 @@ __device__ __forceinline__ RowScales scales_of_block(const RowScales (&mine)[2],
   return r;
 }
 
-// Up to 8 kTiles tokens of one group of activations (at(): operand.h), from `first_token` of it.
+// Up to 8 kTiles tokens of one group of activations (ActsView::at() in operand.h), from
+// `first_token` of the group on.
 template <int kTiles>
 struct TokenTiles {
   const Act* acts;
   int width, first_token;
   __device__ __forceinline__ const Act& at(int block, int token) const {
-    // a token too many: computed, never written
+    // a token past the last is computed, but never written
     const int r = first_token + token < width ? first_token + token : width - 1;
     return acts[int64_t(block) * width + r];
   }
 };
 
-// acc[tile][column][i] += group times tokens 8 tile + 2t, + 1.
+// Adds the group times tokens 8 tile + 2t + column to acc[tile][column][i].
 template <class F, int kTiles>
 __device__ __forceinline__ void add_group_many(GroupWeights<F>& weights, const StripAt<F>& strip,
                                                int group, int blocks,

@@ -1,11 +1,12 @@
-// The prompt kernel's (matmul_tiles.cuh) way with block formats: two blocks of 32 columns a stage,
-// quantized activations copied as they are (an Act is 48 bytes: the eight tokens of a B fragment
-// lie in different banks).
+// How the prompt kernel (matmul_tiles.cuh) handles block formats: two blocks of 32 columns a stage.
+// Quantized activations are copied unchanged. An Act is 48 bytes, so the eight tokens of a B
+// fragment are in different banks.
 //
-// Arithmetic: per block of 32 columns a warp issues 16 products (131072 multiply-adds of int8), and
-// sums 2048 dots by convert, multiply and fma, with minima one fma more: 192 or 256 instructions
-// beside 90 to 150 that unpack and load. At four a clock that is 75 to 100 clocks, where the
-// products alone would take about 30: the scales of 32 columns are the limit, not the tensor cores.
+// Cost: for each block of 32 columns a warp issues 16 products (131072 multiply-adds of int8). It
+// sums 2048 dots, each by a convert, a multiply and an fma; minima take one more fma. That is 192
+// or 256 instructions, plus 90 to 150 that unpack and load. At four a clock this takes 75 to 100
+// clocks; the products alone would take about 30. So the scales of 32 columns are the limit, not
+// the tensor cores.
 #pragma once
 #include "cuda/matmul/int_dot.cuh"
 #include "cuda/matmul/tile_shape.cuh"
@@ -20,9 +21,9 @@ class IntStage {
     Act acts[2][kBlocks][TileShape::kTokens];
   };
 
-  // A thread's part of copying a stage: a warp takes 32 tokens of one block, which are two groups
-  // (operand.h) of 768 bytes, 16 bytes a lane and three times. Tokens past the last repeat bytes of
-  // the last group.
+  // Sets up a thread's part of copying a stage. A warp copies 32 tokens of one block. These are two
+  // groups (operand.h) of 768 bytes, so each lane copies 16 bytes three times. Tokens past the last
+  // repeat bytes of the last group.
   __device__ __forceinline__ IntStage(const MatMulJob& job, int64_t first_token, Shared& shared)
       : shared_(shared), blocks_(job.blocks) {
     using S = TileShape;
@@ -70,7 +71,7 @@ class IntStage {
   }
 
  private:
-  // The stages in order, one a call.
+  // Each call starts the copy of the next stage.
   __device__ __forceinline__ void copy(Act (*to)[TileShape::kTokens]) {
     if (block_ < blocks_) {
 #pragma unroll
@@ -82,7 +83,7 @@ class IntStage {
     block_ += kBlocks;
     commit_copies();
   }
-  // One block of 32 columns of the warp's rows times its tokens.
+  // Multiplies one block of 32 columns of the warp's rows with its tokens.
   static __device__ __forceinline__ void add_block(const Words& w, const RowScales& r,
                                                    const Act* acts, const Lane& l, TileSums& acc) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// Matmul on the device: which kernel multiplies how many tokens. The choice moves time, never a bit
-// (order.h).
+// Matmul on the device: chooses the kernel by the number of tokens. The choice changes the time,
+// but no bit of the result (order.h).
 #include "cuda/matmul/matmul.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace chaski {
 namespace {
 
-// From here on the tile kernel: below, its 128 tokens a block would be mostly empty.
+// From this number of tokens on the tile kernel runs. With fewer, its blocks of 128 tokens would be
+// mostly empty.
 constexpr int64_t kTileTokens = 65;
 
 }  // namespace
@@ -37,7 +38,7 @@ void launch_op(const MatMul& op, const OpArgs& a, MatMulJob job, const StoredHea
                const LaunchContext& c) {
   job.x = a.in[0].floats(), job.acts = a.in_acts, job.tokens = a.in[0].shape.rows;
   job.cols = int(a.in[0].shape.cols), job.blocks = (job.cols + 31) / 32;
-  // neighbours of one format go together
+  // neighbouring weights of one format share a launch
   for (int first = 0, last; first < op.weights; first = last) {
     const Format format = a.in[1 + first].format;
     for (last = first; last < op.weights && a.in[1 + last].format == format; ++last) {
@@ -49,7 +50,7 @@ void launch_op(const MatMul& op, const OpArgs& a, MatMulJob job, const StoredHea
     }
     job.parts = last - first;
     launch_matmul(format, job, c);
-    job.norm.sum = nullptr;  // once is enough
+    job.norm.sum = nullptr;  // only the first launch writes the sum
   }
 }
 

@@ -1,4 +1,4 @@
-// What the kernels of matmul and gated_matmul share: what becomes of the sums of a job (matmul.h).
+// What the kernels of matmul and gated_matmul do with the sums of a job (matmul.h).
 #pragma once
 #include "cuda/matmul/matmul.h"
 #include "cuda/rows/kv_store.cuh"
@@ -6,8 +6,8 @@
 
 namespace chaski {
 
-// One warp: the sums of token t and row `lane` of a pair, to where they are wanted. gate and up: of
-// the gated form.
+// One warp writes the sums of token t, row `lane` of a pair. The gated form has two sums, gate and
+// up.
 __device__ __forceinline__ void write_plain(const MatMulPart& part, int64_t pair, int64_t t,
                                             float sum) {
   const int64_t row = pair * kPairRows + threadIdx.x % 32;
@@ -21,11 +21,11 @@ __device__ __forceinline__ void write_gated(const MatMulJob& job, int64_t pair, 
   const int64_t row = pair * kPairRows + threadIdx.x % 32;
   const float h = activate_fixed(job.kind, gate) * up;
   if (part.out && row < part.rows) part.out[t * part.rows + row] = h;
-  // then rows are a multiple of 32
+  // If out_acts are wanted, rows are a multiple of 32.
   if (job.out_acts.data) quantize_block(h, &job.out_acts.at(t, pair));
 }
 
-// Row `lane` of a pair of the only token. spare: the warp's, in shared memory.
+// Writes row `lane` of a pair for the only token. spare: shared memory of this warp.
 __device__ __forceinline__ void write_heads(const MatMulJob& job, const MatMulPart& part,
                                             int64_t pair, float sum, Act* spare) {
   const KvState& kv = job.store.kv;

@@ -1,4 +1,4 @@
-// What the files of matmul and gated_matmul share: the job of one launch and what becomes of its
+// What the files of matmul and gated_matmul share: the job of one launch, and what happens to its
 // sums.
 #pragma once
 #include "cuda/rows/norm_row.h"
@@ -7,14 +7,14 @@
 
 namespace chaski {
 
-// Formats whose weights are multiplied one by one (fma_dot.cuh), not by tensor cores.
+// Formats whose weights are multiplied by fma (fma_dot.cuh), not by tensor cores.
 template <class F>
 constexpr bool kByFma = kScaledFloat<F> || std::is_same_v<F, F32>;
 
-constexpr int kPairRows = 2 * kStrip;  // a warp's rows: a pair of strips
+constexpr int kPairRows = 2 * kStrip;  // the rows of a warp: a pair of strips
 
-// What becomes of the sums of a decode step's q, k and v if its kv_write is done in passing:
-// rotated, and the keys and values stored.
+// What happens to the sums of q, k and v in a decode step whose kv_write is fused into the matmul:
+// q and k are rotated, keys and values are stored.
 enum class HeadRole { none, query, key, value };
 struct HeadStore {
   KvState kv;
@@ -23,33 +23,33 @@ struct HeadStore {
   int dim = 0;
 };
 
-// One weight, all of it.
+// One whole weight.
 struct MatMulPart {
   const std::byte* weight = nullptr;
   int64_t strip_bytes = 0, rows = 0;
   float* out = nullptr;         // (tokens, rows)
   const float* bias = nullptr;  // (rows), or null
-  // not none: rows are whole heads, heads whole pairs, and the token is the only one
+  // If not `none`: rows are whole heads, heads are whole pairs, and there is only one token.
   HeadRole role = HeadRole::none;
 
   __host__ __device__ int64_t strips() const { return (rows + kStrip - 1) / kStrip; }
   __host__ __device__ int64_t pairs() const { return (rows + kPairRows - 1) / kPairRows; }
 };
 
-// Weights of one format that share x. Plain: the pairs of all parts, one after another. Gated: pair
-// p of part 0, the gate, goes with pair p of part 1, and act(gate) * up is written to part[0].out
-// and / or, quantized, to out_acts.
+// Weights of one format that share x. Plain: the pairs of all parts, one after another. Gated: part
+// 0 is the gate and part 1 is up. Pair p of one goes with pair p of the other, and act(gate) * up
+// is written to part[0].out, quantized to out_acts, or both.
 struct MatMulJob {
   MatMulPart part[3];
   int parts = 1;
   bool gated = false;
   Activation kind = Activation::silu;
   const float* x = nullptr;  // (tokens, cols), float formats
-  ActsView acts;             // the same quantized, block formats
+  ActsView acts;             // the same quantized, for block formats
   ActsView out_acts;
   int64_t tokens = 0;
   int cols = 0, blocks = 0;  // blocks of 32 columns
-  // one token: x, or acts, are the norm of this row, and in no memory yet
+  // If set, there is one token: x, or acts, is the norm of this row and not yet in memory.
   NormRow norm = {};
   HeadStore store = {};
 
@@ -59,8 +59,8 @@ struct MatMulJob {
     for (int i = 1; !gated && i < parts; ++i) n += part[i].pairs();
     return n;
   }
-  // For a kernel: part of pair `pair` (counted over all parts, and made its own) as matrix
-  // `matrix`.
+  // For kernels: returns the part with pair `pair` for matrix `matrix`. `pair` counts over all
+  // parts; it is changed to count within the part.
   __device__ __forceinline__ const MatMulPart& locate(int64_t& pair, int matrix) const {
     if (gated) return part[matrix];
     int i = 0;
@@ -69,8 +69,9 @@ struct MatMulJob {
   }
 };
 
-// Shared memory of the kernel for few tokens (matmul_rows.cuh): sums[(parity * matrices + matrix) *
-// segments + segment][token][row]: one warp adds up a pair while the others are at the next.
+// Shared memory of the kernel for few tokens (matmul_rows.cuh), sums[(parity * matrices + matrix) *
+// segments + segment][token][row]. With two parities, one warp adds up a pair while the others
+// compute the next pair.
 template <int kTokens>
 struct RowSums {
   static constexpr int kParities = kTokens > 8 ? 1 : 2;
@@ -80,20 +81,22 @@ struct RowSums {
   }
 };
 
-// and, if it norms its row: acts, partial sums, the row.
+// Further shared memory if the kernel norms its row: acts, partial sums, the row.
 __host__ __device__ constexpr size_t normed_bytes(int cols) {
   return size_t(cols + 31) / 32 * sizeof(Act) + sizeof(float) * (32 + size_t(cols));
 }
 
-// Starts the kernel for few tokens, `tokens` (1, 8 or 16) at a time (kByFma: 16 is 8), and the one
-// for many; false if it does not take the job.
+// launch_matmul_rows starts the kernel for few tokens; `tokens` (1, 8 or 16) is the number a block
+// takes (8 instead of 16 with kByFma). launch_matmul_tiles starts the kernel for many tokens, or
+// returns false if it cannot do the job.
 void launch_matmul_rows(Format format, int tokens, const MatMulJob& job, const LaunchContext& c);
 bool launch_matmul_tiles(Format format, const MatMulJob& job, const LaunchContext& c);
-// Whichever of them is right for the job.
+// Starts the kernel that suits the job.
 void launch_matmul(Format format, const MatMulJob& job, const LaunchContext& c);
 
-// The two ops; `job` holds what a decode step does in passing, and nothing else yet. Parts that the
-// kv_write reads (q, k, v: where the op would have left them) get their roles.
+// Launch the two ops. `job` holds the steps fused into the matmul, and nothing else. If a kv_write
+// is fused, the parts that it reads get their roles. `heads` says where the unfused op would have
+// written q, k and v.
 struct StoredHeads {
   const float *q = nullptr, *k = nullptr, *v = nullptr;
   float* rotated_q = nullptr;

@@ -1,4 +1,4 @@
-// The kernel for few tokens, for every format.
+// The matmul kernel for few tokens, for every format.
 #include <algorithm>
 
 #include "cuda/matmul/matmul_rows.cuh"

@@ -1,45 +1,45 @@
-// The matmul kernel for few tokens: a block multiplies pairs of strips (32 rows; gated, a pair of
-// gate and one of up) with up to 16 tokens, each of its warps a segment of the columns. Weights go
-// from memory to registers in loads of 16 bytes (8 for f16 and bf16) and are used once: no shared
-// memory on their way.
+// The matmul kernel for few tokens. A block multiplies pairs of strips (32 rows; gated: a pair of
+// gate and one of up) with up to 16 tokens. Each of its warps takes a segment of the columns.
+// Weights go from memory to registers in loads of 16 bytes (8 for f16 and bf16). They are used
+// once, so they do not pass through shared memory.
 //
-// The memory must never wait. There are about as many blocks as fit, each takes pair after pair,
-// and a warp asks for its next weights as soon as the registers of the last are free: before it
-// combines, before the segments are added, and, for the first, before the kernel in front has ended
-// (wait_for_previous). In flight: up to 4 KB a warp, 64 KB an SM with 16 warps; the memory of an
-// H200 wants about 30.
+// The memory must never be idle. There are about as many blocks as fit on the device, and each
+// takes pair after pair. A warp requests its next weights as soon as the registers of the last ones
+// are free: before it combines results and before the segments are added. It requests the first
+// ones before the previous kernel has ended (wait_for_previous). Up to 4 KB a warp are in flight,
+// 64 KB an SM with 16 warps. The memory of an H200 needs about 30.
 //
-// A decode step's kernel may do what stands in front and behind as well (fused.h). In front: every
-// block norms the row for itself, some hundred threads ten columns each, while its weights are on
-// their way; the row comes from L2, 8 bytes a column beside some hundred bytes of weights. Behind:
-// the warp that has the sums of 32 rows rotates and stores them.
+// A decode step's kernel may also do the steps before and after the matmul (fused.h). Before: every
+// block norms the row for itself, with some hundred threads of ten columns each, while its weights
+// are loading. The row comes from L2: 8 bytes a column, compared with some hundred bytes of
+// weights. After: the warp that has the sums of 32 rows rotates and stores them.
 //
-// Bytes: every weight once (per 16 tokens, the others' from L2), and per pair the activations from
-// L2: a column and token 1.5 bytes for block formats, 4 for floats, which every warp splits for
-// itself (float_dot.cuh).
+// Bytes: every weight is read once from memory (for further 16 tokens from L2). For each pair the
+// activations are read from L2: for a column and token 1.5 bytes with block formats, or 4 with
+// floats, which every warp splits for itself (float_dot.cuh).
 #pragma once
 #include "cuda/matmul/float_dot.cuh"
 #include "cuda/matmul/fma_dot.cuh"
 
 namespace chaski {
 
-// A warp's way through the weights: its segment of matrix 0, then 1, of the block's first pair, its
-// second, ...
+// A warp's position in the weights. It goes through its segment of matrix 0, then of matrix 1, of
+// the block's first pair; then of the second pair, and so on.
 struct Place {
   int64_t pair, pairs;  // counted over all parts
   int matrix = 0;
   __device__ __forceinline__ explicit Place(const MatMulJob& job)
       : pair(blockIdx.y), pairs(job.pairs()) {}
   __device__ __forceinline__ bool there() const { return pair < pairs; }
-  // To the next; is there one?
+  // Moves to the next place; false if there is none.
   __device__ __forceinline__ bool advance(const MatMulJob& job) {
     if (++matrix == job.matrices()) matrix = 0, pair += gridDim.y;
     return there();
   }
 };
 
-// x of the block's tokens, as memory has it or, one token, as norm_input() leaves it in shared
-// memory.
+// x of the block's tokens: as it is in memory, or, for one token, as norm_input() leaves it in
+// shared memory.
 struct RowInput {
   const float* x;
   const Act* acts;
@@ -57,7 +57,7 @@ __device__ __forceinline__ RowInput norm_input(const MatMulJob& job, std::byte* 
   return {row, acts};
 }
 
-// Block formats: a segment's sums for 1 token, or for tiles of 8.
+// A segment's sums for block formats, with one token or tiles of 8 tokens.
 template <class F, int kTokens>
 class IntSegment {
  public:
@@ -69,7 +69,7 @@ class IntSegment {
     strip_ = {part.weight, part.strip_bytes, part.strips(), pair, lane_};
     weights_.load(strip_, run_.from, job.blocks, lane_);
   }
-  // begin() was called for this place; it moves on.
+  // begin() was called for this place. Moves `place` on.
   __device__ __forceinline__ void sum(const MatMulJob& job, const RowInput& in, Place& place,
                                       float (*sums)[kPairRows]) {
     constexpr int kTiles = kTokens > 8 ? kTokens / 8 : 1;
@@ -110,7 +110,8 @@ class IntSegment {
   GroupWeights<F> weights_;
 };
 
-// f16, bf16: likewise. One token's columns are all that token: eight times the same.
+// A segment's sums for f16 and bf16. With one token all eight columns are that token: the sum is
+// computed eight times.
 template <class F, int kTokens>
 class FloatSegment {
  public:
@@ -128,7 +129,7 @@ class FloatSegment {
       FloatWords words[kAhead];
 #pragma unroll
       for (int b = 0; b < kAhead; ++b) FloatWeights<F>::words(codes_[b], words[b]);
-      // loaded at one place only, or every load would need registers of its own
+      // There is only one load in the code; with more, each would need its own registers.
       int ahead = block + kAhead;
       if (ahead >= to_) {
         ahead = job.blocks;
@@ -151,7 +152,7 @@ class FloatSegment {
 
  private:
   using Products = typename FloatWeights<F>::Products;
-  // blocks of 32 columns asked for at a time: 4 KB
+  // blocks of 32 columns a load: 4 KB
   static constexpr int kAhead = 2, kTiles = kTokens > 8 ? kTokens / 8 : 1;
 
   __device__ __forceinline__ void move(const MatMulJob& job, const Place& place) {
@@ -159,7 +160,7 @@ class FloatSegment {
     const MatMulPart& part = job.locate(pair, place.matrix);
     strip_ = {part.weight, part.strip_bytes, part.strips(), pair, lane_};
   }
-  // Nothing from the row's end on.
+  // Loads nothing from the row's end on.
   __device__ __forceinline__ void load(const MatMulJob& job, int block) {
 #pragma unroll
     for (int b = 0; b < kAhead; ++b)
@@ -171,7 +172,7 @@ class FloatSegment {
                                             float (&acc)[kTiles][2][4]) {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      // a token too many: computed, never written
+      // a token past the last is computed, but never written
       const int64_t token = int64_t(blockIdx.x) * kTokens + 8 * n + lane_.g;
       const int first = 32 * block + lane_.t, left = job.cols - first;
       const float* row = all + (token < job.tokens ? token : job.tokens - 1) * job.cols + first;
@@ -194,7 +195,7 @@ class FloatSegment {
   typename FloatWeights<F>::Codes codes_[kAhead];
 };
 
-// f32, and codes under an f32 scale.
+// A segment's sums for f32, and for codes under an f32 scale.
 template <class F, int kTokens>
 class FmaSegment {
  public:
@@ -238,13 +239,14 @@ using SegmentOf = std::conditional_t<
     kByFma<F>, FmaSegment<F, kTokens>,
     std::conditional_t<F::kFloat, FloatSegment<F, kTokens>, IntSegment<F, kTokens>>>;
 
-// Through a shuffle, so that the compiler knows that a warp goes one way.
+// Reads the warp number through a shuffle, so that the compiler knows that it is uniform in a warp.
 __device__ __forceinline__ int this_warp() {
   return __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0);
 }
 
-// What a block does once it has its tokens [first, first + tokens) in `in` and its first weights
-// under way. all_sums: RowSums<kTokens>; spare: of the warp that stores heads.
+// The block's main loop. `in` has its tokens [first, first + tokens), and its first weights are
+// loading. all_sums is RowSums<kTokens>. spare: shared memory of the warp that stores heads, or
+// null.
 template <class F, int kTokens>
 __device__ __forceinline__ void multiply_pairs(const MatMulJob& job, const RowInput& in,
                                                SegmentOf<F, kTokens>& segment, Place& place,
@@ -254,13 +256,13 @@ __device__ __forceinline__ void multiply_pairs(const MatMulJob& job, const RowIn
   using Sums = RowSums<kTokens>;
   const int warp = this_warp(), segments = blockDim.x / 32, lane = threadIdx.x % 32;
   for (int parity = 0; place.there(); parity = (parity + 1) % Sums::kParities) {
-    int64_t pair = place.pair;  // of the sums below; the place moves on
+    int64_t pair = place.pair;  // the pair whose sums are added below; `place` moves on
     auto* sums = all_sums + parity * job.matrices() * segments;
-    // 1. this warp's segment; the next place's weights are asked for on the way
+    // 1. Sum this warp's segment. It also requests the weights of the next place.
     for (int matrix = 0; matrix < job.matrices(); ++matrix)
       segment.sum(job, in, place, sums[matrix * segments + warp]);
     __syncthreads();
-    // 2. the segments first to last, a warp to a token, a lane to a row
+    // 2. Add the segments from the first to the last: a warp for each token, a lane for each row.
     auto total = [&](int matrix, int t) {
       float sum = sums[matrix * segments][t][lane];
       for (int s = 1; s < segments; ++s) sum = sum + sums[matrix * segments + s][t][lane];
@@ -279,12 +281,12 @@ __device__ __forceinline__ void multiply_pairs(const MatMulJob& job, const RowIn
   }
 }
 
-// Grid: (token tiles, blocks among which the pairs are dealt out); a warp to a segment.
+// Grid: (token tiles, blocks that share the pairs). Each warp has a segment.
 template <class F, int kTokens>
 __global__ void __launch_bounds__(32 * kMostSegments, 1) matmul_rows(MatMulJob job) {
   using Sums = RowSums<kTokens>;
   auto* all_sums = dynamic_shared<typename Sums::Segment>();
-  __shared__ Act spare;  // of the warp that stores heads
+  __shared__ Act spare;  // for the warp that stores heads
   const int segments = blockDim.x / 32;
   const int64_t first = int64_t(blockIdx.x) * kTokens;
   const int tokens = int(job.tokens - first < kTokens ? job.tokens - first : kTokens);

@@ -1,4 +1,4 @@
-// The kernel for many tokens, for every format but those that go by fma.
+// The matmul kernel for many tokens, for every format except those multiplied by fma.
 #include "cuda/matmul/matmul_tiles.cuh"
 #include "quant/formats.h"
 
@@ -14,7 +14,7 @@ void launch_tiles(const MatMulJob& job, const LaunchContext& c) {
                  matmul_tiles<F>, job);
 }
 
-// Float activations are copied 16 bytes at a time.
+// Whether the tile kernel can do the job. Float activations are copied 16 bytes at a time.
 template <class F>
 bool tiles_take(const MatMulJob& job, const LaunchContext& c) {
   return sizeof(TileShared<F>) <= c.shared_limit && (!F::kFloat || job.cols % 4 == 0);

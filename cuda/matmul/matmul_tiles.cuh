@@ -1,12 +1,13 @@
-// The matmul kernel for many tokens: a block multiplies 4 pairs of strips (128 rows; gated, 2 pairs
-// of gate and 2 of up) with 128 tokens, 8 warps of 32 rows x 64 tokens. Same products, same order
-// as for one token (order.h): the bits do not tell which kernel ran.
+// The matmul kernel for many tokens. A block multiplies 4 pairs of strips (128 rows; gated: 2 pairs
+// of gate and 2 of up) with 128 tokens, by 8 warps of 32 rows x 64 tokens. The products and their
+// order are those for one token (order.h), so both kernels give the same bits.
 //
-//   * weights go from memory to registers, as fragments; the two warps that share them meet in L1;
-//   * activations pass through shared memory, a stage of columns at a time, fetched while the stage
-//     before is multiplied: IntStage and FloatStage;
-//   * when a segment ends its sums are added to the totals, which wait in shared memory: registers
-//     hold one segment's.
+//   * Weights go from memory to registers, as fragments. The two warps that share them find them in
+//     L1.
+//   * Activations pass through shared memory, one stage of columns at a time. A stage is fetched
+//     while the previous one is multiplied: IntStage and FloatStage.
+//   * When a segment ends, its sums are added to the totals in shared memory. Registers hold only
+//     the sums of one segment.
 //
 // Bytes: weights once per 128 tokens, activations once per 128 rows, mostly from L2.
 #pragma once
@@ -24,7 +25,7 @@ struct TileShared {
   float totals[TileShape::kSlots][TileShape::kTokens][kPairRows];
 };
 
-// The segment's sums onto the totals (or, the first, in their place), and back to zero.
+// Adds the segment's sums to the totals (the first segment sets them) and resets the sums to zero.
 __device__ __forceinline__ void flush(TileSums& acc, float (*totals)[kPairRows], bool first,
                                       const Lane& l) {
 #pragma unroll
@@ -40,7 +41,7 @@ __device__ __forceinline__ void flush(TileSums& acc, float (*totals)[kPairRows],
     }
 }
 
-// Grid: (tiles of 128 tokens, rows of slots).
+// Grid: (tiles of 128 tokens, groups of kSlots pairs).
 template <class F>
 __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob job) {
   using S = TileShape;
@@ -65,11 +66,11 @@ __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob
   bool first = true;
   TileSums acc = {};
   for (int stage = 0; stage < n_stages; ++stage) {
-    // 1. this stage's activations have come, its weights and the next activations are asked for
+    // 1. Wait for this stage's activations; request its weights and the next activations.
     stages.begin(stage, strip, l);
-    // 2. multiply
+    // 2. Multiply.
     if (busy) stages.multiply(stage, strip, first_of_warp, l, acc);
-    // 3. a segment may end here
+    // 3. A segment may end here.
     if (stage + 1 == n_stages ||
         segment_of(segment, groups).to * kGroupBlocks == (stage + 1) * kStage) {
       if (busy) flush(acc, shared.totals[slot] + first_of_warp, first, l);
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(TileShape::kThreads, 2) matmul_tiles(MatMulJob
     __syncthreads();
   }
 
-  // 4. totals to where they are wanted: a warp a token, a lane a row
+  // 4. Write the totals: a warp for each token, a lane for each row.
   const int64_t left = job.tokens - first_token;
   const int tokens = int(left < S::kTokens ? left : S::kTokens), lane = threadIdx.x % 32;
   for (int s = 0; s < S::kSlots; s += job.matrices()) {

@@ -1,14 +1,14 @@
-// Heads, 32 channels at a time, by one warp whose lane i holds channel `first` + i: rotated, and
-// stored in a page with the bits of KvWrite::write. rows.cu stores what a matmul left in
-// memory; the matmul of a decode step stores its sums itself (matmul_rows.cuh).
+// Rotates heads and stores them in KV pages, with the bits of KvWrite::write. One warp handles 32
+// channels of a head at a time; lane i has channel `first` + i. rows.cu stores heads that a matmul
+// left in memory. The matmul of a decode step stores its sums itself (matmul_rows.cuh).
 #pragma once
 #include "cuda/device/math.cuh"
 #include "cuda/table.h"
 
 namespace chaski {
 
-// Channel c of a head, rotated as Rope::pair does. angles: cos, sin of each pair at the token's
-// position, for the first `dim` channels.
+// Returns channel c of a head, rotated as by Rope::pair. angles: cos and sin of each pair at the
+// token's position, for the first `dim` channels.
 __device__ __forceinline__ float rotate_channel(float x, int c, const float* angles, int dim) {
   const float other = __shfl_xor_sync(kAllLanes, x, 1);
   if (c >= dim) return x;
@@ -16,7 +16,7 @@ __device__ __forceinline__ float rotate_channel(float x, int c, const float* ang
   return c % 2 == 0 ? fmaf(x, cos, -(other * sin)) : fmaf(other, sin, x * cos);
 }
 
-// Where a head of one token goes.
+// Where one token's head is stored.
 struct KvSlot {
   std::byte *keys, *values;
   int slot;
@@ -24,12 +24,13 @@ struct KvSlot {
       : keys(kv.k_tile(to.page, head)), values(kv.v_rows(to.page, head)), slot(to.slot) {}
 };
 
-// How a format's pages are written: 32 channels from `first` on. Absent: the device has none of it.
-// `spare`: the warp's, in shared memory.
+// How the pages of a format are written, 32 channels from `first` on. A format without one is not
+// supported on devices. `spare`: shared memory of this warp.
 template <class F>
 struct PageStore;
 
-// Key channel c lies in column c of a tile whose rows are positions, value channel c in row `slot`.
+// Key channel c is column c of a tile whose rows are positions. Value channel c is column c of row
+// `slot`.
 template <class F>
 requires F::kFloat struct PageStore<F> {
   static __device__ __forceinline__ void store(const KvState& kv, const KvSlot& to, int first,
@@ -43,7 +44,7 @@ requires F::kFloat struct PageStore<F> {
   }
 };
 
-// Channels past the head's end count as zero. The scale is rounded to f16 after the codes are
+// Channels past the end of the head count as zero. The scale is rounded to f16 after the codes are
 // chosen.
 template <>
 struct PageStore<Q8> {
@@ -90,7 +91,7 @@ __device__ __forceinline__ void store_channels(const KvState& kv, const KvSlot& 
   store_as(KvFormats{}, kv, to, first, x, is_key, spare);
 }
 
-// Whether the device has pages of a format at all.
+// Whether devices support pages of this format.
 inline bool has_pages(Format format) {
   bool has = false;
   KvFormats::with(format, [&]<class F>(F) { has = kHasPages<F>; });

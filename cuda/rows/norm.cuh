@@ -1,17 +1,18 @@
-// A norm of one row by the threads of a block, with the residual addition in front and the
-// quantization of the result behind. pointwise.cu does rows with it, and the matmul of a decode
-// step the one row it reads (matmul_rows.cuh): the same bits.
+// The norm of one row by the threads of a block, with the residual addition before it and the
+// quantization of the result after it. pointwise.cu norms rows with it, and the matmul of a decode
+// step its one row (matmul_rows.cuh), with the same bits.
 #pragma once
 #include "cuda/device/math.cuh"
 #include "cuda/rows/norm_row.h"
 
 namespace chaski {
 
-// Sum over the block, in order: lanes by halves, then warps by halves. part: a float to a warp.
+// Sums over the block in a fixed order: lanes by halves, then warps by halves. part: a float for
+// each warp.
 __device__ __forceinline__ float block_sum(float x, float* part) {
 #pragma unroll
   for (int k = 16; k > 0; k /= 2) x = x + __shfl_xor_sync(kAllLanes, x, k);
-  __syncthreads();  // whoever still reads `part` from the last sum is done
+  __syncthreads();  // `part` may still be read for the previous sum
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
   __syncthreads();
   const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
@@ -21,9 +22,9 @@ __device__ __forceinline__ float block_sum(float x, float* part) {
   return x;
 }
 
-// Row `at` of a; row: n floats, part: 32, in shared memory. y may be row. A thread's columns are
-// threadIdx.x + k * blockDim.x, so that a warp meets whole blocks of 32. What others wrote to y and
-// acts is visible after the next barrier.
+// Norms row `at` of a. Shared memory: row has n floats and may be y, part has 32. A thread's
+// columns are threadIdx.x + k * blockDim.x, so a warp always has whole blocks of 32. What other
+// threads wrote to y and acts is visible after the next barrier.
 __device__ __forceinline__ void norm_row(const NormRow& a, int64_t at, float* row, float* part) {
   const int64_t n = a.n, first = at * n, own = at % a.weights * n;
   float total = 0;
@@ -49,7 +50,7 @@ __device__ __forceinline__ void norm_row(const NormRow& a, int64_t at, float* ro
     float y = (row[i] - mean) * scale * a.weight[own + i];
     if (a.bias) y = y + a.bias[own + i];
     if (a.y) a.y[first + i] = y;
-    // then n is a multiple of 32, and the warp is whole
+    // If acts are wanted, n is a multiple of 32 and all lanes of the warp are active.
     if (a.acts.data) quantize_block(y, &a.acts.at(at, i / 32));
   }
 }

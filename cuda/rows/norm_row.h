@@ -1,4 +1,4 @@
-// The norm of one row, or of one head of a row, as the host describes it to a kernel (norm.cuh).
+// How the host describes to a kernel the norm of one row, or of one head of a row (norm.cuh).
 #pragma once
 #include "cuda/device/order.h"
 #include "cuda/table.h"
@@ -6,13 +6,14 @@
 namespace chaski {
 
 struct NormRow {
-  // x: null for none at all; r: null without addition; bias: null but for layer norm
+  // x is null without a norm, r without an addition, bias except with layer norm.
   const float *x, *r, *weight, *bias;
-  float *y, *sum;  // null where nobody reads
-  ActsView acts;   // data null likewise
+  float *y, *sum;  // null if not wanted
+  ActsView acts;   // data is null if not wanted
   int64_t n;
   float eps;
-  int weights = 1;  // of how many neighbouring rows each has its own; 1: all have the same
+  // number of neighbouring rows with different weights; 1: all rows share the weights
+  int weights = 1;
 };
 
 inline NormRow norm_row_of(const Norm& op, const OpArgs& a) {
@@ -28,8 +29,8 @@ inline NormRow norm_row_of(const Norm& op, const OpArgs& a) {
           op.weight(a).shape.cols == a.in[0].shape.cols ? op.heads : 1};
 }
 
-// Threads of a row: part of the order of its sums, so the same wherever it is normed. As many as
-// multiply it.
+// Threads of a row. They are part of the order of its sums, so the number is the same wherever the
+// row is normed: as many as multiply it.
 inline int norm_threads(int64_t columns) {
   return 32 * segments_of(groups_of(int(columns + 31) / 32));
 }

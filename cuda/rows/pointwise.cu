@@ -1,4 +1,5 @@
-// The ops that go over a row value by value, in one file: a file costs nvcc more than its ops do.
+// The ops that handle a row value by value. They share a file, because a file costs nvcc more time
+// than its ops do.
 #include "cuda/device/math.cuh"
 #include "cuda/entry.h"
 #include "cuda/rows/norm.cuh"
@@ -40,7 +41,7 @@ struct UnaryKernel {
   }
 };
 
-// A factor, a bound by tanh, and one that cuts off.
+// Scales by a factor, then bounds by tanh, then clips.
 
 __global__ void scale(Scale op, const float* x, float* y, int64_t n) {
   wait_for_previous();
@@ -61,7 +62,7 @@ struct ScaleKernel {
   }
 };
 
-// Rows that lie together, each times its weight, added first to last.
+// Adds rows that are next to each other, each times its weight, from the first to the last.
 
 __global__ void mix(const float* x, const float* weights, float* y, int64_t cols, int chosen) {
   wait_for_previous();
@@ -83,7 +84,7 @@ struct MixKernel {
   }
 };
 
-// Some columns of every row.
+// Copies some columns of every row.
 
 __global__ void columns(const float* x, float* y, int64_t cols, int64_t first, int64_t count) {
   wait_for_previous();
@@ -101,7 +102,7 @@ struct ColumnsKernel {
   }
 };
 
-// The same columns in another order.
+// Copies the columns in another order.
 
 __global__ void reorder(const float* x, const float* order, float* y, int64_t cols) {
   wait_for_previous();
@@ -120,7 +121,7 @@ struct ReorderKernel {
   }
 };
 
-// Some columns apart, and what is left without them.
+// Copies some columns out, and the row with zeros in their place.
 
 __global__ void set_aside(const float* x, const float* numbers, float* rest, float* taken,
                           int64_t cols, int64_t count) {
@@ -146,7 +147,7 @@ struct SetAsideKernel {
   }
 };
 
-// Values, each times its weight of the row, added first to last.
+// Adds values, each times the row's weight for it, from the first to the last.
 
 struct BlendArgs {
   const float *x[7], *weights;
@@ -180,7 +181,8 @@ struct BlendKernel {
   }
 };
 
-// A warp to a row, whose two halves do the same, so that sums are the CPU's tree of 16.
+// The mean of products. A warp takes a row; its two halves do the same work, so that sums follow
+// the CPU's tree of 16.
 
 __global__ void mean_product(const float* a, const float* b, float* y, int64_t n) {
   wait_for_previous();
@@ -199,7 +201,7 @@ struct MeanProductKernel {
   }
 };
 
-// Rows as whole numbers and their units, a warp to a row.
+// Rounds rows to integers with a unit for each row; a warp takes a row.
 
 __global__ void round_rows(const float* x, float* whole, float* unit, int64_t n) {
   wait_for_previous();
@@ -226,15 +228,15 @@ struct RoundRowsKernel {
   }
 };
 
-// The k largest of a row by one warp, one after the other.
+// Finds the k largest values of a row one after another, with one warp.
 
 __global__ void top_k(const float* x, int32_t* columns, float* values, int64_t cols, int k) {
   wait_for_previous();
   start_next();
   x += blockIdx.x * cols, columns += blockIdx.x * k, values += blockIdx.x * k;
-  uint64_t last = 0;  // taken
+  uint64_t last = 0;  // the key chosen last
   for (int i = 0; i < k; ++i) {
-    // rank above column, the lower column the larger
+    // the rank is above the column; of equal ranks the lower column has the larger key
     uint64_t best = 0;
     for (int64_t c = threadIdx.x; c < cols; c += 32) {
       const uint64_t key = uint64_t(TopK::rank(x[c])) << 32 | uint32_t(~uint32_t(c));
@@ -259,8 +261,8 @@ struct TopKKernel {
   }
 };
 
-// Row-wise soft-max of scale * x: a warp to a row, whose two halves do the same, so that the sum is
-// the CPU's tree of 16.
+// Row-wise soft-max of scale * x. A warp takes a row; its two halves do the same work, so that the
+// sum follows the CPU's tree of 16.
 
 __global__ void soft_max(const float* x, float* y, int64_t n, float scale) {
   wait_for_previous();
@@ -282,14 +284,14 @@ struct SoftMaxKernel {
   }
 };
 
-// A short convolution over the tokens of each sequence: a thread to a channel of a token. The first
-// taps - 1 tokens of a sequence look into its state: the thread of the very first does them all,
-// and then, when nobody needs it any more, puts the last inputs there.
+// A short convolution over the tokens of each sequence; a thread computes a channel of a token. The
+// first taps - 1 tokens of a sequence read its state. The thread of the very first token computes
+// all of these and then stores the last inputs in the state.
 
 struct ShortConvArgs {
   const float *x, *w;
   float* y;
-  std::byte* states;  // of page 0
+  std::byte* states;  // address of page 0
   int64_t page_bytes;
   const int32_t *cells, *tables, *table_start;
   int tokens, back, cols;  // back: taps - 1
@@ -297,7 +299,7 @@ struct ShortConvArgs {
   __device__ __forceinline__ bool together(int t, int other) const {
     return table_start[t] == table_start[other];
   }
-  // Of token t, whose sequence has at least min(back, before) tokens in front of it here.
+  // Computes token t. At least min(back, before) tokens of its sequence precede it in the batch.
   __device__ __forceinline__ void one(int t, int before, int c, const float* kept) const {
     float sum = 0;
     for (int ago = min(back, cells[t]); ago >= 0; --ago) {
@@ -319,7 +321,8 @@ __global__ void short_conv(ShortConvArgs a) {
   float* kept = reinterpret_cast<float*>(a.states + a.tables[a.table_start[t]] * a.page_bytes);
   if (before == a.back) return a.one(t, before, c, kept);
   if (before > 0) return;
-  // Tables begin one behind the other, so the sequence's end is where they first change.
+  // Sequences have tables at increasing offsets, so the sequence ends where the offset first
+  // changes.
   int end = t + 1;
   for (int high = a.tokens; end < high;) {
     const int middle = (end + high) / 2;
@@ -357,9 +360,9 @@ struct ShortConvKernel {
   }
 };
 
-// Norms, a block to a row, or to a head of a row, which lies in shared memory between the passes.
-// The sums are over many threads in a fixed tree of their own, which depends on the row's length
-// alone (the CPU's tree of 16 would be a chain of n / 16 fma).
+// Norms. A block takes a row, or a head of a row, and keeps it in shared memory between the passes.
+// The sums are over many threads in a fixed tree that depends on the row's length alone. The CPU's
+// tree of 16 would be a chain of n / 16 fma here.
 
 __global__ void __launch_bounds__(32 * kMostSegments) norm(NormRow a) {
   __shared__ float part[32];
@@ -373,7 +376,7 @@ __global__ void __launch_bounds__(32 * kMostSegments) norm(NormRow a) {
 }
 
 struct NormKernel {
-  static constexpr int64_t kMostColumns = 48 * 1024;  // shared memory
+  static constexpr int64_t kMostColumns = 48 * 1024;  // limit of shared memory
   static bool supports(const Norm& op, const OpArgs& a) {
     return a.in[0].shape.cols / op.heads <= kMostColumns;
   }

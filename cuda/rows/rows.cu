@@ -1,5 +1,5 @@
-// The ops that bring rows and heads to their places, in one file: a file costs nvcc more than its
-// ops do.
+// The ops that copy rows and heads to their places. They share a file, because a file costs nvcc
+// more time than its ops do.
 #include "cuda/device/math.cuh"
 #include "cuda/entry.h"
 #include "cuda/rows/kv_store.cuh"
@@ -8,16 +8,16 @@
 namespace chaski {
 namespace {
 
-// Rows of a table by token or position. A thread takes 32 columns of a row of a block format (so
-// that a block is unpacked by few), one column of a float format; values are those of the format's
-// definition, to the bit.
+// Rows of a table by token or position. A thread unpacks 32 columns of a row of a block format, so
+// that few threads unpack a block, or one column of a float format. The values are exactly those of
+// the format's definition.
 
 template <class F>
 __global__ void get_rows(const std::byte* table, int64_t strip_bytes, int64_t cols,
                          const int32_t* ids, float* out) {
   wait_for_previous();
   start_next();
-  constexpr int kColumns = F::kFloat ? 1 : 32;  // of a thread
+  constexpr int kColumns = F::kFloat ? 1 : 32;  // columns of a thread
   const int64_t first = (int64_t(blockIdx.y) * blockDim.x + threadIdx.x) * kColumns;
   if (first >= cols) return;
   const int32_t id = ids[blockIdx.x];
@@ -52,7 +52,7 @@ struct GetRowsKernel {
   }
 };
 
-// The rows whose logits are wanted, copied next to each other.
+// Copies the rows whose logits are wanted next to each other.
 
 __global__ void take_rows(const float* x, const int32_t* outputs, float* y, int64_t cols) {
   wait_for_previous();
@@ -71,7 +71,7 @@ struct TakeRowsKernel {
   }
 };
 
-// Activations to 8 bits where no other kernel could do it in passing: a warp to a block of 32.
+// Quantizes activations to 8 bits where no other kernel can do it. A warp takes a block of 32.
 
 constexpr int kQuantizeWarps = 4;
 
@@ -93,8 +93,8 @@ struct QuantizeActsKernel {
   }
 };
 
-// Rotary embedding on its own (kv_write, or the matmul in front, does it in passing where it can):
-// a block to a head of a token.
+// Rotary embedding as a separate step. kv_write or the matmul before it does the rotation if
+// possible. A block takes a head of a token.
 
 constexpr int kRopeThreads = 64;
 
@@ -103,7 +103,7 @@ __global__ void rope(const float* x, float* y, const float* angles, const int32_
   wait_for_previous();
   start_next();
   const int64_t token = blockIdx.x, at = (token * gridDim.y + blockIdx.y) * head_dim;
-  for (int first = 0; first < head_dim; first += kRopeThreads) {  // whole warps
+  for (int first = 0; first < head_dim; first += kRopeThreads) {  // all lanes of a warp stay active
     const int c = first + threadIdx.x;
     const float turned = rotate_channel(c < head_dim ? x[at + c] : 0.0f, c,
                                         angles + int64_t(positions[token]) * dim, dim);
@@ -121,8 +121,8 @@ struct RopeKernel {
   }
 };
 
-// Keys and values into their pages, with the bits of KvWrite::write, and the query rotated on the
-// way: a block to a head, of a token for the queries, of one store after another for the keys.
+// Stores keys and values in their pages, with the bits of KvWrite::write, and rotates the query as
+// well. A block takes a head: of one token for queries, of one store after another for keys.
 
 constexpr int kWriteWarps = 4;
 
@@ -134,7 +134,7 @@ struct KvWriteArgs {
   int q_heads, dim;
 };
 
-// A warp to 32 channels.
+// A warp takes 32 channels.
 __global__ void kv_write(KvWriteArgs a) {
   wait_for_previous();
   start_next();

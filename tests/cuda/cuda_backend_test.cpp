@@ -244,12 +244,12 @@ TEST_CASE("cuda: what is missing is said in one line, before anything is loaded"
   Error error = error_of(open);
   CHECK(error.code == Exit::device);
   CHECK(std::string(error.what()) ==
-        "cuda: device 0 is wanted, but no CUDA-capable device is detected");
+        "cuda: device 0 was requested, but no CUDA-capable device is detected");
 
   shim::show_devices(1);
   CHECK(cuda_devices(true).list[0].free_bytes == size_t(1) << 34);
   o.device = 3;
-  CHECK(std::string(error_of(open).what()) == "cuda: device 3 is wanted, but there are 1");
+  CHECK(std::string(error_of(open).what()) == "cuda: device 3 was requested, but there are 1");
   o.device = 0;
   shim::set_device_memory(2 << 20);
   error = error_of(open);
