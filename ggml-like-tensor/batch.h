@@ -1,7 +1,7 @@
-// What one forward pass computes: tokens, each of some sequence at some position. Prefill, decode,
-// the check of a draft and eight sequences at once differ in this and in nothing else. Tokens of
-// one sequence are consecutive, in order of cells. Where a pass runs is pass_context.h's: the same
-// batch goes to the CPU and to a device.
+// What one forward pass computes: tokens, each of a sequence at a position. Prefill, decode,
+// verification of draft tokens and eight sequences at once differ only in the batch. Tokens of one
+// sequence are consecutive, in the order of their cells. The same batch goes to the CPU and to a
+// device; pass_context.h says where a pass runs.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace chaski {
 
-// The key and value of a token go to a page. A token may have several stores, as where sequences
-// that share it have pages of their own, or none, as where they are stored already.
+// Where the key and value of a token are stored. A token may have several stores, if several
+// sequences share it but have pages of their own. It has none if it is stored already.
 struct Store {
   int32_t token, page, slot;
 };
 
-// What attention reads of a pool (reading.h). A group is some pages of a chunk, and the tokens that
-// see any of them: those of every sequence whose table has just these pages there.
+// What attention reads of a pool (reading.h). A group is a run of pages of a chunk, with the tokens
+// that see any of them: tokens of all sequences that have exactly these pages there.
 struct Reading {
   struct Run {  // tokens [first, end) of the batch, of one sequence
     int32_t first, end;
@@ -26,25 +26,25 @@ struct Reading {
     int32_t first, end;       // runs[first, end)
   };
   std::vector<Run> runs;
-  std::vector<Group> groups;         // in the order of their first tokens, then of chunks
-  int64_t alone = 0, sequences = 0;  // groups if no sequence shared any; sequences of the batch
+  std::vector<Group> groups;         // ordered by first token, then by chunk
+  int64_t alone = 0, sequences = 0;  // groups if sequences shared none; sequences of the batch
 };
 
 struct Batch {
-  // per token; its position is what rotary angles and learned positions go by
+  // per token; rotary angles and learned positions use the position
   std::vector<int32_t> tokens, positions;
-  // per token: how many of its sequence were stored before it. Its sequence finds its keys and
-  // values in page cell / 16 of its tables, slot cell % 16; it sees cells up to its own
+  // per token: the number of tokens of its sequence stored before it. Its key and value are in page
+  // cell / 16 of the sequence's tables, slot cell % 16. It sees cells up to its own
   std::vector<int32_t> cells;
-  std::vector<int32_t> sequences;  // per token: whose it is, an index into each pool's tables
+  std::vector<int32_t> sequences;  // per token: its sequence, an index into the tables of each pool
   std::vector<std::vector<const int32_t*>> tables;  // (pools, sequences): pages, in order of cells
-  // (pools): all that a pass writes of keys and values; nothing for pools of recurrent states
+  // (pools): all keys and values that the pass writes; empty for pools of recurrent states
   std::vector<std::vector<Store>> stores;
   std::vector<Reading> readings;  // (pools)
   std::vector<int32_t> outputs;   // indices of the tokens whose logits are wanted
 
   int64_t size() const { return int64_t(tokens.size()); }
-  // Of a KvView or RecurrentView.
+  // The table of token t's sequence in the pool of a KvView or RecurrentView.
   template <class View>
   [[gnu::always_inline]] const int32_t* table(const View& s, int64_t t) const {
     return tables[size_t(s.pool)][size_t(sequences[size_t(t)])];

@@ -29,7 +29,7 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-// The number in front of and the one behind a space, 0 for "max" and what is not there.
+// The numbers before and after a space; 0 for "max" and for a missing number.
 std::pair<double, double> numbers_in(const std::string& path) {
   KernelText text;
   if (!read_text(path, text)) return {};
@@ -61,7 +61,7 @@ int count_cores(const std::vector<int>& cpus, const std::function<std::string(in
   return int(cores.size());
 }
 
-// "max 100000" or "150000 100000" in version 2, two files in version 1, where -1 is no limit.
+// Version 2 has "max 100000" or "150000 100000". Version 1 has two files, where -1 means no limit.
 double quota_cores(const std::string& root) {
   double least = std::numeric_limits<double>::infinity();
   each_control_group(root, "cpu", [&](const std::string& folder, int version) {

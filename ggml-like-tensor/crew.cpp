@@ -18,7 +18,7 @@ int64_t nanoseconds() {
       .count();
 }
 
-// Covers the gaps of a decode step and the draw after it; then a thread sleeps.
+// Covers the gaps within a decode step and the draw after it. After this time a thread sleeps.
 constexpr int64_t kSpin = 60'000;
 
 }  // namespace
@@ -29,12 +29,12 @@ Crew::Crew(int threads, bool fixed) : count_(threads, fixed), limit_(count_.now(
     for (int i = 1; i < size(); ++i) threads_.emplace_back([this, i] { worker(i); });
   } catch (const std::system_error& error) {
     const int started = int(threads_.size()) + 1;
-    if (!fixed) {  // then it is what the system grants that is the most
+    if (!fixed) {  // then the number that the system allows is the maximum
       count_ = ThreadCount(started);
       return;
     }
     stop();
-    fail(Exit::memory, "{} threads are wanted, the system starts no more than {}: {}", threads,
+    fail(Exit::memory, "{} threads were requested, but the system starts only {}: {}", threads,
          started, error.what());
   } catch (...) {
     stop();
@@ -53,7 +53,7 @@ void Crew::stop() {
   threads_.clear();
 }
 
-// Until ready(): spinning for a moment, then asleep until wake().
+// Waits for ready(): spins for kSpin nanoseconds, then sleeps until wake().
 template <class Ready>
 void Crew::wait(Ready ready) {
   for (int64_t end = nanoseconds() + kSpin; nanoseconds() < end;)
@@ -66,8 +66,8 @@ void Crew::wait(Ready ready) {
   sleepers_.fetch_sub(1);
 }
 
-// After what the sleepers wait for was stored; both sides are sequentially consistent, so that
-// either the sleeper sees it or it is seen here.
+// Called after the value that sleepers wait for was stored. Both sides are sequentially consistent:
+// either the sleeper sees the value, or the sleeper is seen here.
 void Crew::wake() {
   if (sleepers_.load() == 0) return;
   bell_.fetch_add(1);
@@ -96,13 +96,14 @@ void Crew::run(Steps& work, int steps, int worth) {
   }
 }
 
-// How many chunks were there to take, this one included: 0 or less if there was none.
+// Takes a chunk. Returns the number of chunks that were left, including this one; 0 or less if
+// there was none.
 int64_t Crew::take() {
   if (untaken_.load(std::memory_order_relaxed) <= 0) return 0;
   return untaken_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
-// Chunks of the step that is on, as long as there are any.
+// Computes chunks of the current step until none is left.
 void Crew::take_part(int id) {
   int64_t mine = 0, since = 0;
   for (int64_t there; (there = take()) > 0; ++mine) {
@@ -113,7 +114,7 @@ void Crew::take_part(int id) {
   report(mine, nanoseconds() - since, id);
 }
 
-// The last to report ends the step.
+// The last thread to report ends the step.
 void Crew::report(int64_t chunks, int64_t took, int id) {
   const int64_t each = took / chunks;
   for (int64_t fastest = fastest_.load(std::memory_order_relaxed);
@@ -131,8 +132,8 @@ void Crew::set_limit() {
   if (limit_.exchange(limit) < limit) limit_.notify_all();
 }
 
-// Opens the next step that has chunks, or ends the pass. What only one thread can do is done here,
-// without a word to the others.
+// Opens the next step that has chunks, or ends the pass. A step that only one thread can do is done
+// here, without waking the others.
 void Crew::next_step(int64_t at, int id) {
   while (++step_ < steps_) {
     started_ = at;

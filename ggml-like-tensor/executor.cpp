@@ -10,7 +10,7 @@ constexpr size_t kCounterBytes = kSharedCounters * sizeof(uint32_t);
 bool AlignedBytes::grow(size_t bytes) {
   if (bytes <= size_) return false;
   bytes = (bytes + 63) / 64 * 64;
-  data_.reset(), size_ = 0;  // or both would be held for a moment
+  data_.reset(), size_ = 0;  // otherwise both buffers would exist for a moment
   auto* p = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
   if (!p) fail(Exit::memory, "activations need {} bytes of memory that are not there", bytes);
   std::memset(p, 0, bytes);
@@ -34,12 +34,12 @@ bool Executor::run(Plan& plan, const std::atomic<bool>* stop) {
   abandoned_.store(false, std::memory_order_relaxed);
   crew_.run(*this, int(plan.steps.size()), plan.threads_worth(crew_.size()));
   if (!abandoned_.load(std::memory_order_relaxed)) return true;
-  std::memset(shared_.data(), 0, kCounterBytes);  // of a step that was left in the middle
+  std::memset(shared_.data(), 0, kCounterBytes);  // of the step that was abandoned
   return false;
 }
 
 bool Executor::stops() {
-  if (abandoned_.load(std::memory_order_relaxed)) return true;  // whatever becomes of the flag
+  if (abandoned_.load(std::memory_order_relaxed)) return true;  // even if the flag was reset
   if (!stop_ || !stop_->load(std::memory_order_relaxed)) return false;
   abandoned_.store(true, std::memory_order_relaxed);
   return true;

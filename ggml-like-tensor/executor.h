@@ -1,6 +1,6 @@
-// Runs plans: one arena for all of them (a pass at a time), a scratch area for each thread, work
-// handed out in chunks. Who gets which chunk does not change a bit of the result. A run allocates
-// nothing.
+// Runs plans. There is one arena for all of them (one pass at a time) and a scratch area for each
+// thread. Work is distributed in chunks; which thread computes a chunk does not change a bit of the
+// result. A run allocates nothing.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -11,12 +11,12 @@
 
 namespace chaski {
 
-// 64-byte aligned, zeroed when it grows.
+// 64-byte aligned memory; the contents are zero after it grows.
 class AlignedBytes {
  public:
   std::byte* data() const { return data_.get(); }
   size_t size() const { return size_; }
-  bool grow(size_t bytes);  // true if it moved; throws Error(memory)
+  bool grow(size_t bytes);  // true if the memory moved; throws Error(memory)
 
  private:
   struct Free {
@@ -28,22 +28,22 @@ class AlignedBytes {
 
 class Executor : private Steps {
  public:
-  // `threads` at most, as many as pay; with `fixed` always so many.
+  // Up to `threads` threads, as many as pay off; with `fixed` always exactly `threads`.
   explicit Executor(int threads, bool fixed = false)
       : crew_(threads, fixed), scratch_(size_t(crew_.size())) {}
 
   int threads() const { return crew_.size(); }
   double threads_used() const { return crew_.average(); }
-  // Gives a plan the memory that it runs in, so that its input can be written; run() does the same.
+  // Gives a plan the memory that it runs in, so that its input can be written. run() does the same.
   void make_room(Plan& plan);
-  // False if it was abandoned, because somebody has set `stop`: it is looked at before each step
-  // and each chunk, and what was computed until then means nothing.
+  // Returns false if `stop` was set and the pass was abandoned. It is checked before each step and
+  // each chunk. The results of an abandoned pass are invalid.
   bool run(Plan& plan, const std::atomic<bool>* stop = nullptr);
 
-  // Seconds each step of the last run took, if wanted.
+  // If set, receives the seconds of each step of the last run.
   std::vector<double>* profile = nullptr;
-  // Told after each step that is whole, before the next begins, while what the step read is still
-  // there: by one thread at a time, in order. Must not throw.
+  // Called after each complete step, before the next one begins, while the step's inputs are still
+  // there. One thread at a time calls it, in order. Must not throw.
   std::function<void(const Plan&, size_t step)> after_step;
 
  private:

@@ -1,6 +1,5 @@
-// Writing a file so that a crash, a full disk or Ctrl-C leaves either the old one or the new one.
-// The temporary name stands in the same folder because rename() is atomic only within a file
-// system.
+// Writes a file so that a crash, a full disk or Ctrl-C leaves either the old file or the new one.
+// The temporary file is in the same folder, because rename() is atomic only within a file system.
 #include "ggml-like-tensor/base/atomic_file.h"
 
 #include <dirent.h>
@@ -31,8 +30,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// --- Temporary files that are open now, where a signal handler can find them: no lock, no
-// allocation. ---
+// --- Open temporary files, in a table that a signal handler can read: no lock, no allocation. ---
 
 enum SlotState : int { kFree, kFilling, kLive };
 struct Slot {
@@ -71,11 +69,10 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// Where a file of this name is really kept: the end of a chain of symbolic links, whether or not
-// something is there yet. /dev/stdout and its like end in /proc; a rename over those is not what
-// anybody means.
+// The path where a file of this name really is: the end of a chain of symbolic links, whether or
+// not it exists yet. /dev/stdout and similar names end in /proc, where a rename makes no sense.
 fs::path behind_links(const std::string& path) {
-  constexpr int kMaxLinks = 40;  // as many as Linux follows
+  constexpr int kMaxLinks = 40;  // the limit of Linux
   fs::path at = path;
   std::error_code error;
   for (int i = 0; i < kMaxLinks; i++) {
@@ -90,7 +87,7 @@ fs::path behind_links(const std::string& path) {
   fail(Exit::io, "{}: too many levels of symbolic links", path);
 }
 
-// Nothing there, or a file that may be replaced. Its permissions, if any.
+// Checks that there is no file or one that may be replaced. Returns its permissions, if any.
 std::optional<mode_t> mode_of_old(const std::string& path) {
   struct stat st;
   if (::stat(path.c_str(), &st) != 0) return std::nullopt;
@@ -101,9 +98,9 @@ std::optional<mode_t> mode_of_old(const std::string& path) {
   return st.st_mode & 07777;
 }
 
-// --- Temporary files of writers that were killed. A living writer holds a lock on its own, and the
-// system lets it go with the process, whatever ended it; so what can be locked is nobody's. Where a
-// file system has no locks nothing is removed. ---
+// --- Temporary files of writers that were killed. A living writer holds a lock on its file; the
+// system releases it when the process ends in any way. So a file that can be locked has no writer.
+// If a file system has no locks, nothing is removed. ---
 
 bool is_temporary(std::string_view name, std::string_view prefix) {
   constexpr size_t kRandom = 16;
@@ -113,8 +110,8 @@ bool is_temporary(std::string_view name, std::string_view prefix) {
          random.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// The names in a folder, as far as they can be read. The standard library's iterator ends the
-// program when its memory fails: it is noexcept.
+// Lists the names in a folder, as far as they can be read. Does not use the standard library's
+// iterator: it is noexcept, so it ends the program if it runs out of memory.
 template <class Take>
 void each_name(const fs::path& folder, Take take) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
@@ -138,7 +135,7 @@ void remove_stale(const fs::path& folder, const std::string& prefix, const std::
 
 std::string prefix_of(const fs::path& path) { return "." + path.filename().string() + "."; }
 
-// The temporary file that was written to last; empty: there is none.
+// The temporary file with the latest write; empty if there is none.
 std::string latest_of(const fs::path& folder, const std::string& prefix) {
   std::string latest;
   fs::file_time_type when;
@@ -151,7 +148,7 @@ std::string latest_of(const fs::path& folder, const std::string& prefix) {
   return latest;
 }
 
-// False if another process took the new file for stale before it was locked.
+// Returns false if another process took the new file for stale and removed it before it was locked.
 bool lock_new(int fd) {
   struct stat st;
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
@@ -162,7 +159,7 @@ bool lock_new(int fd) {
   fail(Exit::io, "{}: {} (wrote {} of {} bytes)", path, reason(error), done, wanted);
 }
 
-// All of `bytes` at `offset`; `wanted`, for the error line, is the size of the file on its way.
+// Writes all of `bytes` at `offset`. `wanted` is the final size of the file, for the error message.
 void put(int fd, const std::string& path, uint64_t offset, std::span<const std::byte> bytes,
          uint64_t wanted) {
   while (!bytes.empty()) {
@@ -183,11 +180,11 @@ AtomicFile::AtomicFile(std::string path, Leftover leftover)
   path_ = behind_links(path_).string();
   const auto old_mode = mode_of_old(path_);
   open_temporary();
-  // refused by file systems without permissions, and nothing is lost
+  // file systems without permissions refuse this, which does no harm
   if (old_mode) ::fchmod(fd_, *old_mode);
 }
 
-// A name that nobody else has. The lock says that its writer lives: see remove_stale.
+// Creates a new unique name. Its lock says that the writer is alive: see remove_stale.
 void AtomicFile::open_temporary() {
   const fs::path folder = folder_of(path_);
   const std::string prefix = prefix_of(path_);
@@ -208,12 +205,12 @@ void AtomicFile::open_temporary() {
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) fail(Exit::io, "{}: cannot be written: {}", temporary_, reason(errno));
     if (lock_new(fd_)) break;
-    ::close(fd_);  // taken for stale in the moment before it was locked
+    ::close(fd_);  // another process took it for stale before it was locked
   }
   if (leftover_ == Leftover::remove) remember(temporary_);
 }
 
-// False of one that somebody still writes, or that cannot be read or locked.
+// Returns false if another process still writes the file, or if it cannot be read or locked.
 bool AtomicFile::adopt(const std::string& name) {
   const std::string path = (fs::path(path_).parent_path() / name).string();
   const auto refuse = [&](const std::string& why) {
@@ -243,7 +240,7 @@ bool has_leftover(const std::string& path) {
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) ::close(fd_);
-  if (temporary_.empty()) return;  // committed
+  if (temporary_.empty()) return;  // committed already
   if (leftover_ == Leftover::adopt && size_ > 0) return;
   ::unlink(temporary_.c_str());
   forget(temporary_);
@@ -256,14 +253,14 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
   ENSURE(offset <= size_ && bytes.size() <= size_ - offset,
-         "write_at() is for what write() or pad_to() made room for");
+         "write_at() needs bytes that write() or pad_to() has made");
   put(fd_, path_, offset, bytes, size_);
 }
 
-// The space is claimed now where the file system can: a disk that is too small is found before the
+// Allocates the space now if the file system can. So a disk that is too small is found before the
 // work, not after it.
 void AtomicFile::pad_to(uint64_t offset) {
-  ENSURE(offset >= size_, "padding goes forward");
+  ENSURE(offset >= size_, "pad_to() can only make the file longer");
   if (offset == size_) return;
   int result;
   do result = ::fallocate(fd_, 0, static_cast<off_t>(size_), static_cast<off_t>(offset - size_));
@@ -275,7 +272,7 @@ void AtomicFile::pad_to(uint64_t offset) {
 }
 
 void AtomicFile::cut(uint64_t size) {
-  ENSURE(size <= size_, "cutting goes backward");
+  ENSURE(size <= size_, "cut() can only make the file shorter");
   int result;
   do result = ::ftruncate(fd_, static_cast<off_t>(size));
   while (result != 0 && errno == EINTR);
@@ -294,9 +291,9 @@ void AtomicFile::commit() {
     fail(Exit::io, "{}: cannot be replaced: {}", path_, reason(errno));
   forget(temporary_);
   temporary_.clear();
-  ::close(std::exchange(fd_, -1));  // lets the lock go, so not before the name has changed
-  // The rename itself reaches the disk with the folder. A failure here changes nothing any more:
-  // either name is a whole file.
+  ::close(std::exchange(fd_, -1));  // releases the lock, so this must come after the rename
+  // Syncing the folder brings the rename to disk. A failure here needs no error: both the old name
+  // and the new name are whole files.
   const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
   ::fsync(folder);
@@ -319,8 +316,8 @@ void refuse_same_file(const std::string& in, const std::string& out) {
   const auto [end, rest] =
       std::mismatch(whole_in.begin(), whole_in.end(), whole_out.begin(), whole_out.end());
   if (end == whole_in.end()) refuse("a file of the input folder");
-  // A folder of links into a store, as download caches make them: the output may be what one of
-  // them points to.
+  // Download caches make folders of links into a store. The output may be the target of one of
+  // these links.
   each_name(in, [&](std::string_view name) {
     if (fs::equivalent(fs::path(in) / name, out, error))
       refuse("the same file as one in the input folder");

@@ -1,7 +1,8 @@
-// A file that is whole or not there: written under a temporary name in the same folder, synced,
-// renamed by commit(). If the object dies before, the temporary file is removed and an older file
-// of that name is untouched. Signals: see remove_temporaries_now. What a killed writer left behind
-// is removed by the next writer of the same name, or taken over.
+// A file that is either complete or not there. It is written under a temporary name in the same
+// folder, synced, and renamed by commit(). If the object is destroyed before that, the temporary
+// file is removed and an older file of that name is unchanged. remove_temporaries_now is for
+// signals. The temporary file of a killed writer is removed or continued by the next writer of the
+// same name.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,11 +11,11 @@
 
 namespace chaski {
 
-// What becomes of what a killed writer of the same name left.
+// What happens to the temporary file of a killed writer of the same name.
 enum class Leftover {
   remove,
-  // The latest is this writer's temporary file, as it is. And this one's is left to others: unless
-  // it is empty, neither an exception nor a signal removes it.
+  // This writer continues the latest one. Its own file is kept for later writers too: an exception
+  // or a signal does not remove it, unless it is empty.
   adopt,
 };
 
@@ -25,17 +26,17 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // at the end; throws Error(io) with path and reason
+  // appends; throws Error(io) with path and reason
   void write(std::span<const std::byte> bytes);
-  // over what is there; may be called from several threads
+  // overwrites existing bytes; may be called from several threads
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
-  void pad_to(uint64_t offset);  // zeros
-  void cut(uint64_t size);       // to so many bytes, of more
+  void pad_to(uint64_t offset);  // appends zeros
+  void cut(uint64_t size);       // shortens the file to `size` bytes
   uint64_t size() const { return size_; }
   const std::string& temporary() const { return temporary_; }
-  // Why this one did not take over what is left; empty: it did, or there is nothing.
+  // The reason why a temporary file was not continued; empty if it was or if there is none.
   const std::string& not_adopted() const { return not_adopted_; }
-  void sync();    // all bytes on disk
+  void sync();    // brings all bytes to disk
   void commit();  // sync, rename over `path`, sync the folder
 
  private:
@@ -48,16 +49,15 @@ class AtomicFile {
   uint64_t size_ = 0;
 };
 
-// Whether a killed writer of this name left something.
+// Whether a killed writer of this name left a temporary file.
 bool has_leftover(const std::string& path);
 
 // Throws Error(usage) if writing `out` would destroy `in`: same name, same inode (hard or symbolic
-// link), `out` inside folder `in`, or `out` another part of a file in parts. Call it before
+// link), `out` inside folder `in`, or `out` another part of a file in several parts. Call it before
 // anything is written.
 void refuse_same_file(const std::string& in, const std::string& out);
 
-// Async-signal-safe: removes the temporary files that are open now. For a signal handler that is
-// about to end the program.
+// Async-signal-safe: removes the open temporary files. For a signal handler that ends the program.
 void remove_temporaries_now();
 
 }  // namespace chaski

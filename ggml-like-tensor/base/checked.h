@@ -1,6 +1,6 @@
-// Sizes that come from a file: arithmetic that remembers an overflow instead of wrapping, so that
-// the one check stands at the end of a formula. `Checked(rows) * cols * 4` has no value once any
-// step left the range of uint64_t.
+// Arithmetic for sizes that come from a file. It records an overflow instead of wrapping, so one
+// check at the end of a formula is enough. `Checked(rows) * cols * 4` has no value if any step
+// exceeded the range of uint64_t.
 #pragma once
 #include <cstdint>
 #include <optional>

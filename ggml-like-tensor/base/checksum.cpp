@@ -4,7 +4,7 @@
 
 namespace chaski {
 
-// The library is built for SSE2, with which a model's sums cost half as much again.
+// The system's library is built for SSE2, which takes half as long again for a model's sums.
 uint64_t checksum(const void* bytes, size_t size) {
 #if defined(__x86_64__)
   static const bool avx2 = __builtin_cpu_supports("avx2");

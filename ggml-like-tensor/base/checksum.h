@@ -1,4 +1,4 @@
-// The sum that a .quipu file has of its header and of each tensor: XXH3-64.
+// The checksum in .quipu files, of the header and of each tensor: XXH3-64.
 #pragma once
 #include <cstddef>
 #include <cstdint>

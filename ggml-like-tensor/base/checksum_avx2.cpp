@@ -1,4 +1,4 @@
-// The same sum from the library's own header, in an object built with -mavx2 (Makefile).
+// The same checksum from the library's header, in an object built with -mavx2 (Makefile).
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -22,9 +22,9 @@ bool read_text(const std::string& path, KernelText& text) {
   return text.size > 0;
 }
 
-// /proc/self/cgroup: "0::/a/b" for version 2, "4:cpu,memory:/a/b" for version 1. In a container the
-// path may lead to where nothing is mounted: then the groups that can be seen are the ones from the
-// mount point on.
+// /proc/self/cgroup has "0::/a/b" for version 2 and "4:cpu,memory:/a/b" for version 1. In a
+// container this path may not be mounted. Then the visible groups are those from the mount point
+// on.
 void each_control_group(const std::string& root, const std::string& controller,
                         const std::function<void(const std::string&, int)>& visit) {
   KernelText groups;

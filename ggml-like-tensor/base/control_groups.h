@@ -1,5 +1,5 @@
-// The control groups (version 1 or 2) that this process is in, and how the kernel's text files are
-// read: with read() into a buffer on the stack, so that asking costs no memory.
+// The control groups (version 1 or 2) of this process, and a reader for the kernel's text files. It
+// uses read() into a buffer on the stack, so it allocates no memory.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace chaski {
 
-// The first kilobytes of a file: lines of interest stand there.
+// The first kilobytes of a file; the lines that are needed are there.
 struct KernelText {
   char bytes[16 << 10];
   size_t size = 0;
@@ -16,8 +16,8 @@ struct KernelText {
 };
 bool read_text(const std::string& path, KernelText& text);  // false if it cannot be read
 
-// Calls visit(folder, version) for each group whose limits on a controller ("memory", "cpu") hold
-// for this process: its own and all above. `root` stands in front of /proc and /sys, for tests.
+// Calls visit(folder, version) for each group that limits a controller ("memory", "cpu") of this
+// process: its own group and all above. Tests pass a `root` that is put before /proc and /sys.
 void each_control_group(const std::string& root, const std::string& controller,
                         const std::function<void(const std::string& folder, int version)>& visit);
 

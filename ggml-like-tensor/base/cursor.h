@@ -1,6 +1,6 @@
-// The one way to read untrusted bytes: little-endian, bounds-checked, and able to say where it
-// stands. Every read names the field it is for, so that a short file gives "x.gguf: tensor count: 8
-// bytes wanted at offset 16, file has 20".
+// The only reader of untrusted bytes. It is little-endian and bounds-checked. Every read names its
+// field, so that a short file gives "x.gguf: tensor count: 8 bytes wanted at offset 16, file has
+// 20".
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -34,14 +34,14 @@ class Cursor {
     at_ += n;
     return part;
   }
-  // A string with a 64-bit length in front; view: where it lies.
+  // A string after its 64-bit length; view() refers to the bytes in place.
   std::string text(std::string_view field) { return std::string(view(field)); }
   std::string_view view(std::string_view field) {
     auto part = raw(take<uint64_t>(field), field);
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
-  // A count of things of which each takes at least min_bytes: refused before anything is allocated
-  // for it.
+  // Checks a count of items that take at least min_bytes each, before any memory is allocated for
+  // them.
   uint64_t count(uint64_t n, uint64_t min_bytes, std::string_view field) const {
     if (n > remaining() / min_bytes)
       fail(Exit::bad_file, "{}: {} is {}, but only {} bytes are left in the file", file_, field, n,

@@ -1,5 +1,4 @@
-// The two things error.h leaves to a source file: text made safe for a terminal, and the last words
-// of a bug.
+// Makes text safe for a terminal, and reports a failed ENSURE.
 #include "ggml-like-tensor/base/error.h"
 
 #include <utf8proc.h>
@@ -11,7 +10,7 @@ namespace chaski {
 
 namespace {
 
-// C0, DEL and C1: what a terminal obeys instead of showing. Invalid UTF-8 is -1, and counts.
+// C0, DEL and C1: characters that control a terminal. Invalid UTF-8 is -1 and also unsafe.
 bool is_unsafe(utf8proc_int32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
 }  // namespace
@@ -22,7 +21,7 @@ size_t escape(std::string_view text, char* out, size_t room) {
     utf8proc_int32_t code = -1;
     const auto* at = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
     const auto length = utf8proc_iterate(at, static_cast<utf8proc_ssize_t>(text.size()), &code);
-    // One bad byte at a time, so that the text goes on at the next good one.
+    // On invalid UTF-8, takes one byte at a time, so that the next valid character is found.
     const std::string_view piece = text.substr(0, length > 0 ? length : 1);
     if (size + 4 * piece.size() > room) return size;
     for (const unsigned char byte : piece) {
@@ -48,7 +47,7 @@ std::string readable(const std::string& line) {
   constexpr size_t kMost = 1000, kTail = 300;
   constexpr std::string_view kCut = " ... ";
   if (line.size() <= kMost) return line;
-  const auto inside = [&](size_t at) { return (line[at] & 0xc0) == 0x80; };  // of a character
+  const auto inside = [&](size_t at) { return (line[at] & 0xc0) == 0x80; };  // inside a character
   size_t head = kMost - kTail - kCut.size(), tail = line.size() - kTail;
   while (head > 0 && inside(head)) --head;
   while (tail < line.size() && inside(tail)) ++tail;

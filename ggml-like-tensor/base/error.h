@@ -1,6 +1,6 @@
-// What the world can do wrong, and the exit code that says so. One Error is thrown where it is
-// noticed (load, plan or flag time), caught once in main(), printed as one line. Not for bugs:
-// those are ENSURE.
+// Errors of input and environment, with their exit codes. An Error is thrown where the problem is
+// found (load, plan or flag time), caught once in main(), and printed as one line. Bugs are not
+// Errors; ENSURE reports them.
 #pragma once
 #include <fmt/core.h>
 
@@ -21,7 +21,7 @@ enum class Exit : int {
   non_finite = 8,
 };
 
-// At most 1000 bytes of a line, its beginning and its end: a name in a damaged file may be as long
+// At most 1000 bytes of a line: its beginning and its end. A name in a damaged file may be as long
 // as the file.
 std::string readable(const std::string& line);
 
@@ -37,18 +37,18 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Text from a file or a model, made safe for a terminal: control bytes and invalid UTF-8 become
+// Makes text from a file or a model safe for a terminal: control bytes and invalid UTF-8 become
 // \xNN.
 std::string escaped(std::string_view text);
-// The same without taking memory: as many characters as have room. Returns the bytes written.
+// The same without allocating memory: as many characters as fit. Returns the bytes written.
 size_t escape(std::string_view text, char* out, size_t room);
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const char* why);
 
 }  // namespace chaski
 
-// The program is wrong if `condition` does not hold. Always on; DEBUG_ENSURE, for kernels, only in
-// debug builds.
+// Reports a bug if `condition` does not hold. Always on. DEBUG_ENSURE is for kernels and is on only
+// in debug builds.
 #define ENSURE(condition, why) \
   ((condition) ? (void)0 : ::chaski::check_failed(__FILE__, __LINE__, #condition, why))
 #ifdef CHASKI_DEBUG

@@ -7,7 +7,7 @@
 namespace chaski {
 
 uint64_t hash_of(std::string_view text) {
-  // Of each process its own: a file cannot be made so that all its texts have one hash.
+  // Each process has its own seed, so a file cannot be made in which all texts have the same hash.
   static const uint64_t seed = [] {
     uint64_t random = 0;
     if (::getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)

@@ -1,5 +1,5 @@
-// Finds the number of a thing by its hash: a table beside the list that has the things themselves,
-// in 12 bytes for each. Grows never: how many there may be is said at first.
+// Finds the index of an item by its hash. The items themselves are in a separate list; this table
+// takes 12 bytes for each. It never grows: its capacity is set at construction.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,12 +12,12 @@ class HashIndex {
  public:
   explicit HashIndex(size_t most) : slots_(most + most / 2 + 1) {}
 
-  // The number put under this hash for which same(number) holds; -1 if there is none.
+  // The number stored with this hash for which same(number) holds; -1 if there is none.
   template <class Same>
   int32_t find(uint64_t hash, const Same& same) const {
     return static_cast<int32_t>(slots_[place(hash, same)].number) - 1;
   }
-  // Of equal things the first one counts.
+  // If an equal item is already there, it keeps its number.
   template <class Same>
   void put(uint64_t hash, int32_t number, const Same& same) {
     Slot& slot = slots_[place(hash, same)];
@@ -27,10 +27,10 @@ class HashIndex {
  private:
   struct Slot {
     uint32_t hash = 0;    // the low half
-    uint32_t number = 0;  // one more; 0: free
+    uint32_t number = 0;  // the number plus one; 0: free
   };
 
-  // Where the thing is, or the free slot where it would be.
+  // The slot of the item, or the free slot where it belongs.
   template <class Same>
   size_t place(uint64_t hash, const Same& same) const {
     size_t at = (hash >> 32) * slots_.size() >> 32;
@@ -45,7 +45,7 @@ class HashIndex {
 
 uint64_t hash_of(std::string_view text);
 
-// Of a list of texts.
+// The index of a list of texts.
 class TextIndex {
  public:
   explicit TextIndex(size_t most) : index_(most) {}

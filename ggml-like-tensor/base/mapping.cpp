@@ -1,7 +1,7 @@
-// mmap, read-only. Whoever shortens a file while it is mapped ends its readers with SIGBUS, at
-// whatever instruction touches a page that is gone. The files chaski writes are replaced by rename,
-// never shortened, so this needs a foreign hand; the table here tells a signal handler which file
-// it was.
+// Maps files read-only by mmap. If a file is shortened while it is mapped, its readers get SIGBUS
+// at the instruction that touches a lost page. chaski replaces its files by rename and never
+// shortens them, so only another program can cause this. The table here tells a signal handler
+// which file it was.
 #include "ggml-like-tensor/base/mapping.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ std::string state_of(const struct stat& s) {
                      time(s.st_mtim), time(s.st_ctim), s.st_ino, s.st_dev);
 }
 
-// Never waits: a pipe without a writer is refused instead; regular files do not notice O_NONBLOCK.
+// Never waits: a pipe without a writer is refused. O_NONBLOCK has no effect on regular files.
 int open_regular(const std::string& path, struct stat& st) {
   Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) fail(Exit::io, "{}: cannot be opened: {}", path, reason());
@@ -48,15 +48,15 @@ int open_regular(const std::string& path, struct stat& st) {
   return std::exchange(file.fd, -1);
 }
 
-// --- What is mapped now, for a signal handler: no lock, no allocation. ---
+// --- The mapped files, in a table for a signal handler: no lock, no allocation. ---
 
 struct MappedFile {
   std::atomic<bool> taken{false};
-  std::atomic<const std::byte*> begin{nullptr};  // set last: then the rest is there
+  std::atomic<const std::byte*> begin{nullptr};  // set last: the other fields are valid then
   size_t size = 0;
   char path[PATH_MAX];
 };
-// Shards of a large folder are some two hundred files; what finds no slot is only not named.
+// A large folder has about two hundred shards. A file without a slot is only not named.
 constexpr int kMappedFiles = 256;
 MappedFile mapped_files[kMappedFiles];
 static_assert(std::atomic<const std::byte*>::is_always_lock_free, "a signal handler reads it");
@@ -79,7 +79,8 @@ void forget(const std::byte* data) {
 }  // namespace
 
 std::shared_ptr<const Mapping> Mapping::open(const std::string& path) {
-  // What allocates comes first: nothing may throw between mmap and the owner of its result.
+  // Everything that allocates comes first: nothing may throw between mmap and the owner of its
+  // result.
   const std::shared_ptr<Mapping> mapping(new Mapping(path));
   const std::string shown = escaped(path);
   struct stat st;

@@ -1,4 +1,4 @@
-// A file mapped read-only. Not for writing: see atomic_file.h.
+// A file mapped read-only. For writing see atomic_file.h.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -9,8 +9,8 @@ namespace chaski {
 
 class Mapping {
  public:
-  // Throws Error(io) if the file cannot be opened or mapped, Error(memory) if there are no
-  // addresses left for it, Error(bad_file) if it is empty or not a regular file.
+  // Throws Error(io) if the file cannot be opened or mapped, Error(memory) if there is no address
+  // space left for it, Error(bad_file) if it is empty or not a regular file.
   static std::shared_ptr<const Mapping> open(const std::string& path);
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -18,11 +18,11 @@ class Mapping {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
-  // Pages that were read need no longer be in this process's memory; who reads them again gets them
-  // from the system's cache. From any thread, also while others read.
+  // Removes the pages from this process's memory. Later reads get them from the system's cache. May
+  // be called from any thread, also while others read.
   void let_go() const;
-  // The size, times, inode and device of the file when it was mapped: one of them changes when
-  // somebody writes to it.
+  // The size, times, inode and device of the file when it was mapped. At least one of them changes
+  // when the file is written to.
   const std::string& state() const { return state_; }
 
  private:
@@ -32,13 +32,13 @@ class Mapping {
   size_t size_ = 0;
 };
 
-// The first bytes of a file, `most` or all it has. Throws as Mapping::open does, but takes an empty
-// file.
+// The first bytes of a file: `most`, or all if it is shorter. Throws as Mapping::open does, except
+// that the file may be empty.
 std::string beginning_of(const std::string& path, size_t most);
 
-// Async-signal-safe: the path (safe for a terminal) of the file that is mapped at `address`, null
-// if none is. For the handler of SIGBUS, which comes when a file has become shorter than its
-// mapping or the disk fails.
+// Async-signal-safe: the path (safe for a terminal) of the file that is mapped at `address`; null
+// if there is none. For the handler of SIGBUS, which is raised when a file has become shorter than
+// its mapping or the disk fails.
 const char* mapped_file_at(const void* address);
 
 }  // namespace chaski

@@ -1,5 +1,5 @@
-// Memory is asked for here before much of it is taken: a refusal can be said in a line, a kill by
-// the kernel cannot.
+// Finds out how much memory is left before much of it is used. A refusal can be reported in a line;
+// a kill by the kernel cannot.
 #include "ggml-like-tensor/base/memory.h"
 
 #include <sys/resource.h>
@@ -21,7 +21,7 @@ std::optional<uint64_t> number(std::string_view text) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// The number behind `word` at the beginning of a line; `word` has its colon or space.
+// The number after `word` at the beginning of a line; `word` includes its colon or space.
 std::optional<uint64_t> field(std::string_view text, std::string_view word) {
   for (size_t at = 0; at < text.size(); at = std::min(text.find('\n', at), text.size() - 1) + 1)
     if (text.substr(at).starts_with(word)) return number(text.substr(at + word.size()));
@@ -30,7 +30,7 @@ std::optional<uint64_t> field(std::string_view text, std::string_view word) {
 
 std::optional<uint64_t> number_in(const std::string& path) {
   KernelText text;
-  return read_text(path, text) ? number(text.view()) : std::nullopt;  // "max" is no number
+  return read_text(path, text) ? number(text.view()) : std::nullopt;  // "max" is not a number
 }
 
 using Bytes = std::optional<uint64_t>;
@@ -38,7 +38,7 @@ using Bytes = std::optional<uint64_t>;
 Bytes least(Bytes a, Bytes b) { return a && b ? std::min(*a, *b) : a ? a : b; }
 uint64_t rest(uint64_t limit, uint64_t used) { return limit - std::min(limit, used); }
 
-// `used` in kB, by its field in /proc/self/status, under a limit of the process.
+// What a limit of the process leaves. `used` is the field in /proc/self/status, in kB.
 Bytes left_of(int resource, std::string_view used, const std::string& root) {
   rlimit limit;
   if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
@@ -55,9 +55,9 @@ constexpr GroupFiles kVersion2 = {"/memory.max", "/memory.current", "inactive_fi
 constexpr GroupFiles kVersion1 = {"/memory.limit_in_bytes", "/memory.usage_in_bytes",
                                   "total_inactive_file ", "total_active_file "};
 
-// What one group leaves. Its usage counts pages of files it has read, a mapped model among them;
-// the kernel drops those before it kills, so they are as good as free. (RLIMIT_AS sees it the other
-// way round: there a mapping counts whole from the start, read or not.)
+// What one group leaves. Its usage includes the pages of files it has read, such as a mapped model.
+// The kernel drops those before it kills a process, so they count as free. (RLIMIT_AS is the
+// opposite: a mapping counts as a whole from the start.)
 Bytes left_in_group(const std::string& folder, const GroupFiles& files) {
   const Bytes limit = number_in(folder + files.limit), used = number_in(folder + files.used);
   if (!limit || !used) return {};

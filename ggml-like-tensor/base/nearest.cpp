@@ -15,7 +15,7 @@ char small(char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; }
 
 size_t distance(std::string_view a, std::string_view b) {
   a = a.substr(0, kMostBytes), b = b.substr(0, kMostBytes);
-  // From the first i bytes of a to every beginning of b; of i, i - 1 and i - 2.
+  // Edit distances from the first i, i - 1 and i - 2 bytes of a to every prefix of b.
   std::vector<size_t> row(b.size() + 1), above = row, above_that = row;
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {

@@ -1,4 +1,4 @@
-// What a thread does between two looks at something another thread will change.
+// What a thread does between two checks of a value that another thread will change.
 #pragma once
 
 namespace chaski {

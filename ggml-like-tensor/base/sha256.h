@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4), by which models on the network are named. About 300 MB a second; for sums
-// of our own files there is checksum.h.
+// SHA-256 (FIPS 180-4), which identifies models on the network. About 300 MB a second. checksum.h
+// is for chaski's own files.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace chaski {
 class Sha256 {
  public:
   void add(std::span<const std::byte> bytes);
-  // Of all that was added, in 64 small hexadecimal digits. Nothing can be added afterwards.
+  // The sum of everything added, as 64 lower-case hexadecimal digits. Nothing can be added after
+  // that.
   std::string finish();
 
  private:
@@ -20,7 +21,7 @@ class Sha256 {
 
   std::array<uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  std::array<std::byte, 64> rest_{};  // what does not fill a block yet
+  std::array<std::byte, 64> rest_{};  // bytes that do not fill a block yet
   uint64_t size_ = 0;
 };
 

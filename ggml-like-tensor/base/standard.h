@@ -1,5 +1,5 @@
-// The headers of the standard library that most files read, compiled once (Makefile: FIRST). Every
-// file still includes what it uses: builds with other flags do without this.
+// The standard headers that most files use, compiled once (Makefile: FIRST). Every file still
+// includes what it uses, because builds with other flags do not use this one.
 #pragma once
 #include <algorithm>
 #include <atomic>

@@ -1,15 +1,15 @@
-// Attention over KV pages, flash style (Dao et al. 2022): scores of 256 positions at a time, their
-// soft-max kept as (weighed values, maximum, sum) and merged chunk by chunk, first to last. Chunks
-// start at multiples of 256 positions, not where threads or batches happen to cut, so a token's
+// Attention over KV pages. Flash style (Dao et al. 2022): it scores 256 positions at a time, keeps
+// their soft-max as (weighted values, maximum, sum), and merges chunk by chunk, from first to last.
+// Chunks start at multiples of 256 positions and do not depend on threads or batches. So a token's
 // result depends on its sequence alone.
 //
-// Query heads that share a KV head, and tokens that see the same pages, go through a page together,
-// up to 16 queries, a block: the K page is the weight strip, the queries are the tokens of strip.h.
-// A prompt has enough blocks for all threads: a unit of work is a block, whose tokens are of one
-// sequence, and walks all chunks that they see. Few tokens have few blocks, and what they have in
-// common differs from chunk to chunk: there a unit is a group of the batch's Reading and a KV head,
-// or, where these are few, one of their blocks, and whoever does a token's last chunk merges them
-// all, in order.
+// Query heads that share a KV head, and tokens that see the same pages, are computed together: up
+// to 16 queries, a block. The K page is the weight strip and the queries are the tokens of strip.h.
+// A prompt has enough blocks for all threads. There a unit of work is a block of tokens of one
+// sequence, and it goes through all chunks that they see. With few tokens there are few blocks, and
+// the pages that tokens share differ from chunk to chunk. There a unit is a group of the batch's
+// Reading and a KV head, or one of the group's blocks if groups are few. The thread that computes a
+// token's last chunk merges all its chunks, in order.
 #pragma once
 #include "ggml-like-tensor/cpu/quantize.h"
 #include "ggml-like-tensor/cpu/values.h"
@@ -20,14 +20,14 @@ namespace chaski {
 namespace {
 
 constexpr int kQueries = kGroup;
-constexpr int kFewQueries = 4;  // and fewer are scored without zeros behind them
+constexpr int kFewQueries = 4;  // up to this number, queries are scored without padding by zeros
 
 // Some tokens, times the query heads [first_head, first_head + heads) of one KV head.
 struct QueryBlock {
-  // of each token: itself, its cell, and the last that it sees
+  // for each token: its index, its cell, and the last cell that it sees
   int64_t token[kQueries], cell[kQueries], last[kQueries];
   int tokens, heads, kv_head, first_head;
-  int64_t sequence;  // first token of it in the batch; of a block of one sequence
+  int64_t sequence;  // for a block of one sequence: the sequence's first token in the batch
   int count() const { return tokens * heads; }
   int64_t token_of(int query) const { return token[query / heads]; }
   int head_of(int query) const { return first_head + query % heads; }
@@ -37,11 +37,11 @@ template <class V>
 struct CpuKernel<Attention, V> {
   using F = typename V::F;
 
-  // Per thread. A part is one query's share of a chunk: v_cols sums, the maximum, the sum of
-  // weights.
+  // Memory of a thread. A part is one query's share of a chunk: v_cols sums, the maximum, the sum
+  // of weights.
   struct Work {
-    std::byte* chunk;  // keys and values of the batch's
-    // (kQueries, kChunk), queries (k_cols, kQueries), (kQueries, part_floats) twice
+    std::byte* chunk;  // keys and values of the batch itself
+    // (kQueries, kChunk); (k_cols, kQueries) queries; (kQueries, part_floats) twice
     float *scores, *q, *parts, *totals;
     Act* acts;  // (k_cols / 32, count)
   };
@@ -66,19 +66,19 @@ struct CpuKernel<Attention, V> {
   static int tokens_per_block(const Attention& op) {
     return op.group() >= kQueries ? 1 : kQueries / op.group();
   }
-  // Of one token and KV head.
+  // Blocks for one token and KV head.
   static int64_t blocks_per_token(const Attention& op) {
     return (op.group() + kQueries - 1) / kQueries;
   }
 
-  // Chunks that the batch reaches over.
+  // Number of chunks up to the batch's last cell.
   static int64_t chunks(const OpArgs& a) {
     int32_t last = 0;
     for (int32_t cell : a.batch->cells) last = cell > last ? cell : last;
     return last / kChunk + 1;
   }
-  // Whether units are chunks: of few tokens, or where sequences too short to fill blocks share what
-  // they read.
+  // Whether units are chunks. They are with few tokens, and if sequences that are too short to fill
+  // blocks share the pages they read.
   static bool by_chunks(const Attention& op, const OpArgs& a) {
     if (op.source == Attention::Source::batch || op.mask == Attention::Mask::full) return false;
     const int64_t tokens = a.in[0].shape.rows;
@@ -96,8 +96,8 @@ struct CpuKernel<Attention, V> {
     const int64_t per = tokens_per_block(op);
     return (tokens_of(r, g) + per - 1) / per * blocks_per_token(op);
   }
-  // Units of a KV head: groups, all of whose blocks are done one after the other, while the chunk
-  // is in a near cache, or blocks, so that there is work for many threads.
+  // The units of a KV head. Either groups: all blocks of a group are computed one after another
+  // while the chunk is in a near cache. Or blocks, so that there is work for many threads.
   struct Units {
     bool groups;
     int64_t count;
@@ -117,7 +117,7 @@ struct CpuKernel<Attention, V> {
     const int per = tokens_per_block(op);
     return (a.in[0].shape.rows + per - 1) / per * op.kv.heads;
   }
-  // Some chunks together: queries are quantized once for them.
+  // A few chunks at once: queries are quantized once for them.
   static int64_t grain(const Attention& op, const OpArgs& a) {
     const int64_t share = units(op, a) / 32;
     return !by_chunks(op, a) || share < 1 ? 1 : share < 4 ? share : 4;
@@ -128,7 +128,7 @@ struct CpuKernel<Attention, V> {
            kQueries * sizeof(float) * (kChunk + l.k_cols() + 2 * part_floats(l)) +
            kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
   }
-  // Parts of all queries and chunks.
+  // The parts of all queries and chunks.
   static size_t shared(const Attention& op, const OpArgs& a) {
     return by_chunks(op, a) ? size_t(a.in[0].shape.rows * op.heads * chunks(a) *
                                      part_floats(layout(op, a)) * sizeof(float))
@@ -150,7 +150,7 @@ struct CpuKernel<Attention, V> {
       each_block(op, a, u, [&](const QueryBlock& b) { whole(op, a, b, w); });
   }
 
-  // Units [first, last). Blocks that follow each other often have the same queries.
+  // Computes units [first, last). Consecutive blocks often have the same queries.
   static void some_chunks(const Attention& op, const OpArgs& a, const Work& w, int64_t first,
                           int64_t last, const Scratch& scratch) {
     const Reading& r = reading(op, a);
@@ -188,7 +188,7 @@ struct CpuKernel<Attention, V> {
       }
     }
   }
-  // Block i of a group.
+  // Returns block i of a group.
   static QueryBlock block_of(const Attention& op, const OpArgs& a, const Reading& r,
                              const Reading::Group& g, int kv_head, int64_t i) {
     const int64_t pieces = blocks_per_token(op);
@@ -206,7 +206,7 @@ struct CpuKernel<Attention, V> {
     b.token[b.tokens] = token, b.cell[b.tokens] = cell, b.last[b.tokens] = last;
     ++b.tokens;
   }
-  // Without tokens as yet.
+  // Returns a block with these heads and no tokens yet.
   static QueryBlock of_heads(const Attention& op, int kv_head, int piece) {
     const int first = piece * kQueries, left = op.group() - first;
     QueryBlock b;
@@ -218,7 +218,7 @@ struct CpuKernel<Attention, V> {
     return x.tokens == y.tokens && x.first_head == y.first_head &&
            !__builtin_memcmp(x.token, y.token, x.tokens * sizeof(x.token[0]));
   }
-  // Counts a block of the token's that is done: true for the last of all chunks.
+  // Counts a finished block of the token. Returns true for the last of all its chunks.
   static bool is_last(const Attention& op, const OpArgs& a, int64_t token, int kv_head,
                       const Scratch& scratch) {
     const int32_t cell = a.batch->cells[token];
@@ -245,7 +245,7 @@ struct CpuKernel<Attention, V> {
     }
   }
 
-  // Blocks of as many tokens as a block has, cut where the sequence changes.
+  // Calls fn for blocks of up to tokens_per_block() tokens; a new sequence starts a new block.
   template <class Fn>
   static void each_block(const Attention& op, const OpArgs& a, int64_t unit, Fn fn) {
     const int64_t per = tokens_per_block(op), begin = unit / op.kv.heads * per,
@@ -271,7 +271,7 @@ struct CpuKernel<Attention, V> {
       t = stop;
     }
   }
-  // Of a block whose tokens are of one sequence.
+  // The first chunk that a block of one sequence sees.
   static int64_t first_chunk(const Attention& op, const QueryBlock& b) {
     return op.kv.first_seen(b.cell[0]) / kChunk;
   }
@@ -287,8 +287,8 @@ struct CpuKernel<Attention, V> {
     write(op, a, b, w);
   }
 
-  // Blocks are multiplied with quantized queries, floats with queries whose columns lie side by
-  // side.
+  // Formats of blocks need quantized queries. Floats need queries whose columns are next to each
+  // other.
   static void load_queries(const Attention& op, const OpArgs& a, const QueryBlock& b,
                            const Work& w) {
     const KvLayout l = layout(op, a);
@@ -308,7 +308,7 @@ struct CpuKernel<Attention, V> {
     }
   }
 
-  // What token t of a block sees of a chunk: its positions low..high, none if high < low.
+  // The positions low..high of a chunk that token t of a block sees; none if high < low.
   struct Seen {
     int64_t low, high;
     bool operator==(const Seen&) const = default;
@@ -319,7 +319,8 @@ struct CpuKernel<Attention, V> {
     return {low > 0 ? low : 0, high < kChunk - 1 ? high : kChunk - 1};
   }
 
-  // Positions [from, to) of a chunk, those of the batch put into pages.
+  // The pages with positions [from, to) of a chunk. Keys and values of the batch are copied into
+  // pages.
   static HeadPages pages_of(const Attention& op, const OpArgs& a, const QueryBlock& b,
                             const Work& w, int64_t chunk, int64_t from, int64_t to) {
     if (op.source == Attention::Source::pages) {
@@ -341,8 +342,8 @@ struct CpuKernel<Attention, V> {
     return {w.chunk, l};
   }
 
-  // Scores, their soft-max and the weighed values of one chunk into w.parts; those of a token that
-  // sees nothing of it stay unwritten.
+  // Computes scores, soft-max and weighted values of one chunk into w.parts. The part of a token
+  // that sees nothing of the chunk is not written.
   static void one_chunk(const Attention& op, const OpArgs& a, const QueryBlock& b, const Work& w,
                         int64_t chunk) {
     Seen of[kQueries];
@@ -373,16 +374,16 @@ struct CpuKernel<Attention, V> {
                       last - first);
     }
   }
-  // Whether the values of two tokens' queries are weighed in one go: where they end within a page
-  // of each other, and the kernel can.
+  // Whether the values of two tokens' queries can be weighted together. Their last positions must
+  // be within a page of each other, and the kernel must support it.
   static bool together(const HeadPages& pages, const Seen& x, const Seen& y) {
     const int64_t apart = x.high - y.high;
     return x == y || (weighs_unequal(pages) && x.low == y.low && x.low <= x.high &&
                       y.low <= y.high && apart < kPage && -apart < kPage);
   }
 
-  // scores[q][position] of pages [from, to) of the chunk that starts with cell `start`, -inf where
-  // the query must not look.
+  // Computes scores[q][position] of pages [from, to) of the chunk whose first cell is `start`; -inf
+  // where the query must not see the position.
   static void score_pages(const Attention& op, const QueryBlock& b, const Work& w,
                           const HeadPages& pages, int64_t start, int64_t from, int64_t to) {
     const StripInput<V> in{w.acts, b.count(), nullptr, 0, 0};
@@ -413,9 +414,9 @@ struct CpuKernel<Attention, V> {
       }
     }
   }
-  // As float_strips() in strip.h, number for number, but the queries of a column lie side by side:
-  // so many rows would need more addresses than there are registers. Past the last of more than
-  // kFewQueries there are zeros, so that one piece takes all.
+  // Computes the same numbers as float_strips() in strip.h, but the queries of a column are next to
+  // each other: that many rows would need more addresses than there are registers. With more than
+  // kFewQueries queries, zeros follow the last, so that one piece takes all.
   template <class Fmt>
   static void score_floats(const std::byte* tile, int cols, const float* q, int count, F* acc) {
     const auto piece = [&]<int N>(int first) {
@@ -453,7 +454,8 @@ struct CpuKernel<Attention, V> {
                : score;
   }
 
-  // Scores to weights e^(s - maximum) in place; 16 partial sums, one to a lane.
+  // Turns scores into weights e^(s - maximum) in place; the sum has 16 partial sums, one in each
+  // lane.
   static void soft_max(float* scores, int64_t from, int64_t to, float* maximum_and_sum) {
     F m = V::set1(-INFINITY), s = V::zero();
     for (int64_t i = from; i < to; i += 16) m = V::max(V::load(scores + i), m);
@@ -495,7 +497,7 @@ struct CpuKernel<Attention, V> {
                                  V::mul(V::load(total + c), V::set1(scale[0]))));
   }
 
-  // A chunk of one position whose value is 0.
+  // Adds the sink as a chunk of one position whose value is 0.
   static void add_sink(float* total, float sink, int v_cols) {
     float *maximum = total + v_cols, *sum = maximum + 1;
     const float together = *maximum > sink ? *maximum : sink;

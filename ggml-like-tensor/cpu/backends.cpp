@@ -1,4 +1,4 @@
-// Which instruction sets were compiled in, and which this machine has.
+// Which instruction sets are compiled in, and which of them this machine supports.
 #include <cstdlib>
 
 #include "ggml-like-tensor/backend.h"
@@ -14,7 +14,7 @@ extern const Backend kBackend_neon;
 
 namespace {
 
-// Where `own` has no kernel, that of the instruction set below.
+// Fills kernels that `own` does not have from the instruction set below.
 [[maybe_unused]] Backend over(const Backend& below, Backend own) {
   for (int i = 0; i < Ops::kCount; ++i)
     if (!own.table[i].run) own.table[i] = below.table[i];

@@ -3,7 +3,7 @@
 
 namespace chaski {
 extern const Backend kBackend_avx512vbmi;
-// Dot products with weights from a codebook.
+// Only ops whose dot products use weights from a codebook.
 const Backend kBackend_avx512vbmi =
     backend_of<Avx512Lanes<true, true>, MatMul, GatedMatMul, ExpertMatMul>();
 }  // namespace chaski

@@ -3,7 +3,7 @@
 
 namespace chaski {
 extern const Backend kBackend_avx512vnni;
-// Dot products.
+// Only ops with dot products.
 const Backend kBackend_avx512vnni =
     backend_of<Avx512Lanes<true, false>, MatMul, GatedMatMul, ExpertMatMul, Attention>();
 }  // namespace chaski

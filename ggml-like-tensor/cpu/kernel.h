@@ -1,6 +1,6 @@
 // What an op is on a CPU: CpuKernel<Op, V>, written over the Lanes V of an instruction set. table.h
-// asks for one of every op, so that an op without does not compile. backend.h says what run(),
-// units(), grain(), scratch() and shared(), which may be missing, are.
+// uses one for every op, so an op without a kernel does not compile. backend.h describes run(),
+// units(), grain(), scratch() and shared(); the last three are optional.
 #pragma once
 #include "ggml-like-tensor/backend.h"
 
@@ -10,7 +10,7 @@ namespace {
 template <class Op, class V>
 struct CpuKernel;
 
-// What most have in common: a unit is a row of the output.
+// Base of kernels whose unit is a row of the output.
 struct ByRow {
   template <class Op>
   static int64_t units(const Op&, const OpArgs& a) {

@@ -1,4 +1,4 @@
-// Lanes on AVX2 + FMA + F16C: two registers for sixteen lanes, low rows first.
+// Lanes on AVX2 + FMA + F16C: two registers hold the sixteen lanes, the low rows first.
 #pragma once
 #include <immintrin.h>
 
@@ -72,7 +72,7 @@ struct Avx2Lanes {
     return {_mm256_permutevar8x32_ps(_mm256_load_ps(table), i.a),
             _mm256_permutevar8x32_ps(_mm256_load_ps(table), i.b)};
   }
-  static F pick16(const float* table, I i) {  // bit 3, moved to the sign, chooses the half
+  static F pick16(const float* table, I i) {  // bit 3, moved to the sign, selects the half
     const __m256 low = _mm256_load_ps(table), high = _mm256_load_ps(table + 8);
     auto of = [&](__m256i x) {
       return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, x), _mm256_permutevar8x32_ps(high, x),
@@ -148,7 +148,8 @@ struct Avx2Lanes {
     std::memcpy(&word, a + 4 * g, 4);
     return _mm256_set1_epi32(word);
   }
-  // A weight, ready to be multiplied: one side must be unsigned, so it is |w| * (a with w's sign).
+  // A weight prepared for multiplication. One factor must be unsigned, so the product is |w| * (a
+  // with w's sign).
   template <DotKind K>
   struct Factor {
     __m256i w, size;
@@ -163,16 +164,16 @@ struct Avx2Lanes {
     dot_runs<K, kFrom, kTo, 1>(w, a, &s, set1_i32(0x10001));
     return s;
   }
-  // How many products fit an int16: lanes_avx512.h has the bounds.
+  // How many products fit into an int16: lanes_avx512.h has the bounds.
   template <DotKind K>
   static constexpr int run_length(int most) {
     static_assert(K.is_signed || K.max <= 127);
     const int run = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
     return run < most ? run : most;
   }
-  // s[n] += the products of activation n, whose codes begin n Acts behind `a`. A weight is loaded
-  // once for all N of them: panels do not fit into sixteen registers; eight sums of int16 do, with
-  // what they need.
+  // Adds to s[n] the products of activation n, whose codes begin n Acts after `a`. A weight is
+  // loaded once for all N of them. Panels do not fit into sixteen registers; eight sums of int16
+  // and their operands do.
   static constexpr bool kManyAtOnce = true;
   template <DotKind K, int kFrom, int kTo, int N>
   static void dot_runs(const B* w, const int8_t* a, I* s, I scale) {
@@ -199,15 +200,15 @@ struct Avx2Lanes {
       }
     }
   }
-  // Left alone, gcc 12 makes all products first and adds them up from memory.
+  // Without this, gcc 12 computes all products first and adds them up from memory.
   static void in_order(__m256i& x, __m256i& y) { asm("" : "+x"(x), "+x"(y)); }
-  // result[n]: dot<K, kFrom, kTo> of activation n, whose columns sum up to sums[n].
+  // result[n]: dot<K, kFrom, kTo> of activation n; sums[n] is the sum of its columns.
   template <DotKind K, int kFrom, int kTo, int N>
   static void many_dots(const B* w, const Act* a, const int32_t* sums, I* result) {
     for (int n = 0; n < N; ++n) result[n] = set1_i32(-K.offset * sums[n]);
     dot_runs<K, kFrom, kTo, N>(w, a->q, result, set1_i32(0x10001));
   }
-  // result[n]: the integers of scaled_dot<K>.
+  // result[n]: the integer of scaled_dot<K> before it is converted.
   template <DotKind K, int N>
   static void many_scaled_dots(const B* w, const I* s, const Act* a, I* result) {
     for (int n = 0; n < N; ++n) result[n] = offset_of<K>(s, a[n]);
@@ -238,7 +239,7 @@ struct Avx2Lanes {
     return {_mm256_madd_epi16(pairs.a, factor), _mm256_madd_epi16(pairs.b, factor)};
   }
 
-  // 127 * 128 twice fits an int16.
+  // 127 * 128 twice fits into an int16.
   static I dot_four(I s, B b, const uint8_t* weights) {
     const __m256i ones = _mm256_set1_epi16(1),
                   f = four(reinterpret_cast<const int8_t*>(weights), 0);

@@ -1,5 +1,5 @@
-// Lanes on AVX-512 F/BW/VL/DQ; with kVnni the byte products use vpdpbusd, with kVbmi codebooks are
-// looked up by vpermb.
+// Lanes on AVX-512 F/BW/VL/DQ. With kVnni, byte products use vpdpbusd. With kVbmi, codebook lookups
+// use vpermb.
 #pragma once
 #include <immintrin.h>
 
@@ -95,8 +95,8 @@ struct Avx512Lanes {
   static B xor_bytes(B a, B b) { return _mm512_xor_si512(a, b); }
   static B shift_lanes(B b, int n) { return shift_left(b, n); }
   static B bytes(I x) { return x; }
-  // vpermb reads 6 bits of an index: with the table there four times, the two above the nibble do
-  // not matter and need no masking.
+  // vpermb reads 6 bits of an index. The table is in the register four times, so the two bits above
+  // the nibble do not matter and need no masking.
   static B lookup_low(const uint8_t* table, B b) {
     const B t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table));
     if constexpr (kVbmi) return _mm512_permutexvar_epi8(b, t);
@@ -114,8 +114,9 @@ struct Avx512Lanes {
   template <DotKind K, int kFrom, int kTo>
   static I dot(const B* w, const int8_t* a, int32_t sum) {
     if constexpr (kVnni) {
-      // Two chains: eight products that wait for one another outlast what a core can look ahead
-      // (prompt of 512, q4: 251 -> 276 tok/s). Half a block has four, and its other half.
+      // Two chains: a chain of eight dependent products is longer than a core can look ahead
+      // (prompt of 512, q4: 251 -> 276 tok/s). Half a block has four products, and the other half
+      // is independent.
       constexpr int offset = K.is_signed ? 128 : K.offset, chains = (kTo - kFrom) / 4;
       I s[chains] = {_mm512_set1_epi32(-offset * sum)};
 #pragma GCC unroll 8
@@ -129,9 +130,10 @@ struct Avx512Lanes {
                                      _mm512_set1_epi16(1));
     }
   }
-  // start + products times `scale`, which is the same number in either half of a lane. They are
-  // summed in int16 before that: kRun * 2 * max * 127 must stay below 32768. 15: 8 runs 30480; 31:
-  // 4 runs 31496; 63: 2 runs 32004; 127 and |int8| = 128: one run, 32258 and 32512.
+  // Returns start + products times `scale`, which is the same number in both halves of a lane.
+  // Products are first summed in int16, so kRun * 2 * max * 127 must be below 32768. max 15: 8 runs
+  // give 30480; 31: 4 runs, 31496; 63: 2 runs, 32004; 127 and |int8| = 128: one run, 32258 and
+  // 32512.
   template <DotKind K, int kFrom, int kTo>
   static I dot_runs(const B* w, const int8_t* a, I start, I scale) {
     constexpr int kRun = K.is_signed ? 1 : K.max <= 15 ? 8 : K.max <= 31 ? 4 : K.max <= 63 ? 2 : 1;
@@ -172,14 +174,14 @@ struct Avx512Lanes {
   template <DotKind K>
   static I product(B w, I a) {
     if constexpr (!K.is_signed) return _mm512_maddubs_epi16(w, a);
-    // |w| * (a with w's sign): the multiplier takes one unsigned side. |w|, and the mask, are
-    // hoisted out of the token loop.
+    // The product is |w| * (a with w's sign), because one factor must be unsigned. |w| and the mask
+    // are hoisted out of the loop over tokens.
     return _mm512_maddubs_epi16(
         _mm512_abs_epi8(w),
         _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a));
   }
 
-  // 127 * 128 twice fits an int16.
+  // 127 * 128 twice fits into an int16.
   static I dot_four(I s, B b, const uint8_t* weights) {
     const I f = four(reinterpret_cast<const int8_t*>(weights), 0);
     if constexpr (kVnni) return _mm512_dpbusd_epi32(s, f, b);

@@ -1,5 +1,5 @@
-// Lanes on AArch64 NEON: four registers for sixteen lanes. Byte products by vmull_s8, so that every
-// ARMv8 has them; all stored bytes fit int8 after subtracting the offset in int8.
+// Lanes on AArch64 NEON: four registers hold the sixteen lanes. Byte products use vmull_s8, which
+// every ARMv8 has. All stored bytes fit into int8 after the offset is subtracted in int8.
 #pragma once
 #include <arm_neon.h>
 

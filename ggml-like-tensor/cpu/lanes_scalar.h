@@ -1,8 +1,8 @@
-// Lanes: the narrow waist between kernels and instruction sets. Sixteen lanes of float (F) or int32
-// (I), 64 bytes (B) of which lane r owns bytes 4r..4r+3. Every target supplies the same names with
-// the same results, bit for bit; this one is the definition. max(a, b) is a > b ? a : b, as x86 has
-// it. dot<K, kFrom, kTo> is exact: sum over groups g of (w[g] - offset) * a[4g..4g+3]; `sum` is the
-// sum of those a.
+// Lanes: the narrow interface between kernels and instruction sets. There are sixteen lanes of
+// float (F) or int32 (I), and 64 bytes (B), of which lane r has bytes 4r..4r+3. Every instruction
+// set provides the same names with the same results, bit for bit; this file is the definition.
+// max(a, b) is a > b ? a : b, as on x86. dot<K, kFrom, kTo> is exact: the sum over groups g of
+// (w[g] - offset) * a[4g..4g+3]; `sum` is the sum of those a.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -26,7 +26,7 @@ struct ScalarLanes {
     uint8_t v[64];
   };
   static constexpr const char* kName = "scalar";
-  static constexpr bool kWide = false;  // enough registers for 16 accumulators
+  static constexpr bool kWide = false;  // whether there are enough registers for 16 accumulators
 
   template <class Fn>
   static F each_f(Fn fn) {
@@ -88,18 +88,18 @@ struct ScalarLanes {
   static F where_less(F a, F b, F yes, F no) {
     return each_f([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; });
   }
-  // nearest even
+  // rounds to nearest even
   static I to_int(F x) {
     return each_i([&](int i) { return int32_t(std::nearbyint(x.v[i])); });
   }
   static F to_float(I x) {
     return each_f([&](int i) { return float(x.v[i]); });
   }
-  // table[i], i in 0..7, a table of 32-byte alignment
+  // table[i] for i in 0..7; the table has 32-byte alignment
   static F pick(const float* table, I i) {
     return each_f([&](int r) { return table[i.v[r]]; });
   }
-  // table[i % 16], a table of 64-byte alignment
+  // table[i % 16]; the table has 64-byte alignment
   static F pick16(const float* table, I i) {
     return each_f([&](int r) { return table[i.v[r] & 15]; });
   }
@@ -115,7 +115,7 @@ struct ScalarLanes {
   static I load_i8(const int8_t* p) {
     return each_i([=](int i) { return p[i]; });
   }
-  static void store_i8(int8_t* p, I x) {  // values already in range
+  static void store_i8(int8_t* p, I x) {  // values must be in range
     for (int i = 0; i < 16; ++i) p[i] = int8_t(x.v[i]);
   }
   static I set1_i32(int32_t x) {
@@ -158,7 +158,7 @@ struct ScalarLanes {
     for (auto& x : b.v) x >>= 4;
     return b;
   }
-  // ((b >> from) & mask) << to of every byte
+  // ((b >> from) & mask) << to, of every byte
   static B move_bits(B b, int from, int to, int mask) {
     for (auto& x : b.v) x = uint8_t((x >> from & mask) << to);
     return b;
@@ -167,7 +167,7 @@ struct ScalarLanes {
     for (int i = 0; i < 64; ++i) a.v[i] |= b.v[i];
     return a;
   }
-  // Bytes of `a` where bit `bit` of `bits`' byte is set, else of `b`.
+  // Each byte of `a` if bit `bit` of the byte in `bits` is set, otherwise of `b`.
   static B choose(B bits, int bit, B a, B b) {
     for (int i = 0; i < 64; ++i) b.v[i] = bits.v[i] >> bit & 1 ? a.v[i] : b.v[i];
     return b;
@@ -176,7 +176,7 @@ struct ScalarLanes {
     for (int i = 0; i < 64; ++i) a.v[i] ^= b.v[i];
     return a;
   }
-  // The 32 bits of every lane, byte 4r the lowest of them, moved up by n.
+  // Shifts the 32 bits of every lane up by n; byte 4r is the lowest.
   static B shift_lanes(B b, int n) {
     for (int r = 0; r < 16; ++r) {
       uint32_t word;
@@ -187,7 +187,7 @@ struct ScalarLanes {
     return b;
   }
   static B bytes(I x) { return std::bit_cast<B>(x); }
-  // table[b] of every byte 0..15, of every low and every high nibble
+  // table[b] of every byte 0..15; the next two: of every low and every high nibble
   static B lookup(const uint8_t* table, B b) {
     for (auto& x : b.v) x = table[x];
     return b;
@@ -205,18 +205,19 @@ struct ScalarLanes {
     });
   }
 
-  // s[0] * the sum over columns 0..15 + s[1] * that over 16..31, which panel.h bounds by 2^24.
+  // s[0] * the sum over columns 0..15 + s[1] * the sum over columns 16..31. panel.h bounds it by
+  // 2^24.
   template <DotKind K>
   static F scaled_dot(const B* w, const I* s, const Act& a) {
     return to_float(add_i32(mul_i32(s[0], dot<K, 0, 4>(w, a.q, a.half[0])),
                             mul_i32(s[1], dot<K, 4, 8>(w, a.q, a.half[1]))));
   }
-  // x[0] * y[0] + x[1] * y[1], all of 16 bits
+  // x[0] * y[0] + x[1] * y[1]; all factors have 16 bits
   static I dot_pairs(const I* x, const int32_t* y) {
     return add_i32(mul_i32(x[0], set1_i32(y[0])), mul_i32(x[1], set1_i32(y[1])));
   }
 
-  // s + the sum of four products a lane: signed bytes of b times four[0..3] <= 127
+  // s plus four products in each lane: signed bytes of b times four[0..3] <= 127
   static I dot_four(I s, B b, const uint8_t* four) {
     return each_i([&](int r) {
       int32_t t = s.v[r];
@@ -225,7 +226,7 @@ struct ScalarLanes {
     });
   }
 
-  // The one tree of every reduction: halves onto each other, 16 -> 8 -> 4 -> 2 -> 1.
+  // The tree of every reduction: the halves are combined, 16 -> 8 -> 4 -> 2 -> 1.
   template <class Fn>
   static float tree(F x, Fn fn) {
     for (int n = 8; n > 0; n /= 2)

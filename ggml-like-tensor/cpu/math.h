@@ -1,14 +1,14 @@
-// exp, tanh and the activations over Lanes: our own polynomials, the same bits in every instruction
-// set.
+// exp, tanh and the activations over Lanes, by polynomials of our own, with the same bits on every
+// instruction set.
 #pragma once
 #include "ggml-like-tensor/ops/unary.h"
 
 namespace chaski {
 namespace {
 
-// e^x for finite x and -inf; below -87.3 exactly 0 (so that a masked score weighs nothing), above
-// 88.3 clamped. Cody-Waite reduction x = n ln 2 + r, |r| <= 0.347, then the Taylor polynomial of
-// degree 7: relative error below 1.5e-7.
+// e^x for finite x and -inf. Below -87.3 it is exactly 0, so a masked score has no weight; above
+// 88.3 x is clamped. Cody-Waite reduction x = n ln 2 + r, |r| <= 0.347, then the Taylor polynomial
+// of degree 7. Relative error below 1.5e-7.
 template <class V>
 inline __attribute__((always_inline)) typename V::F exp(typename V::F x) {
   const auto clamped = V::min(V::max(x, V::set1(-87.3f)), V::set1(88.3f));
@@ -28,7 +28,7 @@ typename V::F tanh(typename V::F x) {
   return V::sub(V::set1(1), V::div(V::set1(2), V::add(e, V::set1(1))));
 }
 
-// Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most.
+// Abramowitz and Stegun 7.1.26; the error is at most 1.5e-7.
 template <class V>
 typename V::F erf(typename V::F x) {
   const auto size = V::abs(x);
@@ -41,7 +41,7 @@ typename V::F erf(typename V::F x) {
   return V::where_less(x, V::zero(), V::sub(V::zero(), above), above);
 }
 
-// A NaN is not less than zero, so it stays one.
+// A NaN stays NaN, because it is not less than zero.
 template <class V>
 typename V::F activate(Activation kind, typename V::F x) {
   if (kind == Activation::silu) return V::div(x, V::add(V::set1(1), exp<V>(V::sub(V::zero(), x))));
@@ -55,7 +55,7 @@ typename V::F activate(Activation kind, typename V::F x) {
   return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1), tanh<V>(inner)));
 }
 
-// The last, incomplete vector of a row.
+// Loads the last, incomplete vector of a row.
 template <class V>
 typename V::F load_part(const float* p, int64_t n, float fill = 0) {
   float v[16];
@@ -69,7 +69,7 @@ void store_part(float* p, typename V::F x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = v[i];
 }
 
-// f(offset, count <= 16) over a row of n.
+// Calls f(offset, count <= 16) over a row of n.
 template <class Fn>
 void each_vector(int64_t n, Fn fn) {
   for (int64_t i = 0; i < n; i += 16) fn(i, n - i < 16 ? n - i : 16);

@@ -1,11 +1,11 @@
-// Matmul and its gated form: which strips meet which tokens, in which order, so that caches are
-// used.
+// Matmul and its gated form: the order in which strips and tokens are multiplied, chosen for the
+// caches.
 //
 // A block of up to kStrips strips is multiplied with one group of 16 tokens at a time. With many
-// groups (a prompt) the columns are walked in steps of kStep blocks, so that the group's
-// activations (24 KB a step) stay in L1 while the strips pass, and the strips in L2 until the last
-// group is done. With one group (decode, the check of a draft) a strip is read once from end to
-// end, as memory likes it.
+// groups (a prompt), columns are processed in steps of kStep blocks. The group's activations (24 KB
+// a step) then stay in L1 for all strips, and the strips stay in L2 until the last group. With one
+// group (decode, verification of draft tokens) a strip is read once from end to end, which is the
+// best order for memory.
 #pragma once
 #include "ggml-like-tensor/cpu/math.h"
 #include "ggml-like-tensor/cpu/quantize.h"
@@ -24,7 +24,8 @@ struct BlockResult {
   typename V::F acc[kStrips][kGroup];
 };
 
-// strip_bytes() of F, which would leave a copy for the linker.
+// strip_bytes() of F, but always inlined: a copy could leak this object's instruction set into
+// other objects.
 template <class F>
 inline __attribute__((always_inline)) size_t bytes_of_strip(int64_t cols) {
   return kStrip * kHeaderBytes<F> + sizeof(typename F::Tile) * size_t(cols / F::kBlock);
@@ -52,7 +53,8 @@ void multiply_block(const Operand& w, int64_t first_strip, int n_strips, const O
 inline int64_t strips_of(const Operand& w) { return (w.shape.rows + kStrip - 1) / kStrip; }
 inline int64_t groups_of(const OpArgs& a) { return (a.in[0].shape.rows + kGroup - 1) / kGroup; }
 
-// Units worth 128 KB of weights, but at least 16 portions in all, so that threads end together.
+// As many units as have 128 KB of weights, but at most a sixteenth of all, so that threads end
+// together.
 inline int64_t grain_of(int64_t units, double bytes) {
   const int64_t by_bytes = int64_t(131072 * double(units) / bytes), by_share = units / 16;
   const int64_t grain = by_bytes < by_share ? by_bytes : by_share;
@@ -79,7 +81,7 @@ struct CpuKernel<MatMul, V> {
 
   static void run(const MatMul& op, const OpArgs& a, int64_t first, int64_t last,
                   const Scratch& scratch) {
-    int64_t base = 0;  // of weight i among all units
+    int64_t base = 0;  // first unit of weight i
     for (int i = 0; i < op.weights; base += strips_of(a.in[1 + i++])) {
       const int64_t from = first > base ? first - base : 0;
       const int64_t end =
@@ -107,7 +109,7 @@ struct CpuKernel<MatMul, V> {
   }
 };
 
-// A unit is 32 outputs, a whole block of the quantized result.
+// A unit is 32 outputs, which is a whole block of the quantized result.
 template <class V>
 struct CpuKernel<GatedMatMul, V> {
   static int64_t units(const GatedMatMul&, const OpArgs& a) {
@@ -144,13 +146,14 @@ struct CpuKernel<GatedMatMul, V> {
   }
 };
 
-// A unit is some strips of one expert, times all rows that chose it, 16 at a time: these are copied
-// next to each other, which the strips share. An expert nobody chose is a look at the choices.
+// A unit is some strips of one expert, times all rows that chose it, 16 at a time. The rows are
+// copied next to each other once for these strips. For an expert without rows, a unit only looks at
+// the choices.
 template <class V>
 struct CpuKernel<ExpertMatMul, V> {
   static constexpr int64_t kStripsAUnit = 2 * kStrips;
   static int64_t strips(const ExpertMatMul& op, const OpArgs& a) {
-    return op.outputs(a) / kStrip;  // of an expert
+    return op.outputs(a) / kStrip;  // of one expert
   }
   static int64_t parts(const ExpertMatMul& op, const OpArgs& a) {
     return (strips(op, a) + kStripsAUnit - 1) / kStripsAUnit;
@@ -179,7 +182,7 @@ struct CpuKernel<ExpertMatMul, V> {
       }
     }
   }
-  // Strips [from, to) of an expert times its n rows.
+  // Multiplies strips [from, to) of an expert with its n rows.
   static void multiply(const ExpertMatMul& op, const OpArgs& a, int64_t expert, int64_t from,
                        int64_t to, const int64_t* chosen, int n, const Scratch& scratch) {
     const Operand& w = a.in[1];

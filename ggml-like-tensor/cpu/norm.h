@@ -1,5 +1,5 @@
-// Norms, with the residual addition and the quantization of the result in the same pass over the
-// row.
+// Norms, together with the residual addition and the quantization of the result, in one pass over
+// the row.
 #pragma once
 #include "ggml-like-tensor/cpu/quantize.h"
 #include "ggml-like-tensor/ops/norm.h"
@@ -43,7 +43,7 @@ struct CpuKernel<Norm, V> {
     }
     auto square = V::zero();
     each_vector(n, [&](int64_t i, int64_t k) {
-      // missing lanes count as the mean: zero
+      // missing lanes get the mean, so that they add zero
       const auto c = V::sub(load_n<V>(x + i, k, mean), V::set1(mean));
       square = V::fma(c, c, square);
     });

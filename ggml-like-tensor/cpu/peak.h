@@ -1,6 +1,6 @@
-// The limit of arithmetic, measured with the instructions the kernels multiply with: dot<K> of a
-// panel with activations that stay in L1, or fma in registers. Nothing is unpacked, scaled or
-// fetched from memory. Not a kernel: results are dropped.
+// Measures the limit of arithmetic with the instructions of the kernels: dot<K> of a panel with
+// activations in L1, or fma in registers. Nothing is unpacked, scaled or loaded from memory. This
+// is not a kernel: results are dropped.
 #pragma once
 #include <type_traits>
 
@@ -9,8 +9,8 @@
 namespace chaski {
 namespace {
 
-// The compiler must not know that nobody wants x: it stays in its register if it is one, which
-// costs no instruction.
+// Makes the compiler believe that x is used. If x is in a register it stays there, which costs no
+// instruction.
 template <class T>
 inline __attribute__((always_inline)) void keep(const T& x) {
   if constexpr (std::is_class_v<T>)
@@ -19,13 +19,13 @@ inline __attribute__((always_inline)) void keep(const T& x) {
     asm volatile("" : : "x"(x));
 }
 
-// Two panels share the loads of the activations, so that these are not what is measured.
+// Two panels share the loads of the activations, so that the loads are not the limit.
 template <class V, DotKind K>
 __attribute__((noinline)) int64_t dot_peak(int64_t rounds) {
   constexpr int kDots = 4, kPanels = 2;
   alignas(64) uint8_t bytes[kPanels][64] = {};
   alignas(64) int8_t acts[kDots][32] = {};
-  asm volatile("" : "+m"(bytes), "+m"(acts));  // could be anything
+  asm volatile("" : "+m"(bytes), "+m"(acts));  // their contents are unknown to the compiler
   typename V::B w[kPanels][8];
   for (int p = 0; p < kPanels; ++p)
     for (auto& g : w[p]) g = V::load_bytes(bytes[p]);
@@ -33,7 +33,7 @@ __attribute__((noinline)) int64_t dot_peak(int64_t rounds) {
 #pragma GCC unroll 4
     for (int n = 0; n < kDots; ++n) {
       const int8_t* a = acts[n];
-      // not the activations of the last round, for all the compiler knows
+      // the compiler must not know that these are the activations of the last round
       asm volatile("" : "+r"(a));
 #pragma GCC unroll 2
       for (int p = 0; p < kPanels; ++p) keep(V::template dot<K, 0, 8>(w[p], a, 0));
@@ -43,7 +43,7 @@ __attribute__((noinline)) int64_t dot_peak(int64_t rounds) {
 
 template <class V>
 __attribute__((noinline)) int64_t fma_peak(int64_t rounds) {
-  constexpr int kChains = V::kWide ? 12 : 6;  // latency 4, two a cycle; on 16 registers no more fit
+  constexpr int kChains = V::kWide ? 12 : 6;  // latency 4, two a cycle; limited by 16 registers
   float one = 1;
   asm volatile("" : "+m"(one));
   const auto x = V::set1(one);
@@ -56,7 +56,7 @@ __attribute__((noinline)) int64_t fma_peak(int64_t rounds) {
   return rounds * kChains * 16 * 2;
 }
 
-// Operations done: a multiplication and an addition each.
+// Returns the operations done; a multiplication and an addition count as two.
 template <class V>
 int64_t peak(Format format, int64_t rounds) {
   int64_t done = 0;

@@ -1,5 +1,4 @@
-// Activations to 8 bits: see ops/quantize_acts.h, of which this is the vector form with the same
-// bits.
+// Quantizes activations to 8 bits: the vector form of ops/quantize_acts.h, with the same bits.
 #pragma once
 #include "ggml-like-tensor/cpu/kernel.h"
 #include "ggml-like-tensor/cpu/math.h"

@@ -1,4 +1,4 @@
-// The ops that are one row after another and little arithmetic.
+// The ops that handle rows one after another with little arithmetic.
 #pragma once
 #include "ggml-like-tensor/cpu/kernel.h"
 #include "ggml-like-tensor/cpu/math.h"
@@ -78,7 +78,7 @@ struct CpuKernel<Scale, V> : ByRow {
   }
 };
 
-// Few of a row come before the k-th so far, and those move to their places.
+// Few values of a row exceed the k-th largest so far; only those are inserted.
 template <class V>
 struct CpuKernel<TopK, V> : ByRow {
   static void run(const TopK& op, const OpArgs& a, int64_t first, int64_t last, const Scratch&) {
@@ -235,7 +235,8 @@ struct CpuKernel<Rope, V> : ByRow {
   }
 };
 
-// A unit is some channels of all tokens: it alone reads and writes them in the states.
+// A unit is some channels of all tokens. Only this unit reads and writes these channels in the
+// states.
 template <class V>
 struct CpuKernel<ShortConv, V> {
   static constexpr int kChannels = 64;
@@ -262,7 +263,8 @@ struct CpuKernel<ShortConv, V> {
                          (to - from) * sizeof(float));
     }
   }
-  // Channels [from, to) of token t, `before` tokens of whose sequence stand before it.
+  // Computes channels [from, to) of token t; `before` tokens of its sequence precede it in the
+  // batch.
   static void one_token(const ShortConv& op, const OpArgs& a, int64_t t, int64_t before,
                         const float* kept, int64_t from, int64_t to) {
     const int cell = a.batch->cells[t], back = op.taps - 1;
@@ -279,7 +281,7 @@ struct CpuKernel<ShortConv, V> {
   }
 };
 
-// A unit is a store and, with rope, a token's query.
+// A unit is a store and, with rope, also a token's query.
 template <class V>
 struct CpuKernel<KvWrite, V> : ByRow {
   static int64_t units(const KvWrite& op, const OpArgs& a) {

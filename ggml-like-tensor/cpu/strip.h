@@ -1,9 +1,9 @@
 // The inner loops: one strip (16 rows) of a weight, or one K page, times N activations. A lane is a
-// row and walks its blocks in order, whatever N is: a result does not depend on its company.
-// Everything that multiplies goes through here.
+// row and takes its blocks in order for every N, so a result does not depend on the other tokens.
+// Everything that multiplies is here.
 //
-// Per 32 columns and token on AVX-512 VNNI: 8 vpdpbusd, 1 broadcast, convert, multiply, fma;
-// unpacking is shared by the N tokens.
+// Cost for 32 columns and a token on AVX-512 VNNI: 8 vpdpbusd, 1 broadcast, convert, multiply, fma.
+// The N tokens share the unpacking.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 #include "quant/formats.h"
@@ -11,8 +11,7 @@
 namespace chaski {
 namespace {
 
-// Bytes ahead of the stream that are asked for: about the latency of memory at one thread's share
-// of bandwidth.
+// Prefetch distance in bytes: about the latency of memory times one thread's share of bandwidth.
 constexpr int kPrefetch = 3072;
 
 inline __attribute__((always_inline)) void prefetch(const void* at, int bytes) {
@@ -20,14 +19,14 @@ inline __attribute__((always_inline)) void prefetch(const void* at, int bytes) {
     __builtin_prefetch(static_cast<const char*>(at) + kPrefetch + i);
 }
 
-// Whether the lanes multiply a weight with several activations in one go.
+// Whether the lanes multiply a weight with several activations at once.
 template <class V>
 constexpr bool kManyAtOnce = requires {
   V::kManyAtOnce;
 };
 
-// What N activations give with groups [kFrom, kTo) of four columns, sum_of(activation) being the
-// sum of its codes there.
+// The dots of N activations with groups [kFrom, kTo) of four columns. sum_of(activation) is the sum
+// of its codes there.
 template <class V, DotKind K, int kFrom, int kTo, int N, class Fn>
 inline __attribute__((always_inline)) void dots_of(const Panel<V>& w, const Act* a, Fn sum_of,
                                                    typename V::F* dots) {
@@ -41,7 +40,7 @@ inline __attribute__((always_inline)) void dots_of(const Panel<V>& w, const Act*
     for (int n = 0; n < N; ++n) dots[n] = V::to_float(whole[n]);
   }
 }
-// The same with all columns, a scale for each half of them.
+// The same over all columns, with a scale for each half.
 template <class V, DotKind K, int N>
 inline __attribute__((always_inline)) void scaled_dots_of(const Panel<V>& w, const Act* a,
                                                           typename V::F* dots) {
@@ -54,7 +53,7 @@ inline __attribute__((always_inline)) void scaled_dots_of(const Panel<V>& w, con
   }
 }
 
-// acc[n] += the block times activation n, in the order of panel.h.
+// Adds the block times activation n to acc[n], in the order of panel.h.
 template <class V, DotKind K, int N>
 inline __attribute__((always_inline)) void block_dots(const Panel<V>& w, const Act* a,
                                                       typename V::F* acc) {
@@ -90,8 +89,8 @@ inline __attribute__((always_inline)) void block_dots(const Panel<V>& w, const A
   }
 }
 
-// acc[n] += blocks [from, to) of the strip times activation n of the group, whose blocks lie
-// `width` apart.
+// Adds blocks [from, to) of the strip times activation n of the group to acc[n]. The group's blocks
+// are `width` apart.
 template <class V, class Fmt, int N>
 __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_t to,
                                          const Act* acts, int64_t width, typename V::F* result) {
@@ -110,10 +109,10 @@ __attribute__((noinline)) void int_strip(const void* strip, int64_t from, int64_
   for (int n = 0; n < N; ++n) result[n] = acc[n];
 }
 
-// The same in two steps, for formats that take long to unpack (F::kInTwoSteps), and more than one
-// activation: some blocks become panels in memory, in L1, and these are multiplied with all
-// activations. They are unpacked once for 16 tokens on every instruction set, and what multiplies
-// is common to all formats of a kind, which keeps the compiler's work small.
+// The same in two steps, for formats that take long to unpack (F::kInTwoSteps) and more than one
+// activation. Some blocks are unpacked into panels in L1, which are then multiplied with all
+// activations. So blocks are unpacked once for 16 tokens on every instruction set. Formats of a
+// kind share the multiplying code, which keeps compile times short.
 constexpr int kPanels = 8;
 template <class Fmt>
 constexpr bool kInTwoSteps = requires {
@@ -153,9 +152,9 @@ inline __attribute__((always_inline)) auto column_of(const typename Fmt::Tile* t
     return Fmt::template load<V>(t[i].rows);
 }
 
-// Float formats: columns [from, to), from a multiple of 32, of S strips `bytes` apart, times the
-// rows of x, `stride` floats apart. Two strips share the broadcasts of x, or loads would be the
-// limit. result: [strip][kGroup].
+// Float formats: columns [from, to), `from` a multiple of 32, of S strips that are `bytes` apart,
+// times the rows of x, which are `stride` floats apart. Two strips share the broadcasts of x;
+// otherwise loads would be the limit. result: [strip][kGroup].
 template <class V, class Fmt, int N, int S>
 __attribute__((noinline)) void float_strips(const std::byte* strips, size_t bytes, int64_t from,
                                             int64_t to, const float* x, int64_t stride,
@@ -191,10 +190,10 @@ __attribute__((noinline)) void float_strips(const std::byte* strips, size_t byte
   }
 }
 
-// Cuts n activations into pieces and calls f.template operator()<N>(first) for each of them: the N
-// activations from `first` on. A piece has kMost, as many as the registers hold, while that many
-// are left; the others are cut into one piece of 12, 8, 6, ... or 1, or a few of these. Pieces are
-// as large as can be because the weights are unpacked once for each piece.
+// Cuts n activations into pieces and calls f.template operator()<N>(first) for each piece: the N
+// activations from `first` on. A piece has kMost activations, as many as the registers hold, while
+// that many are left. The rest is cut into pieces of 12, 8, 6, ... or 1. Large pieces are better,
+// because the weights are unpacked once for each piece.
 template <int kMost, class Fn>
 inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
   int i = 0;
@@ -213,8 +212,9 @@ inline __attribute__((always_inline)) void in_pieces(int n, Fn f) {
   piece.template operator()<1>();
 }
 
-// acc[0..n) += 32-column blocks [from, to) of a strip times n activations: quantized ones (acts,
-// blocks `width` apart), or rows of x (`cols` columns in all, `stride` apart) for float formats.
+// Adds 32-column blocks [from, to) of a strip times n activations to acc[0..n). Activations are
+// quantized (acts, blocks `width` apart) or, for float formats, rows of x (`cols` columns in all,
+// `stride` apart).
 template <class V>
 struct StripInput {
   const Act* acts;
@@ -253,7 +253,7 @@ inline void strip_times(const void* strip, int64_t from, int64_t to, const Strip
   }
 }
 
-// strip_times for n_strips strips `bytes` apart; acc is [strip][kGroup].
+// strip_times for n_strips strips that are `bytes` apart; acc is [strip][kGroup].
 template <class V, class Fmt>
 inline void strips_times(const std::byte* strips, size_t bytes, int n_strips, int64_t from,
                          int64_t to, const StripInput<V>& in, int n, typename V::F* acc) {

@@ -1,5 +1,5 @@
-// The kernels of one instruction set as a table: an isa_*.cpp is its Lanes, its flags (Makefile)
-// and one call of this.
+// The kernels of one instruction set as a table. A file isa_*.cpp has only its Lanes, its flags
+// (Makefile) and one call of this.
 #pragma once
 #include "ggml-like-tensor/cpu/attention.h"
 #include "ggml-like-tensor/cpu/matmul.h"
@@ -40,8 +40,8 @@ struct Kernels {
     return {V::kName, {own<Op>()...}, peak<V>};
   }
 };
-// With ops named, only theirs: what they alone gain by these Lanes. backends.cpp takes the others
-// from the instruction set below.
+// If ops are named, only these have kernels: the ops that gain from these Lanes. backends.cpp takes
+// the others from the instruction set below.
 template <class V, class... Own>
 constexpr Backend backend_of() {
   return Kernels<V, Own...>::over(Ops{});

@@ -1,17 +1,18 @@
-// The second half of attention: sums of values weighed by their scores, page by page of the KV
+// The second half of attention: sums of values weighted by their scores, page by page of the KV
 // cache. A lane is a channel.
 //
-// f32, f16 and f8 values inside keys: a lane is a position there, so a channel has 16 sums, page
-// after page, and then one of them all. Per page, channel and N queries: a load that widens, N fma.
+// f32, f16 and f8 values inside keys: there a lane is a position. A channel has 16 sums over the
+// pages, which are added at the end. Cost for a page, channel and N queries: a widening load, N
+// fma.
 //
-// Other f32, f16 and f8 values: a channel's sum runs position after position. Per position, 64
-// channels and N queries: 4 loads that widen, N broadcasts, 4 N fma.
+// Other f32, f16 and f8 values: a channel's sum is added position after position. Cost for a
+// position, 64 channels and N queries: 4 widening loads, N broadcasts, 4 N fma.
 //
-// Blocks: integers. The weights of a chunk of 256 positions, times the scales of the block's
-// values, are rounded to 14 bits of the largest of them (2^-15 of it at most is lost, a value's own
-// rounding is 2^-8), kept as two bytes of 7 bits, and multiplied four positions at a time; the sums
-// are exact: 256 * 16383 * 127 < 2^30. Per 4 positions, 16 channels and N queries: a load, 2 N
-// dots.
+// Formats of blocks use integers. The weights of a chunk of 256 positions are multiplied with the
+// scales of the block's values and rounded to 14 bits of the largest product. This loses at most
+// 2^-15 of that product; a value's own rounding is 2^-8. They are kept as two bytes of 7 bits and
+// multiplied four positions at a time. The sums are exact: 256 * 16383 * 127 < 2^30. Cost for 4
+// positions, 16 channels and N queries: a load, 2 N dots.
 #pragma once
 #include "ggml-like-tensor/cpu/strip.h"
 #include "ggml-like-tensor/kv_layout.h"
@@ -19,13 +20,14 @@
 namespace chaski {
 namespace {
 
-// One state's keys and values of one KV head in the pages of a table, worked out once.
+// One state's keys and values of one KV head in the pages of a table, with the addresses computed
+// once.
 struct HeadPages {
-  const std::byte* first;  // page 0's keys
+  const std::byte* first;  // the keys of page 0
   size_t group_bytes, k_bytes, v_bytes;
   Format format;
   int k_cols, v_cols;
-  int v_inside_k;  // channels of the values that are the keys', or 0
+  int v_inside_k;  // number of channels that values share with the keys, or 0
   bool floats;
   const int32_t* table;
   static constexpr int32_t kInOrder[kChunk / kPage] = {0, 1, 2,  3,  4,  5,  6,  7,
@@ -42,7 +44,7 @@ struct HeadPages {
         v_inside_k(kv.layout.v_inside_k ? kv.layout.v_dim : 0),
         floats(!kv.layout.blocks()),
         table(table) {}
-  // In one chunk's pages, keys of all of them first.
+  // In the pages of one chunk, the keys of all pages first.
   HeadPages(const std::byte* chunk, const KvLayout& l)
       : first(chunk),
         group_bytes(0),
@@ -63,16 +65,16 @@ struct HeadPages {
   }
 };
 
-// One chunk's weights [query][kChunk], and where the sums go: [query][stride].
+// The weights of one chunk, [query][kChunk], and where the sums are stored, [query][stride].
 struct Weighing {
   const float* weights;
-  int64_t low, high;  // positions low..high of the chunk count
+  int64_t low, high;  // positions low..high of the chunk have weights
   float* sums;
   int64_t stride;
-  const int32_t* more;  // of each query: positions behind `high` that count too
+  const int32_t* more;  // by query: further positions after `high` that have weights
 };
 
-// fn(page, first slot, last slot) over the pages of low..high.
+// Calls fn(page, first slot, last slot) for the pages of low..high.
 template <class Fn>
 inline __attribute__((always_inline)) void each_page(const Weighing& w, Fn fn) {
   for (int64_t page = w.low / kPage; page <= w.high / kPage; ++page)
@@ -125,7 +127,7 @@ void weigh_all_floats(const HeadPages& h, const Weighing& w, int queries) {
   });
 }
 
-// 0, 1, .., 15.
+// The lane numbers 0, 1, .., 15.
 template <class V>
 typename V::F lane_numbers() {
   alignas(64) static constexpr float kLane[16] = {0, 1, 2,  3,  4,  5,  6,  7,
@@ -133,8 +135,8 @@ typename V::F lane_numbers() {
   return V::load(kLane);
 }
 
-// x in a page's lanes [first, last], `other` where they are not: what was never written there may
-// be anything.
+// x in lanes [first, last] of a page and `other` in the lanes outside, which may never have been
+// written.
 template <class V>
 typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F other) {
   if (first <= 0 && last >= kPage - 1) return x;
@@ -143,7 +145,7 @@ typename V::F only(typename V::F x, int64_t first, int64_t last, typename V::F o
   return V::where_less(V::set1(float(last)), lane, other, x);
 }
 
-// Channel after channel of queries n0 .. n0 + N.
+// All channels, one after another, of queries n0 .. n0 + N.
 template <class V, class F, int N>
 void weigh_keys(const HeadPages& h, const Weighing& w, int n0) {
   for (int c = 0; c < h.v_cols; ++c) {
@@ -187,7 +189,7 @@ void round_weights(const HeadPages& h, const Weighing& w, int n0, int block, Blo
     }
   });
   for (int n = 0; n < N; ++n) {
-    if (!(V::sum(not_finite[n]) == 0)) {  // such a product has no code; it is to be seen
+    if (!(V::sum(not_finite[n]) == 0)) {  // such a product has no code, so the result becomes NaN
       __builtin_memset(&out[n], 0, sizeof out[n]);
       out[n].unit = __builtin_nanf("");
       continue;
@@ -251,7 +253,7 @@ void weigh_all_blocks(const HeadPages& h, const Weighing& w, int queries) {
   });
 }
 
-// Whether queries of one call may differ in how far they see.
+// Whether the queries of one call may see different last positions.
 inline __attribute__((always_inline)) bool weighs_unequal(const HeadPages& h) {
   return h.floats && h.v_inside_k == 0;
 }

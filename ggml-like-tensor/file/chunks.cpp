@@ -1,4 +1,3 @@
-// See chunks.h.
 #include "ggml-like-tensor/file/chunks.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace chaski {
 
 std::vector<Chunk> chunks_of(const ModelSource& source) {
-  // long enough for one write, small beside any tensor that matters
+  // long enough for one write, small compared with any large tensor
   constexpr uint64_t kChunkBytes = 2 << 20;
   std::vector<Chunk> chunks;
   for (size_t t = 0; t < source.tensors.size(); t++) {
@@ -33,8 +32,8 @@ void for_each_job(size_t jobs, int threads, const std::function<void(size_t)>& w
   std::mutex guard;
   std::exception_ptr error;
   size_t failed = jobs;
-  // Jobs are taken in order and a taken job is finished, so whatever fails first, the lowest
-  // failing job has been run too: the error does not depend on the number of threads.
+  // Jobs are taken in order and every taken job is finished. So if several jobs fail, the lowest of
+  // them has been run, and the reported error does not depend on the number of threads.
   const auto worker = [&] {
     for (size_t job; !stop && (job = next++) < jobs;) {
       try {
@@ -52,7 +51,7 @@ void for_each_job(size_t jobs, int threads, const std::function<void(size_t)>& w
       while (crew.size() + 1 < std::min<size_t>(std::max(threads, 1), jobs))
         crew.emplace_back(worker);
     } catch (const std::system_error&) {
-      // No more threads to be had: those there are do it all.
+      // If the system starts no more threads, those that exist do all the jobs.
     }
     worker();
   }

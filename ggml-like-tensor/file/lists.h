@@ -1,5 +1,5 @@
-// The lists of metadata. A vocabulary is a list of some hundred thousand texts, so each kind takes
-// about the memory that the list takes in a file.
+// The list types of metadata. A vocabulary is a list of some hundred thousand texts, so each type
+// takes about as much memory as the list takes in a file.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace chaski {
 
-// What begin() and end() of the lists below give.
+// The iterator of the lists below.
 template <class List, class Item>
 class ListIterator {
  public:
@@ -34,7 +34,7 @@ class ListIterator {
   size_t at_;
 };
 
-// Strings one behind the other, four bytes more for each than its text.
+// Strings stored one after another; each takes four bytes more than its text.
 class Texts {
  public:
   Texts() = default;
@@ -45,7 +45,7 @@ class Texts {
   void push_back(std::string_view text);  // throws Error(bad_file) beyond 4 GiB
   size_t size() const { return ends_.size(); }
   bool empty() const { return ends_.empty(); }
-  // until the next push_back
+  // valid until the next push_back
   std::string_view operator[](size_t i) const {
     const size_t begin = i == 0 ? 0 : ends_[i - 1];
     return std::string_view(bytes_).substr(begin, ends_[i] - begin);
@@ -59,15 +59,15 @@ class Texts {
   std::vector<uint32_t> ends_;  // in bytes_
 };
 
-// Numbers that read as `Wide` and are kept in the width that the file has them in, or, made from a
-// vector, in the least that holds them all.
+// Numbers that are read as `Wide` but stored in the width that they have in the file. A list made
+// from a vector uses the smallest width that holds them all.
 template <class Wide>
 class Numbers {
  public:
   Numbers() = default;
   Numbers(std::initializer_list<Wide> all) : Numbers(std::span(all.begin(), all.size())) {}
   Numbers(const std::vector<Wide>& all) : Numbers(std::span(all)) {}
-  // As many little-endian Ts as there are bytes for.
+  // Makes a list of as many little-endian Ts as there are bytes for.
   template <class T>
   static Numbers of(std::span<const std::byte> stored) {
     Numbers list;
@@ -97,7 +97,7 @@ class Numbers {
 
   std::vector<std::byte> bytes_;
   size_t width_ = sizeof(Wide);
-  Wide (*read_)(const std::byte* at) = nullptr;  // of one number
+  Wide (*read_)(const std::byte* at) = nullptr;  // reads one number
 };
 
 using Ints = Numbers<int64_t>;

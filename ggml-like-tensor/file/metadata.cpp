@@ -1,6 +1,6 @@
-// Typed access to a model's key/values. What is missing or of another kind is said with the file's
-// name, the key, what was found and what was expected. How values stand in a file is not here: see
-// value_io.h.
+// Typed access to a model's key/values. If a value is missing or of another type, the error names
+// the file, the key, what was found and what was expected. value_io.h has the encoding of values in
+// a file.
 #include "ggml-like-tensor/file/metadata.h"
 
 #include "ggml-like-tensor/base/error.h"
@@ -55,7 +55,7 @@ const std::string& to_str(const Metadata& meta, const std::string& key, const Va
 int64_t to_integer(const Metadata& meta, const std::string& key, const Value& value) {
   if (!is_integer(value)) wrong_kind(meta, key, value, kInteger);
   const int64_t integer = std::get<int64_t>(value.data);
-  // The one type whose values do not all fit; no count or id comes near.
+  // u64 is the only type whose values do not all fit; no count or id is that large.
   if (value.type == ValueType::u64 && integer < 0)
     fail(Exit::bad_file, "{}: {} is {}, expected less than 2^63", meta.origin, escaped(key),
          static_cast<uint64_t>(integer));
@@ -68,8 +68,8 @@ double to_number(const Metadata& meta, const std::string& key, const Value& valu
   return std::get<double>(value.data);
 }
 
-// An array of type Array, or an empty one where the key is absent. Booleans count as integers here:
-// they have no other getter.
+// An array of type Array, or an empty one if the key is absent. Booleans count as integers here,
+// because they have no other getter.
 template <class Array>
 const Array& to_array(const Metadata& meta, const std::string& key, std::string_view wanted) {
   static const Array empty;

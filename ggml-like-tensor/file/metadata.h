@@ -1,8 +1,8 @@
 // Typed key/values of a model: hyperparameters, tokenizer, chat template, provenance. The value
-// types are GGUF's, so that a GGUF file's metadata passes through unchanged; `.quipu` stores the
-// same.
+// types are those of GGUF, so that a GGUF file's metadata is kept unchanged; `.quipu` stores the
+// same types.
 //
-// Keys that chaski itself reads (everything an importer must fill):
+// Keys that chaski itself reads (an importer must fill all of them):
 //   general.architecture   str   one of models/architectures.list
 //   general.name           str
 //   model.*                      hyperparameters: keys() of the architecture's file lists them
@@ -13,24 +13,24 @@
 //   tokenizer.types        [i32] 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
 //   tokenizer.pre          str   bpe pre-tokenizer by its GGUF name, or
 //   tokenizer.pre_patterns [str] its regular expressions, applied one after the other
-//   tokenizer.normalizer   [str] what is done to a text first (engine/text/tokenizer/normalizer.h),
-//   with tokenizer.charsmap     [u8]  SentencePiece's compiled rules, if one of the steps is those
-//   tokenizer.every_space  bool  spm, unigram: no piece of more than one space, or with one inside
-//   tokenizer.prefix_once  bool  spm, unigram: no space in front of a text that begins with one
-//   tokenizer.bos_id, .eos_id, .eot_id, .unk_id, .pad_id int; tokenizer.eos_ids [i32] every id that
-//   ends an answer
-//   tokenizer.add_bos, .add_eos, .add_space_prefix, .ignore_merges bool; the first and the last may
-//   be absent beside tokenizer.pre, and are then what goes with that name
+//   tokenizer.normalizer   [str] steps applied to a text first (engine/text/tokenizer/normalizer.h)
+//   tokenizer.charsmap     [u8]  SentencePiece's compiled rules, if one of the steps uses them
+//   tokenizer.every_space  bool  spm, unigram: no piece has more than one space or an inner space
+//   tokenizer.prefix_once  bool  spm, unigram: adds no space to a text that begins with one
+//   tokenizer.bos_id, .eos_id, .eot_id, .unk_id, .pad_id int
+//   tokenizer.eos_ids      [i32] every id that ends an answer
+//   tokenizer.add_bos, .add_eos, .add_space_prefix, .ignore_merges bool; with tokenizer.pre the
+//                          first and the last may be absent: the pre-tokenizer's name implies them
 //   tokenizer.chat_template str
-//   source.file, source.kind, source.xxh3 str   where it was converted from
-//   quantize.type str                             what `chaski quantize` was asked for
-//   quantize.method str                           how it rounded, where there was a text: auto,
-//   gptq, awq, awq+gptq
-//   quantize.calibration.text, .xxh3 str, .tokens int   the text that errors were weighed by
-//   quantize.errors, .output_errors, .search_errors [f32]   of each tensor, in their order: what
-//   its weights lost, and where it is known its outputs, as it is and if it had been searched for
-//   gguf.<key>             any   a GGUF key that none of the above stands for, kept for the way
-//                          back
+//   source.file, source.kind, source.xxh3 str    what the model was converted from
+//   quantize.type          str   the type requested from `chaski quantize`
+//   quantize.method        str   the rounding method, if there was a calibration text: auto, gptq,
+//                          awq, awq+gptq
+//   quantize.calibration.text, .xxh3 str, .tokens int    the calibration text
+//   quantize.errors, .output_errors, .search_errors [f32]    for each tensor, in order: the error
+//                          of its weights, and where known the error of its outputs, as stored and
+//                          as a search would have left it
+//   gguf.<key>             any   a GGUF key that none of the above replaces, kept for export
 #pragma once
 #include <cstdint>
 #include <map>
@@ -59,11 +59,11 @@ enum class ValueType : uint32_t {
   f64 = 12,
 };
 
-// Integers and booleans of any width are int64_t (u64: the same bits), floats double.
+// Integers and booleans of any width are stored as int64_t (u64: the same bits), floats as double.
 using AnyData = std::variant<int64_t, double, std::string, Ints, Floats, Texts>;
 
-// A copy is made beside and moved in, which cannot throw. The variant's own copy, when memory ends
-// in it, has libstdc++ 12 destroy an alternative that was never there.
+// A copy is made separately and then moved, which cannot throw. If the variant's own copy runs out
+// of memory, libstdc++ 12 destroys an alternative that was never constructed.
 struct Data : AnyData {
   using AnyData::AnyData;
   Data() = default;
@@ -82,8 +82,8 @@ struct Data : AnyData {
 };
 
 struct Value {
-  ValueType type = ValueType::i64;     // `array`: see element
-  ValueType element = ValueType::i64;  // of an array
+  ValueType type = ValueType::i64;     // if `array`: see element
+  ValueType element = ValueType::i64;  // the type of an array's elements
   Data data;
 
   bool operator==(const Value&) const = default;
@@ -91,7 +91,7 @@ struct Value {
 
 class Metadata {
  public:
-  std::string origin;  // file name for error lines
+  std::string origin;  // file name for error messages
 
   void set(const std::string& key, Value value) { values_[key] = std::move(value); }
   void set_str(const std::string& key, std::string value);
@@ -106,9 +106,8 @@ class Metadata {
   bool has(const std::string& key) const { return values_.count(key) > 0; }
   const Value* find(const std::string& key) const;
 
-  // The one-argument forms throw Error(bad_file) that names origin and key when it is missing;
-  // every form throws when the value is of another kind. Integers are accepted where a float is
-  // asked for.
+  // The one-argument forms throw Error(bad_file) with origin and key if the key is missing. Every
+  // form throws if the value has another type. An integer is accepted where a float is requested.
   const std::string& str(const std::string& key) const;
   std::string str(const std::string& key, std::string_view otherwise) const;
   int64_t integer(const std::string& key) const;
@@ -120,7 +119,7 @@ class Metadata {
   const Floats& floats(const std::string& key) const;  // empty when absent
   const Ints& ints(const std::string& key) const;      // empty when absent
 
-  // sorted: same input, same bytes out
+  // sorted, so that the same input gives the same bytes
   const std::map<std::string, Value>& all() const { return values_; }
 
  private:

@@ -1,5 +1,5 @@
-// Sizes of tensors, and the way of a whole model from its source into memory. (Into a file:
-// quipu_write.cpp.)
+// Sizes of tensors, and loading a whole model from its source into memory. (quipu_write.cpp writes
+// it into a file.)
 #include "ggml-like-tensor/file/model_source.h"
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ uint64_t TensorInfo::bytes() const {
   const Checked size =
       tiled() ? Checked(strips) * (Checked(blocks) * f.tile_bytes + kStrip * f.row_header_bytes)
               : Checked(blocks) * f.row_block_bytes + f.row_header_bytes;
-  // Room to spare below 2^64, so that rounding an offset up cannot wrap.
+  // The limit is well below 2^64, so that rounding an offset up cannot wrap.
   if (!size.at_most(uint64_t{1} << 60))
     fail(Exit::bad_file, "tensor {} has shape ({}, {}), expected at most 2^60 bytes", escaped(name),
          rows, cols);
@@ -41,12 +41,12 @@ namespace {
 [[noreturn]] void too_large(const std::string& path, uint64_t need, std::optional<uint64_t> have) {
   const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   const std::string found =
-      have ? fmt::format("{:.3g} GB are available", gb(*have)) : "the system refuses";
+      have ? fmt::format("{:.3g} GB are available", gb(*have)) : "which the system refuses";
   fail(Exit::memory, "{}: the weights need {:.3g} GB of memory, {}", path, gb(need), found);
 }
 
-// Zeroed memory for all tensors, in huge pages where the system grants them: decoding reads all of
-// it for every token.
+// Zeroed memory for all tensors, in huge pages if the system grants them, because decoding reads
+// all of it for every token.
 std::shared_ptr<std::byte> allocate(const std::string& path, uint64_t size) {
   const auto have = available_memory();
   if (have && size > *have) too_large(path, size, have);

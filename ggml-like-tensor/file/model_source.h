@@ -2,8 +2,8 @@
 // bytes when asked. Nothing is read before it is needed, so converting a file needs the memory of
 // one tensor.
 //
-// Tensor names: tensors() of the architecture's file lists them. Those of layer N, which counts
-// from 0, begin with "layer.N."; a bias is the weight's name + ".bias".
+// tensors() of the architecture's file lists the tensor names. Names of layer N, which counts from
+// 0, begin with "layer.N.". A bias is called like its weight + ".bias".
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,8 @@
 
 namespace chaski {
 
-// rows x cols; a vector (norm weight, bias) has rows == 1 and is never tiled: see bytes().
+// A matrix of rows x cols. A vector (norm weight, bias) has rows == 1 and is never tiled: see
+// bytes().
 struct TensorInfo {
   std::string name;
   Format format = Format::f32;
@@ -30,23 +31,24 @@ struct TensorInfo {
   uint64_t bytes() const;
 };
 
-// Reads strips [first, last) of a tiled tensor (16 rows each, the last one padded with zeros) into
-// dst, which holds (last - first) * strip_bytes. A vector is read whole: first = 0, last = 1.
-// Called from several threads at once, each with its own range; throws Error(bad_file | io).
+// Reads strips [first, last) of a tiled tensor into dst, which has (last - first) * strip_bytes. A
+// strip is 16 rows; the last one is padded with zeros. A vector is read as a whole: first = 0, last
+// = 1. Called from several threads at once, each with its own range. Throws Error(bad_file | io).
 using ReadStrips = std::function<void(int64_t first, int64_t last, std::byte* dst)>;
 
 struct TensorSource {
   TensorSource() = default;
-  // Not an aggregate: when the second member of one throws, gcc 12 may destroy the first twice.
+  // Not an aggregate: if the second member of an aggregate throws, gcc 12 may destroy the first
+  // twice.
   TensorSource(TensorInfo info, ReadStrips read) : info(std::move(info)), read(std::move(read)) {}
 
   TensorInfo info;
   ReadStrips read;
 };
 
-// A tensor that chaski has no format for, or no such shape: to be shown, not to be read.
+// A tensor whose format or shape chaski does not support. It can be shown, but not read.
 struct UnreadTensor {
-  std::string name, format;    // as the file calls them
+  std::string name, format;    // as the file names them
   std::vector<int64_t> shape;  // slowest first
 };
 
@@ -56,14 +58,14 @@ struct ModelSource {
   Metadata meta;
   std::vector<TensorSource> tensors;
   std::shared_ptr<const void> storage;  // keeps mappings alive
-  // Where tensors are read from mapped files: what was read of them need not stay in memory. From
-  // any thread.
+  // Set if tensors are read from mapped files. Removes what was read of them from memory. May be
+  // called from any thread.
   std::function<void()> let_go = {};
-  // Where the file has sums of its tensors: reads and checks all, Error(bad_file) names the first
-  // that does not hold.
+  // Set if the file has checksums of its tensors. Reads and checks all; Error(bad_file) names the
+  // first tensor with a wrong checksum.
   std::function<void(int threads)> verify = {};
 
-  std::vector<UnreadTensor> unread = {};  // look_at_model() alone finds any
+  std::vector<UnreadTensor> unread = {};  // filled only by look_at_model()
 
   const TensorSource* find(const std::string& name) const;
 };
