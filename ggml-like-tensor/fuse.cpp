@@ -12,8 +12,8 @@ Op* as(Node& node) {
   return std::get_if<Op>(&node.op);
 }
 
-// A fused node stays where its last part stood; the other parts are marked and leave together when
-// their rewrite has gone through, so that a pass over n nodes takes n steps.
+// A fused node takes the place of its last part. The other parts are marked and removed together at
+// the end of their rewrite, so that a pass over n nodes takes n steps.
 class Fuser {
  public:
   explicit Fuser(Graph& graph) : g_(graph) {}
@@ -47,7 +47,7 @@ class Fuser {
     for (ValueId v : {g_.result, g_.beside})
       if (v != kNone) ++uses_[size_t(v)];
   }
-  // The producer of v if it is an Op whose only reader is the one who asks.
+  // The producer of v, if it is an Op and v has only one reader.
   template <class Op>
   Node* sole(ValueId v) {
     Node* node = producer_[size_t(v)];
@@ -77,7 +77,7 @@ class Fuser {
   }
 
   void share() {
-    // The last matmul of an x, with bias or without.
+    // The last matmul that reads an x, with bias or without.
     std::map<std::pair<ValueId, bool>, Node*> open;
     for (Node& b : g_.nodes) {
       MatMul* other = as<MatMul>(b);
@@ -113,9 +113,9 @@ class Fuser {
     }
   }
 
-  // The query is that of the attention behind, over the same keys.
+  // The query must belong to the next attention, over the same keys.
   void rotate() {
-    Node* attention = nullptr;  // the next
+    Node* attention = nullptr;  // the next one after the current node
     for (size_t i = g_.nodes.size(); i-- > 0;) {
       Node& write = g_.nodes[i];
       if (as<Attention>(write)) attention = &write;
@@ -181,7 +181,7 @@ class Fuser {
   }
 
   Graph& g_;
-  std::vector<int> uses_;        // by value: readers, and whoever takes the result
+  std::vector<int> uses_;        // by value: readers, and the result if it is one
   std::vector<Node*> producer_;  // by value
   std::vector<bool> gone_;       // by node
 };

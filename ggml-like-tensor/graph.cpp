@@ -20,7 +20,7 @@ Node& Graph::append(AnyOp op, std::vector<ValueId> in) {
   std::visit(
       [&](const auto& o) {
         for (size_t i = 0; i < node.in.size(); ++i)
-          ENSURE(values[node.in[i]].kind == kind_in(o, i), "an op reads values of its kinds");
+          ENSURE(values[node.in[i]].kind == kind_in(o, i), "an input must have the op's kind");
         for (const Shape& s : o.shapes(shapes, *batch_)) {
           values.push_back({s, nullptr, kind_out(o, node.out.size())});
           node.out.push_back(ValueId(values.size()) - 1);
@@ -103,12 +103,12 @@ ValueId Graph::short_conv(ValueId x, const Weight& w) {
 
 void Graph::want(Result what) {
   if (what == Result::logits) return;
-  ENSURE(hidden != kNone, "an architecture says what its logits are made of");
+  ENSURE(hidden != kNone, "only an architecture that sets `hidden` can return hidden rows");
   if (what == Result::both) return take_outputs_last();
   result = hidden;
   std::vector<bool> read(values.size());
   read[size_t(result)] = true;
-  std::vector<Node> needed;  // last first
+  std::vector<Node> needed;  // last node first
   for (size_t i = nodes.size(); i-- > 0;) {
     Node& n = nodes[i];
     const bool is_read =
@@ -120,11 +120,11 @@ void Graph::want(Result what) {
   nodes.assign(std::make_move_iterator(needed.rbegin()), std::make_move_iterator(needed.rend()));
 }
 
-// The outputs are taken behind what the logits are made of, and not in front of the last norm, so
-// that there is a row of every token to be kept.
+// Selects the output rows after the hidden rows and not before the last norm, so that there is a
+// hidden row for every token.
 void Graph::take_outputs_last() {
   beside = hidden;
-  std::vector<ValueId> is(values.size());  // what nodes read instead
+  std::vector<ValueId> is(values.size());  // the value that nodes read instead
   std::iota(is.begin(), is.end(), 0);
   std::vector<Node> all;
   bool moved = false, behind = false;

@@ -1,5 +1,5 @@
 // The forward pass of one batch shape, as a model writes it: a list of ops over values. Models call
-// the builder functions; nothing here knows of backends, fusions or where keys and values live.
+// the builder functions. Nothing here depends on backends, fusions or the place of keys and values.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,48 +14,50 @@ constexpr ValueId kNone = -1;
 
 struct GraphValue {
   Shape shape;
-  const Weight* weight = nullptr;  // a constant
+  const Weight* weight = nullptr;  // not null: a constant
   ValueKind kind = ValueKind::f32;
 };
 
 struct Node {
   AnyOp op;
-  std::vector<ValueId> in, out;  // out: kNone where nobody reads
+  std::vector<ValueId> in, out;  // out: kNone if there is no reader
   ValueId in_acts = kNone;       // in[0], quantized
   ValueId acts = kNone;          // out[0], quantized
 };
 
-// What a pass can give out: a row for each output.
+// What a pass returns: one row for each output.
 enum class Result {
   logits,
-  hidden,  // behind the last norm: what the logits are made of
-  both,    // the logits, and beside them the hidden rows of all tokens (Plan::beside)
+  hidden,  // after the last norm: the input of the matmul that makes logits
+  both,    // the logits, and the hidden rows of all tokens (Plan::all_hidden)
 };
 
 class Graph {
  public:
   explicit Graph(const Batch& batch) : batch_(&batch) {}
 
-  ValueId take_input(int64_t cols);  // (tokens, cols), given to each run from outside
+  ValueId take_input(int64_t cols);  // (tokens, cols), given to each run by the caller
   ValueId get_rows(const Weight& table, GetRows::By by = GetRows::By::token);
   ValueId take_outputs(ValueId x);  // rows of the tokens whose logits are wanted
   ValueId matmul(ValueId x, const Weight& w, const Weight* bias = nullptr);
-  // heads > 1: each of so many slices of a row by itself, with one weight for all of them or one
-  // for each
+  // heads > 1: each of `heads` slices of a row is normed by itself. They share one weight or have
+  // one weight each.
   ValueId rms_norm(ValueId x, const Weight& w, float eps, int heads = 1);
   ValueId layer_norm(ValueId x, const Weight& w, const Weight& bias, float eps, int heads = 1);
   ValueId rope(ValueId x, int heads, int head_dim, const RopeSpec& spec);
-  // What is kept of a sequence from pass to pass. The order of the calls is the states' order.
+  // Declares what is kept of a sequence from pass to pass. States are numbered in the order of
+  // these calls.
   StateId state(const State& s);
   void kv_write(StateId kv, ValueId k, ValueId v = kNone);  // kNone: the values are inside k
   ValueId attention(ValueId q, StateId kv, float scale, float soft_cap = 0);
-  // With all that attention can do; heads and what the state is are filled in. sinks: (1, heads),
-  // or none.
+  // Attention with all its parameters; heads and the state's sizes are filled in. sinks: (1,
+  // heads), or null.
   ValueId attention(ValueId q, Attention parameters, const Weight* sinks = nullptr);
-  // Over the keys and values of the pass itself, as an encoder's; parameters.kv says what they are.
+  // Attention over the keys and values of the pass itself, as in an encoder. parameters.kv
+  // describes them.
   ValueId attention(ValueId q, ValueId k, ValueId v, Attention parameters,
                     const Weight* sinks = nullptr);
-  ValueId short_conv(ValueId x, const Weight& w);  // with a state of its own
+  ValueId short_conv(ValueId x, const Weight& w);  // has its own state
   ValueId add(ValueId a, ValueId b) { return append(Binary{Binary::Kind::add}, {a, b}).out[0]; }
   ValueId mul(ValueId a, ValueId b) { return append(Binary{Binary::Kind::mul}, {a, b}).out[0]; }
   ValueId activate(Activation kind, ValueId x) { return append(Unary{kind}, {x}).out[0]; }
@@ -73,26 +75,27 @@ class Graph {
   struct Aside {
     ValueId rest, taken;
   };
-  // Once, where several ask for the same columns of x.
+  // Nodes that want the same columns of x share one.
   Aside set_aside(ValueId x, const Weight& numbers);
-  // The sum of `of`, each times a column of `weights`, of which the first is `first`. At most
-  // seven.
+  // The sum of the values `of`, each times one column of `weights`; the columns start at `first`.
+  // At most seven values.
   ValueId blend(std::vector<ValueId> of, ValueId weights, int64_t first = 0) {
     of.push_back(weights);
     return append(Blend{first}, std::move(of)).out[0];
   }
   ValueId mean_product(ValueId a, ValueId b) { return append(MeanProduct{}, {a, b}).out[0]; }
   struct Rounded {
-    ValueId whole, unit;  // (tokens, cols) and (tokens, 1): their product is about what came in
+    ValueId whole, unit;  // (tokens, cols) and (tokens, 1): their product is about x
   };
   Rounded round_rows(ValueId x) {
     const Node& node = append(RoundRows{}, {x});
     return {node.out[0], node.out[1]};
   }
 
-  // A mixture of experts: which of them a token goes to, what they make of it, and the sum of that.
+  // A mixture of experts: top_k chooses a token's experts, expert_matmul applies them, mix adds
+  // their results.
   struct Chosen {
-    ValueId experts, values;  // (tokens, k): i32, and what was compared
+    ValueId experts, values;  // (tokens, k): i32 expert numbers, and their values of x
   };
   Chosen top_k(ValueId x, int k) {
     const Node& node = append(TopK{k}, {x});
@@ -103,9 +106,9 @@ class Graph {
   }
   ValueId mix(ValueId x, ValueId weights) { return append(Mix{}, {x, weights}).out[0]; }
 
-  // of: what they are made of, where the model can give that out too.
+  // of: the hidden rows that the logits are made from, if the model can return those too.
   void set_result(ValueId logits, ValueId of = kNone) { result = logits, hidden = of; }
-  // What is wanted of a pass, if not the logits; nodes that it does not need are dropped.
+  // Sets what a pass returns, if not the logits. Drops nodes that are not needed for it.
   void want(Result what);
 
   std::vector<GraphValue> values;
@@ -113,8 +116,8 @@ class Graph {
   std::vector<RopeSpec> ropes;
   std::vector<State> states;  // by StateId
   ValueId result = kNone, hidden = kNone;
-  ValueId beside = kNone;  // kept until the end of the pass, as the result is
-  ValueId input = kNone;   // given to each run from outside: take_input(), split.h
+  ValueId beside = kNone;  // kept until the end of the pass, like the result
+  ValueId input = kNone;   // given to each run by the caller: take_input(), split.h
 
  private:
   void take_outputs_last();
@@ -124,10 +127,10 @@ class Graph {
   const Batch* batch_;
 };
 
-// Every weight it reads, once, in the order of the nodes.
+// All weights that the graph reads, each once, in the order of the nodes.
 std::vector<const Weight*> weights_of(const Graph& graph);
 
-// One line a node: "3 matmul %5 (7, 2048) x layer.0.attn_q (2048, 2048) q4 -> %9".
+// One line for each node: "3 matmul %5 (7, 2048) x layer.0.attn_q (2048, 2048) q4 -> %9".
 std::string to_text(const Graph& graph);
 
 }  // namespace chaski

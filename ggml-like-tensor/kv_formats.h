@@ -1,12 +1,12 @@
-// The formats that keys and values can be kept in, and what a page has to know of each besides
-// what quant/ says of it:
+// The formats of keys and values, and what a page needs to know of each format in addition to
+// quant/:
 //
-//   kRotated        keys are kept rotated (ops/hadamard.h)
-// of blocks:
-//   encode(x, n, b) n <= 32 values to a block, zeros behind
-//   kChannelsAByte  how many channels' codes a byte of the values holds: channel c of 32 in the low
-//                   bits, c + 16 above
-//   value(byte, c)  the code of channel c in such a byte, kOffset taken off
+//   kRotated        keys are stored rotated (ops/hadamard.h)
+// for formats of blocks also:
+//   encode(x, n, b) encodes n <= 32 values into a block; the remaining values are zero
+//   kChannelsAByte  channels in a byte of the values: channel c of 32 in the low bits, channel
+//                   c + 16 in the high bits
+//   value(byte, c)  the code of channel c in such a byte, minus kOffset
 #pragma once
 #include <array>
 
@@ -20,11 +20,11 @@ using KvFormats = FormatList<F32, F16, F8, Q8, Q4_0>;
 
 template <class F>
 struct PageOf {
-  static_assert(F::kFloat, "a format of blocks says how its pages are written");
+  static_assert(F::kFloat, "a format of blocks needs its own PageOf");
   static constexpr bool kRotated = false;
 };
 
-// d rounded to f16, the codes as for the activations of a matmul.
+// d is rounded to f16; the codes are those of a matmul's activations.
 template <>
 struct PageOf<Q8> {
   static constexpr bool kRotated = false;
@@ -33,8 +33,9 @@ struct PageOf<Q8> {
   static constexpr int value(uint8_t byte, int) { return int8_t(byte); }
 };
 
-// 16 levels over +- the largest size, which loses half a step at either end. The scale is not
-// negative: the kernel that weighs values multiplies it into unsigned weights (cpu/values.h).
+// 16 levels between minus and plus the largest size; half a step is lost at each end. The scale is
+// not negative, because the kernel that weights values multiplies it into unsigned weights
+// (cpu/values.h).
 template <>
 struct PageOf<Q4_0> {
   static constexpr bool kRotated = true;
@@ -43,7 +44,7 @@ struct PageOf<Q4_0> {
   static constexpr int value(uint8_t byte, int c) { return (c < 16 ? byte & 15 : byte >> 4) - 8; }
 };
 
-// As --kv names them.
+// The names of --kv.
 struct KvType {
   const char* name;
   Format format;

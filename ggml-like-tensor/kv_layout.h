@@ -1,20 +1,20 @@
-// Where keys and values live: pages of 16 positions from one pool.
+// Where keys and values are stored: pages of 16 positions from one pool.
 //
-//   pool       groups x states x heads x (16 x K tile, 16 x V rows): a page is a slice through a
-//              group of 16. Pages taken one after the other are neighbours, so a head's keys of 256
-//              positions are one stream, and so are its values. States of a pool may differ in
-//              heads and widths (state_layout.h)
-//   K tile     a strip of 16 rows in tile layout whose rows are the positions: scoring a page is
-//              the matmul of a strip with the queries, by the same code as weights (floats:
-//              k_dim columns, blocks: k_dim rounded up to 32)
-//   V rows     v_cols() channels of 16 positions, a lane is a channel: f32, f16 or f8
+//   pool       groups x states x heads x (16 x K tile, 16 x V rows). A page is a slice through a
+//              group of 16. Pages that are allocated one after another are neighbours, so a head's
+//              keys of 256 positions are one stream, and so are its values. States of a pool may
+//              differ in heads and widths (state_layout.h)
+//   K tile     a strip of 16 rows in tile layout; its rows are the positions. Scoring a page is
+//              the matmul of a strip with the queries, by the same code as weights. Floats have
+//              k_dim columns, blocks have k_dim rounded up to 32
+//   V rows     v_cols() channels of 16 positions; a lane is a channel. f32, f16 or f8:
 //              [position][channel]. In blocks a lane holds four positions, so that integer dot
-//              products run over them: q8 int8[channel / 16][position / 4][channel % 16][position %
-//              4], q4_0 the same for channel / 32, channel c in the low and c + 16 in the high
-//              nibbles. Behind the codes the scales, f16[channel / 32][position]: they are
-//              multiplied into the weights.
-// Keys of 4 bits are kept rotated (ops/hadamard.h). Kernels of every instruction set use these
-// functions: always_inline, so that none leaves a copy with its flags for the linker.
+//              products run over positions. q8: int8[channel / 16][position / 4][channel % 16]
+//              [position % 4]. q4_0: the same with channel / 32, channel c in the low and c + 16 in
+//              the high nibbles. The scales follow the codes: f16[channel / 32][position]. They
+//              are multiplied into the weights
+// Keys of 4 bits are stored rotated (ops/hadamard.h). Kernels of every instruction set use these
+// functions. They are always_inline, so that no object leaves a copy with its flags for the linker.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,28 +25,29 @@ namespace chaski {
 
 constexpr int kPage = 16;  // positions
 constexpr int kPageGroup = 16;
-// Positions that attention scores together. It merges chunk after chunk, so that a token's result
-// does not depend on who reads them.
+// Positions that attention scores together. Chunks are merged in order, so a token's result does
+// not depend on the thread that reads them.
 constexpr int kChunk = 256;
 constexpr int64_t whole_groups(int64_t pages) {
   return (pages + kPageGroup - 1) / kPageGroup * kPageGroup;
 }
 
-// Of one state.
+// The layout of one state.
 struct KvLayout {
   Format format = Format::f16;  // one of kKvTypes
   int heads = 0, k_dim = 0, v_dim = 0;
   // values of q8 as on a device: int8[position][channel], f16[position][channel / 32]
   bool by_position = false;
-  bool v_inside_k = false;  // no V rows: a value is read from the K tile; not of blocks
+  // no V rows: values are read from the K tile; not with formats of blocks
+  bool v_inside_k = false;
 
   [[gnu::always_inline]] bool blocks() const { return info(format).block > 1; }
   [[gnu::always_inline]] int k_cols() const { return blocks() ? (k_dim + 31) / 32 * 32 : k_dim; }
   [[gnu::always_inline]] int v_cols() const {
     return blocks() ? (v_dim + 31) / 32 * 32 : (v_dim + 15) / 16 * 16;
   }
-  // Of blocks of F: the byte of a channel and position (where it holds two: of a channel % 32 < 16
-  // and the one 16 further).
+  // The byte of a channel and position in format F of blocks. If a byte has two channels, they are
+  // the one with channel % 32 < 16 and the one 16 further.
   template <class F>
   [[gnu::always_inline]] size_t v_byte(int channel, int64_t slot) const {
     if (by_position) return size_t(slot * v_cols() + channel);
@@ -54,10 +55,10 @@ struct KvLayout {
     return size_t((lanes * 4 + slot / 4) * 64 + channel % 16 * 4 + slot % 4);
   }
   template <class F>
-  [[gnu::always_inline]] static size_t v_scales(int v_cols) {  // offset
+  [[gnu::always_inline]] static size_t v_scales(int v_cols) {  // byte offset of the scales
     return size_t(kPage) * v_cols / PageOf<F>::kChannelsAByte;
   }
-  [[gnu::always_inline]] size_t v_scale(int block, int64_t slot) const {  // index among the scales
+  [[gnu::always_inline]] size_t v_scale(int block, int64_t slot) const {  // index of a scale
     return size_t(by_position ? slot * (v_cols() / 32) + block : block * kPage + slot);
   }
   [[gnu::always_inline]] size_t k_bytes() const { return strip_bytes(format, k_cols()); }
@@ -69,12 +70,12 @@ struct KvLayout {
   }
 };
 
-// One state's keys and values.
+// The keys and values of one state.
 struct KvView {
   KvLayout layout;
-  int pool = 0;                        // whose tables name its pages
-  size_t offset = 0, group_bytes = 0;  // within a group of the pool; of a whole group
-  std::byte* base = nullptr;           // of the pool
+  int pool = 0;                        // its tables name the pages of this state
+  size_t offset = 0, group_bytes = 0;  // offset in a group of the pool; bytes of a whole group
+  std::byte* base = nullptr;           // address of the pool
 
   [[gnu::always_inline]] std::byte* keys(int head, int32_t page) const {
     const size_t group = page / kPageGroup, slot = page % kPageGroup,

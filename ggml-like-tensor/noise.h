@@ -1,17 +1,17 @@
-// The noise of a draw and the two functions it is made with, the same bits wherever they are
-// computed: on the host by engine/sampling/sampler.h, on a device by cuda/draw/draw.cu. A draw is
-// argmax logit / T + gumbel(seed, position, token).
+// The noise of a draw and the two functions that compute it. They give the same bits everywhere: on
+// the host in engine/sampling/sampler.h, on a device in cuda/draw/draw.cu. A draw is argmax logit /
+// T + gumbel(seed, position, token).
 //
-// constexpr, so that device code may call them; plain products and sums in one order, because the
-// log and exp of one C library are not those of another.
+// The functions are constexpr, so that device code may call them. They use plain products and sums
+// in a fixed order, because log and exp differ between C libraries.
 #pragma once
 #include <bit>
 #include <cstdint>
 
 namespace chaski {
 
-// Philox 4x32 with 10 rounds (Salmon et al. 2011): the first word of noise for a 128-bit counter
-// and a 64-bit key.
+// Philox 4x32 with 10 rounds (Salmon et al. 2011). Returns the first word of noise for a 128-bit
+// counter and a 64-bit key.
 constexpr uint32_t philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t key0,
                           uint32_t key1) {
   for (int i = 0; i < 10; ++i) {
@@ -23,9 +23,9 @@ constexpr uint32_t philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, ui
   return c0;
 }
 
-// Natural logarithm of a normal x > 0: x = m 2^e with m in [0.7, 1.42), ln m = 2 artanh f, f = (m -
-// 1) / (m + 1), |f| < 0.173; the series ends where f^2k / (2k + 1) is below 2^-57. Error a few
-// units of the last place.
+// The natural logarithm of a normal x > 0: x = m 2^e with m in [0.7, 1.42), ln m = 2 artanh f, f =
+// (m - 1) / (m + 1), |f| < 0.173. The series ends where f^2k / (2k + 1) is below 2^-57. The error
+// is a few units of the last place.
 constexpr double log64(double x) {
   uint64_t bits = std::bit_cast<uint64_t>(x);
   int e = int(bits >> 52) - 1023;
@@ -37,10 +37,10 @@ constexpr double log64(double x) {
   return double(e) * 0.6931471805599453 + 2 * f * sum;
 }
 
-// e^x for x <= 0: x = n ln 2 + r, |r| < 0.35, Taylor of degree 13; 0 below -700.
+// e^x for x <= 0: x = n ln 2 + r, |r| < 0.35, Taylor polynomial of degree 13; 0 below -700.
 constexpr double exp64(double x) {
   if (!(x > -700)) return 0;
-  const int n = int(x * 1.4426950408889634 - 0.5);  // towards zero: nearest for negative x
+  const int n = int(x * 1.4426950408889634 - 0.5);  // rounds to nearest: x is negative
   const double r =
       (x - double(n) * 0.693147180369123816490) - double(n) * 1.90821492927058770002e-10;
   double y = 1;
@@ -48,7 +48,7 @@ constexpr double exp64(double x) {
   return y * std::bit_cast<double>(uint64_t(n + 1023) << 52);
 }
 
-// Noise of a position that belongs to no token: uniform between 0 and 1, apart from the Gumbel
+// Noise of a position, for no particular token: uniform between 0 and 1, independent of the Gumbel
 // noise.
 constexpr double uniform(uint64_t seed, uint64_t position) {
   const uint32_t word = philox(0, uint32_t(position), uint32_t(position >> 32), 1, uint32_t(seed),
@@ -56,7 +56,7 @@ constexpr double uniform(uint64_t seed, uint64_t position) {
   return (double(word) + 0.5) * 0x1p-32;
 }
 
-// Standard Gumbel noise, reproducible.
+// Reproducible standard Gumbel noise.
 constexpr double gumbel(uint64_t seed, uint64_t position, uint32_t token) {
   const uint32_t word = philox(token, uint32_t(position), uint32_t(position >> 32), 0,
                                uint32_t(seed), uint32_t(seed >> 32));

@@ -1,12 +1,12 @@
-// Every op, once. A word here gives it an id, a name, a row in the profile and in each backend's
-// table, and its place in the test sweep (tests/tensor/op_test.cpp). Each is declared in
-// ops/<op>.h: parameters, shape rule, cost, reference, examples, and what whoever rewrites a graph
-// has to know:
+// The list of all ops. An entry here gives an op an id, a name, a row in the profile and in each
+// backend's table, and its place in the test sweep (tests/tensor/op_test.cpp). ops/<op>.h declares
+// each op: parameters, shape rule, cost, reference, examples. It may also declare, for rewrites of
+// a graph:
 //
-//   kReadsActs      if it states one: over weights of block formats it reads in 0 quantized
-//   kind_in(i), kind_out(i)   if it has them: of what kind input and output i are; f32 otherwise
-//   leaves_acts()   if it has one: whether it can leave out 0 quantized, besides or instead of as
-//                   floats, where that is whole blocks of 32
+//   kReadsActs      if set, the op reads input 0 quantized when its weights have block formats
+//   kind_in(i), kind_out(i)   the kinds of input and output i; without them all are f32
+//   leaves_acts()   whether the op can also write output 0 quantized, in addition to floats or
+//                   instead of them, if rows are whole blocks of 32
 #pragma once
 #include <variant>
 
@@ -39,7 +39,7 @@ namespace chaski {
 template <class... Op>
 struct OpList {
   static constexpr int kCount = sizeof...(Op);
-  using Any = std::variant<Op...>;  // parameters of one op; index() is its id
+  using Any = std::variant<Op...>;  // the parameters of one op; index() is its id
   static constexpr const char* kNames[] = {Op::kName...};
   template <class Fn>
   static void each(Fn&& fn) {
@@ -73,7 +73,7 @@ bool can_leave_acts(const Op& op) {
 }
 
 inline const char* name_of(const AnyOp& op) { return Ops::kNames[op.index()]; }
-// The state it holds, if it holds one.
+// The state that the op uses, or null.
 inline const StateId* state_of(const AnyOp& op) {
   return std::visit(
       [](const auto& o) -> const StateId* {

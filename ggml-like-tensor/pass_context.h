@@ -1,4 +1,4 @@
-// Where a pass runs: what the CPU has of its own, or a device.
+// Where a pass runs: the memory of the CPU or of a device.
 #pragma once
 #include "ggml-like-tensor/state_layout.h"
 
@@ -6,7 +6,7 @@ namespace chaski {
 
 struct PassContext {
   StateLayout states;  // with the addresses of the pools
-  // per RopeSpec of the graph: [position][rope_dim / 2] pairs cos, sin. A device has them elsewhere
+  // by RopeSpec of the graph: [position][rope_dim / 2] pairs cos, sin. Devices have their own
   // (cuda/table.h)
   std::vector<const float*> ropes;
 };

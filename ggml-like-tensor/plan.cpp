@@ -13,7 +13,7 @@ size_t value_bytes(const GraphValue& v) {
   return (n + 63) / 64 * 64;
 }
 
-// First fit: memory that is free between two steps is found by looking at what is alive then.
+// First fit: finds memory that is free by looking at the values that are alive at the same time.
 struct Placed {
   size_t offset, bytes;
   int last_use;
@@ -72,9 +72,9 @@ void Plan::place_values(int together) {
   }
 }
 
-// What a thread does in a second when its weights come from a near cache, and what handing a step
-// to n threads and waiting for them costs, in seconds: rough, as they only tell models of a few
-// megabytes from others.
+// What a thread does in a second if its weights come from a near cache, and the cost in seconds of
+// starting a step on n threads and waiting for them. Both are rough; they only distinguish models
+// of a few megabytes from larger ones.
 constexpr double kBytesASecond = 20e9, kOpsASecond = 100e9;
 constexpr double handing_on(int n) { return n == 1 ? 0 : 1e-6 + 0.15e-6 * n; }
 
@@ -128,8 +128,8 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
     a.n_in = int(n.in.size());
     for (size_t k = 0; k < n.in.size(); ++k) a.in[k] = operand(n.in[k], reads_floats(graph_, n, k));
     for (size_t k = 0; k < n.out.size(); ++k) a.out[k] = operand(n.out[k], true);
-    // An output nobody reads as floats still has its shape: it tells the kernel how many units
-    // there are.
+    // An output without readers of its floats still has its shape, which gives the kernel the
+    // number of units.
     if (!n.out.empty() && n.out[0] == kNone && n.acts != kNone)
       a.out[0].shape = graph_.values[n.acts].shape;
     a.in_acts = acts(n.in_acts), a.acts = acts(n.acts);

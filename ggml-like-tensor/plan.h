@@ -1,5 +1,5 @@
-// A graph made ready for a backend: fused, every value given a place in one arena. Values whose
-// lives do not overlap share memory.
+// A graph prepared for a backend: it is fused, and every value has a place in one arena. Values
+// that are not alive at the same time share memory.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,42 +12,43 @@ namespace chaski {
 struct Step {
   AnyOp op;
   OpArgs args;
-  const KernelEntry* kernel;       // null in a plan for a device with kernels of its own
-  int64_t units = 0, a_chunk = 0;  // of the work of the next run, and of its chunks
+  const KernelEntry* kernel;       // null in a plan for a device with its own kernels
+  int64_t units = 0, a_chunk = 0;  // units of work of the next run; units in a chunk
 };
 
-// Where a weight's bytes are for the kernels of a plan.
+// Returns the address of a weight's bytes for the kernels of a plan.
 using WeightPlace = std::function<std::byte*(const Weight&)>;
 
 class Plan {
  public:
-  // Weights must outlive the plan, `batch` and `where` too: they are read when steps run, and the
-  // batch must then have the number of tokens and outputs that the graph was built for.
+  // Weights, `batch` and `where` must outlive the plan: they are read when steps run. When it runs,
+  // the batch must have the number of tokens and outputs that the graph was built for.
   Plan(Graph graph, const Backend& backend, const Batch& batch, const PassContext& where,
        Fuse which = Fuse::all);
-  // For a device (cuda/backend.h): fused and placed; whether its kernels can do the steps is for
-  // the device to ask once it is bound. Up to `together` neighbouring steps may run as one: what
-  // one of them reads is not written over by another.
+  // A plan for a device (cuda/backend.h): fused and placed. The device checks after binding whether
+  // it has kernels for the steps. Up to `together` neighbouring steps may run as one, so memory
+  // that one of them reads is not overwritten by another.
   Plan(Graph graph, const Batch& batch, const PassContext& where, int together = 1,
        Fuse which = Fuse::all);
 
   size_t arena_bytes() const { return arena_bytes_; }
-  // Before the first run and whenever the arena (64-byte aligned) moved. Without `place` weights
-  // are where they were loaded.
+  // Call it before the first run and whenever the arena (64-byte aligned) has moved. Without
+  // `place`, weights are where they were loaded.
   void bind(std::byte* arena, const WeightPlace& place = {});
-  const std::byte* bound_to() const { return arena_; }  // null: to nothing yet
-  // On the CPU, before each run, with its batch: how its work is cut, and what follows.
+  const std::byte* bound_to() const { return arena_; }  // null if not bound yet
+  // Call it before each run on the CPU. It cuts the work of the current batch into chunks and
+  // computes what depends on that.
   void prepare();
-  size_t scratch_bytes() const { return needs_.scratch; }  // of a CPU thread
+  size_t scratch_bytes() const { return needs_.scratch; }  // of each CPU thread
   size_t shared_bytes() const { return needs_.shared; }    // of all CPU threads together
-  // How many of `most` CPU threads pay, by the operations' cost: more would wait for each other
-  // longer than they work.
+  // The number of CPU threads, at most `most`, that pay off by the cost of the operations. More
+  // threads would wait for each other longer than they work.
   int threads_worth(int most) const;
-  // (outputs, vocab), or what the graph was split at
+  // (outputs, vocab), or the value that the graph was split at
   const float* result() const { return result_; }
-  // Graph::beside; null: there is none
+  // Graph::all_hidden; null if there is none
   const float* beside() const { return beside_; }
-  // to be filled before each run, if the graph has one
+  // must be filled before each run, if the graph has an input
   float* input() const { return input_; }
   Shape result_shape() const { return graph_.values[size_t(graph_.result)].shape; }
   Shape input_shape() const {
@@ -58,7 +59,7 @@ class Plan {
   const Graph& graph() const { return graph_; }
 
  private:
-  // What steps need of memory, and of time where a thread is alone, about.
+  // The memory that steps need, and roughly the time that they take on one thread.
   struct Needs {
     size_t scratch = 0, shared = 0;
     double seconds = 0;
@@ -68,13 +69,13 @@ class Plan {
   Graph graph_;
   const Batch& batch_;
   const PassContext& where_;
-  std::vector<size_t> offsets_;  // per value
+  std::vector<size_t> offsets_;  // by value
   size_t arena_bytes_ = 0;
   std::byte* arena_ = nullptr;
-  // A step that holds a state has the more work the longer its sequences are. All else is known
-  // when the plan is bound.
+  // A step with a state has more work with longer sequences. Everything else is known when the plan
+  // is bound.
   std::vector<size_t> with_state_;
-  Needs bound_needs_, needs_;  // of the other steps; of all, in the next run
+  Needs bound_needs_, needs_;  // of the steps without a state; of all steps in the next run
   const float *result_ = nullptr, *beside_ = nullptr;
   float* input_ = nullptr;
 };

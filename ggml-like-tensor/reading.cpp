@@ -4,7 +4,7 @@
 
 namespace chaski {
 
-// One pool's reading.
+// Plans the reading of one pool.
 struct ReadingPlanner::Pool {
   Pool(ReadingPlanner& planner, const Batch& batch, size_t pool, int window, Reading& reading)
       : p_(planner), b_(batch), pool_(pool), reading_(reading) {
@@ -21,7 +21,7 @@ struct ReadingPlanner::Pool {
       ++reading_.sequences;
       sequence(first, end);
     }
-    // the runs of each group next to each other, in the order in which they were found
+    // store the runs of each group next to each other, in the order in which they were found
     for (const Found& f : p_.found_) ++reading_.groups[size_t(f.group)].end;
     int32_t at = 0;
     for (Reading::Group& g : reading_.groups) {
@@ -36,13 +36,13 @@ struct ReadingPlanner::Pool {
  private:
   int64_t first_seen(int32_t token) const { return seen_.first_seen(b_.cells[size_t(token)]); }
 
-  // Of tokens [first, end), all that the sequence has here.
+  // Adds everything that the sequence of tokens [first, end) reads.
   void sequence(int32_t first, int32_t end) {
     const int32_t* table = b_.tables[pool_][size_t(b_.sequences[size_t(first)])];
     const int64_t last_chunk = b_.cells[size_t(end) - 1] / kChunk;
     for (int64_t chunk = first_seen(first) / kChunk; chunk <= last_chunk; ++chunk) {
       const int64_t start = chunk * kChunk;
-      int32_t from = first, to = end;  // that see any of it
+      int32_t from = first, to = end;  // tokens that see any part of the chunk
       while (from < to && b_.cells[size_t(from)] < start) ++from;
       while (to > from && first_seen(to - 1) >= start + kChunk) --to;
       if (from == to) continue;
@@ -55,7 +55,7 @@ struct ReadingPlanner::Pool {
     }
   }
 
-  // That reads the same pages.
+  // The group that reads the same pages; makes it if there is none.
   int32_t group(const Reading::Group& wanted, const int32_t* table) {
     const auto chunk = size_t(wanted.chunk);
     if (chunk >= p_.newest_.size()) p_.newest_.resize(chunk + 1, -1);

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kTau = 2 * std::numbers::pi;
 
-// Llama 3.1: long waves are divided by factor, short ones kept, a straight line between.
+// Llama 3.1: long waves are divided by factor, short ones are kept, and between them it
+// interpolates linearly.
 double llama3(const RopeSpec& r, double frequency) {
   const double turns = double(r.original_context) * frequency / kTau;  // over the original context
   if (turns < r.low_freq_factor) return frequency / r.factor;
@@ -19,7 +20,7 @@ double llama3(const RopeSpec& r, double frequency) {
   return (1 - smooth) * frequency / r.factor + smooth * frequency;
 }
 
-// The pair (as a real number) that turns `turns` times over the original context.
+// The pair, as a real number, that turns `turns` times over the original context.
 double pair_of_turns(const RopeSpec& r, double turns) {
   return r.dim * std::log(double(r.original_context) / (turns * kTau)) / (2 * std::log(r.theta));
 }
@@ -32,7 +33,8 @@ double yarn(const RopeSpec& r, int pair, double frequency) {
   return frequency / r.factor * ramp + frequency * (1 - ramp);
 }
 
-// The theta that gives the longest wave of `context` positions the angles of the original one.
+// The theta for which the longest wave has the same angles over `context` positions as it had over
+// the original context.
 double dynamic_theta(const RopeSpec& r) {
   const double stretch = double(r.context) / double(r.original_context);
   return r.theta * std::pow(r.factor * stretch - (r.factor - 1), r.dim / (r.dim - 2.0));

@@ -1,9 +1,9 @@
-// Rotary position embedding (Su et al. 2021, RoFormer) and the ways to stretch it.
-//   linear   Chen et al. 2023, positions divided by factor
-//   dynamic  theta grown with the context that is asked for (NTK-aware, "dynamic" in transformers)
+// Rotary position embedding (Su et al. 2021, RoFormer) and the ways to extend its context.
+//   linear   Chen et al. 2023: positions divided by factor
+//   dynamic  theta grows with the requested context (NTK-aware, "dynamic" in transformers)
 //   llama3   the frequency bands of Llama 3.1's reference code
 //   yarn     Peng et al. 2023, YaRN: NTK-by-parts and an attention factor on cos and sin
-//   longrope Ding et al. 2024, LongRoPE: a divisor for each frequency, other ones in long contexts
+//   longrope Ding et al. 2024, LongRoPE: a divisor for each frequency, different in long contexts
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,11 +17,11 @@ struct RopeSpec {
   double theta = 10000;
   RopeScaling scaling = RopeScaling::none;
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4, beta_fast = 32, beta_slow = 1;
-  double attention_factor = 0;  // yarn, longrope: on cos and sin; 0: what factor makes of it
-  double mscale = 0, mscale_all_dim = 0;  // yarn: above 0, both count for that
+  double attention_factor = 0;  // yarn, longrope: factor on cos and sin; 0: derived from `factor`
+  double mscale = 0, mscale_all_dim = 0;  // yarn: if above 0, both determine it instead
   int64_t original_context = 0;
-  // Of a session, however much of it is in use, or a token's angles would depend on those that
-  // follow: dynamic and longrope go by it.
+  // The context of the session, used by dynamic and longrope. It does not depend on how much is in
+  // use; otherwise a token's angles would depend on the tokens after it.
   int64_t context = 0;
   std::vector<float> short_factors, long_factors;  // longrope: up to original_context, and beyond
   // Queries only: position p is multiplied with 1 + temperature ln(1 + floor(p /
@@ -33,7 +33,7 @@ struct RopeSpec {
 
   // Radians per position of each pair, (dim / 2).
   std::vector<double> frequencies() const;
-  // What cos and sin of every position are multiplied with.
+  // The factor on cos and sin of every position.
   double magnitude() const;
   // Appends cos, sin of positions [from, to) to table: (position, dim / 2, 2).
   void append(std::vector<float>& table, int64_t from, int64_t to) const;

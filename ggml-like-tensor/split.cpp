@@ -13,7 +13,7 @@ bool reads_layer(const Graph& g, const Node& n, const std::string& prefix) {
   });
 }
 
-// What nodes from `cut` on read of what those before made.
+// The values made before node `cut` that nodes from `cut` on read.
 std::vector<ValueId> crossing(const Graph& g, size_t cut) {
   std::vector<bool> made(g.values.size());
   for (size_t i = 0; i < cut; ++i)
@@ -25,7 +25,7 @@ std::vector<ValueId> crossing(const Graph& g, size_t cut) {
   return over;
 }
 
-// By StateId: whether one of these nodes holds it.
+// By StateId: whether one of these nodes uses the state.
 std::vector<bool> held(const Graph& g, size_t from, size_t to) {
   std::vector<bool> held(g.states.size());
   for (size_t i = from; i < to; ++i)
@@ -33,7 +33,7 @@ std::vector<bool> held(const Graph& g, size_t from, size_t to) {
   return held;
 }
 
-// Where the rest begins, and what goes over.
+// The index of the second part's first node, and the values that cross the cut.
 struct Cut {
   size_t at = 0;
   std::vector<ValueId> over;
@@ -43,7 +43,7 @@ Cut cut_of(const Graph& whole, int layer) {
   Cut cut;
   while (cut.at < whole.nodes.size() && !reads_layer(whole, whole.nodes[cut.at], prefix)) ++cut.at;
   cut.over = crossing(whole, cut.at);
-  // A norm without weights of its own is the layer's, too.
+  // A norm without weights also belongs to the layer.
   while (cut.at > 0 && cut.over.size() > 1 &&
          !reads_layer(whole, whole.nodes[cut.at - 1], "layer."))
     cut.over = crossing(whole, --cut.at);
@@ -74,7 +74,7 @@ ValueId entering(const Graph& whole, int layer) {
 }
 
 SplitGraph split(Graph whole, int layer) {
-  ENSURE(can_split(whole, layer), "a cut is where one value goes over and no state is shared");
+  ENSURE(can_split(whole, layer), "one value must cross the cut, and no state be on both sides");
   const Cut cut = cut_of(whole, layer);
   SplitGraph parts{whole, std::move(whole)};
   parts.first.nodes.resize(cut.at);

@@ -1,5 +1,5 @@
-// What a model keeps of a sequence from pass to pass, as its graph declares it: a Graph::state()
-// for each, and ops that hold the StateId. Where states lie is state_layout.h's.
+// What a model keeps of a sequence from pass to pass, as its graph declares it: one Graph::state()
+// for each state, and ops that hold the StateId. state_layout.h says where states are stored.
 #pragma once
 #include <cstdint>
 #include <variant>
@@ -12,8 +12,8 @@ using StateId = int32_t;  // in the order of Graph::states
 struct Paged {
   int heads = 0;             // of keys and values; 0: kept elsewhere (split.h)
   int k_dim = 0, v_dim = 0;  // channels of a head
-  int window = 0;            // > 0: a token sees the last so many cells, its own among them
-  // The values are the first v_dim channels of the keys, and nothing else is kept (multi-head
+  int window = 0;            // > 0: a token sees the last `window` cells, including its own
+  // The values are the first v_dim channels of the keys and are not stored separately (multi-head
   // latent attention).
   bool v_inside_k = false;
 
@@ -24,8 +24,8 @@ struct Paged {
   }
 };
 
-// A block of bytes that stands for all tokens so far. Whatever it holds when a sequence begins is
-// not to be read.
+// A block of bytes that summarizes all tokens so far. Its content at the start of a sequence is
+// undefined and must not be read.
 struct Recurrent {
   int64_t bytes = 0;  // 0: kept elsewhere
 

@@ -1,7 +1,7 @@
-// Where the states of a model lie. States of equal window share a pool, since they hold the same
-// positions: a page of the pool is 16 positions of each of them, and one table a sequence says
-// which pages those are. Recurrent states share a pool as well, in which a page is all of them, and
-// a sequence's table that one page.
+// Where the states of a model are stored. States of equal window share a pool, because they hold
+// the same positions. A page of the pool is 16 positions of each of these states, and each sequence
+// has one table of its pages. Recurrent states share a pool too: there a page is all of these
+// states, and a sequence's table is one page.
 #pragma once
 #include <span>
 #include <vector>
@@ -14,8 +14,8 @@ namespace chaski {
 // One recurrent state.
 struct RecurrentView {
   int pool = 0;
-  size_t bytes = 0, offset = 0, page_bytes = 0;  // its own, where in a page, a page's
-  std::byte* base = nullptr;                     // of the pool
+  size_t bytes = 0, offset = 0, page_bytes = 0;  // its size, its offset, a page's size
+  std::byte* base = nullptr;                     // address of the pool
 
   [[gnu::always_inline]] std::byte* block(int32_t page) const {
     return base + size_t(page) * page_bytes + offset;
@@ -25,26 +25,26 @@ struct RecurrentView {
 struct StateLayout {
   struct Pool {
     bool recurrent = false;
-    int window = 0;  // of the others
+    int window = 0;  // of pools with pages of positions
     size_t page_bytes = 0;
   };
   std::vector<Pool> pools;
-  // By StateId; what stands at the number of a state of the other kind means nothing.
+  // By StateId. An entry is undefined if the state is of the other kind.
   std::vector<KvView> paged;
   std::vector<RecurrentView> recurrent;
 
   StateLayout() = default;
-  // Keys and values in `format`: Error(usage) if it is one of blocks and the values of a state are
-  // inside its keys. A state that is kept elsewhere takes no room, but its pool has its
-  // number.
+  // Keys and values in `format`. Throws Error(usage) if that is a format of blocks and the values
+  // of a state are inside its keys. A state that is kept elsewhere takes no memory, but its pool
+  // keeps its number.
   StateLayout(std::span<const State> states, Format format, bool by_position);
 
   // Sets the addresses of the pools.
   void place(std::span<std::byte* const> addresses);
-  // Of a page of each pool.
+  // The bytes of one page of each pool, added up.
   size_t page_bytes() const;
 
-  // copy(to, from, bytes) of everything that page `from` of a pool holds.
+  // Calls copy(to, from, bytes) for everything in page `from` of a pool.
   template <class Copy>
   void copy_page(int pool, int32_t from, int32_t to, Copy copy) const {
     for (const KvView& s : paged)

@@ -7,16 +7,17 @@ namespace chaski {
 namespace {
 
 constexpr int64_t kMicro = 1000, kMilli = 1000 * kMicro;
-// What is older than this counts half.
+// After this time earlier measurements count half.
 constexpr int64_t kWindow = 20 * kMilli;
-// A wait of less is no sign of a sleeping thread: interrupts, page faults, unequal chunks.
+// A shorter wait does not show that a thread was suspended: it may be an interrupt, a page fault or
+// unequal chunks.
 constexpr int64_t kLate = 300 * kMicro;
-// Below this share of what n threads could do at best they are too many.
+// If n threads reach less than this share of their ideal speed, they are too many.
 constexpr double kWorthwhile = 0.6;
-// The first trial after a late thread comes soon, because most of those are chance; where every
-// trial fails, one in 250 ms costs a hundredth: a scheduler's slice is 3 ms.
+// The first trial after a late thread comes soon, because most late threads are chance. If every
+// trial fails, one in 250 ms costs a hundredth of the time: a scheduler's time slice is 3 ms.
 constexpr int64_t kLeastPatience = 2 * kMilli, kMostPatience = 250 * kMilli;
-// A number of threads that went well for so long is trusted again.
+// A number of threads that had no late thread for this time is trusted again.
 constexpr int64_t kTrusted = 60 * kMilli;
 
 }  // namespace
@@ -32,7 +33,7 @@ void ThreadCount::begin(int worth) {
   if (!fixed_) worth_ = std::clamp(worth, 1, most_);
 }
 
-// Somebody was waited for longer than the chunks' unequal ends explain, and such waits eat what
+// True if a thread was waited for longer than unequal chunks explain, and such waits cost more than
 // the thread is worth.
 bool ThreadCount::too_many(int64_t took, int64_t work, int64_t chunk) const {
   return took - work / now() > std::max(kLate, 2 * chunk) &&
@@ -62,8 +63,8 @@ bool ThreadCount::step_alone(int64_t at, int64_t took) {
   return !fixed_ && try_one_more(at);
 }
 
-// Only while it is what was seen that limits the threads, not what the pass is worth: otherwise
-// nothing would be tried.
+// Adds a thread as a trial, if late threads have reduced the number below what the pass is worth
+// and enough time has passed.
 bool ThreadCount::try_one_more(int64_t at) {
   const int64_t since = at - changed_;
   if (allowed_ >= worth_) {

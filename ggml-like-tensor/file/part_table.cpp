@@ -83,11 +83,10 @@ void PartTable::begin(std::vector<uint64_t>& sums, int threads) {
 
 void PartTable::expect_same(std::span<const std::byte> foot) const {
   const auto refuse = [&](const std::string& what) {
-    fail(
-        Exit::usage,
-        "{}: what is finished of it was made with {}, expected the same to go on (without --resume "
-        "it is made anew)",
-        path_, what);
+    fail(Exit::usage,
+         "{}: the finished part of it was made with {}, expected the same as before (without "
+         "--resume the file is made anew)",
+         path_, what);
   };
   for (size_t i = 0; i < parts_.made_with.size(); ++i)
     if (number_at(foot, 8 * (2 + i)) != parts_.made_with[i].second)
@@ -99,24 +98,25 @@ void PartTable::note(const std::string& line) const {
   if (parts_.note) parts_.note(path_ + ": " + line);
 }
 
-// False if there is nothing that a table would say is finished.
+// Returns false if the earlier run left nothing that can be continued.
 bool PartTable::take_over(std::vector<uint64_t>& sums, int threads) {
   const auto mapping = Mapping::open(file_.temporary());
   const std::span<const std::byte> bytes = mapping->bytes();
   const std::string wanted = foot();
   const auto refuse = [&] {
-    note("what an earlier run left of it is damaged: all is made anew");
+    note("the temporary file of an earlier run is damaged: everything is made anew");
     return false;
   };
-  if (bytes.size() < wanted.size()) {  // killed while it began
+  if (bytes.size() < wanted.size()) {  // the run was killed while it began
     const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
     if (!std::ranges::all_of(bytes, is_zero))
-      note("what an earlier run left of it is too short to go on with: all is made anew");
+      note("the temporary file of an earlier run is too short: everything is made anew");
     return false;
   }
   const auto found = bytes.last(wanted.size());
   const std::string_view text(reinterpret_cast<const char*>(found.data()), found.size());
-  if (text.find_first_not_of('\0') == text.npos) return false;  // killed before it began
+  if (text.find_first_not_of('\0') == text.npos)
+    return false;  // the run was killed before it began
   const uint64_t summed = wanted.size() - 8 - kPartsMagic.size();
   if (!text.ends_with(kPartsMagic) || number_at(found, summed) != checksum(found.data(), summed))
     return refuse();
@@ -128,7 +128,7 @@ bool PartTable::take_over(std::vector<uint64_t>& sums, int threads) {
   for_each_job(n, threads, [&](size_t t) {
     Line known;
     std::memcpy(&known, bytes.data() + lines_at_ + t * sizeof(Line), sizeof(Line));
-    if (known.own == 0 && known.data == 0) return;  // it was not written
+    if (known.own == 0 && known.data == 0) return;  // the tensor was not finished
     if (line(t, known.data, known.notes).own != known.own) return void(++damaged);
     for (size_t c = first_[t]; c < first_[t + 1]; ++c)
       sums[c] =
@@ -138,8 +138,8 @@ bool PartTable::take_over(std::vector<uint64_t>& sums, int threads) {
     finished_[t] = 1;
   });
   if (damaged > 0)
-    note(fmt::format("of what an earlier run left, {} of {} tensors are damaged and made anew",
-                     damaged.load(), n));
+    note(fmt::format("{} of {} tensors of an earlier run are damaged and made anew", damaged.load(),
+                     n));
   return true;
 }
 

@@ -1,12 +1,13 @@
-// What of a .quipu file on its way is finished, as it stands behind the data until all is:
+// Records which tensors of an unfinished .quipu file are finished. The table is stored after the
+// data until the file is complete:
 //
-//   a line of 64 bytes for each tensor: u64 XXH3-64 of the sums of its chunks, 6 x u64 notes,
-//              u64 sum of the line; anything else: it is not finished
-//   foot       u64 where the lines begin, u64 tensors, a u64 hash of each thing the file is made
-//              of and of its header, u64 XXH3-64 of these, magic "QPARTS\0\1"
+//   a line of 64 bytes for each tensor: u64 XXH3-64 of the checksums of its chunks, 6 x u64 notes,
+//              u64 checksum of the line; with any other content the tensor is not finished
+//   foot       u64 offset of the lines, u64 number of tensors, a u64 hash of each thing the file
+//              is made from and of its header, u64 XXH3-64 of these, magic "QPARTS\0\1"
 //
-// A line is written when all of its tensor is, and counts only if both its sums hold, so it does
-// not matter which bytes reach the disk first, or never.
+// A line is written when its whole tensor is written. It counts only if both its checksums are
+// right. So the order in which the bytes reach the disk does not matter.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -20,15 +21,15 @@ namespace chaski {
 
 class PartTable {
  public:
-  // Of a file whose data end at `data_end`. `path` is for error lines.
+  // For a file whose data end at `data_end`. `path` is for error messages.
   PartTable(std::string path, AtomicFile& file, const Parts& parts, const QuipuHeader& header,
             const std::vector<Chunk>& chunks, uint64_t data_end);
 
-  // Makes room for data and table, or takes over what an earlier run has left: then the sums of
+  // Makes room for data and table, or continues an earlier run. In that case the checksums of the
   // chunks that it finished are put into `sums`.
   void begin(std::vector<uint64_t>& sums, int threads);
   bool finished(size_t tensor) const { return finished_[tensor]; }
-  // Told when a chunk was written, with all sums so far; from any thread.
+  // Called when a chunk was written, with the checksums of all chunks so far; from any thread.
   void written(size_t chunk, const std::vector<uint64_t>& sums);
   void remove() { file_.cut(data_end_); }
 
@@ -53,8 +54,8 @@ class PartTable {
   const QuipuHeader& header_;
   const std::vector<Chunk>& chunks_;
   const uint64_t data_end_, lines_at_, header_sum_;
-  std::vector<size_t> first_;                    // chunk of each tensor; and behind the last
-  std::unique_ptr<std::atomic<size_t>[]> left_;  // chunks of each tensor that are not written
+  std::vector<size_t> first_;  // first chunk of each tensor, and the number of chunks
+  std::unique_ptr<std::atomic<size_t>[]> left_;  // chunks of each tensor still to write
   std::vector<char> finished_;
 };
 

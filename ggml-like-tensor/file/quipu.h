@@ -6,8 +6,8 @@
 //              format, u32 layout 0 row | 1, 2 tile, u64 rows, u64 cols, u64 offset, u64 bytes, u64
 //              XXH3-64)
 //   data       tensors at multiples of 64 bytes, zeros between
-// Strings are u64 length + bytes; a value is u32 type + payload, an array u32 type array, u32
-// element type, u64 count, payloads.
+// A string is a u64 length + bytes. A value is a u32 type + payload. An array is u32 type array,
+// u32 element type, u64 count, payloads.
 #pragma once
 #include <functional>
 #include <memory>
@@ -19,21 +19,21 @@
 
 namespace chaski {
 
-// A tensor in memory, in the layout kernels read. The bytes belong to Weights.
+// A tensor in memory, in the layout that kernels read. Weights owns the bytes.
 struct Weight {
   TensorInfo info;
   const std::byte* data = nullptr;
 };
 
-// The tensors and metadata of one model, mapped or in memory. Immutable; shared by every session.
+// The tensors and metadata of one model, mapped or in memory. Immutable; all sessions share it.
 class Weights {
  public:
   std::string path, kind;
   Metadata meta;
   std::vector<Weight> tensors;
   std::shared_ptr<const void> storage;
-  std::string state;           // of the mapped file (Mapping::state); empty: there is none
-  std::vector<uint64_t> sums;  // XXH3-64 of each tensor as the file has it; empty: it has none
+  std::string state;           // of the mapped file (Mapping::state); empty if not mapped
+  std::vector<uint64_t> sums;  // XXH3-64 of each tensor in the file; may be empty
 
   const Weight* find(const std::string& name) const;
   uint64_t bytes() const;  // sum over tensors
@@ -41,30 +41,29 @@ class Weights {
 
 bool is_quipu(const std::string& path);
 
-// Maps the file and checks header and table: checksum, names, shapes, ranges; not the tensors' own
-// sums (verify reads everything). Throws Error(bad_file | io).
+// Maps the file and checks header and table: checksum, names, shapes, ranges. It does not check the
+// tensors' own checksums, because verify() has to read everything. Throws Error(bad_file | io).
 std::shared_ptr<const Weights> open_quipu(const std::string& path);
-// linked-in; bytes must stay
+// Opens a model that is linked into the program; the bytes must stay in place.
 std::shared_ptr<const Weights> open_quipu(const std::string& name,
                                           std::span<const std::byte> bytes);
 
-// Reads everything: the first tensor whose bytes do not match their sum is named in
-// an Error(bad_file).
+// Reads everything. Error(bad_file) names the first tensor whose bytes do not match their checksum.
 void verify(const Weights& weights, int threads);
 
-// A source over an open file, so that .quipu is an input of convert and quantize like any other.
+// A source over an open file, so that convert and quantize take .quipu like any other input.
 ModelSource source_of(std::shared_ptr<const Weights> weights);
 
-// Reads every tensor into memory. `threads` share the work; the bytes do not depend on them.
+// Reads every tensor into memory, with `threads` threads. The bytes do not depend on their number.
 std::shared_ptr<const Weights> load(const ModelSource& source, int threads);
 
-// Called with (tensor index, bytes written so far, bytes in all); may throw to stop.
+// Called with (tensor index, bytes written so far, bytes in all). May throw to stop.
 using Progress = std::function<void(size_t, uint64_t, uint64_t)>;
 
-// Writes, syncs, reads back and compares the sums, renames. The old file is whole until the new one
-// is; same input, same bytes out, whatever the number of threads.
-// `finish` may put values into the metadata that are known when all data is written, in place of
-// values that take as many bytes.
+// Writes the file, syncs it, reads it back, compares the checksums, and renames it. The old file is
+// complete until the new one is. The same input gives the same bytes with any number of threads.
+// `finish` may replace values in the metadata that are known only after all data is written; the
+// new values must take as many bytes.
 void write_quipu(const std::string& path, const ModelSource& source, int threads,
                  const Progress& progress = {}, const std::function<void(Metadata&)>& finish = {});
 

@@ -1,5 +1,5 @@
-// Writing a .quipu file in several runs: what a writer that was killed had finished is kept by the
-// next one, tensor by tensor, if it makes the same file.
+// Writes a .quipu file in several runs. The tensors that a killed writer had finished are kept by
+// the next one, if it makes the same file.
 #pragma once
 #include <array>
 
@@ -7,28 +7,29 @@
 
 namespace chaski {
 
-// What the maker of a tensor has to know of it again when an earlier run finished it.
+// What the maker of a tensor needs to know when an earlier run finished the tensor.
 using TensorNotes = std::array<uint64_t, 6>;
 
 struct Parts {
-  // What the file is made with besides the metadata and tensors of its source: a hash of each, and
-  // what to call another ("other settings"). A file that was begun with others is not gone on with.
+  // The things besides the source's metadata and tensors that determine the file: for each a hash,
+  // and how to name a different one ("other settings"). A file that was begun with different ones
+  // is not continued.
   std::vector<std::pair<std::string, uint64_t>> made_with;
-  // Whether to go on with what a killed writer left, and to leave to the next what this one has
-  // finished when it ends early, by an error or a signal. Without it such an end removes all, as
-  // write_quipu() does; what kill -9 or a power cut left can be gone on with either way.
+  // If set, continues the file of a killed writer, and keeps the finished part if this run ends
+  // early by an error or a signal. If not set, such an end removes everything, as in write_quipu().
+  // The file of a run that ended by kill -9 or a power cut can be continued in both cases.
   bool resume = false;
-  // Asked when all strips of a tensor were made; from any thread.
+  // Called when all strips of a tensor were made; from any thread.
   std::function<TensorNotes(size_t tensor)> notes;
-  // Told of each tensor that an earlier run finished, before anything is made; from any thread. May
-  // throw to refuse.
+  // Called for each tensor that an earlier run finished, before anything is made; from any thread.
+  // May throw to refuse the tensor.
   std::function<void(size_t tensor, const TensorNotes&)> kept;
-  // Told, if it is set, of what an earlier run left and this one does not go on with.
+  // If set, called with a message when an earlier run left something that is not continued.
   std::function<void(const std::string& line)> note;
 };
 
-// As write_quipu(), with the same bytes in the end. Throws Error(usage) for a file that was begun
-// with something else.
+// Like write_quipu(), with the same bytes at the end. Throws Error(usage) for a file that was begun
+// with other inputs or settings.
 void write_quipu_in_parts(const std::string& path, const ModelSource& source, int threads,
                           const Parts& parts, const Progress& progress,
                           const std::function<void(Metadata&)>& finish);

@@ -1,5 +1,5 @@
-// Opening a .quipu file: the header is untrusted until every field of it has been checked, and the
-// tensors are not touched, so that a file of many gigabytes opens at once.
+// Opens a .quipu file. The header is untrusted until every field has been checked. Tensors are not
+// read, so a file of many gigabytes opens at once.
 #include <algorithm>
 #include <filesystem>
 #include <unordered_set>
@@ -28,7 +28,7 @@ Held<T> take_one(Cursor& in, const std::string& field) {
   }
 }
 
-// Reads the preamble. Returns where the header ends; its sum is right.
+// Reads the preamble and checks the header's checksum. Returns where the header ends.
 uint64_t take_preamble(Cursor& in) {
   const auto magic = in.raw(8, "magic");
   const std::string_view found(reinterpret_cast<const char*>(magic.data()), 8);
@@ -73,12 +73,12 @@ void take_metadata(Cursor& in, Metadata& meta) {
   for (uint64_t i = 0; i < n; i++) {
     const std::string key = in.text(fmt::format("key {}", i));
     if (meta.has(key))
-      fail(Exit::bad_file, "{}: key {} is there twice, expected once", in.file(), escaped(key));
+      fail(Exit::bad_file, "{}: key {} occurs twice, expected once", in.file(), escaped(key));
     meta.set(key, take_value(in, escaped(key)));
   }
 }
 
-// Reads and checks one line of the tensor table, apart from where it lies in the file.
+// Reads and checks one line of the tensor table, except the tensor's place in the file.
 TableRow take_row(Cursor& in, uint64_t index) {
   constexpr uint64_t kMaxSide = uint64_t{1} << 40;
   TableRow row;
@@ -102,7 +102,7 @@ TableRow take_row(Cursor& in, uint64_t index) {
     fail(Exit::bad_file, "{}: cols is {}, expected a multiple of {} ({})", tensor, cols, block,
          info(row.info.format).name);
   row.info.rows = static_cast<int64_t>(rows), row.info.cols = static_cast<int64_t>(cols);
-  // The largest padded strip of the widest format stays far below 2^60 bytes.
+  // A padded strip of the widest format is far below 2^60 bytes with this limit.
   if (!(Checked(rows) * cols).at_most(uint64_t{1} << 50))
     fail(Exit::bad_file, "{}: shape is ({}, {}), expected at most 2^50 weights", tensor, rows,
          cols);
@@ -127,11 +127,11 @@ void check_names(const std::string& file, const std::vector<TableRow>& table) {
   std::unordered_set<std::string_view> names;
   for (const TableRow& row : table)
     if (!names.insert(row.info.name).second)
-      fail(Exit::bad_file, "{}: tensor {} is there twice, expected once", file,
+      fail(Exit::bad_file, "{}: tensor {} occurs twice, expected once", file,
            escaped(row.info.name));
 }
 
-// Every tensor on its own aligned bytes between the header and the end of the file.
+// Checks that every tensor has its own aligned bytes between the header and the end of the file.
 void check_places(const std::string& file, const std::vector<TableRow>& table, uint64_t header_end,
                   uint64_t file_bytes) {
   std::vector<const TableRow*> by_offset;
@@ -172,7 +172,7 @@ std::shared_ptr<Weights> weights_over(const std::string& name, std::span<const s
 }  // namespace
 
 Value take_value(Cursor& in, const std::string& field) {
-  // The longest list of a model has a tenth of this.
+  // The longest list of a known model has a tenth of this.
   constexpr uint64_t kMaxItems = 1 << 22;
   const std::string where = fmt::format("{}: {}", in.file(), field);
   Value value;
@@ -224,7 +224,7 @@ uint64_t Weights::bytes() const {
   return sum;
 }
 
-// What is no file, or not there, is for others to refuse.
+// Returns false for a path that is not a regular file. Other readers report that.
 bool is_quipu(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path, ignored) &&

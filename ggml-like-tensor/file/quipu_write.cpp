@@ -1,6 +1,6 @@
-// Writing a .quipu file in bounded memory: the places of all tensors follow from names and shapes,
-// so the data is produced in pieces by several threads, each written where it belongs; then the
-// file is read back, compared and summed, and the header goes in front.
+// Writes a .quipu file in bounded memory. Names and shapes determine the places of all tensors, so
+// several threads produce the data in pieces and write each piece to its place. Then the file is
+// read back, compared and summed, and the header is written.
 #include <filesystem>
 #include <mutex>
 #include <optional>
@@ -19,7 +19,7 @@ namespace {
 
 template <class T>
 void append(std::string& out, T number) {
-  // little-endian, as every machine chaski runs on
+  // little-endian, like every machine that chaski runs on
   out.append(reinterpret_cast<const char*>(&number), sizeof(T));
 }
 
@@ -44,7 +44,7 @@ void append_one(std::string& out, const Given& held, const std::string& field) {
 
 template <class V>
 const V& held(const Value& value) {
-  ENSURE(std::holds_alternative<V>(value.data), "a Value holds what its type says");
+  ENSURE(std::holds_alternative<V>(value.data), "the data of a Value must match its type");
   return std::get<V>(value.data);
 }
 
@@ -63,8 +63,8 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-// The header with every tensor's place in the file, sums still missing; and where the last tensor
-// ends.
+// Makes the header with every tensor's place in the file but without checksums. Sets file_bytes to
+// the end of the last tensor.
 QuipuHeader plan(const ModelSource& source, uint64_t& file_bytes) {
   QuipuHeader header{source.meta, {}};
   for (const TensorSource& tensor : source.tensors) header.table.push_back({tensor.info});
@@ -76,8 +76,8 @@ QuipuHeader plan(const ModelSource& source, uint64_t& file_bytes) {
   return header;
 }
 
-// The data of all tensors into the file, but of those that are finished. Puts down the sum of each
-// chunk as it came from the source.
+// Writes the data of all tensors that are not finished. Stores the checksum of each chunk as it
+// came from the source.
 void write_data(AtomicFile& file, const ModelSource& source, const QuipuHeader& header,
                 const std::vector<Chunk>& chunks, int threads, const Progress& progress,
                 PartTable* table, std::vector<uint64_t>& sums) {
@@ -102,7 +102,8 @@ void write_data(AtomicFile& file, const ModelSource& source, const QuipuHeader& 
   });
 }
 
-// Reads back what was written, compares it with what was meant, and fills in the tensors' sums.
+// Reads back what was written, compares it with the data of the source, and fills in the tensors'
+// checksums.
 void read_back(const std::string& path, const AtomicFile& file, const std::vector<Chunk>& chunks,
                const std::vector<uint64_t>& sums, int threads, QuipuHeader& header) {
   const auto mapping = Mapping::open(file.temporary());
@@ -112,8 +113,8 @@ void read_back(const std::string& path, const AtomicFile& file, const std::vecto
     const TableRow& row = header.table[chunk.tensor];
     if (checksum(data + row.offset + chunk.offset, chunk.bytes) != sums[job])
       fail(Exit::io,
-           "{}: tensor {} does not read back as it was written: the disk is failing, or somebody "
-           "else writes {}",
+           "{}: tensor {} does not read back as it was written: the disk is failing, or another "
+           "program writes {}",
            path, escaped(row.info.name), file.temporary());
   });
   for_each_job(header.table.size(), threads, [&](size_t t) {
@@ -158,12 +159,12 @@ namespace {
 
 void write(const std::string& path, const ModelSource& source, int threads, const Parts* parts,
            const Progress& progress, const std::function<void(Metadata&)>& finish) {
-  // A linked-in model has a name and no file.
+  // A linked-in model has a name but no file.
   std::error_code ignored;
   if (std::filesystem::exists(source.path, ignored)) refuse_same_file(source.path, path);
   uint64_t file_bytes = 0;
   QuipuHeader header = plan(source, file_bytes);
-  // Whatever the reader would refuse is refused before a byte is written.
+  // Anything that the reader would refuse is refused before a byte is written.
   decode_header(path, bytes_of(encode_header(header)), file_bytes);
 
   const auto chunks = chunks_of(source);
@@ -171,7 +172,7 @@ void write(const std::string& path, const ModelSource& source, int threads, cons
   AtomicFile file(path, parts && parts->resume ? Leftover::adopt : Leftover::remove);
   std::optional<PartTable> table;
   if (parts && parts->note && !file.not_adopted().empty())
-    parts->note(file.not_adopted() + "; all is made anew");
+    parts->note(file.not_adopted() + "; everything is made anew");
   if (parts) {
     table.emplace(path, file, *parts, header, chunks, file_bytes);
     table->begin(sums, threads);
@@ -184,7 +185,7 @@ void write(const std::string& path, const ModelSource& source, int threads, cons
   const size_t planned = encode_header(header).size();
   if (finish) finish(header.meta);
   const std::string finished = encode_header(header);
-  ENSURE(finished.size() == planned, "the data begins where it was written");
+  ENSURE(finished.size() == planned, "the header must not change its size");
   file.write_at(0, bytes_of(finished));
   if (table) table->remove();
   open_quipu(file.temporary());

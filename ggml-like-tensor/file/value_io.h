@@ -1,6 +1,6 @@
-// What reading and writing a .quipu file share: how a metadata value and the header stand in bytes.
-// Values are GGUF's encoding too, so an importer may use take_value() and append_value(). Not for
-// the tensors' bytes: nobody but their kernels looks into those.
+// What reading and writing a .quipu file share: how metadata values and the header are encoded.
+// Values have GGUF's encoding, so importers may use take_value() and append_value(). The tensors'
+// bytes are not decoded here; only kernels do that.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -33,21 +33,21 @@ struct QuipuHeader {
   std::vector<TableRow> table;
 };
 
-// Preamble and header. The size depends on names and metadata alone, not on offsets and sums.
-// Throws Error(bad_file) for an integer that its type cannot hold.
+// Encodes preamble and header. The size depends on names and metadata alone, not on offsets and
+// checksums. Throws Error(bad_file) for an integer that its type cannot hold.
 std::string encode_header(const QuipuHeader& header);
 
-// Checks everything that can be checked without touching a tensor, for a file of `file_bytes` that
+// Checks everything that can be checked without reading a tensor. The file has `file_bytes` and
 // starts with `bytes`.
 QuipuHeader decode_header(const std::string& file, std::span<const std::byte> bytes,
                           uint64_t file_bytes);
 
-// `field` is for error lines: escape what came out of a file. An array of arrays is refused.
+// `field` is for error messages; escape it if it comes from a file. An array of arrays is refused.
 Value take_value(Cursor& in, const std::string& field);
 void append_value(std::string& out, const Value& value, const std::string& field);
 
-// Calls f with an object of the C++ type that `type` is stored as: this is the list of value types.
-// Not for arrays.
+// Calls f with an object of the C++ type in which `type` is stored. This is the list of value
+// types. Not for arrays.
 template <class F>
 void as_stored(ValueType type, const std::string& field, F&& f) {
   switch (type) {
@@ -83,11 +83,11 @@ void as_stored(ValueType type, const std::string& field, F&& f) {
        static_cast<uint32_t>(type));
 }
 
-// What a Value holds for the stored type T.
+// The type that a Value holds for the stored type T.
 template <class T>
 using Held = std::conditional_t<std::is_same_v<T, std::string>, std::string,
                                 std::conditional_t<std::is_floating_point_v<T>, double, int64_t>>;
-// And for an array of them.
+// The list type for an array of T.
 template <class T>
 using HeldList = std::conditional_t<std::is_same_v<T, std::string>, Texts, Numbers<Held<T>>>;
 

@@ -1,14 +1,14 @@
-// Scaled dot-product attention of each token over the cells (batch.h) of its sequence up to its own
-// or, with a full mask, up to the last that the pass has of it; with a window, over the last
-// `window` of them up to its own; `soft_cap` > 0: scores become cap * tanh(score / cap); `max_bias`
-// > 0: then a score loses its head's slope() for every cell it looks back (ALiBi, Press et al.
-// 2022); `sinks`: a head's weights are divided by their sum and e^sink, as if it saw one more cell,
-// of value 0 (Xiao et al. 2024).
-//   in 0 q (tokens, heads * k_dim); in 1 k (tokens, kv.heads * k_dim) and in 2 v (tokens, kv.heads
-//   * v_dim) if the source is the batch; behind them sinks (1, heads) if `sinks`
+// Scaled dot-product attention of each token over the cells (batch.h) of its sequence, up to its
+// own cell. With a full mask it is up to the last cell that the pass has of the sequence. With a
+// window it is over the last `window` cells up to its own. `soft_cap` > 0: scores become cap *
+// tanh(score / cap). `max_bias` > 0: a score is reduced by its head's slope() for every cell that
+// it looks back (ALiBi, Press et al. 2022). `sinks`: a head's weights are divided by their sum plus
+// e^sink, as if there were one more cell of value 0 (Xiao et al. 2024).
+//   in 0 q (tokens, heads * k_dim); if the source is the batch, in 1 k (tokens, kv.heads * k_dim)
+//   and in 2 v (tokens, kv.heads * v_dim); then sinks (1, heads) if `sinks`
 //   -> out 0 (tokens, heads * v_dim) and / or acts
-// Keys and values are those of kv_write, as the state's pages hold them, or, as an encoder's, those
-// of the batch itself: then cells are counted from the sequence's first token in the batch.
+// Keys and values are those of kv_write, from the state's pages; or, as in an encoder, those of the
+// batch itself. In the second case cells are counted from the sequence's first token in the batch.
 #pragma once
 #include <bit>
 
@@ -23,17 +23,17 @@ struct Attention {
   enum class Source { pages, batch };
   enum class Mask { causal, full };
   StateId state = 0;  // -1 if the source is the batch
-  int heads = 1;      // of queries
-  Paged kv;           // what the state is, or would be
+  int heads = 1;      // query heads
+  Paged kv;           // the state's sizes, or what they would be
   float scale = 1, soft_cap = 0, max_bias = 0;
   bool sinks = false;
   Source source = Source::pages;
   Mask mask = Mask::causal;
 
-  int sinks_at() const { return source == Source::batch ? 3 : 1; }  // among the inputs
+  int sinks_at() const { return source == Source::batch ? 3 : 1; }  // index among the inputs
 
   int group() const { return heads / kv.heads; }  // query heads that share a key head
-  // Powers of one number for the first 2^n heads; those that are left stand between them.
+  // Powers of one number for the first 2^n heads. The slopes of the other heads are between them.
   [[gnu::always_inline]] float slope(int head) const {
     const int n = int(std::bit_floor(unsigned(heads)));
     const double step = head < n ? head + 1 : head - n + 0.5;
@@ -43,21 +43,20 @@ struct Attention {
   bool leaves_acts() const { return kv.v_dim % 32 == 0; }
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     ENSURE(in[0].cols == int64_t(heads) * kv.k_dim && heads % kv.heads == 0,
-           "query heads share key heads evenly");
+           "query heads must be a multiple of key heads");
     if (source == Source::batch)
       ENSURE(!kv.v_inside_k && in[1] == (Shape{in[0].rows, int64_t(kv.heads) * kv.k_dim}) &&
                  in[2] == (Shape{in[0].rows, int64_t(kv.heads) * kv.v_dim}),
-             "every token has a key and a value");
+             "every token must have a key and a value");
     ENSURE(mask == Mask::causal || (kv.window == 0 && max_bias == 0),
-           "a window and a bias look back");
+           "a window and a bias need a causal mask");
     return {{in[0].rows, int64_t(heads) * kv.v_dim}};
   }
-  // Tokens [first, end) of the batch are of the sequence of token t, which sees its cells
-  // low..high.
+  // Tokens [first, end) of the batch belong to the sequence of token t, which sees cells low..high.
   struct Sight {
     int64_t first, end, cell, low, high;
   };
-  // s: of token t - 1, if t > 0.
+  // s: the Sight of token t - 1, if t > 0.
   Sight sight(const Batch& b, int64_t t, Sight s) const {
     const int64_t n = int64_t(b.sequences.size());
     if (t == s.end) s.first = t;
@@ -81,12 +80,12 @@ struct Attention {
     const KvView& view = a.where->states.paged[size_t(state)];
     for (const Reading::Group& g : a.batch->readings[size_t(view.pool)].groups)
       c.bytes += double(g.to - g.from) * double(view.layout.page_bytes());
-    // the scores; values are weighed in f32
+    // for the scores; values are weighted in f32
     if (info(view.layout.format).block > 1) c.integer = c.flops / 2;
     return c;
   }
 
-  // Key and value of one position as floats.
+  // Reads key and value of one position as floats.
   static void load(const KvView& view, int32_t page, int kv_head, int slot, std::vector<float>& k,
                    std::vector<float>& v) {
     const KvLayout& l = view.layout;
@@ -107,7 +106,7 @@ struct Attention {
     });
   }
 
-  // The same of the cell that token t of the batch is in.
+  // Reads key and value of token t of the batch.
   void load(const OpArgs& a, int64_t t, int kv_head, std::vector<float>& k,
             std::vector<float>& v) const {
     k.assign(a.in[1].row(t) + kv_head * kv.k_dim, a.in[1].row(t) + (kv_head + 1) * kv.k_dim);
@@ -158,7 +157,7 @@ struct Attention {
       if (a.acts.data) QuantizeActs::row(row.data(), a.acts, t);
     }
   }
-  // tokens > 1: the cells of the examples' batch reach over several pages and chunks, see the test.
+  // tokens > 1: the cells of the examples' batch cover several pages and chunks, see the test.
   static std::vector<Example<Attention>> examples() {
     return {
         {{0, 4, {2, 16, 16, 0}, 0.25f}, {{{1, 64}}}, 1},
@@ -174,10 +173,10 @@ struct Attention {
         {{1, 6, {2, 32, 32, 0}, 0.2f, 0, 8}, {{{5, 192}}}, 5},
         {{0, 4, {2, 32, 32, 20}, 0.2f, 0, 0, true}, {{{21, 128}}, {{1, 4}, Format::f32, true}}, 21},
         {{0, 4, {4, 16, 16, 0}, 0.3f, 3, 4, true}, {{{2, 64}}, {{1, 4}, Format::f32, true}}, 2},
-        // values inside keys; one head of them is what multi-head latent attention has
+        // values inside keys; one KV head of them is multi-head latent attention
         {{0, 4, {2, 48, 20, 0, true}, 0.2f}, {{{21, 192}}}, 21},
         {{1, 20, {1, 72, 64, 9, true}, 0.1f, 5}, {{{3, 1440}}}, 3},
-        // over the batch itself; with a full mask 301 tokens of a sequence are two chunks
+        // over the batch itself; with a full mask the 301 tokens of a sequence are two chunks
         {{-1, 6, {2, 24, 40, 9}, 0.2f, 0, 8, false, Source::batch},
          {{{21, 144}}, {{21, 48}}, {{21, 80}}},
          21},

@@ -1,6 +1,7 @@
-// A sum of values of one shape, each times a weight that every row has for it.
+// A sum of values of the same shape, each times a weight of its row.
 //   in 0 to n - 1 x (rows, cols), in n weights (rows, at least first + n) -> out 0 (rows, cols)
-// One fma after another from zero, first to last; the weights are columns first to first + n - 1.
+// Computed by one fma after another from zero, first to last. The weights are columns first to
+// first + n - 1.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 
@@ -13,8 +14,8 @@ struct Blend {
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     const Shape& weights = in.back();
     ENSURE(weights.cols >= first + int64_t(in.size()) - 1 && weights.rows == in[0].rows,
-           "every row has a weight for each value");
-    for (size_t i = 1; i + 1 < in.size(); ++i) ENSURE(in[i] == in[0], "what is added is alike");
+           "every row must have a weight for each value");
+    for (size_t i = 1; i + 1 < in.size(); ++i) ENSURE(in[i] == in[0], "values must have one shape");
     return {in[0]};
   }
   Cost cost(const OpArgs&) const { return {}; }

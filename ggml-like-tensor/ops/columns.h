@@ -10,7 +10,7 @@ struct Columns {
   int64_t first = 0, count = 1;
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    ENSURE(first >= 0 && count > 0 && first + count <= in[0].cols, "only columns that are there");
+    ENSURE(first >= 0 && count > 0 && first + count <= in[0].cols, "columns must be in range");
     return {{in[0].rows, count}};
   }
   Cost cost(const OpArgs&) const { return {}; }

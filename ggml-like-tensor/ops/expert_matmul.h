@@ -1,10 +1,10 @@
-// y = x W^T with a weight of its own for every row of y: those of `experts` experts stand one after
-// another as the rows of one tensor, and i32 values say whose is meant.
+// y = x W^T with a weight chosen for every row of y. The `experts` weights are stored one after
+// another as the rows of one tensor; i32 values name the expert.
 //   in 0 x (tokens, cols) or (tokens * chosen, cols); in 1 weights (experts * outputs, cols),
 //   outputs a multiple of 16; in 2 experts (tokens, chosen) i32, each below `experts`
-//   -> out 0 (tokens * chosen, outputs): row t * chosen + j is expert (t, j)'s, of row t of x if
-//   that has a row a token, else of row t * chosen + j
-// To the bit what matmul makes of that expert's weight alone.
+//   -> out 0 (tokens * chosen, outputs): row t * chosen + j is computed with expert (t, j), from
+//   row t of x if x has one row for each token, otherwise from row t * chosen + j
+// The bits are those of a matmul with that expert's weight alone.
 #pragma once
 #include "ggml-like-tensor/ops/matmul.h"
 
@@ -17,7 +17,7 @@ struct ExpertMatMul {
 
   static ValueKind kind_in(size_t i) { return i == 2 ? ValueKind::i32 : ValueKind::f32; }
 
-  // Of a row of y: the expert, and the row of x.
+  // The expert of a row of y; its row of x.
   static int32_t expert_of(const OpArgs& a, int64_t row) { return a.in[2].ints(0)[row]; }
   static int64_t input_of(const OpArgs& a, int64_t row) {
     return a.in[0].shape.rows == a.in[2].shape.rows ? row / a.in[2].shape.cols : row;
@@ -28,11 +28,12 @@ struct ExpertMatMul {
     const int64_t rows = in[2].rows * in[2].cols, outputs = in[1].rows / experts;
     ENSURE(in[1].cols == in[0].cols, "a weight must have as many columns as the activation");
     ENSURE(in[1].rows == outputs * experts && outputs % kStrip == 0,
-           "an expert's rows are whole strips");
-    ENSURE(in[0].rows == in[2].rows || in[0].rows == rows, "a row a token, or one for each expert");
+           "the rows of an expert must be whole strips");
+    ENSURE(in[0].rows == in[2].rows || in[0].rows == rows,
+           "x must have a row for each token or for each expert");
     return {{rows, outputs}};
   }
-  // As if no two rows chose the same expert, as long as there are enough.
+  // Assumes that no two rows choose the same expert, as long as there are enough experts.
   Cost cost(const OpArgs& a) const {
     const double rows = double(a.in[2].shape.rows * a.in[2].shape.cols), n = double(outputs(a)),
                  flops = 2 * rows * n * double(a.in[0].shape.cols);

@@ -1,4 +1,4 @@
-// Rows of a table, by token id or by position: embeddings.
+// Rows of a table by token id or by position: embeddings.
 //   in 0 table (vocab, cols) weight -> out 0 (tokens, cols)
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"

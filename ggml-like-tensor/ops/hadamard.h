@@ -1,13 +1,13 @@
-// The Hadamard rotation of a head's keys and queries. It spreads the few large channels that keys
-// have over all of them, so that 4 bits do for each; a dot product of two rotated vectors is that
-// of the vectors (Ashkboos et al. 2024, QuaRot).
+// The Hadamard rotation of a head's keys and queries. It spreads the few large channels of keys
+// over all channels, so that 4 bits are enough for each. The dot product of two rotated vectors
+// equals that of the original vectors (Ashkboos et al. 2024, QuaRot).
 #pragma once
 #include <cmath>
 
 namespace chaski {
 
-// In place, blocks of the largest power of two that divides n; orthonormal. Sums of two only: the
-// same bits in every instruction set.
+// Rotates in place, in blocks of the largest power of two that divides n; orthonormal. Each sum has
+// only two terms, so every instruction set gives the same bits.
 [[gnu::always_inline]] inline void hadamard(float* x, int n) {
   const int block = n & -n;
   for (int half = 1; half < block; half *= 2)

@@ -14,7 +14,7 @@ void PageOf<Q8>::encode(const float* x, int n, Q8::Block& b) {
 }
 
 void PageOf<Q4_0>::encode(const float* x, int n, Q4_0::Block& b) {
-  float most = 0, damage = 0;  // what is not finite makes the scale NaN, so that it shows
+  float most = 0, damage = 0;  // a value that is not finite makes the scale NaN
   for (int i = 0; i < n; ++i) most = std::max(most, std::fabs(x[i])), damage += 0 * x[i];
   most += damage;
   b = {f16_of_f32(most / 7.5f), {}};

@@ -1,4 +1,4 @@
-// Stores keys and values where the batch says, rotating q and k on the way if `rope`.
+// Stores keys and values in the places that the batch gives. With `rope` it also rotates q and k.
 //   in 0 k (tokens, heads * k_dim); in 1 v (tokens, heads * v_dim) unless it is inside k; in 2 q
 //   (tokens, q_heads * k_dim) if rope, which needs a v
 //   -> out 0 q rotated, if rope
@@ -11,7 +11,7 @@ namespace chaski {
 struct KvWrite {
   static constexpr const char* kName = "kv_write";
   StateId state = 0;
-  Paged kv;  // what the state is
+  Paged kv;  // the sizes of the state
   bool rope = false;
   Rope q, k;
 
@@ -19,7 +19,7 @@ struct KvWrite {
     ENSURE(in[0].cols == int64_t(kv.heads) * kv.k_dim &&
                (kv.v_inside_k ? in.size() == 1 && kv.v_dim <= kv.k_dim
                               : in[1].cols == int64_t(kv.heads) * kv.v_dim),
-           "keys and values are as wide as their state's");
+           "keys and values must be as wide as those of their state");
     return rope ? std::vector<Shape>{in[2]} : std::vector<Shape>{};
   }
   const KvView& view(const OpArgs& a) const { return a.where->states.paged[size_t(state)]; }
@@ -30,8 +30,8 @@ struct KvWrite {
     return {double(view(a).layout.page_bytes()) / kPage * double(stores(a).size()), 0};
   }
 
-  // One token, one KV head; `room` for k_dim floats. In kv_write.cpp: compiled once, for every
-  // instruction set the same code.
+  // Writes one token of one KV head; `room` has k_dim floats. It is in kv_write.cpp: compiled once,
+  // so that every instruction set runs the same code.
   void write(const OpArgs& a, const Store& to, int head, float* room) const;
   void reference(const OpArgs& a) const {
     std::vector<float> room(size_t(kv.k_dim));

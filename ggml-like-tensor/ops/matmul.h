@@ -1,10 +1,10 @@
-// y = x W^T (+ bias), for up to three weights that share x: q, k and v in one go.
+// y = x W^T (+ bias), for up to three weights that share x, such as q, k and v.
 //   in 0 x (rows, cols); in 1..n weights (out_i, cols); then n biases (1, out_i) if `bias`
 //   -> out 0..n-1 (rows, out_i)
-// Formats of integers read x quantized (in_acts), block of 32 after block of 32 (quant/panel.h);
-// floats read f32: per 32 columns one chain of fma from zero, then one add, so that the order of
-// additions is the row's own. Floats under a scale (quant/packed/scaled_floats.h) have codes in
-// that chain, and one fma with the scale in place of the add.
+// Integer formats read x quantized (in_acts), one block of 32 after another (quant/panel.h). Float
+// formats read f32: for each 32 columns one chain of fma from zero, then one add. So the order of
+// additions depends on the row alone. Floats under a scale (quant/packed/scaled_floats.h) have
+// codes in that chain, and one fma with the scale instead of the add.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 #include "quant/formats.h"
@@ -103,7 +103,7 @@ struct MatMul {
                       {{1, 33}, Format::f32, true}},
                      3});
     }
-    for (const Format few : {Format::f16, Format::bf16})  // columns that were set aside
+    for (const Format few : {Format::f16, Format::bf16})  // shapes of outlier columns
       for (int64_t tokens : {1, 3, 35})
         out.push_back({{1, false}, {{{tokens, 3}}, {{50, 3}, few, true}}, tokens});
     return out;

@@ -1,4 +1,4 @@
-// The mean of the products of two rows: of a row and itself, its mean square.
+// The mean of the products of two rows. With the same row twice it is the mean square.
 //   in 0 a, in 1 b (rows, cols) -> out 0 (rows, 1)
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
@@ -9,7 +9,7 @@ struct MeanProduct {
   static constexpr const char* kName = "mean_product";
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    ENSURE(in[0] == in[1], "rows are multiplied by rows of their length");
+    ENSURE(in[0] == in[1], "both inputs must have the same shape");
     return {{in[0].rows, 1}};
   }
   Cost cost(const OpArgs&) const { return {}; }

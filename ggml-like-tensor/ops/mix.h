@@ -1,6 +1,6 @@
-// What a token's experts make of it, put together: sums of neighbouring rows, each times a weight.
+// Adds the results of a token's experts: sums of neighbouring rows, each times a weight.
 //   in 0 x (tokens * chosen, cols), in 1 weights (tokens, chosen) -> out 0 (tokens, cols)
-// One fma after another from zero, first to last.
+// Computed by one fma after another from zero, first to last.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 
@@ -10,7 +10,7 @@ struct Mix {
   static constexpr const char* kName = "mix";
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    ENSURE(in[0].rows == in[1].rows * in[1].cols, "every row has a weight");
+    ENSURE(in[0].rows == in[1].rows * in[1].cols, "every row must have a weight");
     return {{in[1].rows, in[0].cols}};
   }
   Cost cost(const OpArgs&) const { return {}; }

@@ -1,11 +1,11 @@
-// RMS norm (Zhang and Sennrich 2019) and layer norm (Ba et al. 2016), with the residual addition in
-// front if `adds`. `heads` > 1: each of so many slices of a row is normed by itself, with a weight
-// (and bias) of its own or one that they share, which then has cols / heads columns.
+// RMS norm (Zhang and Sennrich 2019) and layer norm (Ba et al. 2016), with the residual addition
+// before it if `adds`. `heads` > 1: each of `heads` slices of a row is normed by itself. A slice
+// has its own weight (and bias), or all share one, which then has cols / heads columns.
 //   in 0 x (rows, cols); then in 1 r (rows, cols) if adds; then weight (1, cols or cols / heads);
 //   then bias, of the same shape, for layer norm
 //   -> out 0 normed (rows, cols) and / or acts, and if adds out 1 = x + r
-// A row whose sum of squares no float holds becomes NaN: divided by infinity it would be zeros, and
-// nobody would see that the numbers have run away.
+// If the sum of squares of a row overflows, the row becomes NaN. Dividing by infinity would give
+// zeros and hide that the numbers have diverged.
 #pragma once
 #include "ggml-like-tensor/ops/quantize_acts.h"
 
@@ -21,7 +21,7 @@ struct Norm {
   const Operand& weight(const OpArgs& a) const { return a.in[adds ? 2 : 1]; }
   const Operand& bias(const OpArgs& a) const { return a.in[adds ? 3 : 2]; }
 
-  // Where a slice's weights begin among all.
+  // The index of a slice's first weight.
   int64_t weights_at(const OpArgs& a, int64_t head) const {
     return weight(a).shape.cols == a.in[0].shape.cols ? head * a.in[0].shape.cols / heads : 0;
   }
@@ -30,7 +30,7 @@ struct Norm {
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     const int64_t weights = in[adds ? 2 : 1].cols;
     ENSURE(in[0].cols % heads == 0 && (weights == in[0].cols || weights == in[0].cols / heads),
-           "heads tile the row");
+           "heads must divide the row evenly");
     return adds ? std::vector<Shape>{in[0], in[0]} : std::vector<Shape>{in[0]};
   }
   Cost cost(const OpArgs&) const { return {}; }

@@ -1,4 +1,4 @@
-// What an op sees of a tensor, and the few words every op header uses.
+// What an op sees of a tensor, and the types that every op header uses.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace chaski {
 
-// (rows, cols): rows are tokens for activations, outputs for weights.
+// (rows, cols). Rows are tokens for activations and outputs for weights.
 struct Shape {
   int64_t rows = 0, cols = 0;
   bool operator==(const Shape&) const = default;
 };
 
-// What values are: floats; floats quantized for integer matmuls (made by the planner); numbers of
+// The kinds of values: floats; floats quantized for integer matmuls (added by fuse()); numbers of
 // rows or experts.
 enum class ValueKind { f32, acts, i32 };
 
 struct Operand {
   Shape shape;
-  Format format = Format::f32;  // of a weight; a weight with more than one row is in tile layout
-  void* data = nullptr;         // null: an output nobody reads
+  Format format = Format::f32;  // of a weight; weights with more than one row are in tile layout
+  void* data = nullptr;         // null: an output without readers
   bool weight = false;
 
   const float* row(int64_t r) const { return static_cast<const float*>(data) + r * shape.cols; }
@@ -39,8 +39,8 @@ struct Operand {
   int32_t* out_ints(int64_t r) const { return static_cast<int32_t*>(data) + r * shape.cols; }
 };
 
-// Activations quantized for the integer matmuls: groups of 16 tokens, in a group block after block,
-// in a block token after token, so that a kernel that handles a group reads straight ahead.
+// Activations quantized for integer matmuls: groups of 16 tokens; in a group block after block; in
+// a block token after token. So a kernel that processes a group reads straight ahead.
 constexpr int kGroup = 16;
 struct ActsView {
   Act* data = nullptr;
@@ -55,12 +55,12 @@ struct ActsView {
   }
 };
 
-// Inputs first to last as the op's header lists them. `acts`: the op also (or only) leaves output 0
-// quantized there.
+// Inputs from first to last, as the op's header lists them. `acts`: the op also writes output 0
+// quantized there, or only there.
 struct OpArgs {
   Operand in[8], out[3];
   int n_in = 0;
-  ActsView in_acts;  // input 0, quantized, if the op reads it so
+  ActsView in_acts;  // input 0 quantized, if the op reads it so
   ActsView acts;
   const Batch* batch = nullptr;
   const PassContext* where = nullptr;
@@ -68,17 +68,17 @@ struct OpArgs {
 
 struct Cost {
   double bytes = 0, flops = 0;  // bytes of weights and KV pages; activations stay in cache
-  double integer = 0;           // of the flops, those that multiply 8-bit integers
+  double integer = 0;           // those of the flops that multiply 8-bit integers
 };
 
-// A case worth testing: the op's parameters and its inputs' shapes; weights have a format other
-// than f32 or `weight` set.
+// A test case: the op's parameters and the shapes of its inputs. Weights have a format other than
+// f32, or `weight` set.
 struct Input {
   Shape shape;
   Format format = Format::f32;
   bool weight = false;
-  int below = 0;     // more than 0: i32 values from 0 on
-  float spread = 3;  // floats are at most so far from 0
+  int below = 0;     // more than 0: i32 values 0 .. below - 1
+  float spread = 3;  // floats are between -spread and spread
 };
 template <class Op>
 struct Example {
@@ -87,7 +87,7 @@ struct Example {
   int64_t tokens = 1;
 };
 
-// Exact values of row r of a weight.
+// The exact values of row r of a weight.
 inline void weight_row(const Operand& w, int64_t r, float* out) {
   if (w.shape.rows == 1) return decode_plain_row(w.format, w.bytes(), w.shape.cols, out);
   decode_row(w.format, w.bytes() + r / kStrip * strip_bytes(w.format, w.shape.cols),

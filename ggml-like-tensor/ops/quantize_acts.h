@@ -1,6 +1,6 @@
-// Activations to 8 bits, blocks of 32: d = max |x| / 127, q = nearest even of x * (127 / max). A
-// block with a value that is not finite becomes NaN as a whole (d and ds are), so that the fault
-// reaches the logits; one too small for 127 / max becomes zero.
+// Quantizes activations to 8 bits in blocks of 32: d = max |x| / 127, q = x * (127 / max) rounded
+// to nearest even. A block with a value that is not finite becomes NaN as a whole (d and ds are
+// NaN), so that the error reaches the logits. A block that is too small for 127 / max becomes zero.
 //   in 0 x (rows, cols), cols a multiple of 32 -> acts
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
@@ -14,7 +14,7 @@ struct QuantizeActs {
   std::vector<Shape> shapes(std::span<const Shape>, const Batch&) const { return {}; }
   Cost cost(const OpArgs&) const { return {}; }
 
-  static constexpr float kSmallest = 4e-37f;  // 127 / it is below FLT_MAX
+  static constexpr float kSmallest = 4e-37f;  // 127 / kSmallest is below FLT_MAX
   static void block(const float* x, Act& a) {
     float most = 0, zero = 0;
     for (int i = 0; i < 32; ++i) zero += x[i] * 0;

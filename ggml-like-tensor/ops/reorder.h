@@ -1,7 +1,7 @@
-// Columns of every row in another order, for matrices whose columns are sorted (GPTQ's act-order).
+// Reorders the columns of every row, for matrices whose columns are sorted (GPTQ's act-order).
 //   in 0 x (rows, cols), in 1 order (1, cols): numbers of columns, as floats
 //   -> out 0 (rows, cols): column i is x's column order[i]
-// A number that is none of a column counts as the nearest one that is, NaN as 0.
+// A number out of range counts as the nearest column, NaN as 0.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 
@@ -15,7 +15,7 @@ struct Reorder {
     return number < float(cols) ? int64_t(number) : cols - 1;
   }
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    ENSURE(in[1] == (Shape{1, in[0].cols}), "a number for every column");
+    ENSURE(in[1] == (Shape{1, in[0].cols}), "there must be a number for every column");
     return {in[0]};
   }
   Cost cost(const OpArgs&) const { return {}; }

@@ -1,5 +1,5 @@
-// Rotates the pairs (2i, 2i + 1) of the first spec.dim channels of every head by its position's
-// angles (rope_spec.h).
+// Rotates the pairs (2i, 2i + 1) of the first spec.dim channels of every head by the angles of its
+// position (rope_spec.h).
 //   in 0 x (tokens, heads * head_dim) -> out 0
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
@@ -10,10 +10,10 @@ namespace chaski {
 struct Rope {
   static constexpr const char* kName = "rope";
   int heads = 1, head_dim = 0;
-  int dim = 0;   // rotated channels
+  int dim = 0;   // rotated channels of a head
   int spec = 0;  // index into PassContext::ropes
 
-  // fma and one rounded product: the order is part of the definition.
+  // One fma and one rounded product: this order is part of the definition.
   static void pair(float x0, float x1, float cos, float sin, float* y) {
     y[0] = std::fma(x0, cos, -(x1 * sin));
     y[1] = std::fma(x0, sin, x1 * cos);
@@ -28,7 +28,7 @@ struct Rope {
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     ENSURE(in[0].cols == int64_t(heads) * head_dim && dim <= head_dim && dim % 2 == 0,
-           "heads tile the row");
+           "heads must divide the row evenly");
     return {in[0]};
   }
   Cost cost(const OpArgs&) const { return {}; }

@@ -1,7 +1,6 @@
-// Rows as whole numbers of 8 bits and what they are multiples of: q = nearest even of x * (127 /
-// max |x|), so that sums of q times -1, 0 and 1 are exact as floats in whatever order they are
-// made, up to 2^24 / 127 of them. A max below 1e-5 counts as that. A row with a value that is not
-// finite becomes NaN as a whole.
+// Rounds rows to integers of 8 bits and a unit: q = x * (127 / max |x|), rounded to nearest even.
+// Sums of q times -1, 0 and 1 are exact as floats in any order, up to 2^24 / 127 terms. A max below
+// 1e-5 counts as 1e-5. A row with a value that is not finite becomes NaN as a whole.
 //   in 0 x (rows, cols) -> out 0 q (rows, cols), out 1 max |x| / 127 (rows, 1)
 // Ma et al. 2024, "The Era of 1-bit LLMs".
 #pragma once

@@ -1,5 +1,5 @@
-// factor * x; then, if `cap` > 0, cap * tanh(that / cap), which keeps logits below a bound; then,
-// if `clip` > 0, no less than -clip and no more than clip.
+// y = factor * x. Then, if `cap` > 0, cap * tanh(y / cap), which bounds logits. Then, if `clip` >
+// 0, y limited to [-clip, clip].
 //   in 0 x -> out 0, same shape
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"

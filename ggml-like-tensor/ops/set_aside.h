@@ -1,9 +1,9 @@
-// Some columns of every row apart from the others, for matrices that keep a few columns in 16 bits
-// (LLM.int8, Dettmers et al. 2022): what is left has zeros there, so that it can be quantized to 8
-// bits as if they were not.
+// Separates some columns of every row from the others, for matrices that keep a few columns in 16
+// bits (LLM.int8, Dettmers et al. 2022). The remaining row has zeros there, so that it can be
+// quantized to 8 bits as if these columns did not exist.
 //   in 0 x (rows, cols), in 1 numbers (1, count) of columns, as floats
 //   -> out 0 (rows, cols): x, 0 in these columns; out 1 (rows, count): these columns
-// A number that is none of a column counts as in Reorder.
+// Numbers out of range count as in Reorder.
 #pragma once
 #include "ggml-like-tensor/ops/reorder.h"
 
@@ -13,7 +13,7 @@ struct SetAside {
   static constexpr const char* kName = "set_aside";
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    ENSURE(in[1].rows == 1 && in[1].cols <= in[0].cols, "no more columns than there are");
+    ENSURE(in[1].rows == 1 && in[1].cols <= in[0].cols, "more numbers than columns");
     return {in[0], {in[0].rows, in[1].cols}};
   }
   Cost cost(const OpArgs&) const { return {}; }

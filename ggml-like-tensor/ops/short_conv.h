@@ -1,10 +1,11 @@
-// A causal convolution over the tokens of a sequence, every channel on its own: each channel's last
-// `taps` inputs, the token's own among them, times as many weights. Inputs before the sequence's
-// first are not added.
+// A causal convolution over the tokens of a sequence, for every channel separately: the channel's
+// last `taps` inputs, including the token's own, times `taps` weights. Inputs before the sequence's
+// first token are not added.
 //   in 0 x (tokens, cols), in 1 w (1, taps * cols): the oldest input's weights first
 //   -> out 0 (tokens, cols)
-// The state holds the last taps - 1 inputs, (taps - 1, cols): that of cell c in row c % (taps - 1).
-// Every token of a sequence replaces one, so the op must meet them once each, in order.
+// The state holds the last taps - 1 inputs, (taps - 1, cols); the input of cell c is in row c %
+// (taps - 1). Every token of a sequence replaces one row, so the op must process each token once,
+// in order.
 #pragma once
 #include <cstring>
 
@@ -18,7 +19,7 @@ struct ShortConv {
   int taps = 2, cols = 0;
 
   Recurrent kept() const { return {int64_t(taps - 1) * cols * int64_t(sizeof(float))}; }
-  // The sequence's of token t.
+  // The state of token t's sequence.
   float* rows(const OpArgs& a, int64_t t) const {
     const RecurrentView& view = a.where->states.recurrent[size_t(state)];
     return reinterpret_cast<float*>(view.block(a.batch->table(view, t)[0]));
@@ -26,7 +27,7 @@ struct ShortConv {
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     ENSURE(in[0].cols == cols && taps >= 2 && in[1] == (Shape{1, int64_t(taps) * cols}),
-           "as many weights a channel as taps");
+           "every channel must have `taps` weights");
     return {in[0]};
   }
   Cost cost(const OpArgs& a) const {
@@ -62,7 +63,7 @@ struct ShortConv {
     return {{{0, 3, 45}, {{{5, 45}}, {{1, 3 * 45}, Format::f32, true}}, 5},
             {{1, 4, 160}, {{{21, 160}}, {{1, 4 * 160}, Format::f32, true}}, 21},
             {{0, 2, 64}, {{{1, 64}}, {{1, 2 * 64}, Format::f32, true}}, 1},
-            // more inputs than the second sequence has
+            // more taps than the second sequence has inputs
             {{0, 10, 16}, {{{5, 16}}, {{1, 10 * 16}, Format::f32, true}}, 5}};
   }
 };

@@ -1,5 +1,5 @@
-// The k largest of each row, largest first, of equal ones that of the lower index: which experts a
-// token goes to. A NaN counts as larger than any number, so that it is seen.
+// The k largest values of each row, largest first; of equal values the lower column first. It
+// chooses the experts of a token. A NaN counts as larger than any number, so that it is noticed.
 //   in 0 x (rows, cols) -> out 0 their columns (rows, k) i32, out 1 their values (rows, k)
 #pragma once
 #include <algorithm>
@@ -16,7 +16,7 @@ struct TopK {
 
   static ValueKind kind_out(size_t i) { return i == 0 ? ValueKind::i32 : ValueKind::f32; }
 
-  // Larger for what comes first; equal for equal values. -0 is 0.
+  // Larger for values that come earlier; the same for equal values. -0 counts as 0.
   [[gnu::always_inline]] static constexpr uint32_t rank(float x) {
     const auto bits = std::bit_cast<uint32_t>(x + 0.0f);
     if ((bits & 0x7fffffff) > 0x7f800000) return 0xffffffff;
@@ -24,7 +24,7 @@ struct TopK {
   }
 
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
-    ENSURE(k > 0 && k <= in[0].cols, "a row has k values");
+    ENSURE(k > 0 && k <= in[0].cols, "k must be between 1 and the number of columns");
     return {{in[0].rows, k}, {in[0].rows, k}};
   }
   Cost cost(const OpArgs&) const { return {}; }

@@ -1,6 +1,6 @@
-// silu(x) = x / (1 + e^-x); gelu_erf(x) = x / 2 (1 + erf(x / sqrt(2))), Hendrycks and Gimpel 2016,
-// and gelu, their form with tanh: x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); relu(x) = x
-// above 0, else 0; relu2, its square (So et al. 2021, Primer).
+// silu(x) = x / (1 + e^-x); gelu_erf(x) = x / 2 (1 + erf(x / sqrt(2))), Hendrycks and Gimpel 2016;
+// gelu, their tanh form: x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))); relu(x) = max(x, 0);
+// relu2, its square (So et al. 2021, Primer).
 //   in 0 x -> out 0, same shape
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"

@@ -162,10 +162,10 @@ TEST_CASE("quipu: forged names, counts and values") {
 
   std::string twice = file;
   twice.replace(file.find("bbbb"), 4, "aaaa");
-  CHECK(line(summed(twice)) == "x.quipu: tensor aaaa is there twice, expected once");
+  CHECK(line(summed(twice)) == "x.quipu: tensor aaaa occurs twice, expected once");
   twice = file;
   twice.replace(file.find("text"), 4, "flag");
-  CHECK(line(summed(twice)) == "x.quipu: key flag is there twice, expected once");
+  CHECK(line(summed(twice)) == "x.quipu: key flag occurs twice, expected once");
 
   std::string many = file;
   many[n_tensors + 7] = 0x7f;
@@ -230,7 +230,7 @@ TEST_CASE("quipu: the writer refuses what the reader would, before a byte is wri
     return std::string(error.what());
   };
   CHECK(contains(line([](auto& s) { s.tensors[1].info.name = "norm"; }),
-                 "/a: tensor norm is there twice"));
+                 "/a: tensor norm occurs twice"));
   CHECK(contains(line([](auto& s) { s.tensors[1].info.name = ""; }),
                  "/a: name of tensor 1 is empty"));
   CHECK(contains(line([](auto& s) { s.tensors[1].info.cols = 40; }),
