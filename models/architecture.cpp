@@ -56,9 +56,8 @@ void check(const TensorSlot& slot, const TensorInfo& t, const std::string& file)
 // is theirs or that of their numbers.
 void check_outliers(const TensorSlot& slot, const TensorInfo& t, const std::string& file,
                     const std::function<const TensorInfo*(const std::string&)>& find) {
-  const bool numbers = slot.name.ends_with(kOutliers);
-  const std::string weight =
-      slot.name.substr(0, slot.name.size() - (numbers ? kOutliers : kOutlierWeight).size());
+  const bool numbers = slot.role == Role::outlier_columns;
+  const std::string& weight = slot.of;
   const std::string other = weight + std::string(numbers ? kOutlierWeight : kOutliers);
   const TensorInfo *beside = find(other), *whole = find(weight);
   if (!beside)
@@ -70,9 +69,9 @@ void check_outliers(const TensorSlot& slot, const TensorInfo& t, const std::stri
 }
 
 // They say which columns, and a column twice would count twice.
-void check_numbers(const Weights& w, const Weight& numbers) {
+void check_numbers(const Weights& w, const TensorSlot& slot, const Weight& numbers) {
   const std::string& name = numbers.info.name;
-  const Weight* const whole = w.find(name.substr(0, name.size() - kOutliers.size()));
+  const Weight* const whole = w.find(slot.of);
   const auto* const columns = reinterpret_cast<const float*>(numbers.data);
   float last = -1;
   for (int64_t i = 0; i < numbers.info.cols; last = columns[i++])
@@ -157,7 +156,7 @@ std::unique_ptr<Model> bind_model(const Weights& w) {
   auto model = matched(w.meta, w.path, tensors, [&](Model& m, const TensorSlot& slot, size_t i) {
     *slot.weight = &w.tensors[i];
     m.weights.push_back({slot.role, &w.tensors[i]});
-    if (slot.name.ends_with(kOutliers)) check_numbers(w, w.tensors[i]);
+    if (slot.role == Role::outlier_columns) check_numbers(w, slot, w.tensors[i]);
   });
   model->bound(w.path);
   return model;

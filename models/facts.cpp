@@ -206,15 +206,17 @@ std::vector<TensorSlot> Slots::all() const {
     if (s.role == Role::matmul) {
       TensorSlot& order = out.emplace_back();
       order.name = order.gguf = s.layer + s.name + std::string(kOrder);
-      order.cols = s.cols, order.role = Role::vector, order.optional = true;
-      order.weight = &s.member->order;
-      const auto beside = [&](std::string_view end, int64_t rows, Role role, const Weight** to) {
+      order.cols = s.cols, order.role = Role::column_order, order.optional = true;
+      order.of = s.layer + s.name, order.weight = &s.member->order;
+      const auto add_outliers = [&](std::string_view end, int64_t rows, Role role,
+                                    const Weight** to) {
         TensorSlot& slot = out.emplace_back();
         slot.name = slot.gguf = s.layer + s.name + std::string(end);
+        slot.of = s.layer + s.name;
         slot.rows = rows, slot.role = role, slot.optional = true, slot.weight = to;
       };
-      beside(kOutliers, 1, Role::vector, &s.member->outliers);
-      beside(kOutlierWeight, s.rows, Role::outliers, &s.member->outlier_weight);
+      add_outliers(kOutliers, 1, Role::outlier_columns, &s.member->outliers);
+      add_outliers(kOutlierWeight, s.rows, Role::outliers, &s.member->outlier_weight);
     }
     if (s.bias == Bias::none) continue;
     TensorSlot bias = named(".bias", ".bias");

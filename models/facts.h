@@ -163,13 +163,15 @@ class Keys {
 
 // What a tensor is for, as far as anybody but its architecture asks.
 enum class Role {
-  matmul,          // read whole for every token
-  token_table,     // a row is read for every token; all of it, if there is no head
-  position_table,  // a row is read for every position
-  lookup,          // a row is read for every token, and never all of it
-  head,            // makes the logits; a model without one uses its token table
-  vector,          // norms and biases: one row, f32
-  outliers,        // columns of a matmul that stand apart: read whole for every token
+  matmul,           // read whole for every token
+  token_table,      // a row is read for every token; all of it, if there is no head
+  position_table,   // a row is read for every position
+  lookup,           // a row is read for every token, and never all of it
+  head,             // makes the logits; a model without one uses its token table
+  vector,           // norms and biases: one row, f32
+  outliers,         // outlier columns of a matmul in 16 bits: read whole for every token
+  outlier_columns,  // their numbers: one row, f32
+  column_order,     // the order of a matmul's columns: one row, f32
 };
 
 // Where our rows (of a vector: elements) lie in a file that has another order. Ours: rows of
@@ -222,6 +224,7 @@ constexpr std::string_view kOrder = ".order", kOutliers = ".outliers",
 // A tensor as walkers see it: names in full, the bias and order of a weight beside it.
 struct TensorSlot {
   std::string name;  // "layer.3.attn_q"
+  std::string of;    // of an order and of outliers: the name of their weight
   std::string gguf;  // in our spelling; GGUF's is "blk.3.attn_q.weight"
   std::string hf;    // without what all names may begin with: "layers.3.self_attn.q_proj.weight"
   int64_t rows = 1, cols = 0;  // cols 0: any number

@@ -71,9 +71,7 @@ std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass
 void expect_all_read(const Model& model, const std::string& path) {
   std::vector<const Weight*> beside;
   for (const Model::BoundWeight& w : model.weights)
-    if (std::string_view name = w.weight->info.name;
-        name.ends_with(kOrder) || name.ends_with(kOutlierWeight))
-      beside.push_back(w.weight);
+    if (w.role == Role::column_order || w.role == Role::outliers) beside.push_back(w.weight);
   if (beside.empty()) return;
   Batch one;
   one.tokens.resize(1), one.outputs.resize(1);

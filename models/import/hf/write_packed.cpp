@@ -326,19 +326,20 @@ class PackedWriter {
   // --- what goes where ---
 
   void take(const TensorSource& t, const std::map<std::string, TensorSlot>& by_name) {
-    if (t.info.name.ends_with(kOrder)) {
+    const auto found = by_name.find(t.info.name);
+    const Role role = found == by_name.end() ? Role::matmul : found->second.role;
+    if (role == Role::column_order) {
       if (awq_)
         fail(Exit::bad_file, "{}: tensor {} says that columns are sorted, which AWQ lacks",
              source_.path, escaped(t.info.name));
       sorted_ = true;
       return;
     }
-    if (t.info.name.ends_with(kOutliers) || t.info.name.ends_with(kOutlierWeight))
+    if (role == Role::outlier_columns || role == Role::outliers)
       fail(Exit::bad_file,
            "{}: tensor {} is of columns that stand apart in 16 bits, which {} lacks, expected "
            "weights that were quantized without --outliers",
            source_.path, escaped(t.info.name), name());
-    const auto found = by_name.find(t.info.name);
     if (found == by_name.end() || found->second.hf.empty())
       fail(Exit::bad_file,
            "{}: tensor {} has no place in a Hugging Face folder, expected a model that was made "
