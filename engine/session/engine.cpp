@@ -20,8 +20,9 @@ namespace chaski {
 namespace {
 
 // Puts the tokenizer into the engine, and returns the weights.
-std::shared_ptr<const Weights> open_weights(EngineImpl& e, const EngineOptions& o, int threads) {
-  const auto [source, mapped] = open_model(o.model, o.tokenizer);
+std::shared_ptr<const Weights> open_weights(EngineImpl& e, OpenModel&& model,
+                                            const EngineOptions& o, int threads) {
+  const auto [source, mapped] = std::move(model);  // closed at the end, before pages are mapped
   if (mapped) {
     expect_memory(source, !o.copy, o);
     if (!o.model.empty()) verify_file(*mapped, o.verify, threads);
@@ -172,10 +173,14 @@ Engine::Engine() : impl_(std::make_unique<EngineImpl>()) {}
 Engine::~Engine() = default;
 
 std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
-  check_options(o);
+  check_options(o), thread_count(o);  // wrong options are refused before the file is opened
+  return open(open_model(o.model, o.tokenizer), o);
+}
+
+std::shared_ptr<Engine> Engine::open(OpenModel model, const EngineOptions& o) {
   const int threads = thread_count(o);
   std::shared_ptr<Engine> e(new Engine);
-  fill(*e->impl_, open_weights(*e->impl_, o, threads), o, threads);
+  fill(*e->impl_, open_weights(*e->impl_, std::move(model), o, threads), o, threads);
   return e;
 }
 

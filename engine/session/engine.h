@@ -18,11 +18,14 @@ namespace chaski {
 class Model;
 class Session;
 struct EngineImpl;
+struct OpenModel;
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   // Throws Error: bad_file, io, memory (need and have are named), device, usage.
   static std::shared_ptr<Engine> open(const EngineOptions& options);
+  // The same for a model file that open_model() has opened as options.model.
+  static std::shared_ptr<Engine> open(OpenModel model, const EngineOptions& options);
   static std::shared_ptr<Engine> random(const ShapeOptions& shape, const EngineOptions& options);
   // Over weights in memory, which are shared.
   static std::shared_ptr<Engine> over(std::shared_ptr<const Weights> weights,
