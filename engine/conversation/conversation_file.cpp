@@ -34,11 +34,11 @@ ToolCall call_of(const Json& json) {
 
 }  // namespace
 
-Conversation read_conversation(const std::string& path) {
+SavedConversation read_conversation(const std::string& path) {
   const Json file = read_json(path);
   const Json messages = file.is_object() ? file["messages"] : file;
   if (!messages.is_array()) messages.wrong("a list of messages");
-  Conversation out;
+  SavedConversation out;
   if (file.is_object() && file["set"].is_object())
     file["set"].each(
         [&](const std::string& name, const Json& value) { out.settings[name] = value.str(); });
@@ -57,7 +57,7 @@ Conversation read_conversation(const std::string& path) {
   return out;
 }
 
-void write_conversation(const std::string& path, const Conversation& conversation) {
+void write_conversation(const std::string& path, const SavedConversation& conversation) {
   Written list = Written::array();
   for (const ChatMessage& m : conversation.messages) {
     list.push_back({{"role", m.role}, {"content", m.content}});

@@ -14,15 +14,15 @@ namespace chaski {
 
 using Settings = std::map<std::string, std::string>;
 
-struct Conversation {
+struct SavedConversation {
   std::vector<ChatMessage> messages;
   Settings settings;
 };
 
 // Throws Error(io), and Error(bad_file) that names the place in the file.
-Conversation read_conversation(const std::string& path);
+SavedConversation read_conversation(const std::string& path);
 
 // As one line; the old file is whole until the new one is. Throws Error(io).
-void write_conversation(const std::string& path, const Conversation& conversation);
+void write_conversation(const std::string& path, const SavedConversation& conversation);
 
 }  // namespace chaski

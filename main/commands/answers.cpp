@@ -12,7 +12,7 @@ namespace chaski {
 
 namespace {
 
-struct Answer {
+struct PendingAnswer {
   std::unique_ptr<Drafter> drafter;
   std::unique_ptr<Request> request;
   std::string held;  // text that waits for the answers before it
@@ -37,7 +37,7 @@ Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
   const auto start = std::chrono::steady_clock::now();
   ReadingLine reading(speaker.shows_reading);
   Scheduler scheduler(speaker.engine);
-  std::vector<Answer> all{size_t(n)};
+  std::vector<PendingAnswer> all{size_t(n)};
   size_t shown = 0;  // the answer whose text goes out at once
   for (size_t i = 0; i < all.size(); ++i) {
     GenerateOptions options = speaker.options;

@@ -329,7 +329,7 @@ int run(RunFlags& flags) {
   }
   result.text.insert(0, prompt.shown);
   const uint64_t seed = speaker.options.sampling.seed;
-  const double bandwidth = bandwidth_beside(*speaker.engine, result);
+  const double bandwidth = measured_bandwidth(*speaker.engine, result);
   if (flags.json.any())
     flags.json.put_result(answer_json(*speaker.engine, result, bandwidth, seed, 0));
   else if (ends_line(prompt.shown, result.text))

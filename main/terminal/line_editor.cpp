@@ -95,8 +95,8 @@ struct LineEditor::Terminal {
   int next_character(wchar_t* out);
   Result read(const char* prompt, std::string& line, bool& pasted);
   bool is_drawn_wrong();
-  void let_wait();
-  void keep_waiting();
+  void hold_typing();
+  void keep_holding();
   void set_waiting(termios mode);
   void show_again();
 
@@ -117,7 +117,7 @@ struct LineEditor::Terminal {
   // A character, a key or a paste has begun and not ended, so that the line cannot be drawn again.
   bool inside = false, redraws = false;
   ptrdiff_t drawn = 0;           // bytes of the line, when it was looked at
-  std::optional<termios> shown;  // the mode before let_wait()
+  std::optional<termios> shown;  // the mode before hold_typing()
 };
 
 LineEditor::Terminal::Terminal(const Interruption& interruption, const std::string& history_file,
@@ -323,7 +323,7 @@ int LineEditor::Terminal::next_character(wchar_t* out) {
 
 // Without ICANON nothing has to be a line: a paste may be longer than the system takes for one. The
 // line editor wants Enter as it comes, so ICRNL goes too.
-void LineEditor::Terminal::let_wait() {
+void LineEditor::Terminal::hold_typing() {
   termios mode;
   if (shown || ::tcgetattr(STDIN_FILENO, &mode) != 0) return;
   shown = mode;
@@ -331,7 +331,7 @@ void LineEditor::Terminal::let_wait() {
   set_waiting(mode);
 }
 
-void LineEditor::Terminal::keep_waiting() {
+void LineEditor::Terminal::keep_holding() {
   if (shown && has_the_terminal() && continued.exchange(false)) set_waiting(*shown);
 }
 
@@ -409,12 +409,12 @@ void LineEditor::suggest(const std::string& text) {
   if (terminal_) terminal_->type_in(text);
 }
 
-void LineEditor::let_wait() {
-  if (terminal_) terminal_->let_wait();
+void LineEditor::hold_typing() {
+  if (terminal_) terminal_->hold_typing();
 }
 
-void LineEditor::keep_waiting() {
-  if (terminal_) terminal_->keep_waiting();
+void LineEditor::keep_holding() {
+  if (terminal_) terminal_->keep_holding();
 }
 
 LineEditor::Result LineEditor::read(const char* prompt, std::string& line) {

@@ -31,9 +31,9 @@ class LineEditor {
   Result read(const char* prompt, std::string& line);
   // From now on until the next read() what is typed or pasted is not shown and not lost: it waits.
   // Ctrl-C is a signal all the while. At the end of the program the terminal is as it was.
-  void let_wait();
+  void hold_typing();
   // To be called now and then until that: after Ctrl-Z and fg the terminal has the shell's mode.
-  void keep_waiting();
+  void keep_holding();
   // The next line begins with this, as if it had been typed, and waits to be changed.
   void suggest(const std::string& text);
   bool pasted() const { return pasted_; }  // the last line has a paste of several lines

@@ -25,7 +25,7 @@ std::string duration_text(double seconds) {
 
 }  // namespace
 
-double bandwidth_beside(const Engine& engine, const GenerateResult& result) {
+double measured_bandwidth(const Engine& engine, const GenerateResult& result) {
   if (result.decode_rate() == 0 || engine.weight_bytes() <= kCached) return 0;
   const double bandwidth = engine.memory_bandwidth();
   return read_rate(result) <= bandwidth ? bandwidth : 0;

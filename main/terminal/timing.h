@@ -12,7 +12,7 @@ namespace chaski {
 // Bytes per second that memory gives, as bench measured them, for a comparison with what decoding
 // read. 0 if they were never measured, or if the weights stay in a cache, so that it would say
 // nothing.
-double bandwidth_beside(const Engine& engine, const GenerateResult& result);
+double measured_bandwidth(const Engine& engine, const GenerateResult& result);
 
 // The help of --json where a text comes of it.
 constexpr const char* kJsonOfText =

@@ -182,7 +182,7 @@ TEST_CASE("cli/chat --tools: a forced call is JSON of its schema, and what it gi
   const Outcome lines = asked(count, "Count!\n/quit\n/save " + talk + "\nAgain!\n");
   CHECK(lines.status == 0);
   CHECK_MESSAGE(lines.error_says("4 messages in " + talk), lines.err);
-  CHECK(lines.error_says("no result: the question is taken back"));
+  CHECK(lines.error_says("no result: the question and its tool calls are removed"));
   const json saved = json::parse(read_file(talk))["messages"];
   REQUIRE(saved.size() == 4);
   CHECK(saved[1]["tool_calls"][0]["function"]["name"] == "count");
@@ -210,17 +210,17 @@ TEST_CASE("cli/chat --tools: what does not go is said in a line") {
   wrong({"--tools", "[]"}, 3, "--tools: ");
   wrong({"--tools", tools, "--tool-choice", "sin"}, 2,
         "--tool-choice is sin, expected auto, none, required, count or sing (nearest: sing)");
-  wrong({"--tool-choice", "none"}, 2, "expected --tools FILE");
+  wrong({"--tool-choice", "none"}, 2, "--tool-choice needs --tools FILE");
   wrong({"--tools", tools, "--regex", "a"}, 2, "--regex beside --tools, expected one of them");
   check_one_line(chaski_run({"chat", "-m", kStory, "-p", "a", "--tools", tools}), 2,
-                 "its chat template shows no tools");
-  check_one_line(chaski_run({"chat", "--lines", "--json"}, "a\n"), 2, "--json is one answer");
+                 "its chat template does not show tools to the model");
+  check_one_line(chaski_run({"chat", "--lines", "--json"}, "a\n"), 2, "--json prints one answer");
   const TempFolder other;
   const std::string strange =
       story_with(other, "{% for t in tools %}{{ t | tojson }}{% endfor %}" + kChatmlFile);
   const Outcome said = chaski_run({"chat", "-m", strange, "-n", "4", "-p", "a", "--tools", tools});
   CHECK(said.status == 0);
-  CHECK_MESSAGE(said.error_says("how its chat template has calls written is not known"), said.err);
+  CHECK_MESSAGE(said.error_says("the form of tool calls in this chat template is unknown"), said.err);
   check_one_line(
       chaski_run({"chat", "-m", strange, "-p", "a", "--tools", tools, "--tool-choice", "sing"}), 2,
       "expected --tool-choice auto");

@@ -772,8 +772,8 @@ TEST_CASE("cli/chat over a pipe: an answer per question, commands, the end") {
   CHECK_MESSAGE(two.status == 2, two.err);  // as the first command that failed says
   CHECK(chaski_run(chat, "Hello.\n/clear\n").status == 0);
   CHECK(two.out.find("> ") == std::string::npos);
-  CHECK(two.error_says("/clear           forget the conversation"));
-  CHECK(two.error_says("/nonsense is no command"));
+  CHECK(two.error_says("/clear           start a new conversation"));
+  CHECK(two.error_says("/nonsense is not a command"));
   // The first answer is the same alone; after /clear the second question is a first one.
   const Outcome one = chaski_run(chat, "Tell me a story.\n");
   CHECK(!one.out.empty());
@@ -804,7 +804,7 @@ TEST_CASE("cli/chat: commands about the conversation") {
 
   const Outcome undone = chaski_run(chat, "A dog.\nA cat.\n/undo\nA cat.\n/undo\n/undo\n/undo\n");
   CHECK(undone.out == whole.out + resumed.out);
-  CHECK(undone.error_says("taken back: A cat."));
+  CHECK(undone.error_says("removed: A cat."));
   CHECK(undone.error_says("chaski: error: there is no question yet"));
 
   const Outcome again = chaski_run(chat, "A dog.\n/retry\n/save " + other + "\n");
@@ -824,9 +824,9 @@ TEST_CASE("cli/chat: commands about the conversation") {
                            "\n/save " + folder / "no/file" + "\n/clear now\n/quit\nnever read\n");
   CHECK(wrong.status == 3);  // of the file, which came first
   CHECK(wrong.out.empty());
-  for (const char* line : {"wrong.json: is no conversation that /save wrote: [0].content is ",
+  for (const char* line : {"wrong.json: is not a saved conversation: [0].content is ",
                            "/load expects a file", "/save expects a file", "no: cannot be opened",
-                           "no/file: folder ", "/clear stands alone, found \"now\""})
+                           "no/file: folder ", "/clear takes no argument, found \"now\""})
     CHECK_MESSAGE(wrong.error_says(line), wrong.err);
 }
 
@@ -869,7 +869,7 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
                   shorter.err);
     check_one_line(
         chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", talk + ".kv"}, "a\n"), 2,
-        "talk.json.kv: holds keys and values, expected the conversation that they belong "
+        "talk.json.kv: holds a KV cache, expected the conversation that it belongs "
         "to, " +
             talk);
     std::string bytes = read_file(talk + ".kv");
@@ -898,11 +898,11 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
   write_file(folder / "letter", "Dear diary");
   check_one_line(
       chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", folder / "letter"}, "a\n"), 3,
-      "letter: is no conversation that /save wrote: byte 1 is not valid JSON");
+      "letter: is not a saved conversation: byte 1 is not valid JSON");
   const Outcome states = lines("A dog.\n/save " + folder / "d.kv" + "\n");
   CHECK(states.status == 2);
-  CHECK_MESSAGE(states.error_says("d.kv: ends as the keys and values beside a conversation, "
-                                  "expected " +
+  CHECK_MESSAGE(states.error_says("d.kv: names that end in .kv are for the KV cache of a "
+                                  "conversation, expected " +
                                   folder / "d" + "\n"),
                 states.err);
   CHECK_FALSE(have(folder / "d.kv"));
@@ -927,7 +927,7 @@ TEST_CASE("cli/chat: what /set has set is kept with a conversation") {
   const json set = {{"temp", "1.5"}, {"dynatemp-range", "1.2"}, {"tokens", "4"}, {"seed", "7"}};
   CHECK(json::parse(read_file(talk))["set"] == set);
   const Outcome resumed = chat({"--resume", talk}, "/show\nA cat.\n/save " + talk + "\n");
-  CHECK_MESSAGE(resumed.error_says("\nset there: dynatemp-range 1.2, seed 7, temp 1.5, tokens 4\n"),
+  CHECK_MESSAGE(resumed.error_says("\nsettings of the file: dynatemp-range 1.2, seed 7, temp 1.5, tokens 4\n"),
                 resumed.err);
   CHECK_MESSAGE(resumed.error_says("settings: temp 1.5, "), resumed.err);
   CHECK_MESSAGE(resumed.error_says(", seed 7, tokens 4\n"), resumed.err);
@@ -936,11 +936,11 @@ TEST_CASE("cli/chat: what /set has set is kept with a conversation") {
   const Outcome typed = chat({"--resume", talk, "-n", "5", "--temp", "1.3"}, "/show\n");
   CHECK_MESSAGE(typed.error_says("settings: temp 1.3, "), typed.err);
   CHECK_MESSAGE(typed.error_says("tokens 5\n"), typed.err);
-  CHECK_MESSAGE(typed.error_says("\nset there: dynatemp-range 1.2, seed 7\n"), typed.err);
+  CHECK_MESSAGE(typed.error_says("\nsettings of the file: dynatemp-range 1.2, seed 7\n"), typed.err);
   // What cannot be is left out, and the conversation goes on.
   const Outcome against = chat({"--resume", talk, "--temp", "0.5"}, "/show\n/tokens\n");
   CHECK(against.status == 0);
-  CHECK_MESSAGE(against.error_says("talk.json: its settings are left out: dynatemp-range is 1.2"),
+  CHECK_MESSAGE(against.error_says("talk.json: its settings are ignored: dynatemp-range is 1.2"),
                 against.err);
   CHECK(against.error_says("settings: temp 0.5, "));
   write_file(talk, R"({"messages": [], "set": {"temp": 1}})");
@@ -1089,7 +1089,7 @@ TEST_CASE("cli/chat: settings that change, numbers about the answers") {
            {"/set n many", "tokens: is \"many\", expected"},
            {"/set -- x", "x has no flag in front of it"},
            {"/set logit-bias 99999+1", "logit-bias has token 99999, expected 0 to "},
-           {"/sett", "/sett is no command, did you mean /set?"},
+           {"/sett", "/sett is not a command, did you mean /set?"},
            {"/copy", "there is no answer yet"},
            {"/edit", "there is no question yet"}}) {
     const Outcome wrong = chaski_run(chat, line + "\n/show\n");

@@ -167,7 +167,7 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C stops the answer or drops the line, ne
   screen.type("/nonsense");
   screen.until("/nonsense");
   screen.type(kCtrlC);
-  CHECK(screen.until("> ").find("is no command") == std::string::npos);
+  CHECK(screen.until("> ").find("is not a command") == std::string::npos);
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
 }
@@ -260,7 +260,7 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C keeps what was typed, /save no other f
   screen.type(kCtrlC);
   screen.until("> ");
   screen.type("\r");
-  screen.until("holds no conversation");
+  screen.until("is not a conversation");
   screen.until("> ");
   screen.type("/bye\r");
   CHECK(screen.status() == 0);
@@ -367,7 +367,7 @@ TEST_CASE("cli/chat on a terminal: Tab shows the commands that a beginning may b
   screen.type("/s\t");
   screen.until("/system  /save  /set  /show  /stats");
   screen.until("/s");    // the line, drawn again
-  screen.type("h\t\r");  // "/sh" alone is no command
+  screen.type("h\t\r");  // "/sh" alone is not a command
   screen.until("template: ");
   screen.type("/quit\r");
   CHECK(screen.status() == 0);
@@ -392,7 +392,7 @@ TEST_CASE("cli/chat on a terminal: Tab completes files, settings and ways to thi
   screen.until("set here: repeat-penalty 1.25");
   screen.until("> ");
   screen.type("/think h\t\r");
-  screen.until("thoughts: hide");
+  screen.until("thinking: hide");
   screen.until("> ");
   screen.type("/quit\t\r");
   CHECK(screen.status() == 0);
@@ -457,7 +457,7 @@ TEST_CASE("cli/chat on a terminal: every command") {
   const std::vector<std::pair<std::string, std::string>> typed = {
       {"/help", "the same"},
       {"/?", "this list"},
-      {"/nonsense", "is no command"},
+      {"/nonsense", "is not a command"},
       {"/system Be brief.", "> "},
       {"/system", "Be brief."},
       {"A dog.", " of 512 tokens; "},
@@ -466,11 +466,11 @@ TEST_CASE("cli/chat on a terminal: every command") {
       {"/show", "template: "},
       {"/set temp 0.5", "set here: temp 0.5"},
       {"/retry", " of 512 tokens; "},
-      {"/copy", "handed to the terminal's clipboard"},
-      {"/think", "there is no thought yet"},
-      {"/think show", "thoughts: show"},
+      {"/copy", "copied to the terminal's clipboard"},
+      {"/think", "the last answer has no thinking"},
+      {"/think show", "thinking: show"},
       {"/save " + talk, " tokens in " + talk + ".kv, "},
-      {"/undo", "taken back: A dog."},
+      {"/undo", "removed: A dog."},
       {"/undo", "there is no question yet"},
       {"/load " + talk, " tokens from " + talk + ".kv"},
       {"/edit", "A dog."},
@@ -558,7 +558,7 @@ TEST_CASE(
       screen.until("4 messages in");
       CHECK(said_in(folder / "long", "assistant").back().empty());
       screen.type("/undo\r");
-      screen.until("taken back: There was");
+      screen.until("removed: There was");
       screen.until("> ");
     }
     screen.type("A cat.\r");
@@ -600,13 +600,13 @@ TEST_CASE("cli/chat on a terminal: Ctrl-C at 200 moments, and twice at the promp
     screen.type(kCtrlC);
     wait_ms(15);
     screen.type("/clear\r" + mark + "\r");
-    screen.until(mark + " is no command");
+    screen.until(mark + " is not a command");
     screen.type("half a li");
     wait_ms(i % 5);
     screen.type(kCtrlC);
     screen.until("^C");
     screen.type(mark + "y\r");
-    screen.until(mark + "y is no command");
+    screen.until(mark + "y is not a command");
   }
   screen.until("> ");
   wait_ms(50);

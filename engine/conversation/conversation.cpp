@@ -1,0 +1,228 @@
+#include "engine/conversation/conversation.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "ggml-like-tensor/base/error.h"
+
+namespace chaski {
+
+Conversation::Conversation(const ConversationModel& model, ConversationOptions options)
+    : model_(model),
+      tools_(options.tools.tools),
+      format_(ChatTemplate::detect(model.meta, model.tokenizer, options.thinks, tools_)),
+      tool_calling_(options.tools, format_, model.meta, model.tokenizer, model.name),
+      system_(std::move(options.system)) {
+  clear();
+}
+
+std::vector<TokenId> Conversation::tokens() const {
+  return messages_.empty() ? std::vector<TokenId>() : format_.render(messages_, false);
+}
+
+void Conversation::set_system(const std::string& text) {
+  if (has_system()) messages_.erase(messages_.begin());
+  system_ = text;
+  messages_.insert(messages_.begin(), {"system", system_});
+}
+
+void Conversation::clear() {
+  messages_.clear();
+  if (!system_.empty()) messages_.push_back({"system", system_});
+}
+
+void Conversation::ask(const std::string& question) { messages_.push_back({"user", question}); }
+
+void Conversation::add_tool_result(const ToolCall& call, const std::string& text) {
+  messages_.push_back({"tool", text, {}, call.id, call.name});
+}
+
+std::vector<ChatMessage>::iterator Conversation::find_question() {
+  const auto last = std::find_if(messages_.rbegin(), messages_.rend(),
+                                 [](const ChatMessage& m) { return m.role == "user"; });
+  return last == messages_.rend() ? messages_.end() : last.base() - 1;
+}
+
+const ChatMessage* Conversation::last_question() const {
+  const auto at = std::find_if(messages_.rbegin(), messages_.rend(),
+                               [](const ChatMessage& m) { return m.role == "user"; });
+  return at == messages_.rend() ? nullptr : &*at;
+}
+
+const ChatMessage* Conversation::last_answer() const {
+  const auto at = std::find_if(messages_.rbegin(), messages_.rend(),
+                               [](const ChatMessage& m) { return m.role == "assistant"; });
+  return at == messages_.rend() ? nullptr : &*at;
+}
+
+void Conversation::drop_question() { messages_.erase(find_question(), messages_.end()); }
+
+std::string Conversation::take_back() {
+  const auto last = find_question();
+  if (last == messages_.end()) fail(Exit::usage, "there is no question yet");
+  const std::string question = last->content;
+  messages_.erase(last, messages_.end());
+  return question;
+}
+
+// The prompt of the next answer, with the oldest turns dropped if they have no room.
+std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options,
+                                                  const OnAnswerEvent& on_event) {
+  std::optional<size_t> rewritten;
+  std::vector<TokenId> prompt = format_.render(messages_, true, &rewritten);
+  // Reported once: a template that rewrites one answer rewrites all of them.
+  if (rewritten && !std::exchange(rewriting_reported_, true)) {
+    const auto question =
+        std::count_if(messages_.begin(), messages_.begin() + ptrdiff_t(*rewritten),
+                      [](const ChatMessage& m) { return m.role == "user"; });
+    on_event({.kind = AnswerEvent::Kind::rewritten, .count = size_t(question)});
+  }
+  const size_t whole = prompt.size();
+  if (int(whole) < model_.context_length) return prompt;
+  const bool drops = options.context_policy != ContextPolicy::stop;
+  const size_t dropped = drops ? drop_turns(prompt) : 0;
+  if (drops && int(prompt.size()) >= model_.context_length)
+    throw ContextOverflow(
+        fmt::format("this message alone does not fit into the context of {} tokens, expected a "
+                    "shorter one or a larger --ctx",
+                    model_.context_length),
+        true);
+  if (!drops)
+    throw ContextOverflow(
+        fmt::format("the conversation with this question has {} tokens, but the context holds {} "
+                    "and the answer needs room: expected --ctx N for a larger context, if the "
+                    "model supports it, or --context-policy shift",
+                    whole, model_.context_length),
+        false);
+  on_event({.kind = AnswerEvent::Kind::dropped, .count = dropped});
+  return prompt;
+}
+
+// Drops the oldest questions and their answers until half of the context is free.
+size_t Conversation::drop_turns(std::vector<TokenId>& prompt) {
+  std::vector<ChatMessage> kept = messages_;
+  const ptrdiff_t first = has_system() ? 1 : 0;
+  while (int(prompt.size()) > model_.context_length / 2) {
+    const auto next = std::find_if(kept.begin() + first + 1, kept.end(),
+                                   [](const ChatMessage& m) { return m.role == "user"; });
+    if (next == kept.end()) break;
+    kept.erase(kept.begin() + first, next);
+    prompt = format_.render(kept, true);
+  }
+  if (int(prompt.size()) >= model_.context_length) return 0;
+  const size_t dropped = messages_.size() - kept.size();
+  messages_ = std::move(kept);
+  return dropped;
+}
+
+// How many tokens a shift in the middle of an answer keeps: the ones that this conversation has in
+// common with another one of the same system message, which may come from the template.
+int Conversation::kept_by_shift(std::span<const TokenId> prompt) const {
+  const size_t first = has_system() ? 1 : 0;
+  std::vector<ChatMessage> other(messages_.begin(), messages_.begin() + ptrdiff_t(first));
+  other.push_back({"user", messages_[first].content.starts_with('a') ? "b" : "a"});
+  const std::vector<TokenId> tokens = format_.render(other, true);
+  return int(std::mismatch(prompt.begin(), prompt.end(), tokens.begin(), tokens.end()).first -
+             prompt.begin());
+}
+
+// True if the template begins every answer with a thought.
+bool Conversation::ends_in_thought(std::span<const TokenId> prompt) const {
+  constexpr size_t kLooked = 8;  // tokens
+  std::string end;
+  for (const TokenId token : prompt.last(std::min(prompt.size(), kLooked)))
+    end += model_.tokenizer.raw(token);
+  return end.find("<think>") != std::string::npos && end.find("</think>") == std::string::npos;
+}
+
+Answer Conversation::answer(const GenerateOptions& options, bool may_force,
+                            const Generate& generate, const OnAnswerEvent& on_event) {
+  ENSURE(last_question(), "an answer needs a question");
+  const ToolSyntax* const syntax = tool_calling_.syntax();
+  Answer answer;
+  try {
+    std::vector<TokenId> prompt = fitting_prompt(options, on_event);
+    GenerateOptions all = options;
+    for (const std::string& text : format_.stop_strings()) all.stop.push_back(text);
+    all.spelled = tool_calling_.spelled();
+    all.keep = options.context_policy == ContextPolicy::stop ? 0 : kept_by_shift(prompt);
+    const bool forced = may_force && tool_calling_.forced();
+    if (forced) {
+      all.grammar = tool_calling_.forced();
+      answer.text = syntax->opens;
+      const auto opens = model_.tokenizer.encode_with_control(answer.text);
+      prompt.insert(prompt.end(), opens.begin(), opens.end());
+    }
+    on_event({.kind = AnswerEvent::Kind::prompt, .count = prompt.size()});
+    AnswerStream stream(ends_in_thought(prompt), syntax, on_event);
+    stream.push(answer.text);
+    answer.result = generate(prompt, all, [&](std::string_view part) {
+      stream.push(part);
+      on_event({AnswerEvent::Kind::generated, part});
+    });
+    stream.end();
+    answer.thought = stream.thought();
+    answer.text += answer.result.text;
+    if (forced && answer.result.finish == Finish::end) answer.text += syntax->closes;
+  } catch (const Error&) {
+    drop_question();
+    throw;
+  }
+  if (syntax) {
+    size_t calls_before = 0;
+    for (const ChatMessage& m : messages_) calls_before += m.calls.size();
+    ToolAnswer read = read_answer(*syntax, tools_, answer.text, calls_before);
+    answer.content = std::move(read.content), answer.calls = std::move(read.calls);
+    answer.faults = std::move(read.faults), answer.damaged = read.damaged;
+  }
+  if (answer.calls.empty()) answer.content = answer.text;
+  messages_.push_back({"assistant", answer.content, answer.calls});
+  for (const ToolCall& call : answer.calls)
+    on_event({.kind = AnswerEvent::Kind::tool_call, .call = &call});
+  on_event({.kind = AnswerEvent::Kind::finish, .result = &answer.result});
+  return answer;
+}
+
+void Conversation::expect_can_save(const std::string& path) const {
+  std::error_code none;
+  if (!std::filesystem::exists(path, none) || std::ranges::count(own_files_, path) > 0) return;
+  std::vector<ChatMessage> saved;
+  try {
+    saved = read_conversation(path).messages;
+  } catch (const Error&) {
+    fail(Exit::usage, "{}: the file exists and is not a conversation, expected another name", path);
+  }
+  const auto same = [](const ChatMessage& a, const ChatMessage& b) {
+    return a.role == b.role && a.content == b.content;
+  };
+  if (saved.size() > messages_.size() ||
+      !std::equal(saved.begin(), saved.end(), messages_.begin(), same))
+    fail(Exit::usage,
+         "{}: the file holds another conversation, expected another name, or load this file first",
+         path);
+}
+
+void Conversation::save(const std::string& path, const Settings& settings) {
+  expect_can_save(path);
+  write_conversation(path, {messages_, settings});
+  own_files_.push_back(path);
+}
+
+Settings Conversation::load(const std::string& path) {
+  SavedConversation saved;
+  try {
+    saved = read_conversation(path);
+  } catch (const Error& error) {
+    const std::string line = error.what();
+    if (error.code != Exit::bad_file) throw;
+    fail(error.code, "{}: is not a saved conversation{}", path,
+         line.starts_with(path) ? line.substr(path.size()) : ": " + line);
+  }
+  messages_ = std::move(saved.messages);
+  own_files_.push_back(path);
+  system_ = has_system() ? messages_[0].content : "";
+  return std::move(saved.settings);
+}
+
+}  // namespace chaski

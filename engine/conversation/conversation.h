@@ -1,0 +1,115 @@
+// A conversation with a model: messages become a prompt, the prompt an answer, the answer a
+// message. It knows neither a terminal nor a session: the caller passes the function that generates
+// (generate() with one session, or a request of a Scheduler) and receives events.
+#pragma once
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/conversation/answer_stream.h"
+#include "engine/conversation/conversation_file.h"
+#include "engine/conversation/tool_calling.h"
+#include "engine/requests/request.h"
+
+namespace chaski {
+
+// What a conversation needs to know of its model. All of it must outlive the conversation.
+struct ConversationModel {
+  const Metadata& meta;
+  const Tokenizer& tokenizer;
+  int context_length;
+  std::string name;  // for messages
+};
+
+struct ConversationOptions {
+  std::string system;  // empty: no system message
+  bool thinks = true;  // false: the template is asked for answers without thinking
+  ToolOptions tools;
+};
+
+// The conversation with its last question does not fit into the context.
+struct ContextOverflow : Error {
+  ContextOverflow(const std::string& line, bool question_alone)
+      : Error(Exit::prompt_too_long, line), question_alone(question_alone) {}
+  bool question_alone;  // even without the messages before it
+};
+
+struct Answer {
+  std::string text;     // as it was generated
+  std::string content;  // without the tool calls
+  std::string thought;  // with its marks; empty: none
+  std::vector<ToolCall> calls;
+  std::vector<std::string> faults;  // a line for each call that is damaged or names no known tool
+  bool damaged = false;             // a call could not be read and stays in the content
+  GenerateResult result;
+};
+
+// Not thread-safe: one thread at a time calls it. `generate` and `on_event` run in that thread.
+class Conversation {
+ public:
+  // Throws Error(usage) if the chat template cannot use the tools.
+  Conversation(const ConversationModel& model, ConversationOptions options);
+  Conversation(const Conversation&) = delete;
+
+  const ChatTemplate& format() const { return format_; }
+  const ToolCalling& tool_calling() const { return tool_calling_; }
+  const std::vector<ChatMessage>& messages() const { return messages_; }
+  // The tokens of the conversation without a generation prompt.
+  std::vector<TokenId> tokens() const;
+
+  bool has_system() const { return !messages_.empty() && messages_[0].role == "system"; }
+  const std::string& system() const { return system_; }
+  // Replaces the system message, also for conversations after clear().
+  void set_system(const std::string& text);
+  void clear();  // removes all messages except the system message
+
+  void ask(const std::string& question);
+  // What a tool returned for a call of the last answer.
+  void add_tool_result(const ToolCall& call, const std::string& text);
+  const ChatMessage* last_question() const;  // null: there is none
+  const ChatMessage* last_answer() const;
+  // Removes the last question and everything after it; does nothing if there is no question.
+  void drop_question();
+  // The same, and returns the question. Throws Error(usage) if there is none.
+  std::string take_back();
+
+  using Generate = std::function<GenerateResult(std::span<const TokenId> prompt,
+                                                const GenerateOptions& options, const Sink& sink)>;
+  // Generates the answer to the last message and appends it. Adds to `options` what the template
+  // and the tools need. `may_force`: the answer must be a tool call if the tool choice says so. If
+  // the context is full and options.context_policy allows it, the oldest turns are dropped first.
+  // On an error the last question is removed and the error is thrown: ContextOverflow, Error(usage)
+  // with the template's own words, or what `generate` throws.
+  Answer answer(const GenerateOptions& options, bool may_force, const Generate& generate,
+                const OnAnswerEvent& on_event);
+
+  // Throws Error(usage) if `path` is a file that is not an earlier state of this conversation: a
+  // mistyped name must not overwrite a model or another conversation.
+  void expect_can_save(const std::string& path) const;
+  // Writes messages and settings to a file. Throws what expect_can_save() throws, and Error(io).
+  void save(const std::string& path, const Settings& settings);
+  // Replaces the messages by those of a file and returns its settings. Throws Error(io | bad_file).
+  Settings load(const std::string& path);
+
+ private:
+  std::vector<TokenId> fitting_prompt(const GenerateOptions& options,
+                                      const OnAnswerEvent& on_event);
+  // Returns how many messages it dropped; 0 if that does not make enough room.
+  size_t drop_turns(std::vector<TokenId>& prompt);
+  int kept_by_shift(std::span<const TokenId> prompt) const;
+  bool ends_in_thought(std::span<const TokenId> prompt) const;
+  std::vector<ChatMessage>::iterator find_question();
+
+  const ConversationModel model_;
+  Tools tools_;
+  ChatTemplate format_;
+  ToolCalling tool_calling_;
+  std::string system_;
+  std::vector<ChatMessage> messages_;
+  std::vector<std::string> own_files_;  // saved or loaded by this object
+  bool rewriting_reported_ = false;
+};
+
+}  // namespace chaski

@@ -1,0 +1,42 @@
+// The tools of a conversation: how its model spells calls, and the grammar that forces one.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/conversation/chat_template.h"
+#include "engine/grammar/grammar.h"
+
+namespace chaski {
+
+// OpenAI's `tools` and `tool_choice`.
+struct ToolOptions {
+  Tools tools;
+  std::string choice = "auto";  // "auto", "required", or the name of a function
+};
+
+class ToolCalling {
+ public:
+  ToolCalling() = default;  // no tools
+  // `model` is its name for messages. Throws Error(usage) if the chat template does not show tools,
+  // or if a call is required and cannot be forced. The tokenizer must outlive the object.
+  ToolCalling(const ToolOptions& options, const ChatTemplate& format, const Metadata& meta,
+              const Tokenizer& tokenizer, const std::string& model);
+
+  // How calls are spelled; null: no tools, or calls stay text.
+  const ToolSyntax* syntax() const { return syntax_; }
+  // Control tokens that are part of that spelling.
+  const std::vector<TokenId>& spelled() const { return spelled_; }
+  // The grammar of a forced call, between syntax()->opens and syntax()->closes; null: not forced.
+  Grammar* forced() const { return forced_.get(); }
+  // A line for the user if calls stay text, else empty.
+  const std::string& notice() const { return notice_; }
+
+ private:
+  const ToolSyntax* syntax_ = nullptr;
+  std::vector<TokenId> spelled_;
+  std::unique_ptr<Grammar> forced_;
+  std::string notice_;
+};
+
+}  // namespace chaski

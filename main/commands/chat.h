@@ -1,0 +1,115 @@
+// The chat command in a terminal or a pipe: it reads messages and slash commands, passes messages
+// to a Conversation, and shows the answers.
+#pragma once
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/conversation/conversation.h"
+#include "main/commands/speaker.h"
+#include "main/commands/tool_use.h"
+#include "main/terminal/answer_view.h"
+#include "main/terminal/json_output.h"
+#include "main/terminal/line_editor.h"
+
+namespace chaski {
+
+struct ChatFlags {
+  GenerationFlags generation;
+  PromptFlags question;
+  ToolFlags tools;
+  std::string system, resume, think = "auto";
+  Flag system_flag;
+  std::vector<Flag> settings;  // the flags that /set can change
+  JsonForm json;
+  bool lines = false, no_word_wrap = false, no_history = false;
+
+  // True if a person types the messages at a terminal.
+  bool interactive() const;
+};
+
+class Chat {
+ public:
+  explicit Chat(ChatFlags& flags);
+  // Prints notices about the template and loads the conversation of --resume.
+  void begin();
+  // Asks one question. Returns the exit status, as talk() does.
+  int answer_once(const std::string& question);
+  // Reads messages and commands until the input ends.
+  int talk();
+
+ private:
+  struct Message {
+    LineEditor::Result result;
+    std::string text;
+    bool one_line = true;  // only such a message can be a command
+  };
+  struct Command {
+    const char *name, *argument, *help;
+    void (Chat::*run)(const std::string& argument);
+  };
+  // Sums over all answers of this chat.
+  struct Total {
+    uint64_t answers = 0, read = 0, cached = 0, written = 0, drafted = 0, accepted = 0;
+    uint64_t timed = 0;  // tokens read for prompts that were read to their end
+    double prompt_seconds = 0, decode_seconds = 0;
+
+    void add(const GenerateResult& result);
+  };
+
+  // chat.cpp: messages and answers
+  Message read(const std::string& prompt = "> ");
+  void take(const Message& message);
+  void ask(const std::string& question);
+  bool reply(bool to_question);
+  void take_event(const AnswerEvent& event, AnswerView& view);
+  void show_answer(Answer answer, AnswerView& view);
+  bool read_tool_results();
+  void report_end(const GenerateResult& result);
+  std::string state_line(const GenerateResult& result) const;
+  std::string of_context(size_t tokens) const;
+  // An error of one message. In a pipe the exit status is that of the first one.
+  void report_error(Exit code, const std::string& line);
+
+  // chat_commands.cpp: slash commands
+  static std::span<const Command> commands();
+  static std::vector<std::string> names_of_commands();
+  void run_command(const std::string& line);
+  std::vector<LineEditor::Completion> completions(const std::string& typed);
+  void help(const std::string&);
+  void quit(const std::string&) { over_ = true; }
+  void clear(const std::string&) { conversation_.clear(); }
+  void set_system(const std::string& text);
+  void undo(const std::string&);
+  void retry(const std::string&);
+  void edit(const std::string&);
+  void set(const std::string& text);
+  std::vector<std::string> change_settings(const std::vector<std::string>& words);
+  void take_settings(Settings saved, const std::string& path);
+  void show_settings();
+  void show(const std::string&);
+  void stats(const std::string&);
+  void copy(const std::string&);
+  void save(const std::string& path);
+  void load(const std::string& path);
+  void think(const std::string& how);
+  void count_tokens(const std::string&);
+
+  const ChatFlags& flags_;
+  Speaker speaker_;
+  Conversation conversation_;
+  GenerationFlags settings_;  // the flags with the changes of /set
+  const bool interactive_;
+  Interruption interruption_;
+  LineEditor editor_;
+  std::string think_, thought_;  // thought_: of the last answer
+  Total total_;
+  Settings changed_;    // by /set or by a loaded conversation
+  bool edits_ = false;  // the next question replaces the last one
+  bool over_ = false;
+  int status_ = 0;  // exit status of the program
+};
+
+}  // namespace chaski
