@@ -73,10 +73,10 @@ inline KvState kv_state(const KvView& kv, const DeviceBatch& batch) {
           l.v_cols()};
 }
 // Whether kernels can address the state.
-inline bool has_place(const KvView& kv) {
+inline bool is_addressable(const KvView& kv) {
   return kv.pool < kMostPools && kv.layout.format != Format::q4_0 && !kv.layout.v_inside_k;
 }
-inline bool has_place(const RecurrentView& state) { return state.pool < kMostPools; }
+inline bool is_addressable(const RecurrentView& state) { return state.pool < kMostPools; }
 
 // What a launcher gets besides the op and its operands, whose data are device pointers. args.batch
 // is the host's Batch; only its numbers of tokens and outputs may be used, because the rest changes

@@ -44,7 +44,7 @@ class Fuser {
       for (ValueId v : node.in) ++uses_[size_t(v)];
       for (ValueId v : node.out) producer_[size_t(v)] = &node;
     }
-    for (ValueId v : {g_.result, g_.beside})
+    for (ValueId v : {g_.result, g_.all_hidden})
       if (v != kNone) ++uses_[size_t(v)];
   }
   // The producer of v, if it is an Op and v has only one reader.
@@ -173,7 +173,7 @@ class Fuser {
     for (const Node& n : g_.nodes)
       for (size_t i = 0; i < n.in.size(); ++i)
         if (reads_floats(g_, n, i)) read[n.in[i]] = true;
-    for (ValueId v : {g_.result, g_.beside})
+    for (ValueId v : {g_.result, g_.all_hidden})
       if (v != kNone) read[v] = true;
     for (Node& n : g_.nodes)
       for (ValueId& v : n.out)

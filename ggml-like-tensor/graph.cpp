@@ -123,23 +123,23 @@ void Graph::want(Result what) {
 // Selects the output rows after the hidden rows and not before the last norm, so that there is a
 // hidden row for every token.
 void Graph::take_outputs_last() {
-  beside = hidden;
+  all_hidden = hidden;
   std::vector<ValueId> is(values.size());  // the value that nodes read instead
   std::iota(is.begin(), is.end(), 0);
   std::vector<Node> all;
-  bool moved = false, behind = false;
+  bool moved = false, after_hidden = false;
   for (Node& n : nodes) {
     for (ValueId& v : n.in) v = is[size_t(v)];
     const bool makes_hidden = !n.out.empty() && n.out[0] == hidden;
-    if (!behind && std::holds_alternative<TakeRows>(n.op)) {
+    if (!after_hidden && std::holds_alternative<TakeRows>(n.op)) {
       if (makes_hidden) {
-        beside = n.in[0], behind = true;
+        all_hidden = n.in[0], after_hidden = true;
       } else {
         is[size_t(n.out[0])] = n.in[0], moved = true;
         continue;
       }
     }
-    if (moved && !behind) {
+    if (moved && !after_hidden) {
       std::vector<Shape> in;
       for (ValueId v : n.in) in.push_back(values[size_t(v)].shape);
       const std::vector<Shape> out =
@@ -148,12 +148,12 @@ void Graph::take_outputs_last() {
     }
     all.push_back(std::move(n));
     if (!makes_hidden) continue;
-    if (moved && !behind) {
+    if (moved && !after_hidden) {
       values.push_back({{int64_t(batch_->outputs.size()), values[size_t(hidden)].shape.cols}});
       is[size_t(hidden)] = ValueId(values.size()) - 1;
       all.push_back({TakeRows{}, {hidden}, {is[size_t(hidden)]}});
     }
-    behind = true;
+    after_hidden = true;
   }
   nodes = std::move(all);
 }

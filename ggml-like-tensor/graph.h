@@ -116,8 +116,8 @@ class Graph {
   std::vector<RopeSpec> ropes;
   std::vector<State> states;  // by StateId
   ValueId result = kNone, hidden = kNone;
-  ValueId beside = kNone;  // kept until the end of the pass, like the result
-  ValueId input = kNone;   // given to each run by the caller: take_input(), split.h
+  ValueId all_hidden = kNone;  // kept until the end of the pass, like the result
+  ValueId input = kNone;       // given to each run by the caller: take_input(), split.h
 
  private:
   void take_outputs_last();

@@ -52,7 +52,7 @@ void Plan::place_values(int together) {
       if (reads_floats(graph_, n, k)) last_use[n.in[k]] = int(i);
     if (n.in_acts != kNone) last_use[n.in_acts] = int(i);
   }
-  for (ValueId v : {graph_.result, graph_.beside})
+  for (ValueId v : {graph_.result, graph_.all_hidden})
     if (v != kNone) last_use[v] = int(graph_.nodes.size());
 
   offsets_.assign(graph_.values.size(), 0);
@@ -76,7 +76,7 @@ void Plan::place_values(int together) {
 // starting a step on n threads and waiting for them. Both are rough; they only distinguish models
 // of a few megabytes from larger ones.
 constexpr double kBytesASecond = 20e9, kOpsASecond = 100e9;
-constexpr double handing_on(int n) { return n == 1 ? 0 : 1e-6 + 0.15e-6 * n; }
+constexpr double dispatch_cost(int n) { return n == 1 ? 0 : 1e-6 + 0.15e-6 * n; }
 
 void Plan::cut(Step& s, Needs& needs) {
   s.units = s.kernel->units(s.op, s.args), s.a_chunk = s.kernel->grain(s.op, s.args);
@@ -93,7 +93,7 @@ void Plan::prepare() {
 
 int Plan::threads_worth(int most) const {
   const auto seconds = [&](int n) {
-    return needs_.seconds / n + double(steps.size()) * handing_on(n);
+    return needs_.seconds / n + double(steps.size()) * dispatch_cost(n);
   };
   int best = 1;
   for (int n = 2; n <= most; ++n)
@@ -143,8 +143,8 @@ void Plan::bind(std::byte* arena, const WeightPlace& place) {
   if (graph_.input != kNone) input_ = reinterpret_cast<float*>(arena + offsets_[graph_.input]);
   if (graph_.result != kNone)
     result_ = reinterpret_cast<const float*>(arena + offsets_[graph_.result]);
-  if (graph_.beside != kNone)
-    beside_ = reinterpret_cast<const float*>(arena + offsets_[graph_.beside]);
+  if (graph_.all_hidden != kNone)
+    all_hidden_ = reinterpret_cast<const float*>(arena + offsets_[graph_.all_hidden]);
 }
 
 }  // namespace chaski

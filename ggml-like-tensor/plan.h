@@ -47,7 +47,7 @@ class Plan {
   // (outputs, vocab), or the value that the graph was split at
   const float* result() const { return result_; }
   // Graph::all_hidden; null if there is none
-  const float* beside() const { return beside_; }
+  const float* all_hidden() const { return all_hidden_; }
   // must be filled before each run, if the graph has an input
   float* input() const { return input_; }
   Shape result_shape() const { return graph_.values[size_t(graph_.result)].shape; }
@@ -76,7 +76,7 @@ class Plan {
   // is bound.
   std::vector<size_t> with_state_;
   Needs bound_needs_, needs_;  // of the steps without a state; of all steps in the next run
-  const float *result_ = nullptr, *beside_ = nullptr;
+  const float *result_ = nullptr, *all_hidden_ = nullptr;
   float* input_ = nullptr;
 };
 

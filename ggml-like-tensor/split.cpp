@@ -68,7 +68,7 @@ bool can_split(const Graph& whole, int layer) {
   return cut.at < whole.nodes.size() && cut.over.size() == 1 && !shared;
 }
 
-ValueId entering(const Graph& whole, int layer) {
+ValueId crossing_value(const Graph& whole, int layer) {
   const Cut cut = cut_of(whole, layer);
   return cut.over.size() == 1 ? cut.over[0] : kNone;
 }

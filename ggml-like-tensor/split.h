@@ -14,7 +14,7 @@ struct SplitGraph {
 bool can_split(const Graph& whole, int layer);
 
 // The one value that crosses a cut before `layer`; kNone if there are several.
-ValueId entering(const Graph& whole, int layer);
+ValueId crossing_value(const Graph& whole, int layer);
 
 // Cuts `whole`, as a model wrote it (before fuse()); can_split() must be true. The rest begins with
 // the first node that reads a weight of `layer`, 0 <= layer < number of layers. It begins earlier

@@ -52,7 +52,7 @@ __device__ __forceinline__ void weights_of_chunk(const AttentionArgs& a, const Q
 // Computes one chunk of a split context and writes its result to memory. Returns true in the block
 // that finds all other chunks of the tile done.
 template <int kUnits, class F>
-__device__ __forceinline__ bool leave_partial(const AttentionArgs& a, const QueryTile& tile,
+__device__ __forceinline__ bool store_partial(const AttentionArgs& a, const QueryTile& tile,
                                               const AttentionShared<F>& s, Stages<F>& stages,
                                               int chunk, int chunks) {
   const auto partial = [&](int q) {
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kChunk, 2) attention(AttentionArgs a) {
   Stages<F> stages(a, tile, s, from, to);
   load_queries(a, tile, s);
   if (a.partial && first < last) {
-    if (!leave_partial<kUnits>(a, tile, s, stages, from, last - first + 1)) return;
+    if (!store_partial<kUnits>(a, tile, s, stages, from, last - first + 1)) return;
     merge_partials(a, tile, s, first, last);
   } else {
     for (int chunk = from; chunk <= to; ++chunk) {
@@ -138,7 +138,7 @@ struct AttentionKernel {
     // An encoder's attention has no kernel here yet.
     return op.source == Attention::Source::pages && op.mask == Attention::Mask::causal &&
            op.kv.k_dim <= kMostWidth && op.kv.v_dim <= kMostWidth && op.heads <= kMostHeads &&
-           has_place(view(op, a));
+           is_addressable(view(op, a));
   }
   static size_t scratch(const Attention& op, const OpArgs& a, int context) {
     if (!split(a)) return 0;

@@ -237,12 +237,12 @@ __device__ __forceinline__ void soft_max(const AttentionArgs& a, const QueryTile
 template <class F>
 __device__ __forceinline__ void merge_sums(const AttentionShared<F>& s, int q, float most,
                                            float sum) {
-  const float together = s.maximum[q] > most ? s.maximum[q] : most;
+  const float merged = s.maximum[q] > most ? s.maximum[q] : most;
   const bool any = most > -INFINITY || sum != 0;
-  s.keep[q] = any ? exp_fixed(s.maximum[q] - together) : 1.0f;
-  s.take[q] = any ? exp_fixed(most - together) : 0.0f;
+  s.keep[q] = any ? exp_fixed(s.maximum[q] - merged) : 1.0f;
+  s.take[q] = any ? exp_fixed(most - merged) : 0.0f;
   s.sum[q] = s.sum[q] * s.keep[q] + sum * s.take[q];
-  s.maximum[q] = together;
+  s.maximum[q] = merged;
 }
 template <class F>
 __device__ __forceinline__ void merge_value(const AttentionShared<F>& s, int q, int c,
@@ -255,11 +255,11 @@ __device__ __forceinline__ void merge_value(const AttentionShared<F>& s, int q, 
 // not see them. So they are removed from the product. A sum in which a nonzero weight meets one is
 // set to NaN afterwards.
 template <class F>
-struct Damage {
+struct NonFinite {
   using P = Parts<F>;
   uint32_t where[4];  // 1 or 0, as a fragment
   bool any;
-  __device__ __forceinline__ explicit Damage(Fragment<F>& v) {
+  __device__ __forceinline__ explicit NonFinite(Fragment<F>& v) {
     uint32_t bad = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -333,12 +333,12 @@ __device__ __forceinline__ void weigh_values(const AttentionArgs& a, const Query
         V::load(rows, s.row_stride, a.kv.v_cols, unit, v);
 #pragma unroll
         for (int t = 0; t < V::kTiles; ++t) {
-          const Damage<F> damage(v[t]);
+          const NonFinite<F> non_finite(v[t]);
 #pragma unroll
           for (int n = 0; n < kMostQueries / 8; ++n) {
             if (n / 2 < share.from_pair || n / 2 >= share.to_pair) continue;
             multiply<F>(acc[u][t][n], v[t], w[n / 2], n % 2);
-            if (damage.any) damage.mark(acc[u][t][n], w[n / 2], n % 2);
+            if (non_finite.any) non_finite.mark(acc[u][t][n], w[n / 2], n % 2);
           }
         }
       }
@@ -370,9 +370,9 @@ __device__ __forceinline__ void write_queries(const AttentionArgs& a, const Quer
               head = tile.head_of(q);
     float value = c < a.kv.v_dim ? s.total_of(q, c) : 0.0f, sum = s.sum[q];
     if (a.sinks) {  // the sink counts as a chunk of one position whose value is 0
-      const float sink = a.sinks[head], together = s.maximum[q] > sink ? s.maximum[q] : sink,
-                  keep = exp_fixed(s.maximum[q] - together);
-      value = value * keep, sum = sum * keep + exp_fixed(sink - together);
+      const float sink = a.sinks[head], merged = s.maximum[q] > sink ? s.maximum[q] : sink,
+                  keep = exp_fixed(s.maximum[q] - merged);
+      value = value * keep, sum = sum * keep + exp_fixed(sink - merged);
     }
     if (c < a.kv.v_dim) value = value / sum;
     if (a.out && c < a.kv.v_dim) a.out[(int64_t(token) * a.heads + head) * a.kv.v_dim + c] = value;

@@ -143,7 +143,7 @@ class Stages {
   __device__ __forceinline__ Stages(const AttentionArgs& a, const QueryTile& tile,
                                     const AttentionShared<F>& s, int first, int last)
       : a_(a), tile_(tile), s_(s), chunk_(first), last_(last) {
-    for (int i = 1; i < a.buffers; ++i) ask();
+    for (int i = 1; i < a.buffers; ++i) request();
   }
   __device__ __forceinline__ int slices() const {
     return (s_.k_pad / Keys<F>::kSpan + kSliceSpans<F> - 1) / kSliceSpans<F>;
@@ -156,31 +156,31 @@ class Stages {
     else
       wait_copies<kManyBuffers - 2>();
     __syncthreads();
-    const std::byte* stage = s_.stages + taken_ * s_.stage_bytes;
-    taken_ = taken_ + 1 == a_.buffers ? 0 : taken_ + 1;
-    ask();
+    const std::byte* stage = s_.stages + current_ * s_.stage_bytes;
+    current_ = current_ + 1 == a_.buffers ? 0 : current_ + 1;
+    request();
     return stage;
   }
 
  private:
-  __device__ __forceinline__ void ask() {
+  __device__ __forceinline__ void request() {
     if (chunk_ <= last_) {
       const PageRun pages = tile_.pages(chunk_);
-      std::byte* to = s_.stages + asked_ * s_.stage_bytes;
+      std::byte* to = s_.stages + requested_ * s_.stage_bytes;
       const int group = stage_ - slices();
       if (group < 0)
-        ask_keys(to, pages);
+        request_keys(to, pages);
       else
-        ask_values(to, pages.from + group * s_.pages_a_stage, pages.to);
+        request_values(to, pages.from + group * s_.pages_a_stage, pages.to);
       ++stage_;
       if (group >= 0 && pages.from + (group + 1) * s_.pages_a_stage >= pages.to)
         stage_ = 0, ++chunk_;
     }
-    asked_ = asked_ + 1 == a_.buffers ? 0 : asked_ + 1;
+    requested_ = requested_ + 1 == a_.buffers ? 0 : requested_ + 1;
     commit_copies();  // also past the end, because next() counts the groups
   }
   // A row is one page's slice; it is zero past the end of the head.
-  __device__ __forceinline__ void ask_keys(std::byte* to, const PageRun& pages) const {
+  __device__ __forceinline__ void request_keys(std::byte* to, const PageRun& pages) const {
     constexpr int kPieces = kSliceBytes<F> / 16, kAtOnce = kChunk / kPieces;
     const int piece = threadIdx.x % kPieces, from = stage_ * kSliceBytes<F> + 16 * piece;
     if (threadIdx.x >= kAtOnce * kPieces) return;
@@ -192,7 +192,7 @@ class Stages {
         *reinterpret_cast<uint4*>(at) = uint4{};
     }
   }
-  __device__ __forceinline__ void ask_values(std::byte* to, int from, int end) const {
+  __device__ __forceinline__ void request_values(std::byte* to, int from, int end) const {
     constexpr int kRows = Values<F>::kRows;
     const int at_once = kChunk / s_.row_pieces, piece = threadIdx.x % s_.row_pieces;
     const int rows = (min(end, from + s_.pages_a_stage) - from) * kRows;
@@ -209,8 +209,8 @@ class Stages {
   const AttentionArgs& a_;
   const QueryTile& tile_;
   const AttentionShared<F>& s_;
-  int chunk_, last_, stage_ = 0;  // the stage to be requested next
-  int asked_ = 0, taken_ = 0;     // places in the ring
+  int chunk_, last_, stage_ = 0;     // the stage to be requested next
+  int requested_ = 0, current_ = 0;  // places in the ring
 };
 
 }  // namespace chaski

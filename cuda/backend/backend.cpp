@@ -247,7 +247,7 @@ void Device::bind(BoundPlan& p) {
     ENSURE(at != offsets_.end(), "a plan may only read weights of its backend");
     return weight_bytes_.data() + at->second;
   });
-  for (CudaGraph& g : p.captured) g.forget();
+  for (CudaGraph& g : p.captured) g.reset();
   p.generation = generation_;
 }
 
@@ -331,7 +331,7 @@ void Device::run(CudaPlan& plan, std::span<const CudaDraw> draws, const float* i
   int64_t reach = 0;
   for (int32_t position : b.positions) reach = std::max<int64_t>(reach, position + 1);
   ENSURE(reach <= options_.context, "positions must be within the context");
-  for (size_t i : p.ropes) ropes_[i].reach(reach, stream_);
+  for (size_t i : p.ropes) ropes_[i].fill_to(reach, stream_);
   pass_.send(b, draws, stream_);
   send_input(p, input);
 

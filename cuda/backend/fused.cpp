@@ -25,7 +25,7 @@ bool only_read_by(const Graph& g, ValueId v, size_t reader) {
 
 // True if the norm at step i feeds only the matmul at i + 1. Other steps may read only the sum that
 // the norm leaves.
-bool norm_goes_with(const Plan& plan, size_t i, size_t shared_limit) {
+bool can_fuse_norm(const Plan& plan, size_t i, size_t shared_limit) {
   if (!op_at<Norm>(plan, i) || op_at<Norm>(plan, i)->heads > 1 ||
       !(op_at<MatMul>(plan, i + 1) || op_at<GatedMatMul>(plan, i + 1)))
     return false;
@@ -44,7 +44,7 @@ bool norm_goes_with(const Plan& plan, size_t i, size_t shared_limit) {
 
 // True if the matmul at step i makes the q, k and v that the kv_write at i + 1 rotates and stores,
 // 32 channels of one head at a time.
-bool kv_write_goes_with(const Plan& plan, size_t i) {
+bool can_fuse_kv_write(const Plan& plan, size_t i) {
   const auto* matmul = op_at<MatMul>(plan, i);
   const auto* write = op_at<KvWrite>(plan, i + 1);
   if (!matmul || matmul->weights != 3 || !write || !write->rope) return false;
@@ -63,8 +63,8 @@ FusedSteps fused_steps(const Plan& plan, size_t first, size_t shared_limit) {
   FusedSteps f{first, 1, first};
   const Operand& in = plan.steps[first].args.in[0];
   if ((in.weight ? plan.steps[first].args.out[0].shape.rows : in.shape.rows) != 1) return f;
-  if (norm_goes_with(plan, first, shared_limit)) ++f.matmul, ++f.count;
-  if (kv_write_goes_with(plan, f.matmul)) ++f.count;
+  if (can_fuse_norm(plan, first, shared_limit)) ++f.matmul, ++f.count;
+  if (can_fuse_kv_write(plan, f.matmul)) ++f.count;
   return f;
 }
 

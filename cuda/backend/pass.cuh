@@ -140,7 +140,7 @@ class RopeTable {
   const RopeSpec& spec() const { return spec_; }
   const float* data() const { return device_.as<float>(); }
   uint64_t bytes() const { return device_.size(); }
-  void reach(int64_t positions, const CudaStream& stream) {
+  void fill_to(int64_t positions, const CudaStream& stream) {
     if (positions <= filled_) return;
     const int64_t end = std::min<int64_t>(context_, std::max(2 * filled_, positions + 255));
     std::vector<float> fresh;

@@ -132,7 +132,7 @@ class CudaGraph {
   void launch(cudaStream_t stream) {
     check_cuda(cudaGraphLaunch(exec_, stream), "cudaGraphLaunch");
   }
-  void forget() {
+  void reset() {
     if (exec_) cudaGraphExecDestroy(exec_);
     exec_ = nullptr;
   }

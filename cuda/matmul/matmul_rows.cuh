@@ -30,11 +30,11 @@ struct Place {
   int matrix = 0;
   __device__ __forceinline__ explicit Place(const MatMulJob& job)
       : pair(blockIdx.y), pairs(job.pairs()) {}
-  __device__ __forceinline__ bool there() const { return pair < pairs; }
+  __device__ __forceinline__ bool valid() const { return pair < pairs; }
   // Moves to the next place; false if there is none.
   __device__ __forceinline__ bool advance(const MatMulJob& job) {
     if (++matrix == job.matrices()) matrix = 0, pair += gridDim.y;
-    return there();
+    return valid();
   }
 };
 
@@ -255,7 +255,7 @@ __device__ __forceinline__ void multiply_pairs(const MatMulJob& job, const RowIn
                                                Act* spare) {
   using Sums = RowSums<kTokens>;
   const int warp = this_warp(), segments = blockDim.x / 32, lane = threadIdx.x % 32;
-  for (int parity = 0; place.there(); parity = (parity + 1) % Sums::kParities) {
+  for (int parity = 0; place.valid(); parity = (parity + 1) % Sums::kParities) {
     int64_t pair = place.pair;  // the pair whose sums are added below; `place` moves on
     auto* sums = all_sums + parity * job.matrices() * segments;
     // 1. Sum this warp's segment. It also requests the weights of the next place.

@@ -16,19 +16,19 @@ void launch_tiles(const MatMulJob& job, const LaunchContext& c) {
 
 // Whether the tile kernel can do the job. Float activations are copied 16 bytes at a time.
 template <class F>
-bool tiles_take(const MatMulJob& job, const LaunchContext& c) {
+bool fits_tiles(const MatMulJob& job, const LaunchContext& c) {
   return sizeof(TileShared<F>) <= c.shared_limit && (!F::kFloat || job.cols % 4 == 0);
 }
 
 }  // namespace
 
 bool launch_matmul_tiles(Format format, const MatMulJob& job, const LaunchContext& c) {
-  bool taken = false;
+  bool launched = false;
   with_device_format(format, [&]<class F>(F) {
     if constexpr (!kByFma<F>)
-      if (taken = tiles_take<F>(job, c); taken) launch_tiles<F>(job, c);
+      if (launched = fits_tiles<F>(job, c); launched) launch_tiles<F>(job, c);
   });
-  return taken;
+  return launched;
 }
 
 }  // namespace chaski

@@ -340,7 +340,7 @@ struct ShortConvKernel {
   static const RecurrentView& view(const ShortConv& op, const OpArgs& a) {
     return a.where->states.recurrent[size_t(op.state)];
   }
-  static bool supports(const ShortConv& op, const OpArgs& a) { return has_place(view(op, a)); }
+  static bool supports(const ShortConv& op, const OpArgs& a) { return is_addressable(view(op, a)); }
   static void launch(const ShortConv& op, const OpArgs& a, const LaunchContext& c) {
     const RecurrentView& s = view(op, a);
     const ShortConvArgs args{a.in[0].floats(),

@@ -172,7 +172,7 @@ __global__ void kv_write(KvWriteArgs a) {
 
 struct KvWriteKernel {
   static bool supports(const KvWrite& op, const OpArgs& a) {
-    if (!has_place(a.where->states.paged[size_t(op.state)])) return false;
+    if (!is_addressable(a.where->states.paged[size_t(op.state)])) return false;
     return !op.rope || (op.q.spec == op.k.spec && op.q.dim == op.k.dim &&
                         op.q.head_dim == op.kv.k_dim && op.q.spec < kMostRopes);
   }

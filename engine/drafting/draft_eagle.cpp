@@ -24,7 +24,7 @@ void give_rows(EngineImpl& e, const Eagle3& eagle, const std::shared_ptr<const W
   const auto made = [weights, of = eagle.rows_of, layers = eagle.layers_read](Graph& g) {
     std::array<ValueId, 3> read{};
     std::ranges::transform(layers, read.begin(),
-                           [&](int64_t layer) { return entering(g, int(layer)); });
+                           [&](int64_t layer) { return crossing_value(g, int(layer)); });
     if (std::ranges::count(read, kNone) > 0) return kNone;
     ValueId sum = g.matmul(read[0], *of[0].weight);
     for (size_t i = 1; i < read.size(); ++i) sum = g.add(sum, g.matmul(read[i], *of[i].weight));

@@ -29,7 +29,7 @@ std::unique_ptr<Plan> CpuPasses::plan(Result what) const {
   Graph graph =
       cpu_graph(model_, part_ ? part_->last : layers_, batch_, made ? Result::logits : what);
   if (part_ && part_->first > 0) graph = split(std::move(graph), part_->first).rest;
-  if (made) graph.beside = made_(graph);
+  if (made) graph.all_hidden = made_(graph);
   return std::make_unique<Plan>(std::move(graph), backend_, batch_, where_);
 }
 
@@ -97,7 +97,7 @@ std::optional<const float*> CpuPasses::run(Result what, std::span<const float> r
   if (!executor_.run(plan, stop)) return std::nullopt;
   if (profile) profile->add(plan, seconds, false);
   if (part_) take_part(plan);
-  hidden_ = plan.beside();
+  hidden_ = plan.all_hidden();
   return plan.result();
 }
 

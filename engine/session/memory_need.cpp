@@ -38,7 +38,7 @@ ShapedModel::ShapedModel(const ModelSource& source) {
     if (!t.info.tiled()) t.read(0, 1, data = vectors_.emplace_back(t.info.bytes()).data());
     shapes_.tensors.push_back({t.info, data});
   }
-  if (source.let_go) source.let_go();
+  if (source.drop_pages) source.drop_pages();
   model_ = bind_model(shapes_);
 }
 

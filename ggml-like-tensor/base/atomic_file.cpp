@@ -41,7 +41,7 @@ constexpr int kSlots = 16;  // more files than one chaski ever writes at once
 Slot slots[kSlots];
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler reads it");
 
-void remember(const std::string& path) {
+void register_temporary(const std::string& path) {
   for (Slot& slot : slots) {
     int expected = kFree;
     if (!slot.state.compare_exchange_strong(expected, kFilling)) continue;
@@ -52,7 +52,7 @@ void remember(const std::string& path) {
   ENSURE(false, "more files are written at once than a signal handler can clean up");
 }
 
-void forget(const std::string& path) {
+void unregister_temporary(const std::string& path) {
   for (Slot& slot : slots)
     if (slot.state == kLive && path == slot.path) slot.state = kFree;
 }
@@ -71,7 +71,7 @@ fs::path folder_of(const fs::path& path) {
 
 // The path where a file of this name really is: the end of a chain of symbolic links, whether or
 // not it exists yet. /dev/stdout and similar names end in /proc, where a rename makes no sense.
-fs::path behind_links(const std::string& path) {
+fs::path resolve_links(const std::string& path) {
   constexpr int kMaxLinks = 40;  // the limit of Linux
   fs::path at = path;
   std::error_code error;
@@ -177,7 +177,7 @@ AtomicFile::AtomicFile(std::string path, Leftover leftover)
     : path_(std::move(path)), leftover_(leftover) {
   if (fs::path(path_).filename().empty())
     fail(Exit::usage, "{}: is a folder, expected a file name to write", path_);
-  path_ = behind_links(path_).string();
+  path_ = resolve_links(path_).string();
   const auto old_mode = mode_of_old(path_);
   open_temporary();
   // file systems without permissions refuse this, which does no harm
@@ -207,7 +207,7 @@ void AtomicFile::open_temporary() {
     if (lock_new(fd_)) break;
     ::close(fd_);  // another process took it for stale before it was locked
   }
-  if (leftover_ == Leftover::remove) remember(temporary_);
+  if (leftover_ == Leftover::remove) register_temporary(temporary_);
 }
 
 // Returns false if another process still writes the file, or if it cannot be read or locked.
@@ -234,7 +234,7 @@ bool AtomicFile::adopt(const std::string& name) {
 }
 
 bool has_leftover(const std::string& path) {
-  const fs::path real = behind_links(path);
+  const fs::path real = resolve_links(path);
   return !latest_of(folder_of(real), prefix_of(real)).empty();
 }
 
@@ -243,7 +243,7 @@ AtomicFile::~AtomicFile() {
   if (temporary_.empty()) return;  // committed already
   if (leftover_ == Leftover::adopt && size_ > 0) return;
   ::unlink(temporary_.c_str());
-  forget(temporary_);
+  unregister_temporary(temporary_);
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
@@ -289,7 +289,7 @@ void AtomicFile::commit() {
   sync();  // after this, close() has nothing to report
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     fail(Exit::io, "{}: cannot be replaced: {}", path_, reason(errno));
-  forget(temporary_);
+  unregister_temporary(temporary_);
   temporary_.clear();
   ::close(std::exchange(fd_, -1));  // releases the lock, so this must come after the rename
   // Syncing the folder brings the rename to disk. A failure here needs no error: both the old name

@@ -61,7 +61,7 @@ constexpr int kMappedFiles = 256;
 MappedFile mapped_files[kMappedFiles];
 static_assert(std::atomic<const std::byte*>::is_always_lock_free, "a signal handler reads it");
 
-void remember(const std::byte* data, size_t size, const std::string& shown) {
+void register_mapping(const std::byte* data, size_t size, const std::string& shown) {
   for (MappedFile& slot : mapped_files) {
     if (slot.taken.exchange(true)) continue;
     slot.size = size;
@@ -71,7 +71,7 @@ void remember(const std::byte* data, size_t size, const std::string& shown) {
   }
 }
 
-void forget(const std::byte* data) {
+void unregister_mapping(const std::byte* data) {
   for (MappedFile& slot : mapped_files)
     if (slot.begin == data) slot.begin = nullptr, slot.taken = false;
 }
@@ -94,17 +94,17 @@ std::shared_ptr<const Mapping> Mapping::open(const std::string& path) {
          reason());
   mapping->state_ = std::move(state);
   mapping->data_ = static_cast<const std::byte*>(data), mapping->size_ = size;
-  remember(mapping->data_, size, shown);
+  register_mapping(mapping->data_, size, shown);
   return mapping;
 }
 
 Mapping::~Mapping() {
   if (!data_) return;
-  forget(data_);
+  unregister_mapping(data_);
   ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void Mapping::let_go() const { ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
+void Mapping::drop_pages() const { ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED); }
 
 std::string beginning_of(const std::string& path, size_t most) {
   std::string bytes(most, '\0');

@@ -20,7 +20,7 @@ class Mapping {
   const std::string& path() const { return path_; }
   // Removes the pages from this process's memory. Later reads get them from the system's cache. May
   // be called from any thread, also while others read.
-  void let_go() const;
+  void drop_pages() const;
   // The size, times, inode and device of the file when it was mapped. At least one of them changes
   // when the file is written to.
   const std::string& state() const { return state_; }

@@ -73,7 +73,7 @@ std::shared_ptr<const Weights> load(const ModelSource& source, int threads) {
     const Chunk& chunk = chunks[job];
     source.tensors[chunk.tensor].read(chunk.first, chunk.last,
                                       memory.get() + offsets[chunk.tensor] + chunk.offset);
-    if (source.let_go) source.let_go();
+    if (source.drop_pages) source.drop_pages();
   });
 
   auto weights = std::make_shared<Weights>();

@@ -60,7 +60,7 @@ struct ModelSource {
   std::shared_ptr<const void> storage;  // keeps mappings alive
   // Set if tensors are read from mapped files. Removes what was read of them from memory. May be
   // called from any thread.
-  std::function<void()> let_go = {};
+  std::function<void()> drop_pages = {};
   // Set if the file has checksums of its tensors. Reads and checks all; Error(bad_file) names the
   // first tensor with a wrong checksum.
   std::function<void(int threads)> verify = {};

@@ -102,7 +102,7 @@ class Llama2cImport {
     source_.kind = fmt::format("llama2.c v{}", h_.version);
     source_.meta.origin = path;
     source_.storage = mapping_;
-    source_.let_go = [mapping = mapping_] { mapping->let_go(); };
+    source_.drop_pages = [mapping = mapping_] { mapping->drop_pages(); };
   }
 
   ModelSource run() {

@@ -118,7 +118,7 @@ TEST_CASE("import/gguf in several files: the model that is in one, and one word 
     CHECK(!source.meta.has("gguf.split.count"));
     export_gguf(temp / "again.gguf", source);
     check_same_gguf(whole, temp / "again.gguf");
-    source.let_go();
+    source.drop_pages();
   }
   const auto names = write_parts(whole, temp / "x.y", 3, false);
   check_refused(names[1], names[1], "is part 2 of 3 of a model, expected the first: " + names[0]);

@@ -31,8 +31,8 @@ class GgufImport {
     source_.meta.origin = path;
     source_.storage =
         std::make_shared<const std::vector<std::shared_ptr<const Mapping>>>(file_.parts);
-    source_.let_go = [parts = file_.parts] {
-      for (const auto& part : parts) part->let_go();
+    source_.drop_pages = [parts = file_.parts] {
+      for (const auto& part : parts) part->drop_pages();
     };
   }
 

@@ -51,8 +51,8 @@ class HfImport {
     name_source();
     const auto mappings = std::make_shared<const decltype(mappings_)>(std::move(mappings_));
     source_.storage = mappings;
-    source_.let_go = [mappings] {
-      for (const auto& mapping : *mappings) mapping->let_go();
+    source_.drop_pages = [mappings] {
+      for (const auto& mapping : *mappings) mapping->drop_pages();
     };
     return std::move(source_);
   }
