@@ -1,6 +1,7 @@
-// The device's attention where contexts are deep, sequences ragged and heads of every shape:
-// against the reference, and bit for bit the same whether a token is alone (its context split over
-// blocks), beside others of its sequence, or in a prompt (a block walks it).
+// The device's attention with long contexts, sequences of different lengths and heads of every
+// shape. It is compared with the reference. Its bits must be the same if a token is alone (its
+// context split over blocks), together with others of its sequence, or in a prompt (one block takes
+// all chunks).
 #include "tests/kit/cuda_device.h"
 #include "tests/kit/op_support.h"
 
@@ -11,8 +12,8 @@ namespace {
 
 constexpr int kContext = 1100;
 
-// Tokens of several sequences at the given positions, over pages of random keys and values; pages
-// past a sequence's end are NaN.
+// Tokens of several sequences at the given positions, over pages of random keys and values.
+// Positions after a sequence's end are NaN.
 struct Sequences {
   Attention op;
   StateLayout states;
@@ -70,7 +71,7 @@ struct Sequences {
     op.reference(a);
     return out;
   }
-  // Tokens [from, from + n), as a pass of their own.
+  // Computes tokens [from, from + n) as a separate pass.
   std::vector<float> on_device(Device& device, int64_t from, int64_t n,
                                size_t shared_limit = 0) const {
     const int64_t cols = op.heads * op.kv.k_dim;
@@ -95,12 +96,12 @@ struct Sequences {
     const CudaEntry entry = cuda_entry_of(Attention{});
     c.scratch = device.upload(std::vector<std::byte>(entry.scratch(op, a, kContext)));
     REQUIRE(entry.supports(op, a));
-    for (int run = 0; run < 2; ++run) {  // what it leaves in its scratch memory must not matter
+    for (int run = 0; run < 2; ++run) {  // what a run leaves in its scratch memory must not matter
       a.out[0].data = device.poisoned(out.size() * 4);
       entry.launch(op, a, c);
     }
     device.download(a.out[0].data, out.data(), out.size() * 4);
-    device.forget();
+    device.free_all();
     return out;
   }
 };
@@ -115,8 +116,8 @@ double error_of(const std::vector<float>& got, const std::vector<float>& want) {
   return error / size;
 }
 
-// q8's scale times code is rounded to f16, 2^-12 of a value at most; nothing else is rounded so
-// coarsely.
+// The product of q8's scale and code is rounded to f16, at most 2^-12 of a value. Nothing else is
+// rounded as coarsely.
 double bound(Format format) { return format == Format::q8 ? 1e-6 : 1e-10; }
 
 std::vector<int32_t> from_to(int first, int last) {
@@ -129,7 +130,7 @@ std::vector<int32_t> from_to(int first, int last) {
 
 TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of every shape") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   // state, heads, {KV heads, k_dim, v_dim, window}, scale, soft_cap
   const Attention ops[] = {{0, 4, {4, 64, 64, 0}, .125f},    {1, 7, {1, 32, 32, 0}, .2f},
                            {0, 20, {1, 16, 16, 0}, .25f},    {0, 8, {2, 80, 80, 0}, .1f, 30},
@@ -141,8 +142,8 @@ TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of 
       CAPTURE(op.heads);
       CAPTURE(op.kv.k_dim);
       CAPTURE(info(format).name);
-      // decode of three sequences, one of them at a chunk's edge, and a run of five tokens across
-      // one
+      // Decode of three sequences, one of them at a chunk's edge, and a run of five tokens across a
+      // chunk's edge.
       const Sequences s(op, format, {{0}, {255}, from_to(509, 513), {1090}});
       const std::vector<float> got = s.on_device(device, 0, s.batch.size());
       CHECK(error_of(got, s.reference()) < bound(format));
@@ -154,15 +155,15 @@ TEST_CASE("cuda: attention at deep contexts, over ragged sequences and heads of 
     }
 }
 
-TEST_CASE("cuda: attention of a prompt and of its tokens one by one, the same bits") {
+TEST_CASE("cuda: attention of a prompt gives the bits of its tokens one by one") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (const Attention& op :
        {Attention{0, 4, {1, 32, 32, 0}, .2f}, Attention{0, 4, {2, 32, 32, 270}, .2f}})
     for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
       CAPTURE(info(format).name);
       CAPTURE(op.kv.window);
-      // 39 tokens: not split
+      // 39 tokens, so the context is not split
       const Sequences s(op, format, {from_to(500, 529), {3}, from_to(900, 907)});
       const std::vector<float> whole = s.on_device(device, 0, s.batch.size());
       CHECK(error_of(whole, s.reference()) < bound(format));
@@ -179,7 +180,7 @@ TEST_CASE(
     "cuda: attention is the same in little shared memory, and with queries beyond the range of "
     "f16") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8}) {
     CAPTURE(info(format).name);
     Sequences s({0, 8, {1, 64, 64, 0}, .2f}, format, {from_to(700, 705)});
@@ -196,17 +197,17 @@ TEST_CASE(
 
 TEST_CASE("cuda: attention does not add what a query must not see, NaN or not") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (Format format : {Format::f32, Format::f16, Format::f8, Format::q8})
     for (const bool keys : {false, true}) {
       CAPTURE(info(format).name);
       CAPTURE(keys);
       Sequences s({0, 2, {1, 32, 32, 0}, .2f}, format, {from_to(260, 264)});
-      // the page's slots behind them are NaN already
+      // the slots after them in the page are NaN already
       const std::vector<float> before = s.on_device(device, 0, 5);
       CHECK(error_of(before, s.reference()) < bound(format));
-      // The last position's key or values (of q8 their scale), which four of the five tokens do not
-      // see, become NaN.
+      // The key or value (for q8: its scale) of the last position becomes NaN. Four of the five
+      // tokens do not see that position.
       const KvView& kv = s.states.paged[0];
       const KvLayout& l = kv.layout;
       const int32_t page = s.tables[0][264 / kPage];

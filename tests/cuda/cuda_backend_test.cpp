@@ -1,6 +1,6 @@
-// The CUDA backend from outside (cuda/backend.h): a whole model on the device against the CPU,
-// graphs replayed over changing batches, pages copied, tokens drawn as the host's sampler draws
-// them, and what is said when there is no device or too little memory.
+// The CUDA backend through its interface (cuda/backend.h): a whole model on the device compared
+// with the CPU, graphs replayed over changing batches, copied pages, tokens drawn as the host's
+// sampler draws them, and the errors without a device or with too little memory.
 #include "cuda/backend.h"
 #include "cuda/draw/draw.cuh"
 #include "engine/sampling/sampler.h"
@@ -31,11 +31,11 @@ std::vector<const Weight*> all_weights(const Weights& w) {
   return all;
 }
 
-// The bundled model on the CPU and on the device, over the same tokens.
+// Runs the bundled model on the CPU and on the device over the same tokens.
 struct Both {
   std::shared_ptr<Engine> engine = cpu_engine();
   EngineImpl& e = engine->impl();
-  Batch batch;  // the device's
+  Batch batch;  // of the device
   std::unique_ptr<CudaBackend> cuda;
   std::vector<int32_t> host_table, table;
   std::map<std::pair<size_t, size_t>, std::unique_ptr<CudaPlan>> plans;
@@ -96,21 +96,22 @@ const std::vector<TokenId> kText{1,    100,  200,  300,  400,  500,  600,  700, 
 }  // namespace
 
 TEST_CASE(
-    "cuda: a model's logits are the CPU's within rounding, whatever the passes, also from replayed "
+    "cuda: a model's logits equal the CPU's within rounding, in any passes and in replayed "
     "graphs") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   Both both;
   constexpr size_t kPrompt = 14;
   std::vector<std::vector<float>> whole;
-  // a prompt without outputs, then tokens one by one: launched, captured, replayed
+  // a prompt without outputs, then tokens one by one: the first is launched, the second captured,
+  // the third replayed
   for (int round = 0; round < 2; ++round) {
     both.pass(std::span(kText).first(kPrompt), 0, {});
     both.on_host(std::span(kText).first(kPrompt), 0, {kPrompt - 1});
     for (size_t t = kPrompt; t < kText.size(); ++t) {
       const auto want = both.on_host(std::span(kText).subspan(t, 1), int(t), {0});
       auto got = both.on_device(std::span(kText).subspan(t, 1), int(t), {0});
-      CHECK(error(got, want) < 1e-4);  // a different code of an activation here and there
+      CHECK(error(got, want) < 1e-4);  // some activations get a different code
       if (round == 0) whole.push_back(got);
       CHECK(got == whole[t - kPrompt]);
     }
@@ -120,7 +121,7 @@ TEST_CASE(
   CHECK(std::equal(whole[2].begin(), whole[2].end(), together.begin()));
   CHECK(std::equal(whole.back().begin(), whole.back().end(), together.begin() + long(vocab)));
 
-  // A copied page is the page.
+  // A copied page has the same content.
   both.cuda->copy_page(0, both.table[0], 40);
   both.table[0] = 40;
   CHECK(both.on_device(std::span(kText).subspan(19, 1), 19, {0}) == whole.back());
@@ -129,14 +130,14 @@ TEST_CASE(
   both.cuda->profile = &seconds;
   both.on_device(std::span(kText).subspan(19, 1), 19, {0});
   CHECK(seconds.size() == both.plans.at({1, 1})->plan().steps.size());
-  // besides: embedding, output row, last sum, logits
+  // the other kernels: embedding, output row, last sum, logits
   CHECK(both.plans.at({1, 1})->kernels() == 5 * both.e.model->n_layers + 4);
   CHECK(both.plans.at({20, 2})->kernels() == both.plans.at({20, 2})->plan().steps.size());
 }
 
-TEST_CASE("cuda: a norm that several matmuls read is a step of its own") {
+TEST_CASE("cuda: a norm that several matmuls read is a separate step") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   Both both;
   Both::fill(both.batch, std::span(kText).first(1), 0, both.table, {0});
   const auto weight = [&](int layer, const char* name) {
@@ -146,7 +147,7 @@ TEST_CASE("cuda: a norm that several matmuls read is a step of its own") {
   const ValueId n = graph.rms_norm(graph.get_rows(*both.e.weights->find("token_embd")),
                                    *weight(0, "attn_norm"), 1e-5f);
   ValueId sum = graph.matmul(n, *weight(0, "attn_q"));
-  // three share a step, one is left
+  // three of them share a step, one is left
   for (int layer = 1; layer < 4; ++layer)
     sum = graph.add(sum, graph.matmul(n, *weight(layer, "attn_q")));
   graph.set_result(sum);
@@ -161,10 +162,9 @@ TEST_CASE("cuda: a norm that several matmuls read is a step of its own") {
   CHECK(error({got.begin(), got.end()}, want) < 1e-4);
 }
 
-TEST_CASE(
-    "cuda: tokens drawn with the pass are the samplers' for its logits, each with its settings") {
+TEST_CASE("cuda: tokens drawn in a pass equal the sampler's draws, each with its settings") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   Both both;
   both.pass(std::span(kText).first(8), 0, {});
   for (const auto& [temperature, top_k, top_p, min_p] : {std::tuple{0.0, 40, 1.0, 0.0},
@@ -197,12 +197,12 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("cuda: draws over wide, tied and damaged rows") {
+TEST_CASE("cuda: draws over wide rows, equal logits and NaN or infinity") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   const int64_t rows = 4, columns = 70000;  // 69 slices, then 5, then one
   std::vector<float> logits(size_t(rows * columns));
-  // many equal
+  // many logits are equal
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = std::round(40 * noise(uint32_t(i))) / 8;
   logits[size_t(2 * columns) + 69999] = INFINITY, logits[size_t(3 * columns) + 5] = NAN;
   for (double temperature : {0.0, 1.0}) {
@@ -234,7 +234,7 @@ TEST_CASE("cuda: draws over wide, tied and damaged rows") {
 }
 
 #if defined(CHASKI_CUDA_SHIM)
-TEST_CASE("cuda: what is missing is said in one line, before anything is loaded") {
+TEST_CASE("cuda: a missing device or too little memory is reported before anything is loaded") {
   const auto engine = cpu_engine();
   CudaOptions o;
   o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl()), o.pages = {{8, 8}};
@@ -262,12 +262,12 @@ TEST_CASE("cuda: what is missing is said in one line, before anything is loaded"
   shim::show_devices(0);
 }
 
-TEST_CASE("cuda: an upload that is stopped leaves nothing behind") {
+TEST_CASE("cuda: an upload that is stopped leaves no memory allocated") {
   shim::show_devices(1);
   {
     const auto engine = cpu_engine();
     CudaOptions o;
-    // a group has 16
+    // pages are allocated in groups of 16
     o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl()), o.pages = {{8, 8}};
     auto cuda = CudaBackend::open(all_weights(*engine->impl().weights), o);
     uint64_t last = 0;

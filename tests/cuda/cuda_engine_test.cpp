@@ -1,5 +1,5 @@
-// The engine with a device under it: --device and --gpu-layers through the library, and, over the
-// host shim, through the program.
+// The engine with a device: --device and --gpu-layers through the library, and, with the host shim,
+// through the program.
 #include "engine/passes/placement.h"
 #include "engine/requests/generate.h"
 #include "engine/requests/scheduler.h"
@@ -47,7 +47,7 @@ std::string story(Engine& e, SamplerOptions sampling, int tokens) {
       .text;
 }
 
-// The bundled model with biases on q, k and v.
+// Writes the bundled model with biases on q, k and v.
 void write_biased(const std::string& path) {
   ModelSource source = source_of(open_on("cpu")->impl().weights);
   for (size_t i = 0, n = source.tensors.size(); i < n; ++i) {
@@ -64,7 +64,7 @@ void write_biased(const std::string& path) {
   write_quipu(path, source, 1);
 }
 
-// With the wish for a device and what was said about it.
+// An engine opened with a device setting, and the notices that it gave.
 struct Opened {
   std::shared_ptr<Engine> engine;
   std::vector<std::string> notices;
@@ -78,7 +78,7 @@ struct Opened {
 
 TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits within rounding") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (const std::string& model :
        {std::string(), golden("models/gpt2"), golden("models/mistral_window"),
         golden("models/phi2"), golden("models/olmo2"), golden("models/mpt"), golden("models/olmo"),
@@ -107,9 +107,9 @@ TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits w
 }
 
 TEST_CASE(
-    "cuda/engine: a device's logits depend on the tokens alone: chunks, forks, rewinds, company") {
+    "cuda/engine: a device's logits depend on the tokens alone: chunks, forks, rewinds, batch") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (const int gpu_layers : {kAllThatFit, 2}) {
     CAPTURE(gpu_layers);
     const auto e = open_on("cuda", gpu_layers);
@@ -125,7 +125,7 @@ TEST_CASE(
 
     s->rewind(21);
     auto f = s->fork();
-    s->extend(std::vector<TokenId>(3, 5));  // writes into the page that both hold
+    s->extend(std::vector<TokenId>(3, 5));  // writes into the page that both share
     CHECK(logits_of(*f, all.subspan(21)) == last);
     std::vector<TokenId> changed(t.begin(), t.begin() + 21);
     changed.insert(changed.end(), {5, 5, 5, 7});
@@ -143,12 +143,12 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "cuda/engine: the five kernels of a decode step leave the bits of the steps one by one, "
-    "whatever the pages") {
+    "cuda/engine: the five kernels of a decode step give the bits of the separate steps, "
+    "with pages of every format") {
   Device device;
-  if (!device.there()) return;
-  // Heads of 32 channels and of 16, layer norms, f32, f16 and block weights; biases, on heads of
-  // either kind.
+  if (!device.available()) return;
+  // Heads of 32 channels and of 16, layer norms, f32, f16 and block weights; biases, with heads of
+  // both widths.
   const TempFolder folder;
   const std::string biased = folder / "biased.quipu";
   write_biased(biased);
@@ -173,10 +173,10 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "cuda/engine: tokens drawn on the device are those the sampler draws from its logits, with a "
-    "draft too") {
+    "cuda/engine: tokens drawn on the device are those that the sampler draws from its logits, "
+    "also with draft tokens") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   const auto e = open_on("cuda");
   const auto t = tokens_for(*e, 12);
   for (const double temperature : {0.0, 0.9}) {
@@ -185,7 +185,7 @@ TEST_CASE(
     Sampler sampler(o);
     auto s = e->session(), one_by_one = e->session();
     CHECK(s->draw(t, sampler).size() == 1);
-    // From here on every guess is right but the third.
+    // From here on every draft token is right except the third.
     std::vector<TokenId> guesses{t.back()}, drawn;
     one_by_one->extend(std::span(t).first(11), 0);
     for (int i = 0; i < 4; ++i) {
@@ -199,7 +199,7 @@ TEST_CASE(
     const auto last = std::span<const TokenId>(guesses).first(1);
     const Draft chain = Draft::chain(std::span<const TokenId>(guesses).subspan(1));
     CHECK(s->draw(last, sampler, chain.nodes) == said);
-    // The same on a branch behind another that is wrong from the first guess on.
+    // The same on a branch after another branch that is wrong from its first token on.
     Draft tree;
     tree.add(std::vector<TokenId>{drawn[0] ^ 1, drawn[1]});
     tree.add(std::span<const TokenId>(guesses).subspan(1));
@@ -209,9 +209,9 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("cuda/engine: requests with other settings in one pass say what each says alone") {
+TEST_CASE("cuda/engine: requests with different settings in one pass give the same text as alone") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   EngineOptions o;
   o.device = "cuda", o.sessions = 3;
   const auto e = Engine::open(o);
@@ -234,9 +234,9 @@ TEST_CASE("cuda/engine: requests with other settings in one pass say what each s
           generate(*e->session(), prompt, options(i), [](std::string_view) {}).tokens);
 }
 
-TEST_CASE("cuda/engine: states of every kind, whole or split: chunks, forks, rewinds, company") {
+TEST_CASE("cuda/engine: states of every kind, whole or split: chunks, forks, rewinds, batch") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   const TempFolder folder;
   EngineOptions o;
   o.model = write_scratch_model(folder / "scratch.quipu"), o.context = 300, o.sessions = 3;
@@ -268,9 +268,9 @@ TEST_CASE("cuda/engine: states of every kind, whole or split: chunks, forks, rew
   }
 }
 
-TEST_CASE("cuda/engine: the bundled model's greedy story is the CPU's") {
+TEST_CASE("cuda/engine: the bundled model's greedy story equals the CPU's") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
 #if defined(CHASKI_CUDA_SHIM)
   const int tokens = 16;  // a token takes a tenth of a second
 #else
@@ -283,7 +283,7 @@ TEST_CASE("cuda/engine: the bundled model's greedy story is the CPU's") {
 
 #if defined(CHASKI_CUDA_SHIM)
 
-TEST_CASE("cuda/engine: what fits is found, and said") {
+TEST_CASE("cuda/engine: the number of layers that fit is found and reported") {
   shim::show_devices(1);
   EngineOptions o;
   {
@@ -323,8 +323,7 @@ TEST_CASE("cuda/engine: what fits is found, and said") {
   shim::show_devices(0);
 }
 
-TEST_CASE(
-    "cuda/engine: a context too long for the device is cut to what fits, unless it was asked for") {
+TEST_CASE("cuda/engine: a context too long for the device is shortened, unless it was requested") {
   shim::show_devices(1);
   const auto bundled = open_on("cpu");
   Weights weights = *bundled->impl().weights;
@@ -343,7 +342,7 @@ TEST_CASE(
   CHECK(notices ==
         std::vector<std::string>{fmt::format(
             "cuda:0 (host shim 0): a context of {} fits, the model's own is 100000", cut)});
-  // It is the longest: one step more does not fit, and this does.
+  // It is the longest context: this one fits, one step more does not.
   o.context = cut;
   CHECK(context() == cut);
   o.context = cut + 256;
@@ -352,7 +351,7 @@ TEST_CASE(
   shim::show_devices(0);
 }
 
-TEST_CASE("cuda/engine: a device that is just large enough holds the logits of a whole pass") {
+TEST_CASE("cuda/engine: a device just large enough has room for the logits of a whole pass") {
   shim::show_devices(1);
   EngineOptions o;
   o.device = "cuda", o.gpu_layers = 1, o.context = 160, o.outputs = 130;
@@ -372,7 +371,8 @@ TEST_CASE("cuda/engine: a device that is just large enough holds the logits of a
     CHECK(logits_of(*e->session(), tokens_for(*e, 130), 130).size() ==
           130 * size_t(e->vocab_size()));
   }
-  // So many sessions have an output each, although nobody asked for more than one check of a draft.
+  // Each of these sessions has an output, although only one verification pass at a time was
+  // requested.
   o.outputs = 1, o.sessions = 130;
   CHECK(!fits(least - 4096));
   shim::set_device_memory(size_t(1) << 34);
@@ -380,11 +380,11 @@ TEST_CASE("cuda/engine: a device that is just large enough holds the logits of a
 }
 
 TEST_CASE(
-    "cuda/engine: auto without a device, or with pages it has no kernels for, is the CPU, and says "
+    "cuda/engine: auto is the CPU without a device, or with pages that have no kernels, and says "
     "why") {
   shim::show_devices(0);
   EngineOptions o;
-  CHECK(Opened(o).notices.empty());  // nobody asked for a device
+  CHECK(Opened(o).notices.empty());  // no device was requested
   o.verbose = true;
   const Opened none(o);
   CHECK(none.engine->device() == "cpu");
@@ -417,7 +417,7 @@ Outcome shim_run(const Arguments& arguments, const std::string& memory = "171798
 
 }  // namespace
 
-TEST_CASE("cli/--device cuda: a story, where it was told, and what is in the way") {
+TEST_CASE("cli/--device cuda: a story, the device that ran it, and the errors") {
   const Arguments run = {"run", "-n", "6", "--seed", "10", "--device"};
   const auto with = [&](const Arguments& more) {
     Arguments all = run;
@@ -439,7 +439,7 @@ TEST_CASE("cli/--device cuda: a story, where it was told, and what is in the way
   CHECK_MESSAGE(little.err.starts_with("chaski: "), little.err);
 }
 
-TEST_CASE("cli/bench --device cuda: steps with their bytes, side by side too") {
+TEST_CASE("cli/bench --device cuda: steps with their bytes, also with sequences side by side") {
   const Outcome outcome =
       shim_run({"bench", "--device", "cuda", "--gpu-layers", "2", "-p", "4", "-n", "2",
                 "--sequences", "1,2", "-r", "1", "--profile", "--json"});

@@ -1,6 +1,6 @@
-// The device's matmul against the order of additions it promises (cuda/device/order.h), bit for
-// bit, for every format, through every kernel (1, up to 8, 16 and 128 tokens a block) and at widths
-// around their edges.
+// The device's matmul compared bit for bit with the documented order of additions
+// (cuda/device/order.h): every format, every kernel (1, up to 8, 16 and 128 tokens a block) and
+// widths around their limits.
 #include "cuda/device/order.h"
 #include "tests/kit/cuda_device.h"
 #include "tests/kit/op_support.h"
@@ -10,7 +10,7 @@ using namespace chaski::test;
 
 namespace {
 
-// x (tokens, cols) times a weight (rows, cols); quantized x for block formats.
+// The product of x (tokens, cols) and a weight (rows, cols); x is quantized for block formats.
 struct Product {
   Format format;
   int64_t rows, cols, tokens;
@@ -33,8 +33,8 @@ struct Product {
   }
 };
 
-// The promise, in scalar code: segments of whole groups, block after block, segments added first to
-// last.
+// The documented order in scalar code: segments of whole groups, block after block; then the
+// segments, from first to last.
 template <class F>
 float in_order(const Product& p, int64_t r, int64_t t) {
   constexpr int kInBlock = F::kBlock / 32;
@@ -65,7 +65,8 @@ float weight_at(const Product& p, int64_t r, int64_t c) {
   return w;
 }
 
-// The same of weights that go by fma: a chain for each column modulo four, added by halves.
+// The same for weights that are multiplied by fma: a chain for each column modulo four; the chains
+// are added by halves.
 float in_order_by_fma(const Product& p, int64_t r, int64_t t) {
   const int groups = groups_of(int(p.cols + 31) / 32);
   float total = 0;
@@ -79,7 +80,7 @@ float in_order_by_fma(const Product& p, int64_t r, int64_t t) {
   return total;
 }
 
-// Tokens [from, from + n) on the device.
+// Computes tokens [from, from + n) on the device.
 std::vector<float> on_device(Device& device, const Product& p, int64_t from, int64_t n) {
   OpArgs a;
   std::vector<float> x(p.x.begin() + from * p.cols, p.x.begin() + (from + n) * p.cols);
@@ -94,19 +95,19 @@ std::vector<float> on_device(Device& device, const Product& p, int64_t from, int
   a.out[0] = {{n, p.rows}, Format::f32, device.poisoned(out.size() * 4)};
   cuda_entry_of(MatMul{}).launch(MatMul{}, a, device.context());
   device.download(a.out[0].data, out.data(), out.size() * 4);
-  device.forget();
+  device.free_all();
   return out;
 }
 
 }  // namespace
 
-TEST_CASE("cuda: matmul of block formats adds in the order it promises, to the bit") {
+TEST_CASE("cuda: matmul of block formats adds in the documented order, bit for bit") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   Formats::each([&]<class F>(F) {
     if constexpr (!F::kFloat && kOnDevice<F>) {
-      // A group and a block; 18 groups and a block, in segments of one and of two; formats of 256
-      // columns have whole groups only.
+      // A group and a block; 18 groups and a block, in segments of one and of two groups. Formats
+      // of 256 columns have whole groups only.
       constexpr bool kWide = F::kBlock > 32;
       for (int64_t cols : {kWide ? 256 : 32, kWide ? 512 : 288, kWide ? 4608 : 4640}) {
         for (int64_t tokens : {1, 3, 13, 70}) {
@@ -126,9 +127,9 @@ TEST_CASE("cuda: matmul of block formats adds in the order it promises, to the b
   });
 }
 
-TEST_CASE("cuda: matmul by fma adds in the order it promises, to the bit") {
+TEST_CASE("cuda: matmul by fma adds in the documented order, bit for bit") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (Format format : {Format::f32, Format::nf4, Format::fp4, Format::f8s})
     for (int64_t cols : {64, 320, 4672})
       for (int64_t tokens : {1, 3, 13}) {
@@ -145,10 +146,10 @@ TEST_CASE("cuda: matmul by fma adds in the order it promises, to the bit") {
       }
 }
 
-// Rows of floats may end anywhere; the tile kernel takes those of whole units of four.
+// Rows of floats may have any length; the tile kernel takes multiples of four.
 TEST_CASE("cuda: matmul of every format gives a token the same bits at every width") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (int f = 0; f < kFormatCount; ++f) {
     if (!info(Format(f)).on_device) continue;
     for (int64_t cols :
@@ -174,12 +175,12 @@ TEST_CASE("cuda: matmul of every format gives a token the same bits at every wid
   }
 }
 
-// What float_dot.cuh promises of its two parts of x: each token's NMSE is below 2^-34, whatever the
-// size of x, of its neighbours in the batch, and of one column ten million times as large as the
-// others.
+// The error that float_dot.cuh guarantees for its two parts of x: each token's NMSE is below 2^-34.
+// It holds for every size of x, for every size of other tokens in the batch, and if one column is
+// ten million times as large as the others.
 TEST_CASE("cuda: matmul of 16-bit floats has an NMSE below 2^-34, x large or small") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (Format format : {Format::f16, Format::bf16})
     for (float size : {format == Format::f16 ? 1e-36f : 1e-30f, 1e-6f, 1.0f, 1e6f, 1e27f})
       for (int64_t tokens : {1, 3, 20, 66})
@@ -210,10 +211,10 @@ TEST_CASE("cuda: matmul of 16-bit floats has an NMSE below 2^-34, x large or sma
         }
 }
 
-// More pairs of strips than blocks: a block takes one after another, its weights asked for ahead.
+// More pairs of strips than blocks: a block takes one after another and requests weights ahead.
 TEST_CASE("cuda: matmul of many rows by few blocks") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (Format format : {Format::q4, Format::q6_k, Format::f16})
     for (int64_t tokens : {1, 2, 9}) {
       CAPTURE(info(format).name);

@@ -1,6 +1,6 @@
-// The shim itself (tests/cuda_shim/): what would hang, trap or go wrong on a device must be
-// reported here, or the sweep proves nothing. On a GPU the same kernels show that the emulation has
-// the device's meaning, where it is defined.
+// Tests of the shim (tests/cuda_shim/). What would hang, trap or go wrong on a device must be
+// reported here; otherwise the other tests prove nothing. On a GPU the same kernels show that the
+// emulation matches the device where its behaviour is defined.
 #include "cuda/device/launch.cuh"
 #include "cuda/device/mma.cuh"
 #include "tests/kit/cuda_device.h"
@@ -27,8 +27,8 @@ std::string fault_of(void (*kernel)(int*), int threads, bool dependent = false) 
   return line;
 }
 
-// a (16 x 32) row r, column c is r - c; b (32 x 8) row c, column n is c * n - 7: the fragments as
-// mma.cuh describes them.
+// Multiplies a (16 x 32), whose row r, column c is r - c, with b (32 x 8), whose row c, column n is
+// c * n - 7. Fragments are laid out as in mma.cuh.
 __global__ void multiply(int* out) {
   const int g = threadIdx.x / 4, t = threadIdx.x % 4;
   uint32_t a[4] = {}, b[2] = {};
@@ -61,7 +61,7 @@ __global__ void votes(int* data) {
 
 }  // namespace
 
-TEST_CASE("cuda shim: matrix instructions, copies, shuffles and votes have the device's meaning") {
+TEST_CASE("cuda shim: matrix instructions, copies, shuffles and votes work as on a device") {
   Device device;
   int out[128];
   auto* data = static_cast<int*>(device.poisoned(512));
@@ -77,7 +77,7 @@ TEST_CASE("cuda shim: matrix instructions, copies, shuffles and votes have the d
       device.upload(std::vector<int>{5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   run(device, 1, 4, copies, data);
   device.download(data, out, 80);
-  for (int i = 0; i < 4; ++i) CHECK(out[16 + i] == 5 + i);  // after the wait, not before
+  for (int i = 0; i < 4; ++i) CHECK(out[16 + i] == 5 + i);  // visible after the wait, not before
   data = static_cast<int*>(device.poisoned(256));
   run(device, 1, 64, votes, data);
   device.download(data, out, 256);
@@ -88,8 +88,8 @@ TEST_CASE("cuda shim: matrix instructions, copies, shuffles and votes have the d
 }
 
 TEST_CASE(
-    "cuda shim: threads that wait for ever are named, and a kernel that never waits for those in "
-    "front") {
+    "cuda shim: threads that wait for ever are named, and so is a kernel that never waits for the "
+    "kernels before it") {
   const std::string divergent = fault_of(
       [](int*) {
         if (threadIdx.x < 40)

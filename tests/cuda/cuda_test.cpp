@@ -1,7 +1,7 @@
-// Every op x every format on the device, against the op's reference: outputs poisoned with NaN,
-// repeated, and token by token: what a token gets must not depend, bit for bit, on how many others
-// are computed beside it. In tests-shim.bin the device is the host shim (tests/cuda_shim/); `make
-// test-cuda` runs the same on a GPU.
+// Every op x every format on the device, compared with the op's reference. Outputs are poisoned
+// with NaN; ops are repeated, and run token by token. A token's result must not depend, bit for
+// bit, on the other tokens of the batch. In tests-shim.bin the device is the host shim
+// (tests/cuda_shim/); `make test-cuda` runs the same tests on a GPU.
 #include "cuda/device/launch.cuh"
 #include "cuda/table.h"
 #include "tests/kit/cuda_device.h"
@@ -12,8 +12,8 @@ using namespace chaski::test;
 
 namespace {
 
-// Rows of a case's activations: its tokens, for ops that care; examples of the others say 1 token
-// and have more rows.
+// The number of rows of a case's activations. For ops that depend on tokens these are its tokens;
+// examples of the others have 1 token and more rows.
 int64_t rows_of(const Case& c) {
   int64_t rows = c.args.in[0].weight ? c.batch.size() : c.args.in[0].shape.rows;
   for (int i = 0; i < c.args.n_in; ++i)
@@ -21,8 +21,8 @@ int64_t rows_of(const Case& c) {
   return rows;
 }
 
-// A case with its inputs, batch and pages on the device, for rows [from, from + count) of it, or as
-// many times as many of an input that has several for each.
+// A case with its inputs, batch and pages on the device, for rows [from, from + count). An input
+// with several rows for each of these has all of them.
 class DeviceCase {
  public:
   DeviceCase(Device& device, Case& c, int64_t from, int64_t count)
@@ -35,7 +35,7 @@ class DeviceCase {
     pages_ = c.pages.empty() ? nullptr : device.upload(c.pages.data(), c.pages.size());
     where_.states.place({{pages_}});
     args_.n_in = c.args.n_in, args_.batch = &batch_, args_.where = &where_;
-    std::vector<float> first;  // what in_acts are made of
+    std::vector<float> first;  // the floats that in_acts are made from
     for (int i = 0; i < args_.n_in; ++i) {
       Operand o = c.args.in[i];
       const auto* data = static_cast<const std::byte*>(o.data);
@@ -79,7 +79,7 @@ class DeviceCase {
       o.acts = Buffer(size_t(s.rows * s.cols / 32) * sizeof(Act));
       a.acts = {static_cast<Act*>(device_.poisoned(o.acts.size)), s.rows, s.cols / 32};
     }
-    // zero
+    // zeroed
     context_.scratch =
         device_.upload(std::vector<std::byte>(entry.scratch(any, a, context_.context)));
     entry.launch(any, a, context_);
@@ -135,7 +135,7 @@ bool same(Buffer& a, Buffer& b) {
   return a.size == b.size && std::memcmp(a.data(), b.data(), a.size) == 0;
 }
 
-// Rows [from, from + n) of `whole` against all of `part`, floats and quantized blocks.
+// Compares rows [from, from + n) of `whole` with all of `part`: floats and quantized blocks.
 bool same_rows(Outputs& whole, Outputs& part, int64_t rows, int64_t from, int64_t n) {
   bool equal = true;
   for (size_t i = 0; i < whole.floats.size(); ++i) {
@@ -153,14 +153,15 @@ bool same_rows(Outputs& whole, Outputs& part, int64_t rows, int64_t from, int64_
   return equal;
 }
 
-// The bound of one op over one layout. Elementwise ops and exact integer dots differ from the
-// reference by float rounding; attention rounds q8 values to f16 (cuda/attention/kv_page.cuh).
+// The error bound of one op over one layout. Elementwise ops and exact integer dots differ from the
+// reference by float rounding. Attention rounds q8 values to f16 (cuda/attention/kv_page.cuh).
 template <class Op>
 double bound(const StateLayout& layout) {
   return std::is_same_v<Op, Attention> && format_of(layout) == Format::q8 ? 1e-6 : 1e-7;
 }
 
-// Rows of a case that are computed again in other company: alone, in the middle, at a group's edge.
+// Computes some rows of a case again with other rows of the batch: alone, in the middle, at a
+// group's edge.
 template <class Op>
 void in_other_company(Device& device, const Op& op, Case& c, int64_t rows, Outputs& whole) {
   for (const auto& [from, n] : {std::pair<int64_t, int64_t>{0, 1},
@@ -177,7 +178,7 @@ void in_other_company(Device& device, const Op& op, Case& c, int64_t rows, Outpu
     CAPTURE(n);
     Outputs part = DeviceCase(device, c, from, n).run(op);
     CHECK(same_rows(whole, part, rows, from, n));
-    device.forget();
+    device.free_all();
   }
 }
 
@@ -202,18 +203,18 @@ void try_example(Device& device, const Example<Op>& e, const StateLayout& layout
   CHECK((got.pages.size() == want.pages.size() &&
          !std::memcmp(got.pages.data(), want.pages.data(), want.pages.size())));
 
-  constexpr bool kRecurrent = std::is_same_v<Op, ShortConv>;  // a token comes once, in order
-  if (!std::is_same_v<Op, KvWrite> && !kRecurrent) {  // repeated; a pass writes its pages once
+  constexpr bool kRecurrent = std::is_same_v<Op, ShortConv>;  // tokens must come once, in order
+  if (!std::is_same_v<Op, KvWrite> && !kRecurrent) {  // run twice; pages are written only once
     Outputs again = on_device.run(e.op);
     for (size_t i = 0; i < got.floats.size(); ++i) CHECK(same(again.floats[i], got.floats[i]));
     CHECK(same(again.acts, got.acts));
   }
-  device.forget();
+  device.free_all();
   if (!got.floats.empty() && !std::is_same_v<Op, TakeRows> && !kRecurrent)
     in_other_company(device, e.op, *c, rows_of(*c), got);
 }
 
-// Some formats are the CPU's only.
+// Some formats have kernels only on the CPU.
 template <class Op>
 bool has_kernels(const Example<Op>& e) {
   return std::all_of(e.in.begin(), e.in.end(),
@@ -226,8 +227,8 @@ void sweep(Device& device, const std::vector<Example<Op>>& examples) {
   for (const Example<Op>& e : examples) {
     if (!has_kernels(e)) continue;
     for (const StateLayout& layout : layouts_of(e.op, true)) {
-      if (format_of(layout) == Format::q4_0) continue;  // the CPU's only
-      if constexpr (std::is_same_v<Op, Attention>)      // so are an encoder's
+      if (format_of(layout) == Format::q4_0) continue;  // only on the CPU
+      if constexpr (std::is_same_v<Op, Attention>)      // so is an encoder's attention
         if (e.op.source == Attention::Source::batch || e.op.mask == Attention::Mask::full) continue;
       if constexpr (requires { e.op.kv; })
         if (e.op.kv.v_inside_k) continue;
@@ -243,18 +244,17 @@ void sweep(Device& device, const std::vector<Example<Op>>& examples) {
 
 }  // namespace
 
-TEST_CASE(
-    "cuda: every op over every format equals its reference, whatever the company, every time") {
+TEST_CASE("cuda: every op over every format equals its reference, in every batch, every time") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   Ops::each([&]<class Op>(Op) { sweep<Op>(device, Op::examples()); });
 }
 
-// What a file of mixed formats asks for: q, k and v of two formats in one op, gate and up of two;
-// and prompts, through the tile kernel.
+// Ops that a file of mixed formats needs: q, k and v of two formats in one op, gate and up of two
+// formats; and prompts, which use the tile kernel.
 TEST_CASE("cuda: matmuls with weights of several formats, and for many tokens") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   std::vector<Example<MatMul>> shared;
   std::vector<Example<GatedMatMul>> gated;
   for (int64_t tokens : {1, 6, 70}) {
@@ -284,9 +284,9 @@ TEST_CASE("cuda: matmuls with weights of several formats, and for many tokens") 
   sweep(device, gated);
 }
 
-TEST_CASE("cuda: what an expert makes of a row is what matmul makes with its weight alone") {
+TEST_CASE("cuda: expert_matmul gives the bits of matmul with that expert's weight") {
   Device device;
-  if (!device.there()) return;
+  if (!device.available()) return;
   for (const Example<ExpertMatMul>& e : ExpertMatMul::examples()) {
     if (!has_kernels(e)) continue;
     auto c = make_case(e, StateLayout{});
@@ -305,7 +305,7 @@ TEST_CASE("cuda: what an expert makes of a row is what matmul makes with its wei
           CHECK(!std::memcmp(all.floats[0].floats() + row * n,
                              alone.floats[0].floats() + ExpertMatMul::input_of(a, row) * n,
                              size_t(n) * sizeof(float)));
-      device.forget();
+      device.free_all();
     }
   }
 }

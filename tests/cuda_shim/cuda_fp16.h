@@ -1,6 +1,6 @@
-// Half precision as the .cu files use it: storage, exact conversions, and pairs multiplied and
-// subtracted (f32 holds either exactly enough: its 24 bits are more than twice 11 and 2, so
-// rounding twice is rounding once).
+// Half precision as the .cu files use it: storage, exact conversions, and products and differences
+// of pairs. They are computed in f32 and rounded again. That equals rounding once, because the 24
+// bits of f32 are more than twice 11 bits plus 2.
 #pragma once
 #include "quant/half.h"
 

@@ -1,9 +1,9 @@
-// A host stand-in for <cuda_runtime.h>: as much of it as chaski's .cu files use, so that the host
-// compiler builds them and tests run them without a GPU, under AddressSanitizer too. Kernels run
-// block after block; the threads of a block are fibers (fibers.h) that meet at barriers and warp
-// operations, with real divergence: what waits for ever on a device is reported here.
+// A host replacement for <cuda_runtime.h>, as far as chaski's .cu files use it. The host compiler
+// builds them with it, and tests run them without a GPU, also under AddressSanitizer. Kernels run
+// block after block. The threads of a block are fibers (fibers.h) that meet at barriers and warp
+// operations, with real divergence. A wait that would never end on a device is reported.
 //
-// Not a simulator: it knows neither time, caches nor the order in which blocks of a device run.
+// It does not simulate time, caches or the order in which a device runs blocks.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -23,8 +23,8 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
-// Blocks run one at a time: what a block shares is a static. Its contents survive into the next
-// block, as they may on a device.
+// Blocks run one at a time, so shared memory of a block is a static. Its contents survive into the
+// next block, as they may on a device.
 #define __shared__ static
 #define __align__(n) alignas(n)
 
@@ -37,8 +37,8 @@ inline void __threadfence_block() {}
 
 namespace shim {
 
-// value of the lane that source(my lane) names; a lane outside `width` groups keeps its own, as on
-// the device.
+// Returns the value of the lane that source(my lane) names. A lane whose source is outside its
+// group of `width` keeps its own value, as on a device.
 template <class T, class Source>
 T shuffle(unsigned mask, T value, const char* name, Source source) {
   struct Mine {
@@ -57,7 +57,7 @@ T shuffle(unsigned mask, T value, const char* name, Source source) {
   return mine.out;
 }
 
-// Every lane gets fold() over the values of the mask's lanes, lowest lane first.
+// Every lane gets fold() over the values of the mask's lanes, the lowest lane first.
 template <class T, class R, class Fold>
 R vote(unsigned mask, T value, R start, const char* name, Fold) {
   struct Mine {
@@ -158,7 +158,7 @@ void __stcs(T* p, T v) {
   *p = v;
 }
 
-// Sums of four products of bytes: signed x signed, unsigned x unsigned.
+// Sums of four products of bytes: signed x signed; below, unsigned x unsigned.
 inline int __dp4a(int a, int b, int c) {
   for (int i = 0; i < 4; ++i) c += int8_t(uint32_t(a) >> 8 * i) * int8_t(uint32_t(b) >> 8 * i);
   return c;
@@ -167,7 +167,7 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 4; ++i) c += uint8_t(a >> 8 * i) * uint8_t(b >> 8 * i);
   return c;
 }
-// three bits of each selector nibble count
+// only three bits of each selector nibble are used
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const uint64_t both = uint64_t(y) << 32 | x;
   unsigned r = 0;

@@ -18,8 +18,8 @@
 #include <ucontext.h>
 #endif
 
-// On x86-64 a switch is a dozen instructions: the callee-saved registers go onto the old stack and
-// come from the new one.
+// On x86-64 a switch takes a dozen instructions: the callee-saved registers are pushed onto the old
+// stack and popped from the new one.
 #if defined(__x86_64__)
 extern "C" void shim_switch(void** from, void* to);
 asm(R"(
@@ -51,17 +51,17 @@ namespace shim {
 namespace {
 
 constexpr int kMostThreads = 1024;
-// address space; memory is taken as it is touched
+// reserves address space; memory is allocated when it is touched
 constexpr size_t kStack = 256 * 1024, kGuardPage = 4096;
 
-// Where a thread of control stopped; elsewhere than on x86-64, ucontext switches with two system
-// calls.
+// The point at which a thread stopped. Other machines than x86-64 switch by ucontext, with two
+// system calls.
 #if defined(__x86_64__)
 struct Context {
   void* stack = nullptr;
 };
 void prepare(Context& c, char* low, size_t bytes, void (*entry)()) {
-  // 16-byte aligned, a null return address above
+  // 16-byte aligned, with a null return address above
   auto* top = reinterpret_cast<void**>(low + bytes) - 2;
   top[0] = reinterpret_cast<void*>(entry), top[1] = nullptr;
   for (int i = 1; i <= 6; ++i) top[-i] = nullptr;
@@ -93,7 +93,7 @@ struct Fiber {
   State state = State::returned;
   uint3 index;
   const char* where = "";
-  int barrier_id = 0, barrier_threads = 0;  // 0: all that have not returned
+  int barrier_id = 0, barrier_threads = 0;  // 0: all threads that have not returned
   unsigned mask = 0;
   void* mine = nullptr;
   std::vector<std::vector<Copy>> copies;  // committed groups, the last one still open
@@ -108,9 +108,9 @@ struct Block {
   char* shared = nullptr;
   std::string fault;
   int waiting[kMostThreads / 32] = {};  // lanes of each warp that wait for a warp operation
-  int wakes = 0;                        // barriers and warp operations completed: progress
+  int wakes = 0;                        // completed barriers and warp operations
   bool started = false;
-  bool waited = false;  // a thread of the grid waited for the kernels in front
+  bool waited = false;  // a thread of the grid waited for the previous kernels
 } block;
 
 Fiber& self() { return block.fibers[size_t(block.running)]; }
@@ -145,7 +145,7 @@ void resume(int i) {
   block.running = -1;
 }
 
-// A barrier opens when the threads that wait at it are as many as it wants.
+// Opens the barriers at which as many threads wait as the barrier needs.
 void open_barriers() {
   int alive = 0;
   for (int i = 0; i < block.threads; ++i) alive += block.fibers[size_t(i)].state != State::returned;
@@ -198,7 +198,7 @@ void run_block() {
     const int wakes = block.wakes;
     bool alive = false;
     for (int warp = 0; warp < block.threads; warp += 32)
-      // a warp goes on as long as its own operations let it
+      // continue a warp as long as its own operations complete
       for (int before = -1; before != block.wakes;) {
         before = block.wakes;
         for (int i = warp; i < warp + 32 && i < block.threads && block.fault.empty(); ++i)
@@ -239,7 +239,7 @@ void together(unsigned mask, void* mine, const char* name,
               void (*complete)(void* const* lanes, unsigned mask)) {
   Fiber& f = self();
   const int warp = block.running / 32 * 32;
-  // Lanes past the end of the block do not exist; a mask may name them.
+  // Lanes past the end of the block do not exist, but a mask may name them.
   if (block.threads - warp < 32) mask &= (1u << (block.threads - warp)) - 1;
   if (!(mask >> lane() & 1)) stop("%s: lane %d is not in its own mask %08x", name, lane(), mask);
   f.state = State::in_warp, f.where = name, f.mask = mask, f.mine = mine;
@@ -278,8 +278,8 @@ void commit_copies() {
 }
 void wait_copies(int left) {
   Fiber& f = self();
-  // By its address: a call, which AddressSanitizer looks at although this file is not built with
-  // it.
+  // Calls memcpy through a pointer, so that AddressSanitizer checks the copy although this file is
+  // built without it.
   static void* (*const volatile copy)(void*, const void*, size_t) = std::memcpy;
   while (int(f.copies.size()) - 1 > left) {
     for (const Copy& c : f.copies.front()) copy(c.to, c.from, 16);
@@ -307,7 +307,7 @@ bool run_grid(dim3 grid, dim3 size, size_t shared_bytes, bool dependent,
   block.fault.clear();
   block.waited = false;
   gridDim = grid, blockDim = size;
-  // Exactly as large as asked for, so that a step beyond is found.
+  // Allocate exactly the requested size, so that any access beyond it is found.
   void* shared = nullptr;
   if (posix_memalign(&shared, 128, shared_bytes + 1)) std::abort();
   block.shared = static_cast<char*>(shared);
@@ -318,13 +318,13 @@ bool run_grid(dim3 grid, dim3 size, size_t shared_bytes, bool dependent,
     for (unsigned y = 0; y < grid.y && block.fault.empty(); ++y)
       for (unsigned x = 0; x < grid.x && block.fault.empty(); ++x) {
         blockIdx = {x, y, z};
-        // floats read before they are written are NaN
+        // floats that are read before they are written are NaN
         std::memset(block.shared, 0xFF, shared_bytes);
         run_block();
       }
   std::free(shared);
   if (dependent && !block.waited && block.fault.empty())
-    block.fault = "the kernel never waits for those in front of it.";
+    block.fault = "the kernel never waits for the kernels before it.";
   if (block.fault.empty()) return true;
   last_fault_line = "block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) +
                     ", " + std::to_string(blockIdx.z) + "): " + block.fault;

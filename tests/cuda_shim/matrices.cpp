@@ -18,7 +18,7 @@ int unsigned_byte(uint32_t word, int i) { return uint8_t(word >> 8 * i); }
 float half_item(uint32_t word, int i) { return chaski::f32_of_f16(uint16_t(word >> 16 * i)); }
 float bf16_item(uint32_t word, int i) { return chaski::f32_of_bf16(uint16_t(word >> 16 * i)); }
 
-// A word holds kPerWord items, item_a(word, i) is the value of one. k goes half, t, item.
+// A word holds kPerWord items; item_a(word, i) returns one. The order of k is half, t, item.
 template <int kPerWord, class D, auto item_a, auto item_b>
 void multiply(void* const* lanes, unsigned) {
   constexpr int kK = 8 * kPerWord;

@@ -23,7 +23,7 @@ struct Stream {
 };
 struct Event {
   Stream* stream = nullptr;
-  // work of the stream that was queued when it was recorded, and the look at the clock
+  // the number of works queued on the stream before it, and the time when it was reached
   long at = 0;
   std::shared_ptr<std::chrono::steady_clock::time_point> time =
       std::make_shared<std::chrono::steady_clock::time_point>();
@@ -32,12 +32,12 @@ struct Event {
 namespace {
 
 #if defined(CHASKI_ADDRESS_SANITIZER)
-constexpr size_t kGuard = 0;  // AddressSanitizer has its own
+constexpr size_t kGuard = 0;  // AddressSanitizer has its own guards
 #else
 constexpr size_t kGuard = 256;
 #endif
-// Tests of the program over the shim say what it has; those in one process call show_devices() and
-// set_device_memory().
+// Tests of the program over the shim set environment variables; tests in the same process call
+// show_devices() and set_device_memory().
 size_t from_environment(const char* name, size_t otherwise) {
   const char* text = std::getenv(name);
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
@@ -82,7 +82,7 @@ void show_devices(int n) {
 void set_device_memory(size_t bytes) { memory = bytes; }
 
 cudaError_t enqueue(Stream* s, Work work) {
-  if (!s) return error(cudaErrorInvalidValue);  // chaski has no use for the default stream
+  if (!s) return error(cudaErrorInvalidValue);  // chaski does not use the default stream
   if (sticky != cudaSuccess) return error(sticky);
   if (s->capture) {
     s->capture->work.push_back(std::move(work));
@@ -256,7 +256,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   return e->stream ? drain(e->stream, e->at) : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  // of the host: no device's
+  // measured on the host
   *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
   return cudaSuccess;
 }

@@ -1,6 +1,6 @@
-// The runtime API as chaski calls it. A stream is a queue that is carried out when somebody waits
-// for it, never before: who reads a result too early reads the poison that device memory is made
-// of. Captured calls are kept and carried out at each replay.
+// The runtime API as far as chaski calls it. A stream is a queue whose work runs when the host
+// waits for it, never earlier. So a result that is read too early is the poison that fills device
+// memory. Captured calls are kept and run at each replay.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -55,10 +55,10 @@ struct Stream;
 struct Event;
 struct Graph;
 
-// Devices the shim shows: 0 unless a test asks for more, so that programs under test find a machine
-// without a GPU.
+// The number of devices that the shim shows. It is 0 unless a test sets it, so that programs under
+// test find a machine without a GPU.
 void show_devices(int n);
-// Bytes a device has; what cudaMalloc hands out beyond them fails.
+// The memory of a device; cudaMalloc fails beyond it.
 void set_device_memory(size_t bytes);
 
 cudaError_t enqueue(Stream* stream, std::function<cudaError_t()> work);
@@ -118,7 +118,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
-// Arguments are taken by value when the call is made, as on a device.
+// Arguments are copied when the call is made, as on a device.
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A&&... a) {
   static_assert((std::is_trivially_copyable_v<std::remove_cvref_t<P>> && ...),

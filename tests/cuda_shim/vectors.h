@@ -1,5 +1,5 @@
-// CUDA's vector types, with the alignment a device demands: the undefined-behaviour sanitizer finds
-// loads that would trap there.
+// CUDA's vector types with the alignment that a device requires. So the undefined-behaviour
+// sanitizer finds loads that would trap on a device.
 #pragma once
 #include <cstdint>
 

@@ -1,14 +1,14 @@
-// What a machine in trouble does, made on purpose: an LD_PRELOAD library that lets the N-th call
-// fail. `make faults` (drive.py) and tests/cli/faults_test.cpp set the variables:
+// An LD_PRELOAD library that makes the N-th call fail, to imitate a machine in trouble. `make
+// faults` (drive.py) and tests/cli/faults_test.cpp set the variables:
 //   FAULT_ALLOC=N        the N-th malloc, calloc, realloc or aligned allocation finds no memory;
 //   FAULT_FOR_EVER=1     and so do all after it
 //   FAULT_CALL=read:N:5  the N-th call of this name returns -1 with errno 5 (once, or for ever)
-//   FAULT_KILL=write:N   SIGKILL in place of the N-th call of this name
-//   FAULT_SIGNAL=poll:N:2  signal 2 comes right before the N-th call of this name
-//   FAULT_UNWIND=1       std::set_new_handler does nothing: memory's end is an exception, so that
-//                        the way of bad_alloc through the program is tried too
-//   FAULT_COUNT=FILE     at the end: the number of allocations, and of each call, into FILE
-// Calls that the C library makes inside itself are not seen.
+//   FAULT_KILL=write:N   SIGKILL instead of the N-th call of this name
+//   FAULT_SIGNAL=poll:N:2  signal 2 is raised right before the N-th call of this name
+//   FAULT_UNWIND=1       std::set_new_handler does nothing, so that running out of memory is an
+//                        exception: this tests how bad_alloc unwinds through the program
+//   FAULT_COUNT=FILE     at the end, writes the number of allocations and of each call to FILE
+// Calls that the C library makes internally are not seen.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -52,7 +52,7 @@ static long number(const char* name) {
   return text ? atol(text) : 0;
 }
 
-// "name:N" or "name:N:errno"
+// Parses "name:N" or "name:N:errno".
 static int call_of(const char* variable, long* at, int* error) {
   const char* text = getenv(variable);
   if (!text) return -1;
@@ -74,7 +74,7 @@ __attribute__((constructor(101))) static void read_settings(void) {
   call_to_signal = call_of("FAULT_SIGNAL", &signal_at, &signal_sent);
 }
 
-// The first allocations come before any constructor.
+// The first allocations happen before any constructor runs.
 static int no_memory(void) {
   static atomic_int known;
   if (!atomic_load(&known)) {
@@ -115,7 +115,7 @@ static int fails(int call) {
     return fails(id_##name) ? (result)(failed) : real arguments; \
   }
 
-// A write to stderr is left alone: it is what the test looks at.
+// Writes to stderr never fail, because the test reads them.
 ssize_t write(int fd, const void* bytes, size_t n) {
   static __typeof__(&write) real;
   if (!real) real = REAL(write);

@@ -1,5 +1,5 @@
-// Device memory for tests: the host shim's device where the shim stands in for the runtime, else
-// the first GPU, or a visible skip.
+// Device memory for tests: the host shim's device if the shim replaces the runtime, otherwise the
+// first GPU, or a visible skip.
 #pragma once
 #include "cuda/device/launch.cuh"
 #include "cuda/table.h"
@@ -14,16 +14,16 @@ class Device {
     shim::show_devices(1);
 #endif
     int n = 0;
-    there_ = cudaGetDeviceCount(&n) == cudaSuccess && n > 0;
+    available_ = cudaGetDeviceCount(&n) == cudaSuccess && n > 0;
     cudaGetLastError();
-    if (there_)
+    if (available_)
       check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     else
       std::fprintf(stderr, "SKIPPED: no CUDA device\n");
   }
   ~Device() {
-    forget();
-    if (there_) cudaStreamDestroy(stream_);
+    free_all();
+    if (available_) cudaStreamDestroy(stream_);
 #if defined(CHASKI_CUDA_SHIM)
     shim::show_devices(0);
 #endif
@@ -31,9 +31,9 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  bool there() const { return there_; }
+  bool available() const { return available_; }
 
-  // Lives until forget().
+  // The memory is valid until free_all().
   std::byte* upload(const void* data, size_t bytes) {
     auto* p = static_cast<std::byte*>(poisoned(bytes));
     if (bytes)
@@ -60,7 +60,7 @@ class Device {
                  "cudaMemcpyAsync");
     check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
-  void forget() {
+  void free_all() {
     for (void* p : owned_) check_cuda(cudaFree(p), "cudaFree");
     owned_.clear();
   }
@@ -77,7 +77,7 @@ class Device {
   }
 
  private:
-  bool there_ = false;
+  bool available_ = false;
   cudaStream_t stream_ = nullptr;
   std::vector<void*> owned_;
 };

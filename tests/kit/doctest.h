@@ -1,4 +1,4 @@
-// doctest and what every test includes, compiled once for all tests.
+// doctest and the headers that every test includes, compiled once for all tests.
 #pragma once
 #include <doctest/doctest.h>
 

@@ -12,14 +12,14 @@
 
 namespace chaski::test {
 
-// n tokens of the model's vocabulary, always the same.
+// n tokens of the model's vocabulary; always the same ones.
 inline std::vector<TokenId> tokens_for(const Engine& e, int n) {
   std::vector<TokenId> t;
   for (int i = 0; i < n; ++i) t.push_back(TokenId((i * i * 7 + 3 * i + 1) % e.vocab_size()));
   return t;
 }
 
-// Bit for bit.
+// Compares bit for bit.
 inline bool same(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
@@ -30,7 +30,7 @@ inline std::shared_ptr<Engine> open_on_cpu(const std::string& model, Format kv) 
   return Engine::open(o);
 }
 
-// A text of so many tokens, whatever ends it.
+// Options for a text of exactly `tokens` tokens; end tokens are ignored.
 inline GenerateOptions drawn(double temperature, uint64_t seed, int tokens) {
   GenerateOptions o;
   o.sampling.temperature = temperature, o.sampling.seed = seed, o.max_tokens = tokens;

@@ -21,7 +21,7 @@ inline std::shared_ptr<const Rules> schema(const std::string& text) {
   return parse_json_schema({"test.json", text, Exit::bad_file});
 }
 
-// Whole texts, one after the other.
+// Reads whole texts, one after another.
 struct TextReader {
   std::shared_ptr<const Rules> rules;
   Recognizer recognizer;

@@ -1,5 +1,5 @@
-// Foreign model files made by hand: builders that write what they are told, right or wrong, and
-// readers for what comes back.
+// Model files of other programs, made by hand. Builders write what they are given, right or wrong;
+// readers read it back.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -36,14 +36,14 @@ inline std::string floats(size_t n, float first = 0) {
   return out;
 }
 
-// A GGUF file. Every number can be made wrong before build().
+// Builds a GGUF file. Every number can be made wrong before build().
 struct Gguf {
   struct Tensor {
     std::string name;
     std::vector<uint64_t> ne;
     uint32_t type;
     std::string data;
-    uint64_t offset = UINT64_MAX;  // UINT64_MAX: where it belongs
+    uint64_t offset = UINT64_MAX;  // UINT64_MAX: the correct offset
   };
   uint32_t version = 3;
   uint64_t alignment = 32, n_values_extra = 0, n_tensors_extra = 0;
@@ -110,8 +110,8 @@ struct Gguf {
   }
 };
 
-// The GGUF file `model` in so many files, STEM-00001-of-00003.gguf and so on: the first has all
-// keys and, if `bare`, no tensors. Returns their names.
+// Writes the GGUF file `model` in `count` files, STEM-00001-of-00003.gguf and so on. The first one
+// has all keys and, if `bare`, no tensors. Returns their names.
 inline std::vector<std::string> write_parts(const std::string& model, const std::string& stem,
                                             size_t count, bool bare) {
   const GgufFile whole = read_gguf(model);
@@ -137,15 +137,15 @@ inline std::vector<std::string> write_parts(const std::string& model, const std:
   return names;
 }
 
-// An array for Gguf::raw.
+// The payload of an array for Gguf::raw.
 inline std::string array_payload(uint32_t element, uint64_t n, const std::string& data = "") {
   std::string out;
   append<uint32_t>(out, 9), append(out, element), append(out, n);
   return out + data;
 }
 
-// A whole llama of one layer: width 4, two heads, vocabulary of 5. Every f32 tensor counts up from
-// a number of its own.
+// A complete llama of one layer: width 4, two heads, vocabulary of 5. Every f32 tensor counts up
+// from its own start value.
 inline Gguf tiny_llama() {
   Gguf g;
   g.str("general.architecture", "llama").str("general.name", "tiny");
@@ -175,14 +175,14 @@ inline Gguf tiny_llama() {
   return g;
 }
 
-// A safetensors file out of a header as it is given and a buffer.
+// A safetensors file made from the given header and buffer.
 inline std::string safetensors(const std::string& header, const std::string& buffer) {
   std::string out;
   append<uint64_t>(out, header.size());
   return out + header + buffer;
 }
 
-// A tensor as it lies in memory.
+// A tensor's bytes in memory.
 inline std::string bytes_of(const TensorSource& t) {
   std::string out(t.info.bytes(), '\x5a');
   std::vector<std::byte> buffer(out.size());
@@ -191,7 +191,7 @@ inline std::string bytes_of(const TensorSource& t) {
   return out;
 }
 
-// Its values, row after row.
+// A tensor's values, row after row.
 inline std::vector<float> values_of(const TensorSource& t) {
   const std::string bytes = bytes_of(t);
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
@@ -218,7 +218,7 @@ inline void check_shape(const ModelSource& source, const std::string& name, Form
   CHECK(found.cols == cols);
 }
 
-// Bits of tensors, and values as far as GGUF can hold them: f64 travels as f32.
+// Compares the bits of tensors, and values as far as GGUF can hold them: f64 becomes f32.
 inline void check_same_model(const ModelSource& a, const ModelSource& b) {
   REQUIRE(a.tensors.size() == b.tensors.size());
   for (auto& t : a.tensors) {
@@ -238,7 +238,8 @@ inline void check_same_model(const ModelSource& a, const ModelSource& b) {
   }
 }
 
-// Imports `path`; the line must name `named` and contain `part`, and be fit for a terminal.
+// Imports `path`, which must fail. The error must start with `named`, contain `part`, and be safe
+// for a terminal.
 inline void check_refused(const std::string& path, const std::string& named,
                           const std::string& part, Exit code = Exit::bad_file) {
   CAPTURE(part);
@@ -256,12 +257,12 @@ inline void check_refused(const std::string& path, const std::string& named,
   }
 }
 
-// A folder of golden heads with one thing wrong in it.
+// A folder of golden heads in which one thing is changed to be wrong.
 struct DamagedHeads {
-  std::string whole, weights;  // the folder, and its file beside config.json
+  std::string whole, weights;  // the folder; its weights file next to config.json
   std::function<void(const std::string& folder)> open;
 
-  // As the error says it.
+  // Returns the error message.
   std::string refusal(const std::function<void(const std::string& folder)>& damage,
                       Exit code = Exit::bad_file) const {
     const TempFolder temp;
@@ -273,7 +274,7 @@ struct DamagedHeads {
     CHECK(!contains(error.what(), "\n"));
     return error.what();
   }
-  // With other text in place of `from` in a file, which the error names.
+  // Replaces `from` in a file by `to`; the error must name the file.
   void refused(const std::string& says, const std::string& file, const std::string& from,
                const std::string& to) const {
     CAPTURE(from);

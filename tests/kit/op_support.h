@@ -1,5 +1,5 @@
 // Cases for the op sweeps (op_test.cpp, cuda_test.cpp): inputs, a batch and pages for every
-// Example, guarded and poisoned outputs, and the error of what came out.
+// Example, guarded and poisoned outputs, and the error of the results.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -14,11 +14,11 @@ namespace chaski::test {
 
 constexpr size_t kGuard = 64;
 
-// Bytes between guards, 64-byte aligned, NaN at first.
+// Bytes between guards, 64-byte aligned; initially NaN.
 struct Buffer {
   std::vector<std::byte> bytes;
   size_t size = 0;
-  // NaN
+  // filled with NaN
   explicit Buffer(size_t n = 0) : bytes(n + 2 * kGuard + 64, std::byte{0xAB}), size(n) {
     std::memset(data(), 0xFF, n);
   }
@@ -41,7 +41,7 @@ inline uint32_t hash(uint32_t x) {
 }
 inline float noise(uint32_t i) { return float(hash(i) >> 8) / float(1 << 23) - 1; }
 
-// One case: inputs and a batch, and outputs for whoever computes it.
+// One case: inputs, a batch, and outputs to be computed.
 struct Case {
   std::vector<Buffer> in;
   std::vector<Act> in_acts;
@@ -53,7 +53,7 @@ struct Case {
   std::vector<std::byte> pages;
 };
 
-// Every token's where its sequence looks for them.
+// Stores every token where its sequence looks for it.
 inline std::vector<Store> stores_of(const Batch& b, size_t pool) {
   std::vector<Store> stores;
   for (size_t t = 0; t < b.cells.size(); ++t)
@@ -62,7 +62,7 @@ inline std::vector<Store> stores_of(const Batch& b, size_t pool) {
   return stores;
 }
 
-// Cells that reach over several pages and chunks of 256, two sequences.
+// Makes a batch of two sequences whose cells cover several pages and chunks of 256.
 inline void make_batch(Case& c, int64_t tokens, const StateLayout& states) {
   for (int64_t t = 0; t < tokens; ++t) {
     const bool second = t >= tokens / 2 + 1;
@@ -81,7 +81,7 @@ inline void make_batch(Case& c, int64_t tokens, const StateLayout& states) {
   c.batch.stores.resize(states.pools.size());
   if (!states.pools.empty() && !states.pools[0].recurrent) {
     std::vector<Store>& stores = c.batch.stores[0] = stores_of(c.batch, 0);
-    if (tokens > 2) {  // one is stored already, others have copies elsewhere
+    if (tokens > 2) {  // one token is stored already, others have a second copy
       stores.erase(stores.begin() + 2);
       stores.insert(stores.end(), {{1, c.table[39], 3}, {0, c.other_table[39], 0}});
     }
@@ -91,7 +91,7 @@ inline void make_batch(Case& c, int64_t tokens, const StateLayout& states) {
   c.where.ropes = {c.rope.data()};
 }
 
-// Random keys and values at every position, through the op that writes them.
+// Fills every position with random keys and values, through the op that writes them.
 inline void fill_pages(Case& c) {
   for (const RecurrentView& s : c.where.states.recurrent)
     for (int32_t page = 0; s.bytes > 0 && page < 80; ++page)
@@ -173,7 +173,7 @@ struct Outputs {
   std::vector<std::byte> pages;
 };
 
-// What the op leaves behind: by its inputs' shapes.
+// The shapes of the op's outputs for these inputs.
 template <class Op>
 std::vector<Shape> output_shapes(const Op& op, const OpArgs& a) {
   std::vector<Shape> in;
@@ -212,14 +212,14 @@ inline double nmse(Buffer& got, Buffer& want) {
   return size > 0 ? error / size : error;
 }
 
-// Whether output i is as it should be: floats within a bound, everything else to the bit.
+// Whether output i is correct: floats within a bound, everything else to the bit.
 template <class Op>
 bool close(const Op& op, size_t i, Buffer& got, Buffer& want, double bound) {
   if (kind_out(op, i) == ValueKind::f32) return nmse(got, want) < bound;
   return got.size == want.size && !std::memcmp(got.data(), want.data(), got.size);
 }
 
-// What an op that holds a state is tried with: keys and values in every format.
+// The layouts with which an op that uses a state is tested: keys and values in every format.
 template <class Op>
 std::vector<StateLayout> layouts_of(const Op& op, bool by_position = false) {
   std::vector<StateLayout> out;
@@ -237,7 +237,7 @@ std::vector<StateLayout> layouts_of(const Op& op, bool by_position = false) {
   }
   return out;
 }
-// f32 if it has no keys and values.
+// f32 if there are no keys and values.
 inline Format format_of(const StateLayout& states) {
   const bool any = !states.paged.empty() && states.paged[0].pool >= 0;
   return any ? states.paged[0].layout.format : Format::f32;

@@ -1,4 +1,4 @@
-// Models to write for the tests of the .quipu file, and what those tests share.
+// Models for the tests of the .quipu file, and what those tests share.
 #pragma once
 #include <cstring>
 #include <limits>
@@ -20,7 +20,7 @@ using test::write_file;
 
 using test::error_of;
 
-// A tensor whose bytes follow from its name and their place.
+// A tensor whose bytes depend on its name and on their positions.
 inline TensorSource tensor(const std::string& name, Format format, int64_t rows, int64_t cols) {
   const TensorInfo info{name, format, rows, cols};
   const uint64_t strip = info.tiled() ? strip_bytes(format, cols) : row_bytes(format, cols);
@@ -68,7 +68,7 @@ inline ModelSource tiny() {
   return source;
 }
 
-// Several chunks to a tensor, and a last strip that is not full.
+// Tensors of several chunks, and a last strip that is not full.
 inline ModelSource several_megabytes() {
   ModelSource source{"", "test", every_kind_of_value(), {}, nullptr};
   source.tensors = {tensor("token_embd", Format::f32, 4100, 512),
@@ -83,7 +83,7 @@ inline std::string written(const std::string& path, const ModelSource& source, i
   return read_file(path);
 }
 
-// Bytes at an aligned address with nothing readable behind them (under ASan).
+// Bytes at an aligned address. What follows them is not readable under AddressSanitizer.
 struct Aligned {
   explicit Aligned(std::string_view text)
       : size(text.size()), data(new (std::align_val_t(64)) std::byte[size]) {

@@ -1,6 +1,7 @@
-// An architecture that no file has, in which everything that layers can differ in differs: a layer
-// with a window and one with full attention, with heads, widths and ropes of their own and norms
-// over heads, two with short convolutions and experts; and numbers and names that no other has.
+// An architecture that exists in no file. Everything that can differ between layers differs: one
+// layer has a window and one has full attention, with their own heads, widths, ropes and norms over
+// heads; two have short convolutions and experts. It also has numbers and names that no other
+// architecture has.
 #pragma once
 #include "models/architecture.h"
 #include "quant/encode/random.h"
@@ -9,7 +10,7 @@
 namespace chaski::test {
 
 struct ScratchModel : Model {
-  // What write_scratch_model() writes.
+  // The sizes that write_scratch_model() writes.
   static constexpr int kVocab = 300, kContext = 2600, kLayers = 4;
   static constexpr Paged kWindow{2, 16, 16, 20}, kFull{1, 48, 32, 0};
 
@@ -17,9 +18,9 @@ struct ScratchModel : Model {
     Linear norm, in, taps, q, k, v, q_norm, k_norm, out, ffn_norm, router, gate, up, down;
   };
   int64_t width = 0, ffn = 0, taps = 0, chosen = 0;
-  // by layer; without heads a layer is a convolution, without experts its feed-forward is one
+  // by layer; a layer without heads is a convolution; without experts it has a plain feed-forward
   std::vector<int64_t> heads, shared, k_dims, v_dims, windows, experts;
-  double near_theta = 0, far_theta = 0;  // of layers with a window, and without
+  double near_theta = 0, far_theta = 0;  // of layers with a window, and of layers without
   float eps = 0;
   Linear embedding, norm;
   std::vector<Layer> layers;
@@ -131,18 +132,18 @@ struct ScratchModel : Model {
     g.set_result(g.matmul(x, *embedding.weight), x);
   }
 
-  static constexpr int kTurned = 16;  // channels of a head, by rope
+  static constexpr int kTurned = 16;  // channels of a head that rope rotates
 };
 
 constexpr const char* kScratch = "scratch";
 
-// Makes the architecture known to this process.
+// Registers the architecture in this process.
 inline void know_scratch_model() {
   if (!find_architecture(kScratch))
     architectures().push_back({kScratch, {"ScratchForCausalLM"}, make_model<ScratchModel>});
 }
 
-// Writes such a model, its matrices in one format.
+// Writes such a model with all matrices in one format.
 inline std::string write_scratch_model(const std::string& path, Format matrices = Format::q8) {
   know_scratch_model();
   ModelSource source;

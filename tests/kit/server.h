@@ -1,4 +1,4 @@
-// A server of the network that a test plays: what it answers is the test's, byte for byte.
+// A network server inside a test; the test sets every byte of its answers.
 #pragma once
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -26,14 +26,14 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  std::string head() {  // of the request; empty: there was none
+  std::string head() {  // of the request; empty if there was none
     std::string head;
     char part[4096];
-    const timeval most{5, 0};  // a client that says nothing is left
+    const timeval most{5, 0};  // a client that sends nothing is dropped
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
     while (head.find("\r\n\r\n") == std::string::npos) {
       const ssize_t n = ::read(fd_, part, sizeof part);
-      if (n <= 0 || part[0] == 0x16) return "";  // it begins to encrypt
+      if (n <= 0 || part[0] == 0x16) return "";  // the client begins to encrypt
       head.append(part, size_t(n));
     }
     return head;
@@ -45,7 +45,7 @@ class Connection {
       text.remove_prefix(size_t(n));
     }
   }
-  void hang() {  // until the client or the test goes away
+  void hang() {  // until the client or the test ends
     while (!over_) {
       pollfd at{fd_, POLLIN | POLLRDHUP, 0};
       if (::poll(&at, 1, 50) > 0) return;

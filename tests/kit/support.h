@@ -1,4 +1,4 @@
-// What tests share: where the data is, and a visible skip where it is not.
+// What tests share: where the test data is, and a visible skip if it is not there.
 #pragma once
 #include <algorithm>
 #include <cstdio>
@@ -12,15 +12,15 @@
 
 namespace chaski::test {
 
-// Real models, vocabularies and texts: CHASKI_TEST_DATA, default ../shared/data. Not part of the
-// project.
+// Real models, vocabularies and texts in CHASKI_TEST_DATA, default ../shared/data. They are not
+// part of the project.
 inline std::string data(const std::string& relative) {
   const char* folder = std::getenv("CHASKI_TEST_DATA");
   return std::string(folder ? folder : "../shared/data") + "/" + relative;
 }
 inline std::string golden(const std::string& relative) { return "tests/golden/" + relative; }
 
-// if (!have(path)) return;  prints a line that cannot be missed in the log.
+// Use: if (!have(path)) return;  It prints a line that is easy to see in the log.
 inline bool have(const std::string& path) {
   if (std::filesystem::exists(path)) return true;
   std::fprintf(stderr, "SKIPPED: %s is not there\n", path.c_str());
@@ -32,7 +32,7 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The file's path; its folder is made too, if there is none.
+// Writes the file and returns its path. Creates its folder if there is none.
 inline std::string write_file(const std::string& path, std::string_view text) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   std::ofstream(path, std::ios::binary) << text;
@@ -43,7 +43,7 @@ inline bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// Runs of spaces as one, for tables whose columns are as wide as what stands in them.
+// Reduces runs of spaces to one, for tables whose columns adapt to their contents.
 inline std::string squeezed(std::string text) {
   text.erase(
       std::unique(text.begin(), text.end(), [](char a, char b) { return a == ' ' && b == ' '; }),
@@ -55,7 +55,7 @@ inline size_t files_in(const std::string& folder) {
   return size_t(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
-// The error `action` ends with; code done if it ends without.
+// The error that `action` throws; one with code `done` if it throws none.
 template <class F>
 Error error_of(F action) {
   try {
@@ -66,7 +66,7 @@ Error error_of(F action) {
   return Error(Exit::done, "no error");
 }
 
-// A folder of this test's own, removed when it ends.
+// A folder for this test alone, removed at its end.
 struct TempFolder {
   std::string path;
   TempFolder() {

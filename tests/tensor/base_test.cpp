@@ -1,4 +1,4 @@
-// Errors, checked sizes, the cursor, mapping, and files that are whole or not there.
+// Errors, checked sizes, the cursor, mapping, and files that are complete or not there.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -33,14 +33,14 @@ std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(s
 
 using test::error_of;
 
-// Runs `action` in a child whose stderr goes to `log`; the child's wait status.
+// Runs `action` in a child process whose stderr goes to `log`. Returns the child's wait status.
 template <class F>
 int in_child(const std::string& log, F action) {
   const pid_t child = fork();
   if (child == 0) {
     const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dup2(fd, 2);
-    signal(SIGABRT, SIG_DFL);  // not the test program's handler
+    signal(SIGABRT, SIG_DFL);  // removes the test program's handler
     action();
     _exit(0);
   }
@@ -49,7 +49,7 @@ int in_child(const std::string& log, F action) {
   return status;
 }
 
-TEST_CASE("base/an error line stays readable, whatever a file has for a name") {
+TEST_CASE("base/an error line stays readable, whatever name a file contains") {
   std::string name;
   for (int i = 0; i < 100'000; ++i) name += "\u00e9";
   const std::string line = Error(Exit::bad_file, "a.gguf: tensor x" + name + " has 3 rows").what();
@@ -60,13 +60,13 @@ TEST_CASE("base/an error line stays readable, whatever a file has for a name") {
   CHECK(std::string(Error(Exit::io, "short").what()) == "short");
 }
 
-TEST_CASE("base/error: escaped keeps text and disarms the rest") {
+TEST_CASE("base/error: escaped keeps text and makes the rest safe") {
   CHECK(escaped("plain, ñandú, 日本, 🦙") == "plain, ñandú, 日本, 🦙");
   CHECK(escaped("a\nb\tc\x1b[31m\x7f") == "a\\nb\\x09c\\x1b[31m\\x7f");
   CHECK(escaped(std::string_view("\0", 1)) == "\\x00");
   // C1: an escape sequence in one character
   CHECK(escaped("\xc2\x9b\xc2\x9f") == "\\xc2\\x9b\\xc2\\x9f");
-  CHECK(escaped("\xc2\xa0") == "\xc2\xa0");  // the first that is not C1
+  CHECK(escaped("\xc2\xa0") == "\xc2\xa0");  // the first character after C1
   CHECK(escaped("x\xff\xc3(\xe6\x97") == "x\\xff\\xc3(\\xe6\\x97");
   // overlong newline, surrogate, beyond U+10FFFF
   CHECK(escaped("\xc0\x8a\xed\xa0\x80\xf5\x80\x80\x80") ==
@@ -84,19 +84,19 @@ TEST_CASE("base/error: a failed check is one line on stderr and an abort") {
         "chaski: bug: cpu/x.cpp:7: a < b does not hold: rows are sorted\n");
 }
 
-TEST_CASE("base/checked: an overflow anywhere in a formula is remembered") {
+TEST_CASE("base/checked: an overflow anywhere in a formula is recorded") {
   constexpr uint64_t kMax = ~uint64_t{0};
   CHECK((Checked(3) * 5 + 1).get() == 16);
   CHECK((Checked(kMax) + 0).get() == kMax);
   CHECK(!(Checked(kMax) + 1).get());
-  CHECK(!(Checked(kMax) * 2 * 0).get());  // zero afterwards does not heal it
+  CHECK(!(Checked(kMax) * 2 * 0).get());  // a later zero does not hide it
   CHECK(!(Checked(1) + Checked(kMax) * 2).get());
   CHECK((Checked(4) * 4).at_most(16));
   CHECK(!(Checked(4) * 4).at_most(15));
   CHECK(!(Checked(kMax) + 1).at_most(kMax));
 }
 
-TEST_CASE("base/cursor: reads within its bytes and says where it stands") {
+TEST_CASE("base/cursor: reads within its bytes and reports its position") {
   const std::string file("\x2a\0\0\0\x03\0\0\0\0\0\0\0abcd", 16);
   Cursor in("x.bin", bytes(file));
   CHECK(in.take<uint32_t>("a") == 42);
@@ -113,7 +113,7 @@ TEST_CASE("base/cursor: reads within its bytes and says where it stands") {
   CHECK(in.remaining() == 0);
 }
 
-TEST_CASE("base/mapping: maps a file, refuses what is none") {
+TEST_CASE("base/mapping: maps a file, refuses anything else") {
   const TempFolder tmp;
   write_file(tmp / "a", "twelve bytes");
   const auto mapping = Mapping::open(tmp / "a");
@@ -125,7 +125,7 @@ TEST_CASE("base/mapping: maps a file, refuses what is none") {
   CHECK(error_of([&] { Mapping::open(tmp / "empty"); }).what() == tmp / "empty: is empty");
   CHECK(error_of([&] { Mapping::open(tmp / "empty"); }).code == Exit::bad_file);
   CHECK(error_of([&] { Mapping::open(tmp.path); }).code == Exit::bad_file);
-  // and does not wait for a writer
+  // and it does not wait for a writer
   CHECK(error_of([&] { Mapping::open(tmp / "pipe"); }).code == Exit::bad_file);
   const Error missing = error_of([&] { Mapping::open(tmp / "none"); });
   CHECK(missing.code == Exit::io);
@@ -247,7 +247,7 @@ TEST_CASE("base/atomic_file: several threads write their own parts") {
   CHECK(read_file(tmp / "a") == expected);
 }
 
-TEST_CASE("base/atomic_file: a signal handler can remove what is open") {
+TEST_CASE("base/atomic_file: a signal handler can remove open temporary files") {
   const TempFolder tmp;
   write_file(tmp / "a", "old");
   const int status = in_child(tmp / "log", [&] {
@@ -266,7 +266,7 @@ TEST_CASE("base/atomic_file: a signal handler can remove what is open") {
   CHECK(files_in(tmp.path) == 3);  // a, done, log
 }
 
-TEST_CASE("base/atomic_file: slots for the signal handler are given back") {
+TEST_CASE("base/atomic_file: slots for the signal handler are released") {
   const TempFolder tmp;
   for (int i = 0; i < 100; i++) {
     AtomicFile file(tmp / "a");
@@ -275,13 +275,13 @@ TEST_CASE("base/atomic_file: slots for the signal handler are given back") {
   CHECK(files_in(tmp.path) == 1);
 }
 
-TEST_CASE("base/checksum: XXH3-64, whichever instructions do it") {
+TEST_CASE("base/checksum: XXH3-64, with any instruction set") {
   std::string text;
   for (uint32_t i = 0; i < 300'000; ++i) text += char(i * i + i / 7);
   for (const size_t size : {0, 1, 15, 200, 240, 241, 1024, 5000, 65536, 299'999}) {
     const uint64_t expected = XXH3_64bits(text.data() + 1, size);
     CHECK(checksum(text.data() + 1, size) == expected);
-    // the word of the library's author for an empty text
+    // the value of the library's author for an empty text
     if (size == 0) CHECK(expected == 0x2d06800538d394c2);
   }
 }
@@ -311,7 +311,7 @@ TEST_CASE("base/refuse_same_file: the input is not an output, under any name") {
                                          tmp / "in, expected another name for the output");
 }
 
-TEST_CASE("base/refuse_same_file: nor is a part of an input in parts") {
+TEST_CASE("base/refuse_same_file: a part of an input in parts is not an output") {
   const TempFolder tmp;
   for (const char* name :
        {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "m-00001-of-00003.gguf"})
@@ -329,7 +329,7 @@ TEST_CASE("base/refuse_same_file: nor is a part of an input in parts") {
     CHECK(names_of_parts(name) == std::vector<std::string>{name});
 }
 
-TEST_CASE("base/refuse_same_file: nor is a file of the input folder") {
+TEST_CASE("base/refuse_same_file: a file of the input folder is not an output") {
   const TempFolder tmp;
   fs::create_directories(tmp / "model/sub");
   write_file(tmp / "model/config.json", "{}");
@@ -342,10 +342,10 @@ TEST_CASE("base/refuse_same_file: nor is a file of the input folder") {
   };
   CHECK(code(tmp / "model/config.json") == Exit::usage);
   CHECK(code(tmp / "model/sub/a") == Exit::usage);
-  CHECK(code(tmp / "blob") == Exit::usage);  // what a link in the folder points to
+  CHECK(code(tmp / "blob") == Exit::usage);  // the target of a link in the folder
   CHECK(code(tmp / "model") == Exit::usage);
   CHECK(code(tmp / "model/new.quipu") == Exit::done);
-  CHECK(code(tmp / "model2") == Exit::done);  // a longer name, not inside
+  CHECK(code(tmp / "model2") == Exit::done);  // a longer name, not inside the folder
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Threads that walk through a pass together (ggml-like-tensor/crew.h), and how many of them
-// (thread_count.h, cores.h).
+// Threads that compute a pass together (ggml-like-tensor/crew.h), and their number (thread_count.h,
+// cores.h).
 #include "ggml-like-tensor/crew.h"
 
 #include <atomic>
@@ -13,7 +13,7 @@ using namespace chaski;
 
 namespace {
 
-// Steps of so many chunks each; a chunk may only run while its step is on, and once.
+// Steps with these numbers of chunks. A chunk may run only during its step, and only once.
 struct CountedSteps : Steps {
   std::vector<int64_t> sizes;
   std::vector<std::vector<std::atomic<int>>> done;
@@ -55,12 +55,12 @@ std::vector<int64_t> odd_sizes(int steps) {
 
 constexpr int64_t kMilli = 1'000'000;
 
-// A machine that gives every thread its core, or all but one of n threads, that one being late by a
-// slice of 3 ms in every 6.
+// A machine that gives every thread a core. If it is busy, it gives n threads n - 1 cores, so that
+// one of them is late by a slice of 3 ms in every 6 ms.
 struct Machine {
   ThreadCount& count;
   int64_t at = 0;
-  // Steps of 0.1 ms of work for one thread, for so long.
+  // Runs steps with 0.1 ms of work for one thread, for this time.
   void work(int64_t nanoseconds, bool busy) {
     for (const int64_t end = at + nanoseconds; at < end;) {
       const int64_t alone = kMilli / 10;
@@ -75,8 +75,7 @@ struct Machine {
 
 }  // namespace
 
-TEST_CASE(
-    "crew: every chunk of every step once, a step after the other, with any number of threads") {
+TEST_CASE("crew: every chunk of every step runs once, in order, with any number of threads") {
   for (const int threads : {1, 2, 3, 8}) {
     CAPTURE(threads);
     Crew crew(threads, true);
@@ -89,7 +88,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("crew: a pass of nothing, and steps of nothing") {
+TEST_CASE("crew: a pass without steps, and steps without chunks") {
   Crew crew(3, true);
   CountedSteps none({}), zeros({0, 0, 0});
   crew.run(none, 0, 3);
@@ -97,14 +96,14 @@ TEST_CASE("crew: a pass of nothing, and steps of nothing") {
   CHECK(zeros.complete());
 }
 
-// A thread that is asleep holds up the step of its chunk and none before it, and nobody waits for
-// threads that have no chunk.
+// A sleeping thread delays the step of its chunk and no earlier step. No thread waits for threads
+// without a chunk.
 TEST_CASE("crew: a pass does not wait for a thread that never comes") {
   Crew crew(2, true);
   std::atomic<bool> release{false};
   std::atomic<int> taken{0};
   CountedSteps first({64});
-  // Thread 1, if it comes at all, takes one chunk and keeps it until thread 0 has done the others.
+  // Thread 1, if it wakes at all, takes one chunk and keeps it until thread 0 has done the others.
   first.work = [&](int, int64_t, int thread) {
     ++taken;
     if (thread == 1)
@@ -115,7 +114,7 @@ TEST_CASE("crew: a pass does not wait for a thread that never comes") {
   CHECK(first.complete());
 }
 
-TEST_CASE("crew: what pays for one thread only is done by the caller") {
+TEST_CASE("crew: work that pays for one thread only is done by the caller") {
   Crew crew(4);
   CountedSteps work({9, 9});
   std::atomic<int> others{0};
@@ -126,7 +125,7 @@ TEST_CASE("crew: what pays for one thread only is done by the caller") {
   CHECK(crew.average() == 1);
 }
 
-TEST_CASE("thread count: all of them on a quiet machine") {
+TEST_CASE("thread count: all threads on a quiet machine") {
   ThreadCount count(4);
   Machine machine{count};
   machine.work(1000 * kMilli, false);
@@ -134,7 +133,7 @@ TEST_CASE("thread count: all of them on a quiet machine") {
   CHECK(count.average() == 4);
 }
 
-TEST_CASE("thread count: one fewer at once where a core is shared, and back when it is not") {
+TEST_CASE("thread count: one fewer at once if a core is shared, and back when it is not") {
   for (const int most : {2, 4}) {
     CAPTURE(most);
     ThreadCount count(most);
@@ -143,7 +142,7 @@ TEST_CASE("thread count: one fewer at once where a core is shared, and back when
     machine.work(20 * kMilli, true);
     CHECK(count.now() < most);
     machine.work(2000 * kMilli, true);
-    ThreadCount seen = count;  // only what comes from here on
+    ThreadCount seen = count;  // only the time from here on
     const double before = count.average();
     machine.work(2000 * kMilli, true);
     CHECK(count.average() < before);
@@ -153,7 +152,7 @@ TEST_CASE("thread count: one fewer at once where a core is shared, and back when
   }
 }
 
-TEST_CASE("thread count: a late thread now and then costs next to nothing") {
+TEST_CASE("thread count: an occasional late thread costs almost nothing") {
   ThreadCount count(2);
   Machine machine{count};
   for (int i = 0; i < 20; ++i) {
@@ -163,7 +162,7 @@ TEST_CASE("thread count: a late thread now and then costs next to nothing") {
   CHECK(count.average() > 1.9);
 }
 
-TEST_CASE("thread count: fixed is fixed, and worth is a bound") {
+TEST_CASE("thread count: fixed does not change, and worth is a bound") {
   ThreadCount fixed(3, true), bounded(3);
   Machine machine{fixed};
   fixed.begin(1);
@@ -175,7 +174,7 @@ TEST_CASE("thread count: fixed is fixed, and worth is a bound") {
   CHECK(bounded.now() == 3);
 }
 
-TEST_CASE("cores: hyperthreads of one core count once, CPUs without a list each for itself") {
+TEST_CASE("cores: hyperthreads of one core count once, CPUs without a list count each") {
   const std::vector<int> all = {0, 1, 2, 3};
   const auto pairs = [](int cpu) { return std::string(cpu % 2 ? "1,3" : "0,2"); };
   const auto unknown = [](int) { return std::string(); };

@@ -1,5 +1,5 @@
-// Fusing moves time, never a bit: a graph gives the same numbers as it is written and as it is
-// fused. And graphs whose values are not all floats.
+// Fusing changes time, never a bit: a graph as the model wrote it and the fused graph give the same
+// numbers. Also tests graphs with values that are not floats.
 #include <cstring>
 
 #include "engine/session/engine_impl.h"
@@ -17,8 +17,8 @@ std::vector<float> result_of(const Plan& plan) {
   return {plan.result(), plan.result() + s.rows * s.cols};
 }
 
-// The last pass of the engine once more, as the model wrote it. Keys and values are written to
-// where they are.
+// Repeats the last pass of the engine with the graph as the model wrote it. Keys and values are
+// written to the same places again.
 std::vector<float> unfused(EngineImpl& e) {
   Graph g(e.batch);
   e.model->build(g);
@@ -28,7 +28,7 @@ std::vector<float> unfused(EngineImpl& e) {
   return result_of(plan);
 }
 
-// Every value is made before it is read.
+// Whether every value is made before it is read.
 bool in_order(const Graph& g) {
   std::vector<bool> made(g.values.size());
   for (size_t v = 0; v < g.values.size(); ++v)
@@ -44,7 +44,7 @@ bool in_order(const Graph& g) {
 
 }  // namespace
 
-TEST_CASE("fuse: logits are those of the graph as the model wrote it, bit for bit") {
+TEST_CASE("fuse: logits equal those of the graph as the model wrote it, bit for bit") {
   for (const char* model : {"models/llama_gqa_untied", "models/mistral_window", "models/gpt2",
                             "gguf/tiny_llama_q4_0.gguf", "gguf/tiny_llama_mixed.gguf", ""})
     for (const Format kv : {Format::f16, Format::q4_0}) {
@@ -63,7 +63,7 @@ TEST_CASE("fuse: logits are those of the graph as the model wrote it, bit for bi
     }
 }
 
-TEST_CASE("fuse: kv_write turns the query of the attention behind it, and no other") {
+TEST_CASE("fuse: kv_write rotates the query of the attention after it, and no other") {
   const auto engine = Engine::open({});
   EngineImpl& e = engine->impl();
   e.batch.tokens.assign(3, 0), e.batch.outputs = {2};
@@ -81,7 +81,7 @@ TEST_CASE("fuse: kv_write turns the query of the attention behind it, and no oth
   const ValueId q = g.matmul(x, *weight("attn_q")), k = g.matmul(x, *weight("attn_k")),
                 v = g.matmul(x, *weight("attn_v"));
   const ValueId turned_q = g.rope(q, heads, kv.k_dim, rope);
-  const ValueId other = g.rope(x, heads, kv.k_dim, rope);  // nobody's query
+  const ValueId other = g.rope(x, heads, kv.k_dim, rope);  // not the query of any attention
   const ValueId sum = g.add(other, x);
   g.kv_write(state, g.rope(k, kv.heads, kv.k_dim, rope), v);
   g.set_result(g.add(sum, g.attention(turned_q, state, 1)));
@@ -99,7 +99,7 @@ TEST_CASE("fuse: kv_write turns the query of the attention behind it, and no oth
   CHECK(ropes == 1);  // `other`
 }
 
-// A mixture of experts: choices are integers, which go from one op to others.
+// A mixture of experts: choices are integers that go from one op to others.
 TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything else") {
   const int64_t tokens = 9, dim = 64, ffn = 96;
   const int experts = 5, chosen = 2;
@@ -150,7 +150,7 @@ TEST_CASE("fuse: a mixture of experts is planned, run and fused like everything 
       CHECK(same(first, result_of(plan)));
     }
 
-  // By the ops' definitions.
+  // Computes the expected result by the ops' references.
   Plan plan(graph(), batch, where, 1, Fuse::none);
   AlignedBytes arena;
   arena.grow(plan.arena_bytes());

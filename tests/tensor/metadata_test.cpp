@@ -1,4 +1,4 @@
-// The typed getters of a model's key/values. How values are stored: quipu_test.cpp.
+// The typed getters of a model's key/values. quipu_test.cpp tests how values are stored.
 #include "ggml-like-tensor/file/metadata.h"
 
 #include "ggml-like-tensor/base/error.h"
@@ -9,7 +9,7 @@ namespace {
 
 using test::error_of;
 
-TEST_CASE("metadata: getters give the value, the default, or a line that says what is wrong") {
+TEST_CASE("metadata: getters give the value, the default, or an error that says what is wrong") {
   Metadata meta;
   meta.origin = "x.gguf";
   meta.set_str("s", "text");

@@ -1,6 +1,6 @@
-// Every op x every instruction set of this machine, against the op's reference: outputs poisoned
-// with NaN before, sentinels around them, work cut into odd pieces; and bit-equal between
-// instruction sets (HACKING.md, exactness).
+// Every op x every instruction set of this machine, compared with the op's reference. Outputs are
+// poisoned with NaN, sentinels surround them, and work is cut into odd pieces. Results must be
+// bit-equal between instruction sets (HACKING.md, exactness).
 #include "ggml-like-tensor/backend.h"
 #include "tests/kit/op_support.h"
 
@@ -28,7 +28,7 @@ void sweep() {
         Outputs got = outputs_of(e.op, *c, [&](const OpArgs& a) {
           const AnyOp op = e.op;
           Buffer scratch(k.scratch(op, a));
-          const int64_t units = k.units(op, a), step = 3;  // odd pieces, last ones first
+          const int64_t units = k.units(op, a), step = 3;  // odd pieces, the last ones first
           std::vector<uint32_t> counters(kSharedCounters);
           Buffer shared(k.shared(op, a));
           for (int64_t u = (units - 1) / step * step; u >= 0; u -= step)
@@ -40,8 +40,8 @@ void sweep() {
         });
         for (size_t i = 0; i < want.floats.size(); ++i) {
           CHECK(got.floats[i].guarded());
-          // Attention over blocks quantizes its queries, which the reference does not; everything
-          // else is float rounding.
+          // Attention over blocks quantizes its queries, the reference does not. All other
+          // differences are float rounding.
           CHECK(close(e.op, i, got.floats[i], want.floats[i],
                       info(format_of(layout)).block > 1 ? 5e-4 : 1e-10));
         }
@@ -70,7 +70,7 @@ TEST_CASE(
 
 namespace {
 
-// Every unit by itself, last ones first.
+// Runs every unit by itself, the last ones first.
 void run_backwards(const Backend& backend, const AnyOp& op, const OpArgs& a) {
   const KernelEntry& k = backend.table[op.index()];
   Buffer scratch(k.scratch(op, a)), shared(k.shared(op, a));
@@ -81,7 +81,8 @@ void run_backwards(const Backend& backend, const AnyOp& op, const OpArgs& a) {
   CHECK(counters == std::vector<uint32_t>(kSharedCounters));
 }
 
-// Each token of a case of attention by itself gets what it got among all, on every instruction set.
+// Checks that each token of a case of attention gets alone what it got together with the others, on
+// every instruction set.
 void expect_same_alone(const Attention& op, Case& c) {
   for (const Backend* backend : cpu_backends()) {
     CAPTURE(backend->name);
@@ -106,15 +107,16 @@ void expect_same_alone(const Attention& op, Case& c) {
 
 }  // namespace
 
-// A batch of 21 tokens walks its chunks in one unit, a token alone has a unit for each chunk: see
+// A batch of 21 tokens takes its chunks in one unit. A single token has a unit for each chunk: see
 // cpu/attention.h.
 TEST_CASE("op: attention of a token is the same in a prompt and alone") {
   const Example<Attention> e{{1, 4, {2, 48, 48, 0}, 0.2f}, {{{21, 192}}}, 21};
   for (const StateLayout& layout : layouts_of(e.op)) expect_same_alone(e.op, *make_case(e, layout));
 }
 
-// All have two chunks in common, and a page of their own; one is a step behind, one has two tokens.
-TEST_CASE("op: attention reads what sequences share once, with the bits of each alone") {
+// All sequences share two chunks and have a page of their own. One is a step shorter, one has two
+// tokens.
+TEST_CASE("op: attention reads shared pages once, with the bits of each sequence alone") {
   const Attention ops[] = {{1, 6, {2, 48, 48, 0}, 0.2f},
                            {0, 20, {1, 16, 32, 300}, 0.25f, 0, 8},
                            {0, 2, {2, 32, 16, 0}, 0.2f, 5}};
@@ -145,7 +147,7 @@ TEST_CASE("op: attention reads what sequences share once, with the bits of each 
   }
 }
 
-TEST_CASE("op: values inside keys are stored once, in formats without blocks, bits as ever") {
+TEST_CASE("op: values inside keys are stored once, not in formats of blocks, with the same bits") {
   const Attention op{0, 20, {1, 72, 64, 300, true}, 0.1f};
   const Example<Attention> e{op, {{{21, 1440}}}, 21};
   for (const KvType& t : kKvTypes) {
@@ -174,7 +176,7 @@ void run_alone(const Backend& backend, const AnyOp& op, const OpArgs& a) {
 
 }  // namespace
 
-TEST_CASE("op: the k largest, of equal ones the first, NaN before all") {
+TEST_CASE("op: top_k gives the k largest, the first of equal ones, NaN before all") {
   const float x[] = {1, -0.0f, 3, 0, 3, -INFINITY, INFINITY, 3, -1};
   const float bad[] = {1, INFINITY, NAN, -INFINITY, -NAN, 2, 0, 0, 0};
   const std::pair<const float*, std::vector<int32_t>> cases[] = {
@@ -201,7 +203,7 @@ TEST_CASE("op: the k largest, of equal ones the first, NaN before all") {
     }
 }
 
-TEST_CASE("op: what an expert makes of a row is what matmul makes with its weight alone") {
+TEST_CASE("op: expert_matmul gives the bits of matmul with that expert's weight") {
   for (const Example<ExpertMatMul>& e : ExpertMatMul::examples()) {
     auto c = make_case(e, StateLayout{});
     const int64_t n = e.op.outputs(c->args), rows = c->args.in[0].shape.rows;
@@ -233,7 +235,7 @@ TEST_CASE("op: what an expert makes of a row is what matmul makes with its weigh
   }
 }
 
-TEST_CASE("op: quantized activations are the reference's, to the bit") {
+TEST_CASE("op: quantized activations equal the reference's, bit for bit") {
   const auto e = QuantizeActs::examples()[1];
   auto c = make_case(e, StateLayout{});
   Outputs want = outputs_of(e.op, *c, [&](const OpArgs& a) { e.op.reference(a); });
@@ -246,7 +248,7 @@ TEST_CASE("op: quantized activations are the reference's, to the bit") {
   }
 }
 
-// NaN among them, which random weights are not.
+// Includes NaN, which random weights never are.
 TEST_CASE("op: every code of f8 on every instruction set") {
   alignas(64) std::byte codes[256];  // 16 strips of one column
   for (int i = 0; i < 256; ++i) codes[i] = std::byte(i);
@@ -265,7 +267,7 @@ TEST_CASE("op: every code of f8 on every instruction set") {
   }
 }
 
-// Products at the ends of their ranges: the int16 sums of the instruction sets without VNNI must
+// Products at the limits of their ranges: the int16 sums of the instruction sets without VNNI must
 // not overflow.
 TEST_CASE("op: matmul at the extremes of every block format") {
   const int64_t cols = 256;
@@ -275,7 +277,8 @@ TEST_CASE("op: matmul at the extremes of every block format") {
     for (unsigned char fill : {0x00, 0xFF, 0x80, 0x7F}) {
       for (float sign : {1.0f, -1.0f}) {
         std::vector<std::byte> row(row_bytes(Format(f), cols), std::byte{fill});
-        // Scales must be finite: 0x3c is 1.0 in the high byte of a half, wherever a half may stand.
+        // Scales must be finite: 0x3c gives 1.0 in the high byte of a half, wherever a block has
+        // one.
         std::vector<std::byte> random(row.size());
         random_row(Format(f), 1, 1, cols, random.data());
         Formats::with(Format(f), [&]<class F>(F) {

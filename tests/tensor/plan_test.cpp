@@ -1,5 +1,5 @@
-// What fusing and planning do to a graph: fewer steps, shared memory, the same logits (those are
-// exactness_test's and model_test's).
+// What fusing and planning change in a graph: fewer steps and shared memory. exactness_test and
+// model_test check that logits stay the same.
 #include <map>
 
 #include "engine/passes/plan_cache.h"
@@ -42,7 +42,7 @@ TEST_CASE("plan: a llama layer of block formats is eight steps") {
   CHECK(n["kv_write"] == layers);  // rotates q and k
   CHECK(n["attention"] == layers);
   CHECK(n["rope"] + n["unary"] + n["quantize_acts"] == 0);
-  CHECK(n["binary"] == 1);  // the last residual; the others are the norms'
+  CHECK(n["binary"] == 1);  // the last residual; the norms add the others
   CHECK(int(g.nodes.size()) == 8 * layers + 5);
   MESSAGE(before << " nodes become " << g.nodes.size());
 }
@@ -63,7 +63,7 @@ TEST_CASE("plan: float models keep their activations, and a layer of gpt2 its bi
       CHECK(node.in.size() == 7);
 }
 
-TEST_CASE("plan: the query that turns with the keys is the one that attention over them reads") {
+TEST_CASE("plan: kv_write rotates the query that attention over these keys reads") {
   const auto engine = Engine::open({});
   EngineImpl& e = engine->impl();
   graph_of(e, 1);
@@ -90,7 +90,7 @@ TEST_CASE("plan: the query that turns with the keys is the one that attention ov
     if (std::holds_alternative<KvWrite>(node.op)) CHECK(node.out == std::vector<ValueId>{q});
 }
 
-TEST_CASE("plan: values share one arena, and none that is alive is overwritten") {
+TEST_CASE("plan: values share one arena, and none that is still needed is overwritten") {
   const auto engine = Engine::open({});
   EngineImpl& e = engine->impl();
   Plan plan(graph_of(e, 16), cpu_backend(), e.batch, e.host);
@@ -101,8 +101,8 @@ TEST_CASE("plan: values share one arena, and none that is alive is overwritten")
   AlignedBytes arena;
   arena.grow(plan.arena_bytes());
   plan.bind(arena.data());
-  // What is written at a step overlaps nothing that was written before and is read at this step or
-  // later, and nothing else of the step.
+  // What a step writes must not overlap anything written earlier that is read at this step or
+  // later, nor anything else of the step.
   struct Place {
     std::uintptr_t begin, end;
     size_t made, last;
@@ -146,8 +146,8 @@ TEST_CASE("plan: the text of a graph names ops, shapes and weights") {
   CHECK(to_text(g).find("gated_matmul") != std::string::npos);
 }
 
-// A rewrite that looked for its neighbours through the whole graph took hours for these layers.
-TEST_CASE("plan: fusing takes as long as the graph") {
+// A rewrite that searched the whole graph for its neighbours took hours for these layers.
+TEST_CASE("plan: the time to fuse grows only linearly with the graph") {
   const int layers = 100'000;
   const auto engine = Engine::open({});
   EngineImpl& e = engine->impl();
@@ -183,8 +183,8 @@ TEST_CASE("plan: fusing takes as long as the graph") {
   CHECK(split(deep, 0).first.nodes.size() == 1);
 }
 
-// But those whose layers have more than the residual stream in common.
-TEST_CASE("plan: every architecture can be cut in front of each of its layers") {
+// Except those whose layers share more than the residual stream.
+TEST_CASE("plan: every architecture can be cut before each of its layers") {
   for (const auto& entry : std::filesystem::directory_iterator(golden("models"))) {
     if (!entry.is_directory()) continue;
     CAPTURE(entry.path().string());
@@ -203,7 +203,7 @@ TEST_CASE("plan: every architecture can be cut in front of each of its layers") 
   }
 }
 
-// Every tensor was looked for among all, 15 s to the first token.
+// Every tensor was once looked up by a search through all, which took 15 s before the first token.
 TEST_CASE("plan: a model of 4096 tiny layers opens and runs") {
   Gguf g = tiny_llama();
   const auto layer = g.tensors;
@@ -222,8 +222,8 @@ TEST_CASE("plan: a model of 4096 tiny layers opens and runs") {
   CHECK(whole.nodes.size() > 4096 * 8);
 }
 
-// 268 MB of reference counts, for a file of two kilobytes.
-TEST_CASE("plan: a context that is only promised takes no memory") {
+// It once took 268 MB of reference counts, for a file of two kilobytes.
+TEST_CASE("plan: a context that a file only declares takes no memory") {
   KvPool pool(int64_t(1) << 40, [](int32_t, int32_t) {});
   CHECK(pool.size() == int64_t(1) << 40);
   const int32_t first = pool.take(), second = pool.take();
@@ -233,7 +233,7 @@ TEST_CASE("plan: a context that is only promised takes no memory") {
   CHECK(pool.take() == first);
 }
 
-TEST_CASE("plan cache: prompts of many lengths push out what was not used for longest") {
+TEST_CASE("plan cache: prompts of many lengths evict the least recently used plans") {
   PlanCache<int> cache;
   int made = 0;
   const auto asked_for = [&](int tokens, int outputs) {
@@ -247,7 +247,7 @@ TEST_CASE("plan cache: prompts of many lengths push out what was not used for lo
     return made == before;
   };
   asked_for(1, 1);  // a decode step
-  asked_for(5, 5);  // the check of a draft
+  asked_for(5, 5);  // a verification pass of draft tokens
   for (int length = 100; length < 300; ++length) {
     asked_for(length, 1);
     asked_for(5, 5);

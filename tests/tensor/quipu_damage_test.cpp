@@ -1,5 +1,5 @@
-// Damaged and forged .quipu files: each is refused with one line that names what is wrong, none is
-// believed.
+// Damaged and forged .quipu files. Each is refused with one line that names what is wrong; no wrong
+// value is used.
 #include <xxhash.h>
 
 #include <random>
@@ -28,7 +28,7 @@ std::vector<TableRow> table_of(const std::string& file) {
   return decode_header("x", std::as_bytes(std::span(file)), file.size()).table;
 }
 
-// Makes the header's sum right again after something in it was changed.
+// Makes the header's checksum right again after a change.
 std::string summed(std::string file) {
   const uint64_t sum = XXH3_64bits(file.data() + kQuipuPreamble, header_end(file) - kQuipuPreamble);
   std::memcpy(file.data() + 16, &sum, 8);
@@ -60,7 +60,7 @@ TEST_CASE("quipu: a file cut short anywhere is refused") {
   CHECK(error_of([&] { open_quipu(tmp / "none"); }).code == Exit::io);
 }
 
-TEST_CASE("quipu: a flipped bit is noticed, in the header at once, in a tensor by verify") {
+TEST_CASE("quipu: a flipped bit is found, in the header at once, in a tensor by verify") {
   const TempFolder tmp;
   const std::string file = written(tmp / "a", tiny());
   for (size_t at = 0; at < header_end(file); at++)
@@ -83,14 +83,14 @@ TEST_CASE("quipu: a flipped bit is noticed, in the header at once, in a tensor b
     }
 }
 
-TEST_CASE("quipu: not a .quipu file, or one of another time") {
+TEST_CASE("quipu: not a .quipu file, or one of another version") {
   const TempFolder tmp;
   std::string file = written(tmp / "a", tiny());
   file[7] = 9;
   CHECK(open_error(file).what() ==
         std::string("x.quipu: is .quipu version 9, this chaski reads 1"));
   write_file(tmp / "later", file);
-  CHECK(is_quipu(tmp / "later"));  // so that the version is what the user hears about
+  CHECK(is_quipu(tmp / "later"));  // so that the error names the version
   file.replace(0, 4, "GG\x1b\n");
   CHECK(open_error(file).what() ==
         std::string(
@@ -101,10 +101,10 @@ TEST_CASE("quipu: not a .quipu file, or one of another time") {
   CHECK(!is_quipu(tmp.path));
 }
 
-TEST_CASE("quipu: a forged header with a right sum is refused by the field that is wrong") {
+TEST_CASE("quipu: a forged header with a right checksum is refused by the field that is wrong") {
   const TempFolder tmp;
   const std::string file = written(tmp / "a", tiny());
-  // After a tensor's name: format 0, layout 4, rows 8, cols 16, offset 24, bytes 32, sum 40.
+  // After a tensor's name: format 0, layout 4, rows 8, cols 16, offset 24, bytes 32, checksum 40.
   const std::string_view norm = "norm", q = "layer.0.attn_q";
   const uint64_t q_offset = table_of(file)[1].offset, q_bytes = 2 * strip_bytes(Format::q8, 32);
   const uint64_t end = header_end(file);
@@ -183,7 +183,7 @@ TEST_CASE("quipu: forged names, counts and values") {
   CHECK(line(forged(file, "list", 4, uint32_t{9})) ==
         "x.quipu: list is an array of arrays, expected an array of scalars or strings");
 
-  // A header that claims more than it says: the byte after the table becomes part of it.
+  // A header that claims one byte too many: the byte after the table becomes part of it.
   std::string longer = file;
   longer[8]++;
   CHECK(contains(line(summed(longer)), "x.quipu: header bytes is "));
@@ -192,7 +192,7 @@ TEST_CASE("quipu: forged names, counts and values") {
   CHECK(contains(line(longer), "header: 91513144428168"));
 }
 
-TEST_CASE("quipu: random damage behind a right sum never gets past the checks") {
+TEST_CASE("quipu: random damage with a right checksum never passes the checks") {
   const TempFolder tmp;
   const std::string file = written(tmp / "a", tiny());
   const uint64_t end = header_end(file);
@@ -207,7 +207,7 @@ TEST_CASE("quipu: random damage behind a right sum never gets past the checks") 
     const Aligned bytes(summed(bad));
     try {
       const auto weights = open_quipu("x", bytes.span());
-      accepted++;  // a changed value or sum: nothing to notice, but tensors must lie inside
+      accepted++;  // cannot be found here, but tensors must be inside the file
       for (const Weight& weight : weights->tensors)
         REQUIRE(static_cast<uint64_t>(weight.data - bytes.data) + weight.info.bytes() <=
                 bytes.size);
@@ -219,7 +219,7 @@ TEST_CASE("quipu: random damage behind a right sum never gets past the checks") 
   CHECK(accepted < 2000);
 }
 
-TEST_CASE("quipu: the writer refuses what the reader would, before a byte is written") {
+TEST_CASE("quipu: the writer refuses what the reader would refuse, before a byte is written") {
   const TempFolder tmp;
   const auto line = [&](auto change) {
     ModelSource source = tiny();
@@ -247,7 +247,7 @@ TEST_CASE("quipu: the writer refuses what the reader would, before a byte is wri
   CHECK(contains(line([&](auto& s) { s.meta.set("n", nested); }), "test: n is an array of arrays"));
 }
 
-TEST_CASE("quipu: bytes that do not read back as written are noticed") {
+TEST_CASE("quipu: bytes that do not read back as written are found") {
   const TempFolder tmp;
   write_file(tmp / "a", "old");
   const ModelSource source = tiny();

@@ -1,5 +1,5 @@
-// The .quipu file: what is written comes back, the same bytes whatever the threads, and never at
-// the cost of the file that was there. Damaged files: quipu_damage_test.cpp.
+// The .quipu file: what is written is read back; the bytes do not depend on the number of threads;
+// and an existing file is never lost. quipu_damage_test.cpp tests damaged files.
 #include <unistd.h>
 
 #include <atomic>
@@ -33,13 +33,13 @@ void check_same_tensors(const Weights& weights, const ModelSource& source) {
 TEST_CASE("quipu: sizes of tensors") {
   CHECK(TensorInfo{"v", Format::f32, 1, 10}.bytes() == 40);
   CHECK(TensorInfo{"v", Format::q8, 1, 64}.bytes() == 2 * 34);
-  CHECK(TensorInfo{"m", Format::f32, 2, 10}.bytes() == 16 * 40);  // padded to a strip
+  CHECK(TensorInfo{"m", Format::f32, 2, 10}.bytes() == 16 * 40);  // padded to a whole strip
   CHECK(TensorInfo{"m", Format::q8, 17, 64}.bytes() == 2 * strip_bytes(Format::q8, 64));
   const TensorInfo huge{"big\n", Format::f32, int64_t{1} << 40, int64_t{1} << 40};
   CHECK(contains(error_of([&] { huge.bytes(); }).what(), "tensor big\\n has shape"));
 }
 
-TEST_CASE("quipu: every type of value and every tensor comes back") {
+TEST_CASE("quipu: every type of value and every tensor is read back") {
   const TempFolder tmp;
   const ModelSource source = tiny();
   const std::string file = written(tmp / "a.quipu", source);
@@ -89,10 +89,10 @@ TEST_CASE("quipu: progress counts up to all bytes") {
   });
   CHECK(last == all);
   for (int n : seen) CHECK(n > 0);
-  CHECK(seen[0] > 3);  // in pieces
+  CHECK(seen[0] > 3);  // in several pieces
 }
 
-TEST_CASE("quipu: opening touches the header alone") {
+TEST_CASE("quipu: opening reads only the header") {
   const TempFolder tmp;
   const TensorInfo info{"big", Format::f32, 1 << 14, 1 << 14};  // 1 GB, a hole in the file
   QuipuHeader header{{}, {{info, 4096, 0}}};
@@ -103,7 +103,7 @@ TEST_CASE("quipu: opening touches the header alone") {
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::milliseconds(200));
 }
 
-TEST_CASE("quipu: when source or progress throws, the caller hears it and the old file stays") {
+TEST_CASE("quipu: if source or progress throws, the caller gets the error and the old file stays") {
   const TempFolder tmp;
   write_file(tmp / "a", "old");
   for (int threads : {1, 2, 7}) {
@@ -116,7 +116,7 @@ TEST_CASE("quipu: when source or progress throws, the caller hears it and the ol
     };
     const Error error = error_of([&] { write_quipu(tmp / "a", source, threads); });
     CHECK(error.code == Exit::io);
-    // the first one, whichever thread was first
+    // the first error, whichever thread was first
     CHECK(std::string(error.what()) == "strip 64 is unreadable");
     CHECK(error_of([&] { load(source, threads); }).code == Exit::io);
 
@@ -147,7 +147,8 @@ TEST_CASE("quipu: weights that do not fit in memory are refused with numbers") {
   const Error error = error_of([&] { load(source, 2); });
   CHECK(contains(error.what(), "big.gguf: the weights need 4.5e+06 GB of memory, "));
   CHECK(contains(error.what(), " GB are available"));
-  // All the machine has, which is more than it can spare; the address space would be granted.
+  // The size of the machine's whole memory, which cannot be free, although the system would give
+  // the addresses.
   const int64_t all = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   source.tensors = {tensor("token_embd", Format::f32, all >> 16, 1 << 14)};
   source.tensors[0].read = [](int64_t, int64_t, std::byte*) {
@@ -156,7 +157,7 @@ TEST_CASE("quipu: weights that do not fit in memory are refused with numbers") {
   for (const auto& e : {error, error_of([&] { load(source, 2); })}) CHECK(e.code == Exit::memory);
 }
 
-TEST_CASE("quipu: no tensors is a file like any other") {
+TEST_CASE("quipu: a model without tensors is a file like any other") {
   const TempFolder tmp;
   write_quipu(tmp / "a", {"", "test", {}, {}, nullptr}, 2);
   const auto weights = open_quipu(tmp / "a");
@@ -164,7 +165,7 @@ TEST_CASE("quipu: no tensors is a file like any other") {
   CHECK(load(source_of(weights), 2)->tensors.empty());
 }
 
-TEST_CASE("quipu: every job is done once, and the lowest error is the one that is told") {
+TEST_CASE("quipu: every job is done once, and the lowest error is reported") {
   for (int threads : {1, 2, 5}) {
     std::vector<std::atomic<int>> done(1000);
     for_each_job(done.size(), threads, [&](size_t job) { done[job]++; });
