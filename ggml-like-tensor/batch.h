@@ -15,8 +15,9 @@ struct Store {
   int32_t token, page, slot;
 };
 
-// What attention reads of a pool (reading.h). A group is a run of pages of a chunk, with the tokens
-// that see any of them: tokens of all sequences that have exactly these pages there.
+// What attention reads of a pool (reading.h). A group is a run of pages of a chunk, together with
+// the tokens that see any of these pages. They are tokens of all sequences whose tables have
+// exactly these pages there.
 struct Reading {
   struct Run {  // tokens [first, end) of the batch, of one sequence
     int32_t first, end;

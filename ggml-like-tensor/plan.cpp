@@ -72,9 +72,9 @@ void Plan::place_values(int together) {
   }
 }
 
-// What a thread does in a second if its weights come from a near cache, and the cost in seconds of
-// starting a step on n threads and waiting for them. Both are rough; they only distinguish models
-// of a few megabytes from larger ones.
+// The speed of a thread whose weights come from a near cache, and the seconds to start a step on n
+// threads and wait for them. Both are rough; they only distinguish models of a few megabytes from
+// larger ones.
 constexpr double kBytesASecond = 20e9, kOpsASecond = 100e9;
 constexpr double dispatch_cost(int n) { return n == 1 ? 0 : 1e-6 + 0.15e-6 * n; }
 

@@ -41,7 +41,7 @@ struct StateLayout {
 
   // Sets the addresses of the pools.
   void place(std::span<std::byte* const> addresses);
-  // The bytes of one page of each pool, added up.
+  // The sum of the page sizes of all pools.
   size_t page_bytes() const;
 
   // Calls copy(to, from, bytes) for everything in page `from` of a pool.

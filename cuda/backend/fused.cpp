@@ -42,8 +42,8 @@ bool can_fuse_norm(const Plan& plan, size_t i, size_t shared_limit) {
          shared_limit;
 }
 
-// True if the matmul at step i makes the q, k and v that the kv_write at i + 1 rotates and stores,
-// 32 channels of one head at a time.
+// True if the matmul at step i makes the q, k and v of the kv_write at i + 1. The fused kernel
+// rotates and stores 32 channels of one head at a time.
 bool can_fuse_kv_write(const Plan& plan, size_t i) {
   const auto* matmul = op_at<MatMul>(plan, i);
   const auto* write = op_at<KvWrite>(plan, i + 1);

@@ -43,9 +43,8 @@ class PassBuffers {
  private:
   static constexpr size_t kStoreNumbers = sizeof(Store) / sizeof(int32_t);
 
-  // Order in memory: the settings of draws, max_batch at most; these lists of max_batch entries
-  // each; the table starts of each pool; where the stores of each pool start; the tables and the
-  // stores.
+  // Order in memory: the settings of draws, max_batch at most; these lists of max_batch entries;
+  // the starts of the tables by pool; the starts of the stores by pool; the tables; the stores.
   enum List { kTokens, kPositions, kCells, kOutputs, kTableStart };
 
   // Calls each(first token, end, number of pages). Tokens of one sequence are consecutive and their

@@ -17,11 +17,11 @@
 // distributed x that is an NMSE of 6e-12 (bf16) or 1e-15 (f16). The high parts alone would give
 // 3e-6 or 4e-8.
 //
-// Order. Each 32 columns start from zero and add the low parts of columns 0..3 (of each lane's
-// eight), the low parts of 4..7, the high parts of 0..3, the high parts of 4..7. Small numbers come
-// first because tensor cores truncate when they align summands. One fma by s, or one addition, then
-// adds the result to the row's sum in f32, so that the truncation never affects a long sum. Every
-// kernel takes the same products in the same order, through split() and multiply() below.
+// Order. Each 32 columns start from zero. They add the low parts of columns 0..3 (of each lane's
+// eight) and of 4..7, then the high parts of 0..3 and of 4..7. Small numbers come first because
+// tensor cores truncate when they align summands. One fma by s, or one addition, then adds the
+// result to the row's sum in f32, so that the truncation never affects a long sum. Every kernel
+// takes the same products in the same order, through split() and multiply() below.
 //
 // Fragments. A tile is the 16 rows of one column, 32 bytes. The mapping from the k of a product to
 // the 32 columns is free, as long as weights and x agree. Lane 4 g + t has columns t, 4 + t, .. 28
@@ -39,7 +39,6 @@
 // products, 8 fma or additions, 8 loads of x and about 24 (bf16) or 50 (f16) instructions to split
 // x. With the tests for the row's end, one a load, nvcc makes 130 or 160 instructions for one
 // token. int_dot.cuh takes 440 for 4 KB.
-// where int_dot.cuh takes 440 for 4 KB.
 #pragma once
 #include "cuda/matmul/int_dot.cuh"
 

@@ -4,11 +4,11 @@
 // lane, in the order of lanes. Rows of x are copied 16 bytes at a time, so the number of columns
 // must be a multiple of four.
 //
-// Cost of a stage for a warp: 64 products (m16n8k16, two for a weight and token; the matmul's
-// definition has 65536 multiply-adds), 64 fma or additions, 16 loads of parts, 8 loads and 16
-// permutes for the weights, and about 70 (bf16) or 120 (f16) instructions to split its 16 tokens.
-// nvcc makes 380 or 430 instructions of it. If each warp split what it multiplies, nothing would
-// have to be shared, but the 70 or 120 instructions would be four times as many.
+// Cost of a stage for a warp: 64 products (m16n8k16, two for a weight and token), 64 fma or
+// additions, 16 loads of parts, 8 loads and 16 permutes for the weights. Splitting its 16 tokens
+// takes about 70 (bf16) or 120 (f16) instructions. nvcc makes 380 or 430 instructions in all, for
+// 65536 multiply-adds of the definition. If each warp split what it multiplies, nothing would have
+// to be shared, but the 70 or 120 instructions would be four times as many.
 //
 // Shared memory: 98.5 KB with the totals. A multiprocessor with 228 KB holds two blocks, one with
 // 100 KB holds one.

@@ -5,8 +5,8 @@
 // (matmul_tiles.cuh) keeps the same order.
 //
 // One token. m16n8k32 has eight columns and one token needs only one. So the eight blocks of a
-// group take one column each. Lane 4 g + t loads the activations of block g. Eight products, each
-// with all columns but its own set to zero, add up to
+// group take one column each. Lane 4 g + t loads the activations of block g. The group takes eight
+// products; in each, all columns but one are zero. They add up to
 //       D[row][c] = dot of the row with block c,
 //       lane 4 g + t holding blocks 2t, 2t+1 of its four rows.
 // So converting, scaling and unpacking of scales are spread over all lanes and done once. The sum

@@ -1,4 +1,4 @@
-// How the host describes to a kernel the norm of one row, or of one head of a row (norm.cuh).
+// The norm of one row or one head, as the host describes it to a kernel (norm.cuh).
 #pragma once
 #include "cuda/device/order.h"
 #include "cuda/table.h"

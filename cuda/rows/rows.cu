@@ -122,7 +122,8 @@ struct RopeKernel {
 };
 
 // Stores keys and values in their pages, with the bits of KvWrite::write, and rotates the query as
-// well. A block takes a head: of one token for queries, of one store after another for keys.
+// well. For queries a block takes a head of one token. For keys it takes a head and goes through
+// the stores.
 
 constexpr int kWriteWarps = 4;
 

@@ -44,7 +44,7 @@ struct HeadPages {
         v_inside_k(kv.layout.v_inside_k ? kv.layout.v_dim : 0),
         floats(!kv.layout.blocks()),
         table(table) {}
-  // In the pages of one chunk, the keys of all pages first.
+  // For pages that are copies of one chunk; all keys come first.
   HeadPages(const std::byte* chunk, const KvLayout& l)
       : first(chunk),
         group_bytes(0),

@@ -1,7 +1,7 @@
 // The device's attention with long contexts, sequences of different lengths and heads of every
-// shape. It is compared with the reference. Its bits must be the same if a token is alone (its
-// context split over blocks), together with others of its sequence, or in a prompt (one block takes
-// all chunks).
+// shape, compared with the reference. A token's bits must be the same in three cases: alone (its
+// context split over blocks), together with others of its sequence, and in a prompt (one block
+// takes all chunks).
 #include "tests/kit/cuda_device.h"
 #include "tests/kit/op_support.h"
 

@@ -1,6 +1,6 @@
-// The CUDA backend through its interface (cuda/backend.h): a whole model on the device compared
-// with the CPU, graphs replayed over changing batches, copied pages, tokens drawn as the host's
-// sampler draws them, and the errors without a device or with too little memory.
+// The CUDA backend through its interface (cuda/backend.h). A whole model on the device is compared
+// with the CPU. Graphs are replayed over changing batches, pages are copied, and tokens are drawn
+// as the host's sampler draws them. Errors without a device or with too little memory are checked.
 #include "cuda/backend.h"
 #include "cuda/draw/draw.cuh"
 #include "engine/sampling/sampler.h"

@@ -1,4 +1,4 @@
-// The .quipu file: what is written is read back; the bytes do not depend on the number of threads;
+// The .quipu file: a written model is read back; the bytes do not depend on the number of threads;
 // and an existing file is never lost. quipu_damage_test.cpp tests damaged files.
 #include <unistd.h>
 
