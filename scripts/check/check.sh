@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# make check: the rules that a compiler does not know.
-#   1. who may include whom (HACKING.md, the picture of the layers)
-#   2. no weak symbol in an object built with instruction-set flags: the linker could pick it for a machine that lacks them
-#   3. every file as clang-format writes it (make format)
-#   4. no conditional compilation outside the places meant for it, no -ffast-math
-#   5. every variable of the environment that is read stands in main/flags/environment.h, and every file says which it reads
+# make check: the rules that a compiler does not check.
+#   1. includes follow the order of rooms and folders (HACKING.md, the picture of the rooms)
+#   2. an object built with instruction-set flags has no weak symbol: the linker could use it on a machine without these instructions
+#   3. every file is formatted as by clang-format (make format)
+#   4. conditional compilation is used only in the files meant for it; -ffast-math is not used
+#   5. main/flags/environment.h lists every environment variable that is read, and getenv() is called with the name itself
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -13,8 +13,8 @@ found=$(mktemp)
 trap 'rm -f "$found"' EXIT
 say() { printf 'check: %s\n' "$*"; bad=1; }
 
-# The rooms in order. A file may include its own folder and the folders before it in the list of its room, and the rooms named after the
-# colon. cuda/ is seen through cuda/backend.h alone, ggml-like-tensor/cpu/ by itself alone.
+# The rooms in order, each with its folders in order. A file may include its own folder, the folders before it in its room, and the rooms
+# after the colon. Other rooms see only cuda/backend.h of cuda/, and only ggml-like-tensor/cpu/ itself may include its files.
 rooms() {
   cat <<'END'
 quant .:
@@ -34,15 +34,15 @@ while read -r room rest; do
       { file = $0; sub(/:.*/, "", file); path = $0; sub(/.*#include "/, "", path); sub(/".*/, "", path)
         from = path; sub(/\/.*/, "", from); a = folder(file); b = folder(path)
         if (from != room && !(from in allowed)) print file " includes " path ", " room " may include:" others
-        else if (b == "ggml-like-tensor/cpu" && a != b) print file " includes " path ", private to ggml-like-tensor/cpu"
-        else if (from == "cuda" && room != "cuda" && path != "cuda/backend.h") print file " includes " path ", only cuda/backend.h is public"
+        else if (b == "ggml-like-tensor/cpu" && a != b) print file " includes " path ", which is private to ggml-like-tensor/cpu"
+        else if (from == "cuda" && room != "cuda" && path != "cuda/backend.h") print file " includes " path ", but only cuda/backend.h is public"
         else if (from == room && n > 1 && a != b) {
           if (!(a in rank)) print file ": folder " a " is not in the list of scripts/check/check.sh"
           else if (!(b in rank)) print file ": folder " b " is not in the list of scripts/check/check.sh"
           else if (rank[b] > rank[a] && a != "models/import") print file " includes " path ", which comes later in the order of " room } }'
 done < <(rooms) > "$found"
 while IFS= read -r line; do say "$line"; done < "$found"
-# A name under the project's roof must be a path from the root.
+# Includes of project files are paths from the root.
 while IFS=: read -r file line text; do
   say "$file:$line: include paths start at the root: $text"
 done < <(grep -rnE '^[[:space:]]*#include "[^/"]+"' quant ggml-like-tensor models engine main cuda tests --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' 2>/dev/null)
@@ -62,15 +62,15 @@ if grep -nE -- '-ffast-math|-Ofast' Makefile | grep -v 'No -ffast-math'; then sa
 
 while IFS=: read -r file line text; do
   name=$(sed -nE 's/.*getenv\("([A-Z0-9_]+)"\).*/\1/p' <<<"$text")
-  if [ -z "$name" ]; then say "$file:$line: getenv() of what is no name, so nobody can list it: $text"
-  elif ! grep -q "{\"$name\"," main/flags/environment.h; then say "$file:$line: $name is missing in main/flags/environment.h"; fi
+  if [ -z "$name" ]; then say "$file:$line: getenv() without a literal name cannot be listed in main/flags/environment.h: $text"
+  elif ! grep -q "{\"$name\"," main/flags/environment.h; then say "$file:$line: $name is missing in main/flags/environment.h, expected an entry there"; fi
 done < <(grep -rnoE 'getenv\([^)]*\)?' quant ggml-like-tensor models engine main cuda --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh')
 
 if ! command -v clang-format >/dev/null; then
-  echo "SKIPPED: check: clang-format is not installed, so the format was not looked at"
+  echo "SKIPPED: check: clang-format is not installed, so the format was not checked"
 elif unformatted=$(git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run 2>&1 | sed -n 's/^\([^:]*\):.*/\1/p' | sort -u) && [ -n "$unformatted" ]; then
-  say "not as make format writes it:" $unformatted
+  say "not formatted (run make format):" $unformatted
 fi
 
-[ "$bad" = 0 ] && echo "check: include rule, symbols, format, conditional compilation and environment are as they should be"
+[ "$bad" = 0 ] && echo "check: includes, symbols, format, conditional compilation and environment variables follow the rules"
 exit "$bad"

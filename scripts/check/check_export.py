@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Holds a folder that `chaski convert --layout` wrote against the model it was made of.
+"""Compares a folder that `chaski convert --layout` wrote with the model that it was made from.
 
     chaski convert model.gguf folder --layout gptq
     python3 scripts/check/check_export.py folder model.gguf [text.txt ...]
 
-The folder is unpacked here by the published layouts of GPTQ and AWQ, in plain numpy, and shares no line with chaski;
-the weights of model.gguf are those of the gguf package's own reader. Every weight must be the same to the bit.
-With texts, Hugging Face's tokenizers library reads the folder's tokenizer.json, and must make the tokens of each text
-that `build/chaski tokenize` (CHASKI_BIN) makes of it by model.gguf.
-Needs numpy, safetensors and gguf, with texts tokenizers.
+The folder is unpacked here by the published layouts of GPTQ and AWQ, in plain numpy, without any code of chaski. The gguf
+package reads the weights of model.gguf. Every weight must be equal to the bit. If texts are given, Hugging Face's tokenizers
+library reads the folder's tokenizer.json. It must give the same tokens for each text as `build/chaski tokenize` (CHASKI_BIN)
+with model.gguf. Needs numpy, safetensors and gguf; for texts also tokenizers.
 
     python3 scripts/check/check_export.py folder model.quipu --transformers "The capital of France is"
 
-has transformers load the folder with its layers for GPTQ and AWQ (of gptqmodel), on the CPU, and says how far log probabilities are from those of
-chaski (build/chaski, or CHASKI_BIN) with model.quipu, behind the text and 64 tokens that chaski makes of it; and the same of a model of plain floats
-that are unpacked here. `chaski quantize --type f32` of the packed model makes a model.quipu that multiplies the same floats. Needs torch, transformers, accelerate, optimum and gptqmodel.
+loads the folder with transformers and its GPTQ and AWQ layers (from gptqmodel), on the CPU. chaski (build/chaski, or CHASKI_BIN) with
+model.quipu continues the text by 64 tokens. Prints how much the log probabilities of the two differ after each of these tokens, and the
+same for a model with the plain floats that are unpacked here. `chaski quantize --type f32` of the packed model makes a model.quipu that
+multiplies the same floats. Needs torch, transformers, accelerate, optimum and gptqmodel.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # what stands at the i-th nibble of a word
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the column in the i-th nibble of a word
 NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
          "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
          "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
@@ -34,7 +34,7 @@ WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_he
 
 
 def nibbles(words, bits):
-    """Words of 32 bits into codes, along a last axis of their own."""
+    """Splits words of 32 bits into codes, along a new last axis."""
     shifts = np.arange(0, 32, bits, dtype=np.uint32)
     return (words.view(np.uint32)[..., None] >> shifts) & np.uint32(2**bits - 1)
 
@@ -46,7 +46,7 @@ def awq(words):
 
 
 def unpacked(parts, method):
-    """(rows, columns) of a weight: scale * (code - zero point)."""
+    """The weight as (rows, columns): scale * (code - zero point)."""
     if method["quant_method"] == "awq":
         codes, zeros = awq(parts["qweight"]), awq(parts["qzeros"])
         groups = np.arange(len(codes)) // method["group_size"]
@@ -61,7 +61,7 @@ def unpacked(parts, method):
 
 
 def theirs(name):
-    """The name in a GGUF file."""
+    """The tensor's name in a GGUF file."""
     base, end = name.rsplit(".", 1)
     if base in WHOLE:
         return f"{WHOLE[base]}.{end}"
@@ -70,7 +70,7 @@ def theirs(name):
 
 
 def half_split(w, heads):
-    """Rows of q and k as Hugging Face files have them, from rows whose neighbours turn together."""
+    """Reorders rows of q and k to Hugging Face's order, from rows in which neighbours are rotated together."""
     return w.reshape(heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
@@ -78,18 +78,18 @@ def check_tokens(folder, model, texts):
     from tokenizers import Tokenizer
     tokenizer, all = Tokenizer.from_file(f"{folder}/tokenizer.json"), 0
     for text in texts:
-        told = subprocess.run([os.environ.get("CHASKI_BIN", "build/chaski"), "tokenize", "-q", "-m", model, "-f", text, "--ids"],
+        expected = subprocess.run([os.environ.get("CHASKI_BIN", "build/chaski"), "tokenize", "-q", "-m", model, "-f", text, "--ids"],
                               capture_output=True, text=True, check=True).stdout
         with open(text, encoding="utf-8", newline="") as file:
             found = tokenizer.encode(file.read()).ids
-        if found != [int(token) for token in told.split()]:
+        if found != [int(token) for token in expected.split()]:
             raise SystemExit(f"{text}: the tokens differ")
         all += len(found)
     print(f"{all} tokens of {len(texts)} texts are the same")
 
 
 def read(folder):
-    """config.json, and what each weight stands for; how many were packed."""
+    """Returns config.json, the unpacked weights by name, and how many of them were packed."""
     with open(f"{folder}/config.json") as file:
         config = json.load(file)
     weights, packed = {}, {}
@@ -109,14 +109,14 @@ def compare_bits(folder, model):
     for name, found in weights.items():
         t = reference.pop(theirs(name))
         want = gguf.dequantize(t.data, t.tensor_type).reshape(found.shape)
-        turned = {"attn_q.": "num_attention_heads", "attn_k.": "num_key_value_heads"}
-        for part, heads in turned.items():
+        rotated = {"attn_q.": "num_attention_heads", "attn_k.": "num_key_value_heads"}
+        for part, heads in rotated.items():
             if part in t.name and config["model_type"] in ("llama", "mistral"):
                 want = half_split(want, config[heads])
         if not np.array_equal(found, want):
             raise SystemExit(f"{name}: {np.sum(found != want)} of {want.size} weights differ")
     if reference:
-        raise SystemExit(f"the folder lacks {', '.join(reference)}")
+        raise SystemExit(f"the folder does not have {', '.join(reference)}")
     method = config["quantization_config"]
     print(f"{len(weights)} tensors are the same, {packed} of them {method['quant_method']} of {method['bits']} bits")
 
@@ -137,8 +137,8 @@ def compare_logits(folder, model, text):
             rows = torch.log_softmax(model.eval()(ids).logits[0, len(prompt) - 1:-1].double(), -1)
         same = sum(row.argmax().item() == place["most_probable"][0]["id"] for row, place in zip(rows, places))
         far = [abs(row[one["id"]].item() - one["log_probability"]) for row, place in zip(rows, places) for one in place["most_probable"]]
-        print(f"{what}: the likeliest token is the same at {same} of {len(places)} places; log probabilities of the "
-              f"20 likeliest differ by {np.mean(far):.2g}, by {max(far):.2g} at most")
+        print(f"{what}: the top-1 token is the same at {same} of {len(places)} places; log probabilities of the "
+              f"20 most probable tokens differ by {np.mean(far):.2g} on average, by {max(far):.2g} at most")
 
     loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, device_map="cpu")
     compare(", ".join(sorted({type(m).__name__ for m in loaded.modules() if hasattr(m, "qweight")})), loaded)
@@ -158,7 +158,7 @@ def main():
     parser.add_argument("--transformers", metavar="TEXT")
     args = parser.parse_args()
     if args.transformers and args.texts:
-        parser.error("texts have no effect beside --transformers")
+        parser.error("texts have no effect together with --transformers")
     if args.transformers:
         compare_logits(args.folder, args.model, args.transformers)
     else:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make fuzz: builds the targets of tests/fuzz and runs each for FUZZ_SECONDS (60), two at a time, over its seeds in tests/fuzz/corpus and what
-# earlier runs found (build/fuzz/corpus). Ends with an error if there was a fault; the input that shows it stays in build/fuzz.
+# make fuzz: builds the targets of tests/fuzz and runs each for FUZZ_SECONDS (60), two at a time. Inputs are the seeds in tests/fuzz/corpus
+# and those found by earlier runs (build/fuzz/corpus). Ends with an error if there was a fault; its input is kept in build/fuzz.
 set -eu
 cd "$(dirname "$0")/../.."
 seconds=${FUZZ_SECONDS:-60}
@@ -15,7 +15,7 @@ make -j2 FUZZ_CXX="$cxx" fuzz-binaries
 run() {
   local seeds=tests/fuzz/corpus/$1 found=build/fuzz/corpus/$1 log=build/fuzz/$1.log
   mkdir -p "$found"
-  # One allocation of more than 64 MB, or 512 MB in all, is too much for an input of 64 KB.
+  # An input of 64 KB must not need an allocation of more than 64 MB, or more than 512 MB in all.
   if build/fuzz/"$1" -max_total_time="$seconds" -max_len=65536 -timeout=10 -malloc_limit_mb=64 -rss_limit_mb=512 -print_final_stats=1 \
        -artifact_prefix=build/fuzz/"$1"- "$found" "$seeds" >"$log" 2>&1; then
     echo "fuzz: $1: $(grep -oE 'number_of_executed_units: *[0-9]+' "$log" | grep -oE '[0-9]+') inputs in ${seconds} s, no fault"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The op sweep on AArch64: cross-compiled, run under qemu. Needs g++-aarch64-linux-gnu and qemu-user-static; skips visibly without.
-# Only what the kernels need is built. The one function left out is utf8proc's, which only error lines about text call.
+# Runs the op sweep on AArch64: cross-compiled, under qemu. Needs g++-aarch64-linux-gnu and qemu-user-static; without them it is skipped
+# with a message. Only what the kernels need is built. utf8proc is left out; only error messages with text use it.
 set -eu
 cd "$(dirname "$0")/../.."
 for tool in aarch64-linux-gnu-g++ qemu-aarch64-static; do

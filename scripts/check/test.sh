@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM... -- ARGUMENT...: the test cases of doctest programs, each in a process of its own, as many at a time as there are cores
-# (or TEST_JOBS). What a case has to say comes out when it ends; the last lines name those that failed and count. Ends with 1 if a case failed,
-# crashed or was killed.
+# test.sh PROGRAM... -- ARGUMENT...: runs the test cases of doctest programs, each in its own process, as many at a time as there are cores
+# (or TEST_JOBS). The output of a case is printed when it ends. The last lines name the failed cases and count all. The exit status is 1 if a
+# case failed, crashed or was killed.
 set -u
 programs=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do programs+=("$1"); shift; done
@@ -22,8 +22,8 @@ one() {
   local said status=0
   said="$work/$(basename "$program").$case"
   { "$program" --first="$case" --last="$case" "${@:3}" > "$said" 2>&1 || status=$?; } 2> /dev/null
-  # A case that passes says what it skipped, and nothing of doctest's frame; of one that fails everything is shown.
-  # Its last line, from tests/main.cpp, is missing if it was cut off.
+  # If a case passes, only what it skipped is printed, without doctest's frame. If it fails, all its output is printed.
+  # The last line comes from tests/main.cpp; it is missing if the case ended early.
   if [ $status = 0 ] && tail -n 1 "$said" | grep -q ' passed, 0 failed$'; then
     grep -vE '^\[doctest\] |^=+$|^[0-9]+ passed, 0 failed$|^$' "$said"
     : > "$said.passed"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A day with real chat models, in a terminal: twenty turns each with SmolLM2-135M-Instruct and Qwen2.5-Coder-0.5B-Instruct, with a system
-message, /retry, /edit, /save and a resumed chat, a tool call and an answer by a JSON schema. The transcript goes to standard output, to be
-looked at; what can be checked is checked, and ends the script where it does not hold.
+"""Chats with real models in a terminal: twenty turns each with SmolLM2-135M-Instruct and Qwen2.5-Coder-0.5B-Instruct, with a system message,
+/retry, /edit, /save and a resumed chat, a tool call and an answer by a JSON schema. The transcript goes to standard output for a person to
+read. What can be checked is checked; a failed check ends the script.
 
     CHASKI_REAL_MODELS=../real scripts/study/day.py [build/chaski]
 """
@@ -36,7 +36,7 @@ class Terminal:
         self.until("/help lists")
 
     def until(self, pattern):
-        """What is shown up to the prompt behind the pattern, without what only a terminal understands."""
+        """Returns the output up to the prompt after the pattern, without control sequences."""
         shown, end = "", time.time() + PATIENCE
         while not (re.search(pattern, shown) and shown.endswith("> ")):
             expect(time.time() < end, f"no {pattern!r} in {PATIENCE} seconds")
@@ -47,7 +47,7 @@ class Terminal:
             except OSError:
                 sys.exit(f"\n\nday: chaski ended before {pattern!r}")
             shown = re.sub(r"\033\[(?!\d+G)[0-9;?]*[a-zA-Z]|\033\][^\a]*\a|\r", "", shown + part)
-            # A word that goes to the next line is wiped out at the end of this one.
+            # A word that is moved to the next line is erased at the end of this line.
             shown = re.sub(r"([^\n]*)\033\[(\d+)G", lambda m: m[1][:int(m[2]) - 1], shown)
         print(shown, end="", flush=True)
         return shown
@@ -71,7 +71,7 @@ def once(*arguments):
 
 
 def twenty_turns(model, questions):
-    talk = f"{FOLDER}/{os.path.basename(model)}.json"  # of its own: /save replaces no other conversation
+    talk = f"{FOLDER}/{os.path.basename(model)}.json"  # a separate file: /save replaces no other conversation
     chat = Terminal("-m", model, "--seed", "1", "-n", "120", "--system", "You are a helpful guide. Answer in one or two sentences.")
     for question in questions[:8]:
         chat.type(question)
@@ -119,13 +119,13 @@ with open(FOLDER + "/tools.json", "w") as out:
 chat = Terminal("-m", QWEN, "--temp", "0", "-n", "120", "--tools", FOLDER + "/tools.json")
 chat.type("What is the weather in Lima?", "get_weather returns> ")
 answer = chat.type('{"degrees": 21, "sky": "clear"}')
-expect("21" in answer, "the answer does not say what the tool gave")
+expect("21" in answer, "the answer does not contain the result of the tool")
 chat.quit()
 calls = json.loads(once("-m", QWEN, "--temp", "0", "--tools", FOLDER + "/tools.json", "-p", "What is the weather in Lima?"))
-expect(json.loads(calls[0]["function"]["arguments"]) == {"city": "Lima"}, "the call is another")
+expect(json.loads(calls[0]["function"]["arguments"]) == {"city": "Lima"}, "the tool call differs")
 schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}, "country": {"type": "string", "maxLength": 30},
                                            "rivers": {"type": "array", "items": {"type": "string", "maxLength": 30}, "maxItems": 3}},
           "required": ["city", "country", "rivers"]}
 answer = json.loads(once("-m", QWEN, "--temp", "0", "--json-schema", json.dumps(schema), "-p", "Tell me about Paris as JSON."))
-expect(set(answer) == {"city", "country", "rivers"}, "the answer is not of the schema")
-print("\nday: all that can be checked holds")
+expect(set(answer) == {"city", "country", "rivers"}, "the answer does not follow the schema")
+print("\nday: all checks passed")

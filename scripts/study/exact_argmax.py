@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""How often a program's greedy token is the most probable one of exact arithmetic.
+"""Measures how often a program's greedy token is the most probable token of exact arithmetic.
 
     exact_argmax.py MODEL.gguf [--text FILE] [--count 20] [--tokens 64] [--answers FILE]
 
-Exact is f32 arithmetic by transformers on the file's weights, dequantized by the gguf package; each token is judged by what stands before
-it, the program's own tokens included. FILE holds a prompt a line, or a JSON object a line whose "turns" begin with one. --answers takes
-the token ids of another run, a line a prompt, instead of asking build/chaski (or CHASKI_BIN). A token that differs is shown with what the
-exact logits say of the two: a close call differs by hundredths. Needs torch, transformers, accelerate and gguf.
+Exact arithmetic is f32 by transformers with the file's weights, dequantized by the gguf package. Each token is judged after the tokens
+before it, including the program's own tokens. FILE has a prompt a line, or a JSON object a line whose "turns" begin with the prompt.
+--answers reads the token ids of another run, a line for each prompt, instead of running build/chaski (or CHASKI_BIN). For each token that
+differs, the difference of the two exact logits is printed; in a close case it is some hundredths. Needs torch, transformers, accelerate
+and gguf.
 
     exact_argmax.py MODEL.gguf --golden OUT.json [--text FILE]
 
-writes what the cases "real/..." of tests/cli/real_test.cpp hold: for prompts of this script, and tokens that exact arithmetic takes greedily,
-the token and its lead over the second at every place; and the perplexity of the first two windows of 512 tokens of FILE, counted as chaski
-eval counts.
+writes the expected values of the cases "real/..." of tests/cli/real_test.cpp. For the prompts of this script it has the greedy tokens of exact
+arithmetic, each with its margin over the second token. It also has the perplexity of the first two windows of 512 tokens of FILE, counted as
+`chaski eval` does.
 """
 
 import argparse
@@ -60,7 +61,7 @@ def reference_of(path):
 
 @torch.no_grad()
 def logits_of(reference, ids, first):
-    """One row for every place from `first` on: what exact arithmetic thinks of the token there."""
+    """One row for every place from `first` on: the exact logits of the token there."""
     return reference(torch.tensor([ids])).logits[0, first - 1 : -1]
 
 
@@ -72,7 +73,7 @@ def judge(reference, prompt, answer):
 
 @torch.no_grad()
 def path_of(reference, prompt, tokens):
-    """[token, its lead over the second], greedily; a token ends in whatever the model says, also its end."""
+    """Greedy tokens as [token, its margin over the second]. End tokens do not stop it."""
     path, past, ids = [], None, prompt
     for _ in range(tokens):
         out = reference(torch.tensor([ids]), past_key_values=past, use_cache=True)
@@ -83,7 +84,7 @@ def path_of(reference, prompt, tokens):
 
 
 def perplexity_of(reference, ids, bos):
-    """Of the second halves of the first two windows."""
+    """The perplexity of the second halves of the first two windows."""
     surprise, count = 0.0, 0
     for start in (0, WINDOW):
         window = ids[start : start + WINDOW]
@@ -101,7 +102,7 @@ def golden(reference, options):
         place["path"] = path_of(reference, place["ids"], options.tokens)
     with open(options.text) as file:
         ids = ids_of(options.model, file.read())
-    # A model with a first token has it in front of every window.
+    # A model with a BOS token has it before every window.
     bos = ids[0] if ids[0] == ids_of(options.model, "a")[0] else None
     out = {"perplexity": round(perplexity_of(reference, ids, bos), 4), "prompts": places}
     with open(options.golden, "w") as file:
@@ -130,7 +131,7 @@ def main():
     for prompt, answer in zip(prompts, answers):
         other += judge(reference, ids_of(options.model, prompt), answer)
         count += len(answer)
-    print(f"{count - len(other)} of {count} tokens are the exact argmax, {100 * (1 - len(other) / count):.2f}%; the others are behind it by")
+    print(f"{count - len(other)} of {count} tokens are the exact argmax, {100 * (1 - len(other) / count):.2f}%; the others are lower by")
     print(" ".join(f"{gap:.3f}" for gap in sorted(other)))
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the strings of quant/gguf/grids.cpp: which tuples the gguf package's IQ tables hold, a bit each.
+"""Prints the strings of quant/gguf/grids.cpp: the tuples in the gguf package's IQ tables, a bit for each possible tuple.
 
-The tables list tuples of 8 digits below 3 or of 4 digits below 8 in the order of the number they write, first digit
-lowest, so that a set of bits by that number is the whole table. Six bits are a character, lowest bit first.
+The tables list tuples of 8 digits below 3, or of 4 digits below 8. A tuple is read as a number, the first digit lowest, and
+the tables are in the order of these numbers. So a bit for each number describes a whole table. Six bits are a character,
+the lowest bit first.
 """
 
 import gguf
@@ -13,7 +14,7 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 def digits(name):
-    """(tuples, digits of each), from the values the package multiplies with."""
+    """An array (tuples, digits), from the values that the package multiplies with."""
     table = getattr(gguf.quants, name)
     table.init_grid()
     values = list(table.grid_map)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""make faults: the program in a machine that is in trouble. Every run has to end as README.md says:
-with its usual output and 0, or with one line on stderr and exit 4 or 5. Prints how many runs ended
-how; the exit status is 1 if one ended otherwise.
+"""make faults: runs the program on a machine with faults. Every run must end as README.md says: with its
+usual output and exit status 0, or with one line on stderr and 4 or 5. Prints how many runs ended in
+which way. The exit status is 1 if a run ended in any other way.
 
   drive.py BINARY SHIM [allocations|unwinding|limits|calls|kills|groups ...]
            [--to N] [--step N] [--only COMMAND] [--jobs N]
 
-allocations  the Nth allocation finds no memory, once and for ever
+allocations  the Nth allocation fails, only that one, or all after it too
 unwinding    the same without the program's new handler, so that bad_alloc unwinds
 limits       69 sizes of ulimit -v
 calls        the Nth system call of each kind fails, for several reasons
-kills        kill -9 in place of the Nth call that writes; the next run has to work
-groups       8 sizes of a memory control group (as root, where one can be made and holds)
+kills        kill -9 instead of the Nth call that writes; the next run has to work
+groups       8 sizes of a memory control group (as root, if one can be made and has an effect)
 """
 import argparse, collections, concurrent.futures, errno, os, pathlib, re, resource, signal
 import subprocess, sys, tempfile
@@ -22,7 +22,7 @@ parser.add_argument("shim")
 parser.add_argument("parts", nargs="*")
 parser.add_argument("--to", type=int, default=5000, help="the last allocation that fails")
 parser.add_argument("--step", type=int, default=1)
-parser.add_argument("--only", action="append", help="a command of those below, again for more")
+parser.add_argument("--only", action="append", help="run only this command; may be repeated")
 parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
 options = parser.parse_args()
 PARTS = ["allocations", "unwinding", "limits", "calls", "kills", "groups"]
@@ -34,7 +34,7 @@ STORY = os.path.abspath("models/bundled/story.quipu")
 GGUF = str(top / "story.gguf")
 subprocess.run([binary, "convert", STORY, GGUF], check=True, stderr=subprocess.DEVNULL)
 
-# {out} is a file in a folder of the run's own.
+# {out} is a file in a folder that belongs to the run.
 COMMANDS = {
     "run": ["run", "-n", "3", "--seed", "1", "-t", "2"],
     "run gguf": ["run", "-m", GGUF, "-p", "The", "-n", "3", "--seed", "1", "-t", "2"],
@@ -42,7 +42,7 @@ COMMANDS = {
     "quantize": ["quantize", GGUF, "{out}", "--type", "q8", "-t", "2"],
     "to gguf": ["convert", STORY, "{out}.gguf", "-t", "2"],
 }
-# The two that were seen to fail first, where their files are.
+# The first two that ever failed, if their files are there.
 data = pathlib.Path(os.environ.get("CHASKI_TEST_DATA", "../shared/data"))
 for name, file, command in [
         ("run tiny", "models/llama-2-tiny-random.gguf",
@@ -91,19 +91,19 @@ def run(command, variables={}, limit=None, prepare=None, keep=None, more=[]):
 clean = {command: run(command) for command in COMMANDS}
 for command, result in clean.items():
     if result.status != 0:
-        sys.exit(f"{command}: does not work at all: {result.err}")
+        sys.exit(f"{command}: fails without any fault: {result.err}")
 
 
 def verdict(command, result):
-    """None if the run ended as it should, else what was wrong."""
+    """None if the run ended as expected, otherwise what was wrong."""
     status, usual = result.status, clean[command]
     lines = result.err.splitlines()
     if status == 0:
         if usual.out is not None and result.out != usual.out or result.files != usual.files:
-            return "exit 0 with other output"
+            return "exit 0 with different output"
         return None
     if status == 127 and "loading shared libraries" in result.err:
-        return None  # the dynamic loader, before anything of ours
+        return None  # the dynamic loader failed before the program started
     if status not in (4, 5):
         return signal.Signals(-status).name if isinstance(status, int) and status < 0 else f"exit {status}"
     if not lines or not lines[-1].startswith("chaski: "):
@@ -152,7 +152,7 @@ def allocation_cases(command, more):
 
 
 def limit_cases():
-    # From where the dynamic loader ends to where nothing is short.
+    # From the limit at which the dynamic loader works to the limit at which nothing fails.
     lowest = 8 << 20
     while subprocess.run([binary, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (lowest, lowest))
@@ -184,8 +184,8 @@ def call_cases():
 
 
 def kills():
-    """A killed writer leaves the old file or the new one, and the next run works, begins anew or goes on where
-    that one was, and cleans up."""
+    """A killed writer must leave the old file or the new one. The next run must work, start again or continue,
+    and clean up."""
     global bad
     counts = collections.Counter()
     for command, name, more, most in [("quantize", "out", [], 30), ("quantize", "out", ["--resume"], 150),
@@ -206,10 +206,10 @@ def kills():
                     again = run(command, keep=folder, more=more)
                     fault = ("damaged" if held not in (old, whole) else
                              f"the next run: {again.status} {again.err}" if again.status else
-                             "a temporary is still there" if again.files != [name] else
+                             "a temporary file is still there" if again.files != [name] else
                              "the next run's file differs" if pathlib.Path(folder, name).read_bytes() != whole
                              else None)
-                    counts[fault or ("whole, a temporary was left and removed" if left else "whole")] += 1
+                    counts[fault or ("whole, a temporary file was left and removed" if left else "whole")] += 1
                     if fault:
                         bad += 1
                         print(f"  {command}, killed at {call} {at}: {fault}")
@@ -220,7 +220,7 @@ def kills():
 
 
 def groups():
-    """Where version 1 or 2 lets us: a group with a limit that really kills."""
+    """A control group (version 1 or 2), if one can be made, with a limit that really kills."""
     v1 = pathlib.Path("/sys/fs/cgroup/memory")
     base, limit = (v1, "memory.limit_in_bytes") if v1.is_dir() else (pathlib.Path("/sys/fs/cgroup"), "memory.max")
     group = base / f"chaski_faults_{os.getpid()}"
@@ -237,7 +237,7 @@ def groups():
         if hog == 0:
             print("groups: SKIPPED: limits of control groups do not hold here")
             return
-        # Half a gigabyte of random weights and its activations, keys and values: what is foreseen.
+        # Half a gigabyte of random weights with activations, keys and values, for which the program asks beforehand.
         for command, words in [("weights", ["-p", "1"]), ("long prompt", ["-p", "512"]),
                                ("f32 cache", ["-p", "512", "--kv", "f32"]), ("depth", ["-p", "1", "--depth", "1024"])]:
             COMMANDS[command] = ["bench", "--shape", "smollm-135m:f16", "-n", "1", "-r", "1", "--json", *words]
