@@ -20,13 +20,6 @@ json bench_case(const json& report, const std::string& kind, int tokens, int dep
   return {};
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
 }  // namespace
 
 TEST_CASE("cli/bench: lists of prompts, depths, widths and key formats are every case in one run") {

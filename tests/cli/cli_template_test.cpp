@@ -220,7 +220,8 @@ TEST_CASE("cli/chat --tools: what does not go is said in a line") {
       story_with(other, "{% for t in tools %}{{ t | tojson }}{% endfor %}" + kChatmlFile);
   const Outcome said = chaski_run({"chat", "-m", strange, "-n", "4", "-p", "a", "--tools", tools});
   CHECK(said.status == 0);
-  CHECK_MESSAGE(said.error_says("the form of tool calls in this chat template is unknown"), said.err);
+  CHECK_MESSAGE(said.error_says("the form of tool calls in this chat template is unknown"),
+                said.err);
   check_one_line(
       chaski_run({"chat", "-m", strange, "-p", "a", "--tools", tools, "--tool-choice", "sing"}), 2,
       "expected --tool-choice auto");

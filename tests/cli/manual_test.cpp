@@ -1,7 +1,5 @@
 // What --help says and the man pages show: that it is whole, reads well, and that its examples
 // work as they stand there.
-#include <sstream>
-
 #include "tests/kit/program.h"
 
 using namespace chaski::test;
@@ -9,18 +7,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<std::string> lines_of_help(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
 // The rows below a heading, each its first word: commands, say.
 std::vector<std::string> words_below(const std::string& help, const std::string& heading) {
   std::vector<std::string> words;
   bool inside = false;
-  for (const std::string& line : lines_of_help(help)) {
+  for (const std::string& line : lines_of(help)) {
     if (line.empty()) inside = false;
     if (inside && line.size() > 2 && line[2] != ' ')
       words.push_back(line.substr(2, line.find(' ', 2) - 2));
@@ -35,7 +26,7 @@ std::vector<std::string> examples_of(const std::string& help) {
   std::vector<std::string> lines;
   const size_t at = help.find("\nExamples:\n");
   REQUIRE(at != std::string::npos);
-  for (const std::string& line : lines_of_help(help.substr(at)))
+  for (const std::string& line : lines_of(help.substr(at)))
     if (line.starts_with("    ")) lines.push_back(line.substr(4));
   return lines;
 }
@@ -61,7 +52,7 @@ TEST_CASE("manual/the help of every command: three examples, no words of the lib
     CHECK(examples_of(help.out).size() == 3);
     for (const char* word : {"Excludes", "OPTIONS", "REQUIRED", "Positionals", "TEXT:", " ...\n"})
       CHECK_MESSAGE(!contains(help.out, word), word);
-    for (const std::string& line : lines_of_help(help.out)) CHECK_MESSAGE(line.size() <= 100, line);
+    for (const std::string& line : lines_of(help.out)) CHECK_MESSAGE(line.size() <= 100, line);
   }
   const std::string help = chaski_run({"--help"}).out;
   CHECK(help == chaski_run({"help"}).out);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,34 @@ struct Outcome {
 };
 
 using Arguments = std::vector<std::string>;
+
+inline std::string joined(const Arguments& arguments) {
+  std::string line;
+  for (const std::string& argument : arguments) line += argument + " ";
+  return line;
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// The last line that is not empty, without its line end.
+inline std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  return end == std::string::npos
+             ? ""
+             : text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
+}
+
+// The arguments of a run of the bundled model with a fixed prompt, and `more`.
+inline Arguments run_story(const Arguments& more) {
+  Arguments all = {"run", "-m", kStory, "-p", "Once upon a time"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
 
 class Program {
  public:

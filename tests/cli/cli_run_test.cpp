@@ -1,0 +1,351 @@
+// chaski run with the real program: prompts, sampling, several answers, beams, contexts and caches.
+#include <nlohmann/json.hpp>
+
+#include "tests/kit/program.h"
+
+using namespace chaski::test;
+using nlohmann::json;
+
+TEST_CASE("cli/the bundled model tells a story, on stdout only") {
+  const Outcome story = chaski_run({"run", "--device", "cpu", "-n", "40", "--seed", "7"});
+  CHECK_MESSAGE(story.status == 0, story.err);
+  CHECK(story.out.starts_with("Once upon a time"));
+  CHECK(story.out.size() > 40);
+  CHECK(story.out.find("tok/s") == std::string::npos);
+  CHECK_MESSAGE(story.err.starts_with("prompt "), story.err);
+  CHECK(story.err.ends_with("; seed 7\n"));
+  CHECK(std::count(story.err.begin(), story.err.end(), '\n') == 1);
+  const Outcome json_story = chaski_run({"run", "-n", "40", "--seed", "7", "--json"});
+  // in a pipe too the story ends its line
+  CHECK(std::string(json::parse(json_story.out)["text"]) + "\n" == story.out);
+}
+
+TEST_CASE("cli/the closing line says nothing of memory when the weights stay in a cache") {
+  const Outcome story = chaski_run({"run", "--device", "cpu", "-n", "40", "--seed", "7", "-v"});
+  CHECK_MESSAGE(story.status == 0, story.err);
+  CHECK_MESSAGE(!story.error_says("that memory gives"), story.err);
+}
+
+TEST_CASE("cli/same seed, same bytes, whatever the threads; another seed, other bytes") {
+  const std::string text = chaski_run(run_story({"--seed", "5", "-n", "60"})).out;
+  CHECK(!text.empty());
+  for (const char* threads : {"1", "3"})
+    CHECK(chaski_run(run_story({"--seed", "5", "-n", "60", "-t", threads})).out == text);
+  CHECK(chaski_run(run_story({"--seed", "6", "-n", "60"})).out != text);
+  // Guesses come once a hundredth of the time pays for them.
+  const auto longer = [](const std::string& who) {
+    return chaski_run(
+        run_story({"--seed", "5", "-n", "400", "--ignore-end", "-v", "--draft", who}));
+  };
+  const Outcome draft = longer(kStory);
+  CHECK(draft.out == longer("none").out);
+  CHECK_MESSAGE(draft.error_says(" guesses right"), draft.err);
+  // A random seed is told, and gives the same text again.
+  const Outcome free = chaski_run(run_story({"-n", "60"}));
+  const std::string seed =
+      free.err.substr(free.err.rfind(' ') + 1, free.err.size() - free.err.rfind(' ') - 2);
+  CHECK(chaski_run(run_story({"--seed", seed, "-n", "60"})).out == free.out);
+}
+
+TEST_CASE("cli/prompts from -p, -f and standard input are the same") {
+  const TempFolder folder;
+  std::ofstream(folder / "prompt") << "Once upon a time";
+  const std::string text = chaski_run(run_story({"--temp", "0", "-n", "30"})).out;
+  CHECK(chaski_run({"run", "-m", kStory, "-f", folder / "prompt", "--temp", "0", "-n", "30"}).out ==
+        text);
+  CHECK(chaski_run({"run", "-m", kStory, "--temp", "0", "-n", "30"}, "Once upon a time").out ==
+        text);
+  CHECK(chaski_run(run_story({"-n", "0"})).out.empty());
+  const std::string cut =
+      chaski_run(run_story({"--temp", "0", "-n", "30", "--stop", "Lily", "--stop", "zebra"})).out;
+  CHECK(cut == text.substr(0, text.find("Lily")));
+  CHECK(cut != text);
+}
+
+TEST_CASE("cli/run --json is one object with the text and the rates") {
+  const Outcome outcome = chaski_run(run_story({"--seed", "5", "-n", "30", "--json"}));
+  const json object = json::parse(outcome.out);
+  CHECK(object["text"] == chaski_run(run_story({"--seed", "5", "-n", "30"})).out);
+  CHECK(object["finish"] == "length");
+  CHECK(object["answer_tokens"] == 30);
+  CHECK(object["seed"] == 5);
+  CHECK(object["prompt_tokens_per_second"].get<double>() > 0);
+  CHECK(object["decode_tokens_per_second"].get<double>() > 0);
+}
+
+TEST_CASE("cli/run --logprobs: of every token, and of those it was chosen from") {
+  const Outcome outcome =
+      chaski_run(run_story({"-n", "10", "--temp", "0", "--logprobs", "3", "--json"}));
+  const json object = json::parse(outcome.out);
+  const json& list = object["log_probabilities"];
+  REQUIRE(list.size() == object["answer_ids"].size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    CHECK(list[i]["id"] == object["answer_ids"][i]);
+    REQUIRE(list[i]["most_probable"].size() == 3);
+    CHECK(list[i]["most_probable"][0]["id"] == list[i]["id"]);  // greedy
+    CHECK(list[i]["most_probable"][0]["log_probability"] == list[i]["log_probability"]);
+    CHECK(list[i]["log_probability"].get<double>() < 0);
+  }
+  check_one_line(chaski_run(run_story({"--logprobs", "3"})), 2, "--json");
+}
+
+TEST_CASE("cli/samplers: what is asked for works, what cannot be is refused") {
+  const std::string plain = chaski_run(run_story({"-n", "30", "--seed", "5"})).out;
+  const auto with = [](const Arguments& more) {
+    Arguments all = {"-n", "30", "--seed", "5"};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(run_story(all));
+  };
+  // The order that is the default, in llama.cpp's spelling.
+  CHECK(with({"--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"})
+            .out == plain);
+  CHECK(with({"--top-k", "0", "--top-p", "1", "--min-p", "0", "--temp", "1"}).out ==
+        with({"--samplers", "temperature", "--temp", "1"}).out);
+  CHECK(with({"--ban", "little", "--ban", "a"}).out.find('a') == std::string::npos);
+  for (const auto& [flags, error] : std::vector<std::pair<Arguments, std::string>>{
+           {{"--samplers", "top-k,nonsense"}, "--samplers has nonsense, expected penalties, "},
+           {{"--samplers", "top-k,top-k"}, "--samplers has top-k twice"},
+           {{"--samplers", "top-k,dry"}, "--samplers has dry behind top-k"},
+           {{"--logit-bias", "5"}, "--logit-bias is 5, expected a token id"},
+           {{"--logit-bias", "5+x"}, "--logit-bias is 5+x"},
+           {{"--logit-bias", "999999+1"}, "--logit-bias has token 999999, expected 0 to "},
+           {{"--logit-bias", "5+1e39"}, "--logit-bias is 5+1e39, expected"},
+           {{"--dry-sequence-breaker", ""}, "--dry-sequence-breaker: is \"\", expected a text"},
+           {{"--ban", ""}, "--ban is empty"},
+           {{"--", "x"}, "x has no flag in front of it"},
+           {{"--mirostat", "1"}, "--mirostat is 1, expected 0 or 2"},
+           {{"--dynatemp-range", "1"}, "--dynatemp-range is 1, expected 0 to --temp"}})
+    check_one_line(with(flags), 2, error);
+}
+
+TEST_CASE("cli/run --answers: each is what its seed alone gives, and the prompt is read once") {
+  for (const std::string draft : {"auto", "none"}) {
+    CAPTURE(draft);
+    const Arguments common = {"-n", "25", "--draft", draft};
+    const auto with = [&](Arguments more) {
+      more.insert(more.end(), common.begin(), common.end());
+      return chaski_run(run_story(more));
+    };
+    std::vector<std::string> alone;
+    std::string want;
+    for (int i = 0; i < 3; ++i) {
+      const std::string seed = std::to_string(40 + i);
+      alone.push_back(with({"--seed", seed}).out);
+      want += "--- answer " + std::to_string(i + 1) + " of 3, seed " + seed + " ---\n" +
+              alone.back() + "\n";
+    }
+    const Outcome all = with({"--seed", "40", "--answers", "3"});
+    CHECK(all.out == want);
+    CHECK_MESSAGE(all.error_says("3 answers to a prompt of 5 tokens"), all.err);
+    const json array = json::parse(with({"--seed", "40", "--answers", "3", "--json"}).out);
+    REQUIRE(array.size() == 3);
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(array[i]["text"] == alone[i]);
+      CHECK(array[i]["seed"] == 40 + i);
+    }
+    const json best = json::parse(with({"--seed", "40", "--best-of", "3", "--json"}).out);
+    CHECK(best["mean_log_probability"].get<double>() < 0);
+    CHECK(best["text"] == alone[best["seed"].get<size_t>() - 40]);
+    CHECK(with({"--seed", "40", "--best-of", "3"}).out == best["text"].get<std::string>());
+  }
+  check_one_line(chaski_run(run_story({"--answers", "2", "--best-of", "2"})), 2, "--best-of");
+  check_one_line(chaski_run(run_story({"--answers", "0"})), 2, "--answers");
+}
+
+TEST_CASE(
+    "cli/run --beam: one is greedy, all have scores, and what does not go with it is refused") {
+  const std::string greedy = chaski_run(run_story({"--temp", "0", "-n", "40"})).out;
+  CHECK(chaski_run(run_story({"--beam", "1", "-n", "40"})).out == greedy);
+  const Outcome four = chaski_run(run_story({"--beam", "4", "-n", "40"}));
+  CHECK_MESSAGE(four.status == 0, four.err);
+  CHECK_MESSAGE(four.error_says("4 beams of a prompt of 5 tokens"), four.err);
+  for (const char* threads : {"1", "3"})
+    CHECK(chaski_run(run_story({"--beam", "4", "-n", "40", "--temp", "0", "-t", threads})).out ==
+          four.out);
+  const json all = json::parse(chaski_run(run_story({"--beam", "4", "-n", "40", "--json"})).out);
+  REQUIRE(all.size() == 4);
+  CHECK(all[0]["text"] == four.out);
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(all[i]["answer"] == i + 1);
+    CHECK(all[i]["score"].get<double>() < 0);
+    if (i > 0) CHECK(all[i]["score"] <= all[i - 1]["score"]);
+  }
+  const json short_one = json::parse(
+      chaski_run(run_story({"--beam", "2", "--length-penalty", "0", "-n", "4", "--json"})).out);
+  // The sum is what --logprobs says of these tokens.
+  const json tokens = json::parse(
+      chaski_run(run_story({"--temp", "0", "-n", "4", "--logprobs", "1", "--json"})).out);
+  double sum = 0;
+  for (const json& token : tokens["log_probabilities"])
+    sum += token["log_probability"].get<double>();
+  CHECK(short_one[0]["score"].get<double>() >= sum);
+  for (const auto& [flags, error] : std::vector<std::pair<Arguments, std::string>>{
+           {{"--beam", "2", "--temp", "0.5"}, "--temp is 0.5 beside --beam, expected 0"},
+           {{"--beam", "2", "--draft", kStory}, " beside --beam, expected none"},
+           {{"--beam", "2", "--answers", "2"}, "--beam"},
+           {{"--beam", "2", "--cache", "/tmp/x"}, "--beam"},
+           {{"--beam", "2", "--regex", "a*"}, "--regex beside --beam, expected one of them"},
+           {{"--beam", "2", "--context-policy", "shift"},
+            "--context-policy is shift beside --beam"},
+           {{"--beam", "2", "--length-penalty", "-1"}, "--length-penalty is -1, expected 0 to 10"},
+           {{"--length-penalty", "1"}, "expected --beam N beside it"},
+           {{"--beam", "0"}, "--beam"}})
+    check_one_line(chaski_run(run_story(flags)), 2, error);
+  // What is no part of a search is named, as it was typed, and once.
+  const Outcome idle =
+      chaski_run(run_story({"--beam", "4", "-n", "40", "--top-k", "5", "--seed", "3", "--mirostat",
+                            "2", "--draft-len", "2", "--samplers", "top-k"}));
+  CHECK(idle.out == four.out);
+  CHECK_MESSAGE(idle.error_says("note: --seed, --top-k, --mirostat, --draft-len, --samplers have "
+                                "no effect beside --beam: nothing is drawn\n"),
+                idle.err);
+  CHECK_MESSAGE(!idle.error_says("--temp"), idle.err);
+  // But penalties are a step, and left out if it is.
+  const Arguments penalty = {"--beam", "4", "-n", "40", "--repeat-penalty", "1.5"};
+  Arguments without = penalty;
+  without.insert(without.end(), {"--samplers", "top-k"});
+  const Outcome left_out = chaski_run(run_story(without));
+  CHECK(left_out.out == four.out);
+  CHECK_MESSAGE(!left_out.error_says("--samplers"), left_out.err);
+  CHECK(chaski_run(run_story(penalty)).out != four.out);
+  check_one_line(chaski_run(run_story({"--beam", "2", "--top-p", "7"})), 2, "--top-p is 7");
+}
+
+TEST_CASE("cli/the end of a context is said, and why a text ended") {
+  const auto told = [](const Arguments& more) {
+    Arguments all = {"--seed", "3", "--ignore-end", "-c", "64"};
+    all.insert(all.end(), more.begin(), more.end());
+    return chaski_run(run_story(all));
+  };
+  const Outcome stopped = told({});
+  CHECK_MESSAGE(stopped.error_says("the context of 64 tokens is full, the text ends here"),
+                stopped.err);
+  CHECK(stopped.error_says("; ended because the context is full; "));
+  CHECK(json::parse(told({"--json"}).out)["finish"] == "full");  // as --help and docs/json.md say
+  for (const std::string policy : {"shift", "sinks"}) {
+    const Outcome shifted = told({"--context-policy", policy, "-n", "100"});
+    CHECK(shifted.out.starts_with(stopped.out));
+    CHECK(shifted.out.size() > stopped.out.size());
+    CHECK_MESSAGE(shifted.error_says("the context of 64 tokens is full: "), shifted.err);
+    CHECK(shifted.error_says("; ended by -n; "));
+  }
+  const json object = json::parse(told({"--stop", "a", "--json"}).out);
+  CHECK(object["finish"] == "stop");
+  CHECK(object["why"] == "ended before a --stop text");
+}
+
+TEST_CASE("cli/a prompt longer than the context") {
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "word ";
+  const Outcome outcome = chaski_run({"run", "-m", kStory, "-n", "1"}, text);
+  CHECK(outcome.status == 7);
+  CHECK(outcome.out.empty());
+  CHECK_MESSAGE(outcome.error_says("512"), outcome.err);
+}
+
+TEST_CASE("cli/a context that memory cannot hold is refused before a page is taken") {
+  const Outcome outcome =
+      chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "-c", "2000000000"});
+  CHECK(outcome.status == 4);
+  CHECK_MESSAGE(last_line(outcome.err).find("a context of 2000000000 keeps") != std::string::npos,
+                outcome.err);
+}
+
+TEST_CASE("cli/run --cache: a prompt is read once, and the text stays the same") {
+  const TempFolder folder;
+  const std::string cache = folder / "prompt.kv",
+                    begin = "Once upon a time there was a dog who had a red ball.";
+  const auto told = [&](const std::string& prompt, Arguments more = {}) {
+    more.insert(more.begin(),
+                {"run", "-m", kStory, "-p", prompt, "-n", "30", "--seed", "3", "--json"});
+    const Outcome outcome = chaski_run(more);
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return json::parse(outcome.out);
+  };
+  const json cold = told(begin), first = told(begin, {"--cache", cache});
+  CHECK(first["text"] == cold["text"]);
+  CHECK(first["cached_tokens"] == 0);
+  const std::string kept = read_file(cache);
+  const json second = told(begin, {"--cache", cache});
+  CHECK(second["text"] == cold["text"]);
+  CHECK(second["cached_tokens"] == second["prompt_tokens"].get<int>() - 1);
+  CHECK(read_file(cache) == kept);
+  // A longer prompt goes on from there, and is what is kept now.
+  const std::string more = begin + " The ball was big.";
+  const json longer = told(more, {"--cache", cache});
+  CHECK(longer["text"] == told(more)["text"]);
+  CHECK(longer["cached_tokens"] == second["cached_tokens"]);
+  CHECK(read_file(cache).size() >= kept.size());
+  CHECK(told(begin, {"--cache", cache})["text"] == cold["text"]);
+  CHECK(told(begin, {"--cache", cache, "--kv", "q8"})["text"] ==
+        told(begin, {"--kv", "q8"})["text"]);
+  CHECK(told("Once", {"--cache", folder / "one"})["text"] == told("Once")["text"]);
+
+  check_one_line(chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--cache", kStory}), 2,
+                 "is there and holds no keys and values, expected another name");
+  check_one_line(
+      chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--answers", "2", "--cache", cache}),
+      2, "--cache");
+  check_one_line(
+      chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--cache", folder / "no/file"}), 5,
+      "no/file");
+}
+
+TEST_CASE("cli/--answer-cache: an answer given before comes again, and no token is read") {
+  const TempFolder folder;
+  const std::string kept = folder / "kept";
+  const auto told = [&](Arguments more) {
+    more.insert(more.end(), {"--answer-cache", kept, "--json"});
+    const Outcome outcome = chaski_run(run_story(more));
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return json::parse(outcome.out);
+  };
+  const Arguments one = {"-n", "30", "--seed", "3"};
+  const json first = told(one), second = told(one);
+  CHECK(first["cached"] == false);
+  CHECK(first["threads_used"].get<double>() > 0);
+  CHECK(second["cached"] == true);
+  CHECK(second["threads_used"] == 0);  // there was no pass
+  CHECK(second["cached_tokens"] == second["prompt_tokens"]);
+  for (const char* same : {"text", "answer_ids", "finish", "prompt_tokens", "seed"})
+    CHECK(second[same] == first[same]);
+  CHECK(told({"-n", "30", "--seed", "3", "-t", "1", "--draft", "none"})["cached"] == true);
+  CHECK(told({"-n", "30", "--seed", "4"})["cached"] == false);
+  CHECK(told({"-n", "31", "--seed", "3"})["cached"] == false);
+  const Outcome plain = chaski_run(run_story(one)),
+                again = chaski_run(run_story({"-n", "30", "--seed", "3", "--answer-cache", kept}));
+  CHECK(again.out == plain.out);
+  CHECK_MESSAGE(again.error_says("given before (--answer-cache)"), again.err);
+  // A damaged file is told of, and the answer made anew.
+  CHECK(files_in(kept) == 3);
+  for (const auto& file : std::filesystem::directory_iterator(kept)) {
+    std::string bytes = read_file(file.path());
+    bytes.back() = char(bytes.back() ^ 1);
+    write_file(file.path(), bytes);
+  }
+  const Outcome damaged =
+      chaski_run(run_story({"-n", "30", "--seed", "3", "--answer-cache", kept}));
+  CHECK(damaged.out == plain.out);
+  CHECK_MESSAGE(damaged.error_says("note: " + kept + ": the answer "), damaged.err);
+  CHECK_MESSAGE(damaged.error_says("...: is damaged"), damaged.err);
+  CHECK_MESSAGE(damaged.error_says("the answer is made, and kept anew"), damaged.err);
+  CHECK(told(one)["cached"] == true);
+
+  const Arguments ask = {"chat",   "-m", kStory,           "-p", "A dog.", "-n", "12",
+                         "--temp", "0",  "--answer-cache", kept};
+  const Outcome answer = chaski_run(ask);
+  CHECK_MESSAGE(answer.status == 0, answer.err);
+  CHECK(files_in(kept) == 4);
+  CHECK(chaski_run(ask).out == answer.out);
+  CHECK(files_in(kept) == 4);
+
+  const std::string none = folder / "none";
+  const Outcome random = chaski_run(run_story({"-n", "3", "--answer-cache", none}));
+  CHECK_MESSAGE(random.error_says("no effect with a random seed"), random.err);
+  CHECK(!std::filesystem::exists(none));
+  write_file(folder / "file", "x");
+  check_one_line(chaski_run(run_story({"--temp", "0", "--answer-cache", folder / "file"})), 5,
+                 "is no folder");
+  check_one_line(chaski_run(run_story({"--answer-cache", kept, "--answers", "2"})), 2,
+                 "--answer-cache");
+}
