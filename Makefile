@@ -1,14 +1,14 @@
-# chaski: the only build. Sources are found by wildcard; what is built lies in build/. `make help` lists what there is to make.
+# chaski: the only build. It finds sources by wildcard and writes to build/. `make help` lists the targets.
 
-# All cores, unless -j says otherwise or another make shares its own.
+# Use all cores, unless -j was given or this make is part of another one.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
 all:
 
-# On a fresh machine the first build installs what it needs (as root), or says what to install: make remakes this empty makefile before
-# it reads the rest, compiler and all.
+# On a fresh machine the first build installs the packages that it needs (as root), or names them. make builds this empty included
+# makefile before anything else, so the compiler is installed in time.
 ifneq ($(filter-out clean help format,$(or $(MAKECMDGOALS),all)),)
 include build/.setup
 endif
@@ -26,26 +26,26 @@ TARGET_ARCH_NAME := $(firstword $(subst -, ,$(shell $(CXX) -dumpmachine 2>/dev/n
 
 Q        := $(if $(V),,@)
 WARN     := -Wall -Wextra -Werror
-# No -ffast-math, no contraction: the exactness contract (HACKING.md) fixes every addition. The two -fno- options change no result.
+# No -ffast-math and no contraction: the exactness contract (HACKING.md) fixes every addition. The two -fno- options change no result.
 CXXFLAGS := -std=c++20 -I. $(WARN) -ffp-contract=off -fno-math-errno -fno-trapping-math -pthread
 CHECKED  := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CXXFLAGS += $(if $(filter release,$(MODE)),-O2)
 CXXFLAGS += $(if $(filter debug,$(MODE)),-O1 -g1 -DCHASKI_DEBUG)
 CXXFLAGS += $(if $(filter asan,$(MODE)),-O1 -g1 -DCHASKI_DEBUG $(CHECKED))
-# For what is compiled more often than it runs: the command line, importers (what they do with weights is in quant/), tests.
+# For code that is compiled more often than it runs: the command line, importers (their loops over weights are in quant/), tests.
 QUICK    := $(if $(filter release,$(MODE)),-O1)
 TESTS_QUICK := $(if $(filter-out debug,$(MODE)),-O0)
 SANITIZE := $(if $(filter asan,$(MODE)),$(CHECKED))
 LIBS     := -lfmt -lpcre2-8 -lutf8proc -lxxhash -pthread
 EDIT     := -ledit
-# Debian has no static fmt: there it is compiled in, from its headers. Objects of their own, so in build/static.
+# Debian has no static fmt, so a static build compiles it from its headers. Its objects differ and go to build/static.
 ifeq ($(STATIC),1)
 CXXFLAGS += -DFMT_HEADER_ONLY
 LIBS     := -static-libstdc++ -static-libgcc -Wl,-Bstatic -lpcre2-8 -lutf8proc -lxxhash -Wl,-Bdynamic -pthread
 EDIT     := -Wl,-Bstatic -ledit -ltinfo -lbsd -lmd -Wl,-Bdynamic
 endif
 
-# Instruction sets: per-object flags, chosen at run time.
+# Instruction sets: each object has its own flags; the program chooses one at run time.
 ISA_x86_64  := scalar avx2 avx512 avx512vnni avx512vbmi
 ISA_aarch64 := scalar neon
 ISAS     := $(ISA_$(TARGET_ARCH_NAME))
@@ -55,7 +55,7 @@ $(BUILD)/ggml-like-tensor/cpu/isa_avx2.o:       EXTRA := -mavx2 -mfma -mf16c
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512.o:     EXTRA := $(AVX512)
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vnni.o: EXTRA := $(AVX512) -mavx512vnni
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512vbmi.o: EXTRA := $(AVX512) -mavx512vnni -mavx512vbmi
-# gcc 12 warns of uninitialized values inside its own intrinsics headers. Scalar code is the reference of the others, not fast.
+# gcc 12 warns about uninitialized values inside its own intrinsics headers. The scalar kernels are the reference and need no -O3.
 $(filter-out %scalar.o,$(ISA_SRC:%.cpp=$(BUILD)/%.o)): EXTRA += $(if $(filter release,$(MODE)),-O3)
 $(BUILD)/ggml-like-tensor/cpu/isa_scalar.o: EXTRA += $(if $(filter release,$(MODE)),-O1)
 $(ISA_SRC:%.cpp=$(BUILD)/%.o): EXTRA += -Wno-maybe-uninitialized -Wno-uninitialized
@@ -79,8 +79,8 @@ LIB_SRC  := $(ISA_SRC) $(filter-out ggml-like-tensor/cpu/isa_% main/% tests/%,$(
 MAIN_SRC := $(filter main/%,$(SOURCES))
 TEST_SRC := $(filter-out tests/fuzz/main.cpp tests/cuda_shim/%,$(filter tests/%,$(SOURCES)))
 
-# CUDA objects are built where nvcc and a GPU are, for that GPU; or because CUDA=1 says so. RELEASE=1: for all GPUs there are, sm_80 and
-# later; what has no code of its own gets compute_90's PTX, compiled when the program starts.
+# CUDA objects are built if nvcc and a GPU are present, for that GPU, or if CUDA=1 is given. RELEASE=1 builds for all GPUs from sm_80 on.
+# A GPU without code of its own gets compute_90's PTX, which is compiled when the program starts.
 NVCC     ?= $(shell command -v nvcc)
 GPU      := $(firstword $(wildcard /dev/nvidia[0-9]* /dev/nvidiactl /dev/dxg /proc/driver/nvidia/version))
 CUDA     ?= $(if $(NVCC),$(if $(or $(GPU),$(filter 1,$(RELEASE))),1,0),0)
@@ -103,9 +103,9 @@ else
 LIB_SRC  += cuda/absent.cpp
 endif
 
-# The same files of cuda/ built by the host compiler over tests/cuda_shim: tests-shim.bin has these. Always under
-# AddressSanitizer, with UBSan's checks of alignment and bounds (make asan: all of them): a kernel's faults are accesses that a host would
-# not notice. The emulator itself is built without.
+# The files of cuda/, built by the host compiler over tests/cuda_shim for tests-shim.bin. They always run under AddressSanitizer and
+# UBSan's checks of alignment and bounds (make asan: all checks), because a kernel's typical fault is an access that a host does not
+# notice. The emulator itself is built without sanitizers.
 SHIM_KERNELS := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard cuda/*/*.cu) $(CUDA_HOST))
 SHIM_RUNTIME := $(patsubst %,$(BUILD)/shim/%.o,$(wildcard tests/cuda_shim/*.cpp))
 SHIM_OBJ := $(SHIM_KERNELS) $(SHIM_RUNTIME)
@@ -114,7 +114,7 @@ $(SHIM_KERNELS): EXTRA := $(QUICK) -g1 $(SHIM) -fsanitize=address,alignment,boun
 $(SHIM_RUNTIME): EXTRA := $(SHIM) -DCHASKI_ADDRESS_SANITIZER
 $(SHIM_OBJ) $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/cuda/*.cpp)): Makefile
 
-# Long ones first, so that the cores end together.
+# Slow ones first, so that all cores finish at about the same time.
 SLOW_SRC := cuda/matmul/matmul_rows.cu cuda/matmul/matmul_tiles.cu cuda/attention/attention.cu
 CUDA_SRC := $(filter $(SLOW_SRC),$(CUDA_SRC)) $(filter-out $(SLOW_SRC),$(CUDA_SRC))
 UNIT_OBJ := $(UNITS:%=$(BUILD)/%.o)
@@ -129,8 +129,8 @@ $(BUILD)/chaski: $(BUILD)/libchaski.a $(MAIN_OBJ)
 	$(Q)$(CXX) $(SANITIZE) -o $@ $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
 	@echo "  LINK $@"; $(CUDA_NOTE)
 
-# Two programs: the cases of the CUDA room over the shim, the others over the library as it is. Of an inline function that several objects
-# have the linker takes the first: the simulated kernels' with its checks, the library's optimized.
+# Two test programs: the CUDA cases over the shim, all other cases over the library. If several objects define an inline function, the
+# linker keeps the first one; so the CUDA program gets the checked functions and the other program the optimized ones.
 CUDA_TEST_OBJ := $(filter $(BUILD)/tests/cuda/%,$(TEST_OBJ)) $(BUILD)/tests/main.o
 $(BUILD)/tests.bin: $(LIB_OBJ) $(filter-out $(CUDA_TEST_OBJ),$(TEST_OBJ)) $(BUILD)/tests/main.o
 	@echo "  LINK $@"
@@ -139,12 +139,12 @@ $(BUILD)/tests-shim.bin: $(SHIM_OBJ) $(filter-out $(BUILD)/cuda/%,$(LIB_OBJ)) $(
 	@echo "  LINK $@"
 	$(Q)$(CXX) $(CHECKED) -o $@ $^ $(LIBS)
 
-# The program over the shim: --device cuda as a user types it, without a GPU.
+# The whole program over the shim, to test --device cuda without a GPU.
 $(BUILD)/tests/chaski-shim: $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a
 	@echo "  LINK $@"
 	$(Q)$(CXX) $(CHECKED) -o $@ $(SHIM_OBJ) $(MAIN_OBJ) $(BUILD)/libchaski.a $(EDIT) $(LIBS)
 
-# On a GPU: the library's own objects, and tests built over the real headers.
+# For a GPU: the library's own objects, and tests built with the real CUDA headers.
 DEVICE_OBJ := $(patsubst %.cpp,$(BUILD)/device/%.o,$(wildcard tests/main.cpp tests/cuda/*.cpp))
 $(BUILD)/tests-cuda.bin: $(DEVICE_OBJ) $(BUILD)/libchaski.a
 	@echo "  LINK $@"
@@ -161,19 +161,19 @@ $(BUILD)/shim/%.o: %
 $(BUILD)/libchaski.a: $(LIB_OBJ) $(BUILD)/.cuda
 	@echo "  AR $@"
 	$(Q)rm -f $@ && $(AR) rcs $@ $(LIB_OBJ)
-# Changes when what is wanted of CUDA does.
+# Changes when CUDA or CUDA_ARCH changes.
 $(BUILD)/.cuda: always
 	@mkdir -p $(@D); echo '$(CUDA) $(CUDA_ARCH)' | cmp -s - $@ || echo '$(CUDA) $(CUDA_ARCH)' > $@
 
-# Most of the time it takes to compile a small file goes into headers, so those that all of them read are compiled first, for files with
-# the plain flags.
+# Small files take most of their compile time for headers. The headers that all files read are compiled once, for files with the plain
+# flags.
 FIRST_FOR := $(filter-out $(BUILD)/main/flags/flags.o $(BUILD)/cuda/% $(BUILD)/quant/% $(CHECKSUM_AVX2) $(ISA_SRC:%.cpp=$(BUILD)/%.o) %.cu.o %/bundled.o,$(MAIN_OBJ) $(LIB_OBJ))
 TESTS_FIRST_FOR := $(filter-out $(BUILD)/tests/main.o,$(TEST_OBJ))
 $(FIRST_FOR): $(BUILD)/standard.h.gch
 $(FIRST_FOR): EXTRA := -include $(BUILD)/standard.h
 $(filter $(BUILD)/main/% $(BUILD)/models/%,$(FIRST_FOR)): EXTRA += $(QUICK)
 $(TESTS_FIRST_FOR): $(BUILD)/tests/kit/doctest.h.gch
-# gcc 12 warns of the standard library's own text when it comes from a precompiled header.
+# gcc 12 warns about the standard library's own code if it comes from a precompiled header.
 $(TESTS_FIRST_FOR): EXTRA = $(TESTS_QUICK) $(if $(findstring /cuda/,$@),$(SHIM)) -include $(BUILD)/tests/kit/doctest.h -Wno-array-bounds -Wno-stringop-overflow -Wno-restrict -Wno-maybe-uninitialized
 $(BUILD)/tests/main.o: EXTRA := $(TESTS_QUICK)
 $(BUILD)/tests/kit/doctest.h.gch: EXTRA := $(TESTS_QUICK)
@@ -187,7 +187,7 @@ $(BUILD)/standard.h.gch $(BUILD)/tests/kit/doctest.h.gch:
 
 $(BUILD)/main/flags/flags.o: EXTRA := $(QUICK)
 
-# A unit is written again when the files of its folder are others.
+# A unit is rewritten only if its folder has other files than before.
 write_unit = mkdir -p $(@D); printf '\#include "%s"\n' $1 | cmp -s - $@ || printf '\#include "%s"\n' $1 > $@
 $(UNITS:%=$(BUILD)/%.cpp): $(BUILD)/%.cpp: always
 	@$(call write_unit,$(call unit_files,$*))
@@ -200,12 +200,12 @@ $(BUILD)/%.o: %.cpp
 	@echo "  CXX $<"
 	$(Q)$(CXX) $(CXXFLAGS) $(EXTRA) -MMD -MP -c $< -o $@
 
-# The bundled model, as bytes in the read-only data of the binary.
+# The bundled model, as bytes in the binary's read-only data.
 $(BUILD)/models/bundled/bundled.o: models/bundled/bundled.S models/bundled/story.quipu
 	@mkdir -p $(@D)
 	$(CXX) -I. -c $< -o $@
 
-# -fmad=false: no contraction on the device either.
+# -fmad=false: no contraction on the device.
 NVCCFLAGS := -std=c++20 -O3 -I. -fmad=false --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -Xcompiler -Wall,-Wextra,-ffp-contract=off $(CUDA_ARCH)
 $(CUDA_SRC:%.cu=$(BUILD)/%.cu.o): $(BUILD)/.cuda
 $(BUILD)/%.cu.o: %.cu
@@ -219,17 +219,18 @@ $(BUILD)/%.cu.o: %.cu
 run: $(BUILD)/chaski
 	./$(BUILD)/chaski run
 
-# A model that answers, fetched once into the user's cache folder.
+# A chat model, fetched once into the user's cache folder.
 chat: $(BUILD)/chaski
 	@model=$$(scripts/chat_model.sh) && ./$(BUILD)/chaski chat -m "$$model"
 
 TEST_JOBS = $(patsubst -j%,TEST_JOBS=%,$(filter-out -j,$(filter -j%,$(MAKEFLAGS))))
-# TESTS: those of one program. CHASKI_TEST_DATA: real models, vocabularies and texts; tests that need what is not there say SKIPPED.
+# TESTS limits the run to one program. CHASKI_TEST_DATA has real models, vocabularies and texts; a test whose data is missing prints
+# SKIPPED.
 TESTS := $(BUILD)/tests-shim.bin $(BUILD)/tests.bin
 test: $(BUILD)/chaski $(if $(filter %-shim.bin,$(TESTS)),$(BUILD)/tests/chaski-shim) $(TESTS) $(BUILD)/faults.so
 	CHASKI_FAULTS_SHIM=$(BUILD)/faults.so CHASKI_BIN=$(BUILD)/chaski CHASKI_SHIM_BIN=$(BUILD)/tests/chaski-shim $(TEST_JOBS) scripts/check/test.sh $(TESTS) -- $(TEST_ARGS)
 
-# Model files of other people, fetched once into the user's cache folder.
+# Published model files, fetched once into the user's cache folder.
 real: $(BUILD)/chaski $(BUILD)/tests.bin
 	folder=$$(scripts/real_models.sh) && CHASKI_REAL_MODELS=$$folder CHASKI_BIN=$(BUILD)/chaski scripts/check/test.sh $(BUILD)/tests.bin -- -tc='real/*'
 
@@ -241,7 +242,7 @@ test-cuda:
 	@echo "SKIPPED: built without CUDA kernels, so there is nothing to test; make CUDA=1 test-cuda builds them"
 endif
 
-# What a machine in trouble does (tests/faults/drive.py says what is tried).
+# Failing system calls, limits and kills (tests/faults/drive.py lists the cases).
 $(BUILD)/faults.so: tests/faults/shim.c
 	$(CC) -O1 -Wall -Wextra -shared -fPIC -o $@ $< -ldl
 faults: $(BUILD)/chaski $(BUILD)/faults.so
@@ -251,8 +252,8 @@ faults: $(BUILD)/chaski $(BUILD)/faults.so
 asan:
 	$(MAKE) MODE=asan test
 
-# What threads share (crew, sessions, files that are read and written) under ThreadSanitizer, kernels in scalar code. Objects of their own, in
-# build/tsan; models, formats and vector kernels, which share nothing, are the library's.
+# Code that threads share (crew, sessions, files) under ThreadSanitizer, with scalar kernels. Its objects are in build/tsan. Models, formats
+# and vector kernels share nothing, so the library's objects are used.
 TSAN_TESTS := tests/main.cpp tests/tensor/crew_test.cpp tests/engine/exactness_test.cpp tests/tensor/quipu_test.cpp tests/engine/verify_test.cpp
 TSAN_SRC   := ggml-like-tensor/cpu/isa_scalar.cpp $(filter-out ggml-like-tensor/cpu/isa_%,$(filter ggml-like-tensor/% engine/%,$(LIB_SRC))) $(TSAN_TESTS)
 TSAN_OBJ   := $(TSAN_SRC:%.cpp=build/tsan/%.o)
@@ -272,7 +273,7 @@ build/tsan/%.o: %.cpp
 neon:
 	scripts/check/neon.sh
 
-# The targets of tests/fuzz under clang's libFuzzer, AddressSanitizer and UBSan. Objects of their own, in build/fuzz.
+# The targets of tests/fuzz under clang's libFuzzer, AddressSanitizer and UBSan. Their objects are in build/fuzz.
 FUZZ_CXX     ?= $(firstword $(shell command -v clang++ clang++-19 clang++-16 clang++-14))
 FUZZ_FLAGS   := -std=c++20 -I. -O1 -g1 -pthread -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined
 FUZZ_TARGETS := $(filter-out main target,$(notdir $(basename $(wildcard tests/fuzz/*.cpp))))
@@ -301,10 +302,15 @@ build/fuzz/%.o: %.cpp
 check: $(BUILD)/libchaski.a
 	BUILD=$(BUILD) scripts/check/check.sh
 
+# Each source file by itself, without the precompiled header and the units: shows a missing include.
+SYNTAX_SRC := $(filter-out tests/cuda/% tests/cuda_shim/% ggml-like-tensor/cpu/isa_%,$(SOURCES))
+syntax:
+	@printf '%s\n' $(SYNTAX_SRC) | xargs -P $$(nproc) -I{} $(CXX) -std=c++20 -I. -fsyntax-only {} && echo "syntax: $(words $(SYNTAX_SRC)) files compile by themselves"
+
 format:
 	@git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format -i && git diff --stat
 
-# For editors and clangd: what would be run for every file, asked of make itself.
+# For editors and clangd: the compile command of every file, as make -n prints it.
 compdb:
 	@scripts/package/compdb.py --make "$(MAKE)" > compile_commands.json && echo "compile_commands.json: $$(grep -c '"file"' compile_commands.json) files"
 
@@ -313,28 +319,29 @@ help:
 	@echo "make run          the bundled model writes a story"
 	@echo "make chat         a conversation with a model of 98 MB, fetched on the first start"
 	@echo "make test         all tests; TEST_ARGS='-tc=cli*' some of them"
-	@echo "make real         models that people have (842 MB, fetched on the first start) beside exact arithmetic"
+	@echo "make real         real models (842 MB, fetched on the first start) compared with exact arithmetic"
 	@echo "make test-cuda    the CUDA tests on a GPU (make test runs them in a simulator)"
 	@echo "make asan         the tests under AddressSanitizer and UBSan"
-	@echo "make tsan         what threads share, under ThreadSanitizer"
-	@echo "make faults       memory, system calls and limits that fail, kills; FAULTS='limits kills' for some"
+	@echo "make tsan         code that threads share, under ThreadSanitizer"
+	@echo "make faults       failing memory, system calls and limits, kills; FAULTS='limits kills' selects some"
 	@echo "make fuzz         every parser under libFuzzer for FUZZ_SECONDS=60 (needs clang)"
 	@echo "make neon         the op sweep for AArch64 under qemu"
-	@echo "make check        the rules of the tree: who includes whom, symbols, format"
+	@echo "make check        the rules of the tree: includes, symbols, format, file sizes"
+	@echo "make syntax       each file compiles by itself (finds missing includes)"
 	@echo "make format       clang-format over the tree"
 	@echo "make compdb       compile_commands.json, for editors"
 	@echo "make install      program, man pages and completions; PREFIX=/usr/local DESTDIR="
 	@echo "make deb          a Debian package of them, in build/deb"
 	@echo "make clean"
 	@echo
-	@echo "CUDA=1            CUDA kernels although there is no GPU here; CUDA=0 none although there is one"
-	@echo "RELEASE=1         CUDA kernels for every GPU from sm_80 on"
-	@echo "STATIC=1          link everything but libc and the driver"
-	@echo "MODE=asan|debug   another build in build/asan, build/debug"
+	@echo "CUDA=1            build CUDA kernels without a GPU; CUDA=0: do not build them although there is a GPU"
+	@echo "RELEASE=1         CUDA kernels for all GPUs from sm_80 on"
+	@echo "STATIC=1          link everything except libc and the driver statically"
+	@echo "MODE=asan|debug   a separate build in build/asan or build/debug"
 	@echo "CXX=...           another compiler (aarch64-linux-gnu-g++: the NEON kernels)"
 	@echo "V=1               print the commands"
 
-# WRITER writes the manual: $(BUILD)/chaski, or one that runs here where that is for another machine.
+# WRITER writes the manual: $(BUILD)/chaski, or for a cross build a chaski that runs here.
 WRITER   ?= $(BUILD)/chaski
 SHARE     = $(DESTDIR)$(PREFIX)/share
 define INSTALL
@@ -344,7 +351,7 @@ endef
 install: $(BUILD)/chaski
 	$(INSTALL)
 
-# The same below /usr, as a Debian package.
+# The same under /usr, as a Debian package.
 DEB      ?= $(BUILD)/deb
 deb: override DESTDIR = $(DEB)/root
 deb: override PREFIX = /usr
@@ -357,4 +364,4 @@ clean:
 	rm -rf build
 
 -include $(LIB_OBJ:.o=.d) $(MAIN_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(SHIM_OBJ:.o=.d) $(DEVICE_OBJ:.o=.d) $(BUILD)/standard.h.d $(BUILD)/tests/kit/doctest.h.d
-.PHONY: all run chat test real test-cuda fuzz fuzz-binaries asan tsan neon check format compdb help install deb clean always
+.PHONY: all run chat test real test-cuda fuzz fuzz-binaries asan tsan neon check syntax format compdb help install deb clean always
