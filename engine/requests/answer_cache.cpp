@@ -59,21 +59,13 @@ class Record {
   std::string bytes_;
 };
 
-// A structured binding names every member, so that one more does not compile before it is looked at
-// here.
+// All parameters of the sampler, and by structured bindings all other settings: a new member does
+// not compile until this function handles it.
 void add_sampling(Record& key, const SamplerOptions& options) {
-  const auto& [temperature, top_k, top_p, min_p, typical, top_n_sigma, xtc_probability,
-               xtc_threshold, temperature_range, temperature_exponent, mirostat, mirostat_target,
-               mirostat_rate, penalties, dry, bias, banned, steps, seed] = options;
-  const auto& [repeat, presence, frequency, window] = penalties;
-  const auto& [multiplier, base, allowed, dry_window, breakers] = dry;
-  key.add(temperature).add(top_k).add(top_p).add(min_p).add(typical).add(top_n_sigma);
-  key.add(xtc_probability).add(xtc_threshold).add(temperature_range).add(temperature_exponent);
-  key.add(mirostat).add(mirostat_target).add(mirostat_rate);
-  key.add(repeat).add(presence).add(frequency).add(window);
-  key.add(multiplier).add(base).add(allowed).add(dry_window).add(breakers);
+  each_parameter(options, [&](const auto& part, const auto& p) { key.add(part.*p.value); });
+  const auto& [bias, banned, steps, seed] = static_cast<const DrawSettings&>(options);
   key.add(bias).add(banned).add(steps);
-  key.add(temperature > 0 ? seed : 0);
+  key.add(options.temperature > 0 ? seed : 0);
 }
 
 void add_options(Record& key, const GenerateOptions& options) {

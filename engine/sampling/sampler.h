@@ -1,119 +1,98 @@
-// From logits to a token, in steps: what a grammar allows; what history and settings say about
-// tokens changes logits; candidates are narrowed in the order that the settings name; and one is
-// drawn by Gumbel-max: the argmax over what is left of logit / T + g(seed, position, token). The
-// noise g comes from a counter-based generator (Philox 4x32-10, Salmon et al. 2011), so a draw is a
-// function of the logits, the settings and the tokens before it; neither batching nor speculation
-// moves it.
+// From logits to a token. A grammar removes tokens; steps that read the text change logits; other
+// steps narrow the candidates, in the order of the settings; then Gumbel-max draws one: the argmax
+// of logit / T + g(seed, position, token) over the candidates that are left. The noise g comes from
+// a counter-based generator (Philox 4x32-10, Salmon et al. 2011), so a draw is a function of the
+// logits, the settings and the tokens before it. Neither batching nor speculation changes it.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/sampling/banned_text.h"
-#include "engine/sampling/candidates.h"
-#include "engine/sampling/repetition.h"
+#include "engine/sampling/steps.h"
+#include "engine/sampling/steps/candidates.h"
 
 namespace chaski {
 
 class GrammarText;
 
-// The first two read the history and stand in front of the others.
-enum class SamplerStep : uint8_t {
-  penalties,
-  dry,
-  top_n_sigma,
-  top_k,
-  typical,
-  top_p,
-  min_p,
-  xtc,
-  temperature,
-};
-constexpr const char* kSamplerStepNames[] = {
-    "penalties", "dry", "top-n-sigma", "top-k", "typical", "top-p", "min-p", "xtc", "temperature"};
-
-struct SamplerOptions {
-  // 0: greedy; then only what changes logits has an effect: penalties, DRY, biases, banned texts
-  double temperature = 0.8;
-  int top_k = 40;       // keep the k most probable; 0: all
-  double top_p = 0.95;  // keep the smallest set with this probability; 1: all
-  // drop what is less probable than min_p x the most probable; 0: none
-  double min_p = 0.05;
-  double typical = 1;      // locally typical sampling (Meister et al. 2023); 1: off
-  double top_n_sigma = 0;  // keep logits within so many deviations of the largest; 0: all
-  // Exclude top choices: with this probability those of at least `xtc_threshold` go, but for the
-  // least probable of them.
-  double xtc_probability = 0, xtc_threshold = 0.1;
-  // > 0: a temperature between temperature - range, where one candidate is sure, and temperature +
-  // range, where all are equal: by their entropy as a part of the most, to this power
-  double temperature_range = 0, temperature_exponent = 1;
-  // 2: version 2 of Mirostat (Basu et al. 2021) in place of the steps from top_n_sigma to xtc: the
-  // surprise of a token, in bits, stays near the target; 0: off
-  int mirostat = 0;
-  double mirostat_target = 5, mirostat_rate = 0.1;
-  Penalties penalties;
-  Dry dry;
+// The settings of a draw that belong to no step.
+struct DrawSettings {
   std::vector<std::pair<TokenId, double>> bias;  // added to logits; -INFINITY: never drawn
-  std::vector<std::string> banned;               // texts that never come about
-  // Those that are set, in their order; a step that is not named is not taken.
-  std::vector<SamplerStep> steps = {
-      SamplerStep::penalties, SamplerStep::dry,     SamplerStep::top_n_sigma,
-      SamplerStep::top_k,     SamplerStep::typical, SamplerStep::top_p,
-      SamplerStep::min_p,     SamplerStep::xtc,     SamplerStep::temperature};
+  std::vector<std::string> banned;               // texts that never occur
+  // The steps that are taken, in their order.
+  std::vector<SamplerStep> steps = all_sampler_steps();
   uint64_t seed = 0;
+};
 
-  void check() const;  // Error(usage) that names the flag, the value and the range
+struct SamplerOptions : SamplerSettings, DrawSettings {
+  // Throws Error(usage), which names the flag, the value and the range.
+  void check() const;
   // The steps that are named and change something, in their order.
   std::vector<SamplerStep> active() const;
-};
-
-// The settings of a draw that needs nothing but logits, which is one that a device can make.
-struct PlainDraw {
-  double temperature = 1, top_p = 1, min_p = 0;
-  int top_k = 0;
+  // Whether a step changes logits by the tokens of the text.
+  bool changes_logits() const;
+  // The settings of a search that draws nothing: of the steps, those that change logits.
+  SamplerOptions greedy() const;
 };
 
 class Sampler {
  public:
-  // `tokenizer` is for texts: DRY's breakers, what is banned. What `grammar` does not allow is not
-  // drawn; it outlives the sampler. Null: there is none. Throws what check() throws, and
-  // Error(usage) for a bias of a token that there is not.
+  // `tokenizer` is for texts: DRY's breakers and banned texts. `grammar` removes the tokens that it
+  // does not allow, and outlives the sampler; null: no grammar. Throws what check() throws, and
+  // Error(usage) for a bias of a token that does not exist.
   explicit Sampler(const SamplerOptions& options, const Tokenizer* tokenizer = nullptr,
                    GrammarText* grammar = nullptr);
-  // `history`: the tokens before the drawn one; its size is the position of the draw. Mirostat's
-  // draws follow each other; after a context shift its limit is that of the place it goes back to.
+  // `history` holds the tokens before the drawn one; its size is the position of the draw. Each
+  // draw of Mirostat continues the one before; where the text was cut, its limit goes back, too.
   TokenId draw(std::span<const float> logits, std::span<const TokenId> history);
-  // The logits as history and settings have them, which is what greedy draws go by; valid until the
-  // next call. Where those leave no token at all, as a banned text may under a grammar, they are
-  // not heeded.
+  // The logits after biases, banned texts and the steps that change logits; greedy draws take their
+  // argmax. Valid until the next call. If these leave no token at all, as a banned text may under a
+  // grammar, the logits are returned unchanged.
   std::span<const float> changed(std::span<const float> logits, std::span<const TokenId> history);
   const SamplerOptions& options() const { return options_; }
   const std::optional<PlainDraw>& plain() const { return plain_; }
 
  private:
-  bool takes(SamplerStep step) const;
-  double temperature();
+  // What a step prepared, for each step.
+  template <class Step>
+  struct StateOf {
+    using Type = std::monostate;
+  };
+  template <class Step>
+  requires requires { typename Step::State; }
+  struct StateOf<Step> {
+    using Type = typename Step::State;
+  };
+  template <class List>
+  struct StatesOf;
+  template <class... Step>
+  struct StatesOf<StepList<Step...>> {
+    using Type = std::tuple<typename StateOf<Step>::Type...>;
+  };
+
   TokenId draw_mirostat(size_t position);
-  TokenId most(size_t position);
+  TokenId gumbel_max(size_t position);
 
   SamplerOptions options_;
   GrammarText* grammar_;
   std::vector<SamplerStep> steps_;
   std::optional<PlainDraw> plain_;
-  std::vector<bool> breaks_;  // by token: DRY's repetitions end at it
+  StatesOf<SamplerSteps>::Type states_;
   std::optional<BannedText> banned_;
   Candidates candidates_;
-  std::vector<float> logits_;  // with what changes them applied
-  // By position, of Mirostat's draws: the most bits that its surprise may have.
+  std::vector<float> logits_;  // the result of changed()
+  // Mirostat's limits in bits, each with the position from which it holds.
   std::vector<std::pair<size_t, double>> limits_;
 };
 
-// Of a token, by a model's logits: the logarithm of its probability, and the most probable tokens
-// with theirs.
+// The log probability of a token by a model's logits, and the most probable tokens with theirs.
 struct LogProbabilities {
   double drawn;
   std::vector<std::pair<TokenId, double>> most;

@@ -7,7 +7,7 @@
 #include "engine/passes/cpu_passes.h"
 #include "engine/passes/draft.h"
 #include "engine/passes/placement.h"
-#include "engine/sampling/candidates.h"
+#include "engine/sampling/steps/candidates.h"
 #include "engine/shelf/substitute_formats.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/reading.h"

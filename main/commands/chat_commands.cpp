@@ -213,7 +213,7 @@ void Chat::show_settings() {
   put_note(
       fmt::format("settings: temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, seed "
                   "{}, tokens {}",
-                  s.temperature, s.top_k, s.top_p, s.min_p, s.penalties.repeat, s.seed,
+                  s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.seed,
                   tokens < 0 ? "until the model ends" : std::to_string(tokens)));
   if (!changed_.empty()) put_note("set here: " + text_of(changed_));
 }

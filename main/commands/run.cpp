@@ -195,18 +195,14 @@ void check_beams(RunFlags& flags) {
   s.check();  // also of what is passed over
   std::vector<std::string> idle, passed_over;
   // Of the steps these two are done, if they are there.
-  if (!s.penalties.any() && s.dry.multiplier == 0)
-    flags.idle_beside_beams.push_back(flags.samplers);
+  if (!s.changes_logits()) flags.idle_beside_beams.push_back(flags.samplers);
   for (const Flag& flag : flags.idle_beside_beams)
     if (flag.given()) (flag.typed() ? idle : passed_over).push_back(flag.name());
   for (const Flag& flag : {flags.temperature, flags.draft, flags.context_policy})
     if (flag.given() && !flag.typed()) passed_over.push_back(flag.name());
   put_no_effect(idle, "beside --beam: nothing is drawn");
   put_passed_over(passed_over, "--beam");
-  SamplerOptions left;
-  left.temperature = 0, left.penalties = s.penalties, left.dry = s.dry, left.banned = s.banned;
-  left.seed = s.seed;
-  s = left;
+  s = s.greedy();
   g.draft = "none", g.context_policy = "stop";
 }
 
@@ -387,11 +383,12 @@ Action declare_run(Flags parser) {
   flags->draft = parser.named("--draft");
   flags->samplers = parser.named("--samplers");
   flags->context_policy = parser.named("--context-policy");
-  for (const char* idle :
-       {"--seed", "--top-k", "--top-p", "--min-p", "--typical", "--top-n-sigma",
-        "--xtc-probability", "--xtc-threshold", "--dynatemp-range", "--dynatemp-exp", "--mirostat",
-        "--mirostat-ent", "--mirostat-lr", "--draft-len"})
-    flags->idle_beside_beams.push_back(parser.named(idle));
+  std::vector<const char*> idle = {"--seed"};
+  each_parameter(flags->generation.generate.sampling, [&]<class P>(const P&, const auto& p) {
+    if (!changes_logits<P> && p.flag != std::string("--temp")) idle.push_back(p.flag);
+  });
+  idle.push_back("--draft-len");
+  for (const char* flag : idle) flags->idle_beside_beams.push_back(parser.named(flag));
   parser
       .add("--cache", flags->cache,
            "a file for what the model makes of the prompt: the next run whose prompt begins alike "

@@ -310,6 +310,36 @@ void GenerationFlags::declare(Flags& flags) {
   temperature = flags.named("--temp"), temperature_range = flags.named("--dynatemp-range");
 }
 
+namespace {
+
+std::vector<std::string> step_names() {
+  std::vector<std::string> names;
+  SamplerSteps::each([&]<class S>(std::type_identity<S>) { names.emplace_back(S::kName); });
+  return names;
+}
+
+void limit(Flag flag, const int&, const Range& range) {
+  const bool ends = range.most < double(kMaxCount);
+  flag.within(int(range.least), ends ? int(range.most) : kMaxCount);
+}
+void limit(Flag, const double&, const Range&) {}  // SamplerOptions::check() does it
+void limit(Flag flag, const std::vector<std::string>&, const Range&) {
+  flag.one_each().not_empty("a text");
+}
+
+// The flag of one parameter of a sampler step. The help ends with the default.
+template <class Part, class P>
+void declare_parameter(Flags& flags, Part& part, const P& parameter) {
+  std::string help = parameter.help;
+  if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part.*parameter.value)>>)
+    help += fmt::format(" (default {})", Part().*parameter.value);
+  Flag flag = flags.add(parameter.flag, part.*parameter.value, help);
+  limit(flag, part.*parameter.value, parameter.range);
+  flag.type(parameter.letter);
+}
+
+}  // namespace
+
 void GenerationFlags::declare_settings(Flags& flags) {
   SamplerOptions& s = generate.sampling;
   flags.add("-n,--tokens", generate.max_tokens, "tokens at most (default: until the model ends)")
@@ -323,91 +353,8 @@ void GenerationFlags::declare_settings(Flags& flags) {
   flags.add_read("-s,--seed", take_seed, "same seed, same text (default: -1, a random one)")
       .type("N");
   flags.heading("How a token is drawn");
-  flags
-      .add("--temp", s.temperature,
-           "0: the most probable token, 1: as the model says (default 0.8)")
-      .type("T");
-  flags.add("--top-k", s.top_k, "draw from the K most probable; 0: all (default 40)")
-      .within(0, kMaxCount)
-      .type("K");
-  flags
-      .add("--top-p", s.top_p,
-           "draw from the smallest set with probability P; 1: all (default 0.95)")
-      .type("P");
-  flags
-      .add("--min-p", s.min_p,
-           "drop what is below P times the most probable; 0: nothing (default 0.05)")
-      .type("P");
-  flags
-      .add("--typical", s.typical,
-           "draw from the set with probability P whose surprise is nearest to the mean; 1: all "
-           "(default 1)")
-      .type("P");
-  flags
-      .add("--top-n-sigma", s.top_n_sigma,
-           "draw from logits within N standard deviations of the largest; 0: all (default 0)")
-      .type("N");
-  flags
-      .add("--xtc-probability", s.xtc_probability,
-           "how often the most probable tokens are left out, all but the last of them (default 0)")
-      .type("P");
-  flags.add("--xtc-threshold", s.xtc_threshold, "the probability that makes them so (default 0.1)")
-      .type("P");
-  flags
-      .add("--dynatemp-range", s.temperature_range,
-           "temperature from T - X where the model is sure to T + X where it is not (default 0)")
-      .type("X");
-  flags
-      .add("--dynatemp-exp", s.temperature_exponent,
-           "the power of the entropy that chooses it (default 1)")
-      .type("X");
-  flags
-      .add("--mirostat", s.mirostat,
-           "2: keep the surprise of tokens near a target, in place of what narrows otherwise "
-           "(default 0)")
-      .within(0, 2)
-      .type("N");
-  flags.add("--mirostat-ent", s.mirostat_target, "that target, in bits (default 5)").type("X");
-  flags.add("--mirostat-lr", s.mirostat_rate, "how fast it is followed (default 0.1)").type("X");
-  flags
-      .add("--repeat-penalty", s.penalties.repeat,
-           "above 1: logits of the last tokens are divided by it (default 1)")
-      .type("X");
-  flags
-      .add("--presence-penalty", s.penalties.presence,
-           "taken away from the logits of the last tokens (default 0)")
-      .type("X");
-  flags
-      .add("--frequency-penalty", s.penalties.frequency,
-           "the same, for each time that a token is there (default 0)")
-      .type("X");
-  flags
-      .add("--repeat-last-n", s.penalties.window,
-           "how many tokens the last ones are; -1: all (default 64)")
-      .within(-1, kMaxCount)
-      .type("N");
-  flags
-      .add("--dry-multiplier", s.dry.multiplier,
-           "what goes on with a repetition loses X times base ^ (its length - allowed) (default 0)")
-      .type("X");
-  flags.add("--dry-base", s.dry.base, "the base of that power (default 1.75)").type("X");
-  flags
-      .add("--dry-allowed-length", s.dry.allowed,
-           "tokens that may be a repetition without loss (default 2)")
-      .within(0, kMaxCount)
-      .type("N");
-  flags
-      .add("--dry-penalty-last-n", s.dry.window,
-           "repetitions are looked for in the last N tokens; -1: in all (default -1)")
-      .within(-1, kMaxCount)
-      .type("N");
-  flags
-      .add("--dry-sequence-breaker", dry_breakers,
-           "a repetition ends at this text; may be repeated; none: at no text (default line end, "
-           "colon, quote and star)")
-      .one_each()
-      .not_empty("a text")
-      .type("TEXT");
+  each_parameter(
+      s, [&](auto& part, const auto& parameter) { declare_parameter(flags, part, parameter); });
   flags
       .add("--logit-bias", bias,
            "added to the logit of a token, such as 42+1.5 or 42-inf; may be repeated")
@@ -422,7 +369,7 @@ void GenerationFlags::declare_settings(Flags& flags) {
   flags
       .add("--samplers", samplers,
            "the steps and their order; what is left out is not done (default " +
-               fmt::format("{}", fmt::join(kSamplerStepNames, ",")) + ")")
+               fmt::format("{}", fmt::join(step_names(), ",")) + ")")
       .not_empty("steps with a comma between two")
       .type("STEP,...");
   flags.heading("");
@@ -453,15 +400,18 @@ std::pair<TokenId, double> bias_of(const std::string& text) {
   return {token, value};
 }
 
-// llama.cpp's spelling is understood too.
+// Underscores are read as dashes, because llama.cpp writes step names with underscores.
 SamplerStep step_of(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
-  if (name == "typ-p") name = "typical";
-  if (name == "temp") name = "temperature";
-  const auto at = std::find(std::begin(kSamplerStepNames), std::end(kSamplerStepNames), name);
-  if (at == std::end(kSamplerStepNames))
-    fail(Exit::usage, "--samplers has {}, expected {}", name, fmt::join(kSamplerStepNames, ", "));
-  return SamplerStep(at - std::begin(kSamplerStepNames));
+  std::optional<SamplerStep> step;
+  SamplerSteps::each([&]<class S>(std::type_identity<S>) {
+    if (name == S::kName) step = kStep<S>;
+    if constexpr (requires { S::kAlias; })
+      if (name == S::kAlias) step = kStep<S>;
+  });
+  if (!step)
+    fail(Exit::usage, "--samplers has {}, expected {}", name, fmt::join(step_names(), ", "));
+  return *step;
 }
 
 std::vector<SamplerStep> steps_of(const std::string& list) {
@@ -474,44 +424,46 @@ std::vector<SamplerStep> steps_of(const std::string& list) {
   return steps;
 }
 
-// Names what was chosen and does nothing.
-void put_idle_settings(const SamplerOptions& s) {
-  const SamplerOptions usual;
-  const auto put_idle = [](std::vector<std::pair<const char*, bool>> chosen, const char* why) {
-    std::vector<std::string> names;
-    for (const auto& [name, is_chosen] : chosen)
-      if (is_chosen) names.emplace_back(name);
-    put_no_effect(names, why);
+// The flags of a part that differ from their defaults.
+template <class Part>
+std::vector<std::string> chosen(const Part& part, bool refining) {
+  std::vector<std::string> names;
+  const auto add = [&](const auto& p) {
+    if (p.refines == refining && part.*p.value != Part().*p.value) names.emplace_back(p.flag);
   };
-  std::vector<std::pair<const char*, bool>> narrowing = {
-      {"--top-k", s.top_k != usual.top_k},
-      {"--top-p", s.top_p != usual.top_p},
-      {"--min-p", s.min_p != usual.min_p},
-      {"--typical", s.typical != usual.typical},
-      {"--top-n-sigma", s.top_n_sigma != usual.top_n_sigma},
-      {"--xtc-probability", s.xtc_probability != usual.xtc_probability}};
-  if (s.temperature > 0 && s.mirostat != 0) put_idle(narrowing, "beside --mirostat 2");
-  narrowing.emplace_back("--mirostat", s.mirostat != usual.mirostat);
-  if (s.temperature == 0) put_idle(narrowing, "at --temp 0, which takes the most probable token");
-  if (s.mirostat == 0)
-    put_idle({{"--mirostat-ent", s.mirostat_target != usual.mirostat_target},
-              {"--mirostat-lr", s.mirostat_rate != usual.mirostat_rate}},
-             "without --mirostat 2");
-  if (s.xtc_probability == 0)
-    put_idle({{"--xtc-threshold", s.xtc_threshold != usual.xtc_threshold}},
-             "without --xtc-probability");
-  if (s.temperature_range == 0)
-    put_idle({{"--dynatemp-exp", s.temperature_exponent != usual.temperature_exponent}},
-             "without --dynatemp-range");
-  if (!s.penalties.any())
-    put_idle({{"--repeat-last-n", s.penalties.window != usual.penalties.window}},
-             "without --repeat-penalty, --presence-penalty or --frequency-penalty");
-  if (s.dry.multiplier == 0)
-    put_idle({{"--dry-base", s.dry.base != usual.dry.base},
-              {"--dry-allowed-length", s.dry.allowed != usual.dry.allowed},
-              {"--dry-penalty-last-n", s.dry.window != usual.dry.window},
-              {"--dry-sequence-breaker", s.dry.breakers != usual.dry.breakers}},
-             "without --dry-multiplier");
+  std::apply([&](const auto&... p) { (add(p), ...); }, Part::parameters());
+  return names;
+}
+
+// What a part needs to have an effect: "--mirostat 2", "--repeat-penalty or --frequency-penalty".
+template <class Part>
+std::string switch_of() {
+  if constexpr (requires { Part::kSwitch; }) return Part::kSwitch;
+  std::vector<std::string> names;
+  const auto add = [&](const auto& p) {
+    if (!p.refines) names.emplace_back(p.flag);
+  };
+  std::apply([&](const auto&... p) { (add(p), ...); }, Part::parameters());
+  const std::string last = names.back();
+  names.pop_back();
+  return names.empty() ? last : fmt::format("{} or {}", fmt::join(names, ", "), last);
+}
+
+// Names the settings that were chosen and have no effect.
+void put_idle_settings(const SamplerOptions& s) {
+  std::vector<std::string> narrowing;
+  SamplerSteps::each_in_help([&]<class S>(std::type_identity<S>) {
+    if (S::kKind == StepKind::narrowing)
+      std::ranges::copy(chosen<S>(s, false), std::back_inserter(narrowing));
+  });
+  if (s.temperature > 0 && s.mirostat != 0) put_no_effect(narrowing, "with --mirostat 2");
+  std::ranges::copy(chosen<Mirostat>(s, false), std::back_inserter(narrowing));
+  if (s.temperature == 0)
+    put_no_effect(narrowing, "at --temp 0, which takes the most probable token");
+  SamplerParts::each_in_help([&]<class P>(std::type_identity<P>) {
+    const P& part = s;
+    if (!part.changes()) put_no_effect(chosen(part, true), "without " + switch_of<P>());
+  });
 }
 
 // A word that is none of --draft's is a value that it cannot have; a path, a file that is not
@@ -566,8 +518,7 @@ void GenerationFlags::check() {
   s.bias.clear();
   for (const std::string& text : bias) s.bias.push_back(bias_of(text));
   if (!samplers.empty()) s.steps = steps_of(samplers);
-  if (!dry_breakers.empty()) s.dry.breakers = dry_breakers;
-  std::erase(s.dry.breakers, "none");
+  std::erase(s.dry_breakers, "none");
   s.check();
   put_idle_settings(s);
   for (const std::string& text : generate.stop)

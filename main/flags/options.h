@@ -67,7 +67,7 @@ struct WindowFlags {
   int windows_of(size_t tokens, int window) const;
 };
 
-// "--top-k, --min-p have no effect beside --mirostat 2", where there are names.
+// "--top-k, --min-p have no effect with --mirostat 2", where there are names.
 void put_no_effect(const std::vector<std::string>& names, const std::string& why);
 
 // How text is made: run, chat.
@@ -76,7 +76,7 @@ struct GenerationFlags {
   GenerateOptions generate;
   std::string draft = "auto", context_policy = "stop";
   std::string samplers;
-  std::vector<std::string> bias, dry_breakers;
+  std::vector<std::string> bias;
   std::string grammar, json_schema, regex;  // one of them at most
   std::string answer_cache;                 // a folder
   int draft_length = Governor::kMost;

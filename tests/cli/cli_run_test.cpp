@@ -105,7 +105,7 @@ TEST_CASE("cli/samplers: what is asked for works, what cannot be is refused") {
   for (const auto& [flags, error] : std::vector<std::pair<Arguments, std::string>>{
            {{"--samplers", "top-k,nonsense"}, "--samplers has nonsense, expected penalties, "},
            {{"--samplers", "top-k,top-k"}, "--samplers has top-k twice"},
-           {{"--samplers", "top-k,dry"}, "--samplers has dry behind top-k"},
+           {{"--samplers", "top-k,dry"}, "--samplers has dry after top-k"},
            {{"--logit-bias", "5"}, "--logit-bias is 5, expected a token id"},
            {{"--logit-bias", "5+x"}, "--logit-bias is 5+x"},
            {{"--logit-bias", "999999+1"}, "--logit-bias has token 999999, expected 0 to "},

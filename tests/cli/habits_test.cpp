@@ -70,7 +70,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once --mmproj x", "--mmproj: chaski reads text, no pictures"},
     {"run --version", "--version: chaski --version tells it"},
     {"run -m MODEL -p Once -n 1 --mirostat 2 --top-k 20 --min-p 0.1",
-     "note: --top-k, --min-p have no effect beside --mirostat 2"},
+     "note: --top-k, --min-p have no effect with --mirostat 2"},
     {"run -m MODEL -p Once -n 1 --temp 0 --top-p 0.5", "note: --top-p has no effect at --temp 0"},
     {"run -m MODEL -p Once -n 1 --dry-base 2",
      "note: --dry-base has no effect without --dry-multiplier"},

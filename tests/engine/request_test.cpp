@@ -34,7 +34,7 @@ TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
   for (int i = 0; i < kRequests; ++i) {
     options.push_back(drawn(i % 2 ? 0.9 : 0, uint64_t(i), 10 + 17 * (i % 4)));
     options[size_t(i)].ignore_end = i % 3 != 0;
-    if (i % 4 == 1) options[size_t(i)].sampling.penalties.repeat = 1.3;
+    if (i % 4 == 1) options[size_t(i)].sampling.repeat_penalty = 1.3;
     if (i % 4 == 3) options[size_t(i)].stop = {"ball", "dog"};
     alone.push_back(
         generate(*other->session(), prompt_for(*other, i), options[size_t(i)], kUnheard));
@@ -489,7 +489,7 @@ TEST_CASE("requests: one beam is the greedy text, whatever changes logits or end
     CAPTURE(i);
     GenerateOptions o = drawn(0, 0, i % 4 == 0 ? -1 : 40);
     o.ignore_end = i % 4 == 0;
-    if (i % 2) o.sampling.penalties.repeat = 1.3;
+    if (i % 2) o.sampling.repeat_penalty = 1.3;
     if (i == 2) o.stop = {"ball", "dog", "."};
     if (i == 3) o.sampling.banned = {"the"}, o.sampling.bias = {{300, 2.0}};
     if (i == 5) o.max_tokens = 0;
@@ -606,15 +606,15 @@ TEST_CASE("requests: the key of an answer is of all that decides its bytes, and 
       [](O& o) { o.sampling.mirostat = 2; },
       [](O& o) { o.sampling.mirostat_target = 4; },
       [](O& o) { o.sampling.mirostat_rate = 0.2; },
-      [](O& o) { o.sampling.penalties.repeat = 1.1; },
-      [](O& o) { o.sampling.penalties.presence = 1; },
-      [](O& o) { o.sampling.penalties.frequency = 1; },
-      [](O& o) { o.sampling.penalties.window = 65; },
-      [](O& o) { o.sampling.dry.multiplier = 1; },
-      [](O& o) { o.sampling.dry.base = 2; },
-      [](O& o) { o.sampling.dry.allowed = 3; },
-      [](O& o) { o.sampling.dry.window = 9; },
-      [](O& o) { o.sampling.dry.breakers = {"x"}; },
+      [](O& o) { o.sampling.repeat_penalty = 1.1; },
+      [](O& o) { o.sampling.presence_penalty = 1; },
+      [](O& o) { o.sampling.frequency_penalty = 1; },
+      [](O& o) { o.sampling.penalty_window = 65; },
+      [](O& o) { o.sampling.dry_multiplier = 1; },
+      [](O& o) { o.sampling.dry_base = 2; },
+      [](O& o) { o.sampling.dry_allowed = 3; },
+      [](O& o) { o.sampling.dry_window = 9; },
+      [](O& o) { o.sampling.dry_breakers = {"x"}; },
       [](O& o) {
         o.sampling.bias = {{3, 1.0}};
       },

@@ -19,7 +19,7 @@ TEST_CASE("sampler: greedy, one candidate, penalties, and the distribution of dr
   SamplerOptions o;
   o.temperature = 0;
   CHECK(Sampler(o).draw(logits, {}) == 1);
-  o.penalties.repeat = 4;
+  o.repeat_penalty = 4;
   const std::vector<TokenId> seen{1};
   CHECK(Sampler(o).draw(logits, seen) == 2);
   o = {};
@@ -115,21 +115,22 @@ TEST_CASE("sampler: every step keeps what its definition says") {
       return kept(c);
     };
     const std::vector<double> ones(p.size(), 1);
-    CHECK(after([&] { c.keep_top_k(3); }) == until(ones, 3, less));
+    CHECK(after([&] { TopKStep{3}.narrow(c, {}); }) == until(ones, 3, less));
     for (const double wanted : {0.05, 0.5, 0.9}) {
-      CHECK(after([&] { c.keep_top_p(wanted); }) == until(p, wanted, less));
-      CHECK(after([&] { c.keep_typical(wanted); }) == until(p, wanted, odd));
-      CHECK(after([&] { c.keep_min_p(wanted); }) ==
+      CHECK(after([&] { TopPStep{wanted}.narrow(c, {}); }) == until(p, wanted, less));
+      CHECK(after([&] { TypicalStep{wanted}.narrow(c, {}); }) == until(p, wanted, odd));
+      CHECK(after([&] { MinPStep{wanted}.narrow(c, {}); }) ==
             where([&](size_t i) { return p[i] >= wanted * most; }));
     }
     const float largest = *std::max_element(logits.begin(), logits.end());
-    CHECK(after([&] { c.keep_top_n_sigma(1.5); }) ==
+    CHECK(after([&] { TopNSigmaStep{1.5}.narrow(c, {}); }) ==
           where([&](size_t i) { return logits[i] >= largest - 1.5 * std::sqrt(squares); }));
     double last = 2;  // the least probable of the top choices
     for (const double x : p)
       if (x >= 0.02) last = std::min(last, x);
-    CHECK(after([&] { c.drop_top_choices(0.02); }) ==
-          where([&](size_t i) { return p[i] <= last; }));
+    CHECK(after([&] {
+            XtcStep{1, 0.02}.narrow(c, {});
+          }) == where([&](size_t i) { return p[i] <= last; }));
     CHECK(after([&] { c.keep_within(4); }) ==
           where([&](size_t i) { return p[i] == most || -std::log2(p[i]) <= 4; }));
     c.assign(logits, 0);
@@ -165,17 +166,20 @@ TEST_CASE("sampler: penalties count the last tokens, and DRY what would go on wi
     std::vector<bool> breaks(size_t(vocab), false);
     breaks[0] = round % 2 == 0;
 
-    const Dry dry{.multiplier = 0.5, .base = 1.5, .allowed = 2};
+    const DryStep dry{.dry_multiplier = 0.5, .dry_base = 1.5, .dry_allowed = 2};
     std::vector<float> got = logits;
-    penalize(got, text, dry, breaks);
+    dry.change(got, text, breaks);
     std::vector<float> want = logits;
     for (const auto& [token, n] : repetitions(text, breaks))
       if (n >= 2) want[size_t(token)] -= float(0.5 * std::pow(1.5, double(n - 2)));
     for (size_t i = 0; i < want.size(); ++i) CHECK(got[i] == doctest::Approx(want[i]));
 
-    const Penalties p{.repeat = 1.5, .presence = 0.25, .frequency = 0.125, .window = 7};
+    const PenaltiesStep p{.repeat_penalty = 1.5,
+                          .presence_penalty = 0.25,
+                          .frequency_penalty = 0.125,
+                          .penalty_window = 7};
     got = want = logits;
-    penalize(got, text, p);
+    p.change(got, text);
     for (size_t i = 0; i < want.size(); ++i) {
       const auto n =
           std::count(text.end() - std::min<ptrdiff_t>(7, std::ssize(text)), text.end(), TokenId(i));
@@ -186,7 +190,7 @@ TEST_CASE("sampler: penalties count the last tokens, and DRY what would go on wi
   }
   // A repetition of a thousand tokens stays a number.
   std::vector<float> logits(2);
-  penalize(logits, std::vector<TokenId>(1000, 1), Dry{.multiplier = 1}, {false, false});
+  DryStep{.dry_multiplier = 1}.change(logits, std::vector<TokenId>(1000, 1), {false, false});
   CHECK(std::isfinite(logits[1]));
   CHECK(logits[1] < -1e8f);
 }
@@ -209,13 +213,13 @@ TEST_CASE("sampler: whatever is set, guesses change no token") {
   all[2].xtc_probability = 0.5, all[2].xtc_threshold = 0.05;
   all[3].temperature_range = 0.7;
   all[4].mirostat = 2, all[4].mirostat_target = 2;
-  all[5].penalties.presence = 0.5, all[5].penalties.frequency = 0.2;
-  all[6].dry.multiplier = 0.8;
+  all[5].presence_penalty = 0.5, all[5].frequency_penalty = 0.2;
+  all[6].dry_multiplier = 0.8;
   all[7].bias = {{300, 2.0}, {301, -INFINITY}};
   all[8].banned = {"ball", "Tim"};
-  all[9].steps = {SamplerStep::temperature, SamplerStep::min_p, SamplerStep::top_p};
+  all[9].steps = {kStep<TemperatureStep>, kStep<MinPStep>, kStep<TopPStep>};
   all[9].temperature = 1.5;
-  all[10].penalties.repeat = 1.2, all[10].penalties.window = -1, all[10].temperature = 0;
+  all[10].repeat_penalty = 1.2, all[10].penalty_window = -1, all[10].temperature = 0;
   all[11].steps = {};
   std::set<std::string> texts;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -273,15 +277,15 @@ TEST_CASE("sampler: what a device can draw is what needs the logits alone, in it
   CHECK(usual->top_k == 40);
   CHECK(usual->top_p == 0.95);
   CHECK(usual->min_p == 0.05);
-  const auto few = plain([](auto& o) { o.steps = {SamplerStep::top_k}; });
+  const auto few = plain([](auto& o) { o.steps = {kStep<TopKStep>}; });
   REQUIRE(few);
   CHECK(few->temperature == 1);
   CHECK(few->top_p == 1);
   CHECK(few->min_p == 0);
   CHECK(plain([](auto& o) { o.temperature = 0, o.typical = 0.5; }));
-  CHECK(!plain([](auto& o) { o.steps = {SamplerStep::min_p, SamplerStep::top_k}; }));
+  CHECK(!plain([](auto& o) { o.steps = {kStep<MinPStep>, kStep<TopKStep>}; }));
   CHECK(!plain([](auto& o) { o.bias = {{1, 1.0}}, o.temperature = 0; }));
-  CHECK(!plain([](auto& o) { o.penalties.presence = 1, o.temperature = 0; }));
+  CHECK(!plain([](auto& o) { o.presence_penalty = 1, o.temperature = 0; }));
 }
 
 }  // namespace

@@ -275,7 +275,7 @@ TEST_CASE("speculation: text with trees is the text without, whatever is drawn, 
       plain.ignore_end = true;
       check(*engine, plain);
       if (kv.format != Format::f16) continue;
-      plain.sampling.penalties.repeat = 1.3, plain.stop = {"happy", "friend"};
+      plain.sampling.repeat_penalty = 1.3, plain.stop = {"happy", "friend"};
       check(*engine, plain);
       Grammar grammar(parse_regex({"--regex", "( [a-z]+){30}\\."}), engine->tokenizer());
       plain.grammar = &grammar, plain.ignore_end = false, plain.stop = {}, plain.max_tokens = 200;
@@ -473,8 +473,8 @@ TEST_CASE("speculation: a million texts have the law of the model, whoever guess
     for (size_t before = 0; before < kToyTokens; ++before) {
       Candidates kept;
       kept.assign(kToyTarget[before], options.top_k);
-      if (options.top_p < 1) kept.keep_top_p(options.top_p);
-      if (options.min_p > 0) kept.keep_min_p(options.min_p);
+      if (options.top_p < 1) options.TopPStep::narrow(kept, {});
+      if (options.min_p > 0) options.MinPStep::narrow(kept, {});
       kept.divide(options.temperature);
       step[before].fill(0);
       for (const Candidate& c : kept.sorted())

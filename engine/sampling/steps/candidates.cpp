@@ -1,4 +1,4 @@
-#include "engine/sampling/candidates.h"
+#include "engine/sampling/steps/candidates.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ void Candidates::assign(std::span<const float> logits, int k) {
   all_.clear();
   sorted_ = false;
   const size_t most = k > 0 ? size_t(k) : logits.size();
-  // A heap whose front is the worst kept: most logits are compared once.
+  // A heap whose front is the smallest logit that is kept: most logits are compared only with it.
   for (size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] == -INFINITY) continue;
     const Candidate c{logits[i], TokenId(i)};
@@ -50,67 +50,27 @@ double Candidates::sum() {
   return sum;
 }
 
-void Candidates::keep_at_least(double logit) {
-  std::erase_if(all_, [=](const Candidate& c) { return c.logit < logit; });
-}
-
-void Candidates::keep_top_k(int k) {
+void Candidates::keep_first(size_t n) {
   sorted();
-  all_.resize(std::min(all_.size(), size_t(k)));
+  all_.resize(std::min(all_.size(), n));
 }
 
-void Candidates::keep_top_p(double p) {
-  const double wanted = p * sum(), most = all_[0].logit;
+void Candidates::remove_first(size_t n) {
+  sorted();
+  all_.erase(all_.begin(), all_.begin() + ptrdiff_t(std::min(all_.size(), n)));
+}
+
+size_t Candidates::count_of_sum(double wanted) {
+  const double most = sorted()[0].logit;
   double before = 0;
   size_t n = 0;
   for (; n < all_.size() && (n == 0 || before < wanted); ++n) before += exp64(all_[n].logit - most);
-  all_.resize(n);
-}
-
-void Candidates::keep_min_p(double p) {
-  const double most = largest();
-  std::erase_if(all_,
-                [=](const Candidate& c) { return c.logit < most && exp64(c.logit - most) < p; });
-}
-
-void Candidates::keep_top_n_sigma(double n) {
-  double sum = 0, squares = 0;
-  for (const Candidate& c : all_) sum += c.logit;
-  const double mean = sum / double(all_.size());
-  for (const Candidate& c : all_) squares += (c.logit - mean) * (c.logit - mean);
-  keep_at_least(largest() - n * std::sqrt(squares / double(all_.size())));
-}
-
-void Candidates::keep_typical(double p) {
-  const double total = sum(), most = all_[0].logit, log_total = log64(total);
-  const auto surprise = [=](const Candidate& c) { return most + log_total - c.logit; };
-  double entropy = 0;
-  for (const Candidate& c : all_) {
-    const double weight = exp64(c.logit - most);
-    if (weight > 0) entropy += weight / total * surprise(c);
-  }
-  const auto distance = [=](const Candidate& c) { return std::abs(surprise(c) - entropy); };
-  std::stable_sort(all_.begin(), all_.end(), [=](const Candidate& a, const Candidate& b) {
-    return distance(a) < distance(b);
-  });
-  double before = 0;
-  size_t n = 0;
-  for (; n < all_.size() && (n == 0 || before < p * total); ++n)
-    before += exp64(all_[n].logit - most);
-  all_.resize(n);
-  sorted_ = false;
-}
-
-void Candidates::drop_top_choices(double threshold) {
-  const double least = threshold * sum(), most = all_[0].logit;
-  const auto below = std::find_if(
-      all_.begin(), all_.end(), [=](const Candidate& c) { return exp64(c.logit - most) < least; });
-  if (below - all_.begin() > 1) all_.erase(all_.begin(), below - 1);
+  return n;
 }
 
 void Candidates::keep_within(double bits) {
   const double least = all_.empty() ? 0 : largest() + log64(sum()) - bits * log64(2.0);
-  // sum() sorted them, and the first stays whatever it surprises by.
+  // sum() has sorted the candidates. The first one stays, however large its surprise is.
   const auto below = std::find_if(all_.begin() + 1, all_.end(),
                                   [=](const Candidate& c) { return c.logit < least; });
   all_.erase(below, all_.end());
