@@ -36,15 +36,14 @@ double Forecast::decode_at_the_end() const {
   return speed && bandwidth > 0 ? 1 / (1 / speed->decode + double(states) / bandwidth) : 0;
 }
 
-uint64_t room_for_weights(const EngineOptions& o, uint64_t memory) {
+uint64_t room_for_weights(const ModelSource& source, const EngineOptions& o, uint64_t memory) {
   // Of the model and the options alone, so that the same command makes the same file elsewhere too:
   // so many threads, and a program and a vocabulary of about the size that `chaski plan` shows.
   constexpr int kThreads = 16;
   constexpr uint64_t kProgram = 14 << 20, kOfToken = 140;
-  const OpenModel opened = open_model(o.model, o.tokenizer);
-  expect_runnable(opened.source);
-  ShapedModel shaped(opened.source);
-  const Placement where = settle(*shaped, o, opened.source.path);
+  expect_runnable(source);
+  ShapedModel shaped(source);
+  const Placement where = settle(*shaped, o, source.path);
   const Footprint need(*shaped, int((*shaped).n_layers), o.kv, kThreads);
   const uint64_t states = need.states(where.context), room = memory - memory / 16,
                  others = states + need.activations(where.context) + kProgram +
@@ -53,8 +52,8 @@ uint64_t room_for_weights(const EngineOptions& o, uint64_t memory) {
     fail(Exit::memory,
          "{}: a context of {} takes {:.1f} MB beside the weights ({:.1f} of keys and values), "
          "expected less than {:.1f} MB, which is what can be counted on of {:.1f}",
-         opened.source.path, where.context, double(others) / 1e6, double(states) / 1e6,
-         double(room) / 1e6, double(memory) / 1e6);
+         source.path, where.context, double(others) / 1e6, double(states) / 1e6, double(room) / 1e6,
+         double(memory) / 1e6);
   return room - others;
 }
 

@@ -48,7 +48,7 @@ struct Forecast {
 // Bytes that weights may have so that the model runs in `memory` on the CPU, by the options'
 // context and keys and values: what those, the largest pass of 16 threads and the program do not
 // take, and a sixteenth less. The same on every machine. Throws Error(memory) if they take all.
-uint64_t room_for_weights(const EngineOptions& options, uint64_t memory);
+uint64_t room_for_weights(const ModelSource& source, const EngineOptions& options, uint64_t memory);
 
 // Throws what opening an engine would throw but for memory of the CPU.
 Forecast forecast(const ForecastOptions& options);

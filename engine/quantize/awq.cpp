@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "engine/quantize/tensor_encoder.h"
+#include "engine/quantize/weight_job.h"
 #include "engine/session/memory_need.h"
 #include "ggml-like-tensor/file/chunks.h"
 #include "quant/encode/encode.h"
@@ -179,19 +180,19 @@ std::vector<double> rounded_away(const InputSquares& inputs) {
 }
 
 // What some rows' outputs lose of their squares, by columns that do not depend on each other.
-double lost_of(const TensorSource& tensor, const AwqTensor& future, const Fold& fold,
-               const std::vector<float>& by_row) {
+double lost_of(const WeightJob& job, const Fold& fold, const std::vector<float>& by_row) {
+  const TensorSource& tensor = job.source;
+  const Format to = job.choice.to;
   Scales scales;
   apply(fold, by_row, scales);
   const std::vector<float>& columns = scales.at(tensor.info.name).columns;
   const TensorSource source = scaled(tensor, {columns, {}});
-  const InputSquares inputs = scaled(*future.inputs, columns);
+  const InputSquares inputs = scaled(*job.inputs, columns);
   const std::vector<float> factors = inputs.factors().at(0);
   std::vector<double> rounded(inputs.sums.size());
-  if (!info(future.to).floating) rounded = rounded_away(inputs);
+  if (!info(to).floating) rounded = rounded_away(inputs);
   const int64_t cols = tensor.info.cols, all = strips_of(tensor.info);
-  std::vector<std::byte> floats(strip_bytes(Format::f32, cols)),
-      codes(strip_bytes(future.to, cols));
+  std::vector<std::byte> floats(strip_bytes(Format::f32, cols)), codes(strip_bytes(to, cols));
   std::vector<float> rows(size_t(kStrip * cols)), decoded(static_cast<size_t>(cols));
   double lost = 0, whole = 0;
   for (int64_t i = 0; i < std::min(kAwqStrips, all); ++i) {
@@ -200,9 +201,9 @@ double lost_of(const TensorSource& tensor, const AwqTensor& future, const Fold& 
     source.read(strip, strip + 1, floats.data());
     for (int r = 0; r < n; ++r)
       decode_row(Format::f32, floats.data(), r, cols, rows.data() + r * cols);
-    encode_strip(future.to, rows.data(), cols, n, cols, codes.data(), factors.data());
+    encode_strip(to, rows.data(), cols, n, cols, codes.data(), factors.data());
     for (int r = 0; r < n; ++r) {
-      decode_row(future.to, codes.data(), r, cols, decoded.data());
+      decode_row(to, codes.data(), r, cols, decoded.data());
       for (size_t c = 0; c < size_t(cols); ++c) {
         const double x = rows[size_t(r * cols) + c], off = x - decoded[c], m = inputs.sums[c];
         lost += m * off * off + rounded[c] * x * x, whole += m * x * x;
@@ -266,22 +267,16 @@ InputSquares scaled(const InputSquares& inputs, const std::vector<float>& column
   return result;
 }
 
-Awq search_awq(const ModelSource& in, const std::vector<AwqTensor>& tensors, int threads) {
-  std::unordered_map<std::string, size_t> places;
-  for (size_t t = 0; t < in.tensors.size(); ++t) places[in.tensors[t].info.name] = t;
-  const auto anew = [&](const std::string& name) {
-    const size_t t = places.at(name);
-    return tensors[t].to != in.tensors[t].info.format && info(tensors[t].to).block > 1;
-  };
+void scale_inputs(const ModelSource& in, WeightJobs& jobs, int threads) {
+  std::unordered_map<std::string, WeightJob*> named;
+  for (WeightJob& job : jobs) named[job.source.info.name] = &job;
   std::vector<Fold> folds;
   for (Fold& fold : folds_of(in)) {
-    const bool reads = std::all_of(fold.readers.begin(), fold.readers.end(), [&](const auto& name) {
-      const AwqTensor& tensor = tensors[places.at(name)];
-      return anew(name) && tensor.inputs && tensor.inputs->experts() == 1 &&
-             tensor.inputs->too_few().empty();
+    const bool reads = std::ranges::all_of(fold.readers, [&](const auto& name) {
+      return named.at(name)->gets_blocks() && named.at(name)->has_inputs();
     });
-    const bool makes = std::all_of(fold.makers.begin(), fold.makers.end(), [&](const auto& name) {
-      return !in.tensors[places.at(name)].info.tiled() || anew(name);
+    const bool makes = std::ranges::all_of(fold.makers, [&](const auto& name) {
+      return !named.at(name)->source.info.tiled() || named.at(name)->gets_blocks();
     });
     if (reads && makes) folds.push_back(std::move(fold));
   }
@@ -296,17 +291,15 @@ Awq search_awq(const ModelSource& in, const std::vector<AwqTensor>& tensors, int
     for (int power = 0; power < kPowers; ++power)
       for (size_t r = 0; r < folds[f].readers.size(); ++r) trials.push_back({f, r, power});
   const auto by_row = [&](const Fold& fold, int power) {
-    const InputSquares& inputs = *tensors[places.at(fold.readers[0])].inputs;
-    return scales_of(squares_of(fold, inputs), double(power) / kPowers);
+    return scales_of(squares_of(fold, *named.at(fold.readers[0])->inputs), double(power) / kPowers);
   };
   for_each_job(trials.size(), threads, [&](size_t i) {
     Trial& trial = trials[i];
     const Fold& fold = folds[trial.fold];
-    const size_t t = places.at(fold.readers[trial.reader]);
-    trial.lost = lost_of(in.tensors[t], tensors[t], fold, by_row(fold, trial.power));
+    trial.lost = lost_of(*named.at(fold.readers[trial.reader]), fold, by_row(fold, trial.power));
   });
 
-  Awq result;
+  Scales scales;
   for (auto at = trials.begin(); at != trials.end();) {
     const Fold& fold = folds[at->fold];
     const auto n = ptrdiff_t(fold.readers.size());
@@ -319,14 +312,18 @@ Awq search_awq(const ModelSource& in, const std::vector<AwqTensor>& tensors, int
     for (int power = 1; power < kPowers; ++power)
       if (lost(power) < lost(best)) best = power;
     if (best > 0) {
-      apply(fold, by_row(fold, best), result.scales);
+      apply(fold, by_row(fold, best), scales);
       for (ptrdiff_t r = 0; r < n; ++r)
-        result.powers[fold.readers[size_t(r)]] = {double(best) / kPowers, (at + best * n + r)->lost,
-                                                  (at + r)->lost};
+        named.at(fold.readers[size_t(r)])->power = {double(best) / kPowers,
+                                                    (at + best * n + r)->lost, (at + r)->lost};
     }
     at += kPowers * n;
   }
-  return result;
+  for (const auto& [name, by] : scales) {
+    WeightJob& job = *named.at(name);
+    job.scales = by, job.source = scaled(TensorSource(job.source), by);
+    if (job.inputs && !by.columns.empty()) job.inputs = scaled(*job.inputs, by.columns);
+  }
 }
 
 }  // namespace chaski

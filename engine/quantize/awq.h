@@ -12,6 +12,8 @@
 
 namespace chaski {
 
+struct WeightJob;
+
 // Weights that read the same values, and what makes these.
 struct Fold {
   std::vector<std::string> readers;
@@ -47,19 +49,9 @@ struct InputPower {
   double power = 0, lost = 0, lost_without = 0;
 };
 
-struct Awq {
-  Scales scales;
-  std::map<std::string, InputPower> powers;  // by reader, where it is above 0
-};
-
-// A tensor's future, in the order of the source.
-struct AwqTensor {
-  Format to;
-  const InputSquares* inputs = nullptr;  // null: not known
-};
-
-// For every fold whose weights are all to be encoded anew the power 0, .1, ... .9 that loses least
-// in a few strips of its readers. The numbers do not depend on threads.
-Awq search_awq(const ModelSource& in, const std::vector<AwqTensor>& tensors, int threads);
+// Takes each fold of `in` whose weights are all encoded anew, and searches for the power 0, .1, ...
+// .9 that loses least in a few strips of the fold's readers. Where it is above 0, the scales go
+// into the jobs and are applied to their sources and inputs. The numbers do not depend on threads.
+void scale_inputs(const ModelSource& in, std::vector<WeightJob>& jobs, int threads);
 
 }  // namespace chaski

@@ -10,6 +10,7 @@
 #include "engine/measure/divergence.h"
 #include "engine/quantize/quantize.h"
 #include "engine/quantize/tensor_encoder.h"
+#include "engine/quantize/weight_job.h"
 #include "engine/session/engine_impl.h"
 #include "engine/text/tokenizer/pattern.h"
 #include "ggml-like-tensor/base/atomic_file.h"
@@ -26,33 +27,26 @@ constexpr std::array kLadder = {Format::q2, Format::q3, Format::q4t, Format::q4,
                                 Format::q5, Format::q6, Format::q8,  Format::f16};
 constexpr Format kProbe = Format::q4;
 
-// A weight whose format is to be chosen.
-struct Undecided {
-  size_t tensor;      // in the source
-  std::string known;  // what the calibration calls it
-};
+// Whether a recipe may choose the weight's format.
+bool is_candidate(const WeightJob& job) {
+  const TensorInfo& weight = job.from();
+  return !job.slot.gguf.empty() && weight.tiled() && job.slot.role != Role::position_table &&
+         job.slot.role != Role::outliers && weight.cols % info(kProbe).block == 0 &&
+         info(weight.format).bits() > info(kProbe).bits();
+}
 
-// Weights that a recipe may encode.
-std::vector<Undecided> candidates(const ModelSource& in) {
-  std::map<std::string, TensorSlot> slots;
-  for (TensorSlot& slot : tensors_of(*model_of(in.meta))) slots.emplace(slot.name, slot);
-  std::vector<Undecided> all;
-  for (size_t t = 0; t < in.tensors.size(); ++t) {
-    const TensorInfo& tensor = in.tensors[t].info;
-    const auto slot = slots.find(tensor.name);
-    if (slot == slots.end() || !tensor.tiled() || slot->second.role == Role::position_table ||
-        slot->second.role == Role::outliers)
-      continue;
-    if (tensor.cols % info(kProbe).block == 0 && info(tensor.format).bits() > info(kProbe).bits())
-      all.push_back({t, slot->second.gguf});
-  }
+// Weights whose formats are to be chosen, as numbers of jobs.
+std::vector<size_t> candidates(const WeightJobs& jobs) {
+  std::vector<size_t> all;
+  for (size_t i = 0; i < jobs.size(); ++i)
+    if (is_candidate(jobs[i])) all.push_back(i);
   return all;
 }
 
-const InputSquares* inputs_of(const Calibration& calibration, const Undecided& candidate,
-                              const TensorInfo& tensor) {
-  const auto found = calibration.inputs.find(candidate.known);
-  return found != calibration.inputs.end() && found->second.fit(tensor) ? &found->second : nullptr;
+const InputSquares* inputs_of(const Calibration& calibration, const WeightJob& job) {
+  const auto found = calibration.inputs.find(job.slot.gguf);
+  return found != calibration.inputs.end() && found->second.fit(job.from()) ? &found->second
+                                                                            : nullptr;
 }
 
 // Reads the last half of a window and keeps what it foretells: (tokens, vocab).
@@ -79,12 +73,11 @@ double mean_kl(const std::vector<float>& p, const std::vector<float>& q, size_t 
 }
 
 // One tensor of a source, in another format, in memory.
-std::shared_ptr<const Weights> encoded_alone(const ModelSource& in, const Undecided& candidate,
+std::shared_ptr<const Weights> encoded_alone(const ModelSource& in, const WeightJob& job,
                                              const Calibration& calibration, int threads) {
-  const TensorSource& from = in.tensors[candidate.tensor];
-  TensorEncoder encoder(
-      from, kProbe, in.path,
-      {inputs_of(calibration, candidate, from.info), nullptr, RoundingMethod::search});
+  const TensorSource& from = job.source;
+  TensorEncoder encoder(from, kProbe, in.path,
+                        {inputs_of(calibration, job), nullptr, RoundingMethod::search});
   ModelSource one{in.path, in.kind, {}, {}, {}};
   const size_t stride = strip_bytes(kProbe, from.info.cols);
   one.tensors.push_back({{from.info.name, kProbe, from.info.rows, from.info.cols},
@@ -121,19 +114,18 @@ std::vector<Option> hull_of(const std::vector<Option>& options) {
 constexpr int64_t kStrips = 8;  // of a tensor, that stand for all of it
 
 // By format of the ladder, as far as it is below the tensor's own; then its own, without loss.
-std::vector<Option> options_of(const ModelSource& in, const Undecided& candidate,
-                               const Calibration& calibration) {
-  const TensorSource& from = in.tensors[candidate.tensor];
-  const double kl = calibration.kl.at(candidate.known);
+std::vector<Option> options_of(const WeightJob& job, const Calibration& calibration,
+                               const std::string& file) {
+  const TensorSource& from = job.source;
+  const double kl = calibration.kl.at(job.slot.gguf);
   std::vector<Option> options;
   double probe = 0;  // what the probe loses; the others' divergences follow from it
   for (const Format to : kLadder) {
     if (info(to).bits() >= info(from.info.format).bits()) break;
     // Where the probe lost nothing, that says nothing about fewer bits.
     if (kl == 0 && info(to).bits() < info(kProbe).bits()) continue;
-    TensorEncoder encoder(
-        from, to, in.path,
-        {inputs_of(calibration, candidate, from.info), nullptr, RoundingMethod::search});
+    TensorEncoder encoder(from, to, file,
+                          {inputs_of(calibration, job), nullptr, RoundingMethod::search});
     std::vector<std::byte> strip(strip_bytes(to, from.info.cols));
     const int64_t all = strips_of(from.info), sample = std::min(kStrips, all);
     for (int64_t i = 0; i < sample; ++i) encoder.encode(i * all / sample, strip.data());
@@ -230,16 +222,19 @@ void measure_sensitivity(const CalibrationText& text, Calibration& calibration, 
     if (key.starts_with("tokenizer.")) changed->meta.erase(key);
   EngineOptions options;
   options.device = "cpu", options.threads = threads, options.context = int(length);
-  const std::vector<Undecided> all = candidates(in);
+  const WeightJobs jobs = jobs_of(in);
+  const std::vector<size_t> all = candidates(jobs);
   for (size_t i = 0; i < all.size(); ++i) {
-    const auto probe = encoded_alone(in, all[i], calibration, threads);
-    const Weight original = std::exchange(changed->tensors[all[i].tensor], probe->tensors[0]);
+    const WeightJob& job = jobs[all[i]];
+    const auto probe = encoded_alone(in, job, calibration, threads);
+    Weight& weight = changed->tensors[all[i]];
+    const Weight original = std::exchange(weight, probe->tensors[0]);
     const auto engine = Engine::over(changed, options);
     // As it is saved, so that a run that reads it chooses the same formats.
-    calibration.kl[all[i].known] =
+    calibration.kl[job.slot.gguf] =
         double(float(mean_kl(base, foretold(*engine, window), size_t(engine->vocab_size()))));
-    changed->tensors[all[i].tensor] = original;
-    if (progress) progress({in.tensors[all[i].tensor].info.name, i + 1, all.size()});
+    weight = original;
+    if (progress) progress({job.from().name, i + 1, all.size()});
   }
 }
 
@@ -250,14 +245,17 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
         Exit::usage,
         "the calibration does not say what each weight's bits are worth, expected --calibrate TEXT "
         "beside --size, --fits, --bpw or --kl");
-  const std::vector<Undecided> all = candidates(in);
+  const WeightJobs jobs = jobs_of(in);
+  const std::vector<size_t> all = candidates(jobs);
   Hulls hulls(all.size());
-  for (const Undecided& candidate : all)
-    if (calibration.kl.count(candidate.known) == 0)
-      fail(Exit::bad_file, "{}: the calibration lacks {}, expected every weight's divergence",
-           in.path, escaped(candidate.known));
-  for_each_job(all.size(), threads > 0 ? threads : usable_cores(),
-               [&](size_t i) { hulls[i] = hull_of(options_of(in, all[i], calibration)); });
+  for (const size_t i : all)
+    if (calibration.kl.count(jobs[i].slot.gguf) == 0)
+      fail(Exit::bad_file,
+           "{}: the calibration has no divergence for {}, expected one for every weight", in.path,
+           escaped(jobs[i].slot.gguf));
+  for_each_job(all.size(), threads > 0 ? threads : usable_cores(), [&](size_t i) {
+    hulls[i] = hull_of(options_of(jobs[all[i]], calibration, in.path));
+  });
 
   Allotment result;
   for (const TensorSource& tensor : in.tensors) {
@@ -268,7 +266,7 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
   }
   uint64_t others = 0;  // what is not to be chosen
   for (const Allotment::Row& row : result.tensors) others += row.bytes;
-  for (const Undecided& candidate : all) others -= result.tensors[candidate.tensor].bytes;
+  for (const size_t i : all) others -= result.tensors[i].bytes;
   const uint64_t most = budget.bytes ? *budget.bytes
                         : budget.bits_per_weight
                             ? uint64_t(*budget.bits_per_weight / 8 * double(result.weights))
@@ -283,7 +281,7 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
          said(result.bytes));
   for (size_t i = 0; i < all.size(); ++i) {
     const Option& to = hulls[i][choices.option[i]];
-    Allotment::Row& row = result.tensors[all[i].tensor];
+    Allotment::Row& row = result.tensors[all[i]];
     row.to = to.to, row.bytes = to.bytes, row.kl = to.kl;
   }
   for (size_t t = 0; t < in.tensors.size(); ++t)
@@ -291,27 +289,33 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
   return result;
 }
 
-// Half of the values' and the down projections, those of the first and last eighth of the layers
-// and every third of the others, have six bits, and so has the head.
+// The head has six bits. Half of the values' and down projections have six bits too: those in the
+// first and last eighth of the layers and in every third layer between. q, k and v in one matrix
+// have five, all others four.
 std::optional<Recipe> known_recipe(std::string_view name, const ModelSource& in, Format type) {
   if (name != "Q4_K_M" && name != "q4_k_m") return {};
+  const WeightJobs jobs = jobs_of(in);
+  const bool head =
+      std::ranges::any_of(jobs, [](const auto& job) { return job.slot.role == Role::head; });
   const int layers = int(model_of(in.meta)->n_layers);
-  const bool head = std::ranges::any_of(
-      in.tensors, [](const TensorSource& t) { return t.info.name == "output"; });
-  std::set<std::string> six = {head ? "output" : "token_embd"};
-  for (int i = 0; i < layers; ++i)
+  std::set<std::string> six, five;
+  for (int i = 0; i < layers; ++i) {
+    five.insert(fmt::format("layer.{}.attn_qkv", i));
     if (i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2)
       for (const char* part : {"attn_v", "ffn_down"})
         six.insert(fmt::format("layer.{}.{}", i, part));
-  // Fewer bits, more of them, and for q, k and v in one.
+  }
   const bool gguf = info(type).gguf_type >= 0;
-  const std::array formats = gguf ? std::array{Format::q4_k, Format::q6_k, Format::q5_k}
-                                  : std::array{Format::q4h, Format::q6, Format::q5};
+  const Format bits4 = gguf ? Format::q4_k : Format::q4h, bits5 = gguf ? Format::q5_k : Format::q5,
+               bits6 = gguf ? Format::q6_k : Format::q6;
   Recipe recipe;
-  for (const Undecided& candidate : candidates(in)) {
-    const TensorInfo& tensor = in.tensors[candidate.tensor].info;
-    const size_t which = six.count(tensor.name) > 0 ? 1 : tensor.name.ends_with("attn_qkv") ? 2 : 0;
-    const Format to = formats[which];
+  for (const size_t i : candidates(jobs)) {
+    const TensorInfo& tensor = jobs[i].from();
+    const Role role = jobs[i].slot.role;
+    const bool makes_logits = role == Role::head || (role == Role::token_table && !head);
+    const Format to = makes_logits || six.count(tensor.name) ? bits6
+                      : five.count(tensor.name)              ? bits5
+                                                             : bits4;
     recipe[tensor.name] = tensor.cols % info(to).block == 0 ? to : stand_in(to, tensor.cols);
   }
   return recipe;
@@ -350,18 +354,18 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
   }
   Recipe recipe;
   PatternSearch search(1'000'000);
-  for (const TensorSource& tensor : in.tensors) {
+  for (const WeightJob& job : jobs_of(in)) {
+    const TensorInfo& tensor = job.from();
     const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
       try {
-        return search.find(l.name, tensor.info.name);
+        return search.find(l.name, tensor.name);
       } catch (const PatternError& error) {
         fail(Exit::usage, "{}: line {}: cannot be compared with {}: {}", file, l.number,
-             escaped(tensor.info.name), error.what);
+             escaped(tensor.name), error.what);
       }
     });
-    if (line == lines.end() || !tensor.info.tiled() || tensor.info.name.ends_with(kOutlierWeight))
-      continue;
-    recipe[tensor.info.name] = line->to;
+    if (line == lines.end() || !tensor.tiled() || job.slot.role == Role::outliers) continue;
+    recipe[tensor.name] = line->to;
     line->used = true;
   }
   for (const Line& line : lines)

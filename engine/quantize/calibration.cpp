@@ -193,13 +193,18 @@ std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<con
 
 CalibrationText calibration_text(const CalibrationOptions& options, const std::string& name,
                                  std::string_view text) {
+  return calibration_text(open_model(options.model, options.tokenizer), options, name, text);
+}
+
+CalibrationText calibration_text(const OpenModel& model, const CalibrationOptions& options,
+                                 const std::string& name, std::string_view text) {
   EngineOptions o;
   o.model = options.model, o.tokenizer = options.tokenizer, o.threads = options.threads;
   o.device = "cpu";
-  const auto known = model_of(open_model(o.model, o.tokenizer).source.meta)->context;
+  const auto known = model_of(model.source.meta)->context;
   o.context = int(std::min<int64_t>(kCalibrationWindow, known));
   CalibrationText result{
-      name_in(name), hash_of(std::as_bytes(std::span(text))), Engine::open(o), {}, 0};
+      name_in(name), hash_of(std::as_bytes(std::span(text))), Engine::open(model, o), {}, 0};
   result.tokens = result.engine->tokenizer().encode_prompt(text);
   const int length = window_of(*result.engine);
   result.windows = std::min(options.windows, windows_of(result.tokens.size(), length));

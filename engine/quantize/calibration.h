@@ -95,6 +95,9 @@ struct CalibrationText {
 // than a window.
 CalibrationText calibration_text(const CalibrationOptions& options, const std::string& name,
                                  std::string_view text);
+// The same for a model that open_model() has opened as options.model.
+CalibrationText calibration_text(const OpenModel& model, const CalibrationOptions& options,
+                                 const std::string& name, std::string_view text);
 
 // Runs the model over the beginning of the text. The numbers do not depend on threads. Throws
 // Error(non_finite).

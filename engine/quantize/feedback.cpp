@@ -91,7 +91,7 @@ Feedbacks::Feedbacks(CalibrationText text, int threads, uint64_t group_bytes)
       threads_(threads > 0 ? threads : usable_cores()),
       group_bytes_(group_bytes) {}
 
-void Feedbacks::forget(const std::string& weight) {
+void Feedbacks::skip(const std::string& weight) {
   const std::lock_guard lock(guard_);
   std::erase_if(weights_, [&](const TensorInfo& w) { return w.name == weight; });
 }

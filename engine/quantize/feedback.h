@@ -31,7 +31,7 @@ class Feedbacks {
 
   // The weights in the order in which of() will ask for them; before the first of().
   void expect(std::vector<TensorInfo> weights) { weights_ = std::move(weights); }
-  void forget(const std::string& weight);  // one that nobody will ask for
+  void skip(const std::string& weight);  // of() will not be called for it
   // What comes into these weights, and all that read the same, is divided by so much, column by
   // column (engine/quantize/awq.h); before the first of().
   using Divisors = std::map<std::string, std::vector<float>>;

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <map>
 
 #include "engine/quantize/awq.h"
+#include "engine/quantize/weight_job.h"
 #include "engine/session/memory_need.h"
+#include "ggml-like-tensor/base/error.h"
 #include "quant/encode/encode.h"
 
 namespace chaski {
@@ -27,7 +31,9 @@ std::vector<int64_t> outliers_of(const InputSquares& inputs, double above) {
 
 std::set<std::string> can_set_aside(const ModelSource& in) {
   ModelSource with = in;
+  std::map<std::string, std::string> weights;  // by the name of their outliers
   for (const TensorSlot& slot : tensors_of(*model_of(in.meta))) {
+    if (slot.role == Role::outliers) weights.emplace(slot.name, slot.of);
     const TensorSource* weight = in.find(slot.name);
     if (!weight || slot.role != Role::matmul || !weight->info.tiled()) continue;
     with.tensors.push_back(column_numbers(weight->info, {0}));
@@ -40,14 +46,49 @@ std::set<std::string> can_set_aside(const ModelSource& in) {
   (*model).build(graph);
   std::set<std::string> names;
   for (const Weight* weight : weights_of(graph))
-    if (std::string_view name = weight->info.name; name.ends_with(kOutlierWeight))
-      names.emplace(name.substr(0, name.size() - kOutlierWeight.size()));
+    if (const auto found = weights.find(weight->info.name); found != weights.end())
+      names.insert(found->second);
   return names;
 }
 
-bool has_outliers(const ModelSource& in) {
-  return std::any_of(in.tensors.begin(), in.tensors.end(),
-                     [](const TensorSource& t) { return t.info.name.ends_with(kOutlierWeight); });
+void set_outliers_aside(const ModelSource& in, WeightJobs& jobs, double above) {
+  if (std::ranges::any_of(jobs, [](const auto& job) { return job.slot.role == Role::outliers; }))
+    fail(Exit::usage,
+         "{}: this model has outliers that are set aside already, expected one without for "
+         "--outliers",
+         in.path);
+  const std::set<std::string> able = can_set_aside(in);
+  for (WeightJob& job : jobs) {
+    if (!job.has_inputs() || !job.gets_blocks() || !able.count(job.source.info.name)) continue;
+    job.outliers = outliers_of(*job.inputs, above);
+    if (job.outliers.empty()) continue;
+    job.source = without_columns(TensorSource(job.source), job.outliers);
+    job.inputs = without_columns(*job.inputs, job.outliers);
+  }
+}
+
+void add_outlier_jobs(WeightJobs& jobs) {
+  const auto job_of = [](TensorSource source, Role role, const std::string& weight,
+                         FormatChoice choice) {
+    const std::string name = source.info.name;
+    TensorSlot slot;
+    slot.name = name, slot.of = weight, slot.role = role;
+    return WeightJob{
+        .source = std::move(source), .slot = std::move(slot), .choice = std::move(choice)};
+  };
+  WeightJobs added;
+  for (const WeightJob& job : jobs) {
+    if (job.outliers.empty()) continue;
+    const TensorSource& weight = *job.original;
+    const bool is_scaled = !job.scales.columns.empty() || !job.scales.rows.empty();
+    added.push_back(job_of(
+        columns_alone(is_scaled ? scaled(weight, job.scales) : weight, job.outliers),
+        Role::outliers, weight.info.name,
+        {weight.info.format == Format::bf16 ? Format::bf16 : Format::f16, "outliers", true}));
+    added.push_back(job_of(column_numbers(weight.info, job.outliers), Role::outlier_columns,
+                           weight.info.name, {Format::f32, "numbers of columns", true}));
+  }
+  std::ranges::move(added, std::back_inserter(jobs));
 }
 
 TensorSource without_columns(const TensorSource& weight, const std::vector<int64_t>& columns) {

@@ -10,6 +10,8 @@
 
 namespace chaski {
 
+struct WeightJob;
+
 // Of every weight at most one column in so many.
 constexpr int64_t kOutlierShare = 16;
 
@@ -20,8 +22,11 @@ std::vector<int64_t> outliers_of(const InputSquares& inputs, double above);
 // The weights that the model's graph multiplies in such a way that columns can be set aside. Throws
 // what bind_model() throws.
 std::set<std::string> can_set_aside(const ModelSource& in);
-// Whether a tensor of it is of columns that were set aside.
-bool has_outliers(const ModelSource& in);
+// Sets aside the outliers of each weight that is encoded anew in blocks: the job's source gets
+// zeros there, and its inputs too. Throws Error(usage) for a model that has outliers already.
+void set_outliers_aside(const ModelSource& in, std::vector<WeightJob>& jobs, double above);
+// Appends the two tensors of each weight that has outliers, scaled as the weight is.
+void add_outlier_jobs(std::vector<WeightJob>& jobs);
 
 // In f32: a weight with zeros in these columns; these columns alone; their numbers. The last two
 // have the names by which the model asks for them.

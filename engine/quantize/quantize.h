@@ -45,6 +45,7 @@ struct QuantizeOptions {
 // 0.02, and more for formats of so few bits that they would hardly ever be kept: four times what
 // they lose of Gaussian rows. Whoever asks for 2 bits shall have them, except where they break.
 double usual_keep_above(Format type);
+double keep_above(const QuantizeOptions& options);
 
 // The names of the formats there are to choose from, fewest bits first.
 std::vector<std::string> quantize_types();
@@ -94,6 +95,9 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
 // Error(bad_file) with tensor and position for a
 // weight that is not finite and for a calibration of another shape, and what open_model() throws.
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
+                              const QuantizeOptions& options, const OnProgress& progress);
+// The same for a model that is open already. The caller has called expect_quantizable().
+QuantizeReport quantize_model(const ModelSource& source, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress);
 
 }  // namespace chaski

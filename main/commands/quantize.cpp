@@ -133,13 +133,14 @@ void expect_new_stats(const QuantizeFlags& flags) {
 }
 
 // What is measured is saved if --stats names a file; --stats alone reads it.
-Known known_of(const QuantizeFlags& flags) {
+Known known_of(const QuantizeFlags& flags, const OpenModel& model) {
   Known known;
   if (flags.text.empty()) {
     if (!flags.stats.empty()) known.calibration = load_calibration(flags.stats);
     return known;
   }
   CalibrationText text = calibration_text(
+      model,
       {flags.in, flags.options.tokenizer,
        flags.windows > 0 ? flags.windows : std::numeric_limits<int>::max(), flags.options.threads},
       flags.text, read_text(flags.text));
@@ -215,11 +216,11 @@ OnProgress progress_lines() {
 }
 
 // What is left for weights of the memory that the model is to run in.
-uint64_t room_in(const QuantizeFlags& flags) {
+uint64_t room_in(const QuantizeFlags& flags, const ModelSource& source) {
   EngineOptions engine;
   engine.model = flags.in, engine.tokenizer = flags.options.tokenizer;
   engine.device = "cpu", engine.threads = flags.options.threads, engine.context = flags.context;
-  return room_for_weights(engine, bytes_of("--fits", flags.fits));
+  return room_for_weights(source, engine, bytes_of("--fits", flags.fits));
 }
 
 // The formats that a budget or a recipe asks for; without them none.
@@ -233,7 +234,8 @@ Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
   if (!flags.has_budget()) return {};
   RecipeLimit budget;
   if (!flags.size.empty()) budget.bytes = bytes_of("--size", flags.size);
-  if (!flags.fits.empty()) budget.bytes = room_in(flags), budget.asked = "--fits " + flags.fits;
+  if (!flags.fits.empty())
+    budget.bytes = room_in(flags, source), budget.asked = "--fits " + flags.fits;
   if (flags.bits_flag.given()) budget.bits_per_weight = flags.bits;
   if (flags.kl_flag.given()) budget.kl = flags.kl;
   const Calibration none;
@@ -368,7 +370,7 @@ void check_files(const QuantizeFlags& flags) {
   if (flags.outliers_flag.given() && flags.text.empty() && flags.stats.empty())
     fail(Exit::usage, "--outliers is given, expected --calibrate TEXT or --stats FILE beside it");
   if (!flags.size.empty()) bytes_of("--size", flags.size);
-  if (!flags.fits.empty()) room_in(flags);
+  if (!flags.fits.empty()) bytes_of("--fits", flags.fits);
   if (flags.context_flag.given() && flags.fits.empty())
     fail(Exit::usage, "-c is {}, expected --fits beside it", flags.context);
   if (flags.bits_flag.given() && flags.bits <= 0)
@@ -425,14 +427,13 @@ int quantize(QuantizeFlags& flags) {
   if (flags.keep_above_flag.given()) flags.options.keep_above = flags.keep_above;
   check_files(flags);
   put_idle_calibration(flags);
-  const Known known = known_of(flags);
+  const OpenModel model = open_model(flags.in, flags.options.tokenizer);
+  if (!flags.fits.empty()) room_in(flags, model.source);  // refused before anything is measured
+  const Known known = known_of(flags, model);
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();
-  {
-    const ModelSource source = open_model(flags.in, flags.options.tokenizer).source;
-    flags.options.recipe = recipe_of(flags, source);
-    if (flags.dry_run) return int(Exit::done);
-  }
+  flags.options.recipe = recipe_of(flags, model.source);
+  if (flags.dry_run) return int(Exit::done);
   QuantizeReport report;
   {
     std::optional<ProgressBar> bar;
@@ -443,7 +444,7 @@ int quantize(QuantizeFlags& flags) {
                            : ProgressScale{double(p.to_encode) / 1e6, "million weights"});
       bar->show(copies ? p : FileProgress{p.tensor, p.encoded, p.to_encode});
     };
-    report = quantize_model(flags.in, flags.out, flags.options,
+    report = quantize_model(model.source, flags.out, flags.options,
                             flags.json.lines ? progress_lines() : show);
   }
   if (flags.json.any())
