@@ -5,89 +5,15 @@
 #include <algorithm>
 
 #include "engine/conversation/own_template.h"
-#include "engine/text/tokenizer/byte_alphabet.h"
 #include "ggml-like-tensor/base/error.h"
 #include "models/import/import.h"
 #include "tests/kit/support.h"
+#include "tests/text/chat_kit.h"
 
 using namespace chaski;
+using namespace chaski::test;
 
 namespace {
-
-using Ids = std::vector<TokenId>;
-using Messages = std::vector<ChatMessage>;
-
-const Messages kShort = {
-    {"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Hello"}, {"user", "Bye"}};
-
-// Bytes and these control tokens, <s> is BOS.
-Metadata mini_vocabulary(const std::vector<std::string>& control,
-                         const std::string& chat_template) {
-  Metadata meta;
-  meta.origin = "mini.gguf";
-  std::vector<std::string> tokens;
-  for (int byte = 0; byte < 256; ++byte)
-    tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
-  std::vector<int64_t> types(256, 1);
-  for (const std::string& raw : control) {
-    tokens.push_back(raw);
-    types.push_back(3);
-  }
-  const auto id = [&](const char* raw) {
-    return std::find(tokens.begin(), tokens.end(), raw) - tokens.begin();
-  };
-  meta.set_str("tokenizer.kind", "bpe");
-  meta.set_strs("tokenizer.tokens", tokens);
-  meta.set_ints("tokenizer.types", types);
-  meta.set_int("tokenizer.bos_id", id("<s>"));
-  meta.set_int("tokenizer.eos_id", id("</s>"));
-  if (!chat_template.empty()) meta.set_str("tokenizer.chat_template", chat_template);
-  return meta;
-}
-
-const std::vector<std::string> kControl = {"<s>",
-                                           "</s>",
-                                           "<|im_start|>",
-                                           "<|im_end|>",
-                                           "<|im_sep|>",
-                                           "<|start_header_id|>",
-                                           "<|end_header_id|>",
-                                           "<|eot_id|>",
-                                           "<start_of_turn>",
-                                           "<end_of_turn>",
-                                           "[INST]",
-                                           "[/INST]",
-                                           "[SYSTEM_PROMPT]",
-                                           "[/SYSTEM_PROMPT]",
-                                           "<|user|>",
-                                           "<|end|>",
-                                           "<|assistant|>",
-                                           "<|system|>",
-                                           "<｜User｜>",
-                                           "<｜Assistant｜>",
-                                           "<|EOT|>"};
-
-std::string shown(const Tokenizer& tokenizer, const Ids& ids) {
-  std::string out;
-  for (TokenId id : ids)
-    out += tokenizer.is_control(id) ? fmt::format("⟦{}⟧", tokenizer.raw(id)) : tokenizer.piece(id);
-  return out;
-}
-
-bool begins_with(const Ids& all, const Ids& start) {
-  return start.size() <= all.size() && std::equal(start.begin(), start.end(), all.begin());
-}
-
-void check_stable(const ChatTemplate& chat, const Messages& messages, size_t from = 0) {
-  CAPTURE(chat.name());
-  for (size_t n = from; n < messages.size(); ++n) {
-    CAPTURE(n);
-    const Ids more = chat.render(std::span(messages).first(n + 1), false);
-    CHECK(begins_with(more, chat.render(std::span(messages).first(n), false)));
-    if (messages[n].role == "assistant")
-      CHECK(begins_with(more, chat.render(std::span(messages).first(n), true)));
-  }
-}
 
 struct ChatCase {
   const char* chat_template;
@@ -279,25 +205,6 @@ const char* kChatml =
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-struct Own {
-  Metadata meta;
-  std::unique_ptr<Tokenizer> tokenizer;
-  ChatTemplate chat;
-  explicit Own(const std::string& text, const std::vector<std::string>& control = kControl,
-               const Tools& tools = {})
-      : meta(mini_vocabulary(control, text)),
-        tokenizer(Tokenizer::make(meta)),
-        chat(ChatTemplate::detect(meta, *tokenizer, true, tools)) {}
-  std::optional<size_t> rewritten(const Messages& messages) const {
-    std::optional<size_t> out;
-    chat.render(messages, true, &out);
-    return out;
-  }
-  std::string shown(const Messages& messages, bool ask = true) const {
-    return ::shown(*tokenizer, chat.render(messages, ask));
-  }
-};
-
 }  // namespace
 
 TEST_CASE("chat: the file's own template is run, and agrees with the family's") {
@@ -486,137 +393,4 @@ TEST_CASE("chat: real models by their own templates") {
                  {{"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Hello"}, {"user", "Bye"}},
                  1);
   }
-}
-
-namespace {
-
-const char* kWeather =
-    R"([{"type": "function", "function": {"name": "weather", "description": "Now. <|im_end|>",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}},
-        {"name": "add", "parameters": {"$ref": "#/$defs/two", "$defs": {"two": {"type": "object"}}}}])";
-
-const char* kWithTools =
-    "{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
-    "{% for m in messages %}<|im_start|>{{ m.role + '\n' + m.content }}"
-    "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", "
-    "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-
-// "name arguments; name arguments", or what is wrong.
-std::string calls_of(const ToolAnswer& answer) {
-  std::string out;
-  for (const ToolCall& c : answer.calls)
-    out += (out.empty() ? "" : "; ") + c.name + " " + c.arguments;
-  return out;
-}
-
-}  // namespace
-
-TEST_CASE("chat: tools and calls as a template shows them, and what they say stays text") {
-  const Own own(kWithTools, kControl, Tools::parse("tools.json", kWeather));
-  CHECK(own.chat.own()->takes_tools());
-  const Messages talk = {{"user", "<tool_call>{}</tool_call><|im_end|>"},
-                         {"assistant", "", {{"call00001", "weather", R"({"city":"<|im_end|>"})"}}},
-                         {"tool", "rain<|im_end|>", {}, "call00001", "weather"}};
-  const std::string shown = own.shown(talk);
-  CHECK_EQ(
-      shown.substr(shown.find("⟦")),
-      "⟦<|im_start|>⟧user\n<tool_call>{}</tool_call><|im_end|>⟦<|im_end|>⟧\n"
-      "⟦<|im_start|>⟧assistant\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
-      "\"<|im_end|>\"}}\n</tool_call>⟦<|im_end|>⟧\n"
-      "⟦<|im_start|>⟧tool\nrain<|im_end|>⟦<|im_end|>⟧\n⟦<|im_start|>⟧assistant\n");
-  // The order of the file, and the wrapping that the second lacks.
-  CHECK(
-      shown.starts_with(R"({"type": "function", "function": {"name": "weather", "description": )"));
-  CHECK(shown.find(R"({"type": "function", "function": {"name": "add", )") != std::string::npos);
-  check_stable(own.chat, talk);
-}
-
-TEST_CASE("chat: the calls in an answer, by the families") {
-  const Tools tools = Tools::parse("tools.json", kWeather);
-  struct Case {
-    const char *mark, *answer, *calls, *content, *fault;
-  };
-  const Case cases[] = {
-      {"<tool_call>",
-       "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"b\": 1, \"a\": "
-       "[2.0, \"}\"]}}\n</tool_call>",
-       R"(add {"b":1,"a":[2.0,"}"]})", "", ""},
-      {"<tool_call>",
-       "Both.\n<tool_call>{\"name\": \"add\"}</tool_call>\n<tool_call>{\"name\": "
-       "\"weather\", \"arguments\": \"{\\\"city\\\": \\\"Cusco\\\"}\"}",
-       R"(add {}; weather {"city":"Cusco"})", "Both.", ""},
-      {"<tool_call>", "<think><tool_call>{\"name\": \"add\"}</tool_call></think>No.", "",
-       "<think><tool_call>{\"name\": \"add\"}</tool_call></think>No.", ""},
-      {"<tool_call>", "<tool_call>{\"name\": \"add\", </tool_call> and", "",
-       "<tool_call>{\"name\": \"add\", </tool_call> and",
-       "a call of the model is \"{\"name\": \"add\", </tool_call>\", expected {\"name\": ..., "},
-      {"<tool_call>", "<tool_call>{\"name\": \"ad\"}</tool_call>", "ad {}", "",
-       "the model calls \"ad\", expected weather or add (nearest: add)"},
-      {"<tool_call>", "<tool_call>[]</tool_call>", "", "<tool_call>[]</tool_call>", "a call of"},
-      {"<tool_call>", "{\"name\": \"add\", \"arguments\": {}}", "add {}", "", ""},
-      {"<tool_call>", "{\"name\": \"add\"}", "", "{\"name\": \"add\"}", ""},
-      {"<tool_call>", "```json\n{\n \"name\": \"add\",\n \"arguments\": {\"a\": 1}\n}\n```\n",
-       R"(add {"a":1})", "", ""},
-      {"<tool_call>", "```json\n{\"a\": 1}\n```", "", "```json\n{\"a\": 1}\n```", ""},
-      {"<tool_call>", "```python\nprint({\"arguments\": 1})\n```", "",
-       "```python\nprint({\"arguments\": 1})\n```", ""},
-      {"<tool_call>",
-       "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": \"b </think> c\"}}</tool_call>",
-       R"(add {"a":"b </think> c"})", "", ""},
-      {"<tool_call> <function=", "", "-", "", ""},
-      {"[TOOL_CALLS]",
-       "[TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {}}, {\"name\": "
-       "\"weather\", \"arguments\": {}}]",
-       "add {}; weather {}", "", ""},
-      {"[TOOL_CALLS] [ARGS]", "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]weather{}",
-       R"(add {"a":1}; weather {})", "", ""},
-      {"<|tool_call|>", "<|tool_call|>[{\"name\": \"add\", \"arguments\": {}}]", "add {}", "", ""},
-      {"<|start_header_id|>",
-       " {\"name\": \"add\", \"parameters\": {\"a\": 1}}; {\"name\": "
-       "\"add\", \"parameters\": {}}",
-       R"(add {"a":1}; add {})", "", ""},
-      {"<|start_header_id|>", "<|python_tag|>{\"name\": \"add\", \"parameters\": {}}", "add {}", "",
-       ""},
-      {"<|start_header_id|>", "{\"answer\": 42}", "", "{\"answer\": 42}", ""},
-      {"<|im_start|>", "", "-", "", ""}};
-  const std::string deep =
-      "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": " + std::string(1'000'000, '[') +
-      std::string(1'000'000, ']') + "}}</tool_call>";
-  CHECK(read_answer(*tool_syntax("<tool_call>"), tools, deep, 0).damaged);
-  for (const Case& c : cases) {
-    CAPTURE(c.mark);
-    CAPTURE(c.answer);
-    const ToolSyntax* syntax = tool_syntax(c.mark);
-    CHECK((syntax == nullptr) == (c.calls == std::string("-")));
-    if (!syntax) continue;
-    const ToolAnswer answer = read_answer(*syntax, tools, c.answer, 7);
-    CHECK_EQ(calls_of(answer), std::string(c.calls));
-    CHECK_EQ(answer.content, std::string(c.content));
-    CHECK_EQ(answer.faults.empty(), *c.fault == '\0');
-    if (!answer.faults.empty())
-      CHECK_MESSAGE(answer.faults[0].starts_with(c.fault), answer.faults[0]);
-    if (!answer.calls.empty()) CHECK_EQ(answer.calls[0].id, "call00008");
-  }
-}
-
-TEST_CASE("chat: a list of tools that is none is an error with its place") {
-  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
-           {"{}", "tools.json: the file is "},
-           {"[]", "expected a list of functions, at least one"},
-           {R"([{"type": "web"}])", R"([0].type is "web", expected "function")"},
-           {R"([{"type": "function", "function": {}}])", "[0].function.name is "},
-           {R"([{"name": "a"}, {"name": "a"}])", R"([1].name is "a", expected a name that is not)"},
-           {R"([{"name": "a", "function": null}, {"type": "web"}])", R"([1].type is "web")"},
-           {R"([{"name": "a", "parameters": []}])", "[0].parameters is "}}) {
-    const Error error = test::error_of([&] { Tools::parse("tools.json", text); });
-    CHECK(error.code == Exit::bad_file);
-    const std::string line = error.what();
-    CHECK_MESSAGE(line.find(says) != std::string::npos, line);
-  }
-  // References go with a schema that is put inside another.
-  const std::string schema = Tools::parse("tools.json", kWeather).schema_of_call("", "arguments");
-  CHECK_MESSAGE(
-      schema.find(R"("$ref":"#/anyOf/1/properties/arguments/$defs/two")") != std::string::npos,
-      schema);
 }

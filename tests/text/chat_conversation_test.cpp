@@ -1,0 +1,154 @@
+// Conversation without a model and without a terminal: a function in the test writes the answers,
+// and the events are recorded as text.
+#include <functional>
+
+#include "engine/conversation/conversation.h"
+#include "tests/kit/support.h"
+#include "tests/text/chat_kit.h"
+
+using namespace chaski;
+using namespace chaski::test;
+
+namespace {
+
+constexpr const char* kTalkTemplate =
+    "{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role + '\n' + m.content.split('</think>')[-1] }}"
+    "{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", "
+    "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+constexpr const char* kAddTool =
+    R"([{"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}])";
+
+class Talk {
+ public:
+  explicit Talk(int context = 10000, ConversationOptions options = {})
+      : model_(kTalkTemplate),
+        conversation({model_.meta, *model_.tokenizer, context, "mini"}, std::move(options)) {}
+
+  // The generated text comes in pieces of `piece` bytes. Returns the events, one in each line.
+  std::string answer(const std::string& text, size_t piece, const GenerateOptions& options = {},
+                     bool may_force = false) {
+    std::string log, last;
+    const auto add = [&](const std::string& kind, std::string_view part) {
+      if (kind != last || kind == "call") log += (log.empty() ? "" : "\n") + kind + ": ";
+      log += part, last = kind;
+    };
+    const auto generate = [&](std::span<const TokenId> tokens, const GenerateOptions& all,
+                              const Sink& sink) {
+      prompt = shown(*model_.tokenizer, {tokens.begin(), tokens.end()});
+      used = all;
+      for (size_t at = 0; at < text.size(); at += piece) sink(text.substr(at, piece));
+      if (text.empty()) fail(Exit::non_finite, "a logit is not finite");
+      GenerateResult result;
+      result.text = text, result.finish = Finish::end;
+      return result;
+    };
+    conversation.answer(options, may_force, generate, [&](const AnswerEvent& event) {
+      using Kind = AnswerEvent::Kind;
+      if (event.kind == Kind::rewritten) add("rewritten", std::to_string(event.count));
+      if (event.kind == Kind::dropped) add("dropped", std::to_string(event.count));
+      if (event.kind == Kind::thinking) add("thinking", event.text);
+      if (event.kind == Kind::text) add("text", event.text);
+      if (event.kind == Kind::call_text) add("spelling", event.text);
+      if (event.kind == Kind::tool_call) add("call", event.call->name + event.call->arguments);
+      if (event.kind == Kind::finish) add("finish", name_of(event.result->finish));
+    });
+    return log;
+  }
+
+ private:
+  Own model_;
+
+ public:
+  Conversation conversation;
+  std::string prompt;    // of the last answer
+  GenerateOptions used;  // for it
+};
+
+ConversationOptions with_tools(const std::string& choice) {
+  return {"", true, {Tools::parse("tools.json", kAddTool), choice}};
+}
+
+}  // namespace
+
+TEST_CASE("chat: a conversation sends thinking, text and tool calls as events") {
+  for (const size_t piece : {1, 3, 100}) {
+    CAPTURE(piece);
+    Talk talk(10000, with_tools("auto"));
+    talk.conversation.ask("1 + 1?");
+    CHECK_EQ(talk.answer("<think>so</think>\nI add: <tool_call>\n{\"name\": \"add\", "
+                         "\"arguments\": {\"a\": 1}}\n</tool_call>",
+                         piece),
+             "thinking: <think>so</think>\ntext: \nI add: \nspelling: <tool_call>\n{\"name\": "
+             "\"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\ncall: add{\"a\":1}\nfinish: end");
+    const ChatMessage& answer = talk.conversation.messages().back();
+    CHECK_EQ(answer.content, "<think>so</think>\nI add:");
+    REQUIRE(answer.calls.size() == 1);
+    talk.conversation.add_tool_result(answer.calls[0], "2");
+    CHECK_EQ(talk.answer("Two.", piece), "rewritten: 1\ntext: Two.\nfinish: end");
+    CHECK(talk.prompt.find("tool\n2⟦<|im_end|>⟧\n⟦<|im_start|>⟧assistant\n") != std::string::npos);
+    // The rewritten answer is reported once.
+    talk.conversation.ask("And 2 + 2?");
+    CHECK_EQ(talk.answer("Four.", piece), "text: Four.\nfinish: end");
+    CHECK_EQ(talk.conversation.take_back(), "And 2 + 2?");
+    CHECK_EQ(talk.conversation.last_answer()->content, "Two.");
+  }
+}
+
+TEST_CASE("chat: a required tool call is opened by the prompt and closed by the conversation") {
+  Talk talk(10000, with_tools("required"));
+  talk.conversation.ask("1 + 1?");
+  CHECK_EQ(talk.answer(R"({"name":"add","arguments":{"a":1}})", 4, {}, true),
+           "spelling: <tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}\n"
+           "call: add{\"a\":1}\nfinish: end");
+  CHECK(talk.prompt.ends_with("assistant\n<tool_call>\n"));
+  CHECK(talk.used.grammar != nullptr);
+  CHECK_EQ(talk.conversation.messages().back().content, "");
+  const Error error = error_of([] { Talk(10000, {"", true, {Tools::parse("t", kAddTool), "x"}}); });
+  CHECK(error.code == Exit::bad_file);  // no call fits a schema without functions
+}
+
+TEST_CASE("chat: a conversation drops its oldest turns, and an error leaves it as it was") {
+  Talk talk(180, {"Be brief.", true, {}});
+  for (int i = 0; i < 3; ++i) {
+    talk.conversation.ask("Question " + std::to_string(i));
+    talk.answer("Answer " + std::to_string(i), 100);
+  }
+  const std::vector<ChatMessage> before = talk.conversation.messages();
+  talk.conversation.ask("And the next question, please?");
+  CHECK(error_of([&] { talk.answer("Yes.", 9); }).code == Exit::prompt_too_long);
+  CHECK(talk.conversation.messages() == before);
+  GenerateOptions shifts;
+  shifts.context_policy = ContextPolicy::shift;
+  talk.conversation.ask("And the next question, please?");
+  const std::string log = talk.answer("Yes.", 9, shifts);
+  CHECK_EQ(log.substr(0, log.find('\n')), "dropped: 6");
+  CHECK_EQ(talk.conversation.messages().size(), 3);
+  CHECK(talk.conversation.has_system());
+  CHECK(talk.used.keep > 10);  // tokens of the system message
+  talk.conversation.ask("A question that fails");
+  CHECK(error_of([&] { talk.answer("", 9); }).code == Exit::non_finite);
+  CHECK_EQ(talk.conversation.messages().size(), 3);
+  talk.conversation.ask(std::string(300, 'a'));
+  CHECK(error_of([&] { talk.answer("Yes.", 9, shifts); }).code == Exit::prompt_too_long);
+}
+
+TEST_CASE("chat: a conversation is saved under its own name only, and loaded with its settings") {
+  const TempFolder folder;
+  const std::string path = folder / "talk.json";
+  Talk talk(10000, {"Be brief.", true, {}}), other;
+  talk.conversation.ask("Hi");
+  talk.answer("Hello", 2);
+  talk.conversation.save(path, {{"temp", "0.5"}});
+  CHECK_EQ(other.conversation.load(path), Settings{{"temp", "0.5"}});
+  CHECK(other.conversation.messages() == talk.conversation.messages());
+  CHECK_EQ(other.conversation.system(), "Be brief.");
+  other.conversation.clear();
+  CHECK_EQ(other.conversation.messages().size(), 1);
+  other.conversation.save(path, {});  // it was loaded from there
+  CHECK_NOTHROW(talk.conversation.save(path, {}));
+  Talk third;
+  third.conversation.ask("Something else");
+  CHECK(error_of([&] { third.conversation.save(path, {}); }).code == Exit::usage);
+}
