@@ -1,4 +1,4 @@
-// The model that is part of the binary (models/bundled/).
+// The model that is built into the program (models/bundled/).
 #pragma once
 #include <cstddef>
 #include <span>

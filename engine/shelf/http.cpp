@@ -19,16 +19,15 @@ constexpr const char* kCurl = "libcurl.so.4";
 constexpr int kMostRedirects = 10;
 constexpr long kConnectSeconds = 30, kSilentSeconds = 60;
 
-// The functions of the library, by their own names.
+// The library's functions, under their own names.
 struct Curl {
   void* library = ::dlopen(kCurl, RTLD_NOW | RTLD_LOCAL);
   template <class Function>
   Function* symbol(const char* name) const {
     if (!library)
-      fail(Exit::io, "the network needs libcurl (Debian: apt-get install libcurl4): {}",
-           ::dlerror());
+      fail(Exit::io, "downloads need libcurl (Debian: apt-get install libcurl4): {}", ::dlerror());
     void* at = ::dlsym(library, name);
-    if (!at) fail(Exit::io, "{}: has no {}, expected libcurl 7.85 or later", kCurl, name);
+    if (!at) fail(Exit::io, "{}: has no function {}, expected libcurl 7.85 or later", kCurl, name);
     return reinterpret_cast<Function*>(at);
   }
 #define CHASKI_CURL(name) \
@@ -73,7 +72,7 @@ bool is_this_machine(const std::string& host) {
 
 std::string authority(const Url& url) { return url.scheme + "://" + url.host + ":" + url.port; }
 
-// What libcurl's calls back are about.
+// State of one transfer, for libcurl's callbacks.
 struct Transfer {
   const HttpTake& take;
   const std::atomic<bool>* stop;
@@ -93,7 +92,8 @@ struct Transfer {
   }
 };
 
-// A line of the head: "HTTP/1.1 206 Partial Content", "ETag: \"x\"", or an empty one.
+// Called for each line of the head: "HTTP/1.1 206 Partial Content", "ETag: \"x\"", or an empty
+// line.
 size_t on_field(char* data, size_t, size_t size, void* to) {
   auto& answer = static_cast<Transfer*>(to)->answer;
   std::string_view line(data, size);
@@ -115,7 +115,7 @@ size_t on_data(char* data, size_t, size_t size, void* to) {
   auto& transfer = *static_cast<Transfer*>(to);
   if (transfer.has_body()) return transfer.hand({data, size}) ? size : 0;
   transfer.refused = transfer.answer.status >= 400;
-  return transfer.refused ? 0 : size;  // where it is sent on to is known at the end
+  return transfer.refused ? 0 : size;  // skips the body of a redirect
 }
 
 int on_progress(void* to, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
@@ -123,7 +123,7 @@ int on_progress(void* to, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return stop && *stop;
 }
 
-// One request; its URL has been looked at. Returns where it is sent on to, or nothing.
+// Sends one request to a checked URL. Returns the target of a redirect, or "".
 std::string perform(const HttpRequest& request, const std::string& at, bool own_host,
                     Transfer& transfer) {
   const Curl& c = curl();
@@ -148,7 +148,7 @@ std::string perform(const HttpRequest& request, const std::string& at, bool own_
   set(CURLOPT_WRITEFUNCTION, on_data), set(CURLOPT_WRITEDATA, &transfer);
   set(CURLOPT_XFERINFOFUNCTION, on_progress), set(CURLOPT_XFERINFODATA, &transfer);
   set(CURLOPT_NOPROGRESS, 0L);
-  set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);  // a proxy's answer is not the server's
+  set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);  // ignore the proxy's own answer
   set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L), set(CURLOPT_LOW_SPEED_TIME, kSilentSeconds);
   set(CURLOPT_BUFFERSIZE, 256L << 10);
@@ -188,7 +188,7 @@ Url read_url(const std::string& text) {
   const std::unique_ptr<CURLU, decltype(c.url_cleanup)> url(c.url(), c.url_cleanup);
   if (!url) fail(Exit::memory, "not enough memory for libcurl");
   if (c.url_set(url.get(), CURLUPART_URL, text.c_str(), CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK)
-    fail(Exit::usage, "{}: is no URL, expected https://HOST/FILE", without_query(text));
+    fail(Exit::usage, "{}: is not a URL, expected https://HOST/FILE", without_query(text));
   const Url parts{part_of(url.get(), CURLUPART_SCHEME).value_or(""),
                   in_small_letters(part_of(url.get(), CURLUPART_HOST).value_or("")),
                   part_of(url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT).value_or(""),
@@ -196,7 +196,7 @@ Url read_url(const std::string& text) {
   if (parts.scheme != "https" && !(parts.scheme == "http" && is_this_machine(parts.host)))
     fail(Exit::usage, "{}: is not encrypted, expected https://", without_query(text));
   if (part_of(url.get(), CURLUPART_USER))
-    fail(Exit::usage, "a URL has a user's name in it, expected --token-file for what is secret");
+    fail(Exit::usage, "the URL contains a user name; put secrets into a file: --token-file FILE");
   return parts;
 }
 
@@ -220,10 +220,11 @@ HttpAnswer http_get(const HttpRequest& request, const HttpTake& take,
         fail(Exit::usage, "{}: is not encrypted, expected https://", without_query(next));
       at = next, here = there;
     } catch (const Error& error) {
-      fail(Exit::io, "{}: is sent on to {}", without_query(request.url), error.what());
+      fail(Exit::io, "{}: the server redirects to {}", without_query(request.url), error.what());
     }
   }
-  fail(Exit::io, "{}: is sent on more than {} times", without_query(request.url), kMostRedirects);
+  fail(Exit::io, "{}: the server redirects more than {} times", without_query(request.url),
+       kMostRedirects);
 }
 
 }  // namespace chaski

@@ -1,5 +1,6 @@
-// One GET over https by libcurl. The library is opened when it is asked for: it brings thirty
-// others along, for which a `chaski run` should not wait. Plain http is for this machine alone.
+// One GET request over https with libcurl. The library is loaded on first use, because it loads
+// about thirty others, and `chaski run` should not wait for them. Plain http works only for this
+// machine.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -11,34 +12,32 @@
 namespace chaski {
 
 struct Url {
-  std::string scheme, host, port, path;  // the path decoded
+  std::string scheme, host, port, path;  // the path is decoded
 };
-// Throws Error(usage) for what is no https URL (http only to this machine), or has a password.
+// Throws Error(usage) if it is not https (or http to this machine), or contains a user or password.
 Url read_url(const std::string& url);
-// What lines about a URL call it: what stands behind the path may be a key, before the host a
-// password.
+// The URL without user, password, query and fragment, for messages: these parts may be secret.
 std::string without_query(const std::string& url);
 
 struct HttpRequest {
   std::string url;
-  std::string token;                // for the URL's own host, not for one that it is sent on to
+  std::string token;                // sent to the URL's own host only, not after a redirect
   std::vector<std::string> fields;  // "Range: bytes=5-"
 };
 
 struct HttpAnswer {
   int status = 0;
-  // Names in small letters. Of the last answer, and what begins with x-linked- of those before it.
+  // Header fields of the last answer, and x-linked-... of redirects before it. Names in lower case.
   std::map<std::string, std::string> fields;
   std::string field(const std::string& name) const;
 
   enum class End { whole, cut, enough, stopped } end = End::whole;
-  std::string why;  // it was cut
+  std::string why;  // reason for End::cut
 };
 
-// Hands the body of an answer of status 200 or 206 to `take`, in parts; one that is empty comes as
-// an empty part, of other answers nothing does. `take` says whether it wants more. What it throws
-// comes out here. Redirects are followed as far as they lead to https. `stop` may be null. Where no
-// answer comes at all the status is 0.
+// Passes the body of a 200 or 206 answer to `take` in parts (an empty body as one empty part),
+// other bodies not at all. `take` returns whether it wants more; its exceptions leave http_get().
+// Follows redirects to https. `stop` may be null. The status is 0 if there is no answer.
 using HttpTake = std::function<bool(const HttpAnswer& so_far, std::string_view part)>;
 HttpAnswer http_get(const HttpRequest& request, const HttpTake& take,
                     const std::atomic<bool>* stop);

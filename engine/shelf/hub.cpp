@@ -18,18 +18,18 @@ namespace chaski {
 
 namespace {
 
-constexpr const char* kUsual = "Q4_K_M";  // of several quantizations, as other programs choose
-constexpr size_t kLongestName = 200;      // bytes
+constexpr const char* kPreferredQuant = "Q4_K_M";  // preferred quantization, as in other programs
+constexpr size_t kMaxNameBytes = 200;
 
 struct HubFile {
-  std::string name;  // may have folders in it
+  std::string name;  // may contain folders
   std::string sha256;
   uint64_t bytes = 0;
 };
 
 bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-// What a shell or a terminal takes for more than a letter of a name.
+// Whether a shell or a terminal would interpret some character of the name.
 bool has_odd_letters(const std::string& name) {
   for (size_t i = 0; i < name.size(); ++i) {
     const unsigned char c = name[i], before = i > 0 ? name[i - 1] : 0;
@@ -40,11 +40,11 @@ bool has_odd_letters(const std::string& name) {
   return false;
 }
 
-// A name from the network that a file below a folder of ours may have.
+// Whether a name from the network may be used for a file below a local folder.
 bool is_safe_path(const std::string& name) {
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('/', begin), name.size());
-    if (end == begin || name[begin] == '.' || end - begin > kLongestName) return false;
+    if (end == begin || name[begin] == '.' || end - begin > kMaxNameBytes) return false;
     begin = end + 1;
   }
   return !has_odd_letters(name);
@@ -57,14 +57,14 @@ bool is_one_file_model(const std::string& name) {
          file_name(name).find("mmproj") == std::string::npos;
 }
 
-bool goes_with_tensors(const std::string& name) {
+bool belongs_to_folder(const std::string& name) {
   if (name.find('/') != std::string::npos) return false;
   return name.ends_with(".json") || name.ends_with(".jinja") || name == "tokenizer.model" ||
          name == "merges.txt" || name == "vocab.txt" ||
          (name.starts_with("model") && name.ends_with(".safetensors"));
 }
 
-// Whether `quant` stands in the name, in small or capital letters, and is not part of another one.
+// Whether the name contains `quant` as a whole word, ignoring case.
 bool has_quant(const std::string& name, const std::string& quant) {
   const auto same = [](unsigned char a, unsigned char b) {
     return std::tolower(a) == std::tolower(b);
@@ -114,38 +114,40 @@ class HubName {
     if (slash >= model_.size() || !is_name(model_.substr(0, slash)) ||
         !is_name(model_.substr(slash + 1)) || (colon != std::string::npos && quant_.empty()))
       fail(Exit::usage,
-           "{} is no name of a model, expected OWNER/MODEL, OWNER/MODEL:QUANT or a URL",
+           "{} is not the name of a model, expected OWNER/MODEL, OWNER/MODEL:QUANT or a URL",
            without_query(text));
   }
   const std::string& model() const { return model_; }
 
-  // The files that the model is.
+  // The files of the model.
   std::vector<HubFile> chosen(const std::vector<HubFile>& all, const std::string& pattern) const {
     if (!pattern.empty()) return matching(all, pattern);
-    std::vector<std::string> first;  // files of one-file models, the first of each that is split
+    std::vector<std::string> first;  // single-file models and first parts of split ones
     for (const HubFile& file : all)
       if (is_one_file_model(file.name) && names_of_parts(file.name)[0] == file.name &&
           (quant_.empty() || has_quant(file.name, quant_)))
         first.push_back(file.name);
     if (first.empty() && quant_.empty()) return folder(all);
-    if (first.empty()) fail(Exit::usage, "{}: has no {}, expected {}", model_, quant_, offers(all));
+    if (first.empty())
+      fail(Exit::usage, "{}: has no {}, expected {}", model_, quant_, model_names(all));
     if (first.size() > 1)
       std::erase_if(first, [&](const std::string& name) {
-        return quant_.empty() && !has_quant(name, kUsual);
+        return quant_.empty() && !has_quant(name, kPreferredQuant);
       });
     if (first.size() != 1)
-      fail(Exit::usage, "{} is several models, expected --file with one of {}", text_, offers(all));
+      fail(Exit::usage, "{} has several models, expected --file with one of {}", text_,
+           model_names(all));
     return parts(all, first[0]);
   }
 
  private:
-  // The file, with what it is split into; the first part last.
+  // All parts of the file, the first part last.
   std::vector<HubFile> parts(const std::vector<HubFile>& all, const std::string& name) const {
     std::vector<HubFile> files;
     for (const std::string& part : names_of_parts(name)) {
       const auto at = std::find_if(all.begin(), all.end(),
                                    [&](const HubFile& file) { return file.name == part; });
-      if (at == all.end()) fail(Exit::io, "{}: has no {}, a part of {}", model_, part, name);
+      if (at == all.end()) fail(Exit::io, "{}: the part {} of {} is missing", model_, part, name);
       files.insert(files.begin(), *at);
     }
     return files;
@@ -162,7 +164,7 @@ class HubName {
         for (const HubFile& part : parts(all, file.name)) files.push_back(part);
     if (files.empty())
       fail(Exit::usage, "--file {}: {} has no such file, expected {}", pattern, model_,
-           offers(all));
+           model_names(all));
     return files;
   }
 
@@ -170,19 +172,19 @@ class HubName {
     std::vector<HubFile> files, config;
     bool tensors = false;
     for (const HubFile& file : all) {
-      if (!goes_with_tensors(file.name)) continue;
+      if (!belongs_to_folder(file.name)) continue;
       (file.name == "config.json" ? config : files).push_back(file);
       tensors = tensors || file.name.ends_with(".safetensors");
     }
     if (!tensors || config.empty())
-      fail(Exit::usage, "{}: holds no model that chaski reads, expected GGUF files or safetensors",
+      fail(Exit::usage, "{}: has no model that chaski can read, expected GGUF files or safetensors",
            model_);
     files.push_back(config[0]);
     return files;
   }
 
-  // The models there are, for an error line.
-  static std::string offers(const std::vector<HubFile>& all) {
+  // The names of the available models, for an error message.
+  static std::string model_names(const std::vector<HubFile>& all) {
     std::string names;
     for (const HubFile& file : all)
       if (is_one_file_model(file.name) && names_of_parts(file.name)[0] == file.name)
@@ -196,26 +198,27 @@ class HubName {
 RemoteModel model_of_url(const ModelWanted& wanted) {
   const Url url = read_url(wanted.what);
   const std::string name = file_name(url.path);
-  if (name.size() > kLongestName)
+  if (name.size() > kMaxNameBytes)
     fail(Exit::usage, "{}: the name of the file has {} bytes, expected at most {}",
-         without_query(wanted.what), name.size(), kLongestName);
+         without_query(wanted.what), name.size(), kMaxNameBytes);
   if (has_odd_letters(name))
     fail(Exit::usage,
          "{}: the name of the file has control characters, quotes or one of $`;|&<>\\, expected "
          "letters and digits",
          without_query(wanted.what));
   if (!is_safe_path(name))
-    fail(Exit::usage, "{}: names no file, expected https://HOST/FILE", without_query(wanted.what));
+    fail(Exit::usage, "{}: does not name a file, expected https://HOST/FILE",
+         without_query(wanted.what));
   RemoteModel model{{}, wanted.folder + "/" + names_of_parts(name)[0]};
   for (const std::string& part : names_of_parts(name)) {
     std::string at = wanted.what;
-    if (part != name) {  // they differ in "-00001-of-00003.gguf"
+    if (part != name) {  // parts differ in "-00001-of-00003.gguf"
       const size_t tail = name.rfind("-of-") - 6, size = name.size() - tail;
       const size_t end = std::min(at.find_first_of("?#"), at.size()),
                    number = at.rfind(name.substr(tail), end);
       if (number == std::string::npos || number + size != end)
         fail(Exit::usage,
-             "{}: is one of several parts, expected \"{}\" in plain letters at its end",
+             "{}: is one of several parts, expected a URL that ends in \"{}\" without escapes",
              without_query(wanted.what), name.substr(tail));
       at.replace(number, size, part.substr(tail));
     }
@@ -228,8 +231,8 @@ RemoteModel model_of_hub(const ModelWanted& wanted, const FetchOptions& options)
   const HubName name(wanted.what);
   if (wanted.hub.empty())
     fail(Exit::usage,
-         "{}: no hub is known to look in, expected CHASKI_HUB=https://... to name one, or the URL "
-         "of a file",
+         "{}: no hub is set, expected CHASKI_HUB=https://... with its address, or the URL of a "
+         "file",
          wanted.what);
   std::string hub = wanted.hub;
   while (hub.ends_with('/')) hub.pop_back();
@@ -256,11 +259,11 @@ RemoteModel model_of_hub(const ModelWanted& wanted, const FetchOptions& options)
 RemoteModel remote_model(const ModelWanted& wanted, const FetchOptions& options) {
   const bool is_url = wanted.what.find("://") != std::string::npos;
   if (is_url && !wanted.pattern.empty())
-    fail(Exit::usage, "--file chooses from the files of a name, found a URL, which is one file");
+    fail(Exit::usage, "--file needs a name OWNER/MODEL, found a URL, which is a single file");
   RemoteModel model = is_url ? model_of_url(wanted) : model_of_hub(wanted, options);
   if (wanted.sha256.empty()) return model;
   if (model.files.size() > 1)
-    fail(Exit::usage, "--sha256 is the sum of one file, and {} is {} files",
+    fail(Exit::usage, "--sha256 is for a single file, but {} has {} files",
          without_query(wanted.what), model.files.size());
   for (RemoteFile& file : model.files) file.sha256 = wanted.sha256;
   return model;

@@ -22,7 +22,7 @@ Need need(std::string what, const std::string& name, const Names& known) {
   return {std::move(what), name, here, here ? "" : nearest_name(name, known)};
 }
 
-// The first of these keys that is there.
+// The text of the first key that exists, or "".
 std::string text_at(const Metadata& meta, const Names& keys) {
   for (const std::string& key : keys)
     if (const Value* value = meta.find(key))
@@ -37,7 +37,7 @@ Need architecture_need(const std::string& name, const ModelSource& source) {
   return need("architecture", name, known);
 }
 
-// The words that the architecture, or llama in place of one that is not known, has for it.
+// The RoPE scalings of the architecture. An unknown architecture is treated as llama.
 Names rope_scalings(const std::string& architecture) {
   const Architecture* known = find_architecture(architecture);
   Keys keys;
@@ -68,13 +68,13 @@ void add_formats(const ModelSource& source, std::vector<Need>& needs) {
     needs.push_back({"format", name, true, ""});
   }
   for (int f = 0; f < kFormatCount; ++f) known.emplace_back(info(Format(f)).name);
-  std::set<std::string> said;
+  std::set<std::string> added;
   for (const UnreadTensor& t : source.unread) {
     const bool shape = t.shape.empty() || t.shape.size() > 2;
     const Need what =
         shape ? Need{"shape", fmt::format("tensors of {} dimensions", t.shape.size()), false, ""}
               : need("format", t.format, known);
-    if (said.insert(what.name).second) needs.push_back(what);
+    if (added.insert(what.name).second) needs.push_back(what);
   }
 }
 
@@ -107,7 +107,7 @@ Inspection inspect_model(const std::string& path, const std::string& tokenizer) 
   if (found.source.path.empty()) try {
       found.source = look_at_model(path);
     } catch (const Error&) {
-      throw Error(Exit::bad_file, found.refusal);  // what is wrong for those who would run it
+      throw Error(Exit::bad_file, found.refusal);  // more useful than the error of look_at_model()
     }
   found.needs = needs_of(found.source);
   return found;

@@ -1,5 +1,5 @@
-// What is in a model file, what it needs, and whether chaski runs it: also for files that it does
-// not run.
+// Reports what is in a model file, what it needs, and whether chaski can run it. Works for models
+// that chaski cannot run, too.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,20 +11,20 @@ namespace chaski {
 
 struct Need {
   std::string what, name;  // "architecture", "qwen2"
-  bool here;               // chaski has it
-  std::string nearest;     // that it has, where it lacks this one; may be empty
+  bool here;               // chaski supports it
+  std::string nearest;     // the nearest supported name if it does not; may be empty
 };
 
 struct Inspection {
   ModelSource source;
   std::vector<Need> needs;
-  std::string refusal;  // why chaski does not run it, in a line; empty: it does
+  std::string refusal;  // why chaski cannot run it, in one line; empty if it can
 };
 
-// Takes what open_model() in model_file.h takes, and throws what it throws where the file is not
-// one that could be a model, is damaged or cannot be read.
+// Accepts the same files as open_model() in model_file.h. Throws its errors if the file is not a
+// model, is damaged or cannot be read.
 Inspection inspect_model(const std::string& path, const std::string& tokenizer);
-// Why chaski does not run what lies there, as far as its header shows; empty: it does.
+// Why chaski cannot run the model at `path`, as far as its header shows; empty if it can.
 std::string refusal_of(const std::string& path);
 
 }  // namespace chaski

@@ -1,5 +1,5 @@
-// See model_file.h. What a file is, is told by its content, never by its name; only for an output
-// is a name all there is.
+// See model_file.h. The kind of an input file is determined by its content, never by its name. Only
+// the kind of an output file depends on its name.
 #include "engine/shelf/model_file.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace chaski {
 
 namespace {
 
-OpenModel as_it_lies(std::shared_ptr<const Weights> mapped) { return {source_of(mapped), mapped}; }
+OpenModel as_mapped(std::shared_ptr<const Weights> mapped) { return {source_of(mapped), mapped}; }
 
 void write_gguf(const ModelSource& source, const std::string& out, const OnProgress& progress) {
   export_gguf(out, source);
@@ -29,10 +29,10 @@ bool takes_tokenizer(const std::string& path) { return !path.empty() && is_llama
 
 OpenModel open_model(const std::string& path, const std::string& tokenizer) {
   if (!tokenizer.empty() && !takes_tokenizer(path))
-    fail(Exit::usage, "{}: brings its own tokenizer, expected no --tokenizer (which is {})",
+    fail(Exit::usage, "{}: has its own tokenizer, expected no --tokenizer, found --tokenizer {}",
          path.empty() ? "the bundled model" : path, tokenizer);
-  if (path.empty()) return as_it_lies(open_quipu("(bundled)", bundled_model()));
-  if (is_quipu(path)) return as_it_lies(open_quipu(path));
+  if (path.empty()) return as_mapped(open_quipu("(bundled)", bundled_model()));
+  if (is_quipu(path)) return as_mapped(open_quipu(path));
   return {import_model(path, {tokenizer}), nullptr};
 }
 
@@ -67,9 +67,9 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Metadata& meta) {
 }
 
 std::unique_ptr<Tokenizer> expect_runnable(const ModelSource& source) {
-  model_of(source.meta);  // what the architecture wants is worth knowing first
+  model_of(source.meta);  // first, because an error about the architecture is the most useful
   if (source.tensors.empty())
-    fail(Exit::bad_file, "{}: {} holds no tensors, only a vocabulary", source.path, source.kind);
+    fail(Exit::bad_file, "{}: {} has no tensors, only a vocabulary", source.path, source.kind);
   expect_model(source);
   return tokenizer_of(source.meta);
 }

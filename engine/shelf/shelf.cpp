@@ -21,9 +21,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kDeepest = 6;  // folders below a place
+constexpr int kMaxDepth = 6;  // levels of folders that are searched
 
-// Of a variable, null if it is not set.
+// The value of getenv(), with "" for null.
 std::string text_of(const char* value) { return value ? value : ""; }
 
 std::string small(std::string text) {
@@ -39,14 +39,14 @@ std::vector<std::string> folders_of_user() {
   return folders;
 }
 
-// What goes with a model, or a later part of one that is split.
-bool is_no_model(const std::string& name) {
+// Whether the file is a later part of a split model, or a vision projector (mmproj).
+bool is_not_listed(const std::string& name) {
   const size_t of = name.rfind("-of-");
   return name.find("mmproj") != std::string::npos ||
          (of != std::string::npos && of >= 5 && name.substr(of - 5, 5) != "00001");
 }
 
-// "models--OWNER--NAME" is how the hub's library names folders.
+// Hugging Face's library names folders "models--OWNER--NAME/snapshots/HASH".
 std::string name_of_folder(const fs::path& folder) {
   std::string name = folder.filename().string();
   const std::string above = folder.parent_path().parent_path().filename().string();
@@ -58,7 +58,7 @@ std::string name_of_folder(const fs::path& folder) {
 
 class Shelf {
  public:
-  void look(const fs::path& folder, const char* place, int deep = kDeepest) {
+  void search(const fs::path& folder, const char* place, int deep = kMaxDepth) {
     std::error_code none;
     if (!folders_.insert(fs::canonical(folder, none)).second || none) return;
     bool config = false;
@@ -69,9 +69,9 @@ class Shelf {
       if (at->is_directory(none)) {
         inside.push_back(at->path());
       } else if (name.ends_with(".gguf") || name.ends_with(".quipu")) {
-        if (!is_no_model(name)) add(at->path().stem().string(), at->path(), place);
+        if (!is_not_listed(name)) add(at->path().stem().string(), at->path(), place);
       } else if (name.ends_with(".safetensors")) {
-        std::error_code lost;  // of a link that leads nowhere
+        std::error_code lost;  // set for a broken link
         const uint64_t bytes = fs::file_size(at->path(), lost);
         if (!lost) tensors += bytes;
       } else if (name == "config.json") {
@@ -80,11 +80,11 @@ class Shelf {
     }
     if (config && tensors > 0) add(name_of_folder(folder), folder, place, tensors);
     if (deep == 0) return;
-    for (const fs::path& next : inside) look(next, place, deep - 1);
+    for (const fs::path& next : inside) search(next, place, deep - 1);
   }
 
-  // manifests/HOST/OWNER/NAME/TAG is a JSON file that says which of blobs/ is the model.
-  void look_at_ollama(const fs::path& store) {
+  // manifests/HOST/OWNER/NAME/TAG is a JSON file with the digest of the model's file in blobs/.
+  void search_ollama(const fs::path& store) {
     std::error_code none;
     for (fs::recursive_directory_iterator at(store / "manifests", none), end; !none && at != end;
          at.increment(none)) {
@@ -99,7 +99,7 @@ class Shelf {
     }
   }
 
-  // In order of their names, each name once.
+  // Sorted by name. A name that occurs again gets the suffix #2, #3, ...
   std::vector<ShelvedModel> models() {
     std::sort(all_.begin(), all_.end(), [](const ShelvedModel& a, const ShelvedModel& b) {
       return std::tie(a.name, a.path) < std::tie(b.name, b.path);
@@ -115,7 +115,7 @@ class Shelf {
   }
 
  private:
-  // The digest of the layer that is the model; empty for a file that is no manifest.
+  // The digest of the manifest's model layer; empty if the file is not a manifest.
   static std::string blob_of(const fs::path& manifest) {
     std::string blob;
     try {
@@ -150,27 +150,27 @@ class Shelf {
 std::string first_folder_of_shelf() {
   const std::vector<std::string> own = folders_of_user();
   if (own.empty() && cache_folder().empty())
-    fail(Exit::usage, "neither CHASKI_MODELS nor HOME is set, expected --to FOLDER");
+    fail(Exit::usage, "CHASKI_MODELS and HOME are not set, expected --to FOLDER");
   return own.empty() ? cache_folder() : own[0];
 }
 
 std::vector<ShelvedModel> models_on_shelf() {
   Shelf shelf;
-  for (const std::string& folder : folders_of_user()) shelf.look(folder, "CHASKI_MODELS");
+  for (const std::string& folder : folders_of_user()) shelf.search(folder, "CHASKI_MODELS");
   const std::string home = text_of(std::getenv("HOME")),
                     cache = text_of(std::getenv("XDG_CACHE_HOME")),
                     caches = cache.empty() ? home + "/.cache" : cache,
                     hub = text_of(std::getenv("HF_HOME")),
                     ollama = text_of(std::getenv("OLLAMA_MODELS"));
-  if (!cache_folder().empty()) shelf.look(cache_folder(), "chaski");
+  if (!cache_folder().empty()) shelf.search(cache_folder(), "chaski");
   if (!hub.empty() || !home.empty())
-    shelf.look((hub.empty() ? caches + "/huggingface" : hub) + "/hub", "Hugging Face");
+    shelf.search((hub.empty() ? caches + "/huggingface" : hub) + "/hub", "Hugging Face");
   if (!home.empty()) {
-    shelf.look(caches + "/llama.cpp", "llama.cpp");
-    shelf.look(home + "/.lmstudio/models", "LM Studio");
+    shelf.search(caches + "/llama.cpp", "llama.cpp");
+    shelf.search(home + "/.lmstudio/models", "LM Studio");
   }
   if (!ollama.empty() || !home.empty())
-    shelf.look_at_ollama(ollama.empty() ? home + "/.ollama/models" : ollama);
+    shelf.search_ollama(ollama.empty() ? home + "/.ollama/models" : ollama);
   return shelf.models();
 }
 
@@ -187,7 +187,7 @@ std::string path_of_model(const std::string& name) {
     path = m.path;
   }
   if (names.size() > 1)
-    fail(Exit::usage, "{} is the beginning of several models, expected one of {}", name,
+    fail(Exit::usage, "several models begin with {}, expected one of {}", name,
          fmt::join(names, ", "));
   return names.empty() ? name : path;
 }

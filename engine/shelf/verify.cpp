@@ -11,7 +11,7 @@ namespace chaski {
 
 namespace {
 
-// The name under which the stamp of a file is kept; empty if nowhere.
+// The name of a file's stamp in the cache folder; empty if there is no cache folder.
 std::string stamp_of(const std::string& path) {
   std::error_code none;
   const std::string whole = std::filesystem::canonical(path, none);

@@ -1,7 +1,7 @@
-// Whether a model file is checked against the sums of its tensors before it is run. Reading it all
-// takes time, so a file that was found sound is stamped in the user's cache folder and not read
-// again until its size, times or inode have changed. (Bits that rot on the disk change none of
-// these: Verify::always finds them.)
+// Checks a model file against the checksums of its tensors before it runs. Because reading the
+// whole file takes time, Verify::once writes a stamp into the user's cache folder and checks the
+// file again only after its size, times or inode changed. Only Verify::always finds bits that rot
+// on the disk.
 #pragma once
 #include <string>
 
@@ -11,8 +11,8 @@ namespace chaski {
 
 enum class Verify { always, once, never };
 
-// Throws Error(bad_file), which names the first tensor that is damaged. Where there is no cache
-// folder to write a stamp to, Verify::once checks every time.
+// Throws Error(bad_file) with the name of the first damaged tensor. Without a cache folder,
+// Verify::once checks every time.
 void verify_file(const Weights& weights, Verify how, int threads);
 
 }  // namespace chaski

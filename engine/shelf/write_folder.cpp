@@ -20,7 +20,7 @@ std::vector<std::string> write_folder(const ModelSource& source, const std::stri
   const TokenizerFiles tokenizer = tokenizer_files(source.meta);
   std::vector<NamedText> files;
   if (tokenizer.why_not.empty())
-    // tokenizer.json, by which a folder is known to have one, comes last
+    // tokenizer.json comes last, because its presence shows that the folder has a tokenizer
     files = {{"tokenizer_config.json", tokenizer.config}, {"tokenizer.json", tokenizer.tokenizer}};
   uint64_t written = 0;
   const PackedFolder made = write_packed(
@@ -34,28 +34,27 @@ std::vector<std::string> write_folder(const ModelSource& source, const std::stri
   std::vector<std::string> notes;
   if (!made.why_eight.empty())
     notes.push_back(fmt::format(
-        "{}: codes have 8 bits, because {} needs them, and a folder has one number of bits", folder,
-        made.why_eight));
+        "{}: codes have 8 bits, because {} needs them and all weights of a folder share one size",
+        folder, made.why_eight));
   if (made.bytes > total) {
-    std::string line = fmt::format("{}: weights take {}, {} before", folder,
+    std::string line = fmt::format("{}: weights need {}, they had {} before", folder,
                                    in_megabytes(made.bytes), in_megabytes(total));
     for (const PackedFolder::Grown& one : made.grown)
-      line += fmt::format("{} {}, {} before, is {} here ({} for {})",
+      line += fmt::format("{} {} was {} and is {} here ({} instead of {})",
                           &one == made.grown.data() ? ":" : ";", one.name, one.from, one.to,
                           in_megabytes(one.after), in_megabytes(one.before));
     notes.push_back(line + (made.grown.empty()
                                 ? ""
-                                : ", because the layout has embedding and head as floats only"));
+                                : ", because the layout stores embedding and head only as floats"));
   }
   if (!made.stayed.empty())
-    notes.push_back(fmt::format("{}: {} {} there before, and may be another model's", folder,
-                                fmt::join(made.stayed, ", "),
+    notes.push_back(fmt::format("{}: {} {} in the folder before and may belong to another model",
+                                folder, fmt::join(made.stayed, ", "),
                                 made.stayed.size() == 1 ? "was" : "were"));
   if (!made.has_tokenizer)
     notes.push_back(
-        fmt::format("{}: has no tokenizer yet ({}): copy tokenizer.json and tokenizer_config.json "
-                    "into it, from "
-                    "the folder that the model was first made from",
+        fmt::format("{}: has no tokenizer ({}); copy tokenizer.json and tokenizer_config.json from "
+                    "the model's original folder into it",
                     folder, tokenizer.why_not));
   return notes;
 }

@@ -1,4 +1,4 @@
-// chaski inspect: what is in a model file, without running it.
+// chaski inspect: shows what is in a model file, without running it.
 #include <fmt/format.h>
 
 #include <memory>
@@ -24,7 +24,7 @@ struct InspectFlags {
 
 constexpr size_t kMostShown = 80, kMostItems = 4;
 
-// For a table: long texts and lists are cut, and it is said that they are.
+// For a table: shortens long texts and adds their length.
 std::string shortened(std::string_view text) {
   return text.size() <= kMostShown
              ? escaped(text)
@@ -50,7 +50,7 @@ struct AsJson {
   JsonValue operator()(int64_t value) const { return value; }
   JsonValue operator()(double value) const { return value; }
   JsonValue operator()(const std::string& value) const { return value; }
-  // Vocabularies are what `chaski tokenize` is for.
+  // Prints only the first items of long lists such as vocabularies.
   template <class List>
   JsonValue operator()(const List& values) const {
     const bool whole = values.size() <= 64;
@@ -71,7 +71,7 @@ JsonValue as_json(const Value& value) {
   return std::visit(AsJson{}, value.data);
 }
 
-// At the format that --kv has when it is not given; nothing for a file that chaski does not run.
+// The size of the KV cache in --kv's default format; nothing for a file that chaski cannot run.
 std::optional<KvStates> states_of(const Inspection& found) {
   if (!found.refusal.empty()) return std::nullopt;
   const EngineOptions usual;
@@ -88,13 +88,13 @@ std::string needs_table(const Inspection& found) {
                     : need.nearest.empty() ? "missing"
                                            : "missing, nearest: " + need.nearest});
   const std::string text = "needs:\n" + table(rows, "<<<", "  ");
-  if (!found.refusal.empty()) return text + "chaski does not run it: " + found.refusal + "\n";
+  if (!found.refusal.empty()) return text + "chaski cannot run it: " + found.refusal + "\n";
   return text + (found.source.meta.has("tokenizer.kind")
-                     ? "chaski runs it\n"
-                     : "chaski benches it; there is no tokenizer, so no text to run on\n");
+                     ? "chaski can run it\n"
+                     : "chaski can only bench it, because it has no tokenizer\n");
 }
 
-// What the quantizer wrote into the file about a tensor; empty if it did not.
+// Errors of a tensor that the quantizer wrote into the file; empty if it wrote none.
 std::string losses_of(const ModelSource& source, const TensorSource& tensor) {
   const size_t at = size_t(&tensor - source.tensors.data());
   const auto value = [&](const char* key) {
@@ -195,11 +195,12 @@ Action declare_inspect(Flags parser) {
       .type("FILE");
   declare_tokenizer(parser, flags->tokenizer);
   parser.add_switch("--verify", flags->verify,
-                    "read everything and compare with the checksums (.quipu)");
+                    "read all weights and compare them with their checksums (.quipu only)");
   declare_json(parser, flags->json);
-  parser.example("What is in a file, and whether chaski runs it", "chaski inspect model.gguf");
-  parser.example("Whether a file is whole", "chaski inspect model.quipu --verify");
-  parser.example("The same for a program", "chaski inspect model.gguf --json");
+  parser.example("Show what is in a file, and whether chaski can run it",
+                 "chaski inspect model.gguf");
+  parser.example("Check that a file is undamaged", "chaski inspect model.quipu --verify");
+  parser.example("Write the result for a program", "chaski inspect model.gguf --json");
   return [flags] { return inspect(*flags); };
 }
 

@@ -1,4 +1,4 @@
-// chaski list: the models that lie on this machine, by the names that -m takes.
+// chaski list: lists the models found on this machine, by the names that -m accepts.
 #include <fmt/format.h>
 
 #include <memory>
@@ -30,14 +30,14 @@ int list(const JsonForm& json) {
     array.push_back(std::move(one));
     rows.push_back({escaped(m.name), fmt::format("{:.1f} MB", double(m.bytes) / 1e6), m.place,
                     escaped(m.path)});
-    if (!refusal.empty()) rows.back().push_back("does not run: " + escaped(refusal));
+    if (!refusal.empty()) rows.back().push_back("cannot run: " + escaped(refusal));
   }
   if (json.whole) put_json({{"models", array}});
   if (!json.any()) put(table(rows, "<><<<"));
   if (models.empty())
     put_notice(
-        "there is no model where they are looked for: set CHASKI_MODELS to your folders, with a "
-        "colon between two, or give a file with -m");
+        "no models found; set CHASKI_MODELS to your folders with models, separated by colons, or "
+        "give a file with -m");
   return int(Exit::done);
 }
 
@@ -46,9 +46,9 @@ int list(const JsonForm& json) {
 Action declare_list(Flags parser) {
   auto json = std::make_shared<JsonForm>();
   declare_json(parser, *json);
-  parser.example("What -m takes on this machine", "chaski list");
-  parser.example("With folders of your own", "CHASKI_MODELS=~/models:/data/models chaski list");
-  parser.example("For a program", "chaski list --json");
+  parser.example("List the names that -m accepts", "chaski list");
+  parser.example("Search your own folders, too", "CHASKI_MODELS=~/models:/data/models chaski list");
+  parser.example("Write the result for a program", "chaski list --json");
   return [json] { return list(*json); };
 }
 

@@ -1,5 +1,5 @@
-// chaski pull: a model from the network to where `chaski list` looks first. stdout carries its
-// path.
+// chaski pull: downloads a model to the first folder that `chaski list` searches. Prints its path
+// to stdout.
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
@@ -32,11 +32,13 @@ struct PullFlags {
 std::string first_line_of(const std::string& file) {
   std::string text = read_text(file);
   text.resize(std::min(text.find_first_of("\r\n"), text.size()));
-  if (text.empty()) fail(Exit::usage, "--token-file {}: is empty, expected a key in a line", file);
+  if (text.empty())
+    fail(Exit::usage, "--token-file {}: is empty, expected an access token in the first line",
+         file);
   return text;
 }
 
-// What -m takes for it: its name on the shelf, if it lies there.
+// The name that -m accepts: the model's name in `chaski list`, or else its path.
 std::string name_on_shelf(const std::string& path) {
   std::error_code none;
   for (const ShelvedModel& model : models_on_shelf())
@@ -52,7 +54,7 @@ FetchedFile fetch_with_bar(const RemoteFile& file, FetchOptions& options) {
   std::error_code none;
   fs::create_directories(fs::path(file.path).parent_path(), none);
   if (none)
-    fail(Exit::io, "{}: cannot be made: {}", fs::path(file.path).parent_path().string(),
+    fail(Exit::io, "{}: cannot create this folder: {}", fs::path(file.path).parent_path().string(),
          none.message());
   std::optional<ProgressBar> bar;
   const std::string name = fs::path(file.path).filename();
@@ -84,7 +86,7 @@ int pull(PullFlags& flags) {
     const FetchedFile done = fetch_with_bar(file, options);
     if (done.stopped) {
       if (done.bytes > 0)
-        put_notice(fmt::format("{}.part has {} bytes; the same command goes on from there",
+        put_notice(fmt::format("{}.part has {} bytes; run the same command again to continue",
                                file.path, done.bytes));
       break;
     }
@@ -107,13 +109,14 @@ int pull(PullFlags& flags) {
     put(model.path + "\n");
   const std::string refusal = refusal_of(model.path);
   if (!refusal.empty() && is_named_as_model(model.path))
-    put_notice("chaski does not run it: " + refusal);
+    put_notice("chaski cannot run it: " + refusal);
   put_summary(fmt::format(
       "{:.1f} MB in {}{}, {}{}", double(bytes) / 1e6, counted(model.files.size(), "file"),
-      fetched == 0 ? ", there already" : fmt::format(", fetched in {:.1f} s", seconds),
-      proven == model.files.size() ? "as their sums say"
-      : proven == 0 ? std::string("whole by their length, with no sum to prove them by")
-                    : fmt::format("{} with the right sum, the others by their length", proven),
+      fetched == 0 ? ", already downloaded" : fmt::format(", downloaded in {:.1f} s", seconds),
+      proven == model.files.size() ? "checksums match"
+      : proven == 0
+          ? std::string("only the lengths were checked, no checksums are known")
+          : fmt::format("{} with a matching checksum, the others checked by length", proven),
       refusal.empty() ? "; chaski run -m " + name : ""));
   return int(Exit::done);
 }
@@ -123,35 +126,36 @@ int pull(PullFlags& flags) {
 Action declare_pull(Flags parser) {
   auto flags = std::make_shared<PullFlags>();
   parser
-      .add(
-          "NAME", flags->wanted.what,
-          "OWNER/MODEL or OWNER/MODEL:QUANT of the hub that CHASKI_HUB names, or https://HOST/FILE")
+      .add("NAME", flags->wanted.what,
+           "OWNER/MODEL or OWNER/MODEL:QUANT on the hub CHASKI_HUB, or https://HOST/FILE")
       .not_empty("a name or a URL")
       .required();
   parser
       .add("--to", flags->wanted.folder,
-           "the folder it goes to (default: the first that chaski list looks in)")
+           "folder to write to (default: the first folder that chaski list searches)")
       .not_empty("a folder")
       .type("FOLDER");
-  parser.add("--sha256", flags->wanted.sha256, "the sum of the file (default: as the hub says)")
+  parser
+      .add("--sha256", flags->wanted.sha256,
+           "expected SHA-256 checksum of the file (default: from the hub)")
       .not_empty("64 hexadecimal digits")
       .type("HEX");
   parser
       .add("--file", flags->wanted.pattern,
-           "which files of the model, with * and ? (default: one GGUF model, or what belongs to "
-           "the safetensors)")
+           "files of the model to download, with * and ? (default: one GGUF model, or the "
+           "safetensors and the files they need)")
       .not_empty("a name or pattern")
       .type("PATTERN");
   parser
       .add("--token-file", flags->token_file,
-           "a file whose first line is the key that the hub asks for")
+           "file whose first line is an access token for the hub")
       .not_empty("a file")
       .type("FILE");
   declare_json(parser, flags->json);
-  parser.example("A model of the hub that CHASKI_HUB names", "chaski pull owner/model:q4_k_m");
-  parser.example("A file, with the sum it must have",
+  parser.example("Download a model from the hub CHASKI_HUB", "chaski pull owner/model:q4_k_m");
+  parser.example("Download a file and check its checksum",
                  "chaski pull https://HOST/model.gguf --sha256 HEX");
-  parser.example("Into a folder, a line of JSON for each step",
+  parser.example("Download into a folder, with a line of JSON for each file",
                  "chaski pull owner/model --to models --jsonl");
   return [flags] { return pull(*flags); };
 }

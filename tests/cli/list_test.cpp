@@ -1,4 +1,4 @@
-// Models by their names: where they lie, and what -m makes of a name.
+// chaski list, names as values of -m, and completion.
 #include <nlohmann/json.hpp>
 
 #include "tests/kit/program.h"
@@ -15,15 +15,14 @@ void touch(const std::string& path, const std::string& text = "x") {
 
 }  // namespace
 
-TEST_CASE("cli/list: models of all stores by name, and -m takes the names") {
+TEST_CASE("cli/list: models of all stores by name, and -m accepts the names") {
   const TempFolder tmp;
   for (const char* name : {"HF_HOME", "OLLAMA_MODELS"}) unsetenv(name);
   const std::string home = tmp / "home", own = tmp / "own";
   setenv("HOME", home.c_str(), 1), setenv("XDG_CACHE_HOME", (home + "/.cache").c_str(), 1);
   setenv("CHASKI_MODELS", (tmp / "nothing" + ":" + own).c_str(), 1);
   const std::string none = chaski_run({"list"}).err;
-  CHECK_MESSAGE(none.starts_with("chaski: note: there is no model where they are looked for"),
-                none);
+  CHECK_MESSAGE(none.starts_with("chaski: note: no models found"), none);
 
   fs::create_directories(own);
   fs::copy_file(kStory, own + "/stories.quipu");
@@ -67,17 +66,17 @@ TEST_CASE("cli/list: models of all stores by name, and -m takes the names") {
   CHECK(!with(kStory).out.empty());
   CHECK(with("stories").out == with(kStory).out);
   CHECK(with("sto").out == with(kStory).out);
-  // A note calls a model as the user does, whatever store it lies in.
+  // Notes use the name that the user typed, not the path.
   const Outcome called = chaski_run({"run", "-p", "The", "-n", "1", "-c", "1k", "-m", "sto"});
   CHECK_MESSAGE(called.error_says("note: sto: a context of 1024 is more than"), called.err);
   check_one_line(with("nowhere"), 5, "nowhere: cannot be opened");
   touch(own + "/st2.gguf");
   touch(own + "/st3.gguf");
-  check_one_line(with("st"), 2, "st is the beginning of several models, expected one of st");
+  check_one_line(with("st"), 2, "several models begin with st, expected one of st");
   check_one_line(with("st2"), 3, "st2.gguf");
 }
 
-TEST_CASE("cli/completion: scripts that a shell takes, with every flag of every command") {
+TEST_CASE("cli/completion: valid shell scripts with every flag of every command") {
   const TempFolder tmp;
   for (const std::string shell : {"bash", "zsh", "fish"}) {
     CAPTURE(shell);
@@ -89,7 +88,7 @@ TEST_CASE("cli/completion: scripts that a shell takes, with every flag of every 
     if (std::system((shell + " -n /dev/null 2>/dev/null").c_str()) == 0)
       CHECK(std::system((shell + " -n " + tmp / shell).c_str()) == 0);
   }
-  // As bash asks: the words, and which of them is completed.
+  // Calls the function as bash does: with the words and the index of the completed one.
   const auto completed = [&](const std::string& words, int at) {
     const std::string out = tmp / "out";
     const std::string line = "bash -c '. " + tmp / "bash" + "; COMP_WORDS=(" + words +
@@ -102,15 +101,17 @@ TEST_CASE("cli/completion: scripts that a shell takes, with every flag of every 
   CHECK(completed("chaski qu", 1) == "quantize\n");
   CHECK(completed("chaski run --top-", 2) == "--top-k --top-p --top-n-sigma\n");
   CHECK(completed("chaski quantize --top-", 2) == "\n");
-  // Values, behind "=" too, which bash takes for the end of a word.
+  // Values, also after "=", where bash splits words.
   CHECK(completed("chaski run --kv q", 3) == "q8 q4_0\n");
   CHECK(completed("chaski run --kv=q", 4) == "q8 q4_0\n");
   CHECK(completed("chaski run --device ", 3) == "auto cpu cuda\n");
   CHECK(completed("chaski chat --think h", 3) == "hide\n");
   CHECK(completed("chaski quantize a b --type mx", 5) == "mxfp4\n");
   CHECK(completed("chaski completion f", 2) == "fish\n");
+  CHECK(completed("chaski help f", 2) == "formats\n");
+  CHECK(completed("chaski he", 1) == "help\n");
   CHECK(completed("chaski run -p ", 3) == "\n");
-  // Names of models, as chaski list has them; bash takes words apart at colons.
+  // Names of models from chaski list; bash splits words at colons.
   touch(
       tmp / "models/manifests/host.example/library/alpaca/7b",
       R"({"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:ab"}]})");
@@ -123,7 +124,7 @@ TEST_CASE("cli/completion: scripts that a shell takes, with every flag of every 
   CHECK(completed(program + " inspect sma", 2) == "smallest\n");
   CHECK(completed(program + " chat --model alpa", 3) == "alpaca:7b\n");
   CHECK(completed(program + " chat --model alpaca:", 3) == "7b\n");
-  // What stands in a name is no command.
+  // A command in a name is not executed.
   touch(tmp / "models/gguf/smell$(touch ran).gguf", "GGUF");
   CHECK(completed(program + " run -m smell", 3) == "smell$(touch ran)\n");
   CHECK_FALSE(have("ran"));

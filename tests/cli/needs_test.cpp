@@ -1,5 +1,5 @@
-// Saying no well: what chaski does not run is refused before anything is done for it, with what it
-// lacks and the nearest that it has; inspect says the same, and shows the file.
+// Models that chaski cannot run are refused early, with the missing feature and the nearest
+// supported one. inspect prints the same and shows the file.
 #include <nlohmann/json.hpp>
 
 #include "ggml-like-tensor/base/nearest.h"
@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-// A llama whose first tensor is of a type that chaski lacks, and one of three dimensions.
+// A llama with a tensor of an unknown type and a tensor of three dimensions.
 Gguf with_odd_tensors() {
   Gguf g = tiny_llama();
   g.tensor("blk.0.odd.weight", {4, 4}, 7777, floats(16));
@@ -45,13 +45,13 @@ TEST_CASE("nearest: the smallest edit distance, the first of equals") {
   CHECK(nearest_name("qwen", known) == "qwen2");
   CHECK(nearest_name("", known) == "phi2");
   CHECK(nearest_name(std::string(100000, 'x'), known) == "llama");
-  CHECK(nearest_name("hpi2", {"chip2", "phi2"}) == "phi2");  // neighbours that changed places
+  CHECK(nearest_name("hpi2", {"chip2", "phi2"}) == "phi2");  // two adjacent letters swapped
   CHECK(likely_name("llmaa", known) == "llama");
   CHECK(likely_name("bert", known).empty());
   CHECK(expected_names("phi", known) == "llama, qwen2, qwen3 or phi2 (nearest: phi2)");
 }
 
-TEST_CASE("cli/what chaski lacks is refused in one line, by run and by convert") {
+TEST_CASE("cli/unsupported files are refused in one line, by run and by convert") {
   const TempFolder folder;
   const std::vector<std::pair<Gguf, std::string>> files = {
       {of_architecture("lama9"), "general.architecture is lama9, expected"},
@@ -86,16 +86,16 @@ TEST_CASE("cli/what chaski lacks is refused in one line, by run and by convert")
   for (const char* out : {"out.quipu", "out.gguf"})
     check_one_line(chaski_run({"convert", file, folder / out}), 3, "only a vocabulary");
   check_one_line(chaski_run({"run", "-m", file, "-p", "a"}), 3, "only a vocabulary");
-  CHECK(chaski_run({"tokenize", "-m", file, "-p", "a"}).status == 0);  // which needs no more
+  CHECK(chaski_run({"tokenize", "-m", file, "-p", "a"}).status == 0);  // needs only the vocabulary
 }
 
-TEST_CASE("cli/convert to GGUF refuses formats that GGUF lacks, and says what to do") {
+TEST_CASE("cli/convert to GGUF refuses formats that GGUF does not have, and says what to do") {
   const TempFolder folder;
   for (const char* type : {"q2", "q3", "q4", "q4t", "q4h", "nf4", "q5", "q6", "q8f"}) {
     REQUIRE(chaski_run({"quantize", kStory, folder / "small.quipu", "--type", type}).status == 0);
     const Outcome outcome = chaski_run({"convert", folder / "small.quipu", folder / "out.gguf"});
     CHECK(outcome.status == 3);
-    // The first of the file: the embedding, in six bits or more.
+    // The first tensor of the file is the embedding, which keeps at least six bits.
     const std::string first = std::string(type) == "q8f" ? "q8f" : "q6";
     CHECK_MESSAGE(outcome.error_says(" is " + first + ", which GGUF lacks"), outcome.err);
     CHECK(outcome.error_says("chaski quantize --type q4_0"));
@@ -103,7 +103,7 @@ TEST_CASE("cli/convert to GGUF refuses formats that GGUF lacks, and says what to
   }
 }
 
-TEST_CASE("cli/inspect says what a file needs and what of it is here") {
+TEST_CASE("cli/inspect lists what a file needs and which of it chaski supports") {
   const TempFolder folder;
   const json story = inspected(kStory);
   CHECK(story["runs"] == true);
@@ -123,7 +123,7 @@ TEST_CASE("cli/inspect says what a file needs and what of it is here") {
     shown |= t["name"] == "blk.0.experts.weight" && t["shape"] == json({2, 2, 4});
   CHECK(shown);
   const Outcome table = chaski_run({"inspect", file});
-  CHECK(table.out.find("chaski does not run it: ") != std::string::npos);
+  CHECK(table.out.find("chaski cannot run it: ") != std::string::npos);
   CHECK(contains(squeezed(table.out), " shape tensors of 3 dimensions missing\n"));
 
   const json unknown =
@@ -139,7 +139,7 @@ TEST_CASE("cli/inspect of a model without a tokenizer says so") {
   CHECK(needs["any"]["here"] == false);
 }
 
-TEST_CASE("cli/inspect shows a folder of an architecture that chaski lacks") {
+TEST_CASE("cli/inspect shows a folder of an unsupported architecture") {
   const TempFolder folder;
   write_file(
       folder / "config.json",

@@ -1,4 +1,4 @@
-// chaski pull beside a server that this test plays: whole files, cut ones, wrong ones, none.
+// chaski pull with a server in the test, which serves complete, truncated, wrong and missing files.
 #include <nlohmann/json.hpp>
 
 #include "ggml-like-tensor/base/sha256.h"
@@ -16,7 +16,7 @@ std::string sum_of(const std::string& text) {
   return hash.finish();
 }
 
-// They begin as a model does.
+// Pseudo-random bytes that begin like a GGUF file.
 std::string some_bytes(size_t size, unsigned seed = 1) {
   std::string bytes(size, '\0');
   for (char& c : bytes) c = char((seed = seed * 1664525 + 1013904223) >> 24);
@@ -34,7 +34,7 @@ size_t first_byte_asked(const std::string& head) {
   return at == std::string::npos ? 0 : size_t(std::stoul(head.substr(at + 13)));
 }
 
-// A file as servers have it, with ranges and a name for its version.
+// A file as a server sends it, with ranges and an entity tag.
 std::string reply_with(const std::string& file, const std::string& head,
                        const std::string& version = "\"one\"") {
   const size_t from = first_byte_asked(head);
@@ -46,7 +46,7 @@ std::string reply_with(const std::string& file, const std::string& head,
                file.substr(from));
 }
 
-// As much of an answer as leaves `kept` bytes of its body.
+// The answer with only the first `kept` bytes of its body.
 std::string cut(const std::string& reply, size_t kept) {
   return reply.substr(0, reply.find("\r\n\r\n") + 4 + kept);
 }
@@ -78,7 +78,7 @@ TEST_CASE("base: SHA-256 of the standard's examples") {
   CHECK(parts.finish() == sum_of(text));
 }
 
-TEST_CASE("cli/pull: a file by its URL, by the name that -m takes afterwards") {
+TEST_CASE("cli/pull: a file by its URL, and -m accepts its name afterwards") {
   const Shelf shelf;
   const std::string story = read_file(kStory);
   Server server([&](const std::string& path, const std::string& head, Connection& to) {
@@ -92,29 +92,29 @@ TEST_CASE("cli/pull: a file by its URL, by the name that -m takes afterwards") {
   const Outcome first = chaski_run({"pull", url, "--sha256", sum_of(story)});
   CHECK_MESSAGE(first.status == 0, first.err);
   CHECK(first.out == shelf / "tales.quipu\n");
-  CHECK_MESSAGE(first.error_says("as their sums say; chaski run -m tales\n"), first.err);
+  CHECK_MESSAGE(first.error_says("checksums match; chaski run -m tales\n"), first.err);
   CHECK(read_file(shelf / "tales.quipu") == story);
   CHECK(files_in(shelf.folder) == 1);
   CHECK(chaski_run({"run", "-m", "tales", "-p", "The", "-n", "3"}).status == 0);
 
-  // What is there is not fetched again, where it is known to be the same.
+  // An existing file with the right checksum is not downloaded again.
   const size_t before = server.heads().size();
   const Outcome again = chaski_run({"pull", url, "--sha256", sum_of(story), "--json"});
-  CHECK_MESSAGE(again.error_says("there already"), again.err);
+  CHECK_MESSAGE(again.error_says("already downloaded"), again.err);
   CHECK(server.heads().size() == before);
   const nlohmann::json said = nlohmann::json::parse(again.out);
   CHECK(said["model"] == "tales");
   CHECK(said["files"][0]["fetched"] == 0);
   CHECK(said["files"][0]["sha256"] == sum_of(story));
 
-  // What is no model is fetched too, and not offered as one.
+  // A file that is not a model is downloaded, too, but not offered as one.
   const Outcome page = chaski_run({"pull", server.url() + "/README.md"});
   CHECK_MESSAGE(page.status == 0, page.err);
-  CHECK_MESSAGE(page.error_says("MB in 1 file, fetched in "), page.err);
+  CHECK_MESSAGE(page.error_says("MB in 1 file, downloaded in "), page.err);
   CHECK_MESSAGE(!page.error_says("chaski run"), page.err);
   const Outcome noise = chaski_run({"pull", server.url() + "/noise.gguf"});
   CHECK_MESSAGE(noise.status == 0, noise.err);
-  CHECK_MESSAGE(noise.error_says("note: chaski does not run it: "), noise.err);
+  CHECK_MESSAGE(noise.error_says("note: chaski cannot run it: "), noise.err);
   CHECK_MESSAGE(!noise.error_says("chaski run"), noise.err);
 
   const Outcome moved = chaski_run({"pull", server.url() + "/a", "--to", shelf.tmp / "x/y", "-q"});
@@ -123,7 +123,7 @@ TEST_CASE("cli/pull: a file by its URL, by the name that -m takes afterwards") {
   CHECK(read_file(shelf.tmp / "x/y/a") == story);
 }
 
-TEST_CASE("cli/pull: what was cut off goes on where it was, and what changed begins again") {
+TEST_CASE("cli/pull: a partial download continues, and one of a changed file starts again") {
   const Shelf shelf;
   const std::string file = some_bytes(300000), other = some_bytes(200000, 7);
   std::string version = "\"one\"", now = file;
@@ -132,7 +132,7 @@ TEST_CASE("cli/pull: what was cut off goes on where it was, and what changed beg
     const std::string all = reply_with(now, head, version);
     to.put(keep > 0 ? cut(all, keep.exchange(0)) : all);
   });
-  // A connection that breaks is made again.
+  // Connects again after the connection broke.
   const std::string url = server.url() + "/x.gguf", path = shelf / "x.gguf";
   const Outcome whole = chaski_run({"pull", url});
   CHECK_MESSAGE(whole.status == 0, whole.err);
@@ -140,9 +140,9 @@ TEST_CASE("cli/pull: what was cut off goes on where it was, and what changed beg
   REQUIRE(server.heads().size() == 2);
   CHECK(contains(server.heads()[1], "Range: bytes=100000-"));
   CHECK(contains(server.heads()[1], "If-Range: \"one\""));
-  CHECK(files_in(shelf.folder) == 2);  // and its tag
+  CHECK(files_in(shelf.folder) == 2);  // the file and its tag
 
-  // What lies there from a run before is gone on with; of another version it is not.
+  // Continues a part of an earlier run, unless the version has changed.
   fs::remove(path);
   write_file(path + ".part", file.substr(0, 123456));
   write_file(path + ".part.tag", "\"one\"\n");
@@ -155,12 +155,12 @@ TEST_CASE("cli/pull: what was cut off goes on where it was, and what changed beg
   now = other, version = "\"two\"";
   const Outcome changed = chaski_run({"pull", url});
   CHECK_MESSAGE(changed.status == 0, changed.err);
-  CHECK_MESSAGE(changed.error_says("begins again"), changed.err);
+  CHECK_MESSAGE(changed.error_says("starts again"), changed.err);
   CHECK(read_file(path) == other);
   CHECK(files_in(shelf.folder) == 2);
 }
 
-TEST_CASE("cli/pull: Ctrl-C leaves the part and says how to go on") {
+TEST_CASE("cli/pull: Ctrl-C keeps the part and says how to continue") {
   const Shelf shelf;
   const std::string file = some_bytes(400000);
   std::atomic<bool> hangs = true;
@@ -178,7 +178,7 @@ TEST_CASE("cli/pull: Ctrl-C leaves the part and says how to go on") {
   program.signal(SIGINT);
   const Outcome stopped = program.wait();
   CHECK(stopped.status == 130);
-  CHECK_MESSAGE(stopped.error_says("x.gguf.part has 150000 bytes; the same command goes on"),
+  CHECK_MESSAGE(stopped.error_says("x.gguf.part has 150000 bytes; run the same command again"),
                 stopped.err);
   CHECK(stopped.out.empty());
   CHECK(!fs::exists(shelf / "x.gguf"));
@@ -188,8 +188,7 @@ TEST_CASE("cli/pull: Ctrl-C leaves the part and says how to go on") {
   CHECK(contains(server.heads().back(), "Range: bytes=150000-"));
 }
 
-TEST_CASE(
-    "cli/pull: each thing that goes wrong is one line, and nothing is left that looks whole") {
+TEST_CASE("cli/pull: each error is one line, and no incomplete file has the final name") {
   const Shelf shelf;
   const std::string file = some_bytes(5000);
   Server server([&](const std::string& path, const std::string& head, Connection& to) {
@@ -215,26 +214,26 @@ TEST_CASE(
   const auto pull = [&](const std::string& name) {
     return chaski_run({"pull", server.url() + name});
   };
-  check_one_line(pull("/gone.gguf"), 5, "/gone.gguf: is not there (404)");
-  check_one_line(pull("/locked.gguf"), 5, "refuses it (401), expected --token-file FILE");
-  check_one_line(pull("/busy.gguf"), 5, "the server answers 503");
-  check_one_line(pull("/page.gguf"), 5, "is a page to look at");
+  check_one_line(pull("/gone.gguf"), 5, "/gone.gguf: does not exist on the server (404)");
+  check_one_line(pull("/locked.gguf"), 5, "denies access (401), expected --token-file FILE");
+  check_one_line(pull("/busy.gguf"), 5, "the server answers with status 503");
+  check_one_line(pull("/page.gguf"), 5, "is a web page");
   check_one_line(pull("/out.gguf"), 5,
-                 "is sent on to http://example.invalid/x.gguf: is not encrypted");
-  check_one_line(pull("/round.gguf"), 5, "is sent on more than 10 times");
-  check_one_line(pull("/short.gguf"), 5, "cut off at 1000 of 5000 bytes");
+                 "redirects to http://example.invalid/x.gguf: is not encrypted");
+  check_one_line(pull("/round.gguf"), 5, "redirects more than 10 times");
+  check_one_line(pull("/short.gguf"), 5, "only 1000 of 5000 bytes were downloaded");
   fs::remove(shelf / "short.gguf.part"), fs::remove(shelf / "short.gguf.part.tag");
-  check_one_line(pull("/linked.gguf"), 3, "expected " + sum_of("x") + "; it was removed");
+  check_one_line(pull("/linked.gguf"), 3, "expected " + sum_of("x") + "; removed it");
   for (const char* name : {"/error.gguf", "/error.quipu", "/error.safetensors", "/tiny.gguf"})
     check_one_line(pull(name), 3, "expected a GGUF, .quipu or safetensors file");
-  check_one_line(pull("/error.gguf"), 3, R"(is no model, for it begins with "{"error":)");
-  check_one_line(pull("/"), 2, "names no file");
+  check_one_line(pull("/error.gguf"), 3, R"(is not a model, because it begins with "{"error":)");
+  check_one_line(pull("/"), 2, "does not name a file");
   check_one_line(chaski_run({"pull", "https" + server.url().substr(4) + "/x.gguf"}), 5,
-                 "cannot be fetched: ");
+                 "cannot be downloaded: ");
   check_one_line(chaski_run({"pull", "http://example.invalid/x.gguf"}), 2, "is not encrypted");
   check_one_line(chaski_run({"pull", "ftp://127.0.0.1/x.gguf"}), 2, "is not encrypted");
   check_one_line(chaski_run({"pull", "https://a:b@example.invalid/x.gguf"}), 2, "--token-file");
-  check_one_line(chaski_run({"pull", "http://127.0.0.1:1/x.gguf"}), 5, "cannot be fetched: ");
+  check_one_line(chaski_run({"pull", "http://127.0.0.1:1/x.gguf"}), 5, "cannot be downloaded: ");
   check_one_line(chaski_run({"pull", server.url() + "/x.gguf", "--sha256", "abc"}), 2,
                  "expected 64 hexadecimal digits");
   check_one_line(chaski_run({"pull", server.url() + "/x.gguf", "--to", "/proc/no"}), 5, "/proc/no");
@@ -252,7 +251,7 @@ TEST_CASE(
   CHECK_MESSAGE(opened.status == 0, opened.err);
 }
 
-TEST_CASE("cli/pull: a key stays with its host, a sum is taken from the host that was asked") {
+TEST_CASE("cli/pull: a token goes to its host only, a checksum comes from the first host") {
   const Shelf shelf;
   const std::string file = some_bytes(5000);
   std::string sum = sum_of(file);
@@ -278,7 +277,7 @@ TEST_CASE("cli/pull: a key stays with its host, a sum is taken from the host tha
   check_one_line(chaski_run(pull), 3, "expected " + sum);
 }
 
-TEST_CASE("cli/pull: names on a hub: the model that is meant, all of its parts, its folder") {
+TEST_CASE("cli/pull: names on a hub: one quantization, all parts of a model, a folder") {
   const Shelf shelf;
   const std::string one = some_bytes(3000, 1), two = some_bytes(4000, 2), three = read_file(kStory);
   const std::string folder = golden("models/qwen2");
@@ -327,7 +326,7 @@ TEST_CASE("cli/pull: names on a hub: the model that is meant, all of its parts, 
   CHECK(split.out == many + "big/many.F16-00001-of-00002.gguf\n");
   CHECK_MESSAGE(split.error_says("2 files"), split.err);
   CHECK(read_file(many + "big/many.F16-00002-of-00002.gguf") == two);
-  // The same by the URL of any of them.
+  // The URL of any part downloads all parts.
   const Outcome by_url = chaski_run(
       {"pull", server.url() + "/someone/many-GGUF/resolve/main/big/many.F16-00002-of-00002.gguf"});
   CHECK_MESSAGE(by_url.status == 0, by_url.err);
@@ -339,10 +338,10 @@ TEST_CASE("cli/pull: names on a hub: the model that is meant, all of its parts, 
   check_one_line(chaski_run({"pull", "someone/many-GGUF:F32"}), 5, "half.F32-00002-of-00002.gguf");
   check_one_line(chaski_run({"pull", "someone/many-GGUF:Q2_K"}), 3, "expected " + sum_of(two));
   check_one_line(chaski_run({"pull", "someone/many-GGUF", "--file", "*.bin"}), 2, "no such file");
-  check_one_line(chaski_run({"pull", "someone/empty"}), 2, "holds no model that chaski reads");
-  check_one_line(chaski_run({"pull", "someone/none"}), 5, "is not there (404)");
+  check_one_line(chaski_run({"pull", "someone/empty"}), 2, "has no model that chaski can read");
+  check_one_line(chaski_run({"pull", "someone/none"}), 5, "does not exist on the server (404)");
   for (const char* name : {"someone", "a/b/c", "../x", "a/..", "a/b:", "/etc/passwd"})
-    check_one_line(chaski_run({"pull", name}), 2, "is no name of a model");
+    check_one_line(chaski_run({"pull", name}), 2, "is not the name of a model");
   CHECK(chaski_run({"pull", "someone/many-GGUF", "--file", "*Q8*"}).status == 0);
   fs::remove_all(many + "big");
   CHECK(chaski_run({"pull", "someone/many-GGUF", "--file", "*F16-00001*"}).out ==
@@ -359,15 +358,15 @@ TEST_CASE("cli/pull: names on a hub: the model that is meant, all of its parts, 
   CHECK(!fs::exists(shelf / "someone/tiny/picture.png"));
   CHECK(contains(server.heads().back(), "GET /someone/tiny/resolve/main/config.json"));
   CHECK(chaski_run({"inspect", "tiny"}).status == 0);
-  // What is small and has no sum comes again and is compared.
+  // Small files without a checksum are downloaded again and compared.
   const Outcome same = chaski_run({"pull", "someone/tiny"});
   CHECK_MESSAGE(same.status == 0, same.err);
   write_file(shelf / "someone/tiny/config.json", "{}");
-  check_one_line(chaski_run({"pull", "someone/tiny"}), 2, "config.json is there already with");
+  check_one_line(chaski_run({"pull", "someone/tiny"}), 2, "config.json already exists with");
   CHECK(read_file(shelf / "someone/tiny/config.json") == "{}");
 }
 
-TEST_CASE("cli/pull: names from the network that a shell or a terminal would take for more") {
+TEST_CASE("cli/pull: names with characters that a shell or a terminal interprets are refused") {
   const Shelf shelf;
   Server server([&](const std::string&, const std::string& head, Connection& to) {
     to.put(reply_with(some_bytes(5000), head));
@@ -378,11 +377,11 @@ TEST_CASE("cli/pull: names from the network that a shell or a terminal would tak
         "x%7Cy.gguf", "x&y.gguf", "x%3Cy.gguf", "x%5Cy.gguf", "x%C2%9B31m.gguf", "x%9B31m.gguf"})
     check_one_line(chaski_run({"pull", url + "/" + name}), 2,
                    "the name of the file has control characters");
-  check_one_line(chaski_run({"pull", url + "/x%0Ay.gguf"}), 2, "names no file");
+  check_one_line(chaski_run({"pull", url + "/x%0Ay.gguf"}), 2, "does not name a file");
   check_one_line(chaski_run({"pull", url + "/" + std::string(201, 'x')}), 2,
                  "has 201 bytes, expected at most 200");
   check_one_line(chaski_run({"pull", url + "/x%2D00001-of-00002.gguf"}), 2,
-                 "expected \"-00001-of-00002.gguf\" in plain letters");
+                 "expected a URL that ends in \"-00001-of-00002.gguf\"");
   CHECK(chaski_run({"pull", url + "/na\u00efve%20x.gguf"}).status == 0);
   for (const std::string secret : {"ftp://me:secret@127.0.0.1/x.gguf", "me:secret@x/y/z",
                                    "https://me:secret@h:port/x", "http://h.invalid/x#secret"}) {
@@ -391,10 +390,10 @@ TEST_CASE("cli/pull: names from the network that a shell or a terminal would tak
     CHECK_MESSAGE(!said.error_says("secret"), said.err);
   }
   setenv("CHASKI_HUB", "my hub", 1);
-  check_one_line(chaski_run({"pull", "someone/x"}), 2, "CHASKI_HUB: my hub: is no URL");
+  check_one_line(chaski_run({"pull", "someone/x"}), 2, "CHASKI_HUB: my hub: is not a URL");
 }
 
-TEST_CASE("cli/pull: two at once: the second leaves what the first has") {
+TEST_CASE("cli/pull: a second download of the same file is refused") {
   const Shelf shelf;
   const std::string file = some_bytes(400000);
   std::atomic<bool> hangs = true;
@@ -409,7 +408,8 @@ TEST_CASE("cli/pull: two at once: the second leaves what the first has") {
     if (fs::file_size(part, none) == 150000 && !none) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  check_one_line(chaski_run({"pull", url}), 5, "x.gguf.part: another chaski fetches it");
+  check_one_line(chaski_run({"pull", url}), 5,
+                 "x.gguf.part: another chaski process is downloading it");
   CHECK(read_file(part).size() == 150000);
   CHECK(fs::exists(part + ".tag"));
   first.signal(SIGINT);
@@ -420,7 +420,7 @@ TEST_CASE("cli/pull: two at once: the second leaves what the first has") {
   CHECK(read_file(shelf / "x.gguf") == file);
 }
 
-TEST_CASE("cli/pull: another file of the name is not replaced") {
+TEST_CASE("cli/pull: a different file with the same name is not replaced") {
   const Shelf shelf;
   const std::string file = some_bytes(2000000), other = some_bytes(2000000, 7);
   Server server([&](const std::string& path, const std::string& head, Connection& to) {
@@ -431,12 +431,12 @@ TEST_CASE("cli/pull: another file of the name is not replaced") {
   const Outcome again = chaski_run({"pull", url, "--json"});
   CHECK_MESSAGE(again.status == 0, again.err);
   CHECK(nlohmann::json::parse(again.out)["files"][0]["fetched"] == 0);
-  const std::string says = "nothing says that it is the one of " + server.url();
+  const std::string says = "no checksum shows that it is " + server.url();
   check_one_line(chaski_run({"pull", server.url() + "/other/x.gguf"}), 2, says + "/other/x.gguf");
   write_file(path, other);
   check_one_line(chaski_run({"pull", url}), 2, says);
   check_one_line(chaski_run({"pull", url, "--sha256", sum_of(file)}), 2,
-                 "x.gguf is there already with the sum " + sum_of(other) + ", expected ");
+                 "x.gguf already exists with the checksum " + sum_of(other) + ", expected ");
   CHECK(read_file(path) == other);
   write_file(shelf / "bare.gguf", file);
   check_one_line(chaski_run({"pull", server.url() + "/bare.gguf"}), 2, says);
@@ -444,16 +444,16 @@ TEST_CASE("cli/pull: another file of the name is not replaced") {
 
   const std::string part = write_file(shelf / "mine.gguf.part", "mine");
   check_one_line(chaski_run({"pull", server.url() + "/mine.gguf"}), 2,
-                 "mine.gguf.part: is not chaski's");
+                 "mine.gguf.part: was not written by chaski");
   CHECK(read_file(part) == "mine");
-  // Of another URL it is begun again, once there is something to begin with.
+  // A part from another URL is downloaded from its beginning.
   write_file(part + ".tag", "\"one\"\n" + server.url() + "/other\n");
   CHECK(chaski_run({"pull", server.url() + "/mine.gguf"}).status == 0);
   CHECK(!contains(server.heads().back(), "Range"));
   CHECK(read_file(shelf / "mine.gguf") == file);
 }
 
-TEST_CASE("cli/pull: answers that do not fit what is there or listed") {
+TEST_CASE("cli/pull: answers that contradict the part or the list") {
   const Shelf shelf;
   const std::string file = some_bytes(5000);
   std::atomic<bool> away = false;
@@ -478,8 +478,9 @@ TEST_CASE("cli/pull: answers that do not fit what is there or listed") {
   const auto pull = [&](const std::string& name) {
     return chaski_run({"pull", server.url() + "/" + name});
   };
-  check_one_line(chaski_run({"pull", "a/b", "--file", "short*"}), 5, "cut off at 3000 of 5000");
-  check_one_line(chaski_run({"pull", "a/b", "--file", "long*"}), 5, "sends more than 4000 bytes");
+  check_one_line(chaski_run({"pull", "a/b", "--file", "short*"}), 5, "only 3000 of 5000 bytes");
+  check_one_line(chaski_run({"pull", "a/b", "--file", "long*"}), 5,
+                 "sends more than the announced 4000 bytes");
   check_one_line(pull("empty.gguf"), 5, "empty.gguf: is empty");
   for (const char* name : {"once.gguf", "never.gguf", "less.gguf"}) {
     write_file(shelf / (std::string(name) + ".part"), file.substr(0, 3000));
@@ -488,10 +489,10 @@ TEST_CASE("cli/pull: answers that do not fit what is there or listed") {
   CHECK(pull("once.gguf").status == 0);
   CHECK(read_file(shelf / "once.gguf") == file);
   const size_t before = server.heads().size();
-  check_one_line(pull("never.gguf"), 5, "the server answers 416");
+  check_one_line(pull("never.gguf"), 5, "the server answers with status 416");
   CHECK(server.heads().size() == before + 2);
   CHECK(read_file(shelf / "never.gguf.part").size() == 3000);
   check_one_line(pull("less.gguf"), 5, "/2000\", expected a total of more than the 3000 bytes");
-  check_one_line(pull("away.gguf"), 5, "the same command goes on from there");
+  check_one_line(pull("away.gguf"), 5, "run the same command again to continue");
   CHECK(read_file(shelf / "away.gguf.part").size() == 3000);
 }
