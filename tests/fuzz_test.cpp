@@ -1,5 +1,5 @@
-// The fuzz targets over their corpus, without a fuzzer: whatever was found once stays mended. Also
-// the seeds: written by our own writers, so that nobody else's data is in the tree.
+// Runs the fuzz targets on their corpus without a fuzzer, so that fixed bugs stay fixed. Also
+// writes the seeds, with chaski's own writers.
 #include "ggml-like-tensor/file/quipu.h"
 #include "tests/fuzz/target.h"
 #include "tests/kit/import_support.h"
@@ -33,7 +33,8 @@ void seed_models() {
   const std::string path = write_file(temp / "a.gguf", tiny_llama().build());
   write_quipu(temp / "a.quipu", import_gguf(path), 1);
   seed("quipu", "llama", read_file(temp / "a.quipu"));
-  // Group size 32, so that version 2 has whole blocks; dim 32, hidden 32, one layer, three pieces.
+  // Group size 32, so that version 2 has complete blocks; dim 32, hidden 32, one layer, three
+  // pieces.
   std::string tokens, v0, v2 = "24ka";
   append<int32_t>(tokens, 4);
   for (int i = 0; i < 3; ++i) append(tokens, 0.0f), append<int32_t>(tokens, 1), tokens += 'a';
@@ -122,7 +123,7 @@ void seed_sentencepiece() {
   piece("<unk>", 2), piece("<s>", 3), piece("</s>", 3), piece("<0x0A>", 6);
   for (const char* text : {"\u2581", "h", "e", "he"}) piece(text, 1);
   model += field(2, std::string("\x18\x02\xc0\x02\x00", 5));  // BPE, unk 0
-  model += field(3, std::string("\x18\x01", 2));              // a space in front
+  model += field(3, std::string("\x18\x01", 2));              // add a space at the beginning
   seed("sentencepiece", "bpe", model);
 }
 
@@ -138,7 +139,7 @@ void seed_texts() {
                                     {"phi3", "<|assistant|> <|end|>"},
                                     {"plain", "\x1b[31m"}})
     seed("chat", name, marks + talk);
-  // One of everything there is, from the golden templates.
+  // The long golden templates.
   const std::string golden = read_file("tests/golden/templates/templates.txt");
   int number = 0;
   for (size_t at = golden.find("===== "), next; at < golden.size(); at = next) {

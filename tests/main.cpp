@@ -9,8 +9,8 @@
 
 namespace {
 
-// A case that waits for ever must not take the whole run with it. The slowest one, under
-// AddressSanitizer on a slow machine, takes a third of this.
+// Limit for one test case, so that an endless one does not block the whole run. The slowest case,
+// under AddressSanitizer on a slow machine, takes a third of this.
 constexpr unsigned kMostSeconds = 900;
 const char* running = "";
 
@@ -22,9 +22,9 @@ void out_of_time(int) {
 
 }  // namespace
 
-// doctest's own summary, then one plain line for whoever reads the log by machine.
+// Prints doctest's summary, then one line that a script can read.
 int main(int argc, char** argv) {
-  // Stamps and downloads of tests are nobody else's, and nobody's habits are theirs.
+  // Tests use their own cache and config folders, never the user's.
   const chaski::test::TempFolder cache, config;
   for (const char* folders : {"CHASKI_MODELS", "CHASKI_HUB", "HF_HOME", "OLLAMA_MODELS"})
     ::unsetenv(folders);

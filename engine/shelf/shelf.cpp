@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kMaxDepth = 6;  // levels of folders that are searched
 
-// The value of getenv(), with "" for null.
+// The value of an environment variable, with "" for null.
 std::string text_of(const char* value) { return value ? value : ""; }
 
 std::string small(std::string text) {

@@ -311,7 +311,7 @@ void Chat::Total::add(const GenerateResult& r) {
 namespace {
 
 int chat(ChatFlags& flags) {
-  flags.generation.give_way();
+  flags.generation.resolve_config_conflicts();
   flags.generation.check();
   if (flags.lines && stdin_is_terminal())
     fail(Exit::usage, "--lines reads questions from a pipe, found a terminal");

@@ -1,10 +1,12 @@
-// chaski completion: a script by which a shell completes commands, flags, their values and names of
-// models, from what --help is made of. What has no values is a file; shells know those.
+// chaski completion: a script for a shell that completes commands, flags, their values and names of
+// models. It is made from the same manuals as --help. Other values are completed as files by the
+// shell itself.
 #include <fmt/format.h>
 
 #include <memory>
 
 #include "main/flags/commands.h"
+#include "main/flags/manual.h"
 #include "main/terminal/output.h"
 
 namespace chaski {
@@ -18,7 +20,13 @@ std::string all_commands() {
   return words;
 }
 
-// "run --kv"|... where a word behind these is one of the flag's values.
+std::string all_topics() {
+  std::string words = all_commands();
+  for (const Topic& topic : kTopics) words += " " + std::string(topic.name);
+  return words;
+}
+
+// "run --kv"|...: a pattern for the command and the word before a value of the flag.
 std::string pattern_of(const Manual& command, const ListedFlag& flag) {
   std::string pattern;
   for (const std::string& name : flag.names)
@@ -26,20 +34,20 @@ std::string pattern_of(const Manual& command, const ListedFlag& flag) {
   return pattern;
 }
 
-// What is told by its place comes last: its pattern fits behind any flag.
+// Positional arguments come last, because their pattern matches after any flag.
 std::string bash_values() {
-  std::string cases;
+  std::string cases = fmt::format("      \"help help\") offers=\"{}\" ;;\n", all_topics());
   for (const Manual& command : manuals()) {
-    std::string by_place;
+    std::string positional;
     for (const ListedFlag& flag : command.flags) {
       if (flag.values.empty() && !flag.model) continue;
-      const bool placed = flag.names.empty();
-      (placed ? by_place : cases) += fmt::format(
+      const bool has_no_name = flag.names.empty();
+      (has_no_name ? positional : cases) += fmt::format(
           "      {}) {} ;;\n",
-          placed ? fmt::format("\"{} \"*", command.command) : pattern_of(command, flag),
+          has_no_name ? fmt::format("\"{} \"*", command.command) : pattern_of(command, flag),
           flag.model ? "models=1" : fmt::format("offers=\"{}\"", fmt::join(flag.values, " ")));
     }
-    cases += by_place;
+    cases += positional;
   }
   return cases;
 }
@@ -55,8 +63,8 @@ std::string bash_flags() {
   return cases;
 }
 
-// Bash takes words apart at "=" and ":", so they are taken from the line. What stands before such a
-// sign stays as it is.
+// Bash splits words at "=" and ":", so the script takes the word from the line itself, and
+// completes only the part after such a character.
 std::string for_bash() {
   return "_chaski() {\n"
          "  local IFS=$' \\t\\n' line=${COMP_LINE:0:$COMP_POINT} word before offers= models=\n"
@@ -69,7 +77,7 @@ std::string for_bash() {
          "  if [ \"$COMP_CWORD\" = 1 ]; then\n"
          "    offers=\"" +
          all_commands() +
-         "\"\n"
+         " help\"\n"
          "  elif [[ $word == -* ]]; then\n"
          "    case ${COMP_WORDS[1]} in\n" +
          bash_flags() +
@@ -82,7 +90,7 @@ std::string for_bash() {
          "  if [ -n \"$models\" ]; then\n"
          "    IFS=$'\\n'\n"
          "    COMPREPLY=($(compgen -f -- \"$word\"))\n"
-         // compgen -W would run what stands in a file's name
+         // not compgen -W: it would execute text in a file's name
          "    while read -r before; do\n"
          "      [[ $before == \"$word\"* ]] && COMPREPLY+=(\"$before\")\n"
          "    done < <(\"${COMP_WORDS[0]}\" list -q 2>/dev/null | sed 's/  .*//')\n"
@@ -95,14 +103,14 @@ std::string for_bash() {
          "complete -o default -F _chaski chaski\n";
 }
 
-// As fish reads it between quotes.
+// Quoted for fish.
 std::string fish_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) out += (c == '\'' || c == '\\' ? "\\" : "") + std::string(1, c);
   return out + "'";
 }
 
-// Read when it is sourced, or as a function of zsh's own when _chaski stands in its fpath.
+// Works when it is sourced, and as the function _chaski in a folder of zsh's fpath.
 std::string for_zsh() {
   return "#compdef chaski\nautoload -U +X bashcompinit && bashcompinit\n" + for_bash() +
          "[[ $funcstack[1] = _chaski ]] && _bash_complete -o default -F _chaski\n";
@@ -116,6 +124,11 @@ std::string fish_values(const ListedFlag& flag) {
 
 std::string for_fish() {
   std::string script = "complete -c chaski -n __fish_use_subcommand -f\n";
+  script += fmt::format(
+      "complete -c chaski -n __fish_use_subcommand -a help -d 'print the help of a command or "
+      "topic'\n"
+      "complete -c chaski -n '__fish_seen_subcommand_from help' -f -a '{}'\n",
+      all_topics());
   for (const Manual& command : manuals()) {
     script += fmt::format("complete -c chaski -n __fish_use_subcommand -a {} -d {}\n",
                           command.command, fish_quoted(command.help));
@@ -139,8 +152,10 @@ int complete(const std::string& shell) {
 
 Action declare_completion(Flags parser) {
   auto shell = std::make_shared<std::string>();
-  parser.add("SHELL", *shell, "bash, zsh or fish").required().one_of({"bash", "zsh", "fish"});
-  parser.example("In this bash", ". <(chaski completion bash)");
+  parser.add("SHELL", *shell, "the shell: bash, zsh or fish")
+      .required()
+      .one_of({"bash", "zsh", "fish"});
+  parser.example("In the running bash", ". <(chaski completion bash)");
   parser.example("For zsh, in a folder of its fpath", "chaski completion zsh > _chaski");
   parser.example("For fish", "chaski completion fish > chaski.fish");
   return [shell] { return complete(*shell); };

@@ -1,5 +1,5 @@
-// chaski convert: a foreign model to .quipu, any model to GGUF when the output is named so, or to a
-// folder as GPTQ or AWQ packs it. No weight changes.
+// chaski convert: converts any model to .quipu, to GGUF, or to a folder in GPTQ's or AWQ's layout.
+// The name of the output and --layout choose which. Weights keep their values.
 #include <chrono>
 #include <memory>
 
@@ -24,11 +24,11 @@ int convert(ConvertFlags& flags) {
   const bool named_as_file = flags.out.ends_with(".quipu") || flags.out.ends_with(".gguf");
   if (flags.layout.empty() && !named_as_file)
     fail(Exit::usage,
-         "{}: is no name of a model file, expected one that ends in .quipu or .gguf, or --layout "
-         "beside a folder",
+         "{}: is not the name of a model file, expected one that ends in .quipu or .gguf, or a "
+         "folder with --layout",
          flags.out);
   if (!flags.layout.empty() && named_as_file)
-    fail(Exit::usage, "{}: is named as a file, expected a folder beside --layout {}", flags.out,
+    fail(Exit::usage, "{}: is the name of a file, expected a folder with --layout {}", flags.out,
          flags.layout);
   const auto start = std::chrono::steady_clock::now();
   const ModelSource source = open_model(flags.in, flags.tokenizer).source;
@@ -69,23 +69,24 @@ Action declare_convert(Flags parser) {
       .type("FILE");
   parser
       .add("OUT", flags->out,
-           "the .quipu file to write, GGUF if it ends in .gguf, or a folder beside --layout")
+           "file to write, as GGUF if it ends in .gguf, else .quipu; with --layout a folder")
       .not_empty("a file to write")
       .required()
       .type("FILE");
   parser
-      .add("--layout", flags->layout,
-           "a folder with safetensors as gptq or awq packs them, for transformers and vLLM; of "
-           "llama, mistral, qwen2 and qwen3, with weights in q4_0, q5_0 or q8 (gptq), as 'chaski "
-           "quantize --type q4_0 --keep-above 1' makes them")
+      .add(
+          "--layout", flags->layout,
+          "write a folder of safetensors for transformers and vLLM in the layout of gptq or awq; "
+          "only llama, mistral, qwen2 and qwen3 with weights in q4_0, or for gptq also q5_0 or q8, "
+          "made with chaski quantize --type q4_0 --keep-above 1")
       .one_of({"gptq", "awq"})
       .type("NAME");
   declare_tokenizer(parser, flags->tokenizer);
   declare_threads(parser, flags->threads);
-  parser.example("A GGUF file, or a Hugging Face folder, which then opens at once",
+  parser.example("Convert a GGUF file, so that it opens at once",
                  "chaski convert model.gguf model.quipu");
-  parser.example("Back to GGUF", "chaski convert model.quipu copy.gguf");
-  parser.example("As GPTQ packs it, for transformers",
+  parser.example("Convert back to GGUF", "chaski convert model.quipu copy.gguf");
+  parser.example("Write a GPTQ folder for transformers",
                  "chaski convert q4_0.quipu packed --layout gptq");
   declare_json(parser, flags->json);
   return [flags] { return convert(*flags); };

@@ -1,4 +1,4 @@
-// chaski doctor: what of this machine decides how fast models run, a verdict a line.
+// chaski doctor: checks what decides how fast models run on this machine, one verdict a line.
 #include <fmt/format.h>
 
 #include <memory>
@@ -37,9 +37,9 @@ int examine(bool json) {
 Action declare_doctor(Flags parser) {
   auto json = std::make_shared<bool>();
   declare_json(parser, *json);
-  parser.example("What is good here, and what to look at", "chaski doctor");
-  parser.example("For whom you ask", "chaski doctor > machine.txt");
-  parser.example("For a program", "chaski doctor --json");
+  parser.example("Check this machine", "chaski doctor");
+  parser.example("Write a report to a file", "chaski doctor > machine.txt");
+  parser.example("Write the result for a program", "chaski doctor --json");
   return [json] { return examine(*json); };
 }
 

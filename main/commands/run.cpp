@@ -282,7 +282,7 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
 }
 
 int run(RunFlags& flags) {
-  flags.generation.give_way();
+  flags.generation.resolve_config_conflicts();
   check_beams(flags);
   flags.generation.check();
   if (flags.log_probabilities_flag.typed() && !flags.json.any())

@@ -1,4 +1,4 @@
-// chaski tokenize: what a model's tokenizer makes of a text, and the way back. No weights are read.
+// chaski tokenize: converts text to tokens with a model's tokenizer, and back. Reads no weights.
 #include <fmt/format.h>
 
 #include <limits>
@@ -48,7 +48,7 @@ void put_tokens_json(const Tokenizer& tokenizer, const std::vector<TokenId>& tok
 int decode(const Tokenizer& tokenizer, const TokenizeFlags& flags) {
   for (const TokenId id : flags.decode)
     if (id < 0 || id >= tokenizer.size())
-      fail(Exit::usage, "--decode has {}, expected 0 to {}", id, tokenizer.size() - 1);
+      fail(Exit::usage, "--decode has the token {}, expected 0 to {}", id, tokenizer.size() - 1);
   const std::string text = tokenizer.decode(flags.decode);
   if (flags.json)
     put_json({{"text", text}});
@@ -79,15 +79,17 @@ Action declare_tokenize(Flags parser) {
   declare_model(parser, flags->model);
   declare_tokenizer(parser, flags->tokenizer);
   flags->prompt.declare(parser);
-  flags->decode_flag = parser.add("--decode", flags->decode, "token ids to text")
+  flags->decode_flag = parser.add("--decode", flags->decode, "convert token ids to text")
                            .within(0, std::numeric_limits<int>::max())
                            .type("ID");
   flags->decode_flag.excludes(flags->prompt.text_flag).excludes(flags->prompt.file_flag);
-  parser.add_switch("--ids", flags->ids, "ids only, in one line");
+  parser.add_switch("--ids", flags->ids, "print only the ids, in one line");
   declare_json(parser, flags->json);
-  parser.example("The tokens of a text", "chaski tokenize -m model.gguf -p \"Once upon a time\"");
-  parser.example("How many a file has", "chaski tokenize -m model.gguf -f book.txt --ids | wc -w");
-  parser.example("Back to text", "chaski tokenize -m model.gguf --decode 265 301 300");
+  parser.example("Show the tokens of a text",
+                 "chaski tokenize -m model.gguf -p \"Once upon a time\"");
+  parser.example("Count the tokens of a file",
+                 "chaski tokenize -m model.gguf -f book.txt --ids | wc -w");
+  parser.example("Convert tokens to text", "chaski tokenize -m model.gguf --decode 265 301 300");
   return [flags] { return tokenize(*flags); };
 }
 

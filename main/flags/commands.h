@@ -1,5 +1,5 @@
-// The subcommands: each is one file that declares its flags and returns what to do once they are
-// parsed, and one line in the list.
+// The subcommands. Each is one file, which declares its flags and returns the action to run after
+// parsing, and one line in the list below.
 #pragma once
 #include <functional>
 #include <string>
@@ -35,27 +35,28 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"run", "complete a prompt", declare_run},
-    {"chat", "talk to a model", declare_chat},
+    {"chat", "chat with a model", declare_chat},
     {"quantize", "make a model smaller", declare_quantize},
-    {"convert", "a model to .quipu, to GGUF, or to a folder as GPTQ or AWQ packs it",
+    {"convert", "convert a model to .quipu, to GGUF, or to a folder in GPTQ's or AWQ's layout",
      declare_convert},
     {"inspect", "show what is in a model file", declare_inspect},
-    {"tokenize", "text to tokens and back", declare_tokenize},
-    {"template", "show what a model's chat template does", declare_template},
-    {"eval", "measure how well a model foretells a text", declare_eval},
-    {"compare", "find where two models foretell a text otherwise", declare_compare},
-    {"plan", "say what a model would take and how fast it would be", declare_plan},
-    {"bench", "measure speed against the limits of this machine", declare_bench},
-    {"pull", "fetch a model over the network", declare_pull},
-    {"list", "the models that lie on this machine", declare_list},
-    {"doctor", "say what of this machine makes models fast or slow", declare_doctor},
-    {"completion", "a script that completes commands and flags in a shell", declare_completion},
+    {"tokenize", "convert text to tokens and back", declare_tokenize},
+    {"template", "show the text that a model's chat template makes", declare_template},
+    {"eval", "measure perplexity on a text", declare_eval},
+    {"compare", "show where two models predict a text differently", declare_compare},
+    {"plan", "estimate the memory and speed of a model on this machine", declare_plan},
+    {"bench", "measure speed, compared with the limits of this machine", declare_bench},
+    {"pull", "download a model", declare_pull},
+    {"list", "list the models found on this machine", declare_list},
+    {"doctor", "check what makes models fast or slow on this machine", declare_doctor},
+    {"completion", "print a script that completes commands and flags in a shell",
+     declare_completion},
 };
 
-// Parses the command line and does what it says.
+// Parses the command line and runs its command. Returns the exit status.
 int run_command_line(int argc, char** argv);
 
-// Of all commands, in the order of the list.
+// The manuals of all commands, in the order of kCommands.
 std::vector<Manual> manuals();
 
 }  // namespace chaski

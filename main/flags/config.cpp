@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fnmatch.h>
 
-// Nothing is written, and what would write it takes time to compile.
+// Nothing is written, and the formatters take time to compile.
 #define TOML_ENABLE_FORMATTERS 0
 #include <toml++/toml.h>
 
@@ -27,7 +27,7 @@ namespace {
 constexpr const char* kModels = "models";
 constexpr size_t kMostBytes = 64 << 10;
 
-// Empty: there is none.
+// Empty if there is none.
 std::string config_file() {
   const char* named = std::getenv("CHASKI_CONFIG");
   if (named && *named) return std::string_view(named) == "none" ? "" : named;
@@ -59,8 +59,8 @@ class ConfigReader {
 
   Defaults read() {
     const std::string text = read_text(path_);
-    if (text.size() > kMostBytes)  // the parser's depth follows a name's dots
-      fail(Exit::usage, "{} has {} bytes, expected {} at most of a list of defaults", path_,
+    if (text.size() > kMostBytes)  // the parser recurses once for each dot in a name
+      fail(Exit::usage, "{} has {} bytes, expected at most {} for a config file", path_,
            text.size(), kMostBytes);
     toml::table all;
     try {
@@ -100,7 +100,8 @@ class ConfigReader {
     return nullptr;
   }
 
-  // Flags of all commands, tables of commands, and what is known of models elsewhere.
+  // The top of the file: flags for all commands, and tables of commands. Checks all keys but the
+  // models' tables, which read_models() checks.
   void read_top(const toml::table& all) {
     for (const auto& [key, node] : all) {
       const std::string name(key.str());
@@ -112,7 +113,8 @@ class ConfigReader {
           expect_flag(*command, std::string(inner.str()), value);
         continue;
       }
-      if (!is_flag_of_one(commands_, name)) refuse_key(name, node, "of chaski", commands_, true);
+      if (!is_flag_of_one(commands_, name))
+        refuse_key(name, node, "a flag of chaski or a command", commands_, true);
       take(name, node);
     }
   }
@@ -133,12 +135,15 @@ class ConfigReader {
       for (const auto& [key, value] : *table.as_table()) {
         const std::string name(key.str());
         if (value.is_table())
-          refuse(value, "[{0}.{1}.{2}] is no table of a model, expected quotes: [{0}.\"{1}.{2}\"]",
+          refuse(value,
+                 "[{0}.{1}.{2}] is not a table of a model, expected quotes: [{0}.\"{1}.{2}\"]",
                  kModels, pattern.str(), name);
         if (name == "model")
-          refuse(value, "model stands in the table of one, expected at the top or in a command's");
+          refuse(value,
+                 "model cannot be set in a model's table, expected it at the top or in a command's "
+                 "table");
         if (!is_flag_of_one(with_model, name))
-          refuse_key(name, value, "that goes with a model", with_model, false);
+          refuse_key(name, value, "a flag of a command that opens a model", with_model, false);
       }
       in_order.emplace_back(pattern.str(), table.as_table());
     }
@@ -153,7 +158,7 @@ class ConfigReader {
         read_keys(*table);
   }
 
-  // What the model is called that will be opened.
+  // The names of the model that will be opened, to match with the patterns.
   std::vector<std::string> names_of_model() const {
     const auto typed = given_.find("--model");
     const auto set = settings_.find("--model");
@@ -177,11 +182,11 @@ class ConfigReader {
 
   void expect_flag(const Manual& command, const std::string& key, const toml::node& node) const {
     if (!flag_of(command, key))
-      refuse_key(key, node, "of chaski " + command.command, {&command, 1}, false);
+      refuse_key(key, node, "a flag of chaski " + command.command, {&command, 1}, false);
   }
 
   [[noreturn]] void refuse_key(const std::string& key, const toml::node& node,
-                               const std::string& whose, std::span<const Manual> commands,
+                               const std::string& expected, std::span<const Manual> commands,
                                bool or_table) const {
     std::vector<std::string> names;
     for (const Manual& command : commands) {
@@ -191,12 +196,12 @@ class ConfigReader {
     }
     if (or_table) names.emplace_back(kModels);
     const std::string likely = likely_name(key, names);
-    refuse(node, "{} is no flag {}{}{}", key, whose, or_table ? " and no command" : "",
-           likely.empty() ? ", expected a long name of one"
+    refuse(node, "{} is not {}{}", key, expected,
+           likely.empty() ? ", expected a flag's long name without dashes"
                           : fmt::format(", did you mean {}?", likely));
   }
 
-  // Of a key that is a flag; the command that runs may lack it.
+  // Takes the value of a key that is a flag. The running command may not have this flag.
   void take(const std::string& key, const toml::node& node) {
     const ListedFlag* flag = flag_of(command_, key);
     if (!flag || is_given(*flag)) return;
@@ -239,7 +244,7 @@ class ConfigReader {
 
   [[noreturn]] void refuse_value(const std::string& key, const ListedFlag& flag,
                                  const toml::node& node) const {
-    refuse(node, "{} is {}, expected a value as {} {} takes", key, node_text(node), flag.name(),
+    refuse(node, "{} is {}, expected a value for {} {}", key, node_text(node), flag.name(),
            flag.value);
   }
 

@@ -3,23 +3,20 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cmath>
-#include <filesystem>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
-#include <sstream>
 
 #include "engine/session/engine.h"
 #include "engine/shelf/inspection.h"
-#include "engine/shelf/shelf.h"
 #include "main/flags/commands.h"
 #include "main/flags/config.h"
 #include "main/flags/habits.h"
 #include "main/flags/manual.h"
+#include "main/flags/program.h"
+#include "main/flags/values.h"
 #include "main/terminal/output.h"
 
 namespace chaski {
@@ -30,31 +27,7 @@ constexpr int kLeast = std::numeric_limits<int>::min(), kMost = std::numeric_lim
 
 std::string small(std::string text) { return CLI::detail::to_lower(std::move(text)); }
 
-template <class T>
-std::optional<T> number_of(const std::string& text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stopped == end ? std::optional(value) : std::nullopt;
-}
-
-// "4k" is 4096, "1M" 1048576.
-std::optional<int> whole_of(const std::string& text) {
-  const int times = text.ends_with('k') || text.ends_with('K')   ? 1 << 10
-                    : text.ends_with('m') || text.ends_with('M') ? 1 << 20
-                                                                 : 1;
-  const auto value = number_of<int>(text.substr(0, text.size() - (times > 1)));
-  int product;
-  if (!value || __builtin_mul_overflow(*value, times, &product)) return std::nullopt;
-  return product;
-}
-
-std::string refusal(const std::string& text, const std::string& expected) {
-  return fmt::format("is \"{}\", expected {}", text, expected);
-}
-
-// Validators that leave a number as CLI11 reads it: "010" becomes 10. What they expect is told when
-// it is not met, not in the help.
+// Validators. range() rewrites a number in the form that CLI11 reads correctly: "010" becomes "10".
 CLI::Validator range(int least, int most) {
   const auto rewrite = [=](std::string& text) {
     const auto value = whole_of(text);
@@ -72,19 +45,6 @@ CLI::Validator any_real() {
     return value && std::isfinite(*value) ? std::string() : refusal(text, "a decimal number");
   };
   return {test, ""};
-}
-
-// What was typed, by the path it stands for.
-std::map<std::string, std::string>& names_of_models() {
-  static std::map<std::string, std::string> names;
-  return names;
-}
-
-std::string command_names() {
-  std::string names;
-  for (const Command& command : kCommands)
-    names += (names.empty() ? "" : ", ") + std::string(command.name);
-  return names;
 }
 
 }  // namespace
@@ -122,9 +82,7 @@ Flag& Flag::not_empty(const char* expected) {
 }
 Flag& Flag::model() {
   const auto rewrite = [](std::string& text) {
-    const std::string path = path_of_model(text);
-    if (path != text) names_of_models()[path] = text;
-    text = path;
+    text = path_of_named_model(text);
     return std::string();
   };
   option_->transform({rewrite, ""});
@@ -174,24 +132,40 @@ Flag Flags::listed(CLI::Option* option, const char* names, const std::string& he
                    const char* value) {
   ListedFlag& flag = manual_.flags.emplace_back();
   for (const std::string& name : CLI::detail::split(names, ','))
-    name[0] == '-' ? flag.names.push_back(name) : void(flag.place = name);
+    name[0] == '-' ? flag.names.push_back(name) : void(flag.position = name);
   flag.help = help;
   flag.heading = heading_;
   flag.value = value;
   flag.repeats = option->get_items_expected_max() > 1;
   return Flag(option, &flag);
 }
+namespace {
+
+// The help with {} in "default {}" replaced by the flag's default.
+template <class T>
+std::string with_default(std::string help, const T& value) {
+  constexpr std::string_view kPlace = "default {}";
+  if (const size_t at = help.find(kPlace); at != std::string::npos)
+    help.replace(at, kPlace.size(), fmt::format("default {}", value));
+  return help;
+}
+
+}  // namespace
+
 Flag Flags::add(const char* names, std::string& value, const std::string& help) {
-  return listed(app_.add_option(names, value), names, help, "TEXT");
+  return listed(app_.add_option(names, value), names, with_default(help, value), "TEXT");
 }
 Flag Flags::add(const char* names, int& value, const std::string& help) {
-  return listed(app_.add_option(names, value)->transform(range(kLeast, kMost)), names, help, "N");
+  return listed(app_.add_option(names, value)->transform(range(kLeast, kMost)), names,
+                with_default(help, value), "N");
 }
 Flag Flags::add(const char* names, double& value, const std::string& help) {
-  return listed(app_.add_option(names, value)->check(any_real()), names, help, "X");
+  return listed(app_.add_option(names, value)->check(any_real()), names, with_default(help, value),
+                "X");
 }
 Flag Flags::add(const char* names, std::vector<std::string>& values, const std::string& help) {
-  return listed(app_.add_option(names, values), names, help, "TEXT");
+  return listed(app_.add_option(names, values), names,
+                with_default(help, fmt::format("{}", fmt::join(values, ","))), "TEXT");
 }
 Flag Flags::add(const char* names, std::vector<int32_t>& values, const std::string& help) {
   return listed(app_.add_option(names, values)->transform(range(kLeast, kMost)), names, help, "N");
@@ -209,49 +183,19 @@ Flag Flags::named(const char* name) {
   ENSURE(false, "a command names only flags that it has declared");
 }
 
-std::string with_name_of_model(const std::string& line) {
-  for (const auto& [path, name] : names_of_models())
-    if (line.starts_with(path + ": ")) return name + line.substr(path.size());
-  return line;
-}
-
-uint64_t whole_number(const std::string& flag, const std::string& text,
-                      const std::string& otherwise) {
-  const auto value = number_of<uint64_t>(text);
-  if (!value)
-    wrong_flag(flag, refusal(text, fmt::format("{}a number from 0 to {}", otherwise, UINT64_MAX)));
-  return *value;
-}
-
 void wrong_flag(const std::string& flag, const std::string& why) {
   throw CLI::ValidationError(flag, why);
 }
 
 namespace {
 
-std::vector<std::string> parts_of(const std::string& names) {
-  std::istringstream in(names);
-  return {std::istream_iterator<std::string>(in), {}};
-}
-
-bool is_flag(const std::string& word) {
-  return word.size() > 1 && word[0] == '-' && !std::isdigit(static_cast<unsigned char>(word[1])) &&
-         word[1] != '.';
-}
-
 bool takes_value(const CLI::Option& flag) { return flag.get_items_expected_max() > 0; }
 
-// The row about a word; none if it is nobody's. `command` is null for the word that should name
-// one.
-const Habit* habit_of(const CLI::App* command, const std::string& word) {
-  for (const Habit& habit : habits()) {
-    const std::vector<std::string> names = parts_of(habit.names);
-    if (std::find(names.begin(), names.end(), word) == names.end()) continue;
-    if (*habit.command && (!command || command->get_name() != habit.command)) continue;
-    if (*habit.here != '-' || (command && command->get_option_no_throw(parts_of(habit.here)[0])))
-      return &habit;
-  }
-  return nullptr;
+// The row of habits for a flag of `command`, or null.
+const Habit* habit_of(const CLI::App& command, const std::string& flag) {
+  return find_habit(command.get_name(), flag, [&](const std::string& name) {
+    return command.get_option_no_throw(name) != nullptr;
+  });
 }
 
 std::vector<std::string> flags_of(const CLI::App& command) {
@@ -261,22 +205,22 @@ std::vector<std::string> flags_of(const CLI::App& command) {
     for (const std::string& name : flag->get_snames()) names.push_back("-" + name);
   }
   for (const Habit& habit : habits())
-    for (const std::string& name : parts_of(habit.names))
-      if (is_flag(name) && habit_of(&command, name) == &habit) names.push_back(name);
+    for (const std::string& name : words_in(habit.names))
+      if (is_flag(name) && habit_of(command, name) == &habit) names.push_back(name);
   return names;
 }
 
-// Reads the words behind a command as people mean them, into words that CLI11 cannot read
-// otherwise: a flag of several letters is one flag, its value is a word of its own, and what is no
-// flag is refused here, where it is known what else it could be.
+// Rewrites the words after a command so that CLI11 reads them in one way only: "-ngl" is one flag,
+// and a flag's value is a word of its own. Unknown flags are refused here, because only here the
+// habits and the flags of other commands are known for a suggestion.
 class CommandWords {
  public:
   CommandWords(const CLI::App& command, std::vector<std::string> words)
       : command_(command), words_(std::move(words)) {}
 
-  // The flags that are there, by name() of their list, and what they are first given.
+  // The given flags by their long names, each with its first value.
   const std::map<std::string, std::string>& given() const { return given_; }
-  // What is to be said about flags that were passed over.
+  // Notes about flags that have no effect.
   const std::vector<std::string>& notes() const { return notes_; }
 
   std::vector<std::string> read() {
@@ -293,19 +237,19 @@ class CommandWords {
       else
         out_.push_back(word), bare_.push_back(word);
     }
-    take_places();
+    count_positionals();
     return out_;
   }
 
  private:
-  // What is told by its place may have a name, too.
-  void take_places() {
+  // A positional argument may have a name, too: quantize OUT TYPE is --type TYPE.
+  void count_positionals() {
     auto word = bare_.begin();
     for (const CLI::Option* flag : command_.get_options()) {
       if (!flag->get_positional() || word == bare_.end()) continue;
       const auto [before, first] = given_.emplace(flag->get_name(), *word);
       if (!first)
-        fail(Exit::usage, "{} is given twice, as {} and by its place as {}, expected once",
+        fail(Exit::usage, "{} is given twice, as {} by name and as {} by position, expected once",
              flag->get_name(), before->second, *word);
       ++word;
     }
@@ -324,16 +268,16 @@ class CommandWords {
                command_.get_option_no_throw(name.substr(0, 2))) {
       return put(name.substr(0, 2), word.substr(2));  // -t4
     }
-    const Habit* habit = habit_of(&command_, name);
+    const Habit* habit = habit_of(command_, name);
     if (!habit) refuse(name);
-    const std::vector<std::string> here = parts_of(habit->here);
-    if (habit->passed != Habit::Passed::no) return pass_over(name, *habit, value.has_value());
+    const std::vector<std::string> here = words_in(habit->here);
+    if (habit->passed != Habit::Passed::no) return skip(name, *habit, value.has_value());
     if (*habit->here && *habit->here != '-') fail(Exit::usage, "{}: {}", name, habit->here);
     if (!here.empty()) put(here[0], here.size() > 1 ? here[1] : value);
   }
 
-  // A flag that changes nothing here, and its value.
-  void pass_over(const std::string& name, const Habit& habit, bool has_value) {
+  // Skips a flag that has no effect here, with its value.
+  void skip(const std::string& name, const Habit& habit, bool has_value) {
     constexpr std::string_view kSwitch[] = {"on", "off", "auto", "0", "1"};
     if (!has_value && at_ < words_.size() &&
         (habit.passed == Habit::Passed::with_value ||
@@ -347,7 +291,7 @@ class CommandWords {
     const CLI::Option& flag = *command_.get_option_no_throw(name);
     if (!takes_value(flag) && value) fail(Exit::usage, "{} takes no value", name);
     if (takes_value(flag) && !value) {
-      if (at_ == words_.size()) fail(Exit::usage, "{} expects a value behind it", name);
+      if (at_ == words_.size()) fail(Exit::usage, "{} needs a value after it", name);
       value = words_[at_++];
     }
     const auto [before, first] = given_.emplace(flag.get_name(), value.value_or(""));
@@ -366,52 +310,66 @@ class CommandWords {
       if (other->get_option_no_throw(name)) others.push_back(other->get_name());
     const bool in_chat = command_.get_name().starts_with('/');
     std::string likely = likely_name(name, flags_of(command_));
-    if (in_chat)  // where nobody types dashes
+    if (in_chat)  // settings are typed without dashes
       for (std::string* word : {&name, &likely})
         word->erase(0, std::min(word->find_first_not_of('-'), word->size()));
-    const std::string hint =
-        !others.empty()   ? ", but of " + one_of(others)
-        : !likely.empty() ? fmt::format(", did you mean {}?", likely)
-        : in_chat         ? ": it is told when a chat starts, if at all"
-                          : fmt::format(", chaski {} --help lists them", command_.get_name());
-    fail(Exit::usage, "{} is no {} {}{}", name, in_chat ? "setting of" : "flag of chaski",
-         command_.get_name(), hint);
+    if (in_chat)
+      fail(Exit::usage, "{} has no setting {}, {}", command_.get_name(), name,
+           likely.empty() ? "expected one of " + settings()
+                          : fmt::format("did you mean {}?", likely));
+    const std::string hint = !others.empty() ? ", but chaski " + one_of(others) + " has it"
+                             : !likely.empty()
+                                 ? fmt::format(", did you mean {}?", likely)
+                                 : fmt::format(", see chaski {} --help", command_.get_name());
+    fail(Exit::usage, "chaski {} has no flag {}{}", command_.get_name(), name, hint);
+  }
+
+  // "temp, top-k, ...": the flags without dashes.
+  std::string settings() const {
+    std::string names;
+    for (const CLI::Option* flag : command_.get_options())
+      for (const std::string& name : flag->get_lnames())
+        names += (names.empty() ? "" : ", ") + name;
+    return names;
   }
 
   const CLI::App& command_;
   std::vector<std::string> words_, out_, notes_;
-  std::vector<std::string> bare_;  // behind no flag
+  std::vector<std::string> bare_;  // words that are neither flags nor their values
   std::map<std::string, std::string> given_;
   size_t at_ = 0;
 };
 
-[[noreturn]] void refuse_command(const std::string& word) {
-  if (const Habit* habit = habit_of(nullptr, word)) fail(Exit::usage, "{}: {}", word, habit->here);
-  std::error_code none;
-  if (std::filesystem::exists(word, none))
-    fail(Exit::usage, "{} is no command: chaski chat -m {} talks to a model", word, word);
-  if (is_flag(word))
-    fail(Exit::usage, "{} stands before a command, expected one of {}", word, command_names());
-  std::vector<std::string> names;
-  for (const Command& command : kCommands) names.emplace_back(command.name);
-  const std::string likely = likely_name(word, names);
-  fail(Exit::usage, "{} is no command, {}", word,
-       likely.empty() ? "expected one of " + command_names()
-                      : fmt::format("did you mean {}?", likely));
+// The words as flags of the command: `-m qwen -p "hello"`. Empty if they cannot be.
+std::string as_flags(const CLI::App& command, const std::vector<std::string>& words) {
+  constexpr size_t kMostShown = 60;  // bytes of a prompt
+  const auto is_free = [&](const char* name) {
+    const CLI::Option* flag = command.get_option_no_throw(name);
+    return flag && flag->count() == 0;
+  };
+  if (words[0].starts_with('-')) return "";
+  size_t at = 0;
+  std::string flags;
+  if (is_free("--model") && words[0].find(' ') == std::string::npos) flags += " -m " + words[at++];
+  if (at == words.size()) return flags;
+  if (!is_free("--prompt")) return "";
+  const std::string prompt =
+      fmt::format("{}", fmt::join(words.begin() + long(at), words.end(), " "));
+  return flags + (prompt.size() > kMostShown ? " -p TEXT" : fmt::format(" -p \"{}\"", prompt));
 }
 
-// What stands where only flags do.
+// Refuses a word where only flags are expected.
 [[noreturn]] void refuse_rest(const CLI::App& command, const Manual& manual,
-                              const std::string& behind_dashes) {
-  const std::vector<std::string> rest = command.remaining(true);
-  const std::string word = rest.empty() ? behind_dashes : rest[0];
-  if (std::ranges::any_of(manual.flags, [](const ListedFlag& f) { return !f.place.empty(); }))
-    fail(Exit::usage, "{} is a word too many, expected {}", word, usage_of(manual));
-  const std::string flags = command.get_option_no_throw("--model")
-                                ? ", expected -m MODEL for a model and -p TEXT for a prompt"
-                                : "";
-  fail(Exit::usage, "{} has no flag in front of it{}", word,
-       command.get_option_no_throw("--prompt") ? flags : flags.substr(0, flags.find(" and")));
+                              const std::string& after_dashes) {
+  std::vector<std::string> rest = command.remaining(true);
+  if (rest.empty()) rest = {after_dashes};
+  if (std::ranges::any_of(manual.flags, [](const ListedFlag& f) { return !f.position.empty(); }))
+    fail(Exit::usage, "unexpected \"{}\", expected {}", rest[0], usage_of(manual));
+  const std::string flags = as_flags(command, rest);
+  fail(Exit::usage, "unexpected \"{}\", {}", rest[0],
+       flags.empty()
+           ? (command.get_name().starts_with('/') ? "expected a setting" : "expected a flag")
+           : fmt::format("did you mean chaski {}{}?", command.get_name(), flags));
 }
 
 struct Declared {
@@ -426,35 +384,37 @@ std::unique_ptr<Declared> declare(const Command& command, CLI::App& app) {
   Flags flags(app, all->manual);
   ListedFlag& help = all->manual.flags.emplace_back();
   help.names = {"-h", "--help"};
-  help.help = "this list";
-  flags.add_switch("-q,--quiet", all->quiet, "say nothing but errors");
+  help.help = "print this help";
+  flags.add_switch("-q,--quiet", all->quiet, "print only errors");
   all->action = command.declare(std::move(flags));
   return all;
 }
 
-// What has to be there is told by its place.
+// Refuses a command line without a required positional argument.
 [[noreturn]] void refuse_missing(const Manual& manual, std::string_view what) {
   for (const ListedFlag& flag : manual.flags)
-    if (!flag.place.empty() && what.starts_with(flag.place + " "))
-      fail(Exit::usage, "{} is missing ({}), expected {}", flag.place, flag.help, usage_of(manual));
+    if (!flag.position.empty() && what.starts_with(flag.position + " "))
+      fail(Exit::usage, "{} is missing ({}), expected {}", flag.position, flag.help,
+           usage_of(manual));
   throw Error(Exit::usage, std::string(what));
 }
 
-// More values than a list has places.
+// Refuses more values than a list may have.
 [[noreturn]] void refuse_number(const CLI::App& command, const std::string& what) {
   const std::string name = what.substr(0, what.find(':'));
   const CLI::Option* flag = command.get_option_no_throw(name);
   if (flag && flag->count() == 0)
-    fail(Exit::usage, "{} has no value, expected {} at most", name, flag->get_items_expected_max());
+    fail(Exit::usage, "{} has no value, expected 1 to {} values", name,
+         flag->get_items_expected_max());
   if (flag)
-    fail(Exit::usage, "{} has {} values, expected {} at most", name, flag->count(),
+    fail(Exit::usage, "{} has {} values, expected at most {}", name, flag->count(),
          flag->get_items_expected_max());
   throw Error(Exit::usage, what);
 }
 
-// Reads words as CLI11 wants them. Throws CLI::CallForHelp for --help.
+// Lets CLI11 parse words. Throws CLI::CallForHelp for --help.
 void parse(CLI::App& app, const CLI::App& command, const Manual& manual,
-           std::vector<std::string> words, const std::string& behind_dashes) {
+           std::vector<std::string> words, const std::string& after_dashes) {
   words.insert(words.begin(), command.get_name());
   try {
     std::reverse(words.begin(), words.end());
@@ -462,7 +422,7 @@ void parse(CLI::App& app, const CLI::App& command, const Manual& manual,
   } catch (const CLI::Success&) {
     throw;
   } catch (const CLI::ExtrasError&) {
-    refuse_rest(command, manual, behind_dashes);
+    refuse_rest(command, manual, after_dashes);
   } catch (const CLI::RequiredError& error) {
     refuse_missing(manual, error.what());
   } catch (const CLI::ArgumentMismatch& error) {
@@ -471,43 +431,32 @@ void parse(CLI::App& app, const CLI::App& command, const Manual& manual,
     constexpr std::string_view kExcludes = " excludes ";
     std::string names = error.what();
     if (const size_t at = names.find(kExcludes); at != std::string::npos)
-      names.replace(at, kExcludes.size(), " beside ");
-    throw Error(Exit::usage, names + ", expected one of them");
+      names.replace(at, kExcludes.size(), " and ");
+    throw Error(Exit::usage, names + " are both given, expected one of them");
+  } catch (const CLI::ValidationError& error) {
+    std::string what = error.what();  // "--ctx: is ..."
+    if (const size_t at = what.find(": is "); at != std::string::npos) what.erase(at, 1);
+    throw Error(Exit::usage, what);
   } catch (const CLI::ParseError& error) {
     throw Error(Exit::usage, error.what());
   }
 }
 
-// The first word behind "--".
-std::string behind_dashes(const std::vector<std::string>& words) {
+// The first word after "--".
+std::string word_after_dashes(const std::vector<std::string>& words) {
   const auto dashes = std::find(words.begin(), words.end(), "--");
   return words.end() - dashes > 1 ? dashes[1] : "--";
 }
 
-int run_program_flag(const std::vector<std::string>& words) {
-  const std::string& word = words[0];
-  if (words.size() > 1 && (word == "--version" || word == "--man"))
-    fail(Exit::usage, "{} stands alone, found \"{}\" behind it", word, words[1]);
-  if (word == "-h" || word == "--help")
-    put(help_of_program());
-  else if (word == "--version")
-    put(fmt::format("chaski {}\n", kVersion));
-  else if (word == "--man")
-    put(man_page_of_program());
-  else
-    refuse_command(word);
-  return int(Exit::done);
-}
-
 int run_command(CLI::App& app, Declared& command, std::vector<std::string> words) {
-  const std::string behind = behind_dashes(words);
+  const std::string after_dashes = word_after_dashes(words);
   CommandWords typed(command.app, std::move(words));
   words = typed.read();
   Defaults defaults;
   if (!typed.given().contains("--help")) defaults = read_defaults(command.manual, typed.given());
   words.insert(words.begin(), defaults.words.begin(), defaults.words.end());
   try {
-    parse(app, command.app, command.manual, std::move(words), behind);
+    parse(app, command.app, command.manual, std::move(words), after_dashes);
     for (ListedFlag& flag : command.manual.flags)
       flag.by_config = defaults.lines.contains(flag.name());
     if (command.quiet) be_quiet();
@@ -545,11 +494,11 @@ std::vector<std::string> read_flags(const std::string& name, std::vector<std::st
   Manual manual;
   Flags flags(*command, manual);
   declare(flags);
-  const std::string behind = behind_dashes(words);
+  const std::string after_dashes = word_after_dashes(words);
   CommandWords typed(*command, std::move(words));
   words = typed.read();
   if (!typed.notes().empty()) throw Error(Exit::usage, typed.notes()[0]);
-  parse(app, *command, manual, std::move(words), behind);
+  parse(app, *command, manual, std::move(words), after_dashes);
   std::vector<std::string> names;
   for (const ListedFlag& flag : manual.flags)
     if (command->get_option(flag.name())->count() > 0) names.push_back(flag.name().substr(2));
@@ -571,8 +520,10 @@ int run_command_line(int argc, char** argv) {
   if (words.empty())
     fail(Exit::usage, "no command given, expected one of {} (see chaski --help)", command_names());
   if (words[0] == "help" || (words.size() > 1 && (words[0] == "-h" || words[0] == "--help"))) {
-    // help run: run --help
+    // "help run" is "run --help", and "help formats" a topic
     words.erase(words.begin());
+    if (words.size() == 1 && !help_of_topic(words[0]).empty())
+      return put(help_of_topic(words[0])), int(Exit::done);
     words.push_back("--help");
   }
   CLI::App app;
@@ -582,7 +533,7 @@ int run_command_line(int argc, char** argv) {
     all.push_back(declare(each, *app.add_subcommand(each.name)));
     if (words[0] == each.name) command = all.back().get();
   }
-  if (!command) return run_program_flag(words);
+  if (!command) return run_without_command(words);
   words.erase(words.begin());
   if (words == std::vector<std::string>{"--man"})
     return put(man_page(command->manual)), int(Exit::done);

@@ -1,9 +1,10 @@
-// The flags of a subcommand: the little of CLI11 that chaski uses. CLI11's own headers, which cost
-// more to compile than most of chaski's files, are seen by flags.cpp alone.
+// The flags of a subcommand: a small interface to CLI11. Only flags.cpp includes CLI11's headers,
+// because they take longer to compile than most of chaski's files.
 #pragma once
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,25 +16,25 @@ class Option;
 
 namespace chaski {
 
-// A flag as --help, man pages, completion and the config file know it.
+// Description of a flag, from which --help, man pages, completion and the config file are made.
 struct ListedFlag {
-  std::vector<std::string> names;  // "-m", "--model"; none: told by its place
-  std::string place;               // "IN"; empty for what has a name only
+  std::vector<std::string> names;  // "-m", "--model"; empty for a positional argument
+  std::string position;            // "IN"; empty for a flag that has only names
   std::string help, heading;
   std::string value;                  // "MODEL"; empty for a switch
-  std::vector<std::string> values;    // some that a shell may offer
-  std::vector<std::string> excludes;  // names of flags that it cannot stand beside
+  std::vector<std::string> values;    // offered by completion; others may be valid, too
+  std::vector<std::string> excludes;  // names of flags it cannot be combined with
   bool required = false, repeats = false, model = false;
-  bool by_config = false;  // what it has comes from the file of defaults
+  bool by_config = false;  // its value comes from the config file
 
-  std::string name() const { return names.empty() ? place : names.back(); }
+  std::string name() const { return names.empty() ? position : names.back(); }
 };
 
-// What a command tells of itself, and all that is told of it elsewhere is made of.
+// Description of a command: the only source of its help, man page and completion.
 struct Manual {
   struct Table {
     std::string heading;
-    std::vector<std::pair<std::string, std::string>> rows;  // a word, and what it means
+    std::vector<std::pair<std::string, std::string>> rows;  // a word and its meaning
   };
   struct Example {
     const char *does, *line;
@@ -43,30 +44,33 @@ struct Manual {
   std::vector<Table> tables;
   std::vector<Example> examples;
 
-  const ListedFlag* flag(const std::string& name) const;  // null: it has none
+  const ListedFlag* flag(const std::string& name) const;  // null if there is none
 };
 
-// What a user may say about one flag, told where it is declared.
+// The upper bound of Flag::within() for numbers without one.
+constexpr int kMaxCount = std::numeric_limits<int>::max();
+
+// Sets the properties of one flag where it is declared.
 class Flag {
  public:
   Flag() = default;
   Flag(CLI::Option* option, ListedFlag* listed) : option_(option), listed_(listed) {}
 
-  Flag& type(const char* name);  // of the value, in the help
-  Flag& help(const char* text);  // in place of what it was declared with
+  Flag& type(const char* name);  // name of the value in the help
+  Flag& help(const char* text);  // replaces the help it was declared with
   Flag& required();
   Flag& not_empty(const char* expected);
   Flag& excludes(const Flag& other);
-  // An error says the range. The help does not, because most ranges would tell a reader nothing.
+  // The range is printed in errors only: in the help, most ranges would not help a reader.
   Flag& within(int least, int most);
-  Flag& model();  // a file, or a name of `chaski list`, for which its path is taken
-  // Small and capital letters are the same, and a format may have the name it has elsewhere.
+  Flag& model();  // a path, or a name from `chaski list`, which is replaced with its path
+  // Ignores case, and accepts the names that other programs use for a format (value_here()).
   Flag& one_of(std::vector<std::string> names);
-  Flag& one_of(const char* name, int least, int most);  // the name, or a number
-  Flag& knows(std::vector<std::string> values);         // among others; shells offer them
-  Flag& list(int most);  // takes up to so many values with a comma between two
+  Flag& one_of(const char* name, int least, int most);  // the name or a number
+  Flag& knows(std::vector<std::string> values);         // for completion; not a restriction
+  Flag& list(int most);  // takes up to `most` values, separated by commas
   Flag& single();        // takes one value, although its variable is a list
-  Flag& one_each();      // takes one value each time it is given, for several
+  Flag& one_each();      // takes one value each time; may be given several times
 
   bool given() const;
   bool typed() const { return given() && !listed_->by_config; }
@@ -81,23 +85,23 @@ class Flags {
  public:
   Flags(CLI::App& app, Manual& manual) : app_(app), manual_(manual) {}
 
-  // `names` are "-p,--prompt", or "IN" for what is told by its place on the command line. `value`
-  // stays as it is if the flag is not given. A number is a decimal number from the first character
-  // to the last, where CLI11 itself would take "" for 0 and "010" for 8; an int may end in k
-  // or M, for 1024 or 1048576 times as much.
+  // `names` is "-p,--prompt", or "IN" for a positional argument. `value` keeps its default if the
+  // flag is not given, and replaces {} in "default {}" of the help. The whole text has to be a
+  // decimal number (CLI11 itself would read "" as 0 and "010" as 8). An int may end in k (times
+  // 1024) or M (times 1048576).
   Flag add(const char* names, std::string& value, const std::string& help);
   Flag add(const char* names, int& value, const std::string& help);
   Flag add(const char* names, double& value, const std::string& help);
   Flag add(const char* names, std::vector<std::string>& values, const std::string& help);
   Flag add(const char* names, std::vector<int32_t>& values, const std::string& help);
   Flag add_switch(const char* names, bool& value, const std::string& help);
-  // A flag whose text is read by `take`, which calls wrong_flag() for what it cannot read.
+  // A flag whose text is parsed by `take`, which calls wrong_flag() for an invalid text.
   Flag add_read(const char* names, std::function<void(const std::string&)> take,
                 const std::string& help);
   Flag named(const char* name);
-  // The flags that follow stand under this heading in the help.
+  // Puts the flags declared after this call under a heading in the help.
   void heading(const char* text) { heading_ = text; }
-  // Words that values have, explained below the flags.
+  // Adds a table below the flags, which explains words used as values.
   void table(Manual::Table table) { manual_.tables.push_back(std::move(table)); }
   void example(const char* does, const char* line) { manual_.examples.push_back({does, line}); }
 
@@ -110,24 +114,24 @@ class Flags {
   const char* heading_ = "";
 };
 
-// Reads words that did not come from the command line as flags of a command `name`. Returns the
-// long names of those that are given, without dashes. Throws Error(usage).
+// Parses words that do not come from the command line as flags of a command `name`. Returns the
+// long names of the given flags, without dashes. Throws Error(usage).
 std::vector<std::string> read_flags(const std::string& name, std::vector<std::string> words,
                                     const std::function<void(Flags&)>& declare);
 
-// The long names of what is declared, without dashes.
+// The long names of all declared flags, without dashes.
 std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare);
 
-// A line that begins with the path of a model, with the name in its place by which the user called
-// it: paths in the stores of other programs are long, and tell nobody anything.
+// Replaces a model's path at the start of a line with the name that the user typed: paths in the
+// stores of other programs are long and hard to recognise.
 std::string with_name_of_model(const std::string& line);
 
-// What a flag for a number that int does not hold is told. Calls wrong_flag(), whose line begins
-// what is expected with `otherwise`.
+// Parses a number that may not fit into an int. Calls wrong_flag() for anything else; `otherwise`
+// names other values that are allowed, such as "-1 or ".
 uint64_t whole_number(const std::string& flag, const std::string& text,
                       const std::string& otherwise = "");
 
-// Error(usage) as the parser says it: "--prompt: is 1,,2, expected ...".
+// Throws a usage error in the parser's form: "--prompt is "1,,2", expected ...".
 [[noreturn]] void wrong_flag(const std::string& flag, const std::string& why);
 
 }  // namespace chaski

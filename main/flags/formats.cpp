@@ -12,61 +12,84 @@ namespace {
 
 using Line = std::pair<std::string_view, std::string_view>;
 
-constexpr Line kOfWeights[] = {
-    {"tq2_0", "2.1 bits: -1, 0 or 1 under a scale for 256 weights; for models trained so"},
-    {"q2", "2.5 bits: trellis codes; answers differ from the model's, less so with --calibrate"},
-    {"q2_k", "2.6 bits: GGUF's Q2_K, for files that others read too"},
-    {"q3", "3.25 bits: trellis codes, 16 levels, of which each weight has 8 by those before it"},
+constexpr Line kOwn[] = {
+    {"q2", "2.5 bits: the smallest, for large models; use it with --calibrate"},
+    {"q3", "3.25 bits: for small files; about 3 times the squared error of q4"},
+    {"q4", "4.25 bits: the default, small and fast"},
+    {"q5", "5.25 bits: about a quarter of the squared error of q4; slower than q4"},
+    {"q6", "6.25 bits: for heads and embeddings, and for files close to the original"},
+    {"q8", "8.5 bits: answers hardly differ from f16; the same as GGUF's Q8_0"},
+};
+
+constexpr Line kOfGguf[] = {
+    {"q2_k", "2.6 bits: GGUF's Q2_K"},
     {"q3_k", "3.4 bits: GGUF's Q3_K"},
-    {"q4", "4.25 bits: 16 levels that sit closer near 0, a scale for 32 weights; the default"},
-    {"q4t",
-     "4.25 bits: trellis codes, 32 levels; mostly a tenth to a fifth less error than q4; slower"},
-    {"iq4_xs", "4.25 bits: GGUF's IQ4_XS, levels that sit closer near 0"},
-    {"mxfp4", "4.25 bits: floats of 4 bits (e2m1) under a power of two; gpt-oss comes so"},
-    {"q4_0", "4.5 bits: GGUF's Q4_0, for files that others read too"},
-    {"q4_k", "4.5 bits: GGUF's Q4_K, a scale and a least value for 32 weights"},
-    {"iq4_nl", "4.5 bits: GGUF's IQ4_NL, iq4_xs for blocks of 32"},
-    {"nf4", "4.5 bits: quantiles of the normal distribution, as QLoRA has them; slow"},
-    {"q4h", "4.5 bits: q4 with a scale for 16 weights; a quarter less error"},
-    {"q5", "5.25 bits: trellis codes, 64 levels"},
-    {"q5_k", "5.5 bits: GGUF's Q5_K, q4_k with twice the levels"},
-    {"q5_0", "5.5 bits: GGUF's Q5_0, twice the levels of q4_0"},
-    {"q6", "6.25 bits: 64 levels, a scale for 32 weights"},
+    {"iq4_xs", "4.25 bits: GGUF's IQ4_XS, with levels that are denser near 0"},
+    {"q4_0", "4.5 bits: GGUF's Q4_0, which nearly every program reads"},
+    {"q4_k", "4.5 bits: GGUF's Q4_K, with a scale and a minimum for 32 weights"},
+    {"iq4_nl", "4.5 bits: GGUF's IQ4_NL, which is iq4_xs in blocks of 32"},
+    {"q5_0", "5.5 bits: GGUF's Q5_0, with twice the levels of q4_0"},
+    {"q5_k", "5.5 bits: GGUF's Q5_K, with twice the levels of q4_k"},
     {"q6_k", "6.6 bits: GGUF's Q6_K"},
-    {"q8", "8.5 bits: GGUF's Q8_0; hard to tell from f16"},
-    {"q8f", "9 bits: q8 with scales of 32 bits, as llama2.c has them"},
-    {"f16", "16 bits: floats with fine steps, up to 65504"},
-    {"bf16", "16 bits: floats of the range of f32 with coarse steps; most models are trained so"},
-    {"f32", "32 bits: nothing is lost"},
+};
+
+constexpr Line kSpecial[] = {
+    {"tq2_0",
+     "2.1 bits: GGUF's TQ2_0: -1, 0 or 1 and a scale; for models trained with such weights"},
+    {"mxfp4", "4.25 bits: floats of 4 bits (e2m1) and a power of two as scale; gpt-oss's format"},
+    {"q4t", "4.25 bits: trellis codes with 32 levels; often 10 to 20% less error than q4; slower"},
+    {"nf4", "4.5 bits: quantiles of the normal distribution, as in QLoRA; slow"},
+    {"q4h", "4.5 bits: q4 with a scale for 16 weights; 25% less error than q4"},
+    {"q8f", "9 bits: q8 with scales of 32 bits, as in llama2.c"},
+    {"f16", "16 bits: half-precision floats, up to 65504"},
+    {"bf16",
+     "16 bits: floats with the range of f32 and fewer digits; most models are trained in it"},
+    {"f32", "32 bits: lossless"},
 };
 
 constexpr Line kOfKv[] = {
-    {"f32", "exact, twice the memory of f16"},
-    {"f16", "the default; hard to tell from f32"},
-    {"f8", "half the memory of f16, floats of 8 bits (e4m3) without a scale"},
-    {"q8", "a little more than half, integers of 8 bits under scales; nearer to f16 than f8"},
-    {"q4_0", "a little more than a quarter, integers of 4 bits: answers differ, long texts fit"},
+    {"f32", "exact; twice the memory of f16"},
+    {"f16", "the default; answers hardly differ from f32"},
+    {"f8", "half the memory of f16: floats of 8 bits (e4m3) without a scale"},
+    {"q8", "slightly more than half: integers of 8 bits with scales; more precise than f8"},
+    {"q4_0", "slightly more than a quarter: integers of 4 bits; answers differ, long texts fit"},
 };
 
-std::vector<std::pair<std::string, std::string>> explained(std::span<const Line> lines,
-                                                           const std::vector<std::string>& names) {
-  std::vector<std::pair<std::string, std::string>> rows;
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+Rows rows_of(std::span<const Line> lines) { return {lines.begin(), lines.end()}; }
+
+Rows rows_named(const Rows& all, const std::vector<std::string>& names) {
+  Rows rows;
   for (const std::string& name : names) {
-    const auto at = std::ranges::find(lines, name, &Line::first);
-    ENSURE(at != lines.end(), "a format that can be chosen is explained");
-    rows.emplace_back(name, at->second);
+    const auto at = std::ranges::find(all, name, &Rows::value_type::first);
+    ENSURE(at != all.end(), "every format that can be chosen has a line of help");
+    rows.push_back(*at);
   }
   return rows;
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> weight_formats(
-    const std::vector<std::string>& names) {
-  return explained(kOfWeights, names);
+std::vector<Manual::Table> weight_format_tables() {
+  return {{"chaski's own formats", rows_of(kOwn)},
+          {"GGUF's formats, for files that other programs read", rows_of(kOfGguf)},
+          {"Special formats", rows_of(kSpecial)}};
 }
-std::vector<std::pair<std::string, std::string>> kv_formats(const std::vector<std::string>& names) {
-  return explained(kOfKv, names);
+
+std::vector<std::string> own_weight_formats() {
+  std::vector<std::string> names;
+  for (const Line& line : kOwn) names.emplace_back(line.first);
+  return names;
 }
+
+Rows weight_formats(const std::vector<std::string>& names) {
+  Rows all;
+  for (const Manual::Table& table : weight_format_tables())
+    all.insert(all.end(), table.rows.begin(), table.rows.end());
+  return rows_named(all, names);
+}
+
+Rows kv_formats(const std::vector<std::string>& names) { return rows_named(rows_of(kOfKv), names); }
 
 }  // namespace chaski

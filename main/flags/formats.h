@@ -1,12 +1,20 @@
-// The formats of weights and of keys and values in a line each, for --help.
+// One line of help for each weight format and KV cache format.
 #pragma once
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "main/flags/flags.h"
+
 namespace chaski {
 
-// Each of the names, which are of formats that chaski writes, and what it is.
+// All formats that chaski quantize writes, in tables: chaski's own six, GGUF's, special ones.
+std::vector<Manual::Table> weight_format_tables();
+
+// The names of chaski's own six formats, from the fewest bits per weight to the most.
+std::vector<std::string> own_weight_formats();
+
+// A row of a format's name and description for each of `names`. The formats have to be known.
 std::vector<std::pair<std::string, std::string>> weight_formats(
     const std::vector<std::string>& names);
 std::vector<std::pair<std::string, std::string>> kv_formats(const std::vector<std::string>& names);

@@ -7,6 +7,7 @@
 
 #include "main/flags/commands.h"
 #include "main/flags/environment.h"
+#include "main/flags/formats.h"
 #include "main/terminal/output.h"
 
 namespace chaski {
@@ -19,29 +20,33 @@ constexpr const char* kSummary = "Runs, quantizes and inspects language models o
 
 using Row = std::pair<std::string, std::string>;
 
-const std::vector<Row> kExits = {{"0", "done"},
-                                 {"2", "usage: a flag, a command or the config file"},
-                                 {"3", "bad model file"},
+const std::vector<Row> kExits = {{"0", "success"},
+                                 {"2", "wrong flag, command or config file"},
+                                 {"3", "damaged or unsupported model file"},
                                  {"4", "not enough memory"},
-                                 {"5", "input or output"},
-                                 {"6", "device"},
-                                 {"7", "prompt too long"},
-                                 {"8", "numbers that are not finite"},
-                                 {"130, 141, 143", "ended by a signal"}};
+                                 {"5", "a file, the network or the disk failed"},
+                                 {"6", "the GPU failed or cannot be used"},
+                                 {"7", "the prompt is too long for the context"},
+                                 {"8", "the model computed NaN or infinity"},
+                                 {"130, 141, 143", "ended by SIGINT, SIGPIPE or SIGTERM"}};
+
+constexpr const char* kAboutFormats =
+    "Weight formats of chaski quantize, with their bits per weight. The first six suffice for most "
+    "uses.";
 
 const std::vector<Manual::Example> kExamples = {
-    {"A story by the model that is part of the program", "chaski run --seed 10"},
-    {"A conversation", "chaski chat -m model.gguf"},
-    {"Every flag of a command", "chaski help run"}};
+    {"Let the bundled model tell a story", "chaski run --seed 10"},
+    {"Chat with a model", "chaski chat -m model.gguf"},
+    {"List all flags of a command", "chaski help run"}};
 
-// "-m, --model MODEL"; "IN" for what is told by its place.
+// "-m, --model MODEL"; "IN" for a positional argument.
 std::string title(const ListedFlag& flag) {
   const std::string names = fmt::format("{}", fmt::join(flag.names, ", "));
-  if (names.empty()) return flag.place;
+  if (names.empty()) return flag.position;
   return flag.value.empty() ? names : names + " " + flag.value;
 }
 
-// The flags under a heading; "": those without.
+// The flags under a heading; "" for flags without one.
 std::vector<Row> rows_of(const Manual& command, const std::string& heading) {
   std::vector<Row> rows;
   for (const ListedFlag& flag : command.flags)
@@ -49,10 +54,10 @@ std::vector<Row> rows_of(const Manual& command, const std::string& heading) {
   return rows;
 }
 
-std::vector<Row> places_of(const Manual& command) {
+std::vector<Row> positionals_of(const Manual& command) {
   std::vector<Row> rows;
   for (const ListedFlag& flag : command.flags)
-    if (!flag.place.empty()) rows.emplace_back(flag.place, flag.help);
+    if (!flag.position.empty()) rows.emplace_back(flag.position, flag.help);
   return rows;
 }
 
@@ -71,8 +76,8 @@ std::vector<Row> variables() {
 }
 
 std::vector<Row> program_flags() {
-  return {{"-h, --help", "this list; behind a command, its flags"},
-          {"--version", "which chaski this is"}};
+  return {{"-h, --help", "print this help; after a command, its help"},
+          {"--version", "print the version"}};
 }
 
 std::vector<Row> commands() {
@@ -81,7 +86,13 @@ std::vector<Row> commands() {
   return rows;
 }
 
-// Lines as wide as the terminal, and of a length that reads well.
+std::vector<Row> topics() {
+  std::vector<Row> rows;
+  for (const Topic& topic : kTopics) rows.emplace_back(topic.name, topic.help);
+  return rows;
+}
+
+// Help text in lines of the terminal's width, at most kWidest.
 class HelpText {
  public:
   void line(const std::string& text) { text_ += text + "\n"; }
@@ -118,7 +129,7 @@ class HelpText {
   std::string text_;
 };
 
-// Text as roff reads it.
+// Escapes text for roff.
 std::string roff(std::string_view text) {
   constexpr std::pair<char, const char*> kNames[] = {
       {'\\', "\\e"},  {'-', "\\-"},   {'\'', "\\(aq"}, {'`', "\\(ga"},
@@ -176,7 +187,8 @@ class ManPage {
 std::string usage_of(const Manual& command) {
   std::string line = fmt::format("chaski {} [FLAG...]", command.command);
   for (const ListedFlag& flag : command.flags)
-    if (!flag.place.empty()) line += flag.required ? " " + flag.place : " [" + flag.place + "]";
+    if (!flag.position.empty())
+      line += flag.required ? " " + flag.position : " [" + flag.position + "]";
   return line;
 }
 
@@ -184,7 +196,7 @@ std::string help_of(const Manual& command) {
   HelpText help;
   help.line(command.help);
   help.line("Usage: " + usage_of(command));
-  help.rows("Arguments", places_of(command));
+  help.rows("Arguments", positionals_of(command));
   help.rows("Flags", rows_of(command, ""));
   for (const std::string& heading : headings_of(command))
     help.rows(heading, rows_of(command, heading));
@@ -193,11 +205,21 @@ std::string help_of(const Manual& command) {
   return help.text();
 }
 
+std::string help_of_topic(const std::string& name) {
+  if (name != kTopics[0].name) return "";
+  HelpText help;
+  help.line(kAboutFormats);
+  help.line("Usage: chaski quantize [FLAG...] IN OUT TYPE");
+  for (const Manual::Table& table : weight_format_tables()) help.rows(table.heading, table.rows);
+  return help.text();
+}
+
 std::string help_of_program() {
   HelpText help;
   help.line(kSummary);
   help.line("Usage: chaski COMMAND [FLAG...]");
   help.rows("Commands", commands());
+  help.rows("Topics of chaski help", topics());
   help.rows("Flags", program_flags());
   help.rows("Environment", variables());
   help.rows("Exit status", kExits);
@@ -210,7 +232,7 @@ std::string man_page(const Manual& command) {
   page.section("Synopsis");
   page.bold(usage_of(command));
   page.section("Options");
-  page.rows(places_of(command));
+  page.rows(positionals_of(command));
   page.rows(rows_of(command, ""));
   for (const std::string& heading : headings_of(command)) {
     page.part(heading);
@@ -233,13 +255,19 @@ std::string man_page_of_program() {
   page.rows(commands());
   page.section("Options");
   page.rows(program_flags());
+  page.section("Weight formats");
+  page.line(kAboutFormats);
+  for (const Manual::Table& table : weight_format_tables()) {
+    page.part(table.heading);
+    page.rows(table.rows);
+  }
   page.section("Environment");
   page.rows(variables());
   page.section("Files");
   page.rows({{"~/.config/chaski/config.toml",
-              "defaults for flags, by their long names: at the top for every command, in a table "
-              "[chat] for one, in a table [models.\"NAME\"] for models whose name or file name "
-              "fits the pattern. What is typed wins."}});
+              "Defaults for flags, by their long names: at the top for every command, in a table "
+              "[chat] for one command, in a table [models.\"PATTERN\"] for models whose name or "
+              "file name matches. The command line overrides the file."}});
   page.section("Exit status");
   page.rows(kExits);
   page.examples(kExamples);

@@ -1,4 +1,4 @@
-// What --help says and the man pages show, made of the flags, tables and examples that commands
+// The texts of --help and of the man pages, made from the flags, tables and examples that commands
 // declare.
 #pragma once
 #include <string>
@@ -13,6 +13,13 @@ constexpr const char *kVersion = "0.1.0", *kDate = "2026-11-22";  // of the manu
 std::string usage_of(const Manual& command);
 std::string help_of(const Manual& command);
 std::string help_of_program();
+
+// A topic of `chaski help` that is not a command. help_of_topic() is empty for an unknown name.
+struct Topic {
+  const char *name, *help;
+};
+constexpr Topic kTopics[] = {{"formats", "the weight formats of chaski quantize"}};
+std::string help_of_topic(const std::string& name);
 
 // In roff, for man(1): chaski-run.1, chaski.1
 std::string man_page(const Manual& command);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# deb.sh FOLDER: a Debian package of FOLDER/root, where make install has put its files below usr/. The libraries that it needs are found by
-# dpkg-shlibdeps (but for libcurl, which chaski pull opens by its name), so a package is for the Debian it was made on.
+# deb.sh FOLDER: makes a Debian package of FOLDER/root, where make install has written its files below usr/. dpkg-shlibdeps finds the
+# needed libraries (except libcurl, which chaski pull loads at run time), so the package is for the Debian version it was made on.
 set -eu
 cd "$(dirname "$0")/../.."
 folder=$1
@@ -16,10 +16,10 @@ rmdir "$root/usr/share/zsh/site-functions"
 gzip -9n "$root"/usr/share/man/man1/*.1
 install -m 644 LICENSE "$root/usr/share/doc/chaski/copyright"
 
-# dpkg-shlibdeps reads the description of a source package, of which it needs the name.
+# dpkg-shlibdeps needs the description of a source package, of which it uses only the name.
 printf 'Source: chaski\n\nPackage: chaski\nArchitecture: any\n' > "$folder/debian/control"
 depends=$(cd "$folder" && dpkg-shlibdeps -O root/usr/bin/chaski 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
-[ -n "$depends" ] || { echo "deb: dpkg-shlibdeps finds no libraries of $root/usr/bin/chaski" >&2; exit 1; }
+[ -n "$depends" ] || { echo "deb: dpkg-shlibdeps found no libraries for $root/usr/bin/chaski" >&2; exit 1; }
 version=$(CHASKI_CONFIG=none "$root/usr/bin/chaski" --version | cut -d' ' -f2)
 architecture=$(dpkg --print-architecture)
 cat > "$root/DEBIAN/control" <<END
@@ -34,9 +34,9 @@ Suggests: libopenblas0
 Section: science
 Priority: optional
 Description: runs, quantizes and inspects language models on this machine
- chaski completes prompts, talks and makes models smaller: one program, no
- service, no download needed to try it. It reads GGUF files, Hugging Face
- folders and llama2.c models, and runs on the CPU and on NVIDIA GPUs.
+ chaski completes prompts, chats and quantizes models. It is one program
+ without a server, with a small model built in. It reads GGUF files, Hugging
+ Face folders and llama2.c models, and runs on the CPU and on NVIDIA GPUs.
 END
 package=$folder/chaski_${version}_$architecture.deb
 dpkg-deb --root-owner-group --build "$root" "$package" >/dev/null

@@ -1,5 +1,5 @@
-// chaski chat with the real program, with its lines from a pipe (terminal_test.cpp uses a
-// terminal).
+// chaski chat with the real program, which reads lines from a pipe. terminal_test.cpp uses a
+// terminal.
 #include <nlohmann/json.hpp>
 
 #include "tests/kit/program.h"
@@ -7,7 +7,7 @@
 using namespace chaski::test;
 using nlohmann::json;
 
-TEST_CASE("cli/chat --context-policy: what no longer fits is dropped and said") {
+TEST_CASE("cli/chat --context-policy: messages that no longer fit are dropped with a note") {
   std::string questions;
   for (int i = 0; i < 6; ++i) questions += "Tell me of a cat and a dog who play with a ball.\n";
   const Arguments arguments = {"chat", "--lines", "-m",  kStory,        "-n",
@@ -24,7 +24,7 @@ TEST_CASE("cli/chat --context-policy: what no longer fits is dropped and said") 
   CHECK(std::count(outcome.out.begin(), outcome.out.end(), '\n') >= 6);
 }
 
-TEST_CASE("cli/chat: of a conversation that is longer than the context, no more is used") {
+TEST_CASE("cli/chat: a conversation longer than the context uses the whole context") {
   const Outcome shown = chaski_run({"chat", "--lines", "-m", kStory, "-c", "64", "-n", "80",
                                     "--ignore-end", "--seed", "1", "--context-policy", "shift"},
                                    "A dog.\n/show\n/tokens\n");
@@ -36,12 +36,12 @@ TEST_CASE("cli/chat over a pipe: an answer per question, commands, the end") {
   const Arguments chat = {"chat", "--lines", "-m", kStory, "-n", "12", "--seed", "3"};
   const Outcome two =
       chaski_run(chat, "Tell me a story.\n\n/help\n/nonsense\nAnd then?\n/quit\nnever read\n");
-  CHECK_MESSAGE(two.status == 2, two.err);  // as the first command that failed says
+  CHECK_MESSAGE(two.status == 2, two.err);  // status of the first command that failed
   CHECK(chaski_run(chat, "Hello.\n/clear\n").status == 0);
   CHECK(two.out.find("> ") == std::string::npos);
   CHECK(two.error_says("/clear           start a new conversation"));
   CHECK(two.error_says("/nonsense is not a command"));
-  // The first answer is the same alone; after /clear the second question is a first one.
+  // Commands do not change answers; after /clear the next question is a first one.
   const Outcome one = chaski_run(chat, "Tell me a story.\n");
   CHECK(!one.out.empty());
   CHECK(two.out.starts_with(one.out));
@@ -63,7 +63,7 @@ TEST_CASE("cli/chat: commands about the conversation") {
   const std::string answer = messages(talk)["messages"][1]["content"];
   CHECK(first.out.starts_with(answer));
 
-  // What was kept goes on as if it had never ended.
+  // A saved and loaded conversation continues with the same answers.
   const Outcome whole = chaski_run(chat, "A dog.\nA cat.\n"),
                 resumed = chaski_run(chat, "/load " + talk + "\nA cat.\n");
   CHECK(first.out + resumed.out == whole.out);
@@ -76,7 +76,7 @@ TEST_CASE("cli/chat: commands about the conversation") {
 
   const Outcome again = chaski_run(chat, "A dog.\n/retry\n/save " + other + "\n");
   CHECK(messages(other)["messages"].size() == 2);
-  CHECK(messages(other)["set"].contains("seed"));  // the one that goes on
+  CHECK(messages(other)["set"].contains("seed"));  // /retry chose a new seed
   CHECK(again.out.starts_with(first.out));
   CHECK(messages(other)["messages"][1]["content"] != answer);  // another seed
   CHECK(chaski_run(chat, "/retry\n").error_says("there is no question yet"));
@@ -89,7 +89,7 @@ TEST_CASE("cli/chat: commands about the conversation") {
   const Outcome wrong =
       chaski_run(chat, "/load " + folder / "wrong.json" + "\n/load\n/save\n/load " + folder / "no" +
                            "\n/save " + folder / "no/file" + "\n/clear now\n/quit\nnever read\n");
-  CHECK(wrong.status == 3);  // of the file, which came first
+  CHECK(wrong.status == 3);  // status of the first error, the file
   CHECK(wrong.out.empty());
   for (const char* line : {"wrong.json: is not a saved conversation: [0].content is ",
                            "/load expects a file", "/save expects a file", "no: cannot be opened",
@@ -97,7 +97,7 @@ TEST_CASE("cli/chat: commands about the conversation") {
     CHECK_MESSAGE(wrong.error_says(line), wrong.err);
 }
 
-TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes on at once") {
+TEST_CASE("cli/chat: a conversation is saved with its KV cache, which is not computed again") {
   const TempFolder folder;
   const std::string talk = folder / "talk.json";
   for (const char* kv : {"f16", "q4_0"}) {
@@ -113,7 +113,7 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
     CHECK_MESSAGE(first.error_says(" MB"), first.err);
     CHECK_MESSAGE(resumed.error_says(" tokens from " + talk + ".kv"), resumed.err);
     CHECK(first.out + resumed.out == whole.out);
-    const auto known = [](const Outcome& outcome) {  // in the line of the last answer
+    const auto known = [](const Outcome& outcome) {  // from the line about the last answer
       const size_t at = outcome.err.rfind(" known before");
       return at == std::string::npos ? "" : outcome.err.substr(outcome.err.rfind('(', at), 8);
     };
@@ -123,7 +123,7 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
         chat({"--kv", kv, "--resume", talk, "--system", "Be a cat."}, "/system\n/tokens\n");
     CHECK_MESSAGE(system.error_says("\nBe a cat.\n"), system.err);
 
-    // Of another format, or damaged: the text is read again, and the answer is the same.
+    // With another format or a damaged file the text is read again, and the answer is the same.
     const Outcome other = chat({"--kv", "f32", "--resume", talk}, "A cat.\n");
     CHECK_MESSAGE(other.error_says(std::string("talk.json.kv: its keys and values are in ") + kv +
                                    ", expected f32 (--kv " + kv +
@@ -146,7 +146,7 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
     CHECK_MESSAGE(damaged.error_says("the file is damaged"), damaged.err);
     CHECK(damaged.out == resumed.out);
   }
-  // What was cleared is in no file, and another talk is not written over.
+  // A cleared conversation is not saved, and the file of another one is not overwritten.
   const auto lines = [](const std::string& typed) {
     return chaski_run({"chat", "--lines", "-m", kStory, "-n", "3"}, typed);
   };
@@ -158,10 +158,10 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
   const Outcome lost = lines("A dog.\n/save " + a + "\n");
   CHECK(lost.status == 2);
   CHECK_MESSAGE(lost.error_says("holds another conversation, expected another name"), lost.err);
-  // A question is taken back by what takes its place, not by /edit alone.
+  // Only the edited question removes the old one, /edit alone does not.
   const Outcome edited = lines("A dog.\n/edit\n/save " + folder / "c" + "\n");
   CHECK_MESSAGE(edited.error_says("2 messages in "), edited.err);
-  // What is no conversation, and a name that would be one of keys and values.
+  // A file that is not a conversation, and a name that ends in .kv.
   write_file(folder / "letter", "Dear diary");
   check_one_line(
       chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", folder / "letter"}, "a\n"), 3,
@@ -181,7 +181,7 @@ TEST_CASE("cli/chat: a conversation is kept with its keys and values, and goes o
   CHECK(read_file(talk + ".kv") == "dear diary");
 }
 
-TEST_CASE("cli/chat: what /set has set is kept with a conversation") {
+TEST_CASE("cli/chat: settings of /set are saved with a conversation") {
   const TempFolder folder;
   const std::string talk = folder / "talk.json";
   const auto chat = [&](Arguments more, const std::string& lines) {
@@ -200,13 +200,13 @@ TEST_CASE("cli/chat: what /set has set is kept with a conversation") {
   CHECK_MESSAGE(resumed.error_says("settings: temp 1.5, "), resumed.err);
   CHECK_MESSAGE(resumed.error_says(", seed 7, tokens 4\n"), resumed.err);
   CHECK(json::parse(read_file(talk))["set"] == set);
-  // What is typed now wins, in its short form too.
+  // The command line overrides saved settings, also in its short form.
   const Outcome typed = chat({"--resume", talk, "-n", "5", "--temp", "1.3"}, "/show\n");
   CHECK_MESSAGE(typed.error_says("settings: temp 1.3, "), typed.err);
   CHECK_MESSAGE(typed.error_says("tokens 5\n"), typed.err);
   CHECK_MESSAGE(typed.error_says("\nsettings of the file: dynatemp-range 1.2, seed 7\n"),
                 typed.err);
-  // What cannot be is left out, and the conversation goes on.
+  // Saved settings that conflict are ignored, and the conversation continues.
   const Outcome against = chat({"--resume", talk, "--temp", "0.5"}, "/show\n/tokens\n");
   CHECK(against.status == 0);
   CHECK_MESSAGE(against.error_says("talk.json: its settings are ignored: dynatemp-range is 1.2"),
@@ -232,14 +232,14 @@ TEST_CASE("cli/chat -p and a pipe: one question, its answer, and the end") {
   CHECK(asked({"-p", "A dog."}, "A cat.\n").out == one.out);
   CHECK(asked({"-f", folder / "question"}).out == one.out);
   CHECK(asked({"--lines"}, "A dog.\n").out != one.out);
-  // A command is one where lines are read one by one.
+  // Commands are recognised only with --lines.
   CHECK(!asked({}, "/quit\n").out.empty());
   CHECK(asked({"--lines"}, "/quit\n").out.empty());
   check_one_line(asked({}, " \n"), 2, "no question given");
   check_one_line(asked({"--lines", "-p", "a"}), 2, "--lines");
 }
 
-TEST_CASE("cli/chat: settings that change, numbers about the answers") {
+TEST_CASE("cli/chat: /set, /show and /stats") {
   const Arguments chat = {"chat", "--lines", "-m", kStory, "-n", "6", "--seed", "3"};
   const Outcome set = chaski_run(chat, "/set temp 0\n/set parameter tokens 4\nA dog.\n/show\n");
   CHECK_MESSAGE(set.error_says("temp 0, top-k 40"), set.err);
@@ -250,14 +250,15 @@ TEST_CASE("cli/chat: settings that change, numbers about the answers") {
   for (const auto& [line, error] : std::vector<std::pair<std::string, std::string>>{
            {"/set", "/set expects a name and a value"},
            {"/set temp", "/set expects a name and a value"},
-           {"/set temp hot", "temp: is \"hot\", expected a decimal number"},
+           {"/set temp hot", "temp is \"hot\", expected a decimal number"},
            {"/set top-p 2", "top-p is 2, expected more than 0, at most 1"},
            {"/set --top-p 2", "top-p is 2, expected more than 0, at most 1"},
-           {"/set seed many", "seed: is \"many\", expected -1 (a random one) or a number from 0"},
-           {"/set tmp 1", "tmp is no setting of /set, did you mean temp?"},
+           {"/set seed many", "seed is \"many\", expected -1 (a random one) or a number from 0"},
+           {"/set zzzzzz 1", "/set has no setting zzzzzz, expected one of "},
+           {"/set tmp 1", "/set has no setting tmp, did you mean temp?"},
            {"/set keep 3", "keep has no effect"},
-           {"/set n many", "tokens: is \"many\", expected"},
-           {"/set -- x", "x has no flag in front of it"},
+           {"/set n many", "tokens is \"many\", expected"},
+           {"/set -- x", "unexpected \"x\", expected a setting"},
            {"/set logit-bias 99999+1", "logit-bias has token 99999, expected 0 to "},
            {"/sett", "/sett is not a command, did you mean /set?"},
            {"/copy", "there is no answer yet"},
@@ -271,7 +272,7 @@ TEST_CASE("cli/chat: settings that change, numbers about the answers") {
   CHECK_MESSAGE(stats.error_says("12 tokens written, "), stats.err);
 }
 
-TEST_CASE("cli/chat: an answer of nothing is a line too") {
+TEST_CASE("cli/chat: an empty answer is an empty line") {
   const Outcome none = chaski_run({"chat", "-m", kStory, "--lines", "--grammar", "root ::= \"\""},
                                   "A dog.\nA cat.\n");
   CHECK_MESSAGE(none.out == "\n\n", none.err);
@@ -292,7 +293,7 @@ TEST_CASE("cli/chat: messages of several lines") {
   CHECK(said == std::vector<std::string>{"/quit\n \\\nb", "c", "d\ne\n", "f"});
 }
 
-TEST_CASE("cli/chat says when a conversation does not fit") {
+TEST_CASE("cli/chat refuses a conversation that does not fit") {
   std::string question;
   for (int i = 0; i < 600; ++i) question += "word ";
   const Outcome outcome = chaski_run({"chat", "-m", kStory, "-n", "4"}, question + "\n");

@@ -32,7 +32,7 @@ TEST_CASE("cli/quantize prints sizes, formats and errors, and the result runs") 
   CHECK(!chaski_run({"run", "-m", folder / "q4.quipu", "-p", "Once", "-n", "10"}).out.empty());
 }
 
-TEST_CASE("cli/an output that is the input is refused before a byte is written") {
+TEST_CASE("cli/an output that is the input is refused before anything is written") {
   const TempFolder folder;
   const std::string model = folder / "model.quipu";
   std::filesystem::copy_file(kStory, model);
@@ -58,7 +58,7 @@ TEST_CASE("cli/an output that cannot be written is refused before the model is r
   CHECK(outcome.out.empty());
 }
 
-TEST_CASE("cli/a disk that is full: status 5, the old file is whole, nothing is left behind") {
+TEST_CASE("cli/a full disk: status 5, the old file is unchanged, no other file is left") {
   const TempFolder folder;
   const std::string disk = folder / "disk";
   std::filesystem::create_directory(disk);
@@ -94,7 +94,7 @@ TEST_CASE("cli/convert to GGUF and back keeps every weight and the text") {
         json::parse(chaski_run({"inspect", folder / "c.quipu", "--json"}).out)["tensors"]);
 }
 
-// Folders that others packed, kept in chaski's own file, and no GGUF of another model.
+// Folders packed by other programs: they convert to .quipu, and GGUF has no such format.
 TEST_CASE("cli/packed folders are converted and keep their formats") {
   TempFolder folder;
   for (const auto& [name, format] :
@@ -111,7 +111,7 @@ TEST_CASE("cli/packed folders are converted and keep their formats") {
   }
 }
 
-TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not written over") {
+TEST_CASE("cli/convert --layout: writes a folder that chaski can read, and overwrites none") {
   const TempFolder folder;
   REQUIRE(chaski_run({"quantize", kStory, folder / "a.quipu", "--type", "q4_0", "--fast",
                       "--keep-above", "1"})
@@ -120,19 +120,20 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
     const std::string out = folder / layout;
     const Outcome made = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
     CHECK_MESSAGE(made.status == 0, made.err);
-    CHECK_MESSAGE(made.error_says(out + ": weights take "), made.err);
-    CHECK_MESSAGE(made.error_says(": model.embed_tokens.weight, q8 before, is f32 here ("),
+    CHECK_MESSAGE(made.error_says(out + ": weights need "), made.err);
+    CHECK_MESSAGE(made.error_says(": model.embed_tokens.weight was q8 and is f32 here ("),
                   made.err);
-    CHECK_MESSAGE(made.error_says("), because the layout has embedding and head as floats only\n"),
-                  made.err);
+    CHECK_MESSAGE(
+        made.error_says("), because the layout stores embedding and head only as floats\n"),
+        made.err);
     CHECK(json::parse(read_file(out + "/config.json"))["torch_dtype"] == "float32");
     CHECK(json::parse(
               chaski_run({"inspect", out, "--json"}).out)["metadata"]["model.block_count"] == 6);
-    // What is there stays.
+    // An existing model is not overwritten.
     const Outcome again = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
     CHECK(again.status == 2);
     CHECK_MESSAGE(again.error_says("holds a model already"), again.err);
-    // The tokenizer is the model's, as a Hugging Face folder has it.
+    // The folder has the model's tokenizer in Hugging Face's files.
     const std::string text =
         "Once, 12 dogs'll  run.\n\nThey\tsay \u00e9\u4f60\U0001f600 <|endoftext|> ";
     const auto tokens = [&](const std::string& model) {
@@ -149,7 +150,7 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
     CHECK(chaski_run({"run", "-m", out, "-p", "Once", "-n", "3"}).status == 0);
     CHECK(chaski_run({"plan", out}).status == 0);
   }
-  // Nothing that is there for something else is mixed with it, and a tokenizer is the model's.
+  // Weights of another model stop it; existing tokenizer files are kept and named.
   const std::string full = folder / "full";
   std::filesystem::create_directory(full);
   write_file(full + "/tokenizer.json", "{}");
@@ -164,11 +165,12 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
   write_file(full + "/merges.txt", "");
   const Outcome over = chaski_run({"convert", folder / "a.quipu", full, "--layout", "gptq"});
   CHECK(over.status == 0);
-  CHECK_MESSAGE(over.error_says("there before, and may be another model's\n"), over.err);
+  CHECK_MESSAGE(over.error_says("in the folder before and may belong to another model\n"),
+                over.err);
   CHECK_MESSAGE(over.error_says("merges.txt"), over.err);
   CHECK_MESSAGE(over.error_says("tokenizer.json"), over.err);
   CHECK(read_file(full + "/tokenizer.json") == "{}");
-  // What fails leaves nothing.
+  // A failed conversion leaves no folder.
   const Outcome cut =
       Program({"-c", "ulimit -f 8; trap '' XFSZ; exec " + chaski_binary() + " convert " +
                          folder / "a.quipu" + " " + folder / "cut" + " --layout gptq"},
@@ -176,27 +178,27 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
           .wait();
   CHECK_MESSAGE(cut.status == 5, cut.err);
   CHECK_FALSE(std::filesystem::exists(folder / "cut"));
-  // A head that is not the embedding grows too.
+  // A separate head is stored as floats, too.
   REQUIRE(chaski_run({"quantize", golden("models/llama_gqa_untied"), folder / "b.quipu", "q8"})
               .status == 0);
   const Outcome both =
       chaski_run({"convert", folder / "b.quipu", folder / "both", "--layout", "gptq"});
-  CHECK_MESSAGE(both.error_says("; model.embed_tokens.weight, q8 before, is f32 here ("), both.err);
-  CHECK_MESSAGE(both.error_says(": lm_head.weight, q8 before, is f32 here ("), both.err);
+  CHECK_MESSAGE(both.error_says("; model.embed_tokens.weight was q8 and is f32 here ("), both.err);
+  CHECK_MESSAGE(both.error_says(": lm_head.weight was q8 and is f32 here ("), both.err);
   const Outcome floats =
       chaski_run({"convert", golden("models/llama_f16"), folder / "d", "--layout", "awq"});
   CHECK(floats.status == 3);
   CHECK_MESSAGE(floats.error_says("'chaski quantize --type q4_0 --keep-above 1' of it makes"),
                 floats.err);
-  // A model without one: it is said what to do, and that it does not run.
+  // A model without a tokenizer: a note says how to add one, and plan says that it cannot run.
   REQUIRE(chaski_run({"quantize", golden("models/llama_gqa_untied"), folder / "bare.quipu", "q4_0",
                       "--keep-above", "1"})
               .status == 0);
   const Outcome bare =
       chaski_run({"convert", folder / "bare.quipu", folder / "bare", "--layout", "gptq"});
   CHECK_MESSAGE(bare.status == 0, bare.err);
-  CHECK_MESSAGE(bare.error_says("bare: has no tokenizer yet (the model has none): copy "
-                                "tokenizer.json and tokenizer_config.json into it"),
+  CHECK_MESSAGE(bare.error_says("bare: has no tokenizer (the model has none); copy "
+                                "tokenizer.json and tokenizer_config.json from the model's"),
                 bare.err);
   const Outcome plan = chaski_run({"plan", folder / "bare"});
   CHECK(plan.status == 3);
@@ -206,12 +208,12 @@ TEST_CASE("cli/convert --layout: a folder that chaski reads, which is not writte
       plan.out);
   CHECK(json::parse(chaski_run({"plan", folder / "bare", "--json"}).out)["starts"] == false);
   check_one_line(chaski_run({"convert", kStory, folder / "b.gguf", "--layout", "gptq"}), 2,
-                 "expected a folder beside --layout gptq");
+                 "expected a folder with --layout gptq");
   check_one_line(chaski_run({"convert", folder / "a.quipu", folder / "c", "--layout", "exl2"}), 2,
                  "gptq");
 }
 
-TEST_CASE("cli/convert writes what its name says, and no other name") {
+TEST_CASE("cli/convert refuses outputs that end neither in .quipu nor in .gguf") {
   const TempFolder folder;
   for (const char* name : {"a.txt", "a", "a.quipu.bak"}) {
     check_one_line(chaski_run({"convert", kStory, folder / name}), 2,
@@ -220,7 +222,7 @@ TEST_CASE("cli/convert writes what its name says, and no other name") {
   }
 }
 
-TEST_CASE("cli/the columns of inspect never touch") {
+TEST_CASE("cli/the columns of inspect are aligned") {
   const TempFolder folder;
   const std::string model = folder / "model";
   std::filesystem::copy(golden("models/qwen2"), model);
@@ -250,7 +252,7 @@ TEST_CASE("cli/inspect and its damaged file") {
   const std::string table = chaski_run({"inspect", folder / "a.quipu"}).out;
   CHECK(contains(squeezed(table), "model.block_count 6\n"));
   CHECK(table.find("(3072 items)") != std::string::npos);
-  // heads x widths of keys and values x 2 bytes x layers x 1024
+  // 1024 tokens x (key + value) x 2 bytes x 6 layers x heads x head dimension
   const int64_t kept = int64_t(object["states"]["bytes_per_1024_tokens"]);
   CHECK(kept == 1024 * 2 * 2 * 6 * object["metadata"]["model.head_count_kv"].get<int64_t>() *
                     object["metadata"]["model.head_dim"].get<int64_t>());

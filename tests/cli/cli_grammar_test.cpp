@@ -1,4 +1,4 @@
-// run and chat with --grammar, --json-schema and --regex, by the real binary.
+// run and chat with --grammar, --json-schema and --regex, with the real program.
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -57,14 +57,14 @@ TEST_CASE("cli/run --answers and chat with a grammar") {
   REQUIRE_MESSAGE(answers.status == 0, answers.err);
   for (const auto& one : nlohmann::json::parse(answers.out))
     CHECK_MESSAGE(nlohmann::json::accept(one["text"].get<std::string>()), answers.out);
-  // Each answer begins anew.
+  // The grammar starts again for each answer.
   const Outcome chat = chaski_run({"chat", "--lines", "-m", kStory, "--regex", "(yes|no), Tim"},
                                   "Is the ball red?\nIs it big?\n");
   REQUIRE_MESSAGE(chat.status == 0, chat.err);
   CHECK_MESSAGE(std::regex_match(chat.out, std::regex("((yes|no), Tim\n){2}")), chat.out);
 }
 
-TEST_CASE("cli/a grammar on a device: the text that it draws itself, and that of a schema") {
+TEST_CASE("cli/a grammar on a device keeps a text that fits, and constrains others") {
   const char* shim = std::getenv("CHASKI_SHIM_BIN");
   const std::string binary = shim ? shim : "build/tests/chaski-shim";
   if (!have(binary)) return;
@@ -85,7 +85,7 @@ TEST_CASE("cli/a grammar on a device: the text that it draws itself, and that of
   CHECK(guessed.out == yes.out);
 }
 
-TEST_CASE("cli/a grammar that is wrong: one line, before a model is opened") {
+TEST_CASE("cli/a wrong grammar is one line of error, before a model is opened") {
   const TempFolder temp;
   const std::string bad = write_file(temp / "bad.gbnf", "root ::= item\nitem ::= (\"a\"\n");
   const Arguments no_model = {"run", "-m", temp / "none.gguf", "-p", "a"};
@@ -103,7 +103,7 @@ TEST_CASE("cli/a grammar that is wrong: one line, before a model is opened") {
                  "expected a schema");
   check_one_line(with({"--regex", "a("}), 2, "--regex: line 1, column 3");
   check_one_line(with({"--regex", "a", "--json-schema", "{}"}), 2,
-                 "--json-schema beside --regex, expected one of them");
+                 "--json-schema and --regex are both given, expected one of them");
   check_one_line(with({"--regex", ""}), 2, "--regex");
   check_one_line(with({"--regex", "a", "--ignore-end"}), 2, "--ignore-end");
 }

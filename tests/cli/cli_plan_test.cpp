@@ -158,6 +158,7 @@ TEST_CASE("cli/plan: refusals") {
   check_one_line(chaski_run({"plan", "no-such-file.gguf"}), 5, "no-such-file.gguf");
   check_one_line(chaski_run({"plan", kStory, "-m", kStory}), 2, "--model");
   check_one_line(chaski_run({"plan", kStory, "--shape", "smollm-135m"}), 2, "--shape");
-  check_one_line(chaski_run({"plan", "--shape", "smollm-135m:q77"}), 2, "--shape names format q77");
+  check_one_line(chaski_run({"plan", "--shape", "smollm-135m:q77"}), 2,
+                 "--shape has the unknown format q77");
   check_one_line(chaski_run({"plan", kStory, "--kv", "q77"}), 2, "q77");
 }

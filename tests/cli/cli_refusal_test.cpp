@@ -1,5 +1,5 @@
-// What the command line refuses although a library under it would not: values that are hardly
-// numbers, names that are empty, files that never end, names that a terminal would obey.
+// Inputs that the libraries below the command line would accept: texts that are not quite numbers,
+// empty names, endless files, and names with terminal escape sequences.
 #include <sys/stat.h>
 
 #include "tests/kit/program.h"
@@ -8,7 +8,7 @@ using namespace chaski::test;
 
 namespace {
 
-// A shell starts it, with streams as `how` says.
+// Starts chaski with a shell; `how` redirects its streams.
 int status_of(const std::string& arguments, const std::string& how) {
   const std::string command = "ulimit -v 4000000; " + chaski_binary() + " " + arguments + " " + how;
   return WEXITSTATUS(std::system(("timeout 60 bash -c '" + command + "'").c_str()));
@@ -16,7 +16,7 @@ int status_of(const std::string& arguments, const std::string& how) {
 
 }  // namespace
 
-TEST_CASE("cli/numbers are decimal and whole texts") {
+TEST_CASE("cli/numbers are decimal, and the whole text is a number") {
   const std::vector<std::pair<std::string, std::string>> flags = {
       {"--temp", "--temp"},   {"--top-k", "--top-k"},
       {"--top-p", "--top-p"}, {"--min-p", "--min-p"},
@@ -30,7 +30,7 @@ TEST_CASE("cli/numbers are decimal and whole texts") {
       CAPTURE(value);
       check_one_line(chaski_run({"run", "-p", "a", "-n", "1", flag, value}), 2, name);
     }
-  // 8 and 5, thought CLI11: the text says 10 and 101.
+  // CLI11 alone would read 010 as 8 and 0b101 as 5.
   CHECK(chaski_run({"run", "-p", "a", "-n", "010", "--seed", "1", "--ignore-end", "--json"})
             .out.find("\"answer_tokens\":10,") != std::string::npos);
   check_one_line(chaski_run({"run", "-p", "a", "-n", "0b101"}), 2, "--tokens");
@@ -45,7 +45,7 @@ TEST_CASE("cli/numbers are decimal and whole texts") {
   check_one_line(chaski_run({"bench", "-n", "0x1"}), 2, "--tokens");
 }
 
-TEST_CASE("cli/an empty name is no name") {
+TEST_CASE("cli/an empty name is refused") {
   const std::vector<std::pair<Arguments, std::string>> wrong = {
       {{"run", "-p", "a", "-m", ""}, "--model"},
       {{"run", "-p", "a", "--draft", ""}, "--draft"},
@@ -64,11 +64,11 @@ TEST_CASE("cli/an empty name is no name") {
   for (const auto& [arguments, name] : wrong) {
     CAPTURE(arguments[0]);
     CAPTURE(name);
-    check_one_line(chaski_run(arguments), 2, name + ": is \"\", expected");
+    check_one_line(chaski_run(arguments), 2, name + " is \"\", expected");
   }
 }
 
-TEST_CASE("cli/a pipe or a device is no model, and nobody waits for it") {
+TEST_CASE("cli/a pipe or a device is refused as a model, without waiting for it") {
   const TempFolder folder;
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
   for (const std::string& model : {folder / "pipe", std::string("/dev/zero")})
@@ -83,7 +83,7 @@ TEST_CASE("cli/a pipe or a device is no model, and nobody waits for it") {
   CHECK(status_of("run -p a --draft " + (folder / "pipe"), "</dev/null >/dev/null 2>&1") == 3);
 }
 
-TEST_CASE("cli/text that never ends is not read to the end of memory") {
+TEST_CASE("cli/endless text is refused before memory is full") {
   const Outcome device = chaski_run({"tokenize", "-f", "/dev/zero"});
   check_one_line(device, 5, "/dev/zero: has more than 67108864 bytes");
   CHECK(status_of("tokenize", "</dev/zero 2>/dev/null") == 5);
@@ -137,7 +137,7 @@ TEST_CASE("cli/control characters of a name never reach a terminal") {
     CHECK_MESSAGE(outcome.one_error_line(), outcome.err);
     CHECK_MESSAGE(clean(outcome.err.substr(0, outcome.err.size() - 1)), outcome.err);
   }
-  // Notices too: this model is sound.
+  // Notices, too: this model is valid.
   const std::string model = folder / "sound\x1b[31m\n.gguf";
   CHECK(chaski_run({"convert", kStory, folder / "story.gguf"}).status == 0);
   std::filesystem::rename(folder / "story.gguf", model);

@@ -6,7 +6,7 @@
 using namespace chaski::test;
 using nlohmann::json;
 
-TEST_CASE("cli/the bundled model tells a story, on stdout only") {
+TEST_CASE("cli/the bundled model writes a story to stdout only") {
   const Outcome story = chaski_run({"run", "--device", "cpu", "-n", "40", "--seed", "7"});
   CHECK_MESSAGE(story.status == 0, story.err);
   CHECK(story.out.starts_with("Once upon a time"));
@@ -16,23 +16,23 @@ TEST_CASE("cli/the bundled model tells a story, on stdout only") {
   CHECK(story.err.ends_with("; seed 7\n"));
   CHECK(std::count(story.err.begin(), story.err.end(), '\n') == 1);
   const Outcome json_story = chaski_run({"run", "-n", "40", "--seed", "7", "--json"});
-  // in a pipe too the story ends its line
+  // stdout ends with a line end, also in a pipe
   CHECK(std::string(json::parse(json_story.out)["text"]) + "\n" == story.out);
 }
 
-TEST_CASE("cli/the closing line says nothing of memory when the weights stay in a cache") {
+TEST_CASE("cli/the last line does not mention memory speed if the weights fit into a cache") {
   const Outcome story = chaski_run({"run", "--device", "cpu", "-n", "40", "--seed", "7", "-v"});
   CHECK_MESSAGE(story.status == 0, story.err);
   CHECK_MESSAGE(!story.error_says("that memory gives"), story.err);
 }
 
-TEST_CASE("cli/same seed, same bytes, whatever the threads; another seed, other bytes") {
+TEST_CASE("cli/the same seed gives the same bytes with any number of threads") {
   const std::string text = chaski_run(run_story({"--seed", "5", "-n", "60"})).out;
   CHECK(!text.empty());
   for (const char* threads : {"1", "3"})
     CHECK(chaski_run(run_story({"--seed", "5", "-n", "60", "-t", threads})).out == text);
   CHECK(chaski_run(run_story({"--seed", "6", "-n", "60"})).out != text);
-  // Guesses come once a hundredth of the time pays for them.
+  // The text is long enough for drafting to begin.
   const auto longer = [](const std::string& who) {
     return chaski_run(
         run_story({"--seed", "5", "-n", "400", "--ignore-end", "-v", "--draft", who}));
@@ -40,7 +40,7 @@ TEST_CASE("cli/same seed, same bytes, whatever the threads; another seed, other 
   const Outcome draft = longer(kStory);
   CHECK(draft.out == longer("none").out);
   CHECK_MESSAGE(draft.error_says(" guesses right"), draft.err);
-  // A random seed is told, and gives the same text again.
+  // A random seed is printed, and gives the same text again.
   const Outcome free = chaski_run(run_story({"-n", "60"}));
   const std::string seed =
       free.err.substr(free.err.rfind(' ') + 1, free.err.size() - free.err.rfind(' ') - 2);
@@ -73,7 +73,7 @@ TEST_CASE("cli/run --json is one object with the text and the rates") {
   CHECK(object["decode_tokens_per_second"].get<double>() > 0);
 }
 
-TEST_CASE("cli/run --logprobs: of every token, and of those it was chosen from") {
+TEST_CASE("cli/run --logprobs: every token and the most probable ones") {
   const Outcome outcome =
       chaski_run(run_story({"-n", "10", "--temp", "0", "--logprobs", "3", "--json"}));
   const json object = json::parse(outcome.out);
@@ -89,14 +89,14 @@ TEST_CASE("cli/run --logprobs: of every token, and of those it was chosen from")
   check_one_line(chaski_run(run_story({"--logprobs", "3"})), 2, "--json");
 }
 
-TEST_CASE("cli/samplers: what is asked for works, what cannot be is refused") {
+TEST_CASE("cli/samplers: valid settings work, invalid ones are refused") {
   const std::string plain = chaski_run(run_story({"-n", "30", "--seed", "5"})).out;
   const auto with = [](const Arguments& more) {
     Arguments all = {"-n", "30", "--seed", "5"};
     all.insert(all.end(), more.begin(), more.end());
     return chaski_run(run_story(all));
   };
-  // The order that is the default, in llama.cpp's spelling.
+  // The default order in llama.cpp's spelling.
   CHECK(with({"--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"})
             .out == plain);
   CHECK(with({"--top-k", "0", "--top-p", "1", "--min-p", "0", "--temp", "1"}).out ==
@@ -110,15 +110,15 @@ TEST_CASE("cli/samplers: what is asked for works, what cannot be is refused") {
            {{"--logit-bias", "5+x"}, "--logit-bias is 5+x"},
            {{"--logit-bias", "999999+1"}, "--logit-bias has token 999999, expected 0 to "},
            {{"--logit-bias", "5+1e39"}, "--logit-bias is 5+1e39, expected"},
-           {{"--dry-sequence-breaker", ""}, "--dry-sequence-breaker: is \"\", expected a text"},
+           {{"--dry-sequence-breaker", ""}, "--dry-sequence-breaker is \"\", expected a text"},
            {{"--ban", ""}, "--ban is empty"},
-           {{"--", "x"}, "x has no flag in front of it"},
+           {{"--", "x"}, "unexpected \"x\", expected a flag"},
            {{"--mirostat", "1"}, "--mirostat is 1, expected 0 or 2"},
            {{"--dynatemp-range", "1"}, "--dynatemp-range is 1, expected 0 to --temp"}})
     check_one_line(with(flags), 2, error);
 }
 
-TEST_CASE("cli/run --answers: each is what its seed alone gives, and the prompt is read once") {
+TEST_CASE("cli/run --answers: each answer equals a run with its seed alone") {
   for (const std::string draft : {"auto", "none"}) {
     CAPTURE(draft);
     const Arguments common = {"-n", "25", "--draft", draft};
@@ -152,8 +152,7 @@ TEST_CASE("cli/run --answers: each is what its seed alone gives, and the prompt 
   check_one_line(chaski_run(run_story({"--answers", "0"})), 2, "--answers");
 }
 
-TEST_CASE(
-    "cli/run --beam: one is greedy, all have scores, and what does not go with it is refused") {
+TEST_CASE("cli/run --beam: one beam is greedy, all have scores, conflicting flags are refused") {
   const std::string greedy = chaski_run(run_story({"--temp", "0", "-n", "40"})).out;
   CHECK(chaski_run(run_story({"--beam", "1", "-n", "40"})).out == greedy);
   const Outcome four = chaski_run(run_story({"--beam", "4", "-n", "40"}));
@@ -172,7 +171,7 @@ TEST_CASE(
   }
   const json short_one = json::parse(
       chaski_run(run_story({"--beam", "2", "--length-penalty", "0", "-n", "4", "--json"})).out);
-  // The sum is what --logprobs says of these tokens.
+  // The best beam scores at least as high as the greedy text.
   const json tokens = json::parse(
       chaski_run(run_story({"--temp", "0", "-n", "4", "--logprobs", "1", "--json"})).out);
   double sum = 0;
@@ -184,14 +183,15 @@ TEST_CASE(
            {{"--beam", "2", "--draft", kStory}, " beside --beam, expected none"},
            {{"--beam", "2", "--answers", "2"}, "--beam"},
            {{"--beam", "2", "--cache", "/tmp/x"}, "--beam"},
-           {{"--beam", "2", "--regex", "a*"}, "--regex beside --beam, expected one of them"},
+           {{"--beam", "2", "--regex", "a*"},
+            "--regex and --beam are both given, expected one of them"},
            {{"--beam", "2", "--context-policy", "shift"},
             "--context-policy is shift beside --beam"},
            {{"--beam", "2", "--length-penalty", "-1"}, "--length-penalty is -1, expected 0 to 10"},
            {{"--length-penalty", "1"}, "expected --beam N beside it"},
            {{"--beam", "0"}, "--beam"}})
     check_one_line(chaski_run(run_story(flags)), 2, error);
-  // What is no part of a search is named, as it was typed, and once.
+  // Flags without effect on a beam search are named once, as they were typed.
   const Outcome idle =
       chaski_run(run_story({"--beam", "4", "-n", "40", "--top-k", "5", "--seed", "3", "--mirostat",
                             "2", "--draft-len", "2", "--samplers", "top-k"}));
@@ -200,7 +200,7 @@ TEST_CASE(
                                 "no effect beside --beam: nothing is drawn\n"),
                 idle.err);
   CHECK_MESSAGE(!idle.error_says("--temp"), idle.err);
-  // But penalties are a step, and left out if it is.
+  // Penalties are a sampler step, so --samplers can remove them.
   const Arguments penalty = {"--beam", "4", "-n", "40", "--repeat-penalty", "1.5"};
   Arguments without = penalty;
   without.insert(without.end(), {"--samplers", "top-k"});
@@ -211,25 +211,25 @@ TEST_CASE(
   check_one_line(chaski_run(run_story({"--beam", "2", "--top-p", "7"})), 2, "--top-p is 7");
 }
 
-TEST_CASE("cli/the end of a context is said, and why a text ended") {
-  const auto told = [](const Arguments& more) {
+TEST_CASE("cli/a full context and the reason for the end of a text are printed") {
+  const auto ran = [](const Arguments& more) {
     Arguments all = {"--seed", "3", "--ignore-end", "-c", "64"};
     all.insert(all.end(), more.begin(), more.end());
     return chaski_run(run_story(all));
   };
-  const Outcome stopped = told({});
+  const Outcome stopped = ran({});
   CHECK_MESSAGE(stopped.error_says("the context of 64 tokens is full, the text ends here"),
                 stopped.err);
   CHECK(stopped.error_says("; ended because the context is full; "));
-  CHECK(json::parse(told({"--json"}).out)["finish"] == "full");  // as --help and docs/json.md say
+  CHECK(json::parse(ran({"--json"}).out)["finish"] == "full");  // documented in docs/json.md
   for (const std::string policy : {"shift", "sinks"}) {
-    const Outcome shifted = told({"--context-policy", policy, "-n", "100"});
+    const Outcome shifted = ran({"--context-policy", policy, "-n", "100"});
     CHECK(shifted.out.starts_with(stopped.out));
     CHECK(shifted.out.size() > stopped.out.size());
     CHECK_MESSAGE(shifted.error_says("the context of 64 tokens is full: "), shifted.err);
     CHECK(shifted.error_says("; ended by -n; "));
   }
-  const json object = json::parse(told({"--stop", "a", "--json"}).out);
+  const json object = json::parse(ran({"--stop", "a", "--json"}).out);
   CHECK(object["finish"] == "stop");
   CHECK(object["why"] == "ended before a --stop text");
 }
@@ -243,7 +243,7 @@ TEST_CASE("cli/a prompt longer than the context") {
   CHECK_MESSAGE(outcome.error_says("512"), outcome.err);
 }
 
-TEST_CASE("cli/a context that memory cannot hold is refused before a page is taken") {
+TEST_CASE("cli/a context that does not fit into memory is refused before a page is allocated") {
   const Outcome outcome =
       chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "-c", "2000000000"});
   CHECK(outcome.status == 4);
@@ -251,35 +251,34 @@ TEST_CASE("cli/a context that memory cannot hold is refused before a page is tak
                 outcome.err);
 }
 
-TEST_CASE("cli/run --cache: a prompt is read once, and the text stays the same") {
+TEST_CASE("cli/run --cache: a stored prompt is not read again, and the text is the same") {
   const TempFolder folder;
   const std::string cache = folder / "prompt.kv",
                     begin = "Once upon a time there was a dog who had a red ball.";
-  const auto told = [&](const std::string& prompt, Arguments more = {}) {
+  const auto ran = [&](const std::string& prompt, Arguments more = {}) {
     more.insert(more.begin(),
                 {"run", "-m", kStory, "-p", prompt, "-n", "30", "--seed", "3", "--json"});
     const Outcome outcome = chaski_run(more);
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
     return json::parse(outcome.out);
   };
-  const json cold = told(begin), first = told(begin, {"--cache", cache});
+  const json cold = ran(begin), first = ran(begin, {"--cache", cache});
   CHECK(first["text"] == cold["text"]);
   CHECK(first["cached_tokens"] == 0);
   const std::string kept = read_file(cache);
-  const json second = told(begin, {"--cache", cache});
+  const json second = ran(begin, {"--cache", cache});
   CHECK(second["text"] == cold["text"]);
   CHECK(second["cached_tokens"] == second["prompt_tokens"].get<int>() - 1);
   CHECK(read_file(cache) == kept);
-  // A longer prompt goes on from there, and is what is kept now.
+  // A longer prompt continues from the stored one, and replaces it in the file.
   const std::string more = begin + " The ball was big.";
-  const json longer = told(more, {"--cache", cache});
-  CHECK(longer["text"] == told(more)["text"]);
+  const json longer = ran(more, {"--cache", cache});
+  CHECK(longer["text"] == ran(more)["text"]);
   CHECK(longer["cached_tokens"] == second["cached_tokens"]);
   CHECK(read_file(cache).size() >= kept.size());
-  CHECK(told(begin, {"--cache", cache})["text"] == cold["text"]);
-  CHECK(told(begin, {"--cache", cache, "--kv", "q8"})["text"] ==
-        told(begin, {"--kv", "q8"})["text"]);
-  CHECK(told("Once", {"--cache", folder / "one"})["text"] == told("Once")["text"]);
+  CHECK(ran(begin, {"--cache", cache})["text"] == cold["text"]);
+  CHECK(ran(begin, {"--cache", cache, "--kv", "q8"})["text"] == ran(begin, {"--kv", "q8"})["text"]);
+  CHECK(ran("Once", {"--cache", folder / "one"})["text"] == ran("Once")["text"]);
 
   check_one_line(chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--cache", kStory}), 2,
                  "is there and holds no keys and values, expected another name");
@@ -291,32 +290,32 @@ TEST_CASE("cli/run --cache: a prompt is read once, and the text stays the same")
       "no/file");
 }
 
-TEST_CASE("cli/--answer-cache: an answer given before comes again, and no token is read") {
+TEST_CASE("cli/--answer-cache: a stored answer is returned without reading a token") {
   const TempFolder folder;
   const std::string kept = folder / "kept";
-  const auto told = [&](Arguments more) {
+  const auto ran = [&](Arguments more) {
     more.insert(more.end(), {"--answer-cache", kept, "--json"});
     const Outcome outcome = chaski_run(run_story(more));
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
     return json::parse(outcome.out);
   };
   const Arguments one = {"-n", "30", "--seed", "3"};
-  const json first = told(one), second = told(one);
+  const json first = ran(one), second = ran(one);
   CHECK(first["cached"] == false);
   CHECK(first["threads_used"].get<double>() > 0);
   CHECK(second["cached"] == true);
-  CHECK(second["threads_used"] == 0);  // there was no pass
+  CHECK(second["threads_used"] == 0);  // no pass was needed
   CHECK(second["cached_tokens"] == second["prompt_tokens"]);
   for (const char* same : {"text", "answer_ids", "finish", "prompt_tokens", "seed"})
     CHECK(second[same] == first[same]);
-  CHECK(told({"-n", "30", "--seed", "3", "-t", "1", "--draft", "none"})["cached"] == true);
-  CHECK(told({"-n", "30", "--seed", "4"})["cached"] == false);
-  CHECK(told({"-n", "31", "--seed", "3"})["cached"] == false);
+  CHECK(ran({"-n", "30", "--seed", "3", "-t", "1", "--draft", "none"})["cached"] == true);
+  CHECK(ran({"-n", "30", "--seed", "4"})["cached"] == false);
+  CHECK(ran({"-n", "31", "--seed", "3"})["cached"] == false);
   const Outcome plain = chaski_run(run_story(one)),
                 again = chaski_run(run_story({"-n", "30", "--seed", "3", "--answer-cache", kept}));
   CHECK(again.out == plain.out);
   CHECK_MESSAGE(again.error_says("given before (--answer-cache)"), again.err);
-  // A damaged file is told of, and the answer made anew.
+  // A damaged file is reported, and the answer is generated again.
   CHECK(files_in(kept) == 3);
   for (const auto& file : std::filesystem::directory_iterator(kept)) {
     std::string bytes = read_file(file.path());
@@ -329,7 +328,7 @@ TEST_CASE("cli/--answer-cache: an answer given before comes again, and no token 
   CHECK_MESSAGE(damaged.error_says("note: " + kept + ": the answer "), damaged.err);
   CHECK_MESSAGE(damaged.error_says("...: is damaged"), damaged.err);
   CHECK_MESSAGE(damaged.error_says("the answer is made, and kept anew"), damaged.err);
-  CHECK(told(one)["cached"] == true);
+  CHECK(ran(one)["cached"] == true);
 
   const Arguments ask = {"chat",   "-m", kStory,           "-p", "A dog.", "-n", "12",
                          "--temp", "0",  "--answer-cache", kept};

@@ -211,7 +211,8 @@ TEST_CASE("cli/chat --tools: what does not go is said in a line") {
   wrong({"--tools", tools, "--tool-choice", "sin"}, 2,
         "--tool-choice is sin, expected auto, none, required, count or sing (nearest: sing)");
   wrong({"--tool-choice", "none"}, 2, "--tool-choice needs --tools FILE");
-  wrong({"--tools", tools, "--regex", "a"}, 2, "--regex beside --tools, expected one of them");
+  wrong({"--tools", tools, "--regex", "a"}, 2,
+        "--regex and --tools are both given, expected one of them");
   check_one_line(chaski_run({"chat", "-m", kStory, "-p", "a", "--tools", tools}), 2,
                  "its chat template does not show tools to the model");
   check_one_line(chaski_run({"chat", "--lines", "--json"}, "a\n"), 2, "--json prints one answer");

@@ -7,7 +7,7 @@
 
 using namespace chaski::test;
 
-TEST_CASE("cli/help lists every subcommand and each has its own") {
+TEST_CASE("cli/help lists every subcommand, and each has its own help") {
   const Outcome help = chaski_run({"--help"});
   CHECK(help.status == 0);
   CHECK(help.err.empty());
@@ -40,27 +40,26 @@ TEST_CASE("cli/usage errors are one line and status 2") {
        "IN is missing (model file or folder), expected chaski quantize [FLAG...] IN OUT [TYPE]"},
       {{"quantize", "x"}, "OUT is missing (the .quipu file to write), expected chaski quantize"},
       {{"quantize", "x", "y", "q4", "q8"},
-       "q8 is a word too many, expected chaski quantize [FLAG...] IN OUT [TYPE]"},
+       "unexpected \"q8\", expected chaski quantize [FLAG...] IN OUT [TYPE]"},
       {{"quantize", "x", "y", "q4", "--type", "q8"},
-       "--type is given twice, as q8 and by its place as q4, expected once"},
+       "--type is given twice, as q8 by name and as q4 by position, expected once"},
       {{"completion"}, "SHELL is missing ("},
-      {{"plan", "x", "y"}, "y is a word too many, expected chaski plan [FLAG...] [MODEL]"},
-      {{"bench", "--kv", "f16,q8,f16,q8,f16,q8"}, "--kv has 6 values, expected 5 at most"},
-      {{"run", "--seed", "x"},
-       "--seed: is \"x\", expected -1 (a random one) or a number from 0 to"},
-      {{"run", "--seed", "-5"}, "--seed: is \"-5\", expected -1 (a random one) or a number"},
-      {{"tokenize", "--decode", "-1"}, "--decode: is \"-1\", expected a number from 0 to"},
+      {{"plan", "x", "y"}, "unexpected \"y\", expected chaski plan [FLAG...] [MODEL]"},
+      {{"bench", "--kv", "f16,q8,f16,q8,f16,q8"}, "--kv has 6 values, expected at most 5"},
+      {{"run", "--seed", "x"}, "--seed is \"x\", expected -1 (a random one) or a number from 0 to"},
+      {{"run", "--seed", "-5"}, "--seed is \"-5\", expected -1 (a random one) or a number"},
+      {{"tokenize", "--decode", "-1"}, "--decode is \"-1\", expected a number from 0 to"},
       {{"quantize", "x", "y", "--type", "q77"}, "q77"},
       {{"bench", "--shape", "enormous"}, "enormous"},
       {{"bench", "--shape", "llama-3.2-1b:q77"}, "q77"},
       {{"bench", "--shape", "llama-3.2-1b", "-m", "x"}, "--model"},
       {{"bench", "--shape", "llama-3.2-1b", "--load", "copy"}, "--load"},
       {{"bench", "--shape", "llama-3.2-1b", "--verify", "never"}, "--verify"},
-      {{"bench", "-p", "1,x"}, "--prompt: is \"1,x\", expected numbers from 0"},
-      {{"bench", "-p", "1,,8"}, "--prompt: is \"1,,8\""},
+      {{"bench", "-p", "1,x"}, "--prompt is \"1,x\", expected numbers from 0"},
+      {{"bench", "-p", "1,,8"}, "--prompt is \"1,,8\""},
       {{"bench", "-p", ""}, "--prompt"},
-      {{"bench", "--depth", "0,-1"}, "--depth: is \"0,-1\""},
-      {{"bench", "--widths", "1,257"}, "--widths: is \"1,257\""},
+      {{"bench", "--depth", "0,-1"}, "--depth is \"0,-1\""},
+      {{"bench", "--widths", "1,257"}, "--widths is \"1,257\""},
       {{"bench", "--kv", "f16,q3"}, "q3"},
       {{"bench", "--csv", "--json"}, "--csv"},
       {{"bench", "--csv", "--profile"}, "--csv"},
@@ -71,9 +70,9 @@ TEST_CASE("cli/usage errors are one line and status 2") {
       {{"run", "--device", "cpu", "--gpu-layers", "2", "-p", "a"}, "--gpu-layers is 2"},
       {{"run", "--device", "cuda:", "-p", "a"}, "cuda:"},
       {{"run", "--device", "cuda:1x", "-p", "a"}, "cuda:1x"},
-      {{"eval", "-c", "3", "-p", "a"}, "--ctx: is \"3\""},
+      {{"eval", "-c", "3", "-p", "a"}, "--ctx is \"3\""},
       {{"eval", "--chunks", "-1", "-p", "a"}, "--chunks"},
-      {{"eval", "--device", "cpu", "-p", "a"}, "expected at least the 512 of a window"},
+      {{"eval", "--device", "cpu", "-p", "a"}, "expected at least 512, the size of one window"},
       {{"bench", "--sequences", "0"}, "--sequences"},
       {{"bench", "--sgemm", "--device", "cuda"}, "--sgemm"},
   };
@@ -83,7 +82,7 @@ TEST_CASE("cli/usage errors are one line and status 2") {
   }
 }
 
-TEST_CASE("cli/files that are missing or no models") {
+TEST_CASE("cli/files that are missing or are not models") {
   const TempFolder folder;
   std::ofstream(folder / "letter.txt") << "Dear reader, this is no model.\n";
   std::ofstream(folder / "empty.gguf");
@@ -109,7 +108,7 @@ TEST_CASE("cli/files that are missing or no models") {
   check_one_line(chaski_run({"run", "-f", folder / "nothing"}), 5, "nothing: ");
 }
 
-TEST_CASE("cli/a note is said once, also where two models are opened") {
+TEST_CASE("cli/a note is printed once, also if two models are opened") {
   const Outcome two = chaski_run({"run", "-v", "-p", "a", "-n", "1", "--draft", kStory});
   CHECK_MESSAGE(two.status == 0, two.err);
   const size_t first = two.err.find("note: on the CPU: ");
@@ -117,7 +116,7 @@ TEST_CASE("cli/a note is said once, also where two models are opened") {
     CHECK_MESSAGE(two.err.find("note: on the CPU: ", first + 1) == std::string::npos, two.err);
 }
 
-TEST_CASE("cli/a tokenizer file that a model would not read is refused") {
+TEST_CASE("cli/a tokenizer file is refused for a model that does not need one") {
   const TempFolder folder;
   const std::string own = kStory, gguf = golden("gguf/tiny_llama_q8_0.gguf"),
                     hf = golden("models/gpt2");
@@ -138,7 +137,7 @@ TEST_CASE("cli/a tokenizer file that a model would not read is refused") {
     CAPTURE(joined(all));
     check_one_line(chaski_run(all), 2, "--tokenizer");
   }
-  // One that brings its own may still draft for a model that does not.
+  // A model with its own tokenizer can draft for a model that needs a file.
   const std::string llama2c = data("models/stories260K.bin"), tokenizer = data("models/tok512.bin");
   if (!have(llama2c)) return;
   REQUIRE(chaski_run({"convert", llama2c, folder / "draft.quipu"}).status == 0);
@@ -147,9 +146,9 @@ TEST_CASE("cli/a tokenizer file that a model would not read is refused") {
   CHECK_MESSAGE(drafted.status == 0, drafted.err);
 }
 
-TEST_CASE("cli/a device that is not there") {
+TEST_CASE("cli/a device that does not exist") {
   check_one_line(chaski_run({"run", "--device", "cuda:99", "-p", "a"}), 6, "cuda:99");
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // also where there is a GPU
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides a GPU
   for (const Arguments& command :
        std::vector<Arguments>{{"run", "-p", "a"}, {"chat", "--lines"}, {"bench", "-p", "1"}}) {
     Arguments all = command;
@@ -173,7 +172,7 @@ TEST_CASE("cli/stdout that cannot be written: full device 5, closed pipe 141") {
 
 namespace {
 
-// A run that takes seconds: the slowest kernels, one thread.
+// Interrupts a run that takes seconds, with the slowest kernels and one thread.
 Outcome interrupted_by(int signal) {
   setenv("CHASKI_ISA", "scalar", 1);
   Program program({"run", "-m", kStory, "-p", "Once", "--ignore-end", "-t", "1"}, "");

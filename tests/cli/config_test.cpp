@@ -1,5 +1,5 @@
-// The user's file of defaults, by the real binary: what it says holds where nothing else is typed,
-// and what is wrong with it is told with its line.
+// The config file with the real program: the command line overrides it, and an error in it is
+// reported with its line.
 #include "tests/kit/program.h"
 
 using namespace chaski::test;
@@ -32,7 +32,7 @@ std::string text_of(const Arguments& more, const std::string& command = "run") {
 }  // namespace
 
 TEST_CASE(
-    "config/what is typed wins over a model's table, that over a command's, that over the top") {
+    "config/priority: command line, a model's table, a command's table, the top of the file") {
   const auto typed = [](const char* tokens) { return text_of({"-s", "7", "-n", tokens}); };
   const std::string two = typed("2"), three = typed("3"), four = typed("4"), five = typed("5");
   REQUIRE(two != three);
@@ -50,12 +50,12 @@ TEST_CASE(
   const Config config(
       "seed = 7\n[models.\"STORY*\"]\ntokens = 3\n[run]\ntokens = 4\n"
       "[models.bundled]\ntokens = 5\n[models.\"*.quipu\"]\ntokens = 2\n");
-  CHECK(text_of({"-m", kStory}) == two);  // the later of two that fit
+  CHECK(text_of({"-m", kStory}) == two);  // the later of two that match
   CHECK(text_of({}) == five);
   CHECK(text_of({"-m", kStory, "-n", "4"}) == four);
 }
 
-TEST_CASE("config/every kind of flag can stand in it") {
+TEST_CASE("config/the file can set every kind of flag") {
   {
     const Config config(
         "model = \"" + std::filesystem::absolute(kStory).string() +
@@ -80,7 +80,8 @@ TEST_CASE("config/every kind of flag can stand in it") {
     const Outcome bench = chaski_run({"bench", "--device", "cpu"});
     CHECK_MESSAGE(bench.status == 0, bench.err);
     CHECK(std::ranges::count(bench.out, '\n') >= 4);
-    CHECK(chaski_run({"bench", "--device", "cpu", "--json"}).out.starts_with("{"));  // not both
+    CHECK(chaski_run({"bench", "--device", "cpu", "--json"})
+              .out.starts_with("{"));  // --json overrides csv
   }
   const Config config("type = \"f32\"\nprompt = \"x\"\n");
   const TempFolder folder;
@@ -94,10 +95,11 @@ TEST_CASE("config/every kind of flag can stand in it") {
   CHECK(type_of({}) > 2 * type_of({"q8"}));
   CHECK(type_of({"q8"}) == type_of({"--type", "q8"}));
   write_file(folder / "text", "Once");
-  CHECK(chaski_run({"run", "-n", "1", "-f", folder / "text"}).status == 0);  // in place of prompt
+  CHECK(chaski_run({"run", "-n", "1", "-f", folder / "text"}).status ==
+        0);  // --file overrides prompt
 }
 
-TEST_CASE("config/what cannot stand beside what is typed gives way to it") {
+TEST_CASE("config/settings that conflict with the command line are ignored") {
   const std::string beams = text_of({"--beam", "2", "-n", "9"});
   const std::string drawn = text_of({"-s", "5", "-n", "30", "--temp", "1.5"});
   {
@@ -114,7 +116,7 @@ TEST_CASE("config/what cannot stand beside what is typed gives way to it") {
                   said.err);
     check_one_line(chaski_run({"run", "-p", "a", "--beam", "2", "--temp", "0.5"}), 2,
                    "--temp is 0.5 beside --beam");
-    CHECK(text_of({"--json-schema", "{}", "-n", "1"}) != "");  // in place of regex
+    CHECK(text_of({"--json-schema", "{}", "-n", "1"}) != "");  // --json-schema overrides regex
     CHECK(text_of({"--ignore-end", "-n", "1"}) != "");
   }
   {
@@ -125,8 +127,8 @@ TEST_CASE("config/what cannot stand beside what is typed gives way to it") {
           text_of({"-s", "5", "-n", "30", "--temp", "0.3", "--dynatemp-range", "0"}));
     CHECK(text_of({"--temp", "0", "-n", "9"}, "chat") != "");
     const Outcome said = chaski_run({"run", "-p", "a", "-n", "1", "--temp", "0.3"});
-    CHECK_MESSAGE(said.error_says("note: dynatemp-range = 0.5 of the file of defaults is passed "
-                                  "over beside --temp 0.3\n"),
+    CHECK_MESSAGE(said.error_says("note: dynatemp-range = 0.5 in the config file is ignored, "
+                                  "because --temp is 0.3\n"),
                   said.err);
     check_one_line(chaski_run({"run", "-p", "a", "--temp", "0.3", "--dynatemp-range", "0.5"}), 2,
                    "--dynatemp-range is 0.5, expected 0 to --temp, which is 0.3");
@@ -136,13 +138,13 @@ TEST_CASE("config/what cannot stand beside what is typed gives way to it") {
     CHECK(text_of({"-s", "5", "-n", "30", "--dynatemp-range", "0.5"}) ==
           text_of({"-s", "5", "-n", "30", "--dynatemp-range", "0.5", "--temp", "0.8"}));
     const Outcome said = chaski_run({"run", "-p", "a", "-n", "1", "--dynatemp-range", "0.5"});
-    CHECK_MESSAGE(said.error_says("note: temp = 0.3 of the file of defaults is passed over beside "
-                                  "--dynatemp-range 0.5\n"),
+    CHECK_MESSAGE(said.error_says("note: temp = 0.3 in the config file is ignored, because "
+                                  "--dynatemp-range is 0.5\n"),
                   said.err);
   }
   {
     const Config config(
-        "temp = 0.3\ndynatemp-range = 0.5\n");  // which is nobody's fault but its own
+        "temp = 0.3\ndynatemp-range = 0.5\n");  // a conflict within the file is an error
     check_one_line(chaski_run({"run", "-p", "a"}), 2, ":2: --dynatemp-range is 0.5, expected 0 to");
   }
   const Config config("[run]\nbeam = 2\nlength-penalty = 2\n");
@@ -150,29 +152,29 @@ TEST_CASE("config/what cannot stand beside what is typed gives way to it") {
   CHECK(text_of({"--regex", "a*", "-n", "3"}) != beams);
 }
 
-TEST_CASE("config/faults are one line with file and line") {
+TEST_CASE("config/errors are one line with file and line") {
   const std::pair<const char*, const char*> faults[] = {
-      {"threads = \"many\"", ":1: --threads: is \"many\", expected a number from 1 to 1024"},
-      {"\n\nthread = 4", ":3: thread is no flag of chaski and no command, did you mean threads?"},
-      {"top_p = 0.5", ":1: top_p is no flag of chaski and no command, did you mean top-p?"},
-      {"help = true", ":1: help is no flag of chaski and no command"},
+      {"threads = \"many\"", ":1: --threads is \"many\", expected a number from 1 to 1024"},
+      {"\n\nthread = 4", ":3: thread is not a flag of chaski or a command, did you mean threads?"},
+      {"top_p = 0.5", ":1: top_p is not a flag of chaski or a command, did you mean top-p?"},
+      {"help = true", ":1: help is not a flag of chaski or a command"},
       {"json = 1", ":1: json is 1, expected true or false"},
-      {"threads = true", ":1: threads is true, expected a value as --threads N takes"},
-      {"temp = [1, 2]", ":1: temp is an array, expected a value as --temp T takes"},
+      {"threads = true", ":1: threads is true, expected a value for --threads N"},
+      {"temp = [1, 2]", ":1: temp is an array, expected a value for --temp T"},
       {"temp = 2024-01-01", ":1: temp is a date or time, expected"},
-      {"stop = [\"a\", false]", ":1: stop is false, expected a value as --stop TEXT takes"},
+      {"stop = [\"a\", false]", ":1: stop is false, expected a value for --stop TEXT"},
       {"seed = 1\ntop-p = 2.5", ":2: --top-p is 2.5, expected more than 0, at most 1"},
-      {"kv = \"q9\"", ":1: --kv: is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},
+      {"kv = \"q9\"", ":1: --kv is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},
       {"[chatt]\nsystem = \"x\"",
-       ":1: chatt is no flag of chaski and no command, did you mean chat?"},
-      {"[chat]\nbest-of = 2", ":2: best-of is no flag of chaski chat"},
+       ":1: chatt is not a flag of chaski or a command, did you mean chat?"},
+      {"[chat]\nbest-of = 2", ":2: best-of is not a flag of chaski chat"},
       {"chat = 3", ":1: chat is 3, expected the table [chat]"},
       {"models = 3", ":1: models is 3, expected tables such as [models.\"llama*\"]"},
       {"[models]\nx = 3", ":2: x is 3, expected a table [models.\"x\"]"},
-      {"[models.x]\nmodel = \"y\"", ":2: model stands in the table of one"},
-      {"[models.x]\nshel = 1", ":2: shel is no flag that goes with a model"},
+      {"[models.x]\nmodel = \"y\"", ":2: model cannot be set in a model's table"},
+      {"[models.x]\nshel = 1", ":2: shel is not a flag of a command that opens a model"},
       {"\n[models.qwen2.5]\ntemp = 1",
-       ":2: [models.qwen2.5] is no table of a model, expected quotes"},
+       ":2: [models.qwen2.5] is not a table of a model, expected quotes"},
       {"temp = 1\ntemp = 2", ":2: "},
       {"temp =", ":1: "},
       {"temp = \"\xff\"", ":1: "},

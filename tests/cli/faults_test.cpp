@@ -1,5 +1,5 @@
-// The program in a machine that is in trouble: memory that ends, limits, files that change or fail
-// under it, writers that were killed. A short version of `make faults`, which tries every place.
+// The program on a failing machine: no memory, limits, files that change or fail while they are
+// read, killed writers. A short version of `make faults`, which tries every place.
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// `before` in a shell, then chaski in its place.
+// Runs `before` in a shell, then replaces the shell with chaski.
 Outcome after(const std::string& before, const std::string& arguments) {
   return Program({"-c", before + "; exec " + chaski_binary() + " " + arguments}, "", "", "/bin/sh")
       .wait();
@@ -26,7 +26,7 @@ Outcome with_fault(const std::string& fault, const std::string& arguments) {
   return after("export LD_PRELOAD=" + faults_shim() + " " + fault, arguments);
 }
 
-// As usual, or refused: the last line says why, and there is no other but a notice.
+// Succeeded, or failed with one error line at the end and at most notices before it.
 void check_refusal(const Outcome& outcome) {
   CHECK_MESSAGE((outcome.status == 0 || outcome.status == 4 || outcome.status == 5), outcome.status,
                 " ", outcome.err);
@@ -39,7 +39,7 @@ void check_refusal(const Outcome& outcome) {
 
 }  // namespace
 
-TEST_CASE("faults/memory that ends anywhere is exit 4 and one line") {
+TEST_CASE("faults/a failed allocation anywhere is exit 4 and one line") {
   if (!can_preload()) return;
   const TempFolder tmp;
   const std::string to_gguf = "convert " + kStory + " " + tmp / "out.gguf";
@@ -54,9 +54,9 @@ TEST_CASE("faults/memory that ends anywhere is exit 4 and one line") {
     }
 }
 
-// Eight tokens more, in a page that is there, cost no allocation: neither the pass nor the draw nor
-// the text of them.
-TEST_CASE("faults/a decode step takes no memory") {
+// Eight more tokens in an existing page need no allocation: not in the pass, the sampler or the
+// text.
+TEST_CASE("faults/a decode step allocates no memory") {
   if (!can_preload()) return;
   const TempFolder tmp;
   const auto allocations = [&](const std::string& temperature, int tokens) {
@@ -80,7 +80,7 @@ TEST_CASE("faults/ulimit -v: exit 4 and one line, whatever the size") {
   int refused = 0;
   for (int kib = 18 << 10; kib < 26 << 10; kib += 256) {
     const std::string limit = "ulimit -v " + std::to_string(kib);
-    if (after(limit, "--version").status != 0) continue;  // the loader's own memory
+    if (after(limit, "--version").status != 0) continue;  // too small for the loader itself
     CAPTURE(kib);
     for (const std::string& command :
          {"run -m " + gguf + " -p The -n 2", "convert " + kStory + " " + tmp / "again.gguf"}) {
@@ -93,18 +93,18 @@ TEST_CASE("faults/ulimit -v: exit 4 and one line, whatever the size") {
   CHECK(refused > 0);
 }
 
-TEST_CASE("faults/a limit of addresses counts as memory, and the message says what it leaves") {
+TEST_CASE("faults/a limit of address space counts as memory, and the message says what is left") {
   if (chaski_binary().find("asan") != std::string::npos) return;
   const std::string command = "bench --shape smollm-135m:f16 -p 1 -n 1 -t 1 -r 1";
   const Outcome refused = after("ulimit -v 250000", command);
   CHECK_MESSAGE(refused.status == 4, refused.err);
   CHECK_MESSAGE(refused.error_says("the weights need 0.269 GB of memory, 0.2"), refused.err);
-  // Addresses for keys and values of sixteen contexts are not insisted on.
+  // Reserving address space for the KV cache of sixteen contexts may fail without an error.
   const Outcome enough = after("ulimit -v 500000", command);
   CHECK_MESSAGE(enough.status == 0, enough.err);
 }
 
-// A folder whose vocabulary is most of it: pieces of one to four letters.
+// A folder with a large vocabulary (pieces of one to four letters) and few weights.
 void put_hf_vocabulary(const std::string& folder) {
   const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   std::string vocab, merges;
@@ -148,8 +148,7 @@ void put_hf_vocabulary(const std::string& folder) {
   fs::resize_file(folder + "/model.safetensors", 8 + header.size() + 1 + at);
 }
 
-TEST_CASE(
-    "faults/what a file says before its weights takes four times the file and 64 MB at most") {
+TEST_CASE("faults/a file's header needs at most four times the file and 64 MB of memory") {
   if (chaski_binary().find("asan") != std::string::npos) return;
   const TempFolder tmp;
   const auto fits = [](const std::string& model, uint64_t file, uint64_t mapped = 0) {
@@ -183,7 +182,7 @@ TEST_CASE(
        fs::file_size(tmp / "hf/model.safetensors"));
 }
 
-TEST_CASE("faults/control groups: the tightest limit on the way up, files read do not count") {
+TEST_CASE("faults/control groups: the smallest limit on the path counts, the page cache does not") {
   const TempFolder tmp;
   const std::string& root = tmp.path;
   write_file(tmp / "proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n");
@@ -202,12 +201,12 @@ TEST_CASE("faults/control groups: the tightest limit on the way up, files read d
       v2 + "/user/memory.stat",
       "anon 100\nfile 70000000\nunevictable 3\ninactive_file 50000000\nactive_file 20000000\n");
   CHECK(available_pages(root) == 170000000);
-  write_file(v2 + "/user/app/memory.max", "190000000\n");  // less than it uses
+  write_file(v2 + "/user/app/memory.max", "190000000\n");  // less than in use
   CHECK(available_pages(root) == 0);
 
   write_file(tmp / "proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/docker/0123\n0::/\n");
   CHECK(available_pages(root) == 8000000ull * 1024);
-  const std::string v1 = v2 + "/memory";  // in a container: the group is where the mount begins
+  const std::string v1 = v2 + "/memory";  // in a container the group is the root of the mount
   write_file(v1 + "/memory.limit_in_bytes", "64000000\n");
   write_file(v1 + "/memory.usage_in_bytes", "60000000\n");
   write_file(v1 + "/memory.stat",
@@ -215,7 +214,7 @@ TEST_CASE("faults/control groups: the tightest limit on the way up, files read d
   CHECK(available_pages(root) == 4000010);
 }
 
-TEST_CASE("faults/control groups: the least quota of CPU time on the way up") {
+TEST_CASE("faults/control groups: the smallest CPU quota on the path counts") {
   const TempFolder tmp;
   const std::string &root = tmp.path, v2 = tmp / "sys/fs/cgroup";
   CHECK(std::isinf(quota_cores(root)));
@@ -248,7 +247,7 @@ TEST_CASE("faults/errors of the system: ENOMEM from mmap is 4, EIO from read is 
   check_one_line(unread, 5, gguf + ": cannot be read: Input/output error");
 }
 
-TEST_CASE("faults/threads that do not start: fewer, or exit 4, and nobody waits for them") {
+TEST_CASE("faults/threads that do not start: fewer threads or exit 4, and no endless wait") {
   if (!can_preload()) return;
   for (const char* which : {"1:11 FAULT_FOR_EVER=1", "2:11", "3:11", "4:11"}) {
     const std::string fault = std::string("FAULT_CALL=pthread_create:") + which;
@@ -269,7 +268,7 @@ TEST_CASE("faults/a model shortened while it is mapped is exit 5 and one line") 
   const std::string model = tmp / "model.quipu", fifo = tmp / "question";
   fs::copy_file(kStory, model);
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  // The question comes when the file is mapped and has been shortened.
+  // Send the question after the file is mapped and truncated.
   const std::string ask = "exec 3>" + fifo +
                           "; until grep -q model.quipu /proc/$$/maps; do sleep 0.1; kill -0 $$ || "
                           "exit; done; truncate -s 4096 " +
@@ -281,7 +280,7 @@ TEST_CASE("faults/a model shortened while it is mapped is exit 5 and one line") 
                 outcome.err);
 }
 
-TEST_CASE("faults/ulimit -f is exit 5, the old file is whole and nothing is left") {
+TEST_CASE("faults/ulimit -f is exit 5, the old file is unchanged and no other file is left") {
   for (const char* name : {"out.quipu", "out.gguf"}) {
     const TempFolder tmp;
     write_file(tmp / name, "old");
@@ -294,7 +293,7 @@ TEST_CASE("faults/ulimit -f is exit 5, the old file is whole and nothing is left
   }
 }
 
-TEST_CASE("faults/what a killed writer left blocks nobody and is removed; a living one's is not") {
+TEST_CASE("faults/files of a killed writer are removed, those of a running one are not") {
   const TempFolder tmp;
   write_file(tmp / ".a.0123456789abcdef.tmp", "left by a killed writer");
   write_file(tmp / ".a.backup.tmp", "somebody's own");

@@ -1,5 +1,5 @@
-// The command lines that people bring from llama.cpp's tools and from ollama, by the real binary:
-// each works, or is answered by one line that says how it is done here.
+// Command lines of llama.cpp's tools and of ollama with the real program: each works, or fails with
+// one line that says how to do it with chaski.
 #include <sstream>
 
 #include "tests/kit/program.h"
@@ -9,12 +9,12 @@ using namespace chaski::test;
 namespace {
 
 struct Line {
-  const char* typed;  // as a shell would part it at spaces; MODEL is the bundled model's file
-  // Of the line that refuses it; "": it works. Behind "note: ": it works, and this is said.
+  const char* typed;  // words separated by spaces; MODEL is the bundled model's file
+  // A part of the error; "": it works. After "note: ": it works, and prints this note.
   const char* answer;
 };
 
-// What works is short: -n 1, or an empty standard input for the lines of a chat.
+// Commands that work are short: -n 1, or an empty standard input for a chat.
 constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1", ""},
     {"run -m MODEL -p Once --n-predict 1", ""},
@@ -27,9 +27,9 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 -c 1M", "note: models/bundled/story.quipu: a context of 1048576"},
     {"run -m MODEL -p Once -n 1M -c 64 --ignore-eos", ""},
     {"run -m MODEL -p Once -c 10G",
-     "--ctx: is \"10G\", expected a number from 0 to 2147483647, such as 4096, 4k or 1M"},
-    {"run -m MODEL -p Once -c 4.5k", "--ctx: is \"4.5k\", expected a number from 0"},
-    {"run -m MODEL -p Once -c 3000M", "--ctx: is \"3000M\", expected a number from 0"},
+     "--ctx is \"10G\", expected a number from 0 to 2147483647, such as 4096, 4k or 1M"},
+    {"run -m MODEL -p Once -c 4.5k", "--ctx is \"4.5k\", expected a number from 0"},
+    {"run -m MODEL -p Once -c 3000M", "--ctx is \"3000M\", expected a number from 0"},
     {"run -m MODEL -p Once -n 1 -t4", ""},
     {"run -m MODEL -p Once -n 1 -s 42", ""},
     {"run -m MODEL -p Once -n 1 --seed -1", ""},
@@ -50,12 +50,12 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 --kv Q8_0", ""},
     {"run -m MODEL -bf MODEL-is-not-there", "MODEL-is-not-there: cannot be opened"},
     {"run -m MODEL -p Once -n 1 -tb 4",
-     "note: -tb has no effect: prompts and answers have the same threads: -t N"},
+     "note: -tb has no effect: prompts and answers use the same threads: -t N"},
     {"run -m MODEL -p Once -n 1 --threads-batch 4", "note: --threads-batch has no effect"},
-    {"run -m MODEL -p Once -n 1 -b 512", "note: -b has no effect: chaski chooses how many"},
+    {"run -m MODEL -p Once -n 1 -b 512", "note: -b has no effect: chaski chooses the batch size"},
     {"run -m MODEL -p Once -n 1 -ub=512", "note: -ub has no effect: chaski chooses"},
-    {"run -m MODEL -p Once -n 1 -fa", "note: -fa has no effect: attention keeps no table"},
-    {"run -m MODEL -fa on -p Once -n 1", "note: -fa has no effect: attention keeps no table"},
+    {"run -m MODEL -p Once -n 1 -fa", "note: -fa has no effect: chaski always uses attention"},
+    {"run -m MODEL -fa on -p Once -n 1", "note: -fa has no effect: chaski always uses attention"},
     {"run -m MODEL --flash-attn -p Once -n 1", "note: --flash-attn has no effect"},
     {"run -m MODEL -p Once -n 1 -ctk q8_0 -ctv q8_0", ""},
     {"run -m MODEL -p Once -n 1 -ctk f16 -ctv q8_0", "--kv is given twice, expected once"},
@@ -66,19 +66,19 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 --prio 2 --poll 0", "note: --poll has no effect"},
     {"run -m MODEL -p Once -n 1 --no-repack --swa-full", "note: --no-repack has no effect"},
     {"run -m MODEL -p Once -n 1 -fit on -cram 100 --perf", "note: -cram has no effect"},
-    {"run -m MODEL -p Once -n 1 -ctkd f16 -td 4 -dio", "note: -td has no effect: who guesses"},
-    {"run -m MODEL -p Once --mmproj x", "--mmproj: chaski reads text, no pictures"},
-    {"run --version", "--version: chaski --version tells it"},
+    {"run -m MODEL -p Once -n 1 -ctkd f16 -td 4 -dio", "note: -td has no effect: the draft model"},
+    {"run -m MODEL -p Once --mmproj x", "--mmproj: chaski reads only text, no images"},
+    {"run --version", "--version: use chaski --version"},
     {"run -m MODEL -p Once -n 1 --mirostat 2 --top-k 20 --min-p 0.1",
      "note: --top-k, --min-p have no effect with --mirostat 2"},
     {"run -m MODEL -p Once -n 1 --temp 0 --top-p 0.5", "note: --top-p has no effect at --temp 0"},
     {"run -m MODEL -p Once -n 1 --dry-base 2",
      "note: --dry-base has no effect without --dry-multiplier"},
-    {"run -m MODEL -p Once -i", "-i: chaski chat talks"},
-    {"run -m MODEL -p Once -cnv", "-cnv: chaski chat talks"},
+    {"run -m MODEL -p Once -i", "-i: chaski chat is for conversations"},
+    {"run -m MODEL -p Once -cnv", "-cnv: chaski chat is for conversations"},
     {"run -m MODEL -p Once -sys short",
-     "-sys: a prompt goes in as it stands: chaski chat --system"},
-    {"run -hf ggml-org/gemma-3-1b-it-GGUF", "-hf: chaski pull NAME or chaski pull URL fetches"},
+     "-sys: chaski run has no system message; use chaski chat --system"},
+    {"run -hf ggml-org/gemma-3-1b-it-GGUF", "-hf: chaski pull NAME or chaski pull URL downloads"},
     {"run -hfr TheBloke/some -hff model.gguf", "-hfr: chaski pull NAME"},
     {"run -mu https://example.org/model.gguf", "-mu: chaski pull NAME"},
     {"run -m MODEL -p Once -n 1 --mirostat 2 --mirostat-lr 0.2 --mirostat-ent 4", ""},
@@ -89,55 +89,61 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 --dry-multiplier 0.8 --dry-sequence-breaker none", ""},
     {"run -m MODEL -p Once -n 1 -l 15+1 -l 16-inf", ""},
     {"run -m MODEL -p Once -n 1 --samplers top_k;typ_p;temperature", ""},
-    {"run -m MODEL -p Once -n 1 --sampling-seq kft", "steps have names here"},
+    {"run -m MODEL -p Once -n 1 --sampling-seq kft", "chaski names the steps"},
     {"run -m MODEL -p Once -n 1 --grammar-file tests/golden/grammars/list.gbnf", ""},
     {"run -m MODEL -p Once -n 1 -j {}", ""},
-    {"run -m MODEL -p Once --format json", "--format: any JSON is --json-schema '{}'"},
-    {"run -m MODEL -p Once -n 1 --mlock", "note: --mlock has no effect: the system keeps what"},
+    {"run -m MODEL -p Once --format json", "--format: use --json-schema '{}' for any JSON"},
+    {"run -m MODEL -p Once -n 1 --mlock", "note: --mlock has no effect: the system keeps used"},
     {"run -m MODEL -p Once -n 1 --numa distribute", "note: --numa has no effect: the system"},
-    {"run -m MODEL -p Once --lora adapter.gguf", "--lora: chaski reads no adapters"},
+    {"run -m MODEL -p Once --lora adapter.gguf", "--lora: chaski cannot read adapters"},
     {"run -m MODEL -p Once -n 1 --prompt-cache-all",
-     "note: --prompt-cache-all has no effect: /save"},
-    {"run -m MODEL -p Once --tools file", "--tools: chaski chat -p TEXT --tools FILE asks"},
-    {"run -m MODEL -p Once --draft 16", "--draft-len 16 says how far"},
+     "note: --prompt-cache-all has no effect: in chaski chat, /save"},
+    {"run -m MODEL -p Once --tools file", "--tools: use chaski chat -p TEXT --tools FILE"},
+    {"run -m MODEL -p Once --draft 16", "for at most 16 of them: --draft-len 16"},
     {"run -m MODEL -p Once --list-devices", "chaski doctor lists GPUs"},
-    {"run MODEL Hello", "has no flag in front of it, expected -m MODEL for a model"},
+    {"run MODEL Hello", "did you mean chaski run -m models/bundled/story.quipu -p \"Hello\"?"},
+    {"run qwen say hello",
+     "unexpected \"qwen\", did you mean chaski run -m qwen -p \"say hello\"?"},
+    {"run -m MODEL hello", "unexpected \"hello\", did you mean chaski run -p \"hello\"?"},
     {"run -m MODEL -p Once -p again", "--prompt is given twice, expected once"},
     {"chat -m MODEL -cnv -i --jinja --lines", ""},
     {"chat -m MODEL -sys short -ngl 0 --lines", ""},
     {"chat -m MODEL -st -n 1 -p Hello", ""},
     {"chat -m MODEL -n 1 -p Hello --hidethinking --nowordwrap", ""},
-    {"chat -m MODEL --reasoning-format none", "shown, hidden or off by --think"},
-    {"chat -m MODEL -no-cnv", "-no-cnv: chaski chat talks, chaski run completes"},
-    {"chat -m MODEL --chat-template chatml", "chat takes the template of the model's own file"},
+    {"chat -m MODEL --reasoning-format none",
+     "chaski chat --think shows, hides or turns off thinking"},
+    {"chat -m MODEL -no-cnv", "-no-cnv: chaski chat is for conversations, chaski run completes"},
+    {"chat -m MODEL --chat-template chatml", "chat uses the template in the model's file"},
     {"chat -m MODEL --keepalive 5m --lines",
-     "note: --keepalive has no effect: there is no service"},
+     "note: --keepalive has no effect: chaski has no server"},
     {"eval -m MODEL -f README.md -ngl 0 --chunks 1 -c 4", ""},
     {"bench -m MODEL -p 1 -n 1 -r 1 -ngl 0", ""},
     {"bench -m MODEL -p 1 -n 1 -r 1 --n-depth 0k", ""},
-    {"bench -m MODEL -p 16385k", "--prompt: is \"16385k\", expected numbers from 0"},
-    {"bench -m MODEL -p 1 -n 1 -r 1 -o json", "-o: the forms beside the table are --json"},
+    {"bench -m MODEL -p 16385k", "--prompt is \"16385k\", expected numbers from 0"},
+    {"bench -m MODEL -p 1 -n 1 -r 1 -o json", "-o: use --json or --csv"},
     {"tokenize -m MODEL --stdin -p Once --ids", ""},
     {"quantize MODEL OUT.gguf Q8_0", "quantize writes .quipu files"},
     {"quantize MODEL OUT Q4_K_M", "(nearest: q4"},
     {"quantize MODEL OUT --imatrix none.dat", "none.dat: cannot be opened"},
     {"quantize --leave-output-tensor MODEL OUT q4", "--leave-output-tensor: head and embedding"},
-    {"quantize --token-embedding-type q8_0 MODEL OUT q4", "formats by name are --recipe FILE"},
-    {"eval -m MODEL -f README.md --kl-divergence", "--kl-divergence: divergence is --kl BASE"},
-    {"bench -m MODEL -p 1 -n 1 -r 1 -fa 1 -mmp 0", "note: -mmp has no effect: how weights lie"},
+    {"quantize --token-embedding-type q8_0 MODEL OUT q4", "use --recipe FILE with lines"},
+    {"eval -m MODEL -f README.md --kl-divergence", "--kl-divergence: use --kl BASE"},
+    {"bench -m MODEL -p 1 -n 1 -r 1 -fa 1 -mmp 0", "note: -mmp has no effect: use --load"},
     {"run -m MODEL -p Once -n 1 --no-penalize-nl", "note: --no-penalize-nl has no effect"},
     {"chat -m MODEL --think=false -n 1 -p Hello", "note: the chat template has no switch"},
-    {"pull llama3.2", "llama3.2 is no name of a model, expected OWNER/MODEL"},
-    {"ls", "ls: chaski list has the models"},
-    {"ps", "ps: there is no service"},
-    {"serve", "serve: there is no service"},
+    {"pull llama3.2", "llama3.2 is not the name of a model, expected OWNER/MODEL"},
+    {"ls", "ls: chaski list shows the models"},
+    {"ps", "ps: chaski has no server"},
+    {"serve", "serve: chaski has no server"},
     {"show llama3.2", "show: chaski inspect FILE"},
     {"rm llama3.2", "rm: models are files"},
     {"create mine -f Modelfile", "create: chaski quantize"},
     {"help run", ""},
     {"help", ""},
-    {"MODEL", "is no command: chaski chat -m "},
-    {"-m MODEL -p Once", "-m stands before a command, expected one of run, chat"},
+    {"help formats", ""},
+    {"formats", "formats is a help topic, not a command: chaski help formats"},
+    {"MODEL", "is a file, not a command; to chat with a model: chaski chat -m "},
+    {"-m MODEL -p Once", "-m comes before a command, expected a command first: run, chat"},
 };
 
 Arguments words_of(const std::string& line) {
@@ -149,7 +155,7 @@ Arguments words_of(const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("habits/what people type works, or one line says how it is done here") {
+TEST_CASE("habits/flags of other programs work, or one line says what to use") {
   for (const Line& line : kLines) {
     CAPTURE(std::string(line.typed));
     const Outcome outcome = chaski_run(words_of(line.typed));
@@ -168,7 +174,7 @@ TEST_CASE("habits/what people type works, or one line says how it is done here")
   }
 }
 
-TEST_CASE("habits/words that stand for each other give the same text") {
+TEST_CASE("habits/synonyms give the same text") {
   const auto text = [](const std::string& more) {
     const Outcome outcome = chaski_run(words_of("run -m MODEL -p Once " + more));
     CHECK_MESSAGE(outcome.status == 0, outcome.err);
@@ -189,31 +195,31 @@ TEST_CASE("habits/words that stand for each other give the same text") {
   CHECK(of_prompt({"-p", "One\\ntwo"}) != of_prompt({"-p", "One\ntwo"}));
 }
 
-TEST_CASE("habits/a flag or a command that is mistyped gets the one that was meant") {
+TEST_CASE("habits/a mistyped flag or command gets a suggestion") {
   const std::pair<const char*, const char*> lines[] = {
-      {"run --tokns 4", "--tokns is no flag of chaski run, did you mean --tokens?"},
-      {"run --n-predit 4", "--n-predit is no flag of chaski run, did you mean --n-predict?"},
-      {"run -temp 0", "-temp is no flag of chaski run, did you mean --temp?"},
+      {"run --tokns 4", "chaski run has no flag --tokns, did you mean --tokens?"},
+      {"run --n-predit 4", "chaski run has no flag --n-predit, did you mean --n-predict?"},
+      {"run -temp 0", "chaski run has no flag -temp, did you mean --temp?"},
       {"chat --sytem x", "did you mean --system?"},
       {"bench --repetition 1", "did you mean --repetitions?"},
-      {"run --decode 5", "--decode is no flag of chaski run, but of tokenize"},
-      {"run --depth 5", "--depth is no flag of chaski run, but of bench"},
-      {"run --frobnicate", "--frobnicate is no flag of chaski run, chaski run --help lists them"},
-      {"rnu -p a", "rnu is no command, did you mean run?"},
-      {"quantise a b", "quantise is no command, did you mean quantize?"},
-      {"frobnicate", "frobnicate is no command, expected one of run, chat"},
-      {"--version run", "--version stands alone, found \"run\" behind it"},
-      {"--help rnu", "rnu is no command, did you mean run?"},
+      {"run --decode 5", "chaski run has no flag --decode, but chaski tokenize has it"},
+      {"run --depth 5", "chaski run has no flag --depth, but chaski bench has it"},
+      {"run --frobnicate", "chaski run has no flag --frobnicate, see chaski run --help"},
+      {"rnu -p a", "unknown command rnu, did you mean run?"},
+      {"quantise a b", "unknown command quantise, did you mean quantize?"},
+      {"frobnicate", "unknown command frobnicate, expected one of run, chat"},
+      {"--version run", "--version takes no arguments, found \"run\""},
+      {"--help rnu", "unknown command rnu, did you mean run?"},
       {"quantize MODEL Q4_K_M",
        "Q4_K_M stands where the file to write does, expected chaski "
        "quantize IN OUT TYPE, such as chaski quantize "},
       {"quantize MODEL q8", " small.quipu q8"},
       {"quantize MODEL F16", "F16 stands where the file to write does"},
-      {"run -p", "-p expects a value behind it"},
+      {"run -p", "-p needs a value after it"},
       {"run --json=yes", "--json takes no value"},
-      {"run -p a --draft ngarm", "or a folder of Medusa heads or an EAGLE head (nearest: ngram)"},
+      {"run -p a --draft ngarm", "or a folder with Medusa heads or an EAGLE head (nearest: ngram)"},
       {"run -p a --draft wizard", "--draft is wizard, expected auto, ngram, none, a model"},
-      {"run --kv q9 -p a", "--kv: is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},
+      {"run --kv q9 -p a", "--kv is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},
   };
   for (const auto& [line, answer] : lines) {
     CAPTURE(std::string(line));
@@ -221,13 +227,13 @@ TEST_CASE("habits/a flag or a command that is mistyped gets the one that was mea
   }
 }
 
-TEST_CASE("habits/flags are checked before a model is read, and an error comes alone") {
+TEST_CASE("habits/flags are checked before a model is read, and an error is printed alone") {
   const TempFolder folder;
   const std::string gguf = folder / "story.gguf";
   REQUIRE(chaski_run({"convert", kStory, gguf}).status == 0);
   const std::pair<Arguments, std::string> lines[] = {
       {{"run", "-m", gguf, "-p", "a", "--draft", folder / "none"},
-       "none, which is not there, expected auto, ngram, none, a model of the same vocabulary"},
+       "none, which does not exist, expected auto, ngram, none, a model with the same vocabulary"},
       {{"run", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
       {{"eval", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
       {{"run", "-m", gguf, "-p", "a", "--rope-scaling", "bent"}, "--rope-scaling is bent"},
@@ -245,11 +251,11 @@ TEST_CASE("habits/flags are checked before a model is read, and an error comes a
   }
 }
 
-TEST_CASE("habits/notices say that they are, and -q leaves them out") {
+TEST_CASE("habits/notices are marked as notes, and -q hides them") {
   const TempFolder folder;
   const std::string gguf = folder / "story.gguf";
   REQUIRE(chaski_run({"convert", kStory, gguf, "-q"}).err.empty());
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // also where there is a GPU
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // hides a GPU
   const Arguments run = {"run", "-m", gguf, "-p", "Once", "-n", "1", "-s", "1"};
   const auto with = [&](const Arguments& more) {
     Arguments all = run;
@@ -269,7 +275,8 @@ TEST_CASE("habits/notices say that they are, and -q leaves them out") {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-TEST_CASE("habits/the closing line: no exponent, no guesses that gained nothing, 1 token") {
+TEST_CASE(
+    "habits/the last line: no exponents, no draft tokens without gain, singular for 1 token") {
   const Arguments run = {"run", "-m", kStory, "-p", "Once", "-n", "1", "-s", "10"};
   const Outcome one = chaski_run(run);
   CHECK_MESSAGE(one.error_says("; answer 1 token;"), one.err);
@@ -283,7 +290,7 @@ TEST_CASE("habits/the closing line: no exponent, no guesses that gained nothing,
   CHECK_MESSAGE(verbose.error_says(" guesses right"), verbose.err);
 }
 
-TEST_CASE("habits/tables go by layers") {
+TEST_CASE("habits/tables are sorted by layer") {
   const std::string model = "/SmolLM2-135M-Instruct.Q4_1.gguf";
   const char* real = std::getenv("CHASKI_REAL_MODELS");
   if (!real || !have(real + model)) return;
@@ -292,7 +299,7 @@ TEST_CASE("habits/tables go by layers") {
   CHECK(table.find("layer.1.attn_q ") < table.find("layer.2.attn_q "));
 }
 
-TEST_CASE("habits/bench keeps how fast memory is, run says it and measures nothing") {
+TEST_CASE("habits/bench stores the memory speed, and run prints it without measuring") {
   const TempFolder folder;
   const std::string before = std::getenv("XDG_CACHE_HOME");
   setenv("XDG_CACHE_HOME", folder.path.c_str(), 1);
@@ -312,7 +319,7 @@ TEST_CASE("habits/bench keeps how fast memory is, run says it and measures nothi
           {"run", "--device", "cpu", "-t", threads, "-m", model, "-p", "A", "-n", "3"});
     };
     CHECK_MESSAGE(run("1").error_says("% of the 1000.0 GB/s that memory gives"), run("1").err);
-    CHECK(!run("2").error_says("that memory gives"));  // never measured with two threads
+    CHECK(!run("2").error_says("that memory gives"));  // not measured with two threads
     write_file(kept, "not a number");
     CHECK(!run("1").error_says("that memory gives"));
     CHECK(files_in(speeds) == 1);
@@ -320,7 +327,7 @@ TEST_CASE("habits/bench keeps how fast memory is, run says it and measures nothi
   setenv("XDG_CACHE_HOME", before.c_str(), 1);
 }
 
-TEST_CASE("habits/doctor: a verdict a line, and the speed of memory is kept") {
+TEST_CASE("habits/doctor: one verdict a line, and the memory speed is stored") {
   const TempFolder folder;
   const std::string before = std::getenv("XDG_CACHE_HOME");
   setenv("XDG_CACHE_HOME", folder.path.c_str(), 1);

@@ -1,5 +1,5 @@
-// What the Makefile does with a program that is built: it installs one file, and links one that can
-// be carried to another machine. Nothing is compiled here.
+// Targets of the Makefile for a built program: install, a static link for other machines, a Debian
+// package. These tests compile nothing.
 #include <sstream>
 
 #include "tests/kit/program.h"
@@ -11,7 +11,7 @@ namespace {
 
 std::string build_folder() { return fs::path(chaski_binary()).parent_path(); }
 
-// make as a user calls it, although it may be make that runs the tests.
+// Runs make as a user would, without the variables of a make that runs the tests.
 Outcome make(const std::string& arguments) {
   return Program({"-c",
                   "unset MAKEFLAGS MAKELEVEL MFLAGS MAKEOVERRIDES MODE STATIC BUILD; "
@@ -23,7 +23,7 @@ Outcome make(const std::string& arguments) {
 
 }  // namespace
 
-TEST_CASE("make install puts program, manual and completions where it was told") {
+TEST_CASE("make install writes program, manual and completions to PREFIX") {
   const TempFolder folder;
   const std::string root = folder / "root", installed = root + "/opt/chaski/bin/chaski";
   const Outcome done = make("-o " + chaski_binary() + " BUILD=" + build_folder() +
@@ -51,7 +51,7 @@ TEST_CASE("make install puts program, manual and completions where it was told")
   CHECK(story.out.starts_with("Once upon a time"));
 }
 
-TEST_CASE("make STATIC=1 links every library but libc into the program") {
+TEST_CASE("make STATIC=1 links every library except libc into the program") {
   const TempFolder folder;
   const std::string program = folder / "chaski";
   const Outcome plan = make("-n STATIC=1 CUDA=0 BUILD=" + folder.path + " " + program);
@@ -83,7 +83,7 @@ TEST_CASE("make STATIC=1 links every library but libc into the program") {
   CHECK(compiled > 3);  // units of main/
 }
 
-TEST_CASE("make deb: a package that says what it needs, and whose program runs") {
+TEST_CASE("make deb: a package with its dependencies, and its program runs") {
   if (std::system("command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null") != 0)
     return (void)std::fprintf(stderr, "SKIPPED: dpkg-deb and dpkg-shlibdeps are not there\n");
   if (chaski_binary().find("asan") != std::string::npos)

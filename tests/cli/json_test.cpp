@@ -1,4 +1,4 @@
-// What --json and --jsonl write is what docs/json.md says, field by field.
+// The fields that --json and --jsonl write are those of docs/json.md.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -15,14 +15,14 @@ struct Row {
   std::string type;
   bool always;
 };
-using Rows = std::map<std::string, Row>;  // by field: "tensors[].name"
+using Rows = std::map<std::string, Row>;  // key: the field, such as "tensors[].name"
 
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" `"), end = text.find_last_not_of(" `");
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
 
-// The tables by the headings above them: "run", "run, event text".
+// The tables of docs/json.md, by their headings: "run", "run, event text".
 std::map<std::string, Rows> documented() {
   std::map<std::string, Rows> all;
   std::istringstream in(read_file("docs/json.md"));
@@ -87,7 +87,7 @@ void check_whole(const std::string& heading, const std::string& text) {
   }
 }
 
-// Returns how many objects of an event there are.
+// Returns the number of objects for each event.
 std::map<std::string, int> check_lines(const std::string& command, const std::string& text) {
   const auto all = documented();
   std::map<std::string, int> events;
@@ -112,7 +112,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("cli/json: every command writes the fields that docs/json.md has") {
+TEST_CASE("cli/json: every command writes the fields of docs/json.md") {
   const TempFolder tmp;
   const std::string text = write_file(tmp / "text", [] {
     std::string words;
@@ -170,19 +170,19 @@ TEST_CASE("cli/json: every command writes the fields that docs/json.md has") {
   const json listed = json::parse(chaski_run({"list", "--json"}).out);
   for (const auto& model : listed["models"]) CHECK(model["runs"] == (model["name"] != "broken"));
 
-  // An error is a line on standard error, and no JSON.
+  // An error is a line on standard error, not JSON.
   check_one_line(chaski_run({"run", "-p", "x", "-m", tmp / "nothing", "--json"}), 5,
                  "cannot be opened");
   check_one_line(chaski_run({"chat", "--lines", "--json"}, "Hello\n"), 2, "--jsonl beside --lines");
 
-  // Every command that has the flag was tried; pull is tried beside its server.
+  // Every command with the flag was tried; pull_test.cpp tries pull with a server.
   const std::string help = chaski_run({"--help"}).out;
   std::istringstream rows(help.substr(help.find("\nCommands:\n") + 11));
   int commands = 0;
   for (std::string line; std::getline(rows, line) && !line.empty();) {
     std::string name;
     std::istringstream(line) >> name;
-    if (!line.starts_with("  ") || line[2] == ' ') continue;  // goes on with the row before
+    if (!line.starts_with("  ") || line[2] == ' ') continue;  // continues the row before
     CAPTURE(name);
     ++commands;
     const bool tried = std::any_of(cases.begin(), cases.end(),
@@ -194,7 +194,7 @@ TEST_CASE("cli/json: every command writes the fields that docs/json.md has") {
   CHECK(commands > 10);
 }
 
-TEST_CASE("cli/json: --jsonl is a line for each thing that comes, and the result") {
+TEST_CASE("cli/json: --jsonl writes a line for each event, the result last") {
   const TempFolder tmp;
   const OwnVariable models("CHASKI_MODELS", tmp.path), home("HOME", tmp.path);
   const std::string q8 = tmp / "q8.quipu";
@@ -209,7 +209,7 @@ TEST_CASE("cli/json: --jsonl is a line for each thing that comes, and the result
   streamed.push_back("--jsonl");
   CHECK(events(streamed)["result"] == 1);
   CHECK(events(streamed)["text"] > 1);
-  // The parts are the text, and the text is that without --jsonl.
+  // The parts together are the text, which is the same as without --jsonl.
   std::string parts;
   std::istringstream lines(chaski_run(streamed).out);
   for (std::string line; std::getline(lines, line);) {

@@ -1,5 +1,4 @@
-// What --help says and the man pages show: that it is whole, reads well, and that its examples
-// work as they stand there.
+// --help and the man pages: they are complete, have no odd words, and their examples work.
 #include "tests/kit/program.h"
 
 using namespace chaski::test;
@@ -7,7 +6,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The rows below a heading, each its first word: commands, say.
+// The first words of the rows below a heading, such as the commands.
 std::vector<std::string> words_below(const std::string& help, const std::string& heading) {
   std::vector<std::string> words;
   bool inside = false;
@@ -31,7 +30,7 @@ std::vector<std::string> examples_of(const std::string& help) {
   return lines;
 }
 
-// bash in a folder where the files are that examples speak of, and chaski is the one to be tested.
+// Runs bash in a folder with the files that examples name and with the tested chaski in its PATH.
 Outcome in_folder(const TempFolder& folder, const std::string& line) {
   return Program({"-c", "set -o pipefail; cd " + folder.path +
                             " && export HOME=$PWD && PATH=$PWD/bin:$PATH && " + line},
@@ -41,7 +40,7 @@ Outcome in_folder(const TempFolder& folder, const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("manual/the help of every command: three examples, no words of the library") {
+TEST_CASE("manual/the help of every command has three examples and no words of CLI11") {
   CHECK(commands().size() >= 12);
   for (const std::string& command : commands()) {
     CAPTURE(command);
@@ -50,25 +49,56 @@ TEST_CASE("manual/the help of every command: three examples, no words of the lib
     CHECK(help.err.empty());
     CHECK(help.out == chaski_run({"help", command}).out);
     CHECK(examples_of(help.out).size() == 3);
-    for (const char* word : {"Excludes", "OPTIONS", "REQUIRED", "Positionals", "TEXT:", " ...\n"})
+    for (const char* word :
+         {"Excludes", "OPTIONS", "REQUIRED", "Positionals", "TEXT:", " ...\n", "default {}"})
       CHECK_MESSAGE(!contains(help.out, word), word);
     for (const std::string& line : lines_of(help.out)) CHECK_MESSAGE(line.size() <= 100, line);
   }
+  const std::string run = chaski_run({"run", "--help"}).out;
+  for (const char* flag : {"(default 0.8)", "(default 40)", "(default mmap)", "(default f16)"})
+    CHECK_MESSAGE(contains(run, flag), flag);
   const std::string help = chaski_run({"--help"}).out;
   CHECK(help == chaski_run({"help"}).out);
   for (const char* word : {"CHASKI_CONFIG", "CHASKI_MODELS", "NO_COLOR", "Exit status:"})
     CHECK_MESSAGE(contains(help, word), word);
 }
 
-TEST_CASE("manual/every format that can be chosen is explained where it is listed") {
-  const std::string quantize = chaski_run({"quantize", "--help"}).out;
+TEST_CASE("manual/chaski help formats lists every format that can be chosen, its own six first") {
+  const Outcome help = chaski_run({"help", "formats"});
+  REQUIRE_MESSAGE(help.status == 0, help.err);
+  CHECK(help.out == chaski_run({"--help", "formats"}).out);
+  const Arguments own = words_below(help.out, "chaski's own formats:"),
+                  gguf =
+                      words_below(help.out, "GGUF's formats, for files that other programs read:"),
+                  special = words_below(help.out, "Special formats:");
+  CHECK(own == Arguments{"q2", "q3", "q4", "q5", "q6", "q8"});
+  CHECK(gguf.size() == 9);
+  CHECK(special.size() == 9);
+  CHECK(help.out.find("chaski's own formats:") < help.out.find("GGUF's formats"));
+  CHECK(help.out.find("GGUF's formats") < help.out.find("Special formats:"));
   const Outcome wrong = chaski_run({"quantize", "a", "b", "q77"});
-  for (const std::string& format : words_below(quantize, "Formats:"))
+  Arguments all = own;
+  all.insert(all.end(), gguf.begin(), gguf.end());
+  all.insert(all.end(), special.begin(), special.end());
+  for (const std::string& format : all) {
     CHECK_MESSAGE(wrong.error_says(format), wrong.err);
-  CHECK(words_below(quantize, "Formats:").size() == 24);
+    CHECK_MESSAGE(contains(help.out, " bits: "), format);
+  }
+  const std::string page = chaski_run({"--man"}).out;
+  for (const std::string& format : all)
+    CHECK_MESSAGE(contains(page, ".B " + format + "\n"), format);
+  CHECK(contains(chaski_run({"--help"}).out, "\n  formats "));
+  // The help of quantize explains a part of them, and no other.
+  const std::string quantize = chaski_run({"quantize", "--help"}).out;
+  const Arguments listed = words_below(quantize, "Formats:");
+  CHECK(listed.size() >= own.size());
+  for (const std::string& format : listed) CHECK(std::ranges::count(all, format) == 1);
+  for (const std::string& format : own) CHECK(std::ranges::count(listed, format) == 1);
+}
+
+TEST_CASE("manual/every format of the KV cache is explained where it is listed") {
   const std::string run = chaski_run({"run", "--help"}).out;
-  CHECK(words_below(run, "Formats of keys and values:") ==
-        Arguments{"f32", "f16", "f8", "q8", "q4_0"});
+  CHECK(words_below(run, "KV cache formats:") == Arguments{"f32", "f16", "f8", "q8", "q4_0"});
 }
 
 TEST_CASE("manual/the examples work") {
@@ -93,7 +123,7 @@ TEST_CASE("manual/the examples work") {
   for (const std::string& command : commands())
     for (const std::string& line : examples_of(chaski_run({command, "--help"}).out)) {
       CAPTURE(line);
-      if (line.starts_with("chaski pull")) continue;  // has a server in pull_test.cpp
+      if (line.starts_with("chaski pull")) continue;  // pull_test.cpp has a server for it
       const Outcome outcome = in_folder(folder, line);
       CHECK_MESSAGE(outcome.status == 0, outcome.err);
     }
@@ -103,7 +133,7 @@ TEST_CASE("manual/the examples work") {
   }
 }
 
-TEST_CASE("manual/man pages are what man(1) takes without a warning") {
+TEST_CASE("manual/man(1) shows the man pages without a warning") {
   const TempFolder folder;
   Arguments pages = {""};
   for (const std::string& command : commands()) pages.push_back(command);
@@ -127,7 +157,7 @@ TEST_CASE("manual/man pages are what man(1) takes without a warning") {
           contains(shown.out, "chaski " + (command.empty() ? "COMMAND" : command) + " [FLAG...]"),
           shown.out);
       for (const char* part :
-           {"--json-schema FILE", R"(\n, \t, \r, \\, \" and \' in -p)", "^ (its"})
+           {"--json-schema FILE", R"(\n, \t, \r, \\, \" and \' in -p)", "^ (length"})
         if (command == "run") CHECK_MESSAGE(contains(shown.out, part), part);
       if (command.empty()) CHECK(contains(shown.out, "CHASKI_CONFIG"));
     }

@@ -481,7 +481,7 @@ TEST_CASE("cli/pull: answers that contradict the part or the list") {
   check_one_line(chaski_run({"pull", "a/b", "--file", "short*"}), 5, "only 3000 of 5000 bytes");
   check_one_line(chaski_run({"pull", "a/b", "--file", "long*"}), 5,
                  "sends more than the announced 4000 bytes");
-  check_one_line(pull("empty.gguf"), 5, "empty.gguf: is empty");
+  check_one_line(pull("empty.gguf"), 5, "empty.gguf: is an empty file");
   for (const char* name : {"once.gguf", "never.gguf", "less.gguf"}) {
     write_file(shelf / (std::string(name) + ".part"), file.substr(0, 3000));
     write_file(shelf / (std::string(name) + ".part.tag"), "\"one\"\n");

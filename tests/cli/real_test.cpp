@@ -1,6 +1,5 @@
-// Model files that people have, beside exact arithmetic on their weights: `make real` fetches them
-// and sets CHASKI_REAL_MODELS. What stands in tests/golden/real was made by
-// scripts/study/exact_argmax.py.
+// Popular model files, compared with exact arithmetic on their weights. `make real` downloads them
+// and sets CHASKI_REAL_MODELS. scripts/study/exact_argmax.py wrote tests/golden/real.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -23,11 +22,11 @@ json golden_of(const std::string& name) {
   return json::parse(read_file(golden("real/" + name + ".json")));
 }
 
-// Along the tokens that exact arithmetic takes: how many chaski takes too, and the largest lead
-// that exact arithmetic gives its token over any other where chaski takes another.
+// Follows the tokens that exact arithmetic chooses. Counts how many chaski chooses, too, and finds
+// the largest difference of exact logits between the first and second token where it does not.
 struct Agreement {
   int same = 0, places = 0;
-  double lead = 0;
+  double margin = 0;
 };
 Agreement agreement(const std::string& model, const json& prompts) {
   EngineOptions options;
@@ -39,13 +38,14 @@ Agreement agreement(const std::string& model, const json& prompts) {
     CHECK(engine->tokenizer().encode_prompt(prompt.at("text").get<std::string>()) == ids);
     const auto session = engine->session();
     auto logits = session->extend(ids);
-    for (const auto& [token, lead] : prompt.at("path").get<std::vector<std::pair<int, double>>>()) {
+    for (const auto& [token, margin] :
+         prompt.at("path").get<std::vector<std::pair<int, double>>>()) {
       const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
       ++found.places;
       if (best == token)
         ++found.same;
       else
-        found.lead = std::max(found.lead, lead);
+        found.margin = std::max(found.margin, margin);
       logits = session->decode(token);
     }
   }
@@ -59,9 +59,9 @@ double perplexity_of(const std::string& model, const std::string& text) {
   return json::parse(outcome.out).at("perplexity");
 }
 
-// The file and a tenth, and room for the program, its vocabulary and the keys and values of a few
-// hundred tokens: what was converted is not kept twice. It comes first, because the system counts
-// what the process that starts another ever had as the other's.
+// Memory limit: 1.1 times the file, plus the program, its vocabulary and the KV cache of a few
+// hundred tokens, so no converted tensor may exist twice. This check runs first, because the system
+// counts the peak of a parent process as the child's.
 constexpr double kProgram = 48e6;
 void check_memory(const std::string& model) {
   std::string text;
@@ -74,8 +74,8 @@ void check_memory(const std::string& model) {
   CHECK(most <= 1.1 * file + kProgram);
 }
 
-// Activations of 8 bits move logits by tenths: what exact arithmetic prefers by more than half is
-// taken, and nine tokens of ten anyhow.
+// Activations of 8 bits move logits by tenths. So chaski must choose every token that exact
+// arithmetic prefers by more than 0.5, and at least nine of ten tokens.
 void check_model(const std::string& name, const std::string& file) {
   const std::string model = real(file);
   if (!have(model)) return;
@@ -83,10 +83,10 @@ void check_model(const std::string& name, const std::string& file) {
   const json expected = golden_of(name);
   const Agreement found = agreement(model, expected.at("prompts"));
   MESSAGE(name << ": " << found.same << " of " << found.places
-               << " tokens are the exact ones, the others within " << found.lead);
+               << " tokens are the exact ones, the others within " << found.margin);
   CHECK(found.places > 0);
   CHECK(10 * found.same >= 9 * found.places);
-  CHECK(found.lead <= 0.5);
+  CHECK(found.margin <= 0.5);
   const std::string text = data("eval/wiki.test.raw");
   if (!have(text)) return;
   const double perplexity = perplexity_of(model, text), exact = expected.at("perplexity");

@@ -1,6 +1,6 @@
-// A model's chat template and a conversation: the family's text, a system message, a question and
-// an answer, one behind the other in the input. Messages forge no control token, and what was
-// rendered stays as it was when the conversation goes on.
+// A chat template and a conversation. The input contains the template, a system message, a question
+// and an answer. Messages must not create control tokens, and a longer conversation must begin with
+// the same text.
 #include <algorithm>
 #include <memory>
 
@@ -31,10 +31,10 @@ void talk(const Tokenizer& tokenizer, const ChatTemplate& chat,
     const char* role = i == 1 ? "system" : i % 2 == 0 ? "user" : "assistant";
     messages.push_back({role, std::string(parts[i])}), silent.push_back({role, ""});
     const Ids now = chat.render(messages, false), asked = chat.render(messages, true);
-    expect(begins(before, now), "a conversation begins with what it was");
-    expect(begins(now, asked), "and the generation prompt follows it");
+    expect(begins(before, now), "a longer conversation begins with the shorter one");
+    expect(begins(now, asked), "the generation prompt comes after the conversation");
     expect(controls(tokenizer, now) == controls(tokenizer, chat.render(silent, false)),
-           "control tokens come from the template");
+           "control tokens come only from the template");
     before = i % 2 == 0 ? asked : now;
   }
 }
@@ -48,7 +48,7 @@ void render(const ChatTemplate& chat, const std::vector<std::string_view>& parts
   chat.stop_strings();
 }
 
-// Whatever an answer is, its calls can be shown to a template, and are calls again.
+// The tool calls of any answer can be rendered by a template, and are parsed as the same calls.
 void read_calls(std::string_view answer) {
   static const Tools tools = Tools::parse("tools", R"([{"name": "f"}])");
   for (const char* mark :
@@ -60,7 +60,7 @@ void read_calls(std::string_view answer) {
       value_of_call(call);
     }
     for (const std::string& fault : read.faults)
-      expect(escaped(fault) == fault, "a fault is fit for a terminal");
+      expect(escaped(fault) == fault, "an error is safe for a terminal");
   }
 }
 
@@ -78,12 +78,12 @@ const Declared chat("chat", [](std::string_view input) {
   for (Voice& voice : voices) {
     voice.meta.set_str("tokenizer.chat_template", std::string(parts[0]));
     const ChatTemplate chat = ChatTemplate::detect(voice.meta, *voice.tokenizer);
-    if (chat.own()) {  // which may do to a conversation what it likes
+    if (chat.own()) {  // a model's own template may change messages
       may_fail([&] { render(chat, parts); });
       continue;
     }
     talk(*voice.tokenizer, chat, parts);
-    expect(escaped(chat.notice()) == chat.notice(), "a notice is fit for a terminal");
+    expect(escaped(chat.notice()) == chat.notice(), "a notice is safe for a terminal");
   }
 });
 

@@ -1,6 +1,6 @@
-// A grammar and texts for it, one behind the other in the input: read as GBNF, as a regular
-// expression and as a JSON schema. A place from which a text goes on has a byte that leads on, and
-// one that may end has read a text of the grammar.
+// A grammar and texts for it, which the input contains in this order. The grammar is read as GBNF,
+// as a regular expression and as a JSON schema. A state that is not final must allow a next byte,
+// and a final state must have read a text of the grammar.
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/json_schema.h"
 #include "engine/grammar/recognizer.h"
@@ -18,11 +18,12 @@ void read_texts(const Rules& rules, const std::vector<std::string_view>& parts) 
     Recognizer::Place place = recognizer.start();
     for (const char c : parts[i].substr(0, kMostText)) {
       recognizer.allow_work();
-      expect(recognizer.may_end(place) || recognizer.goes_on(place), "a place leads to an end");
+      expect(recognizer.may_end(place) || recognizer.goes_on(place),
+             "a state is final or allows a next byte");
       bool leads_on = false;
       for (int b = 0; b < 256 && !leads_on; ++b)
         leads_on = recognizer.step(place, uint8_t(b)) != Recognizer::kNowhere;
-      expect(leads_on == recognizer.goes_on(place), "a place goes on by a byte");
+      expect(leads_on == recognizer.goes_on(place), "goes_on() means that some byte is allowed");
       if ((place = recognizer.step(place, uint8_t(c))) == Recognizer::kNowhere) break;
     }
   }

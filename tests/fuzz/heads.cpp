@@ -1,5 +1,5 @@
-// A folder of heads that guess for a model of 8 columns and 3 tokens: config.json, Medusa's tensors
-// and EAGLE's, one behind the other in the input.
+// A folder of draft heads for a model of 8 columns and 3 tokens. The input contains config.json,
+// Medusa's tensors and EAGLE's.
 #include "models/architecture.h"
 #include "models/import/hf/eagle.h"
 #include "models/import/hf/medusa.h"
@@ -25,7 +25,7 @@ void import_as() {
     use(import_eagle(folder(), head));
     if constexpr (std::is_same_v<Head, Eagle3>)
       expect(head.tokens.empty() || int64_t(head.tokens.size()) == head.draft_vocab,
-             "each of its tokens is one of the model's");
+             "each token of a head is in the model's vocabulary");
   });
 }
 
@@ -41,7 +41,7 @@ const Declared heads("heads", [](std::string_view input) {
     MedusaHeads medusa;
     medusa.dim = 8, medusa.vocab = 3;
     use(import_medusa(folder(), medusa, "the model"));
-    expect(medusa.heads <= MedusaHeads::kMostHeads, "heads have a limit");
+    expect(medusa.heads <= MedusaHeads::kMostHeads, "the number of heads is limited");
   });
   import_as<Eagle1>(), import_as<Eagle3>(), import_as<NextLayer>();
 });

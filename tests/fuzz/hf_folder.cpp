@@ -1,5 +1,5 @@
-// A Hugging Face folder whose weights are in shards: config.json, index, two shards and
-// tokenizer_config.json, one behind the other in the input.
+// A Hugging Face folder with two shards of weights. The input contains config.json, the index, two
+// shards and tokenizer_config.json.
 #include <algorithm>
 #include <iterator>
 

@@ -1,4 +1,4 @@
-// A llama2.c model, and behind it its tokenizer.bin.
+// A llama2.c model followed by its tokenizer.bin.
 #include "models/import/import.h"
 #include "tests/fuzz/target.h"
 

@@ -1,4 +1,4 @@
-// libFuzzer's entry: a fuzz binary holds this and one target.
+// libFuzzer's entry point. A fuzz binary consists of this file and one target.
 #include <cstddef>
 #include <cstdint>
 

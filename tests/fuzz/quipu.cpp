@@ -1,5 +1,5 @@
-// A .quipu file. The header's length and sum are put right, so that what stands behind them is
-// reached; that wrong ones are refused is tests/tensor/quipu_damage_test.cpp's.
+// A .quipu file. The target corrects the header's length and checksum, so that the fuzzer reaches
+// the code after them. tests/tensor/quipu_damage_test.cpp tests wrong ones.
 #include "ggml-like-tensor/file/quipu.h"
 
 #include <xxhash.h>

@@ -1,4 +1,4 @@
-// tokenizer.model, SentencePiece's protobuf, and the tokenizer that is made of it.
+// tokenizer.model (SentencePiece's protobuf) and its tokenizer.
 #include "tests/fuzz/target.h"
 
 namespace chaski::fuzz {

@@ -24,11 +24,11 @@ struct Scratch {
   ~Scratch() { std::filesystem::remove_all(path); }
 };
 
-// More than any input that is read in earnest: a tensor in tiles may have eight times the bytes of
-// its rows, not a thousand times.
+// Skips models whose tensors need more memory: in tiles a tensor may have a thousand times the
+// bytes of its rows.
 constexpr uint64_t kMostBytes = 16 << 20;
 
-// Where kernels would find the tensors.
+// The memory from which kernels would read the tensors.
 struct Memory {
   std::vector<std::byte*> blocks;
   ~Memory() {
@@ -97,9 +97,9 @@ std::vector<std::string_view> parts_of(std::string_view input) {
 }
 
 void check_line(int code, const std::string& line) {
-  expect(code >= 2 && code <= 8, "the exit status of an Error");
-  expect(escaped(line) == line, "an error is one line, fit for a terminal");
-  expect(line.size() < 2000, "an error line that can be read");
+  expect(code >= 2 && code <= 8, "an Error has an exit status from 2 to 8");
+  expect(escaped(line) == line, "an error is one line that is safe for a terminal");
+  expect(line.size() < 2000, "an error line has less than 2000 bytes");
 }
 
 void use(const ModelSource& source) {
@@ -114,8 +114,8 @@ void use_tokenizer(const Metadata& meta, std::string_view text) {
   const auto tokenizer = Tokenizer::make(meta);
   const std::vector<TokenId> ids = tokenizer->encode(text);
   for (const TokenId id : ids) {
-    expect(id >= 0 && id < tokenizer->size(), "a token is one of the vocabulary");
-    expect(!tokenizer->is_control(id), "text of a user is no control token");
+    expect(id >= 0 && id < tokenizer->size(), "a token is in the vocabulary");
+    expect(!tokenizer->is_control(id), "a user's text has no control tokens");
   }
   tokenizer->encode_with_control(text);
   tokenizer->decode(ids);

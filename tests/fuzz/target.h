@@ -1,7 +1,6 @@
-// A fuzz target is one function over bytes: it uses them as a stranger's file, or a stranger's
-// text, and promises that nothing worse than an Error comes out. `make fuzz` runs each under
-// libFuzzer (main.cpp), fuzz_test.cpp replays the corpus in `make test`. Each target is one file
-// here.
+// A fuzz target is a function over bytes: it reads them as an untrusted file or text, which may
+// cause nothing worse than an Error. `make fuzz` runs each target under libFuzzer (main.cpp), and
+// fuzz_test.cpp replays the corpus in `make test`. Each target is one file in this folder.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,7 +11,7 @@
 namespace chaski::fuzz {
 
 struct Target {
-  const char* name;  // of its file, and of its folder in corpus/
+  const char* name;  // also of its file and of its folder in corpus/
   void (*run)(std::string_view input);
 };
 std::vector<Target>& targets();
@@ -22,30 +21,30 @@ struct Declared {
   Declared(const char* name, void (*run)(std::string_view)) { targets().push_back({name, run}); }
 };
 
-// What must hold for every input. Not an assertion of the test framework: a fuzzer stops at
+// Aborts unless `condition` holds. Not an assertion of the test framework, because a fuzzer needs
 // abort().
 void expect(bool condition, const char* what);
 
-// Files in a folder of this process. They are the same names each time, so that a run leaves no
-// more behind than one input.
+// Files in a folder of this process. Each input writes the same names, so that a run leaves only
+// the files of one input.
 std::string write(const std::string& name, std::string_view bytes);
 std::string folder();
 void empty_folder();
 
-// The parts of an input that stands for several files, cut at lines "----".
+// Splits an input that contains several files at lines "----".
 std::vector<std::string_view> parts_of(std::string_view input);
 
-// Calls f; an Error is fine if it is a line for a terminal.
+// Calls f. An Error is allowed if its message is one line that is safe for a terminal.
 template <class F>
 void may_fail(F f);
 
-// What every command does with a model before its first pass: reads the tensors, binds them to an
-// architecture, makes the tokenizer and lets it work.
+// Does what every command does with a model before its first pass: reads the tensors, binds them to
+// an architecture, makes the tokenizer and uses it.
 void use(const ModelSource& source);
-// Text of a user must not become a control token, and must be read again as it was unless the
-// vocabulary lacks a byte.
+// Checks that a user's text never becomes a control token, and that decoding returns the text
+// unless bytes are missing in the vocabulary.
 void use_tokenizer(const Metadata& meta, std::string_view text);
-// The tokenizer of a Hugging Face folder that has nothing but this file.
+// Uses the tokenizer of a Hugging Face folder with only this file.
 void use_hf_tokenizer(const std::string& name, std::string_view bytes);
 
 void check_line(int code, const std::string& line);

@@ -1,5 +1,5 @@
-// A chat template and a message: the template's text, then what the user says. Whatever the
-// template does with it, what it renders of the message is known to be the message's.
+// A chat template and a user's message, which the input contains in this order. Rendered text that
+// comes from the message must be marked so, whatever the template does with it.
 #include <algorithm>
 
 #include "engine/text/jinja/jinja.h"
@@ -10,7 +10,7 @@ namespace {
 
 using jinja::Value;
 
-// Characters that no seed has in its template.
+// Characters that occur in no seed's template.
 constexpr std::string_view kOnlyUsers = "\xe2\x99\x9a\xe2\x99\x9b";  // U+265A, U+265B
 
 const Declared template_target("template", [](std::string_view input) {
@@ -35,7 +35,7 @@ const Declared template_target("template", [](std::string_view input) {
     for (const char32_t c : out)
       expect(forged || jinja::plain(c) < 0x265A || jinja::plain(c) > 0x265B ||
                  (c & jinja::kFromOutside),
-             "what the message says is the message's");
+             "text of the message is marked as such");
   });
 });
 

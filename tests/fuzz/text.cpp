@@ -1,5 +1,5 @@
-// Text of a user through tokenizers of every kind: it never becomes a control token, and it comes
-// back as it was where the vocabulary has every byte.
+// A user's text with tokenizers of every kind. It never becomes a control token, and decoding
+// returns the text if the vocabulary has every byte.
 #include <memory>
 
 #include "engine/text/tokenizer/tokenizer.h"
@@ -11,7 +11,7 @@ namespace {
 
 struct Case {
   std::unique_ptr<Tokenizer> tokenizer;
-  bool whole, spm;  // has every byte
+  bool whole, spm;  // whole: the vocabulary has every byte
 };
 
 const std::vector<Case>& cases() {
@@ -28,7 +28,7 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// spm knows one sign for a space and for U+2581.
+// spm has the same piece for a space and for U+2581.
 std::string with_spaces(std::string_view text) {
   constexpr std::string_view kSpace = "\xE2\x96\x81";
   std::string out;
@@ -44,10 +44,10 @@ const Declared text("text", [](std::string_view input) {
   for (const Case& c : cases()) {
     const std::vector<TokenId> ids = c.tokenizer->encode(input);
     for (const TokenId id : ids)
-      expect(!c.tokenizer->is_control(id), "text of a user is no control token");
+      expect(!c.tokenizer->is_control(id), "a user's text has no control tokens");
     if (!c.whole) continue;
     const std::string back = c.tokenizer->decode(ids);
-    expect(c.spm ? back == with_spaces(input) : back == input, "text comes back as it was");
+    expect(c.spm ? back == with_spaces(input) : back == input, "decoding returns the text");
   }
 });
 

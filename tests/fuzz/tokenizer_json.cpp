@@ -1,4 +1,4 @@
-// tokenizer.json in a folder that is otherwise sound, and the tokenizer that is made of it.
+// tokenizer.json in an otherwise valid folder, and its tokenizer.
 #include "tests/fuzz/target.h"
 
 namespace chaski::fuzz {

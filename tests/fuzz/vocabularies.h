@@ -1,4 +1,4 @@
-// Small whole vocabularies for the targets that fuzz texts.
+// Small complete vocabularies for the targets that fuzz texts.
 #pragma once
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@ inline const std::vector<std::string>& control_pieces() {
   return pieces;
 }
 
-// Every byte, a few merges and all control pieces. `without`: a byte that the vocabulary lacks.
+// Every byte except `without`, a few merges and all control pieces.
 inline Metadata bpe_vocabulary(const std::string& pre, int without = -1) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte)
@@ -40,7 +40,7 @@ inline Metadata bpe_vocabulary(const std::string& pre, int without = -1) {
   return meta;
 }
 
-// `bytes`: all 256 byte tokens are there; else what has no piece becomes unknown.
+// `bytes`: has all 256 byte tokens; otherwise characters without a piece become the unknown token.
 inline Metadata spm_vocabulary(bool bytes) {
   std::vector<std::string> tokens = control_pieces();
   std::vector<int64_t> types(tokens.size(), 3);

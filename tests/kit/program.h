@@ -1,5 +1,5 @@
-// The real binary as a test sees it: exit status, stdout, stderr. CHASKI_BIN names it; default
-// build/chaski.
+// Runs the real program and returns its exit status, stdout and stderr. CHASKI_BIN names it; the
+// default is build/chaski.
 #pragma once
 #include <fcntl.h>
 #include <signal.h>
@@ -29,8 +29,8 @@ inline std::string chaski_binary() {
   return path ? path : "build/chaski";
 }
 
-// The library that lets calls fail (tests/faults/shim.c). It cannot stand before
-// AddressSanitizer's.
+// The library that makes system calls fail (tests/faults/shim.c). It cannot be preloaded together
+// with AddressSanitizer.
 inline std::string faults_shim() {
   const char* path = std::getenv("CHASKI_FAULTS_SHIM");
   return std::filesystem::absolute(path ? path : "build/faults.so").string();
@@ -39,7 +39,7 @@ inline bool can_preload() {
   return chaski_binary().find("asan") == std::string::npos && have(faults_shim());
 }
 
-// A variable of the environment for as long as this lives, then what it was.
+// Sets an environment variable, and restores its old value in the destructor.
 class OwnVariable {
  public:
   OwnVariable(std::string name, const std::string& value) : name_(std::move(name)) {
@@ -55,9 +55,9 @@ class OwnVariable {
 };
 
 struct Outcome {
-  int status;  // as a shell says it: 128 + signal for a signal
+  int status;  // as in a shell: 128 + number for a signal
   std::string out, err;
-  uint64_t peak_bytes = 0;  // of memory, at most at a time
+  uint64_t peak_bytes = 0;  // maximum resident memory
   bool one_error_line() const {
     return err.starts_with("chaski: error: ") && std::count(err.begin(), err.end(), '\n') == 1 &&
            err.ends_with('\n');
@@ -97,7 +97,7 @@ inline Arguments run_story(const Arguments& more) {
 
 class Program {
  public:
-  // Output goes to files, so that it never blocks; `out` may name another place for stdout.
+  // Output goes to files, so that the program never blocks; `out` may be another file for stdout.
   Program(const Arguments& arguments, const std::string& input, const std::string& out = "",
           const std::string& binary = chaski_binary())
       : out_(out.empty() ? folder_ / "out" : out) {
@@ -147,7 +147,7 @@ inline Outcome chaski_run(const Arguments& arguments, const std::string& input =
   return Program(arguments, input).wait();
 }
 
-// An error as errors are: its status, one line that says so, nothing on stdout.
+// Checks for an error: the status, one line that contains `says`, nothing on stdout.
 inline void check_one_line(const Outcome& outcome, int status, const std::string& says) {
   CHECK_MESSAGE(outcome.status == status, outcome.err);
   CHECK_MESSAGE(outcome.one_error_line(), outcome.err);

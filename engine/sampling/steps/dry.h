@@ -24,19 +24,22 @@ struct DryStep {
 
   static constexpr auto parameters() {
     return std::tuple{
-        parameter(&DryStep::dry_multiplier, "--dry-multiplier", "X", from_to(0, 100),
-                  "a token that continues a repetition loses X times base ^ (length - allowed)"),
-        parameter(&DryStep::dry_base, "--dry-base", "X", from_to(1, 100), "the base of that power")
+        parameter(
+            &DryStep::dry_multiplier, "--dry-multiplier", "X", from_to(0, 100),
+            "DRY: penalty for a token that continues a repetition, X * base ^ (length - allowed)"),
+        parameter(&DryStep::dry_base, "--dry-base", "X", from_to(1, 100),
+                  "DRY: base of the penalty")
             .refining(),
         parameter(&DryStep::dry_allowed, "--dry-allowed-length", "N", at_least(0),
-                  "the length in tokens from which a repetition is penalized")
+                  "DRY: penalize repetitions of at least N tokens")
             .refining(),
         parameter(&DryStep::dry_window, "--dry-penalty-last-n", "N", at_least(-1),
-                  "repetitions are searched in the last N tokens; -1: in all")
+                  "DRY: search the last N tokens for repetitions; -1: all")
             .refining(),
-        parameter(&DryStep::dry_breakers, "--dry-sequence-breaker", "TEXT", {},
-                  "a repetition ends at this text; may be repeated; none: at no text (default "
-                  "line end, colon, quote and star)")
+        parameter(
+            &DryStep::dry_breakers, "--dry-sequence-breaker", "TEXT", {},
+            "DRY: a repetition ends at this text; may be repeated; none: at no text (default: "
+            "line end, colon, quote and star)")
             .refining()};
   }
   bool changes() const { return dry_multiplier != 0; }

@@ -15,9 +15,8 @@ struct MinPStep {
   double min_p = 0.05;  // 0: all
 
   static constexpr auto parameters() {
-    return std::tuple{
-        parameter(&MinPStep::min_p, "--min-p", "P", from_to(0, 1),
-                  "drop tokens less than P times as probable as the most probable; 0: none")};
+    return std::tuple{parameter(&MinPStep::min_p, "--min-p", "P", from_to(0, 1),
+                                "drop tokens below P times the highest probability; 0: none")};
   }
   bool changes() const { return min_p > 0; }
   void narrow(Candidates& c, const DrawPlace&) const {

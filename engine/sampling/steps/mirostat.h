@@ -16,16 +16,14 @@ struct Mirostat {
   double mirostat_target = 5, mirostat_rate = 0.1;
 
   static constexpr auto parameters() {
-    return std::tuple{
-        parameter(&Mirostat::mirostat, "--mirostat", "N", from_to(0, 2),
-                  "2: keep the surprise of tokens near a target, in place of the steps that drop "
-                  "tokens; 0: off"),
-        parameter(&Mirostat::mirostat_target, "--mirostat-ent", "X", above(0),
-                  "the target of --mirostat, in bits")
-            .refining(),
-        parameter(&Mirostat::mirostat_rate, "--mirostat-lr", "X", above(0, 1),
-                  "how fast --mirostat follows its target")
-            .refining()};
+    return std::tuple{parameter(&Mirostat::mirostat, "--mirostat", "N", from_to(0, 2),
+                                "2: use Mirostat 2 instead of top-k, top-p and the like; 0: off"),
+                      parameter(&Mirostat::mirostat_target, "--mirostat-ent", "X", above(0),
+                                "Mirostat: target surprise in bits")
+                          .refining(),
+                      parameter(&Mirostat::mirostat_rate, "--mirostat-lr", "X", above(0, 1),
+                                "Mirostat: learning rate")
+                          .refining()};
   }
   bool changes() const { return mirostat != 0; }
 };

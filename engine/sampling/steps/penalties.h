@@ -20,13 +20,13 @@ struct PenaltiesStep {
   static constexpr auto parameters() {
     return std::tuple{
         parameter(&PenaltiesStep::repeat_penalty, "--repeat-penalty", "X", above(0, 100),
-                  "above 1: the logits of the last tokens are divided by it"),
+                  "divide the logits of recent tokens by X; 1: off"),
         parameter(&PenaltiesStep::presence_penalty, "--presence-penalty", "X", from_to(-100, 100),
-                  "subtracted from the logits of the last tokens"),
+                  "subtract X from the logits of recent tokens"),
         parameter(&PenaltiesStep::frequency_penalty, "--frequency-penalty", "X", from_to(-100, 100),
-                  "subtracted from them once for each occurrence of the token"),
+                  "subtract X from a recent token's logit for each time it occurs"),
         parameter(&PenaltiesStep::penalty_window, "--repeat-last-n", "N", at_least(-1),
-                  "the number of last tokens for these penalties; -1: all")
+                  "number of recent tokens that the three penalties look at; -1: all")
             .refining()};
   }
   bool changes() const {

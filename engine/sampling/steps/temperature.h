@@ -19,10 +19,11 @@ struct DynamicTemperature {
 
   static constexpr auto parameters() {
     return std::tuple{
-        parameter(&DynamicTemperature::temperature_range, "--dynatemp-range", "X", {},
-                  "temperature from T - X where the model is certain to T + X where it is not"),
+        parameter(
+            &DynamicTemperature::temperature_range, "--dynatemp-range", "X", {},
+            "dynamic temperature: from T - X where the model is certain to T + X where it is not"),
         parameter(&DynamicTemperature::temperature_exponent, "--dynatemp-exp", "X", above(0, 100),
-                  "the power of the entropy that chooses it")
+                  "dynamic temperature: exponent of the entropy that chooses it")
             .refining()};
   }
   bool changes() const { return temperature_range > 0; }
@@ -38,8 +39,9 @@ struct TemperatureStep : DynamicTemperature {
   double temperature = 0.8;
 
   static constexpr auto parameters() {
-    return std::tuple{parameter(&TemperatureStep::temperature, "--temp", "T", from_to(0, 100),
-                                "0: always the most probable token, 1: the model's probabilities")};
+    return std::tuple{
+        parameter(&TemperatureStep::temperature, "--temp", "T", from_to(0, 100),
+                  "temperature; 0: the most probable token, 1: the model's own probabilities")};
   }
   bool changes() const { return temperature != 1 || temperature_range > 0; }
   void narrow(Candidates& c, const DrawPlace&) const { c.divide(of(c)); }

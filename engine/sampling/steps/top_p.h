@@ -16,7 +16,7 @@ struct TopPStep {
   static constexpr auto parameters() {
     return std::tuple{
         parameter(&TopPStep::top_p, "--top-p", "P", above(0, 1),
-                  "draw from the smallest set of tokens with probability P; 1: from all")};
+                  "draw from the smallest set of tokens with total probability P; 1: from all")};
   }
   bool changes() const { return top_p < 1; }
   void narrow(Candidates& c, const DrawPlace&) const {

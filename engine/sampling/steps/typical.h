@@ -21,8 +21,8 @@ struct TypicalStep {
   static constexpr auto parameters() {
     return std::tuple{parameter(
         &TypicalStep::typical, "--typical", "P", above(0, 1),
-        "draw from the set with probability P whose surprise is nearest to the entropy; 1: "
-        "from all")};
+        "locally typical sampling: draw from the tokens of total probability P whose surprise is "
+        "nearest to the mean; 1: from all")};
   }
   bool changes() const { return typical < 1; }
   void narrow(Candidates& c, const DrawPlace&) const {

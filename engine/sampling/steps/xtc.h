@@ -17,12 +17,12 @@ struct XtcStep {
   double xtc_probability = 0, xtc_threshold = 0.1;  // probability 0: off
 
   static constexpr auto parameters() {
-    return std::tuple{
-        parameter(&XtcStep::xtc_probability, "--xtc-probability", "P", from_to(0, 1),
-                  "how often the most probable tokens are dropped, except the last of them"),
-        parameter(&XtcStep::xtc_threshold, "--xtc-threshold", "P", from_to(0, 1),
-                  "the least probability of the tokens that --xtc-probability drops")
-            .refining()};
+    return std::tuple{parameter(&XtcStep::xtc_probability, "--xtc-probability", "P", from_to(0, 1),
+                                "XTC: how often to remove all tokens above the threshold but the "
+                                "least probable of them"),
+                      parameter(&XtcStep::xtc_threshold, "--xtc-threshold", "P", from_to(0, 1),
+                                "XTC: tokens above this probability may be removed")
+                          .refining()};
   }
   bool changes() const { return xtc_probability > 0; }
   void narrow(Candidates& c, const DrawPlace& place) const {

@@ -1,0 +1,28 @@
+// Values of flags as typed: numbers, and names of models.
+#pragma once
+#include <charconv>
+#include <optional>
+#include <string>
+#include <system_error>
+
+namespace chaski {
+
+// A number that is the whole text, or nothing.
+template <class T>
+std::optional<T> number_of(const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stopped == end ? std::optional(value) : std::nullopt;
+}
+
+std::optional<int> whole_of(const std::string& text);  // "4k" is 4096, "1M" 1048576
+
+// The second part of an error about a flag's value: "is "x", expected a number".
+std::string refusal(const std::string& text, const std::string& expected);
+
+// The path of a model that the user may have named as in `chaski list`. Remembers the name for
+// with_name_of_model() in flags.h.
+std::string path_of_named_model(const std::string& name);
+
+}  // namespace chaski
