@@ -6,7 +6,7 @@
 //
 // OpKernel has a static launch(const Op&, const OpArgs&, const LaunchContext&). It may have
 // supports(const Op&, const OpArgs&) and scratch(const Op&, const OpArgs&, int context); without
-// them an op supports everything and needs no scratch. CudaEntry describes all three.
+// them it supports all formats of the device and needs no scratch. CudaEntry describes these.
 #pragma once
 #include "cuda/table.h"
 

@@ -12,7 +12,7 @@ bool AlignedBytes::grow(size_t bytes) {
   bytes = (bytes + 63) / 64 * 64;
   data_.reset(), size_ = 0;  // otherwise both buffers would exist for a moment
   auto* p = static_cast<std::byte*>(std::aligned_alloc(64, bytes));
-  if (!p) fail(Exit::memory, "activations need {} bytes of memory that are not there", bytes);
+  if (!p) fail(Exit::memory, "activations need {} bytes of memory, which are not available", bytes);
   std::memset(p, 0, bytes);
   data_.reset(p);
   size_ = bytes;

@@ -31,7 +31,7 @@ class Fuser {
     (this->*pass)();
     size_t kept = 0;
     for (size_t i = 0; i < g_.nodes.size(); ++i)
-      if (!gone_[i]) {
+      if (!removed_[i]) {
         if (kept != i) g_.nodes[kept] = std::move(g_.nodes[i]);
         ++kept;
       }
@@ -39,7 +39,7 @@ class Fuser {
   }
   void index() {
     uses_.assign(g_.values.size(), 0), producer_.assign(g_.values.size(), nullptr);
-    gone_.assign(g_.nodes.size(), false);
+    removed_.assign(g_.nodes.size(), false);
     for (Node& node : g_.nodes) {
       for (ValueId v : node.in) ++uses_[size_t(v)];
       for (ValueId v : node.out) producer_[size_t(v)] = &node;
@@ -49,7 +49,7 @@ class Fuser {
   }
   // The producer of v, if it is an Op and v has only one reader.
   template <class Op>
-  Node* sole(ValueId v) {
+  Node* sole_producer(ValueId v) {
     Node* node = producer_[size_t(v)];
     return node && as<Op>(*node) && uses_[size_t(v)] == 1 ? node : nullptr;
   }
@@ -60,15 +60,15 @@ class Fuser {
   }
   void erase(Node& node) {
     read(node, {});
-    gone_[size_t(&node - g_.nodes.data())] = true;
+    removed_[size_t(&node - g_.nodes.data())] = true;
   }
   bool plain_matmul(Node* n) { return n && as<MatMul>(*n)->weights == 1 && !as<MatMul>(*n)->bias; }
 
   void gate() {
     for (Node& mul : g_.nodes) {
       if (!as<Binary>(mul) || as<Binary>(mul)->kind != Binary::Kind::mul) continue;
-      Node *act = sole<Unary>(mul.in[0]), *up = sole<MatMul>(mul.in[1]);
-      Node* gate = act ? sole<MatMul>(act->in[0]) : nullptr;
+      Node *act = sole_producer<Unary>(mul.in[0]), *up = sole_producer<MatMul>(mul.in[1]);
+      Node* gate = act ? sole_producer<MatMul>(act->in[0]) : nullptr;
       if (!plain_matmul(gate) || !plain_matmul(up) || gate->in[0] != up->in[0]) continue;
       read(mul, {gate->in[0], gate->in[1], up->in[1]});
       mul.op = GatedMatMul{as<Unary>(*act)->kind};
@@ -122,7 +122,7 @@ class Fuser {
       if (!as<KvWrite>(write) || !attention) continue;
       KvWrite& op = *as<KvWrite>(write);
       if (op.kv.v_inside_k) continue;
-      Node *k = sole<Rope>(write.in[0]), *q = sole<Rope>(attention->in[0]);
+      Node *k = sole_producer<Rope>(write.in[0]), *q = sole_producer<Rope>(attention->in[0]);
       if (!k || !q || as<Attention>(*attention)->state != op.state || q > &write) continue;
       if (as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;
       op.rope = true, op.q = *as<Rope>(*q), op.k = *as<Rope>(*k);
@@ -183,7 +183,7 @@ class Fuser {
   Graph& g_;
   std::vector<int> uses_;        // by value: readers, and the result if it is one
   std::vector<Node*> producer_;  // by value
-  std::vector<bool> gone_;       // by node
+  std::vector<bool> removed_;       // by node
 };
 
 }  // namespace

@@ -31,11 +31,11 @@ size_t first_fit(std::vector<Placed>& alive, size_t bytes) {
 
 }  // namespace
 
-Plan::Plan(Graph graph, const Batch& batch, const PassContext& where, int together, Fuse which)
+Plan::Plan(Graph graph, const Batch& batch, const PassContext& where, int fused_steps, Fuse which)
     : graph_(std::move(graph)), batch_(batch), where_(where) {
   fuse(graph_, which);
   for (const Node& n : graph_.nodes) steps.push_back({n.op, {}, nullptr});
-  place_values(together);
+  place_values(fused_steps);
 }
 
 Plan::Plan(Graph graph, const Backend& backend, const Batch& batch, const PassContext& where,
@@ -44,7 +44,7 @@ Plan::Plan(Graph graph, const Backend& backend, const Batch& batch, const PassCo
   for (Step& s : steps) s.kernel = &backend.table[s.op.index()];
 }
 
-void Plan::place_values(int together) {
+void Plan::place_values(int fused_steps) {
   std::vector<int> last_use(graph_.values.size(), -1);
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const Node& n = graph_.nodes[i];
@@ -66,7 +66,7 @@ void Plan::place_values(int together) {
   };
   place(graph_.input, 0);
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-    std::erase_if(alive, [&](const Placed& p) { return p.last_use + together - 1 < int(i); });
+    std::erase_if(alive, [&](const Placed& p) { return p.last_use + fused_steps - 1 < int(i); });
     for (ValueId v : graph_.nodes[i].out) place(v, int(i));
     place(graph_.nodes[i].acts, int(i));
   }

@@ -26,9 +26,9 @@ class Plan {
   Plan(Graph graph, const Backend& backend, const Batch& batch, const PassContext& where,
        Fuse which = Fuse::all);
   // A plan for a device (cuda/backend.h): fused and placed. The device checks after binding whether
-  // it has kernels for the steps. Up to `together` neighbouring steps may run as one, so memory
+  // it has kernels for the steps. Up to `fused_steps` neighbouring steps may run as one, so memory
   // that one of them reads is not overwritten by another.
-  Plan(Graph graph, const Batch& batch, const PassContext& where, int together = 1,
+  Plan(Graph graph, const Batch& batch, const PassContext& where, int fused_steps = 1,
        Fuse which = Fuse::all);
 
   size_t arena_bytes() const { return arena_bytes_; }
@@ -64,7 +64,7 @@ class Plan {
     size_t scratch = 0, shared = 0;
     double seconds = 0;
   };
-  void place_values(int together);
+  void place_values(int fused_steps);
   static void cut(Step& step, Needs& needs);
   Graph graph_;
   const Batch& batch_;

@@ -224,7 +224,7 @@ bool AtomicFile::adopt(const std::string& name) {
   const int error = errno;
   if (!locked || ::fstat(fd, &st) != 0 || st.st_nlink == 0 || !S_ISREG(st.st_mode)) {
     ::close(fd);
-    if (locked) return refuse("is no file of an earlier run");
+    if (locked) return refuse("is not a file of an earlier run");
     return refuse(error == EWOULDBLOCK ? "another run writes it"
                                        : "its file system has no locks (" + reason(error) +
                                              "), so another run may still write it");

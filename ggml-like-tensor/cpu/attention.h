@@ -250,22 +250,23 @@ struct CpuKernel<Attention, V> {
   static void each_block(const Attention& op, const OpArgs& a, int64_t unit, Fn fn) {
     const int64_t per = tokens_per_block(op), begin = unit / op.kv.heads * per,
                   rows = a.in[0].shape.rows, end = begin + per < rows ? begin + per : rows;
-    const auto together = [&](int64_t t, int64_t other) {
+    const auto same_sequence = [&](int64_t t, int64_t other) {
       return a.batch->sequences[t] == a.batch->sequences[other];
     };
     for (int64_t t = begin; t < end;) {
-      int64_t stop = t + 1, first = t, behind;
-      while (stop < end && together(stop, t)) ++stop;
+      int64_t stop = t + 1, first = t, seen_end;
+      while (stop < end && same_sequence(stop, t)) ++stop;
       const bool batch = op.source == Attention::Source::batch;
-      while (batch && first > 0 && together(first - 1, t)) --first;
-      for (behind = stop; op.mask == Attention::Mask::full && behind < rows && together(behind, t);)
-        ++behind;
+      while (batch && first > 0 && same_sequence(first - 1, t)) --first;
+      for (seen_end = stop;
+           op.mask == Attention::Mask::full && seen_end < rows && same_sequence(seen_end, t);)
+        ++seen_end;
       const auto cell = [&](int64_t i) { return batch ? i - first : a.batch->cells[i]; };
       for (int piece = 0; piece < blocks_per_token(op); ++piece) {
         QueryBlock b = of_heads(op, int(unit % op.kv.heads), piece);
         b.sequence = first;
         for (int64_t i = t; i < stop; ++i)
-          add(b, i, cell(i), cell(op.mask == Attention::Mask::full ? behind - 1 : i));
+          add(b, i, cell(i), cell(op.mask == Attention::Mask::full ? seen_end - 1 : i));
         fn(b);
       }
       t = stop;
@@ -363,7 +364,7 @@ struct CpuKernel<Attention, V> {
     int32_t more[kQueries];
     for (int t = 0, end; t < b.tokens; t = end) {
       int64_t least = of[t].high;
-      for (end = t + 1; end < b.tokens && together(pages, of[t], of[end]); ++end)
+      for (end = t + 1; end < b.tokens && same_weighing(pages, of[t], of[end]); ++end)
         least = of[end].high < least ? of[end].high : least;
       if (of[t].high < of[t].low) continue;
       const int first = t * b.heads, last = end * b.heads;
@@ -376,7 +377,7 @@ struct CpuKernel<Attention, V> {
   }
   // Whether the values of two tokens' queries can be weighted together. Their last positions must
   // be within a page of each other, and the kernel must support it.
-  static bool together(const HeadPages& pages, const Seen& x, const Seen& y) {
+  static bool same_weighing(const HeadPages& pages, const Seen& x, const Seen& y) {
     const int64_t apart = x.high - y.high;
     return x == y || (weighs_unequal(pages) && x.low == y.low && x.low <= x.high &&
                       y.low <= y.high && apart < kPage && -apart < kPage);
@@ -487,10 +488,10 @@ struct CpuKernel<Attention, V> {
   }
   static void merge_query(float* total, const float* part, int v_cols) {
     float *maximum = total + v_cols, *sum = maximum + 1;
-    const float most = part[v_cols], together = *maximum > most ? *maximum : most;
-    alignas(64) float scale[16] = {*maximum - together, most - together};
+    const float most = part[v_cols], merged = *maximum > most ? *maximum : most;
+    alignas(64) float scale[16] = {*maximum - merged, most - merged};
     V::store(scale, exp<V>(V::load(scale)));
-    *maximum = together;
+    *maximum = merged;
     *sum = *sum * scale[0] + part[v_cols + 1] * scale[1];
     for (int c = 0; c < v_cols; c += 16)
       V::store(total + c, V::fma(V::load(part + c), V::set1(scale[1]),
@@ -500,8 +501,8 @@ struct CpuKernel<Attention, V> {
   // Adds the sink as a chunk of one position whose value is 0.
   static void add_sink(float* total, float sink, int v_cols) {
     float *maximum = total + v_cols, *sum = maximum + 1;
-    const float together = *maximum > sink ? *maximum : sink;
-    alignas(64) float scale[16] = {*maximum - together, sink - together};
+    const float merged = *maximum > sink ? *maximum : sink;
+    alignas(64) float scale[16] = {*maximum - merged, sink - merged};
     V::store(scale, exp<V>(V::load(scale)));
     *sum = *sum * scale[0] + scale[1];
     for (int c = 0; c < v_cols; c += 16)

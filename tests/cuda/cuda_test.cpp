@@ -163,7 +163,7 @@ double bound(const StateLayout& layout) {
 // Computes some rows of a case again with other rows of the batch: alone, in the middle, at a
 // group's edge.
 template <class Op>
-void in_other_company(Device& device, const Op& op, Case& c, int64_t rows, Outputs& whole) {
+void in_other_batches(Device& device, const Op& op, Case& c, int64_t rows, Outputs& whole) {
   for (const auto& [from, n] : {std::pair<int64_t, int64_t>{0, 1},
                                 {rows - 1, 1},
                                 {rows / 2, 2},
@@ -211,7 +211,7 @@ void try_example(Device& device, const Example<Op>& e, const StateLayout& layout
   }
   device.free_all();
   if (!got.floats.empty() && !std::is_same_v<Op, TakeRows> && !kRecurrent)
-    in_other_company(device, e.op, *c, rows_of(*c), got);
+    in_other_batches(device, e.op, *c, rows_of(*c), got);
 }
 
 // Some formats have kernels only on the CPU.

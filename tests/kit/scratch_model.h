@@ -138,14 +138,14 @@ struct ScratchModel : Model {
 constexpr const char* kScratch = "scratch";
 
 // Registers the architecture in this process.
-inline void know_scratch_model() {
+inline void register_scratch_model() {
   if (!find_architecture(kScratch))
     architectures().push_back({kScratch, {"ScratchForCausalLM"}, make_model<ScratchModel>});
 }
 
 // Writes such a model with all matrices in one format.
 inline std::string write_scratch_model(const std::string& path, Format matrices = Format::q8) {
-  know_scratch_model();
+  register_scratch_model();
   ModelSource source;
   source.path = path, source.kind = "test";
   Metadata& meta = source.meta;

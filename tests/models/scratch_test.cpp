@@ -172,7 +172,7 @@ TEST_CASE("scratch: from a GGUF file, a Hugging Face folder and an export the sa
 
 TEST_CASE("scratch: what its lists ask for and a file does not have is refused by name") {
   const TempFolder temp;
-  know_scratch_model();
+  register_scratch_model();
   write_folder(temp / "folder",
                source_of(open_quipu(write_scratch_model(temp / "own.quipu", Format::f32))));
   check_scratch_config(temp, "[20, 0, 0, 0]", "[20, 0, 0]",
