@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes tests/golden: what other people's programs compute, for our tests to agree with.
+"""Makes tests/golden: results of other programs, with which our tests compare chaski's.
 
     python3 scripts/golden/golden.py tests/golden [--data ../shared/data] [--only MODEL]
 
-The logits come from Hugging Face transformers, the unpacked blocks and the GGUF files from the gguf package: neither
-shares a line with chaski, which is the point. Needs torch, transformers, safetensors, gguf, bitsandbytes and numpy; the suite
-itself needs none of them, because the results are committed. Every random number is seeded by the name of what it is for, so
-adding a model moves no other. What each file holds is told in tests/golden/README.md.
+The logits come from Hugging Face transformers; the unpacked blocks and the GGUF files come from the gguf package. Neither
+shares code with chaski. Needs torch, transformers, safetensors, gguf, bitsandbytes and numpy. The test suite needs none of
+them, because the results are committed. Random numbers are seeded by the name of the model or file, so that a new model
+does not change the others. tests/golden/README.md describes the files.
 
-Not for: tokenizers (no text here), speed, or anything trained.
+Not for: tokenizers, speed, trained models.
 """
 
 import argparse
@@ -23,8 +23,8 @@ import golden_packed
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, metavar="OUT_DIR")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder that holds models/")
-    parser.add_argument("--only", choices=golden_models.MODELS, metavar="MODEL", help="just this tiny random model")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with models/")
+    parser.add_argument("--only", choices=golden_models.MODELS, metavar="MODEL", help="make only this tiny random model")
     args = parser.parse_args()
 
     if args.only:
@@ -38,8 +38,8 @@ def main():
     golden_packed.write_packed(args.out / "packed")
     if (args.data / "models").is_dir():
         golden_models.write_shared_models(args.out / "models", args.data / "models")
-    else:  # the shared models may not be given away, so a clone is without them
-        print(f"golden: no {args.data}/models: the logits of the shared models are left as they are", file=sys.stderr)
+    else:  # the shared models may not be redistributed, so a clone does not have them
+        print(f"golden: {args.data}/models is missing: the logits of the shared models are not changed", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Golden blocks and GGUF files: what the gguf package makes of every block format we import.
+"""Golden blocks and GGUF files: every block format that chaski imports, unpacked by the gguf package.
 
-Blocks are random bytes, not the output of a quantizer, because a quantizer never uses some of the codes a reader must
-understand. Only the f16 fields are chosen: random ones would be infinite or absurd.
+Blocks are random bytes and not the output of a quantizer, because a quantizer never uses some of the codes that a reader
+must understand. Only the f16 fields are chosen, because random ones could be infinite or extreme.
 """
 
 import gguf
@@ -10,13 +10,16 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter, TokenType
 
+import golden_configs
 import golden_gguf
 import golden_models
+import golden_twins
+import golden_weights
 import grids
-from golden_models import rng_for, write_json
+from golden_weights import rng_for, write_json
 
-# Where a block keeps its f16 scale and its f16 minimum (byte offsets, None: has none), and the minimum, in units of the
-# scale, that centres random codes on zero. ggml adds the minimum in Q4_1 and Q5_1 and subtracts it in the K formats.
+# The byte offsets of a block's f16 scale and f16 minimum (None: it has none), and the minimum, in units of the scale, that
+# centres random codes on zero. ggml adds the minimum in Q4_1 and Q5_1 and subtracts it in the K formats.
 FIELDS = {
     Type.Q4_0: (0, None, 0), Type.Q4_1: (0, 2, -7.5), Type.Q5_0: (0, None, 0), Type.Q5_1: (0, 2, -15.5),
     Type.Q8_0: (0, None, 0), Type.Q2_K: (80, 82, 1.5), Type.Q3_K: (108, None, 0), Type.Q4_K: (0, 2, 7.5),
@@ -28,33 +31,33 @@ FIELDS = {
 
 
 def put_tq1_0(blocks, _):
-    """The bytes that encoders write: several stand for the same digits."""
+    """The bytes that encoders write; other bytes would have the same digits."""
     for digits, at in ((5, slice(0, 48)), (4, slice(48, 52))):
         number = blocks[:, at].astype(int) % 3**digits * 3**(5 - digits)
         blocks[:, at] = (number * 256 + 242) // 243
 
 
 def put_mxfp4(blocks, scales):
-    """The exponent of each scale; where they are edge cases (see edge_scales), the exponents that are: 0 and 1."""
+    """The exponent of each scale; for edge cases (see edge_scales), the extreme exponents 0 and 1."""
     exponents = np.where(np.abs(scales) < 2.0**-10, [0, 1] * (len(scales) // 2), 128 + np.log2(np.abs(scales) + 1e-30))
     blocks[:, 0] = exponents.astype(np.uint8)
 
 
 def put_nvfp4(blocks, scales):
-    """Codes of e4m3 at and around each scale, the last with a sign, which does not count; none is a NaN."""
+    """e4m3 codes at and near each scale, without NaN. The last has a sign bit, which readers ignore."""
     code = gguf.quants.NVFP4.fp32_to_ue4m3(2 * np.abs(scales).astype(np.float32))
     blocks[:, :4] = np.clip(code.reshape(-1, 1).astype(int) + [0, -3, 2, 1], 0, 126) | [0, 0, 0, 128]
 
 
 def put_iq1_m(blocks, scales):
-    """The nibbles of an f16, each in the top of one of four 16-bit words."""
+    """The four nibbles of an f16, each in the top bits of one of four 16-bit words."""
     half = scales.astype("<f2").view("<u2")
     for i in range(4):
         top = blocks[:, 49 + 2 * i]
         blocks[:, 49 + 2 * i] = (top & 15) | (half >> 4 * i & 15) << 4
 
 
-# What is chosen in blocks that have no f16 scale, or whose codes are not all in use, from a scale for each.
+# For formats without an f16 scale, or with unused codes: sets the fields of each block from a scale.
 CHOSEN = {Type.TQ1_0: put_tq1_0, Type.MXFP4: put_mxfp4, Type.NVFP4: put_nvfp4, Type.IQ1_M: put_iq1_m}
 
 
@@ -63,9 +66,9 @@ def put_f16(blocks, offset, values):
 
 
 def edge_scales(n, rng, shift):
-    """f16 values of either sign, the first ones (rotated by `shift`) being the cases that break conversions."""
+    """f16 values of both signs. The first ones (rotated by `shift`) are edge cases of conversions."""
     x = rng.uniform(0.01, 0.1, n) * rng.choice([-1, 1], n)
-    x[:5] = [0.0, -0.0, 2.0**-24 * 0x155, -2.0**-24, 0.5]  # zeros, two subnormals (the least one too), a large one
+    x[:5] = [0.0, -0.0, 2.0**-24 * 0x155, -2.0**-24, 0.5]  # zeros, two subnormals (one is the smallest), a large number
     return np.roll(x, shift)
 
 
@@ -78,18 +81,18 @@ def edge_blocks(kind, n, rng):
         put_f16(blocks, scale, scales)
     if kind in CHOSEN:
         CHOSEN[kind](blocks, scales)
-    if minimum is not None:  # rotated, so that a zero scale meets a minimum that is not
+    if minimum is not None:  # rotated, so that a zero scale occurs with a minimum that is not zero
         put_f16(blocks, minimum, 4 * edge_scales(n, rng, 3))
     return blocks
 
 
 def plain_values(kind, n, rng):
-    """f16 or bf16 numbers of either sign over the range that weights have, with zeros and subnormals."""
+    """f16 or bf16 numbers of both signs in the range of weights, with zeros and subnormals."""
     x = (rng.standard_normal(n) * 10.0 ** rng.uniform(-6, 1, n)).astype("<f4")
     x[:6] = [0.0, -0.0, 1.0, -2.0, 65504.0, 2.0**-24]
     if kind is Type.F16:
         return x.astype("<f2").reshape(-1, 1).view(np.uint8)
-    x[6:8] = [2.0**-130, -2.0**-133]  # subnormal in f32 and so in bf16
+    x[6:8] = [2.0**-130, -2.0**-133]  # subnormal in f32 and in bf16
     return (x.view("<u4") >> 16).astype("<u2").reshape(-1, 1).view(np.uint8)
 
 
@@ -110,13 +113,13 @@ def write_blocks(out):
 
 
 def packed_grid(name):
-    """A table of the IQ formats, 16 bits a tuple: 2 bits a digit below 3, 3 bits a digit below 8, the first lowest."""
+    """A table of the IQ formats in 16 bits a tuple: 2 bits for a digit below 3, 3 bits for one below 8; first digit lowest."""
     tuples = grids.digits(name)
     return (tuples << (16 // tuples.shape[1] - (tuples.shape[1] == 4)) * np.arange(tuples.shape[1])).sum(1).astype("<u2").tobytes()
 
 
 def random_matrix(kind, rows, columns, sigma, rng):
-    """Random valid blocks whose values have about the deviation `sigma`, as bytes (rows, bytes per row)."""
+    """Random valid blocks whose values have a deviation of about `sigma`, as bytes (rows, bytes a row)."""
     values, size = gguf.GGML_QUANT_SIZES[kind]
     n = rows * columns // values
     blocks = rng.integers(0, 256, (n, size), dtype=np.uint8)
@@ -142,8 +145,8 @@ def quantised_matrix(kind, rows, columns, sigma, rng):
 
 MATRICES = ["token_embd", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "output"]
 
-# name: (the format of each matrix above, how it is filled, hidden, ffn, head_dim)
-# The K formats need rows of 256; the other two files are smaller, and grouped otherwise, to keep the folder light.
+# name: (the format of each matrix above, the function that fills it, hidden, ffn, head_dim)
+# The K formats need rows of 256. The other files are smaller to keep the folder small.
 SAMPLES = {
     "tiny_llama_q8_0": ([Type.Q8_0] * 9, quantised_matrix, 128, 192, 32),
     "tiny_llama_q4_0": ([Type.Q4_0] * 9, quantised_matrix, 128, 192, 32),
@@ -153,13 +156,13 @@ SAMPLES = {
                            Type.MXFP4, Type.NVFP4], random_matrix, 256, 256, 64),
     "tiny_llama_grids": ([Type.IQ2_S, Type.IQ2_XXS, Type.IQ2_XS, Type.IQ3_XXS, Type.IQ3_S, Type.IQ1_M, Type.IQ1_S,
                           Type.IQ2_XS, Type.IQ3_S], random_matrix, 256, 256, 64),
-    "tiny_llama_nvfp4": ([Type.NVFP4] * 9, random_matrix, 64, 64, 16),  # each under a number beside it
+    "tiny_llama_nvfp4": ([Type.NVFP4] * 9, random_matrix, 64, 64, 16),  # each has a scale tensor
 }
 HEADS, KV_HEADS, VOCAB, CONTEXT, SAMPLE_TOKENS = 4, 2, 64, 128, 20
 
 
 def vocabulary():
-    """64 SentencePiece-like entries: control, byte and normal pieces; each longer piece is a merge of shorter ones."""
+    """64 entries like SentencePiece's: control, byte and normal pieces; each longer piece is a merge of shorter ones."""
     letters = "etaoinshrdlucmwfgypbvkxjqz"
     merges = ["▁t", "he", "▁a", "in", "▁the", "▁s", "er", "an", "re", "nd", "▁w", "ou", "▁and", "ing", "ed", "▁to",
               "▁i", "en", "at", "▁was", "is", "as", "▁he", "on", "it", "▁l", "▁b", "▁she"]
@@ -196,7 +199,7 @@ def add_metadata(w, hidden, ffn, head_dim):
 
 
 def shapes(hidden, ffn, head_dim):
-    """(rows, columns) of each matrix; a row is what one output is made from."""
+    """(rows, columns) of each matrix; a row computes one output."""
     q, kv = HEADS * head_dim, KV_HEADS * head_dim
     return {"token_embd": (VOCAB, hidden), "attn_q": (q, hidden), "attn_k": (kv, hidden), "attn_v": (kv, hidden),
             "attn_output": (hidden, q), "ffn_gate": (ffn, hidden), "ffn_up": (ffn, hidden), "ffn_down": (hidden, ffn),
@@ -229,19 +232,19 @@ def write_gguf_samples(out):
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        tokens = golden_models.some_tokens(name, SAMPLE_TOKENS, VOCAB)
+        tokens = golden_weights.some_tokens(name, SAMPLE_TOKENS, VOCAB)
         what = f"{name}.gguf, dequantised: " + ", ".join(f"{r} {k.name}" for r, k in zip(MATRICES, kinds))
-        golden_models.write_golden(out / f"{name}.json", out / f"{name}.f32", golden_models.llama_from_gguf(path),
-                                   tokens, what)
+        golden_weights.write_golden(out / f"{name}.json", out / f"{name}.f32", golden_models.llama_from_gguf(path),
+                                    tokens, what)
 
 
 def write_bitnet_sample(out):
-    """BitNet as llama.cpp has it: TQ1_0 in attention, TQ2_0 in the feed-forward, a number beside each matrix."""
+    """BitNet in llama.cpp's form: TQ1_0 in attention, TQ2_0 in the feed-forward, a scale tensor for each matrix."""
     name = "tiny_bitnet"
-    config = golden_models.BITNET | {
+    config = golden_configs.BITNET | {
         "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1, "num_key_value_heads": 1, "vocab_size": VOCAB}
-    twin = golden_models.bitnet_twin(config)
-    weights = golden_models.ternary(golden_models.random_weights(name, twin, torch.float32))
+    twin = golden_twins.bitnet_twin(config)
+    weights = golden_twins.ternary(golden_weights.random_weights(name, twin, torch.float32))
 
     def kind_of(tensor):
         part = tensor.split(".")[-2]
@@ -250,6 +253,6 @@ def write_bitnet_sample(out):
         return kinds.get(part) if tensor.endswith(".weight") else None
 
     golden_gguf.write_gguf(out / f"{name}.gguf", twin, "bitnet", weights, kind_of)
-    golden_models.write_golden(out / f"{name}.json", out / f"{name}.f32", golden_models.load_twin(config, weights),
-                               golden_models.some_tokens(name, SAMPLE_TOKENS, VOCAB),
-                               "BitNet with TQ1_0 and TQ2_0 matrices: transformers, with its own layer for them")
+    golden_weights.write_golden(out / f"{name}.json", out / f"{name}.f32", golden_twins.load_twin(config, weights),
+                                golden_weights.some_tokens(name, SAMPLE_TOKENS, VOCAB),
+                                "BitNet with TQ1_0 and TQ2_0 matrices: transformers, with its own layer for them")

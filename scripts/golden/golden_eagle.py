@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Golden logits of EAGLE heads and of a layer for one token more: random ones over tiny random models.
+"""Golden logits of EAGLE heads and of a next-token layer (MTP): random ones over tiny random models.
 
     python3 scripts/golden/golden_eagle.py tests/golden
 
-The rows are what transformers' model gives out in front of its lm_head, in float64, and for EAGLE-3 what three of its layers read. A
-head's layer is transformers' too, without the norms that an EAGLE head lacks, or its attention, over rows of twice the width; what is
-around it is computed here. EAGLE-3's model, of seven layers, is made here, too, and one by the names of MiMo with such a layer. First come the logits behind the last tokens of the text, then
-those of a few guesses, each of which is the likeliest token and goes in with the row that the head made itself. Needs torch,
-transformers and safetensors. What each file holds is told in tests/golden/README.md.
+The input rows are the hidden states of transformers' model before its lm_head, in float64; for EAGLE-3, the inputs of three
+of its layers. The layer of a head is transformers' layer without the norms that an EAGLE head does not have; for EAGLE-3 it
+is transformers' attention over rows of twice the width. The rest of a head is computed here. EAGLE-3's target with seven
+layers is made here too, and a model with MiMo's names and such a layer.
+
+The first logits are for the last tokens of the text. The others are for draft tokens: each is the top-1 token, and its input
+row is the head's own output. Needs torch, transformers and safetensors. tests/golden/README.md describes the files.
 """
 
 import argparse
@@ -25,11 +27,11 @@ from transformers.models.qwen2 import modeling_qwen2 as qwen2
 torch.set_num_threads(1)
 
 TARGET = "llama_gqa_untied"
-POSITIONS, GUESSES = 8, 4  # the last of the text; behind it
+POSITIONS, GUESSES = 8, 4  # the last tokens of the text; draft tokens after it
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 64,
           "vocab_size": 128, "max_position_embeddings": 128, "tie_word_embeddings": False}
 HEADS = {
-    # what it is there to catch, config.json, format, whether fc has a bias, whether the embedding comes along
+    # name: (the tested features, config.json, format, fc has a bias, the folder has the embedding)
     "eagle": ("as published: a bias, and the model's embedding again",
               {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 80,
                "rms_norm_eps": 1e-5, "rope_theta": 10000.0}, torch.float16, True, True),
@@ -65,7 +67,7 @@ def random_values(module):
 
 
 class Layer3(torch.nn.Module):
-    """EAGLE-3's layer, by the names of its authors."""
+    """EAGLE-3's layer, with its authors' names."""
 
     def __init__(self, config):
         super().__init__()
@@ -86,8 +88,8 @@ class Layer3(torch.nn.Module):
 
 
 def write_golden(folder, what, told, text, rows, guess, logits_of, names=None):
-    """Behind the last of the text, then behind the head's own guesses. `guess` makes a row for each token and the row in front of it,
-    `logits_of` logits of such; `names`: the tokens that these are of."""
+    """Logits after the last tokens of the text, then after the head's own draft tokens. `guess` computes a row from a token
+    and the row before it, `logits_of` the logits of rows. `names` maps logits to tokens."""
     tokens, logits = list(text), []
     for _ in range(1 + GUESSES):
         made = guess(tokens[1:], rows)
@@ -110,7 +112,7 @@ def new_folder(folder, config, weights, file="model.safetensors"):
 def write_eagle3(out):
     torch.manual_seed(3)
     target = random_values(transformers.LlamaForCausalLM(known_to_transformers(TARGET3)))
-    copy.deepcopy(target).half().save_pretrained(out / "eagle3_target")  # half() rounds rotary frequencies, too
+    copy.deepcopy(target).half().save_pretrained(out / "eagle3_target")  # half() also rounds rotary frequencies
     (out / "eagle3_target" / "generation_config.json").unlink(missing_ok=True)
     target = target.double().eval()
     text = torch.randint(0, TARGET3["vocab_size"], (TOKENS3,)).tolist()
@@ -143,7 +145,7 @@ def write_next_layer(out):
         setattr(layer, name, random_values(qwen2.Qwen2RMSNorm(dim, eps)))
     own = {key: w.half() for key, w in target.state_dict().items()}
     more = {f"model.mtp_layers.0.{key}": w.half() for key, w in layer.state_dict().items()}
-    more["lm_head.weight"] = own.pop("lm_head.weight")  # a part has both kinds
+    more["lm_head.weight"] = own.pop("lm_head.weight")  # one part has tensors of both
     parts = {"model-00001-of-00002.safetensors": own, "model-00002-of-00002.safetensors": more}
     config = {"architectures": ["MiMoForCausalLM"], "model_type": "mimo", "attention_bias": True, "num_nextn_predict_layers": 1,
               "use_sliding_window": False, **MIMO}
@@ -168,7 +170,7 @@ def write_next_layer(out):
 
 
 class Rows(torch.nn.Module):
-    """The layers of a head over rows that are made of two already."""
+    """The layers of a head; its input rows are already combined."""
 
     def __init__(self, config):
         super().__init__()

@@ -1,7 +1,7 @@
-"""The tiny random models once more as GGUF, as llama.cpp's converters write them.
+"""The tiny random models as GGUF, in the form of llama.cpp's converters.
 
-Names of tensors and keys are the gguf package's own, which it knows by their Hugging Face names; what a converter does to
-the numbers stands in FAMILIES. Nothing here has seen chaski's exporter, so the two are checked against each other.
+The gguf package maps Hugging Face names to its own names of tensors and keys. FAMILIES lists the changes that a converter
+makes to the numbers. This code is independent of chaski's exporter, so each checks the other.
 """
 
 import math
@@ -58,7 +58,7 @@ def gemma3n(writer, c):
 
 
 def gemma3n_weights(weights, c):
-    """Matrices of streams stacked, and rows of zeros for tokens that have no input of layers."""
+    """Stacks the matrices of the streams, and adds zero rows for tokens without a per-layer input."""
     stacked = {}
     for kind in ("altup_projections", "altup_unembed_projections"):
         names = [f"model.{kind}.{i}.weight" for i in range(c["altup_num_inputs"] - 1)]
@@ -125,7 +125,7 @@ def bitnet(writer, c):
 
 
 def bitnet_weights(weights):
-    """Under the names that the package knows; matrices as they are trained become -1, 0 and 1 times a number."""
+    """Renames tensors to names that the package knows, and rounds float matrices to -1, 0 and 1 times a scale."""
     named = {}
     for name, w in weights.items():
         if name.endswith("_proj.weight") and name + "_scale" not in weights:
@@ -136,7 +136,7 @@ def bitnet_weights(weights):
     return named
 
 
-# model_type: (architecture, q and k in interleaved order, norms with their 1 added, keys of its own)
+# model_type: (architecture, q and k interleaved, 1 is added to norms, keys of its own)
 FAMILIES = {
     "qwen2": (ARCH.QWEN2, False, False, None),
     "stablelm": (ARCH.STABLELM, False, False, stablelm),
@@ -165,7 +165,7 @@ FAMILIES = {
 
 
 def permute(w, heads):
-    """Rows in halves of a head to rows with rotary pairs beside each other."""
+    """Reorders rows from halves of a head to neighbouring rotary pairs."""
     rows, rest = w.shape[0], w.shape[1:]
     return w.reshape(heads, 2, rows // heads // 2, *rest).swapaxes(1, 2).reshape(rows, *rest)
 
@@ -200,8 +200,8 @@ def add_keys(writer, c):
 
 
 def write_gguf(path, config, family, weights, kind_of=lambda name: None):
-    """`config` speaks of the class that computes the model, `weights` have the names of its own files; kind_of(name): the
-    block format of a tensor that has one."""
+    """`config` is that of the transformers class, `weights` have the names of the model's own files. kind_of(name) returns
+    the block format of a tensor that has one."""
     arch, interleaved, plus_one, own = FAMILIES[family]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     add_keys(writer, config)

@@ -1,8 +1,7 @@
-"""GPT-2's relatives, and others whose files have q, k and v in one tensor, once more as GGUF, as llama.cpp's converters
-write them.
+"""GPT-2's relatives, and other models with q, k and v in one tensor, as GGUF in the form of llama.cpp's converters.
 
-Names of tensors and keys are the gguf package's own, which it knows by their Hugging Face names; what a converter does to
-the numbers stands in CONVERTERS. Nothing here has seen chaski's exporter, so the two are checked against each other.
+The gguf package maps Hugging Face names to its own names of tensors and keys. CONVERTERS lists the changes that a converter
+makes to the numbers. This code is independent of chaski's exporter, so each checks the other.
 """
 
 import gguf
@@ -28,20 +27,20 @@ def layers_of(c):
 
 
 def interleaved(w, heads):
-    """Rows in halves of a head to rows with rotary pairs beside each other."""
+    """Reorders rows from halves of a head to neighbouring rotary pairs."""
     rows, rest = w.shape[0], w.shape[1:]
     return w.reshape(heads, 2, rows // heads // 2, *rest).swapaxes(1, 2).reshape(rows, *rest)
 
 
 def apart(w, c, kv_heads):
-    """Rows (q of a group, its k, its v) again and again to all of q, all of k, all of v."""
+    """Reorders rows from (q, k, v of a group), group after group, to all of q, all of k, all of v."""
     heads, rest = heads_of(c), w.shape[1:]
     dim = hidden_of(c) // heads
     w = w.reshape(kv_heads, heads // kv_heads + 2, dim, *rest)
     return [part.reshape(-1, *rest) for part in (w[:, :-2], w[:, -2], w[:, -1])]
 
 
-# What becomes of a tensor: (the name it is looked up by, its numbers), once or more often.
+# The converters of a tensor. Each returns one or more pairs (name to look up, numbers).
 
 def as_is(name, w, c):
     yield name, w
@@ -91,7 +90,7 @@ def plus_one(name, w, c):
     yield name, w + 1 if name.endswith("norm.weight") else w
 
 
-# Keys beyond those that all have.
+# Keys in addition to the common ones.
 
 def neox_keys(writer, c):
     writer.add_rope_dimension_count(int(c["rotary_pct"] * (hidden_of(c) // heads_of(c))))
@@ -162,7 +161,7 @@ def hunyuan_keys(writer, c):
     writer.add_rope_scaling_factor(1)
 
 
-# model_type: (architecture, what becomes of tensors, keys of its own)
+# model_type: (architecture, converter of tensors, keys of its own)
 CONVERTERS = {
     "gpt_neox": (ARCH.GPTNEOX, per_head, neox_keys),
     "falcon": (ARCH.FALCON, per_group, falcon_keys),
@@ -181,7 +180,7 @@ CONVERTERS = {
 }
 
 
-PREFIX = {ARCH.BLOOM: "transformer."}  # what its converter leaves out of a name
+PREFIX = {ARCH.BLOOM: "transformer."}  # the prefix that its converter removes
 
 
 def write_gguf(path, config, weights):

@@ -3,9 +3,9 @@
 
     python3 scripts/golden/golden_heads.py tests/golden
 
-The hidden rows are what transformers' model gives out in front of its lm_head, in float64; the heads are computed here, by torch, as
-their authors describe them: x + silu(W x + b), so often as there are blocks, then a matrix for the vocabulary. Needs torch,
-transformers and safetensors. What each file holds is told in tests/golden/README.md.
+The hidden states are those of transformers' model before its lm_head, in float64. The heads are computed here with torch from
+their authors' description: x + silu(W x + b) for each block, then a matrix for the vocabulary. Needs torch, transformers and
+safetensors. tests/golden/README.md describes the files.
 """
 
 import argparse
@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 TARGET = "llama_gqa_untied"
 POSITIONS = 8  # the last of the model's golden tokens
 HEADS = {
-    # what it is there to catch, heads, blocks, what config.json says of the heads, format
+    # name: (the tested features, heads, blocks, number of heads in config.json, format)
     "medusa": ("a block each, as published", 3, 1, 3, torch.float32),
     "medusa_bf16": ("several blocks, and a config.json that counts fewer heads than there are", 2, 2, 1, torch.bfloat16),
     "medusa_f16": ("heads without a block", 2, 0, 2, torch.float16),

@@ -1,12 +1,12 @@
-"""Golden folders with packed weights: a tiny random llama as others pack it, and what it computes.
+"""Golden folders with packed weights: a tiny random llama in the layouts of other programs, and its logits.
 
-Packed here from the layouts' descriptions: GPTQ keeps (columns, rows) with codes along the columns and zero points less
-one (its second format: as they are), AWQ keeps (columns, rows) with codes along the rows, eight to a word in the order
-0, 2, 4, 6, 1, 3, 5, 7. The logits are transformers' with w = scale * (q - zero).
+GPTQ and AWQ are packed here from the descriptions of their layouts. GPTQ stores (columns, rows) with codes along the columns
+and zero points minus one (its second format: plain zero points). AWQ stores (columns, rows) with codes along the rows, eight
+in a word in the order 0, 2, 4, 6, 1, 3, 5, 7. The logits are transformers' with w = scale * (q - zero).
 
-bitsandbytes packs and unpacks its folders itself (needs its package). FP8, NVFP4 and compressed-tensors' integers are
-packed here as vLLM reads them: a code times its scale, which is for a block, a row, a group or the whole, NVFP4's under
-one more for the whole.
+The bitsandbytes package packs and unpacks its folders itself. FP8, NVFP4 and compressed-tensors' integers are packed here in
+the form that vLLM reads: a code times its scale. A scale is for a block, a row, a group or the whole tensor; NVFP4 has a
+second scale for the whole tensor.
 """
 
 import bitsandbytes.functional as bnb
@@ -16,11 +16,12 @@ import transformers
 from safetensors.torch import save_file
 
 import golden_models
-from golden_models import rng_for, write_json
+import golden_weights
+from golden_weights import rng_for, write_json
 
 GROUP = 32
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
-# name: (what, quantization_config without the method's name)
+# name: (what, quantization_config)
 FOLDERS = {
     "gptq4": ("GPTQ of 4 bits with zero points", {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": False,
                                                   "desc_act": False}),
@@ -63,14 +64,14 @@ def grouped(w, config):
 
 
 def words(codes, bits, order):
-    """Codes along the last axis into words of 32 bits; order[i] is what stands at the i-th place."""
+    """Packs codes along the last axis into 32-bit words; order[i] is the index of the code at position i."""
     per = 32 // bits
     groups = codes.reshape(*codes.shape[:-1], -1, per)[..., order].astype(np.uint64)
     return (groups << (bits * np.arange(per, dtype=np.uint64))).sum(-1).astype(np.uint32).view(np.int32)
 
 
 def pack(name, w, config, rng):
-    """(tensors of the folder, the weight they stand for)"""
+    """Returns (tensors of the folder, the weight that they represent)."""
     bits = config["bits"]
     mixed = config.get("desc_act") and not config["sym"]
     columns = rng.permutation(w.shape[1]) if mixed else np.arange(w.shape[1])
@@ -87,7 +88,7 @@ def pack(name, w, config, rng):
             group = rng.permutation(group)
         width = w.shape[1] // len(zeros)
         g_idx = np.repeat(group, width)[place]
-        place = np.argsort(group)  # where the group that columns 32 i.. name is kept
+        place = np.argsort(group)  # the index of each group in the file
         parts = {"qweight": words(codes, bits, order).T, "qzeros": words(stored[place], bits, order),
                  "scales": scales[place], "g_idx": g_idx.astype(np.int32)}
     return {f"{name}.{part}": torch.from_numpy(np.ascontiguousarray(x)) for part, x in parts.items()}, plain
@@ -102,7 +103,7 @@ def pack_bitsandbytes(name, w, config):
         assert torch.allclose(plain, bnb.int8_vectorwise_dequant(codes, scb))
     else:
         nested = ".mlp." in name
-        # its processor code (0.50) unpacks blocks of more than a row wrongly
+        # the CPU code of bitsandbytes 0.50 unpacks blocks longer than a row wrongly
         codes, state = bnb.quantize_4bit(w, blocksize=min(128, w.shape[1]), quant_type="nf4" if nested else "fp4",
                                          compress_statistics=nested)
         parts = {"weight": codes} | {f"weight.{k}": v for k, v in state.as_dict(packed=True).items()}
@@ -171,7 +172,7 @@ def write_packed(out):
         folder.mkdir(parents=True, exist_ok=True)
         rng = rng_for(f"packed/{name}")
         tensors, plain = {}, {}
-        for key, w in golden_models.random_weights(f"packed/{name}", config, torch.float16).items():
+        for key, w in golden_weights.random_weights(f"packed/{name}", config, torch.float16).items():
             if ".mlp." in key or ".self_attn." in key:
                 base = key.removesuffix(".weight")
                 w = w.float().numpy()
@@ -182,10 +183,10 @@ def write_packed(out):
                 tensors[key], plain[key] = w, w.float()
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         write_json(folder / "config.json", config | {"quantization_config": method})
-        kind = golden_models.oracle_config(config)
+        kind = golden_weights.oracle_config(config)
         kind = transformers.AutoConfig.for_model(kind.pop("model_type"), **kind)
         model = transformers.AutoModelForCausalLM.from_config(kind, attn_implementation="eager", dtype=torch.float32)
         model.load_state_dict(plain)
-        tokens = golden_models.some_tokens(f"packed/{name}", n_tokens, config["vocab_size"])
-        golden_models.write_golden(folder / "golden.json", folder / "logits.f32", model, tokens, what)
+        tokens = golden_weights.some_tokens(f"packed/{name}", n_tokens, config["vocab_size"])
+        golden_weights.write_golden(folder / "golden.json", folder / "logits.f32", model, tokens, what)
         plain["model.layers.0.mlp.down_proj.weight"].numpy().astype("<f4").tofile(folder / "down_proj.f32")

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Renders the chat templates of tests/golden/templates by transformers' own code, for ours to agree with.
+"""Renders the chat templates of tests/golden/templates with transformers, for comparison with chaski.
 
     python3 scripts/golden/golden_templates.py tests/golden/templates
 
-Reads templates.txt (each behind a line "===== name") and conversations.json, writes rendered.json: for each template the texts
-of all conversations, null where Python ends with an error. The templates are written for this test, in the style of the known
-families; the clock stands still. Needs transformers and jinja2. With --models MODELS, a folder of GGUF files, their own
-templates and what becomes of the same conversations go to MODELS/rendered_templates.json, which tests/text/template_test.cpp reads
-too; they may not be given away, so they stay there.
+Reads templates.txt (each template after a line "===== name") and conversations.json. Writes rendered.json: for each template
+the texts of all conversations, null if Python raises an error. The templates are written for this test in the style of the
+known families; the clock is fixed. Needs transformers and jinja2.
+
+With --models MODELS, a folder of GGUF files, the models' own templates are rendered too. Templates and texts are written to
+MODELS/rendered_templates.json, which tests/text/template_test.cpp also reads. They may not be redistributed, so they stay there.
 """
 
 import argparse
