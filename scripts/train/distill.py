@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Trains a small model to foretell what a large one foretells, on the CPU: to repair what scripts/train/prune.py wrote, or for `--draft OUT`.
+"""Distills a large model into a small one on the CPU: to repair a pruned model (scripts/train/prune.py), or for `--draft OUT`.
 
     python3 scripts/train/distill.py TARGET OUT --data ../shared/data --from PRUNED --minutes 8
     python3 scripts/train/distill.py TARGET OUT --data ../shared/data --width 96 --layers 2 --heads 3 --kv-heads 1 --ffn 256
 
-TARGET, the large one, and PRUNED are what scripts/train/prune.py reads. Without --from the small one begins as random numbers, with TARGET's vocabulary
-and one matrix for embedding and head. What is made small is the mean over all places of a text of KL(target || small), the whole distributions at
-temperature 1 (Hinton, Vinyals and Dean 2015); the text's own tokens are never a target. OUT is a Hugging Face folder in f32, with TARGET's tokenizer.
+TARGET, the large model, and PRUNED are models that scripts/train/prune.py can read. Without --from, the small model starts with
+random numbers, TARGET's vocabulary, and one matrix for embedding and head. The loss is the mean of KL(target || small) over all
+positions of a text, with whole distributions at temperature 1 (Hinton, Vinyals and Dean 2015). The tokens of the text are no
+targets. OUT is a Hugging Face folder in f32 with TARGET's tokenizer.
 
---data FOLDER trains on the stories that the bundled model was trained on (scripts/train/train.py: CDLA-Sharing-1.0, without those that overlap with
-the held-out ones), --text FILE on another text. Needs torch, transformers, safetensors, tokenizers, numpy and gguf.
+--data FOLDER trains on the stories of the bundled model's training (scripts/train/train.py: CDLA-Sharing-1.0), without those that
+overlap with the held-out ones. --text FILE trains on another text. Needs torch, transformers, safetensors, tokenizers, numpy and
+gguf.
 
-Not for: models that memory cannot hold in f32, GPUs.
+Not for: models that do not fit into memory in f32, GPUs.
 """
 import argparse
 import math
@@ -31,13 +33,13 @@ SIZES = {"width": 96, "layers": 2, "heads": 3, "kv_heads": 1, "ffn": 256}  # of 
 
 
 def check(args):
-    """Before anything is read."""
+    """Checks the arguments before any file is read."""
     for name, usual in SIZES.items():
         flag, value = "--" + name.replace("_", "-"), getattr(args, name)
         if value is None:
             setattr(args, name, usual)
         elif args.start:
-            fail(f"{flag} is {value} beside --from, whose model has a size")
+            fail(f"{flag} is {value} together with --from, expected one of them: the model of --from has a size")
         elif value < 1:
             fail(f"{flag} is {value}, expected 1 or more")
     for flag, value in (("--minutes", args.minutes), ("--steps", args.steps), ("--batch", args.batch), ("--threads", args.threads),
@@ -63,7 +65,7 @@ def fresh(target, args):
               "mlp_bias": False, "tie_word_embeddings": True, "torch_dtype": "float32", **ends}
     small = llama_folder.LlamaFolder(config, {}, {})
     model = llama_folder.new_model(small.own_config("a new model"))
-    into_residual = ("o_proj.weight", "down_proj.weight")  # 2 * layers such terms are added
+    into_residual = ("o_proj.weight", "down_proj.weight")  # 2 * layers such terms are added to the residual stream
     for name, p in model.named_parameters():
         if p.ndim == 2:
             torch.nn.init.normal_(p, std=0.02 / math.sqrt(2 * args.layers) if name.endswith(into_residual) else 0.02)
@@ -71,7 +73,7 @@ def fresh(target, args):
 
 
 def divergence(target, small, ids):
-    """Mean KL(target || small) in nats a token."""
+    """Mean KL(target || small) in nats per token."""
     with torch.no_grad():
         want = F.log_softmax(target(ids, use_cache=False).logits.flatten(0, 1), -1)
     got = F.log_softmax(small(ids, use_cache=False).logits.flatten(0, 1), -1)
@@ -83,17 +85,17 @@ def main():
     parser.add_argument("target", metavar="TARGET")
     parser.add_argument("out", metavar="OUT")
     texts = parser.add_mutually_exclusive_group(required=True)
-    texts.add_argument("--data", type=Path, metavar="FOLDER", help="has text/ and eval/")
+    texts.add_argument("--data", type=Path, metavar="FOLDER", help="folder with text/ and eval/")
     texts.add_argument("--text", metavar="FILE")
-    parser.add_argument("--from", dest="start", metavar="PRUNED", help="begin with this model")
+    parser.add_argument("--from", dest="start", metavar="PRUNED", help="start with this model")
     for name, usual in SIZES.items():
         parser.add_argument("--" + name.replace("_", "-"), type=int, help=f"of a new model ({usual})")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=8)
-    length.add_argument("--steps", type=int, help="in place of a time: the same command then writes the same folder")
-    parser.add_argument("--batch", type=int, default=8, help="rows of 256 tokens a step (8)")
-    parser.add_argument("--lr", type=float, default=0.01, help="peak, for the matrices (Muon)")
-    parser.add_argument("--lr-embedding", type=float, default=0.003, help="peak, for the rest (AdamW)")
+    length.add_argument("--steps", type=int, help="stop after N steps instead of --minutes; the same command then writes the same folder")
+    parser.add_argument("--batch", type=int, default=8, help="rows of 256 tokens per step (8)")
+    parser.add_argument("--lr", type=float, default=0.01, help="peak learning rate of the matrices (Muon)")
+    parser.add_argument("--lr-embedding", type=float, default=0.003, help="peak learning rate of the other weights (AdamW)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
@@ -106,7 +108,7 @@ def main():
     if args.start:
         small = llama_folder.read(args.start)
         if small.tokenizer(args.start).get_vocab() != tokenizer.get_vocab():
-            fail(f"{args.start}: has another vocabulary than {args.target}")
+            fail(f"{args.start}: its vocabulary differs from that of {args.target}, expected the same")
         if small.config["vocab_size"] != target.config["vocab_size"]:
             fail(f"{args.start}: vocab_size is {small.config['vocab_size']}, expected {target.config['vocab_size']} as in {args.target}")
         model = small.model(args.start)
@@ -118,14 +120,14 @@ def main():
         ids = [np.array(llama_folder.ids_of(tokenizer, args.text), dtype=np.int64)]
     stream = train.Stream(ids, args.seed)
     if stream.size < 256:
-        fail(f"{args.text or args.data}: {stream.size} tokens, expected 256 at least")
+        fail(f"{args.text or args.data}: {stream.size} tokens, expected at least 256")
     large = target.model(args.target)
     model.train().requires_grad_(True)
     matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
     others = [p for p in model.parameters() if not any(p is m for m in matrices)]
     optimizers = [train.Muon(matrices, lr=args.lr, weight_decay=0.01),
                   torch.optim.AdamW(others, lr=args.lr_embedding, betas=(0.9, 0.95), weight_decay=0.01)]
-    print(f"{sum(p.numel() for p in model.parameters())} numbers to learn, of {target.parameters()} in {args.target}; "
+    print(f"{sum(p.numel() for p in model.parameters())} parameters to train, {target.parameters()} in {args.target}; "
           f"{stream.size} tokens of text", flush=True)
     start, step, losses = time.monotonic(), 0, []
     while (progress := step / args.steps if args.steps else (time.monotonic() - start) / (60 * args.minutes)) < 1:
@@ -134,7 +136,7 @@ def main():
                 group["lr"] = peak * train.rate(max(progress, 1e-3))
         loss = divergence(large, model, torch.from_numpy(np.stack([stream.take(255) for _ in range(args.batch)])))
         if not math.isfinite(loss.item()):
-            fail(f"the divergence at step {step} is {loss.item()}: a smaller --lr may help; nothing was written")
+            fail(f"the divergence at step {step} is {loss.item()}: try a smaller --lr; nothing was written")
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()

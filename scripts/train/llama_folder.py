@@ -1,7 +1,7 @@
-"""A Llama-like model as prune.py and distill.py read and write it: config.json, tensors, tokenizer files.
+"""Reads and writes a Llama-like model for prune.py and distill.py: config.json, tensors, tokenizer files.
 
-It comes from a Hugging Face folder, or from a GGUF file that chaski wrote of the bundled model (scripts/train/train_heads.py reads that here, too), and
-leaves as a Hugging Face folder. Needs torch, safetensors, tokenizers and transformers, and gguf for GGUF files.
+The input is a Hugging Face folder or the bundled model as a GGUF file written by chaski (which scripts/train/train_heads.py also
+reads here). The output is a Hugging Face folder. Needs torch, safetensors, tokenizers and transformers, and gguf for GGUF files.
 """
 import json
 import os
@@ -40,24 +40,24 @@ def new_model(config):
 @dataclass
 class LlamaFolder:
     config: dict
-    tensors: dict  # as the file has them: names of Hugging Face, any format of floats
-    files: dict    # name: bytes, of the tokenizer and the like
+    tensors: dict  # as in the file: Hugging Face names, any float format
+    files: dict    # name: bytes; tokenizer files and the like
 
     def tokenizer(self, path):
         try:
             return Tokenizer.from_buffer(self.files["tokenizer.json"])
         except KeyError:
-            fail(f"{path}: tokenizer.json is not there, expected the model's tokenizer")
-        except Exception as error:  # tokenizers throws nothing narrower
+            fail(f"{path}: tokenizer.json is missing, expected the model's tokenizer")
+        except Exception as error:  # tokenizers raises no narrower type
             fail(f"{path}/tokenizer.json: {error}")
 
     def own_config(self, path):
         """transformers' configuration."""
-        said = {k: v for k, v in self.config.items() if k not in ("model_type", "torch_dtype", "dtype", "architectures")}
+        options = {k: v for k, v in self.config.items() if k not in ("model_type", "torch_dtype", "dtype", "architectures")}
         try:
-            return transformers.AutoConfig.for_model(self.config["model_type"], **said)
-        except Exception as error:  # whatever it does not like
-            fail(f"{path}: transformers refuses such a configuration: {' '.join(str(error).split())}")
+            return transformers.AutoConfig.for_model(self.config["model_type"], **options)
+        except Exception as error:  # transformers raises many types
+            fail(f"{path}: transformers refuses config.json: {' '.join(str(error).split())}")
 
     def model(self, path):
         """transformers' model in f32, without dropout."""
@@ -68,9 +68,9 @@ class LlamaFolder:
             if name not in own:
                 if name.endswith("rotary_emb.inv_freq") or name == "lm_head.weight":
                     continue
-                fail(f"{path}: tensor {name} is none of a {self.config['model_type']} of {config.num_hidden_layers} layers")
+                fail(f"{path}: tensor {name} is unexpected in a {self.config['model_type']} model of {config.num_hidden_layers} layers")
             if value.shape != own[name].shape:
-                fail(f"{path}: tensor {name} is {list(value.shape)}, expected {list(own[name].shape)} by config.json")
+                fail(f"{path}: tensor {name} has shape {list(value.shape)}, expected {list(own[name].shape)} as in config.json")
         missing = own.keys() - self.tensors.keys()
         if config.tie_word_embeddings:
             missing.discard("lm_head.weight")
@@ -83,7 +83,7 @@ class LlamaFolder:
         return sum(value.numel() for value in self.tensors.values())
 
     def write(self, out):
-        """Whole or not at all: a folder beside `out` gets its name when all is in it."""
+        """Writes a temporary folder next to `out` and renames it at the end, so that `out` is complete or absent."""
         out = Path(out)
         new = out.with_name(f".{out.name}.{os.getpid()}.tmp")
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -106,11 +106,11 @@ class LlamaFolder:
 
 
 def expect_no(out):
-    """Before hours of work, not behind them."""
+    """Checks the output path before hours of work."""
     if os.path.lexists(out):
-        fail(f"{out}: is there already, expected a new folder's name")
+        fail(f"{out}: already exists, expected the name of a new folder")
     if not Path(out).absolute().parent.is_dir():
-        fail(f"{out}: {Path(out).absolute().parent} is no folder")
+        fail(f"{out}: {Path(out).absolute().parent} is not a folder")
 
 
 def read(path):
@@ -140,11 +140,11 @@ def read_folder(path):
     if config["num_attention_heads"] % (config.get("num_key_value_heads") or config["num_attention_heads"]):
         fail(f"{path}/config.json: num_key_value_heads is {config['num_key_value_heads']}, expected a divisor of num_attention_heads")
     if "quantization_config" in config:
-        fail(f"{path}/config.json: quantization_config says that weights are packed, expected floats")
+        fail(f"{path}/config.json: quantization_config is present (packed weights), expected float weights")
     windows = config.get("use_sliding_window") and config.get("sliding_window", 4096)
     if len(set(config.get("layer_types") or [])) > 1 or \
             windows and not config.get("layer_types") and 0 < config.get("max_window_layers", 28) < config["num_hidden_layers"]:
-        fail(f"{path}/config.json: layers have different windows, expected layers that are all alike")
+        fail(f"{path}/config.json: layers have different windows, expected the same window in all layers")
     index = path / "model.safetensors.index.json"
     parts = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
     tensors = {}
@@ -161,7 +161,7 @@ def read_folder(path):
 
 
 def half_split(w, heads):
-    """GGUF has the channels that turn together as neighbours, Hugging Face has them half a head apart."""
+    """Reorders rows from GGUF (rotary pairs are neighbours) to Hugging Face (half a head apart)."""
     return w.reshape(heads, -1, 2, *w.shape[1:]).transpose(1, 2).reshape(w.shape)
 
 
@@ -170,29 +170,29 @@ def read_gguf(path):
 
     try:
         file = gguf.GGUFReader(path)
-        said = {name: field.contents() for name, field in file.fields.items()}
+        keys = {name: field.contents() for name, field in file.fields.items()}
     except (ValueError, OSError, IndexError) as error:
-        fail(f"{path}: is no GGUF file that can be read: {error}")
-    kind, vocabulary = said.get("general.architecture"), said.get("tokenizer.ggml.model")
+        fail(f"{path}: file is not a readable GGUF file: {error}")
+    kind, vocabulary = keys.get("general.architecture"), keys.get("tokenizer.ggml.model")
     if kind != "llama" or vocabulary != "gpt2":
-        fail(f"{path}: is {kind} with a vocabulary of {vocabulary}, expected the bundled model; of others expected the Hugging Face folder")
+        fail(f"{path}: model is {kind} with a {vocabulary} vocabulary, expected the bundled model, or the Hugging Face folder of another model")
     for tensor in file.tensors:
         parts = tensor.name.split(".")
         if len(parts) < 2 or parts[-1] != "weight" or parts[-2] not in GGUF_NAMES:
-            fail(f"{path}: has {tensor.name}, which the bundled model has not; of others expected the Hugging Face folder")
+            fail(f"{path}: tensor {tensor.name} is not in the bundled model, expected the bundled model, or the Hugging Face folder of another model")
     try:
-        return of_gguf(file, said)
+        return of_gguf(file, keys)
     except KeyError as error:
-        fail(f"{path}: has no {error.args[0]}, which the bundled model has")
+        fail(f"{path}: {error.args[0]} is missing, expected the bundled model")
 
 
-def of_gguf(file, said):
+def of_gguf(file, keys):
     import gguf
 
-    number = lambda name: said[f"llama.{name}"]
-    pieces, merges = said["tokenizer.ggml.tokens"], said["tokenizer.ggml.merges"]
+    number = lambda name: keys[f"llama.{name}"]
+    pieces, merges = keys["tokenizer.ggml.tokens"], keys["tokenizer.ggml.merges"]
     heads, kv_heads, width = number("attention.head_count"), number("attention.head_count_kv"), number("embedding_length")
-    ends = {"bos_token_id": said["tokenizer.ggml.bos_token_id"], "eos_token_id": said["tokenizer.ggml.eos_token_id"]}
+    ends = {"bos_token_id": keys["tokenizer.ggml.bos_token_id"], "eos_token_id": keys["tokenizer.ggml.eos_token_id"]}
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": len(pieces), "hidden_size": width,
         "intermediate_size": number("feed_forward_length"), "num_hidden_layers": number("block_count"),

@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Makes a Llama-like model smaller by leaving out layers, heads and feed-forward channels that it needs least.
+"""Makes a Llama-like model smaller by removing its least important layers, heads and feed-forward channels.
 
     python3 scripts/train/prune.py MODEL OUT --text FILE --layers 5 --heads 4 --ffn 384
 
-MODEL is a Hugging Face folder (llama, mistral, qwen2, qwen3; weights that are floats), or the bundled model as GGUF (`chaski convert
-models/bundled/story.quipu story.gguf`). --layers, --heads and --ffn say how many of each are kept; what is not said stays. OUT is a Hugging Face
-folder, which chaski reads like any other. What is needed least is measured on FILE:
+MODEL is a Hugging Face folder (llama, mistral, qwen2, qwen3; float weights), or the bundled model as GGUF (`chaski convert
+models/bundled/story.quipu story.gguf`). --layers, --heads and --ffn are the numbers to keep; without a flag all are kept. OUT is a
+Hugging Face folder. The importance is measured on FILE:
 
-  layers    one after the other, each time the one without which the loss on the text is least (Song et al. 2024, SLEB)
-  heads     a switch between 0 and 1 on what a head gives out: the mean over windows of |d loss / d switch| (Michel, Levy and Neubig 2019).
-            A key's head goes with all the heads that read it, and every layer keeps as many, because chaski has one number for all layers
-  channels  of those between the feed-forward's matrices: how large a channel's part of the outputs is, the root of its mean square times the
-            norm of its column (as Wanda has it for single weights, Sun et al. 2023)
+  layers    Removed one at a time: the layer without which the loss on the text is lowest (Song et al. 2024, SLEB).
+  heads     The mean over windows of |d loss / d switch|, with a switch that scales the head's output (Michel, Levy and Neubig
+            2019). A key head is removed together with its query heads. Every layer keeps the same number, because chaski has one
+            number for all layers.
+  channels  Of the feed-forward: the root mean square of the channel times the norm of its column, which is its share of the
+            output (like Wanda for single weights, Sun et al. 2023).
 
-Nothing is trained here: scripts/train/distill.py does that. The same command writes the same folder. Needs torch, transformers, safetensors, tokenizers
-and gguf.
+No weight is trained; scripts/train/distill.py does that. The same command writes the same folder. Needs torch, transformers,
+safetensors, tokenizers and gguf.
 
-Not for: models that memory cannot hold in f32, GPUs.
+Not for: models that do not fit into memory in f32, GPUs.
 """
 import argparse
 import contextlib
@@ -31,7 +32,7 @@ from llama_folder import fail
 
 
 def loss_of(model, window):
-    """Mean nats a token."""
+    """Mean loss in nats per token."""
     logits = model(window[None], use_cache=False).logits[0, :-1]
     return F.cross_entropy(logits, window[1:])
 
@@ -43,7 +44,7 @@ def mean_loss(model, windows):
 
 
 class Without:
-    """A layer that is not there."""
+    """Disables a layer."""
 
     def __init__(self, layer):
         self.layer = layer
@@ -57,7 +58,7 @@ class Without:
 
 
 def needless_layers(model, windows, count):
-    """The numbers of `count` layers; says why."""
+    """The indices of the `count` least important layers. Prints the losses."""
     layers, gone = model.model.layers, []
     loss = mean_loss(model, windows)
     with contextlib.ExitStack() as left_out:
@@ -69,7 +70,7 @@ def needless_layers(model, windows, count):
                         losses[i] = mean_loss(model, windows)
             least = min(losses, key=losses.get)
             others = ", ".join(f"{i} {x:.3f}" for i, x in losses.items() if i != least)
-            print(f"layer {least} goes: the loss is {losses[least]:.3f} without it, {loss:.3f} with it (without another: {others})", flush=True)
+            print(f"layer {least} is removed: the loss is {losses[least]:.3f} without it, {loss:.3f} with it (without another layer: {others})", flush=True)
             loss = losses[least]
             gone.append(least)
             left_out.enter_context(Without(layers[least]))
@@ -77,7 +78,7 @@ def needless_layers(model, windows, count):
 
 
 def importance(model, windows, heads):
-    """For each layer what its heads and its channels are worth: two lists of tensors."""
+    """The importance of the heads and of the channels of each layer: two lists of tensors."""
     layers, switches, handles = model.model.layers, {}, []
     of_heads, squares = [0] * len(layers), [0] * len(layers)
 
@@ -104,11 +105,11 @@ def importance(model, windows, heads):
 
 
 def best(worth, count):
-    """The indices of the `count` largest, ascending; the lower index of equals."""
+    """The indices of the `count` largest values, ascending. Of equal values the lower index comes first."""
     return sorted(sorted(range(len(worth)), key=lambda i: (-worth[i].item(), i))[:count])
 
 
-def told(numbers, limit=12):
+def listed(numbers, limit=12):
     numbers = list(numbers)
     return ", ".join(map(str, numbers)) if len(numbers) <= limit else f"{len(numbers)} of them"
 
@@ -136,7 +137,7 @@ def without_layers(folder, gone):
 
 
 def without_rows(folder, sizes, groups, channels):
-    """Keeps, layer by layer, these key heads with the heads that read them, and these channels."""
+    """Keeps in each layer these key heads with their query heads, and these channels."""
     tensors = dict(folder.tensors)
     rows = lambda kept, each: torch.cat([torch.arange(i * each, (i + 1) * each) for i in kept])
     for i, (kept, columns) in enumerate(zip(groups, channels)):
@@ -165,11 +166,11 @@ class Sizes:
 def expect(args, sizes):
     for flag, kept, there in (("--layers", args.layers, sizes.layers), ("--heads", args.heads, sizes.heads), ("--ffn", args.ffn, sizes.ffn)):
         if kept is not None and not 1 <= kept <= there:
-            fail(f"{flag} is {kept}, expected 1 to {there}, which the model has")
+            fail(f"{flag} is {kept}, expected 1 to {there}, the number in the model")
     if args.heads is not None and args.heads % sizes.group:
-        fail(f"--heads is {args.heads}, expected a multiple of {sizes.group}: so many heads read the same keys")
+        fail(f"--heads is {args.heads}, expected a multiple of {sizes.group}, the number of heads that share a key head")
     if (args.layers or sizes.layers, args.heads or sizes.heads, args.ffn or sizes.ffn) == (sizes.layers, sizes.heads, sizes.ffn):
-        fail("nothing is to be left out: expected --layers, --heads or --ffn with less than the model has "
+        fail("nothing to remove: expected --layers, --heads or --ffn with less than the model has "
              f"({sizes.layers}, {sizes.heads} and {sizes.ffn})")
 
 
@@ -177,11 +178,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("out", metavar="OUT")
-    parser.add_argument("--text", required=True, metavar="FILE", help="what the model is for; importance is measured on its first tokens")
+    parser.add_argument("--text", required=True, metavar="FILE", help="a typical text; importance is measured on its first tokens")
     parser.add_argument("--layers", type=int, metavar="N", help="layers to keep")
     parser.add_argument("--heads", type=int, metavar="N", help="heads to keep in each layer")
     parser.add_argument("--ffn", type=int, metavar="N", help="feed-forward channels to keep in each layer; best a multiple of 32")
-    parser.add_argument("--tokens", type=int, default=16384, help="of the text, in windows of 256 (16384)")
+    parser.add_argument("--tokens", type=int, default=16384, help="tokens of the text to use, in windows of 256 (16384)")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -194,7 +195,7 @@ def main():
     llama_folder.LlamaFolder(few, {}, {}).own_config(args.out)
     ids = torch.tensor(llama_folder.ids_of(folder.tokenizer(args.model), args.text)[:args.tokens])
     if len(ids) < 256:
-        fail(f"{args.text}: {len(ids)} tokens, expected 256 at least, and --tokens no less")
+        fail(f"{args.text}: {len(ids)} tokens, expected at least 256, and --tokens 256 or more")
     windows = list(ids[:len(ids) // 256 * 256].view(-1, 256))
 
     model, before = folder.model(args.model), folder.parameters()
@@ -209,15 +210,15 @@ def main():
         kept_channels = [best(w, args.ffn or sizes.ffn) for w in channels]
         for i, (w, k, c, kc) in enumerate(zip(worth, kept, channels, kept_channels)):
             gone = [h for g in range(sizes.kv_heads) if g not in k for h in range(g * sizes.group, (g + 1) * sizes.group)]
-            parts = [f"heads {told(gone)} go, {lost(w, k)} of what heads are worth"] if gone else []
+            parts = [f"heads {listed(gone)} are removed, {lost(w, k)} of the importance of heads"] if gone else []
             if len(kc) < sizes.ffn:
-                parts.append(f"{sizes.ffn - len(kc)} channels go, {lost(c, kc)} of what channels are worth")
-            print(f"layer {i} of what is left: {'; '.join(parts)}")
+                parts.append(f"{sizes.ffn - len(kc)} channels are removed, {lost(c, kc)} of the importance of channels")
+            print(f"remaining layer {i}: {'; '.join(parts)}")
         folder = without_rows(folder, sizes, kept, kept_channels)
     after = folder.parameters()
     loss = mean_loss(folder.model(args.out), windows)
     folder.write(args.out)
-    print(f"{args.out}: {after} of {before} numbers are left ({100 * after / before:.1f}%); "
+    print(f"{args.out}: {after} of {before} parameters remain ({100 * after / before:.1f}%); "
           f"loss on {len(windows)} x 256 tokens of the text {first_loss:.3f} before, {loss:.3f} now")
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A llama in GGUF (f16 or f32) turned by Hadamard matrices, computing what it did: what
-docs/quantization.md says of incoherence was measured on such files.
+"""Rotates a llama in GGUF (f16 or f32) by Hadamard matrices without changing what it computes. The
+figures on incoherence in docs/quantization.md were measured with such files.
 
     scripts/train/rotate.py MODEL.gguf OUT.gguf [--values-only]
 
-Norms go into the matmuls behind them; the residual stream is turned in blocks of the largest power of
-two that divides it, under random signs; values head by head. A head that is the embedding becomes a
-tensor of its own. Needs numpy and the gguf package.
+Norm weights are multiplied into the following matmuls. The residual stream is rotated with random signs
+in blocks of the largest power of two that divides its width; values are rotated head by head. A tied
+head becomes a tensor of its own. Needs numpy and the gguf package.
 """
 import argparse
 import os
@@ -16,7 +16,7 @@ import numpy as np
 
 
 def hadamard(n):
-    """Of a power of two, orthonormal."""
+    """The orthonormal Hadamard matrix of size n, a power of two."""
     h = np.ones((1, 1))
     while h.shape[0] < n:
         h = np.kron(h, [[1, 1], [1, -1]])
@@ -24,7 +24,7 @@ def hadamard(n):
 
 
 def turned(a, block):
-    """The columns of a, so many at a time."""
+    """Rotates the columns of a in blocks of `block` columns."""
     return (a.reshape(*a.shape[:-1], -1, block) @ hadamard(block)).reshape(a.shape)
 
 
@@ -65,14 +65,14 @@ def main():
     parser.add_argument("--values-only", action="store_true")
     options = parser.parse_args()
     if os.path.lexists(options.out):
-        parser.error(f"{options.out}: is there already, expected a new file's name")
+        parser.error(f"{options.out}: already exists, expected the name of a new file")
     reader = gguf.GGUFReader(options.model)
     key = "llama.attention.head_count"
     if key not in reader.fields or any("bias" in t.name for t in reader.tensors):
-        parser.error(f"{options.model}: expected a llama without biases")
+        parser.error(f"{options.model}: model is not a llama without biases, expected one")
     other = [x.name for x in reader.tensors if x.tensor_type not in (gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16)]
     if other:
-        parser.error(f"{options.model}: tensor {other[0]} is neither f32 nor f16")
+        parser.error(f"{options.model}: tensor {other[0]} has another format, expected f32 or f16")
     t = {x.name: np.array(x.data, dtype=np.float64) for x in reader.tensors}
     layers = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("blk."))
     if not options.values_only:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Trains the bundled model: a few million parameters that tell small stories.
+"""Trains the bundled model: a few million parameters that tell short stories.
 
-From text files to a Hugging Face folder, in one file and on two CPU cores: clean the texts, train a byte-level
-BPE, train a llama (RMSNorm, SwiGLU, rotary positions, grouped-query attention, tied embeddings), write
-config.json, model.safetensors and tokenizer.json. chaski imports that folder like any other safetensors model.
+Makes a Hugging Face folder from text files on two CPU cores: cleans the texts, trains a byte-level BPE, trains a llama
+(RMSNorm, SwiGLU, rotary positions, grouped-query attention, tied embeddings), and writes config.json,
+model.safetensors and tokenizer.json.
 
     python3 scripts/train/train.py --data ../shared/data --out /tmp/train --minutes 60
 
-Run it again with the same arguments and it resumes from the last checkpoint. Only texts whose licence is stated
-are read (SOURCES below); the evaluation text is measured on, and stories that overlap with it are dropped.
+Running it again with the same arguments resumes from the last checkpoint. It reads only texts with a known licence
+(SOURCES below). The evaluation text is only measured, and stories that overlap with it are dropped.
 
 Not for: large models, several machines, GPUs.
 """
@@ -30,11 +30,11 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-END = "<|endoftext|>"  # id 0: opens every text, and so also ends the one before it
+END = "<|endoftext|>"  # id 0: begins every text, and so ends the one before it
 CONTEXT = 512
 
-# What is read, and the share of the training rows that each source has at the start and at the end of training.
-# The old books teach the grammar that 4.8 MB of stories are too few to teach; then they make room.
+# The texts, and the share of each source in the training rows at the start and at the end of training.
+# 4.8 MB of stories are too few to learn grammar from, so training starts with old books.
 SOURCES = {
     "stories": (["text/tinystories_merged.txt"], 0.35, 0.95),     # CDLA-Sharing-1.0
     "fairytales": (["text/fairytales_train.txt"], 0.33, 0.05),    # Apache-2.0
@@ -55,7 +55,7 @@ PLAIN = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"
 
 
 def clean(text):
-    """Plain quotes and dashes, no stray blanks. Only for training text: what is measured is left as it is."""
+    """Plain quotes and dashes, no extra blanks. Only for training text; the measured text is not changed."""
     for bad, good in MOJIBAKE:
         text = text.replace(bad, good)
     text = re.sub(r"[ \t]+", " ", text.translate(PLAIN))
@@ -63,7 +63,7 @@ def clean(text):
 
 
 def unwrap(text):
-    """Books come with hard line ends; a paragraph becomes one line."""
+    """Joins the lines of a paragraph; books have hard line ends."""
     return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
 
 
@@ -73,7 +73,7 @@ def runs_of_words(text, length=20):
 
 
 def read_documents(data):
-    """{source: [text]}, without the stories that share 20 words in a row with the held-out ones."""
+    """{source: [text]}, without stories that share 20 consecutive words with the held-out ones."""
     documents = {}
     for source, (files, _, _) in SOURCES.items():
         whole = "".join((data / f).read_text(encoding="utf-8").strip() + END for f in files)
@@ -82,7 +82,7 @@ def read_documents(data):
     seen = runs_of_words((data / HELD_OUT["stories"]).read_text(encoding="utf-8"))
     before = len(documents["stories"])
     documents["stories"] = [t for t in documents["stories"] if seen.isdisjoint(runs_of_words(t))]
-    print(f"stories: {before}, of which {before - len(documents['stories'])} dropped: overlap with the held-out text")
+    print(f"stories: {before}, of which {before - len(documents['stories'])} dropped because they overlap with the held-out text")
     return documents
 
 
@@ -94,19 +94,19 @@ def train_tokenizer(documents, vocab):
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=[END], show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    # The stories count three times: the pieces should be theirs.
+    # The stories count three times, so that the pieces fit them.
     tokenizer.train_from_iterator(documents["stories"] * 3 + documents["fairytales"], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{END} $A", special_tokens=[(END, 0)])
     return tokenizer
 
 
 def encode(tokenizer, texts):
-    """One list of ids per text, each opened by END."""
+    """One list of ids per text, each beginning with END."""
     return [np.array(e.ids, dtype=np.int64) for e in tokenizer.encode_batch(texts)]
 
 
 class Stream:
-    """The texts of one source, end to end, shuffled anew in every epoch. Its position is all there is to save."""
+    """The texts of one source, one after another, shuffled in every epoch. A checkpoint saves only its position."""
 
     def __init__(self, ids, seed):
         self.ids, self.seed, self.epoch, self.at = ids, seed, 0, 0
@@ -118,7 +118,7 @@ class Stream:
         self.flat = np.concatenate([self.ids[i] for i in order] + [np.zeros(1, dtype=np.int64)])
 
     def take(self, length):
-        """length + 1 ids; the last one is a target only, and opens the next row."""
+        """length + 1 ids; the last one is only a target, and the first of the next row."""
         if self.at + length + 1 > len(self.flat):
             self.epoch, self.at = self.epoch + 1, 0
             self.shuffle()
@@ -142,7 +142,7 @@ def rms_norm(x, weight, eps=1e-5):
 
 
 def rotate(x, cos, sin):
-    """Rotary positions, half-split convention: channel i turns with channel i + head_dim / 2."""
+    """Rotary positions, half-split: channel i rotates with channel i + head_dim / 2."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
@@ -201,7 +201,7 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """Module names are those of LlamaForCausalLM less the leading "model.", so the state dict exports as it is."""
+    """Module names are those of LlamaForCausalLM without "model.", so the state dict is exported unchanged."""
 
     def __init__(self, c):
         super().__init__()
@@ -213,12 +213,12 @@ class Llama(nn.Module):
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
         for name, p in self.named_parameters():
-            if p.ndim == 2:  # what writes to the residual stream starts smaller: 2 * layers such terms are added
+            if p.ndim == 2:  # matrices that write to the residual stream start smaller: 2 * layers such terms are added
                 into_residual = name.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(p, std=0.02 / math.sqrt(2 * c.layers) if into_residual else 0.02)
 
     def forward(self, ids, targets):
-        """ids, targets: (batch, length). The mean cross-entropy in nats per token."""
+        """ids, targets: (batch, length). Returns the mean cross-entropy in nats per token."""
         length = ids.shape[1]
         x, cos, sin = self.embed_tokens(ids), self.cos[:length], self.sin[:length]
         for layer in self.layers:
@@ -230,7 +230,7 @@ class Llama(nn.Module):
 
     @torch.no_grad()
     def generate(self, ids, count, temperature, seed):
-        """Slow (no KV cache) and short: for a look at a sample now and then."""
+        """Samples a short text. Slow, because there is no KV cache."""
         generator = torch.Generator().manual_seed(seed)
         ids = list(ids)
         for _ in range(count):
@@ -261,7 +261,7 @@ def orthogonal(g, steps=5):
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, orthogonalized, for the matrices inside the layers. Matrices of one shape go through together."""
+    """Orthogonalized momentum, for the matrices inside the layers. Matrices of the same shape are stacked."""
 
     def __init__(self, params, lr, momentum=0.95, weight_decay=0.0):
         super().__init__(params, dict(lr=lr, momentum=momentum, weight_decay=weight_decay))
@@ -291,7 +291,7 @@ def make_optimizers(model, args):
 
 
 def rate(progress, warmup=0.02):
-    """Factor on the learning rates: a short ramp, then a cosine to zero."""
+    """Factor of the learning rates: a short warm-up, then a cosine to zero."""
     return min(progress / warmup, 1) * 0.5 * (1 + math.cos(math.pi * min(progress, 1)))
 
 
@@ -299,13 +299,13 @@ def rate(progress, warmup=0.02):
 
 @torch.no_grad()
 def held_out_loss(model, ids, bf16, rows=None, batch=8):
-    """Mean nats per token over windows of CONTEXT that do not overlap (the first `rows` of them, or all)."""
+    """Mean nats per token over non-overlapping windows of CONTEXT tokens (the first `rows` windows, or all)."""
     model.eval()
     total = count = 0
     starts = list(range(0, len(ids) - CONTEXT, CONTEXT))[:rows]
     batches = [starts[i:i + batch] for i in range(0, len(starts), batch)]
     if rows is None and (len(ids) - 1) % CONTEXT:
-        batches.append([(len(ids) - 1) // CONTEXT * CONTEXT])  # the short one at the end
+        batches.append([(len(ids) - 1) // CONTEXT * CONTEXT])  # the short window at the end
     for group in batches:
         x = torch.from_numpy(np.stack([ids[s:s + CONTEXT + 1] for s in group]))
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
@@ -325,7 +325,7 @@ def sample(model, tokenizer, seed, prompt="Once upon a time", temperature=0.8, c
 # ---------------------------------------------------------------------------------------------------- output
 
 def export(model, tokenizer, c, folder):
-    """Writes the Hugging Face folder beside its name, then swaps it in."""
+    """Writes a temporary Hugging Face folder next to `folder`, then renames it."""
     new, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -368,8 +368,8 @@ def save_checkpoint(path, **state):
 # ---------------------------------------------------------------------------------------------------- training
 
 class Stopwatch:
-    """Seconds of training. A step that takes five times the usual was a pause (a stopped process, a suspended
-    machine) and counts as a usual one, so the schedule does not jump."""
+    """Counts the seconds of training. A step of more than five times the usual duration was a pause (a stopped process,
+    a suspended machine) and counts as a usual step, so that the schedule does not jump."""
 
     def __init__(self, seconds=0.0):
         self.seconds, self.usual, self.ticks, self.last = seconds, None, 0, time.monotonic()
@@ -384,21 +384,22 @@ class Stopwatch:
         self.seconds += took
 
     def skip(self):
-        """What happened since the last tick was no training."""
+        """Excludes the time since the last tick."""
         self.last = time.monotonic()
 
 
 class Threads:
-    """All threads are fastest on an idle machine; when another program has taken a core, every parallel loop waits
-    for the thread that shares it, and fewer are faster (measured: 1500 tokens/s on two threads beside a compiler,
-    twice that on one). So each count is tried for three steps (the first is not timed), and again every 60 steps."""
+    """Chooses the number of threads. All threads are fastest on an idle machine. If another program uses a core, every
+    parallel loop waits for the thread on that core, and fewer threads are faster (measured next to a compiler: 1500
+    tokens/s with two threads, twice that with one). So each number is tried for three steps, of which the first is
+    not timed, and again every 60 steps."""
 
     def __init__(self, limit):
         self.limit = limit
         self.restart()
 
     def restart(self):
-        """To be called before the model is compiled for another shape: that must see all the threads."""
+        """Must be called before the model is compiled for another shape, which must use all threads."""
         self.count, self.took = 0, {}
         self.begin_step()
 
@@ -485,7 +486,7 @@ def train(args):
     recent, progress, saved_at = [], watch.seconds / (60 * args.minutes), watch.seconds
     watch.skip()
     while progress < 1:
-        length = CONTEXT // 2 if progress < args.short else CONTEXT  # short rows first: attention is cheaper
+        length = CONTEXT // 2 if progress < args.short else CONTEXT  # short rows first, because their attention is cheaper
         if length != usual_length:
             usual_length = length
             threads.restart()
@@ -518,12 +519,12 @@ def train(args):
         save()
     torch.set_num_threads(args.threads)
     for name, text in raw.items():
-        report(model, tokenizer, f"{name} as it is", text)
+        report(model, tokenizer, f"{name} unchanged", text)
         report(model, tokenizer, f"{name} cleaned like the training text", END.join(map(clean, text.split(END))))
 
 
 def report(model, tokenizer, name, text):
-    """The separators between texts are scored, but are no bytes."""
+    """Separators between texts count as tokens but not as bytes."""
     texts = [t for t in text.split(END) if t.strip()]
     loss, count = held_out_loss(model, np.concatenate(encode(tokenizer, texts)), bf16=False)
     size = sum(len(t.encode()) for t in texts)
@@ -535,7 +536,7 @@ def report(model, tokenizer, name, text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with text/ and eval/")
-    parser.add_argument("--out", type=Path, required=True, help="gets checkpoint.pt, loss.csv and hf/")
+    parser.add_argument("--out", type=Path, required=True, help="folder for checkpoint.pt, loss.csv and hf/")
     parser.add_argument("--minutes", type=float, default=60, help="training time; pauses do not count")
     parser.add_argument("--every", type=float, default=5, help="minutes between checkpoints")
     parser.add_argument("--seed", type=int, default=1)
@@ -548,10 +549,10 @@ def main():
     parser.add_argument("--kv-heads", type=int, default=3)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--batch", type=int, default=4096, help="tokens per step")
-    parser.add_argument("--ramp", type=float, default=0.35, help="progress at which the sources reach their last share")
-    parser.add_argument("--short", type=float, default=0.6, help="share of the training on rows of half the context")
-    parser.add_argument("--lr", type=float, default=0.02, help="peak, for the matrices (Muon)")
-    parser.add_argument("--lr-embedding", type=float, default=0.004, help="peak, for the rest (AdamW)")
+    parser.add_argument("--ramp", type=float, default=0.35, help="progress at which the sources reach their final shares")
+    parser.add_argument("--short", type=float, default=0.6, help="fraction of the training that uses rows of half the context")
+    parser.add_argument("--lr", type=float, default=0.02, help="peak learning rate of the matrices (Muon)")
+    parser.add_argument("--lr-embedding", type=float, default=0.004, help="peak learning rate of the other weights (AdamW)")
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--eval-rows", type=int, default=60, help="held-out windows measured at a checkpoint")
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=False,

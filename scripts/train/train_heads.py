@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""Trains Medusa heads, an EAGLE or an EAGLE-3 head for the bundled model, in minutes on two cores: for `chaski run --draft OUT`.
+"""Trains Medusa heads, an EAGLE or an EAGLE-3 head for the bundled model, for `chaski run --draft OUT`. Minutes on two cores.
 
     chaski convert models/bundled/story.quipu story.gguf
     python3 scripts/train/train_heads.py story.gguf --data ../shared/data --out /tmp/heads --minutes 8
     python3 scripts/train/train_heads.py story.gguf --data ../shared/data --out /tmp/eagle --minutes 8 --eagle
 
-The model is what the file says, and stays as it is. Medusa head I learns the token I + 2 places behind the one whose row it reads (the
-row in front of the model's head), as Cai et al. 2024 describe it. An EAGLE head learns the next such row, and what the model's head makes
-of it, from each row and the token behind it, as Li et al. 2024 describe it; --steps 2 and more go on from its own rows. An EAGLE-3 head
-(--eagle3) learns what the model's head makes of the next row, for the tokens that the stories have most often, from what three layers read
-and the token behind it, as Li et al. 2025 describe it. The texts are
-the stories that scripts/train/train.py reads (CDLA-Sharing-1.0), without those that overlap with the held-out ones; how often each head (or
-guess of an EAGLE head, behind right ones) is right about these is printed. Needs torch, numpy, safetensors, tokenizers, transformers and gguf.
+The model itself is not changed. In the following, a row is the model's last hidden state at a token.
+- Medusa head I predicts the token I + 2 positions after the token whose row it reads (Cai et al. 2024).
+- An EAGLE head predicts the next row, and the model's logits of it, from a row and the following token (Li et al. 2024). With
+  --steps 2 or more it continues from its own rows.
+- An EAGLE-3 head (--eagle3) predicts the model's logits of the next row, for the most frequent tokens of the stories, from the
+  inputs of three layers and the following token (Li et al. 2025).
 
-Not for: other architectures than the bundled model's, GPUs.
+The texts are the stories of scripts/train/train.py (CDLA-Sharing-1.0), without those that overlap with the held-out ones. At the
+end, the accuracy of each head (or draft token of an EAGLE head, after correct ones) on the held-out stories is printed. Needs
+torch, numpy, safetensors, tokenizers, transformers and gguf.
+
+Not for: architectures other than the bundled model's, GPUs.
 """
 import argparse
 import json
@@ -43,7 +46,7 @@ def read_model(path):
 
 
 def hidden_rows(model, ids, reads=()):
-    """What the layers of `reads` read, side by side, and then the rows behind the last norm."""
+    """The inputs of the layers in `reads`, side by side, followed by the rows after the last norm."""
     x, length, parts = model.embed_tokens(ids), ids.shape[1], []
     for i, layer in enumerate(model.layers):
         if i in reads:
@@ -77,7 +80,7 @@ class Medusa(nn.Module):
                    for i, logits in enumerate(self.logits(model, x, ids)))
 
     def logits(self, model, x, ids):
-        """Of each head, for the tokens 2, 3, ... places behind the first."""
+        """The logits of each head, for the tokens 2, 3, ... positions later."""
         return [head(x[:, :-(2 + i)]) for i, head in enumerate(self.heads)]
 
     def write(self, out, sizes, base):
@@ -91,7 +94,7 @@ class Eagle(nn.Module):
         super().__init__()
         self.fc, self.layer, self.steps = nn.Linear(2 * sizes.width, sizes.width), train.Layer(sizes), args.steps
         self.layer.input_layernorm = nn.Identity()
-        with torch.no_grad():  # at first, what comes in goes out
+        with torch.no_grad():  # starts as the identity of the input row
             self.fc.weight.normal_(std=0.02)
             self.fc.weight[:, sizes.width:] += torch.eye(sizes.width)
             self.fc.bias.zero_()
@@ -99,8 +102,8 @@ class Eagle(nn.Module):
                 w.zero_()
 
     def rows(self, model, x, ids):
-        """Of each step, from row i and token i + 1: rows 1, 2, ... places behind the first. A step is behind rows of the one before it
-        alone, while a guess sees the model's own up to where it begins."""
+        """The rows that each step predicts from row i and token i + 1, for 1, 2, ... positions later. A step attends only to rows
+        of the step before it, while at run time a draft token attends to the model's own rows up to its start."""
         given, all_rows = x[:, :-1], []
         for _ in range(self.steps):
             n = given.shape[1]
@@ -115,8 +118,8 @@ class Eagle(nn.Module):
         for i, rows in enumerate(self.rows(model, x, ids)):
             real = x[:, 1 + i:]
             wanted = F.softmax(F.linear(real, model.embed_tokens.weight), -1)
-            said = F.log_softmax(F.linear(rows, model.embed_tokens.weight), -1)
-            total = total + 0.8**i * (F.smooth_l1_loss(rows, real) - (wanted * said).sum(-1).mean())
+            predicted = F.log_softmax(F.linear(rows, model.embed_tokens.weight), -1)
+            total = total + 0.8**i * (F.smooth_l1_loss(rows, real) - (wanted * predicted).sum(-1).mean())
         return total
 
     def logits(self, model, x, ids):
@@ -141,7 +144,7 @@ class Eagle3(nn.Module):
         attn = self.layer.self_attn
         for name in ("q_proj", "k_proj", "v_proj"):
             setattr(attn, name, nn.Linear(2 * width, getattr(attn, name).out_features, bias=False))
-        with torch.no_grad():  # at first, what comes in last goes out
+        with torch.no_grad():  # starts as the identity of the last input
             self.fc.weight.normal_(std=0.02)
             self.fc.weight[:, 2 * width:] += torch.eye(width)
             self.norm.weight.copy_(model.norm.weight)
@@ -149,8 +152,8 @@ class Eagle3(nn.Module):
             for w in (attn.o_proj.weight, self.layer.mlp.down_proj.weight):
                 w.zero_()
 
-    def said(self, model, x, ids):
-        """Of each step, logits behind row i and token i + 1, as those of an EAGLE head."""
+    def step_logits(self, model, x, ids):
+        """The logits of each step after row i and token i + 1, like those of an EAGLE head."""
         width, layer, out = model.norm.weight.shape[0], self.layer, []
         given = self.fc(x[:, :-1, :-width])
         for _ in range(self.steps):
@@ -164,15 +167,15 @@ class Eagle3(nn.Module):
 
     def loss(self, model, x, ids):
         total, width = 0, model.norm.weight.shape[0]
-        for i, said in enumerate(self.said(model, x, ids)):
+        for i, predicted in enumerate(self.step_logits(model, x, ids)):
             wanted = F.softmax(F.linear(x[:, 1 + i:, -width:], model.embed_tokens.weight), -1)[..., self.known]
-            total = total - 0.8**i * (wanted * F.log_softmax(said, -1)).sum(-1).mean()
+            total = total - 0.8**i * (wanted * F.log_softmax(predicted, -1)).sum(-1).mean()
         return total
 
     def logits(self, model, x, ids):
         vocab, known = model.embed_tokens.weight.shape[0], torch.from_numpy(self.known)
-        return [torch.full((*said.shape[:2], vocab), -math.inf).index_copy(-1, known, said)[:, :-1]
-                for said in self.said(model, x, ids)]
+        return [torch.full((*predicted.shape[:2], vocab), -math.inf).index_copy(-1, known, predicted)[:, :-1]
+                for predicted in self.step_logits(model, x, ids)]
 
     def write(self, out, sizes, base):
         weights = {f"midlayer.{key}": w for key, w in self.layer.state_dict().items()}
@@ -196,8 +199,8 @@ def write_eagle(out, sizes, base, weights, own, more={}):
          "base_model_name_or_path": base}, indent=2) + "\n")
 
 
-def right_shares(model, heads, ids):
-    """Of the places of a text, those where each head's likeliest token is the one that stands there."""
+def accuracies(model, heads, ids):
+    """The fraction of positions at which each head's top-1 token is the token of the text."""
     right, places = 0, 0
     with torch.no_grad():
         for at in range(0, len(ids) - train.CONTEXT, train.CONTEXT):
@@ -224,15 +227,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path, help="the bundled model as GGUF")
     parser.add_argument("--data", type=Path, required=True, help="folder with text/ and eval/")
-    parser.add_argument("--out", type=Path, required=True, help="gets config.json and safetensors")
+    parser.add_argument("--out", type=Path, required=True, help="output folder for config.json and safetensors")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--eagle", action="store_true", help="an EAGLE head, not Medusa heads")
-    kind.add_argument("--eagle3", action="store_true", help="an EAGLE-3 head")
-    parser.add_argument("--heads", type=int, help="of Medusa (default 3)")
-    parser.add_argument("--steps", type=int, help="of EAGLE: how many guesses one behind the other it learns (default 1)")
-    parser.add_argument("--known", type=int, help="of EAGLE-3: how many tokens it knows (default 1024)")
+    kind.add_argument("--eagle", action="store_true", help="train an EAGLE head instead of Medusa heads")
+    kind.add_argument("--eagle3", action="store_true", help="train an EAGLE-3 head")
+    parser.add_argument("--heads", type=int, help="number of Medusa heads (default 3)")
+    parser.add_argument("--steps", type=int, help="EAGLE: number of consecutive draft tokens to train (default 1)")
+    parser.add_argument("--known", type=int, help="EAGLE-3: size of the draft vocabulary (default 1024)")
     parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--batch", type=int, default=4, help="rows of 256 tokens a step")
+    parser.add_argument("--batch", type=int, default=4, help="rows of 256 tokens per step")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
@@ -240,9 +243,9 @@ def main():
     for flag, value, has_effect in (("--heads", args.heads, not (args.eagle or args.eagle3)),
                                     ("--steps", args.steps, args.eagle or args.eagle3), ("--known", args.known, args.eagle3)):
         if value is not None and not has_effect:
-            parser.error(f"{flag} has no effect: --heads is of Medusa heads, --steps of an EAGLE head, --known of an EAGLE-3 head")
+            parser.error(f"{flag} has no effect here: --heads is for Medusa heads, --steps for EAGLE heads, --known for EAGLE-3 heads")
         if value is not None and value < 1:
-            parser.error(f"{flag} is 1 or more")
+            parser.error(f"{flag} is {value}, expected 1 or more")
     args.heads, args.steps, args.known = args.heads or 3, args.steps or 1, args.known or 1024
     llama_folder.expect_no(args.out)
     torch.manual_seed(args.seed)
@@ -256,7 +259,7 @@ def main():
     held_out = np.concatenate(train.encode(tokenizer, [t for t in held_out.split(train.END) if t.strip()]))[:20000]
     counts = np.bincount(np.concatenate(texts), minlength=sizes.vocab)
     heads = (Eagle3 if args.eagle3 else Eagle if args.eagle else Medusa)(model, sizes, args, counts)
-    print(f"{stream.size} tokens of stories; {sum(p.numel() for p in heads.parameters())} numbers to learn")
+    print(f"{stream.size} tokens of stories; {sum(p.numel() for p in heads.parameters())} parameters to train")
     optimizer = torch.optim.AdamW(heads.parameters(), lr=args.lr, betas=(0.9, 0.99), weight_decay=0.01)
     start, step, losses = time.monotonic(), 0, []
     while (progress := (time.monotonic() - start) / (60 * args.minutes)) < 1:
@@ -273,8 +276,8 @@ def main():
         losses.append(loss.item())
         if step % 50 == 0:
             print(f"step {step} {100 * progress:.0f}% loss {np.mean(losses[-50:]):.4f}", flush=True)
-    shares = right_shares(model, heads, held_out)
-    print(f"{step} steps of {args.batch * 256} tokens; right on held-out stories: "
+    shares = accuracies(model, heads, held_out)
+    print(f"{step} steps of {args.batch * 256} tokens; accuracy on held-out stories: "
           + ", ".join(f"{s:.3f}" for s in shares))
     heads.write(args.out, sizes, "chaski-stories-3m")
 
