@@ -52,23 +52,24 @@ void check(const TensorSlot& slot, const TensorInfo& t, const std::string& file)
          info(t.format).name);
 }
 
-// Columns that stand apart have numbers, as many of them, and no more than the weight has. `slot`
-// is theirs or that of their numbers.
+// A weight with outliers has two tensors, the column numbers and the values, with the same number
+// of columns, at most that of the weight. `slot` is one of the two.
 void check_outliers(const TensorSlot& slot, const TensorInfo& t, const std::string& file,
                     const std::function<const TensorInfo*(const std::string&)>& find) {
   const bool numbers = slot.role == Role::outlier_columns;
   const std::string& weight = slot.of;
   const std::string other = weight + std::string(numbers ? kOutlierWeight : kOutliers);
-  const TensorInfo *beside = find(other), *whole = find(weight);
-  if (!beside)
-    fail(Exit::bad_file, "{}: tensor {} is missing, expected it beside {}", file, other, slot.name);
-  if (t.cols != beside->cols || (whole && t.cols > whole->cols))
+  const TensorInfo *partner = find(other), *whole = find(weight);
+  if (!partner)
+    fail(Exit::bad_file, "{}: tensor {} is missing, expected it together with {}", file, other,
+         slot.name);
+  if (t.cols != partner->cols || (whole && t.cols > whole->cols))
     fail(Exit::bad_file,
-         "{}: tensor {} has {} columns, expected as many as {}, and no more than {} has", file,
+         "{}: tensor {} has {} columns, expected the number of {}, and at most that of {}", file,
          slot.name, t.cols, other, weight);
 }
 
-// They say which columns, and a column twice would count twice.
+// The column numbers of outliers must ascend: a repeated column would be added twice.
 void check_numbers(const Weights& w, const TensorSlot& slot, const Weight& numbers) {
   const std::string& name = numbers.info.name;
   const Weight* const whole = w.find(slot.of);
@@ -77,12 +78,11 @@ void check_numbers(const Weights& w, const TensorSlot& slot, const Weight& numbe
   for (int64_t i = 0; i < numbers.info.cols; last = columns[i++])
     if (!(columns[i] > last) || columns[i] != std::floor(columns[i]) ||
         (whole && columns[i] >= float(whole->info.cols)))
-      fail(Exit::bad_file,
-           "{}: tensor {} has the number {} at {}, expected ascending whole numbers of columns",
+      fail(Exit::bad_file, "{}: tensor {} has {} at index {}, expected ascending column numbers",
            w.path, name, columns[i], i);
 }
 
-// The model of a file with these tensors; take(slot, i) for the i-th of them in its place.
+// The model of a file with these tensors. Calls take(slot, i) for the slot of the i-th tensor.
 template <class Take>
 std::unique_ptr<Model> matched(const Metadata& meta, const std::string& path,
                                const std::vector<const TensorInfo*>& tensors, Take take) {

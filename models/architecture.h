@@ -1,6 +1,6 @@
-// Model architectures: one file each, one line in the list of architecture.cpp. An architecture
-// lists its hyperparameters and its tensors (facts.h) and writes the graph of a pass; it knows no
-// backend, block format, fusion or KV layout.
+// Model architectures, one file each (models/arch). An architecture lists its hyperparameters and
+// tensors (facts.h) and writes the graph of a pass. It knows no backend, block format, fusion or KV
+// layout.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,44 +14,47 @@ namespace chaski {
 class Model {
  public:
   virtual ~Model() = default;
-  // Its hyperparameters, in the order in which they are read.
+  // The hyperparameters, in the order in which they are read.
   virtual void keys(Keys& keys) = 0;
-  // Called when they are read: do they go together? Throws Error(bad_file) naming `file`.
+  // Called after the keys are read. Checks that they fit together; throws Error(bad_file) naming
+  // `file`.
   virtual void agree(const std::string& file) const { (void)file; }
-  // Its tensors, in file order, after keys were read. Before that, those that are in no layer.
+  // The tensors in file order. Called after the keys are read; before that, the list has only the
+  // tensors outside the layers.
   virtual void tensors(Slots& slots) = 0;
-  // Called once, when all tensors are bound. Throws Error(bad_file).
+  // Called once, after all tensors are bound. Throws Error(bad_file).
   virtual void bound(const std::string& file) { (void)file; }
-  // Rotary positions for `factor` times the context, whatever the file says of their scaling.
-  // False: there are none. To be called before expect_sessions().
+  // Stretches rotary positions to `factor` times the context and replaces the file's own scaling.
+  // Returns false if the model has no rotary positions. Must be called before expect_sessions().
   virtual bool stretch_rope(RopeScaling kind, double factor) {
     return (void)kind, (void)factor, false;
   }
-  // How long sessions can get, told once before the first graph; without it, the model's context.
+  // Sets the maximum length of a session. Called at most once, before the first graph; the default
+  // is the model's context.
   virtual void expect_sessions(int64_t context) { (void)context; }
-  // Logits of batch.outputs, (outputs, vocab), and what they are made of. Only sizes are read from
-  // the batch.
+  // Writes the graph that computes the logits of batch.outputs, (outputs, vocab), and their hidden
+  // rows. Only sizes are read from the batch.
   virtual void build(Graph& graph) const = 0;
 
-  // What the engine asks of a model, whatever its architecture.
+  // Facts that the engine reads from every model.
   int64_t vocab = 0, context = 0, n_layers = 0;
-  int64_t row_columns =
-      0;  // of the rows that come with its tokens (models/heads/eagle.h); 0: none do
-  // Which of its tokens' hidden rows stand for a whole text.
+  // Width of the extra input row of each token (models/heads/eagle.h); 0: tokens have no such row.
+  int64_t row_columns = 0;
+  // Which hidden rows become the embedding of a whole text.
   enum class Pooling { last, mean } pooling = Pooling::last;
 
   struct BoundWeight {
     Role role;
     const Weight* weight;
   };
-  std::vector<BoundWeight> weights;  // of every slot that has one
+  std::vector<BoundWeight> weights;  // of all bound slots
 };
 
 struct Architecture {
-  const char* name;             // general.architecture, here and in GGUF
+  const char* name;             // general.architecture in .quipu and GGUF files
   std::vector<std::string> hf;  // "architectures" in Hugging Face's config.json
   std::unique_ptr<Model> (*make)();
-  // "model_type" of the text's part in config.json of a model that reads more than text.
+  // "model_type" of the text part in config.json, for a model that reads more than text.
   std::vector<std::string> hf_text = {};
 };
 template <class M>
@@ -59,17 +62,17 @@ std::unique_ptr<Model> make_model() {
   return std::make_unique<M>();
 }
 
-std::vector<Architecture>& architectures();                    // tests add theirs
+std::vector<Architecture>& architectures();                    // tests add their own
 const Architecture* find_architecture(std::string_view name);  // null: unknown
 std::vector<std::string> architecture_names();
 
-// A model with its hyperparameters, without its tensors. Throws Error(bad_file): an unknown
-// architecture, a key that is missing, out of range or at odds with another.
+// A model with its hyperparameters but without tensors. Throws Error(bad_file) for an unknown
+// architecture and for a key that is missing, out of range or in conflict with another.
 std::unique_ptr<Model> model_of(const Metadata& meta);
 
-// The same for importers: defaults are written into `meta`. `look_up` is called for a key before it
-// is read: it puts the key into `meta` if the foreign file has it, and returns the name that the
-// foreign file has for it.
+// The same for importers: defaults are written into `meta`. Before a key is read, `look_up` is
+// called for it: it copies the key into `meta` if the foreign file has it, and returns the key's
+// name in the foreign file.
 using LookUp = std::function<std::string(const Key&)>;
 std::unique_ptr<Model> complete_model(Metadata& meta, const LookUp& look_up);
 // For metadata that an importer wrote under our own names.
@@ -77,10 +80,10 @@ void complete_model(Metadata& meta);
 
 std::vector<TensorSlot> tensors_of(Model& model);
 
-// Throws what bind_model() would throw of weights with these tensors, before any is read.
+// Throws the errors that bind_model() would throw for these tensors, before any weight is read.
 void expect_model(const ModelSource& source);
-// Makes the model of weights.meta and binds its tensors. Throws Error(bad_file) also for a missing,
-// unexpected or wrongly shaped tensor, each by name.
+// Makes the model of weights.meta and binds its tensors. Throws Error(bad_file), also for a
+// missing, unexpected or wrongly shaped tensor, naming the tensor.
 std::unique_ptr<Model> bind_model(const Weights& weights);
 
 }  // namespace chaski

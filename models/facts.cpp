@@ -113,17 +113,17 @@ Key& Key::or_one(std::function<Given(int64_t)> list_of) {
 }
 Key& Key::range(int64_t low, int64_t high) { return least = low, most = high, *this; }
 Key& Key::positive() { return above_zero = true, *this; }
-Key& Key::optional() { return may_lack = true, *this; }
-Key& Key::when(std::function<bool()> condition) { return counts = std::move(condition), *this; }
+Key& Key::optional() { return can_be_absent = true, *this; }
+Key& Key::when(std::function<bool()> condition) { return applies = std::move(condition), *this; }
 
 std::optional<Value> Key::read(const Metadata& meta, const std::string& spelled) const {
-  if (counts && !counts()) return std::nullopt;
+  if (applies && !applies()) return std::nullopt;
   if (meta.has(ours)) {
     std::visit(Reader{*this, meta}, member);
     return std::nullopt;
   }
   const std::optional<Given> given = default_value ? default_value(meta.origin) : std::nullopt;
-  if (!given && may_lack) return std::nullopt;
+  if (!given && can_be_absent) return std::nullopt;
   if (!given)
     fail(Exit::bad_file, "{}: {} is missing, expected {}", meta.origin, escaped(spelled),
          kind_name(kind));
@@ -162,7 +162,7 @@ Slots::Slot& Slots::Slot::in_gguf(std::string theirs, RowOrder order) {
 }
 Slots::Slot& Slots::Slot::with(Bias b) { return bias = b, *this; }
 Slots::Slot& Slots::Slot::as(Role r) { return role = r, *this; }
-Slots::Slot& Slots::Slot::optional() { return may_lack = true, *this; }
+Slots::Slot& Slots::Slot::optional() { return is_optional = true, *this; }
 Slots::Slot& Slots::Slot::less_one_in_hf() { return hf_less_one = true, *this; }
 Slots::Slot& Slots::Slot::bare_in_hf() { return hf_bare = true, *this; }
 Slots::Slot& Slots::Slot::rows_in_hf(int64_t n) { return hf_rows = n < rows ? n : 0, *this; }
@@ -192,7 +192,7 @@ std::vector<TensorSlot> Slots::all() const {
       TensorSlot slot;
       slot.name = s.layer + s.name + ours, slot.gguf = s.layer + s.gguf + ours;
       if (!s.hf.empty()) slot.hf = s.hf_layer + s.hf + theirs;
-      slot.rows = s.rows, slot.cols = s.cols, slot.role = s.role, slot.optional = s.may_lack;
+      slot.rows = s.rows, slot.cols = s.cols, slot.role = s.role, slot.optional = s.is_optional;
       slot.gguf_order = s.gguf_order, slot.hf_order = s.hf_order;
       return slot;
     };
@@ -221,7 +221,7 @@ std::vector<TensorSlot> Slots::all() const {
     if (s.bias == Bias::none) continue;
     TensorSlot bias = named(".bias", ".bias");
     bias.cols = s.rows == 1 ? s.cols : s.rows, bias.rows = 1;
-    bias.role = Role::vector, bias.optional = s.may_lack || s.bias == Bias::maybe;
+    bias.role = Role::vector, bias.optional = s.is_optional || s.bias == Bias::maybe;
     bias.gguf_order.transposed = bias.hf_order.transposed = false;
     bias.weight = &s.member->bias;
     out.push_back(std::move(bias));

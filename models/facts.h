@@ -1,7 +1,6 @@
-// What an architecture says about itself, each thing once: a list of its hyperparameters (Keys) and
-// a list of its tensors (Slots). Loader, importers, GGUF export, quantizer and random models walk
-// the lists; none of them knows a key or a tensor by name. models/arch/llama.cpp shows what they
-// look like.
+// What an architecture declares about itself: its hyperparameters (Keys) and its tensors (Slots).
+// Loader, importers, GGUF export, quantizer and random models walk these lists, so none of them
+// knows a key or a tensor by name. models/arch/llama.cpp is an example.
 #pragma once
 #include <deque>
 #include <functional>
@@ -17,13 +16,13 @@
 namespace chaski {
 
 enum class Kind { text, texts, integer, integers, number, numbers, flag, flags };
-std::string_view kind_name(Kind kind);  // for error lines: "an integer"
+std::string_view kind_name(Kind kind);  // for messages: "an integer"
 
-// A value that stands in the code of an architecture.
+// A value written in the code of an architecture.
 using Given = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
                            std::vector<double>, std::vector<std::string>>;
-// One that is worked out when it is needed; nothing: it must be in the file. `file` is for error
-// lines.
+// A value that is computed when it is needed. Without a result, the key must be in the file. `file`
+// is for messages.
 using Worked = std::function<std::optional<Given>(const std::string& file)>;
 template <class T>
 Worked worked(T value) {
@@ -35,15 +34,15 @@ Worked worked(T value) {
     return [given = Given(value)](const std::string&) { return given; };
 }
 
-// One hyperparameter and the member of the model that it is read into. Keys are read in the order
-// of their list, so what one of them works out may use the members of those before it.
+// One hyperparameter and the member of the model that receives it. Keys are read in the order of
+// their list, so the default of a key may use members read before it.
 struct Key {
-  // A text that is one of a few words, each with a number of its own.
+  // A text that must be one of a few words; set(i) receives the index of the word.
   struct Words {
     std::vector<std::string> names;
     std::function<void(size_t)> set;
   };
-  // A number for each of `count`, which keys before this one have told.
+  // A list of numbers. `count`, its length, may depend on keys read before.
   template <class T>
   struct Each {
     std::vector<T>* list;
@@ -53,19 +52,20 @@ struct Key {
       std::variant<int64_t*, int*, double*, float*, bool*, Words, Each<int64_t>, Each<float>>;
 
   std::string ours;             // "model.head_count"
-  std::string gguf;             // behind "<architecture>.", "attention.head_count"; empty: none
-  std::vector<std::string> hf;  // places in config.json; the first that is there counts
+  std::string gguf;             // after "<architecture>.": "attention.head_count"; empty: none
+  std::vector<std::string> hf;  // places in config.json; the first one present is used
   Kind kind;
   Member member;
-  int64_t least = INT64_MIN, most = INT64_MAX;     // of an integer, or of each
-  bool above_zero = false;                         // a number: more than 0, and finite
-  bool may_lack = false;                           // absent: the member stays as it is
-  Worked default_value, hf_default, gguf_default;  // absent; absent in config.json, in GGUF
-  std::optional<Given> hf_null;  // what null means there, if not the same as absent
-  std::function<bool()> counts;  // not there: always
-  // A number of config.json that stands for another: part of a head for a number of channels.
+  int64_t least = INT64_MIN, most = INT64_MAX;     // of an integer, or of each item
+  bool above_zero = false;                         // the number must be positive and finite
+  bool can_be_absent = false;                      // if absent, the member keeps its value
+  Worked default_value, hf_default, gguf_default;  // if absent: anywhere, in config.json, in GGUF
+  std::optional<Given> hf_null;   // the meaning of null there, if it differs from absent
+  std::function<bool()> applies;  // empty: always
+  // Converts a number of config.json that has another meaning: a fraction of a head into a number
+  // of channels.
   std::function<Given(double)> from_hf;
-  // An integer of a foreign file that stands for a list: every sixth of the layers, say.
+  // Expands a single integer of a foreign file into a list, for example "every sixth layer".
   std::function<Given(int64_t)> from_one;
   std::vector<std::pair<std::string, std::string>> hf_words;  // Hugging Face's word, ours
 
@@ -75,17 +75,17 @@ struct Key {
   Key& in_hf(std::initializer_list<std::string> places) { return in_hf(std::vector(places)); }
   Key& in_hf(std::string place) { return in_hf(std::vector{std::move(place)}); }
   Key& not_in_hf() { return in_hf(std::vector<std::string>{}); }
-  // Where null in config.json is a value of its own.
+  // For config.json where null is a value of its own.
   template <class T>
   Key& hf_null_is(T value) {
     return hf_null = Given(value), *this;
   }
-  // When the key is not in config.json, though it must be in a GGUF file.
+  // The default if config.json does not have the key; a GGUF file must have it.
   template <class T>
   Key& hf_otherwise(T value) {
     return hf_default = worked(std::move(value)), *this;
   }
-  // When the key is not in a GGUF file.
+  // The default if a GGUF file does not have the key.
   template <class T>
   Key& gguf_otherwise(T value) {
     return gguf_default = worked(std::move(value)), *this;
@@ -96,24 +96,26 @@ struct Key {
   Key& range(int64_t low, int64_t high);
   Key& positive();
   Key& optional();
-  // When the key is absent: a value, or a function that works it out. Importers write it down.
+  // The default if no file has the key: a value, or a function that computes it. Importers write it
+  // into the metadata.
   template <class T>
   Key& otherwise(T value) {
     return default_value = worked(std::move(value)), *this;
   }
-  // The key means something only if `condition` holds; if not, it is passed over.
+  // The key applies only if `condition` holds. Otherwise it is not read.
   Key& when(std::function<bool()> condition);
 
-  // Checks the value that `meta` has, or the default, and puts it into the member. Returns the
-  // default if it was used. `spelled` is the key's name in the user's file. Throws Error(bad_file).
+  // Checks the value in `meta`, or the default, and stores it in the member. Returns the default if
+  // it was used. `spelled` is the key's name in the user's file. Throws Error(bad_file).
   std::optional<Value> read(const Metadata& meta, const std::string& spelled) const;
 };
 Value to_value(const Given& given);
 
-// What config.json has to say, or leave unsaid, because the graph does nothing else.
+// A value that config.json must have, or must not have, because the graph supports nothing else.
 struct HfCondition {
-  std::vector<std::string> places;  // as those of a key
-  std::vector<Given> allowed;  // the first is meant where nothing is said; none: must be absent
+  std::vector<std::string> places;  // the same notation as a key's `hf`
+  // The first is assumed if config.json does not say; an empty list: the key must be absent.
+  std::vector<Given> allowed;
 };
 
 class Keys {
@@ -133,7 +135,7 @@ class Keys {
   Key& numbers(std::vector<float>& member, std::string name, std::function<int64_t()> count) {
     return add(std::move(name), Kind::numbers, Key::Each<float>{&member, std::move(count)});
   }
-  // 1 or 0 each.
+  // Each item is 1 or 0.
   Key& flags(std::vector<int64_t>& member, std::string name, const int64_t& count) {
     return add(std::move(name), Kind::flags,
                Key::Each<int64_t>{&member, [&count] { return count; }})
@@ -150,53 +152,54 @@ class Keys {
   void hf_expects(std::vector<std::string> places, std::vector<Given> allowed) {
     conditions.push_back({std::move(places), std::move(allowed)});
   }
-  // A key that is in the list already, to say otherwise of it.
+  // A key that is already in the list, for changing it.
   Key& operator[](std::string_view name);
 
-  std::deque<Key> list;  // a deque, so that what add() returned stays where it is
+  std::deque<Key> list;  // a deque, so that references returned by add() stay valid
   std::vector<HfCondition> conditions;
-  bool hf_tied = false;  // what config.json means when it does not say tie_word_embeddings
+  bool hf_tied = false;  // the meaning of config.json if it does not say tie_word_embeddings
 
  private:
   Key& add(std::string name, Kind kind, Key::Member member);
 };
 
-// What a tensor is for, as far as anybody but its architecture asks.
+// What a tensor is used for. Code outside the architecture decides by role, never by name.
 enum class Role {
-  matmul,           // read whole for every token
-  token_table,      // a row is read for every token; all of it, if there is no head
-  position_table,   // a row is read for every position
-  lookup,           // a row is read for every token, and never all of it
-  head,             // makes the logits; a model without one uses its token table
+  matmul,           // all of it is read for every token
+  token_table,      // one row is read for every token; all of it if the model has no head
+  position_table,   // one row is read for every position
+  lookup,           // one row is read for every token, never all of it
+  head,             // computes the logits; a model without one uses its token table
   vector,           // norms and biases: one row, f32
-  outliers,         // outlier columns of a matmul in 16 bits: read whole for every token
-  outlier_columns,  // their numbers: one row, f32
+  outliers,         // outlier columns of a matmul in 16 bits: all are read for every token
+  outlier_columns,  // their column numbers: one row, f32
   column_order,     // the order of a matmul's columns: one row, f32
 };
 
-// Where our rows (of a vector: elements) lie in a file that has another order. Ours: rows of
-// outputs, and in q and k the channels that rope turns together are neighbours.
+// The position of our rows (of a vector: elements) in a file that orders them differently. In our
+// order rows are outputs, and in q and k the channels that rope rotates together are neighbours.
 struct RowOrder {
-  bool transposed = false;  // a matrix (in, out), as GPT-2's Conv1D
-  // Half-split rotary: of each head of `head` rows the first `rotated` are two halves, and row i of
-  // one half is turned together with row i of the other.
+  bool transposed = false;  // the file has a matrix (in, out), like GPT-2's Conv1D
+  // Half-split rotary. In each head of `head` rows the first `rotated` rows are two halves, and row
+  // i of one half is rotated together with row i of the other.
   int64_t head = 0, rotated = 0;
-  // Ours are the rows from `first` on of a tensor that has `whole` rows; 0: it has no others.
+  // Ours are the rows from `first` on in a tensor of `whole` rows. whole == 0: it has no other
+  // rows.
   int64_t first = 0, whole = 0;
-  // Ours do not follow each other there: `run` of them do, and the next run begins `pitch` rows
-  // behind the beginning of the one before it. 0: they do.
+  // Ours are not contiguous: each run has `run` rows, and a run begins `pitch` rows after the begin
+  // of the one before. run == 0: they are contiguous.
   int64_t run = 0, pitch = 0;
 
   bool plain() const { return !transposed && head == 0 && whole == 0; }
-  // Their row for our row. Not for transposed matrices.
+  // The file's row for our row. Not for transposed matrices.
   int64_t theirs(int64_t ours) const;
-  // The same rows inside a tensor of several parts.
+  // The same order inside a tensor of several parts.
   RowOrder inside(int64_t from, int64_t all) const {
     RowOrder part = *this;
     part.first = from, part.whole = all;
     return part;
   }
-  // Inside a tensor where parts take turns, `n` times over.
+  // The same order inside a tensor whose parts alternate `n` times.
   RowOrder taking_turns(int64_t n, int64_t rows) const {
     RowOrder part = *this;
     if (n > 1) part.run = rows / n, part.pitch = whole / n;
@@ -207,49 +210,51 @@ constexpr RowOrder kTransposed{true};
 inline RowOrder half_split(int64_t head_dim, int64_t rotated) { return {false, head_dim, rotated}; }
 inline RowOrder part(int64_t first, int64_t whole) { return RowOrder().inside(first, whole); }
 
-// A weight and, where there is one, its bias, and the order of columns in which it wants its input
-// (ops/reorder.h). Numbers of columns that are not multiplied by it but, as 16-bit numbers, by
-// another weight that is added (ops/set_aside.h): (1, n) and (rows, n), or neither.
+// A weight with its optional companions. `bias` is added to the product. `order` is the order in
+// which the weight reads its input columns (ops/reorder.h). The input columns listed in `outliers`,
+// (1, n), are multiplied by `outlier_weight`, (rows, n), instead of by the weight
+// (ops/set_aside.h); a weight has both or neither.
 struct Linear {
   const Weight *weight = nullptr, *bias = nullptr, *order = nullptr;
   const Weight *outliers = nullptr, *outlier_weight = nullptr;
 };
 enum class Bias { none, maybe, always };
 
-// What the names of an order and of outliers end with, behind that of their weight; no foreign
-// format has such tensors.
+// The suffixes of these companions, after the name of their weight. Foreign formats have no such
+// tensors.
 constexpr std::string_view kOrder = ".order", kOutliers = ".outliers",
                            kOutlierWeight = ".outlier_weight";
 
-// A tensor as walkers see it: names in full, the bias and order of a weight beside it.
+// A tensor with its full names. Bias, order and outliers of a weight have slots of their own.
 struct TensorSlot {
-  std::string name;  // "layer.3.attn_q"
-  std::string of;    // of an order and of outliers: the name of their weight
-  std::string gguf;  // in our spelling; GGUF's is "blk.3.attn_q.weight"
-  std::string hf;    // without what all names may begin with: "layers.3.self_attn.q_proj.weight"
+  std::string name;            // "layer.3.attn_q"
+  std::string of;              // for an order and for outliers: the name of their weight
+  std::string gguf;            // in our spelling; GGUF's is "blk.3.attn_q.weight"
+  std::string hf;              // without the common prefix: "layers.3.self_attn.q_proj.weight"
   int64_t rows = 1, cols = 0;  // cols 0: any number
   Role role = Role::matmul;
   bool optional = false;
   bool hf_less_one = false;
-  int64_t hf_rows = 0;  // fewer than ours, which behind them are its first; 0: as many
+  // Rows in the Hugging Face file if those are fewer; our further rows repeat its first. 0: equal.
+  int64_t hf_rows = 0;
   bool hf_unit_rows = false, hf_ternary = false;
   int64_t matrix_rows = 1;
-  std::string gguf_else;  // what is read where a GGUF file lacks it, in our spelling and order
+  std::string gguf_else;  // the tensor to read if a GGUF file has none; in our spelling and order
   RowOrder gguf_order, hf_order;
   const Weight** weight = nullptr;
 };
 
 class Slots {
  public:
-  // A weight and its bias, as an architecture lists them.
+  // A weight and its bias, as an architecture declares them.
   struct Slot {
-    std::string layer, name, gguf;  // layer: what ours begin with, "layer.3."
+    std::string layer, name, gguf;  // layer: our prefix, "layer.3."
     std::string hf_layer, hf;       // and Hugging Face's
     int64_t rows, cols;
     Linear* member;
     Bias bias = Bias::none;
     Role role = Role::matmul;
-    bool may_lack = false;
+    bool is_optional = false;
     bool hf_less_one = false, hf_bare = false;
     int64_t hf_rows = 0, matrix_rows = 1;
     bool hf_unit_rows = false, hf_ternary = false;
@@ -262,30 +267,30 @@ class Slots {
     Slot& with(Bias b);
     Slot& as(Role r);
     Slot& optional();
-    Slot& less_one_in_hf();  // a vector: Hugging Face files have x where ours is 1 + x
-    Slot& bare_in_hf();      // its name there does not end in ".weight"
-    // A matrix that may have fewer rows there: behind them ours are its first.
+    Slot& less_one_in_hf();  // a vector: Hugging Face files store x for our 1 + x
+    Slot& bare_in_hf();      // its Hugging Face name does not end in ".weight"
+    // The Hugging Face matrix may have fewer rows; our further rows repeat its first.
     Slot& rows_in_hf(int64_t rows);
-    Slot& unit_rows_in_hf();  // ours are its rows divided by their lengths
-    // A matrix of -1, 0 and 1. Where a file has no "NAME_scale" beside it, it is to be rounded to
-    // these times the mean of its sizes, which becomes the tensor "NAME_scale".
+    Slot& unit_rows_in_hf();  // ours are the file's rows divided by their lengths
+    // A matrix of -1, 0 and 1. If the file has no tensor "NAME_scale", the matrix is rounded to
+    // these values times its mean magnitude, and that mean becomes "NAME_scale".
     Slot& ternary_in_hf();
-    Slot& matrix_of(int64_t rows);  // a vector that files have as a matrix of so many rows
-    Slot& or_in_gguf(
-        std::string name);  // where a GGUF file lacks it, another tensor is read for it
+    Slot& matrix_of(int64_t rows);       // a vector that files store as a matrix of `rows` rows
+    Slot& or_in_gguf(std::string name);  // read this tensor if a GGUF file has none for the slot
   };
 
-  // rows == 1: a vector. The name is that behind "layer.N." once layer(N) was called.
+  // rows == 1 adds a vector. After layer(i), the name is the part after "layer.i.".
   Slot& add(Linear& member, const std::string& name, int64_t rows, int64_t cols);
-  // Names from here on are of layer i: "layer.3." and in Hugging Face files, say, "layers.3.".
+  // The following names are in layer i: "layer.3." and, in Hugging Face files, for example
+  // "layers.3.".
   void layer(int64_t i, const std::string& hf_layers);
-  void behind_layers() { ours_ = hf_ = ""; }
+  void after_layers() { ours_ = hf_ = ""; }
 
   std::vector<TensorSlot> all() const;
 
-  std::string hf_prefix;                 // what every Hugging Face name may begin with: "model."
-  std::vector<std::string> hf_unread;    // ends of names of tensors that are no weights
-  std::vector<std::string> gguf_unread;  // names of such in GGUF files, in our spelling
+  std::string hf_prefix;                 // optional prefix of all Hugging Face names: "model."
+  std::vector<std::string> hf_unread;    // suffixes of tensors to ignore
+  std::vector<std::string> gguf_unread;  // GGUF tensors to ignore, in our spelling
 
  private:
   std::deque<Slot> list_;

@@ -1,4 +1,4 @@
-// Arcee (AFM): Llama with a feed-forward of squares (relu2) instead of a gated one.
+// Arcee (AFM): Llama with an ungated feed-forward whose activation is relu squared (relu2).
 #include "models/blocks/decoder.h"
 
 namespace chaski {

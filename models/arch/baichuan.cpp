@@ -1,6 +1,6 @@
-// Baichuan 1: Llama with q, k and v in one tensor of a Hugging Face file. 13B has no rotary
-// positions; far keys lose instead (ALiBi). The rows of Baichuan 2's head count as vectors of
-// length 1; whoever wrote a GGUF file has made them so.
+// Baichuan 1 and 2: Llama with q, k and v in one tensor of a Hugging Face file. The 13B models have
+// no rotary positions but ALiBi. Baichuan 2 normalizes the rows of its head to length 1; in GGUF
+// files this is done already.
 #include "models/blocks/llama.h"
 
 namespace chaski {
@@ -8,7 +8,7 @@ namespace chaski {
 namespace {
 
 class Baichuan : public Llama {
-  double z_loss = -1;  // of the training of Baichuan 2, and nobody else's
+  double z_loss = -1;  // z_loss of the training config; only Baichuan 2 has it
 
   void keys(Keys& k) override {
     size_keys(k);
@@ -17,7 +17,7 @@ class Baichuan : public Llama {
     k["head_count_kv"].not_in_hf();
     rope_keys(k);
     rms_norm_key(k);
-    // Files do not say it, so that the number of layers has to.
+    // Files do not say whether ALiBi is used, so the number of layers decides.
     alibi_key(k);
     k["max_alibi_bias"].when([this] { return n_layers == 40; });
     k.hf_expects({"hidden_act"}, {"silu"});
@@ -37,7 +37,7 @@ class Baichuan : public Llama {
       s.add(l.ffn_norm, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
       gated_slots(s, l.ffn);
     }
-    s.behind_layers();
+    s.after_layers();
     rope_freqs_slot(s);
     s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
     auto& head = s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();

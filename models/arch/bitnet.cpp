@@ -1,7 +1,7 @@
-// BitNet b1.58: Llama with norms in front of the last matrix of attention and feed-forward, and,
-// since 2B4T, a gate of squares of relu. Matrices are -1, 0 and 1 times one number; what they
-// multiply is rounded to 8 bits, token by token, so that their sums are exact integers. Ma et al.
-// 2025, "BitNet b1.58 2B4T Technical Report".
+// BitNet b1.58: Llama with a norm before the last matrix of attention and of feed-forward and,
+// since 2B4T, a gate of relu squared. Matrix values are -1, 0 or 1 times one number. Their inputs
+// are rounded to 8 bits token by token, so that sums are exact integers. Source: Ma et al. 2025,
+// "BitNet b1.58 2B4T Technical Report".
 #include <optional>
 
 #include "models/blocks/decoder.h"
@@ -65,13 +65,13 @@ class BitNet : public Decoder {
       s.add(l.ffn_sub_norm, "ffn_sub_norm", 1, ffn).in_hf("mlp.ffn_sub_norm");
       ternary(l.down, "ffn_down", dim, ffn, "mlp.down_proj");
     }
-    s.behind_layers();
+    s.after_layers();
     s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
   }
 
-  // What is multiplied: rounded token by token; or as it is, by matrices of a format that rounds it
-  // itself, in blocks (TQ2_0).
+  // The input of a matrix: rounded token by token, or unchanged if the matrix has a format that
+  // rounds its input itself, in blocks (TQ2_0).
   struct Input {
     ValueId plain;
     std::optional<Graph::Rounded> rounded;

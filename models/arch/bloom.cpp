@@ -1,5 +1,5 @@
-// BLOOM: no positions but what far keys lose (ALiBi), a norm behind the token table, layer norms,
-// gelu feed-forward, biases everywhere.
+// BLOOM: ALiBi positions, a norm after the token table, layer norms, gelu feed-forward, biases
+// everywhere.
 #include "models/blocks/gpt.h"
 
 namespace chaski {

@@ -1,5 +1,5 @@
 // ChatGLM 2 and 3 and the first GLM 4 (9B of June 2024): rotary positions on half of each head, q,
-// k and v in one tensor, gate and up in another. In all files q and k are interleaved.
+// k and v in one tensor, gate and up in another. q and k are interleaved in all files.
 #include "models/blocks/llama.h"
 
 namespace chaski {
@@ -16,7 +16,7 @@ class ChatGlm : public Llama {
     k["feed_forward_length"].in_hf("ffn_hidden_size");
     k["vocab_size"].in_hf("padded_vocab_size");
     partial_rope_keys(k, 0.5);
-    // By how much they turn more slowly than those of 10000.
+    // rope_ratio multiplies the base theta of 10000.
     k["rope_theta"].in_hf("rope_ratio").converted_from_hf([](double ratio) {
       return Given(10000 * ratio);
     });
@@ -63,7 +63,7 @@ class ChatGlm : public Llama {
       of_gated(l.ffn.up, "ffn_up", ffn);
       s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.dense_4h_to_h");
     }
-    s.behind_layers();
+    s.after_layers();
     s.add(output_norm, "output_norm", 1, dim).in_hf("encoder.final_layernorm");
     s.add(output, "output", vocab, dim).in_hf("output_layer").as(Role::head).optional();
   }

@@ -1,4 +1,4 @@
-// Command R7B and Command A: three layers of four have a window and a rope, the fourth neither.
+// Command R7B and Command A: three of four layers have a window and rope; the fourth has neither.
 #include "models/blocks/cohere.h"
 
 namespace chaski {

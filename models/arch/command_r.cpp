@@ -1,4 +1,4 @@
-// Command R, and Command R+, whose heads have layer norms of their queries and keys.
+// Command R, and Command R+, which has layer norms of each head's queries and keys.
 #include "models/blocks/cohere.h"
 
 namespace chaski {

@@ -1,4 +1,4 @@
-// Ernie 4.5, dense: Llama whose q and k are interleaved in Hugging Face files, too.
+// Ernie 4.5, dense: Llama with q and k interleaved in Hugging Face files too.
 #include "models/blocks/llama.h"
 
 namespace chaski {

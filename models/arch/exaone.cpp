@@ -1,4 +1,4 @@
-// EXAONE 3 and 3.5: Llama under other names. In GGUF files, too, q and k are half-split.
+// EXAONE 3 and 3.5: Llama under other names. q and k are half-split in GGUF files too.
 #include "models/blocks/llama.h"
 
 namespace chaski {

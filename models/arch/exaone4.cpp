@@ -1,5 +1,6 @@
-// EXAONE 4: norms of each head's queries and keys, and behind attention and feed-forward instead of
-// in front. Where layers have a window, three of four do, and the fourth knows no positions.
+// EXAONE 4: norms of each head's queries and keys; the other norms come after attention and
+// feed-forward, not before. In models with a window, three of four layers have it, and the fourth
+// has no positions.
 #include "models/blocks/decoder.h"
 
 namespace chaski {

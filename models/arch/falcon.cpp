@@ -1,5 +1,5 @@
-// Falcon 1 and 2 (7B, 11B, 40B, 180B): gelu feed-forward beside the attention, behind the same
-// layer norm or each behind its own, rotary positions, one key head for all or one for each group.
+// Falcon 1 and 2 (7B, 11B, 40B, 180B): gelu feed-forward parallel to the attention, after the same
+// layer norm or each after its own; rotary positions; one key head for all or for each group.
 #include "models/blocks/decoder.h"
 
 namespace chaski {
@@ -8,12 +8,14 @@ namespace {
 
 class Falcon : public Decoder {
   struct Layer {
-    Linear norm, own_norm;  // of both, or of the feed-forward; then the attention has its own
+    // One norm for attention and feed-forward, or norm for the feed-forward and own_norm for
+    // attention.
+    Linear norm, own_norm;
     AttentionWeights attn;
     PlainWeights ffn;
   };
   std::vector<Layer> layers;
-  bool grouped = false, one_key_head = true;  // as config.json says them
+  bool grouped = false, one_key_head = true;  // as in config.json
   int norms = 1;
 
   void keys(Keys& k) override {
@@ -32,7 +34,7 @@ class Falcon : public Decoder {
     k["embedding_length"].in_hf({"hidden_size", "n_embed"});
     k["block_count"].in_hf({"num_hidden_layers", "n_layer"});
     k["head_count"].in_hf({"num_attention_heads", "n_head"});
-    // The number counts in the newer models only, though the older have one, too.
+    // The key is only valid in the newer models, although the older ones have it too.
     k["head_count_kv"]
         .in_hf({"num_kv_heads", "n_head_kv"})
         .converted_from_hf([this](double n) {
@@ -58,7 +60,7 @@ class Falcon : public Decoder {
       s.add(l.norm, "attn_norm", 1, dim)
           .in_hf(norms == 2 ? "ln_mlp" : "input_layernorm")
           .with(Bias::always);
-      // GGUF files do not say how many there are.
+      // GGUF files do not say how many norms a layer has.
       auto& own = s.add(l.own_norm, "attn_norm_2", 1, dim).in_hf("ln_attn").with(Bias::always);
       if (norms == 1) own.optional();
       fused_slots(s, l.attn, "self_attention.query_key_value", kv_heads, Bias::maybe, true);

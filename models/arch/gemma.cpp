@@ -1,4 +1,4 @@
-// Gemma 1, and what it has in common with those that followed.
+// Gemma 1, and what it shares with its successors.
 #include "models/blocks/gemma.h"
 
 namespace chaski {
@@ -68,7 +68,7 @@ class Gemma1 : public Gemma {
     size_keys(k);
     rope_keys(k);
     gemma_keys(k);
-    // Its first files say "gelu" and mean this.
+    // The first files say "gelu" and mean the tanh approximation.
     k.hf_expects({"hidden_activation", "hidden_act"}, {"gelu_pytorch_tanh", "gelu"});
   }
 };

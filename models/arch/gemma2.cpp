@@ -1,5 +1,5 @@
-// Gemma 2: norms on both sides of attention and feed-forward, every other layer with a window, and
-// soft bounds on scores and logits.
+// Gemma 2: norms before and after attention and feed-forward, a window in every other layer, soft
+// caps on scores and logits.
 #include "models/blocks/gemma.h"
 
 namespace chaski {

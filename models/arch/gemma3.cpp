@@ -1,5 +1,5 @@
-// Gemma 3, text: Gemma 2 with norms of each head's queries and keys instead of bounds. Five layers
-// of six have a window, and there a rope of their own.
+// Gemma 3, text: Gemma 2 with norms of each head's queries and keys instead of soft caps. Five of
+// six layers have a window, and these have a rope of their own.
 #include "models/blocks/gemma.h"
 
 namespace chaski {
@@ -15,7 +15,7 @@ class Gemma3 : public Gemma {
 
   void keys(Keys& k) override {
     size_keys(k);
-    // The files of 4B and larger leave out what is as in transformers.
+    // The config.json of 4B and larger omits values that equal the defaults in transformers.
     for (auto [name, usual] : {std::pair{"context_length", 131072},
                                {"head_count", 8},
                                {"head_count_kv", 4},
@@ -48,7 +48,7 @@ class Gemma3 : public Gemma {
 
   RopeSpec rope_of(int layer) const override {
     if (!has_window(layer)) return rope;
-    RopeSpec local;  // nothing stretches it
+    RopeSpec local;  // without scaling
     local.dim = rope.dim, local.theta = local_theta;
     return local;
   }

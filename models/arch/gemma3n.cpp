@@ -1,7 +1,7 @@
-// Gemma 3n, text: several residual streams of which a layer computes on one and foretells and
-// corrects the others (AltUp, Baykal et al. 2023), a second way past attention through a narrow
-// matrix (Laurel, Menghani et al. 2024), and first layers whose gates are open for the largest few
-// values of a row only.
+// Gemma 3n, text. It has several residual streams: a layer computes on one, predicts the others and
+// corrects them (AltUp, Baykal et al. 2023). A narrow low-rank path runs parallel to attention
+// (Laurel, Menghani et al. 2024). In the first layers only the largest few values of a row pass the
+// gates.
 #include <algorithm>
 
 #include "models/blocks/gemma_n.h"
@@ -10,7 +10,7 @@ namespace chaski {
 
 namespace {
 
-// The x that a normal number is below with probability p.
+// The x with P(X < x) = p for a standard normal X.
 double normal_quantile(double p) {
   if (p <= 0) return -INFINITY;
   double low = -40, high = 40;
@@ -21,21 +21,23 @@ double normal_quantile(double p) {
   return low;
 }
 
-// As good as none, where others have none.
+// Practically no epsilon, for norms that have none in the original.
 constexpr float kNoEps = 1e-12f;
 
 class Gemma3n : public GemmaN {
   struct Mixed : Layer {
     Linear router, router_norm, predict, correct, correct_scale;  // AltUp
     Linear laurel_left, laurel_right, laurel_norm;
-    std::vector<float> below;  // minus the standard deviations above the mean that open a gate
-    Weight cutoff, one, zero;  // over it, and for norms of gates
+    std::vector<float>
+        below;  // minus the number of standard deviations above the mean that opens a gate
+    Weight cutoff, one, zero;  // view of `below`; ones and zeros for the norms of gates
   };
   std::vector<Mixed> layers;
   std::vector<Linear> projections, unembed_projections;  // of all streams but the first
   int64_t streams = 0, active = 0, laurel_rank = 0;
-  std::vector<float> closed;      // what part of each layer's gates is
-  std::vector<float> deviations;  // the same as a bound above the mean; -inf: none
+  std::vector<float> closed;  // the fraction of each layer's gates that is closed
+  std::vector<float>
+      deviations;  // the same as a bound in standard deviations above the mean; -inf: none
   std::vector<float> one_, zero_;
   Weight ones_;
 
@@ -82,8 +84,8 @@ class Gemma3n : public GemmaN {
   void agree(const std::string& file) const override {
     GemmaN::agree(file);
     if (active >= streams)
-      fail(Exit::bad_file, "{}: model.altup_active is {}, expected less than altup_inputs {}", file,
-           active, streams);
+      fail(Exit::bad_file, "{}: model.altup_active is {}, expected less than altup_inputs, {}",
+           file, active, streams);
     if (own_width == 0)
       fail(Exit::bad_file, "{}: model.layer_input_length is 0, expected 1 or more", file);
   }
@@ -138,11 +140,11 @@ class Gemma3n : public GemmaN {
     }
   }
 
-  // The root of the mean square of each row of x, (tokens, 1).
+  // The root mean square of each row of x, (tokens, 1).
   ValueId magnitude(Graph& g, ValueId x) const {
     return g.mean_product(x, g.rms_norm(x, ones_, kNoEps));
   }
-  // x with the magnitude of another.
+  // x scaled to this magnitude.
   ValueId as_large(Graph& g, ValueId x, ValueId magnitude) const {
     return g.blend({g.rms_norm(x, ones_, kNoEps)}, magnitude);
   }
@@ -161,13 +163,14 @@ class Gemma3n : public GemmaN {
   std::vector<ValueId> corrected(Graph& g, std::vector<ValueId> predicted, ValueId made,
                                  const Mixed& l) const {
     const ValueId coefs = linear(g, modalities(g, made, l), l.correct),
-                  news = g.add(made, g.scale(predicted[size_t(active)], -1));
+                  difference = g.add(made, g.scale(predicted[size_t(active)], -1));
     for (int64_t i = 0; i < streams; ++i)
-      predicted[size_t(i)] = g.add(predicted[size_t(i)], g.add(news, g.blend({news}, coefs, i)));
+      predicted[size_t(i)] =
+          g.add(predicted[size_t(i)], g.add(difference, g.blend({difference}, coefs, i)));
     return predicted;
   }
 
-  // What is more than so many standard deviations above the row's mean, without them; else 0.
+  // max(0, x - (mean + d * deviation)), row by row, with the layer's d in standard deviations.
   ValueId largest(Graph& g, ValueId x, const Mixed& l) const {
     const ValueId normed = g.layer_norm(x, l.one, l.zero, kNoEps),
                   above = g.activate(Activation::relu, g.layer_norm(x, l.one, l.cutoff, kNoEps));
@@ -207,7 +210,7 @@ class Gemma3n : public GemmaN {
     const ValueId made = feed(g, rms_norm(g, mixed, l.ffn_norm), l);
     std::vector<ValueId> out =
         corrected(g, predicted, g.add(mixed, rms_norm(g, made, l.ffn_outer_norm)), l);
-    // times a weight of each channel: a norm, and then its magnitude back
+    // Multiplies by a weight for each channel: norms the row, then restores its magnitude.
     const ValueId first = out[size_t(active)];
     const ValueId scaled =
         g.blend({g.rms_norm(first, *l.correct_scale.weight, kNoEps)}, magnitude(g, first));

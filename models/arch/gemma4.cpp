@@ -1,6 +1,6 @@
-// Gemma 4, text and dense: layers without a window have wider heads, of which rope turns a part;
-// they may take their keys, before norm and rope, for values. 26B, a mixture of experts, is refused
-// by its config.json and its tensors.
+// Gemma 4, text and dense. Layers without a window have wider heads, of which rope rotates only a
+// part, and may use their keys (before norm and rope) as values. 26B is a mixture of experts; its
+// config.json and tensors are refused.
 #include <algorithm>
 
 #include "models/blocks/gemma_n.h"
@@ -16,12 +16,12 @@ class Gemma4 : public GemmaN {
 
  private:
   struct Scaled : Layer {
-    Linear scale;  // of its output: one number
+    Linear scale;  // factor of the layer's output: one number
   };
   std::vector<Scaled> layers;
-  int64_t wide_kv_heads = 0;  // of layers without a window, where config.json says so
+  int64_t wide_kv_heads = 0;  // of layers without a window, if config.json has it
   bool wider_readers = false;
-  int64_t turned = 0;  // channels of a head without a window that rope turns
+  int64_t turned = 0;  // rotated channels of a head, in layers without a window
 
   void keys(Keys& k) override {
     k.flag(k_is_v, "values_are_keys").not_in_gguf().in_hf("attention_k_eq_v").optional();
@@ -71,7 +71,8 @@ class Gemma4 : public GemmaN {
     head_slots(s);
   }
 
-  // GGUF files have divisors that leave the others alone; where there are none they are made here.
+  // GGUF files have divisors that disable the rotation of the other channels. If the file has none,
+  // they are made here.
   void bound(const std::string& file) override {
     GemmaN::bound(file);
     divisors_ = rope.freq_factors;

@@ -1,7 +1,7 @@
-// GLM 4 of April 2025, and GLM 4 9B of June 2024 and GLM Edge, as transformers has them
-// (models/arch/chatglm.cpp: as their authors do): rotary positions on half of each head, gate and
-// up in one tensor, and, since 2025, norms behind attention and feed-forward too. In all files q
-// and k are interleaved.
+// GLM 4 of April 2025, and GLM 4 9B of June 2024 and GLM Edge in the form of transformers
+// (models/arch/chatglm.cpp reads the form of their authors). Rotary positions on half of each head,
+// gate and up in one tensor and, since 2025, norms also after attention and feed-forward. q and k
+// are interleaved in all files.
 #include "models/blocks/decoder.h"
 
 namespace chaski {

@@ -13,7 +13,7 @@ class Gpt2 : public Decoder {
   };
   Linear position_embd;
   std::vector<Layer> layers;
-  std::vector<Weight> parts;  // q, k, v of each layer and their biases: views of attn_qkv
+  std::vector<Weight> parts;  // views of attn_qkv and its bias: q, k, v of each layer
 
   void keys(Keys& k) override {
     size_keys(k);
@@ -39,8 +39,8 @@ class Gpt2 : public Decoder {
            kv_heads, heads);
     if (q_rows() != dim)
       fail(Exit::bad_file,
-           "{}: model.head_dim is {}, expected {} heads of it to make model.embedding_length {}",
-           file, head_dim, heads, dim);
+           "{}: model.head_dim is {}, expected model.embedding_length {} / {} heads", file,
+           head_dim, dim, heads);
   }
 
   void tensors(Slots& s) override {
@@ -66,7 +66,7 @@ class Gpt2 : public Decoder {
       linear(l.ffn.up, "ffn_up", ffn, dim, "mlp.c_fc");
       linear(l.ffn.down, "ffn_down", dim, ffn, "mlp.c_proj");
     }
-    s.behind_layers();
+    s.after_layers();
     norm(output_norm, "output_norm", "ln_f");
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
   }
@@ -88,8 +88,8 @@ class Gpt2 : public Decoder {
     logits(g, layer_norm(g, g.take_outputs(x), output_norm));
   }
 
-  // Three row ranges of attn_qkv and of its bias; strips of 16 rows make a range of a tiled weight
-  // a weight of its own.
+  // Splits attn_qkv and its bias into three row ranges. A range of a tiled weight is a weight
+  // itself because strips have 16 rows.
   void bound(const std::string& file) override {
     if (dim % kStrip)
       fail(Exit::bad_file, "{}: model.embedding_length is {}, expected a multiple of {}", file, dim,

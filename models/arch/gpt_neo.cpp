@@ -1,5 +1,4 @@
-// GPT-Neo: GPT-2 whose every second layer looks back no further than a window, and whose scores are
-// not scaled.
+// GPT-Neo: GPT-2 with a window in every second layer and unscaled scores.
 #include "models/blocks/gpt.h"
 
 namespace chaski {

@@ -1,6 +1,6 @@
-// GPT-J: attention and gelu feed-forward side by side behind one layer norm, rotary positions on a
-// part of each head, neighbouring channels turned together, a bias on the logits. CodeGen is the
-// same with q, v and k in one tensor.
+// GPT-J: attention and gelu feed-forward parallel after one layer norm, rotary positions on a part
+// of each head (neighbouring channels rotate together), a bias on the logits. CodeGen is the same
+// with q, v and k in one tensor.
 #include "models/blocks/decoder.h"
 
 namespace chaski {
@@ -51,7 +51,7 @@ class GptJ : public Decoder {
       s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf("mlp.fc_in").with(Bias::always);
       s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.fc_out").with(Bias::always);
     }
-    s.behind_layers();
+    s.after_layers();
     rope_freqs_slot(s);
     s.add(output_norm, "output_norm", 1, dim).in_hf("ln_f").with(Bias::always);
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).with(Bias::always);
@@ -69,7 +69,8 @@ class GptJ : public Decoder {
   }
 };
 
-// One quarter of q, v and k after the other, as four accelerators once had them.
+// The tensor has four parts, each with a quarter of q, v and k: the training split it over four
+// accelerators.
 class CodeGen : public GptJ {
   void agree(const std::string& file) const override {
     Decoder::agree(file);

@@ -1,5 +1,6 @@
 // GPT-NeoX and Pythia: layer norms, rotary positions on a quarter of each head, gelu feed-forward,
-// with `parallel` beside the attention but behind a norm of its own, biases everywhere.
+// biases everywhere. With `parallel`, attention and feed-forward read the same input, each after
+// its own norm.
 #include "models/blocks/gpt.h"
 
 namespace chaski {

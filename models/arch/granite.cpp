@@ -1,5 +1,4 @@
-// Granite 3, dense: Llama with four numbers that embeddings, scores, residuals and logits are
-// multiplied with or divided by.
+// Granite 3, dense: Llama with four scale factors, for embeddings, scores, residuals and logits.
 #include "models/blocks/llama.h"
 
 namespace chaski {

@@ -1,4 +1,4 @@
-// Helium 1: Llama whose q and k are interleaved in Hugging Face files.
+// Helium 1: Llama with q and k interleaved in Hugging Face files.
 #include "models/blocks/llama.h"
 
 namespace chaski {

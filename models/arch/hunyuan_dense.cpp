@@ -1,6 +1,6 @@
-// Hunyuan, dense (0.5B to 7B): Llama with norms of each head's queries and keys behind the
-// rotation, whose theta config.json has together with a factor (alpha). In GGUF files, too, q and k
-// are half-split.
+// Hunyuan, dense (0.5B to 7B): Llama with norms of each head's queries and keys after the rotation.
+// config.json has its theta as a base and a factor (alpha). q and k are half-split in GGUF files
+// too.
 #include "models/blocks/llama.h"
 
 namespace chaski {
@@ -30,7 +30,7 @@ class HunyuanDense : public Llama {
       return Given(theta * std::pow(alpha, double(head_dim) / (head_dim - 2)));
     };
     k["rope_theta"].converted_from_hf(stretched).hf_otherwise([=] { return stretched(10000); });
-    // That is their "dynamic"; it does not depend on the length.
+    // Hunyuan's "dynamic" is this constant factor; it does not depend on the length of the text.
     k["rope_scaling"].hf_word("dynamic", "none");
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);
@@ -48,7 +48,7 @@ class HunyuanDense : public Llama {
       norm(turned_norms[size_t(i)].q, "attn_q_norm", "self_attn.query_layernorm");
       norm(turned_norms[size_t(i)].k, "attn_k_norm", "self_attn.key_layernorm");
     }
-    s.behind_layers();
+    s.after_layers();
   }
 
   void build(Graph& g) const override {

@@ -1,5 +1,5 @@
-// InternLM 2 and 2.5: Llama with names of its own and with q, k and v in one tensor of a Hugging
-// Face file, key head by key head.
+// InternLM 2 and 2.5: Llama under other names, with q, k and v in one tensor of a Hugging Face
+// file, key head by key head.
 #include "models/blocks/llama.h"
 
 namespace chaski {

@@ -1,11 +1,11 @@
-// Llama 1, 2, 3.x, Mistral and everything built like them: RMS norm, rotary positions,
-// grouped-query attention, gated silu feed-forward.
+// Llama 1, 2, 3.x, Mistral and models built like them: RMS norm, rotary positions, grouped-query
+// attention, gated silu feed-forward.
 #include "models/blocks/llama.h"
 
 namespace chaski {
 
-// Each number: the member, our name, GGUF's if it is another, its place in config.json, what may
-// stand there, what holds when it is absent. decoder.h has those that most models share.
+// Each key has: the member, our name, GGUF's name if it differs, the place in config.json, the
+// allowed values, the default. decoder.h has the keys that most models share.
 void Llama::keys(Keys& k) {
   size_keys(k);
   rope_keys(k);
@@ -14,8 +14,8 @@ void Llama::keys(Keys& k) {
   k.hf_expects({"hidden_act"}, {"silu"});
 }
 
-// Each tensor: the member, our name (GGUF's but for its spelling), rows, columns, and where it lies
-// in Hugging Face files. The order of rows is told where it is not ours.
+// Each tensor has: the member, our name (GGUF's differs only in spelling), rows, columns, its name
+// in Hugging Face files, and the order of its rows where that is not ours.
 void Llama::tensors(Slots& s) {
   layers.resize(size_t(n_layers));
   s.hf_unread = {".rotary_emb.inv_freq"};

@@ -1,5 +1,5 @@
-// MiniCPM 1, 2 and 4, dense: Llama with three numbers that embeddings and residuals are multiplied
-// with and logits divided by. Old GGUF files lack them and mean those of the 2B model.
+// MiniCPM 1, 2 and 4, dense: Llama with three factors, for embeddings, residuals and logits. Old
+// GGUF files do not have them; the defaults are those of the 2B model.
 #include "models/blocks/llama.h"
 
 namespace chaski {

@@ -1,4 +1,4 @@
-// Ministral 3: Llama with yarn, whose queries grow with their position ("temperature").
+// Ministral 3: Llama with yarn, and with queries scaled by their position ("temperature").
 #include "models/blocks/llama.h"
 
 namespace chaski {
@@ -9,7 +9,7 @@ class Mistral3 : public Llama {
   void keys(Keys& k) override {
     size_keys(k);
     rope_keys(k);
-    // llama.cpp writes down the second and means 1 for the first.
+    // llama.cpp stores only mscale_all_dim and assumes 1 for mscale.
     k["rope_mscale"].otherwise(1.0);
     k["rope_mscale_all_dim"].in_gguf("rope.scaling.yarn_log_multiplier");
     k.number(rope.temperature, "attention_temperature")

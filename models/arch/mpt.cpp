@@ -1,5 +1,4 @@
-// MPT: no positions but what far keys lose (ALiBi), layer norms without biases, gelu feed-forward,
-// q, k and v that may be clipped.
+// MPT: ALiBi positions, layer norms without biases, gelu feed-forward; q, k and v may be clipped.
 #include "models/blocks/gpt.h"
 
 namespace chaski {

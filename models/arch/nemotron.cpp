@@ -1,5 +1,5 @@
-// Nemotron 3 and 4, Minitron: layer norms whose weights lack their 1 in Hugging Face files, rotary
-// positions on a part of each head, grouped-query attention, a feed-forward of squares (relu2).
+// Nemotron 3 and 4, Minitron: layer norms stored as weight - 1 in Hugging Face files, rotary
+// positions on a part of each head, grouped-query attention, an ungated relu2 feed-forward.
 #include "models/blocks/gpt.h"
 
 namespace chaski {

@@ -1,4 +1,4 @@
-// OLMo 1: Llama with layer norms that have no weights, and with q, k and v that may be clipped.
+// OLMo 1: Llama with layer norms without weights; q, k and v may be clipped.
 #include "models/blocks/decoder.h"
 
 namespace chaski {
@@ -30,7 +30,7 @@ class Olmo : public Decoder {
       attention_slots(s, layers[size_t(i)].attn, Bias::none, {});
       gated_slots(s, layers[size_t(i)].ffn);
     }
-    s.behind_layers();
+    s.after_layers();
     rope_freqs_slot(s);
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
   }

@@ -1,5 +1,5 @@
-// OLMo 2: Llama with its norms behind attention and feed-forward, and with norms over all of q and
-// all of k.
+// OLMo 2: Llama with its norms after attention and feed-forward, and with norms over the whole of q
+// and of k.
 #include "models/blocks/decoder.h"
 
 namespace chaski {

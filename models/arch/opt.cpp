@@ -1,4 +1,4 @@
-// OPT (all but 350M, whose norms stand elsewhere): layer norms, learned positions, relu
+// OPT (all but 350M, whose norms are in other places): layer norms, learned positions, relu
 // feed-forward, biases everywhere.
 #include "models/blocks/gpt.h"
 
@@ -25,7 +25,7 @@ class Opt : public Gpt {
   void tensors(Slots& s) override {
     s.hf_prefix = "model.";
     embedding_slots(s, "decoder.embed_tokens");
-    // Two rows in front of theirs stand for what is no position.
+    // The first two rows of the file's table are no positions (padding).
     s.add(position_embd, "position_embd", context, dim)
         .in_hf("decoder.embed_positions", part(2, context + 2))
         .as(Role::position_table);

@@ -1,5 +1,5 @@
-// Phi 1, 1.5 and 2: attention and gelu feed-forward side by side behind one layer norm, rotary
-// positions on a part of each head, biases everywhere, also on the logits.
+// Phi 1, 1.5 and 2: attention and gelu feed-forward parallel after one layer norm, rotary positions
+// on a part of each head, biases everywhere, also on the logits.
 #include "models/blocks/decoder.h"
 
 namespace chaski {
@@ -36,7 +36,7 @@ class Phi2 : public Decoder {
       s.add(l.ffn.up, "ffn_up", ffn, dim).in_hf("mlp.fc1").with(Bias::always);
       s.add(l.ffn.down, "ffn_down", dim, ffn).in_hf("mlp.fc2").with(Bias::always);
     }
-    s.behind_layers();
+    s.after_layers();
     rope_freqs_slot(s);
     s.add(output_norm, "output_norm", 1, dim).in_hf("final_layernorm").with(Bias::always);
     s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).with(Bias::always);

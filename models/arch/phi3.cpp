@@ -1,5 +1,4 @@
-// Phi 3 and 4: Llama's layers, with q, k and v in one tensor of a file and gate
-// and up in another.
+// Phi 3 and 4: Llama's layers with q, k and v in one tensor of a file, and gate and up in another.
 #include "models/blocks/llama.h"
 
 namespace chaski {
@@ -12,7 +11,7 @@ class Phi3 : public Llama {
     partial_rope_keys(k, 1);
     rms_norm_key(k);
     window_key(k);
-    // The first files called it otherwise.
+    // The first files have other names for longrope.
     for (const char* name : {"longrope", "su", "yarn"}) k["rope_scaling"].hf_word(name, "longrope");
     k.hf_expects({"hidden_act"}, {"silu"});
   }

@@ -1,5 +1,5 @@
-// Seed-OSS: Llama with biases on q, k and v. In GGUF files, too, q and k are half-split, and the
-// feed-forward's norm has another name.
+// Seed-OSS: Llama with biases on q, k and v. In GGUF files q and k are half-split too, and the norm
+// of the feed-forward has another name.
 #include "models/blocks/llama.h"
 
 namespace chaski {

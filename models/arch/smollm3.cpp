@@ -1,4 +1,4 @@
-// SmolLM3: Llama where every fourth layer knows no positions.
+// SmolLM3: Llama with no positions in every fourth layer.
 #include "models/blocks/llama.h"
 
 namespace chaski {
@@ -10,7 +10,7 @@ class SmolLm3 : public Llama {
   SmolLm3() { qkv_bias = Bias::none; }
 
  private:
-  std::vector<int64_t> turned;  // layer by layer, 1 or 0
+  std::vector<int64_t> turned;  // 1 for each layer with rotary positions, else 0
 
   void keys(Keys& k) override {
     size_keys(k);

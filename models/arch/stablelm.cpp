@@ -1,5 +1,5 @@
 // StableLM 3B and StableLM 2: layer norm, rotary positions on a quarter of each head, gated silu
-// feed-forward, with `parallel` beside the attention and behind the same norm.
+// feed-forward. With `parallel`, attention and feed-forward read the output of the same norm.
 #include "models/blocks/decoder.h"
 
 namespace chaski {

@@ -1,4 +1,4 @@
-// StarCoder 1 and SantaCoder (GPTBigCode): GPT-2 with one key head for all.
+// StarCoder 1 and SantaCoder (GPTBigCode): GPT-2 with one key head for all query heads.
 #include "models/blocks/gpt.h"
 
 namespace chaski {

@@ -1,6 +1,5 @@
-// Cohere's layers, for Command R and those that followed: attention and gated feed-forward side by
-// side behind one layer norm, whose norms have no bias; logits are scaled. In all files q and k are
-// interleaved.
+// Cohere's layers, for Command R and its successors. Attention and gated feed-forward both read the
+// output of one layer norm without bias; logits are scaled. q and k are interleaved in all files.
 #pragma once
 #include "models/blocks/decoder.h"
 
@@ -14,7 +13,8 @@ class Cohere : public Decoder {
 
  protected:
   void cohere_keys(Keys& keys);
-  // Layer norms of queries and keys, with weights of each head. GGUF files just have them.
+  // Layer norms of queries and keys, with weights for each head. GGUF files have no key for it;
+  // their tensors show it.
   bool head_norms = false;
 
  private:
@@ -26,7 +26,7 @@ class Cohere : public Decoder {
   ValueId mixed(Graph& graph, ValueId n, const AttentionWeights& w, int layer) const;
   std::vector<Layer> layers;
   std::vector<float> zero_;
-  Weight no_bias_;  // over it, for the norms of heads
+  Weight no_bias_;  // view of zero_, for the norms of heads
 };
 
 }  // namespace chaski

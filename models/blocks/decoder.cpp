@@ -5,7 +5,7 @@
 namespace chaski {
 
 void Decoder::size_keys(Keys& k) {
-  // At least two rows, or a weight would be a vector and lie in row layout.
+  // At least two rows, because a weight with one row would be a vector in row layout.
   k.integer(context, "context_length").in_hf("max_position_embeddings").range(1, 1 << 26);
   k.integer(dim, "embedding_length").in_hf("hidden_size").range(2, 1 << 20);
   k.integer(n_layers, "block_count").in_hf("num_hidden_layers").range(1, 4096);
@@ -35,8 +35,8 @@ void Decoder::size_keys(Keys& k) {
 
 namespace {
 
-// "rope_scaling" beside "rope_theta" in older files, "rope_parameters" with both inside in newer
-// ones; inside that, where layers differ, one for each kind of them.
+// Older files have "rope_scaling" and "rope_theta"; newer ones have both inside "rope_parameters",
+// which has an object for each kind of layer if they differ.
 std::vector<std::string> rope_places(const std::string& name) {
   return {"rope_parameters." + name, "rope_scaling." + name,
           "rope_parameters.full_attention." + name};
@@ -89,7 +89,7 @@ void Decoder::scaling_keys(Keys& k) {
           {"yarn", RopeScaling::yarn},
           {"longrope", RopeScaling::longrope}})
       .in_gguf("rope.scaling.type")
-      .in_hf(with(rope_places("rope_type"), rope_places("type")))  // the latter in the oldest
+      .in_hf(with(rope_places("rope_type"), rope_places("type")))  // the second in the oldest files
       .hf_word("default", "none")
       .otherwise("none");
   k.integer(rope.original_context, "rope_original_context")
@@ -111,7 +111,7 @@ void Decoder::scaling_keys(Keys& k) {
         if (!longrope()) return std::nullopt;
         return double(context) / double(rope.original_context);
       });
-  // In GGUF these are tensors: see import_gguf.cpp.
+  // GGUF stores these as tensors: see import_gguf.cpp.
   for (auto [list, name] :
        {std::pair{&rope.short_factors, "short_factor"}, {&rope.long_factors, "long_factor"}})
     k.numbers(*list, "rope_" + std::string(name) + "s", pairs)
@@ -119,7 +119,7 @@ void Decoder::scaling_keys(Keys& k) {
         .in_hf(rope_places(name))
         .when(longrope)
         .positive();
-  // llama3's have no key in GGUF: an export writes the frequencies that they make.
+  // llama3's factors have no key in GGUF: an export writes the resulting frequency divisors.
   k.number(rope.low_freq_factor, "rope_low_freq_factor")
       .not_in_gguf()
       .in_hf(rope_places("low_freq_factor"))
@@ -140,7 +140,7 @@ void Decoder::scaling_keys(Keys& k) {
       .in_hf(rope_places("beta_slow"))
       .when(yarn)
       .optional();
-  // GGUF's number of this kind means another thing: see import_gguf.cpp.
+  // GGUF's attention factor has another meaning: see import_gguf.cpp.
   k.number(rope.attention_factor, "rope_attention_factor")
       .not_in_gguf()
       .in_hf(rope_places("attention_factor"))
@@ -229,7 +229,7 @@ void Decoder::agree(const std::string& file) const {
          kv_heads, heads);
   if (rope.dim == 0) return;
   if (rope.dim < 2 || rope.dim > head_dim || rope.dim % 2)
-    fail(Exit::bad_file, "{}: model.rope_dim is {}, expected an even number up to head_dim {}",
+    fail(Exit::bad_file, "{}: model.rope_dim is {}, expected an even number of at most head_dim {}",
          file, rope.dim, head_dim);
   if (rope.scaling == RopeScaling::llama3 && !(rope.high_freq_factor > rope.low_freq_factor))
     fail(Exit::bad_file,
@@ -317,7 +317,7 @@ void Decoder::rope_freqs_slot(Slots& s) {
 }
 
 Slots::Slot& Decoder::end_slots(Slots& s, const char* norm, Bias bias, const char* head) {
-  s.behind_layers();
+  s.after_layers();
   rope_freqs_slot(s);
   auto& last_norm = s.add(output_norm, "output_norm", 1, dim).in_hf(norm).with(bias);
   s.add(output, "output", vocab, dim).in_hf(head).as(Role::head).optional();

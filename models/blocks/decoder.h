@@ -1,5 +1,5 @@
-// What many decoders have in common, said once: usual keys, usual tensors, usual pieces of a graph.
-// An architecture takes what fits in a line and says itself what is its own.
+// What many decoders share: common keys, tensors and pieces of a graph. An architecture picks the
+// parts that fit, one line each, and writes only what is its own.
 #pragma once
 #include <array>
 
@@ -13,44 +13,45 @@ class Decoder : public Model {
   void bound(const std::string& file) override;
   bool stretch_rope(RopeScaling kind, double factor) override;
   void expect_sessions(int64_t context) override { rope.context = context; }
-  // `x` is normed: the results, it and the logits, by the head or the token table.
+  // `x` is normed. Sets the results: x itself, and its logits by the head or the token table.
   void logits(Graph& g, ValueId x) const;
 
  protected:
   int64_t dim = 0, ffn = 0;
   int heads = 0, kv_heads = 0, head_dim = 0, window = 0;
-  std::vector<int64_t> windowed;  // layer by layer: 1 if it has the window; empty: all have
+  std::vector<int64_t> windowed;  // 1 for each layer with a window, else 0; empty: all have it
   float eps = 0;
-  float max_bias = 0;  // of scores (ops/attention.h); 0: there is none
-  float clip = 0;      // what q, k and v are kept below; 0: they are not
+  float max_bias = 0;  // ALiBi bias of the scores (ops/attention.h); 0: none
+  float clip = 0;      // q, k and v are clipped to -clip..clip; 0: not clipped
   Activation activation = Activation::gelu;
-  RopeSpec rope;                         // dim 0: there is none
+  RopeSpec rope;                         // dim 0: no rotary positions
   float score_scale = 0, score_cap = 0;  // of attention; 0: 1 / sqrt(head_dim), and no cap
-  // What token rows, all that is added to the residual stream, and logits are multiplied with; what
-  // logits are divided by, and the bound they are pressed under (0: none).
+  // Factors of token rows, of everything added to the residual stream, and of logits; the divisor
+  // of logits and their soft cap (0: none).
   float embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_divisor = 1, logit_cap = 0;
   Linear token_embd, output_norm, output, rope_freqs;
 
-  // Widths and numbers of everything, under the names that Llama's config.json has for them.
+  // All widths and counts, under the names of Llama's config.json.
   void size_keys(Keys& keys);
-  void rope_keys(Keys& keys);  // of whole heads, as far as config.json is asked
-  // Of a part of each head: of `usual_part`, where config.json does not say.
+  void rope_keys(Keys& keys);  // config.json must say that whole heads rotate, or nothing
+  // A part of each head rotates; `usual_part` if config.json does not say how much.
   void partial_rope_keys(Keys& keys, double usual_part);
   void window_key(Keys& keys);
-  // Where every `period`-th layer sees all there is, and the others have the window.
+  // Every `period`-th layer attends to all positions, the others to the window.
   void window_pattern_key(Keys& keys, int64_t period);
   void rms_norm_key(Keys& keys);    // eps, without a default in GGUF
-  void layer_norm_key(Keys& keys);  // the same under its other name
+  void layer_norm_key(Keys& keys);  // the same under its layer norm name
   void alibi_key(Keys& keys);       // max_bias
   void clip_key(Keys& keys);
-  // Of plain(). GGUF files do not say it: `usual` is what the architecture's models have.
+  // The activation of plain(). GGUF files do not store it, so `usual` is that of the architecture's
+  // models.
   void activation_key(Keys& keys, const char* hf, const char* usual);
-  // The order of q and k in files that turn channel i of a head together with i + rope.dim / 2.
+  // The order of q and k in files where channel i of a head rotates together with i + rope.dim / 2.
   RowOrder halves() const { return half_split(head_dim, rope.dim); }
 
   struct AttentionWeights {
     Linear q, k, v, output;
-    Linear q_norm, k_norm;  // where there are such: RMS norms of each head, in front of rope
+    Linear q_norm, k_norm;  // optional RMS norms of each head, before rope
   };
   struct GatedWeights {
     Linear gate, up, down;
@@ -58,32 +59,33 @@ class Decoder : public Model {
   struct PlainWeights {
     Linear up, down;
   };
-  // attn_q, attn_k, attn_v, attn_output under Llama's Hugging Face names, where q and k are
-  // half-split; `gguf`: their order in GGUF files. Returns the slot of attn_output.
+  // attn_q, attn_k, attn_v, attn_output under Llama's Hugging Face names, with q and k half-split.
+  // `gguf`: their order in GGUF files. Returns the slot of attn_output.
   Slots::Slot& attention_slots(Slots& slots, AttentionWeights& w, Bias qkv, RowOrder gguf) {
     return attention_slots(slots, w, qkv, gguf, halves());
   }
   Slots::Slot& attention_slots(Slots& slots, AttentionWeights& w, Bias qkv, RowOrder gguf,
                                RowOrder hf);
-  // The first three out of one tensor of a Hugging Face file, with rows of q, k and v in turn,
-  // `turns` times over, q and k half-split in each. `one_in_gguf`: in GGUF files they are one, too,
-  // attn_qkv, with all of q, k and v one after the other; otherwise three, in our order.
+  // q, k and v that are one tensor in a Hugging Face file. Its rows of q, k and v alternate `turns`
+  // times; q and k are half-split. `one_in_gguf`: a GGUF file has one tensor attn_qkv too, with q,
+  // k and v one after the other. Otherwise it has three in our order.
   void fused_slots(Slots& slots, AttentionWeights& w, const char* hf, int64_t turns, Bias bias,
                    bool one_in_gguf);
-  // attn_q_norm, attn_k_norm, in the order of q and k.
+  // attn_q_norm and attn_k_norm, in the order of q and k.
   std::array<Slots::Slot*, 2> head_norm_slots(Slots& slots, AttentionWeights& w, RowOrder gguf);
   void gated_slots(Slots& slots, GatedWeights& w);    // ffn_gate, ffn_up, ffn_down
   void gate_up_slots(Slots& slots, GatedWeights& w);  // the same with gate and up in one tensor
-  // token_embd, and "model." in front of every name of a Hugging Face file.
+  // token_embd; sets "model." as the prefix of all Hugging Face names.
   void token_slot(Slots& slots);
-  // Behind the layers: rope_freqs, output_norm, and a head, which may be the token table. Returns
-  // the norm's slot.
+  // The tensors after the layers: rope_freqs, output_norm, and a head, which may be the token
+  // table. Returns the norm's slot.
   Slots::Slot& end_slots(Slots& slots, const char* norm = "norm", Bias bias = Bias::none,
                          const char* head = "lm_head");
-  // Divisors of the frequencies, which a GGUF file may hold; llama3's leave a folder as these.
+  // Divisors of the rotary frequencies, which a GGUF file may have. An export of llama3's scaling
+  // writes them.
   void rope_freqs_slot(Slots& slots);
 
-  // What may be another thing in another layer: whether q and k are turned, and how.
+  // What may differ by layer: whether q and k rotate, and how.
   virtual bool turns(int layer) const { return (void)layer, true; }
   virtual RopeSpec rope_of(int layer) const { return (void)layer, rope; }
   bool has_window(int layer) const { return windowed.empty() || windowed[size_t(layer)]; }
@@ -94,7 +96,7 @@ class Decoder : public Model {
   ValueId rms_norm(Graph& g, ValueId x, const Linear& w) const {
     return g.rms_norm(x, *w.weight, eps);
   }
-  // One without weight or bias is normed with ones or zeros.
+  // A norm without weight or bias uses ones or zeros.
   ValueId layer_norm(Graph& g, ValueId x, const Linear& w) const {
     return g.layer_norm(x, w.weight ? *w.weight : ones_, w.bias ? *w.bias : zeros_, eps);
   }
@@ -107,18 +109,18 @@ class Decoder : public Model {
   }
   ValueId embedding(Graph& g) const;                       // rows of the token table, scaled
   ValueId residual(Graph& g, ValueId x, ValueId y) const;  // x + y, with y scaled
-  // Of values that are normed already: what is added to the residual stream.
+  // `n` is normed. Returns what is added to the residual stream.
   ValueId attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const;
-  // Its middle: turns q and k, keeps k and v, and weighs the values; before attn_output.
+  // The middle part of attention, before attn_output: rotates q and k, stores k and v, attends.
   ValueId attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
   static ValueId gated(Graph& g, ValueId n, const GatedWeights& w,
                        Activation by = Activation::silu);
-  ValueId plain(Graph& g, ValueId n, const PlainWeights& w) const;  // by `activation`
+  ValueId plain(Graph& g, ValueId n, const PlainWeights& w) const;  // with `activation`
  private:
   void scaling_keys(Keys& keys);
 
-  std::vector<float> one_and_zero_;  // `dim` of each
-  Weight ones_, zeros_;              // over them
+  std::vector<float> one_and_zero_;  // `dim` ones, then `dim` zeros
+  Weight ones_, zeros_;              // views of it
 };
 
 }  // namespace chaski

@@ -1,5 +1,5 @@
-// Gemma's layers, for its three generations: RMS norms whose weights Hugging Face files have
-// without their 1, rows of the token table times sqrt(dim), a feed-forward gated by gelu.
+// Gemma's layers, for its three generations. The RMS norms of Hugging Face files store weight - 1,
+// token rows are multiplied by sqrt(dim), and the feed-forward is gated by gelu.
 #pragma once
 #include "models/blocks/decoder.h"
 
@@ -11,11 +11,11 @@ class Gemma : public Decoder {
   void build(Graph& graph) const override;
 
  protected:
-  void gemma_keys(Keys& keys);  // of all generations
-  // Scores are multiplied with 1 / sqrt(query_pre_attn_scalar). GGUF files do not say it: it is dim
-  // / heads in the model that has `odd_layers` layers, and head_dim in all others.
+  void gemma_keys(Keys& keys);  // shared by all generations
+  // Scores are multiplied by 1 / sqrt(query_pre_attn_scalar). GGUF files do not store that number:
+  // it is dim / heads in the model with `odd_layers` layers, and head_dim in all others.
   void score_scale_key(Keys& keys, int64_t odd_layers);
-  bool outer_norms = true;  // behind attention and feed-forward, too
+  bool outer_norms = true;  // norms also after attention and feed-forward
   bool head_norms = false;
 
  private:

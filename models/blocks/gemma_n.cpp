@@ -1,4 +1,3 @@
-// See gemma_n.h.
 #include "models/blocks/gemma_n.h"
 
 #include <algorithm>
@@ -35,7 +34,7 @@ void GemmaN::layer_keys(Keys& k, int64_t period, std::function<Given(int64_t)> k
       .in_gguf("attention.key_length")
       .in_hf("head_dim")
       .range(2, 1 << 20);
-  k.integer(near_head_dim, "head_dim_of_windows")
+  k.integer(window_head_dim, "head_dim_of_windows")
       .in_gguf("attention.key_length_swa")
       .in_hf("head_dim")
       .range(2, 1 << 20)
@@ -50,11 +49,11 @@ void GemmaN::layer_keys(Keys& k, int64_t period, std::function<Given(int64_t)> k
       .in_hf("vocab_size_per_layer_input")
       .range(1, 1 << 24)
       .otherwise([this] { return vocab; });
-  k.integer(near_rope_dim, "rope_dim_of_windows")
+  k.integer(window_rope_dim, "rope_dim_of_windows")
       .in_gguf("rope.dimension_count_swa")
       .range(2, 1 << 20)
-      .otherwise([this] { return int64_t{near_head_dim}; });
-  k.number(near_theta, "rope_theta_of_windows")
+      .otherwise([this] { return int64_t{window_head_dim}; });
+  k.number(window_theta, "rope_theta_of_windows")
       .in_gguf("rope.freq_base_swa")
       .in_hf({"rope_parameters.sliding_attention.rope_theta", "rope_local_base_freq"})
       .otherwise(10000.0)
@@ -79,15 +78,16 @@ void GemmaN::agree(const std::string& file) const {
     if (heads % layer_kv_heads[i])
       fail(Exit::bad_file, "{}: model.head_count_kv[{}] is {}, expected a divisor of head_count {}",
            file, i, layer_kv_heads[i], heads);
-  if (near_rope_dim > near_head_dim || near_rope_dim % 2)
+  if (window_rope_dim > window_head_dim || window_rope_dim % 2)
     fail(Exit::bad_file,
-         "{}: model.rope_dim_of_windows is {}, expected an even number up to "
+         "{}: model.rope_dim_of_windows is {}, expected an even number of at most "
          "head_dim_of_windows {}",
-         file, near_rope_dim, near_head_dim);
+         file, window_rope_dim, window_head_dim);
   for (int64_t i = 0; i < n_layers; ++i)
     if (source_of(i) < 0)
       fail(Exit::bad_file,
-           "{}: model.kv_readers is {}, expected less: layer {} has no layer of its kind to read",
+           "{}: model.kv_readers is {}, expected fewer: layer {} has no earlier layer of its kind "
+           "to read",
            file, readers, i);
 }
 
@@ -100,17 +100,17 @@ int64_t GemmaN::source_of(int64_t layer) const {
 
 RopeSpec GemmaN::rope_of(int layer) const {
   if (!has_window(layer)) return rope;
-  RopeSpec near;  // nothing stretches it
-  near.dim = near_rope_dim, near.theta = near_theta;
-  return near;
+  RopeSpec windowed_rope;  // without scaling
+  windowed_rope.dim = window_rope_dim, windowed_rope.theta = window_theta;
+  return windowed_rope;
 }
 
 void GemmaN::bound(const std::string& file) {
   Decoder::bound(file);
-  one_.assign(size_t(std::max(head_dim, near_head_dim)), 1.0f);
+  one_.assign(size_t(std::max(head_dim, window_head_dim)), 1.0f);
   const auto* data = reinterpret_cast<const std::byte*>(one_.data());
   ones_ = {{"ones_of_values", Format::f32, 1, head_dim}, data};
-  near_ones_ = {{"ones_of_near_values", Format::f32, 1, near_head_dim}, data};
+  window_ones_ = {{"ones_of_near_values", Format::f32, 1, window_head_dim}, data};
 }
 
 void GemmaN::table_slots(Slots& s) {
@@ -129,7 +129,7 @@ void GemmaN::table_slots(Slots& s) {
 void GemmaN::layer_slots(Slots& s, Layer& l, int64_t i) {
   const int64_t d = head_dim_of(i), kv = layer_kv_heads[size_t(i)] * d,
                 inner = layer_ffn[size_t(i)];
-  const RowOrder order = half_split(d, has_window(int(i)) ? near_rope_dim : rope.dim);
+  const RowOrder order = half_split(d, has_window(int(i)) ? window_rope_dim : rope.dim);
   const auto turned = [&](Linear& member, const char* name, int64_t rows, int64_t cols,
                           const char* hf) {
     s.add(member, name, rows, cols).in_hf(hf, order).in_gguf(order);
@@ -143,7 +143,7 @@ void GemmaN::layer_slots(Slots& s, Layer& l, int64_t i) {
     auto& v = s.add(l.attn.v, "attn_v", kv, dim).in_hf("self_attn.v_proj");
     if (k_may_be_v && !has_window(int(i))) v.or_in_gguf("attn_k");
     if (k_is_v && !has_window(int(i))) v.in_hf("self_attn.k_proj");
-  } else {  // files may have them all the same
+  } else {  // files may still have these tensors
     for (const char* name : {"k_proj", "v_proj", "k_norm"})
       s.hf_unread.push_back(fmt::format("layers.{}.self_attn.{}.weight", i, name));
     for (const char* name : {"attn_k", "attn_v", "attn_k_norm"})
@@ -163,7 +163,7 @@ void GemmaN::layer_slots(Slots& s, Layer& l, int64_t i) {
 }
 
 void GemmaN::head_slots(Slots& s) {
-  s.behind_layers();
+  s.after_layers();
   s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
   s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional();
 }
@@ -179,8 +179,9 @@ ValueId GemmaN::attend(Graph& g, ValueId n, const Layer& l, int layer,
   if (keeps(layer)) {
     const int kv = int(layer_kv_heads[size_t(layer)]);
     states.push_back(g.state(Paged{kv, d, d, has_window(layer) ? window : 0}));
-    g.kv_write(states.back(), turned(linear(g, n, l.attn.k), l.attn.k_norm, kv),
-               g.rms_norm(linear(g, n, l.attn.v), has_window(layer) ? near_ones_ : ones_, eps, kv));
+    g.kv_write(
+        states.back(), turned(linear(g, n, l.attn.k), l.attn.k_norm, kv),
+        g.rms_norm(linear(g, n, l.attn.v), has_window(layer) ? window_ones_ : ones_, eps, kv));
   }
   return linear(g, g.attention(q, states[size_t(source_of(layer))], 1.0f), l.attn.output);
 }

@@ -1,5 +1,5 @@
-// GPT-2's layers, for those that are built like it and differ in names, numbers, biases and
-// positions: norm, attention, norm, feed-forward without a gate.
+// GPT-2's layers: norm, attention, norm, feed-forward without a gate. For architectures that are
+// built like it and differ in names, sizes, biases and positions.
 #pragma once
 #include "models/blocks/decoder.h"
 
@@ -15,17 +15,16 @@ class Gpt : public Decoder {
     AttentionWeights attn;
     PlainWeights ffn;
   };
-  Linear token_embd_norm, position_embd;  // of those that have them
+  Linear token_embd_norm, position_embd;  // for architectures that have them
   std::vector<Layer> layers;
 
-  // token_embd and, where there is one, position_embd by their Hugging Face names.
+  // token_embd and, if `positions` is given, position_embd, under their Hugging Face names.
   void embedding_slots(Slots& slots, const char* tokens, const char* positions = nullptr);
-  // Hugging Face's names for what is in a layer.
+  // Hugging Face's names of a layer's tensors.
   struct Names {
     const char *layers, *attn_norm, *qkv, *attn_output, *ffn_norm, *ffn_up, *ffn_down;
   };
-  // All layers, with `bias` on everything; q, k and v are in one tensor of every file
-  // (fused_slots).
+  // All layers, with `bias` everywhere. Every file has q, k and v in one tensor (fused_slots).
   void layer_slots(Slots& slots, const Names& hf, int64_t turns, Bias bias);
 
   void norm_slot(Slots& s, Linear& w, const char* name, const char* hf, Bias bias) const {

@@ -1,4 +1,4 @@
-// Llama's layers, for those that are built like it and differ in names, numbers or biases.
+// Llama's layers, for architectures that are built like it and differ in names, sizes or biases.
 #pragma once
 #include "models/blocks/decoder.h"
 
@@ -12,7 +12,7 @@ class Llama : public Decoder {
 
  protected:
   Bias qkv_bias = Bias::maybe;
-  bool half_split_in_gguf = false, half_split_in_hf = true;  // q and k
+  bool half_split_in_gguf = false, half_split_in_hf = true;  // order of q and k
   bool head_norms = false;
   const char* ffn_norm_name = "ffn_norm";
 

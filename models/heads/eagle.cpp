@@ -109,7 +109,7 @@ void Eagle3::tensors(Slots& s) {
   s.add(attn_output_, "attn_output", dim, q_rows()).in_hf("self_attn.o_proj");
   s.add(ffn_norm_, "ffn_norm", 1, dim).in_hf("post_attention_layernorm");
   gated_slots(s, ffn_);
-  s.behind_layers();
+  s.after_layers();
   s.add(output_norm, "output_norm", 1, dim).in_hf("norm");
   s.add(head_, "output", draft_vocab, dim).in_hf("lm_head").as(Role::head);
 }

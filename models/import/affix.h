@@ -1,5 +1,5 @@
-// Names are translated by what they begin and end with: takes it off and says so, or leaves the
-// text alone.
+// Names are translated by prefixes and suffixes. Each function removes one and returns true, or
+// leaves the text as it is and returns false.
 #pragma once
 #include <string_view>
 

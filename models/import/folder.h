@@ -1,4 +1,5 @@
-// Looking before opening. What cannot be looked at is not there: opening it then says why.
+// File checks before opening. A path that cannot be examined counts as missing; opening it later
+// gives the reason.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -18,7 +19,7 @@ inline bool is_folder(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-// A name, not a path: nothing outside the folder is opened.
+// True for a file name without a path, so that no file outside the folder is opened.
 inline bool is_plain_name(const std::string& name) {
   const bool plain = name.find_first_of("/\\") == std::string::npos && escaped(name) == name;
   return plain && !name.empty() && !name.starts_with(".") && name.size() <= 255;

@@ -1,4 +1,4 @@
-// Which importer a path is for, told by what is there and never by its name.
+// Chooses the importer for a path by its content, never by its name.
 #include "models/import/import.h"
 
 #include <array>
@@ -21,8 +21,8 @@ constexpr std::string_view kKnown =
 
 constexpr size_t kBeginning = 28;  // the header of llama2.c version 0
 
-// Version 0 has no magic: seven numbers that could be sizes. vocab_size, the sixth, is negative
-// when the classifier is its own.
+// Version 0 has no magic, only seven numbers that must be plausible sizes. The sixth, vocab_size,
+// is negative if the model has a classifier of its own.
 bool looks_like_llama2c(const std::string& bytes) {
   if (bytes.starts_with("24ka")) return true;
   std::array<int32_t, 7> header;
@@ -35,7 +35,7 @@ bool looks_like_llama2c(const std::string& bytes) {
   return true;
 }
 
-// The length of a JSON object, and the object.
+// A safetensors file begins with the length of a JSON object, then the object.
 bool looks_like_safetensors(const std::string& path, const std::string& bytes) {
   uint64_t length = 0;
   if (bytes.size() <= sizeof length || bytes[sizeof length] != '{') return false;
@@ -52,8 +52,10 @@ void expect_no_heads(const std::string& folder) {
   const EagleKind kind = eagle_kind(folder);
   if (medusa || kind == EagleKind::eagle1 || kind == EagleKind::eagle3)
     fail(Exit::bad_file,
-         "{}: holds {}, no model: --draft {} beside -m with the model that {} made for", folder,
-         medusa ? "Medusa heads" : "an EAGLE head", folder, medusa ? "they were" : "it was");
+         "{}: folder holds {}, not a model, expected --draft {} together with -m and the model {} "
+         "made for",
+         folder, medusa ? "Medusa heads" : "an EAGLE head", folder,
+         medusa ? "they were" : "it was");
 }
 
 bool is_llama2c(const std::string& path) {
@@ -72,9 +74,9 @@ ModelSource import_model(const std::string& path, const ImportOptions& options) 
   const std::string bytes = beginning_of(path, kBeginning);
   if (bytes.starts_with("GGUF")) return import_gguf(path);
   if (looks_like_safetensors(path, bytes))
-    fail(Exit::bad_file, "{}: is a safetensors file, expected the folder it is in", path);
+    fail(Exit::bad_file, "{}: file is a safetensors file, expected the path of its folder", path);
   if (looks_like_llama2c(bytes)) return import_llama2c(path, options.tokenizer);
-  fail(Exit::bad_file, "{}: content is not a model chaski knows, expected {}", path, kKnown);
+  fail(Exit::bad_file, "{}: content is not a known model format, expected {}", path, kKnown);
 }
 
 Metadata import_tokenizer(const std::string& path, const ImportOptions& options) {

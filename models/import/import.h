@@ -1,4 +1,4 @@
-// Foreign model files. Each importer is one file; this is the list.
+// The importers of foreign model files, one source file each.
 #pragma once
 #include <string>
 
@@ -7,39 +7,39 @@
 namespace chaski {
 
 struct ImportOptions {
-  // llama2.c: its tokenizer.bin; empty: tokenizer.bin or tok<vocabulary size>.bin beside the model
+  // For llama2.c: the path of its tokenizer.bin. If empty: tokenizer.bin or tok<vocabulary
+  // size>.bin in the model's folder.
   std::string tokenizer;
 };
 
-// Whether import_model() takes it for llama2.c, the one kind whose tokenizer is a file of its own.
-// Throws Error(io).
+// True if import_model() reads the file as llama2.c, the only format with a separate tokenizer
+// file. Throws Error(io).
 bool is_llama2c(const std::string& path);
 
-// By content, not by name: GGUF v2/v3 file, folder with config.json, llama2.c .bin v0 or v2. (A
-// .quipu file is not foreign.) Throws Error(bad_file | io) naming the file, the field, what was
-// found and what was expected.
+// Recognises by content, not by name: GGUF v2/v3 file, folder with config.json, llama2.c .bin v0 or
+// v2. (.quipu is chaski's own format.) Throws Error(bad_file | io) naming the file, the field, what
+// was found and what was expected.
 ModelSource import_model(const std::string& path, const ImportOptions& options = {});
 
-// Error(bad_file) for a folder of heads that guess for a model.
+// Throws Error(bad_file) for a folder of draft heads.
 void expect_no_heads(const std::string& folder);
 
-// What can be shown of a GGUF file or Hugging Face folder that import_model() refuses because
-// chaski lacks what it needs: metadata under the file's own names, behind "gguf." or "hf.", and
-// tensors that cannot be read. Throws Error(bad_file | io) where the file itself is damaged, or
-// holds heads.
+// A description of a GGUF file or Hugging Face folder that import_model() refuses as unsupported:
+// metadata under the file's own names with the prefix "gguf." or "hf.", and tensors that cannot be
+// read. Throws Error(bad_file | io) if the file is damaged or holds draft heads.
 ModelSource look_at_model(const std::string& path);
 
-// The tokenizer alone, as keys tokenizer.*, of a model that import_model() takes, or of a folder
-// that holds tokenizer files and perhaps nothing else, or of such a file itself: tokenizer.json,
-// SentencePiece's .model, or vocab.txt. Throws Error(bad_file | io).
+// Only the tokenizer, as keys tokenizer.*. `path` is a model that import_model() reads, a folder
+// with tokenizer files, or one such file: tokenizer.json, SentencePiece's .model, or vocab.txt.
+// Throws Error(bad_file | io).
 Metadata import_tokenizer(const std::string& path, const ImportOptions& options = {});
 
 ModelSource import_gguf(const std::string& path);
 ModelSource import_hf_folder(const std::string& folder);
 ModelSource import_llama2c(const std::string& path, const std::string& tokenizer);
 
-// .quipu (or anything imported) to GGUF v3: tensors keep their bits. Throws Error(bad_file) for a
-// tensor whose format GGUF lacks, and says what to do.
+// Writes a .quipu or imported model as GGUF v3; tensors keep their bits. Throws Error(bad_file) for
+// a tensor whose format GGUF does not have, with advice.
 void export_gguf(const std::string& path, const ModelSource& source);
 
 }  // namespace chaski

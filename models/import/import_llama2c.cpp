@@ -1,6 +1,6 @@
-// The .bin files of llama2.c: version 0 (no magic, f32), 1 (f32) and 2 (int8 in groups), with the
-// tokenizer.bin beside them. Layout: karpathy/llama2.c, export.py, run.c and runq.c. Their wq and
-// wk pair neighbouring rows for rope, as ours do.
+// The .bin files of llama2.c: version 0 (no magic, f32), 1 (f32) and 2 (int8 in groups), and the
+// tokenizer.bin in the same folder. Layout: karpathy/llama2.c, export.py, run.c and runq.c. As in
+// chaski, rope rotates neighbouring rows of wq and wk.
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -19,13 +19,13 @@ namespace chaski {
 namespace {
 
 constexpr uint32_t kMagic = 0x616b3432;  // "ak42"
-constexpr uint64_t kHeaderBytes = 256;   // of versions 1 and 2
+constexpr uint64_t kHeaderBytes = 256;   // for versions 1 and 2
 constexpr int64_t kBlock = 32;           // of Format::q8f
 
 struct Header {
   int32_t version = 0, group = 0;
   int64_t dim, hidden, layers, heads, kv_heads, vocab, context;
-  bool shared;  // the classifier is the embedding
+  bool shared;  // the classifier is the embedding table
   int64_t head_dim() const { return dim / heads; }
   int64_t kv_dim() const { return head_dim() * kv_heads; }
 };
@@ -35,7 +35,7 @@ void check(const Cursor& in, std::string_view field, int64_t found, int64_t most
     fail(Exit::bad_file, "{}: {} is {}, expected 1 to {}", in.file(), field, found, most);
 }
 
-// The bounds keep every product below 2^63: at most 2^17 x 2^20 per matrix and 2^10 layers.
+// These bounds keep every product below 2^63: at most 2^17 x 2^20 per matrix, and 2^10 layers.
 void check(const Cursor& in, const Header& h) {
   check(in, "dim", h.dim, 1 << 17);
   check(in, "hidden_dim", h.hidden, 1 << 20);
@@ -45,7 +45,7 @@ void check(const Cursor& in, const Header& h) {
   check(in, "vocab_size", h.vocab, 1 << 22);
   check(in, "seq_len", h.context, 1 << 24);
   if (h.dim % h.heads != 0 || h.head_dim() % 2 != 0)
-    fail(Exit::bad_file, "{}: n_heads is {}, expected a divisor of dim {} into even parts",
+    fail(Exit::bad_file, "{}: n_heads is {}, expected a divisor of dim {} with an even quotient",
          in.file(), h.heads, h.dim);
   if (h.heads % h.kv_heads != 0)
     fail(Exit::bad_file, "{}: n_kv_heads is {}, expected a divisor of n_heads {}", in.file(),
@@ -80,8 +80,8 @@ Header read_header(Cursor& in) {
   return h;
 }
 
-// A row of q8f blocks from int8 values and the scales of their groups, `first` being the row's
-// first value in its tensor.
+// Writes a row of q8f blocks from int8 values and the scales of their groups. `first` is the index
+// of the row's first value in its tensor.
 void write_q8f_row(const std::byte* values, const std::byte* scales, int64_t first, int64_t group,
                    int64_t cols, std::byte* dst) {
   for (int64_t c = 0; c < cols; c += kBlock) {
@@ -114,7 +114,7 @@ class Llama2cImport {
   }
 
  private:
-  // Before any tensor is looked for: a file that is cut short names both sizes.
+  // Checked before any tensor is read, so that the message for a truncated file gives both sizes.
   void check_size() const {
     const uint64_t per_layer =
         2 * h_.dim * h_.dim + 2 * h_.dim * h_.kv_dim() + 3 * h_.dim * h_.hidden;
@@ -217,8 +217,8 @@ class Llama2cImport {
          source_.path, own, common);
   }
 
-  // Ids are fixed: 0 unknown, 1 BOS, 2 EOS, then the 256 bytes. run.c ends a text at BOS; its own
-  // export put line feeds round the spelling of 1 and 2, and plain spaces where SentencePiece has
+  // Ids are fixed: 0 unknown, 1 BOS, 2 EOS, then the 256 bytes. run.c ends a text at BOS.
+  // llama2.c's export writes line feeds around pieces 1 and 2, and plain spaces for SentencePiece's
   // U+2581.
   void read_tokenizer() {
     const std::string path = find_tokenizer();
@@ -240,9 +240,8 @@ class Llama2cImport {
       types.push_back(id == 0 ? kUnknown : id < 3 ? kControl : id < 259 ? kByte : kNormal);
     }
     if (in.remaining() != 0)
-      fail(Exit::bad_file,
-           "{}: {} bytes follow the {} pieces of the model's vocabulary, expected none", path,
-           in.remaining(), h_.vocab);
+      fail(Exit::bad_file, "{}: {} bytes follow the {} pieces of the vocabulary, expected none",
+           path, in.remaining(), h_.vocab);
     write_tokenizer(std::move(tokens), std::move(scores), std::move(types));
   }
 

@@ -14,16 +14,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxDepth = 64;  // real files stay below 10
-constexpr size_t kMaxShown = 60;  // characters of a value in an error line
+constexpr size_t kMaxDepth = 64;  // real files have less than 10
+constexpr size_t kMaxShown = 60;  // characters of a value in a message
 
-// A document is its values one behind the other: a byte that says what it is, and
+// A document is a sequence of values. Each begins with a byte for its kind, followed by:
 //   null, true, false   nothing
 //   from_0, below_0     a varint: the integer, or its complement
 //   real                8 bytes
-//   string              a varint, its bytes, and as many bytes
-//   array, object       4 bytes, the bytes of what is in it, and the values; in front of a member's
-//                       value its name, a varint and as many bytes
+//   string              the length as a varint, then the bytes
+//   array, object       4 bytes with the length of the content, then the values; each value of an
+//                       object follows its name (the length as a varint, then the bytes)
 enum JsonKind : char {
   kAbsent,
   kNull,
@@ -37,7 +37,7 @@ enum JsonKind : char {
   kObject
 };
 
-// No shortest text of a value becomes more: [[]] is four bytes and becomes ten.
+// No value's text grows by more than this factor: [[]] has four bytes and becomes ten.
 constexpr size_t most_bytes(size_t text) { return text / 2 * 5 + 16; }
 
 template <class T>
@@ -63,8 +63,8 @@ std::string_view take_text(const char*& at) {
   return {at - size, size};
 }
 
-// Where the value at `at` ends.
-const char* behind(const char* at) {
+// The end of the value at `at`.
+const char* end_of(const char* at) {
   switch (*at++) {
     case kFrom0:
     case kBelow0:
@@ -84,34 +84,34 @@ const char* behind(const char* at) {
   return at;
 }
 
-// What is in an array or object.
+// The content of an array or object.
 std::string_view inside(const char* value) {
   const char* at = value + 1;
   const auto bytes = take<uint32_t>(at);
   return {at, bytes};
 }
 
-// Calls f(name, value) for the members of an object as they stand there, until it says true.
+// Calls f(name, value) for the members of an object in file order, until it returns true.
 template <class F>
 void find_member(const char* object, const F& f) {
   const std::string_view all = inside(object);
-  for (const char* at = all.data(); at != all.data() + all.size(); at = behind(at))
+  for (const char* at = all.data(); at != all.data() + all.size(); at = end_of(at))
     if (const std::string_view name = take_text(at); f(name, at)) return;
 }
 
-// Calls f(value) for the items of an array until it says true.
+// Calls f(value) for the items of an array until it returns true.
 template <class F>
 void find_item(const char* array, const F& f) {
   const std::string_view all = inside(array);
-  for (const char* at = all.data(); at != all.data() + all.size(); at = behind(at))
+  for (const char* at = all.data(); at != all.data() + all.size(); at = end_of(at))
     if (f(at)) return;
 }
 
-// Where the names of an object's members stand, in their order.
+// Pointers to the names of an object's members, sorted.
 std::vector<const char*> sorted_names(const char* object) {
   std::vector<const char*> names;
   const std::string_view all = inside(object);
-  for (const char* at = all.data(); at != all.data() + all.size(); at = behind(at)) {
+  for (const char* at = all.data(); at != all.data() + all.size(); at = end_of(at)) {
     names.push_back(at);
     take_text(at);
   }
@@ -120,8 +120,8 @@ std::vector<const char*> sorted_names(const char* object) {
   return names;
 }
 
-// Writes the document as the parser goes, and refuses what JSON allows and a model file has no
-// reason to contain. (The library's own tree takes ten times the text.)
+// Writes the document while parsing, and refuses JSON features that a model file does not need.
+// (The library's own tree takes ten times the size of the text.)
 class DocumentWriter {
  public:
   DocumentWriter(const std::string& file, std::string& out) : file_(file), out_(out) {}
@@ -139,7 +139,7 @@ class DocumentWriter {
     return true;
   }
   bool string(const std::string& value) { return put(kString), put_text(value); }
-  bool binary(json::binary_t&) { return false; }  // not in JSON text
+  bool binary(json::binary_t&) { return false; }  // binary values do not occur in JSON text
   bool start_object(size_t) { return open(kObject); }
   bool start_array(size_t) { return open(kArray); }
   bool end_object() {
@@ -178,7 +178,7 @@ class DocumentWriter {
   }
   bool open(JsonKind kind) {
     if (open_.size() == kMaxDepth)
-      fail(Exit::bad_file, "{}: JSON is nested more than {} deep", file_, kMaxDepth);
+      fail(Exit::bad_file, "{}: JSON is nested deeper than {} levels", file_, kMaxDepth);
     open_.push_back(out_.size());
     put(kind);
     out_.append(sizeof(uint32_t), 0);
@@ -194,7 +194,7 @@ class DocumentWriter {
 
   const std::string& file_;
   std::string& out_;
-  std::vector<size_t> open_;  // where the arrays and objects that have not ended begin
+  std::vector<size_t> open_;  // where each unfinished array or object begins
 };
 
 }  // namespace
@@ -205,7 +205,7 @@ Json parse_json(const std::string& file, std::string_view text) {
          kMaxJsonBytes);
   auto document = std::make_shared<Json::Document>();
   document->file = file;
-  // Pages that are not written to take nothing; growing would copy.
+  // Reserved pages take no memory until they are written; growing would copy.
   document->values.reserve(most_bytes(text.size()));
   DocumentWriter writer(file, document->values);
   json::sax_parse(text, &writer);

@@ -1,6 +1,6 @@
-// JSON from a file that nobody vouches for: bounded depth and size, no key twice, and getters whose
-// error lines say where in the file the value stands: "model/config.json: rope_scaling.factor is
-// "two", expected a number".
+// JSON from an untrusted file: bounded depth and size, no duplicate keys, and getters whose
+// messages give the position of the value: "model/config.json: rope_scaling.factor is "two",
+// expected a number".
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace chaski {
 
-// A value and how one got there. Keeps the document alive, which takes no more memory than two and
-// a half times its text. An absent value and null are the same thing.
+// A value and its path. It keeps the document alive, which takes at most two and a half times the
+// size of its text. An absent value and null are the same.
 class Json {
  public:
   Json operator[](std::string_view key) const;  // of an object; absent if this is absent
-  Json at(size_t index) const;  // of an array; walks there, so each() is for the long ones
+  Json at(size_t index) const;  // of an array; linear in `index`, so use each() for long arrays
   bool has(std::string_view key) const { return (*this)[key].present(); }
   bool present() const;
   bool is_null() const;
@@ -27,7 +27,7 @@ class Json {
   bool is_string() const;
   bool is_integer() const;
 
-  // Without an alternative the value must be there. All throw Error(bad_file).
+  // Without a default the value must be present. All throw Error(bad_file).
   int64_t integer() const;
   int64_t integer(int64_t otherwise) const { return present() ? integer() : otherwise; }
   double number() const;
@@ -37,10 +37,10 @@ class Json {
     return present() ? str() : std::string(otherwise);
   }
   bool boolean(bool otherwise) const;
-  size_t size() const;  // of an array or object, counted; absent: 0
-  // of an object, in the order of the names
+  size_t size() const;  // of an array or object, by counting; absent: 0
+  // of an object, sorted by name
   void each(const std::function<void(const std::string& name, const Json& value)>& visit) const;
-  // of an array, in its order; absent: of none
+  // of an array, in file order; nothing if absent
   void each(const std::function<void(const Json& value)>& visit) const;
 
   [[noreturn]] void wrong(std::string_view expected) const;  // "... is FOUND, expected EXPECTED"
@@ -58,14 +58,14 @@ class Json {
 
   std::shared_ptr<const Document> document_;
   std::string path_;
-  const char* value_;  // in the document; null: absent
+  const char* value_;  // in the document; null if absent
 };
 
 // Throws Error(bad_file); read_json also Error(io).
 Json parse_json(const std::string& file, std::string_view text);
 Json read_json(const std::string& path);
 
-// the limit safetensors sets for its headers; the largest tokenizer.json has a third
+// The limit that safetensors sets for its headers. The largest tokenizer.json has a third of it.
 constexpr size_t kMaxJsonBytes = 100'000'000;
 
 }  // namespace chaski

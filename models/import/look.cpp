@@ -1,5 +1,4 @@
-// Files that chaski cannot run, as they describe themselves: for inspect, which says what they
-// need.
+// Descriptions of files that chaski cannot run, for inspect, which says what they would need.
 #include <set>
 #include <utility>
 
@@ -29,7 +28,7 @@ void look_at_gguf(const std::string& path, ModelSource& source) {
     source.unread.push_back({std::move(t.name), std::move(t.type), std::move(t.shape)});
 }
 
-// What config.json says outright, and of objects in it, such as rope_scaling, what they say.
+// The values of config.json, and those inside its objects such as rope_scaling.
 void take_config(const Json& config, const std::string& prefix, Metadata& meta) {
   config.each([&](const std::string& name, const Json& value) {
     if (value.is_string())

@@ -107,7 +107,7 @@ TEST_CASE("cli/packed folders are converted and keep their formats") {
     CHECK_MESSAGE(table.find(format) != std::string::npos, table);
     const Outcome refused = chaski_run({"convert", packed, folder / "model.gguf"});
     CHECK_MESSAGE(refused.status == 3, refused.err);
-    CHECK(refused.err.find("which GGUF lacks") != std::string::npos);
+    CHECK(refused.err.find("which GGUF cannot store") != std::string::npos);
   }
 }
 
@@ -132,7 +132,7 @@ TEST_CASE("cli/convert --layout: writes a folder that chaski can read, and overw
     // An existing model is not overwritten.
     const Outcome again = chaski_run({"convert", folder / "a.quipu", out, "--layout", layout});
     CHECK(again.status == 2);
-    CHECK_MESSAGE(again.error_says("holds a model already"), again.err);
+    CHECK_MESSAGE(again.error_says("folder already holds a model"), again.err);
     // The folder has the model's tokenizer in Hugging Face's files.
     const std::string text =
         "Once, 12 dogs'll  run.\n\nThey\tsay \u00e9\u4f60\U0001f600 <|endoftext|> ";
@@ -158,8 +158,9 @@ TEST_CASE("cli/convert --layout: writes a folder that chaski can read, and overw
   const Outcome mixed = chaski_run({"convert", folder / "a.quipu", full, "--layout", "gptq"});
   CHECK(mixed.status == 2);
   CHECK_MESSAGE(
-      mixed.error_says("full: holds other files (model-00001-of-00002.safetensors), expected a new "
-                       "or an empty folder"),
+      mixed.error_says(
+          "full: folder holds other files (model-00001-of-00002.safetensors), expected a new "
+          "or an empty folder"),
       mixed.err);
   std::filesystem::remove(full + "/model-00001-of-00002.safetensors");
   write_file(full + "/merges.txt", "");

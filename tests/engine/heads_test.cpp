@@ -330,8 +330,8 @@ TEST_CASE("cli/a folder of heads is no model, and says what it is") {
       CHECK(found.status == 3);
       CHECK_MESSAGE(found.one_error_line(), found.err);
       CHECK(found.error_says(folder +
-                             (name == "medusa" ? ": holds Medusa heads" : ": holds an EAGLE head") +
-                             ", no model: --draft " + folder + " beside -m "));
+                             (name == "medusa" ? ": folder holds Medusa heads" : ": folder holds an EAGLE head") +
+                             ", not a model, expected --draft " + folder + " together with -m "));
     }
   }
   // And what is neither, by what is there.

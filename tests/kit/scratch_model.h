@@ -73,7 +73,7 @@ struct ScratchModel : Model {
       s.add(l.up, "up", rows, width).in_hf("gate_up", part(rows, 2 * rows));
       s.add(l.down, "down", n * width, ffn).in_hf("down");
     }
-    s.behind_layers();
+    s.after_layers();
     s.add(norm, "output_norm", 1, width).in_hf("last_norm");
   }
   void attention_slots(Slots& s, Layer& l, int64_t i) {

@@ -1,5 +1,5 @@
-// Hugging Face folders nobody should trust: safetensors, shards, config.json and tokenizer files,
-// each wrong in one place, each refused with one Error that names the file.
+// Malformed Hugging Face folders: safetensors, shards, config.json and tokenizer files, each with
+// one defect. Each must be refused with one Error that names the file.
 #include <nlohmann/json.hpp>
 
 #include "tests/kit/import_support.h"
@@ -25,7 +25,7 @@ void check_header(const std::string& part, const std::string& header, size_t buf
   check_folder("model.safetensors", part, kConfig, safetensors(header, std::string(buffer, '\0')));
 }
 
-// Replaces `from` in the header of the one tensor.
+// Replaces `from` in the header entry of the only tensor.
 void check_entry(const std::string& part, const std::string& from, const std::string& to) {
   std::string header = "{" + kNorm + "}";
   check_header(part, header.replace(header.find(from), from.size(), to));
@@ -46,7 +46,7 @@ TEST_CASE("bad/safetensors container") {
   check_header("expected an object", R"({"model.norm.weight": 3})");
 }
 
-// The parser looked through all siblings of every value: minutes for these.
+// A parser that searches all siblings of every value would take minutes for these.
 TEST_CASE("bad/safetensors header of 200 000 tensors") {
   std::string header = "{" + kNorm;
   for (int i = 0; i < 200'000; ++i)
@@ -55,7 +55,7 @@ TEST_CASE("bad/safetensors header of 200 000 tensors") {
   check_header("is unexpected in a llama model", header + "}", 32 + 4 * 200'000);
 }
 
-// What no block format holds is refused by name, with what to do.
+// A weight that no block format can represent is refused by name, with advice.
 TEST_CASE("bad/packed weights") {
   const auto refused = [](const std::string& part, const std::string& quantization) {
     std::string config = kConfig;
@@ -73,7 +73,7 @@ TEST_CASE("bad/packed weights") {
   refused("version is \"gemv\"",
           R"("quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv")");
 
-  // Act-order whose groups are not of 32 columns, a group that is none, a part that is missing.
+  // Act-order with groups that are not of 32 columns, an invalid group number, a missing tensor.
   const std::string folder = golden("packed/gptq4_order"),
                     whole = read_file(folder + "/model.safetensors");
   uint64_t header = 0;
@@ -86,14 +86,14 @@ TEST_CASE("bad/packed weights") {
   };
   std::string mixed = whole, none = whole, missing = whole;
   mixed[order + 4 * 5] = char(mixed[order + 4 * 5] == 0 ? 1 : 0);
-  with("down_proj.g_idx has groups of other sizes: ", mixed);
+  with("down_proj.g_idx has group ", mixed);
   none[order + 4 * 5] = 77;
   with("down_proj.g_idx has group 77 of column 5, expected 0 to 2", none);
   missing.replace(missing.find("down_proj.qzeros"), 16, "down_proj.qzerox");
   with("down_proj.qzeros is missing", missing);
 }
 
-// One thing wrong in what bitsandbytes and others wrote.
+// Files of bitsandbytes and others with one defect.
 TEST_CASE("bad/packed codes and their scales") {
   const auto with = [](const std::string& name, const std::string& from, const std::string& to,
                        const std::string& part) {
@@ -105,7 +105,7 @@ TEST_CASE("bad/packed codes and their scales") {
                  weights.replace(at, from.size(), to));
   };
   with("bnb4", "down_proj.weight.quant_map", "down_proj.weight.quant_max",
-       "down_proj.weight.quant_map is missing, expected it beside");
+       "down_proj.weight.quant_map is missing, expected it together with");
   with("bnb4", "down_proj.weight.nested_absmax", "down_proj.weight.nested_absmay",
        "down_proj.weight.nested_absmax is missing");
   with("bnb4", R"("blocksize": 64)", R"("blocksize": 65)",
@@ -151,7 +151,8 @@ TEST_CASE("bad/safetensors overlap, hole, same tensor under two names") {
   check_header("begins at 4, expected 0",
                R"({"model.norm.weight":{"dtype":"F32","shape":[8],"data_offsets":[4,36]}})", 36);
   check_header("begins at 40, expected 32", two("x", "[40,72]"), 72);
-  check_header("tensors have 64 bytes, expected the 72", two("x", "[32,64]"), 72);
+  check_header("tensors have 64 bytes, expected 72, all bytes after the header",
+               two("x", "[32,64]"), 72);
   check_header("norm.weight appears twice", two("norm.weight", "[32,64]"), 64);
 }
 
@@ -177,7 +178,7 @@ TEST_CASE("bad/safetensors shards") {
   check(index, "weight_map is missing", "null");
 }
 
-// kConfig with one text replaced, or with an entry added.
+// Checks kConfig with one text replaced or an entry added.
 void check_config(const std::string& part, const std::string& from, const std::string& to) {
   std::string config = kConfig;
   check_folder("config.json", part, config.replace(config.find(from), from.size(), to), "");
@@ -241,7 +242,7 @@ TEST_CASE("bad/gpt2 config") {
   check("head_count is 3", R"("n_head": 3)");
 }
 
-// A config.json of the golden models with one text replaced.
+// Checks the config.json of a golden model with one text replaced.
 void check_golden(const std::string& model, const std::string& part, const std::string& from,
                   const std::string& to) {
   std::string config = read_file(golden("models/" + model + "/config.json"));
@@ -252,12 +253,13 @@ void check_golden(const std::string& model, const std::string& part, const std::
 TEST_CASE("bad/config.json of architectures with keys of their own") {
   check_golden("qwen2", "use_sliding_window is true, expected false",
                "\"use_sliding_window\": false", "\"use_sliding_window\": true");
-  check_golden("phi2", "model.rope_dim is 7, expected an even number up to head_dim 20", "0.4",
+  check_golden("phi2", "model.rope_dim is 7, expected an even number of at most head_dim 20", "0.4",
                "0.35");
   check_golden("phi2", "model.rope_dim is 0, expected 2 to", "0.4", "1e-3");
   check_golden("phi2", "partial_rotary_factor is 1e+300, expected up to 1000000000000", "0.4",
                "1e300");
-  check_golden("gemma4", "model.kv_readers is 6, expected less: layer 0 has no layer of its kind",
+  check_golden("gemma4",
+               "model.kv_readers is 6, expected fewer: layer 0 has no earlier layer of its kind",
                "\"num_kv_shared_layers\": 2", "\"num_kv_shared_layers\": 6");
   check_golden("gemma4", "model.head_count_kv[0] is 3, expected a divisor of head_count 4",
                "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3");
@@ -284,7 +286,7 @@ TEST_CASE("bad/config.json of architectures with keys of their own") {
                "[\"sliding_attention\", \"sliding_attention\"", "[\"sliding_attention\"");
 }
 
-TEST_CASE("bad/config.json of what the graphs do not do") {
+TEST_CASE("bad/config.json with features that the graphs do not have") {
   check_golden("falcon", "alibi is true, expected false", "\"alibi\": false", "\"alibi\": true");
   check_golden("mpt", "attn_config.qk_ln is true, expected false", "\"qk_ln\": false",
                "\"qk_ln\": true");

@@ -1,6 +1,6 @@
-// GGUF and llama2.c files nobody should trust: each is refused with one Error that names the file,
-// before anything is allocated for it. Every file here is made by hand, wrong in one place. Folders
-// are in bad_folder_test.cpp.
+// Malformed GGUF and llama2.c files, each written here with one defect. Each must be refused with
+// one Error that names the file, before memory is allocated for its content. bad_folder_test.cpp
+// has the folders.
 #include <cmath>
 #include <functional>
 
@@ -26,7 +26,7 @@ TEST_CASE("bad/gguf cut short anywhere") {
   TempFolder temp;
   const std::string whole = tiny_llama().build();
   const std::string path = temp / "cut.gguf";
-  for (size_t n = 4; n < whole.size() - 8; ++n) {  // the last tensor is followed by padding
+  for (size_t n = 4; n < whole.size() - 8; ++n) {  // padding follows the last tensor
     write_file(path, whole.substr(0, n));
     CAPTURE(n);
     check_refused(path, "cut.gguf", "");
@@ -185,7 +185,7 @@ TEST_CASE("bad/gguf tokenizer") {
   check_gguf("eos_ids has 9", [](Gguf& g) { g.i32s("chaski.tokenizer.eos_ids", {9}); });
 }
 
-// A version 0 file with a tokenizer beside it; header fields as given.
+// A version 0 file with a tokenizer in the same folder and the given header fields.
 void check_llama2c(const std::string& part, std::vector<int32_t> header, int cut = 0,
                    const std::string& tokenizer = "") {
   TempFolder temp;
@@ -217,7 +217,7 @@ TEST_CASE("bad/llama2.c") {
   check_llama2c("content is not a model", with(0, -4));
   check_llama2c("content is not a model", with(3, 0));
   check_llama2c("n_heads is 3", with(3, 3));
-  check_llama2c("n_heads is 4", with(3, 4));  // heads of one number cannot be rotated
+  check_llama2c("n_heads is 4", with(3, 4));  // heads of one channel cannot be rotated
   check_llama2c("n_kv_heads is 3", with(4, 3));
   check_llama2c("bytes, expected", with(5, -3));
   check_llama2c("dim is 16000000", with(0, 16'000'000));
@@ -231,7 +231,7 @@ TEST_CASE("bad/llama2.c") {
 TEST_CASE("bad/llama2.c without magic in the importer itself") {
   TempFolder temp;
   for (int field = 0; field < 7; ++field) {
-    if (field == 5) continue;  // a negative vocabulary means something
+    if (field == 5) continue;  // a negative vocab_size is valid
     for (int32_t n : {0, -1, INT32_MIN, INT32_MAX}) {
       std::string file;
       for (int i = 0; i < 7; ++i) append<int32_t>(file, i == field ? n : 2);
@@ -257,7 +257,7 @@ TEST_CASE("bad/llama2.c versions 1 and 2") {
   check("bytes, expected", {1, 64, 64, 1, 2, 2, 3, 16}, 0);
 }
 
-TEST_CASE("bad/llama2.c without a tokenizer says what was looked for") {
+TEST_CASE("bad/llama2.c without a tokenizer names the files it tried") {
   TempFolder temp;
   std::string file;
   for (int32_t n : {4, 6, 1, 2, 1, 3, 16}) append(file, n);
@@ -276,7 +276,7 @@ TEST_CASE("bad/gguf with more items than any model has") {
   check_refused(path, "long.gguf", "x.list has 4194305 items, expected at most 4194304");
 }
 
-TEST_CASE("bad/what is no model at all") {
+TEST_CASE("bad/files that are no model") {
   TempFolder temp;
   check_refused(temp / "missing.gguf", "missing.gguf", "cannot be opened", Exit::io);
   check_refused(temp.path, temp.path, "no config.json");

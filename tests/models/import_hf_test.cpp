@@ -1,13 +1,13 @@
-// Hugging Face folders: names, layouts and tokenizers of other people's making arrive as chaski's,
-// and leave as GGUF. What must be refused is in bad_folder_test.cpp.
+// Importing Hugging Face folders written by other programs (names, layouts, tokenizers) and
+// exporting them as GGUF. bad_folder_test.cpp has the folders that must be refused.
 #include <cmath>
 #include <cstring>
 
 #include "models/import/gguf/gguf.h"
 #include "models/import/hf/hf_tokenizer.h"
-#include "models/import/hf/write_packed.h"
 #include "models/import/tokenizer/pre_patterns.h"
 #include "tests/kit/import_support.h"
+#include "tests/kit/program.h"
 
 namespace chaski::test {
 namespace {
@@ -75,11 +75,11 @@ TEST_CASE("import/config.json: null where it means none, and -0") {
             .number("model.attention_soft_cap") == 0);
   CHECK(with("\"final_logit_softcapping\": 10.0", "\"final_logit_softcapping\": -0.0")
             .number("model.logit_soft_cap") == 0);
-  // absent is not the same as null
+  // an absent key differs from null
   CHECK(with("\"attn_logit_softcapping\": 5.0,", "").number("model.attention_soft_cap") == 50);
 }
 
-// gemma3 as the language model of one that reads images, under both names that such files have.
+// gemma3 as the language model of a model that also reads images, under both names that occur.
 TEST_CASE("import/the text's part of a larger model") {
   const ModelSource alone = import_model(golden("models/gemma3"));
   const std::string config = read_file(golden("models/gemma3/config.json"));
@@ -115,7 +115,7 @@ TEST_CASE("import/the text's part of a larger model") {
                 line);
 }
 
-// GGUF has q, k and v of a phi3 model in one tensor.
+// A GGUF file has q, k and v of a phi3 model in one tensor.
 TEST_CASE("import/parts of one tensor leave together, or not at all") {
   TempFolder temp;
   ModelSource source = import_model(golden("models/phi3"));
@@ -139,7 +139,7 @@ TEST_CASE("import/parts of one tensor leave together, or not at all") {
       says());
 }
 
-// Long waves are divided by the whole factor, short ones not at all.
+// Long wavelengths are divided by the whole factor, short ones are unchanged.
 TEST_CASE("import/llama3 scaling leaves as the divisors GGUF knows") {
   const std::string path = golden("models/llama_rope_llama3");
   if (!have(path)) return;
@@ -201,7 +201,7 @@ TEST_CASE("import/hf TinyStories-656K in full") {
     return Floats(m.begin() + r * 128, m.begin() + (r + 1) * 128);
   };
   CHECK(row(q, 0) == row(theirs, 0));
-  CHECK(row(q, 1) == row(theirs, 8));  // head_dim 16: 2i + 1 is i + 8
+  CHECK(row(q, 1) == row(theirs, 8));  // head_dim 16: row 2i + 1 is the file's row i + 8
   CHECK(row(q, 16 + 6) == row(theirs, 16 + 3));
   CHECK(row(q, 127) == row(theirs, 127));
 
@@ -287,7 +287,7 @@ TEST_CASE("import/hf gpt2 turns Conv1D weights and skips masks") {
   CHECK_FALSE(source.meta.has("model.rope_theta"));
 }
 
-// The tokenizer alone, in a folder of its own.
+// Imports only the tokenizer, from a folder without a model.
 Metadata tokenizer_of(const std::string& folder, int64_t vocab_size) {
   Metadata meta;
   meta.origin = folder;
@@ -326,7 +326,7 @@ TEST_CASE("import/hf byte-level tokenizer.json: patterns, merges, holes, added p
   CHECK(meta.strs("tokenizer.pre_patterns") == std::vector<std::string>{"\\d+", "a\\.b", "\\p{N}"});
   CHECK(meta.boolean("tokenizer.add_space_prefix", false));
   CHECK(meta.boolean("tokenizer.ignore_merges", false));
-  CHECK_FALSE(meta.boolean("tokenizer.add_bos", true));  // tokenizer_config.json has the last word
+  CHECK_FALSE(meta.boolean("tokenizer.add_bos", true));  // tokenizer_config.json has priority
   CHECK(meta.integer("tokenizer.bos_id") == 5);
   CHECK(meta.ints("tokenizer.eos_ids") == Numbers{5});
   CHECK(meta.str("tokenizer.chat_template") == "yes");
@@ -335,7 +335,7 @@ TEST_CASE("import/hf byte-level tokenizer.json: patterns, merges, holes, added p
   CHECK(tokenizer_of(temp.path, 9).str("tokenizer.chat_template") == "file");
 }
 
-// 700 MB of unused pieces, for a folder of two kilobytes.
+// A folder of two kilobytes that asks for 700 MB of unused pieces.
 TEST_CASE("import/hf a vocabulary of holes is refused") {
   TempFolder temp;
   const std::string pre = R"({"type": "ByteLevel"})";
@@ -344,7 +344,8 @@ TEST_CASE("import/hf a vocabulary of holes is refused") {
     return std::string(error_of([&] { tokenizer_of(temp.path, vocab_size); }).what());
   };
   CHECK(tokenizer_of(temp.path, 1 << 16).strs("tokenizer.tokens").size() == 1 << 16);
-  CHECK(says(4194304).find("6 pieces, expected more for vocab_size 4194304") != std::string::npos);
+  CHECK(says(4194304).find("6 pieces, expected more for a vocab_size of 4194304") !=
+        std::string::npos);
   for (const auto& [from, to] :
        {std::pair("\"abb\": 4", "\"abb\": 4194303"), {"\"id\": 6", "\"id\": 4194303"}}) {
     std::string json = byte_level_json(pre);
@@ -364,7 +365,8 @@ TEST_CASE("import/hf patterns and ends survive a GGUF that has no word for them"
     {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated"}, {"type": "ByteLevel"}]})"));
   const ModelSource source = import_model(temp.path);
   CHECK(source.meta.ints("tokenizer.eos_ids") == Numbers{1, 2, 5});
-  CHECK_THROWS_AS(export_gguf(temp / "config.json", source), Error);  // which is part of the model
+  CHECK_THROWS_AS(export_gguf(temp / "config.json", source),
+                  Error);  // config.json is part of the model
   TempFolder other;
   export_gguf(other / "out.gguf", source);
   check_same_model(source, import_model(other / "out.gguf"));
@@ -422,103 +424,6 @@ TEST_CASE("import/hf GPT-2's vocabulary in three kinds of file") {
   CHECK(a.strs("tokenizer.pre_patterns") == std::vector<std::string>{std::string(kGpt2Pattern)});
   CHECK(gguf_name_of(b.strs("tokenizer.pre_patterns")) == "gpt-2");
   CHECK(a.ints("tokenizer.eos_ids") == Numbers{50256});
-}
-
-// A golden model with each of its matmul weights in `format`, by the formats' own random blocks.
-ModelSource in_format(const std::string& folder, Format format) {
-  ModelSource source = import_model(golden("models/" + folder));
-  for (TensorSource& t : source.tensors) {
-    if (!t.info.tiled() || t.info.name == "token_embd" || t.info.name == "output") continue;
-    t.info.format = format;
-    const int64_t rows = t.info.rows, cols = t.info.cols;
-    t.read = [=](int64_t first, int64_t last, std::byte* dst) {
-      const size_t stride = row_bytes(format, cols);
-      std::vector<std::byte> row(16 * stride);
-      for (int64_t s = first; s < last; ++s, dst += strip_bytes(format, cols)) {
-        const int n = int(std::min<int64_t>(16, rows - 16 * s));
-        for (size_t i = 0; i < row.size(); ++i)  // scales of about 2^-9, any codes
-          row[i] = std::byte((i * 2654435761u + size_t(s) * 40503u + i / 7) >> 5);
-        for (int r = 0; r < n; ++r)
-          for (size_t b = 0; b < stride; b += info(format).row_block_bytes) {
-            const uint16_t d = uint16_t(0x1800 + (b + 64 * size_t(r)) % 1000);
-            std::memcpy(row.data() + size_t(r) * stride + b, &d, 2);
-          }
-        pack_strip(format, row.data(), stride, n, cols, dst);
-      }
-    };
-  }
-  return source;
-}
-
-TEST_CASE("import/packed folders go out and come back with the same weights") {
-  for (const char* name :
-       {"llama_gqa_untied", "llama_mqa_tied", "llama_rope_llama3", "llama_rope_yarn",
-        "llama_rope_linear", "llama_biases", "mistral_window", "qwen2", "qwen3"})
-    for (const auto& [layout, format] : {std::pair(PackedLayout::gptq, Format::q4_0),
-                                         {PackedLayout::gptq, Format::q8},
-                                         {PackedLayout::gptq, Format::q5_0},
-                                         {PackedLayout::awq, Format::q4_0}}) {
-      CAPTURE(name);
-      CAPTURE(info(format).name);
-      const TempFolder temp;
-      ModelSource source = in_format(name, format);
-      if (std::any_of(source.tensors.begin(), source.tensors.end(),
-                      [&](auto& t) { return t.info.cols % info(t.info.format).block != 0; }))
-        continue;
-      const PackedFolder made = write_packed(temp / "out", source, layout, {});
-      CHECK(made.bits == (format == Format::q4_0 ? 4 : 8));
-      CHECK(made.packed > 0);
-      const ModelSource back = import_model(temp / "out");
-      REQUIRE(back.tensors.size() == source.tensors.size());
-      for (const TensorSource& t : source.tensors) {
-        CAPTURE(t.info.name);
-        CHECK(values_of(tensor(back, t.info.name)) == values_of(t));
-        if (format != Format::q5_0) CHECK(tensor(back, t.info.name).info.format == t.info.format);
-      }
-      for (const auto& [key, value] : source.meta.all()) {
-        if (!key.starts_with("model.")) continue;
-        CAPTURE(key);
-        REQUIRE(back.meta.has(key));
-        CHECK(back.meta.find(key)->data == value.data);
-      }
-    }
-}
-
-TEST_CASE("import/what others packed is packed again with the same weights") {
-  for (const char* name : {"gptq4", "gptq4_order", "gptq4_mixed", "gptq8", "awq"}) {
-    CAPTURE(name);
-    const TempFolder temp;
-    const ModelSource source = import_model(golden(std::string("packed/") + name));
-    write_packed(temp / "out", source, PackedLayout::gptq, {});
-    const ModelSource back = import_model(temp / "out");
-    REQUIRE(back.tensors.size() == source.tensors.size());
-    for (const TensorSource& t : source.tensors) {
-      CAPTURE(t.info.name);
-      CHECK(values_of(tensor(back, t.info.name)) == values_of(t));
-    }
-  }
-}
-
-TEST_CASE("import/what has no exact image in a packed folder is refused by name") {
-  const TempFolder temp;
-  const auto says = [&](const ModelSource& source, PackedLayout layout) {
-    const Error error = error_of([&] { write_packed(temp / "out", source, layout, {}); });
-    CHECK(error.code == Exit::bad_file);
-    CHECK(!std::filesystem::exists(temp / "out/config.json"));
-    return std::string(error.what());
-  };
-  CHECK(contains(says(in_format("llama_gqa_untied", Format::iq4_nl), PackedLayout::gptq),
-                 "is iq4_nl, which GPTQ lacks: 'chaski quantize --type q4_0 --keep-above 1'"));
-  CHECK(contains(says(in_format("llama_gqa_untied", Format::q4_1), PackedLayout::gptq),
-                 "is q4_1 with a minimum that is no multiple of its scale"));
-  CHECK(contains(says(in_format("llama_gqa_untied", Format::q8), PackedLayout::awq),
-                 "is q8, whose codes need 8 bits, and AWQ has 4"));
-  CHECK(contains(says(import_model(golden("models/llama_gqa_untied")), PackedLayout::gptq),
-                 "no weight is in a format that GPTQ holds"));
-  CHECK(contains(says(import_model(golden("packed/gptq4_mixed")), PackedLayout::awq),
-                 ".order says that columns are sorted, which AWQ lacks"));
-  CHECK(contains(says(import_model(golden("models/gpt2")), PackedLayout::gptq),
-                 "general.architecture is gpt2, expected llama, qwen2 or qwen3"));
 }
 
 }  // namespace

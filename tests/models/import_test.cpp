@@ -1,6 +1,6 @@
-// GGUF in and out, llama2.c in: what is in a foreign file arrives under chaski's names with its
-// exact values, and goes back. Folders are in import_hf_test.cpp; what must be refused is in
-// bad_input_test.cpp.
+// Import and export of GGUF, import of llama2.c: values arrive exactly, under chaski's names, and
+// are exported again. import_hf_test.cpp has folders; bad_input_test.cpp has the files that must be
+// refused.
 #include <cmath>
 #include <functional>
 
@@ -18,7 +18,7 @@ using Numbers = std::vector<int64_t>;
 using Floats = std::vector<float>;
 using Tokens = std::vector<TokenId>;
 
-// Keys an import works out and an export then states.
+// True for keys that an import computes and an export then writes.
 bool is_a_default(const std::string& key) {
   for (auto end :
        {"attention.head_count_kv", "attention.key_length", ".vocab_size", "rope.freq_base",
@@ -30,7 +30,7 @@ bool is_a_default(const std::string& key) {
   return false;
 }
 
-// Every value and every byte of `before` is in `after`; whatever else is there is a default.
+// Checks that every value and byte of `before` is in `after`, and that all additions are defaults.
 void check_same_gguf(const std::string& before_path, const std::string& after_path) {
   const GgufFile before = read_gguf(before_path), after = read_gguf(after_path);
   for (auto& [key, value] : before.values) {
@@ -47,7 +47,7 @@ void check_same_gguf(const std::string& before_path, const std::string& after_pa
     CHECK(a.name == b.name);
     CHECK(a.rows == b.rows);
     CHECK(a.cols == b.cols);
-    if (b.rows > 1) CHECK(a.format == b.format);  // a vector is f32 from the import on
+    if (b.rows > 1) CHECK(a.format == b.format);  // a vector becomes f32 on import
     if (a.format == b.format) CHECK(std::memcmp(after.data(a), before.data(b), b.bytes) == 0);
   }
 }
@@ -83,9 +83,9 @@ TEST_CASE("import/gguf tiny llama: names, values, defaults") {
   CHECK(meta.ints("tokenizer.eos_ids") == Numbers{2});
   CHECK(meta.boolean("tokenizer.add_bos", false));
   CHECK(meta.boolean("tokenizer.add_space_prefix", false));
-  CHECK(meta.integer("tokenizer.unk_id") == 0);  // by its spelling
-  CHECK_FALSE(meta.has("tokenizer.pad_id"));     // 2^32 - 1 is none
-  CHECK_FALSE(meta.has("tokenizer.eot_id"));     // and so is -1
+  CHECK(meta.integer("tokenizer.unk_id") == 0);  // found by its spelling
+  CHECK_FALSE(meta.has("tokenizer.pad_id"));     // 2^32 - 1 means none
+  CHECK_FALSE(meta.has("tokenizer.eot_id"));     // -1 means none
   CHECK(meta.number("gguf.x.unheard_of") == 0.25);
   CHECK(meta.str("source.file") == "tiny.gguf");
 }
@@ -107,7 +107,7 @@ TEST_CASE("import/gguf round trip keeps every value and bit") {
   CHECK(source.find("rope_freqs"));
 }
 
-TEST_CASE("import/gguf in several files: the model that is in one, and one word about a part") {
+TEST_CASE("import/gguf in several files: the same model as in one file, one message about a part") {
   TempFolder temp;
   const std::string whole = write_file(temp / "whole.gguf", tiny_llama().build());
   for (const bool bare : {false, true}) {
@@ -121,7 +121,8 @@ TEST_CASE("import/gguf in several files: the model that is in one, and one word 
     source.drop_pages();
   }
   const auto names = write_parts(whole, temp / "x.y", 3, false);
-  check_refused(names[1], names[1], "is part 2 of 3 of a model, expected the first: " + names[0]);
+  check_refused(names[1], names[1],
+                "file is part 2 of 3 of a model, expected the first: " + names[0]);
   const auto with = [&](size_t i, const std::function<void(Gguf&)>& change) {
     Gguf part;
     part.value("split.no", {ValueType::u16, ValueType::i64, int64_t(i)});
@@ -134,23 +135,22 @@ TEST_CASE("import/gguf in several files: the model that is in one, and one word 
   std::string before = with(2, [](Gguf& g) {
     g.tensor("token_embd.weight", {4, 5}, 0, floats(20));
   });
-  check_refused(names[0], names[2], "tensor token_embd.weight is in an earlier part too");
+  check_refused(names[0], names[2], "tensor token_embd.weight is also in an earlier part");
   with(2, [](Gguf&) {});
   check_refused(names[0], names[0], "split.tensors.count is 11, but the 3 parts have ");
   with(2, [](Gguf& g) { g.drop("split.no"); });
-  check_refused(names[0], names[2],
-                "says that it is part 1 of 3, expected part 3 of 3 as its name");
+  check_refused(names[0], names[2], "file is part 1 of 3, expected part 3 of 3 as in its name");
   with(2, [](Gguf& g) { g.drop("split.count").str("split.count", "3"); });
   check_refused(names[0], names[2], "split.count is str, expected 0 to 65535");
   std::filesystem::remove(names[2]);
-  check_refused(names[0], names[2],
-                "is missing, expected it beside " + names[0] + ": it is part 3 of 3", Exit::io);
+  check_refused(names[0], names[2], "file is missing, expected part 3 of 3 next to " + names[0],
+                Exit::io);
   write_file(names[2], before);
   CHECK(import_model(names[0]).tensors.size() == 11);
   std::filesystem::rename(names[0], temp / "x.gguf");
   check_refused(temp / "x.gguf", "x.gguf",
-                "is the first of 3 parts, expected a name that ends in -00001-of-00003.gguf");
-  // A part that says nothing of parts is a model like any.
+                "file is the first of 3 parts, expected a name that ends in -00001-of-00003.gguf");
+  // A part without split keys is an ordinary model.
   Gguf alone = tiny_llama();
   alone.value("split.count", {ValueType::u16, ValueType::i64, int64_t{1}});
   check_same_gguf(write_file(temp / "one.gguf", alone.build()), temp / "one.gguf");
@@ -173,8 +173,9 @@ TEST_CASE("cli/a GGUF model in several files is given by the first") {
   CHECK(over.status == 2);
   CHECK_MESSAGE(over.error_says("is a part of the input"), over.err);
   std::filesystem::remove(names[1]);
-  check_one_line(story(names[0]), 5, names[1] + ": is missing, expected it beside " + names[0]);
-  check_one_line(chaski_run({"inspect", names[0]}), 5, "it is part 2 of 3");
+  check_one_line(story(names[0]), 5,
+                 names[1] + ": file is missing, expected part 2 of 3 next to " + names[0]);
+  check_one_line(chaski_run({"inspect", names[0]}), 5, "expected part 2 of 3");
 }
 
 TEST_CASE("import/gguf version 2, missing scores and types, bpe defaults") {
@@ -194,12 +195,13 @@ TEST_CASE("import/gguf version 2, missing scores and types, bpe defaults") {
   CHECK_FALSE(Tokenizer::make(bpe)->adds_bos());
 }
 
-// The importer knew three of these names and wrote "no" for the others, over the tokenizer's table.
-TEST_CASE("import/gguf what goes with the name of a pre-tokenizer is the tokenizer's to say") {
+// Regression: the importer knew three of these names and overwrote the tokenizer's table with "no"
+// for all others.
+TEST_CASE("import/gguf the tokenizer decides the settings of a named pre-tokenizer") {
   TempFolder temp;
   struct Case {
     const char* pre;
-    bool whole_words;  // before any merge, and BOS in front of a prompt
+    bool whole_words;  // looked up before any merge, and BOS before a prompt
   };
   for (const Case& c : {Case{"llama-bpe", true}, Case{"falcon3", true}, Case{"pixtral", true},
                         Case{"lfm2", true}, Case{"tekken", true}, Case{"qwen2", false}}) {
@@ -219,7 +221,7 @@ TEST_CASE("import/gguf what goes with the name of a pre-tokenizer is the tokeniz
       CHECK(tokenizer->encode("abb") == (c.whole_words ? Tokens{4} : Tokens{3, 2}));
       CHECK(tokenizer->encode_prompt("b") == (c.whole_words ? Tokens{1, 2} : Tokens{2}));
     }
-    g.flag("tokenizer.ggml.add_bos_token", !c.whole_words);  // the file has the last word
+    g.flag("tokenizer.ggml.add_bos_token", !c.whole_words);  // the file has priority
     CHECK(Tokenizer::make(import_gguf(write_file(temp / "bpe.gguf", g.build())).meta)->adds_bos() !=
           c.whole_words);
   }
@@ -321,7 +323,7 @@ TEST_CASE("import/llama2.c stories260K") {
   Floats first(512 * 64);
   std::memcpy(first.data(), file.data() + 28, first.size() * sizeof(float));
   CHECK(values_of(tensor(source, "token_embd")) == first);
-  Floats norm(64);  // the last before the rope tables: 512 positions x 8 values
+  Floats norm(64);  // the last one before the rope tables: 512 positions x 8 values
   std::memcpy(norm.data(), file.data() + file.size() - 512 * 8 * sizeof(float) - 64 * sizeof(float),
               64 * sizeof(float));
   CHECK(values_of(tensor(source, "output_norm")) == norm);
@@ -341,7 +343,7 @@ TEST_CASE("import/llama2.c stories3M in 8 bits") {
   check_shape(source, "token_embd", Format::q8f, 4096, 192);
   check_shape(source, "layer.5.attn_v", Format::q8f, 64, 192);
   check_llama2c_tokenizer(source.meta, 4096);
-  // Header, 13 norms, then the embedding: 4096 x 192 bytes and a scale for every 64 of them.
+  // The header, 13 norms, then the embedding: 4096 x 192 bytes with a scale for each 64 of them.
   const std::string file = read_file(path);
   const size_t values = 256 + 13 * 192 * sizeof(float), scales = values + 4096 * 192;
   const Floats found = values_of(tensor(source, "token_embd"));
@@ -352,7 +354,8 @@ TEST_CASE("import/llama2.c stories3M in 8 bits") {
   }
   TempFolder temp;
   const Error lacks = error_of([&] { export_gguf(temp / "out.gguf", source); });
-  CHECK(std::string(lacks.what()).find("token_embd is q8f, which GGUF lacks") != std::string::npos);
+  CHECK(std::string(lacks.what()).find("token_embd is q8f, which GGUF cannot store") !=
+        std::string::npos);
 }
 
 TEST_CASE("import/llama2.c version 1") {

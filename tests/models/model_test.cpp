@@ -1,4 +1,4 @@
-// Logits against an independent implementation: tests/golden/ was made by scripts/golden/golden.py
+// Compares logits with an independent implementation. scripts/golden/golden.py made tests/golden
 // with another program (see there).
 #include <cmath>
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 
 struct Golden {
   std::vector<TokenId> tokens;
-  std::vector<int> positions;  // whose logits are stored
+  std::vector<int> positions;  // positions with stored logits
   std::vector<float> logits;
   int vocab, context;
 };
@@ -67,18 +67,18 @@ TEST_CASE("model: Hugging Face folders, every feature") {
     CAPTURE(folder);
     const Golden g = read_golden(folder + "/golden.json", folder + "/logits.f32");
     CHECK(logit_error(folder, g, Format::f32) <= 1e-4);
-    // yarn multiplies scores by 1.3: what f16 keys lose counts for more. In bitnet it moves a
-    // number that is rounded to 8 bits over a border here and there.
+    // yarn multiplies scores by 1.3, which increases the error of f16 keys. In bitnet it moves a
+    // few numbers over a boundary of the rounding to 8 bits.
     const double bound = folder.ends_with("yarn")               ? 2.5e-3
                          : folder.find("bitnet") != folder.npos ? 2e-2
                                                                 : 2e-3;
     CHECK(logit_error(folder, g, Format::f16) <= bound);
-    // The order of rows is another in GGUF, for some architectures: there and back.
+    // Also through GGUF and back, because some architectures order rows differently there.
     const TempFolder temp;
     export_gguf(temp / "model.gguf", import_model(folder));
     CHECK(logit_error(temp / "model.gguf", g, Format::f32) <= 1e-4);
-    // And as another program writes it; where a ternary matrix is there times its number, sums are
-    // no integers, and move numbers over such borders too.
+    // Also from a GGUF file of another program. Its ternary matrices are multiplied out, so sums
+    // are not integers and some numbers cross rounding boundaries.
     if (const std::string theirs = folder + "/model.gguf"; std::filesystem::exists(theirs))
       CHECK(logit_error(theirs, g, Format::f32) <= (folder.ends_with("_online") ? bound : 1e-4));
     ++n;
@@ -86,7 +86,7 @@ TEST_CASE("model: Hugging Face folders, every feature") {
   CHECK(n >= 10);
 }
 
-TEST_CASE("model: positions stretched by hand, contexts beyond the model's own") {
+TEST_CASE("model: rope scaling by option, contexts beyond the model's own") {
   EngineOptions o;
   o.model = golden("models/llama_rope_linear");
   const Golden g = read_golden(o.model + "/golden.json", o.model + "/logits.f32");
@@ -96,7 +96,7 @@ TEST_CASE("model: positions stretched by hand, contexts beyond the model's own")
     const auto all = session->extend(g.tokens, int(g.tokens.size()));
     return std::vector<float>(all.begin(), all.end());
   };
-  CHECK(logits("") == logits("linear:4"));  // as the file says
+  CHECK(logits("") == logits("linear:4"));  // the scaling in the file
   for (const char* other : {"none", "linear:2", "dynamic:4", "yarn:4"})
     CHECK(logits("") != logits(other));
   o.rope_scaling = "yarn:4";
@@ -123,8 +123,8 @@ TEST_CASE("model: positions stretched by hand, contexts beyond the model's own")
 }
 
 TEST_CASE("model: GGUF files with block formats") {
-  // Block formats multiply 8-bit activations: the bound is theirs (one part in 254 of a block's
-  // largest value, averaged over a row).
+  // Block formats multiply 8-bit activations, whose error determines the bound: one part in 254 of
+  // a block's largest value, averaged over a row.
   for (const char* name : {"q8_0", "q4_0", "mixed", "floats", "grids", "nvfp4"}) {
     const std::string base = golden("gguf/tiny_llama_") + name;
     CHECK(logit_error(base + ".gguf", read_golden(base + ".json", base + ".f32"), Format::f32) <=
@@ -145,7 +145,7 @@ TEST_CASE("model: Hugging Face folders with packed weights, which keep their val
     CAPTURE(name);
     const std::string folder = golden("packed/") + name;
     const Golden g = read_golden(folder + "/golden.json", folder + "/logits.f32");
-    // as GGUF's block formats; floats under scales multiply floats
+    // like GGUF's block formats; scaled float formats multiply floats
     CHECK(logit_error(folder, g, Format::f32) <= (info(format).floating ? 1e-4 : 3e-2));
     const ModelSource source = import_model(folder);
     const TensorSource& down = *source.find("layer.0.ffn_down");
@@ -169,14 +169,13 @@ TEST_CASE("model: Hugging Face folders with packed weights, which keep their val
         wrong += got[i] != want[size_t(r * down.info.cols) + size_t(order[i])];
       CHECK(wrong == 0);
     }
-    // What GGUF cannot hold it refuses; chaski's own file holds all.
+    // GGUF refuses weights that it cannot store; chaski's own file stores all of them.
     const TempFolder temp;
     write_quipu(temp / "model.quipu", source, 1);
     CHECK(logit_error(temp / "model.quipu", g, Format::f32) == logit_error(folder, g, Format::f32));
     if (sorted)
       CHECK(std::string(error_of([&] { export_gguf(temp / "model.gguf", source); }).what())
-                .find(".order says that columns are sorted, which GGUF lacks") !=
-            std::string::npos);
+                .find(".order orders columns, which GGUF cannot store") != std::string::npos);
   }
 }
 

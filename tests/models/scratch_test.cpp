@@ -1,5 +1,5 @@
-// What an architecture says of itself is enough to read it from other people's files: that of
-// scratch_model.h out of a GGUF file and a Hugging Face folder which are written here by hand.
+// The declarations of an architecture are enough to read it from foreign files: scratch_model.h's
+// is read from a GGUF file and a Hugging Face folder written here.
 #include <map>
 
 #include "engine/session/engine.h"
@@ -27,8 +27,8 @@ struct Matrix {
         m.values[size_t(c * rows + r)] = values[size_t(r * cols + c)];
     return m;
   }
-  // Of each head of so many rows the first 16 are eight pairs of neighbours; here come the first of
-  // each pair, then the second ones. A vector's elements are its rows.
+  // In each head of `head` rows, the first 16 are eight pairs of neighbours. Returns the first rows
+  // of the pairs, then the second ones. The rows of a vector are its elements.
   Matrix halves(int64_t head) const {
     Matrix m = *this;
     const int64_t n = rows == 1 ? cols : rows, item = rows == 1 ? 1 : cols;
@@ -130,7 +130,7 @@ std::vector<float> logits_of(const std::string& model) {
   return {logits.begin(), logits.end()};
 }
 
-// Each error line names the file and holds `part`.
+// Checks that the message names the file and contains `part`.
 void check_scratch_config(const TempFolder& temp, const std::string& from, const std::string& to,
                           const std::string& part) {
   std::string config = kScratchConfig;
@@ -170,7 +170,7 @@ TEST_CASE("scratch: from a GGUF file, a Hugging Face folder and an export the sa
   }
 }
 
-TEST_CASE("scratch: what its lists ask for and a file does not have is refused by name") {
+TEST_CASE("scratch: a declared key or tensor that a file does not have is refused by name") {
   const TempFolder temp;
   register_scratch_model();
   write_folder(temp / "folder",

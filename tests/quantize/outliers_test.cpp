@@ -283,11 +283,11 @@ TEST_CASE("outliers/files that have half of them, or other numbers of them, are 
     return std::string(error_of([&] { expect_model(with); }).what());
   };
   CHECK(contains(opened({column_numbers(q.info, {1, 2})}),
-                 "tensor layer.0.attn_q.outlier_weight is missing, expected it beside "
+                 "tensor layer.0.attn_q.outlier_weight is missing, expected it together with "
                  "layer.0.attn_q.outliers"));
   CHECK(contains(opened({columns_alone(q, {1, 2})}), "tensor layer.0.attn_q.outliers is missing"));
   CHECK(contains(opened({column_numbers(q.info, {1, 2, 3}), columns_alone(q, {1, 2})}),
-                 "has 3 columns, expected as many as layer.0.attn_q.outlier_weight"));
+                 "has 3 columns, expected the number of layer.0.attn_q.outlier_weight"));
   const std::vector<int64_t> too_many(193, 0);
   CHECK(contains(opened({column_numbers(q.info, too_many), columns_alone(q, too_many)}),
                  "no more than layer.0.attn_q has"));
@@ -299,7 +299,7 @@ TEST_CASE("outliers/files that have half of them, or other numbers of them, are 
   };
   CHECK(contains(run({2, 2}),
                  "tensor layer.0.attn_q.outliers has the number 2 at 1, expected "
-                 "ascending whole numbers of columns"));
+                 "ascending column numbers"));
   CHECK(contains(run({1, 192}), "has the number 192 at 1"));
   CHECK(contains(run({-1, 2}), "has the number -1 at 0"));
   const TensorSource& norm = *in.find("output_norm");
@@ -362,10 +362,10 @@ TEST_CASE("cli/quantize --outliers: same bytes for any threads, shown, kept, ref
   CHECK(chaski_run({"run", "-m", folder / "one", "-p", "Once", "-n", "8"}).status == 0);
 
   check_one_line(chaski_run({"convert", folder / "one", folder / "x.gguf", "-q"}), 3,
-                 ".outlier_weight is of columns that stand apart in 16 bits, which GGUF lacks");
+                 ".outlier_weight holds outlier columns, which GGUF cannot store");
   check_one_line(
       chaski_run({"convert", folder / "one", folder / "packed", "--layout", "gptq", "-q"}), 3,
-      "apart in 16 bits, which GPTQ lacks");
+      "outlier columns, which GPTQ cannot store");
   REQUIRE(chaski_run({"convert", folder / "one", folder / "copy.quipu"}).status == 0);
   CHECK(same(story_logits(folder / "copy.quipu"), story_logits(folder / "one")));
 

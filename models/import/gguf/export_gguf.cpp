@@ -1,6 +1,6 @@
-// Any model to GGUF v3: import_gguf.cpp backwards. Tensors go from strips back to rows; nothing is
-// requantized. Keys that only chaski has travel as "chaski.<key>", keys that only GGUF has go out
-// as they came in.
+// Writes any model as GGUF v3, the inverse of import_gguf.cpp. Strips become rows again; nothing is
+// requantized. Keys that only chaski has are stored as "chaski.<key>"; keys that only GGUF has are
+// written back unchanged.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -36,8 +36,8 @@ void append_text(std::string& out, std::string_view text) {
   out += text;
 }
 
-// What GGUF readers expect where chaski's own importers wrote i64 and f64. A value that came from a
-// GGUF file has its type.
+// Converts the i64 and f64 values of chaski's own importers to the types that GGUF readers expect.
+// A value that came from a GGUF file has its type already.
 Value usual_type(Value value, Kind kind) {
   if (kind == Kind::flags) value.element = ValueType::boolean;
   if (value.type == ValueType::i64) {
@@ -63,8 +63,7 @@ std::map<std::string, Value> translated(const Metadata& meta) {
 
 Value text_value(std::string text) { return {ValueType::str, ValueType::i64, std::move(text)}; }
 
-// Lists that an import would work out again stay out of the file; a pre-tokenizer that GGUF has a
-// name for gets its name too.
+// Omits lists that an import computes again, and adds GGUF's name for a pre-tokenizer that has one.
 void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values) {
   if (!meta.has("tokenizer.kind")) return;
   const bool spm = meta.str("tokenizer.kind") == "spm";
@@ -79,9 +78,9 @@ void settle_tokenizer(const Metadata& meta, std::map<std::string, Value>& values
     values.erase("chaski.tokenizer.eos_ids");
 }
 
-// The frequency divisors of Llama 3.1 ("llama3" scaling), which GGUF has as a tensor: long waves
-// are stretched by the factor, short ones are left, those between are blended.
-// Documentation of Hugging Face's transformers, "RoPE utilities".
+// The frequency divisors of Llama 3.1 ("llama3" scaling), which GGUF stores as a tensor. Long
+// wavelengths are stretched by the factor, short ones are unchanged, those in between are blended.
+// Source: documentation of Hugging Face's transformers, "RoPE utilities".
 std::vector<float> llama3_divisors(const Metadata& meta) {
   const double theta = meta.number("model.rope_theta"), factor = meta.number("model.rope_factor");
   const double low = meta.number("model.rope_low_freq_factor"),
@@ -118,7 +117,7 @@ void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
   }
 }
 
-// Tensors of GGUF that are numbers of ours.
+// GGUF tensors that are metadata in chaski.
 using Made = std::vector<std::pair<std::string, std::vector<float>>>;
 Made made_tensors(const ModelSource& source) {
   const std::string method = source.meta.str("model.rope_scaling", "none");
@@ -138,36 +137,47 @@ Made made_tensors(const ModelSource& source) {
   return made;
 }
 
-// As f32 it would be a file several times as large, and as another block format another model.
-void expect_formats(const ModelSource& source) {
+// Empty for an architecture that chaski does not know.
+using SlotsByName = std::unordered_map<std::string, TensorSlot>;
+SlotsByName slots_by_name(const ModelSource& source) {
+  SlotsByName slots;
+  if (!source.tensors.empty() && find_architecture(source.meta.str("general.architecture")))
+    for (TensorSlot& slot : tensors_of(*model_of(source.meta))) slots.emplace(slot.name, slot);
+  return slots;
+}
+
+// Rejects formats that GGUF does not have. Converting them to f32 would multiply the file's size,
+// and another block format would change the model.
+void expect_formats(const ModelSource& source, const SlotsByName& slots) {
   for (auto& t : source.tensors) {
-    if (t.info.name.ends_with(kOrder))
+    const auto slot = slots.find(t.info.name);
+    const Role role = slot == slots.end() ? Role::matmul : slot->second.role;
+    if (role == Role::column_order)
       fail(Exit::bad_file,
-           "{}: tensor {} says that columns are sorted, which GGUF lacks, expected weights without "
+           "{}: tensor {} orders columns, which GGUF cannot store, expected weights without "
            "act-order",
            source.path, t.info.name);
-    if (t.info.name.ends_with(kOutliers) || t.info.name.ends_with(kOutlierWeight))
+    if (role == Role::outlier_columns || role == Role::outliers)
       fail(Exit::bad_file,
-           "{}: tensor {} is of columns that stand apart in 16 bits, which GGUF lacks, expected "
-           "weights that were quantized without --outliers",
+           "{}: tensor {} holds outlier columns, which GGUF cannot store, expected weights "
+           "quantized without --outliers",
            source.path, t.info.name);
     if (info(t.info.format).gguf_type < 0)
       fail(Exit::bad_file,
-           "{}: tensor {} is {}, which GGUF lacks: 'chaski quantize --type q4_0' (or q8, f16) of "
-           "the model it was made from, or of this one, makes a file that GGUF can hold",
+           "{}: tensor {} is {}, which GGUF cannot store: 'chaski quantize --type q4_0' (or q8, "
+           "f16) of the original model, or of this one, makes a file that GGUF can store",
            source.path, t.info.name, info(t.info.format).name);
   }
 }
 
 class GgufWriter {
  public:
-  GgufWriter(const std::string& path, const ModelSource& source) : source_(source), file_(path) {
+  GgufWriter(const std::string& path, const ModelSource& source, SlotsByName slots)
+      : source_(source), file_(path), slots_(std::move(slots)) {
     values_ = translated(source.meta);
     settle_tokenizer(source.meta, values_);
     settle_rope(source.meta, values_);
     made_ = made_tensors(source);
-    if (!source.tensors.empty() && find_architecture(source.meta.str("general.architecture")))
-      for (TensorSlot& slot : tensors_of(*model_of(source.meta))) slots_.emplace(slot.name, slot);
     list_tensors();
     alignment_ = source.meta.integer("gguf.general.alignment", kGgufAlignment);
     if (!is_gguf_alignment(alignment_))
@@ -224,16 +234,16 @@ class GgufWriter {
 
   struct Piece {
     const TensorSource* source;
-    RowOrder order;  // of its rows in what is written
+    RowOrder order;  // of its rows in the output
   };
   struct Outgoing {
     TensorInfo info;  // in our spelling
     std::vector<Piece> pieces;
   };
 
-  // GGUF may keep several of our tensors in one.
+  // GGUF may store several of our tensors in one.
   void list_tensors() {
-    std::unordered_map<std::string, size_t> begun;  // tensors of several parts
+    std::unordered_map<std::string, size_t> begun;  // output tensors that have several parts
     for (auto& t : source_.tensors) {
       const auto slot = slots_.find(t.info.name);
       TensorInfo whole = t.info;
@@ -249,7 +259,8 @@ class GgufWriter {
       Outgoing& out = tensors_[at->second];
       if (out.info.format != t.info.format)
         fail(Exit::bad_file,
-             "{}: tensor {} is {} and {} is {}, expected one format: GGUF has them in one",
+             "{}: tensor {} is {} and {} is {}, expected the same format: GGUF stores them in one "
+             "tensor",
              source_.path, out.pieces[0].source->info.name, info(out.info.format).name, t.info.name,
              info(t.info.format).name);
       out.pieces.push_back({&t, order});
@@ -281,7 +292,7 @@ class GgufWriter {
     }
   }
 
-  // All rows at once, as they may come from anywhere.
+  // Reads all rows at once, because their order in the output is arbitrary.
   void write_in_order(const Outgoing& t) {
     const size_t stride = row_bytes(t.info.format, t.info.cols),
                  strip = strip_bytes(t.info.format, t.info.cols);
@@ -315,7 +326,7 @@ class GgufWriter {
   AtomicFile file_;
   std::map<std::string, Value> values_;
   Made made_;
-  std::unordered_map<std::string, TensorSlot> slots_;  // by our names
+  SlotsByName slots_;
   std::vector<Outgoing> tensors_;
   int64_t alignment_;
 };
@@ -323,10 +334,11 @@ class GgufWriter {
 }  // namespace
 
 void export_gguf(const std::string& path, const ModelSource& source) {
-  // a linked-in model has a name and no file
+  // a linked-in model has a name but no file
   if (exists(source.path)) refuse_same_file(source.path, path);
-  expect_formats(source);
-  GgufWriter(path, source).run();
+  SlotsByName slots = slots_by_name(source);
+  expect_formats(source, slots);
+  GgufWriter(path, source, std::move(slots)).run();
 }
 
 }  // namespace chaski

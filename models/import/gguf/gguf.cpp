@@ -18,19 +18,20 @@
 namespace chaski {
 namespace {
 
-// Smallest possible sizes: what a count in the header must leave room for.
+// Smallest encoded sizes, for checking the counts in the header against the file's size.
 constexpr uint64_t kMinValueBytes = 8 + 4 + 1;  // key length, type, one byte
 // name length, n_dims, one dimension, type, offset
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 constexpr uint32_t kMaxDims = 4;
-constexpr size_t kMaxKeyBytes = 65535;  // by the format's definition
-constexpr size_t kMaxNameBytes = 512;   // ggml stops at 64
-// Of a model in several files: which part this is, from 0 on, of how many, and the tensors of all.
+constexpr size_t kMaxKeyBytes = 65535;  // limit of the format
+constexpr size_t kMaxNameBytes = 512;   // ggml's limit is 64
+// Keys of a model in several files: the number of this part (from 0), the number of parts, the
+// number of tensors in all parts.
 constexpr const char *kSplitNumber = "split.no", *kSplitCount = "split.count",
                      *kSplitTensors = "split.tensors.count";
 
-// ggml's names by number, the ones chaski cannot read included, so that a refusal can name what it
-// found.
+// ggml's type names by number. Types that chaski cannot read are included, so that a message can
+// name them.
 constexpr std::array<std::string_view, 42> kTensorTypes{
     "F32",     "F16",   "Q4_0",   "Q4_1",  "",      "",       "Q5_0", "Q5_1",    "Q8_0",
     "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",  "Q6_K",   "Q8_K", "IQ2_XXS", "IQ2_XS",
@@ -43,12 +44,11 @@ std::string tensor_type_name(uint32_t type) {
   return known ? std::string(kTensorTypes[type]) : fmt::format("number {}", type);
 }
 
-// What to do about a type that no reader could take from the file alone.
+// Advice for a type whose layout cannot be determined from the file.
 std::string_view way_out(uint32_t type) {
   if (type != 36) return "";
-  return "; bitnet.cpp packs I2_S in one of three orders, by the machine that wrote it, and no "
-         "file "
-         "says which: take the model's safetensors folder, or a file of TQ2_0";
+  return "; bitnet.cpp packs I2_S in one of three orders that depend on the machine, and the file "
+         "does not say which: use the model's safetensors folder or a TQ2_0 file";
 }
 
 std::vector<std::string> tensor_types() {
@@ -144,7 +144,7 @@ class Reader {
     file_.tensors.push_back(std::move(t));
   }
 
-  // Slowest first.
+  // The slowest dimension is first.
   std::vector<int64_t> read_shape(const std::string& field) {
     const uint32_t n_dims = in_.take<uint32_t>(field);
     if (n_dims == 0 || n_dims > kMaxDims)
@@ -161,7 +161,7 @@ class Reader {
     return shape;
   }
 
-  // Matrices that are stacked are one below the other.
+  // Stacked matrices are stored one below the other.
   int64_t rows_of(const std::vector<int64_t>& shape, const std::string& field) const {
     Checked rows(1);
     for (size_t i = 0; i + 1 < shape.size(); ++i) rows = rows * shape[i];
@@ -184,8 +184,8 @@ class Reader {
     t.bytes = *bytes;
   }
 
-  // Turns offsets into the data section into offsets into the file, and checks that the tensors lie
-  // there side by side.
+  // Converts offsets in the data section into offsets in the file, and checks that the tensors do
+  // not overlap and fit into the file.
   void place_tensors() {
     const uint64_t alignment = read_alignment(), size = file_.parts[0]->bytes().size();
     const uint64_t start = (in_.at() + alignment - 1) / alignment * alignment;
@@ -195,10 +195,11 @@ class Reader {
         fail(Exit::bad_file, "{}: {} has offset {}, expected a multiple of {}", in_.file(), field,
              t.offset, alignment);
       if (!(Checked(start) + t.offset + t.bytes).at_most(size))
-        fail(Exit::bad_file,
-             "{}: {} has {} bytes at offset {} of the data section, which has {}: the file is cut "
-             "short or damaged",
-             in_.file(), field, t.bytes, t.offset, size > start ? size - start : 0);
+        fail(
+            Exit::bad_file,
+            "{}: {} has {} bytes at offset {} of the data section, which has {} bytes: the file is "
+            "cut short or damaged",
+            in_.file(), field, t.bytes, t.offset, size > start ? size - start : 0);
       t.offset += start;
     }
     refuse_overlaps();
@@ -221,9 +222,8 @@ class Reader {
     std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
     for (size_t i = 1; i < sorted.size(); ++i)
       if (sorted[i - 1]->offset + sorted[i - 1]->bytes > sorted[i]->offset)
-        fail(Exit::bad_file,
-             "{}: tensors {} and {} overlap at offset {}, expected bytes of their own", in_.file(),
-             escaped(sorted[i - 1]->name), escaped(sorted[i]->name), sorted[i]->offset);
+        fail(Exit::bad_file, "{}: tensors {} and {} overlap at offset {}, expected no overlap",
+             in_.file(), escaped(sorted[i - 1]->name), escaped(sorted[i]->name), sorted[i]->offset);
   }
 
   GgufFile file_;
@@ -231,7 +231,7 @@ class Reader {
   bool others_;
 };
 
-// The number of a key about parts; 0 if there is none.
+// The value of a split key; 0 if there is none.
 int64_t number_of_split(const GgufFile& file, const char* key) {
   const auto found = file.values.find(key);
   if (found == file.values.end()) return 0;
@@ -242,34 +242,34 @@ int64_t number_of_split(const GgufFile& file, const char* key) {
   return *value;
 }
 
-// The other parts of a model, behind what the first one has: their tensors. They lie beside it.
+// Adds the tensors of the other parts, which are in the same folder, after those of the first.
 void take_parts(GgufFile& file, const std::string& path, int64_t count, bool others) {
   const std::vector<std::string> names = names_of_parts(path);
   const bool named = int64_t(names.size()) == count;
   if (const int64_t number = number_of_split(file, kSplitNumber); number != 0)
-    fail(Exit::bad_file, "{}: is part {} of {} of a model, expected the first: {}", path,
+    fail(Exit::bad_file, "{}: file is part {} of {} of a model, expected the first: {}", path,
          number + 1, count, named ? names[0] : fmt::format("...-00001-of-{:05}.gguf", count));
   if (!named || names[0] != path)
     fail(Exit::bad_file,
-         "{}: is the first of {} parts, expected a name that ends in -00001-of-{:05}.gguf, by "
-         "which the others are found",
+         "{}: file is the first of {} parts, expected a name that ends in -00001-of-{:05}.gguf, "
+         "from which the other names follow",
          path, count, count);
   std::set<std::string> seen;
   for (const GgufTensor& t : file.tensors) seen.insert(t.name);
   for (const GgufOther& t : file.others) seen.insert(t.name);
   for (size_t i = 1; i < names.size(); ++i) {
     if (!exists(names[i]))
-      fail(Exit::io, "{}: is missing, expected it beside {}: it is part {} of {}", names[i], path,
-           i + 1, count);
+      fail(Exit::io, "{}: file is missing, expected part {} of {} next to {}", names[i], i + 1,
+           count, path);
     GgufFile part = Reader(names[i], others).read();
     const int64_t number = number_of_split(part, kSplitNumber),
                   of = number_of_split(part, kSplitCount);
     if (number != int64_t(i) || of != count)
-      fail(Exit::bad_file, "{}: says that it is part {} of {}, expected part {} of {} as its name",
+      fail(Exit::bad_file, "{}: file is part {} of {}, expected part {} of {} as in its name",
            names[i], number + 1, of, i + 1, count);
     const auto expect_new = [&](const std::string& name) {
       if (!seen.insert(name).second)
-        fail(Exit::bad_file, "{}: tensor {} is in an earlier part too", names[i], escaped(name));
+        fail(Exit::bad_file, "{}: tensor {} is also in an earlier part", names[i], escaped(name));
     };
     for (GgufTensor& t : part.tensors) {
       expect_new(t.name);

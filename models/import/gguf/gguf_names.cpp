@@ -16,8 +16,8 @@ struct Word {
   Kind kind;
 };
 
-// tokenizer.kind is not here: its values differ as well (tokenizer_kinds.h). What GGUF
-// has no word for keeps its own behind "chaski.".
+// tokenizer.kind is missing here because its values differ as well (tokenizer_kinds.h). Keys that
+// GGUF has no word for are stored under "chaski.<key>".
 constexpr std::array kWords{
     Word{"general.architecture", "general.architecture", Kind::text},
     Word{"general.name", "general.name", Kind::text},

@@ -1,5 +1,4 @@
-// GGUF's words and chaski's, side by side: the one list that import_gguf.cpp and export_gguf.cpp
-// both read.
+// Pairs of GGUF's and chaski's names, the one list that import_gguf.cpp and export_gguf.cpp share.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,19 +13,18 @@ bool is_kind(const Value& value, Kind kind);
 struct KeyPair {
   std::string ours, theirs;
   Kind kind;
-  bool or_one = false;  // or an integer that stands for a list: Key::from_one
+  bool or_one = false;  // a single integer for a list is accepted too: Key::from_one
 };
 
-// Every pair that holds for this architecture: the words about a file and its tokenizer, which
-// stand here, and the architecture's own keys. Of an architecture that is not known the
-// hyperparameters pass through untouched.
+// All pairs for this architecture: the names about file and tokenizer, and the architecture's own
+// keys. For an unknown architecture, hyperparameters pass through unchanged.
 std::vector<KeyPair> gguf_keys(const std::string& architecture);
-std::string gguf_key_name(const std::string& architecture, const Key& key);  // in full
+std::string gguf_key_name(const std::string& architecture, const Key& key);  // the full name
 
-// GGUF keys and tensors without a word in chaski, the other way round.
+// Prefix of keys and tensors that have a GGUF name but none in chaski.
 constexpr std::string_view kForeignPrefix = "gguf.";
 
-// "blk.3.attn_q.weight" <-> "layer.3.attn_q"; a name that would not come back the same gets the
+// "blk.3.attn_q.weight" <-> "layer.3.attn_q". A name that would not survive the round trip gets the
 // foreign prefix.
 std::string our_tensor_name(std::string_view theirs);
 std::string gguf_tensor_name(std::string_view ours);

@@ -1,6 +1,6 @@
-// GGUF to chaski's words. The container is read by gguf.cpp, the words are listed in
-// gguf_names.cpp; here stand the exceptions: defaults, older spellings, ids that mean "none".
-// Values keep their GGUF type, so that an export gives them back exactly.
+// GGUF to chaski's names. gguf.cpp reads the container and gguf_names.cpp lists the names. This
+// file has the exceptions: defaults, older spellings, ids that mean "none". Values keep their GGUF
+// type, so that an export writes the same bytes.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -69,8 +69,8 @@ class GgufImport {
            type_name(value), kind_name(kind));
   }
 
-  // Files with other kinds of tokenizer (rwkv, plamo2) keep all its keys as they are. Gemma 4's
-  // vocabulary is SentencePiece's with merges in place of scores.
+  // Files with unsupported tokenizers (rwkv, plamo2) keep all tokenizer keys unchanged. Gemma 4's
+  // vocabulary is SentencePiece's with merges instead of scores.
   void find_tokenizer() {
     auto found = file_.values.find("tokenizer.ggml.model");
     if (found == file_.values.end()) return;
@@ -84,7 +84,7 @@ class GgufImport {
     file_.values.erase(found);
   }
 
-  // A merge's rank says what a score says: which of two joins comes first.
+  // The rank of a merge replaces the score: it decides which of two joins is done first.
   void score_by_merges() {
     if (!merges_for_scores_) return;
     Metadata& meta = source_.meta;
@@ -121,29 +121,29 @@ class GgufImport {
                        std::move(value));
     }
     file_.values.clear();
-    // one of the two, and this is exact
+    // only one of the two may be set, and the patterns are exact
     if (source_.meta.has("tokenizer.pre_patterns")) source_.meta.erase("tokenizer.pre");
   }
 
-  // What is no list of them is refused when its turn comes.
+  // A value that is no list of tokens is refused later, when it is read.
   int64_t count_pieces() const {
     auto tokens = file_.values.find("tokenizer.ggml.tokens");
     if (tokens == file_.values.end()) return 0;
     auto* pieces = std::get_if<Texts>(&tokens->second.data);
     return pieces ? static_cast<int64_t>(pieces->size()) : INT64_MAX;
   }
-  // Writers put -1, in whatever width, where a model has no such piece.
+  // If a model has no such piece, writers store -1, in any width.
   static bool is_no_id(std::string_view ours, const Value& value, int64_t pieces) {
     if (!ours.ends_with("_id")) return false;
     const int64_t id = std::get<int64_t>(value.data);
     return id < 0 || id >= pieces;
   }
 
-  // What a file does not have to say: how many rows the token table has, or pieces there are.
+  // A file may omit vocab_size: it is the number of rows of the token table, or of pieces.
   void count_vocabulary() {
     Metadata& meta = source_.meta;
     if (meta.has("model.vocab_size")) return;
-    // The tensors of a model whose keys were not read are those in no layer.
+    // Without keys, a model lists only its tensors outside the layers.
     for (const TensorSlot& slot : tensors_of(*find_architecture(architecture_)->make()))
       for (auto& t : file_.tensors)
         if (slot.role == Role::token_table && our_tensor_name(t.name) == slot.gguf)
@@ -177,7 +177,7 @@ class GgufImport {
     const auto at = by_name_.find(name);
     return at == by_name_.end() ? nullptr : at->second;
   }
-  // NVFP4's one number for all of a tensor stands beside it, and so may one for activations.
+  // NVFP4 tensors come with a scale for the whole tensor, and may have another one for activations.
   bool is_of_nvfp4(std::string_view name) const {
     if (!drop_suffix(name, ".scale") && !drop_suffix(name, ".input_scale")) return false;
     const GgufTensor* of = named(std::string(name) + ".weight");
@@ -229,8 +229,8 @@ class GgufImport {
         t.rows, t.cols, source_.path, t.name);
   }
 
-  // rope.scale_linear is what rope.scaling.* was called before. attn_factor counts on top of yarn's
-  // own 1 + 0.1 ln(factor), where chaski, like the paper, means the product.
+  // rope.scale_linear is the old name of rope.scaling.*. In GGUF, attn_factor multiplies yarn's own
+  // 1 + 0.1 ln(factor); in chaski, as in the paper, it is the product.
   void read_older_rope() {
     Metadata& meta = source_.meta;
     const std::string prefix = std::string(kForeignPrefix) + architecture_ + ".rope.";
@@ -245,8 +245,8 @@ class GgufImport {
                          (1 + 0.1 * std::log(meta.number("model.rope_factor"))));
   }
 
-  // GGUF has the divisors of longrope as tensors, whatever it says of the kind of scaling, and
-  // their factor on cos and sin in full.
+  // For longrope, GGUF stores the divisors as tensors and the factor on cos and sin as it is
+  // applied, independent of the scaling type in the keys.
   void read_longrope() {
     Metadata& meta = source_.meta;
     for (auto [theirs, ours] : {std::pair{"rope_factors_short", "model.rope_short_factors"},
@@ -268,7 +268,7 @@ class GgufImport {
       meta.set_float("model.rope_attention_factor", meta.number(factor));
   }
 
-  // SentencePiece vocabularies spell their special pieces the same everywhere.
+  // SentencePiece vocabularies always spell their special pieces the same way.
   void name_special_pieces() {
     if (source_.meta.str("tokenizer.kind", "") != "spm") return;
     const auto& tokens = source_.meta.strs("tokenizer.tokens");
@@ -292,10 +292,10 @@ class GgufImport {
   ModelSource source_;
   std::string architecture_;
   bool merges_for_scores_ = false;
-  // By their GGUF names in our spelling; a tensor of several parts has several slots.
+  // Keyed by GGUF names in our spelling; a tensor of several parts has several slots.
   std::multimap<std::string, TensorSlot> slots_;
   std::map<std::string, const GgufTensor*> by_name_;
-  std::set<std::string> unread_;  // that are no weights, in our spelling
+  std::set<std::string> unread_;  // names of tensors to ignore, in our spelling
 };
 
 }  // namespace

@@ -36,15 +36,15 @@ const Architecture& architecture_of_text(const Json& part) {
   type.wrong(one_of(known));
 }
 
-// "rope_scaling.factor": a value inside an object.
+// The value at a place such as "rope_scaling.factor".
 Json at(const Json& config, std::string_view place) {
   const size_t dot = place.find('.');
   const Json value = config[place.substr(0, dot)];
   return dot == place.npos ? value : at(value, place.substr(dot + 1));
 }
 
-// The first place where there is something. If there is nothing in any: the first whose object is
-// there, which is where it is missing.
+// The first place that has a value. If none has, the first place whose object exists: the value is
+// missing there.
 const std::string& place_in(const Json& config, const std::vector<std::string>& places) {
   for (const std::string& place : places)
     if (at(config, place).present()) return place;
@@ -69,14 +69,15 @@ std::string word_of(const Key& key, const Json& value) {
   return found;
 }
 
-// An item may be a list and a number: that list so many times (GPT-Neo's attention_types).
+// An item may be a pair of a list and a count: the list repeated that often (GPT-Neo's
+// attention_types).
 std::vector<std::string> texts_of(const Json& value) {
   constexpr size_t kMost = 4096;  // layers
   if (!value.is_array()) value.wrong("an array of texts");
   std::vector<std::string> list;
   value.each([&](const Json& item) {
     if (!item.is_array()) return list.push_back(item.str());
-    if (item.size() != 2) item.wrong("a list and how often it comes");
+    if (item.size() != 2) item.wrong("a pair of a list and its number of repetitions");
     const std::vector<std::string> part = texts_of(item.at(0));
     const int64_t times = item.at(1).integer();
     for (int64_t i = 0; i < times && list.size() <= kMost && !part.empty(); ++i)
@@ -100,7 +101,7 @@ std::vector<double> numbers_of(const Json& value) {
   return list;
 }
 
-// Flags may be spelled as words.
+// Flags may be written as words.
 std::vector<int64_t> flags_of(const Key& key, const Json& value) {
   if (key.hf_words.empty()) return integers_of(value);
   if (!value.is_array()) value.wrong("an array of str");
@@ -122,7 +123,8 @@ std::vector<int64_t> flags_of(const Key& key, const Json& value) {
 Given read(const Key& key, const Json& value) {
   if (key.from_one && value.is_integer()) return key.from_one(value.integer());
   if (key.from_hf) {
-    constexpr double kMost = 1e12;  // a million times as much is still an integer
+    constexpr double kMost =
+        1e12;  // large enough: the result stays an integer even if multiplied by a million
     if (!(std::fabs(value.number()) <= kMost)) value.wrong(fmt::format("up to {}", kMost));
     return key.from_hf(value.number());
   }
@@ -135,9 +137,9 @@ Given read(const Key& key, const Json& value) {
   return value.integer();
 }
 
-// Puts the key into `meta`, if config.json has it; says where it was looked for.
+// Copies the key into `meta` if config.json has it. Returns the place where it was looked up.
 std::string look_up(const Key& key, const Json& config, Metadata& meta) {
-  if (key.hf.empty() || (key.counts && !key.counts())) return key.ours;
+  if (key.hf.empty() || (key.applies && !key.applies())) return key.ours;
   const std::string& place = place_in(config, key.hf);
   const Json value = at(config, place);
   if (value.present())
@@ -220,9 +222,9 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   found.vocab_size = model->vocab;
   found.tied =
       config["tie_word_embeddings"].boolean(whole["tie_word_embeddings"].boolean(keys.hf_tied));
-  const auto said = [&](const char* key) { return whole.has(key) ? whole[key] : config[key]; };
-  found.bos_id = said("bos_token_id").integer(-1);
-  append_ids(said("eos_token_id"), found.eos_ids);
+  const auto value_of = [&](const char* key) { return whole.has(key) ? whole[key] : config[key]; };
+  found.bos_id = value_of("bos_token_id").integer(-1);
+  append_ids(value_of("eos_token_id"), found.eos_ids);
   const std::string generation = folder + "/generation_config.json";
   if (exists(generation)) append_ids(read_json(generation)["eos_token_id"], found.eos_ids);
   return found;

@@ -20,7 +20,7 @@ struct Method {
   bool awq = false;
   int bits = 4;
   int64_t group = -1;  // columns that share a scale; -1: all
-  int zero_more = 1;   // GPTQ's first format writes zero points less one
+  int zero_more = 1;   // GPTQ's first format stores zero points minus one
 };
 
 Method method_of(const Json& config) {
@@ -47,7 +47,7 @@ Method method_of(const Json& config) {
   return m;
 }
 
-// One weight's tensors, and what their numbers mean.
+// The tensors of one weight, and the meaning of their numbers.
 class Packed {
  public:
   Packed(std::string name, const Method& method, std::map<std::string, SafeTensor> parts)
@@ -88,7 +88,7 @@ class Packed {
   const SafeTensor& part(const std::string& which, std::string_view dtype, size_t dims) const {
     const auto at = parts_.find(which);
     if (at == parts_.end())
-      fail(Exit::bad_file, "{}: tensor {}.{} is missing, expected it beside {}.{}",
+      fail(Exit::bad_file, "{}: tensor {}.{} is missing, expected it together with {}.{}",
            parts_.begin()->second.file, escaped(name_), which, escaped(name_),
            parts_.begin()->first);
     if (at->second.dtype != dtype) refuse(which, "dtype " + at->second.dtype, std::string(dtype));
@@ -104,8 +104,9 @@ class Packed {
              fmt::format("({})", fmt::join(wanted, ", ")));
   }
 
-  // Act-order: each column names its group. A block of ours has one scale, so its columns must be
-  // of one group; where they are not, the columns are sorted, and x with them.
+  // Act-order: g_idx gives the group of each column. A block of ours has one scale, so its columns
+  // must belong to one group. If they do not, the columns are sorted by group, and x in the same
+  // order.
   void read_order() {
     std::vector<int64_t> groups;
     const SafeTensor& order = part("g_idx", "I32", 1);
@@ -114,7 +115,7 @@ class Packed {
       int32_t g;
       std::memcpy(&g, order.data + 4 * c, sizeof g);
       if (g < 0 || g >= groups_)
-        refuse("g_idx", fmt::format("group {} of column {}", g, c),
+        refuse("g_idx", fmt::format("group {} for column {}", g, c),
                fmt::format("0 to {}", groups_ - 1));
       groups.push_back(g);
     }
@@ -127,13 +128,13 @@ class Packed {
     }
     if (const auto block = mixed_block(groups))
       refuse("g_idx",
-             fmt::format("groups of other sizes: {} begins or ends inside of 32 columns",
+             fmt::format("group {} that begins or ends within a block of 32 columns",
                          groups[static_cast<size_t>(*block * 32)]),
-             "groups of multiples of 32 columns");
+             "groups of a multiple of 32 columns");
     for (int64_t b = 0; b < cols_ / 32; ++b)
       group_of_block_[static_cast<size_t>(b)] = groups[static_cast<size_t>(32 * b)];
   }
-  // The first 32 neighbours that are of several groups.
+  // The first block of 32 columns that has several groups.
   static std::optional<int64_t> mixed_block(const std::vector<int64_t>& groups) {
     for (size_t c = 0; c < groups.size(); ++c)
       if (groups[c] != groups[c / 32 * 32]) return static_cast<int64_t>(c / 32);
@@ -145,7 +146,7 @@ class Packed {
     std::memcpy(&w, from + 4 * at, sizeof w);
     return w;
   }
-  // Where AWQ packs row 8k + j of eight: at nibble kPlaces[j].
+  // AWQ packs row 8k + j at nibble kPlaces[j] of its word.
   int in_word(uint32_t word, int64_t i) const {
     constexpr int kPlaces[8] = {0, 4, 1, 5, 2, 6, 3, 7};
     const int64_t at = i % per_word();
@@ -155,7 +156,7 @@ class Packed {
     if (method_.awq) return in_word(word(codes_, col * (rows_ / 8) + row / 8), row);
     return in_word(word(codes_, col / per_word() * rows_ + row), col);
   }
-  // What was written less one, where it was 0, is all ones.
+  // Stored minus one, a zero point of 0 wraps to all ones.
   int zero(int64_t row, int64_t group) const {
     const uint32_t w = word(zeros_, group * (rows_ / per_word()) + row / per_word());
     return (in_word(w, row) + method_.zero_more) & largest();
@@ -178,7 +179,7 @@ class Packed {
              "128: 8 bits, symmetric (sym: true)");
   }
 
-  // The row in row layout.
+  // Writes the row in row layout.
   void write(int64_t row, std::byte* dst) const {
     for (int64_t b = 0; b < cols_ / 32; ++b) {
       const int64_t group = group_of_block_[static_cast<size_t>(b)];
@@ -219,7 +220,7 @@ class Packed {
   int64_t rows_, cols_, groups_;
   const std::byte *codes_, *scales_, *zeros_;
   std::vector<int64_t> group_of_block_;
-  std::vector<int64_t> order_;  // of the file's columns in ours; empty: the same
+  std::vector<int64_t> order_;  // the file's column for each of ours; empty: the same
   Format format_ = Format::q4_0;
 };
 

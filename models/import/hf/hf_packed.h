@@ -1,11 +1,11 @@
-// Weights that a Hugging Face folder keeps as packed integers with scales and zero points beside
-// them: GPTQ (2, 4 and 8 bits) and AWQ (4 bits, the gemm layout). What a name has in several
-// tensors becomes one here, in a block format that says the same numbers to the bit:
+// Weights of a Hugging Face folder that are packed integers with scales and zero points: GPTQ (2, 4
+// and 8 bits) and AWQ (4 bits, the gemm layout). The several tensors of a weight become one, in a
+// block format that has exactly the same values:
 //
-//   w = scale * (q - zero), scale f16, for groups of columns
+//   w = scale * (q - zero), scale f16, for groups of columns.
 //
-// which is q4_0 if q - zero lies in -8..7 (symmetric 4 bits), q5_0 in -16..15 (4 bits with zero
-// points), q8 in -128..127. Floats under scales are hf_scaled.h's.
+// The format is q4_0 if q - zero is in -8..7 (symmetric 4 bits), q5_0 if it is in -16..15 (4 bits
+// with zero points), q8 if it is in -128..127. Scaled floats are read by hf_scaled.h.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,23 +15,23 @@
 
 namespace chaski {
 
-// What to do where none can be taken: the end of an error line.
+// The end of a message about weights that cannot be read: what to do.
 constexpr std::string_view kUnpackedInstead =
     "or a folder saved unpacked (transformers: model.dequantize(), save_pretrained), which "
     "chaski quantize makes small again";
 
 struct PackedTensor {
-  std::string name, file;  // the name is the one a plain weight would have
+  std::string name, file;  // the name that a plain weight would have
   Format format;
   int64_t rows, cols;
   RowReader read;
-  // Which of a weight's columns ours are, where they had to be sorted; empty: they are the same.
+  // The file's column for each of ours, if the columns were sorted; empty: the same order.
   std::vector<float> order = {};
 };
 
-// Takes the packed weights out of `tensors`, if the folder's config.json has a quantization_config,
-// whatever its method. Throws Error(bad_file) for a method or a layout that no block format holds,
-// with what to do.
+// Removes the packed weights of any method from `tensors` and returns them, if the folder's
+// config.json has a quantization_config. Throws Error(bad_file), with advice, for a method or
+// layout that no block format can represent.
 std::vector<PackedTensor> take_packed(const std::string& folder, std::vector<SafeTensor>& tensors);
 
 }  // namespace chaski

@@ -42,7 +42,7 @@ void expect_count(const SafeTensor& t, int64_t n) {
 void expect_matrix(const SafeTensor& t) {
   if (t.shape.size() != 2) refuse(t, shape_of_tensor(t), "2 dimensions");
 }
-// Columns, or rows, that have a scale in common.
+// The number of columns, or rows, that share a scale.
 int64_t block_size(const Json& value, int multiple) {
   const int64_t n = value.integer();
   if (n < 1 || n > 1 << 20 || n % multiple != 0)
@@ -51,7 +51,7 @@ int64_t block_size(const Json& value, int multiple) {
   return n;
 }
 
-// Elements of F32, F16 or BF16.
+// An element of F32, F16 or BF16.
 float number_at(const SafeTensor& t, int64_t i) {
   float x;
   decode_plain_row(*t.format, t.data + i * int64_t(row_bytes(*t.format, 1)), 1, &x);
@@ -63,23 +63,23 @@ void expect_numbers(const SafeTensor& t) {
 
 uint8_t byte_at(const SafeTensor& t, int64_t i) { return uint8_t(t.data[i]); }
 
-// The tensors of a folder by name, and which of them were used.
+// The tensors of a folder by name, with a mark for those that were used.
 class Names {
  public:
   explicit Names(std::vector<SafeTensor>& all) : all_(all) {
     for (const SafeTensor& t : all) by_name_.emplace(t.name, &t);
   }
-  // Null: there is none.
+  // Null if there is none.
   const SafeTensor* find(const std::string& name) {
     const auto at = by_name_.find(name);
     if (at == by_name_.end()) return nullptr;
     used_.insert(name);
     return at->second;
   }
-  const SafeTensor& need(const SafeTensor& beside, const std::string& name) {
+  const SafeTensor& need(const SafeTensor& partner, const std::string& name) {
     if (const SafeTensor* t = find(name)) return *t;
-    fail(Exit::bad_file, "{}: tensor {} is missing, expected it beside {}, {}", beside.file,
-         escaped(name), escaped(beside.name), kUnpackedInstead);
+    fail(Exit::bad_file, "{}: tensor {} is missing, expected it together with {}, {}", partner.file,
+         escaped(name), escaped(partner.name), kUnpackedInstead);
   }
   const std::vector<SafeTensor>& all() const { return all_; }
   void drop_used() {
@@ -104,8 +104,8 @@ void put_block(const Block& block, int64_t i, std::byte* row) {
 
 // --- bitsandbytes ---
 
-// The scale of each block of codes, which may be codes themselves: an index into a table, times
-// the scale of so many of them, and all of them moved by a number.
+// The scale of each block of codes. Scales may be quantized too ("nested"): the code selects an
+// entry of a table, which is multiplied by the scale of its outer block and moved by an offset.
 class Absmax {
  public:
   Absmax(Names& names, const SafeTensor& w, const Json& state, int64_t blocks)
@@ -128,7 +128,7 @@ class Absmax {
 
  private:
   SafeTensor scales_, outer_, table_;
-  int64_t block_ = 0;  // 0: the scales are numbers
+  int64_t block_ = 0;  // 0: the scales are plain numbers
   float offset_ = 0;
 };
 
@@ -141,7 +141,7 @@ void expect_codebook(const SafeTensor& map) {
              fmt::format("{} as in {}", F::kCodebook[i], F::kName));
 }
 
-// Codes lie two to a byte, the first in the upper half, over all rows as if they were one.
+// Two codes a byte, the first in the upper half; all rows are packed as one sequence.
 template <class F>
 PackedTensor four_bits(Names& names, const SafeTensor& w, const SafeTensor& state_bytes) {
   const Json state =
@@ -174,7 +174,7 @@ PackedTensor four_bits(Names& names, const SafeTensor& w, const SafeTensor& stat
           }};
 }
 
-// Rows of integers of 8 bits, and what each row's are multiplied with.
+// Rows of 8-bit integers, and their factors.
 PackedTensor eight_bits(const SafeTensor& w, std::function<float(int64_t row, int64_t col)> scale) {
   expect_dtype(w, "I8");
   expect_matrix(w);
@@ -195,14 +195,14 @@ PackedTensor llm_int8(Names& names, const SafeTensor& w, const SafeTensor& scb) 
   drop_suffix(stem, ".weight");
   if (const SafeTensor* kind = names.find(std::string(stem) + ".weight_format");
       kind && (kind->dtype != "U8" || byte_at(*kind, 0) != 0))
-    refuse(*kind, fmt::format("kind {}", byte_at(*kind, 0)), "0, row after row");
-  // as bitsandbytes unpacks them: times the float next to 1 / 127
+    refuse(*kind, fmt::format("kind {}", byte_at(*kind, 0)), "0 (row-major)");
+  // like bitsandbytes: multiply by 1 / 127 in float
   return eight_bits(w, [scb](int64_t row, int64_t) { return number_at(scb, row) * (1.0f / 127); });
 }
 
 // --- e4m3, integers and NVFP4 under scales ---
 
-// A scale for each `rows` x `cols` of a matrix.
+// A scale for each block of `rows` x `cols` elements of a matrix.
 struct ScaleGrid {
   SafeTensor scales;
   int64_t rows, cols, columns;
@@ -211,7 +211,8 @@ struct ScaleGrid {
   }
 };
 
-// One for all, for each row, for groups of each row, or for the blocks that config.json states.
+// The scales are one for all, one a row, one for groups of each row, or one for each block of the
+// size in config.json.
 ScaleGrid grid_of(const SafeTensor& scales, const SafeTensor& w, const Json& config, int block) {
   expect_numbers(scales);
   expect_matrix(w);
@@ -228,12 +229,12 @@ ScaleGrid grid_of(const SafeTensor& scales, const SafeTensor& w, const Json& con
   if (down != (rows + grid.rows - 1) / grid.rows || across != (cols + grid.cols - 1) / grid.cols)
     refuse(
         scales, shape_of_tensor(scales),
-        fmt::format("one scale, one for each of {} rows or for each of its groups, or ({}, {}) "
+        fmt::format("one scale, one for each of {} rows or for each group of a row, or ({}, {}) "
                     "for blocks",
                     rows, (rows + grid.rows - 1) / grid.rows, (cols + grid.cols - 1) / grid.cols));
-  if (across > 1 && grid.cols % block != 0)  // of groups
+  if (across > 1 && grid.cols % block != 0)  // groups of columns
     refuse(scales, fmt::format("a scale for {} columns", grid.cols),
-           fmt::format("for a multiple of {}", block));
+           fmt::format("a scale for a multiple of {} columns", block));
   return grid;
 }
 
@@ -249,8 +250,8 @@ PackedTensor e4m3(const SafeTensor& w, const ScaleGrid& grid) {
           }};
 }
 
-// Integers of 4 or 8 bits above their middle, the first in a word's lowest bits. An f16 has the
-// scales to the bit, if they are not as small as no model's are: bfloat16 has fewer bits.
+// Integers of 4 or 8 bits with an offset of half their range, the first in a word's lowest bits.
+// f16 represents the bfloat16 scales exactly, unless they are smaller than in any real model.
 PackedTensor packed_integers(Names& names, const std::string& name, const SafeTensor& w,
                              const Json& config) {
   expect_dtype(w, "I32"), expect_matrix(w);
@@ -268,7 +269,7 @@ PackedTensor packed_integers(Names& names, const std::string& name, const SafeTe
   const ScaleGrid grid = grid_of(names.need(w, name + "_scale"), unpacked, config, 32);
   for (int64_t i = 0; i < elements(grid.scales); ++i)
     if (const float d = number_at(grid.scales, i); f32_of_f16(f16_of_f32(d)) != d)
-      refuse(grid.scales, fmt::format("{}", d), "numbers that f16 has");
+      refuse(grid.scales, fmt::format("{}", d), "numbers that f16 represents exactly");
   return {name,
           w.file,
           bits == 4 ? Format::q4_0 : Format::q8,
@@ -294,7 +295,8 @@ PackedTensor packed_integers(Names& names, const std::string& name, const SafeTe
           }};
 }
 
-// Codes two to a byte, the first in the lower half; an e4m3 for 16 columns; a scale for all.
+// Two codes a byte, the first in the lower half; an e4m3 scale for 16 columns; a scale for the
+// tensor.
 PackedTensor nvfp4(const std::string& name, const SafeTensor& w, const SafeTensor& scales,
                    float whole) {
   expect_dtype(w, "U8"), expect_dtype(scales, "F8_E4M3");
@@ -323,7 +325,7 @@ float one_number(const SafeTensor& t) {
   return number_at(t, 0);
 }
 
-// How what comes in, keys and values are rounded elsewhere.
+// Tensors about rounding activations, keys and values, which chaski does not do.
 bool is_of_activations(std::string_view name) {
   constexpr std::array kEnds = {
       ".input_scale", ".input_global_scale", ".output_scale", ".k_scale", ".v_scale",
@@ -379,7 +381,7 @@ std::vector<PackedTensor> take_scaled(const Json& config, std::vector<SafeTensor
       out.push_back(packed_integers(names, name, w, config));
     } else if (packed || w.dtype == "U8") {
       const SafeTensor& scales = names.need(w, name + "_scale");
-      // one of them divides
+      // the global scale is stored as a divisor in compressed-tensors
       const SafeTensor* divisor = names.find(name + "_global_scale");
       const float whole =
           divisor ? 1 / one_number(*divisor) : one_number(names.need(w, name + "_scale_2"));
@@ -387,7 +389,7 @@ std::vector<PackedTensor> take_scaled(const Json& config, std::vector<SafeTensor
     } else if (w.dtype == "F8_E4M3" || w.dtype == "I8") {
       const SafeTensor* scales = names.find(name + "_scale_inv");
       if (!scales) scales = names.find(name + "_scale");
-      if (!scales && w.dtype == "F8_E4M3") continue;  // a scale of 1
+      if (!scales && w.dtype == "F8_E4M3") continue;  // no scale tensor: the scale is 1
       if (!scales) scales = &names.need(w, name + "_scale");
       if (w.dtype == "F8_E4M3") {
         out.push_back(e4m3(w, grid_of(*scales, w, config, F8S::kBlock)));

@@ -26,7 +26,7 @@ std::optional<TokenizerParts> read_parts(const std::string& folder) {
   return std::nullopt;
 }
 
-// A special piece is a string, or an object around it in files of older versions.
+// A special piece is a string or, in files of older versions, an object around it.
 void read_piece(const Json& value, std::string& piece) {
   if (value.present()) piece = value.is_object() ? value["content"].str() : value.str();
 }
@@ -35,7 +35,7 @@ void read_flag(const Json& value, std::optional<bool>& flag) {
   if (value.present()) flag = value.boolean(false);
 }
 
-// A model with several templates names them; the one for plain chat is "default".
+// A model with several templates names them; "default" is the one for plain chat.
 void read_chat_template(const Json& value, Metadata& meta) {
   if (!value.present()) return;
   if (!value.is_array()) return meta.set_str("tokenizer.chat_template", value.str());
@@ -60,19 +60,19 @@ void read_tokenizer_config(const std::string& path, TokenizerParts& parts, Metad
     parts.normalizer =
         bert_normalizer(true, config["tokenize_chinese_chars"].boolean(true),
                         config["strip_accents"].boolean(small.boolean(true)), small.boolean(true));
-  if (!parts.file.ends_with("tokenizer.json")) {  // which has them itself
+  if (!parts.file.ends_with("tokenizer.json")) {  // tokenizer.json has added tokens itself
     put_added_tokens(config["added_tokens_decoder"], parts);
     parts.fill_holes(0);
   }
 }
 
-// The embedding decides how many ids there are: padded rows get unused pieces; added pieces without
-// a row are dropped, since no model could have learnt them. A vocabulary that does not fit belongs
-// to another model.
+// Adapts the vocabulary to the rows of the embedding table. Padded rows get unused pieces. Added
+// pieces without a row are dropped, because no model can have learnt them. Any other vocabulary
+// belongs to another model.
 void fit(TokenizerParts& parts, int64_t vocab_size) {
   const auto size = static_cast<size_t>(vocab_size);
   if (size > parts.most_ids())
-    fail(Exit::bad_file, "{}: vocabulary has {} pieces, expected more for vocab_size {}",
+    fail(Exit::bad_file, "{}: vocabulary has {} pieces, expected more for a vocab_size of {}",
          parts.file, parts.pieces, size);
   parts.fill_holes(size);
   for (size_t i = size; i < parts.tokens.size(); ++i)
@@ -83,7 +83,7 @@ void fit(TokenizerParts& parts, int64_t vocab_size) {
   if (parts.has_scores()) parts.scores.resize(size);
 }
 
-// As GGUF spells them, which has a mark on the pieces that begin a word and none on the others.
+// GGUF's spelling has a mark on pieces that begin a word and none on the others.
 void respell_wordpieces(TokenizerParts& parts) {
   for (size_t i = 0; i < parts.tokens.size(); ++i) {
     if (parts.types[i] != kNormal) continue;
@@ -128,7 +128,7 @@ void write(TokenizerParts& parts, Metadata& meta) {
   meta.set_strs("tokenizer.pre_patterns", std::move(parts.pre_patterns));
 }
 
-// Every id that any of the files calls an end, and those that are spelled like one.
+// All ids that one of the files declares as an end of text, and the ids of pieces spelled like one.
 void set_ends(const HfConfig& config, Metadata& meta) {
   if (!meta.has("tokenizer.bos_id") && config.bos_id >= 0)
     meta.set_int("tokenizer.bos_id", config.bos_id);

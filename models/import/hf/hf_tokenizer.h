@@ -1,6 +1,6 @@
-// The tokenizer of a Hugging Face folder as the keys of metadata.h: tokenizer.json, else
-// tokenizer.model, else vocab.json with merges.txt; names and switches from tokenizer_config.json;
-// the chat template.
+// The tokenizer of a Hugging Face folder, converted to metadata keys. Reads tokenizer.json, else
+// tokenizer.model, else vocab.json with merges.txt; names and options from tokenizer_config.json;
+// and the chat template.
 #pragma once
 #include <string>
 
@@ -9,10 +9,10 @@
 
 namespace chaski {
 
-// Nothing is written when the folder has no tokenizer at all. Throws Error(bad_file | io).
+// Writes nothing if the folder has no tokenizer. Throws Error(bad_file | io).
 void read_hf_tokenizer(const std::string& folder, const HfConfig& config, Metadata& meta);
 
-// The same for one tokenizer file that no model is beside.
+// The same for a single tokenizer file without a model.
 void read_tokenizer_file(const std::string& path, Metadata& meta);
 
 }  // namespace chaski

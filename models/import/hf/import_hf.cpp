@@ -1,6 +1,5 @@
-// A Hugging Face folder: config.json, safetensors in one file or in shards, tokenizer files.
-// Names and orders of rows are the architecture's facts; rows are put right while strips are
-// packed.
+// A Hugging Face folder: config.json, safetensors in one file or in shards, tokenizer files. The
+// architecture declares names and row orders; rows are reordered while strips are packed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -71,8 +70,7 @@ class HfImport {
     for (auto& tensor : file.tensors) tensors_.push_back(std::move(tensor));
   }
 
-  // The index must name every tensor of the shards, and the shards must have every tensor of the
-  // index.
+  // Index and shards must name the same tensors.
   void read_shards(const std::string& index) {
     const Json map = read_json(index)["weight_map"];
     std::map<std::string, std::string> wanted;
@@ -91,11 +89,12 @@ class HfImport {
       wanted.erase(place);
     }
     if (!wanted.empty())
-      fail(Exit::bad_file, "{}: weight_map has tensor {} in {}, which does not have it", index,
-           escaped(wanted.begin()->first), escaped(wanted.begin()->second));
+      fail(Exit::bad_file, "{}: weight_map has tensor {} in {}, but that file does not have it",
+           index, escaped(wanted.begin()->first), escaped(wanted.begin()->second));
   }
 
-  // The slots of "model.layers.3.mlp.up_proj.weight"; a tensor of several parts has several.
+  // The slots of a name like "model.layers.3.mlp.up_proj.weight". A tensor of several parts has
+  // several slots.
   auto slots_of(std::string_view theirs) const {
     if (config_.of_text) drop_prefix(theirs, "model."), drop_prefix(theirs, "language_model.");
     drop_prefix(theirs, facts_.hf_prefix);
@@ -108,19 +107,19 @@ class HfImport {
                        [&](const std::string& end) { return name.ends_with(end); });
   }
 
-  // What reads images or sound.
+  // True for tensors of the parts that read images or sound.
   bool is_of_other_part(std::string_view name) const {
     return config_.of_text && name.find("language_model.") == name.npos;
   }
 
-  // The slots of a tensor that has to have some, and be the only one with its name.
+  // The slots of a tensor. Throws if it has none or was seen before under another name.
   auto slots_for(const std::string& name, const std::string& file) {
     const auto slots = slots_of(name);
     if (slots.first == slots.second)
       fail(Exit::bad_file, "{}: tensor {} is unexpected in a {} model of {} layers", file,
            escaped(name), source_.meta.str("general.architecture"),
            source_.meta.integer("model.block_count"));
-    if (!taken_.insert(slots.first->first).second)
+    if (!used_.insert(slots.first->first).second)
       fail(Exit::bad_file, "{}: tensor {} appears twice", file, escaped(name));
     return slots;
   }
@@ -134,7 +133,8 @@ class HfImport {
     for (auto at = first; at != last; ++at) {
       if (at->second.role != Role::matmul)
         fail(Exit::bad_file,
-             "{}: tensor {} has groups of columns that are no neighbours, expected none here, {}",
+             "{}: tensor {} has column groups that are not contiguous, expected contiguous groups, "
+             "{}",
              t.file, escaped(t.name), kUnpackedInstead);
       source_.tensors.push_back({{at->second.name + std::string(kOrder), Format::f32, 1, t.cols},
                                  [order = t.order](int64_t, int64_t, std::byte* dst) {
@@ -190,8 +190,8 @@ class HfImport {
                           });
   }
 
-  // BitNet's: -1, 0 and 1 as two bits each, four rows in one; the first quarter of the rows are the
-  // lowest bits.
+  // BitNet's packing: -1, 0 and 1 as two bits, four rows in one; the first quarter of the rows has
+  // the lowest bits.
   static bool is_ternary(const SafeTensor& t, const TensorSlot& slot) {
     return t.dtype == "U8" && t.shape.size() == 2 && slot.rows > 1 && 4 * t.shape[0] == slot.rows;
   }
@@ -209,8 +209,8 @@ class HfImport {
                           });
   }
 
-  // What BitNet's training keeps of a matrix and rounds whenever it multiplies: -1, 0 or 1 times
-  // the mean of all sizes, which must be known before the first row.
+  // BitNet trains float matrices and rounds them at each multiplication to -1, 0 or 1 times their
+  // mean magnitude. The mean must be known before the first row.
   struct MeanSize {
     std::once_flag once;
     float inverse = 0;
@@ -252,7 +252,7 @@ class HfImport {
          }});
   }
 
-  // As f32: what is left of a rounded number when it is divided is no number of its format.
+  // f32, because the quotient of a rounded number does not fit its format.
   static TensorSource with_unit_rows(const TensorSlot& slot, Format format, const std::byte* data,
                                      int64_t rows, int64_t cols) {
     const size_t stride = row_bytes(format, cols);
@@ -276,7 +276,7 @@ class HfImport {
     };
   }
 
-  // A tied model may store the matrix under either name, or under both.
+  // A model with a tied head may store the matrix under either name or under both.
   void settle_head() {
     auto& all = source_.tensors;
     const std::string table = name_with(Role::token_table), own = name_with(Role::head);
@@ -308,11 +308,11 @@ class HfImport {
   ModelSource source_;
   HfConfig config_;
   Slots facts_;
-  std::multimap<std::string, TensorSlot> slots_;  // by their Hugging Face names
+  std::multimap<std::string, TensorSlot> slots_;  // by Hugging Face names
   std::vector<std::shared_ptr<const Mapping>> mappings_;
   std::vector<SafeTensor> tensors_;
   std::set<std::string> names_;  // of tensors_
-  std::set<std::string> taken_;  // names in slots_
+  std::set<std::string> used_;   // names in slots_ that were used
 };
 
 }  // namespace

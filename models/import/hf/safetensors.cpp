@@ -80,22 +80,22 @@ Span span_of(const Json& entry, const std::vector<int64_t>& shape, uint64_t item
   return {static_cast<uint64_t>(begin), static_cast<uint64_t>(end)};
 }
 
-// The format wants the buffer covered without holes and without sharing.
+// The format requires that tensors cover the buffer without gaps and overlaps.
 void check_cover(const std::string& path, const std::vector<std::pair<Span, SafeTensor>>& sorted,
                  uint64_t buffer) {
   uint64_t at = 0;
   for (auto& [span, tensor] : sorted) {
     if (span.begin != at)
-      fail(Exit::bad_file, "{}: tensor {} begins at {}, expected {} where the one before it ends",
+      fail(Exit::bad_file, "{}: tensor {} begins at {}, expected {}, the end of the one before",
            path, escaped(tensor.name), span.begin, at);
     at = span.end;
   }
   if (at != buffer)
-    fail(Exit::bad_file, "{}: tensors have {} bytes, expected the {} after the header", path, at,
-         buffer);
+    fail(Exit::bad_file, "{}: tensors have {} bytes, expected {}, all bytes after the header", path,
+         at, buffer);
 }
 
-// Numbers whose bits have all of these are not finite.
+// A number is not finite if all these exponent bits are set.
 template <class Bits>
 void expect_no_exponent(const SafeTensor& t, Bits exponent) {
   size_t n = 1;

@@ -1,8 +1,6 @@
 #include "models/import/hf/write_packed.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -18,129 +16,16 @@
 #include "ggml-like-tensor/base/mapping.h"
 #include "models/architecture.h"
 #include "models/import/folder.h"
-#include "quant/formats.h"
+#include "models/import/hf/packed_blocks.h"
 
 namespace chaski {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int64_t kPackedGroup = 32;  // columns that share a scale
 constexpr std::string_view kWeightEnd = ".weight";
-constexpr const char* kAllFit = "--type q4_0 --keep-above 1";  // weights that both layouts hold
-
-// A block of 32 columns as whole multiples of a scale.
-struct Multiples {
-  uint16_t scale;
-  int q[kPackedGroup];
-
-  int least() const { return *std::min_element(q, q + kPackedGroup); }
-  int most() const { return *std::max_element(q, q + kPackedGroup); }
-  // What is added to make codes of them, as near to the middle as may be; -1: codes of so many bits
-  // do not do.
-  int zero(int bits) const {
-    const int top = (1 << bits) - 1, low = std::max(0, -least()),
-              high = std::min(top, top - most());
-    return low > high ? -1 : std::clamp((top + 1) / 2, low, high);
-  }
-};
-
-// False where it is none: a minimum between two multiples.
-bool multiples_of(const Q4_0::Block& b, Multiples& m) {
-  m.scale = b.d;
-  for (int i = 0; i < 32; ++i) m.q[i] = nibble_of(b.q, i) - 8;
-  return true;
-}
-bool multiples_of(const Q5_0::Block& b, Multiples& m) {
-  m.scale = b.d;
-  for (int i = 0; i < 32; ++i) m.q[i] = q5_at(b, i) - 16;
-  return true;
-}
-bool multiples_of(const Q8::Block& b, Multiples& m) {
-  m.scale = b.d;
-  for (int i = 0; i < 32; ++i) m.q[i] = b.q[i];
-  return true;
-}
-template <class Block>
-bool with_minimum(const Block& b, Multiples& m) {
-  const float d = f32_of_f16(b.d), least = f32_of_f16(b.m);
-  const float whole = d == 0 ? 0 : std::nearbyint(least / d);
-  if (!(std::fabs(whole) <= 96) || whole * d != least) return false;  // codes of 8 bits hold these
-  m.scale = b.d;
-  for (int& q : m.q) q += int(whole);
-  return true;
-}
-bool multiples_of(const Q4_1::Block& b, Multiples& m) {
-  for (int i = 0; i < 32; ++i) m.q[i] = nibble_of(b.q, i);
-  return with_minimum(b, m);
-}
-bool multiples_of(const Q5_1::Block& b, Multiples& m) {
-  for (int i = 0; i < 32; ++i) m.q[i] = q5_at(b, i);
-  return with_minimum(b, m);
-}
-
-using WithImage = FormatList<Q4_0, Q5_0, Q8, Q4_1, Q5_1>;
-
-bool has_image(Format format) {
-  bool found = false;
-  WithImage::with(format, [&](auto) { found = true; });
-  return found;
-}
-
-// fn(row, strip, row of the strip) for all rows.
-template <class Fn>
-void each_row(const TensorSource& t, Fn fn) {
-  std::vector<std::byte> strip(t.info.tiled() ? strip_bytes(t.info.format, t.info.cols)
-                                              : t.info.bytes());
-  for (int64_t row = 0; row < t.info.rows; ++row) {
-    if (row % kStrip == 0) t.read(row / kStrip, row / kStrip + 1, strip.data());
-    fn(row, strip.data(), int(row % kStrip));
-  }
-}
-
-// fn(row, block, multiples, whether they are what the block says) for all blocks.
-template <class Fn>
-void each_block(const TensorSource& t, Fn fn) {
-  WithImage::with(t.info.format, [&]<class F>(F) {
-    each_row(t, [&](int64_t row, const std::byte* strip, int r) {
-      const StripOf<F> s(strip);
-      for (int64_t b = 0; b < t.info.cols / kPackedGroup; ++b) {
-        Multiples m{};
-        const bool exact = multiples_of(F::get(s.tiles()[b], r), m);
-        fn(row, b, m, exact);
-      }
-    });
-  });
-}
-
-// fn(row, its values) for all rows.
-template <class Fn>
-void each_row_of_values(const TensorSource& t, Fn fn) {
-  std::vector<float> values(size_t(t.info.cols));
-  each_row(t, [&](int64_t row, const std::byte* strip, int r) {
-    if (t.info.tiled())
-      decode_row(t.info.format, strip, r, t.info.cols, values.data());
-    else
-      decode_plain_row(t.info.format, strip, t.info.cols, values.data());
-    fn(row, values);
-  });
-}
-
-// Floats of the fewest bits that hold all values.
-Format narrowest(const TensorSource& t) {
-  if (t.info.format == Format::f16 || t.info.format == Format::bf16) return t.info.format;
-  bool half = true, brain = true;
-  const auto same = [](float a, float b) {
-    return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
-  };
-  each_row_of_values(t, [&](int64_t, const std::vector<float>& values) {
-    for (size_t i = 0; i < values.size() && (half || brain); ++i) {
-      half = half && same(f32_of_f16(f16_of_f32(values[i])), values[i]);
-      brain = brain && same(f32_of_bf16(bf16_of_f32(values[i])), values[i]);
-    }
-  });
-  return half ? Format::f16 : brain ? Format::bf16 : Format::f32;
-}
+constexpr const char* kAllFit =
+    "--type q4_0 --keep-above 1";  // formats that both layouts can store
 
 template <class T>
 std::vector<std::byte> bytes_in(const std::vector<T>& numbers) {
@@ -148,31 +33,31 @@ std::vector<std::byte> bytes_in(const std::vector<T>& numbers) {
   return {bytes.begin(), bytes.end()};
 }
 
-// What is in a folder beside its weights and config.json.
-constexpr const char* kBeside[] = {"tokenizer.json",
-                                   "tokenizer.model",
-                                   "tokenizer_config.json",
-                                   "special_tokens_map.json",
-                                   "vocab.json",
-                                   "merges.txt",
-                                   "vocab.txt",
-                                   "added_tokens.json",
-                                   "chat_template.jinja",
-                                   "generation_config.json"};
+// The files of a folder other than weights and config.json.
+constexpr const char* kOtherFiles[] = {"tokenizer.json",
+                                       "tokenizer.model",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "vocab.txt",
+                                       "added_tokens.json",
+                                       "chat_template.jinja",
+                                       "generation_config.json"};
 
 bool is_tokenizer(std::string_view name) {
   return name.starts_with("tokenizer.") || name.starts_with("vocab.");
 }
 
-// A file that would be taken for a part of the model, or that was there for something else; empty:
-// there is none. What a killed run left goes when its file is written.
-std::string stranger_in(const std::string& folder) {
+// The name of a file that is not part of a model folder; empty: there is none. Leftovers of a
+// killed run are allowed: writing their file replaces them.
+std::string unrelated_file_in(const std::string& folder) {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename().string();
-    const auto begins_with = [&](std::string_view own) { return name.starts_with(own); };
+    const auto begins_with = [&](std::string_view part) { return name.starts_with(part); };
     if (!begins_with(".") && !begins_with("model.safetensors") && !begins_with("config.json") &&
-        std::ranges::none_of(kBeside, begins_with))
+        std::ranges::none_of(kOtherFiles, begins_with))
       return name;
   }
   return "";
@@ -188,9 +73,8 @@ class PackedWriter {
     for (const TensorSource& t : source.tensors) take(t, by_name);
     if (weights_.empty())
       fail(Exit::bad_file,
-           "{}: no weight is in a format that {} holds: 'chaski quantize {}' of it makes a file "
-           "whose "
-           "weights are",
+           "{}: no weight has a format that {} can store: 'chaski quantize {}' of it makes a file "
+           "whose weights have",
            source.path, name(), kAllFit);
     choose_bits();
     for (const Weight& w : weights_) list(w);
@@ -200,7 +84,7 @@ class PackedWriter {
 
   PackedFolder run(const std::function<void(uint64_t)>& done,
                    const std::vector<NamedText>& tokenizer) {
-    std::error_code ignored;  // the first file says it
+    std::error_code ignored;  // writing the first file reports it
     const bool is_new = std::filesystem::create_directory(folder_, ignored);
     try {
       write_weights(done);
@@ -208,13 +92,13 @@ class PackedWriter {
       if (is_new) std::filesystem::remove(folder_, ignored);
       throw;
     }
-    if (!copy_beside())
-      for (const NamedText& file : tokenizer) write_beside(file.name, file.text);
+    if (!copy_other_files())
+      for (const NamedText& file : tokenizer) write_other_file(file.name, file.text);
     config_["quantization_config"] = quantization();
     write("config.json", config_.dump(2) + "\n");
-    PackedFolder made{bits_, weights_.size(), why_eight_, has_one(), 0, grown_, {}};
+    PackedFolder made{bits_, weights_.size(), why_eight_, has_tokenizer(), 0, grown_, {}};
     for (const Entry& e : entries_) made.bytes += e.bytes();
-    for (const char* name : kBeside)
+    for (const char* name : kOtherFiles)
       if (!written_.contains(name) && exists(folder_ + "/" + name)) made.stayed.push_back(name);
     return made;
   }
@@ -228,7 +112,7 @@ class PackedWriter {
   struct Entry {
     std::string name, dtype;
     std::vector<int64_t> shape;
-    int item;  // bytes
+    int item;  // bytes of an element
     std::function<void(AtomicFile&)> write;
 
     uint64_t bytes() const {
@@ -240,7 +124,7 @@ class PackedWriter {
   const char* name() const { return awq_ ? "AWQ" : "GPTQ"; }
   int codes_in_word() const { return 32 / bits_; }
 
-  // --- config.json: the keys of the architecture, in the places where importers look for them ---
+  // --- config.json: the keys of the architecture, in the places where importers read them ---
 
   void read_config() {
     const Metadata& meta = source_.meta;
@@ -274,14 +158,14 @@ class PackedWriter {
     put_keys();
   }
   void put_keys() {
-    const std::unique_ptr<Model> asked =
+    const std::unique_ptr<Model> model =
         find_architecture(source_.meta.str("general.architecture"))->make();
     Keys keys;
-    asked->keys(keys);
+    model->keys(keys);
     for (const Key& key : keys.list) {
       key.read(source_.meta, key.ours);
       const Value* value = source_.meta.find(key.ours);
-      if (!value || key.hf.empty() || (key.counts && !key.counts())) continue;
+      if (!value || key.hf.empty() || (key.applies && !key.applies())) continue;
       if (key.ours == "model.rope_scaling" && source_.meta.str(key.ours) == "none") continue;
       if (key.ours == "model.sliding_window" && source_.meta.integer(key.ours) == 0) continue;
       const auto top = std::find_if(key.hf.begin(), key.hf.end(),
@@ -295,7 +179,7 @@ class PackedWriter {
   ordered_json json_of(const Key& key, const Value& value) const {
     if (auto* number = std::get_if<double>(&value.data)) {
       if (value.type != ValueType::f32) return *number;
-      // a file's f32 as people write it: 1e-05, not 9.999999747378752e-06
+      // the shortest decimal of an f32: 1e-05, not 9.999999747378752e-06
       return std::stod(fmt::format("{}", float(*number)));
     }
     if (auto* whole = std::get_if<int64_t>(&value.data)) return *whole;
@@ -323,27 +207,26 @@ class PackedWriter {
     return out;
   }
 
-  // --- what goes where ---
+  // --- the list of tensors ---
 
   void take(const TensorSource& t, const std::map<std::string, TensorSlot>& by_name) {
     const auto found = by_name.find(t.info.name);
     const Role role = found == by_name.end() ? Role::matmul : found->second.role;
     if (role == Role::column_order) {
       if (awq_)
-        fail(Exit::bad_file, "{}: tensor {} says that columns are sorted, which AWQ lacks",
-             source_.path, escaped(t.info.name));
+        fail(Exit::bad_file, "{}: tensor {} orders columns, which AWQ cannot store", source_.path,
+             escaped(t.info.name));
       sorted_ = true;
       return;
     }
     if (role == Role::outlier_columns || role == Role::outliers)
       fail(Exit::bad_file,
-           "{}: tensor {} is of columns that stand apart in 16 bits, which {} lacks, expected "
-           "weights that were quantized without --outliers",
+           "{}: tensor {} holds outlier columns, which {} cannot store, expected weights quantized "
+           "without --outliers",
            source_.path, escaped(t.info.name), name());
     if (found == by_name.end() || found->second.hf.empty())
       fail(Exit::bad_file,
-           "{}: tensor {} has no place in a Hugging Face folder, expected a model that was made "
-           "from one",
+           "{}: tensor {} has no name in a Hugging Face folder, expected a model imported from one",
            source_.path, escaped(t.info.name));
     const TensorSlot& slot = found->second;
     const std::string name = (slot.role == Role::head ? "" : slots_.hf_prefix) + slot.hf;
@@ -353,11 +236,11 @@ class PackedWriter {
       return list_plain(t, slot.hf_order, name);
     }
     if (!has_image(t.info.format))
-      fail(Exit::bad_file,
-           "{}: tensor {} is {}, which {} lacks: 'chaski quantize {}' of the model it was made "
-           "from, "
-           "or of this one, makes a file that it can hold",
-           source_.path, escaped(t.info.name), info(t.info.format).name, this->name(), kAllFit);
+      fail(
+          Exit::bad_file,
+          "{}: tensor {} is {}, which {} cannot store: 'chaski quantize {}' of the original model, "
+          "or of this one, makes a file that it can store",
+          source_.path, escaped(t.info.name), info(t.info.format).name, this->name(), kAllFit);
     weights_.push_back({&t, slot, name.substr(0, name.size() - kWeightEnd.size())});
   }
 
@@ -367,14 +250,12 @@ class PackedWriter {
       bool fits = true;
       each_block(*w.source, [&](int64_t row, int64_t block, const Multiples& m, bool exact) {
         if (!exact)
-          fail(
-              Exit::bad_file,
-              "{}: tensor {} is {} with a minimum that is no multiple of its scale (row {}, column "
-              "{}), which {}'s whole zero points lack: 'chaski quantize {}' of the model it was "
-              "made "
-              "from makes a file that it can hold",
-              source_.path, escaped(w.source->info.name), info(w.source->info.format).name, row,
-              block * kPackedGroup, name(), kAllFit);
+          fail(Exit::bad_file,
+               "{}: tensor {} is {} with a minimum that is not a multiple of its scale (row {}, "
+               "column {}), which {} cannot store with whole zero points: 'chaski quantize {}' of "
+               "the original model makes a file that it can store",
+               source_.path, escaped(w.source->info.name), info(w.source->info.format).name, row,
+               block * kPackedGroup, name(), kAllFit);
         const int zero = m.zero(4);
         fits = fits && zero >= 0, middle4 = middle4 && zero == 8, zero4 = zero4 || zero == 0;
       });
@@ -383,8 +264,8 @@ class PackedWriter {
     if (awq_ && !why_eight_.empty())
       fail(
           Exit::bad_file,
-          "{}: tensor {} is {}, whose codes need 8 bits, and AWQ has 4: expected --layout gptq, or "
-          "a model in q4_0 throughout (chaski quantize {})",
+          "{}: tensor {} is {}, whose codes need 8 bits, but AWQ has 4: expected --layout gptq, or "
+          "a model with all weights in q4_0 (chaski quantize {})",
           source_.path, escaped(why_eight_), info(source_.find(why_eight_)->info.format).name,
           kAllFit);
     bits_ = why_eight_.empty() ? 4 : 8;
@@ -417,7 +298,7 @@ class PackedWriter {
     if (after > before)
       grown_.push_back({name, std::string(info(t.info.format).name), std::string(info(format).name),
                         before, after});
-    // In which dtype all of them are what they are, the scales in f16 too.
+    // The dtype that represents all tensors exactly, also the f16 scales.
     if (format != Format::f16) config_["torch_dtype"] = "float32";
     const auto shape =
         t.info.tiled() ? std::vector{t.info.rows, t.info.cols} : std::vector{t.info.cols};
@@ -430,13 +311,13 @@ class PackedWriter {
                         }});
   }
 
-  // --- what is written ---
+  // --- the contents of the tensors ---
 
   static void put_value(Format format, float x, std::byte* to) {
     const uint16_t half = format == Format::f16 ? f16_of_f32(x) : bf16_of_f32(x);
     format == Format::f32 ? std::memcpy(to, &x, sizeof x) : std::memcpy(to, &half, sizeof half);
   }
-  // Rows in our order go out one by one, others when all are there.
+  // Rows in our order are written one by one; reordered rows after all are collected.
   static void write_plain(const TensorSource& t, const RowOrder& order, Format format,
                           AtomicFile& file) {
     const size_t item = row_bytes(format, 1), stride = item * size_t(t.info.cols);
@@ -453,12 +334,12 @@ class PackedWriter {
     if (moves) file.write(out);
   }
 
-  // Eight codes of AWQ along the rows: which stands where.
+  // The bit position of a code in its word. AWQ interleaves the eight rows of a word.
   int shift(int64_t at) const {
     constexpr int kPlaces[8] = {0, 4, 1, 5, 2, 6, 3, 7};
     return bits_ * (awq_ ? kPlaces[at % 8] : int(at % codes_in_word()));
   }
-  // Which of the folder's columns ours are.
+  // The folder's column for each of ours.
   std::vector<int64_t> columns(const Weight& w) const {
     std::vector<int64_t> theirs(size_t(w.source->info.cols));
     std::iota(theirs.begin(), theirs.end(), int64_t{0});
@@ -486,7 +367,7 @@ class PackedWriter {
   }
   std::vector<std::byte> zeros(const Weight& w) const {
     const int64_t rows = w.source->info.rows, per = codes_in_word();
-    const int less = awq_ || has_zero_ ? 0 : 1;  // GPTQ's first format
+    const int less = awq_ || has_zero_ ? 0 : 1;  // GPTQ's first format stores zero points minus one
     std::vector<uint32_t> words(size_t(w.source->info.cols / kPackedGroup * rows / per));
     each_block(*w.source, [&](int64_t ours, int64_t block, const Multiples& m, bool) {
       const int64_t row = w.slot.hf_order.theirs(ours);
@@ -541,8 +422,8 @@ class PackedWriter {
     written_.insert(name);
   }
 
-  // What is there already stays.
-  void write_beside(const std::string& name, std::string_view text) {
+  // An existing file is kept.
+  void write_other_file(const std::string& name, std::string_view text) {
     const std::string path = folder_ + "/" + name;
     if (!exists(path)) return write(name, text);
     if (!std::filesystem::is_regular_file(path)) return;
@@ -550,22 +431,22 @@ class PackedWriter {
     if (std::ranges::equal(there->bytes(), std::as_bytes(std::span(text)))) written_.insert(name);
   }
 
-  // What else is in a folder, and is not changed by packing. Whether a tokenizer was among it.
-  bool copy_beside() {
+  // Copies the files that packing does not change. Returns true if a tokenizer was among them.
+  bool copy_other_files() {
     bool tokenizer = false;
     if (!is_folder(source_.path)) return false;
-    for (const char* name : kBeside) {
+    for (const char* name : kOtherFiles) {
       const std::string from = source_.path + "/" + name;
       if (!exists(from)) continue;
       const auto text = Mapping::open(from);
       const auto bytes = text->bytes();
-      write_beside(name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      write_other_file(name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
       tokenizer = tokenizer || is_tokenizer(name);
     }
     return tokenizer;
   }
-  bool has_one() const {
-    return std::ranges::any_of(kBeside, [&](const char* name) {
+  bool has_tokenizer() const {
+    return std::ranges::any_of(kOtherFiles, [&](const char* name) {
       return is_tokenizer(name) && exists(folder_ + "/" + name);
     });
   }
@@ -576,11 +457,11 @@ class PackedWriter {
   std::unique_ptr<Model> model_;
   Slots slots_;
   ordered_json config_;
-  std::vector<std::string> plain_;  // names of weights that stay floats
+  std::vector<std::string> plain_;  // names of weights stored as floats
   std::vector<Weight> weights_;
   std::vector<Entry> entries_;
   std::vector<PackedFolder::Grown> grown_;
-  std::set<std::string> written_;  // files, but for the weights
+  std::set<std::string> written_;  // names of files other than the weights
   std::string why_eight_;
   int bits_ = 4;
   bool sorted_ = false, symmetric_ = true, has_zero_ = false;
@@ -593,12 +474,13 @@ PackedFolder write_packed(const std::string& folder, const ModelSource& source, 
                           const std::vector<NamedText>& tokenizer) {
   if (exists(source.path)) refuse_same_file(source.path, folder);
   if (exists(folder + "/config.json"))
-    fail(Exit::usage, "{}: holds a model already, expected the name of a new folder", folder);
+    fail(Exit::usage, "{}: folder already holds a model, expected the name of a new folder",
+         folder);
   if (exists(folder) && !is_folder(folder))
-    fail(Exit::usage, "{}: is a file, expected the name of a new folder", folder);
-  if (const std::string other = stranger_in(folder); !other.empty())
-    fail(Exit::usage, "{}: holds other files ({}), expected a new or an empty folder", folder,
-         escaped(other));
+    fail(Exit::usage, "{}: path is a file, expected the name of a new folder", folder);
+  if (const std::string other = unrelated_file_in(folder); !other.empty())
+    fail(Exit::usage, "{}: folder holds other files ({}), expected a new or an empty folder",
+         folder, escaped(other));
   return PackedWriter(folder, source, layout).run(done, tokenizer);
 }
 

@@ -1,6 +1,5 @@
-// tokenizer.model: SentencePiece's protobuf, read with the few lines that it needs. Schema:
-// google/sentencepiece, src/sentencepiece_model.proto. Its models of words and of characters are
-// refused.
+// tokenizer.model: a minimal reader of SentencePiece's protobuf. Schema: google/sentencepiece,
+// src/sentencepiece_model.proto. Models of type word and char are refused.
 #include <string_view>
 #include <utility>
 
@@ -11,8 +10,8 @@
 namespace chaski {
 namespace {
 
-// One field of a message. Lengths and numbers are in `number`, what a length-delimited field holds
-// in `bytes`.
+// One field of a message. `number` has a number or the length; `bytes` has the content of a
+// length-delimited field.
 struct Field {
   uint64_t id = 0, number = 0;
   std::span<const std::byte> bytes;
@@ -65,7 +64,7 @@ struct Trainer {
   int64_t unk = 0, bos = 1, eos = 2, pad = -1;
 };
 
-// Negative numbers are stored as their 64-bit two's complement.
+// Negative numbers are stored as 64-bit two's complement.
 Trainer read_trainer(const std::string& file, std::span<const std::byte> message) {
   Trainer trainer;
   each_field(file, message, [&](const Field& f) {

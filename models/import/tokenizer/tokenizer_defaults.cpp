@@ -7,7 +7,7 @@
 namespace chaski {
 namespace {
 
-// An id that is not in the vocabulary; writers use -1 for "none".
+// Throws for an id outside the vocabulary. Writers use -1 for "none".
 void check_id(const Metadata& meta, const char* key, int64_t pieces) {
   const int64_t id = meta.integer(key, 0);
   if (id < 0 || id >= pieces)
@@ -40,14 +40,14 @@ void check_tokenizer(const Metadata& meta) {
          meta.origin, pieces, vocabulary);
 }
 
-// SentencePiece writes better pieces first, so the order stands in for scores that are missing.
+// SentencePiece writes better pieces first, so the order can replace missing scores.
 std::vector<double> scores_by_order(size_t pieces) {
   std::vector<double> scores(pieces);
   for (size_t i = 0; i < pieces; ++i) scores[i] = -static_cast<double>(i);
   return scores;
 }
 
-// What GGUF says in keys of its own, or in none.
+// Normalizer settings that GGUF has in other keys, or not at all.
 void complete_normalizer(const std::string& kind, Metadata& meta) {
   if (meta.has("tokenizer.normalizer")) return;
   std::vector<std::string> steps;
@@ -68,7 +68,7 @@ void complete_tokenizer(Metadata& meta) {
     meta.set_ints("tokenizer.types", std::vector<int64_t>(pieces, kNormal));
   if (spm && !meta.has("tokenizer.scores"))
     meta.set_floats("tokenizer.scores", scores_by_order(pieces));
-  // What goes with the name of a pre-tokenizer stands beside it, in the tokenizer's own table.
+  // The settings of a named pre-tokenizer are in the tokenizer's own table.
   const bool named = kind == "bpe" && meta.has("tokenizer.pre");
   complete_normalizer(kind, meta);
   if (!named && !meta.has("tokenizer.add_bos"))

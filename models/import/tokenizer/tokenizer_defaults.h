@@ -1,5 +1,5 @@
-// What every importer checks before it hands a tokenizer over: that its lists fit each other and
-// what files leave out is filled in.
+// The last step of every importer: fills in what the tokenizer files omit, and checks that the
+// lists fit together.
 #pragma once
 #include <string_view>
 
@@ -7,11 +7,11 @@
 
 namespace chaski {
 
-// Fills tokenizer.types, .scores, .add_*, .ignore_merges and .eos_ids where missing, then checks
-// sizes and ids. Nothing happens without tokenizer.kind. Throws Error(bad_file).
+// Fills missing tokenizer.types, .scores, .add_*, .ignore_merges and .eos_ids, then checks sizes
+// and ids. Does nothing without tokenizer.kind. Throws Error(bad_file).
 void complete_tokenizer(Metadata& meta);
 
-// The ids that end an answer as far as eos_id, eot_id and the spelling of control pieces tell.
+// The ids that end an answer, guessed from eos_id, eot_id and the spelling of control pieces.
 std::vector<int64_t> guessed_eos_ids(const Metadata& meta);
 
 enum PieceType : int8_t {

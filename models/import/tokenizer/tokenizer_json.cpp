@@ -1,10 +1,10 @@
-// tokenizer.json, and vocab.json with merges.txt. The format describes arbitrary pipelines; these
-// two are recognised and the rest is refused by name:
+// tokenizer.json, and vocab.json with merges.txt. The format describes arbitrary pipelines. These
+// are recognised; any other is refused by name:
 //   byte-level      pre_tokenizer [Split | Digits | Punctuation]... ByteLevel        -> kind bpe
 //   SentencePiece   spaces to U+2581 by normalizer or Metaspace                      -> kind spm
 //   Unigram, WordPiece: tokenizer_steps.cpp                       -> kinds unigram and wordpiece
-// SentencePiece's scores are not in the file. A merge's rank says the same: the score of the piece
-// it makes is minus the rank.
+// The file does not have SentencePiece's scores. Minus the rank of a merge replaces the score of
+// the piece that the merge makes.
 #include <algorithm>
 
 #include "ggml-like-tensor/base/error.h"
@@ -28,7 +28,7 @@ bool has_step(const Json& pipeline, std::string_view list, std::string_view type
   return found;
 }
 
-// A literal as a regular expression.
+// Escapes a literal for a regular expression.
 std::string quoted(const std::string& literal) {
   std::string out;
   for (char c : literal) {
@@ -39,8 +39,8 @@ std::string quoted(const std::string& literal) {
 }
 
 std::string split_pattern(const Json& step) {
-  // What a pattern does not match is a piece too, so that to remove what does not match is to cut
-  // there, for patterns that leave nothing out: those that are written so are of that kind.
+  // Text between matches becomes a piece too. So "Removed, inverted" equals "Isolated" if the
+  // pattern matches all of the text, which holds for the patterns that are written so.
   const bool inverted = step["invert"].boolean(false);
   const char* behavior = inverted ? "Removed" : "Isolated";
   if (step["behavior"].str() != behavior) step["behavior"].wrong(behavior);
@@ -120,8 +120,8 @@ TextIndex ids_of(const TokenizerParts& parts) {
   return ids;
 }
 
-// "left right". Returns the id of what they make, -1 if one of the three is not in the vocabulary:
-// such a merge is left out, by the tokenizer itself if it reads merges.
+// `merge` is "left right". Returns the id of the merged piece, or -1 if one of the three pieces is
+// not in the vocabulary: such a merge is skipped. A tokenizer that reads merges skips it itself.
 int64_t check_merge(const TokenizerParts& parts, const TextIndex& ids, std::string_view merge,
                     size_t rank) {
   const size_t space = merge.find(' ');
@@ -149,7 +149,7 @@ void read_merges(const Json& merges, const TextIndex& ids, TokenizerParts& parts
     const int64_t made = check_merge(parts, ids, merge, rank);
     if (!spm) {
       parts.merges.push_back(merge);
-      // of several ways to make a piece the first counts
+      // if several merges make a piece, the first one counts
     } else if (made >= 0 && parts.scores[made] == kNeverMerged) {
       parts.scores[made] = -static_cast<double>(rank);
     }
@@ -157,10 +157,10 @@ void read_merges(const Json& merges, const TextIndex& ids, TokenizerParts& parts
   });
 }
 
-// TemplateProcessing: what stands before the text is the BOS, what stands after it the EOS.
+// TemplateProcessing: the piece before the text is BOS, the piece after it is EOS.
 void read_template(const Json& step, TokenizerParts& parts) {
   const std::string type = step["type"].str();
-  if (type == "ByteLevel") return;  // trims offsets, which nobody asks for here
+  if (type == "ByteLevel") return;  // trims offsets, which chaski does not use
   if (type == "RobertaProcessing" || type == "BertProcessing") {
     parts.bos = step["cls"].at(0).str(), parts.eos = step["sep"].at(0).str();
     parts.add_bos = parts.add_eos = true;

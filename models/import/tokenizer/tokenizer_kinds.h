@@ -1,5 +1,5 @@
-// The kinds of tokenizer, by the names that tokenizer.kind, GGUF's tokenizer.ggml.model and the
-// model's type in a tokenizer.json have for them.
+// The kinds of tokenizer, under their names in tokenizer.kind, in GGUF's tokenizer.ggml.model and
+// in the model type of tokenizer.json.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -9,16 +9,16 @@
 namespace chaski {
 
 struct TokenizerKind {
-  std::string_view ours, gguf, json;  // json empty: there is none
+  std::string_view ours, gguf, json;  // json empty: it has no such type
 };
-// An export takes the first that is ours.
+// An export uses the first entry with our kind.
 constexpr TokenizerKind kTokenizerKinds[] = {
     {"spm", "llama", "BPE"},      {"bpe", "gpt2", "BPE"},
     {"unigram", "t5", "Unigram"}, {"wordpiece", "bert", "WordPiece"},
-    {"spm", "gemma4", ""},  // with merges in place of scores
+    {"spm", "gemma4", ""},  // with merges instead of scores
 };
 
-// All names of a sort, each once: tokenizer_kinds(&TokenizerKind::gguf).
+// All names of a column, each once: tokenizer_kinds(&TokenizerKind::gguf).
 inline std::vector<std::string> tokenizer_kinds(std::string_view TokenizerKind::*sort) {
   std::vector<std::string> names;
   for (const TokenizerKind& kind : kTokenizerKinds)

@@ -42,7 +42,7 @@ void read_bert(const Json& step, TokenizerParts& parts) {
                                 step["strip_accents"].boolean(small), small));
 }
 
-// Metaspace: spaces become U+2581, one goes in front, and each begins a word.
+// Metaspace: spaces become U+2581, one is added in front, and each begins a word.
 void read_metaspace(const Json& step, TokenizerParts& parts) {
   if (step["replacement"].str("▁") != kSpace) step["replacement"].wrong("▁");
   parts.every_space = step["split"].boolean(true);
@@ -59,13 +59,13 @@ void read_spaces(const Json& step, TokenizerParts& parts) {
   append(parts, {"regex", "\\s+", " ", "squeeze"});
 }
 
-// What Hugging Face's tokenizers, over serde_json, read where x was written with the fewest digits
-// that tell it from others: these as a whole number, over a power of ten. It may be x's neighbour,
-// which decides between ways through a text that would be as good.
+// The number that Hugging Face's tokenizers (serde_json) read from the shortest decimal text of x:
+// the digits as an integer, divided by a power of ten. The result may be a neighbour of x, and that
+// can decide between equally good ways to split a text.
 double as_serde_reads(double x) {
   const std::string text = fmt::format("{}", std::fabs(x));
   uint64_t digits = 0;
-  int behind = 0;
+  int decimals = 0;
   size_t at = 0;
   for (bool point = false; at < text.size() && text[at] != 'e'; ++at) {
     if (text[at] == '.') {
@@ -73,9 +73,9 @@ double as_serde_reads(double x) {
       continue;
     }
     if (text[at] < '0' || text[at] > '9') return x;  // not finite
-    digits = digits * 10 + static_cast<uint64_t>(text[at] - '0'), behind += point;
+    digits = digits * 10 + static_cast<uint64_t>(text[at] - '0'), decimals += point;
   }
-  const int power = (at < text.size() ? std::stoi(text.substr(at + 1)) : 0) - behind;
+  const int power = (at < text.size() ? std::stoi(text.substr(at + 1)) : 0) - decimals;
   const double scale = std::pow(10.0, std::abs(power)),
                read = power < 0 ? double(digits) / scale : double(digits) * scale;
   return x < 0 ? -read : read;

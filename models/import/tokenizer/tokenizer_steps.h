@@ -1,5 +1,5 @@
-// The steps of a tokenizer.json that are the same for every kind of model in it: normalizers, and
-// the models that are no BPE.
+// The parts of a tokenizer.json other than BPE: normalizer steps, and the models Unigram and
+// WordPiece.
 #pragma once
 #include <string_view>
 
@@ -8,10 +8,10 @@
 
 namespace chaski {
 
-// What stands for a space in a piece.
+// Replaces a space in pieces.
 inline constexpr std::string_view kSpace = "\u2581";
 
-// Calls f with each step of a pipeline, be it a Sequence or a single step.
+// Calls f for each step of a pipeline, which is a Sequence or a single step.
 template <class F>
 void each_step(const Json& step, std::string_view list, F&& f) {
   if (!step.present()) return;
@@ -19,18 +19,17 @@ void each_step(const Json& step, std::string_view list, F&& f) {
   for (size_t i = 0; i < step[list].size(); ++i) each_step(step[list].at(i), list, f);
 }
 
-// Appends what the step does to parts.normalizer (engine/text/tokenizer/normalizer.h). Throws
-// Error(bad_file) for a step that chaski lacks.
+// Appends the step to parts.normalizer (engine/text/tokenizer/normalizer.h). Throws Error(bad_file)
+// for an unsupported step.
 void read_normalizer_step(const Json& step, TokenizerParts& parts);
 
-// Normalizer, pre-tokenizer and vocabulary of a model of type Unigram, and of one of type
-// WordPiece.
+// Normalizer, pre-tokenizer and vocabulary of a model of type Unigram or WordPiece.
 void read_unigram(const Json& root, TokenizerParts& parts);
 void read_wordpiece(const Json& root, TokenizerParts& parts);
 
-// vocab.txt of a BERT model: a piece a line.
+// vocab.txt of a BERT model: one piece a line.
 TokenizerParts read_vocab_txt(const std::string& path);
-// What BERT does to a text; `small`: it has no capital letters and no accents.
+// BERT's normalizer steps. `small`: lower-case, without accents.
 std::vector<std::string> bert_normalizer(bool clean, bool han, bool accents_go, bool small);
 
 }  // namespace chaski
