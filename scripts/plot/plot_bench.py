@@ -3,8 +3,9 @@
 
     plot_bench.py FILE.csv... -o docs/roofline.svg
 
-x: operations done for a byte read; y: operations done in a second. Left of a ridge memory is the limit (the slope), right of it
-arithmetic (the lines across); both were measured in the runs that made the rows. Several files: one for each format of weights.
+x: operations for each byte read; y: operations in a second. Left of the ridge, memory is the limit (the slope). Right of it,
+arithmetic is the limit (the horizontal lines). Both were measured in the runs that made the rows. With several files, each is
+one format of weights.
 Writes SVG as text; needs nothing but Python.
 """
 import argparse
@@ -31,7 +32,7 @@ def rows_of(paths):
 
 
 class Axes:
-    """Logarithmic in both directions."""
+    """Axes that are logarithmic in both directions."""
 
     def __init__(self, x_range, y_range):
         self.x, self.y = x_range, y_range
@@ -74,7 +75,7 @@ class Picture:
         self.taken.append((x - r, y - r, x + r, y + r))
 
     def label(self, x, y, text, colour, size=10):
-        """Beside the mark where nothing stands yet; left out, and False, if there is no such place."""
+        """Writes the name of a mark next to it, in the first free place. Returns False if there is none."""
         w, h = 0.58 * size * len(text), size
         for dx, dy in [(9, 4), (9, 13), (-9 - w, 4), (-w / 2, -9), (-w / 2, 17), (9, -6), (-9 - w, -6), (-9 - w, 14), (5, 18)]:
             box = (x + dx - 2, y + dy - h, x + dx + w + 2, y + dy + 2)
@@ -104,14 +105,14 @@ def draw_axes(p, axes):
 
 
 def draw_limits(p, axes, rows):
-    """The slope and the ceilings, named where no case can stand. The middle of the runs: clocks and neighbours move them."""
+    """The slope and the ceilings, named where no mark can be. Medians of the runs, because the limits change from run to run."""
     median = lambda name: statistics.median(float(r[name]) for r in rows)
     read = median("read_gigabytes_per_second")
     ceilings = {"8-bit": median("int8_gigaops_per_second"), "f32": median("f32_gigaops_per_second")}
     top = max(ceilings.values())
     foot, ridge = axes.at(axes.x[0], read * axes.x[0]), axes.at(top / read, top)
     p.line(foot, ridge, "#333", 1.6)
-    for i in range(100):  # names of cases keep off the slope
+    for i in range(100):  # keep names of cases away from the slope
         x, y = (foot[k] + (ridge[k] - foot[k]) * i / 99 for k in (0, 1))
         p.taken.append((x - 2, y - 2, x + 2, y + 2))
     turn = math.atan2(ridge[1] - foot[1], ridge[0] - foot[0])
@@ -137,7 +138,7 @@ def draw_cases(p, axes, rows, formats):
         colour = COLOURS[formats.index(r["format"]) % len(COLOURS)]
         p.mark(MARKS[r["case"]], x, y, colour, hollow=r["case"] == "sgemm")
         points.append((x, y, what(r), colour, r["case"]))
-    # Decode first, widths last: where it is crowded, some names say more than others.
+    # Decode first, widths last: if there is not enough room, the most important names are drawn.
     for x, y, text, colour, case in sorted(points, key=lambda q: (q[4] == "width", q[4] != "decode")):
         p.label(x, y, text, colour)
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Draws what each tensor lost, layer by layer, from what `chaski quantize --json` wrote.
+"""Draws the error of each tensor, layer by layer, from the output of `chaski quantize --json`.
 
     plot_quantize.py FILE.json -o errors.svg            of the weights: sum (x - x')^2 / sum x^2
-    plot_quantize.py FILE.json --outputs -o errors.svg  of a few rows' outputs, where that was measured (--calibrate)
-    plot_quantize.py --places LABEL=FILE.json ... -o kl.svg  by the place in a window, how far files are from their base: FILE.json is
-                                                        what `chaski compare BASE FILE --json` wrote
+    plot_quantize.py FILE.json --outputs -o errors.svg  of a few rows' outputs, if measured (--calibrate)
+    plot_quantize.py --places LABEL=FILE.json ... -o kl.svg  KL divergence of files from their base by the place in a
+                                                        window; FILE.json: `chaski compare BASE FILE --json`
 
-A row for each layer, a column for each kind of tensor; tensors that are in no layer stand above. The darker, the more was lost (by its
-logarithm); white lost nothing. Each square says its number and format when it is pointed at. Needs nothing but Python.
+A row is a layer, a column a kind of tensor; tensors outside the layers are above. Darker squares have a larger error (by its
+logarithm); white ones have none. Each square shows its number and format when the pointer is on it. Needs nothing but Python.
 """
 import argparse
 import itertools
@@ -24,7 +24,7 @@ PALE, DARK = (236, 242, 246), (11, 60, 110)
 
 
 def errors_of(report, outputs):
-    """{(layer or "", kind): (error, format)}, of matrices."""
+    """{(layer or "", kind): (error, format)}, for matrices."""
     cells = {}
     for tensor in report["tensors"]:
         error = tensor["relative_squared_error"]
@@ -47,8 +47,8 @@ def colour(share):
 def picture(report, cells, title):
     lost = {place: error for place, (error, _) in cells.items() if error > 0}
     if not lost:
-        raise SystemExit("plot_quantize.py: no tensor lost anything")
-    # By the layers' tensors, which are alike: an embedding of more bits would make all of them dark.
+        raise SystemExit("plot_quantize.py: no tensor has an error")
+    # The scale covers the tensors of layers only. An embedding of more bits would make all of them dark.
     some = [error for (layer, _), error in lost.items() if layer != ""] or list(lost.values())
     low, high = math.log(min(some)), math.log(max(some))
     layers = sorted({layer for layer, _ in cells}, key=lambda layer: -1 if layer == "" else layer)
@@ -94,7 +94,7 @@ def picture(report, cells, title):
 
 
 def places(labels):
-    """A line for each label; the scale of the divergences is logarithmic, that of the places is not."""
+    """A line for each label. The scale of the divergences is logarithmic, that of the places is linear."""
     width, height, left, right, top, bottom = 640, 330, 56, 70, 50, 46
     some = [part["kl"] for report in labels.values() for part in report["by_place"]]
     if not some or min(some) <= 0:
@@ -135,9 +135,9 @@ def read(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="what chaski quantize --json wrote; with --places LABEL=FILE")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="output of chaski quantize --json; with --places LABEL=FILE")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--outputs", action="store_true", help="of outputs, not of weights")
+    kind.add_argument("--outputs", action="store_true", help="errors of outputs instead of weights")
     kind.add_argument("--places", action="store_true", help="divergences by the place in a window")
     parser.add_argument("-o", default="errors.svg", metavar="FILE")
     options = parser.parse_args()
@@ -149,9 +149,9 @@ def main():
         report = read(options.files[0])
         cells = errors_of(report, options.outputs)
         if not cells:
-            raise SystemExit(f"plot_quantize.py: {options.files[0]} says nothing of that")
-        title = "What outputs lost" if options.outputs else "What weights lost"
-        drawn = picture(report, cells, title + ", as a part of their squares")
+            raise SystemExit(f"plot_quantize.py: {options.files[0]} has no such figures")
+        title = "Squared error of outputs" if options.outputs else "Squared error of weights"
+        drawn = picture(report, cells, title + ", relative to their squares")
     with open(options.o, "w") as file:
         file.write(drawn)
 

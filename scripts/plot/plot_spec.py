@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Draws how guesses fare: how often the guess at each place was right, and how much faster they made a text.
+"""Draws the acceptance rate of draft tokens by their place, and the speed-up that they gave.
 
     plot_spec.py LABEL=RUN.json[,PLAIN.json] ... -o docs/speculation.svg
 
-RUN.json is what `chaski run --json` (or chat) wrote with guesses, PLAIN.json the same run with `--draft none`. A label may come several
-times: its guesses are added up, and of its speed-ups the median is drawn, with a tick for each run. Where a plain run is given the speed-up
-is of the two clocks, and has a full bar; else it is what the governor worked out, in an open one. Writes SVG as text; needs nothing but
-Python.
+RUN.json is the output of `chaski run --json` (or chat) with draft tokens, PLAIN.json that of the same run with
+`--draft none`. A label may be given several times: its draft tokens are summed, and the median of its speed-ups is drawn,
+with a tick for each run. With a plain run, the speed-up is the ratio of the two measured speeds, drawn as a full bar.
+Without one, it is the governor's estimate, drawn as an open bar. Writes SVG as text; needs nothing but Python.
 """
 import argparse
 import json
@@ -59,7 +59,7 @@ def up(part):
 
 
 def draw_acceptance(p, labels):
-    """The share of guesses at a place that were right, those before it too: what a guess there is worth."""
+    """The acceptance rate at each place. A token counts as accepted if those before it are accepted too."""
     left, right = LEFT_PLOT
     places = max([len(l.drafted) for l in labels.values()] + [1])
     x = lambda place: left + (place + 0.5) * (right - left) / places
@@ -74,8 +74,8 @@ def draw_acceptance(p, labels):
             p.line(a, b, colour, 1.4)
         for point in points:
             p.mark("circle", *point, colour, r=3)
-    p.text((left + right) / 2, HEIGHT - 8, "place of a guess behind the last token", 11, "middle")
-    p.text(left, TOP - 10, "right guesses, of those made there", 11)
+    p.text((left + right) / 2, HEIGHT - 8, "place of a draft token after the last token", 11, "middle")
+    p.text(left, TOP - 10, "accepted draft tokens, as a share of those proposed there", 11)
 
 
 def draw_gains(p, labels):
@@ -93,11 +93,11 @@ def draw_gains(p, labels):
             p.line((x + 0.2 * wide, up(gain / top)), (x + 0.4 * wide, up(gain / top)), "#000")
         p.text(x + 0.3 * wide, HEIGHT - BOTTOM + 15, name, 10, "middle", colour)
         p.text(x + 0.3 * wide, up(height) - 5, f"{statistics.median(label.gains):.2f}", 10, "middle", colour)
-    p.text(left, TOP - 10, "times the speed without guesses", 11)
+    p.text(left, TOP - 10, "speed, relative to a run without draft tokens", 11)
 
 
 def main():
-    parser = argparse.ArgumentParser(description="the picture of guesses, from chaski run --json")
+    parser = argparse.ArgumentParser(description="the acceptance and speed of draft tokens, from chaski run --json")
     parser.add_argument("runs", nargs="+", metavar="LABEL=RUN.json[,PLAIN.json]")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.svg")
     arguments = parser.parse_args()
