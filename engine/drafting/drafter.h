@@ -7,7 +7,7 @@
 
 #include "engine/passes/draft.h"
 #include "engine/sampling/sampler.h"
-#include "engine/session/session.h"
+#include "engine/session/pass.h"
 
 namespace chaski {
 

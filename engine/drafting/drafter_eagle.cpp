@@ -141,10 +141,12 @@ class EagleDrafter : public Drafter {
   // The first n rows that wait. Nothing is guessed behind them.
   void read(size_t n) {
     const std::vector<TokenId> tokens = tokens_of(n);
-    Extension rows{session_.get(), tokens, 0};
-    rows.rows = std::span(rows_).first(n * columns_);
-    rows.interrupt = interrupt;
-    if (Session::draw_all({&rows, 1})[0].abandoned) return;
+    const Extension rows{.session = session_.get(),
+                         .tokens = tokens,
+                         .wanted = 0,
+                         .interrupt = interrupt,
+                         .input_rows = std::span(rows_).first(n * columns_)};
+    if (draw_all({&rows, 1})[0].abandoned) return;
     rows_.erase(rows_.begin(), rows_.begin() + ptrdiff_t(n * columns_));
     read_ += n;
   }

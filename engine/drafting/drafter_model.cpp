@@ -25,15 +25,15 @@ class ModelDrafter : public Drafter {
     // and before the first guess, so that the time of guesses is theirs alone.
     if (next.size() > kMostAtOnce) {
       next = next.first(std::min(next.size() - 1, size_t(s.engine().batch_length())));
-      const Extension portion{&s, next, 0, &sampler_, std::nullopt, interrupt};
-      Session::draw_all({&portion, 1});
+      const Extension portion{
+          .session = &s, .tokens = next, .wanted = 0, .sampler = &sampler_, .interrupt = interrupt};
+      draw_all({&portion, 1});
       return {};
     }
     std::vector<TokenId> guesses;
     while (int(guesses.size()) < k) {
-      Extension guess{&s, next, 1, &sampler_};
-      guess.tries = true;
-      const Draws draws = Session::draw_all({&guess, 1})[0];
+      const Extension guess{.session = &s, .tokens = next, .sampler = &sampler_, .tentative = true};
+      const Draws draws = draw_all({&guess, 1})[0];
       if (draws.error)
         throw Error(draws.error->code, s.engine().path() + ": " + draws.error->what());
       guesses.push_back(draws.tokens[0]);

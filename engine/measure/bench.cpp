@@ -9,7 +9,7 @@
 #include "engine/machine/peak.h"
 #include "engine/measure/sgemm.h"
 #include "engine/session/engine_impl.h"
-#include "engine/session/session.h"
+#include "engine/session/pass.h"
 
 namespace chaski {
 
@@ -91,14 +91,17 @@ class Rounds {
   int evaluate(const BenchCase& c) {
     const std::vector<TokenId> tokens = made_up_tokens(c.tokens_evaluated(), engine_.vocab_size());
     if (c.kind == BenchCase::Kind::prompt || c.kind == BenchCase::Kind::width) {
-      pass({{sessions_[0].get(), tokens, c.kind == BenchCase::Kind::width ? int(tokens.size()) : 1,
-             &sampler_}});
+      pass({{.session = sessions_[0].get(),
+             .tokens = tokens,
+             .wanted = c.kind == BenchCase::Kind::width ? int(tokens.size()) : 1,
+             .sampler = &sampler_}});
       return 1;
     }
     for (const TokenId& token : tokens) {
       std::vector<Extension> parts;
       for (size_t i = 0; i < sessions_of(c); ++i)
-        parts.push_back({sessions_[i].get(), {&token, 1}, 1, &sampler_});
+        parts.push_back(
+            {.session = sessions_[i].get(), .tokens = {&token, 1}, .sampler = &sampler_});
       pass(parts);
     }
     return int(tokens.size());
@@ -106,9 +109,9 @@ class Rounds {
 
   void pass(const std::vector<Extension>& parts) {
     if (engine_.impl().device)
-      Session::draw_all(parts);
+      draw_all(parts);
     else
-      Session::extend_all(parts);
+      extend_all(parts);
   }
 
   Engine& engine_;

@@ -13,7 +13,7 @@ namespace chaski {
 double divergence(std::span<const float> p, std::span<const float> q);
 
 // How often a token that is drawn from q is right where p is asked, p and q divided by a
-// temperature: if p's draw with the same noise has to be the same one, as Session::draw_all() has
+// temperature: if p's draw with the same noise has to be the same one, as draw_all() has
 // it; and by the rule of Leviathan et al. 2023, which keeps it with probability min(1, p / q).
 struct SameDraws {
   double coupled, residual;

@@ -114,11 +114,11 @@ class BeamSearch {
   std::span<const float> pass() {
     std::vector<Extension> all;
     for (const Hypothesis& h : live_)
-      all.push_back({h.session.get(), std::span(h.tokens).last(1), 1});
+      all.push_back({.session = h.session.get(), .tokens = std::span(h.tokens).last(1)});
     bytes_ +=
         engine_.weight_bytes() / live_.size() + engine_.state_bytes(live_[0].session->position());
     ++passes_;
-    return Session::extend_all(all);
+    return extend_all(all);
   }
 
   // The best, as many as may be looked at. Of equal ones the earlier beam's comes first, and within

@@ -28,7 +28,7 @@ struct Beam {
 // and ends all beams where they are. Probabilities are those of the logits as penalties, biases and
 // banned texts leave them; with one beam the text is the greedy one. Of the options, what guesses,
 // draws, drops tokens of a full context or is a grammar has no part in it. Throws what
-// Session::extend_all() throws.
+// extend_all() throws.
 std::vector<Beam> beam_search(Session& session, std::span<const TokenId> prompt,
                               const GenerateOptions& options, const BeamOptions& beams);
 

@@ -92,8 +92,14 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
     draft_ = guesses(session, int(n), budget - int(n), others, taken + int(n) - 1);
   told_ = history_.size() - lacks.size() + n;
   const bool hidden = drafter_ && drafter_->reads_hidden();
-  return {&session,  extension_,   reached_ ? 1 : 0, &sampler_,
-          o_.scored, o_.interrupt, draft_.nodes,     hidden};
+  return {.session = &session,
+          .tokens = extension_,
+          .wanted = reached_ ? 1 : 0,
+          .sampler = &sampler_,
+          .log_probabilities = o_.scored,
+          .interrupt = o_.interrupt,
+          .draft = draft_.nodes,
+          .hidden = hidden};
 }
 
 template <class Fn>

@@ -18,7 +18,7 @@
 #include "engine/grammar/grammar.h"
 #include "engine/requests/answer_text.h"
 #include "engine/sampling/sampler.h"
-#include "engine/session/session.h"
+#include "engine/session/pass.h"
 
 namespace chaski {
 

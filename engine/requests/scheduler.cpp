@@ -115,7 +115,7 @@ bool Scheduler::step() {
   const auto start = std::chrono::steady_clock::now();
   ++passes_;
   try {
-    Session::draw_all(pass, draws_);
+    draw_all(pass, draws_);
   } catch (const Error& error) {
     preempt(error);
     return true;

@@ -24,7 +24,9 @@ struct EngineImpl {
   Batch batch;              // of the next pass
   ReadingPlanner readings;  // what its attention reads
   std::vector<float> rows;  // of its tokens, of a model that goes by such
-  PassContext host;         // where the CPU's part of it runs
+  // The rows of a pass of several batches (pass.cpp). Kept so that the next pass reuses the memory.
+  std::vector<float> kept_rows, kept_hidden;
+  PassContext host;  // where the CPU's part of it runs
   // The CPU runs the first layers and the device the others; without a device the CPU runs all.
   // Each has the pages of its own layers, under the same numbers, which `pools` hand out. By pool
   // of states:

@@ -14,52 +14,7 @@
 
 namespace chaski {
 
-// What one session adds to a forward pass over several: tokens to append, and for how many of the
-// last ones something is wanted.
-struct Extension {
-  Session* session = nullptr;
-  std::span<const TokenId> tokens;
-  int wanted = 1;
-  Sampler* sampler = nullptr;  // whose settings its draws have
-  // Wanted too: the log probabilities of its draws, and so many most probable tokens beside each.
-  std::optional<int> scored = std::nullopt;
-  // Set by somebody: a pass is abandoned in which all have the same flag.
-  const std::atomic<bool>* interrupt = nullptr;
-  // What may come behind the tokens: draw_all() checks it, with a row for each guess behind those
-  // of the wanted tokens.
-  std::span<const Draft::Node> guesses = {};
-  // Wanted too: the hidden rows of its tokens and right guesses (of a target of an EAGLE-3 head,
-  // the rows that the head reads). Not where layers are on a device.
-  bool hidden = false;
-  // Of a model that goes by them: a row for each token.
-  std::span<const float> rows = {};
-  // Its draws are tried and mostly taken back: the index of prefixes is told nothing.
-  bool tries = false;
-
-  size_t size() const { return tokens.size() + guesses.size(); }
-  size_t drawn() const { return size_t(wanted) + guesses.size(); }
-};
-
-// What is drawn behind the tokens of an extension, if it is wanted: guesses that are right, and one
-// token more. None where logits are not finite, with an error that says so, unless right guesses
-// come first.
-struct Draws {
-  std::vector<TokenId> tokens;
-  // Of each of them, by the model's logits as they are, if they are wanted.
-  std::vector<LogProbabilities> log_probabilities;
-  int right = -1;  // the last guess that is right, by its number
-  // Of the extension's tokens and the guesses that are right, if they are wanted; then also where
-  // nothing is drawn.
-  std::vector<float> hidden;
-  std::optional<Error> error;
-  bool abandoned = false;  // then there are no draws
-
-  // As new, but for the memory.
-  void forget() {
-    tokens.clear(), log_probabilities.clear(), hidden.clear();
-    right = -1, error = std::nullopt, abandoned = false;
-  }
-};
+class Pass;
 
 class Session {
  public:
@@ -126,31 +81,16 @@ class Session {
   // be read apart.
   int branches(int tokens, int sessions = 1) const;
 
-  // Several sessions in one pass: the logits of all wanted tokens, in order.
-  static std::span<const float> extend_all(std::span<const Extension> extensions);
-
-  // Several sessions in one pass: appends the tokens of each, and the guesses that are right, and
-  // draws. Branches of a draft are forks of the session's pages, and those of the right one become
-  // its own. A sampler's history is all that its session holds. A device that can make all the
-  // draws does so: then no logits come to the host. Throws what extend() throws, but for what is
-  // not finite: that is said in the Draws of the session it concerns. When it is abandoned, the
-  // sessions hold what they held before, those with recurrent states perhaps less, as after
-  // rewind().
-  static std::vector<Draws> draw_all(std::span<const Extension> extensions);
-  // In place of what `out` has, whose memory is used again: a decode step takes none.
-  static void draw_all(std::span<const Extension> extensions, std::vector<Draws>& out);
   // One session alone. Throws what extend() throws.
   std::vector<TokenId> draw(std::span<const TokenId> tokens, Sampler& sampler,
-                            std::span<const Draft::Node> guesses = {});
+                            std::span<const Draft::Node> draft = {});
 
   Engine& engine() const;
 
  private:
   friend class Engine;
+  friend class Pass;
   struct Impl;
-  static void check(std::span<const Extension> extensions);
-  template <class Evaluate>
-  static void append(std::span<const Extension> extensions, Evaluate evaluate);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -272,9 +272,11 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
   while (!lacks.empty() && !speaker.options.interrupt->load()) {
     const size_t n = std::min(lacks.size(), size_t(speaker.engine->batch_length()));
     reading.show(session.position(), int(prompt.size()));
-    const Extension portion{&session, lacks.first(n), 0,
-                            nullptr,  std::nullopt,   speaker.options.interrupt};
-    if (Session::draw_all({&portion, 1})[0].abandoned) break;
+    const Extension portion{.session = &session,
+                            .tokens = lacks.first(n),
+                            .wanted = 0,
+                            .interrupt = speaker.options.interrupt};
+    if (draw_all({&portion, 1})[0].abandoned) break;
     lacks = lacks.subspan(n);
   }
   if (!speaker.options.interrupt->load()) session.save(cache);

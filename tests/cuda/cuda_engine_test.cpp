@@ -134,9 +134,10 @@ TEST_CASE(
 
     f->rewind(14);
     s->rewind(20);
-    const Extension together[] = {{f.get(), all.subspan(14), 1},
-                                  {s.get(), std::span<const TokenId>(changed).subspan(20), 1}};
-    const auto both = Session::extend_all(together);
+    const Extension together[] = {
+        {.session = f.get(), .tokens = all.subspan(14)},
+        {.session = s.get(), .tokens = std::span<const TokenId>(changed).subspan(20)}};
+    const auto both = extend_all(together);
     CHECK(std::equal(last.begin(), last.end(), both.begin()));
     CHECK(std::equal(alone.begin(), alone.end(), both.begin() + long(last.size())));
   }
@@ -259,9 +260,9 @@ TEST_CASE("cuda/engine: states of every kind, whole or split: chunks, forks, rew
     CHECK(logits_of(*fork, all.subspan(27)) == last);
     const int reached = other->rewind(27);
     CHECK(reached == 27);
-    const Extension together[] = {{fork.get(), all.first(3), 1},
-                                  {other.get(), all.subspan(size_t(reached)), 1}};
-    const auto both = Session::extend_all(together);
+    const Extension together[] = {{.session = fork.get(), .tokens = all.first(3)},
+                                  {.session = other.get(), .tokens = all.subspan(size_t(reached))}};
+    const auto both = extend_all(together);
     CHECK(std::equal(last.begin(), last.end(), both.begin() + long(last.size())));
     s->rewind(20);
     CHECK(logits_of(*s, all.subspan(size_t(s->position()))) == last);

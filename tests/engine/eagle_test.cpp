@@ -30,9 +30,8 @@ nlohmann::json told_in(const std::string& folder) {
 // The rows that a head is told of these tokens.
 std::vector<float> rows_of(const std::shared_ptr<Engine>& target, std::span<const TokenId> tokens) {
   const auto session = target->session();
-  Extension all{session.get(), tokens, 0};
-  all.hidden = true;
-  return Session::draw_all({&all, 1})[0].hidden;
+  const Extension all{.session = session.get(), .tokens = tokens, .wanted = 0, .hidden = true};
+  return draw_all({&all, 1})[0].hidden;
 }
 
 TEST_CASE("eagle: logits are those of another program, also behind its own rows") {
@@ -417,10 +416,12 @@ TEST_CASE("eagle: an EAGLE-3 head changes no token, and knows some of them") {
           CHECK(std::ranges::binary_search(known, node.token));
         if (!draft.nodes.empty() && guessed++ % 16 == 0)
           CHECK(draft == guessed_anew(eagle, target, sampling, text, draft.depths()));
-        Extension more{session.get(), std::span(text).subspan(size_t(session->position())), 1,
-                       &sampler};
-        more.guesses = draft.nodes, more.hidden = k > 0;
-        const Draws draws = Session::draw_all({&more, 1})[0];
+        const Extension more{.session = session.get(),
+                             .tokens = std::span(text).subspan(size_t(session->position())),
+                             .sampler = &sampler,
+                             .draft = draft.nodes,
+                             .hidden = k > 0};
+        const Draws draws = draw_all({&more, 1})[0];
         text.insert(text.end(), draws.tokens.begin(), draws.tokens.end());
         if (k > 0) drafter->read_hidden(text, draws.hidden);
       }

@@ -7,7 +7,7 @@
 #include "engine/quantize/quantize.h"
 #include "engine/requests/generate.h"
 #include "engine/session/engine_impl.h"
-#include "engine/session/session.h"
+#include "engine/session/pass.h"
 #include "ggml-like-tensor/backend.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/support.h"
@@ -92,10 +92,10 @@ TEST_CASE("exact: alone or beside others") {
     const auto alone = logits_in_chunks(*e->session(), t, t.size());
     auto a = e->session(), b = e->session(), c = e->session();
     b->extend(std::span(t).subspan(5, 9));
-    const Extension parts[] = {{c.get(), std::span(t).first(3), 1},
-                               {a.get(), t, int(t.size())},
-                               {b.get(), std::span(t).first(7), 1}};
-    const auto all = Session::extend_all(parts);
+    const Extension parts[] = {{.session = c.get(), .tokens = std::span(t).first(3)},
+                               {.session = a.get(), .tokens = t, .wanted = int(t.size())},
+                               {.session = b.get(), .tokens = std::span(t).first(7)}};
+    const auto all = extend_all(parts);
     CHECK(same(alone, all.subspan(size_t(e->vocab_size()), alone.size())));
   }
 }

@@ -71,9 +71,14 @@ TEST_CASE("heads: rows of a pass are the hidden rows, and the draws are the same
   const size_t made[] = {1, right[2] == wrong + 2 ? 4u : 3u, 4};
   for (size_t i = 0; i < drafts.size(); ++i) {
     const auto session = engine->session(), other = engine->session(), rows = engine->session();
-    Extension a{session.get(), tokens, 1, &sampler}, b{other.get(), tokens, 1, &sampler};
-    a.guesses = b.guesses = drafts[i], b.hidden = true;
-    const Draws without = Session::draw_all({&a, 1})[0], with = Session::draw_all({&b, 1})[0];
+    const Extension a{
+        .session = session.get(), .tokens = tokens, .sampler = &sampler, .draft = drafts[i]},
+        b{.session = other.get(),
+          .tokens = tokens,
+          .sampler = &sampler,
+          .draft = drafts[i],
+          .hidden = true};
+    const Draws without = draw_all({&a, 1})[0], with = draw_all({&b, 1})[0];
     CHECK(without.tokens == std::vector<TokenId>(right, right + made[i]));
     CHECK(with.tokens == without.tokens);
     CHECK(without.hidden.empty());
@@ -83,16 +88,18 @@ TEST_CASE("heads: rows of a pass are the hidden rows, and the draws are the same
   // Several in a pass, of which one asks.
   const auto one = engine->session(), two = engine->session();
   const auto first = std::span(tokens).first(5);
-  const std::vector<Extension> both{{one.get(), tokens, 1, &sampler, {}, nullptr, drafts[2]},
-                                    {two.get(), first, 1, &sampler, {}, nullptr, {}, true}};
-  const auto draws = Session::draw_all(both);
+  const std::vector<Extension> both{
+      {.session = one.get(), .tokens = tokens, .sampler = &sampler, .draft = drafts[2]},
+      {.session = two.get(), .tokens = first, .sampler = &sampler, .hidden = true}};
+  const auto draws = draw_all(both);
   CHECK(draws[0].hidden.empty());
   CHECK(same(draws[1].hidden, engine->session()->hidden(first, 5)));
   // Also of a portion, behind which nothing is drawn, and of several passes.
   const auto three = engine->session();
   std::vector<TokenId> portion(300, tokens[1]);
-  const Extension read{three.get(), portion, 0, &sampler, {}, nullptr, {}, true};
-  const Draws none = Session::draw_all({&read, 1})[0];
+  const Extension read{
+      .session = three.get(), .tokens = portion, .wanted = 0, .sampler = &sampler, .hidden = true};
+  const Draws none = draw_all({&read, 1})[0];
   CHECK(none.tokens.empty());
   const auto anew = Engine::open({})->session();
   CHECK(same(none.hidden, anew->hidden(portion, 300)));

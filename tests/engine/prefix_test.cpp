@@ -395,14 +395,15 @@ TEST_CASE("prefix: 16 sequences with 2000 tokens in common hold them once, and r
     texts.push_back(common);
     for (const TokenId token : {i, i + 1}) texts.back().push_back(token);
     sessions.push_back(engine->session());
-    pass.push_back({sessions.back().get(), sessions.back()->reuse(texts.back()), 1});
+    pass.push_back(
+        {.session = sessions.back().get(), .tokens = sessions.back()->reuse(texts.back())});
     CHECK(sessions.back()->position() == 2000);
   }
   CHECK(e.pools[0].in_use() == 125);
   const auto bytes = [&](std::span<const Extension> extensions) {
     Profile profile;
     e.profile = &profile;
-    Session::extend_all(extensions);
+    extend_all(extensions);
     e.profile = nullptr;
     double sum = 0;
     for (const auto& [name, step] : profile.steps)
@@ -412,7 +413,7 @@ TEST_CASE("prefix: 16 sequences with 2000 tokens in common hold them once, and r
   const double together = bytes(pass);
   CHECK(e.pools[0].in_use() == 125 + 16);
   const auto session = engine->session();
-  const Extension one{session.get(), session->reuse(texts[0]), 1};
+  const Extension one{.session = session.get(), .tokens = session->reuse(texts[0])};
   // 112 pages in the 7 chunks of 256 that all have; in the last chunk each reads its 14 pages.
   CHECK(together / bytes({&one, 1}) == doctest::Approx((112 + 16 * 14) / 126.0));
 }
@@ -421,8 +422,8 @@ TEST_CASE("prefix: two who read the same side by side hold it once") {
   const auto engine = long_and_small(2);
   const auto t = tokens_for(*engine, 100);
   const auto a = engine->session(), b = engine->session();
-  const Extension both[] = {{a.get(), t, 1}, {b.get(), t, 1}};
-  Session::extend_all(both);
+  const Extension both[] = {{.session = a.get(), .tokens = t}, {.session = b.get(), .tokens = t}};
+  extend_all(both);
   CHECK(engine->impl().pools[0].in_use() == 6 + 2);  // and the page that each writes to
 }
 
@@ -455,10 +456,11 @@ TEST_CASE("prefix: of the slots that 1000 requests hold, fewer than 4% are empty
     for (const Running& r : running) {
       const auto rest = r.session->reuse(r.text);
       const size_t in_prompt = r.prompt - std::min(r.prompt, size_t(r.session->position()));
-      pass.push_back(
-          {r.session.get(), rest.first(std::clamp(in_prompt, size_t(1), size_t(64))), 0});
+      pass.push_back({.session = r.session.get(),
+                      .tokens = rest.first(std::clamp(in_prompt, size_t(1), size_t(64))),
+                      .wanted = 0});
     }
-    Session::extend_all(pass);
+    extend_all(pass);
     slots += double(pool.in_use()) * kPage;
     for (const Running& r : running)  // the last page is nobody else's
       empty += (kPage - r.session->position() % kPage) % kPage;

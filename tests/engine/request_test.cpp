@@ -272,8 +272,9 @@ TEST_CASE("requests: logits that are not finite concern their own sequence alone
   Sampler sampler(options);
   const auto want = engine->session()->draw(good, sampler);
   const auto a = engine->session(), b = engine->session();
-  const Extension pass[] = {{b.get(), bad, 1, &sampler}, {a.get(), good, 1, &sampler}};
-  const std::vector<Draws> draws = Session::draw_all(pass);
+  const Extension pass[] = {{.session = b.get(), .tokens = bad, .sampler = &sampler},
+                            {.session = a.get(), .tokens = good, .sampler = &sampler}};
+  const std::vector<Draws> draws = draw_all(pass);
   REQUIRE(draws[0].error);
   CHECK(draws[0].error->code == Exit::non_finite);
   CHECK(draws[0].tokens.empty());

@@ -9,8 +9,8 @@
 #include "engine/measure/divergence.h"
 #include "engine/requests/generate.h"
 #include "engine/requests/scheduler.h"
+#include "engine/session/accept_draft.h"
 #include "engine/session/engine_impl.h"
-#include "engine/session/right_draws.h"
 #include "ggml-like-tensor/noise.h"
 #include "tests/kit/support.h"
 
@@ -410,9 +410,9 @@ constexpr ToyModel kToyTarget =
 
 enum class ToyGuesses { none, coupled, blind, tree };
 
-// Three tokens behind token 0. A right guess is one that right_draws() says is right; or, by a rule
-// that is wrong, one that is kept with probability min(1, p / q), and else the model draws without
-// regard to what was refused.
+// Three tokens behind token 0. A right guess is one that accept_draft() says is right; or, by a
+// rule that is wrong, one that is kept with probability min(1, p / q), and else the model draws
+// without regard to what was refused.
 std::array<TokenId, 3> toy_text(const SamplerOptions& options, ToyGuesses guesses, bool wrong) {
   Sampler sampler(options), guesser(options);
   std::vector<TokenId> text{0};
@@ -444,7 +444,7 @@ std::array<TokenId, 3> toy_text(const SamplerOptions& options, ToyGuesses guesse
       return sampler.draw(kToyTarget[size_t(history.back())], history);
     };
     Draws draws;
-    right_draws(text, draft.nodes, draw, draws);
+    accept_draft(text, draft.nodes, draw, draws);
     text.push_back(draws.tokens.back());
   }
   return {text[1], text[2], text[3]};

@@ -7,7 +7,7 @@
 #include "engine/pages/page_table.h"
 #include "engine/requests/generate.h"
 #include "engine/session/engine_impl.h"
-#include "engine/session/session.h"
+#include "engine/session/pass.h"
 #include "ggml-like-tensor/backend.h"
 #include "tests/kit/scratch_model.h"
 
@@ -87,9 +87,10 @@ TEST_CASE("states: beside others, forked, and rewound to anywhere") {
   const Logits whole = s.fresh(t), last = last_of(whole);
   auto a = s.engine->session(), b = s.engine->session();
   b->extend(std::span(other).first(33));
-  const Extension together[] = {{b.get(), std::span<const TokenId>(other).subspan(33), 1},
-                                {a.get(), t, 1}};
-  const auto both = Session::extend_all(together);
+  const Extension together[] = {
+      {.session = b.get(), .tokens = std::span<const TokenId>(other).subspan(33)},
+      {.session = a.get(), .tokens = t}};
+  const auto both = extend_all(together);
   CHECK(Logits(both.begin() + ScratchModel::kVocab, both.end()) == last);
   CHECK(Logits(both.begin(), both.begin() + ScratchModel::kVocab) == last_of(s.fresh(other)));
 
@@ -125,8 +126,9 @@ TEST_CASE(
       std::vector<std::vector<TokenId>> next;
       std::vector<Extension> parts;
       for (int i = 0; i < kSessions; ++i) next.push_back({TokenId(7 * i + step)});
-      for (size_t i = 0; i < next.size(); ++i) parts.push_back({sessions[i].get(), next[i], 1});
-      const auto together = Session::extend_all(parts);
+      for (size_t i = 0; i < next.size(); ++i)
+        parts.push_back({.session = sessions[i].get(), .tokens = next[i]});
+      const auto together = extend_all(parts);
       const Logits all(together.begin(), together.end());
       // 7 whole chunks of the full attention for all, the eighth for each; the window's for each
       const Reading &full = e.batch.readings[size_t(e.states.paged[2].pool)],
@@ -301,8 +303,11 @@ TEST_CASE("states: a pass that is abandoned, after any of its steps, leaves noth
         steps = plan.steps.size(), ++told;
         if (step == at) stop = true;
       };
-      const Extension next{session.get(), text.subspan(300), 1, &sampler, std::nullopt, &stop};
-      const Draws draws = Session::draw_all({&next, 1})[0];
+      const Extension next{.session = session.get(),
+                           .tokens = text.subspan(300),
+                           .sampler = &sampler,
+                           .interrupt = &stop};
+      const Draws draws = draw_all({&next, 1})[0];
       e.cpu->executor().after_step = nullptr;
       stop = false;
       CHECK(draws.abandoned);
@@ -339,8 +344,9 @@ TEST_CASE("states: a pass that is abandoned anywhere leaves nothing behind") {
       }
       stop = true;
     });
-    const Extension next{session.get(), lacks, 1, &sampler, std::nullopt, &stop};
-    const Draws draws = Session::draw_all({&next, 1})[0];
+    const Extension next{
+        .session = session.get(), .tokens = lacks, .sampler = &sampler, .interrupt = &stop};
+    const Draws draws = draw_all({&next, 1})[0];
     presses.join();
     abandoned += draws.abandoned;
     CHECK(s.last(*session, session->reuse(t)) == last);

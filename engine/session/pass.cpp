@@ -1,0 +1,418 @@
+#include "engine/session/pass.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/session/accept_draft.h"
+#include "engine/session/session_impl.h"
+
+namespace chaski {
+
+namespace {
+
+Error not_finite(Result what, TokenId token, int position) {
+  return Error(Exit::non_finite,
+               fmt::format("the {} after token {} at position {} are not finite: the model or its "
+                           "file is damaged",
+                           what == Result::hidden ? "hidden values" : "logits", token, position));
+}
+
+bool finite(std::span<const float> row) {
+  float sum = 0;  // stays finite unless an entry is not: x * 0 is 0 or NaN
+  for (const float x : row) sum += x * 0.0f;
+  return sum == 0;
+}
+
+void clear(Batch& b) {
+  b.tokens.clear(), b.positions.clear(), b.cells.clear(), b.sequences.clear(), b.outputs.clear();
+  for (auto& sequences : b.tables) sequences.clear();
+  for (auto& stores : b.stores) stores.clear();
+}
+
+size_t rows_of(std::span<const Extension> extensions) {
+  size_t rows = 0;
+  for (const Extension& p : extensions) rows += p.rows();
+  return rows;
+}
+
+size_t tokens_of(std::span<const Extension> extensions) {
+  size_t tokens = 0;
+  for (const Extension& p : extensions) tokens += p.size();
+  return tokens;
+}
+
+// Tokens that the sampler may draw. The logits of a model may have more columns, for padding.
+size_t drawable(const EngineImpl& e) {
+  return e.tokenizer ? size_t(e.tokenizer->size()) : size_t(e.model->vocab);
+}
+
+// One draw for each row, in the form that a device takes. Empty if it cannot make all of them.
+std::vector<CudaDraw> device_draws(std::span<const Extension> extensions, size_t vocab) {
+  std::vector<CudaDraw> draws;
+  for (const Extension& p : extensions) {
+    if (p.wanted == 0) continue;
+    const std::optional<PlainDraw>& plain = p.sampler->plain();
+    if (!plain || p.log_probabilities) return {};
+    const CudaDraw draw{.temperature = plain->temperature,
+                        .top_p = plain->top_p,
+                        .min_p = plain->min_p,
+                        .seed = p.sampler->options().seed,
+                        .top_k = plain->top_k,
+                        .vocab = int(vocab)};
+    if (!cuda_can_draw(draw)) return {};
+    draws.insert(draws.end(), p.rows(), draw);
+  }
+  return draws;
+}
+
+// The flag that all extensions have in common, or null.
+const std::atomic<bool>* interrupt_of(std::span<const Extension> extensions) {
+  const std::atomic<bool>* const first = extensions[0].interrupt;
+  for (const Extension& p : extensions)
+    if (p.interrupt != first) return nullptr;
+  return first;
+}
+
+void expect_room(const Session& s, size_t n) {
+  if (int(n) > s.room())
+    fail(Exit::prompt_too_long, "{} tokens after {} do not fit into a context of {}", n,
+         s.position(), s.position() + s.room());
+}
+
+}  // namespace
+
+// Nodes [first, end) of a draft: a branch other than the draft's first one, which uses the page
+// tables of the session. Its page tables are copies that also store the nodes of `ancestors`, which
+// are in other branches.
+struct Pass::Branch {
+  size_t extension;
+  int first, end;
+  std::vector<int> ancestors;
+  std::vector<PageTable> tables;
+
+  bool has(int node) const { return node >= first && node < end; }
+  // node < 0: a token of the text
+  bool sees(int node) const {
+    return node < 0 || has(node) || std::ranges::find(ancestors, node) != ancestors.end();
+  }
+};
+
+Pass::Pass(std::span<const Extension> extensions, Result result)
+    : extensions_(extensions), e_(checked_engine(extensions)), result_(result) {}
+Pass::~Pass() = default;
+
+Session::Impl& Pass::impl(const Extension& extension) { return *extension.session->impl_; }
+
+EngineImpl& Pass::checked_engine(std::span<const Extension> extensions) {
+  ENSURE(!extensions.empty() && extensions[0].session, "there is something to extend");
+  EngineImpl& e = impl(extensions[0]).e();
+  for (size_t i = 0; i < extensions.size(); ++i) {
+    const Extension& p = extensions[i];
+    ENSURE(&impl(p).e() == &e, "sessions of one engine");
+    ENSURE(p.wanted >= (p.draft.empty() ? 0 : 1) && size_t(p.wanted) <= p.tokens.size(),
+           "logits of tokens that are there");
+    for (size_t k = 0; k < i; ++k)
+      ENSURE(extensions[k].session != p.session, "a session comes once");
+    ENSURE(p.input_rows.size() == p.size() * size_t(e.model->row_columns),
+           "a row comes with each token");
+    for (TokenId t : p.tokens)
+      ENSURE(t >= 0 && t < e.model->vocab, "token ids come from this model's tokenizer");
+    int depth = 0;
+    for (int k = 0; k < int(p.draft.size()); ++k) {
+      const auto [token, parent] = p.draft[size_t(k)];
+      ENSURE(parent >= -1 && parent < k, "parents come first");
+      ENSURE(token >= 0 && token < e.model->vocab, "token ids come from this model's tokenizer");
+      depth = std::max(depth, Draft::depth(p.draft, k) + 1);
+    }
+    expect_room(*p.session, p.tokens.size() + size_t(depth));
+  }
+  return e;
+}
+
+std::span<Pass::Branch> Pass::branches_of(size_t extension) {
+  if (branches_.empty()) return {};
+  return std::ranges::equal_range(branches_, extension, {}, &Branch::extension);
+}
+
+void Pass::make_branches(size_t extension) {
+  const Extension& p = extensions_[extension];
+  const auto nodes = p.draft;
+  for (int i = 1; i < int(nodes.size()); ++i) {
+    if (!Draft::begins_branch(nodes, i)) continue;
+    for (const StateLayout::Pool& pool : e_.states.pools)
+      ENSURE(!pool.recurrent, "a draft has as many branches as Session::branches() says");
+    const Session::Impl& s = impl(p);
+    Branch b{extension, i, i + 1, {}, s.tables};
+    while (b.end < int(nodes.size()) && !Draft::begins_branch(nodes, b.end)) ++b.end;
+    for (int k = i; (k = nodes[size_t(k)].parent) >= 0;) b.ancestors.push_back(k);
+    const auto from = int(s.tokens.size());
+    const int end = from + int(p.tokens.size() + b.ancestors.size()) + b.end - b.first;
+    for (PageTable& t : b.tables) t.prepare(from, end);
+    branches_.push_back(std::move(b));
+  }
+}
+
+// The session goes on in the pages of the branch that has this node.
+void Pass::take_branch(size_t extension, int node) {
+  for (Branch& b : branches_of(extension))
+    if (b.has(node)) impl(extensions_[extension]).tables = std::move(b.tables);
+}
+
+void Pass::prepare() {
+  for (size_t i = 0; i < extensions_.size(); ++i) {
+    const Extension& p = extensions_[i];
+    Session::Impl& s = impl(p);
+    s.expect_memory(p.session->position() + int(p.size()));
+    if (!p.tentative) s.index_pages(p.session->position());
+    make_branches(i);
+  }
+}
+
+void Pass::commit() {
+  for (const Extension& p : extensions_) {
+    Session::Impl& s = impl(p);
+    s.tokens.insert(s.tokens.end(), p.tokens.begin(), p.tokens.end());
+    // All wanted tokens but the first may be rewound at once.
+    if (!p.tentative) s.index_pages(p.session->position() - std::max(p.wanted - 1, 0));
+  }
+}
+
+// Releases the pages that were taken for tokens that the sessions do not hold.
+void Pass::give_back() {
+  branches_.clear();
+  for (const Extension& p : extensions_) p.session->rewind(p.session->position());
+}
+
+// Fills the engine's batch with the next tokens. False if there are none.
+bool Pass::fill_batch() {
+  const auto more = [&] {
+    while (next_ < extensions_.size() && at_ == extensions_[next_].size()) ++next_, at_ = 0;
+    return next_ < extensions_.size();
+  };
+  if (!more()) return false;
+  Batch& b = e_.batch;
+  clear(b);
+  e_.rows.clear();
+  while (more() && b.size() < e_.max_batch) {
+    const size_t n = std::min(extensions_[next_].size() - at_, size_t(e_.max_batch - b.size()));
+    add_to_batch(next_, at_, n);
+    at_ += n;
+  }
+  return true;
+}
+
+// Adds n tokens and draft nodes of an extension, from its `at`-th one on.
+void Pass::add_to_batch(size_t extension, size_t at, size_t n) {
+  Batch& b = e_.batch;
+  const Extension& p = extensions_[extension];
+  Session::Impl& s = impl(p);
+  const std::span<Branch> branches = branches_of(extension);
+  const size_t held = s.tokens.size(), given = p.tokens.size();
+  s.take_snapshot(int(held + at), p.rows() > 1);
+  const size_t own =
+      std::min(at + n, branches.empty() ? p.size() : given + size_t(branches[0].first));
+  if (at < own)
+    for (PageTable& t : s.tables) t.prepare(int(held + at), int(held + own));
+  const auto store = [&](const std::vector<PageTable>& to, int cell) {
+    for (size_t i = 0; i < to.size(); ++i)
+      if (!e_.states.pools[i].recurrent)
+        b.stores[i].push_back({int32_t(b.size()), to[i].data()[cell / kPage], cell % kPage});
+  };
+  int32_t sequence = b.sequences.empty() ? -1 : b.sequences.back();
+  for (size_t i = at; i < at + n; ++i) {
+    const int node = int(i) - int(given);
+    const auto of = std::ranges::find_if(branches, [&](const Branch& x) { return x.has(node); });
+    const std::vector<PageTable>& to = of == branches.end() ? s.tables : of->tables;
+    if (i == at || (of != branches.end() && of->first == node)) {
+      ++sequence;
+      for (size_t k = 0; k < to.size(); ++k) b.tables[k].push_back(to[k].data());
+    }
+    const int cell = int(held) + (node < 0 ? int(i) : int(given) + Draft::depth(p.draft, node));
+    if (of == branches.end()) store(s.tables, cell);
+    for (const Branch& branch : branches)
+      if (branch.sees(node)) store(branch.tables, cell);
+    if (i + p.rows() >= p.size()) b.outputs.push_back(int32_t(b.size()));
+    const size_t cols = size_t(e_.model->row_columns);
+    const auto row = p.input_rows.begin() + ptrdiff_t(cols > 0 ? i * cols : 0);
+    e_.rows.insert(e_.rows.end(), row, row + ptrdiff_t(cols));
+    b.tokens.push_back(node < 0 ? p.tokens[i] : p.draft[size_t(node)].token);
+    b.positions.push_back(cell), b.cells.push_back(cell), b.sequences.push_back(sequence);
+  }
+}
+
+// Runs all batches and calls take(first row, first token, whether it is the last batch) after each.
+// The sessions hold the tokens afterwards, but not the draft. False: abandoned.
+template <class Take>
+bool Pass::evaluate(std::span<const CudaDraw> draws, const std::atomic<bool>* stop, Take take) {
+  try {
+    prepare();
+    for (size_t row = 0, token = 0; fill_batch();) {
+      const size_t n = e_.batch.outputs.size();
+      if (!e_.run(result_, draws.empty() ? draws : draws.subspan(row, n), stop)) {
+        give_back();
+        return false;
+      }
+      const bool last = token + size_t(e_.batch.size()) == tokens_of(extensions_);
+      // A device goes on to the next batch while nothing waits for its rows.
+      if (n > 0 || result_ == Result::both) take(row, token, last);
+      row += n, token += size_t(e_.batch.size());
+    }
+    commit();
+    return true;
+  } catch (...) {
+    give_back();
+    throw;
+  }
+}
+
+// Of the rows of the batch that has just run.
+void Pass::expect_finite() const {
+  const size_t cols = size_t(e_.columns(result_));
+  const float* const rows = e_.result();
+  for (size_t i = 0; i < e_.batch.outputs.size(); ++i)
+    if (const auto t = size_t(e_.batch.outputs[i]); !finite({rows + i * cols, cols}))
+      throw not_finite(result_, e_.batch.tokens[t], e_.batch.positions[t]);
+}
+
+// Makes the rows of the batch that has just run outlast the next one. If it is the last one and all
+// rows are in it, they are read where they are.
+void Pass::keep_rows(size_t first_row, size_t first_token, bool last) {
+  const auto keep = [&](const float* from, size_t at, size_t n, size_t all,
+                        std::vector<float>& kept) {
+    if (last && at == 0) return from;
+    kept.resize(all);
+    std::copy_n(from, n, kept.data() + at);
+    return static_cast<const float*>(kept.data());
+  };
+  const size_t cols = size_t(e_.columns(result_));
+  if (const size_t n = e_.batch.outputs.size(); n > 0)
+    rows_ =
+        keep(e_.result(), first_row * cols, n * cols, rows_of(extensions_) * cols, e_.kept_rows);
+  if (result_ != Result::both) return;
+  const size_t wide = size_t(e_.beside);
+  hidden_ = keep(e_.hidden_rows(), first_token * wide, size_t(e_.batch.size()) * wide,
+                 tokens_of(extensions_) * wide, e_.kept_hidden);
+}
+
+bool Pass::run(const std::atomic<bool>* stop) {
+  return evaluate({}, stop, [&](size_t row, size_t token, bool last) {
+    expect_finite();
+    keep_rows(row, token, last);
+  });
+}
+
+bool Pass::each_row(const std::function<void(std::span<const float>)>& take) {
+  const size_t cols = size_t(e_.columns(result_));
+  return evaluate({}, nullptr, [&](size_t, size_t, bool) {
+    expect_finite();
+    for (size_t i = 0; i < e_.batch.outputs.size(); ++i) take({e_.result() + i * cols, cols});
+  });
+}
+
+std::span<const float> Pass::rows() const {
+  return {rows_, rows_of(extensions_) * size_t(e_.columns(result_))};
+}
+
+std::span<const float> Pass::row(size_t extension, size_t i) const {
+  const size_t cols = size_t(e_.columns(result_)), first = rows_of(extensions_.first(extension));
+  return {rows_ + (first + i) * cols, cols};
+}
+
+std::span<const float> Pass::hidden(size_t extension, size_t i) const {
+  const size_t cols = size_t(e_.beside), first = tokens_of(extensions_.first(extension));
+  return {hidden_ + (first + i) * cols, cols};
+}
+
+// Verifies the draft by draw(row of the extension, text), which returns nothing if the logits are
+// not finite.
+template <class Draw>
+void Pass::verify(size_t extension, Draws& out, Draw draw) {
+  const Extension& p = extensions_[extension];
+  if (p.wanted == 0) return out.clear();
+  Session::Impl& s = impl(p);
+  accept_draft(
+      s.tokens, p.draft,
+      [&](size_t i, std::span<const TokenId> text) { return draw(size_t(p.wanted) - 1 + i, text); },
+      out);
+  take_branch(extension, out.last_accepted);
+  if (out.tokens.empty() && !out.error)
+    out.error = not_finite(Result::logits, s.tokens.back(), int(s.tokens.size()) - 1);
+  p.session->rewind(p.session->position());
+}
+
+std::optional<TokenId> Pass::draw_on_cpu(const Extension& p, std::span<const float> logits,
+                                         std::span<const TokenId> text, Draws& out) const {
+  if (!finite(logits)) return std::nullopt;
+  const std::span<const float> allowed = logits.first(drawable(e_));
+  const TokenId token = p.sampler->draw(allowed, text);
+  if (p.log_probabilities)
+    out.log_probabilities.push_back(log_probabilities(allowed, token, *p.log_probabilities));
+  return token;
+}
+
+// The hidden states of the tokens and of the accepted draft nodes. Each is the input of the token
+// after it, so the last one is dropped if no token could be drawn from it.
+void Pass::copy_hidden(size_t extension, Draws& out) const {
+  const Extension& p = extensions_[extension];
+  std::vector<int> accepted;  // the last one first
+  for (int node = out.last_accepted; node >= 0; node = p.draft[size_t(node)].parent)
+    accepted.push_back(node);
+  if (!accepted.empty() && out.tokens.size() == accepted.size()) accepted.erase(accepted.begin());
+  const float* const first = hidden(extension, 0).data();
+  out.hidden.assign(first, first + p.tokens.size() * size_t(e_.beside));
+  for (; !accepted.empty(); accepted.pop_back()) {
+    const std::span<const float> row = hidden(extension, p.tokens.size() + size_t(accepted.back()));
+    out.hidden.insert(out.hidden.end(), row.begin(), row.end());
+  }
+}
+
+bool Pass::draw(std::vector<Draws>& out) {
+  out.resize(extensions_.size());
+  const std::vector<CudaDraw> on_device =
+      e_.device ? device_draws(extensions_, drawable(e_)) : std::vector<CudaDraw>();
+  if (on_device.empty() && std::ranges::any_of(extensions_, &Extension::hidden))
+    result_ = Result::both;
+  std::vector<TokenId> drawn;  // on the device
+  const bool done =
+      evaluate(on_device, interrupt_of(extensions_), [&](size_t row, size_t token, bool last) {
+        if (on_device.empty()) return keep_rows(row, token, last);
+        drawn.insert(drawn.end(), e_.tokens().begin(), e_.tokens().end());
+      });
+  if (!done) {
+    for (Draws& draws : out) draws.clear(), draws.abandoned = true;
+    return false;
+  }
+  for (size_t i = 0; i < extensions_.size(); ++i) {
+    const Extension& p = extensions_[i];
+    if (on_device.empty()) {
+      verify(i, out[i], [&](size_t at, std::span<const TokenId> text) {
+        return draw_on_cpu(p, row(i, at), text, out[i]);
+      });
+      if (p.hidden && !out[i].error) copy_hidden(i, out[i]);
+      continue;
+    }
+    verify(i, out[i], [&](size_t at, auto) {
+      const TokenId token = drawn[rows_of(extensions_.first(i)) + at];
+      return token < 0 ? std::nullopt : std::optional(token);
+    });
+  }
+  return true;
+}
+
+std::span<const float> extend_all(std::span<const Extension> extensions) {
+  Pass pass(extensions);
+  pass.run();
+  return pass.rows();
+}
+
+std::vector<Draws> draw_all(std::span<const Extension> extensions) {
+  std::vector<Draws> out;
+  draw_all(extensions, out);
+  return out;
+}
+
+void draw_all(std::span<const Extension> extensions, std::vector<Draws>& out) {
+  Pass(extensions).draw(out);
+}
+
+}  // namespace chaski
