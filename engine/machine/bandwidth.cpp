@@ -19,13 +19,12 @@ namespace chaski {
 
 namespace {
 
-// What every 64-bit target has a register for. Tried: 64-byte vectors, which spill where the target
-// has no AVX-512.
+// Every 64-bit target has registers of 16 bytes. Vectors of 64 bytes were tried: they spill without
+// AVX-512.
 typedef uint64_t Word __attribute__((vector_size(16)));
 constexpr size_t kChunk = (1 << 20) / sizeof(Word);
 
-// Pages of our own, in huge ones where the system grants them: misses of the TLB are not what is
-// measured.
+// Memory in huge pages if the system grants them, so that TLB misses do not affect the figure.
 class Buffer {
  public:
   explicit Buffer(uint64_t bytes) : bytes_(bytes) {
@@ -58,8 +57,7 @@ uint64_t sum(const Word* from, const Word* to) {
   return all[0] + all[1];
 }
 
-// A quarter of what is there at the most. Where that is less than caches hold, the figure is a
-// cache's: nobody measures in such a corner.
+// At most a quarter of the free memory. If that is less than the caches, the figure is theirs.
 uint64_t affordable(uint64_t bytes) {
   const uint64_t free = available_memory().value_or(bytes);
   while (bytes > free / 4 && bytes > kChunk * sizeof(Word)) bytes /= 2;
@@ -75,15 +73,15 @@ double measure_read_bandwidth(const BandwidthOptions& options) {
   const size_t chunks = buffer.words() / kChunk;
   std::atomic<uint64_t> sink = 0;  // the sums are used, so they are computed
   std::atomic<size_t> next = 0;
-  const auto from_the_first = [&] { next = 0; };
-  // Chunks go to whoever is free, as in the kernels: a thread that somebody else delays must not
+  const auto restart = [&] { next = 0; };
+  // Each free thread takes the next chunk, as in the kernels, so that a delayed thread does not
   // look like slow memory.
   const auto each_chunk = [&](const auto& work) {
     for (size_t i; (i = next++) < chunks;) work(buffer.data() + i * kChunk);
   };
-  fastest_pass(threads, 0, from_the_first,
+  fastest_pass(threads, 0, restart,
                [&] { each_chunk([](Word* chunk) { std::fill(chunk, chunk + kChunk, Word{1}); }); });
-  const double seconds = fastest_pass(threads, options.seconds, from_the_first, [&] {
+  const double seconds = fastest_pass(threads, options.seconds, restart, [&] {
     each_chunk([&](Word* chunk) { sink += sum(chunk, chunk + kChunk); });
   });
   return double(chunks * kChunk * sizeof(Word)) / seconds;

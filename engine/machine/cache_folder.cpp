@@ -14,7 +14,7 @@ namespace chaski {
 
 namespace {
 
-// `folder` is what a variable says, null if nothing.
+// `folder` is the value of an environment variable, or null.
 std::string folder_of_user(const char* folder, const char* in_home) {
   const char* home = std::getenv("HOME");
   if (folder && folder[0] == '/') return std::string(folder) + "/chaski";

@@ -1,5 +1,5 @@
-// The clock of the limits (bandwidth.h, peak.h): several threads do a pass of work together, again
-// and again, and the fastest pass counts. Neighbours only ever make one slower.
+// Times work for bandwidth.h and peak.h. Several threads repeat a pass of work, and the fastest
+// pass counts, because other programs can only make a pass slower.
 #pragma once
 #include <barrier>
 #include <chrono>
@@ -9,9 +9,8 @@
 
 namespace chaski {
 
-// Returns the seconds of the fastest pass. In a pass every thread calls work() once; before each
-// pass one of them calls reset(). Passes are begun until `seconds` are over, and there is at least
-// one.
+// Returns the seconds of the fastest pass. In a pass every thread calls work() once. One thread
+// calls reset() before each pass. Passes begin until `seconds` are over; there is at least one.
 template <class Reset, class Work>
 double fastest_pass(int threads, double seconds, const Reset& reset, const Work& work) {
   using Clock = std::chrono::steady_clock;
@@ -38,7 +37,7 @@ double fastest_pass(int threads, double seconds, const Reset& reset, const Work&
   try {
     while (int(crew.size()) + 1 < threads) crew.emplace_back(worker);
   } catch (const std::system_error&) {
-    // No more threads to be had: those there are must not wait for the others.
+    // The system gives no more threads: the barrier must not wait for the missing ones.
     for (int missing = threads - 1 - int(crew.size()); missing > 0; --missing)
       pass.arrive_and_drop();
   }

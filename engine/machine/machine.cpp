@@ -32,14 +32,15 @@ std::string cpu_name() {
   for (std::string line; std::getline(in, line);)
     if (const size_t colon = line.find(": "); line.starts_with("model name") && colon < line.size())
       return line.substr(colon + 2);
-  return "of a kind that /proc/cpuinfo does not name";
+  return "unknown: /proc/cpuinfo has no model name";
 }
 
 Finding cpu() {
   const std::string isa = cpu_backend().name;
-  return {
-      "CPU", fmt::format("{}; kernels: {}", cpu_name(), isa),
-      isa == "scalar" ? "chaski has no vector kernels for it: models run many times slower" : ""};
+  return {"CPU", fmt::format("{}; kernels: {}", cpu_name(), isa),
+          isa == "scalar"
+              ? "chaski has no vector kernels for this CPU: models run many times slower"
+              : ""};
 }
 
 Finding cores() {
@@ -50,32 +51,32 @@ Finding cores() {
   return {"cores",
           fmt::format("{} for chaski, {} of them physical; {:.1f} busy in the last minute", usable,
                       physical, busy),
-          busy > 0.5 * usable ? "other programs share them: what is measured now is less than what "
-                                "a quiet machine gives"
+          busy > 0.5 * usable ? "other programs use them: models are slower now than on a quiet "
+                                "machine"
                               : ""};
 }
 
 Finding quota() {
   const double cores = quota_cores();
   if (std::isinf(cores)) return {"CPU quota", "none", ""};
-  return {"CPU quota", fmt::format("{:.3g} cores' worth of time", cores),
-          "a control group limits this process (cpu.max): ask who set it for more"};
+  return {"CPU quota", fmt::format("{:.3g} cores of CPU time", cores),
+          "a control group limits this process: raise its cpu.max"};
 }
 
 Finding memory() {
   const double all = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGESIZE));
   const double free = double(available_memory().value_or(0));
-  return {
-      "memory",
-      fmt::format("{} of {} can be had: models up to about that size run", gigabytes(free),
-                  gigabytes(all)),
-      free < 1e9 ? "end other programs, or run smaller models: chaski quantize makes them" : ""};
+  return {"memory",
+          fmt::format("{} of {} available: models up to about that size run", gigabytes(free),
+                      gigabytes(all)),
+          free < 1e9 ? "end other programs, or make models smaller with chaski quantize" : ""};
 }
 
 Finding memory_speed() {
   const int threads = physical_cores();
   const double rate = measure_read_bandwidth({.threads = threads});
-  if (rate <= 0) return {"memory speed", "not measured", "there was no memory to measure it with"};
+  if (rate <= 0)
+    return {"memory speed", "not measured", "there was not enough free memory to measure it"};
   keep_bandwidth(cpu_with(threads), rate);
   return {"memory speed",
           fmt::format("{}/s with {} threads: a model of 1 GB decodes up to {:.0f} tokens/s",

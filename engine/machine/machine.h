@@ -1,4 +1,4 @@
-// What of this machine decides how fast models run on it, and what of that could be better.
+// Reports what decides how fast models run on this machine, with advice (`chaski doctor`).
 #pragma once
 #include <string>
 #include <vector>
@@ -7,11 +7,11 @@ namespace chaski {
 
 struct Finding {
   std::string what, found;  // "huge pages", "always"
-  std::string advice;       // what would make it better; empty: nothing has to
+  std::string advice;       // how to improve it; empty: nothing to do
 };
 
-// In the order of a report. Takes about a second, because the memory is timed, with as many threads
-// as a model would run on; its speed is kept (keep_bandwidth()).
+// In the order of the report. Takes about a second to measure the memory bandwidth, with the
+// default number of threads, and stores it (keep_bandwidth()).
 std::vector<Finding> examine_machine();
 
 }  // namespace chaski

@@ -1,6 +1,6 @@
-// OpenBLAS, opened when it is asked for: it starts its threads as it is loaded, which a `chaski
-// run` should not wait for, and chaski runs without it. A yardstick only: it does not add in our
-// order, so it has no part in a forward pass.
+// OpenBLAS, for comparison in `bench --sgemm` only. It adds in another order, so no forward pass
+// uses it. It is opened at run time, because chaski also runs without it, and because loading it
+// starts its threads, which would delay `chaski run`.
 #pragma once
 #include <string>
 
@@ -8,13 +8,13 @@ namespace chaski {
 
 class OpenBlas {
  public:
-  // For the instruction set that chaski itself uses, unless OPENBLAS_CORETYPE says otherwise: left
-  // alone, a library older than the machine takes the kernels of 2004. Throws Error(io) if it is
-  // not there or lacks a function. It stays loaded.
+  // Selects OpenBLAS kernels for the instruction set that chaski uses, unless OPENBLAS_CORETYPE is
+  // set: a library older than the CPU would select kernels of 2004. Throws Error(io) if the library
+  // or a function is missing. The library stays loaded.
   OpenBlas(int threads, const std::string& isa);
 
-  std::string config() const { return config_; }  // version, the kernels' core type, most threads
-  // c (m, n) = a (m, k) times b (n, k) transposed, all of them rows of floats one after another.
+  std::string config() const { return config_; }  // version, core type of the kernels, thread limit
+  // c (m, n) = a (m, k) times the transpose of b (n, k). All are row-major without padding.
   void multiply(int m, int n, int k, const float* a, const float* b, float* c) const;
 
  private:

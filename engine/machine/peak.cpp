@@ -8,8 +8,8 @@ namespace {
 
 constexpr double kPassSeconds = 0.01, kSeconds = 0.1;
 
-// How many rounds one thread needs kPassSeconds for. They are doubled until the time is reached,
-// because the fastest instruction set does about a hundred times as many in it as the slowest.
+// The number of rounds that take one thread at least kPassSeconds. It is found by doubling, because
+// the fastest instruction set is about a hundred times as fast as the slowest.
 int64_t rounds_of(const Backend& backend, Format format) {
   int64_t rounds = 64;
   while (fastest_pass(

@@ -1,4 +1,4 @@
-// What a handler of main/ that is about to end the program needs from below engine/:
+// Gives main/'s handlers of fatal signals two functions of ggml-like-tensor/:
 // remove_temporaries_now() and mapped_file_at().
 #pragma once
 #include "ggml-like-tensor/base/atomic_file.h"

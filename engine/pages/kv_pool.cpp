@@ -40,13 +40,13 @@ int32_t KvPool::take() {
 
 void KvPool::share(int32_t page) {
   Page& p = pages_[size_t(page)];
-  ENSURE(p.references > 0 || p.kept, "a page that is shared holds something");
+  ENSURE(p.references > 0 || p.kept, "a shared page has contents");
   if (++p.references == 1) move(p, idle_, held_);
 }
 
 void KvPool::release(int32_t page) {
   Page& p = pages_[size_t(page)];
-  ENSURE(p.references > 0, "a page is released once per holder");
+  ENSURE(p.references > 0, "a page is released once per reference");
   if (--p.references == 0) move(p, held_, p.kept ? idle_ : free_);
 }
 
@@ -63,7 +63,7 @@ int32_t KvPool::own(int32_t page) {
     drop(page);
     return page;
   }
-  const int32_t to = copy ? *copy : take();  // which says why there is none
+  const int32_t to = copy ? *copy : take();  // throws
   copy_(page, to);
   ++copies_;
   release(page);
@@ -77,8 +77,8 @@ HostPages::HostPages(size_t bytes) : bytes_(bytes) {
   if (p == MAP_FAILED)
     fail(Exit::memory, "keys and values need {} bytes of address space: {}", bytes_,
          std::strerror(errno));
-  // A stream is some 20 KB long: with pages of 4 KB every fifth line would wait for a translation.
-  // Only a wish: it may be refused.
+  // Attention reads runs of about 20 KB. With 4 KB pages, TLB misses would slow them down. The
+  // system may refuse huge pages.
   madvise(p, bytes_, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(p);
 }

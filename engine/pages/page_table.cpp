@@ -9,11 +9,11 @@ std::vector<int64_t> pages_of_session(std::span<const StateLayout::Pool> pools, 
                                       int pass) {
   const bool copies =
       std::any_of(pools.begin(), pools.end(), [](const auto& p) { return p.recurrent; });
-  // those kept, one for the pass under way, and one that is being copied
+  // the snapshots, one for the running pass, and one that is being copied
   const int64_t sets = copies ? kSnapshots + 2 : 1;
   std::vector<int64_t> pages;
   for (const StateLayout::Pool& p : pools) {
-    // sets share all but their last page
+    // all sets share all pages except the last one
     const int64_t all = (int64_t(context) + kPage - 1) / kPage + sets - 1,
                   now = (int64_t(p.window) + kGoBack + pass) / kPage + 2,
                   once = p.window / kPage + 2;
@@ -55,7 +55,7 @@ int PageTable::first_for(int cell) const {
 }
 
 void PageTable::prepare(int from, int end) {
-  forget_before(from - kGoBack);
+  drop_before(from - kGoBack);
   for (int page = kind_.recurrent ? 0 : from / kPage; page < end_; ++page)
     pages_[size_t(page)] = pool_->own(pages_[size_t(page)]);
   for (; end_ < pages_for(end); ++end_) pages_[size_t(end_)] = pool_->take();
@@ -79,7 +79,7 @@ void PageTable::share(int n, int32_t page) {
   pool_->release(std::exchange(pages_[size_t(n)], page));
 }
 
-void PageTable::forget_before(int cell) {
+void PageTable::drop_before(int cell) {
   for (const int gone = std::min(first_for(cell), end_); first_ < gone; ++first_)
     pool_->release(pages_[size_t(first_)]);
 }

@@ -1,6 +1,6 @@
-// The pages of one pool of states (state_layout.h) that a sequence holds: a page per 16 cells, from
-// the first one still to be seen; of recurrent states the one page there is. Copies share the
-// pages, and whoever writes next copies what it writes to.
+// The page table of a sequence in one pool of states (state_layout.h): a page for each 16 cells,
+// from the first page that attention still reads. A recurrent state has a single page. Copies of a
+// table share its pages, which are copied on write.
 #pragma once
 #include <span>
 #include <vector>
@@ -10,18 +10,19 @@
 
 namespace chaski {
 
-// A window keeps so many cells more than it shows, so that a session can go back as far at once.
+// A sliding window keeps this many cells more than it needs, so that a session can be rewound by as
+// many tokens.
 constexpr int kGoBack = 1024;
-// Recurrent states cannot go back: a session keeps so many copies of what it was (session.cpp).
+// Recurrent states cannot be rewound, so a session keeps this many snapshots of them (session.cpp).
 constexpr int kSnapshots = 4;
 
-// What a session needs at most of each pool: its context, and passes of `pass` tokens.
+// The most pages of each pool that a session with this context and batches of `pass` tokens needs.
 std::vector<int64_t> pages_of_session(std::span<const StateLayout::Pool> pools, int context,
                                       int pass);
 
 class PageTable {
  public:
-  // For `most` pages at once, at most.
+  // The table never holds more than `most` pages.
   PageTable(KvPool& pool, const StateLayout::Pool& kind, int context, int64_t most);
   PageTable(const PageTable& other);
   PageTable& operator=(PageTable other) {
@@ -32,37 +33,39 @@ class PageTable {
   }
   ~PageTable() { keep(0); }
 
-  // By cell / 16; what is out of reach means nothing. The address stays until this is assigned to.
+  // Page numbers by cell / 16. Entries that are not held are undefined. The address changes only
+  // when this is assigned to.
   const int32_t* data() const { return pages_.data(); }
-  // Bytes that prepare() would take for cells up to `end`: from an empty pool, and of new memory,
-  // if its pool takes what nobody holds first.
+  // The bytes of the pages that prepare() would take for cells up to `end`, and of them the bytes
+  // that are new memory, if the pool uses free and idle pages first.
   uint64_t bytes_to(int end) const;
   uint64_t new_bytes_to(int end) const;
 
-  // Before tokens take cells [from, end): their pages, no longer shared, and no longer those far
-  // out of their reach. Throws Error(memory) when the pool is exhausted.
+  // Call before cells [from, end) are written. Takes their pages, copies shared ones, and releases
+  // pages far before the window. Throws Error(memory) if the pool is exhausted.
   void prepare(int from, int end);
-  // Gives back what the token of `cell` and those behind it do not see.
-  void forget_before(int cell);
-  // Whether everything is there that the token of `cell` sees, and that it sees nothing newer.
+  // Releases the pages that the tokens from `cell` on do not attend to.
+  void drop_before(int cell);
+  // Whether the table can continue at `cell`: it holds all cells that this token attends to, and a
+  // recurrent state is exactly at `cell`.
   bool reaches(int cell) const;
-  // The pages held, by cell / 16, from the first one on. Of a recurrent state there is one.
+  // The pages held, by cell / 16, from first() on. A recurrent state has one.
   std::span<const int32_t> held() const {
     return std::span(pages_).subspan(size_t(first_), size_t(end_ - first_));
   }
   int first() const { return first_; }
-  // Its page n, or kNoPage.
+  // Page n, or kNoPage if it is not held.
   int32_t page(int n) const { return n < first_ || n >= end_ ? kNoPage : pages_[size_t(n)]; }
-  int first_for(int cell) const;  // the first page that the token of `cell` sees
+  int first_for(int cell) const;  // the first page that the token of `cell` attends to
   bool recurrent() const { return kind_.recurrent; }
-  // Of an empty table: takes the pages from `first` on that `cells` cells have, for bytes that
-  // somebody kept. Throws Error(memory) when the pool is exhausted.
+  // For an empty table, before it is filled from a file: takes the pages of `cells` cells, from
+  // page `first` on. Throws Error(memory) if the pool is exhausted.
   void take(int first, int cells);
-  // Shares these whole pages, from `first` on, instead of what it has.
+  // Replaces all pages by these shared ones, which begin with page `first`.
   void adopt(int first, std::span<const int32_t> pages);
-  // Shares this page instead of its page n, which holds the same.
+  // Replaces page n by this shared page, which has the same contents.
   void share(int n, int32_t page);
-  // Gives back what only cells from `cells` on need.
+  // Keeps `cells` cells and releases the pages after them.
   void keep(int cells);
 
  private:
@@ -75,8 +78,8 @@ class PageTable {
   StateLayout::Pool kind_;
   std::vector<int32_t> pages_;
   int64_t most_;
-  int first_ = 0, end_ = 0;  // pages held
-  int cells_ = 0;            // that were taken
+  int first_ = 0, end_ = 0;  // holds pages [first_, end_)
+  int cells_ = 0;            // prepared so far
 };
 
 }  // namespace chaski

@@ -15,7 +15,7 @@ uint64_t PrefixIndex::sum_of(std::span<const TokenId> tokens, uint64_t before) {
 PrefixIndex::PrefixIndex(std::vector<KvPool>& pools, Sum sum)
     : pools_(pools), sum_(sum), at_(pools.size()) {
   for (size_t i = 0; i < pools.size(); ++i)
-    pools[i].on_gone([this, i](int32_t page) { forget(i, page); });
+    pools[i].on_gone([this, i](int32_t page) { remove(i, page); });
 }
 
 PrefixIndex::Link* PrefixIndex::look_up(uint64_t sum, const Link* before,
@@ -27,27 +27,27 @@ PrefixIndex::Link* PrefixIndex::look_up(uint64_t sum, const Link* before,
   return nullptr;
 }
 
-uint64_t PrefixIndex::sum_behind(const Link* before, std::span<const TokenId> tokens) {
+uint64_t PrefixIndex::sum_after(const Link* before, std::span<const TokenId> tokens) {
   ENSURE(tokens.size() == kPage, "a link is a whole page");
   ++sums_;
   return sum_(tokens, before ? before->sum : 0);
 }
 
 PrefixIndex::Link* PrefixIndex::find(const Link* before, std::span<const TokenId> tokens) {
-  return look_up(sum_behind(before, tokens), before, tokens);
+  return look_up(sum_after(before, tokens), before, tokens);
 }
 
 PrefixIndex::Link* PrefixIndex::add(Link* before, std::span<const TokenId> tokens,
                                     std::span<const int32_t> places) {
-  ENSURE(places.size() == pools_.size(), "a page has a place in every pool");
-  const uint64_t sum = sum_behind(before, tokens);
+  ENSURE(places.size() == pools_.size(), "an entry for every pool");
+  const uint64_t sum = sum_after(before, tokens);
   Link* link = look_up(sum, before, tokens);
   if (!link) {
     link = &links_.emplace(sum, Link())->second;
     link->sum = sum, link->before = before, link->end = (before ? before->end : 0) + kPage;
     std::ranges::copy(tokens, link->tokens.begin());
     link->places.assign(pools_.size(), kNoPage);
-    if (before) hold(before);
+    if (before) retain(before);
   }
   for (size_t i = 0; i < pools_.size(); ++i) {
     const int32_t page = places[i];
@@ -55,13 +55,13 @@ PrefixIndex::Link* PrefixIndex::add(Link* before, std::span<const TokenId> token
     if (at_[i].size() <= size_t(page)) at_[i].resize(size_t(page) + 1);
     at_[i][size_t(page)] = link;
     link->places[i] = page;
-    hold(link);
+    retain(link);
     pools_[i].keep(page);
   }
   return link;
 }
 
-void PrefixIndex::let_go(Link* link) {
+void PrefixIndex::release(Link* link) {
   while (link && --link->holders == 0) {
     Link* const before = link->before;
     const auto [first, last] = links_.equal_range(link->sum);
@@ -70,10 +70,10 @@ void PrefixIndex::let_go(Link* link) {
   }
 }
 
-void PrefixIndex::forget(size_t pool, int32_t page) {
+void PrefixIndex::remove(size_t pool, int32_t page) {
   Link* const link = std::exchange(at_[pool][size_t(page)], nullptr);
   link->places[pool] = kNoPage;
-  let_go(link);
+  release(link);
 }
 
 }  // namespace chaski

@@ -1,12 +1,11 @@
-// Which pages hold which beginnings of texts, over all sequences of an engine: of every whole page
-// of 16 tokens that a session has read, the tokens, the page before it, and where its keys and
-// values lie. A session whose text begins alike shares these pages and reads what stands behind
-// them (Session::reuse()), whether the other still runs or ended long ago: a page that nobody holds
-// stays until its pool wants room (kv_pool.h).
+// The prefix cache: an index of all whole pages of 16 tokens that sessions of an engine have read.
+// A session whose text begins with the same tokens shares these pages and reads only the rest
+// (Session::reuse()). The other session may have ended: its pages stay until the pool needs their
+// memory (kv_pool.h).
 //
-// Exact: what a page holds depends on its tokens and those before them and on nothing else, bit for
-// bit. Sums of all tokens up to a page's last only say where to look; what is found has the same
-// tokens behind the same page, and so the same text from its first token on.
+// Sharing is exact. The contents of a page depend, bit for bit, only on its tokens and those before
+// it. Pages are looked up by a hash of all these tokens, and then the page's tokens and its
+// predecessor are compared, so a hash collision cannot return a wrong page.
 #pragma once
 #include <array>
 #include <span>
@@ -22,46 +21,48 @@ namespace chaski {
 
 class PrefixIndex {
  public:
-  // A page of 16 tokens in the chain that is a text.
+  // A page of 16 tokens. A text is a chain of links.
   struct Link {
-    uint64_t sum = 0;        // of all tokens up to its last
-    Link* before = nullptr;  // null: the text begins with it
-    int end = 0;             // tokens up to its last
+    uint64_t sum = 0;        // hash of all tokens up to its last
+    Link* before = nullptr;  // the previous link; null: the text begins here
+    int end = 0;             // number of tokens up to its last
     std::array<TokenId, kPage> tokens{};
-    std::vector<int32_t> places;  // by pool: the page there, or kNoPage
-    // Pools that have it, links behind it, sessions that stand at it. Without any it is forgotten.
+    std::vector<int32_t> places;  // by pool: its page, or kNoPage
+    // References: pools that have its page, links after it, and sessions that end with it. The link
+    // is removed when there are none.
     int holders = 0;
   };
 
-  // Of 16 tokens behind tokens with the sum `before`.
+  // The hash of 16 tokens that follow tokens with the hash `before`.
   using Sum = uint64_t (*)(std::span<const TokenId> tokens, uint64_t before);
   static uint64_t sum_of(std::span<const TokenId> tokens, uint64_t before);
 
-  // Over all pools of an engine, which outlive it. None may be of recurrent states.
+  // Over all pools of an engine, which outlive this. No pool may have recurrent states.
   explicit PrefixIndex(std::vector<KvPool>& pools, Sum sum = sum_of);
   PrefixIndex(const PrefixIndex&) = delete;
 
-  // The page of these 16 tokens behind `before` (null: at the beginning); null if there is none.
+  // The link of these 16 tokens after `before` (null: at the beginning), or null.
   Link* find(const Link* before, std::span<const TokenId> tokens);
-  // The same, made if there is none. What of it no pool has lies in these places from now on.
+  // The same, but makes the link if there is none. Pools that have no page for it get the page of
+  // `places`, which is kept from now on.
   Link* add(Link* before, std::span<const TokenId> tokens, std::span<const int32_t> places);
-  static void hold(Link* link) { ++link->holders; }
-  void let_go(Link* link);
+  static void retain(Link* link) { ++link->holders; }
+  void release(Link* link);
 
   size_t size() const { return links_.size(); }
-  uint64_t sums() const { return sums_; }  // that were made so far
+  uint64_t sums() const { return sums_; }  // hashes computed so far
 
  private:
-  // By sum. What lies in it keeps its address.
+  // By hash. Elements keep their addresses.
   using Links = std::unordered_multimap<uint64_t, Link>;
   Link* look_up(uint64_t sum, const Link* before, std::span<const TokenId> tokens);
-  uint64_t sum_behind(const Link* before, std::span<const TokenId> tokens);
-  void forget(size_t pool, int32_t page);
+  uint64_t sum_after(const Link* before, std::span<const TokenId> tokens);
+  void remove(size_t pool, int32_t page);
 
   std::vector<KvPool>& pools_;
   const Sum sum_;
   Links links_;
-  std::vector<std::vector<Link*>> at_;  // (pools, pages): what lies there
+  std::vector<std::vector<Link*>> at_;  // (pools, pages): the link of a page
   uint64_t sums_ = 0;
 };
 

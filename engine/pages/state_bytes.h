@@ -1,5 +1,4 @@
-// What a model keeps of a sequence from token to token, in bytes: told before a model is run, and
-// with its speed.
+// The state that a model keeps of a sequence, in bytes. `chaski plan` and `chaski bench` print it.
 #pragma once
 #include <cstdint>
 
@@ -8,9 +7,9 @@
 namespace chaski {
 
 struct StateBytes {
-  uint64_t per_1024 = 0;   // tokens of context, of layers that see all of them
-  uint64_t windows = 0;    // at most, of layers that see the last tokens only
-  uint64_t recurrent = 0;  // however long the sequence is
+  uint64_t per_1024 = 0;   // full attention, per 1024 tokens of context
+  uint64_t windows = 0;    // sliding windows, at most
+  uint64_t recurrent = 0;  // recurrent states, for any length
 };
 StateBytes state_bytes(const StateLayout& states);
 

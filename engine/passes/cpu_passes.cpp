@@ -56,7 +56,7 @@ void CpuPasses::give_part(Plan& plan) {
 }
 
 void CpuPasses::take_part(const Plan& plan) {
-  if (part_->last == model_.n_layers || part_->stays) return;
+  if (part_->last == model_.n_layers || part_->keep_input) return;
   const size_t cols = size_t(plan.result_shape().cols), rows = size_t(batch_.cells.back()) + 1;
   part_->rows->resize(std::max(part_->rows->size(), rows * cols));
   for (size_t t = 0; t < batch_.cells.size(); ++t)
@@ -64,8 +64,8 @@ void CpuPasses::take_part(const Plan& plan) {
                 part_->rows->data() + size_t(batch_.cells[t]) * cols);
 }
 
-// Activations are taken once, at their largest; asked for before, because a control group does not
-// refuse memory, it kills.
+// The executor allocates activations once, at their largest. Available memory is checked before,
+// because a control group kills a process instead of refusing memory.
 void CpuPasses::expect_memory(const Plan& plan) {
   constexpr uint64_t kWorthAsking = 16 << 20;
   const uint64_t need = plan.arena_bytes() + plan.shared_bytes() +
@@ -90,7 +90,7 @@ std::optional<const float*> CpuPasses::run(Result what, std::span<const float> r
   if (part_) give_part(plan);
   std::vector<double> seconds;
   executor_.profile = profile ? &seconds : nullptr;
-  const struct Reset {  // others run plans there too
+  const struct Reset {  // draft heads run their plans on this executor too
     Executor& executor;
     ~Reset() { executor.profile = nullptr; }
   } reset{executor_};
@@ -101,7 +101,8 @@ std::optional<const float*> CpuPasses::run(Result what, std::span<const float> r
   return plan.result();
 }
 
-// Angles for every position so far, doubled each time so that a decode step seldom makes any.
+// Computes the rotary angles of all positions so far. Their number is doubled each time, so that a
+// decode step seldom computes any.
 void CpuPasses::extend_ropes(const Graph& graph) {
   int64_t need = 1;
   for (int32_t p : batch_.positions) need = std::max<int64_t>(need, p + 1);

@@ -1,4 +1,4 @@
-// Forward passes of the CPU: of a whole model, or of its first layers.
+// Forward passes on the CPU, of a whole model or of its first layers.
 #pragma once
 #include <functional>
 #include <optional>
@@ -10,36 +10,37 @@
 
 namespace chaski {
 
-// What the CPU gets of a model: the first `layers`; with all of them, the result too.
+// The graph of the first `layers` layers. With all layers it also computes the result.
 Graph cpu_graph(const Model& model, int layers, const Batch& batch, Result what = Result::logits);
 
 class CpuPasses {
  public:
-  // The first `layers` of the model over `batch`. `where` has their states; the angles are put
-  // there. All outlive this.
+  // Runs the first `layers` of the model over `batch`. `where` has their states and gets the rotary
+  // angles. All outlive this.
   CpuPasses(const Model& model, int layers, const Batch& batch, PassContext& where, int threads,
             bool threads_fixed);
 
-  // Of the batch as it is now, and of a row for each token if the model goes by such: a row of
-  // `what` for each output, or what the next layer reads, (tokens, dim). Valid until the next run.
-  // Times are added to `profile` unless it is null.
-  // Nothing if the pass was abandoned, which it is when `stop` is set before it is over.
+  // Runs the current batch. `rows` has an input row for each token, if the model reads such.
+  // Returns a row of `what` for each output or, if layers follow on a device, their input (tokens,
+  // dim). The rows are valid until the next run. Returns nothing if the pass was abandoned because
+  // `stop` was set. Adds times to `profile` unless it is null.
   std::optional<const float*> run(Result what, std::span<const float> rows, Profile* profile,
                                   const std::atomic<bool>* stop);
-  // From now on only layers [first, last), of which can_split() says both, are run; whoever wants
-  // all again gives nothing. `rows` has a row of what goes into layer `first` for each cell of the
-  // one session that is read, and gets what comes out of layer `last` - 1 in its place, unless it
-  // `stays`; nothing goes into layer 0, and nothing comes out of the model's last.
+  // From now on runs only layers [first, last) of a single session; without a part, all layers.
+  // can_split() must allow both borders. `rows` has the input of layer `first` by cell, unless that
+  // is layer 0. It is replaced by the output of layer `last` - 1, unless `keep_input` is set or
+  // that is the model's last layer.
   struct Part {
     int first, last;
     std::vector<float>* rows;
-    bool stays = false;
+    bool keep_input = false;
   };
   void only(std::optional<Part> part);
-  // Of the last run, if it was for Result::both: a hidden row for each token, or a row of what
-  // give_beside() says.
+  // After a run for Result::both: a hidden state for each token, or a row of the output that
+  // give_beside() chose.
   const float* hidden() const { return hidden_; }
-  // From now on Result::both gives out what this adds to the graph, not the hidden rows.
+  // From now on the second output of Result::both is the value that `made` adds to the graph,
+  // instead of the hidden states.
   void give_beside(std::function<ValueId(Graph&)> made);
   bool gives_beside() const { return bool(made_); }
   Executor& executor() { return executor_; }
@@ -63,7 +64,7 @@ class CpuPasses {
   PlanCache<Plan> plans_;
   std::vector<std::vector<float>> ropes_;
   const float* hidden_ = nullptr;
-  uint64_t taken_ = 0;  // bytes of activations that were asked for
+  uint64_t taken_ = 0;  // bytes of activations that expect_memory() has allowed
 };
 
 }  // namespace chaski

@@ -28,7 +28,7 @@ DeviceNeeds device_needs(const Model& model, int first_layer, Format kv, int ses
         std::max(needs.options.working,
                  cuda_working_bytes(std::move(graph), batch, needs.options.states, wanted.context));
   }
-  // and a few to copy on write
+  // and a few pages for copy on write
   for (const int64_t one :
        pages_of_session(needs.options.states.pools, wanted.context, wanted.max_batch))
     needs.options.pages.push_back({one, sessions * one + kPageGroup});

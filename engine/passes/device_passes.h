@@ -1,5 +1,5 @@
-// Forward passes of a GPU: of a whole model, or of its last layers, behind what the CPU did of the
-// first.
+// Forward passes on a GPU, of a whole model or of its last layers, after the CPU has run the first
+// ones.
 #pragma once
 #include "cuda/backend.h"
 #include "engine/passes/plan_cache.h"
@@ -8,19 +8,18 @@
 
 namespace chaski {
 
-// The graph of a device that has the layers from `first_layer` on: it ends with the result, as the
-// graph of the whole model does.
+// The graph of the layers from `first_layer` on, up to the result.
 Graph device_graph(const Model& model, int first_layer, const Batch& batch,
                    Result what = Result::logits);
 
-// What a device with these layers has to hold.
+// What a device needs to run some layers.
 struct DeviceNeeds {
   std::vector<const Weight*> weights;  // that its passes read
-  CudaOptions options;                 // as wanted, with the bytes of working memory filled in
+  CudaOptions options;                 // those wanted, with the size of working memory filled in
 };
-// `sessions`: whose pages are wanted there. The working memory is enough for every pass of at most
-// `wanted.max_batch` tokens that asks for the logits of at most `outputs` of them. Throws
-// Error(device) where an op or a format of the model has no kernel. No device is touched.
+// The pages are enough for `sessions` sessions, the working memory for passes of up to
+// `wanted.max_batch` tokens and logits of up to `outputs` of them. Throws Error(device) if an op or
+// a format of the model has no kernel. It does not access a device.
 DeviceNeeds device_needs(const Model& model, int first_layer, Format kv, int sessions, int outputs,
                          const CudaOptions& wanted);
 
@@ -32,9 +31,9 @@ class DevicePasses {
   CudaBackend& backend() { return *backend_; }
   int first_layer() const { return first_layer_; }
 
-  // One pass over `batch`, every time the same object, for a row of `what` for each output;
-  // `input`: what the first layer here reads, (tokens, dim), unless it is the model's first. With
-  // `draws`, one for each output, tokens are drawn from the logits as well.
+  // Runs `batch`, which is the same object each time, and computes a row of `what` for each output.
+  // `input` has the input of the first layer, (tokens, dim), unless that is the model's first. If
+  // `draws` has one draw for each output, tokens are drawn from the logits.
   void run(const Batch& batch, Result what, const float* input, std::span<const CudaDraw> draws,
            Profile* profile);
   const float* result() { return backend_->result().data(); }

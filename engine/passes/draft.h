@@ -1,5 +1,5 @@
-// Guesses at what comes next, as a tree: several may stand at the same place, of which one at most
-// is right, and each goes on from one before it. A chain is the tree with one branch.
+// Draft tokens: a tree of tokens that may follow the text. Several nodes may be candidates for the
+// same position, and at most one of them is accepted. A chain is a tree with one branch.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -13,17 +13,17 @@ namespace chaski {
 struct Draft {
   struct Node {
     TokenId token;
-    int parent;  // a node before it, behind which it stands; -1: behind the text
+    int parent;  // the node that it follows, at a smaller index; -1: it follows the text
     bool operator==(const Node&) const = default;
   };
-  // Whatever stands directly behind its parent goes on with that one's branch, all else begins
-  // one: what should be one branch is to be one run of nodes.
+  // A node whose parent is the node just before it in this list continues that branch. Any other
+  // node begins a branch. So the nodes of a branch must be consecutive.
   std::vector<Node> nodes;
 
-  // Guesses at the next token, the likeliest first, are told apart up to so many. A shape says how
-  // many nodes there are of each of them: itself, and what stands behind it.
+  // The nodes with parent -1 are the candidates for the next token, the most probable one first. At
+  // most kFirst of them are distinguished. A shape has the number of nodes in the subtree of each.
   static constexpr int kFirst = 3;
-  // Draft tokens of a verification pass at most: 16 tokens are the widest pass that pays.
+  // The most draft tokens of a verification pass: wider passes than 16 tokens do not pay.
   static constexpr int kMost = 15;
   using Shape = std::array<int, kFirst>;
   static int size(const Shape& shape) {
@@ -33,12 +33,12 @@ struct Draft {
   }
 
   bool operator==(const Draft&) const = default;
-  // Its number.
+  // Returns the index of the new node.
   int add(TokenId token, int parent) {
     nodes.push_back({token, parent});
     return int(nodes.size()) - 1;
   }
-  // A branch of these tokens.
+  // Adds a branch of these tokens.
   void add(std::span<const TokenId> tokens, int parent = -1) {
     for (const TokenId token : tokens) parent = add(token, parent);
   }
@@ -48,7 +48,7 @@ struct Draft {
     return draft;
   }
 
-  // Nodes between this one and the text.
+  // The number of nodes between this one and the text.
   static int depth(std::span<const Node> nodes, int node) {
     int n = 0;
     while ((node = nodes[size_t(node)].parent) >= 0) ++n;
@@ -58,14 +58,15 @@ struct Draft {
     return nodes[size_t(node)].parent != node - 1;
   }
 
-  // The first guesses at the next token, kFirst of them at most.
+  // The first kFirst candidates for the next token.
   std::vector<TokenId> first() const {
     std::vector<TokenId> out;
     for (const Node& n : nodes)
       if (n.parent < 0 && out.size() < size_t(kFirst)) out.push_back(n.token);
     return out;
   }
-  // The deepest that nodes of each first guess stand, from 1 on; 0 where there is none.
+  // The height of the subtree of each candidate for the next token; 0 if there is no such
+  // candidate.
   Shape depths() const {
     Shape out{};
     each_of_first([&](int of, size_t i) {
@@ -73,7 +74,7 @@ struct Draft {
     });
     return out;
   }
-  // The nodes whose fits(node's number) is true, and whose parents are there.
+  // The nodes for which fits(index) is true and whose parents are kept.
   template <class Fits>
   Draft only(Fits fits) const {
     Draft out;
@@ -85,20 +86,20 @@ struct Draft {
     }
     return out;
   }
-  // The first nodes of each first guess, as many as the shape says.
+  // Keeps the first nodes of each candidate's subtree, as many as the shape has.
   Draft within(Shape shape) const {
     std::vector<bool> kept(nodes.size());
     each_of_first([&](int of, size_t i) { kept[i] = of < kFirst && shape[size_t(of)]-- > 0; });
     return only([&](size_t i) { return kept[i]; });
   }
-  // Without the branches behind so many, the first one not counted.
+  // Keeps the first branch and `branches` more.
   void keep_branches(int branches) {
     for (size_t i = 1; i < nodes.size(); ++i)
       if (begins_branch(nodes, int(i)) && branches-- == 0) return nodes.resize(i);
   }
 
  private:
-  // fn(which of the first guesses it is or stands behind, node)
+  // Calls fn(index of the candidate in whose subtree the node is, node) for each node.
   template <class Fn>
   void each_of_first(Fn fn) const {
     std::vector<int> of;

@@ -1,4 +1,4 @@
-// Which layer a tensor belongs to, by its name.
+// Finds the layer of a tensor by its name.
 #pragma once
 #include <charconv>
 #include <string_view>

@@ -10,53 +10,52 @@ namespace chaski {
 
 namespace {
 
-struct Wish {
-  bool cpu = false, must = false;  // must: a device was asked for by name
+struct DeviceChoice {
+  bool cpu = false, must = false;  // must: there is no fallback to the CPU
   int index = -1;                  // -1: any
 };
 
-Wish wish_of(const EngineOptions& o) {
-  Wish wish;
+DeviceChoice device_choice(const EngineOptions& o) {
+  DeviceChoice choice;
   if (o.device == "cpu") {
-    wish.cpu = true;
+    choice.cpu = true;
   } else if (o.device != "auto") {
-    wish.must = true;
+    choice.must = true;
     const std::string_view prefix = "cuda:";
     const char *at = o.device.data() + std::min(prefix.size(), o.device.size()),
                *end = o.device.data() + o.device.size();
     const bool numbered = o.device.starts_with(prefix) &&
-                          std::from_chars(at, end, wish.index).ptr == end && wish.index >= 0 &&
+                          std::from_chars(at, end, choice.index).ptr == end && choice.index >= 0 &&
                           at < end;
     if (o.device != "cuda" && !numbered)
       fail(Exit::usage, "--device is {}, expected auto, cpu or cuda[:N]", escaped(o.device));
   }
-  if (o.gpu_layers != kAllThatFit && (wish.cpu || o.gpu_layers < 0))
+  if (o.gpu_layers != kAllThatFit && (choice.cpu || o.gpu_layers < 0))
     fail(
         Exit::usage,
         "--gpu-layers is {} with --device {}, expected 0 or more, and a device that is not the CPU",
         o.gpu_layers, o.device);
-  wish.cpu |= o.gpu_layers == 0;
-  wish.must &= !wish.cpu;
-  return wish;
+  choice.cpu |= o.gpu_layers == 0;
+  choice.must &= !choice.cpu;
+  return choice;
 }
 
-// The device wished for, or the one with the most free memory. Error(device) with one clause if
-// there is none.
-CudaDevice find_device(const Wish& wish) {
+// The chosen device, or the one with the most free memory. Throws Error(device) if there is none.
+CudaDevice find_device(const DeviceChoice& choice) {
   CudaDevices all = cuda_devices(true);
   const bool any = !all.list.empty();
-  if (wish.index >= 0)
-    std::erase_if(all.list, [&](const CudaDevice& d) { return d.index != wish.index; });
+  if (choice.index >= 0)
+    std::erase_if(all.list, [&](const CudaDevice& d) { return d.index != choice.index; });
   if (!all.list.empty())
     return *std::max_element(all.list.begin(), all.list.end(),
                              [](auto& a, auto& b) { return a.free_bytes < b.free_bytes; });
-  if (!wish.must) fail(Exit::device, "{}", all.why_none);
-  const std::string name = wish.index < 0 ? "cuda" : fmt::format("cuda:{}", wish.index);
+  if (!choice.must) fail(Exit::device, "{}", all.why_none);
+  const std::string name = choice.index < 0 ? "cuda" : fmt::format("cuda:{}", choice.index);
   fail(Exit::device, "--device is {}, but {}", name,
        any ? "there is no such device" : all.why_none);
 }
 
-// Looks for the largest number of layers that fits on a device.
+// Finds the largest number of layers that fits on a device.
 class Fitting {
  public:
   Fitting(const Model& model, const EngineOptions& o, const CudaDevice& device)
@@ -78,7 +77,7 @@ class Fitting {
     counts_.push_back(layers_);
   }
 
-  // As many of `wanted` layers as the model can be parted for, or 0.
+  // The largest number of last layers, up to `wanted`, that can be split off, or 0.
   int possible(int wanted) const {
     const auto above = std::upper_bound(counts_.begin(), counts_.end(), wanted);
     return above == counts_.begin() ? 0 : *(above - 1);
@@ -105,8 +104,8 @@ class Fitting {
     return fixed_context_ ? own_context_ : std::min(own_context_, kLeastContext);
   }
 
-  // The longest context, in steps of a chunk of attention, for so many layers; none if not even the
-  // least fits.
+  // The longest context that fits with this many layers, in steps of an attention chunk. Nothing if
+  // the shortest context does not fit.
   std::optional<Placement> longest(int on_device) const {
     if (Placement all = with(on_device, own_context_); fits(all)) return all;
     Placement best = with(on_device, least_context());
@@ -134,7 +133,7 @@ class Fitting {
   const int sessions_, layers_, outputs_;
   const bool fixed_context_;
   const int own_context_;
-  std::vector<int> counts_;  // of layers that can be on a device, ascending
+  std::vector<int> counts_;  // numbers of layers that can be on a device, ascending
   CudaOptions wanted_;
 };
 
@@ -147,14 +146,14 @@ Placement on_cpu(const Model& model, const EngineOptions& o, const std::string& 
 
 std::string gigabytes(uint64_t bytes) { return fmt::format("{:.3g} GB", double(bytes) / 1e9); }
 
-// The placement on a device that was found.
 Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice& device,
                     bool must) {
   const Fitting fitting(model, o, device);
   const int layers = int(model.n_layers),
             wanted = o.gpu_layers == kAllThatFit ? layers : fitting.possible(o.gpu_layers);
   if (wanted == 0)
-    fail(Exit::usage, "--gpu-layers is {}, expected 0 or at least {}: layers of this model share",
+    fail(Exit::usage,
+         "--gpu-layers is {}, expected 0 or at least {}: the model cannot be split later",
          o.gpu_layers, fitting.least_possible());
   const std::string name = fmt::format("cuda:{} ({})", device.index, device.name);
   std::optional<Placement> p = fitting.longest(wanted);
@@ -162,7 +161,8 @@ Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice
     if (o.notice) o.notice(name + ": " + line);
   };
   if (wanted < std::min(o.gpu_layers, layers))
-    say(fmt::format("{} of {} layers, because layers of this model share", wanted, layers));
+    say(fmt::format("{} of {} layers, because the model cannot be split elsewhere", wanted,
+                    layers));
   if (!p) {
     const int most = fitting.most_layers();
     if (must || o.gpu_layers != kAllThatFit) {
@@ -193,16 +193,16 @@ void expect_kv_type(const EngineOptions& o) {
   const bool known = std::any_of(std::begin(kKvTypes), std::end(kKvTypes),
                                  [&](const KvType& t) { return t.format == o.kv; });
   if (!known)
-    fail(Exit::usage, "--kv is {}, which keys and values are not kept in", info(o.kv).name);
+    fail(Exit::usage, "--kv is {}, expected a format for keys and values", info(o.kv).name);
 }
 
-// Of a table of positions there are no more; rotary positions go on, beyond what they were trained
-// for.
+// A table of positions limits the context. Rotary positions have no limit, but beyond the model's
+// own context it was not trained for them.
 void expect_context(const EngineOptions& o, const Model& m, const std::string& path) {
   const bool ends = std::any_of(m.weights.begin(), m.weights.end(),
                                 [](auto& w) { return w.role == Role::position_table; });
   if (o.context < 0 || (ends && o.context > m.context))
-    fail(Exit::usage, "{}: --ctx is {}, expected 1 to {}: the model knows no more positions", path,
+    fail(Exit::usage, "{}: --ctx is {}, expected 1 to {}: the model has no more positions", path,
          o.context, m.context);
   if (o.context <= m.context) return;
   if (o.notice)
@@ -210,15 +210,15 @@ void expect_context(const EngineOptions& o, const Model& m, const std::string& p
                          m.context));
 }
 
-struct Stretch {
+struct Scaling {
   RopeScaling kind = RopeScaling::none;
   double factor = 1;
 };
 
-// What --rope-scaling says; nothing if the file's own scaling stays.
-std::optional<Stretch> stretch_of(const std::string& wanted) {
+// Parses --rope-scaling. Returns nothing if the file's own scaling is used.
+std::optional<Scaling> scaling_of(const std::string& wanted) {
   if (wanted.empty()) return std::nullopt;
-  if (wanted == "none") return Stretch{};
+  if (wanted == "none") return Scaling{};
   constexpr std::pair<std::string_view, RopeScaling> kKinds[] = {{"linear", RopeScaling::linear},
                                                                  {"dynamic", RopeScaling::dynamic},
                                                                  {"yarn", RopeScaling::yarn}};
@@ -233,24 +233,24 @@ std::optional<Stretch> stretch_of(const std::string& wanted) {
         "--rope-scaling is {}, expected none, or linear:F, dynamic:F or yarn:F, with F above 1 and "
         "up to 1024",
         escaped(wanted));
-  return Stretch{kind->second, factor};
+  return Scaling{kind->second, factor};
 }
 
-void stretch(Model& m, const EngineOptions& o, const std::string& path) {
-  const std::optional<Stretch> wanted = stretch_of(o.rope_scaling);
+void scale_rope(Model& m, const EngineOptions& o, const std::string& path) {
+  const std::optional<Scaling> wanted = scaling_of(o.rope_scaling);
   if (wanted && !m.stretch_rope(wanted->kind, wanted->factor))
     fail(Exit::usage, "--rope-scaling is {}, but {} has no rotary positions", o.rope_scaling, path);
 }
 
 Placement place(const Model& model, const EngineOptions& o) {
-  const Wish wish = wish_of(o);
-  if (wish.cpu) return on_cpu(model, o, "");
+  const DeviceChoice choice = device_choice(o);
+  if (choice.cpu) return on_cpu(model, o, "");
   std::optional<CudaDevice> device;
   try {
-    device = find_device(wish);
-    return on_device(model, o, *device, wish.must);
+    device = find_device(choice);
+    return on_device(model, o, *device, choice.must);
   } catch (const Error& e) {
-    if (wish.must || e.code != Exit::device) throw;
+    if (choice.must || e.code != Exit::device) throw;
     if (o.gpu_layers != kAllThatFit)
       return on_cpu(model, o, fmt::format("--gpu-layers is {}, but {}", o.gpu_layers, e.what()));
     return on_cpu(model, o, device || o.verbose ? e.what() : "");
@@ -260,9 +260,9 @@ Placement place(const Model& model, const EngineOptions& o) {
 }  // namespace
 
 void check_options(const EngineOptions& o) {
-  const Wish wish = wish_of(o);
-  if (wish.must) find_device(wish);
-  stretch_of(o.rope_scaling);
+  const DeviceChoice choice = device_choice(o);
+  if (choice.must) find_device(choice);
+  scaling_of(o.rope_scaling);
 }
 
 int thread_count(const EngineOptions& o) {
@@ -273,7 +273,7 @@ int thread_count(const EngineOptions& o) {
 }
 
 Placement settle(Model& model, const EngineOptions& o, const std::string& path) {
-  stretch(model, o, path);
+  scale_rope(model, o, path);
   expect_kv_type(o);
   expect_context(o, model, path);
   model.expect_sessions(o.context ? o.context : model.context);

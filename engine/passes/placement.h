@@ -1,5 +1,5 @@
-// Where a model runs: all of it on the CPU, all of it on a GPU, or the first layers here and the
-// last there.
+// Decides where a model runs: on the CPU, on a GPU, or its first layers on the CPU and its last
+// ones on a GPU.
 #pragma once
 #include <optional>
 
@@ -8,37 +8,36 @@
 
 namespace chaski {
 
-// How many tokens one pass has at most. On the CPU the more there are the seldomer the weights are
-// read, but their activations should stay in the L2 cache (256 tokens of 2048 channels are 0.8 MB,
-// quantized). On a device every multiprocessor should have a tile of each matmul.
+// The most tokens of a batch. On the CPU, larger batches read the weights less often, but their
+// activations should stay in the L2 cache (256 tokens of 2048 channels are 0.8 MB, quantized). On a
+// device every multiprocessor should have a tile of each matmul.
 constexpr int kCpuBatch = 256, kDeviceBatch = 2048;
 
 struct Placement {
-  int cpu_layers = 0;  // so many run on the CPU, the first ones; all of them: there is no device
+  int cpu_layers = 0;  // the number of first layers that run on the CPU; all: no device is used
   int context = 0, max_batch = kCpuBatch;
   DeviceNeeds needs;  // empty without a device
 };
 
-// A context that nobody asked for is cut to what fits on the device, but not below this.
+// Without --ctx the context is reduced to what fits on the device, but not below this.
 constexpr int kLeastContext = 4096;
 
-// Refuses what can be refused before a model is looked at: throws Error(usage) for a --device,
-// --gpu-layers or --rope-scaling that cannot be, Error(device) for a device that was asked for and
-// is not there.
+// Checks the options that do not depend on a model. Throws Error(usage) for an invalid --device,
+// --gpu-layers or --rope-scaling, and Error(device) if --device names a device that is not there.
 void check_options(const EngineOptions& options);
 
-// Threads that work at most. Error(usage).
+// The most threads that work. Throws Error(usage).
 int thread_count(const EngineOptions& options);
 
-// What the options make of a model: its positions are stretched, its sessions expected, and where
-// it runs is settled. Only the shapes of its matrices are looked at.
+// Applies the options to a model: scales its rotary positions, prepares it for the context, and
+// decides where it runs. It needs only the shapes of the model's matrices.
 //   --device auto   The device with the most free memory, with as many layers as fit. The CPU if
 //                   there is no device, or none that holds a layer; a notice says why.
-//   --device cuda   All layers are on the device, or as many as --gpu-layers says. Throws
-//                   Error(memory), which says what is needed and what is free, if they do not fit.
-// Without --ctx the context is cut (see kLeastContext) before layers are left to the CPU; a notice
-// says so. Throws Error(usage) for options that do not go with the model, and what check_options()
-// throws. `path` is told in errors.
+//   --device cuda   All layers are on the device, or as many as --gpu-layers asks for. Throws
+//                   Error(memory) with the needed and the free bytes if they do not fit.
+// Without --ctx the context is reduced (see kLeastContext) before layers move to the CPU; a notice
+// says so. Throws Error(usage) for options that do not suit the model, and what check_options()
+// throws. `path` is for error messages.
 Placement settle(Model& model, const EngineOptions& options, const std::string& path);
 
 }  // namespace chaski

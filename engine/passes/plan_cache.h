@@ -1,6 +1,6 @@
-// The plans of one engine, by the shape of the batch they were made for: how many tokens, of how
-// many of them something is wanted, and what. Making a plan takes as long as some decode steps, so
-// plans are kept; prompts come in so many lengths that not all can be.
+// Caches the plans of an engine by the shape of the batch: the number of tokens and outputs, and
+// the kind of result. Making a plan takes as long as several decode steps. Prompts have many
+// lengths, so the cache is limited.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -14,9 +14,9 @@ namespace chaski {
 template <class P>
 class PlanCache {
  public:
-  // The plan that gives out `what` for this batch; make() returns a std::unique_ptr<P> where there
-  // is none yet. Where there are too many, the one that was not used for longest is dropped then,
-  // but never that of one token: every text that is generated comes back to it.
+  // The plan that computes `what` for this batch. If there is none, make() makes it as a
+  // std::unique_ptr<P>. A full cache evicts its least recently used plan, but a plan of one token
+  // last: every decode step uses it.
   template <class Make>
   P& get(const Batch& batch, Result what, Make make) {
     const Shape shape{batch.tokens.size(), batch.outputs.size(), what};

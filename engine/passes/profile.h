@@ -1,4 +1,4 @@
-// What passes do, step by step: times, bytes and operations, summed by what a step is.
+// Profiles passes: times, bytes and operations, summed by the op and weight of a step.
 #pragma once
 #include <map>
 #include <string>
@@ -9,7 +9,7 @@
 namespace chaski {
 
 struct StepName {
-  // "matmul" and "ffn_down": the op, and the first of its weights without its layer.
+  // such as "matmul" and "ffn_down": the op, and its first weight without the layer
   std::string op, weight;
   bool on_device = false;
   auto operator<=>(const StepName&) const = default;
@@ -23,12 +23,11 @@ struct StepProfile {
 
 struct Profile {
   std::map<StepName, StepProfile> steps;
-  int passes = 0;      // through all layers, whether the CPU, a device or both run them
-  size_t n_steps = 0;  // that the CPU did
-  size_t kernels = 0;  // that a device started, without those that draw
+  int passes = 0;      // through all layers, on the CPU, a device or both
+  size_t n_steps = 0;  // on the CPU
+  size_t kernels = 0;  // that a device started, without those that draw tokens
 
-  // Adds one run of a plan. `seconds` are those of its steps; if there is one more, it is the
-  // draw's.
+  // Adds one run of a plan. `seconds` has the time of each step, and of the draw if there was one.
   void add(const Plan& plan, const std::vector<double>& seconds, bool on_device);
 };
 

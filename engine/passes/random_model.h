@@ -1,4 +1,4 @@
-// Models of well-known shapes and random numbers.
+// Makes models of well-known shapes with random weights.
 #pragma once
 #include <memory>
 
@@ -7,12 +7,12 @@
 
 namespace chaski {
 
-// Of its tensors those are made that are read.
+// Tensors are made when they are read.
 ModelSource random_source(const ShapeOptions& options);
 TensorSource random_tensor(const TensorInfo& info);
 
-// A tensor's strips, or a vector of ones. A few strips are made and repeated: the numbers do not
-// matter to speed, their addresses do.
+// Fills a matrix with random strips, a vector with ones. Only a few strips are computed and then
+// repeated: speed depends on their addresses, not on their values.
 void fill_random(const TensorInfo& info, uint64_t seed, std::byte* data);
 
 }  // namespace chaski

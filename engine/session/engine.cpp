@@ -19,7 +19,7 @@ namespace chaski {
 
 namespace {
 
-// Puts the tokenizer into the engine, and returns the weights.
+// Returns the weights. Sets the engine's tokenizer if the file had to be converted.
 std::shared_ptr<const Weights> open_weights(EngineImpl& e, OpenModel&& model,
                                             const EngineOptions& o, int threads) {
   const auto [source, mapped] = std::move(model);  // closed at the end, before pages are mapped
@@ -31,7 +31,7 @@ std::shared_ptr<const Weights> open_weights(EngineImpl& e, OpenModel&& model,
   e.tokenizer = expect_runnable(source);
   expect_memory(source, false, o);
   if (o.notice && o.verify == Verify::always)
-    o.notice(fmt::format("{}: a {} has no sums of its tensors to verify", o.model, source.kind));
+    o.notice(fmt::format("{}: a {} has no checksums to verify", o.model, source.kind));
   if (o.notice)
     o.notice(fmt::format("{}: {}, converted in memory ('chaski convert' keeps the result)", o.model,
                          source.kind));
@@ -46,17 +46,17 @@ void count_columns(EngineImpl& e) {
   e.logits = g.values[size_t(g.result)].shape.cols;
 }
 
-// The CPU has room for this many whole contexts at least; addresses only, memory is taken as pages
-// are written.
+// The CPU reserves addresses for at least this many full contexts. Memory is taken when pages are
+// first written.
 constexpr int64_t kContexts = 16;
 
-// Pages of each pool.
+// The size of each pool in pages.
 std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass, int sessions) {
   std::vector<int64_t> pages = pages_of_session(states.pools, context, pass);
   uint64_t one = 0;
   for (size_t i = 0; i < pages.size(); ++i) one += uint64_t(pages[i]) * states.pools[i].page_bytes;
   int64_t contexts = std::max<int64_t>(kContexts, sessions);
-  // ulimit -v counts addresses: there they are as dear as memory.
+  // ulimit -v limits addresses, so reserve few of them then.
   if (const auto left = available_addresses(); left && uint64_t(contexts) * one > *left / 2)
     contexts = std::max(sessions, 1);
   for (size_t i = 0; i < pages.size(); ++i) {
@@ -67,20 +67,21 @@ std::vector<int64_t> host_pages(const StateLayout& states, int context, int pass
   return pages;
 }
 
-// An order of columns, or columns apart, of a weight that the model multiplies without asking for
+// Refuses column orders and outlier columns of weights that the model multiplies without using
 // them: its outputs would be wrong.
 void expect_all_read(const Model& model, const std::string& path) {
-  std::vector<const Weight*> beside;
+  std::vector<const Weight*> extras;
   for (const Model::BoundWeight& w : model.weights)
-    if (w.role == Role::column_order || w.role == Role::outliers) beside.push_back(w.weight);
-  if (beside.empty()) return;
+    if (w.role == Role::column_order || w.role == Role::outliers) extras.push_back(w.weight);
+  if (extras.empty()) return;
   Batch one;
   one.tokens.resize(1), one.outputs.resize(1);
   const std::vector<const Weight*> read = weights_of(cpu_graph(model, int(model.n_layers), one));
-  for (const Weight* w : beside)
+  for (const Weight* w : extras)
     if (std::ranges::find(read, w) == read.end())
-      fail(Exit::bad_file, "{}: tensor {} is unexpected: the model multiplies the weight whole",
-           path, escaped(w->info.name));
+      fail(Exit::bad_file,
+           "{}: tensor {} is unexpected: the model does not use it with this weight", path,
+           escaped(w->info.name));
 }
 
 void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
@@ -112,7 +113,7 @@ void open_pools(EngineImpl& e, const std::vector<int64_t>& pages) {
     });
   }
   here.place(addresses);
-  // Where rows come in, tokens do not tell what a page holds.
+  // With input rows the tokens alone do not determine a page.
   if (!here.pools.empty() && e.model->row_columns == 0 &&
       std::ranges::none_of(e.states.pools, &StateLayout::Pool::recurrent))
     e.prefixes.emplace(e.pools);
@@ -133,11 +134,12 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
   e.host.states = states_of(m, placement.cpu_layers, o.kv);
   open_pools(e, e.device ? e.device->backend().pages()
                          : host_pages(e.host.states, e.context, e.max_batch, o.sessions));
-  // What nobody holds takes no more memory than was promised to sessions (memory_need.h), and where
-  // no context was asked for, as much as kUnasked positions.
-  constexpr int kUnasked = 8192;
+  // Idle pages take no new memory beyond what was promised to sessions (memory_need.h). Without
+  // --ctx that is kDefaultPositions a session.
+  constexpr int kDefaultPositions = 8192;
   const auto promised = pages_of_session(
-      e.states.pools, o.context == 0 ? std::min(e.context, kUnasked) : e.context, e.max_batch);
+      e.states.pools, o.context == 0 ? std::min(e.context, kDefaultPositions) : e.context,
+      e.max_batch);
   for (size_t i = 0; i < e.pools.size(); ++i)
     e.pools[i].keep_within(std::max(o.sessions, 1) * promised[i]);
   e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, e.host, threads,
@@ -147,7 +149,7 @@ void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOpt
 }  // namespace
 
 bool EngineImpl::run(Result what, std::span<const CudaDraw> draws, const std::atomic<bool>* stop) {
-  ENSURE(!device || what != Result::both, "a device gives out one result");
+  ENSURE(!device || what != Result::both, "only the CPU computes two results");
   readings.plan(batch, states.pools);
   result_ = nullptr;
   if (cpu_layers() > 0) {
@@ -221,7 +223,7 @@ const std::string& Engine::path() const { return impl_->weights->path; }
 bool Engine::has_tokenizer() const { return impl_->tokenizer != nullptr; }
 const Tokenizer& Engine::tokenizer() const {
   if (!impl_->tokenizer)
-    fail(Exit::bad_file, "{}: tokenizer.kind is missing, so there is no text to run on", path());
+    fail(Exit::bad_file, "{}: the model has no tokenizer (tokenizer.kind is missing)", path());
   return *impl_->tokenizer;
 }
 int Engine::vocab_size() const { return int(impl_->model->vocab); }

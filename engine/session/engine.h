@@ -1,5 +1,5 @@
-// A model, ready to run: weights, tokenizer, backend, threads. Immutable once open, apart from the
-// pool of KV pages that its sessions share. One forward pass at a time.
+// A model that is ready to run: weights, tokenizer, backend, threads. It does not change after
+// opening, except for the pages that its sessions share. It runs one forward pass at a time.
 #pragma once
 #include <functional>
 #include <memory>
@@ -27,16 +27,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The same for a model file that open_model() has opened as options.model.
   static std::shared_ptr<Engine> open(OpenModel model, const EngineOptions& options);
   static std::shared_ptr<Engine> random(const ShapeOptions& shape, const EngineOptions& options);
-  // Over weights in memory, which are shared.
+  // Over weights in memory. They are shared, not copied.
   static std::shared_ptr<Engine> over(std::shared_ptr<const Weights> weights,
                                       const EngineOptions& options);
-  // Over a model that is bound to its weights already and guesses for `target`, whose head it asks
-  // too (draft_eagle.h): as many threads, the same context and format of keys and values, and
-  // memory for as many sessions at once.
+  // For a draft model that is already bound to its weights and also uses the head of `target`
+  // (draft_eagle.h). It gets the threads, context and KV format of `target`, and memory for
+  // `sessions` sessions.
   static std::shared_ptr<Engine> guessing_for(std::shared_ptr<Engine> target,
                                               std::unique_ptr<Model> model,
                                               std::shared_ptr<const Weights> weights, int sessions);
-  // Another engine over the same weights, which are not read again.
+  // Another engine over the same weights in memory.
   std::shared_ptr<Engine> with(const EngineOptions& options) const;
   ~Engine();
 
@@ -47,25 +47,25 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const Tokenizer& tokenizer() const;  // Error(bad_file) if the model has none
   bool has_tokenizer() const;
   int vocab_size() const;
-  int hidden_size() const;  // columns of Session::hidden(); 0: there is none
+  int hidden_size() const;  // columns of Session::hidden(); 0: the model has no hidden output
   int context_length() const;
-  int batch_length() const;  // tokens of a pass, at most
-  // Bytes per second that bench measured here: what the CPU reads, or what a device reads and
-  // writes when it copies. 0 if it did not, or if both run layers, because then neither figure is a
-  // limit.
+  int batch_length() const;  // the most tokens of a batch
+  // Memory bandwidth in bytes per second that `chaski bench` measured: of reads on the CPU, or of
+  // copies on a device. 0 if it was not measured, or if both run layers, because then neither
+  // figure is the limit.
   double memory_bandwidth() const;
-  std::string memory() const;  // of which: "cpu, -t 4", "cuda:0 (NVIDIA H200)"
+  std::string memory() const;  // what that bandwidth is of: "cpu, -t 4", "cuda:0 (NVIDIA H200)"
   // "cpu", "cuda:0 (NVIDIA H200)", "cuda:0 (NVIDIA H200), 20 of 32 layers"
   std::string device() const;
-  int threads() const;            // at most
-  double threads_used() const;    // on the average over all passes so far
+  int threads() const;            // upper limit
+  double threads_used() const;    // mean over all passes so far
   std::string isa() const;        // "avx512vnni", ...
-  uint64_t weight_bytes() const;  // that one decoded token reads: of every matmul, once
-  Format weight_format() const;   // of most of them
+  uint64_t weight_bytes() const;  // weights that one decoded token reads
+  Format weight_format() const;   // the format of most weight bytes
   std::string kv_type() const;    // as --kv names it
   uint64_t file_bytes() const;
-  uint64_t state_bytes(int positions) const;  // read for the token after so many
-  StateBytes states() const;                  // kept of a sequence
+  uint64_t state_bytes(int positions) const;  // state that the token after `positions` reads
+  StateBytes states() const;                  // state that a sequence takes
 
   EngineImpl& impl() { return *impl_; }
 

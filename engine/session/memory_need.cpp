@@ -16,7 +16,7 @@ namespace chaski {
 
 namespace {
 
-// Where the bytes of a matrix would be that nobody reads.
+// Stands in for the data of matrices, which are never read.
 alignas(64) std::byte nowhere[64];
 
 uint64_t aligned_bytes(const TensorInfo& t) { return (t.bytes() + 63) / 64 * 64; }
@@ -105,10 +105,11 @@ uint64_t Footprint::states(int context) const {
   uint64_t sum = 0;
   const std::vector<int64_t> pages =
       pages_of_session(layout_.pools, context, std::min(kCpuBatch, context));
-  // A page lies all over its group (kv_layout.h), the first one takes nearly all of it.
+  // The bytes of a page are spread over its group (kv_layout.h), so the first page of a group takes
+  // nearly all its memory.
   for (size_t i = 0; i < pages.size(); ++i)
     sum += uint64_t(whole_groups(pages[i])) * layout_.pools[i].page_bytes;
-  // Angles are made for twice as many positions as are needed (cpu_passes.cpp).
+  // Angles are computed for up to twice the needed positions (cpu_passes.cpp).
   const auto positions =
       std::min<int64_t>(2 * int64_t(context) + 255, std::max<int64_t>(context, model_.context));
   return sum + uint64_t(positions) * angles_;
@@ -116,18 +117,18 @@ uint64_t Footprint::states(int context) const {
 
 uint64_t Footprint::activations(int context) const {
   if (layers_ == 0) return 0;
-  const int widest = std::min(kCpuBatch, context), guessed = std::min(Draft::kMost + 1, widest);
+  const int widest = std::min(kCpuBatch, context), drafted = std::min(Draft::kMost + 1, widest);
   uint64_t arena = 0, own = 0, shared = 0;
   for (const auto& [tokens, outputs] :
-       {std::pair(widest, 1), std::pair(guessed, guessed), std::pair(1, 1)}) {
+       {std::pair(widest, 1), std::pair(drafted, drafted), std::pair(1, 1)}) {
     const ImaginedPass pass(model_, layers_, kv_, context - tokens, context, outputs);
     arena = std::max<uint64_t>(arena, pass.plan().arena_bytes());
     own = std::max<uint64_t>(own, pass.plan().scratch_bytes());
     shared = std::max<uint64_t>(shared, pass.plan().shared_bytes());
   }
-  // A session's copy of the logits, and what a sampler makes of a row of them.
+  // Logits that a pass of several batches keeps, and the sampler's candidates of one row.
   const uint64_t drawn =
-      uint64_t(model_.vocab) * (uint64_t(guessed) * sizeof(float) + sizeof(Candidate));
+      uint64_t(model_.vocab) * (uint64_t(drafted) * sizeof(float) + sizeof(Candidate));
   return arena + own * uint64_t(threads_) + shared + kSharedCounters * sizeof(uint32_t) + drawn;
 }
 
@@ -150,7 +151,7 @@ int Footprint::longest_context(uint64_t bytes, int most) const {
 
 namespace {
 
-// What is asked for, and what it may take.
+// The requested settings, and the memory that they may take.
 struct Wanted {
   const Model& model;
   int layers, threads, context;
@@ -158,7 +159,7 @@ struct Wanted {
   bool mapped;
 };
 
-// Nothing where less than a page of a context fits, or where it would not be another way.
+// Returns nothing if less than a page of context fits, or if `to` makes no weight smaller.
 std::optional<Remedy> remedy_with(const Wanted& w, Format kv, std::optional<Format> to) {
   try {
     const Footprint need(w.model, w.layers, kv, w.threads);
@@ -170,14 +171,14 @@ std::optional<Remedy> remedy_with(const Wanted& w, Format kv, std::optional<Form
     return Remedy{fits, kv, to, weights + need.states(fits) + need.activations(fits)};
   } catch (const Error& e) {
     if (e.code != Exit::usage) throw;
-    return std::nullopt;  // keys and values of this model are not kept so
+    return std::nullopt;  // the KV cache of this model cannot have this format
   }
 }
 
 }  // namespace
 
 uint64_t prudent(uint64_t have, int threads) {
-  constexpr uint64_t kOfThread = 72 << 20;  // addresses of its stack, and where it allocates
+  constexpr uint64_t kOfThread = 72 << 20;  // addresses of a stack and of malloc's arena
   if (const auto addresses = available_addresses())
     have = std::min(have, *addresses - std::min(*addresses / 2, uint64_t(threads) * kOfThread));
   return have - have / 16;
@@ -192,7 +193,7 @@ std::vector<Remedy> remedies(const Model& model, int layers, const EngineOptions
     for (const Format kv : {o.kv, Format::q8, Format::q4_0}) {
       if (kv != o.kv && info(kv).bits() >= info(o.kv).bits()) continue;
       const std::optional<Remedy> way = remedy_with(wanted, kv, to);
-      // Worth saying is what leaves more of the context than what asks for less of a change.
+      // A larger change is listed only if it leaves a longer context.
       if (way && (found.empty() || way->context > found.back().context)) found.push_back(*way);
     }
   return found;
@@ -231,9 +232,9 @@ void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& 
   if (weights > *have)
     fail(Exit::memory, "{}: the weights need {} of memory, {} are available{}", source.path,
          in_gigabytes(weights), in_gigabytes(*have), advice);
-  fail(Exit::memory, "{}: a context of {} keeps {}{}, {} of memory are available{}", source.path,
+  fail(Exit::memory, "{}: a context of {} needs {}{}, {} of memory are available{}", source.path,
        context, in_gigabytes(states),
-       mapped ? "" : fmt::format(" beside the weights' {}", in_gigabytes(weights)),
+       mapped ? "" : fmt::format(" in addition to the weights' {}", in_gigabytes(weights)),
        in_gigabytes(*have), advice);
 }
 

@@ -1,5 +1,5 @@
-// What a model takes of memory when it runs, worked out from the shapes of its tensors before any
-// of its matrices is read. Engine::open() refuses by it, and `chaski plan` tells it.
+// Predicts how much memory a model needs, from the shapes of its tensors, before its matrices are
+// read. Engine::open() refuses a model that does not fit, and `chaski plan` prints the figures.
 #pragma once
 #include <memory>
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace chaski {
 
-// A model whose matrices are nowhere and only as large as they will be. Its vectors are read,
-// because they may decide about a graph.
+// A model whose matrices have shapes but no data. Its vectors are read, because the graph may
+// depend on their values.
 class ShapedModel {
  public:
   explicit ShapedModel(const ModelSource& source);  // throws what bind_model() throws
@@ -25,10 +25,10 @@ class ShapedModel {
   std::unique_ptr<Model> model_;
 };
 
-// A pass of the CPU over one sequence, ready to be measured, never to be run.
+// A pass of the CPU over one sequence. It is planned to learn its size and never run.
 class ImaginedPass {
  public:
-  // Of the cells [from, end), with the result of the last `outputs` of them.
+  // Computes cells [from, end), and the result of the last `outputs` of them.
   ImaginedPass(const Model& model, int layers, Format kv, int from, int end, int outputs);
   const Plan& plan() const { return *plan_; }
 
@@ -42,29 +42,28 @@ class ImaginedPass {
 // The states of the model's first layers.
 StateLayout states_of(const Model& model, int layers, Format kv);
 
-// What a model file keeps of a sequence, without opening it as an engine. The KV cache has format
-// `kv`. Nothing for a model that chaski cannot run.
+// The state that a sequence takes, without opening an engine. The KV cache has format `kv`. Returns
+// nothing for a model that chaski cannot run.
 std::optional<StateBytes> state_bytes(const ModelSource& source, Format kv);
 
-// Of weights, that one decoded token reads: of every matmul, once.
+// Weights that one decoded token reads: those of every matmul, once.
 uint64_t weight_bytes_a_token(const Model& model);
 
-// Bytes that the CPU's part of a model takes, by what takes them.
+// The memory that the CPU's layers of a model take, by purpose, in bytes.
 class Footprint {
  public:
-  // The first `layers` run here, by so many threads. The model outlives this. Error(usage) where
-  // its keys and values cannot be kept in `kv`.
+  // For the first `layers` layers, run by `threads` threads. The model outlives this. Throws
+  // Error(usage) if the KV cache cannot have format `kv`.
   Footprint(const Model& model, int layers, Format kv, int threads);
 
   uint64_t weights() const { return weights_; }  // of the whole model
-  // The same after `chaski quantize --type`.
+  // the same after `chaski quantize --type`
   uint64_t weights_in(Format format) const;
-  // Keys, values and recurrent states of a sequence as long as the context, and the angles of its
-  // positions.
+  // KV cache, recurrent states and rotary angles of a sequence as long as the context.
   uint64_t states(int context) const;
-  // Of the largest pass: values, quantized activations, what threads add up in.
+  // Activations of the largest pass: floats, quantized values and the threads' scratch memory.
   uint64_t activations(int context) const;
-  // The longest context up to `most` whose states and activations fit; 0: none.
+  // The longest context up to `most` whose states and activations fit into `bytes`; 0: none.
   int longest_context(uint64_t bytes, int most) const;
 
  private:
@@ -74,30 +73,30 @@ class Footprint {
   const int threads_;
   uint64_t weights_ = 0;
   StateLayout layout_;
-  uint64_t angles_ = 0;  // bytes a position
+  uint64_t angles_ = 0;  // bytes per position
 };
 
-// What can be counted on of memory that is free now: it may be a little less when it is taken, and
-// where addresses are limited threads take some.
+// How much of the free memory `have` can be relied on. A sixteenth is left over, and if addresses
+// are limited, each thread needs some.
 uint64_t prudent(uint64_t have, int threads);
 
-// A way to run what does not fit as it was asked for.
+// Settings with which a model fits into memory.
 struct Remedy {
-  int context;                    // the longest that fits so, up to what was asked for
-  Format kv;                      // of keys and values
-  std::optional<Format> weights;  // that they have to be quantized to
+  int context;                    // the longest that fits, up to the requested one
+  Format kv;                      // of the KV cache
+  std::optional<Format> weights;  // quantize the weights to this format
   uint64_t bytes;                 // weights, states and activations
 };
-// Those that leave a context of at least kPage tokens, in the order of what has to be changed: the
-// context, then keys and values, then the weights. `have` is for states, activations and, unless
-// they are `mapped`, weights.
+// Settings that leave a context of at least kPage tokens. First those that change only the context,
+// then the KV format, then the weights. `have` is for states, activations and, unless they are
+// `mapped`, weights.
 std::vector<Remedy> remedies(const Model& model, int layers, const EngineOptions& options,
                              int threads, int context, uint64_t have, bool mapped);
 std::string remedy_text(const Remedy& remedy, const EngineOptions& options, int context);
 
-// Throws Error(memory), with what would fit, where a model of these tensors cannot run so: before
-// any of them is read. `mapped`: the weights stay in their file. Without --ctx pages are taken as
-// the text grows, so that no context is too long.
+// Throws Error(memory), with the settings that would fit, if a model of these tensors does not fit
+// into memory. No tensor is read. `mapped`: the weights stay in their file. Without --ctx pages are
+// taken as the text grows, so no context is too long.
 void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& options);
 
 }  // namespace chaski

@@ -15,10 +15,10 @@ void Session::Impl::expect_memory(int end) {
   unchecked_bytes += need;
   if (unchecked_bytes < kWorthAsking) return;
   unchecked_bytes = 0;
-  // The addresses are this process's since the pool was made.
+  // Only physical memory is checked: the pool has reserved its addresses.
   const auto have = available_pages();
   if (!have || std::max(need, kWorthAsking) <= *have) return;
-  // From now on what nobody holds any more makes room first.
+  // From now on the pools reuse idle pages before they take new memory.
   need = 0;
   for (const PageTable& t : tables) need += t.new_bytes_to(end);
   for (KvPool& pool : e().pools) pool.keep_within_now();
@@ -28,18 +28,18 @@ void Session::Impl::expect_memory(int end) {
          end, double(wanted) / 1e9, double(*have) / 1e9);
 }
 
-void Session::Impl::take_snapshot(int position, bool guess) {
+void Session::Impl::take_snapshot(int position, bool draft) {
   const auto& pools = e().states.pools;
   if (position == 0 ||
       std::none_of(pools.begin(), pools.end(), [](const auto& p) { return p.recurrent; }))
     return;
   const auto position_of = [&](size_t n) { return n > 0 ? snapshots[n - 1].position : 0; };
   const size_t n = snapshots.size();
-  if (!guess && position - position_of(n) < snapshot_cells) return;
-  // Close to the one before it, the last was for a guess only.
+  if (!draft && position - position_of(n) < snapshot_cells) return;
+  // A snapshot close to the one before it was made for a draft only.
   if (n > 0 && position_of(n) - position_of(n - 1) < snapshot_cells) snapshots.pop_back();
   snapshots.push_back({position, tables});
-  for (PageTable& t : snapshots.back().tables) t.forget_before(position);
+  for (PageTable& t : snapshots.back().tables) t.drop_before(position);
   if (snapshots.size() <= kSnapshots + 1) return;
   std::vector<Snapshot> every_other;
   for (size_t i = 1; i < snapshots.size(); i += 2) every_other.push_back(std::move(snapshots[i]));
@@ -48,8 +48,8 @@ void Session::Impl::take_snapshot(int position, bool guess) {
 }
 
 void Session::Impl::move_link(PrefixIndex::Link* to) {
-  if (to) PrefixIndex::hold(to);
-  if (link) e().prefixes->let_go(link);
+  if (to) PrefixIndex::retain(to);
+  if (link) e().prefixes->release(link);
   link = to;
 }
 
@@ -61,7 +61,7 @@ void Session::Impl::index_pages(int end) {
     for (const PageTable& t : tables) pages_.push_back(t.page(page));
     move_link(
         e().prefixes->add(link, std::span(tokens).subspan(size_t(from), size_t(kPage)), pages_));
-    // Read by two at the same time, it is held once from now on.
+    // If two sessions read the same page at the same time, they share one copy from now on.
     for (size_t i = 0; i < tables.size(); ++i)
       if (const int32_t known = link->places[i];
           known != kNoPage && pages_[i] != kNoPage && known != pages_[i])
@@ -81,14 +81,14 @@ void Session::Impl::share_indexed(std::span<const TokenId> text) {
     if (!next) break;
     chain.push_back(next);
   }
-  // For every page and pool, where the unbroken run of pages begins that ends with it.
+  // By page and pool: the first page of the unbroken run of indexed pages that ends here.
   std::vector<std::vector<int>> runs(chain.size(), std::vector<int>(tables.size()));
   for (size_t page = 0; page < chain.size(); ++page)
     for (size_t i = 0; i < tables.size(); ++i)
       runs[page][i] = chain[page]->places[i] == kNoPage ? int(page) + 1
                       : page > 0                        ? runs[page - 1][i]
                                                         : 0;
-  // As far as each pool has all that the next token sees.
+  // Share only as far as each pool has all cells that the next token attends to.
   auto pages = int(chain.size());
   const auto whole = [&](int cells) {
     for (size_t i = 0; i < tables.size(); ++i)
@@ -100,7 +100,7 @@ void Session::Impl::share_indexed(std::span<const TokenId> text) {
   const int cells = pages * kPage;
   std::vector<int32_t> shared;
   for (size_t i = 0; i < tables.size(); ++i) {
-    // as many as it would have kept, had it read them
+    // as many pages as the session would have kept if it had read the tokens
     const int first =
         std::max(runs[size_t(pages) - 1][i], tables[i].first_for(std::max(0, cells - kGoBack)));
     shared.clear();
@@ -150,9 +150,9 @@ std::optional<Session::Next> Session::extend(std::span<const TokenId> tokens,
   return Next{pass.rows(), pass.hidden(0, tokens.size() - 1)};
 }
 
-// In the order of the tokens, so that the passes they come in make no difference.
+// Sums in the order of the tokens, so that the result does not depend on the batches.
 std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
-  ENSURE(!tokens.empty(), "nothing stands for no text");
+  ENSURE(!tokens.empty(), "an embedding is of at least one token");
   const bool mean = impl_->e().model->pooling == Model::Pooling::mean;
   const Extension one{.session = this, .tokens = tokens, .wanted = mean ? int(tokens.size()) : 1};
   std::vector<double> sums(size_t(impl_->e().columns(Result::hidden)));
@@ -203,7 +203,7 @@ int Session::rewind(int position) {
 }
 
 int Session::branches(int tokens, int sessions) const {
-  // The last page that they share is copied.
+  // 2: a page that is only partly filled at each end; the first of them is a copy.
   const int64_t pages = tokens / kPage + 2;
   int64_t most = Draft::kFirst * kPage;
   const EngineImpl& e = impl_->e();

@@ -1,6 +1,6 @@
-// One sequence of tokens and its states: keys and values, and what a recurrent model keeps. The
-// logits after a token depend on the model and the tokens before it and on nothing else, bit for
-// bit: not on chunks, threads, other sessions, rewinds or forks.
+// One sequence of tokens and its state: the KV cache, and the recurrent state if the model has one.
+// The logits after a token depend only on the model and the tokens up to it, bit for bit. They do
+// not depend on batches, threads, other sessions, rewinds or forks.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -22,66 +22,70 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  const std::vector<TokenId>& tokens() const;  // everything whose keys and values are held
+  const std::vector<TokenId>& tokens() const;  // those in the KV cache
   int position() const { return int(tokens().size()); }
   int room() const;  // how many more tokens fit into the context
-  // how many of them, from the first on, the session holds
+  // the length of the longest common beginning of `tokens` and tokens()
   size_t common_prefix(std::span<const TokenId> tokens) const;
 
-  // Appends tokens, in chunks of at most Engine's batch; returns the logits of the last `wanted`
-  // ones, (wanted, vocab), valid until the next pass of any session. Throws Error(prompt_too_long)
-  // with both numbers when they do not fit (nothing is changed then), Error(non_finite) if a logit
-  // is not finite, Error(memory) when the pool of pages is exhausted: then the session is rewound.
+  // Appends tokens, in batches of at most Engine::batch_length(). Returns the logits of the last
+  // `wanted` tokens, (wanted, vocab), valid until the next pass of any session of the engine.
+  // Throws Error(prompt_too_long) with both numbers if the tokens do not fit into the context,
+  // Error(non_finite) if a logit is not finite, and Error(memory) if there are no free pages. The
+  // session then holds what it held before.
   std::span<const float> extend(std::span<const TokenId> tokens, int wanted = 1);
   std::span<const float> decode(TokenId token) { return extend({&token, 1}); }
 
-  // As extend(), but returns what the logits are made of: the rows behind the last norm, (wanted,
-  // Engine::hidden_size()).
+  // As extend(), but returns the hidden states that the logits are computed from: the output of the
+  // final norm, (wanted, Engine::hidden_size()).
   std::span<const float> hidden(std::span<const TokenId> tokens, int wanted = 1);
-  // Of a model that goes by rows, which come with the tokens, one for each: the logits behind the
-  // last one, and the row that they are made of, valid until the next pass. Nothing if `stop` was
-  // set meanwhile. Throws what extend() throws.
+  // For a model that reads an input row with each token (an EAGLE head): the logits after the last
+  // token and its hidden state, valid until the next pass. Returns nothing if the pass was
+  // abandoned because `stop` was set. Throws what extend() throws.
   struct Next {
     std::span<const float> logits, hidden;
   };
   std::optional<Next> extend(std::span<const TokenId> tokens, std::span<const float> rows,
                              const std::atomic<bool>* stop);
-  // Appends tokens, at least one; returns what stands for them as a whole: the hidden row of the
-  // last, or the mean of all of theirs, as the architecture says. Throws what extend() throws.
+  // Appends at least one token and returns their embedding: the hidden state of the last one, or
+  // the mean of all their hidden states, as the architecture asks. Throws what extend() throws.
   std::vector<float> pooled(std::span<const TokenId> tokens);
 
-  // Keeps as many tokens as `tokens` begin with and rewind() reaches, or shares the pages of more
-  // that some session of the engine has read (prefix_index.h), and forgets the rest. Returns those
-  // still to be appended: at least the last, because logits come from appending a token.
+  // Makes the session hold the longest possible beginning of `tokens`: it rewinds to the common
+  // prefix, and shares further pages that any session of the engine has read (prefix_index.h).
+  // Returns the tokens that are still to be appended. That is at least the last one, because
+  // appending a token computes the logits.
   std::span<const TokenId> reuse(std::span<const TokenId> tokens);
 
-  // Forgets everything from `position` on. Where a window or a recurrent state has left the past
-  // behind, from an earlier position on: the position reached, from where tokens are to be given
-  // again. That is `position` itself with neither, and within the last pass or 1024 tokens with
-  // windows alone; with recurrent states, where the last pass began if it wanted several logits.
+  // Drops all tokens from `position` on and returns the new position. It is smaller than `position`
+  // if a sliding window or a recurrent state no longer has the past; the tokens after it must be
+  // appended again. Full attention always reaches `position`. Sliding windows reach it within the
+  // last pass or the last 1024 tokens. Recurrent states reach the beginning of the last pass, if it
+  // wanted several logits.
   int rewind(int position);
-  // Throws Error(usage) where layers are on a device, whose states save() and restore() do not
-  // know.
+  // Throws Error(usage) if a device runs some layers: save() and restore() need all states on the
+  // host.
   void expect_kept(const std::string& path) const;
-  // All that it holds, in a file (session_file.cpp says the layout); the old one is whole until the
-  // new one is. Returns its bytes. Throws Error(io), and Error(usage) where layers are on a device.
+  // Writes tokens and states to a file (layout: session_file.cpp), which replaces an older one
+  // atomically. Returns the bytes written. Throws Error(io), and Error(usage) as expect_kept()
+  // does.
   uint64_t save(const std::string& path) const;
-  // Holds what the file says instead, as if its tokens had been read here: the bits are the same.
-  // Throws Error(io), and Error(bad_file) for a file that is damaged, or of another model, format
-  // of keys and values, or context; then the session is empty. Models are told apart by their
+  // Replaces tokens and states by those of the file. The bits are the same as if the tokens had
+  // been read here. Throws Error(io), and Error(bad_file) if the file is damaged or belongs to
+  // another model, KV format or context; the session is empty then. Models are compared by their
   // hyperparameters and by samples of every tensor, not by all weights.
   void restore(const std::string& path);
-  // Whether a file that is there was written by save(), of whatever model.
+  // Whether the file exists and was written by save(), for any model.
   static bool is_saved(const std::string& path);
-  // shares pages, copies one when either writes on
+  // The copy shares all pages. A page is copied when one of the two sessions writes to it.
   std::unique_ptr<Session> fork();
-  // How many branches a draft may have besides its first, as far as there are pages, if this pass
-  // gives each so many tokens and as much is left to each of `sessions`. None with recurrent
-  // states: the tokens of a pass change them one after the other, and their branches would have to
-  // be read apart.
+  // How many branches a draft may have besides its first, if each branch has up to `tokens` tokens
+  // and the free pages are shared equally by `sessions`. 0 for recurrent states: each token changes
+  // the state, so branches would have to be computed one by one.
   int branches(int tokens, int sessions = 1) const;
 
-  // One session alone. Throws what extend() throws.
+  // Appends tokens, verifies the draft, and returns the accepted draft tokens and one more. Throws
+  // what extend() throws.
   std::vector<TokenId> draw(std::span<const TokenId> tokens, Sampler& sampler,
                             std::span<const Draft::Node> draft = {});
 

@@ -3,15 +3,15 @@
 //   offset 0   magic "CHASKIS\1" (the last byte is the version), u64 XXH3-64 of all that follows
 //   offset 16  u64 sum of the model, u64 context, str format of keys and values (u64 length, bytes)
 //   tokens     u64 n, n x i32
-//   pools      u64 n, n x u64 number of the first page kept: a window has lost those before
+//   pools      u64 n, n x u64 number of the first page kept: a window has dropped earlier pages
 //   pages      by pool, page and state: keys and values of each head (kv_layout.h), or the block
 //              of a recurrent state
 //
-// The sum of the model is one of its hyperparameters, of --rope-scaling, and of each tensor: name,
-// format, shape and 4 KB each of its beginning, middle and end. Reading all of the weights would
-// take longer than the tokens do. The context is in the file because some models choose their
-// rotary angles by it. Snapshots of recurrent states are not kept, so where there are such states a
-// restored session goes on at its end or begins anew.
+// The sum of the model covers its hyperparameters, --rope-scaling, and each tensor: name, format,
+// shape and 4 KB each of its beginning, middle and end. Reading all weights would take longer than
+// computing the tokens again. The context is in the file because some models choose their rotary
+// angles by it. Snapshots of recurrent states are not saved: a restored session with such states
+// continues at its end or starts again from position 0.
 #include <xxhash.h>
 
 #include <cstring>
@@ -41,25 +41,25 @@ void append_text(std::string& out, std::string_view text) {
 }
 
 uint64_t sum_of_model(const EngineImpl& e) {
-  std::string said;
-  append_text(said, e.rope_scaling);
+  std::string summed;
+  append_text(summed, e.rope_scaling);
   for (const auto& [key, value] : e.weights->meta.all())
     if (key.starts_with("model.") || key == "general.architecture") {
-      append_text(said, key);
-      append_value(said, value, key);
+      append_text(summed, key);
+      append_value(summed, value, key);
     }
   for (const Weight& w : e.weights->tensors) {
-    append_text(said, w.info.name);
-    append_text(said, info(w.info.format).name);
-    append_number(said, w.info.rows), append_number(said, w.info.cols);
+    append_text(summed, w.info.name);
+    append_text(summed, info(w.info.format).name);
+    append_number(summed, w.info.rows), append_number(summed, w.info.cols);
     const size_t bytes = w.info.bytes(), sample = std::min(bytes, kSummedBytes);
     for (const size_t at : {size_t(0), (bytes - sample) / 2, bytes - sample})
-      append_number(said, checksum(w.data + at, sample));
+      append_number(summed, checksum(w.data + at, sample));
   }
-  return checksum(said.data(), said.size());
+  return checksum(summed.data(), summed.size());
 }
 
-// take(address, bytes) of all that a page holds, in the order of the file.
+// Calls take(address, bytes) for each block of a page, in the order of the file.
 template <class Take>
 void each_block(const StateLayout& states, int pool, int32_t page, Take take) {
   states.copy_page(pool, page, page,
@@ -69,7 +69,7 @@ void each_block(const StateLayout& states, int pool, int32_t page, Take take) {
 class SumWriter {
  public:
   explicit SumWriter(const std::string& path) : file_(path), sum_(XXH3_createState()) {
-    ENSURE(sum_, "a sum takes 600 bytes");
+    ENSURE(sum_, "the hash state was allocated");
     XXH3_64bits_reset(sum_.get());
     const std::string preamble = std::string(kSessionMagic) + std::string(8, '\0');
     file_.write(std::as_bytes(std::span(preamble)));
@@ -103,9 +103,9 @@ class SumWriter {
   std::string held_;
 };
 
-// The context and the format of a file, beside those that are here.
-void expect_made_so(const std::string& path, uint64_t context, const std::string& kv,
-                    uint64_t context_here, const std::string& kv_here) {
+// Compares context and KV format of the file with those of the engine.
+void expect_same_settings(const std::string& path, uint64_t context, const std::string& kv,
+                          uint64_t context_here, const std::string& kv_here) {
   std::string differs, flags;
   const auto add = [](std::string& list, const char* between, const std::string& one) {
     list += (list.empty() ? "" : between) + one;
@@ -120,7 +120,7 @@ void expect_made_so(const std::string& path, uint64_t context, const std::string
     add(flags, " ", "--kv " + escaped(kv));
   }
   if (!differs.empty())
-    fail(Exit::bad_file, "{}: its keys and values are {} ({} goes on with them)", path, differs,
+    fail(Exit::bad_file, "{}: its keys and values are {} ({} continues with them)", path, differs,
          flags);
 }
 
@@ -132,7 +132,8 @@ bool Session::is_saved(const std::string& path) {
 
 void Session::expect_kept(const std::string& path) const {
   if (impl_->e().device)
-    fail(Exit::usage, "{}: keys and values on a device are not kept, expected --device cpu", path);
+    fail(Exit::usage, "{}: keys and values on a device cannot be saved, expected --device cpu",
+         path);
 }
 
 uint64_t Session::save(const std::string& path) const {
@@ -162,17 +163,18 @@ void Session::restore(const std::string& path) {
   Cursor in(path, mapped->bytes());
   const auto magic = in.raw(kSessionMagic.size(), "magic");
   if (std::memcmp(magic.data(), kSessionMagic.data(), magic.size()) != 0)
-    fail(Exit::bad_file, "{}: holds no keys and values, expected a file that chaski wrote", path);
+    fail(Exit::bad_file, "{}: not a file of keys and values, expected one that chaski wrote", path);
   const auto sum = in.take<uint64_t>("sum");
   expect_kept(path);
   const auto rest = mapped->bytes().subspan(kSessionPreamble);
   if (checksum(rest.data(), rest.size()) != sum)
-    fail(Exit::bad_file, "{}: the file is damaged: its bytes do not match their sum", path);
+    fail(Exit::bad_file, "{}: the file is damaged: its checksum does not match", path);
   if (in.take<uint64_t>("model") != sum_of_model(e))
     fail(Exit::bad_file, "{}: its keys and values are of another model than {}", path,
          impl_->engine->path());
   const auto context = in.take<uint64_t>("context");
-  expect_made_so(path, context, in.text("format"), uint64_t(e.context), impl_->engine->kv_type());
+  expect_same_settings(path, context, in.text("format"), uint64_t(e.context),
+                       impl_->engine->kv_type());
   const uint64_t n = in.count(in.take<uint64_t>("tokens"), sizeof(TokenId), "tokens");
   if (n > uint64_t(e.context))
     fail(Exit::bad_file, "{}: it has {} tokens, expected at most {}", path, n, e.context);
@@ -195,7 +197,8 @@ void Session::restore(const std::string& path) {
         fail(Exit::bad_file, "{}: its first page is {}, expected at most {}", path, first, most);
       t.take(int(first), int(n));
       if (!t.reaches(int(n)))
-        fail(Exit::bad_file, "{}: its first page is {}, behind what a token sees", path, first);
+        fail(Exit::bad_file, "{}: its first page is {}, after cells that the next token attends to",
+             path, first);
     }
     for (size_t pool = 0; pool < tables.size(); ++pool)
       for (const int32_t page : tables[pool].held())
@@ -203,7 +206,7 @@ void Session::restore(const std::string& path) {
           std::memcpy(block, in.raw(bytes, "pages").data(), bytes);
         });
     if (in.remaining() > 0)
-      fail(Exit::bad_file, "{}: {} bytes stand behind the last page", path, in.remaining());
+      fail(Exit::bad_file, "{}: {} unexpected bytes after the last page", path, in.remaining());
     impl_->tokens = std::move(tokens);
   } catch (...) {
     rewind(0);

@@ -1,4 +1,4 @@
-// The inside of Session: private to engine/.
+// The state of a Session. Private to engine/session.
 #pragma once
 #include "engine/pages/page_table.h"
 #include "engine/session/engine_impl.h"
@@ -8,7 +8,7 @@ namespace chaski {
 
 struct Session::Impl {
   using Tables = std::vector<PageTable>;  // by pool of states
-  // What the session was, when a recurrent state makes going back impossible otherwise.
+  // An earlier state to rewind to, for models with recurrent states.
   struct Snapshot {
     int position;
     Tables tables;
@@ -16,26 +16,27 @@ struct Session::Impl {
   std::shared_ptr<Engine> engine;
   std::vector<TokenId> tokens;
   Tables tables;
-  PrefixIndex::Link* link = nullptr;  // the last of its whole pages that the index has been told
-  std::vector<Snapshot> snapshots;    // positions grow
-  int snapshot_cells = 256;           // from one to the next; twice as many when there are too many
-  uint64_t unchecked_bytes = 0;       // bytes taken since memory was last asked for
-  std::vector<int32_t> pages_;        // of the page that the index is told
+  PrefixIndex::Link* link = nullptr;  // of the last whole page that is in the prefix index
+  std::vector<Snapshot> snapshots;    // in ascending order of position
+  int snapshot_cells = 256;           // distance of snapshots; doubled when there are too many
+  uint64_t unchecked_bytes = 0;       // allocated since available memory was last checked
+  std::vector<int32_t> pages_;        // by pool: scratch of index_pages()
 
   Impl() = default;
   Impl(const Impl&) = delete;
   ~Impl() { move_link(nullptr); }
 
   EngineImpl& e() { return engine->impl(); }
-  // Throws Error(memory) rather than waiting for the system to end the program. Small needs are not
-  // worth the question, but many of them are.
+  // Throws Error(memory) before pages for cells up to `end` would make the system kill the process.
+  // Small amounts are added up and checked together.
   void expect_memory(int end);
-  // Before the token at `position` is evaluated. `guess`: it may be taken back at once.
-  void take_snapshot(int position, bool guess);
-  // The whole pages of its tokens up to `end` go into the index, or are those that are there.
+  // Call before the token at `position` is computed. `draft`: it may be rewound at once.
+  void take_snapshot(int position, bool draft);
+  // Adds the whole pages up to token `end` to the prefix index. If the index already has a page
+  // with these tokens, the session uses that one instead of its own.
   void index_pages(int end);
-  // Shares the pages that the index has of what `text` begins with, if they reach further than what
-  // it holds, which is the beginning of `text`.
+  // Shares the pages that the prefix index has for the beginning of `text`, if they are more than
+  // the session holds. The session's tokens must be a beginning of `text`.
   void share_indexed(std::span<const TokenId> text);
   void move_link(PrefixIndex::Link* to);
 };

@@ -127,12 +127,12 @@ TEST_CASE("cli/chat: a conversation is saved with its KV cache, which is not com
     const Outcome other = chat({"--kv", "f32", "--resume", talk}, "A cat.\n");
     CHECK_MESSAGE(other.error_says(std::string("talk.json.kv: its keys and values are in ") + kv +
                                    ", expected f32 (--kv " + kv +
-                                   " goes on with them): the text is read again"),
+                                   " continues with them): the text is read again"),
                   other.err);
     const Outcome shorter = chat({"--kv", "f32", "-c", "256", "--resume", talk}, "A cat.\n");
     CHECK_MESSAGE(shorter.error_says(
                       std::string("are made in a context of 512 tokens, expected 256 and in ") +
-                      kv + ", expected f32 (-c 512 --kv " + kv + " goes on with them)"),
+                      kv + ", expected f32 (-c 512 --kv " + kv + " continues with them)"),
                   shorter.err);
     check_one_line(
         chaski_run({"chat", "-q", "--lines", "-m", kStory, "--resume", talk + ".kv"}, "a\n"), 2,

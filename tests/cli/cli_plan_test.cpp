@@ -110,7 +110,7 @@ TEST_CASE("cli/plan: what would make it fit does") {
   const Outcome refused = under(limit, run + "-c 2000000");
   CHECK(refused.status == 4);
   const size_t last = refused.err.rfind("chaski: error: ");
-  CHECK_MESSAGE(contains(refused.err, "a context of 2000000 keeps "), refused.err);
+  CHECK_MESSAGE(contains(refused.err, "a context of 2000000 needs "), refused.err);
   const long context = number_behind(refused.err.substr(last), "; -c ");
   REQUIRE_MESSAGE(context > 512, refused.err);
   CHECK(context == doctest::Approx(j["ways"][0]["context"].get<double>()).epsilon(0.1));

@@ -247,7 +247,7 @@ TEST_CASE("cli/a context that does not fit into memory is refused before a page 
   const Outcome outcome =
       chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "-c", "2000000000"});
   CHECK(outcome.status == 4);
-  CHECK_MESSAGE(last_line(outcome.err).find("a context of 2000000000 keeps") != std::string::npos,
+  CHECK_MESSAGE(last_line(outcome.err).find("a context of 2000000000 needs") != std::string::npos,
                 outcome.err);
 }
 

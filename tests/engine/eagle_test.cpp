@@ -1,5 +1,5 @@
-// EAGLE heads and layers for one token more: their numbers, what they know of a text, the texts
-// that they guess for, and folders that are damaged.
+// EAGLE heads and next-token layers: their logits, what they keep of a text, texts that are drafted
+// with them, and damaged folders.
 #include "models/import/hf/eagle.h"
 
 #include <cmath>
@@ -27,14 +27,14 @@ nlohmann::json told_in(const std::string& folder) {
   return nlohmann::json::parse(read_file(folder + "/golden.json"));
 }
 
-// The rows that a head is told of these tokens.
+// The hidden states that a head reads for these tokens.
 std::vector<float> rows_of(const std::shared_ptr<Engine>& target, std::span<const TokenId> tokens) {
   const auto session = target->session();
   const Extension all{.session = session.get(), .tokens = tokens, .wanted = 0, .hidden = true};
   return draw_all({&all, 1})[0].hidden;
 }
 
-TEST_CASE("eagle: logits are those of another program, also behind its own rows") {
+TEST_CASE("eagle: logits equal those of another program, also after its own hidden states") {
   for (const std::string name : {"eagle", "eagle_bf16", "eagle3", "mimo"}) {
     CAPTURE(name);
     const std::string folder = golden("heads/") + name, of = name == "eagle3" ? kEagle3Target
@@ -77,7 +77,7 @@ TEST_CASE("eagle: logits are those of another program, also behind its own rows"
     }
     MESSAGE(name << ": max error / max logit " << worst / most);
     CHECK(worst <= 1e-4 * most);
-    // Gone back, or forked and gone back, it says the same again.
+    // After rewinding, or forking and rewinding, the logits are the same.
     const auto fork = s->fork();
     for (Session* again : {s.get(), fork.get()}) {
       CHECK(again->rewind(int(begin)) == int(begin));
@@ -115,12 +115,12 @@ void write_tensors(const std::string& path, const std::vector<EagleTensor>& tens
 const std::string kConfig = "/config.json", kWeights = "/model.safetensors";
 constexpr EagleKind kEveryKind[] = {EagleKind::eagle1, EagleKind::eagle3, EagleKind::next_layer};
 
-// A head of one layer with random weights, whose rows are about what came in, times `scale`.
+// A head of one layer with random weights, whose output is about its input times `scale`.
 struct WrittenHead {
   EagleKind kind = EagleKind::eagle1;
   float scale = 1;
-  std::vector<float> bias = {};     // of all its rows; not of EAGLE-3
-  std::vector<TokenId> known = {};  // by EAGLE-3; empty: every third token
+  std::vector<float> bias = {};     // added to each output; not for EAGLE-3
+  std::vector<TokenId> known = {};  // tokens that EAGLE-3 can draw; empty: every third one
   int64_t heads = 2, kv_heads = 1, ffn = 32;
 };
 
@@ -148,10 +148,11 @@ void write_head(const std::string& folder, const Engine& target, WrittenHead hea
     return [&random, size](int64_t) { return size * (float(random() % 2001) / 1000 - 1); };
   };
   const auto one = [](int64_t) { return 1.0f; };
-  // The row is the last of what EAGLE-1 and 3 make one, and the first of the other.
+  // The hidden state is the second part of the concatenated input of EAGLE-1 and 3, and the first
+  // part for the other kind.
   const int64_t width = three ? 3 * d : 2 * d, at = next ? 0 : width - d;
   const std::string layer = next ? "model.mtp_layers.0." : three ? "midlayer." : "layers.0.";
-  const int64_t seen = three ? 2 * d : d;  // by attention
+  const int64_t seen = three ? 2 * d : d;  // columns that attention reads
   std::vector<EagleTensor> tensors{{next ? layer + "input_proj.weight" : "fc.weight",
                                     {d, width},
                                     [&, noise = some(0.05f)](int64_t i) {
@@ -184,7 +185,7 @@ void write_head(const std::string& folder, const Engine& target, WrittenHead hea
   write_tensors(folder + kWeights, tensors);
 }
 
-// Notes what a drafter guessed, and behind which text.
+// Records what a drafter proposed after which text.
 struct Noted : Drafter {
   explicit Noted(std::unique_ptr<Drafter> who) : who(std::move(who)) {}
   bool reads_hidden() const override { return true; }
@@ -202,7 +203,7 @@ struct Noted : Drafter {
   std::vector<std::pair<std::vector<TokenId>, Draft>> notes;
 };
 
-// What is guessed behind a text whose rows are all told at once.
+// The draft after a text whose hidden states are all passed at once.
 Draft guessed_anew(const std::shared_ptr<Engine>& eagle, const std::shared_ptr<Engine>& target,
                    const SamplerOptions& sampling, const std::vector<TokenId>& text,
                    const Draft::Shape& shape) {
@@ -211,7 +212,7 @@ Draft guessed_anew(const std::shared_ptr<Engine>& eagle, const std::shared_ptr<E
   return drafter->propose(text, shape);
 }
 
-TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came") {
+TEST_CASE("eagle: drafts depend on the text, not on how its hidden states arrived") {
   std::string story = "Once upon a time there was a little dog.";
   while (story.size() < 1000) story += " He ran and he saw a cat.";
   for (const EagleKind kind : kEveryKind) {
@@ -220,7 +221,7 @@ TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came"
     write_head(temp.path, *Engine::open({}), {kind});
     size_t seen = 0;
     for (const double temperature : {0.0, 0.8}) {
-      // Another time, or pages of the story would be known, and their rows not told.
+      // In another engine: pages from the prefix cache would come without hidden states.
       const auto target = Engine::open({});
       const auto eagle = open_eagle(temp.path, target);
       const auto& tokenizer = target->tokenizer();
@@ -230,7 +231,7 @@ TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came"
       Noted noted(eagle_drafter(eagle, with.sampling));
       with.drafter = &noted, with.draft_length = 4;
       const auto session = target->session();
-      // Of a long prompt, of the same with another end, and of another.
+      // A long prompt, the same with another end, and another prompt.
       for (const std::string& text : {story + " Then", story + " But", std::string("Tim")}) {
         const auto prompt = tokenizer.encode_prompt(text);
         CHECK((text == "Tim" || prompt.size() > 256));
@@ -238,7 +239,7 @@ TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came"
         CHECK(got.tokens == generate(*target->session(), prompt, plain, kUnheard).tokens);
         CHECK(got.drafted > 0);
         for (const auto& [history, draft] : noted.notes) {
-          // Behind the same tokens, the row in front of another end is not told again.
+          // The hidden state before the other end is not passed again.
           if (draft.nodes.empty() || !text.ends_with("Then")) continue;
           CHECK(draft == guessed_anew(eagle, target, with.sampling, history, draft.depths()));
           ++seen;
@@ -250,7 +251,7 @@ TEST_CASE("eagle: what it guesses depends on the text, not on how its rows came"
   }
 }
 
-TEST_CASE("eagle: asked again, cut, and told of another text") {
+TEST_CASE("eagle: proposes again, after a cut, and for another text") {
   for (const EagleKind kind : kEveryKind) {
     CAPTURE(int(kind));
     const auto target = Engine::open({});
@@ -276,26 +277,26 @@ TEST_CASE("eagle: asked again, cut, and told of another text") {
     CHECK(drafter->propose(text, {1}).nodes ==
           std::vector<Draft::Node>(three.nodes.begin(), three.nodes.begin() + 1));
     CHECK(drafter->propose(text, {0}).nodes.empty());
-    // On several branches: the first is as it is alone, and all begin with another token.
+    // Several branches: the first is the same as alone, and each begins with another token.
     const Draft tree = drafter->propose(text, {3, 2, 1});
     REQUIRE(tree.nodes.size() == 6);
     CHECK(std::equal(three.nodes.begin(), three.nodes.end(), tree.nodes.begin()));
     CHECK(tree.depths() == Draft::Shape{3, 2, 1});
     const std::vector<TokenId> firsts = tree.first();
     CHECK(std::set<TokenId>(firsts.begin(), firsts.end()).size() == 3);
-    // A branch goes on as the chain would behind that token.
+    // A branch continues as the chain would after that token.
     CHECK(drafter->propose(text, {1, 2, 1}).nodes[2] == Draft::Node{tree.nodes[4].token, 1});
     CHECK(drafter->propose(text, {3}) == three);
-    // Told of a beginning, and then of the rest again.
+    // Reads a beginning, and then the rest again.
     drafter->read_hidden(std::span(text).first(5), std::span(rows).first(4 * dim));
     CHECK(drafter->propose(text, {3}).nodes.empty());
     drafter->propose(std::span(text).first(5), {2});
     drafter->read_hidden(text, std::span(rows).subspan(4 * dim));
     CHECK(drafter->propose(text, {3}) == three);
-    // Of what it knows, a part is told anew.
+    // Reads a part again that it knows already.
     drafter->read_hidden(text, std::span(rows).subspan((n - 2) * dim));
     CHECK(drafter->propose(text, {3}) == three);
-    // Of another text it keeps nothing.
+    // Keeps nothing for another text.
     auto other = text;
     other[0] = text[0] == 5 ? 6 : 5;
     drafter->read_hidden(other, std::span(rows).subspan((n - 1) * dim));
@@ -306,7 +307,7 @@ TEST_CASE("eagle: asked again, cut, and told of another text") {
   }
 }
 
-TEST_CASE("eagle: of what is drawn while nobody guesses, the last rows wait") {
+TEST_CASE("eagle: of tokens drawn without drafts, only the last hidden states are kept") {
   for (const EagleKind kind : kEveryKind) {
     CAPTURE(int(kind));
     const auto target = Engine::open({});
@@ -328,14 +329,14 @@ TEST_CASE("eagle: of what is drawn while nobody guesses, the last rows wait") {
   }
 }
 
-TEST_CASE("eagle: text with it is the text without, greedy and sampled, alone and together") {
+TEST_CASE("eagle: a text does not depend on it, greedy and sampled, alone and in a batch") {
   for (const EagleKind kind : kEveryKind) {
     CAPTURE(int(kind));
     const auto target = Engine::open({});
     const auto prompt = target->tokenizer().encode_prompt("Once upon a time there was a");
     const auto plain = generate(*target->session(), prompt, drawn(0, 1, 100), kUnheard);
-    // It guesses mostly what the text has most often: the row behind which that was drawn is its
-    // bias, or it knows nothing else.
+    // It mostly proposes the most frequent token of the text: the hidden state before that token is
+    // its bias, or it has no other token.
     const TempFolder temp;
     std::vector<TokenId> all = prompt;
     all.insert(all.end(), plain.tokens.begin(), plain.tokens.end());
@@ -393,7 +394,7 @@ TEST_CASE("eagle: text with it is the text without, greedy and sampled, alone an
   }
 }
 
-TEST_CASE("eagle: an EAGLE-3 head changes no token, and knows some of them") {
+TEST_CASE("eagle: an EAGLE-3 head with a reduced vocabulary changes no token") {
   const auto target = open_on_cpu(kEagle3Target, Format::f32);
   const std::string folder = golden("heads/eagle3");
   const auto eagle = open_eagle(folder, target);
@@ -431,7 +432,7 @@ TEST_CASE("eagle: an EAGLE-3 head changes no token, and knows some of them") {
       CHECK((k == 0) == (guessed == 0));
     }
   }
-  // Its rows are not those that others read.
+  // Its input rows are not those that other heads read.
   for (const std::string name : {"eagle3", "medusa"}) {
     const Error error = error_of([&] {
       if (name == "medusa") DraftHeads(golden("heads/") + name, target);
@@ -442,7 +443,7 @@ TEST_CASE("eagle: an EAGLE-3 head changes no token, and knows some of them") {
   }
 }
 
-TEST_CASE("eagle: a context that is full and shifts, with it and without") {
+TEST_CASE("eagle: a context that fills up and shifts, with it and without") {
   for (const EagleKind kind : kEveryKind) {
     CAPTURE(int(kind));
     EngineOptions small;
@@ -463,7 +464,7 @@ TEST_CASE("eagle: a context that is full and shifts, with it and without") {
     CHECK(with.dropped_tokens == without.dropped_tokens);
     CHECK(with.tokens == without.tokens);
     CHECK(with.drafted > 0);
-    // So is a context without room for guesses.
+    // The same for a context without room for draft tokens.
     options.context_policy = ContextPolicy::stop, options.max_tokens = -1;
     const auto full = generate(*target->session(), prompt, options, kUnheard);
     CHECK(full.finish == Finish::full);
@@ -472,7 +473,7 @@ TEST_CASE("eagle: a context that is full and shifts, with it and without") {
   }
 }
 
-// Opened for the model that it was made for.
+// Opens the folder for the model that it was made for.
 const DamagedHeads& eagle_folder() {
   static const DamagedHeads folder{golden("heads/eagle"), "/model.safetensors",
                                    [target = open_on_cpu(kEagleTarget, Format::f32)](
@@ -528,7 +529,7 @@ TEST_CASE("eagle: damaged folders are refused in one line") {
   CHECK(!is_eagle(kEagleTarget + "/config.json"));
 }
 
-// A tensor gets a name that is passed over.
+// Renames a tensor so that it is ignored.
 void lose_tensor(const std::string& folder, const std::string& name) {
   const std::string text = read_file(folder + kWeights);
   uint64_t bytes = 0;
@@ -540,7 +541,7 @@ void lose_tensor(const std::string& folder, const std::string& name) {
   write_file(folder + kWeights, safetensors(header, text.substr(8 + bytes)));
 }
 
-// What is read of a tensor from its `i`-th byte on becomes these bytes.
+// Replaces bytes of a tensor, from its `i`-th byte on.
 void write_bytes(const std::string& path, const std::string& tensor, size_t i,
                  const std::string& bytes) {
   std::string text = read_file(path);
@@ -593,7 +594,7 @@ TEST_CASE("eagle: damaged folders of EAGLE-3 heads are refused in one line") {
         contains(line, fmt::format("tensor d2t has {} at 2, expected one of 96 tokens", further)),
         line);
   }
-  // Of a model with too few layers, unless it says which.
+  // A model with too few layers is refused, unless the head names the layers.
   const TempFolder temp;
   const auto other = open_on_cpu(kEagleTarget, Format::f32);
   const auto write_for = [&](const std::string& more) {
@@ -611,7 +612,7 @@ TEST_CASE("eagle: damaged folders of EAGLE-3 heads are refused in one line") {
   CHECK_NOTHROW(open_eagle(temp.path, other));
 }
 
-TEST_CASE("eagle: an EAGLE-3 head may say which layers it reads") {
+TEST_CASE("eagle: an EAGLE-3 head may name the layers that it reads") {
   const auto told = told_in(golden("heads/eagle3"));
   const auto tokens = told["tokens"].get<std::vector<TokenId>>();
   const auto rows = [&](const std::string& says) {
@@ -629,7 +630,7 @@ TEST_CASE("eagle: an EAGLE-3 head may say which layers it reads") {
   CHECK(rows(R"("eagle_aux_hidden_state_layer_ids": [1, 2, 5], )") != usual);
 }
 
-TEST_CASE("eagle: a layer for one token more lies beside the model's own, and is told apart") {
+TEST_CASE("eagle: a next-token layer is stored with the model's own layers, and is recognized") {
   CHECK(is_eagle(kNextTarget));
   CHECK(has_next_layer(kNextTarget));
   CHECK(!has_next_layer(kEagleTarget));
@@ -664,7 +665,7 @@ TEST_CASE("eagle: a layer for one token more lies beside the model's own, and is
           "tensor model.mtp_layers.1.mlp.up_proj.weight is unexpected");
 }
 
-TEST_CASE("eagle: numbers that are not finite are found when a head is opened") {
+TEST_CASE("eagle: non-finite numbers are detected when a head is opened") {
   const std::string nan32("\0\0\xc0\x7f", 4), infinite16("\0\x7c", 2), nan16("\xc1\x7f", 2);
   const DamagedHeads one{golden("heads/eagle"), kWeights,
                          [target = open_on_cpu(kEagleTarget, Format::f32)](
@@ -694,7 +695,7 @@ TEST_CASE("eagle: numbers that are not finite are found when a head is opened") 
   }
 }
 
-TEST_CASE("eagle: a text goes on without a head whose numbers grow too large") {
+TEST_CASE("eagle: a text continues without a head whose numbers overflow") {
   const auto target = Engine::open({});
   const TempFolder temp;
   write_head(temp.path, *target,
@@ -716,7 +717,7 @@ TEST_CASE("eagle: a text goes on without a head whose numbers grow too large") {
   }
 }
 
-TEST_CASE("cli/a model's own folder has the layer that guesses for it") {
+TEST_CASE("cli/a model's own folder has its next-token layer") {
   const TempFolder temp;
   const std::string folder = temp / "model", whole = temp / "model.quipu";
   REQUIRE(
@@ -764,7 +765,7 @@ TEST_CASE("cli/a model's own folder has the layer that guesses for it") {
   CHECK(!contains(run(folder, {}).err, hint));
 }
 
-TEST_CASE("cli/an EAGLE head guesses for run, and what is none is said") {
+TEST_CASE("cli/an EAGLE head drafts for run, and other folders are refused") {
   const TempFolder temp;
   write_head(temp.path, *Engine::open({}));
   const auto run = [&](const std::string& who) {
@@ -781,7 +782,7 @@ TEST_CASE("cli/an EAGLE head guesses for run, and what is none is said") {
     CHECK_MESSAGE(guessed.status == 0, guessed.err);
     CHECK(guessed.out == plain.out);
   }
-  // Where it has to be left out, that is said once.
+  // If it has to be left out, a notice says so once.
   const auto target = Engine::open({});
   const TempFolder large;
   write_head(large.path, *target,

@@ -1,5 +1,4 @@
-// The logits of a token depend on the model and the tokens before it, and on nothing else: bit for
-// bit.
+// The logits of a token depend only on the model and the tokens up to it, bit for bit.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -34,7 +33,7 @@ std::shared_ptr<Engine> open_exact(const std::string& model, int threads = 2,
   return Engine::open(o);
 }
 
-// All logits of the tokens, given to the session in chunks.
+// The logits of all tokens, which are appended in chunks.
 std::vector<float> logits_in_chunks(Session& s, std::span<const TokenId> tokens, size_t chunk) {
   std::vector<float> out;
   for (size_t i = 0; i < tokens.size(); i += chunk) {
@@ -63,7 +62,7 @@ TEST_CASE("exact: any number of threads") {
   }
 }
 
-TEST_CASE("exact: any chunking of the prompt, every kind of keys and values") {
+TEST_CASE("exact: any chunking of the prompt, with every KV format") {
   for (const std::string& m : models())
     for (const KvType& kv : kKvTypes) {
       CAPTURE(m);
@@ -84,7 +83,7 @@ TEST_CASE("exact: long contexts cross pages, chunks of attention and batches") {
   CHECK(same(whole, logits_in_chunks(*e->session(), t, 37)));
 }
 
-TEST_CASE("exact: alone or beside others") {
+TEST_CASE("exact: alone or in a batch with other sessions") {
   for (const std::string& m : models()) {
     CAPTURE(m);
     const auto e = open_exact(m);
@@ -112,9 +111,9 @@ TEST_CASE("exact: rewound, forked and fresh sessions") {
   CHECK(same(last, s->extend(std::span(t).subspan(21))));
   s->rewind(37);
   auto f = s->fork();
-  s->extend(std::vector<TokenId>(10, 5));  // writes into the page that both hold
+  s->extend(std::vector<TokenId>(10, 5));  // writes into the shared page
   CHECK(same(last, f->extend(std::span(t).subspan(37))));
-  // ... and what the first wrote there is still its own.
+  // The tokens that the first session wrote there are unchanged.
   std::vector<TokenId> other(t.begin(), t.begin() + 37);
   other.insert(other.end(), 10, 5);
   other.push_back(7);
@@ -122,7 +121,7 @@ TEST_CASE("exact: rewound, forked and fresh sessions") {
   CHECK(same(std::span(alone).last(size_t(e->vocab_size())), s->decode(7)));
   s->rewind(37);
   const auto rest = s->reuse(t);
-  CHECK(s->position() == 48);  // what was forgotten is still known, in whole pages
+  CHECK(s->position() == 48);  // its whole pages are in the prefix index
   CHECK(same(last, s->extend(rest)));
 }
 
@@ -159,7 +158,7 @@ TEST_CASE("exact: a session from a file is the session that was saved") {
       const uint64_t bytes = s->save(tmp / "kv");
       CHECK(bytes == std::filesystem::file_size(tmp / "kv"));
       CHECK(Session::is_saved(tmp / "kv"));
-      // Another engine, as another process has it, and a session that held something else.
+      // Restored by another engine, as in another process, into a session with other tokens.
       const auto other = open_exact(m, 1, kv.format);
       const auto restored = other->session();
       restored->extend(std::span(t).subspan(3, 9));
@@ -171,7 +170,9 @@ TEST_CASE("exact: a session from a file is the session that was saved") {
     }
 }
 
-TEST_CASE("exact: windows that left their beginning come back from a file, and go back as far") {
+TEST_CASE(
+    "exact: sliding windows without their beginning are restored from a file, and rewind equally "
+    "far") {
   const TempFolder tmp;
   EngineOptions o;
   o.model = golden("models/gemma3"), o.context = 2048, o.threads = 2;
@@ -187,7 +188,9 @@ TEST_CASE("exact: windows that left their beginning come back from a file, and g
   CHECK(restored->rewind(1000) == s->rewind(1000));
 }
 
-TEST_CASE("engine: a saved session that is damaged, or another's, is refused and leaves nothing") {
+TEST_CASE(
+    "engine: a saved session that is damaged or of another model is refused, and the session is "
+    "empty") {
   const TempFolder tmp;
   const auto e = open_exact("");
   const auto t = tokens_for(*e, 40);
@@ -208,8 +211,8 @@ TEST_CASE("engine: a saved session that is damaged, or another's, is refused and
     std::string damaged = good;
     damaged[at] ^= 1;
     const std::string line = refused(*e, damaged);
-    CHECK_MESSAGE(contains(line, at < 8 ? "holds no keys and values" : "do not match their sum"),
-                  line);
+    CHECK_MESSAGE(
+        contains(line, at < 8 ? "not a file of keys and values" : "checksum does not match"), line);
   }
   for (const size_t size : {7, 15, 16, 200, int(good.size()) - 1})
     CHECK_FALSE(refused(*e, good.substr(0, size)).empty());
@@ -249,7 +252,7 @@ TEST_CASE("exact: text with a draft is the text without, greedy and sampled") {
   CHECK(accepted > 100);
 }
 
-TEST_CASE("exact: what is drawn with a tree of guesses is what is drawn token by token") {
+TEST_CASE("exact: draws with a draft tree are the draws without a draft") {
   std::mt19937 random(3);
   int branches = 0;
   for (const std::string& m : models())
@@ -266,7 +269,7 @@ TEST_CASE("exact: what is drawn with a tree of guesses is what is drawn token by
       while (want.size() < t.size() + 1)
         want.push_back(one->draw(std::span(want).last(1), sampler)[0]);
       while (got.size() < want.size()) {
-        // What is right, down some way between guesses that are not.
+        // A tree with the accepted tokens on one path, among wrong ones.
         Draft draft;
         int right = -1;
         for (size_t at = got.size(); draft.nodes.size() < 7;) {
@@ -303,7 +306,9 @@ TEST_CASE("exact: what is drawn with a tree of guesses is what is drawn token by
   CHECK(branches > 100);
 }
 
-TEST_CASE("exact: branches copy the half-filled page that they share, and the right one none") {
+TEST_CASE(
+    "exact: branches copy the partly filled page that they share, and the accepted one copies "
+    "none") {
   const auto e = open_exact("");
   const KvPool& pool = e->impl().pools[0];
   const auto t = tokens_for(*e, 40);
@@ -320,7 +325,7 @@ TEST_CASE("exact: branches copy the half-filled page that they share, and the ri
     draft.add(std::span(want).first(13));
     const int64_t before = pool.copies(), held = pool.in_use();
     CHECK(many->draw(last, sampler, draft.nodes) == want);
-    // A page of 16 cells of which 4 are filled, for each branch but the first.
+    // Each branch but the first copies a page in which 4 of 16 cells are filled.
     CHECK(pool.copies() - before == (at == 20 ? 2 : 0));
     CHECK(pool.in_use() == held + 1);
     CHECK(many->tokens() == one->tokens());

@@ -1,4 +1,4 @@
-// Draft heads: their numbers, the texts that they guess for, and folders that are damaged.
+// Medusa heads: their logits, texts that are drafted with them, and damaged folders.
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -22,7 +22,7 @@ std::vector<TokenId> golden_tokens() {
       .get<std::vector<TokenId>>();
 }
 
-TEST_CASE("heads: logits are those of another program") {
+TEST_CASE("heads: logits equal those of another program") {
   const auto engine = open_on_cpu(kTarget, Format::f32);
   const auto tokens = golden_tokens();
   for (const std::string name : {"medusa", "medusa_bf16", "medusa_f16"}) {
@@ -55,7 +55,7 @@ TEST_CASE("heads: logits are those of another program") {
   }
 }
 
-TEST_CASE("heads: rows of a pass are the hidden rows, and the draws are the same") {
+TEST_CASE("heads: a draw also returns hidden states, and the tokens are the same") {
   const auto engine = Engine::open({});
   const auto tokens = engine->tokenizer().encode_prompt("Once upon a time there was a little dog.");
   Sampler sampler(SamplerOptions{});
@@ -85,7 +85,7 @@ TEST_CASE("heads: rows of a pass are the hidden rows, and the draws are the same
     const size_t n = tokens.size() + made[i] - 1;
     CHECK(same(with.hidden, rows->hidden(std::span(text).first(n), int(n))));
   }
-  // Several in a pass, of which one asks.
+  // A pass over several sessions, of which one wants hidden states.
   const auto one = engine->session(), two = engine->session();
   const auto first = std::span(tokens).first(5);
   const std::vector<Extension> both{
@@ -94,7 +94,7 @@ TEST_CASE("heads: rows of a pass are the hidden rows, and the draws are the same
   const auto draws = draw_all(both);
   CHECK(draws[0].hidden.empty());
   CHECK(same(draws[1].hidden, engine->session()->hidden(first, 5)));
-  // Also of a portion, behind which nothing is drawn, and of several passes.
+  // Also without draws, and in several batches.
   const auto three = engine->session();
   std::vector<TokenId> portion(300, tokens[1]);
   const Extension read{
@@ -105,8 +105,8 @@ TEST_CASE("heads: rows of a pass are the hidden rows, and the draws are the same
   CHECK(same(none.hidden, anew->hidden(portion, 300)));
 }
 
-// Heads for a model whose guesses are always these tokens: W is nothing, b lifts all that comes in,
-// and one row of the vocabulary's matrix reads it.
+// Heads that always propose these tokens: W is 0, the bias b dominates, and one row of the output
+// matrix reads it.
 void write_heads(const std::string& folder, int64_t dim, int64_t vocab,
                  const std::vector<TokenId>& guesses) {
   std::string header, data;
@@ -130,7 +130,7 @@ void write_heads(const std::string& folder, int64_t dim, int64_t vocab,
              fmt::format(R"({{"medusa_num_heads": {}, "medusa_num_layers": 1}})", guesses.size()));
 }
 
-// The pair of neighbours, from the second token on, that a text has most often.
+// The most frequent pair of successive tokens in a text, from the second token on.
 std::vector<TokenId> usual_pair(const std::vector<TokenId>& text) {
   std::map<std::vector<TokenId>, int> counts;
   for (size_t i = 1; i + 1 < text.size(); ++i) ++counts[{text[i], text[i + 1]}];
@@ -148,7 +148,7 @@ GenerateOptions heads_options(double temperature, uint64_t seed) {
 
 const Sink kDeaf = [](std::string_view) {};
 
-TEST_CASE("heads: text with them is the text without, greedy and sampled, alone and together") {
+TEST_CASE("heads: a text does not depend on them, greedy and sampled, alone and in a batch") {
   const auto engine = Engine::open({});
   const auto prompt = engine->tokenizer().encode_prompt("Once upon a time there was a");
   const GenerateResult greedy = generate(*engine->session(), prompt, heads_options(0, 1), kDeaf);
@@ -197,7 +197,7 @@ TEST_CASE("heads: text with them is the text without, greedy and sampled, alone 
   }
 }
 
-TEST_CASE("heads: a guess is the draw from the head's logits, with the noise of its place") {
+TEST_CASE("heads: a draft token is drawn from the head's logits, with the noise of its position") {
   const auto engine = open_on_cpu(kTarget, Format::f32);
   const auto heads = std::make_shared<DraftHeads>(golden("heads/medusa"), engine);
   std::vector<TokenId> text = golden_tokens();
@@ -224,7 +224,7 @@ TEST_CASE("heads: a guess is the draw from the head's logits, with the noise of 
   }
 }
 
-// Opened for the model that it was made for.
+// Opens the folder for the model that it was made for.
 const DamagedHeads& medusa_folder() {
   static const DamagedHeads folder{golden("heads/medusa"), "/medusa_lm_head.safetensors",
                                    [target = open_on_cpu(kTarget, Format::f32)](
@@ -272,7 +272,7 @@ TEST_CASE("heads: damaged folders are refused in one line") {
                  "expected medusa_lm_head.safetensors: python3 -c"));
 }
 
-TEST_CASE("heads: those of another model, and numbers that are not finite") {
+TEST_CASE("heads: heads of another model, and non-finite numbers") {
   const auto error = error_of([] { DraftHeads(golden("heads/medusa"), Engine::open({})); });
   CHECK(error.code == Exit::bad_file);
   CHECK_MESSAGE(contains(error.what(),
@@ -290,7 +290,7 @@ TEST_CASE("heads: those of another model, and numbers that are not finite") {
   const Error failed = error_of([&] { heads.logits(0, std::vector<float>(64, 3e38f)); });
   CHECK(failed.code == Exit::non_finite);
   CHECK(contains(failed.what(), "the logits of head 0 are not finite"));
-  // Such weights are found when they are opened.
+  // Non-finite weights are detected when the folder is opened.
   text.replace(text.size() - 4, 4, std::string("\0\0\xc0\x7f", 4));
   write_file(path, text);
   const Error damaged = error_of([&] { DraftHeads(temp.path, engine); });
@@ -298,7 +298,7 @@ TEST_CASE("heads: those of another model, and numbers that are not finite") {
   CHECK_MESSAGE(contains(damaged.what(), " is not finite: the file is damaged"), damaged.what());
 }
 
-TEST_CASE("cli/heads guess for run, and what is none of them is said") {
+TEST_CASE("cli/heads draft for run, and other folders are refused") {
   const TempFolder temp;
   const auto engine = Engine::open({});
   write_heads(temp.path, engine->hidden_size(), engine->vocab_size(),
@@ -325,7 +325,7 @@ TEST_CASE("cli/heads guess for run, and what is none of them is said") {
   CHECK(chaski_run({"run", "--help"}).out.find("Medusa heads") != std::string::npos);
 }
 
-TEST_CASE("cli/a folder of heads is no model, and says what it is") {
+TEST_CASE("cli/a folder of heads is not a model, and the error names its kind") {
   const TempFolder temp;
   for (const std::string name : {"medusa", "eagle"}) {
     const std::string folder = golden("heads/") + name;
@@ -341,7 +341,7 @@ TEST_CASE("cli/a folder of heads is no model, and says what it is") {
                              ", not a model, expected --draft " + folder + " together with -m "));
     }
   }
-  // And what is neither, by what is there.
+  // A folder that is neither is described by its contents.
   const auto draft = [&](const std::string& says) {
     const Outcome found = chaski_run({"run", "-p", "a", "-n", "1", "--draft", temp.path});
     CHECK(found.status == 3);

@@ -1,5 +1,5 @@
-// Numbers that are not finite are seen (exit 8), wherever in a model they come up and however keys
-// and values are kept: none is rounded to a number on its way.
+// Non-finite numbers are detected (exit 8), wherever they occur in a model and whatever the KV
+// format: no operation turns one into a finite number.
 #include <cstring>
 
 #include "engine/session/session.h"
@@ -15,8 +15,8 @@ using namespace chaski::test;
 
 namespace {
 
-// A model, in one tensor of which the first column of 16 rows, or the first 16 weights of a vector,
-// are `bad`: f32s.
+// A model of f32 weights in which 16 values of one tensor are `bad`: the first column of 16 rows,
+// or the first 16 values of a vector.
 void write_with(const std::string& path, const std::string& tensor, float bad,
                 ModelSource source = import_model(golden("models/llama_gqa_untied"), {})) {
   for (TensorSource& t : source.tensors)
@@ -34,7 +34,7 @@ const std::vector<TokenId> kTokens = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 
 }  // namespace
 
-TEST_CASE("non-finite: values and keys that are not finite are seen in every --kv") {
+TEST_CASE("non-finite: non-finite keys and values are detected with every --kv") {
   TempFolder folder;
   for (const char* tensor : {"layer.0.attn_v", "layer.0.attn_k"})
     for (const float bad : {float(NAN), float(INFINITY), -float(INFINITY)}) {
@@ -49,14 +49,14 @@ TEST_CASE("non-finite: values and keys that are not finite are seen in every --k
     }
 }
 
-TEST_CASE("non-finite: embeddings whose squares no float holds are seen") {
+TEST_CASE("non-finite: embeddings whose squares overflow are detected") {
   TempFolder folder;
   write_with(folder / "large.quipu", "token_embd", 1e20f);
   const auto engine = open_on_cpu(folder / "large.quipu", Format::f16);
   CHECK(error_of([&] { engine->session()->extend(kTokens); }).code == Exit::non_finite);
 }
 
-TEST_CASE("non-finite: a norm of what no float holds is NaN on every instruction set") {
+TEST_CASE("non-finite: the norm of a row whose squares overflow is NaN on every instruction set") {
   for (const Norm::Kind kind : {Norm::Kind::rms, Norm::Kind::layer})
     for (const float large : {1e20f, float(INFINITY), float(NAN)}) {
       const Norm op{kind, 1e-5f, false};
@@ -86,7 +86,8 @@ TEST_CASE("non-finite: a norm of what no float holds is NaN on every instruction
     }
 }
 
-TEST_CASE("non-finite: a block of activations with such a value is NaN on every instruction set") {
+TEST_CASE(
+    "non-finite: a block of activations with a non-finite value is NaN on every instruction set") {
   alignas(64) float x[32] = {};
   for (int i = 0; i < 32; ++i) x[i] = float(i);
   for (float bad : {float(NAN), float(INFINITY), -float(INFINITY)})
@@ -109,8 +110,8 @@ TEST_CASE("non-finite: a block of activations with such a value is NaN on every 
     }
 }
 
-// Its scale, or for floats itself.
-TEST_CASE("non-finite: a damaged weight of every format is seen on every instruction set") {
+// Damages the scale of a block, or the value itself for floats.
+TEST_CASE("non-finite: a damaged weight of every format is detected on every instruction set") {
   const int64_t cols = 256, rows = 20, damaged = 17;
   std::vector<float> x(size_t(cols), 0);
   for (int64_t i = 0; i < cols; ++i) x[size_t(i)] = noise(uint32_t(i));

@@ -1,5 +1,5 @@
-// The index of prefixes: what one sequence has read no other reads again, and every bit is that of
-// a cold start.
+// The prefix cache: no sequence reads again what another one has read, and all logits have the same
+// bits as without the cache.
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -17,14 +17,14 @@
 namespace chaski::test {
 namespace {
 
-// An engine that reads everything itself.
+// An engine without a prefix cache.
 std::shared_ptr<Engine> always_cold(const EngineOptions& options) {
   auto engine = Engine::open(options);
   engine->impl().prefixes.reset();
   return engine;
 }
 
-// Pages that others hold, so that so many are left.
+// Takes pages of a pool until only this many are left.
 class Crowd {
  public:
   Crowd(KvPool& pool, int64_t left) : pool_(pool) {
@@ -40,7 +40,9 @@ class Crowd {
   std::vector<int32_t> pages_;
 };
 
-TEST_CASE("prefix: a kept page stays until the pool wants room, the longest idle goes first") {
+TEST_CASE(
+    "prefix: kept pages stay until the pool needs memory, and the least recently used is evicted "
+    "first") {
   std::vector<int32_t> gone;
   KvPool pool(4, [](int32_t, int32_t) {});
   pool.on_gone([&](int32_t page) { gone.push_back(page); });
@@ -51,8 +53,8 @@ TEST_CASE("prefix: a kept page stays until the pool wants room, the longest idle
   CHECK(pool.idle() == 2);
   CHECK(pool.spare() == 3);
   pool.share(b), pool.release(b);
-  CHECK(pool.take() == c);  // which holds nothing
-  CHECK(pool.take() == 3);  // which was never used
+  CHECK(pool.take() == c);  // which is free
+  CHECK(pool.take() == 3);  // new memory
   CHECK(gone.empty());
   CHECK(pool.take() == a);
   CHECK(pool.take() == b);
@@ -62,7 +64,7 @@ TEST_CASE("prefix: a kept page stays until the pool wants room, the longest idle
   CHECK(error_of([&] { pool.take(); }).code == Exit::memory);
   CHECK(pool.in_use() == 4);
 
-  // As long as something is idle, new memory is taken up to a limit.
+  // While there are idle pages, new memory is taken only up to a limit.
   KvPool wide(100, [](int32_t, int32_t) {});
   wide.keep_within(3);
   const int32_t first = wide.take();
@@ -70,7 +72,7 @@ TEST_CASE("prefix: a kept page stays until the pool wants room, the longest idle
   CHECK(wide.take() == 1);
   CHECK(wide.take() == 2);
   CHECK(wide.take() == first);
-  CHECK(wide.take() == 3);  // nothing is idle
+  CHECK(wide.take() == 3);  // no page is idle
   wide.keep(1), wide.release(1);
   wide.keep_within(50);
   CHECK(wide.take() == 4);
@@ -78,7 +80,7 @@ TEST_CASE("prefix: a kept page stays until the pool wants room, the longest idle
   CHECK(wide.take() == 1);
 }
 
-TEST_CASE("prefix: who writes to a kept page writes to a copy, if there is room for one") {
+TEST_CASE("prefix: a write to a kept page goes to a copy, if there is a page for it") {
   std::vector<int32_t> copies, gone;
   KvPool pool(2, [&](int32_t from, int32_t to) { copies = {from, to}; });
   pool.on_gone([&](int32_t page) { gone.push_back(page); });
@@ -96,14 +98,14 @@ TEST_CASE("prefix: who writes to a kept page writes to a copy, if there is room 
   pool.share(a);
   CHECK(error_of([&] { pool.own(a); }).code == Exit::memory);
   pool.release(a);
-  // What is idle makes room for the copy.
+  // An idle page is evicted for the copy.
   pool.keep(a), pool.release(a), pool.keep(b);
   CHECK(pool.own(b) == a);
   CHECK(gone == std::vector<int32_t>{a, a});
   CHECK(pool.kept(b));
 }
 
-TEST_CASE("prefix: sums say where to look, tokens and what stands before them what is found") {
+TEST_CASE("prefix: a hash finds candidates, and their tokens and predecessors decide") {
   using Link = PrefixIndex::Link;
   for (const PrefixIndex::Sum sum :
        {PrefixIndex::Sum(PrefixIndex::sum_of),
@@ -133,15 +135,15 @@ TEST_CASE("prefix: sums say where to look, tokens and what stands before them wh
     CHECK(!index.find(a, text(101)));
     CHECK(!index.find(nullptr, text(200)));
     CHECK(abb->end == 48);
-    // Read a second time it stays where it is.
+    // Adding the link again does not move its page.
     const int32_t place = ab->places[0];
     CHECK(add(a, 100) == ab);
     CHECK(ab->places[0] == place);
     CHECK(index.size() == 5);
     CHECK(pool.in_use() == 6);
 
-    // All that is idle goes; what somebody stands at, or what is before it, is still known.
-    PrefixIndex::hold(ab);
+    // All idle pages are evicted. Links that are in use, and those before them, stay in the index.
+    PrefixIndex::retain(ab);
     for (int32_t page = 0; page < 6; ++page) pool.release(page);
     CHECK(pool.idle() == 5);
     while (pool.try_take()) {
@@ -149,12 +151,14 @@ TEST_CASE("prefix: sums say where to look, tokens and what stands before them wh
     CHECK(index.size() == 2);
     CHECK(index.find(a, text(100)) == ab);
     CHECK(ab->places[0] == kNoPage);
-    index.let_go(ab);
+    index.release(ab);
     CHECK(index.size() == 0);
   }
 }
 
-TEST_CASE("prefix: what another has read gives the bits of a cold start, with every model and kv") {
+TEST_CASE(
+    "prefix: pages of another session give the bits of a cold start, with every model and KV "
+    "format") {
   std::vector<std::string> models{"", golden("gguf/tiny_llama_q4_0.gguf"),
                                   golden("gguf/tiny_llama_mixed.gguf")};
   for (const auto& entry : std::filesystem::directory_iterator(golden("models")))
@@ -175,8 +179,8 @@ TEST_CASE("prefix: what another has read gives the bits of a cold start, with ev
       const auto told = engine->session();
       told->extend(other);
       auto warm = engine->session();
-      // As far as it is the text of the other: `cold` did not tell, because its tokens could have
-      // been guesses.
+      // Only the pages of `told` are shared. Those of `cold` are not in the index, because it
+      // wanted the logits of all its tokens, so they might have been draft tokens.
       auto rest = warm->reuse(t);
       REQUIRE(warm->position() == at / kPage * kPage);
       told->rewind(7);
@@ -185,7 +189,7 @@ TEST_CASE("prefix: what another has read gives the bits of a cold start, with ev
         const auto got = s->extend(rest, int(rest.size()));
         CHECK(same(got, std::span(want).last(got.size())));
       }
-      // Both go on, and the third finds what they have read.
+      // Both continue, and a third session finds their pages.
       fork->rewind(at - 5);
       fork->extend(std::span(other).subspan(size_t(at) - 5, 5));
       warm = engine->session();
@@ -198,10 +202,10 @@ TEST_CASE("prefix: what another has read gives the bits of a cold start, with ev
     }
 }
 
-TEST_CASE("prefix: a window is found as far as its pages are still there") {
+TEST_CASE("prefix: with a sliding window, pages are shared as far as they still exist") {
   EngineOptions o;
   o.model = golden("models/gemma3"), o.context = 2048, o.threads = 2, o.device = "cpu";
-  o.sessions = 4;  // so that nothing has to go yet
+  o.sessions = 4;  // so that no page is evicted yet
   const auto cold = always_cold(o), warm = Engine::open(o);
   const auto t = tokens_for(*cold, 1900);
   const auto want_of = [&](std::span<const TokenId> text) {
@@ -224,7 +228,7 @@ TEST_CASE("prefix: a window is found as far as its pages are still there") {
   for (size_t i = 0; i < 1800; i += 300) first->extend(std::span(t).subspan(i, 300));
   got_of(t, 1792);
   got_of(std::span(t).first(200), 192);
-  // Without the pages that the window has left, a short text is read again, a long one is not.
+  // Without the pages before the window, a short text is read again, but a long one is not.
   EngineImpl& e = warm->impl();
   REQUIRE(e.states.pools.size() == 2);
   for (size_t i = 0; i < 2; ++i)
@@ -241,7 +245,7 @@ TEST_CASE("prefix: a window is found as far as its pages are still there") {
   CHECK(beside->position() == 1792);
 }
 
-TEST_CASE("prefix: recurrent states take no part") {
+TEST_CASE("prefix: models with recurrent states have no prefix index") {
   const TempFolder folder;
   const auto engine = open_on_cpu(write_scratch_model(folder / "scratch.quipu"), Format::f16);
   CHECK(!engine->impl().prefixes);
@@ -252,7 +256,7 @@ TEST_CASE("prefix: recurrent states take no part") {
   CHECK(other->position() == 0);
 }
 
-// Prompts that begin alike, as far as chance has it.
+// Random prompts with common beginnings.
 std::vector<std::vector<TokenId>> some_prompts(const Engine& e, int n) {
   std::mt19937 random(5);
   const int vocab = e.tokenizer().size();
@@ -273,7 +277,9 @@ std::vector<std::vector<TokenId>> some_prompts(const Engine& e, int n) {
   return prompts;
 }
 
-TEST_CASE("prefix: texts in any company, with pages that come and go, are those of a cold start") {
+TEST_CASE(
+    "prefix: texts are those of a cold start, whatever other requests run and whichever pages are "
+    "evicted") {
   constexpr int kTexts = 60;
   const auto cold = always_cold({}), warm = Engine::open({});
   const auto prompts = some_prompts(*cold, kTexts);
@@ -316,7 +322,7 @@ TEST_CASE("prefix: texts in any company, with pages that come and go, are those 
   CHECK(pool.in_use() == 0);
   CHECK(pool.idle() > 0);
   CHECK(int64_t(warm->impl().prefixes->size()) == pool.idle());
-  // One session that says one after the other finds what it forgot.
+  // A single session that generates one text after the other shares pages that it has released.
   const auto one = warm->session();
   for (int i = 0; i < 6; ++i) {
     const auto& prompt = prompts[size_t(i) % 3];
@@ -326,7 +332,7 @@ TEST_CASE("prefix: texts in any company, with pages that come and go, are those 
   }
 }
 
-TEST_CASE("prefix: a page that is written to again stays what the index says of it") {
+TEST_CASE("prefix: writing again to an indexed page does not change the index") {
   const auto cold = always_cold({}), warm = Engine::open({});
   const auto t = tokens_for(*cold, 100);
   auto other = t;
@@ -336,14 +342,14 @@ TEST_CASE("prefix: a page that is written to again stays what the index says of 
     const auto logits = session->extend(text);
     return std::vector<float>(logits.begin(), logits.end());
   };
-  // Goes back into the third page, and writes another end of it.
+  // Rewinds into the third page and writes other tokens.
   const auto session = warm->session();
   session->extend(t);
   CHECK(same(last(other), session->extend(session->reuse(other))));
   const auto third = warm->session();
   CHECK(third->reuse(t).size() == 4);
   CHECK(same(last(t), third->extend(std::span(t).subspan(96))));
-  // Where no page is left for a copy, the old one is forgotten.
+  // If no page is left for a copy, the old one leaves the index.
   session->rewind(72);
   const Crowd crowd(warm->impl().pools[0], 0);
   const auto ends = std::span(t).subspan(72, 8);
@@ -353,7 +359,9 @@ TEST_CASE("prefix: a page that is written to again stays what the index says of 
   CHECK(same(last(mixed), session->extend(session->reuse(mixed))));
 }
 
-TEST_CASE("prefix: a text costs a sum for 16 tokens, and idle pages no more than was promised") {
+TEST_CASE(
+    "prefix: a text costs one hash per 16 tokens, and idle pages do not exceed the promised "
+    "memory") {
   const auto engine = Engine::open({});
   const PrefixIndex& index = *engine->impl().prefixes;
   const KvPool& pool = engine->impl().pools[0];
@@ -375,7 +383,7 @@ TEST_CASE("prefix: a text costs a sum for 16 tokens, and idle pages no more than
   CHECK(int64_t(index.size()) == pool.idle());
 }
 
-// A model of some kilobytes, with room for long texts.
+// A model of a few kilobytes with a long context.
 std::shared_ptr<Engine> long_and_small(int sessions) {
   EngineOptions o;
   o.model = golden("models/llama_gqa_untied"), o.context = 2600, o.sessions = sessions;
@@ -383,7 +391,8 @@ std::shared_ptr<Engine> long_and_small(int sessions) {
   return Engine::open(o);
 }
 
-TEST_CASE("prefix: 16 sequences with 2000 tokens in common hold them once, and read most once") {
+TEST_CASE(
+    "prefix: 16 sequences with 2000 common tokens store them once and read most of them once") {
   const auto engine = long_and_small(16);
   EngineImpl& e = engine->impl();
   const auto common = tokens_for(*engine, 2000);
@@ -414,20 +423,21 @@ TEST_CASE("prefix: 16 sequences with 2000 tokens in common hold them once, and r
   CHECK(e.pools[0].in_use() == 125 + 16);
   const auto session = engine->session();
   const Extension one{.session = session.get(), .tokens = session->reuse(texts[0])};
-  // 112 pages in the 7 chunks of 256 that all have; in the last chunk each reads its 14 pages.
+  // The 7 full chunks of 256 cells have 112 pages, which are read once. In the last chunk each
+  // sequence reads its 14 pages.
   CHECK(together / bytes({&one, 1}) == doctest::Approx((112 + 16 * 14) / 126.0));
 }
 
-TEST_CASE("prefix: two who read the same side by side hold it once") {
+TEST_CASE("prefix: two sessions that read the same text at the same time store it once") {
   const auto engine = long_and_small(2);
   const auto t = tokens_for(*engine, 100);
   const auto a = engine->session(), b = engine->session();
   const Extension both[] = {{.session = a.get(), .tokens = t}, {.session = b.get(), .tokens = t}};
   extend_all(both);
-  CHECK(engine->impl().pools[0].in_use() == 6 + 2);  // and the page that each writes to
+  CHECK(engine->impl().pools[0].in_use() == 6 + 2);  // 2: the page that each session writes to
 }
 
-TEST_CASE("prefix: of the slots that 1000 requests hold, fewer than 4% are empty") {
+TEST_CASE("prefix: with 1000 requests, fewer than 4% of the cells in pages are empty") {
   const auto engine = long_and_small(16);
   const KvPool& pool = engine->impl().pools[0];
   std::mt19937 random(3);
@@ -444,7 +454,7 @@ TEST_CASE("prefix: of the slots that 1000 requests hold, fewer than 4% are empty
   for (; begun < 1000 || !running.empty(); std::erase_if(
            running, [](const Running& r) { return r.session->position() == int(r.text.size()); })) {
     while (begun < 1000 && running.size() < 16) {
-      // Prompts of 20 to 1000 tokens, short ones more often, and 10 to 200 behind them.
+      // Prompts of 20 to 1000 tokens, mostly short ones, and 10 to 200 generated tokens.
       Running r{engine->session(), {}, size_t(20 * std::pow(50, uniform(random)))};
       if (begun % 4 == 0) r.text = system, r.prompt += system.size();
       const size_t all = r.prompt + size_t(10 + 190 * uniform(random));
@@ -462,7 +472,7 @@ TEST_CASE("prefix: of the slots that 1000 requests hold, fewer than 4% are empty
     }
     extend_all(pass);
     slots += double(pool.in_use()) * kPage;
-    for (const Running& r : running)  // the last page is nobody else's
+    for (const Running& r : running)  // the last page is not shared
       empty += (kPage - r.session->position() % kPage) % kPage;
   }
   CHECK(empty / slots < 0.04);
@@ -483,13 +493,15 @@ TEST_CASE("prefix: four answers to a prompt of 2000 tokens cost one prompt") {
     }
     int64_t read = 0;
     for (bool more = true; more;) more = scheduler.step(), read += engine->impl().batch.size();
-    // The prompt, its last token for the three others, and four tokens of each answer: the last is
-    // not read. The second time, the page that the prompt ends in.
+    // Read are the prompt, its last token again for the three other answers, and four tokens of
+    // each answer: the last one is not read. The second time, of the prompt only its last page.
     CHECK(read == (again ? 16 : 2000) + 3 + 4 * 4);
   }
 }
 
-TEST_CASE("cli/prefix: what a chat has left behind is not read again, and says the same") {
+TEST_CASE(
+    "cli/prefix: tokens that a chat has dropped from its context are not read again, and the text "
+    "is the same") {
   using nlohmann::json;
   const std::string dog = "Tell me a story about a dog who had a big red ball and a small house.",
                     cat = "Tell me a story about a cat who lived in a tree with a little bird.";
@@ -518,14 +530,14 @@ TEST_CASE("cli/prefix: what a chat has left behind is not read again, and says t
   CHECK(all[3]["text"] == all[1]["text"]);
 }
 
-TEST_CASE("prefix: what a draft model tries is in no index") {
+TEST_CASE("prefix: draft tokens of a draft model are not in its prefix index") {
   const auto target = Engine::open({}), draft = Engine::open({});
   const auto text = target->tokenizer().encode_prompt("Once upon a time there was a cat. The cat");
   REQUIRE(text.size() < size_t(kPage));
   const auto drafter = model_drafter(draft, *target, {});
   for (int tries = 0; tries < 2; ++tries) CHECK(drafter->propose(text, {15}).nodes.size() == 15);
   CHECK(draft->impl().prefixes->size() == 0);
-  // What was right is, when the text goes on to a further page.
+  // Accepted tokens are, once the text reaches the next page.
   std::vector<TokenId> whole = text;
   for (const int pages : {2, 3}) {
     while (whole.size() < size_t(pages * kPage) + 2) whole.push_back(TokenId(100 + whole.size()));

@@ -1,5 +1,5 @@
-// Requests alone and in company: the text of each is the same, whoever comes, goes or fails beside
-// it.
+// Requests alone and in a batch: the text of each is the same, whatever other requests begin, end
+// or fail.
 #include <cmath>
 #include <cstring>
 
@@ -26,7 +26,7 @@ std::vector<TokenId> prompt_for(const Engine& e, int i) {
   return e.tokenizer().encode_prompt(text);
 }
 
-TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
+TEST_CASE("requests: a text does not depend on other requests that begin and end") {
   const auto other = Engine::open({});
   constexpr int kRequests = 9;
   std::vector<GenerateOptions> options;
@@ -43,12 +43,12 @@ TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
     for (const int budget : {0, 7}) {
       CAPTURE(guess);
       CAPTURE(budget);
-      const auto engine = Engine::open({});  // which knows nothing of these texts
+      const auto engine = Engine::open({});  // with an empty prefix cache
       Scheduler scheduler(engine, budget);
       Governor governor;
       std::vector<std::unique_ptr<Drafter>> drafters;
       std::vector<std::unique_ptr<Request>> requests;
-      // One more every few passes.
+      // A new request begins every few passes.
       for (int pass = 0; scheduler.step() || int(requests.size()) < kRequests; ++pass) {
         if (pass % 4 || int(requests.size()) == kRequests) continue;
         GenerateOptions o = options[requests.size()];
@@ -70,7 +70,7 @@ TEST_CASE("requests: a text does not depend on who comes and goes beside it") {
     }
 }
 
-TEST_CASE("requests: who shares a prompt shares its pages, and it is read once") {
+TEST_CASE("requests: requests with the same prompt share its pages, and it is read once") {
   const auto engine = Engine::open({});
   const auto prompt = engine->tokenizer().encode_prompt(
       "Once upon a time there was a boy named Tim. He had a big red ball and a small dog.");
@@ -89,11 +89,12 @@ TEST_CASE("requests: who shares a prompt shares its pages, and it is read once")
     CHECK(result.tokens ==
           generate(*engine->session(), prompt, drawn(0.8, seed, 30), kUnheard).tokens);
   }
-  CHECK(read == int(prompt.size()) + 3);  // and the last token for each draw
+  CHECK(read == int(prompt.size()) + 3);  // 3: the last token again for each of the other draws
   for (const KvPool& pool : engine->impl().pools) CHECK(pool.in_use() == 0);
 }
 
-TEST_CASE("requests: without pages they wait, or go and read their text again, and say the same") {
+TEST_CASE(
+    "requests: without free pages requests wait or are preempted, and their texts are the same") {
   const auto engine = Engine::open({}), other = Engine::open({});
   KvPool& pool = engine->impl().pools[0];
   std::vector<GenerateResult> alone;
@@ -101,7 +102,7 @@ TEST_CASE("requests: without pages they wait, or go and read their text again, a
     alone.push_back(
         generate(*other->session(), prompt_for(*other, i), drawn(0.8, uint64_t(i), 90), kUnheard));
   std::vector<int32_t> taken;
-  // The prompts of all have room, or of one or two, their texts do not.
+  // There are pages for all prompts, or for one or two, but not for the texts.
   for (const int left : {12, 9, 16}) {
     CAPTURE(left);
     while (pool.size() - pool.in_use() > left) taken.push_back(pool.take());
@@ -125,7 +126,7 @@ TEST_CASE("requests: without pages they wait, or go and read their text again, a
     for (const int32_t page : taken) pool.release(page);
     taken.clear();
   }
-  // For one alone there is not enough.
+  // There are too few pages for a single request.
   while (pool.size() - pool.in_use() > 3) taken.push_back(pool.take());
   Scheduler scheduler(engine);
   Request one(*engine, prompt_for(*engine, 0), drawn(0.8, 0, 90), kUnheard);
@@ -137,11 +138,11 @@ TEST_CASE("requests: without pages they wait, or go and read their text again, a
   for (const int32_t page : taken) pool.release(page);
 }
 
-// Many who want to say 20 words, with pages for one of them at a time.
+// Many requests for 20 tokens, with pages for one request at a time.
 struct FewPages {
   std::shared_ptr<Engine> engine = Engine::open({});
   std::vector<std::unique_ptr<Request>> requests;
-  std::vector<size_t> order;  // in which they ended
+  std::vector<size_t> order;  // in which the requests ended
 
   FewPages() {
     KvPool& pool = engine->impl().pools[0];
@@ -160,7 +161,7 @@ struct FewPages {
   }
 };
 
-TEST_CASE("requests: who has a higher priority goes first, but nobody waits for ever") {
+TEST_CASE("requests: a higher priority goes first, but no request waits for ever") {
   FewPages few;
   Scheduler scheduler(few.engine);
   const int priorities[] = {0, 0, 1, -1, 2};
@@ -176,7 +177,7 @@ TEST_CASE("requests: who has a higher priority goes first, but nobody waits for 
               .text);
   }
 
-  // Those who are more important come faster than they go. Who waits has his turn all the same.
+  // Requests with a higher priority arrive faster than they end. The waiting request still runs.
   FewPages busy;
   Scheduler crowded(busy.engine);
   crowded.add(busy.one(0), 1);
@@ -191,7 +192,7 @@ TEST_CASE("requests: who has a higher priority goes first, but nobody waits for 
   CHECK(crowded.waiting() > 0);
 }
 
-TEST_CASE("requests: whose reader left, who is interrupted or fails ends alone") {
+TEST_CASE("requests: a request ends alone if its reader leaves, it is interrupted or it fails") {
   const auto engine = Engine::open({});
   const auto prompt = prompt_for(*engine, 0);
   const auto want = generate(*engine->session(), prompt, drawn(0.8, 1, 60), kUnheard);
@@ -253,7 +254,7 @@ TEST_CASE(
   CHECK(std::equal(said.tokens.begin(), said.tokens.end(), want.tokens.begin()));
 }
 
-TEST_CASE("requests: logits that are not finite concern their own sequence alone") {
+TEST_CASE("requests: non-finite logits affect only their own sequence") {
   // The embeddings of the first 16 tokens are damaged.
   TempFolder folder;
   ModelSource source = import_model(golden("models/llama_gqa_untied"), {});
@@ -293,7 +294,7 @@ TEST_CASE("requests: a full context ends the text, or drops its older half and r
   GenerateOptions o = drawn(0.8, 5, 150);
   const auto stopped = generate(*engine->session(), prompt, o, kUnheard);
   CHECK(stopped.finish == Finish::full);
-  CHECK(prompt.size() + stopped.tokens.size() == 65);  // the last is not read
+  CHECK(prompt.size() + stopped.tokens.size() == 65);  // the last token is not read
 
   for (const auto policy : {ContextPolicy::shift, ContextPolicy::sinks}) {
     o.context_policy = policy, o.keep = 7;
@@ -310,8 +311,8 @@ TEST_CASE("requests: a full context ends the text, or drops its older half and r
     REQUIRE(drops.size() > 2);
     CHECK(drops[0].before == (policy == ContextPolicy::shift ? 7 : 4));
     CHECK(drops[0].before + drops[0].behind + drops[0].dropped == 65);
-    // Up to the first drop it is the text that stops there, and then what a run says whose prompt
-    // is what was kept.
+    // Up to the first drop it is the text that stops at a full context. Then it is the text of a
+    // run whose prompt is the kept half.
     CHECK(std::equal(stopped.tokens.begin(), stopped.tokens.end(), shifted.tokens.begin()));
     std::vector<TokenId> all = prompt;
     all.insert(all.end(), stopped.tokens.begin(), stopped.tokens.end());
@@ -320,7 +321,7 @@ TEST_CASE("requests: a full context ends the text, or drops its older half and r
     const auto rest = generate(*engine->session(), all, plain, kUnheard);
     CHECK(std::equal(rest.tokens.begin(), rest.tokens.end(),
                      shifted.tokens.begin() + ptrdiff_t(stopped.tokens.size())));
-    // In company and with guesses too.
+    // Also in a batch and with drafts.
     const auto drafter = ngram_drafter();
     GenerateOptions with = o;
     with.drafter = drafter.get(), with.draft_length = 4;
@@ -402,8 +403,8 @@ std::string pieces(const Tokenizer& t, const std::vector<TokenId>& tokens) {
   return text;
 }
 
-// Beam search as its definition has it: a session of its own for every text and token, all tokens
-// of the vocabulary as continuations, everything sorted. A text ends before the word `stop`.
+// Beam search by its definition: a new session for each text and token, all tokens of the
+// vocabulary as continuations, and full sorts. A text ends before the word `stop`.
 std::vector<SlowBeam> slow_beams(Engine& engine, const std::vector<TokenId>& prompt, size_t width,
                                  double penalty, size_t tokens, const std::string& stop) {
   const Tokenizer& t = engine.tokenizer();
@@ -446,7 +447,7 @@ std::vector<SlowBeam> slow_beams(Engine& engine, const std::vector<TokenId>& pro
   return over;
 }
 
-TEST_CASE("requests: beams are those of a search with a session for every text, bit for bit") {
+TEST_CASE("requests: beams are those of a search with a session for each text, bit for bit") {
   struct Search {
     size_t width;
     double penalty;
@@ -482,7 +483,7 @@ TEST_CASE("requests: beams are those of a search with a session for every text, 
   }
 }
 
-TEST_CASE("requests: one beam is the greedy text, whatever changes logits or ends it") {
+TEST_CASE("requests: one beam is the greedy text, with any logit changes and stop conditions") {
   EngineOptions small;
   small.context = 64;
   const auto engine = Engine::open(small);
@@ -497,7 +498,7 @@ TEST_CASE("requests: one beam is the greedy text, whatever changes logits or end
     const auto prompt = prompt_for(*engine, i);
     const auto want = generate(*engine->session(), prompt, o, kUnheard);
     const auto session = engine->session();
-    session->extend(std::span(prompt).first(2));  // of an earlier text
+    session->extend(std::span(prompt).first(2));  // from an earlier text
     const auto got = beam_search(*session, prompt, o, {1, 1});
     REQUIRE(got.size() == 1);
     CHECK(got[0].result.text == want.text);
@@ -507,7 +508,7 @@ TEST_CASE("requests: one beam is the greedy text, whatever changes logits or end
   }
 }
 
-TEST_CASE("requests: how much of a prompt is known is told, and kept where it was not all") {
+TEST_CASE("requests: progress in a prompt is reported, and a partly read prompt is kept") {
   EngineOptions options;
   options.device = "cpu";
   const auto engine = Engine::open(options);
@@ -531,10 +532,11 @@ TEST_CASE("requests: how much of a prompt is known is told, and kept where it wa
   CHECK(beam_search(*engine->session(), prompt, o, {2, 1})[0].result.known_tokens == 400);
   told.clear();
   CHECK(generate(*session, prompt, o, kUnheard).known_tokens == 400);
-  CHECK(told == Told{{399, 400}, {400, 400}});  // all but what has to be read for its logits
-  // Behind the first portion.
+  CHECK(told ==
+        Told{{399, 400}, {400, 400}});  // all but the last token, which is read for its logits
+  // Interrupted after the first portion.
   o.on_read = [&](int known, int) { interrupt = known > 0; };
-  const auto fresh = [&] { return Engine::open(options); };  // which has read nothing of it yet
+  const auto fresh = [&] { return Engine::open(options); };  // with an empty prefix cache
   const GenerateResult left = generate(*fresh()->session(), prompt, o, kUnheard);
   CHECK(left.finish == Finish::interrupted);
   CHECK(left.known_tokens == pass);
@@ -545,7 +547,7 @@ TEST_CASE("requests: how much of a prompt is known is told, and kept where it wa
   CHECK(beams[0].result.prompt_rate() == 0);
 }
 
-TEST_CASE("requests: beams take a pass a token and the pages of the prompt once") {
+TEST_CASE("requests: beams take one pass per token and store the prompt once") {
   const auto engine = Engine::open({});
   std::vector<TokenId> prompt;
   while (prompt.size() < 70) {
@@ -559,10 +561,10 @@ TEST_CASE("requests: beams take a pass a token and the pages of the prompt once"
   const auto beams = beam_search(*session, prompt, o, {8, 1});
   engine->impl().profile = nullptr;
   REQUIRE(beams.size() == 8);
-  CHECK(profile.passes == 10);  // the prompt, and nine tokens behind the first
+  CHECK(profile.passes == 10);  // the prompt, and nine tokens after the first
   CHECK(beams[0].result.passes == 9);
   for (size_t i = 1; i < 8; ++i) CHECK(beams[i].score <= beams[i - 1].score);
-  // An interrupt ends all where they are.
+  // An interrupt ends all beams where they are.
   const std::atomic<bool> interrupt = true;
   o.interrupt = &interrupt;
   const auto none = beam_search(*engine->session(), prompt, o, {4, 1});
@@ -571,7 +573,8 @@ TEST_CASE("requests: beams take a pass a token and the pages of the prompt once"
   CHECK(none[0].result.text.empty());
 }
 
-TEST_CASE("requests: the key of an answer is of all that decides its bytes, and of nothing else") {
+TEST_CASE(
+    "requests: the key of an answer covers everything that decides its bytes, and nothing else") {
   const auto engine = Engine::open({});
   const auto prompt = prompt_for(*engine, 0);
   const GenerateOptions plain = drawn(0.8, 7, 20);
@@ -642,10 +645,10 @@ TEST_CASE("requests: the key of an answer is of all that decides its bytes, and 
     keys.push_back(AnswerKeys(*other).key(prompt, plain));
   }
   for (size_t i = 0; i < keys.size(); ++i)
-    for (size_t k = 0; k < i; ++k) CHECK_MESSAGE(keys[i] != keys[k], i, " is as ", k);
+    for (size_t k = 0; k < i; ++k) CHECK_MESSAGE(keys[i] != keys[k], i, " equals ", k);
 
-  // What changes no byte: who works and guesses, who listens, a seed without draws, an equal
-  // grammar, and where the weights lie.
+  // These change no byte: threads, drafter, sinks, a seed without draws, an equal grammar, and
+  // where the weights are stored.
   EngineOptions one;
   one.threads = 1, one.threads_fixed = true;
   CHECK(AnswerKeys(*Engine::open(one)).key(prompt, plain) == keys[0]);
@@ -670,7 +673,7 @@ TEST_CASE("requests: the key of an answer is of all that decides its bytes, and 
   CHECK(AnswerKeys(*engine).key(prompt, o) == greedy);
 }
 
-TEST_CASE("requests: a kept answer comes back whole or not at all, and the oldest go") {
+TEST_CASE("requests: a cached answer is returned whole or not at all, and the oldest are evicted") {
   const TempFolder folder;
   const AnswerCache cache(folder / "deep/er");
   const std::string key(64, 'a');
@@ -694,7 +697,8 @@ TEST_CASE("requests: a kept answer comes back whole or not at all, and the oldes
     write_file(path, whole.substr(0, i));
     REQUIRE(error_of([&] { cache.find(key); }).code == Exit::bad_file);
   }
-  write_file(folder / "deep/er/" + std::string(64, 'b') + ".answer", whole);  // another's name
+  write_file(folder / "deep/er/" + std::string(64, 'b') + ".answer",
+             whole);  // stored under the key of another answer
   CHECK(error_of([&] { cache.find(std::string(64, 'b')); }).code == Exit::bad_file);
   r.finish = Finish::interrupted;
   cache.keep(std::string(64, 'c'), r);

@@ -1,4 +1,4 @@
-// What a pass gives out besides logits: the rows they are made of, and what stands for a text.
+// Other results of a pass: hidden states and embeddings.
 #include "engine/session/engine_impl.h"
 #include "engine/session/session.h"
 #include "tests/kit/engine_support.h"
@@ -18,8 +18,8 @@ const Weight& head_of(const EngineImpl& e) {
   return *head;
 }
 
-// What the head gave, where an architecture scales or bounds it: the numbers are those of the
-// golden folders' config.json.
+// Undoes the scaling or soft cap that an architecture applies to the output of the head. The
+// numbers are from config.json of the golden folders.
 double undone(const std::string& model, double logit) {
   const std::string name = std::filesystem::path(model).filename();
   if (name.starts_with("command_r") || name == "cohere2") return logit / 0.25;
@@ -30,7 +30,8 @@ double undone(const std::string& model, double logit) {
   return logit;
 }
 
-// Mean squared error over mean square, of what the head makes of the rows.
+// Relative error of the logits that the head computes from the hidden states: mean squared error
+// over mean square.
 double hidden_error(const EngineImpl& e, const std::string& model, std::span<const float> hidden,
                     std::span<const float> logits) {
   const TensorInfo& w = head_of(e).info;
@@ -52,7 +53,7 @@ double hidden_error(const EngineImpl& e, const std::string& model, std::span<con
 
 }  // namespace
 
-TEST_CASE("result: the rows behind the last norm are what the head makes the logits of") {
+TEST_CASE("result: the head computes the logits from the hidden states") {
   const TempFolder temp;
   std::vector<std::string> models{write_scratch_model(temp / "scratch.quipu", Format::f32)};
   for (const auto& entry : std::filesystem::directory_iterator(golden("models")))
@@ -66,7 +67,7 @@ TEST_CASE("result: the rows behind the last norm are what the head makes the log
     const auto logits = copied(e->session()->extend(t, 20));
     CHECK(hidden_error(e->impl(), model, hidden, logits) < 1e-9);
 
-    // In other passes, and passes of both kinds in one session.
+    // In other batches, and with passes of both kinds in one session.
     const auto s = e->session();
     std::vector<float> by_passes = copied(s->hidden(std::span(t).first(7), 7));
     for (const TokenId& token : std::span(t).subspan(7, 5))
@@ -77,7 +78,7 @@ TEST_CASE("result: the rows behind the last norm are what the head makes the log
   }
 }
 
-TEST_CASE("result: what stands for a text is its last token's row, or the mean of all") {
+TEST_CASE("result: an embedding is the hidden state of the last token, or the mean of all") {
   const TempFolder temp;
   const auto e = open_on_cpu(write_scratch_model(temp / "scratch.quipu"), Format::f32);
   const auto t = tokens_for(*e, 50);

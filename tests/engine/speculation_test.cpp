@@ -1,4 +1,4 @@
-// Who guesses ahead, and how far: the look back, and the governor that must not lose.
+// Speculative decoding: the ngram drafter, and the governor, which must not lose speed.
 #include <array>
 #include <cmath>
 #include <random>
@@ -17,8 +17,8 @@
 namespace chaski::test {
 namespace {
 
-// The longest end of the text that begins earlier as well, and all places behind one, by
-// comparison.
+// The longest end of the text that also occurs earlier, and all positions after an occurrence, by
+// plain comparison.
 std::pair<int, std::vector<size_t>> by_comparison(const std::vector<int32_t>& text) {
   const int n = int(text.size());
   for (int length = n - 1; length > 0; --length) {
@@ -47,7 +47,7 @@ TEST_CASE("speculation: the longest match is the longest, whatever the text") {
   }
 }
 
-TEST_CASE("speculation: text goes on with each token that came before, longer ends first") {
+TEST_CASE("speculation: proposes each token that followed before, longest match first") {
   std::mt19937 random(5);
   for (const int vocab : {2, 3, 8, 15}) {
     CAPTURE(vocab);
@@ -55,7 +55,7 @@ TEST_CASE("speculation: text goes on with each token that came before, longer en
     std::vector<int32_t> text;
     for (int i = 0; i < 150; ++i) {
       automaton.push(text.emplace_back(int32_t(random() % unsigned(vocab))));
-      // How much of the end stands before a place.
+      // The length of the match with the end of the text.
       const auto match = [&](size_t place) {
         size_t n = 0;
         while (n < place && text[place - 1 - n] == text[text.size() - 1 - n]) ++n;
@@ -82,13 +82,13 @@ TEST_CASE("speculation: text goes on with each token that came before, longer en
   }
 }
 
-TEST_CASE("speculation: a draft is cut to a shape, to what fits, and to some branches") {
+TEST_CASE("speculation: a draft is cut to a shape, to fitting nodes, and to a number of branches") {
   using Nodes = std::vector<Draft::Node>;
   Draft d;
   CHECK(d.depths() == Draft::Shape{});
   d.add(std::vector<TokenId>{1, 2, 3});      // 0 1 2
   d.add(std::vector<TokenId>{4, 5});         // 3 4
-  d.add(std::vector<TokenId>{6, 7}, 0);      // 5 6: behind 1
+  d.add(std::vector<TokenId>{6, 7}, 0);      // 5 6: after node 0
   d.add(8, -1), d.add(9, -1), d.add(10, 4);  // 7 8 9
   CHECK(Draft::depth(d.nodes, 6) == 2);
   CHECK(d.first() == std::vector<TokenId>{1, 4, 8});
@@ -104,15 +104,16 @@ TEST_CASE("speculation: a draft is cut to a shape, to what fits, and to some bra
   CHECK(d == Draft::chain(std::vector<TokenId>{1, 2, 3}));
 }
 
-TEST_CASE("speculation: a look back takes the latest place, and goes on with its own guesses") {
+TEST_CASE(
+    "speculation: the ngram drafter uses the latest match, and continues with its own tokens") {
   const auto drafter = ngram_drafter();
   const std::vector<TokenId> none{1, 2, 3, 4};
   CHECK(drafter->kind(none) == -1);
   CHECK(drafter->propose(none, {3}).nodes.empty());
   const std::vector<TokenId> twice{1, 2, 9, 1, 2, 8, 1, 2};
-  CHECK(drafter->kind(twice) == 1);  // a text that is another
+  CHECK(drafter->kind(twice) == 1);  // another text
   CHECK(drafter->propose(twice, {2}) == Draft::chain(std::vector<TokenId>{8, 1}));
-  // What came at other places stands beside it: of that end, and of a shorter one.
+  // Tokens after other matches are further candidates: of this end, and of a shorter one.
   const std::vector<Draft::Node> beside{{8, -1}, {1, 0}, {9, -1}};
   CHECK(drafter->propose(twice, {2, 1, 4}).nodes == beside);
   const std::vector<TokenId> three{1, 2, 9, 1, 2, 8, 1, 2, 7, 1, 2};
@@ -125,11 +126,11 @@ TEST_CASE("speculation: a look back takes the latest place, and goes on with its
   CHECK(drafter->propose(round, {7}) == Draft::chain(std::vector<TokenId>{6, 7, 5, 6, 7, 5, 6}));
 }
 
-// Passes of a machine that takes 1 + slope (n - 1) for n tokens, and sometimes longer, and guesses
-// that are right with probability p at each place, further ones at the next token, `first` in all,
-// with probability `other` where those before are wrong: time without guesses over time with them,
-// but for what was by chance, with `others` tokens more in each pass. Of a drafter that costs
-// nothing guesses are made also to learn from.
+// Simulates a machine whose passes take 1 + slope (n - 1) for n tokens, and sometimes longer. A
+// draft token is accepted with probability p at each position. Of `first` candidates for the next
+// token, each further one is right with probability `other` if those before are wrong. Each pass
+// has `others` more tokens. Returns the time without drafts divided by the time with them, without
+// random outliers. A drafter that costs nothing also proposes in order to learn.
 double speed_up(double slope, double p, double guess_cost, int passes, unsigned seed, int first = 1,
                 double other = 0, int others = 0) {
   std::mt19937 random(seed);
@@ -162,34 +163,34 @@ double speed_up(double slope, double p, double guess_cost, int passes, unsigned 
   return tokens / seconds * (1 + slope * others) / (1 + others);
 }
 
-TEST_CASE("speculation: a governor wins where guesses are right, and loses nothing elsewhere") {
+TEST_CASE("speculation: a governor gains with good drafts and loses nothing otherwise") {
   for (const unsigned seed : {1u, 2u, 3u}) {
     CAPTURE(seed);
-    // as this engine's passes are: T(4)/T(1) 1.08, T(8)/T(1) 1.34
+    // like the passes of this engine: T(4)/T(1) 1.08, T(8)/T(1) 1.34
     CHECK(speed_up(0.05, 0.9, 0, 2000, seed) > 2.5);
     CHECK(speed_up(0.05, 0.5, 0, 2000, seed) > 1.3);
     CHECK(speed_up(0.05, 0, 0, 2000, seed) > 0.99);
-    // passes that grow with their tokens, and a drafter as dear as the model
+    // passes that take longer with each token, and a drafter that costs as much as the model
     for (const double p : {0.0, 0.3, 0.6, 0.9}) CHECK(speed_up(1, p, 0, 2000, seed) > 0.985);
     for (const double p : {0.0, 0.6, 0.95}) CHECK(speed_up(0.05, p, 1, 2000, seed) > 0.985);
     // short texts
     for (const double p : {0.0, 0.3}) CHECK(speed_up(0.2, p, 0, 135, seed) > 0.985);
-    // in company, where no pass has one token
+    // in a batch, where no pass has one token
     CHECK(speed_up(0.05, 0.9, 0, 300, seed, 1, 0, 3) > 1.45);
-    // a smaller model, a tenth of the cost
+    // a draft model at a tenth of the cost
     CHECK(speed_up(0.05, 0.7, 0.1, 2000, seed) > 1.5);
   }
 }
 
-TEST_CASE("speculation: a governor takes a second branch where it is right, and loses none by it") {
+TEST_CASE("speculation: a governor uses a second branch where it helps, and loses nothing by it") {
   for (const unsigned seed : {1u, 2u, 3u}) {
     CAPTURE(seed);
     for (const double cost : {0.0, 0.01}) {
       CAPTURE(cost);
-      // One guess in three is right, of the others two in five.
+      // One first candidate in three is right, and two in five of the others.
       const double chain = speed_up(0.05, 0.3, cost, 2000, seed);
       if (cost == 0) CHECK(speed_up(0.05, 0.3, cost, 2000, seed, 3, 0.4) > 1.1 * chain);
-      // Other guesses that are never right, or that nothing can be gained by.
+      // Other candidates that are never right, or that gain nothing.
       for (const double p : {0.0, 0.5, 0.9})
         CHECK(speed_up(0.05, p, cost, 4000, seed, 3, 0) >
               0.95 * speed_up(0.05, p, cost, 4000, seed));
@@ -201,7 +202,7 @@ TEST_CASE("speculation: a governor takes a second branch where it is right, and 
   }
 }
 
-// A drafter that knows the text, and hides what is right in trees of any shape.
+// A drafter that knows the text and hides the right tokens in trees of any shape.
 class Oracle : public Drafter {
  public:
   Oracle(std::vector<TokenId> text, int vocab, unsigned seed)
@@ -233,14 +234,15 @@ std::vector<TokenId> whole_text(std::vector<TokenId> prompt, const GenerateResul
 
 constexpr auto kUnread = [](std::string_view) {};
 
-TEST_CASE("speculation: text with trees is the text without, whatever is drawn, kept or shared") {
+TEST_CASE(
+    "speculation: a text does not depend on draft trees, with any sampling, KV format or sharing") {
   unsigned seed = 0;
   const auto check = [&](Engine& engine, const GenerateOptions& plain) {
     const auto prompt = engine.tokenizer().encode_prompt(
         "Once upon a time there was a cat. Once upon a time there was a dog. The dog");
     const auto want = generate(*engine.session(), prompt, plain, kUnread);
     REQUIRE(want.tokens.size() > 4);
-    // The second time its pages are known.
+    // The second time, its pages are in the prefix index.
     for (const int guesses : {15, 6}) {
       Oracle oracle(whole_text(prompt, want), engine.vocab_size(), ++seed);
       GenerateOptions with = plain;
@@ -257,7 +259,7 @@ TEST_CASE("speculation: text with trees is the text without, whatever is drawn, 
       for (const int n : got.accepted_at) right += n;
       CHECK(all == got.drafted);
       CHECK(right == got.accepted);
-      // Several stand at the same place.
+      // Several nodes have the same parent.
       if (!plain.grammar) CHECK(got.drafted_at[0] > got.passes);
       CHECK(got.cached_tokens > 0);
     }
@@ -284,7 +286,7 @@ TEST_CASE("speculation: text with trees is the text without, whatever is drawn, 
   }
 }
 
-TEST_CASE("speculation: requests with trees say beside each other what each says alone") {
+TEST_CASE("speculation: requests with trees have the same texts together as alone") {
   const auto engine = Engine::open({});
   const auto prompt = engine->tokenizer().encode_prompt("Once upon a time there was a cat. Tim");
   constexpr int kRequests = 4;
@@ -297,7 +299,7 @@ TEST_CASE("speculation: requests with trees say beside each other what each says
     alone.push_back(generate(*engine->session(), prompt, o, kUnread));
   }
   KvPool& pool = engine->impl().pools[0];
-  // With room for branches, and with little.
+  // With many and with few pages for branches.
   for (const int left : {1000, 20}) {
     CAPTURE(left);
     std::vector<int32_t> taken;
@@ -326,7 +328,7 @@ TEST_CASE("speculation: requests with trees say beside each other what each says
   }
 }
 
-TEST_CASE("speculation: without pages for branches a draft is a chain, and nothing fails") {
+TEST_CASE("speculation: without pages for branches a draft is a chain") {
   const auto engine = Engine::open({});
   const auto prompt = engine->tokenizer().encode_prompt("Once upon a time there was a cat. Tim");
   GenerateOptions o;
@@ -341,7 +343,7 @@ TEST_CASE("speculation: without pages for branches a draft is a chain, and nothi
   const auto got = generate(*engine->session(), prompt, o, kUnread);
   CHECK(got.tokens == want.tokens);
   CHECK(got.accepted > 0);
-  // One who is alone has room for one, at the beginning of the text.
+  // A single request has pages for one branch, at the beginning of the text.
   const auto session = engine->session();
   CHECK(session->branches(16) == 1);
   CHECK(session->branches(16, 2) == 0);
@@ -349,7 +351,7 @@ TEST_CASE("speculation: without pages for branches a draft is a chain, and nothi
   CHECK(session->branches(16) > 1);
 }
 
-TEST_CASE("speculation: text with looks back is the text without, greedy and sampled") {
+TEST_CASE("speculation: a text does not depend on the ngram drafter, greedy and sampled") {
   const auto engine = Engine::open({});
   const std::string story = "Once upon a time there was a cat. Once upon a time there was a dog. ";
   const auto prompt = engine->tokenizer().encode_prompt(story + story);
@@ -374,7 +376,7 @@ TEST_CASE("speculation: text with looks back is the text without, greedy and sam
   }
 }
 
-// Guesses take time, and there are none, or never a reason to ask for one.
+// A drafter that takes time, and proposes nothing, or is never worth asking.
 struct Silent : Drafter {
   int which;
   explicit Silent(int kind) : which(kind) {}
@@ -382,7 +384,7 @@ struct Silent : Drafter {
   Draft propose(std::span<const TokenId>, const Draft::Shape&) override { return {}; }
 };
 
-TEST_CASE("speculation: why there were no guesses is known") {
+TEST_CASE("speculation: the reason for missing drafts is known") {
   const auto engine = Engine::open({});
   const auto prompt = engine->tokenizer().encode_prompt("Once upon a time");
   const auto why = [&](Drafter& drafter, Governor* governor, int tokens) {
@@ -400,8 +402,8 @@ TEST_CASE("speculation: why there were no guesses is known") {
   CHECK(why(*ngram, nullptr, 2) == NoGuesses::other);
 }
 
-// A vocabulary of four tokens, and a model whose logits depend on the token before; another that
-// guesses for it.
+// A vocabulary of four tokens, a model whose logits depend on the previous token, and a draft
+// model.
 constexpr int kToyTokens = 4, kToyTexts = 1 << 20;
 using ToyModel = std::array<std::array<float, kToyTokens>, kToyTokens>;
 constexpr ToyModel kToyTarget =
@@ -410,9 +412,9 @@ constexpr ToyModel kToyTarget =
 
 enum class ToyGuesses { none, coupled, blind, tree };
 
-// Three tokens behind token 0. A right guess is one that accept_draft() says is right; or, by a
-// rule that is wrong, one that is kept with probability min(1, p / q), and else the model draws
-// without regard to what was refused.
+// Draws three tokens after token 0. Draft tokens are verified by accept_draft(). If `wrong` is set,
+// an incorrect rule is used: a draft token is accepted with probability min(1, p / q), and
+// otherwise the model draws without excluding the rejected token.
 std::array<TokenId, 3> toy_text(const SamplerOptions& options, ToyGuesses guesses, bool wrong) {
   Sampler sampler(options), guesser(options);
   std::vector<TokenId> text{0};
@@ -450,8 +452,9 @@ std::array<TokenId, 3> toy_text(const SamplerOptions& options, ToyGuesses guesse
   return {text[1], text[2], text[3]};
 }
 
-// How far counts are from what they should be (G = 2 sum of n ln(n / expected)), in standard
-// deviations of a normal distribution that is as improbable (Wilson and Hilferty 1931).
+// A G-test of counts against their expected values: G = 2 sum of n ln(n / expected). The result is
+// converted to standard deviations of a normal distribution with the same probability (Wilson and
+// Hilferty 1931).
 double g_test(const std::vector<int>& counts, const std::vector<double>& law) {
   double g = 0, cells = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -462,13 +465,13 @@ double g_test(const std::vector<int>& counts, const std::vector<double>& law) {
   return (std::cbrt(g / df) - (1 - spread)) / std::sqrt(spread);
 }
 
-TEST_CASE("speculation: a million texts have the law of the model, whoever guesses") {
+TEST_CASE("speculation: a million texts have the model's distribution, with any drafter") {
   SamplerOptions plain, narrow;
   plain.temperature = 1, plain.top_k = 0, plain.top_p = 1, plain.min_p = 0;
   narrow.temperature = 0.7, narrow.top_k = 3, narrow.top_p = 0.9, narrow.min_p = 0.1;
   for (const SamplerOptions& options : {plain, narrow}) {
     CAPTURE(options.temperature);
-    // What a draw behind each token should be: of the tokens that are kept, by the definition.
+    // The expected distribution after each token, over the kept tokens, by the definition.
     std::array<std::array<double, kToyTokens>, kToyTokens> step;
     for (size_t before = 0; before < kToyTokens; ++before) {
       Candidates kept;
@@ -497,13 +500,15 @@ TEST_CASE("speculation: a million texts have the law of the model, whoever guess
     CHECK(std::abs(far(ToyGuesses::none, false)) < 4);
     CHECK(far(ToyGuesses::coupled, true) > 20);
   }
-  // Nor does a text change.
+  // The texts are also the same.
   for (plain.seed = 0; plain.seed < 1000; ++plain.seed)
     for (const ToyGuesses guesses : {ToyGuesses::coupled, ToyGuesses::blind, ToyGuesses::tree})
       CHECK(toy_text(plain, guesses, false) == toy_text(plain, ToyGuesses::none, false));
 }
 
-TEST_CASE("speculation: how often draws agree is as the definition says, and as draws do") {
+TEST_CASE(
+    "speculation: the predicted agreement of draws equals the definition and the measured "
+    "agreement") {
   std::mt19937 random(4);
   std::normal_distribution<float> normal;
   for (const double temperature : {0.5, 1.0, 2.0})

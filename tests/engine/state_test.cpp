@@ -1,5 +1,5 @@
-// States of every kind side by side (scratch_model.h): the logits of a token depend on the tokens
-// before it and on nothing else, however sessions go forward, back and apart.
+// A model with all kinds of states (scratch_model.h): the logits of a token depend only on the
+// tokens up to it, however sessions are extended, rewound and forked.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -33,7 +33,7 @@ struct Subject {
     o.threads = 2, o.threads_fixed = true;
     engine = Engine::open(o);
   }
-  // All logits of the tokens, in passes of at most `chunk`.
+  // The logits of all tokens, in passes of at most `chunk` tokens.
   Logits logits(Session& s, std::span<const TokenId> tokens, size_t chunk) {
     Logits out;
     for (size_t i = 0; i < tokens.size(); i += chunk) {
@@ -46,12 +46,12 @@ struct Subject {
   Logits fresh(std::span<const TokenId> tokens) {
     return logits(*engine->session(), tokens, tokens.size());
   }
-  // Of the last token.
+  // The logits of the last token.
   Logits last(Session& s, std::span<const TokenId> tokens) {
     const auto some = s.extend(tokens);
     return {some.begin(), some.end()};
   }
-  // Goes back to `position` at most, gives the rest of `tokens` again; the last logits.
+  // Rewinds to `position` or before, appends the rest of `tokens` and returns the last logits.
   Logits back_and_on(Session& s, int position, std::span<const TokenId> tokens) {
     const int reached = s.rewind(position);
     CHECK(reached <= position);
@@ -81,7 +81,7 @@ TEST_CASE("states: a prompt, its tokens one by one and any chunks, on every inst
   }
 }
 
-TEST_CASE("states: beside others, forked, and rewound to anywhere") {
+TEST_CASE("states: in a batch with others, forked, and rewound to any position") {
   Subject s;
   const auto t = made_up(700), other = made_up(90, 11);
   const Logits whole = s.fresh(t), last = last_of(whole);
@@ -96,12 +96,12 @@ TEST_CASE("states: beside others, forked, and rewound to anywhere") {
 
   for (int position : {699, 690, 640, 513, 512, 511, 300, 255, 17, 1, 0})
     CHECK(s.back_and_on(*a, position, t) == last);
-  // What was forgotten after a snapshot is not remembered by it.
+  // A snapshot does not bring back tokens that were dropped after it was made.
   std::vector<TokenId> changed(t.begin(), t.begin() + 600);
   changed.insert(changed.end(), other.begin(), other.end());
   CHECK(s.back_and_on(*a, 600, changed) == last_of(s.fresh(changed)));
 
-  // Two that went the same way do not see each other.
+  // Two forks with the same tokens do not affect each other.
   auto f = a->fork();
   CHECK(f->position() == a->position());
   CHECK(s.back_and_on(*a, 650, t) != s.back_and_on(*f, 610, changed));
@@ -130,7 +130,8 @@ TEST_CASE(
         parts.push_back({.session = sessions[i].get(), .tokens = next[i]});
       const auto together = extend_all(parts);
       const Logits all(together.begin(), together.end());
-      // 7 whole chunks of the full attention for all, the eighth for each; the window's for each
+      // Full attention: 7 whole chunks for all sessions together, the eighth for each. The window:
+      // for each.
       const Reading &full = e.batch.readings[size_t(e.states.paged[2].pool)],
                     &window = e.batch.readings[size_t(e.states.paged[0].pool)];
       CHECK(full.groups.size() == kCommon / kChunk + kSessions);
@@ -147,14 +148,16 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("states: the check of a draft goes back to where it began, and no further") {
+TEST_CASE(
+    "states: after a verification pass a session rewinds to the beginning of the pass, not "
+    "further") {
   Subject s;
   const auto t = made_up(500);
   const Logits whole = s.fresh(t);
   auto session = s.engine->session();
   session->extend(std::span(t).first(300));
   for (int at = 300; at < 400; at += 3) {
-    // Two tokens that are right and two that are not.
+    // Two accepted draft tokens and two rejected ones.
     std::vector<TokenId> guesses{t[size_t(at)], t[size_t(at) + 1], 5, 6};
     session->extend(guesses, 4);
     CHECK(session->rewind(at + 2) == at);
@@ -163,7 +166,8 @@ TEST_CASE("states: the check of a draft goes back to where it began, and no furt
   CHECK(s.last(*session, std::span(t).subspan(size_t(session->position()))) == last_of(whole));
 }
 
-TEST_CASE("states: recurrent states have no branches, and a chain of guesses draws what is drawn") {
+TEST_CASE(
+    "states: recurrent states have no branches, and a chain of draft tokens changes no draw") {
   Subject s;
   const auto t = made_up(40);
   Sampler sampler({}, nullptr);
@@ -178,7 +182,7 @@ TEST_CASE("states: recurrent states have no branches, and a chain of guesses dra
     const size_t right = std::min(got.size() % 4, want.size() - got.size());
     std::vector<TokenId> guesses(want.begin() + ptrdiff_t(got.size()),
                                  want.begin() + ptrdiff_t(got.size() + right));
-    guesses.push_back(7);  // wrong, mostly
+    guesses.push_back(7);  // rejected, mostly
     const auto drawn = many->draw(lacks, sampler, Draft::chain(guesses).nodes);
     CHECK(drawn.size() > right);
     got.insert(got.end(), drawn.begin(), drawn.end());
@@ -187,7 +191,7 @@ TEST_CASE("states: recurrent states have no branches, and a chain of guesses dra
   CHECK(got == want);
 }
 
-TEST_CASE("states: a page table holds what its tokens see, and shares it") {
+TEST_CASE("states: a page table holds the cells that its tokens attend to, and shares them") {
   const int context = 100'000, pass = 48, window = 100;
   const StateLayout::Pool kinds[] = {{false, 0, 16}, {false, window, 16}, {true, 0, 16}};
   std::vector<int64_t> copied(3);
@@ -214,15 +218,15 @@ TEST_CASE("states: a page table holds what its tokens see, and shares it") {
       const int64_t before = pool.in_use();
       PageTable other = t;
       CHECK(pool.in_use() == before);
-      other.prepare(end, end + 1);  // a page of its own, and of what is full no copy
+      other.prepare(end, end + 1);  // takes a new page and copies no full one
       CHECK(copied[size_t(kind)] == (kind == 2));
       other.keep(end);
       t.prepare(end, end + 1), other.prepare(end, end + 1);
       CHECK(copied[size_t(kind)] == (kind == 2));
-      other = t;  // both hold the page that cell `end` is in
+      other = t;  // both have the page of cell `end`
       t.prepare(end + 1, end + 2), other.prepare(end + 1, end + 2);
       CHECK(copied[size_t(kind)] == (kind == 2 ? 2 : 1));
-      other.forget_before(end);
+      other.drop_before(end);
       t.keep(0);
       CHECK(t.reaches(0));
       CHECK(pool.in_use() == (kind == 0 ? end / kPage + 1 : kind == 1 ? window / kPage + 2 : 1));
@@ -231,7 +235,7 @@ TEST_CASE("states: a page table holds what its tokens see, and shares it") {
   }
 }
 
-TEST_CASE("states: a window gives back the pages it has left behind, and can go back so far") {
+TEST_CASE("states: a sliding window releases the pages before it, except those for rewinding") {
   Subject s;
   const auto t = made_up(2400);
   const Logits last = last_of(s.fresh(t));
@@ -257,7 +261,7 @@ TEST_CASE("states: a window gives back the pages it has left behind, and can go 
   session.reset();
   for (const KvPool& p : e.pools) CHECK(p.in_use() == 0);
 
-  // A window alone: the bundled model's weights with one.
+  // A model with sliding windows only: the bundled model's weights.
   EngineOptions o;
   o.model = golden("models/mistral_window"), o.device = "cpu";
   const auto mistral = Engine::open(o);
@@ -265,7 +269,7 @@ TEST_CASE("states: a window gives back the pages it has left behind, and can go 
   CHECK(mistral->impl().states.pools[0].window > 0);
 }
 
-TEST_CASE("states: a pass that fails leaves a session that goes on from where it is") {
+TEST_CASE("states: after a failed pass a session continues from its position") {
   Subject s;
   const auto t = made_up(60);
   auto session = s.engine->session();
@@ -275,7 +279,7 @@ TEST_CASE("states: a pass that fails leaves a session that goes on from where it
   CHECK(s.last(*session, std::span(t).subspan(40)) == last_of(s.fresh(t)));
 }
 
-TEST_CASE("states: a pass that is abandoned, after any of its steps, leaves nothing behind") {
+TEST_CASE("states: a pass that is abandoned after any of its steps changes nothing") {
   Subject s;
   const auto t = made_up(700);
   const Logits last = last_of(s.fresh(t));
@@ -314,7 +318,7 @@ TEST_CASE("states: a pass that is abandoned, after any of its steps, leaves noth
       CHECK(draws.tokens.empty());
       CHECK(told == at + 1);
       for (const KvPool& p : e.pools) after.push_back(p.in_use());
-      if (!scratch) {  // recurrent states go back to where they were remembered
+      if (!scratch) {  // recurrent states rewind to a snapshot
         CHECK(session->position() == 300);
         CHECK(after == before);
       }
@@ -326,8 +330,8 @@ TEST_CASE("states: a pass that is abandoned, after any of its steps, leaves noth
   }
 }
 
-// By another thread, so also in the middle of a step: attention counts the chunks that are done.
-TEST_CASE("states: a pass that is abandoned anywhere leaves nothing behind") {
+// Another thread sets the flag, so also in the middle of a step. Attention counts finished chunks.
+TEST_CASE("states: a pass that is abandoned anywhere changes nothing") {
   Subject s;
   const auto t = made_up(2000);
   const Logits last = last_of(s.fresh(t));

@@ -1,4 +1,5 @@
-// Greedy stories against the reference program's text (../shared/data/models/reference_outputs).
+// Compares greedy stories with the text of the reference program
+// (../shared/data/models/reference_outputs).
 #include <algorithm>
 
 #include "engine/requests/generate.h"
@@ -10,8 +11,8 @@ using namespace chaski::test;
 
 namespace {
 
-// Follows the reference text token by token and returns the largest lead that another token ever
-// has over the reference's own.
+// Follows the reference text token by token. Returns the largest difference between the best logit
+// and the logit of the reference's token.
 float lead_over(const std::string& model, const std::string& prompt, const std::string& text,
                 int max_tokens) {
   const auto e = open_on_cpu(model, Format::f32);
@@ -21,7 +22,7 @@ float lead_over(const std::string& model, const std::string& prompt, const std::
   size_t at = prompt.size();
   float worst = 0;
   for (int i = 0; i < max_tokens && at < text.size(); ++i) {
-    // The reference's token: of those that spell what follows, the most probable.
+    // The reference's token: the most probable one of those that spell the text that follows.
     int follows = -1;
     for (TokenId id = 0; id < t.size(); ++id) {
       const std::string piece(at == 0 ? t.decode({&id, 1}) : std::string(t.piece(id)));
@@ -55,10 +56,10 @@ TEST_CASE("story: stories260K in f32, character for character") {
   }
 }
 
-// The reference quantizes activations in groups of 64, chaski in blocks of 32, so close calls fall
-// differently: on the reference's own path its token is never more than 0.35 behind the best logit
-// (of about 17).
-TEST_CASE("story: stories3M from its int8 weights, within a close call of the reference") {
+// The reference quantizes activations in groups of 64, chaski in blocks of 32, so nearly equal
+// logits may change their order. Along the reference text, the reference's token is never more than
+// 0.35 below the best logit (about 17).
+TEST_CASE("story: stories3M from its int8 weights, close to the reference") {
   const std::string model = data("models/stories3M-q80.bin"),
                     folder = data("models/reference_outputs/");
   if (!have(model)) return;

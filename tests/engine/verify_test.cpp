@@ -1,4 +1,4 @@
-// A damaged .quipu file is noticed before it speaks and before it gets sums of its own
+// A damaged .quipu file is detected before it is run, converted or quantized
 // (engine/shelf/verify.h).
 #include "engine/shelf/verify.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 void write_sound(const std::string& path) { write_quipu(path, open_model("").source, 1); }
 
-// One bit in the middle of the last tensor's data.
+// Flips one bit in the middle of the last tensor's data.
 void damage(const std::string& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekg(-1000, std::ios::end);
@@ -42,7 +42,7 @@ TEST_CASE("verify: a damaged file is neither run nor converted nor quantized") {
        std::vector<Arguments>{{"convert", model, out},
                               {"convert", model, gguf},
                               {"quantize", "--type", "q4", model, out}}) {
-    const Outcome o = chaski_run(arguments);  // which say more than the error
+    const Outcome o = chaski_run(arguments);  // progress lines may come before the error
     CHECK(o.status == 3);
     CHECK(o.error_says(says));
     CHECK(!std::filesystem::exists(arguments.back()));
@@ -50,19 +50,20 @@ TEST_CASE("verify: a damaged file is neither run nor converted nor quantized") {
   CHECK(chaski_run({"run", "-m", model, "-p", "a", "-n", "1", "--verify", "never"}).status == 0);
 }
 
-TEST_CASE("verify: once is once, until the file changes; always is always") {
+TEST_CASE(
+    "verify: with once a file is verified again only after it changes, with always each time") {
   TempFolder folder;
   const std::string path = folder / "m.quipu";
   write_sound(path);
   Weights weights = *open_quipu(path);
   verify_file(weights, Verify::once, 2);
   CHECK(!std::filesystem::is_empty(cache_folder() + "/verified"));
-  weights.sums[0] ^= 1;  // as if what is mapped had changed, and the file had not
+  weights.sums[0] ^= 1;  // as if memory had changed, but not the file
   CHECK_NOTHROW(verify_file(weights, Verify::once, 2));
   CHECK_NOTHROW(verify_file(weights, Verify::never, 2));
   CHECK(error_of([&] { verify_file(weights, Verify::always, 2); }).code == Exit::bad_file);
 
-  // The same size and the same time of modification, but another content.
+  // The same size and modification time, but other contents.
   const auto modified = std::filesystem::last_write_time(path);
   damage(path);
   std::filesystem::last_write_time(path, modified);
@@ -71,7 +72,7 @@ TEST_CASE("verify: once is once, until the file changes; always is always") {
   CHECK(std::string(error.what()).find("the file is damaged") != std::string::npos);
 }
 
-TEST_CASE("verify: a sound file runs where no stamp can be kept") {
+TEST_CASE("verify: an undamaged file runs even if its stamp cannot be stored") {
   TempFolder folder;
   write_sound(folder / "m.quipu");
   const std::string before = std::getenv("XDG_CACHE_HOME");
@@ -80,8 +81,8 @@ TEST_CASE("verify: a sound file runs where no stamp can be kept") {
   ::setenv("XDG_CACHE_HOME", before.c_str(), 1);
 }
 
-TEST_CASE("verify: a file without sums says so") {
+TEST_CASE("verify: a file without checksums causes a notice") {
   const Outcome o = chaski_run({"run", "-m", golden("gguf/tiny_llama_q8_0.gguf"), "-p", "a", "-n",
                                 "1", "--verify", "always"});
-  CHECK(o.error_says("has no sums of its tensors to verify"));
+  CHECK(o.error_says("has no checksums to verify"));
 }
