@@ -1,5 +1,5 @@
-// The program: runs the subcommand that the command line names (flags.cpp), and turns an exception
-// into one line and an exit status. Exit codes are listed in ggml-like-tensor/base/error.h.
+// The program: runs the subcommand of the command line (flags.cpp). An exception becomes one line
+// and an exit status; the exit codes are listed in ggml-like-tensor/base/error.h.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,8 +9,8 @@
 
 int main(int argc, char** argv) {
   using namespace chaski;
-  // The parent process may have closed standard input or output. Open /dev/null in their place, the
-  // wrong way round: no other file gets their numbers, and using them still fails.
+  // The parent may have closed standard input or output. Opening /dev/null in the wrong mode keeps
+  // their numbers from being reused by our files, and reads and writes still fail.
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(fd, F_GETFD) < 0)
       (void)::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);

@@ -8,25 +8,25 @@
 
 namespace chaski {
 
-// In a pattern $ is the message, {bos} and {eos} are the model's own, and at ~ the generation
-// prompt ends: tokens before it are final, so what a model generates next (often a space and a word
-// in one token) is what a later rendering has in its place.
+// In a pattern $ is the message, {bos} and {eos} are the model's own tokens, and the generation
+// prompt ends at ~. No token crosses ~, so a later rendering has the same tokens there as the model
+// generated (often a space and a word in one token).
 struct ChatFamily {
   std::string_view name;
-  std::vector<std::string_view> marks;  // all of them stand in the text of the template
-  // this is a control token of the vocabulary (empty: not asked)
+  std::vector<std::string_view> marks;  // the text of the template contains all of them
+  // The vocabulary must have this control token; empty: no condition.
   std::string_view control;
-  bool trim;  // messages without the white space around them
+  bool trim;  // removes white space around messages
   std::string_view system, user, assistant;
-  // where the system message stands inside the user's turn
+  // The user's turn after a system message, for families that put both into one turn.
   std::string_view user_after_system = {};
-  std::vector<std::string_view> stops = {};  // end an answer, as text where they are no token
+  std::vector<std::string_view> stops = {};  // end an answer, as text if they are not tokens
 };
 
 namespace {
 
-// The first row that fits is taken: the special before the general. Sources: the templates
-// published with the models; for the spaces of Mistral the tokenizers v1, v3 and v7 of
+// The first row that fits is used, so special families come before general ones. Sources: the
+// templates published with the models; for Mistral's spaces, the tokenizers v1, v3 and v7 of
 // mistral-common.
 const std::vector<ChatFamily>& chat_families() {
   static const std::vector<ChatFamily> table = {
@@ -97,8 +97,8 @@ const std::vector<ChatFamily>& chat_families() {
        "[INST] $ [/INST]",
        "~ ${eos}",
        "$ [/INST]"},
-      // The line ends of the published template are left out: phi-3's tokens swallow white space
-      // behind them.
+      // Without the line ends of the published template: phi-3's control tokens swallow the white
+      // space after them.
       {"phi3",
        {"<|assistant|>", "<|end|>"},
        "",
@@ -194,10 +194,10 @@ bool is_control(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 bool fits(const ChatFamily& family, std::string_view text, const Tokenizer& tokenizer) {
-  const auto stands = [&](std::string_view mark) {
+  const auto contains = [&](std::string_view mark) {
     return text.find(mark) != std::string_view::npos;
   };
-  return std::all_of(family.marks.begin(), family.marks.end(), stands) &&
+  return std::all_of(family.marks.begin(), family.marks.end(), contains) &&
          (family.control.empty() || is_control(tokenizer, family.control));
 }
 
@@ -245,10 +245,10 @@ ChatTemplate ChatTemplate::named(std::string_view name, const Tokenizer& tokeniz
   fail(Exit::usage, "chat template \"{}\" is unknown, expected one of {}", escaped(name), known);
 }
 
-// Cuts the pattern at $, ~, {bos} and {eos}. Only the message is not trusted.
+// Splits the pattern at $, ~, {bos} and {eos}. All parts but the message may form control tokens.
 void ChatTemplate::append(std::vector<Tokenizer::Part>& parts, std::string_view pattern,
                           std::string_view content) const {
-  bool apart = true;  // messages never share a token
+  bool apart = true;  // no token crosses the border of a message
   const auto put = [&](std::string_view text, bool trusted) {
     parts.push_back({text, trusted, apart});
     apart = false;

@@ -1,12 +1,12 @@
-// A conversation as the tokens its model was trained on: by the template that the model file brings
-// along (own_template.h). Where that cannot be run, or there is none, the well-known families stand
-// in one table (chat_template.cpp), recognised by marks in the template.
+// Renders a conversation as the tokens that its model was trained on. The template comes from the
+// model file (own_template.h). If the file has none, or it cannot be run, a table of well-known
+// families is used (chat_template.cpp); a family is recognised by marks in the template.
 //
-// Two promises. Control tokens come from the template only: a message cannot forge one, whatever it
-// contains. And rendering is prefix-stable, so that a KV cache of one turn serves the next: by the
-// table the tokens of a conversation, with or without the generation prompt, begin the tokens of
-// the same conversation one answer or one question later; a template of the file's own may break
-// that, and then it is said at which answer.
+// Two guarantees:
+//   Control tokens come from the template only. A message cannot forge one.
+//   Rendering is prefix-stable, so the KV cache of one turn serves the next: the tokens of a
+//   conversation are a prefix of the tokens one question or answer later. A template from a file
+//   may break this; render() then says at which answer.
 #pragma once
 #include <memory>
 #include <optional>
@@ -21,40 +21,38 @@
 namespace chaski {
 
 struct ChatMessage {
-  std::string role;  // "system", "assistant"; anything else is a user
+  std::string role;  // "system", "assistant", "tool" or "user"
   std::string content;
   std::vector<ToolCall> calls = {};  // of an answer
-  // Of what a tool gave ("tool"): which call it is for, and its function.
+  // Of a tool's result (role "tool"): the id of the call and the name of the function.
   std::string call_id = {}, name = {};
   bool operator==(const ChatMessage&) const = default;
 };
 
-struct ChatFamily;  // a row of the table
+struct ChatFamily;  // a row of the table in chat_template.cpp
 class OwnTemplate;
 
 class ChatTemplate {
  public:
-  // The template in tokenizer.chat_template; if it cannot be run, the family whose marks are in it;
-  // else "plain" (User: ... Assistant: ...). The tokenizer must live as long as the result. If it
-  // is not to think, a template of the file's own is told so, by enable_thinking; it is shown the
-  // tools if it takes them.
+  // Uses the template in tokenizer.chat_template. If it cannot be run: the family whose marks are
+  // in it, else "plain" (User: ... Assistant: ...). A template from the file gets `tools`, and
+  // enable_thinking = false unless `thinks`. The tokenizer must outlive the result.
   static ChatTemplate detect(const Metadata& meta, const Tokenizer& tokenizer, bool thinks = true,
                              const Tools& tools = {});
-  // Throws Error(usage) that lists the names.
+  // Throws Error(usage) with the list of names.
   static ChatTemplate named(std::string_view name, const Tokenizer& tokenizer);
 
-  // With the generation prompt the tokens end where the answer of the assistant begins. Throws
-  // Error(usage) with the words of a template that refuses the conversation.
-  // `rewritten`, if it is not null, is the first answer, by its place among the messages, that does
-  // not stand where it was generated.
+  // With the generation prompt the tokens end where the answer of the assistant begins.
+  // `rewritten`, if not null, receives the index of the first answer that the template changes or
+  // moves after it was generated. Throws Error(usage) with the template's own words if it refuses
+  // the conversation.
   std::vector<TokenId> render(std::span<const ChatMessage> messages, bool add_generation_prompt,
                               std::optional<size_t>* rewritten = nullptr) const;
-  // Texts that end an answer, for families without a token that does (for tokens see
-  // Tokenizer::is_end).
+  // Texts that end an answer if no token does (for tokens see Tokenizer::is_end).
   std::vector<std::string> stop_strings() const;
-  std::string_view name() const;                         // of the family, or "own"
-  const OwnTemplate* own() const { return own_.get(); }  // null: a family's
-  // One line for the user when the choice was a guess, else empty.
+  std::string_view name() const;                         // the name of the family, or "own"
+  const OwnTemplate* own() const { return own_.get(); }  // null: a family of the table
+  // A line for the user if the model's own template is not used, else empty.
   const std::string& notice() const { return notice_; }
 
  private:

@@ -28,7 +28,7 @@ Written calls_of(const std::vector<ToolCall>& calls) {
 ToolCall call_of(const Json& json) {
   const Json function = json["function"], arguments = function["arguments"];
   const ToolCall call{json["id"].str(""), function["name"].str(), arguments.str()};
-  if (!is_json_object(call.arguments)) arguments.wrong("a text that is a JSON object");
+  if (!is_json_object(call.arguments)) arguments.wrong("a string that holds a JSON object");
   return call;
 }
 
@@ -43,7 +43,7 @@ SavedConversation read_conversation(const std::string& path) {
     file["set"].each(
         [&](const std::string& name, const Json& value) { out.settings[name] = value.str(); });
   messages.each([&](const Json& message) {
-    // A template writes roles as they are, control tokens and all.
+    // A template writes roles unchanged, even control tokens, so only known roles are accepted.
     const Json role = message["role"];
     if (std::find(std::begin(kRoles), std::end(kRoles), role.str()) == std::end(kRoles))
       role.wrong(fmt::format("{}", fmt::join(kRoles, ", ")));
@@ -67,7 +67,7 @@ void write_conversation(const std::string& path, const SavedConversation& conver
   }
   Written file_text{{"messages", list}};
   if (!conversation.settings.empty()) file_text["set"] = conversation.settings;
-  // What is not UTF-8 becomes U+FFFD.
+  // Bytes that are not UTF-8 become U+FFFD.
   const std::string text = file_text.dump(-1, ' ', false, Written::error_handler_t::replace) + "\n";
   AtomicFile file(path);
   file.write(std::as_bytes(std::span(text)));

@@ -1,8 +1,7 @@
-// Conversations as files: JSON, a list of {"role": "user", "content": "..."}, alone or as
-// "messages" of an object, which is what other programs keep too. Calls of tools are spelled as
-// OpenAI's interface spells them: "tool_calls" of an answer, with arguments that are a text of
-// JSON, and "tool_call_id" of what a tool gave. Beside "messages" of an object may stand "set", by
-// name what was set while they were written.
+// Conversations as JSON files, in a form that other programs use too: a list of
+// {"role": "user", "content": "..."}, alone or as "messages" of an object. Tool calls have OpenAI's
+// form: "tool_calls" of an answer, with their arguments as a string of JSON, and "tool_call_id" of
+// a result. An object may also have "set": the settings of the chat by name.
 #pragma once
 #include <map>
 #include <string>
@@ -22,7 +21,7 @@ struct SavedConversation {
 // Throws Error(io), and Error(bad_file) that names the place in the file.
 SavedConversation read_conversation(const std::string& path);
 
-// As one line; the old file is whole until the new one is. Throws Error(io).
+// Writes one line. The old file stays intact until the new one is complete. Throws Error(io).
 void write_conversation(const std::string& path, const SavedConversation& conversation);
 
 }  // namespace chaski

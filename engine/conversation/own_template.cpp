@@ -35,14 +35,14 @@ jinja::Value message_value(jinja::Budget& budget, const ChatMessage& message) {
   return jinja::Value::dict(budget, std::move(items));
 }
 
-// The vocabulary of phi-3: its control tokens take the white space behind them, which no file but
-// the tokenizer.json of the original says.
+// Recognises the vocabulary of phi-3. Its control tokens drop the white space after them; only the
+// tokenizer.json of the original model says so.
 bool is_phi3(const Tokenizer& tokenizer) {
   return tokenizer.find("<|placeholder1|>") && tokenizer.find("<|assistant|>") &&
          tokenizer.find("▁");
 }
 
-void swallow_space(Text& text) {
+void drop_space(Text& text) {
   Text out;
   for (size_t at = 0; at < text.size();) {
     size_t size = 0;
@@ -60,8 +60,8 @@ std::string_view without_space_around(std::string_view text) {
   return begin == std::string_view::npos ? "" : text.substr(begin, end + 1 - begin);
 }
 
-// Whether the answer stands where the prompt for it ended, but for white space around it.
-bool stands_at(View text, const std::string& answer) {
+// True if the text begins with the answer, apart from white space around both.
+bool begins_with_answer(View text, const std::string& answer) {
   const Text said = jinja::text_of(without_space_around(answer));
   return jinja::starts_with(jinja::stripped(text, jinja::Side::left), said);
 }
@@ -72,7 +72,7 @@ OwnTemplate::OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer, bool 
                          const Tools& tools)
     : template_(meta.str(kKey), meta.origin + ": " + kKey),
       now_(std::time(nullptr)),
-      swallows_space_(is_phi3(tokenizer)) {
+      drops_space_(is_phi3(tokenizer)) {
   jinja::Budget budget = jinja::Budget::unlimited();
   names_ = {{"tools", tools.value()}, {"documents", {}}};
   if (!thinks) names_.emplace_back("enable_thinking", jinja::Value(false));
@@ -83,7 +83,7 @@ OwnTemplate::OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer, bool 
   const ChatMessage question{"user", std::string(kQuestion)};
   const Text asked = run({&question, 1}, true);
   if (std::none_of(asked.begin(), asked.end(), [](char32_t c) { return c & jinja::kFromOutside; }))
-    fail(Exit::bad_file, "{}: {}: does not show what the user says", meta.origin, kKey);
+    fail(Exit::bad_file, "{}: {}: does not show the message of the user", meta.origin, kKey);
   takes_system_ =
       shows(std::vector<ChatMessage>{{"system", std::string(kRules)}, question}, kRules);
   stop_ = found_stop(tokenizer);
@@ -93,7 +93,7 @@ Text OwnTemplate::run(std::span<const ChatMessage> messages, bool add_generation
                       const jinja::Names& more) const {
   jinja::Budget budget = jinja::Budget::unlimited();
   jinja::Values values;
-  std::string rules;  // that wait for the first question
+  std::string rules;  // system messages to put before the first question
   for (const ChatMessage& message : messages) {
     if (message.role == "system" && !takes_system_) {
       rules += message.content + "\n\n";
@@ -112,7 +112,7 @@ Text OwnTemplate::run(std::span<const ChatMessage> messages, bool add_generation
   names.emplace_back("messages", jinja::Value::list(budget, std::move(values)));
   names.emplace_back("add_generation_prompt", add_generation_prompt);
   Text out = template_.render(names, now_);
-  if (swallows_space_) swallow_space(out);
+  if (drops_space_) drop_space(out);
   return out;
 }
 
@@ -129,7 +129,7 @@ bool OwnTemplate::shows(std::span<const ChatMessage> messages, std::string_view 
   }
 }
 
-// Behind an answer stands a control token, or a text that is as good as one: its first line.
+// An answer is followed by a control token, or by a text that serves as one: its first line.
 std::string OwnTemplate::found_stop(const Tokenizer& tokenizer) const {
   std::string text;
   try {
@@ -152,7 +152,7 @@ std::string OwnTemplate::found_stop(const Tokenizer& tokenizer) const {
   return line.empty() ? "" : (between.starts_with('\n') ? "\n" : "") + line;
 }
 
-// Nothing where the template takes an answer, but nothing that ends in front of it.
+// Nothing if the template refuses a conversation that ends before the answer.
 std::optional<Text> OwnTemplate::prompt_before(std::span<const ChatMessage> messages) const {
   try {
     return run(messages, true);
@@ -164,19 +164,19 @@ std::optional<Text> OwnTemplate::prompt_before(std::span<const ChatMessage> mess
 OwnTemplate::Prompt OwnTemplate::prompt_for(size_t answer, std::span<const ChatMessage> messages,
                                             const Text& text) const {
   const std::optional<Text> prompt = prompt_before(messages.first(answer));
-  if (!prompt) return {true, false, false, 0};
+  if (!prompt) return {.known = true};
   const size_t same = size_t(
       std::mismatch(prompt->begin(), prompt->end(), text.begin(), text.end(),
                     [](char32_t a, char32_t b) { return jinja::plain(a) == jinja::plain(b); })
           .first -
       prompt->begin());
-  return {true, true, same == prompt->size(), same};
+  return {.known = true, .valid = true, .stays = same == prompt->size(), .size = same};
 }
 
 OwnTemplate::Rendered OwnTemplate::render(std::span<const ChatMessage> messages,
                                           bool add_generation_prompt) const {
   Text text = run(messages, add_generation_prompt);
-  // What the last conversation has shown holds as far as the messages and the texts are the same.
+  // The results of the last conversation are valid as far as messages and texts are the same.
   const auto count_same = [](const auto& a, const auto& b) {
     return size_t(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
   };
@@ -189,13 +189,13 @@ OwnTemplate::Rendered OwnTemplate::render(std::span<const ChatMessage> messages,
     if (messages[i].role != "assistant") continue;
     Prompt& prompt = prompts[i];
     if (i <= same_messages && i < last_.prompts.size()) prompt = last_.prompts[i];
-    const bool holds =
+    const bool valid =
         prompt.known &&
-        (!prompt.taken || (prompt.stays ? prompt.size <= same_text : prompt.size < same_text));
-    if (!holds) prompt = prompt_for(i, messages, text);
+        (!prompt.valid || (prompt.stays ? prompt.size <= same_text : prompt.size < same_text));
+    if (!valid) prompt = prompt_for(i, messages, text);
     if (prompt.stays) borders.push_back(prompt.size);
     if (!out.rewritten &&
-        !(prompt.stays && stands_at(View(text).substr(prompt.size), messages[i].content)))
+        !(prompt.stays && begins_with_answer(View(text).substr(prompt.size), messages[i].content)))
       out.rewritten = i;
   }
   std::sort(borders.begin(), borders.end());
@@ -211,7 +211,7 @@ OwnTemplate::Rendered OwnTemplate::render(std::span<const ChatMessage> messages,
     out.pieces.push_back({jinja::utf8(View(text).substr(at, end - at)), from_message, begins});
     at = end;
   }
-  // A short one beside a long one, such as its system message alone, does not take its place.
+  // Much shorter conversations, such as the system message alone, do not replace a longer one.
   if (2 * messages.size() >= last_.messages.size())
     last_ = {{messages.begin(), messages.end()}, std::move(text), std::move(prompts)};
   return out;
@@ -223,19 +223,20 @@ std::string OwnTemplate::Rendered::text() const {
   return out;
 }
 
-// Between what stands around the system message when there is one.
+// Finds the text around a given system message, and returns what is between the same texts when
+// none is given.
 std::string OwnTemplate::default_system() const {
   if (!takes_system_) return "";
   const ChatMessage messages[] = {{"system", std::string(kRules)},
                                   {"user", std::string(kQuestion)}};
   const std::string with = text_of(messages, true),
                     without = text_of(std::span(messages).last(1), true);
-  const size_t rules = with.find(kRules), behind = rules + kRules.size(),
-               question = with.find(kQuestion, behind);
+  const size_t rules = with.find(kRules), after = rules + kRules.size(),
+               question = with.find(kQuestion, after);
   const std::string front = with.substr(0, rules);
   if (question == std::string::npos || !without.starts_with(front)) return "";
   const size_t end =
-      without.find(with.substr(behind, question + kQuestion.size() - behind), front.size());
+      without.find(with.substr(after, question + kQuestion.size() - after), front.size());
   return end == std::string::npos ? "" : without.substr(front.size(), end - front.size());
 }
 
@@ -265,7 +266,7 @@ bool OwnTemplate::thinking_can_be_off() const {
                       run({&question, 1}, true, {{"enable_thinking", jinja::Value(false)}}));
 }
 
-bool OwnTemplate::forgets_thoughts() const {
+bool OwnTemplate::drops_thinking() const {
   const std::string thought = "a heron thinks";
   return !shows(
       std::vector<ChatMessage>{{"user", std::string(kQuestion)},

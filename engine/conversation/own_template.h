@@ -1,6 +1,6 @@
-// The chat template that a model file brings along, run on conversations. What it renders keeps
-// apart what the template says and what the messages say, and marks where an answer begins: no
-// token lies across that border, so what a model generated is in its place in a later rendering.
+// Runs the chat template of a model file. The rendering separates text of the template from text of
+// messages, and marks where answers begin. No token crosses these borders, so a later rendering has
+// the same tokens for an answer as the model generated.
 #pragma once
 #include <optional>
 #include <span>
@@ -15,9 +15,9 @@ namespace chaski {
 
 class OwnTemplate {
  public:
-  // From tokenizer.chat_template, which must be there. The clock stands still from now on, so that
-  // a date in the template stays what it was. Throws Error(bad_file) for what is no template, fails
-  // with a plain question, or does not show it.
+  // Reads tokenizer.chat_template, which must exist. The time is fixed now, so a date in the
+  // template does not change later. Throws Error(bad_file) if it is not a valid template, or fails
+  // for a plain question or does not show it.
   OwnTemplate(const Metadata& meta, const Tokenizer& tokenizer, bool thinks = true,
               const Tools& tools = {});
 
@@ -28,40 +28,41 @@ class OwnTemplate {
   };
   struct Rendered {
     std::vector<Piece> pieces;
-    // The first answer, by its place among the messages, that does not stand where it was
-    // generated: the template writes what is before it, or itself, otherwise now.
+    // The index of the first answer that is not where it was generated: the template now renders
+    // this answer, or the text before it, differently.
     std::optional<size_t> rewritten;
     std::string text() const;
   };
   // Throws Error(usage) with the template's own words if it refuses the conversation, and
-  // Error(prompt_too_long) for a message of millions of characters. What was found out about the
-  // answers of the last conversation is kept, so that a chat does not run the template for each of
-  // them at every turn: not from two threads at once.
+  // Error(prompt_too_long) for a message of millions of characters. Caches the positions of answers
+  // in the last conversation, so that a chat does not run the template for each of them at every
+  // turn. Therefore not thread-safe.
   Rendered render(std::span<const ChatMessage> messages, bool add_generation_prompt) const;
 
-  // Whether system messages are shown. Where they are not, the text stands in front of the first
+  // False if the template does not show system messages. Their text is then put before the first
   // question.
   bool takes_system() const { return takes_system_; }
-  // What ends an answer where no token does; may be empty.
+  // The text that ends an answer if no token does; may be empty.
   const std::string& stop_string() const { return stop_; }
 
-  // What `chaski template` tells of it.
-  std::string default_system() const;  // what the system message is if none is given
+  // For `chaski template`.
+  std::string default_system() const;  // the system message if none is given
   bool takes_tools() const;
-  bool thinking_can_be_off() const;  // by enable_thinking
-  bool forgets_thoughts() const;     // <think>...</think> of earlier answers
+  bool thinking_can_be_off() const;  // with enable_thinking = false
+  bool drops_thinking() const;       // <think>...</think> of earlier answers
 
  private:
-  // How the prompt for an answer, by what stands in front of it alone, stands to the whole text.
+  // Compares the prompt that an answer was generated after with the text of the whole conversation.
   struct Prompt {
-    bool known = false, taken = false;  // taken: the template takes what is in front
-    bool stays = false;                 // the text begins with it
-    size_t size = 0;                    // then; else the first character in which they differ
+    bool known = false;
+    bool valid = false;  // the template accepts the messages before the answer
+    bool stays = false;  // the whole text begins with the prompt
+    size_t size = 0;     // of the prompt if it stays, else the first character that differs
   };
   struct Last {
     std::vector<ChatMessage> messages;
     jinja::Text text;
-    std::vector<Prompt> prompts;  // by message
+    std::vector<Prompt> prompts;  // one for each message
   };
   Prompt prompt_for(size_t answer, std::span<const ChatMessage> messages,
                     const jinja::Text& text) const;
@@ -74,9 +75,9 @@ class OwnTemplate {
   std::string found_stop(const Tokenizer& tokenizer) const;
 
   jinja::Template template_;
-  jinja::Names names_;  // of every rendering
+  jinja::Names names_;  // the variables of every rendering
   std::time_t now_;
-  bool takes_system_ = true, swallows_space_ = false;
+  bool takes_system_ = true, drops_space_ = false;
   std::string stop_;
   mutable Last last_;
 };

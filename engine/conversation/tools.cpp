@@ -13,7 +13,7 @@ namespace {
 
 using Members = nlohmann::ordered_json;  // in the order of the text
 
-// The special before the general.
+// The first row that fits is used, so special spellings come before general ones.
 constexpr ToolSyntax kSyntaxes[] = {
     {.mark = "<tool_call>",
      .begins = "<tool_call>",
@@ -21,7 +21,7 @@ constexpr ToolSyntax kSyntaxes[] = {
      .opens = "<tool_call>\n",
      .closes = "\n</tool_call>",
      .bare = true},  // as Qwen2.5-Coder writes
-    {.mark = "[ARGS]", .begins = "[TOOL_CALLS]", .name_in_front = true, .can_be_forced = false},
+    {.mark = "[ARGS]", .begins = "[TOOL_CALLS]", .name_first = true, .can_be_forced = false},
     {.mark = "[TOOL_CALLS]", .begins = "[TOOL_CALLS]", .opens = "[TOOL_CALLS][", .closes = "]"},
     {.mark = "<|tool_call|>", .begins = "<|tool_call|>", .opens = "<|tool_call|>[", .closes = "]"},
     {.mark = "<|start_header_id|>",
@@ -29,10 +29,10 @@ constexpr ToolSyntax kSyntaxes[] = {
      .arguments = "parameters",
      .bare = true},
 };
-// Families whose calls are no JSON, or stand elsewhere, in spite of a mark above.
+// Families whose calls are not JSON, or are in another place, although a mark above fits.
 constexpr std::string_view kOthers[] = {"<function=", "<arg_key>", "<tool_sep>"};
 constexpr std::string_view kWhiteSpace = " \t\r\n";
-constexpr size_t kShown = 60;  // bytes of what is damaged
+constexpr size_t kShown = 60;  // bytes of a damaged call in a message
 constexpr int kMostNestedJson = 50;
 constexpr std::string_view kFence = "```json";
 
@@ -45,7 +45,7 @@ jinja::Value value_of(const Members& json, jinja::Budget& budget) {
     return jinja::Value::text(budget, s, jinja::kFromOutside);
   };
   if (json.is_boolean()) return json.get<bool>();
-  // Larger numbers than a template knows are floats, as they are in other readers of JSON.
+  // Integers beyond int64 become floats, as in other JSON readers.
   if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX) return json.get<double>();
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
@@ -62,7 +62,7 @@ jinja::Value value_of(const Members& json, jinja::Budget& budget) {
   return jinja::Value::dict(budget, std::move(items));
 }
 
-// What is said of one function, whether or not it is wrapped.
+// A function is described directly, or as the member "function" of an object.
 bool is_wrapped(const Members& tool) {
   return tool.contains("function") && tool["function"].is_object();
 }
@@ -70,7 +70,7 @@ const Members& function_of(const Members& tool) {
   return is_wrapped(tool) ? tool["function"] : tool;
 }
 
-// A schema that goes elsewhere takes the places it refers to with it.
+// Adjusts the references of a schema that is moved into another schema, to the place `to`.
 void move_references(Members& schema, const std::string& to) {
   if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string())
     if (const std::string ref = schema["$ref"]; ref.starts_with('#'))
@@ -79,8 +79,8 @@ void move_references(Members& schema, const std::string& to) {
     for (Members& inner : schema) move_references(inner, to);
 }
 
-// Where the JSON value that begins here ends; npos if it does not, or is nested too deep for those
-// who walk through it. Only brackets are counted: whoever reads it finds out the rest.
+// The end of the JSON value at the start of the text; npos if it does not end, or is nested deeper
+// than recursive code can take. Only brackets are counted; the parser checks the rest.
 size_t end_of_json(std::string_view text) {
   int depth = 0;
   bool in_string = false;
@@ -113,7 +113,8 @@ class AnswerReader {
       : syntax_(syntax), tools_(tools), rest_(answer), before_(calls_before) {}
 
   ToolAnswer read() {
-    // A call may speak of thoughts, and a thought of calls: what stands first is what it is.
+    // A call may contain the mark of a thought, and a thought the mark of a call: the first one
+    // decides.
     constexpr std::string_view kThought = "</think>";
     const auto begins_call = [&] {
       return inside_white_space(rest_).starts_with(syntax_.begins) ||
@@ -149,7 +150,7 @@ class AnswerReader {
     return there;
   }
 
-  // JSON without arguments is no call but what somebody asked for.
+  // JSON without a key for arguments is an answer in JSON, not a call.
   void take_bare() {
     const std::string_view whole = rest_;
     if (whole.find(fmt::format("\"{}\"", syntax_.arguments)) == std::string_view::npos) return;
@@ -159,8 +160,8 @@ class AnswerReader {
     fenced_ = false;
   }
 
-  // What stands behind a mark: objects, a list of them, or a name and its arguments. False, with
-  // the damaged text read, if it is none of these.
+  // Reads the text after a mark: objects, a list of objects, or a name and its arguments. On damage
+  // it skips the damaged text and returns false.
   bool take_calls() {
     const size_t calls = out_.calls.size(), faults = out_.faults.size();
     const std::string_view before = rest_;
@@ -171,7 +172,7 @@ class AnswerReader {
     if (!take(syntax_.ends) && !syntax_.ends.empty() && good) good = rest_.empty();
     if (good) return true;
     out_.calls.resize(calls), out_.faults.resize(faults);
-    // Up to the mark that ends it, or to the next call.
+    // The damaged text ends with the end mark, or before the next call.
     rest_ = before;
     const size_t end = syntax_.ends.empty() ? std::string_view::npos : rest_.find(syntax_.ends),
                  next = rest_.find(syntax_.begins);
@@ -182,13 +183,13 @@ class AnswerReader {
     const std::string_view shown = inside_white_space(damaged);
     out_.damaged = true;
     out_.faults.push_back(fmt::format(
-        "a call of the model is \"{}{}\", expected {{\"name\": ..., \"{}\": {{...}}}}",
+        "cannot read the tool call \"{}{}\", expected {{\"name\": ..., \"{}\": {{...}}}}",
         escaped(shown.substr(0, kShown)), shown.size() > kShown ? "..." : "", syntax_.arguments));
     return false;
   }
 
   bool take_values() {
-    if (syntax_.name_in_front && !rest_.starts_with('[')) {  // name[ARGS]{...}
+    if (syntax_.name_first && !rest_.starts_with('[')) {  // name[ARGS]{...}
       const size_t end = rest_.find_first_of("[{");
       if (end == std::string_view::npos) return false;
       const std::string name(inside_white_space(rest_.substr(0, end)));
@@ -211,7 +212,7 @@ class AnswerReader {
     return taken > 0;
   }
 
-  // The next value; discarded, with nothing read, if it is damaged.
+  // Reads the next value. A damaged value is returned as discarded, and nothing is read.
   Members value() {
     const size_t end = end_of_json(rest_);
     if (end == std::string_view::npos) return Members(Members::value_t::discarded);
@@ -225,7 +226,7 @@ class AnswerReader {
     Members arguments = Members::object();
     for (const char* key : {"arguments", "parameters"})
       if (call.contains(key)) arguments = call[key];
-    // Some write the arguments as a text that is JSON.
+    // Some models write the arguments as a string that holds JSON.
     if (arguments.is_string() && is_json_object(arguments.get_ref<const std::string&>()))
       arguments = Members::parse(arguments.get<std::string>());
     return arguments.is_object() && add(call["name"].get<std::string>(), arguments);
@@ -234,8 +235,8 @@ class AnswerReader {
   bool add(const std::string& name, const Members& arguments) {
     const auto& known = tools_.names();
     if (std::find(known.begin(), known.end(), name) == known.end())
-      out_.faults.push_back(fmt::format("the model calls \"{}\", expected {}", escaped(name),
-                                        expected_names(name, known)));
+      out_.faults.push_back(fmt::format("the model calls the unknown function \"{}\", expected {}",
+                                        escaped(name), expected_names(name, known)));
     out_.calls.push_back(
         {fmt::format("call{:05}", before_ + out_.calls.size() + 1), name, written(arguments)});
     return true;
@@ -244,7 +245,7 @@ class AnswerReader {
   const ToolSyntax& syntax_;
   const Tools& tools_;
   std::string_view rest_;
-  bool fenced_ = false;  // what is read is a block of code
+  bool fenced_ = false;  // inside a code block
   const size_t before_;
   ToolAnswer out_;
 };
@@ -266,7 +267,7 @@ Tools Tools::parse(const std::string& file, const std::string& text) {
     const std::string name = function["name"].str();
     if (name.empty()) function["name"].wrong("a name");
     if (std::find(out.names_.begin(), out.names_.end(), name) != out.names_.end())
-      function["name"].wrong("a name that is not taken");
+      function["name"].wrong("a name that is not used yet");
     if (function.has("parameters") && !function["parameters"].is_object())
       function["parameters"].wrong("a JSON schema of an object");
     out.names_.push_back(name);

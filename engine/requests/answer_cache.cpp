@@ -1,6 +1,6 @@
-// A kept answer, little-endian: magic "CHASKIA\1" (the last byte is the version), u64 XXH3-64 of
-// all that follows; str key, i32 finish, i32 tokens of the prompt, u64 n, n x i32 tokens, str text
-// (u64 length, bytes).
+// The file of an answer, little-endian; a str is a u64 length and its bytes:
+//   magic "CHASKIA\1" (the last byte is the version), u64 XXH3-64 of the bytes after it,
+//   str key, i32 finish, i32 prompt tokens, u64 n, n x i32 tokens, str text
 #include "engine/requests/answer_cache.h"
 
 #include <sys/stat.h>
@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kAnswerMagic("CHASKIA\1", 8), kAnswerEnding = ".answer";
 constexpr size_t kKeyDigits = 64;
 
-// Values one behind the other; texts and lists have their length in front, so that no two lists of
-// values are the same bytes.
+// Concatenates values. Texts and lists begin with their length, so different values never give the
+// same bytes.
 class Record {
  public:
   template <class T>
@@ -72,7 +72,7 @@ void add_options(Record& key, const GenerateOptions& options) {
   const auto& [max_tokens, sampling, stop, grammar, ignore_end, spelled, scored, context_policy,
                kept, on_drop, on_read, on_drafter_lost, drafter, draft_length, governor,
                interrupt] = options;
-  ENSURE(!scored, "log probabilities are not kept");
+  ENSURE(!scored, "log probabilities are not stored");
   key.add(max_tokens).add(stop).add(grammar ? grammar->rules().sum() : 0).add(ignore_end);
   key.add(spelled).add(context_policy).add(kept);
   add_sampling(key, sampling);
@@ -105,14 +105,14 @@ AnswerKeys::AnswerKeys(Engine& engine) {
   key.add(checksum(program->bytes().data(), program->bytes().size()));
   add_model(key, *e.weights);
   key.add(engine.kv_type()).add(engine.context_length()).add(e.rope_scaling).add(engine.device());
-  of_all_.add(std::as_bytes(std::span(key.bytes())));
+  prefix_.add(std::as_bytes(std::span(key.bytes())));
 }
 
 std::string AnswerKeys::key(std::span<const TokenId> prompt, const GenerateOptions& options) const {
   Record key;
   key.add(prompt);
   add_options(key, options);
-  Sha256 sum = of_all_;
+  Sha256 sum = prefix_;
   sum.add(std::as_bytes(std::span(key.bytes())));
   return sum.finish();
 }
@@ -122,8 +122,8 @@ AnswerCache::AnswerCache(std::string folder, uint64_t most_bytes)
   std::error_code error, none;
   fs::create_directories(folder_, error);
   if (!fs::is_directory(folder_, none))
-    fail(Exit::io, "{}: is no folder and cannot be made one: {}", folder_,
-         error ? error.message() : "a file of that name is there");
+    fail(Exit::io, "{}: cannot be created as a folder: {}", folder_,
+         error ? error.message() : "a file with this name exists");
 }
 
 std::string AnswerCache::path_of(const std::string& key) const {
@@ -135,7 +135,7 @@ std::optional<GenerateResult> AnswerCache::find(const std::string& key) const {
   std::error_code none;
   if (!fs::exists(path, none)) return std::nullopt;
   const auto mapped = Mapping::open(path);
-  // Nobody knows it by its name of 64 digits.
+  // The first digits of the name are enough for a message.
   const std::string shown = fmt::format("{}: the answer {}...", folder_, key.substr(0, 8));
   Cursor in(shown, mapped->bytes());
   const auto magic = in.raw(kAnswerMagic.size(), "magic");
@@ -143,7 +143,7 @@ std::optional<GenerateResult> AnswerCache::find(const std::string& key) const {
   const auto rest = mapped->bytes().subspan(in.at());
   if (std::memcmp(magic.data(), kAnswerMagic.data(), magic.size()) != 0 ||
       checksum(rest.data(), rest.size()) != sum || in.text("key") != key)
-    fail(Exit::bad_file, "{}: is damaged, or another's", shown);
+    fail(Exit::bad_file, "{}: is damaged, or belongs to another key", shown);
   GenerateResult result;
   const auto finish = in.take<int32_t>("finish");
   if (finish < 0 || finish >= int(Finish::interrupted))
@@ -179,7 +179,7 @@ void AnswerCache::keep(const std::string& key, const GenerateResult& result) con
   drop_oldest();
 }
 
-// Only what has the name of an answer; what another program removes meanwhile is gone.
+// Removes only files with names of answers. Another program may remove some of them meanwhile.
 void AnswerCache::drop_oldest() const {
   struct Kept {
     fs::file_time_type time;

@@ -1,6 +1,6 @@
-// Answers that were given before, in a folder: the same model, tokens, settings and seed give the
-// same bytes, so they need not be made again. A file an answer, named by its key; when they are too
-// many bytes the oldest go. Not thread-safe; several programs may share a folder.
+// A cache of answers in a folder. The same model, prompt, settings and seed give the same bytes, so
+// the stored answer is returned. Each answer is one file, named by its key; when the folder is too
+// large, the oldest files are removed. Not thread-safe. Several programs may share a folder.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,33 +12,35 @@
 
 namespace chaski {
 
-// A key is 64 hexadecimal digits: SHA-256 over all that decides what generate() returns as tokens,
-// text and finish. That is the program (by its file), the architecture, hyperparameters, tokenizer
-// and every tensor of the model, the format of keys and values, context and scaling, the device
-// (not the CPU's instruction set, and not threads), the prompt's tokens, and of the options all but
-// who guesses and who is told. A seed that draws nothing is left out.
+// A key is 64 hexadecimal digits: the SHA-256 of everything that decides the tokens, the text and
+// the finish of an answer:
+//   the program file
+//   architecture, hyperparameters, tokenizer and all tensors of the model
+//   KV cache format, context length, RoPE scaling and device (not threads or instruction set)
+//   the prompt's tokens and the options, without drafter, governor and callbacks
+// The seed is left out at temperature 0, where nothing is drawn at random.
 class AnswerKeys {
  public:
-  // Reads all weights of a model whose file has no sums of them. Throws Error(io).
+  // Reads all weights if the model file has no checksums. Throws Error(io).
   explicit AnswerKeys(Engine& engine);
   std::string key(std::span<const TokenId> prompt, const GenerateOptions& options) const;
 
  private:
-  Sha256 of_all_;  // program, model and context
+  Sha256 prefix_;  // over program, model and context
 };
 
 class AnswerCache {
  public:
   static constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 
-  // Makes the folder if there is none. Throws Error(io).
+  // Creates the folder if it does not exist. Throws Error(io).
   explicit AnswerCache(std::string folder, uint64_t most_bytes = kMostBytes);
 
-  // What was kept under the key, `cached`; nothing if nothing was. Throws Error(io), and
-  // Error(bad_file) for what is damaged.
+  // The stored answer with `cached` set, or nothing. Throws Error(io), and Error(bad_file) if the
+  // file is damaged.
   std::optional<GenerateResult> find(const std::string& key) const;
-  // For who asked for it only: tokens, text and why it ended. Not an answer that was interrupted,
-  // or of whose context something was dropped, because that has to be said. Throws Error(io).
+  // Stores tokens, text and finish; only the user can read the file. Does not store an interrupted
+  // answer, or one that dropped tokens, because the user must see that message. Throws Error(io).
   void keep(const std::string& key, const GenerateResult& result) const;
 
  private:

@@ -1,5 +1,5 @@
-// The text that tokens make as they come: whole characters, and nothing of a stop string or of what
-// stands behind it. A copy goes on by itself.
+// Turns generated tokens into text: whole UTF-8 characters, up to the first stop string. Copies are
+// independent.
 #pragma once
 #include <span>
 #include <string>
@@ -13,15 +13,15 @@ namespace chaski {
 
 class AnswerText {
  public:
-  // `opens`: nothing but control tokens stands before it. `spelled`: control tokens that are a part
-  // of the text. Both they and the tokenizer outlive this. Throws what StopFilter throws.
+  // `opens`: only control tokens come before the text. `spelled`: control tokens that are part of
+  // the text. `spelled` and the tokenizer must outlive the object. Throws what StopFilter throws.
   AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops,
              std::span<const TokenId> spelled, bool opens)
       : tokenizer_(&tokenizer), spelled_(spelled), opens_(opens), stops_(std::move(stops)) {}
 
-  // Takes the next token, and returns what may be shown by now.
+  // Takes the next token. Returns the text that can be shown now.
   std::string push(TokenId token);
-  // To be called when the text has ended: returns what was held back.
+  // Call it at the end of the text. Returns the text that was held back.
   std::string flush();
   bool stopped() const { return stops_.stopped(); }  // by a stop string
 

@@ -9,12 +9,12 @@ namespace chaski {
 namespace {
 
 struct Hypothesis {
-  std::unique_ptr<Session> session;  // without one it is finished
+  std::unique_ptr<Session> session;  // null: finished
   std::vector<TokenId> tokens;
   AnswerText text;
   std::string shown;
   double sum = 0;  // of log probabilities
-  int length = 0;  // tokens they are of: the one that ended it too
+  int length = 0;  // tokens in the sum, with the one that ended the text
   std::optional<Finish> finish;
 };
 
@@ -34,8 +34,9 @@ class BeamSearch {
         width_(size_t(beams.width)),
         penalty_(beams.length_penalty),
         sampler_(o.sampling, &engine_.tokenizer()) {
-    ENSURE(beams.width > 0 && penalty_ >= 0, "there is a beam, and longer texts are not punished");
-    ENSURE(!o.grammar, "beams have no grammar");
+    ENSURE(beams.width > 0 && penalty_ >= 0,
+           "the width is positive and the length penalty is not negative");
+    ENSURE(!o.grammar, "beam search does not support a grammar");
     const bool opens = leading_controls(engine_.tokenizer(), prompt) == prompt.size();
     live_.push_back(
         {session.fork(), {}, {engine_.tokenizer(), o.stop, o_.spelled, opens}, "", 0, 0, {}});
@@ -47,7 +48,7 @@ class BeamSearch {
     const double prompt_seconds = logits.empty() ? 0 : seconds_since(start);
     const auto decoding = Clock::now();
     while (!logits.empty()) {
-      go_on(continuations(logits));
+      advance(continuations(logits));
       const bool over = live_.empty() ||
                         (finished_.size() == width_ && score(live_[0]) <= score(finished_.back()));
       if (over) live_.clear();
@@ -64,7 +65,7 @@ class BeamSearch {
       r.known_tokens = known_;
       r.passes = passes_, r.decode_bytes = bytes_;
       r.prompt_seconds = prompt_seconds, r.decode_seconds = seconds_since(decoding);
-      r.first_token_seconds = seconds_since(start);  // none is sure before
+      r.first_token_seconds = seconds_since(start);  // no token is certain earlier
       if (h.length > 0) r.mean_log_probability = h.sum / h.length;
       out.push_back({std::move(r), score(h)});
     }
@@ -83,34 +84,35 @@ class BeamSearch {
     return penalty_ == 1 ? h.sum / h.length : h.sum * exp64(-penalty_ * log64(double(h.length)));
   }
 
-  // The logits behind the prompt; none if nothing is wanted, or no longer.
+  // Returns the logits after the prompt; empty if no tokens are asked for, or at an interrupt.
   std::span<const float> read_prompt() {
     if (int(prompt_.size()) > engine_.context_length())
-      fail(Exit::prompt_too_long,
-           "the prompt has {} tokens, the context {}: shorten it, or give --ctx N for more where "
-           "the model has it",
-           prompt_.size(), engine_.context_length());
+      fail(
+          Exit::prompt_too_long,
+          "the prompt has {} tokens, but the context holds {}: shorten the prompt, or give --ctx N "
+          "for a larger context if the model supports it",
+          prompt_.size(), engine_.context_length());
     Session& s = *live_[0].session;
-    std::span<const TokenId> lacks = s.reuse(prompt_);
+    std::span<const TokenId> missing = s.reuse(prompt_);
     cached_ = s.position();
-    tell_known(s.position());
+    report_known(s.position());
     if (o_.max_tokens == 0) return {};
     const size_t most = size_t(engine_.batch_length());
-    for (; lacks.size() > most && !interrupted(); lacks = lacks.subspan(most)) {
-      s.extend(lacks.first(most), 0);
-      tell_known(s.position());
+    for (; missing.size() > most && !interrupted(); missing = missing.subspan(most)) {
+      s.extend(missing.first(most), 0);
+      report_known(s.position());
     }
     if (interrupted()) return {};
-    const std::span<const float> logits = s.extend(lacks);
-    tell_known(s.position());
+    const std::span<const float> logits = s.extend(missing);
+    report_known(s.position());
     return logits;
   }
-  void tell_known(int tokens) {
+  void report_known(int tokens) {
     known_ = tokens;
     if (o_.on_read) o_.on_read(tokens, int(prompt_.size()));
   }
 
-  // The next token of all beams.
+  // One pass that reads the last token of every beam.
   std::span<const float> pass() {
     std::vector<Extension> all;
     for (const Hypothesis& h : live_)
@@ -121,8 +123,8 @@ class BeamSearch {
     return extend_all(all);
   }
 
-  // The best, as many as may be looked at. Of equal ones the earlier beam's comes first, and within
-  // a beam what a greedy draw would take.
+  // The 2 * width best continuations of all beams. Ties: the earlier beam first, and within a beam
+  // the token that a greedy draw takes.
   std::vector<BeamToken> continuations(std::span<const float> logits) {
     const size_t vocab = size_t(engine_.vocab_size()),
                  drawable = size_t(engine_.tokenizer().size());
@@ -139,8 +141,8 @@ class BeamSearch {
     return all;
   }
 
-  // The beams are these continuations of themselves, as far as they do not end.
-  void go_on(const std::vector<BeamToken>& best) {
+  // Replaces the beams by their best continuations. Those that end a text are finished.
+  void advance(const std::vector<BeamToken>& best) {
     std::vector<Hypothesis> next;
     std::vector<size_t> parents;
     for (size_t rank = 0; rank < best.size() && next.size() < width_; ++rank) {
@@ -162,7 +164,7 @@ class BeamSearch {
     live_ = std::move(next);
   }
 
-  // As a request takes what was drawn.
+  // Appends a token, as Request::take() does.
   std::optional<Finish> take(Hypothesis& h, TokenId token) {
     if (engine_.tokenizer().is_end(token) && !o_.ignore_end) return Finish::end;
     h.tokens.push_back(token);
@@ -173,7 +175,7 @@ class BeamSearch {
     return std::nullopt;
   }
 
-  // Of equal scores the earlier stands first.
+  // Ties: the text that finished earlier comes first.
   void finish(Hypothesis h, Finish why) {
     h.session.reset();
     h.finish = why;
@@ -192,7 +194,7 @@ class BeamSearch {
   Sampler sampler_;
   std::vector<Hypothesis> live_, finished_;  // best first
   int cached_ = 0, known_ = 0, passes_ = 0;
-  uint64_t bytes_ = 0;  // read while decoding, for each beam
+  uint64_t bytes_ = 0;  // read while decoding, per beam
 };
 
 }  // namespace

@@ -5,7 +5,7 @@ namespace chaski {
 GenerateResult generate(Session& session, std::span<const TokenId> prompt,
                         const GenerateOptions& options, const Sink& sink) {
   Request request(session.engine(), prompt, options, sink);
-  // A pass at a time, also of the prompt: what was read before an interrupt is kept.
+  // The prompt is read in several passes too, so that an interrupt loses one pass at most.
   const int budget = session.engine().batch_length();
   std::vector<Draws> draws;
   while (request.goes_on()) {

@@ -49,7 +49,7 @@ int Request::kept() const {
                                                    : std::max(o_.keep, int(leading_controls_));
 }
 
-// The older half of what may be dropped; false if there is nothing.
+// Drops the older half of the tokens that may be dropped. False if there are none.
 bool Request::drop_half() {
   const int size = int(history_.size()), kept = std::min(this->kept(), size);
   const int dropped = o_.context_policy == ContextPolicy::stop ? 0 : (size - kept) / 2;
@@ -63,10 +63,12 @@ void Request::fit_prompt() {
   while (room() <= 0 && drop_half()) {
   }
   if (room() <= 0)
-    fail(Exit::prompt_too_long,
-         "the prompt has {} tokens, the context {}: shorten it, or give --ctx N for more where the "
-         "model has it, or --context-policy shift to drop the older half",
-         all, engine_.context_length());
+    fail(
+        Exit::prompt_too_long,
+        "the prompt has {} tokens, but the context holds {}: shorten the prompt, give --ctx N for "
+        "a "
+        "larger context if the model supports it, or --context-policy shift to drop the older half",
+        all, engine_.context_length());
   if (result_.dropped_tokens > 0 && o_.on_drop)
     o_.on_drop(result_.dropped_tokens, kept(), int(history_.size()) - kept());
 }
@@ -76,25 +78,25 @@ bool Request::goes_on() {
   return !finish_ && !error;
 }
 
-Extension Request::next(Session& session, int budget, int others, int taken) {
-  const std::span<const TokenId> lacks = session.reuse(history_);
+Extension Request::next(Session& session, int budget, int others, int others_drafted) {
+  const std::span<const TokenId> missing = session.reuse(history_);
   if (!started_) started_ = Clock::now(), result_.cached_tokens = session.position();
   if (!begun_) {
     result_.known_tokens = session.position();
     if (o_.on_read) o_.on_read(session.position(), int(history_.size()));
   }
-  const size_t n = std::min(lacks.size(), size_t(std::max(budget, 1)));
-  reached_ = n == lacks.size();
-  extension_.assign(lacks.begin(), lacks.begin() + ptrdiff_t(n));
-  draft_ = {}, foretold_ = false;
+  const size_t n = std::min(missing.size(), size_t(std::max(budget, 1)));
+  reaches_end_ = n == missing.size();
+  extension_.assign(missing.begin(), missing.begin() + ptrdiff_t(n));
+  draft_ = {}, from_grammar_ = false;
   if (grammar_) grammar_->stand(history_.size());
-  if (reached_ && begun_ && n <= size_t(Governor::kMost))
-    draft_ = guesses(session, int(n), budget - int(n), others, taken + int(n) - 1);
-  told_ = history_.size() - lacks.size() + n;
+  if (reaches_end_ && begun_ && n <= size_t(Governor::kMost))
+    draft_ = draft_tokens(session, int(n), budget - int(n), others, others_drafted + int(n) - 1);
+  extension_end_ = history_.size() - missing.size() + n;
   const bool hidden = drafter_ && drafter_->reads_hidden();
   return {.session = &session,
           .tokens = extension_,
-          .wanted = reached_ ? 1 : 0,
+          .wanted = reaches_end_ ? 1 : 0,
           .sampler = &sampler_,
           .log_probabilities = o_.scored,
           .interrupt = o_.interrupt,
@@ -103,9 +105,9 @@ Extension Request::next(Session& session, int budget, int others, int taken) {
 }
 
 template <class Fn>
-void Request::without_losing_the_text(Fn drafter_does) {
+void Request::use_drafter(Fn use) {
   try {
-    drafter_does();
+    use();
   } catch (const Error& lost) {
     if (lost.code != Exit::non_finite) throw;
     drafter_ = nullptr;
@@ -113,20 +115,20 @@ void Request::without_losing_the_text(Fn drafter_does) {
   }
 }
 
-Draft Request::guesses(const Session& session, int pending, int most, int others, int taken) {
+Draft Request::draft_tokens(const Session& session, int pending, int most, int others,
+                            int others_drafted) {
   int k = std::min({o_.draft_length, room() - 1, most});
   if (o_.max_tokens >= 0) k = std::min(k, o_.max_tokens - int(result_.tokens.size()) - 1);
-  first_.clear(), kind_ = -1, drafting_ = 0, preparing_ = false;
+  first_draft_.clear(), kind_ = -1, draft_seconds_ = 0, drafter_reading_ = false;
   if (k <= 0) return {};
   Draft draft;
-  // A text that is hard to guess is written without guesses.
-  try {
+  try {  // a grammar that is too large to predict from gives no draft tokens
     if (grammar_) draft = Draft::chain(grammar_->foretold(k));
   } catch (const Error&) {
   }
-  foretold_ = !draft.nodes.empty();
-  // What is foretold is mostly right, and no drafter knows what comes behind it.
-  if (foretold_ || !drafter_ || (o_.governor && o_.governor->rests())) return draft;
+  from_grammar_ = !draft.nodes.empty();
+  // The grammar's predictions are mostly right, and a drafter cannot continue after them.
+  if (from_grammar_ || !drafter_ || (o_.governor && o_.governor->rests())) return draft;
   const auto start = Clock::now();
   const int branches = session.branches(pending + k, others + 1),
             first = std::min(drafter_->first_guesses(), branches + 1);
@@ -136,23 +138,22 @@ Draft Request::guesses(const Session& session, int pending, int most, int others
     shape[0] = k - Draft::size(shape);
   } else if (kind_ = drafter_->kind(history_);
              !drafter_->costs_nothing() || o_.governor->knows(kind_)) {
-    shape = o_.governor->shape(kind_, k, first, others, taken);
+    shape = o_.governor->shape(kind_, k, first, others, others_drafted);
   }
   const int wanted = Draft::size(shape);
   Draft::Shape asked = shape;
   if (drafter_->costs_nothing())
     for (int i = 0; i < drafter_->first_guesses(); ++i)
       asked[size_t(i)] = std::max(asked[size_t(i)], 1);
-  if (Draft::size(asked) > 0)
-    without_losing_the_text([&] { draft = drafter_->propose(history_, asked); });
-  drafting_ = seconds_since(start), preparing_ = wanted > 0 && draft.nodes.empty();
-  if (wanted > 0) asked_ = true, read_ = !preparing_;
+  if (Draft::size(asked) > 0) use_drafter([&] { draft = drafter_->propose(history_, asked); });
+  draft_seconds_ = seconds_since(start), drafter_reading_ = wanted > 0 && draft.nodes.empty();
+  if (wanted > 0) drafter_asked_ = true, drafter_caught_up_ = !drafter_reading_;
   try {
     if (grammar_) draft = grammar_->fitting(draft);
   } catch (const Error&) {
     draft = {};
   }
-  first_ = draft.first();
+  first_draft_ = draft.first();
   draft = draft.within(shape);
   draft.keep_branches(branches);
   return draft;
@@ -160,13 +161,13 @@ Draft Request::guesses(const Session& session, int pending, int most, int others
 
 std::optional<Finish> Request::take(const Draws& draws, int requests) {
   if (draws.error) throw *draws.error;
-  if (!draws.hidden.empty()) {  // also what comes behind the end: so far the session goes on
-    std::vector<TokenId> text(history_.begin(),
-                              history_.begin() + ptrdiff_t(told_ + (reached_ ? 0 : 1)));
+  if (!draws.hidden.empty()) {  // tokens after the end are included: the session holds them too
+    std::vector<TokenId> text(
+        history_.begin(), history_.begin() + ptrdiff_t(extension_end_ + (reaches_end_ ? 0 : 1)));
     text.insert(text.end(), draws.tokens.begin(), draws.tokens.end());
-    without_losing_the_text([&] { drafter_->read_hidden(text, draws.hidden); });
+    use_drafter([&] { drafter_->read_hidden(text, draws.hidden); });
   }
-  if (!reached_ || draws.abandoned) return std::nullopt;
+  if (!reaches_end_ || draws.abandoned) return std::nullopt;
   const int base = int(history_.size()) - 1;
   if (begun_) {
     learn(draws);
@@ -179,7 +180,7 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
     result_.known_tokens = int(history_.size());
     if (o_.on_read) o_.on_read(result_.known_tokens, result_.known_tokens);
   }
-  // All but the last draw are guesses that were right, unless generation ends at one of them.
+  // All draws but the last are accepted draft tokens, unless generation ends at one of them.
   const size_t before = result_.tokens.size();
   for (size_t i = 0; i < draws.tokens.size() && !finish_; ++i) {
     if (o_.scored) log_probability_ += draws.log_probabilities[i].drawn, ++scored_;
@@ -201,29 +202,29 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
 
 void Request::learn(const Draws& draws) {
   const int right = int(draws.tokens.size()) - 1;
-  if (foretold_) return grammar_->learn(int(draft_.nodes.size()), right);
+  if (from_grammar_) return grammar_->learn(int(draft_.nodes.size()), right);
   if (!o_.governor) return;
-  Governor::Outcome o{kind_,     int(draft_.nodes.size()), draft_.depths(), 0, right, drafting_,
-                      preparing_};
-  for (size_t i = 0; i < first_.size(); ++i) {
+  Governor::Outcome o{kind_, int(draft_.nodes.size()), draft_.depths(), 0,
+                      right, draft_seconds_,           drafter_reading_};
+  for (size_t i = 0; i < first_draft_.size(); ++i) {
     o.places[i] = std::max(o.places[i], 1);
-    if (first_[i] == draws.tokens[0]) o.which = int(i), o.right = std::max(right, 1);
+    if (first_draft_[i] == draws.tokens[0]) o.which = int(i), o.right = std::max(right, 1);
   }
   o_.governor->learn(o);
 }
 
-void Request::count(size_t taken) {
-  result_.drafted += int(draft_.nodes.size()), result_.accepted += int(taken);
+void Request::count(size_t accepted) {
+  result_.drafted += int(draft_.nodes.size()), result_.accepted += int(accepted);
   for (size_t i = 0; i < draft_.nodes.size(); ++i) {
     const auto place = size_t(Draft::depth(draft_.nodes, int(i)));
     result_.drafted_at.resize(std::max(result_.drafted_at.size(), place + 1));
     ++result_.drafted_at[place];
   }
   result_.accepted_at.resize(result_.drafted_at.size());
-  for (size_t i = 0; i < taken; ++i) ++result_.accepted_at[i];
+  for (size_t i = 0; i < accepted; ++i) ++result_.accepted_at[i];
 }
 
-// The next token, and its text to the sink.
+// Appends a token and sends its text to the sink.
 std::optional<Finish> Request::take(TokenId token) {
   if (o_.max_tokens == 0) return Finish::length;
   if (engine_.tokenizer().is_end(token) && !o_.ignore_end) return Finish::end;
@@ -248,10 +249,10 @@ GenerateResult Request::finished() {
   if (finish_) result_.finish = *finish_;
   if (o_.governor) result_.speed_up = o_.governor->speed_up();
   if (o_.drafter && !o_.drafter->costs_nothing() && o_.draft_length > 0 && result_.drafted == 0)
-    result_.no_guesses = !drafter_ || (asked_ && read_)            ? NoGuesses::other
-                         : asked_                                  ? NoGuesses::reading
-                         : result_.passes <= Governor::kPlainFirst ? NoGuesses::early
-                                                                   : NoGuesses::no_gain;
+    result_.no_guesses = !drafter_ || (drafter_asked_ && drafter_caught_up_) ? NoGuesses::other
+                         : drafter_asked_                                    ? NoGuesses::reading
+                         : result_.passes <= Governor::kPlainFirst           ? NoGuesses::early
+                                                                             : NoGuesses::no_gain;
   if (scored_ > 0) result_.mean_log_probability = log_probability_ / scored_;
   return std::move(result_);
 }

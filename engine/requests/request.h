@@ -1,8 +1,7 @@
-// A text in the making: what was asked for, how far it has come, and what of it has been shown. It
-// says what it adds to the next forward pass and takes what was drawn there; whoever makes the pass
-// (generate.h alone, scheduler.h together with others) has no part in the text. What a session
-// lacks of the text is read before anything is drawn, so a request may go on in another session
-// after any pass.
+// One generation: its prompt, its options and the text so far. A request says what it adds to the
+// next forward pass, and takes the tokens drawn there. The passes are made by generate.h for one
+// request, or by scheduler.h for many. A request can continue in another session after any pass:
+// tokens that the session does not have are read before the next draw.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -22,123 +21,127 @@
 
 namespace chaski {
 
-// What happens when the context is full: the text ends; or the older half of what stands behind
-// the first `keep` tokens, or behind the first four (the attention sinks of Xiao et al. 2023), is
-// dropped and the rest is read again. Keys and values that only move would remember what was
-// dropped; read again, the text goes on as a run whose prompt is what was kept, bit for bit.
+// What happens when the context is full.
+//   stop   the text ends
+//   shift  the first `keep` tokens stay; the older half of the others is dropped
+//   sinks  the same with the first four tokens (attention sinks: Xiao et al. 2023)
+// The kept tokens are read again, because moved keys and values would still depend on the dropped
+// ones. So the text continues bit for bit as in a run whose prompt is the kept tokens.
 enum class ContextPolicy { stop, shift, sinks };
 
 struct GenerateOptions {
   int max_tokens = -1;  // -1: until the model ends or the context is full
   SamplerOptions sampling;
-  // generation ends before any of these; they are not part of the text
+  // Generation ends before any of these strings. They are not part of the text.
   std::vector<std::string> stop;
-  // The text is one of this grammar, and ends as soon as nothing may follow; null: any text.
+  // The text fits this grammar, and ends as soon as nothing can follow. null: any text.
   Grammar* grammar = nullptr;
-  bool ignore_end = false;  // go on after an end-of-text token; not with a grammar
-  std::vector<TokenId>
-      spelled;  // control tokens that are part of the text, as the file spells them
-  // GenerateResult::log_probabilities are wanted, with so many most probable tokens beside each
+  bool ignore_end = false;  // continue after an end-of-text token; not with a grammar
+  // Control tokens that are shown in the text. Others are left out.
+  std::vector<TokenId> spelled;
+  // Asks for GenerateResult::log_probabilities, with this number of most probable tokens each.
   std::optional<int> scored;
   ContextPolicy context_policy = ContextPolicy::stop;
-  int keep = 0;  // tokens that a shift keeps, besides control tokens that begin the prompt
-  // told whenever tokens were dropped: how many, and how many stand in front of them and behind
-  std::function<void(int dropped, int before, int behind)> on_drop;
-  // told how many tokens of the prompt are known, before each portion of it and when all are
+  int keep = 0;  // tokens that a shift keeps; control tokens at the start of the prompt stay too
+  // Called after tokens were dropped, with the number of tokens kept before and after them.
+  std::function<void(int dropped, int before, int after)> on_drop;
+  // Called before each portion of the prompt and after the last one: `known` of `all` are read.
   std::function<void(int known, int all)> on_read;
-  // told once, why, when the drafter has to be left out from there on: its numbers are not finite
+  // Called once if the drafter's numbers are not finite. Generation continues without it.
   std::function<void(const std::string& why)> on_drafter_lost;
   Drafter* drafter = nullptr;
-  int draft_length = 0;          // guesses at most, the drafter's and the grammar's
-  Governor* governor = nullptr;  // chooses how many; null: always as many, some on other branches
-  // set by a signal handler: the text ends, and a pass of the CPU is abandoned where it is
+  int draft_length = 0;  // most draft tokens in one pass, from the drafter or the grammar
+  // Chooses the number of draft tokens; null: always draft_length, a part of them on branches.
+  Governor* governor = nullptr;
+  // Set by a signal handler. The text ends; a running pass of the CPU is abandoned.
   const std::atomic<bool>* interrupt = nullptr;
 };
 
-// model's end token, stop string, max_tokens, context, Ctrl-C
+// The model's end token, a stop string, max_tokens, a full context, or the interrupt flag.
 enum class Finish { end, stop, length, full, interrupted };
 const char* name_of(Finish finish);  // "end", "stop", ...
 
-// Why a drafter whose guesses take time made none: the text ended before the time of a pass was
-// known, they would have taken longer than they gain, or it was still reading the text.
+// Why a drafter proposed nothing: the text ended before the time of a pass was known (early),
+// draft tokens would cost more time than they gain, or the drafter was still reading the prompt.
 enum class NoGuesses { other, early, no_gain, reading };
 
 struct GenerateResult {
   std::string text;
   std::vector<TokenId> tokens;  // drawn, without the end token
   Finish finish = Finish::length;
-  bool cached = false;                       // it was given before (answer_cache.h)
-  int prompt_tokens = 0, cached_tokens = 0;  // cached: of the prompt, read before
-  int known_tokens = 0;                      // of the prompt, when it was over: cached or read
-  int dropped_tokens = 0;                    // for room in the context
+  bool cached = false;                       // comes from the answer cache (answer_cache.h)
+  int prompt_tokens = 0, cached_tokens = 0;  // cached: prompt tokens that the session had already
+  int known_tokens = 0;                      // prompt tokens that were cached or read at the end
+  int dropped_tokens = 0;                    // dropped because the context was full
   int passes = 0, drafted = 0, accepted = 0;
   NoGuesses no_guesses = NoGuesses::other;
-  std::vector<int> drafted_at, accepted_at;  // the same by place behind the last token
-  double speed_up = 0;                       // by guesses, as their governor sees it; 0: unknown
+  std::vector<int> drafted_at, accepted_at;  // the same by distance from the last token
+  double speed_up = 0;  // from speculation, estimated by the governor; 0: unknown
   double prompt_seconds = 0, decode_seconds = 0, first_token_seconds = 0;
-  // weights and KV read while decoding; of weights read for several requests at once, a part
+  // Bytes of weights and KV cache read while decoding. Weights read for several requests at once
+  // are divided among them.
   uint64_t decode_bytes = 0;
-  // Of each of the tokens, and of all that was drawn, the end token too, if they were wanted; the
-  // mean of nothing is the lowest.
-  std::vector<LogProbabilities> log_probabilities;
+  std::vector<LogProbabilities> log_probabilities;  // of each token, if they were asked for
+  // Over all draws, the end token too; -inf if there was none.
   double mean_log_probability = -std::numeric_limits<double>::infinity();
 
   double prompt_rate() const {
     return prompt_seconds > 0 ? (prompt_tokens - cached_tokens) / prompt_seconds : 0;
   }
-  // The first token belongs to the prompt's time.
+  // Without the first token: it is drawn in the last pass of the prompt.
   double decode_rate() const {
     return decode_seconds > 0 && tokens.size() > 1 ? double(tokens.size() - 1) / decode_seconds : 0;
   }
 };
 
-// Takes the text as it comes: whole UTF-8 characters only, and never an empty view.
+// Called with the text while it is generated: whole UTF-8 characters, never an empty view.
 using Sink = std::function<void(std::string_view text)>;
 
-// Of a prompt: how many control tokens begin it.
+// The number of control tokens at the start of a prompt.
 size_t leading_controls(const Tokenizer& t, std::span<const TokenId> prompt);
 
 class Request {
  public:
-  // Throws Error(prompt_too_long) with both numbers if the context does not hold the prompt and
-  // nothing of it may be dropped. The engine and what the options point to outlive this.
+  // Throws Error(prompt_too_long) if the prompt does not fit into the context and no tokens may be
+  // dropped. The engine and everything the options point to must outlive the request.
   Request(Engine& engine, std::span<const TokenId> prompt, const GenerateOptions& options,
           Sink sink);
 
-  // Whether there is more to do. An interrupt is noticed here, and ends it.
+  // False when the request has ended. Checks the interrupt flag, which ends it.
   bool goes_on();
-  // What it adds to the next pass: the tokens that `session` lacks, `budget` of them at most and at
-  // least one. With the last of them come guesses, as many as pay beside `others` more requests and
-  // their `taken` guesses, and draws are wanted. Valid until the next call.
-  Extension next(Session& session, int budget, int others = 0, int taken = 0);
-  // What was drawn in a pass for so many requests, and the text of it to the sink; nothing of a
-  // pass that was abandoned. Throws the draws' error, and what the sink throws. Returns why it is
-  // over, if it is.
+  // What the request adds to the next pass: tokens of its text that `session` does not have, at
+  // least one and at most `budget`. If they reach the end of the text, a draw is asked for, and
+  // draft tokens are added: as many as pay in a pass with `others` more requests and their
+  // `others_drafted` draft tokens. Valid until the next call.
+  Extension next(Session& session, int budget, int others = 0, int others_drafted = 0);
+  // Takes the draws of a pass for `requests` requests and sends their text to the sink. An
+  // abandoned pass changes nothing. Throws the error of the draws, and what the sink throws.
+  // Returns why the request ended, if it has.
   std::optional<Finish> take(const Draws& draws, int requests = 1);
 
-  // Whether something has been drawn: all of the prompt was read.
+  // True once the prompt is read and the first token is drawn.
   bool begun() const { return begun_; }
-  // prompt and text, without what was dropped
+  // Prompt and text, without dropped tokens.
   const std::vector<TokenId>& history() const { return history_; }
   Governor* governor() const { return o_.governor; }
-  // To be called once, when it is over.
+  // Call it once, after the end.
   GenerateResult finished();
-  // Ended by this, which concerns nobody else: a scheduler fills it in.
+  // The error that ended this request and no other one. Set by a scheduler.
   std::optional<Error> error;
 
  private:
   using Clock = std::chrono::steady_clock;
   int room() const { return engine_.context_length() - (int(history_.size()) - 1); }
-  int kept() const;  // tokens that are never dropped
+  int kept() const;  // tokens at the start that are never dropped
   bool drop_half();
   void fit_prompt();
-  // Who guesses with numbers that are not finite is asked no more.
+  // Calls `use`. If the drafter's numbers are not finite, the drafter is not used any more.
   template <class Fn>
-  void without_losing_the_text(Fn drafter_does);
-  Draft guesses(const Session& session, int pending, int most, int others, int taken);
+  void use_drafter(Fn use);
+  Draft draft_tokens(const Session& session, int pending, int most, int others, int others_drafted);
   std::optional<Finish> take(TokenId token);
   void learn(const Draws& draws);
-  void count(size_t taken);
+  void count(size_t accepted);
   void show(const std::string& text);
 
   Engine& engine_;
@@ -150,18 +153,20 @@ class Request {
   Sampler sampler_;
   AnswerText text_;
   std::vector<TokenId> history_;
-  std::vector<TokenId> extension_;  // what next() said
-  size_t told_ = 0;                 // tokens of the text up to its last
-  Draft draft_;                     // and what may come behind it
-  bool foretold_ = false;           // by the grammar
-  // Guesses at the next token, also those that no pass checks, to learn from.
-  std::vector<TokenId> first_;
-  int kind_ = -1;
-  double drafting_ = 0;     // seconds of the guesses
-  bool preparing_ = false;  // the drafter reads before it guesses
-  bool asked_ = false;      // for a guess, at some time
-  bool read_ = false;       // it had read all when it was asked last
-  bool begun_ = false, reached_ = false;
+  std::vector<TokenId> extension_;  // the tokens returned by next()
+  size_t extension_end_ = 0;        // position in history_ after them
+  Draft draft_;                     // the draft tokens returned with them
+  bool from_grammar_ = false;       // the grammar proposed draft_
+  // Draft tokens for the next position, with those that no pass verifies: the governor learns from
+  // all of them.
+  std::vector<TokenId> first_draft_;
+  int kind_ = -1;                   // the drafter's kind of text, for the governor
+  double draft_seconds_ = 0;        // time that the drafter took for draft_
+  bool drafter_reading_ = false;    // the drafter still reads the text and proposed nothing
+  bool drafter_asked_ = false;      // at least once
+  bool drafter_caught_up_ = false;  // it had read the whole text when it was asked last
+  bool begun_ = false;
+  bool reaches_end_ = false;  // the extension reaches the end of the text, so a token is drawn
   int scored_ = 0;
   double log_probability_ = 0;
   std::optional<Finish> finish_;

@@ -10,7 +10,7 @@ namespace chaski {
 
 namespace {
 
-// At once, at most: beyond, passes grow as their tokens do.
+// Most running requests. Beyond this number the time of a pass grows in proportion to its tokens.
 constexpr size_t kMostRunning = 64;
 
 size_t common(std::span<const TokenId> a, std::span<const TokenId> b) {
@@ -18,7 +18,7 @@ size_t common(std::span<const TokenId> a, std::span<const TokenId> b) {
 }
 
 template <class List, class One>
-void take_turn(List& list, One one) {
+void insert_by_turn(List& list, One one) {
   const auto at = std::ranges::upper_bound(list, one.turn, {}, &One::turn);
   list.insert(at, std::move(one));
 }
@@ -30,7 +30,7 @@ Scheduler::Scheduler(std::shared_ptr<Engine> engine, int budget)
       budget_(budget > 0 ? std::min(budget, engine_->batch_length()) : engine_->batch_length()) {}
 
 std::vector<int64_t> Scheduler::pages_for(size_t tokens) const {
-  // one page more, to begin with
+  // One more page for the first tokens of the answer.
   const int cells = std::min(int(tokens) + kPage, engine_->context_length());
   return pages_of_session(engine_->impl().states.pools, cells, engine_->batch_length());
 }
@@ -39,31 +39,32 @@ void Scheduler::add(Request& request, int priority) {
   const std::vector<int64_t> need = pages_for(request.history().size());
   for (size_t i = 0; i < need.size(); ++i)
     if (const int64_t have = engine_->impl().pools[i].size(); need[i] > have)
-      fail(Exit::memory, "a prompt of {} tokens needs {} pages of keys and values, there are {}",
+      fail(Exit::memory, "a prompt of {} tokens needs {} pages of KV cache, the engine has {}",
            request.history().size(), need[i], have);
-  take_turn(waiting_, Waiting{{passes_ - kAgeing * priority, added_++}, &request});
+  insert_by_turn(waiting_, Waiting{{passes_ - kAgeing * priority, added_++}, &request});
 }
 
-// Who begins as another does who still reads that beginning waits for him, and then has it too.
+// If another request still reads the same prefix, the request waits for it and then forks its
+// session.
 std::unique_ptr<Session> Scheduler::session_for(const Request& request) {
   const std::span<const TokenId> text = request.history();
-  const Running* like = nullptr;
-  size_t shared = kPage - 1;  // a page is worth it
+  const Running* similar = nullptr;
+  size_t shared = kPage - 1;  // less than a page is not worth a fork
   for (const Running& r : running_) {
     const size_t held = std::min(r.session->common_prefix(text), text.size() - 1),
                  read = std::min(common(text, r.request->history()), text.size() - 1);
     if (!r.request->begun() && read > std::max(held, shared)) return nullptr;
-    if (held > shared) shared = held, like = &r;
+    if (held > shared) shared = held, similar = &r;
   }
   std::vector<int64_t> need = pages_for(text.size());
   for (size_t i = 0; i < need.size(); ++i) {
     const KvPool& pool = engine_->impl().pools[i];
-    if (like && !engine_->impl().states.pools[i].recurrent)
+    if (similar && !engine_->impl().states.pools[i].recurrent)
       need[i] = std::max<int64_t>(need[i] - int64_t(shared / kPage), 1);
-    // and one for everybody who runs
+    // Leaves one page for each running request.
     if (pool.size() - pool.in_use() < need[i] + running() && running() > 0) return nullptr;
   }
-  return like ? like->session->fork() : engine_->session();
+  return similar ? similar->session->fork() : engine_->session();
 }
 
 void Scheduler::admit() {
@@ -73,45 +74,46 @@ void Scheduler::admit() {
     if (next->goes_on()) {
       std::unique_ptr<Session> session = session_for(*next);
       if (!session) return;
-      take_turn(running_, Running{turn, next, std::move(session)});
+      insert_by_turn(running_, Running{turn, next, std::move(session)});
     }
     waiting_.pop_front();
   }
 }
 
-// First everybody's next token and guesses, then prompts, as far as the budget goes.
+// First the next tokens and draft tokens of the requests that decode, then prompts, up to the
+// budget.
 std::vector<Extension> Scheduler::extensions() {
   std::vector<Extension> out;
   in_pass_.clear();
   const auto decoding = int(std::count_if(running_.begin(), running_.end(),
                                           [](const Running& r) { return r.request->begun(); }));
-  // What a pass costs in which somebody reads, no governor knows.
+  // No governor knows the cost of a pass in which a prompt is read: kMost turns drafting off.
   const int others = decoding == running() ? decoding - 1 : Governor::kMost;
-  int left = decoding > 0 ? budget_ : engine_->batch_length(), guessed = 0;
+  int left = decoding > 0 ? budget_ : engine_->batch_length(), drafted = 0;
   for (const bool begun : {true, false})
     for (Running& r : running_) {
       if (r.request->begun() != begun || left <= 0) continue;
-      // who comes behind has room for a token
-      const int behind = begun ? decoding - 1 - int(out.size()) : 0;
+      // Each request after this one keeps room for a token.
+      const int reserved = begun ? decoding - 1 - int(out.size()) : 0;
       try {
-        out.push_back(r.request->next(*r.session, left - behind, others, guessed));
+        out.push_back(r.request->next(*r.session, left - reserved, others, drafted));
       } catch (const Error& error) {
         r.request->error = error;
         continue;
       }
       in_pass_.push_back(&r);
       left -= int(out.back().size());
-      if (begun) guessed += int(out.back().size()) - 1;
+      if (begun) drafted += int(out.back().size()) - 1;
     }
   return out;
 }
 
 bool Scheduler::step() {
-  leave();
+  remove_finished();
   admit();
   if (running_.empty()) return false;
   const std::vector<Extension> pass = extensions();
-  if (pass.empty()) return true;  // all who ran failed
+  if (pass.empty()) return true;  // all running requests failed
   const auto start = std::chrono::steady_clock::now();
   ++passes_;
   try {
@@ -127,7 +129,7 @@ bool Scheduler::step() {
     } catch (const Error& error) {
       in_pass_[i]->request->error = error;
     }
-  leave();
+  remove_finished();
   return running() + waiting() > 0;
 }
 
@@ -139,27 +141,27 @@ void Scheduler::preempt(const Error& error) {
   if (running_.empty())
     last.request->error = error;
   else
-    take_turn(waiting_, Waiting{last.turn, last.request});
+    insert_by_turn(waiting_, Waiting{last.turn, last.request});
 }
 
-// A pass in which nobody read teaches what passes cost.
-void Scheduler::learn(const std::vector<Running*>& who, const std::vector<Extension>& pass,
+// The governors learn the cost of passes in which all requests decode.
+void Scheduler::learn(const std::vector<Running*>& running, const std::vector<Extension>& pass,
                       const std::vector<Draws>& draws, double seconds) {
   size_t tokens = 0, made = 0;
   for (size_t i = 0; i < pass.size(); ++i) {
-    if (!who[i]->request->begun() || pass[i].wanted == 0 || draws[i].abandoned) return;
+    if (!running[i]->request->begun() || pass[i].wanted == 0 || draws[i].abandoned) return;
     tokens += pass[i].size(), made += draws[i].tokens.size();
   }
-  std::vector<Governor*> told;
-  for (const Running* r : who) {
+  std::vector<Governor*> done;
+  for (const Running* r : running) {
     Governor* const governor = r->request->governor();
-    if (!governor || std::count(told.begin(), told.end(), governor)) continue;
+    if (!governor || std::count(done.begin(), done.end(), governor)) continue;
     governor->learn_pass(int(tokens), int(pass.size()), int(made), seconds);
-    told.push_back(governor);
+    done.push_back(governor);
   }
 }
 
-void Scheduler::leave() {
+void Scheduler::remove_finished() {
   if (std::erase_if(running_, [](const Running& r) { return !r.request->goes_on(); }) > 0)
     full_ = false;
 }

@@ -1,6 +1,6 @@
-// Many requests over one engine, a pass at a time (iteration-level scheduling: Orca, Yu et al.
-// 2022). They join and leave between passes; a prompt is read in portions beside the others'
-// tokens. What a request says does not depend on its company, bit for bit; only the time does.
+// Runs many requests in one engine (iteration-level scheduling: Orca, Yu et al. 2022). Requests
+// join and leave between passes. Prompts are read in portions, in the same passes in which other
+// requests decode. The other requests change the time of a text and never its bytes.
 #pragma once
 #include <deque>
 #include <memory>
@@ -12,26 +12,25 @@ namespace chaski {
 
 class Scheduler {
  public:
-  // `budget`: tokens of a pass at most, besides guesses, while somebody waits for the next word;
-  // 0: as many as a pass may have.
+  // `budget`: most tokens of a pass, without draft tokens, while a request decodes; 0: as many as a
+  // pass can have.
   explicit Scheduler(std::shared_ptr<Engine> engine, int budget = 0);
 
-  // How many passes later somebody whose priority is higher by one may come and still go first.
+  // A request that is one priority higher goes first if it came at most this many passes later.
   static constexpr int64_t kAgeing = 64;
 
-  // The request takes its turn behind those who came before; with a higher priority also ahead of
-  // those who came less than kAgeing passes before it for each step of priority, so that nobody
-  // waits for ever. Turns say who starts first, whose prompt is read first, and who keeps his
-  // pages. It starts as soon as it is its turn and there are pages for its prompt. Where its prompt
-  // begins as that of one who runs, that beginning is read once. It has to outlive its end. Throws
-  // Error(memory) with both numbers if there will never be pages enough.
+  // Adds a request to the queue. Its turn is the number of the pass, minus kAgeing for each step of
+  // priority, so no request waits forever. The turn decides which request starts first, whose
+  // prompt is read first, and which one keeps its pages. A request starts when there are pages for
+  // its prompt. If a running request has the same prefix, the prefix is read once. The request must
+  // outlive its own end. Throws Error(memory) if the engine never has enough pages for it.
   void add(Request& request, int priority = 0);
 
-  // One pass, for all who run. False when nobody is left. A request that is interrupted, whose
-  // logits are not finite, whose sink or drafter throws an Error (but see
-  // GenerateOptions::on_drafter_lost), or for whom alone memory is too small, ends by itself: see
-  // Request::error. When pages run out, who has the last turn gives his back, and later reads his
-  // text again. Throws other Errors of a pass.
+  // Runs one pass for all running requests. False when no request is left. These end one request
+  // and leave the others alone (see Request::error): an interrupt, logits that are not finite, an
+  // Error of its sink or drafter, and too little memory for this request alone. When pages run out,
+  // the running request with the last turn is preempted and later reads its text again. Throws
+  // other Errors of a pass.
   bool step();
 
   int running() const { return int(running_.size()); }
@@ -39,7 +38,7 @@ class Scheduler {
 
  private:
   struct Turn {
-    int64_t pass, number;  // of the pass it came before, less what its priority is worth; its own
+    int64_t pass, number;  // the pass minus the value of the priority; the number of the request
     auto operator<=>(const Turn&) const = default;
   };
   struct Waiting {
@@ -53,14 +52,14 @@ class Scheduler {
   };
 
   void admit();
-  // A session for the request, or none as long as it has to wait.
+  // A session for the request; null while the request has to wait.
   std::unique_ptr<Session> session_for(const Request& request);
   std::vector<int64_t> pages_for(size_t tokens) const;
   std::vector<Extension> extensions();
   void preempt(const Error& error);
-  static void learn(const std::vector<Running*>& who, const std::vector<Extension>& pass,
+  static void learn(const std::vector<Running*>& running, const std::vector<Extension>& pass,
                     const std::vector<Draws>& draws, double seconds);
-  void leave();
+  void remove_finished();
 
   std::shared_ptr<Engine> engine_;
   const int budget_;
@@ -69,7 +68,7 @@ class Scheduler {
   std::vector<Running> running_;   // by turn
   std::vector<Running*> in_pass_;  // by extension
   std::vector<Draws> draws_;       // of the last pass
-  bool full_ = false;              // who was sent away waits until somebody leaves
+  bool full_ = false;              // a request was preempted: none starts until another one ends
 };
 
 }  // namespace chaski

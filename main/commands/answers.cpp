@@ -15,10 +15,10 @@ namespace {
 struct PendingAnswer {
   std::unique_ptr<Drafter> drafter;
   std::unique_ptr<Request> request;
-  std::string held;  // text that waits for the answers before it
+  std::string waiting;  // text that is shown after the answers before it
 };
 
-// "; the model ended it", or how many of them: "; the model ended it (2), ended by -n (1)".
+// "; the model ended it", or with numbers: "; the model ended it (2), ended by -n (1)".
 std::string why_they_ended(const Answers& answers) {
   std::map<Finish, int> counts;
   for (const GenerateResult& r : answers.results) ++counts[r.finish];
@@ -38,16 +38,16 @@ Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
   ReadingLine reading(speaker.shows_reading);
   Scheduler scheduler(speaker.engine);
   std::vector<PendingAnswer> all{size_t(n)};
-  size_t shown = 0;  // the answer whose text goes out at once
+  size_t shown = 0;  // the answer whose text is shown while it is generated
   for (size_t i = 0; i < all.size(); ++i) {
     GenerateOptions options = speaker.options;
     options.sampling.seed += i;
     all[i].drafter = speaker.new_drafter(options.sampling);
     options.drafter = all[i].drafter.get();
-    // All have the same prompt, of which one line is enough.
+    // One line is enough, because all answers have the same prompt.
     if (i == 0) options.on_read = [&](int known, int of) { reading.show(known, of); };
-    options.on_drop = [&, i](int dropped, int before, int behind) {
-      const std::string line = speaker.drop_line(dropped, before, behind);
+    options.on_drop = [&, i](int dropped, int before, int after) {
+      const std::string line = speaker.drop_line(dropped, before, after);
       if (all[i].request) return put_notice(fmt::format("answer {}: {}", i + 1, line));
       if (i == 0) put_notice(line);
     };
@@ -56,7 +56,7 @@ Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
           if (i == shown)
             show(i, part);
           else
-            all[i].held += part;
+            all[i].waiting += part;
         });
     scheduler.add(*all[i].request);
   }
@@ -65,7 +65,7 @@ Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
     while (shown < all.size() && !all[shown].request->goes_on()) {
       if (all[shown].request->error) throw *all[shown].request->error;
       out.results.push_back(all[shown].request->finished());
-      if (++shown < all.size() && !all[shown].held.empty()) show(shown, all[shown].held);
+      if (++shown < all.size() && !all[shown].waiting.empty()) show(shown, all[shown].waiting);
     }
   };
   while (scheduler.step()) show_finished();
@@ -95,12 +95,12 @@ std::string answers_line(const Answers& answers, uint64_t seed, bool all) {
   std::string line =
       fmt::format("{} answers to a prompt of {} tokens ({} read in all), {:.4g} tok/s; {} tokens",
                   answers.results.size(), first.prompt_tokens, read, first.prompt_rate(), tokens);
-  if (decoding > 0) line += fmt::format(", {:.4g} tok/s together", double(tokens) / decoding);
-  if (drafted > 0) line += fmt::format("; {} of {} guesses right", accepted, drafted);
+  if (decoding > 0) line += fmt::format(", {:.4g} tok/s for all", double(tokens) / decoding);
+  if (drafted > 0) line += fmt::format("; {} of {} draft tokens accepted", accepted, drafted);
   if (all && drafted == 0 && first.no_guesses != NoGuesses::other)
-    line += fmt::format("; no guesses: {}", why_no_guesses(first.no_guesses));
+    line += fmt::format("; no draft tokens: {}", why_no_guesses(first.no_guesses));
   if (drafted > 0 && first.speed_up > 0)
-    line += fmt::format(", {:.3g} × the speed without", answers.results.back().speed_up);
+    line += fmt::format(", {:.3g} × the speed without drafting", answers.results.back().speed_up);
   return line + why_they_ended(answers) +
          fmt::format("; seeds {} to {}", seed, seed + answers.results.size() - 1);
 }

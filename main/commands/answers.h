@@ -1,5 +1,5 @@
-// Several answers to one prompt: run --answers and --best-of. The prompt is read once, answer i is
-// drawn with seed + i, and its text is that of a run with this seed alone, bit for bit.
+// Several answers to one prompt, for run --answers and --best-of. The prompt is read once. Answer i
+// uses seed + i, and its text is the same as in a run with that seed, bit for bit.
 #pragma once
 #include <vector>
 
@@ -8,19 +8,19 @@
 namespace chaski {
 
 struct Answers {
-  std::vector<GenerateResult> results;  // by seed
-  double seconds = 0;                   // of all together
+  std::vector<GenerateResult> results;  // in the order of their seeds
+  double seconds = 0;                   // wall time for all
 };
 
-// `show(i, part)`: texts as they come, each whole before the next begins. Throws what a request
-// ended with. Interrupted, it returns what there is.
+// Calls `show(i, part)` while text is generated; answer i is complete before i + 1 begins. Throws
+// the error of a request. After an interrupt it returns the texts so far.
 using ShowAnswer = std::function<void(size_t answer, std::string_view part)>;
 Answers answers_to(Speaker& speaker, std::span<const TokenId> prompt, int n,
                    const ShowAnswer& show);
 
 size_t most_probable(const Answers& answers);
 
-// One line for people, as timing_line() is for one answer.
+// One line for the user, like timing_line() for one answer.
 std::string answers_line(const Answers& answers, uint64_t seed, bool all);
 
 }  // namespace chaski

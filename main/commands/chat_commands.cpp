@@ -235,9 +235,9 @@ void Chat::show(const std::string&) {
 void Chat::count_tokens(const std::string&) { put_note(of_context(conversation_.tokens().size())); }
 
 void Chat::stats(const std::string&) {
-  put_note(fmt::format("{}; {} read, {:.0f} tok/s, {} known before",
-                       counted(total_.answers, "answer"), counted(total_.read, "token"),
-                       rate(total_.timed, total_.prompt_seconds), total_.cached));
+  put_note(fmt::format("{}; {} read, {:.0f} tok/s, {} cached", counted(total_.answers, "answer"),
+                       counted(total_.read, "token"), rate(total_.timed, total_.prompt_seconds),
+                       total_.cached));
   put_note(fmt::format("{} written, {:.1f} tok/s{}", counted(total_.written, "token"),
                        rate(total_.written, total_.decode_seconds),
                        total_.drafted == 0 ? ""
@@ -263,7 +263,7 @@ void Chat::save(const std::string& path) {
          path == kStatesEnding ? "a name before the ending" : without_ending(path));
   const std::string states = states_file(path);
   conversation_.expect_can_save(path);
-  expect_saved_states(states);
+  expect_kv_file(states);
   conversation_.save(path, changed_);
   put_note(fmt::format("{} in {}", counted(conversation_.messages().size(), "message"), path));
   // The session may hold more than the conversation: thinking, and what was removed from it.

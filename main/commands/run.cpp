@@ -1,4 +1,4 @@
-// chaski run: completes one prompt. stdout carries the completion and nothing else.
+// chaski run: completes one prompt. stdout carries the completion only.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -25,22 +25,22 @@ struct RunFlags {
   PromptFlags prompt;
   JsonForm json;
   std::string cache;
-  int answers = 0, best_of = 0;  // 0: one
-  int log_probabilities = 0;     // tokens beside each; 0: none
+  int answers = 0, best_of = 0;  // 0: one answer
+  int log_probabilities = 0;     // most probable tokens to print for each token; 0: none
   Flag log_probabilities_flag;
-  BeamOptions beams{0, 1};  // width 0: none
+  BeamOptions beams{0, 1};  // width 0: no beam search
   Flag beam, length_penalty, temperature, draft, context_policy, samplers;
-  std::vector<Flag> idle_beside_beams;
+  std::vector<Flag> idle_with_beams;
 };
 
-// The bundled model tells stories: asked for nothing, it tells one from the first word on.
+// The start of a story for the bundled model, if no prompt is given.
 constexpr const char* kOpening = "Once upon a time";
 constexpr int kMostAnswers = 64, kMostLogged = 1000;
 constexpr double kMostPenalty = 10;
 
 struct Prompt {
   std::string text;
-  std::string shown;  // what of it belongs to the answer
+  std::string shown;  // the part of the prompt that is printed before the answer
 };
 
 Prompt prompt_of(const RunFlags& flags) {
@@ -52,7 +52,8 @@ Prompt prompt_of(const RunFlags& flags) {
 std::vector<TokenId> prompt_tokens(const Engine& engine, const std::string& text) {
   const std::vector<TokenId> tokens = engine.tokenizer().encode_prompt(text);
   if (tokens.empty())
-    fail(Exit::usage, "the prompt is empty and {} has no token to begin with, expected some text",
+    fail(Exit::usage,
+         "the prompt is empty and {} has no token that begins a text, expected some text",
          engine.path());
   return tokens;
 }
@@ -88,13 +89,13 @@ void put_text_event(size_t answer, std::string_view part) {
   put_event("text", {{"answer", answer + 1}, {"text", part}});
 }
 
-// The answer to a prompt goes into a pipe byte for byte; on a terminal, and after a story that
-// nobody prompted, the next line begins on its own.
+// True if a newline is printed after the answer: on a terminal, and after the story of the bundled
+// model. The answer to a given prompt goes into a pipe byte for byte.
 bool ends_line(const std::string& shown, const std::string& text) {
   return (stdout_is_terminal() || !shown.empty()) && !text.ends_with('\n');
 }
 
-// Several answers, one behind the other with a line between them, or the most probable alone.
+// Prints several answers in turn with a line before each, or only the most probable one.
 void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
                  std::span<const TokenId> tokens) {
   const bool best = flags.best_of > 0;
@@ -156,52 +157,52 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   put_summary(answers_line(all, seed, flags.generation.verbose()));
 }
 
-// What is typed and asks for something else than beams do; "": nothing.
-std::string against_beams(const RunFlags& flags) {
+// An error line if a typed flag contradicts --beam, else "".
+std::string conflict_with_beams(const RunFlags& flags) {
   const GenerationFlags& g = flags.generation;
   if (flags.temperature.typed() && g.generate.sampling.temperature > 0)
-    return fmt::format("--temp is {} beside --beam, expected 0 or none: nothing is drawn",
+    return fmt::format("--temp is {} with --beam, expected 0: beam search draws nothing at random",
                        g.generate.sampling.temperature);
   if (flags.draft.typed() && g.draft != "auto" && g.draft != "none")
-    return fmt::format("--draft is {} beside --beam, expected none: nobody guesses for beams",
+    return fmt::format("--draft is {} with --beam, expected none: beam search uses no draft tokens",
                        g.draft);
   if (flags.context_policy.typed() && g.context_policy != "stop")
-    return fmt::format("--context-policy is {} beside --beam, expected stop", g.context_policy);
+    return fmt::format("--context-policy is {} with --beam, expected stop", g.context_policy);
   return "";
 }
 
-// What cannot stand beside --beam is refused where both are typed; what comes from the file of
-// defaults gives way. And what beams make of the settings is set.
+// Refuses typed flags that contradict --beam, ignores those from the config file, and sets the
+// options that beam search needs.
 void check_beams(RunFlags& flags) {
   GenerationFlags& g = flags.generation;
   SamplerOptions& s = g.generate.sampling;
-  const auto put_passed_over = [&](const std::vector<std::string>& names, const char* typed) {
+  const auto put_ignored = [&](const std::vector<std::string>& names, const char* reason) {
     if (g.verbose() && !names.empty())
-      put_notice(fmt::format("of the file of defaults, passed over beside {}: {}", typed,
-                             fmt::join(names, ", ")));
+      put_notice(fmt::format("because of {}, these settings of the config file are ignored: {}",
+                             reason, fmt::join(names, ", ")));
   };
-  const std::string against = flags.beams.width > 0 ? against_beams(flags) : "";
+  const std::string against = flags.beams.width > 0 ? conflict_with_beams(flags) : "";
   if (!against.empty() && flags.beam.typed()) throw Error(Exit::usage, against);
   if (!against.empty()) {
-    put_passed_over({flags.beam.name()}, "what is typed");
+    put_ignored({flags.beam.name()}, "flags on the command line");
     flags.beams.width = 0;
   }
   if (flags.beams.width == 0 && flags.length_penalty.typed())
-    fail(Exit::usage, "--length-penalty is about beams, expected --beam N beside it");
+    fail(Exit::usage, "--length-penalty needs --beam N");
   if (flags.beams.width == 0) return;
   const double penalty = flags.beams.length_penalty;
   if (!(penalty >= 0 && penalty <= kMostPenalty))
     fail(Exit::usage, "--length-penalty is {}, expected 0 to {}", penalty, kMostPenalty);
-  s.check();  // also of what is passed over
-  std::vector<std::string> idle, passed_over;
-  // Of the steps these two are done, if they are there.
-  if (!s.changes_logits()) flags.idle_beside_beams.push_back(flags.samplers);
-  for (const Flag& flag : flags.idle_beside_beams)
-    if (flag.given()) (flag.typed() ? idle : passed_over).push_back(flag.name());
+  s.check();  // ignored settings are checked too
+  std::vector<std::string> idle, ignored;
+  // Beam search applies two of the sampler steps: penalties and DRY.
+  if (!s.changes_logits()) flags.idle_with_beams.push_back(flags.samplers);
+  for (const Flag& flag : flags.idle_with_beams)
+    if (flag.given()) (flag.typed() ? idle : ignored).push_back(flag.name());
   for (const Flag& flag : {flags.temperature, flags.draft, flags.context_policy})
-    if (flag.given() && !flag.typed()) passed_over.push_back(flag.name());
-  put_no_effect(idle, "beside --beam: nothing is drawn");
-  put_passed_over(passed_over, "--beam");
+    if (flag.given() && !flag.typed()) ignored.push_back(flag.name());
+  put_no_effect(idle, "with --beam: nothing is drawn at random");
+  put_ignored(ignored, "--beam");
   s = s.greedy();
   g.draft = "none", g.context_policy = "stop";
 }
@@ -246,38 +247,41 @@ void put_beams(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   put_summary(beams_line(all, flags.beams));
 }
 
-// Keys and values of the prompt but for its last token, whose logits are wanted: from the file as
-// far as it has them, and else into it. Returns how many tokens were in the file.
+// Loads the KV cache of the prompt from the file, reads the tokens that it does not have, and saves
+// them. The last token is left for generation, which needs its logits. Returns the number of prompt
+// tokens that were in the file.
 int read_prompt(const std::string& cache, Speaker& speaker, std::span<const TokenId> prompt) {
   Session& session = *speaker.session;
   const auto front = prompt.first(prompt.size() - 1);
   std::error_code none;
   session.expect_kept(cache);
-  expect_saved_states(cache);
+  expect_kv_file(cache);
   if (std::filesystem::exists(cache, none)) {
     try {
       session.restore(cache);
     } catch (const Error& error) {
-      put_notice(std::string(error.what()) + ": the prompt is read, and the file written anew");
+      put_notice(std::string(error.what()) +
+                 ": the prompt is read again, and the file is replaced");
     }
   }
   if (front.empty()) return 0;
-  // What stands behind the prompt in the file may be another's, and is kept.
-  const size_t alike = session.common_prefix(front);
-  if (alike == front.size() || int(prompt.size()) > speaker.engine->context_length())
-    return int(alike);
-  std::span<const TokenId> lacks = session.reuse(front);
-  const int known = session.position();  // a window may have gone back further
+  // The file may have more tokens after the prompt. It is then left as it is.
+  const size_t same = session.common_prefix(front);
+  if (same == front.size() || int(prompt.size()) > speaker.engine->context_length())
+    return int(same);
+  std::span<const TokenId> missing = session.reuse(front);
+  const int known =
+      session.position();  // less than `same` if a window or a recurrent state was rewound further
   ReadingLine reading(speaker.shows_reading);
-  while (!lacks.empty() && !speaker.options.interrupt->load()) {
-    const size_t n = std::min(lacks.size(), size_t(speaker.engine->batch_length()));
+  while (!missing.empty() && !speaker.options.interrupt->load()) {
+    const size_t n = std::min(missing.size(), size_t(speaker.engine->batch_length()));
     reading.show(session.position(), int(prompt.size()));
     const Extension portion{.session = &session,
-                            .tokens = lacks.first(n),
+                            .tokens = missing.first(n),
                             .wanted = 0,
                             .interrupt = speaker.options.interrupt};
     if (draw_all({&portion, 1})[0].abandoned) break;
-    lacks = lacks.subspan(n);
+    missing = missing.subspan(n);
   }
   if (!speaker.options.interrupt->load()) session.save(cache);
   return known;
@@ -288,7 +292,7 @@ int run(RunFlags& flags) {
   check_beams(flags);
   flags.generation.check();
   if (flags.log_probabilities_flag.typed() && !flags.json.any())
-    fail(Exit::usage, "--logprobs says them in JSON, expected --json beside it");
+    fail(Exit::usage, "--logprobs needs --json");
   if (!flags.json.any()) flags.log_probabilities = 0;
   flags.generation.choose_seed();
   const Prompt prompt = prompt_of(flags);
@@ -347,29 +351,29 @@ Action declare_run(Flags parser) {
   flags->generation.declare(parser);
   declare_json(parser, flags->json);
   parser.named("--json").help(kJsonOfText);
-  flags->log_probabilities_flag =
-      parser
-          .add("--logprobs", flags->log_probabilities,
-               "with --json: the log probability of every token, and the N most probable beside it")
-          .within(1, kMostLogged)
-          .type("N");
+  flags->log_probabilities_flag = parser
+                                      .add("--logprobs", flags->log_probabilities,
+                                           "with --json: print the log probability of each token "
+                                           "and of the N most probable ones")
+                                      .within(1, kMostLogged)
+                                      .type("N");
   Flag answers =
       parser
           .add("--answers", flags->answers,
-               "so many answers, drawn with the seeds from --seed on; the prompt is read once")
+               "generate N answers with the seeds --seed, --seed + 1, ...; the prompt is read once")
           .within(1, kMostAnswers)
           .type("N");
   parser
       .add("--best-of", flags->best_of,
-           "of so many answers the one with the highest mean log probability")
+           "generate N answers and print the most probable one, by mean log probability")
       .within(1, kMostAnswers)
       .type("N")
       .excludes(answers);
   flags->beam =
       parser
           .add("--beam", flags->beams.width,
-               "search for the most probable text, N beginnings at a time; nothing is drawn; the "
-               "best is printed, --json has all")
+               "beam search: find the most probable text with N beams and print the best one; "
+               "--json prints all")
           .within(1, kMostAnswers)
           .type("N")
           .excludes(answers);
@@ -378,8 +382,7 @@ Action declare_run(Flags parser) {
   flags->length_penalty =
       parser
           .add("--length-penalty", flags->beams.length_penalty,
-               "of --beam: sums of log probabilities are divided by length ^ P; 0: not at all "
-               "(default 1)")
+               "with --beam: divide sums of log probabilities by length ^ P (default 1)")
           .type("P");
   flags->temperature = parser.named("--temp");
   flags->draft = parser.named("--draft");
@@ -390,11 +393,11 @@ Action declare_run(Flags parser) {
     if (!changes_logits<P> && p.flag != std::string("--temp")) idle.push_back(p.flag);
   });
   idle.push_back("--draft-len");
-  for (const char* flag : idle) flags->idle_beside_beams.push_back(parser.named(flag));
+  for (const char* flag : idle) flags->idle_with_beams.push_back(parser.named(flag));
   parser
       .add("--cache", flags->cache,
-           "a file for what the model makes of the prompt: the next run whose prompt begins alike "
-           "does not read it again, and the text is the same")
+           "prompt cache file: a later run with the same beginning skips that part; the text does "
+           "not change")
       .not_empty("a file")
       .type("FILE")
       .excludes(answers)
@@ -404,15 +407,15 @@ Action declare_run(Flags parser) {
     parser.named("--answer-cache").excludes(parser.named(other));
   parser.table({"Why a text ends (\"finish\" of --json)",
                 {{"end", "the model ended it"},
-                 {"stop", "a text of --stop came"},
-                 {"length", "it has as many tokens as -n allows"},
+                 {"stop", "a --stop text was generated"},
+                 {"length", "it reached the number of tokens of -n"},
                  {"full", "the context is full (see --context-policy)"},
                  {"interrupted", "Ctrl-C"}}});
-  parser.example("A text, and 50 tokens more",
+  parser.example("Continue a text with 50 tokens",
                  "chaski run -m model.gguf -p \"Once upon a time\" -n 50");
-  parser.example("The same story every time, by the bundled model", "chaski run --seed 10");
+  parser.example("The same story every time, with the bundled model", "chaski run --seed 10");
   parser.example(
-      "JSON of a schema and nothing else",
+      "Only JSON that fits a schema",
       "chaski run -q -m model.gguf -p \"Tim is a boy. As JSON: \" --json-schema schema.json");
   return [flags] { return run(*flags); };
 }

@@ -13,7 +13,7 @@ namespace chaski {
 
 namespace {
 
-// What the flags say of the model, as far as it concerns the smaller one too.
+// The options of the draft model: those of the main model that apply to both.
 EngineOptions draft_options(const GenerationFlags& flags) {
   EngineOptions options = flags.model.options();
   options.model = flags.draft;
@@ -29,8 +29,8 @@ std::shared_ptr<Engine> open_draft(const GenerationFlags& flags) {
     std::error_code none;
     if (error.code != Exit::bad_file || !std::filesystem::is_directory(flags.draft, none)) throw;
     fail(error.code,
-         "--draft is no model that can be read, nor heads (medusa_lm_head.safetensors, or "
-         "model.safetensors with fc.weight or mtp_layers): {}",
+         "--draft is neither a model that can be read nor draft heads (medusa_lm_head.safetensors, "
+         "or model.safetensors with fc.weight or mtp_layers): {}",
          error.what());
   }
 }
@@ -43,40 +43,40 @@ ContextPolicy policy_of(const std::string& name) {
 
 }  // namespace
 
-std::string Speaker::drop_line(int dropped, int before, int behind) const {
+std::string Speaker::drop_line(int dropped, int before, int after) const {
   return fmt::format(
-      "the context of {} tokens is full: {} tokens behind the first {} are dropped, and the last "
-      "{} "
+      "the context of {} tokens is full: {} tokens after the first {} are dropped, and the last {} "
       "are read again",
-      engine->context_length(), dropped, before, behind);
+      engine->context_length(), dropped, before, after);
 }
 std::string Speaker::full_line() const {
   return fmt::format(
-      "the context of {} tokens is full, the text ends here: --ctx N for more where the model has "
-      "it, or --context-policy shift",
+      "the context of {} tokens is full, the text ends here: --ctx N gives a larger context if the "
+      "model supports it, --context-policy shift drops old tokens",
       engine->context_length());
 }
 
 Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
-  const std::shared_ptr<const Rules> rules = flags.rules();  // their errors come first
+  const std::shared_ptr<const Rules> rules =
+      flags.rules();  // reports errors before the model is opened
   engine = open_engine(flags.model.options());
-  engine->tokenizer();  // a model without one is refused now
+  engine->tokenizer();  // throws now if the model has no tokenizer
   if (!flags.answer_cache.empty() && flags.repeats_answers()) answers.emplace(flags.answer_cache);
   if (rules) grammar = std::make_unique<Grammar>(rules, engine->tokenizer());
   options.grammar = grammar.get();
   session = engine->session();
   options.context_policy = policy_of(flags.context_policy);
-  options.on_drop = [this](int dropped, int before, int behind) {
-    put_notice(drop_line(dropped, before, behind));
+  options.on_drop = [this](int dropped, int before, int after) {
+    put_notice(drop_line(dropped, before, after));
   };
   options.on_drafter_lost = [this](const std::string& why) {
-    if (!std::exchange(lost_drafter, true))
-      put_notice(why + ": the text goes on without its guesses");
+    if (!std::exchange(drafter_loss_reported, true))
+      put_notice(why + ": the text continues without a drafter");
   };
   if (flags.verbose() && flags.draft == "auto" && engine->device() == "cpu" &&
       has_next_layer(engine->path()))
-    put_notice(
-        fmt::format("{0} has a layer that guesses ahead: --draft {0} to use it", engine->path()));
+    put_notice(fmt::format("{0} has a layer that predicts draft tokens: --draft {0} uses it",
+                           engine->path()));
   if (flags.draft == "none") return;
   if (DraftHeads::are_at(flags.draft))
     heads = std::make_shared<DraftHeads>(flags.draft, engine);
@@ -113,7 +113,7 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
     key = keys->key(prompt, options);
     known = answers->find(key);
   } catch (const Error& error) {
-    put_notice(std::string(error.what()) + ": the answer is made, and kept anew");
+    put_notice(std::string(error.what()) + ": the answer is generated and stored again");
   }
   if (known) {
     if (!known->text.empty()) sink(known->text);
@@ -124,7 +124,7 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
   try {
     answers->keep(key, result);
   } catch (const Error& error) {
-    put_notice(std::string(error.what()) + ": the answer is not kept");
+    put_notice(std::string(error.what()) + ": the answer is not stored");
   }
   return result;
 }
@@ -136,10 +136,10 @@ std::unique_ptr<Drafter> Speaker::new_drafter(const SamplerOptions& sampling) co
   return options.draft_length > 0 ? ngram_drafter() : nullptr;
 }
 
-void expect_saved_states(const std::string& path) {
+void expect_kv_file(const std::string& path) {
   std::error_code none;
   if (std::filesystem::exists(path, none) && !Session::is_saved(path))
-    fail(Exit::usage, "{}: is there and holds no keys and values, expected another name", path);
+    fail(Exit::usage, "{}: the file exists and holds no KV cache, expected another name", path);
 }
 
 }  // namespace chaski

@@ -1,5 +1,5 @@
-// The model that run and chat speak with: opened as the flags say, with a session of its own, and
-// whoever guesses ahead as --draft says. What is dropped of a full context is said on stderr.
+// The model of run and chat: engine, session, drafter of --draft, grammar and answer cache, opened
+// according to the flags. Notices go to stderr.
 #pragma once
 #include <memory>
 
@@ -11,39 +11,40 @@
 namespace chaski {
 
 struct Speaker {
-  std::shared_ptr<Engine> engine, draft;  // draft: the smaller model, if there is one
-  std::shared_ptr<DraftHeads> heads;      // that guess, if there are such
-  std::shared_ptr<Engine> eagle;          // of an EAGLE head that guesses
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Engine> draft;      // a smaller model as drafter; null: none
+  std::shared_ptr<DraftHeads> heads;  // Medusa or MTP heads as drafter; null: none
+  std::shared_ptr<Engine> eagle;      // an EAGLE head as drafter; null: none
   std::unique_ptr<Session> session;
   std::unique_ptr<Drafter> drafter;
-  std::unique_ptr<Grammar> grammar;  // of all texts, if there is one
+  std::unique_ptr<Grammar> grammar;  // of all texts; null: none
   Governor governor;
   GenerateOptions options;
-  std::optional<AnswerCache> answers;  // given before
-  std::optional<AnswerKeys> keys;      // of this model, when the first is asked for
-  bool lost_drafter = false;           // was said
-  bool shows_reading = true;           // a line on a terminal says how far a long prompt is read
+  std::optional<AnswerCache> answers;  // of --answer-cache
+  std::optional<AnswerKeys> keys;      // made for the first answer
+  bool drafter_loss_reported = false;
+  bool shows_reading = true;  // show the progress of reading a long prompt on a terminal
 
   explicit Speaker(const GenerationFlags& flags);
   Speaker(const Speaker&) = delete;  // options point into it
-  // From the next text on: how tokens are drawn, how many, and what ends it.
+  // Changes the sampling settings and the most tokens of the next texts.
   void set(const GenerateOptions& settings);
-  // Another, for texts with these settings; none if nobody guesses.
+  // A new drafter for texts with these settings; null if --draft is none.
   std::unique_ptr<Drafter> new_drafter(const SamplerOptions& sampling) const;
 
-  // generate() with these options, unless the answer was given before.
+  // Returns the cached answer if there is one, else calls generate().
   GenerateResult answer(std::span<const TokenId> prompt, const GenerateOptions& options,
                         const Sink& sink);
 
   GenerateResult generate(std::span<const TokenId> prompt, GenerateOptions options,
                           const Sink& sink) const;
-  // What is said when the context is full: of tokens that are dropped, and of a text that ends.
-  std::string drop_line(int dropped, int before, int behind) const;
+  // Messages for a full context: tokens are dropped, or the text ends.
+  std::string drop_line(int dropped, int before, int after) const;
   std::string full_line() const;
 };
 
-// Before keys and values are written to a file: Error(usage) if it is there and holds something
-// else.
-void expect_saved_states(const std::string& path);
+// Throws Error(usage) if the file exists and does not hold a KV cache, so that it is not
+// overwritten.
+void expect_kv_file(const std::string& path);
 
 }  // namespace chaski

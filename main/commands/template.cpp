@@ -1,5 +1,5 @@
-// chaski template: what a model's chat template makes of a conversation, and what it knows of
-// system messages, tools and thoughts. No weights are read.
+// chaski template: shows how a model's chat template renders a conversation, and whether it
+// supports system messages, tools and thinking. Reads no weights.
 #include <memory>
 #include <vector>
 
@@ -26,7 +26,7 @@ const std::vector<ChatMessage> kSample = {
 struct Found {
   std::string name, notice, text, default_system, stop;
   size_t tokens = 0, control_tokens = 0;
-  bool system = true, tools = false, thinking_off = false, forgets_thoughts = false;
+  bool system = true, tools = false, thinking_off = false, drops_thinking = false;
   std::optional<size_t> rewritten;
 };
 
@@ -55,32 +55,33 @@ Found find(const Metadata& meta, const Tokenizer& tokenizer,
   out.default_system = chat.own()->default_system();
   out.tools = chat.own()->takes_tools();
   out.thinking_off = chat.own()->thinking_can_be_off();
-  out.forgets_thoughts = chat.own()->forgets_thoughts();
+  out.drops_thinking = chat.own()->drops_thinking();
   return out;
 }
 
 void put_table(const std::string& file, const Found& found, size_t bytes) {
   std::string text = fmt::format("{}: ", escaped(file.empty() ? "(bundled)" : file));
-  text += found.name == "own" ? fmt::format("a template of its own, {} bytes\n", bytes)
+  text += found.name == "own" ? fmt::format("a template from the model file, {} bytes\n", bytes)
                               : fmt::format("the {} format\n", found.name);
   const auto line = [&](const char* what, const std::string& value) {
     text += fmt::format("  {:<18}{}\n", what, value);
   };
   if (found.name == "own") {
-    line("system message", !found.system ? "no place for it: it stands in front of the question"
+    line("system message", !found.system ? "not supported: its text is put before the question"
                            : found.default_system.empty()
                                ? "shown"
                                : "shown; if none is given: " + escaped(found.default_system));
     line("tools", found.tools ? "shown" : "not shown");
-    line("thinking", found.thinking_off ? "can be off (enable_thinking)" : "has no switch");
-    line("earlier thoughts", found.forgets_thoughts ? "left away" : "kept");
+    line("thinking",
+         found.thinking_off ? "can be turned off (enable_thinking)" : "cannot be turned off");
+    line("earlier thinking", found.drops_thinking ? "dropped" : "kept");
   }
   line("an answer ends",
        found.stop.empty() ? "at a control token" : "at the text \"" + escaped(found.stop) + "\"");
-  line("later turns", found.rewritten ? "rewrite earlier answers: they are read again"
-                                      : "begin with what was there: nothing is read again");
-  line("the conversation", fmt::format("{}, of them {}", counted(found.tokens, "token"),
-                                       counted(found.control_tokens, "control token")));
+  line("later turns", found.rewritten ? "change earlier answers: they are read again"
+                                      : "begin with the same tokens: nothing is read again");
+  line("the conversation", fmt::format("{}, {} of them control tokens",
+                                       counted(found.tokens, "token"), found.control_tokens));
   put(text + "\n");
   put_model_text(found.text);
   if (stdout_is_terminal() && !found.text.ends_with('\n')) put("\n");
@@ -95,7 +96,7 @@ void put_template_json(const std::string& file, const Found& found, size_t bytes
             {"default_system", found.default_system},
             {"tools", found.tools},
             {"thinking_can_be_off", found.thinking_off},
-            {"forgets_thoughts", found.forgets_thoughts},
+            {"forgets_thoughts", found.drops_thinking},
             {"stop", found.stop},
             {"prefix_stable", !found.rewritten},
             {"tokens", found.tokens},
@@ -121,21 +122,20 @@ int show_template(const TemplateFlags& flags) {
 
 Action declare_template(Flags parser) {
   auto flags = std::make_shared<TemplateFlags>();
-  parser.add("FILE", flags->file, "any model that run takes; none: the bundled one")
+  parser.add("FILE", flags->file, "a model file, as for run; default: the bundled model")
       .model()
       .type("FILE");
   declare_tokenizer(parser, flags->tokenizer);
-  parser.add("--system", flags->system, "a system message in front of the conversation")
+  parser.add("--system", flags->system, "put a system message before the conversation")
       .type("TEXT");
   parser
       .add("--messages", flags->messages,
-           "a conversation in place of the sample, as /save of chat writes it")
+           "render this conversation, saved with /save of chat, instead of the sample")
       .type("FILE");
   declare_json(parser, flags->json);
-  parser.example("What a model's template does", "chaski template model.gguf");
+  parser.example("Show what a model's template does", "chaski template model.gguf");
   parser.example("With a system message", "chaski template model.gguf --system \"Be brief.\"");
-  parser.example("Of a conversation that /save kept",
-                 "chaski template model.gguf --messages chat.json");
+  parser.example("For a saved conversation", "chaski template model.gguf --messages chat.json");
   return [flags] { return show_template(*flags); };
 }
 

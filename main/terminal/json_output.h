@@ -1,6 +1,5 @@
-// JSON on stdout: one object, one line; docs/json.md says what is in it, and tests hold it to that.
-// A value that is only built and printed; the library that knows how numbers and texts are spelled
-// is seen by json_output.cpp alone.
+// JSON on stdout, one object in one line. docs/json.md describes the fields, and tests check it.
+// JsonValue can only be built and printed, so only json_output.cpp includes the JSON library.
 #pragma once
 #include <concepts>
 #include <initializer_list>
@@ -35,8 +34,7 @@ class JsonValue {
   bool is_array() const { return kind_ == Kind::array; }
   bool is_string() const { return kind_ == Kind::string; }
   const std::string& string() const { return text_; }
-  // Bytes that are not UTF-8, as a model may emit and a file may hold, become U+FFFD: JSON has no
-  // other place for them.
+  // Bytes that are not UTF-8 become U+FFFD. Models and files may contain them, JSON may not.
   std::string dump() const;
 
  private:
@@ -58,15 +56,16 @@ JsonValue::JsonValue(const std::vector<T>& values) : kind_(Kind::array) {
   for (const T& value : values) push_back(value);
 }
 
-// The fields of docs/json.md: one that goes, or means something else, makes it the next.
+// The version of the fields of docs/json.md. It increases when a field is removed or changes its
+// meaning.
 constexpr int kJsonSchema = 1;
 
-// An object, or an array of them. Each says first which schema it is of.
+// Prints an object or an array of objects, each with the version of the schema as its first field.
 void put_json(const JsonValue& json);
-// One line of what comes bit by bit: "text", "progress", "result".
+// Prints one line of --jsonl. `event` is "text", "progress" or "result".
 void put_event(const char* event, const JsonValue& object);
 
-// What a command with both flags was asked for.
+// The output that --json and --jsonl ask for.
 struct JsonForm {
   bool whole = false, lines = false;  // --json, --jsonl
   bool any() const { return whole || lines; }

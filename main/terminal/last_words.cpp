@@ -1,7 +1,7 @@
-// See last_words.h. Where memory ends, operator new ends the program from the new handler, wherever
-// it is called: in a worker thread, in a library's noexcept function, in a stream that would
-// swallow the exception and hand on half a line. Large needs are asked for before and refused by an
-// Error with numbers; this is for the small ones, and there is nothing to be saved by unwinding.
+// When memory runs out, the new handler ends the program at once, wherever operator new was called:
+// in a worker thread, in a noexcept function, or in a stream that would catch the exception and
+// write half a line. Large allocations are checked before and refused with an Error; this handler
+// is for small ones, and unwinding would save nothing.
 #include "main/terminal/last_words.h"
 
 #include <unistd.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kNoMemory = "not enough memory";
 
-// A path and a few words; what is longer is cut.
+// The message. Longer ones are cut.
 char line[16 << 10];
 
 bool is_memory(const std::system_error& error) {
@@ -32,8 +32,8 @@ bool is_memory(const std::system_error& error) {
 
 [[noreturn]] void on_no_memory() { end_now(Exit::memory, {kNoMemory}); }
 
-// An exception left a noexcept function or a thread. Without one it is the exception itself that
-// found no memory: then none is left.
+// Called when an exception leaves a noexcept function or a thread. If there is no current
+// exception, there was probably no memory to create it.
 [[noreturn]] void on_terminate() {
   if (std::current_exception()) {
     restore_and_remove();
@@ -43,11 +43,11 @@ bool is_memory(const std::system_error& error) {
   if (!probe) on_no_memory();
   std::free(probe);
   restore_and_remove();
-  put_last_line(Exit::io, {"bug: the program was ended without an exception"});
+  put_last_line(Exit::io, {"bug: std::terminate was called without an exception"});
   std::abort();
 }
 
-// Before the constructors of static objects, which take memory too.
+// Runs before the constructors of static objects, which allocate memory too.
 [[gnu::constructor(101)]] void set_handlers() {
   std::set_new_handler(on_no_memory);
   std::set_terminate(on_terminate);
@@ -57,7 +57,7 @@ bool is_memory(const std::system_error& error) {
 
 int put_last_line(Exit code, std::initializer_list<std::string_view> parts) {
   static std::atomic_flag said;
-  while (said.test_and_set()) ::pause();  // another thread has the last word
+  while (said.test_and_set()) ::pause();  // another thread is ending the program
   size_t size = 0;
   const auto add = [&size](std::string_view part) {
     size += escape(part, line + size, sizeof line - 1 - size);
@@ -85,7 +85,7 @@ int put_exception() {
   } catch (const std::exception& error) {
     return put_last_line(Exit::io, {error.what()});
   } catch (...) {
-    return put_last_line(Exit::io, {"bug: an exception of no known type"});
+    return put_last_line(Exit::io, {"bug: an exception of an unknown type"});
   }
 }
 

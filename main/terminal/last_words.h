@@ -1,5 +1,5 @@
-// How the program ends when it cannot go on: one line on stderr, an exit status, nothing left
-// behind. Nothing here takes memory, because that may be what has run out.
+// Ends the program after a fatal error: one line on stderr, an exit status, no temporary files.
+// Nothing here allocates memory, because memory may have run out.
 #pragma once
 #include <initializer_list>
 #include <string_view>
@@ -8,14 +8,14 @@
 
 namespace chaski {
 
-// "chaski: error: " and the parts as one line; returns the status.
+// Prints "chaski: error: " and the parts as one line. Returns the status.
 int put_last_line(Exit code, std::initializer_list<std::string_view> parts);
 
-// For a catch (...): the line of the exception that is being handled; returns its status.
+// For a catch (...): prints the line of the current exception. Returns its status.
 int put_exception();
 
-// Async-signal-safe, from any thread: the terminal as it was, temporary files removed, the line,
-// and _exit.
+// Restores the terminal, removes temporary files, prints the line and calls _exit.
+// Async-signal-safe, from any thread.
 [[noreturn]] void end_now(Exit code, std::initializer_list<std::string_view> parts);
 
 }  // namespace chaski

@@ -32,16 +32,17 @@ namespace chaski {
 namespace {
 
 constexpr int kHistory = 1000;     // lines
-constexpr size_t kMostShown = 60;  // ways to complete a line
-constexpr char kRedraw = 0x1f;     // a key that libedit is told to draw the line again for
+constexpr size_t kMostShown = 60;  // completions in a list
+constexpr char kRedraw = 0x1f;     // a key that is bound to redrawing the line
 constexpr char kEscape = 0x1b;
-constexpr std::string_view kPasteBegins = "[200~", kPasteEnds = "\033[201~";  // behind an escape
-constexpr const char* kGoesOn = "\005\\\r";  // for Alt-Enter: to the end of the line, \, Enter
-constexpr int kSequenceMs = 50;              // the bytes of one key come together
+constexpr std::string_view kPasteBegins = "[200~", kPasteEnds = "\033[201~";  // after an escape
+constexpr const char* kContinueLine =
+    "\005\\\r";                  // for Alt-Enter: to the end of the line, \, Enter
+constexpr int kSequenceMs = 50;  // most time between the bytes of one key
 
-// Set by handlers: since it was last looked at the shell had the terminal (Ctrl-Z and fg). The
-// descriptor can be read from after that, and when the width has changed: any thread may get a
-// signal, and poll() ends in one.
+// Set by signal handlers. `continued`: the shell had the terminal (Ctrl-Z and fg) since the last
+// check. `changes`: an eventfd, readable after that or after a change of the width. It is needed
+// because a signal may arrive in another thread than the one in poll().
 std::atomic<bool> continued = false;
 int changes = -1;
 
@@ -57,7 +58,7 @@ int columns() {
   return ::ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// UTF-8 typed by the user needs a locale that has it; Debian's C.UTF-8 is always there.
+// Typed UTF-8 needs a UTF-8 locale. Debian always has C.UTF-8.
 void use_utf8() {
   std::setlocale(LC_CTYPE, "");
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -68,7 +69,7 @@ bool has_controls(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20; });
 }
 
-// As keys they would be line ends of the terminal's own kind.
+// Converts the line ends of a terminal (\r) to \n.
 std::string with_line_feeds(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i)
@@ -91,7 +92,7 @@ struct LineEditor::Terminal {
   void take_paste();
   void type_in(std::string text);
   int complete();
-  std::string place_of(size_t paste) const;
+  std::string placeholder(size_t paste) const;
   int next_character(wchar_t* out);
   Result read(const char* prompt, std::string& line, bool& pasted);
   bool is_drawn_wrong();
@@ -101,23 +102,23 @@ struct LineEditor::Terminal {
   void show_again();
 
   const char* prompt = "";
-  std::string typed, waiting;       // waiting: comes before the next key
-  std::vector<std::string> pastes;  // of this chat, since history may bring a line back
+  std::string typed, waiting;       // waiting: bytes to return before the next key
+  std::vector<std::string> pastes;  // of the whole chat, because history may recall a line
   const Interruption& interruption;
   EditLine* editor;
   History* history;
-  // The terminal once more, without waiting: Ctrl-C drops what was typed, also what poll() has
-  // just seen, and standard input would be waited for.
+  // The terminal, opened again without blocking. Ctrl-C drops typed bytes, even those that poll()
+  // has just reported, and a read from standard input would then block.
   int keyboard;
-  size_t pastes_before = 0;          // this line
-  std::vector<std::string> entered;  // lines of this chat, for the next one
+  size_t pastes_before = 0;          // number of pastes before this line
+  std::vector<std::string> entered;  // lines of this chat for the history file
   const std::string history_file;
   const Complete completions;
   bool interrupted = false;
-  // A character, a key or a paste has begun and not ended, so that the line cannot be drawn again.
+  // In the middle of a character, a key or a paste: the line cannot be redrawn.
   bool inside = false, redraws = false;
-  ptrdiff_t drawn = 0;           // bytes of the line, when it was looked at
-  std::optional<termios> shown;  // the mode before hold_typing()
+  ptrdiff_t drawn = 0;           // bytes of the line at the last check
+  std::optional<termios> shown;  // the terminal mode before hold_typing()
 };
 
 LineEditor::Terminal::Terminal(const Interruption& interruption, const std::string& history_file,
@@ -171,8 +172,8 @@ LineEditor::Terminal::~Terminal() {
   if (keyboard != STDIN_FILENO) ::close(keyboard);
 }
 
-// False at the end of input and at Ctrl-C. After a stop (Ctrl-Z, fg) the shell has set its own
-// mode, and the line has to be drawn again.
+// Reads a byte. False at the end of input and at Ctrl-C. After Ctrl-Z and fg it sets the terminal
+// mode again and redraws the line.
 bool LineEditor::Terminal::key(char& byte) {
   while (!(interrupted = interruption.requested())) {
     pollfd in[] = {
@@ -182,15 +183,15 @@ bool LineEditor::Terminal::key(char& byte) {
     if (ready < 0 && errno != EINTR) return false;
     eventfd_t ignored;
     if (ready <= 0 || ::eventfd_read(changes, &ignored) != 0) {
-      if (ready <= 0 || in[0].revents == 0) continue;  // the request comes in a moment
+      if (ready <= 0 || in[0].revents == 0) continue;  // the interrupt flag is set in a moment
       const ssize_t n = ::read(keyboard, &byte, 1);
-      if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;  // Ctrl-C dropped what was there
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;  // Ctrl-C dropped the bytes
       return n == 1;
     }
     el_resize(editor);
-    el_set(editor, EL_PREP_TERM, 0);  // it would not set what it believes to be set
+    el_set(editor, EL_PREP_TERM, 0);  // libedit does not set a mode that it believes to be set
     el_set(editor, EL_PREP_TERM, 1);
-    if (continued.exchange(false) && terminal_obeys()) mark_pastes(true);  // shells end that
+    if (continued.exchange(false) && terminal_obeys()) mark_pastes(true);  // shells turn that off
     redraws = true;
     if (inside) continue;
     byte = '\0';  // nothing was typed
@@ -206,7 +207,7 @@ bool LineEditor::Terminal::next_byte(char& byte) {
   return true;
 }
 
-// Behind an escape: whether a paste follows. If not, what was read of it waits.
+// After an escape: true if a paste follows. If not, the bytes that were read wait.
 bool LineEditor::Terminal::paste_begins() {
   pollfd in{STDIN_FILENO, POLLIN, 0};
   char byte;
@@ -219,13 +220,13 @@ bool LineEditor::Terminal::paste_begins() {
   return inside;
 }
 
-std::string LineEditor::Terminal::place_of(size_t paste) const {
+std::string LineEditor::Terminal::placeholder(size_t paste) const {
   const std::string& text = pastes[paste];
   return fmt::format("[paste {}: {} lines]", paste + 1,
                      std::count(text.begin(), text.end(), '\n') + 1);
 }
 
-// One line goes into the line as if it were typed, several have a place there.
+// Reads the rest of a paste and inserts it.
 void LineEditor::Terminal::take_paste() {
   std::string text;
   char byte;
@@ -234,23 +235,22 @@ void LineEditor::Terminal::take_paste() {
   type_in(with_line_feeds(text));
 }
 
-// As if it had been typed: one line as it is, several by a place that stands for them.
+// Inserts text as if it was typed: one line unchanged, several lines as a placeholder.
 void LineEditor::Terminal::type_in(std::string text) {
   if (has_controls(text)) {
     pastes.push_back(std::move(text));
-    waiting += place_of(pastes.size() - 1);
+    waiting += placeholder(pastes.size() - 1);
   } else {
     waiting += text;
   }
 }
 
-// As far as all that the line may become have the same letters; where that is no further, they are
-// shown.
+// Extends the line by the letters that all completions share. If there are none, shows the list.
 int LineEditor::Terminal::complete() {
   const LineInfo* line = el_line(editor);
-  const std::string begun(line->buffer, line->cursor);
-  const std::vector<Completion> all = completions(begun);
-  if (begun.empty() || all.empty()) return CC_NORM;
+  const std::string typed_part(line->buffer, line->cursor);
+  const std::vector<Completion> all = completions(typed_part);
+  if (typed_part.empty() || all.empty()) return CC_NORM;
   const std::string& first = all[0].line;
   size_t common = first.size();
   for (const Completion& other : all)
@@ -258,12 +258,13 @@ int LineEditor::Terminal::complete() {
                                   other.line.begin(), other.line.end())
                         .first -
                     first.begin());
-  const auto is_inside = [&](size_t at) {  // of a character of UTF-8
+  const auto is_inside = [&](size_t at) {  // inside a UTF-8 character
     return at < first.size() && (static_cast<unsigned char>(first[at]) & 0xc0) == 0x80;
   };
-  while (common > begun.size() && is_inside(common)) --common;
-  if (common > begun.size())
-    return el_insertstr(editor, first.substr(begun.size(), common - begun.size()).c_str()) == 0
+  while (common > typed_part.size() && is_inside(common)) --common;
+  if (common > typed_part.size())
+    return el_insertstr(editor,
+                        first.substr(typed_part.size(), common - typed_part.size()).c_str()) == 0
                ? CC_REFRESH
                : CC_ERROR;
   if (all.size() == 1) return CC_NORM;
@@ -276,13 +277,13 @@ int LineEditor::Terminal::complete() {
   return CC_REDISPLAY;
 }
 
-// An insertion in front of where a line wraps: libedit shifts what is behind on the screen, where
-// the last character of a row would have to go to the next.
+// True after an insertion before the place where a line wraps. libedit shifts the text after it on
+// the screen, but does not move the last character of a row to the next row.
 bool LineEditor::Terminal::is_drawn_wrong() {
   const LineInfo* line = el_line(editor);
   const ptrdiff_t size = line->lastchar - line->buffer;
   const bool changed = std::exchange(drawn, size) != size;
-  // While history is searched, the line holds a line break and what is looked for.
+  // While the history is searched, the line contains a line break and the search text.
   const bool searches = std::find(line->buffer, line->lastchar, '\n') != line->lastchar;
   return changed && !searches && line->cursor < line->lastchar &&
          ptrdiff_t(std::string_view(prompt).size()) + size >= columns();
@@ -293,11 +294,11 @@ int LineEditor::Terminal::next_character(wchar_t* out) {
   std::mbstate_t state{};
   char byte;
   inside = false;
-  // Not while the rest of a key waits: an arrow's letters would go into the line.
-  const auto draws_again = [&] {
+  // Not while the rest of a key waits: the letters of an arrow key would go into the line.
+  const auto redraws_now = [&] {
     return !inside && waiting.empty() && std::exchange(redraws, false);
   };
-  while (draws_again() ? (byte = kRedraw, true) : next_byte(byte)) {
+  while (redraws_now() ? (byte = kRedraw, true) : next_byte(byte)) {
     if (byte == '\0' && redraws) continue;
     if (byte == kEscape && waiting.empty()) {
       if (paste_begins()) {
@@ -306,23 +307,23 @@ int LineEditor::Terminal::next_character(wchar_t* out) {
         continue;
       }
       if (waiting == "\r" || waiting == "\n") {
-        waiting = kGoesOn;
+        waiting = kContinueLine;
         continue;
       }
     }
     const size_t n = std::mbrtowc(out, &byte, 1, &state);
     inside = n == size_t(-2);
-    if (inside) continue;  // a character of several bytes has begun
+    if (inside) continue;  // in the middle of a character
     if (n != size_t(-1)) return 1;
-    state = {};  // not UTF-8: drop it
+    state = {};  // drops a byte that is not UTF-8
   }
   const LineInfo* line = el_line(editor);
   typed.assign(line->buffer, line->lastchar - line->buffer);
   return interrupted ? -1 : 0;
 }
 
-// Without ICANON nothing has to be a line: a paste may be longer than the system takes for one. The
-// line editor wants Enter as it comes, so ICRNL goes too.
+// Without ICANON a paste may be longer than the longest line of the system. Without ICRNL the line
+// editor receives Enter unchanged.
 void LineEditor::Terminal::hold_typing() {
   termios mode;
   if (shown || ::tcgetattr(STDIN_FILENO, &mode) != 0) return;
@@ -337,7 +338,7 @@ void LineEditor::Terminal::keep_holding() {
 
 void LineEditor::Terminal::set_waiting(termios mode) {
   mode.c_lflag &= ~tcflag_t(ECHO | ICANON);
-  mode.c_lflag |= NOFLSH;  // Ctrl-C stops the answer, and what was typed stays
+  mode.c_lflag |= NOFLSH;  // Ctrl-C stops the answer and keeps typed text
   mode.c_iflag &= ~tcflag_t(ICRNL);
   mode.c_cc[VMIN] = 1, mode.c_cc[VTIME] = 0;
   terminal_is_changed(true);
@@ -360,7 +361,8 @@ LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::stri
   show_again();
   terminal_is_changed(true);
   if (terminal_obeys()) mark_pastes(true);
-  el_set(editor, EL_PREP_TERM, 1);  // el_gets() would show the prompt before, and echo meanwhile
+  el_set(editor, EL_PREP_TERM,
+         1);  // otherwise the terminal echoes until el_gets() has printed the prompt
   int count = 0;
   const char* text = el_gets(editor, &count);
   if (terminal_obeys()) mark_pastes(false);
@@ -379,21 +381,21 @@ LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::stri
   const std::string shown = line;
   const size_t old = pastes_before;
   for (size_t i = 0; i < pastes.size(); ++i) {
-    const std::string place = place_of(i);
+    const std::string place = placeholder(i);
     const size_t at = line.find(place);
     if (at == std::string::npos) continue;
     line.replace(at, place.size(), pastes[i]);
     pasted = true;
   }
   for (size_t i = old; i < pastes.size(); ++i)
-    if (shown.find(place_of(i)) == std::string::npos &&
-        shown.find(place_of(i).substr(0, place_of(i).find(':'))) != std::string::npos) {
-      put_error("a piece of " + place_of(i) +
-                " was deleted, which stands for a text as a whole: the line is dropped");
+    if (shown.find(placeholder(i)) == std::string::npos &&
+        shown.find(placeholder(i).substr(0, placeholder(i).find(':'))) != std::string::npos) {
+      put_error("a part of the placeholder " + placeholder(i) +
+                " was deleted: the line is dropped, please paste again");
       line.clear();
     }
   pastes_before = pastes.size();
-  // What was pasted is not kept, so a line with a place for it would mean nothing later.
+  // Pastes are not kept in the history file, so lines with placeholders are left out.
   if (!pasted && shown.find_first_not_of(" \t") != std::string::npos) entered.push_back(shown);
   return Result::line;
 }
@@ -428,8 +430,7 @@ LineEditor::Result LineEditor::read(const char* prompt, std::string& line) {
       return line.empty() ? Result::end : Result::line;
     }
     if (line.size() == kMostText)
-      fail(Exit::io,
-           "standard input: a line has more than {} bytes, which is the most that is read",
+      fail(Exit::io, "standard input: a line has more than {} bytes, the longest that chaski reads",
            kMostText);
   }
   return Result::line;

@@ -1,8 +1,7 @@
-// Lines that a person types, with arrow keys and history (libedit), or lines from a pipe. What is
-// pasted is one piece of text, also if it has several lines: the line shows "[paste 1: 20 lines]"
-// in its place. Tab completes what the owner of the editor knows, Alt-Enter ends a line with a
-// backslash. The terminal is in
-// its own mode again whenever read() has returned.
+// Reads lines that a person types, with arrow keys and history (libedit), or lines from a pipe. A
+// paste of several lines is one piece of text: the line shows "[paste 1: 20 lines]" for it. Tab
+// completes with the function of the caller. Alt-Enter ends a line with a backslash. When read()
+// returns, the terminal is in its original mode.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,27 +15,27 @@ namespace chaski {
 class LineEditor {
  public:
   enum class Result { line, end, interrupted };  // end: Ctrl-D on an empty line, end of the pipe
-  // How a line may go on: whole, and what of it is shown where there are several.
+  // A completion: the whole line, and the part that is shown in a list.
   struct Completion {
     std::string line, shown;
   };
-  using Complete = std::function<std::vector<Completion>(const std::string& begun)>;
+  using Complete = std::function<std::vector<Completion>(const std::string& typed)>;
 
-  // `history`: a file of lines that were typed, read now and written at the end; empty: none.
+  // `history`: a file with typed lines, read now and written at the end; empty: none.
   LineEditor(const Interruption& interruption, const std::string& history, Complete complete);
   ~LineEditor();
 
-  // The line comes without its newline. `interrupted`: the Interruption was requested; `line` is
-  // what had been typed. The prompt is shown on a terminal only.
+  // Reads a line without its newline. `interrupted`: the interrupt flag was set, and `line` has the
+  // text typed so far. The prompt is shown on a terminal only.
   Result read(const char* prompt, std::string& line);
-  // From now on until the next read() what is typed or pasted is not shown and not lost: it waits.
-  // Ctrl-C is a signal all the while. At the end of the program the terminal is as it was.
+  // Until the next read(), typed and pasted text is not shown and waits for that read(). Ctrl-C is
+  // still a signal. At the end of the program the terminal is restored.
   void hold_typing();
-  // To be called now and then until that: after Ctrl-Z and fg the terminal has the shell's mode.
+  // Call it regularly meanwhile: after Ctrl-Z and fg the terminal has the mode of the shell.
   void keep_holding();
-  // The next line begins with this, as if it had been typed, and waits to be changed.
+  // The next line begins with this text, and the user can edit it.
   void suggest(const std::string& text);
-  bool pasted() const { return pasted_; }  // the last line has a paste of several lines
+  bool pasted() const { return pasted_; }  // the last line contains a paste of several lines
   bool interactive() const { return terminal_ != nullptr; }
 
  private:
@@ -45,8 +44,8 @@ class LineEditor {
   bool pasted_ = false;
 };
 
-// The files and folders whose path begins so, behind `front`; not hidden ones unless they are asked
-// for.
+// Completes a path: files and folders whose path begins with `begun`, each after `front`. Hidden
+// ones only if the name begins with a dot.
 std::vector<LineEditor::Completion> completions_of_files(const std::string& front,
                                                          const std::string& begun);
 

@@ -18,9 +18,9 @@ namespace chaski {
 namespace {
 
 bool quiet = false;
-bool open_line = false;  // of standard output
+bool open_line = false;  // stdout is in the middle of a line
 
-// False with errno set. Signals may cut a write short.
+// Returns false with errno set. A signal may interrupt a write.
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
@@ -41,7 +41,7 @@ std::string read_all(int fd, const std::string& name) {
     if (n == 0) return text;
     text.append(part, size_t(n));
     if (text.size() > kMostText)
-      fail(Exit::io, "{}: has more than {} bytes of text, which is the most that is read", name,
+      fail(Exit::io, "{}: has more than {} bytes of text, the most that chaski reads", name,
            kMostText);
   }
 }
@@ -70,8 +70,9 @@ std::string base64(std::string_view text) {
   return out;
 }
 
-// On a terminal between words, but for a line with a command in it, which somebody may copy.
-void put_wrapped(const std::string& line) {
+// On a terminal, breaks the line between words. Lines with a command stay whole, so that they can
+// be copied.
+void put_message(const std::string& line) {
   const bool command = line.find('"') != line.npos || line.find("chaski ") != line.npos;
   if (command || !stderr_is_terminal() || !terminal_obeys()) return put_line(escaped(line));
   std::string lines = hanging("", escaped(line), 0, size_t(terminal_width(STDERR_FILENO)));
@@ -110,10 +111,10 @@ void put_state(std::string_view line) {
 }
 
 void put_notice(std::string_view line) {
-  if (!quiet) put_wrapped("chaski: note: " + std::string(line));
+  if (!quiet) put_message("chaski: note: " + std::string(line));
 }
 
-void put_error(std::string_view line) { put_wrapped("chaski: error: " + std::string(line)); }
+void put_error(std::string_view line) { put_message("chaski: error: " + std::string(line)); }
 
 void put_summary(std::string_view line) {
   if (!quiet) put_note(line);
@@ -164,7 +165,7 @@ std::string safe_for_terminal(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
-    // U+0080 .. U+009F, a second way to spell the controls that start with ESC.
+    // U+0080 .. U+009F: another encoding of the control sequences that begin with ESC.
     const bool c1 =
         c == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     if (c1) ++i;

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kBarWidth = 24, kNameWidth = 24;
 constexpr auto kInterval = std::chrono::milliseconds(100);
-// Of a prompt: a shorter wait needs no line.
-constexpr auto kMoment = std::chrono::milliseconds(500), kRedrawn = std::chrono::milliseconds(250);
+// The line of a prompt appears after kDelay.
+constexpr auto kDelay = std::chrono::milliseconds(500), kRedrawn = std::chrono::milliseconds(250);
 
 std::string clock_text(double seconds) {
   const auto whole = int64_t(std::min(seconds, 359999.0) + 0.5);
@@ -42,7 +42,7 @@ ProgressBar::~ProgressBar() {
 void ProgressBar::show(const FileProgress& progress) {
   const auto now = Clock::now();
   if (!enabled_ || (shown_ && now - last_ < kInterval)) return;
-  if (!shown_) started_ = now, before_ = progress.done;  // what came before was preparation
+  if (!shown_) started_ = now, before_ = progress.done;  // earlier work is not part of the speed
   shown_ = true;
   last_ = now;
   draw("\r" + line(progress) + "\033[K");
@@ -56,7 +56,7 @@ std::string ProgressBar::line(const FileProgress& progress) const {
       fmt::format("[{:#<{}}{:.<{}}] {:3.0f}%", "", full, "", kBarWidth - full, 100 * share);
   const double gained =
       progress.total > 0 ? double(progress.done - before_) / double(progress.total) : 0;
-  if (gained > 0.01 && seconds > 0.3)  // before that, a guess from next to nothing
+  if (gained > 0.01 && seconds > 0.3)  // earlier estimates are useless
     text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * gained / seconds, scale_.unit,
                         clock_text(seconds * (1 - share) / gained));
   return text + "  " + escaped(progress.tensor).substr(0, kNameWidth);
@@ -73,14 +73,14 @@ void ReadingLine::show(int known, int all) {
   if (known >= all) return end();
   {
     const std::lock_guard lock(mutex_);
-    told_ = Clock::now(), known_ = known, all_ = all;
-    if (first_ < 0) began_ = told_, first_ = known;
+    updated_ = Clock::now(), known_ = known, all_ = all;
+    if (first_ < 0) began_ = updated_, first_ = known;
   }
   if (drawing_.joinable()) return;
   try {
-    drawing_ = std::thread([this] { draw_now_and_then(); });
+    drawing_ = std::thread([this] { draw_repeatedly(); });
   } catch (const std::system_error&) {
-    enabled_ = false;  // it is only a line
+    enabled_ = false;  // continues without the line
   }
 }
 
@@ -95,10 +95,10 @@ void ReadingLine::end() {
   drawing_.join();
 }
 
-void ReadingLine::draw_now_and_then() {
+void ReadingLine::draw_repeatedly() {
   const auto is_over = [this] { return is_over_; };
   std::unique_lock lock(mutex_);
-  if (over_.wait_for(lock, kMoment, is_over)) return;
+  if (over_.wait_for(lock, kDelay, is_over)) return;
   do draw("\r" + dimmed(line()) + "\033[K");
   while (!over_.wait_for(lock, kRedrawn, is_over));
   draw("\r\033[K");
@@ -106,10 +106,10 @@ void ReadingLine::draw_now_and_then() {
 
 std::string ReadingLine::line() const {
   std::string text = fmt::format("reading {} of {} tokens", known_, all_);
-  if (known_ == first_) return text;  // nothing to foretell from
+  if (known_ == first_) return text;  // no speed is known yet
   const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
-  const double left =
-      seconds(told_ - began_) * (all_ - known_) / (known_ - first_) - seconds(Clock::now() - told_);
+  const double left = seconds(updated_ - began_) * (all_ - known_) / (known_ - first_) -
+                      seconds(Clock::now() - updated_);
   return text + (left < 100 ? fmt::format(", {:.0f} s left", std::max(left, 1.0))
                             : fmt::format(", {} left", clock_text(left)));
 }

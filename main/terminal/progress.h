@@ -1,5 +1,4 @@
-// Lines on the terminal that show how far a long job is. ProgressBar: bar, share, speed, time left.
-// Nothing if stderr is not a terminal.
+// Progress of long jobs in one line of the terminal. Prints nothing if stderr is not a terminal.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -11,16 +10,17 @@
 
 namespace chaski {
 
-// How many `unit` the whole job has; the speed is shown in them: "million weights", "MB".
+// The size of the whole job in `unit`s, such as "MB". The speed is shown in them.
 struct ProgressScale {
   double amount = 0;
   std::string unit;
 };
 
+// Shows a bar, the share that is done, the speed and the time left.
 class ProgressBar {
  public:
   explicit ProgressBar(ProgressScale scale);
-  ~ProgressBar();  // takes the line away
+  ~ProgressBar();  // removes the line
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
@@ -35,35 +35,35 @@ class ProgressBar {
 
   ProgressScale scale_;
   bool enabled_, shown_ = false;
-  uint64_t before_ = 0;  // done when it was shown first
+  uint64_t before_ = 0;  // done when the bar was first shown
   Clock::time_point started_, last_;
 };
 
-// "reading 1024 of 2082 tokens, 3 s left": a line for a prompt that takes more than a moment, drawn
-// by a thread of its own, because a portion of the prompt may take seconds. Nothing if stderr is
-// not a terminal, or if text stands in front of the cursor.
+// Shows "reading 1024 of 2082 tokens, 3 s left" for a prompt that takes more than half a second. A
+// thread draws the line, because one portion of the prompt may take seconds. Prints nothing if
+// stderr is not a terminal, or if there is text before the cursor.
 class ReadingLine {
  public:
   explicit ReadingLine(bool wanted = true);
-  ~ReadingLine();  // takes the line away
+  ~ReadingLine();  // removes the line
   ReadingLine(const ReadingLine&) = delete;
   ReadingLine& operator=(const ReadingLine&) = delete;
 
-  // How many tokens are known; the line goes away with the last.
+  // `known` of `all` tokens are read. The line is removed after the last one.
   void show(int known, int all);
 
  private:
   using Clock = std::chrono::steady_clock;
-  void draw_now_and_then();
+  void draw_repeatedly();
   std::string line() const;
   void end();
 
   bool enabled_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards the members below
   std::condition_variable over_;
   bool is_over_ = false;
-  int first_ = -1, known_ = 0, all_ = 0;  // first_: known when it began
-  Clock::time_point began_, told_;
+  int first_ = -1, known_ = 0, all_ = 0;  // first_: known at the first call
+  Clock::time_point began_, updated_;
   std::thread drawing_;
 };
 

@@ -16,7 +16,8 @@ namespace {
 
 using Scope = Interruption::Scope;
 
-// All that a handler touches: lock-free atomics, and a struct written before the handlers exist.
+// Everything that handlers use: lock-free atomics, and a struct that is written before the handlers
+// are installed.
 std::atomic<Scope> scope_now = Scope::nothing;
 std::atomic<bool> requested_flag = false;
 std::atomic<int> last_signal = 0;
@@ -40,13 +41,13 @@ void on_signal(int signal) {
   errno = error;
 }
 
-// A page of a mapped file that cannot be had. Anything else is a bug, and ends as one.
+// A page of a mapped file that cannot be read. Any other SIGBUS is a bug and ends the program.
 void on_bus_error(int signal, siginfo_t* info, void*) {
   if (const char* path = mapped_file_at(info->si_addr))
     end_now(Exit::io,
             {path,
-             ": cannot be read any more: another program shortened it while it was in "
-             "use, or the disk fails (--load copy reads a model whole before it starts)"});
+             ": cannot be read any more: another program shortened the file while it was in "
+             "use, or the disk fails (--load copy reads the whole model at the start)"});
   end_by_signal(signal);
 }
 
@@ -56,7 +57,7 @@ void handle_faults() {
   action.sa_flags = SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   ::sigaction(SIGBUS, &action, nullptr);
-  // ulimit -f: the write that went too far says so itself, and its file is removed.
+  // For ulimit -f: the write that exceeds the limit fails with an error, and its file is removed.
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
@@ -73,8 +74,8 @@ void handle_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
     struct sigaction before;
     ::sigaction(signal, nullptr, &before);
-    // Whoever started us with a signal ignored (nohup) meant it; but a pipe that nobody reads must
-    // end us.
+    // A signal that is ignored at the start (nohup) stays ignored, except SIGPIPE: a closed pipe
+    // must end the program.
     if (before.sa_handler != SIG_IGN || signal == SIGPIPE) ::sigaction(signal, &action, nullptr);
   }
 }

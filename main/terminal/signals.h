@@ -1,19 +1,19 @@
-// What Ctrl-C, SIGTERM and a closed pipe do, and faults that come as signals. By default they end
-// the program, as the shell expects (130, 143, 141), after the terminal is as it was and temporary
-// files are gone. While an Interruption lives, they ask for the end of an answer instead.
+// Handles Ctrl-C, SIGTERM, closed pipes, and faults that arrive as signals. By default they restore
+// the terminal, remove temporary files and end the program with the status that a shell expects
+// (130, 143, 141). While an Interruption exists, they set a flag that ends the answer.
 #pragma once
 #include <atomic>
 
 namespace chaski {
 
-void handle_signals();  // once, at the start
+void handle_signals();  // called once, at the start
 
 class Interruption {
  public:
   enum class Scope {
-    nothing,  // both end the program, as without an Interruption
-    answer,   // SIGINT only, as often as it comes; SIGTERM still ends the program
-    program,  // SIGINT and SIGTERM; a second one ends the program at once
+    nothing,  // no signal sets the flag
+    answer,   // each SIGINT sets the flag
+    program,  // the first SIGINT or SIGTERM sets the flag, a second one ends the program
   };
   explicit Interruption(Scope scope);
   ~Interruption();
@@ -21,27 +21,26 @@ class Interruption {
   Interruption& operator=(const Interruption&) = delete;
 
   const std::atomic<bool>& requested() const;
-  int signal() const;  // the last one, 0 if there was none
-  // Can be read from as long as requested() holds: for poll(), which a signal that comes just
-  // before it, or to another thread, would not end. -1 if there is none.
+  int signal() const;  // the last signal; 0: none
+  // Readable while requested() is true. For poll(): a signal just before poll(), or in another
+  // thread, does not end poll() itself. -1 before handle_signals().
   int descriptor() const;
   void reset();
 };
 
-// Ends the program as the default action of `signal` would, so that a shell sees why and its loops
-// stop too.
+// Ends the program with the default action of `signal`, so that the shell sees the reason and its
+// loops stop too.
 [[noreturn]] void end_by_signal(int signal);
 
-// Whether the terminal is this program's, and not the shell's that put it into the background.
-// Async-signal-safe.
+// False if the shell has put the program into the background. Async-signal-safe.
 bool has_the_terminal();
 
-// Async-signal-safe: the terminal as it was, temporary files removed.
+// Restores the terminal and removes temporary files. Async-signal-safe.
 void restore_and_remove();
 
-// The line editor says so while it has the terminal in its own mode.
+// The line editor calls this when it changes the mode of the terminal and when it restores it.
 void terminal_is_changed(bool changed);
-// Has the terminal mark what is pasted (ESC [200~ ... ESC [201~), or no longer.
+// Turns bracketed paste on or off: the terminal then marks pastes (ESC [200~ ... ESC [201~).
 void mark_pastes(bool on);
 
 }  // namespace chaski

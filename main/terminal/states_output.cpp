@@ -5,9 +5,10 @@
 namespace chaski {
 
 std::string states_line(const KvStates& s) {
-  std::string line = fmt::format("a sequence keeps, in {}, {} bytes per 1024 tokens of context",
-                                 s.kv, s.bytes.per_1024);
-  if (s.bytes.windows > 0) line += fmt::format(", in windows at most {} bytes", s.bytes.windows);
+  std::string line = fmt::format(
+      "the states of a sequence take, with --kv {}, {} bytes per 1024 tokens of context", s.kv,
+      s.bytes.per_1024);
+  if (s.bytes.windows > 0) line += fmt::format(", at most {} bytes in windows", s.bytes.windows);
   if (s.bytes.recurrent > 0)
     line += fmt::format(", and {} bytes of recurrent states", s.bytes.recurrent);
   return line + "\n";

@@ -1,4 +1,4 @@
-// What a model keeps of a sequence, as inspect and bench say it.
+// The size of a model's states for a sequence, for inspect and bench.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace chaski {
 
-// With keys and values in `kv`, as --kv names it.
+// `kv`: the format of keys and values, as in --kv.
 struct KvStates {
   std::string kv;
   StateBytes bytes;

@@ -10,10 +10,10 @@ double read_rate(const GenerateResult& result) {
   return result.decode_seconds > 0 ? double(result.decode_bytes) / result.decode_seconds : 0;
 }
 
-// Weights up to here stay in a cache from token to token: memory is not what decoding waits for.
-constexpr uint64_t kCached = uint64_t{16} << 20;
+// Weights of at most this size stay in a CPU cache, so memory does not limit decoding.
+constexpr uint64_t kMostCached = uint64_t{16} << 20;
 
-constexpr double kWorthSaying = 1.1;  // times the speed without guesses
+constexpr double kWorthSaying = 1.1;  // speed-up from drafting that is reported
 
 // Three digits, never an exponent.
 std::string rate_text(double rate) {
@@ -26,7 +26,7 @@ std::string duration_text(double seconds) {
 }  // namespace
 
 double measured_bandwidth(const Engine& engine, const GenerateResult& result) {
-  if (result.decode_rate() == 0 || engine.weight_bytes() <= kCached) return 0;
+  if (result.decode_rate() == 0 || engine.weight_bytes() <= kMostCached) return 0;
   const double bandwidth = engine.memory_bandwidth();
   return read_rate(result) <= bandwidth ? bandwidth : 0;
 }
@@ -39,9 +39,9 @@ const char* why_it_ended(Finish finish) {
 }
 
 const char* why_no_guesses(NoGuesses why) {
-  constexpr const char* kWords[] = {"", "the text was over before it was known what they gain",
-                                    "they would have taken longer than they gain",
-                                    "the text was over before its guesser had read it"};
+  constexpr const char* kWords[] = {"", "the text ended before their gain was known",
+                                    "they would cost more time than they gain",
+                                    "the text ended before the drafter had read it"};
   return kWords[int(why)];
 }
 
@@ -60,25 +60,26 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
   if (result.known_tokens < result.prompt_tokens)
     return fmt::format("{}; seed {}", unread_line(result), seed);
   if (result.cached)
-    return fmt::format("prompt {}; answer {}, given before (--answer-cache); {}; seed {}",
+    return fmt::format("prompt {}; answer {}, from --answer-cache; {}; seed {}",
                        counted(result.prompt_tokens, "token"),
                        counted(result.tokens.size(), "token"), why_it_ended(result.finish), seed);
   std::string line = fmt::format("prompt {}, {}", counted(result.prompt_tokens, "token"),
                                  rate_text(result.prompt_rate()));
-  if (result.cached_tokens > 0) line += fmt::format(" ({} known before)", result.cached_tokens);
+  if (result.cached_tokens > 0) line += fmt::format(" ({} cached)", result.cached_tokens);
   line += fmt::format("; answer {}", counted(result.tokens.size(), "token"));
   if (result.decode_rate() > 0) line += ", " + rate_text(result.decode_rate());
   if (!result.tokens.empty())
     line += "; first token after " + duration_text(result.first_token_seconds);
   if (bandwidth > 0)
-    line += fmt::format("; {:.0f}% of the {:.1f} GB/s that memory gives",
+    line += fmt::format("; {:.0f}% of the memory bandwidth of {:.1f} GB/s",
                         100 * read_rate(result) / bandwidth, bandwidth / 1e9);
   if (result.drafted > 0 && (all || result.speed_up >= kWorthSaying)) {
-    line += fmt::format("; {} of {} guesses right", result.accepted, result.drafted);
-    if (result.speed_up > 0) line += fmt::format(", {:.2f} × the speed without", result.speed_up);
+    line += fmt::format("; {} of {} draft tokens accepted", result.accepted, result.drafted);
+    if (result.speed_up > 0)
+      line += fmt::format(", {:.2f} × the speed without drafting", result.speed_up);
   }
   if (all && result.no_guesses != NoGuesses::other)
-    line += fmt::format("; no guesses: {}", why_no_guesses(result.no_guesses));
+    line += fmt::format("; no draft tokens: {}", why_no_guesses(result.no_guesses));
   return line + fmt::format("; {}; seed {}", why_it_ended(result.finish), seed);
 }
 

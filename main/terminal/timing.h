@@ -1,4 +1,4 @@
-// What a generation cost, as one line for people and as JSON: run and chat. Rates come from
+// Timing of a generation as one line and as JSON, for run and chat. The rates come from
 // engine/requests/generate.h, the limit of the machine from engine/machine/bandwidth.h.
 #pragma once
 #include <string>
@@ -9,12 +9,11 @@
 
 namespace chaski {
 
-// Bytes per second that memory gives, as bench measured them, for a comparison with what decoding
-// read. 0 if they were never measured, or if the weights stay in a cache, so that it would say
-// nothing.
+// The memory bandwidth in bytes per second as bench measured it, to compare with the bytes that
+// decoding read. 0 if it was not measured, or if the weights fit into a CPU cache.
 double measured_bandwidth(const Engine& engine, const GenerateResult& result);
 
-// The help of --json where a text comes of it.
+// The help of --json for commands that generate text.
 constexpr const char* kJsonOfText =
     "JSON on standard output (docs/json.md); its \"finish\" is end, stop, length, full or "
     "interrupted";
@@ -22,16 +21,16 @@ constexpr const char* kJsonOfText =
 // In words: "the model ended it".
 const char* why_it_ended(Finish finish);
 
-// Why nobody guessed whom --draft names; "": somebody did, or nobody is named.
+// Why the drafter proposed nothing, in words; "" for NoGuesses::other.
 const char* why_no_guesses(NoGuesses why);
 
-// Threads that worked on it, for --verbose: "; 1.97 of 2 threads".
+// The threads used on average, for --verbose: "; 1.97 of 2 threads".
 std::string threads_part(const Engine& engine);
-// Of a text that was over before its prompt was read: what was read, and no rate.
+// For a text that ended before its prompt was read: how much was read.
 std::string unread_line(const GenerateResult& result);
-// `all`: also of guesses that gained nothing.
+// `all`: report draft tokens even if they gained nothing.
 std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t seed, bool all);
-// A text, and the same about it: of run and chat.
+// The text and its timing.
 JsonValue result_json(const Engine& engine, const GenerateResult& result, double bandwidth,
                       uint64_t seed);
 

@@ -114,7 +114,7 @@ TEST_CASE("cli/chat: a conversation is saved with its KV cache, which is not com
     CHECK_MESSAGE(resumed.error_says(" tokens from " + talk + ".kv"), resumed.err);
     CHECK(first.out + resumed.out == whole.out);
     const auto known = [](const Outcome& outcome) {  // from the line about the last answer
-      const size_t at = outcome.err.rfind(" known before");
+      const size_t at = outcome.err.rfind(" cached)");
       return at == std::string::npos ? "" : outcome.err.substr(outcome.err.rfind('(', at), 8);
     };
     CHECK_MESSAGE(known(resumed) == known(whole), resumed.err);
@@ -177,7 +177,7 @@ TEST_CASE("cli/chat: a conversation is saved with its KV cache, which is not com
   write_file(talk + ".kv", "dear diary");
   const Outcome kept =
       chaski_run({"chat", "--lines", "-m", kStory, "-n", "1"}, "a\n/save " + talk + "\n");
-  CHECK_MESSAGE(kept.error_says("talk.json.kv: is there and holds no keys and values"), kept.err);
+  CHECK_MESSAGE(kept.error_says("talk.json.kv: the file exists and holds no KV cache"), kept.err);
   CHECK(read_file(talk + ".kv") == "dear diary");
 }
 

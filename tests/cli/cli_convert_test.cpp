@@ -257,10 +257,10 @@ TEST_CASE("cli/inspect and its damaged file") {
   const int64_t kept = int64_t(object["states"]["bytes_per_1024_tokens"]);
   CHECK(kept == 1024 * 2 * 2 * 6 * object["metadata"]["model.head_count_kv"].get<int64_t>() *
                     object["metadata"]["model.head_dim"].get<int64_t>());
-  CHECK(table.find("\na sequence keeps, in f16, " + std::to_string(kept) +
+  CHECK(table.find("\nthe states of a sequence take, with --kv f16, " + std::to_string(kept) +
                    " bytes per 1024 tokens of context\n") != std::string::npos);
   const std::string windows = chaski_run({"inspect", golden("models/mistral_window")}).out;
-  CHECK(windows.find(", in windows at most ") != std::string::npos);
+  CHECK(windows.find(" bytes in windows") != std::string::npos);
 
   std::string damaged = read_file(folder / "a.quipu");
   damaged[damaged.size() - 100] ^= 1;

@@ -51,9 +51,9 @@ TEST_CASE("cli/template renders the sample and says what it found") {
   CHECK(outcome.status == 0);
   CHECK(outcome.err.empty());
   for (const char* line :
-       {"a template of its own, 308 bytes", "system message    shown; if none is given: Be kind.",
-        "tools             shown", "an answer ends    at a control token",
-        "later turns       begin with what was there",
+       {"a template from the model file, 308 bytes",
+        "system message    shown; if none is given: Be kind.", "tools             shown",
+        "an answer ends    at a control token", "later turns       begin with the same tokens",
         "<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\nHello."})
     CHECK_MESSAGE(outcome.out.find(line) != std::string::npos, outcome.out, " lacks ", line);
 

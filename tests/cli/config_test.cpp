@@ -111,11 +111,12 @@ TEST_CASE("config/settings that conflict with the command line are ignored") {
     CHECK_MESSAGE(!quiet.error_says("note:"), quiet.err);
     const Outcome said =
         chaski_run({"run", "-p", "Once upon a time", "-n", "9", "--beam", "2", "-v"});
-    CHECK_MESSAGE(said.error_says("note: of the file of defaults, passed over beside --beam: "
-                                  "--seed, --temp, --draft, --context-policy\n"),
-                  said.err);
+    CHECK_MESSAGE(
+        said.error_says("note: because of --beam, these settings of the config file are ignored: "
+                        "--seed, --temp, --draft, --context-policy\n"),
+        said.err);
     check_one_line(chaski_run({"run", "-p", "a", "--beam", "2", "--temp", "0.5"}), 2,
-                   "--temp is 0.5 beside --beam");
+                   "--temp is 0.5 with --beam");
     CHECK(text_of({"--json-schema", "{}", "-n", "1"}) != "");  // --json-schema overrides regex
     CHECK(text_of({"--ignore-end", "-n", "1"}) != "");
   }

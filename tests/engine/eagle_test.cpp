@@ -760,7 +760,7 @@ TEST_CASE("cli/a model's own folder has its next-token layer") {
     CHECK_MESSAGE(with.status == 0, with.err);
     CHECK(with.out == plain.out);
   }
-  const std::string hint = folder + " has a layer that guesses ahead: --draft " + folder;
+  const std::string hint = folder + " has a layer that predicts draft tokens: --draft " + folder;
   CHECK(contains(run(folder, {"-v"}).err, hint));
   CHECK(!contains(run(folder, {}).err, hint));
 }
@@ -790,7 +790,7 @@ TEST_CASE("cli/an EAGLE head drafts for run, and other folders are refused") {
   const Outcome lost = run(large.path);
   CHECK(lost.status == 0);
   CHECK(lost.out == plain.out);
-  const size_t said = lost.err.find(": the text goes on without its guesses");
+  const size_t said = lost.err.find(": the text continues without a drafter");
   CHECK_MESSAGE(said != lost.err.npos, lost.err);
   CHECK(lost.err.find("the text goes on", said + 9) == lost.err.npos);
   const Outcome other = run(golden("heads/eagle"));

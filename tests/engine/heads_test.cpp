@@ -314,9 +314,9 @@ TEST_CASE("cli/heads draft for run, and other folders are refused") {
     return chaski_run(
         {"run", "--device", "cpu", "-v", "-p", "Once", "-n", "4", "--draft", who, form});
   };
-  const std::string early = "the text was over before it was known what they gain";
+  const std::string early = "the text ended before their gain was known";
   for (const char* form : {"-n4", "--answers=2"})
-    CHECK(few(form, temp.path).error_says("; no guesses: " + early));
+    CHECK(few(form, temp.path).error_says("; no draft tokens: " + early));
   CHECK(few("--json", temp.path).out.find("\"no_guesses\":\"" + early + "\"") != std::string::npos);
   CHECK(few("--json", "ngram").out.find("no_guesses") == std::string::npos);
   const Outcome other = run(golden("heads/medusa"), "-q");
@@ -346,12 +346,12 @@ TEST_CASE("cli/a folder of heads is not a model, and the error names its kind") 
     const Outcome found = chaski_run({"run", "-p", "a", "-n", "1", "--draft", temp.path});
     CHECK(found.status == 3);
     CHECK_MESSAGE(found.one_error_line(), found.err);
-    CHECK_MESSAGE(
-        found.error_says("--draft is no model that can be read, nor heads (medusa_lm_head."
-                         "safetensors, or model.safetensors with fc.weight or "
-                         "mtp_layers): " +
-                         temp.path + says),
-        found.err);
+    CHECK_MESSAGE(found.error_says(
+                      "--draft is neither a model that can be read nor draft heads (medusa_lm_head."
+                      "safetensors, or model.safetensors with fc.weight or "
+                      "mtp_layers): " +
+                      temp.path + says),
+                  found.err);
   };
   draft(": folder has no config.json");
   write_file(temp / "config.json", "{}");

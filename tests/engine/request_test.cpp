@@ -347,7 +347,7 @@ TEST_CASE(
   const Error error = error_of([&] { Request(*engine, prompt, o, kUnheard); });
   CHECK(error.code == Exit::prompt_too_long);
   CHECK(contains(error.what(),
-                 fmt::format("the prompt has {} tokens, the context 20", prompt.size())));
+                 fmt::format("the prompt has {} tokens, but the context holds 20", prompt.size())));
   CHECK(contains(error.what(), "--context-policy shift"));
   int dropped = 0;
   o.context_policy = ContextPolicy::shift;

@@ -289,7 +289,7 @@ TEST_CASE("chat: it is said which answer a template rewrites") {
   talk.push_back({"assistant", "<think>two?</think>\n\ntwo"});
   talk.push_back({"user", "3"});
   CHECK_EQ(forgetful.rewritten(talk).value_or(0), 3);
-  CHECK(forgetful.chat.own()->forgets_thoughts());
+  CHECK(forgetful.chat.own()->drops_thinking());
 }
 
 TEST_CASE("chat: what is kept of the last conversation changes no rendering of the next") {
