@@ -156,7 +156,7 @@ void Chat::report_error(Exit code, const std::string& line) {
   if (!interactive_ && status_ == 0) status_ = int(code);
 }
 
-// Asks, and continues as long as answers call tools and somebody can return their results.
+// Asks a question, and continues while answers call tools and their results can be read.
 void Chat::ask(const std::string& question) {
   conversation_.ask(question);
   for (bool first = true; reply(first) && read_tool_results(); first = false) {

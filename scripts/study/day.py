@@ -92,7 +92,7 @@ def twenty_turns(model, questions):
     for i, question in enumerate(questions[12:]):
         shown = chat.type(question)
         if i == 0:
-            known = int(re.search(r"(\d+) known before", chat.type("/stats", "known before")).group(1))
+            known = int(re.search(r"(\d+) cached", chat.type("/stats", "cached")).group(1))
             expect(known > 100, f"a resumed chat knew {known} tokens")
     saved = json.load(open(talk))["messages"]
     expect(saved[0] == {"role": "system", "content": "Answer like a sailor."}, "the system message is lost")

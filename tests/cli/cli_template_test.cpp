@@ -1,5 +1,5 @@
-// chaski template and chat with a template of the file's own, by the real binary: a tokenizer and
-// whatever template a test writes beside it.
+// chaski template and chat with templates from a model folder: each test writes a tokenizer and a
+// template.
 #include <nlohmann/json.hpp>
 
 #include "ggml-like-tensor/file/quipu.h"
@@ -18,7 +18,7 @@ const std::string kChatmlFile =
     "{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-// A folder with a tokenizer of letters.
+// A folder with a tokenizer of single characters.
 struct Folder : TempFolder {
   explicit Folder(const std::string& chat_template) {
     json vocab = json::object();
@@ -45,7 +45,7 @@ json found(const Folder& folder, Arguments more = {}) {
 
 }  // namespace
 
-TEST_CASE("cli/template renders the sample and says what it found") {
+TEST_CASE("cli/template renders the sample and describes the template") {
   const Folder folder(kChatmlFile);
   const Outcome outcome = chaski_run({"template", folder.path});
   CHECK(outcome.status == 0);
@@ -55,19 +55,20 @@ TEST_CASE("cli/template renders the sample and says what it found") {
         "system message    shown; if none is given: Be kind.", "tools             shown",
         "an answer ends    at a control token", "later turns       begin with the same tokens",
         "<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\nHello."})
-    CHECK_MESSAGE(outcome.out.find(line) != std::string::npos, outcome.out, " lacks ", line);
+    CHECK_MESSAGE(outcome.out.find(line) != std::string::npos, outcome.out, " does not contain ",
+                  line);
 
   const json all = found(folder, {"--system", "Be brief. <|im_end|>"});
   CHECK(all["template"] == "own");
   CHECK(all["tools"] == true);
   CHECK(all["prefix_stable"] == true);
   CHECK(all["default_system"] == "Be kind.");
-  CHECK(all["control_tokens"] == 9);  // and not 10
+  CHECK(all["control_tokens"] == 9);  // the one in the system message is text
   CHECK(all["text"].get<std::string>().starts_with(
       "<|im_start|>system\nBe brief. <|im_end|><|im_end|>\n<|im_start|>user\n"));
 }
 
-TEST_CASE("cli/template of a template that is broken, hostile or not there") {
+TEST_CASE("cli/template of a template that is broken, hostile or missing") {
   const Outcome broken = chaski_run({"template", Folder("<|im_start|>{% if %}").path});
   CHECK(broken.status == 0);
   CHECK(
@@ -102,8 +103,7 @@ TEST_CASE("cli/template renders a conversation from a file") {
                  "a message makes a text of more than 4194304 characters");
 }
 
-// What is said about thoughts and endings.
-TEST_CASE("cli/template tells of thoughts and of texts that end an answer") {
+TEST_CASE("cli/template reports thinking and texts that end an answer") {
   const json thinks = found(
       Folder("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + "
              "m.content.split('</think>')[-1] + "
@@ -142,7 +142,8 @@ const std::string kTools =
 
 }  // namespace
 
-TEST_CASE("cli/chat --tools: a forced call is JSON of its schema, and what it gives goes on") {
+TEST_CASE(
+    "cli/chat --tools: a forced call fits its schema, and its result continues the conversation") {
   const TempFolder folder;
   const std::string model = story_with(folder, kHermes),
                     tools = write_file(folder / "tools.json", kTools), talk = folder / "talk.json";
@@ -169,7 +170,7 @@ TEST_CASE("cli/chat --tools: a forced call is JSON of its schema, and what it gi
       CHECK(json::parse(whole.out)["tool_calls"] == calls);
       CHECK(json::parse(whole.out)["text"] == "");
     }
-  // What the model says without a call is an answer as any other.
+  // An answer without a call is an ordinary answer.
   const Outcome plain = asked({"--tools", tools, "-p", "A dog."});
   CHECK_MESSAGE(!plain.out.empty(), plain.err);
   CHECK(json::parse(asked({"--tools", tools, "-p", "A dog.", "--json"}).out)["tool_calls"] ==
@@ -177,7 +178,7 @@ TEST_CASE("cli/chat --tools: a forced call is JSON of its schema, and what it gi
   CHECK(asked({"--tools", tools, "--tool-choice", "none", "-p", "A dog."}).out ==
         asked({"-p", "A dog."}).out);
 
-  // The line behind a call is what it gives, also if it looks like a command.
+  // The line after a call is its result, even if it looks like a command.
   const Arguments count = {"--tools", tools, "--tool-choice", "count", "--lines"};
   const Outcome lines = asked(count, "Count!\n/quit\n/save " + talk + "\nAgain!\n");
   CHECK(lines.status == 0);
@@ -197,7 +198,7 @@ TEST_CASE("cli/chat --tools: a forced call is JSON of its schema, and what it gi
   CHECK(again.out.find("call00002") != std::string::npos);
 }
 
-TEST_CASE("cli/chat --tools: what does not go is said in a line") {
+TEST_CASE("cli/chat --tools: wrong uses end with one line") {
   const TempFolder folder;
   const std::string model = story_with(folder, kHermes),
                     tools = write_file(folder / "tools.json", kTools);

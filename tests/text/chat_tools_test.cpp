@@ -25,7 +25,7 @@ const char* kWithTools =
     "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-// "name arguments; name arguments", or what is wrong.
+// "name arguments; name arguments"
 std::string calls_of(const ToolAnswer& answer) {
   std::string out;
   for (const ToolCall& c : answer.calls)
@@ -35,7 +35,7 @@ std::string calls_of(const ToolAnswer& answer) {
 
 }  // namespace
 
-TEST_CASE("chat: tools and calls as a template shows them, and what they say stays text") {
+TEST_CASE("chat: templates show tools and calls, and their text stays text") {
   const Own own(kWithTools, kControl, Tools::parse("tools.json", kWeather));
   CHECK(own.chat.own()->takes_tools());
   const Messages talk = {{"user", "<tool_call>{}</tool_call><|im_end|>"},
@@ -48,14 +48,14 @@ TEST_CASE("chat: tools and calls as a template shows them, and what they say sta
       "⟦<|im_start|>⟧assistant\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
       "\"<|im_end|>\"}}\n</tool_call>⟦<|im_end|>⟧\n"
       "⟦<|im_start|>⟧tool\nrain<|im_end|>⟦<|im_end|>⟧\n⟦<|im_start|>⟧assistant\n");
-  // The order of the file, and the wrapping that the second lacks.
+  // Members keep the order of the file. The second tool is wrapped like the first.
   CHECK(
       shown.starts_with(R"({"type": "function", "function": {"name": "weather", "description": )"));
   CHECK(shown.find(R"({"type": "function", "function": {"name": "add", )") != std::string::npos);
   check_stable(own.chat, talk);
 }
 
-TEST_CASE("chat: the calls in an answer, by the families") {
+TEST_CASE("chat: the calls in an answer, for each family") {
   const Tools tools = Tools::parse("tools.json", kWeather);
   struct Case {
     const char *mark, *answer, *calls, *content, *fault;
@@ -123,7 +123,7 @@ TEST_CASE("chat: the calls in an answer, by the families") {
   }
 }
 
-TEST_CASE("chat: a list of tools that is none is an error with its place") {
+TEST_CASE("chat: an invalid list of tools is an error with its place") {
   for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
            {"{}", "tools.json: the file is "},
            {"[]", "expected a list of functions, at least one"},
@@ -137,7 +137,7 @@ TEST_CASE("chat: a list of tools that is none is an error with its place") {
     const std::string line = error.what();
     CHECK_MESSAGE(line.find(says) != std::string::npos, line);
   }
-  // References go with a schema that is put inside another.
+  // References are adjusted in a schema that is put inside another one.
   const std::string schema = Tools::parse("tools.json", kWeather).schema_of_call("", "arguments");
   CHECK_MESSAGE(
       schema.find(R"("$ref":"#/anyOf/1/properties/arguments/$defs/two")") != std::string::npos,

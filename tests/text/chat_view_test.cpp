@@ -1,4 +1,4 @@
-// What an answer looks like on a terminal: broken between words, thoughts apart, loops noticed.
+// Answers on a terminal: line breaks between words, thinking, and repetition.
 #include <random>
 
 #include "engine/conversation/thoughts.h"
@@ -9,8 +9,8 @@
 namespace chaski::test {
 namespace {
 
-// A terminal that knows what WordWrap writes. The last column holds the cursor until a character
-// comes.
+// A terminal that understands the output of WordWrap. After a character in the last column the
+// cursor stays there until the next character.
 class Paper {
  public:
   explicit Paper(int width) : width_(width) {}
@@ -44,7 +44,7 @@ class Paper {
   std::vector<std::string> lines_{""};
 };
 
-// The lines that a text has when words that do not fit begin the next one.
+// The lines of a text if words that do not fit begin the next line.
 std::vector<std::string> by_words(const std::string& text, size_t width) {
   std::vector<std::string> lines{""};
   for (size_t at = 0; at < text.size();) {
@@ -64,7 +64,7 @@ std::vector<std::string> by_words(const std::string& text, size_t width) {
   return lines;
 }
 
-TEST_CASE("view: lines break between words, whatever pieces a text comes in") {
+TEST_CASE("view: lines break between words, for any pieces of the text") {
   std::mt19937 random(3);
   for (int round = 0; round < 300; ++round) {
     std::string text;
@@ -86,7 +86,7 @@ TEST_CASE("view: lines break between words, whatever pieces a text comes in") {
   }
 }
 
-TEST_CASE("view: wide characters count twice, combining ones nothing, code is not broken") {
+TEST_CASE("view: wide characters have two columns, combining ones none, and code is not wrapped") {
   const auto wrapped = [](std::string_view text, int width) {
     return WordWrap().push(text, width);
   };
@@ -96,7 +96,7 @@ TEST_CASE("view: wide characters count twice, combining ones nothing, code is no
         "```\nlong lines of code\n```\nab c\033[4G\033[K\ncd");
 }
 
-TEST_CASE("view: a thought is what stands between its marks at the beginning, in any pieces") {
+TEST_CASE("view: thinking is the text between its marks at the beginning, for any pieces") {
   const auto parts = [](const std::string& text, bool thinks, size_t piece) {
     std::string thought, answer;
     Thoughts thoughts(thinks);
@@ -121,7 +121,7 @@ TEST_CASE("view: a thought is what stands between its marks at the beginning, in
   }
 }
 
-TEST_CASE("view: a text that stands at the end again and again is found") {
+TEST_CASE("view: a text repeated at the end is found") {
   const std::string once = "The cat sat on the mat. ";
   CHECK(repeated_end("Once. " + once + once + once + once, 4, 16) == once.size());
   CHECK(repeated_end("Once. " + once + once + once, 4, 16) == 0);

@@ -1,7 +1,7 @@
-// The template language against Python's Jinja as transformers runs it
+// Compares the template language with Python's Jinja in transformers
 // (scripts/golden/golden_templates.py): every template with every conversation, byte for byte, and
-// an error where there is one. Then what Python does not have: origins of characters, budgets,
-// lines of errors.
+// an error where Python has one. Other tests cover what Python does not have: budgets and the line
+// numbers of errors.
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +19,7 @@ constexpr std::time_t kNow = 1772719629;  // 2026-03-05 14:07:09
 
 jinja::Budget unlimited = jinja::Budget::unlimited();
 
-// What a conversation says comes from outside, whatever it is.
+// Text of a conversation is marked as not from the template.
 jinja::Value value_of(const ordered_json& json) {
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer()) return json.get<int64_t>();
@@ -86,7 +86,7 @@ std::vector<std::pair<std::string, std::string>> templates_in(const std::string&
 
 }  // namespace
 
-TEST_CASE("template: rendered as transformers renders") {
+TEST_CASE("template: the same text as transformers") {
   setenv("TZ", "UTC", 1);
   const auto templates = templates_in(read_file(golden("templates/templates.txt")));
   const auto conversations = ordered_json::parse(read_file(golden("templates/conversations.json")));
@@ -102,9 +102,9 @@ TEST_CASE("template: rendered as transformers renders") {
   }
 }
 
-// Made by `scripts/golden/golden_templates.py tests/golden/templates --models ../real`: templates
-// of models that cannot be part of the project.
-TEST_CASE("template: those of real models, rendered as transformers renders") {
+// The file is made by `scripts/golden/golden_templates.py tests/golden/templates --models ../real`.
+// It has templates of models whose licence does not allow a copy in the project.
+TEST_CASE("template: the same text as transformers for templates of real models") {
   const char* folder = std::getenv("CHASKI_REAL_MODELS");
   const std::string path = std::string(folder ? folder : "../real") + "/rendered_templates.json";
   if (!have(path)) return;
@@ -119,7 +119,7 @@ TEST_CASE("template: those of real models, rendered as transformers renders") {
   }
 }
 
-TEST_CASE("template: a line says where and what is wrong") {
+TEST_CASE("template: an error names the line and the reason") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"a\n{% if x %}", "test: line 2: the end of the template stands where {% endif %} is"},
       {"{{ 1 +\n }}", "line 2: \"}}\" stands where an expression is expected"},
@@ -146,8 +146,8 @@ TEST_CASE("template: a line says where and what is wrong") {
   }
 }
 
-// A file is nobody's friend: whatever its template does, it ends soon, small and with a line.
-TEST_CASE("template: hostile ones end with a line") {
+// Files are not trusted: every template ends soon, with little memory and a short error.
+TEST_CASE("template: hostile templates end with an error") {
   const auto repeated = [](const std::string& text, int n) {
     std::string out;
     for (int i = 0; i < n; ++i) out += text;

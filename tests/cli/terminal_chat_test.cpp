@@ -1,0 +1,314 @@
+// chaski chat in a terminal: completion, progress, all commands, resizing, Ctrl-C and Ctrl-Z.
+#include "tests/cli/screen.h"
+
+using namespace chaski::test;
+
+TEST_CASE("cli/chat on a terminal: Tab lists the commands that match") {
+  Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
+  screen.resize(100);
+  screen.until("> ");
+  screen.type("/s\t");
+  screen.until("/system  /save  /set  /show  /stats");
+  screen.until("/s");    // the line is drawn again
+  screen.type("h\t\r");  // "/sh" alone is not a command
+  screen.until("template: ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/chat on a terminal: Tab completes files, settings and ways to think") {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "talks");
+  for (const char* name : {"talks/one.json", "talks/one.json.kv", "talks/other.json", "talks/.hid"})
+    write_file(folder / name, R"({"messages":[{"role":"user","content":"A dog."}]})");
+  Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
+  screen.resize(200);
+  screen.until("> ");
+  screen.type("/lo\t" + folder / "ta\to\t");
+  screen.until("one.json  other.json");
+  screen.type("n\t\r");  // the KV cache file is not offered
+  screen.until("1 message from " + folder / "talks/one.json");
+  screen.until("> ");
+  screen.type("/set rep\t\t");
+  screen.until("repeat-penalty  repeat-last-n");
+  screen.type("p\t1.25\r");
+  screen.until("set here: repeat-penalty 1.25");
+  screen.until("> ");
+  screen.type("/think h\t\r");
+  screen.until("thinking: hide");
+  screen.until("> ");
+  screen.type("/quit\t\r");
+  CHECK(screen.status() == 0);
+}
+
+TEST_CASE("cli/run on a terminal: a long prompt shows its progress, and the line is removed") {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "There was a dog. ";
+  const std::string file = write_file(folder / "prompt", text);
+  const auto run = [&](const Arguments& more) {
+    Arguments all = {"run",   "-m", kStory, "--device", "cpu", "-t", "1", "-c",
+                     "32768", "-f", file,   "-n",       "1",   "-s", "1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  Screen screen(run({}), "xterm"), quiet(run({"-q"}), "xterm"), json(run({"--json"}), "xterm"),
+      dumb(run({}));
+  screen.resize(100);
+  screen.until("reading ");
+  screen.until(" of 15002 tokens, ");
+  for (Screen* each : {&quiet, &json, &dumb}) each->until_caught(SIGINT);
+  for (Screen* each : {&screen, &quiet, &json, &dumb}) each->type(kCtrlC);
+  CHECK(screen.until("of the prompt's 15002 tokens known; interrupted; seed 1\r\n")
+            .find("\r\033[K") != std::string::npos);
+  CHECK(json.until("\"prompt_tokens_per_second\":0").find("reading") == std::string::npos);
+  CHECK(dumb.until("tokens known; interrupted; seed 1").find("reading") == std::string::npos);
+  for (Screen* each : {&screen, &quiet, &json, &dumb}) CHECK(each->status() == 130);
+  CHECK_MESSAGE(quiet.left().find("reading") == std::string::npos, quiet.left());
+}
+
+TEST_CASE("cli/chat on a terminal: a long question shows its progress") {
+  std::string question;
+  for (int i = 0; i < 3000; ++i) question += "There was a dog. ";
+  Screen screen({"chat", "--device", "cpu", "-t", "1", "-c", "32768", "-n", "1"}, "xterm");
+  screen.resize(100);
+  screen.until("> ");
+  screen.type("\033[200~" + question + "\r.\033[201~\r");
+  screen.until(" s left");
+  screen.type(kCtrlC);
+  screen.until(" are known; interrupted");
+  screen.until("> ");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  // Not interactive: there is no answer, and a line says why.
+  const TempFolder folder;
+  write_file(folder / "question", question);
+  Screen once({"chat", "--device", "cpu", "-t", "1", "-c", "32768", "-f", folder / "question"},
+              "xterm");
+  once.until(" s left");
+  once.type(kCtrlC);
+  once.until("note: interrupted before the\r\nanswer began: ");
+  once.until(" of the prompt's ");
+  CHECK(once.status() == 130);
+}
+
+TEST_CASE("cli/chat on a terminal: every command") {
+  const TempFolder folder;
+  const std::string talk = folder / "talk";
+  Screen screen({"chat", "--device", "cpu", "-n", "6", "--seed", "1"}, "xterm", folder / "state");
+  screen.resize(200);
+  const std::vector<std::pair<std::string, std::string>> typed = {
+      {"/help", "the same"},
+      {"/?", "this list"},
+      {"/nonsense", "is not a command"},
+      {"/system Be brief.", "> "},
+      {"/system", "Be brief."},
+      {"A dog.", " of 512 tokens; "},
+      {"/tokens", " of 512 tokens\r"},
+      {"/stats", "1 answer; "},
+      {"/show", "template: "},
+      {"/set temp 0.5", "set here: temp 0.5"},
+      {"/retry", " of 512 tokens; "},
+      {"/copy", "copied to the terminal's clipboard"},
+      {"/think", "the last answer has no thinking"},
+      {"/think show", "thinking: show"},
+      {"/save " + talk, " tokens in " + talk + ".kv, "},
+      {"/undo", "removed: A dog."},
+      {"/undo", "there is no question yet"},
+      {"/load " + talk, " tokens from " + talk + ".kv"},
+      {"/edit", "A dog."},
+      {" A cat.", " of 512 tokens; "},  // appended to the text that /edit suggested
+      {"/clear", "> "},
+      {"One\033\rtwo", " of 512 tokens; "},  // Alt-Enter
+      {"/tokens", " of 512 tokens\r"}};
+  std::vector<int> tokens;  // of the conversation, each time chaski printed them
+  for (const auto& [keys, shown] : typed) {
+    CAPTURE(keys);
+    screen.type(keys + "\r");
+    const std::string seen = screen.until(shown);
+    if (const size_t end = seen.rfind(" of 512 tokens"); end != std::string::npos)
+      tokens.push_back(std::stoi(seen.substr(seen.find_last_not_of("0123456789", end - 1) + 1)));
+  }
+  REQUIRE(tokens.size() >= 7);
+  CHECK(tokens[0] == tokens[1]);  // after the answer and by /tokens
+  CHECK(tokens[tokens.size() - 2] == tokens[tokens.size() - 1]);
+  screen.type("/save " + talk + "2\r");
+  screen.until("3 messages in");
+  screen.type("/bye\r");
+  CHECK(screen.status() == 0);
+  CHECK(screen.is_as_before());
+  CHECK(said_in(talk, "user") == std::vector<std::string>{"A dog."});
+  CHECK(said_in(talk + "2", "user") == std::vector<std::string>{"One\ntwo"});
+  CHECK(said_in(talk, "system") == std::vector<std::string>{"Be brief."});
+}
+
+TEST_CASE("cli/chat on a terminal: other scripts, and a window that changes its size") {
+  const TempFolder folder;
+  Screen screen(
+      {"chat", "--device", "cpu", "-n", "200", "-c", "4096", "--ignore-end", "--seed", "1", "-v"},
+      "xterm", folder / "state");
+  // Wide characters, combining ones, an emoji of several code points, right to left.
+  const std::string line =
+      "\u65e5\u672c\u8a9e \u4f60\u597d e\u0301a\u0308 "
+      "\U0001F469\u200D\U0001F680 \u05d0\u05d1 caf\u00e9 and so on to the end";
+  screen.until("> ");
+  for (size_t i = 0; i < line.size(); i += 5) {  // some keys of half a character
+    screen.type(line.substr(i, 5));
+    screen.resize(20 + int(i) % 60);
+    wait_ms(3);
+  }
+  screen.type("\033[D\033[D\033[D\033[C\033[C\033[C\r");
+  for (int i = 0; i < 40; ++i) {
+    screen.resize(10 + i * 37 % 150);
+    wait_ms(2);
+  }
+  screen.until("seed 1");
+  screen.type("/save " + folder / "talk" + "\r");
+  screen.until("2 messages in");
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  CHECK(screen.is_as_before());
+  const std::vector<std::string> said = said_in(folder / "talk", "user");
+  CHECK_MESSAGE(said == std::vector<std::string>{line}, said.size(), " ", said.at(0));
+}
+
+// If the whole question was read, the answer would have at least one token.
+TEST_CASE("cli/chat on a terminal: Ctrl-C in the middle of a pass changes no later answer") {
+  const TempFolder folder;
+  std::string question;
+  for (int i = 0; i < 40; ++i) question += "There was a dog. ";
+  std::vector<std::string> answers[2];
+  for (const bool interrupted : {false, true}) {
+    CAPTURE(interrupted);
+    setenv("CHASKI_ISA", "scalar", 1);  // the long question is one pass, and a slow one
+    Screen screen({"chat", "--device", "cpu", "-t", "1", "-c", "2048", "-n", "9", "--seed", "1"},
+                  "xterm", folder / "state");
+    unsetenv("CHASKI_ISA");
+    screen.resize(200);
+    screen.until("> ");
+    screen.type("A dog.\r");
+    screen.until(" of 2048 tokens; ");
+    screen.until("> ");
+    if (interrupted) {
+      screen.type("\033[200~" + question + "and that is all.\033[201~");
+      screen.until("that is all.");
+      screen.type("\r");
+      wait_ms(60);
+      screen.type(kCtrlC);
+      screen.until(" of 2048 tokens; ");
+      screen.type("/save " + folder / "long" + "\r");
+      screen.until("4 messages in");
+      CHECK(said_in(folder / "long", "assistant").back().empty());
+      screen.type("/undo\r");
+      screen.until("removed: There was");
+      screen.until("> ");
+    }
+    screen.type("A cat.\r");
+    screen.until(" of 2048 tokens; ");
+    const std::string talk = folder / (interrupted ? "two" : "one");
+    screen.type("/save " + talk + "\r");
+    screen.until("4 messages in");
+    screen.type("/quit\r");
+    CHECK(screen.status() == 0);
+    answers[interrupted] = said_in(talk, "assistant");
+  }
+  CHECK(answers[0].back().size() > 10);
+  CHECK(answers[0] == answers[1]);
+}
+
+TEST_CASE("cli/chat on a terminal: Ctrl-C at 200 moments, and twice at the prompt") {
+  int left = 200;
+  for (int ms = 0; ms < 24; ms += 2, --left) {  // while it starts
+    CAPTURE(ms);
+    Screen screen({"chat", "--device", "cpu"}, "xterm");
+    wait_ms(ms);
+    screen.type(kCtrlC);
+    screen.type("/quit\r");
+    const int status = screen.status();
+    CHECK_MESSAGE((status == 130 || status == 0), status);
+    CHECK(screen.is_as_before());
+  }
+  Screen screen(
+      {"chat", "--device", "cpu", "-n", "300", "-c", "2048", "--ignore-end", "--seed", "1"},
+      "xterm");
+  screen.until("> ");
+  std::string question;
+  for (int i = 0; i < 100; ++i) question += "There was a dog. ";
+  for (int i = 0; left > 0; ++i, left -= 2) {
+    CAPTURE(i);
+    const std::string mark = "/x" + std::to_string(i) + "_";
+    screen.type((i % 4 == 0 ? question : "A dog.") + "\r");
+    wait_ms(i * 7 % 30);
+    screen.type(kCtrlC);
+    wait_ms(15);
+    screen.type("/clear\r" + mark + "\r");
+    screen.until(mark + " is not a command");
+    screen.type("half a li");
+    wait_ms(i % 5);
+    screen.type(kCtrlC);
+    screen.until("^C");
+    screen.type(mark + "y\r");
+    screen.until(mark + "y is not a command");
+  }
+  screen.until("> ");
+  wait_ms(50);
+  screen.type(kCtrlC);
+  screen.until("^C (again, /quit or Ctrl-D ends the chat)");
+  screen.until("> ");
+  screen.type(kCtrlC);
+  CHECK(screen.status() == 0);
+  CHECK(screen.is_as_before());
+}
+
+TEST_CASE("cli/chat on a terminal: Ctrl-Z and fg, during a line and during an answer") {
+  setenv("CHASKI_ISA", "scalar", 1);
+  Screen screen({"chat", "--device", "cpu", "-t", "1", "--ignore-end", "--seed", "1"}, "xterm");
+  unsetenv("CHASKI_ISA");
+  // Meanwhile the shell has the terminal: it sets its own mode and turns bracketed paste off.
+  const auto stop_and_go = [&] {
+    screen.signal(SIGSTOP);
+    wait_ms(20);
+    screen.to_first_mode();
+    screen.signal(SIGCONT);
+    wait_ms(50);
+  };
+  screen.until("\033[?2004h");
+  screen.until("> ");
+  screen.type("A dog");
+  screen.until("A dog");
+  stop_and_go();
+  screen.until("\033[?2004h");
+  screen.until("A dog");
+  CHECK_FALSE(screen.is_as_before());
+  screen.type(" ran.\r");
+  screen.until(400);
+  stop_and_go();
+  screen.until(100);
+  CHECK_FALSE(screen.is_as_before());
+  screen.type("never echoed");
+  screen.type(kCtrlC);
+  const std::string answer = screen.until("of 512 tokens; ");
+  CHECK_MESSAGE(answer.find("never echoed") == std::string::npos, answer);
+  screen.until(" tok/s; interrupted");
+  screen.until("never echoed");
+  screen.type(kCtrlC);
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+  CHECK(screen.is_as_before());
+}
+
+TEST_CASE("cli/chat on a terminal: a wrapped line is redrawn after an insertion") {
+  Screen screen({"chat", "--device", "cpu", "-n", "3"}, "xterm");
+  screen.until("> ");
+  std::string line;
+  for (int i = 10; i < 30; ++i) line += std::to_string(i) + " ";
+  screen.type(line);
+  screen.until("29");
+  screen.type("\x01");  // Ctrl-A: to the start of the line
+  wait_ms(100);
+  screen.type("X");
+  screen.until("X10 11 12 13");
+  screen.type(kCtrlC);
+  screen.type("/quit\r");
+  CHECK(screen.status() == 0);
+}
