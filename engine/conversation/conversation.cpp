@@ -91,8 +91,8 @@ std::vector<TokenId> Conversation::fitting_prompt(const GenerateOptions& options
   if (!drops)
     throw ContextOverflow(
         fmt::format("the conversation with this question has {} tokens, but the context holds {} "
-                    "and the answer needs room: expected --ctx N for a larger context, if the "
-                    "model supports it, or --context-policy shift",
+                    "and the answer needs room: give --ctx N for a larger context if the model "
+                    "supports it, or --context-policy shift",
                     whole, model_.context_length),
         false);
   on_event({.kind = AnswerEvent::Kind::dropped, .count = dropped});

@@ -51,7 +51,7 @@ std::span<const Chat::Command> Chat::commands() {
       {"/show", "", "show model, template, system message and settings", &Chat::show},
       {"/tokens", "", "show how much of the context is used", &Chat::count_tokens},
       {"/stats", "", "show how many tokens were read and written, and how fast", &Chat::stats},
-      {"/think", "[HOW]", "show the last thinking; auto, show or hide: print it from now on?",
+      {"/think", "[HOW]", "show the last thinking; auto, show or hide set how it is shown",
        &Chat::think},
       {"/copy", "", "copy the last answer to the clipboard", &Chat::copy},
       {"/quit", "", "end the chat (or Ctrl-D)", &Chat::quit},

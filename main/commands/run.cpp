@@ -270,8 +270,8 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
   if (same == front.size() || int(prompt.size()) > speaker.engine->context_length())
     return int(same);
   std::span<const TokenId> missing = session.reuse(front);
-  const int known =
-      session.position();  // less than `same` if a window or a recurrent state was rewound further
+  // Less than `same` if a window or a recurrent state had to be rewound further.
+  const int known = session.position();
   ReadingLine reading(speaker.shows_reading);
   while (!missing.empty() && !speaker.options.interrupt->load()) {
     const size_t n = std::min(missing.size(), size_t(speaker.engine->batch_length()));

@@ -36,8 +36,8 @@ constexpr size_t kMostShown = 60;  // completions in a list
 constexpr char kRedraw = 0x1f;     // a key that is bound to redrawing the line
 constexpr char kEscape = 0x1b;
 constexpr std::string_view kPasteBegins = "[200~", kPasteEnds = "\033[201~";  // after an escape
-constexpr const char* kContinueLine =
-    "\005\\\r";                  // for Alt-Enter: to the end of the line, \, Enter
+// Alt-Enter types Ctrl-E (to the end of the line), a backslash and Enter.
+constexpr const char* kContinueLine = "\005\\\r";
 constexpr int kSequenceMs = 50;  // most time between the bytes of one key
 
 // Set by signal handlers. `continued`: the shell had the terminal (Ctrl-Z and fg) since the last
@@ -361,8 +361,8 @@ LineEditor::Result LineEditor::Terminal::read(const char* prompt_text, std::stri
   show_again();
   terminal_is_changed(true);
   if (terminal_obeys()) mark_pastes(true);
-  el_set(editor, EL_PREP_TERM,
-         1);  // otherwise the terminal echoes until el_gets() has printed the prompt
+  // Otherwise the terminal echoes until el_gets() has printed the prompt.
+  el_set(editor, EL_PREP_TERM, 1);
   int count = 0;
   const char* text = el_gets(editor, &count);
   if (terminal_obeys()) mark_pastes(false);
