@@ -68,13 +68,11 @@ void add_sampling(Record& key, const SamplerOptions& options) {
   key.add(options.temperature > 0 ? seed : 0);
 }
 
-void add_options(Record& key, const GenerateOptions& options) {
-  const auto& [max_tokens, sampling, stop, grammar, ignore_end, spelled, scored, context_policy,
-               kept, on_drop, on_read, on_drafter_lost, drafter, draft_length, governor,
-               interrupt] = options;
+void add_settings(Record& key, const RequestSettings& settings) {
+  const auto& [max_tokens, sampling, stop, ignore_end, spelled, scored, context_policy, keep] =
+      settings;
   ENSURE(!scored, "log probabilities are not stored");
-  key.add(max_tokens).add(stop).add(grammar ? grammar->rules().sum() : 0).add(ignore_end);
-  key.add(spelled).add(context_policy).add(kept);
+  key.add(max_tokens).add(stop).add(ignore_end).add(spelled).add(context_policy).add(keep);
   add_sampling(key, sampling);
 }
 
@@ -111,7 +109,8 @@ AnswerKeys::AnswerKeys(Engine& engine) {
 std::string AnswerKeys::key(std::span<const TokenId> prompt, const GenerateOptions& options) const {
   Record key;
   key.add(prompt);
-  add_options(key, options);
+  add_settings(key, options);
+  key.add(options.grammar ? options.grammar->rules().sum() : 0);
   Sha256 sum = prefix_;
   sum.add(std::as_bytes(std::span(key.bytes())));
   return sum.finish();

@@ -17,7 +17,7 @@ namespace chaski {
 //   the program file
 //   architecture, hyperparameters, tokenizer and all tensors of the model
 //   KV cache format, context length, RoPE scaling and device (not threads or instruction set)
-//   the prompt's tokens and the options, without drafter, governor and callbacks
+//   the prompt's tokens, the RequestSettings and the grammar
 // The seed is left out at temperature 0, where nothing is drawn at random.
 class AnswerKeys {
  public:

@@ -249,10 +249,10 @@ GenerateResult Request::finished() {
   if (finish_) result_.finish = *finish_;
   if (o_.governor) result_.speed_up = o_.governor->speed_up();
   if (o_.drafter && !o_.drafter->costs_nothing() && o_.draft_length > 0 && result_.drafted == 0)
-    result_.no_guesses = !drafter_ || (drafter_asked_ && drafter_caught_up_) ? NoGuesses::other
-                         : drafter_asked_                                    ? NoGuesses::reading
-                         : result_.passes <= Governor::kPlainFirst           ? NoGuesses::early
-                                                                             : NoGuesses::no_gain;
+    result_.no_draft = !drafter_ || (drafter_asked_ && drafter_caught_up_) ? NoDraft::other
+                       : drafter_asked_                                    ? NoDraft::reading
+                       : result_.passes <= Governor::kPlainFirst           ? NoDraft::early
+                                                                           : NoDraft::no_gain;
   if (scored_ > 0) result_.mean_log_probability = log_probability_ / scored_;
   return std::move(result_);
 }

@@ -29,13 +29,13 @@ namespace chaski {
 // ones. So the text continues bit for bit as in a run whose prompt is the kept tokens.
 enum class ContextPolicy { stop, shift, sinks };
 
-struct GenerateOptions {
+// What decides the text of a request together with its prompt and grammar. Values only: the answer
+// cache hashes all of them.
+struct RequestSettings {
   int max_tokens = -1;  // -1: until the model ends or the context is full
   SamplerOptions sampling;
   // Generation ends before any of these strings. They are not part of the text.
   std::vector<std::string> stop;
-  // The text fits this grammar, and ends as soon as nothing can follow. null: any text.
-  Grammar* grammar = nullptr;
   bool ignore_end = false;  // continue after an end-of-text token; not with a grammar
   // Control tokens that are shown in the text. Others are left out.
   std::vector<TokenId> spelled;
@@ -43,6 +43,13 @@ struct GenerateOptions {
   std::optional<int> scored;
   ContextPolicy context_policy = ContextPolicy::stop;
   int keep = 0;  // tokens that a shift keeps; control tokens at the start of the prompt stay too
+};
+
+// The objects that a request works with. They must outlive it. Apart from the grammar, they do not
+// change the text.
+struct RequestWiring {
+  // The text fits this grammar, and ends as soon as nothing can follow. null: any text.
+  Grammar* grammar = nullptr;
   // Called after tokens were dropped, with the number of tokens kept before and after them.
   std::function<void(int dropped, int before, int after)> on_drop;
   // Called before each portion of the prompt and after the last one: `known` of `all` are read.
@@ -57,13 +64,15 @@ struct GenerateOptions {
   const std::atomic<bool>* interrupt = nullptr;
 };
 
+struct GenerateOptions : RequestSettings, RequestWiring {};
+
 // The model's end token, a stop string, max_tokens, a full context, or the interrupt flag.
 enum class Finish { end, stop, length, full, interrupted };
 const char* name_of(Finish finish);  // "end", "stop", ...
 
 // Why a drafter proposed nothing: the text ended before the time of a pass was known (early),
 // draft tokens would cost more time than they gain, or the drafter was still reading the prompt.
-enum class NoGuesses { other, early, no_gain, reading };
+enum class NoDraft { other, early, no_gain, reading };
 
 struct GenerateResult {
   std::string text;
@@ -74,7 +83,7 @@ struct GenerateResult {
   int known_tokens = 0;                      // prompt tokens that were cached or read at the end
   int dropped_tokens = 0;                    // dropped because the context was full
   int passes = 0, drafted = 0, accepted = 0;
-  NoGuesses no_guesses = NoGuesses::other;
+  NoDraft no_draft = NoDraft::other;
   std::vector<int> drafted_at, accepted_at;  // the same by distance from the last token
   double speed_up = 0;  // from speculation, estimated by the governor; 0: unknown
   double prompt_seconds = 0, decode_seconds = 0, first_token_seconds = 0;

@@ -97,8 +97,8 @@ std::string answers_line(const Answers& answers, uint64_t seed, bool all) {
                   answers.results.size(), first.prompt_tokens, read, first.prompt_rate(), tokens);
   if (decoding > 0) line += fmt::format(", {:.4g} tok/s for all", double(tokens) / decoding);
   if (drafted > 0) line += fmt::format("; {} of {} draft tokens accepted", accepted, drafted);
-  if (all && drafted == 0 && first.no_guesses != NoGuesses::other)
-    line += fmt::format("; no draft tokens: {}", why_no_guesses(first.no_guesses));
+  if (all && drafted == 0 && first.no_draft != NoDraft::other)
+    line += fmt::format("; no draft tokens: {}", why_no_draft(first.no_draft));
   if (drafted > 0 && first.speed_up > 0)
     line += fmt::format(", {:.3g} × the speed without drafting", answers.results.back().speed_up);
   return line + why_they_ended(answers) +

@@ -38,7 +38,7 @@ const char* why_it_ended(Finish finish) {
   return kWords[int(finish)];
 }
 
-const char* why_no_guesses(NoGuesses why) {
+const char* why_no_draft(NoDraft why) {
   constexpr const char* kWords[] = {"", "the text ended before their gain was known",
                                     "they would cost more time than they gain",
                                     "the text ended before the drafter had read it"};
@@ -78,8 +78,8 @@ std::string timing_line(const GenerateResult& result, double bandwidth, uint64_t
     if (result.speed_up > 0)
       line += fmt::format(", {:.2f} × the speed without drafting", result.speed_up);
   }
-  if (all && result.no_guesses != NoGuesses::other)
-    line += fmt::format("; no draft tokens: {}", why_no_guesses(result.no_guesses));
+  if (all && result.no_draft != NoDraft::other)
+    line += fmt::format("; no draft tokens: {}", why_no_draft(result.no_draft));
   return line + fmt::format("; {}; seed {}", why_it_ended(result.finish), seed);
 }
 
@@ -115,7 +115,7 @@ JsonValue result_json(const Engine& engine, const GenerateResult& result, double
       {"dropped_tokens", result.dropped_tokens},
       {"seed", seed},
   };
-  if (result.no_guesses != NoGuesses::other) json["no_guesses"] = why_no_guesses(result.no_guesses);
+  if (result.no_draft != NoDraft::other) json["no_guesses"] = why_no_draft(result.no_draft);
   if (bandwidth > 0) {
     json["measured_read_gigabytes_per_second"] = bandwidth / 1e9;
     json["share_of_read_bandwidth"] = read_rate(result) / bandwidth;

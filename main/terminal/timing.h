@@ -21,8 +21,8 @@ constexpr const char* kJsonOfText =
 // In words: "the model ended it".
 const char* why_it_ended(Finish finish);
 
-// Why the drafter proposed nothing, in words; "" for NoGuesses::other.
-const char* why_no_guesses(NoGuesses why);
+// Why the drafter proposed nothing, in words; "" for NoDraft::other.
+const char* why_no_draft(NoDraft why);
 
 // The threads used on average, for --verbose: "; 1.97 of 2 threads".
 std::string threads_part(const Engine& engine);

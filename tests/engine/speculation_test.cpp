@@ -391,15 +391,15 @@ TEST_CASE("speculation: the reason for missing drafts is known") {
     GenerateOptions o;
     o.max_tokens = tokens, o.ignore_end = true;
     o.drafter = &drafter, o.draft_length = 4, o.governor = governor;
-    return generate(*engine->session(), prompt, o, kUnread).no_guesses;
+    return generate(*engine->session(), prompt, o, kUnread).no_draft;
   };
   Silent never_asked(-1), reads(0);
   Governor governor;
-  CHECK(why(never_asked, &governor, Governor::kPlainFirst + 1) == NoGuesses::early);
-  CHECK(why(never_asked, &governor, Governor::kPlainFirst + 2) == NoGuesses::no_gain);
-  CHECK(why(reads, nullptr, 9) == NoGuesses::reading);
+  CHECK(why(never_asked, &governor, Governor::kPlainFirst + 1) == NoDraft::early);
+  CHECK(why(never_asked, &governor, Governor::kPlainFirst + 2) == NoDraft::no_gain);
+  CHECK(why(reads, nullptr, 9) == NoDraft::reading);
   const auto ngram = ngram_drafter();
-  CHECK(why(*ngram, nullptr, 2) == NoGuesses::other);
+  CHECK(why(*ngram, nullptr, 2) == NoDraft::other);
 }
 
 // A vocabulary of four tokens, a model whose logits depend on the previous token, and a draft
