@@ -173,7 +173,7 @@ TEST_CASE("cli/json: every command writes the fields of docs/json.md") {
   // An error is a line on standard error, not JSON.
   check_one_line(chaski_run({"run", "-p", "x", "-m", tmp / "nothing", "--json"}), 5,
                  "cannot be opened");
-  check_one_line(chaski_run({"chat", "--lines", "--json"}, "Hello\n"), 2, "--jsonl beside --lines");
+  check_one_line(chaski_run({"chat", "--lines", "--json"}, "Hello\n"), 2, "--jsonl with --lines");
 
   // Every command with the flag was tried; pull_test.cpp tries pull with a server.
   const std::string help = chaski_run({"--help"}).out;
