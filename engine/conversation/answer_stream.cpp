@@ -5,7 +5,28 @@
 namespace chaski {
 
 void AnswerStream::push(std::string_view text) {
+  all_ += text;
   for (const Thoughts::Part& part : thoughts_.push(text)) take(part);
+  if (calls_) send_complete_calls();
+}
+
+// Text may follow that turns the whole beginning into a thought: then its calls are not calls. So a
+// call is sent early only at the beginning of the answer or after a thought.
+void AnswerStream::send_complete_calls() {
+  if (syntax_->ends.empty()) return;
+  const size_t mark = all_.rfind(syntax_->ends);
+  if (mark == std::string::npos || mark < calls_end_) return;
+  const size_t first = all_.find(syntax_->begins);
+  if (all_.find_first_not_of(" \t\r\n") != first && all_.find("</think>") > first) return;
+  calls_end_ = mark + syntax_->ends.size();
+  send_calls(
+      read_answer(*syntax_, tools_, std::string_view(all_).substr(0, calls_end_), calls_before_)
+          .calls);
+}
+
+void AnswerStream::send_calls(const std::vector<ToolCall>& calls) {
+  for (; calls_sent_ < calls.size(); ++calls_sent_)
+    on_event_({.kind = AnswerEvent::Kind::tool_call, .call = &calls[calls_sent_]});
 }
 
 void AnswerStream::end() {

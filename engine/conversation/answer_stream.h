@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/conversation/thoughts.h"
 #include "engine/conversation/tools.h"
@@ -21,8 +22,8 @@ struct AnswerEvent {
     thinking_end,  // sent once, if there was any thinking
     text,          // `text` for the reader
     generated,     // `text` as generated: what the events before it were parsed from
+    tool_call,     // `call`: sent when its end mark is generated, or after the whole answer
     call_text,     // `text` of the tool calls as the model spelled them
-    tool_call,     // `call`, complete
     finish,        // `result`, complete
   };
   Kind kind;
@@ -36,24 +37,37 @@ using OnAnswerEvent = std::function<void(const AnswerEvent&)>;
 class AnswerStream {
  public:
   // `thinks`: the prompt ends inside a thought. `syntax`: how calls are spelled; null: all is text.
-  AnswerStream(bool thinks, const ToolSyntax* syntax, const OnAnswerEvent& on_event)
-      : thoughts_(thinks), syntax_(syntax), on_event_(on_event) {}
+  // `calls_before`: the number of calls in earlier answers.
+  AnswerStream(bool thinks, const ToolSyntax* syntax, const Tools& tools, size_t calls_before,
+               const OnAnswerEvent& on_event)
+      : thoughts_(thinks),
+        syntax_(syntax),
+        tools_(tools),
+        calls_before_(calls_before),
+        on_event_(on_event) {}
   // Takes the next piece of the answer. Text that may begin a mark waits for the next piece.
   void push(std::string_view text);
   // Sends what still waits: text, or the spelling of the tool calls.
   void end();
+  // Sends the calls that were not sent yet.
+  void send_calls(const std::vector<ToolCall>& calls);
   const std::string& thought() const { return thought_; }  // so far, with its marks
 
  private:
   void take(const Thoughts::Part& part);
   std::string before_call(const std::string& text);
+  void send_complete_calls();
   void end_thinking();
   void send(AnswerEvent::Kind kind, std::string_view text) { on_event_({kind, text}); }
 
   Thoughts thoughts_;
   const ToolSyntax* syntax_;
+  const Tools& tools_;
+  const size_t calls_before_;
   const OnAnswerEvent& on_event_;
-  std::string thought_, held_;  // held_: a tool call, or text that may begin one
+  std::string all_, thought_;
+  std::string held_;                       // a tool call, or text that may begin one
+  size_t calls_end_ = 0, calls_sent_ = 0;  // calls_end_: in all_, after the last end mark
   bool thinking_ = false, calls_ = false;
   bool may_be_bare_ = true;  // the whole answer may be one call without marks
 };

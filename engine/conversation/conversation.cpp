@@ -140,7 +140,10 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
                             const Generate& generate, const OnAnswerEvent& on_event) {
   ENSURE(last_question(), "an answer needs a question");
   const ToolSyntax* const syntax = tool_calling_.syntax();
+  size_t calls_before = 0;
+  for (const ChatMessage& m : messages_) calls_before += m.calls.size();
   Answer answer;
+  std::optional<AnswerStream> stream;
   try {
     std::vector<TokenId> prompt = fitting_prompt(options, on_event);
     GenerateOptions all = options;
@@ -155,14 +158,14 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
       prompt.insert(prompt.end(), opens.begin(), opens.end());
     }
     on_event({.kind = AnswerEvent::Kind::prompt, .count = prompt.size()});
-    AnswerStream stream(ends_in_thought(prompt), syntax, on_event);
-    stream.push(answer.text);
+    stream.emplace(ends_in_thought(prompt), syntax, tools_, calls_before, on_event);
+    stream->push(answer.text);
     answer.result = generate(prompt, all, [&](std::string_view part) {
-      stream.push(part);
+      stream->push(part);
       on_event({AnswerEvent::Kind::generated, part});
     });
-    stream.end();
-    answer.thought = stream.thought();
+    stream->end();
+    answer.thought = stream->thought();
     answer.text += answer.result.text;
     if (forced && answer.result.finish == Finish::end) answer.text += syntax->closes;
   } catch (const Error&) {
@@ -170,16 +173,13 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     throw;
   }
   if (syntax) {
-    size_t calls_before = 0;
-    for (const ChatMessage& m : messages_) calls_before += m.calls.size();
     ToolAnswer read = read_answer(*syntax, tools_, answer.text, calls_before);
     answer.content = std::move(read.content), answer.calls = std::move(read.calls);
     answer.faults = std::move(read.faults), answer.damaged = read.damaged;
   }
   if (answer.calls.empty()) answer.content = answer.text;
   messages_.push_back({"assistant", answer.content, answer.calls});
-  for (const ToolCall& call : answer.calls)
-    on_event({.kind = AnswerEvent::Kind::tool_call, .call = &call});
+  stream->send_calls(answer.calls);
   on_event({.kind = AnswerEvent::Kind::finish, .result = &answer.result});
   return answer;
 }

@@ -14,9 +14,9 @@ namespace chaski {
 
 // A key is 64 hexadecimal digits: the SHA-256 of everything that decides the tokens, the text and
 // the finish of an answer:
-//   the program file
-//   architecture, hyperparameters, tokenizer and all tensors of the model
-//   KV cache format, context length, RoPE scaling and device (not threads or instruction set)
+//   the program file;
+//   architecture, hyperparameters, tokenizer and all tensors of the model;
+//   KV cache format, context length, RoPE scaling and device (not threads or instruction set);
 //   the prompt's tokens, the RequestSettings and the grammar
 // The seed is left out at temperature 0, where nothing is drawn at random.
 class AnswerKeys {

@@ -1,7 +1,8 @@
 // One generation: its prompt, its options and the text so far. A request says what it adds to the
 // next forward pass, and takes the tokens drawn there. The passes are made by generate.h for one
 // request, or by scheduler.h for many. A request can continue in another session after any pass:
-// tokens that the session does not have are read before the next draw.
+// tokens that the session does not have are read before the next draw. Not thread-safe; only the
+// interrupt flag may be set from another thread or a signal handler.
 #pragma once
 #include <atomic>
 #include <chrono>

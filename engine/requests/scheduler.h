@@ -1,6 +1,7 @@
 // Runs many requests in one engine (iteration-level scheduling: Orca, Yu et al. 2022). Requests
 // join and leave between passes. Prompts are read in portions, in the same passes in which other
-// requests decode. The other requests change the time of a text and never its bytes.
+// requests decode. The other requests change the time of a text and never its bytes. Not
+// thread-safe: one thread adds requests and runs passes.
 #pragma once
 #include <deque>
 #include <memory>

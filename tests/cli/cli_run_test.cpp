@@ -343,7 +343,7 @@ TEST_CASE("cli/--answer-cache: a stored answer is returned without reading a tok
   CHECK(!std::filesystem::exists(none));
   write_file(folder / "file", "x");
   check_one_line(chaski_run(run_story({"--temp", "0", "--answer-cache", folder / "file"})), 5,
-                 "is no folder");
+                 "cannot be created as a folder");
   check_one_line(chaski_run(run_story({"--answer-cache", kept, "--answers", "2"})), 2,
                  "--answer-cache");
 }

@@ -77,11 +77,12 @@ TEST_CASE("chat: a conversation sends thinking, text and tool calls as events") 
     CAPTURE(piece);
     Talk talk(10000, with_tools("auto"));
     talk.conversation.ask("1 + 1?");
-    CHECK_EQ(talk.answer("<think>so</think>\nI add: <tool_call>\n{\"name\": \"add\", "
-                         "\"arguments\": {\"a\": 1}}\n</tool_call>",
-                         piece),
-             "thinking: <think>so</think>\ntext: \nI add: \nspelling: <tool_call>\n{\"name\": "
-             "\"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\ncall: add{\"a\":1}\nfinish: end");
+    CHECK_EQ(
+        talk.answer("<think>so</think>\nI add: <tool_call>\n{\"name\": \"add\", "
+                    "\"arguments\": {\"a\": 1}}\n</tool_call>",
+                    piece),
+        "thinking: <think>so</think>\ntext: \nI add: \ncall: add{\"a\":1}\nspelling: "
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\nfinish: end");
     const ChatMessage& answer = talk.conversation.messages().back();
     CHECK_EQ(answer.content, "<think>so</think>\nI add:");
     REQUIRE(answer.calls.size() == 1);
@@ -93,6 +94,28 @@ TEST_CASE("chat: a conversation sends thinking, text and tool calls as events") 
     CHECK_EQ(talk.answer("Four.", piece), "text: Four.\nfinish: end");
     CHECK_EQ(talk.conversation.take_back(), "And 2 + 2?");
     CHECK_EQ(talk.conversation.last_answer()->content, "Two.");
+  }
+}
+
+TEST_CASE("chat: tool calls are sent when they are complete, and no call is sent that is none") {
+  const auto call = [](int a) {
+    return fmt::format("<tool_call>{{\"name\": \"add\", \"arguments\": {{\"a\": {}}}}}</tool_call>",
+                       a);
+  };
+  const std::string spelled = call(1) + " and " + call(2),
+                    calls = "call: add{\"a\":1}\ncall: add{\"a\":2}";
+  for (const size_t piece : {1, 7}) {
+    CAPTURE(piece);
+    Talk talk(10000, with_tools("auto"));
+    talk.conversation.ask("1 + 1?");
+    CHECK_EQ(talk.answer(spelled, piece), calls + "\nspelling: " + spelled + "\nfinish: end");
+    // The later mark turns the text before it into a thought, so calls wait for the end.
+    talk.conversation.ask("1 + 1?");
+    CHECK_EQ(talk.answer("So " + spelled, piece),
+             "text: So \nspelling: " + spelled + "\n" + calls + "\nfinish: end");
+    talk.conversation.ask("1 + 1?");
+    CHECK_EQ(talk.answer("So " + spelled + "</think>2", piece),
+             "text: So \nspelling: " + spelled + "</think>2\nfinish: end");
   }
 }
 
