@@ -50,7 +50,7 @@ void append_utf8(std::string& out, int32_t c) {
 }
 
 void append_lowercase(std::string& out, int32_t c) {
-  if (c == 0x130)  // the one letter with a small form of two characters
+  if (c == 0x130)  // the only letter whose lower case has two characters
     out += "i\xCC\x87";
   else
     append_utf8(out, c < 0x80 ? (c >= 'A' && c <= 'Z' ? c + 32 : c) : utf8proc_tolower(c));

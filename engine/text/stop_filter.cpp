@@ -26,7 +26,7 @@ std::string StopFilter::push(std::string_view text) {
     held_.resize(found);
     return std::exchange(held_, {});
   }
-  // The longest end of the text that some stop string begins with.
+  // The longest end of the text that is a prefix of a stop string.
   size_t keep = 0;
   for (const std::string& s : stops_)
     for (size_t n = std::min(s.size() - 1, held_.size()); n > keep; --n)

@@ -1,4 +1,4 @@
-// Holds text back while it may still turn into a stop string.
+// Holds text back as long as it may become a stop string.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,12 +8,13 @@ namespace chaski {
 
 class StopFilter {
  public:
-  // Throws Error(usage) for a stop string that is not UTF-8: it could cut a character in half.
+  // Throws Error(usage) for a stop string that is not UTF-8, because it could cut a character in
+  // half.
   explicit StopFilter(std::vector<std::string> stops);
-  // Takes the next part of the text and returns what may be shown by now. When a stop string is
-  // complete, stopped() becomes true, and neither it nor anything behind it is shown.
+  // Takes the next part of the text and returns the part that can be shown. After a complete stop
+  // string stopped() is true; the stop string and the text after it are not shown.
   std::string push(std::string_view text);
-  // To be called when the text has ended: returns what was held back.
+  // Returns the text held back. Call it at the end of the text.
   std::string flush();
   bool stopped() const { return stopped_; }
 

@@ -1,5 +1,5 @@
-// Our own decoder because utf8proc does not tell an invalid character from one that is merely not
-// finished yet.
+// A decoder of our own, because utf8proc does not distinguish an invalid from an incomplete
+// character.
 #include "engine/text/utf8.h"
 
 #include "engine/text/characters.h"
@@ -9,8 +9,8 @@ namespace chaski {
 namespace {
 
 struct Lead {
-  int size;  // of the whole character; 0: no character starts with this byte
-  // allowed second byte: this is where overlong forms, surrogates and > U+10FFFF are excluded
+  int size;  // of the whole character; 0: no character begins with this byte
+  // range of the second byte; excludes overlong forms, surrogates and values above U+10FFFF
   unsigned low, high;
 };
 

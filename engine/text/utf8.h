@@ -1,36 +1,36 @@
-// UTF-8 at the two places where text is not known to be whole: bytes typed by anybody (may be
-// invalid) and bytes that a model emits token by token (a character may be spread over several
-// tokens). Case, width and categories of characters are not here.
+// Decoding of UTF-8 that may be incomplete or invalid: bytes from a user, and bytes from a model,
+// where a character may be spread over several tokens. characters.h has case and categories of
+// characters.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace chaski {
 
-// U+FFFD, which stands for what is no character.
+// U+FFFD, the replacement for invalid bytes.
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 enum class Utf8 { valid, invalid, unfinished };
 
 struct Utf8Char {
   Utf8 kind;
-  // In bytes, at least 1. Of an invalid one: the longest beginning of a character that does not go
-  // on as it should (Unicode 15, table 3-8), for which one U+FFFD is put. Of an unfinished one:
-  // what is left of the text, at most 3 bytes.
+  // Size in bytes, at least 1. For an invalid character: the longest valid prefix of a character
+  // (Unicode 15, table 3-8), which is replaced by one U+FFFD. For an unfinished one: the rest of
+  // the text, at most 3 bytes.
   int size;
 };
 
-// The first character of `text`, which is not empty. No overlong forms, no surrogates, nothing
-// above U+10FFFF.
+// The first character of `text`, which must not be empty. Overlong forms, surrogates and values
+// above U+10FFFF are invalid.
 Utf8Char read_utf8(std::string_view text);
 
-// Turns a stream of bytes into a stream of whole characters.
+// Converts a stream of bytes into a stream of whole characters.
 class Utf8Stream {
  public:
-  // What is complete by now; an unfinished character at the end waits for the next call. Invalid
-  // bytes become U+FFFD.
+  // Returns the complete characters. An unfinished character at the end waits for the next call.
+  // Invalid bytes become U+FFFD.
   std::string push(std::string_view bytes);
-  // The stream is over: an unfinished character becomes U+FFFD.
+  // Ends the stream: an unfinished character becomes U+FFFD.
   std::string flush();
 
  private:

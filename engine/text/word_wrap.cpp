@@ -29,7 +29,7 @@ std::string WordWrap::push(std::string_view text, int width) {
       out += character;
       start_line();
     } else if (character == "\t" || character == " ") {
-      // A space at the edge is where the line ends, and is not seen.
+      // A space at the edge ends the line and is not visible.
       const int wide = character == " " ? 1 : kTab - column_ % kTab;
       word_.clear(), word_width_ = 0;
       if (column_ + wide <= width || code_) out += character, column_ += wide;
@@ -43,12 +43,13 @@ std::string WordWrap::push(std::string_view text, int width) {
 void WordWrap::put(std::string_view character, int wide, int width, std::string& out) {
   const bool breaks = !code_ && column_ + wide > width;
   if (breaks && word_width_ < column_ && word_width_ + wide <= width) {
-    // To a column that is named: at the edge a terminal does not say where its cursor is.
+    // Moves the cursor to an absolute column, because at the edge its position depends on the
+    // terminal.
     if (word_width_ > 0) out += fmt::format("\033[{}G\033[K", column_ - word_width_ + 1);
     out += "\n" + word_;
     column_ = word_width_;
   } else if (column_ + wide > width) {
-    column_ = 0, word_.clear(), word_width_ = 0;  // the terminal breaks it
+    column_ = 0, word_.clear(), word_width_ = 0;  // the terminal wraps the word itself
   }
   out += character;
   word_ += character;

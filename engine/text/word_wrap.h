@@ -1,6 +1,6 @@
-// Text that comes in pieces, broken between words instead of at the terminal's edge. A word is
-// shown as it comes; when it reaches the edge, it is taken back and begins the next line. Between
-// lines that begin with ``` nothing is broken, so that code can be copied.
+// Wraps streamed text between words instead of at the terminal's edge. A word is shown as it
+// arrives; when it reaches the edge, it is erased and moved to the next line. Text between lines
+// that begin with ``` is not wrapped, so that code can be copied.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,20 +9,20 @@ namespace chaski {
 
 class WordWrap {
  public:
-  // What is to be written for `text`, whole UTF-8 characters without controls other than newline
-  // and tab, on a terminal of `width` columns.
+  // The output for `text` on a terminal of `width` columns. `text` has whole UTF-8 characters and
+  // no controls other than newline and tab.
   std::string push(std::string_view text, int width);
-  // Somebody else has ended the line.
+  // Other output has ended the line.
   void start_line();
-  // A line has begun and not ended.
+  // True if a line has begun and not ended.
   bool in_line() const { return column_ > 0; }
 
  private:
   void put(std::string_view character, int wide, int width, std::string& out);
 
   int column_ = 0;
-  std::string line_;  // as much of its beginning as ``` has
-  std::string word_;  // so far
+  std::string line_;  // at most its first three characters, to detect ```
+  std::string word_;  // the word so far
   int word_width_ = 0;
   bool code_ = false;
 };

@@ -1,4 +1,4 @@
-// The bundled model as it lies in the file, aligned for the kernels. Declared in engine/shelf/bundled.h.
+// The bundled model file, aligned for the kernels. Declared in engine/shelf/bundled.h.
     .section .rodata
     .global chaski_bundled_begin
     .global chaski_bundled_end

@@ -72,7 +72,7 @@ TEST_CASE("cli/template of a template that is broken, hostile or missing") {
   const Outcome broken = chaski_run({"template", Folder("<|im_start|>{% if %}").path});
   CHECK(broken.status == 0);
   CHECK(
-      broken.error_says("line 1: \"%}\" stands where an expression is expected: the conversation "
+      broken.error_says("line 1: found \"%}\", expected an expression: the conversation "
                         "is written as chatml"));
   CHECK(broken.err.starts_with("chaski: note: "));
   CHECK(std::count(broken.err.begin(), broken.err.end(), '\n') == 1);

@@ -62,7 +62,7 @@ TEST_CASE("cli/unsupported files are refused in one line, by run and by convert"
            .drop("tokenizer.ggml.model")
            .str("tokenizer.ggml.model", "gpt2")
            .str("tokenizer.ggml.pre", "qwen22"),
-       "tokenizer.pre is \"qwen22\", expected a known one (nearest: qwen2)"},
+       "tokenizer.pre is \"qwen22\", expected a known name (nearest: qwen2)"},
       {tiny_llama().str("llama.rope.scaling.type", "yarm"),
        "model.rope_scaling is yarm, expected none, linear, dynamic, llama3, yarn "
        "or longrope (nearest: yarn)"},

@@ -1,5 +1,5 @@
-// What tokenizers do to a text first, and the kinds that are not BPE: unigram and WordPiece. What
-// is expected was computed by other programs: Python's unicodedata, Hugging Face's tokenizers.
+// Normalizer steps, and the kinds of tokenizer other than BPE: unigram and WordPiece. Other
+// programs computed the expected values: Python's unicodedata, Hugging Face's tokenizers.
 #include "engine/text/tokenizer/normalizer.h"
 
 #include "engine/text/tokenizer/tokenizer.h"
@@ -27,11 +27,11 @@ std::string refusal(const TextList& steps, std::vector<int64_t> charsmap = {}) {
   return error_of([&] { normalized(steps, "a", charsmap); }).what();
 }
 
-// A trie of Darts-clone's kind with one rule: `from`, a byte, becomes `to`.
+// A Darts-clone trie with one rule: the byte `from` becomes `to`.
 std::vector<int64_t> one_rule(unsigned char from, const std::string& to) {
   std::vector<uint32_t> trie(1024, 0);
   trie[0] = 256u << 10;                            // its children begin at 256
-  trie[256 ^ from] = from | 1u << 8 | 512u << 10;  // has a value, in its child 0
+  trie[256 ^ from] = from | 1u << 8 | 512u << 10;  // has a value, stored in its child 0
   trie[(256u ^ from) ^ 512] = 0x80000000u;         // the first text
   std::vector<int64_t> bytes;
   const auto append = [&](uint32_t n) {
@@ -75,14 +75,14 @@ TEST_CASE("tokenizer: normalizer steps") {
         "\u2581"
         "a");
   CHECK(normalized({"prepend", "\u2581"}, "").empty());
-  CHECK(normalized({"lowercase"}, "A\xFF\xC3") == "a\uFFFD\uFFFD");  // bytes that are no text
+  CHECK(normalized({"lowercase"}, "A\xFF\xC3") == "a\uFFFD\uFFFD");  // bytes that are not UTF-8
   CHECK(normalized({"charsmap"}, "abcA", one_rule('b', "XY")) == "aXYcA");
   CHECK(refusal({"nfx"}).find("has \"nfx\", expected") != std::string::npos);
   CHECK(refusal({"replace", "a"}).find("ends behind \"replace\"") != std::string::npos);
   CHECK(refusal({"replace", "", "a"}).find("empty") != std::string::npos);
   CHECK(refusal({"charsmap"}).find("charsmap has 0 bytes") != std::string::npos);
   CHECK(refusal({"charsmap"}, {255, 255, 255, 255, 0}).find("charsmap") != std::string::npos);
-  // A trie that points outside of itself finds nothing.
+  // A trie that points outside of itself matches nothing.
   std::vector<int64_t> wild(4 + 8, 255);
   wild[0] = 8, wild[1] = wild[2] = wild[3] = 0;
   CHECK(normalized({"charsmap"}, "abc", wild) == "abc");
@@ -94,13 +94,13 @@ TEST_CASE("tokenizer: unigram takes the best path, and unknown characters in a r
   meta.set_floats("tokenizer.scores", {0, 0, -2, -3, -3, -4, -7.5, -3.5, -3.25});
   meta.set_bool("tokenizer.add_space_prefix", true);
   const auto t = Tokenizer::make(meta);
-  CHECK(t->encode("abb") == Ids{7, 8});         // -6.75, where ▁ abb has -9.5 and ▁ ab b -9
+  CHECK(t->encode("abb") == Ids{7, 8});         // -6.75; ▁ abb has -9.5 and ▁ ab b has -9
   CHECK(t->encode("bab") == Ids{2, 4, 5});      // ▁ b ab
   CHECK(t->encode("bxyb") == Ids{2, 4, 0, 4});  // x and y have no piece
-  CHECK(t->encode("ab ab ab") == Ids{2, 5, 2, 5, 2, 5});  // -6, where ▁a b has -6.5
+  CHECK(t->encode("ab ab ab") == Ids{2, 5, 2, 5, 2, 5});  // -6; ▁a b has -6.5
   CHECK(t->decode(t->encode("ab bb")) == "ab bb");
   CHECK(t->encode("").empty());
-  // Bytes stand for what is unknown where there are all of them.
+  // Unknown characters become bytes if the vocabulary has all of them.
   const auto& stored = meta.strs("tokenizer.tokens");
   TextList tokens(stored.begin(), stored.end());
   std::vector<int64_t> types(meta.ints("tokenizer.types").begin(),
@@ -114,7 +114,7 @@ TEST_CASE("tokenizer: unigram takes the best path, and unknown characters in a r
   CHECK(Tokenizer::make(meta)->encode("a\u00E9") == Ids{7, 9 + 0xC3, 9 + 0xA9});
 }
 
-TEST_CASE("tokenizer: WordPiece takes the longest piece from the left, or none of a word") {
+TEST_CASE("tokenizer: WordPiece takes the longest pieces from the left, or the unknown token") {
   Metadata meta = pieces("wordpiece", {"[UNK]", "[CLS]", "▁hello", "▁hel", "lo", "▁!", "s", "▁a"},
                          {2, 3, 1, 1, 1, 1, 1, 1});
   meta.set_strs("tokenizer.normalizer", {"lowercase"});
@@ -124,7 +124,7 @@ TEST_CASE("tokenizer: WordPiece takes the longest piece from the left, or none o
   CHECK(t->encode("a" + std::string(100, 's')) == Ids{0});  // more than 100 characters
   CHECK(t->encode("a" + std::string(99, 's')).size() == 100);
   CHECK(t->decode(Ids{2, 6, 5}) == "hellos !");
-  CHECK(t->encode("[CLS]") == Ids{0, 0, 0});  // typed
+  CHECK(t->encode("[CLS]") == Ids{0, 0, 0});  // typed text
   CHECK(t->encode_with_control("[CLS]") == Ids{1});
   meta.set_int("tokenizer.unk_id", -1);
   meta.set_ints("tokenizer.types", {1, 3, 1, 1, 1, 1, 1, 1});
@@ -145,7 +145,7 @@ TEST_CASE("import/tokenizer.json of kinds Unigram and WordPiece, alone and throu
         chaski::Texts{"[UNK]", "[CLS]", "[SEP]", "▁hello", "s", "▁e"});
   CHECK(Tokenizer::make(words)->encode_prompt("H\u00C9llos \u00E9") == Ids{1, 3, 4, 5});
   CHECK(Tokenizer::make(words)->encode_whole("H\u00C9llos \u00E9") == Ids{1, 3, 4, 5, 2});
-  CHECK(import_tokenizer(folder / "tokenizer.json").all().size() >= 10);  // the file itself
+  CHECK(import_tokenizer(folder / "tokenizer.json").all().size() >= 10);  // the path of the file itself
   write_file(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\nhello\n##s\n");
   CHECK(Tokenizer::make(import_tokenizer(folder / "vocab.txt"))->encode("HELLOS") == Ids{3, 4});
 
@@ -156,7 +156,7 @@ TEST_CASE("import/tokenizer.json of kinds Unigram and WordPiece, alone and throu
       "pattern": {"Regex": " {2,}"}, "content": " "}]},
     "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}})");
   const Metadata best = import_tokenizer(folder.path);
-  CHECK(Tokenizer::make(best)->encode_whole("ab") == Ids{1, 2});  // nothing closes it
+  CHECK(Tokenizer::make(best)->encode_whole("ab") == Ids{1, 2});  // no closing token
   CHECK(Tokenizer::make(best)->encode("ab   b\uFF41") == Ids{1, 2, 3, 2, 0});
   for (const Metadata& meta : {words, best}) {
     ModelSource source;
@@ -169,8 +169,9 @@ TEST_CASE("import/tokenizer.json of kinds Unigram and WordPiece, alone and throu
   }
 }
 
-// -7.071932418906278 and -11.616171654716833 in either order behind -14.212971140135284: a tie as
-// serde_json reads the second number, and not as it is. Of a tie the first way found counts.
+// The path scores are -7.071932418906278 and -11.616171654716833, in either order after
+// -14.212971140135284. They tie if the second number is read like serde_json reads it. The first of
+// equal paths wins.
 TEST_CASE("import/scores of a tokenizer.json are read as Hugging Face reads them") {
   const TempFolder folder;
   write_file(folder / "tokenizer.json",
@@ -181,7 +182,7 @@ TEST_CASE("import/scores of a tokenizer.json are read as Hugging Face reads them
   CHECK(Tokenizer::make(import_tokenizer(folder.path))->encode("-3999") == Ids{1, 2, 3, 4, 5});
 }
 
-TEST_CASE("import/GGUF of Gemma 4: merges say which of two joins comes first") {
+TEST_CASE("import/GGUF of Gemma 4: merges decide which of two joins is first") {
   Gguf g;
   g.str("general.architecture", "gemma4").str("tokenizer.ggml.model", "gemma4");
   g.strs("tokenizer.ggml.tokens", {"<unk>", "▁", "a", "b", "ab", "▁a", "ba"});

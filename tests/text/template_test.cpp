@@ -121,25 +121,25 @@ TEST_CASE("template: the same text as transformers for templates of real models"
 
 TEST_CASE("template: an error names the line and the reason") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
-      {"a\n{% if x %}", "test: line 2: the end of the template stands where {% endif %} is"},
-      {"{{ 1 +\n }}", "line 2: \"}}\" stands where an expression is expected"},
-      {"{{ a ? b }}", "\"?\" is no part of an expression"},
+      {"a\n{% if x %}", "test: line 2: found the end of the template, expected {% endif %}"},
+      {"{{ 1 +\n }}", "line 2: found \"}}\", expected an expression"},
+      {"{{ a ? b }}", "unexpected \"?\" in an expression"},
       {"{{ (1] }}", "\"]\" closes nothing"},
       {"{{ 'x }}", "a text has no end"},
-      {"{# x", "a comment {# has no end #}"},
+      {"{# x", "comment {# has no end #}"},
       {"{% raw %}x", "{% raw %} has no {% endraw %}"},
       {"{{ 1 | nonsense }}", "the filter \"nonsense\" is unknown"},
       {"{{ 1 is nonsense }}", "the test \"nonsense\" is unknown"},
-      {"{% include 'x' %}", "\"include\" stands where a tag (for, if, set"},
-      {"{% break %}", "{% break %} stands outside of a loop"},
+      {"{% include 'x' %}", "found \"include\", expected a tag (for, if, set"},
+      {"{% break %}", "{% break %} is outside of a loop"},
       {"\n\n{{ a.b }}", "test: line 3: 'a' is undefined"},
-      {"{{ 'a'.join(1) }}", "int cannot be gone through, expected a list"},
+      {"{{ 'a'.join(1) }}", "int cannot be iterated, expected a list"},
       {"{{ 'a'.split(1, 2, 3) }}", "split() has 3 arguments, expected at most 2"},
       {"{{ 9223372036854775807 + 1 }}", "a whole number is larger than 63 bits"},
       {"{{ 99999999999999999999 }}", "the number 99999999999999999999 is too large"},
       {"{{ raise_exception('no') }}", "test: line 1: the template refuses the conversation: no"},
-      {"{% set x.y = 1 %}", "x is no namespace"},
-      {std::string(300'000, 'x'), "the template has 300000 bytes, expected at most 262144"}};
+      {"{% set x.y = 1 %}", "x is not a namespace"},
+      {std::string(300'000, 'x'), "template has 300000 bytes, expected at most 262144"}};
   for (const auto& [source, says] : wrong) {
     const std::string line = error(source);
     CHECK_MESSAGE(line.find(says) != std::string::npos, line, " instead of ", says);

@@ -1,5 +1,5 @@
-// Tokenizers against published vectors (text and ids, from the projects the vocabularies come
-// from), against texts that try to break them, and against files that contradict themselves.
+// Tokenizers against published vectors (text and ids, from the projects of the vocabularies),
+// hostile texts, and contradictory files.
 #include "engine/text/tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -33,8 +33,8 @@ std::string from_base64(std::string_view text) {
   return out;
 }
 
-// A tiktoken file has a line "base64 rank" per token, in order of ranks, and neither merges nor
-// control tokens.
+// A tiktoken file has a line "base64 rank" for each token, in order of ranks. It has no merges and
+// no control tokens.
 Metadata tiktoken_metadata(const std::string& path, const std::string& pre,
                            const TextList& control) {
   std::istringstream lines(test::read_file(path));
@@ -98,7 +98,7 @@ TextList split_at(const std::string& text, const std::string& separator) {
   return out;
 }
 
-// All single bytes by the byte alphabet, then `more`; merges are optional.
+// All single bytes in the byte alphabet, then `more`; merges are optional.
 Metadata bpe_metadata(const TextList& more, const TextList& merges,
                       const std::vector<int64_t>& types = {}) {
   Metadata meta;
@@ -207,7 +207,7 @@ TEST_CASE("tokenizer: what a user types is never a control token") {
 TEST_CASE("tokenizer: a million equal characters") {
   for (const Vocabulary& vocabulary : kVocabularies) {
     const std::string name = vocabulary.vectors;
-    // one of each sort
+    // one of each kind
     if (name != "llama-spm" && name != "deepseek-coder" && name != "llama-bpe") continue;
     const auto tokenizer = load(vocabulary);
     if (!tokenizer) continue;
@@ -216,13 +216,13 @@ TEST_CASE("tokenizer: a million equal characters") {
       CAPTURE(character);
       std::string text;
       for (int i = 0; i < 1'000'000; ++i) text += character;
-      text += "x";  // behind spaces it is the harder case
+      text += "x";  // after spaces this is the harder case
       CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
     }
   }
 }
 
-TEST_CASE("pretokenizer: patterns that could try every start of a run, do not") {
+TEST_CASE("pretokenizer: no pattern tries every start of a run") {
   const std::string text = std::string(1'000'000, ' ') + "x";
   for (const char* name :
        {"default", "gpt-2", "llama-bpe", "dbrx", "qwen2", "starcoder", "falcon", "deepseek-coder",
@@ -237,7 +237,7 @@ TEST_CASE("pretokenizer: patterns that could try every start of a run, do not") 
   CHECK_THROWS_AS(hopeless.split(std::string(1000, 'a')), Error);
 }
 
-TEST_CASE("pretokenizer: cuts") {
+TEST_CASE("pretokenizer: splits") {
   const auto gpt2 = Pretokenizer::named("gpt-2", "");
   CHECK_EQ(cuts(gpt2, "I've  12345 é\n\n x!?"),
            TextList{"I", "'ve", " ", " 12345", " é", "\n\n", " x", "!?"});
@@ -269,7 +269,7 @@ TEST_CASE("tokenizer: invalid UTF-8 comes back as it was") {
     if (!tokenizer) continue;
     CAPTURE(vocabulary.vectors);
     const std::string back = tokenizer->decode(tokenizer->encode(text));
-    // deepseek-coder has no pieces for the 13 bytes that are nowhere in UTF-8: each becomes U+FFFD.
+    // deepseek-coder has no pieces for the 13 bytes that never occur in UTF-8; each becomes U+FFFD.
     if (std::string(vocabulary.vectors) == "deepseek-coder")
       CHECK_EQ(back.size(), text.size() + 13 * 2);
     else
@@ -277,8 +277,9 @@ TEST_CASE("tokenizer: invalid UTF-8 comes back as it was") {
   }
 }
 
-// GPT-NeoX has no pieces for the bytes that are nowhere in UTF-8, and calls <|endoftext|> unknown.
-TEST_CASE("tokenizer: what cannot be spelled is never a control token") {
+// GPT-NeoX has no pieces for the bytes that never occur in UTF-8, and its unknown token is
+// <|endoftext|>.
+TEST_CASE("tokenizer: bytes without a piece never become a control token") {
   TextList tokens = {"<|endoftext|>", "a", "b", to_byte_alphabet(" ")};
   Metadata bpe;
   bpe.origin = "made.gguf";
@@ -287,7 +288,8 @@ TEST_CASE("tokenizer: what cannot be spelled is never a control token") {
   bpe.set_ints("tokenizer.types", {3, 1, 1, 1});
   for (const char* key : {"tokenizer.unk_id", "tokenizer.eos_id"}) bpe.set_int(key, 0);
   CHECK_EQ(Tokenizer::make(bpe)->encode("a\xff b"), Ids{1, 3, 2});
-  // Where it can be spelled, U+FFFD says that something stood here; an unknown token of text does.
+  // If it can be spelled, U+FFFD replaces the byte; so does an unknown token that is no control
+  // token.
   for (const char* byte : {"\xEF", "\xBF", "\xBD"}) tokens.push_back(to_byte_alphabet(byte));
   bpe.set_strs("tokenizer.tokens", tokens);
   bpe.set_ints("tokenizer.types", {3, 1, 1, 1, 1, 1, 1});
@@ -300,7 +302,7 @@ TEST_CASE("tokenizer: what cannot be spelled is never a control token") {
   CHECK_EQ(Tokenizer::make(spm)->encode("a\xff"), Ids{2, 1});
 }
 
-// Sorted as they came, these took minutes, and so did every text that begins like all of them.
+// With a naive sort these took minutes, and so did every text with the same beginning.
 TEST_CASE("tokenizer: a million control tokens with one first byte") {
   TextList more;
   for (int i = 0; i < 1'000'000; ++i) more.push_back(fmt::format("<|{}|>", i));
@@ -337,8 +339,8 @@ TEST_CASE("tokenizer: user-defined tokens, parts and seams") {
   CHECK_EQ(tokenizer->decode(Ids{'x', 258, 259, 256, 'y'}), "x     y");
   CHECK_EQ(tokenizer->encode_with_control("<|a|>x<|a|><|b|><|a|"),
            Ids{256, 'x', 257, '<', '|', 'a', '|'});
-  CHECK(tokenizer->is_control(261));                          // user-defined by name only
-  CHECK_EQ(tokenizer->decode(Ids{'x', 262, -1, 'y'}), "xy");  // rows of padding
+  CHECK(tokenizer->is_control(261));                          // user-defined in the file only
+  CHECK_EQ(tokenizer->decode(Ids{'x', 262, -1, 'y'}), "xy");  // ids of padding rows
   using Part = Tokenizer::Part;
   const auto parts = [&](std::vector<Part> list) { return tokenizer->encode_parts(list); };
   CHECK_EQ(parts({{"a", true}, {"b"}}), Ids{260});
@@ -370,7 +372,8 @@ TEST_CASE("tokenizer: SentencePiece by scores") {
   CHECK_EQ(tokenizer->bos(), 1);
   CHECK(tokenizer->is_end(2));
 
-  // A piece may reach over a space; text behind a user-defined token does not open a text.
+  // A piece may contain a space in its middle. Text after a user-defined token is not the beginning
+  // of a text.
   const std::string over = "a" + space;
   const auto phrases =
       Tokenizer::make(spm_metadata({"<unk>", space, "a", "b", over, over + "b", space + "b", "[x]"},
@@ -405,12 +408,11 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   meta.set_ints("tokenizer.types", {2, 7});
   CHECK_EQ(load_error(meta), "made.gguf: tokenizer.types[1] is 7, expected 1 to 6");
   CHECK_NE(load_error(spm_metadata({"a", "b"}, {0, 0}, {1, 1})),
-           "");  // no bytes and nothing unknown
+           "");  // no byte tokens and no unknown token
 
-  CHECK_EQ(
-      Tokenizer::make(bpe_metadata({"ab"}, {"x yz", "a b", "a c"}))->remark(),
-      "made.gguf: tokenizer.merges[0] is \"x yz\", whose pieces are not all there: left out, as "
-      "2 of 3 merges are");
+  CHECK_EQ(Tokenizer::make(bpe_metadata({"ab"}, {"x yz", "a b", "a c"}))->remark(),
+           "made.gguf: tokenizer.merges[0] is \"x yz\", and a piece of it is missing: ignored "
+           "2 of 3 merges");
   CHECK_EQ(Tokenizer::make(bpe_metadata({"ab"}, {"x yz", "a b"}))->encode("ab"), Ids{256});
   CHECK_EQ(Tokenizer::make(bpe_metadata({"ab"}, {"a b"}))->remark(), "");
   CHECK_EQ(load_error(bpe_metadata({}, {"ab"})),
@@ -420,11 +422,11 @@ TEST_CASE("tokenizer: files that contradict themselves") {
   meta.set_ints("tokenizer.eos_ids", {1, 256});
   CHECK_EQ(load_error(meta), "made.gguf: tokenizer.eos_ids has 256, expected less than 256 tokens");
   meta = bpe_metadata({}, {});
-  meta.set_str("tokenizer.pre", "nobody's");
-  CHECK_NE(load_error(meta).find("tokenizer.pre is \"nobody's\", expected a known one"),
+  meta.set_str("tokenizer.pre", "unheard-of");
+  CHECK_NE(load_error(meta).find("tokenizer.pre is \"unheard-of\", expected a known name"),
            std::string::npos);
-  meta.set_strs("tokenizer.pre_patterns", {"("});  // comes before the name
-  CHECK_NE(load_error(meta).find("tokenizer pattern ( is no regular expression"),
+  meta.set_strs("tokenizer.pre_patterns", {"("});  // has priority over the name
+  CHECK_NE(load_error(meta).find("tokenizer pattern ( is not a valid regular expression"),
            std::string::npos);
   meta.set_strs("tokenizer.pre_patterns", {"[a&&[b]]"});
   CHECK_NE(load_error(meta).find("intersects classes"), std::string::npos);

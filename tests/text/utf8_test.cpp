@@ -1,4 +1,4 @@
-// Bytes, characters and the alphabet in between.
+// UTF-8 decoding and the byte alphabet.
 #include "engine/text/utf8.h"
 
 #include <vector>

@@ -7,8 +7,8 @@ namespace chaski::jinja {
 
 namespace {
 
-constexpr size_t kMostSource = 256 << 10;  // bytes; the longest templates known have 30 000
-// Of a rendering, and for each character that is given to it.
+constexpr size_t kMostSource = 256 << 10;  // bytes; the longest known templates have 30 000
+// The budget of a rendering, and the addition for each character of its input.
 constexpr size_t kSteps = 1'000'000, kBytes = 24 << 20;
 constexpr size_t kStepsEach = 32, kBytesEach = 64;
 
@@ -30,8 +30,8 @@ struct Template::Parsed {
 
 Template::Template(std::string_view source, std::string origin) : origin_(std::move(origin)) {
   if (source.size() > kMostSource)
-    fail(Exit::bad_file, "{}: the template has {} bytes, expected at most {}", origin_,
-         source.size(), kMostSource);
+    fail(Exit::bad_file, "{}: template has {} bytes, expected at most {}", origin_, source.size(),
+         kMostSource);
   try {
     parsed_ = std::make_unique<const Parsed>(Parsed{parse(source)});
   } catch (const Fault& fault) {

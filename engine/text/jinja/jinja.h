@@ -1,7 +1,7 @@
-// Chat templates as model files carry them: Jinja, as transformers runs it (trim_blocks,
+// Chat templates of model files: Jinja with the settings of transformers (trim_blocks,
 // lstrip_blocks, loop controls, its tojson, an immutable sandbox). Steps, depth and memory are
-// bounded. There is no include, import, block or extends. Nothing is HTML: `safe` does
-// nothing, where Jinja would escape what is put together with it.
+// bounded. include, import, block and extends are not supported. There is no HTML escaping, so
+// `safe` does nothing.
 #pragma once
 #include <ctime>
 #include <memory>
@@ -18,14 +18,15 @@ using Names = std::vector<std::pair<std::string, Value>>;
 
 class Template {
  public:
-  // `origin` stands in front of errors. Throws Error(bad_file) that says line, found and expected.
+  // `origin` begins the messages. Throws Error(bad_file) with line, found and expected.
   Template(std::string_view source, std::string origin);
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
   ~Template();
 
-  // With these names known. Characters keep the marks that those of the values have. Throws
-  // Error(bad_file), and Error(usage) with the template's own words if it refuses what is given.
+  // Renders the template with these variables. Characters keep the marks that they have in the
+  // values. Throws Error(bad_file), or Error(usage) with the template's own words if the template
+  // refuses the input.
   Text render(const Names& names, std::time_t now) const;
 
  private:

@@ -1,4 +1,4 @@
-// How builtins are found and called, and the tests and functions among them.
+// Lookup and calls of built-ins, and the tests and functions.
 #include "engine/text/jinja/jinja_builtins.h"
 
 #include <algorithm>
@@ -35,7 +35,8 @@ Given::Given(const Builtin& builtin, Arguments arguments) : builtin_(builtin) {
 }
 
 const Value& Given::operator[](size_t place) const {
-  if (!has(place)) fault("{}() lacks its argument \"{}\"", builtin_.name, values_[place].first);
+  if (!has(place))
+    fault("{}() is missing its argument \"{}\"", builtin_.name, values_[place].first);
   return values_[place].second[0];
 }
 
@@ -70,7 +71,7 @@ using Type = Value::Type;
 
 int64_t whole_of(const Value& value) {
   if (value.is_undefined()) fault("{}", value.why_undefined());
-  if (!value.is_whole()) fault("{} found, expected a whole number", value.type_name());
+  if (!value.is_whole()) fault("found {}, expected a whole number", value.type_name());
   return value.whole();
 }
 
@@ -150,7 +151,7 @@ constexpr Builtin kTests[] = {
      [](R, V of, G) -> Value { return of.is_text() && find_test(utf8(of.text())) != nullptr; }},
 };
 
-constexpr int64_t kMostRange = 100'000;  // as the sandbox of transformers
+constexpr int64_t kMostRange = 100'000;  // like transformers' sandbox
 
 Value range(Run& run, const Value&, const Given& given) {
   const bool one = !given.has(1);
@@ -165,7 +166,7 @@ Value range(Run& run, const Value&, const Given& given) {
   return Value::list(run.budget, std::move(out), Sequence::range);
 }
 
-// What dict() and namespace() are made of.
+// The arguments of dict() and namespace() as pairs.
 std::vector<std::pair<Value, Value>> pairs_of(Run& run, const Given& given) {
   std::vector<std::pair<Value, Value>> out;
   for (const Value& source : given.all().positional) {

@@ -1,5 +1,5 @@
-// What the template language brings along: filters, tests, functions, and the methods of texts,
-// lists and dicts. Each is a row of a table: its name, the names of its parameters, what it does.
+// The built-ins of the template language: filters, tests, functions, and methods of texts, lists
+// and dicts. Each is a row of a table: name, parameter names, implementation.
 #pragma once
 #include <algorithm>
 #include <span>
@@ -14,56 +14,55 @@ class Given;
 
 struct Builtin {
   const char* name;
-  const char* parameters;  // with spaces between; "*" takes whatever is given
-  // `of` stands in front of the | or the dot, or is none.
+  const char* parameters;  // separated by spaces; "*" accepts all arguments
+  // `of` is the value before the | or the dot; none for a function.
   Value (*run)(Run& run, const Value& of, const Given& given);
 };
 
-// The arguments of one call, by the places of the parameters. Throws Fault for one too many, one
-// that is unknown, or one of another type than is asked for.
+// The arguments of one call, by parameter index. Throws Fault for an extra or unknown argument and
+// for a wrong type.
 class Given {
  public:
   Given(const Builtin& builtin, Arguments arguments);
   bool has(size_t place) const { return place < values_.size() && !values_[place].second.empty(); }
-  const Value& operator[](size_t place) const;  // Fault if it is not given
+  const Value& operator[](size_t place) const;  // Fault if it was not given
   View text(size_t place) const;
   View text(size_t place, View otherwise) const { return has(place) ? text(place) : otherwise; }
   int64_t whole(size_t place) const;
   int64_t whole(size_t place, int64_t otherwise) const {
     return has(place) ? whole(place) : otherwise;
   }
-  // A width or a number of times: one that is far too large is cut, so that it may be reckoned
-  // with.
+  // A width or a count, limited to +-2^40 so that arithmetic with it cannot overflow.
   int64_t count(size_t place, int64_t otherwise) const {
     constexpr int64_t kFar = int64_t{1} << 40;
     return std::clamp(whole(place, otherwise), -kFar, kFar);
   }
   bool truth(size_t place, bool otherwise) const;
-  const Arguments& all() const { return all_; }  // of "*"
+  const Arguments& all() const { return all_; }  // for "*"
 
  private:
   [[noreturn]] void wrong(size_t place, const char* expected) const;
 
   const Builtin& builtin_;
-  std::vector<std::pair<std::string, Values>> values_;  // name, and none or one
+  std::vector<std::pair<std::string, Values>> values_;  // name, and zero or one value
   Arguments all_;
 };
 
-// Null if there is none of that name.
+// Null if there is no row with that name.
 const Builtin* row_of(std::span<const Builtin> table, std::string_view name);
 const Builtin* find_filter(std::string_view name);
 const Builtin* find_test(std::string_view name);
 const Builtin* find_function(std::string_view name);
 const Builtin* find_method(const Value& of, std::string_view name);
 
-std::span<const Builtin> list_filters();  // those of find_filter() that are of lists
+std::span<const Builtin> list_filters();  // the list filters among those of find_filter()
 
 Value call(const Builtin& builtin, Run& run, const Value& of, Arguments arguments);
 
-// The operators, by their signs: + - * / // % ** and unary ones.
+// The binary operators: + - * / // % **.
 Value operate(std::string_view sign, const Value& a, const Value& b, Budget& budget);
 Value negated(const Value& value);
-// The % of a text: `format` with these in it.
+// The % operator of texts: replaces the conversions in `format`.
 Text formatted(View format, const Arguments& arguments, Budget& budget);
 Value sliced(const Value& of, const Value& from, const Value& to, const Value& step,
              Budget& budget);

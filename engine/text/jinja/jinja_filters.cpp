@@ -1,4 +1,4 @@
-// The filters of texts, numbers and any value, as Jinja 3 and transformers (tojson) have them.
+// The filters of texts, numbers and values of any type, as in Jinja 3 and transformers (tojson).
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -124,7 +124,7 @@ Value format(R run, V of, G given) {
 
 Value indent(R run, V of, G given) {
   const bool is_space_count = !given.has(0) || given[0].is_whole();
-  if (is_space_count && given.whole(0, 4) > 1'000) fault("indent() by more than 1000");
+  if (is_space_count && given.whole(0, 4) > 1'000) fault("indent() is more than 1000");
   const Text space = is_space_count ? Text(size_t(std::max<int64_t>(given.whole(0, 4), 0)), U' ')
                                     : Text(given.text(0));
   const bool blank = given.truth(2, false);
@@ -153,7 +153,7 @@ Value replace(R run, V of, G given) {
     append(out, to, run.budget);
     at = next + from.size();
     --left;
-    if (from.empty()) {  // stands between all characters
+    if (from.empty()) {  // an empty `from` matches between all characters
       if (at >= text.size()) return run.text(std::move(out));
       append(out, View(&text[at++], 1), run.budget);
     }
@@ -200,7 +200,8 @@ Value tojson(R run, V of, G given) {
   JsonStyle style;
   style.sort = given.truth(3, false);
   if (given.has(1) && !given[1].is_none()) {
-    if (given[1].is_whole() && given.whole(1) > 100) fault("tojson() indents by more than 100");
+    if (given[1].is_whole() && given.whole(1) > 100)
+      fault("tojson() has an indent of more than 100");
     style.indent = given[1].is_text() ? Text(given.text(1))
                                       : Text(size_t(std::max<int64_t>(given.whole(1), 0)), U' ');
     style.item = U",";

@@ -11,7 +11,8 @@ namespace {
 
 using Kind = Token::Kind;
 
-// Line ends are '\n', and one at the end of the template does not count.
+// Line ends become '
+// '; one at the end of the template is dropped.
 Text with_line_feeds(std::string_view source) {
   Text out;
   const Text text = text_of(source);
@@ -48,7 +49,7 @@ class Lexer {
   char32_t peek(size_t ahead = 0) const {
     return at_ + ahead < source_.size() ? source_[at_ + ahead] : U'\0';
   }
-  bool stands(std::u32string_view text, size_t ahead = 0) const {
+  bool matches(std::u32string_view text, size_t ahead = 0) const {
     return View(source_).substr(std::min(at_ + ahead, source_.size())).starts_with(text);
   }
   void skip(size_t count) {
@@ -63,7 +64,7 @@ class Lexer {
     skip(count);
   }
 
-  // Text up to the next tag, without the white space that the tag takes, and then the tag.
+  // Reads the text up to the next tag, without white space that the tag removes, and then the tag.
   void data() {
     size_t tag = at_;
     const auto begins = [&](size_t i) {
@@ -83,8 +84,8 @@ class Lexer {
     tag_words(kind == '{' ? U'}' : U'%');
   }
 
-  // `sign` of the tag behind it: '-' takes all white space in front, '+' none, else a tag that
-  // stands alone on its line takes that in front of it.
+  // `sign` belongs to the tag that follows the text. '-' removes all white space before the tag,
+  // '+' none. Without a sign, white space is removed if the tag is the first on its line.
   void put_data(size_t size, char32_t sign) {
     View text = View(source_).substr(at_, size);
     const bool line_starts = line_starts_;
@@ -102,14 +103,14 @@ class Lexer {
     if (out_.back().text.empty()) out_.pop_back();
   }
 
-  // Behind "{%": -%} takes all white space that follows, %} the end of its line.
+  // Reads the end of a tag: -%} removes all following white space, %} a line end.
   bool close_block(char32_t mark) {
     const Text close = {mark, U'}'};
-    if (stands(U'-' + close)) {
+    if (matches(U'-' + close)) {
       skip(3), skip_space();
-    } else if (stands(U'+' + close)) {
+    } else if (matches(U'+' + close)) {
       skip(3);
-    } else if (stands(close)) {
+    } else if (matches(close)) {
       skip(2);
       if (peek() == '\n') skip(1);
     } else {
@@ -121,23 +122,23 @@ class Lexer {
   void comment() {
     const int begin = line_;
     while (!close_block(U'#')) {
-      if (at_ >= source_.size()) fault("line {}: a comment {{# has no end #}}", begin);
+      if (at_ >= source_.size()) fault("line {}: comment {{# has no end #}}", begin);
       skip(1);
     }
   }
 
-  // The word, and what stands between the percent signs with it.
+  // The size of the word and of the rest up to the percent sign; 0 if the tag is another one.
   size_t raw_tag(std::u32string_view word) const {
     size_t ahead = 0;
     while (is_space(peek(ahead))) ++ahead;
-    if (!stands(word, ahead)) return 0;
+    if (!matches(word, ahead)) return 0;
     ahead += word.size();
     while (is_space(peek(ahead))) ++ahead;
     return ahead;
   }
   bool begins_raw() {
     const size_t words = raw_tag(U"raw");
-    if (words == 0 || !(stands(U"%}", words) || stands(U"-%}", words))) return false;
+    if (words == 0 || !(matches(U"%}", words) || matches(U"-%}", words))) return false;
     skip(words);
     if (peek() == '-')
       skip(3), skip_space();
@@ -149,14 +150,14 @@ class Lexer {
     const int begin = line_;
     for (size_t size = 0;; ++size) {
       if (at_ + size >= source_.size()) fault("line {}: {{% raw %}} has no {{% endraw %}}", begin);
-      if (!stands(U"{%", size)) continue;
+      if (!matches(U"{%", size)) continue;
       const char32_t sign = peek(size + 2);
       const size_t open = sign == '-' || sign == '+' ? 3 : 2;
       const size_t before = at_;
       at_ += size + open;
       const size_t words = raw_tag(U"endraw");
       const bool closes =
-          words > 0 && (stands(U"%}", words) || stands(U"-%}", words) || stands(U"+%}", words));
+          words > 0 && (matches(U"%}", words) || matches(U"-%}", words) || matches(U"+%}", words));
       at_ = before;
       if (!closes) continue;
       put_data(size, sign);
@@ -190,9 +191,9 @@ class Lexer {
     const int line = line_;
     if (mark == '%') {
       if (!close_block(mark)) return false;
-    } else if (stands(U"-}}")) {
+    } else if (matches(U"-}}")) {
       skip(3), skip_space();
-    } else if (stands(U"}}")) {
+    } else if (matches(U"}}")) {
       skip(2);
     } else {
       return false;
@@ -262,7 +263,7 @@ class Lexer {
     out_.push_back(std::move(token));
   }
 
-  // How many characters a backslash and what belongs to it are, and the one that they stand for.
+  // Appends the character of an escape sequence and returns the length of the sequence.
   size_t escape(size_t at, Text& out) {
     const char32_t c = peek(at + 1);
     constexpr std::string_view kKnown = "\\\\''\"\"n\nr\rt\tb\bf\fa\av\v";
@@ -282,7 +283,7 @@ class Lexer {
       digits += char(peek(first + digits.size()));
     const uint64_t code = std::stoull("0" + digits, nullptr, octal ? 8 : 16);
     if ((!octal && digits.size() < most) || code > 0x10FFFF)
-      wrong("\\{}{} in a text is no character", char(c), digits);
+      wrong("\\{}{} in a text is not a character", char(c), digits);
     out += char32_t(code);
     return first - at + digits.size();
   }
@@ -292,9 +293,9 @@ class Lexer {
     constexpr std::u32string_view kSingles = U"+-/*%~[](){}><=.:|,;";
     size_t size = kSingles.find(peek()) != View::npos ? 1 : 0;
     for (const auto pair : kPairs)
-      if (stands(pair)) size = 2;
+      if (matches(pair)) size = 2;
     if (size == 0)
-      wrong("\"{}\" is no part of an expression", escaped(utf8(View(&source_[at_], 1))));
+      wrong("unexpected \"{}\" in an expression", escaped(utf8(View(&source_[at_], 1))));
     const std::string word = utf8(View(source_).substr(at_, size));
     const size_t closing = std::string_view(")]}").find(word);
     if (std::string_view("([{").find(word) != std::string_view::npos) {

@@ -1,5 +1,5 @@
-// The text of a template, cut into data and the words of its tags. White space around tags goes as
-// transformers has it: trim_blocks and lstrip_blocks are on.
+// Splits the source of a template into text and the tokens of its tags. White space around tags is
+// treated as in transformers: trim_blocks and lstrip_blocks are on.
 #pragma once
 #include <string>
 #include <vector>
@@ -25,7 +25,7 @@ struct Token {
   Kind kind;
   int line;
   std::string word;  // of a name or sign
-  Text text;         // of data or a text
+  Text text;         // of data or a text literal
   int64_t integer = 0;
   double real = 0;
 };
@@ -33,7 +33,7 @@ struct Token {
 // Throws Fault that names the line. The last token is `end`.
 std::vector<Token> tokens_of(std::string_view source);
 
-// For a line of an error: a token as it stands in the template.
+// For messages: the token as it is written in the template.
 std::string described(const Token& token);
 
 }  // namespace chaski::jinja

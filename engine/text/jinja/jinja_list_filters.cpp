@@ -1,4 +1,4 @@
-// The filters of lists and dicts, as Jinja 3 has them.
+// The filters of lists and dicts, as in Jinja 3.
 #include <algorithm>
 
 #include "engine/text/jinja/jinja_run.h"
@@ -54,7 +54,7 @@ Value slice(R run, V of, G given) {
   return Value::list(run.budget, std::move(out), Sequence::generator);
 }
 
-// Sorted by a key each, stably.
+// Stable sort by one key for each item.
 Values sorted(R run, Values items, const Values& keys, bool reverse) {
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -139,7 +139,7 @@ Value groupby(R run, V of, G given) {
 
 Value extreme(R run, V of, G given, bool largest) {
   const Values items = items_of(of, run.budget);
-  if (items.empty()) return Value::undefined("there is no smallest or largest item of none");
+  if (items.empty()) return Value::undefined("an empty list has no smallest or largest item");
   const auto key = [&](const Value& item) {
     const Value value = attribute_or(run, item, given, 1);
     return given.truth(0, false) ? value : without_case(run, value);
@@ -155,14 +155,14 @@ Value extreme(R run, V of, G given, bool largest) {
 Value first(R run, V of, G) {
   if (of.is_list() && !of.list().items.empty()) return of.list().items[0];
   const Values items = items_of(of, run.budget);
-  return items.empty() ? Value::undefined("there is no first item of none") : items[0];
+  return items.empty() ? Value::undefined("an empty list has no first item") : items[0];
 }
 
 Value last(R run, V of, G) {
   if (of.is_list() && of.list().kind == Sequence::generator)
     fault("a generator has no last item, expected a list");
   const Values items = items_of(of, run.budget);
-  return items.empty() ? Value::undefined("there is no last item of none") : items.back();
+  return items.empty() ? Value::undefined("an empty list has no last item") : items.back();
 }
 
 Value items(R run, V of, G) {
@@ -185,7 +185,7 @@ Value join(R run, V of, G given) {
   return run.text(std::move(out));
 }
 
-// Calls the filter or test that the first of the arguments names.
+// Calls the filter or test named by the first of the arguments.
 struct Named {
   const Builtin* builtin;
   Arguments rest;
@@ -196,7 +196,7 @@ Named named(const Arguments& all, size_t place, const Builtin* (*find)(std::stri
     fault("the name of a filter or test is expected");
   const std::string name = utf8(all.positional[place].text());
   const Builtin* builtin = find(name);
-  if (!builtin) fault("\"{}\" is no filter or test", name);
+  if (!builtin) fault("\"{}\" is not a known filter or test", name);
   Arguments rest = all;
   rest.positional.erase(rest.positional.begin(), rest.positional.begin() + ptrdiff_t(place + 1));
   return {builtin, std::move(rest)};

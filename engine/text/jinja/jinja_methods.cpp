@@ -1,5 +1,4 @@
-// The methods of texts, lists and dicts, as Python has them, less those that change what they are
-// of.
+// The methods of texts, lists and dicts, as in Python, except those that modify their object.
 #include <algorithm>
 
 #include "engine/text/jinja/jinja_run.h"
@@ -25,7 +24,7 @@ Value strip(R run, V of, G given) {
   return run.text(Text(stripped(of.text(), side, given.text(0))));
 }
 
-// Where `what` stands for the last time before `end`.
+// The last position of `what` before `end`.
 size_t find_last(View all, View what, size_t end, Budget& budget) {
   for (size_t at = std::min(end, all.size()) + 1; at-- > 0;) {
     if ((at & 31) == 0) budget.spend(1 + what.size() / 32);
@@ -91,11 +90,11 @@ Value partition(R run, V of, G given) {
       Sequence::tuple);
 }
 
-// The part of a text that start and end leave.
+// The part of a text between start and end.
 struct Cut {
   View text;
   size_t from;
-  bool whole;  // false: they leave nothing, not even an empty text
+  bool whole;  // false: start and end exclude even an empty text
 };
 Cut cut(V of, G given, size_t place) {
   const int64_t n = int64_t(of.text().size());
@@ -129,7 +128,7 @@ Value position(R run, V of, G given) {
   const size_t at = !part.whole  ? View::npos
                     : from_right ? find_last(part.text, what, part.text.size(), run.budget)
                                  : find(part.text, what, 0, run.budget);
-  if (at == View::npos && must_be_there) fault("index() finds nothing");
+  if (at == View::npos && must_be_there) fault("index() did not find the text");
   return at == View::npos ? int64_t(-1) : int64_t(at + part.from);
 }
 
@@ -144,7 +143,7 @@ Value count(R run, V of, G given) {
   return out;
 }
 
-template <Side side>  // on which the text stands
+template <Side side>  // the side of the text
 Value justify(R run, V of, G given) {
   const View text = of.text(), fill = given.text(1, U" ");
   const int64_t width = given.count(0, 0), space = width - int64_t(text.size());
@@ -216,7 +215,7 @@ Value all_cased(R, V of, G) {
          std::none_of(text.begin(), text.end(), other);
 }
 
-// The names and specifications in braces: {}, {0}, {name}, of which only the plain ones are known.
+// The fields of format(): only the plain {}, {0} and {name} are supported.
 Value format_braces(R run, V of, G given) {
   Text out;
   const View text = of.text();
@@ -230,7 +229,7 @@ Value format_braces(R run, V of, G given) {
       continue;
     }
     const size_t end = find(text, U"}", at, run.budget);
-    if (c == '}' || end == View::npos) fault("format() has a brace without its other");
+    if (c == '}' || end == View::npos) fault("format() has an unmatched brace");
     const std::string name = utf8(text.substr(at + 1, end - at - 1));
     const bool number = name.size() < 9 && std::all_of(name.begin(), name.end(),
                                                        [](char d) { return d >= '0' && d <= '9'; });
@@ -240,7 +239,7 @@ Value format_braces(R run, V of, G given) {
     if (place < all.positional.size()) value = &all.positional[place];
     for (const auto& [own, one] : all.named)
       if (own == name) value = &one;
-    if (!value) fault("format() has {{{}}}, which is not among what is given", name);
+    if (!value) fault("format() has {{{}}}, which is not an argument", name);
     append_shown(out, *value, run.budget);
     at = end;
   }
@@ -301,14 +300,14 @@ constexpr Builtin kTextMethods[] = {
 };
 
 Value changes(R, V of, G) {
-  fault("a method that changes a {} is called, which a template must not", of.type_name());
+  fault("a template must not call a method that modifies a {}", of.type_name());
 }
 
 Value index(R run, V of, G given) {
   const Values& items = of.list().items;
   for (size_t i = 0; i < items.size(); ++i)
     if (equal(items[i], given[0], run.budget)) return int64_t(i);
-  fault("index() finds nothing");
+  fault("index() did not find the item");
 }
 
 Value count_items(R run, V of, G given) {

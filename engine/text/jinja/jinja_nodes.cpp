@@ -1,4 +1,4 @@
-// What the parts of a template do.
+// Evaluation of expressions and execution of statements.
 #include "engine/text/jinja/jinja_nodes.h"
 
 #include <algorithm>
@@ -117,7 +117,7 @@ class Loop : public Object, public std::enable_shared_from_this<Loop> {
 
   Values items;
   size_t index = 0;
-  void forget() { last_ = Value(), frame_.reset(); }  // they might hold the loop itself
+  void release() { last_ = Value(), frame_.reset(); }  // these might hold the loop itself
 
  private:
   Value method(bool cycles) const;
@@ -200,7 +200,7 @@ Value Call::evaluate(Run& run) const {
 }
 
 Value Filter::evaluate(Run& run) const {
-  const Value value = of ? run.evaluate(*of) : *run.find("");  // what a block was rendered to
+  const Value value = of ? run.evaluate(*of) : *run.find("");  // the rendered text of a block
   Arguments arguments = run.arguments(given);
   run.line = line;
   if (!filter) fault("the filter \"{}\" is unknown", name);
@@ -312,7 +312,7 @@ void For::go_over(Run& run, const Value& all, int depth, Text& out) const {
       return !run.evaluate(*test).truth();
     });
   const auto loop = std::make_shared<Loop>(*this, std::move(items), depth, run.frame);
-  const std::unique_ptr<Loop, void (*)(Loop*)> ended(loop.get(), [](Loop* l) { l->forget(); });
+  const std::unique_ptr<Loop, void (*)(Loop*)> ended(loop.get(), [](Loop* l) { l->release(); });
   for (loop->index = 0; loop->index < loop->items.size(); ++loop->index) {
     const Run::Inside inside(run);
     run.frame->set("loop", Value(std::shared_ptr<Object>(loop)));
@@ -332,7 +332,7 @@ Flow Set::execute(Run& run, Text&) const {
 
 namespace {
 
-// What a block makes, through filters if there are some.
+// The text of a block, after its filters.
 Value block_value(Run& run, const Body& body, const Expression* filter) {
   const Run::Inside inside(run);
   Text text;

@@ -1,5 +1,5 @@
-// A parsed template: expressions that have a value, statements that write text. What they do is
-// jinja_nodes.cpp's.
+// A parsed template: expressions have a value, statements write text. jinja_nodes.cpp has the
+// implementations.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ struct Expression {
   virtual ~Expression() = default;
   virtual Value evaluate(Run& run) const = 0;
 };
-using Part = std::unique_ptr<Expression>;  // null where a part is left away
+using Part = std::unique_ptr<Expression>;  // null if the part is omitted
 using Parts = std::vector<Part>;
 
 enum class Flow { on, leave, again };  // leave and again: {% break %} and {% continue %}
@@ -26,7 +26,7 @@ struct Statement {
 };
 using Body = std::vector<std::unique_ptr<Statement>>;
 
-// What is assigned to: a name, name.attribute of a namespace, or several of them.
+// The target of an assignment: a name, name.attribute of a namespace, or several of them.
 struct Target {
   std::string name, attribute;
   std::vector<Target> several;
@@ -34,7 +34,7 @@ struct Target {
 
 struct Parameters {
   std::vector<std::string> names;
-  Parts defaults;  // of the last ones
+  Parts defaults;  // of the last parameters
 };
 
 struct CallParts {
@@ -70,9 +70,9 @@ struct Call : Expression {
   Value evaluate(Run& run) const override;
 };
 struct Filter : Expression {
-  Part of;  // null: of a block
+  Part of;  // null: the text of a block
   std::string name;
-  const Builtin* filter = nullptr;  // null: unknown, an error where it is used
+  const Builtin* filter = nullptr;  // null: unknown; an error only when it is evaluated
   CallParts given;
   Value evaluate(Run& run) const override;
 };
@@ -103,7 +103,7 @@ struct Compare : Expression {  // a < b <= c
   Value evaluate(Run& run) const override;
 };
 struct Logic : Expression {
-  bool both = false;  // and; else or
+  bool both = false;  // true: and; false: or
   Part left, right;
   Value evaluate(Run& run) const override;
 };
@@ -134,7 +134,7 @@ struct Print : Statement {
   Flow execute(Run& run, Text& out) const override;
 };
 struct If : Statement {
-  std::vector<std::pair<Part, Body>> branches;  // the last one without a test: else
+  std::vector<std::pair<Part, Body>> branches;  // an else is the last branch, without a test
   Flow execute(Run& run, Text& out) const override;
 };
 struct For : Statement {
@@ -152,7 +152,7 @@ struct Set : Statement {
 };
 struct SetBlock : Statement {
   Target target;
-  std::unique_ptr<Expression> filter;  // null, or filters of which the first is of the block
+  std::unique_ptr<Expression> filter;  // null, or filters; the first one is applied to the block
   Body body;
   Flow execute(Run& run, Text& out) const override;
 };

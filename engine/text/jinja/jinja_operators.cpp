@@ -1,4 +1,4 @@
-// What the operators do, as Python's: + - * / // % **, the % of texts, and slices.
+// The operators, with Python's meaning: + - * / // % **, the % of texts, and slices.
 #include <algorithm>
 #include <cmath>
 
@@ -78,7 +78,7 @@ Value times(const Value& what, int64_t count, Budget& budget) {
   return Value::list(budget, std::move(out), what.list().kind);
 }
 
-bool is_row(const Value& value) {  // what + and * put together
+bool is_row(const Value& value) {  // the operands that + concatenates and * repeats
   return value.is_text() || (value.is_list() && value.list().kind <= Sequence::tuple);
 }
 
@@ -131,7 +131,7 @@ Value sliced(const Value& of, const Value& from, const Value& to, const Value& s
   const bool list =
       of.is_list() && (of.list().kind <= Sequence::tuple || of.list().kind == Sequence::range);
   if (of.is_undefined()) fault("{}", of.why_undefined());
-  if (!of.is_text() && !list) fault("{} cannot be cut", of.type_name());
+  if (!of.is_text() && !list) fault("{} cannot be sliced", of.type_name());
   for (const Value* bound : {&from, &to, &step})
     if (!bound->is_none() && !bound->is_whole())
       fault("{} as the bound of a slice, expected a whole number", bound->type_name());
@@ -183,7 +183,7 @@ Conversion conversion_at(View format, size_t& at) {
   out.width = number_at(format, at);
   if (is(".")) out.precision = number_at(format, ++at);
   if (is("hlL")) ++at;
-  if (at >= format.size()) fault("a format ends behind its %");
+  if (at >= format.size()) fault("a format ends after its %");
   out.kind = plain(format[at++]);
   return out;
 }
@@ -234,7 +234,7 @@ Text formatted(View format, const Arguments& arguments, Budget& budget) {
     const Value* value = nullptr;
     if (at < format.size() && plain(format[at]) == '(') {
       const size_t end = find(format, U")", at, budget);
-      if (end == View::npos) fault("a format has %( without )");
+      if (end == View::npos) fault("a format has %( without a )");
       const std::string name = utf8(format.substr(at + 1, end - at - 1));
       for (const auto& [own, named] : arguments.named)
         if (own == name) value = &named;

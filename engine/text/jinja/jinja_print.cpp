@@ -1,4 +1,4 @@
-// How values are written: as Python's str() and repr(), and as its json.dumps().
+// Text forms of values: Python's str() and repr(), and its json.dumps().
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -17,7 +17,7 @@ void append_ascii(Text& out, std::string_view text, Budget& budget) {
   append(out, from_ascii(text), budget);
 }
 
-// With the mark of the character that it stands for.
+// Appends with the mark of the character c.
 void append_marked(Text& out, std::string_view text, char32_t c, Budget& budget) {
   Text marked = from_ascii(text);
   for (char32_t& one : marked) one |= c & kFromOutside;
@@ -77,11 +77,11 @@ void append_dict_repr(Text& out, const Dict& dict, Budget& budget) {
 void append_json_text(Text& out, View text, bool ascii, Budget& budget) {
   append_ascii(out, "\"", budget);
   for (size_t from = 0; from < text.size();) {
-    size_t at = from;  // most characters stand for themselves
-    const auto stands = [&](char32_t c) {
+    size_t at = from;  // most characters are written unchanged
+    const auto unchanged = [&](char32_t c) {
       return c >= 0x20 && c != '"' && c != '\\' && !(ascii && c > 0x7E);
     };
-    while (at < text.size() && stands(plain(text[at]))) ++at;
+    while (at < text.size() && unchanged(plain(text[at]))) ++at;
     append(out, text.substr(from, at - from), budget);
     from = at + 1;
     if (at == text.size()) break;
@@ -129,8 +129,8 @@ void append_json_key(Text& out, const Value& key, const JsonStyle& style, Budget
 
 }  // namespace
 
-// Python's: the shortest digits that are read back as the same number, with an exponent below 1e-4
-// and from 1e16 on.
+// Python's format: the shortest digits that are read back as the same number, with an exponent
+// below 1e-4 and from 1e16 on.
 std::string shown(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";

@@ -6,7 +6,7 @@ namespace chaski::jinja {
 
 namespace {
 
-constexpr int kMostDepth = 800;  // of blocks and expressions inside of each other, and of calls
+constexpr int kMostDepth = 800;  // of nested blocks, expressions and calls
 
 class Method : public Object {
  public:
@@ -81,7 +81,7 @@ std::shared_ptr<Frame> Run::kept_frame() {
 
 Value Run::evaluate(const Expression& what) {
   budget.spend(1);
-  if (++depth_ > kMostDepth) fault("is more than {} deep", kMostDepth);
+  if (++depth_ > kMostDepth) fault("nesting is deeper than {}", kMostDepth);
   line = what.line;
   Value out = what.evaluate(*this);
   --depth_;
@@ -89,7 +89,7 @@ Value Run::evaluate(const Expression& what) {
 }
 
 Flow Run::execute(const Body& body, Text& out) {
-  if (++depth_ > kMostDepth) fault("is more than {} deep", kMostDepth);
+  if (++depth_ > kMostDepth) fault("nesting is deeper than {}", kMostDepth);
   Flow flow = Flow::on;
   for (size_t i = 0; i < body.size() && flow == Flow::on; ++i) {
     budget.spend(1);
@@ -114,7 +114,7 @@ void Run::assign(const Target& target, Value value) {
     auto* space =
         of && of->is(Value::Type::object) ? dynamic_cast<Namespace*>(&of->object()) : nullptr;
     if (!space)
-      fault("{} is no namespace, so {}.{} cannot be set", target.name, target.name,
+      fault("{} is not a namespace, so {}.{} cannot be set", target.name, target.name,
             target.attribute);
     budget.take(sizeof(Value));
     space->set(target.attribute, std::move(value));

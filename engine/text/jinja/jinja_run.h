@@ -1,5 +1,4 @@
-// One rendering of a template: the names that are known, the place that is being evaluated, and
-// what the rendering may still use.
+// One rendering of a template: the visible names, the current position, and the remaining budget.
 #pragma once
 #include <ctime>
 #include <memory>
@@ -11,7 +10,7 @@
 
 namespace chaski::jinja {
 
-// The names of one block, and behind them those of the blocks around it.
+// The names of one block, with a link to the enclosing block.
 struct Frame {
   std::shared_ptr<Frame> outer;
   std::vector<std::pair<std::string, Value>> names;
@@ -20,7 +19,7 @@ struct Frame {
   void set(const std::string& name, Value value);
 };
 
-constexpr size_t kShownName = 80;  // bytes of a name that are shown where it is not defined
+constexpr size_t kShownName = 80;  // bytes of an undefined name that a message shows
 
 // Thrown by raise_exception().
 struct Refusal {
@@ -48,13 +47,13 @@ class Run {
 
   Budget budget;
   const std::time_t now;
-  int line = 0;  // of what is evaluated
+  int line = 0;  // of the current expression
 
   Value evaluate(const Expression& what);
   Flow execute(const Body& body, Text& out);
   Value text(Text text) { return Value::text(budget, std::move(text)); }
 
-  // The names in sight. A block that has its own is between enter() and leave().
+  // The visible names. A block with names of its own is between enter() and leave().
   std::shared_ptr<Frame> frame = std::make_shared<Frame>();
   class Inside;
   const Value* find(std::string_view name) const { return frame->find(name); }
@@ -62,12 +61,12 @@ class Run {
 
   Value attribute(const Value& of, const std::string& name);  // of.name
   Value item(const Value& of, const Value& at);               // of[at]
-  // What "a.b.0" leads to, as the filters take it.
+  // The value at a path like "a.b.0", as filters accept it.
   Value path(Value of, const Value& names);
   Value call(const Value& what, Arguments given);
   Arguments arguments(const CallParts& parts);
 
-  // Values that may hold themselves are emptied when the rendering is over.
+  // These objects may hold themselves; they are emptied after the rendering.
   std::shared_ptr<Namespace> make_namespace(std::vector<std::pair<std::string, Value>> values);
   std::shared_ptr<Frame> kept_frame();
 
@@ -77,7 +76,7 @@ class Run {
   std::vector<std::shared_ptr<Frame>> frames_;
 };
 
-// A frame of its own, on top of `outer`, for as long as this lives.
+// Adds a frame on top of `outer` for its lifetime.
 class Run::Inside {
  public:
   Inside(Run& run, std::shared_ptr<Frame> outer) : run_(run), before_(run.frame) {

@@ -11,7 +11,7 @@ namespace chaski::jinja {
 
 namespace {
 
-constexpr char32_t kByte = 0x11'0000;  // and above: a byte that is no UTF-8
+constexpr char32_t kByte = 0x11'0000;  // and above: bytes that are not UTF-8
 
 utf8proc_category_t category(char32_t c) {
   return plain(c) < kByte ? utf8proc_category(int32_t(plain(c))) : UTF8PROC_CATEGORY_CN;

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kMostCharacters = 4 << 20;
 constexpr int kMostListDepth = 100;
 
-// Of a list or dict with these in it.
+// Updates the depth of a list or dict that holds `inner`.
 void grow(int& depth, const Value& inner) { depth = std::max(depth, depth_around(inner)); }
 
 bool equal_lists(const Values& a, const Values& b, Budget& budget) {
@@ -50,7 +50,7 @@ int depth_around(const Value& inner) {
                          : inner.is(Type::object) ? inner.object().depth()
                                                   : 0);
   if (depth > kMostListDepth)
-    fault("lists inside of lists are {} deep, expected at most {}", depth, kMostListDepth);
+    fault("lists are nested {} deep, expected at most {}", depth, kMostListDepth);
   return depth;
 }
 
@@ -89,7 +89,7 @@ Value Value::dict(Budget& budget, std::vector<std::pair<Value, Value>> items) {
   budget.take(64 + items.size() * 2 * sizeof(Value));
   auto made = std::make_shared<Dict>(Dict{{}, 1});
   for (auto& [key, value] : items) {
-    if (key.is_list() || key.is_dict()) fault("a {} is no key of a dict", key.type_name());
+    if (key.is_list() || key.is_dict()) fault("a {} cannot be a key of a dict", key.type_name());
     grow(made->depth, value);
     if (const Value* old = made->find(key, budget))
       *const_cast<Value*>(old) = std::move(value);
@@ -181,7 +181,7 @@ Values items_of(const Value& value, Budget& budget) {
     room(value.text().size(), sizeof(Value));
     for (const char32_t c : value.text()) out.push_back(Value::text(budget, Text(1, c)));
   } else if (!value.is_undefined()) {
-    fault("{} cannot be gone through, expected a list", value.type_name());
+    fault("{} cannot be iterated, expected a list", value.type_name());
   }
   return out;
 }

@@ -1,6 +1,6 @@
-// Values of the template language, as Python has them: what they are, how they compare, and how
-// they are written. Texts, lists and dicts never change once they are made. What is made is paid
-// for out of a Budget, so that a hostile template ends soon and small.
+// Values of the template language: Python's types, comparisons and text forms. Texts, lists and
+// dicts are immutable. New values are paid for from a Budget, so that a hostile template ends early
+// and takes little memory.
 #pragma once
 #include <fmt/core.h>
 
@@ -17,7 +17,7 @@
 
 namespace chaski::jinja {
 
-// What went wrong, without the place: whoever knows the line adds it.
+// An error without its position; a caller that knows the line adds it.
 struct Fault {
   std::string what;
 };
@@ -26,15 +26,15 @@ template <class... Args>
   throw Fault{fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// What a rendering may use: steps, about 50 ns each, and bytes, which are counted when they are
-// taken and not when they are given back. Both throw Fault when there is no more.
+// The limits of a rendering: steps, about 50 ns each, and bytes, counted when they are allocated
+// and never returned. Both functions throw Fault when the budget is used up.
 class Budget {
  public:
   Budget(size_t steps, size_t bytes) : steps_(steps), bytes_(bytes) {}
   static Budget unlimited() { return {SIZE_MAX, SIZE_MAX}; }
   void spend(size_t steps);
   void take(size_t bytes);
-  // For a text, of which no single one may be very long.
+  // For a new text, which also has a maximum length.
   void room(size_t characters) { room(characters, characters); }
   void room(size_t characters, size_t of_them_new);
 
@@ -46,21 +46,22 @@ class Value;
 class Run;
 using Values = std::vector<Value>;
 
-// Of a call.
+// The arguments of a call.
 struct Arguments {
   Values positional;
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// What has attributes of its own or can be called: namespaces, loops, macros, functions, methods.
+// Anything callable or with attributes of its own: namespaces, loops, macros, functions, methods.
 class Object {
  public:
   virtual ~Object() = default;
-  virtual std::optional<Value> attribute(std::string_view name) const;  // nothing: no such
+  virtual std::optional<Value> attribute(
+      std::string_view name) const;  // nothing: no such attribute
   virtual bool callable() const { return false; }
-  virtual int depth() const { return 0; }  // of the values that it keeps as they were
+  virtual int depth() const { return 0; }  // nesting depth of the values it holds
   virtual Value call(Run& run, Arguments given);
-  virtual std::string shown() const = 0;  // as Python would print it, about
+  virtual std::string shown() const = 0;  // roughly like Python's print
 };
 
 struct Undefined {
@@ -85,7 +86,7 @@ class Value {
   static Value text(Budget& budget, Text text);
   static Value text(Budget& budget, std::string_view utf8, char32_t mark = 0);
   static Value list(Budget& budget, Values items, Sequence kind = Sequence::list);
-  // A key that comes again replaces the value of the first.
+  // A repeated key replaces the value of the first.
   static Value dict(Budget& budget, std::vector<std::pair<Value, Value>> items);
 
   Type type() const { return Type(data_.index()); }
@@ -98,18 +99,18 @@ class Value {
   bool is_number() const { return type() >= Type::boolean && type() <= Type::real; }
   bool is_whole() const { return is(Type::integer) || is(Type::boolean); }
 
-  // Only for what they are.
+  // The following need a value of that type.
   const std::string& why_undefined() const { return *std::get<Undefined>(data_).what; }
   View text() const { return *std::get<std::shared_ptr<const Text>>(data_); }
   const List& list() const { return *std::get<std::shared_ptr<List>>(data_); }
   List& list() { return *std::get<std::shared_ptr<List>>(data_); }
   const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(data_); }
   Object& object() const { return *std::get<std::shared_ptr<Object>>(data_); }
-  int64_t whole() const;  // an integer, or a boolean as 0 or 1
+  int64_t whole() const;  // an integer; a boolean is 0 or 1
   double real() const;    // any number
 
   bool truth() const;
-  const char* type_name() const;  // as Python calls it
+  const char* type_name() const;  // Python's name
   bool same_object(const Value& other) const;
 
  private:
@@ -122,7 +123,7 @@ struct List {
   Sequence kind;
   Values items;
   int depth;
-  bool used = false;  // a generator gives its items once
+  bool used = false;  // a generator can be used once
 };
 
 struct Dict {
@@ -132,26 +133,26 @@ struct Dict {
   const Value* find(View key) const;
 };
 
-// Of what holds this value: one more than its own. Throws Fault where that is too much for whoever
-// takes it apart.
+// The depth of a list or dict that holds this value: one more than the value's. Throws Fault if it
+// is so deep that destroying it could overflow the stack.
 int depth_around(const Value& inner);
 
-// What a loop goes over: items, keys, characters; nothing if undefined. Throws Fault.
+// The items that a loop visits: items, keys or characters; none if undefined. Throws Fault.
 Values items_of(const Value& value, Budget& budget);
 size_t length_of(const Value& value);
 
 bool equal(const Value& a, const Value& b, Budget& budget);
-// Throws Fault for what has no order.
+// Throws Fault for values without an order.
 bool less(const Value& a, const Value& b, Budget& budget);
 bool contains(const Value& all, const Value& one, Budget& budget);
 
-// As Python's str() and repr().
+// Python's str() and repr().
 void append_shown(Text& out, const Value& value, Budget& budget);
 void append_repr(Text& out, const Value& value, Budget& budget);
 Text shown(const Value& value, Budget& budget);
 std::string shown(double value);
 
-// As Python's json.dumps().
+// Python's json.dumps().
 struct JsonStyle {
   bool ascii = false, sort = false;
   std::optional<Text> indent;
@@ -160,9 +161,9 @@ struct JsonStyle {
 void append_json(Text& out, const Value& value, const JsonStyle& style, Budget& budget,
                  int level = 0);
 
-// Appends within the budget.
+// Appends and charges the budget.
 void append(Text& out, View more, Budget& budget);
-// Where `what` begins in `all`, from `from` on; npos if nowhere.
+// The position of `what` in `all`, searched from `from` on; npos if there is none.
 size_t find(View all, View what, size_t from, Budget& budget);
 
 }  // namespace chaski::jinja

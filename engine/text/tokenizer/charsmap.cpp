@@ -10,11 +10,12 @@ namespace chaski {
 
 namespace {
 
-// A unit of Darts-clone's double array.
+// The fields of a unit in Darts-clone's double array.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t value(uint32_t unit) { return unit & 0x7FFFFFFFu; }
 uint32_t label(uint32_t unit) { return unit & 0x800000FFu; }
-// Bytes that a rule reads or writes at most: a trie may lead in circles, a replacement be a book.
+// The maximum number of bytes that a rule reads or writes, because a damaged trie may have cycles
+// or very long replacements.
 constexpr size_t kLongest = 256;
 
 uint32_t offset(uint32_t unit) { return unit >> 10 << ((unit & 0x200u) >> 6); }
@@ -27,7 +28,8 @@ CharsMap::CharsMap(const Ints& bytes, const std::string& origin) {
   uint32_t trie_bytes = 0;
   if (blob.size() >= sizeof trie_bytes) std::memcpy(&trie_bytes, blob.data(), sizeof trie_bytes);
   if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes > blob.size() - sizeof trie_bytes)
-    fail(Exit::bad_file, "{}: tokenizer.charsmap has {} bytes and a trie of {}, expected it inside",
+    fail(Exit::bad_file,
+         "{}: tokenizer.charsmap has {} bytes and a trie of {} bytes, expected the trie inside",
          origin, blob.size(), trie_bytes);
   trie_.resize(trie_bytes / 4);
   std::memcpy(trie_.data(), blob.data() + sizeof trie_bytes, trie_bytes);
@@ -61,7 +63,7 @@ std::string CharsMap::apply(std::string_view text) const {
     out += rule.size > 0 ? rule.by : text.substr(at, size);
     at += size;
   }
-  return valid_utf8(out);  // a rule may be anything, and may end within a character
+  return valid_utf8(out);  // a rule is arbitrary and may end within a character
 }
 
 }  // namespace chaski

@@ -18,8 +18,8 @@ namespace chaski {
 
 namespace {
 
-// Most text is ASCII, and most steps leave that alone: calls f(stretch, whether it is ASCII) for
-// one after another.
+// Calls f(stretch, is ASCII) for consecutive stretches. Most text is ASCII, which most steps leave
+// unchanged.
 template <class F>
 void each_stretch(std::string_view text, F&& f) {
   for (size_t at = 0, end; at < text.size(); at = end) {
@@ -42,7 +42,7 @@ std::string normal_form_of_all(const std::string& text, int options) {
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(n)};
 }
 
-// An ASCII character changes nothing in front of it, but a mark behind it may become one with it.
+// An ASCII character does not change the text before it, but may combine with a mark after it.
 std::string normal_form(const std::string& text, int options) {
   std::string out;
   out.reserve(text.size());
@@ -58,8 +58,8 @@ std::string normal_form(const std::string& text, int options) {
   return out;
 }
 
-// The text with f(out, character, its bytes) in place of every character, and ASCII's as
-// of_ascii(out, stretch) leaves them.
+// The text with f(out, character, its bytes) for every other character, and of_ascii(out, stretch)
+// for ASCII.
 template <class A, class F>
 std::string mapped(const std::string& text, A&& of_ascii, F&& f) {
   std::string out;
@@ -73,7 +73,7 @@ std::string mapped(const std::string& text, A&& of_ascii, F&& f) {
   return out;
 }
 
-// The same where ASCII stays.
+// The same with ASCII unchanged.
 template <class F>
 std::string mapped_beyond_ascii(const std::string& text, F&& f) {
   return mapped(
@@ -178,7 +178,8 @@ constexpr NamedStep kSteps[] = {
 
 }  // namespace
 
-// A file's steps must not make much of a little: Unicode's own normal forms grow up to 18 times.
+// Bounds the output that a malicious file can cause. Unicode's own normal forms grow a text at most
+// 18 times.
 constexpr size_t kLongestArgument = 4096, kMostGrowth = 64;
 
 Normalizer Normalizer::of(const Metadata& meta) {
@@ -189,7 +190,7 @@ Normalizer Normalizer::of(const Metadata& meta) {
     const std::string_view name = list[i];
     const auto argument = [&] {
       if (++i == list.size())
-        fail(Exit::bad_file, "{}: tokenizer.normalizer ends behind \"{}\", expected its argument",
+        fail(Exit::bad_file, "{}: tokenizer.normalizer ends after \"{}\", expected its argument",
              meta.origin, escaped(name));
       if (list[i].size() > kLongestArgument)
         fail(Exit::bad_file, "{}: tokenizer.normalizer[{}] has {} bytes, expected at most {}",
@@ -232,8 +233,9 @@ std::string Normalizer::apply(std::string_view text) const {
   for (const Step& step : steps_) {
     out = step(std::move(out));
     if (out.size() > kMostGrowth * text.size() + kLongestArgument)
-      fail(Exit::bad_file, "{}: tokenizer.normalizer makes {} bytes of {}, expected at most {} x",
-           origin_, out.size(), text.size(), kMostGrowth);
+      fail(Exit::bad_file,
+           "{}: tokenizer.normalizer turns {} bytes into {}, expected at most {} times as many",
+           origin_, text.size(), out.size(), kMostGrowth);
   }
   return out;
 }

@@ -1,16 +1,16 @@
-// What a tokenizer does to a text before it cuts it: the steps of tokenizer.normalizer, in order.
-// A step is a name, with its arguments behind it in the list:
-//   nfc, nfd, nfkc, nfkd   Unicode's normal forms
-//   lowercase              every letter becomes small
-//   strip_marks            marks without a width of their own (Mn) go, so that after nfd an accent
-//   strip_accents          all combining marks (M) go
-//   strip_left, strip_right  white space at the end of the text goes
-//   squeeze                spaces at both ends go, and of several in a row all but one
-//   bert_clean             control characters and U+FFFD go, white space becomes a space
-//   bert_han               a space on both sides of a Han character
-//   replace FROM TO        a literal, everywhere
-//   regex PATTERN TO       the same for a regular expression; TO is a literal
-//   prepend TEXT           in front of a text that is not empty
+// What a tokenizer does to a text before splitting it: the steps of tokenizer.normalizer, in order.
+// A step is a name, followed in the list by its arguments:
+//   nfc, nfd, nfkc, nfkd   Unicode's normal forms.
+//   lowercase              converts letters to lower case.
+//   strip_marks            removes nonspacing marks (Mn); after nfd these are the accents.
+//   strip_accents          removes all combining marks (M).
+//   strip_left, strip_right  removes white space at that end of the text.
+//   squeeze                removes spaces at both ends, and all but one of consecutive spaces.
+//   bert_clean             removes control characters and U+FFFD; white space becomes a space.
+//   bert_han               puts a space on both sides of a Han character.
+//   replace FROM TO        replaces a literal everywhere.
+//   regex PATTERN TO       replaces the matches of a regular expression; TO is a literal.
+//   prepend TEXT           puts TEXT before a text that is not empty.
 //   charsmap               SentencePiece's rules, compiled into tokenizer.charsmap
 #pragma once
 #include <cstdint>
@@ -25,12 +25,12 @@ namespace chaski {
 
 class Normalizer {
  public:
-  // Throws Error(bad_file) for a step that is not in the list above or lacks an argument.
+  // Throws Error(bad_file) for a step that is not in the list above or has no argument.
   static Normalizer of(const Metadata& meta);
 
   bool empty() const { return steps_.empty(); }
-  // Any number of threads at once. Bytes that are not UTF-8 become U+FFFD first, since the steps
-  // are about characters.
+  // May be called by several threads. Bytes that are not UTF-8 become U+FFFD first, because the
+  // steps work on characters.
   std::string apply(std::string_view text) const;
 
  private:

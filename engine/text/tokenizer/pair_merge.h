@@ -1,7 +1,6 @@
-// The merge loop of the tokenizers that join pieces: join the best pair of neighbours, the leftmost
-// of equals, until no pair joins. O(n log n) for n symbols whatever the text, with a heap over a
-// linked list (as in SentencePiece's bpe_model.cc). Which pairs join, and how well, is the
-// caller's.
+// The merge loop of tokenizers that join pieces: joins the best pair of neighbours (the leftmost of
+// equals) until no pair joins. O(n log n) for n symbols of any text, with a heap over a linked list
+// (like SentencePiece's bpe_model.cc). The caller decides which pairs join and at what cost.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,27 +12,27 @@
 namespace chaski {
 
 struct Symbol {
-  std::string_view text;  // empty: was joined to a symbol before it
-  int32_t id;             // token, or -1 where the vocabulary has none
+  std::string_view text;  // empty: joined to an earlier symbol
+  int32_t id;             // token, or -1 if the vocabulary has none
 };
 
 struct Join {
-  double cost;  // the lowest goes first
+  double cost;  // the lowest is joined first
   int32_t id;   // the joined token
 };
 
-// A word of a language: looking at all pairs again for each join is faster than a heap.
+// For the length of a word, checking all pairs again after each join is faster than a heap.
 constexpr size_t kFew = 32;
 
 // The same as merge_pairs(), for at most kFew symbols.
 template <class JoinFunction>
 void merge_few(std::vector<Symbol>& symbols, const JoinFunction& join) {
-  std::optional<Join> joins[kFew];  // of a symbol with the one behind it
+  std::optional<Join> joins[kFew];  // of each symbol with the next one
   size_t count = symbols.size();
-  const auto look = [&](size_t i) {
+  const auto update = [&](size_t i) {
     joins[i] = i + 1 < count ? join(symbols[i], symbols[i + 1]) : std::nullopt;
   };
-  for (size_t i = 0; i < count; ++i) look(i);
+  for (size_t i = 0; i < count; ++i) update(i);
   for (;;) {
     size_t best = count;
     for (size_t i = 0; i + 1 < count; ++i)
@@ -43,22 +42,22 @@ void merge_few(std::vector<Symbol>& symbols, const JoinFunction& join) {
     left = {{left.text.data(), left.text.size() + symbols[best + 1].text.size()}, joins[best]->id};
     --count;
     for (size_t i = best + 1; i < count; ++i) symbols[i] = symbols[i + 1], joins[i] = joins[i + 1];
-    look(best);
-    if (best > 0) look(best - 1);
+    update(best);
+    if (best > 0) update(best - 1);
   }
   symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(count), symbols.end());
 }
 
-// `join(left, right)` is an optional<Join> for two symbols whose texts are adjacent. Fewer than
-// 2^31 symbols. What is left stands in `symbols`, in order.
+// `join(left, right)` returns an optional<Join> for two symbols whose texts are adjacent. There
+// must be fewer than 2^31 symbols. The result is in `symbols`, in order.
 template <class JoinFunction>
 void merge_pairs(std::vector<Symbol>& symbols, const JoinFunction& join) {
   struct Candidate {
     double cost;
     int32_t left, right, id;
-    // of the two when they were looked at: an unequal sum later means that one of them has changed
+    // bytes of both when the candidate was made; another sum later means that one has changed
     size_t bytes;
-    bool operator<(const Candidate& other) const {  // std::priority_queue gives the largest
+    bool operator<(const Candidate& other) const {  // std::priority_queue returns the largest
       return cost != other.cost ? cost > other.cost : left > other.left;
     }
   };

@@ -31,7 +31,7 @@ Pattern::Pattern(std::string_view pattern, Of of) {
                     &error, &at, nullptr);
   if (!code) refuse(error, at);
   code_.reset(code, [](const pcre2_code* done) { pcre2_code_free(const_cast<pcre2_code*>(done)); });
-  // where there is no JIT the interpreter does the same, slower
+  // without JIT the interpreter gives the same result more slowly
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
 }
 

@@ -1,4 +1,4 @@
-// Regular expressions as PCRE2 reads them, and looking for them in texts.
+// Regular expressions of PCRE2, and searching for them in texts.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,18 +10,18 @@ struct pcre2_real_match_context_8;
 
 namespace chaski {
 
-// What is wrong, in PCRE2's words; `at` is a byte of the pattern.
+// PCRE2's message about an invalid pattern; `at` is a byte offset in the pattern.
 struct PatternError {
   std::string what;
   size_t at = 0;
 };
 
-// Any number of threads may look for one at once.
+// May be used by several threads at the same time.
 class Pattern {
  public:
-  // Of bytes, or of the characters of a text that is valid UTF-8, with Unicode's classes.
+  // Matches bytes, or the characters of valid UTF-8 with Unicode's classes.
   enum class Of { bytes, characters };
-  // Throws PatternError for what is no regular expression.
+  // Throws PatternError for an invalid regular expression.
   Pattern(std::string_view pattern, Of of);
 
  private:
@@ -29,16 +29,16 @@ class Pattern {
   std::shared_ptr<const pcre2_real_code_8> code_;
 };
 
-// What looking needs beside the pattern; made once for many looks.
+// The working state of a search; one object serves many searches.
 class PatternSearch {
  public:
-  // Each look takes at most so many of PCRE2's steps.
+  // Each search takes at most `steps` of PCRE2's steps.
   explicit PatternSearch(size_t steps);
-  // Whether there is a match at byte `from` or behind it (`empty_elsewhere`: one without a
-  // character does not count at `from` itself). Throws PatternError when the steps are spent.
+  // Searches for a match at byte `from` or later. With `empty_elsewhere`, an empty match at `from`
+  // itself does not count. Throws PatternError when the steps are used up.
   bool find(const Pattern& pattern, std::string_view text, size_t from = 0,
             bool empty_elsewhere = false);
-  // Of what was found last.
+  // Bounds of the last match.
   size_t begin() const;
   size_t end() const;
 

@@ -1,8 +1,8 @@
-// The table of published pre-tokenizer patterns, and how they cut.
+// The table of published pre-tokenizer patterns, and how they split a text.
 //
-// Two ways in which a pattern could hurt: recursion (PCRE2 10.30 and later match on the heap, and
-// where its JIT's stack runs out the interpreter takes over) and time (a step limit that grows with
-// the text, and one published pattern rewritten below).
+// A pattern could do harm in two ways. Recursion: PCRE2 10.30 and later match on the heap, and the
+// interpreter takes over if the JIT's stack overflows. Time: there is a step limit that grows with
+// the text, and one published pattern is rewritten below.
 #include "engine/text/tokenizer/pretokenizer.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace chaski {
 
 namespace {
 
-// The patterns as their models publish them (tokenizer.json, tiktoken); where llama.cpp had to
-// paraphrase one for its own matcher, the original stands here.
+// The patterns as their models publish them (tokenizer.json, tiktoken). llama.cpp paraphrases some
+// of them for its own matcher; these are the originals.
 #define GPT2 R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"
 #define ENGLISH_ENDINGS R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
 #define WORD_OR_SIGNS(digits)                            \
@@ -30,8 +30,8 @@ namespace {
 #define CJK_TO_HANGUL R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)"
 #define NO_SENTENCE_MARKS R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)"
 
-// The cased letters of deepseek-llm, spelled out there too: the set is neither \p{L&} of any
-// Unicode version nor close enough.
+// The cased letters of deepseek-llm, listed one by one as in the original, because the set is not
+// \p{L&} of any Unicode version.
 #define CASED_LETTERS                                                                                                         \
   R"(A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293}\x{295}-\x{2AF}\x{370}-\x{373})"       \
   R"(\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481})"         \
@@ -51,7 +51,7 @@ struct Family {
   bool whole_words_first = false, adds_bos = false;
 };
 
-// The Asian scripts that afmoe keeps apart.
+// The Asian scripts that afmoe separates.
 #define ASIAN                                                                                 \
   R"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF})" \
   R"(\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{E00}-\x{E7F}\x{E80}-\x{EFF}\x{1780}-\x{17FF})"      \
@@ -61,7 +61,7 @@ struct Family {
 #define MARKED_WORD_OR_SIGNS(signs_end)                                                    \
   ASCII_SIGN R"([A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+)" signs_end \
              R"(|\s+(?!\S)|\s+)"
-// What kimi-k2 takes for a letter is never Han.
+// The letter classes of kimi-k2, which exclude Han.
 #define KIMI_UPPER R"((?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
 #define KIMI_LOWER R"((?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])"
 #define KIMI_WORD(first, second) \
@@ -148,13 +148,13 @@ const Family& family_named(std::string_view name, const std::string& origin) {
   for (const Family& family : families())
     if (std::find(family.names.begin(), family.names.end(), name) != family.names.end())
       return family;
-  fail(Exit::bad_file, "{}: tokenizer.pre is \"{}\", expected a known one (nearest: {})", origin,
+  fail(Exit::bad_file, "{}: tokenizer.pre is \"{}\", expected a known name (nearest: {})", origin,
        escaped(name), nearest_name(name, Pretokenizer::names()));
 }
 
-// What a published pattern means where PCRE2 reads it differently, or too slowly: \s is Unicode
-// White_Space for Rust and Oniguruma, PCRE2's own also has U+180E (a Mongolian letter separator);
-// \s+$ tries every start in a long run of spaces, n^2 steps, although only the first one of a run
+// Rewrites the parts of a published pattern that PCRE2 reads differently or too slowly. \s is
+// Unicode White_Space for Rust and Oniguruma, but in PCRE2 it also has U+180E (Mongolian vowel
+// separator). \s+$ tries every start in a run of n spaces, n^2 steps, although only the first one
 // can match.
 std::string translated(std::string_view pattern) {
   if (pattern == R"(\s+$)") return R"((?<!\p{White_Space})\p{White_Space}++$)";
@@ -171,20 +171,23 @@ std::string translated(std::string_view pattern) {
 }
 
 Pattern compiled(std::string_view pattern, const std::string& origin) {
-  // "&&" intersects classes in Oniguruma; PCRE2 would take it for two characters and cut elsewhere.
+  // "&&" intersects classes in Oniguruma. PCRE2 would read it as two characters and split
+  // elsewhere.
   if (pattern.find("&&[") != std::string::npos)
-    fail(Exit::bad_file, "{}: tokenizer pattern {} intersects classes (&&), expected one without",
-         origin, escaped(pattern));
+    fail(Exit::bad_file,
+         "{}: tokenizer pattern {} intersects classes (&&), expected a pattern without &&", origin,
+         escaped(pattern));
   try {
     return {translated(pattern), Pattern::Of::characters};
   } catch (const PatternError& error) {
-    fail(Exit::bad_file, "{}: tokenizer pattern {} is no regular expression ({} at {})", origin,
+    fail(Exit::bad_file,
+         "{}: tokenizer pattern {} is not a valid regular expression ({} at byte {})", origin,
          escaped(pattern), error.what, error.at);
   }
 }
 
-// Cuts between valid and invalid stretches: PCRE2 is given valid UTF-8 only, and then need not
-// check it again at every match.
+// Separates valid from invalid stretches. PCRE2 gets only valid UTF-8, so it need not check at
+// every match.
 std::vector<std::string_view> by_validity(std::string_view text, std::vector<bool>& valid) {
   std::vector<std::string_view> out;
   for (size_t begin = 0; begin < text.size();) {
@@ -202,8 +205,8 @@ std::vector<std::string_view> by_validity(std::string_view text, std::vector<boo
   return out;
 }
 
-// A decent pattern takes a few steps per character; PCRE2's default, ten million in all, is too
-// little for a long text.
+// A reasonable pattern takes a few steps per character. PCRE2's default limit of ten million steps
+// is too low for a long text.
 PatternSearch search_in(std::string_view text) {
   return PatternSearch(10'000'000 + 64 * text.size());
 }

@@ -1,4 +1,5 @@
-// The vocabulary, control tokens and decoding: what does not depend on the kind of tokenizer.
+// The vocabulary, control tokens and decoding: everything that is the same for all kinds of
+// tokenizer.
 #include "engine/text/tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -12,9 +13,9 @@ namespace chaski {
 
 namespace {
 
-// Tokens that end a turn, under the names of the model families. Files often name only one id
-// (phi-3: <|endoftext|>, while every answer ends with <|end|>), so a model would talk on for ever
-// without this list.
+// Tokens that end a turn, as various model families name them. Files often give only one id (phi-3:
+// <|endoftext|>, although every answer ends with <|end|>). Without this list such a model would
+// never stop.
 constexpr std::string_view kEndings[] = {
     "</s>",
     "<|endoftext|>",
@@ -30,7 +31,7 @@ constexpr std::string_view kEndings[] = {
     "<|end_of_turn|>",
     "<｜end▁of▁sentence｜>",
 };
-// Other tokens that steer. Files sometimes call them user-defined, which would let anybody type
+// Other control tokens. Files sometimes mark them as user-defined, which would let any user type
 // them.
 constexpr std::string_view kSteering[] = {
     "<s>",     "<bos>",           "<eos>",
@@ -42,13 +43,13 @@ bool is_one_of(std::span<const std::string_view> list, std::string_view text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-// <|...|>, also with the full-width bars of deepseek: no text, whatever the file says.
+// <|...|>, also with deepseek's full-width bars: always a control token, whatever the file says.
 bool in_bars(std::string_view raw) {
   return (raw.starts_with("<|") && raw.ends_with("|>") && raw.size() > 4) ||
          (raw.starts_with("<｜") && raw.ends_with("｜>"));
 }
 
-// A *normal* "</s>" is left alone: byte-level vocabularies have such pieces as words of HTML.
+// A *normal* "</s>" is unchanged: byte-level vocabularies have such pieces as words of HTML.
 TokenType type_of(TokenType stored, std::string_view raw) {
   const bool listed = is_one_of(kEndings, raw) || is_one_of(kSteering, raw);
   return in_bars(raw) || (stored == TokenType::user_defined && listed) ? TokenType::control
@@ -61,7 +62,7 @@ std::unique_ptr<Tokenizer> make_kind(std::string_view kind, const Metadata& meta
   return make_spm_tokenizer(meta);
 }
 
-// Where an importer leaves a kind of tokenizer that it does not know, as GGUF files name it.
+// The metadata key of a tokenizer kind that the importer does not know, with GGUF's name.
 const std::string kForeignKind = "gguf.tokenizer.ggml.model";
 
 }  // namespace
@@ -96,7 +97,7 @@ Tokenizer::Tokenizer(const Metadata& meta)
     fail(Exit::bad_file, "{}: tokenizer.tokens has {} tokens, expected 1 to 2^31", meta.origin,
          tokens_.size());
   for (TokenId id = 0; id < size(); ++id) by_raw_.put(tokens_, id);
-  // Files may leave out the names that were always so.
+  // Files may omit the names that are standard for the kind.
   const bool spm = meta.str("tokenizer.kind") == "spm",
              bert = meta.str("tokenizer.kind") == "wordpiece";
   const auto named = [&](std::string_view in_spm, std::string_view in_bert) {
@@ -135,7 +136,7 @@ void Tokenizer::read_types(const Metadata& meta) {
   for (TokenId id = 0; id < size(); ++id) types_[id] = type_of(types_[id], tokens_[id]);
 }
 
-// Whatever ends an answer, or begins a text, is a control token.
+// A token that ends an answer or begins a text is a control token.
 void Tokenizer::read_ends(const Metadata& meta) {
   ends_ = {eos_, id_at(meta, "tokenizer.eot_id", -1)};
   for (int64_t id : meta.ints("tokenizer.eos_ids")) {
@@ -168,7 +169,8 @@ void Tokenizer::recognise(TokenId id) {
   if (!spelling(id).empty()) spellings_.push_back(id);
 }
 
-// Of equal spellings the first counts, for text that is trusted and for text that is not.
+// Of several tokens with the same text, only the first control token and the first other one are
+// recognised.
 void Tokenizer::sort_spellings() {
   const auto key = [&](TokenId id) { return std::pair(spelling(id), is_control(id)); };
   std::stable_sort(spellings_.begin(), spellings_.end(),
@@ -184,8 +186,8 @@ void Tokenizer::sort_spellings() {
   }
 }
 
-// The longest token that `text` begins with, or -1: byte after byte the range of those that go on
-// like the text gets narrower, and those that end come first in it.
+// The longest token that is a prefix of `text`, or -1. Byte by byte, the range of tokens that match
+// the text gets narrower; a token that is complete is the first of its range.
 TokenId Tokenizer::spelling_at(std::string_view text, bool trusted) const {
   TokenId longest = -1;
   const auto second = static_cast<unsigned char>(text.size() > 1 ? text[1] : '\0');
@@ -207,8 +209,8 @@ TokenId Tokenizer::spelling_at(std::string_view text, bool trusted) const {
   return longest;
 }
 
-// Between two recognised tokens everything is one run, over the borders of parts: a template and
-// the message in it are tokenized as the one text they were in training.
+// The text between two recognised tokens is one run, also across the borders of parts: a template
+// and the message in it are tokenized as one text, as in training.
 std::vector<TokenId> Tokenizer::encode_parts(std::span<const Part> parts) const {
   std::vector<TokenId> out;
   WordCache words(out);

@@ -1,7 +1,7 @@
-// Byte-level BPE (GPT-2, Llama 3, Qwen, DeepSeek): the text is cut by the model's patterns
-// (pretokenizer.h), each stretch starts as bytes, and neighbours are joined by rank. Sennrich et
-// al. 2016; Radford et al. 2019. Ranks are the order of the merge list, or, as in tiktoken files
-// that have none, the ids of the tokens that the pairs make.
+// Byte-level BPE (GPT-2, Llama 3, Qwen, DeepSeek). The model's patterns split the text
+// (pretokenizer.h), each word starts as bytes, and neighbours are joined by rank. Sennrich et al.
+// 2016; Radford et al. 2019. A rank is the position in the merge list or, for tiktoken files
+// without one, the id of the token that the pair makes.
 #include <algorithm>
 
 #include "engine/text/tokenizer/byte_alphabet.h"
@@ -18,7 +18,7 @@ namespace {
 Pretokenizer pretokenizer_of(const Metadata& meta) {
   if (meta.has("tokenizer.pre_patterns"))
     return Pretokenizer::from_patterns(meta.strs("tokenizer.pre_patterns"), meta.origin);
-  // A file without either is older than the question: then there was only GPT-2's.
+  // A file without either key is older than these keys; then GPT-2's was the only pre-tokenizer.
   return Pretokenizer::named(meta.str("tokenizer.pre", "gpt-2"), meta.origin);
 }
 
@@ -48,11 +48,11 @@ class BpeTokenizer : public Tokenizer {
   TokenId id_of(std::string_view bytes) const { return pieces_.find(bytes_, bytes); }
 
   Pretokenizer pretokenizer_;
-  TextIndex pieces_;           // by bytes: normal pieces only
-  std::vector<Merge> merges_;  // the best first
-  HashIndex by_pair_;          // finds the merges
+  TextIndex pieces_;           // by bytes; normal pieces only
+  std::vector<Merge> merges_;  // best rank first
+  HashIndex by_pair_;          // index into merges_
   std::array<TokenId, 256> byte_ids_;
-  std::vector<TokenId> unspellable_;  // stands for a byte that the vocabulary does not have
+  std::vector<TokenId> unspellable_;  // the tokens for a byte that the vocabulary does not have
   bool whole_words_first_ = false;
 };
 
@@ -69,18 +69,19 @@ BpeTokenizer::BpeTokenizer(const Metadata& meta)
     byte_ids_[byte] = id_of({&text, 1});
   }
   read_merges(meta);
-  // tiktoken looks for the whole word before it merges.
+  // tiktoken looks the whole word up before merging.
   whole_words_first_ =
       meta.boolean("tokenizer.ignore_merges", pretokenizer_.whole_words_first() || merges_.empty());
-  // The unknown token, but GPT-NeoX's is <|endoftext|>: then U+FFFD, as far as it can be spelled.
+  // The unknown token. GPT-NeoX's is <|endoftext|>, a control token; then U+FFFD, if it can be
+  // spelled.
   if (unk_ >= 0 && !is_control(unk_))
     unspellable_ = {unk_};
   else
     encode_word("\xEF\xBF\xBD", unspellable_);
 }
 
-// Normal tokens are written in the byte alphabet; what was added later (control, user-defined) is
-// written as it reads.
+// Normal tokens are stored in the byte alphabet; added tokens (control, user-defined) as plain
+// text.
 void BpeTokenizer::add(TokenId id) {
   const std::string_view raw = tokens_[id];
   if (type(id) == TokenType::control) {
@@ -100,7 +101,7 @@ void BpeTokenizer::read_merges(const Metadata& meta) {
   const Texts& merges = meta.strs("tokenizer.merges");
   merges_.reserve(merges.size());
   std::string both;
-  size_t lost = 0;
+  size_t ignored = 0;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const std::string_view merge = merges[rank];
     const size_t space = merge.find(' ', 1);
@@ -112,18 +113,18 @@ void BpeTokenizer::read_merges(const Metadata& meta) {
     both += right;
     const auto first = find(left), second = find(right), joined = find(both);
     if (!first || !second || !joined) {
-      if (lost++ == 0)
-        remark_ = fmt::format("tokenizer.merges[{}] is \"{}\", whose pieces are not all there",
-                              rank, escaped(merge));
+      if (ignored++ == 0)
+        remark_ = fmt::format("tokenizer.merges[{}] is \"{}\", and a piece of it is missing", rank,
+                              escaped(merge));
       continue;
     }
-    if (is_control(*joined)) continue;  // text must not grow into one
+    if (is_control(*joined)) continue;  // typed text must not become a control token
     merges_.push_back({*first, *second, *joined});
     by_pair_.put(hash_of_pair(*first, *second), static_cast<int32_t>(merges_.size() - 1),
                  [&](int32_t other) { return joins(merges_[other], *first, *second); });
   }
-  if (lost > 0)
-    remark_ = fmt::format("{}: {}: left out, as {} of {} merges are", meta.origin, remark_, lost,
+  if (ignored > 0)
+    remark_ = fmt::format("{}: {}: ignored {} of {} merges", meta.origin, remark_, ignored,
                           merges.size());
 }
 

@@ -32,30 +32,30 @@ bool is_added(TokenType type) {
   return type == TokenType::control || type == TokenType::user_defined;
 }
 
-// Whether texts have it: not control characters but those that set a text, nor what begins no
-// character, or one of a plane of which no character is assigned. Vocabularies that were trained
-// without them lack some.
+// True for a byte that can occur in text. Excluded are control characters other than tab and line
+// ends, and bytes that begin no character or one of an unassigned plane. Vocabularies trained
+// without these bytes may not have tokens for them.
 bool is_in_texts(int byte) {
   const bool control = byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r',
              unassigned = byte == 0xC0 || byte == 0xC1 || byte == 0xF1 || byte == 0xF2;
   return !control && byte != 0x7F && !unassigned && byte <= 0xF4;
 }
 
-// Why the tokenizer cannot be said exactly; empty: it can.
+// The reason why the tokenizer cannot be written exactly; empty if it can.
 std::string why_not_exact(const Metadata& meta, const Tokenizer& tokenizer) {
   const std::string& kind = meta.str("tokenizer.kind");
   if (kind != "bpe")
-    return fmt::format("it is of the kind {}, and only byte-level BPE can be written exactly",
-                       kind);
+    return fmt::format("its kind is {}, and only byte-level BPE can be written exactly", kind);
   if (meta.strs("tokenizer.merges").empty()) return "its BPE has no list of merges";
   if (meta.boolean("tokenizer.add_space_prefix", false))
-    return "it puts a space in front of a text";
+    return "it adds a space in front of a text";
   for (const std::string_view step : meta.strs("tokenizer.normalizer"))
-    if (normal_form(step).empty()) return fmt::format("its normalizer has the step {}", step);
+    if (normal_form(step).empty())
+      return fmt::format("its normalizer has the unsupported step {}", step);
   std::unordered_set<std::string_view> seen;
   for (TokenId id = 0; id < tokenizer.size(); ++id)
     if (!seen.insert(tokenizer.raw(id)).second)
-      return fmt::format("two of its tokens are spelled {}", escaped(tokenizer.raw(id)));
+      return fmt::format("two of its tokens have the text {}", escaped(tokenizer.raw(id)));
   for (int byte = 0; byte < 256; ++byte) {
     const char text = char(byte);
     const auto id = tokenizer.find(to_byte_alphabet({&text, 1}));
@@ -65,8 +65,8 @@ std::string why_not_exact(const Metadata& meta, const Tokenizer& tokenizer) {
   return "";
 }
 
-// With those left out that Tokenizer leaves out: of pieces that are not there, or of a control
-// token, and the second of two that are the same.
+// Omits the merges that Tokenizer ignores: those of missing pieces or of a control token, and
+// repeated ones.
 HfJson merges_of(const Metadata& meta, const Tokenizer& tokenizer) {
   HfJson list = HfJson::array();
   std::unordered_set<std::string_view> seen;
@@ -83,7 +83,7 @@ HfJson merges_of(const Metadata& meta, const Tokenizer& tokenizer) {
 
 HfJson vocabulary_of(const Tokenizer& tokenizer) {
   HfJson::object_t vocabulary;
-  // Put behind the others: emplace() would look through all of them first.
+  // Appended directly: emplace() would first search all entries, a quadratic cost.
   HfJson::object_t::Container& entries = vocabulary;
   entries.reserve(size_t(tokenizer.size()));
   for (TokenId id = 0; id < tokenizer.size(); ++id) entries.emplace_back(tokenizer.raw(id), id);
@@ -126,7 +126,7 @@ HfJson pre_tokenizer_of(const Texts& patterns) {
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
-// What stands in front of a text and behind it.
+// The tokens before and after a text.
 HfJson post_processor_of(const Tokenizer& tokenizer, bool adds_eos) {
   if (!tokenizer.adds_bos() && !adds_eos) return nullptr;
   HfJson tokens = HfJson::object();
@@ -174,7 +174,7 @@ std::string config_text(const Metadata& meta, const Tokenizer& tokenizer) {
 }  // namespace
 
 TokenizerFiles tokenizer_files(const Metadata& meta) {
-  if (!Tokenizer::described(meta)) return {"", "", "the model has none"};
+  if (!Tokenizer::described(meta)) return {"", "", "the model has no tokenizer"};
   const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::make(meta);
   if (const std::string why = why_not_exact(meta, *tokenizer); !why.empty()) return {"", "", why};
   const bool named = !meta.has("tokenizer.pre_patterns");
@@ -210,7 +210,7 @@ TokenizerFiles tokenizer_files(const Metadata& meta) {
   try {
     return {root.dump(1) + "\n", config_text(meta, *tokenizer), ""};
   } catch (const HfJson::type_error&) {
-    return {"", "", "a text of it is no UTF-8"};
+    return {"", "", "one of its texts is not UTF-8"};
   }
 }
 

@@ -1,5 +1,5 @@
-// A model's tokenizer as the files that a Hugging Face folder has, for a model that came without
-// such files.
+// Writes a model's tokenizer as the files of a Hugging Face folder, for a model that has no such
+// files.
 #pragma once
 #include <string>
 
@@ -9,13 +9,13 @@ namespace chaski {
 
 struct TokenizerFiles {
   std::string tokenizer, config;  // tokenizer.json, tokenizer_config.json; empty: there are none
-  std::string why_not;            // in that case
+  std::string why_not;            // the reason, if there are none
 };
 
-// Of byte-level BPE with merges, which they can say exactly: Hugging Face's library makes the same
-// tokens of a text as Tokenizer does, but leaves a control character out that has no token, where
-// Tokenizer puts U+FFFD. Other kinds have scores, for which there is no place.
-// Throws what Tokenizer::make() throws.
+// Only for byte-level BPE with merges, which the files can represent. Hugging Face's library then
+// makes the same tokens as Tokenizer, with one difference: it drops a control character without a
+// token, where Tokenizer uses U+FFFD. Other kinds have scores, which the format cannot store.
+// Throws the errors of Tokenizer::make().
 TokenizerFiles tokenizer_files(const Metadata& meta);
 
 }  // namespace chaski

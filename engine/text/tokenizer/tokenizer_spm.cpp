@@ -1,7 +1,7 @@
 // SentencePiece: spaces become U+2581, and a character without a piece becomes its bytes <0xNN>, or
-// unknown. Two kinds: "spm" (Llama 2, Mistral, Gemma, Phi-3, llama2.c) joins characters by the
-// scores of the pieces they make; "unigram" (T5) takes the pieces whose scores have the highest
-// sum. Kudo and Richardson, "SentencePiece" (2018); Kudo, "Subword Regularization" (2018).
+// the unknown token. Kind "spm" (Llama 2, Mistral, Gemma, Phi-3, llama2.c) joins characters by the
+// scores of the pieces they make. Kind "unigram" (T5) uses the pieces with the highest sum of
+// scores. Kudo and Richardson, "SentencePiece" (2018); Kudo, "Subword Regularization" (2018).
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -51,19 +51,19 @@ class SpmTokenizer : public Tokenizer {
   TokenId id_of(std::string_view text) const { return pieces_.find(tokens_, text); }
 
   Floats scores_;
-  TextIndex pieces_;  // what text can become by joining: normal pieces only
+  TextIndex pieces_;  // the pieces that joins can make: normal pieces only
   std::array<TokenId, 256> byte_ids_;
-  // whether some piece has a space behind a character that ends with this byte: everywhere else a
-  // space begins a word, because no piece reaches over it
+  // True if some piece has a space after a character that ends with this byte. After all other
+  // bytes a space begins a new word, because no piece crosses it.
   std::array<bool, 256> joins_space_ = {};
   bool unigram_, every_space_ = false, prefix_once_ = false;
-  size_t longest_ = 0;        // bytes of a piece
-  double unknown_score_ = 0;  // of a character without a piece
+  size_t longest_ = 0;        // bytes of the longest piece
+  double unknown_score_ = 0;  // score of a character without a piece
 };
 
-// Longer pieces are not looked for: a search that went on would take time with its square.
+// Longer pieces are not used, because the search time grows with the square of the length.
 constexpr size_t kLongestPiece = 256;
-// SentencePiece's penalty for an unknown character, below the worst piece.
+// SentencePiece's penalty for an unknown character, subtracted from the worst piece's score.
 constexpr double kUnknownPenalty = 10;
 
 SpmTokenizer::SpmTokenizer(const Metadata& meta)
@@ -85,11 +85,12 @@ SpmTokenizer::SpmTokenizer(const Metadata& meta)
   const bool all_bytes = std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
   if (!all_bytes && unk_ < 0)
     fail(Exit::bad_file,
-         "{}: tokenizer.tokens has neither 256 byte tokens nor an unknown one, expected either",
+         "{}: tokenizer.tokens has neither 256 byte tokens nor an unknown token, expected one of "
+         "these",
          meta.origin);
 }
 
-// A file without types has to be read by the spelling.
+// For a file without types: recognises byte tokens by their spelling.
 void SpmTokenizer::find_byte_types() {
   if (std::find(types_.begin(), types_.end(), TokenType::byte) != types_.end()) return;
   for (TokenId id = 0; id < size(); ++id)
@@ -124,7 +125,8 @@ void SpmTokenizer::add(TokenId id, const Metadata& meta) {
       joins_space_[static_cast<unsigned char>(raw[at - 1])] = true;
 }
 
-// The same tokens as from the whole run, from many small heaps instead of one large one.
+// Splitting at words gives the same tokens as the whole run, with many small heaps instead of one
+// large one.
 size_t SpmTokenizer::word_end(std::string_view spaced, size_t begin) const {
   size_t at = begin + 1;
   while (!every_space_ && spaced.substr(at - 1).starts_with(kSpace)) at += kSpace.size();
@@ -171,8 +173,8 @@ void SpmTokenizer::join_pieces(std::string_view word, std::vector<TokenId>& out)
   }
 }
 
-// The way from the beginning of the word to every place in it with the highest sum of scores
-// (Viterbi 1967); of equal ways the one that was found first. Unknown characters in a row are one.
+// The path with the highest sum of scores (Viterbi 1967); of equal paths the first one found.
+// Consecutive unknown characters become one token.
 void SpmTokenizer::best_path(std::string_view word, std::vector<TokenId>& out) const {
   struct Place {
     double score = -std::numeric_limits<double>::infinity();
@@ -197,7 +199,7 @@ void SpmTokenizer::best_path(std::string_view word, std::vector<TokenId>& out) c
     if (next > begin + longest_) consider(begin, next, -1, unknown_score_);
     begin = next;
   }
-  std::vector<std::pair<size_t, size_t>> path;  // backwards
+  std::vector<std::pair<size_t, size_t>> path;  // from the end to the beginning
   for (size_t end = word.size(); end > 0; end = places[end].from) {
     const bool unknown = places[end].id < 0;
     if (unknown && !path.empty() && places[path.back().second].id < 0)
@@ -215,8 +217,8 @@ void SpmTokenizer::best_path(std::string_view word, std::vector<TokenId>& out) c
 }
 
 void SpmTokenizer::spell_out(std::string_view text, std::vector<TokenId>& out) const {
-  const auto lacks = [&](unsigned char byte) { return byte_ids_[byte] < 0; };
-  if (std::any_of(text.begin(), text.end(), lacks)) {
+  const auto missing = [&](unsigned char byte) { return byte_ids_[byte] < 0; };
+  if (std::any_of(text.begin(), text.end(), missing)) {
     if (!is_control(unk_)) out.push_back(unk_);
     return;
   }

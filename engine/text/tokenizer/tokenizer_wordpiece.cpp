@@ -1,7 +1,7 @@
-// WordPiece (BERT): white space separates words and signs stand alone; a word is cut from the left
-// into the longest pieces there are, and is unknown as a whole if that fails. Pieces that begin a
-// word are stored with U+2581 in front, others as they read: GGUF's spelling, where Hugging Face
-// writes "##" in front of the others. Wu et al. 2016; Devlin et al. 2019.
+// WordPiece (BERT): words are separated by white space, and each punctuation mark is a word. A word
+// is split from the left into the longest known pieces; if that fails, the whole word is unknown.
+// Pieces that begin a word are stored with U+2581 in front, others unchanged. That is GGUF's
+// spelling; Hugging Face marks the other pieces with "##". Wu et al. 2016; Devlin et al. 2019.
 #include <array>
 #include <unordered_map>
 
@@ -15,9 +15,9 @@ namespace chaski {
 namespace {
 
 constexpr std::string_view kWordBegins = "\xE2\x96\x81";  // U+2581
-constexpr size_t kLongestWord = 100;                      // of a word that is cut at all
+constexpr size_t kLongestWord = 100;                      // characters; a longer word is unknown
 
-// ASCII's letters and digits, most of a text, which neither end a word nor stand alone.
+// ASCII letters and digits, the most frequent characters; they are always inside a word.
 constexpr std::array<bool, 128> kInWords = [] {
   std::array<bool, 128> in{};
   for (char c = '0'; c <= '9'; ++c) in[size_t(c)] = true;
@@ -32,7 +32,7 @@ class WordPieceTokenizer : public Tokenizer {
  private:
   void encode_run(std::string_view text, bool opens, WordCache& words) const override;
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
-  // Bytes and id of the longest piece that the rest of a word begins with; 0 bytes: there is none.
+  // Bytes and id of the longest piece that is a prefix of `rest`; 0 bytes: there is none.
   std::pair<size_t, TokenId> longest(std::string_view rest, bool first) const;
 
   std::unordered_map<std::string_view, TokenId> firsts_, others_;  // by text
@@ -64,7 +64,7 @@ WordPieceTokenizer::WordPieceTokenizer(const Metadata& meta) : Tokenizer(meta) {
 void WordPieceTokenizer::encode_run(std::string_view text, bool, WordCache& words) const {
   const std::string valid = valid_utf8(text);
   std::vector<TokenId>& out = words.out();
-  size_t begin = 0, at = 0;  // of the word that is being read, and where
+  size_t begin = 0, at = 0;  // the begin of the current word, and the current position
   const auto end_word = [&](size_t end) {
     const std::string_view word = std::string_view(valid).substr(begin, end - begin);
     if (!word.empty()) words.append(word, [&] { encode_word(word, out); });
@@ -82,7 +82,7 @@ void WordPieceTokenizer::encode_run(std::string_view text, bool, WordCache& word
 std::pair<size_t, TokenId> WordPieceTokenizer::longest(std::string_view rest, bool first) const {
   const auto& pieces = first ? firsts_ : others_;
   for (size_t n = rest.size(); n > 0; --n) {
-    const bool whole = n == rest.size() || (rest[n] & 0xC0) != 0x80;  // characters
+    const bool whole = n == rest.size() || (rest[n] & 0xC0) != 0x80;  // at the end of a character
     const auto at = whole ? pieces.find(rest.substr(0, n)) : pieces.end();
     if (at != pieces.end()) return {n, at->second};
   }

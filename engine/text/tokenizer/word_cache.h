@@ -1,5 +1,4 @@
-// A text says most of its words more than once. Their tokens are worked out the first time and
-// copied from there afterwards.
+// Most words of a text are repeated. Their tokens are computed once and then copied.
 #pragma once
 #include <string>
 #include <string_view>
@@ -10,13 +9,13 @@
 
 namespace chaski {
 
-// For one list of tokens that only grows.
+// Belongs to one list of tokens that only grows.
 class WordCache {
  public:
   explicit WordCache(std::vector<TokenId>& out) : out_(out) {}
 
   std::vector<TokenId>& out() { return out_; }
-  // Appends the tokens of `word`: encode() appends them if it is new.
+  // Appends the tokens of `word`. For a new word it calls encode(), which appends them.
   template <class Encode>
   void append(std::string_view word, Encode encode) {
     const auto known = places_.find(word);
