@@ -1,6 +1,6 @@
-// An entry of a constant table, for code that a GPU runs too. nvcc gives device code the values of
-// a host's constants but no memory to index: what does `kTable[i]` there becomes a trap, without a
-// warning (the rule for .cu files in the Makefile looks for one).
+// Reads an entry of a constant table in code that a GPU runs too. nvcc gives device code the values
+// of host constants but no memory to index. `kTable[i]` there compiles to a trap without a warning;
+// the Makefile's rule for .cu files looks for such traps.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -22,7 +22,7 @@ struct FloatFormat {
 
 constexpr float same_f32(float x) { return x; }
 
-// load<V>: 16 neighbours as the lanes of V.
+// load<V> loads 16 neighbouring values as the lanes of V.
 struct F32 : FloatFormat<Format::f32, float, same_f32, same_f32> {
   static constexpr std::string_view kName = "f32";
   static constexpr int kGguf = 0;
@@ -50,7 +50,7 @@ struct BF16 : FloatFormat<Format::bf16, uint16_t, f32_of_bf16, bf16_of_f32> {
     return V::load_bf16(p);
   }
 };
-// e4m3: for keys and values, which need no scale; no encoder writes weights in it.
+// e4m3, for keys and values, which need no scale. No encoder writes weights in it.
 struct F8 : FloatFormat<Format::f8, uint8_t, f32_of_f8, f8_of_f32> {
   static constexpr std::string_view kName = "f8";
   static constexpr int kGguf = -1;

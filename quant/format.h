@@ -1,15 +1,15 @@
-// The list of weight formats, and what can be done with a format chosen at run time. Each format's
-// bytes and meaning are in its own header; this one is the table over them. No tensor, file, thread
-// or error type in this folder: its functions cannot fail.
+// The list of weight formats, and functions for a format that is chosen at run time. Each format's
+// bytes and meaning are in its own header. Nothing in this folder knows tensors, files, threads or
+// errors: its functions cannot fail.
 //
 // Two layouts of the same numbers:
 //   row   one row after another, blocks in order: what GGUF files hold, and vectors.
 //   tile  strips of 16 rows, blocks interleaved so that a SIMD lane is a row (design: "a lane is a
 //         row"): what .quipu files and memory hold. A strip is cols / block tiles, one after the
-//         other; missing rows of the last strip are zero. Where unpacking a row's block would be
-//         slow, its tile is larger than 16 of them (IQ2, IQ3).
-// A format may keep something per row (q4: a scale): it stands before the blocks of a row, and 16
-// of it before the tiles of a strip.
+//         other; missing rows of the last strip are zero. If unpacking a row's block would be
+//         slow, the tile is larger than 16 blocks (IQ2, IQ3).
+// A format may have a row header (q4: a scale). It comes before the blocks of a row; the 16 headers
+// of a strip come before its tiles.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +19,10 @@
 namespace chaski {
 
 constexpr int kStrip = 16;  // rows of a tile
+
+// How an encoder chooses a block's scales. `fast` takes the scale of the block's maximum, refits it
+// once by least squares to the resulting codes, and ignores the columns' factors.
+enum class Effort { search, fast };
 
 // Ids are on disk: never renumber.
 enum class Format : uint32_t {
@@ -38,7 +42,7 @@ enum class Format : uint32_t {
   q6_k = 13,
   iq4_nl = 14,
   iq4_xs = 15,
-  q4 = 16,   // 4.25 bit, blocks of 32, non-linear codebook, a scale per row besides
+  q4 = 16,   // 4.25 bit, blocks of 32, non-linear codebook, and a scale per row
   q4h = 17,  // 4.5 bit, the same with scales per 16
   f8 = 18,   // e4m3, no scale: keys and values, weights of a few folders
   tq1_0 = 19,
@@ -56,24 +60,24 @@ enum class Format : uint32_t {
   fp4 = 31,
   f8s = 32,     // f8 under an f32 scale for 64 columns
   nvfp4s = 33,  // nvfp4 under an f32 scale for a row
-  q3 = 34,      // 3.25 bit, blocks of 32, trellis codes, a scale per row besides
+  q3 = 34,      // 3.25 bit, blocks of 32, trellis codes, and a scale per row
   q2 = 35,      // 2.5 bit, the same
-  q6 = 36,      // 6.25 bit, blocks of 32, a scale per row besides
-  q4t = 37,     // 4.25 bit, blocks of 32, trellis codes, a scale per row besides
+  q6 = 36,      // 6.25 bit, blocks of 32, and a scale per row
+  q4t = 37,     // 4.25 bit, blocks of 32, trellis codes, and a scale per row
   q5 = 38,      // 5.25 bit, the same
 };
 constexpr int kFormatCount = 39;
 
-// Formats that are looked through, or chosen from, at run time.
+// A list of formats that code can iterate over, or select from at run time.
 template <class... F>
 struct FormatList {
   static constexpr int kCount = sizeof...(F);
-  // f(F{}) for every format, in order.
+  // Calls f(F{}) for every format, in order.
   template <class Fn>
   static void each(Fn&& fn) {
     (fn(F{}), ...);
   }
-  // f(F{}) for the one with this id, which is one of the list.
+  // Calls f(F{}) for the format with this id, which must be in the list.
   template <class Fn>
   static void with(Format id, Fn&& fn) {
     ((F::kFormat == id ? (void)fn(F{}) : (void)0), ...);
@@ -88,7 +92,7 @@ struct FormatInfo {
   size_t row_header_bytes;  // bytes before the blocks of a row
   size_t tile_bytes;        // bytes of 16 rows x block columns in tile layout
   int gguf_type;            // ggml type number, -1 if GGUF has none
-  uint32_t tile_layout;     // of tensors in tile layout, in files; 0 is the row layout
+  uint32_t tile_layout;     // version of the tile layout in files; 0 is the row layout
   bool on_device;           // whether there are CUDA kernels for it
   bool floating;            // multiplied in floats, by activations of f32; else in integers
   // per weight, without the row header
@@ -110,7 +114,7 @@ inline size_t strip_bytes(Format f, int64_t cols) {
 // Lossless.
 void pack_strip(Format f, const std::byte* rows, size_t row_stride, int n_rows, int64_t cols,
                 std::byte* strip);
-// The way back: row r of a strip in row layout.
+// The inverse: row r of a strip, in row layout.
 void unpack_row(Format f, const std::byte* strip, int r, int64_t cols, std::byte* row);
 
 // Exact values of row r of a strip / of a row in row layout.

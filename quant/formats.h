@@ -1,4 +1,5 @@
-// Every format, in the order of its id: adding one is its header and one word here.
+// The list of all formats, in the order of their ids. A new format adds its header and one word
+// here. This file is the only one of the folder that includes those of its sub-folders.
 #pragma once
 #include <array>
 #include <utility>
@@ -33,18 +34,19 @@ using Formats =
                IQ2_XS, IQ2_XXS, IQ1_S, IQ1_M, NF4, FP4, F8S, NVFP4S, Q3, Q2, Q6, Q4T, Q5>;
 static_assert(Formats::kCount == kFormatCount);
 
-// Whether chaski writes a format: it then has an encoder (quant/encode/encode.h).
+// Whether chaski can write a format: whether it has an encoder (quant/encode/encode.h).
 template <class F>
 constexpr bool kEncodes = requires {
   &F::encode;
 };
 
-// Floats of blocks, whose scales multiply sums of codes; other floats are blocks of one column.
+// Floats in blocks: the scale multiplies a sum of codes. The other floats have blocks of one
+// column.
 template <class F>
 constexpr bool kScaledFloat = F::kFloat && (F::kBlock > 1);
 
-// The format whose tiles a format has: its own, unless it names another one as Tiles. Kernels are
-// of formats that have tiles of their own.
+// The format whose tile layout a format uses: itself, unless it names another one as Tiles. There
+// are kernels only for formats with their own tiles.
 template <class F>
 struct TilesOfFormat {
   using Type = F;
@@ -57,7 +59,7 @@ struct TilesOfFormat<F> {
 template <class F>
 using TilesOf = typename TilesOfFormat<F>::Type;
 
-// Whether the CUDA room has kernels for it.
+// Whether cuda/ has kernels for it.
 template <class F>
 constexpr bool kOnDevice = !requires {
   F::kHostOnly;
@@ -70,16 +72,16 @@ void with_device_format(Format format, Fn&& fn) {
   });
 }
 
-// The number by which files tell a format's tiles from those of an earlier chaski. Layout 1 of the
-// formats that are at 2 kept 16 blocks side by side.
+// The version of a format's tile layout, which files record. Layout 1 of the formats that are now
+// at 2 kept 16 blocks next to each other.
 template <class F>
 constexpr uint32_t kTileLayout = [] {
   if constexpr (requires { F::kTileLayout; }) return F::kTileLayout;
   return uint32_t(1);
 }();
 
-// Most formats keep all in their blocks; the few with a RowHeader get it passed first. These are
-// the only places that tell the two apart.
+// Most formats keep everything in their blocks. The few with a RowHeader get it as the first
+// argument. Only the templates below distinguish the two kinds.
 template <class F>
 constexpr bool kHasHeader = requires {
   typename F::RowHeader;
@@ -90,7 +92,7 @@ constexpr size_t kHeaderBytes = [] {
   return size_t(0);
 }();
 
-// One row of a strip or of row layout: where its header stands and what its blocks mean.
+// One row of a strip or of row layout: its header, and how to decode its blocks.
 template <class F>
 struct RowOf {
   const void* header;  // of this row

@@ -6,8 +6,8 @@
 
 namespace chaski {
 
-// Inlined by force: kernels of several instruction sets use them, and none may leave its copy to
-// the linker.
+// Always inlined: kernels of several instruction sets use these functions, and the linker must not
+// pick one set's copy for another.
 [[gnu::always_inline]] constexpr float f32_of_f16(uint16_t h) {
   const uint32_t sign = uint32_t(h & 0x8000) << 16, rest = h & 0x7fff;
   if (rest >= 0x7c00)
@@ -41,8 +41,8 @@ namespace chaski {
 }
 
 // e4m3 (OCP 8-bit floating point, 2023): bias 7, no infinities, NaN 0x7f and 0xff, largest 448.
-// Shifted into the fields of a half it is its value / 256, subnormals too; only a NaN's exponent,
-// all ones, lacks its upper bit, and adding 1 to the codes tells which that is.
+// Shifted into the fields of a half, a code is its value / 256, subnormals too. Only NaN differs:
+// its exponent is not all ones there. Adding 1 to a code shows whether it is NaN.
 [[gnu::always_inline]] constexpr uint16_t f16_of_f8_by_256(uint8_t b) {
   const uint16_t h = uint16_t(int8_t(b) * 128 & 0xbf80);
   return uint16_t(h | ((h + 0x80) & 0x4000));
@@ -51,7 +51,7 @@ namespace chaski {
   return f32_of_f16(f16_of_f8_by_256(b)) * 256;
 }
 
-// Finite numbers saturate at +-448; what is not finite becomes NaN, so that it shows.
+// Finite numbers saturate at +-448. Infinity and NaN become NaN, so that they are noticed.
 [[gnu::always_inline]] constexpr uint8_t f8_of_f32(float f) {
   const uint32_t x = std::bit_cast<uint32_t>(f), sign = x >> 24 & 0x80, rest = x & 0x7fffffff;
   if (rest >= 0x7f800000) return uint8_t(sign | 0x7f);

@@ -1,6 +1,6 @@
-// What every block format becomes before it is multiplied: 32 columns of small integers with their
-// scales. This is the one meeting point of formats and kernels; a new format fills a panel, a new
-// kernel consumes one.
+// The panel: the form that every block format is unpacked to before it is multiplied, 32 columns of
+// small integers with their scales. Formats and kernels meet only here: a new format fills a panel,
+// a new kernel consumes one.
 //
 // The dot product of a row with an activation, block of 32 by block of 32, in this order and no
 // other (all ISAs, all widths):
@@ -28,7 +28,7 @@ struct Act {
 };
 static_assert(sizeof(Act) == 48);
 
-// How a format's panel is to be read. `max` bounds the stored byte: it decides how many products an
+// How to read a format's panel. `max` bounds the stored byte, which decides how many products an
 // int16 can hold.
 struct DotKind {
   int offset = 0;
@@ -36,7 +36,7 @@ struct DotKind {
   bool is_signed = false;  // bytes are int8 (offset 0)
   bool mins = false;
   bool halves = false;
-  bool apart = false;  // scales of the halves that are no integers; neither mins nor halves then
+  bool apart = false;  // the halves' scales are not integers; excludes mins and halves
 };
 
 // One row's panel: the definition. Kernels hold 16 of these, one per lane.
@@ -63,7 +63,7 @@ inline float dot_block(const DotKind& kind, const RowPanel& w, const Act& a, flo
                    : acc;
 }
 
-// 16 panels as kernels hold them: V is an instruction set's Lanes. w[g] holds columns 4g..4g+3,
+// 16 panels as kernels hold them. V is an instruction set's Lanes. w[g] holds columns 4g..4g+3,
 // four bytes to a lane.
 template <class V>
 struct Panel {

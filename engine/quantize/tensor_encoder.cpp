@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// infinities and NaN are the floats whose bits without the sign reach it
+// infinities and NaN are the floats whose bits without the sign are at least this
 constexpr uint32_t kInfinity = 0x7f800000;
 uint32_t magnitude(float x) { return std::bit_cast<uint32_t>(x) & 0x7fffffff; }
 
@@ -56,7 +56,7 @@ void TensorEncoder::encode(int64_t strip, std::byte* dst) {
   } else {
     write(before, strip, dst);
     const std::vector<float> after = decoded(to_, dst, strip);
-    StripError sum[4];  // side by side, so that an addition need not wait for the one before it
+    StripError sum[4];  // four chains, so that no addition waits for another
     for (size_t i = 0; i < before.size(); ++i) {
       const double x = before[i], lost = x - after[i];
       sum[i % 4].lost += lost * lost, sum[i % 4].all += x * x;
@@ -148,7 +148,7 @@ void TensorEncoder::write(const std::vector<float>& values, int64_t strip, std::
 void TensorEncoder::search(const std::vector<float>& values, int64_t strip, std::byte* dst) const {
   encode_strip(to_, values.data(), from().cols, rows_in(strip), from().cols, dst,
                factors(strip).empty() ? nullptr : factors(strip).data(),
-               rounding_.method != RoundingMethod::fast);
+               rounding_.method == RoundingMethod::fast ? Effort::fast : Effort::search);
 }
 
 void TensorEncoder::compare(const Feedback& feedback) {
@@ -175,7 +175,7 @@ void TensorEncoder::compare(const Feedback& feedback) {
 }
 
 void TensorEncoder::check_finite(const std::vector<float>& values, int64_t strip) const {
-  uint32_t most[8] = {};  // no branch per weight, and side by side, so that none waits
+  uint32_t most[8] = {};  // eight chains without branches, so that none waits
   size_t i = 0;
   for (; i + 8 <= values.size(); i += 8)
     for (size_t k = 0; k < 8; ++k) most[k] = std::max(most[k], magnitude(values[i + k]));

@@ -1,5 +1,5 @@
-// One tensor on its way from a format to another, strip by strip: decode, check, encode, measure
-// what was lost. Which format it goes to is quantize.cpp's decision.
+// Converts one tensor from one format to another, strip by strip: decodes, checks, encodes, and
+// measures the error. choose_formats.cpp decides which format it is.
 #pragma once
 #include <atomic>
 #include <bit>
@@ -14,39 +14,41 @@ namespace chaski {
 
 int64_t strips_of(const TensorInfo& info);  // 1 for a vector
 
-// How a weight is rounded: each for itself after a search for the scales, or without one
-// (quant/encode/fast.h), or with feedback (quant/encode/gptq.h). `best`: by search or feedback,
-// whichever loses less of a few strips' outputs.
+// How a weight is rounded:
+//   search  each value by itself, after a search for the scales
+//   gptq    with feedback (quant/encode/gptq.h)
+//   best    by search or gptq, whichever loses less of the outputs of a few strips
+//   fast    each value by itself, without a search (Effort::fast)
 enum class RoundingMethod { best, search, gptq, fast };
 
-// What `method` needs of the inputs; null: not known.
+// The method, and what it needs to know about the inputs; null: unknown.
 struct Rounding {
-  const InputSquares* inputs = nullptr;  // fit the tensor (InputSquares::fit)
+  const InputSquares* inputs = nullptr;  // must fit the tensor (InputSquares::fit)
   Feedbacks* feedbacks = nullptr;
   RoundingMethod method = RoundingMethod::best;
 };
 
 class TensorEncoder {
  public:
-  // `file` is for error lines. `source` must outlive the encoder. Several threads may encode at the
-  // same time, as long as no two encode the same strip. Without inputs all errors count equally.
+  // `file` appears in error messages. `source` must outlive the encoder. Several threads may encode
+  // different strips at the same time. Without inputs all errors count equally.
   TensorEncoder(const TensorSource& source, Format to, std::string file, Rounding rounding = {});
 
-  // Writes strip `strip` in the new format to dst. A vector is one strip, in row layout. Bits are
-  // kept where the new format is the old one. Throws Error(bad_file), which names the tensor and
-  // the place, for a weight that is not finite. A weight outside the new format's range makes
-  // error() infinite.
+  // Writes strip `strip` in the new format to dst. A vector is one strip, in row layout. If the
+  // format does not change, the bits are copied. Throws Error(bad_file) with tensor and position
+  // for a weight that is not finite. A weight outside the new format's range makes error()
+  // infinite.
   void encode(int64_t strip, std::byte* dst);
-  // The same, but a weight outside the new format's range is an Error(bad_file) too.
+  // The same, but also throws Error(bad_file) for a weight outside the new format's range.
   void encode_in_range(int64_t strip, std::byte* dst);
 
-  // What the strips encoded so far have lost: sum (x - x')^2 / sum x^2. Strips are summed in order,
-  // so that the figure does not depend on threads.
+  // The error of the strips encoded so far: sum (x - x')^2 / sum x^2. Strips are summed in order,
+  // so that it does not depend on threads.
   double error() const;
-  // The same with every column counted as the search does.
+  // The same, each column weighted by its factor.
   double weighed_error() const;
-  // What the outputs of a few strips lose, sum (x w - x w')^2 / sum (x w)^2 over the text that was
-  // read: by either method, and which was taken. 0 where there is no feedback.
+  // The error of the outputs of a few strips, sum (x w - x w')^2 / sum (x w)^2 over the calibration
+  // text, by either method, and which method was taken. 0 without feedback.
   struct Outputs {
     double search = 0, gptq = 0;
     bool feeds_back = false;
@@ -54,27 +56,27 @@ class TensorEncoder {
   };
   const Outputs& outputs() const { return outputs_; }
 
-  // What remains to be known of a tensor whose strips are all encoded.
+  // The results of a finished tensor, which a later run needs if this one is killed.
   struct Notes {
-    double lost = 0, all = 0;  // as error() has them
+    double lost = 0, all = 0;  // as in error()
     Outputs outputs;
-    uint64_t read = 0;  // a sum over the bytes of the source
+    uint64_t read = 0;  // a checksum of the source's bytes
   };
   Notes notes() const;
-  // Takes what is said of it from an earlier run, in place of encoding. False if the source is not
-  // what it was; it is read whole.
+  // Takes over the notes of an earlier run instead of encoding. Reads the whole source, and returns
+  // false if it has changed since.
   bool recall(const Notes& notes);
 
   Format to() const { return to_; }
   const TensorInfo& from() const { return source_.info; }
-  // spent encoding by all threads together, without reading
+  // spent on encoding by all threads together, without reading
   double seconds() const { return 1e-9 * double(nanoseconds_); }
 
  private:
   struct StripError {
     double lost = 0, all = 0;
-    double weighed_lost = 0, weighed_all = 0;  // where there are factors
-    uint64_t read = 0;                         // sum of the strip's bytes in the source
+    double weighed_lost = 0, weighed_all = 0;  // if there are factors
+    uint64_t read = 0;                         // checksum of the strip's bytes in the source
   };
   uint64_t bytes_of_strip() const;  // of the source
   uint64_t sum_of_strips() const;
@@ -87,7 +89,7 @@ class TensorEncoder {
   [[noreturn]] void refuse(int64_t strip, int64_t index, float value,
                            std::string_view expected) const;
   int rows_in(int64_t strip) const;
-  // Of the expert that the strip is of; empty: all the same.
+  // Of the strip's expert; empty: all columns count equally.
   const std::vector<float>& factors(int64_t strip) const {
     return factors_[size_t(strip * int64_t(factors_.size()) / strips_of(from()))];
   }
@@ -98,7 +100,7 @@ class TensorEncoder {
   const Rounding rounding_;
   std::once_flag compared_;
   Outputs outputs_;
-  // By expert: what the errors of columns count; empty: all the same.
+  // By expert: the factors of the columns; empty: all count equally.
   std::vector<std::vector<float>> factors_{{}};
   std::vector<StripError> errors_;
   std::atomic<int64_t> nanoseconds_ = 0;

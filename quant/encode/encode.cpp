@@ -4,17 +4,16 @@
 #include <cstring>
 #include <vector>
 
-#include "quant/encode/fast.h"
 #include "quant/formats.h"
 
 namespace chaski {
 
 namespace {
 
-// Formats with something per row all do.
+// Formats with a row header all do.
 template <class F>
 constexpr bool kWeighs = kHasHeader<F> || requires(const float* x, typename F::Block& block) {
-  F::encode(x, x, block);
+  F::encode(x, x, Effort::search, block);
 };
 
 }  // namespace
@@ -42,7 +41,7 @@ std::vector<Format> encodable_formats() {
 }
 
 void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, int64_t cols,
-                  std::byte* strip, const float* factors, bool search) {
+                  std::byte* strip, const float* factors, Effort effort) {
   std::memset(strip, 0, strip_bytes(f, cols));
   const std::vector<float> equal(factors ? 0 : size_t(cols), 1.0f);
   if (!factors) factors = equal.data();
@@ -62,11 +61,11 @@ void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, i
           const auto header = F::header_of(row, cols);
           std::memcpy(strip + size_t(r) * sizeof header, &header, sizeof header);
           each_block([&](const float* x, const float* factors, auto& block) {
-            search ? F::encode(header, x, factors, block) : encode_fast(header, x, block);
+            F::encode(header, x, factors, effort, block);
           });
         } else if constexpr (kWeighs<F>) {
           each_block([&](const float* x, const float* factors, auto& block) {
-            search ? F::encode(x, factors, block) : encode_fast(x, block);
+            F::encode(x, factors, effort, block);
           });
         } else {
           each_block([](const float* x, const float*, auto& block) { F::encode(x, block); });

@@ -1,9 +1,8 @@
-// Encoders: float rows to blocks. How a format does it stands with the format (its encode(), and
-// header_of() where a row has a header); which format a tensor gets is decided elsewhere
-// (engine/quantize/quantize.h).
+// Encoders: float rows to blocks. Each format implements its own encoder: encode(), and header_of()
+// if its rows have a header. engine/quantize/ decides which format a tensor gets.
 //
-// Formats whose encoder searches take a factor for each column, by which its squared error counts:
-// what the inputs of the matmul are like there (engine/quantize/calibration.h).
+// An encoder that searches takes a factor for each column and multiplies the column's squared error
+// by it. The factors describe the inputs of the matmul (engine/quantize/calibration.h).
 #pragma once
 #include <vector>
 
@@ -11,15 +10,15 @@
 
 namespace chaski {
 
-// Formats encode_strip() can produce; all of them, fewest bits first.
+// Whether encode_strip() can produce the format.
 bool can_encode(Format f);
-bool weighs_columns(Format f);  // whether encode_strip() looks at the factors
-std::vector<Format> encodable_formats();
+bool weighs_columns(Format f);            // whether encode_strip() uses the factors
+std::vector<Format> encodable_formats();  // fewest bits first
 
 // n_rows <= 16 rows of floats, row_stride floats apart -> one strip; the other lanes are zero.
 // Every value must be finite. `factors`: (cols), above 0, the same for all rows; null: all errors
-// count equally. `search` is false: by the encoders of quant/encode/fast.h where a format has one.
+// count equally. Formats whose encoder has nothing to search for ignore `effort`.
 void encode_strip(Format f, const float* rows, int64_t row_stride, int n_rows, int64_t cols,
-                  std::byte* strip, const float* factors = nullptr, bool search = true);
+                  std::byte* strip, const float* factors = nullptr, Effort effort = Effort::search);
 
 }  // namespace chaski

@@ -12,7 +12,7 @@ namespace chaski {
 
 namespace {
 
-// Registers that every machine has; gcc makes two instructions of it where they are shorter.
+// A vector of gcc. On machines with shorter registers gcc makes two instructions of one.
 using Floats4 = float __attribute__((vector_size(16)));
 using Doubles2 = double __attribute__((vector_size(16)));
 
@@ -81,15 +81,15 @@ void dots(Triangle& l, int64_t first, const double* b, int64_t n, double* out) {
   for (int i = 0; i < 8; ++i) out[i] = sum[i][0] + sum[i][1] + (k < n ? a[i][k] * b[k] : 0);
 }
 
-// In place: L with L L^T = what was there (Cholesky). n is a multiple of 8. No square on the
-// diagonal is less than the least eigenvalue, which is at least `least`; rounding must not make it
-// so.
+// Replaces the matrix by L with L L^T = matrix (Cholesky). n is a multiple of 8. No square on the
+// diagonal is below the least eigenvalue, which is at least `least`, so rounding errors are clamped
+// to that.
 void factorize(Triangle& l, int64_t n, double least) {
   for (int64_t first = 0; first < n; first += 8) {
     double dot[8];
     for (int64_t j = 0; j < first + 8; ++j) {
       const double* b = l.row(j);
-      const int64_t inside = std::max<int64_t>(j - first, 0);  // rows above have no such column
+      const int64_t inside = std::max<int64_t>(j - first, 0);  // rows above do not have the column
       dots(l, first, b, std::min(j, first), dot);
       for (int64_t i = inside; i < 8; ++i) {
         double* a = l.row(first + i);
@@ -136,7 +136,7 @@ Feedback::Feedback(const Gram& gram, double shrinkage, double damping) : kept_(1
     return energy[size_t(a)] > energy[size_t(b)];
   });
 
-  // M with both orders turned round is the lower factor of X^T X turned round.
+  // M with rows and columns reversed is the lower factor of the reversed X^T X.
   const double more = mean > 0 ? damping * mean : 1;
   Triangle l(n);
   for (int64_t i = 0; i < n; ++i)
@@ -184,21 +184,21 @@ Feedback::Feedback(const Gram& gram, double shrinkage, double damping) : kept_(1
         if (j < k) *to = float(l.row(n - 1 - j)[n - 1 - k] / l.row(n - 1 - k)[n - 1 - k]);
 }
 
-// 16 rows on their way: what they have lost so far, and what falls on the next columns.
+// 16 rows while they are rounded: their errors so far, and what these ask of the next columns.
 class StripRounder {
  public:
   explicit StripRounder(const Feedback& feedback)
       : feedback_(feedback), errors_(size_t(16 * feedback.cols())) {}
 
-  // What the blocks before this one, in the order of rounding, ask of its columns.
+  // What the errors of blocks that were rounded earlier ask of the columns of this block.
   void begin(int64_t block) {
     block_ = block;
     std::memset(owed_, 0, sizeof owed_);
     for (int k = 0; k < 32; k += 2)
       add_shares(errors_.data(), feedback_.shares(block) + k, 32 * block, owed_[k], owed_[k + 1]);
   }
-  // The same if all columns of the block are rounded at once, in an order of their own: what those
-  // before ask of each of them, when those of the block ask nothing.
+  // The same for a block whose columns are rounded all at once in their own order. Columns of the
+  // same block ask nothing of each other here.
   void share_out() {
     const float* shares = feedback_.shares(block_) + 32 * 32 * block_;
     for (int k = 0; k < 32; ++k)
@@ -207,7 +207,7 @@ class StripRounder {
   }
   int32_t column(int k) const { return feedback_.order_[size_t(32 * block_ + k)]; }
   float owed(int k, int r) const { return owed_[k][r]; }
-  // The errors of all rows in column(k), which fall on the columns of the block behind it.
+  // Records the errors of all rows in column(k), and adds them to the later columns of the block.
   void put(int k, const float* errors) {
     float* at = &errors_[size_t(16 * (32 * block_ + k))];
     std::memcpy(at, errors, 16 * sizeof(float));
@@ -245,7 +245,7 @@ double Feedback::lost(const float* errors, int n_rows) const {
 
 namespace {
 
-// Formats that can round one value of a block whose scale is chosen.
+// Formats that can round one value of a block after its scale is chosen.
 template <class F>
 constexpr bool kRoundsOne = requires(typename F::Block& block) {
   F::round(block, 0, 0.0f);
@@ -259,7 +259,7 @@ constexpr bool kRoundsBlocks = requires {
 template <class F>
 constexpr bool kFeedsBack = kRoundsOne<F> || kRoundsBlocks<F>;
 
-// A row's block under its header, or without one.
+// Calls the encoder of a row's block, with the row's header if the format has one.
 template <class F>
 struct RowRounder {
   const float* row;
@@ -275,9 +275,9 @@ struct RowRounder {
       F::encode_fed(header, x, feedback.path_factors().data() + first,
                     feedback.path_shares().data() + 32 * first, block);
     else if constexpr (kHasHeader<F>)
-      F::encode(header, x, factors, block);
+      F::encode(header, x, factors, Effort::search, block);
     else
-      F::encode(x, factors, block);
+      F::encode(x, factors, Effort::search, block);
   }
   float round(typename F::Block& block, int i, float x) const {
     if constexpr (kRoundsOne<F>) {

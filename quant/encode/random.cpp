@@ -55,7 +55,7 @@ typename F::Block random_block(SplitMix& random, float rms) {
     auto* bytes = reinterpret_cast<unsigned char*>(&b);
     for (size_t i = 0; i < sizeof b; ++i) bytes[i] = uint8_t(random.next() >> 32);
     if constexpr (!kHasHeader<F>)
-      set_size<F>(b, rms);  // a row's header has it otherwise
+      set_size<F>(b, rms);  // otherwise the row's header carries the size
     else if constexpr (requires { F::set_scale(b, 1); })
       F::set_scale(b, 1);
   }

@@ -1,5 +1,5 @@
-// Random weights in any format, with the spread of a trained matrix: for benches of models that
-// were never downloaded, and for tests.
+// Random weights in any format, with the spread of a trained matrix. For benchmarks without a model
+// file, and for tests.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// The grids of GGUF's IQ formats: which tuples of small digits their indices stand for. 8 digits
-// below 3, or 4 digits below 8; the numbers that the tuples write, first digit lowest, rise with
+// The grids of GGUF's IQ formats: which tuple of small digits each index means. A tuple has 8
+// digits below 3, or 4 digits below 8. Read as a number, the first digit lowest, tuples ascend with
 // the index.
 #pragma once
 #include <cstdint>
@@ -15,7 +15,7 @@ class Grid {
   // 2 bits a digit below 3, 3 bits a digit below 8, the first lowest.
   int tuple(int index) const { return tuples_[size_t(index)]; }
   int digit(int index, int i) const { return tuple(index) >> bits_ * i & ((1 << bits_) - 1); }
-  // Of a tuple that no index stands for: one near it.
+  // For a tuple that has no index: the index of one near it.
   int index_of(int tuple) const;
 
   int size() const { return int(tuples_.size()); }

@@ -1,10 +1,10 @@
 // GGUF IQ1_S: 256 columns in 8 sub-blocks of 32, x = d * (2 scale + 1) * (digit - 1 +- 1/8), 1.56
-// bits per weight; eight digits below 3 are an index into a grid (grids.h), the scale and the sign
-// of the eighth are a sub-block's.
+// bits per weight. An index into a grid (grids.h) gives eight digits below 3. A sub-block has one
+// scale and one sign of the 1/8.
 //
-// Tile, larger than 16 rows of the file, 2.19 bits per weight, so that no index is looked up in a
-// kernel: the digits (two_bits.h), then three bits of scale and one of sign (low nibble: the even
-// sub-block), and d.
+// Tile: 2.19 bits per weight, more than in the file, so that kernels look up no index. It has the
+// digits (two_bits.h), then three bits of scale and one of sign (low nibble: the even sub-block),
+// and d.
 #pragma once
 #include "quant/gguf/grids.h"
 #include "quant/gguf/two_bits.h"
@@ -40,7 +40,7 @@ struct IQ1_S {
   static float at(const Block& b, int i) {
     return d(b, i / 32) * (float(digit(b, i)) + least(b, i / 32));
   }
-  // The same of a tile, without its grid.
+  // The same for a tile, which needs no grid.
   static constexpr float tile_at(const Tile& t, int r, int i) {
     const int digit = t.q[i / 32][i / 16 % 2][4 * r + i % 4] >> 2 * (i / 4 % 4) & 3,
               scale = t.scale[i / 64][r] >> 4 * (i / 32 % 2) & 15;

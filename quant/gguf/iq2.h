@@ -1,16 +1,16 @@
-// GGUF IQ2_XXS, IQ2_XS, IQ2_S and IQ1_M: 256 columns; eight of them are an index into a grid of
+// GGUF IQ2_XXS, IQ2_XS, IQ2_S and IQ1_M: 256 columns. Eight columns share an index into a grid of
 // tuples of three levels (grids.h).
 //   IQ2    x = d / 8 * (2 scale + 1) * +-level, levels 8, 25, 43. XXS and XS write seven of eight
-//          signs, the last makes their number even. XXS has a scale per 32 columns, 2.06 bits per
-//          weight, XS and S one per 16, 2.31 and 2.56.
+//          signs; the eighth makes the number of minus signs even. XXS has a scale per 32 columns,
+//          2.06 bits per weight. XS and S have one per 16, 2.31 and 2.56 bits.
 //   IQ1_M  x = d / 8 * (2 scale + 1) * (8 (digit - 1) +- 1), the sign for eight columns: 1.75 bits.
-//          Its f16 d stands in the upper nibbles of the scales.
+//          Its f16 d is in the upper nibbles of the scales.
 // IQ1_S, whose sign is for 32 columns, is in iq1_s.h.
 //
-// Tile, larger than 16 rows of the file, 3.31 bits per weight, so that no index is looked up in a
-// kernel: codes of three bits, two of the digit (two_bits.h) and one of the sign (as the third ones
-// of q3_k.h), which a codebook of bytes makes values; then scales per 16 columns (low nibble: the
-// even ones) and d.
+// Tile: 3.31 bits per weight, more than in the file, so that kernels look up no index. It has codes
+// of three bits: two for the digit (two_bits.h), and one for the sign (stored like the third bits
+// in q3_k.h). A codebook of bytes turns them into values. Then come scales per 16 columns (low
+// nibble: the even ones) and d.
 #pragma once
 #include "quant/entry.h"
 #include "quant/gguf/iq3.h"
@@ -37,8 +37,8 @@ struct ThreeBitTile : TileTwoBits {
   constexpr int third(int r, int i) const { return high[i / 32][4 * r + i % 4] >> i % 32 / 4 & 1; }
 };
 
-// What they do with F's grid(), index(), signs() (of eight columns), scale() (of 16), d(), and
-// set_...() of them, on a zeroed block.
+// The common part of all four. F provides grid(), index(), signs() (of eight columns), scale() (of
+// 16), d(), and set_...() for each, which expect a zeroed block.
 template <class F>
 struct ThreeBits {
   static constexpr int kBlock = 256;
@@ -54,7 +54,7 @@ struct ThreeBits {
     return f32_of_f16(F::d(b)) * 0.125f * float(2 * F::scale(b, i / 16) + 1) *
            float(entry_of<F::kCodebook>(code(b, i)) - 64);
   }
-  // The same of a tile, without its grid: that of another format that has these tiles.
+  // The same for a tile, which needs no grid; `F` is another format that has these tiles.
   static constexpr float tile_at(const Tile& t, int r, int i) {
     const int pair = t.q[i / 32][i / 16 % 2][4 * r + i % 4] >> 2 * (i / 4 % 4) & 3,
               scale = t.scale[i / 32][r] >> 4 * (i / 16 % 2) & 15;

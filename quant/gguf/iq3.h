@@ -1,22 +1,23 @@
-// GGUF IQ3_S and IQ3_XXS: 256 columns in 8 sub-blocks of 32; four columns are an index into a grid
-// of quadruples of eight levels (grids.h), and have a sign each.
+// GGUF IQ3_S and IQ3_XXS: 256 columns in 8 sub-blocks of 32. Four columns share an index into a
+// grid of quadruples of eight levels (grids.h); each column has its own sign.
 //   IQ3_S    x = d * (2 scale + 1) * +-level, levels 1, 3, .. 15: 3.44 bits per weight
-//   IQ3_XXS  x = d / 4 * (2 scale + 1) * +-level, levels 4, 12, .. 52, 62: 3.06 bits per weight. Of
-//            eight signs seven are written, the last makes their number even.
+//   IQ3_XXS  x = d / 4 * (2 scale + 1) * +-level, levels 4, 12, .. 52, 62: 3.06 bits per weight.
+//            Seven of eight signs are written; the eighth makes the number of minus signs even.
 //
-// Tile, larger than 16 rows of the file, 4.19 bits per weight, so that no index is looked up in a
-// kernel: per sub-block the codes, three bits of level and one of sign, as in a q4_0 tile, then
-// scales (low nibble: the even sub-block) and d.
+// Tile: 4.19 bits per weight, more than in the file, so that kernels look up no index. Per
+// sub-block it has codes as in a q4_0 tile, three bits of level and one of sign, then scales (low
+// nibble: the even sub-block) and d.
 #pragma once
 #include <bit>
 
 #include "quant/entry.h"
 #include "quant/gguf/grids.h"
-#include "quant/packed/fp4.h"
+#include "quant/half.h"
+#include "quant/nibbles.h"
 
 namespace chaski {
 
-// Seven bits and the one that makes the number of ones even.
+// Seven bits, and an eighth that makes the number of ones even.
 constexpr int even_signs(uint32_t seven) {
   return int((seven & 127) | uint32_t(std::popcount(seven & 127) & 1) << 7);
 }
@@ -33,8 +34,8 @@ struct Iq3Tile {
   uint16_t d[16];
 };
 
-// What both do with F's grid(), index(), signs() (of eight columns) and scale(), and set_...() of
-// them, on a zeroed block.
+// The common part of both. F provides grid(), index(), signs() (of eight columns), scale(), and
+// set_...() for each, which expect a zeroed block.
 template <class F>
 struct Iq3 {
   static constexpr int kBlock = 256;
@@ -51,7 +52,7 @@ struct Iq3 {
   static float at(const auto& b, int i) {
     return d(b, i / 32) * float(entry_of<F::kCodebook>(code(b, i)) - F::kDot.offset);
   }
-  // The same of a tile, without its grid.
+  // The same for a tile, which needs no grid.
   static constexpr float tile_at(const Tile& t, int r, int i) {
     const int pair = t.q[i / 32][64 * (i % 16 / 4) + 4 * r + i % 4],
               scale = t.scale[i / 64][r] >> 4 * (i / 32 % 2) & 15;

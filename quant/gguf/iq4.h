@@ -35,8 +35,8 @@ struct IQ4_NL {
   };
 
   static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * iq4_code(b.q, i); }
-  // The scales of least squared error that are found, each column's times its factor.
-  static void encode(const float* x, const float* factors, Block& block);
+  // Searches for the scales of least squared error, weighted by the factors.
+  static void encode(const float* x, const float* factors, Effort effort, Block& block);
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b.q, r);
     t.d[r] = b.d;
@@ -85,8 +85,8 @@ struct IQ4_XS {
   static constexpr float at(const Block& b, int i) {
     return f32_of_f16(b.d) * scale(b, i / 32) * iq4_code(b.q + 16 * (i / 32), i % 32);
   }
-  // The scales of least squared error that are found, each column's times its factor.
-  static void encode(const float* x, const float* factors, Block& block);
+  // Searches for the scales of least squared error, weighted by the factors.
+  static void encode(const float* x, const float* factors, Effort effort, Block& block);
   static void put(const Block& b, int r, Tile& t) {
     for (int s = 0; s < 8; ++s)
       for (int j = 0; j < 4; ++j) std::memcpy(t.q[s] + 64 * j + 4 * r, b.q + 16 * s + 4 * j, 4);

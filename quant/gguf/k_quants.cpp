@@ -1,23 +1,26 @@
 // The encoders of GGUF's blocks of 256 columns, Q2_K to Q6_K and IQ4_XS, and of IQ4_NL.
 //
-// Runs of 16 or 32 columns have a scale of their own, a small integer in units of d, which the
-// block has in f16; in Q2_K, Q4_K and Q5_K also a min in units of dmin. First the scale of least
-// squared error of each run is searched for as if it were any number. Then d is chosen, each run
-// tries the integers around what it asks for, and d is fitted to all codes by least squares, in
-// turns (Lloyd 1982).
+// Each run of 16 or 32 columns has a scale, a small integer in units of the block's f16 d. In Q2_K,
+// Q4_K and Q5_K it also has a min in units of dmin. The encoder first searches for each run's scale
+// of least squared error among real numbers, and chooses d. Then it alternates (Lloyd 1982): each
+// run tries the integers near its scale, and d is fitted to all codes by least squares.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
 
-#include "quant/encode/fast.h"
-#include "quant/encode/rounding.h"
+#include "quant/gguf/iq4.h"
+#include "quant/gguf/q2_k.h"
+#include "quant/gguf/q3_k.h"
+#include "quant/gguf/q5_k.h"
+#include "quant/gguf/q6_k.h"
+#include "quant/rounding.h"
 
 namespace chaski {
 
 namespace {
 
-// Sums are of eight chains side by side, so that none waits for another.
+// Sums in eight chains, so that no addition waits for another.
 using Chains = std::array<float, 8>;
 inline float total(const Chains& c) {
   return ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7]));
@@ -26,15 +29,17 @@ inline float total(const Chains& c) {
 inline float as_f16(float x) { return f32_of_f16(f16_of_f32(x)); }
 inline bool usable(float d) { return d != 0 && std::isfinite(d) && std::isfinite(1 / d); }
 
-// How much is tried.
-struct Effort {
-  int widths;  // of a run's first scale
-  int near;    // whole numbers to either side
-  int rounds;  // of d
+// How many candidates an encoder tries.
+struct Tries {
+  int widths;  // for a run's first scale
+  int near;    // integers to either side of a scale
+  int rounds;  // of fitting d
 };
-constexpr Effort kSearch{16, 2, 2}, kOnce{1, 0, 1};
+constexpr Tries tries_of(Effort effort) {
+  return effort == Effort::search ? Tries{16, 2, 2} : Tries{1, 0, 1};
+}
 
-// Codes that are whole numbers from kLow to kHigh, the values that they stand for.
+// Codes that are integers from kLow to kHigh, and equal to their values.
 template <int kLow, int kHigh>
 struct WholeLevels {
   static constexpr float kLeast = kLow, kMost = kHigh;
@@ -42,8 +47,8 @@ struct WholeLevels {
   static int code(float y) { return int(value(y)) - kLow; }
 };
 
-// The codebook of IQ4: halfway between two of its values lie multiples of 1/2, so cells of 1/2 know
-// the nearest.
+// The codebook of IQ4. The midpoints between its values are multiples of 1/2, so each cell of size
+// 1/2 has one nearest value.
 struct Iq4Levels {
   static constexpr float kLeast = -127, kMost = 113;
   struct Cells {
@@ -68,14 +73,14 @@ const Iq4Levels::Cells kIq4Cells;
 inline float Iq4Levels::value(float y) { return kIq4Cells.value[cell(y)]; }
 inline int Iq4Levels::code(float y) { return kIq4Cells.code[cell(y)]; }
 
-// A scale and nothing else: x = a * value.
+// A run with a scale only: x = a * value.
 template <class Levels, int kRun>
 struct ScaledRun {
   // The levels under 1 / a, and the scale that fits them best.
   struct Sums {
     float xv, vv;
     float best() const { return vv > 0 ? xv / vv : 0; }
-    // Squared error with scale a, less that of zeros.
+    // Squared error with scale a, minus that of zeros.
     float lost(float a) const { return a * (a * vv - 2 * xv); }
   };
   static Sums sums(const float* x, const float* factors, float inverse) {
@@ -87,12 +92,12 @@ struct ScaledRun {
       }
     return {total(xv), total(vv)};
   }
-  // What is lost with scale a, less what zeros would lose.
+  // The squared error with scale a, minus that of zeros.
   static float lost(const float* x, const float* factors, float a) {
     return usable(a) ? sums(x, factors, 1 / a).lost(a) : 0;
   }
-  // The scale of least error that is found.
-  static float scale(const float* x, const float* factors, Effort effort) {
+  // Searches for the scale of least error.
+  static float scale(const float* x, const float* factors, Tries tries) {
     float low = 0, high = 0;
     for (int i = 0; i < kRun; ++i) low = std::min(low, x[i]), high = std::max(high, x[i]);
     const float most = std::max(-low, high);
@@ -103,13 +108,13 @@ struct ScaledRun {
       const float a = s.best(), lost = s.lost(a);
       if (usable(a) && lost < least) least = lost, best = a;
     };
-    // The largest value, to whichever side, at the end that reaches further, or at the other.
+    // Maps the value of largest magnitude to the end that reaches further, or to the other one.
     constexpr float kStep = Levels::kMost > 100 ? 0.03f : Levels::kMost > 8 ? 0.012f : 0.07f;
     const float far = high > -low ? 1 / Levels::kLeast : -1 / Levels::kLeast;
-    for (int step = 0; step < effort.widths; ++step)
+    for (int step = 0; step < tries.widths; ++step)
       for (const float side : {1.0f, -1.0f}) {
-        if (side < 0 && effort.widths == 1) break;
-        const float reach = 1 - kStep * float(step - effort.widths / 4);
+        if (side < 0 && tries.widths == 1) break;
+        const float reach = 1 - kStep * float(step - tries.widths / 4);
         consider(side / (far * most * reach));
       }
     for (int again = 0; again < 2 && best != 0; ++again) consider(1 / best);
@@ -125,18 +130,18 @@ struct Scaled {
 };
 
 template <class Levels, int kRuns, int kLow, int kHigh>
-Scaled<kRuns> scaled(const float* x, const float* factors, Effort effort) {
+Scaled<kRuns> scaled(const float* x, const float* factors, Tries tries) {
   constexpr int kRun = 256 / kRuns;
   using Run = ScaledRun<Levels, kRun>;
   std::array<float, kRuns> wanted;
   float largest = 0;
   for (int r = 0; r < kRuns; ++r) {
-    wanted[size_t(r)] = Run::scale(x + kRun * r, factors + kRun * r, effort);
+    wanted[size_t(r)] = Run::scale(x + kRun * r, factors + kRun * r, tries);
     if (std::fabs(wanted[size_t(r)]) > std::fabs(largest)) largest = wanted[size_t(r)];
   }
   Scaled<kRuns> best;
   float d = as_f16(largest / float(kLow));
-  for (int round = 0; round < effort.rounds && usable(d); ++round) {
+  for (int round = 0; round < tries.rounds && usable(d); ++round) {
     Scaled<kRuns> now{d, 0, {}};
     float xu = 0, uu = 0;
     for (int r = 0; r < kRuns; ++r) {
@@ -145,7 +150,7 @@ Scaled<kRuns> scaled(const float* x, const float* factors, Effort effort) {
           std::clamp(int(nearest(std::clamp(wanted[size_t(r)] / d, -300.0f, 300.0f))), kLow, kHigh);
       float least = 0;
       int chosen = 0;
-      for (int s = std::max(kLow, middle - effort.near); s <= std::min(kHigh, middle + effort.near);
+      for (int s = std::max(kLow, middle - tries.near); s <= std::min(kHigh, middle + tries.near);
            ++s)
         if (const float lost = Run::lost(values, f, d * float(s)); lost < least)
           least = lost, chosen = s;
@@ -162,14 +167,14 @@ Scaled<kRuns> scaled(const float* x, const float* factors, Effort effort) {
   return best;
 }
 
-// A scale and a min: x = a * q - b, 0 <= q <= kMost, b >= 0.
+// A run with a scale and a min: x = a * q - b, 0 <= q <= kMost, b >= 0.
 template <int kMost, int kRun>
 struct AffineRun {
   struct Fit {
     float a = 0, b = 0, lost = 0;
   };
   using Levels = WholeLevels<0, kMost>;
-  // Of the factors alone, and times x: the same whatever the codes are.
+  // Sums of the factors, alone and times x. They do not depend on the codes.
   struct Run {
     const float *x, *factors;
     float f, fx;
@@ -183,7 +188,7 @@ struct AffineRun {
   };
   struct Sums {
     float fq, fxq, fqq;
-    // Squared error, less that of zeros.
+    // Squared error, minus that of zeros.
     float lost(const Run& run, float a, float b) const {
       return a * (a * fqq - 2 * fxq) + b * (b * run.f + 2 * run.fx - 2 * a * fq);
     }
@@ -208,7 +213,7 @@ struct AffineRun {
       }
     return {total(fq), total(fxq), total(fqq)};
   }
-  static Fit fit(const Run& run, Effort effort) {
+  static Fit fit(const Run& run, Tries tries) {
     float low = 0, high = run.x[0];
     for (int i = 0; i < kRun; ++i) low = std::min(low, run.x[i]), high = std::max(high, run.x[i]);
     if (!usable(high - low)) return {0, std::isfinite(low) ? -low : 0, 0};
@@ -218,8 +223,8 @@ struct AffineRun {
       if (fit.lost < best.lost) best = fit;
     };
     constexpr float kStep = kMost < 8 ? 0.07f : 0.03f;
-    for (int step = 0; step < effort.widths; ++step) {
-      const float narrower = effort.widths > 1 ? kStep * float(step - 2) : 0;
+    for (int step = 0; step < tries.widths; ++step) {
+      const float narrower = tries.widths > 1 ? kStep * float(step - 2) : 0;
       const float span = (high - low) * (1 - narrower);
       consider(span / kMost, std::max(0.0f, -low - (high - low) * narrower / 2));
     }
@@ -235,7 +240,7 @@ struct Affine {
 };
 
 template <int kMost, int kRuns, int kHigh>
-Affine<kRuns> affine(const float* x, const float* factors, Effort effort) {
+Affine<kRuns> affine(const float* x, const float* factors, Tries tries) {
   constexpr int kRun = 256 / kRuns;
   using Fitted = AffineRun<kMost, kRun>;
   std::vector<typename Fitted::Run> runs;
@@ -244,7 +249,7 @@ Affine<kRuns> affine(const float* x, const float* factors, Effort effort) {
   float a = 0, b = 0;
   for (int r = 0; r < kRuns; ++r) {
     runs.emplace_back(x + kRun * r, factors + kRun * r);
-    wanted[size_t(r)] = Fitted::fit(runs.back(), effort);
+    wanted[size_t(r)] = Fitted::fit(runs.back(), tries);
     a = std::max(a, wanted[size_t(r)].a), b = std::max(b, wanted[size_t(r)].b);
   }
   Affine<kRuns> best;
@@ -252,7 +257,7 @@ Affine<kRuns> affine(const float* x, const float* factors, Effort effort) {
     return unit > 0 ? std::clamp(int(nearest(std::min(wanted / unit, 300.0f))), 0, kHigh) : 0;
   };
   float d = as_f16(a / kHigh), dmin = as_f16(b / kHigh);
-  for (int round = 0; round < effort.rounds; ++round) {
+  for (int round = 0; round < tries.rounds; ++round) {
     if (!std::isfinite(d) || !std::isfinite(dmin)) break;
     Affine<kRuns> now{d, dmin, 0, {}, {}};
     // of u = scale * code and v = min
@@ -262,10 +267,9 @@ Affine<kRuns> affine(const float* x, const float* factors, Effort effort) {
       const int scale = level(wanted[size_t(r)].a, d), min = level(wanted[size_t(r)].b, dmin);
       float least = INFINITY;
       typename Fitted::Sums chosen{};
-      for (int s = std::max(0, scale - effort.near); s <= std::min(kHigh, scale + effort.near);
-           ++s) {
+      for (int s = std::max(0, scale - tries.near); s <= std::min(kHigh, scale + tries.near); ++s) {
         const float a = d * float(s);
-        for (int m = std::max(0, min - effort.near); m <= std::min(kHigh, min + effort.near); ++m) {
+        for (int m = std::max(0, min - tries.near); m <= std::min(kHigh, min + tries.near); ++m) {
           const auto sums = Fitted::sums(run, a, dmin * float(m));
           const float lost = sums.lost(run, a, dmin * float(m));
           if (!(lost < least)) continue;
@@ -291,17 +295,17 @@ Affine<kRuns> affine(const float* x, const float* factors, Effort effort) {
   return best;
 }
 
-void encode_iq4_nl(const float* x, const float* factors, Effort effort, IQ4_NL::Block& block) {
+void encode_iq4_nl(const float* x, const float* factors, Tries tries, IQ4_NL::Block& block) {
   using Run = ScaledRun<Iq4Levels, 32>;
   block = {};
-  block.d = f16_of_f32(Run::scale(x, factors, effort));
+  block.d = f16_of_f32(Run::scale(x, factors, tries));
   const float d = f32_of_f16(block.d);
   if (!usable(d)) return void(block.d = 0);
   for (int i = 0; i < 32; ++i) put_nibble(block.q, i, Iq4Levels::code(x[i] * (1 / d)));
 }
 
-void encode_iq4_xs(const float* x, const float* factors, Effort effort, IQ4_XS::Block& block) {
-  const Scaled<8> found = scaled<Iq4Levels, 8, -32, 31>(x, factors, effort);
+void encode_iq4_xs(const float* x, const float* factors, Tries tries, IQ4_XS::Block& block) {
+  const Scaled<8> found = scaled<Iq4Levels, 8, -32, 31>(x, factors, tries);
   block = {};
   block.d = f16_of_f32(found.d);
   for (int s = 0; s < 8; ++s) {
@@ -314,9 +318,9 @@ void encode_iq4_xs(const float* x, const float* factors, Effort effort, IQ4_XS::
   }
 }
 
-void encode_q3_k(const float* x, const float* factors, Effort effort, Q3_K::Block& block) {
+void encode_q3_k(const float* x, const float* factors, Tries tries, Q3_K::Block& block) {
   using Levels = WholeLevels<-4, 3>;
-  const Scaled<16> found = scaled<Levels, 16, -32, 31>(x, factors, effort);
+  const Scaled<16> found = scaled<Levels, 16, -32, 31>(x, factors, tries);
   block = {};
   block.d = f16_of_f32(found.d);
   for (int s = 0; s < 16; ++s) {
@@ -332,9 +336,9 @@ void encode_q3_k(const float* x, const float* factors, Effort effort, Q3_K::Bloc
   }
 }
 
-void encode_q6_k(const float* x, const float* factors, Effort effort, Q6_K::Block& block) {
+void encode_q6_k(const float* x, const float* factors, Tries tries, Q6_K::Block& block) {
   using Levels = WholeLevels<-32, 31>;
-  const Scaled<16> found = scaled<Levels, 16, -128, 127>(x, factors, effort);
+  const Scaled<16> found = scaled<Levels, 16, -128, 127>(x, factors, tries);
   block = {};
   block.d = f16_of_f32(found.d);
   for (int s = 0; s < 16; ++s) {
@@ -349,8 +353,8 @@ void encode_q6_k(const float* x, const float* factors, Effort effort, Q6_K::Bloc
   }
 }
 
-void encode_q2_k(const float* x, const float* factors, Effort effort, Q2_K::Block& block) {
-  const Affine<16> found = affine<3, 16, 15>(x, factors, effort);
+void encode_q2_k(const float* x, const float* factors, Tries tries, Q2_K::Block& block) {
+  const Affine<16> found = affine<3, 16, 15>(x, factors, tries);
   block = {};
   block.d = f16_of_f32(found.d), block.dmin = f16_of_f32(found.dmin);
   for (int s = 0; s < 16; ++s) {
@@ -363,11 +367,11 @@ void encode_q2_k(const float* x, const float* factors, Effort effort, Q2_K::Bloc
   }
 }
 
-// Q4_K and Q5_K, whose codes put_code() writes into a block of zeros.
+// Encodes Q4_K and Q5_K. put_code() writes a code into a zeroed block.
 template <int kMost, class Block, class PutCode>
-void encode_pairs(const float* x, const float* factors, Effort effort, Block& block,
+void encode_pairs(const float* x, const float* factors, Tries tries, Block& block,
                   PutCode put_code) {
-  const Affine<8> found = affine<kMost, 8, 63>(x, factors, effort);
+  const Affine<8> found = affine<kMost, 8, 63>(x, factors, tries);
   block = {};
   block.d = f16_of_f32(found.d), block.dmin = f16_of_f32(found.dmin);
   for (int s = 0; s < 8; ++s) {
@@ -379,14 +383,14 @@ void encode_pairs(const float* x, const float* factors, Effort effort, Block& bl
   }
 }
 
-void encode_q4_k(const float* x, const float* factors, Effort effort, Q4_K::Block& block) {
-  encode_pairs<15>(x, factors, effort, block, [&](int i, int q) {
+void encode_q4_k(const float* x, const float* factors, Tries tries, Q4_K::Block& block) {
+  encode_pairs<15>(x, factors, tries, block, [&](int i, int q) {
     block.q[32 * (i / 64) + i % 32] |= uint8_t(q << 4 * (i / 32 % 2));
   });
 }
 
-void encode_q5_k(const float* x, const float* factors, Effort effort, Q5_K::Block& block) {
-  encode_pairs<31>(x, factors, effort, block, [&](int i, int q) {
+void encode_q5_k(const float* x, const float* factors, Tries tries, Q5_K::Block& block) {
+  encode_pairs<31>(x, factors, tries, block, [&](int i, int q) {
     block.q[32 * (i / 64) + i % 32] |= uint8_t((q & 15) << 4 * (i / 32 % 2));
     block.high[i % 32] |= uint8_t(q >> 4 << i / 32);
   });
@@ -397,23 +401,32 @@ constexpr std::array<float, 256> kAllEqual = [] {
   ones.fill(1);
   return ones;
 }();
+const float* factors_of(const float* factors, Effort effort) {
+  return effort == Effort::search ? factors : kAllEqual.data();
+}
 
 }  // namespace
 
-void Q2_K::encode(const float* x, const float* f, Block& b) { encode_q2_k(x, f, kSearch, b); }
-void Q3_K::encode(const float* x, const float* f, Block& b) { encode_q3_k(x, f, kSearch, b); }
-void Q4_K::encode(const float* x, const float* f, Block& b) { encode_q4_k(x, f, kSearch, b); }
-void Q5_K::encode(const float* x, const float* f, Block& b) { encode_q5_k(x, f, kSearch, b); }
-void Q6_K::encode(const float* x, const float* f, Block& b) { encode_q6_k(x, f, kSearch, b); }
-void IQ4_NL::encode(const float* x, const float* f, Block& b) { encode_iq4_nl(x, f, kSearch, b); }
-void IQ4_XS::encode(const float* x, const float* f, Block& b) { encode_iq4_xs(x, f, kSearch, b); }
-
-void encode_fast(const float* x, Q2_K::Block& b) { encode_q2_k(x, kAllEqual.data(), kOnce, b); }
-void encode_fast(const float* x, Q3_K::Block& b) { encode_q3_k(x, kAllEqual.data(), kOnce, b); }
-void encode_fast(const float* x, Q4_K::Block& b) { encode_q4_k(x, kAllEqual.data(), kOnce, b); }
-void encode_fast(const float* x, Q5_K::Block& b) { encode_q5_k(x, kAllEqual.data(), kOnce, b); }
-void encode_fast(const float* x, Q6_K::Block& b) { encode_q6_k(x, kAllEqual.data(), kOnce, b); }
-void encode_fast(const float* x, IQ4_NL::Block& b) { encode_iq4_nl(x, kAllEqual.data(), kOnce, b); }
-void encode_fast(const float* x, IQ4_XS::Block& b) { encode_iq4_xs(x, kAllEqual.data(), kOnce, b); }
+void Q2_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_q2_k(x, factors_of(factors, effort), tries_of(effort), block);
+}
+void Q3_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_q3_k(x, factors_of(factors, effort), tries_of(effort), block);
+}
+void Q4_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_q4_k(x, factors_of(factors, effort), tries_of(effort), block);
+}
+void Q5_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_q5_k(x, factors_of(factors, effort), tries_of(effort), block);
+}
+void Q6_K::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_q6_k(x, factors_of(factors, effort), tries_of(effort), block);
+}
+void IQ4_NL::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_iq4_nl(x, factors_of(factors, effort), tries_of(effort), block);
+}
+void IQ4_XS::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  encode_iq4_xs(x, factors_of(factors, effort), tries_of(effort), block);
+}
 
 }  // namespace chaski

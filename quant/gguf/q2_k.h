@@ -30,8 +30,8 @@ struct Q2_K {
     const uint8_t s = b.scale[i / 16];
     return f32_of_f16(b.d) * (s & 15) * two_bits_of(b.q, i) - f32_of_f16(b.dmin) * (s >> 4);
   }
-  // The scales of least squared error that are found, each column's times its factor.
-  static void encode(const float* x, const float* factors, Block& block);
+  // Searches for the scales of least squared error, weighted by the factors.
+  static void encode(const float* x, const float* factors, Effort effort, Block& block);
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b.q, r);
     for (int i = 0; i < 16; ++i) t.scale[i][r] = b.scale[i];

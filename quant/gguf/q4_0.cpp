@@ -1,8 +1,10 @@
-// The encoders of q4_0 and q5_0, whose codes are kLow to -kLow - 1.
+// The encoders of q4_0 and q5_0. Codes range from kLow to -kLow - 1.
+#include "quant/gguf/q4_0.h"
+
 #include <array>
 
-#include "quant/encode/fast.h"
-#include "quant/encode/rounding.h"
+#include "quant/gguf/q5.h"
+#include "quant/rounding.h"
 
 namespace chaski {
 
@@ -21,7 +23,7 @@ inline void codes_of(const float* x, float inverse, float* q) {
 
 struct Fit {
   float xq = 0, qq = 0;
-  // Squared error, less the constant <x, x>, with scale d.
+  // Squared error with scale d, minus the constant <x, x>.
   float error(float d) const { return d * (d * qq - 2 * xq); }
 };
 
@@ -37,14 +39,14 @@ inline Fit fit(const float* x, const float* factors, const float* q) {
   return sum;
 }
 
-// The f16 scale of least squared error: codes for 32 candidates round max / kLow and max / -kLow,
-// each with the scale <x, q> / <q, q> that fits them best, then two more rounds from the best
-// (Lloyd 1982 with a fixed codebook).
+// Searches for the f16 scale of least squared error. It tries 32 candidates around max / kLow and
+// max / -kLow, and refits each to its codes, <x, q> / <q, q>. Two more rounds start from the best
+// one (Lloyd 1982 with a fixed codebook).
 template <int kLow>
 float scale_of(const float* x, const float* factors) {
   const float most = max_abs(x, 32);
   float q[32], best_error = 0, best_d = 0;
-  // Codes of x / d, then the scale that fits them best, as far as f16 can say it.
+  // Computes the codes of x / d, then refits the scale to them, rounded to f16.
   auto consider = [&](float inverse) {
     codes_of<kLow>(x, inverse, q);
     const Fit f = fit(x, factors, q);
@@ -52,7 +54,7 @@ float scale_of(const float* x, const float* factors) {
     if (d != 0 && std::isfinite(d) && f.error(d) < best_error) best_error = f.error(d), best_d = d;
   };
   for (int step = -7; step <= 8 && most > 0; ++step)
-    // which end of the codes the largest value is near
+    // the end of the codes that the largest value is near
     for (float sign : {-1.0f, 1.0f}) consider(sign * (float(-kLow) - 0.4f + 0.14f * step) / most);
   for (int i = 0; i < 2 && best_d != 0; ++i) consider(1 / best_d);
   return best_d;
@@ -68,7 +70,7 @@ void encode_all(const float* x, const float* factors, typename F::Block& block) 
   for (int i = 0; i < 32; ++i) F::put_code(block, i, int(q[i]) - kLow);
 }
 
-// The largest value gets the code kLow, whose side reaches one further.
+// The value of largest magnitude gets the code kLow, because that side reaches one further.
 template <class F, int kLow>
 void encode_at_once(const float* x, typename F::Block& block) {
   static constexpr std::array<float, 32> kEqual = [] {
@@ -76,7 +78,7 @@ void encode_at_once(const float* x, typename F::Block& block) {
     ones.fill(1);
     return ones;
   }();
-  float lowest[4] = {}, highest[4] = {}, q[32];  // side by side, so that none waits for another
+  float lowest[4] = {}, highest[4] = {}, q[32];  // four chains: no step waits for another
   for (int i = 0; i < 32; i += 4)
     for (int k = 0; k < 4; ++k) {
       lowest[k] = std::min(lowest[k], x[i + k]);
@@ -102,15 +104,15 @@ void round_one(typename F::Block& block, int i, float x) {
 
 }  // namespace
 
-void Q4_0::encode(const float* x, const float* factors, Block& block) {
+void Q4_0::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  if (effort == Effort::fast) return encode_at_once<Q4_0, -8>(x, block);
   encode_all<Q4_0, -8>(x, factors, block);
 }
-void encode_fast(const float* x, Q4_0::Block& block) { encode_at_once<Q4_0, -8>(x, block); }
-void encode_fast(const float* x, Q5_0::Block& block) { encode_at_once<Q5_0, -16>(x, block); }
 
 void Q4_0::round(Block& block, int i, float x) { round_one<Q4_0, -8>(block, i, x); }
 
-void Q5_0::encode(const float* x, const float* factors, Block& block) {
+void Q5_0::encode(const float* x, const float* factors, Effort effort, Block& block) {
+  if (effort == Effort::fast) return encode_at_once<Q5_0, -16>(x, block);
   encode_all<Q5_0, -16>(x, factors, block);
 }
 void Q5_0::round(Block& block, int i, float x) { round_one<Q5_0, -16>(block, i, x); }

@@ -31,7 +31,7 @@ struct SixBitPairs {
   }
 };
 
-// The same for 16 rows, as tiles keep them: `low[s][r]` holds the low nibbles of scale and min,
+// The same for 16 rows, as in tiles: `low[s][r]` holds the low nibbles of scale and min,
 // `high[s / 2][r]` their upper two bits: nibble s % 2, scale in its low pair, min in its high pair.
 struct SixBitPlanes {
   uint8_t low[8][16], high[4][16];
@@ -51,7 +51,7 @@ struct SixBitPlanes {
     }
     return pairs;
   }
-  // The panel's d and m of sub-block s, from the rows' d and dmin.
+  // Computes the panel's d and m of sub-block s from the rows' d and dmin.
   template <class V>
   inline __attribute__((always_inline)) void scales(const uint16_t* d, const uint16_t* dmin, int s,
                                                     Panel<V>& p) const {
@@ -90,8 +90,8 @@ struct Q4_K {
     return f32_of_f16(b.d) * b.pairs.scale(i / 32) * q(b, i) -
            f32_of_f16(b.dmin) * b.pairs.min(i / 32);
   }
-  // The scales of least squared error that are found, each column's times its factor.
-  static void encode(const float* x, const float* factors, Block& block);
+  // Searches for the scales of least squared error, weighted by the factors.
+  static void encode(const float* x, const float* factors, Effort effort, Block& block);
   static void put(const Block& b, int r, Tile& t) {
     for (int s = 0; s < 8; ++s)
       for (int c = 0; c < 16; ++c)

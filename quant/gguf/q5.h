@@ -55,8 +55,8 @@ struct Q5_0 {
   };
 
   static constexpr float at(const Block& b, int i) { return f32_of_f16(b.d) * (q5_at(b, i) - 16); }
-  // As those of Q4_0.
-  static void encode(const float* x, const float* factors, Block& block);
+  // Like Q4_0's.
+  static void encode(const float* x, const float* factors, Effort effort, Block& block);
   static void round(Block& block, int i, float x);
   static void put_code(Block& b, int i, int code) {
     put_nibble(b.q, i, code & 15);

@@ -40,8 +40,8 @@ struct Q6_K {
   static constexpr float at(const Block& b, int i) {
     return f32_of_f16(b.d) * b.scale[i / 16] * (q(b, i) - 32);
   }
-  // The scales of least squared error that are found, each column's times its factor.
-  static void encode(const float* x, const float* factors, Block& block);
+  // Searches for the scales of least squared error, weighted by the factors.
+  static void encode(const float* x, const float* factors, Effort effort, Block& block);
   static void put(const Block& b, int r, Tile& t) {
     for (int s = 0; s < 8; ++s) {
       for (int k = 0; k < 4; ++k) {

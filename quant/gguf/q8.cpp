@@ -1,7 +1,7 @@
 // The encoder of q8 and q8f.
 #include "quant/gguf/q8.h"
 
-#include "quant/encode/rounding.h"
+#include "quant/rounding.h"
 
 namespace chaski {
 

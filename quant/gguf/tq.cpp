@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "quant/encode/rounding.h"
+#include "quant/rounding.h"
 
 namespace chaski {
 

@@ -1,10 +1,10 @@
 // GGUF TQ1_0 and TQ2_0: ternary weights, 256 columns with one f16 scale, x = d * (q - 1). TQ2_0
-// keeps q in 2 bits (3 of them can be written, and mean 2 d), TQ1_0 five of them in a byte as the
+// keeps q in 2 bits (q = 3 can be written and means 2 d). TQ1_0 keeps five q in a byte, as the
 // digits of a fraction: 1.69 bits per weight.
 //
-// Tile, of both: codes of 2 bits (two_bits.h), then the scales. So TQ1_0 takes 2.06 bits in memory,
-// as TQ2_0 does. Of the bytes that stand for the same digits it gets back the one that encoders
-// write.
+// The tile of both has codes of 2 bits (two_bits.h), then the scales. So TQ1_0 takes 2.06 bits in
+// memory, as TQ2_0 does. Several bytes mean the same five digits; get() returns the one that
+// encoders write.
 #pragma once
 #include "quant/gguf/two_bits.h"
 #include "quant/half.h"
@@ -67,7 +67,7 @@ struct TQ1_0 {
     uint16_t d;
   };
 
-  // Where column i stands: its byte, and the place of its digit.
+  // The byte of column i, and the position of its digit.
   struct Place {
     int byte, digit;
   };
@@ -76,7 +76,7 @@ struct TQ1_0 {
     if (i < 240) return {32 + i % 16, (i - 160) / 16};
     return {48 + i % 4, (i - 240) / 4};
   }
-  // A byte is a fraction of 256; its first digit in base 3 is what is left of the point after one
+  // A byte is a fraction of 256. Its first digit in base 3 is the integer part after one
   // multiplication by 3.
   static constexpr int q(const Block& b, int i) {
     const Place at = place(i);

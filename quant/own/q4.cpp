@@ -1,6 +1,6 @@
 // The encoders of q4 and q4h.
-#include "quant/encode/fast.h"
-#include "quant/encode/rounding.h"
+#include "quant/own/q4h.h"
+#include "quant/rounding.h"
 
 namespace chaski {
 
@@ -8,7 +8,8 @@ namespace {
 
 constexpr float kShortSide = 63 - Q4::kCentre - 3 * Q4::kCentreStep;
 
-// Nearest code of y in [0, 63]: codebook midpoints are multiples of 1/2, so cells of 1/4 know it.
+// The nearest code of y in [0, 63]. Midpoints of the codebook are multiples of 1/2, so each cell of
+// size 1/4 has one nearest code.
 struct NearestCode {
   uint8_t code[256];
   float value[256];
@@ -33,13 +34,13 @@ constexpr ByCentre kCentres = {Q4::kCentre, Q4::kCentre + Q4::kCentreStep,
                                Q4::kCentre + 2 * Q4::kCentreStep,
                                Q4::kCentre + 3 * Q4::kCentreStep};
 
-// What n values lose under a scale for each centre, and the scale that suits their codes best. Sums
-// go through the values in their order, so the centres side by side are as each alone.
+// The squared error of n values under a scale for each centre, and the scale that fits their codes
+// best. Sums run over the values in order, so four centres at once give the same as each alone.
 struct Q4Trial {
   ByCentre loss, fit;
 };
 Q4Trial q4_trial(const float* x, const float* factors, int n, ByCentre d) {
-  const ByCentre inverse = 1 / d, none{}, last = none + 62.9f;  // as NearestCode::cell() has it
+  const ByCentre inverse = 1 / d, none{}, last = none + 62.9f;  // as in NearestCode::cell()
   ByCentre error{}, xv{}, vv{};
   for (int i = 0; i < n; ++i) {
     const ByCentre y = x[i] * inverse + kCentres, above = none < y ? y : none;
@@ -52,12 +53,13 @@ Q4Trial q4_trial(const float* x, const float* factors, int n, ByCentre d) {
   return {error * (d * d), vv > 0 ? xv / vv : none};
 }
 
-// The scale byte of least error for n values that share one: sign x centre x six levels.
+// Searches for the scale byte of least error for n values that share it: sign x centre x six
+// levels.
 uint8_t q4_scale(const float* x, const float* factors, int n, float unit) {
   const float levels = unit > 0 && std::isfinite(1 / unit) ? 1 / unit : 0;
   float highest = 0, lowest = 0;
   for (int i = 0; i < n; ++i) highest = std::max(highest, x[i]), lowest = std::min(lowest, x[i]);
-  if (!(std::max(highest, -lowest) * levels > 0)) return 0;  // of zeros: scale 0
+  if (!(std::max(highest, -lowest) * levels > 0)) return 0;  // zeros have scale 0
   const auto levels_of = [&](ByCentre d) {
     ByCentre level;
     for (int c = 0; c < 4; ++c)
@@ -103,18 +105,18 @@ int q4_code(float x, uint8_t scale, float unit) {
   return kNearest.code[NearestCode::cell(x / d + Q4::centre(block))];
 }
 
-// How far the codebook reaches for a block's largest values: its codes are nearer to the others
-// when it falls a little short of them.
+// How far the codebook reaches compared with a block's largest values. The other values get nearer
+// codes if it falls a little short of the largest.
 constexpr float kFastReach = 0.96f;
 
-// What a block's values are as the codebook sees them under a scale: cells of kNearest.
+// A block's values as cells of kNearest, under a scale.
 template <int kCount>
 inline void cells_of(const float* x, float inverse, float centre, int* cells) {
   for (int i = 0; i < kCount; ++i) cells[i] = NearestCode::cell(x[i] * inverse + centre);
 }
 
-// The scale byte without a search, and the codes under it. Sums are of four chains, so that none
-// waits for another.
+// Computes the scale byte without a search, and the codes under it. Sums have four chains, so that
+// no addition waits for another.
 template <int kCount>
 uint8_t q4_at_once(const float* x, float unit, uint8_t* codes) {
   float highest[4] = {}, lowest[4] = {};
@@ -128,7 +130,7 @@ uint8_t q4_at_once(const float* x, float unit, uint8_t* codes) {
   const float levels = unit > 0 && std::isfinite(1 / unit) ? 1 / unit : 0;
   std::fill(codes, codes + kCount, uint8_t(0));
   if (!(std::max(top, bottom) * levels > 0)) return 0;
-  // The longer side wants the centre at the other end, as far as the shorter one has room there.
+  // The longer side moves the centre towards the other end, as far as the shorter side leaves room.
   const bool mirrored = top < bottom;
   const float longer = mirrored ? bottom : top, shorter = mirrored ? top : bottom;
   float least = INFINITY;
@@ -172,13 +174,6 @@ void encode_at_once(uint16_t unit, const float* x, typename ScaledNibbles<kScale
 
 }  // namespace
 
-void encode_fast(uint16_t unit, const float* x, ScaledNibbles<1>::Block& block) {
-  encode_at_once<1>(unit, x, block);
-}
-void encode_fast(uint16_t unit, const float* x, ScaledNibbles<2>::Block& block) {
-  encode_at_once<2>(unit, x, block);
-}
-
 template <int kScales>
 auto ScaledNibbles<kScales>::header_of(const float* row, int64_t cols) -> RowHeader {
   return bf16_of_f32(max_abs(row, int(cols)) / (kShortSide * 30));
@@ -186,7 +181,8 @@ auto ScaledNibbles<kScales>::header_of(const float* row, int64_t cols) -> RowHea
 
 template <int kScales>
 void ScaledNibbles<kScales>::encode(RowHeader header, const float* x, const float* factors,
-                                    Block& block) {
+                                    Effort effort, Block& block) {
+  if (effort == Effort::fast) return encode_at_once<kScales>(header, x, block);
   const float unit = f32_of_bf16(header);
   constexpr int kSpan = 32 / kScales;
   for (int s = 0; s < kScales; ++s)

@@ -3,26 +3,26 @@
 //
 //   x = d * (codebook[q] - centre),  d = +-unit * (scale & 31)
 //
-// A block has one byte besides its codes: 5 bits of scale in units of the row, 2 bits that choose
-// one of four centres (a block's values are seldom balanced: the codebook slides under them), 1 bit
-// that mirrors. Codebook and centres come from Lloyd's iteration (Lloyd 1982) over Gaussian blocks
-// with all three choices searched. The codebook is unsigned and ends at 63: two products fit an
-// int16.
+// A block has its codes and one byte: 5 bits of scale in units of the row, 2 bits that choose one
+// of four centres, and 1 bit that mirrors the codebook. The centres shift the codebook, because a
+// block's values are seldom balanced around zero. Codebook and centres come from Lloyd's iteration
+// (Lloyd 1982) over Gaussian blocks with all three choices searched. The codebook is unsigned and
+// ends at 63, so two products fit an int16.
 //
-// Tile: the codes as in q4_0.h, then the 16 bytes of scale. The row's unit is a bfloat16 in front
-// of the blocks; 16 in front of a strip.
+// Tile: the codes as in nibbles.h, then the 16 bytes of scale. The row's unit is a bfloat16 before
+// the blocks of the row; a strip begins with 16 of them.
 #pragma once
 #include <cstring>
 
 #include "quant/entry.h"
 #include "quant/format.h"
 #include "quant/half.h"
-#include "quant/panel.h"
+#include "quant/nibbles.h"
 
 namespace chaski {
 
-// What q4 and q4h have in common: a row's unit, 32 codes, and a byte of scale for every 32 /
-// kScales of them.
+// The common part of q4 and q4h: a row's unit, 32 codes, and a scale byte for every 32 / kScales of
+// them.
 template <int kScales>
 struct ScaledNibbles {
   static constexpr int kGguf = -1;
@@ -42,13 +42,14 @@ struct ScaledNibbles {
   static constexpr int code(const Block& b, int i) {
     return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4;
   }
-  // A row's unit: its largest block must be in reach of 31 units even when the codebook's short
-  // side (25 of 63) has to cover it.
+  // A row's unit. 31 units must reach the largest value of the row even if the codebook's short
+  // side (25 of 63) covers it.
   static RowHeader header_of(const float* row, int64_t cols);
-  // Per scale byte sign x centre x up to six levels of scale; the least squared error wins, each
-  // column's times its factor.
-  static void encode(RowHeader unit, const float* x, const float* factors, Block& block);
-  // Gives value i the nearest code, under the scale that the block has.
+  // For each scale byte it tries sign x centre x up to six levels of scale, and takes the one of
+  // least squared error, weighted by the factors.
+  static void encode(RowHeader unit, const float* x, const float* factors, Effort effort,
+                     Block& block);
+  // Gives value i the nearest code under the block's scale.
   static void round(RowHeader unit, Block& block, int i, float x);
   // The unit of a row of random codes and scales, whose root mean square is 17 x 18 units.
   static RowHeader header_of_random(float rms) { return bf16_of_f32(rms / 320); }
@@ -73,7 +74,7 @@ struct Q4 : ScaledNibbles<1> {
   // 26 and 30 are in the codebook, so zero can be exact
   static constexpr float kCentre = 26, kCentreStep = 4;
 
-  // By the upper three bits of the scale byte.
+  // Indexed by the upper three bits of the scale byte.
   alignas(32) static constexpr float kSigns[8] = {1, 1, 1, 1, -1, -1, -1, -1};
   alignas(32) static constexpr float kMinusCentres[8] = {-26, -30, -34, -38, 26, 30, 34, 38};
   static_assert(kMinusCentres[0] == -kCentre && kMinusCentres[7] == kCentre + 3 * kCentreStep);
@@ -100,7 +101,7 @@ struct Q4 : ScaledNibbles<1> {
       p.w[j] = V::lookup_low(kCodebook, x);
       p.w[j + 4] = V::lookup_high(kCodebook, x);
     }
-    // The upper three bits choose among 8 signs and 8 centres with their signs.
+    // The upper three bits choose one of 8 signs, and one of 8 centres with their signs.
     const auto s = V::load_u8(t.scale[0]), choice = V::shift_right(s, 5);
     const auto size = V::mul(V::load_bf16(units), V::to_float(V::bit_and(s, V::set1_i32(31))));
     p.d = V::mul(size, V::pick(kSigns, choice));

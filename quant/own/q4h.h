@@ -1,14 +1,14 @@
-// chaski's 4 bits with a scale per half block: q4's codebook, centres and scale byte (q4.h), the
-// byte for every 16 columns instead of 32. 4.5 bits per weight and 16 more per row. Squared error
-// on Gaussian rows .0037 of the weights', against .0051 of q4.
+// chaski's 4 bits with a scale per half block. Codebook, centres and scale byte are q4's (q4.h),
+// with one scale byte for 16 columns instead of 32. 4.5 bits per weight and 16 more per row. The
+// relative squared error on Gaussian rows is .0037, compared with .0051 for q4.
 //
 //   x = unit * s * (codebook[q] - centre),  s = +-(scale & 31)
 //
 // s and s * centre are integers, so a block of 32 is still one exact integer: |s0 sum0 + s1 sum1|
 // <= 31 * 32 * 63 * 127 < 2^23.
 //
-// Tile: the codes as in q4_0.h, then 16 bytes of scale for either half. 16 units in front of a
-// strip.
+// Tile: the codes as in nibbles.h, then 16 bytes of scale for each half. A strip begins with 16
+// units.
 #pragma once
 #include "quant/own/q4.h"
 

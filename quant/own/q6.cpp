@@ -1,8 +1,7 @@
 // The encoder of q6.
 #include "quant/own/q6.h"
 
-#include "quant/encode/fast.h"
-#include "quant/encode/rounding.h"
+#include "quant/rounding.h"
 
 namespace chaski {
 
@@ -13,7 +12,7 @@ struct Q6Reach {
   explicit Q6Reach(const float* x) {
     for (int i = 0; i < 32; ++i) top = std::max(top, x[i]), bottom = std::max(bottom, -x[i]);
   }
-  // The scale under which the codes just reach the largest value to either side.
+  // The scale under which the codes just reach the largest value on each side.
   float over(int centre) const {
     return std::max(top / float(63 - centre), bottom / float(centre));
   }
@@ -24,7 +23,7 @@ inline float q6_code(float x, float inverse, int centre) {
 }
 
 float q6_lost(const float* x, const float* factors, float d, int centre) {
-  float sum[8] = {};  // side by side, so that none waits for another
+  float sum[8] = {};  // eight chains: no addition waits for another
   for (int i = 0; i < 32; i += 8)
     for (int k = 0; k < 8; ++k) {
       const float off = x[i + k] - d * (q6_code(x[i + k], 1 / d, centre) - float(centre));
@@ -39,7 +38,7 @@ int q6_level(float level) {
   return std::clamp(int(nearest(std::min(std::max(level, 0.0f), 63.0f))), 1, 63);
 }
 
-// All codes as Q6::round() has them one by one, several at a time.
+// Computes all codes, several at a time; they equal those of Q6::round().
 void put_q6_codes(uint16_t unit, const float* x, uint8_t scale, Q6::Block& block) {
   block = {};
   block.scale = scale;
@@ -53,16 +52,28 @@ void put_q6_codes(uint16_t unit, const float* x, uint8_t scale, Q6::Block& block
                             codes[24 + i] >> 4 << 6);
 }
 
+void encode_q6_at_once(uint16_t header, const float* x, Q6::Block& block) {
+  const float levels = units_in(f32_of_bf16(header));
+  const Q6Reach reach(x);
+  int choice = 0;
+  for (int c = 1; c < 4; ++c)
+    if (reach.over(Q6::kCentres[c]) < reach.over(Q6::kCentres[choice])) choice = c;
+  const float exact = reach.over(Q6::kCentres[choice]) * levels;
+  put_q6_codes(header, x, exact > 0 ? uint8_t(q6_level(exact) | choice << 6) : uint8_t(0), block);
+}
+
 }  // namespace
 
 auto Q6::header_of(const float* row, int64_t cols) -> RowHeader {
   return bf16_of_f32(max_abs(row, int(cols)) / (float(kCentres[1]) * 62));
 }
 
-void Q6::encode(RowHeader header, const float* x, const float* factors, Block& block) {
+void Q6::encode(RowHeader header, const float* x, const float* factors, Effort effort,
+                Block& block) {
+  if (effort == Effort::fast) return encode_q6_at_once(header, x, block);
   const float unit = f32_of_bf16(header), levels = units_in(unit);
   const Q6Reach reach(x);
-  uint8_t scale = 0;  // of zeros
+  uint8_t scale = 0;  // for zeros
   float least = INFINITY;
   for (int choice = 0; choice < 4; ++choice) {
     const float exact = reach.over(kCentres[choice]) * levels;
@@ -78,16 +89,6 @@ void Q6::encode(RowHeader header, const float* x, const float* factors, Block& b
 void Q6::round(RowHeader header, Block& block, int i, float x) {
   const float scale = d(header, block);
   put_code(block, i, scale > 0 ? int(q6_code(x, 1 / scale, centre(block))) : 0);
-}
-
-void encode_fast(uint16_t header, const float* x, Q6::Block& block) {
-  const float levels = units_in(f32_of_bf16(header));
-  const Q6Reach reach(x);
-  int choice = 0;
-  for (int c = 1; c < 4; ++c)
-    if (reach.over(Q6::kCentres[c]) < reach.over(Q6::kCentres[choice])) choice = c;
-  const float exact = reach.over(Q6::kCentres[choice]) * levels;
-  put_q6_codes(header, x, exact > 0 ? uint8_t(q6_level(exact) | choice << 6) : uint8_t(0), block);
 }
 
 }  // namespace chaski

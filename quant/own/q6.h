@@ -3,16 +3,18 @@
 //
 //   x = d * (q - centre),  d = unit * (scale & 63)
 //
-// A block has one byte besides its codes: 6 bits of scale in units of the row, 2 bits that choose
+// A block has its codes and one byte: 6 bits of scale in units of the row, and 2 bits that choose
 // one of four centres.
 //
-// Tile: the lower 4 bits as in q4_0.h; byte 64 (g % 2) + 4r + k of `high`, bits 2 (g / 2), belongs
-// to row r, column 4g + k; then the 16 bytes of scale. 16 units, bfloat16, in front of a strip.
+// Tile: the lower 4 bits as in nibbles.h. Bits 2 (g / 2) of byte 64 (g % 2) + 4r + k of `high`
+// belong to row r, column 4g + k. Then come the 16 bytes of scale. A strip begins with 16 units
+// (bfloat16).
 #pragma once
 #include <cstring>
 
 #include "quant/entry.h"
-#include "quant/gguf/q4_0.h"
+#include "quant/half.h"
+#include "quant/nibbles.h"
 
 namespace chaski {
 
@@ -53,12 +55,13 @@ struct Q6 {
   static constexpr float at(RowHeader unit, const Block& b, int i) {
     return d(unit, b) * float(code(b, i) - centre(b));
   }
-  // A row's unit: its largest block must be in reach of 62 units from the better of the inner
+  // A row's unit. 62 units must reach the largest value of the row from the better of the two inner
   // centres.
   static RowHeader header_of(const float* row, int64_t cols);
-  // The scale byte of least squared error, each column's times its factor.
-  static void encode(RowHeader unit, const float* x, const float* factors, Block& block);
-  // Gives value i the nearest code, under the scale that the block has.
+  // Searches for the scale byte of least squared error, weighted by the factors.
+  static void encode(RowHeader unit, const float* x, const float* factors, Effort effort,
+                     Block& block);
+  // Gives value i the nearest code under the block's scale.
   static void round(RowHeader unit, Block& block, int i, float x);
   // The unit of a row of random codes and scales, whose root mean square is 19 x 37 units.
   static RowHeader header_of_random(float rms) { return bf16_of_f32(rms / 700); }

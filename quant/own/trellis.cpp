@@ -3,19 +3,18 @@
 
 #include <cmath>
 
-#include "quant/encode/fast.h"
-#include "quant/encode/rounding.h"
+#include "quant/rounding.h"
 
 namespace chaski {
 
 namespace {
 
-// By class: the lowest two bits of a code.
+// Indexed by class, the lowest two bits of a code.
 struct alignas(16) Four {
   float of[4];
 };
-// To compute with four at once; what lies in memory is floats (gcc 12 loses entries of vectors that
-// are members).
+// Four floats for arithmetic. Members in memory are plain floats, because gcc 12 loses entries of
+// vectors that are members.
 using Floats = float __attribute__((vector_size(16)));
 inline Floats floats_of(const Four& x) {
   Floats v;
@@ -23,8 +22,8 @@ inline Floats floats_of(const Four& x) {
   return v;
 }
 
-// The nearest level of each class to y, and its rest. Where a class changes levels is a multiple of
-// 1/2, so cells of that size know it.
+// The level of each class that is nearest to y, and its rest. The nearest level changes at
+// multiples of 1/2, so each cell of that size has one.
 class ClassLevels {
  public:
   template <class Level>
@@ -54,16 +53,16 @@ const ClassLevels kNarrowLevels(F::kCodebook, 4 << F::kRest);
 template <class F>
 const ClassLevels kWideLevels(F::kWideCodebook, 16);
 
-// State s of the trellis has the last three steps as its bits, the newest lowest: it comes from
-// state s / 2 with a column of class kClass[s], or from s / 2 + 4 with one of the class two away.
+// The bits of state s of the trellis are the last three steps, the newest lowest. State s follows
+// state s / 2 by a column of class kClass[s], or state s / 2 + 4 by one of the class two away.
 constexpr int kStates = 8;
 constexpr int kClass[kStates] = {0, 2, 2, 0, 1, 3, 3, 1};
 
-// What the ways to each state have lost, states 0 to 3 and 4 to 7.
+// The errors of the best path to each state, states 0 to 3 and 4 to 7.
 struct Ways {
   Floats lost[2] = {{0, INFINITY, INFINITY, INFINITY}, {INFINITY, INFINITY, INFINITY, INFINITY}};
 
-  // A column later. Bit s of the result: the way into state s comes from s / 2 + 4.
+  // Advances by a column. Bit s of the result: the best path to state s comes from s / 2 + 4.
   int step_on(Floats column) {
     const Floats zero = __builtin_shufflevector(lost[0], lost[0], 0, 0, 1, 1),
                  two = __builtin_shufflevector(lost[0], lost[0], 2, 2, 3, 3),
@@ -92,7 +91,7 @@ struct Ways {
   }
 };
 
-// One block on its way to its scales and its path. Columns are in the order of the path.
+// Searches for the scale and path of one block. Columns are in the order of the path.
 template <class F>
 class TrellisSearch {
  public:
@@ -105,7 +104,7 @@ class TrellisSearch {
     levels_ = unit_ > 0 && std::isfinite(1 / unit_) ? 1 / unit_ : 0;
   }
 
-  // From the best shapes under scales that reach so far and so far, levels to either side.
+  // Starts from the best shapes at several reaches, then tries neighbouring scale levels.
   void search() {
     best_ = INFINITY;
     consider(0);
@@ -136,7 +135,7 @@ class TrellisSearch {
     price(scale_);
   }
 
-  // A path, and the rest of every column on it.
+  // A path, and the rest of each of its columns.
   struct Way {
     uint32_t path = 0;
     uint8_t rest[32] = {};
@@ -151,7 +150,7 @@ class TrellisSearch {
           levels_at(p).rest(scaled.y(x_[p]), int((upper >> p & 1) << 1 | (lower >> p & 1))));
     return way;
   }
-  // The same where columns take over errors: every way to a state has errors of its own.
+  // The same with feedback: the path to each state has its own errors.
   Way best_fed_way(const float* shares) const {
     Way ways[kStates];
     float lost[kStates], errors[32][kStates] = {};
@@ -206,7 +205,7 @@ class TrellisSearch {
   }
 
  private:
-  // The codebook under a scale; d is 0 where that is.
+  // The codebook under a scale; d is 0 if the scale is.
   struct Scaled {
     float d, inverse, centre;
     Scaled(const TrellisSearch& search, int scale)
@@ -215,7 +214,7 @@ class TrellisSearch {
           centre(centre_of(scale)) {}
     float y(float x) const { return x * inverse + centre; }
   };
-  // Columns of the path with p % 4 = 0 are the wide ones.
+  // The wide columns of the path are those with p % 4 = 0.
   static const ClassLevels& levels_at(int p) {
     return F::kWider && p % 4 == 0 ? kWideLevels<F> : kNarrowLevels<F>;
   }
@@ -224,14 +223,14 @@ class TrellisSearch {
   static uint8_t byte(int shape, float level) {
     return uint8_t(shape << 5 | std::clamp(int(nearest(std::min(level, 31.0f))), 1, 31));
   }
-  // The scale under which the codebook just reaches the largest value to either side.
+  // The scale under which the codebook just reaches the largest value on each side.
   float reach_of(int shape) const {
     const float top = shape & 4 ? bottom_ : top_, bottom = shape & 4 ? top_ : bottom_,
                 centre = centre_of(shape << 5);
     return std::max(top / (63 - centre), bottom / centre);
   }
 
-  // What every column loses under a scale, class by class.
+  // The squared error of each column under a scale, by class.
   void price(uint8_t scale) {
     const Scaled scaled(*this, scale);
     for (int p = 0; p < 32; ++p) {
@@ -247,7 +246,7 @@ class TrellisSearch {
     if (const float lost = least(); lost < best_) best_ = lost, scale_ = scale;
   }
 
-  // Of the best path.
+  // The best path so far.
   float least() const {
     Ways ways;
     for (const Four& column : lost_) ways.step_on(floats_of(column));
@@ -267,7 +266,7 @@ class TrellisSearch {
   }
 
   float unit_, levels_, best_ = INFINITY;
-  float top_ = 0, bottom_ = 0;  // the largest values to either side
+  float top_ = 0, bottom_ = 0;  // the largest values on each side
   float x_[32], factors_[32];
   Four lost_[32];
   uint8_t scale_ = 0;
@@ -282,26 +281,15 @@ void encode_trellis_at_once(uint16_t unit, const float* x, typename F::Block& bl
 
 }  // namespace
 
-void encode_fast(uint16_t unit, const float* x, Q3::Block& block) {
-  encode_trellis_at_once<Q3>(unit, x, block);
-}
-void encode_fast(uint16_t unit, const float* x, Q2::Block& block) {
-  encode_trellis_at_once<Q2>(unit, x, block);
-}
-void encode_fast(uint16_t unit, const float* x, Q4T::Block& block) {
-  encode_trellis_at_once<Q4T>(unit, x, block);
-}
-void encode_fast(uint16_t unit, const float* x, Q5::Block& block) {
-  encode_trellis_at_once<Q5>(unit, x, block);
-}
-
 template <class F, int kRest>
 auto Trellis<F, kRest>::header_of(const float* row, int64_t cols) -> RowHeader {
   return bf16_of_f32(max_abs(row, int(cols)) / (F::kReach * 31));
 }
 
 template <class F, int kRest>
-void Trellis<F, kRest>::encode(RowHeader unit, const float* x, const float* factors, Block& block) {
+void Trellis<F, kRest>::encode(RowHeader unit, const float* x, const float* factors, Effort effort,
+                               Block& block) {
+  if (effort == Effort::fast) return encode_trellis_at_once<F>(unit, x, block);
   TrellisSearch<F> search(unit, x, factors);
   search.search();
   search.write(search.best_way(), block);

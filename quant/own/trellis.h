@@ -1,23 +1,23 @@
-// What chaski's own 2 to 5 bits have in common: trellis codes (Marcellin and Fischer 1990). q4 and
-// q4h have none: they are faster.
+// The common part of chaski's own formats of 2 to 5 bits: trellis codes (Marcellin and Fischer
+// 1990). q4 and q4h do not use them, because they are made for speed.
 //
-// The codebook has twice the levels that a column's code can say. Every second of them is a
-// column's to choose from, and which these are follows from the columns before it. One bit of each
-// column, b, is its step on a path; the others are its `rest`:
+// The codebook has twice as many levels as a column's code can select. Each column chooses from
+// every second level, and the columns before it decide which half that is. One bit of each column,
+// b, is its step on a path; the other bits are its `rest`:
 //
 //   upper = b(i) ^ b(i-1) ^ b(i-3),  lower = b(i-2)      (8 states, Ungerboeck 1982)
-//   level = codebook[4 * rest + 2 * upper + lower]             (q5: that number itself)
+//   level = codebook[4 * rest + 2 * upper + lower]             (q5: the index itself)
 //
-// The encoder looks for the path on which all columns together lose the least (Viterbi 1967). In
-// front of the first column stand zeros.
+// The encoder searches for the path with the least total error of all columns (Viterbi 1967). The
+// bits before the first column are zeros.
 //
-// A row's 32 steps are one word, and its columns follow one another as the word's bits do: 0, 4, 8,
-// ... 28, 1, 5, ... 31. So kernels get `upper` and `lower` of a whole block by a few shifts. Scales
-// are as in q4.h: 5 bits in units of the row, one of four centres, a sign.
+// A row's 32 steps are one word. The path visits the columns in the order of the word's bits: 0, 4,
+// 8, ... 28, 1, 5, ... 31. So kernels compute `upper` and `lower` of a whole block with a few
+// shifts. Scales are as in q4.h: 5 bits in units of the row, one of four centres, a sign.
 //
-// Tile: the path's 64 bytes, bit g of byte 4r + k row r, column 4g + k; the rest, of columns 4g + k
-// and 16 + 4g + k in the nibbles of a byte, but the third of three bits as the path; the bytes of
-// the rows. 16 units in front of a strip.
+// Tile: first the path's 64 bytes; bit g of byte 4r + k belongs to row r, column 4g + k. Then the
+// rest: the nibbles of a byte belong to columns 4g + k and 16 + 4g + k; the third of three bits is
+// stored like the path. Then the rows' scale bytes. A strip begins with 16 units.
 #pragma once
 #include <array>
 #include <cstring>
@@ -29,8 +29,8 @@ namespace chaski {
 constexpr uint32_t upper_steps(uint32_t path) { return path ^ path << 1 ^ path << 3; }
 constexpr uint32_t lower_steps(uint32_t path) { return path << 2; }
 
-// kRest bits of rest a column; if it is one, the first of every four columns of the path has
-// another, and the levels of kWideCodebook. F has kCodebook, kWideCodebook and kCentres.
+// Each column has kRest bits of rest. If kRest is 1, the first of every four columns of the path
+// has one more bit, and the levels of kWideCodebook. F has kCodebook, kWideCodebook and kCentres.
 template <class F, int kRest_>
 struct Trellis {
   static constexpr int kRest = kRest_;
@@ -46,8 +46,8 @@ struct Trellis {
   struct Block {
     uint8_t path[4];
     uint8_t rest[kRest][4];
-    // Bits 0-4 scale, 5-6 centre, 7 sign; then bits k and 4 + k the further bits of columns k and
-    // 16 + k.
+    // Bits 0-4 scale, 5-6 centre, 7 sign. In a second byte, bits k and 4 + k are the additional
+    // bits of columns k and 16 + k.
     uint8_t own[1 + kWider];
   };
   struct Tile {
@@ -56,8 +56,8 @@ struct Trellis {
     uint8_t own[1 + kWider][16];
   };
 
-  // Where column 4g + k stands: the path's bit, and byte k of a plane of the rest, from bit shift()
-  // on. The third of three bits is bit g of byte k of the last plane.
+  // The position of column 4g + k: the path's bit, and byte k of a plane of the rest, from bit
+  // shift() on. The third of three bits is bit g of byte k of the last plane.
   static constexpr int step(int i) { return 8 * (i % 4) + i / 4; }
   [[gnu::always_inline]] static constexpr int plane(int g) { return g % 4 * kTogether / 4; }
   [[gnu::always_inline]] static constexpr int shift(int g) {
@@ -104,10 +104,11 @@ struct Trellis {
     return d(unit, b) * float(level(b, i) - centre(b));
   }
   static RowHeader header_of(const float* row, int64_t cols);
-  // The scale and the path of least squared error, each column's times its factor.
-  static void encode(RowHeader unit, const float* x, const float* factors, Block& block);
-  // The same where columns take over errors of those before them (gptq.h): column p of the path
-  // errors(q) * shares[32 * q + p]. All columns of a block are chosen at once: there is no round().
+  // Searches for the scale and path of least squared error, weighted by the factors.
+  static void encode(RowHeader unit, const float* x, const float* factors, Effort effort,
+                     Block& block);
+  // The same with feedback (gptq.h): column p of the path compensates errors(q) * shares[32 * q +
+  // p]. All columns of a block are chosen at once, so there is no round().
   static void encode_fed(RowHeader unit, const float* x, const float* factors, const float* shares,
                          Block& block);
   // The unit of a row of random codes and scales, whose root mean square is F::kRms x 18 units.
@@ -146,7 +147,7 @@ struct Trellis {
                           V::move_bits(rest, shift(of), 2, kRestMask));
         }
       } else if constexpr (kThird) {
-        // The nibble says which pair of levels, `lower` which of the two.
+        // The nibble selects a pair of levels, `lower` one of the two.
         const auto third = V::load_bytes(t.rest[kRest - 1]);
         auto pair = V::or_bytes(V::move_bits(upper, g, 0, 0x11), V::move_bits(third, g, 3, 0x11));
         pair = V::or_bytes(pair, V::move_bits(rest, shift(g), 1, kRestMask * 0x11));
@@ -190,12 +191,12 @@ struct Q3 : Trellis<Q3, 2> {
   static constexpr int kCentres[4] = {29, 32, 35, 38};
   alignas(32) static constexpr float kMinusCentres[8] = {-29, -32, -35, -38, 29, 32, 35, 38};
 
-  // How far the codebook reaches, for a row's unit; the parts of a block's reach that are tried as
-  // its scale, and the one that is taken without a search.
+  // kReach: how far the codebook reaches, for a row's unit. Then the fractions of a block's reach
+  // that the search tries as its scale, and the one that Effort::fast takes.
   static constexpr float kReach = 36;
   static constexpr float kParts[3] = {0.8f, 0.9f, 1};
   static constexpr float kFastPart = 0.95f;
-  static constexpr float kRms = 17;  // of a level less its centre
+  static constexpr float kRms = 17;  // of a level minus its centre
 };
 static_assert(sizeof(Q3::Block) == 13 && sizeof(Q3::Tile) == 16 * 13);
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "quant/encode/rounding.h"
+#include "quant/rounding.h"
 
 namespace chaski {
 namespace {
 
-// Of the magnitudes 0, 1, 2, 3, 4, 6, 8, 12, the nearest; the smaller one half way.
+// The nearest of the magnitudes 0, 1, 2, 3, 4, 6, 8, 12; of two equally near ones the smaller.
 int nearest_code(float doubled) {
   constexpr float kBounds[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
   const float size = std::fabs(doubled);

@@ -1,16 +1,18 @@
 // 4-bit floats (e2m1: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives) under a scale.
-//   MXFP4  blocks of 32, the scale a power of two, x = 2^(e - 127) * v: 4.25 bits per weight. OCP
-//          Microscaling Formats 1.0 (2023); e = 255 is not a number and shows as infinite.
-//   NVFP4  64 columns in 4 sub-blocks of 16, the scale an e4m3 whose sign does not count (half.h):
+//   MXFP4  blocks of 32, the scale is a power of two, x = 2^(e - 127) * v: 4.25 bits per weight.
+//   OCP
+//          Microscaling Formats 1.0 (2023). e = 255 is NaN there; it decodes to infinity here.
+//   NVFP4  64 columns in 4 sub-blocks of 16, the scale is an e4m3 whose sign is ignored (half.h):
 //          4.5 bits per weight. Its NaN is 0 in ggml; no encoder writes it.
-//          NVFP4S has an f32 scale for the row besides: what files have for a whole tensor.
+//          NVFP4S also has an f32 scale per row; files have one for a whole tensor.
 //
-// Codes become twice their value, an integer, above an offset of 16.
+// Kernels use twice the value of a code, an integer, plus an offset of 16.
 //
 // Tile: per 32 columns the 256 bytes of codes of a q4_0 tile, then the scales.
 #pragma once
 #include "quant/entry.h"
-#include "quant/gguf/q4_0.h"
+#include "quant/half.h"
+#include "quant/nibbles.h"
 
 namespace chaski {
 
@@ -32,17 +34,18 @@ struct MXFP4 {
     uint8_t e[16];
   };
 
-  // Of a code's doubled value. e = 0 is the power below the least normal float.
+  // The scale of doubled values. e = 0 is the power below the least normal float.
   static constexpr float scale(uint8_t e) {
     return (e ? std::bit_cast<float>(uint32_t(e) << 23) : 0x1p-127f) * 0.5f;
   }
   static constexpr float at(const Block& b, int i) {
     return scale(b.e) * (entry_of<kFp4Codebook>(nibble_of(b.q, i)) - 16);
   }
-  // The exponent at which the largest value is below 8, or the one above, where it is below 4;
-  // nearest codes; the least squared error wins.
+  // Tries two exponents: one at which the largest value is below 8, and the next, at which it is
+  // below
+  // 4. Takes nearest codes, and the exponent of least squared error.
   static void encode(const float* x, Block& block);
-  static void set_scale(Block& b, float d);  // of a doubled value, to the next power of two
+  static void set_scale(Block& b, float d);  // of doubled values; rounded to a power of two
   static void put(const Block& b, int r, Tile& t) {
     t.put_codes(b.q, r);
     t.e[r] = b.e;
@@ -95,7 +98,7 @@ struct NVFP4 {
   static constexpr float at(const Block& b, int i) {
     return scale(b, i / 16) * (entry_of<kFp4Codebook>(code(b, i)) - 16);
   }
-  static void set_scale(Block& b, float d);  // about that, of a doubled value
+  static void set_scale(Block& b, float d);  // of doubled values; rounded
   static void put(const Block& b, int r, Tile& t) {
     for (int i = 0; i < 64; ++i) {
       uint8_t& pair = t.q[i / 32][64 * (i % 16 / 4) + 4 * r + i % 4];
@@ -141,7 +144,7 @@ struct NVFP4S {
   static constexpr float at(RowHeader scale, const Block& b, int i) {
     return NVFP4::scale(b, i / 16) * scale * (entry_of<kFp4Codebook>(NVFP4::code(b, i)) - 16);
   }
-  // Of a row of random codes, whose blocks had set_scale(1): their root mean square is 8.2.
+  // For a row of random codes whose blocks had set_scale(1): their root mean square is 8.2.
   static RowHeader header_of_random(float rms) { return rms / 8.2f; }
   static void set_scale(Block& b, float d) { NVFP4::set_scale(b, d); }
   static void put(const Block& b, int r, Tile& t) { NVFP4::put(b, r, t); }

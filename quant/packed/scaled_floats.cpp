@@ -1,8 +1,7 @@
 // The encoder of nf4.
 #include "quant/packed/scaled_floats.h"
 
-#include "quant/encode/fast.h"
-#include "quant/encode/rounding.h"
+#include "quant/rounding.h"
 
 namespace chaski {
 
@@ -22,9 +21,10 @@ NF4::Block nf4_under(const float* x, float d) {
 
 }  // namespace
 
-void NF4::encode(const float* x, const float* factors, Block& block) {
+void NF4::encode(const float* x, const float* factors, Effort effort, Block& block) {
   const float largest = max_abs(x, 64);
-  block = nf4_under(x, largest);  // which stays where squares are beyond the range of floats
+  block = nf4_under(x, largest);  // it stays if the squares are beyond the range of floats
+  if (effort == Effort::fast) return;
   float least = INFINITY;
   for (const float part : {1.0f, 0.95f, 0.9f, 0.85f, 0.8f}) {
     const Block tried = nf4_under(x, largest * part);
@@ -36,7 +36,5 @@ void NF4::encode(const float* x, const float* factors, Block& block) {
     if (lost < least) least = lost, block = tried;
   }
 }
-
-void encode_fast(const float* x, NF4::Block& block) { block = nf4_under(x, max_abs(x, 64)); }
 
 }  // namespace chaski

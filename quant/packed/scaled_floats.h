@@ -1,15 +1,14 @@
-// Floats of few bits under an f32 scale for 64 columns, x = d * code:
+// Floats of few bits with an f32 scale for 64 columns, x = d * code:
 //   nf4  16 quantiles of the normal distribution, Dettmers et al. 2023, "QLoRA": 4.5 bits a weight
 //   fp4  a sign, two bits of exponent, one of mantissa, as bitsandbytes counts them: 4.5 bits
 //   f8s  e4m3 (half.h): 8.5 bits
-// Folders keep such scales for blocks of a multiple of 64 columns, rows or whole tensors.
+// Model folders have such scales per block of a multiple of 64 columns, per row or per tensor.
 //
-// Not for integers of 8 bits, in which these codes cannot be said: activations are f32, and of 32
-// columns a chain of fma takes the codes alone, then their scale multiplies its end
-// (ggml-like-tensor/ops/matmul.h).
+// These codes cannot be expressed as 8-bit integers, so activations are f32. A chain of fma sums
+// the codes of 32 columns, and the scale multiplies the result (ggml-like-tensor/ops/matmul.h).
 //
-// Tile: a row's codes lie 16 bytes apart, so that 16 neighbouring bytes are a column of the tile;
-// then the scales.
+// Tile: a row's codes are 16 bytes apart, so that 16 neighbouring bytes are a column of the tile.
+// Then come the scales.
 #pragma once
 #include "quant/entry.h"
 #include "quant/format.h"
@@ -17,8 +16,8 @@
 
 namespace chaski {
 
-// What a format F of this kind has: Block::d; code(), and of a tile code_at(); column<V>(), a
-// column of codes as lanes.
+// The common part. A format F of this kind has Block::d, code() of a block, code_at() of a tile,
+// and column<V>(), a column of codes as lanes.
 template <class F>
 struct ScaledFloats {
   static constexpr int kGguf = -1;
@@ -46,7 +45,7 @@ struct ScaledFloats {
     b.d = t.d[r];
     return b;
   }
-  // The same of a tile.
+  // The same for a tile.
   static constexpr float tile_at(const auto& t, int r, int i) {
     return t.d[r] * F::code_at(t, r, i);
   }
@@ -65,7 +64,7 @@ struct CodebookFloats : ScaledFloats<F> {
   static constexpr int nibble(const Block& b, int i) {
     return b.q[16 * (i / 32) + i % 16] >> (i % 32 < 16 ? 0 : 4) & 15;
   }
-  static constexpr void set_nibble(Block& b, int i, int code) {  // of a zeroed block
+  static constexpr void set_nibble(Block& b, int i, int code) {  // on a zeroed block
     b.q[16 * (i / 32) + i % 16] |= uint8_t(code << (i % 32 < 16 ? 0 : 4));
   }
   static constexpr float entry(int code) { return entry_of<F::kCodebook>(code); }
@@ -100,9 +99,9 @@ struct NF4 : CodebookFloats<NF4> {
                                                       0.7229568362236023f,
                                                       1.0f};
 
-  // The scale of least squared error, each column's times its factor: the largest value itself, as
-  // bitsandbytes has it, or up to a fifth less.
-  static void encode(const float* x, const float* factors, Block& block);
+  // Searches for the scale of least squared error, weighted by the factors: the largest value
+  // itself, as in bitsandbytes, or up to a fifth less.
+  static void encode(const float* x, const float* factors, Effort effort, Block& block);
 };
 
 struct FP4 : CodebookFloats<FP4> {
@@ -125,7 +124,7 @@ struct F8S : ScaledFloats<F8S> {
   [[gnu::always_inline]] static auto column(const Tile* t, int i) {
     return V::load_f8(t->q[i]);
   }
-  // Of random codes, of which those that are no numbers become zeros.
+  // For random codes. Those that are NaN become zeros.
   static void set_scale(Block& b, float d) {
     for (uint8_t& q : b.q) q = (q & 127) == 127 ? 0 : q;
     b.d = d;

@@ -1,4 +1,4 @@
-// What encoders share.
+// Helpers that the encoders share.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 namespace chaski {
 
 inline float max_abs(const float* x, int n) {
-  float most[4] = {};  // side by side, so that none waits for another
+  float most[4] = {};  // four chains, so that no addition waits for another
   int i = 0;
   for (; i + 4 <= n; i += 4)
     for (int k = 0; k < 4; ++k) most[k] = std::max(most[k], std::fabs(x[i + k]));
@@ -14,8 +14,8 @@ inline float max_abs(const float* x, int n) {
   return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
 }
 
-// Nearest integer for |x| < 2^22, by the float adder: an order of magnitude faster than a library
-// call in the searches.
+// The nearest integer for |x| < 2^22, computed by the float adder: in the searches that is ten
+// times as fast as a library call.
 inline float nearest(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 
 }  // namespace chaski
