@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tokens from all over the vocabulary, the same in every run.
+// Tokens spread over the vocabulary, the same in every run.
 std::vector<TokenId> made_up_tokens(int count, int vocab) {
   std::vector<TokenId> tokens;
   for (uint64_t i = 0; i < uint64_t(count); ++i)
@@ -25,10 +25,10 @@ std::vector<TokenId> made_up_tokens(int count, int vocab) {
   return tokens;
 }
 
-// What a round needs of an engine: as many sessions as some case has side by side.
+// Runs rounds of a case on an engine. Keeps as many sessions as the cases need at once.
 class Rounds {
  public:
-  // Nothing is shared: sequences side by side each have what they read, though it is the same text.
+  // Turns prefix sharing off, so that each sequence has its own pages although the texts are equal.
   explicit Rounds(Engine& engine) : engine_(engine), sampler_(greedy()) {
     engine.impl().prefixes.reset();
   }
@@ -41,7 +41,7 @@ class Rounds {
     return std::chrono::duration<double>(Clock::now() - start).count() / units;
   }
 
-  // The profiler's sums of one more round.
+  // Runs one more round with the profiler and stores its sums.
   void account(BenchCase& c) {
     prepare(c);
     Profile profile;
@@ -72,14 +72,14 @@ class Rounds {
   void prepare(const BenchCase& c) {
     while (sessions_.size() < sessions_of(c)) sessions_.push_back(engine_.session());
     for (size_t i = 0; i < sessions_.size(); ++i)
-      if (i >= sessions_of(c)) sessions_[i]->rewind(0);  // leaves its pages to the others
+      if (i >= sessions_of(c)) sessions_[i]->rewind(0);  // frees its pages for the others
     for (size_t i = 0; i < sessions_of(c); ++i) go_to(*sessions_[i], c.depth);
   }
   static size_t sessions_of(const BenchCase& c) {
     return c.kind == BenchCase::Kind::sequences ? size_t(c.tokens) : 1;
   }
 
-  // The session's first `depth` tokens, whatever it held.
+  // Puts the session at `depth` tokens, whatever it held.
   void go_to(Session& session, int depth) {
     session.rewind(std::min(depth, session.position()));
     const std::vector<TokenId> tokens = made_up_tokens(depth, engine_.vocab_size());
@@ -87,7 +87,7 @@ class Rounds {
       session.extend(std::span(tokens).subspan(size_t(session.position())));
   }
 
-  // Returns the units done.
+  // Runs a round. Returns its number of units.
   int evaluate(const BenchCase& c) {
     const std::vector<TokenId> tokens = made_up_tokens(c.tokens_evaluated(), engine_.vocab_size());
     if (c.kind == BenchCase::Kind::prompt || c.kind == BenchCase::Kind::width) {
@@ -119,7 +119,7 @@ class Rounds {
   std::vector<std::unique_ptr<Session>> sessions_;
 };
 
-// The round that does not count tells what a round reads and computes.
+// The warm-up round is profiled: it shows what a round reads and computes.
 void measure(Rounds& rounds, BenchCase& c, const BenchOptions& o) {
   rounds.account(c);
   std::vector<double> seconds;
@@ -229,7 +229,7 @@ BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchO
   BenchResult result;
   std::vector<std::vector<BenchCase>> cases;
   for (const auto& engine : engines) cases.push_back(cases_of(*engine, o));
-  std::optional<OpenBlas> blas;  // missed now, not after minutes
+  std::optional<OpenBlas> blas;  // opened first: if it is missing, the command fails at once
   if (o.sgemm) blas.emplace(engines[0]->threads(), engines[0]->isa());
   if (o.limits) {
     note("the machine's limits");

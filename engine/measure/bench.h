@@ -1,6 +1,6 @@
-// How fast a model runs here, beside what the machine allows: the loops behind `chaski bench`.
-// Tokens are made up. On the CPU nothing is sampled and only forward passes are timed; a device
-// draws a token after each, as it does when text is made.
+// Measures how fast a model runs on this machine, compared with the machine's limits, for
+// `chaski bench`. The tokens are arbitrary. On the CPU only forward passes are timed, without
+// sampling; a device also draws a token after each pass, as it does when it generates text.
 #pragma once
 #include <functional>
 #include <map>
@@ -15,46 +15,45 @@
 namespace chaski {
 
 struct BenchOptions {
-  std::vector<int> prompts = {512};  // each evaluated at once, from an empty context; 0: none
+  std::vector<int> prompts = {512};  // each evaluated in one pass, from an empty context; 0: none
   int decode = 128;                  // tokens evaluated one by one; 0: none
-  std::vector<int> depths = {0};     // tokens that stand before all cases but prompts
-  // Passes of so many tokens with the logits of all of them, which is what the check of a draft
-  // costs.
+  std::vector<int> depths = {0};     // tokens of context before each case except prompts
+  // Passes with this many tokens and the logits of all of them, as in a verification pass.
   std::vector<int> widths;
-  // `decode` passes with one token of each of so many sequences.
+  // `decode` passes with one token of each of this many sequences.
   std::vector<int> sequences;
-  int repetitions = 5;   // after one round that does not count
-  bool profile = false;  // the ops of every case
-  // a matmul of the model's shape, beside OpenBLAS's (sgemm.h)
+  int repetitions = 5;   // after one warm-up round
+  bool profile = false;  // whether to time the ops of every case
+  // whether to time a matmul of the model's shape, and OpenBLAS's (sgemm.h)
   bool sgemm = false;
-  bool limits = true;  // those of the machine are measured before and after
+  bool limits = true;  // whether to measure the machine's limits, before and after
 };
 
 struct Spread {
   double median = 0, least = 0, most = 0;
 };
-Spread spread_of(std::vector<double> values);  // zeros for none
+Spread spread_of(std::vector<double> values);  // zeros for an empty list
 
-// What the CPU with all its threads, or a device, can do per second, measured in the same minute.
+// What the CPU with all its threads, or a device, can do per second.
 struct Limits {
-  double memory = 0;  // bytes that the CPU reads, or that a device's copies read and write
-  // Operations by the format of the weights; a product and its addition are two. Block formats need
+  double memory = 0;  // bytes that the CPU reads, or that a device reads and writes when it copies
+  // Operations by the format of the weights; a product and its addition are two. Block formats use
   // products of 8-bit integers, "f32" products of floats, "f16" on a device those of tensor cores.
   std::map<std::string, double> arithmetic;
-  // Of integer products in a model with weights of this format. Where the weights are floats it is
-  // keys in blocks that need them, so it is the figure of q8.
+  // Integer operations in a model with weights of this format. If the weights are floats, only keys
+  // in blocks use integers, so it is the figure of q8.
   double integer(const std::string& format) const;
   double floating(const std::string& format) const;
   bool measured() const { return memory > 0; }
 };
 
-// What was done, as the ops account for it.
+// The work of a unit, as the ops count it.
 struct Work {
-  double bytes = 0;       // read, of weights, keys and values
+  double bytes = 0;       // of weights, keys and values that were read
   double operations = 0;  // of all kinds
-  double integer = 0;     // those among them that are on 8-bit integers
+  double integer = 0;     // those on 8-bit integers
   void add(const Cost& cost, double units);
-  // The time it would take if only memory, or only arithmetic, took time.
+  // The time if only memory, or only arithmetic, took time.
   double memory_seconds(const Limits& l) const { return l.memory > 0 ? bytes / l.memory : 0; }
   double arithmetic_seconds(const Limits& l, const std::string& format) const;
 };
@@ -65,20 +64,20 @@ struct StepTime {
   Work work;
 };
 
-// All figures are of one unit: a whole prompt, a decoded token, a pass of several tokens.
+// All figures are for one unit: a whole prompt, a decoded token, or a pass of several tokens.
 struct BenchCase {
   enum class Kind { prompt, decode, width, sequences, sgemm, matmul } kind = Kind::prompt;
-  std::string format, kv;  // of weights; of keys and values, if there are any
-  int tokens = 0;          // of the prompt, decoded, or in a pass (one of each sequence)
-  int depth = 0;           // tokens that stand before them
-  int decoded = 0;         // tokens of each sequence, if there are several
+  std::string format, kv;  // of weights; of keys and values if there are any
+  int tokens = 0;          // in the prompt, decoded, or in a pass (one of each sequence)
+  int depth = 0;           // tokens of context before them
+  int decoded = 0;         // tokens of each sequence if there are several
   Spread seconds;
   Work cpu, device;
   double passes = 0, steps = 0, kernels = 0;
-  std::vector<StepTime> profile;  // of one more round, longest first, if asked for
+  std::vector<StepTime> profile;  // of one more round, longest first; empty unless requested
 
   const char* name() const;
-  // of a sequence, in a round
+  // of each sequence in a round
   int tokens_evaluated() const { return kind == Kind::sequences ? decoded : tokens; }
   int tokens_a_unit() const { return kind == Kind::decode ? 1 : tokens; }
   double rate() const { return tokens_a_unit() / seconds.median; }
@@ -87,20 +86,20 @@ struct BenchCase {
 };
 
 struct MachineLimits {
-  Limits cpu, device;  // of what runs a layer
+  Limits cpu, device;  // only of those that run a layer
 };
 
 struct BenchResult {
   MachineLimits before, after;
   std::vector<BenchCase> cases;
   std::string sgemm_library;
-  MachineLimits limits() const;  // the better of the two
+  MachineLimits limits() const;  // the higher of the two
 };
 
-// Called before whatever takes a while, with what it is.
+// Called before each step that takes a while, with its name.
 using BenchNote = std::function<void(const std::string& what)>;
 
-// Measures every case with every engine; the engines differ in their keys and values only. Throws
+// Measures every case with every engine. The engines differ only in their keys and values. Throws
 // Error(prompt_too_long) before anything is measured if a case does not fit into the context, and
 // what Session::extend throws.
 BenchResult bench(std::span<const std::shared_ptr<Engine>> engines, const BenchOptions& options,

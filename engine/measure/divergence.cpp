@@ -11,8 +11,8 @@ namespace {
 
 using Logits = std::span<const float>;
 
-// sum of p ln(p / q); `p_sum` and `q_sum` are the log_of_sum() of each. Rounding could make it
-// negative where both are the same.
+// sum of p ln(p / q). `p_sum` and `q_sum` are the log_of_sum() of each. Clamped at 0, because
+// rounding could make it negative if both are equal.
 double kl_of(Logits p, double p_sum, Logits q, double q_sum) {
   double kl = 0;
   for (size_t i = 0; i < p.size(); ++i) {
@@ -45,12 +45,13 @@ double divergence(std::span<const float> p, std::span<const float> q) {
   return kl_of(p, log_of_sum(p), q, log_of_sum(q));
 }
 
-// Both draw token i if its clock rings first in both races, which is so with probability 1 / sum
-// over j of max(p_j / p_i, q_j / q_i). In the order of p / q the sum is one of p up to i, and one
-// of q from i on. What both hold for less probable than e^-40 is left away.
+// Gumbel noise makes a draw a race of exponential clocks. Both models draw token i if its clock
+// rings first in both races, which has probability 1 / sum over j of max(p_j / p_i, q_j / q_i).
+// With tokens sorted by p / q, the sum is one over p for the tokens before i, and one over q from i
+// on. Tokens that are less probable than e^-40 of the top one in both models are left out.
 SameDraws same_draws(std::span<const float> p, std::span<const float> q, double temperature) {
   struct Both {
-    double lead, p, q;  // lead: ln of p / q, but for a constant
+    double log_ratio, p, q;  // log_ratio: ln of p / q, up to a constant
   };
   const double p_most = *std::max_element(p.begin(), p.end()),
                q_most = *std::max_element(q.begin(), q.end());
@@ -62,14 +63,15 @@ SameDraws same_draws(std::span<const float> p, std::span<const float> q, double 
     all.push_back({ln_p - ln_q, std::exp(ln_p), std::exp(ln_q)});
     p_all += all.back().p, q_all += all.back().q;
   }
-  std::sort(all.begin(), all.end(), [](const Both& a, const Both& b) { return a.lead > b.lead; });
+  std::sort(all.begin(), all.end(),
+            [](const Both& a, const Both& b) { return a.log_ratio > b.log_ratio; });
   SameDraws out{0, 0};
-  double p_before = 0, q_behind = 1;
+  double p_before = 0, q_from = 1;
   for (Both& x : all) {
     x.p /= p_all, x.q /= q_all;
-    if (x.p > 0 && x.q > 0) out.coupled += 1 / (p_before / x.p + std::max(q_behind / x.q, 1.0));
+    if (x.p > 0 && x.q > 0) out.coupled += 1 / (p_before / x.p + std::max(q_from / x.q, 1.0));
     out.residual += std::min(x.p, x.q);
-    p_before += x.p, q_behind -= x.q;
+    p_before += x.p, q_from -= x.q;
   }
   return out;
 }

@@ -1,6 +1,6 @@
-// How far a model is from the one it was made of, on a text: the Kullback-Leibler divergence of
-// what both foretell, token by token. Both read the same windows in one pass (perplexity.h), so
-// that no file of logits is needed. Unlike perplexity, divergence cannot get better by chance.
+// How far a model is from its base on a text: the Kullback-Leibler divergence of their predictions,
+// token by token. Both read the same windows at the same time (perplexity.h), so no file of logits
+// is needed. Unlike perplexity, divergence cannot improve by chance.
 #pragma once
 #include <optional>
 #include <vector>
@@ -9,63 +9,63 @@
 
 namespace chaski {
 
-// Of one token: sum of p ln(p / q) over the vocabulary, from the logits of both.
+// The divergence at one token: sum of p ln(p / q) over the vocabulary, from the logits of both.
 double divergence(std::span<const float> p, std::span<const float> q);
 
-// How often a token that is drawn from q is right where p is asked, p and q divided by a
-// temperature: if p's draw with the same noise has to be the same one, as draw_all() has
-// it; and by the rule of Leviathan et al. 2023, which keeps it with probability min(1, p / q).
+// The probability that a draft token drawn from q is accepted by p, both at a temperature.
+//   coupled   accepted if p's draw with the same noise is the same token (draw_all())
+//   residual  accepted with probability min(1, p / q), the rule of Leviathan et al. 2023
 struct SameDraws {
   double coupled, residual;
 };
 SameDraws same_draws(std::span<const float> p, std::span<const float> q, double temperature);
 
-// Where a token was foretold.
+// The predictions of both models for one token.
 struct TokenDivergence {
   double kl;
-  TokenId token;                // that comes
-  TokenId base_top, model_top;  // the likeliest
+  TokenId token;                // the actual next token
+  TokenId base_top, model_top;  // top-1
 };
 
 struct Divergence {
   Perplexity base, model;
-  // Of each scored token, window by window: scored_in(window) of each.
+  // One for each scored token, window by window: scored_in(window) per window.
   std::vector<TokenDivergence> places;
-  Average kl;        // of each scored token: sum of p ln(p / q) over the vocabulary, p the base's
-  Average same_top;  // 1 where both have the same likeliest token, 0 elsewhere
-  Average square;    // (q - p)^2 of the token that comes
-  Average floor;     // as kl, of the base's twin; no numbers without one
-  Average coupled, residual;  // same_draws(), where it was asked for
+  Average kl;        // over scored tokens: sum of p ln(p / q) over the vocabulary, p is the base's
+  Average same_top;  // 1 if both have the same top-1 token, else 0
+  Average square;    // (q - p)^2 of the actual next token
+  Average floor;     // kl of the base's twin; empty without one
+  Average coupled, residual;  // same_draws(); empty without a temperature
 
   double rms() const;                 // root of the mean square
-  double rms_standard_error() const;  // 0 where the root is 0
+  double rms_standard_error() const;  // 0 if the root is 0
 };
 
-// Throws Error(usage), which names the first difference, unless both cut `text` into the same
-// tokens out of the same vocabulary; Error(bad_file) if one has no tokenizer.
+// Throws Error(usage), which names the first difference, unless both have the same vocabulary and
+// tokenize `text` to the same tokens. Throws Error(bad_file) if one has no tokenizer.
 void expect_same_tokens(const Engine& base, const Engine& model, std::string_view text);
 
-double median_kl(const Divergence& divergence);  // 0 of no places
+double median_kl(const Divergence& divergence);  // 0 if there are no places
 
-// What both go on with when each takes its likeliest token.
+// How both continue a prompt if each takes its top-1 token.
 struct Continuation {
-  std::vector<TokenId> same;  // as far as they agree
-  // The first on which they do not; none if they agree to the end.
+  std::vector<TokenId> same;  // tokens on which both agree
+  // The first tokens that differ; empty if they agree to the end.
   std::optional<std::pair<TokenId, TokenId>> base_and_model;
 };
-// Of at most `tokens` tokens behind `prompt`, or until the model's text ends. The sessions are as
-// divergence() takes them, and have room. Throws what Session::extend throws.
+// Continues for at most `tokens` tokens after `prompt`, or until the text ends. The sessions are as
+// for divergence(), and have room. Throws what Session::extend throws.
 Continuation greedy_continuation(Session& base, Session& model, std::span<const TokenId> prompt,
                                  int tokens);
 
-// Told after each portion what is known so far, and how many tokens of all windows were read.
+// Called after each portion with the results so far and the number of tokens read, of all windows.
 using OnCompared = std::function<void(const Divergence& so_far, uint64_t read)>;
 
-// Compares on the first `windows` windows of `tokens`. The sessions are of engines that
-// expect_same_tokens() accepts; each has room for a window and forgets what it holds. `twin`,
-// unless it is null, is the base computed otherwise: how far it is from the base is the noise in
-// all figures. With a temperature, how often draws agree is among them. Throws what Session::extend
-// throws.
+// Compares on the first `windows` windows of `tokens`. The sessions' engines have passed
+// expect_same_tokens(); each session has room for a window, and its contents are dropped. `twin`,
+// unless null, is the base with other numerics: its distance from the base is the noise floor of
+// all figures. With a temperature, the acceptance rates of draws are measured too. Throws what
+// Session::extend throws.
 Divergence divergence(Session& base, Session& model, Session* twin, std::span<const TokenId> tokens,
                       int window, int windows, const OnCompared& on_compared,
                       std::optional<double> temperature = std::nullopt);

@@ -13,7 +13,7 @@ namespace chaski {
 
 namespace {
 
-void tell_device(Forecast& f, const Placement& where) {
+void add_device(Forecast& f, const Placement& where) {
   for (const CudaDevice& d : cuda_devices(true).list)
     if (d.index == where.needs.options.device) {
       f.device_needs = cuda_bytes_needed(where.needs.weights, where.needs.options, d.total_bytes);
@@ -37,8 +37,8 @@ double Forecast::decode_at_the_end() const {
 }
 
 uint64_t room_for_weights(const ModelSource& source, const EngineOptions& o, uint64_t memory) {
-  // Of the model and the options alone, so that the same command makes the same file elsewhere too:
-  // so many threads, and a program and a vocabulary of about the size that `chaski plan` shows.
+  // Uses only the model and the options, so that the same command makes the same file on every
+  // machine. The sizes of the program and of a token are about those that `chaski plan` shows.
   constexpr int kThreads = 16;
   constexpr uint64_t kProgram = 14 << 20, kOfToken = 140;
   expect_runnable(source);
@@ -50,8 +50,8 @@ uint64_t room_for_weights(const ModelSource& source, const EngineOptions& o, uin
                           kOfToken * uint64_t((*shaped).vocab);
   if (others >= room)
     fail(Exit::memory,
-         "{}: a context of {} takes {:.1f} MB beside the weights ({:.1f} of keys and values), "
-         "expected less than {:.1f} MB, which is what can be counted on of {:.1f}",
+         "{}: a context of {} needs {:.1f} MB in addition to the weights ({:.1f} MB for keys and "
+         "values), expected less than {:.1f} MB, which is what can be relied on of {:.1f} MB",
          source.path, where.context, double(others) / 1e6, double(states) / 1e6, double(room) / 1e6,
          double(memory) / 1e6);
   return room - others;
@@ -62,7 +62,7 @@ Forecast forecast(const ForecastOptions& o) {
   const OpenModel opened = o.shape ? OpenModel{random_source(*o.shape), nullptr}
                                    : open_model(o.engine.model, o.engine.tokenizer);
   const ModelSource& source = opened.source;
-  // Held, because it is part of what the program holds.
+  // Kept alive, because its memory is part of resident_memory() below.
   const auto tokenizer = o.shape ? nullptr : expect_runnable(source);
   Forecast f;
   ShapedModel shaped(source);
@@ -74,7 +74,7 @@ Forecast forecast(const ForecastOptions& o) {
   f.context = where.context, f.own_context = int(model.context);
   f.threads = thread_count(o.engine), f.kv = o.engine.kv;
   f.layers = int(model.n_layers), f.cpu_layers = where.cpu_layers;
-  if (f.cpu_layers < f.layers) tell_device(f, where);
+  if (f.cpu_layers < f.layers) add_device(f, where);
 
   const Footprint need(model, f.cpu_layers, f.kv, f.threads);
   f.have = available_memory(), f.pages = available_pages(), f.program = resident_memory();

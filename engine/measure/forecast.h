@@ -1,5 +1,5 @@
-// What it would be like to run a model, told before it is read: memory by part, what the machine
-// has, and speed. The functions are those by which an engine is opened (memory_need.h).
+// Predicts memory and speed of a model before its weights are read. It uses the same functions as
+// Engine::open() (memory_need.h).
 #pragma once
 #include <optional>
 
@@ -10,47 +10,48 @@ namespace chaski {
 
 struct ForecastOptions {
   EngineOptions engine;
-  std::optional<ShapeOptions> shape;             // in place of a model
-  bool anew = false;                             // speeds that were kept are measured again
+  std::optional<ShapeOptions> shape;             // instead of a model
+  bool anew = false;                             // whether to measure kept speeds again
   std::function<void(const std::string&)> note;  // called before something is measured
 };
 
 struct Forecast {
   std::string path, kind;
-  bool has_tokenizer = true;  // without one run and chat have no text; random weights need none
-  bool mapped = false;        // weights stay in the file; the system reads them as they are needed
+  bool has_tokenizer = true;  // run and chat need one; random weights do not
+  bool mapped = false;        // weights stay in the file; the system reads them on demand
   int context = 0, own_context = 0, threads = 0;
   Format kv = Format::f16;
   int layers = 0, cpu_layers = 0;
 
-  // Bytes on the CPU's side: weights, states of a full context, the largest pass, and what the
-  // program and the tokenizer hold already.
+  // Bytes in host memory: weights, states of a full context, the largest pass, and what the program
+  // and the tokenizer use already.
   uint64_t weights = 0, states = 0, activations = 0, program = 0;
   uint64_t sum() const { return weights + states + activations + program; }
-  std::optional<uint64_t> have;   // that this process can get besides what it holds
-  std::optional<uint64_t> pages;  // of these, in addresses it has already
-  // Bytes that a device has to hold, and has. 0 without one.
+  std::optional<uint64_t> have;   // that this process can get in addition
+  std::optional<uint64_t> pages;  // that the machine still has for pages of this process
+  // Bytes that are needed on a device, and free there. 0 without one.
   uint64_t device_needs = 0, device_has = 0;
 
-  bool fits = true;          // a context that is full
-  bool starts = true;        // at all: `chaski run` is not refused for want of memory
-  bool weights_stay = true;  // those mapped are not read from the disk for every token
-  int longest_context = 0;   // that fits, up to the model's own or what was asked for
-  std::vector<Remedy> ways;  // to make it fit, if it does not
+  bool fits = true;          // whether a full context fits
+  bool starts = true;        // whether `chaski run` starts; otherwise memory is too small
+  bool weights_stay = true;  // false if mapped weights are read from the disk for every token
+  int longest_context = 0;   // that fits, up to the model's own or the requested one
+  std::vector<Remedy> ways;  // to make the model fit if it does not
 
-  // Not told of layers on a device, nor of a model whose weights do not fit.
+  // Empty for layers on a device, and for a model whose weights do not fit.
   std::optional<SpeedForecast> speed;
   uint64_t bytes_a_token = 0;        // of weights
-  double bandwidth = 0;              // bytes per second of memory, as measured with so many threads
-  double decode_at_the_end() const;  // tokens per second, at most, when the context is full
+  double bandwidth = 0;              // of memory in bytes per second, measured with `threads`
+  double decode_at_the_end() const;  // tokens per second with a full context; an upper bound
 };
 
-// Bytes that weights may have so that the model runs in `memory` on the CPU, by the options'
-// context and keys and values: what those, the largest pass of 16 threads and the program do not
-// take, and a sixteenth less. The same on every machine. Throws Error(memory) if they take all.
+// The bytes that are left for weights if the model is to run in `memory` on the CPU, with the
+// options' context and format of keys and values. Keys and values, the largest pass of 16 threads,
+// the program and a reserve of a sixteenth are subtracted. The result is the same on every machine.
+// Throws Error(memory) if nothing is left.
 uint64_t room_for_weights(const ModelSource& source, const EngineOptions& options, uint64_t memory);
 
-// Throws what opening an engine would throw but for memory of the CPU.
+// Throws what opening an engine would throw, except that host memory is too small.
 Forecast forecast(const ForecastOptions& options);
 
 }  // namespace chaski

@@ -10,17 +10,17 @@ namespace chaski {
 
 namespace {
 
-// Logits are wanted of so many tokens of a pass: enough for a fast pass, few enough that a row for
-// each fits beside the model, whatever its vocabulary (EngineOptions::outputs).
+// The tokens of a pass whose logits are computed: enough for a fast pass, and few enough that their
+// rows fit into memory with any vocabulary (EngineOptions::outputs).
 constexpr int kPortion = 64;
 
 class WindowReader {
  public:
-  WindowReader(std::span<Session* const> sessions, const OnForetold& on_foretold,
+  WindowReader(std::span<Session* const> sessions, const OnScoredToken& on_token,
                const OnRead& on_read)
       : sessions_(sessions),
         tokenizer_(sessions[0]->engine().tokenizer()),
-        on_foretold_(on_foretold),
+        on_token_(on_token),
         on_read_(on_read),
         logits_(sessions.size()),
         rows_(sessions.size()) {}
@@ -36,29 +36,29 @@ class WindowReader {
       const bool wanted = at >= middle;
       for (size_t s = 0; s < sessions_.size(); ++s)
         logits_[s] = sessions_[s]->extend(text.subspan(at, n), wanted ? int(n) : 0);
-      // What the last token foretells lies behind the window.
-      if (wanted) tell(n, text.subspan(at + 1));
+      // The prediction of the window's last token is not used: its next token is not in the window.
+      if (wanted) score(n, text.subspan(at + 1));
       at += n, read_ += n;
       on_read_(read_);
     }
   }
 
  private:
-  void tell(size_t rows, std::span<const TokenId> next) {
+  void score(size_t rows, std::span<const TokenId> next) {
     for (size_t i = 0; i < std::min(rows, next.size()); ++i) {
       for (size_t s = 0; s < sessions_.size(); ++s) {
         const size_t vocab = logits_[s].size() / rows;
         rows_[s] = logits_[s].subspan(i * vocab, vocab);
       }
-      on_foretold_(rows_, next[i]);
+      on_token_(rows_, next[i]);
     }
   }
 
   std::span<Session* const> sessions_;
   const Tokenizer& tokenizer_;
-  const OnForetold& on_foretold_;
+  const OnScoredToken& on_token_;
   const OnRead& on_read_;
-  std::vector<std::span<const float>> logits_, rows_;  // by session: of a portion, of a token
+  std::vector<std::span<const float>> logits_, rows_;  // by session: for a portion, for a token
   uint64_t read_ = 0;
 };
 
@@ -84,9 +84,9 @@ double log_of_sum(std::span<const float> logits) {
 }
 
 void read_windows(std::span<Session* const> sessions, std::span<const TokenId> tokens, int window,
-                  int windows, const OnForetold& on_foretold, const OnRead& on_read) {
+                  int windows, const OnScoredToken& on_token, const OnRead& on_read) {
   ENSURE(window >= kLeastWindow && windows <= windows_of(tokens.size(), window), "whole windows");
-  WindowReader reader(sessions, on_foretold, on_read);
+  WindowReader reader(sessions, on_token, on_read);
   for (int i = 0; i < windows; ++i) {
     const auto part = tokens.subspan(size_t(i) * size_t(window), size_t(window));
     reader.read({part.begin(), part.end()});

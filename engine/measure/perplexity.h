@@ -1,8 +1,7 @@
-// How well a model foretells a text: perplexity as llama.cpp's llama-perplexity counts it, so that
-// figures compare. The tokens of the text are cut into windows that do not overlap; each window is
-// read on its own, with the token that begins a text (BOS) in its first place if the model adds
-// one. Scored are the tokens behind the middle of the window: those that are foretold from at least
-// half a window of text.
+// Perplexity on a text, computed as llama.cpp's llama-perplexity does, so that figures are
+// comparable. The tokens are cut into windows that do not overlap. Each window is read separately;
+// its first token is replaced by BOS if the model adds one. Only tokens after the middle of the
+// window are scored, so each is predicted from at least half a window of text.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,9 +12,9 @@
 
 namespace chaski {
 
-constexpr int kLeastWindow = 4;  // tokens; shorter ones would hardly score any
+constexpr int kLeastWindow = 4;  // tokens; a shorter window would score almost none
 
-// Numbers that come one by one (Welford 1962).
+// Running mean and variance (Welford 1962).
 struct Average {
   int64_t count = 0;
   double mean = 0, squares = 0;  // squares: the sum of (x - mean)^2
@@ -25,12 +24,12 @@ struct Average {
     mean += before / double(++count);
     squares += before * (x - mean);
   }
-  double standard_error() const;  // of the mean; 0 for fewer than two numbers
+  double standard_error() const;  // of the mean; 0 with fewer than two numbers
 };
 
 struct Perplexity {
-  int windows = 0;     // that were read
-  uint64_t bytes = 0;  // of text that the scored tokens stand for
+  int windows = 0;     // read
+  uint64_t bytes = 0;  // of the scored tokens' text
   Average surprise;    // -ln p of each scored token
 
   void add(double surprise_of_token, std::string_view piece) {
@@ -40,35 +39,37 @@ struct Perplexity {
   int64_t scored() const { return surprise.count; }  // tokens
   double perplexity() const;                         // e to the mean surprise
   double standard_error() const;                     // of the perplexity
-  double bits_per_byte() const;  // what the scored text would come to, compressed; 0 without bytes
+  double bits_per_byte()
+      const;  // size of the scored text if compressed by the model; 0 without bytes
 };
 
-// How many whole windows a text of so many tokens has.
+// The number of whole windows in a text.
 inline int windows_of(size_t tokens, int window) { return int(tokens / size_t(window)); }
 
-// How many tokens of a window are scored.
+// The number of scored tokens in a window.
 inline int scored_in(int window) { return window - window / 2 - 1; }
 
-// Told of every scored token the logits that each session has for it, in the order of the sessions.
-using OnForetold = std::function<void(std::span<const std::span<const float>>, TokenId token)>;
-// Told after each portion how many tokens of all windows were read.
+// Called for every scored token with the logits of each session for it, in the order of the
+// sessions.
+using OnScoredToken = std::function<void(std::span<const std::span<const float>>, TokenId token)>;
+// Called after each portion with the number of tokens read, of all windows.
 using OnRead = std::function<void(uint64_t tokens)>;
 
-// Reads the first `windows` windows of `tokens` with every session, portion by portion. The
-// sessions are of engines of their own with the same tokenizer, have room for a window, and forget
-// what they hold. Throws what Session::extend throws.
+// Reads the first `windows` windows of `tokens` with every session, portion by portion. Each
+// session has its own engine, all with the same tokenizer, and room for a window; its contents are
+// dropped. Throws what Session::extend throws.
 void read_windows(std::span<Session* const> sessions, std::span<const TokenId> tokens, int window,
-                  int windows, const OnForetold& on_foretold, const OnRead& on_read);
+                  int windows, const OnScoredToken& on_token, const OnRead& on_read);
 
-// Told after each portion what is known so far, and how many tokens of all windows were read.
+// Called after each portion with the results so far and the number of tokens read, of all windows.
 using OnScored = std::function<void(const Perplexity& so_far, uint64_t read)>;
 
-// Scores the first `windows` windows of `tokens`. The session has room for a window, and forgets
-// what it holds. Throws what Session::extend throws.
+// Scores the first `windows` windows of `tokens`. The session has room for a window; its contents
+// are dropped. Throws what Session::extend throws.
 Perplexity perplexity(Session& session, std::span<const TokenId> tokens, int window, int windows,
                       const OnScored& on_scored);
 
-// The ln of the sum of e to the power of each logit: -ln p of a token is that less its logit.
+// ln of the sum of e^logit. -ln p of a token is this minus its logit.
 double log_of_sum(std::span<const float> logits);
 
 }  // namespace chaski

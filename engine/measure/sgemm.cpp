@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Threads of OpenBLAS spin for some 30 ms after their work, on cores that the next contender needs.
+// OpenBLAS's threads spin for about 30 ms after their work, on cores that the next candidate needs.
 constexpr auto kRest = std::chrono::milliseconds(60);
 
 struct Shape3 {
@@ -34,7 +34,7 @@ std::shared_ptr<const Weights> random_operands(const Shape3& s, int threads) {
                                 fill_random(part, uint64_t(first), to);
                               }});
   };
-  // one row would be a vector, which is stored otherwise
+  // a single row would be a vector, which is stored in another layout
   add("x", Format::f32, std::max<int64_t>(s.tokens, kStrip));
   for (const Format f : kSgemmFormats)
     if (s.in % info(f).block == 0) add(info(f).name, f, s.out);
@@ -49,7 +49,7 @@ std::vector<float> plain_rows(const Weight& w) {
   return rows;
 }
 
-// chaski's matmul as a graph: rows of x, quantized where the weight wants it, times the weight.
+// chaski's matmul as a graph: rows of x, quantized if the weight needs it, times the weight.
 class Op {
  public:
   Op(EngineImpl& engine, int64_t tokens, const Weight& x, const Weight& w)
@@ -60,7 +60,7 @@ class Op {
     graph.set_result(graph.matmul(graph.get_rows(x), w));
     plan_ = std::make_unique<Plan>(std::move(graph), engine.cpu->backend(), batch_, where_);
   }
-  // Without the copy of x, with its quantization.
+  // Excludes the copy of x, includes its quantization.
   double seconds() {
     std::vector<double> steps;
     executor_.profile = &steps;
@@ -90,7 +90,7 @@ BenchCase about(BenchCase::Kind kind, const Weight& w, const Shape3& s) {
   return c;
 }
 
-// So that a mistake in the yardstick cannot flatter or shame us.
+// Checks that both compute the same, so that a mistake in the reference cannot distort the figures.
 void expect_close(const std::vector<float>& theirs, const float* ours) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < theirs.size(); ++i) {
@@ -133,7 +133,7 @@ std::vector<BenchCase> bench_sgemm(Engine& engine, const OpenBlas& blas, int tok
                    },
                    {}});
   }
-  for (int round = 0; round <= repetitions; ++round)  // the first does not count
+  for (int round = 0; round <= repetitions; ++round)  // the first is a warm-up
     for (Contender& c : all)
       if (const double seconds = c.run(); round > 0) c.seconds.push_back(seconds);
   std::vector<BenchCase> cases;

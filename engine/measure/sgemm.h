@@ -1,14 +1,14 @@
-// The same matmul by OpenBLAS's sgemm and by chaski's own op, in turns: how good our kernels are
-// beside a yardstick that others know.
+// Times the same matmul by OpenBLAS's sgemm and by chaski's own op, in turns, to compare our
+// kernels with a well-known reference.
 #pragma once
 #include "engine/machine/openblas.h"
 #include "engine/measure/bench.h"
 
 namespace chaski {
 
-// Multiplies `tokens` activations with a matrix as large as the first weight of a feed-forward
-// layer (its width x the model's). The first case is sgemm's; then there is one for each of
-// kSgemmFormats whose blocks fit the shape.
+// Multiplies `tokens` activations by a matrix of the size of a feed-forward layer's first weight
+// (its width x the model's). The first case is sgemm; then comes one for each of kSgemmFormats
+// whose blocks fit the shape.
 std::vector<BenchCase> bench_sgemm(Engine& engine, const OpenBlas& blas, int tokens,
                                    int repetitions);
 

@@ -20,12 +20,12 @@ namespace chaski {
 
 namespace {
 
-// Weights of which so much is read for a token do not stay in a cache; those of a smaller model are
-// all there.
+// The bytes that the probe reads for a token, at most. That much does not stay in a cache; a
+// smaller model is timed whole.
 constexpr uint64_t kMostProbe = uint64_t{384} << 20;
 constexpr int64_t kLeastLayers = 2;
 
-// Decoding is timed and foretold behind so many tokens.
+// Decoding is timed and predicted after kDepth tokens.
 constexpr int kDepth = 48, kDecoded = 32;
 
 constexpr const char* kLayers = "model.block_count";
@@ -41,7 +41,8 @@ int64_t layers_to_time(const ModelSource& source, const Model& model) {
                   std::max(kLeastLayers, int64_t(double(room) / double(layers + 1) * double(all))));
 }
 
-// The first layers, and what is in none. Vectors stay, because they may decide about a graph.
+// The first layers, and the tensors outside of layers. Vectors keep their numbers, because a graph
+// may depend on them.
 ModelSource beginning_of(const ModelSource& whole, int64_t layers) {
   ModelSource part{whole.path, whole.kind, whole.meta, {}, whole.storage};
   for (const auto& [key, value] : whole.meta.all())
@@ -61,7 +62,7 @@ EngineOptions options_of_probe(const EngineOptions& o, const Model& model) {
   return options;
 }
 
-// Of lists with a place for every layer there may be no beginning.
+// Some models cannot be cut: a list in their metadata has an entry for every layer.
 std::shared_ptr<Engine> probe_of(const ModelSource& source, const Model& model,
                                  const EngineOptions& options, int threads) {
   const int64_t some = layers_to_time(source, model), all = source.meta.integer(kLayers);
@@ -77,7 +78,7 @@ std::shared_ptr<Engine> probe_of(const ModelSource& source, const Model& model,
   }
 }
 
-// What a round of the whole model does, without times.
+// The work of a round of the whole model, without times.
 Profile work_of(const Model& model, Format kv, int from, int end, int a_pass) {
   Profile work;
   for (int at = from; at < end; at += a_pass) {
@@ -88,22 +89,22 @@ Profile work_of(const Model& model, Format kv, int from, int end, int a_pass) {
   return work;
 }
 
-// Seconds that all of this takes, if the probe's steps took as long as they did.
+// The predicted seconds of the whole model, from the timed steps of the probe.
 double seconds_of(const Profile& whole, const BenchCase& probe) {
   const bool prompt = probe.kind == BenchCase::Kind::prompt;
-  double timed = 0, foretold = 0;
+  double timed = 0, predicted = 0;
   for (const StepTime& s : probe.profile) {
     timed += s.seconds;
     const auto at = whole.steps.find(s.name);
     if (at == whole.steps.end()) continue;
     const double had = prompt ? s.work.operations : s.work.bytes,
                  has = prompt ? at->second.cost.flops : at->second.cost.bytes;
-    foretold += s.seconds * (had > 0 ? has / had : at->second.calls / s.calls);
+    predicted += s.seconds * (had > 0 ? has / had : at->second.calls / s.calls);
   }
-  return probe.seconds.median * foretold / timed;
+  return probe.seconds.median * predicted / timed;
 }
 
-// What decides about the speed.
+// Everything that the speed depends on.
 std::string signature(const ModelSource& source, const EngineOptions& o, int threads) {
   std::string tensors = source.meta.str("general.architecture");
   for (const TensorSource& t : source.tensors)
@@ -114,7 +115,7 @@ std::string signature(const ModelSource& source, const EngineOptions& o, int thr
                      cpu_backend().name, cpu_with(threads), o.threads_fixed ? " fixed" : "");
 }
 
-// Kernels of another build have other speeds.
+// Identifies the build, because kernels of another build have other speeds.
 std::string this_program() {
   std::error_code none;
   const std::filesystem::path program = "/proc/self/exe";

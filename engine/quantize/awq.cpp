@@ -15,7 +15,7 @@ namespace chaski {
 
 namespace {
 
-// A graph, asked who reads and who makes a value.
+// Finds the readers and makers of the values of a graph.
 class Makers {
  public:
   Makers(const Graph& graph, const Model& model) : graph_(graph) {
@@ -44,7 +44,7 @@ class Makers {
     const auto found = made_by_.find(v);
     return found == made_by_.end() ? nullptr : &graph_.nodes[found->second];
   }
-  // A tensor of the model that nothing else reads; null otherwise.
+  // The tensor, if it is one of the model's and nothing else reads it; else null.
   const Weight* own(ValueId v) const {
     const Weight* weight = graph_.values[size_t(v)].weight;
     return weight && roles_.count(weight) && uses_.at(weight) == 1 ? weight : nullptr;
@@ -64,8 +64,8 @@ class Makers {
     }
     return names;
   }
-  // A node's weight and, if it has one, bias, which begin at input `at`; empty if they are not its
-  // own.
+  // A node's weight and bias (if it has one), which begin at input `at`; empty if another node
+  // reads them too.
   std::vector<std::string> own_parts(const Node& node, size_t at) const {
     std::vector<std::string> names;
     for (size_t i = at; i < node.in.size(); ++i) {
@@ -75,7 +75,7 @@ class Makers {
     }
     return names;
   }
-  // The same of the matmul that makes `v` for one reader; null and empty if none does.
+  // The matmul that makes `v`, if only one node reads `v`; else null.
   const Node* matmul_for_one(ValueId v) const {
     const Node* node = maker_of(v);
     const auto* matmul = node ? std::get_if<MatMul>(&node->op) : nullptr;
@@ -101,7 +101,7 @@ class Makers {
     add(all, {matmuls_of(node.out[0]), own_parts(node, 1), in_order(cols), cols});
   }
 
-  // Of a product, the factor that is a matmul's result as it is.
+  // The maker of a product is the factor that is a matmul's unchanged result.
   void add_product(const Node& node, std::vector<Fold>& all) const {
     if (std::get<Binary>(node.op).kind != Binary::Kind::mul) return;
     const int64_t cols = graph_.values[size_t(node.out[0])].shape.cols;
@@ -110,7 +110,7 @@ class Makers {
     if (maker) add(all, {matmuls_of(node.out[0]), own_parts(*maker, 1), in_order(cols), cols});
   }
 
-  // Values go through attention channel by channel.
+  // Attention keeps the channels of values apart, so V's rows make the columns of its output.
   void add_attention(const Node& node, std::vector<Fold>& all) const {
     const auto& attention = std::get<Attention>(node.op);
     if (attention.source != Attention::Source::pages || attention.kv.v_inside_k) return;
@@ -118,7 +118,8 @@ class Makers {
     for (const Node& other : graph_.nodes) {
       const StateId* state = state_of(other.op);
       if (&other == &node || !state || *state != attention.state) continue;
-      if (write || !std::holds_alternative<KvWrite>(other.op)) return;  // more than one reads it
+      if (write || !std::holds_alternative<KvWrite>(other.op))
+        return;  // several nodes read or write the state
       write = &other;
     }
     const Node* maker = write && write->in.size() > 1 ? matmul_for_one(write->in[1]) : nullptr;
@@ -138,10 +139,10 @@ class Makers {
 };
 
 constexpr int kPowers = 10;        // 0, .1, ... .9
-constexpr int64_t kAwqStrips = 4;  // of a reader, that stand for all of it
+constexpr int64_t kAwqStrips = 4;  // sample of a reader
 
-// By the makers' row: what comes in there, as a mean of squares; channels that were silent count as
-// InputSquares::factors() has it.
+// The mean square of the inputs, by the makers' row. Channels without input have the floor of
+// InputSquares::factors().
 std::vector<double> squares_of(const Fold& fold, const InputSquares& inputs) {
   std::vector<double> squares(size_t(fold.rows));
   double mean = 0;
@@ -152,7 +153,7 @@ std::vector<double> squares_of(const Fold& fold, const InputSquares& inputs) {
   return squares;
 }
 
-// Their roots to a power, with a geometric mean of 1.
+// The roots of the mean squares to a power, with a geometric mean of 1.
 std::vector<float> scales_of(const std::vector<double>& squares, double power) {
   double mean = 0;
   for (const double x : squares) mean += std::log(x) / double(squares.size());
@@ -162,11 +163,11 @@ std::vector<float> scales_of(const std::vector<double>& squares, double power) {
   return scales;
 }
 
-// What matmuls that read their inputs as codes of 8 bits lose of them, by column: the codes of a
-// block reach as far as the largest of 32 numbers does, whose square is at most the sum of all, and
-// about five times the largest mean square where all are alike.
+// The mean squared error, by column, of inputs that a matmul rounds to codes of 8 bits. The range
+// of the codes is set by the largest of 32 numbers. Its square is at most the sum of all mean
+// squares, and about five times the largest of them if all are similar.
 std::vector<double> rounded_away(const InputSquares& inputs) {
-  constexpr double kSteps = 12.0 * 127 * 127;  // of a range, for its error's mean square
+  constexpr double kSteps = 12.0 * 127 * 127;  // squared range / mean squared error
   std::vector<double> lost(inputs.sums.size());
   for (size_t from = 0; from < lost.size(); from += 32) {
     const size_t end = std::min(from + 32, lost.size());
@@ -179,7 +180,7 @@ std::vector<double> rounded_away(const InputSquares& inputs) {
   return lost;
 }
 
-// What some rows' outputs lose of their squares, by columns that do not depend on each other.
+// The relative squared error of some rows' outputs, if columns were independent of each other.
 double lost_of(const WeightJob& job, const Fold& fold, const std::vector<float>& by_row) {
   const TensorSource& tensor = job.source;
   const Format to = job.choice.to;

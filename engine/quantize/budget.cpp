@@ -21,8 +21,8 @@ namespace chaski {
 
 namespace {
 
-// What a weight may become, fewest bits first; of equal ones the first is the best. q4 is there as
-// the probe, and for weights that lose less in it than in q4t.
+// The formats to choose from, fewest bits first; of those with equal bits the first is the best. q4
+// is in the list because it is the probe, and because some weights lose less in it than in q4t.
 constexpr std::array kLadder = {Format::q2, Format::q3, Format::q4t, Format::q4, Format::q4h,
                                 Format::q5, Format::q6, Format::q8,  Format::f16};
 constexpr Format kProbe = Format::q4;
@@ -49,8 +49,8 @@ const InputSquares* inputs_of(const Calibration& calibration, const WeightJob& j
                                                                             : nullptr;
 }
 
-// Reads the last half of a window and keeps what it foretells: (tokens, vocab).
-std::vector<float> foretold(Engine& engine, const std::vector<TokenId>& window) {
+// The logits of the second half of a window: (tokens, vocab).
+std::vector<float> logits_of_half(Engine& engine, const std::vector<TokenId>& window) {
   constexpr size_t kPortion = 64;
   const std::span<const TokenId> text = window;
   const auto session = engine.session();
@@ -72,7 +72,7 @@ double mean_kl(const std::vector<float>& p, const std::vector<float>& q, size_t 
   return sum / double(p.size() / vocab);
 }
 
-// One tensor of a source, in another format, in memory.
+// One tensor, encoded in the probe's format, in memory.
 std::shared_ptr<const Weights> encoded_alone(const ModelSource& in, const WeightJob& job,
                                              const Calibration& calibration, int threads) {
   const TensorSource& from = job.source;
@@ -88,13 +88,13 @@ std::shared_ptr<const Weights> encoded_alone(const ModelSource& in, const Weight
   return load(one, threads);
 }
 
-// A step on a tensor's way to more bits.
+// A format that a tensor may get, its size, and the divergence that it causes.
 struct Option {
   Format to;
   uint64_t bytes;
   double kl;
 };
-// What is under the line between two others stays.
+// The lower convex hull of the options, by bytes and divergence.
 std::vector<Option> hull_of(const std::vector<Option>& options) {
   std::vector<Option> hull;
   const auto slope = [](const Option& a, const Option& b) {
@@ -111,18 +111,18 @@ std::vector<Option> hull_of(const std::vector<Option>& options) {
   return hull;
 }
 
-constexpr int64_t kStrips = 8;  // of a tensor, that stand for all of it
+constexpr int64_t kStrips = 8;  // sample of a tensor
 
-// By format of the ladder, as far as it is below the tensor's own; then its own, without loss.
+// The formats of the ladder with fewer bits than the tensor's own; then its own, without error.
 std::vector<Option> options_of(const WeightJob& job, const Calibration& calibration,
                                const std::string& file) {
   const TensorSource& from = job.source;
   const double kl = calibration.kl.at(job.slot.gguf);
   std::vector<Option> options;
-  double probe = 0;  // what the probe loses; the others' divergences follow from it
+  double probe = 0;  // the probe's error; the other divergences are computed from it
   for (const Format to : kLadder) {
     if (info(to).bits() >= info(from.info.format).bits()) break;
-    // Where the probe lost nothing, that says nothing about fewer bits.
+    // If the probe caused no divergence, nothing is known about fewer bits.
     if (kl == 0 && info(to).bits() < info(kProbe).bits()) continue;
     TensorEncoder encoder(from, to, file,
                           {inputs_of(calibration, job), nullptr, RoundingMethod::search});
@@ -140,7 +140,7 @@ std::vector<Option> options_of(const WeightJob& job, const Calibration& calibrat
   return options;
 }
 
-// An option for every candidate.
+// The chosen option of every candidate.
 struct Choices {
   std::vector<size_t> option;
   uint64_t bytes = 0;
@@ -148,11 +148,11 @@ struct Choices {
 };
 using Hulls = std::vector<std::vector<Option>>;
 
-// The greedy walk, from the fewest bits up. Of candidates with fixed[i] >= 0 the option is given.
+// The greedy walk, from the fewest bits up. Candidates with fixed[i] >= 0 get that option.
 Choices walk(const Hulls& hulls, uint64_t most, double kl, const std::vector<int>& fixed) {
   struct Step {
     size_t candidate, option;
-    double worth;  // divergence for a byte
+    double worth;  // divergence saved per byte
   };
   Choices all{std::vector<size_t>(hulls.size()), 0, 0};
   std::vector<Step> steps;
@@ -178,8 +178,8 @@ Choices walk(const Hulls& hulls, uint64_t most, double kl, const std::vector<int
   return all;
 }
 
-// A step of a large weight, the embedding say, may not fit any more when its turn comes, and what
-// is left then buys little: so of weights that take a fiftieth of all or more each option is tried.
+// A step of a large weight, such as the embedding, may no longer fit when its turn comes, and the
+// bytes left then save little. So each option is tried for weights that take at least 2% of all.
 Choices best(const Hulls& hulls, uint64_t most, double kl) {
   const auto better = [&](const Choices& a, const Choices& b) {
     if (a.bytes > most || b.bytes > most) return a.bytes < b.bytes;
@@ -201,7 +201,7 @@ Choices best(const Hulls& hulls, uint64_t most, double kl) {
   return found;
 }
 
-std::string said(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
+std::string in_megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
 
 }  // namespace
 
@@ -214,9 +214,9 @@ void measure_sensitivity(const CalibrationText& text, Calibration& calibration, 
   std::vector<TokenId> window(text.tokens.begin() + ptrdiff_t(first),
                               text.tokens.begin() + ptrdiff_t(first + length));
   if (text.engine->tokenizer().adds_bos()) window[0] = text.engine->tokenizer().bos();
-  const std::vector<float> base = foretold(*text.engine, window);
+  const std::vector<float> base = logits_of_half(*text.engine, window);
 
-  // A tokenizer for every engine would take longer than the window.
+  // Without the tokenizer: making one for every engine would take longer than the window.
   auto changed = std::make_shared<Weights>(*weights);
   for (const auto& [key, value] : weights->meta.all())
     if (key.starts_with("tokenizer.")) changed->meta.erase(key);
@@ -230,9 +230,9 @@ void measure_sensitivity(const CalibrationText& text, Calibration& calibration, 
     Weight& weight = changed->tensors[all[i]];
     const Weight original = std::exchange(weight, probe->tensors[0]);
     const auto engine = Engine::over(changed, options);
-    // As it is saved, so that a run that reads it chooses the same formats.
+    // Rounded as in the saved file, so that a run that reads the file chooses the same formats.
     calibration.kl[job.slot.gguf] =
-        double(float(mean_kl(base, foretold(*engine, window), size_t(engine->vocab_size()))));
+        double(float(mean_kl(base, logits_of_half(*engine, window), size_t(engine->vocab_size()))));
     weight = original;
     if (progress) progress({job.from().name, i + 1, all.size()});
   }
@@ -243,8 +243,8 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
   if (calibration.kl.empty())
     fail(
         Exit::usage,
-        "the calibration does not say what each weight's bits are worth, expected --calibrate TEXT "
-        "beside --size, --fits, --bpw or --kl");
+        "the calibration has no divergence for each weight, expected --calibrate TEXT with --size, "
+        "--fits, --bpw or --kl");
   const WeightJobs jobs = jobs_of(in);
   const std::vector<size_t> all = candidates(jobs);
   Hulls hulls(all.size());
@@ -264,7 +264,7 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
     result.tensors.push_back({as.name, as.format, as.bytes(), 0});
     result.weights += uint64_t(as.rows * as.cols);
   }
-  uint64_t others = 0;  // what is not to be chosen
+  uint64_t others = 0;  // tensors whose format is not chosen
   for (const Allotment::Row& row : result.tensors) others += row.bytes;
   for (const size_t i : all) others -= result.tensors[i].bytes;
   const uint64_t most = budget.bytes ? *budget.bytes
@@ -274,11 +274,11 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
   const Choices choices = best(hulls, most - std::min(most, others), budget.kl.value_or(0));
   result.bytes = others + choices.bytes, result.kl = choices.kl;
   if (result.bytes > most)
-    fail(Exit::usage, "{}: {}, expected at least {}, which is the least that its choices take",
-         in.path,
-         budget.asked.empty() ? said(most) + " is asked for"
-                              : fmt::format("{} leaves {} for weights", budget.asked, said(most)),
-         said(result.bytes));
+    fail(Exit::usage, "{}: {}, expected at least {}, the smallest size that can be chosen", in.path,
+         budget.asked.empty()
+             ? "the budget is " + in_megabytes(most)
+             : fmt::format("{} leaves {} for weights", budget.asked, in_megabytes(most)),
+         in_megabytes(result.bytes));
   for (size_t i = 0; i < all.size(); ++i) {
     const Option& to = hulls[i][choices.option[i]];
     Allotment::Row& row = result.tensors[all[i]];
@@ -348,7 +348,7 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
     try {
       lines.push_back({{trimmed(line.substr(0, sign)), Pattern::Of::bytes}, *to, number});
     } catch (const PatternError& error) {
-      fail(Exit::usage, "{}: line {}: \"{}\" is no regular expression: {} (at byte {})", file,
+      fail(Exit::usage, "{}: line {}: \"{}\" is not a regular expression: {} (at byte {})", file,
            number, escaped(trimmed(line.substr(0, sign))), error.what, error.at);
     }
   }
@@ -360,7 +360,7 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
       try {
         return search.find(l.name, tensor.name);
       } catch (const PatternError& error) {
-        fail(Exit::usage, "{}: line {}: cannot be compared with {}: {}", file, l.number,
+        fail(Exit::usage, "{}: line {}: matching it with {} failed: {}", file, l.number,
              escaped(tensor.name), error.what);
       }
     });
@@ -370,7 +370,7 @@ Recipe read_recipe(const std::string& file, std::string_view text, const ModelSo
   }
   for (const Line& line : lines)
     if (!line.used)
-      fail(Exit::usage, "{}: line {} names no tensor of {} that no line before it names", file,
+      fail(Exit::usage, "{}: line {} matches no tensor of {} that earlier lines do not match", file,
            line.number, in.path);
   return recipe;
 }

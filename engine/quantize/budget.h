@@ -1,9 +1,10 @@
-// Bits where they are needed: how far a model moves if one weight alone is encoded in 4 bits is
-// measured, weight by weight; from that follows which format each is to have so that the whole fits
-// into so many bytes, or stays so near to its base.
+// Chooses the format of each weight for a budget: a total size, or a KL divergence from the base
+// model. For that it measures the KL divergence of the model with one weight in 4 bits, weight by
+// weight.
 //
-// What is foretold: the divergences of single weights add up, and grow with the squared error that
-// the inputs see (InputSquares). Both hold for small errors.
+// The prediction assumes that the divergences of single weights add up, and that each grows in
+// proportion to the weight's squared error, weighted by its inputs (InputSquares). Both hold for
+// small errors.
 #pragma once
 #include <map>
 #include <optional>
@@ -14,29 +15,29 @@
 
 namespace chaski {
 
-// By tensor: the format it is to have.
+// The format of each tensor, by name.
 using Recipe = std::map<std::string, Format>;
 
-// Fills calibration.kl: the text's last window is read once for every weight that a recipe may
-// encode. Told of progress in weights. Throws what Engine::open throws.
+// Fills calibration.kl: reads the text's last window once for every weight that a recipe may
+// encode. Reports progress in weights. Throws what Engine::open throws.
 void measure_sensitivity(const CalibrationText& text, Calibration& calibration, int threads,
                          const OnProgress& progress);
 
-// One of them is given.
+// The budget: one of these is given.
 struct RecipeLimit {
   std::optional<uint64_t> bytes;          // of all tensors, at most
-  std::string asked = {};                 // how `bytes` were asked for, if by something else
+  std::string asked = {};                 // the flag that `bytes` come from, if not --size
   std::optional<double> bits_per_weight;  // of all tensors, at most
-  std::optional<double> kl;               // at most, as foretold
+  std::optional<double> kl;               // at most, as predicted
 };
 
 struct Allotment {
-  Recipe recipe;  // of every tensor
+  Recipe recipe;  // for every tensor
   struct Row {
     std::string name;
     Format to;
     uint64_t bytes;
-    double kl;  // as foretold
+    double kl;  // as predicted
   };
   std::vector<Row> tensors;
   uint64_t bytes = 0, weights = 0;
@@ -44,19 +45,19 @@ struct Allotment {
   double bits_per_weight() const { return 8.0 * double(bytes) / double(weights); }
 };
 
-// Every weight begins in the format of fewest bits, and what buys the most divergence for a byte is
-// bought first: the greedy walk along the convex hulls, which misses the best allotment by less
-// than one step. Throws Error(usage) if the calibration has no kl, and if even the fewest bits are
-// too many, or the most too few, with both numbers.
+// Every weight starts in the format of fewest bits. Then the step that saves the most divergence
+// per byte is taken first: the greedy walk along the convex hulls, which misses the best allotment
+// by less than one step. Throws Error(usage) if the calibration has no kl, and if even the fewest
+// bits take more than the budget; the message has both numbers.
 Allotment allot(const ModelSource& in, const Calibration& calibration, const RecipeLimit& budget,
                 int threads);
 
-// A recipe that others have a name for, llama.cpp's Q4_K_M: in its own formats where `type` is one
-// that GGUF has (of blocks of 32 columns where those of 256 are not filled), else in chaski's of
-// about as many bits. Nothing: it is no such name.
+// llama.cpp's recipe Q4_K_M. If `type` is a GGUF format, it uses llama.cpp's formats (with blocks
+// of 32 columns if those of 256 do not fit), else chaski's of about as many bits. Empty for any
+// other name.
 std::optional<Recipe> known_recipe(std::string_view name, const ModelSource& in, Format type);
-// A recipe as text: lines "regex = type". A tensor gets the type of the first line whose regex is
-// found in its name; # begins a comment.
+// Reads a recipe from text with lines "regex = type". A tensor gets the type of the first line
+// whose regex matches a part of its name; # begins a comment.
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in);
 void save_recipe(const std::string& path, const Recipe& recipe);  // throws Error(io)
 

@@ -31,7 +31,7 @@ std::string hash_of(std::span<const std::byte> bytes) {
 }
 std::string name_in(const std::string& path) { return std::filesystem::path(path).filename(); }
 
-// Adds up what goes into matmuls while plans run.
+// Sums the squares of the inputs of matmuls while plans run.
 class Squares {
  public:
   void add(const Plan& plan, size_t step) {
@@ -50,7 +50,7 @@ class Squares {
     }
   }
 
-  // By our names.
+  // By our tensor names.
   std::map<std::string, InputSquares> all() const {
     std::map<std::string, InputSquares> out;
     for (const auto& [weight, sum] : sums_) {
@@ -91,7 +91,7 @@ class Squares {
   }
 
   std::unordered_map<const Weight*, Sum> sums_;
-  std::vector<double> row_;  // of one step
+  std::vector<double> row_;  // squares of one step
   std::vector<float> values_;
 };
 
@@ -99,8 +99,7 @@ void expect_finite(const Calibration& calibration) {
   for (const auto& [name, in] : calibration.inputs)
     for (const float x : in.sums)
       if (!std::isfinite(x))
-        fail(Exit::non_finite, "the inputs of {} are {}, expected finite numbers", escaped(name),
-             x);
+        fail(Exit::non_finite, "an input of {} is {}, expected finite numbers", escaped(name), x);
 }
 
 }  // namespace
@@ -136,7 +135,7 @@ std::vector<int64_t> InputSquares::too_few() const {
   return experts;
 }
 
-// Where no weight reads floats, there are quantized ones only; a code times its scale is exact.
+// If no weight reads floats, only quantized inputs exist; a code times its scale is exact.
 void input_row(const OpArgs& matmul, int64_t t, float* to) {
   const int64_t cols = matmul.in[0].shape.cols;
   if (matmul.in[0].data) return void(std::copy_n(matmul.in[0].row(t), cols, to));
@@ -163,7 +162,7 @@ void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int window
   ENSURE(windows <= windows_of(tokens.size(), length), "whole windows");
   struct Watch {
     CpuPasses& passes;
-    ~Watch() { passes.executor().after_step = {}, passes.only({}); }  // however this ends
+    ~Watch() { passes.executor().after_step = {}, passes.only({}); }  // also after an exception
   } const watch{*engine.impl().cpu};
   watch.passes.executor().after_step = look;
   const bool begins = engine.has_tokenizer() && engine.tokenizer().adds_bos();
@@ -209,7 +208,7 @@ CalibrationText calibration_text(const OpenModel& model, const CalibrationOption
   const int length = window_of(*result.engine);
   result.windows = std::min(options.windows, windows_of(result.tokens.size(), length));
   if (result.windows == 0)
-    fail(Exit::usage, "{}: the text has {} tokens, expected at least the {} of a window", name,
+    fail(Exit::usage, "{}: the text has {} tokens, expected at least {} (one window)", name,
          result.tokens.size(), length);
   return result;
 }
@@ -230,7 +229,7 @@ Calibration calibrate(const CalibrationText& text, const OnProgress& progress) {
 void save_calibration(const std::string& path, const Calibration& calibration,
                       const std::string& model) {
   ModelSource source{model, "imatrix", {}, {}, {}};
-  // The importer's words for what only GGUF has: gguf_names.h.
+  // Keys that only GGUF has carry the importer's prefix (gguf_names.h).
   const auto theirs = [](std::string_view word) {
     return fmt::format("{}{}", kForeignPrefix, word);
   };
@@ -282,15 +281,15 @@ void expect_sums(const std::string& path, const std::string& tensor,
                  const std::vector<float>& sums) {
   for (const float x : sums)
     if (!(x >= 0 && std::isfinite(x)))
-      fail(Exit::bad_file, "{}: tensor {} has {}, expected sums of squares", path, escaped(tensor),
-           x);
+      fail(Exit::bad_file, "{}: tensor {} has the value {}, expected sums of squares", path,
+           escaped(tensor), x);
 }
 
-// Importance matrices of llama.cpp before they were GGUF files:
-//   i32 number of tensors; of each an i32 length and its name, i32 calls, an i32 number of columns,
-//   and as many f32, sums of squares in units that depend on who wrote it
-//   and then maybe i32 calls in all, an i32 length and the name of the text
-// How many tokens a call had is not said; llama.cpp's usual number is ours.
+// llama.cpp's older importance matrices, from before they were GGUF files:
+//   i32 number of tensors; for each an i32 length and its name, i32 calls, an i32 number of
+//   columns, and that many f32, sums of squares in units that depend on the program that wrote the
+//   file then optionally i32 calls in total, an i32 length and the name of the text
+// The file does not contain the number of tokens of a call; llama.cpp's usual number is ours too.
 class OldImatrix {
  public:
   explicit OldImatrix(const Mapping& file) : in_(file.path(), file.bytes()) {
@@ -298,19 +297,20 @@ class OldImatrix {
   }
 
   Calibration read() {
-    constexpr uint64_t kLeast = 4 + 1 + 4 + 4 + 4;  // of a tensor
-    constexpr int32_t kMost = 1 << 20;              // larger ones are some text
+    constexpr uint64_t kLeast = 4 + 1 + 4 + 4 + 4;  // bytes of a tensor
+    constexpr int32_t kMost = 1 << 20;              // a larger number is probably text
     Cursor ahead = in_;
     if (const auto n = ahead.take<int32_t>("number of tensors"); n < 1 || n > kMost)
-      fail(Exit::bad_file,
-           "{}: begins with \"{}\", expected \"GGUF\" or the number of tensors of an older "
-           "importance matrix",
-           in_.file(), escaped(beginning_of(in_.file(), 4)));
+      fail(
+          Exit::bad_file,
+          "{}: the file begins with \"{}\", expected \"GGUF\" or the number of tensors of an older "
+          "importance matrix",
+          in_.file(), escaped(beginning_of(in_.file(), 4)));
     const uint64_t n = count("number of tensors", kLeast);
     for (uint64_t i = 0; i < n; ++i) take_tensor(fmt::format("tensor {}", i));
     if (in_.remaining() > 0) take_end();
     if (in_.remaining() > 0)
-      fail(Exit::bad_file, "{}: {} bytes are left at offset {}, expected the end of the file",
+      fail(Exit::bad_file, "{}: {} bytes remain at offset {}, expected the end of the file",
            in_.file(), in_.remaining(), in_.at());
     return std::move(result_);
   }
@@ -332,7 +332,7 @@ class OldImatrix {
     if (calls < 0)
       fail(Exit::bad_file, "{}: {}, calls is {}, expected 0 or more", in_.file(), field, calls);
     const auto [at, fresh] = result_.inputs.try_emplace(our_tensor_name(name));
-    if (!fresh) fail(Exit::bad_file, "{}: {} is there twice, expected once", in_.file(), field);
+    if (!fresh) fail(Exit::bad_file, "{}: {} occurs twice, expected once", in_.file(), field);
     InputSquares& squares = at->second;
     const uint64_t cols = count(field + ", columns", sizeof(float));
     squares.cols = int64_t(cols), squares.sums.resize(cols);
@@ -378,20 +378,21 @@ Calibration load_calibration(const std::string& path) {
     const std::string tensor = name.substr(0, name.size() - kSums.size());
     const auto counts = tensors.find(tensor + std::string(kCounts));
     if (counts == tensors.end() || counts->second->rows * counts->second->cols != sums->rows)
-      fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {}{} of as many numbers", path,
+      fail(Exit::bad_file,
+           "{}: tensor {} has {} rows, expected {}{} with the same number of numbers", path,
            escaped(name), sums->rows, escaped(tensor), kCounts);
     InputSquares& in = calibration.inputs[our_tensor_name(tensor)];
     in.cols = sums->cols, in.sums = floats_of(file, *sums);
     for (const float n : floats_of(file, *counts->second)) {
       if (!(n >= 0 && n < 0x1p53f))
-        fail(Exit::bad_file, "{}: tensor {}{} has {}, expected numbers of tokens", path,
+        fail(Exit::bad_file, "{}: tensor {}{} has the value {}, expected numbers of tokens", path,
              escaped(tensor), kCounts, n);
       in.tokens.push_back(int64_t(n));
     }
     expect_sums(path, name, in.sums);
   }
   if (calibration.inputs.empty())
-    fail(Exit::bad_file, "{}: no tensor ends in {}, expected those of an importance matrix", path,
+    fail(Exit::bad_file, "{}: no tensor name ends in {}, expected an importance matrix", path,
          kSums);
   if (const auto found = file.values.find(kTokens); found != file.values.end())
     if (const auto* n = std::get_if<int64_t>(&found->second.data)) calibration.tokens = *n;

@@ -1,11 +1,12 @@
-// What the inputs of a model's matmuls are like, measured on a text: the mean square of each
-// column. An error in a weight of that column moves the outputs by so much, so an encoder that
-// searches counts it by that (quant/encode/encode.h). The head is not measured: it keeps more
-// bits, and its logits would cost a part of every pass.
+// Statistics of the inputs of a model's matmuls on a text: the mean square of each column. An
+// encoder that searches weights each column's squared error by the column's mean squared input
+// (quant/encode/encode.h), because that is how much the error moves the outputs. The head is not
+// measured: it keeps more bits, and its logits would cost time in every pass.
 //
-// Kept in the GGUF files that llama.cpp's llama-imatrix writes, so that either program reads the
-// other's: "<tensor>.in_sum2", (experts, columns), and "<tensor>.counts", (experts). What other
-// programs pass over: "<tensor>.kl", (1). Its older files, imatrix.dat, are read.
+// The file is a GGUF file as llama.cpp's llama-imatrix writes it, so each program reads the
+// other's:
+// "<tensor>.in_sum2", (experts, columns), and "<tensor>.counts", (experts). chaski adds
+// "<tensor>.kl", (1), which other programs ignore. It also reads the older files, imatrix.dat.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,86 +25,86 @@ namespace chaski {
 class Plan;
 struct OpArgs;
 
-constexpr int kCalibrationWindow = 512;  // tokens that are read as one text, or the model's context
-constexpr int64_t kFewestTokens = 32;    // of which a mean square is believed
+constexpr int kCalibrationWindow = 512;  // tokens of a window, at most the model's context
+constexpr int64_t kFewestTokens = 32;    // a mean square of fewer tokens is not used
 
-// Of one weight. Those of several experts stand one below the other, and have inputs of their own.
+// The inputs of one weight. The rows of a weight with several experts are stacked; each expert has
+// its own inputs.
 struct InputSquares {
   int64_t cols = 0;
-  std::vector<float> sums;      // (experts, cols): of squares, over all tokens
-  std::vector<int64_t> tokens;  // (experts): that were seen
+  std::vector<float> sums;      // (experts, cols): sums of squares over all tokens
+  std::vector<int64_t> tokens;  // (experts): tokens seen
 
   int64_t experts() const { return int64_t(tokens.size()); }
-  // Whether they are of a weight of this shape.
+  // Whether these numbers fit a weight of this shape.
   bool fit(const TensorInfo& weight) const;
-  // By expert, (cols): mean squares with a mean of 1, none below a ten-thousandth, so that a column
-  // that was silent in this text is not lost. Empty of an expert that saw too few tokens.
+  // By expert, (cols): mean squares with a mean of 1. None is below 1e-4, so that a column without
+  // input in this text still counts. Empty for an expert that saw too few tokens.
   std::vector<std::vector<float>> factors() const;
   std::vector<int64_t> too_few() const;  // experts whose factors are empty
 };
 
 struct Calibration {
-  // Name and XXH3-64 of the text; those of the file itself where one of llama.cpp does not say.
+  // Name and XXH3-64 of the text; for a file of llama.cpp without them, those of the file itself.
   std::string text, hash;
-  int64_t tokens = 0;  // that were read of the text; 0: not known
-  // By name as GGUF files have it, in our spelling: "layer.3.attn_q".
+  int64_t tokens = 0;  // read from the text; 0: unknown
+  // By the tensor's GGUF name, in our spelling: "layer.3.attn_q".
   std::map<std::string, InputSquares> inputs;
-  // The divergence of the model where this weight alone has 4 bits (engine/quantize/budget.h), by
-  // the same names; empty: not measured.
+  // The divergence of the model if only this weight has 4 bits (engine/quantize/budget.h), by the
+  // same names; empty: not measured.
   std::map<std::string, double> kl = {};
 };
 
-int window_of(const Engine& engine);  // tokens: kCalibrationWindow or its context
+int window_of(const Engine& engine);  // tokens: kCalibrationWindow, at most the context
 
-// Reads the first `windows` windows of window_of() tokens, each for itself. `look` is told of each
-// step as Executor::after_step is, `on_read` how many windows were read. The engine runs on the CPU
-// alone, with that much context. With `part`, by these layers alone; its rows are given window by
-// window.
+// Reads the first `windows` windows of window_of() tokens, each separately. `look` is called after
+// each step, like Executor::after_step; `on_read` with the number of windows read. The engine must
+// run on the CPU only. With `part`, only these layers run; the rows of each window are their input.
 struct LayersRead {
   int first, last;                        // as in CpuPasses::Part
   std::vector<std::vector<float>>* rows;  // by window
-  bool stay = false;                      // the rows
+  bool stay = false;                      // whether the rows are kept
 };
 void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int windows,
                      const std::function<void(const Plan&, size_t step)>& look,
                      const std::function<void(int)>& on_read,
                      const std::optional<LayersRead>& part = {});
-// Row t of what came into a matmul.
+// Row t of the input of a matmul.
 void input_row(const OpArgs& matmul, int64_t t, float* to);
-// The weights that a step multiplies by its rows, all of them the same; none of one that does not.
+// The weights that a step multiplies by the same rows; none if it is no such step.
 std::vector<const Weight*> weights_of(const Plan& plan, size_t step);
 
-// What comes into each weight of a matmul there, by the weight's name.
+// The inputs of each matmul weight in these windows, by the weight's name.
 std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<const TokenId> tokens,
                                                    int windows,
                                                    const std::function<void(int)>& on_read);
 
 struct CalibrationOptions {
   std::string model, tokenizer;  // as open_model() takes them
-  int windows = 256;             // at most; a shorter text has fewer
+  int windows = 256;             // at most
   int threads = 0;
 };
 
-// A model on the CPU, and the text that it is to read.
+// A model on the CPU, and the text to read.
 struct CalibrationText {
   std::string name, hash;  // as in Calibration
   std::shared_ptr<Engine> engine;
   std::vector<TokenId> tokens;
-  int windows = 0;  // of window_of() tokens, that are read
+  int windows = 0;  // windows of window_of() tokens to read
 };
-// `name` is the text's file. Throws what Engine::open throws, and Error(usage) for a text shorter
-// than a window.
+// `name` is the text's file. Throws what Engine::open throws, and Error(usage) if the text is
+// shorter than a window.
 CalibrationText calibration_text(const CalibrationOptions& options, const std::string& name,
                                  std::string_view text);
 // The same for a model that open_model() has opened as options.model.
 CalibrationText calibration_text(const OpenModel& model, const CalibrationOptions& options,
                                  const std::string& name, std::string_view text);
 
-// Runs the model over the beginning of the text. The numbers do not depend on threads. Throws
+// Measures the inputs of all matmuls on the text. The numbers do not depend on threads. Throws
 // Error(non_finite).
 Calibration calibrate(const CalibrationText& text, const OnProgress& progress);
 
-// Throws Error(io), and Error(usage) for a path that is the model's.
+// Throws Error(io), and Error(usage) if the path is the model's.
 void save_calibration(const std::string& path, const Calibration& calibration,
                       const std::string& model);
 // Throws Error(bad_file | io).

@@ -24,7 +24,7 @@ CalibrationText spread(CalibrationText text) {
   return text;
 }
 
-// By layer: whether a reading may begin in front of it.
+// By layer: whether reading can begin at it.
 std::vector<bool> cuts_of(const Model& model) {
   Batch one;
   one.tokens.resize(1);
@@ -34,7 +34,7 @@ std::vector<bool> cuts_of(const Model& model) {
   return cuts;
 }
 
-// The Gram matrices of some weights' inputs. Weights that read the same share one.
+// The Gram matrices of some weights' inputs. Weights that read the same values share one.
 class Grams {
  public:
   Grams(std::set<std::string> wanted, const Feedbacks::Divisors& divisors)
@@ -58,7 +58,7 @@ class Grams {
     }
   }
 
-  // Adds what was kept, panel by panel.
+  // Adds the kept rows, panel by panel.
   void add(int threads) {
     std::vector<std::pair<Gram*, int64_t>> jobs;
     for (const auto& gram : all_)
@@ -115,7 +115,8 @@ void Feedbacks::read(size_t first, size_t last, Look look, OnRead on_read) {
   if (cuts_.empty()) cuts_ = cuts_of(model);
   int begin = layers, end = 0;
   for (size_t i = first; i < last; ++i) {
-    const int layer = layer_of(weights_[i].name);  // all may read what is of none
+    const int layer =
+        layer_of(weights_[i].name);  // a weight outside the layers may be read by any of them
     begin = std::min(begin, std::max(layer, 0));
     end = std::max(end, layer < 0 ? layers : layer + 1);
   }
@@ -139,7 +140,7 @@ Feedbacks::Group Feedbacks::measure(size_t first) {
     if (bytes > group_bytes_) break;
   }
   const auto layer = [&](size_t i) { return layer_of(weights_[i].name); };
-  if (last < weights_.size()) {  // back to where a layer begins, if that leaves one
+  if (last < weights_.size()) {  // back to the beginning of a layer, unless the group gets empty
     size_t whole = last;
     while (whole > first && layer(whole - 1) == layer(last)) --whole;
     if (whole > first) last = whole;
@@ -154,7 +155,7 @@ Feedbacks::Group Feedbacks::measure(size_t first) {
         if (on_read) on_read(read, text_.windows);
       });
   Group group = grams.feedbacks(threads_);
-  for (const std::string& name : wanted) group.try_emplace(name);  // read by no matmul
+  for (const std::string& name : wanted) group.try_emplace(name);  // no matmul reads it
   return group;
 }
 

@@ -1,11 +1,13 @@
-// What rounding with feedback (quant/encode/gptq.h) needs of a model, measured when it is asked
-// for, a group of weights at a time. A group is as many whole layers as kGroupBytes hold, or of one
-// that is larger as many weights, or one. For each the layers that have them read the text once.
-// What comes out of these is kept and goes into the layers of the next group, at most 128 KB for
-// each column of what goes from layer to layer, so that every layer reads the text as often as it
-// is in groups: once, if it is not larger than that. Where layers share states or more than one
-// value goes over (ggml-like-tensor/split.h), those in front read the text again. Inputs are those
-// of the model as it is, not of the part that is quantized already.
+// The Gram matrices that rounding with feedback (quant/encode/gptq.h) needs. They are measured on
+// demand, one group of weights at a time. A group holds as many whole layers as fit into
+// kGroupBytes. A larger layer is split by weight, at least one weight a group.
+//
+// For each group, the layers of its weights read the text once. Their outputs are kept as the
+// inputs of the next group's layers: at most 128 KB for each column of the hidden state. So each
+// layer reads the text once for each group that it is in. If layers share states, or pass on more
+// than one value (ggml-like-tensor/split.h), the earlier layers read the text again.
+//
+// The inputs are those of the original model, not of the weights that are quantized already.
 #pragma once
 #include <map>
 #include <memory>
@@ -21,35 +23,37 @@ namespace chaski {
 
 class Feedbacks {
  public:
-  static constexpr uint64_t kGroupBytes = uint64_t(1) << 30;  // of Gram matrices
-  // More are read by the calibration only, because they are read for every group: so many of them,
-  // evenly spread.
+  static constexpr uint64_t kGroupBytes = uint64_t(1) << 30;  // Gram matrices of a group
+  // The calibration may have more windows. Of those, this many are read for every group, evenly
+  // spread.
   static constexpr int kMostWindows = 64;
 
-  // threads 0: all
+  // threads 0: all cores
   Feedbacks(CalibrationText text, int threads, uint64_t group_bytes = kGroupBytes);
 
-  // The weights in the order in which of() will ask for them; before the first of().
+  // Sets the weights in the order in which of() will be called. Call it before the first of().
   void expect(std::vector<TensorInfo> weights) { weights_ = std::move(weights); }
   void skip(const std::string& weight);  // of() will not be called for it
-  // What comes into these weights, and all that read the same, is divided by so much, column by
-  // column (engine/quantize/awq.h); before the first of().
+  // Divides the inputs of these weights, and of all that read the same values, column by column
+  // (engine/quantize/awq.h). Call it before the first of().
   using Divisors = std::map<std::string, std::vector<float>>;
   void divide(Divisors by) { divisors_ = std::move(by); }
-  // Told which window of how many is being read.
+  // Called for each window that is read, with its number and the number of all windows.
   std::function<void(int read, int windows)> on_read;
 
-  // Null for a weight that reads something else for every row (experts), or nothing (the head).
-  // From any thread; whoever asks first waits for the group to be measured.
+  // Null for a weight whose rows have different inputs (experts), and for one that is not measured
+  // (the head). Callable from any thread; the first call for a group measures it, others wait.
   std::shared_ptr<const Feedback> of(const std::string& weight);
 
   const CalibrationText& text() const { return text_; }
-  int64_t layers_read() const { return layers_read_; }  // so far, the same one again and again
+  int64_t layers_read() const {
+    return layers_read_;
+  }  // so far; a layer counts each time it reads the text
 
  private:
   using Group = std::map<std::string, std::shared_ptr<const Feedback>>;
   Group measure(size_t first);
-  // Reads the text by the layers of the weights [first, last), and by what is needed in front.
+  // Runs the text through the layers of the weights [first, last), and earlier ones if needed.
   template <class Look, class OnRead>
   void read(size_t first, size_t last, Look look, OnRead on_read);
 
@@ -59,9 +63,9 @@ class Feedbacks {
   std::vector<TensorInfo> weights_;
   Divisors divisors_;
   std::mutex guard_;
-  Group now_, before_;                    // a thread may still be at work on the last group
-  std::vector<bool> cuts_;                // by layer: whether a reading may begin there
-  std::vector<std::vector<float>> rows_;  // by window: what goes into layer at_
+  Group now_, before_;                    // a thread may still use the previous group
+  std::vector<bool> cuts_;                // by layer: whether reading can begin there
+  std::vector<std::vector<float>> rows_;  // by window: the input of layer at_
   int at_ = 0;
   int64_t layers_read_ = 0;
 };

@@ -64,7 +64,7 @@ void put_settings(const QuantizeOptions& options, Metadata& meta) {
   }
 }
 
-// By number, so that two of them are the same or not.
+// A checksum of settings or data, so that a later run can compare its own with it.
 class Summary {
  public:
   template <class T>
@@ -83,7 +83,7 @@ class Summary {
 };
 
 uint64_t sum_of_settings(const QuantizeOptions& options) {
-  // To be raised when an encoder writes other bytes than it did.
+  // Increase it when an encoder writes different bytes than before.
   constexpr int kEncoders = 1;
   Summary all;
   all.add(fmt::format("{} {} {} {} {} {}", kEncoders, info(options.type).name, keep_above(options),
@@ -296,8 +296,8 @@ bool heeds_inputs(Format format) { return weighs_columns(format) || feeds_back(f
 void expect_output(const std::string& out, const std::vector<std::string>& read) {
   for (const std::string& in : read)
     if (!in.empty()) refuse_same_file(in, out);
-  // What stands in its way is said now. What a killed run left there goes when there is something
-  // to write in its place.
+  // Reports now what would prevent writing. Leftovers of a killed run are removed only when there
+  // is something to write in their place.
   AtomicFile{out, Leftover::adopt};
 }
 
@@ -306,14 +306,14 @@ bool is_unfinished(const std::string& out) { return has_leftover(out); }
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out) {
   if (!can_encode(options.type))
-    fail(Exit::usage, "--type is {}, expected one chaski can encode: {}", info(options.type).name,
-         fmt::join(quantize_types(), ", "));
+    fail(Exit::usage, "--type is {}, expected one that chaski can write: {}",
+         info(options.type).name, fmt::join(quantize_types(), ", "));
   if (!(keep_above(options) >= 0))
     fail(Exit::usage, "--keep-above is {}, expected 0 or more", keep_above(options));
   if (out.ends_with(".gguf"))
     fail(Exit::usage,
-         "{}: quantize writes .quipu files, expected such a name (chaski convert makes a GGUF file "
-         "of one)",
+         "{}: quantize writes .quipu files, expected a name that ends in .quipu (chaski convert "
+         "makes a GGUF file from it)",
          out);
   expect_output(out, {in});
 }
