@@ -1,4 +1,4 @@
-// chaski bench: how fast a model runs on this machine, beside what the machine could do.
+// chaski bench: measures a model's speed on this machine, compared with the machine's limits.
 #include "engine/measure/bench.h"
 
 #include <fmt/format.h>
@@ -24,33 +24,32 @@ struct BenchFlags {
   bool json = false, csv = false;
 };
 
-// "1,8,4k,1M": strict, where the parser's own lists overlook an empty place.
+// Reads "1,8,4k,1M". Stricter than the parser's own lists, which accept empty entries.
 std::vector<int> numbers_of(const std::string& flag, const std::string& text, int least, int most) {
   std::vector<int> numbers;
   const char *at = text.data(), *end = at + text.size();
   for (;;) {
     int64_t n = 0;
     auto [stopped, error] = std::from_chars(at, end, n);
-    const char unit = stopped == end ? ' ' : char(*stopped | 0x20);  // small
+    const char unit = stopped == end ? ' ' : char(*stopped | 0x20);  // lower case
     if (n >= 0 && n <= most && (unit == 'k' || unit == 'm'))
       n *= unit == 'k' ? 1 << 10 : 1 << 20, ++stopped;
     if (error != std::errc() || n < least || n > most || (stopped != end && *stopped != ','))
       wrong_flag(
-          flag,
-          fmt::format(
-              "is \"{}\", expected numbers from {} to {} with a comma between two, such as 512,4k",
-              escaped(text), least, most));
+          flag, fmt::format(
+                    "is \"{}\", expected numbers from {} to {} separated by commas, such as 512,4k",
+                    escaped(text), least, most));
     numbers.push_back(int(n));
     if (stopped == end) return numbers;
     at = stopped + 1;
   }
 }
 
-// Defaults shrink to a small model's context, and say so; numbers that were asked for do not.
+// Reduces defaults to a small model's context, with a notice. Numbers that were typed stay.
 void fit(const BenchFlags& flags, BenchOptions& options, int context) {
   const auto shrink = [&](const Flag& flag, int& count, int most, const char* what) {
     if (flag.given() || count <= most) return;
-    put_notice(fmt::format("{} of {} tokens: the context holds no more", what, most));
+    put_notice(fmt::format("{} reduced to {} tokens, the size of the context", what, most));
     count = most;
   };
   const int deepest =
@@ -59,7 +58,7 @@ void fit(const BenchFlags& flags, BenchOptions& options, int context) {
   shrink(flags.decode, options.decode, std::max(0, context - deepest), "decode");
 }
 
-// One for each format of keys and values; they share the weights.
+// One engine for each format of keys and values; they share the weights.
 std::vector<std::shared_ptr<Engine>> open_engines(const BenchFlags& flags) {
   std::vector<std::shared_ptr<Engine>> engines;
   for (const std::string& kv : flags.model.kv) {
@@ -75,7 +74,7 @@ std::vector<std::shared_ptr<Engine>> open_engines(const BenchFlags& flags) {
   return engines;
 }
 
-// It is the CPU's matmul that OpenBLAS's is compared with.
+// OpenBLAS is compared with the CPU's matmul.
 void choose_device_for_sgemm(std::string& device) {
   if (device != "auto" && device != "cpu")
     fail(Exit::usage, "--sgemm is given with --device {}, expected cpu", escaped(device));
@@ -126,27 +125,25 @@ Action declare_bench(Flags parser) {
         .type("N,...");
   };
   flags->prompts = counts("-p,--prompt", b.prompts, 0, 1 << 24,
-                          "prompt tokens, such as 1,8,64,512; 0: none (default 512)");
+                          "prompt lengths in tokens, such as 1,8,64,512; 0: none (default 512)");
   flags->decode = count("-n,--tokens", b.decode, 0, "tokens to decode; 0: none (default 128)");
   counts("--depth", b.depths, 0, 1 << 24,
-         "tokens before those that are decoded, such as 0,1024,4096 (default 0)");
-  counts("--widths", b.widths, 1, 256,
-         "also time passes of so many tokens at once, such as 1,2,4,8,16");
+         "decode after this many tokens of context, such as 0,1024,4096 (default 0)");
+  counts("--widths", b.widths, 1, 256, "also time passes of N tokens at once, such as 1,2,4,8,16");
   counts("--sequences", b.sequences, 1, 256,
-         "also decode so many sequences side by side, such as 1,4,16");
+         "also decode N sequences in one batch, such as 1,4,16");
   count("-r,--repetitions", b.repetitions, 1, "repetitions (default 5)");
   const Flag profile = parser.add_switch("--profile", b.profile, "also time the ops of each case");
-  parser.add_switch(
-      "--sgemm", b.sgemm,
-      "also time a matmul of the model's feed-forward shape, beside the sgemm of OpenBLAS");
+  parser.add_switch("--sgemm", b.sgemm,
+                    "also time a matmul of the model's feed-forward shape, and OpenBLAS's sgemm");
   declare_json(parser, flags->json);
   parser.add_switch("--csv", flags->csv, "a header and one row for each case on standard output")
       .excludes(parser.named("--json"))
       .excludes(profile);
   parser.example("How fast a model is here", "chaski bench -m model.gguf");
-  parser.example("How fast one of 135 million weights would be",
+  parser.example("How fast a model of 135 million weights would be",
                  "chaski bench --shape smollm-135m:q4 -p 64 -n 16 -r 1");
-  parser.example("Prompts of several lengths, and decoding behind a long text",
+  parser.example("Prompts of several lengths, and decoding after a long text",
                  "chaski bench -m model.gguf -p 1,8,64 -n 16 --depth 0,256");
   return [flags] { return run_bench(*flags); };
 }

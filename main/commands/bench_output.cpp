@@ -13,8 +13,8 @@ using Json = JsonValue;
 
 constexpr double kGiga = 1e9;
 
-// Which limit a case is nearer to, and how near. Above 1 for weights that fit into the caches: they
-// are not read from memory.
+// The limit that a case is nearer to, and the share of it that is reached. Above 1 for weights that
+// fit into the caches, because they are not read from memory.
 struct Nearest {
   const char* what;
   double share;
@@ -34,13 +34,13 @@ Nearest nearest_of(const StepTime& s, const BenchCase& c, const MachineLimits& l
   return nearer(s.work.memory_seconds(there), s.work.arithmetic_seconds(there, c.format),
                 s.seconds);
 }
-// The limits beside which a case is told in one row: of the CPU if it runs a layer.
-// The CPU's even where memory could not be measured: its arithmetic always is.
+// The limits that a row shows: the CPU's, unless only the device runs layers. The CPU's also if its
+// memory could not be measured, because its arithmetic always is.
 const Limits& first_of(const MachineLimits& l) {
   return l.device.measured() && !l.cpu.measured() ? l.device : l.cpu;
 }
 
-// The pass with the fewest tokens beside which T(n) / T(1) is told.
+// The pass with the fewest tokens of a series, the denominator of T(n) / T(1).
 const BenchCase* narrowest(const std::vector<BenchCase>& cases, const BenchCase& c) {
   const BenchCase* least = &c;
   for (const BenchCase& other : cases)
@@ -89,7 +89,8 @@ std::string profile_rows(const BenchCase& c, const MachineLimits& limits) {
   return text;
 }
 
-// A case as a row: the names are the columns of the CSV and the keys of the JSON, and stay.
+// A case as a row. The names are the columns of the CSV and the keys of the JSON; never rename
+// them.
 Json fields(const BenchRun& run, const BenchCase& c, const MachineLimits& machine) {
   const Nearest limit = nearest_of(c, machine);
   const Limits& limits = first_of(machine);
@@ -153,7 +154,7 @@ Json ops_json(const BenchCase& c) {
   return list;
 }
 
-// RFC 4180: a text is quoted if it has to be.
+// A field as in RFC 4180: text is quoted if needed.
 std::string csv_field(const Json& value) {
   if (!value.is_string()) return value.dump();
   const std::string& text = value.string();

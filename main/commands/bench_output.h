@@ -1,5 +1,4 @@
-// What chaski bench prints: one table for people, one row per case for programs (JSON and CSV hold
-// the same fields).
+// The output of chaski bench: a table for people; JSON and CSV, with the same fields, for programs.
 #pragma once
 #include <string>
 
@@ -8,13 +7,13 @@
 
 namespace chaski {
 
-// What all cases of a run share.
+// The common data of all cases of a run.
 struct BenchRun {
   std::string model, isa, device, load;
   int threads = 0, repetitions = 0;
   double threads_used = 0;
   double weight_bytes = 0;
-  std::vector<KvStates> states;  // of each format of keys and values
+  std::vector<KvStates> states;  // one for each format of keys and values
 };
 
 void put_bench_table(const BenchRun& run, const BenchResult& result);

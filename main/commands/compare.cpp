@@ -1,4 +1,4 @@
-// chaski compare: where two models, or two quantizations of one, foretell a text otherwise.
+// chaski compare: shows where two models, or two quantizations of one, predict a text differently.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,16 +20,16 @@ struct CompareFlags {
   WindowFlags text;
   std::string a, b;
   int continued = 64, worst = 5;
-  double temperature = 0;  // of draws that are compared; 0: none are
+  double temperature = 0;  // 0: draws are not compared
   Flag typed_temperature;
   bool json = false;
 };
 
-// The scored half of the windows is told in so many parts, by how much of a text stood before.
+// The scored half of the windows is reported in kParts parts, by position in the window.
 constexpr int kParts = 4;
-constexpr size_t kTokensBefore = 12;  // shown of the text before a place
+constexpr size_t kTokensBefore = 12;  // context that is shown before a place
 
-// What was compared, and what came of it.
+// What was compared, and the results.
 struct Comparison {
   const Engine &a, &b;
   const std::vector<TokenId>& tokens;
@@ -39,7 +39,7 @@ struct Comparison {
   Continuation continuation;
 
   const Tokenizer& tokenizer() const { return a.tokenizer(); }
-  // Of a scored token: its number in its window, and in the text, from 0.
+  // The number of a scored token in its window, and in the text, from 0.
   int in_window(size_t place) const {
     return window / 2 + 1 + int(place % size_t(scored_in(window)));
   }
@@ -74,7 +74,7 @@ std::vector<Part> parts_of(const Comparison& c) {
   return all;
 }
 
-// Where the models differ at all.
+// The places with the largest divergence; none where the models are equal.
 std::vector<size_t> worst_places(const Divergence& d, int count) {
   std::vector<size_t> all;
   for (size_t i = 0; i < d.places.size(); ++i)
@@ -96,7 +96,7 @@ std::string model_line(const char* name, const Engine& engine, const Perplexity&
 
 std::string continuation_text(const Comparison& c) {
   const Continuation& found = c.continuation;
-  std::string text = fmt::format("greedy, behind the first {} tokens: ", c.window / 2);
+  std::string text = fmt::format("greedy, after the first {} tokens: ", c.window / 2);
   if (!found.base_and_model)
     return text + fmt::format("the same {}\n", counted(found.same.size(), "token"));
   const auto& [a, b] = *found.base_and_model;
@@ -118,18 +118,18 @@ void put_table(const Comparison& c, int worst) {
       100 * d.same_top.standard_error());
   if (d.coupled.count > 0)
     text += fmt::format(
-        "draws at temperature {}: {:.2f}% are the same, {:.2f}% could be kept if they only had to "
-        "have A's law\n",
+        "draws at temperature {}: {:.2f}% are the same, {:.2f}% would be accepted by rejection "
+        "sampling\n",
         c.temperature, 100 * d.coupled.mean, 100 * d.residual.mean);
-  text += "by the place in a window:\n";
+  text += "by position in the window:\n";
   for (const Part& part : parts_of(c))
     text += fmt::format("  tokens {:>6} to {:<6} KL {:.5f}, same top {:.2f}%\n", part.first,
                         part.last, part.kl.mean, 100 * part.same_top.mean);
-  if (worst > 0 && !places.empty()) text += "where they part most:\n";
+  if (worst > 0 && !places.empty()) text += "largest differences:\n";
   for (size_t i = 0; i < std::min(places.size(), size_t(worst)); ++i) {
     const size_t p = places[i];
     const TokenDivergence& place = d.places[p];
-    text += fmt::format("  KL {:<7.3f} token {:<6} A {}, B {}, the text {} behind {}\n", place.kl,
+    text += fmt::format("  KL {:<7.3f} token {:<6} A {}, B {}, the text {} after {}\n", place.kl,
                         c.in_text(p) + 1, in_quotes(c.piece(place.base_top)),
                         in_quotes(c.piece(place.model_top)), in_quotes(c.piece(place.token)),
                         in_quotes(c.text_before(c.in_text(p))));
@@ -184,7 +184,7 @@ JsonValue json_of(const Comparison& c, int worst) {
 }
 
 int compare(const CompareFlags& flags) {
-  // A file of defaults has the temperature of texts, which asks for no comparison.
+  // A temperature in the config file is meant for generation, so only a typed one counts here.
   const double temperature = flags.typed_temperature.typed() ? flags.temperature : 0;
   if (!(temperature >= 0 && temperature <= 100))
     fail(Exit::usage, "--temp is {}, expected 0 to 100", temperature);
@@ -223,7 +223,7 @@ int compare(const CompareFlags& flags) {
 Action declare_compare(Flags parser) {
   auto flags = std::make_shared<CompareFlags>();
   for (const auto& [name, model] : {std::pair("A", &flags->a), {"B", &flags->b}})
-    parser.add(name, *model, "a model, as -m takes it elsewhere")
+    parser.add(name, *model, "model file or folder, as for -m")
         .not_empty("a model file or folder")
         .model()
         .required();
@@ -233,19 +233,20 @@ Action declare_compare(Flags parser) {
            "tokens of the greedy continuation, at most half a window (default 64)")
       .within(1, std::numeric_limits<int>::max())
       .type("N");
-  parser.add("--worst", flags->worst, "how many of the worst places are shown (default 5)")
+  parser.add("--worst", flags->worst, "how many of the largest differences to show (default 5)")
       .within(0, std::numeric_limits<int>::max())
       .type("N");
-  flags->typed_temperature = parser
-                                 .add("--temp", flags->temperature,
-                                      "how often draws at this temperature are the same: so often "
-                                      "would B, as --draft, guess "
-                                      "the token that A draws (default 0: not compared)")
-                                 .type("T");
+  flags->typed_temperature =
+      parser
+          .add("--temp", flags->temperature,
+               "also report how often draws at this temperature are the same: "
+               "the acceptance rate if B drafts for A (default 0: not "
+               "compared)")
+          .type("T");
   declare_json(parser, flags->json);
   parser.example("What a smaller file changes",
                  "chaski compare model.gguf small.quipu -f book.txt -c 128");
-  parser.example("The twenty places where they part most",
+  parser.example("The twenty largest differences",
                  "chaski compare model.gguf small.quipu -f book.txt -c 128 --worst 20");
   parser.example("For a program",
                  "chaski compare model.gguf small.quipu -f book.txt -c 128 --json");

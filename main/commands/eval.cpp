@@ -1,4 +1,4 @@
-// chaski eval: how well a model foretells a text, and how far it is from another one.
+// chaski eval: perplexity of a model on a text, and its KL divergence from another model.
 #include <chrono>
 #include <memory>
 
@@ -15,7 +15,7 @@ namespace {
 
 struct EvalFlags {
   WindowFlags text;
-  std::string base;  // empty: there is nothing to compare with
+  std::string base;  // empty: no comparison
   bool floor = false;
   JsonForm json;
 };
@@ -54,7 +54,7 @@ void put_result(const Engine& engine, const Perplexity& result, int window, doub
   put_speed(result, window, seconds);
 }
 
-// Another format than the base's.
+// A format of keys and values that differs from the base's.
 const char* twin_kv(const std::string& kv) { return kv == "f32" ? "f16" : "f32"; }
 
 void put_comparison(const Engine& base, const Engine& engine, const Divergence& result, int window,
@@ -79,16 +79,16 @@ void put_comparison(const Engine& base, const Engine& engine, const Divergence& 
                   100 * result.same_top.standard_error(), 100 * result.rms(),
                   100 * result.rms_standard_error()));
   if (result.floor.count > 0)
-    put(fmt::format("noise: KL {:.1e} ± {:.1e} of the base from itself, keys and values in {}\n",
-                    result.floor.mean, result.floor.standard_error(), twin_kv(base.kv_type())));
+    put(fmt::format(
+        "noise: KL {:.1e} ± {:.1e} of the base from itself with keys and values in {}\n",
+        result.floor.mean, result.floor.standard_error(), twin_kv(base.kv_type())));
   put("model: " + line_of(result.model));
   put("base:  " + line_of(result.base));
   put_speed(result.model, window, seconds);
 }
 
 int eval(const EvalFlags& flags) {
-  if (flags.floor && flags.base.empty())
-    fail(Exit::usage, "--noise is given, expected --kl BASE beside it");
+  if (flags.floor && flags.base.empty()) fail(Exit::usage, "--noise needs --kl BASE");
   const std::string text = flags.text.read();
   const std::shared_ptr<Engine> engine = open_engine(flags.text.model.options());
   std::shared_ptr<Engine> base, twin;
@@ -111,7 +111,7 @@ int eval(const EvalFlags& flags) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   std::optional<ProgressBar> bar(ProgressScale{double(all), "tokens"});
-  const auto tell = [&](const char* what, double value, uint64_t read) {
+  const auto report = [&](const char* what, double value, uint64_t read) {
     if (flags.json.lines) put_event("progress", {{"done", read}, {"total", all}, {what, value}});
   };
   if (base) {
@@ -120,7 +120,7 @@ int eval(const EvalFlags& flags) {
         divergence(*base->session(), *engine->session(), of_twin.get(), tokens, window, windows,
                    [&](const Divergence& so_far, uint64_t read) {
                      bar->show({fmt::format("KL {:.5f}", so_far.kl.mean), read, all});
-                     tell("kl", so_far.kl.mean, read);
+                     report("kl", so_far.kl.mean, read);
                    });
     bar.reset();
     put_comparison(*base, *engine, result, window, seconds(), flags.json);
@@ -128,7 +128,7 @@ int eval(const EvalFlags& flags) {
     const Perplexity result = perplexity(
         *engine->session(), tokens, window, windows, [&](const Perplexity& so_far, uint64_t read) {
           bar->show({fmt::format("perplexity {:.3f}", so_far.perplexity()), read, all});
-          tell("perplexity", so_far.perplexity(), read);
+          report("perplexity", so_far.perplexity(), read);
         });
     bar.reset();
     put_result(*engine, result, window, seconds(), flags.json);
@@ -145,18 +145,20 @@ Action declare_eval(Flags parser) {
   flags->text.declare(parser);
   parser
       .add("--kl", flags->base,
-           "compare with this model, of which -m was made: KL divergence, same top, delta p")
+           "also compare with BASE, the model that -m was made from: KL divergence, same top-1 "
+           "token, "
+           "delta p")
       .not_empty("a model file or folder")
       .model()
       .type("BASE");
   parser.add_switch("--noise", flags->floor,
-                    "with --kl: how far the base is from itself when its keys and values have "
-                    "another format; what is less means nothing");
+                    "with --kl: also measure the noise floor, the base against itself with another "
+                    "format of keys and values. Smaller differences are not meaningful");
   declare_json(parser, flags->json);
   parser.example("Perplexity of a text", "chaski eval -m model.gguf -f book.txt");
-  parser.example("How far a smaller model is from the one it was made of",
+  parser.example("How far a smaller model is from the one it was made from",
                  "chaski eval -m small.quipu -f book.txt --kl model.gguf");
-  parser.example("What keys and values of 8 bits cost",
+  parser.example("The cost of keys and values in 8 bits",
                  "chaski eval -m model.gguf -f book.txt --kv q8");
   return [flags] { return eval(*flags); };
 }

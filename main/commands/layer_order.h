@@ -1,5 +1,5 @@
-// The order of tensors in a table: what belongs to no layer, then layer 0, 1, 2 and so on, where
-// files often have layer 10 before layer 2. Within a layer the file's order stays.
+// Sorts tensors for a table: first those outside of layers, then layer 0, 1, 2 and so on. (Files
+// often have layer 10 before layer 2.) Within a layer the file's order stays.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace chaski {
 
-// `name` gives the name of a tensor. The list must outlive what is returned.
+// `name` returns the name of a tensor. The list must outlive the result.
 template <class Tensor, class Name>
 std::vector<const Tensor*> by_layers(const std::vector<Tensor>& tensors, Name name) {
   std::vector<const Tensor*> order;

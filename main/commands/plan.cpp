@@ -1,5 +1,5 @@
-// chaski plan: what running a model would take and how fast it would be, before it is read. Its
-// exit status is that of a run, as far as that is known before.
+// chaski plan: predicts memory and speed of a model before its weights are read. Its exit status is
+// that of chaski run, as far as it can be predicted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,10 +37,10 @@ std::string row(const char* what, const std::string& found, const std::string& a
 }
 
 std::string where_weights_are(const Forecast& f) {
-  if (f.mapped) return "stay in the file, which is mapped";
+  if (f.mapped) return "stay in the mapped file";
   return f.kind == "random weights" || f.kind.starts_with("quipu")
              ? "in memory"
-             : fmt::format("the copy that is made of the {}", f.kind);
+             : fmt::format("a copy in memory of the {}", f.kind);
 }
 
 std::string memory_table(const Forecast& f) {
@@ -51,7 +51,7 @@ std::string memory_table(const Forecast& f) {
               fmt::format("of a pass, {}", counted(uint64_t(f.threads), "thread")));
   text += row("program", size_text(f.program), "with its tokenizer");
   text += row("all", size_text(f.sum()),
-              f.have ? fmt::format("{} more can be had", size_text(*f.have)) : "");
+              f.have ? fmt::format("{} more available", size_text(*f.have)) : "");
   if (f.device_needs > 0)
     text += row("on the GPU", size_text(f.device_needs),
                 fmt::format("of {} free, {} of {} layers", size_text(f.device_has),
@@ -61,12 +61,12 @@ std::string memory_table(const Forecast& f) {
 
 std::string speed_table(const Forecast& f) {
   if (f.cpu_layers < f.layers)
-    return row("speed", "not told", "of layers on a GPU: chaski bench measures it");
+    return row("speed", "unknown", "for layers on a GPU; chaski bench measures it");
   if (!f.speed) return "";
   std::string text = row("prompt", speed_text(f.speed->prompt),
                          fmt::format("of {} tokens", std::min(kForecastPrompt, f.own_context)));
   text += row("decode", speed_text(f.speed->decode),
-              f.bandwidth > 0 ? fmt::format("{} a token; memory gives {:.1f} GB/s",
+              f.bandwidth > 0 ? fmt::format("{} a token; memory reads {:.1f} GB/s",
                                             size_text(f.bytes_a_token), f.bandwidth / 1e9)
                               : "");
   if (const double end = f.decode_at_the_end(); end > 0)
@@ -85,18 +85,17 @@ std::string ways_text(const Forecast& f, const EngineOptions& options) {
 std::string verdict_of_memory(const Forecast& f, const EngineOptions& options) {
   const char* const runs = f.has_tokenizer ? "it runs" : "it would run";
   if (!f.fits && f.starts && f.longest_context == 0)
-    return fmt::format("{}, but next to no memory is left for a context", runs);
+    return fmt::format("{}, but almost no memory is left for a context", runs);
   if (!f.fits && f.starts)
     return fmt::format("{}, but a context of {} does not fit: {} tokens do", runs, f.context,
                        f.longest_context);
   if (!f.fits)
     return "it does not fit" + (f.ways.empty()
-                                    ? ", nor would it with fewer bits here"
+                                    ? ", not even with fewer bits per weight"
                                     : ": " + remedy_text(f.ways[0], options, f.context) + " does");
   if (!f.weights_stay)
     return fmt::format(
-        "{} slowly: the weights are more than memory keeps, so that every token reads "
-        "them from the disk",
+        "{} slowly: the weights are larger than memory, so every token reads them from the disk",
         runs);
   return fmt::format("it fits, with a context of {}", f.context);
 }
@@ -106,7 +105,7 @@ std::string verdict(const Forecast& f, const EngineOptions& options) {
   if (f.has_tokenizer) return memory;
   return fmt::format(
       "it does not run, because it has no tokenizer{}; as for memory, {}",
-      std::filesystem::is_directory(f.path) ? " (tokenizer.json in its folder would be one)" : "",
+      std::filesystem::is_directory(f.path) ? " (a tokenizer.json in its folder would do)" : "",
       memory);
 }
 
@@ -185,19 +184,21 @@ Action declare_plan(Flags parser) {
   auto flags = std::make_shared<PlanFlags>();
   flags->model.declare(parser);
   declare_shape(parser, flags->shape);
-  parser.add("MODEL", flags->model.engine.model, "what -m takes (default: the bundled model)")
+  parser
+      .add("MODEL", flags->model.engine.model,
+           "model file or folder, as for -m (default: the bundled model)")
       .not_empty("a model file or folder")
       .model()
       .excludes(parser.named("--model"))
       .excludes(parser.named("--shape"));
   parser.add_switch("--measure", flags->anew,
-                    "measure speeds again that were kept from an earlier plan");
+                    "measure speeds again, even if an earlier plan kept them");
   declare_json(parser, flags->json);
   parser.table({"Exit status",
                 {{"0", "chaski run would start"},
-                 {"3", "it would not: the model has no tokenizer, or its file is a bad one"},
-                 {"4", "it would not, for want of memory: the last line says what fits"}}});
-  parser.example("What a model takes, and how fast it will be", "chaski plan model.gguf");
+                 {"3", "it would not: the model has no tokenizer, or its file is damaged"},
+                 {"4", "it would not: memory is too small; the last line says what fits"}}});
+  parser.example("Memory and speed of a model", "chaski plan model.gguf");
   parser.example("With a longer context and smaller keys",
                  "chaski plan model.gguf -c 2048 --kv q8");
   parser.example("For a program, before anything is read", "chaski plan model.gguf --json");

@@ -31,7 +31,7 @@ struct QuantizeFlags {
   std::string text, stats;  // of the calibration; empty: none
   std::string method = "auto";
   bool fast = false;
-  std::string size, fits;  // as a user writes them; empty: not asked for
+  std::string size, fits;  // as typed; empty: not given
   int context = 0;         // for `fits`
   Flag context_flag;
   double bits = 0, kl = 0;
@@ -44,13 +44,13 @@ struct QuantizeFlags {
   bool has_budget() const {
     return !size.empty() || !fits.empty() || bits_flag.given() || kl_flag.given();
   }
-  int windows = 256;  // 0: of all of the text
+  int windows = 256;  // 0: the whole text
   Flag windows_flag;
   QuantizeOptions options;
   JsonForm json;
 };
 
-// A format, or one of llama.cpp's files, such as Q4_K_M.
+// Whether the text is the name of a format, or of a llama.cpp type such as Q4_K_M.
 bool is_name_of_type(std::string text) {
   for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
   if (format_named(text)) return true;
@@ -61,8 +61,8 @@ bool is_name_of_type(std::string text) {
 
 std::string name_of(Format format) { return std::string(info(format).name); }
 
-// Encoding what has been encoded loses twice; whoever does it shall know. And a file that was made
-// smaller shall be smaller.
+// Warns about results that the user probably did not want: weights that were quantized twice, a
+// file that did not get smaller, a calibration of another model, outliers that were not found.
 void put_notes(const std::string& path, const QuantizeReport& report, double outliers) {
   const auto note = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   std::vector<std::string> formats;
@@ -71,27 +71,27 @@ void put_notes(const std::string& path, const QuantizeReport& report, double out
         std::find(formats.begin(), formats.end(), name_of(t.from)) == formats.end())
       formats.push_back(name_of(t.from));
   if (!formats.empty())
-    note(
-        fmt::format("{}: weights that were quantized already ({}) were encoded again, "
-                    "which loses a second time",
-                    path, fmt::join(formats, ", ")));
+    note(fmt::format(
+        "{}: weights that were already quantized ({}) were quantized again, which loses "
+        "precision twice: better use the original model",
+        path, fmt::join(formats, ", ")));
   if (report.bytes_after >= report.bytes_before)
     note(fmt::format("{}: the weights did not get smaller", path));
   if (!report.unmatched.empty())
-    note(fmt::format("{}: the calibration has tensors that the model lacks: {}", path,
+    note(fmt::format("{}: the calibration has tensors that are not in the model: {}", path,
                      safe_for_terminal(fmt::to_string(fmt::join(report.unmatched, ", ")))));
   if (outliers > 0 && std::none_of(report.tensors.begin(), report.tensors.end(),
                                    [](const QuantizedTensor& t) { return t.outliers > 0; }))
-    note(
-        fmt::format("{}: no columns were set aside: no weight that is encoded in blocks has inputs "
-                    "of {:g} times the median mean square",
-                    path, outliers));
+    note(fmt::format(
+        "{}: --outliers found no columns: no weight that is encoded in blocks has inputs "
+        "of {:g} times the median mean square",
+        path, outliers));
 }
 
-// What is known of the inputs. Nothing if nothing was asked for.
+// What is known about the inputs of the weights; empty without --calibrate and --stats.
 struct Known {
   std::optional<Calibration> calibration;
-  std::unique_ptr<Feedbacks> feedbacks;  // null unless there is a text to read again
+  std::unique_ptr<Feedbacks> feedbacks;  // null without a text to read again
 };
 
 Calibration measured(const QuantizeFlags& flags, const CalibrationText& text) {
@@ -109,8 +109,8 @@ Calibration measured(const QuantizeFlags& flags, const CalibrationText& text) {
   return calibration;
 }
 
-// What an earlier run, which is resumed, has measured on this text and saved. That it was this
-// model is known by what that run left.
+// With --resume: the calibration that the earlier run measured on this text and saved. The
+// leftovers of that run show that it read the same model.
 std::optional<Calibration> measured_before(const QuantizeFlags& flags,
                                            const CalibrationText& text) {
   std::error_code ignored;
@@ -124,15 +124,15 @@ std::optional<Calibration> measured_before(const QuantizeFlags& flags,
   return saved;
 }
 
-// What somebody has measured is not written over.
+// An existing calibration file is not overwritten.
 void expect_new_stats(const QuantizeFlags& flags) {
   std::error_code ignored;
   if (!flags.text.empty() && !flags.stats.empty() && std::filesystem::exists(flags.stats, ignored))
-    fail(Exit::usage, "{} is there already: name another file, or leave out --calibrate to read it",
+    fail(Exit::usage, "{} exists already: name another file, or leave out --calibrate to read it",
          escaped(flags.stats));
 }
 
-// What is measured is saved if --stats names a file; --stats alone reads it.
+// With --calibrate, --stats names the file to save to; without, the file to read.
 Known known_of(const QuantizeFlags& flags, const OpenModel& model) {
   Known known;
   if (flags.text.empty()) {
@@ -167,8 +167,7 @@ uint64_t bytes_of(const char* flag, const std::string& text) {
                        : unit == "g" ? 1e9
                                      : 0;
   if (!(number * times >= 1 && number * times < 1e15))
-    fail(Exit::usage,
-         "{} is {}, expected a number of bytes, or of K, M or G (1000, 10^6, 10^9) of them", flag,
+    fail(Exit::usage, "{} is {}, expected a number of bytes such as 90000000, 180M or 1.5G", flag,
          escaped(text));
   return uint64_t(number * times);
 }
@@ -176,7 +175,7 @@ uint64_t bytes_of(const char* flag, const std::string& text) {
 void put_allotment(const Allotment& plan, bool every_tensor) {
   std::string text;
   if (every_tensor) {
-    std::vector<std::vector<std::string>> rows = {{"tensor", "format", "bytes", "KL, foretold"}};
+    std::vector<std::vector<std::string>> rows = {{"tensor", "format", "bytes", "KL, predicted"}};
     for (const Allotment::Row* row : by_layers(
              plan.tensors, [](auto& t) -> auto& { return t.name; }))
       rows.push_back({safe_for_terminal(row->name), name_of(row->to), std::to_string(row->bytes),
@@ -187,7 +186,7 @@ void put_allotment(const Allotment& plan, bool every_tensor) {
   for (const auto& [name, format] : plan.recipe) ++tensors[format];
   std::vector<std::string> parts;
   for (const auto& [format, n] : tensors) parts.push_back(fmt::format("{} {}", n, name_of(format)));
-  put(text + fmt::format("plan: {:.2f} MB, {:.3f} bits per weight, KL {:.4f} foretold: {}\n",
+  put(text + fmt::format("plan: {:.2f} MB, {:.3f} bits per weight, predicted KL {:.4f}: {}\n",
                          double(plan.bytes) / 1e6, plan.bits_per_weight(), std::max(0.0, plan.kl),
                          fmt::join(parts, ", ")));
 }
@@ -204,7 +203,7 @@ void put_allotment_json(const QuantizeFlags& flags, const Allotment& plan) {
                          {"tensors", tensors}});
 }
 
-// At most ten events a second.
+// Writes at most ten events a second.
 OnProgress progress_lines() {
   using Clock = std::chrono::steady_clock;
   return [last = Clock::time_point()](const FileProgress& progress) mutable {
@@ -215,7 +214,7 @@ OnProgress progress_lines() {
   };
 }
 
-// What is left for weights of the memory that the model is to run in.
+// The bytes that --fits leaves for weights.
 uint64_t room_in(const QuantizeFlags& flags, const ModelSource& source) {
   EngineOptions engine;
   engine.model = flags.in, engine.tokenizer = flags.options.tokenizer;
@@ -223,7 +222,7 @@ uint64_t room_in(const QuantizeFlags& flags, const ModelSource& source) {
   return room_for_weights(source, engine, bytes_of("--fits", flags.fits));
 }
 
-// The formats that a budget or a recipe asks for; without them none.
+// The formats that a budget or a recipe chooses; empty without either.
 Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
   if (!flags.recipe.empty()) {
     std::error_code ignored;
@@ -259,25 +258,25 @@ std::vector<std::string> row_of(const QuantizedTensor& tensor) {
     if (!note.empty()) notes.push_back(note);
   if (tensor.outputs.gptq > 0)
     notes.push_back(fmt::format(
-        "{}: outputs lose {:.2e}{}", tensor.outputs.feeds_back ? "gptq" : "search",
+        "{}: output error {:.2e}{}", tensor.outputs.feeds_back ? "gptq" : "search",
         tensor.outputs.lost(),
         tensor.outputs.feeds_back ? fmt::format(", {:.2e} by search", tensor.outputs.search) : ""));
   if (tensor.inputs.power > 0)
-    notes.push_back(fmt::format("awq, power {}: outputs lose {:.2e}, {:.2e} without",
+    notes.push_back(fmt::format("awq, power {}: output error {:.2e}, {:.2e} without",
                                 tensor.inputs.power, tensor.inputs.lost,
                                 tensor.inputs.lost_without));
-  if (tensor.outliers > 0) notes.push_back(fmt::format("{} columns apart", tensor.outliers));
+  if (tensor.outliers > 0) notes.push_back(fmt::format("{} columns in 16 bits", tensor.outliers));
   return {safe_for_terminal(tensor.name), change, error, fmt::format("{}", fmt::join(notes, "; "))};
 }
 
-// What feedback is worth, over all tensors that have it.
+// The gain of feedback, over all tensors that use it.
 std::string gain_of(const QuantizeReport& report) {
   double search = 0, lost = 0, n = 0;
   for (const QuantizedTensor& t : report.tensors)
     if (t.outputs.gptq > 0) search += t.outputs.search, lost += t.outputs.lost(), ++n;
   if (n == 0) return "";
-  return fmt::format("outputs of {} tensors lose {:.2e} on the average, {:.2e} by search\n", n,
-                     lost / n, search / n);
+  return fmt::format("mean output error of {} tensors: {:.2e}, {:.2e} by search\n", n, lost / n,
+                     search / n);
 }
 
 std::string megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", double(bytes) / 1e6); }
@@ -290,7 +289,7 @@ void put_report(const QuantizeReport& report, const Calibration* calibration) {
   std::string text = table(rows, "<<><");
   if (calibration)
     text +=
-        fmt::format("errors of {} tensors weighed by {} (xxh3 {}){}\n",
+        fmt::format("errors of {} tensors weighted by {} (xxh3 {}){}\n",
                     std::count_if(report.tensors.begin(), report.tensors.end(),
                                   [](const QuantizedTensor& t) { return t.weighed; }),
                     safe_for_terminal(calibration->text), safe_for_terminal(calibration->hash),
@@ -343,7 +342,7 @@ void put_report_json(const QuantizeFlags& flags, const QuantizeReport& report) {
   flags.json.put_result(json);
 }
 
-// Files that are to be written are not there yet, so that their names alone tell them apart.
+// The files to write do not exist yet, so only their paths show whether two are the same.
 void expect_apart(const std::vector<std::string>& names) {
   std::map<std::filesystem::path, std::string> seen;
   for (const std::string& name : names) {
@@ -352,39 +351,40 @@ void expect_apart(const std::vector<std::string>& names) {
     const auto whole = std::filesystem::absolute(name, error);
     const auto where = std::filesystem::weakly_canonical(whole, error);
     if (!error && !seen.emplace(where, name).second)
-      fail(Exit::usage, "{} and {} are one file, expected two", escaped(seen[where]),
+      fail(Exit::usage, "{} and {} are the same file, expected two files", escaped(seen[where]),
            escaped(name));
   }
 }
 
-// Nothing that is read is written over, and nobody waits for a file that cannot be written.
+// Refuses flags that do not go together, files that would overwrite an input, and files that cannot
+// be written, before any work is done.
 void check_files(const QuantizeFlags& flags) {
   if (flags.windows_flag.given() && flags.text.empty())
-    fail(Exit::usage, "--chunks is {}, expected it beside --calibrate only", flags.windows);
+    fail(Exit::usage, "--chunks is {}: it needs --calibrate TEXT", flags.windows);
   if (flags.options.method == RoundingMethod::gptq && flags.text.empty())
-    fail(Exit::usage, "--method is {}, expected --calibrate TEXT beside it", flags.method);
+    fail(Exit::usage, "--method is {}: it needs --calibrate TEXT", flags.method);
   if (flags.options.awq && flags.text.empty() && flags.stats.empty())
-    fail(Exit::usage, "--method is awq, expected --calibrate TEXT or --stats FILE beside it");
+    fail(Exit::usage, "--method is awq: it needs --calibrate TEXT or --stats FILE");
   if (flags.outliers_flag.given() && !(flags.options.outliers > 1))
     fail(Exit::usage, "--outliers is {}, expected more than 1", flags.options.outliers);
   if (flags.outliers_flag.given() && flags.text.empty() && flags.stats.empty())
-    fail(Exit::usage, "--outliers is given, expected --calibrate TEXT or --stats FILE beside it");
+    fail(Exit::usage, "--outliers needs --calibrate TEXT or --stats FILE");
   if (!flags.size.empty()) bytes_of("--size", flags.size);
   if (!flags.fits.empty()) bytes_of("--fits", flags.fits);
   if (flags.context_flag.given() && flags.fits.empty())
-    fail(Exit::usage, "-c is {}, expected --fits beside it", flags.context);
+    fail(Exit::usage, "-c is {}: it needs --fits BYTES", flags.context);
   if (flags.bits_flag.given() && flags.bits <= 0)
     fail(Exit::usage, "--bpw is {}, expected more than 0", flags.bits);
   if (flags.kl_flag.given() && flags.kl <= 0)
     fail(Exit::usage, "--kl is {}, expected more than 0", flags.kl);
   if ((flags.dry_run || !flags.recipe_out.empty()) && !flags.has_budget())
-    fail(Exit::usage, "{} is given, expected --size, --fits, --bpw or --kl beside it",
+    fail(Exit::usage, "{} needs a budget: --size, --fits, --bpw or --kl",
          flags.dry_run ? "--dry-run" : "--write-recipe");
   if (flags.has_budget() && flags.text.empty() && flags.stats.empty())
     fail(Exit::usage,
-         "--size, --fits, --bpw and --kl measure what bits are worth: expected --calibrate TEXT "
-         "beside "
-         "them, or --stats FILE of such a run");
+         "--size, --fits, --bpw and --kl need --calibrate TEXT, or the --stats FILE of an earlier "
+         "run "
+         "with a budget");
   expect_quantizable(flags.options, flags.in, flags.out);
   expect_apart({flags.out, flags.recipe_out, flags.text.empty() ? "" : flags.stats});
   if (!flags.recipe_out.empty())
@@ -395,7 +395,7 @@ void check_files(const QuantizeFlags& flags) {
   if (!flags.options.resume || !is_unfinished(flags.out)) expect_new_stats(flags);
 }
 
-// Reading a text may take minutes.
+// Says so if a calibration has no effect, because reading the text may take minutes.
 void put_idle_calibration(const QuantizeFlags& flags) {
   if (heeds_inputs(flags.options.type) || flags.options.awq || flags.options.outliers > 0 ||
       flags.has_budget() || !flags.recipe.empty())
@@ -416,7 +416,7 @@ RoundingMethod method_of(const QuantizeFlags& flags) {
 int quantize(QuantizeFlags& flags) {
   if (is_name_of_type(flags.out))
     fail(Exit::usage,
-         "{} stands where the file to write does, expected chaski quantize IN OUT TYPE, such as "
+         "{} is in the place of the output file, expected chaski quantize IN OUT TYPE, such as "
          "chaski quantize {} small.quipu {}",
          flags.out, flags.in,
          std::ranges::count(quantize_types(), flags.out) > 0 ? flags.out : flags.type);
@@ -468,111 +468,126 @@ Action declare_quantize(Flags parser) {
       .not_empty("a file to write")
       .required()
       .type("FILE");
-  parser.add("--type,TYPE", flags->type, "format of the weights, as listed below (default q4)")
+  parser
+      .add(
+          "--type,TYPE", flags->type,
+          "format of the weights: q2, q3, q4, q5, q6 or q8 (default q4); chaski help formats lists "
+          "GGUF's and all others")
       .one_of(quantize_types())
       .type("FORMAT");
-  flags->keep_above_flag =
-      parser
-          .add("--keep-above", flags->keep_above,
-               "a tensor that would lose more (relative squared error) keeps more bits (default "
-               "0.02; of q3 and q3_k 0.06, of q2 and q2_k 0.2)")
-          .type("X");
+  flags->keep_above_flag = parser
+                               .add("--keep-above", flags->keep_above,
+                                    "a weight whose relative squared error would be above X keeps "
+                                    "more bits (default 0.02; "
+                                    "q3 and q3_k: 0.06; q2 and q2_k: 0.2)")
+                               .type("X");
   parser
       .add("--calibrate", flags->text,
-           "run the model over this text, and weigh the errors of columns by what comes in there")
+           "run the model on this text, and weight the error of each column by its inputs")
       .not_empty("a file of text")
       .type("FILE");
   parser
-      .add("--method", flags->method,
-           "how weights are rounded: each for itself after a search (search), with feedback of "
-           "errors through what --calibrate reads (gptq), either with inputs divided where that "
-           "loses less (awq, awq+gptq), or by search or gptq, as loses less (default auto)")
+      .add(
+          "--method", flags->method,
+          "how weights are rounded. search: each by itself; gptq: later columns compensate the "
+          "errors of earlier ones; awq, awq+gptq: the same, with inputs scaled if that loses less; "
+          "auto: search or gptq, whichever loses less (default auto)")
       .one_of({"auto", "search", "gptq", "awq", "awq+gptq"})
       .type("NAME");
   Flag outliers = flags->outliers_flag =
       parser
           .add("--outliers", flags->options.outliers,
-               "columns whose inputs have a mean square of more than X times the median stay apart "
-               "in 16 bits, at most every sixteenth of a weight (1000 finds the few that stick "
-               "out); "
-               "with --calibrate or --stats, and without --size, --fits, --bpw and --kl")
+               "experimental: keep columns in 16 bits if the mean square of their inputs is more "
+               "than "
+               "X times the median, at most one column in 16 (1000 finds the few extreme ones). "
+               "Needs "
+               "--calibrate or --stats; not with --size, --fits, --bpw or --kl")
           .type("X");
-  flags->windows_flag = parser
-                            .add("--chunks", flags->windows,
-                                 "texts of 512 tokens that --calibrate reads, at most; 0: all of "
-                                 "the text (default 256)")
-                            .within(0, std::numeric_limits<int>::max())
-                            .type("N");
+  flags->windows_flag =
+      parser
+          .add("--chunks", flags->windows,
+               "chunks of 512 tokens that --calibrate reads, at most; 0: the whole "
+               "text (default 256)")
+          .within(0, std::numeric_limits<int>::max())
+          .type("N");
   parser
       .add("--stats", flags->stats,
-           "a new file for what --calibrate measures; without --calibrate one that is read (such a "
-           "file, or an imatrix of llama.cpp, new or old)")
+           "with --calibrate: save the measurements to this new file. Without: read them from it "
+           "(llama.cpp's imatrix files work too)")
       .not_empty("a file")
       .type("FILE");
   parser
       .add_switch(
           "--fast", flags->fast,
-          "round without a search, and so without --calibrate, --stats, --method and --outliers: "
-          "fifteen "
-          "times as fast, and further from the base: q4 of SmolLM2-135M has KL .20 in place "
-          "of .13 (docs/quantization.md)")
+          "round without a search: fifteen times as fast, but less exact (q4 of SmolLM2-135M: KL "
+          ".20 "
+          "instead of .13, docs/quantization.md). Not with --calibrate, --stats, --method or "
+          "--outliers")
       .excludes(parser.named("--calibrate"))
       .excludes(parser.named("--stats"))
       .excludes(parser.named("--method"))
       .excludes(outliers);
   parser.add_switch(
       "--resume", flags->options.resume,
-      "go on where an earlier run of the same command was killed, and keep what is finished if "
-      "this one is; with --calibrate and --stats, what was saved is not measured again (what awq "
-      "searched for is searched for again)");
+      "continue an earlier run of the same command that was killed, and keep finished tensors if "
+      "this run is killed. With --calibrate and --stats, saved measurements are reused; the search "
+      "of awq runs again");
   Flag size =
       parser
           .add("--size", flags->size,
-               "formats so that all weights together take at most so many bytes (180M, 1.5G), by "
-               "what each weight's bits are worth to the model on the text of --calibrate")
+               "budget: choose each weight's format so that all weights fit this total size (e.g. "
+               "180M, 1.5G). Needs --calibrate, or --stats of such a run")
           .not_empty("a number of bytes")
           .type("BYTES");
-  Flag fits =
-      parser
-          .add("--fits", flags->fits,
-               "the same, so that chaski run takes at most so much memory on the CPU, with the "
-               "context of -c")
-          .not_empty("a number of bytes")
-          .type("BYTES");
+  Flag fits = parser
+                  .add("--fits", flags->fits,
+                       "the same budget as the memory of chaski run on the CPU, with the context "
+                       "of -c (e.g. "
+                       "8G)")
+                  .not_empty("a number of bytes")
+                  .type("BYTES");
   flags->context_flag =
       parser
           .add("-c,--ctx", flags->context,
-               "with --fits: tokens of the context; 0: as many as the model is made for (default "
-               "0)")
+               "with --fits: context size in tokens; 0: the model's maximum (default 0)")
           .within(0, std::numeric_limits<int>::max())
           .type("N");
   Flag bits = flags->bits_flag =
-      parser.add("--bpw", flags->bits, "the same, by bits per weight").type("X");
-  Flag kl = flags->kl_flag =
-      parser.add("--kl", flags->kl, "the same, by the KL divergence that is foretold").type("X");
-  Flag recipe = parser
-                    .add("--recipe", flags->recipe,
-                         "formats by name: lines REGEX = TYPE, of which the first that is found "
-                         "counts; or Q4_K_M, llama.cpp's mixture, in q4h and q6 (where --type is a "
-                         "format that GGUF has, in q4_k and q6_k)")
-                    .not_empty("a file")
-                    .type("FILE");
+      parser.add("--bpw", flags->bits, "the same budget in bits per weight, on average").type("X");
+  Flag kl = flags->kl_flag = parser
+                                 .add("--kl", flags->kl,
+                                      "the other way round: the smallest size with at most this "
+                                      "predicted KL divergence from "
+                                      "IN")
+                                 .type("X");
+  Flag recipe =
+      parser
+          .add("--recipe", flags->recipe,
+               "file with lines REGEX = TYPE; the first line that matches a tensor's name "
+               "decides. Or Q4_K_M: llama.cpp's mixture, in q4h and q6 (in q4_k and q6_k if "
+               "--type is a GGUF format)")
+          .not_empty("a file")
+          .type("FILE");
   Flag budgets[] = {size, fits, bits, kl, recipe};
   for (int i = 0; i < 5; ++i)
     for (int j = 0; j < i; ++j) budgets[i].excludes(budgets[j]);
-  for (int i = 0; i < 4; ++i) budgets[i].excludes(outliers);  // what they take is not planned
-  parser.add("--write-recipe", flags->recipe_out, "what a budget comes to, for --recipe")
+  for (int i = 0; i < 4; ++i)
+    budgets[i].excludes(outliers);  // budgets do not count the outliers' bytes
+  parser
+      .add("--write-recipe", flags->recipe_out,
+           "write the formats that the budget chose to this file, for --recipe")
       .not_empty("a file to write")
       .type("FILE");
-  parser.add_switch("--dry-run", flags->dry_run, "show what a budget comes to, and write nothing");
+  parser.add_switch("--dry-run", flags->dry_run,
+                    "show the formats that the budget chooses, and write nothing");
   declare_threads(parser, flags->options.threads);
   declare_tokenizer(parser, flags->options.tokenizer);
   declare_json(parser, flags->json);
-  parser.table({"Formats", weight_formats(quantize_types())});
-  parser.example("As small as is mostly wanted", "chaski quantize model.gguf small.quipu");
-  parser.example("Nearer to the model: errors weighed by what comes in on a text",
-                 "chaski quantize model.gguf small.quipu q4h --calibrate book.txt");
-  parser.example("What each tensor would have at 5 bits per weight",
+  parser.table({"Formats", weight_formats({"q2", "q3", "q4", "q5", "q6", "q8"})});
+  parser.example("A good size for most uses", "chaski quantize model.gguf small.quipu");
+  parser.example("Nearer to the model: errors weighted by the inputs on a text",
+                 "chaski quantize model.gguf small.quipu q5 --calibrate book.txt");
+  parser.example("The format of each tensor at 5 bits per weight",
                  "chaski quantize model.gguf small.quipu --bpw 5 --calibrate book.txt --dry-run");
   return [flags] { return quantize(*flags); };
 }

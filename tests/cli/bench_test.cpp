@@ -1,5 +1,5 @@
-// chaski bench through the real binary: which cases a run measures, that their bytes and steps add
-// up, and that the outputs agree. No figure of speed is expected: machines differ.
+// chaski bench through the real binary: the cases of a run, their bytes and steps, and that all
+// output formats agree. No speeds are checked, because machines differ.
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -10,13 +10,13 @@ using nlohmann::json;
 
 namespace {
 
-// The case of this kind with so many tokens, behind so many, with such keys and values.
+// The case of this kind with these tokens, depth, and format of keys and values.
 json bench_case(const json& report, const std::string& kind, int tokens, int depth = 0,
                 const std::string& kv = "f16") {
   for (const json& c : report["cases"])
     if (c["case"] == kind && c["tokens"] == tokens && c["depth"] == depth && c["kv"] == kv)
       return c;
-  FAIL("no ", kind, " of ", tokens, " behind ", depth, " with ", kv);
+  FAIL("no ", kind, " of ", tokens, " at depth ", depth, " with ", kv);
   return {};
 }
 
@@ -37,8 +37,8 @@ TEST_CASE("cli/bench: lists of prompts, depths, widths and key formats are every
         CHECK(c["gigabytes_per_second"] > 0);
         CHECK(c["share_of_limit"] > 0);
       }
-  // Three tokens read the weights once and multiply three times as often; the keys of 16 more
-  // positions are read too.
+  // Three tokens read the weights once and multiply three times as often. They also read the keys
+  // of 16 more positions.
   const json one = bench_case(report, "width", 1), three = bench_case(report, "width", 3),
              deep = bench_case(report, "width", 1, 16);
   CHECK(three["operations"] > 2.9 * one["operations"].get<double>());
@@ -89,7 +89,7 @@ TEST_CASE("cli/bench --csv: a header and a row for each case, with the fields of
     quoted.insert(at, 1, '"');
   for (size_t i = 1; i < lines.size(); ++i) {
     CHECK_MESSAGE(lines[i].starts_with("\"" + quoted + "\",q8,"), lines[i]);
-    // The quoted name holds one comma more.
+    // The quoted name contains one more comma.
     CHECK(std::count(lines[i].begin(), lines[i].end(), ',') ==
           std::count(lines[0].begin(), lines[0].end(), ',') + 1);
   }
@@ -121,7 +121,7 @@ TEST_CASE("cli/scripts/plot_bench.py draws what bench --csv prints") {
     CHECK_MESSAGE(svg.find(text) != std::string::npos, text);
 }
 
-TEST_CASE("cli/bench --sgemm: OpenBLAS beside the op, on weights of four formats") {
+TEST_CASE("cli/bench --sgemm: OpenBLAS and the op, on weights of four formats") {
   const Arguments bench = {"bench", "-p", "20", "-n", "0", "-r", "1", "--sgemm", "--json"};
   const Outcome outcome = chaski_run(bench);
   if (outcome.status == 5 && outcome.error_says("OpenBLAS"))

@@ -1,4 +1,4 @@
-// chaski compare through the real binary, beside eval --kl and a loop over logits.
+// chaski compare through the real binary, checked against eval --kl and a loop over logits.
 #include <nlohmann/json.hpp>
 
 #include "engine/session/session.h"
@@ -10,7 +10,7 @@ using nlohmann::json;
 
 namespace {
 
-// What one model goes on with, a token at a time.
+// The greedy continuation of one model, one token at a time.
 std::vector<TokenId> greedy(const std::string& model, const std::string& text, int window,
                             int tokens) {
   EngineOptions options;
@@ -28,7 +28,7 @@ std::vector<TokenId> greedy(const std::string& model, const std::string& text, i
   return said;
 }
 
-// Of more than 1024 tokens, and never the same for long.
+// A text of more than 1024 tokens without long repetitions.
 std::string long_text() {
   constexpr const char *kWho[] = {"dog", "girl", "little bird", "king"},
                        *kDid[] = {"saw", "wanted", "lost", "painted", "asked for"},
@@ -66,9 +66,9 @@ TEST_CASE("cli/compare: figures of eval --kl, the worst places and the first oth
   CHECK(same_law > 0.8);
   CHECK(same_law < 1);
   CHECK(same_draws < same_law);
-  CHECK(same_draws > 2 * same_law - 1);  // at least same_law / (2 - same_law) in each place
+  CHECK(same_draws > 2 * same_law - 1);  // at least same_law / (2 - same_law) at each place
 
-  // All places were asked for: they make up the mean, and their middle is the median.
+  // All places are listed: their mean and median are those of the summary.
   const size_t scored = j["scored_tokens"];
   REQUIRE(j["worst"].size() == scored);
   double sum = 0, same = 0;
@@ -90,7 +90,7 @@ TEST_CASE("cli/compare: figures of eval --kl, the worst places and the first oth
   CHECK(first == 151 + 1);
   CHECK(by_place / double(scored) == doctest::Approx(j["kl"].get<double>()));
 
-  // A place is where it says.
+  // Each place has the position that it reports.
   const auto engine = Engine::open({});
   const Tokenizer& tokenizer = engine->tokenizer();
   const std::vector<TokenId> tokens = tokenizer.encode_prompt(text);
@@ -101,13 +101,13 @@ TEST_CASE("cli/compare: figures of eval --kl, the worst places and the first oth
 
   const auto a = greedy(kStory, text, 151, 40), b = greedy(q4, text, 151, 40);
   const auto part = std::mismatch(a.begin(), a.end(), b.begin());
-  REQUIRE(part.first != a.end());  // or the text is to be longer
+  REQUIRE(part.first != a.end());  // otherwise the test needs a longer text
   CHECK(j["greedy"]["same_tokens"] == part.first - a.begin());
   CHECK(j["greedy"]["a"] == tokenizer.piece(*part.first));
   CHECK(j["greedy"]["b"] == tokenizer.piece(*part.second));
 }
 
-TEST_CASE("cli/compare: a table for people, and a model beside itself") {
+TEST_CASE("cli/compare: a table for people, and a model compared with itself") {
   const Outcome same = chaski_run({"compare", kStory, kStory, "-c", "64", "--chunks", "2", "-n",
                                    "8", "--device", "cpu", "--temp", "1"},
                                   long_text());
@@ -116,12 +116,12 @@ TEST_CASE("cli/compare: a table for people, and a model beside itself") {
        {"A: models/bundled/story.quipu, perplexity ", "\nB: models/bundled/story.quipu",
         "\nKL of B from A a token: mean 0.00000 ± 0.00000, median 0.00000, most 0.000; same top "
         "100.00%",
-        "\ndraws at temperature 1: 100.00% are the same, 100.00% could be kept if they only had to "
-        "have A's law\n",
-        "\nby the place in a window:\n  tokens     34 to 40     KL 0.00000",
-        "\ngreedy, behind the first 32 tokens: the same 8 tokens\n"})
+        "\ndraws at temperature 1: 100.00% are the same, 100.00% would be accepted by rejection "
+        "sampling\n",
+        "\nby position in the window:\n  tokens     34 to 40     KL 0.00000",
+        "\ngreedy, after the first 32 tokens: the same 8 tokens\n"})
     CHECK_MESSAGE(contains(same.out, line), same.out);
-  CHECK_MESSAGE(!contains(same.out, "where they part"), same.out);
+  CHECK_MESSAGE(!contains(same.out, "largest differences"), same.out);
 }
 
 TEST_CASE("cli/compare: refusals") {

@@ -22,7 +22,8 @@ TEST_CASE("cli/quantize prints sizes, formats and errors, and the result runs") 
   CHECK(chaski_run({"inspect", folder / "q8.quipu", "--verify"}).status == 0);
 
   const Outcome again = chaski_run({"quantize", kStory, folder / "q4.quipu", "--json"});
-  CHECK_MESSAGE(again.error_says("(q8) were encoded again, which loses a second time"), again.err);
+  CHECK_MESSAGE(again.error_says("(q8) were quantized again, which loses precision twice"),
+                again.err);
   const Outcome larger = chaski_run({"quantize", kStory, folder / "f16.quipu", "--type", "f16"});
   CHECK_MESSAGE(larger.error_says("the weights did not get smaller"), larger.err);
   const json report = json::parse(again.out);

@@ -1,4 +1,4 @@
-// chaski plan through the real binary: what it foretells is what happens.
+// chaski plan through the real binary: its predictions are what happens.
 #include <nlohmann/json.hpp>
 
 #include "engine/session/engine.h"
@@ -10,7 +10,7 @@ using nlohmann::json;
 
 namespace {
 
-// A cache folder of its own, so that nothing was kept before.
+// An empty cache folder, so that no measurements are kept.
 class OwnCache {
  public:
   OwnCache() : before_(std::getenv("XDG_CACHE_HOME")) {
@@ -38,8 +38,8 @@ Outcome under(const std::string& limit, const std::string& arguments) {
   return {WEXITSTATUS(status), read_file(folder / "out"), read_file(folder / "err")};
 }
 
-// The number behind `what`.
-long number_behind(const std::string& text, const std::string& what) {
+// The number after `what`.
+long number_after(const std::string& text, const std::string& what) {
   const size_t at = text.find(what);
   return at == std::string::npos ? -1 : std::atol(text.c_str() + at + what.size());
 }
@@ -59,7 +59,7 @@ TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measur
   CHECK(plan["weights_mapped"] == true);
   const auto near = [](const json& bytes) { return doctest::Approx(bytes.get<double>()); };
   CHECK(plan["weight_bytes"].get<double>() == near(file["weight_bytes"]).epsilon(0.01));
-  // Keys and values, and the angles of positions.
+  // Keys and values, and the rotary angles.
   const double kept = file["states"]["bytes_per_1024_tokens"].get<double>() / 4;
   CHECK(plan["state_bytes"].get<double>() >= kept);
   CHECK(plan["state_bytes"].get<double>() <= 1.2 * kept);
@@ -68,14 +68,14 @@ TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measur
   CHECK(plan["prompt_tokens_per_second"].get<double>() > 1);
   CHECK(plan["decode_tokens_per_second_at_the_end"].get<double>() <
         plan["decode_tokens_per_second"].get<double>());
-  CHECK(cache.speeds().size() == 2);  // of memory, of the model
+  CHECK(cache.speeds().size() == 2);  // of the memory and of the model
   const auto before = cache.speeds();
   const json again =
       json::parse(chaski_run({"plan", "-m", kStory, "--device", "cpu", "--json"}).out);
   CHECK(again["decode_tokens_per_second"] == plan["decode_tokens_per_second"]);
   CHECK(again["context"] == 512);
   CHECK(cache.speeds() == before);
-  // Another build's kernels have other speeds.
+  // Speeds of another build are measured again.
   for (const auto& file : std::filesystem::directory_iterator(cache.folder()))
     if (contains(read_file(file.path()), "prompt and decode"))
       write_file(file.path(), "5 7 tokens per second, prompt and decode, by a program of 1 byte\n");
@@ -90,12 +90,12 @@ TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measur
     CHECK_MESSAGE(contains(anew.out, std::string("\n  ") + row), row);
 }
 
-TEST_CASE("cli/plan: what would make it fit does") {
+TEST_CASE("cli/plan: the suggested changes make it fit") {
   if (chaski_binary().find("asan") != std::string::npos) return;
   const OwnCache cache;
   const std::string limit = "ulimit -v 300000";
   const Outcome plan = under(limit, "plan " + kStory + " -t 2 -c 2000000 --device cpu --json");
-  REQUIRE_MESSAGE(plan.status == 4, plan.err);  // as run, below
+  REQUIRE_MESSAGE(plan.status == 4, plan.err);  // like run, below
   const json j = json::parse(plan.out);
   CHECK(j["fits"] == false);
   CHECK(j["starts"] == false);
@@ -105,18 +105,18 @@ TEST_CASE("cli/plan: what would make it fit does") {
   CHECK(j["ways"][1]["kv"] == "q8");
   CHECK(j["verdict"].get<std::string>().starts_with("it does not fit: -c "));
 
-  // run says the same, before it reads anything.
+  // run reports the same before it reads anything.
   const std::string run = "run -m " + kStory + " -t 2 -p Once -n 2 --seed 1 ";
   const Outcome refused = under(limit, run + "-c 2000000");
   CHECK(refused.status == 4);
   const size_t last = refused.err.rfind("chaski: error: ");
   CHECK_MESSAGE(contains(refused.err, "a context of 2000000 needs "), refused.err);
-  const long context = number_behind(refused.err.substr(last), "; -c ");
+  const long context = number_after(refused.err.substr(last), "; -c ");
   REQUIRE_MESSAGE(context > 512, refused.err);
   CHECK(context == doctest::Approx(j["ways"][0]["context"].get<double>()).epsilon(0.1));
   const Outcome accepted = under(limit, run + "-c " + std::to_string(context));
   CHECK_MESSAGE(accepted.status == 0, accepted.err);
-  // Not asked for, a context is as long as it gets.
+  // Without -c, the context is as long as fits.
   CHECK(under(limit, run).status == 0);
 
   const Outcome long_one =
@@ -130,14 +130,14 @@ TEST_CASE("cli/plan: what would make it fit does") {
       contains(weights.out, "\nit does not fit: weights in q4 (chaski quantize --type q4)"),
       weights.out);
   CHECK(!contains(weights.out, "tok/s"));
-  // Where not even q4 fits, fewer bits do.
+  // If q4 does not fit, fewer bits do.
   const Outcome fewer =
       under("ulimit -v 800000", "plan --shape llama-3.2-1b:f16 -t 1 -c 2048 --device cpu");
   CHECK_MESSAGE(contains(fewer.out, "\nit does not fit: weights in q3 (chaski quantize --type q3)"),
                 fewer.out);
 }
 
-TEST_CASE("cli/plan: what run takes at most is what was foretold") {
+TEST_CASE("cli/plan: the memory of run is at most what was predicted") {
   const char* real = std::getenv("CHASKI_REAL_MODELS");
   const std::string model = std::string(real ? real : "") + "/SmolLM2-135M-Instruct.Q4_1.gguf";
   if (!have(model) || chaski_binary().find("asan") != std::string::npos) return;

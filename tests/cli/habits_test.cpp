@@ -212,11 +212,11 @@ TEST_CASE("habits/a mistyped flag or command gets a suggestion") {
       {"--version run", "--version takes no arguments, found \"run\""},
       {"--help rnu", "unknown command rnu, did you mean run?"},
       {"quantize MODEL Q4_K_M",
-       "Q4_K_M stands where the file to write does, expected chaski "
+       "Q4_K_M is in the place of the output file, expected chaski "
        "quantize IN OUT TYPE, such as chaski quantize "},
       {"quantize MODEL q8", " small.quipu q8"},
-      {"quantize MODEL F16", "F16 stands where the file to write does"},
-      {"run -p", "-p needs a value after it"},
+    {"quantize MODEL F16", "F16 is in the place of the output file"},
+    {"run -p", "-p needs a value after it"},
       {"run --json=yes", "--json takes no value"},
       {"run -p a --draft ngarm", "or a folder with Medusa heads or an EAGLE head (nearest: ngram)"},
       {"run -p a --draft wizard", "--draft is wizard, expected auto, ngram, none, a model"},

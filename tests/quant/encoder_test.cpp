@@ -1,5 +1,5 @@
-// A layer of an encoder (scratch_model.h): its attention is over the tokens of the pass, before and
-// behind, and keeps nothing.
+// A layer of an encoder model (scratch_model.h). Its attention covers all tokens of the pass,
+// earlier and later ones, and keeps no state.
 #include <cstring>
 
 #include "engine/session/engine_impl.h"
@@ -28,7 +28,7 @@ struct Encoder {
     engine = Engine::open(o);
     model = static_cast<const ScratchModel*>(engine->impl().model.get());
   }
-  // With the weights of the layer without a window. `pages`: the keys and values go through pages.
+  // Uses the weights of the layer without a window. `pages`: keys and values go through pages.
   void build(Graph& g, Mask mask, bool pages) const {
     const ScratchModel::Layer& l = model->layers[2];
     const Paged kv = model->kept(2);
@@ -50,7 +50,7 @@ struct Encoder {
         g.add(y, g.matmul(g.mul(g.silu(g.matmul(m, *l.gate.weight)), g.matmul(m, *l.up.weight)),
                           *l.down.weight)));
   }
-  // (tokens, width) of all texts, in one pass.
+  // The outputs (tokens, width) of all texts, in one pass.
   Values run(const std::vector<std::vector<int32_t>>& texts, Mask mask,
              const Backend& backend = cpu_backend(), bool pages = false) const {
     Batch b;
@@ -90,14 +90,14 @@ std::vector<int32_t> text(int n, int seed) {
   return t;
 }
 
-// Of one token.
+// The values of one token.
 Values row(const Values& all, int64_t width, int64_t t) {
   return {all.begin() + t * width, all.begin() + (t + 1) * width};
 }
 
 }  // namespace
 
-TEST_CASE("encoder: a text has the same values alone and beside others, on every instruction set") {
+TEST_CASE("encoder: a text has the same values alone and in a batch, on every instruction set") {
   const Encoder encoder;
   const auto a = text(300, 1), b = text(17, 2), c = text(1, 3);
   Values first;
@@ -115,7 +115,7 @@ TEST_CASE("encoder: a text has the same values alone and beside others, on every
   }
 }
 
-TEST_CASE("encoder: every token sees the last one, and with a causal mask none behind it") {
+TEST_CASE("encoder: every token sees the last one, and with a causal mask no later one") {
   const Encoder encoder;
   const int64_t width = encoder.model->width;
   const auto before = text(300, 1);

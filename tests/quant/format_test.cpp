@@ -1,6 +1,5 @@
-// Block formats: exact values against golden files made by another program, layouts that lose
-// nothing, panels that mean what at() means, errors of the encoders within bounds that follow from
-// the format.
+// Block formats: exact values against golden files of another program, lossless layouts, panels
+// that agree with at(), and errors of the encoders within bounds derived from the format.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -51,7 +50,7 @@ TEST_CASE("format: GGUF blocks decode to the golden values, bit for bit") {
     decode_plain_row(*format, row, blocks * values, got.data());
     for (size_t i = 0; i < want.size(); ++i) CHECK(want[i] == got[i]);
 
-    // Through the tile, in a lane of its own, and back.
+    // To a tile, each row in another lane, and back.
     std::vector<std::byte> strip(strip_bytes(*format, blocks * values)),
         back(size_t(blocks * bytes));
     pack_strip(*format, row, 0, 11, blocks * values, strip.data());
@@ -86,7 +85,7 @@ TEST_CASE("format: rows of chaski's own formats go through a tile and back") {
       CHECK(plain == tiled);
       for (const float x : plain) sum += double(x) * x;
     }
-    CHECK(sum / double(16 * cols) == doctest::Approx(1).epsilon(0.2));  // as it was asked for
+    CHECK(sum / double(16 * cols) == doctest::Approx(1).epsilon(0.2));  // the requested size
   }
 }
 
@@ -103,7 +102,7 @@ TEST_CASE("format: the grids are those of the gguf package") {
   CHECK(at == file.size());
 }
 
-TEST_CASE("format: a panel's integers and scales are at()'s values") {
+TEST_CASE("format: a panel's integers and scales give at()'s values") {
   Formats::each([]<class F>(F) {
     if constexpr (!F::kFloat) {
       CAPTURE(F::kName);
@@ -165,8 +164,8 @@ TEST_CASE(
     CHECK(std::signbit(f) == (code >= 128));
     CHECK(f8_of_f32(f) == code);
     if (code % 128 == 126) continue;
-    // Half way to the next larger value goes to the even code, and a hair to either side to the
-    // nearer one.
+    // Half way to the next larger value rounds to the even code, and slightly to either side to the
+    // nearer code.
     const float half = (f + f32_of_f8(uint8_t(code + 1))) / 2;
     CHECK(f8_of_f32(half) == code + code % 2);
     CHECK(f8_of_f32(std::nextafter(half, 0.0f)) == code);
@@ -176,7 +175,7 @@ TEST_CASE(
     CHECK((f8_of_f32(large) == 0x7e && f8_of_f32(-large) == 0xfe));
   CHECK((f8_of_f32(INFINITY) == 0x7f && f8_of_f32(-INFINITY) == 0xff));
   CHECK(f8_of_f32(1e-30f) == 0);
-  CHECK(!can_encode(Format::f8));  // nothing is quantized to it
+  CHECK(!can_encode(Format::f8));  // no encoder writes it
 }
 
 TEST_CASE("format: encoders stay within the format's own bound") {
@@ -199,14 +198,14 @@ TEST_CASE("format: encoders stay within the format's own bound") {
         for (int i = 0; i < 32; ++i) {
           const double d = double(y[size_t(b + i)]) - block[i];
           error += d * d, size += double(block[i]) * block[i];
-          // Half a step, and what rounding the scale to f16 (2^-11) does to the largest value.
+          // Half a step, plus the effect of rounding the scale to f16 (2^-11) on the largest value.
           if (f == Format::q8) CHECK(std::fabs(d) <= most * (0.5 / 127 + 0x1p-11));
           if (f == Format::f32) CHECK(d == 0);
         }
       }
     }
     MESSAGE(std::string(info(f).name) << ": relative squared error " << error / size);
-    // Q4_0 by its authors' search, on Gaussian rows: .00668
+    // Q4_0 with its authors' search has .00668 on Gaussian rows.
     if (f == Format::q4_0) CHECK(error / size < 0.00668);
     if (f == Format::q4) CHECK(error / size <= 0.0053);
     if (f == Format::q4h) CHECK(error / size <= 0.0042);
@@ -217,7 +216,7 @@ TEST_CASE("format: encoders stay within the format's own bound") {
     if (f == Format::q5) CHECK(error / size <= 0.0014);
     if (f == Format::nf4) CHECK(error / size <= 0.0090);
     if (f == Format::q6) CHECK(error / size <= 0.0005);
-    // No worse than GGUF's formats by their authors' own search (docs/quantization.md).
+    // No worse than GGUF's formats with their authors' search (docs/quantization.md).
     if (f == Format::q3_k) CHECK(error / size < 0.0209);
     if (f == Format::q4_k) CHECK(error / size < 0.005015);
     if (f == Format::q5_k) CHECK(error / size < 0.001249);
@@ -230,13 +229,13 @@ TEST_CASE("format: encoders stay within the format's own bound") {
 
 namespace {
 
-// What a row's block loses on the best path under a scale, by a table over all triples of steps.
+// The error of a block on the best path under a scale, by a table over all triples of steps.
 template <class F>
 double least_of_paths(uint16_t unit, uint8_t scale, const float* x) {
   typename F::Block b{};
   b.own[0] = scale;
   const double d = F::d(unit, b), centre = F::centre(b);
-  double lost[2][2][2];  // by the last steps, the newest first
+  double lost[2][2][2];  // indexed by the last steps, the newest first
   std::fill(&lost[0][0][0], &lost[0][0][0] + 8, INFINITY);
   lost[0][0][0] = 0;
   for (int k = 0; k < 4; ++k)
@@ -259,7 +258,7 @@ double least_of_paths(uint16_t unit, uint8_t scale, const float* x) {
   return *std::min_element(&lost[0][0][0], &lost[0][0][0] + 8);
 }
 
-// fn(row, block, x) for the blocks of a strip of Gaussian rows.
+// Calls fn(row, block, x) for the blocks of a strip of Gaussian rows.
 template <class F, class Fn>
 void each_trellis_block(Fn fn) {
   constexpr int64_t kCols = 128;
@@ -327,7 +326,7 @@ TEST_CASE("format: encoding zeros, single values and ties") {
     for (size_t i = 0; i < 64; ++i)
       CHECK(y[i] == doctest::Approx(x[i]).epsilon(scaled_by_row ? 0.02 : 1e-3));
   }
-  // Of blocks of 256 too; where a run of zeros stands beside one that is none, it stays exact.
+  // Also in blocks of 256. A run of zeros next to a run of other values stays exact.
   std::vector<float> wide(512, 0), back(512);
   wide[300] = -3, wide[301] = 1;
   for (Format f : {Format::q2_k, Format::q3_k, Format::q4_k, Format::q5_k, Format::q6_k,
@@ -338,7 +337,7 @@ TEST_CASE("format: encoding zeros, single values and ties") {
       encode_strip(f, wide.data(), 512, 1, 512, strip.data(), nullptr,
                    search ? Effort::search : Effort::fast);
       decode_row(f, strip.data(), 0, 512, back.data());
-      const bool coarse = f == Format::q2_k;  // whose four levels have 0 among them
+      const bool coarse = f == Format::q2_k;  // one of its four levels is 0
       CHECK(back[300] == doctest::Approx(-3).epsilon(coarse ? 0.1 : 0.02));
       CHECK(back[301] == doctest::Approx(1).epsilon(coarse ? 0.4 : 0.15));
       CHECK(std::all_of(back.begin(), back.begin() + 288, [](float v) { return v == 0; }));

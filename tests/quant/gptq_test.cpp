@@ -1,4 +1,4 @@
-// quant/encode/gptq.h beside slow versions in doubles, engine/quantize/feedback.h and --method.
+// quant/encode/gptq.h compared with slow versions in doubles; engine/quantize/feedback.h; --method.
 #include "quant/encode/gptq.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ namespace {
 constexpr Format kFedBack[] = {Format::q4, Format::q4h, Format::q4_0, Format::q5_0, Format::q2,
                                Format::q3, Format::q6,  Format::q4t,  Format::q5};
 
-// Inputs whose columns follow each other, and a strip of weights.
+// Inputs with correlated columns, and a strip of weights.
 struct FedLayer {
   static constexpr int64_t kCols = 96, kTokens = 300;
   std::vector<float> x, w;
@@ -35,7 +35,7 @@ struct FedLayer {
         x.push_back(before = 0.9f * before + noise(uint32_t(t * kCols + c)) * float(1 + c % 7));
     }
     for (int64_t i = 0; i < 16 * kCols; ++i) w.push_back(noise(uint32_t(i + 5000000)));
-    // In portions, the last of them a short one.
+    // In portions, the last one shorter.
     for (int64_t first = 0; first < kTokens; first += 128) {
       gram.keep(std::min<int64_t>(128, kTokens - first), [&](int64_t t, float* to) {
         std::copy_n(&x[size_t((first + t) * kCols)], kCols, to);
@@ -73,7 +73,7 @@ struct FedLayer {
 using Square = std::vector<std::vector<double>>;
 Square square(size_t n) { return Square(n, std::vector<double>(n)); }
 
-// By Gauss and Jordan; `a` is positive definite.
+// The inverse by Gauss-Jordan elimination; `a` is positive definite.
 Square inverse(Square a) {
   const size_t n = a.size();
   Square b = square(n);
@@ -115,7 +115,7 @@ TEST_CASE("gptq/a Gram matrix is the products of all columns") {
     }
 }
 
-TEST_CASE("gptq/what outputs lose is what they lose") {
+TEST_CASE("gptq/the predicted error of outputs is their error") {
   const FedLayer layer;
   const Feedback feedback(layer.gram);
   const auto ratio = [&](const std::vector<float>& e) {
@@ -129,7 +129,7 @@ TEST_CASE("gptq/what outputs lose is what they lose") {
   }
 }
 
-TEST_CASE("gptq/outputs lose less than after a search, in every format that feeds back") {
+TEST_CASE("gptq/outputs have less error than after a search, in every format with feedback") {
   const FedLayer layer;
   const Feedback feedback(layer.gram);
   std::vector<float> factors;
@@ -149,7 +149,7 @@ TEST_CASE("gptq/outputs lose less than after a search, in every format that feed
   CHECK(!feeds_back(Format::f16));
 }
 
-TEST_CASE("gptq/inputs that do not depend on each other leave the search as it is") {
+TEST_CASE("gptq/uncorrelated inputs give the result of the search") {
   constexpr int64_t kCols = FedLayer::kCols;
   const FedLayer layer;
   Gram gram(kCols);
@@ -169,15 +169,15 @@ TEST_CASE("gptq/inputs that do not depend on each other leave the search as it i
   }
 }
 
-// As the paper has it: the inverse, its factor, and every error passed on to all columns behind it.
-// The scales are those that were chosen, because the paper's grid is given.
+// The paper's algorithm: the inverse, its factor, and each error passed on to all later columns. It
+// uses the scales that were chosen, because the paper's grid is given.
 TEST_CASE("gptq/codes are those of the paper's recursion") {
   const FedLayer layer;
   constexpr int64_t kCols = FedLayer::kCols;
   const Feedback feedback(layer.gram);
   std::vector<std::byte> strip(strip_bytes(Format::q4_0, kCols));
   encode_strip(Format::q4_0, layer.w.data(), kCols, 16, kCols, strip.data(), feedback);
-  // Blocks by their energy, and columns inside of them.
+  // Blocks in the order of their energy, and columns inside blocks too.
   std::vector<double> block(kCols / 32);
   double mean = 0;
   for (int64_t c = 0; c < kCols; ++c)
@@ -207,11 +207,11 @@ TEST_CASE("gptq/codes are those of the paper's recursion") {
       for (size_t j = k + 1; j < kCols; ++j) w[j] -= error * u[k][j];
     }
   }
-  // A value in the middle between two codes may round either way.
+  // A value half way between two codes may round either way.
   CHECK(same >= 16 * kCols - 2);
 }
 
-TEST_CASE("gptq/groups of weights do not matter, and experts have none") {
+TEST_CASE("gptq/the result does not depend on groups, and experts have no feedback") {
   const TempFolder folder;
   const std::string path = write_scratch_model(folder / "m.quipu", Format::f32);
   EngineOptions o;
@@ -239,7 +239,7 @@ TEST_CASE("gptq/groups of weights do not matter, and experts have none") {
   CHECK(!together.of("token_embd"));    // the head
 }
 
-TEST_CASE("gptq/a group reads the text by its own layers, and by none in front") {
+TEST_CASE("gptq/a group runs the text through its own layers only") {
   const TempFolder folder;
   const std::string path = write_scratch_model(folder / "m.quipu", Format::f32);
   EngineOptions o;
@@ -282,8 +282,8 @@ TEST_CASE("cli/quantize --method gptq: same bytes for any threads, nearer to the
     return outcome.out;
   };
   const std::string report = quantized("one", {"--method", "gptq", "-t", "1"});
-  CHECK_MESSAGE(contains(report, "gptq: outputs lose "), report);
-  CHECK_MESSAGE(contains(report, " on the average, "), report);
+  CHECK_MESSAGE(contains(report, "gptq: output error "), report);
+  CHECK_MESSAGE(contains(report, "mean output error of "), report);
   quantized("three", {"--method", "gptq", "-t", "3"});
   quantized("search", {"--method", "search"});
   CHECK(read_file(folder / "one") == read_file(folder / "three"));
@@ -306,10 +306,10 @@ TEST_CASE("cli/quantize --method gptq: same bytes for any threads, nearer to the
     }
   CHECK(fed_back > 0);
   check_one_line(chaski_run({"quantize", base, folder / "x", "--method", "gptq"}), 2,
-                 "--method is gptq, expected --calibrate");
+                 "--method is gptq: it needs --calibrate");
 }
 
-TEST_CASE("cli/quantize --resume: with feedback too, and what was saved is not measured again") {
+TEST_CASE("cli/quantize --resume: also with feedback, and saved measurements are reused") {
   if (!can_preload()) return;
   const TempFolder folder;
   const std::string text =
@@ -337,7 +337,7 @@ TEST_CASE("cli/quantize --resume: with feedback too, and what was saved is not m
   CHECK(after["kept_tensors"] > 10);
   CHECK(after["kept_tensors"] < after["tensors"].size());
   CHECK(before["tensors"] == after["tensors"]);
-  // What was there is no part of the rate: it counts before the first input is read.
+  // Kept tensors do not count for the rate: they are counted before the first input is read.
   std::filesystem::remove(folder / "out"), std::filesystem::remove(folder / "out.stats");
   REQUIRE(run("out", "FAULT_KILL=pwrite:" + std::to_string(all - 40)).status == 128 + 9);
   const Outcome lines = run("out", "X=", "--jsonl");

@@ -1,4 +1,4 @@
-// engine/quantize/budget.h: formats by what their bits are worth, recipes, and the flags for both.
+// engine/quantize/budget.h: formats for a budget, recipes, and the flags for both.
 #include "engine/quantize/budget.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ using namespace chaski::test;
 
 namespace {
 
-// Of the bundled model, without a run: later layers matter more.
+// Invented sensitivities of the bundled model: later layers matter more.
 Calibration invented(const ModelSource& in) {
   Calibration c;
   for (const TensorSource& t : in.tensors)
@@ -26,7 +26,7 @@ uint64_t bytes_in(const std::string& path) { return open_quipu(path)->bytes(); }
 
 }  // namespace
 
-TEST_CASE("budget/more bytes, less divergence, and never more than were asked for") {
+TEST_CASE("budget/more bytes give less divergence, and never exceed the budget") {
   const ModelSource in = source_of(open_quipu(kStory));
   const Calibration known = invented(in);
   uint64_t own = 0;
@@ -38,13 +38,13 @@ TEST_CASE("budget/more bytes, less divergence, and never more than were asked fo
     const Allotment plan = allot(in, known, budget, 2);
     CAPTURE(most);
     CHECK(plan.bytes <= most);
-    CHECK(plan.bytes > most - 110000);  // less is left than a step takes
+    CHECK(plan.bytes > most - 110000);  // fewer bytes are left than a step takes
     CHECK(plan.kl < before);
     before = plan.kl;
     uint64_t bytes = 0;
     for (const Allotment::Row& row : plan.tensors) bytes += row.bytes;
     CHECK(bytes == plan.bytes);
-    // What matters more never has fewer bits than its like.
+    // Of equal weights, the one that matters more never has fewer bits.
     for (int layer = 1; layer < 6; ++layer)
       CHECK(info(plan.recipe.at(fmt::format("layer.{}.ffn_down", layer))).bits() + 0.3 >=
             info(plan.recipe.at(fmt::format("layer.{}.ffn_down", layer - 1))).bits());
@@ -63,18 +63,18 @@ TEST_CASE("budget/more bytes, less divergence, and never more than were asked fo
   CHECK(allot(in, known, kl, 1).kl <= plan.kl);
 }
 
-TEST_CASE("budget/what cannot be had is refused with both numbers") {
+TEST_CASE("budget/an impossible budget is refused with both numbers") {
   const ModelSource in = source_of(open_quipu(kStory));
   RecipeLimit little;
   little.bytes = 900000;
   const Error error = error_of([&] { allot(in, invented(in), little, 1); });
   CHECK(error.code == Exit::usage);
-  CHECK_MESSAGE(contains(error.what(), "0.90 MB is asked for, expected at least 0.9"),
+  CHECK_MESSAGE(contains(error.what(), "the budget is 0.90 MB, expected at least 0.9"),
                 error.what());
   CHECK(error_of([&] { allot(in, {}, little, 1); }).code == Exit::usage);
 }
 
-TEST_CASE("budget/recipes: the first line that is found counts") {
+TEST_CASE("budget/recipes: the first matching line decides") {
   const ModelSource in = source_of(open_quipu(kStory));
   const Recipe recipe = read_recipe("r.txt",
                                     "# a comment\n"
@@ -95,10 +95,10 @@ TEST_CASE("budget/recipes: the first line that is found counts") {
   };
   CHECK_MESSAGE(contains(refusal("a = q4\nb = q77\n"), "r.txt: line 2 is \"b = q77\""),
                 refusal("x"));
-  CHECK(contains(refusal("(a = q4"), "line 1: \"(a\" is no regular expression"));
+  CHECK(contains(refusal("(a = q4"), "line 1: \"(a\" is not a regular expression"));
 }
 
-TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be taken down as a recipe") {
+TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be saved as a recipe") {
   const TempFolder folder;
   const std::string text = write_file(folder / "text.txt",
                                       read_file("HACKING.md") + read_file("README.md")),
@@ -111,10 +111,10 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be taken down a
   };
   const Outcome dry = run({folder / "dry", "--calibrate", text, "--chunks", "1", "--stats", stats,
                            "--size", "2M", "--dry-run", "--write-recipe", folder / "recipe"});
-  CHECK_MESSAGE(contains(dry.out, "KL, foretold\n"), dry.out);
+  CHECK_MESSAGE(contains(dry.out, "KL, predicted\n"), dry.out);
   CHECK_MESSAGE(contains(dry.out, "plan: "), dry.out);
   CHECK(!std::filesystem::exists(folder / "dry"));
-  // The statistics know what bits are worth, so that no text is read again.
+  // The saved statistics contain the divergences, so no text is read again.
   const Outcome kept = run({folder / "kept", "--stats", stats, "--size", "2M"});
   CHECK(bytes_in(folder / "kept") <= 2000000);
   CHECK(bytes_in(folder / "kept") > 1890000);
@@ -129,16 +129,16 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be taken down a
     flags.insert(flags.begin(), {"quantize", kStory, folder / "x"});
     check_one_line(chaski_run(flags), 2, says);
   };
-  refused({"--size", "2M"}, "expected --calibrate TEXT beside them");
+  refused({"--size", "2M"}, "need --calibrate TEXT, or the --stats FILE");
   refused({"--size", "2X", "--stats", stats}, "--size is 2X, expected a number of bytes");
-  refused({"--size", "900K", "--stats", stats}, "0.90 MB is asked for");
+  refused({"--size", "900K", "--stats", stats}, "the budget is 0.90 MB");
   refused({"--size", "2M", "--bpw", "5", "--stats", stats}, "expected one of them");
   refused({"--dry-run"}, "--dry-run is given, expected --size");
   refused({"--size", "2M", "--stats", stats, "--write-recipe", folder / "./x"}, "expected two");
-  refused({"--calibrate", text, "--chunks", "1", "--stats", stats, "--resume"}, "is there already");
-  refused({"-c", "64"}, "-c is 64, expected --fits beside it");
+  refused({"--calibrate", text, "--chunks", "1", "--stats", stats, "--resume"}, "exists already");
+  refused({"-c", "64"}, "-c is 64: it needs --fits BYTES");
 
-  // What a run takes beside its weights goes off, and more of it with a longer context.
+  // --fits subtracts what a run needs besides weights, which is more with a longer context.
   const auto in_memory = [&](const char* context, std::vector<std::string> known) {
     known.insert(known.begin(), {folder / "fits", "--fits", "20500K", "-c", context, "--dry-run"});
     const std::string out = run(known).out;
@@ -147,7 +147,7 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be taken down a
   };
   const std::string least = in_memory("64", {"--stats", stats});
   CHECK(least != in_memory("512", {"--stats", stats}));
-  // The same whatever the process that asks has in memory.
+  // The result does not depend on the memory that the process uses.
   CHECK(least == in_memory("64", {"--stats", stats, "-t", "3"}));
   CHECK(least == in_memory("64", {"--calibrate", text, "--chunks", "1"}));
   check_one_line(chaski_run({"quantize", kStory, folder / "x", "--stats", stats, "--fits", "5M"}),
@@ -162,13 +162,13 @@ TEST_CASE("cli/quantize --recipe Q4_K_M: llama.cpp's mixture") {
   std::map<std::string, std::string> to;
   const nlohmann::json report = nlohmann::json::parse(outcome.out);
   for (const auto& t : report["tensors"]) to[t["name"]] = t["to"];
-  CHECK(to["layer.2.attn_v"] == "q6");  // of six layers 2 and 5
+  CHECK(to["layer.2.attn_v"] == "q6");  // layers 2 and 5 of six
   CHECK(to["layer.5.ffn_down"] == "q6");
   CHECK(to["layer.2.attn_k"] == "q4h");
   CHECK(to["layer.3.ffn_down"] == "q4h");
-  CHECK(to["token_embd"] == "q6");  // the head, too
+  CHECK(to["token_embd"] == "q6");  // the table is the head too
 
-  // In GGUF's formats, as the bundled model's columns fill them.
+  // In GGUF's formats, those that divide the bundled model's columns.
   const Outcome gguf = chaski_run(
       {"quantize", kStory, folder / "k", "q4_k", "--fast", "--recipe", "Q4_K_M", "--json"});
   REQUIRE_MESSAGE(gguf.status == 0, gguf.err);

@@ -1,4 +1,4 @@
-// engine/quantize/calibration.h and what encoders make of it, each beside a slow version.
+// engine/quantize/calibration.h and the encoders that use it, compared with slow versions.
 #include "engine/quantize/calibration.h"
 
 #include <cmath>
@@ -38,7 +38,7 @@ struct Weighed {
     encode_strip(f, x.data(), cols, 16, cols, strip.data(), with);
     return strip;
   }
-  // sum of factor * (x - x')^2, of one block.
+  // sum of factor * (x - x')^2 over one block.
   template <class At>
   double lost(const float* row, int64_t from, int n, At at) const {
     double sum = 0;
@@ -57,7 +57,7 @@ struct Weighed {
   }
 };
 
-// The least that any scale byte of q4 (spans of 32) or q4h (of 16) could lose, every code tried.
+// The least error of any scale byte of q4 (spans of 32) or q4h (of 16), with every code tried.
 double least_of_nibbles(const Weighed& w, int span) {
   double sum = 0;
   for (int r = 0; r < 16; ++r) {
@@ -83,7 +83,7 @@ double least_of_nibbles(const Weighed& w, int span) {
   return sum;
 }
 
-// The same of q4_0, over scales a five-hundredth apart.
+// The same for q4_0, over scales in steps of 1/500.
 double least_of_q4_0(const Weighed& w) {
   double sum = 0;
   for (int r = 0; r < 16; ++r) {
@@ -106,7 +106,7 @@ std::string text_for_calibration() { return read_file("HACKING.md") + read_file(
 
 }  // namespace
 
-TEST_CASE("calibration/weighed searches are as good as trying everything") {
+TEST_CASE("calibration/weighted searches are as good as trying everything") {
   const Weighed w;
   for (const auto& [format, least] : {std::pair(Format::q4, least_of_nibbles(w, 32)),
                                       {Format::q4h, least_of_nibbles(w, 16)},
@@ -136,9 +136,9 @@ TEST_CASE("calibration/factors that are all the same change no bit") {
   }
 }
 
-TEST_CASE("calibration/inputs of every matmul, experts apart, on any number of threads") {
+TEST_CASE("calibration/inputs of every matmul, separate for experts, on any number of threads") {
   const TempFolder folder;
-  // Floats, so that the engine keeps what it multiplies by; blocks, where it has it quantized only.
+  // With float weights the engine keeps float inputs; with blocks it has quantized ones only.
   for (const Format format : {Format::f32, Format::q8}) {
     CAPTURE(info(format).name);
     const std::string path = write_scratch_model(folder / std::string(info(format).name), format);
@@ -151,7 +151,7 @@ TEST_CASE("calibration/inputs of every matmul, experts apart, on any number of t
     CHECK(told == 2);
     o.threads = 1;
     const auto again = measure_inputs(*Engine::open(o), tokens, 2, [](int) {});
-    // Every matmul but the head.
+    // Every matmul except the head.
     const auto* model = static_cast<const ScratchModel*>(engine->impl().model.get());
     CHECK(found.count("layer.0.attn_q") == 1);
     CHECK(found.count("token_embd") == 0);
@@ -166,10 +166,9 @@ TEST_CASE("calibration/inputs of every matmul, experts apart, on any number of t
       const bool expert = in.experts() > 1;
       CHECK(seen == 2 * kCalibrationWindow * (expert ? model->chosen : 1));
     }
-    // What q, k and v read is the same.
+    // q, k and v read the same values.
     CHECK(found.at("layer.0.attn_q").sums == found.at("layer.0.attn_k").sums);
-    // An expert's sums come from the tokens that chose it, so all of them together are the
-    // router's.
+    // An expert's sums come from the tokens that chose it, so their total is that of the router.
     const InputSquares &gate = found.at("layer.1.gate"), &router = found.at("layer.1.router");
     REQUIRE(gate.experts() == 4);
     for (int64_t c = 0; c < gate.cols; ++c) {
@@ -187,15 +186,15 @@ TEST_CASE("calibration/an expert that saw too few tokens falls back") {
   const auto factors = in.factors();
   CHECK(factors[0] == std::vector<float>{0.5f, 1, 1.5f, 1});
   CHECK(factors[1].empty());
-  CHECK(factors[2].empty());  // nothing but zeros came in
+  CHECK(factors[2].empty());  // all its inputs were zero
   CHECK(factors[3] == std::vector<float>{4, 1e-4f, 1e-4f, 1e-4f});
   CHECK(in.too_few() == std::vector<int64_t>{1, 2});
   CHECK(in.fit({"", Format::f32, 4 * 32, 4}));
-  CHECK(!in.fit({"", Format::f32, 4 * 24, 4}));  // whole strips of an expert each
+  CHECK(!in.fit({"", Format::f32, 4 * 24, 4}));  // each expert needs whole strips
   CHECK(!in.fit({"", Format::f32, 4 * 32, 8}));
 }
 
-TEST_CASE("calibration/saved and read again it is the same, and damage is named") {
+TEST_CASE("calibration/saved and read again it is the same, and damage is reported") {
   const TempFolder folder;
   Calibration c{"book.txt", "0123456789abcdef", 1024, {}};
   c.inputs["layer.0.attn_q"] = {3, {1, 2.5f, 1e-9f}, {1024}};
@@ -224,12 +223,12 @@ TEST_CASE("calibration/saved and read again it is the same, and damage is named"
   CHECK(error_of([&] { save_calibration(folder / "x.gguf", c, folder / "x.gguf"); }).code ==
         Exit::usage);
   bad.inputs.clear();
-  CHECK_MESSAGE(contains(line(bad), "no tensor ends in .in_sum2"), line(bad));
+  CHECK_MESSAGE(contains(line(bad), "no tensor name ends in .in_sum2"), line(bad));
 }
 
 namespace {
 
-// An imatrix.dat as llama.cpp wrote it before 2025.
+// An imatrix.dat in llama.cpp's format from before 2025.
 struct OldImatrixFile {
   std::string bytes;
   template <class T>
@@ -251,7 +250,7 @@ struct OldImatrixFile {
 
 }  // namespace
 
-TEST_CASE("calibration/llama.cpp's older imatrix is read, and damage is named") {
+TEST_CASE("calibration/llama.cpp's older imatrix is read, and damage is reported") {
   const TempFolder folder;
   const std::string path = folder / "imatrix.dat";
   OldImatrixFile whole;
@@ -262,7 +261,7 @@ TEST_CASE("calibration/llama.cpp's older imatrix is read, and damage is named") 
     write_file(path, bytes);
     return load_calibration(path);
   };
-  // As the oldest versions end, and as the later ones do.
+  // Both endings: of the oldest versions and of later ones.
   for (const bool with_text : {false, true}) {
     OldImatrixFile file = whole;
     if (with_text) file.add(int32_t(3)).add_text("texts/wiki.train.raw");
@@ -286,13 +285,13 @@ TEST_CASE("calibration/llama.cpp's older imatrix is read, and damage is named") 
     CHECK(what.find('\n') == what.npos);
     return what;
   };
-  // Cut off anywhere: a line, and never more memory than the file has.
+  // Cut off anywhere: one error line, and no more memory than the file's size.
   OldImatrixFile ended = whole;
   ended.add(int32_t(3)).add_text("text");
   for (size_t size = 1; size < ended.bytes.size(); ++size)
     if (size != whole.bytes.size() && size != whole.bytes.size() + 4)
       line(ended.bytes.substr(0, size));
-  CHECK_MESSAGE(contains(line(ended.bytes + "x"), "1 bytes are left"), line(ended.bytes + "x"));
+  CHECK_MESSAGE(contains(line(ended.bytes + "x"), "1 bytes remain"), line(ended.bytes + "x"));
   const auto with = [&](size_t at, int32_t number) {
     std::string bytes = ended.bytes;
     std::memcpy(bytes.data() + at, &number, 4);
@@ -306,12 +305,12 @@ TEST_CASE("calibration/llama.cpp's older imatrix is read, and damage is named") 
   CHECK(contains(with(calls, -1), "tensor blk.0.attn_q.weight, calls is -1, expected 0 or more"));
   CHECK(contains(with(calls + 4, 0), "columns is 0, expected 1 or more"));
   CHECK(contains(with(calls + 4, INT32_MAX), "columns is 2147483647, but only "));
-  CHECK(contains(with(calls + 8, 0x7fc00000), "has nan, expected sums of squares"));
+  CHECK(contains(with(calls + 8, 0x7fc00000), "has the value nan, expected sums of squares"));
   CHECK(contains(with(whole.bytes.size() + 4, -1), "name of the text, length is -1"));
   OldImatrixFile twice;
   twice.add(int32_t(2)).add_tensor("a", 1, {1}).add_tensor("a", 1, {1});
-  CHECK(contains(line(twice.bytes), "tensor a is there twice"));
-  // Neither this nor GGUF.
+  CHECK(contains(line(twice.bytes), "tensor a occurs twice"));
+  // Neither format.
   CHECK(
       contains(line("Once upon a time there was"), "begins with \"Once\", expected \"GGUF\" or "));
 }
@@ -336,7 +335,7 @@ TEST_CASE("cli/quantize --stats reads an older imatrix as it reads a new one") {
   old.add(int32_t(1)).add_text("text.txt");
   write_file(folder / "imatrix.dat", old.bytes);
   const std::string report = quantized("old", {"--stats", folder / "imatrix.dat"});
-  CHECK_MESSAGE(contains(report, " tensors weighed by text.txt (xxh3 "), report);
+  CHECK_MESSAGE(contains(report, " tensors weighted by text.txt (xxh3 "), report);
   const auto a = open_quipu(folder / "new"), b = open_quipu(folder / "old");
   CHECK(a->sums == b->sums);
 }
@@ -354,7 +353,7 @@ TEST_CASE("cli/quantize --calibrate: same bytes for any threads, saved or measur
   };
   const std::string report = quantized("one", {"--calibrate", text, "--chunks", "2", "--method",
                                                "search", "-t", "1", "--stats", folder / "s"});
-  CHECK_MESSAGE(contains(report, " tensors weighed by text.txt (xxh3 "), report);
+  CHECK_MESSAGE(contains(report, " tensors weighted by text.txt (xxh3 "), report);
   CHECK_MESSAGE(contains(report, "), 1024 tokens\n"), report);
   quantized("three", {"--calibrate", text, "--chunks", "2", "--method", "search", "-t", "3"});
   quantized("reused", {"--stats", folder / "s"});
@@ -365,7 +364,7 @@ TEST_CASE("cli/quantize --calibrate: same bytes for any threads, saved or measur
   const Outcome shown = chaski_run({"inspect", folder / "one"});
   CHECK_MESSAGE(contains(shown.out, "quantize.calibration.text"), shown.out);
   CHECK_MESSAGE(contains(shown.out, "text.txt"), shown.out);
-  // Nearer to the base on another text.
+  // The result is nearer to the base on another text.
   const auto kl = [&](const std::string& name) {
     const Outcome outcome = chaski_run({"eval", "-m", folder / name, "--kl", base, "-c", "128",
                                         "--chunks", "4", "-f", "CONTRIBUTING.md", "--json"});
@@ -395,7 +394,7 @@ TEST_CASE("cli/quantize --stats names what does not match") {
   CHECK(missing.status == 5);
 }
 
-TEST_CASE("cli/quantize --calibrate: no file that is read is written over, and nobody waits") {
+TEST_CASE("cli/quantize --calibrate: no input file is overwritten, and refusals come at once") {
   const TempFolder folder;
   const std::string model = folder / "m.quipu", text = folder / "text.txt", out = folder / "o";
   std::filesystem::copy_file(kStory, model);
@@ -410,13 +409,13 @@ TEST_CASE("cli/quantize --calibrate: no file that is read is written over, and n
   };
   refused({out, "--calibrate", text, "--stats", text}, 2, "is the input");
   refused({out, "--calibrate", text, "--stats", model}, 2, "is the input");
-  refused({out, "--calibrate", text, "--stats", out}, 2, "are one file, expected two");
+  refused({out, "--calibrate", text, "--stats", out}, 2, "are the same file, expected two files");
   refused({text, "--calibrate", text}, 2, "is the input");
   refused({text, "--stats", text}, 2, "is the input");
   refused({out, "--calibrate", text, "--stats", folder / "none/s"}, 5, "none");
 }
 
-TEST_CASE("calibration/a model that knows few positions has short windows") {
+TEST_CASE("calibration/a model with a short context has short windows") {
   const auto engine = open_on_cpu(golden("models/gpt2"), Format::f32);
   const int length = window_of(*engine);
   REQUIRE(length < kCalibrationWindow);
@@ -429,7 +428,7 @@ TEST_CASE("calibration/a model that knows few positions has short windows") {
 
 namespace {
 
-// All of a model in f32, its tensors as `scales` have them.
+// A model in f32, with its tensors scaled.
 std::shared_ptr<const Weights> in_floats(const ModelSource& in, const Scales& scales) {
   ModelSource out{in.path, in.kind, in.meta, {}, in.storage};
   for (const TensorSource& t : in.tensors) {
@@ -450,7 +449,7 @@ std::vector<float> logits_of(std::shared_ptr<const Weights> weights) {
 
 }  // namespace
 
-TEST_CASE("awq/what is divided here and multiplied there leaves the logits as they were") {
+TEST_CASE("awq/scaling readers and makers of a fold does not change the logits") {
   const TempFolder folder;
   std::map<std::string, size_t> folds_by_model;
   const auto check = [&](const std::string& name, const std::string& path) {
@@ -505,7 +504,7 @@ TEST_CASE("awq/folds are those of a llama, head by head") {
   CHECK(reader("layer.0.ffn_down").makers == Names{"layer.0.ffn_up"});
   const Fold output = reader("layer.0.attn_output");
   CHECK(output.makers == Names{"layer.0.attn_v"});
-  CHECK(output.rows < int64_t(output.row_of.size()));  // heads share values
+  CHECK(output.rows < int64_t(output.row_of.size()));  // query heads share values
   CHECK(*std::max_element(output.row_of.begin(), output.row_of.end()) == output.rows - 1);
   for (const Fold& fold : folds)
     CHECK(std::count(fold.readers.begin(), fold.readers.end(), "output") == 0);
@@ -540,7 +539,7 @@ TEST_CASE("cli/quantize --method awq: same bytes for any threads, loses less, an
   CHECK(lost < without);
   const Outcome shown = chaski_run({"inspect", folder / "one"});
   CHECK_MESSAGE(contains(shown.out, "awq"), shown.out);
-  // With feedback too.
+  // Also with feedback.
   const std::vector<std::string> both = {"--calibrate", text,       "--chunks",
                                          "2",           "--method", "awq+gptq"};
   auto again = both;
@@ -548,7 +547,7 @@ TEST_CASE("cli/quantize --method awq: same bytes for any threads, loses less, an
   Arguments over{"quantize", kStory, folder / "both", "--stats", folder / "s"};
   over.insert(over.end(), both.begin(), both.end());
   check_one_line(chaski_run(over), 2,
-                 "is there already: name another file, or leave out --calibrate to read it");
+                 "exists already: name another file, or leave out --calibrate to read it");
   CHECK(read_file(folder / "s") == stats);
   std::filesystem::remove(folder / "s"), quantized("both", both);
   std::filesystem::remove(folder / "s"), again.insert(again.end(), {"-t", "1"});
@@ -556,10 +555,10 @@ TEST_CASE("cli/quantize --method awq: same bytes for any threads, loses less, an
   CHECK(read_file(folder / "both") == read_file(folder / "again"));
   CHECK(read_file(folder / "both") != read_file(folder / "one"));
   check_one_line(chaski_run({"quantize", kStory, folder / "y", "--method", "awq"}), 2,
-                 "--method is awq, expected --calibrate");
+                 "--method is awq: it needs --calibrate");
 }
 
-TEST_CASE("cli/quantize: a calibration that changes no weight is named before it is read") {
+TEST_CASE("cli/quantize: a calibration without effect is reported before the text is read") {
   const TempFolder folder;
   const std::string text = write_file(folder / "text", text_for_calibration());
   const auto said = [&](Arguments more) {
@@ -576,7 +575,7 @@ TEST_CASE("cli/quantize: a calibration that changes no weight is named before it
   CHECK(!contains(said({"--type", "q4_0"}), "no effect"));
 }
 
-TEST_CASE("quantize/what was measured on another model is refused with what to do") {
+TEST_CASE("quantize/a calibration of another model is refused with a remedy") {
   const TempFolder folder;
   const std::string path = write_scratch_model(folder / "model.quipu", Format::f32);
   Calibration calibration{"wiki", "0", 0, {}, {}};

@@ -17,7 +17,7 @@ struct Counted {
   double perplexity() const { return std::exp(mean); }
 };
 
-// A token at a time, in doubles, each window by a session of its own.
+// Reads one token at a time, in doubles, with a new session for each window.
 Counted counted_slowly(const std::string& text, int window, int windows) {
   EngineOptions options;
   options.device = "cpu";
@@ -49,16 +49,16 @@ Counted counted_slowly(const std::string& text, int window, int windows) {
 
 }  // namespace
 
-TEST_CASE("cli/eval counts as a slow loop over logits does") {
+TEST_CASE("cli/eval computes what a slow loop over logits does") {
   const std::string text = read_file("README.md");
-  // A window of an odd length, and one that takes several portions behind its middle.
+  // A window of odd length, and one with several portions after its middle.
   for (const auto& [window, windows] : {std::pair(33, 4), {300, 3}}) {
     CAPTURE(window);
     const Outcome outcome =
         chaski_run({"eval", "--device", "cpu", "-c", std::to_string(window), "--chunks",
                     std::to_string(windows), "-f", "README.md", "--json"});
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
-    CHECK(outcome.err.empty());  // no terminal, no bar
+    CHECK(outcome.err.empty());  // no progress bar without a terminal
     const json j = json::parse(outcome.out);
     const Counted want = counted_slowly(text, window, windows);
     CHECK(j["windows"] == windows);
@@ -82,7 +82,7 @@ TEST_CASE("cli/eval: the text for people, and all windows without --chunks") {
   const size_t tokens =
       Engine::open(options)->tokenizer().encode_prompt(read_file("LICENSE")).size();
   CHECK_MESSAGE(outcome.error_says(fmt::format("{} windows of 64", tokens / 64)), outcome.err);
-  // One window more is not there.
+  // There is no further window.
   const Outcome more = chaski_run({"eval", "-c", "64", "--chunks", "1000"}, read_file("LICENSE"));
   CHECK(more.out == outcome.out);
   const Outcome all = chaski_run({"eval", "-c", "64", "--chunks", "0"}, read_file("LICENSE"));
@@ -91,7 +91,7 @@ TEST_CASE("cli/eval: the text for people, and all windows without --chunks") {
 
 namespace {
 
-// A token at a time, everything in doubles, one model after the other.
+// Reads one token at a time, everything in doubles, one model after the other.
 struct Compared {
   double kl = 0, kl_error = 0, same_top = 0, rms = 0;
 };
@@ -154,18 +154,18 @@ TEST_CASE("cli/eval --kl compares two models as a slow loop in doubles does") {
   CHECK(j["kl_standard_error"].get<double>() == near(want.kl_error));
   CHECK(j["same_top"].get<double>() == near(want.same_top));
   CHECK(j["rms_delta_p"].get<double>() == near(want.rms));
-  // Beside it stands what each model alone gives.
+  // The output also has the results of each model alone.
   for (const auto& [path, found] : {std::pair(base, j["base"]), {model, j}}) {
     const Outcome alone = chaski_run({"eval", "--device", "cpu", "-m", path, "-c", "150",
                                       "--chunks", "2", "-f", "README.md", "--json"});
     CHECK(found["perplexity"] == json::parse(alone.out)["perplexity"]);
   }
-  // A model is nowhere from itself.
+  // A model has no divergence from itself.
   const Outcome self =
       chaski_run({"eval", "-m", base, "--kl", base, "-c", "150", "--chunks", "1", "--noise"}, text);
   CHECK_MESSAGE(self.out.starts_with("KL 0.00000 ± 0.00000, same top 100.00% ± 0.00%, RMS"),
                 self.out);
-  // Unless its keys and values are kept otherwise.
+  // Except with another format of keys and values.
   CHECK_MESSAGE(contains(self.out, "of the base from itself, keys and values in f32\n"), self.out);
   const Outcome noise = chaski_run({"eval", "-m", model, "--kl", base, "-c", "150", "--chunks", "1",
                                     "--noise", "--kv", "q4_0", "--json"},
@@ -173,7 +173,7 @@ TEST_CASE("cli/eval --kl compares two models as a slow loop in doubles does") {
   REQUIRE_MESSAGE(noise.status == 0, noise.err);
   const json n = json::parse(noise.out);
   CHECK(n["floor"].get<double>() > 1e-6);
-  check_one_line(chaski_run({"eval", "--noise"}, text), 2, "--noise is given, expected --kl");
+  check_one_line(chaski_run({"eval", "--noise"}, text), 2, "--noise needs --kl");
 }
 
 TEST_CASE("cli/eval --kl refuses another vocabulary and names the first difference") {

@@ -1,5 +1,5 @@
-// engine/quantize/outliers.h: columns that are kept in 16 bits beside a matmul of few, from the op
-// to the file and back.
+// engine/quantize/outliers.h: columns that are kept in 16 bits next to a matmul of few bits. Tests
+// the op, the file, and the command.
 #include "engine/quantize/outliers.h"
 
 #include <cmath>
@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kLayerCols = 512, kLayerRows = 64, kLayerTokens = 48;
 const std::vector<int64_t> kLargeColumns = {3, 64, 65, 200, 338, 511};
 
-// Floats as a tensor of a file, and in memory.
+// A matrix of floats, as a tensor source and in memory.
 struct MadeMatrix {
   TensorInfo info;
   std::vector<float> x;  // row by row
@@ -42,7 +42,7 @@ struct MadeMatrix {
 };
 MadeMatrix made_matrix(const char* name, int64_t rows, int64_t cols, uint32_t seed) {
   MadeMatrix m{{name, Format::f32, rows, cols}, {}};
-  for (int64_t i = 0; i < rows * cols; ++i) {  // about normal
+  for (int64_t i = 0; i < rows * cols; ++i) {  // approximately normal
     float sum = 0;
     for (uint32_t k = 0; k < 6; ++k) sum += noise(seed + 7919 * k + uint32_t(i));
     m.x.push_back(sum);
@@ -75,7 +75,7 @@ struct WeightInMemory {
   }
 };
 
-// The outputs of a layer, (tokens, rows), with its weights in `to`, some columns apart.
+// The outputs of a layer, (tokens, rows), with its weights in `to` and some columns in 16 bits.
 std::vector<float> layer_outputs(const MadeMatrix& inputs, const MadeMatrix& weights, Format to,
                                  const std::vector<int64_t>& columns) {
   const bool apart = !columns.empty();
@@ -103,7 +103,7 @@ std::vector<float> layer_outputs(const MadeMatrix& inputs, const MadeMatrix& wei
   return {plan.result(), plan.result() + kLayerTokens * kLayerRows};
 }
 
-// What they lose, as a sum of squares.
+// Their error, as a sum of squares.
 double layer_loses(const MadeMatrix& inputs, const MadeMatrix& weights, Format to,
                    const std::vector<int64_t>& columns) {
   const std::vector<float> outputs = layer_outputs(inputs, weights, to, columns);
@@ -125,7 +125,7 @@ InputSquares squares_with(std::vector<float> sums) {
 
 std::string text_to_read() { return read_file("HACKING.md") + read_file("README.md"); }
 
-// The bundled model, computing the same, with what comes out of norms in some columns times 60.
+// The bundled model with some columns of the norms' outputs times 60; it computes the same.
 std::string write_with_outliers(const std::string& path) {
   const ModelSource in = open_model(kStory).source;
   Scales scales;
@@ -174,7 +174,7 @@ TEST_CASE("outliers/columns above a multiple of the median, and the largest of t
   CHECK(outliers_of(squares_with(std::vector<float>(64, 0)), 10).empty());
 }
 
-TEST_CASE("outliers/a layer with made ones loses what it loses without") {
+TEST_CASE("outliers/a layer with made-up outliers has the same error as without them") {
   const MadeMatrix weights = made_matrix("w", kLayerRows, kLayerCols, 11),
                    plain = made_matrix("x", kLayerTokens, kLayerCols, 5);
   MadeMatrix large = plain;
@@ -227,14 +227,14 @@ TEST_CASE("outliers/a graph sets the same columns of a value aside once") {
   for (const Node& node : graph.nodes) nodes += std::holds_alternative<SetAside>(node.op);
   CHECK(nodes >= 6 * 2);
   CHECK(nodes == apart - 6 * 3);
-  // What memory it takes is known, and that of the rest after another quantization.
+  // The predicted memory includes the outliers, also after another quantization.
   uint64_t bytes = 0;
   for (const TensorSource& t : open_model(out).source.tensors)
     bytes += (t.info.bytes() + 63) / 64 * 64;
   const Footprint need(*model, 6, Format::f16, 1);
   CHECK(need.weights() == bytes);
   CHECK(need.weights_in(Format::q2) < bytes);
-  // Encoded again they stay what they are.
+  // Quantizing again leaves the outliers unchanged.
   options.outliers = 0, options.calibration = nullptr, options.type = Format::q8;
   const QuantizeReport again = quantize_model(out, folder / "again", options, {});
   for (const QuantizedTensor& t : again.tensors)
@@ -246,7 +246,7 @@ TEST_CASE("outliers/a graph sets the same columns of a value aside once") {
   CHECK(same(story_logits(out), story_logits(out, 7, 2)));
 }
 
-TEST_CASE("outliers/a model with made ones is as near to its base as one without") {
+TEST_CASE("outliers/a model with made-up outliers is as near to its base as one without") {
   const TempFolder folder;
   const std::string base = write_with_outliers(folder / "base");
   const std::vector<float> want = story_logits(kStory);
@@ -273,7 +273,7 @@ TEST_CASE("outliers/a model with made ones is as near to its base as one without
   CHECK(within >= 2 * none);
 }
 
-TEST_CASE("outliers/files that have half of them, or other numbers of them, are refused by name") {
+TEST_CASE("outliers/files with missing or inconsistent outlier tensors are refused by name") {
   const TempFolder folder;
   const ModelSource in = open_model(kStory).source;
   const TensorSource& q = *in.find("layer.0.attn_q");
@@ -314,7 +314,7 @@ TEST_CASE("outliers/only where the graph multiplies them") {
   const std::set<std::string> gpt2 = can_set_aside(open_model(golden("models/gpt2")).source);
   CHECK(gpt2.count("layer.0.attn_qkv") == 0);
   CHECK(gpt2.count("layer.0.ffn_down") == 1);
-  // Elsewhere they would be passed over.
+  // Otherwise the graph would ignore them.
   for (const char* name : {"layer.0.attn_qkv", "layer.0.ffn_down"}) {
     ModelSource with = open_model(golden("models/gpt2")).source;
     const TensorSource& weight = *with.find(name);
@@ -342,7 +342,7 @@ TEST_CASE("cli/quantize --outliers: same bytes for any threads, shown, kept, ref
   };
   const std::string report =
       quantized("one", {"--calibrate", text, "--chunks", "1", "--method", "search", "-t", "1"});
-  CHECK_MESSAGE(contains(report, "columns apart"), report);
+  CHECK_MESSAGE(contains(report, "columns in 16 bits"), report);
   CHECK_MESSAGE(contains(report, "layer.0.attn_q.outlier_weight"), report);
   const auto json =
       nlohmann::json::parse(quantized("three", {"--method", "search", "-t", "3", "--json"}));
@@ -369,7 +369,7 @@ TEST_CASE("cli/quantize --outliers: same bytes for any threads, shown, kept, ref
   REQUIRE(chaski_run({"convert", folder / "one", folder / "copy.quipu"}).status == 0);
   CHECK(same(story_logits(folder / "copy.quipu"), story_logits(folder / "one")));
 
-  // With feedback, where nothing is fed into the columns that are gone.
+  // With feedback: no error is fed into the removed columns.
   std::filesystem::remove(folder / "s");
   quantized("fed", {"--calibrate", text, "--chunks", "1", "--method", "awq+gptq", "-t", "1"});
   std::filesystem::remove(folder / "s");
@@ -382,18 +382,18 @@ TEST_CASE("cli/quantize --outliers: same bytes for any threads, shown, kept, ref
     all.insert(all.end(), flags.begin(), flags.end());
     check_one_line(chaski_run(all), 2, says);
   };
-  refused({"--outliers", "100"}, "--outliers is given, expected --calibrate");
+  refused({"--outliers", "100"}, "--outliers needs --calibrate");
   refused({"--outliers", "1", "--stats", folder / "s"}, "--outliers is 1, expected more than 1");
   refused({"--outliers", "100", "--fast"}, "--outliers");
   refused({"--outliers", "100", "--stats", folder / "s", "--bpw", "5"}, "--outliers");
   check_one_line(chaski_run({"quantize", folder / "one", folder / "y", "--outliers", "9", "--stats",
                              folder / "s"}),
-                 2, "outliers are set aside already");
+                 2, "outliers that are set aside already");
   const Outcome none =
       chaski_run({"quantize", base, folder / "y", "--outliers", "1e9", "--stats", folder / "s"});
   CHECK(none.status == 0);
   CHECK_MESSAGE(contains(none.err,
-                         "no columns were set aside: no weight that is encoded in blocks has "
+                         "--outliers found no columns: no weight that is encoded in blocks has "
                          "inputs of 1e+09 times"),
                 none.err);
 }

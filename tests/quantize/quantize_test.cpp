@@ -1,5 +1,5 @@
-// engine/quantize/quantize.h on files made here: the recipe, the errors it reports, and that
-// threads leave no trace in the bytes.
+// engine/quantize/quantize.h on files made here: the formats it chooses, the errors it reports, and
+// that the bytes do not depend on threads.
 #include "engine/quantize/quantize.h"
 
 #include <cmath>
@@ -10,62 +10,12 @@
 
 #include "quant/encode/encode.h"
 #include "tests/kit/program.h"
+#include "tests/quantize/made_model.h"
 
 using namespace chaski;
 using namespace chaski::test;
 
 namespace {
-
-// Numbers around 0 with a few large ones, a different row for every row.
-float weight(int64_t row, int64_t col) {
-  const uint32_t h = uint32_t(row * 2654435761u) ^ uint32_t(col * 40503u + 12345u) * 2246822519u;
-  const float x = float(int32_t(h ^ h >> 15)) / 2147483648.0f;
-  return h % 97 == 0 ? 4 * x : x * x * x;
-}
-
-using ValuesByName = std::map<std::string, std::vector<float>>;  // what the file holds, row by row
-
-struct MadeTensor {
-  std::string name;
-  int64_t rows, cols;
-  Format format = Format::f32;
-  float scale = 1;
-};
-
-// A .quipu file whose tensors are weight(), with `edit` having the last word on every value.
-ValuesByName make_model(
-    const std::string& path, const std::vector<MadeTensor>& tensors,
-    const std::function<void(const std::string&, std::vector<float>&)>& edit = {}) {
-  ModelSource source;
-  // Of GPT-2, which has a position table; what else is needed for a list of its tensors.
-  source.meta.set_str("general.architecture", "gpt2");
-  for (auto [key, n] : {std::pair{"context_length", 32},
-                        {"embedding_length", 64},
-                        {"block_count", 1},
-                        {"head_count", 4},
-                        {"feed_forward_length", 700},
-                        {"vocab_size", 100}})
-    source.meta.set_int(std::string("model.") + key, n);
-  source.meta.set_float("model.norm_epsilon", 1e-5);
-  auto values = std::make_shared<ValuesByName>();
-  for (const MadeTensor& t : tensors) {
-    std::vector<float>& v = (*values)[t.name];
-    for (int64_t r = 0; r < t.rows; ++r)
-      for (int64_t c = 0; c < t.cols; ++c) v.push_back(t.scale * weight(r, c));
-    if (edit) edit(t.name, v);
-    source.tensors.push_back(
-        {{t.name, t.format, t.rows, t.cols}, [=](int64_t first, int64_t last, std::byte* dst) {
-           const float* x = values->at(t.name).data();
-           if (t.rows == 1) return void(std::memcpy(dst, x, t.cols * 4));
-           for (int64_t s = first; s < last; ++s, dst += strip_bytes(t.format, t.cols)) {
-             const int rows = int(std::min<int64_t>(16, t.rows - s * 16));
-             encode_strip(t.format, x + s * 16 * t.cols, t.cols, rows, t.cols, dst);
-           }
-         }});
-  }
-  write_quipu(path, source, 1);
-  return *values;
-}
 
 std::vector<float> values_in(const std::string& path, const std::string& name) {
   const auto weights = open_quipu(path);
@@ -101,23 +51,6 @@ const QuantizedTensor& row_of(const QuantizeReport& report, const std::string& n
   std::abort();
 }
 
-std::string line_of(const std::function<void()>& work, Exit code) {
-  try {
-    work();
-  } catch (const Error& error) {
-    CHECK_MESSAGE(int(error.code) == int(code), error.what());
-    return error.what();
-  }
-  FAIL("nothing was thrown");
-  return {};
-}
-
-const std::vector<MadeTensor> kModel = {
-    {"token_embd", 100, 64},       {"position_embd", 32, 64},  {"layer.0.attn_norm", 1, 64},
-    {"layer.0.attn_q", 64, 64},    {"layer.0.attn_k", 24, 64}, {"layer.0.ffn_up", 700, 64},
-    {"layer.0.ffn_down", 64, 172}, {"output", 100, 64},
-};
-
 }  // namespace
 
 TEST_CASE("quantize/the recipe by name and shape") {
@@ -143,7 +76,7 @@ TEST_CASE("quantize/the recipe by name and shape") {
   verify(*open_quipu(folder / "out.quipu"), 2);
 }
 
-TEST_CASE("quantize/GGUF's blocks of 256: what does not fill them gets blocks of 32") {
+TEST_CASE("quantize/GGUF's blocks of 256: other columns get blocks of 32") {
   const TempFolder folder;
   std::vector<MadeTensor> model = kModel;
   for (MadeTensor& t : model)
@@ -202,7 +135,7 @@ TEST_CASE("quantize/bytes and report do not depend on threads") {
   }
 }
 
-TEST_CASE("quantize/without a search: nearly as near, and the same bytes for any threads") {
+TEST_CASE("quantize/without a search: nearly as exact, and the same bytes for any threads") {
   const TempFolder folder;
   make_model(folder / "in.quipu", {{"layer.0.ffn_up", 500, 256}, {"layer.0.ffn_down", 256, 512}});
   for (const Format type : {Format::q4, Format::q4h, Format::q4_0, Format::q5_0, Format::mxfp4,
@@ -287,7 +220,7 @@ TEST_CASE("quantize/a weight that is not finite is refused by name and place") {
     }
 }
 
-TEST_CASE("quantize/what has the format already keeps its bits") {
+TEST_CASE("quantize/a tensor that has the format already keeps its bits") {
   const TempFolder folder;
   make_model(folder / "in.quipu", kModel);
   quantize(folder / "in.quipu", folder / "q4.quipu", Format::q4);
@@ -308,7 +241,7 @@ TEST_CASE("quantize/raising stops at the tensor's own format") {
   CHECK(row_of(report, "layer.0.ffn_up").error == 0);
 }
 
-TEST_CASE("quantize/who asks for 2 or 3 bits gets them, and 4 where a tensor would break") {
+TEST_CASE("quantize/2 and 3 bits are kept, except for tensors that lose too much") {
   const TempFolder folder;
   make_model(folder / "in.quipu", kModel);
   for (const Format type : {Format::q2, Format::q3}) {
@@ -320,7 +253,7 @@ TEST_CASE("quantize/who asks for 2 or 3 bits gets them, and 4 where a tensor wou
     CHECK(row_of(usual, "layer.0.attn_q").to == type);
     CHECK(row_of(usual, "layer.0.attn_q").error > 0.01);
     CHECK(row_of(usual, "layer.0.ffn_up").to == type);
-    CHECK(row_of(usual, "output").to == Format::q6);  // decides every token
+    CHECK(row_of(usual, "output").to == Format::q6);  // the head decides every token
     const QuantizeReport strict = quantize(folder / "in.quipu", folder / "strict.quipu", type, 1,
                                            row_of(usual, "layer.0.ffn_up").error / 2);
     CHECK(row_of(strict, "layer.0.ffn_up").to == Format::q4);
@@ -360,276 +293,4 @@ TEST_CASE("quantize/usage errors come before a byte is written") {
   CHECK(refused("x.quipu", Format::q4, NAN).find("keep-above") != std::string::npos);
   CHECK(read_file(folder / "in.quipu") == before);
   CHECK(!std::filesystem::exists(folder / "x.quipu"));
-}
-
-namespace {
-
-// Of a run that was told to stop when it had written so much of it.
-void interrupt(const std::string& in, const std::string& out, QuantizeOptions options,
-               double share) {
-  options.resume = true;
-  const auto stop = [&](const FileProgress& progress) {
-    if (double(progress.done) >= share * double(progress.total)) fail(Exit::io, "interrupted");
-  };
-  CHECK(error_of([&] { quantize_model(in, out, options, stop); }).code == Exit::io);
-}
-
-// The only hidden file of a folder.
-std::string part_in(const std::string& folder) {
-  std::string found;
-  for (const auto& file : std::filesystem::directory_iterator(folder))
-    if (file.path().extension() == ".tmp") {
-      CHECK(found.empty());
-      found = file.path();
-    }
-  return found;
-}
-
-// `chaski quantize` of the bundled model to folder/out, in trouble.
-struct Resumed {
-  const TempFolder& folder;
-  std::string flags = " --type q4_0 --fast -t 1 --json";
-  std::string out() const { return folder / "out"; }
-
-  Outcome run(const std::string& fault, bool resume) const {
-    const std::string trouble =
-        fault.empty() ? "" : "export LD_PRELOAD=" + faults_shim() + " " + fault + "; ";
-    return Program({"-c", trouble + "exec " + chaski_binary() + " quantize " + kStory + " " +
-                              out() + flags + (resume ? " --resume" : "")},
-                   "", "", "/bin/sh")
-        .wait();
-  }
-  // Goes on, and says how many tensors were there already.
-  int64_t go_on(const std::string& whole) const {
-    const Outcome outcome = run("", true);
-    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
-    CHECK((read_file(out()) == whole));
-    CHECK(part_in(folder.path).empty());
-    std::filesystem::remove(out());
-    return nlohmann::json::parse(outcome.out)["kept_tensors"].get<int64_t>();
-  }
-};
-
-}  // namespace
-
-TEST_CASE("quantize/progress counts what is encoded, not what is copied") {
-  const TempFolder folder;
-  make_model(folder / "in.quipu", {{"layer.0.attn_q", 64, 64, Format::q8},
-                                   {"layer.0.attn_k", 64, 64},
-                                   {"layer.0.attn_v", 64, 64, Format::q8},
-                                   {"layer.0.ffn_up", 64, 64}});
-  QuantizeOptions options;
-  options.type = Format::q8, options.threads = 1;
-  uint64_t encoded = 0;
-  size_t calls = 0;
-  const QuantizeReport report =
-      quantize_model(folder / "in.quipu", folder / "out.quipu", options, [&](const auto& p) {
-        const bool copied = p.tensor == "layer.0.attn_q" || p.tensor == "layer.0.attn_v";
-        CHECK(p.encoded - encoded == (copied ? 0 : 64 * 64));
-        CHECK(p.to_encode == 2 * 64 * 64);
-        encoded = p.encoded, ++calls;
-      });
-  CHECK(calls == 4);
-  CHECK(encoded == report.weights);
-  // Of what was finished before, that too.
-  options.type = Format::q4_0;
-  interrupt(folder / "in.quipu", folder / "out.quipu", options, 0.4);
-  std::vector<uint64_t> seen;
-  options.resume = true;
-  CHECK(quantize_model(folder / "in.quipu", folder / "out.quipu", options, [&](const auto& p) {
-          seen.push_back(p.encoded);
-        }).kept == 2);
-  CHECK(seen == std::vector<uint64_t>{3 * 64 * 64, 4 * 64 * 64});
-}
-
-TEST_CASE("cli/quantize --resume: killed at any write, it goes on and writes the same bytes") {
-  if (!can_preload()) return;
-  const TempFolder folder;
-  const Resumed quantize{folder};
-  const Outcome undisturbed = quantize.run("", false);
-  REQUIRE_MESSAGE(undisturbed.status == 0, undisturbed.err);
-  const std::string whole = read_file(quantize.out());
-  const auto json = nlohmann::json::parse(undisturbed.out);
-  CHECK(json["kept_tensors"] == 0);
-  const int n = int(json["tensors"].size());
-  std::filesystem::remove(quantize.out());
-  CHECK(quantize.go_on(whole) == 0);  // where there is nothing to go on with
-  // The table's foot, of each tensor the data and its line, and at the end the header.
-  for (int at : {1, 2, 3, 4, 5, n, n + 1, 2 * n - 1, 2 * n, 2 * n + 1, 2 * n + 2}) {
-    CAPTURE(at);
-    // Whether it was begun with --resume or not.
-    const Outcome killed = quantize.run("FAULT_KILL=pwrite:" + std::to_string(at), at % 2);
-    CHECK(killed.status == 128 + 9);
-    CHECK(!part_in(folder.path).empty());
-    CHECK(!std::filesystem::exists(quantize.out()));
-    CHECK(quantize.go_on(whole) == std::max(0, (at - 2) / 2));
-  }
-  for (const auto& [fault, kept] :
-       {std::pair{"fallocate:1", 0}, {"fsync:1", n}, {"fsync:2", 0}, {"rename:1", 0}}) {
-    CAPTURE(fault);
-    CHECK(quantize.run("FAULT_KILL=" + std::string(fault), true).status == 128 + 9);
-    CHECK(quantize.go_on(whole) == kept);
-  }
-  // Killed twice, and Ctrl-C, which leaves what is finished to --resume alone.
-  CHECK(quantize.run("FAULT_KILL=pwrite:12", true).status == 128 + 9);
-  CHECK(quantize.run("FAULT_SIGNAL=pwrite:9:2", true).status == 130);
-  CHECK(quantize.go_on(whole) == 9);
-  CHECK(quantize.run("FAULT_SIGNAL=pwrite:9:2", false).status == 130);
-  CHECK(files_in(folder.path) == 0);
-  // A disk that is full for a while.
-  check_one_line(quantize.run("FAULT_CALL=pwrite:12:28", true), 5, "no space left");
-  CHECK(quantize.go_on(whole) == 5);
-}
-
-TEST_CASE("cli/quantize --resume: what is damaged is made again") {
-  if (!can_preload()) return;
-  const TempFolder folder;
-  const Resumed quantize{folder};
-  const Outcome undisturbed = quantize.run("", false);
-  REQUIRE_MESSAGE(undisturbed.status == 0, undisturbed.err);
-  const std::string whole = read_file(quantize.out());
-  const int n = int(nlohmann::json::parse(undisturbed.out)["tensors"].size());
-  std::filesystem::remove(quantize.out());
-  REQUIRE(quantize.run("FAULT_KILL=fsync:1", true).status == 128 + 9);
-  const std::string path = part_in(folder.path), part = read_file(path);
-  const size_t foot = part.size() - 7 * 8, lines = foot - size_t(n) * 64;
-  const auto kept_of = [&](std::string bytes) {
-    write_file(path, bytes);
-    return quantize.go_on(whole);
-  };
-  const auto flipped = [&](size_t at) {
-    std::string bytes = part;
-    bytes[at] = char(bytes[at] ^ 4);
-    return bytes;
-  };
-  const auto said_of = [&](const std::string& bytes) {
-    write_file(path, bytes);
-    const Outcome outcome = quantize.run("", true);
-    std::filesystem::remove(quantize.out());
-    return outcome.err;
-  };
-  const std::string anew =
-      "out: the temporary file of an earlier run is damaged: everything is made anew\n";
-  CHECK(!contains(said_of(part), "earlier run"));
-  CHECK(contains(said_of(flipped(lines / 2)), "note: " + quantize.out() + ": 1 of " +
-                                                  std::to_string(n) +
-                                                  " tensors of an earlier run are damaged"));
-  CHECK(contains(said_of(flipped(foot)), anew));
-  CHECK(contains(said_of(part.substr(0, lines)), anew));
-  for (const size_t size : {part.size(), size_t(1), size_t(20)})  // nothing was begun
-    CHECK(!contains(said_of(std::string(size, '\0')), "earlier run"));
-  CHECK(contains(said_of("CHASKI"), "of an earlier run is too short: everything is made anew"));
-  CHECK(kept_of(part) == n);
-  CHECK(kept_of(flipped(lines / 2)) == n - 1);
-  CHECK(kept_of(flipped(lines - 1)) >= n - 1);  // or between the tensors
-  for (const size_t at : {0, 8, 31, 55, 63})    // its sum, what is said of it, and theirs
-    CHECK(kept_of(flipped(lines + 2 * 64 + at)) == n - 1);
-  for (size_t at = foot; at < part.size(); at += 5) CHECK(kept_of(flipped(at)) == 0);
-  for (const size_t size : {size_t(0), size_t(1), size_t(100), lines, foot, part.size() - 1})
-    CHECK(kept_of(part.substr(0, size)) == 0);
-  CHECK(kept_of(part + "x") == 0);
-  CHECK(kept_of(part.substr(0, lines) + part.substr(foot)) == 0);
-  CHECK(kept_of(whole) == 0);
-}
-
-TEST_CASE("cli/quantize --resume: where files cannot be locked it says that all is made anew") {
-  if (!can_preload()) return;
-  const TempFolder folder;
-  const Resumed quantize{folder};
-  REQUIRE(quantize.run("FAULT_KILL=pwrite:12", true).status == 128 + 9);
-  const std::string part = part_in(folder.path);
-  const Outcome anew = quantize.run("FAULT_CALL=flock:1:95 FAULT_FOR_EVER=1", true);
-  CHECK_MESSAGE(anew.status == 0, anew.err);
-  CHECK_MESSAGE(anew.error_says("note: " + part +
-                                ": its file system has no locks (operation not "
-                                "supported), so another run may still write it; "
-                                "everything is made anew\n"),
-                anew.err);
-  CHECK(nlohmann::json::parse(anew.out)["kept_tensors"] == 0);
-  CHECK(have(part));
-}
-
-TEST_CASE("quantize/resume: another input, other settings or calibration are refused") {
-  const TempFolder folder;
-  const std::string in = folder / "in.quipu", out = folder / "out.quipu";
-  make_model(in, kModel);
-  QuantizeOptions options;
-  options.type = Format::q4_0, options.threads = 1, options.resume = true;
-  const QuantizeReport undisturbed = quantize_model(in, folder / "whole.quipu", options, {});
-  const std::string whole = read_file(folder / "whole.quipu");
-  interrupt(in, out, options, 0.6);
-  const std::string part = part_in(folder.path), bytes = read_file(part);
-  const auto refused = [&](const QuantizeOptions& with, const std::string& says) {
-    const std::string line = line_of([&] { quantize_model(in, out, with, {}); }, Exit::usage);
-    CHECK_MESSAGE(contains(line, says), line);
-    CHECK((read_file(part) == bytes));
-  };
-  QuantizeOptions other = options;
-  other.type = Format::q4h;
-  refused(other, "out.quipu: the finished part of it was made with other settings, expected");
-  other = options, other.keep_above = 0.03;
-  refused(other, "other settings");
-  other = options, other.recipe["layer.0.attn_q"] = Format::q8;
-  refused(other, "other settings");
-  Calibration calibration;
-  calibration.text = "a", calibration.hash = "b";
-  other = options, other.calibration = &calibration;
-  refused(other, "another calibration");
-  // A vector more, and one weight of a tensor that is finished.
-  auto more = kModel;
-  more.push_back({"layer.0.ffn_norm", 1, 64});
-  make_model(in, more);
-  refused(options, "another input");
-  make_model(in, kModel, [](const std::string& name, std::vector<float>& v) {
-    if (name == "token_embd") v[3] += 0.125f;
-  });
-  refused(options, "tensor token_embd has changed since it was quantized for ");
-  make_model(in, kModel);
-  const QuantizeReport resumed = quantize_model(in, out, options, {});
-  CHECK(resumed.kept > 0);
-  CHECK(resumed.kept < resumed.tensors.size());
-  CHECK((read_file(out) == whole));
-  for (size_t t = 0; t < resumed.tensors.size(); ++t)
-    CHECK(resumed.tensors[t].error == undisturbed.tensors[t].error);
-  CHECK(part_in(folder.path).empty());
-  // Without it nothing is kept.
-  interrupt(in, out, options, 0.6);
-  options.resume = false;
-  CHECK(quantize_model(in, out, options, {}).kept == 0);
-  CHECK((read_file(out) == whole));
-  CHECK(part_in(folder.path).empty());
-}
-
-TEST_CASE("cli/scripts/plot_quantize.py draws what quantize --json prints") {
-  if (std::system("python3 --version > /dev/null 2>&1") != 0) return;
-  const TempFolder folder;
-  const Outcome outcome =
-      chaski_run({"quantize", kStory, folder / "out", "--type", "q4_0", "--fast", "--json"});
-  REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
-  write_file(folder / "a.json", outcome.out);
-  const std::string draw = "python3 scripts/plot/plot_quantize.py " + (folder / "a.json") + " -o " +
-                           (folder / "a.svg") + " 2> " + (folder / "err");
-  REQUIRE(std::system(draw.c_str()) == 0);
-  const std::string svg = read_file(folder / "a.svg");
-  CHECK(svg.starts_with("<svg "));
-  CHECK_MESSAGE(contains(svg, "<title>layer.3.ffn_down: "), svg);
-  CHECK_MESSAGE(contains(svg, ", q4_0</title>"), svg);
-  // Outputs were not measured.
-  CHECK(std::system((draw + " --outputs").c_str()) != 0);
-  CHECK_MESSAGE(contains(read_file(folder / "err"), "has no such figures"), folder.path);
-
-  std::string text;
-  while (text.size() < 2000) text += "Tim saw a big dog. The dog had a red ball, and it was sad. ";
-  const Outcome compared = chaski_run({"compare", kStory, folder / "out", "-f",
-                                       write_file(folder / "text", text), "-c", "64", "--json"});
-  REQUIRE_MESSAGE(compared.status == 0, compared.err);
-  write_file(folder / "places.json", compared.out);
-  std::string lines;
-  for (int i = 1; i <= 7; ++i) lines += fmt::format(" line{}={}", i, folder / "places.json");
-  REQUIRE(std::system(("python3 scripts/plot/plot_quantize.py --places" + lines + " -o " +
-                       (folder / "places.svg"))
-                          .c_str()) == 0);
-  const std::string places = read_file(folder / "places.svg");
-  for (int i = 1; i <= 7; ++i) CHECK_MESSAGE(contains(places, fmt::format(">line{}<", i)), places);
-  CHECK_MESSAGE(contains(places, " windows of 64 tokens<"), places);
 }
