@@ -49,7 +49,7 @@ struct InputPower {
   double power = 0, lost = 0, lost_without = 0;
 };
 
-// Takes each fold of `in` whose weights are all encoded anew, and searches for the power 0, .1, ...
+// Takes each fold of `in` whose weights are all converted, and searches for the power 0, .1, ...
 // .9 that loses least in a few strips of the fold's readers. Where it is above 0, the scales go
 // into the jobs and are applied to their sources and inputs. The numbers do not depend on threads.
 void scale_inputs(const ModelSource& in, std::vector<WeightJob>& jobs, int threads);

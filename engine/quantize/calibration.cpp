@@ -286,10 +286,10 @@ void expect_sums(const std::string& path, const std::string& tensor,
 }
 
 // llama.cpp's older importance matrices, from before they were GGUF files:
-//   i32 number of tensors; for each an i32 length and its name, i32 calls, an i32 number of
-//   columns, and that many f32, sums of squares in units that depend on the program that wrote the
-//   file then optionally i32 calls in total, an i32 length and the name of the text
-// The file does not contain the number of tokens of a call; llama.cpp's usual number is ours too.
+//   i32 number of tensors. For each: i32 length, name, i32 calls, i32 number of columns, f32 sums.
+//   Optionally at the end: i32 calls in total, i32 length, name of the text.
+// The sums are sums of squares in units that depend on the program that wrote the file. The number
+// of tokens of a call is not in the file; llama.cpp's usual number is assumed.
 class OldImatrix {
  public:
   explicit OldImatrix(const Mapping& file) : in_(file.path(), file.bytes()) {

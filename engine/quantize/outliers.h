@@ -23,7 +23,7 @@ std::vector<int64_t> outliers_of(const InputSquares& inputs, double above);
 // The names of the weights whose columns the model's graph can set aside. Throws what bind_model()
 // throws.
 std::set<std::string> can_set_aside(const ModelSource& in);
-// Sets aside the outliers of each weight that is encoded anew in blocks: the job's source gets
+// Sets aside the outliers of each weight that is converted to blocks: the job's source gets
 // zeros there, and its inputs too. Throws Error(usage) for a model that has outliers already.
 void set_outliers_aside(const ModelSource& in, std::vector<WeightJob>& jobs, double above);
 // Appends the two tensors of each weight that has outliers, scaled as the weight is.

@@ -1,11 +1,11 @@
 // Makes a model smaller before it is run: every weight of a matmul gets the format `type`. Some
 // tensors keep more bits, and the report says why:
-//   norms and biases are f32
-//   the position table keeps its own format
+//   norms and biases are f32;
+//   the position table keeps its own format;
 //   a weight whose columns are not a multiple of the block of `type` gets a stand-in
-//   (engine/shelf/substitute_formats.h)
+//   (engine/shelf/substitute_formats.h);
 //   the head and the embedding get at least q6, or q8 if `type` is a GGUF format, unless a recipe
-//   decides otherwise
+//   decides otherwise;
 //   a weight whose relative squared error would be above `keep_above` gets the next better format
 #pragma once
 #include <functional>

@@ -15,10 +15,10 @@ namespace chaski {
 int64_t strips_of(const TensorInfo& info);  // 1 for a vector
 
 // How a weight is rounded:
-//   search  each value by itself, after a search for the scales
-//   gptq    with feedback (quant/encode/gptq.h)
-//   best    by search or gptq, whichever loses less of the outputs of a few strips
-//   fast    each value by itself, without a search (Effort::fast)
+//   search: each value by itself, after a search for the scales.
+//   gptq: with feedback (quant/encode/gptq.h).
+//   best: by search or gptq, whichever loses less of the outputs of a few strips.
+//   fast: each value by itself, without a search (Effort::fast).
 enum class RoundingMethod { best, search, gptq, fast };
 
 // The method, and what it needs to know about the inputs; null: unknown.

@@ -45,7 +45,7 @@ struct WeightJob {
   const InputSquares* known_inputs() const { return inputs ? &*inputs : nullptr; }
   // Whether the mean squares of all inputs are known, and are the same for all rows (no experts).
   bool has_inputs() const { return inputs && inputs->experts() == 1 && inputs->too_few().empty(); }
-  // Whether the weight is encoded anew, in blocks. `source` is f32 once it was changed.
+  // Whether the weight is converted to a block format. `source` is f32 once it was changed.
   bool gets_blocks() const { return choice.to != source.info.format && info(choice.to).block > 1; }
 };
 using WeightJobs = std::vector<WeightJob>;
