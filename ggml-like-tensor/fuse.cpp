@@ -183,7 +183,7 @@ class Fuser {
   Graph& g_;
   std::vector<int> uses_;        // by value: readers, and the result if it is one
   std::vector<Node*> producer_;  // by value
-  std::vector<bool> removed_;       // by node
+  std::vector<bool> removed_;    // by node
 };
 
 }  // namespace
