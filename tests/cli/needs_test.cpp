@@ -70,7 +70,7 @@ TEST_CASE("cli/unsupported files are refused in one line, by run and by convert"
       {tiny_llama().tensor("blk.0.odd.weight", {32}, 36, std::string(64, '\0')),
        "has type I2_S, expected F32"},
       {tiny_llama().tensor("blk.0.odd.weight", {32}, 36, std::string(64, '\0')),
-       "no file says which: take the model's safetensors folder, or a file of TQ2_0"},
+       "the file does not say which: use the model's safetensors folder or a TQ2_0 file"},
       {tiny_llama().tensor("blk.0.extra.weight", {4}, 0, floats(4)),
        "tensor layer.0.extra has no place in a llama model"},
   };

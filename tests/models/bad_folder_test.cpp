@@ -86,9 +86,10 @@ TEST_CASE("bad/packed weights") {
   };
   std::string mixed = whole, none = whole, missing = whole;
   mixed[order + 4 * 5] = char(mixed[order + 4 * 5] == 0 ? 1 : 0);
-  with("down_proj.g_idx has group ", mixed);
+  with("that begins or ends within a block of 32 columns, expected groups of a multiple of 32",
+       mixed);
   none[order + 4 * 5] = 77;
-  with("down_proj.g_idx has group 77 of column 5, expected 0 to 2", none);
+  with("down_proj.g_idx has group 77 for column 5, expected 0 to 2", none);
   missing.replace(missing.find("down_proj.qzeros"), 16, "down_proj.qzerox");
   with("down_proj.qzeros is missing", missing);
 }

@@ -214,8 +214,8 @@ TEST_CASE("bad/llama2.c") {
     header[field] = n;
     return header;
   };
-  check_llama2c("content is not a model", with(0, -4));
-  check_llama2c("content is not a model", with(3, 0));
+  check_llama2c("content is not a known model format", with(0, -4));
+  check_llama2c("content is not a known model format", with(3, 0));
   check_llama2c("n_heads is 3", with(3, 3));
   check_llama2c("n_heads is 4", with(3, 4));  // heads of one channel cannot be rotated
   check_llama2c("n_kv_heads is 3", with(4, 3));
@@ -281,15 +281,15 @@ TEST_CASE("bad/files that are no model") {
   check_refused(temp / "missing.gguf", "missing.gguf", "cannot be opened", Exit::io);
   check_refused(temp.path, temp.path, "no config.json");
   check_refused(write_file(temp / "text.txt", "Once upon a time there was a file of text."),
-                "text.txt", "not a model");
-  check_refused(write_file(temp / "empty", ""), "empty", "not a model");
-  check_refused(write_file(temp / "one", "G"), "one", "not a model");
+                "text.txt", "not a known model format");
+  check_refused(write_file(temp / "empty", ""), "empty", "not a known model format");
+  check_refused(write_file(temp / "one", "G"), "one", "not a known model format");
   check_refused(write_file(temp / "w.safetensors", safetensors("{}", "")), "w.safetensors",
-                "the folder it is in");
+                "the path of its folder");
   check_refused(write_file(temp / "noise", "\x8a\x13\xc4\x5e\x91\x07\xee\x32{\x9d\x44 and so on"),
-                "noise", "not a model");
+                "noise", "not a known model format");
   check_refused(write_file(temp / "zeros.bin", std::string(4096, '\0')), "zeros.bin",
-                "not a model");
+                "not a known model format");
 }
 
 }  // namespace

@@ -130,9 +130,9 @@ TEST_CASE("import/parts of one tensor leave together, or not at all") {
   const auto k = std::find_if(source.tensors.begin(), source.tensors.end(),
                               [](auto& t) { return t.info.name == "layer.0.attn_k"; });
   k->info.format = Format::f16;
-  CHECK_MESSAGE(
-      says().find("is f32 and layer.0.attn_k is f16, expected one format") != std::string::npos,
-      says());
+  CHECK_MESSAGE(says().find("is f32 and layer.0.attn_k is f16, expected the same format") !=
+                    std::string::npos,
+                says());
   source.tensors.erase(k);
   CHECK_MESSAGE(
       says().find("tensors for layer.0.attn_qkv have 96 rows, expected 128") != std::string::npos,

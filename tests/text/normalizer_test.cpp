@@ -78,7 +78,7 @@ TEST_CASE("tokenizer: normalizer steps") {
   CHECK(normalized({"lowercase"}, "A\xFF\xC3") == "a\uFFFD\uFFFD");  // bytes that are not UTF-8
   CHECK(normalized({"charsmap"}, "abcA", one_rule('b', "XY")) == "aXYcA");
   CHECK(refusal({"nfx"}).find("has \"nfx\", expected") != std::string::npos);
-  CHECK(refusal({"replace", "a"}).find("ends behind \"replace\"") != std::string::npos);
+  CHECK(refusal({"replace", "a"}).find("ends after \"replace\"") != std::string::npos);
   CHECK(refusal({"replace", "", "a"}).find("empty") != std::string::npos);
   CHECK(refusal({"charsmap"}).find("charsmap has 0 bytes") != std::string::npos);
   CHECK(refusal({"charsmap"}, {255, 255, 255, 255, 0}).find("charsmap") != std::string::npos);
