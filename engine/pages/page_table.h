@@ -36,8 +36,8 @@ class PageTable {
   // Page numbers by cell / 16. Entries that are not held are undefined. The address changes only
   // when this is assigned to.
   const int32_t* data() const { return pages_.data(); }
-  // The bytes of the pages that prepare() would take for cells up to `end`, and of them the bytes
-  // that are new memory, if the pool uses free and idle pages first.
+  // The bytes of the pages that prepare() would take for cells up to `end`. new_bytes_to() counts
+  // only new memory: the pool uses free and idle pages first.
   uint64_t bytes_to(int end) const;
   uint64_t new_bytes_to(int end) const;
 

@@ -16,7 +16,7 @@ namespace chaski {
 
 namespace {
 
-// Stands in for the data of matrices, which are never read.
+// The address of all matrices, whose data are never read.
 alignas(64) std::byte nowhere[64];
 
 uint64_t aligned_bytes(const TensorInfo& t) { return (t.bytes() + 63) / 64 * 64; }
