@@ -592,7 +592,7 @@ TEST_CASE("quantize/a calibration of another model is refused with a remedy") {
   const Error error = error_of([&] { quantize_model(path, folder / "out", options, {}); });
   CHECK(error.code == Exit::bad_file);
   CHECK_MESSAGE(contains(error.what(),
-                         " numbers for it: it is of another model, expected one of "
-                         "this model, or --calibrate TEXT"),
+                         " numbers for it: it was measured on another model. "
+                         "Expected a calibration of this model, or --calibrate TEXT"),
                 error.what());
 }

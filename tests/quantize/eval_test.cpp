@@ -166,7 +166,8 @@ TEST_CASE("cli/eval --kl compares two models as a slow loop in doubles does") {
   CHECK_MESSAGE(self.out.starts_with("KL 0.00000 ± 0.00000, same top 100.00% ± 0.00%, RMS"),
                 self.out);
   // Except with another format of keys and values.
-  CHECK_MESSAGE(contains(self.out, "of the base from itself, keys and values in f32\n"), self.out);
+  CHECK_MESSAGE(contains(self.out, "of the base from itself with keys and values in f32\n"),
+                self.out);
   const Outcome noise = chaski_run({"eval", "-m", model, "--kl", base, "-c", "150", "--chunks", "1",
                                     "--noise", "--kv", "q4_0", "--json"},
                                    text);
