@@ -75,10 +75,11 @@ class GbnfParser {
     if (rules_->defined(rule)) in_.wrong(at, fmt::format("rule {} is defined twice", left));
     rules_->define(rule, alternatives(0));
     if (!in_.at_end() && in_.next() != '\n' && in_.next() != '\r')
-      in_.expected("'|', the end of the line, or what a rule is made of");
+      in_.expected("'|', the end of the line, or another item of the rule");
   }
 
-  // In a group a line's end says nothing; outside a rule goes on behind a | at either side of it.
+  // In a group, line ends have no meaning. Outside a group, a rule continues on the next line if a
+  // | ends this line or begins the next one.
   bool another_alternative(int depth) {
     const size_t before = in_.at();
     skip_blanks(true);
@@ -104,10 +105,10 @@ class GbnfParser {
       if (in_.at_end() || c == '|' || c == ')' || c == '\n' || c == '\r') return all;
       const size_t at = in_.at();
       Rules::Part part = item(depth);
-      // A name with ::= behind it begins the next rule, of whatever was forgotten in between.
+      // A name before ::= begins the next rule, so something is missing between the two rules.
       skip_blanks(depth > 0);
       if (names_rules(c) && in_.sees("::="))
-        in_.wrong(at, "found the next rule, expected the end of the line in front of it");
+        in_.wrong(at, "found the next rule, expected the end of the line before it");
       while (const auto times = in_.repeats()) {
         part = rules_->repeated(part, times->least, times->most);
         skip_blanks(depth > 0);
@@ -136,7 +137,7 @@ class GbnfParser {
     in_.expected("a text in quotes, [characters], ., (a group) or a rule's name");
   }
 
-  // A character, or what a backslash makes of the next.
+  // A character, or an escape sequence.
   uint32_t literal(std::string_view end) {
     if (in_.at_end() || in_.next() == '\n') in_.expected(end);
     if (!in_.take("\\")) return in_.character();

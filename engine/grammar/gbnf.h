@@ -1,5 +1,6 @@
-// GBNF, the grammars of llama.cpp's users: rules `name ::= ...`, of which `root` is the whole.
-// Literals, classes, any character (.), groups, alternatives, * + ? {m,n}, comments, recursion.
+// GBNF, the grammar format of llama.cpp: rules `name ::= ...`; `root` is the rule of the whole
+// text. It has literals, classes, any character (.), groups, alternatives, * + ? {m,n}, comments
+// and recursion.
 #pragma once
 #include <memory>
 

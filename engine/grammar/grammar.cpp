@@ -9,10 +9,10 @@ namespace chaski {
 namespace {
 
 constexpr size_t kMostMaskBytes = 64 << 20;
-// A mask with at most this share of the vocabulary is a list.
+// A mask with at most 1/64 of the vocabulary is stored as a list.
 constexpr int kFewOf = 64;
-// Bytes looked ahead for guesses.
-constexpr size_t kMostForetold = 64;
+// Bytes to look ahead for forced tokens.
+constexpr size_t kMostForced = 64;
 
 }  // namespace
 
@@ -67,13 +67,13 @@ const Grammar::Mask& Grammar::opening_mask() {
 
 void Grammar::stay_small() {
   if (mask_bytes_ <= kMostMaskBytes && !recognizer_.is_full()) return;
-  recognizer_.forget();
+  recognizer_.clear();
   masks_.clear(), opening_.reset();
   mask_bytes_ = 0;
   ++generation_;
 }
 
-GrammarText::Place GrammarText::behind(Place place, TokenId token, bool first) {
+GrammarText::Place GrammarText::after(Place place, TokenId token, bool first) {
   const Tokenizer& t = grammar_.tokenizer();
   Recognizer& r = grammar_.recognizer();
   r.allow_work();
@@ -84,13 +84,13 @@ GrammarText::Place GrammarText::here() {
   if (generation_ == grammar_.generation()) return place_;
   generation_ = grammar_.generation();
   place_ = grammar_.recognizer().start();
-  for (size_t i = 0; i < tokens_.size(); ++i) place_ = behind(place_, tokens_[i], i == 0);
+  for (size_t i = 0; i < tokens_.size(); ++i) place_ = after(place_, tokens_[i], i == 0);
   return place_;
 }
 
 void GrammarText::take(TokenId token) {
-  const Place next = behind(here(), token, tokens_.empty());
-  ENSURE(next != Recognizer::kNowhere, "a drawn token is allowed");
+  const Place next = after(here(), token, tokens_.empty());
+  ENSURE(next != Recognizer::kNowhere, "the grammar allows a drawn token");
   tokens_.push_back(token);
   place_ = next;
 }
@@ -100,8 +100,8 @@ std::span<const float> GrammarText::allowed(std::span<const float> logits,
   grammar_.stay_small();
   Place place = here();
   bool first = tokens_.empty();
-  for (const TokenId guess : history.subspan(history_)) {
-    place = behind(place, guess, first);
+  for (const TokenId draft : history.subspan(history_)) {
+    place = after(place, draft, first);
     first = false;
   }
   const Grammar::Mask& mask = first && opens_ ? grammar_.opening_mask() : grammar_.mask(place);
@@ -124,10 +124,10 @@ std::span<const float> GrammarText::allowed(std::span<const float> logits,
   return logits_;
 }
 
-std::vector<TokenId> GrammarText::foretold(int most) {
-  // Where they are mostly wrong, other tokens than the longest make up such texts.
+std::vector<TokenId> GrammarText::forced(int most) {
+  // If most were rejected, the model writes such bytes with other tokens than the longest ones.
   constexpr int kTried = 8;
-  const bool only_sure = foretold_ >= kTried && 2 * right_ < foretold_;
+  const bool only_sure = drafted_ >= kTried && 2 * accepted_ < drafted_;
   std::vector<TokenId> out;
   Recognizer& r = grammar_.recognizer();
   if (opens_ && tokens_.empty()) return out;
@@ -135,7 +135,7 @@ std::vector<TokenId> GrammarText::foretold(int most) {
   std::string bytes;
   Place begin = here(), end = begin;
   while (int(out.size()) < most) {
-    for (int byte; bytes.size() < kMostForetold && (byte = r.only_byte(end)) >= 0;
+    for (int byte; bytes.size() < kMostForced && (byte = r.only_byte(end)) >= 0;
          bytes += char(byte))
       end = r.step(end, uint8_t(byte));
     const auto [token, size] = grammar_.trie().longest(bytes);
@@ -153,7 +153,7 @@ Draft GrammarText::fitting(const Draft& draft) {
     const auto [token, parent] = draft.nodes[i];
     if (!TokenTrie::takes(grammar_.tokenizer(), token)) return false;
     places[i] =
-        behind(parent < 0 ? here() : places[size_t(parent)], token, tokens_.empty() && parent < 0);
+        after(parent < 0 ? here() : places[size_t(parent)], token, tokens_.empty() && parent < 0);
     return places[i] != Recognizer::kNowhere;
   });
 }

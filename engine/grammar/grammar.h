@@ -1,6 +1,6 @@
-// A grammar over the vocabulary of a model: at each place of a text, which tokens may come next.
-// Masks are kept by place, so a place that comes again costs a look-up. Control tokens are never
-// allowed but those that end a text, and these exactly where the grammar may end.
+// A grammar over the vocabulary of a model: which tokens may come next at each place of a text.
+// Masks are cached by place, so a place that occurs again costs a lookup. Control tokens are never
+// allowed, except the end tokens where the grammar may end.
 #pragma once
 #include <memory>
 #include <optional>
@@ -22,14 +22,15 @@ class Grammar {
   Grammar(std::shared_ptr<const Rules> rules, const Tokenizer& tokenizer);
 
   struct Mask {
-    int count = 0;               // of tokens that are allowed
-    std::vector<TokenId> few;    // all of them, if they are few
-    std::vector<uint64_t> bits;  // otherwise, by token
+    int count = 0;               // allowed tokens
+    std::vector<TokenId> few;    // these tokens, if there are few
+    std::vector<uint64_t> bits;  // otherwise a bit for each token of the vocabulary
     bool has(TokenId token) const;
   };
   // Throws what Recognizer::step() throws.
   const Mask& mask(Place place);
-  // At the beginning of a text before which nothing stands, where tokens have another text.
+  // The mask of the first token of a text that nothing precedes. Some tokenizers decode that token
+  // to another text.
   const Mask& opening_mask();
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -37,12 +38,13 @@ class Grammar {
   Recognizer& recognizer() { return recognizer_; }
   const TokenTrie& trie() const { return trie_; }
 
-  // Places are numbers that hold until this changes: when too much is known, all is forgotten.
+  // Places are valid until this number changes: stay_small() clears all caches when they are too
+  // large.
   int generation() const { return generation_; }
   void stay_small();
 
  private:
-  Mask made();  // of bits_
+  Mask made();  // from bits_
   void set(TokenId token) { bits_[size_t(token) / 64] |= uint64_t(1) << token % 64; }
 
   std::shared_ptr<const Rules> rules_;
@@ -57,42 +59,43 @@ class Grammar {
   int generation_ = 0;
 };
 
-// One text under a grammar: it follows the tokens that were drawn, and guesses with them.
+// One text under a grammar. It follows the drawn tokens, and draft tokens after them.
 class GrammarText {
  public:
-  // `opens`: nothing but control tokens stands before it, so its first token loses the space that
-  // some tokenizers put in front of a text.
+  // `opens`: only control tokens precede the text. Its first token then loses the space that some
+  // tokenizers put before a text.
   GrammarText(Grammar& grammar, bool opens) : grammar_(grammar), opens_(opens) {}
 
-  // The logits with those of tokens that are not allowed at minus infinity; valid until the next
-  // call. `history` is all that stands before the drawn token: what was there at the last stand(),
-  // and guesses that are allowed.
+  // The logits, with minus infinity for tokens that are not allowed; valid until the next call.
+  // `history` holds all tokens before the drawn one: those of the last set_history(), and draft
+  // tokens that are allowed.
   std::span<const float> allowed(std::span<const float> logits, std::span<const TokenId> history);
-  // The text so far ends a history of so many tokens.
-  void stand(size_t history) { history_ = history; }
-  void take(TokenId token);  // the text goes on with it
-  // Whether nothing can follow.
+  // The number of tokens before the next draw, including the text so far.
+  void set_history(size_t size) { history_ = size; }
+  void take(TokenId token);  // appends it to the text
+  // Whether the text cannot continue.
   bool is_over() { return !grammar_.recognizer().goes_on(here()); }
 
-  // Tokens for bytes of which the grammar leaves no choice, as long ones as fit. Where the mask
-  // leaves one token they are right; elsewhere others might make up the same bytes.
-  std::vector<TokenId> foretold(int most);
-  // How many of so many of them were right.
-  void learn(int guesses, int right) { foretold_ += guesses, right_ += right; }
-  // The guesses that are allowed.
+  // Draft tokens for bytes that the grammar determines, each as long as possible, at most `most`.
+  // They are certainly right where the mask has one token; elsewhere the model may draw other
+  // tokens with the same bytes.
+  std::vector<TokenId> forced(int most);
+  // Counts how many of these draft tokens were accepted.
+  void learn(int drafted, int accepted) { drafted_ += drafted, accepted_ += accepted; }
+  // The part of a draft that is allowed.
   Draft fitting(const Draft& draft);
 
  private:
   using Place = Grammar::Place;
   Place here();
-  Place behind(Place place, TokenId token, bool first);
+  Place after(Place place, TokenId token, bool first);
 
   Grammar& grammar_;
   const bool opens_;
   std::vector<TokenId> tokens_;
   size_t history_ = 0;
   Place place_ = Recognizer::kNowhere;
-  int generation_ = -1, foretold_ = 0, right_ = 0;
+  int generation_ = -1, drafted_ = 0, accepted_ = 0;
   std::vector<float> logits_;
 };
 

@@ -9,16 +9,17 @@ namespace chaski {
 
 namespace {
 
-// More digits than a double holds would be others when they are read.
+// A double cannot hold more digits: a reader would get another number.
 constexpr int64_t kMostNumber = 999'999'999'999'999;
-// Of a fraction; between bounds few enough that it is not rounded to one of them.
+// Digits of a fraction. Between bounds there are fewer, so that no fraction rounds to a bound.
 constexpr int kMostFraction = 15, kMostBoundedFraction = 6;
-// Of multiples: beyond the one, as many as the other are listed.
+// multipleOf: up to kMostStep an automaton counts remainders. For a larger step, up to kMostListed
+// multiples are listed.
 constexpr int64_t kMostStep = 100, kMostListed = 1000;
-// What a line may be indented by.
+// Characters of indentation of a line at most.
 constexpr int kMostIndent = 24;
 
-// Of whole numbers.
+// Bounds of whole numbers.
 struct Limits {
   int64_t low, high;
 };
@@ -28,19 +29,20 @@ Limits limits_of(std::optional<int64_t> least, std::optional<int64_t> most) {
 }
 uint64_t size_of(int64_t x) { return x < 0 ? ~uint64_t(x) + 1 : uint64_t(x); }
 
-// The multiples nearest to the limits, divided by the number that they are multiples of.
+// The smallest and the largest multiple of `of` within the limits, divided by `of`.
 Limits factors_of(int64_t of, const Limits& limits) {
   const auto below = [&](int64_t x) { return x / of - (x % of < 0); };
   return {-below(-limits.low), below(limits.high)};
 }
 
-// Decimal numbers, digit by digit, and what is left of the digits so far when they are divided.
+// An automaton over decimal digits. Its states hold the remainder of the digits read so far,
+// divided by `of`.
 class Multiples {
  public:
   Multiples(Rules& rules, int64_t of) : rules_(rules), of_(of), end_(rules.state()) {}
   Rules::State end() const { return end_; }
 
-  // Those from `least` to `most`, read from that state on.
+  // Adds the multiples from `least` to `most`, read from state `from` on.
   void add(Rules::State from, uint64_t least, uint64_t most) {
     while (least <= most) {
       low_ = std::to_string(least);
@@ -53,7 +55,8 @@ class Multiples {
   }
 
  private:
-  // Where so many digits have come: those of the limits, as long as it is on them.
+  // The state after `digits` digits. `on_low` and `on_high` say whether they equal the beginning of
+  // the limit.
   std::optional<Rules::State> at(size_t digits, int64_t rest, bool on_low, bool on_high) {
     const size_t left = low_.size() - digits;
     if (left == 0) return rest == 0 ? std::optional(end_) : std::nullopt;
@@ -79,10 +82,11 @@ class Multiples {
   const int64_t of_;
   const Rules::State end_;
   std::string low_, high_;
-  std::map<std::pair<size_t, int64_t>, Rules::State> known_;  // by digits that are left, and rest
+  std::map<std::pair<size_t, int64_t>, Rules::State> known_;  // by digits left, and remainder
 };
 
-const CodeSet& plain() {  // what stands in a string as it is
+// Characters that a JSON string holds without a backslash.
+const CodeSet& plain() {
   static const CodeSet set = [] {
     CodeSet escaped = CodeSet::of("\"\\");
     escaped.add(0, 0x1F);
@@ -115,7 +119,7 @@ JsonParts::JsonParts(Rules& rules)
 
   const CodeSet hex{{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
       not_d{{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}};
-  // \u of a surrogate is no character by itself.
+  // \u with a surrogate is not a character, so D is followed by 0 to 7.
   const Rules::Part code[] = {
       both(rules.one_of(not_d), rules.one_of(hex)),
       both(rules.one_of(CodeSet::of("dD")), rules.one_of(CodeSet{{'0', '7'}}))};
@@ -170,9 +174,9 @@ Rules::Part JsonParts::string(int least, int most) {
   return quoted(rules_.repeated(rules_.call(character_), least, most));
 }
 
-// Character by character along the names: where another follows, any may; and the string may end
-// where no name does.
-Rules::Part JsonParts::name_besides(const std::vector<std::string>& names) {
+// A trie of the names. After a character that leaves the trie, any characters may follow. The
+// string may end at each node where no name ends.
+Rules::Part JsonParts::name_except(const std::vector<std::string>& names) {
   struct Node {
     std::map<uint32_t, size_t> next;
     bool ends = false;
@@ -209,7 +213,7 @@ Rules::Part JsonParts::name_besides(const std::vector<std::string>& names) {
   return quoted({states[0], end});
 }
 
-// Between two numbers of as many digits.
+// The numbers between two numbers with the same count of digits.
 Rules::Part JsonParts::same_length(std::string_view least, std::string_view most) {
   if (least.empty()) return rules_.nothing();
   const size_t rest = least.size() - 1;
@@ -230,7 +234,7 @@ Rules::Part JsonParts::same_length(std::string_view least, std::string_view most
   return rules_.either(parts);
 }
 
-// Decimal numbers without zeros in front.
+// Decimal numbers without leading zeros.
 Rules::Part JsonParts::digits(uint64_t least, uint64_t most) {
   std::vector<Rules::Part> parts;
   while (least <= most) {
@@ -282,7 +286,8 @@ Rules::Part JsonParts::multiple(int64_t of, std::optional<int64_t> least,
   return {begin, multiples.end()};
 }
 
-// Whole numbers, and between the bounds such that have a fraction, which is never 0 there.
+// Whole numbers, and numbers with a fraction between the bounds. A fraction does not end with 0, so
+// a number with a fraction never equals a bound.
 Rules::Part JsonParts::number(const Bounds& bounds) {
   const auto fraction = [&] {
     const int most = bounds.least || bounds.most ? kMostBoundedFraction : kMostFraction;

@@ -1,4 +1,4 @@
-// The pieces of JSON texts that schemas are put together from.
+// The parts of JSON texts from which the rules of a schema are built.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,28 +13,29 @@ class JsonParts {
   explicit JsonParts(Rules& rules);
 
   Rules::Part space() { return rules_.call(space_); }
-  // One character of the set as it stands in a string.
+  // One character of the set, as a JSON string spells it.
   Rules::Part character(const CodeSet& set);
   Rules::Part any_string() { return rules_.call(string_); }
-  Rules::Part string(int least, int most);  // so many characters; most: Rules::kUnlimited
-  // A string of a pattern, without the quotes around it.
+  Rules::Part string(int least, int most);  // limits in characters; most may be Rules::kUnlimited
+  // A string whose content is `inside`.
   Rules::Part quoted(Rules::Part inside);
-  // A member's name that is none of these; written without backslashes, so that it is not one of
-  // them in disguise.
-  Rules::Part name_besides(const std::vector<std::string>& names);
+  // A member name that is not one of `names`. It has no backslashes, so it cannot be an escaped
+  // spelling of such a name.
+  Rules::Part name_except(const std::vector<std::string>& names);
   Rules::Part any_value() { return rules_.call(value_); }
   Rules::Part any_object() { return rules_.call(object_); }
   Rules::Part integer(std::optional<int64_t> least, std::optional<int64_t> most);
-  // Of a number from 1 on; can_be_multiple(): it is at most 100, or there are at most 1000.
+  // Multiples of `of` >= 1 within the bounds. They are supported if `of` is at most 100, or if
+  // there are at most 1000 of them.
   static bool can_be_multiple(int64_t of, std::optional<int64_t> least,
                               std::optional<int64_t> most);
   Rules::Part multiple(int64_t of, std::optional<int64_t> least, std::optional<int64_t> most);
   struct Bounds {
     std::optional<int64_t> least, most;
-    bool least_too = true, most_too = true;  // whether the bounds themselves are allowed
+    bool least_too = true, most_too = true;  // false: the bound itself is excluded
   };
   Rules::Part number(const Bounds& bounds);
-  Rules::Part comma();  // and space
+  Rules::Part comma();  // with space after it
 
  private:
   Rules::Part digits(uint64_t least, uint64_t most);

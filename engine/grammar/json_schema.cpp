@@ -48,7 +48,7 @@ Rules::Part SchemaParser::part_of(const Json& schema, const std::string& path) {
   if (!schema.is_object()) wrong(path, "is {}, expected a schema: an object", shown(schema));
   for (const auto& [key, value] : schema.items())
     if (!is_remark(key) && !is_known(key))
-      wrong(path, "keyword {} cannot be honoured, expected one of docs/grammar.md", escaped(key));
+      wrong(path, "keyword {} is not supported, expected one of docs/grammar.md", escaped(key));
   if (schema.contains("$ref") || schema.contains("allOf")) return part_of_merged(schema, path);
   for (const char* key : {"anyOf", "oneOf"})
     if (schema.contains(key)) return part_of_choice(schema, key, path);
@@ -108,8 +108,8 @@ Rules::Part SchemaParser::part_of_choice(const Json& schema, const char* key,
     for (size_t j = 0; j < i; ++j)
       if (!(listed[i] && listed[j]) && !apart(options[i], options[j], path, 0))
         wrong(path,
-              "oneOf: a value may be of both schemas {} and {}, which cannot be honoured, "
-              "expected anyOf, or a required member that tells them apart by its const",
+              "oneOf: a value may fit both schemas {} and {}, which is not supported, "
+              "expected anyOf, or a required member with different const values",
               j, i);
   return rules_.either(parts);
 }
@@ -117,7 +117,7 @@ Rules::Part SchemaParser::part_of_choice(const Json& schema, const char* key,
 Rules::Part SchemaParser::part_of_values(const Json& schema, const std::string& path) {
   for (const auto& [key, value] : schema.items())
     if (key != "enum" && key != "const" && key != "type" && key != "nullable" && !is_remark(key))
-      wrong(path, "{} beside {} cannot be honoured, expected one of them", escaped(key),
+      wrong(path, "{} together with {} is not supported, expected one of them", escaped(key),
             schema.contains("enum") ? "enum" : "const");
   Json values = schema.contains("enum") ? schema["enum"] : Json::array({schema["const"]});
   expect_list(values, path + "/enum");

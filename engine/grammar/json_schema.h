@@ -1,7 +1,7 @@
-// JSON Schema (draft 2020-12, and what draft 7 writes otherwise) as rules: every text of the rules
-// is JSON of which the schema holds. Not every such JSON is a text of them: members come in the
-// order of the schema, white space is short, numbers have at most 15 digits. A keyword that cannot
-// be honoured is an Error that names it.
+// JSON Schema (draft 2020-12, and the older spellings of draft 7) as rules. Every text of the rules
+// is JSON that fits the schema. The reverse does not hold: members come in the order of the schema,
+// white space is short, and numbers have at most 15 digits. A keyword that is not supported is an
+// Error that names it.
 #pragma once
 #include <memory>
 

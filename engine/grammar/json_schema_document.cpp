@@ -49,8 +49,8 @@ void SchemaDocument::spend(size_t work, const std::string& path) const {
   work_ += std::min(work, kMostWork);
   if (work_ > kMostWork)
     wrong(path,
-          "its parts put together are more than {} MB of work, expected less of $ref, allOf, "
-          "anyOf and oneOf within each other",
+          "the schema needs more than {} MB of work, expected fewer nested $ref, allOf, anyOf "
+          "and oneOf",
           kMostWork >> 20);
 }
 
@@ -68,7 +68,7 @@ size_t SchemaDocument::weight(const Json& value) {
 std::string SchemaDocument::reference(const Json& schema, const std::string& path) const {
   const Json& to = schema["$ref"];
   if (!to.is_string() || !to.get<std::string>().starts_with('#'))
-    wrong(path, "$ref is {}, expected a place in this schema: #/$defs/NAME", shown(to));
+    wrong(path, "$ref is {}, expected a location in this schema: #/$defs/NAME", shown(to));
   return to.get<std::string>();
 }
 
@@ -84,7 +84,7 @@ const Json& SchemaDocument::target(const std::string& to, const std::string& pat
   try {
     return root_.at(Json::json_pointer(pointer));
   } catch (const Json::exception&) {
-    wrong(path, "$ref is {}, expected a place in this schema: #/$defs/NAME", escaped(to));
+    wrong(path, "$ref is {}, expected a location in this schema: #/$defs/NAME", escaped(to));
   }
 }
 

@@ -21,7 +21,7 @@ Rules::Part SchemaParser::part_of_array(const Json& schema, const std::string& p
     first = rest;
     rest = schema.contains("additionalItems") ? schema["additionalItems"] : Json();
   } else if (schema.contains("additionalItems")) {
-    wrong(path, "additionalItems without a list of items cannot be honoured");
+    wrong(path, "additionalItems without a list of items is not supported");
   }
   if (!first.is_array()) wrong(path, "prefixItems is {}, expected a list of schemas", shown(first));
   const int least = count(schema, "minItems", 0, path),
@@ -32,7 +32,7 @@ Rules::Part SchemaParser::part_of_array(const Json& schema, const std::string& p
 
   if (is_unique(schema, path) && (most == Rules::kUnlimited || most > 1)) {
     if (!first.empty())
-      wrong(path, "uniqueItems beside prefixItems cannot be honoured, expected one of them");
+      wrong(path, "uniqueItems together with prefixItems is not supported, expected one of them");
     return part_of_set(rest, least, most, path);
   }
 
@@ -86,11 +86,11 @@ Rules::Part SchemaParser::part_of_set(const Json& item, int least, int most,
       if (key != "enum" && key != "type") values = Json();
     const std::vector<std::string> types = types_of(said, path);
     if (said["enum"].size() > kMostUnique)
-      wrong(path, "uniqueItems cannot be honoured of an enum of more than {} values", kMostUnique);
+      wrong(path, "uniqueItems is not supported of an enum of more than {} values", kMostUnique);
     if (values.is_array())
       for (const Json& value : said["enum"]) {
         if (value.is_structured())
-          wrong(path, "uniqueItems cannot be honoured of an enum of objects or lists");
+          wrong(path, "uniqueItems is not supported of an enum of objects or lists");
         if (std::find(values.begin(), values.end(), value) == values.end() &&
             std::any_of(types.begin(), types.end(),
                         [&](const std::string& type) { return is_of(value, type); }))
@@ -101,7 +101,7 @@ Rules::Part SchemaParser::part_of_set(const Json& item, int least, int most,
   }
   if (!values.is_array() || values.empty())
     wrong(path,
-          "uniqueItems cannot be honoured where items have no enum, expected one or maxItems 1");
+          "uniqueItems is not supported where items have no enum, expected one or maxItems 1");
   if (least > int(values.size()) || (most != Rules::kUnlimited && most < least))
     throw NothingFits();
   if (most >= int(values.size())) most = Rules::kUnlimited;

@@ -50,7 +50,7 @@ bool disjoint(const Json& a, const Json& b) {
 }  // namespace
 
 Json SchemaMerger::flat(const Json& schema, const std::string& path, int depth) const {
-  if (depth > kMostNested) wrong(path, "$ref and allOf lead around in a circle");
+  if (depth > kMostNested) wrong(path, "$ref and allOf form a cycle");
   if (schema.is_boolean()) {
     if (!schema.get<bool>()) throw NothingFits();
     return Json::object();
@@ -124,14 +124,14 @@ Json SchemaMerger::merged(Json a, Json b, const std::string& path) const {
   spread_additional(a, b, path), spread_additional(b, a, path);
   if (a.contains("prefixItems") != b.contains("prefixItems") &&
       (a.contains("items") || b.contains("items")))
-    wrong(path, "allOf: prefixItems beside items of another part cannot be honoured");
+    wrong(path, "allOf: prefixItems together with items of another part is not supported");
   for (const Json* one : {&a, &b})
     if (const Json& other = one == &a ? b : a;
         one->contains("patternProperties") && !other.contains("patternProperties") &&
         other.contains("additionalProperties") && other["additionalProperties"] != Json(true))
       wrong(path,
-            "allOf: patternProperties beside additionalProperties of another part cannot be "
-            "honoured");
+            "allOf: patternProperties together with additionalProperties of another part is not "
+            "supported");
   for (auto& [key, value] : b.items()) {
     if (!a.contains(key)) {
       a[key] = std::move(value);
@@ -168,7 +168,7 @@ Json SchemaMerger::merged(Json a, Json b, const std::string& path) const {
       const bool least = key.starts_with("min") || key == "exclusiveMinimum";
       if ((mine < value) == least) mine = value;
     } else {
-      wrong(path, "{} differs in two schemas that both have to hold, which cannot be honoured",
+      wrong(path, "{} differs in two schemas that must both fit, which is not supported",
             escaped(key));
     }
   }
@@ -207,7 +207,7 @@ std::vector<std::string> SchemaMerger::types_of(const Json& schema, const std::s
 int64_t SchemaMerger::step(const Json& value, const std::string& path) const {
   if (!value.is_number() || value.get<double>() < 1 || value.get<double>() > kMostMultiple ||
       value.get<double>() != std::floor(value.get<double>()))
-    wrong(path, "multipleOf is {}, which cannot be honoured, expected a whole number from 1 on",
+    wrong(path, "multipleOf is {}, which is not supported, expected a whole number from 1 on",
           shown(value));
   return int64_t(value.get<double>());
 }

@@ -7,12 +7,11 @@ namespace chaski::json_schema {
 
 namespace {
 
-// Up to here a double holds every whole number.
+// A double holds every whole number up to 2^53.
 constexpr double kMostBound = 9007199254740992;
 
 }  // namespace
 
-// A bound as a whole number: of an integer the next one that is allowed.
 std::optional<int64_t> SchemaParser::bound(const Json& schema, const char* key, bool integer,
                                            const std::string& path) const {
   if (!schema.contains(key)) return std::nullopt;
@@ -23,14 +22,15 @@ std::optional<int64_t> SchemaParser::bound(const Json& schema, const char* key, 
   const bool least = std::string_view(key).ends_with("inimum");
   if (x == std::floor(x)) return int64_t(x);
   if (!integer)
-    wrong(path, "{} is {}, which cannot be honoured, expected a whole number", key, shown(value));
-  // Exclusive or not is the same here, but for the step that is taken for exclusive ones.
+    wrong(path, "{} is {}, which is not supported, expected a whole number", key, shown(value));
+  // A fraction is never reached, so its bound is the next integer whether exclusive or not. The
+  // caller moves an exclusive bound by one, which is undone here in advance.
   const bool exclusive = std::string_view(key).starts_with("ex");
   const double next = least ? std::ceil(x) : std::floor(x);
   return int64_t(exclusive ? next + (least ? -1 : 1) : next);
 }
 
-// Whole multiples are written as whole numbers.
+// Multiples of a whole number are generated as integers.
 Rules::Part SchemaParser::part_of_number(const Json& schema, std::string_view type,
                                          const std::string& path) {
   const bool multiple = schema.contains("multipleOf"), integer = type == "integer" || multiple;
@@ -48,7 +48,7 @@ Rules::Part SchemaParser::part_of_number(const Json& schema, std::string_view ty
   const int64_t of = step(schema["multipleOf"], path);
   if (!parts_.can_be_multiple(of, b.least, b.most))
     wrong(path,
-          "multipleOf is {}, which cannot be honoured, expected at most 100, or bounds with at "
+          "multipleOf is {}, which is not supported, expected at most 100, or bounds with at "
           "most 1000 multiples between them",
           of);
   return parts_.multiple(of, b.least, b.most);

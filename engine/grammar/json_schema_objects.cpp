@@ -18,10 +18,11 @@ SchemaParser::Patterned SchemaParser::patterned(const Json& schema,
   const std::string place = path + "/patternProperties";
   if (!said.is_object()) wrong(place, "is {}, expected an object", shown(said));
   if (schema.contains("additionalProperties") && schema["additionalProperties"] != Json(false))
-    wrong(path, "patternProperties beside additionalProperties cannot be honoured, expected false");
+    wrong(path,
+          "patternProperties together with additionalProperties is not supported, expected false");
   for (const auto& [pattern, value] : said.items()) {
     if (out.schema && *out.schema != value)
-      wrong(path, "several patternProperties cannot be honoured, expected one of them");
+      wrong(path, "several patternProperties are not supported, expected one of them");
     out.schema = &value;
     out.patterns.push_back(pattern);
     const GrammarSource source = pattern_source(place, pattern);
@@ -37,8 +38,8 @@ SchemaParser::Patterned SchemaParser::patterned(const Json& schema,
       const Recognizer::Place at = recognizer.read(recognizer.start(), name);
       if (at != Recognizer::kNowhere && recognizer.may_end(at))
         wrong(path,
-              "patternProperties {} fits {}, which properties or required name: that cannot be "
-              "honoured",
+              "patternProperties {} fits {}, which properties or required names, and is not "
+              "supported",
               escaped(pattern), escaped(name));
     }
   }
@@ -94,7 +95,7 @@ Rules::Part SchemaParser::part_of_object(const Json& schema, const std::string& 
     throw NothingFits();
   if (least > surely)
     wrong(path,
-          "minProperties is {}, which cannot be honoured beside {} named members, expected "
+          "minProperties is {}, which is not supported with {} named members, expected "
           "at most {}",
           least, members.size(), surely);
   const Rules::Part open = rules_.chain(rules_.text("{"), parts_.space());
@@ -110,7 +111,7 @@ Rules::Part SchemaParser::part_of_object(const Json& schema, const std::string& 
   if (more != Json(false)) {
     const std::string place =
         path + (others.schema ? "/patternProperties" : "/additionalProperties");
-    const Rules::Part name = others.schema ? name_of(others, place) : parts_.name_besides(names);
+    const Rules::Part name = others.schema ? name_of(others, place) : parts_.name_except(names);
     spend(counted ? kPartWork * entries.ways() : 0, path);
     entries.add_others(member(rules_.chain(name, rules_.text(":")), more, place), least);
   }

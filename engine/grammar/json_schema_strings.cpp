@@ -31,7 +31,7 @@ Rules::Part SchemaParser::part_of_string(const Json& schema, const std::string& 
     return parts_.string(least, most);
   }
   if (bounded || (schema.contains("pattern") && schema.contains("format")))
-    wrong(path, "{} beside {} cannot be honoured, expected one of them", of,
+    wrong(path, "{} together with {} is not supported, expected one of them", of,
           schema.contains("minLength")   ? "minLength"
           : schema.contains("maxLength") ? "maxLength"
                                          : "format");
@@ -51,7 +51,7 @@ std::string SchemaParser::pattern_of(const std::string& format, const std::strin
     names += std::string(f.name) + ", ";
   }
   if (format == "date-time") return pattern_of("date", path) + "T" + pattern_of("time", path);
-  wrong(path, "format {} cannot be honoured, expected {}date-time or a pattern", escaped(format),
+  wrong(path, "format {} is not supported, expected {}date-time or a pattern", escaped(format),
         names);
 }
 

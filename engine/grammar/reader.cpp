@@ -77,15 +77,16 @@ std::optional<GrammarReader::Repeats> GrammarReader::repeats() {
   const size_t begin = at_;
   if (!take("{")) return std::nullopt;
   Repeats r;
-  // Plain text to ECMA-262, an error to llama.cpp, and {0,n} elsewhere.
-  if (next() == ',') wrong(begin, "found {, without the fewest repetitions, expected {0,n}");
+  // Programs disagree on {,n}: plain text in ECMA-262, an error in llama.cpp, {0,n} elsewhere.
+  if (next() == ',') wrong(begin, "found {, without a minimum of repetitions, expected {0,n}");
   r.least = number();
   r.most = r.least;
   if (take(",")) r.most = next() == '}' ? Rules::kUnlimited : number();
   if (!take("}")) expected("'}'");
   if (r.most != Rules::kUnlimited && r.most < r.least)
-    wrong(begin,
-          fmt::format("at least {} and at most {}, expected the smaller first", r.least, r.most));
+    wrong(begin, fmt::format("the minimum of repetitions {} is larger than the maximum {}, "
+                             "expected the smaller first",
+                             r.least, r.most));
   return r;
 }
 

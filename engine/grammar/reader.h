@@ -1,5 +1,5 @@
-// What the parsers of grammars share: the text character by character, and what GBNF and regular
-// expressions write alike.
+// Reads the text of a grammar character by character, with the syntax that GBNF and regular
+// expressions share.
 #pragma once
 #include <optional>
 
@@ -7,7 +7,7 @@
 
 namespace chaski {
 
-// Larger grammars than this are not read, nor groups nested deeper.
+// Limits of the size of a grammar and of the nesting of groups.
 constexpr size_t kMostGrammarBytes = 1 << 20;
 constexpr int kMostGroups = 256;
 
@@ -23,14 +23,14 @@ class GrammarReader {
   void go_to(size_t at) { at_ = at; }
   char next() const { return at_end() ? '\0' : source_.text[at_]; }
   bool sees(std::string_view text) const { return rest().starts_with(text); }
-  // Goes on behind it, if it is next.
+  // Skips `text` and returns true, if it is next.
   bool take(std::string_view text);
   // The next character. Throws an Error at the end, and where the text is not UTF-8.
   uint32_t character();
-  // What a backslash means that stands in front: \n \r \t \f \v \0 \xHH \uHHHH \UHHHHHHHH. Nothing,
-  // and nothing is read, if it is none of them.
+  // The character of an escape sequence after its backslash: \n \r \t \f \v \0 \xHH \uHHHH
+  // \UHHHHHHHH. If there is none of these, it reads and returns nothing.
   std::optional<uint32_t> escape();
-  // * + ? {m} {m,} {m,n}, or once if none of them is next.
+  // Reads * + ? {m} {m,} or {m,n}; nothing if none of these is next.
   struct Repeats {
     int least = 1, most = 1;
   };

@@ -6,12 +6,12 @@ namespace chaski {
 
 namespace {
 
-// At one place of the text; shared grammars have below a hundred.
+// Ways at one place of the text; published grammars have fewer than a hundred.
 constexpr size_t kMostWays = 1 << 15;
-// Ways looked at for one mask: about a second.
+// Ways tried for one mask: about a second.
 constexpr uint64_t kMostRecognizerSteps = 1 << 24;
 constexpr size_t kMostPlaces = 1 << 16, kMostRows = 1 << 15, kMostStacks = 1 << 20;
-constexpr size_t kMostKnownBytes = 64 << 20;  // of ways
+constexpr size_t kMostKnownBytes = 64 << 20;  // memory of all ways
 
 uint64_t mixed(uint64_t x) {
   x *= 0x9E3779B97F4A7C15;
@@ -26,14 +26,14 @@ size_t Recognizer::Hash::operator()(const std::vector<Way>& ways) const {
   return size_t(h);
 }
 
-Recognizer::Recognizer(const Rules& rules) : rules_(rules) { forget(); }
+Recognizer::Recognizer(const Rules& rules) : rules_(rules) { clear(); }
 
 bool Recognizer::is_full() const {
   return places_.size() > kMostPlaces || rows_.size() > kMostRows || stacks_.size() > kMostStacks ||
          known_ways_ * sizeof(Way) > kMostKnownBytes;
 }
 
-void Recognizer::forget() {
+void Recognizer::clear() {
   places_.clear(), rows_.clear(), by_ways_.clear(), by_stack_.clear();
   stacks_.assign(1, {});
   known_ways_ = 0;
@@ -55,10 +55,10 @@ uint32_t Recognizer::push(Rules::State back, uint32_t below) {
   return found->second;
 }
 
-// One way more to be looked at by close(), unless it is there.
+// Adds a way for close(), unless it was added before.
 void Recognizer::add(Rules::State state, uint32_t stack) {
   if (++work_ > kMostRecognizerSteps) {
-    forget_seen();
+    clear_seen();
     fail(rules_.code(),
          "{}: the grammar is too ambiguous: one token needs more than {} steps, expected rules of "
          "which one fits at a time",
@@ -77,7 +77,7 @@ void Recognizer::add(Rules::State state, uint32_t stack) {
   for (; seen_[at] != 0; at = (at + 1) & (seen_.size() - 1))
     if (seen_list_[seen_[at] - 1] == way) return;
   if (seen_list_.size() == kMostWays) {
-    forget_seen();
+    clear_seen();
     fail(rules_.code(),
          "{}: the grammar is too ambiguous: one place of a text can be read in more than {} ways, "
          "expected rules of which one fits at a time",
@@ -87,7 +87,7 @@ void Recognizer::add(Rules::State state, uint32_t stack) {
   seen_[at] = uint32_t(seen_list_.size());
 }
 
-void Recognizer::forget_seen() {
+void Recognizer::clear_seen() {
   for (const Way way : seen_list_) {
     size_t at = mixed(way) & (seen_.size() - 1);
     while (seen_[at] != 0) seen_[at] = 0, at = (at + 1) & (seen_.size() - 1);
@@ -95,7 +95,7 @@ void Recognizer::forget_seen() {
   seen_list_.clear();
 }
 
-// The place that the ways added lead to without reading a byte.
+// The place of the ways that were added and of those that they lead to without reading a byte.
 Recognizer::Place Recognizer::close() {
   ends_ = false;
   reading_.clear();
@@ -105,8 +105,8 @@ Recognizer::Place Recognizer::close() {
     const auto stack = uint32_t(way);
     if (!rules_.bytes(state).empty()) reading_.push_back(way);
     for (const Rules::SkipEdge& e : rules_.skips(state)) add(e.to, stack);
-    // Where nothing comes behind a call, the stack need not remember it: a list that is written as
-    // a rule calling itself last stays at one place.
+    // If nothing follows a call, it need not be on the stack. So a list written as a rule that
+    // calls itself at its end stays at one place.
     for (const Rules::CallEdge& e : rules_.calls(state))
       add(rules_.begin(e.rule), rules_.only_ends(e.to) ? stack : push(e.to, stack));
     if (!rules_.ends(state)) continue;
@@ -115,7 +115,7 @@ Recognizer::Place Recognizer::close() {
     else
       add(stacks_[stack].back, stacks_[stack].below);
   }
-  forget_seen();
+  clear_seen();
   if (reading_.empty() && !ends_) return kNowhere;
   std::sort(reading_.begin(), reading_.end());
   const auto [known, fresh] = by_ways_.try_emplace(reading_, std::array{kNowhere, kNowhere});
@@ -123,7 +123,7 @@ Recognizer::Place Recognizer::close() {
   Place& place = known->second[ends_ ? 1 : 0];
   if (place == kNowhere) {
     place = Place(places_.size());
-    places_.push_back({&known->first, ends_, nullptr, kNotLooked});
+    places_.push_back({&known->first, ends_, nullptr, kNotComputed});
   }
   return place;
 }
@@ -134,7 +134,7 @@ Recognizer::Row& Recognizer::new_row(Place place) {
   return *(places_[size_t(place)].row = &row);
 }
 
-Recognizer::Place Recognizer::work_out(Place place, uint8_t byte) {
+Recognizer::Place Recognizer::compute(Place place, uint8_t byte) {
   const std::vector<Way>& ways = *places_[size_t(place)].ways;
   work_ += ways.size();
   for (const Way way : ways)
@@ -145,8 +145,8 @@ Recognizer::Place Recognizer::work_out(Place place, uint8_t byte) {
 }
 
 int Recognizer::only_byte(Place place) {
-  if (places_[size_t(place)].only == kNotLooked) {
-    // An edge that a finished grammar kept leads on, so none of the other bytes need be tried.
+  if (places_[size_t(place)].only == kNotComputed) {
+    // Every edge of a finished grammar leads to an end, so the ranges of the edges are sufficient.
     int low = 256, high = -1;
     work_ += places_[size_t(place)].ways->size();
     if (!may_end(place))

@@ -1,7 +1,8 @@
-// Reads a text byte by byte and knows after each whether the grammar allows it so far. Where the
-// text may stand is a set of ways: a state of the automaton, and the stack of states where rules go
-// on that have called. Equal stacks are one (they share their lower ends), equal sets of ways are
-// one Place, and where a byte leads from a place is worked out once: most of a text is looked up.
+// Reads a text byte by byte and knows after each byte whether the grammar allows the text so far. A
+// text can be read in several ways. A way is a state of the automaton and a stack of the states
+// where calling rules continue. Stacks share their lower ends, and equal stacks are stored once.
+// Equal sets of ways are one Place. The transition from a place by a byte is computed once and then
+// looked up.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,18 +19,18 @@ class Recognizer {
   using Place = int32_t;
   static constexpr Place kNowhere = -1;
 
-  // `rules` are finished, and outlive this.
+  // `rules` are finished, and outlive the recognizer.
   explicit Recognizer(const Rules& rules);
 
   Place start();
-  // Where a byte leads; kNowhere if the grammar does not allow it there. Throws an Error if the
-  // text may be read in too many ways at once, or if there was more work than allowed.
+  // The place after a byte; kNowhere if the grammar does not allow the byte. Throws an Error if
+  // there are too many ways at one place, or if the work exceeds its limit.
   Place step(Place place, uint8_t byte) {
     const Place next = row(place)[byte];
-    return next != kUnknown ? next : work_out(place, byte);
+    return next != kUnknown ? next : compute(place, byte);
   }
-  // Where each byte leads from a place, as far as it was worked out: else kUnknown. Stays where it
-  // is until places are forgotten.
+  // The place after each byte; kUnknown if it is not computed yet. Its address is valid until
+  // clear().
   using Row = std::array<Place, 256>;
   static constexpr Place kUnknown = -2;
   const Row& row(Place place) {
@@ -43,17 +44,16 @@ class Recognizer {
   }
   bool may_end(Place place) const { return places_[size_t(place)].ends; }
   bool goes_on(Place place) const { return !places_[size_t(place)].ways->empty(); }
-  // The one byte that may follow, if the text cannot end here either; -1 if there is a choice.
+  // The only byte that may follow; -1 if there are several, or if the text may end here.
   int only_byte(Place place);
 
-  // Steps are counted: what one question to the grammar may cost.
+  // Starts to count work anew: each question to the grammar has the same limit.
   void allow_work() { work_ = 0; }
-  // Forgets all places and what is known of them, when they have become many.
-  bool is_full() const;
-  void forget();
+  bool is_full() const;  // whether it should be cleared
+  void clear();          // removes all places
 
  private:
-  using Way = uint64_t;  // the state, and below it the stack
+  using Way = uint64_t;  // the state in the high 32 bits, the stack in the low ones
   struct Known {
     const std::vector<Way>* ways;
     bool ends;
@@ -61,34 +61,34 @@ class Recognizer {
     int16_t only;
   };
   struct Stack {
-    Rules::State back;  // where the text goes on when the rule has ended
+    Rules::State back;  // where the calling rule continues
     uint32_t below;
   };
   struct Hash {
     size_t operator()(const std::vector<Way>& ways) const;
   };
-  static constexpr int16_t kNotLooked = -2;
+  static constexpr int16_t kNotComputed = -2;
 
   Row& new_row(Place place);
-  Place work_out(Place place, uint8_t byte);
+  Place compute(Place place, uint8_t byte);
   void add(Rules::State state, uint32_t stack);
-  void forget_seen();
+  void clear_seen();
   uint32_t push(Rules::State back, uint32_t below);
   Place close();
 
   const Rules& rules_;
   std::vector<Known> places_;
   std::deque<Row> rows_;
-  // The ways that read a byte, and whether the text may end.
+  // Places by the ways that read a byte, and by whether the text may end.
   std::unordered_map<std::vector<Way>, std::array<Place, 2>, Hash> by_ways_;
   std::vector<Stack> stacks_;  // 0: empty
   std::unordered_map<uint64_t, uint32_t> by_stack_;
   uint64_t work_ = 0;
-  size_t known_ways_ = 0;  // of all places
+  size_t known_ways_ = 0;  // in all places
   Place start_ = kUnknown;
-  // While a place is worked out:
+  // Used while a place is computed:
   std::vector<Way> seen_list_, reading_;
-  std::vector<uint32_t> seen_;  // a table of numbers in seen_list_, one more; 0: free
+  std::vector<uint32_t> seen_;  // a hash table of indices into seen_list_, plus one; 0: free
   bool ends_ = false;
 };
 

@@ -11,8 +11,8 @@ const CodeSet& line_ends() {
   return set;
 }
 
-// Of \d, \w, \s and their opposites; nothing for another letter. Engines disagree on spaces and
-// digits beyond ASCII, so these are in neither a class nor its opposite.
+// The set of \d, \w, \s or their complements; nothing for another letter. Engines disagree on
+// spaces and digits beyond ASCII, so these are neither in a class nor in its complement.
 std::optional<CodeSet> class_of(char letter) {
   static const CodeSet digits = CodeSet{{'0', '9'}},
                        word{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
@@ -47,7 +47,7 @@ class RegexParser {
 
   Rules::Part parse() {
     const Rules::Part whole = alternatives(0);
-    if (!in_.at_end()) in_.expected("the end, or a '(' in front");
+    if (!in_.at_end()) in_.expected("the end, or an earlier '('");
     return whole;
   }
 
@@ -61,7 +61,8 @@ class RegexParser {
     return parts.size() == 1 ? parts[0] : rules_.either(parts);
   }
 
-  // Here ^ and $ may stand; where they do not, a search finds the rest anywhere.
+  // Only here ^ and $ are allowed. Without them, a search allows any text before and after the
+  // match.
   Rules::Part outer_sequence() {
     const bool from_begin = in_.take("^");
     Rules::Part part = sequence(0);
@@ -74,7 +75,7 @@ class RegexParser {
   Rules::Part sequence(int depth) {
     Rules::Part all = rules_.nothing();
     while (!in_.at_end() && in_.next() != '|' && in_.next() != ')') {
-      if (in_.next() == '$' && depth == 0 && ends_behind()) return all;
+      if (in_.next() == '$' && depth == 0 && ends_after()) return all;
       Rules::Part part = item(depth);
       if (const auto times = in_.repeats()) {
         part = rules_.repeated(part, times->least, times->most);
@@ -86,10 +87,10 @@ class RegexParser {
     return all;
   }
 
-  bool ends_behind() const {
-    GrammarReader behind = in_;
-    behind.take("$");
-    return behind.at_end() || behind.next() == '|';
+  bool ends_after() const {
+    GrammarReader after = in_;
+    after.take("$");
+    return after.at_end() || after.next() == '|';
   }
 
   Rules::Part item(int depth) {
@@ -107,11 +108,11 @@ class RegexParser {
     if (in_.take(".")) return characters_(line_ends().others());
     if (c == '^' || c == '$')
       in_.expected("^ at the beginning of the expression and $ at its end only");
-    if (c == '*' || c == '+' || c == '?' || c == '{') in_.expected("what is to be repeated");
+    if (c == '*' || c == '+' || c == '?' || c == '{') in_.expected("an item before the repetition");
     return characters_(character(false));
   }
 
-  // Behind "(?".
+  // Reads a group after "(?".
   void open_group(size_t at) {
     if (in_.take(":")) return;
     const size_t name = in_.at();
@@ -126,7 +127,7 @@ class RegexParser {
               "(?<name>...)");
   }
 
-  // One character, or those that \d and its like stand for.
+  // One character, or the set of \d and the like.
   CodeSet character(bool in_class) {
     const size_t at = in_.at();
     if (!in_.take("\\")) {
@@ -141,9 +142,10 @@ class RegexParser {
     if (const auto code = in_.escape()) return {{*code, *code}};
     const char c = in_.next();
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-      in_.wrong(at, fmt::format("found \\{}, expected \\d, \\w, \\s, \\D, \\W, \\S, \\n, \\r, \\t, "
-                                "\\f, \\v, \\xHH, \\uHHHH or a sign behind the backslash",
-                                c));
+      in_.wrong(
+          at, fmt::format("found \\{}, expected \\d, \\w, \\s, \\D, \\W, \\S, \\n, \\r, \\t, "
+                          "\\f, \\v, \\xHH, \\uHHHH or a punctuation character after the backslash",
+                          c));
     const uint32_t code = in_.character();
     return {{code, code}};
   }
@@ -164,7 +166,7 @@ class RegexParser {
       const auto a = first.ranges(), b = last.ranges();
       const auto one = [](const auto& r) { return r.size() == 1 && r[0].first == r[0].last; };
       if (!one(a) || !one(b) || b[0].first < a[0].first)
-        in_.wrong(at, "a range that does not go from a character to a later one");
+        in_.wrong(at, "a range that is not from a character to a later one");
       set.add(a[0].first, b[0].first);
     }
     return others ? set.others() : set;

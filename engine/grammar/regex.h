@@ -1,6 +1,6 @@
-// Regular expressions, as ECMA-262 writes them: characters, classes, groups, alternatives,
-// repetitions (lazy ones too: the texts are the same), ^ and $ at the ends. What looks around or
-// back is refused by name.
+// Regular expressions in the syntax of ECMA-262: characters, classes, groups, alternatives,
+// repetitions, ^ and $ at the ends. Lazy repetitions are the same as greedy ones, because the texts
+// are the same. Lookarounds and backreferences are refused by name.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,8 +13,8 @@ namespace chaski {
 // finished.
 std::shared_ptr<const Rules> parse_regex(const GrammarSource& source);
 
-// A text somewhere in which the expression fits, as JSON Schema's `pattern` has it, as a part of
-// other rules. `characters`: how one character of a set is written there.
+// A text that contains a match of the expression, as `pattern` of JSON Schema demands; a part of
+// other rules. `characters` makes the part for one character of a set.
 Rules::Part search_part(Rules& rules, const GrammarSource& source,
                         const std::function<Rules::Part(const CodeSet&)>& characters);
 

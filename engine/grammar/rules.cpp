@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kLastCode = 0x10FFFF, kFirstSurrogate = 0xD800, kLastSurrogate = 0xDFFF;
 constexpr int32_t kMostStates = 1 << 18;
 
-// The bytes of a code point, and how many.
+// The bytes of a code point, and their number.
 std::pair<std::array<uint8_t, 4>, int> bytes_of(uint32_t c) {
   const auto tail = [&](int shift) { return uint8_t(0x80 | (c >> shift & 0x3F)); };
   if (c < 0x80) return {{uint8_t(c)}, 1};
@@ -22,8 +22,8 @@ std::pair<std::array<uint8_t, 4>, int> bytes_of(uint32_t c) {
   return {{uint8_t(0xF0 | c >> 18), tail(12), tail(6), tail(0)}, 4};
 }
 
-// Calls f(low, high, n) for ranges of n bytes, place by place, that together are the code points
-// from `first` to `last`.
+// Splits the code points from `first` to `last` into ranges of UTF-8 sequences of n bytes, and
+// calls f(low, high, n) with the bounds of each byte.
 template <class F>
 void each_byte_range(uint32_t first, uint32_t last, const F& f) {
   for (const uint32_t most : {0x7Fu, 0x7FFu, 0xFFFFu})
@@ -33,7 +33,7 @@ void each_byte_range(uint32_t first, uint32_t last, const F& f) {
     }
   const auto [low, n] = bytes_of(first);
   const auto high = bytes_of(last).first;
-  // Where the bytes in front of the last i differ, those have to be all that there are.
+  // If the bytes before the last i differ, the last i bytes must cover their whole range.
   for (int i = 1; i < n; ++i) {
     const uint32_t tail = (1u << 6 * i) - 1;
     if ((first & ~tail) == (last & ~tail)) continue;
@@ -99,7 +99,7 @@ std::vector<CodeSet::Range> CodeSet::ranges() const {
     if (r.first < kFirstSurrogate && r.first <= r.last)
       cut.push_back({r.first, std::min(r.last, kFirstSurrogate - 1)});
     r.first = std::max(r.first, kLastSurrogate + 1);
-    // A range that ended below the surrogates was put already.
+    // A range that ends below the surrogates was added already.
     if (r.first <= r.last) cut.push_back(r);
   }
   std::sort(cut.begin(), cut.end(), [](Range a, Range b) { return a.first < b.first; });
@@ -145,8 +145,8 @@ void Rules::define(Rule rule, Part part) {
 
 Rules::State Rules::state() {
   if (states_ == kMostStates)
-    fail(code_, "{}: the grammar needs more than {} states: fewer or smaller repetitions", name_,
-         kMostStates);
+    fail(code_, "{}: the grammar needs more than {} states, expected fewer or smaller repetitions",
+         name_, kMostStates);
   return states_++;
 }
 
@@ -206,7 +206,7 @@ Rules::Part Rules::repeated(Part part, int least, int most) {
     if (most == kUnlimited) skip(part.end, part.begin);
     return all;
   }
-  // A part is there once, a rule may be called again and again.
+  // A part may be used once, so the repetition calls a rule.
   const Rule rule = declare("a repetition");
   define(rule, part);
   const State begin = state(), end = state();
@@ -227,11 +227,11 @@ Rules::Part Rules::repeated(Part part, int least, int most) {
   return {begin, end};
 }
 
-// From which states the end of the rule can be reached; without bytes: reading nothing.
+// The states from which the end of their rule can be reached; without `by_bytes`, without reading.
 std::vector<bool> Rules::can_end(bool by_bytes) const {
   std::vector<std::vector<State>> before{size_t(states_)};
   std::vector<std::vector<Rule>> rules_at{size_t(states_)};
-  std::vector<std::vector<CallEdge>> waiting(rules_.size());  // for the rule to be able to end
+  std::vector<std::vector<CallEdge>> waiting(rules_.size());  // calls of rules that cannot end yet
   for (const SkipEdge& e : skips_) before[size_t(e.to)].push_back(e.from);
   if (by_bytes)
     for (const ByteEdge& e : bytes_) before[size_t(e.to)].push_back(e.from);
@@ -259,7 +259,7 @@ std::vector<bool> Rules::can_end(bool by_bytes) const {
   return can;
 }
 
-// Which rules a rule may call before it has read a byte; a circle among them has no first byte.
+// Finds a cycle of rules that call each other before they read a byte.
 void Rules::expect_no_left_recursion(const std::vector<bool>& empty) const {
   std::vector<std::vector<Rule>> first(rules_.size());
   std::vector<State> seen(size_t(states_), -1), next;
@@ -316,13 +316,13 @@ void Rules::index_edges() {
 
 void Rules::finish(Rule root) {
   root_ = root;
-  for (const Known& rule : rules_) ENSURE(rule.begin >= 0, "a rule that is declared is defined");
+  for (const Known& rule : rules_) ENSURE(rule.begin >= 0, "every declared rule is defined");
   const std::vector<bool> alive = can_end(true);
   if (!alive[size_t(begin(root))])
     fail(
         code_,
-        "{}: no text fits {}: each way through it goes on for ever or allows nothing, expected one "
-        "that ends",
+        "{}: no text fits {}: each way through it is infinite or allows nothing, expected one that "
+        "ends",
         name_, escaped(name_of(root)));
   const auto leads_nowhere = [&](const auto& e) { return !alive[size_t(e.to)]; };
   std::erase_if(bytes_, leads_nowhere), std::erase_if(skips_, leads_nowhere);
@@ -333,7 +333,7 @@ void Rules::finish(Rule root) {
 
   ends_.assign(size_t(states_), false);
   for (const Known& rule : rules_) ends_[size_t(rule.end)] = true;
-  // A state that has nothing but skips, all of them to such states. Circles of skips are none.
+  // States that have only skips, all of them to such states. Cycles of skips do not count.
   only_ends_.assign(size_t(states_), false);
   std::vector<State> next;
   std::vector<std::vector<State>> before{size_t(states_)};

@@ -1,9 +1,9 @@
-// The form that every grammar becomes, whatever it is written in: rules, each an automaton over
-// bytes whose edges read one byte of a range, read nothing, or call a rule. Bytes and not
-// characters, because a token may hold a part of one.
+// The common form of all grammars: rules, each an automaton over bytes. Its edges read one byte of
+// a range, read nothing, or call a rule. They read bytes instead of characters because a token may
+// hold a part of a character.
 //
-// A parser makes parts and joins them; a part is used once, a rule as often as one likes. finish()
-// checks what the parser cannot see, and leaves the edges that can still reach an end.
+// A parser makes parts and joins them. A part may be used once, a rule any number of times.
+// finish() checks what a parser cannot see, and removes edges that cannot reach an end.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,20 +15,20 @@
 
 namespace chaski {
 
-// Where the text of a grammar is from, for the lines of errors.
+// The text of a grammar and its origin, for errors.
 struct GrammarSource {
   std::string name;  // "list.gbnf", "--regex"
   std::string text;
-  Exit code = Exit::usage;  // of its errors
+  Exit code = Exit::usage;  // the exit code of its errors
 
   // "NAME: line 3, column 7: what"; `at` is a byte of the text, columns are counted in bytes.
   [[noreturn]] void wrong(size_t at, const std::string& what) const;
-  // The same with what stands there: "... found 'x', expected EXPECTED".
+  // The same with the character at `at`: "... found 'x', expected EXPECTED".
   [[noreturn]] void expected(size_t at, std::string_view expected) const;
 };
 
 std::string utf8_of(uint32_t code);
-uint32_t code_of(std::string_view character);  // one whole character in UTF-8
+uint32_t code_of(std::string_view character);  // of one whole character in UTF-8
 
 // A set of code points: never surrogates, nothing above U+10FFFF.
 class CodeSet {
@@ -38,13 +38,13 @@ class CodeSet {
   };
   CodeSet() = default;
   CodeSet(std::initializer_list<Range> ranges) : ranges_(ranges) {}
-  static CodeSet of(std::string_view ascii);  // its characters
+  static CodeSet of(std::string_view ascii);  // the characters of a text
   static CodeSet all();
 
   void add(uint32_t first, uint32_t last) { ranges_.push_back({first, last}); }
   void add(const CodeSet& more);
-  CodeSet others() const;  // all that are not in it
-  CodeSet both(const CodeSet& other) const;
+  CodeSet others() const;                    // the complement
+  CodeSet both(const CodeSet& other) const;  // the intersection
   bool has(uint32_t code) const;
   std::vector<Range> ranges() const;  // sorted, joined, without surrogates
 
@@ -56,7 +56,7 @@ class Rules {
  public:
   using State = int32_t;
   using Rule = int32_t;
-  // What is read on any way from `begin` to `end`.
+  // The texts that are read on all paths from `begin` to `end`.
   struct Part {
     State begin, end;
   };
@@ -68,14 +68,14 @@ class Rules {
     State from, to;
   };
   struct CallEdge {
-    State from, to;  // to: where it goes on when the rule has ended
+    State from, to;  // to: where the caller continues after the rule
     Rule rule;
   };
 
-  // Errors are of this source, which outlives the parsing.
+  // Errors name this source.
   explicit Rules(const GrammarSource& source) : name_(source.name), code_(source.code) {}
 
-  // The rule is defined later, once. `name` is how errors call it: "rule list".
+  // The rule is defined later, once. Errors call it `name`, such as "rule list".
   Rule declare(const std::string& name);
   void define(Rule rule, Part part);
   bool defined(Rule rule) const { return rules_[size_t(rule)].begin >= 0; }
@@ -88,27 +88,27 @@ class Rules {
   Part one_of(const CodeSet& codes);  // in UTF-8
   Part call(Rule rule);
   Part chain(Part first, Part second);
-  Part either(std::span<const Part> parts);       // none of them: a part that is never read
-  Part repeated(Part part, int least, int most);  // kUnlimited
+  Part either(std::span<const Part> parts);       // of no parts: a part that no text fits
+  Part repeated(Part part, int least, int most);  // most may be kUnlimited
 
   static constexpr int kUnlimited = -1, kMostRepeats = 100'000;
 
-  // The whole is the rule `root`. Throws an Error for a rule that calls itself before it reads
-  // anything, and for a root that never ends.
+  // `root` is the rule of the whole text. Throws an Error for a rule that calls itself before it
+  // reads anything, and for a root that no text fits.
   void finish(Rule root);
 
-  // Of a finished grammar:
+  // For a finished grammar:
   int states() const { return int(ends_.size()); }
   State begin(Rule rule) const { return rules_[size_t(rule)].begin; }
   Rule root() const { return root_; }
-  bool ends(State s) const { return ends_[size_t(s)]; }            // of its rule
-  bool only_ends(State s) const { return only_ends_[size_t(s)]; }  // nothing else comes behind it
+  bool ends(State s) const { return ends_[size_t(s)]; }            // its rule
+  bool only_ends(State s) const { return only_ends_[size_t(s)]; }  // and nothing else
   std::span<const ByteEdge> bytes(State s) const { return of(bytes_, byte_index_, s); }
   std::span<const SkipEdge> skips(State s) const { return of(skips_, skip_index_, s); }
   std::span<const CallEdge> calls(State s) const { return of(calls_, call_index_, s); }
   const std::string& name() const { return name_; }
   Exit code() const { return code_; }
-  uint64_t sum() const;  // of what it allows, as it was written: not of names
+  uint64_t sum() const;  // a checksum of the automata; names do not count
 
  private:
   struct Known {

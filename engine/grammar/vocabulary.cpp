@@ -6,7 +6,7 @@ namespace chaski {
 
 namespace {
 
-// Longer tokens are runs of one character, which others make too.
+// Longer tokens are runs of one character, which shorter tokens can spell, too.
 constexpr size_t kLongestToken = 4096;
 
 }  // namespace
@@ -25,10 +25,9 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) : none_(tokenizer.size()) {
     const int order = tokenizer.piece(a).compare(tokenizer.piece(b));
     return order != 0 ? order < 0 : a < b;
   });
-  std::vector<uint32_t> open;  // nodes of the text before
+  std::vector<uint32_t> open;  // the nodes of the previous token
   const auto close_to = [&](size_t depth) {
-    for (; open.size() > depth; open.pop_back())
-      nodes_[open.back()].behind = uint32_t(nodes_.size());
+    for (; open.size() > depth; open.pop_back()) nodes_[open.back()].next = uint32_t(nodes_.size());
   };
   size_t longest = 0;
   std::string_view before;
@@ -53,8 +52,9 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer) : none_(tokenizer.size()) {
   path_.resize(longest + 1);
 }
 
-// Most nodes are allowed or left out together with many others; what differs from node to node,
-// whether a token ends there, is no branch: a processor would mostly guess wrong.
+// Whether a place is known and allowed is the same for most nodes, so these branches are predicted
+// well. Whether a token ends at a node varies, so it is not a branch: nodes without one set the bit
+// of none_.
 void TokenTrie::allow(Recognizer& recognizer, Recognizer::Place from, std::vector<uint64_t>& bits) {
   path_[0] = {from, &recognizer.row(from)};
   const Node* const nodes = nodes_.data();
@@ -65,7 +65,7 @@ void TokenTrie::allow(Recognizer& recognizer, Recognizer::Place from, std::vecto
     Recognizer::Place place = (*before.row)[node.byte];
     if (place == Recognizer::kUnknown) place = recognizer.step(before.place, node.byte);
     if (place == Recognizer::kNowhere) {
-      i = node.behind;
+      i = node.next;
       continue;
     }
     path_[node.depth + 1u] = {place, &recognizer.row(place)};
@@ -82,10 +82,10 @@ std::pair<TokenId, size_t> TokenTrie::longest(std::string_view bytes) const {
   std::pair<TokenId, size_t> best{-1, 0};
   size_t begin = 0, end = nodes_.size();
   for (size_t depth = 0; depth < bytes.size(); ++depth) {
-    while (begin < end && nodes_[begin].byte != uint8_t(bytes[depth])) begin = nodes_[begin].behind;
+    while (begin < end && nodes_[begin].byte != uint8_t(bytes[depth])) begin = nodes_[begin].next;
     if (begin >= end) break;
     if (nodes_[begin].token != none_) best = {nodes_[begin].token, depth + 1};
-    end = nodes_[begin].behind, ++begin;
+    end = nodes_[begin].next, ++begin;
   }
   return best;
 }

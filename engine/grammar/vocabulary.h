@@ -1,6 +1,6 @@
-// The tokens that a grammar may allow, as a trie of their bytes that lies in one array: a node, all
-// that begins with it, then its next sibling. One walk along it, together with a recognizer, finds
-// all tokens that fit, and leaves out at once what begins with a byte that does not.
+// The tokens that a grammar may allow, as a trie of their bytes in one array: a node, its subtree,
+// then its next sibling. One walk along the array together with a recognizer finds all tokens that
+// fit. It skips the subtree of each byte that does not fit.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,31 +14,31 @@ namespace chaski {
 class TokenTrie {
  public:
   explicit TokenTrie(const Tokenizer& tokenizer);
-  // Whether the token is one of them: it has text, and is neither control nor the end of a text.
+  // Whether the token is in the trie: it has text, and is neither a control nor an end token.
   static bool takes(const Tokenizer& tokenizer, TokenId token);
 
-  // Sets the bits of those that are allowed at a place: of a vector of bit_words().
+  // Sets the bits of the tokens that are allowed at a place; `bits` has bit_words() words.
   void allow(Recognizer& recognizer, Recognizer::Place from, std::vector<uint64_t>& bits);
   size_t bit_words() const { return size_t(none_) / 64 + 1; }
-  // The longest token that `bytes` begin with, and how many of them it has; none: -1, 0.
+  // The longest token that is a prefix of `bytes`, and its length; -1 and 0 if there is none.
   std::pair<TokenId, size_t> longest(std::string_view bytes) const;
 
  private:
   struct Node {
-    uint32_t behind;  // the node behind all that begins with this one
-    TokenId token;    // that ends here, or none_
-    uint16_t depth;   // bytes in front of its own
+    uint32_t next;   // the node after the subtree of this one
+    TokenId token;   // the token that ends here, or none_
+    uint16_t depth;  // bytes before its own
     uint8_t byte;
-    bool has_more;  // more tokens have this text
+    bool has_more;  // more tokens have the same text
   };
   std::vector<Node> nodes_;
-  std::multimap<uint32_t, TokenId> more_;  // by node
-  TokenId none_;                           // behind the last token
+  std::multimap<uint32_t, TokenId> more_;  // the further tokens, by node
+  TokenId none_;                           // the id after the last token
   struct Step {
     Recognizer::Place place;
     const Recognizer::Row* row;
   };
-  std::vector<Step> path_;  // of a walk
+  std::vector<Step> path_;  // from the root to the current node
 };
 
 }  // namespace chaski

@@ -89,7 +89,7 @@ Extension Request::next(Session& session, int budget, int others, int others_dra
   reaches_end_ = n == missing.size();
   extension_.assign(missing.begin(), missing.begin() + ptrdiff_t(n));
   draft_ = {}, from_grammar_ = false;
-  if (grammar_) grammar_->stand(history_.size());
+  if (grammar_) grammar_->set_history(history_.size());
   if (reaches_end_ && begun_ && n <= size_t(Governor::kMost))
     draft_ = draft_tokens(session, int(n), budget - int(n), others, others_drafted + int(n) - 1);
   extension_end_ = history_.size() - missing.size() + n;
@@ -123,7 +123,7 @@ Draft Request::draft_tokens(const Session& session, int pending, int most, int o
   if (k <= 0) return {};
   Draft draft;
   try {  // a grammar that is too large to predict from gives no draft tokens
-    if (grammar_) draft = Draft::chain(grammar_->foretold(k));
+    if (grammar_) draft = Draft::chain(grammar_->forced(k));
   } catch (const Error&) {
   }
   from_grammar_ = !draft.nodes.empty();

@@ -1,5 +1,5 @@
-// Texts that never come about: a token is not drawn if with it the text would hold one of them,
-// wherever its tokens begin and end.
+// Texts that must never occur. A token is not drawn if it would complete one of them, wherever
+// token borders are.
 #pragma once
 #include <span>
 #include <string>
@@ -12,15 +12,15 @@ namespace chaski {
 
 class BannedText {
  public:
-  // `texts`: none of them empty.
+  // No text may be empty.
   BannedText(const Tokenizer& tokenizer, std::vector<std::string> texts);
-  // The tokens that must not follow. Found once for each beginning of a banned text that the
-  // history may end with. Valid until the next call.
+  // The tokens that must not follow, valid until the next call. They are computed once for each
+  // prefix of a banned text with which the history ends.
   const std::vector<TokenId>& after(std::span<const TokenId> history);
 
  private:
-  std::string begun(std::span<const TokenId> history) const;
-  bool completes(const std::string& begun, std::string_view piece) const;
+  std::string started(std::span<const TokenId> history) const;
+  bool completes(const std::string& prefix, std::string_view piece) const;
 
   const Tokenizer& tokenizer_;
   const std::vector<std::string> texts_;

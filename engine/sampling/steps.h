@@ -1,20 +1,20 @@
-// Every step of the sampler, once. A word in this list gives a step its number, its place in the
-// default order, its flags (main/flags/options.cpp), the check of their ranges, and its part of the
-// key of a cached answer. Each is declared in steps/<step>.h:
+// Every step of the sampler, once. A word in this list gives a step its number and its place in the
+// default order. Its flags (main/flags/options.cpp), the check of their ranges and its part of the
+// key of a cached answer follow from it. Each step is declared in steps/<step>.h:
 //
-//   kName, kKind       its name in --samplers, and what it changes
-//   parameters()       its parameters: member, flag, range, help
-//   changes()          whether it changes anything with these values
-//   change(logits, history)   of StepKind::logits: changes logits by the tokens of the text
-//   narrow(candidates, place) of the other kinds: removes or scales candidates
+//   kName, kKind       its name in --samplers, and what it changes.
+//   parameters()       its parameters: member, flag, range, help.
+//   changes()          whether it changes anything with these values.
+//   change(logits, history)   of StepKind::logits: changes logits by the tokens of the text.
+//   narrow(candidates, place) of the other kinds: removes or scales candidates.
 //
 // A step may also state these:
 //
-//   kAlias             a second name in --samplers, which llama.cpp uses
-//   kPlaceInHelp       its place in --help; steps without one come last
-//   State, prepare(tokenizer) what it computes once; change() then takes it as its third argument
-//   most_candidates()  how many candidates it leaves, if they are those with the largest logits
-//   put(PlainDraw), kPlaceOnDevice   its settings for a device, which takes steps in this order
+//   kAlias             a second name in --samplers, which llama.cpp uses.
+//   kPlaceInHelp       its place in --help; steps without one come last.
+//   State, prepare(tokenizer) what it computes once. change() takes it as its third argument.
+//   most_candidates()  how many candidates it leaves, if they are those with the largest logits.
+//   put(PlainDraw), kPlaceOnDevice   its settings for a device, which takes steps in this order.
 //
 // The result of a step may depend only on the logits, the settings, the seed and the tokens of the
 // text.

@@ -1,5 +1,5 @@
-// Texts under a grammar, by a model: of random schemas each text is JSON of which the schema holds,
-// and who guesses ahead changes nothing.
+// Texts that a model generates under a grammar: for random schemas each text is JSON that fits the
+// schema, and drafts change nothing.
 #include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// --- schemas by chance, and whether one holds of a value
+// --- random schemas, and a check of a value against one
 
 class RandomSchemas {
  public:
@@ -163,8 +163,8 @@ bool holds(const json& root, const json& s, const json& v) {
   return true;
 }
 
-TEST_CASE("grammar: texts of random schemas are JSON of which the schema holds") {
-  // CHASKI_SCHEMAS=1000 for the whole measure.
+TEST_CASE("grammar: texts of random schemas are JSON that fits the schema") {
+  // CHASKI_SCHEMAS=1000 for the figure in docs/grammar.md.
   const char* many = std::getenv("CHASKI_SCHEMAS");
   const int schemas = many ? std::atoi(many) : 25;
   EngineOptions long_texts;
@@ -192,7 +192,7 @@ TEST_CASE("grammar: texts of random schemas are JSON of which the schema holds")
   CHECK(finished == schemas);
 }
 
-TEST_CASE("grammar: who guesses ahead, and with whom, changes nothing") {
+TEST_CASE("grammar: drafters and other requests change nothing") {
   const auto engine = Engine::open({});
   const auto prompt = engine->tokenizer().encode_prompt("One day Tim said {\"name\": \"Tim\"}");
   Grammar grammar(
@@ -220,7 +220,7 @@ TEST_CASE("grammar: who guesses ahead, and with whom, changes nothing") {
         CHECK(got.accepted > 0);
         CHECK(got.passes < want.passes);
       }
-    // Two in one pass, each with its own seed.
+    // Two requests in one pass, each with its own seed.
     Scheduler scheduler(engine);
     GenerateOptions other = plain;
     other.sampling.seed = 5, other.draft_length = 8;
@@ -245,19 +245,19 @@ TEST_CASE("grammar: a text follows its grammar from its first token to its end")
     return generate(*engine->session(), engine->tokenizer().encode_prompt(before), o,
                     [](std::string_view) {});
   };
-  // Nothing before it: the first token has another text than in the middle of one.
+  // Nothing precedes it, so the first token decodes to another text than inside a text.
   for (const char* before : {"", "Once"}) {
     const auto one = text_of(regex("Tim( and Sam)?\\."), before);
     CHECK_MESSAGE((one.text == "Tim." || one.text == "Tim and Sam."), one.text);
     CHECK(one.finish == Finish::end);
   }
-  // Where only one text fits, all of it is foretold.
+  // If only one text fits, all of its tokens are forced.
   GenerateOptions guessing;
   guessing.draft_length = 15;
   const auto only = text_of(regex("Lily saw a big red ball\\. \xF0\x9F\x99\x82"), "Once", guessing);
   CHECK(only.text == "Lily saw a big red ball. \xF0\x9F\x99\x82");
   CHECK(only.passes * 2 < int(only.tokens.size()));
-  // Many texts that begin alike are guessed like one.
+  // Many texts with a common beginning are drafted like one.
   std::string alike = "{\"enum\": [";
   for (int i = 0; i < 3000; ++i)
     alike +=
@@ -275,7 +275,7 @@ TEST_CASE("grammar: a text follows its grammar from its first token to its end")
   const auto free = generate(*engine->session(), prompt, o, [](std::string_view) {});
   o.grammar = &any;
   CHECK(generate(*engine->session(), prompt, o, [](std::string_view) {}).tokens == free.tokens);
-  // And what is dropped for room in the context is not forgotten by the grammar.
+  // The grammar remembers tokens that a context shift has dropped.
   EngineOptions small;
   small.context = 48, small.device = "cpu";
   const auto narrow = Engine::open(small);

@@ -1,4 +1,4 @@
-// What tests of grammars share.
+// Helpers for tests of grammars.
 #pragma once
 #include <memory>
 #include <string>
