@@ -11,14 +11,14 @@ namespace chaski {
 
 namespace {
 
-std::unique_ptr<EagleHead> new_head(EagleKind kind, const Decoder& target, const EngineImpl& e) {
+std::unique_ptr<EagleHead> new_head(HeadsKind kind, const Decoder& target, const EngineImpl& e) {
   const std::string& path = e.weights->path;
-  if (kind == EagleKind::eagle3) return std::make_unique<Eagle3>(target, e.hidden, path);
-  if (kind == EagleKind::next_layer) return std::make_unique<NextLayer>(target, e.hidden, path);
+  if (kind == HeadsKind::eagle3) return std::make_unique<Eagle3>(target, e.hidden, path);
+  if (kind == HeadsKind::next_layer) return std::make_unique<NextLayer>(target, e.hidden, path);
   return std::make_unique<Eagle1>(target, e.hidden, path);
 }
 
-// What three layers read is made one row in the target's own passes.
+// EAGLE-3: the target's own passes reduce the inputs of three layers to one row.
 void give_rows(EngineImpl& e, const Eagle3& eagle, const std::shared_ptr<const Weights>& weights,
                const std::string& folder) {
   const auto made = [weights, of = eagle.rows_of, layers = eagle.layers_read](Graph& g) {
@@ -35,7 +35,8 @@ void give_rows(EngineImpl& e, const Eagle3& eagle, const std::shared_ptr<const W
   Graph graph = cpu_graph(*e.model, int(e.model->n_layers), one);
   if (made(graph) == kNone)
     fail(Exit::usage,
-         "--draft {}: more than one row goes from layer to layer, expected no EAGLE-3 head",
+         "--draft {}: the target passes more than one row from layer to layer, expected no EAGLE-3 "
+         "head",
          folder);
   e.cpu->give_beside(made);
   e.beside = eagle.columns();
@@ -43,19 +44,23 @@ void give_rows(EngineImpl& e, const Eagle3& eagle, const std::shared_ptr<const W
 
 }  // namespace
 
-bool is_eagle(const std::string& path) { return eagle_kind(path) != EagleKind::none; }
-bool has_next_layer(const std::string& path) { return eagle_kind(path) == EagleKind::next_layer; }
+bool has_next_layer(const std::string& path) {
+  return HeadsFolder(path).kind() == HeadsKind::next_layer;
+}
 
-std::shared_ptr<Engine> open_eagle(const std::string& folder, std::shared_ptr<Engine> target,
+std::shared_ptr<Engine> open_eagle(const HeadsFolder& found, std::shared_ptr<Engine> target,
                                    int sessions) {
+  const std::string& folder = found.path();
   expect_hidden_rows(*target, folder);
   EngineImpl& e = target->impl();
   const auto* decoder = dynamic_cast<const Decoder*>(e.model.get());
   if (!decoder)
-    fail(Exit::usage, "--draft {}: {} has no head that others may ask, expected no EAGLE head",
+    fail(Exit::usage,
+         "--draft {}: the output head of {} cannot be used by an EAGLE head, expected another "
+         "drafter",
          folder, target->path());
-  std::unique_ptr<EagleHead> eagle = new_head(eagle_kind(folder), *decoder, e);
-  const ModelSource source = import_eagle(folder, *eagle);
+  std::unique_ptr<EagleHead> eagle = new_head(found.kind(), *decoder, e);
+  const ModelSource source = import_eagle(found, *eagle);
   expect_memory_for_heads(source);
   const auto weights = load(source, target->threads());
   for (const TensorSlot& slot : tensors_of(*eagle)) {

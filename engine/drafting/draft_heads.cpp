@@ -10,29 +10,27 @@
 
 namespace chaski {
 
-// A plan for each head, so that a guess costs one head and not all.
+// There is a plan for each head, so that a draft token costs one head and not all.
 struct DraftHeads::Parts {
   MedusaHeads heads;
   std::shared_ptr<const Weights> weights;
-  Batch batch;  // of one row
+  Batch batch;  // one row
   PassContext where;
   std::vector<std::unique_ptr<Plan>> plans;
 };
 
-bool DraftHeads::are_at(const std::string& path) { return holds_medusa(path); }
-
 void expect_hidden_rows(Engine& target, const std::string& folder) {
   if (target.device() != "cpu")
     fail(Exit::usage,
-         "--draft {}: heads read rows that stay on {}, expected a model, ngram or none, or "
-         "--device cpu",
+         "--draft {}: heads read hidden states, which stay on {}, expected a model, ngram or none, "
+         "or --device cpu",
          folder, target.device());
   if (target.impl().cpu->gives_beside())
-    fail(Exit::usage,
-         "--draft {}: {} has an EAGLE-3 head, which reads other rows, expected no more", folder,
-         target.path());
+    fail(Exit::usage, "--draft {}: {} has an EAGLE-3 head already, expected only one set of heads",
+         folder, target.path());
   if (target.hidden_size() == 0)
-    fail(Exit::usage, "--draft {}: {} does not say what its logits are made of, expected no heads",
+    fail(Exit::usage,
+         "--draft {}: {} has no hidden state that heads can read, expected a model, ngram or none",
          folder, target.path());
 }
 
@@ -44,9 +42,9 @@ void expect_memory_for_heads(const ModelSource& source) {
          source.path, double(need) / 1e9, double(*have) / 1e9);
 }
 
-DraftHeads::DraftHeads(const std::string& folder, std::shared_ptr<Engine> target)
-    : folder_(folder), target_(std::move(target)), parts_(std::make_unique<Parts>()) {
-  expect_hidden_rows(*target_, folder);
+DraftHeads::DraftHeads(const HeadsFolder& folder, std::shared_ptr<Engine> target)
+    : folder_(folder.path()), target_(std::move(target)), parts_(std::make_unique<Parts>()) {
+  expect_hidden_rows(*target_, folder_);
   EngineImpl& e = target_->impl();
   Parts& p = *parts_;
   p.heads.dim = e.hidden, p.heads.vocab = target_->vocab_size();
@@ -68,7 +66,7 @@ int DraftHeads::count() const { return int(parts_->heads.heads); }
 
 std::span<const float> DraftHeads::logits(int head, std::span<const float> hidden,
                                           const std::atomic<bool>* stop) {
-  ENSURE(int64_t(hidden.size()) == parts_->heads.dim, "heads read a row of their model");
+  ENSURE(int64_t(hidden.size()) == parts_->heads.dim, "heads read a hidden state of their model");
   Plan& plan = *parts_->plans[size_t(head)];
   Executor& executor = target_->impl().cpu->executor();
   executor.make_room(plan);

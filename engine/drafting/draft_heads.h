@@ -1,5 +1,5 @@
-// Heads that guess ahead from a hidden row of the model that they were trained for
-// (models/heads/medusa.h), run by its threads and kernels.
+// Medusa heads (models/heads/medusa.h): they compute draft tokens from a hidden state of the model
+// that they were trained for, with its threads and kernels.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -11,25 +11,26 @@
 
 namespace chaski {
 
-// Of heads of any kind. Throws Error(usage) for a target that gives no hidden rows out, because
-// layers are on a device.
+class HeadsFolder;
+
+// For heads of any kind. Throws Error(usage) for a target whose hidden states cannot be read,
+// because layers are on a device.
 void expect_hidden_rows(Engine& target, const std::string& folder);
-// Throws Error(memory) where there is too little for the tensors of such a folder.
+// Throws Error(memory) if the tensors of the heads do not fit into memory.
 void expect_memory_for_heads(const ModelSource& source);
 
 class DraftHeads {
  public:
-  // Whether a folder holds heads, not a model.
-  static bool are_at(const std::string& path);
-  // Throws Error(bad_file | io) for a folder that is damaged, or of another hidden size or
-  // vocabulary, and what the two above throw.
-  DraftHeads(const std::string& folder, std::shared_ptr<Engine> target);
+  // Throws Error(bad_file | io) for a folder that is damaged or has another hidden size or
+  // vocabulary, and what expect_hidden_rows() and expect_memory_for_heads() throw.
+  DraftHeads(const HeadsFolder& folder, std::shared_ptr<Engine> target);
   ~DraftHeads();
 
   Engine& target() const { return *target_; }
   int count() const;
-  // Of a head, behind the row that token t is drawn from: logits of token t + 1 + head, valid until
-  // the next pass of the target. Nothing if `stop` was set meanwhile. Throws Error(non_finite).
+  // From the hidden state that token t is drawn from, the logits of token t + 1 + head. They are
+  // valid until the next pass of the target. Empty if `stop` was set meanwhile. Throws
+  // Error(non_finite).
   std::span<const float> logits(int head, std::span<const float> hidden,
                                 const std::atomic<bool>* stop = nullptr);
 

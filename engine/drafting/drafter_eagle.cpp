@@ -1,10 +1,12 @@
-// Drafts by an EAGLE head: its sequence has a cell for each row of the text that the target gave
-// out, and the guesses' own rows behind them while it guesses.
+// Drafts by an EAGLE head. Its session has a cell for each hidden row that the target returned for
+// the text. While it drafts, the rows of the draft tokens follow them.
 #include <algorithm>
 
-#include "engine/drafting/drafter.h"
+#include "engine/drafting/draft_eagle.h"
+#include "engine/drafting/drafters.h"
 #include "engine/session/engine_impl.h"
 #include "models/heads/eagle.h"
+#include "models/import/hf/heads.h"
 
 namespace chaski {
 
@@ -12,8 +14,8 @@ namespace {
 
 class EagleDrafter : public Drafter {
  public:
-  // More rows than these are a prompt, which is read at once. Of what is drawn while nobody
-  // guesses, no more wait than these, so that the next guess is not dear.
+  // More rows than this are a prompt, which is read at once. While no drafts are wanted, at most
+  // this many rows wait, so that the next draft does not take long.
   static constexpr size_t kMostAtOnce = 24;
   static constexpr float kNever = -INFINITY;  // a logit
 
@@ -29,9 +31,9 @@ class EagleDrafter : public Drafter {
   bool reads_hidden() const override { return true; }
   int first_guesses() const override { return Draft::kFirst; }
 
-  // A row belongs to the token behind it, too. Where the text is another one from some token on,
-  // rows are forgotten up to there; where rows are lacking, because somebody else read that part of
-  // the text, the next ones follow as if there was nothing between.
+  // A row belongs to the token that follows it, too. Rows after the first token that differs from
+  // the known text are dropped. Rows may be missing where another session read that part of the
+  // text; the next rows then follow directly.
   void read_hidden(std::span<const TokenId> text, std::span<const float> hidden) override {
     within_memory([&] { take(text, hidden); });
   }
@@ -47,7 +49,7 @@ class EagleDrafter : public Drafter {
   }
 
  private:
-  // Without room for its keys and values it forgets what it knows of this text.
+  // If there is no memory for its KV cache, it drops all rows of this text.
   template <class Fn>
   void within_memory(Fn fn) {
     try {
@@ -75,14 +77,14 @@ class EagleDrafter : public Drafter {
     if (hidden.size() / columns_ > kMostAtOnce)
       read(waiting() - 1);
     else if (waiting() > kMostAtOnce)
-      forget(waiting() - kMostAtOnce);
+      drop(waiting() - kMostAtOnce);
   }
 
   Draft guessed(std::span<const TokenId> history, const Draft::Shape& shape) {
     if (kind(history) < 0 || places_.empty()) return {};
     const int room = session_->engine().context_length() - int(history.size());
     if (room <= 0 || shape[0] <= 0) return {};
-    if (waiting() == 0) --read_, rows_ = last_;  // asked for the same again
+    if (waiting() == 0) --read_, rows_ = last_;  // the same draft is wanted again
     session_->rewind(int(read_));
     const std::vector<TokenId> tokens = tokens_of(waiting());
     const std::optional<Session::Next> next = extend(tokens, rows_);
@@ -90,7 +92,7 @@ class EagleDrafter : public Drafter {
     last_.assign(rows_.end() - ptrdiff_t(columns_), rows_.end());
     read_ = places_.size();
     rows_.clear();
-    // Each first guess is the draw where those before it are not there.
+    // Each first token is what is drawn if the first tokens before it are removed.
     const std::span<const float> first = drawable(next->logits);
     std::vector<float> left(first.begin(), first.end()),
         row(next->hidden.begin(), next->hidden.end());
@@ -113,7 +115,7 @@ class EagleDrafter : public Drafter {
     return tokens;
   }
 
-  // A guess behind the text, and others behind it.
+  // Adds a first draft token and the tokens that follow it.
   void add_branch(Draft& draft, TokenId guess, int nodes, std::span<const float> row,
                   std::vector<TokenId>& text) {
     row_.assign(row.begin(), row.end());
@@ -138,7 +140,7 @@ class EagleDrafter : public Drafter {
     }
   }
 
-  // The first n rows that wait. Nothing is guessed behind them.
+  // Reads the first n waiting rows into the KV cache, without drafting.
   void read(size_t n) {
     const std::vector<TokenId> tokens = tokens_of(n);
     const Extension rows{.session = session_.get(),
@@ -151,13 +153,13 @@ class EagleDrafter : public Drafter {
     read_ += n;
   }
 
-  // The first n rows that wait.
-  void forget(size_t n) {
+  // Drops the first n waiting rows.
+  void drop(size_t n) {
     places_.erase(places_.begin() + ptrdiff_t(read_), places_.begin() + ptrdiff_t(read_ + n));
     rows_.erase(rows_.begin(), rows_.begin() + ptrdiff_t(n * columns_));
   }
 
-  // Of all tokens that may be drawn; those that the head does not know are not.
+  // The logits of all tokens that may be drawn. Tokens that the head does not know have -infinity.
   std::span<const float> drawable(std::span<const float> logits) {
     if (!known_.empty()) {
       all_.assign(size_t(vocab_), kNever);
@@ -173,11 +175,11 @@ class EagleDrafter : public Drafter {
   const size_t columns_;
   const Tokenizer* tokenizer_;
   Sampler sampler_;
-  std::vector<TokenId> text_;   // that was told
-  std::vector<size_t> places_;  // in it, of the rows that are known; the session has the first
-  size_t read_ = 0;             // of them
-  std::vector<float> rows_;     // the others
-  std::vector<float> last_;     // the last one that was read before a guess
+  std::vector<TokenId> text_;   // the text as read_hidden() last had it
+  std::vector<size_t> places_;  // the position in text_ of each known row
+  size_t read_ = 0;             // how many of these rows are in the KV cache
+  std::vector<float> rows_;     // the other ones, which wait
+  std::vector<float> last_;     // the last row that was read before a draft
   std::vector<float> row_, all_;
 };
 
@@ -189,5 +191,15 @@ std::unique_ptr<Drafter> eagle_drafter(std::shared_ptr<Engine> eagle,
   const Tokenizer* tokenizer = target.has_tokenizer() ? &target.tokenizer() : nullptr;
   return std::make_unique<EagleDrafter>(std::move(eagle), sampling, tokenizer);
 }
+
+extern const DrafterKind kEagleDrafter;
+const DrafterKind kEagleDrafter = {
+    nullptr, "a folder of an EAGLE head or of a model with a layer for one more token (MiMo)",
+    [](const DraftRequest&, const HeadsFolder& heads) { return heads.is_eagle(); },
+    [](const DraftRequest& r, const HeadsFolder& folder) -> NewDrafter {
+      return [eagle = open_eagle(folder, r.target, r.sessions)](const SamplerOptions& sampling) {
+        return eagle_drafter(eagle, sampling);
+      };
+    }};
 
 }  // namespace chaski

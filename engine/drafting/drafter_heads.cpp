@@ -1,8 +1,9 @@
-// Drafts by heads over the row that the last token of the text was drawn from.
+// Drafts by Medusa heads, from the hidden state that the last token of the text was drawn from.
 #include <algorithm>
 
 #include "engine/drafting/draft_heads.h"
-#include "engine/drafting/drafter.h"
+#include "engine/drafting/drafters.h"
+#include "models/import/hf/heads.h"
 
 namespace chaski {
 
@@ -18,10 +19,10 @@ class HeadsDrafter : public Drafter {
   void read_hidden(std::span<const TokenId> text, std::span<const float> hidden) override {
     const auto last = hidden.last(size_t(heads_->target().hidden_size()));
     hidden_.assign(last.begin(), last.end());
-    behind_ = text.size();
+    text_size_ = text.size();
   }
-  // A text that was cut since then, or another one, is not what the row speaks of.
-  int kind(std::span<const TokenId> text) override { return text.size() == behind_ ? 0 : -1; }
+  // The hidden state is of no use for a text that was cut since then, or for another text.
+  int kind(std::span<const TokenId> text) override { return text.size() == text_size_ ? 0 : -1; }
 
   Draft propose(std::span<const TokenId> history, const Draft::Shape& shape) override {
     if (kind(history) < 0) return {};
@@ -41,7 +42,7 @@ class HeadsDrafter : public Drafter {
   const Tokenizer* tokenizer_;
   Sampler sampler_;
   std::vector<float> hidden_;
-  size_t behind_ = 0;  // tokens of the text, the last of which was drawn from it; 0: none
+  size_t text_size_ = 0;  // tokens of the text whose last token was drawn from hidden_; 0: none
 };
 
 }  // namespace
@@ -52,5 +53,14 @@ std::unique_ptr<Drafter> heads_drafter(std::shared_ptr<DraftHeads> heads,
   const Tokenizer* tokenizer = target.has_tokenizer() ? &target.tokenizer() : nullptr;
   return std::make_unique<HeadsDrafter>(std::move(heads), sampling, tokenizer);
 }
+
+extern const DrafterKind kMedusaDrafter;
+const DrafterKind kMedusaDrafter = {
+    nullptr, "a folder of Medusa heads",
+    [](const DraftRequest&, const HeadsFolder& heads) { return heads.kind() == HeadsKind::medusa; },
+    [](const DraftRequest& r, const HeadsFolder& folder) -> NewDrafter {
+      return [heads = std::make_shared<DraftHeads>(folder, r.target)](
+                 const SamplerOptions& sampling) { return heads_drafter(heads, sampling); };
+    }};
 
 }  // namespace chaski

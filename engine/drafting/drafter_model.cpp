@@ -1,7 +1,7 @@
 // Drafts by a smaller model.
 #include <algorithm>
 
-#include "engine/drafting/drafter.h"
+#include "engine/drafting/drafters.h"
 
 namespace chaski {
 
@@ -9,7 +9,7 @@ namespace {
 
 class ModelDrafter : public Drafter {
  public:
-  // More than the guesses of a pass and a token: then the text is new.
+  // More new tokens than one verification pass can add: then the text is new.
   static constexpr size_t kMostAtOnce = 24;
 
   ModelDrafter(std::shared_ptr<Engine> engine, const SamplerOptions& sampling,
@@ -21,8 +21,9 @@ class ModelDrafter : public Drafter {
     if (k <= 0) return {};
     Session& s = *session_;
     std::span<const TokenId> next = s.reuse(history);
-    // A prompt is read in portions, one a pass of the target, so that nobody waits for all of it,
-    // and before the first guess, so that the time of guesses is theirs alone.
+    // A prompt is read in portions, one for each pass of the target, so that no request waits for
+    // all of it. No tokens are drafted meanwhile, so the measured time of drafts contains no
+    // reading.
     if (next.size() > kMostAtOnce) {
       next = next.first(std::min(next.size() - 1, size_t(s.engine().batch_length())));
       const Extension portion{
@@ -65,5 +66,15 @@ std::unique_ptr<Drafter> model_drafter(std::shared_ptr<Engine> draft, const Engi
   return std::make_unique<ModelDrafter>(std::move(draft), sampling,
                                         target.has_tokenizer() ? &target.tokenizer() : nullptr);
 }
+
+extern const DrafterKind kModelDrafter;
+const DrafterKind kModelDrafter = {nullptr, "a smaller model with the same vocabulary",
+                                   [](const DraftRequest&, const HeadsFolder&) { return true; },
+                                   [](const DraftRequest& r, const HeadsFolder&) -> NewDrafter {
+                                     return [draft = r.open_model(),
+                                             target = r.target](const SamplerOptions& sampling) {
+                                       return model_drafter(draft, *target, sampling);
+                                     };
+                                   }};
 
 }  // namespace chaski

@@ -1,10 +1,10 @@
-// Drafts by looking back: what came after the longest end of the text that was there before
-// (prompt lookup, Saxena 2023; by a suffix automaton, Hu et al. 2024), and what came after it, or
-// after a shorter end, at other places.
+// Prompt lookup (Saxena 2023): drafts the tokens that followed the longest suffix of the text that
+// also occurs earlier, found by a suffix automaton (Hu et al. 2024). Further branches are the
+// tokens that followed it, or a shorter suffix, at other places.
 #include <algorithm>
 #include <bit>
 
-#include "engine/drafting/drafter.h"
+#include "engine/drafting/drafters.h"
 #include "engine/drafting/suffix_automaton.h"
 
 namespace chaski {
@@ -15,7 +15,7 @@ class NgramDrafter : public Drafter {
  public:
   bool costs_nothing() const override { return true; }
   int first_guesses() const override { return Draft::kFirst; }
-  // Longer matches are right more often: 1, 2 to 3, 4 to 7, ...
+  // Longer matches are accepted more often. Kinds are lengths of 1, 2 to 3, 4 to 7, ...
   int kind(std::span<const TokenId> history) override {
     read(history);
     const int length = text_.longest_match().length;
@@ -29,7 +29,7 @@ class NgramDrafter : public Drafter {
     Draft draft;
     int number = 0;
     for (const size_t end : text_.continuations(branches)) {
-      // A match that reaches up to the end of the text goes on with the guesses themselves.
+      // A match that reaches the end of the text continues with the draft tokens themselves.
       std::vector<TokenId> guesses;
       const int k = shape[size_t(number++)];
       for (size_t i = end; int(guesses.size()) < k; ++i)
@@ -40,7 +40,7 @@ class NgramDrafter : public Drafter {
   }
 
  private:
-  // The text grows, or another begins; that is seen at its end.
+  // Adds the new tokens. If the last tokens differ from those read before, it is another text.
   void read(std::span<const TokenId> history) {
     constexpr size_t kSeen = 16;
     const size_t n = text_.size(), from = n - std::min(n, kSeen);
@@ -57,5 +57,13 @@ class NgramDrafter : public Drafter {
 }  // namespace
 
 std::unique_ptr<Drafter> ngram_drafter() { return std::make_unique<NgramDrafter>(); }
+
+extern const DrafterKind kNgramDrafter;
+const DrafterKind kNgramDrafter = {
+    "ngram", "what followed the same tokens earlier in the text",
+    [](const DraftRequest& r, const HeadsFolder&) { return r.name == "ngram" || r.name == "auto"; },
+    [](const DraftRequest&, const HeadsFolder&) -> NewDrafter {
+      return [](const SamplerOptions&) { return ngram_drafter(); };
+    }};
 
 }  // namespace chaski

@@ -6,26 +6,27 @@ namespace chaski {
 
 namespace {
 
-// How many guesses are remembered: topics of a text change.
+// Acceptance rates are averages over about this many drafts, because the topic of a text changes.
 constexpr int kMemory = 64;
-// What is not known: a token more in a pass costs this share of one, and a guess is right this
-// often, another where the first is wrong.
+// Assumptions before measurements: each further token of a pass costs this fraction of a pass of
+// one token; the acceptance rate of a draft token; that of another alternative for the next token.
 constexpr double kTokenMore = 0.06, kRight = 0.5, kOtherRight = 0.05;
-// So many guesses are worth what is assumed of one: a second branch has to have shown more.
+// The weight of an assumed rate, in draft tokens. A second branch needs more evidence.
 constexpr double kDoubt = 1, kOtherDoubt = 8;
-// Seconds that the first pass of a new width takes more: a plan is made for it.
+// Additional seconds of the first pass of a new width, for its plan.
 constexpr double kNewWidth = 2e-4;
-// Of the speed without guesses: below this no failure may bring us. Where asking for guesses alone
-// costs nearly as much, below the other, which leaves asking out.
+// The least speed after a rejected draft, as a fraction of the speed without drafts. The second one
+// does not count the time of calls without a draft; the lower of the two limits holds.
 constexpr double kFloor = 0.99, kFloorOfChecks = 0.997;
-// Gains below this are not worth the risk.
+// Smaller gains are not worth the risk.
 constexpr double kWorthIt = 1.05;
-// A pass without guesses comes again after so many: fewer as long as few were measured.
+// Passes until the next one without a draft, which measures the speed again. It is fewer while
+// there are few such measurements.
 constexpr int kPlainAgain = 64;
-// Places beyond those that seem to pay are looked at in one pass of so many.
+// One of this many passes has a draft twice as long as the best one, to measure further nodes.
 constexpr int kFurtherAgain = 32;
-// After so many passes without a right guess, one of so many asks for guesses: what a look back has
-// to read of the text costs less in portions.
+// After kDry passes without an accepted draft token, the drafter is called in one of kAskAgain
+// passes. It is still called, because reading the text in portions costs an n-gram drafter less.
 constexpr int kDry = 32, kAskAgain = 4;
 
 }  // namespace
@@ -44,9 +45,9 @@ void Governor::Average::add(double x) {
   mean += (x - mean) / n;
 }
 
-// Between those that were measured on a line, and beyond them with the slope that is assumed, or
-// the one from the narrowest to the widest of them where that is steeper. More tokens never take
-// less.
+// Interpolates linearly between measured widths. Beyond them it uses the assumed slope, or the
+// slope from the narrowest to the widest measured pass if that is steeper. A wider pass never
+// counts as faster.
 double Governor::pass_seconds(int tokens) const {
   int below = tokens, above = tokens;
   while (below > 1 && pass_[size_t(below)].n == 0) --below;
@@ -64,8 +65,8 @@ double Governor::pass_seconds(int tokens) const {
   return first + (last - first) * (tokens - below) / (above - below);
 }
 
-// Of a place that was never reached, what is known of the place before it, or of the same place
-// behind the first guess.
+// A node that was never reached is assumed to have the rate of the node before it, or of the same
+// depth after the first alternative.
 double Governor::right(int kind, int first, int place) const {
   const Average& seen = right_[size_t(kind)][size_t(first)][size_t(place)];
   const bool other = first > 0 && place == 0;
@@ -91,15 +92,15 @@ Draft::Shape Governor::shape(int kind, int most, int first, int others, int take
     return plain + pass_seconds(1 + others) >=
            std::min(kFloor * all, kFloorOfChecks * (all - asking));
   };
-  // A tree grows by the guess that is most likely to be right, of each first guess the next one;
-  // those behind it are likelier no more.
+  // The tree grows by the node with the highest probability of acceptance, one node of one
+  // alternative at a time. Nodes after it cannot be more probable.
   std::array<double, Draft::kFirst> next{};
-  double wrong = 1;  // all first guesses so far
+  double wrong = 1;  // the probability that all alternatives so far are rejected
   for (int i = 0; i < std::min(first, Draft::kFirst); ++i) {
     next[size_t(i)] = wrong * right(kind, i, 0);
     wrong -= next[size_t(i)];
   }
-  std::array<Draft::Shape, kMost + 1> shapes{};  // by guesses
+  std::array<Draft::Shape, kMost + 1> shapes{};  // by the number of nodes
   double tokens = 1 + others, best = tokens / pass_seconds(base) * kWorthIt;
   int chosen = 0, grown = 0;
   while (grown < most && affordable(grown + 1)) {
@@ -114,7 +115,7 @@ Draft::Shape Governor::shape(int kind, int most, int first, int others, int take
   }
   if (chosen > 0)
     return shapes[size_t(passes_ % kFurtherAgain == 0 ? std::min(2 * chosen, grown) : chosen)];
-  // What once did not pay is tried again, ever more rarely.
+  // A draft that did not pay is tried again, at growing distances.
   if (passes_ - tried_at_ <= patience_ || grown == 0) return {};
   tried_at_ = passes_, patience_ = std::min(patience_ * 2, 1024);
   return shapes[1];
@@ -135,7 +136,7 @@ double Governor::speed_up() const {
 }
 
 void Governor::learn_pass(int tokens, int requests, int made, double seconds) {
-  if (tokens > kMost + 1) return;  // no guesses beside so many
+  if (tokens > kMost + 1) return;  // such passes have no room for drafts
   ++passes_;
   pass_[size_t(tokens)].add(seconds);
   made_[size_t(requests)] += made;
@@ -152,7 +153,7 @@ void Governor::learn(const Outcome& o) {
     guess_.add(o.drafting / o.guesses), guesses_ += o.guesses;
   else if (o.drafting > 0)
     asking_.add(o.drafting);
-  // What is beside a right guess says nothing.
+  // Alternatives after an accepted one say nothing.
   for (int first = 0; first < Draft::kFirst; ++first) {
     const int right = first == o.which ? o.right : 0;
     for (int i = 0; i < std::min(o.places[size_t(first)], right + 1); ++i)

@@ -21,7 +21,7 @@ void SuffixAutomaton::connect(int from, int32_t token, int to) {
 }
 
 void SuffixAutomaton::push(int32_t token) {
-  // What ended where the text did has its latest place there. The longest are worth the walk.
+  // The suffixes of the text now have their latest end here. Only the kSteps longest are updated.
   constexpr int kSteps = 32;
   int suffix = states_[size_t(last_)].link;
   for (int i = 0; i < kSteps && suffix > 0; ++i, suffix = states_[size_t(suffix)].link)
@@ -39,7 +39,7 @@ void SuffixAutomaton::push(int32_t token) {
     states_[size_t(now)].link = q;
     return;
   }
-  // The shorter ones of q end here too, its longest does not.
+  // The shorter substrings of q end here, too, but its longest does not: q is split.
   const int shorter = int(states_.size());
   State copy = states_[size_t(q)];
   copy.length = states_[size_t(p)].length + 1;
@@ -58,7 +58,8 @@ SuffixAutomaton::Match SuffixAutomaton::longest_match() const {
 }
 
 std::vector<size_t> SuffixAutomaton::continuations(int most) const {
-  constexpr size_t kLooked = 16;  // tokens behind an end: those that came first the latest
+  // Tokens tried after a suffix: those that first followed it latest.
+  constexpr size_t kLooked = 16;
   std::vector<size_t> out, places;
   if (text_.empty()) return out;
   for (int i = states_[size_t(last_)].link; i > 0 && int(out.size()) < most;

@@ -1,6 +1,6 @@
-// Of a text that grows by a token at a time: how much of its end it has seen before, and what came
-// then. The suffix automaton of Blumer et al. 1985, built as the text comes; a token takes constant
-// time on the average.
+// For a text that grows token by token: the longest suffix that occurs earlier, and the tokens that
+// followed it there. It is the suffix automaton of Blumer et al. 1985, built online; a token takes
+// constant time on average.
 #pragma once
 #include <cstdint>
 #include <unordered_map>
@@ -16,23 +16,24 @@ class SuffixAutomaton {
   size_t size() const { return text_.size(); }
   const std::vector<int32_t>& text() const { return text_; }
 
-  // The longest end of the text that stands in it earlier, too (it may overlap itself).
+  // The longest suffix of the text that also occurs earlier. The two may overlap.
   struct Match {
     int length = 0;  // tokens
-    size_t end = 0;  // behind one of its earlier places, as a rule the latest
+    size_t end = 0;  // the end of an earlier occurrence, usually the latest
   };
   Match longest_match() const;
-  // Behind earlier places of ends of the text, each of which goes on with another token, so many at
-  // most: first those of the longest end, then of shorter ones; of one end the latest first, but
-  // for ends behind which there is much to choose from.
+  // Ends of earlier occurrences of suffixes of the text, at most `most`. Each is followed by
+  // another token. Occurrences of the longest suffix come first, then those of shorter ones; for
+  // one suffix the latest come first. Of a suffix that many different tokens follow, only some are
+  // tried.
   std::vector<size_t> continuations(int most) const;
 
  private:
-  // Substrings that end at the same places.
+  // All substrings with the same set of end positions.
   struct State {
-    int length;  // of the longest
-    int link;    // state of its longest suffix that ends elsewhere too; -1: the root has none
-    size_t end;  // behind one of the places
+    int length;  // of the longest one
+    int link;    // the state of its longest suffix with more end positions; -1 for the root
+    size_t end;  // one of the end positions
     std::vector<int32_t> next;  // tokens that follow
   };
   int follow(int state, int32_t token) const;
@@ -42,7 +43,7 @@ class SuffixAutomaton {
   std::vector<State> states_;
   std::unordered_map<uint64_t, int> edges_;
   std::vector<int32_t> text_;
-  int last_ = 0;  // state of the whole text
+  int last_ = 0;  // the state of the whole text
 };
 
 }  // namespace chaski

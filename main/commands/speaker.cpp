@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/drafting/draft_eagle.h"
-#include "engine/drafting/draft_heads.h"
 #include "engine/shelf/model_file.h"
 #include "main/terminal/output.h"
 #include "main/terminal/progress.h"
@@ -78,12 +77,10 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
     put_notice(fmt::format("{0} has a layer that predicts draft tokens: --draft {0} uses it",
                            engine->path()));
   if (flags.draft == "none") return;
-  if (DraftHeads::are_at(flags.draft))
-    heads = std::make_shared<DraftHeads>(flags.draft, engine);
-  else if (is_eagle(flags.draft))
-    eagle = open_eagle(flags.draft, engine, flags.model.options().sessions);
-  else if (flags.draft != "auto" && flags.draft != "ngram")
-    draft = open_draft(flags);
+  drafters = open_drafter({.name = flags.draft,
+                           .target = engine,
+                           .sessions = flags.model.options().sessions,
+                           .open_model = [&] { return open_draft(flags); }});
   options.draft_length = flags.draft_length;
   drafter = new_drafter(options.sampling);
   options.drafter = drafter.get();
@@ -130,10 +127,7 @@ GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOp
 }
 
 std::unique_ptr<Drafter> Speaker::new_drafter(const SamplerOptions& sampling) const {
-  if (heads) return heads_drafter(heads, sampling);
-  if (eagle) return eagle_drafter(eagle, sampling);
-  if (draft) return model_drafter(draft, *engine, sampling);
-  return options.draft_length > 0 ? ngram_drafter() : nullptr;
+  return drafters ? drafters(sampling) : nullptr;
 }
 
 void expect_kv_file(const std::string& path) {

@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "engine/drafting/drafter.h"
+#include "engine/drafting/drafters.h"
 #include "engine/requests/answer_cache.h"
 #include "engine/session/session.h"
 #include "main/flags/options.h"
@@ -12,9 +12,7 @@ namespace chaski {
 
 struct Speaker {
   std::shared_ptr<Engine> engine;
-  std::shared_ptr<Engine> draft;      // a smaller model as drafter; null: none
-  std::shared_ptr<DraftHeads> heads;  // Medusa or MTP heads as drafter; null: none
-  std::shared_ptr<Engine> eagle;      // an EAGLE head as drafter; null: none
+  NewDrafter drafters;  // what --draft names; empty: none
   std::unique_ptr<Session> session;
   std::unique_ptr<Drafter> drafter;
   std::unique_ptr<Grammar> grammar;  // of all texts; null: none
@@ -29,7 +27,7 @@ struct Speaker {
   Speaker(const Speaker&) = delete;  // options point into it
   // Changes the sampling settings and the most tokens of the next texts.
   void set(const GenerateOptions& settings);
-  // A new drafter for texts with these settings; null if --draft is none.
+  // A drafter for another text with these settings; null with --draft none.
   std::unique_ptr<Drafter> new_drafter(const SamplerOptions& sampling) const;
 
   // Returns the cached answer if there is one, else calls generate().

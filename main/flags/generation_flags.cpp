@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "engine/drafting/drafters.h"
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/json_schema.h"
 #include "engine/grammar/regex.h"
@@ -19,7 +20,20 @@ namespace chaski {
 namespace {
 
 // The words that --draft accepts next to paths.
-const std::vector<std::string> kDraftWords = {"auto", "ngram", "none"};
+std::vector<std::string> drafter_words() {
+  std::vector<std::string> words = {"auto"};
+  for (const DrafterKind* kind : drafter_kinds())
+    if (kind->word) words.emplace_back(kind->word);
+  words.emplace_back("none");
+  return words;
+}
+
+std::string drafter_help() {
+  std::vector<std::string> all;
+  for (const DrafterKind* kind : drafter_kinds())
+    all.push_back(kind->word ? fmt::format("{} ({})", kind->word, kind->help) : kind->help);
+  return fmt::format("{}", fmt::join(all, "; "));
+}
 
 // A grammar given as text on the command line, or as a file name.
 GrammarSource grammar_source(const char* flag, const std::string& given, bool is_text) {
@@ -54,13 +68,10 @@ void GenerationFlags::declare(Flags& flags) {
   flags.named("--json-schema").excludes(flags.named("--grammar"));
   flags
       .add("--draft", draft,
-           "speculative decoding: the source of draft tokens, which do not change the text: ngram "
-           "(what followed the same words before), a smaller model with the same vocabulary, a "
-           "folder with Medusa heads, an EAGLE head or a multi-token prediction layer (MiMo) "
-           "trained "
-           "for this model, or none (default {}: ngram)")
+           "speculative decoding: the source of draft tokens, which do not change the text: " +
+               drafter_help() + "; or none (default {}: ngram)")
       .not_empty("auto, ngram, none, or a model file or folder")
-      .knows(kDraftWords)
+      .knows(drafter_words())
       .type("WHAT");
   flags.add("--draft-len", draft_length, "maximum number of draft tokens in a pass (default {})")
       .within(1, Governor::kMost)
@@ -251,20 +262,19 @@ void put_idle_settings(const SamplerOptions& s) {
 // Checks --draft before a model is opened: a keyword or an existing path passes. A text with a
 // slash or dot is reported as a missing file, any other text as an unknown keyword.
 void check_draft(const std::string& draft) {
+  const std::vector<std::string> words = drafter_words();
   std::error_code none;
-  if (std::ranges::count(kDraftWords, draft) > 0 || std::filesystem::exists(draft, none)) return;
+  if (std::ranges::count(words, draft) > 0 || std::filesystem::exists(draft, none)) return;
   if (draft.find_first_not_of("0123456789") == std::string::npos)
-    fail(Exit::usage,
-         "--draft is {}, expected what proposes draft tokens; for at most {} of them: --draft-len "
-         "{}",
-         draft, draft, draft);
-  constexpr const char* kExpected =
-      "auto, ngram, none, a model with the same vocabulary, or a folder with Medusa heads or an "
-      "EAGLE head";
+    fail(Exit::usage, "--draft is {}, expected a drafter: --draft-len {} sets the number of tokens",
+         draft, draft);
+  std::string expected = fmt::format("{}", fmt::join(words, ", "));
+  for (const DrafterKind* kind : drafter_kinds())
+    if (!kind->word) expected += fmt::format(", {}", kind->help);
   if (draft.find_first_of("/.") != std::string::npos)
-    fail(Exit::io, "--draft is {}, which does not exist, expected {}", draft, kExpected);
-  const std::string likely = likely_name(draft, kDraftWords);
-  fail(Exit::usage, "--draft is {}, expected {}{}", draft, kExpected,
+    fail(Exit::io, "--draft is {}, which does not exist, expected {}", draft, expected);
+  const std::string likely = likely_name(draft, words);
+  fail(Exit::usage, "--draft is {}, expected {}{}", draft, expected,
        likely.empty() ? "" : fmt::format(" (nearest: {})", likely));
 }
 

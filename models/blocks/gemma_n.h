@@ -45,7 +45,9 @@ class GemmaN : public Decoder {
   // stores any.
   int64_t source_of(int64_t layer) const;
   bool keeps(int64_t layer) const { return layer < n_layers - readers; }
-  int head_dim_of(int64_t layer) const { return has_window(int(layer)) ? window_head_dim : head_dim; }
+  int head_dim_of(int64_t layer) const {
+    return has_window(int(layer)) ? window_head_dim : head_dim;
+  }
   RopeSpec rope_of(int layer) const override;
 
   void table_slots(Slots& slots);  // the tensors before the layers

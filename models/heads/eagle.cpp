@@ -70,10 +70,11 @@ void Eagle3::keys(Keys& k) {
       .range(0, n - 1)
       .otherwise([=, this](const std::string& file) -> std::optional<Given> {
         if (n < kLeastLayers)
-          fail(Exit::bad_file,
-               "{}: eagle_aux_hidden_state_layer_ids is missing, expected it beside {} of {} "
-               "layers: of fewer than {} the usual three are not three",
-               file, target_path(), n, kLeastLayers);
+          fail(
+              Exit::bad_file,
+              "{}: eagle_aux_hidden_state_layer_ids is missing, expected it for {} with {} layers: "
+              "the default needs at least {}",
+              file, target_path(), n, kLeastLayers);
         return usual;
       });
   k.hf_expects({"norm_before_residual"}, {false});
@@ -114,8 +115,8 @@ void Eagle3::tensors(Slots& s) {
   s.add(head_, "output", draft_vocab, dim).in_hf("lm_head").as(Role::head);
 }
 
-// Some programs count what a layer reads, others what it writes: where that makes the usual three,
-// it is known which.
+// Some programs number the inputs of layers, others the outputs. If the numbers are the default
+// ones of the second kind, they are converted.
 void Eagle3::bound(const std::string& file) {
   EagleHead::bound(file);
   const int64_t n = target_.n_layers;

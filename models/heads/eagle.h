@@ -1,7 +1,8 @@
-// Heads that guess ahead of a model by the model's rows (EAGLE, Li et al. 2024 and 2025; layers for
-// the prediction of several tokens, DeepSeek 2024). A row and the row of the table of the token
-// behind it become a guess at the next row, which a head reads: what will be drawn there. They are
-// models of their own, whose tokens come with a row each.
+// Draft heads that read hidden rows of their target model: EAGLE (Li et al. 2024 and 2025), and
+// layers for multi-token prediction (DeepSeek 2024). From a hidden row of the target and the
+// embedding of the token that follows it, they compute the next hidden row; an output head turns it
+// into logits of the token after next. Each is a model of its own, whose inputs are tokens with a
+// row each.
 #pragma once
 #include <array>
 
@@ -13,19 +14,19 @@ class EagleHead : public Decoder {
  public:
   void keys(Keys& keys) override;
   void agree(const std::string& file) const override;
-  // What has the same Hugging Face name lies side by side there, in this order.
+  // Slots with the same Hugging Face name are column ranges of one tensor there, in this order.
   void tensors(Slots& slots) override = 0;
   void bound(const std::string& file) override;
 
-  // Of the model that it guesses for.
+  // Of the target model.
   int64_t columns() const { return columns_; }
   const std::string& target_path() const { return path_; }
 
-  // Which token each of its logits is of; empty: they are of all tokens.
+  // The token ids of the logits; empty: the logits are those of all tokens in order.
   std::vector<int32_t> tokens;
 
  protected:
-  // For a model that outlives it and has rows of so many columns; `path` is told in errors.
+  // `target` outlives the head and has rows of `columns` columns. Errors name `path`.
   EagleHead(const Decoder& target, int64_t columns, std::string path);
   const Decoder& target_;
   const Weight* table_ = nullptr;
@@ -35,9 +36,9 @@ class EagleHead : public Decoder {
   const std::string path_;
 };
 
-// Reads what the model's logits are made of, behind its last norm. Row and token are made one, and
-// go through layers of Llama's kind, of which the first has no norm in front of its attention. The
-// model's own head reads what comes out.
+// EAGLE-1 and EAGLE-2 read the hidden row after the last norm of the target. A matrix joins row and
+// embedding; then come Llama layers, the first without a norm before its attention. The output head
+// of the target makes the logits.
 class Eagle1 : public EagleHead {
  public:
   Eagle1(const Decoder& target, int64_t columns, std::string path)
@@ -55,9 +56,9 @@ class Eagle1 : public EagleHead {
   std::vector<Layer> layers_;
 };
 
-// Reads what a low, a middle and a high layer of the model read, made one. One layer, whose
-// attention sees token and row side by side, each behind a norm of its own; then a norm and a head
-// of its own, which may know some of the tokens only.
+// EAGLE-3 reads the inputs of a low, a middle and a high layer of the target, joined by a matrix.
+// It has one layer, whose attention reads embedding and row concatenated, each after its own norm.
+// Then come a norm and an output head of its own, which may have only a part of the tokens.
 class Eagle3 : public EagleHead {
  public:
   Eagle3(const Decoder& target, int64_t columns, std::string path)
@@ -68,14 +69,14 @@ class Eagle3 : public EagleHead {
   void bound(const std::string& file) override;
   void build(Graph& graph) const override;
 
-  std::vector<int64_t> layers_read;  // whose inputs become a row, by these matrices
+  std::vector<int64_t> layers_read;  // the layers whose inputs are read; rows_of joins them
   std::array<Linear, 3> rows_of;
   int64_t draft_vocab = 0;
 
  private:
   static constexpr int64_t kLayersRead = 3, kLeastLayers = 7;
   Linear token_norm_, row_norm_, ffn_norm_;
-  struct Halves {  // of a matrix over both
+  struct Halves {  // the two column ranges of a matrix
     Linear token, row;
   };
   Halves q_, k_, v_;
@@ -83,10 +84,10 @@ class Eagle3 : public EagleHead {
   GatedWeights ffn_;
 };
 
-// Reads what the model's logits are made of, and was trained with it: the layer that predicts the
-// next token but one, by the names of MiMo. Row and token are normed before they are made one, and
-// what goes through a layer of Qwen2's kind is normed before the model's own head reads it. Its
-// config.json is the model's.
+// A layer for multi-token prediction, trained with the target, with the tensor names of MiMo. It
+// reads the hidden row that the logits are made from. Row and embedding are normalized, then joined
+// by a matrix. A Qwen2 layer and a norm follow; the output head of the target makes the logits. Its
+// config.json is that of the target.
 class NextLayer : public EagleHead {
  public:
   NextLayer(const Decoder& target, int64_t columns, std::string path)

@@ -1,6 +1,6 @@
-// Heads that guess several tokens ahead of a model from one of its hidden rows (Medusa-1, Cai et
-// al. 2024). Behind the row that token t is drawn from, head i says what token t + 1 + i will be: a
-// few blocks x + silu(W x + b), and a matrix of its own for the vocabulary.
+// Medusa-1 heads (Cai et al. 2024), which draft several tokens from one hidden row of a model. From
+// the row that token t is drawn from, head i computes the logits of token t + 1 + i: a few blocks
+// x + silu(W x + b), then an output matrix of its own.
 #pragma once
 #include <vector>
 
@@ -12,12 +12,12 @@ namespace chaski {
 struct MedusaHeads {
   static constexpr int64_t kMostHeads = 64, kMostBlocks = 16;
 
-  int64_t heads = 0, blocks = 0;  // blocks: of each head
-  int64_t dim = 0, vocab = 0;     // of the model that they guess for
+  int64_t heads = 0, blocks = 0;  // blocks of each head
+  int64_t dim = 0, vocab = 0;     // of the target model
 
   void tensors(Slots& slots);
-  void bind(const Weights& weights);  // those that tensors() named
-  // A row of `dim` numbers comes in, one of `vocab` goes out.
+  void bind(const Weights& weights);  // after tensors()
+  // The input is a row of `dim` numbers, the result a row of `vocab` logits.
   void build(Graph& graph, int head) const;
 
  private:

@@ -48,9 +48,9 @@ bool looks_like_safetensors(const std::string& path, const std::string& bytes) {
 }  // namespace
 
 void expect_no_heads(const std::string& folder) {
-  const bool medusa = holds_medusa(folder);
-  const EagleKind kind = eagle_kind(folder);
-  if (medusa || kind == EagleKind::eagle1 || kind == EagleKind::eagle3)
+  const HeadsKind kind = HeadsFolder(folder).kind();
+  const bool medusa = kind == HeadsKind::medusa;
+  if (medusa || kind == HeadsKind::eagle1 || kind == HeadsKind::eagle3)
     fail(Exit::bad_file,
          "{}: folder holds {}, not a model, expected --draft {} together with -m and the model {} "
          "made for",

@@ -139,6 +139,7 @@ TEST_CASE("cli/compare: refusals") {
   check_one_line(chaski_run({"compare", kStory}, text), 2, "B");
   check_one_line(chaski_run({"compare", kStory, kStory, "--temp", "-1"}, text), 2,
                  "--temp is -1, expected 0 to 100");
-  check_one_line(chaski_run({"compare", kStory, kStory}, "short"), 2, "expected at least the 512");
+  check_one_line(chaski_run({"compare", kStory, kStory}, "short"), 2,
+                 "expected at least 512, the size of one window");
   check_one_line(chaski_run({"compare", kStory, "no-such.gguf"}, text), 5, "no-such.gguf");
 }

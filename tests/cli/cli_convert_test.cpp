@@ -199,14 +199,14 @@ TEST_CASE("cli/convert --layout: writes a folder that chaski can read, and overw
   const Outcome bare =
       chaski_run({"convert", folder / "bare.quipu", folder / "bare", "--layout", "gptq"});
   CHECK_MESSAGE(bare.status == 0, bare.err);
-  CHECK_MESSAGE(bare.error_says("bare: has no tokenizer (the model has none); copy "
+  CHECK_MESSAGE(bare.error_says("bare: has no tokenizer (the model has no tokenizer); copy "
                                 "tokenizer.json and tokenizer_config.json from the model's"),
                 bare.err);
   const Outcome plan = chaski_run({"plan", folder / "bare"});
   CHECK(plan.status == 3);
   CHECK_MESSAGE(
-      plan.out.find("\nit does not run, because it has no tokenizer (tokenizer.json in "
-                    "its folder would be one); as for memory, it fits, ") != std::string::npos,
+      plan.out.find("\nit does not run, because it has no tokenizer (a tokenizer.json in "
+                    "its folder would do); as for memory, it fits, ") != std::string::npos,
       plan.out);
   CHECK(json::parse(chaski_run({"plan", folder / "bare", "--json"}).out)["starts"] == false);
   check_one_line(chaski_run({"convert", kStory, folder / "b.gguf", "--layout", "gptq"}), 2,

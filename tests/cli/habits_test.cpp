@@ -99,7 +99,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 --prompt-cache-all",
      "note: --prompt-cache-all has no effect: in chaski chat, /save"},
     {"run -m MODEL -p Once --tools file", "--tools: use chaski chat -p TEXT --tools FILE"},
-    {"run -m MODEL -p Once --draft 16", "for at most 16 of them: --draft-len 16"},
+    {"run -m MODEL -p Once --draft 16", "--draft-len 16 sets the number of tokens"},
     {"run -m MODEL -p Once --list-devices", "chaski doctor lists GPUs"},
     {"run MODEL Hello", "did you mean chaski run -m models/bundled/story.quipu -p \"Hello\"?"},
     {"run qwen say hello",
@@ -215,11 +215,11 @@ TEST_CASE("habits/a mistyped flag or command gets a suggestion") {
        "Q4_K_M is in the place of the output file, expected chaski "
        "quantize IN OUT TYPE, such as chaski quantize "},
       {"quantize MODEL q8", " small.quipu q8"},
-    {"quantize MODEL F16", "F16 is in the place of the output file"},
-    {"run -p", "-p needs a value after it"},
+      {"quantize MODEL F16", "F16 is in the place of the output file"},
+      {"run -p", "-p needs a value after it"},
       {"run --json=yes", "--json takes no value"},
-      {"run -p a --draft ngarm", "or a folder with Medusa heads or an EAGLE head (nearest: ngram)"},
-      {"run -p a --draft wizard", "--draft is wizard, expected auto, ngram, none, a model"},
+      {"run -p a --draft ngarm", "a smaller model with the same vocabulary (nearest: ngram)"},
+      {"run -p a --draft wizard", "--draft is wizard, expected auto, ngram, none, a folder"},
       {"run --kv q9 -p a", "--kv is \"q9\", expected f32, f16, f8, q8 or q4_0 (nearest: q8)"},
   };
   for (const auto& [line, answer] : lines) {
@@ -234,7 +234,7 @@ TEST_CASE("habits/flags are checked before a model is read, and an error is prin
   REQUIRE(chaski_run({"convert", kStory, gguf}).status == 0);
   const std::pair<Arguments, std::string> lines[] = {
       {{"run", "-m", gguf, "-p", "a", "--draft", folder / "none"},
-       "none, which does not exist, expected auto, ngram, none, a model with the same vocabulary"},
+       "none, which does not exist, expected auto, ngram, none, a folder of Medusa heads"},
       {{"run", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
       {{"eval", "-m", gguf, "-f", folder / "none"}, "none: cannot be opened"},
       {{"run", "-m", gguf, "-p", "a", "--rope-scaling", "bent"}, "--rope-scaling is bent"},

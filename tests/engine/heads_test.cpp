@@ -1,4 +1,6 @@
-// Medusa heads: their logits, texts that are drafted with them, and damaged folders.
+// Medusa heads: their logits, texts generated with their drafts, and damaged folders.
+#include "models/import/hf/heads.h"
+
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -336,9 +338,10 @@ TEST_CASE("cli/a folder of heads is not a model, and the error names its kind") 
       const Outcome found = chaski_run(all);
       CHECK(found.status == 3);
       CHECK_MESSAGE(found.one_error_line(), found.err);
-      CHECK(found.error_says(folder +
-                             (name == "medusa" ? ": folder holds Medusa heads" : ": folder holds an EAGLE head") +
-                             ", not a model, expected --draft " + folder + " together with -m "));
+      CHECK(found.error_says(
+          folder +
+          (name == "medusa" ? ": folder holds Medusa heads" : ": folder holds an EAGLE head") +
+          ", not a model, expected --draft " + folder + " together with -m "));
     }
   }
   // A folder that is neither is described by its contents.

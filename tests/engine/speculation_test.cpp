@@ -61,7 +61,7 @@ TEST_CASE("speculation: proposes each token that followed before, longest match 
         while (n < place && text[place - 1 - n] == text[text.size() - 1 - n]) ++n;
         return n;
       };
-      std::vector<size_t> best(size_t(vocab), 0);  // by token that follows
+      std::vector<size_t> best(size_t(vocab), 0);  // by the token that follows
       for (size_t place = 1; place < text.size(); ++place)
         best[size_t(text[place])] = std::max(best[size_t(text[place])], match(place));
       std::sort(best.begin(), best.end(), std::greater<>());

@@ -207,7 +207,7 @@ TEST_CASE("grammar: errors have one line, with line and column") {
       {"\\bword", "column 1: found \\b, expected"},
       {"a^b", "expected ^ at the beginning"},
       {"a$b", "expected ^ at the beginning"},
-      {"[z-a]", "a range that does not go"},
+      {"[z-a]", "a range that is not from"},
       {"\\p{L}", "found \\p, expected"}};
   for (const auto& [text, line] : expressions) {
     const Error error = error_of([&] { regex(text); });

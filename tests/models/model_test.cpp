@@ -115,7 +115,7 @@ TEST_CASE("model: rope scaling by option, contexts beyond the model's own") {
         std::string::npos);
   o.model = golden("models/gpt2");
   CHECK(refusal([&] { Engine::open(o); }) ==
-        "tests/golden/models/gpt2: --ctx is 200, expected 1 to 32: the model knows no more "
+        "tests/golden/models/gpt2: --ctx is 200, expected 1 to 32: the model has no more "
         "positions");
   o.context = 0, o.rope_scaling = "yarn:2";
   CHECK(refusal([&] { Engine::open(o); }) ==

@@ -133,7 +133,7 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be saved as a r
   refused({"--size", "2X", "--stats", stats}, "--size is 2X, expected a number of bytes");
   refused({"--size", "900K", "--stats", stats}, "the budget is 0.90 MB");
   refused({"--size", "2M", "--bpw", "5", "--stats", stats}, "expected one of them");
-  refused({"--dry-run"}, "--dry-run is given, expected --size");
+  refused({"--dry-run"}, "--dry-run needs a budget: --size");
   refused({"--size", "2M", "--stats", stats, "--write-recipe", folder / "./x"}, "expected two");
   refused({"--calibrate", text, "--chunks", "1", "--stats", stats, "--resume"}, "exists already");
   refused({"-c", "64"}, "-c is 64: it needs --fits BYTES");
@@ -151,7 +151,7 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be saved as a r
   CHECK(least == in_memory("64", {"--stats", stats, "-t", "3"}));
   CHECK(least == in_memory("64", {"--calibrate", text, "--chunks", "1"}));
   check_one_line(chaski_run({"quantize", kStory, folder / "x", "--stats", stats, "--fits", "5M"}),
-                 4, "a context of 512 takes ");
+                 4, "a context of 512 needs ");
 }
 
 TEST_CASE("cli/quantize --recipe Q4_K_M: llama.cpp's mixture") {

@@ -155,16 +155,17 @@ TEST_CASE("cli/quantize --resume: damaged tensors are made again") {
     std::filesystem::remove(quantize.out());
     return outcome.err;
   };
-  const std::string anew = "out: what an earlier run left of it is damaged: all is made anew\n";
+  const std::string anew =
+      "out: the temporary file of an earlier run is damaged: everything is made anew\n";
   CHECK(!contains(said_of(part), "earlier run"));
-  CHECK(contains(said_of(flipped(lines / 2)), "note: " + quantize.out() +
-                                                  ": of what an earlier run left, 1 of " +
-                                                  std::to_string(n) + " tensors are damaged"));
+  CHECK(contains(said_of(flipped(lines / 2)), "note: " + quantize.out() + ": 1 of " +
+                                                  std::to_string(n) +
+                                                  " tensors of an earlier run are damaged"));
   CHECK(contains(said_of(flipped(foot)), anew));
   CHECK(contains(said_of(part.substr(0, lines)), anew));
   for (const size_t size : {part.size(), size_t(1), size_t(20)})  // an empty file
     CHECK(!contains(said_of(std::string(size, '\0')), "earlier run"));
-  CHECK(contains(said_of("CHASKI"), "earlier run left of it is too short to go on with: all is"));
+  CHECK(contains(said_of("CHASKI"), "of an earlier run is too short: everything is made anew"));
   CHECK(kept_of(part) == n);
   CHECK(kept_of(flipped(lines / 2)) == n - 1);
   CHECK(kept_of(flipped(lines - 1)) >= n - 1);  // the byte may be between two tensors
@@ -189,7 +190,7 @@ TEST_CASE("cli/quantize --resume: without file locks it says that everything is 
   CHECK_MESSAGE(anew.error_says("note: " + part +
                                 ": its file system has no locks (operation not "
                                 "supported), so another run may still write it; "
-                                "all is made anew\n"),
+                                "everything is made anew\n"),
                 anew.err);
   CHECK(nlohmann::json::parse(anew.out)["kept_tensors"] == 0);
   CHECK(have(part));
@@ -212,7 +213,7 @@ TEST_CASE("quantize/resume: another input, other settings or calibration are ref
   };
   QuantizeOptions other = options;
   other.type = Format::q4h;
-  refused(other, "out.quipu: what is finished of it was made with other settings, expected");
+  refused(other, "out.quipu: the finished part of it was made with other settings, expected");
   other = options, other.keep_above = 0.03;
   refused(other, "other settings");
   other = options, other.recipe["layer.0.attn_q"] = Format::q8;
@@ -262,7 +263,7 @@ TEST_CASE("cli/scripts/plot_quantize.py draws what quantize --json prints") {
   CHECK_MESSAGE(contains(svg, ", q4_0</title>"), svg);
   // Output errors were not measured.
   CHECK(std::system((draw + " --outputs").c_str()) != 0);
-  CHECK_MESSAGE(contains(read_file(folder / "err"), "says nothing of that"), folder.path);
+  CHECK_MESSAGE(contains(read_file(folder / "err"), "has no such figures"), folder.path);
 
   std::string text;
   while (text.size() < 2000) text += "Tim saw a big dog. The dog had a red ball, and it was sad. ";

@@ -145,7 +145,8 @@ TEST_CASE("import/tokenizer.json of kinds Unigram and WordPiece, alone and throu
         chaski::Texts{"[UNK]", "[CLS]", "[SEP]", "▁hello", "s", "▁e"});
   CHECK(Tokenizer::make(words)->encode_prompt("H\u00C9llos \u00E9") == Ids{1, 3, 4, 5});
   CHECK(Tokenizer::make(words)->encode_whole("H\u00C9llos \u00E9") == Ids{1, 3, 4, 5, 2});
-  CHECK(import_tokenizer(folder / "tokenizer.json").all().size() >= 10);  // the path of the file itself
+  CHECK(import_tokenizer(folder / "tokenizer.json").all().size() >=
+        10);  // the path of the file itself
   write_file(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\nhello\n##s\n");
   CHECK(Tokenizer::make(import_tokenizer(folder / "vocab.txt"))->encode("HELLOS") == Ids{3, 4});
 

@@ -1,9 +1,10 @@
-// Published EAGLE heads: config.json is that of a Llama of one layer, in the first ones down to the
-// name of the architecture, and fc.weight tells them apart. The model's embedding comes along again
-// in most of them, and in some its head: these are not read. EAGLE-3 calls its layer "midlayer", or
-// "layers.0" as others do; d2t says how much larger than each of its tokens the model's is, and
-// t2d, which of the model's there are, says nothing more. A layer that predicts the next token but
-// one lies among the model's own tensors, which are passed over.
+// Published EAGLE heads. config.json is that of a Llama of one layer; the first heads also use its
+// architecture name, so only the tensor fc.weight tells them from a model. Most files repeat the
+// embedding of the model, some also its output head: these are not read. EAGLE-3 names its layer
+// "midlayer", or "layers.0" like the others. Its tensor d2t has for each draft token the difference
+// to the token id of the model; t2d marks the tokens of the model that occur there, which d2t says
+// already. A layer that predicts one more token is stored among the tensors of its model, which are
+// skipped.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -15,64 +16,34 @@
 #include "models/import/hf/eagle.h"
 #include "models/import/hf/hf_config.h"
 #include "models/import/hf/safetensors.h"
-#include "models/import/json_file.h"
 #include "models/import/row_tensors.h"
 
 namespace chaski {
 namespace {
 
-constexpr const char *kEagleFile = "model.safetensors", *kEaglePickle = "pytorch_model.bin",
-                     *kEagleIndex = "model.safetensors.index.json";
-
-bool names_itself(const Json& config, const std::vector<const char*>& parts) {
-  bool found = false;
-  config["architectures"].each([&](const Json& name) {
-    for (const char* part : parts) found |= name.str().find(part) != std::string::npos;
-  });
-  return found;
-}
-
-bool says_eagle(const Json& config) {
-  return (config.has("model_type") && config["model_type"].str() == "eagle") ||
-         names_itself(config, {"Eagle", "EAGLE"});
-}
-
-// fn(a tensor's name, its file), of a folder with safetensors in one file or in several.
-template <class Fn>
-void each_name(const std::string& folder, Fn fn) {
-  const std::string single = folder + "/" + kEagleFile, index = folder + "/" + kEagleIndex;
-  if (exists(single) || !exists(index)) {
-    for (const SafeTensor& t : read_safetensors(single).tensors) fn(t.name, single);
-    return;
-  }
-  read_json(index)["weight_map"].each([&](const std::string& name, const Json& shard) {
-    if (!is_plain_name(shard.str())) shard.wrong("a plain file name");
-    fn(name, folder + "/" + shard.str());
-  });
-}
-
 class EagleImport {
  public:
-  EagleImport(const std::string& folder, EagleHead& eagle)
-      : folder_(folder),
+  EagleImport(const HeadsFolder& found, EagleHead& eagle)
+      : found_(found),
+        folder_(found.path()),
         eagle_(eagle),
         three_(dynamic_cast<const Eagle3*>(&eagle)),
         next_(dynamic_cast<const NextLayer*>(&eagle)),
         noun_(three_  ? "an EAGLE-3 head"
               : next_ ? "a layer that predicts one token more"
                       : "an EAGLE head") {
-    source_.path = folder, source_.kind = "EAGLE head";
+    source_.path = folder_, source_.kind = "EAGLE head";
   }
 
   ModelSource run() {
     if (!exists(folder_ + "/" + kEagleIndex)) expect_no_pickle(folder_, kEaglePickle, kEagleFile);
     source_.meta.origin = folder_ + "/config.json";
-    read_hf_keys(read_json(source_.meta.origin), eagle_, source_.meta);
+    read_hf_keys(found_.config(), eagle_, source_.meta);
     eagle_.tensors(slots_);
     for (const TensorSlot& slot : slots_.all())
       if (!slot.hf.empty()) wanted_.emplace(slot.hf, slot);
     std::set<std::string> paths;
-    each_name(folder_, [&](const std::string& name, const std::string& path) {
+    each_tensor_name(folder_, [&](const std::string& name, const std::string& path) {
       if (!next_ || is_of_next_layer(name)) paths.insert(path);
     });
     std::vector<std::shared_ptr<const Mapping>> mappings;
@@ -87,7 +58,7 @@ class EagleImport {
         fail(Exit::bad_file, "{}: tensor {} is missing, expected those of {}", weights(), name,
              noun_);
     if (three_ && three_->draft_vocab < eagle_.vocab && eagle_.tokens.empty())
-      fail(Exit::bad_file, "{}: tensor d2t is missing, expected it beside a draft_vocab_size of {}",
+      fail(Exit::bad_file, "{}: tensor d2t is missing, expected it with a draft_vocab_size of {}",
            weights(), three_->draft_vocab);
     source_.storage = std::make_shared<const decltype(mappings)>(std::move(mappings));
     return std::move(source_);
@@ -145,7 +116,7 @@ class EagleImport {
     }
   }
 
-  // Of every row `before` columns are of others.
+  // Some columns of a tensor; `before` columns of each row belong to other slots.
   static TensorSource columns_of(const SafeTensor& t, const TensorSlot& slot, int64_t before,
                                  int64_t all) {
     const size_t row = row_bytes(*t.format, all), from = row_bytes(*t.format, before),
@@ -165,10 +136,11 @@ class EagleImport {
 
   std::string weights() const { return folder_ + "/" + kEagleFile; }
 
+  const HeadsFolder& found_;
   const std::string& folder_;
   EagleHead& eagle_;
-  const Eagle3* const three_;  // the same, if it is one
-  const NextLayer* const next_;
+  const Eagle3* const three_;    // eagle_ if it is an EAGLE-3 head
+  const NextLayer* const next_;  // eagle_ if it is a layer for one more token
   const char* const noun_;
   Slots slots_;
   std::multimap<std::string, TensorSlot> wanted_;
@@ -177,32 +149,7 @@ class EagleImport {
 
 }  // namespace
 
-EagleKind eagle_kind(const std::string& path) {
-  const std::string config = path + "/config.json";
-  if (!is_folder(path) || !exists(config)) return EagleKind::none;
-  try {
-    const Json said = read_json(config);
-    const EagleKind eagle = said.has("draft_vocab_size") || names_itself(said, {"agle3", "AGLE3"})
-                                ? EagleKind::eagle3
-                                : EagleKind::eagle1;
-    if (says_eagle(said)) return eagle;
-    if (!exists(path + "/" + kEagleFile) && !exists(path + "/" + kEagleIndex)) {
-      const bool one =
-          exists(path + "/" + kEaglePickle) && said["num_hidden_layers"].integer(0) == 1;
-      return one ? eagle : EagleKind::none;
-    }
-    EagleKind kind = EagleKind::none;
-    each_name(path, [&](const std::string& name, const std::string&) {
-      if (name == "fc.weight" || name == "model.fc.weight") kind = eagle;
-      if (is_of_next_layer(name)) kind = EagleKind::next_layer;
-    });
-    return kind;
-  } catch (const Error&) {
-    return EagleKind::none;
-  }
-}
-
-ModelSource import_eagle(const std::string& folder, EagleHead& eagle) {
+ModelSource import_eagle(const HeadsFolder& folder, EagleHead& eagle) {
   return EagleImport(folder, eagle).run();
 }
 

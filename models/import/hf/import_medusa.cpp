@@ -1,6 +1,6 @@
-// Published heads: tensor I.K.linear.weight and .bias are block K of head I, I.N.weight behind its
-// N blocks is its matrix for the vocabulary. Their config.json may count fewer heads than there
-// are: that of the authors' first heads says 2, the file has 5.
+// Published Medusa heads. Tensors I.K.linear.weight and I.K.linear.bias are block K of head I;
+// after its N blocks, I.N.weight is its output matrix. config.json may count fewer heads than there
+// are: for the first heads of the authors it says 2, and the file has 5.
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -15,15 +15,13 @@
 namespace chaski {
 namespace {
 
-constexpr const char *kHeadsFile = "medusa_lm_head.safetensors", *kPickled = "medusa_lm_head.pt";
-
 int64_t count_of(const Json& value, int64_t least, int64_t most) {
   const int64_t found = value.integer();
   if (found < least || found > most) value.wrong(fmt::format("{} to {}", least, most));
   return found;
 }
 
-// Whose tensor it is, by the number that its name begins with; -1: nobody's.
+// The head that a tensor belongs to: the number at the beginning of its name; -1: none.
 int64_t head_of(const std::string& name) {
   int64_t head = -1;
   const auto end = std::from_chars(name.data(), name.data() + name.size(), head).ptr;
@@ -50,22 +48,11 @@ TensorSource head_tensor(const TensorSlot& slot, const SafeTensor& t, const Medu
 
 }  // namespace
 
-bool holds_medusa(const std::string& path) {
-  if (!is_folder(path)) return false;
-  if (exists(path + "/" + kHeadsFile) || exists(path + "/" + kPickled)) return true;
-  const std::string config = path + "/config.json";
-  try {
-    return exists(config) && read_json(config).has("medusa_num_heads");
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-ModelSource import_medusa(const std::string& folder, MedusaHeads& heads,
+ModelSource import_medusa(const HeadsFolder& folder, MedusaHeads& heads,
                           const std::string& target) {
-  const std::string path = folder + "/" + kHeadsFile;
-  expect_no_pickle(folder, kPickled, kHeadsFile);
-  const Json config = read_json(folder + "/config.json");
+  const std::string path = folder.path() + "/" + kMedusaFile;
+  expect_no_pickle(folder.path(), kMedusaPickle, kMedusaFile);
+  const Json config = folder.config();
   heads.heads = count_of(config["medusa_num_heads"], 1, MedusaHeads::kMostHeads);
   heads.blocks = config.has("medusa_num_layers")
                      ? count_of(config["medusa_num_layers"], 0, MedusaHeads::kMostBlocks)
@@ -79,7 +66,7 @@ ModelSource import_medusa(const std::string& folder, MedusaHeads& heads,
   for (const TensorSlot& slot : slots.all())
     if (!slot.hf.empty()) wanted.emplace(slot.hf, slot);
   ModelSource source;
-  source.path = source.meta.origin = folder;
+  source.path = source.meta.origin = folder.path();
   source.kind = "Medusa heads";
   for (const SafeTensor& t : file.tensors) {
     const auto at = wanted.find(t.name);
