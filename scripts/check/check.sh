@@ -5,6 +5,8 @@
 #   3. every file is formatted as by clang-format (make format)
 #   4. conditional compilation is used only in the files meant for it; -ffast-math is not used
 #   5. main/flags/environment.h lists every environment variable that is read, and getenv() is called with the name itself
+#   6. no source file has more than 600 lines
+#   7. links and paths in the documents exist (scripts/check/check_links.py)
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -73,5 +75,13 @@ elif unformatted=$(git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-forma
   say "not formatted (run make format):" $unformatted
 fi
 
-[ "$bad" = 0 ] && echo "check: includes, symbols, format, conditional compilation and environment variables follow the rules"
+while read -r lines file; do
+  [ "$file" = total ] || [ "$lines" -le 600 ] || say "$file has $lines lines, expected at most 600"
+done < <(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' '*.py' '*.sh' | xargs wc -l)
+
+if ! command -v python3 >/dev/null; then echo "SKIPPED: check: python3 is not installed, so the links of the documents were not checked"
+elif ! broken=$(python3 scripts/check/check_links.py); then say "broken links:" $broken
+fi
+
+[ "$bad" = 0 ] && echo "check: includes, symbols, format, conditional compilation, environment variables, file sizes and links follow the rules"
 exit "$bad"

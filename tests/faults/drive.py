@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make faults: runs the program on a machine with faults. Every run must end as README.md says: with its
+"""make faults: runs the program on a machine with faults. Every run must end as docs/guide.md says: with its
 usual output and exit status 0, or with one line on stderr and 4 or 5. Prints how many runs ended in
 which way. The exit status is 1 if a run ended in any other way.
 

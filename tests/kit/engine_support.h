@@ -39,4 +39,13 @@ inline GenerateOptions drawn(double temperature, uint64_t seed, int tokens) {
 }
 constexpr auto kUnheard = [](std::string_view) {};
 
+// A prompt for request `i`: one of four texts, once to three times.
+inline std::vector<TokenId> prompt_for(const Engine& e, int i) {
+  const char* const kTexts[] = {"Once upon a time", "Tim had a red ball. Tim had a red ball. Tim",
+                                "The cat", "Lily and her mom went to the park. They saw a dog. "};
+  std::string text;
+  for (int k = 0; k <= i % 3; ++k) text += kTexts[i % 4];
+  return e.tokenizer().encode_prompt(text);
+}
+
 }  // namespace chaski::test
