@@ -63,8 +63,8 @@ bool ThreadCount::step_alone(int64_t at, int64_t took) {
   return !fixed_ && try_one_more(at);
 }
 
-// Adds a thread as a trial, if late threads have reduced the number below what the pass is worth
-// and enough time has passed.
+// Adds a thread as a trial if enough time has passed and fewer threads work than the pass can use.
+// Threads that arrived late at a step had reduced the number before.
 bool ThreadCount::try_one_more(int64_t at) {
   const int64_t since = at - changed_;
   if (allowed_ >= worth_) {

@@ -44,7 +44,8 @@
 
 namespace chaski {
 
-// d += a b, without the product of the two small parts.
+// Adds the product a * b to d. Each factor is the sum of a big and a small part; the product of the
+// two small parts is left out.
 template <class F>
 __device__ __forceinline__ void multiply(float (&d)[4], const Fragment<F>& a,
                                          const uint32_t (&b)[kParts][4], int half) {

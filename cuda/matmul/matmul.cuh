@@ -6,8 +6,8 @@
 
 namespace chaski {
 
-// One warp writes the sums of token t, row `lane` of a pair. The gated form has two sums, gate and
-// up.
+// One warp writes the sums of token t for a pair of strips: lane i writes row i of the pair. The
+// gated form takes two sums, one of the gate rows and one of the up rows.
 __device__ __forceinline__ void write_plain(const MatMulPart& part, int64_t pair, int64_t t,
                                             float sum) {
   const int64_t row = pair * kPairRows + threadIdx.x % 32;

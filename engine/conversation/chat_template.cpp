@@ -9,8 +9,8 @@
 namespace chaski {
 
 // In a pattern $ is the message, {bos} and {eos} are the model's own tokens, and the generation
-// prompt ends at ~. No token crosses ~, so a later rendering has the same tokens there as the model
-// generated (often a space and a word in one token).
+// prompt ends at ~. No token spans the ~: the model often generates a space and a word as one
+// token, and a later rendering of the conversation must have the same tokens.
 struct ChatFamily {
   std::string_view name;
   std::vector<std::string_view> marks;  // the text of the template contains all of them

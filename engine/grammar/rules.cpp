@@ -206,7 +206,7 @@ Rules::Part Rules::repeated(Part part, int least, int most) {
     if (most == kUnlimited) skip(part.end, part.begin);
     return all;
   }
-  // A part may be used once, so the repetition calls a rule.
+  // A part can be inserted only once, so the repetition calls a rule several times.
   const Rule rule = declare("a repetition");
   define(rule, part);
   const State begin = state(), end = state();

@@ -109,7 +109,7 @@ Finding cache() {
   const std::string folder = cache_folder();
   if (folder.empty())
     return {"cache folder", "none",
-            "set HOME or XDG_CACHE_HOME: without it files are checked at every start"};
+            "set HOME or XDG_CACHE_HOME: without a cache folder files are checked at every start"};
   keep_text("doctor", "writable\n");
   return {"cache folder", folder,
           kept_text("doctor").empty() ? "make it writable: files are checked at every start" : ""};

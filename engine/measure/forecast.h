@@ -47,11 +47,12 @@ struct Forecast {
 
 // The bytes that are left for weights if the model is to run in `memory` on the CPU, with the
 // options' context and format of keys and values. Keys and values, the largest pass of 16 threads,
-// the program and a reserve of a sixteenth are subtracted. The result is the same on every machine.
+// the program and a reserve of a sixteenth of `memory` are subtracted. The result is the same on
+// every machine.
 // Throws Error(memory) if nothing is left.
 uint64_t room_for_weights(const ModelSource& source, const EngineOptions& options, uint64_t memory);
 
-// Throws what opening an engine would throw, except that host memory is too small.
+// Throws the errors of Engine::open(), except Error(memory) for too little host memory.
 Forecast forecast(const ForecastOptions& options);
 
 }  // namespace chaski

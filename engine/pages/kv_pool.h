@@ -37,8 +37,8 @@ class KvPool {
   void keep(int32_t page) { pages_[size_t(page)].kept = true; }
   bool kept(int32_t page) const { return pages_[size_t(page)].kept; }
   void on_gone(std::function<void(int32_t)> gone) { gone_ = std::move(gone); }
-  // While there are idle pages, no more than `pages` pages take memory. keep_within_now(): no more
-  // than already do.
+  // Beyond `pages` pages, the pool takes no new memory as long as it can reuse an idle page.
+  // keep_within_now() sets this limit to the number of pages that have memory now.
   void keep_within(int64_t pages) { within_ = pages; }
   void keep_within_now() { within_ = int64_t(pages_.size()); }
 

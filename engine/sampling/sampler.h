@@ -49,8 +49,8 @@ class Sampler {
   // Error(usage) for a bias of a token that does not exist.
   explicit Sampler(const SamplerOptions& options, const Tokenizer* tokenizer = nullptr,
                    GrammarText* grammar = nullptr);
-  // `history` holds the tokens before the drawn one; its size is the position of the draw. Each
-  // draw of Mirostat continues the one before; where the text was cut, its limit goes back, too.
+  // `history` holds the tokens before the drawn one; its size is the position of the draw. Mirostat
+  // keeps a limit from draw to draw; if the text was rewound, it uses the limit of that position.
   TokenId draw(std::span<const float> logits, std::span<const TokenId> history);
   // The logits after biases, banned texts and the steps that change logits; greedy draws take their
   // argmax. Valid until the next call. If these leave no token at all, as a banned text may under a

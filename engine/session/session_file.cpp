@@ -187,7 +187,8 @@ void Session::restore(const std::string& path) {
   }
   auto& tables = impl_->tables;
   if (const auto pools = in.take<uint64_t>("pools"); pools != tables.size())
-    fail(Exit::bad_file, "{}: it has {} pools of states, expected {}", path, pools, tables.size());
+    fail(Exit::bad_file, "{}: it has {} groups of layers with a KV cache, the model has {}", path,
+         pools, tables.size());
   try {
     impl_->expect_memory(int(n));
     for (PageTable& t : tables) {

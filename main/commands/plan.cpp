@@ -194,10 +194,11 @@ Action declare_plan(Flags parser) {
   parser.add_switch("--measure", flags->anew,
                     "measure speeds again, even if an earlier plan kept them");
   declare_json(parser, flags->json);
-  parser.table({"Exit status",
-                {{"0", "chaski run would start"},
-                 {"3", "it would not: the model has no tokenizer, or its file is damaged"},
-                 {"4", "it would not: memory is too small; the last line says what fits"}}});
+  parser.table(
+      {"Exit status",
+       {{"0", "chaski run would start"},
+        {"3", "the model would not start: it has no tokenizer, or its file is damaged"},
+        {"4", "the model would not start: memory is too small; the last line says what fits"}}});
   parser.example("Memory and speed of a model", "chaski plan model.gguf");
   parser.example("With a longer context and smaller keys",
                  "chaski plan model.gguf -c 2048 --kv q8");

@@ -25,7 +25,7 @@ constexpr const char
     *kThreads =
         "the system places threads; start chaski with numactl, taskset or nice; -t N sets "
         "their number",
-    *kDraftLength = "chaski chooses the number of draft tokens, at most --draft-len K";
+    *kDraftLength = "chaski chooses the number of draft tokens; --draft-len K sets the maximum";
 
 constexpr Habit::Passed kAlone = Habit::Passed::alone, kWithValue = Habit::Passed::with_value,
                         kWithSwitch = Habit::Passed::with_switch;

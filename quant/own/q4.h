@@ -42,8 +42,8 @@ struct ScaledNibbles {
   static constexpr int code(const Block& b, int i) {
     return i < 16 ? b.q[i] & 15 : b.q[i - 16] >> 4;
   }
-  // A row's unit. 31 units must reach the largest value of the row even if the codebook's short
-  // side (25 of 63) covers it.
+  // A row's unit. The largest scale is 31 units, and the codebook reaches 25 steps from its centre
+  // on its shorter side. The product of both must reach the row's largest value.
   static RowHeader header_of(const float* row, int64_t cols);
   // For each scale byte it tries sign x centre x up to six levels of scale, and takes the one of
   // least squared error, weighted by the factors.
@@ -71,7 +71,7 @@ struct Q4 : ScaledNibbles<1> {
   static constexpr DotKind kDot{.max = 63, .mins = true};
   static constexpr uint8_t kCodebook[16] = {0,  6,  11, 16, 20, 23, 26, 30,
                                             33, 36, 39, 42, 46, 50, 55, 63};
-  // 26 and 30 are in the codebook, so zero can be exact
+  // A value is (code - centre) x scale. The centres 26 and 30 are also codes, so zero is exact.
   static constexpr float kCentre = 26, kCentreStep = 4;
 
   // Indexed by the upper three bits of the scale byte.

@@ -16,8 +16,8 @@ struct Candidate {
 
 class Candidates {
  public:
-  // Takes all tokens, or the `k` tokens with the largest logits if k > 0. Tokens whose logit is
-  // minus infinity are left out; at least one logit is not.
+  // Takes all tokens, or the `k` tokens with the largest logits if k > 0. Leaves out tokens
+  // whose logit is minus infinity. At least one logit must be finite.
   void assign(std::span<const float> logits, int k);
   // Larger logits first, equal ones by token id. The order is total, so the result does not depend
   // on how the candidates were found.

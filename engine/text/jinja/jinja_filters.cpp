@@ -124,7 +124,7 @@ Value format(R run, V of, G given) {
 
 Value indent(R run, V of, G given) {
   const bool is_space_count = !given.has(0) || given[0].is_whole();
-  if (is_space_count && given.whole(0, 4) > 1'000) fault("indent() is more than 1000");
+  if (is_space_count && given.whole(0, 4) > 1'000) fault("indent() has a width of more than 1000");
   const Text space = is_space_count ? Text(size_t(std::max<int64_t>(given.whole(0, 4), 0)), U' ')
                                     : Text(given.text(0));
   const bool blank = given.truth(2, false);

@@ -21,7 +21,8 @@ Value without_case(R run, Value value) {
 
 Value batch(R run, V of, G given) {
   const int64_t count = given.whole(0);
-  if (count < 1 || count > 1'000'000) fault("batch() by {}, expected 1 to 1000000", count);
+  if (count < 1 || count > 1'000'000)
+    fault("batch() has a size of {}, expected 1 to 1000000", count);
   Values out, row;
   for (Value& item : items_of(of, run.budget)) {
     if (int64_t(row.size()) == count)

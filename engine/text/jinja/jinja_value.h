@@ -86,7 +86,7 @@ class Value {
   static Value text(Budget& budget, Text text);
   static Value text(Budget& budget, std::string_view utf8, char32_t mark = 0);
   static Value list(Budget& budget, Values items, Sequence kind = Sequence::list);
-  // A repeated key replaces the value of the first.
+  // If a key occurs again, the entry keeps its first position and gets the new value.
   static Value dict(Budget& budget, std::vector<std::pair<Value, Value>> items);
 
   Type type() const { return Type(data_.index()); }

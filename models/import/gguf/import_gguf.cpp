@@ -143,7 +143,7 @@ class GgufImport {
   void count_vocabulary() {
     Metadata& meta = source_.meta;
     if (meta.has("model.vocab_size")) return;
-    // Without keys, a model lists only its tensors outside the layers.
+    // The model object has no hyperparameters yet, so it lists only the tensors outside the layers.
     for (const TensorSlot& slot : tensors_of(*find_architecture(architecture_)->make()))
       for (auto& t : file_.tensors)
         if (slot.role == Role::token_table && our_tensor_name(t.name) == slot.gguf)

@@ -252,7 +252,7 @@ class HfImport {
          }});
   }
 
-  // f32, because the quotient of a rounded number does not fit its format.
+  // The result is f32: dividing a value of the given format would need rounding in that format.
   static TensorSource with_unit_rows(const TensorSlot& slot, Format format, const std::byte* data,
                                      int64_t rows, int64_t cols) {
     const size_t stride = row_bytes(format, cols);
