@@ -23,14 +23,14 @@ constexpr int64_t kSpin = 60'000;
 
 }  // namespace
 
-Crew::Crew(int threads, bool fixed) : count_(threads, fixed), limit_(count_.now()) {
+Crew::Crew(int threads, bool fixed) : size_(threads), limit_(threads) {
   threads_.reserve(size_t(size()));
   try {
     for (int i = 1; i < size(); ++i) threads_.emplace_back([this, i] { worker(i); });
   } catch (const std::system_error& error) {
     const int started = int(threads_.size()) + 1;
     if (!fixed) {  // then the number that the system allows is the maximum
-      count_ = ThreadCount(started);
+      size_ = started;
       return;
     }
     stop();
@@ -43,6 +43,16 @@ Crew::Crew(int threads, bool fixed) : count_(threads, fixed), limit_(count_.now(
 }
 
 Crew::~Crew() { stop(); }
+
+std::shared_ptr<Crew> Crew::shared(int threads, bool fixed) {
+  static std::mutex mutex;
+  static std::weak_ptr<Crew> largest;
+  const std::scoped_lock lock(mutex);
+  if (auto crew = largest.lock(); crew && crew->size() >= threads) return crew;
+  auto crew = std::make_shared<Crew>(threads, fixed);
+  largest = crew;
+  return crew;
+}
 
 void Crew::stop() {
   stop_ = true;
@@ -83,9 +93,10 @@ void Crew::worker(int id) {
   }
 }
 
-void Crew::run(Steps& work, int steps, int worth) {
+void Crew::run(Steps& work, int steps, ThreadCount& count) {
   if (steps == 0) return;
-  count_.begin(worth);
+  const std::scoped_lock lock(running_);
+  count_ = &count;
   set_limit();
   work_ = &work, steps_ = steps, step_ = -1;
   over_.store(false, std::memory_order_relaxed);
@@ -123,12 +134,12 @@ void Crew::report(int64_t chunks, int64_t took, int id) {
   if (left_.fetch_sub(chunks, std::memory_order_acq_rel) > chunks) return;
   const int64_t at = nanoseconds(), chunk = fastest_.load(std::memory_order_relaxed);
   work_->over(step_, at - started_);
-  if (count_.step(at, at - started_, chunk * chunks_, chunk)) set_limit();
+  if (count_->step(at, at - started_, chunk * chunks_, chunk)) set_limit();
   next_step(at, id);
 }
 
 void Crew::set_limit() {
-  const int limit = count_.now();
+  const int limit = count_->now();
   if (limit_.exchange(limit) < limit) limit_.notify_all();
 }
 
@@ -142,7 +153,7 @@ void Crew::next_step(int64_t at, int id) {
       work_->over(step_, 0);
       continue;
     }
-    if (chunks_ > 1 && (id > 0 || count_.now() > 1)) {
+    if (chunks_ > 1 && (id > 0 || count_->now() > 1)) {
       left_.store(chunks_, std::memory_order_relaxed);
       fastest_.store(std::numeric_limits<int64_t>::max(), std::memory_order_relaxed);
       untaken_.store(chunks_);
@@ -151,7 +162,7 @@ void Crew::next_step(int64_t at, int id) {
     for (int64_t chunk = 0; chunk < chunks_; ++chunk) work_->run(step_, chunk, id);
     at = nanoseconds();
     work_->over(step_, at - started_);
-    if (count_.step_alone(at, at - started_)) set_limit();
+    if (count_->step_alone(at, at - started_)) set_limit();
   }
   over_.store(true);
   wake();

@@ -11,6 +11,8 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -36,15 +38,20 @@ class Crew {
   // Starts up to `threads` threads, or as many as the system allows. With `fixed` it starts exactly
   // `threads`, or throws Error(memory).
   explicit Crew(int threads, bool fixed = false);
+  // The crew that all engines of the process share. It has at least `threads` threads, or as many
+  // as the system allows. A larger crew replaces it when one is asked for; the users of the older
+  // one keep that.
+  static std::shared_ptr<Crew> shared(int threads, bool fixed = false);
   ~Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  int size() const { return count_.most(); }
-  double average() const { return count_.average(); }  // mean number of working threads
+  int size() const { return size_; }
 
-  // The caller is thread 0. At most `worth` threads are used. Returns when all steps are over.
-  void run(Steps& work, int steps, int worth);
+  // The caller is thread 0, and `count` decides how many threads work. A thread that wakes late may
+  // still take a chunk although its number is above `count`. Returns when all steps are over. Calls
+  // from several threads run one after the other.
+  void run(Steps& work, int steps, ThreadCount& count);
 
  private:
   void worker(int id);
@@ -60,9 +67,11 @@ class Crew {
 
   // Written by the thread that ends a step, read by threads that have a chunk of the next one.
   Steps* work_ = nullptr;
+  ThreadCount* count_ = nullptr;
   int step_ = 0, steps_ = 0;
   int64_t chunks_ = 0, started_ = 0;
-  ThreadCount count_;
+  int size_;
+  std::mutex running_;
 
   alignas(64) std::atomic<int64_t> untaken_{0};  // 0 or less: no chunk is left
   alignas(64) std::atomic<int64_t> left_{0};     // chunks that are not done

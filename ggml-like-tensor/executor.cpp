@@ -32,7 +32,8 @@ bool Executor::run(Plan& plan, const std::atomic<bool>* stop) {
   if (profile) profile->assign(plan.steps.size(), 0);
   plan_ = &plan, stop_ = stop;
   abandoned_.store(false, std::memory_order_relaxed);
-  crew_.run(*this, int(plan.steps.size()), plan.threads_worth(crew_.size()));
+  count_.begin(plan.threads_worth(threads()));
+  crew_->run(*this, int(plan.steps.size()), count_);
   if (!abandoned_.load(std::memory_order_relaxed)) return true;
   std::memset(shared_.data(), 0, kCounterBytes);  // of the step that was abandoned
   return false;

@@ -2,6 +2,7 @@
 // thread. Work is distributed in chunks; which thread computes a chunk does not change a bit of the
 // result. A run allocates nothing.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -28,12 +29,16 @@ class AlignedBytes {
 
 class Executor : private Steps {
  public:
-  // Up to `threads` threads, as many as pay off; with `fixed` always exactly `threads`.
+  // Up to `threads` threads of the crew, as many as pay off; with `fixed` always exactly `threads`.
+  Executor(std::shared_ptr<Crew> crew, int threads, bool fixed = false)
+      : crew_(std::move(crew)),
+        count_(std::min(threads, crew_->size()), fixed),
+        scratch_(size_t(crew_->size())) {}
   explicit Executor(int threads, bool fixed = false)
-      : crew_(threads, fixed), scratch_(size_t(crew_.size())) {}
+      : Executor(Crew::shared(threads, fixed), threads, fixed) {}
 
-  int threads() const { return crew_.size(); }
-  double threads_used() const { return crew_.average(); }
+  int threads() const { return count_.most(); }
+  double threads_used() const { return count_.average(); }
   // Gives a plan the memory that it runs in, so that its input can be written. run() does the same.
   void make_room(Plan& plan);
   // Returns false if `stop` was set and the pass was abandoned. It is checked before each step and
@@ -52,7 +57,8 @@ class Executor : private Steps {
   void over(int step, int64_t nanoseconds) override;
   bool stops();
 
-  Crew crew_;
+  std::shared_ptr<Crew> crew_;
+  ThreadCount count_;
   Plan* plan_ = nullptr;
   const std::atomic<bool>* stop_ = nullptr;
   std::atomic<bool> abandoned_{false};

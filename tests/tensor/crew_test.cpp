@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "ggml-like-tensor/cores.h"
 #include "tests/kit/support.h"
@@ -79,20 +80,23 @@ TEST_CASE("crew: every chunk of every step runs once, in order, with any number 
   for (const int threads : {1, 2, 3, 8}) {
     CAPTURE(threads);
     Crew crew(threads, true);
+    ThreadCount count(threads, true);
     for (int pass = 0; pass < 50; ++pass) {
       CountedSteps work(odd_sizes(40));
-      crew.run(work, 40, threads);
+      count.begin(threads);
+      crew.run(work, 40, count);
       REQUIRE(work.complete());
     }
-    CHECK((crew.average() >= 1 && crew.average() <= threads));
+    CHECK((count.average() >= 1 && count.average() <= threads));
   }
 }
 
 TEST_CASE("crew: a pass without steps, and steps without chunks") {
   Crew crew(3, true);
+  ThreadCount count(3, true);
   CountedSteps none({}), zeros({0, 0, 0});
-  crew.run(none, 0, 3);
-  crew.run(zeros, 3, 3);
+  crew.run(none, 0, count);
+  crew.run(zeros, 3, count);
   CHECK(zeros.complete());
 }
 
@@ -100,6 +104,7 @@ TEST_CASE("crew: a pass without steps, and steps without chunks") {
 // without a chunk.
 TEST_CASE("crew: a pass does not wait for a thread that never comes") {
   Crew crew(2, true);
+  ThreadCount count(2, true);
   std::atomic<bool> release{false};
   std::atomic<int> taken{0};
   CountedSteps first({64});
@@ -109,20 +114,43 @@ TEST_CASE("crew: a pass does not wait for a thread that never comes") {
     if (thread == 1)
       while (!release && taken < 64) std::this_thread::yield();
   };
-  crew.run(first, 1, 2);
+  crew.run(first, 1, count);
   release = true;
   CHECK(first.complete());
 }
 
 TEST_CASE("crew: work that pays for one thread only is done by the caller") {
   Crew crew(4);
+  ThreadCount count(4);
+  count.begin(1);
   CountedSteps work({9, 9});
   std::atomic<int> others{0};
   work.work = [&](int, int64_t, int thread) { others += thread != 0; };
-  crew.run(work, 2, 1);
+  crew.run(work, 2, count);
   CHECK(work.complete());
   CHECK(others == 0);
-  CHECK(crew.average() == 1);
+  CHECK(count.average() == 1);
+}
+
+TEST_CASE(
+    "crew: one crew serves callers on several threads, whatever number of threads each wants") {
+  const std::shared_ptr<Crew> large = Crew::shared(3, true);
+  CHECK(Crew::shared(2) == large);
+  CHECK(Crew::shared(large->size() + 1) != large);
+  std::vector<std::thread> callers;
+  std::atomic<int> complete{0};
+  for (int caller = 1; caller <= 3; ++caller)
+    callers.emplace_back([&, caller] {
+      ThreadCount count(caller, true);
+      for (int pass = 0; pass < 50; ++pass) {
+        CountedSteps work(odd_sizes(20));
+        count.begin(caller);
+        large->run(work, 20, count);
+        complete += work.complete();
+      }
+    });
+  for (std::thread& caller : callers) caller.join();
+  CHECK(complete == 150);
 }
 
 TEST_CASE("thread count: all threads on a quiet machine") {
