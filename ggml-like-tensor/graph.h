@@ -32,9 +32,19 @@ enum class Result {
   both,    // the logits, and the hidden rows of all tokens (Plan::all_hidden)
 };
 
+// Which of a model's networks a graph computes. Each has its own weights and states.
+enum class Network : uint8_t {
+  decoder,  // predicts the next token: the only network of most models
+  encoder,
+};
+constexpr int kNetworks = 2;
+
 class Graph {
  public:
-  explicit Graph(const Batch& batch) : batch_(&batch) {}
+  explicit Graph(const Batch& batch, Network network = Network::decoder)
+      : network(network), batch_(&batch) {}
+
+  Network network;  // that Model::build() writes
 
   ValueId take_input(int64_t cols);  // (tokens, cols), given to each run by the caller
   ValueId get_rows(const Weight& table, GetRows::By by = GetRows::By::token);

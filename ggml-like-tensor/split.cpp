@@ -79,6 +79,7 @@ SplitGraph split(Graph whole, int layer) {
   SplitGraph parts{whole, std::move(whole)};
   parts.first.nodes.resize(cut.at);
   parts.first.result = parts.rest.input = cut.over[0];
+  parts.first.hidden = parts.first.all_hidden = kNone;
   parts.rest.nodes.erase(parts.rest.nodes.begin(), parts.rest.nodes.begin() + long(cut.at));
   const std::vector<bool> first = held(parts.first, 0, parts.first.nodes.size());
   for (size_t i = 0; i < first.size(); ++i) empty((first[i] ? parts.rest : parts.first).states[i]);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/drafting/draft_heads.h"
-#include "engine/session/engine_impl.h"
+#include "engine/passes/pipeline.h"
 #include "ggml-like-tensor/split.h"
 #include "models/import/hf/eagle.h"
 
@@ -11,15 +11,16 @@ namespace chaski {
 
 namespace {
 
-std::unique_ptr<EagleHead> new_head(HeadsKind kind, const Decoder& target, const EngineImpl& e) {
-  const std::string& path = e.weights->path;
-  if (kind == HeadsKind::eagle3) return std::make_unique<Eagle3>(target, e.hidden, path);
-  if (kind == HeadsKind::next_layer) return std::make_unique<NextLayer>(target, e.hidden, path);
-  return std::make_unique<Eagle1>(target, e.hidden, path);
+std::unique_ptr<EagleHead> new_head(HeadsKind kind, const Decoder& target, const Engine& e) {
+  const std::string& path = e.path();
+  if (kind == HeadsKind::eagle3) return std::make_unique<Eagle3>(target, e.hidden_size(), path);
+  if (kind == HeadsKind::next_layer)
+    return std::make_unique<NextLayer>(target, e.hidden_size(), path);
+  return std::make_unique<Eagle1>(target, e.hidden_size(), path);
 }
 
 // EAGLE-3: the target's own passes reduce the inputs of three layers to one row.
-void give_rows(EngineImpl& e, const Eagle3& eagle, const std::shared_ptr<const Weights>& weights,
+void give_rows(Engine& e, const Eagle3& eagle, const std::shared_ptr<const Weights>& weights,
                const std::string& folder) {
   const auto made = [weights, of = eagle.rows_of, layers = eagle.layers_read](Graph& g) {
     std::array<ValueId, 3> read{};
@@ -32,14 +33,13 @@ void give_rows(EngineImpl& e, const Eagle3& eagle, const std::shared_ptr<const W
   };
   Batch one;
   one.tokens.resize(1), one.outputs.resize(1);
-  Graph graph = cpu_graph(*e.model, int(e.model->n_layers), one);
+  Graph graph = stage_graph(e.model(), all_layers(e.model()), one);
   if (made(graph) == kNone)
     fail(Exit::usage,
          "--draft {}: the target passes more than one row from layer to layer, expected no EAGLE-3 "
          "head",
          folder);
-  e.cpu->give_beside(made);
-  e.beside = eagle.columns();
+  e.pipeline().set_second_output(made, eagle.columns());
 }
 
 }  // namespace
@@ -52,8 +52,8 @@ std::shared_ptr<Engine> open_eagle(const HeadsFolder& found, std::shared_ptr<Eng
                                    int sessions) {
   const std::string& folder = found.path();
   expect_hidden_rows(*target, folder);
-  EngineImpl& e = target->impl();
-  const auto* decoder = dynamic_cast<const Decoder*>(e.model.get());
+  Engine& e = *target;
+  const auto* decoder = dynamic_cast<const Decoder*>(&e.model());
   if (!decoder)
     fail(Exit::usage,
          "--draft {}: the output head of {} cannot be used by an EAGLE head, expected another "
@@ -68,8 +68,8 @@ std::shared_ptr<Engine> open_eagle(const HeadsFolder& found, std::shared_ptr<Eng
     if (*slot.weight) eagle->weights.push_back({slot.role, *slot.weight});
   }
   eagle->bound(folder);
-  auto engine = Engine::guessing_for(std::move(target), std::move(eagle), weights, sessions);
-  if (const auto* three = dynamic_cast<const Eagle3*>(engine->impl().model.get()))
+  auto engine = Engine::draft_head(target, std::move(eagle), weights, sessions);
+  if (const auto* three = dynamic_cast<const Eagle3*>(&engine->model()))
     give_rows(e, *three, weights, folder);
   return engine;
 }

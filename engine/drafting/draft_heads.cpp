@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/session/engine_impl.h"
+#include "engine/passes/pipeline.h"
 #include "ggml-like-tensor/base/memory.h"
 #include "ggml-like-tensor/plan.h"
 #include "models/import/hf/medusa.h"
@@ -25,7 +25,10 @@ void expect_hidden_rows(Engine& target, const std::string& folder) {
          "--draft {}: heads read hidden states, which stay on {}, expected a model, ngram or none, "
          "or --device cpu",
          folder, target.device());
-  if (target.impl().cpu->gives_beside())
+  CpuStage* const stage = target.pipeline().whole_on_cpu();
+  if (!stage)
+    fail(Exit::usage, "--draft {}: heads need all layers in one stage on the CPU", folder);
+  if (stage->has_second_output())
     fail(Exit::usage, "--draft {}: {} has an EAGLE-3 head already, expected only one set of heads",
          folder, target.path());
   if (target.hidden_size() == 0)
@@ -45,9 +48,8 @@ void expect_memory_for_heads(const ModelSource& source) {
 DraftHeads::DraftHeads(const HeadsFolder& folder, std::shared_ptr<Engine> target)
     : folder_(folder.path()), target_(std::move(target)), parts_(std::make_unique<Parts>()) {
   expect_hidden_rows(*target_, folder_);
-  EngineImpl& e = target_->impl();
   Parts& p = *parts_;
-  p.heads.dim = e.hidden, p.heads.vocab = target_->vocab_size();
+  p.heads.dim = target_->hidden_size(), p.heads.vocab = target_->vocab_size();
   const ModelSource source = import_medusa(folder, p.heads, target_->path());
   expect_memory_for_heads(source);
   p.weights = load(source, target_->threads());
@@ -56,7 +58,7 @@ DraftHeads::DraftHeads(const HeadsFolder& folder, std::shared_ptr<Engine> target
   for (int i = 0; i < count(); ++i) {
     Graph graph(p.batch);
     p.heads.build(graph, i);
-    p.plans.push_back(std::make_unique<Plan>(std::move(graph), e.cpu->backend(), p.batch, p.where));
+    p.plans.push_back(std::make_unique<Plan>(std::move(graph), cpu_backend(), p.batch, p.where));
   }
 }
 
@@ -68,7 +70,7 @@ std::span<const float> DraftHeads::logits(int head, std::span<const float> hidde
                                           const std::atomic<bool>* stop) {
   ENSURE(int64_t(hidden.size()) == parts_->heads.dim, "heads read a hidden state of their model");
   Plan& plan = *parts_->plans[size_t(head)];
-  Executor& executor = target_->impl().cpu->executor();
+  Executor& executor = target_->pipeline().whole_on_cpu()->executor();
   executor.make_room(plan);
   std::copy(hidden.begin(), hidden.end(), plan.input());
   if (!executor.run(plan, stop)) return {};

@@ -4,7 +4,6 @@
 
 #include "engine/drafting/draft_eagle.h"
 #include "engine/drafting/drafters.h"
-#include "engine/session/engine_impl.h"
 #include "models/heads/eagle.h"
 #include "models/import/hf/heads.h"
 
@@ -22,7 +21,7 @@ class EagleDrafter : public Drafter {
   EagleDrafter(std::shared_ptr<Engine> eagle, const SamplerOptions& sampling,
                const Tokenizer* tokenizer)
       : session_(eagle->session()),
-        known_(dynamic_cast<const EagleHead&>(*eagle->impl().model).tokens),
+        known_(dynamic_cast<const EagleHead&>(eagle->model()).tokens),
         vocab_(eagle->vocab_size()),
         columns_(size_t(eagle->hidden_size())),
         tokenizer_(tokenizer),
@@ -187,7 +186,7 @@ class EagleDrafter : public Drafter {
 
 std::unique_ptr<Drafter> eagle_drafter(std::shared_ptr<Engine> eagle,
                                        const SamplerOptions& sampling) {
-  const Engine& target = *eagle->impl().target;
+  const Engine& target = *eagle->target();
   const Tokenizer* tokenizer = target.has_tokenizer() ? &target.tokenizer() : nullptr;
   return std::make_unique<EagleDrafter>(std::move(eagle), sampling, tokenizer);
 }

@@ -8,7 +8,8 @@
 #include "engine/machine/bandwidth.h"
 #include "engine/machine/peak.h"
 #include "engine/measure/sgemm.h"
-#include "engine/session/engine_impl.h"
+#include "engine/pages/kv_cache.h"
+#include "engine/passes/pipeline.h"
 #include "engine/session/pass.h"
 
 namespace chaski {
@@ -30,7 +31,7 @@ class Rounds {
  public:
   // Turns prefix sharing off, so that each sequence has its own pages although the texts are equal.
   explicit Rounds(Engine& engine) : engine_(engine), sampler_(greedy()) {
-    engine.impl().prefixes.reset();
+    engine.kv_cache().prefixes.reset();
   }
 
   // Seconds of one unit.
@@ -45,9 +46,9 @@ class Rounds {
   void account(BenchCase& c) {
     prepare(c);
     Profile profile;
-    engine_.impl().profile = &profile;
+    engine_.pipeline().profile = &profile;
     const double units = evaluate(c);
-    engine_.impl().profile = nullptr;
+    engine_.pipeline().profile = nullptr;
     c.passes = profile.passes / units, c.steps = double(profile.n_steps) / units,
     c.kernels = double(profile.kernels) / units;
     c.cpu = c.device = {};
@@ -108,7 +109,7 @@ class Rounds {
   }
 
   void pass(const std::vector<Extension>& parts) {
-    if (engine_.impl().device)
+    if (engine_.pipeline().can_draw())
       draw_all(parts);
     else
       extend_all(parts);
@@ -162,8 +163,7 @@ Limits cpu_limits(Engine& engine, bool sgemm) {
   Limits limits;
   limits.memory = measure_read_bandwidth({.threads = engine.threads()});
   for (const Format f : formats)
-    limits.arithmetic[std::string(info(f).name)] =
-        measure_peak(engine.impl().cpu->backend(), f, engine.threads());
+    limits.arithmetic[std::string(info(f).name)] = measure_peak(cpu_backend(), f, engine.threads());
   return limits;
 }
 
@@ -174,8 +174,9 @@ Limits device_limits(CudaBackend& device) {
 
 MachineLimits measure_limits(Engine& engine, bool sgemm) {
   MachineLimits limits;
-  if (engine.impl().cpu_layers() > 0) limits.cpu = cpu_limits(engine, sgemm);
-  if (engine.impl().device) limits.device = device_limits(engine.impl().device->backend());
+  const Pipeline& pipeline = engine.pipeline();
+  if (pipeline.stages().front()->host_states()) limits.cpu = cpu_limits(engine, sgemm);
+  if (CudaStage* cuda = pipeline.cuda()) limits.device = device_limits(cuda->backend());
   return limits;
 }
 

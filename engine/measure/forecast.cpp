@@ -13,10 +13,10 @@ namespace chaski {
 
 namespace {
 
-void add_device(Forecast& f, const Placement& where) {
+void add_device(Forecast& f, const DeviceNeeds& needs) {
   for (const CudaDevice& d : cuda_devices(true).list)
-    if (d.index == where.needs.options.device) {
-      f.device_needs = cuda_bytes_needed(where.needs.weights, where.needs.options, d.total_bytes);
+    if (d.index == needs.options.device) {
+      f.device_needs = cuda_bytes_needed(needs.weights, needs.options, d.total_bytes);
       f.device_has = d.free_bytes;
     }
 }
@@ -73,8 +73,8 @@ Forecast forecast(const ForecastOptions& o) {
   f.mapped = opened.mapped && !o.engine.copy;
   f.context = where.context, f.own_context = int(model.context);
   f.threads = thread_count(o.engine), f.kv = o.engine.kv;
-  f.layers = int(model.n_layers), f.cpu_layers = where.cpu_layers;
-  if (f.cpu_layers < f.layers) add_device(f, where);
+  f.layers = int(model.n_layers), f.cpu_layers = where.cpu_layers();
+  if (const DeviceNeeds* needs = where.device()) add_device(f, *needs);
 
   const Footprint need(model, f.cpu_layers, f.kv, f.threads);
   f.have = available_memory(), f.pages = available_pages(), f.program = resident_memory();

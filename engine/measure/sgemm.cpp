@@ -6,7 +6,8 @@
 #include <numeric>
 
 #include "engine/passes/random_model.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
+#include "ggml-like-tensor/executor.h"
 
 namespace chaski {
 
@@ -52,13 +53,12 @@ std::vector<float> plain_rows(const Weight& w) {
 // chaski's matmul as a graph: rows of x, quantized if the weight needs it, times the weight.
 class Op {
  public:
-  Op(EngineImpl& engine, int64_t tokens, const Weight& x, const Weight& w)
-      : executor_(engine.cpu->executor()) {
+  Op(int threads, int64_t tokens, const Weight& x, const Weight& w) : executor_(threads) {
     batch_.tokens.resize(size_t(tokens)), batch_.positions.resize(size_t(tokens));
     std::iota(batch_.tokens.begin(), batch_.tokens.end(), 0);
     Graph graph(batch_);
     graph.set_result(graph.matmul(graph.get_rows(x), w));
-    plan_ = std::make_unique<Plan>(std::move(graph), engine.cpu->backend(), batch_, where_);
+    plan_ = std::make_unique<Plan>(std::move(graph), cpu_backend(), batch_, where_);
   }
   // Excludes the copy of x, includes its quantization.
   double seconds() {
@@ -73,7 +73,7 @@ class Op {
  private:
   Batch batch_;
   PassContext where_;
-  Executor& executor_;
+  Executor executor_;
   std::unique_ptr<Plan> plan_;
 };
 
@@ -124,7 +124,7 @@ std::vector<BenchCase> bench_sgemm(Engine& engine, const OpenBlas& blas, int tok
                  },
                  {}});
   for (size_t i = 1; i < operands->tensors.size(); ++i) {
-    const auto op = std::make_shared<Op>(engine.impl(), s.tokens, x, operands->tensors[i]);
+    const auto op = std::make_shared<Op>(engine.threads(), s.tokens, x, operands->tensors[i]);
     all.push_back({about(BenchCase::Kind::matmul, operands->tensors[i], s),
                    [op, i, &y] {
                      const double seconds = op->seconds();

@@ -85,19 +85,20 @@ class Fitting {
   int least_possible() const { return counts_.front(); }
 
   Placement with(int on_device, int context) const {
+    const Layers first{0, layers_ - on_device}, last{first.end, layers_};
     Placement p;
-    p.cpu_layers = layers_ - on_device, p.context = context,
-    p.max_batch = p.cpu_layers == 0 ? kDeviceBatch : kCpuBatch;
-    p.max_batch = std::min(p.max_batch, context);
+    p.context = context;
+    p.max_batch = std::min(first.count() == 0 ? kDeviceBatch : kCpuBatch, context);
     CudaOptions wanted = wanted_;
     wanted.context = context, wanted.max_batch = p.max_batch;
-    p.needs =
-        device_needs(model_, p.cpu_layers, kv_, sessions_, std::min(outputs_, p.max_batch), wanted);
+    if (first.count() > 0) p.stages.push_back({first});
+    p.stages.push_back({last, device_needs(model_, last, kv_, sessions_,
+                                           std::min(outputs_, p.max_batch), wanted)});
     return p;
   }
-  bool fits(const Placement& p) const {
-    return cuda_bytes_needed(p.needs.weights, p.needs.options, device_.total_bytes) <=
-           device_.free_bytes;
+  bool fits(const Placement& p) const { return bytes_needed(p) <= device_.free_bytes; }
+  uint64_t bytes_needed(const Placement& p) const {
+    return cuda_bytes_needed(p.device()->weights, p.device()->options, device_.total_bytes);
   }
   int own_context() const { return own_context_; }
   int least_context() const {
@@ -140,7 +141,7 @@ class Fitting {
 Placement on_cpu(const Model& model, const EngineOptions& o, const std::string& why) {
   if (!why.empty() && o.notice) o.notice("on the CPU: " + why);
   Placement p;
-  p.cpu_layers = int(model.n_layers), p.context = int(o.context ? o.context : model.context);
+  p.stages = {{all_layers(model)}}, p.context = int(o.context ? o.context : model.context);
   return p;
 }
 
@@ -169,9 +170,7 @@ Placement on_device(const Model& model, const EngineOptions& o, const CudaDevice
       const Placement least = fitting.with(wanted, fitting.least_context());
       fail(Exit::memory,
            "{}: {} of {} layers with a context of {} need {} of device memory, {} are free; {}",
-           name, wanted, layers, least.context,
-           gigabytes(
-               cuda_bytes_needed(least.needs.weights, least.needs.options, device.total_bytes)),
+           name, wanted, layers, least.context, gigabytes(fitting.bytes_needed(least)),
            gigabytes(device.free_bytes),
            most > 0 ? fmt::format("--gpu-layers {} would fit", most) : "use --device cpu");
     }
@@ -258,6 +257,30 @@ Placement place(const Model& model, const EngineOptions& o) {
 }
 
 }  // namespace
+
+int Placement::cpu_layers() const {
+  int layers = 0;
+  for (const StagePlace& place : stages)
+    if (!place.device && !place.other) layers += place.layers.count();
+  return layers;
+}
+
+const DeviceNeeds* Placement::device() const {
+  for (const StagePlace& place : stages)
+    if (place.device) return &*place.device;
+  return nullptr;
+}
+
+std::unique_ptr<Stage> open_stage(const StagePlace& place, const StageSetup& setup) {
+  const EngineOptions& o = setup.options;
+  if (place.other) return place.other(setup, place.layers);
+  if (!place.device)
+    return std::make_unique<CpuStage>(setup.model, place.layers, setup.batch, o.kv, setup.crew,
+                                      setup.threads, o.threads_fixed);
+  auto backend = CudaBackend::open(place.device->weights, place.device->options);
+  backend->upload(o.upload);
+  return std::make_unique<CudaStage>(setup.model, place.layers, setup.batch, std::move(backend));
+}
 
 void check_options(const EngineOptions& o) {
   const DeviceChoice choice = device_choice(o);

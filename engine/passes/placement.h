@@ -1,9 +1,13 @@
 // Decides where a model runs: on the CPU, on a GPU, or its first layers on the CPU and its last
 // ones on a GPU.
 #pragma once
+#include <functional>
+#include <memory>
 #include <optional>
+#include <vector>
 
-#include "engine/passes/device_passes.h"
+#include "engine/passes/cpu_stage.h"
+#include "engine/passes/cuda_stage.h"
 #include "engine/passes/engine_options.h"
 
 namespace chaski {
@@ -13,11 +17,32 @@ namespace chaski {
 // device every multiprocessor should have a tile of each matmul.
 constexpr int kCpuBatch = 256, kDeviceBatch = 2048;
 
-struct Placement {
-  int cpu_layers = 0;  // the number of first layers that run on the CPU; all: no device is used
-  int context = 0, max_batch = kCpuBatch;
-  DeviceNeeds needs;  // empty without a device
+// What a stage is opened with.
+struct StageSetup {
+  const Model& model;
+  const Batch& batch;
+  const EngineOptions& options;
+  std::shared_ptr<Crew> crew;
+  int threads;  // of the crew, at most
 };
+
+// A stage of a pipeline, and the layers that it runs.
+struct StagePlace {
+  Layers layers;
+  std::optional<DeviceNeeds> device = std::nullopt;  // empty: the CPU
+  // Opens a stage of another kind. Empty: a CpuStage or a CudaStage.
+  std::function<std::unique_ptr<Stage>(const StageSetup&, Layers)> other = {};
+};
+
+// Where the layers of a model run.
+struct Placement {
+  std::vector<StagePlace> stages;  // in the order of their layers
+  int context = 0, max_batch = kCpuBatch;
+
+  int cpu_layers() const;             // how many of the first layers run on the CPU
+  const DeviceNeeds* device() const;  // null: none is used
+};
+std::unique_ptr<Stage> open_stage(const StagePlace& place, const StageSetup& setup);
 
 // Without --ctx the context is reduced to what fits on the device, but not below this.
 constexpr int kLeastContext = 4096;

@@ -1,6 +1,6 @@
-// Caches the plans of an engine by the shape of the batch: the number of tokens and outputs, and
-// the kind of result. Making a plan takes as long as several decode steps. Prompts have many
-// lengths, so the cache is limited.
+// Caches the plans of a stage by the shape of the batch: the number of tokens and outputs, the kind
+// of result, and the network. Making a plan takes as long as several decode steps. Prompts have
+// many lengths, so the cache is limited.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -14,12 +14,12 @@ namespace chaski {
 template <class P>
 class PlanCache {
  public:
-  // The plan that computes `what` for this batch. If there is none, make() makes it as a
-  // std::unique_ptr<P>. A full cache evicts its least recently used plan, but a plan of one token
+  // The plan that computes `what` of `network` for this batch. If there is none, make() makes it as
+  // a std::unique_ptr<P>. A full cache evicts its least recently used plan, but a plan of one token
   // last: every decode step uses it.
   template <class Make>
-  P& get(const Batch& batch, Result what, Make make) {
-    const Shape shape{batch.tokens.size(), batch.outputs.size(), what};
+  P& get(const Batch& batch, Result what, Network network, Make make) {
+    const Shape shape{batch.tokens.size(), batch.outputs.size(), what, network};
     auto found = plans_.find(shape);
     if (found == plans_.end()) {
       std::unique_ptr<P> made = make();
@@ -34,6 +34,7 @@ class PlanCache {
   struct Shape {
     size_t tokens, outputs;
     Result what;
+    Network network;
     auto operator<=>(const Shape&) const = default;
   };
   struct Kept {

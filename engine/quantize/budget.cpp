@@ -11,7 +11,6 @@
 #include "engine/quantize/quantize.h"
 #include "engine/quantize/tensor_encoder.h"
 #include "engine/quantize/weight_job.h"
-#include "engine/session/engine_impl.h"
 #include "engine/text/tokenizer/pattern.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/cores.h"
@@ -208,7 +207,7 @@ std::string in_megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", doubl
 void measure_sensitivity(const CalibrationText& text, Calibration& calibration, int threads,
                          const OnProgress& progress) {
   if (threads <= 0) threads = usable_cores();
-  const auto weights = text.engine->impl().weights;
+  const auto weights = text.engine->weights();
   const ModelSource in = source_of(weights);
   const size_t length = size_t(window_of(*text.engine)), first = size_t(text.windows - 1) * length;
   std::vector<TokenId> window(text.tokens.begin() + ptrdiff_t(first),

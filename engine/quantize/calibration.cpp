@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "engine/measure/perplexity.h"
-#include "engine/session/engine_impl.h"
+#include "engine/passes/pipeline.h"
 #include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/cursor.h"
 #include "models/import/gguf/gguf.h"
@@ -161,9 +161,9 @@ void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int window
   const int length = window_of(engine);
   ENSURE(windows <= windows_of(tokens.size(), length), "whole windows");
   struct Watch {
-    CpuPasses& passes;
+    CpuStage& passes;
     ~Watch() { passes.executor().after_step = {}, passes.only({}); }  // also after an exception
-  } const watch{*engine.impl().cpu};
+  } const watch{*engine.pipeline().whole_on_cpu()};
   watch.passes.executor().after_step = look;
   const bool begins = engine.has_tokenizer() && engine.tokenizer().adds_bos();
   const auto session = engine.session();
@@ -174,7 +174,7 @@ void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int window
     session->rewind(0);
     if (part)
       watch.passes.only(
-          CpuPasses::Part{part->first, part->last, &(*part->rows)[size_t(w)], part->stay});
+          CpuStage::Part{part->first, part->last, &(*part->rows)[size_t(w)], part->stay});
     session->extend(window, 0);
     on_read(w + 1);
   }

@@ -61,7 +61,7 @@ int window_of(const Engine& engine);  // tokens: kCalibrationWindow, at most the
 // each step, like Executor::after_step; `on_read` with the number of windows read. The engine must
 // run on the CPU only. With `part`, only these layers run; the rows of each window are their input.
 struct LayersRead {
-  int first, last;                        // as in CpuPasses::Part
+  int first, last;                        // as in CpuStage::Part
   std::vector<std::vector<float>>* rows;  // by window
   bool stay = false;                      // whether the rows are kept
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/passes/layer_of.h"
-#include "engine/session/engine_impl.h"
+#include "engine/passes/pipeline.h"
 #include "ggml-like-tensor/cores.h"
 #include "ggml-like-tensor/file/chunks.h"
 #include "ggml-like-tensor/split.h"
@@ -28,7 +28,7 @@ CalibrationText spread(CalibrationText text) {
 std::vector<bool> cuts_of(const Model& model) {
   Batch one;
   one.tokens.resize(1);
-  const Graph whole = cpu_graph(model, int(model.n_layers), one);
+  const Graph whole = stage_graph(model, all_layers(model), one);
   std::vector<bool> cuts;
   for (int layer = 0; layer < int(model.n_layers); ++layer) cuts.push_back(can_split(whole, layer));
   return cuts;
@@ -110,7 +110,7 @@ std::shared_ptr<const Feedback> Feedbacks::of(const std::string& weight) {
 
 template <class Look, class OnRead>
 void Feedbacks::read(size_t first, size_t last, Look look, OnRead on_read) {
-  const Model& model = *text_.engine->impl().model;
+  const Model& model = text_.engine->model();
   const int layers = int(model.n_layers);
   if (cuts_.empty()) cuts_ = cuts_of(model);
   int begin = layers, end = 0;

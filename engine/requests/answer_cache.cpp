@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <tuple>
 
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/cursor.h"
@@ -97,12 +97,14 @@ void add_model(Record& key, const Weights& weights) {
 }  // namespace
 
 AnswerKeys::AnswerKeys(Engine& engine) {
-  const EngineImpl& e = engine.impl();
   const auto program = Mapping::open("/proc/self/exe");
   Record key;
   key.add(checksum(program->bytes().data(), program->bytes().size()));
-  add_model(key, *e.weights);
-  key.add(engine.kv_type()).add(engine.context_length()).add(e.rope_scaling).add(engine.device());
+  add_model(key, *engine.weights());
+  key.add(engine.kv_type())
+      .add(engine.context_length())
+      .add(engine.rope_scaling())
+      .add(engine.device());
   prefix_.add(std::as_bytes(std::span(key.bytes())));
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/pages/kv_cache.h"
 #include "engine/pages/page_table.h"
-#include "engine/session/engine_impl.h"
 
 namespace chaski {
 
@@ -32,13 +32,13 @@ Scheduler::Scheduler(std::shared_ptr<Engine> engine, int budget)
 std::vector<int64_t> Scheduler::pages_for(size_t tokens) const {
   // One more page for the first tokens of the answer.
   const int cells = std::min(int(tokens) + kPage, engine_->context_length());
-  return pages_of_session(engine_->impl().states.pools, cells, engine_->batch_length());
+  return pages_of_session(engine_->kv_cache().states.pools, cells, engine_->batch_length());
 }
 
 void Scheduler::add(Request& request, int priority) {
   const std::vector<int64_t> need = pages_for(request.history().size());
   for (size_t i = 0; i < need.size(); ++i)
-    if (const int64_t have = engine_->impl().pools[i].size(); need[i] > have)
+    if (const int64_t have = engine_->kv_cache().pools[i].size(); need[i] > have)
       fail(Exit::memory, "a prompt of {} tokens needs {} pages of KV cache, the engine has {}",
            request.history().size(), need[i], have);
   insert_by_turn(waiting_, Waiting{{passes_ - kAgeing * priority, added_++}, &request});
@@ -58,8 +58,8 @@ std::unique_ptr<Session> Scheduler::session_for(const Request& request) {
   }
   std::vector<int64_t> need = pages_for(text.size());
   for (size_t i = 0; i < need.size(); ++i) {
-    const KvPool& pool = engine_->impl().pools[i];
-    if (similar && !engine_->impl().states.pools[i].recurrent)
+    const KvPool& pool = engine_->kv_cache().pools[i];
+    if (similar && !engine_->kv_cache().states.pools[i].recurrent)
       need[i] = std::max<int64_t>(need[i] - int64_t(shared / kPage), 1);
     // Leaves one page for each running request.
     if (pool.size() - pool.in_use() < need[i] + running() && running() > 0) return nullptr;

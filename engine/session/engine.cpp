@@ -1,14 +1,14 @@
 #include "engine/session/engine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "engine/machine/bandwidth.h"
+#include "engine/pages/kv_cache.h"
 #include "engine/pages/page_table.h"
+#include "engine/passes/pipeline.h"
 #include "engine/passes/placement.h"
 #include "engine/passes/random_model.h"
-#include "engine/session/engine_impl.h"
 #include "engine/session/memory_need.h"
 #include "engine/session/session.h"
 #include "engine/shelf/model_file.h"
@@ -19,31 +19,26 @@ namespace chaski {
 
 namespace {
 
-// Returns the weights. Sets the engine's tokenizer if the file had to be converted.
-std::shared_ptr<const Weights> open_weights(EngineImpl& e, OpenModel&& model,
-                                            const EngineOptions& o, int threads) {
+struct Opened {
+  std::shared_ptr<const Weights> weights;
+  std::unique_ptr<Tokenizer> tokenizer;  // made only if the file had to be converted
+};
+
+Opened open_weights(OpenModel&& model, const EngineOptions& o, int threads) {
   const auto [source, mapped] = std::move(model);  // closed at the end, before pages are mapped
   if (mapped) {
     expect_memory(source, !o.copy, o);
     if (!o.model.empty()) verify_file(*mapped, o.verify, threads);
-    return o.copy ? load(source, threads) : mapped;
+    return {o.copy ? load(source, threads) : mapped, nullptr};
   }
-  e.tokenizer = expect_runnable(source);
+  auto tokenizer = expect_runnable(source);
   expect_memory(source, false, o);
   if (o.notice && o.verify == Verify::always)
     o.notice(fmt::format("{}: a {} has no checksums to verify", o.model, source.kind));
   if (o.notice)
     o.notice(fmt::format("{}: {}, converted in memory ('chaski convert' keeps the result)", o.model,
                          source.kind));
-  return load(source, threads);
-}
-
-void count_columns(EngineImpl& e) {
-  Batch one;
-  one.tokens.resize(1), one.outputs.resize(1);
-  const Graph g = cpu_graph(*e.model, int(e.model->n_layers), one);
-  e.hidden = e.beside = g.hidden == kNone ? 0 : g.values[size_t(g.hidden)].shape.cols;
-  e.logits = g.values[size_t(g.result)].shape.cols;
+  return {load(source, threads), std::move(tokenizer)};
 }
 
 // The CPU reserves addresses for at least this many full contexts. Memory is taken when pages are
@@ -76,7 +71,7 @@ void expect_all_read(const Model& model, const std::string& path) {
   if (extras.empty()) return;
   Batch one;
   one.tokens.resize(1), one.outputs.resize(1);
-  const std::vector<const Weight*> read = weights_of(cpu_graph(model, int(model.n_layers), one));
+  const std::vector<const Weight*> read = weights_of(stage_graph(model, all_layers(model), one));
   for (const Weight* w : extras)
     if (std::ranges::find(read, w) == read.end())
       fail(Exit::bad_file,
@@ -84,94 +79,81 @@ void expect_all_read(const Model& model, const std::string& path) {
            escaped(w->info.name));
 }
 
-void bind(EngineImpl& e, std::shared_ptr<const Weights> weights) {
-  e.weights = std::move(weights);
-  if (!e.model) {
-    e.model = bind_model(*e.weights);
-    expect_all_read(*e.model, e.weights->path);
+}  // namespace
+
+struct Engine::Impl {
+  std::shared_ptr<const Weights> weights;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Tokenizer> tokenizer;
+  int context = 0, threads = 0;
+  Format kv_format = Format::f16;
+  std::string rope_scaling;
+  KvCache kv;
+  std::shared_ptr<Crew> crew;
+  std::unique_ptr<Pipeline> pipeline;
+  std::shared_ptr<Engine> target;
+
+  void open(std::shared_ptr<const Weights> weights, const EngineOptions& o, int threads,
+            const Placement* wanted = nullptr);
+  void bind(std::shared_ptr<const Weights> bound);
+  void open_pools(const EngineOptions& o);
+};
+
+void Engine::Impl::bind(std::shared_ptr<const Weights> bound) {
+  weights = std::move(bound);
+  if (!model) {
+    model = bind_model(*weights);
+    expect_all_read(*model, weights->path);
   }
-  if (!e.tokenizer) e.tokenizer = tokenizer_of(e.weights->meta);
+  if (!tokenizer) tokenizer = tokenizer_of(weights->meta);
 }
 
-void open_device(EngineImpl& e, const Placement& placement, const EngineOptions& o) {
-  auto backend = CudaBackend::open(placement.needs.weights, placement.needs.options);
-  backend->upload(o.upload);
-  e.device = std::make_unique<DevicePasses>(*e.model, placement.cpu_layers, std::move(backend));
+void Engine::Impl::open(std::shared_ptr<const Weights> bound, const EngineOptions& o, int most,
+                        const Placement* wanted) {
+  bind(std::move(bound));
+  if (o.notice && tokenizer && !tokenizer->remark().empty()) o.notice(tokenizer->remark());
+  Placement placement = settle(*model, o, weights->path);
+  if (wanted) placement.stages = wanted->stages;
+  context = placement.context, kv_format = o.kv, rope_scaling = o.rope_scaling;
+  crew = Crew::shared(most, o.threads_fixed), threads = std::min(most, crew->size());
+  kv.states = states_of(*model, all_layers(*model), o.kv);
+  pipeline = std::make_unique<Pipeline>(*model, kv.states);
+  pipeline->max_batch = placement.max_batch;
+  for (const StagePlace& place : placement.stages)
+    pipeline->add(open_stage(place, {*model, pipeline->batch, o, crew, threads}));
+  ENSURE(pipeline->stages().back()->layers().end == int(model->n_layers), "stages run all layers");
+  open_pools(o);
 }
 
-void open_pools(EngineImpl& e, const std::vector<int64_t>& pages) {
-  StateLayout& here = e.host.states;
-  std::vector<std::byte*> addresses;
-  for (size_t i = 0; i < here.pools.size(); ++i) {
-    e.pages.push_back(std::make_unique<HostPages>(size_t(pages[i]) * here.pools[i].page_bytes));
-    addresses.push_back(e.pages.back()->data());
-    e.pools.emplace_back(pages[i], [&e, pool = int(i)](int32_t from, int32_t to) {
-      e.host.states.copy_page(pool, from, to, [](std::byte* to, const std::byte* from, size_t n) {
-        std::memcpy(to, from, n);
-      });
-      if (e.device) e.device->backend().copy_page(pool, from, to);
+// All stages use the same page numbers, so a pool has as many pages as the smallest stage.
+void Engine::Impl::open_pools(const EngineOptions& o) {
+  std::vector<int64_t> pages;
+  for (const auto& stage : pipeline->stages())
+    if (const std::vector<int64_t> room = stage->room(); !room.empty()) {
+      if (pages.empty()) pages = room;
+      for (size_t i = 0; i < pages.size(); ++i) pages[i] = std::min(pages[i], room[i]);
+    }
+  if (pages.empty()) pages = host_pages(kv.states, context, pipeline->max_batch, o.sessions);
+  for (const auto& stage : pipeline->stages()) stage->reserve(pages);
+  for (size_t i = 0; i < pages.size(); ++i)
+    kv.pools.emplace_back(pages[i], [to_stages = pipeline.get(), i](int32_t from, int32_t to) {
+      to_stages->copy_page(int(i), from, to);
     });
-  }
-  here.place(addresses);
   // With input rows the tokens alone do not determine a page.
-  if (!here.pools.empty() && e.model->row_columns == 0 &&
-      std::ranges::none_of(e.states.pools, &StateLayout::Pool::recurrent))
-    e.prefixes.emplace(e.pools);
-  e.batch.tables.resize(here.pools.size()), e.batch.stores.resize(here.pools.size());
-}
-
-void fill(EngineImpl& e, std::shared_ptr<const Weights> weights, const EngineOptions& o,
-          int threads) {
-  bind(e, std::move(weights));
-  if (o.notice && e.tokenizer && !e.tokenizer->remark().empty()) o.notice(e.tokenizer->remark());
-  const Model& m = *e.model;
-  const Placement placement = settle(*e.model, o, e.weights->path);
-  e.context = placement.context, e.max_batch = placement.max_batch, e.kv = o.kv;
-  e.rope_scaling = o.rope_scaling;
-  if (placement.cpu_layers < m.n_layers) open_device(e, placement, o);
-  e.states = states_of(m, int(m.n_layers), o.kv);
-  count_columns(e);
-  e.host.states = states_of(m, placement.cpu_layers, o.kv);
-  open_pools(e, e.device ? e.device->backend().pages()
-                         : host_pages(e.host.states, e.context, e.max_batch, o.sessions));
+  if (!kv.pools.empty() && model->row_columns == 0 &&
+      std::ranges::none_of(kv.states.pools, &StateLayout::Pool::recurrent))
+    kv.prefixes.emplace(kv.pools);
   // Idle pages take no new memory beyond what was promised to sessions (memory_need.h). Without
   // --ctx that is kDefaultPositions a session.
   constexpr int kDefaultPositions = 8192;
   const auto promised = pages_of_session(
-      e.states.pools, o.context == 0 ? std::min(e.context, kDefaultPositions) : e.context,
-      e.max_batch);
-  for (size_t i = 0; i < e.pools.size(); ++i)
-    e.pools[i].keep_within(std::max(o.sessions, 1) * promised[i]);
-  e.cpu = std::make_unique<CpuPasses>(*e.model, placement.cpu_layers, e.batch, e.host, threads,
-                                      o.threads_fixed);
+      kv.states.pools, o.context == 0 ? std::min(context, kDefaultPositions) : context,
+      pipeline->max_batch);
+  for (size_t i = 0; i < kv.pools.size(); ++i)
+    kv.pools[i].keep_within(std::max(o.sessions, 1) * promised[i]);
 }
 
-}  // namespace
-
-bool EngineImpl::run(Result what, std::span<const CudaDraw> draws, const std::atomic<bool>* stop) {
-  ENSURE(!device || what != Result::both, "only the CPU computes two results");
-  readings.plan(batch, states.pools);
-  result_ = nullptr;
-  if (cpu_layers() > 0) {
-    const auto result = cpu->run(what, rows, profile, stop);
-    if (!result) return false;
-    result_ = *result;
-  }
-  if (device) device->run(batch, what, result_, draws, profile);
-  if (profile) ++profile->passes;
-  return true;
-}
-
-namespace {
-
-std::string device_name(const EngineImpl& e) {
-  const CudaDevice& d = e.device->backend().device();
-  return fmt::format("cuda:{} ({})", d.index, d.name);
-}
-
-}  // namespace
-
-Engine::Engine() : impl_(std::make_unique<EngineImpl>()) {}
+Engine::Engine() : impl_(std::make_unique<Impl>()) {}
 Engine::~Engine() = default;
 
 std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
@@ -182,7 +164,9 @@ std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
 std::shared_ptr<Engine> Engine::open(OpenModel model, const EngineOptions& o) {
   const int threads = thread_count(o);
   std::shared_ptr<Engine> e(new Engine);
-  fill(*e->impl_, open_weights(*e->impl_, std::move(model), o, threads), o, threads);
+  Opened opened = open_weights(std::move(model), o, threads);
+  e->impl_->tokenizer = std::move(opened.tokenizer);
+  e->impl_->open(std::move(opened.weights), o, threads);
   return e;
 }
 
@@ -191,26 +175,26 @@ std::shared_ptr<Engine> Engine::random(const ShapeOptions& shape, const EngineOp
   std::shared_ptr<Engine> e(new Engine);
   const ModelSource source = random_source(shape);
   expect_memory(source, false, o);
-  fill(*e->impl_, load(source, 1), o, thread_count(o));
+  e->impl_->open(load(source, 1), o, thread_count(o));
   return e;
 }
 
-std::shared_ptr<Engine> Engine::over(std::shared_ptr<const Weights> weights,
-                                     const EngineOptions& o) {
+std::shared_ptr<Engine> Engine::over(std::shared_ptr<const Weights> weights, const EngineOptions& o,
+                                     const Placement* placement) {
   std::shared_ptr<Engine> e(new Engine);
-  fill(*e->impl_, std::move(weights), o, thread_count(o));
+  e->impl_->open(std::move(weights), o, thread_count(o), placement);
   return e;
 }
 
-std::shared_ptr<Engine> Engine::guessing_for(std::shared_ptr<Engine> target,
-                                             std::unique_ptr<Model> model,
-                                             std::shared_ptr<const Weights> weights, int sessions) {
+std::shared_ptr<Engine> Engine::draft_head(std::shared_ptr<Engine> target,
+                                           std::unique_ptr<Model> model,
+                                           std::shared_ptr<const Weights> weights, int sessions) {
   EngineOptions o;
   o.device = "cpu", o.threads = target->threads(), o.context = target->context_length();
-  o.kv = target->impl().kv, o.sessions = sessions;
+  o.kv = target->kv_format(), o.sessions = sessions;
   std::shared_ptr<Engine> e(new Engine);
   e->impl_->target = std::move(target), e->impl_->model = std::move(model);
-  fill(*e->impl_, std::move(weights), o, o.threads);
+  e->impl_->open(std::move(weights), o, o.threads);
   return e;
 }
 
@@ -227,26 +211,49 @@ const Tokenizer& Engine::tokenizer() const {
   return *impl_->tokenizer;
 }
 int Engine::vocab_size() const { return int(impl_->model->vocab); }
-int Engine::hidden_size() const { return int(impl_->hidden); }
+int Engine::hidden_size() const { return int(impl_->pipeline->columns(Result::hidden)); }
 int Engine::context_length() const { return impl_->context; }
-int Engine::batch_length() const { return impl_->max_batch; }
-int Engine::threads() const { return impl_->cpu->executor().threads(); }
-double Engine::threads_used() const { return impl_->cpu->executor().threads_used(); }
-std::string Engine::isa() const { return impl_->cpu->backend().name; }
+int Engine::batch_length() const { return impl_->pipeline->max_batch; }
+Format Engine::kv_format() const { return impl_->kv_format; }
+const std::string& Engine::rope_scaling() const { return impl_->rope_scaling; }
+const std::shared_ptr<Engine>& Engine::target() const { return impl_->target; }
+const Model& Engine::model() const { return *impl_->model; }
+const std::shared_ptr<const Weights>& Engine::weights() const { return impl_->weights; }
+KvCache& Engine::kv_cache() { return impl_->kv; }
+const KvCache& Engine::kv_cache() const { return impl_->kv; }
+Pipeline& Engine::pipeline() { return *impl_->pipeline; }
+const Pipeline& Engine::pipeline() const { return *impl_->pipeline; }
+int Engine::threads() const { return impl_->threads; }
+std::string Engine::isa() const { return cpu_backend().name; }
+
+double Engine::threads_used() const {
+  for (const auto& stage : impl_->pipeline->stages())
+    if (auto* cpu = dynamic_cast<CpuStage*>(stage.get())) return cpu->executor().threads_used();
+  return 0;
+}
 
 std::string Engine::memory() const {
-  return impl_->device ? device_name(*impl_) : cpu_with(threads());
+  const std::string device = impl_->pipeline->stages().back()->device();
+  return device == "cpu" ? cpu_with(threads()) : device;
 }
 
 double Engine::memory_bandwidth() const {
-  return impl_->device && impl_->cpu_layers() > 0 ? 0 : kept_bandwidth(memory());
+  const auto stages = impl_->pipeline->stages();
+  for (const auto& stage : stages)
+    if (stage->device() != stages.back()->device()) return 0;
+  return kept_bandwidth(memory());
 }
 
 std::string Engine::device() const {
-  if (!impl_->device) return "cpu";
-  const int64_t layers = impl_->model->n_layers, here = impl_->cpu_layers();
-  return device_name(*impl_) +
-         (here > 0 ? fmt::format(", {} of {} layers", layers - here, layers) : "");
+  std::string devices;
+  for (const auto& stage : impl_->pipeline->stages()) {
+    const std::string device = stage->device();
+    const int layers = stage->layers().count(), all = int(impl_->model->n_layers);
+    if (device == "cpu") continue;
+    devices += (devices.empty() ? "" : ", ") + device;
+    if (layers < all) devices += fmt::format(", {} of {} layers", layers, all);
+  }
+  return devices.empty() ? "cpu" : devices;
 }
 
 uint64_t Engine::file_bytes() const { return impl_->weights->bytes(); }
@@ -264,15 +271,15 @@ Format Engine::weight_format() const {
 
 std::string Engine::kv_type() const {
   return std::find_if(std::begin(kKvTypes), std::end(kKvTypes),
-                      [&](const KvType& t) { return t.format == impl_->kv; })
+                      [&](const KvType& t) { return t.format == impl_->kv_format; })
       ->name;
 }
 
-StateBytes Engine::states() const { return chaski::state_bytes(impl_->states); }
+StateBytes Engine::states() const { return chaski::state_bytes(impl_->kv.states); }
 
 uint64_t Engine::state_bytes(int positions) const {
   uint64_t sum = 0;
-  for (const StateLayout::Pool& p : impl_->states.pools) {
+  for (const StateLayout::Pool& p : impl_->kv.states.pools) {
     const int seen = p.window > 0 ? std::min(p.window, positions) : positions;
     sum += p.recurrent ? p.page_bytes : p.page_bytes / kPage * uint64_t(seen);
   }

@@ -1,5 +1,6 @@
-// A model that is ready to run: weights, tokenizer, backend, threads. It does not change after
-// opening, except for the pages that its sessions share. It runs one forward pass at a time.
+// A model that is ready to run: weights, tokenizer, KV cache, and the pipeline of stages that runs
+// its passes. It does not change after opening, except for the pages that its sessions share. It
+// runs one forward pass at a time.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,9 +17,11 @@
 namespace chaski {
 
 class Model;
+class Pipeline;
 class Session;
-struct EngineImpl;
+struct KvCache;
 struct OpenModel;
+struct Placement;
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
@@ -27,15 +30,17 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The same for a model file that open_model() has opened as options.model.
   static std::shared_ptr<Engine> open(OpenModel model, const EngineOptions& options);
   static std::shared_ptr<Engine> random(const ShapeOptions& shape, const EngineOptions& options);
-  // Over weights in memory. They are shared, not copied.
+  // Over weights in memory. They are shared, not copied. With `placement` its stages run the
+  // layers, in place of those that settle() chooses.
   static std::shared_ptr<Engine> over(std::shared_ptr<const Weights> weights,
-                                      const EngineOptions& options);
-  // For a draft model that is already bound to its weights and also uses the head of `target`
-  // (draft_eagle.h). It gets the threads, context and KV format of `target`, and memory for
-  // `sessions` sessions.
-  static std::shared_ptr<Engine> guessing_for(std::shared_ptr<Engine> target,
-                                              std::unique_ptr<Model> model,
-                                              std::shared_ptr<const Weights> weights, int sessions);
+                                      const EngineOptions& options,
+                                      const Placement* placement = nullptr);
+  // A draft head: a model that is already bound to its weights and also uses the output head of
+  // `target` (draft_eagle.h). It gets the threads, context and KV format of `target`, and memory
+  // for `sessions` sessions.
+  static std::shared_ptr<Engine> draft_head(std::shared_ptr<Engine> target,
+                                            std::unique_ptr<Model> model,
+                                            std::shared_ptr<const Weights> weights, int sessions);
   // Another engine over the same weights in memory.
   std::shared_ptr<Engine> with(const EngineOptions& options) const;
   ~Engine();
@@ -50,6 +55,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   int hidden_size() const;  // columns of Session::hidden(); 0: the model has no hidden output
   int context_length() const;
   int batch_length() const;  // the most tokens of a batch
+  Format kv_format() const;
+  const std::string& rope_scaling() const;  // EngineOptions::rope_scaling
+  // Of a draft head: the engine that it drafts for. Else null.
+  const std::shared_ptr<Engine>& target() const;
   // Memory bandwidth in bytes per second that `chaski bench` measured: of reads on the CPU, or of
   // copies on a device. 0 if it was not measured, or if both run layers, because then neither
   // figure is the limit.
@@ -67,11 +76,18 @@ class Engine : public std::enable_shared_from_this<Engine> {
   uint64_t state_bytes(int positions) const;  // state that the token after `positions` reads
   StateBytes states() const;                  // state that a sequence takes
 
-  EngineImpl& impl() { return *impl_; }
+  const Model& model() const;
+  const std::shared_ptr<const Weights>& weights() const;
+  // For sessions and their passes, and for code that measures or changes how passes run.
+  KvCache& kv_cache();
+  const KvCache& kv_cache() const;
+  Pipeline& pipeline();
+  const Pipeline& pipeline() const;
 
  private:
+  struct Impl;
   Engine();
-  std::unique_ptr<EngineImpl> impl_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace chaski

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "engine/pages/page_table.h"
-#include "engine/passes/cpu_passes.h"
 #include "engine/passes/draft.h"
 #include "engine/passes/placement.h"
 #include "engine/sampling/steps/candidates.h"
@@ -23,12 +22,6 @@ uint64_t aligned_bytes(const TensorInfo& t) { return (t.bytes() + 63) / 64 * 64;
 
 std::string in_gigabytes(uint64_t bytes) { return fmt::format("{:.3g} GB", double(bytes) / 1e9); }
 
-Graph graph_of_one(const Model& model, int layers) {
-  Batch one;
-  one.tokens.resize(1), one.outputs.resize(1);
-  return cpu_graph(model, layers, one);
-}
-
 }  // namespace
 
 ShapedModel::ShapedModel(const ModelSource& source) {
@@ -40,10 +33,6 @@ ShapedModel::ShapedModel(const ModelSource& source) {
   }
   if (source.drop_pages) source.drop_pages();
   model_ = bind_model(shapes_);
-}
-
-StateLayout states_of(const Model& model, int layers, Format kv) {
-  return StateLayout(graph_of_one(model, layers).states, kv, false);
 }
 
 uint64_t weight_bytes_a_token(const Model& model) {
@@ -59,7 +48,7 @@ uint64_t weight_bytes_a_token(const Model& model) {
 
 ImaginedPass::ImaginedPass(const Model& model, int layers, Format kv, int from, int end,
                            int outputs) {
-  where_.states = states_of(model, layers, kv);
+  where_.states = states_of(model, {0, layers}, kv);
   const size_t n = size_t(end - from), pools = where_.states.pools.size();
   pages_.resize(size_t(end + kPage - 1) / kPage);
   std::iota(pages_.begin(), pages_.end(), 0);
@@ -73,7 +62,8 @@ ImaginedPass::ImaginedPass(const Model& model, int layers, Format kv, int from, 
     for (int k = from; k < end && !where_.states.pools[i].recurrent; ++k)
       batch_.stores[i].push_back({k - from, k / kPage, k % kPage});
   plan_readings(batch_, where_.states.pools);
-  plan_ = std::make_unique<Plan>(cpu_graph(model, layers, batch_), cpu_backend(), batch_, where_);
+  plan_ = std::make_unique<Plan>(stage_graph(model, {0, layers}, batch_), cpu_backend(), batch_,
+                                 where_);
   plan_->bind(nowhere);
   plan_->prepare();
 }
@@ -81,7 +71,9 @@ ImaginedPass::ImaginedPass(const Model& model, int layers, Format kv, int from, 
 Footprint::Footprint(const Model& model, int layers, Format kv, int threads)
     : model_(model), layers_(layers), kv_(kv), threads_(threads) {
   for (const Model::BoundWeight& w : model.weights) weights_ += aligned_bytes(w.weight->info);
-  const Graph graph = graph_of_one(model, layers);
+  Batch one;
+  one.tokens.resize(1), one.outputs.resize(1);
+  const Graph graph = stage_graph(model, {0, layers}, one);
   layout_ = StateLayout(graph.states, kv, false);
   for (const RopeSpec& rope : graph.ropes) angles_ += uint64_t(rope.dim) * sizeof(float);
 }
@@ -109,7 +101,7 @@ uint64_t Footprint::states(int context) const {
   // nearly all its memory.
   for (size_t i = 0; i < pages.size(); ++i)
     sum += uint64_t(whole_groups(pages[i])) * layout_.pools[i].page_bytes;
-  // Angles are computed for up to twice the needed positions (cpu_passes.cpp).
+  // Angles are computed for up to twice the needed positions (cpu_stage.cpp).
   const auto positions =
       std::min<int64_t>(2 * int64_t(context) + 255, std::max<int64_t>(context, model_.context));
   return sum + uint64_t(positions) * angles_;
@@ -218,12 +210,12 @@ void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& 
   quiet.notice = {};
   const Placement where = settle(*shaped, quiet, source.path);
   const int threads = thread_count(o);
-  const Footprint need(*shaped, where.cpu_layers, o.kv, threads);
+  const Footprint need(*shaped, where.cpu_layers(), o.kv, threads);
   const int context = o.context > 0 ? where.context : std::min(where.context, kPage);
   const uint64_t weights = mapped ? 0 : need.weights(), states = need.states(context);
   if (weights + states <= *have && weights + states + need.activations(context) <= *have) return;
   const std::vector<Remedy> ways =
-      remedies(*shaped, where.cpu_layers, o, threads, where.context, *have, mapped);
+      remedies(*shaped, where.cpu_layers(), o, threads, where.context, *have, mapped);
   std::string advice;
   for (const Remedy& way : ways)
     advice +=
@@ -241,7 +233,7 @@ void expect_memory(const ModelSource& source, bool mapped, const EngineOptions& 
 std::optional<StateBytes> state_bytes(const ModelSource& source, Format kv) {
   try {
     ShapedModel model(source);
-    return state_bytes(states_of(*model, int((*model).n_layers), kv));
+    return state_bytes(states_of(*model, all_layers(*model), kv));
   } catch (const Error&) {
     return std::nullopt;
   }

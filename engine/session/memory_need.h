@@ -39,9 +39,6 @@ class ImaginedPass {
   std::unique_ptr<Plan> plan_;
 };
 
-// The states of the model's first layers.
-StateLayout states_of(const Model& model, int layers, Format kv);
-
 // The state that a sequence takes, without opening an engine. The KV cache has format `kv`. Returns
 // nothing for a model that chaski cannot run.
 std::optional<StateBytes> state_bytes(const ModelSource& source, Format kv);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/passes/pipeline.h"
 #include "engine/session/accept_draft.h"
 #include "engine/session/session_impl.h"
 
@@ -42,8 +43,8 @@ size_t tokens_of(std::span<const Extension> extensions) {
 }
 
 // Tokens that the sampler may draw. The logits of a model may have more columns, for padding.
-size_t drawable(const EngineImpl& e) {
-  return e.tokenizer ? size_t(e.tokenizer->size()) : size_t(e.model->vocab);
+size_t drawable(const Engine& e) {
+  return size_t(e.has_tokenizer() ? e.tokenizer().size() : e.vocab_size());
 }
 
 // One draw for each row, in the form that a device takes. Empty if it cannot make all of them.
@@ -98,30 +99,34 @@ struct Pass::Branch {
 };
 
 Pass::Pass(std::span<const Extension> extensions, Result result)
-    : extensions_(extensions), e_(checked_engine(extensions)), result_(result) {}
+    : extensions_(extensions),
+      engine_(checked_engine(extensions)),
+      kv_(engine_.kv_cache()),
+      pipeline_(engine_.pipeline()),
+      result_(result) {}
 Pass::~Pass() = default;
 
 Session::Impl& Pass::impl(const Extension& extension) { return *extension.session->impl_; }
 
-EngineImpl& Pass::checked_engine(std::span<const Extension> extensions) {
+Engine& Pass::checked_engine(std::span<const Extension> extensions) {
   ENSURE(!extensions.empty() && extensions[0].session, "there is something to extend");
-  EngineImpl& e = impl(extensions[0]).e();
+  Engine& e = extensions[0].session->engine();
   for (size_t i = 0; i < extensions.size(); ++i) {
     const Extension& p = extensions[i];
-    ENSURE(&impl(p).e() == &e, "sessions of one engine");
+    ENSURE(&p.session->engine() == &e, "sessions of one engine");
     ENSURE(p.wanted >= (p.draft.empty() ? 0 : 1) && size_t(p.wanted) <= p.tokens.size(),
            "logits of tokens that are there");
     for (size_t k = 0; k < i; ++k)
       ENSURE(extensions[k].session != p.session, "a session comes once");
-    ENSURE(p.input_rows.size() == p.size() * size_t(e.model->row_columns),
+    ENSURE(p.input_rows.size() == p.size() * size_t(e.model().row_columns),
            "a row comes with each token");
     for (TokenId t : p.tokens)
-      ENSURE(t >= 0 && t < e.model->vocab, "token ids come from this model's tokenizer");
+      ENSURE(t >= 0 && t < e.vocab_size(), "token ids come from this model's tokenizer");
     int depth = 0;
     for (int k = 0; k < int(p.draft.size()); ++k) {
       const auto [token, parent] = p.draft[size_t(k)];
       ENSURE(parent >= -1 && parent < k, "parents come first");
-      ENSURE(token >= 0 && token < e.model->vocab, "token ids come from this model's tokenizer");
+      ENSURE(token >= 0 && token < e.vocab_size(), "token ids come from this model's tokenizer");
       depth = std::max(depth, Draft::depth(p.draft, k) + 1);
     }
     expect_room(*p.session, p.tokens.size() + size_t(depth));
@@ -139,7 +144,7 @@ void Pass::make_branches(size_t extension) {
   const auto nodes = p.draft;
   for (int i = 1; i < int(nodes.size()); ++i) {
     if (!Draft::begins_branch(nodes, i)) continue;
-    for (const StateLayout::Pool& pool : e_.states.pools)
+    for (const StateLayout::Pool& pool : kv_.states.pools)
       ENSURE(!pool.recurrent, "a draft has as many branches as Session::branches() says");
     const Session::Impl& s = impl(p);
     Branch b{extension, i, i + 1, {}, s.tables};
@@ -183,18 +188,19 @@ void Pass::give_back() {
   for (const Extension& p : extensions_) p.session->rewind(p.session->position());
 }
 
-// Fills the engine's batch with the next tokens. False if there are none.
+// Fills the batch of the pipeline with the next tokens. False if there are none.
 bool Pass::fill_batch() {
   const auto more = [&] {
     while (next_ < extensions_.size() && at_ == extensions_[next_].size()) ++next_, at_ = 0;
     return next_ < extensions_.size();
   };
   if (!more()) return false;
-  Batch& b = e_.batch;
+  Batch& b = pipeline_.batch;
   clear(b);
-  e_.rows.clear();
-  while (more() && b.size() < e_.max_batch) {
-    const size_t n = std::min(extensions_[next_].size() - at_, size_t(e_.max_batch - b.size()));
+  pipeline_.input_rows.clear();
+  while (more() && b.size() < pipeline_.max_batch) {
+    const size_t n =
+        std::min(extensions_[next_].size() - at_, size_t(pipeline_.max_batch - b.size()));
     add_to_batch(next_, at_, n);
     at_ += n;
   }
@@ -203,7 +209,7 @@ bool Pass::fill_batch() {
 
 // Adds n tokens and draft nodes of an extension, from its `at`-th one on.
 void Pass::add_to_batch(size_t extension, size_t at, size_t n) {
-  Batch& b = e_.batch;
+  Batch& b = pipeline_.batch;
   const Extension& p = extensions_[extension];
   Session::Impl& s = impl(p);
   const std::span<Branch> branches = branches_of(extension);
@@ -215,7 +221,7 @@ void Pass::add_to_batch(size_t extension, size_t at, size_t n) {
     for (PageTable& t : s.tables) t.prepare(int(held + at), int(held + own));
   const auto store = [&](const std::vector<PageTable>& to, int cell) {
     for (size_t i = 0; i < to.size(); ++i)
-      if (!e_.states.pools[i].recurrent)
+      if (!kv_.states.pools[i].recurrent)
         b.stores[i].push_back({int32_t(b.size()), to[i].data()[cell / kPage], cell % kPage});
   };
   int32_t sequence = b.sequences.empty() ? -1 : b.sequences.back();
@@ -232,9 +238,9 @@ void Pass::add_to_batch(size_t extension, size_t at, size_t n) {
     for (const Branch& branch : branches)
       if (branch.sees(node)) store(branch.tables, cell);
     if (i + p.rows() >= p.size()) b.outputs.push_back(int32_t(b.size()));
-    const size_t cols = size_t(e_.model->row_columns);
+    const size_t cols = size_t(engine_.model().row_columns);
     const auto row = p.input_rows.begin() + ptrdiff_t(cols > 0 ? i * cols : 0);
-    e_.rows.insert(e_.rows.end(), row, row + ptrdiff_t(cols));
+    pipeline_.input_rows.insert(pipeline_.input_rows.end(), row, row + ptrdiff_t(cols));
     b.tokens.push_back(node < 0 ? p.tokens[i] : p.draft[size_t(node)].token);
     b.positions.push_back(cell), b.cells.push_back(cell), b.sequences.push_back(sequence);
   }
@@ -247,15 +253,17 @@ bool Pass::evaluate(std::span<const CudaDraw> draws, const std::atomic<bool>* st
   try {
     prepare();
     for (size_t row = 0, token = 0; fill_batch();) {
-      const size_t n = e_.batch.outputs.size();
-      if (!e_.run(result_, draws.empty() ? draws : draws.subspan(row, n), stop)) {
+      const size_t n = pipeline_.batch.outputs.size();
+      if (!pipeline_.run({.result = result_,
+                          .draws = draws.empty() ? draws : draws.subspan(row, n),
+                          .stop = stop})) {
         give_back();
         return false;
       }
-      const bool last = token + size_t(e_.batch.size()) == tokens_of(extensions_);
+      const bool last = token + size_t(pipeline_.batch.size()) == tokens_of(extensions_);
       // A device goes on to the next batch while nothing waits for its rows.
       if (n > 0 || result_ == Result::both) take(row, token, last);
-      row += n, token += size_t(e_.batch.size());
+      row += n, token += size_t(pipeline_.batch.size());
     }
     commit();
     return true;
@@ -267,11 +275,11 @@ bool Pass::evaluate(std::span<const CudaDraw> draws, const std::atomic<bool>* st
 
 // Of the rows of the batch that has just run.
 void Pass::expect_finite() const {
-  const size_t cols = size_t(e_.columns(result_));
-  const float* const rows = e_.result();
-  for (size_t i = 0; i < e_.batch.outputs.size(); ++i)
-    if (const auto t = size_t(e_.batch.outputs[i]); !finite({rows + i * cols, cols}))
-      throw not_finite(result_, e_.batch.tokens[t], e_.batch.positions[t]);
+  const size_t cols = size_t(pipeline_.columns(result_));
+  const float* const rows = pipeline_.result();
+  for (size_t i = 0; i < pipeline_.batch.outputs.size(); ++i)
+    if (const auto t = size_t(pipeline_.batch.outputs[i]); !finite({rows + i * cols, cols}))
+      throw not_finite(result_, pipeline_.batch.tokens[t], pipeline_.batch.positions[t]);
 }
 
 // Makes the rows of the batch that has just run outlast the next one. If it is the last one and all
@@ -284,14 +292,14 @@ void Pass::keep_rows(size_t first_row, size_t first_token, bool last) {
     std::copy_n(from, n, kept.data() + at);
     return static_cast<const float*>(kept.data());
   };
-  const size_t cols = size_t(e_.columns(result_));
-  if (const size_t n = e_.batch.outputs.size(); n > 0)
-    rows_ =
-        keep(e_.result(), first_row * cols, n * cols, rows_of(extensions_) * cols, e_.kept_rows);
+  const size_t cols = size_t(pipeline_.columns(result_));
+  if (const size_t n = pipeline_.batch.outputs.size(); n > 0)
+    rows_ = keep(pipeline_.result(), first_row * cols, n * cols, rows_of(extensions_) * cols,
+                 pipeline_.kept_rows);
   if (result_ != Result::both) return;
-  const size_t wide = size_t(e_.beside);
-  hidden_ = keep(e_.hidden_rows(), first_token * wide, size_t(e_.batch.size()) * wide,
-                 tokens_of(extensions_) * wide, e_.kept_hidden);
+  const size_t wide = size_t(pipeline_.second_columns());
+  hidden_ = keep(pipeline_.second(), first_token * wide, size_t(pipeline_.batch.size()) * wide,
+                 tokens_of(extensions_) * wide, pipeline_.kept_hidden);
 }
 
 bool Pass::run(const std::atomic<bool>* stop) {
@@ -302,24 +310,27 @@ bool Pass::run(const std::atomic<bool>* stop) {
 }
 
 bool Pass::each_row(const std::function<void(std::span<const float>)>& take) {
-  const size_t cols = size_t(e_.columns(result_));
+  const size_t cols = size_t(pipeline_.columns(result_));
   return evaluate({}, nullptr, [&](size_t, size_t, bool) {
     expect_finite();
-    for (size_t i = 0; i < e_.batch.outputs.size(); ++i) take({e_.result() + i * cols, cols});
+    for (size_t i = 0; i < pipeline_.batch.outputs.size(); ++i)
+      take({pipeline_.result() + i * cols, cols});
   });
 }
 
 std::span<const float> Pass::rows() const {
-  return {rows_, rows_of(extensions_) * size_t(e_.columns(result_))};
+  return {rows_, rows_of(extensions_) * size_t(pipeline_.columns(result_))};
 }
 
 std::span<const float> Pass::row(size_t extension, size_t i) const {
-  const size_t cols = size_t(e_.columns(result_)), first = rows_of(extensions_.first(extension));
+  const size_t cols = size_t(pipeline_.columns(result_)),
+               first = rows_of(extensions_.first(extension));
   return {rows_ + (first + i) * cols, cols};
 }
 
 std::span<const float> Pass::hidden(size_t extension, size_t i) const {
-  const size_t cols = size_t(e_.beside), first = tokens_of(extensions_.first(extension));
+  const size_t cols = size_t(pipeline_.second_columns()),
+               first = tokens_of(extensions_.first(extension));
   return {hidden_ + (first + i) * cols, cols};
 }
 
@@ -343,7 +354,7 @@ void Pass::verify(size_t extension, Draws& out, Draw draw) {
 std::optional<TokenId> Pass::draw_on_cpu(const Extension& p, std::span<const float> logits,
                                          std::span<const TokenId> text, Draws& out) const {
   if (!finite(logits)) return std::nullopt;
-  const std::span<const float> allowed = logits.first(drawable(e_));
+  const std::span<const float> allowed = logits.first(drawable(engine_));
   const TokenId token = p.sampler->draw(allowed, text);
   if (p.log_probabilities)
     out.log_probabilities.push_back(log_probabilities(allowed, token, *p.log_probabilities));
@@ -359,7 +370,7 @@ void Pass::copy_hidden(size_t extension, Draws& out) const {
     accepted.push_back(node);
   if (!accepted.empty() && out.tokens.size() == accepted.size()) accepted.erase(accepted.begin());
   const float* const first = hidden(extension, 0).data();
-  out.hidden.assign(first, first + p.tokens.size() * size_t(e_.beside));
+  out.hidden.assign(first, first + p.tokens.size() * size_t(pipeline_.second_columns()));
   for (; !accepted.empty(); accepted.pop_back()) {
     const std::span<const float> row = hidden(extension, p.tokens.size() + size_t(accepted.back()));
     out.hidden.insert(out.hidden.end(), row.begin(), row.end());
@@ -369,14 +380,14 @@ void Pass::copy_hidden(size_t extension, Draws& out) const {
 bool Pass::draw(std::vector<Draws>& out) {
   out.resize(extensions_.size());
   const std::vector<CudaDraw> on_device =
-      e_.device ? device_draws(extensions_, drawable(e_)) : std::vector<CudaDraw>();
+      pipeline_.can_draw() ? device_draws(extensions_, drawable(engine_)) : std::vector<CudaDraw>();
   if (on_device.empty() && std::ranges::any_of(extensions_, &Extension::hidden))
     result_ = Result::both;
   std::vector<TokenId> drawn;  // on the device
   const bool done =
       evaluate(on_device, interrupt_of(extensions_), [&](size_t row, size_t token, bool last) {
         if (on_device.empty()) return keep_rows(row, token, last);
-        drawn.insert(drawn.end(), e_.tokens().begin(), e_.tokens().end());
+        drawn.insert(drawn.end(), pipeline_.tokens().begin(), pipeline_.tokens().end());
       });
   if (!done) {
     for (Draws& draws : out) draws.clear(), draws.abandoned = true;

@@ -98,7 +98,7 @@ class Pass {
  private:
   struct Branch;
   static Session::Impl& impl(const Extension& extension);
-  static EngineImpl& checked_engine(std::span<const Extension> extensions);
+  static Engine& checked_engine(std::span<const Extension> extensions);
   std::span<Branch> branches_of(size_t extension);
   void prepare();
   void commit();
@@ -118,11 +118,13 @@ class Pass {
   void copy_hidden(size_t extension, Draws& out) const;
 
   const std::span<const Extension> extensions_;
-  EngineImpl& e_;
+  Engine& engine_;
+  KvCache& kv_;
+  Pipeline& pipeline_;
   Result result_;
   size_t next_ = 0, at_ = 0;       // the extension and token that the next batch begins with
   std::vector<Branch> branches_;   // of all drafts, in the order of the extensions
-  const float* rows_ = nullptr;    // in the engine's result, or in its `kept_rows`
+  const float* rows_ = nullptr;    // in the result of the pipeline, or in its `kept_rows`
   const float* hidden_ = nullptr;  // for each token, likewise
 };
 

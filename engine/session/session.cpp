@@ -5,6 +5,7 @@
 #include "engine/session/pass.h"
 #include "engine/session/session_impl.h"
 #include "ggml-like-tensor/base/memory.h"
+#include "models/architecture.h"
 
 namespace chaski {
 
@@ -21,7 +22,7 @@ void Session::Impl::expect_memory(int end) {
   // From now on the pools reuse idle pages before they take new memory.
   need = 0;
   for (const PageTable& t : tables) need += t.new_bytes_to(end);
-  for (KvPool& pool : e().pools) pool.keep_within_now();
+  for (KvPool& pool : kv().pools) pool.keep_within_now();
   if (const uint64_t wanted = std::max(need, kWorthAsking); need > 0 && wanted > *have)
     fail(Exit::memory,
          "keys and values of {} positions need {:.3g} GB of memory more, {:.3g} GB are available",
@@ -29,7 +30,7 @@ void Session::Impl::expect_memory(int end) {
 }
 
 void Session::Impl::take_snapshot(int position, bool draft) {
-  const auto& pools = e().states.pools;
+  const auto& pools = kv().states.pools;
   if (position == 0 ||
       std::none_of(pools.begin(), pools.end(), [](const auto& p) { return p.recurrent; }))
     return;
@@ -49,18 +50,18 @@ void Session::Impl::take_snapshot(int position, bool draft) {
 
 void Session::Impl::move_link(PrefixIndex::Link* to) {
   if (to) PrefixIndex::retain(to);
-  if (link) e().prefixes->release(link);
+  if (link) kv().prefixes->release(link);
   link = to;
 }
 
 void Session::Impl::index_pages(int end) {
-  if (!e().prefixes) return;
+  if (!kv().prefixes) return;
   for (int from = link ? link->end : 0; from + kPage <= end; from += kPage) {
     const int page = from / kPage;
     pages_.clear();
     for (const PageTable& t : tables) pages_.push_back(t.page(page));
     move_link(
-        e().prefixes->add(link, std::span(tokens).subspan(size_t(from), size_t(kPage)), pages_));
+        kv().prefixes->add(link, std::span(tokens).subspan(size_t(from), size_t(kPage)), pages_));
     // If two sessions read the same page at the same time, they share one copy from now on.
     for (size_t i = 0; i < tables.size(); ++i)
       if (const int32_t known = link->places[i];
@@ -71,12 +72,12 @@ void Session::Impl::index_pages(int end) {
 
 void Session::Impl::share_indexed(std::span<const TokenId> text) {
   const auto held = int(tokens.size());
-  if (!e().prefixes || int(text.size()) / kPage <= held / kPage) return;
+  if (!kv().prefixes || int(text.size()) / kPage <= held / kPage) return;
   index_pages(held);
   std::vector<PrefixIndex::Link*> chain(size_t(held / kPage));
   for (PrefixIndex::Link* l = link; l; l = l->before) chain[size_t(l->end / kPage) - 1] = l;
   while ((chain.size() + 1) * kPage <= text.size()) {
-    PrefixIndex::Link* const next = e().prefixes->find(
+    PrefixIndex::Link* const next = kv().prefixes->find(
         chain.empty() ? nullptr : chain.back(), text.subspan(chain.size() * kPage, size_t(kPage)));
     if (!next) break;
     chain.push_back(next);
@@ -117,16 +118,17 @@ Session::~Session() = default;
 std::unique_ptr<Session> Engine::session() {
   auto impl = std::make_unique<Session::Impl>();
   impl->engine = shared_from_this();
-  const auto& kinds = impl_->states.pools;
-  const std::vector<int64_t> most = pages_of_session(kinds, impl_->context, impl_->max_batch);
+  KvCache& kv = kv_cache();
+  const auto& kinds = kv.states.pools;
+  const std::vector<int64_t> most = pages_of_session(kinds, context_length(), batch_length());
   impl->tables.reserve(kinds.size());
   for (size_t i = 0; i < kinds.size(); ++i)
-    impl->tables.emplace_back(impl_->pools[i], kinds[i], impl_->context, most[i]);
+    impl->tables.emplace_back(kv.pools[i], kinds[i], context_length(), most[i]);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
 const std::vector<TokenId>& Session::tokens() const { return impl_->tokens; }
-int Session::room() const { return impl_->e().context - position(); }
+int Session::room() const { return impl_->engine->context_length() - position(); }
 Engine& Session::engine() const { return *impl_->engine; }
 
 std::span<const float> Session::extend(std::span<const TokenId> tokens, int wanted) {
@@ -153,9 +155,9 @@ std::optional<Session::Next> Session::extend(std::span<const TokenId> tokens,
 // Sums in the order of the tokens, so that the result does not depend on the batches.
 std::vector<float> Session::pooled(std::span<const TokenId> tokens) {
   ENSURE(!tokens.empty(), "an embedding is of at least one token");
-  const bool mean = impl_->e().model->pooling == Model::Pooling::mean;
+  const bool mean = engine().model().pooling == Model::Pooling::mean;
   const Extension one{.session = this, .tokens = tokens, .wanted = mean ? int(tokens.size()) : 1};
-  std::vector<double> sums(size_t(impl_->e().columns(Result::hidden)));
+  std::vector<double> sums(size_t(engine().hidden_size()));
   Pass({&one, 1}, Result::hidden).each_row([&](std::span<const float> row) {
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += row[i];
   });
@@ -206,10 +208,10 @@ int Session::branches(int tokens, int sessions) const {
   // 2: a page that is only partly filled at each end; the first of them is a copy.
   const int64_t pages = tokens / kPage + 2;
   int64_t most = Draft::kFirst * kPage;
-  const EngineImpl& e = impl_->e();
-  for (size_t i = 0; i < e.pools.size(); ++i) {
-    if (e.states.pools[i].recurrent) return 0;
-    const int64_t left = e.pools[i].size() - e.pools[i].in_use();
+  const KvCache& kv = impl_->kv();
+  for (size_t i = 0; i < kv.pools.size(); ++i) {
+    if (kv.states.pools[i].recurrent) return 0;
+    const int64_t left = kv.pools[i].size() - kv.pools[i].in_use();
     most = std::min(most, left / (sessions * pages) - 1);
   }
   return int(std::max<int64_t>(most, 0));

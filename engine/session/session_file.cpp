@@ -17,6 +17,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/passes/pipeline.h"
 #include "engine/session/session_impl.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/checksum.h"
@@ -40,15 +41,15 @@ void append_text(std::string& out, std::string_view text) {
   out += text;
 }
 
-uint64_t sum_of_model(const EngineImpl& e) {
+uint64_t sum_of_model(const Engine& e) {
   std::string summed;
-  append_text(summed, e.rope_scaling);
-  for (const auto& [key, value] : e.weights->meta.all())
+  append_text(summed, e.rope_scaling());
+  for (const auto& [key, value] : e.meta().all())
     if (key.starts_with("model.") || key == "general.architecture") {
       append_text(summed, key);
       append_value(summed, value, key);
     }
-  for (const Weight& w : e.weights->tensors) {
+  for (const Weight& w : e.weights()->tensors) {
     append_text(summed, w.info.name);
     append_text(summed, info(w.info.format).name);
     append_number(summed, w.info.rows), append_number(summed, w.info.cols);
@@ -59,11 +60,14 @@ uint64_t sum_of_model(const EngineImpl& e) {
   return checksum(summed.data(), summed.size());
 }
 
-// Calls take(address, bytes) for each block of a page, in the order of the file.
+// Calls take(address, bytes) for each block of a page, in the order of the file: by state. The
+// states of a stage are before those of the next stage.
 template <class Take>
-void each_block(const StateLayout& states, int pool, int32_t page, Take take) {
-  states.copy_page(pool, page, page,
-                   [&](std::byte* block, const std::byte*, size_t bytes) { take(block, bytes); });
+void each_block(const Engine& engine, int pool, int32_t page, Take take) {
+  for (const auto& stage : engine.pipeline().stages())
+    stage->host_states()->copy_page(
+        pool, page, page,
+        [&](std::byte* block, const std::byte*, size_t bytes) { take(block, bytes); });
 }
 
 class SumWriter {
@@ -131,18 +135,19 @@ bool Session::is_saved(const std::string& path) {
 }
 
 void Session::expect_kept(const std::string& path) const {
-  if (impl_->e().device)
-    fail(Exit::usage, "{}: keys and values on a device cannot be saved, expected --device cpu",
-         path);
+  for (const auto& stage : engine().pipeline().stages())
+    if (!stage->host_states())
+      fail(Exit::usage, "{}: keys and values on {} cannot be saved, expected --device cpu", path,
+           stage->device());
 }
 
 uint64_t Session::save(const std::string& path) const {
-  const EngineImpl& e = impl_->e();
+  const Engine& e = engine();
   expect_kept(path);
   std::string header;
   append_number(header, sum_of_model(e));
-  append_number(header, uint64_t(e.context));
-  append_text(header, impl_->engine->kv_type());
+  append_number(header, uint64_t(e.context_length()));
+  append_text(header, e.kv_type());
   append_number(header, uint64_t(tokens().size()));
   for (const TokenId token : tokens()) append_number(header, token);
   append_number(header, uint64_t(impl_->tables.size()));
@@ -151,14 +156,14 @@ uint64_t Session::save(const std::string& path) const {
   out.put(header);
   for (size_t pool = 0; pool < impl_->tables.size(); ++pool)
     for (const int32_t page : impl_->tables[pool].held())
-      each_block(e.host.states, int(pool), page,
+      each_block(e, int(pool), page,
                  [&](const std::byte* block, size_t bytes) { out.put(block, bytes); });
   return out.commit();
 }
 
 void Session::restore(const std::string& path) {
   rewind(0);
-  EngineImpl& e = impl_->e();
+  Engine& e = engine();
   const std::shared_ptr<const Mapping> mapped = Mapping::open(path);
   Cursor in(path, mapped->bytes());
   const auto magic = in.raw(kSessionMagic.size(), "magic");
@@ -170,20 +175,18 @@ void Session::restore(const std::string& path) {
   if (checksum(rest.data(), rest.size()) != sum)
     fail(Exit::bad_file, "{}: the file is damaged: its checksum does not match", path);
   if (in.take<uint64_t>("model") != sum_of_model(e))
-    fail(Exit::bad_file, "{}: its keys and values are of another model than {}", path,
-         impl_->engine->path());
+    fail(Exit::bad_file, "{}: its keys and values are of another model than {}", path, e.path());
   const auto context = in.take<uint64_t>("context");
-  expect_same_settings(path, context, in.text("format"), uint64_t(e.context),
-                       impl_->engine->kv_type());
+  expect_same_settings(path, context, in.text("format"), uint64_t(e.context_length()), e.kv_type());
   const uint64_t n = in.count(in.take<uint64_t>("tokens"), sizeof(TokenId), "tokens");
-  if (n > uint64_t(e.context))
-    fail(Exit::bad_file, "{}: it has {} tokens, expected at most {}", path, n, e.context);
+  if (n > uint64_t(e.context_length()))
+    fail(Exit::bad_file, "{}: it has {} tokens, expected at most {}", path, n, e.context_length());
   std::vector<TokenId> tokens;
   for (uint64_t i = 0; i < n; ++i) {
     tokens.push_back(in.take<TokenId>("tokens"));
-    if (tokens.back() < 0 || tokens.back() >= e.model->vocab)
+    if (tokens.back() < 0 || tokens.back() >= e.vocab_size())
       fail(Exit::bad_file, "{}: token {} is {}, expected 0 to {}", path, i, tokens.back(),
-           e.model->vocab - 1);
+           e.vocab_size() - 1);
   }
   auto& tables = impl_->tables;
   if (const auto pools = in.take<uint64_t>("pools"); pools != tables.size())
@@ -203,7 +206,7 @@ void Session::restore(const std::string& path) {
     }
     for (size_t pool = 0; pool < tables.size(); ++pool)
       for (const int32_t page : tables[pool].held())
-        each_block(e.host.states, int(pool), page, [&](std::byte* block, size_t bytes) {
+        each_block(e, int(pool), page, [&](std::byte* block, size_t bytes) {
           std::memcpy(block, in.raw(bytes, "pages").data(), bytes);
         });
     if (in.remaining() > 0)

@@ -1,7 +1,7 @@
 // The state of a Session. Private to engine/session.
 #pragma once
+#include "engine/pages/kv_cache.h"
 #include "engine/pages/page_table.h"
-#include "engine/session/engine_impl.h"
 #include "engine/session/session.h"
 
 namespace chaski {
@@ -26,7 +26,7 @@ struct Session::Impl {
   Impl(const Impl&) = delete;
   ~Impl() { move_link(nullptr); }
 
-  EngineImpl& e() { return engine->impl(); }
+  KvCache& kv() { return engine->kv_cache(); }
   // Throws Error(memory) before pages for cells up to `end` would make the system kill the process.
   // Small amounts are added up and checked together.
   void expect_memory(int end);

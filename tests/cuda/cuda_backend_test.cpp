@@ -3,8 +3,10 @@
 // as the host's sampler draws them. Errors without a device or with too little memory are checked.
 #include "cuda/backend.h"
 #include "cuda/draw/draw.cuh"
+#include "engine/pages/kv_cache.h"
+#include "engine/passes/pipeline.h"
 #include "engine/sampling/sampler.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "tests/kit/cuda_device.h"
 #include "tests/kit/op_support.h"
 
@@ -19,10 +21,10 @@ std::shared_ptr<Engine> cpu_engine() {
   return Engine::open(o);
 }
 
-StateLayout device_states(const EngineImpl& e) {
+StateLayout device_states(const Engine& e) {
   Batch one;
   one.tokens.resize(1), one.outputs.resize(1);
-  return StateLayout(device_graph(*e.model, 0, one).states, Format::f16, true);
+  return StateLayout(stage_graph(e.model(), all_layers(e.model()), one).states, Format::f16, true);
 }
 
 std::vector<const Weight*> all_weights(const Weights& w) {
@@ -34,7 +36,7 @@ std::vector<const Weight*> all_weights(const Weights& w) {
 // Runs the bundled model on the CPU and on the device over the same tokens.
 struct Both {
   std::shared_ptr<Engine> engine = cpu_engine();
-  EngineImpl& e = engine->impl();
+  Engine& e = *engine;
   Batch batch;  // of the device
   std::unique_ptr<CudaBackend> cuda;
   std::vector<int32_t> host_table, table;
@@ -43,10 +45,10 @@ struct Both {
   Both() {
     CudaOptions o;
     o.context = 128, o.max_batch = 64, o.states = device_states(e), o.pages = {{8, 64}};
-    cuda = CudaBackend::open(all_weights(*e.weights), o);
+    cuda = CudaBackend::open(all_weights(*e.weights()), o);
     cuda->upload({});
     for (int i = 0; i < 8; ++i)
-      host_table.push_back(e.pools[0].take()), table.push_back(17 - 2 * i);
+      host_table.push_back(e.kv_cache().pools[0].take()), table.push_back(17 - 2 * i);
   }
   static void fill(Batch& b, std::span<const TokenId> tokens, int from,
                    const std::vector<int32_t>& table, std::vector<int32_t> outputs) {
@@ -59,9 +61,9 @@ struct Both {
   }
   std::vector<float> on_host(std::span<const TokenId> tokens, int from,
                              std::vector<int32_t> outputs) {
-    fill(e.batch, tokens, from, host_table, outputs);
-    e.run();
-    const float* logits = e.result();
+    fill(e.pipeline().batch, tokens, from, host_table, outputs);
+    e.pipeline().run({});
+    const float* logits = e.pipeline().result();
     return {logits, logits + outputs.size() * size_t(engine->vocab_size())};
   }
   void pass(std::span<const TokenId> tokens, int from, std::vector<int32_t> outputs,
@@ -70,7 +72,7 @@ struct Both {
     auto& plan = plans[{tokens.size(), batch.outputs.size()}];
     if (!plan) {
       Graph graph(batch);
-      e.model->build(graph);
+      e.model().build(graph);
       plan = cuda->plan(std::move(graph), batch);
     }
     cuda->run(*plan, draws);
@@ -131,7 +133,7 @@ TEST_CASE(
   both.on_device(std::span(kText).subspan(19, 1), 19, {0});
   CHECK(seconds.size() == both.plans.at({1, 1})->plan().steps.size());
   // the other kernels: embedding, output row, last sum, logits
-  CHECK(both.plans.at({1, 1})->kernels() == 5 * both.e.model->n_layers + 4);
+  CHECK(both.plans.at({1, 1})->kernels() == 5 * both.e.model().n_layers + 4);
   CHECK(both.plans.at({20, 2})->kernels() == both.plans.at({20, 2})->plan().steps.size());
 }
 
@@ -141,10 +143,10 @@ TEST_CASE("cuda: a norm that several matmuls read is a separate step") {
   Both both;
   Both::fill(both.batch, std::span(kText).first(1), 0, both.table, {0});
   const auto weight = [&](int layer, const char* name) {
-    return both.e.weights->find(fmt::format("layer.{}.{}", layer, name));
+    return both.e.weights()->find(fmt::format("layer.{}.{}", layer, name));
   };
   Graph graph(both.batch);
-  const ValueId n = graph.rms_norm(graph.get_rows(*both.e.weights->find("token_embd")),
+  const ValueId n = graph.rms_norm(graph.get_rows(*both.e.weights()->find("token_embd")),
                                    *weight(0, "attn_norm"), 1e-5f);
   ValueId sum = graph.matmul(n, *weight(0, "attn_q"));
   // three of them share a step, one is left
@@ -237,8 +239,8 @@ TEST_CASE("cuda: draws over wide rows, equal logits and NaN or infinity") {
 TEST_CASE("cuda: a missing device or too little memory is reported before anything is loaded") {
   const auto engine = cpu_engine();
   CudaOptions o;
-  o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl()), o.pages = {{8, 8}};
-  auto open = [&] { CudaBackend::open(all_weights(*engine->impl().weights), o); };
+  o.context = 128, o.max_batch = 8, o.states = device_states(*engine), o.pages = {{8, 8}};
+  auto open = [&] { CudaBackend::open(all_weights(*engine->weights()), o); };
   CHECK(cuda_devices().list.empty());
   CHECK(cuda_devices().why_none == "no CUDA-capable device is detected");
   Error error = error_of(open);
@@ -268,13 +270,13 @@ TEST_CASE("cuda: an upload that is stopped leaves no memory allocated") {
     const auto engine = cpu_engine();
     CudaOptions o;
     // pages are allocated in groups of 16
-    o.context = 128, o.max_batch = 8, o.states = device_states(engine->impl()), o.pages = {{8, 8}};
-    auto cuda = CudaBackend::open(all_weights(*engine->impl().weights), o);
+    o.context = 128, o.max_batch = 8, o.states = device_states(*engine), o.pages = {{8, 8}};
+    auto cuda = CudaBackend::open(all_weights(*engine->weights()), o);
     uint64_t last = 0;
     const Error error = error_of([&] {
       cuda->upload([&](uint64_t done, uint64_t all) {
         CHECK(done > last);
-        CHECK(all == engine->impl().weights->bytes());
+        CHECK(all == engine->weights()->bytes());
         last = done;
         if (done > all / 2) fail(Exit::io, "stopped");
       });

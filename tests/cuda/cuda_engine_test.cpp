@@ -1,9 +1,10 @@
 // The engine with a device: --device and --gpu-layers through the library, and, with the host shim,
 // through the program.
+#include "engine/passes/pipeline.h"
 #include "engine/passes/placement.h"
 #include "engine/requests/generate.h"
 #include "engine/requests/scheduler.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "tests/kit/cuda_device.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/program.h"
@@ -18,6 +19,11 @@ std::shared_ptr<Engine> open_on(const std::string& device, int gpu_layers = kAll
   EngineOptions o;
   o.device = device, o.gpu_layers = gpu_layers, o.sessions = 3, o.context = 300;
   return Engine::open(o);
+}
+
+int cpu_layers(const Engine& e) {
+  const Stage& first = *e.pipeline().stages().front();
+  return first.device() == "cpu" ? first.layers().count() : 0;
 }
 
 using Logits = std::vector<float>;
@@ -49,7 +55,7 @@ std::string story(Engine& e, SamplerOptions sampling, int tokens) {
 
 // Writes the bundled model with biases on q, k and v.
 void write_biased(const std::string& path) {
-  ModelSource source = source_of(open_on("cpu")->impl().weights);
+  ModelSource source = source_of(open_on("cpu")->weights());
   for (size_t i = 0, n = source.tensors.size(); i < n; ++i) {
     const TensorInfo& w = source.tensors[i].info;
     if (!w.name.ends_with("attn_q") && !w.name.ends_with("attn_k") && !w.name.ends_with("attn_v"))
@@ -90,7 +96,7 @@ TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits w
     EngineOptions o;
     o.model = model, o.device = "cpu";
     const auto cpu = Engine::open(o);
-    const int layers = cpu->impl().cpu_layers();
+    const int layers = cpu_layers(*cpu);
     const auto tokens = tokens_for(*cpu, 20);
     const Logits want = logits_of(*cpu->session(), tokens, 3);
     const Logits hidden = hidden_of(*cpu->session(), tokens, 3);
@@ -98,7 +104,7 @@ TEST_CASE("cuda/engine: all layers, some, or none on a device: the same logits w
     for (int on_device = share ? layers : 1; on_device <= layers; ++on_device) {
       o.device = "cuda", o.gpu_layers = on_device;
       const auto e = Engine::open(o);
-      CHECK(e->impl().cpu_layers() == layers - on_device);
+      CHECK(cpu_layers(*e) == layers - on_device);
       CHECK((e->device().find(" layers") == std::string::npos) == (on_device == layers));
       CHECK(error(logits_of(*e->session(), tokens, 3), want) < 1e-4);
       CHECK(error(hidden_of(*e->session(), tokens, 3), hidden) < 1e-4);
@@ -289,15 +295,15 @@ TEST_CASE("cuda/engine: the number of layers that fit is found and reported") {
   EngineOptions o;
   {
     const Opened all(o);
-    CHECK(all.engine->impl().cpu_layers() == 0);
+    CHECK(cpu_layers(*all.engine) == 0);
     CHECK(all.engine->batch_length() == 512);  // the model's own context
     CHECK(all.notices.empty());
   }
   shim::set_device_memory(4'000'000);
   {
     const Opened some(o);
-    CHECK(some.engine->impl().cpu_layers() > 0);
-    CHECK(some.engine->impl().cpu_layers() < 6);
+    CHECK(cpu_layers(*some.engine) > 0);
+    CHECK(cpu_layers(*some.engine) < 6);
     REQUIRE(some.notices.size() == 1);
     CHECK(some.notices[0].find(" of 6 layers fit into 0.004 GB, the others run on the CPU") !=
           std::string::npos);
@@ -327,7 +333,7 @@ TEST_CASE("cuda/engine: the number of layers that fit is found and reported") {
 TEST_CASE("cuda/engine: a context too long for the device is shortened, unless it was requested") {
   shim::show_devices(1);
   const auto bundled = open_on("cpu");
-  Weights weights = *bundled->impl().weights;
+  Weights weights = *bundled->weights();
   weights.meta.set_int("model.context_length", 100000);
   const auto model = bind_model(weights);
   std::vector<std::string> notices;
@@ -359,7 +365,9 @@ TEST_CASE("cuda/engine: a device just large enough has room for the logits of a 
   const auto bundled = open_on("cpu");
   const auto fits = [&](size_t bytes) {
     shim::set_device_memory(bytes);
-    return error_of([&] { settle(*bundled->impl().model, o, bundled->path()); }).code == Exit::done;
+    return error_of([&] {
+             settle(const_cast<Model&>(bundled->model()), o, bundled->path());
+           }).code == Exit::done;
   };
   size_t least = 1 << 20;
   for (size_t most = 1 << 26; least + 4096 < most;) {

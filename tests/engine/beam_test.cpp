@@ -3,9 +3,11 @@
 
 #include <cmath>
 
+#include "engine/pages/kv_cache.h"
+#include "engine/passes/pipeline.h"
 #include "engine/passes/profile.h"
 #include "engine/requests/generate.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "ggml-like-tensor/noise.h"
 #include "models/import/import.h"
 #include "tests/kit/engine_support.h"
@@ -105,7 +107,7 @@ TEST_CASE("requests: beams are those of a search with a session for each text, b
         const std::string text = pieces(engine->tokenizer(), want[i].tokens);
         CHECK(got[i].result.text == text.substr(0, s.stop.empty() ? text.npos : text.find(s.stop)));
       }
-      for (const KvPool& pool : other->impl().pools) CHECK(pool.in_use() == 0);
+      for (const KvPool& pool : other->kv_cache().pools) CHECK(pool.in_use() == 0);
     }
   }
 }
@@ -145,9 +147,9 @@ TEST_CASE("requests: beams take one pass per token and store the prompt once") {
   GenerateOptions o = drawn(0, 0, 10);
   const auto session = engine->session();
   Profile profile;
-  engine->impl().profile = &profile;
+  engine->pipeline().profile = &profile;
   const auto beams = beam_search(*session, prompt, o, {8, 1});
-  engine->impl().profile = nullptr;
+  engine->pipeline().profile = nullptr;
   REQUIRE(beams.size() == 8);
   CHECK(profile.passes == 10);  // the prompt, and nine tokens after the first
   CHECK(beams[0].result.passes == 9);

@@ -3,9 +3,10 @@
 #include <cstring>
 #include <random>
 
+#include "engine/pages/kv_cache.h"
 #include "engine/quantize/quantize.h"
 #include "engine/requests/generate.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "engine/session/pass.h"
 #include "ggml-like-tensor/backend.h"
 #include "tests/kit/engine_support.h"
@@ -310,7 +311,7 @@ TEST_CASE(
     "exact: branches copy the partly filled page that they share, and the accepted one copies "
     "none") {
   const auto e = open_exact("");
-  const KvPool& pool = e->impl().pools[0];
+  const KvPool& pool = e->kv_cache().pools[0];
   const auto t = tokens_for(*e, 40);
   Sampler sampler({}, nullptr);
   for (const int at : {20, 32}) {

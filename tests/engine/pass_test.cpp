@@ -1,7 +1,9 @@
 // The rows of a pass: read in place if it has one batch, and the same with any number of batches.
 #include "engine/session/pass.h"
 
-#include "engine/session/engine_impl.h"
+#include "engine/pages/kv_cache.h"
+#include "engine/passes/pipeline.h"
+#include "engine/session/engine.h"
 #include "tests/kit/doctest.h"
 #include "tests/kit/engine_support.h"
 
@@ -11,7 +13,7 @@ namespace {
 // Two extensions of new sessions, in batches of at most `most` tokens.
 struct TwoTexts {
   explicit TwoTexts(int most) : engine(open_on_cpu("", Format::f16)) {
-    engine->impl().max_batch = most, engine->impl().prefixes.reset();
+    engine->pipeline().max_batch = most, engine->kv_cache().prefixes.reset();
     for (std::unique_ptr<Session>& s : sessions) s = engine->session();
     texts[0] = tokens_for(*engine, 40), texts[1] = tokens_for(*engine, 7);
     parts[0] = {.session = sessions[0].get(), .tokens = texts[0], .wanted = 30};
@@ -32,9 +34,9 @@ TEST_CASE("pass: rows are the same in any number of batches, and one batch is re
     TwoTexts whole(256);
     Pass pass(whole.parts, result);
     REQUIRE(pass.run());
-    CHECK(pass.rows().data() == whole.engine->impl().result());
+    CHECK(pass.rows().data() == whole.engine->pipeline().result());
     const std::vector<float> rows = copy_of(pass.rows());
-    const size_t cols = size_t(whole.engine->impl().columns(result));
+    const size_t cols = size_t(whole.engine->pipeline().columns(result));
     REQUIRE(rows.size() == 32 * cols);
     CHECK(same(pass.row(1, 1), std::span(rows).last(cols)));
     for (const int most : {5, 16, 41}) {
@@ -61,7 +63,7 @@ TEST_CASE("pass: an abandoned pass keeps nothing, and the sessions go on") {
   std::atomic<bool> stop = true;
   CHECK_FALSE(Pass(two.parts).run(&stop));
   for (const auto& session : two.sessions) CHECK(session->position() == 0);
-  CHECK(two.engine->impl().pools[0].in_use() == 0);
+  CHECK(two.engine->kv_cache().pools[0].in_use() == 0);
   Pass again(two.parts);
   CHECK(again.run());
   CHECK(two.sessions[0]->position() == 40);

@@ -5,11 +5,13 @@
 #include <random>
 #include <sstream>
 
+#include "engine/pages/kv_cache.h"
 #include "engine/pages/page_table.h"
+#include "engine/passes/pipeline.h"
 #include "engine/passes/profile.h"
 #include "engine/requests/generate.h"
 #include "engine/requests/scheduler.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/program.h"
 #include "tests/kit/scratch_model.h"
@@ -20,7 +22,7 @@ namespace {
 // An engine without a prefix cache.
 std::shared_ptr<Engine> always_cold(const EngineOptions& options) {
   auto engine = Engine::open(options);
-  engine->impl().prefixes.reset();
+  engine->kv_cache().prefixes.reset();
   return engine;
 }
 
@@ -229,12 +231,12 @@ TEST_CASE("prefix: with a sliding window, pages are shared as far as they still 
   got_of(t, 1792);
   got_of(std::span(t).first(200), 192);
   // Without the pages before the window, a short text is read again, but a long one is not.
-  EngineImpl& e = warm->impl();
-  REQUIRE(e.states.pools.size() == 2);
+  Engine& e = *warm;
+  REQUIRE(e.kv_cache().states.pools.size() == 2);
   for (size_t i = 0; i < 2; ++i)
-    if (e.states.pools[i].window > 0) {
-      const Crowd crowd(e.pools[i], 80);
-      CHECK(e.pools[i].idle() == 0);
+    if (e.kv_cache().states.pools[i].window > 0) {
+      const Crowd crowd(e.kv_cache().pools[i], 80);
+      CHECK(e.kv_cache().pools[i].idle() == 0);
     }
   const auto session = warm->session();
   const auto rest = session->reuse(std::span(t).first(200));
@@ -248,7 +250,7 @@ TEST_CASE("prefix: with a sliding window, pages are shared as far as they still 
 TEST_CASE("prefix: models with recurrent states have no prefix index") {
   const TempFolder folder;
   const auto engine = open_on_cpu(write_scratch_model(folder / "scratch.quipu"), Format::f16);
-  CHECK(!engine->impl().prefixes);
+  CHECK(!engine->kv_cache().prefixes);
   const auto t = tokens_for(*engine, 100);
   engine->session()->extend(t);
   const auto other = engine->session();
@@ -290,7 +292,7 @@ TEST_CASE(
     want.push_back(generate(*cold->session(), prompts[size_t(i)], options[size_t(i)], kUnheard));
     CHECK(want.back().cached_tokens == 0);
   }
-  KvPool& pool = warm->impl().pools[0];
+  KvPool& pool = warm->kv_cache().pools[0];
   for (const int64_t left : {int64_t(1000), int64_t(45)})
     for (const bool guess : {false, true}) {
       CAPTURE(left);
@@ -321,7 +323,7 @@ TEST_CASE(
     }
   CHECK(pool.in_use() == 0);
   CHECK(pool.idle() > 0);
-  CHECK(int64_t(warm->impl().prefixes->size()) == pool.idle());
+  CHECK(int64_t(warm->kv_cache().prefixes->size()) == pool.idle());
   // A single session that generates one text after the other shares pages that it has released.
   const auto one = warm->session();
   for (int i = 0; i < 6; ++i) {
@@ -351,7 +353,7 @@ TEST_CASE("prefix: writing again to an indexed page does not change the index") 
   CHECK(same(last(t), third->extend(std::span(t).subspan(96))));
   // If no page is left for a copy, the old one leaves the index.
   session->rewind(72);
-  const Crowd crowd(warm->impl().pools[0], 0);
+  const Crowd crowd(warm->kv_cache().pools[0], 0);
   const auto ends = std::span(t).subspan(72, 8);
   session->extend(ends);
   auto mixed = std::vector<TokenId>(other.begin(), other.begin() + 72);
@@ -363,8 +365,8 @@ TEST_CASE(
     "prefix: a text costs one hash per 16 tokens, and idle pages do not exceed the promised "
     "memory") {
   const auto engine = Engine::open({});
-  const PrefixIndex& index = *engine->impl().prefixes;
-  const KvPool& pool = engine->impl().pools[0];
+  const PrefixIndex& index = *engine->kv_cache().prefixes;
+  const KvPool& pool = engine->kv_cache().pools[0];
   uint64_t tokens = 0;
   std::vector<TokenId> prompt = tokens_for(*engine, 200);
   for (int i = 0; i < 40; ++i) {
@@ -375,8 +377,8 @@ TEST_CASE(
     CHECK(index.sums() - before <= (prompt.size() + r.tokens.size()) / kPage + 1);
     tokens += prompt.size() + r.tokens.size();
   }
-  const int64_t promised = pages_of_session(engine->impl().states.pools, engine->context_length(),
-                                            engine->batch_length())[0];
+  const int64_t promised = pages_of_session(engine->kv_cache().states.pools,
+                                            engine->context_length(), engine->batch_length())[0];
   CHECK(tokens / kPage > uint64_t(promised));
   CHECK(pool.spare() == promised);
   CHECK(pool.in_use() == 0);
@@ -394,7 +396,7 @@ std::shared_ptr<Engine> long_and_small(int sessions) {
 TEST_CASE(
     "prefix: 16 sequences with 2000 common tokens store them once and read most of them once") {
   const auto engine = long_and_small(16);
-  EngineImpl& e = engine->impl();
+  Engine& e = *engine;
   const auto common = tokens_for(*engine, 2000);
   engine->session()->extend(common);
   std::vector<std::vector<TokenId>> texts;
@@ -408,19 +410,19 @@ TEST_CASE(
         {.session = sessions.back().get(), .tokens = sessions.back()->reuse(texts.back())});
     CHECK(sessions.back()->position() == 2000);
   }
-  CHECK(e.pools[0].in_use() == 125);
+  CHECK(e.kv_cache().pools[0].in_use() == 125);
   const auto bytes = [&](std::span<const Extension> extensions) {
     Profile profile;
-    e.profile = &profile;
+    e.pipeline().profile = &profile;
     extend_all(extensions);
-    e.profile = nullptr;
+    e.pipeline().profile = nullptr;
     double sum = 0;
     for (const auto& [name, step] : profile.steps)
       if (name.op == "attention") sum += step.cost.bytes;
     return sum;
   };
   const double together = bytes(pass);
-  CHECK(e.pools[0].in_use() == 125 + 16);
+  CHECK(e.kv_cache().pools[0].in_use() == 125 + 16);
   const auto session = engine->session();
   const Extension one{.session = session.get(), .tokens = session->reuse(texts[0])};
   // The 7 full chunks of 256 cells have 112 pages, which are read once. In the last chunk each
@@ -434,12 +436,12 @@ TEST_CASE("prefix: two sessions that read the same text at the same time store i
   const auto a = engine->session(), b = engine->session();
   const Extension both[] = {{.session = a.get(), .tokens = t}, {.session = b.get(), .tokens = t}};
   extend_all(both);
-  CHECK(engine->impl().pools[0].in_use() == 6 + 2);  // 2: the page that each session writes to
+  CHECK(engine->kv_cache().pools[0].in_use() == 6 + 2);  // 2: the page that each session writes to
 }
 
 TEST_CASE("prefix: with 1000 requests, fewer than 4% of the cells in pages are empty") {
   const auto engine = long_and_small(16);
-  const KvPool& pool = engine->impl().pools[0];
+  const KvPool& pool = engine->kv_cache().pools[0];
   std::mt19937 random(3);
   std::uniform_real_distribution<double> uniform(0, 1);
   const auto system = tokens_for(*engine, 200);
@@ -492,7 +494,7 @@ TEST_CASE("prefix: four answers to a prompt of 2000 tokens cost one prompt") {
       scheduler.add(*requests.back());
     }
     int64_t read = 0;
-    for (bool more = true; more;) more = scheduler.step(), read += engine->impl().batch.size();
+    for (bool more = true; more;) more = scheduler.step(), read += engine->pipeline().batch.size();
     // Read are the prompt, its last token again for the three other answers, and four tokens of
     // each answer: the last one is not read. The second time, of the prompt only its last page.
     CHECK(read == (again ? 16 : 2000) + 3 + 4 * 4);
@@ -536,14 +538,14 @@ TEST_CASE("prefix: draft tokens of a draft model are not in its prefix index") {
   REQUIRE(text.size() < size_t(kPage));
   const auto drafter = model_drafter(draft, *target, {});
   for (int tries = 0; tries < 2; ++tries) CHECK(drafter->propose(text, {15}).nodes.size() == 15);
-  CHECK(draft->impl().prefixes->size() == 0);
+  CHECK(draft->kv_cache().prefixes->size() == 0);
   // Accepted tokens are, once the text reaches the next page.
   std::vector<TokenId> whole = text;
   for (const int pages : {2, 3}) {
     while (whole.size() < size_t(pages * kPage) + 2) whole.push_back(TokenId(100 + whole.size()));
     drafter->propose(whole, {2});
   }
-  CHECK(draft->impl().prefixes->size() == 2);
+  CHECK(draft->kv_cache().prefixes->size() == 2);
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include <cstring>
 
 #include "engine/grammar/regex.h"
+#include "engine/pages/kv_cache.h"
+#include "engine/passes/pipeline.h"
 #include "engine/passes/profile.h"
 #include "engine/requests/answer_cache.h"
 #include "engine/requests/beam.h"
 #include "engine/requests/generate.h"
 #include "engine/requests/scheduler.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "ggml-like-tensor/noise.h"
 #include "models/import/import.h"
 #include "tests/kit/engine_support.h"
@@ -82,13 +84,13 @@ TEST_CASE("requests: requests with the same prompt share its pages, and it is re
           generate(*engine->session(), prompt, drawn(0.8, seed, 30), kUnheard).tokens);
   }
   CHECK(read == int(prompt.size()) + 3);  // 3: the last token again for each of the other draws
-  for (const KvPool& pool : engine->impl().pools) CHECK(pool.in_use() == 0);
+  for (const KvPool& pool : engine->kv_cache().pools) CHECK(pool.in_use() == 0);
 }
 
 TEST_CASE(
     "requests: without free pages requests wait or are preempted, and their texts are the same") {
   const auto engine = Engine::open({}), other = Engine::open({});
-  KvPool& pool = engine->impl().pools[0];
+  KvPool& pool = engine->kv_cache().pools[0];
   std::vector<GenerateResult> alone;
   for (int i = 0; i < 3; ++i)
     alone.push_back(
@@ -137,7 +139,7 @@ struct FewPages {
   std::vector<size_t> order;  // in which the requests ended
 
   FewPages() {
-    KvPool& pool = engine->impl().pools[0];
+    KvPool& pool = engine->kv_cache().pools[0];
     while (pool.size() - pool.in_use() > 2) pool.take();
   }
   Request& one(int i) {
@@ -229,7 +231,7 @@ TEST_CASE(
   Request a(*engine, prompt, one, kUnheard), b(*engine, prompt, two, kUnheard);
   Scheduler scheduler(engine);
   for (Request* r : {&a, &b}) scheduler.add(*r);
-  Executor& executor = engine->impl().cpu->executor();
+  Executor& executor = engine->pipeline().whole_on_cpu()->executor();
   int passes = 0;
   executor.after_step = [&](const Plan&, size_t step) {
     if (passes == 12 && step == 3) interrupt = true;
@@ -237,7 +239,7 @@ TEST_CASE(
   while (scheduler.step()) ++passes;
   executor.after_step = nullptr;
   CHECK(passes == 12);
-  for (const KvPool& pool : engine->impl().pools) CHECK(pool.in_use() == 0);
+  for (const KvPool& pool : engine->kv_cache().pools) CHECK(pool.in_use() == 0);
   const GenerateResult said = a.finished();
   CHECK(said.finish == Finish::interrupted);
   CHECK(b.finished().finish == Finish::interrupted);

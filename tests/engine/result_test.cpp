@@ -1,5 +1,6 @@
 // Other results of a pass: hidden states and embeddings.
-#include "engine/session/engine_impl.h"
+#include "engine/passes/pipeline.h"
+#include "engine/session/engine.h"
 #include "engine/session/session.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/scratch_model.h"
@@ -11,9 +12,9 @@ namespace {
 
 std::vector<float> copied(std::span<const float> x) { return {x.begin(), x.end()}; }
 
-const Weight& head_of(const EngineImpl& e) {
+const Weight& head_of(const Engine& e) {
   const Weight* head = nullptr;
-  for (const auto& [role, weight] : e.model->weights)
+  for (const auto& [role, weight] : e.model().weights)
     if (role == Role::head || (role == Role::token_table && !head)) head = weight;
   return *head;
 }
@@ -32,10 +33,10 @@ double undone(const std::string& model, double logit) {
 
 // Relative error of the logits that the head computes from the hidden states: mean squared error
 // over mean square.
-double hidden_error(const EngineImpl& e, const std::string& model, std::span<const float> hidden,
+double hidden_error(const Engine& e, const std::string& model, std::span<const float> hidden,
                     std::span<const float> logits) {
   const TensorInfo& w = head_of(e).info;
-  const Weight* bias = e.weights->find(w.name + ".bias");
+  const Weight* bias = e.weights()->find(w.name + ".bias");
   std::vector<float> row(size_t(w.cols));
   double error = 0, size = 0;
   for (int64_t v = 0; v < w.rows; ++v) {
@@ -65,7 +66,7 @@ TEST_CASE("result: the head computes the logits from the hidden states") {
     const auto hidden = copied(e->session()->hidden(t, 20));
     REQUIRE(int(hidden.size()) == 20 * e->hidden_size());
     const auto logits = copied(e->session()->extend(t, 20));
-    CHECK(hidden_error(e->impl(), model, hidden, logits) < 1e-9);
+    CHECK(hidden_error(*e, model, hidden, logits) < 1e-9);
 
     // In other batches, and with passes of both kinds in one session.
     const auto s = e->session();
@@ -86,7 +87,7 @@ TEST_CASE("result: an embedding is the hidden state of the last token, or the me
   const auto hidden = copied(e->session()->hidden(t, 50));
   CHECK(e->session()->pooled(t) == std::vector<float>(hidden.end() - long(cols), hidden.end()));
 
-  e->impl().model->pooling = Model::Pooling::mean;
+  const_cast<Model&>(e->model()).pooling = Model::Pooling::mean;
   std::vector<float> mean;
   for (size_t c = 0; c < cols; ++c) {
     double sum = 0;
@@ -94,7 +95,7 @@ TEST_CASE("result: an embedding is the hidden state of the last token, or the me
     mean.push_back(float(sum / 50));
   }
   for (const int pass : {256, 13, 1}) {
-    e->impl().max_batch = pass;
+    e->pipeline().max_batch = pass;
     const auto s = e->session();
     CHECK(s->pooled(t) == mean);
     CHECK(s->position() == 50);

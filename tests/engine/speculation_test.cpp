@@ -7,10 +7,11 @@
 #include "engine/drafting/suffix_automaton.h"
 #include "engine/grammar/regex.h"
 #include "engine/measure/divergence.h"
+#include "engine/pages/kv_cache.h"
 #include "engine/requests/generate.h"
 #include "engine/requests/scheduler.h"
 #include "engine/session/accept_draft.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "ggml-like-tensor/noise.h"
 #include "tests/kit/support.h"
 
@@ -263,7 +264,7 @@ TEST_CASE(
       if (!plain.grammar) CHECK(got.drafted_at[0] > got.passes);
       CHECK(got.cached_tokens > 0);
     }
-    for (const KvPool& pool : engine.impl().pools) CHECK(pool.in_use() == 0);
+    for (const KvPool& pool : engine.kv_cache().pools) CHECK(pool.in_use() == 0);
   };
   for (const KvType& kv : kKvTypes) {
     CAPTURE(kv.name);
@@ -298,7 +299,7 @@ TEST_CASE("speculation: requests with trees have the same texts together as alon
     o.sampling.temperature = i % 2 ? 0.9 : 0;
     alone.push_back(generate(*engine->session(), prompt, o, kUnread));
   }
-  KvPool& pool = engine->impl().pools[0];
+  KvPool& pool = engine->kv_cache().pools[0];
   // With many and with few pages for branches.
   for (const int left : {1000, 20}) {
     CAPTURE(left);
@@ -334,7 +335,7 @@ TEST_CASE("speculation: without pages for branches a draft is a chain") {
   GenerateOptions o;
   o.max_tokens = 100, o.ignore_end = true, o.sampling.temperature = 0;
   const auto want = generate(*engine->session(), prompt, o, kUnread);
-  KvPool& pool = engine->impl().pools[0];
+  KvPool& pool = engine->kv_cache().pools[0];
   std::vector<int32_t> taken;
   const int64_t need = int64_t(prompt.size() + 100) / kPage + 1;
   while (pool.size() - pool.in_use() > need) taken.push_back(pool.take());

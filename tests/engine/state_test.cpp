@@ -4,9 +4,11 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/pages/kv_cache.h"
 #include "engine/pages/page_table.h"
+#include "engine/passes/pipeline.h"
 #include "engine/requests/generate.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "engine/session/pass.h"
 #include "ggml-like-tensor/backend.h"
 #include "tests/kit/scratch_model.h"
@@ -117,7 +119,7 @@ TEST_CASE(
   const auto prefix = made_up(kCommon);
   for (const Format kv : {Format::f16, Format::q8}) {
     Subject s(kv);
-    EngineImpl& e = s.engine->impl();
+    Engine& e = *s.engine;
     std::vector<std::unique_ptr<Session>> sessions(1);
     sessions[0] = s.engine->session();
     sessions[0]->extend(prefix);
@@ -132,8 +134,9 @@ TEST_CASE(
       const Logits all(together.begin(), together.end());
       // Full attention: 7 whole chunks for all sessions together, the eighth for each. The window:
       // for each.
-      const Reading &full = e.batch.readings[size_t(e.states.paged[2].pool)],
-                    &window = e.batch.readings[size_t(e.states.paged[0].pool)];
+      const Reading &full = e.pipeline().batch.readings[size_t(e.kv_cache().states.paged[2].pool)],
+                    &window =
+                        e.pipeline().batch.readings[size_t(e.kv_cache().states.paged[0].pool)];
       CHECK(full.groups.size() == kCommon / kChunk + kSessions);
       CHECK(full.alone == kSessions * (kCommon / kChunk + 1));
       CHECK(window.groups.size() == kSessions);
@@ -239,34 +242,37 @@ TEST_CASE("states: a sliding window releases the pages before it, except those f
   Subject s;
   const auto t = made_up(2400);
   const Logits last = last_of(s.fresh(t));
-  EngineImpl& e = s.engine->impl();
+  Engine& e = *s.engine;
   const auto pool = [&](bool recurrent, int window) -> KvPool& {
-    for (size_t i = 0; i < e.states.pools.size(); ++i)
-      if (e.states.pools[i].recurrent == recurrent && e.states.pools[i].window == window)
-        return e.pools[i];
+    for (size_t i = 0; i < e.kv_cache().states.pools.size(); ++i)
+      if (e.kv_cache().states.pools[i].recurrent == recurrent &&
+          e.kv_cache().states.pools[i].window == window)
+        return e.kv_cache().pools[i];
     FAIL("there is no such pool");
-    return e.pools[0];
+    return e.kv_cache().pools[0];
   };
-  CHECK(e.states.pools.size() == 3);
+  CHECK(e.kv_cache().states.pools.size() == 3);
   auto session = s.engine->session();
   session->extend(t);
   CHECK(pool(false, 0).in_use() >= 2400 / kPage);
   CHECK(s.engine->state_bytes(2400) ==
-        size_t(2400) / kPage * e.states.pools[size_t(e.states.paged[2].pool)].page_bytes +
-            20 * (e.states.pools[0].page_bytes / kPage) +
-            e.states.pools[size_t(e.states.recurrent[1].pool)].page_bytes);
-  const std::vector<int64_t> most = pages_of_session(e.states.pools, 2600, e.max_batch);
-  CHECK(pool(true, 0).in_use() <= most[size_t(e.states.recurrent[1].pool)]);
+        size_t(2400) / kPage *
+                e.kv_cache().states.pools[size_t(e.kv_cache().states.paged[2].pool)].page_bytes +
+            20 * (e.kv_cache().states.pools[0].page_bytes / kPage) +
+            e.kv_cache().states.pools[size_t(e.kv_cache().states.recurrent[1].pool)].page_bytes);
+  const std::vector<int64_t> most =
+      pages_of_session(e.kv_cache().states.pools, 2600, e.pipeline().max_batch);
+  CHECK(pool(true, 0).in_use() <= most[size_t(e.kv_cache().states.recurrent[1].pool)]);
   for (int position : {2399, 2000, 1000, 100}) CHECK(s.back_and_on(*session, position, t) == last);
   session.reset();
-  for (const KvPool& p : e.pools) CHECK(p.in_use() == 0);
+  for (const KvPool& p : e.kv_cache().pools) CHECK(p.in_use() == 0);
 
   // A model with sliding windows only: the bundled model's weights.
   EngineOptions o;
   o.model = golden("models/mistral_window"), o.device = "cpu";
   const auto mistral = Engine::open(o);
-  CHECK(mistral->impl().states.pools.size() == 1);
-  CHECK(mistral->impl().states.pools[0].window > 0);
+  CHECK(mistral->kv_cache().states.pools.size() == 1);
+  CHECK(mistral->kv_cache().states.pools[0].window > 0);
 }
 
 TEST_CASE("states: after a failed pass a session continues from its position") {
@@ -290,7 +296,7 @@ TEST_CASE("states: a pass that is abandoned after any of its steps changes nothi
   for (TokenId& token : said) token %= story->vocab_size();
   const Logits want = s.last(*story->session(), said);
   for (Engine* engine : {s.engine.get(), story.get()}) {
-    EngineImpl& e = engine->impl();
+    Engine& e = *engine;
     const bool scratch = engine == s.engine.get();
     const std::span<const TokenId> text = scratch ? std::span(t) : std::span<const TokenId>(said);
     std::atomic<bool> stop = false;
@@ -301,9 +307,9 @@ TEST_CASE("states: a pass that is abandoned after any of its steps changes nothi
       auto session = engine->session();
       session->extend(text.first(300), 0);
       std::vector<int64_t> before, after;
-      for (const KvPool& p : e.pools) before.push_back(p.in_use());
+      for (const KvPool& p : e.kv_cache().pools) before.push_back(p.in_use());
       told = 0;
-      e.cpu->executor().after_step = [&](const Plan& plan, size_t step) {
+      e.pipeline().whole_on_cpu()->executor().after_step = [&](const Plan& plan, size_t step) {
         steps = plan.steps.size(), ++told;
         if (step == at) stop = true;
       };
@@ -312,12 +318,12 @@ TEST_CASE("states: a pass that is abandoned after any of its steps changes nothi
                            .sampler = &sampler,
                            .interrupt = &stop};
       const Draws draws = draw_all({&next, 1})[0];
-      e.cpu->executor().after_step = nullptr;
+      e.pipeline().whole_on_cpu()->executor().after_step = nullptr;
       stop = false;
       CHECK(draws.abandoned);
       CHECK(draws.tokens.empty());
       CHECK(told == at + 1);
-      for (const KvPool& p : e.pools) after.push_back(p.in_use());
+      for (const KvPool& p : e.kv_cache().pools) after.push_back(p.in_use());
       if (!scratch) {  // recurrent states rewind to a snapshot
         CHECK(session->position() == 300);
         CHECK(after == before);

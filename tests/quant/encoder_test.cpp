@@ -2,7 +2,7 @@
 // earlier and later ones, and keeps no state.
 #include <cstring>
 
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "ggml-like-tensor/backend.h"
 #include "ggml-like-tensor/executor.h"
 #include "ggml-like-tensor/reading.h"
@@ -26,7 +26,7 @@ struct Encoder {
     EngineOptions o;
     o.model = write_scratch_model(folder / "scratch.quipu"), o.device = "cpu";
     engine = Engine::open(o);
-    model = static_cast<const ScratchModel*>(engine->impl().model.get());
+    model = static_cast<const ScratchModel*>(&engine->model());
   }
   // Uses the weights of the layer without a window. `pages`: keys and values go through pages.
   void build(Graph& g, Mask mask, bool pages) const {

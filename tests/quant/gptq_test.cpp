@@ -7,7 +7,7 @@
 #include "engine/passes/layer_of.h"
 #include "engine/quantize/feedback.h"
 #include "engine/quantize/quantize.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "quant/encode/encode.h"
 #include "quant/formats.h"
 #include "tests/kit/engine_support.h"
@@ -219,7 +219,7 @@ TEST_CASE("gptq/the result does not depend on groups, and experts have no feedba
   const auto engine = Engine::open(o);
   const CalibrationText text{"text", "", engine, tokens_for(*engine, kCalibrationWindow), 1};
   std::vector<TensorInfo> weights;
-  for (const Weight& w : engine->impl().weights->tensors)
+  for (const Weight& w : engine->weights()->tensors)
     if (w.info.tiled() && w.info.cols % 32 == 0) weights.push_back(w.info);
   Feedbacks together(text, 2), apart(text, 1, 1);
   together.expect(weights), apart.expect(weights);
@@ -245,14 +245,14 @@ TEST_CASE("gptq/a group runs the text through its own layers only") {
   EngineOptions o;
   o.model = path, o.device = "cpu", o.context = kCalibrationWindow;
   const auto engine = Engine::open(o);
-  const int layers = int(engine->impl().model->n_layers);
+  const int layers = int(engine->model().n_layers);
   REQUIRE(layers > 1);
   const CalibrationText text{"text", "", engine, tokens_for(*engine, kCalibrationWindow), 1};
   std::vector<TensorInfo> weights;
   uint64_t largest = 0;
   for (int layer = 0; layer < layers; ++layer) {
     uint64_t bytes = 0;
-    for (const Weight& w : engine->impl().weights->tensors)
+    for (const Weight& w : engine->weights()->tensors)
       if (w.info.tiled() && w.info.cols % 32 == 0 && layer_of(w.info.name) == layer)
         weights.push_back(w.info), bytes += Gram::bytes(w.info.cols);
     largest = std::max(largest, bytes);

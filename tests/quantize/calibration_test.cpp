@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "engine/quantize/quantize.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "engine/session/session.h"
 #include "models/import/gguf/gguf_names.h"
 #include "quant/encode/encode.h"
@@ -152,7 +152,7 @@ TEST_CASE("calibration/inputs of every matmul, separate for experts, on any numb
     o.threads = 1;
     const auto again = measure_inputs(*Engine::open(o), tokens, 2, [](int) {});
     // Every matmul except the head.
-    const auto* model = static_cast<const ScratchModel*>(engine->impl().model.get());
+    const auto* model = static_cast<const ScratchModel*>(&engine->model());
     CHECK(found.count("layer.0.attn_q") == 1);
     CHECK(found.count("token_embd") == 0);
     for (const auto& [name, in] : found) {
@@ -160,7 +160,7 @@ TEST_CASE("calibration/inputs of every matmul, separate for experts, on any numb
       REQUIRE(again.count(name) == 1);
       CHECK(in.sums == again.at(name).sums);
       CHECK(in.tokens == again.at(name).tokens);
-      const Weight* weight = engine->impl().weights->find(name);
+      const Weight* weight = engine->weights()->find(name);
       CHECK(in.fit(weight->info));
       const int64_t seen = std::accumulate(in.tokens.begin(), in.tokens.end(), int64_t(0));
       const bool expert = in.experts() > 1;

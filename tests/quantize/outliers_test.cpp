@@ -9,9 +9,10 @@
 
 #include "engine/quantize/awq.h"
 #include "engine/quantize/quantize.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "engine/session/memory_need.h"
 #include "engine/session/session.h"
+#include "ggml-like-tensor/executor.h"
 #include "models/import/import.h"
 #include "quant/encode/encode.h"
 #include "tests/kit/engine_support.h"

@@ -2,7 +2,8 @@
 // numbers. Also tests graphs with values that are not floats.
 #include <cstring>
 
-#include "engine/session/engine_impl.h"
+#include "engine/passes/pipeline.h"
+#include "engine/session/engine.h"
 #include "engine/session/session.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/op_support.h"
@@ -19,10 +20,11 @@ std::vector<float> result_of(const Plan& plan) {
 
 // Repeats the last pass of the engine with the graph as the model wrote it. Keys and values are
 // written to the same places again.
-std::vector<float> unfused(EngineImpl& e) {
-  Graph g(e.batch);
-  e.model->build(g);
-  Plan plan(std::move(g), cpu_backend(), e.batch, e.host, Fuse::none);
+std::vector<float> unfused(Engine& e) {
+  Graph g(e.pipeline().batch);
+  e.model().build(g);
+  Plan plan(std::move(g), cpu_backend(), e.pipeline().batch, e.pipeline().whole_on_cpu()->context(),
+            Fuse::none);
   Executor executor(2);
   executor.run(plan);
   return result_of(plan);
@@ -57,27 +59,28 @@ TEST_CASE("fuse: logits equal those of the graph as the model wrote it, bit for 
       std::vector<TokenId> tokens;
       for (int i = 0; i < 20; ++i) tokens.push_back(TokenId((7 * i + 3) % engine->vocab_size()));
       const auto whole = session->extend(tokens, 5);
-      CHECK(same(unfused(engine->impl()), whole));
+      CHECK(same(unfused(*engine), whole));
       const auto next = session->extend(std::vector<TokenId>{11});
-      CHECK(same(unfused(engine->impl()), next));
+      CHECK(same(unfused(*engine), next));
     }
 }
 
 TEST_CASE("fuse: kv_write rotates the query of the attention after it, and no other") {
   const auto engine = Engine::open({});
-  EngineImpl& e = engine->impl();
-  e.batch.tokens.assign(3, 0), e.batch.outputs = {2};
-  Graph model(e.batch);
-  e.model->build(model);
+  Engine& e = *engine;
+  e.pipeline().batch.tokens.assign(3, 0), e.pipeline().batch.outputs = {2};
+  Graph model(e.pipeline().batch);
+  e.model().build(model);
   const Paged kv = std::get<Paged>(model.states[0]);
   const RopeSpec rope = model.ropes[0];
   const auto weight = [&](const char* name) {
-    return e.weights->find(std::string("layer.0.") + name);
+    return e.weights()->find(std::string("layer.0.") + name);
   };
   const int heads = int(weight("attn_q")->info.rows / kv.k_dim);
-  Graph g(e.batch);
+  Graph g(e.pipeline().batch);
   const StateId state = g.state(kv);
-  const ValueId x = g.rms_norm(g.get_rows(*e.weights->find("token_embd")), *weight("attn_norm"), 0);
+  const ValueId x =
+      g.rms_norm(g.get_rows(*e.weights()->find("token_embd")), *weight("attn_norm"), 0);
   const ValueId q = g.matmul(x, *weight("attn_q")), k = g.matmul(x, *weight("attn_k")),
                 v = g.matmul(x, *weight("attn_v"));
   const ValueId turned_q = g.rope(q, heads, kv.k_dim, rope);

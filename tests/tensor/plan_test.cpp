@@ -2,8 +2,9 @@
 // model_test check that logits stay the same.
 #include <map>
 
+#include "engine/passes/pipeline.h"
 #include "engine/passes/plan_cache.h"
-#include "engine/session/engine_impl.h"
+#include "engine/session/engine.h"
 #include "ggml-like-tensor/fuse.h"
 #include "ggml-like-tensor/split.h"
 #include "tests/kit/import_support.h"
@@ -19,11 +20,11 @@ std::map<std::string, int> counts(const Graph& g) {
   return n;
 }
 
-Graph graph_of(EngineImpl& e, int tokens) {
-  e.batch.tokens.assign(size_t(tokens), 0);
-  e.batch.outputs = {tokens - 1};
-  Graph g(e.batch);
-  e.model->build(g);
+Graph graph_of(Engine& e, int tokens) {
+  e.pipeline().batch.tokens.assign(size_t(tokens), 0);
+  e.pipeline().batch.outputs = {tokens - 1};
+  Graph g(e.pipeline().batch);
+  e.model().build(g);
   return g;
 }
 
@@ -31,8 +32,8 @@ Graph graph_of(EngineImpl& e, int tokens) {
 
 TEST_CASE("plan: a llama layer of block formats is eight steps") {
   const auto engine = Engine::open({});
-  Graph g = graph_of(engine->impl(), 1);
-  const int layers = int(engine->impl().model->n_layers);
+  Graph g = graph_of(*engine, 1);
+  const int layers = int(engine->model().n_layers);
   const size_t before = g.nodes.size();
   fuse(g);
   auto n = counts(g);
@@ -51,10 +52,10 @@ TEST_CASE("plan: float models keep their activations, and a layer of gpt2 its bi
   EngineOptions o;
   o.model = golden("models/gpt2");
   const auto engine = Engine::open(o);
-  Graph g = graph_of(engine->impl(), 3);
+  Graph g = graph_of(*engine, 3);
   fuse(g);
   auto n = counts(g);
-  const int layers = int(engine->impl().model->n_layers);
+  const int layers = int(engine->model().n_layers);
   CHECK(n["quantize_acts"] == 0);
   CHECK(n["matmul"] == 4 * layers + 1);  // q+k+v, output, up, down
   CHECK(n["unary"] == layers);
@@ -65,19 +66,19 @@ TEST_CASE("plan: float models keep their activations, and a layer of gpt2 its bi
 
 TEST_CASE("plan: kv_write rotates the query that attention over these keys reads") {
   const auto engine = Engine::open({});
-  EngineImpl& e = engine->impl();
+  Engine& e = *engine;
   graph_of(e, 1);
-  const int heads = int(e.weights->meta.integer("model.head_count")),
-            kv_heads = int(e.weights->meta.integer("model.head_count_kv")),
-            head_dim = int(e.weights->meta.integer("model.head_dim"));
+  const int heads = int(e.meta().integer("model.head_count")),
+            kv_heads = int(e.meta().integer("model.head_count_kv")),
+            head_dim = int(e.meta().integer("model.head_dim"));
   RopeSpec rope;
   rope.dim = head_dim;
   const auto weight = [&](const char* name) -> const Weight& {
-    return *e.weights->find(std::string("layer.0.") + name);
+    return *e.weights()->find(std::string("layer.0.") + name);
   };
-  Graph g(e.batch);
+  Graph g(e.pipeline().batch);
   const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, 0});
-  const ValueId x = g.get_rows(*e.weights->find("token_embd"));
+  const ValueId x = g.get_rows(*e.weights()->find("token_embd"));
   const ValueId q = g.rope(g.matmul(x, weight("attn_q")), heads, head_dim, rope),
                 k = g.rope(g.matmul(x, weight("attn_k")), kv_heads, head_dim, rope),
                 v = g.matmul(x, weight("attn_v")),
@@ -92,8 +93,9 @@ TEST_CASE("plan: kv_write rotates the query that attention over these keys reads
 
 TEST_CASE("plan: values share one arena, and none that is still needed is overwritten") {
   const auto engine = Engine::open({});
-  EngineImpl& e = engine->impl();
-  Plan plan(graph_of(e, 16), cpu_backend(), e.batch, e.host);
+  Engine& e = *engine;
+  Plan plan(graph_of(e, 16), cpu_backend(), e.pipeline().batch,
+            e.pipeline().whole_on_cpu()->context());
   size_t sum = 0;
   for (const GraphValue& v : plan.graph().values)
     if (!v.weight) sum += size_t(v.shape.rows * v.shape.cols) * 4;
@@ -139,7 +141,7 @@ TEST_CASE("plan: values share one arena, and none that is still needed is overwr
 
 TEST_CASE("plan: the text of a graph names ops, shapes and weights") {
   const auto engine = Engine::open({});
-  Graph g = graph_of(engine->impl(), 2);
+  Graph g = graph_of(*engine, 2);
   const std::string text = to_text(g);
   CHECK(text.find("0 get_rows  token_embd (3072, 192) q8  ->  %1 (2, 192)\n") == 0);
   fuse(g);
@@ -150,22 +152,22 @@ TEST_CASE("plan: the text of a graph names ops, shapes and weights") {
 TEST_CASE("plan: the time to fuse grows only linearly with the graph") {
   const int layers = 100'000;
   const auto engine = Engine::open({});
-  EngineImpl& e = engine->impl();
+  Engine& e = *engine;
   Graph g = graph_of(e, 1);
   const auto weight = [&](const char* name) {
-    return *e.weights->find(std::string("layer.0.") + name);
+    return *e.weights()->find(std::string("layer.0.") + name);
   };
   const Weight norm = weight("attn_norm"), q = weight("attn_q"), k = weight("attn_k"),
                v = weight("attn_v"), o = weight("attn_output"), gate = weight("ffn_gate"),
                up = weight("ffn_up"), down = weight("ffn_down");
-  const int heads = int(e.weights->meta.integer("model.head_count")),
-            kv_heads = int(e.weights->meta.integer("model.head_count_kv")),
-            head_dim = int(e.weights->meta.integer("model.head_dim"));
+  const int heads = int(e.meta().integer("model.head_count")),
+            kv_heads = int(e.meta().integer("model.head_count_kv")),
+            head_dim = int(e.meta().integer("model.head_dim"));
   RopeSpec rope;
   rope.dim = head_dim;
-  Graph deep(e.batch);
+  Graph deep(e.pipeline().batch);
   const StateId kv = deep.state(Paged{kv_heads, head_dim, head_dim, 0});
-  ValueId x = deep.get_rows(*e.weights->find("token_embd"));
+  ValueId x = deep.get_rows(*e.weights()->find("token_embd"));
   for (int i = 0; i < layers; ++i) {
     const ValueId n = deep.rms_norm(x, norm, 1e-5f);
     const ValueId at_q = deep.matmul(n, q), at_k = deep.matmul(n, k), at_v = deep.matmul(n, v);
@@ -191,10 +193,10 @@ TEST_CASE("plan: every architecture can be cut before each of its layers") {
     EngineOptions o;
     o.model = entry.path(), o.threads = 1;
     const auto engine = Engine::open(o);
-    const Graph whole = graph_of(engine->impl(), 3);
+    const Graph whole = graph_of(*engine, 3);
     const std::string name = entry.path().filename();
     const bool shares = name.starts_with("gemma4") || name == "gemma3n";
-    for (int i = 0; i < int(engine->impl().model->n_layers); ++i) {
+    for (int i = 0; i < int(engine->model().n_layers); ++i) {
       CHECK((can_split(whole, i) || (shares && i > 0)));
       if (!can_split(whole, i)) continue;
       const SplitGraph parts = split(whole, i);
@@ -217,7 +219,7 @@ TEST_CASE("plan: a model of 4096 tiny layers opens and runs") {
   o.model = write_file(temp / "deep.gguf", g.build());
   o.threads = 1;
   const auto engine = Engine::open(o);
-  Graph whole = graph_of(engine->impl(), 1);
+  Graph whole = graph_of(*engine, 1);
   fuse(whole);
   CHECK(whole.nodes.size() > 4096 * 8);
 }
@@ -239,7 +241,8 @@ TEST_CASE("plan cache: prompts of many lengths evict the least recently used pla
   const auto asked_for = [&](int tokens, int outputs) {
     Batch batch;
     batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(outputs));
-    cache.get(batch, Result::logits, [&] { return std::make_unique<int>(++made); });
+    cache.get(batch, Result::logits, Network::decoder,
+              [&] { return std::make_unique<int>(++made); });
   };
   const auto is_kept = [&](int tokens, int outputs) {
     const int before = made;

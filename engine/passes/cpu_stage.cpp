@@ -1,44 +1,53 @@
-#include "engine/passes/cpu_passes.h"
+#include "engine/passes/cpu_stage.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/memory.h"
-#include "ggml-like-tensor/split.h"
 
 namespace chaski {
 
-Graph cpu_graph(const Model& model, int layers, const Batch& batch, Result what) {
-  Graph graph(batch);
-  model.build(graph);
-  graph.want(what);
-  return layers < model.n_layers ? split(std::move(graph), layers).first : graph;
-}
-
-CpuPasses::CpuPasses(const Model& model, int layers, const Batch& batch, PassContext& where,
-                     int threads, bool threads_fixed)
+CpuStage::CpuStage(const Model& model, Layers layers, const Batch& batch, Format kv,
+                   std::shared_ptr<Crew> crew, int threads, bool threads_fixed)
     : model_(model),
       layers_(layers),
       batch_(batch),
-      where_(where),
       backend_(cpu_backend()),
-      executor_(threads, threads_fixed) {}
+      executor_(std::move(crew), threads, threads_fixed) {
+  where_.states = states_of(model, layers, kv);
+}
 
-std::unique_ptr<Plan> CpuPasses::plan(Result what) const {
-  const bool made = what == Result::both && made_;
+void CpuStage::reserve(std::span<const int64_t> pages) {
+  std::vector<std::byte*> addresses;
+  for (size_t i = 0; i < where_.states.pools.size(); ++i) {
+    const size_t bytes = size_t(pages[i]) * where_.states.pools[i].page_bytes;
+    addresses.push_back(pages_.emplace_back(std::make_unique<HostPages>(bytes))->data());
+  }
+  where_.states.place(addresses);
+}
+
+void CpuStage::copy_page(int pool, int32_t from, int32_t to) {
+  where_.states.copy_page(pool, from, to, [](std::byte* target, const std::byte* source, size_t n) {
+    std::memcpy(target, source, n);
+  });
+}
+
+std::unique_ptr<Plan> CpuStage::plan(const PassWork& work) const {
+  const Layers layers = part_ ? Layers{part_->first, part_->last} : layers_;
+  const bool second = work.result == Result::both && second_;
   Graph graph =
-      cpu_graph(model_, part_ ? part_->last : layers_, batch_, made ? Result::logits : what);
-  if (part_ && part_->first > 0) graph = split(std::move(graph), part_->first).rest;
-  if (made) graph.all_hidden = made_(graph);
+      stage_graph(model_, layers, batch_, second ? Result::logits : work.result, work.network);
+  if (second) graph.all_hidden = second_(graph);
   return std::make_unique<Plan>(std::move(graph), backend_, batch_, where_);
 }
 
-void CpuPasses::give_beside(std::function<ValueId(Graph&)> made) {
-  made_ = std::move(made);
+void CpuStage::set_second_output(std::function<ValueId(Graph&)> second) {
+  second_ = std::move(second);
   plans_ = {};
 }
 
-void CpuPasses::only(std::optional<Part> part) {
+void CpuStage::only(std::optional<Part> part) {
   const auto layers = [](const std::optional<Part>& of) {
     return of ? std::pair(of->first, of->last) : std::pair(-1, -1);
   };
@@ -46,7 +55,7 @@ void CpuPasses::only(std::optional<Part> part) {
   part_ = part;
 }
 
-void CpuPasses::give_part(Plan& plan) {
+void CpuStage::give_part(Plan& plan) {
   if (part_->first == 0) return;
   executor_.make_room(plan);
   const size_t cols = size_t(plan.input_shape().cols);
@@ -55,7 +64,7 @@ void CpuPasses::give_part(Plan& plan) {
                 plan.input() + t * cols);
 }
 
-void CpuPasses::take_part(const Plan& plan) {
+void CpuStage::take_part(const Plan& plan) {
   if (part_->last == model_.n_layers || part_->keep_input) return;
   const size_t cols = size_t(plan.result_shape().cols), rows = size_t(batch_.cells.back()) + 1;
   part_->rows->resize(std::max(part_->rows->size(), rows * cols));
@@ -66,7 +75,7 @@ void CpuPasses::take_part(const Plan& plan) {
 
 // The executor allocates activations once, at their largest. Available memory is checked before,
 // because a control group kills a process instead of refusing memory.
-void CpuPasses::expect_memory(const Plan& plan) {
+void CpuStage::expect_memory(const Plan& plan) {
   constexpr uint64_t kWorthAsking = 16 << 20;
   const uint64_t need = plan.arena_bytes() + plan.shared_bytes() +
                         plan.scratch_bytes() * uint64_t(executor_.threads());
@@ -78,32 +87,33 @@ void CpuPasses::expect_memory(const Plan& plan) {
   taken_ = need;
 }
 
-std::optional<const float*> CpuPasses::run(Result what, std::span<const float> rows,
-                                           Profile* profile, const std::atomic<bool>* stop) {
-  Plan& plan = plans_.get(batch_, what, [&] { return this->plan(what); });
+bool CpuStage::run(const PassWork& work, std::span<const float> input) {
+  Plan& plan = plans_.get(batch_, work.result, work.network, [&] { return this->plan(work); });
   expect_memory(plan);
   extend_ropes(plan.graph());
-  if (!rows.empty()) {
+  if (!input.empty()) {
     executor_.make_room(plan);
-    std::copy(rows.begin(), rows.end(), plan.input());
+    std::copy(input.begin(), input.end(), plan.input());
   }
   if (part_) give_part(plan);
   std::vector<double> seconds;
-  executor_.profile = profile ? &seconds : nullptr;
+  executor_.profile = work.profile ? &seconds : nullptr;
   const struct Reset {  // draft heads run their plans on this executor too
     Executor& executor;
     ~Reset() { executor.profile = nullptr; }
   } reset{executor_};
-  if (!executor_.run(plan, stop)) return std::nullopt;
-  if (profile) profile->add(plan, seconds, false);
+  if (!executor_.run(plan, work.stop)) return false;
+  if (work.profile) work.profile->add(plan, seconds, false);
   if (part_) take_part(plan);
+  const Shape shape = plan.result_shape();
+  result_ = {plan.result(), size_t(shape.rows * shape.cols)};
   hidden_ = plan.all_hidden();
-  return plan.result();
+  return true;
 }
 
 // Computes the rotary angles of all positions so far. Their number is doubled each time, so that a
 // decode step seldom computes any.
-void CpuPasses::extend_ropes(const Graph& graph) {
+void CpuStage::extend_ropes(const Graph& graph) {
   int64_t need = 1;
   for (int32_t p : batch_.positions) need = std::max<int64_t>(need, p + 1);
   ropes_.resize(graph.ropes.size());

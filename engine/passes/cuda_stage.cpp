@@ -1,0 +1,54 @@
+#include "engine/passes/cuda_stage.h"
+
+#include <algorithm>
+
+#include "engine/pages/page_table.h"
+
+namespace chaski {
+
+DeviceNeeds device_needs(const Model& model, Layers layers, Format kv, int sessions, int outputs,
+                         const CudaOptions& wanted) {
+  DeviceNeeds needs{{}, wanted};
+  for (const auto& [tokens, wanted_of_them] :
+       {std::pair{wanted.max_batch, 1}, {outputs, outputs}}) {
+    Batch batch;
+    batch.tokens.resize(size_t(tokens)), batch.outputs.resize(size_t(wanted_of_them));
+    Graph graph = stage_graph(model, layers, batch);
+    needs.weights = weights_of(graph);
+    needs.options.states = StateLayout(graph.states, kv, true);
+    needs.options.working =
+        std::max(needs.options.working,
+                 cuda_working_bytes(std::move(graph), batch, needs.options.states, wanted.context));
+  }
+  // and a few pages for copy on write
+  for (const int64_t one :
+       pages_of_session(needs.options.states.pools, wanted.context, wanted.max_batch))
+    needs.options.pages.push_back({one, sessions * one + kPageGroup});
+  return needs;
+}
+
+std::string CudaStage::device() const {
+  const CudaDevice& d = backend_->device();
+  return fmt::format("cuda:{} ({})", d.index, d.name);
+}
+
+// The backend has taken the memory of all its pages when it was opened.
+void CudaStage::reserve(std::span<const int64_t> pages) {
+  for (size_t i = 0; i < pages.size(); ++i)
+    ENSURE(pages[i] <= backend_->pages()[i], "no more pages than the device has room for");
+}
+
+bool CudaStage::run(const PassWork& work, std::span<const float> input) {
+  ENSURE(work.result != Result::both, "only the CPU computes two results");
+  CudaPlan& plan = plans_.get(batch_, work.result, work.network, [&] {
+    return backend_->plan(stage_graph(model_, layers_, batch_, work.result, work.network), batch_);
+  });
+  std::vector<double> seconds;
+  backend_->profile = work.profile ? &seconds : nullptr;
+  backend_->run(plan, work.draws, input.data());
+  if (work.profile)
+    work.profile->add(plan.plan(), seconds, true), work.profile->kernels += plan.kernels();
+  return true;
+}
+
+}  // namespace chaski
