@@ -7,6 +7,7 @@
 
 #include "engine/conversation/thoughts.h"
 #include "engine/conversation/tools.h"
+#include "engine/sampling/sampler.h"
 
 namespace chaski {
 
@@ -18,6 +19,7 @@ struct AnswerEvent {
     rewritten,     // once: the chat template changes the answer to question `count` (from 1)
     dropped,       // `count` messages were dropped because the context is full
     prompt,        // the prompt has `count` tokens; generation begins
+    token,         // `token` was drawn; the events of its text may come later
     thinking,      // `text` of a thought, with its marks
     thinking_end,  // sent once, if there was any thinking
     text,          // `text` for the reader
@@ -29,6 +31,8 @@ struct AnswerEvent {
   Kind kind;
   std::string_view text = {};
   size_t count = 0;
+  TokenId token = 0;
+  const LogProbabilities* log_probabilities = nullptr;  // of the token, if they were asked for
   const ToolCall* call = nullptr;
   const GenerateResult* result = nullptr;
 };

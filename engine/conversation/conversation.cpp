@@ -150,6 +150,12 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     for (const std::string& text : format_.stop_strings()) all.stop.push_back(text);
     all.spelled = tool_calling_.spelled();
     all.keep = options.context_policy == ContextPolicy::stop ? 0 : kept_by_shift(prompt);
+    all.on_token = [&](TokenId token, const LogProbabilities* log_probabilities) {
+      if (options.on_token) options.on_token(token, log_probabilities);
+      on_event({.kind = AnswerEvent::Kind::token,
+                .token = token,
+                .log_probabilities = log_probabilities});
+    };
     const bool forced = may_force && tool_calling_.forced();
     if (forced) {
       all.grammar = tool_calling_.forced();

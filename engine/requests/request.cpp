@@ -184,9 +184,7 @@ std::optional<Finish> Request::take(const Draws& draws, int requests) {
   const size_t before = result_.tokens.size();
   for (size_t i = 0; i < draws.tokens.size() && !finish_; ++i) {
     if (o_.scored) log_probability_ += draws.log_probabilities[i].drawn, ++scored_;
-    finish_ = take(draws.tokens[i]);
-    if (o_.scored && result_.log_probabilities.size() < result_.tokens.size())
-      result_.log_probabilities.push_back(draws.log_probabilities[i]);
+    finish_ = take(draws.tokens[i], o_.scored ? &draws.log_probabilities[i] : nullptr);
   }
   count(std::min(result_.tokens.size() - before, draws.tokens.size() - 1));
   if (!finish_ && room() == 0) {
@@ -224,13 +222,15 @@ void Request::count(size_t accepted) {
   for (size_t i = 0; i < accepted; ++i) ++result_.accepted_at[i];
 }
 
-// Appends a token and sends its text to the sink.
-std::optional<Finish> Request::take(TokenId token) {
+// Appends a token and sends it and its text.
+std::optional<Finish> Request::take(TokenId token, const LogProbabilities* log_probabilities) {
   if (o_.max_tokens == 0) return Finish::length;
   if (engine_.tokenizer().is_end(token) && !o_.ignore_end) return Finish::end;
   history_.push_back(token);
   result_.tokens.push_back(token);
+  if (log_probabilities) result_.log_probabilities.push_back(*log_probabilities);
   if (grammar_) grammar_->take(token);
+  if (o_.on_token) o_.on_token(token, log_probabilities);
   show(text_.push(token));
   if (text_.stopped()) return Finish::stop;
   if (grammar_ && grammar_->is_over()) return Finish::end;

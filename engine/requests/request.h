@@ -55,6 +55,9 @@ struct RequestWiring {
   std::function<void(int dropped, int before, int after)> on_drop;
   // Called before each portion of the prompt and after the last one: `known` of `all` are read.
   std::function<void(int known, int all)> on_read;
+  // Called with each token of the text when it is drawn, before the text that it completes, and
+  // with its log probabilities if they were asked for.
+  std::function<void(TokenId token, const LogProbabilities* log_probabilities)> on_token;
   // Called once if the drafter's numbers are not finite. Generation continues without it.
   std::function<void(const std::string& why)> on_drafter_lost;
   Drafter* drafter = nullptr;
@@ -149,7 +152,7 @@ class Request {
   template <class Fn>
   void use_drafter(Fn use);
   Draft draft_tokens(const Session& session, int pending, int most, int others, int others_drafted);
-  std::optional<Finish> take(TokenId token);
+  std::optional<Finish> take(TokenId token, const LogProbabilities* log_probabilities);
   void learn(const Draws& draws);
   void count(size_t accepted);
   void show(const std::string& text);

@@ -71,11 +71,9 @@ void Scheduler::admit() {
   const size_t most = std::min(kMostRunning, size_t(budget_));
   while (!full_ && !waiting_.empty() && running_.size() < most) {
     const auto [turn, next] = waiting_.front();
-    if (next->goes_on()) {
-      std::unique_ptr<Session> session = session_for(*next);
-      if (!session) return;
-      insert_by_turn(running_, Running{turn, next, std::move(session)});
-    }
+    std::unique_ptr<Session> session = session_for(*next);
+    if (!session) return;
+    insert_by_turn(running_, Running{turn, next, std::move(session)});
     waiting_.pop_front();
   }
 }
@@ -109,18 +107,23 @@ std::vector<Extension> Scheduler::extensions() {
 }
 
 bool Scheduler::step() {
-  remove_finished();
+  ended_.clear();
+  remove_ended();
   admit();
   if (running_.empty()) return false;
   const std::vector<Extension> pass = extensions();
-  if (pass.empty()) return true;  // all running requests failed
+  if (pass.empty()) {  // all running requests failed
+    remove_ended();
+    return running() + waiting() > 0;
+  }
   const auto start = std::chrono::steady_clock::now();
   ++passes_;
   try {
     draw_all(pass, draws_);
   } catch (const Error& error) {
     preempt(error);
-    return true;
+    remove_ended();
+    return running() + waiting() > 0;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   learn(in_pass_, pass, draws_, took.count());
@@ -129,7 +132,7 @@ bool Scheduler::step() {
     } catch (const Error& error) {
       in_pass_[i]->request->error = error;
     }
-  remove_finished();
+  remove_ended();
   return running() + waiting() > 0;
 }
 
@@ -138,10 +141,8 @@ void Scheduler::preempt(const Error& error) {
   Running last = std::move(running_.back());
   running_.pop_back();
   full_ = !running_.empty();
-  if (running_.empty())
-    last.request->error = error;
-  else
-    insert_by_turn(waiting_, Waiting{last.turn, last.request});
+  if (running_.empty()) last.request->error = error;
+  insert_by_turn(waiting_, Waiting{last.turn, last.request});
 }
 
 // The governors learn the cost of passes in which all requests decode.
@@ -161,9 +162,14 @@ void Scheduler::learn(const std::vector<Running*>& running, const std::vector<Ex
   }
 }
 
-void Scheduler::remove_finished() {
-  if (std::erase_if(running_, [](const Running& r) { return !r.request->goes_on(); }) > 0)
-    full_ = false;
+void Scheduler::remove_ended() {
+  const auto has_ended = [&](const auto& one) {
+    if (one.request->goes_on()) return false;
+    ended_.push_back(one.request);
+    return true;
+  };
+  std::erase_if(waiting_, has_ended);
+  if (std::erase_if(running_, has_ended) > 0) full_ = false;
 }
 
 }  // namespace chaski

@@ -34,6 +34,9 @@ class Scheduler {
   // other Errors of a pass.
   bool step();
 
+  // The requests that ended in the last step; after a step that threw, some may be missing.
+  std::span<Request* const> ended() const { return ended_; }
+
   int running() const { return int(running_.size()); }
   int waiting() const { return int(waiting_.size()); }
 
@@ -60,7 +63,7 @@ class Scheduler {
   void preempt(const Error& error);
   static void learn(const std::vector<Running*>& running, const std::vector<Extension>& pass,
                     const std::vector<Draws>& draws, double seconds);
-  void remove_finished();
+  void remove_ended();
 
   std::shared_ptr<Engine> engine_;
   const int budget_;
@@ -69,6 +72,7 @@ class Scheduler {
   std::vector<Running> running_;   // by turn
   std::vector<Running*> in_pass_;  // by extension
   std::vector<Draws> draws_;       // of the last pass
+  std::vector<Request*> ended_;    // in the last step
   bool full_ = false;              // a request was preempted: none starts until another one ends
 };
 

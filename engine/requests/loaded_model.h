@@ -1,0 +1,34 @@
+// A model that many requests share: the engine with its weights, tokenizer and prefix cache, the
+// kind of drafter, and the grammars that were compiled for its vocabulary.
+#pragma once
+#include <memory>
+
+#include "engine/drafting/drafters.h"
+#include "engine/requests/request.h"
+
+namespace chaski {
+
+class LoadedModel {
+ public:
+  // Throws Error(bad_file) if the model has no tokenizer. Without `drafters` nothing is drafted.
+  explicit LoadedModel(std::shared_ptr<Engine> engine, NewDrafter drafters = {},
+                       int draft_length = 0);
+
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
+  int draft_length() const { return draft_length_; }
+  // A drafter for one text with these settings; null: none.
+  std::unique_ptr<Drafter> drafter(const SamplerOptions& sampling) const;
+  // The grammar of these rules. It learns while texts are generated, so only the thread that makes
+  // the passes uses it. The last kGrammars grammars are kept.
+  std::shared_ptr<Grammar> grammar(const std::shared_ptr<const Rules>& rules);
+
+ private:
+  static constexpr size_t kGrammars = 16;
+
+  std::shared_ptr<Engine> engine_;
+  NewDrafter drafters_;
+  int draft_length_;
+  std::vector<std::shared_ptr<Grammar>> grammars_;  // the least recently used first
+};
+
+}  // namespace chaski
