@@ -203,7 +203,7 @@ void AtomicFile::open_temporary() {
     if (temporary_.size() >= PATH_MAX) fail(Exit::io, "{}: {}", path_, reason(ENAMETOOLONG));
     fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno == EEXIST) continue;
-    if (fd_ < 0) fail(Exit::io, "{}: cannot be written: {}", temporary_, reason(errno));
+    if (fd_ < 0) fail(Exit::io, "{}: cannot be written: {}", path_, reason(errno));
     if (lock_new(fd_)) break;
     ::close(fd_);  // another process took it for stale before it was locked
   }

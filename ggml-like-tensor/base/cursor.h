@@ -1,6 +1,6 @@
 // The only reader of untrusted bytes. It is little-endian and bounds-checked. Every read names its
 // field, so that a short file gives "x.gguf: tensor count: 8 bytes wanted at offset 16, file has
-// 20".
+// 20: it is cut short or damaged".
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +28,9 @@ class Cursor {
   }
   std::span<const std::byte> raw(uint64_t n, std::string_view field) {
     if (n > bytes_.size() - at_)
-      fail(Exit::bad_file, "{}: {}: {} bytes wanted at offset {}, file has {}", file_, field, n,
-           at_, bytes_.size());
+      fail(Exit::bad_file,
+           "{}: {}: {} bytes wanted at offset {}, file has {}: it is cut short or damaged", file_,
+           field, n, at_, bytes_.size());
     auto part = bytes_.subspan(at_, n);
     at_ += n;
     return part;
@@ -44,8 +45,9 @@ class Cursor {
   // them.
   uint64_t count(uint64_t n, uint64_t min_bytes, std::string_view field) const {
     if (n > remaining() / min_bytes)
-      fail(Exit::bad_file, "{}: {} is {}, but only {} bytes are left in the file", file_, field, n,
-           remaining());
+      fail(Exit::bad_file,
+           "{}: {} is {}, but only {} bytes are left in the file: it is cut short or damaged",
+           file_, field, n, remaining());
     return n;
   }
   void seek(uint64_t to, std::string_view field) {

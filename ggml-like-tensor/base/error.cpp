@@ -1,4 +1,4 @@
-// Makes text safe for a terminal, and reports a failed ENSURE.
+// Makes text safe for a terminal, refuses files that are cut short, and reports a failed ENSURE.
 #include "ggml-like-tensor/base/error.h"
 
 #include <utf8proc.h>
@@ -52,6 +52,12 @@ std::string readable(const std::string& line) {
   while (head > 0 && inside(head)) --head;
   while (tail < line.size() && inside(tail)) ++tail;
   return line.substr(0, head) + std::string(kCut) + line.substr(tail);
+}
+
+void fail_cut_short(const std::string& file, uint64_t bytes, uint64_t whole) {
+  fail(Exit::bad_file,
+       "{}: the file is cut short: {}% of it is there, {} of {} bytes: download the rest", file,
+       int(100 * double(bytes) / double(whole)), bytes, whole);
 }
 
 void check_failed(const char* file, int line, const char* condition, const char* why) {

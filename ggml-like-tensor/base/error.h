@@ -4,6 +4,7 @@
 #pragma once
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -36,6 +37,10 @@ template <class... Args>
 [[noreturn]] void fail(Exit code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
+
+// Refuses a file of which only the beginning is there, such as a download that was interrupted.
+// `whole` is the size of the whole file in bytes.
+[[noreturn]] void fail_cut_short(const std::string& file, uint64_t bytes, uint64_t whole);
 
 // Makes text from a file or a model safe for a terminal: control bytes and invalid UTF-8 become
 // \xNN.

@@ -131,6 +131,17 @@ void check_names(const std::string& file, const std::vector<TableRow>& table) {
            escaped(row.info.name));
 }
 
+// The size that the file should have, if its tensors are stored without gaps.
+std::optional<uint64_t> whole_size(const std::vector<const TableRow*>& by_offset, uint64_t end) {
+  for (const TableRow* row : by_offset) {
+    if (row->offset < end || row->offset - end >= kTensorAlign) return std::nullopt;
+    const auto next = (Checked(row->offset) + row->info.bytes()).get();
+    if (!next) return std::nullopt;
+    end = *next;
+  }
+  return end;
+}
+
 // Checks that every tensor has its own aligned bytes between the header and the end of the file.
 void check_places(const std::string& file, const std::vector<TableRow>& table, uint64_t header_end,
                   uint64_t file_bytes) {
@@ -139,6 +150,8 @@ void check_places(const std::string& file, const std::vector<TableRow>& table, u
   std::stable_sort(by_offset.begin(), by_offset.end(),
                    [](auto* a, auto* b) { return a->offset < b->offset; });
   uint64_t free_from = header_end;
+  const auto whole = whole_size(by_offset, header_end);
+  if (whole && *whole > file_bytes) fail_cut_short(file, file_bytes, *whole);
   std::string before = "the header";
   for (const TableRow* row : by_offset) {
     const std::string tensor = fmt::format("{}: tensor {}", file, escaped(row->info.name));

@@ -108,6 +108,39 @@ TEST_CASE("cli/files that are missing or are not models") {
   check_one_line(chaski_run({"run", "-f", folder / "nothing"}), 5, "nothing: ");
 }
 
+TEST_CASE("cli/a download that is not complete is called one, with its share") {
+  const TempFolder folder;
+  const std::string gguf = folder / "model.gguf", own = folder / "model.quipu", hf = folder / "hf";
+  REQUIRE(chaski_run({"convert", kStory, gguf}).status == 0);
+  std::filesystem::copy_file(kStory, own);
+  std::filesystem::copy(golden("models/gpt2"), hf, std::filesystem::copy_options::recursive);
+  for (const std::string& file : {gguf, own, hf + "/model.safetensors"}) {
+    CAPTURE(file);
+    const std::string model = file.starts_with(hf) ? hf : file;
+    const uint64_t whole = std::filesystem::file_size(file);
+    for (const auto& [share, says] : {std::pair(0.995, "99% of it is there, "), {0.95, "95% of"}}) {
+      std::filesystem::resize_file(file, uint64_t(double(whole) * share) + 1);
+      check_one_line(chaski_run({"run", "-m", model, "-p", "a"}), 3,
+                     file + ": the file is cut short: " + says);
+      const Outcome seen = chaski_run({"inspect", model});
+      CHECK_MESSAGE((seen.out + seen.err).find(says) != std::string::npos, seen.err);
+    }
+    check_one_line(chaski_run({"run", "-m", model, "-p", "a"}), 3,
+                   " of " + std::to_string(whole) + " bytes: download the rest");
+    std::filesystem::resize_file(file, 600);  // inside the header
+    check_one_line(chaski_run({"run", "-m", model, "-p", "a"}), 3, "it is cut short or damaged");
+  }
+}
+
+TEST_CASE("cli/an error about a folder that cannot be written names the file that was asked for") {
+  for (const Arguments& command : {Arguments{"convert", kStory, "/sys/out.gguf"},
+                                   Arguments{"quantize", kStory, "/sys/out.quipu"}}) {
+    const Outcome outcome = chaski_run(command);
+    check_one_line(outcome, 5, command.back() + ": cannot be written: ");
+    CHECK_MESSAGE(!outcome.error_says(".tmp"), outcome.err);
+  }
+}
+
 TEST_CASE("cli/a note is printed once, also if two models are opened") {
   const Outcome two = chaski_run({"run", "-v", "-p", "a", "-n", "1", "--draft", kStory});
   CHECK_MESSAGE(two.status == 0, two.err);

@@ -104,7 +104,8 @@ TEST_CASE("base/cursor: reads within its bytes and reports its position") {
   CHECK(in.remaining() == 1);
   const Error error = error_of([&] { in.take<uint16_t>("tail"); });
   CHECK(error.code == Exit::bad_file);
-  CHECK(std::string(error.what()) == "x.bin: tail: 2 bytes wanted at offset 15, file has 16");
+  CHECK(std::string(error.what()) ==
+        "x.bin: tail: 2 bytes wanted at offset 15, file has 16: it is cut short or damaged");
   CHECK(error_of([&] { in.raw(~uint64_t{0}, "all"); }).code == Exit::bad_file);
   CHECK(error_of([&] { in.seek(17, "data"); }).code == Exit::bad_file);
   CHECK(error_of([&] { in.count(2, 1, "n"); }).code == Exit::bad_file);

@@ -178,9 +178,9 @@ class Reader {
       fail(Exit::bad_file, "{}: {} has {} columns, expected a multiple of {} for {}", in_.file(),
            field, t.cols, f.block, f.name);
     const auto bytes = (Checked(t.cols / f.block) * f.row_block_bytes * t.rows).get();
-    if (!bytes || *bytes > file_.parts[0]->bytes().size())
-      fail(Exit::bad_file, "{}: {} has shape ({}, {}), more than the file's {} bytes can hold",
-           in_.file(), field, t.rows, t.cols, file_.parts[0]->bytes().size());
+    if (!bytes)
+      fail(Exit::bad_file, "{}: {} has shape ({}, {}), more than a file can hold", in_.file(),
+           field, t.rows, t.cols);
     t.bytes = *bytes;
   }
 
@@ -189,6 +189,8 @@ class Reader {
   void place_tensors() {
     const uint64_t alignment = read_alignment(), size = file_.parts[0]->bytes().size();
     const uint64_t start = (in_.at() + alignment - 1) / alignment * alignment;
+    if (const auto whole = whole_size(start, alignment); whole && *whole > size)
+      fail_cut_short(in_.file(), size, *whole);
     for (auto& t : file_.tensors) {
       const std::string field = "tensor " + escaped(t.name);
       if (t.offset % alignment != 0)
@@ -203,6 +205,21 @@ class Reader {
       t.offset += start;
     }
     refuse_overlaps();
+  }
+
+  // The size that the file should have, if its tensors are stored without gaps.
+  std::optional<uint64_t> whole_size(uint64_t start, uint64_t alignment) const {
+    uint64_t end = 0;
+    Checked sum(0);
+    for (const GgufTensor& t : file_.tensors) {
+      const auto here = (Checked(t.offset) + t.bytes).get();
+      if (!here || t.bytes > UINT64_MAX - alignment) return std::nullopt;
+      end = std::max(end, *here);
+      sum = sum + (t.bytes + alignment - 1) / alignment * alignment;
+    }
+    const auto all = sum.get();
+    if (!all || *all < end || *all - end >= alignment) return std::nullopt;
+    return (Checked(start) + end).get();
   }
 
   uint64_t read_alignment() const {

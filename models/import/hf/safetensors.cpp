@@ -63,14 +63,12 @@ std::vector<int64_t> shape_of(const Json& entry) {
   return shape;
 }
 
-Span span_of(const Json& entry, const std::vector<int64_t>& shape, uint64_t item, uint64_t buffer) {
+Span span_of(const Json& entry, const std::vector<int64_t>& shape, uint64_t item) {
   const Json offsets = entry["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2) offsets.wrong("[begin, end]");
   const int64_t begin = offsets.at(0).integer(), end = offsets.at(1).integer();
   if (begin < 0) offsets.at(0).wrong("0 or more");
   if (end < begin) offsets.at(1).wrong(fmt::format("at least the begin, {}", begin));
-  if (static_cast<uint64_t>(end) > buffer)
-    offsets.at(1).wrong(fmt::format("at most {}, where the file ends", buffer));
   Checked bytes = item;
   for (int64_t n : shape) bytes = bytes * static_cast<uint64_t>(n);
   if (bytes.get() != static_cast<uint64_t>(end - begin))
@@ -82,7 +80,7 @@ Span span_of(const Json& entry, const std::vector<int64_t>& shape, uint64_t item
 
 // The format requires that tensors cover the buffer without gaps and overlaps.
 void check_cover(const std::string& path, const std::vector<std::pair<Span, SafeTensor>>& sorted,
-                 uint64_t buffer) {
+                 uint64_t header, uint64_t buffer) {
   uint64_t at = 0;
   for (auto& [span, tensor] : sorted) {
     if (span.begin != at)
@@ -90,6 +88,7 @@ void check_cover(const std::string& path, const std::vector<std::pair<Span, Safe
            path, escaped(tensor.name), span.begin, at);
     at = span.end;
   }
+  if (at > buffer) fail_cut_short(path, header + buffer, header + at);
   if (at != buffer)
     fail(Exit::bad_file, "{}: tensors have {} bytes, expected {}, all bytes after the header", path,
          at, buffer);
@@ -130,14 +129,16 @@ SafetensorsFile read_safetensors(const std::string& path) {
            name.size(), kMaxTensorName);
     const Dtype& dtype = dtype_of(entry);
     SafeTensor tensor{name, std::string(dtype.name), shape_of(entry), dtype.format, nullptr, path};
-    const Span span = span_of(entry, tensor.shape, dtype.bytes, buffer);
-    tensor.data = file.mapping->bytes().data() + in.at() + span.begin;
+    const Span span = span_of(entry, tensor.shape, dtype.bytes);
     found.emplace_back(span, std::move(tensor));
   });
   std::sort(found.begin(), found.end(),
             [](auto& a, auto& b) { return a.first.begin < b.first.begin; });
-  check_cover(path, found, buffer);
-  for (auto& [span, tensor] : found) file.tensors.push_back(std::move(tensor));
+  check_cover(path, found, in.at(), buffer);
+  for (auto& [span, tensor] : found) {
+    tensor.data = file.mapping->bytes().data() + in.at() + span.begin;
+    file.tensors.push_back(std::move(tensor));
+  }
   return file;
 }
 
