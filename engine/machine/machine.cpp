@@ -97,7 +97,7 @@ Finding huge_pages() {
 
 Finding gpu() {
   const CudaDevices devices = cuda_devices(true);
-  if (devices.list.empty()) return {"GPU", "none: " + devices.why_none, ""};
+  if (devices.list.empty()) return {"GPU", devices.why_none, "", true};
   std::string found;
   for (const CudaDevice& d : devices.list)
     found += fmt::format("{}cuda:{} ({}), {} of {} free", found.empty() ? "" : "; ", d.index,

@@ -8,6 +8,7 @@ namespace chaski {
 struct Finding {
   std::string what, found;  // "huge pages", "always"
   std::string advice;       // how to improve it; empty: nothing to do
+  bool absent = false;      // the machine does not have it; `found` says why
 };
 
 // In the order of the report. Takes about a second to measure the memory bandwidth, with the

@@ -14,17 +14,19 @@ namespace chaski {
 
 namespace {
 
+const char* verdict_of(const Finding& f) {
+  return f.absent ? "none" : f.advice.empty() ? "good" : "look";
+}
+
 int examine(bool json) {
   const std::vector<Finding> findings = examine_machine();
   JsonValue list = JsonValue::array();
   for (const Finding& f : findings) {
     if (json)
-      list.push_back({{"what", f.what},
-                      {"verdict", f.advice.empty() ? "good" : "look"},
-                      {"found", f.found},
-                      {"advice", f.advice}});
+      list.push_back(
+          {{"what", f.what}, {"verdict", verdict_of(f)}, {"found", f.found}, {"advice", f.advice}});
     else
-      put(hanging(fmt::format("{:<14}{:<6}", f.what, f.advice.empty() ? "good" : "look"),
+      put(hanging(fmt::format("{:<14}{:<6}", f.what, verdict_of(f)),
                   escaped(f.found) + (f.advice.empty() ? "" : " (" + escaped(f.advice) + ")"), 20,
                   stdout_is_terminal() ? size_t(terminal_width()) : std::string::npos));
   }

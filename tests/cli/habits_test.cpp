@@ -272,6 +272,9 @@ TEST_CASE("habits/notices are marked as notes, and -q hides them") {
   CHECK_MESSAGE(verbose.error_says("\nchaski: note: on the CPU: "), verbose.err);
   CHECK_MESSAGE(layers.error_says("\nchaski: note: on the CPU: --gpu-layers is 99, but "),
                 layers.err);
+  CHECK_MESSAGE(all_layers.error_says("\nchaski: note: on the CPU: --gpu-layers is all, but "),
+                all_layers.err);
+  CHECK_MESSAGE(!contains(chaski_run({"doctor"}).out, "GPU           good"), "no GPU is not good");
   check_one_line(chaski_run({"run", "-q", "-m", folder / "none", "-p", "a"}), 5, "none: ");
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
@@ -338,7 +341,9 @@ TEST_CASE("habits/doctor: one verdict a line, and the memory speed is stored") {
   std::istringstream lines(table.out);
   size_t count = 0;
   for (std::string line; std::getline(lines, line); ++count)
-    CHECK_MESSAGE((line.substr(14, 6) == "good  " || line.substr(14, 6) == "look  "), line);
+    CHECK_MESSAGE((line.substr(14, 6) == "good  " || line.substr(14, 6) == "look  " ||
+                   line.starts_with("GPU           none  ")),
+                  line);
   CHECK(count == 8);
   for (const char* what : {"CPU ", "cores ", "CPU quota ", "memory ", "memory speed ",
                            "huge pages ", "GPU ", "cache folder "})
