@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,7 @@
 
 namespace chaski {
 
-constexpr int kAllThatFit = -1;
+constexpr int kAllThatFit = -1, kAllLayers = std::numeric_limits<int>::max();
 
 struct EngineOptions {
   std::string model, tokenizer;  // as open_model() in model_file.h takes them

@@ -15,6 +15,10 @@ struct DeviceChoice {
   int index = -1;                  // -1: any
 };
 
+std::string asked_layers(const EngineOptions& o) {
+  return o.gpu_layers == kAllLayers ? "all" : std::to_string(o.gpu_layers);
+}
+
 DeviceChoice device_choice(const EngineOptions& o) {
   DeviceChoice choice;
   if (o.device == "cpu") {
@@ -34,7 +38,7 @@ DeviceChoice device_choice(const EngineOptions& o) {
     fail(
         Exit::usage,
         "--gpu-layers is {} with --device {}, expected 0 or more, and a device that is not the CPU",
-        o.gpu_layers, o.device);
+        asked_layers(o), o.device);
   choice.cpu |= o.gpu_layers == 0;
   choice.must &= !choice.cpu;
   return choice;
@@ -251,7 +255,7 @@ Placement place(const Model& model, const EngineOptions& o) {
   } catch (const Error& e) {
     if (choice.must || e.code != Exit::device) throw;
     if (o.gpu_layers != kAllThatFit)
-      return on_cpu(model, o, fmt::format("--gpu-layers is {}, but {}", o.gpu_layers, e.what()));
+      return on_cpu(model, o, fmt::format("--gpu-layers is {}, but {}", asked_layers(o), e.what()));
     return on_cpu(model, o, device || o.verbose ? e.what() : "");
   }
 }

@@ -39,9 +39,35 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   });
 }
 
+namespace {
+
+// Whether the first letters are the same, or the first two are swapped.
+bool same_beginning(std::string_view a, std::string_view b) {
+  const auto same = [&](size_t x, size_t y) {
+    return x < a.size() && y < b.size() && small(a[x]) == small(b[y]);
+  };
+  return same(0, 0) || (same(0, 1) && same(1, 0));
+}
+
+}  // namespace
+
+// Typing errors rarely hit the first letter: a name with another one is another word, as --fits is
+// not --bits.
 std::string likely_name(std::string_view name, const std::vector<std::string>& known) {
-  const std::string nearest = nearest_name(name, known);
-  return 3 * distance(name, nearest) <= std::max(name.size(), nearest.size()) ? nearest : "";
+  const auto letters = [](std::string_view word) {
+    return word.substr(std::min(word.find_first_not_of("-/"), word.size()));
+  };
+  const std::string_view typed = letters(name);
+  std::string likely;
+  size_t least = 0;
+  for (const std::string& one : known) {
+    const std::string_view word = letters(one);
+    if (!same_beginning(typed, word)) continue;
+    const size_t d = distance(typed, word);
+    if (3 * d <= std::max(typed.size(), word.size()) && (likely.empty() || d < least))
+      likely = one, least = d;
+  }
+  return likely;
 }
 
 std::string one_of(const std::vector<std::string>& names) {

@@ -11,7 +11,9 @@ namespace chaski {
 // count.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 
-// The same, or "" if it is not similar enough: more than a third of the longer name differs.
+// The nearest name that was probably meant; "" if there is none. It begins with the same letter (or
+// the first two are swapped), and at most a third of the longer name differs. Dashes and slashes at
+// the beginning do not count.
 std::string likely_name(std::string_view name, const std::vector<std::string>& known);
 
 // "a, b or c"; `names` is not empty.

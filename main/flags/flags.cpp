@@ -104,13 +104,14 @@ Flag& Flag::one_of(std::vector<std::string> names) {
   option_->transform({rewrite, ""});
   return *this;
 }
-Flag& Flag::one_of(const char* name, int least, int most) {
-  knows({name});
-  const auto test = [=](std::string& text) {
+Flag& Flag::one_of(std::vector<std::string> names, int least, int most) {
+  knows(names);
+  const auto test = [=, names = std::move(names)](std::string& text) {
     const auto value = number_of<int>(text);
-    return text == name || (value && *value >= least && *value <= most)
+    return std::ranges::count(names, text) > 0 || (value && *value >= least && *value <= most)
                ? std::string()
-               : refusal(text, fmt::format("{} or a number from {} to {}", name, least, most));
+               : refusal(text, fmt::format("{} or a number from {} to {}", fmt::join(names, ", "),
+                                           least, most));
   };
   option_->check({test, ""});
   return *this;
@@ -218,10 +219,12 @@ class CommandWords {
   CommandWords(const CLI::App& command, std::vector<std::string> words)
       : command_(command), words_(std::move(words)) {}
 
-  // The given flags by their long names, each with its first value.
+  // The given flags by their long names, each with its value; a list has its first one.
   const std::map<std::string, std::string>& given() const { return given_; }
   // Notes about flags that have no effect.
   const std::vector<std::string>& notes() const { return notes_; }
+  // Notes for --verbose about flags that are given again: the last value is used.
+  const std::vector<std::string>& replacements() const { return replacements_; }
 
   std::vector<std::string> read() {
     while (at_ < words_.size()) {
@@ -273,7 +276,22 @@ class CommandWords {
     const std::vector<std::string> here = words_in(habit->here);
     if (habit->passed != Habit::Passed::no) return skip(name, *habit, value.has_value());
     if (*habit->here && *habit->here != '-') fail(Exit::usage, "{}: {}", name, habit->here);
-    if (!here.empty()) put(here[0], here.size() > 1 ? here[1] : value);
+    if (here.empty()) return;
+    expect_same_part(name, *habit, here[0], value);
+    put(here[0], here.size() > 1 ? here[1] : value);
+  }
+
+  // Two rows of habits with the same flag set two parts of it (-ctk, -ctv), which chaski cannot set
+  // apart.
+  void expect_same_part(const std::string& name, const Habit& habit, const std::string& here,
+                        const std::optional<std::string>& value) {
+    const auto [before, first] = parts_.emplace(here, std::pair(name, &habit));
+    const auto& [other, row] = before->second;
+    const std::string now = value ? *value : at_ < words_.size() ? words_[at_] : "";
+    if (first || row == &habit || std::string_view(row->here) != habit.here || now == given_[here])
+      return;
+    fail(Exit::usage, "{} is {} and {} is {}, expected the same for both: {} sets them together",
+         other, given_[here], name, now, here);
   }
 
   // Skips a flag that has no effect here, with its value.
@@ -296,12 +314,17 @@ class CommandWords {
     }
     const auto [before, first] = given_.emplace(flag.get_name(), value.value_or(""));
     if (!first && flag.get_items_expected_max() <= 1) {
-      if (before->second != value.value_or(""))
-        fail(Exit::usage, "{} is given twice, expected once", flag.get_name());
+      if (value && *value != before->second) {
+        replacements_.push_back(fmt::format("{} is given again: {} replaces {}", flag.get_name(),
+                                            *value, before->second));
+        out_[places_.at(flag.get_name())] = before->second = *value;
+      }
       return;
     }
     out_.push_back(name);
-    if (value) out_.push_back(*value);
+    if (!value) return;
+    places_[flag.get_name()] = out_.size();
+    out_.push_back(*value);
   }
 
   [[noreturn]] void refuse(std::string name) {
@@ -334,9 +357,11 @@ class CommandWords {
   }
 
   const CLI::App& command_;
-  std::vector<std::string> words_, out_, notes_;
+  std::vector<std::string> words_, out_, notes_, replacements_;
   std::vector<std::string> bare_;  // words that are neither flags nor their values
   std::map<std::string, std::string> given_;
+  std::map<std::string, size_t> places_;  // of a flag's last value in out_
+  std::map<std::string, std::pair<std::string, const Habit*>> parts_;
   size_t at_ = 0;
 };
 
@@ -462,8 +487,11 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
     if (command.quiet) be_quiet();
     for (const std::string& note : typed.notes()) put_notice(note);
     const CLI::Option* verbose = command.app.get_option_no_throw("--verbose");
-    if (verbose && verbose->count() > 0 && !defaults.words.empty())
-      put_notice(fmt::format("from {}: {}", defaults.path, fmt::join(defaults.words, " ")));
+    if (verbose && verbose->count() > 0) {
+      for (const std::string& note : typed.replacements()) put_notice(note);
+      if (!defaults.words.empty())
+        put_notice(fmt::format("from {}: {}", defaults.path, fmt::join(defaults.words, " ")));
+    }
     return command.action();
   } catch (const CLI::CallForHelp&) {
     put(help_of(command.manual));

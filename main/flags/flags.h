@@ -66,11 +66,11 @@ class Flag {
   Flag& model();  // a path, or a name from `chaski list`, which is replaced with its path
   // Ignores case, and accepts the names that other programs use for a format (value_here()).
   Flag& one_of(std::vector<std::string> names);
-  Flag& one_of(const char* name, int least, int most);  // the name or a number
-  Flag& knows(std::vector<std::string> values);         // for completion; not a restriction
-  Flag& list(int most);  // takes up to `most` values, separated by commas
-  Flag& single();        // takes one value, although its variable is a list
-  Flag& one_each();      // takes one value each time; may be given several times
+  Flag& one_of(std::vector<std::string> names, int least, int most);  // a name or a number
+  Flag& knows(std::vector<std::string> values);  // for completion; not a restriction
+  Flag& list(int most);                          // takes up to `most` values, separated by commas
+  Flag& single();                                // takes one value, although its variable is a list
+  Flag& one_each();  // takes one value each time; may be given several times
 
   bool given() const;
   bool typed() const { return given() && !listed_->by_config; }

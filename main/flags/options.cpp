@@ -132,8 +132,9 @@ void ModelFlags::declare_running(Flags& flags, Kv kvs) {
       .type("DEVICE");
   flags
       .add("--gpu-layers", gpu_layers,
-           "run the last N layers on the GPU, the others on the CPU (default {}: all that fit)")
-      .one_of("auto", 0, kMaxCount)
+           "run the last N layers on the GPU, the others on the CPU; all: refuse a GPU that "
+           "cannot hold all layers (default {}: all that fit)")
+      .one_of({"auto", "all"}, 0, kMaxCount)
       .type("N");
 }
 
@@ -145,7 +146,9 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
   options.verify = verify == "always" ? Verify::always
                    : verify == "once" ? Verify::once
                                       : Verify::never;
-  options.gpu_layers = gpu_layers == "auto" ? kAllThatFit : std::stoi(gpu_layers);
+  options.gpu_layers = gpu_layers == "auto"  ? kAllThatFit
+                       : gpu_layers == "all" ? kAllLayers
+                                             : std::stoi(gpu_layers);
   options.notice = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   return options;
 }

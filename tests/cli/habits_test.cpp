@@ -38,6 +38,11 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 --repeat_penalty 1.1", ""},
     {"run -m MODEL -p Once -n 1 -ngl 0", ""},
     {"run -m MODEL -p Once -n 1 -ngl 99", ""},
+    {"run -m MODEL -p Once -n 1 -ngl all", ""},
+    {"run -m MODEL -p Once --gpu-layers some", "expected auto, all or a number from 0 to"},
+    {"run -m MODEL -p Once --max-new-tokens 1 --repetition-penalty 1.1 --cpu", ""},
+    {"run -m MODEL -p Once --max-tokens 1 --context-length 64 --num-threads 1 --silent", ""},
+    {"run -m MODEL -p Once -n 1 --kv-cache-dtype q8 --stop-string x --random-seed 1", ""},
     {"run -m MODEL -p Once -n 1 --n-gpu-layers 0", ""},
     {"run -m MODEL -p Once -n 1 -md MODEL --draft-max 4", ""},
     {"run -m MODEL -p Once -n 1 --no-mmap", ""},
@@ -58,7 +63,9 @@ constexpr Line kLines[] = {
     {"run -m MODEL -fa on -p Once -n 1", "note: -fa has no effect: chaski always uses attention"},
     {"run -m MODEL --flash-attn -p Once -n 1", "note: --flash-attn has no effect"},
     {"run -m MODEL -p Once -n 1 -ctk q8_0 -ctv q8_0", ""},
-    {"run -m MODEL -p Once -n 1 -ctk f16 -ctv q8_0", "--kv is given twice, expected once"},
+    {"run -m MODEL -p Once -n 1 -ctk f16 -ctv q8_0",
+     "-ctk is f16 and -ctv is q8_0, expected the same for both: --kv sets them together"},
+    {"run -m MODEL -p Once -n 1 -ctk f16 -ctk q8_0", ""},
     {"run -m MODEL -p Once\\n -n 1 -e", ""},
     {"run -m MODEL -p Once -n 1 --temp-range 0.2", ""},
     {"run -m MODEL -p Once -n 1 --no-kv-offload -cb", "note: -cb has no effect"},
@@ -105,7 +112,7 @@ constexpr Line kLines[] = {
     {"run qwen say hello",
      "unexpected \"qwen\", did you mean chaski run -m qwen -p \"say hello\"?"},
     {"run -m MODEL hello", "unexpected \"hello\", did you mean chaski run -p \"hello\"?"},
-    {"run -m MODEL -p Once -p again", "--prompt is given twice, expected once"},
+    {"run -m MODEL -p Once -n 1 -p again -v", "note: --prompt is given again: again replaces Once"},
     {"chat -m MODEL -cnv -i --jinja --lines", ""},
     {"chat -m MODEL -sys short -ngl 0 --lines", ""},
     {"chat -m MODEL -st -n 1 -p Hello", ""},
@@ -125,6 +132,11 @@ constexpr Line kLines[] = {
     {"quantize MODEL OUT.gguf Q8_0", "quantize writes .quipu files"},
     {"quantize MODEL OUT Q4_K_M", "(nearest: q4"},
     {"quantize MODEL OUT --imatrix none.dat", "none.dat: cannot be opened"},
+    {"quantize MODEL OUT --bits 4", "--bits: use --bpw X for X bits per weight on average, or"},
+    {"quantize MODEL -o OUT", "-o: use chaski quantize IN OUT TYPE"},
+    {"quantize MODEL OUT --qtype q4 --calib none.txt --nsamples 4", "none.txt: cannot be opened"},
+    {"quantize MODEL OUT --max-size 5M", "need --calibrate TEXT"},
+    {"pull a/b --token x", "--token: use --token-file FILE"},
     {"quantize --leave-output-tensor MODEL OUT q4", "--leave-output-tensor: head and embedding"},
     {"quantize --token-embedding-type q8_0 MODEL OUT q4", "use --recipe FILE with lines"},
     {"eval -m MODEL -f README.md --kl-divergence", "--kl-divergence: use --kl BASE"},
@@ -206,6 +218,9 @@ TEST_CASE("habits/a mistyped flag or command gets a suggestion") {
       {"run --decode 5", "chaski run has no flag --decode, but chaski tokenize has it"},
       {"run --depth 5", "chaski run has no flag --depth, but chaski bench has it"},
       {"run --frobnicate", "chaski run has no flag --frobnicate, see chaski run --help"},
+      // Another first letter is another word.
+      {"quantize a b --bize 5M", "chaski quantize has no flag --bize, see chaski quantize --help"},
+      {"run --etmp 0", "chaski run has no flag --etmp, did you mean --temp?"},
       {"rnu -p a", "unknown command rnu, did you mean run?"},
       {"quantise a b", "unknown command quantise, did you mean quantize?"},
       {"frobnicate", "unknown command frobnicate, expected one of run, chat"},
@@ -252,6 +267,25 @@ TEST_CASE("habits/flags are checked before a model is read, and an error is prin
   }
 }
 
+TEST_CASE("habits/of a flag that is given twice the last counts, and -v says so") {
+  const auto ran = [](const std::string& more) {
+    const Outcome outcome = chaski_run(words_of("run -m MODEL -p Once -n 20 --seed 7 " + more));
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome;
+  };
+  const std::string warm = ran("--temp 0.9").out;
+  const Outcome again = ran("--temp 0.1 --temperature 0.5 --temp=0.9 -v");
+  CHECK(again.out == warm);
+  CHECK_MESSAGE(again.error_says("note: --temp is given again: 0.5 replaces 0.1\n"), again.err);
+  CHECK_MESSAGE(again.error_says("note: --temp is given again: 0.9 replaces 0.5\n"), again.err);
+  CHECK_FALSE(ran("--temp 0.1 --temp 0.9").error_says("given again"));
+  CHECK_FALSE(ran("--temp 0.9 --temp 0.9 -q -q -v").error_says("given again"));
+  CHECK(ran("--temp 0.9 -m none.gguf -m MODEL").out == warm);
+  // Flags that may be repeated add up.
+  const std::string text = ran("--temp 0.9 --stop Lily --stop zebra").out;
+  CHECK(ran("--temp 0.9 --stop zebra --stop Lily").out == text);
+}
+
 TEST_CASE("habits/notices are marked as notes, and -q hides them") {
   const TempFolder folder;
   const std::string gguf = folder / "story.gguf";
@@ -264,7 +298,7 @@ TEST_CASE("habits/notices are marked as notes, and -q hides them") {
     return chaski_run(all);
   };
   const Outcome plain = with({}), quiet = with({"-q"}), verbose = with({"-v"}),
-                layers = with({"-ngl", "99"});
+                layers = with({"-ngl", "99"}), all_layers = with({"-ngl", "all"});
   CHECK_MESSAGE(plain.err.starts_with("chaski: note: " + gguf + ": GGUF v3"), plain.err);
   CHECK(!plain.error_says("on the CPU"));
   CHECK_MESSAGE(quiet.err.empty(), quiet.err);

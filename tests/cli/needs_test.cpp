@@ -48,6 +48,10 @@ TEST_CASE("nearest: the smallest edit distance, the first of equals") {
   CHECK(nearest_name("hpi2", {"chip2", "phi2"}) == "phi2");  // two adjacent letters swapped
   CHECK(likely_name("llmaa", known) == "llama");
   CHECK(likely_name("bert", known).empty());
+  CHECK(likely_name("--bits", {"--fits", "--size"}).empty());
+  CHECK(likely_name("--bize", {"--size"}).empty());
+  CHECK(likely_name("--isze", {"--bits", "--size"}) == "--size");
+  CHECK(likely_name("--", {"--size"}).empty());
   CHECK(expected_names("phi", known) == "llama, qwen2, qwen3 or phi2 (nearest: phi2)");
 }
 
