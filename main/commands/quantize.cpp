@@ -15,6 +15,7 @@
 
 #include "engine/measure/forecast.h"
 #include "main/commands/layer_order.h"
+#include "main/commands/quantize_interrupt.h"
 #include "main/flags/commands.h"
 #include "main/flags/formats.h"
 #include "main/flags/options.h"
@@ -429,11 +430,15 @@ int quantize(QuantizeFlags& flags) {
   put_idle_calibration(flags);
   const OpenModel model = open_model(flags.in, flags.options.tokenizer);
   if (!flags.fits.empty()) room_in(flags, model.source);  // refused before anything is measured
+  const QuantizeInterrupt at_interrupt{flags.out, flags.stats, !flags.text.empty(),
+                                       flags.options.resume};
+  at_interrupt.is_measuring();
   const Known known = known_of(flags, model);
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();
   flags.options.recipe = recipe_of(flags, model.source);
   if (flags.dry_run) return int(Exit::done);
+  at_interrupt.is_encoding();
   QuantizeReport report;
   {
     std::optional<ProgressBar> bar;

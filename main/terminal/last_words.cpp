@@ -8,12 +8,14 @@
 
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <exception>
 #include <new>
 #include <system_error>
 
 #include "engine/machine/temporaries.h"
+#include "main/terminal/output.h"
 #include "main/terminal/signals.h"
 
 namespace chaski {
@@ -24,6 +26,26 @@ constexpr std::string_view kNoMemory = "not enough memory";
 
 // The message. Longer ones are cut.
 char line[16 << 10];
+
+// A PartingLine that a signal handler can read. While one is set, the handler reads the other.
+struct Parting {
+  char file[PATH_MAX], if_there[4 << 10], otherwise[4 << 10];
+} partings[2];
+std::atomic<const Parting*> parting = nullptr;
+static_assert(std::atomic<const Parting*>::is_always_lock_free);
+
+template <size_t N>
+void copy_into(char (&to)[N], const std::string& text) {
+  to[text.copy(to, N - 1)] = '\0';
+}
+
+void write_to_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+    if (n < 0 && errno != EINTR) break;
+    if (n > 0) text.remove_prefix(size_t(n));
+  }
+}
 
 bool is_memory(const std::system_error& error) {
   return error.code() == std::errc::not_enough_memory ||
@@ -65,11 +87,7 @@ int put_last_line(Exit code, std::initializer_list<std::string_view> parts) {
   add("chaski: error: ");
   for (const std::string_view part : parts) add(part);
   line[size++] = '\n';
-  for (size_t at = 0; at < size;) {
-    const ssize_t n = ::write(STDERR_FILENO, line + at, size - at);
-    if (n < 0 && errno != EINTR) break;
-    if (n > 0) at += size_t(n);
-  }
+  write_to_stderr({line, size});
   return int(code);
 }
 
@@ -87,6 +105,24 @@ int put_exception() {
   } catch (...) {
     return put_last_line(Exit::io, {"bug: an exception of an unknown type"});
   }
+}
+
+void set_parting_line(const PartingLine& given) {
+  Parting& next = partings[parting == partings ? 1 : 0];
+  // On a terminal the line replaces a progress bar.
+  const std::string front = stderr_is_terminal() ? "\r\033[K" : "";
+  const auto whole = [&](const std::string& text) {
+    return text.empty() ? "" : front + "chaski: note: " + escaped(text) + "\n";
+  };
+  copy_into(next.file, given.file);
+  copy_into(next.if_there, whole(given.if_there));
+  copy_into(next.otherwise, whole(given.otherwise));
+  parting = &next;
+}
+
+void put_parting_line() {
+  if (const Parting* p = parting)
+    write_to_stderr(*p->file && ::access(p->file, F_OK) == 0 ? p->if_there : p->otherwise);
 }
 
 void end_now(Exit code, std::initializer_list<std::string_view> parts) {

@@ -91,6 +91,7 @@ void restore_and_remove() {
 
 void end_by_signal(int signal) {
   restore_and_remove();
+  if (signal == SIGINT || signal == SIGTERM) put_parting_line();
   ::signal(signal, SIG_DFL);
   sigset_t only;
   sigemptyset(&only);

@@ -119,13 +119,61 @@ TEST_CASE("cli/quantize --resume: killed at any write, it continues and writes t
   }
   // Killed twice. Ctrl-C keeps finished tensors only with --resume.
   CHECK(quantize.run("FAULT_KILL=pwrite:12", true).status == 128 + 9);
-  CHECK(quantize.run("FAULT_SIGNAL=pwrite:9:2", true).status == 130);
+  const Outcome stopped = quantize.run("FAULT_SIGNAL=pwrite:9:2", true);
+  CHECK(stopped.status == 130);
+  CHECK_MESSAGE(
+      stopped.error_says("chaski: note: interrupted: finished tensors are kept in a hidden "
+                         "file next to " +
+                         quantize.out() + ", and the same command continues with them\n"),
+      stopped.err);
   CHECK(quantize.resume(whole) == 9);
-  CHECK(quantize.run("FAULT_SIGNAL=pwrite:9:2", false).status == 130);
+  const Outcome dropped = quantize.run("FAULT_SIGNAL=pwrite:9:2", false);
+  CHECK(dropped.status == 130);
+  CHECK_MESSAGE(dropped.error_says("note: interrupted: no tensor is kept; with --resume, finished "
+                                   "tensors are kept, and the same command continues with them\n"),
+                dropped.err);
   CHECK(files_in(folder.path) == 0);
   // A disk that is temporarily full.
   check_one_line(quantize.run("FAULT_CALL=pwrite:12:28", true), 5, "no space left");
   CHECK(quantize.resume(whole) == 5);
+}
+
+TEST_CASE("cli/quantize: Ctrl-C says what is kept of the measurements") {
+  if (!can_preload()) return;
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += "Once upon a time there was a dog. ";
+  const std::string file = write_file(folder / "text", text), stats = folder / "a.stats";
+  const Arguments quantize = {
+      "quantize", kStory, folder / "out", "--calibrate", file, "--stats", stats, "-t", "1"};
+  {
+    const OwnVariable slow("CHASKI_ISA", "scalar");
+    Program program(quantize, "");
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    program.signal(SIGINT);
+    const Outcome outcome = program.wait();
+    CHECK(outcome.status == 130);
+    CHECK_MESSAGE(outcome.err ==
+                      "chaski: note: interrupted while --calibrate measured: nothing is "
+                      "kept\n",
+                  outcome.err);
+  }
+  // The measurements are saved, and tensors are being encoded.
+  Arguments few = {"-c",
+                   "export LD_PRELOAD=" + faults_shim() +
+                       " FAULT_SIGNAL=pwrite:12:2; exec \"$0\" \"$@\" --chunks 1",
+                   chaski_binary()};
+  few.insert(few.end(), quantize.begin(), quantize.end());
+  const Outcome outcome = Program(few, "", "", "/bin/bash").wait();
+  CHECK(outcome.status == 130);
+  CHECK_MESSAGE(
+      outcome.error_says("note: interrupted: no tensor is kept, but the measurements are, "
+                         "in " +
+                         stats + ": the same command with --resume continues"),
+      outcome.err);
+  few.push_back("-q");
+  std::filesystem::remove(stats);
+  CHECK(Program(few, "", "", "/bin/bash").wait().err.empty());
 }
 
 TEST_CASE("cli/quantize --resume: damaged tensors are made again") {
