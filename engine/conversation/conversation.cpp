@@ -173,7 +173,7 @@ Answer Conversation::answer(const GenerateOptions& options, bool may_force,
     stream->end();
     answer.thought = stream->thought();
     answer.text += answer.result.text;
-    if (forced && answer.result.finish == Finish::end) answer.text += syntax->closes;
+    if (forced && answer.result.complete) answer.text += syntax->closes;
   } catch (const Error&) {
     drop_question();
     throw;

@@ -95,6 +95,13 @@ void GrammarText::take(TokenId token) {
   place_ = next;
 }
 
+bool GrammarText::accepts(std::string_view text) {
+  Recognizer& r = grammar_.recognizer();
+  r.allow_work();
+  const Place end = r.read(r.start(), text);
+  return end != Recognizer::kNowhere && r.may_end(end);
+}
+
 std::span<const float> GrammarText::allowed(std::span<const float> logits,
                                             std::span<const TokenId> history) {
   grammar_.stay_small();

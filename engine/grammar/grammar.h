@@ -75,6 +75,9 @@ class GrammarText {
   void take(TokenId token);  // appends it to the text
   // Whether the text cannot continue.
   bool is_over() { return !grammar_.recognizer().goes_on(here()); }
+  bool may_end() { return grammar_.recognizer().may_end(here()); }
+  // Whether the whole text `text` satisfies the grammar. It may be shorter than the tokens' text.
+  bool accepts(std::string_view text);
 
   // Draft tokens for bytes that the grammar determines, each as long as possible, at most `most`.
   // They are certainly right where the mask has one token; elsewhere the model may draw other

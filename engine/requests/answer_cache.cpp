@@ -1,6 +1,7 @@
 // The file of an answer, little-endian; a str is a u64 length and its bytes:
-//   magic "CHASKIA\1" (the last byte is the version), u64 XXH3-64 of the bytes after it,
-//   str key, i32 finish, i32 prompt tokens, u64 n, n x i32 tokens, str text
+//   magic "CHASKIA\2"; the last byte is the version
+//   u64 XXH3-64 of the bytes after it
+//   str key, i32 finish, u8 complete, i32 prompt tokens, u64 n, n x i32 tokens, str text
 #include "engine/requests/answer_cache.h"
 
 #include <sys/stat.h>
@@ -23,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kAnswerMagic("CHASKIA\1", 8), kAnswerEnding = ".answer";
+constexpr std::string_view kAnswerMagic("CHASKIA\2", 8), kAnswerEnding = ".answer";
 constexpr size_t kKeyDigits = 64;
 
 // Concatenates values. Texts and lists begin with their length, so different values never give the
@@ -151,6 +152,7 @@ std::optional<GenerateResult> AnswerCache::find(const std::string& key) const {
     fail(Exit::bad_file, "{}: finish is {}, expected 0 to {}", shown, finish,
          int(Finish::interrupted) - 1);
   result.finish = Finish(finish);
+  result.complete = in.take<uint8_t>("complete") != 0;
   result.prompt_tokens = result.cached_tokens = result.known_tokens = in.take<int32_t>("prompt");
   const uint64_t n = in.count(in.take<uint64_t>("tokens"), sizeof(TokenId), "tokens");
   for (uint64_t i = 0; i < n; ++i) result.tokens.push_back(in.take<TokenId>("tokens"));
@@ -162,7 +164,8 @@ std::optional<GenerateResult> AnswerCache::find(const std::string& key) const {
 void AnswerCache::keep(const std::string& key, const GenerateResult& result) const {
   if (result.finish == Finish::interrupted || result.dropped_tokens > 0) return;
   Record rest;
-  rest.add(key).add(int32_t(result.finish)).add(int32_t(result.prompt_tokens));
+  rest.add(key).add(int32_t(result.finish)).add(uint8_t(result.complete));
+  rest.add(int32_t(result.prompt_tokens));
   rest.add(result.tokens).add(result.text);
   const uint64_t sum = checksum(rest.bytes().data(), rest.bytes().size());
   const mode_t before = ::umask(077);

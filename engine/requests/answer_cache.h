@@ -39,8 +39,9 @@ class AnswerCache {
   // The stored answer with `cached` set, or nothing. Throws Error(io), and Error(bad_file) if the
   // file is damaged.
   std::optional<GenerateResult> find(const std::string& key) const;
-  // Stores tokens, text and finish; only the user can read the file. Does not store an interrupted
-  // answer, or one that dropped tokens, because the user must see that message. Throws Error(io).
+  // Stores tokens, text, finish and completeness; only the user can read the file. Does not store
+  // an interrupted answer, or one that dropped tokens, because the user must see that message.
+  // Throws Error(io).
   void keep(const std::string& key, const GenerateResult& result) const;
 
  private:

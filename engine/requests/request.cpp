@@ -244,9 +244,20 @@ void Request::show(const std::string& text) {
   sink_(text);
 }
 
+bool Request::complete() {
+  if (!grammar_) return true;
+  try {  // a grammar that is too large to follow must not cost the answer
+    // The tokens of a stop string are not part of the text.
+    return finish_ == Finish::stop ? grammar_->accepts(result_.text) : grammar_->may_end();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 GenerateResult Request::finished() {
   show(text_.flush());
   if (finish_) result_.finish = *finish_;
+  result_.complete = complete();
   if (o_.governor) result_.speed_up = o_.governor->speed_up();
   if (o_.drafter && !o_.drafter->costs_nothing() && o_.draft_length > 0 && result_.drafted == 0)
     result_.no_draft = !drafter_ || (drafter_asked_ && drafter_caught_up_) ? NoDraft::other

@@ -82,6 +82,7 @@ struct GenerateResult {
   std::string text;
   std::vector<TokenId> tokens;  // drawn, without the end token
   Finish finish = Finish::length;
+  bool complete = true;                      // false: the text does not satisfy the grammar
   bool cached = false;                       // comes from the answer cache (answer_cache.h)
   int prompt_tokens = 0, cached_tokens = 0;  // cached: prompt tokens that the session had already
   int known_tokens = 0;                      // prompt tokens that were cached or read at the end
@@ -156,6 +157,7 @@ class Request {
   void learn(const Draws& draws);
   void count(size_t accepted);
   void show(const std::string& text);
+  bool complete();  // whether the whole text satisfies the grammar, if there is one
 
   Engine& engine_;
   const GenerateOptions o_;

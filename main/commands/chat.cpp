@@ -25,12 +25,8 @@ namespace {
 
 constexpr std::string_view kBlock = "\"\"\"", kSpace = " \t\r\n";
 
-// The text of -p or -f, then the text of a pipe.
 std::string whole_question(const ChatFlags& flags) {
-  std::string text = flags.question.typed().value_or("");
-  std::string piped = stdin_is_terminal() ? "" : read_text("");
-  piped.erase(piped.find_last_not_of("\r\n") + 1);
-  text += (text.empty() || piped.empty() ? "" : "\n\n") + piped;
+  std::string text = flags.question.read().value_or("");
   if (text.find_first_not_of(kSpace) == std::string::npos)
     fail(Exit::usage, "no question given, expected -p TEXT, -f FILE or text on standard input");
   return text;
@@ -93,7 +89,7 @@ void Chat::begin() {
 int Chat::answer_once(const std::string& question) {
   ask(question);
   if (interruption_.signal() != 0) end_by_signal(interruption_.signal());
-  return int(Exit::done);
+  return status_;
 }
 
 int Chat::talk() {
@@ -259,13 +255,14 @@ bool Chat::read_tool_results() {
 }
 
 void Chat::report_end(const GenerateResult& result) {
-  if (result.finish == Finish::full)
+  if (interactive_ && result.finish == Finish::full)
     put_notice(fmt::format(
         "the context of {} tokens is full, the answer ends here: /clear starts a new conversation",
         speaker_.engine->context_length()));
-  if (result.finish == Finish::length && !interactive_ && flags_.generation.has_grammar())
-    put_notice(fmt::format("the text is not complete: -n ended it after {}",
-                           counted(result.tokens.size(), "token")));
+  // In a terminal the state line says that -n ended the answer.
+  if (!interactive_ || speaker_.is_incomplete(result)) speaker_.put_cuts({&result, 1});
+  if (!interactive_ && status_ == 0 && speaker_.is_incomplete(result))
+    status_ = int(Exit::incomplete);
   total_.add(result);
   if (!flags_.generation.verbose()) {
     if (interactive_) put_state(state_line(result));
@@ -349,7 +346,9 @@ Action declare_chat(Flags parser) {
   flags->question.declare(parser);
   flags->question.text_flag.help("ask one question, print its answer and exit");
   flags->question.file_flag.help(
-      "read the question from FILE. Piped text is added after it, or is the question");
+      "read the question from FILE, after the text of -p; -: from standard input. Piped text is "
+      "added after it, or is the question");
+  flags->question.declare_pipe(parser);
   parser
       .add_switch("--lines", flags->lines,
                   "each line of a pipe is a question or a slash command. The exit status is that "

@@ -95,8 +95,18 @@ bool ends_line(const std::string& shown, const std::string& text) {
   return (stdout_is_terminal() || !shown.empty()) && !text.ends_with('\n');
 }
 
+// Prints what cut the printed answers off, and the last line of the run. Returns the exit status.
+Exit put_end(const Speaker& speaker, std::span<const GenerateResult> printed,
+             const std::string& summary) {
+  speaker.put_cuts(printed);
+  put_summary(summary);
+  return std::ranges::any_of(printed, [&](const auto& r) { return speaker.is_incomplete(r); })
+             ? Exit::incomplete
+             : Exit::done;
+}
+
 // Prints several answers in turn with a line before each, or only the most probable one.
-void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
+Exit put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
                  std::span<const TokenId> tokens) {
   const bool best = flags.best_of > 0;
   const int n = best ? flags.best_of : flags.answers;
@@ -124,10 +134,7 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
     begin_until(answer);
     put_part(part);
   });
-  const auto ended = [&](Finish why) {
-    return std::any_of(all.results.begin(), all.results.end(),
-                       [&](const GenerateResult& r) { return r.finish == why; });
-  };
+  std::span<const GenerateResult> printed = all.results;
   JsonValue array = JsonValue::array();
   for (size_t i = 0; i < all.results.size(); ++i) {
     GenerateResult& result = all.results[i];
@@ -137,11 +144,12 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
   }
   if (best) {
     const size_t i = most_probable(all);
+    printed = printed.subspan(i, 1);
     if (flags.json.any())
       flags.json.put_result(array.members()[i].value);
     else
       put_part(all.results[i].text);
-    if (!ended(Finish::interrupted))
+    if (std::ranges::count(all.results, Finish::interrupted, &GenerateResult::finish) == 0)
       put_notice(fmt::format("answer {} of {} is the most probable: {:.4g} a token (seed {})",
                              i + 1, n, all.results[i].mean_log_probability, seed + i));
     line_ends = !ends_line(prompt.shown, all.results[i].text);
@@ -153,8 +161,7 @@ void put_answers(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
     begin_until(size_t(n - 1));
   }
   if (!flags.json.any() && !line_ends) put("\n");
-  if (ended(Finish::full)) put_notice(speaker.full_line());
-  put_summary(answers_line(all, seed, flags.generation.verbose()));
+  return put_end(speaker, printed, answers_line(all, seed, flags.generation.verbose()));
 }
 
 // An error line if a typed flag contradicts --beam, else "".
@@ -218,7 +225,7 @@ std::string beams_line(const std::vector<Beam>& all, const BeamOptions& beams) {
   return line + fmt::format(", score {:.4g}; {}", all[0].score, why_it_ended(best.finish));
 }
 
-void put_beams(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
+Exit put_beams(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
                std::span<const TokenId> tokens) {
   std::vector<Beam> all;
   {
@@ -243,14 +250,18 @@ void put_beams(const RunFlags& flags, Speaker& speaker, const Prompt& prompt,
     put_model_text(best.text);
     if (ends_line(prompt.shown, best.text)) put("\n");
   }
-  if (best.finish == Finish::full) put_notice(speaker.full_line());
-  put_summary(beams_line(all, flags.beams));
+  return put_end(speaker, {&best, 1}, beams_line(all, flags.beams));
 }
 
+struct CachedPrompt {
+  int known = 0;      // prompt tokens that were in the file
+  std::string fault;  // why the file was not written; empty: it was, or it has these tokens
+};
+
 // Loads the KV cache of the prompt from the file, reads the tokens that it does not have, and saves
-// them. The last token is left for generation, which needs its logits. Returns the number of prompt
-// tokens that were in the file.
-int read_prompt(const std::string& cache, Speaker& speaker, std::span<const TokenId> prompt) {
+// them. The last token is left for generation, which needs its logits.
+CachedPrompt read_prompt(const std::string& cache, Speaker& speaker,
+                         std::span<const TokenId> prompt) {
   Session& session = *speaker.session;
   const auto front = prompt.first(prompt.size() - 1);
   std::error_code none;
@@ -264,11 +275,11 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
                  ": the prompt is read again, and the file is replaced");
     }
   }
-  if (front.empty()) return 0;
+  if (front.empty()) return {};
   // The file may have more tokens after the prompt. It is then left as it is.
   const size_t same = session.common_prefix(front);
   if (same == front.size() || int(prompt.size()) > speaker.engine->context_length())
-    return int(same);
+    return {int(same), ""};
   std::span<const TokenId> missing = session.reuse(front);
   // Less than `same` if a window or a recurrent state had to be rewound further.
   const int known = session.position();
@@ -283,8 +294,14 @@ int read_prompt(const std::string& cache, Speaker& speaker, std::span<const Toke
     if (draw_all({&portion, 1})[0].abandoned) break;
     missing = missing.subspan(n);
   }
-  if (!speaker.options.interrupt->load()) session.save(cache);
-  return known;
+  if (speaker.options.interrupt->load()) return {known, ""};
+  try {
+    session.save(cache);
+  } catch (const Error& error) {  // the answer does not need the file
+    if (error.code != Exit::io) throw;
+    return {known, error.what()};
+  }
+  return {known, ""};
 }
 
 int run(RunFlags& flags) {
@@ -306,12 +323,10 @@ int run(RunFlags& flags) {
   speaker.options.interrupt = &interruption.requested();
   if (flags.log_probabilities > 0) speaker.options.scored = flags.log_probabilities;
   if (flags.answers > 0 || flags.best_of > 0 || flags.beams.width > 0) {
-    if (flags.beams.width > 0)
-      put_beams(flags, speaker, prompt, tokens);
-    else
-      put_answers(flags, speaker, prompt, tokens);
+    const Exit status = flags.beams.width > 0 ? put_beams(flags, speaker, prompt, tokens)
+                                              : put_answers(flags, speaker, prompt, tokens);
     if (interruption.signal() != 0) end_by_signal(interruption.signal());
-    return int(Exit::done);
+    return int(status);
   }
   const Sink sink = [&](std::string_view part) {
     if (flags.json.lines) put_text_event(0, part);
@@ -319,11 +334,12 @@ int run(RunFlags& flags) {
   };
   if (!prompt.shown.empty()) sink(prompt.shown);
   const auto start = std::chrono::steady_clock::now();
-  const int known = flags.cache.empty() ? 0 : read_prompt(flags.cache, speaker, tokens);
+  CachedPrompt cached;
+  if (!flags.cache.empty()) cached = read_prompt(flags.cache, speaker, tokens);
   const std::chrono::duration<double> reading = std::chrono::steady_clock::now() - start;
   GenerateResult result = speaker.answer(tokens, speaker.options, sink);
   if (!flags.cache.empty()) {
-    result.cached_tokens = std::min(known, result.cached_tokens);
+    result.cached_tokens = std::min(cached.known, result.cached_tokens);
     if (result.prompt_seconds > 0)
       result.prompt_seconds += reading.count(), result.first_token_seconds += reading.count();
     else
@@ -336,11 +352,13 @@ int run(RunFlags& flags) {
     flags.json.put_result(answer_json(*speaker.engine, result, bandwidth, seed, 0));
   else if (ends_line(prompt.shown, result.text))
     put("\n");
-  if (result.finish == Finish::full) put_notice(speaker.full_line());
-  put_summary(timing_line(result, bandwidth, seed, flags.generation.verbose()) +
-              (flags.generation.verbose() ? threads_part(*speaker.engine) : ""));
+  if (!cached.fault.empty()) put_notice(cached.fault + ": the prompt is not stored");
+  const Exit status =
+      put_end(speaker, {&result, 1},
+              timing_line(result, bandwidth, seed, flags.generation.verbose()) +
+                  (flags.generation.verbose() ? threads_part(*speaker.engine) : ""));
   if (interruption.signal() != 0) end_by_signal(interruption.signal());
-  return int(Exit::done);
+  return int(status);
 }
 
 }  // namespace
@@ -348,6 +366,7 @@ int run(RunFlags& flags) {
 Action declare_run(Flags parser) {
   auto flags = std::make_shared<RunFlags>();
   flags->prompt.declare(parser);
+  flags->prompt.declare_pipe(parser);
   flags->generation.declare(parser);
   declare_json(parser, flags->json);
   parser.named("--json").help(kJsonOfText);

@@ -1,6 +1,7 @@
 #include "main/commands/speaker.h"
 
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "engine/drafting/draft_eagle.h"
@@ -48,19 +49,45 @@ std::string Speaker::drop_line(int dropped, int before, int after) const {
       "are read again",
       engine->context_length(), dropped, before, after);
 }
-std::string Speaker::full_line() const {
-  return fmt::format(
-      "the context of {} tokens is full, the text ends here: --ctx N gives a larger context if the "
-      "model supports it, --context-policy shift drops old tokens",
-      engine->context_length());
+
+bool Speaker::is_incomplete(const GenerateResult& result) const {
+  // A --stop text is the end that the user asked for.
+  const bool asked = result.finish == Finish::stop && !options.stop.empty();
+  return !result.complete && result.finish != Finish::interrupted && !asked;
 }
 
-Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
+std::string Speaker::cut_line(const GenerateResult& result) const {
+  const bool incomplete = is_incomplete(result);
+  const std::string before = !incomplete            ? ""
+                             : grammar_flag.empty() ? ", before its tool call is complete"
+                                                    : ", before " + grammar_flag + " is satisfied";
+  if (result.finish == Finish::length && (incomplete || options.max_tokens != 0))
+    return fmt::format("cut off by -n after {}{}", counted(result.tokens.size(), "token"), before);
+  if (result.finish == Finish::full)
+    return fmt::format(
+        "cut off because the context of {} tokens is full{}: --ctx N gives a larger context if the "
+        "model supports it, --context-policy shift drops old tokens",
+        engine->context_length(), before);
+  return incomplete ? "cut off by a stop text of the chat template" + before : "";
+}
+
+void Speaker::put_cuts(std::span<const GenerateResult> results) const {
+  std::map<std::string, size_t> lines;
+  for (const GenerateResult& result : results) ++lines[cut_line(result)];
+  lines.erase("");
+  for (const auto& [line, n] : lines)
+    put_notice(results.size() == 1
+                   ? "the answer is " + line
+                   : fmt::format("{} of {} are {}", n, counted(results.size(), "answer"), line));
+}
+
+Speaker::Speaker(const GenerationFlags& flags)
+    : options(flags.generate), grammar_flag(flags.grammar_flag()) {
   const std::shared_ptr<const Rules> rules =
       flags.rules();  // reports errors before the model is opened
   engine = open_engine(flags.model.options());
   engine->tokenizer();  // throws now if the model has no tokenizer
-  if (!flags.answer_cache.empty() && flags.repeats_answers()) answers.emplace(flags.answer_cache);
+  if (!flags.answer_cache.empty() && flags.repeats_answers()) open_answers(flags.answer_cache);
   if (rules) grammar = std::make_unique<Grammar>(rules, engine->tokenizer());
   options.grammar = grammar.get();
   session = engine->session();
@@ -87,6 +114,15 @@ Speaker::Speaker(const GenerationFlags& flags) : options(flags.generate) {
   options.governor = &governor;
 }
 
+// A cache that cannot be used costs no answer.
+void Speaker::open_answers(const std::string& folder) {
+  try {
+    answers.emplace(folder);
+  } catch (const Error& error) {
+    answers_fault = error.what();
+  }
+}
+
 void Speaker::set(const GenerateOptions& settings) {
   options.sampling = settings.sampling, options.max_tokens = settings.max_tokens;
   drafter = new_drafter(options.sampling);
@@ -102,7 +138,12 @@ GenerateResult Speaker::generate(std::span<const TokenId> prompt, GenerateOption
 
 GenerateResult Speaker::answer(std::span<const TokenId> prompt, const GenerateOptions& options,
                                const Sink& sink) {
-  if (!answers) return generate(prompt, options, sink);
+  if (!answers) {
+    GenerateResult result = generate(prompt, options, sink);
+    if (!answers_fault.empty())
+      put_notice(std::exchange(answers_fault, "") + ": the answer is not stored");
+    return result;
+  }
   std::string key;
   std::optional<GenerateResult> known;
   try {

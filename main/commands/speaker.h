@@ -20,6 +20,8 @@ struct Speaker {
   GenerateOptions options;
   std::optional<AnswerCache> answers;  // of --answer-cache
   std::optional<AnswerKeys> keys;      // made for the first answer
+  std::string answers_fault;           // why the cache cannot be used, until it is reported
+  std::string grammar_flag;            // the flag of `grammar`
   bool drafter_loss_reported = false;
   bool shows_reading = true;  // show the progress of reading a long prompt on a terminal
 
@@ -36,9 +38,17 @@ struct Speaker {
 
   GenerateResult generate(std::span<const TokenId> prompt, GenerateOptions options,
                           const Sink& sink) const;
-  // Messages for a full context: tokens are dropped, or the text ends.
+  // The message for a full context that drops tokens.
   std::string drop_line(int dropped, int before, int after) const;
-  std::string full_line() const;
+  // Whether the text ended before it satisfied its grammar or its tool call was complete, neither
+  // by Ctrl-C nor by a --stop text. The exit status is then Exit::incomplete.
+  bool is_incomplete(const GenerateResult& result) const;
+  // Prints a note if some of these answers, which were printed, were cut off.
+  void put_cuts(std::span<const GenerateResult> results) const;
+
+ private:
+  void open_answers(const std::string& folder);
+  std::string cut_line(const GenerateResult& result) const;
 };
 
 // Throws Error(usage) if the file exists and does not hold a KV cache, so that it is not

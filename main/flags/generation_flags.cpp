@@ -334,6 +334,13 @@ std::shared_ptr<const Rules> GenerationFlags::rules() const {
   return regex.empty() ? nullptr : parse_regex({"--regex", regex, Exit::usage});
 }
 
+const char* GenerationFlags::grammar_flag() const {
+  return !grammar.empty()       ? "--grammar"
+         : !json_schema.empty() ? "--json-schema"
+         : !regex.empty()       ? "--regex"
+                                : "";
+}
+
 void GenerationFlags::choose_seed() {
   // 32 bits are enough to make seeds differ and few enough digits to type again.
   if (random_seed) generate.sampling.seed = std::random_device()();

@@ -28,6 +28,9 @@ const std::vector<Row> kExits = {{"0", "success"},
                                  {"6", "the GPU failed or cannot be used"},
                                  {"7", "the prompt is too long for the context"},
                                  {"8", "the model computed NaN or infinity"},
+                                 {"9",
+                                  "the answer was cut off before it satisfied its grammar, "
+                                  "schema or expression, or before its tool call was complete"},
                                  {"130, 141, 143", "ended by SIGINT, SIGPIPE or SIGTERM"}};
 
 constexpr const char* kAboutFormats =

@@ -16,6 +16,7 @@ namespace chaski {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+constexpr int kMostSilence = 2000;  // milliseconds until a note says what chaski waits for
 
 std::vector<std::string> kv_names() {
   std::vector<std::string> names;
@@ -190,25 +191,52 @@ std::string without_escapes(const std::string& text) {
 
 void PromptFlags::declare(Flags& flags) {
   text_flag = flags.add("-p,--prompt", text, "the input text").type("TEXT");
-  file_flag =
-      flags.add("-f,--file", file, "read the input text from FILE (default: standard input)")
-          .not_empty("a file")
-          .type("FILE");
-  text_flag.excludes(file_flag);
+  file_flag = flags
+                  .add("-f,--file", file,
+                       "read the input text from FILE, after the text of -p; -: from standard "
+                       "input (default: standard input)")
+                  .not_empty("a file")
+                  .type("FILE");
   flags.add_switch("-e,--escape", escape,
                    "replace the escapes \\n, \\t, \\r, \\\\, \\\" and \\' in -p");
 }
 
-std::optional<std::string> PromptFlags::typed() const {
-  if (text_flag.given()) return escape ? without_escapes(text) : text;
-  return file_flag.given() ? std::optional(read_text(file)) : std::nullopt;
+void PromptFlags::declare_pipe(Flags& flags) {
+  pipe = "last";
+  flags
+      .add("--pipe", pipe,
+           "where piped text goes if there is -p or -f: last (after them), first, or no (it is not "
+           "read) (default {})")
+      .one_of({"last", "first", "no"})
+      .type("WHERE");
+}
+
+bool PromptFlags::reads_standard_input() const {
+  if (file_flag.given() && file == "-") return true;
+  if (stdin_is_terminal() || pipe == "no") return false;
+  return !given() || (!pipe.empty() && standard_input_is_open());
+}
+
+std::string PromptFlags::without_line_end(std::string text) const {
+  if (!pipe.empty() && text.ends_with('\n')) text.pop_back();
+  if (!pipe.empty() && text.ends_with('\r')) text.pop_back();
+  return text;
 }
 
 std::optional<std::string> PromptFlags::read() const {
-  if (std::optional<std::string> flags_text = typed()) return flags_text;
-  if (stdin_is_terminal()) return std::nullopt;
-  std::string piped = read_text("");
-  return piped.empty() ? std::nullopt : std::optional(std::move(piped));
+  std::vector<std::string> parts;
+  if (text_flag.given()) parts.push_back(escape ? without_escapes(text) : text);
+  if (file_flag.given() && file != "-") parts.push_back(without_line_end(read_text(file)));
+  if (reads_standard_input()) {
+    if (given() && file != "-" && !standard_input_is_ready(kMostSilence))
+      put_notice(
+          "waiting for standard input, which is joined with -p and -f (--pipe no ignores it)");
+    std::string piped = without_line_end(read_text(""));
+    if (!piped.empty()) parts.insert(pipe == "first" ? parts.begin() : parts.end(), piped);
+  }
+  if (parts.empty()) return std::nullopt;
+  std::erase(parts, "");
+  return fmt::format("{}", fmt::join(parts, "\n\n"));
 }
 
 std::string PromptFlags::required() const {

@@ -41,18 +41,27 @@ void declare_json(Flags& flags, JsonForm& json);  // with --jsonl
 void declare_shape(Flags& flags, std::string& shape);
 ShapeOptions shape_of(const std::string& text);  // "llama-3.2-1b:q8"; Error(usage)
 
-// Text from -p, -f or standard input: run, tokenize.
+// Text from -p, -f or standard input: run, chat, tokenize, eval, compare.
 struct PromptFlags {
   std::string text, file;
+  std::string pipe;     // "last", "first" or "no"; empty: the command has no --pipe
   bool escape = false;  // whether \n in the text is a line end
   Flag text_flag, file_flag;
 
   void declare(Flags& flags);
-  // Reads standard input without -p and -f. Returns nothing if that is a terminal or empty.
+  // Declares --pipe. Standard input is then joined with -p and -f, and the last line end of a pipe
+  // or file is not part of the text.
+  void declare_pipe(Flags& flags);
+  // The texts of -p, -f and standard input that there are, with an empty line between two. Without
+  // --pipe, standard input is read only if there is neither -p nor -f. Returns nothing if no text
+  // is given, and standard input is a terminal or empty.
   std::optional<std::string> read() const;
   std::string required() const;  // like read(); throws Error(usage) instead of returning nothing
   bool given() const { return text_flag.given() || file_flag.given(); }
-  std::optional<std::string> typed() const;  // the text of -p or -f
+
+ private:
+  bool reads_standard_input() const;
+  std::string without_line_end(std::string text) const;
 };
 
 // A text that is read in windows (engine/measure/perplexity.h): eval, compare.
@@ -92,7 +101,8 @@ struct GenerationFlags {
   void check();
   // The grammar that constrains the text, or null. Throws Error(usage | io | bad_file).
   std::shared_ptr<const Rules> rules() const;
-  bool has_grammar() const { return !grammar.empty() || !json_schema.empty() || !regex.empty(); }
+  // The flag that constrains the text, such as "--regex"; "" if there is none.
+  const char* grammar_flag() const;
   void choose_seed();  // draws a random seed unless --seed gave one
   // Whether a second run gives the same answer, so that a cached one may be used.
   bool repeats_answers() const { return !random_seed || generate.sampling.temperature == 0; }

@@ -1,6 +1,7 @@
 #include "main/terminal/output.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -87,6 +88,13 @@ bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') |
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+bool standard_input_is_open() { return (::fcntl(STDIN_FILENO, F_GETFL) & O_ACCMODE) != O_WRONLY; }
+
+bool standard_input_is_ready(int milliseconds) {
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  return ::poll(&input, 1, milliseconds) != 0;
+}
 
 void put(std::string_view text) {
   if (!text.empty()) open_line = text.back() != '\n';

@@ -53,6 +53,9 @@ bool terminal_obeys();           // TERM says that the terminal supports escape 
 int terminal_width(int fd = 1);  // in columns; 80 if unknown
 bool stdin_is_terminal();
 bool stderr_is_terminal();
+bool standard_input_is_open();  // false: the parent closed it, see main.cpp
+// Whether standard input has data or has ended. Waits for at most `milliseconds`.
+bool standard_input_is_ready(int milliseconds);
 
 // The most bytes of text that are read: more than any context holds, and a limit for endless input
 // such as /dev/zero.

@@ -94,6 +94,7 @@ JsonValue result_json(const Engine& engine, const GenerateResult& result, double
       {"text", result.text},
       {"answer_ids", result.tokens},
       {"finish", name_of(result.finish)},
+      {"complete", result.complete},
       {"cached", result.cached},
       {"prompt_tokens", result.prompt_tokens},
       {"cached_tokens", result.cached_tokens},

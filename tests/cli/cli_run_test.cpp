@@ -12,9 +12,11 @@ TEST_CASE("cli/the bundled model writes a story to stdout only") {
   CHECK(story.out.starts_with("Once upon a time"));
   CHECK(story.out.size() > 40);
   CHECK(story.out.find("tok/s") == std::string::npos);
-  CHECK_MESSAGE(story.err.starts_with("prompt "), story.err);
+  CHECK_MESSAGE(
+      story.err.starts_with("chaski: note: the answer is cut off by -n after 40 tokens\nprompt "),
+      story.err);
   CHECK(story.err.ends_with("; seed 7\n"));
-  CHECK(std::count(story.err.begin(), story.err.end(), '\n') == 1);
+  CHECK(std::count(story.err.begin(), story.err.end(), '\n') == 2);
   const Outcome json_story = chaski_run({"run", "-n", "40", "--seed", "7", "--json"});
   // stdout ends with a line end, also in a pipe
   CHECK(std::string(json::parse(json_story.out)["text"]) + "\n" == story.out);
@@ -217,7 +219,7 @@ TEST_CASE("cli/a full context and the reason for the end of a text are printed")
     return chaski_run(run_story(all));
   };
   const Outcome stopped = ran({});
-  CHECK_MESSAGE(stopped.error_says("the context of 64 tokens is full, the text ends here"),
+  CHECK_MESSAGE(stopped.error_says("cut off because the context of 64 tokens is full: "),
                 stopped.err);
   CHECK(stopped.error_says("; ended because the context is full; "));
   CHECK(json::parse(ran({"--json"}).out)["finish"] == "full");  // documented in docs/json.md
@@ -284,9 +286,6 @@ TEST_CASE("cli/run --cache: a stored prompt is not read again, and the text is t
   check_one_line(
       chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--answers", "2", "--cache", cache}),
       2, "--cache");
-  check_one_line(
-      chaski_run({"run", "-m", kStory, "-p", "a", "-n", "1", "--cache", folder / "no/file"}), 5,
-      "no/file");
 }
 
 TEST_CASE("cli/--answer-cache: a stored answer is returned without reading a token") {
@@ -341,9 +340,6 @@ TEST_CASE("cli/--answer-cache: a stored answer is returned without reading a tok
   const Outcome random = chaski_run(run_story({"-n", "3", "--answer-cache", none}));
   CHECK_MESSAGE(random.error_says("no effect with a random seed"), random.err);
   CHECK(!std::filesystem::exists(none));
-  write_file(folder / "file", "x");
-  check_one_line(chaski_run(run_story({"--temp", "0", "--answer-cache", folder / "file"})), 5,
-                 "cannot be created as a folder");
   check_one_line(chaski_run(run_story({"--answer-cache", kept, "--answers", "2"})), 2,
                  "--answer-cache");
 }

@@ -170,6 +170,13 @@ TEST_CASE(
       CHECK(json::parse(whole.out)["tool_calls"] == calls);
       CHECK(json::parse(whole.out)["text"] == "");
     }
+  // A call that is cut off.
+  const Outcome cut = chaski_run({"chat", "-m", model, "--seed", "3", "-n", "2", "--tools", tools,
+                                  "--tool-choice", "count", "-p", "Sing!"});
+  CHECK(cut.status == 9);
+  CHECK_MESSAGE(cut.error_says("note: the answer is cut off by -n after 2 tokens, before its tool "
+                               "call is complete\n"),
+                cut.err);
   // An answer without a call is an ordinary answer.
   const Outcome plain = asked({"--tools", tools, "-p", "A dog."});
   CHECK_MESSAGE(!plain.out.empty(), plain.err);

@@ -30,7 +30,6 @@ TEST_CASE("cli/usage errors are one line and status 2") {
       {{"run", "-n", "many", "-p", "a"}, "many"},
       {{"run", "-n", "-2", "-p", "a"}, "-2"},
       {{"run", "-t", "0", "-p", "a"}, "--threads"},
-      {{"run", "-p", "a", "-f", "b"}, "--file"},
       {{"run", "--temp", "-1", "-p", "a"}, "-1"},
       {{"run", "--kv", "q3", "-p", "a"}, "q3"},
       {{"run", "--stop", "", "-p", "a"}, "--stop"},
