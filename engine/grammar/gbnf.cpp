@@ -8,6 +8,8 @@ namespace chaski {
 
 namespace {
 
+constexpr int32_t kMostTokens = 100'000'000;
+
 bool names_rules(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
          c == '_';
@@ -27,8 +29,7 @@ class GbnfParser {
                                               name, name));
     const auto root = names_.find("root");
     if (root == names_.end())
-      fail(source_.code, "{}: there is no rule root, expected a line \"root ::= ...\"",
-           source_.name);
+      in_.wrong(source_.text.size(), "there is no rule root, expected a line \"root ::= ...\"");
     rules_->finish(root->second.rule);
     return rules_;
   }
@@ -73,6 +74,7 @@ class GbnfParser {
     skip_blanks(true);
     const Rules::Rule rule = this->rule(left, at);
     if (rules_->defined(rule)) in_.wrong(at, fmt::format("rule {} is defined twice", left));
+    rules_->locate(rule, source_.place(at));
     rules_->define(rule, alternatives(0));
     if (!in_.at_end() && in_.next() != '\n' && in_.next() != '\r')
       in_.expected("'|', the end of the line, or another item of the rule");
@@ -109,7 +111,7 @@ class GbnfParser {
       skip_blanks(depth > 0);
       if (names_rules(c) && in_.sees("::="))
         in_.wrong(at, "found the next rule, expected the end of the line before it");
-      while (const auto times = in_.repeats()) {
+      while (const auto times = in_.repeats(true)) {
         part = rules_->repeated(part, times->least, times->most);
         skip_blanks(depth > 0);
       }
@@ -133,8 +135,32 @@ class GbnfParser {
       if (!in_.take(")")) in_.expected("')'");
       return part;
     }
+    if (in_.sees("<") || in_.sees("!<")) return rules_->token(token());
     if (names_rules(in_.next())) return rules_->call(rule(name(), at));
-    in_.expected("a text in quotes, [characters], ., (a group) or a rule's name");
+    in_.expected("a text in quotes, [characters], ., <token>, (a group) or a rule's name");
+  }
+
+  // A token by its text or its id: <think>, <[151667]>; after a !, any token but this one.
+  Rules::TokenLiteral token() {
+    Rules::TokenLiteral literal;
+    literal.place = source_.place(in_.at());
+    literal.others = in_.take("!");
+    const size_t begin = in_.at();
+    if (in_.take("<[")) {
+      const size_t digits = in_.at();
+      literal.id = 0;
+      for (; in_.next() >= '0' && in_.next() <= '9'; in_.go_to(in_.at() + 1)) {
+        literal.id = literal.id * 10 + (in_.next() - '0');
+        if (literal.id > kMostTokens) in_.wrong(digits, "the id of a token is too large");
+      }
+      if (in_.at() == digits) in_.expected("the id of a token");
+      if (!in_.take("]>")) in_.expected("']>'");
+      return literal;
+    }
+    while (!in_.at_end() && in_.next() != '>' && in_.next() != '\n') in_.character();
+    if (!in_.take(">")) in_.expected("'>' after the text of a token");
+    literal.text = source_.text.substr(begin, in_.at() - begin);
+    return literal;
   }
 
   // A character, or an escape sequence.

@@ -1,6 +1,7 @@
 // GBNF, the grammar format of llama.cpp: rules `name ::= ...`; `root` is the rule of the whole
-// text. It has literals, classes, any character (.), groups, alternatives, * + ? {m,n}, comments
-// and recursion.
+// text. It has literals, classes, any character (.), tokens of the vocabulary, groups,
+// alternatives,
+// * + ? {m,n}, comments and recursion.
 #pragma once
 #include <memory>
 

@@ -20,6 +20,41 @@ Grammar::Grammar(std::shared_ptr<const Rules> rules, const Tokenizer& tokenizer)
     : rules_(std::move(rules)), tokenizer_(tokenizer), recognizer_(*rules_), trie_(tokenizer) {
   for (TokenId id = 0; id < tokenizer.size(); ++id)
     if (tokenizer.is_end(id)) end_tokens_.push_back(id);
+  for (const Rules::TokenLiteral& l : rules_->literals()) {
+    const TokenId id = l.id < 0 ? tokenizer.find(l.text).value_or(-1) : l.id;
+    if (id < 0 || id >= tokenizer.size())
+      fail(rules_->code(), "{}: {}: {} is no token of the model, which has {} tokens",
+           rules_->name(), l.place, l.shown(), tokenizer.size());
+    if (tokenizer.is_end(id))
+      fail(rules_->code(), "{}: {}: {} ends the text, expected another token", rules_->name(),
+           l.place, l.shown());
+    literals_.push_back(id);
+  }
+}
+
+Grammar::Place Grammar::after(Place place, TokenId token, std::string_view text) {
+  recognizer_.allow_work();
+  const Place by_bytes =
+      TokenTrie::takes(tokenizer_, token) ? recognizer_.read(place, text) : Recognizer::kNowhere;
+  if (literals_.empty()) return by_bytes;
+  return recognizer_.after_token(place, by_bytes, [&](int32_t literal) {
+    const bool same = literals_[size_t(literal)] == token;
+    return rules_->literals()[size_t(literal)].others ? !same && TokenTrie::takes(tokenizer_, token)
+                                                      : same;
+  });
+}
+
+void Grammar::allow_literals(Place place) {
+  if (literals_.empty()) return;
+  for (const int32_t literal : recognizer_.literals(place)) {
+    const TokenId named = literals_[size_t(literal)];
+    if (!rules_->literals()[size_t(literal)].others) {
+      set(named);
+      continue;
+    }
+    for (TokenId id = 0; id < tokenizer_.size(); ++id)
+      if (id != named && TokenTrie::takes(tokenizer_, id)) set(id);
+  }
 }
 
 bool Grammar::Mask::has(TokenId token) const {
@@ -46,6 +81,7 @@ const Grammar::Mask& Grammar::mask(Place place) {
   recognizer_.allow_work();
   bits_.assign(trie_.bit_words(), 0);
   trie_.allow(recognizer_, place, bits_);
+  allow_literals(place);
   if (recognizer_.may_end(place))
     for (const TokenId token : end_tokens_) set(token);
   return masks_.emplace(place, made()).first->second;
@@ -62,6 +98,7 @@ const Grammar::Mask& Grammar::opening_mask() {
                      : recognizer_.read(start, text) != Recognizer::kNowhere)
       set(id);
   }
+  allow_literals(start);
   return opening_.emplace(made());
 }
 
@@ -73,26 +110,53 @@ void Grammar::stay_small() {
   ++generation_;
 }
 
-GrammarText::Place GrammarText::after(Place place, TokenId token, bool first) {
+std::string GrammarText::text_of(TokenId token, bool first) const {
   const Tokenizer& t = grammar_.tokenizer();
-  Recognizer& r = grammar_.recognizer();
-  r.allow_work();
-  return first && opens_ ? r.read(place, t.decode({&token, 1})) : r.read(place, t.piece(token));
+  return first && opens_ ? t.decode({&token, 1}) : std::string(t.piece(token));
 }
 
-GrammarText::Place GrammarText::here() {
-  if (generation_ == grammar_.generation()) return place_;
+GrammarText::Here GrammarText::after(const Here& before, TokenId token, bool first) {
+  const std::string text = text_of(token, first);
+  if (!grammar_.rules().has_distinct()) return {grammar_.after(before.place, token, text), {}};
+  grammar_.recognizer().allow_work();
+  Here next = before;
+  next.place = TokenTrie::takes(grammar_.tokenizer(), token)
+                   ? next.items.read(grammar_.recognizer(), before.place, text)
+                   : Recognizer::kNowhere;
+  return next;
+}
+
+GrammarText::Here GrammarText::here() {
+  if (generation_ == grammar_.generation()) return here_;
   generation_ = grammar_.generation();
-  place_ = grammar_.recognizer().start();
-  for (size_t i = 0; i < tokens_.size(); ++i) place_ = after(place_, tokens_[i], i == 0);
-  return place_;
+  here_ = {grammar_.recognizer().start(), {}};
+  for (size_t i = 0; i < tokens_.size(); ++i) here_ = after(here_, tokens_[i], i == 0);
+  return here_;
 }
 
 void GrammarText::take(TokenId token) {
-  const Place next = after(here(), token, tokens_.empty());
-  ENSURE(next != Recognizer::kNowhere, "the grammar allows a drawn token");
+  const Here next = after(here(), token, tokens_.empty());
+  ENSURE(next.place != Recognizer::kNowhere, "the grammar allows a drawn token");
   tokens_.push_back(token);
-  place_ = next;
+  here_ = next;
+}
+
+// Removes tokens that the mask allows from logits_.
+void GrammarText::forbid_used_items(const Here& at, bool first) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  const Tokenizer& t = grammar_.tokenizer();
+  bool any = false;
+  for (TokenId id = 0; id < TokenId(logits_.size()); ++id) {
+    if (logits_[size_t(id)] == kNever) continue;
+    const bool allowed = at.items.surely_allows(t.piece(id)) || !TokenTrie::takes(t, id) ||
+                         after(at, id, first).place != Recognizer::kNowhere;
+    if (!allowed) logits_[size_t(id)] = kNever;
+    any |= allowed;
+  }
+  if (!any)
+    fail(grammar_.rules().code(),
+         "{}: after {} tokens, every item that may follow has occurred in its list (uniqueItems)",
+         grammar_.rules().name(), tokens_.size());
 }
 
 bool GrammarText::accepts(std::string_view text) {
@@ -105,13 +169,14 @@ bool GrammarText::accepts(std::string_view text) {
 std::span<const float> GrammarText::allowed(std::span<const float> logits,
                                             std::span<const TokenId> history) {
   grammar_.stay_small();
-  Place place = here();
+  Here place = here();
   bool first = tokens_.empty();
   for (const TokenId draft : history.subspan(history_)) {
     place = after(place, draft, first);
     first = false;
   }
-  const Grammar::Mask& mask = first && opens_ ? grammar_.opening_mask() : grammar_.mask(place);
+  const Grammar::Mask& mask =
+      first && opens_ ? grammar_.opening_mask() : grammar_.mask(place.place);
   if (mask.count == 0)
     fail(grammar_.rules().code(),
          "{}: the vocabulary has no token that the grammar allows here, after {} tokens",
@@ -128,6 +193,7 @@ std::span<const float> GrammarText::allowed(std::span<const float> logits,
         if (const size_t t = i * 64 + size_t(std::countr_zero(not_allowed)); t < logits_.size())
           logits_[t] = kNever;
   }
+  if (grammar_.rules().has_distinct()) forbid_used_items(place, first);
   return logits_;
 }
 
@@ -140,13 +206,18 @@ std::vector<TokenId> GrammarText::forced(int most) {
   if (opens_ && tokens_.empty()) return out;
   r.allow_work();
   std::string bytes;
-  Place begin = here(), end = begin;
+  Here known = here();
+  Place begin = known.place, end = begin;
   while (int(out.size()) < most) {
     for (int byte; bytes.size() < kMostForced && (byte = r.only_byte(end)) >= 0;
          bytes += char(byte))
       end = r.step(end, uint8_t(byte));
     const auto [token, size] = grammar_.trie().longest(bytes);
     if (size == 0 || (only_sure && grammar_.mask(begin).count > 1)) break;
+    if (grammar_.rules().has_distinct()) {
+      known = after(known, token, false);
+      if (known.place == Recognizer::kNowhere) break;
+    }
     out.push_back(token);
     begin = r.read(begin, std::string_view(bytes).substr(0, size));
     bytes.erase(0, size);
@@ -155,13 +226,12 @@ std::vector<TokenId> GrammarText::forced(int most) {
 }
 
 Draft GrammarText::fitting(const Draft& draft) {
-  std::vector<Place> places(draft.nodes.size());
+  std::vector<Here> places(draft.nodes.size());
   return draft.only([&](size_t i) {
     const auto [token, parent] = draft.nodes[i];
-    if (!TokenTrie::takes(grammar_.tokenizer(), token)) return false;
     places[i] =
         after(parent < 0 ? here() : places[size_t(parent)], token, tokens_.empty() && parent < 0);
-    return places[i] != Recognizer::kNowhere;
+    return places[i].place != Recognizer::kNowhere;
   });
 }
 

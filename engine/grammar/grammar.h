@@ -1,6 +1,6 @@
 // A grammar over the vocabulary of a model: which tokens may come next at each place of a text.
-// Masks are cached by place, so a place that occurs again costs a lookup. Control tokens are never
-// allowed, except the end tokens where the grammar may end.
+// Masks are cached by place, so a place that occurs again costs a lookup. Control tokens are
+// allowed only if the grammar names them; the end tokens where it may end.
 #pragma once
 #include <memory>
 #include <optional>
@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/grammar/distinct_items.h"
 #include "engine/grammar/vocabulary.h"
 #include "engine/passes/draft.h"
 
@@ -18,7 +19,7 @@ namespace chaski {
 class Grammar {
  public:
   using Place = Recognizer::Place;
-  // The tokenizer outlives it.
+  // The tokenizer outlives it. Throws an Error for a token of the grammar that it does not have.
   Grammar(std::shared_ptr<const Rules> rules, const Tokenizer& tokenizer);
 
   struct Mask {
@@ -33,6 +34,9 @@ class Grammar {
   // to another text.
   const Mask& opening_mask();
 
+  // The place after a token whose text here is `text`.
+  Place after(Place place, TokenId token, std::string_view text);
+
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const Rules& rules() const { return *rules_; }
   Recognizer& recognizer() { return recognizer_; }
@@ -45,13 +49,14 @@ class Grammar {
 
  private:
   Mask made();  // from bits_
+  void allow_literals(Place place);
   void set(TokenId token) { bits_[size_t(token) / 64] |= uint64_t(1) << token % 64; }
 
   std::shared_ptr<const Rules> rules_;
   const Tokenizer& tokenizer_;
   Recognizer recognizer_;
   TokenTrie trie_;
-  std::vector<TokenId> end_tokens_;
+  std::vector<TokenId> end_tokens_, literals_;  // literals_: as in Rules::literals()
   std::vector<uint64_t> bits_;
   std::unordered_map<Place, Mask> masks_;
   std::optional<Mask> opening_;
@@ -74,8 +79,8 @@ class GrammarText {
   void set_history(size_t size) { history_ = size; }
   void take(TokenId token);  // appends it to the text
   // Whether the text cannot continue.
-  bool is_over() { return !grammar_.recognizer().goes_on(here()); }
-  bool may_end() { return grammar_.recognizer().may_end(here()); }
+  bool is_over() { return !grammar_.recognizer().goes_on(here().place); }
+  bool may_end() { return grammar_.recognizer().may_end(here().place); }
   // Whether the whole text `text` satisfies the grammar. It may be shorter than the tokens' text.
   bool accepts(std::string_view text);
 
@@ -90,14 +95,22 @@ class GrammarText {
 
  private:
   using Place = Grammar::Place;
-  Place here();
-  Place after(Place place, TokenId token, bool first);
+  // A place of the text, and what the grammar alone does not remember.
+  struct Here {
+    Place place;
+    DistinctItems items;
+  };
+  Here here();
+  // Its place is kNowhere if the token is not allowed.
+  Here after(const Here& before, TokenId token, bool first);
+  std::string text_of(TokenId token, bool first) const;
+  void forbid_used_items(const Here& at, bool first);
 
   Grammar& grammar_;
   const bool opens_;
   std::vector<TokenId> tokens_;
   size_t history_ = 0;
-  Place place_ = Recognizer::kNowhere;
+  Here here_{Recognizer::kNowhere, {}};
   int generation_ = -1, drafted_ = 0, accepted_ = 0;
   std::vector<float> logits_;
 };

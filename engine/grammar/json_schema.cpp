@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/grammar/distinct_items.h"
 #include "engine/grammar/json_schema_keywords.h"
 #include "engine/grammar/json_schema_parser.h"
 
@@ -21,7 +22,8 @@ Rules::Rule SchemaParser::rule_of(const Json& schema, const std::string& path) {
   if (depth_ > 4 * kMostNested) wrong(path, "schemas are nested too deep, expected $ref");
   spend(kPartWork + path.size(), path);
   spend(schema, path);
-  const auto [known, fresh] = known_.try_emplace(schema.dump(), Rules::Rule(-1));
+  const auto [known, fresh] =
+      known_.try_emplace(schema.dump() + (distinct_ ? "!" : ""), Rules::Rule(-1));
   if (!fresh) return known->second;
   const Rules::Rule rule = known->second = rules_.declare(path.empty() ? "the schema" : path);
   ++depth_;
@@ -43,23 +45,32 @@ Rules::Part SchemaParser::called(const Json& schema, const std::string& path) {
 Rules::Part SchemaParser::part_of(const Json& schema, const std::string& path) {
   if (schema.is_boolean()) {
     if (!schema.get<bool>()) throw NothingFits();
-    return parts_.any_value();
+    return distinct_ ? part_of(Json::object(), path) : parts_.any_value();
   }
   if (!schema.is_object()) wrong(path, "is {}, expected a schema: an object", shown(schema));
   for (const auto& [key, value] : schema.items())
-    if (!is_remark(key) && !is_known(key))
-      wrong(path, "keyword {} is not supported, expected one of docs/grammar.md", escaped(key));
-  if (schema.contains("$ref") || schema.contains("allOf")) return part_of_merged(schema, path);
+    if (!is_remark(key) && !is_known(key)) unknown(key, path);
+  for (const auto& [key, value] : schema.items())
+    if (key == "$ref" || key == "allOf" || is_condition(key, value))
+      return part_of_merged(schema, path);
   for (const char* key : {"anyOf", "oneOf"})
     if (schema.contains(key)) return part_of_choice(schema, key, path);
   if (schema.contains("enum") || schema.contains("const")) return part_of_values(schema, path);
   std::vector<Rules::Part> parts;
   const std::vector<std::string> types = types_of(schema, path);
-  if (types.size() == families().size() &&
+  if (types.size() == families().size() && !schema.contains("not") && !distinct_ &&
       std::none_of(families().begin(), families().end(),
                    [&](const Family& f) { return is_about(schema, f); }))
     return parts_.any_value();
-  for (const std::string& type : types) parts.push_back(part_of_type(schema, type, path));
+  const bool numbers = std::find(types.begin(), types.end(), "number") != types.end();
+  for (const std::string& type : types) {
+    if (numbers && type == "integer") continue;
+    try {
+      parts.push_back(part_of_type(schema, type, path));
+    } catch (const NothingFits&) {
+    }
+  }
+  if (parts.empty()) throw NothingFits();
   return rules_.either(parts);
 }
 
@@ -115,32 +126,35 @@ Rules::Part SchemaParser::part_of_choice(const Json& schema, const char* key,
 }
 
 Rules::Part SchemaParser::part_of_values(const Json& schema, const std::string& path) {
-  for (const auto& [key, value] : schema.items())
-    if (key != "enum" && key != "const" && key != "type" && key != "nullable" && !is_remark(key))
-      wrong(path, "{} together with {} is not supported, expected one of them", escaped(key),
-            schema.contains("enum") ? "enum" : "const");
   Json values = schema.contains("enum") ? schema["enum"] : Json::array({schema["const"]});
   expect_list(values, path + "/enum");
-  if (schema.contains("enum") && schema.contains("const")) {
-    const bool in = std::find(values.begin(), values.end(), schema["const"]) != values.end();
-    values = in ? Json::array({schema["const"]}) : Json::array();
-  }
-  const std::vector<std::string> types = types_of(schema, path);
+  Json rest = Json::object();
+  for (const auto& [key, value] : schema.items())
+    if (key != "enum" && (key != "const" || schema.contains("enum"))) rest[key] = value;
   std::vector<Rules::Part> parts;
   for (const Json& value : values)
-    if (std::any_of(types.begin(), types.end(),
-                    [&](const std::string& type) { return is_of(value, type); }))
-      parts.push_back(rules_.text(spelled(value)));
+    if (fits(value, rest, path))
+      parts.push_back(rules_.text(distinct_ ? text_of_value(spelled(value)) : spelled(value)));
+  if (parts.empty()) throw NothingFits();
   return rules_.either(parts);
 }
 
 Rules::Part SchemaParser::part_of_type(const Json& schema, std::string_view type,
                                        const std::string& path) {
-  if (type == "null") return rules_.text("null");
-  if (type == "boolean") {
-    const Rules::Part values[] = {rules_.text("true"), rules_.text("false")};
+  const Json excluded = excluded_values(schema);
+  const auto is_excluded = [&](const Json& value) {
+    return std::find(excluded.begin(), excluded.end(), value) != excluded.end();
+  };
+  if (type == "null" || type == "boolean") {
+    std::vector<Rules::Part> values;
+    for (const Json& value : type == "null" ? Json::array({nullptr}) : Json::array({true, false}))
+      if (!is_excluded(value)) values.push_back(rules_.text(spelled(value)));
+    if (values.empty()) throw NothingFits();
     return rules_.either(values);
   }
+  for (const Json& value : excluded)
+    if (value.is_structured() && is_of(value, type))
+      wrong(path + "/not", "a given object or list is not supported here, expected other values");
   if (type == "integer" || type == "number") return part_of_number(schema, type, path);
   if (type == "string") return part_of_string(schema, path);
   return type == "array" ? part_of_array(schema, path) : part_of_object(schema, path);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <set>
 
 #include "engine/grammar/reader.h"
@@ -30,11 +31,36 @@ Json SchemaDocument::read() const {
     return true;
   };
   try {
-    return Json::parse(source_.text, check);
+    Json json = Json::parse(source_.text, check);
+    expect_exact_integers();
+    return json;
   } catch (const Json::parse_error& error) {
     source_.expected(std::min(source_.text.size(), std::max<size_t>(error.byte, 1) - 1), "JSON");
   } catch (const Json::exception&) {
     fail(source_.code, "{}: JSON has a number beyond the range of a double", source_.name);
+  }
+}
+
+// The JSON reader makes a double of an integer that has more than 64 bits.
+void SchemaDocument::expect_exact_integers() const {
+  const std::string& text = source_.text;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\')
+      ++i;
+    else if (text[i] == '"')
+      in_string = !in_string;
+    if (in_string || i >= text.size() || text[i] < '0' || text[i] > '9') continue;
+    const size_t begin = i;
+    i = std::min(text.find_first_not_of("0123456789.eE+-", i), text.size());
+    const std::string number = text.substr(begin, i - begin);
+    const char* most =
+        begin > 0 && text[begin - 1] == '-' ? "9223372036854775808" : "18446744073709551615";
+    const bool more =
+        number.size() == std::strlen(most) ? number > most : number.size() > std::strlen(most);
+    if (more && number.find_first_not_of("0123456789") == number.npos)
+      source_.wrong(begin, fmt::format("found {}, expected an integer of 64 bits", number));
+    --i;
   }
 }
 

@@ -40,6 +40,10 @@ class SchemaDocument {
     fail(source_.code, "{}: {}: {}", source_.name, path.empty() ? "the schema" : escaped(path),
          fmt::format(format, std::forward<Args>(args)...));
   }
+  [[noreturn]] void unknown(const std::string& key, const std::string& path) const {
+    wrong(path + "/" + key, "keyword {} is not supported, expected one of docs/grammar.md",
+          escaped(key));
+  }
   void expect_list(const Json& value, const std::string& path) const;
 
   // Counts work. $ref and allOf can repeat a schema exponentially often in a short text.
@@ -52,6 +56,7 @@ class SchemaDocument {
 
  private:
   Json read() const;
+  void expect_exact_integers() const;
   static size_t weight(const Json& value);
 
   const GrammarSource& source_;

@@ -27,8 +27,8 @@ constexpr std::string_view kRemarks[] = {"$schema",
                                          "contentMediaType",
                                          "$vocabulary"};
 
-constexpr std::string_view kForAll[] = {"$ref", "allOf", "anyOf", "oneOf",
-                                        "enum", "const", "type",  "nullable"};
+constexpr std::string_view kForAll[] = {"$ref", "allOf",    "anyOf", "oneOf", "enum", "const",
+                                        "type", "nullable", "not",   "if",    "then", "else"};
 
 }  // namespace
 
@@ -36,7 +36,7 @@ const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"object",
        {"properties", "required", "additionalProperties", "patternProperties", "minProperties",
-        "maxProperties"}},
+        "maxProperties", "propertyNames", "dependentRequired", "dependentSchemas", "dependencies"}},
       {"array", {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"}},
       {"string", {"pattern", "format", "minLength", "maxLength"}},
       {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},

@@ -1,7 +1,8 @@
 // JSON schemas: lists.
 #include <algorithm>
+#include <utility>
 
-#include "engine/grammar/counted_entries.h"
+#include "engine/grammar/distinct_items.h"
 #include "engine/grammar/json_schema_keywords.h"
 #include "engine/grammar/json_schema_parser.h"
 
@@ -9,7 +10,8 @@ namespace chaski::json_schema {
 
 namespace {
 
-constexpr size_t kMostUnique = 256;  // values of an enum with uniqueItems
+// Integers that are counted one by one. More are more than any list has items.
+constexpr size_t kMostUnique = 4096;
 
 }  // namespace
 
@@ -24,19 +26,24 @@ Rules::Part SchemaParser::part_of_array(const Json& schema, const std::string& p
     wrong(path, "additionalItems without a list of items is not supported");
   }
   if (!first.is_array()) wrong(path, "prefixItems is {}, expected a list of schemas", shown(first));
-  const int least = count(schema, "minItems", 0, path),
-            most = count(schema, "maxItems", Rules::kUnlimited, path);
+  const int least = count(schema, "minItems", 0, path);
+  int most = count(schema, "maxItems", Rules::kUnlimited, path);
   // Without `items`, further entries may be any value. They are generated only if minItems asks.
   if (rest.is_null() && (first.empty() || least > int(first.size()))) rest = true;
   if (rest == Json(false)) rest = Json();
 
-  if (is_unique(schema, path) && (most == Rules::kUnlimited || most > 1)) {
-    if (!first.empty())
-      wrong(path, "uniqueItems together with prefixItems is not supported, expected one of them");
-    return part_of_set(rest, least, most, path);
-  }
-
-  const Rules::Part open = rules_.chain(rules_.text("["), parts_.space());
+  const bool distinct = is_unique(schema, path) && (most == Rules::kUnlimited || most > 1);
+  if (distinct && distinct_)
+    wrong(path + "/uniqueItems", "is not supported inside items of another such list");
+  if (distinct && first.empty())
+    if (const auto n = values_of_item(rest, path)) {
+      if (least > int(*n)) throw NothingFits();
+      if (most == Rules::kUnlimited || most > int(*n)) most = int(*n);
+    }
+  const bool outside = std::exchange(distinct_, distinct_ || distinct);
+  const Rules::Part bracket = rules_.text("[");
+  if (distinct) rules_.mark_distinct(bracket.end);
+  const Rules::Part open = rules_.chain(bracket, parts_.space());
   const Rules::State close = rules_.state();
   Rules::State at = open.end;
   const auto add = [&](Rules::Rule item, int i) {
@@ -66,6 +73,7 @@ Rules::Part SchemaParser::part_of_array(const Json& schema, const std::string& p
     }
   }
   may_close(i);
+  distinct_ = outside;
   return rules_.chain({open.begin, close}, rules_.text("]"));
 }
 
@@ -76,43 +84,34 @@ bool SchemaParser::is_unique(const Json& schema, const std::string& path) const 
   return schema["uniqueItems"].get<bool>();
 }
 
-// Some of the values that an item may have, in their order: no grammar remembers which have come.
-Rules::Part SchemaParser::part_of_set(const Json& item, int least, int most,
-                                      const std::string& path) {
-  const Json said = item.is_object() ? flat(item, path + "/items") : item;
-  Json values = Json::array();
-  if (said.is_object() && said.contains("enum")) {
-    for (const auto& [key, value] : said.items())
-      if (key != "enum" && key != "type") values = Json();
-    const std::vector<std::string> types = types_of(said, path);
-    if (said["enum"].size() > kMostUnique)
-      wrong(path, "uniqueItems is not supported of an enum of more than {} values", kMostUnique);
-    if (values.is_array())
-      for (const Json& value : said["enum"]) {
-        if (value.is_structured())
-          wrong(path, "uniqueItems is not supported of an enum of objects or lists");
-        if (std::find(values.begin(), values.end(), value) == values.end() &&
-            std::any_of(types.begin(), types.end(),
-                        [&](const std::string& type) { return is_of(value, type); }))
-          values.push_back(value);
-      }
-  } else if (said == Json{{"type", "boolean"}}) {
-    values = {true, false};
+// How many different values an item has, if those are an enum, a range of integers, or true, false
+// and null. Nothing if it may have any number.
+std::optional<size_t> SchemaParser::values_of_item(const Json& item,
+                                                   const std::string& path) const {
+  Json said = item.is_object() ? flat(item, path + "/items") : item, values = Json::array();
+  if (!said.is_object()) return std::nullopt;
+  const std::vector<std::string> types = types_of(said, path);
+  const auto only = [&](auto... names) {
+    return std::all_of(types.begin(), types.end(),
+                       [&](const std::string& type) { return ((type == names) || ...); });
+  };
+  if (said.contains("enum")) {
+    values = said["enum"];
+    said.erase("enum");
+  } else if (only("boolean", "null")) {
+    values = {true, false, nullptr};
+  } else if (only("integer")) {
+    const auto least = bound(said, "minimum", path), most = bound(said, "maximum", path);
+    const Scaled low = least ? least->in_units(0, true) : 0, high = most ? most->in_units(0) : 0;
+    if (!least || !most || high - low >= Scaled(kMostUnique)) return std::nullopt;
+    for (Scaled i = low; i <= high; ++i) values.push_back(int64_t(i));
+  } else {
+    return std::nullopt;
   }
-  if (!values.is_array() || values.empty())
-    wrong(path,
-          "uniqueItems is not supported where items have no enum, expected one or maxItems 1");
-  if (least > int(values.size()) || (most != Rules::kUnlimited && most < least))
-    throw NothingFits();
-  if (most >= int(values.size())) most = Rules::kUnlimited;
-  const Rules::Part open = rules_.chain(rules_.text("["), parts_.space());
-  CountedEntries entries(rules_, parts_, open.end, least, most);
-  for (const Json& value : values) {
-    const Rules::Rule one = rules_.declare(path + "/items");
-    rules_.define(one, rules_.text(spelled(value)));
-    entries.add(one, true);
-  }
-  return rules_.chain({open.begin, entries.close(least)}, rules_.text("]"));
+  std::set<std::string> different;
+  for (const Json& value : values)
+    if (fits(value, said, path)) different.insert(text_of_value(spelled(value)));
+  return different.size();
 }
 
 }  // namespace chaski::json_schema

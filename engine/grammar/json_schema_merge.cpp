@@ -1,17 +1,14 @@
 #include "engine/grammar/json_schema_merge.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <numeric>
+#include <utility>
 
 #include "engine/grammar/json_schema_keywords.h"
 
 namespace chaski::json_schema {
 
 namespace {
-
-constexpr double kMostMultiple = 1e9;  // of multipleOf; the common multiple of two fits in 64 bits
 
 Json common_types(const Json& a, const Json& b) {
   const auto list = [](const Json& t) { return t.is_array() ? t : Json::array({t}); };
@@ -68,7 +65,9 @@ Json SchemaMerger::flat(const Json& schema, const std::string& path, int depth) 
     } else if (key == "const") {
       spend(value, path);
       more.push_back({{"enum", Json::array({value})}});
-    } else if (!is_remark(key)) {
+    } else if (is_condition(key, value)) {
+      more.push_back(flat(condition(schema, key, path), path + "/" + key, depth + 1));
+    } else if (!is_remark(key) && key != "then" && key != "else") {
       expect_kind(key, value, path);
       spend(value, path);
       out[key] = value;
@@ -84,6 +83,8 @@ void SchemaMerger::expect_kind(const std::string& key, const Json& value,
   if (key == "properties" && !value.is_object())
     wrong(path, "properties is {}, expected an object", shown(value));
   if (key == "enum") expect_list(value, path + "/enum");
+  if ((key == "pattern" || key == "format") && !value.is_string())
+    wrong(path, "{} is {}, expected a text", key, shown(value));
   if (key == "type") expect_types(value, path);
   if (key == "required") expect_names(value, path);
 }
@@ -132,6 +133,7 @@ Json SchemaMerger::merged(Json a, Json b, const std::string& path) const {
       wrong(path,
             "allOf: patternProperties together with additionalProperties of another part is not "
             "supported");
+  Json more = Json::array();  // exceptions
   for (auto& [key, value] : b.items()) {
     if (!a.contains(key)) {
       a[key] = std::move(value);
@@ -150,7 +152,17 @@ Json SchemaMerger::merged(Json a, Json b, const std::string& path) const {
       spend(3 * (mine.size() + value.size()) * value.size(), path);
       for (const auto& [name, schema] : value.items())
         mine[name] = mine.contains(name) ? both(mine[name], schema, path) : schema;
-    } else if (key == "items" || key == "additionalProperties") {
+    } else if (key == "pattern" || key == "format") {
+      more.push_back({{"type", "string"}, {"not", {{key, value}}}});
+    } else if (key == "not") {
+      for (Json& one : value["anyOf"]) more.push_back(std::move(one));
+    } else if (key == "anyOf" || key == "oneOf") {
+      expect_list(mine, path + "/" + key), expect_list(value, path + "/" + key);
+      Json pairs = Json::array();
+      for (const Json& one : mine)
+        for (const Json& other : value) pairs.push_back(both(one, other, path));
+      mine = std::move(pairs);
+    } else if (key == "items" || key == "additionalProperties" || key == "propertyNames") {
       mine = mine == Json(false) || value == Json(false) ? Json(false) : both(mine, value, path);
     } else if (key == "enum") {
       Json common = Json::array();
@@ -162,8 +174,7 @@ Json SchemaMerger::merged(Json a, Json b, const std::string& path) const {
     } else if (key == "uniqueItems") {
       mine = mine == Json(true) || value == Json(true);
     } else if (key == "multipleOf") {
-      const auto common = std::lcm(step(mine, path), step(value, path));
-      mine = common;
+      mine = common_step(step(mine, path), step(value, path), path);
     } else if (mine.is_number() && value.is_number()) {
       const bool least = key.starts_with("min") || key == "exclusiveMinimum";
       if ((mine < value) == least) mine = value;
@@ -171,6 +182,10 @@ Json SchemaMerger::merged(Json a, Json b, const std::string& path) const {
       wrong(path, "{} differs in two schemas that must both fit, which is not supported",
             escaped(key));
     }
+  }
+  for (Json& one : more) {
+    Json& known = a["not"]["anyOf"];
+    if (std::find(known.begin(), known.end(), one) == known.end()) known.push_back(std::move(one));
   }
   return a;
 }
@@ -204,12 +219,22 @@ std::vector<std::string> SchemaMerger::types_of(const Json& schema, const std::s
   return meant.empty() ? types : meant;
 }
 
-int64_t SchemaMerger::step(const Json& value, const std::string& path) const {
-  if (!value.is_number() || value.get<double>() < 1 || value.get<double>() > kMostMultiple ||
-      value.get<double>() != std::floor(value.get<double>()))
-    wrong(path, "multipleOf is {}, which is not supported, expected a whole number from 1 on",
-          shown(value));
-  return int64_t(value.get<double>());
+Decimal SchemaMerger::step(const Json& value, const std::string& path) const {
+  const auto step = value.is_number() ? Decimal::of(spelled(value)) : std::nullopt;
+  if (!step || step->digits <= 0)
+    wrong(path + "/multipleOf", "is {}, expected a number above 0 with at most {} decimals",
+          shown(value), kMostDecimals);
+  return *step;
+}
+
+Json SchemaMerger::common_step(const Decimal& a, const Decimal& b, const std::string& path) const {
+  const int decimals = std::max(a.decimals, b.decimals);
+  const Scaled x = a.in_units(decimals), y = b.in_units(decimals), most = power_of_ten(15);
+  Scaled divisor = x, rest = y;
+  while (rest != 0) divisor = std::exchange(rest, divisor % rest);
+  if (x > most || y > most || x / divisor * y > most)
+    wrong(path + "/multipleOf", "the common multiple of two schemas has more than 15 digits");
+  return Json::parse(fmt::format("{}e-{}", int64_t(x / divisor * y), decimals));
 }
 
 std::vector<bool> SchemaMerger::listed_apart(const std::vector<Json>& options,

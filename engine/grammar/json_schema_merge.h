@@ -3,19 +3,21 @@
 #include <string>
 #include <vector>
 
-#include "engine/grammar/json_schema_document.h"
+#include "engine/grammar/decimal_range.h"
+#include "engine/grammar/json_schema_logic.h"
 
 namespace chaski::json_schema {
 
 // Thrown for a schema that no value fits. A choice then leaves this alternative out.
 struct NothingFits {};
 
-class SchemaMerger : public SchemaDocument {
+class SchemaMerger : public SchemaLogic {
  public:
-  using SchemaDocument::SchemaDocument;
+  using SchemaLogic::SchemaLogic;
 
  protected:
-  // The schema together with all schemas that it refers to: without $ref, allOf and const.
+  // The schema together with all schemas that it refers to: without $ref, allOf, const
+  // and conditions.
   Json flat(const Json& schema, const std::string& path, int depth = 0) const;
   // One schema for values that fit both. Both are flat.
   Json merged(Json a, Json b, const std::string& path) const;
@@ -33,10 +35,11 @@ class SchemaMerger : public SchemaDocument {
   std::vector<std::string> said_types(const Json& schema, const std::string& path) const;
   // The same, but a schema without `type` means the types that its keywords constrain.
   std::vector<std::string> types_of(const Json& schema, const std::string& path) const;
-  int64_t step(const Json& value, const std::string& path) const;  // the value of multipleOf
+  Decimal step(const Json& value, const std::string& path) const;  // the value of multipleOf
 
  private:
   Json both(const Json& a, const Json& b, const std::string& path) const;
+  Json common_step(const Decimal& a, const Decimal& b, const std::string& path) const;
   // additionalProperties of `from` also constrains properties that only `to` names.
   void spread_additional(const Json& from, Json& to, const std::string& path) const;
 };

@@ -1,5 +1,6 @@
 // JSON schemas: numbers.
-#include <cmath>
+#include <algorithm>
+#include <utility>
 
 #include "engine/grammar/json_schema_parser.h"
 
@@ -7,51 +8,85 @@ namespace chaski::json_schema {
 
 namespace {
 
-// A double holds every whole number up to 2^53.
-constexpr double kMostBound = 9007199254740992;
+// Decimals of a number between bounds, unless a bound has more.
+constexpr int kDecimals = 6;
+// Digits before the point of different numbers that are different doubles.
+constexpr int kDistinctDigits = 9;
 
 }  // namespace
 
-std::optional<int64_t> SchemaParser::bound(const Json& schema, const char* key, bool integer,
+// A bound without digits is one that no supported number reaches.
+std::optional<Decimal> SchemaParser::bound(const Json& schema, const char* key,
                                            const std::string& path) const {
   if (!schema.contains(key)) return std::nullopt;
   const Json& value = schema[key];
-  if (!value.is_number() || std::abs(value.get<double>()) > kMostBound)
-    wrong(path, "{} is {}, expected a number between -2^53 and 2^53", key, shown(value));
-  const double x = value.get<double>();
+  if (!value.is_number()) wrong(path, "{} is {}, expected a number", key, shown(value));
   const bool least = std::string_view(key).ends_with("inimum");
-  if (x == std::floor(x)) return int64_t(x);
-  if (!integer)
-    wrong(path, "{} is {}, which is not supported, expected a whole number", key, shown(value));
-  // A fraction is never reached, so its bound is the next integer whether exclusive or not. The
-  // caller moves an exclusive bound by one, which is undone here in advance.
-  const bool exclusive = std::string_view(key).starts_with("ex");
-  const double next = least ? std::ceil(x) : std::floor(x);
-  return int64_t(exclusive ? next + (least ? -1 : 1) : next);
+  if (const auto bound = Decimal::of(spelled(value), least ? 1 : -1)) return bound;
+  if ((value > Json(0)) == least)
+    wrong(path + "/" + key, "is {}, which is not supported", shown(value));
+  return std::nullopt;
 }
 
-// Multiples of a whole number are generated as integers.
 Rules::Part SchemaParser::part_of_number(const Json& schema, std::string_view type,
                                          const std::string& path) {
-  const bool multiple = schema.contains("multipleOf"), integer = type == "integer" || multiple;
-  JsonParts::Bounds b;
-  b.least = bound(schema, "minimum", integer, path);
-  b.most = bound(schema, "maximum", integer, path);
-  const auto above = bound(schema, "exclusiveMinimum", integer, path),
-             below = bound(schema, "exclusiveMaximum", integer, path);
-  if (above && (!b.least || *above >= *b.least)) b.least = above, b.least_too = false;
-  if (below && (!b.most || *below <= *b.most)) b.most = below, b.most_too = false;
-  if (!integer) return parts_.number(b);
-  if (b.least && !b.least_too) ++*b.least;
-  if (b.most && !b.most_too) --*b.most;
-  if (!multiple) return parts_.integer(b.least, b.most);
-  const int64_t of = step(schema["multipleOf"], path);
-  if (!parts_.can_be_multiple(of, b.least, b.most))
-    wrong(path,
-          "multipleOf is {}, which is not supported, expected at most 100, or bounds with at "
-          "most 1000 multiples between them",
-          of);
-  return parts_.multiple(of, b.least, b.most);
+  const auto least = bound(schema, "minimum", path), most = bound(schema, "maximum", path),
+             above = bound(schema, "exclusiveMinimum", path),
+             below = bound(schema, "exclusiveMaximum", path);
+  std::vector<Decimal> except;
+  for (const Json& value : excluded_values(schema))
+    if (const auto number = value.is_number() ? Decimal::of(spelled(value)) : std::nullopt)
+      except.push_back(*number);
+  const bool multiple = schema.contains("multipleOf"),
+             bounded = multiple || schema.contains("minimum") || schema.contains("maximum") ||
+                       schema.contains("exclusiveMinimum") || schema.contains("exclusiveMaximum");
+  const bool any = type == "number" && !bounded && except.empty();
+  if (any && !distinct_) return parts_.number();
+
+  DecimalRange range;
+  range.shortest = distinct_;
+  if (multiple) {
+    const Decimal of = step(schema["multipleOf"], path);
+    range.step = of.digits, range.decimals = of.decimals;
+    if (type == "integer") {  // the smallest multiple that is whole
+      Scaled divisor = of.digits, rest = power_of_ten(of.decimals);
+      while (rest != 0) divisor = std::exchange(rest, divisor % rest);
+      range.step = of.digits / divisor, range.decimals = 0;
+    }
+  } else if (type == "number") {
+    range.decimals = kDecimals;
+    for (const auto& b : {least, most, above, below})
+      if (b) range.decimals = std::max(range.decimals, b->decimals);
+    for (const Decimal& x : except) range.decimals = std::max(range.decimals, x.decimals);
+  }
+  const int units = range.decimals;
+  if (any) range.most = power_of_ten(kDistinctDigits + units) - 1, range.least = -*range.most;
+  if (least) range.least = least->in_units(units, true);
+  if (most) range.most = most->in_units(units);
+  if (above)
+    range.least =
+        std::max(range.least.value_or(above->in_units(units) + 1), above->in_units(units) + 1);
+  if (below) {
+    const Scaled last = below->in_units(units, true) - 1;
+    range.most = std::min(range.most.value_or(last), last);
+  }
+  const Json& format = schema.contains("format") ? schema["format"] : Json();
+  if (const int bits = format == Json("int32") ? 31 : format == Json("int64") ? 63 : 0) {
+    const Scaled limit = (Scaled(1) << bits) * power_of_ten(units),
+                 last = limit - power_of_ten(units);
+    range.least = std::max(range.least.value_or(-limit), -limit);
+    range.most = std::min(range.most.value_or(last), last);
+  }
+  if (range.least && range.most && *range.least > *range.most) throw NothingFits();
+  if (!range.is_supported())
+    wrong(path + "/multipleOf",
+          "is {}, which is not supported, expected at most 1000 units of its last digit, or bounds "
+          "with at most 1000 multiples between them",
+          shown(schema["multipleOf"]));
+  std::vector<Scaled> gaps;
+  for (const Decimal& x : except)
+    if (x.decimals <= units) gaps.push_back(x.in_units(units));
+  return range.part(rules_, gaps);
 }
 
 int SchemaParser::count(const Json& schema, const char* key, int otherwise,

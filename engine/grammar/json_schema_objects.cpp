@@ -1,10 +1,10 @@
 // JSON schemas: objects.
 #include <algorithm>
+#include <utility>
 
 #include "engine/grammar/counted_entries.h"
 #include "engine/grammar/json_schema_keywords.h"
 #include "engine/grammar/json_schema_parser.h"
-#include "engine/grammar/recognizer.h"
 #include "engine/grammar/regex.h"
 
 namespace chaski::json_schema {
@@ -25,35 +25,57 @@ SchemaParser::Patterned SchemaParser::patterned(const Json& schema,
       wrong(path, "several patternProperties are not supported, expected one of them");
     out.schema = &value;
     out.patterns.push_back(pattern);
-    const GrammarSource source = pattern_source(place, pattern);
-    Rules rules(source);
-    const Rules::Rule root = rules.declare("root");
-    rules.define(root,
-                 search_part(rules, source, [&](const CodeSet& set) { return rules.one_of(set); }));
-    rules.finish(root);
-    Recognizer recognizer(rules);
-    for (const std::string& name : names) {
-      spend(name.size() + kValueWork, path);
-      recognizer.allow_work();
-      const Recognizer::Place at = recognizer.read(recognizer.start(), name);
-      if (at != Recognizer::kNowhere && recognizer.may_end(at))
-        wrong(path,
-              "patternProperties {} fits {}, which properties or required names, and is not "
-              "supported",
+    for (const std::string& name : names)
+      if (matches(name, "pattern", pattern, place))
+        wrong(place, "pattern {} fits {}, which properties or required names, and is not supported",
               escaped(pattern), escaped(name));
-    }
   }
   return out;
 }
 
-Rules::Part SchemaParser::name_of(const Patterned& others, const std::string& path) {
-  std::vector<Rules::Part> names;
-  for (const std::string& pattern : others.patterns) {
-    const GrammarSource source = pattern_source(path, pattern);
-    names.push_back(
-        search_part(rules_, source, [&](const CodeSet& set) { return parts_.character(set); }));
+// `allowed` constrains names (propertyNames); null: nothing. Names of `named` are left out.
+Rules::Part SchemaParser::name_of(const Patterned& others, const Json& allowed,
+                                  const std::vector<std::string>& named, const std::string& path) {
+  const auto any_of = [&](Rules& rules, const auto& characters) {
+    std::vector<Rules::Part> names;
+    for (const std::string& pattern : others.patterns)
+      names.push_back(search_part(rules, pattern_source(path, pattern), characters));
+    return rules.either(names);
+  };
+  if (allowed.is_null() && !others.schema) return parts_.name_except(named);
+  if (allowed.is_null())
+    return parts_.quoted(any_of(rules_, [&](const CodeSet& set) { return parts_.character(set); }));
+  TextProduct texts;
+  if (others.schema) {
+    auto rules = std::make_shared<Rules>(source());
+    const Rules::Rule root = rules->declare("a name");
+    rules->define(root, any_of(*rules, [&](const CodeSet& set) { return rules->one_of(set); }));
+    rules->finish(root);
+    texts.add(rules, true);
   }
-  return parts_.quoted(rules_.either(names));
+  Json demands = allowed;
+  if (!named.empty()) demands["not"]["anyOf"].push_back({{"enum", named}});
+  texts.limit(count(allowed, "minLength", 0, path),
+              count(allowed, "maxLength", Rules::kUnlimited, path));
+  add_texts(texts, demands, path);
+  return part_of_product(texts, path);
+}
+
+// The schema of member names; null: any name.
+Json SchemaParser::names_schema(const Json& schema, const std::string& path) const {
+  if (!schema.contains("propertyNames")) return Json();
+  const std::string place = path + "/propertyNames";
+  try {
+    Json allowed = flat(schema["propertyNames"], place);
+    for (const auto& [key, value] : allowed.items())
+      if (key == "anyOf" || key == "oneOf")
+        wrong(place, "{} is not supported here, expected a pattern or an enum", key);
+      else if (!is_known(key))
+        unknown(key, place);
+    return allowed;
+  } catch (const NothingFits&) {
+    return {{"enum", Json::array()}};
+  }
 }
 
 Rules::Part SchemaParser::part_of_object(const Json& schema, const std::string& path) {
@@ -72,22 +94,45 @@ Rules::Part SchemaParser::part_of_object(const Json& schema, const std::string& 
     wrong(path, "additionalProperties is {}, expected true, false or a schema", shown(more));
   const int least = count(schema, "minProperties", 0, path),
             most = count(schema, "maxProperties", Rules::kUnlimited, path);
+  const Json allowed = names_schema(schema, path);
+  const auto may_be = [&](const std::string& name) {
+    return allowed.is_null() || fits(Json(name), allowed, path);
+  };
   const bool counted = least > 0 || most != Rules::kUnlimited;
   std::set<std::string> unnamed = required, all_names = required;
   std::vector<std::pair<std::string, const Json*>> members;
-  for (const auto& [name, value] : said.items())
-    members.emplace_back(name, &value), unnamed.erase(name), all_names.insert(name);
+  for (const std::string& name : required)
+    if (!may_be(name)) throw NothingFits();
+  for (const auto& [name, value] : said.items()) {
+    unnamed.erase(name), all_names.insert(name);
+    if (may_be(name)) members.emplace_back(name, &value);
+  }
   const Patterned others = patterned(schema, all_names, path);
-  if (said.empty() && required.empty() && more == Json(true) && !others.schema && !counted)
+  if (said.empty() && required.empty() && more == Json(true) && !others.schema && !counted &&
+      allowed.is_null())
     return parts_.any_object();
   if (!unnamed.empty() && schema.contains("additionalProperties") && more == Json(false))
     throw NothingFits();
+  Json other_values;
   const Json any = more == Json(false) ? Json(true) : more;
   for (const std::string& name : unnamed) members.emplace_back(name, &any);
   if (others.schema)
     more = *others.schema;
   else if (least > int(members.size()) && !schema.contains("additionalProperties"))
     more = true;
+  if (more != Json(false) && allowed.contains("enum")) {
+    for (const Json& value : allowed["enum"]) {
+      if (!value.is_string() || !may_be(value)) continue;
+      const auto name = value.get<std::string>();
+      const bool fits_one =
+          !others.schema || std::any_of(others.patterns.begin(), others.patterns.end(),
+                                        [&](const std::string& pattern) {
+                                          return matches(name, "pattern", pattern, path);
+                                        });
+      if (fits_one && all_names.insert(name).second) members.emplace_back(name, &other_values);
+    }
+    other_values = std::exchange(more, false);
+  }
   // Other members may all have the same name, so only one of them counts.
   const int surely = int(members.size()) + (more != Json(false) ? 1 : 0);
   if ((least > surely && more == Json(false)) ||
@@ -111,7 +156,7 @@ Rules::Part SchemaParser::part_of_object(const Json& schema, const std::string& 
   if (more != Json(false)) {
     const std::string place =
         path + (others.schema ? "/patternProperties" : "/additionalProperties");
-    const Rules::Part name = others.schema ? name_of(others, place) : parts_.name_except(names);
+    const Rules::Part name = name_of(others, allowed, names, place);
     spend(counted ? kPartWork * entries.ways() : 0, path);
     entries.add_others(member(rules_.chain(name, rules_.text(":")), more, place), least);
   }

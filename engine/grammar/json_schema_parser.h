@@ -10,6 +10,7 @@
 
 #include "engine/grammar/json_parts.h"
 #include "engine/grammar/json_schema_merge.h"
+#include "engine/grammar/text_product.h"
 
 namespace chaski::json_schema {
 
@@ -32,20 +33,18 @@ class SchemaParser : private SchemaMerger {
   Rules::Part part_of_type(const Json& schema, std::string_view type, const std::string& path);
 
   Rules::Part part_of_number(const Json& schema, std::string_view type, const std::string& path);
-  // A bound as a whole number; for integers a fractional bound becomes the next allowed one.
-  std::optional<int64_t> bound(const Json& schema, const char* key, bool integer,
-                               const std::string& path) const;
+  std::optional<Decimal> bound(const Json& schema, const char* key, const std::string& path) const;
   // The value of minLength, maxItems and others; `otherwise` if the keyword is missing.
   int count(const Json& schema, const char* key, int otherwise, const std::string& path) const;
 
   Rules::Part part_of_string(const Json& schema, const std::string& path);
-  std::string pattern_of(const std::string& format, const std::string& path) const;
+  Rules::Part part_of_product(TextProduct& texts, const std::string& path);
+  // Adds what pattern, format and exceptions demand of a text, as far as it is more than lengths.
+  void add_texts(TextProduct& texts, const Json& schema, const std::string& path) const;
 
   Rules::Part part_of_array(const Json& schema, const std::string& path);
   bool is_unique(const Json& schema, const std::string& path) const;
-  // A list with uniqueItems: some of the values that an item may have, in the order of the schema,
-  // because a grammar cannot remember which values have occurred.
-  Rules::Part part_of_set(const Json& item, int least, int most, const std::string& path);
+  std::optional<size_t> values_of_item(const Json& item, const std::string& path) const;
 
   // Members whose names fit one of several patterns and whose values fit one schema.
   struct Patterned {
@@ -55,7 +54,9 @@ class SchemaParser : private SchemaMerger {
   // No pattern may fit one of `names`, which the schema names itself.
   Patterned patterned(const Json& schema, const std::set<std::string>& names,
                       const std::string& path);
-  Rules::Part name_of(const Patterned& others, const std::string& path);
+  Rules::Part name_of(const Patterned& others, const Json& allowed,
+                      const std::vector<std::string>& named, const std::string& path);
+  Json names_schema(const Json& schema, const std::string& path) const;
   Rules::Part part_of_object(const Json& schema, const std::string& path);
   Rules::Rule member(Rules::Part key, const Json& value, const std::string& path);
 
@@ -63,6 +64,8 @@ class SchemaParser : private SchemaMerger {
   JsonParts parts_;
   std::map<std::string, Rules::Rule> known_;  // by the text of the schema
   int steps_ = 0, depth_ = 0;
+  // Inside an item of a list with uniqueItems: values have one spelling each (distinct_items.h).
+  bool distinct_ = false;
 };
 
 }  // namespace chaski::json_schema

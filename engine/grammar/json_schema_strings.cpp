@@ -6,17 +6,17 @@ namespace chaski::json_schema {
 
 namespace {
 
-struct Format {
-  std::string_view name, pattern;
-};
-// A date is a day that every year has, so February ends with the 28th.
-constexpr Format kFormats[] = {
-    {"date",
-     "[1-9]\\d{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1\\d|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|"
-     "(?:0[13578]|1[02])-31)"},
-    {"time",
-     "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"},
-    {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"}};
+// These texts and no others.
+std::shared_ptr<const Rules> literals(const std::vector<std::string>& texts,
+                                      const GrammarSource& source) {
+  auto rules = std::make_shared<Rules>(source);
+  std::vector<Rules::Part> parts;
+  for (const std::string& text : texts) parts.push_back(rules->text(text));
+  const Rules::Rule root = rules->declare("texts");
+  rules->define(root, rules->either(parts));
+  rules->finish(root);
+  return rules;
+}
 
 }  // namespace
 
@@ -24,35 +24,51 @@ Rules::Part SchemaParser::part_of_string(const Json& schema, const std::string& 
   const int least = count(schema, "minLength", 0, path),
             most = count(schema, "maxLength", Rules::kUnlimited, path);
   const bool bounded = schema.contains("minLength") || schema.contains("maxLength");
-  const char* of = schema.contains("pattern") ? "pattern" : "format";
-  if (!schema.contains(of)) {
-    if (!bounded) return parts_.any_string();
-    if (most != Rules::kUnlimited && most < least) throw NothingFits();
-    return parts_.string(least, most);
+  if (most != Rules::kUnlimited && most < least) throw NothingFits();
+  const bool pattern = schema.contains("pattern"), format = schema.contains("format");
+  if (schema.contains("not") || (bounded ? pattern || format : pattern && format)) {
+    TextProduct texts;
+    texts.limit(least, most);
+    add_texts(texts, schema, path);
+    return part_of_product(texts, path);
   }
-  if (bounded || (schema.contains("pattern") && schema.contains("format")))
-    wrong(path, "{} together with {} is not supported, expected one of them", of,
-          schema.contains("minLength")   ? "minLength"
-          : schema.contains("maxLength") ? "maxLength"
-                                         : "format");
-  const Json& value = schema[of];
-  if (!value.is_string()) wrong(path, "{} is {}, expected a text", of, shown(value));
-  std::string pattern = value.get<std::string>();
-  if (of == std::string_view("format")) pattern = "^(?:" + pattern_of(pattern, path) + ")$";
-  const GrammarSource source = pattern_source(path + "/" + of, pattern);
+  if (!pattern && !format && distinct_)
+    return parts_.quoted(rules_.repeated(parts_.character(CodeSet::all()), least, most));
+  if (!pattern && !format) return bounded ? parts_.string(least, most) : parts_.any_string();
+  const char* key = pattern ? "pattern" : "format";
+  const std::string place = path + "/" + key;
+  if (!schema[key].is_string()) wrong(path, "{} is {}, expected a text", key, shown(schema[key]));
+  const GrammarSource source = pattern_source(
+      place, pattern ? schema[key].get<std::string>() : pattern_of(schema[key], place));
   return parts_.quoted(
       search_part(rules_, source, [&](const CodeSet& set) { return parts_.character(set); }));
 }
 
-std::string SchemaParser::pattern_of(const std::string& format, const std::string& path) const {
-  std::string names;
-  for (const Format& f : kFormats) {
-    if (f.name == format) return std::string(f.pattern);
-    names += std::string(f.name) + ", ";
-  }
-  if (format == "date-time") return pattern_of("date", path) + "T" + pattern_of("time", path);
-  wrong(path, "format {} is not supported, expected {}date-time or a pattern", escaped(format),
-        names);
+void SchemaParser::add_texts(TextProduct& texts, const Json& schema,
+                             const std::string& path) const {
+  const auto add = [&](const Json& part, bool fits) {
+    for (const char* key : {"pattern", "format"})
+      if (part.contains(key)) texts.add(texts_of(key, part[key], path), fits);
+  };
+  add(schema, true);
+  if (!schema.contains("not")) return;
+  std::vector<std::string> excluded;
+  for (const Json& value : excluded_values(schema))
+    if (value.is_string()) excluded.push_back(value.get<std::string>());
+  if (!excluded.empty()) texts.add(literals(excluded, source()), false);
+  for (const Json& one : schema["not"]["anyOf"])
+    one.contains("not") ? add(one["not"], true) : add(one, false);
+}
+
+Rules::Part SchemaParser::part_of_product(TextProduct& texts, const std::string& path) {
+  const auto part = texts.part(rules_);
+  if (!part)
+    wrong(path,
+          "pattern, format, lengths and exceptions together need more than {} states, expected "
+          "fewer of them or a smaller length",
+          TextProduct::kMostStates);
+  spend(kPartWork, path);
+  return parts_.quoted(*part);
 }
 
 }  // namespace chaski::json_schema

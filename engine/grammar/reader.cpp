@@ -70,18 +70,30 @@ int GrammarReader::number() {
   return value;
 }
 
-std::optional<GrammarReader::Repeats> GrammarReader::repeats() {
+std::optional<GrammarReader::Repeats> GrammarReader::repeats(bool blanks) {
   if (take("*")) return Repeats{0, Rules::kUnlimited};
   if (take("+")) return Repeats{1, Rules::kUnlimited};
   if (take("?")) return Repeats{0, 1};
   const size_t begin = at_;
   if (!take("{")) return std::nullopt;
+  const auto skip = [&] {
+    while (blanks && (take(" ") || take("\t"))) continue;
+  };
+  const auto count = [&] {
+    skip();
+    const int n = number();
+    skip();
+    return n;
+  };
   Repeats r;
+  skip();
   // Programs disagree on {,n}: plain text in ECMA-262, an error in llama.cpp, {0,n} elsewhere.
   if (next() == ',') wrong(begin, "found {, without a minimum of repetitions, expected {0,n}");
-  r.least = number();
-  r.most = r.least;
-  if (take(",")) r.most = next() == '}' ? Rules::kUnlimited : number();
+  r.least = r.most = count();
+  if (take(",")) {
+    skip();
+    r.most = next() == '}' ? Rules::kUnlimited : count();
+  }
   if (!take("}")) expected("'}'");
   if (r.most != Rules::kUnlimited && r.most < r.least)
     wrong(begin, fmt::format("the minimum of repetitions {} is larger than the maximum {}, "

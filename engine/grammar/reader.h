@@ -30,11 +30,12 @@ class GrammarReader {
   // The character of an escape sequence after its backslash: \n \r \t \f \v \0 \xHH \uHHHH
   // \UHHHHHHHH. If there is none of these, it reads and returns nothing.
   std::optional<uint32_t> escape();
-  // Reads * + ? {m} {m,} or {m,n}; nothing if none of these is next.
+  // Reads * + ? {m} {m,} or {m,n}; nothing if none of these is next. `blanks`: spaces are allowed
+  // inside the braces.
   struct Repeats {
     int least = 1, most = 1;
   };
-  std::optional<Repeats> repeats();
+  std::optional<Repeats> repeats(bool blanks = false);
 
   [[noreturn]] void expected(std::string_view what) const { source_.expected(at_, what); }
   [[noreturn]] void wrong(size_t at, const std::string& what) const { source_.wrong(at, what); }

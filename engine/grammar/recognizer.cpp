@@ -96,14 +96,16 @@ void Recognizer::clear_seen() {
 }
 
 // The place of the ways that were added and of those that they lead to without reading a byte.
-Recognizer::Place Recognizer::close() {
-  ends_ = false;
+Recognizer::Place Recognizer::close(bool ends) {
+  ends_ = ends;
   reading_.clear();
+  bool distinct = false;
   for (size_t i = 0; i < seen_list_.size(); ++i) {
     const Way way = seen_list_[i];
     const auto state = Rules::State(way >> 32);
     const auto stack = uint32_t(way);
-    if (!rules_.bytes(state).empty()) reading_.push_back(way);
+    distinct = distinct || (rules_.has_distinct() && rules_.is_distinct(state));
+    if (!rules_.bytes(state).empty() || !rules_.tokens(state).empty()) reading_.push_back(way);
     for (const Rules::SkipEdge& e : rules_.skips(state)) add(e.to, stack);
     // If nothing follows a call, it need not be on the stack. So a list written as a rule that
     // calls itself at its end stays at one place.
@@ -123,7 +125,7 @@ Recognizer::Place Recognizer::close() {
   Place& place = known->second[ends_ ? 1 : 0];
   if (place == kNowhere) {
     place = Place(places_.size());
-    places_.push_back({&known->first, ends_, nullptr, kNotComputed});
+    places_.push_back({&known->first, ends_, nullptr, kNotComputed, distinct});
   }
   return place;
 }
@@ -144,15 +146,26 @@ Recognizer::Place Recognizer::compute(Place place, uint8_t byte) {
   return (*places_[size_t(place)].row)[byte] = next;
 }
 
+std::vector<int32_t> Recognizer::literals(Place place) const {
+  std::vector<int32_t> all;
+  for (const Way way : *places_[size_t(place)].ways)
+    for (const Rules::TokenEdge& e : rules_.tokens(Rules::State(way >> 32)))
+      if (std::find(all.begin(), all.end(), e.literal) == all.end()) all.push_back(e.literal);
+  return all;
+}
+
 int Recognizer::only_byte(Place place) {
   if (places_[size_t(place)].only == kNotComputed) {
     // Every edge of a finished grammar leads to an end, so the ranges of the edges are sufficient.
     int low = 256, high = -1;
     work_ += places_[size_t(place)].ways->size();
     if (!may_end(place))
-      for (const Way way : *places_[size_t(place)].ways)
-        for (const Rules::ByteEdge& e : rules_.bytes(Rules::State(way >> 32)))
+      for (const Way way : *places_[size_t(place)].ways) {
+        const auto state = Rules::State(way >> 32);
+        for (const Rules::ByteEdge& e : rules_.bytes(state))
           low = std::min<int>(low, e.low), high = std::max<int>(high, e.high);
+        if (!rules_.tokens(state).empty()) high = 256;
+      }
     places_[size_t(place)].only = low == high ? int16_t(low) : int16_t(-1);
   }
   return places_[size_t(place)].only;

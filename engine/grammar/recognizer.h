@@ -42,7 +42,23 @@ class Recognizer {
       place = step(place, uint8_t(bytes[i]));
     return place;
   }
+  // The token edges at a place, as indices of Rules::literals().
+  std::vector<int32_t> literals(Place place) const;
+  // The place after a token that `matches` some literals, and whose bytes lead to `by_bytes`.
+  template <class Matches>
+  Place after_token(Place place, Place by_bytes, const Matches& matches) {
+    for (const Way way : *places_[size_t(place)].ways)
+      for (const Rules::TokenEdge& e : rules_.tokens(Rules::State(way >> 32)))
+        if (matches(e.literal)) add(e.to, uint32_t(way));
+    if (seen_list_.empty()) return by_bytes;
+    if (by_bytes == kNowhere) return close();
+    for (const Way way : *places_[size_t(by_bytes)].ways)
+      add(Rules::State(way >> 32), uint32_t(way));
+    return close(may_end(by_bytes));
+  }
   bool may_end(Place place) const { return places_[size_t(place)].ends; }
+  // Whether the last byte opened a list whose items are all different.
+  bool opens_distinct(Place place) const { return places_[size_t(place)].opens_distinct; }
   bool goes_on(Place place) const { return !places_[size_t(place)].ways->empty(); }
   // The only byte that may follow; -1 if there are several, or if the text may end here.
   int only_byte(Place place);
@@ -59,6 +75,7 @@ class Recognizer {
     bool ends;
     Row* row;
     int16_t only;
+    bool opens_distinct;
   };
   struct Stack {
     Rules::State back;  // where the calling rule continues
@@ -74,7 +91,7 @@ class Recognizer {
   void add(Rules::State state, uint32_t stack);
   void clear_seen();
   uint32_t push(Rules::State back, uint32_t below);
-  Place close();
+  Place close(bool ends = false);
 
   const Rules& rules_;
   std::vector<Known> places_;

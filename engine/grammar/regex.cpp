@@ -1,5 +1,7 @@
 #include "engine/grammar/regex.h"
 
+#include <utf8proc.h>
+
 #include "engine/grammar/reader.h"
 
 namespace chaski {
@@ -11,17 +13,58 @@ const CodeSet& line_ends() {
   return set;
 }
 
-// The set of \d, \w, \s or their complements; nothing for another letter. Engines disagree on
-// spaces and digits beyond ASCII, so these are neither in a class nor in its complement.
-std::optional<CodeSet> class_of(char letter) {
-  static const CodeSet digits = CodeSet{{'0', '9'}},
-                       word{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
-                       space = CodeSet{{'\t', '\r'}, {' ', ' '}};
-  static const CodeSet wide_space{{'\t', '\r'},     {0x1C, ' '},      {0x85, 0x85},
-                                  {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-                                  {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
-                                  {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-  static const CodeSet ascii{{0, 0x7F}};
+// The characters of a class. Engines disagree on spaces, digits and letters beyond ASCII: `sure`
+// has those that match in every engine, `possible` those that match in some. A complement exchanges
+// the two, so a text never depends on the engine that checks it.
+struct CharClass {
+  CodeSet sure, possible;
+
+  static CharClass of(uint32_t code) { return {{{code, code}}, {{code, code}}}; }
+  CharClass others() const { return {possible.others(), sure.others()}; }
+  void add(const CharClass& more) { sure.add(more.sure), possible.add(more.possible); }
+};
+
+// Decimal digits of all scripts.
+CodeSet some_digits() {
+  CodeSet set;
+  for (uint32_t c = 0x80; c <= 0x10FFFF; ++c) {
+    const utf8proc_category_t category = utf8proc_category(int32_t(c));
+    if (category == UTF8PROC_CATEGORY_ND) set.add(c, c);
+  }
+  return CodeSet(set.ranges());
+}
+
+// \d, \w, \s or their complements; nothing for another letter.
+std::optional<CharClass> class_of(char letter) {
+  static const CharClass digits = [] {
+    CharClass d{{{'0', '9'}}, some_digits()};
+    d.possible.add('0', '9');
+    return d;
+  }();
+  static const CharClass word = [] {
+    const CodeSet ascii{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+    // Beyond ASCII, some engines take letters, marks, numbers and connectors. These ranges have
+    // none of them: punctuation, currencies, arrows, mathematics, drawings, emoji.
+    CodeSet never{{0xA0, 0xA9},     {0xAB, 0xB1},     {0xB6, 0xB8},     {0xBB, 0xBB},
+                  {0xBF, 0xBF},     {0xD7, 0xD7},     {0xF7, 0xF7},     {0x2010, 0x203E},
+                  {0x2041, 0x2053}, {0x20A0, 0x20BF}, {0x2190, 0x23FF}, {0x2500, 0x2775},
+                  {0x2794, 0x2B73}, {0x3001, 0x3004}, {0x3008, 0x3020}, {0x1F300, 0x1F64F}};
+    never.add(CodeSet{{0, 0x7F}}.both(ascii.others()));
+    return CharClass{ascii, never.others()};
+  }();
+  static const CharClass space{{{'\t', '\r'}, {' ', ' '}},
+                               {{'\t', '\r'},
+                                {0x1C, ' '},
+                                {0x85, 0x85},
+                                {0xA0, 0xA0},
+                                {0x1680, 0x1680},
+                                {0x180E, 0x180E},
+                                {0x2000, 0x200A},
+                                {0x2028, 0x2029},
+                                {0x202F, 0x202F},
+                                {0x205F, 0x205F},
+                                {0x3000, 0x3000},
+                                {0xFEFF, 0xFEFF}}};
   switch (letter) {
     case 'd':
       return digits;
@@ -30,11 +73,11 @@ std::optional<CodeSet> class_of(char letter) {
     case 's':
       return space;
     case 'D':
-      return digits.others().both(ascii);
+      return digits.others();
     case 'W':
-      return word.others().both(ascii);
+      return word.others();
     case 'S':
-      return wide_space.others();
+      return space.others();
   }
   return std::nullopt;
 }
@@ -109,7 +152,7 @@ class RegexParser {
     if (c == '^' || c == '$')
       in_.expected("^ at the beginning of the expression and $ at its end only");
     if (c == '*' || c == '+' || c == '?' || c == '{') in_.expected("an item before the repetition");
-    return characters_(character(false));
+    return characters_(character(false).sure);
   }
 
   // Reads a group after "(?".
@@ -128,48 +171,45 @@ class RegexParser {
   }
 
   // One character, or the set of \d and the like.
-  CodeSet character(bool in_class) {
+  CharClass character(bool in_class) {
     const size_t at = in_.at();
-    if (!in_.take("\\")) {
-      const uint32_t code = in_.character();
-      return {{code, code}};
-    }
+    if (!in_.take("\\")) return CharClass::of(in_.character());
     if (const auto set = class_of(in_.next())) {
       in_.character();
       return *set;
     }
-    if (in_class && in_.take("b")) return {{'\b', '\b'}};
-    if (const auto code = in_.escape()) return {{*code, *code}};
+    if (in_class && in_.take("b")) return CharClass::of('\b');
+    if (const auto code = in_.escape()) return CharClass::of(*code);
     const char c = in_.next();
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
       in_.wrong(
           at, fmt::format("found \\{}, expected \\d, \\w, \\s, \\D, \\W, \\S, \\n, \\r, \\t, "
                           "\\f, \\v, \\xHH, \\uHHHH or a punctuation character after the backslash",
                           c));
-    const uint32_t code = in_.character();
-    return {{code, code}};
+    return CharClass::of(in_.character());
   }
 
   CodeSet characters() {
     const bool others = in_.take("^");
-    CodeSet set;
+    CharClass set;
     while (!in_.take("]")) {
       if (in_.at_end()) in_.expected("']'");
       const size_t at = in_.at();
-      const CodeSet first = character(true);
+      const CharClass first = character(true);
       if (!in_.sees("-") || in_.sees("-]")) {
         set.add(first);
         continue;
       }
       in_.take("-");
-      const CodeSet last = character(true);
-      const auto a = first.ranges(), b = last.ranges();
+      const CharClass last = character(true);
+      const auto a = first.possible.ranges(), b = last.possible.ranges();
       const auto one = [](const auto& r) { return r.size() == 1 && r[0].first == r[0].last; };
       if (!one(a) || !one(b) || b[0].first < a[0].first)
         in_.wrong(at, "a range that is not from a character to a later one");
-      set.add(a[0].first, b[0].first);
+      const CodeSet range{{a[0].first, b[0].first}};
+      set.add({range, range});
     }
-    return others ? set.others() : set;
+    return others ? set.possible.others() : set.sure;
   }
 
   GrammarReader in_;

@@ -51,12 +51,16 @@ void each_byte_range(uint32_t first, uint32_t last, const F& f) {
 
 }  // namespace
 
-void GrammarSource::wrong(size_t at, const std::string& what) const {
+std::string GrammarSource::place(size_t at) const {
   const std::string_view before = std::string_view(text).substr(0, at);
   const size_t line = size_t(std::count(before.begin(), before.end(), '\n')) + 1;
   const size_t begin = before.rfind('\n');
-  fail(code, "{}: line {}, column {}: {}", name, line,
-       at - (begin == std::string_view::npos ? 0 : begin + 1) + 1, what);
+  return fmt::format("line {}, column {}", line,
+                     at - (begin == std::string_view::npos ? 0 : begin + 1) + 1);
+}
+
+void GrammarSource::wrong(size_t at, const std::string& what) const {
+  fail(code, "{}: {}: {}", name, place(at), what);
 }
 
 void GrammarSource::expected(size_t at, std::string_view expected) const {
@@ -135,7 +139,7 @@ bool CodeSet::has(uint32_t code) const {
 }
 
 Rules::Rule Rules::declare(const std::string& name) {
-  rules_.push_back({name, -1, -1});
+  rules_.push_back({name, -1, -1, {}});
   return Rule(rules_.size()) - 1;
 }
 
@@ -177,6 +181,17 @@ Rules::Part Rules::one_of(const CodeSet& codes) {
         from = to;
       }
     });
+  return part;
+}
+
+std::string Rules::TokenLiteral::shown() const {
+  return escaped(fmt::format("{}{}", others ? "!" : "", id < 0 ? text : fmt::format("<[{}]>", id)));
+}
+
+Rules::Part Rules::token(TokenLiteral literal) {
+  const Part part{state(), state()};
+  tokens_.push_back({part.begin, part.end, int32_t(literals_.size())});
+  literals_.push_back(std::move(literal));
   return part;
 }
 
@@ -233,8 +248,10 @@ std::vector<bool> Rules::can_end(bool by_bytes) const {
   std::vector<std::vector<Rule>> rules_at{size_t(states_)};
   std::vector<std::vector<CallEdge>> waiting(rules_.size());  // calls of rules that cannot end yet
   for (const SkipEdge& e : skips_) before[size_t(e.to)].push_back(e.from);
-  if (by_bytes)
+  if (by_bytes) {
     for (const ByteEdge& e : bytes_) before[size_t(e.to)].push_back(e.from);
+    for (const TokenEdge& e : tokens_) before[size_t(e.to)].push_back(e.from);
+  }
   for (const CallEdge& e : calls_) waiting[size_t(e.rule)].push_back(e);
   std::vector<bool> can(size_t(states_), false), rule_can(rules_.size(), false);
   std::vector<State> next;
@@ -257,6 +274,11 @@ std::vector<bool> Rules::can_end(bool by_bytes) const {
     }
   }
   return can;
+}
+
+void Rules::wrong(Rule rule, const std::string& what) const {
+  const std::string& place = rules_[size_t(rule)].place;
+  fail(code_, "{}: {}{}{}", name_, place, place.empty() ? "" : ": ", what);
 }
 
 // Finds a cycle of rules that call each other before they read a byte.
@@ -293,10 +315,10 @@ void Rules::expect_no_left_recursion(const std::vector<bool>& empty) const {
       }
       const Rule callee = first[size_t(rule)][i++];
       if (marks[size_t(callee)] == Mark::open)
-        fail(code_,
-             "{}: {} begins with itself before it reads anything (left recursion), expected "
-             "rules that read first: a list is item (\",\" item)*",
-             name_, escaped(name_of(callee)));
+        wrong(callee,
+              fmt::format("{} begins with itself before it reads anything (left recursion), "
+                          "expected rules that read first: a list is item (\",\" item)*",
+                          escaped(name_of(callee))));
       if (marks[size_t(callee)] == Mark::unseen)
         marks[size_t(callee)] = Mark::open, path.push_back({callee, 0});
     }
@@ -312,6 +334,7 @@ void Rules::index_edges() {
     for (size_t i = 1; i < index.size(); ++i) index[i] += index[i - 1];
   };
   sort(bytes_, byte_index_), sort(skips_, skip_index_), sort(calls_, call_index_);
+  sort(tokens_, token_index_);
 }
 
 void Rules::finish(Rule root) {
@@ -319,13 +342,12 @@ void Rules::finish(Rule root) {
   for (const Known& rule : rules_) ENSURE(rule.begin >= 0, "every declared rule is defined");
   const std::vector<bool> alive = can_end(true);
   if (!alive[size_t(begin(root))])
-    fail(
-        code_,
-        "{}: no text fits {}: each way through it is infinite or allows nothing, expected one that "
-        "ends",
-        name_, escaped(name_of(root)));
+    wrong(root, fmt::format("no text fits {}: each way through it is infinite or allows nothing, "
+                            "expected one that ends",
+                            escaped(name_of(root))));
   const auto leads_nowhere = [&](const auto& e) { return !alive[size_t(e.to)]; };
   std::erase_if(bytes_, leads_nowhere), std::erase_if(skips_, leads_nowhere);
+  std::erase_if(tokens_, leads_nowhere);
   std::erase_if(
       calls_, [&](const CallEdge& e) { return leads_nowhere(e) || !alive[size_t(begin(e.rule))]; });
   index_edges();
@@ -339,7 +361,8 @@ void Rules::finish(Rule root) {
   std::vector<std::vector<State>> before{size_t(states_)};
   for (const SkipEdge& e : skips_) before[size_t(e.to)].push_back(e.from);
   const auto look = [&](State s) {
-    if (only_ends_[size_t(s)] || !bytes(s).empty() || !calls(s).empty()) return;
+    if (only_ends_[size_t(s)] || !bytes(s).empty() || !calls(s).empty() || !tokens(s).empty())
+      return;
     const auto to_end = [&](const SkipEdge& e) { return bool(only_ends_[size_t(e.to)]); };
     const auto on = skips(s);
     if (!std::all_of(on.begin(), on.end(), to_end) || (on.empty() && !ends(s))) return;
@@ -360,6 +383,12 @@ uint64_t Rules::sum() const {
   for (const ByteEdge& e : bytes_) all.insert(all.end(), {0, e.from, e.to, e.low, e.high});
   for (const SkipEdge& e : skips_) all.insert(all.end(), {1, e.from, e.to});
   for (const CallEdge& e : calls_) all.insert(all.end(), {2, e.from, e.to, e.rule});
+  for (const State s : distinct_) all.insert(all.end(), {4, s});
+  for (const TokenEdge& e : tokens_) {
+    const TokenLiteral& l = literals_[size_t(e.literal)];
+    all.insert(all.end(), {3, e.from, e.to, l.id, l.others});
+    all.insert(all.end(), l.text.begin(), l.text.end());
+  }
   return checksum(all.data(), all.size() * sizeof all[0]);
 }
 

@@ -1,10 +1,11 @@
 // The common form of all grammars: rules, each an automaton over bytes. Its edges read one byte of
-// a range, read nothing, or call a rule. They read bytes instead of characters because a token may
-// hold a part of a character.
+// a range or a whole token, read nothing, or call a rule. They read bytes instead of characters
+// because a token may hold a part of a character.
 //
 // A parser makes parts and joins them. A part may be used once, a rule any number of times.
 // finish() checks what a parser cannot see, and removes edges that cannot reach an end.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@ struct GrammarSource {
 
   // "NAME: line 3, column 7: what"; `at` is a byte of the text, columns are counted in bytes.
   [[noreturn]] void wrong(size_t at, const std::string& what) const;
+  std::string place(size_t at) const;  // "line 3, column 7"
   // The same with the character at `at`: "... found 'x', expected EXPECTED".
   [[noreturn]] void expected(size_t at, std::string_view expected) const;
 };
@@ -38,6 +40,7 @@ class CodeSet {
   };
   CodeSet() = default;
   CodeSet(std::initializer_list<Range> ranges) : ranges_(ranges) {}
+  explicit CodeSet(std::vector<Range> ranges) : ranges_(std::move(ranges)) {}
   static CodeSet of(std::string_view ascii);  // the characters of a text
   static CodeSet all();
 
@@ -67,6 +70,19 @@ class Rules {
   struct SkipEdge {
     State from, to;
   };
+  // A token of the vocabulary, by its text or its id, or any token with text but this one. Which
+  // ids they are is known when there is a vocabulary (grammar.h).
+  struct TokenLiteral {
+    std::string text;
+    int32_t id = -1;  // -1: by text
+    bool others = false;
+    std::string place;  // in the source
+    std::string shown() const;
+  };
+  struct TokenEdge {
+    State from, to;
+    int32_t literal;
+  };
   struct CallEdge {
     State from, to;  // to: where the caller continues after the rule
     Rule rule;
@@ -77,15 +93,28 @@ class Rules {
 
   // The rule is defined later, once. Errors call it `name`, such as "rule list".
   Rule declare(const std::string& name);
+  // Errors name this place of the source, "line 3, column 7".
+  void locate(Rule rule, std::string place) { rules_[size_t(rule)].place = std::move(place); }
   void define(Rule rule, Part part);
   bool defined(Rule rule) const { return rules_[size_t(rule)].begin >= 0; }
   const std::string& name_of(Rule rule) const { return rules_[size_t(rule)].name; }
 
+  // A list of JSON whose items are all different begins at this state (distinct_items.h).
+  void mark_distinct(State s) { distinct_.push_back(s); }
+  bool has_distinct() const { return !distinct_.empty(); }
+  bool is_distinct(State s) const {
+    return std::find(distinct_.begin(), distinct_.end(), s) != distinct_.end();
+  }
+
   State state();
   void skip(State from, State to) { skips_.push_back({from, to}); }
+  void byte(State from, State to, uint8_t low, uint8_t high) {
+    bytes_.push_back({from, to, low, high});
+  }
   Part nothing();
   Part text(std::string_view bytes);
   Part one_of(const CodeSet& codes);  // in UTF-8
+  Part token(TokenLiteral literal);
   Part call(Rule rule);
   Part chain(Part first, Part second);
   Part either(std::span<const Part> parts);       // of no parts: a part that no text fits
@@ -104,6 +133,8 @@ class Rules {
   bool ends(State s) const { return ends_[size_t(s)]; }            // its rule
   bool only_ends(State s) const { return only_ends_[size_t(s)]; }  // and nothing else
   std::span<const ByteEdge> bytes(State s) const { return of(bytes_, byte_index_, s); }
+  std::span<const TokenEdge> tokens(State s) const { return of(tokens_, token_index_, s); }
+  const std::vector<TokenLiteral>& literals() const { return literals_; }
   std::span<const SkipEdge> skips(State s) const { return of(skips_, skip_index_, s); }
   std::span<const CallEdge> calls(State s) const { return of(calls_, call_index_, s); }
   const std::string& name() const { return name_; }
@@ -114,6 +145,7 @@ class Rules {
   struct Known {
     std::string name;
     State begin = -1, end = -1;
+    std::string place;
   };
   template <class E>
   static std::span<const E> of(const std::vector<E>& edges, const std::vector<int32_t>& index,
@@ -124,6 +156,7 @@ class Rules {
   std::vector<bool> can_end(bool by_bytes) const;
   void expect_no_left_recursion(const std::vector<bool>& empty) const;
   void index_edges();
+  [[noreturn]] void wrong(Rule rule, const std::string& what) const;
 
   std::string name_;
   Exit code_;
@@ -131,8 +164,11 @@ class Rules {
   std::vector<ByteEdge> bytes_;
   std::vector<SkipEdge> skips_;
   std::vector<CallEdge> calls_;
-  std::vector<int32_t> byte_index_, skip_index_, call_index_;
+  std::vector<TokenEdge> tokens_;
+  std::vector<TokenLiteral> literals_;
+  std::vector<int32_t> byte_index_, skip_index_, call_index_, token_index_;
   std::vector<bool> ends_, only_ends_;
+  std::vector<State> distinct_;
   int32_t states_ = 0;
   Rule root_ = -1;
 };

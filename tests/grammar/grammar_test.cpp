@@ -106,6 +106,9 @@ TEST_CASE("grammar: repetitions are counted, also of rules and of empty items") 
         CHECK(reader.fits(std::string(size_t(n), 'a')) == (n >= least && (most < 0 || n <= most)));
     }
   }
+  TextReader blanks(gbnf("root ::= \"a\"{ 2} \"b\"{ 1 , 2 } \"c\"{ 1, }"));
+  CHECK(blanks.fits("aabbcc"));
+  CHECK(!blanks.fits("abc"));
   TextReader optional(gbnf("root ::= (\"a\"? \"b\"?){2}"));
   check_all(optional, "ab", 5, 5, [other = std::regex("(a?b?){2}")](const std::string& text) {
     return std::regex_match(text, other);
@@ -142,6 +145,30 @@ TEST_CASE("grammar: characters are whole, byte by byte") {
   CHECK(any.fits("\xE2\x82\xAC"));
 }
 
+// U+0663 is a digit and U+00E9 a letter in some engines, U+00A0 and U+2028 spaces in some.
+TEST_CASE("grammar: a class takes no character on which engines disagree") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[^\\D]", "7"},
+      {"[^\\W]", "a7_"},
+      {"[^\\W_]", "a7"},
+      {"[^\\s]", "a7_.\xC3\xA9\xD9\xA3"},
+      {"[^\\d]", "a_. \xC3\xA9\xC2\xA0\xE2\x80\xA8"},
+      {"[^\\w]", ". "},
+      {"[^\\S]", " "},
+      {"\\D", "a_. \xC3\xA9\xC2\xA0\xE2\x80\xA8"},
+      {"\\W", ". "},
+      {"\\S", "a7_.\xC3\xA9\xD9\xA3"},
+      {"[\\W7]", "7. "},
+      {"[^a\\s]", "7_.\xC3\xA9\xD9\xA3"}};
+  for (const auto& [expression, fitting] : cases) {
+    CAPTURE(expression);
+    TextReader reader(regex(expression));
+    for (const char* c :
+         {"a", "7", "_", ".", " ", "\xC3\xA9", "\xD9\xA3", "\xC2\xA0", "\xE2\x80\xA8"})
+      CHECK_MESSAGE(reader.fits(c) == contains(fitting, c), c);
+  }
+}
+
 TEST_CASE("grammar: published grammars") {
   const auto read = [](const char* name) {
     return TextReader(parse_gbnf({name, read_file(golden("grammars/") + name)}));
@@ -167,7 +194,7 @@ TEST_CASE("grammar: published grammars") {
 
 TEST_CASE("grammar: errors have one line, with line and column") {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "test.gbnf: there is no rule root"},
+      {"list ::= \"a\"\n", "test.gbnf: line 2, column 1: there is no rule root"},
       {"root ::= \"a\"\n  list ::= [b\n", "line 2, column 14: found '\\n', expected ']'"},
       {"root ::= a b\na ::= \"\"\n", "line 1, column 12: rule b is not defined"},
       {"root ::= \"a", "line 1, column 12: found the end, expected '\"'"},
@@ -183,10 +210,15 @@ TEST_CASE("grammar: errors have one line, with line and column") {
       {"root ::= \"\\uD800\"", "U+D800 is no character"},
       {"root ::= \xff", "expected a text in quotes"},
       {"root ::= \"\xff\"", "expected UTF-8"},
-      {"root ::= root \"a\" | \"a\"", "rule root begins with itself"},
+      {"\nroot ::= root \"a\" | \"a\"", "line 2, column 1: rule root begins with itself"},
       {"root ::= a\na ::= ws b\nb ::= a \"x\" | \"y\"\nws ::= \" \"?", "begins with itself"},
       {"root ::= \"a\" root",
-       "no text fits rule root: each way through it is infinite or allows nothing"},
+       "line 1, column 1: no text fits rule root: each way through it is infinite or allows "
+       "nothing"},
+      {"root ::= <think",
+       "line 1, column 16: found the end, expected '>' after the text of a token"},
+      {"root ::= <[x]>", "line 1, column 12: found 'x', expected the id of a token"},
+      {"root ::= \"a\"{ ,4}", "without a minimum of repetitions"},
       {"root ::= ((((\"a\"{1000}){1000}){1000}){1000}){1000} [a-z]{100000} ([b] \"c\"){100000}",
        "more than 262144 states"}};
   for (const auto& [text, line] : cases) {

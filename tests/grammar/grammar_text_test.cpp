@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
+#include <set>
 
 #include "engine/requests/generate.h"
 #include "engine/requests/scheduler.h"
@@ -232,6 +233,39 @@ TEST_CASE("grammar: drafters and other requests change nothing") {
     }
     CHECK(first.finished().text == want.text);
     CHECK(second.finished().text == alone.text);
+  }
+}
+
+TEST_CASE("grammar: items of a list with uniqueItems differ, with drafts too") {
+  const auto engine = Engine::open({});
+  const auto prompt = engine->tokenizer().encode_prompt("Tim counts 1, 1, 1, 1, 1, 1");
+  for (const char* items : {R"({"type": "integer", "minimum": 1, "maximum": 12})",
+                            R"({"type": "string", "pattern": "^[ab]{1,3}$"})",
+                            R"({"type": "object", "properties": {"a": {"type": "boolean"},
+                                "b": {"enum": [1, 2, 11]}}, "required": ["b"]})"}) {
+    CAPTURE(items);
+    Grammar grammar(
+        schema(fmt::format(R"({{"items": {}, "uniqueItems": true, "minItems": 8, "maxItems": 9}})",
+                           items)),
+        engine->tokenizer());
+    GenerateOptions plain;
+    plain.grammar = &grammar;
+    for (const double temperature : {0.0, 1.0}) {
+      plain.sampling.temperature = temperature, plain.sampling.seed = 2;
+      const auto want = generate(*engine->session(), prompt, plain, [](std::string_view) {});
+      REQUIRE(want.finish == Finish::end);
+      const json list = json::parse(want.text);
+      CHECK_MESSAGE(list.size() >= 8, want.text);
+      CHECK_MESSAGE(std::set<json>(list.begin(), list.end()).size() == list.size(), want.text);
+      const auto drafter = ngram_drafter();
+      for (Drafter* who : {(Drafter*)nullptr, drafter.get()}) {
+        GenerateOptions with = plain;
+        with.drafter = who, with.draft_length = 8;
+        const auto got = generate(*engine->session(), prompt, with, [](std::string_view) {});
+        CHECK(got.tokens == want.tokens);
+        CHECK(got.text == want.text);
+      }
+    }
   }
 }
 

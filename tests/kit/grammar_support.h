@@ -29,7 +29,7 @@ struct TextReader {
 
   Recognizer::Place after(std::string_view text) {
     recognizer.allow_work();
-    return recognizer.read(recognizer.start(), text);
+    return DistinctItems().read(recognizer, recognizer.start(), text);
   }
   bool begins(std::string_view text) { return after(text) != Recognizer::kNowhere; }
   bool fits(std::string_view text) {
