@@ -35,10 +35,24 @@ std::string drafter_help() {
   return fmt::format("{}", fmt::join(all, "; "));
 }
 
-// A grammar given as text on the command line, or as a file name.
+// A grammar given as a file name or, if there is no such file, as text. A wrong one has the same
+// exit status in both.
 GrammarSource grammar_source(const char* flag, const std::string& given, bool is_text) {
-  if (is_text) return {flag, given, Exit::usage};
-  return {given, read_text(given), Exit::bad_file};
+  std::error_code ignored;
+  if (is_text && !std::filesystem::exists(given, ignored)) return {flag, given, Exit::usage};
+  return {given, read_text(given), Exit::usage};
+}
+
+// A grammar has a rule, a text or a line end; file names rarely have "=" or quotes.
+bool looks_like_gbnf(const std::string& given) {
+  return given.find_first_of("=\"\n|") != std::string::npos;
+}
+
+bool looks_like_json(const std::string& given) {
+  const size_t first = given.find_first_not_of(" \t\r\n");
+  return first != std::string::npos &&
+         (std::string_view("{[\"").find(given[first]) != std::string_view::npos ||
+          given == "true" || given == "false");
 }
 
 }  // namespace
@@ -324,13 +338,10 @@ void GenerationFlags::check() {
 
 std::shared_ptr<const Rules> GenerationFlags::rules() const {
   if (!grammar.empty())
-    return parse_gbnf(
-        grammar_source("--grammar", grammar, grammar.find("::=") != std::string::npos));
-  if (!json_schema.empty()) {
-    const size_t first = json_schema.find_first_not_of(" \t\r\n");
-    const bool is_text = first != std::string::npos && json_schema[first] == '{';
-    return parse_json_schema(grammar_source("--json-schema", json_schema, is_text));
-  }
+    return parse_gbnf(grammar_source("--grammar", grammar, looks_like_gbnf(grammar)));
+  if (!json_schema.empty())
+    return parse_json_schema(
+        grammar_source("--json-schema", json_schema, looks_like_json(json_schema)));
   return regex.empty() ? nullptr : parse_regex({"--regex", regex, Exit::usage});
 }
 

@@ -1,4 +1,5 @@
 // run and chat with --grammar, --json-schema and --regex, with the real program.
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -51,6 +52,37 @@ TEST_CASE("cli/run with a grammar: a file, a text, a schema, an expression") {
   CHECK(told["finish"] == "end");
 }
 
+TEST_CASE("cli/run with what schemas and grammars of llama.cpp demand") {
+  const std::string schema = R"({"type": "object", "properties": {
+      "mail": {"type": "string", "format": "email", "maxLength": 20},
+      "price": {"type": "number", "multipleOf": 0.25, "minimum": 1.5, "maximum": 99},
+      "id": {"type": "integer", "minimum": 9007199254740993, "maximum": 9007199254740999},
+      "kind": {"enum": ["cat", "dog"]}, "lives": {"enum": [7, 9]}, "bark": {"type": "boolean"}},
+      "required": ["mail", "price", "id", "kind"],
+      "if": {"properties": {"kind": {"const": "cat"}}}, "then": {"required": ["lives"]},
+      "else": {"required": ["bark"]}})";
+  const Outcome pet = chaski_run(grammar_run({"--json-schema", schema, "--temp", "1"}));
+  REQUIRE_MESSAGE(pet.status == 0, pet.err);
+  const auto value = nlohmann::json::parse(pet.out);
+  CHECK_MESSAGE(value["mail"].get<std::string>().find('@') != std::string::npos, pet.out);
+  CHECK(value["mail"].get<std::string>().size() <= 20);
+  CHECK(value["price"].get<double>() * 4 == std::floor(value["price"].get<double>() * 4));
+  CHECK(value["id"] >= 9007199254740993);
+  CHECK_MESSAGE(value.contains(value["kind"] == "cat" ? "lives" : "bark"), pet.out);
+  const Outcome letters = chaski_run(grammar_run(
+      {"--json-schema", R"x({"type": "string", "pattern": "^[^\\W_]{3,6}$"})x", "--temp", "2"}));
+  CHECK_MESSAGE(std::regex_match(letters.out, std::regex("\"[A-Za-z0-9]{3,6}\"")), letters.out);
+  const Outcome repeated = chaski_run(grammar_run({"--grammar", "root ::= \"ha\"{ 4}"}));
+  CHECK(repeated.out == "hahahaha");
+  // Any token but one, then a token by its id.
+  const Outcome tokens =
+      chaski_run(grammar_run({"--grammar", "root ::= !<[300]> <[300]>", "--json"}));
+  REQUIRE_MESSAGE(tokens.status == 0, tokens.err);
+  CHECK_MESSAGE(nlohmann::json::parse(tokens.out)["finish"] == "end", tokens.out);
+  check_one_line(chaski_run(grammar_run({"--grammar", "root ::= \"a\" <none>"})), 2,
+                 "--grammar: line 1, column 14: <none> is no token of the model");
+}
+
 TEST_CASE("cli/run --answers and chat with a grammar") {
   const Outcome answers =
       chaski_run(grammar_run({"--json-schema", kPerson, "--answers", "3", "--json"}));
@@ -94,13 +126,20 @@ TEST_CASE("cli/a wrong grammar is one line of error, before a model is opened") 
     all.insert(all.end(), more.begin(), more.end());
     return chaski_run(all);
   };
-  check_one_line(with({"--grammar", bad}), 3,
+  check_one_line(with({"--grammar", bad}), 2,
                  "bad.gbnf: line 3, column 1: found the end, expected ')'");
   check_one_line(with({"--grammar", temp / "none"}), 5, "cannot be opened");
   check_one_line(with({"--grammar", "root ::= [b-a]"}), 2, "--grammar: line 1, column 11");
-  check_one_line(with({"--json-schema", "{\"not\": {}}"}), 2, "keyword not is not supported");
-  check_one_line(with({"--json-schema", write_file(temp / "s.json", "[1]")}), 3,
-                 "expected a schema");
+  check_one_line(with({"--grammar", "root = \"a\""}), 2,
+                 "--grammar: line 1, column 6: found '=', expected '::='");
+  check_one_line(with({"--grammar", "list ::= \"a\""}), 2, "--grammar: line 1, column 13");
+  // A file and a text have the same exit status.
+  for (const auto& [text, line] :
+       {std::pair("{\"items\": {\"contains\": {}}}", "/items/contains: keyword contains"),
+        {"[1]", "expected a schema"},
+        {"{\"a\": ", "line 1, column 7"}})
+    for (const std::string& given : {std::string(text), write_file(temp / "s.json", text)})
+      check_one_line(with({"--json-schema", given}), 2, line);
   check_one_line(with({"--regex", "a("}), 2, "--regex: line 1, column 3");
   check_one_line(with({"--regex", "a", "--json-schema", "{}"}), 2,
                  "--json-schema and --regex are both given, expected one of them");
