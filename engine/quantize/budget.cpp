@@ -291,35 +291,6 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
 // The head has six bits. Half of the values' and down projections have six bits too: those in the
 // first and last eighth of the layers and in every third layer between. q, k and v in one matrix
 // have five, all others four.
-std::optional<Recipe> known_recipe(std::string_view name, const ModelSource& in, Format type) {
-  if (name != "Q4_K_M" && name != "q4_k_m") return {};
-  const WeightJobs jobs = jobs_of(in);
-  const bool head =
-      std::ranges::any_of(jobs, [](const auto& job) { return job.slot.role == Role::head; });
-  const int layers = int(model_of(in.meta)->n_layers);
-  std::set<std::string> six, five;
-  for (int i = 0; i < layers; ++i) {
-    five.insert(fmt::format("layer.{}.attn_qkv", i));
-    if (i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2)
-      for (const char* part : {"attn_v", "ffn_down"})
-        six.insert(fmt::format("layer.{}.{}", i, part));
-  }
-  const bool gguf = info(type).gguf_type >= 0;
-  const Format bits4 = gguf ? Format::q4_k : Format::q4h, bits5 = gguf ? Format::q5_k : Format::q5,
-               bits6 = gguf ? Format::q6_k : Format::q6;
-  Recipe recipe;
-  for (const size_t i : candidates(jobs)) {
-    const TensorInfo& tensor = jobs[i].from();
-    const Role role = jobs[i].slot.role;
-    const bool makes_logits = role == Role::head || (role == Role::token_table && !head);
-    const Format to = makes_logits || six.count(tensor.name) ? bits6
-                      : five.count(tensor.name)              ? bits5
-                                                             : bits4;
-    recipe[tensor.name] = tensor.cols % info(to).block == 0 ? to : stand_in(to, tensor.cols);
-  }
-  return recipe;
-}
-
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in) {
   struct Line {
     Pattern name;

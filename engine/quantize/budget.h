@@ -52,10 +52,6 @@ struct Allotment {
 Allotment allot(const ModelSource& in, const Calibration& calibration, const RecipeLimit& budget,
                 int threads);
 
-// llama.cpp's recipe Q4_K_M. If `type` is a GGUF format, it uses llama.cpp's formats (with blocks
-// of 32 columns if those of 256 do not fit), else chaski's of about as many bits. Empty for any
-// other name.
-std::optional<Recipe> known_recipe(std::string_view name, const ModelSource& in, Format type);
 // Reads a recipe from text with lines "regex = type". A tensor gets the type of the first line
 // whose regex matches a part of its name; # begins a comment.
 Recipe read_recipe(const std::string& file, std::string_view text, const ModelSource& in);

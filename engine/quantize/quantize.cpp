@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <filesystem>
 #include <limits>
 #include <mutex>
 #include <set>
 
+#include "engine/quantize/mixture.h"
 #include "engine/quantize/outliers.h"
 #include "engine/quantize/weight_job.h"
 #include "engine/shelf/model_file.h"
@@ -278,6 +280,18 @@ QuantizeReport report_of(const WeightJobs& jobs, const Calibration* calibration)
   return report;
 }
 
+bool is_gguf(const std::string& out) { return out.ends_with(".gguf"); }
+
+// The .quipu file from which a GGUF file is made.
+std::string part_of(const std::string& out) { return out + ".quipu"; }
+
+std::vector<std::string> types_of_gguf() {
+  std::vector<std::string> names;
+  for (const Format f : encodable_formats())
+    if (info(f).gguf_type >= 0) names.emplace_back(info(f).name);
+  return names;
+}
+
 }  // namespace
 
 double usual_keep_above(Format type) {
@@ -301,7 +315,9 @@ void expect_output(const std::string& out, const std::vector<std::string>& read)
   AtomicFile{out, Leftover::adopt};
 }
 
-bool is_unfinished(const std::string& out) { return has_leftover(out); }
+bool is_unfinished(const std::string& out) {
+  return has_leftover(is_gguf(out) ? part_of(out) : out);
+}
 
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out) {
@@ -310,16 +326,48 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
          info(options.type).name, fmt::join(quantize_types(), ", "));
   if (!(keep_above(options) >= 0))
     fail(Exit::usage, "--keep-above is {}, expected 0 or more", keep_above(options));
-  if (out.ends_with(".gguf"))
-    fail(Exit::usage,
-         "{}: quantize writes .quipu files, expected a name that ends in .quipu (chaski convert "
-         "makes a GGUF file from it)",
-         out);
+  if (is_gguf(out)) {
+    if (info(options.type).gguf_type < 0)
+      fail(Exit::usage,
+           "{}: {} is chaski's own format, expected one that GGUF files have ({}), a mixture ({}), "
+           "or a name that ends in .quipu",
+           out, info(options.type).name, fmt::join(types_of_gguf(), ", "),
+           fmt::join(mixture_names(), ", "));
+    if (options.outliers > 0)
+      fail(Exit::usage, "{}: GGUF has no outlier columns, expected no --outliers", out);
+  }
   expect_output(out, {in});
+  if (is_gguf(out)) expect_output(part_of(out), {in});
 }
+
+namespace {
+
+QuantizeReport quantize_to_gguf(const ModelSource& source, const std::string& out,
+                                const QuantizeOptions& options, const OnProgress& progress) {
+  for (const auto& [tensor, format] : options.recipe)
+    if (info(format).gguf_type < 0)
+      fail(Exit::usage,
+           "{}: the recipe has {} for tensor {}, expected a format that GGUF files have ({}), or a "
+           "name that ends in .quipu",
+           out, info(format).name, escaped(tensor), fmt::join(types_of_gguf(), ", "));
+  const std::string part = part_of(out);
+  const QuantizeReport report = quantize_model(source, part, options, progress);
+  std::error_code ignored;
+  try {
+    convert_model(open_model(part, {}).source, out, options.threads, {});
+  } catch (...) {
+    std::filesystem::remove(part, ignored);
+    throw;
+  }
+  std::filesystem::remove(part, ignored);
+  return report;
+}
+
+}  // namespace
 
 QuantizeReport quantize_model(const ModelSource& source, const std::string& out,
                               const QuantizeOptions& asked, const OnProgress& progress) {
+  if (is_gguf(out)) return quantize_to_gguf(source, out, asked, progress);
   const auto start = std::chrono::steady_clock::now();
   QuantizeOptions options = asked;
   const int threads = options.threads > 0 ? options.threads : usable_cores();

@@ -89,11 +89,12 @@ bool is_unfinished(const std::string& out);
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out);
 
-// Reads the model `in` and writes the .quipu file `out`, which is complete afterwards or unchanged.
-// Its bytes do not depend on the number of threads, nor on how often the work was interrupted and
-// resumed. Throws Error(usage) for a type that cannot be encoded, for an `out` that is `in` or that
-// was begun with other settings; Error(bad_file), with tensor and position, for a weight that is
-// not finite and for a calibration of another shape; and what open_model() throws.
+// Reads the model `in` and writes the file `out`, which is complete afterwards or unchanged: GGUF
+// if it ends in .gguf (made from OUT.quipu, which is removed), else .quipu. Its bytes do not depend
+// on the number of threads, nor on how often the work was interrupted and resumed. Throws
+// Error(usage) for a type that cannot be encoded, for an `out` that is `in` or that was begun with
+// other settings; Error(bad_file), with tensor and position, for a weight that is not finite and
+// for a calibration of another shape; and what open_model() throws.
 QuantizeReport quantize_model(const std::string& in, const std::string& out,
                               const QuantizeOptions& options, const OnProgress& progress);
 // The same for a model that is open already. The caller has called expect_quantizable().

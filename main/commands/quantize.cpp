@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "engine/measure/forecast.h"
+#include "engine/quantize/mixture.h"
 #include "main/commands/layer_order.h"
 #include "main/commands/quantize_interrupt.h"
 #include "main/flags/commands.h"
@@ -50,15 +51,6 @@ struct QuantizeFlags {
   QuantizeOptions options;
   JsonForm json;
 };
-
-// Whether the text is the name of a format, or of a llama.cpp type such as Q4_K_M.
-bool is_name_of_type(std::string text) {
-  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
-  if (format_named(text)) return true;
-  const size_t digit = text.starts_with("iq") || text.starts_with("tq") ? 2 : 1;
-  return text.size() > digit && text[digit - 1] == 'q' && text[digit] >= '1' &&
-         text[digit] <= '8' && text.find_first_not_of("0123456789_klmsxn", digit) == text.npos;
-}
 
 std::string name_of(Format format) { return std::string(info(format).name); }
 
@@ -227,11 +219,15 @@ uint64_t room_in(const QuantizeFlags& flags, const ModelSource& source) {
 Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
   if (!flags.recipe.empty()) {
     std::error_code ignored;
-    const auto known = known_recipe(flags.recipe, source, flags.options.type);
+    const auto known = recipe_of_mixture(flags.recipe, source, flags.options.type,
+                                         flags.options.calibration != nullptr);
     if (known && !std::filesystem::exists(flags.recipe, ignored)) return *known;
     return read_recipe(flags.recipe, read_text(flags.recipe), source);
   }
-  if (!flags.has_budget()) return {};
+  if (!flags.has_budget())
+    return recipe_of_mixture(flags.type, source, flags.options.type,
+                             flags.options.calibration != nullptr)
+        .value_or(Recipe{});
   RecipeLimit budget;
   if (!flags.size.empty()) budget.bytes = bytes_of("--size", flags.size);
   if (!flags.fits.empty())
@@ -386,6 +382,13 @@ void check_files(const QuantizeFlags& flags) {
          "--size, --fits, --bpw and --kl need --calibrate TEXT, or the --stats FILE of an earlier "
          "run "
          "with a budget");
+  if (base_of_mixture(flags.type) && (flags.has_budget() || !flags.recipe.empty()))
+    fail(Exit::usage, "--type is {}, a mixture, which is not possible with {}", flags.type,
+         flags.recipe.empty() ? "a budget" : "--recipe");
+  if (flags.out.ends_with(".gguf") && flags.has_budget())
+    fail(Exit::usage,
+         "{}: a budget chooses among chaski's own formats, expected a name that ends in .quipu",
+         flags.out);
   expect_quantizable(flags.options, flags.in, flags.out);
   expect_apart({flags.out, flags.recipe_out, flags.text.empty() ? "" : flags.stats});
   if (!flags.recipe_out.empty())
@@ -420,8 +423,9 @@ int quantize(QuantizeFlags& flags) {
          "{} is in the place of the output file, expected chaski quantize IN OUT TYPE, such as "
          "chaski quantize {} small.quipu {}",
          flags.out, flags.in,
-         std::ranges::count(quantize_types(), flags.out) > 0 ? flags.out : flags.type);
-  flags.options.type = *format_named(flags.type);  // one of quantize_types()
+         std::ranges::count(types_and_mixtures(), flags.out) > 0 ? flags.out : flags.type);
+  const auto base = base_of_mixture(flags.type);
+  flags.options.type = base ? *base : *format_named(flags.type);  // one of quantize_types()
   flags.options.awq = flags.method.starts_with("awq");
   flags.options.method = method_of(flags);
   flags.options.notice = [](const std::string& line) { put_notice(line); };
@@ -469,16 +473,16 @@ Action declare_quantize(Flags parser) {
       .model()
       .required()
       .type("FILE");
-  parser.add("OUT", flags->out, "the .quipu file to write")
+  parser.add("OUT", flags->out, "the file to write: GGUF if it ends in .gguf, else .quipu")
       .not_empty("a file to write")
       .required()
       .type("FILE");
   parser
-      .add(
-          "--type,TYPE", flags->type,
-          "format of the weights: q2, q3, q4, q5, q6 or q8 (default q4); chaski help formats lists "
-          "GGUF's and all others")
-      .one_of(quantize_types())
+      .add("--type,TYPE", flags->type,
+           "format of the weights: q2, q3, q4, q5, q6 or q8 (default q4), or llama-quantize's "
+           "mixture: "
+           "Q4_K_M, ...; chaski help formats lists all")
+      .one_of(types_and_mixtures())
       .type("FORMAT");
   flags->keep_above_flag = parser
                                .add("--keep-above", flags->keep_above,

@@ -96,6 +96,7 @@ Flag& Flag::knows(std::vector<std::string> values) {
 Flag& Flag::one_of(std::vector<std::string> names) {
   knows(names);
   const auto rewrite = [names = std::move(names)](std::string& text) {
+    if (std::ranges::find(names, text) != names.end()) return std::string();
     for (const auto& wanted : {text, std::string(value_here(small(text)))})
       for (const std::string& name : names)
         if (small(name) == small(wanted)) return text = name, std::string();

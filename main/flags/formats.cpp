@@ -1,6 +1,7 @@
 #include "main/flags/formats.h"
 
 #include <algorithm>
+#include <cctype>
 #include <span>
 #include <string_view>
 
@@ -55,6 +56,20 @@ constexpr Line kOfKv[] = {
     {"q4_0", "slightly more than a quarter: integers of 4 bits; answers differ, long texts fit"},
 };
 
+constexpr Line kMixtures[] = {
+    {"Q2_K", "Q2_K; Q3_K or Q4_K in attention values, outputs and ffn_down"},
+    {"Q2_K_S", "Q2_K; Q4_K in the first ffn_down"},
+    {"Q3_K_S", "Q3_K"},
+    {"Q3_K_M", "Q3_K; Q4_K in attention values, outputs and ffn_down, Q5_K in the first layers"},
+    {"Q3_K_L", "Q3_K; Q5_K in attention values, outputs and ffn_down"},
+    {"IQ4_XS", "IQ4_XS; Q5_K in the first ffn_down without a calibration"},
+    {"IQ4_NL", "IQ4_NL; Q5_K in the first ffn_down without a calibration"},
+    {"Q4_K_S", "Q4_K; Q5_K in attention values and ffn_down of the first layers"},
+    {"Q4_K_M", "Q4_K; Q6_K in attention values and ffn_down of half of the layers"},
+    {"Q5_K_S", "Q5_K"},
+    {"Q5_K_M", "Q5_K; Q6_K in attention values and ffn_down of half of the layers"},
+};
+
 using Rows = std::vector<std::pair<std::string, std::string>>;
 
 Rows rows_of(std::span<const Line> lines) { return {lines.begin(), lines.end()}; }
@@ -72,15 +87,25 @@ Rows rows_named(const Rows& all, const std::vector<std::string>& names) {
 }  // namespace
 
 std::vector<Manual::Table> weight_format_tables() {
-  return {{"chaski's own formats", rows_of(kOwn)},
-          {"GGUF's formats, for files that other programs read", rows_of(kOfGguf)},
-          {"Special formats", rows_of(kSpecial)}};
+  return {
+      {"chaski's own formats", rows_of(kOwn)},
+      {"GGUF's formats, for files that other programs read", rows_of(kOfGguf)},
+      {"Mixtures of llama-quantize, in GGUF's formats; the head is in Q6_K", rows_of(kMixtures)},
+      {"Special formats", rows_of(kSpecial)}};
 }
 
 std::vector<std::string> own_weight_formats() {
   std::vector<std::string> names;
   for (const Line& line : kOwn) names.emplace_back(line.first);
   return names;
+}
+
+bool is_name_of_type(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (format_named(text)) return true;
+  const size_t digit = text.starts_with("iq") || text.starts_with("tq") ? 2 : 1;
+  return text.size() > digit && text[digit - 1] == 'q' && text[digit] >= '1' &&
+         text[digit] <= '8' && text.find_first_not_of("0123456789_klmsxn", digit) == text.npos;
 }
 
 Rows weight_formats(const std::vector<std::string>& names) {

@@ -14,6 +14,9 @@ std::vector<Manual::Table> weight_format_tables();
 // The names of chaski's own six formats, from the fewest bits per weight to the most.
 std::vector<std::string> own_weight_formats();
 
+// Whether the text is the name of a format, or of a llama.cpp type such as Q4_K_M.
+bool is_name_of_type(std::string text);
+
 // A row of a format's name and description for each of `names`. The formats have to be known.
 std::vector<std::pair<std::string, std::string>> weight_formats(
     const std::vector<std::string>& names);

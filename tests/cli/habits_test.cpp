@@ -129,8 +129,9 @@ constexpr Line kLines[] = {
     {"bench -m MODEL -p 16385k", "--prompt is \"16385k\", expected numbers from 0"},
     {"bench -m MODEL -p 1 -n 1 -r 1 -o json", "-o: use --json or --csv"},
     {"tokenize -m MODEL --stdin -p Once --ids", ""},
-    {"quantize MODEL OUT.gguf Q8_0", "quantize writes .quipu files"},
-    {"quantize MODEL OUT Q4_K_M", "(nearest: q4"},
+    {"quantize MODEL OUT.gguf Q8_0", ""},
+    {"quantize MODEL OUT Q4_K_M", ""},
+    {"quantize MODEL OUT.gguf q4", "q4 is chaski's own format, expected one that GGUF files have"},
     {"quantize MODEL OUT --imatrix none.dat", "none.dat: cannot be opened"},
     {"quantize MODEL OUT --bits 4", "--bits: use --bpw X for X bits per weight on average, or"},
     {"quantize MODEL -o OUT", "-o: use chaski quantize IN OUT TYPE"},
@@ -228,7 +229,8 @@ TEST_CASE("habits/a mistyped flag or command gets a suggestion") {
       {"--help rnu", "unknown command rnu, did you mean run?"},
       {"quantize MODEL Q4_K_M",
        "Q4_K_M is in the place of the output file, expected chaski "
-       "quantize IN OUT TYPE, such as chaski quantize "},
+       "quantize IN OUT TYPE, such as chaski quantize models/bundled/story.quipu small.quipu "
+       "Q4_K_M"},
       {"quantize MODEL q8", " small.quipu q8"},
       {"quantize MODEL F16", "F16 is in the place of the output file"},
       {"run -p", "-p needs a value after it"},

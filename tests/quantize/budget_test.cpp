@@ -181,3 +181,44 @@ TEST_CASE("cli/quantize --recipe Q4_K_M: llama.cpp's mixture") {
   const Outcome exported = chaski_run({"convert", folder / "k", folder / "k.gguf"});
   CHECK_MESSAGE(exported.status == 0, exported.err);
 }
+
+// What llama-quantize chooses for the same weights: six layers of 4 query heads and 2 key heads;
+// 256 columns divide those of ffn_down only.
+TEST_CASE("cli/quantize TYPE: llama-quantize's mixtures, as GGUF too") {
+  const TempFolder folder;
+  const auto formats_of = [&](const Arguments& more) {
+    Arguments all = {"quantize", kStory, folder / "m.gguf", "--fast", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome made = chaski_run(all);
+    REQUIRE_MESSAGE(made.status == 0, made.err);
+    std::map<std::string, std::string> to;
+    for (const auto& t : nlohmann::json::parse(made.out)["tensors"]) to[t["name"]] = t["to"];
+    return to;
+  };
+  struct Row {
+    const char *mixture, *first_down, *last_down, *first_values, *outputs;
+  };
+  for (const Row& row : {Row{"Q4_K_M", "q4_k", "q6_k", "q5_0", "q5_0"},
+                         {"q4_k_s", "q4_k", "q4_k", "q8", "q5_0"},
+                         {"Q5_K_M", "q5_k", "q6_k", "q8", "q8"},
+                         {"Q3_K_M", "q4_k", "q4_k", "q8", "q5_0"},
+                         {"Q3_K_L", "q5_k", "q5_k", "q8", "q8"},
+                         {"q3_k_s", "q3_k", "q3_k", "iq4_nl", "iq4_nl"},
+                         {"IQ4_XS", "iq4_xs", "iq4_xs", "iq4_nl", "iq4_nl"},
+                         {"Q2_K", "q3_k", "q3_k", "iq4_nl", "iq4_nl"}}) {
+    CAPTURE(row.mixture);
+    auto to = formats_of({row.mixture});
+    CHECK(to["layer.0.ffn_down"] == row.first_down);
+    CHECK(to["layer.5.ffn_down"] == row.last_down);
+    CHECK(to["layer.0.attn_v"] == row.first_values);
+    CHECK(to["layer.0.attn_output"] == row.outputs);
+    CHECK(to["token_embd"] == "q8");
+    CHECK(!have(folder / "m.gguf.quipu"));
+    const Outcome story = chaski_run({"run", "-m", folder / "m.gguf", "-n", "3", "--seed", "1"});
+    CHECK_MESSAGE(story.status == 0, story.err);
+  }
+  check_one_line(chaski_run({"quantize", kStory, folder / "n.gguf", "q4"}), 2,
+                 "q4 is chaski's own format, expected one that GGUF files have (");
+  check_one_line(chaski_run({"quantize", kStory, folder / "n", "Q4_K_M", "--recipe", "Q3_K_M"}), 2,
+                 "--type is Q4_K_M, a mixture, which is not possible with --recipe");
+}

@@ -1,0 +1,26 @@
+// llama-quantize's mixtures: the format of each weight by its part of a layer and by the layer.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/quantize/budget.h"
+
+namespace chaski {
+
+// Q4_K_M and so on, fewest bits first.
+std::vector<std::string> mixture_names();
+std::vector<std::string> types_and_mixtures();  // after quantize_types()
+
+// The format of most weights; nothing for a name that is no mixture. Names with _S, _M or _L may
+// be in small letters. Those without are formats of chaski in small letters.
+std::optional<Format> base_of_mixture(std::string_view name);
+
+// The formats of a mixture for this model: llama.cpp's if `type` is a GGUF format (with blocks of
+// 32 columns if those of 256 do not fit), else chaski's of about as many bits. `calibrated`: as
+// with an imatrix. Nothing for a name that is no mixture.
+std::optional<Recipe> recipe_of_mixture(std::string_view name, const ModelSource& in, Format type,
+                                        bool calibrated);
+
+}  // namespace chaski
