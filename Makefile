@@ -332,6 +332,7 @@ help:
 	@echo "make compdb       compile_commands.json, for editors"
 	@echo "make install      program, man pages and completions; PREFIX=/usr/local DESTDIR="
 	@echo "make deb          a Debian package of them, in build/deb"
+	@echo "make dist         a tar, a Debian package and a Python wheel that need only libc, in build/static/dist; make try-dist starts each"
 	@echo "make clean"
 	@echo
 	@echo "CUDA=1            build CUDA kernels without a GPU; CUDA=0: do not build them although there is a GPU"
@@ -359,6 +360,23 @@ deb: $(BUILD)/chaski
 	rm -rf $(DEB)
 	$(INSTALL)
 	scripts/package/deb.sh $(DEB)
+
+# Packages that need only libc: a static build, in build/static. try-dist starts each in an empty system (root, debootstrap).
+DIST     := build$(if $(filter-out release,$(MODE)),/$(MODE))/static/dist
+.PHONY: dist try-dist
+ifeq ($(STATIC),1)
+dist: override DESTDIR = $(DIST)/root
+dist: override PREFIX = /usr
+dist: $(BUILD)/chaski
+	rm -rf $(DIST)
+	$(INSTALL)
+	scripts/package/dist.sh $(DIST)
+else
+dist:
+	$(MAKE) STATIC=1 dist
+endif
+try-dist: dist
+	scripts/package/try_dist.sh $(DIST)
 
 clean:
 	rm -rf build

@@ -83,6 +83,60 @@ TEST_CASE("make STATIC=1 links every library except libc into the program") {
   CHECK(compiled > 3);  // units of main/
 }
 
+// scripts/package/try_dist.sh starts the packages of a static build in empty systems.
+TEST_CASE("make dist: a wheel carries the program, executable and with sums") {
+  if (std::system("command -v python3 >/dev/null") != 0)
+    return (void)std::fprintf(stderr, "SKIPPED: python3 is not there\n");
+  const TempFolder folder;
+  const auto shell = [](const std::string& line) {
+    return Program({"-c", line}, "", "", "/bin/sh").wait();
+  };
+  const std::string usr = folder / "usr";
+  REQUIRE(shell("mkdir -p " + usr + "/bin " + usr + "/share/man/man1 && echo page > " + usr +
+                "/share/man/man1/chaski.1 && cp " + chaski_binary() + " " + usr + "/bin/chaski")
+              .status == 0);
+  const Outcome made = shell("SOURCE_DATE_EPOCH=1700000000 python3 scripts/package/wheel.py " +
+                             usr + " LICENSE " + folder.path + " 0.1.0 manylinux_2_36_x86_64");
+  REQUIRE_MESSAGE(made.status == 0, made.err);
+  const std::string wheel = folder / "chaski-0.1.0-py3-none-manylinux_2_36_x86_64.whl";
+  // What pip does: it compares sums and installs scripts as programs.
+  const Outcome read = shell(R"(python3 - )" + wheel + " " + folder.path + R"( <<'END'
+import base64, hashlib, sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+rows = [line.split(",") for line in wheel.read("chaski-0.1.0.dist-info/RECORD").decode().split()]
+assert sorted(r[0] for r in rows) == sorted(wheel.namelist()), rows
+for name, sum, size in rows[:-1]:
+    content = wheel.read(name)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    assert sum == "sha256=" + digest and int(size) == len(content), name
+script = wheel.getinfo("chaski-0.1.0.data/scripts/chaski")
+assert script.external_attr >> 16 & 0o111 == 0o111
+open(sys.argv[2] + "/program", "wb").write(wheel.read(script))
+print(wheel.read("chaski-0.1.0.dist-info/WHEEL").decode())
+print([n for n in wheel.namelist() if "share" in n])
+END
+)");
+  REQUIRE_MESSAGE(read.status == 0, read.err);
+  CHECK_MESSAGE(contains(read.out, "Tag: py3-none-manylinux_2_36_x86_64"), read.out);
+  CHECK_MESSAGE(contains(read.out, "chaski-0.1.0.data/data/share/man/man1/chaski.1"), read.out);
+  const Outcome story = shell("chmod +x " + folder / "program" + " && cd / && exec " +
+                              folder / "program" + " run --device cpu -n 4 --seed 1");
+  CHECK_MESSAGE(story.out.starts_with("Once upon a time"), story.err);
+}
+
+TEST_CASE("setup.sh: the packages of Debian, Ubuntu and Fedora") {
+  const auto packages = [](const std::string& more) {
+    return Program({"-c", "scripts/setup.sh --print " + more}, "", "", "/bin/sh").wait().out;
+  };
+  CHECK(packages("debian").starts_with("g++ make "));
+  CHECK(packages("fedora").starts_with("gcc-c++ make "));
+  const auto count = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), ' ');
+  };
+  CHECK(count(packages("debian")) == count(packages("fedora")));
+  CHECK(contains(packages("fedora --dev"), "dpkg-dev"));
+}
+
 TEST_CASE("make deb: a package with its dependencies, and its program runs") {
   if (std::system("command -v dpkg-deb >/dev/null && command -v dpkg-shlibdeps >/dev/null") != 0)
     return (void)std::fprintf(stderr, "SKIPPED: dpkg-deb and dpkg-shlibdeps are not there\n");
