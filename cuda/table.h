@@ -34,6 +34,7 @@ struct KvState {
   // as in DeviceBatch, of this state's pool
   const int32_t *tables = nullptr, *table_start = nullptr, *store_start = nullptr;
   int format = 0, heads = 0, k_dim = 0, v_dim = 0, k_cols = 0, v_cols = 0;  // format: int(Format)
+  const float* centre = nullptr;  // what keys lose before they are stored (ops/kv_write.h), or null
 
   // The page that a cell of token t's sequence is in.
   __host__ __device__ int32_t page_id(int64_t t, int cell) const {
@@ -71,6 +72,15 @@ inline KvState kv_state(const KvView& kv, const DeviceBatch& batch) {
           l.v_dim,
           l.k_cols(),
           l.v_cols()};
+}
+// The same for an op that stores keys.
+inline KvState kv_state(const KvWrite& op, const OpArgs& a, const DeviceBatch& batch) {
+  KvState kv = kv_state(op.view(a), batch);
+  if (op.centered)
+    KvFormats::with(op.view(a).layout.format, [&]<class F>(F) {
+      if (PageOf<F>::kCentered) kv.centre = a.in[op.centre_at()].floats();
+    });
+  return kv;
 }
 // Whether kernels can address the state.
 inline bool is_addressable(const KvView& kv) {

@@ -125,8 +125,10 @@ class Fuser {
       Node *k = sole_producer<Rope>(write.in[0]), *q = sole_producer<Rope>(attention->in[0]);
       if (!k || !q || as<Attention>(*attention)->state != op.state || q > &write) continue;
       if (as<Rope>(*q)->spec != as<Rope>(*k)->spec) continue;
+      std::vector<ValueId> in{k->in[0], write.in[1], q->in[0]};
+      if (op.centered) in.push_back(write.in[op.centre_at()]);
       op.rope = true, op.q = *as<Rope>(*q), op.k = *as<Rope>(*k);
-      read(write, {k->in[0], write.in[1], q->in[0]});
+      read(write, std::move(in));
       write.out = {q->out[0]};
       erase(*k), erase(*q);
     }

@@ -72,10 +72,12 @@ StateId Graph::state(const State& s) {
   states.push_back(s);
   return StateId(states.size()) - 1;
 }
-void Graph::kv_write(StateId kv, ValueId k, ValueId v) {
+void Graph::kv_write(StateId kv, ValueId k, ValueId v, const Weight* centre) {
   std::vector<ValueId> in{k};
   if (v != kNone) in.push_back(v);
-  append(KvWrite{kv, std::get<Paged>(states[size_t(kv)]), false, {}, {}}, std::move(in));
+  if (centre) in.push_back(weight(*centre));
+  append(KvWrite{kv, std::get<Paged>(states[size_t(kv)]), false, {}, {}, centre != nullptr},
+         std::move(in));
 }
 ValueId Graph::attention(ValueId q, Attention op, const Weight* sinks) {
   op.kv = std::get<Paged>(states[size_t(op.state)]), op.source = Attention::Source::pages;

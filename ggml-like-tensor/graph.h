@@ -58,7 +58,8 @@ class Graph {
   // Declares what is kept of a sequence from pass to pass. States are numbered in the order of
   // these calls.
   StateId state(const State& s);
-  void kv_write(StateId kv, ValueId k, ValueId v = kNone);  // kNone: the values are inside k
+  // v: kNone if the values are inside k. centre: constants of the keys (ops/kv_write.h), or null.
+  void kv_write(StateId kv, ValueId k, ValueId v = kNone, const Weight* centre = nullptr);
   ValueId attention(ValueId q, StateId kv, float scale, float soft_cap = 0);
   // Attention with all its parameters; heads and the state's sizes are filled in. sinks: (1,
   // heads), or null.

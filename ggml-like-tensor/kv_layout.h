@@ -13,8 +13,9 @@
 //              [position % 4]. q4_0: the same with channel / 32, channel c in the low and c + 16 in
 //              the high nibbles. The scales follow the codes: f16[channel / 32][position]. They
 //              are multiplied into the weights
-// Keys of 4 bits are stored rotated (ops/hadamard.h). Kernels of every instruction set use these
-// functions. They are always_inline, so that no object leaves a copy with its flags for the linker.
+// Keys of f8, q8 and q4_0 are stored centered, those of blocks also rotated (ops/kv_write.h).
+// Kernels of every instruction set use these functions. They are always_inline, so that no object
+// leaves a copy with its flags for the linker.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -36,11 +37,17 @@ constexpr int64_t whole_groups(int64_t pages) {
 struct KvLayout {
   Format format = Format::f16;  // one of kKvTypes
   int heads = 0, k_dim = 0, v_dim = 0;
-  // values of q8 as on a device: int8[position][channel], f16[position][channel / 32]
+  // as on a device; values of q8: int8[position][channel], f16[position][channel / 32]
   bool by_position = false;
   // no V rows: values are read from the K tile; not with formats of blocks
   bool v_inside_k = false;
 
+  // Channels of a key that are rotated together, or 0: the largest power of two that divides a
+  // head. On a device, a warp.
+  template <class F>
+  [[gnu::always_inline]] int rotation() const {
+    return !PageOf<F>::kRotated ? 0 : by_position ? 32 : k_dim & -k_dim;
+  }
   [[gnu::always_inline]] bool blocks() const { return info(format).block > 1; }
   [[gnu::always_inline]] int k_cols() const { return blocks() ? (k_dim + 31) / 32 * 32 : k_dim; }
   [[gnu::always_inline]] int v_cols() const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <numbers>
 
 namespace chaski {
@@ -72,6 +73,19 @@ double RopeSpec::magnitude() const {
   if (mscale > 0 && mscale_all_dim > 0)
     return yarn_magnitude(factor, mscale) / yarn_magnitude(factor, mscale_all_dim);
   return yarn_magnitude(factor, 1);
+}
+
+void RopeSpec::average(float* head, int64_t positions) const {
+  const std::vector<double> f = frequencies();
+  const double n = double(positions);
+  for (size_t i = 0; i < f.size(); ++i, head += 2) {
+    // The sum of e^(i f p) over p < n is (e^(i f n) - 1) / (e^(i f) - 1).
+    const std::complex<double> step = std::polar(1.0, f[i]) - 1.0;
+    const std::complex<double> mean =
+        step == 0.0 ? 1.0 : (std::polar(1.0, f[i] * n) - 1.0) / step / n;
+    const std::complex<double> pair = mean * magnitude() * std::complex<double>(head[0], head[1]);
+    head[0] = float(pair.real()), head[1] = float(pair.imag());
+  }
 }
 
 void RopeSpec::append(std::vector<float>& table, int64_t from, int64_t to) const {

@@ -35,6 +35,9 @@ struct RopeSpec {
   std::vector<double> frequencies() const;
   // The factor on cos and sin of every position.
   double magnitude() const;
+  // Replaces a head, of at least `dim` channels, by its mean over the rotations of positions
+  // [0, positions). Channels beyond `dim` do not rotate.
+  void average(float* head, int64_t positions) const;
   // Appends cos, sin of positions [from, to) to table: (position, dim / 2, 2).
   void append(std::vector<float>& table, int64_t from, int64_t to) const;
 };

@@ -41,6 +41,7 @@
 #pragma once
 #include "cuda/attention/attention_stages.cuh"
 #include "cuda/device/math.cuh"
+#include "cuda/rows/kv_store.cuh"
 
 namespace chaski {
 
@@ -75,9 +76,14 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
     const float* from =
         a.q +
         (int64_t(tile.token_of(real ? q : 0)) * a.heads + tile.head_of(real ? q : 0)) * a.kv.k_dim;
+    // Channel `first` + lane, rotated like the keys. All lanes of the warp take part.
+    const auto channel = [&](int first) {
+      const int c = first + lane;
+      return rotate_channels<F>(real && c < a.kv.k_dim ? from[c] : 0.0f, first, a.kv.k_dim);
+    };
     float most = 0;
-    for (int c = lane; c < a.kv.k_dim && real; c += 32)
-      most = fabsf(from[c]) > most ? fabsf(from[c]) : most;
+    for (int first = 0; first < a.kv.k_dim; first += 32)
+      if (const float size = fabsf(channel(first)); size > most) most = size;
 #pragma unroll
     for (int n = 16; n > 0; n /= 2) {
       const float other = __shfl_xor_sync(kAllLanes, most, n);
@@ -85,9 +91,11 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const Query
     }
     const int exponent = min(max(int(__float_as_uint(most) >> 23), 1), 253);
     const float factor = __uint_as_float(uint32_t(254 - exponent) << 23);
-    for (int c = lane; c < s.k_pad; c += 32) {
+    for (int first = 0; first < s.k_pad; first += 32) {
+      const int c = first + lane;
       uint16_t part[kParts];
-      Parts<F>::split(real && c < a.kv.k_dim ? from[c] * factor : 0.0f, part);
+      Parts<F>::split(channel(first) * factor, part);
+      if (c >= s.k_pad) continue;
 #pragma unroll
       for (int i = 0; i < kParts; ++i)
         s.query(i, q)[c / 16 * 16 + Keys<F>::column_of(c % 16)] = part[i];

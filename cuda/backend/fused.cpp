@@ -79,8 +79,7 @@ void launch_fused(const Plan& plan, const FusedSteps& f, const LaunchContext& c)
     const KvWrite& write = *op_at<KvWrite>(plan, f.matmul + 1);
     const OpArgs& a = plan.steps[f.matmul + 1].args;
     heads = {a.in[2].floats(), a.in[0].floats(), a.in[1].floats(), a.out[0].out_row(0)};
-    job.store = {kv_state(a.where->states.paged[size_t(write.state)], c.batch), c.batch,
-                 c.batch.ropes[write.k.spec], write.k.dim};
+    job.store = {kv_state(write, a, c.batch), c.batch, c.batch.ropes[write.k.spec], write.k.dim};
   }
   launch_op(*op_at<MatMul>(plan, f.matmul), step.args, job, heads, c);
 }

@@ -16,12 +16,29 @@ __device__ __forceinline__ float rotate_channel(float x, int c, const float* ang
   return c % 2 == 0 ? fmaf(x, cos, -(other * sin)) : fmaf(other, sin, x * cos);
 }
 
+// Channel `first` + lane of a key or query, rotated as by hadamard() in pages of format F. All
+// lanes must take part; x is 0 past the head's end.
+template <class F>
+__device__ __forceinline__ float rotate_channels(float x, int first, int k_dim) {
+  if (!PageOf<F>::kRotated || first + 32 > k_dim) return x;
+#pragma unroll
+  for (int half = 1; half < 32; half *= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, x, half);
+    x = threadIdx.x & half ? other - x : x + other;
+  }
+  return x * 0.1767766922712326f;  // 1 / sqrt(32), rounded as by hadamard()
+}
+
 // Where one token's head is stored.
 struct KvSlot {
   std::byte *keys, *values;
+  const float* centre;  // of this head's keys, or null
   int slot;
   __device__ __forceinline__ KvSlot(const KvState& kv, const Store& to, int head)
-      : keys(kv.k_tile(to.page, head)), values(kv.v_rows(to.page, head)), slot(to.slot) {}
+      : keys(kv.k_tile(to.page, head)),
+        values(kv.v_rows(to.page, head)),
+        centre(kv.centre ? kv.centre + head * kv.k_dim : nullptr),
+        slot(to.slot) {}
 };
 
 // How the pages of a format are written, 32 channels from `first` on. A format without one is not
@@ -75,11 +92,22 @@ constexpr bool kHasPages = requires {
   sizeof(PageStore<F>);
 };
 
+// Centers and rotates a key as KvWrite::write does.
+template <class F>
+__device__ __forceinline__ float key_to_store(const KvState& kv, const KvSlot& to, int first,
+                                              float x) {
+  const int c = first + int(threadIdx.x % 32);
+  if (PageOf<F>::kCentered && to.centre && c < kv.k_dim) x = x - to.centre[c];
+  return rotate_channels<F>(x, first, kv.k_dim);
+}
+
 template <class F>
 __device__ __forceinline__ void store_if(const KvState& kv, const KvSlot& to, int first, float x,
                                          bool is_key, Act* spare) {
   if constexpr (kHasPages<F>)
-    if (kv.format == int(F::kFormat)) PageStore<F>::store(kv, to, first, x, is_key, spare);
+    if (kv.format == int(F::kFormat))
+      PageStore<F>::store(kv, to, first, is_key ? key_to_store<F>(kv, to, first, x) : x, is_key,
+                          spare);
 }
 template <class... F>
 __device__ __forceinline__ void store_as(FormatList<F...>, const KvState& kv, const KvSlot& to,

@@ -178,7 +178,7 @@ struct KvWriteKernel {
                         op.q.head_dim == op.kv.k_dim && op.q.spec < kMostRopes);
   }
   static void launch(const KvWrite& op, const OpArgs& a, const LaunchContext& c) {
-    KvWriteArgs args{kv_state(a.where->states.paged[size_t(op.state)], c.batch),
+    KvWriteArgs args{kv_state(op, a, c.batch),
                      c.batch,
                      a.in[0].floats(),
                      a.in[1].floats(),

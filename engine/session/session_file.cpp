@@ -1,11 +1,14 @@
 // A session as a file, little-endian:
 //
-//   offset 0   magic "CHASKIS\1" (the last byte is the version), u64 XXH3-64 of all that follows
+//   offset 0   magic "CHASKIS\2" (the last byte is the version), u64 XXH3-64 of all that follows
 //   offset 16  u64 sum of the model, u64 context, str format of keys and values (u64 length, bytes)
 //   tokens     u64 n, n x i32
 //   pools      u64 n, n x u64 number of the first page kept: a window has dropped earlier pages
 //   pages      by pool, page and state: keys and values of each head (kv_layout.h), or the block
 //              of a recurrent state
+//
+// Version 1 did not center the keys of f8, q8 and q4_0, and did not rotate those of q8
+// (ops/kv_write.h). Both versions store f16 and f32 alike, so those files of version 1 are read.
 //
 // The sum of the model covers its hyperparameters, --rope-scaling, and each tensor: name, format,
 // shape and 4 KB each of its beginning, middle and end. Reading all weights would take longer than
@@ -29,7 +32,8 @@ namespace chaski {
 
 namespace {
 
-constexpr std::string_view kSessionMagic("CHASKIS\1", 8);
+constexpr std::string_view kSessionMagic("CHASKIS\2", 8), kSessionName("CHASKIS", 7);
+constexpr int kFirstVersion = 1, kSessionVersion = 2;
 constexpr size_t kSessionPreamble = 16, kSummedBytes = 4096, kHeldBytes = 1 << 20;
 
 template <class T>
@@ -131,7 +135,8 @@ void expect_same_settings(const std::string& path, uint64_t context, const std::
 }  // namespace
 
 bool Session::is_saved(const std::string& path) {
-  return beginning_of(path, kSessionMagic.size()) == kSessionMagic;
+  const std::string start = beginning_of(path, kSessionMagic.size());
+  return start.size() == kSessionMagic.size() && start.starts_with(kSessionName);
 }
 
 void Session::expect_kept(const std::string& path) const {
@@ -167,8 +172,12 @@ void Session::restore(const std::string& path) {
   const std::shared_ptr<const Mapping> mapped = Mapping::open(path);
   Cursor in(path, mapped->bytes());
   const auto magic = in.raw(kSessionMagic.size(), "magic");
-  if (std::memcmp(magic.data(), kSessionMagic.data(), magic.size()) != 0)
+  if (std::memcmp(magic.data(), kSessionName.data(), kSessionName.size()) != 0)
     fail(Exit::bad_file, "{}: not a file of keys and values, expected one that chaski wrote", path);
+  const int version = int(magic.back());
+  if (version < kFirstVersion || version > kSessionVersion)
+    fail(Exit::bad_file, "{}: keys and values of version {}, expected at most {}", path, version,
+         kSessionVersion);
   const auto sum = in.take<uint64_t>("sum");
   expect_kept(path);
   const auto rest = mapped->bytes().subspan(kSessionPreamble);
@@ -177,7 +186,12 @@ void Session::restore(const std::string& path) {
   if (in.take<uint64_t>("model") != sum_of_model(e))
     fail(Exit::bad_file, "{}: its keys and values are of another model than {}", path, e.path());
   const auto context = in.take<uint64_t>("context");
-  expect_same_settings(path, context, in.text("format"), uint64_t(e.context_length()), e.kv_type());
+  const std::string kv = in.text("format");
+  expect_same_settings(path, context, kv, uint64_t(e.context_length()), e.kv_type());
+  if (version == kFirstVersion && kv != "f16" && kv != "f32")
+    fail(Exit::bad_file,
+         "{}: an earlier chaski stored its keys in another form of {}; the text must be read again",
+         path, kv);
   const uint64_t n = in.count(in.take<uint64_t>("tokens"), sizeof(TokenId), "tokens");
   if (n > uint64_t(e.context_length()))
     fail(Exit::bad_file, "{}: it has {} tokens, expected at most {}", path, n, e.context_length());

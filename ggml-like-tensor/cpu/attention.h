@@ -41,8 +41,8 @@ struct CpuKernel<Attention, V> {
   // of weights.
   struct Work {
     std::byte* chunk;  // keys and values of the batch itself
-    // (kQueries, kChunk); (k_cols, kQueries) queries; (kQueries, part_floats) twice
-    float *scores, *q, *parts, *totals;
+    // (kQueries, kChunk); (k_cols, kQueries) queries; (kQueries, part_floats) twice; (k_cols)
+    float *scores, *q, *parts, *totals, *row;
     Act* acts;  // (k_cols / 32, count)
   };
   static int64_t part_floats(const KvLayout& l) { return l.v_cols() + 16; }
@@ -126,7 +126,7 @@ struct CpuKernel<Attention, V> {
     const KvLayout l = layout(op, a);
     return chunk_bytes(op, a) +
            kQueries * sizeof(float) * (kChunk + l.k_cols() + 2 * part_floats(l)) +
-           kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
+           l.k_cols() * sizeof(float) + kQueries * sizeof(Act) * (l.k_cols() / 32 + 1);
   }
   // The parts of all queries and chunks.
   static size_t shared(const Attention& op, const OpArgs& a) {
@@ -144,7 +144,8 @@ struct CpuKernel<Attention, V> {
     w.q = w.scores + kQueries * kChunk;
     w.parts = w.q + kQueries * l.k_cols();
     w.totals = w.parts + kQueries * part_floats(l);
-    w.acts = reinterpret_cast<Act*>(w.totals + kQueries * part_floats(l));
+    w.row = w.totals + kQueries * part_floats(l);
+    w.acts = reinterpret_cast<Act*>(w.row + l.k_cols());
     if (by_chunks(op, a)) return some_chunks(op, a, w, first, last, scratch);
     for (int64_t u = first; u < last; ++u)
       each_block(op, a, u, [&](const QueryBlock& b) { whole(op, a, b, w); });
@@ -294,18 +295,20 @@ struct CpuKernel<Attention, V> {
                            const Work& w) {
     const KvLayout l = layout(op, a);
     const int cols = l.k_cols(), count = b.count(), padded = count > kFewQueries ? kQueries : count;
+    int rotation = 0;
+    KvFormats::with(l.format, [&]<class F>(F) { rotation = l.rotation<F>(); });
     for (int q = 0; q < padded; ++q) {
       const float* from =
           q < count ? a.in[0].row(b.token_of(q)) + b.head_of(q) * op.kv.k_dim : nullptr;
-      if (!l.blocks()) {
-        for (int c = 0; c < cols; ++c) w.q[c * kQueries + q] = from ? from[c] : 0;
-      } else if (from) {
-        for (int c = 0; c < cols; ++c) w.q[c] = c < op.kv.k_dim ? from[c] : 0;
-        KvFormats::with(l.format, [&]<class F>(F) {
-          if constexpr (PageOf<F>::kRotated) hadamard(w.q, op.kv.k_dim);
-        });
-        for (int i = 0; i < cols / 32; ++i) quantize_block<V>(w.q + 32 * i, w.acts[i * count + q]);
+      if (from && (rotation > 0 || l.blocks())) {
+        for (int c = 0; c < cols; ++c) w.row[c] = c < op.kv.k_dim ? from[c] : 0;
+        hadamard(w.row, op.kv.k_dim, rotation);
+        from = w.row;
       }
+      if (!l.blocks())
+        for (int c = 0; c < cols; ++c) w.q[c * kQueries + q] = from ? from[c] : 0;
+      else if (from)
+        for (int i = 0; i < cols / 32; ++i) quantize_block<V>(from + 32 * i, w.acts[i * count + q]);
     }
   }
 

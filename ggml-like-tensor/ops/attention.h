@@ -124,7 +124,7 @@ struct Attention {
         std::vector<float> q(a.in[0].row(t) + h * kv.k_dim, a.in[0].row(t) + (h + 1) * kv.k_dim);
         if (view)
           KvFormats::with(view->layout.format, [&]<class F>(F) {
-            if (PageOf<F>::kRotated) hadamard(q.data(), kv.k_dim);
+            hadamard(q.data(), kv.k_dim, view->layout.rotation<F>());
           });
         std::vector<double> score, sum(kv.v_dim);
         std::vector<std::vector<float>> values;

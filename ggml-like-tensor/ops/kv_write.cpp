@@ -4,7 +4,7 @@
 
 namespace chaski {
 
-void PageOf<Q8>::encode(const float* x, int n, Q8::Block& b) {
+void PageOf<Q8>::encode(const float* x, int n, Q8::Block& b, bool) {
   float padded[32] = {};
   std::copy(x, x + n, padded);
   Act a;
@@ -13,15 +13,28 @@ void PageOf<Q8>::encode(const float* x, int n, Q8::Block& b) {
   std::copy(a.q, a.q + 32, b.q);
 }
 
-void PageOf<Q4_0>::encode(const float* x, int n, Q4_0::Block& b) {
+// Largest value over scale. Codes reach from -8 to 7. Above 7.5, the largest values are cut off,
+// and the sum of squared errors may still be smaller. Keys use the first: the scores of a query
+// depend most on their largest channels.
+constexpr float kLevels[] = {7.5f, 6, 6.5f, 7, 8, 8.5f, 9, 9.5f};
+
+void PageOf<Q4_0>::encode(const float* x, int n, Q4_0::Block& b, bool is_key) {
   float most = 0, damage = 0;  // a value that is not finite makes the scale NaN
   for (int i = 0; i < n; ++i) most = std::max(most, std::fabs(x[i])), damage += 0 * x[i];
   most += damage;
-  b = {f16_of_f32(most / 7.5f), {}};
-  const float d = f32_of_f16(b.d), inverse = d != 0 ? 1 / d : 0;
-  for (int i = 0; i < 32; ++i) {
-    const float code = std::nearbyint((i < n ? x[i] : 0) * inverse) + 8;
-    b.q[i % 16] |= (code >= 0 && code < 15 ? int(code) : code >= 15 ? 15 : 0) << (i / 16 * 4);
+  float least = INFINITY;
+  for (const float levels : std::span(kLevels).first(is_key ? 1 : std::size(kLevels))) {
+    Q4_0::Block tried{f16_of_f32(most / levels), {}};
+    const float d = f32_of_f16(tried.d), inverse = d != 0 ? 1 / d : 0;
+    float lost = 0;
+    for (int i = 0; i < 32; ++i) {
+      const float value = i < n ? x[i] : 0, code = std::nearbyint(value * inverse) + 8;
+      const int kept = code >= 0 && code < 15 ? int(code) : code >= 15 ? 15 : 0;
+      tried.q[i % 16] |= kept << (i / 16 * 4);
+      const float error = value - float(kept - 8) * d;
+      lost += error * error;
+    }
+    if (levels == kLevels[0] || lost < least) b = tried, least = lost;
   }
 }
 
@@ -43,11 +56,11 @@ void write_blocks(const KvLayout& l, std::byte* keys, std::byte* values, int slo
   auto* scales = reinterpret_cast<uint16_t*>(values + l.v_scales<F>(l.v_cols()));
   typename F::Block block;
   for (int b = 0; b < l.k_cols() / 32; ++b) {
-    PageOf<F>::encode(k + 32 * b, std::min(32, l.k_dim - 32 * b), block);
+    PageOf<F>::encode(k + 32 * b, std::min(32, l.k_dim - 32 * b), block, true);
     F::put(block, slot, tiles[b]);
   }
   for (int b = 0; b < l.v_cols() / 32; ++b) {
-    PageOf<F>::encode(v + 32 * b, std::min(32, l.v_dim - 32 * b), block);
+    PageOf<F>::encode(v + 32 * b, std::min(32, l.v_dim - 32 * b), block, false);
     for (int i = 0; i < int(sizeof block.q); ++i)
       values[l.v_byte<F>(32 * b + i, slot)] = std::byte(block.q[i]);
     scales[l.v_scale(b, slot)] = block.d;
@@ -66,9 +79,14 @@ void KvWrite::write(const OpArgs& a, const Store& to, int head, float* room) con
   }
   std::byte *keys = view(a).keys(head, to.page), *values = view(a).values(head, to.page);
   KvFormats::with(l.format, [&]<class F>(F) {
-    if constexpr (PageOf<F>::kRotated) {
+    if (PageOf<F>::kCentered && centered) {
+      const float* centre = a.in[centre_at()].floats() + head * kv.k_dim;
+      for (int c = 0; c < kv.k_dim; ++c) room[c] = key[c] - centre[c];
+      key = room;
+    }
+    if (const int block = l.rotation<F>(); block > 0) {
       if (key != room) std::copy(key, key + kv.k_dim, room);
-      hadamard(room, kv.k_dim);
+      hadamard(room, kv.k_dim, block);
       key = room;
     }
     if constexpr (F::kFloat)

@@ -1,7 +1,12 @@
 // Stores keys and values in the places that the batch gives. With `rope` it also rotates q and k.
 //   in 0 k (tokens, heads * k_dim); in 1 v (tokens, heads * v_dim) unless it is inside k; in 2 q
-//   (tokens, q_heads * k_dim) if rope, which needs a v
+//   (tokens, q_heads * k_dim) if rope, which needs a v; last the centre (1, heads * k_dim) if
+//   centered
 //   -> out 0 q rotated, if rope
+// Short formats lose little if the channels of a key are of equal size. So rotated keys are stored
+// minus the centre (PageOf::kCentered). This changes all scores of a query by the same number, so
+// their soft-max stays the same. Scores with a cap or a sink need keys without a centre. Then the
+// keys are rotated by a Hadamard matrix (PageOf::kRotated), as attention does with the queries.
 #pragma once
 #include "ggml-like-tensor/ops/quantize_acts.h"
 #include "ggml-like-tensor/ops/rope.h"
@@ -14,12 +19,16 @@ struct KvWrite {
   Paged kv;  // the sizes of the state
   bool rope = false;
   Rope q, k;
+  bool centered = false;
 
+  size_t centre_at() const { return 2 + size_t(rope); }
   std::vector<Shape> shapes(std::span<const Shape> in, const Batch&) const {
     ENSURE(in[0].cols == int64_t(kv.heads) * kv.k_dim &&
                (kv.v_inside_k ? in.size() == 1 && kv.v_dim <= kv.k_dim
                               : in[1].cols == int64_t(kv.heads) * kv.v_dim),
            "keys and values must be as wide as those of their state");
+    ENSURE(!centered || (!kv.v_inside_k && in[centre_at()] == Shape{1, in[0].cols}),
+           "every channel of the keys must have a constant");
     return rope ? std::vector<Shape>{in[2]} : std::vector<Shape>{};
   }
   const KvView& view(const OpArgs& a) const { return a.where->states.paged[size_t(state)]; }
@@ -48,7 +57,13 @@ struct KvWrite {
             {{1, {2, 16, 16, 0}, true, q, k}, {{{5, 32}}, {{5, 32}}, {{5, 64}}}, 5},
             {{1, {2, 16, 40, 0}, true, q, k}, {{{5, 32}}, {{5, 80}}, {{5, 64}}}, 5},
             {{0, {1, 72, 20, 0}, false, q, k}, {{{5, 72}}, {{5, 20}}}, 5},
-            {{1, {2, 40, 20, 0, true}, false, q, k}, {{{5, 80}}}, 5}};
+            {{1, {2, 40, 20, 0, true}, false, q, k}, {{{5, 80}}}, 5},
+            {{0, {2, 40, 20, 0}, false, q, k, true},
+             {{{5, 80}}, {{5, 40}}, {{1, 80}, Format::f32, true}},
+             5},
+            {{1, {2, 16, 16, 0}, true, q, k, true},
+             {{{5, 32}}, {{5, 32}}, {{5, 64}}, {{1, 32}, Format::f32, true}},
+             5}};
   }
 };
 

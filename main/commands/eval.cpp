@@ -15,7 +15,8 @@ namespace {
 
 struct EvalFlags {
   WindowFlags text;
-  std::string base;  // empty: no comparison
+  std::string base;     // empty: no comparison
+  std::string base_kv;  // empty: as --kv
   bool floor = false;
   JsonForm json;
 };
@@ -89,12 +90,14 @@ void put_comparison(const Engine& base, const Engine& engine, const Divergence& 
 
 int eval(const EvalFlags& flags) {
   if (flags.floor && flags.base.empty()) fail(Exit::usage, "--noise needs --kl BASE");
+  if (!flags.base_kv.empty() && flags.base.empty()) fail(Exit::usage, "--base-kv needs --kl BASE");
   const std::string text = flags.text.read();
   const std::shared_ptr<Engine> engine = open_engine(flags.text.model.options());
   std::shared_ptr<Engine> base, twin;
   if (!flags.base.empty()) {
     EngineOptions options = flags.text.model.options();
     options.model = flags.base;
+    if (!flags.base_kv.empty()) options.kv = *format_named(flags.base_kv);
     base = open_engine(options);
     expect_same_tokens(*base, *engine, text);
     if (flags.floor) {
@@ -151,6 +154,11 @@ Action declare_eval(Flags parser) {
       .not_empty("a model file or folder")
       .model()
       .type("BASE");
+  parser
+      .add("--base-kv", flags->base_kv,
+           "with --kl: format of the KV cache of BASE; without it, the format of --kv")
+      .one_of(kv_names())
+      .type("FORMAT");
   parser.add_switch("--noise", flags->floor,
                     "with --kl: also measure the noise floor, the base against itself with another "
                     "format of keys and values. Smaller differences are not meaningful");
@@ -158,8 +166,8 @@ Action declare_eval(Flags parser) {
   parser.example("Perplexity of a text", "chaski eval -m model.gguf -f book.txt");
   parser.example("How far a smaller model is from the one it was made from",
                  "chaski eval -m small.quipu -f book.txt --kl model.gguf");
-  parser.example("The cost of keys and values in 8 bits",
-                 "chaski eval -m model.gguf -f book.txt --kv q8");
+  parser.example("What keys and values in 8 bits change, compared with f16",
+                 "chaski eval -m model.gguf -f book.txt --kv q8 --kl model.gguf --base-kv f16");
   return [flags] { return eval(*flags); };
 }
 

@@ -18,13 +18,13 @@ namespace {
 constexpr int kMaxThreads = 1024;
 constexpr int kMostSilence = 2000;  // milliseconds until a note says what chaski waits for
 
+}  // namespace
+
 std::vector<std::string> kv_names() {
   std::vector<std::string> names;
   for (const KvType& type : kKvTypes) names.push_back(type.name);
   return names;
 }
-
-}  // namespace
 
 void declare_model(Flags& flags, std::string& model) {
   flags

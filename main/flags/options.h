@@ -26,6 +26,8 @@ struct ModelFlags {
   EngineOptions options(const std::string& kv_type) const;
 };
 
+std::vector<std::string> kv_names();  // the values of --kv
+
 // Calls Engine::open and shows a progress bar while weights are uploaded to a device. Notices are
 // printed after it succeeded, so that an error is printed alone.
 std::shared_ptr<Engine> open_engine(EngineOptions options);

@@ -80,7 +80,7 @@ class Gpt2 : public Decoder {
       const ValueId q = g.matmul(n, p[0], p + 3), k = g.matmul(n, p[1], p + 4),
                     v = g.matmul(n, p[2], p + 5);
       const StateId kv = g.state(Paged{heads, head_dim, head_dim, 0});
-      g.kv_write(kv, k, v);
+      g.kv_write(kv, k, v, p + 4);  // a bias of all positions changes no weight of attention
       x = g.add(x, linear(g, g.attention(q, kv, 1 / std::sqrt(float(head_dim))), l.attn_output));
       x = g.add(x, plain(g, layer_norm(g, x, l.ffn_norm), l.ffn));
       p += 6;

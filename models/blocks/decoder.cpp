@@ -1,6 +1,7 @@
 #include "models/blocks/decoder.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace chaski {
 
@@ -244,9 +245,15 @@ void Decoder::bound(const std::string&) {
   const auto* floats = reinterpret_cast<const std::byte*>(one_and_zero_.data());
   ones_ = {{"ones", Format::f32, 1, dim}, floats};
   zeros_ = {{"zeros", Format::f32, 1, dim}, floats + size_t(dim) * sizeof(float)};
-  if (!rope_freqs.weight) return;
+  if (!rope_freqs.weight) return centre_keys();
   const auto* divisors = reinterpret_cast<const float*>(rope_freqs.weight->data);
   rope.freq_factors.assign(divisors, divisors + rope.dim / 2);
+  centre_keys();
+}
+
+void Decoder::expect_sessions(int64_t context) {
+  rope.context = context;
+  centre_keys();
 }
 
 Slots::Slot& Decoder::attention_slots(Slots& s, AttentionWeights& w, Bias qkv, RowOrder gguf,
@@ -345,6 +352,40 @@ ValueId Decoder::attention(Graph& g, ValueId n, const AttentionWeights& w, int l
   return linear(g, attention_of(g, q, k, v, layer), w.output);
 }
 
+// A key is R_p (W x + b), where R_p rotates by the angles of position p. Qwen 2's b has channels of
+// more than 100 next to channels of 5, which leaves the others few digits of a short format. The
+// large ones are in the slowest pairs of channels. There R_p b hardly depends on p, so its mean is
+// subtracted from all keys. In a fast pair the mean is near zero and changes nothing.
+void Decoder::centre_keys() {
+  const bool normed = std::ranges::any_of(weights, [](const BoundWeight& w) {
+    return w.weight->info.name.find(".attn_k_norm") != std::string::npos;
+  });
+  if (clip > 0 || normed) return;  // these come after the bias
+  for (const BoundWeight& w : weights) {
+    int layer = 0, end = 0;
+    const std::string& name = w.weight->info.name;
+    if (std::sscanf(name.c_str(), "layer.%d.attn_k.bias%n", &layer, &end) != 1 ||
+        size_t(end) != name.size() || w.weight->info.cols != kv_rows() || !w.weight->data)
+      continue;
+    key_constants_.resize(size_t(n_layers)), key_centres_.resize(size_t(n_layers));
+    const auto* bias = reinterpret_cast<const float*>(w.weight->data);
+    std::vector<float>& centre = key_constants_[size_t(layer)];
+    centre.assign(bias, bias + kv_rows());
+    if (rope.dim > 0 && turns(layer))
+      for (int64_t head = 0; head < kv_rows(); head += head_dim)
+        rope_of(layer).average(&centre[size_t(head)], kCentredPositions);
+    key_centres_[size_t(layer)] = {
+        {fmt::format("layer.{}.key_centre", layer), Format::f32, 1, kv_rows()},
+        reinterpret_cast<const std::byte*>(centre.data())};
+  }
+}
+
+const Weight* Decoder::key_centre(int layer) const {
+  if (score_cap > 0 || key_centres_.empty()) return nullptr;
+  const Weight& centre = key_centres_[size_t(layer)];
+  return centre.data ? &centre : nullptr;
+}
+
 ValueId Decoder::attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const {
   if (rope.dim > 0 && turns(layer)) {
     RopeSpec spec = rope_of(layer);
@@ -353,7 +394,7 @@ ValueId Decoder::attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int lay
     k = g.rope(k, kv_heads, head_dim, spec);
   }
   const StateId kv = g.state(Paged{kv_heads, head_dim, head_dim, has_window(layer) ? window : 0});
-  g.kv_write(kv, k, v);
+  g.kv_write(kv, k, v, key_centre(layer));
   const float scale = score_scale > 0 ? score_scale : 1 / std::sqrt(float(head_dim));
   return g.attention(q, Attention{kv, 1, {}, scale, score_cap, max_bias});
 }

@@ -12,7 +12,7 @@ class Decoder : public Model {
   void agree(const std::string& file) const override;
   void bound(const std::string& file) override;
   bool stretch_rope(RopeScaling kind, double factor) override;
-  void expect_sessions(int64_t context) override { rope.context = context; }
+  void expect_sessions(int64_t context) override;
   // `x` is normed. Sets the results: x itself, and its logits by the head or the token table.
   void logits(Graph& g, ValueId x) const;
 
@@ -111,6 +111,8 @@ class Decoder : public Model {
   ValueId residual(Graph& g, ValueId x, ValueId y) const;  // x + y, with y scaled
   // `n` is normed. Returns what is added to the residual stream.
   ValueId attention(Graph& g, ValueId n, const AttentionWeights& w, int layer) const;
+  // What the KV cache may subtract from the keys of a layer, or null.
+  const Weight* key_centre(int layer) const;
   // The middle part of attention, before attn_output: rotates q and k, stores k and v, attends.
   ValueId attention_of(Graph& g, ValueId q, ValueId k, ValueId v, int layer) const;
   static ValueId gated(Graph& g, ValueId n, const GatedWeights& w,
@@ -118,7 +120,13 @@ class Decoder : public Model {
   ValueId plain(Graph& g, ValueId n, const PlainWeights& w) const;  // with `activation`
  private:
   void scaling_keys(Keys& keys);
+  void centre_keys();
 
+  static constexpr int64_t kCentredPositions = 4096;
+  // By layer: the mean of the rotated bias of keys over these positions, (1, kv_rows()). Without
+  // data if there is no bias.
+  std::vector<std::vector<float>> key_constants_;
+  std::vector<Weight> key_centres_;
   std::vector<float> one_and_zero_;  // `dim` ones, then `dim` zeros
   Weight ones_, zeros_;              // views of it
 };

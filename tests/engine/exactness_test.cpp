@@ -212,13 +212,28 @@ TEST_CASE(
     std::string damaged = good;
     damaged[at] ^= 1;
     const std::string line = refused(*e, damaged);
-    CHECK_MESSAGE(
-        contains(line, at < 8 ? "not a file of keys and values" : "checksum does not match"), line);
+    CHECK_MESSAGE(contains(line, at < 7    ? "not a file of keys and values"
+                                 : at == 7 ? "version 3, expected at most 2"
+                                           : "checksum does not match"),
+                  line);
   }
   for (const size_t size : {7, 15, 16, 200, int(good.size()) - 1})
     CHECK_FALSE(refused(*e, good.substr(0, size)).empty());
   CHECK(contains(refused(*open_exact(golden("models/gpt2")), good), "of another model"));
   CHECK(contains(refused(*open_exact("", 1, Format::f32), good), "are in f16, expected f32"));
+  // Version 1 stored f16 as version 2 does, and q8 otherwise.
+  const auto as_version_1 = [](std::string bytes) { return bytes[7] = 1, bytes; };
+  write_file(tmp / "earlier", as_version_1(good));
+  const auto restored = e->session();
+  restored->restore(tmp / "earlier");
+  CHECK(restored->position() == s->position());
+  const auto in_q8 = open_exact("", 1, Format::q8);
+  const auto short_form = in_q8->session();
+  short_form->extend(t);
+  short_form->save(tmp / "q8");
+  const std::string q8 = read_file(tmp / "q8");
+  CHECK(
+      contains(refused(*in_q8, as_version_1(q8)), "an earlier chaski stored its keys in another"));
   EngineOptions o;
   o.context = 100;
   CHECK(contains(refused(*Engine::open(o), good),

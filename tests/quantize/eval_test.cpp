@@ -200,3 +200,24 @@ TEST_CASE("cli/eval --kl refuses another vocabulary and names the first differen
   const std::string line = refusal(folder / "other.quipu");
   CHECK_MESSAGE(contains(line, wanted), line);
 }
+
+TEST_CASE("cli/eval --base-kv compares formats of keys and values") {
+  const std::string model = "models/bundled/story.quipu";
+  const auto compared = [&](const std::string& kv, const std::string& base_kv) {
+    const Outcome outcome =
+        chaski_run({"eval", "--device", "cpu", "-c", "128", "--chunks", "2", "-f", "README.md",
+                    "--kv", kv, "-m", model, "--kl", model, "--base-kv", base_kv, "--json"});
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    const json j = json::parse(outcome.out);
+    CHECK(j["kv"] == kv);
+    CHECK(j["base"]["kv"] == base_kv);
+    return j["kl"].get<double>();
+  };
+  CHECK(compared("q8", "q8") == 0);
+  const double q8 = compared("q8", "f16"), q4 = compared("q4_0", "f16");
+  CHECK(q8 > 0);
+  CHECK(q4 > q8);
+  const Outcome alone = chaski_run({"eval", "-f", "README.md", "--base-kv", "f16"});
+  CHECK(alone.status == int(Exit::usage));
+  CHECK(contains(alone.err, "--base-kv needs --kl BASE"));
+}
