@@ -173,11 +173,23 @@ Slots::Slot& Slots::Slot::or_in_gguf(std::string theirs) {
   return gguf_else = std::move(theirs), *this;
 }
 
+namespace {
+
+Projection projection_of(std::string_view name) {
+  return name == "attn_v"     ? Projection::values
+         : name == "attn_qkv" ? Projection::qkv
+         : name == "ffn_down" ? Projection::down
+                              : Projection::other;
+}
+
+}  // namespace
+
 Slots::Slot& Slots::add(Linear& member, const std::string& name, int64_t rows, int64_t cols) {
   Slot& slot = list_.emplace_back();
   slot.layer = ours_, slot.name = slot.gguf = name, slot.hf_layer = hf_;
   slot.rows = rows, slot.cols = cols;
   slot.member = &member, slot.role = rows == 1 ? Role::vector : Role::matmul;
+  slot.projection = projection_of(name);
   return slot;
 }
 
@@ -197,7 +209,7 @@ std::vector<TensorSlot> Slots::all() const {
       return slot;
     };
     TensorSlot weight = named("", s.hf_bare ? "" : ".weight");
-    weight.weight = &s.member->weight;
+    weight.weight = &s.member->weight, weight.projection = s.projection;
     weight.hf_less_one = s.hf_less_one, weight.hf_rows = s.hf_rows;
     weight.hf_unit_rows = s.hf_unit_rows, weight.hf_ternary = s.hf_ternary;
     weight.matrix_rows = s.matrix_rows;

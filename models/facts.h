@@ -176,6 +176,10 @@ enum class Role {
   column_order,     // the order of a matmul's columns: one row, f32
 };
 
+// What a matmul of a layer computes, where recipes of formats distinguish it (llama.cpp's Q4_K_M).
+// Slots::add() derives it from the tensor's name, so that all architectures declare it alike.
+enum class Projection { other, values, qkv, down };
+
 // The position of our rows (of a vector: elements) in a file that orders them differently. In our
 // order rows are outputs, and in q and k the channels that rope rotates together are neighbours.
 struct RowOrder {
@@ -233,6 +237,7 @@ struct TensorSlot {
   std::string hf;              // without the common prefix: "layers.3.self_attn.q_proj.weight"
   int64_t rows = 1, cols = 0;  // cols 0: any number
   Role role = Role::matmul;
+  Projection projection = Projection::other;
   bool optional = false;
   bool hf_less_one = false;
   // Rows in the Hugging Face file if those are fewer; our further rows repeat its first. 0: equal.
@@ -254,6 +259,7 @@ class Slots {
     Linear* member;
     Bias bias = Bias::none;
     Role role = Role::matmul;
+    Projection projection = Projection::other;
     bool is_optional = false;
     bool hf_less_one = false, hf_bare = false;
     int64_t hf_rows = 0, matrix_rows = 1;

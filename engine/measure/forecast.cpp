@@ -21,9 +21,9 @@ void add_device(Forecast& f, const DeviceNeeds& needs) {
     }
 }
 
-double bandwidth_of(int threads, bool anew, const ForecastOptions& o) {
+double bandwidth_of(int threads, bool measure_again, const ForecastOptions& o) {
   const std::string of = cpu_with(threads);
-  if (const double kept = anew ? 0 : kept_bandwidth(of); kept > 0) return kept;
+  if (const double kept = measure_again ? 0 : kept_bandwidth(of); kept > 0) return kept;
   o.note("the speed of memory");
   const double now = measure_read_bandwidth({.threads = threads});
   keep_bandwidth(of, now);
@@ -95,8 +95,8 @@ Forecast forecast(const ForecastOptions& o) {
 
   f.bytes_a_token = weight_bytes_a_token(model);
   if (f.cpu_layers == f.layers && f.weights <= have && f.weights_stay) {
-    f.speed = forecast_speed(source, model, o.engine, o.anew, o.note);
-    f.bandwidth = bandwidth_of(f.threads, o.anew, o);
+    f.speed = forecast_speed(source, model, o.engine, o.measure_again, o.note);
+    f.bandwidth = bandwidth_of(f.threads, o.measure_again, o);
   }
   return f;
 }

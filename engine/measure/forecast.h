@@ -11,7 +11,7 @@ namespace chaski {
 struct ForecastOptions {
   EngineOptions engine;
   std::optional<ShapeOptions> shape;             // instead of a model
-  bool anew = false;                             // whether to measure kept speeds again
+  bool measure_again = false;                    // even if speeds are kept
   std::function<void(const std::string&)> note;  // called before something is measured
 };
 

@@ -143,12 +143,13 @@ SpeedForecast measured(const ModelSource& source, const Model& model, const Engi
 }  // namespace
 
 SpeedForecast forecast_speed(const ModelSource& source, const Model& model, const EngineOptions& o,
-                             bool anew, const std::function<void(const std::string&)>& note) {
+                             bool measure_again,
+                             const std::function<void(const std::string&)>& note) {
   const int threads = thread_count(o);
   const std::string of = signature(source, o, threads), place = speed_place(of),
                     text = kept_text(place), by = this_program();
   SpeedForecast kept;
-  if (!anew && text.ends_with(by + "\n") &&
+  if (!measure_again && text.ends_with(by + "\n") &&
       std::istringstream(text) >> kept.prompt >> kept.decode && kept.prompt > 0 && kept.decode > 0)
     return kept;
   note("layers of this shape");

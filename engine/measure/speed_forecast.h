@@ -18,11 +18,11 @@ struct SpeedForecast {
   double prompt = 0, decode = 0;  // tokens per second
 };
 
-// `model` is bound to tensors of the shapes of `source`, and settled. `anew`: measure again even if
-// a result for the shape is kept. note() is called before a measurement. Throws what Engine::over()
+// `model` is bound to tensors of the shapes of `source`, and settled. `measure_again`: even if a
+// result for the shape is kept. note() is called before a measurement. Throws what Engine::over()
 // throws.
 SpeedForecast forecast_speed(const ModelSource& source, const Model& model,
-                             const EngineOptions& options, bool anew,
+                             const EngineOptions& options, bool measure_again,
                              const std::function<void(const std::string&)>& note);
 
 }  // namespace chaski

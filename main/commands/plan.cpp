@@ -19,7 +19,7 @@ namespace {
 struct PlanFlags {
   ModelFlags model;
   std::string shape;
-  bool anew = false, json = false;
+  bool measure_again = false, json = false;
 };
 
 std::string size_text(uint64_t bytes) {
@@ -159,9 +159,10 @@ JsonValue json_of(const Forecast& f, const EngineOptions& options) {
 }
 
 int plan(const PlanFlags& flags) {
-  ForecastOptions options{flags.model.options(), {}, flags.anew, [](const std::string& what) {
-                            if (stderr_is_terminal()) put_note("measuring " + what + " ...");
-                          }};
+  ForecastOptions options{
+      flags.model.options(), {}, flags.measure_again, [](const std::string& what) {
+        if (stderr_is_terminal()) put_note("measuring " + what + " ...");
+      }};
   if (!flags.shape.empty()) options.shape = shape_of(flags.shape);
   const Forecast f = forecast(options);
   const int status = int(exit_of(f));
@@ -191,7 +192,7 @@ Action declare_plan(Flags parser) {
       .model()
       .excludes(parser.named("--model"))
       .excludes(parser.named("--shape"));
-  parser.add_switch("--measure", flags->anew,
+  parser.add_switch("--measure", flags->measure_again,
                     "measure speeds again, even if an earlier plan kept them");
   declare_json(parser, flags->json);
   parser.table(

@@ -81,13 +81,13 @@ TEST_CASE("cli/plan: memory is what inspect and bench say, and speeds are measur
       write_file(file.path(), "5 7 tokens per second, prompt and decode, by a program of 1 byte\n");
   const json rebuilt = json::parse(chaski_run({"plan", kStory, "--device", "cpu", "--json"}).out);
   CHECK(rebuilt["decode_tokens_per_second"] != 7);
-  const Outcome anew = chaski_run({"plan", kStory, "--device", "cpu", "--measure"});
-  CHECK_MESSAGE(anew.status == 0, anew.err);
+  const Outcome measured = chaski_run({"plan", kStory, "--device", "cpu", "--measure"});
+  CHECK_MESSAGE(measured.status == 0, measured.err);
   CHECK(cache.speeds() != before);
-  CHECK_MESSAGE(contains(anew.out, "it fits, with a context of 512\n"), anew.out);
+  CHECK_MESSAGE(contains(measured.out, "it fits, with a context of 512\n"), measured.out);
   for (const char* row : {"weights ", "keys and values ", "activations ", "program ", "all ",
                           "context ", "prompt ", "decode "})
-    CHECK_MESSAGE(contains(anew.out, std::string("\n  ") + row), row);
+    CHECK_MESSAGE(contains(measured.out, std::string("\n  ") + row), row);
 }
 
 TEST_CASE("cli/plan: the suggested changes make it fit") {

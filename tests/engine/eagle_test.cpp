@@ -85,9 +85,9 @@ struct Noted : Drafter {
 };
 
 // The draft after a text whose rows a new drafter reads all at once.
-Draft guessed_anew(const std::shared_ptr<Engine>& eagle, const std::shared_ptr<Engine>& target,
-                   const SamplerOptions& sampling, const std::vector<TokenId>& text,
-                   const Draft::Shape& shape) {
+Draft drafted_from_scratch(const std::shared_ptr<Engine>& eagle,
+                           const std::shared_ptr<Engine>& target, const SamplerOptions& sampling,
+                           const std::vector<TokenId>& text, const Draft::Shape& shape) {
   const auto drafter = eagle_drafter(eagle, sampling);
   drafter->read_hidden(text, rows_of(target, std::span(text).first(text.size() - 1)));
   return drafter->propose(text, shape);
@@ -122,7 +122,8 @@ TEST_CASE("eagle: a draft depends on the text, not on how its rows were read") {
         for (const auto& [history, draft] : noted.notes) {
           // The two prompts share tokens, so the row before the other end is not returned again.
           if (draft.nodes.empty() || !text.ends_with("Then")) continue;
-          CHECK(draft == guessed_anew(eagle, target, with.sampling, history, draft.depths()));
+          CHECK(draft ==
+                drafted_from_scratch(eagle, target, with.sampling, history, draft.depths()));
           ++seen;
         }
         noted.notes.clear();
@@ -297,7 +298,7 @@ TEST_CASE("eagle: an EAGLE-3 head with a part of the vocabulary changes no token
         for (const Draft::Node& node : draft.nodes)
           CHECK(std::ranges::binary_search(known, node.token));
         if (!draft.nodes.empty() && guessed++ % 16 == 0)
-          CHECK(draft == guessed_anew(eagle, target, sampling, text, draft.depths()));
+          CHECK(draft == drafted_from_scratch(eagle, target, sampling, text, draft.depths()));
         const Extension more{.session = session.get(),
                              .tokens = std::span(text).subspan(size_t(session->position())),
                              .sampler = &sampler,

@@ -103,8 +103,8 @@ TEST_CASE("heads: a draw also returns hidden states, and the tokens are the same
       .session = three.get(), .tokens = portion, .wanted = 0, .sampler = &sampler, .hidden = true};
   const Draws none = draw_all({&read, 1})[0];
   CHECK(none.tokens.empty());
-  const auto anew = Engine::open({})->session();
-  CHECK(same(none.hidden, anew->hidden(portion, 300)));
+  const auto fresh = Engine::open({})->session();
+  CHECK(same(none.hidden, fresh->hidden(portion, 300)));
 }
 
 // Heads that always propose these tokens: W is 0, the bias b dominates, and one row of the output

@@ -27,6 +27,10 @@ inline bool have(const std::string& path) {
   return false;
 }
 
+// Fixed texts, so that no test depends on the words of a document.
+constexpr const char *kCalibrationText = "tests/golden/text/calibration.txt",
+                     *kEvaluationText = "tests/golden/text/evaluation.txt";
+
 inline std::string read_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

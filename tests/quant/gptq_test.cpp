@@ -271,8 +271,7 @@ TEST_CASE("gptq/a group runs the text through its own layers only") {
 TEST_CASE("cli/quantize --method gptq: same bytes for any threads, nearer to the base, and shown") {
   const TempFolder folder;
   const std::string base = kStory,
-                    text = write_file(folder / "text.txt",
-                                      read_file("HACKING.md") + read_file("README.md"));
+                    text = write_file(folder / "text.txt", read_file(kCalibrationText));
   const auto quantized = [&](const std::string& name, std::vector<std::string> flags) {
     std::vector<std::string> all{"quantize",    base, folder / name, "--type", "q4_0",
                                  "--calibrate", text, "--chunks",    "4"};
@@ -291,7 +290,7 @@ TEST_CASE("cli/quantize --method gptq: same bytes for any threads, nearer to the
   CHECK_MESSAGE(contains(shown.out, "quantize.method"), shown.out);
   const auto kl = [&](const std::string& name) {
     const Outcome outcome = chaski_run({"eval", "-m", folder / name, "--kl", base, "-c", "128",
-                                        "--chunks", "4", "-f", "CONTRIBUTING.md", "--json"});
+                                        "--chunks", "4", "-f", kEvaluationText, "--json"});
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
     return nlohmann::json::parse(outcome.out)["kl"].get<double>();
   };
@@ -312,8 +311,7 @@ TEST_CASE("cli/quantize --method gptq: same bytes for any threads, nearer to the
 TEST_CASE("cli/quantize --resume: also with feedback, and saved measurements are reused") {
   if (!can_preload()) return;
   const TempFolder folder;
-  const std::string text =
-      write_file(folder / "text.txt", read_file("HACKING.md") + read_file("README.md"));
+  const std::string text = write_file(folder / "text.txt", read_file(kCalibrationText));
   const auto run = [&](const std::string& name, const std::string& fault,
                        const std::string& form = "--json") {
     return Program({"-c", "export LD_PRELOAD=" + faults_shim() + " " + fault + "; exec " +

@@ -102,7 +102,7 @@ double least_of_q4_0(const Weighed& w) {
   return sum;
 }
 
-std::string text_for_calibration() { return read_file("HACKING.md") + read_file("README.md"); }
+std::string text_for_calibration() { return read_file(kCalibrationText); }
 
 }  // namespace
 
@@ -368,7 +368,7 @@ TEST_CASE("cli/quantize --calibrate: same bytes for any threads, saved or measur
   // The result is nearer to the base on another text.
   const auto kl = [&](const std::string& name) {
     const Outcome outcome = chaski_run({"eval", "-m", folder / name, "--kl", base, "-c", "128",
-                                        "--chunks", "4", "-f", "CONTRIBUTING.md", "--json"});
+                                        "--chunks", "4", "-f", kEvaluationText, "--json"});
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
     return nlohmann::json::parse(outcome.out)["kl"].get<double>();
   };
@@ -399,7 +399,7 @@ TEST_CASE("cli/quantize --calibrate: no input file is overwritten, and refusals 
   const TempFolder folder;
   const std::string model = folder / "m.quipu", text = folder / "text.txt", out = folder / "o";
   std::filesystem::copy_file(kStory, model);
-  const std::string words = read_file("HACKING.md"), whole = read_file(model);
+  const std::string words = read_file(kCalibrationText), whole = read_file(model);
   write_file(text, words);
   const auto refused = [&](Arguments arguments, int status, const std::string& said) {
     arguments.insert(arguments.begin(), {"quantize", model});

@@ -50,13 +50,13 @@ Counted counted_slowly(const std::string& text, int window, int windows) {
 }  // namespace
 
 TEST_CASE("cli/eval computes what a slow loop over logits does") {
-  const std::string text = read_file("README.md");
+  const std::string text = read_file(kCalibrationText);
   // A window of odd length, and one with several portions after its middle.
   for (const auto& [window, windows] : {std::pair(33, 4), {300, 3}}) {
     CAPTURE(window);
     const Outcome outcome =
         chaski_run({"eval", "--device", "cpu", "-c", std::to_string(window), "--chunks",
-                    std::to_string(windows), "-f", "README.md", "--json"});
+                    std::to_string(windows), "-f", kCalibrationText, "--json"});
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
     CHECK(outcome.err.empty());  // no progress bar without a terminal
     const json j = json::parse(outcome.out);
@@ -141,10 +141,10 @@ Compared compared_slowly(const std::string& base, const std::string& model, cons
 TEST_CASE("cli/eval --kl compares two models as a slow loop in doubles does") {
   const TempFolder folder;
   const std::string base = "models/bundled/story.quipu", model = folder / "q4.quipu",
-                    text = read_file("README.md");
+                    text = read_file(kCalibrationText);
   REQUIRE(chaski_run({"quantize", base, model, "--type", "q4"}).status == 0);
   const Outcome outcome = chaski_run({"eval", "--device", "cpu", "-m", model, "--kl", base, "-c",
-                                      "150", "--chunks", "2", "-f", "README.md", "--json"});
+                                      "150", "--chunks", "2", "-f", kCalibrationText, "--json"});
   REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
   const json j = json::parse(outcome.out);
   const Compared want = compared_slowly(base, model, text, 150, 2);
@@ -157,7 +157,7 @@ TEST_CASE("cli/eval --kl compares two models as a slow loop in doubles does") {
   // The output also has the results of each model alone.
   for (const auto& [path, found] : {std::pair(base, j["base"]), {model, j}}) {
     const Outcome alone = chaski_run({"eval", "--device", "cpu", "-m", path, "-c", "150",
-                                      "--chunks", "2", "-f", "README.md", "--json"});
+                                      "--chunks", "2", "-f", kCalibrationText, "--json"});
     CHECK(found["perplexity"] == json::parse(alone.out)["perplexity"]);
   }
   // A model has no divergence from itself.

@@ -124,7 +124,7 @@ InputSquares squares_with(std::vector<float> sums) {
   return {int64_t(sums.size()), std::move(sums), {100}};
 }
 
-std::string text_to_read() { return read_file("HACKING.md") + read_file("README.md"); }
+std::string text_to_read() { return read_file(kCalibrationText); }
 
 // The bundled model with some columns of the norms' outputs times 60; it computes the same.
 std::string write_with_outliers(const std::string& path) {

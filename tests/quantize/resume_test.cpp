@@ -203,14 +203,14 @@ TEST_CASE("cli/quantize --resume: damaged tensors are made again") {
     std::filesystem::remove(quantize.out());
     return outcome.err;
   };
-  const std::string anew =
+  const std::string damaged =
       "out: the temporary file of an earlier run is damaged: everything is made anew\n";
   CHECK(!contains(said_of(part), "earlier run"));
   CHECK(contains(said_of(flipped(lines / 2)), "note: " + quantize.out() + ": 1 of " +
                                                   std::to_string(n) +
                                                   " tensors of an earlier run are damaged"));
-  CHECK(contains(said_of(flipped(foot)), anew));
-  CHECK(contains(said_of(part.substr(0, lines)), anew));
+  CHECK(contains(said_of(flipped(foot)), damaged));
+  CHECK(contains(said_of(part.substr(0, lines)), damaged));
   for (const size_t size : {part.size(), size_t(1), size_t(20)})  // an empty file
     CHECK(!contains(said_of(std::string(size, '\0')), "earlier run"));
   CHECK(contains(said_of("CHASKI"), "of an earlier run is too short: everything is made anew"));
@@ -233,14 +233,14 @@ TEST_CASE("cli/quantize --resume: without file locks it says that everything is 
   const Resumed quantize{folder};
   REQUIRE(quantize.run("FAULT_KILL=pwrite:12", true).status == 128 + 9);
   const std::string part = part_in(folder.path);
-  const Outcome anew = quantize.run("FAULT_CALL=flock:1:95 FAULT_FOR_EVER=1", true);
-  CHECK_MESSAGE(anew.status == 0, anew.err);
-  CHECK_MESSAGE(anew.error_says("note: " + part +
-                                ": its file system has no locks (operation not "
-                                "supported), so another run may still write it; "
-                                "everything is made anew\n"),
-                anew.err);
-  CHECK(nlohmann::json::parse(anew.out)["kept_tensors"] == 0);
+  const Outcome outcome = quantize.run("FAULT_CALL=flock:1:95 FAULT_FOR_EVER=1", true);
+  CHECK_MESSAGE(outcome.status == 0, outcome.err);
+  CHECK_MESSAGE(outcome.error_says("note: " + part +
+                                   ": its file system has no locks (operation not "
+                                   "supported), so another run may still write it; "
+                                   "everything is made anew\n"),
+                outcome.err);
+  CHECK(nlohmann::json::parse(outcome.out)["kept_tensors"] == 0);
   CHECK(have(part));
 }
 
