@@ -176,10 +176,12 @@ Slots::Slot& Slots::Slot::or_in_gguf(std::string theirs) {
 namespace {
 
 Projection projection_of(std::string_view name) {
-  return name == "attn_v"     ? Projection::values
-         : name == "attn_qkv" ? Projection::qkv
-         : name == "ffn_down" ? Projection::down
-                              : Projection::other;
+  if (name.starts_with("ffn_down")) return Projection::down;  // of experts too
+  return name == "attn_k"        ? Projection::keys
+         : name == "attn_v"      ? Projection::values
+         : name == "attn_qkv"    ? Projection::qkv
+         : name == "attn_output" ? Projection::outputs
+                                 : Projection::other;
 }
 
 }  // namespace
@@ -189,7 +191,6 @@ Slots::Slot& Slots::add(Linear& member, const std::string& name, int64_t rows, i
   slot.layer = ours_, slot.name = slot.gguf = name, slot.hf_layer = hf_;
   slot.rows = rows, slot.cols = cols;
   slot.member = &member, slot.role = rows == 1 ? Role::vector : Role::matmul;
-  slot.projection = projection_of(name);
   return slot;
 }
 
@@ -209,7 +210,7 @@ std::vector<TensorSlot> Slots::all() const {
       return slot;
     };
     TensorSlot weight = named("", s.hf_bare ? "" : ".weight");
-    weight.weight = &s.member->weight, weight.projection = s.projection;
+    weight.weight = &s.member->weight, weight.projection = projection_of(s.gguf);
     weight.hf_less_one = s.hf_less_one, weight.hf_rows = s.hf_rows;
     weight.hf_unit_rows = s.hf_unit_rows, weight.hf_ternary = s.hf_ternary;
     weight.matrix_rows = s.matrix_rows;

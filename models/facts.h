@@ -176,9 +176,9 @@ enum class Role {
   column_order,     // the order of a matmul's columns: one row, f32
 };
 
-// What a matmul of a layer computes, where recipes of formats distinguish it (llama.cpp's Q4_K_M).
-// Slots::add() derives it from the tensor's name, so that all architectures declare it alike.
-enum class Projection { other, values, qkv, down };
+// What a matmul of a layer computes, where llama.cpp's mixtures of formats distinguish it. It
+// follows from the slot's GGUF name, so that all architectures declare it alike.
+enum class Projection { other, keys, values, qkv, outputs, down };
 
 // The position of our rows (of a vector: elements) in a file that orders them differently. In our
 // order rows are outputs, and in q and k the channels that rope rotates together are neighbours.
@@ -259,7 +259,6 @@ class Slots {
     Linear* member;
     Bias bias = Bias::none;
     Role role = Role::matmul;
-    Projection projection = Projection::other;
     bool is_optional = false;
     bool hf_less_one = false, hf_bare = false;
     int64_t hf_rows = 0, matrix_rows = 1;

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
 
-#include "engine/measure/divergence.h"
+#include "engine/passes/layer_of.h"
 #include "engine/quantize/quantize.h"
+#include "engine/quantize/sensitivity.h"
 #include "engine/quantize/tensor_encoder.h"
 #include "engine/quantize/weight_job.h"
 #include "engine/text/tokenizer/pattern.h"
@@ -24,68 +24,6 @@ namespace {
 // is in the list because it is the probe, and because some weights lose less in it than in q4t.
 constexpr std::array kLadder = {Format::q2, Format::q3, Format::q4t, Format::q4, Format::q4h,
                                 Format::q5, Format::q6, Format::q8,  Format::f16};
-constexpr Format kProbe = Format::q4;
-
-// Whether a recipe may choose the weight's format.
-bool is_candidate(const WeightJob& job) {
-  const TensorInfo& weight = job.from();
-  return !job.slot.gguf.empty() && weight.tiled() && job.slot.role != Role::position_table &&
-         job.slot.role != Role::outliers && weight.cols % info(kProbe).block == 0 &&
-         info(weight.format).bits() > info(kProbe).bits();
-}
-
-// Weights whose formats are to be chosen, as numbers of jobs.
-std::vector<size_t> candidates(const WeightJobs& jobs) {
-  std::vector<size_t> all;
-  for (size_t i = 0; i < jobs.size(); ++i)
-    if (is_candidate(jobs[i])) all.push_back(i);
-  return all;
-}
-
-const InputSquares* inputs_of(const Calibration& calibration, const WeightJob& job) {
-  const auto found = calibration.inputs.find(job.slot.gguf);
-  return found != calibration.inputs.end() && found->second.fit(job.from()) ? &found->second
-                                                                            : nullptr;
-}
-
-// The logits of the second half of a window: (tokens, vocab).
-std::vector<float> logits_of_half(Engine& engine, const std::vector<TokenId>& window) {
-  constexpr size_t kPortion = 64;
-  const std::span<const TokenId> text = window;
-  const auto session = engine.session();
-  const size_t middle = text.size() / 2;
-  std::vector<float> all;
-  session->extend(text.first(middle), 0);
-  for (size_t at = middle; at < text.size(); at += kPortion) {
-    const auto part = text.subspan(at, std::min(kPortion, text.size() - at));
-    const auto logits = session->extend(part, int(part.size()));
-    all.insert(all.end(), logits.begin(), logits.end());
-  }
-  return all;
-}
-
-double mean_kl(const std::vector<float>& p, const std::vector<float>& q, size_t vocab) {
-  double sum = 0;
-  for (size_t at = 0; at < p.size(); at += vocab)
-    sum += divergence({&p[at], vocab}, {&q[at], vocab});
-  return sum / double(p.size() / vocab);
-}
-
-// One tensor, encoded in the probe's format, in memory.
-std::shared_ptr<const Weights> encoded_alone(const ModelSource& in, const WeightJob& job,
-                                             const Calibration& calibration, int threads) {
-  const TensorSource& from = job.source;
-  TensorEncoder encoder(from, kProbe, in.path,
-                        {inputs_of(calibration, job), nullptr, RoundingMethod::search});
-  ModelSource one{in.path, in.kind, {}, {}, {}};
-  const size_t stride = strip_bytes(kProbe, from.info.cols);
-  one.tensors.push_back({{from.info.name, kProbe, from.info.rows, from.info.cols},
-                         [&encoder, stride](int64_t first, int64_t last, std::byte* dst) {
-                           for (int64_t s = first; s < last; ++s, dst += stride)
-                             encoder.encode(s, dst);
-                         }});
-  return load(one, threads);
-}
 
 // A format that a tensor may get, its size, and the divergence that it causes.
 struct Option {
@@ -204,41 +142,8 @@ std::string in_megabytes(uint64_t bytes) { return fmt::format("{:.2f} MB", doubl
 
 }  // namespace
 
-void measure_sensitivity(const CalibrationText& text, Calibration& calibration, int threads,
-                         const OnProgress& progress) {
-  if (threads <= 0) threads = usable_cores();
-  const auto weights = text.engine->weights();
-  const ModelSource in = source_of(weights);
-  const size_t length = size_t(window_of(*text.engine)), first = size_t(text.windows - 1) * length;
-  std::vector<TokenId> window(text.tokens.begin() + ptrdiff_t(first),
-                              text.tokens.begin() + ptrdiff_t(first + length));
-  if (text.engine->tokenizer().adds_bos()) window[0] = text.engine->tokenizer().bos();
-  const std::vector<float> base = logits_of_half(*text.engine, window);
-
-  // Without the tokenizer: making one for every engine would take longer than the window.
-  auto changed = std::make_shared<Weights>(*weights);
-  for (const auto& [key, value] : weights->meta.all())
-    if (key.starts_with("tokenizer.")) changed->meta.erase(key);
-  EngineOptions options;
-  options.device = "cpu", options.threads = threads, options.context = int(length);
-  const WeightJobs jobs = jobs_of(in);
-  const std::vector<size_t> all = candidates(jobs);
-  for (size_t i = 0; i < all.size(); ++i) {
-    const WeightJob& job = jobs[all[i]];
-    const auto probe = encoded_alone(in, job, calibration, threads);
-    Weight& weight = changed->tensors[all[i]];
-    const Weight original = std::exchange(weight, probe->tensors[0]);
-    const auto engine = Engine::over(changed, options);
-    // Rounded as in the saved file, so that a run that reads the file chooses the same formats.
-    calibration.kl[job.slot.gguf] =
-        double(float(mean_kl(base, logits_of_half(*engine, window), size_t(engine->vocab_size()))));
-    weight = original;
-    if (progress) progress({job.from().name, i + 1, all.size()});
-  }
-}
-
-Allotment allot(const ModelSource& in, const Calibration& calibration, const RecipeLimit& budget,
-                int threads) {
+FormatPlan choose_bits(const ModelSource& in, const Calibration& calibration,
+                       const RecipeLimit& budget, int threads) {
   if (calibration.kl.empty())
     fail(
         Exit::usage,
@@ -250,13 +155,14 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
   for (const size_t i : all)
     if (calibration.kl.count(jobs[i].slot.gguf) == 0)
       fail(Exit::bad_file,
-           "{}: the calibration has no divergence for {}, expected one for every weight", in.path,
-           escaped(jobs[i].slot.gguf));
+           "{}: the calibration has no divergence for {}, expected one for every weight: "
+           "--calibrate TEXT --stats FILE --resume measures the others",
+           in.path, escaped(jobs[i].slot.gguf));
   for_each_job(all.size(), threads > 0 ? threads : usable_cores(), [&](size_t i) {
     hulls[i] = hull_of(options_of(jobs[all[i]], calibration, in.path));
   });
 
-  Allotment result;
+  FormatPlan result;
   for (const TensorSource& tensor : in.tensors) {
     TensorInfo as = tensor.info;
     if (!as.tiled()) as.format = Format::f32;
@@ -264,23 +170,25 @@ Allotment allot(const ModelSource& in, const Calibration& calibration, const Rec
     result.weights += uint64_t(as.rows * as.cols);
   }
   uint64_t others = 0;  // tensors whose format is not chosen
-  for (const Allotment::Row& row : result.tensors) others += row.bytes;
+  for (const FormatPlan::Row& row : result.tensors) others += row.bytes;
   for (const size_t i : all) others -= result.tensors[i].bytes;
-  const uint64_t most = budget.bytes ? *budget.bytes
-                        : budget.bits_per_weight
-                            ? uint64_t(*budget.bits_per_weight / 8 * double(result.weights))
-                            : UINT64_MAX;
+  const uint64_t most =
+      budget.file_bytes        ? *budget.file_bytes - std::min(*budget.file_bytes, budget.besides)
+      : budget.bytes           ? *budget.bytes
+      : budget.bits_per_weight ? uint64_t(*budget.bits_per_weight / 8 * double(result.weights))
+                               : UINT64_MAX;
   const Choices choices = best(hulls, most - std::min(most, others), budget.kl.value_or(0));
   result.bytes = others + choices.bytes, result.kl = choices.kl;
+  result.file_bytes = result.bytes + budget.besides;
   if (result.bytes > most)
     fail(Exit::usage, "{}: {}, expected at least {}, the smallest size that can be chosen", in.path,
          budget.asked.empty()
-             ? "the budget is " + in_megabytes(most)
+             ? "the budget is " + in_megabytes(budget.file_bytes.value_or(most))
              : fmt::format("{} leaves {} for weights", budget.asked, in_megabytes(most)),
-         in_megabytes(result.bytes));
+         in_megabytes(budget.file_bytes ? result.file_bytes : result.bytes));
   for (size_t i = 0; i < all.size(); ++i) {
     const Option& to = hulls[i][choices.option[i]];
-    Allotment::Row& row = result.tensors[all[i]];
+    FormatPlan::Row& row = result.tensors[all[i]];
     row.to = to.to, row.bytes = to.bytes, row.kl = to.kl;
   }
   for (size_t t = 0; t < in.tensors.size(); ++t)

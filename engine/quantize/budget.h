@@ -1,6 +1,6 @@
 // Chooses the format of each weight for a budget: a total size, or a KL divergence from the base
-// model. For that it measures the KL divergence of the model with one weight in 4 bits, weight by
-// weight.
+// model. It needs the divergence of the model with one weight in 4 bits, for every weight
+// (engine/quantize/sensitivity.h).
 //
 // The prediction assumes that the divergences of single weights add up, and that each grows in
 // proportion to the weight's squared error, weighted by its inputs (InputSquares). Both hold for
@@ -18,20 +18,17 @@ namespace chaski {
 // The format of each tensor, by name.
 using Recipe = std::map<std::string, Format>;
 
-// Fills calibration.kl: reads the text's last window once for every weight that a recipe may
-// encode. Reports progress in weights. Throws what Engine::open throws.
-void measure_sensitivity(const CalibrationText& text, Calibration& calibration, int threads,
-                         const OnProgress& progress);
-
 // The budget: one of these is given.
 struct RecipeLimit {
+  std::optional<uint64_t> file_bytes;     // of the file, at most
   std::optional<uint64_t> bytes;          // of all tensors, at most
-  std::string asked = {};                 // the flag that `bytes` come from, if not --size
+  std::string asked = {};                 // the flag that `bytes` come from
   std::optional<double> bits_per_weight;  // of all tensors, at most
   std::optional<double> kl;               // at most, as predicted
+  uint64_t besides = 0;                   // bytes of the file besides its tensors
 };
 
-struct Allotment {
+struct FormatPlan {
   Recipe recipe;  // for every tensor
   struct Row {
     std::string name;
@@ -41,16 +38,17 @@ struct Allotment {
   };
   std::vector<Row> tensors;
   uint64_t bytes = 0, weights = 0;
+  uint64_t file_bytes = 0;  // at most
   double kl = 0;
   double bits_per_weight() const { return 8.0 * double(bytes) / double(weights); }
 };
 
 // Every weight starts in the format of fewest bits. Then the step that saves the most divergence
-// per byte is taken first: the greedy walk along the convex hulls, which misses the best allotment
+// per byte is taken first: the greedy walk along the convex hulls, which misses the best plan
 // by less than one step. Throws Error(usage) if the calibration has no kl, and if even the fewest
 // bits take more than the budget; the message has both numbers.
-Allotment allot(const ModelSource& in, const Calibration& calibration, const RecipeLimit& budget,
-                int threads);
+FormatPlan choose_bits(const ModelSource& in, const Calibration& calibration,
+                       const RecipeLimit& budget, int threads);
 
 // Reads a recipe from text with lines "regex = type". A tensor gets the type of the first line
 // whose regex matches a part of its name; # begins a comment.

@@ -24,16 +24,19 @@ namespace {
 
 constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts", kKl = ".kl";
 constexpr const char *kText = "chaski.calibration.text", *kHash = "chaski.calibration.xxh3",
-                     *kTokens = "chaski.calibration.tokens";
+                     *kTokens = "chaski.calibration.tokens", *kModel = "chaski.calibration.model";
 
 std::string hash_of(std::span<const std::byte> bytes) {
   return fmt::format("{:016x}", checksum(bytes.data(), bytes.size()));
 }
 std::string name_in(const std::string& path) { return std::filesystem::path(path).filename(); }
 
-// Sums the squares of the inputs of matmuls while plans run.
+// Sums the squares of the inputs of matmuls while plans run: in doubles inside a window, and in
+// floats over all windows. So a file with the sums of some windows is all that a later run needs.
 class Squares {
  public:
+  explicit Squares(std::map<std::string, InputSquares> before = {}) : all_(std::move(before)) {}
+
   void add(const Plan& plan, size_t step) {
     const Step& s = plan.steps[step];
     if (const auto* op = std::get_if<ExpertMatMul>(&s.op))
@@ -50,16 +53,19 @@ class Squares {
     }
   }
 
-  // By our tensor names.
-  std::map<std::string, InputSquares> all() const {
-    std::map<std::string, InputSquares> out;
+  void end_window() {
     for (const auto& [weight, sum] : sums_) {
-      InputSquares& to = out[weight->info.name];
-      to.cols = weight->info.cols, to.tokens = sum.tokens;
-      to.sums.assign(sum.squares.begin(), sum.squares.end());
+      InputSquares& to = all_[weight->info.name];
+      to.cols = weight->info.cols;
+      to.tokens.resize(sum.tokens.size()), to.sums.resize(sum.squares.size());
+      for (size_t e = 0; e < sum.tokens.size(); ++e) to.tokens[e] += sum.tokens[e];
+      for (size_t c = 0; c < sum.squares.size(); ++c)
+        to.sums[c] = float(double(to.sums[c]) + sum.squares[c]);
     }
-    return out;
+    sums_.clear();
   }
+  // By our tensor names, over the windows that have ended.
+  const std::map<std::string, InputSquares>& all() const { return all_; }
 
   static const Weight& weight(const Plan& plan, size_t step, size_t in) {
     return *plan.graph().values[size_t(plan.graph().nodes[step].in[in])].weight;
@@ -90,8 +96,9 @@ class Squares {
     }
   }
 
-  std::unordered_map<const Weight*, Sum> sums_;
-  std::vector<double> row_;  // squares of one step
+  std::map<std::string, InputSquares> all_;
+  std::unordered_map<const Weight*, Sum> sums_;  // of this window
+  std::vector<double> row_;                      // squares of one step
   std::vector<float> values_;
 };
 
@@ -175,7 +182,8 @@ void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int window
     if (part)
       watch.passes.only(
           CpuStage::Part{part->first, part->last, &(*part->rows)[size_t(w)], part->stay});
-    session->extend(window, 0);
+    const auto logits = session->extend(window, part ? part->outputs : 0);
+    if (part && part->on_logits) part->on_logits(w, logits);
     on_read(w + 1);
   }
 }
@@ -186,7 +194,7 @@ std::map<std::string, InputSquares> measure_inputs(Engine& engine, std::span<con
   Squares squares;
   read_for_inputs(
       engine, tokens, windows, [&](const Plan& plan, size_t step) { squares.add(plan, step); },
-      on_read);
+      [&](int read) { squares.end_window(), on_read(read); });
   return squares.all();
 }
 
@@ -213,15 +221,55 @@ CalibrationText calibration_text(const OpenModel& model, const CalibrationOption
   return result;
 }
 
-Calibration calibrate(const CalibrationText& text, const OnProgress& progress) {
-  const uint64_t length = uint64_t(window_of(*text.engine)), all = uint64_t(text.windows) * length;
-  const auto ours = measure_inputs(*text.engine, text.tokens, text.windows, [&](int read) {
-    if (progress) progress({"calibration", uint64_t(read) * length, all});
-  });
-  Calibration result{text.name, text.hash, int64_t(all), {}};
-  for (const TensorSlot& slot : tensors_of(*model_of(text.engine->meta())))
-    if (const auto found = ours.find(slot.name); found != ours.end())
-      result.inputs.emplace(slot.gguf, found->second);
+std::string model_hash(const CalibrationText& text) {
+  constexpr size_t kSample = 4096;
+  std::string summed;
+  for (const Weight& w : text.engine->weights()->tensors) {
+    const TensorInfo& t = w.info;
+    const size_t bytes = t.bytes(), sample = std::min(bytes, kSample);
+    summed += fmt::format("{} {} {} {}", t.name, info(t.format).name, t.rows, t.cols);
+    for (const size_t at : {size_t(0), (bytes - sample) / 2, bytes - sample})
+      summed += fmt::format(" {:016x}", checksum(w.data + at, sample));
+  }
+  return hash_of(std::as_bytes(std::span(summed)));
+}
+
+Calibration calibrate(const CalibrationText& text, const OnProgress& progress, Calibration before,
+                      const OnMeasured& keep) {
+  const auto slots = tensors_of(*model_of(text.engine->meta()));
+  const int length = window_of(*text.engine), first = int(before.tokens / length);
+  const uint64_t all = uint64_t(text.windows) * uint64_t(length);
+  Calibration result{text.name, text.hash, before.tokens, {}, {}, model_hash(text)};
+  std::map<std::string, InputSquares> ours;
+  for (const TensorSlot& slot : slots)
+    if (const auto found = before.inputs.find(slot.gguf); found != before.inputs.end())
+      ours.emplace(slot.name, std::move(found->second));
+  Squares squares(std::move(ours));
+  const auto take = [&] {
+    for (const TensorSlot& slot : slots)
+      if (const auto found = squares.all().find(slot.name); found != squares.all().end())
+        result.inputs.insert_or_assign(slot.gguf, found->second);
+  };
+  const int batch = text.engine->batch_length(), passes = (length + batch - 1) / batch;
+  int read = first, pass = 0;  // windows; passes of this window
+  read_for_inputs(
+      *text.engine, std::span(text.tokens).subspan(size_t(first * length)), text.windows - first,
+      [&](const Plan& plan, size_t step) {
+        squares.add(plan, step);
+        const uint64_t steps = plan.steps.size(), done = uint64_t(pass) * steps + step + 1;
+        if (step + 1 == steps) ++pass;
+        if (progress)
+          progress({"calibration",
+                    uint64_t(read * length) + uint64_t(length) * done / (uint64_t(passes) * steps),
+                    all});
+      },
+      [&](int) {
+        squares.end_window();
+        result.tokens = int64_t(++read) * length, pass = 0;
+        if (!keep || read == text.windows) return;
+        take(), expect_finite(result), keep(result);
+      });
+  take();
   expect_finite(result);
   return result;
 }
@@ -243,6 +291,7 @@ void save_calibration(const std::string& path, const Calibration& calibration,
   meta.set_str(theirs(kText), calibration.text);
   meta.set_str(theirs(kHash), calibration.hash);
   meta.set_int(theirs(kTokens), calibration.tokens);
+  if (!calibration.model.empty()) meta.set_str(theirs(kModel), calibration.model);
   const auto add = [&](const std::string& name, int64_t rows, int64_t cols, const float* x) {
     source.tensors.push_back(
         {{theirs(name), Format::f32, rows, cols}, [=](int64_t first, int64_t last, std::byte* dst) {
@@ -364,7 +413,7 @@ Calibration load_calibration(const std::string& path) {
         found == file.values.end() ? nullptr : std::get_if<std::string>(&found->second.data);
     return value ? *value : std::string();
   };
-  calibration.text = text(kText), calibration.hash = text(kHash);
+  calibration.text = text(kText), calibration.hash = text(kHash), calibration.model = text(kModel);
   if (calibration.hash.empty())
     calibration.text = name_in(path), calibration.hash = hash_of(file.parts[0]->bytes());
   std::map<std::string, const GgufTensor*> tensors;

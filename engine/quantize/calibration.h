@@ -53,6 +53,8 @@ struct Calibration {
   // The divergence of the model if only this weight has 4 bits (engine/quantize/budget.h), by the
   // same names; empty: not measured.
   std::map<std::string, double> kl = {};
+  // model_hash() of the model that was measured; empty: unknown.
+  std::string model = {};
 };
 
 int window_of(const Engine& engine);  // tokens: kCalibrationWindow, at most the context
@@ -64,6 +66,10 @@ struct LayersRead {
   int first, last;                        // as in CpuStage::Part
   std::vector<std::vector<float>>* rows;  // by window
   bool stay = false;                      // whether the rows are kept
+  // If the last of these layers is the model's: receives the logits of the last `outputs` tokens
+  // of each window.
+  int outputs = 0;
+  std::function<void(int window, std::span<const float> logits)> on_logits = {};
 };
 void read_for_inputs(Engine& engine, std::span<const TokenId> tokens, int windows,
                      const std::function<void(const Plan&, size_t step)>& look,
@@ -100,9 +106,17 @@ CalibrationText calibration_text(const CalibrationOptions& options, const std::s
 CalibrationText calibration_text(const OpenModel& model, const CalibrationOptions& options,
                                  const std::string& name, std::string_view text);
 
-// Measures the inputs of all matmuls on the text. The numbers do not depend on threads. Throws
-// Error(non_finite).
-Calibration calibrate(const CalibrationText& text, const OnProgress& progress);
+// Identifies the model: a checksum of names, shapes, formats and samples of all tensors.
+std::string model_hash(const CalibrationText& text);
+
+// Receives a calibration that is not finished. save_calibration() can keep it for a later run.
+using OnMeasured = std::function<void(const Calibration&)>;
+
+// Measures the inputs of all matmuls on the text. The numbers do not depend on threads, nor on
+// where an earlier run stopped: `before` is its calibration, of this model and text, whose tokens
+// are not read again. Throws Error(non_finite).
+Calibration calibrate(const CalibrationText& text, const OnProgress& progress,
+                      Calibration before = {}, const OnMeasured& keep = {});
 
 // Throws Error(io), and Error(usage) if the path is the model's.
 void save_calibration(const std::string& path, const Calibration& calibration,

@@ -4,9 +4,9 @@
 
 #include "engine/passes/layer_of.h"
 #include "engine/passes/pipeline.h"
+#include "engine/quantize/sensitivity.h"
 #include "ggml-like-tensor/cores.h"
 #include "ggml-like-tensor/file/chunks.h"
-#include "ggml-like-tensor/split.h"
 
 namespace chaski {
 
@@ -22,16 +22,6 @@ CalibrationText spread(CalibrationText text) {
   }
   text.tokens = std::move(tokens), text.windows = most;
   return text;
-}
-
-// By layer: whether reading can begin at it.
-std::vector<bool> cuts_of(const Model& model) {
-  Batch one;
-  one.tokens.resize(1);
-  const Graph whole = stage_graph(model, all_layers(model), one);
-  std::vector<bool> cuts;
-  for (int layer = 0; layer < int(model.n_layers); ++layer) cuts.push_back(can_split(whole, layer));
-  return cuts;
 }
 
 // The Gram matrices of some weights' inputs. Weights that read the same values share one.

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
+#include "engine/passes/layer_of.h"
 #include "engine/quantize/quantize.h"
 #include "engine/quantize/weight_job.h"
 
@@ -85,23 +85,22 @@ Format of_joined(std::string_view mixture, Format base) {
   return mixture == "Q4_K_M" ? Format::q5_k : mixture == "Q5_K_M" ? Format::q6_k : base;
 }
 
-Format of_layer(std::string_view mixture, Format base, std::string_view weight, const Place& at) {
-  if (weight == "attn_v") return of_values(mixture, base, at);
-  if (weight == "attn_k" && at.eight_experts) return Format::q8;
-  if (weight.starts_with("ffn_down")) return of_down(mixture, base, at);
-  if (weight == "attn_output") return of_outputs(mixture, base, at);
-  return weight == "attn_qkv" ? of_joined(mixture, base) : base;
-}
-
-// "attn_v" of "layer.3.attn_v", and the layer; empty for other names.
-std::string_view part_of_layer(std::string_view name, int& layer) {
-  constexpr std::string_view kLayer = "layer.";
-  if (!name.starts_with(kLayer)) return {};
-  name.remove_prefix(kLayer.size());
-  const size_t dot = name.find('.');
-  if (dot == name.npos || std::from_chars(name.data(), name.data() + dot, layer).ec != std::errc())
-    return {};
-  return name.substr(dot + 1);
+Format of_layer(std::string_view mixture, Format base, Projection projection, const Place& at) {
+  switch (projection) {
+    case Projection::values:
+      return of_values(mixture, base, at);
+    case Projection::keys:
+      return at.eight_experts ? Format::q8 : base;
+    case Projection::down:
+      return of_down(mixture, base, at);
+    case Projection::outputs:
+      return of_outputs(mixture, base, at);
+    case Projection::qkv:
+      return of_joined(mixture, base);
+    case Projection::other:
+      return base;
+  }
+  return base;
 }
 
 // chaski's own format of about as many bits.
@@ -172,14 +171,13 @@ std::optional<Recipe> recipe_of_mixture(std::string_view name, const ModelSource
   for (const WeightJob& job : jobs) {
     if (!may_choose(job)) continue;
     const TensorInfo& tensor = job.from();
-    const std::string& weight = job.slot.gguf;
     const bool makes_logits =
         job.slot.role == Role::head || (job.slot.role == Role::token_table && !head);
     Format to = mixture->base;
     if (makes_logits)
       to = at.falcon || tensor.cols % info(mixture->base).block != 0 ? Format::q8 : Format::q6_k;
-    else if (const auto part = part_of_layer(weight, at.layer); !part.empty())
-      to = of_layer(mixture->name, to, part, at);
+    else if (at.layer = layer_of(job.slot.gguf); at.layer >= 0)
+      to = of_layer(mixture->name, to, job.slot.projection, at);
     if (!gguf) to = own(to);
     if (tensor.cols % info(to).block != 0) to = stand_in(to, tensor.cols);
     // A weight that has no more bits than that keeps its format.

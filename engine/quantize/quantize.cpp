@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <chrono>
 #include <filesystem>
@@ -21,7 +22,9 @@
 #include "ggml-like-tensor/base/checksum.h"
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/cores.h"
+#include "ggml-like-tensor/file/chunks.h"
 #include "ggml-like-tensor/file/quipu_parts.h"
+#include "ggml-like-tensor/file/value_io.h"
 #include "quant/encode/encode.h"
 
 namespace chaski {
@@ -118,6 +121,9 @@ TensorEncoder::Notes unpacked(const TensorNotes& notes) {
   return {number(0), number(1), {number(2), number(3), notes[4] != 0}, notes[5]};
 }
 
+constexpr std::array kErrorKeys = {"quantize.errors", "quantize.output_errors",
+                                   "quantize.search_errors"};
+
 // The errors of the report, which are kept in the file too. A tensor that keeps its format keeps
 // the error that the input file has for it.
 void put_errors(const Metadata& in, const WeightJobs& jobs, Metadata& meta) {
@@ -130,10 +136,10 @@ void put_errors(const Metadata& in, const WeightJobs& jobs, Metadata& meta) {
                                                             : 0);
     meta.set_floats(key, all);
   };
-  put("quantize.errors", [](const TensorEncoder& e) { return e.error(); });
+  put(kErrorKeys[0], [](const TensorEncoder& e) { return e.error(); });
   if (const std::string how = meta.str("quantize.method", ""); how.empty() || how == "awq") return;
-  put("quantize.output_errors", [](const TensorEncoder& e) { return e.outputs().lost(); });
-  put("quantize.search_errors", [](const TensorEncoder& e) { return e.outputs().search; });
+  put(kErrorKeys[1], [](const TensorEncoder& e) { return e.outputs().lost(); });
+  put(kErrorKeys[2], [](const TensorEncoder& e) { return e.outputs().search; });
 }
 
 // The file to write: its tensors are made by the jobs' encoders, which outlive it.
@@ -315,10 +321,6 @@ void expect_output(const std::string& out, const std::vector<std::string>& read)
   AtomicFile{out, Leftover::adopt};
 }
 
-bool is_unfinished(const std::string& out) {
-  return has_leftover(is_gguf(out) ? part_of(out) : out);
-}
-
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out) {
   if (!can_encode(options.type))
@@ -338,6 +340,15 @@ void expect_quantizable(const QuantizeOptions& options, const std::string& in,
   }
   expect_output(out, {in});
   if (is_gguf(out)) expect_output(part_of(out), {in});
+}
+
+uint64_t bytes_besides_tensors(const ModelSource& source, const QuantizeOptions& options) {
+  QuipuHeader header{source.meta, {}};
+  put_settings(options, header.meta);
+  const std::vector<double> errors(source.tensors.size());
+  for (const char* key : kErrorKeys) header.meta.set_floats(key, errors);
+  for (const TensorSource& tensor : source.tensors) header.table.push_back({tensor.info});
+  return encode_header(header).size() + source.tensors.size() * kTensorAlign;
 }
 
 namespace {

@@ -83,11 +83,13 @@ struct QuantizeReport {
 // Error(io) if it cannot be written. quantize_model() checks its own files; a caller that works for
 // minutes before that should check first.
 void expect_output(const std::string& out, const std::vector<std::string>& read);
-// Whether an earlier run that wrote this file was killed and left finished tensors.
-bool is_unfinished(const std::string& out);
 // Throws Error(usage) for the options and file names that quantize_model() refuses.
 void expect_quantizable(const QuantizeOptions& options, const std::string& in,
                         const std::string& out);
+
+// The bytes of the file that quantize_model() would write, besides its tensors: metadata such as
+// the tokenizer, the table of tensors, and what aligns them. At most; it depends on no format.
+uint64_t bytes_besides_tensors(const ModelSource& source, const QuantizeOptions& options);
 
 // Reads the model `in` and writes the file `out`, which is complete afterwards or unchanged: GGUF
 // if it ends in .gguf (made from OUT.quipu, which is removed), else .quipu. Its bytes do not depend

@@ -15,6 +15,7 @@
 
 #include "engine/measure/forecast.h"
 #include "engine/quantize/mixture.h"
+#include "main/commands/known_inputs.h"
 #include "main/commands/layer_order.h"
 #include "main/commands/quantize_interrupt.h"
 #include "main/flags/commands.h"
@@ -81,70 +82,15 @@ void put_notes(const std::string& path, const QuantizeReport& report, double out
         path, outliers));
 }
 
-// What is known about the inputs of the weights; empty without --calibrate and --stats.
-struct Known {
-  std::optional<Calibration> calibration;
-  std::unique_ptr<Feedbacks> feedbacks;  // null without a text to read again
-};
-
-Calibration measured(const QuantizeFlags& flags, const CalibrationText& text) {
-  std::optional<ProgressBar> bar;
-  const auto show = [&](const FileProgress& progress) {
-    if (!bar) bar.emplace(ProgressScale{double(progress.total), "tokens"});
-    bar->show(progress);
-  };
-  Calibration calibration = calibrate(text, show);
-  if (flags.has_budget()) {
-    bar.emplace(ProgressScale{double(calibration.inputs.size()), "tensors"});
-    measure_sensitivity(text, calibration, flags.options.threads, bar->callback());
-  }
-  if (!flags.stats.empty()) save_calibration(flags.stats, calibration, flags.in);
-  return calibration;
-}
-
-// With --resume: the calibration that the earlier run measured on this text and saved. The
-// leftovers of that run show that it read the same model.
-std::optional<Calibration> measured_before(const QuantizeFlags& flags,
-                                           const CalibrationText& text) {
-  std::error_code ignored;
-  if (!flags.options.resume || flags.stats.empty() ||
-      !std::filesystem::exists(flags.stats, ignored) || !is_unfinished(flags.out))
-    return std::nullopt;
-  Calibration saved = load_calibration(flags.stats);
-  if (saved.hash != text.hash || saved.tokens != int64_t(text.windows) * window_of(*text.engine) ||
-      (flags.has_budget() && saved.kl.empty()))
-    return std::nullopt;
-  return saved;
-}
-
-// An existing calibration file is not overwritten.
-void expect_new_stats(const QuantizeFlags& flags) {
-  std::error_code ignored;
-  if (!flags.text.empty() && !flags.stats.empty() && std::filesystem::exists(flags.stats, ignored))
-    fail(Exit::usage, "{} exists already: name another file, or leave out --calibrate to read it",
-         escaped(flags.stats));
-}
-
-// With --calibrate, --stats names the file to save to; without, the file to read.
-Known known_of(const QuantizeFlags& flags, const OpenModel& model) {
-  Known known;
-  if (flags.text.empty()) {
-    if (!flags.stats.empty()) known.calibration = load_calibration(flags.stats);
-    return known;
-  }
-  CalibrationText text = calibration_text(
-      model,
-      {flags.in, flags.options.tokenizer,
-       flags.windows > 0 ? flags.windows : std::numeric_limits<int>::max(), flags.options.threads},
-      flags.text, read_text(flags.text));
-  known.calibration = measured_before(flags, text);
-  if (!known.calibration) {
-    expect_new_stats(flags);
-    known.calibration = measured(flags, text);
-  }
-  if (flags.options.method != RoundingMethod::search)
-    known.feedbacks = std::make_unique<Feedbacks>(std::move(text), flags.options.threads);
-  return known;
+CalibrationFlags calibration_flags(const QuantizeFlags& flags) {
+  CalibrationFlags f;
+  f.in = flags.in, f.out = flags.out, f.tokenizer = flags.options.tokenizer;
+  f.text = flags.text, f.stats = flags.stats;
+  f.windows = flags.windows > 0 ? flags.windows : std::numeric_limits<int>::max();
+  f.threads = flags.options.threads, f.resume = flags.options.resume;
+  f.sensitivities = flags.has_budget();
+  f.feedback = flags.options.method != RoundingMethod::search;
+  return f;
 }
 
 // 180M, 180MB, 1.5g, 90000K or a number of bytes.
@@ -165,11 +111,11 @@ uint64_t bytes_of(const char* flag, const std::string& text) {
   return uint64_t(number * times);
 }
 
-void put_allotment(const Allotment& plan, bool every_tensor) {
+void put_plan(const FormatPlan& plan, bool every_tensor) {
   std::string text;
   if (every_tensor) {
     std::vector<std::vector<std::string>> rows = {{"tensor", "format", "bytes", "KL, predicted"}};
-    for (const Allotment::Row* row : by_layers(
+    for (const FormatPlan::Row* row : by_layers(
              plan.tensors, [](auto& t) -> auto& { return t.name; }))
       rows.push_back({safe_for_terminal(row->name), name_of(row->to), std::to_string(row->bytes),
                       fmt::format("{:.2e}", row->kl)});
@@ -179,17 +125,19 @@ void put_allotment(const Allotment& plan, bool every_tensor) {
   for (const auto& [name, format] : plan.recipe) ++tensors[format];
   std::vector<std::string> parts;
   for (const auto& [format, n] : tensors) parts.push_back(fmt::format("{} {}", n, name_of(format)));
-  put(text + fmt::format("plan: {:.2f} MB, {:.3f} bits per weight, predicted KL {:.4f}: {}\n",
-                         double(plan.bytes) / 1e6, plan.bits_per_weight(), std::max(0.0, plan.kl),
-                         fmt::join(parts, ", ")));
+  put(text +
+      fmt::format("plan: a file of {:.2f} MB, {:.3f} bits per weight, predicted KL {:.4f}: {}\n",
+                  double(plan.file_bytes) / 1e6, plan.bits_per_weight(), std::max(0.0, plan.kl),
+                  fmt::join(parts, ", ")));
 }
 
-void put_allotment_json(const QuantizeFlags& flags, const Allotment& plan) {
+void put_plan_json(const QuantizeFlags& flags, const FormatPlan& plan) {
   JsonValue tensors = JsonValue::array();
-  for (const Allotment::Row& row : plan.tensors)
+  for (const FormatPlan::Row& row : plan.tensors)
     tensors.push_back(
         {{"name", row.name}, {"to", name_of(row.to)}, {"bytes", row.bytes}, {"kl", row.kl}});
   flags.json.put_result({{"input", flags.in},
+                         {"file_bytes", plan.file_bytes},
                          {"bytes", plan.bytes},
                          {"bits_per_weight", plan.bits_per_weight()},
                          {"kl", plan.kl},
@@ -229,18 +177,19 @@ Recipe recipe_of(const QuantizeFlags& flags, const ModelSource& source) {
                              flags.options.calibration != nullptr)
         .value_or(Recipe{});
   RecipeLimit budget;
-  if (!flags.size.empty()) budget.bytes = bytes_of("--size", flags.size);
+  budget.besides = bytes_besides_tensors(source, flags.options);
+  if (!flags.size.empty()) budget.file_bytes = bytes_of("--size", flags.size);
   if (!flags.fits.empty())
     budget.bytes = room_in(flags, source), budget.asked = "--fits " + flags.fits;
   if (flags.bits_flag.given()) budget.bits_per_weight = flags.bits;
   if (flags.kl_flag.given()) budget.kl = flags.kl;
   const Calibration none;
   const Calibration* known = flags.options.calibration;
-  const Allotment plan = allot(source, known ? *known : none, budget, flags.options.threads);
+  const FormatPlan plan = choose_bits(source, known ? *known : none, budget, flags.options.threads);
   if (!flags.json.any())
-    put_allotment(plan, flags.dry_run);
+    put_plan(plan, flags.dry_run);
   else if (flags.dry_run)
-    put_allotment_json(flags, plan);
+    put_plan_json(flags, plan);
   if (!flags.recipe_out.empty()) save_recipe(flags.recipe_out, plan.recipe);
   return plan.recipe;
 }
@@ -396,7 +345,7 @@ void check_files(const QuantizeFlags& flags) {
   expect_output(flags.out, {flags.text, flags.stats, flags.recipe});
   if (!flags.text.empty() && !flags.stats.empty())
     expect_output(flags.stats, {flags.in, flags.text, flags.out, flags.recipe_out});
-  if (!flags.options.resume || !is_unfinished(flags.out)) expect_new_stats(flags);
+  expect_new_stats(calibration_flags(flags));
 }
 
 // Says so if a calibration has no effect, because reading the text may take minutes.
@@ -437,11 +386,15 @@ int quantize(QuantizeFlags& flags) {
   const QuantizeInterrupt at_interrupt{flags.out, flags.stats, !flags.text.empty(),
                                        flags.options.resume};
   at_interrupt.is_measuring();
-  const Known known = known_of(flags, model);
+  const KnownInputs known = known_inputs(calibration_flags(flags), model,
+                                         flags.json.lines ? progress_lines() : OnProgress());
   flags.options.calibration = known.calibration ? &*known.calibration : nullptr;
   flags.options.feedbacks = known.feedbacks.get();
   flags.options.recipe = recipe_of(flags, model.source);
-  if (flags.dry_run) return int(Exit::done);
+  if (flags.dry_run) {
+    drop_unfinished_measurements(calibration_flags(flags));
+    return int(Exit::done);
+  }
   at_interrupt.is_encoding();
   QuantizeReport report;
   {
@@ -456,6 +409,7 @@ int quantize(QuantizeFlags& flags) {
     report = quantize_model(model.source, flags.out, flags.options,
                             flags.json.lines ? progress_lines() : show);
   }
+  drop_unfinished_measurements(calibration_flags(flags));
   if (flags.json.any())
     put_report_json(flags, report);
   else if (!is_quiet())
@@ -521,8 +475,8 @@ Action declare_quantize(Flags parser) {
           .type("N");
   parser
       .add("--stats", flags->stats,
-           "with --calibrate: save the measurements to this new file. Without: read them from it "
-           "(llama.cpp's imatrix files work too)")
+           "with --calibrate: save the measurements to this file, every few seconds while a budget "
+           "is planned. Without: read them from it (llama.cpp's imatrix files work too)")
       .not_empty("a file")
       .type("FILE");
   parser
@@ -539,15 +493,15 @@ Action declare_quantize(Flags parser) {
   parser.add_switch(
       "--resume", flags->options.resume,
       "continue an earlier run of the same command that was killed, and keep finished tensors if "
-      "this run is killed. With --calibrate and --stats, saved measurements are reused; the search "
-      "of awq runs again");
-  Flag size =
-      parser
-          .add("--size", flags->size,
-               "budget: choose each weight's format so that all weights fit this total size (e.g. "
-               "180M, 1.5G). Needs --calibrate, or --stats of such a run")
-          .not_empty("a number of bytes")
-          .type("BYTES");
+      "this run is killed. Measurements of --calibrate are continued too, from --stats or from a "
+      "file next to OUT; the search of awq runs again");
+  Flag size = parser
+                  .add("--size", flags->size,
+                       "budget: choose each weight's format so that the file has at most this size "
+                       "(e.g. 180M, "
+                       "1.5G). Needs --calibrate, or --stats of such a run")
+                  .not_empty("a number of bytes")
+                  .type("BYTES");
   Flag fits = parser
                   .add("--fits", flags->fits,
                        "the same budget as the memory of chaski run on the CPU, with the context "

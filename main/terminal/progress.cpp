@@ -56,7 +56,8 @@ std::string ProgressBar::line(const FileProgress& progress) const {
       fmt::format("[{:#<{}}{:.<{}}] {:3.0f}%", "", full, "", kBarWidth - full, 100 * share);
   const double gained =
       progress.total > 0 ? double(progress.done - before_) / double(progress.total) : 0;
-  if (gained > 0.01 && seconds > 0.3)  // earlier estimates are useless
+  // Earlier estimates are useless; after two seconds any estimate is better than none.
+  if ((gained > 0.01 && seconds > 0.3) || (gained > 0 && seconds > 2))
     text += fmt::format("  {:.3g} {}/s  {} left", scale_.amount * gained / seconds, scale_.unit,
                         clock_text(seconds * (1 - share) / gained));
   return text + "  " + escaped(progress.tensor).substr(0, kNameWidth);

@@ -4,6 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "engine/quantize/mixture.h"
+#include "engine/quantize/quantize.h"
+#include "engine/shelf/model_file.h"
+#include "models/architecture.h"
 #include "tests/kit/engine_support.h"
 #include "tests/kit/program.h"
 
@@ -23,6 +27,7 @@ Calibration invented(const ModelSource& in) {
 }
 
 uint64_t bytes_in(const std::string& path) { return open_quipu(path)->bytes(); }
+uint64_t file_bytes(const std::string& path) { return std::filesystem::file_size(path); }
 
 }  // namespace
 
@@ -35,14 +40,14 @@ TEST_CASE("budget/more bytes give less divergence, and never exceed the budget")
   for (const uint64_t most : {1100000, 1300000, 1650000, 1800000, 2000000, 2500000}) {
     RecipeLimit budget;
     budget.bytes = most;
-    const Allotment plan = allot(in, known, budget, 2);
+    const FormatPlan plan = choose_bits(in, known, budget, 2);
     CAPTURE(most);
     CHECK(plan.bytes <= most);
     CHECK(plan.bytes > most - 110000);  // fewer bytes are left than a step takes
     CHECK(plan.kl < before);
     before = plan.kl;
     uint64_t bytes = 0;
-    for (const Allotment::Row& row : plan.tensors) bytes += row.bytes;
+    for (const FormatPlan::Row& row : plan.tensors) bytes += row.bytes;
     CHECK(bytes == plan.bytes);
     // Of equal weights, the one that matters more never has fewer bits.
     for (int layer = 1; layer < 6; ++layer)
@@ -51,27 +56,27 @@ TEST_CASE("budget/more bytes give less divergence, and never exceed the budget")
   }
   RecipeLimit all;
   all.bytes = own;
-  CHECK(allot(in, known, all, 2).kl < 1e-12);  // every tensor keeps its own
+  CHECK(choose_bits(in, known, all, 2).kl < 1e-12);  // every tensor keeps its own
   RecipeLimit bits;
   bits.bits_per_weight = 5;
-  const Allotment plan = allot(in, known, bits, 1);
+  const FormatPlan plan = choose_bits(in, known, bits, 1);
   CHECK(plan.bits_per_weight() <= 5);
   CHECK(plan.bits_per_weight() > 4.7);
   RecipeLimit kl;
   kl.kl = plan.kl;
-  CHECK(allot(in, known, kl, 1).bytes < plan.bytes + 110000);
-  CHECK(allot(in, known, kl, 1).kl <= plan.kl);
+  CHECK(choose_bits(in, known, kl, 1).bytes < plan.bytes + 110000);
+  CHECK(choose_bits(in, known, kl, 1).kl <= plan.kl);
 }
 
 TEST_CASE("budget/an impossible budget is refused with both numbers") {
   const ModelSource in = source_of(open_quipu(kStory));
   RecipeLimit little;
   little.bytes = 900000;
-  const Error error = error_of([&] { allot(in, invented(in), little, 1); });
+  const Error error = error_of([&] { choose_bits(in, invented(in), little, 1); });
   CHECK(error.code == Exit::usage);
   CHECK_MESSAGE(contains(error.what(), "the budget is 0.90 MB, expected at least 0.9"),
                 error.what());
-  CHECK(error_of([&] { allot(in, {}, little, 1); }).code == Exit::usage);
+  CHECK(error_of([&] { choose_bits(in, {}, little, 1); }).code == Exit::usage);
 }
 
 TEST_CASE("budget/recipes: the first matching line decides") {
@@ -100,8 +105,7 @@ TEST_CASE("budget/recipes: the first matching line decides") {
 
 TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be saved as a recipe") {
   const TempFolder folder;
-  const std::string text = write_file(folder / "text.txt",
-                                      read_file("HACKING.md") + read_file("README.md")),
+  const std::string text = write_file(folder / "text.txt", read_file(kCalibrationText)),
                     stats = folder / "stats";
   const auto run = [&](std::vector<std::string> flags, int status = 0) {
     flags.insert(flags.begin(), {"quantize", kStory});
@@ -116,8 +120,8 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be saved as a r
   CHECK(!std::filesystem::exists(folder / "dry"));
   // The saved statistics contain the divergences, so no text is read again.
   const Outcome kept = run({folder / "kept", "--stats", stats, "--size", "2M"});
-  CHECK(bytes_in(folder / "kept") <= 2000000);
-  CHECK(bytes_in(folder / "kept") > 1890000);
+  CHECK(file_bytes(folder / "kept") <= 2000000);
+  CHECK(file_bytes(folder / "kept") > 1890000);
   const std::string plan = dry.out.substr(dry.out.find("plan: "));
   CHECK_MESSAGE(kept.out.starts_with(plan), kept.out);
   run({folder / "recipe.quipu", "--stats", stats, "--recipe", folder / "recipe"});
@@ -135,7 +139,7 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be saved as a r
   refused({"--size", "2M", "--bpw", "5", "--stats", stats}, "expected one of them");
   refused({"--dry-run"}, "--dry-run needs a budget: --size");
   refused({"--size", "2M", "--stats", stats, "--write-recipe", folder / "./x"}, "expected two");
-  refused({"--calibrate", text, "--chunks", "1", "--stats", stats, "--resume"}, "exists already");
+  refused({"--calibrate", text, "--chunks", "1", "--stats", stats}, "exists already");
   refused({"-c", "64"}, "-c is 64: it needs --fits BYTES");
 
   // --fits subtracts what a run needs besides weights, which is more with a longer context.
@@ -152,6 +156,37 @@ TEST_CASE("cli/quantize --size: the plan is shown, kept, and can be saved as a r
   CHECK(least == in_memory("64", {"--calibrate", text, "--chunks", "1"}));
   check_one_line(chaski_run({"quantize", kStory, folder / "x", "--stats", stats, "--fits", "5M"}),
                  4, "a context of 512 needs ");
+}
+
+TEST_CASE("budget/--size is of the file, whatever the method and the length of its metadata") {
+  const TempFolder folder;
+  ModelSource in = source_of(open_quipu(kStory));
+  Calibration known = invented(in);
+  known.text = "a text", known.hash = "0123456789abcdef", known.tokens = 512;
+  for (const size_t length : {0, 100000}) {
+    in.meta.set_str("general.description", std::string(length, 'x'));
+    QuantizeOptions options;
+    options.calibration = &known;
+    RecipeLimit budget;
+    budget.file_bytes = 2000000, budget.besides = bytes_besides_tensors(in, options);
+    const FormatPlan plan = choose_bits(in, known, budget, 1);
+    options.recipe = plan.recipe;
+    quantize_model(in, folder / "out", options, {});
+    CHECK(file_bytes(folder / "out") <= plan.file_bytes);
+    CHECK(file_bytes(folder / "out") + 64 * in.tensors.size() + 2048 > plan.file_bytes);
+    CHECK(plan.file_bytes <= 2000000);
+    CHECK(plan.file_bytes > 1890000);
+  }
+}
+
+TEST_CASE("budget/Q4_K_M goes by what a matmul computes: q, k and v in one matrix have 5 bits") {
+  const ModelSource in = open_model(golden("models/gpt2")).source;
+  const auto recipe = recipe_of_mixture("Q4_K_M", in, Format::q4, false);
+  REQUIRE(recipe);
+  CHECK(recipe->at("layer.0.attn_qkv") == Format::q5);
+  CHECK(recipe->at("layer.0.ffn_up") == Format::q4h);
+  for (const TensorSlot& slot : tensors_of(*model_of(in.meta)))
+    CHECK((slot.projection == Projection::down) == slot.name.ends_with(".ffn_down"));
 }
 
 TEST_CASE("cli/quantize --recipe Q4_K_M: llama.cpp's mixture") {
