@@ -123,6 +123,8 @@ TEST_CASE("tokenizer: WordPiece takes the longest pieces from the left, or the u
   CHECK(t->encode("hellox a\u00A0a") == Ids{0, 7, 7});
   CHECK(t->encode("a" + std::string(100, 's')) == Ids{0});  // more than 100 characters
   CHECK(t->encode("a" + std::string(99, 's')).size() == 100);
+  CHECK(t->encode("\n").empty());  // white space alone, as in transformers and llama.cpp
+  CHECK(t->encode("hello\n\n \thello\n") == Ids{2, 2});
   CHECK(t->decode(Ids{2, 6, 5}) == "hellos !");
   CHECK(t->encode("[CLS]") == Ids{0, 0, 0});  // typed text
   CHECK(t->encode_with_control("[CLS]") == Ids{1});
