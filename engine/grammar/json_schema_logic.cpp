@@ -119,7 +119,10 @@ Json SchemaLogic::negation(const Json& schema, const std::string& path, int dept
       else
         add({{"allOf", none}});
       for (size_t i = 0; key == "oneOf" && i < value.size(); ++i)
-        for (size_t j = 0; j < i; ++j) add({{"allOf", Json::array({value[j], value[i]})}});
+        for (size_t j = 0; j < i; ++j) {
+          spend(value[i], path), spend(value[j], path);
+          add({{"allOf", Json::array({value[j], value[i]})}});
+        }
     } else if (key == "not") {
       add(value);
     } else if (key == "if") {

@@ -67,7 +67,7 @@ Rules::Part SchemaParser::part_of_product(TextProduct& texts, const std::string&
           "pattern, format, lengths and exceptions together need more than {} states, expected "
           "fewer of them or a smaller length",
           TextProduct::kMostStates);
-  spend(kPartWork, path);
+  spend(kPartWork * texts.states(), path);
   return parts_.quoted(*part);
 }
 

@@ -15,7 +15,7 @@ bool SchemaLogic::fits(const Json& value, const Json& schema, const std::string&
   if (depth > 2 * kMostNested) wrong(path, "schemas are nested too deep for a given value");
   if (schema.is_boolean()) return schema.get<bool>();
   if (!schema.is_object()) wrong(path, "is {}, expected a schema: an object", shown(schema));
-  spend(kValueWork, path);
+  spend(4 * kValueWork, path);
   for (const auto& [key, said] : schema.items()) {
     if (is_remark(key) || key == "then" || key == "else" || key == "nullable") continue;
     if (!keyword_fits(value, schema, key, path, depth + 1)) return false;
@@ -171,6 +171,7 @@ bool SchemaLogic::array_fits(const Json& value, const Json& schema, const std::s
                                                        : nullptr;
   const size_t before = first ? first->size() : 0;
   const bool prefix = key == "prefixItems" || (key == "items" && draft7);
+  if (prefix && !said.is_array()) wrong(path + "/" + key, "is {}, expected a list", shown(said));
   for (size_t i = 0; i < value.size(); ++i)
     if (prefix ? i < before && !fits(value[i], said[i], path + "/" + key, depth)
                : i >= before && !fits(value[i], said, path + "/" + key, depth))

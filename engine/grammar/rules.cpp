@@ -383,7 +383,8 @@ uint64_t Rules::sum() const {
   for (const ByteEdge& e : bytes_) all.insert(all.end(), {0, e.from, e.to, e.low, e.high});
   for (const SkipEdge& e : skips_) all.insert(all.end(), {1, e.from, e.to});
   for (const CallEdge& e : calls_) all.insert(all.end(), {2, e.from, e.to, e.rule});
-  for (const State s : distinct_) all.insert(all.end(), {4, s});
+  for (State s = 0; s < State(distinct_.size()); ++s)
+    if (is_distinct(s)) all.insert(all.end(), {4, s});
   for (const TokenEdge& e : tokens_) {
     const TokenLiteral& l = literals_[size_t(e.literal)];
     all.insert(all.end(), {3, e.from, e.to, l.id, l.others});

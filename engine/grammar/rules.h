@@ -5,7 +5,6 @@
 // A parser makes parts and joins them. A part may be used once, a rule any number of times.
 // finish() checks what a parser cannot see, and removes edges that cannot reach an end.
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -100,11 +99,9 @@ class Rules {
   const std::string& name_of(Rule rule) const { return rules_[size_t(rule)].name; }
 
   // A list of JSON whose items are all different begins at this state (distinct_items.h).
-  void mark_distinct(State s) { distinct_.push_back(s); }
+  void mark_distinct(State s) { distinct_.resize(size_t(states_)), distinct_[size_t(s)] = true; }
   bool has_distinct() const { return !distinct_.empty(); }
-  bool is_distinct(State s) const {
-    return std::find(distinct_.begin(), distinct_.end(), s) != distinct_.end();
-  }
+  bool is_distinct(State s) const { return size_t(s) < distinct_.size() && distinct_[size_t(s)]; }
 
   State state();
   void skip(State from, State to) { skips_.push_back({from, to}); }
@@ -167,8 +164,7 @@ class Rules {
   std::vector<TokenEdge> tokens_;
   std::vector<TokenLiteral> literals_;
   std::vector<int32_t> byte_index_, skip_index_, call_index_, token_index_;
-  std::vector<bool> ends_, only_ends_;
-  std::vector<State> distinct_;
+  std::vector<bool> ends_, only_ends_, distinct_;
   int32_t states_ = 0;
   Rule root_ = -1;
 };

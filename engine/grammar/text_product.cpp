@@ -26,13 +26,13 @@ TextProduct::TextProduct() { add(any_text(), true); }
 void TextProduct::add(std::shared_ptr<const Rules> rules, bool fits) {
   const Rules& r = *rules;
   members_.push_back({std::move(rules), fits, Recognizer(r)});
+  members_.back().recognizer.allow_work();  // once for all steps
 }
 
 // Moves to the state after a byte. False if no text with these bytes fits.
 bool TextProduct::read(Tuple& at, uint8_t byte) {
   for (size_t i = 0; i < members_.size(); ++i) {
     if (at[i] == Recognizer::kNowhere) continue;
-    members_[i].recognizer.allow_work();
     at[i] = members_[i].recognizer.step(at[i], byte);
     if (at[i] == Recognizer::kNowhere && members_[i].fits) return false;
   }
@@ -80,7 +80,8 @@ std::optional<Rules::Part> TextProduct::part(Rules& rules) {
   start.push_back(0);
   const Rules::Part whole{state_of(start), rules.state()};
   while (!open.empty()) {
-    if (known.size() > kMostStates) return std::nullopt;
+    states_ = known.size();
+    if (states_ > kMostStates) return std::nullopt;
     const auto [at, from] = *open.back();
     open.pop_back();
     if (may_end(at)) rules.skip(from, whole.end);

@@ -22,6 +22,7 @@ class TextProduct {
   // kMostStates states.
   static constexpr size_t kMostStates = 1 << 14;
   std::optional<Rules::Part> part(Rules& rules);
+  size_t states() const { return states_; }  // of the last part()
 
  private:
   struct Member {
@@ -35,6 +36,7 @@ class TextProduct {
   std::vector<uint8_t> byte_classes() const;
 
   std::deque<Member> members_;
+  size_t states_ = 0;
   int least_ = 0, most_ = Rules::kUnlimited;
 };
 

@@ -440,6 +440,7 @@ TEST_CASE("grammar: a schema that is not supported is refused by name") {
       {R"({"allOf": [{"enum": "a"}, {"enum": ["a"]}]})", "/allOf/enum: is \"a\", expected a list"},
       {R"({"enum": []})", "expected a list with at least one entry"},
       {R"({"items": 5})", "is 5, expected a schema"},
+      {R"({"const": [1], "prefixItems": 2})", "/prefixItems: is 2, expected a list"},
       {R"({"minimum": 1e400})", "beyond the range of a double"}};
   for (const auto& [text, line] : cases) {
     const Error error = error_of([&] { schema(text); });
