@@ -19,7 +19,7 @@ try() {
   cp "$file" "$system/tmp"
   local text
   text=$(chroot "$system" sh -c "cd /tmp && ($*) >/tmp/log 2>&1 || { tail -3 /tmp/log >&2; exit 1; }
-    export HOME=/root PATH=\$PATH:/usr/local/bin && cd / && chaski run --device cpu -n 8 --seed 1")
+    export HOME=/root PATH=\$PATH:/usr/local/bin && cd / && chaski run --device cpu -n 8 --seed 1") || true
   case $text in
     "Once upon a time"*) echo "ok      $(basename "$file"): $text" ;;
     *) echo "FAILED  $(basename "$file"): $text" >&2; exit 1 ;;
