@@ -164,7 +164,7 @@ int Recognizer::only_byte(Place place) {
         const auto state = Rules::State(way >> 32);
         for (const Rules::ByteEdge& e : rules_.bytes(state))
           low = std::min<int>(low, e.low), high = std::max<int>(high, e.high);
-        if (!rules_.tokens(state).empty()) high = 256;
+        if (!rules_.tokens(state).empty()) low = -1, high = 256;  // not a byte alone
       }
     places_[size_t(place)].only = low == high ? int16_t(low) : int16_t(-1);
   }

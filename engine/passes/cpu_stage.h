@@ -43,6 +43,7 @@ class CpuStage : public Stage {
   bool has_second_output() const { return bool(second_); }
 
   Executor& executor() { return executor_; }
+  const Backend& backend() const { return backend_; }
   const PassContext& context() const { return where_; }
 
  private:

@@ -20,11 +20,14 @@ CpuStage* Pipeline::whole_on_cpu() const {
   return stages_.size() == 1 ? dynamic_cast<CpuStage*>(stages_[0].get()) : nullptr;
 }
 
-CudaStage* Pipeline::cuda() const {
+template <class Kind>
+Kind* Pipeline::first() const {
   for (const auto& stage : stages_)
-    if (auto* cuda = dynamic_cast<CudaStage*>(stage.get())) return cuda;
+    if (auto* found = dynamic_cast<Kind*>(stage.get())) return found;
   return nullptr;
 }
+CpuStage* Pipeline::cpu() const { return first<CpuStage>(); }
+CudaStage* Pipeline::cuda() const { return first<CudaStage>(); }
 
 bool Pipeline::run(PassWork work) {
   readings_.plan(batch, states_.pools);

@@ -23,6 +23,7 @@ class Pipeline {
   // The stage that runs all layers on the CPU, or null. Only this one can add a second output, run
   // a part of the layers, and call back after each step.
   CpuStage* whole_on_cpu() const;
+  CpuStage* cpu() const;    // the first stage on the CPU, or null
   CudaStage* cuda() const;  // the stage on a GPU, or null
 
   // The next pass. Plans are bound to the address of the batch.
@@ -56,6 +57,8 @@ class Pipeline {
     int64_t logits, hidden;  // 0: the network has no such output
   };
   const Columns& columns_of(Network network) const;
+  template <class Kind>
+  Kind* first() const;
 
   const Model& model_;
   const StateLayout& states_;

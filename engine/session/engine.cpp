@@ -224,12 +224,15 @@ const KvCache& Engine::kv_cache() const { return impl_->kv; }
 Pipeline& Engine::pipeline() { return *impl_->pipeline; }
 const Pipeline& Engine::pipeline() const { return *impl_->pipeline; }
 int Engine::threads() const { return impl_->threads; }
-std::string Engine::isa() const { return cpu_backend().name; }
 
 double Engine::threads_used() const {
-  for (const auto& stage : impl_->pipeline->stages())
-    if (auto* cpu = dynamic_cast<CpuStage*>(stage.get())) return cpu->executor().threads_used();
-  return 0;
+  CpuStage* const cpu = impl_->pipeline->cpu();
+  return cpu ? cpu->executor().threads_used() : 0;
+}
+
+std::string Engine::isa() const {
+  const CpuStage* const cpu = impl_->pipeline->cpu();
+  return cpu ? cpu->backend().name : cpu_backend().name;
 }
 
 std::string Engine::memory() const {

@@ -96,7 +96,7 @@ TEST_CASE("whole/an answer that does not satisfy its grammar ends with status 9"
   CHECK(enough.status == 0);
   CHECK_MESSAGE(enough.error_says("cut off by -n after 3 tokens\n"), enough.err);
   // The end that --stop asks for.
-  CHECK(ran({"--regex", kLongWord, "--stop", "e"}).status == 0);
+  CHECK(ran({"--regex", kLongWord, "--stop", "n"}).status == 0);
   CHECK(ran({"--regex", kLongWord, "-n", "-1", "-c", "16"}).status == kIncomplete);
   for (const char* several : {"--answers", "--best-of"})
     CHECK(ran({"--regex", kLongWord, several, "2"}).status == kIncomplete);

@@ -9,7 +9,7 @@ using namespace chaski::test;
 namespace {
 
 struct Line {
-  const char* typed;  // words separated by spaces; MODEL is the bundled model's file
+  const char* typed;  // words separated by spaces; MODEL is the bundled model's file, OUT a new one
   // A part of the error; "": it works. After "note: ": it works, and prints this note.
   const char* answer;
 };
@@ -163,7 +163,9 @@ constexpr Line kLines[] = {
 Arguments words_of(const std::string& line) {
   std::istringstream in(line);
   Arguments words;
-  for (std::string word; in >> word;) words.push_back(word == "MODEL" ? kStory : word);
+  static const TempFolder folder;
+  for (std::string word; in >> word;)
+    words.push_back(word == "MODEL" ? kStory : word.starts_with("OUT") ? folder / word : word);
   return words;
 }
 

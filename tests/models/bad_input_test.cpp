@@ -209,8 +209,8 @@ std::string tokenizer_bin(int pieces, int32_t length = 1) {
 
 TEST_CASE("bad/llama2.c") {
   const std::vector<int32_t> good{4, 6, 1, 2, 1, 3, 16};
-  check_llama2c("expected", good, 1);
-  check_llama2c("expected", good, 500);
+  check_llama2c(" of 732 bytes: download the rest", good, 1);
+  check_llama2c("the file is cut short: 31% of it is there", good, 500);
   auto with = [&](size_t field, int32_t n) {
     auto header = good;
     header[field] = n;
@@ -221,7 +221,7 @@ TEST_CASE("bad/llama2.c") {
   check_llama2c("n_heads is 3", with(3, 3));
   check_llama2c("n_heads is 4", with(3, 4));  // heads of one channel cannot be rotated
   check_llama2c("n_kv_heads is 3", with(4, 3));
-  check_llama2c("bytes, expected", with(5, -3));
+  check_llama2c("the file is cut short", with(5, -3));
   check_llama2c("dim is 16000000", with(0, 16'000'000));
   check_llama2c("piece 2", good, 0, tokenizer_bin(2) + "123456789");
   check_llama2c("vocab_size", good, 0, tokenizer_bin(1));
@@ -255,8 +255,8 @@ TEST_CASE("bad/llama2.c versions 1 and 2") {
   check("group_size is 0", {2, 64, 64, 1, 2, 2, 3, 16}, 0);
   check("group_size is 48", {2, 96, 96, 1, 2, 2, 3, 16}, 48);
   check("group_size is 64", {2, 96, 96, 1, 2, 2, 3, 16}, 64);
-  check("bytes, expected", {2, 64, 64, 1, 2, 2, 3, 16}, 32);
-  check("bytes, expected", {1, 64, 64, 1, 2, 2, 3, 16}, 0);
+  check("the file is cut short", {2, 64, 64, 1, 2, 2, 3, 16}, 32);
+  check("the file is cut short", {1, 64, 64, 1, 2, 2, 3, 16}, 0);
 }
 
 TEST_CASE("bad/llama2.c without a tokenizer names the files it tried") {

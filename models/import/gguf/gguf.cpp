@@ -207,7 +207,7 @@ class Reader {
     refuse_overlaps();
   }
 
-  // The size that the file should have, if its tensors are stored without gaps.
+  // The size that the file should have, if it has tensors and they are stored without gaps.
   std::optional<uint64_t> whole_size(uint64_t start, uint64_t alignment) const {
     uint64_t end = 0;
     Checked sum(0);
@@ -218,7 +218,7 @@ class Reader {
       sum = sum + (t.bytes + alignment - 1) / alignment * alignment;
     }
     const auto all = sum.get();
-    if (!all || *all < end || *all - end >= alignment) return std::nullopt;
+    if (!all || end == 0 || *all < end || *all - end >= alignment) return std::nullopt;
     return (Checked(start) + end).get();
   }
 
