@@ -175,7 +175,8 @@ std::optional<Recipe> recipe_of_mixture(std::string_view name, const ModelSource
         job.slot.role == Role::head || (job.slot.role == Role::token_table && !head);
     Format to = mixture->base;
     if (makes_logits)
-      to = at.falcon || tensor.cols % info(mixture->base).block != 0 ? Format::q8 : Format::q6_k;
+      to = at.falcon || (gguf && tensor.cols % info(mixture->base).block != 0) ? Format::q8
+                                                                               : Format::q6_k;
     else if (at.layer = layer_of(job.slot.gguf); at.layer >= 0)
       to = of_layer(mixture->name, to, job.slot.projection, at);
     if (!gguf) to = own(to);

@@ -424,7 +424,10 @@ TEST_CASE("calibration/a model with a short context has short windows") {
   const auto inputs = measure_inputs(*engine, tokens_for(*engine, 2 * length), 2,
                                      [&](int windows) { read = windows; });
   CHECK(read == 2);
-  for (const auto& [name, in] : inputs) CHECK(in.tokens == std::vector<int64_t>{2 * length});
+  for (const auto& [name, in] : inputs) {
+    CAPTURE(name);
+    CHECK(in.tokens == std::vector<int64_t>{2 * length});
+  }
 }
 
 namespace {
@@ -547,8 +550,9 @@ TEST_CASE("cli/quantize --method awq: same bytes for any threads, loses less, an
   const std::string stats = read_file(folder / "s");
   Arguments over{"quantize", kStory, folder / "both", "--stats", folder / "s"};
   over.insert(over.end(), both.begin(), both.end());
-  check_one_line(chaski_run(over), 2,
-                 "exists already: name another file, or leave out --calibrate to read it");
+  check_one_line(
+      chaski_run(over), 2,
+      "exists already: name another file, leave out --calibrate to read it, or add --resume");
   CHECK(read_file(folder / "s") == stats);
   std::filesystem::remove(folder / "s"), quantized("both", both);
   std::filesystem::remove(folder / "s"), again.insert(again.end(), {"-t", "1"});
