@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <unordered_map>
 
@@ -54,7 +55,9 @@ class Squares {
   }
 
   void end_window() {
+    std::set<std::string_view> counted;  // a weight may have several views, which read the same
     for (const auto& [weight, sum] : sums_) {
+      if (!counted.insert(weight->info.name).second) continue;
       InputSquares& to = all_[weight->info.name];
       to.cols = weight->info.cols;
       to.tokens.resize(sum.tokens.size()), to.sums.resize(sum.squares.size());

@@ -23,7 +23,8 @@ void read_texts(const Rules& rules, const std::vector<std::string_view>& parts) 
       bool leads_on = !recognizer.literals(place).empty();
       for (int b = 0; b < 256 && !leads_on; ++b)
         leads_on = recognizer.step(place, uint8_t(b)) != Recognizer::kNowhere;
-      expect(leads_on == recognizer.goes_on(place), "goes_on() means that some byte or token is allowed");
+      expect(leads_on == recognizer.goes_on(place),
+             "goes_on() means that some byte or token is allowed");
       if ((place = recognizer.step(place, uint8_t(c))) == Recognizer::kNowhere) break;
     }
   }
