@@ -3,12 +3,12 @@
 # (Debian 12 by default). Needs root and a network.
 set -eu
 folder=$(realpath "$1")
-suite=${2:-bookworm} mirror=${3:-http://deb.debian.org/debian}
+suite=${2:-bookworm} mirror=${3:-}  # no mirror: the one that debootstrap knows
 [ "$(id -u)" = 0 ] || { echo "try_dist: needs root for chroot" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "try_dist: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
 systems=$(mktemp -d)
 trap 'rm -rf --one-file-system "$systems"' EXIT
-debootstrap --variant=minbase --include=python3-pip "$suite" "$systems/empty" "$mirror" > "$systems/log" 2>&1 ||
+debootstrap --variant=minbase --include=python3-pip "$suite" "$systems/empty" ${mirror:+"$mirror"} > "$systems/log" 2>&1 ||
   { tail -3 "$systems/log" >&2; exit 1; }
 
 # try FILE COMMAND...: unpacks FILE by COMMAND in a copy of the system, and lets the program write.
