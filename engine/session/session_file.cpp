@@ -7,8 +7,8 @@
 //   pages      by pool, page and state: keys and values of each head (kv_layout.h), or the block
 //              of a recurrent state
 //
-// Version 1 did not center the keys of f8, q8 and q4_0, and did not rotate those of q8
-// (ops/kv_write.h). Both versions store f16 and f32 alike, so those files of version 1 are read.
+// Version 1 did not center the keys of f8, q8 and q4_0 (ops/kv_write.h). It did not rotate those of
+// q8. Both versions store f16 and f32 alike, so those files of version 1 are read.
 //
 // The sum of the model covers its hyperparameters, --rope-scaling, and each tensor: name, format,
 // shape and 4 KB each of its beginning, middle and end. Reading all weights would take longer than
