@@ -233,11 +233,6 @@ bool AtomicFile::adopt(const std::string& name) {
   return true;
 }
 
-bool has_leftover(const std::string& path) {
-  const fs::path real = resolve_links(path);
-  return !latest_of(folder_of(real), prefix_of(real)).empty();
-}
-
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) ::close(fd_);
   if (temporary_.empty()) return;  // committed already

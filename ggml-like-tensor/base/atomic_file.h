@@ -49,9 +49,6 @@ class AtomicFile {
   uint64_t size_ = 0;
 };
 
-// Whether a killed writer of this name left a temporary file.
-bool has_leftover(const std::string& path);
-
 // Throws Error(usage) if writing `out` would destroy `in`: same name, same inode (hard or symbolic
 // link), `out` inside folder `in`, or `out` another part of a file in several parts. Call it before
 // anything is written.
