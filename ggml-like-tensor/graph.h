@@ -86,7 +86,7 @@ class Graph {
   struct Aside {
     ValueId rest, taken;
   };
-  // Nodes that want the same columns of x share one.
+  // Nodes that set aside the same columns of x share one SetAside node.
   Aside set_aside(ValueId x, const Weight& numbers);
   // The sum of the values `of`, each times one column of `weights`; the columns start at `first`.
   // At most seven values.

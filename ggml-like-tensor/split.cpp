@@ -43,7 +43,7 @@ Cut cut_of(const Graph& whole, int layer) {
   Cut cut;
   while (cut.at < whole.nodes.size() && !reads_layer(whole, whole.nodes[cut.at], prefix)) ++cut.at;
   cut.over = crossing(whole, cut.at);
-  // A norm without weights also belongs to the layer.
+  // A norm without weights just before the layer's first weight belongs to the layer too.
   while (cut.at > 0 && cut.over.size() > 1 &&
          !reads_layer(whole, whole.nodes[cut.at - 1], "layer."))
     cut.over = crossing(whole, --cut.at);

@@ -75,7 +75,7 @@ struct Key {
   Key& in_hf(std::initializer_list<std::string> places) { return in_hf(std::vector(places)); }
   Key& in_hf(std::string place) { return in_hf(std::vector{std::move(place)}); }
   Key& not_in_hf() { return in_hf(std::vector<std::string>{}); }
-  // For config.json where null is a value of its own.
+  // For a key that config.json may set to null with a meaning other than absent: null is `value`.
   template <class T>
   Key& hf_null_is(T value) {
     return hf_null = Given(value), *this;

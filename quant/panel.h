@@ -39,7 +39,8 @@ struct DotKind {
   bool apart = false;  // the halves' scales are not integers; excludes mins and halves
 };
 
-// One row's panel: the definition. Kernels hold 16 of these, one per lane.
+// The panel of one row, in the form that defines dot_block(). Kernels hold 16 of these, one per
+// lane.
 struct RowPanel {
   uint8_t q[32];
   float d = 0, m = 0;

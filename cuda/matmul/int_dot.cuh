@@ -74,7 +74,8 @@ struct GroupWeights {
       scales[j] = Weights<F>::load_scales(strip.strip, strip.tile(block), strip.sub(block), l.quad);
     }
   }
-  // Loads blocks first .. first + kAhead - 1 of the group; blocks past the row's end are zero.
+  // Loads the codes of kAhead blocks of the group, beginning with block `first`. Blocks past the
+  // row's end become zeros.
   __device__ __forceinline__ void load_codes(const StripAt<F>& strip, int group, int first,
                                              int blocks, const Lane& l) {
 #pragma unroll

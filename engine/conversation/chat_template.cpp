@@ -9,8 +9,9 @@
 namespace chaski {
 
 // In a pattern $ is the message, {bos} and {eos} are the model's own tokens, and the generation
-// prompt ends at ~. No token spans the ~: the model often generates a space and a word as one
-// token, and a later rendering of the conversation must have the same tokens.
+// prompt ends at ~. The texts before and after ~ are tokenized apart. The model often begins its
+// answer with one token for a space and a word; without the cut, a later rendering of the
+// conversation could have other tokens there.
 struct ChatFamily {
   std::string_view name;
   std::vector<std::string_view> marks;  // the text of the template contains all of them

@@ -39,7 +39,7 @@ class ChatTemplate {
   // enable_thinking = false unless `thinks`. The tokenizer must outlive the result.
   static ChatTemplate detect(const Metadata& meta, const Tokenizer& tokenizer, bool thinks = true,
                              const Tools& tools = {});
-  // Throws Error(usage) with the list of names.
+  // Throws Error(usage), which lists the known names, if `name` is not one of them.
   static ChatTemplate named(std::string_view name, const Tokenizer& tokenizer);
 
   // With the generation prompt the tokens end where the answer of the assistant begins.

@@ -33,7 +33,8 @@ void expect_hidden_rows(Engine& target, const std::string& folder) {
          folder, target.path());
   if (target.hidden_size() == 0)
     fail(Exit::usage,
-         "--draft {}: {} has no hidden state that heads can read, expected a model, ngram or none",
+         "--draft {} is a folder of draft heads, but {} gives no hidden state for them: use "
+         "--draft MODEL, ngram or none",
          folder, target.path());
 }
 

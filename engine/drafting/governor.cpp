@@ -8,8 +8,9 @@ namespace {
 
 // Acceptance rates are averages over about this many drafts, because the topic of a text changes.
 constexpr int kMemory = 64;
-// Assumptions before measurements: each further token of a pass costs this fraction of a pass of
-// one token; the acceptance rate of a draft token; that of another alternative for the next token.
+// Assumed until measured. kTokenMore: the cost of each further token of a pass, as a fraction of a
+// pass of one token. kRight: the acceptance rate of a draft token. kOtherRight: the acceptance rate
+// of a further alternative for the next token.
 constexpr double kTokenMore = 0.06, kRight = 0.5, kOtherRight = 0.05;
 // The weight of an assumed rate, in draft tokens. A second branch needs more evidence.
 constexpr double kDoubt = 1, kOtherDoubt = 8;

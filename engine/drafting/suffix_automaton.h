@@ -22,10 +22,10 @@ class SuffixAutomaton {
     size_t end = 0;  // the end of an earlier occurrence, usually the latest
   };
   Match longest_match() const;
-  // Ends of earlier occurrences of suffixes of the text, at most `most`. Each is followed by
-  // another token. Occurrences of the longest suffix come first, then those of shorter ones; for
-  // one suffix the latest come first. Of a suffix that many different tokens follow, only some are
-  // tried.
+  // Ends of earlier occurrences of suffixes of the text, at most `most`; no two are followed by the
+  // same token. Occurrences of the longest suffix come first, then those of shorter ones; for one
+  // suffix the latest come first. If many different tokens follow a suffix, only some of these
+  // tokens are tried.
   std::vector<size_t> continuations(int most) const;
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 // Digits of a fraction of a number without bounds. A double holds them.
 constexpr int kMostFraction = 15;
-// Characters of indentation of a line at most.
+// The maximum indentation of a line, in characters.
 constexpr int kMostIndent = 24;
 
 // Characters that a JSON string holds without a backslash.

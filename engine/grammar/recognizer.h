@@ -23,8 +23,8 @@ class Recognizer {
   explicit Recognizer(const Rules& rules);
 
   Place start();
-  // The place after a byte; kNowhere if the grammar does not allow the byte. Throws an Error if
-  // there are too many ways at one place, or if the work exceeds its limit.
+  // The place after a byte; kNowhere if the grammar does not allow the byte. Throws an Error if the
+  // text up to here can be parsed in too many ways, or if the work exceeds its limit.
   Place step(Place place, uint8_t byte) {
     const Place next = row(place)[byte];
     return next != kUnknown ? next : compute(place, byte);

@@ -46,9 +46,9 @@ struct Forecast {
 };
 
 // The bytes that are left for weights if the model is to run in `memory` on the CPU, with the
-// options' context and format of keys and values. Keys and values, the largest pass of 16 threads,
-// the program and a reserve of a sixteenth of `memory` are subtracted. The result is the same on
-// every machine.
+// options' context and format of keys and values. Subtracted are keys and values, the activations
+// of the largest pass when 16 threads compute it, the program, and a reserve of a sixteenth of
+// `memory`. The result is the same on every machine.
 // Throws Error(memory) if nothing is left.
 uint64_t room_for_weights(const ModelSource& source, const EngineOptions& options, uint64_t memory);
 

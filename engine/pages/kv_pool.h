@@ -27,9 +27,10 @@ class KvPool {
   int32_t take();  // the same, but throws Error(memory)
   void share(int32_t page);
   void release(int32_t page);
-  // Makes a page writable. Returns the page itself if it has one reference and is not kept. Else it
-  // copies the page and releases the old one. If there is no page for the copy and the page has one
-  // reference, it is no longer kept and is returned itself.
+  // Makes a page writable. A page with one reference that is not kept (see keep()) is returned
+  // itself. Any other page is copied, and its reference is released. If no page is free for the
+  // copy, a page with one reference stops being kept and is returned itself. With more references
+  // it throws Error(memory).
   int32_t own(int32_t page);
 
   // From now on the contents of the page do not change, and it becomes idle when its last reference

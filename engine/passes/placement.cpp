@@ -209,8 +209,8 @@ void expect_context(const EngineOptions& o, const Model& m, const std::string& p
          o.context, m.context);
   if (o.context <= m.context) return;
   if (o.notice)
-    o.notice(fmt::format("{}: a context of {} is more than the model's own of {}", path, o.context,
-                         m.context));
+    o.notice(fmt::format("{}: the context of {} is larger than the model's own of {}", path,
+                         o.context, m.context));
 }
 
 struct Scaling {

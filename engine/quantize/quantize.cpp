@@ -221,7 +221,7 @@ void write(const ModelSource& in, const ModelSource& target, WeightJobs& jobs,
     if (!jobs[i].encoder->recall(unpacked(notes)))
       fail(Exit::usage,
            "{}: tensor {} has changed since an earlier run quantized it for {}, expected the same "
-           "tensor (without --resume everything is made anew)",
+           "tensor (without --resume everything starts again)",
            in.path, escaped(name), out);
     if (options.feedbacks) options.feedbacks->skip(name);
     jobs[i].kept = true;

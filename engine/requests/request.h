@@ -74,8 +74,9 @@ struct GenerateOptions : RequestSettings, RequestWiring {};
 enum class Finish { end, stop, length, full, interrupted };
 const char* name_of(Finish finish);  // "end", "stop", ...
 
-// Why a drafter proposed nothing: the text ended before the time of a pass was known (early),
-// draft tokens would cost more time than they gain, or the drafter was still reading the prompt.
+// Why a drafter proposed nothing: the text ended within the first passes, which have no draft
+// because they measure how long a pass takes (early); draft tokens would cost more time than they
+// gain; or the drafter was still reading the prompt.
 enum class NoDraft { other, early, no_gain, reading };
 
 struct GenerateResult {

@@ -75,8 +75,8 @@ void expect_all_read(const Model& model, const std::string& path) {
   for (const Weight* w : extras)
     if (std::ranges::find(read, w) == read.end())
       fail(Exit::bad_file,
-           "{}: tensor {} is unexpected: the model does not use it with this weight", path,
-           escaped(w->info.name));
+           "{}: tensor {} is unexpected: the model uses no column order or outliers for its weight",
+           path, escaped(w->info.name));
 }
 
 }  // namespace

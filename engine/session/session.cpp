@@ -25,7 +25,8 @@ void Session::Impl::expect_memory(int end) {
   for (KvPool& pool : kv().pools) pool.keep_within_now();
   if (const uint64_t wanted = std::max(need, kWorthAsking); need > 0 && wanted > *have)
     fail(Exit::memory,
-         "keys and values of {} positions need {:.3g} GB of memory more, {:.3g} GB are available",
+         "the KV cache of {} positions needs {:.3g} GB more memory, but only {:.3g} GB are "
+         "available",
          end, double(wanted) / 1e9, double(*have) / 1e9);
 }
 
@@ -205,7 +206,8 @@ int Session::rewind(int position) {
 }
 
 int Session::branches(int tokens, int sessions) const {
-  // 2: a page that is only partly filled at each end; the first of them is a copy.
+  // + 2, because the tokens may begin and end within a page. The first of these pages is a copy of
+  // a page that the branch shares.
   const int64_t pages = tokens / kPage + 2;
   int64_t most = Draft::kFirst * kPage;
   const KvCache& kv = impl_->kv();

@@ -85,7 +85,7 @@ void PartTable::expect_same(std::span<const std::byte> foot) const {
   const auto refuse = [&](const std::string& what) {
     fail(Exit::usage,
          "{}: the finished part of it was made with {}, expected the same as before (without "
-         "--resume the file is made anew)",
+         "--resume the file starts again)",
          path_, what);
   };
   for (size_t i = 0; i < parts_.made_with.size(); ++i)
@@ -104,13 +104,13 @@ bool PartTable::take_over(std::vector<uint64_t>& sums, int threads) {
   const std::span<const std::byte> bytes = mapping->bytes();
   const std::string wanted = foot();
   const auto refuse = [&] {
-    note("the temporary file of an earlier run is damaged: everything is made anew");
+    note("the temporary file of an earlier run is damaged: everything starts again");
     return false;
   };
   if (bytes.size() < wanted.size()) {  // the run was killed while it began
     const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
     if (!std::ranges::all_of(bytes, is_zero))
-      note("the temporary file of an earlier run is too short: everything is made anew");
+      note("the temporary file of an earlier run is too short: everything starts again");
     return false;
   }
   const auto found = bytes.last(wanted.size());
@@ -138,8 +138,8 @@ bool PartTable::take_over(std::vector<uint64_t>& sums, int threads) {
     finished_[t] = 1;
   });
   if (damaged > 0)
-    note(fmt::format("{} of {} tensors of an earlier run are damaged and made anew", damaged.load(),
-                     n));
+    note(fmt::format("{} of {} tensors of an earlier run are damaged and made again",
+                     damaged.load(), n));
   return true;
 }
 

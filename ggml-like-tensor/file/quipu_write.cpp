@@ -172,7 +172,7 @@ void write(const std::string& path, const ModelSource& source, int threads, cons
   AtomicFile file(path, parts && parts->resume ? Leftover::adopt : Leftover::remove);
   std::optional<PartTable> table;
   if (parts && parts->note && !file.not_adopted().empty())
-    parts->note(file.not_adopted() + "; everything is made anew");
+    parts->note(file.not_adopted() + "; everything starts again");
   if (parts) {
     table.emplace(path, file, *parts, header, chunks, file_bytes);
     table->begin(sums, threads);

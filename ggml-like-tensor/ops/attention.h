@@ -157,7 +157,8 @@ struct Attention {
       if (a.acts.data) QuantizeActs::row(row.data(), a.acts, t);
     }
   }
-  // tokens > 1: the cells of the examples' batch cover several pages and chunks, see the test.
+  // For examples of more than one token, make_batch() in tests/kit/op_support.h spreads the cells
+  // over several pages and chunks.
   static std::vector<Example<Attention>> examples() {
     return {
         {{0, 4, {2, 16, 16, 0}, 0.25f}, {{{1, 64}}}, 1},

@@ -1,7 +1,7 @@
 // Reorders the columns of every row, for matrices whose columns are sorted (GPTQ's act-order).
-//   in 0 x (rows, cols), in 1 order (1, cols): numbers of columns, as floats
+//   in 0 x (rows, cols), in 1 order (1, cols): column indices, as floats
 //   -> out 0 (rows, cols): column i is x's column order[i]
-// A number out of range counts as the nearest column, NaN as 0.
+// An index out of range counts as the nearest column, NaN as 0.
 #pragma once
 #include "ggml-like-tensor/ops/operand.h"
 

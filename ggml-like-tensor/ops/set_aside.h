@@ -1,9 +1,9 @@
 // Separates some columns of every row from the others, for matrices that keep a few columns in 16
 // bits (LLM.int8, Dettmers et al. 2022). The remaining row has zeros there, so that it can be
 // quantized to 8 bits as if these columns did not exist.
-//   in 0 x (rows, cols), in 1 numbers (1, count) of columns, as floats
+//   in 0 x (rows, cols), in 1 numbers (1, count): column indices, as floats
 //   -> out 0 (rows, cols): x, 0 in these columns; out 1 (rows, count): these columns
-// Numbers out of range count as in Reorder.
+// Indices out of range count as in Reorder.
 #pragma once
 #include "ggml-like-tensor/ops/reorder.h"
 

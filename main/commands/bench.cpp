@@ -135,7 +135,8 @@ Action declare_bench(Flags parser) {
   count("-r,--repetitions", b.repetitions, 1, "repetitions (default 5)");
   const Flag profile = parser.add_switch("--profile", b.profile, "also time the ops of each case");
   parser.add_switch("--sgemm", b.sgemm,
-                    "also time a matmul of the model's feed-forward shape, and OpenBLAS's sgemm");
+                    "also time one matmul of the model's feed-forward shape, by chaski and by "
+                    "OpenBLAS's sgemm");
   declare_json(parser, flags->json);
   parser.add_switch("--csv", flags->csv, "a header and one row for each case on standard output")
       .excludes(parser.named("--json"))

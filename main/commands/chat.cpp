@@ -229,7 +229,7 @@ void Chat::show_answer(Answer answer, AnswerView& view) {
     put(calls_json(answer.calls).dump() + "\n");
   }
   report_end(result);
-  if (nothing) put_notice("there is no answer yet: the question stays, /undo removes it");
+  if (nothing) put_notice("stopped before the answer began: the question stays, /undo removes it");
 }
 
 // Reads the result of each tool call of the last answer: a line or a paste. False if one is

@@ -77,8 +77,8 @@ void put_notes(const std::string& path, const QuantizeReport& report, double out
   if (outliers > 0 && std::none_of(report.tensors.begin(), report.tensors.end(),
                                    [](const QuantizedTensor& t) { return t.outliers > 0; }))
     note(fmt::format(
-        "{}: --outliers found no columns: no weight that is encoded in blocks has inputs "
-        "of {:g} times the median mean square",
+        "{}: --outliers kept no columns in 16 bits: no column of the weights that are encoded in "
+        "blocks has inputs whose mean square is above {:g} times the median; try a smaller number",
         path, outliers));
 }
 
@@ -446,7 +446,8 @@ Action declare_quantize(Flags parser) {
                                .type("X");
   parser
       .add("--calibrate", flags->text,
-           "run the model on this text, and weight the error of each column by its inputs")
+           "run the model on this text; the error of a column counts more, the larger its inputs "
+           "are")
       .not_empty("a file of text")
       .type("FILE");
   parser

@@ -1,4 +1,6 @@
 // chaski run: completes one prompt. stdout carries the completion only.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -217,7 +219,7 @@ void check_beams(RunFlags& flags) {
 std::string beams_line(const std::vector<Beam>& all, const BeamOptions& beams) {
   const GenerateResult& best = all[0].result;
   if (best.known_tokens < best.prompt_tokens) return unread_line(best);
-  std::string line = fmt::format("{} of a prompt of {}, {:.4g} tok/s; the best has {}",
+  std::string line = fmt::format("{}; prompt of {} read at {:.4g} tok/s; the best beam has {}",
                                  counted(uint64_t(beams.width), "beam"),
                                  counted(uint64_t(best.prompt_tokens), "token"), best.prompt_rate(),
                                  counted(best.tokens.size(), "token"));

@@ -143,7 +143,7 @@ Flag Flags::listed(CLI::Option* option, const char* names, const std::string& he
 }
 namespace {
 
-// The help with {} in "default {}" replaced by the flag's default.
+// The help text, in which the flag's default replaces the {} of "default {}".
 template <class T>
 std::string with_default(std::string help, const T& value) {
   constexpr std::string_view kPlace = "default {}";

@@ -111,7 +111,7 @@ constexpr Habit kHabits[] = {
     {"", "--penalize-nl --no-penalize-nl", "the penalties treat line ends like other tokens",
      kAlone},
     {"", "--sampler-seq --sampling-seq",
-     "chaski names the steps: --samplers top-k,top-p,temperature"},
+     "write the names of the steps: --samplers top-k,top-p,temperature"},
     {"", "--tfs --tfs-z", "chaski has no tail-free sampling; --typical P is similar"},
     {"", "--grammar-file", "--grammar"},
     {"quantize", "--format --dtype --qtype --quant --quantization", "--type"},

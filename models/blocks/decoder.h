@@ -71,7 +71,8 @@ class Decoder : public Model {
   // k and v one after the other. Otherwise it has three in our order.
   void fused_slots(Slots& slots, AttentionWeights& w, const char* hf, int64_t turns, Bias bias,
                    bool one_in_gguf);
-  // attn_q_norm and attn_k_norm, in the order of q and k.
+  // Slots of attn_q_norm and attn_k_norm. Their rows have the order of the rows of q and k; `gguf`:
+  // that order in GGUF files.
   std::array<Slots::Slot*, 2> head_norm_slots(Slots& slots, AttentionWeights& w, RowOrder gguf);
   void gated_slots(Slots& slots, GatedWeights& w);    // ffn_gate, ffn_up, ffn_down
   void gate_up_slots(Slots& slots, GatedWeights& w);  // the same with gate and up in one tensor

@@ -26,7 +26,8 @@ class EagleHead : public Decoder {
   std::vector<int32_t> tokens;
 
  protected:
-  // `target` outlives the head and has rows of `columns` columns. Errors name `path`.
+  // `target` outlives the head; its hidden rows have `columns` columns. Errors name `path`, the
+  // path of the target.
   EagleHead(const Decoder& target, int64_t columns, std::string path);
   const Decoder& target_;
   const Weight* table_ = nullptr;

@@ -25,8 +25,9 @@ ModelSource import_model(const std::string& path, const ImportOptions& options =
 void expect_no_heads(const std::string& folder);
 
 // A description of a GGUF file or Hugging Face folder that import_model() refuses as unsupported:
-// metadata under the file's own names with the prefix "gguf." or "hf.", and tensors that cannot be
-// read. Throws Error(bad_file | io) if the file is damaged or holds draft heads.
+// metadata under the file's own names with the prefix "gguf." or "hf.", and the names, formats and
+// shapes of its tensors, whose data the description cannot read. Throws Error(bad_file | io) if the
+// file is damaged or holds draft heads.
 ModelSource look_at_model(const std::string& path);
 
 // Only the tokenizer, as keys tokenizer.*. `path` is a model that import_model() reads, a folder

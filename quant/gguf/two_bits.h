@@ -1,5 +1,5 @@
-// Codes of 2 bits as GGUF's Q2_K and Q3_K keep them: 256 columns in 64 bytes, each half of 128
-// columns in the four bit pairs of 32 bytes.
+// Codes of 2 bits as GGUF's Q2_K and Q3_K keep them: 256 columns in 64 bytes. Each half of 128
+// columns has 32 bytes. Column i of a half is bit pair i / 32 of byte i % 32.
 #pragma once
 #include "quant/format.h"
 #include "quant/panel.h"

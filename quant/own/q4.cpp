@@ -27,7 +27,8 @@ struct NearestCode {
 };
 const NearestCode kNearest;
 
-// A value for each of the four centres.
+// A float for each of the four centres of which a scale selects one: value = (code - centre) *
+// scale.
 using ByCentre = float __attribute__((vector_size(16)));
 using CentreInts = int32_t __attribute__((vector_size(16)));
 constexpr ByCentre kCentres = {Q4::kCentre, Q4::kCentre + Q4::kCentreStep,

@@ -96,7 +96,7 @@ constexpr Line kLines[] = {
     {"run -m MODEL -p Once -n 1 --dry-multiplier 0.8 --dry-sequence-breaker none", ""},
     {"run -m MODEL -p Once -n 1 -l 15+1 -l 16-inf", ""},
     {"run -m MODEL -p Once -n 1 --samplers top_k;typ_p;temperature", ""},
-    {"run -m MODEL -p Once -n 1 --sampling-seq kft", "chaski names the steps"},
+    {"run -m MODEL -p Once -n 1 --sampling-seq kft", "write the names of the steps"},
     {"run -m MODEL -p Once -r - --grammar-file tests/golden/grammars/list.gbnf", ""},
     {"run -m MODEL -p Once -j {\"enum\":[1]}", ""},
     {"run -m MODEL -p Once --format json", "--format: use --json-schema '{}' for any JSON"},

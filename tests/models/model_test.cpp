@@ -111,7 +111,7 @@ TEST_CASE("model: rope scaling by option, contexts beyond the model's own") {
   o.notice = [&](const std::string& line) { notices += line + "\n"; };
   o.rope_scaling = "", o.context = 200;
   CHECK(Engine::open(o)->context_length() == 200);
-  CHECK(notices.find("a context of 200 is more than the model's own of 128\n") !=
+  CHECK(notices.find("the context of 200 is larger than the model's own of 128\n") !=
         std::string::npos);
   o.model = golden("models/gpt2");
   CHECK(refusal([&] { Engine::open(o); }) ==

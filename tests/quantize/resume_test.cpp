@@ -195,7 +195,7 @@ TEST_CASE("cli/quantize --resume: damaged tensors are made again") {
     return outcome.err;
   };
   const std::string damaged =
-      "out: the temporary file of an earlier run is damaged: everything is made anew\n";
+      "out: the temporary file of an earlier run is damaged: everything starts again\n";
   CHECK(!contains(said_of(part), "earlier run"));
   CHECK(contains(said_of(flipped(lines / 2)), "note: " + quantize.out() + ": 1 of " +
                                                   std::to_string(n) +
@@ -204,7 +204,7 @@ TEST_CASE("cli/quantize --resume: damaged tensors are made again") {
   CHECK(contains(said_of(part.substr(0, lines)), damaged));
   for (const size_t size : {part.size(), size_t(1), size_t(20)})  // an empty file
     CHECK(!contains(said_of(std::string(size, '\0')), "earlier run"));
-  CHECK(contains(said_of("CHASKI"), "of an earlier run is too short: everything is made anew"));
+  CHECK(contains(said_of("CHASKI"), "of an earlier run is too short: everything starts again"));
   CHECK(kept_of(part) == n);
   CHECK(kept_of(flipped(lines / 2)) == n - 1);
   CHECK(kept_of(flipped(lines - 1)) >= n - 1);  // the byte may be between two tensors
@@ -218,7 +218,7 @@ TEST_CASE("cli/quantize --resume: damaged tensors are made again") {
   CHECK(kept_of(whole) == 0);
 }
 
-TEST_CASE("cli/quantize --resume: without file locks it says that everything is made anew") {
+TEST_CASE("cli/quantize --resume: without file locks it says that everything starts again") {
   if (!can_preload()) return;
   const TempFolder folder;
   const Resumed quantize{folder};
@@ -229,7 +229,7 @@ TEST_CASE("cli/quantize --resume: without file locks it says that everything is 
   CHECK_MESSAGE(outcome.error_says("note: " + part +
                                    ": its file system has no locks (operation not "
                                    "supported), so another run may still write it; "
-                                   "everything is made anew\n"),
+                                   "everything starts again\n"),
                 outcome.err);
   CHECK(nlohmann::json::parse(outcome.out)["kept_tensors"] == 0);
   CHECK(have(part));

@@ -283,7 +283,7 @@ class Lexer {
       digits += char(peek(first + digits.size()));
     const uint64_t code = std::stoull("0" + digits, nullptr, octal ? 8 : 16);
     if ((!octal && digits.size() < most) || code > 0x10FFFF)
-      wrong("\\{}{} in a text is not a character", char(c), digits);
+      wrong("\\{}{} in a string is not a valid escape", char(c), digits);
     out += char32_t(code);
     return first - at + digits.size();
   }

@@ -239,7 +239,7 @@ Value format_braces(R run, V of, G given) {
     if (place < all.positional.size()) value = &all.positional[place];
     for (const auto& [own, one] : all.named)
       if (own == name) value = &one;
-    if (!value) fault("format() has {{{}}}, which is not an argument", name);
+    if (!value) fault("format(): the text has {{{}}}, but no such argument is given", name);
     append_shown(out, *value, run.budget);
     at = end;
   }

@@ -58,8 +58,8 @@ std::string normal_form(const std::string& text, int options) {
   return out;
 }
 
-// The text with f(out, character, its bytes) for every other character, and of_ascii(out, stretch)
-// for ASCII.
+// Rewrites a text: calls of_ascii(out, stretch) for each stretch of ASCII, and f(out, character,
+// its bytes) for each character that is not ASCII.
 template <class A, class F>
 std::string mapped(const std::string& text, A&& of_ascii, F&& f) {
   std::string out;

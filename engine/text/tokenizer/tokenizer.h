@@ -84,8 +84,8 @@ class Tokenizer {
 
  protected:
   explicit Tokenizer(const Metadata& meta);
-  // Appends the tokens of a normalized text without control or user-defined tokens. `opens`: the
-  // text is at the beginning or directly after a control token.
+  // Appends to words.out() the tokens of `text`, which is normalized and holds no control or
+  // user-defined tokens. `opens`: the text is at the beginning or directly after a control token.
   virtual void encode_run(std::string_view text, bool opens, WordCache& words) const = 0;
 
   bool has(TokenId id) const { return id >= 0 && id < size(); }

@@ -165,9 +165,10 @@ void expect_no_pickle(const std::string& folder, const std::string& pickle,
                       const std::string& file) {
   if (exists(folder + "/" + file) || !exists(folder + "/" + pickle)) return;
   fail(Exit::bad_file,
-       "{}/{}: is a Python pickle, which can run code, expected {}: python3 -c \"import torch, "
-       "safetensors.torch as s; s.save_file({{k: v.clone() for k, v in torch.load('{}', "
-       "map_location='cpu', weights_only=True).items()}}, '{}')\" in that folder makes it",
+       "{}/{}: is a Python pickle, which can run code, expected {}. To make it, run this in that "
+       "folder: python3 -c \"import torch, safetensors.torch as s; s.save_file({{k: v.clone() for "
+       "k, "
+       "v in torch.load('{}', map_location='cpu', weights_only=True).items()}}, '{}')\"",
        folder, pickle, file, pickle, file);
 }
 
