@@ -1,7 +1,7 @@
 #include "engine/conversation/tool_calling.h"
 
 #include "engine/conversation/own_template.h"
-#include "engine/grammar/json_schema.h"
+#include "engine/grammar/schema/json_schema.h"
 #include "ggml-like-tensor/base/error.h"
 
 namespace chaski {

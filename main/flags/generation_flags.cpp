@@ -9,8 +9,8 @@
 
 #include "engine/drafting/drafters.h"
 #include "engine/grammar/gbnf.h"
-#include "engine/grammar/json_schema.h"
 #include "engine/grammar/regex.h"
+#include "engine/grammar/schema/json_schema.h"
 #include "engine/shelf/inspection.h"  // for likely_name()
 #include "main/flags/options.h"
 #include "main/terminal/output.h"

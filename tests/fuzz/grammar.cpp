@@ -2,9 +2,9 @@
 // as a regular expression and as a JSON schema. A state that is not final must allow a next byte,
 // and a final state must have read a text of the grammar.
 #include "engine/grammar/gbnf.h"
-#include "engine/grammar/json_schema.h"
 #include "engine/grammar/recognizer.h"
 #include "engine/grammar/regex.h"
+#include "engine/grammar/schema/json_schema.h"
 #include "tests/fuzz/target.h"
 
 namespace chaski::fuzz {

@@ -5,8 +5,8 @@
 
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/grammar.h"
-#include "engine/grammar/json_schema.h"
 #include "engine/grammar/regex.h"
+#include "engine/grammar/schema/json_schema.h"
 #include "tests/kit/support.h"
 
 namespace chaski::test {

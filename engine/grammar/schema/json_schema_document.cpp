@@ -1,4 +1,4 @@
-#include "engine/grammar/json_schema_document.h"
+#include "engine/grammar/schema/json_schema_document.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "engine/grammar/distinct_items.h"
-#include "engine/grammar/json_schema_keywords.h"
-#include "engine/grammar/json_schema_parser.h"
+#include "engine/grammar/schema/json_schema_keywords.h"
+#include "engine/grammar/schema/json_schema_parser.h"
 
 namespace chaski::json_schema {
 

@@ -1,12 +1,12 @@
 // JSON schemas: whether a value that is known, such as one of an enum, fits.
 #include <algorithm>
 
-#include "engine/grammar/decimal_range.h"
-#include "engine/grammar/json_formats.h"
-#include "engine/grammar/json_schema_keywords.h"
-#include "engine/grammar/json_schema_logic.h"
 #include "engine/grammar/recognizer.h"
 #include "engine/grammar/regex.h"
+#include "engine/grammar/schema/decimal_range.h"
+#include "engine/grammar/schema/json_formats.h"
+#include "engine/grammar/schema/json_schema_keywords.h"
+#include "engine/grammar/schema/json_schema_logic.h"
 
 namespace chaski::json_schema {
 

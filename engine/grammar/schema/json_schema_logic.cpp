@@ -1,8 +1,8 @@
-#include "engine/grammar/json_schema_logic.h"
+#include "engine/grammar/schema/json_schema_logic.h"
 
 #include <algorithm>
 
-#include "engine/grammar/json_schema_keywords.h"
+#include "engine/grammar/schema/json_schema_keywords.h"
 
 namespace chaski::json_schema {
 

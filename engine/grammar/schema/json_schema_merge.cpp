@@ -1,10 +1,10 @@
-#include "engine/grammar/json_schema_merge.h"
+#include "engine/grammar/schema/json_schema_merge.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "engine/grammar/json_schema_keywords.h"
+#include "engine/grammar/schema/json_schema_keywords.h"
 
 namespace chaski::json_schema {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/grammar/json_parts.h"
-#include "engine/grammar/json_schema_merge.h"
-#include "engine/grammar/text_product.h"
+#include "engine/grammar/schema/json_parts.h"
+#include "engine/grammar/schema/json_schema_merge.h"
+#include "engine/grammar/schema/text_product.h"
 
 namespace chaski::json_schema {
 

@@ -1,10 +1,10 @@
-#include "engine/grammar/json_schema.h"
+#include "engine/grammar/schema/json_schema.h"
 
 #include <algorithm>
 
 #include "engine/grammar/distinct_items.h"
-#include "engine/grammar/json_schema_keywords.h"
-#include "engine/grammar/json_schema_parser.h"
+#include "engine/grammar/schema/json_schema_keywords.h"
+#include "engine/grammar/schema/json_schema_parser.h"
 
 namespace chaski {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/grammar/json_parts.h"
+#include "engine/grammar/schema/json_parts.h"
 
 namespace chaski {
 

@@ -1,8 +1,8 @@
-#include "engine/grammar/json_parts.h"
+#include "engine/grammar/schema/json_parts.h"
 
 #include <map>
 
-#include "engine/grammar/decimal_range.h"
+#include "engine/grammar/schema/decimal_range.h"
 #include "engine/text/utf8.h"
 
 namespace chaski {

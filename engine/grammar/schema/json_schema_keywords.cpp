@@ -1,4 +1,4 @@
-#include "engine/grammar/json_schema_keywords.h"
+#include "engine/grammar/schema/json_schema_keywords.h"
 
 #include <algorithm>
 #include <cmath>

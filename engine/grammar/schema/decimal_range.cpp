@@ -1,4 +1,4 @@
-#include "engine/grammar/decimal_range.h"
+#include "engine/grammar/schema/decimal_range.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/grammar/json_schema_parser.h"
+#include "engine/grammar/schema/json_schema_parser.h"
 
 namespace chaski::json_schema {
 

@@ -1,10 +1,10 @@
-#include "engine/grammar/text_product.h"
+#include "engine/grammar/schema/text_product.h"
 
 #include <algorithm>
 #include <bitset>
 #include <map>
 
-#include "engine/grammar/json_parts.h"
+#include "engine/grammar/schema/json_parts.h"
 
 namespace chaski {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/grammar/decimal_range.h"
-#include "engine/grammar/json_schema_logic.h"
+#include "engine/grammar/schema/decimal_range.h"
+#include "engine/grammar/schema/json_schema_logic.h"
 
 namespace chaski::json_schema {
 

@@ -1,4 +1,4 @@
-#include "engine/grammar/json_formats.h"
+#include "engine/grammar/schema/json_formats.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // JSON schemas: strings, by length, pattern or format.
-#include "engine/grammar/json_schema_parser.h"
 #include "engine/grammar/regex.h"
+#include "engine/grammar/schema/json_schema_parser.h"
 
 namespace chaski::json_schema {
 

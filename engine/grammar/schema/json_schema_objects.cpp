@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/grammar/counted_entries.h"
-#include "engine/grammar/json_schema_keywords.h"
-#include "engine/grammar/json_schema_parser.h"
 #include "engine/grammar/regex.h"
+#include "engine/grammar/schema/counted_entries.h"
+#include "engine/grammar/schema/json_schema_keywords.h"
+#include "engine/grammar/schema/json_schema_parser.h"
 
 namespace chaski::json_schema {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/grammar/json_schema_document.h"
+#include "engine/grammar/schema/json_schema_document.h"
 
 namespace chaski::json_schema {
 
