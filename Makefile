@@ -46,11 +46,15 @@ LIBS     := -static-libstdc++ -static-libgcc -Wl,-Bstatic -lpcre2-8 -lutf8proc -
 EDIT     := -Wl,-Bstatic -ledit -ltinfo -lbsd -lmd -Wl,-Bdynamic
 endif
 
-# Instruction sets: each object has its own flags; the program chooses one at run time.
-ISA_x86_64  := scalar avx2 avx512 avx512vnni avx512vbmi
+# Instruction sets: each object has its own flags; the program chooses one at run time. As with GPUs, AVX-512 is built if this machine
+# has it, or for all machines if RELEASE=1 is given.
+HAS_AVX512 := $(shell grep -qsw avx512vl /proc/cpuinfo && echo 1)
+AVX512_ISAS := $(if $(filter 1,$(RELEASE) $(HAS_AVX512)),avx512 avx512vnni avx512vbmi)
+ISA_x86_64  := scalar avx2 $(AVX512_ISAS)
 ISA_aarch64 := scalar neon
 ISAS     := $(ISA_$(TARGET_ARCH_NAME))
 ISA_SRC  := $(ISAS:%=ggml-like-tensor/cpu/isa_%.cpp)
+ISA_NAMES := '-DCHASKI_ISAS=$(patsubst %,ISA(%),$(ISAS))'
 AVX512   := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
 $(BUILD)/ggml-like-tensor/cpu/isa_avx2.o:       EXTRA := -mavx2 -mfma -mf16c
 $(BUILD)/ggml-like-tensor/cpu/isa_avx512.o:     EXTRA := $(AVX512)
@@ -189,6 +193,13 @@ $(BUILD)/standard.h.gch $(BUILD)/tests/kit/doctest.h.gch:
 
 $(BUILD)/main/flags/flags.o: EXTRA := $(QUICK)
 
+# backends.cpp gets the names of the instruction sets.
+BACKENDS := $(addprefix $(BUILD)/ggml-like-tensor/cpu/,unit.o backends.o) build/tsan/ggml-like-tensor/cpu/backends.o
+$(BACKENDS): $(BUILD)/.isas
+$(BACKENDS): EXTRA += $(ISA_NAMES)
+$(BUILD)/.isas: always
+	@mkdir -p $(@D); echo '$(ISAS)' | cmp -s - $@ || echo '$(ISAS)' > $@
+
 # A unit is rewritten only if its folder has other files than before.
 write_unit = mkdir -p $(@D); printf '\#include "%s"\n' $1 | cmp -s - $@ || printf '\#include "%s"\n' $1 > $@
 $(UNITS:%=$(BUILD)/%.cpp): $(BUILD)/%.cpp: always
@@ -307,7 +318,7 @@ check: $(BUILD)/libchaski.a
 # Each source file by itself, without the precompiled header and the units: shows a missing include.
 SYNTAX_SRC := $(filter-out tests/cuda/% tests/cuda_shim/% ggml-like-tensor/cpu/isa_%,$(SOURCES))
 syntax:
-	@printf '%s\n' $(SYNTAX_SRC) | xargs -P $$(nproc) -I{} $(CXX) -std=c++20 -I. -fsyntax-only {} && echo "syntax: $(words $(SYNTAX_SRC)) files compile by themselves"
+	@printf '%s\n' $(SYNTAX_SRC) | xargs -P $$(nproc) -I{} $(CXX) -std=c++20 -I. $(ISA_NAMES) -fsyntax-only {} && echo "syntax: $(words $(SYNTAX_SRC)) files compile by themselves"
 
 format:
 	@git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format -i && git diff --stat
@@ -338,7 +349,7 @@ help:
 	@echo "make clean"
 	@echo
 	@echo "CUDA=1            build CUDA kernels without a GPU; CUDA=0: do not build them although there is a GPU"
-	@echo "RELEASE=1         CUDA kernels for all GPUs from sm_80 on"
+	@echo "RELEASE=1         kernels for all CPUs, and for all GPUs from sm_80 on"
 	@echo "STATIC=1          link everything except libc and the driver statically"
 	@echo "MODE=asan|debug   a separate build in build/asan or build/debug"
 	@echo "CXX=...           another compiler (aarch64-linux-gnu-g++: the NEON kernels)"
@@ -375,7 +386,7 @@ dist: $(BUILD)/chaski
 	scripts/package/dist.sh $(DIST)
 else
 dist:
-	$(MAKE) STATIC=1 dist
+	$(MAKE) STATIC=1 RELEASE=1 CUDA=$(CUDA) dist
 endif
 try-dist: dist
 	scripts/package/try_dist.sh $(DIST)

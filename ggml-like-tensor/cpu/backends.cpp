@@ -5,42 +5,53 @@
 
 namespace chaski {
 
-extern const Backend kBackend_scalar;
-#if defined(__x86_64__)
-extern const Backend kBackend_avx2, kBackend_avx512, kBackend_avx512vnni, kBackend_avx512vbmi;
-#elif defined(__aarch64__)
-extern const Backend kBackend_neon;
-#endif
+// The Makefile defines CHASKI_ISAS: ISA(name) for each instruction set that is compiled in, ordered
+// so that each has those before it.
+#define ISA(name) extern const Backend kBackend_##name;
+CHASKI_ISAS
+#undef ISA
 
 namespace {
 
-// Fills kernels that `own` does not have from the instruction set below.
-[[maybe_unused]] Backend over(const Backend& below, Backend own) {
-  for (int i = 0; i < Ops::kCount; ++i)
-    if (!own.table[i].run) own.table[i] = below.table[i];
-  return own;
+constexpr const Backend* kCompiled[] = {
+#define ISA(name) &kBackend_##name,
+    CHASKI_ISAS
+#undef ISA
+};
+
+bool runs_here([[maybe_unused]] std::string_view isa) {
+#if defined(__x86_64__)
+  if (isa == "avx2")
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+  if (isa == "avx512")
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (isa == "avx512vnni") return __builtin_cpu_supports("avx512vnni");
+  if (isa == "avx512vbmi") return __builtin_cpu_supports("avx512vbmi");
+#endif
+  return true;
+}
+
+// The instruction sets of this machine. Kernels that one does not have are those of the set before.
+std::vector<Backend> of_this_machine() {
+  std::vector<Backend> all;
+  for (const Backend* compiled : kCompiled) {
+    if (!runs_here(compiled->name)) break;
+    Backend own = *compiled;
+    for (int i = 0; i < Ops::kCount; ++i)
+      if (!own.table[i].run) own.table[i] = all.back().table[i];
+    all.push_back(own);
+  }
+  return all;
 }
 
 }  // namespace
 
 std::vector<const Backend*> cpu_backends() {
-  std::vector<const Backend*> all{&kBackend_scalar};
-#if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512dq");
-  if (avx2) all.push_back(&kBackend_avx2);
-  if (avx512) all.push_back(&kBackend_avx512);
-  static const Backend with_vnni = over(kBackend_avx512, kBackend_avx512vnni),
-                       with_vbmi = over(with_vnni, kBackend_avx512vbmi);
-  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-  if (vnni) all.push_back(&with_vnni);
-  if (vnni && __builtin_cpu_supports("avx512vbmi")) all.push_back(&with_vbmi);
-#elif defined(__aarch64__)
-  all.push_back(&kBackend_neon);
-#endif
+  static const std::vector<Backend> here = of_this_machine();
+  std::vector<const Backend*> all;
+  for (const Backend& backend : here) all.push_back(&backend);
   return all;
 }
 

@@ -11,7 +11,7 @@ rm -rf "$out"
 mkdir -p "$out"
 compile() {
   echo "  CXX $1 (aarch64)"
-  aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno -I. -idirafter /usr/include \
+  aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -Werror -ffp-contract=off -fno-math-errno -I. "-DCHASKI_ISAS=ISA(scalar) ISA(neon)" -idirafter /usr/include \
     -DFMT_HEADER_ONLY -c "$1" -o "$out/$(tr / _ <<<"${1%.cpp}").o"
 }
 export -f compile
