@@ -214,6 +214,7 @@ std::vector<TensorSlot> Slots::all() const {
     weight.hf_less_one = s.hf_less_one, weight.hf_rows = s.hf_rows;
     weight.hf_unit_rows = s.hf_unit_rows, weight.hf_ternary = s.hf_ternary;
     weight.matrix_rows = s.matrix_rows;
+    weight.gguf_planes = s.gguf_planes, weight.gguf_always = s.gguf_always;
     if (!s.gguf_else.empty()) weight.gguf_else = s.layer + s.gguf_else;
     out.push_back(std::move(weight));
     if (s.role == Role::matmul) {
@@ -236,6 +237,7 @@ std::vector<TensorSlot> Slots::all() const {
     bias.cols = s.rows == 1 ? s.cols : s.rows, bias.rows = 1;
     bias.role = Role::vector, bias.optional = s.is_optional || s.bias == Bias::maybe;
     bias.gguf_order.transposed = bias.hf_order.transposed = false;
+    bias.not_in_gguf = s.role == Role::matmul && !matmul_biases_in_gguf;
     bias.weight = &s.member->bias;
     out.push_back(std::move(bias));
   }

@@ -60,8 +60,10 @@ struct Key {
   bool above_zero = false;                         // the number must be positive and finite
   bool can_be_absent = false;                      // if absent, the member keeps its value
   Worked default_value, hf_default, gguf_default;  // if absent: anywhere, in config.json, in GGUF
-  std::optional<Given> hf_null;   // the meaning of null there, if it differs from absent
-  std::function<bool()> applies;  // empty: always
+  std::optional<Given> hf_null;       // the meaning of null there, if it differs from absent
+  std::function<bool()> applies;      // empty: always
+  std::function<bool()> hf_ignored;   // empty: never
+  std::optional<int64_t> gguf_means;  // GGUF has no name for the key and always means this value
   // Converts a number of config.json that has another meaning: a fraction of a head into a number
   // of channels.
   std::function<Given(double)> from_hf;
@@ -71,6 +73,8 @@ struct Key {
 
   Key& in_gguf(std::string name);
   Key& not_in_gguf() { return in_gguf(""); }
+  // GGUF files do not have the key and always mean this value. An export of another is refused.
+  Key& in_gguf_always(int64_t value) { return gguf_means = value, not_in_gguf(); }
   Key& in_hf(std::vector<std::string> places);
   Key& in_hf(std::initializer_list<std::string> places) { return in_hf(std::vector(places)); }
   Key& in_hf(std::string place) { return in_hf(std::vector{std::move(place)}); }
@@ -244,7 +248,9 @@ struct TensorSlot {
   int64_t hf_rows = 0;
   bool hf_unit_rows = false, hf_ternary = false;
   int64_t matrix_rows = 1;
-  std::string gguf_else;  // the tensor to read if a GGUF file has none; in our spelling and order
+  std::string gguf_else;    // the tensor to read if a GGUF file has none; in our spelling and order
+  int64_t gguf_planes = 0;  // of a tensor with three dimensions in a GGUF file
+  bool gguf_always = false, not_in_gguf = false;
   RowOrder gguf_order, hf_order;
   const Weight** weight = nullptr;
 };
@@ -264,6 +270,8 @@ class Slots {
     int64_t hf_rows = 0, matrix_rows = 1;
     bool hf_unit_rows = false, hf_ternary = false;
     std::string gguf_else;
+    int64_t gguf_planes = 0;
+    bool gguf_always = false;
     RowOrder gguf_order, hf_order;
 
     Slot& in_hf(std::string name, RowOrder order = {});
@@ -282,6 +290,9 @@ class Slots {
     Slot& ternary_in_hf();
     Slot& matrix_of(int64_t rows);       // a vector that files store as a matrix of `rows` rows
     Slot& or_in_gguf(std::string name);  // read this tensor if a GGUF file has none for the slot
+    // The GGUF tensor has three dimensions, of which the last is `n`.
+    Slot& planes_in_gguf(int64_t n) { return gguf_planes = n, *this; }
+    Slot& always_in_gguf() { return gguf_always = true, *this; }  // a head: else the token table
   };
 
   // rows == 1 adds a vector. After layer(i), the name is the part after "layer.i.".
@@ -296,6 +307,7 @@ class Slots {
   std::string hf_prefix;                 // optional prefix of all Hugging Face names: "model."
   std::vector<std::string> hf_unread;    // suffixes of tensors to ignore
   std::vector<std::string> gguf_unread;  // GGUF tensors to ignore, in our spelling
+  bool matmul_biases_in_gguf = true;     // GGUF files have a place for them
 
  private:
   std::deque<Slot> list_;

@@ -28,6 +28,7 @@ class BitNet : public Decoder {
     k["norm_epsilon"].hf_otherwise(1e-5);
     k.word(activation, "hidden_activation",
            {{"relu2", Activation::relu2}, {"silu", Activation::silu}})
+        .in_gguf("hidden_act")
         .in_hf("hidden_act")
         .otherwise(std::string("relu2"))
         .gguf_otherwise(std::string("silu"));

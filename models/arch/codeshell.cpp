@@ -29,7 +29,10 @@ class CodeShell : public Gpt {
     embedding_slots(s, "wte");
     layer_slots(s, {"h.", "ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"},
                 1, Bias::always);
-    end_slots(s, "ln_f", Bias::always);
+    s.after_layers();
+    rope_freqs_slot(s);
+    norm_slot(s, output_norm, "output_norm", "ln_f", Bias::always);
+    s.add(output, "output", vocab, dim).in_hf("lm_head").as(Role::head).optional().always_in_gguf();
   }
 };
 

@@ -53,6 +53,7 @@ class Falcon : public Decoder {
   void tensors(Slots& s) override {
     layers.resize(size_t(n_layers));
     s.hf_prefix = "transformer.";
+    s.matmul_biases_in_gguf = false;
     s.add(token_embd, "token_embd", vocab, dim).in_hf("word_embeddings").as(Role::token_table);
     for (int64_t i = 0; i < n_layers; ++i) {
       Layer& l = layers[size_t(i)];

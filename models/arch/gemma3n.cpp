@@ -56,7 +56,7 @@ class Gemma3n : public GemmaN {
         .range(0, 6)
         .otherwise(int64_t{0});
     k.integer(laurel_rank, "laurel_rank")
-        .not_in_gguf()
+        .in_gguf_always(int64_t{64})
         .in_hf("laurel_rank")
         .range(2, 1 << 20)
         .otherwise(int64_t{64});
@@ -99,7 +99,8 @@ class Gemma3n : public GemmaN {
       const auto add = [&](Linear& member, const char* name, const char* hf) {
         s.add(member, fmt::format("{}.{}", name, i), dim, dim)
             .in_hf(fmt::format("{}.{}", hf, i))
-            .in_gguf(name, part(i * dim, others * dim));
+            .in_gguf(name, part(i * dim, others * dim))
+            .planes_in_gguf(others);
       };
       add(projections[size_t(i)], "altup_proj", "altup_projections");
       add(unembed_projections[size_t(i)], "altup_unembd_proj", "altup_unembed_projections");

@@ -10,7 +10,7 @@ class Mistral3 : public Llama {
     size_keys(k);
     rope_keys(k);
     // llama.cpp stores only mscale_all_dim and assumes 1 for mscale.
-    k["rope_mscale"].otherwise(1.0);
+    k["rope_mscale"].gguf_otherwise(1.0);
     k["rope_mscale_all_dim"].in_gguf("rope.scaling.yarn_log_multiplier");
     k.number(rope.temperature, "attention_temperature")
         .in_gguf("attention.temperature_scale")

@@ -13,6 +13,7 @@
 
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/file/value_io.h"
+#include "ggml-like-tensor/rope_spec.h"
 #include "models/architecture.h"
 #include "models/blocks/rope_divisors.h"
 #include "models/import/folder.h"
@@ -96,24 +97,87 @@ std::vector<float> llama3_divisors(const Metadata& meta) {
   return divisors;
 }
 
+// Readers take embedding_length / head_count for the width of a value if a file does not say it.
+void settle_heads(const Metadata& meta, std::map<std::string, Value>& values) {
+  const std::string prefix = meta.str("general.architecture") + ".attention.";
+  const bool usual = meta.integer("model.head_dim", 0) * meta.integer("model.head_count", 0) ==
+                     meta.integer("model.embedding_length", 0);
+  for (const char* end : {"", "_swa"}) {
+    const auto key = values.find(prefix + "key_length" + end);
+    if (key != values.end() && !(usual && *end == '\0'))
+      values.try_emplace(prefix + "value_length" + end, key->second);
+  }
+}
+
+// The factor on cos and sin, as RopeSpec computes it.
+double magnitude_of(const Metadata& meta, RopeScaling scaling) {
+  RopeSpec rope;
+  rope.scaling = scaling;
+  rope.factor = meta.number("model.rope_factor");
+  rope.original_context = meta.integer("model.rope_original_context");
+  rope.attention_factor = meta.number("model.rope_attention_factor", 0);
+  rope.mscale = meta.number("model.rope_mscale", 0);
+  rope.mscale_all_dim = meta.number("model.rope_mscale_all_dim", 0);
+  return rope.magnitude();
+}
+
 void settle_rope(const Metadata& meta, std::map<std::string, Value>& values) {
   const std::string prefix = meta.str("general.architecture") + ".rope.scaling.";
   const std::string method = meta.str("model.rope_scaling", "none");
+  const auto set = [&](const char* key, double number) {
+    values[prefix + key] = {ValueType::f32, ValueType::i64, number};
+  };
   if (method == "llama3")
     for (const char* key : {"type", "factor", "original_context_length"})
       values.erase(prefix + key);
-  if (method == "yarn" && meta.has("model.rope_attention_factor") &&
-      !values.count(prefix + "attn_factor")) {
-    const double own = 1 + 0.1 * std::log(meta.number("model.rope_factor"));
-    values[prefix + "attn_factor"] = {ValueType::f32, ValueType::i64,
-                                      meta.number("model.rope_attention_factor") / own};
+  if (method == "yarn" && !values.count(prefix + "attn_factor")) {
+    const double made = magnitude_of(meta, RopeScaling::yarn),
+                 theirs = gguf_yarn_magnitude(meta.number("model.rope_factor"),
+                                              values.count(prefix + "yarn_log_multiplier")
+                                                  ? meta.number("model.rope_mscale_all_dim", 0)
+                                                  : 0);
+    if (std::fabs(made / theirs - 1) > 1e-9) set("attn_factor", made / theirs);
   }
   if (method == "longrope") {
-    const double factor = meta.number("model.rope_factor"),
-                 context = meta.number("model.rope_original_context");
-    const double made = factor > 1 ? std::sqrt(1 + std::log(factor) / std::log(context)) : 1;
-    values[prefix + "attn_factor"] = {ValueType::f32, ValueType::i64,
-                                      meta.number("model.rope_attention_factor", made)};
+    // With a factor, readers would divide positions by it too.
+    values.erase(prefix + "factor");
+    set("attn_factor", magnitude_of(meta, RopeScaling::longrope));
+  }
+  if (method == "dynamic") {
+    const int64_t original = meta.integer("model.rope_original_context"),
+                  context = meta.integer("model.context_length");
+    if (original < context)
+      fail(Exit::bad_file,
+           "{}: model.rope_original_context is {}, which GGUF cannot store for dynamic scaling, "
+           "expected the context_length {}",
+           meta.origin, original, context);
+    // Up to the context of the file dynamic changes nothing, so only chaski needs to know of it.
+    for (const char* key : {"type", "factor", "original_context_length"})
+      if (auto value = values.extract(prefix + key)) {
+        value.key() = std::string(kOwnScaling) + key;
+        values.insert(std::move(value));
+      }
+  }
+}
+
+// Keys that GGUF has no name for have the one value that its readers assume.
+void expect_known_values(const ModelSource& source) {
+  const Architecture* known = find_architecture(source.meta.str("general.architecture"));
+  if (!known) return;
+  const std::unique_ptr<Model> model = known->make();
+  Keys keys;
+  model->keys(keys);
+  for (const Key& key : keys.list) {
+    if (!key.gguf_means || !source.meta.has(key.ours)) continue;
+    const bool flag = key.kind == Kind::flag;
+    const int64_t found =
+        flag ? source.meta.boolean(key.ours, false) : source.meta.integer(key.ours);
+    const auto text = [&](int64_t n) {
+      return flag ? std::string(n ? "true" : "false") : std::to_string(n);
+    };
+    if (found != *key.gguf_means)
+      fail(Exit::bad_file, "{}: {} is {}, which GGUF cannot store: its {} models have {}",
+           source.path, key.ours, text(found), known->name, text(*key.gguf_means));
   }
 }
 
@@ -151,6 +215,9 @@ SlotsByName slots_by_name(const ModelSource& source) {
 void expect_formats(const ModelSource& source, const SlotsByName& slots) {
   for (auto& t : source.tensors) {
     const auto slot = slots.find(t.info.name);
+    if (slot != slots.end() && slot->second.not_in_gguf)
+      fail(Exit::bad_file, "{}: tensor {} has no place in a GGUF file: its {} models have none",
+           source.path, t.info.name, source.meta.str("general.architecture"));
     const Role role = slot == slots.end() ? Role::matmul : slot->second.role;
     if (role == Role::column_order)
       fail(Exit::bad_file,
@@ -176,6 +243,7 @@ class GgufWriter {
       : source_(source), file_(path), slots_(std::move(slots)) {
     values_ = translated(source.meta);
     settle_tokenizer(source.meta, values_);
+    settle_heads(source.meta, values_);
     settle_rope(source.meta, values_);
     made_ = made_tensors(source);
     list_tensors();
@@ -219,9 +287,11 @@ class GgufWriter {
   void append_entry(std::string& out, const TensorInfo& t, uint64_t& offset) const {
     append_text(out, gguf_tensor_name(t.name));
     const int64_t vectors = matrix_rows(t.name), rows = t.tiled() ? t.rows : vectors;
-    append<uint32_t>(out, rows > 1 ? 2 : 1);
+    const int64_t planes = planes_of(t.name);
+    append<uint32_t>(out, planes > 0 ? 3 : rows > 1 ? 2 : 1);
     append<uint64_t>(out, rows > 1 && !t.tiled() ? t.cols / rows : t.cols);
-    if (rows > 1) append<uint64_t>(out, rows);
+    if (rows > 1) append<uint64_t>(out, planes > 0 ? rows / planes : rows);
+    if (planes > 0) append<uint64_t>(out, planes);
     append<uint32_t>(out, info(t.format).gguf_type);
     append<uint64_t>(out, offset);
     offset = aligned(offset + row_bytes(t.format, t.cols) * t.rows);
@@ -230,6 +300,11 @@ class GgufWriter {
   int64_t matrix_rows(const std::string& name) const {
     const auto slot = slots_.find(name);
     return slot == slots_.end() ? 1 : slot->second.matrix_rows;
+  }
+
+  int64_t planes_of(const std::string& gguf) const {
+    const auto at = planes_.find(gguf);
+    return at == planes_.end() ? 0 : at->second;
   }
 
   struct Piece {
@@ -253,6 +328,7 @@ class GgufWriter {
       }
       const RowOrder& order = slot->second.gguf_order;
       whole.name = slot->second.gguf;
+      if (slot->second.gguf_planes > 0) planes_[whole.name] = slot->second.gguf_planes;
       if (order.whole > 0) (t.info.tiled() ? whole.rows : whole.cols) = order.whole;
       const auto [at, first] = begun.try_emplace(whole.name, tensors_.size());
       if (first) tensors_.push_back({whole, {}});
@@ -265,6 +341,7 @@ class GgufWriter {
              info(t.info.format).name);
       out.pieces.push_back({&t, order});
     }
+    repeat_table();
     for (const Outgoing& t : tensors_) {
       int64_t found = 0;
       for (const Piece& piece : t.pieces)
@@ -274,6 +351,17 @@ class GgufWriter {
         fail(Exit::bad_file, "{}: tensors for {} have {} rows, expected {}", source_.path,
              escaped(t.info.name), found, wanted);
     }
+  }
+
+  // The head of an architecture whose GGUF files always have one.
+  void repeat_table() {
+    for (const auto& [name, slot] : slots_)
+      if (slot.gguf_always && !source_.find(name)) {
+        const TensorSource& table = *source_.find("token_embd");
+        TensorInfo whole = table.info;
+        whole.name = slot.gguf;
+        tensors_.push_back({whole, {{&table, {}}}});
+      }
   }
 
   void write_tensor(const Outgoing& t) {
@@ -327,6 +415,7 @@ class GgufWriter {
   std::map<std::string, Value> values_;
   Made made_;
   SlotsByName slots_;
+  std::unordered_map<std::string, int64_t> planes_;  // by names in the output
   std::vector<Outgoing> tensors_;
   int64_t alignment_;
 };
@@ -338,6 +427,7 @@ void export_gguf(const std::string& path, const ModelSource& source) {
   if (exists(source.path)) refuse_same_file(source.path, path);
   SlotsByName slots = slots_by_name(source);
   expect_formats(source, slots);
+  expect_known_values(source);
   GgufWriter(path, source, std::move(slots)).run();
 }
 

@@ -1,6 +1,8 @@
 #include "models/import/gguf/gguf_names.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "models/architecture.h"
 #include "models/import/affix.h"
@@ -97,6 +99,11 @@ std::vector<KeyPair> gguf_keys(const std::string& architecture) {
       pairs.push_back(
           {key.ours, gguf_key_name(architecture, key), key.kind, key.from_one != nullptr});
   return pairs;
+}
+
+double gguf_yarn_magnitude(double factor, double log_multiplier) {
+  const double longer = std::log(std::max(factor, 1.0));
+  return (1 + 0.1 * longer) / (log_multiplier == 0 ? 1 : 1 + 0.1 * log_multiplier * longer);
 }
 
 std::string our_tensor_name(std::string_view theirs) {

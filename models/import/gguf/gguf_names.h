@@ -24,6 +24,13 @@ std::string gguf_key_name(const std::string& architecture, const Key& key);  // 
 // Prefix of keys and tensors that have a GGUF name but none in chaski.
 constexpr std::string_view kForeignPrefix = "gguf.";
 
+// Prefix of the keys of a scaling that other readers do not know: dynamic.
+constexpr std::string_view kOwnScaling = "chaski.rope.scaling.";
+
+// The factor on cos and sin that readers compute for yarn, before attn_factor multiplies it.
+// `log_multiplier`: rope.scaling.yarn_log_multiplier; 0: none.
+double gguf_yarn_magnitude(double factor, double log_multiplier);
+
 // "blk.3.attn_q.weight" <-> "layer.3.attn_q". A name that would not survive the round trip gets the
 // foreign prefix.
 std::string our_tensor_name(std::string_view theirs);

@@ -43,7 +43,7 @@ class GgufImport {
     score_by_merges();
     if (find_architecture(architecture_)) {
       count_vocabulary();
-      read_older_rope();
+      read_older_keys();
       read_longrope();
       if (!file_.tensors.empty()) complete();
     }
@@ -231,7 +231,7 @@ class GgufImport {
 
   // rope.scale_linear is the old name of rope.scaling.*. In GGUF, attn_factor multiplies yarn's own
   // 1 + 0.1 ln(factor); in chaski, as in the paper, it is the product.
-  void read_older_rope() {
+  void read_older_keys() {
     Metadata& meta = source_.meta;
     const std::string prefix = std::string(kForeignPrefix) + architecture_ + ".rope.";
     if (meta.has(prefix + "scale_linear") && !meta.has("model.rope_scaling")) {
@@ -242,7 +242,23 @@ class GgufImport {
         meta.str("model.rope_scaling", "none") == "yarn")
       meta.set_float("model.rope_attention_factor",
                      meta.number(prefix + "scaling.attn_factor") *
-                         (1 + 0.1 * std::log(meta.number("model.rope_factor"))));
+                         gguf_yarn_magnitude(meta.number("model.rope_factor"),
+                                             meta.number("model.rope_mscale_all_dim", 0)));
+    // chaski's name for bitnet.hidden_act until 2026.
+    const std::string older = "gguf.bitnet.hidden_activation";
+    if (const Value* word = meta.find(older); word && architecture_ == "bitnet") {
+      meta.set("model.hidden_activation", *word);
+      meta.erase(older);
+    }
+    const std::string own = std::string(kForeignPrefix) + std::string(kOwnScaling);
+    if (meta.has("model.rope_scaling") || !meta.has(own + "type")) return;
+    for (auto [theirs, ours] : {std::pair{"type", "model.rope_scaling"},
+                                {"factor", "model.rope_factor"},
+                                {"original_context_length", "model.rope_original_context"}})
+      if (const Value* value = meta.find(own + theirs)) {
+        meta.set(ours, *value);
+        meta.erase(own + theirs);
+      }
   }
 
   // For longrope, GGUF stores the divisors as tensors and the factor on cos and sin as it is
