@@ -27,9 +27,10 @@ double pair_of_turns(const RopeSpec& r, double turns) {
 }
 
 double yarn(const RopeSpec& r, int pair, double frequency) {
-  const double low = std::max(0.0, std::floor(pair_of_turns(r, r.beta_fast)));
-  double high = std::min(r.dim - 1.0, std::ceil(pair_of_turns(r, r.beta_slow)));
-  if (high <= low) high = low + 0.001;
+  double low = pair_of_turns(r, r.beta_fast), high = pair_of_turns(r, r.beta_slow);
+  if (r.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(0.0, low), high = std::min(r.dim - 1.0, high);
+  if (high == low) high += 0.001;
   const double ramp = std::clamp((pair - low) / (high - low), 0.0, 1.0);
   return frequency / r.factor * ramp + frequency * (1 - ramp);
 }

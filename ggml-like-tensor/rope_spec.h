@@ -19,6 +19,7 @@ struct RopeSpec {
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4, beta_fast = 32, beta_slow = 1;
   double attention_factor = 0;  // yarn, longrope: factor on cos and sin; 0: derived from `factor`
   double mscale = 0, mscale_all_dim = 0;  // yarn: if above 0, both determine it instead
+  bool truncate = true;                   // yarn: the bounds of its ramp are whole pairs
   int64_t original_context = 0;
   // The context of the session, used by dynamic and longrope. It does not depend on how much is in
   // use; otherwise a token's angles would depend on the tokens after it.

@@ -141,6 +141,11 @@ void Decoder::scaling_keys(Keys& k) {
       .in_hf(rope_places("beta_slow"))
       .when(yarn)
       .optional();
+  k.flag(rope.truncate, "rope_truncate")
+      .in_gguf_always(true)
+      .in_hf(rope_places("truncate"))
+      .when(yarn)
+      .optional();
   // GGUF's attention factor has another meaning: see import_gguf.cpp.
   k.number(rope.attention_factor, "rope_attention_factor")
       .not_in_gguf()

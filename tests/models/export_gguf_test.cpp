@@ -79,6 +79,11 @@ TEST_CASE("export/gguf of scaled rotary positions") {
   CHECK(import_model(other.path()).meta.number("model.rope_attention_factor") ==
         doctest::Approx((1 + 0.05 * longer) / (1 + 0.1 * longer)));
 
+  CHECK(contains(refusal("llama_rope_yarn",
+                         [](Metadata& meta) { meta.set_bool("model.rope_truncate", false); }),
+                 ": model.rope_truncate is false, which GGUF cannot store: its llama models have "
+                 "true"));
+
   // up to the file's context dynamic changes nothing
   const Exported dynamic("llama_rope_dynamic");
   CHECK_FALSE(dynamic.has("llama.rope.scaling.type"));
