@@ -220,8 +220,15 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   for (const HfCondition& condition : keys.conditions) expect(condition, config);
 
   found.vocab_size = model->vocab;
-  found.tied =
-      config["tie_word_embeddings"].boolean(whole["tie_word_embeddings"].boolean(keys.hf_tied));
+  const auto said = [&](bool value) {
+    for (const Json& part : {config, whole})
+      if (part["tie_word_embeddings"].present() &&
+          part["tie_word_embeddings"].boolean(value) == value)
+        return true;
+    return false;
+  };
+  found.tied = said(true) || (keys.hf_tied && !said(false));
+  found.untied = said(false) && !found.tied;
   const auto value_of = [&](const char* key) { return whole.has(key) ? whole[key] : config[key]; };
   found.bos_id = value_of("bos_token_id").integer(-1);
   append_ids(value_of("eos_token_id"), found.eos_ids);

@@ -276,22 +276,40 @@ class HfImport {
     };
   }
 
-  // A model with a tied head may store the matrix under either name or under both.
+  // A model with a tied head may store the matrix under either name or under both. A head that
+  // differs from the table is used, whatever config.json says, as transformers does.
   void settle_head() {
+    const Stored table = stored(Role::token_table), head = stored(Role::head);
+    if (!table.slot || !head.slot) return;
     auto& all = source_.tensors;
-    const std::string table = name_with(Role::token_table), own = name_with(Role::head);
-    auto head = std::find_if(all.begin(), all.end(), [&](auto& t) { return t.info.name == own; });
-    if (head == all.end()) return;
-    if (!source_.find(table))
-      head->info.name = table;
-    else if (config_.tied)
-      all.erase(head);
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [&](auto& t) { return t.info.name == head.slot->name; });
+    if (at == all.end()) {
+      if (config_.untied && head.slot->optional)
+        fail(Exit::bad_file,
+             "{}/config.json: tie_word_embeddings is false, expected true or a tensor {}", folder_,
+             head.slot->hf);
+    } else if (!source_.find(table.slot->name)) {
+      at->info.name = table.slot->name;
+    } else if (config_.tied &&
+               (!head.tensor || !table.tensor || head.tensor->bytes() == table.tensor->bytes())) {
+      all.erase(at);
+    }
   }
 
-  std::string name_with(Role role) const {
+  // The slot of a role, and the tensor of the file, unless it is packed.
+  struct Stored {
+    const TensorSlot* slot = nullptr;
+    const SafeTensor* tensor = nullptr;
+  };
+  Stored stored(Role role) const {
+    Stored found;
     for (const auto& [hf, slot] : slots_)
-      if (slot.role == role) return slot.name;
-    return "";
+      if (slot.role == role) found.slot = &slot;
+    for (const SafeTensor& t : tensors_)
+      if (const auto [first, last] = slots_of(t.name); first != last && first->second.role == role)
+        found.tensor = &t;
+    return found;
   }
 
   void name_source() {

@@ -137,6 +137,7 @@ SafetensorsFile read_safetensors(const std::string& path) {
   check_cover(path, found, in.at(), buffer);
   for (auto& [span, tensor] : found) {
     tensor.data = file.mapping->bytes().data() + in.at() + span.begin;
+    tensor.size = span.end - span.begin;
     file.tensors.push_back(std::move(tensor));
   }
   return file;

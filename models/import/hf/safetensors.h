@@ -19,7 +19,10 @@ struct SafeTensor {
   std::vector<int64_t> shape;    // slowest dimension first; empty for a scalar
   std::optional<Format> format;  // only dtypes that chaski can use: F32, F16, BF16, F8_E4M3
   const std::byte* data = nullptr;
-  std::string file;  // for messages
+  std::string file;   // for messages
+  uint64_t size = 0;  // bytes at `data`
+
+  std::string_view bytes() const { return {reinterpret_cast<const char*>(data), size}; }
 };
 
 struct SafetensorsFile {
