@@ -30,7 +30,8 @@ const Architecture* find_architecture(std::string_view name) {
 
 std::vector<std::string> architecture_names() {
   std::vector<std::string> names;
-  for (const Architecture& a : architectures()) names.emplace_back(a.name);
+  for (const Architecture& a : architectures())
+    if (find_architecture(a.name) == &a) names.emplace_back(a.name);
   return names;
 }
 
@@ -123,7 +124,12 @@ std::unique_ptr<Model> model_of(const Metadata& meta) {
 }
 
 std::unique_ptr<Model> complete_model(Metadata& meta, const LookUp& look_up) {
-  std::unique_ptr<Model> model = architecture_of(meta).make();
+  return complete_model(architecture_of(meta), meta, look_up);
+}
+
+std::unique_ptr<Model> complete_model(const Architecture& architecture, Metadata& meta,
+                                      const LookUp& look_up) {
+  std::unique_ptr<Model> model = architecture.make();
   Keys keys;
   model->keys(keys);
   for (const Key& key : keys.list) {

@@ -53,7 +53,9 @@ class Model {
 };
 
 struct Architecture {
-  const char* name;             // general.architecture in .quipu and GGUF files
+  // general.architecture in .quipu and GGUF files. If several have one name, the first reads these
+  // files, and the others only Hugging Face folders.
+  const char* name;
   std::vector<std::string> hf;  // "architectures" in Hugging Face's config.json
   std::unique_ptr<Model> (*make)();
   // "model_type" of the text part in config.json, for a model that reads more than text.
@@ -77,6 +79,9 @@ std::unique_ptr<Model> model_of(const Metadata& meta);
 // name in the foreign file.
 using LookUp = std::function<std::string(const Key&)>;
 std::unique_ptr<Model> complete_model(Metadata& meta, const LookUp& look_up);
+// For one of several architectures with the same name.
+std::unique_ptr<Model> complete_model(const Architecture& architecture, Metadata& meta,
+                                      const LookUp& look_up);
 // For metadata that an importer wrote under our own names.
 void complete_model(Metadata& meta);
 

@@ -165,7 +165,7 @@ Slots::Slot& Slots::Slot::as(Role r) { return role = r, *this; }
 Slots::Slot& Slots::Slot::optional() { return is_optional = true, *this; }
 Slots::Slot& Slots::Slot::less_one_in_hf() { return hf_less_one = true, *this; }
 Slots::Slot& Slots::Slot::bare_in_hf() { return hf_bare = true, *this; }
-Slots::Slot& Slots::Slot::rows_in_hf(int64_t n) { return hf_rows = n < rows ? n : 0, *this; }
+Slots::Slot& Slots::Slot::rows_in_hf(int64_t n) { return hf_rows = n == rows ? 0 : n, *this; }
 Slots::Slot& Slots::Slot::unit_rows_in_hf() { return hf_unit_rows = true, *this; }
 Slots::Slot& Slots::Slot::ternary_in_hf() { return hf_ternary = true, *this; }
 Slots::Slot& Slots::Slot::matrix_of(int64_t n) { return matrix_rows = n, *this; }

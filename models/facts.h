@@ -56,9 +56,10 @@ struct Key {
   std::vector<std::string> hf;  // places in config.json; the first one present is used
   Kind kind;
   Member member;
-  int64_t least = INT64_MIN, most = INT64_MAX;     // of an integer, or of each item
-  bool above_zero = false;                         // the number must be positive and finite
-  bool can_be_absent = false;                      // if absent, the member keeps its value
+  int64_t least = INT64_MIN, most = INT64_MAX;  // of an integer, or of each item
+  bool above_zero = false;                      // the number must be positive and finite
+  bool can_be_absent = false;                   // if absent, the member keeps its value
+  bool hf_required = false, hf_no_null = false;
   Worked default_value, hf_default, gguf_default;  // if absent: anywhere, in config.json, in GGUF
   std::optional<Given> hf_null;       // the meaning of null there, if it differs from absent
   std::function<bool()> applies;      // empty: always
@@ -83,6 +84,14 @@ struct Key {
   template <class T>
   Key& hf_null_is(T value) {
     return hf_null = Given(value), *this;
+  }
+  // config.json must have the key, although it has a default elsewhere.
+  Key& required_in_hf() { return hf_required = true, *this; }
+  // null differs from absent, and chaski does not support it.
+  Key& no_null_in_hf() { return hf_no_null = true, *this; }
+  // transformers does not read it in models of this kind.
+  Key& ignored_in_hf_if(std::function<bool()> condition) {
+    return hf_ignored = std::move(condition), *this;
   }
   // The default if config.json does not have the key; a GGUF file must have it.
   template <class T>
@@ -120,6 +129,17 @@ struct HfCondition {
   std::vector<std::string> places;  // the same notation as a key's `hf`
   // The first is assumed if config.json does not say; an empty list: the key must be absent.
   std::vector<Given> allowed;
+  bool each = false;  // of a list: of every item
+  std::string from;   // before the expected value in messages: where it is from
+};
+
+// An object of config.json whose members are numbers of layers, each with the first of `keys` and
+// perhaps others of them. It must have exactly the layers for which `wanted` is true; `reason`, for
+// messages, names the key that says which.
+struct HfLayers {
+  std::string place, reason;
+  std::vector<std::string> keys;
+  std::function<bool(int64_t layer)> wanted;
 };
 
 class Keys {
@@ -153,14 +173,24 @@ class Keys {
     w.set = [&member, words](size_t i) { member = words[i].second; };
     return add(std::move(name), Kind::text, std::move(w));
   }
-  void hf_expects(std::vector<std::string> places, std::vector<Given> allowed) {
-    conditions.push_back({std::move(places), std::move(allowed)});
+  void hf_expects(std::vector<std::string> places, std::vector<Given> allowed,
+                  std::string from = "") {
+    conditions.push_back({std::move(places), std::move(allowed), false, std::move(from)});
+  }
+  void hf_layers(std::string place, std::string reason, std::vector<std::string> keys,
+                 std::function<bool(int64_t)> wanted) {
+    layers.push_back({std::move(place), std::move(reason), std::move(keys), std::move(wanted)});
+  }
+  // For a list of texts: every item must be this text.
+  void hf_expects_each(std::string place, std::string text) {
+    conditions.push_back({{std::move(place)}, {std::move(text)}, true, ""});
   }
   // A key that is already in the list, for changing it.
   Key& operator[](std::string_view name);
 
   std::deque<Key> list;  // a deque, so that references returned by add() stay valid
   std::vector<HfCondition> conditions;
+  std::vector<HfLayers> layers;
   bool hf_tied = false;  // the meaning of config.json if it does not say tie_word_embeddings
 
  private:

@@ -17,6 +17,7 @@ class Arcee : public Decoder {
     size_keys(k);
     rope_keys(k);
     rms_norm_key(k);
+    k["norm_epsilon"].hf_otherwise(1e-5);
     activation_key(k, "hidden_act", "relu2");
   }
 

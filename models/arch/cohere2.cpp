@@ -11,6 +11,7 @@ class Cohere2 : public Cohere {
     rope_keys(k);
     cohere_keys(k);
     window_key(k);
+    k["sliding_window"].hf_null_is(int64_t{0}).hf_otherwise(int64_t{4096});
     window_pattern_key(k, 4);
   }
 

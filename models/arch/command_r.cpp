@@ -63,6 +63,7 @@ class CommandR : public Cohere {
   void keys(Keys& k) override {
     size_keys(k);
     rope_keys(k);
+    k["rope_theta"].hf_otherwise(500000.0);
     cohere_keys(k);
     k.flag(head_norms, "head_norms").not_in_gguf().in_hf("use_qk_norm").optional();
   }

@@ -10,6 +10,7 @@ class Exaone : public Llama {
     size_keys(k);
     k["block_count"].in_hf("num_layers");
     rope_keys(k);
+    k["rope_theta"].hf_otherwise(500000.0);
     rms_norm_key(k);
     k["norm_epsilon"].in_hf("layer_norm_epsilon").hf_otherwise(1e-5);
     k.hf_expects({"activation_function"}, {"silu"});

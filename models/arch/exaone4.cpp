@@ -21,8 +21,10 @@ class Exaone4 : public Decoder {
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);
     window_key(k);
+    k["sliding_window"].hf_null_is(int64_t{0}).hf_otherwise(int64_t{4096});
     window_pattern_key(k, 4);
     k["window_layers"].when([this] { return window > 0; });
+    if (window == 0) k.hf_expects_each("layer_types", "full_attention");
     k.hf_expects({"hidden_act"}, {"silu"});
   }
 

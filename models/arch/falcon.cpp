@@ -46,7 +46,7 @@ class Falcon : public Decoder {
     layer_norm_key(k);
     activation_key(k, "activation", "gelu");
     k.hf_expects({"alibi"}, {false});
-    if (!grouped) k.hf_expects({"parallel_attn"}, {true});
+    k.hf_expects({"parallel_attn"}, {true});
     k.hf_tied = true;
   }
 

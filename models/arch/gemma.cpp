@@ -16,6 +16,7 @@ void Gemma::score_scale_key(Keys& k, int64_t odd_layers) {
       .in_hf("query_pre_attn_scalar")
       .converted_from_hf([](double scalar) { return Given(1 / std::sqrt(scalar)); })
       .positive()
+      .hf_otherwise(1 / std::sqrt(256.0))
       .otherwise([=, this] {
         return 1 / std::sqrt(double(n_layers == odd_layers ? dim / heads : head_dim));
       });

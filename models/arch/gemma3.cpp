@@ -32,11 +32,12 @@ class Gemma3 : public Gemma {
         .positive();
     gemma_keys(k);
     window_key(k);
+    k["sliding_window"].hf_null_is(int64_t{0}).hf_otherwise(int64_t{4096});
     window_pattern_key(k, 6);
     score_scale_key(k, 62);
     k.number(score_cap, "attention_soft_cap")
         .in_gguf("attn_logit_softcapping")
-        .in_hf("attn_logit_softcapping")
+        .not_in_hf()  // transformers ignores it
         .optional();
     k.number(logit_cap, "logit_soft_cap")
         .in_gguf("final_logit_softcapping")
@@ -44,6 +45,10 @@ class Gemma3 : public Gemma {
         .optional();
     k.hf_expects({"hidden_activation", "hidden_act"}, {"gelu_pytorch_tanh"});
     k.hf_expects({"rope_parameters.sliding_attention.rope_type"}, {"default"});
+    // The new form has an object for each kind of layer.
+    for (const char* place : {"rope_parameters.rope_type", "rope_parameters.type",
+                              "rope_parameters.rope_theta", "rope_scaling.type"})
+      k.hf_expects({place}, {});
   }
 
   RopeSpec rope_of(int layer) const override {

@@ -44,7 +44,12 @@ class Gemma3n : public GemmaN {
   void keys(Keys& k) override {
     const auto same = [this](int64_t n) { return Given(in_all_layers(n)); };
     layer_keys(k, 5, same, same);
-    k["head_dim"].hf_otherwise(int64_t{256});
+    for (auto [name, usual] : {std::pair{"head_dim", 256},
+                               {"sliding_window", 512},
+                               {"kv_readers", 15},
+                               {"layer_input_length", 256}})
+      k[name].hf_otherwise(int64_t{usual});
+    k["logit_soft_cap"].hf_otherwise(30.0).hf_null_is(0.0);
     k.integer(streams, "altup_inputs")
         .in_gguf("altup.num_inputs")
         .in_hf("altup_num_inputs")

@@ -19,7 +19,8 @@ class Gemma4 : public GemmaN {
     Linear scale;  // factor of the layer's output: one number
   };
   std::vector<Scaled> layers;
-  int64_t wide_kv_heads = 0;  // of layers without a window, if config.json has it
+  // Of layers without a window, if config.json has it: in any model, and in models with k_is_v.
+  int64_t wide_kv_heads = 0, k_is_v_heads = 0;
   bool wider_readers = false;
   int64_t turned = 0;  // rotated channels of a head, in layers without a window
 
@@ -28,13 +29,20 @@ class Gemma4 : public GemmaN {
     k.flag(wider_readers, "wider_readers").not_in_gguf().in_hf("use_double_wide_mlp").optional();
     k.integer(wide_kv_heads, "head_count_kv_without_window")
         .not_in_gguf()
+        .in_hf("per_layer_config.*.num_key_value_heads")
+        .range(1, 4096)
+        .optional();
+    k.integer(k_is_v_heads, "head_count_kv_of_k_is_v")
+        .not_in_gguf()
         .in_hf("num_global_key_value_heads")
         .range(1, 4096)
+        .when([this] { return k_is_v && wide_kv_heads == 0; })
         .optional();
     const auto kv_heads_in_hf = [this](int64_t n) {
       auto list = in_all_layers(n);
+      const int64_t wide = std::max(wide_kv_heads, k_is_v_heads);
       for (size_t i = 0; i < list.size(); ++i)
-        if (k_is_v && wide_kv_heads > 0 && !has_window(int(i))) list[i] = wide_kv_heads;
+        if (wide > 0 && !has_window(int(i))) list[i] = wide;
       return Given(list);
     };
     const auto ffn_in_hf = [this](int64_t n) {
@@ -44,8 +52,30 @@ class Gemma4 : public GemmaN {
       return Given(list);
     };
     layer_keys(k, 6, kv_heads_in_hf, ffn_in_hf);
-    k["head_dim"].in_hf("global_head_dim").hf_otherwise(int64_t{512});
-    k["rope_scaling"].hf_word("proportional", "none");
+    for (auto [name, usual] : {std::pair{"sliding_window", 512}, {"layer_input_length", 256}})
+      k[name].hf_otherwise(int64_t{usual});
+    // transformers 5.23 saves global_head_dim and num_global_key_value_heads layer by layer.
+    k["head_dim"]
+        .in_hf({"per_layer_config.*.head_dim", "global_head_dim"})
+        .hf_otherwise(int64_t{512});
+    k.hf_layers("per_layer_config", "layer_types", {"head_dim", "num_key_value_heads"},
+                [this](int64_t layer) { return !has_window(int(layer)); });
+    k["rope_scaling"]
+        .in_hf("rope_parameters.full_attention.rope_type")
+        .hf_word("proportional", "none")
+        .required_in_hf();
+    k.hf_expects({"rope_parameters.full_attention.rope_type"}, {"proportional"});
+    // transformers lets the last layer attend to everything, whatever config.json says.
+    k["window_layers"].hf_otherwise([this] {
+      std::vector<int64_t> list = all_but_every(6);
+      list.back() = 0;
+      return Given(list);
+    });
+    if (std::vector<std::string> types; !windowed.empty() && windowed.back()) {
+      for (int64_t on : windowed) types.push_back(on ? "sliding_attention" : "full_attention");
+      types.back() = "full_attention";
+      k.hf_expects({"layer_types"}, {types});
+    }
     k.integer(turned, "rope_turned")
         .not_in_gguf()
         .in_hf("rope_parameters.full_attention.partial_rotary_factor")

@@ -14,12 +14,12 @@ class GptNeo : public Gpt {
     k["feed_forward_length"].hf_otherwise([this] { return 4 * dim; });
     layer_norm_key(k);
     window_key(k);
-    k["sliding_window"].in_hf("window_size").hf_otherwise(int64_t{256});
+    k["sliding_window"].in_hf("window_size").range(1, 1 << 30).hf_otherwise(int64_t{256});
     activation_key(k, "activation_function", "gelu_tanh");
     std::vector<std::string> usual;
     for (int64_t i = 0; i < n_layers; ++i) usual.push_back(is_local(i) ? "local" : "global");
-    k.hf_expects({"attention_layers"}, {usual});
-    k.hf_expects({"attention_types"}, {usual});
+    k.hf_expects({"attention_layers"}, {usual}, "num_layers words, ");
+    k.hf_expects({"attention_types"}, {usual}, "num_layers words, ");
     k.hf_tied = true;
   }
 

@@ -33,6 +33,9 @@ class GptJ : public Decoder {
     k["feed_forward_length"].in_hf("n_inner").hf_otherwise([this] { return 4 * dim; });
     rope_keys(k);
     k["rope_dim"].in_hf("rotary_dim");
+    // transformers has no other theta and no scaling for it.
+    k["rope_theta"].not_in_hf(), k["rope_scaling"].not_in_hf();
+    k.hf_expects({"rope_scaling"}, {}), k.hf_expects({"rope_parameters"}, {});
     layer_norm_key(k);
     activation_key(k, "activation_function", "gelu_tanh");
   }

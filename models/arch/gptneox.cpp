@@ -14,8 +14,7 @@ class GptNeoX : public Gpt {
     size_keys(k);
     k["head_count_kv"].not_in_hf();
     partial_rope_keys(k, 0.25);
-    k["rope_dim"].in_hf({"rope_parameters.partial_rotary_factor", "rotary_pct"});
-    k["rope_theta"].in_hf({"rope_parameters.rope_theta", "rotary_emb_base"});
+    older_rope_names(k, "rotary_pct", "rotary_emb_base");
     layer_norm_key(k);
     k["norm_epsilon"].in_hf("layer_norm_eps");
     k.flag(parallel, "use_parallel_residual").in_hf("use_parallel_residual").otherwise(true);

@@ -31,7 +31,13 @@ class HunyuanDense : public Llama {
     };
     k["rope_theta"].converted_from_hf(stretched).hf_otherwise([=] { return stretched(10000); });
     // Hunyuan's "dynamic" is this constant factor; it does not depend on the length of the text.
-    k["rope_scaling"].hf_word("dynamic", "none");
+    // Without a method transformers ignores alpha.
+    k["rope_scaling"].hf_word("dynamic", "none").hf_otherwise([this](const std::string& file) {
+      if (alpha != 1)
+        fail(Exit::bad_file, "{}: rope_scaling.type is missing, expected dynamic for alpha {}",
+             file, alpha);
+      return std::optional<Given>("none");
+    });
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1e-5);
     k.hf_expects({"hidden_act"}, {"silu"});

@@ -11,6 +11,7 @@ void Llama::keys(Keys& k) {
   rope_keys(k);
   rms_norm_key(k);
   window_key(k);
+  k["sliding_window"].not_in_hf();  // Mistral's; transformers ignores it in a Llama
   k.hf_expects({"hidden_act"}, {"silu"});
 }
 
@@ -44,8 +45,22 @@ void Llama::build(Graph& g) const {
   logits(g, rms_norm(g, g.take_outputs(x), output_norm));
 }
 
-extern const Architecture kLlama;
+namespace {
+
+class Mistral : public Llama {
+  void keys(Keys& k) override {
+    Llama::keys(k);
+    k["sliding_window"].in_hf("sliding_window").hf_null_is(int64_t{0}).hf_otherwise(int64_t{4096});
+    k.hf_expects({"layer_types"}, {});
+  }
+};
+
+}  // namespace
+
+// Other files call both llama.
+extern const Architecture kLlama, kMistral;
 const Architecture kLlama{
-    "llama", {"LlamaForCausalLM", "MistralForCausalLM"}, make_model<Llama>, {"llama", "mistral"}};
+    "llama", {"LlamaForCausalLM", "LLaMAForCausalLM"}, make_model<Llama>, {"llama"}};
+const Architecture kMistral{"llama", {"MistralForCausalLM"}, make_model<Mistral>, {"mistral"}};
 
 }  // namespace chaski

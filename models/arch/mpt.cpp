@@ -27,6 +27,7 @@ class Mpt : public Gpt {
     clip_key(k);
     k["clamp_kqv"].in_hf("attn_config.clip_qkv");
     k.hf_expects({"attn_config.alibi"}, {true});
+    k.hf_expects({"attn_config.rope"}, {false});
     k.hf_expects({"attn_config.attn_type"}, {"multihead_attention"});
     k.hf_expects({"attn_config.prefix_lm"}, {false});
     k.hf_expects({"attn_config.qk_ln"}, {false});

@@ -15,7 +15,7 @@ class Opt : public Gpt {
     k["norm_epsilon"].not_in_hf().otherwise(1e-5);
     activation_key(k, "activation_function", "relu");
     k.hf_expects({"do_layer_norm_before"}, {true});
-    k.hf_expects({"word_embed_proj_dim"}, {dim});
+    k.hf_expects({"word_embed_proj_dim"}, {dim}, "hidden_size, ");
     k.hf_expects({"_remove_final_layer_norm"}, {false});
     k.hf_expects({"layer_norm_elementwise_affine"}, {true});
     k.hf_expects({"enable_bias"}, {true});

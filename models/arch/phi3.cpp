@@ -10,9 +10,11 @@ class Phi3 : public Llama {
     size_keys(k);
     partial_rope_keys(k, 1);
     rms_norm_key(k);
+    k["norm_epsilon"].hf_otherwise(1e-5);
     window_key(k);
     // The first files have other names for longrope.
     for (const char* name : {"longrope", "su", "yarn"}) k["rope_scaling"].hf_word(name, "longrope");
+    expect_scaling(k, {"default", "longrope", "su", "yarn"});
     k.hf_expects({"hidden_act"}, {"silu"});
   }
 

@@ -16,6 +16,7 @@ class Qwen2 : public Llama {
     rms_norm_key(k);
     k.hf_expects({"hidden_act"}, {"silu"});
     k.hf_expects({"use_sliding_window"}, {false});
+    k.hf_expects_each("layer_types", "full_attention");
   }
 };
 

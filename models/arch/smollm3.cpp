@@ -15,6 +15,7 @@ class SmolLm3 : public Llama {
   void keys(Keys& k) override {
     size_keys(k);
     rope_keys(k);
+    k["rope_theta"].hf_otherwise(2e6);
     rms_norm_key(k);
     k.integers(turned, "rope_layers", n_layers)
         .in_hf("no_rope_layers")
@@ -27,6 +28,7 @@ class SmolLm3 : public Llama {
     k.hf_expects({"no_rope_layer_interval"}, {4});
     k.hf_expects({"hidden_act"}, {"silu"});
     k.hf_expects({"use_sliding_window"}, {false});
+    k.hf_expects_each("layer_types", "full_attention");
     k.hf_expects({"attention_bias"}, {false});
     k.hf_expects({"mlp_bias"}, {false});
     k.hf_tied = true;

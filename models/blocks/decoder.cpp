@@ -46,6 +46,9 @@ std::vector<std::string> with(std::vector<std::string> list, const std::vector<s
   list.insert(list.end(), more.begin(), more.end());
   return list;
 }
+std::vector<std::string> scaling_places() {  // the second in the oldest files
+  return with(rope_places("rope_type"), rope_places("type"));
+}
 std::vector<std::string> part_places() {
   return with(rope_places("partial_rotary_factor"), {"partial_rotary_factor"});
 }
@@ -57,10 +60,19 @@ void Decoder::rope_keys(Keys& k) {
   k.hf_expects(part_places(), {1.0});
 }
 
+void Decoder::older_rope_names(Keys& k, const char* part, const char* theta) {
+  k["rope_dim"].in_hf(with(rope_places("partial_rotary_factor"), {part}));
+  k["rope_theta"].in_hf(with(rope_places("rope_theta"), {theta}));
+}
+
+void Decoder::expect_scaling(Keys& k, std::vector<Given> methods) {
+  k.hf_expects(scaling_places(), std::move(methods));
+}
+
 void Decoder::partial_rope_keys(Keys& k, double usual_part) {
   scaling_keys(k);
   const auto channels = [this](double part) { return Given(int64_t(head_dim * part)); };
-  k["rope_dim"].in_hf(part_places()).converted_from_hf(channels).hf_otherwise([=] {
+  k["rope_dim"].in_hf(part_places()).no_null_in_hf().converted_from_hf(channels).hf_otherwise([=] {
     return channels(usual_part);
   });
 }
@@ -90,15 +102,16 @@ void Decoder::scaling_keys(Keys& k) {
           {"yarn", RopeScaling::yarn},
           {"longrope", RopeScaling::longrope}})
       .in_gguf("rope.scaling.type")
-      .in_hf(with(rope_places("rope_type"), rope_places("type")))  // the second in the oldest files
+      .in_hf(scaling_places())
       .hf_word("default", "none")
       .otherwise("none");
   k.integer(rope.original_context, "rope_original_context")
       .in_gguf("rope.scaling.original_context_length")
-      .in_hf(with(rope_places("original_max_position_embeddings"),
-                  {"original_max_position_embeddings"}))
-      .range(1, 1 << 30)
+      .in_hf(with({"original_max_position_embeddings"},
+                  rope_places("original_max_position_embeddings")))
+      .range(2, 1 << 30)
       .when([=] { return llama3() || yarn() || dynamic() || longrope(); })
+      .ignored_in_hf_if(dynamic)  // there it is always the model's context
       .otherwise([=, this]() -> std::optional<Given> {
         if (llama3() || longrope()) return std::nullopt;
         return context;
@@ -172,12 +185,14 @@ void Decoder::window_key(Keys& k) {
       .optional();
 }
 
+std::vector<int64_t> Decoder::all_but_every(int64_t period) const {
+  std::vector<int64_t> list;
+  for (int64_t i = 1; i <= n_layers; ++i) list.push_back(period == 0 || i % period != 0);
+  return list;
+}
+
 void Decoder::window_pattern_key(Keys& k, int64_t period) {
-  const auto every = [this](int64_t n) {
-    std::vector<int64_t> list;
-    for (int64_t i = 1; i <= n_layers; ++i) list.push_back(n == 0 || i % n != 0);
-    return Given(std::move(list));
-  };
+  const auto every = [this](int64_t n) { return Given(all_but_every(n)); };
   k.flags(windowed, "window_layers", n_layers)
       .in_gguf("attention.sliding_window_pattern")
       .in_hf({"layer_types", "sliding_window_pattern", "_sliding_window_pattern"})

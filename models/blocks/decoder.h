@@ -37,11 +37,16 @@ class Decoder : public Model {
   // A part of each head rotates; `usual_part` if config.json does not say how much.
   void partial_rope_keys(Keys& keys, double usual_part);
   void window_key(Keys& keys);
+  // The places of partial_rotary_factor and rope_theta, where older files have these names.
+  static void older_rope_names(Keys& keys, const char* part, const char* theta);
+  // The scaling methods that transformers has for the architecture, by its names.
+  static void expect_scaling(Keys& keys, std::vector<Given> methods);
   // Every `period`-th layer attends to all positions, the others to the window.
   void window_pattern_key(Keys& keys, int64_t period);
-  void rms_norm_key(Keys& keys);    // eps, without a default in GGUF
-  void layer_norm_key(Keys& keys);  // the same under its layer norm name
-  void alibi_key(Keys& keys);       // max_bias
+  std::vector<int64_t> all_but_every(int64_t period) const;  // 1 where a layer has the window
+  void rms_norm_key(Keys& keys);                             // eps, without a default in GGUF
+  void layer_norm_key(Keys& keys);                           // the same under its layer norm name
+  void alibi_key(Keys& keys);                                // max_bias
   void clip_key(Keys& keys);
   // The activation of plain(). GGUF files do not store it, so `usual` is that of the architecture's
   // models.

@@ -67,6 +67,10 @@ void GemmaN::layer_keys(Keys& k, int64_t period, std::function<Given(int64_t)> k
       .in_hf("final_logit_softcapping")
       .optional();
   k.hf_expects({"rope_parameters.sliding_attention.rope_type"}, {"default"});
+  // The new form has an object for each kind of layer.
+  for (const char* place : {"rope_parameters.rope_type", "rope_parameters.type",
+                            "rope_parameters.rope_theta", "rope_scaling.type"})
+    k.hf_expects({place}, {});
   k.hf_expects({"hidden_activation"}, {"gelu_pytorch_tanh"});
   k.hf_expects({"attention_bias"}, {false});
   k.hf_tied = true;

@@ -281,6 +281,12 @@ bool Json::boolean(bool otherwise) const {
   return kind() == kTrue;
 }
 
+bool Json::equals(const Json& other) const {
+  if (!value_ || !other.value_) return value_ == other.value_;
+  return std::string_view(value_, end_of(value_)) ==
+         std::string_view(other.value_, end_of(other.value_));
+}
+
 size_t Json::size() const {
   if (!present()) return 0;
   if (!is_array() && !is_object()) wrong("a list or an object");

@@ -37,7 +37,8 @@ class Json {
     return present() ? str() : std::string(otherwise);
   }
   bool boolean(bool otherwise) const;
-  size_t size() const;  // of an array or object, by counting; absent: 0
+  size_t size() const;                   // of an array or object, by counting; absent: 0
+  bool equals(const Json& other) const;  // the same text, or both absent
   // of an object, sorted by name
   void each(const std::function<void(const std::string& name, const Json& value)>& visit) const;
   // of an array, in file order; nothing if absent

@@ -443,6 +443,14 @@ GEMMA4 = {k: v for k, v in GEMMA2.items() if k not in ("attn_logit_softcapping",
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
 }
 
+GEMMA4_PER_LAYER = {k: v for k, v in GEMMA4.items() if k != "global_head_dim"} | {
+    "num_hidden_layers": 3,
+    "layer_types": GEMMA4["layer_types"][:3],
+    "num_kv_shared_layers": 0,
+    "use_double_wide_mlp": False,
+    "per_layer_config": {"2": {"head_dim": 16, "num_key_value_heads": 1}},
+}
+
 QWEN3 = {k: v for k, v in LLAMA.items() if k != "mlp_bias"} | {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",

@@ -72,6 +72,8 @@ def gemma3n_weights(weights, c):
 
 def gemma4(writer, c):
     windows = [kind == "sliding_attention" for kind in c["layer_types"]]
+    own = list(c.get("per_layer_config", {}).values())  # of layers without a window; all have the same
+    c = c | ({"global_head_dim": own[0]["head_dim"], "num_global_key_value_heads": own[0]["num_key_value_heads"]} if own else {})
     full, near, layers = c["global_head_dim"], c["head_dim"], c["num_hidden_layers"]
     ropes, readers = c["rope_parameters"], c["num_kv_shared_layers"]
     writer.add_sliding_window_pattern(windows)

@@ -217,6 +217,9 @@ MODELS = {
                   "num_kv_shared_layers": 0, "use_double_wide_mlp": False, "num_hidden_layers": 3,
                   "layer_types": GEMMA4["layer_types"][:3]},
         torch.float32, 24, {"sliding_window": 6}),
+    "gemma4_per_layer": (
+        "layers without a window as transformers 5.23 saves them, one by one, with one key head of their own",
+        GEMMA4_PER_LAYER, torch.float32, 24, {"sliding_window": 6}),
     "qwen3": (
         "norms of queries and keys, heads wider together than the model, tied head",
         QWEN3, torch.float32, 24, {"rope_theta": 500000.0}),

@@ -210,7 +210,7 @@ TEST_CASE("bad/config.json") {
   check_added("range of a double", R"("rms_norm_eps": 1e999)");
   check_added("hidden_act is \"gelu\"", R"("hidden_act": "gelu")");
   check_added("rope_scaling.rope_type is \"xpos\"", R"("rope_scaling": {"rope_type": "xpos"})");
-  check_added("rope_scaling.original_max_position_embeddings is missing",
+  check_added(" original_max_position_embeddings is missing",
               R"("rope_scaling": {"rope_type": "longrope"})");
   check_added("rope_scaling.factor is missing", R"("rope_scaling": {"type": "linear"})");
   check_added("rope_scaling.factor is \"two\"",
@@ -222,7 +222,12 @@ TEST_CASE("bad/config.json") {
     "original_max_position_embeddings": 8, "low_freq_factor": 1, "high_freq_factor": 1})");
   check_added("rope_scaling is 4", R"("rope_scaling": 4)");
   check_added("partial_rotary_factor is 0.5", R"("partial_rotary_factor": 0.5)");
-  check_added("sliding_window is -1", R"("sliding_window": -1)");
+  check_config("sliding_window is -1", R"("LlamaForCausalLM"],)",
+               R"("MistralForCausalLM"], "sliding_window": -1,)");
+  check_added("is_causal is false, expected true", R"("is_causal": false)");
+  check_added(
+      "rope_scaling is an object, expected nothing there together with rope_parameters",
+      R"("rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"rope_theta": 1})");
   check_added("hidden_size appears twice", R"("hidden_size": 8)");
 }
 
@@ -293,15 +298,17 @@ TEST_CASE("bad/config.json with features that the graphs do not have") {
                "\"qk_ln\": true");
   check_golden("starcoder", "multi_query is false, expected true", "\"multi_query\": true",
                "\"multi_query\": false");
-  check_golden("gpt_neo", "expected [global, local, global]", "\"local\"", "\"global\"");
-  check_golden("gpt_neo", "attention_types is an array, expected [global, local, global]",
+  check_golden("gpt_neo", "expected num_layers words, [global, local, global]", "\"local\"",
+               "\"global\"");
+  check_golden("gpt_neo",
+               "attention_types is an array, expected num_layers words, [global, local, global]",
                "[[[\"global\", \"local\"], 1], [[\"global\"], 1]]", "[[[\"global\"], 3]]");
   check_golden("codegen", "model.head_count is 6, expected a multiple of 4", "\"n_head\": 4",
                "\"n_head\": 6");
   check_golden("opt", "do_layer_norm_before is false, expected true",
                "\"do_layer_norm_before\": true", "\"do_layer_norm_before\": false");
-  check_golden("opt", "word_embed_proj_dim is 32, expected 48", "\"word_embed_proj_dim\": 48",
-               "\"word_embed_proj_dim\": 32");
+  check_golden("opt", "word_embed_proj_dim is 32, expected hidden_size, 48",
+               "\"word_embed_proj_dim\": 48", "\"word_embed_proj_dim\": 32");
   check_golden("gptneox", "hidden_act is \"tanh\", expected gelu, gelu_new, ", "\"gelu\"",
                "\"tanh\"");
   check_golden("gemma4", "enable_moe_block is true, expected false", "{",

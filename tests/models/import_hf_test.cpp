@@ -253,6 +253,46 @@ TEST_CASE("import/hf heads: tied, untied, stored once under the other name") {
     CHECK((source.find("output") != nullptr) == c.output);
     if (c.output) CHECK(values_of(tensor(source, "output"))[0] == 24);
   }
+  TempFolder temp;
+  const std::string folder = folder_with(temp, llama_config(R"(, "tie_word_embeddings": false)"),
+                                         "{" + embed + "}", floats(24));
+  CHECK(std::string(error_of([&] { import_model(folder); }).what()) ==
+        folder +
+            "/config.json: tie_word_embeddings is false, expected true or a tensor lm_head.weight");
+}
+
+TEST_CASE("import/hf: Llama's first name, and Gemma 4 as transformers 5.23 saves it") {
+  TempFolder temp;
+  std::string first = llama_config();
+  first.replace(first.find("LlamaFor"), 5, "LLaMA");
+  CHECK(import_model(folder_with(temp, first, "{}", "")).meta.str("general.architecture") ==
+        "llama");
+
+  const std::string folder = golden("models/gemma4_per_layer");
+  const ModelSource source = import_model(folder);
+  CHECK(source.meta.integer("model.head_dim") == 16);
+  CHECK(source.meta.ints("model.head_count_kv") == Ints{2, 2, 1});
+  const std::string config = read_file(folder + "/config.json"),
+                    own =
+                        R"("per_layer_config": {"2": {"head_dim": 16, "num_key_value_heads": 1}})";
+  REQUIRE(config.find(own) != config.npos);
+  for (const auto& [layers, line] :
+       {std::pair{R"({"1": {"head_dim": 16}, "2": {"head_dim": 16}})",
+                  "per_layer_config.1 is an object, expected nothing there"},
+        {"{}", "per_layer_config.2 is missing, expected an object"},
+        {R"({"2": {"num_key_value_heads": 1}})",
+         "per_layer_config.2.head_dim is missing, expected it in every layer"},
+        {R"({"2": {"head_dim": 16}, "7": {"head_dim": 16}})",
+         "per_layer_config.7 is an object, expected layers 0 to 2"},
+        {R"({"2": {"head_dim": 16, "sliding_window": 4}})",
+         "per_layer_config.2.sliding_window is 4, expected no other keys than head_dim, "
+         "num_key_value_heads"}}) {
+    std::string changed = config;
+    changed.replace(config.find(own), own.size(), std::string("\"per_layer_config\": ") + layers);
+    write_file(temp / "config.json", changed);
+    const std::string found = error_of([&] { import_model(temp.path); }).what();
+    CHECK_MESSAGE(contains(found, line), found);
+  }
 }
 
 TEST_CASE("import/hf bias of a query is permuted like its rows, f16 vectors become f32") {

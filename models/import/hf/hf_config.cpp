@@ -3,7 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "ggml-like-tensor/base/error.h"
 #include "ggml-like-tensor/base/nearest.h"
@@ -36,11 +38,23 @@ const Architecture& architecture_of_text(const Json& part) {
   type.wrong(one_of(known));
 }
 
-// The value at a place such as "rope_scaling.factor".
+// The value at a place such as "rope_scaling.factor". In "per_layer_config.*.head_dim" the members
+// of an object must agree.
 Json at(const Json& config, std::string_view place) {
   const size_t dot = place.find('.');
-  const Json value = config[place.substr(0, dot)];
-  return dot == place.npos ? value : at(value, place.substr(dot + 1));
+  const std::string_view name = place.substr(0, dot), rest = place.substr(dot + 1);
+  if (name == "*" && config.present()) {
+    std::optional<Json> same;
+    config.each([&](const std::string&, const Json& member) {
+      const Json value = at(member, rest);
+      if (same && !same->equals(value))
+        value.wrong("the value of the other members of this object");
+      same = value;
+    });
+    return same ? *same : config[name];
+  }
+  const Json value = config[name];
+  return dot == place.npos ? value : at(value, rest);
 }
 
 // The first place that has a value. If none has, the first place whose object exists: the value is
@@ -137,13 +151,25 @@ Given read(const Key& key, const Json& value) {
   return value.integer();
 }
 
+// The value null at one of the key's places.
+std::optional<Json> place_of_null(const Json& config, const Key& key) {
+  for (const std::string& place : key.hf)
+    if (const Json value = at(config, place); value.is_null()) return value;
+  return std::nullopt;
+}
+
 // Copies the key into `meta` if config.json has it. Returns the place where it was looked up.
 std::string look_up(const Key& key, const Json& config, Metadata& meta) {
   if (key.hf.empty() || (key.applies && !key.applies())) return key.ours;
+  if (key.hf_ignored && key.hf_ignored()) return key.ours;
   const std::string& place = place_in(config, key.hf);
   const Json value = at(config, place);
   if (value.present())
     meta.set(key.ours, to_value(read(key, value)));
+  else if (key.hf_required)
+    value.wrong(kind_name(key.kind));
+  else if (const auto null = place_of_null(config, key); key.hf_no_null && null)
+    null->wrong(kind_name(key.kind));
   else if (key.hf_null && value.is_null())
     meta.set(key.ours, to_value(*key.hf_null));
   else if (key.hf_default)
@@ -176,13 +202,56 @@ bool equals(const Json& value, const Given& given) {
 
 void expect(const HfCondition& condition, const Json& config) {
   const Json value = at(config, place_in(config, condition.places));
-  if (!value.present()) return;
   std::vector<std::string> texts;
-  for (const Given& given : condition.allowed) {
-    if (equals(value, given)) return;
-    texts.push_back(text_of(given));
+  for (const Given& given : condition.allowed) texts.push_back(text_of(given));
+  const auto is_allowed = [&](const Json& found) {
+    return std::any_of(condition.allowed.begin(), condition.allowed.end(),
+                       [&](const Given& given) { return equals(found, given); });
+  };
+  // null counts as false.
+  if (value.is_null() && texts == std::vector<std::string>{"true"}) value.wrong("true");
+  if (!value.present()) return;
+  if (condition.each && value.is_array())
+    return value.each([&](const Json& item) {
+      if (!is_allowed(item)) item.wrong(one_of(texts));
+    });
+  if (!is_allowed(value))
+    value.wrong(texts.empty() ? "nothing there" : condition.from + one_of(texts));
+}
+
+// Where transformers keeps the parameters of rotary positions, in one of two objects.
+void expect_rope(const Keys& keys, const Json& config) {
+  const bool turns = std::any_of(keys.list.begin(), keys.list.end(),
+                                 [](const Key& key) { return key.ours == "model.rope_dim"; });
+  const Json older = config["rope_scaling"], newer = config["rope_parameters"];
+  for (const Json& value : {older, newer})
+    if (!turns && value.size() > 0) value.wrong("nothing there: the model has no rotary positions");
+  if (older.size() > 0 && newer.size() > 0 && !older.equals(newer))
+    older.wrong("nothing there together with rope_parameters");
+}
+
+// An object whose members have the numbers of some layers, which must be those of `layers`.
+void expect(const HfLayers& layers, const Json& config, int64_t n_layers) {
+  const Json object = config[layers.place];
+  if (!object.present()) return;
+  for (int64_t i = 0; i < n_layers; ++i) {
+    const Json member = object[std::to_string(i)];
+    if (member.present() != layers.wanted(i))
+      member.wrong(fmt::format("{}, as {}", layers.wanted(i) ? "an object" : "nothing there",
+                               layers.reason));
+    if (member.present() && !member.has(layers.keys[0]))
+      member[layers.keys[0]].wrong("it in every layer");
   }
-  value.wrong(texts.empty() ? "nothing there" : one_of(texts));
+  object.each([&](const std::string& layer, const Json& member) {
+    int64_t number = -1;
+    std::from_chars(layer.data(), layer.data() + layer.size(), number);
+    if (number < 0 || number >= n_layers || std::to_string(number) != layer)
+      member.wrong(fmt::format("layers 0 to {}", n_layers - 1));
+    member.each([&](const std::string& name, const Json& value) {
+      if (std::find(layers.keys.begin(), layers.keys.end(), name) == layers.keys.end())
+        value.wrong(fmt::format("no other keys than {}", fmt::join(layers.keys, ", ")));
+    });
+  });
 }
 
 void append_ids(const Json& value, std::vector<int64_t>& ids) {
@@ -213,11 +282,14 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   const Architecture& architecture =
       found.of_text ? architecture_of_text(config) : architecture_of(config);
   meta.set_str("general.architecture", architecture.name);
-  const auto model =
-      complete_model(meta, [&](const Key& key) { return look_up(key, config, meta); });
+  const auto model = complete_model(architecture, meta,
+                                    [&](const Key& key) { return look_up(key, config, meta); });
   Keys keys;
   model->keys(keys);
   for (const HfCondition& condition : keys.conditions) expect(condition, config);
+  for (const HfLayers& layers : keys.layers) expect(layers, config, model->n_layers);
+  expect({{"is_causal"}, {true}, false, ""}, config);
+  expect_rope(keys, config);
 
   found.vocab_size = model->vocab;
   const auto said = [&](bool value) {

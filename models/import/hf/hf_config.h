@@ -1,6 +1,7 @@
 // config.json and generation_config.json of a Hugging Face folder, converted to metadata keys.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "ggml-like-tensor/file/metadata.h"
 

@@ -169,7 +169,10 @@ class HfImport {
       int64_t rows = matrix ? t.shape[0] : 1, cols = t.shape.back();
       if (matrix && slot.hf_order.transposed) std::swap(rows, cols);
       if (slot.matrix_rows > 1 && rows == slot.matrix_rows) cols *= rows, rows = 1;
-      if (slot.hf_rows > 0 && rows == slot.hf_rows) {
+      if (slot.hf_rows > 0 && rows != slot.hf_rows)
+        fail(Exit::bad_file, "{}: tensor {} has {} rows, expected {}", t.file, escaped(t.name),
+             rows, slot.hf_rows);
+      if (slot.hf_rows > 0) {
         source_.tensors.push_back(with_first_behind(slot, *t.format, t.data, cols));
         continue;
       }

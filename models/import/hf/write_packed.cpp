@@ -148,18 +148,21 @@ class PackedWriter {
     config_["hidden_act"] = "silu";
     config_["torch_dtype"] = "float16";
     config_["tie_word_embeddings"] = !source_.find("output");
-    if (architecture == "llama" && !window) {
+    if (architecture == "qwen3" || (architecture == "llama" && !window))
       config_["attention_bias"] = source_.find("layer.0.attn_q.bias") != nullptr;
+    if (architecture == "llama" && !window)
       config_["mlp_bias"] = source_.find("layer.0.ffn_up.bias") != nullptr;
-    }
     if (meta.has("tokenizer.bos_id")) config_["bos_token_id"] = meta.integer("tokenizer.bos_id");
     const auto& ends = meta.ints("tokenizer.eos_ids");
     for (size_t i = 0; i < ends.size(); ++i) config_["eos_token_id"].push_back(ends[i]);
-    put_keys();
+    put_keys(type.first);
   }
-  void put_keys() {
-    const std::unique_ptr<Model> model =
-        find_architecture(source_.meta.str("general.architecture"))->make();
+  void put_keys(const char* hf) {
+    const auto reader =
+        std::find_if(architectures().begin(), architectures().end(), [&](const Architecture& a) {
+          return std::find(a.hf.begin(), a.hf.end(), hf) != a.hf.end();
+        });
+    const std::unique_ptr<Model> model = reader->make();
     Keys keys;
     model->keys(keys);
     for (const Key& key : keys.list) {
@@ -182,7 +185,10 @@ class PackedWriter {
       // the shortest decimal of an f32: 1e-05, not 9.999999747378752e-06
       return std::stod(fmt::format("{}", float(*number)));
     }
-    if (auto* whole = std::get_if<int64_t>(&value.data)) return *whole;
+    if (auto* whole = std::get_if<int64_t>(&value.data)) {
+      if (key.kind == Kind::flag) return *whole != 0;
+      return *whole;
+    }
     if (auto* text = std::get_if<std::string>(&value.data)) return *text;
     fail(Exit::bad_file, "{}: {} is a list, expected a number for {}", source_.path,
          escaped(key.ours), name());
