@@ -142,6 +142,14 @@ struct HfLayers {
   std::function<bool(int64_t layer)> wanted;
 };
 
+// Tensors that the model has only if a flag of config.json is true: transformers ignores them
+// otherwise.
+struct HfTensors {
+  std::string flag;
+  std::vector<std::string> endings;  // of their names
+  bool usual;                        // the flag's default
+};
+
 class Keys {
  public:
   template <class T>
@@ -185,12 +193,16 @@ class Keys {
   void hf_expects_each(std::string place, std::string text) {
     conditions.push_back({{std::move(place)}, {std::move(text)}, true, ""});
   }
+  void hf_tensors(std::string flag, std::vector<std::string> endings, bool usual = false) {
+    tensors.push_back({std::move(flag), std::move(endings), usual});
+  }
   // A key that is already in the list, for changing it.
   Key& operator[](std::string_view name);
 
   std::deque<Key> list;  // a deque, so that references returned by add() stay valid
   std::vector<HfCondition> conditions;
   std::vector<HfLayers> layers;
+  std::vector<HfTensors> tensors;
   bool hf_tied = false;  // the meaning of config.json if it does not say tie_word_embeddings
 
  private:

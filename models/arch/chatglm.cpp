@@ -22,6 +22,7 @@ class ChatGlm : public Llama {
     });
     rms_norm_key(k);
     k["norm_epsilon"].in_hf("layernorm_epsilon").hf_otherwise(1e-5);
+    k.hf_tensors("add_qkv_bias", {".query_key_value.bias"});
     k.hf_expects({"multi_query_attention"}, {true});
     k.hf_expects({"rmsnorm"}, {true});
     k.hf_expects({"post_layer_norm"}, {true});

@@ -66,6 +66,7 @@ class CommandR : public Cohere {
     k["rope_theta"].hf_otherwise(500000.0);
     cohere_keys(k);
     k.flag(head_norms, "head_norms").not_in_gguf().in_hf("use_qk_norm").optional();
+    k.hf_tensors("use_qk_norm", {".q_norm.weight", ".k_norm.weight"});
   }
 };
 

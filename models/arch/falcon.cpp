@@ -47,6 +47,8 @@ class Falcon : public Decoder {
     activation_key(k, "activation", "gelu");
     k.hf_expects({"alibi"}, {false});
     k.hf_expects({"parallel_attn"}, {true});
+    k.hf_tensors("bias", {".query_key_value.bias", ".dense.bias", ".dense_h_to_4h.bias",
+                          ".dense_4h_to_h.bias"});
     k.hf_tied = true;
   }
 

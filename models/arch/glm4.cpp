@@ -26,6 +26,7 @@ class Glm4 : public Decoder {
     rms_norm_key(k);
     k["norm_epsilon"].hf_otherwise(1.5625e-7);
     k.hf_expects({"hidden_act"}, {"silu"});
+    k.hf_tensors("attention_bias", qkv_biases(), true);
   }
 
   void tensors(Slots& s) override {

@@ -13,6 +13,8 @@ void Llama::keys(Keys& k) {
   window_key(k);
   k["sliding_window"].not_in_hf();  // Mistral's; transformers ignores it in a Llama
   k.hf_expects({"hidden_act"}, {"silu"});
+  k.hf_tensors("attention_bias", attention_biases());
+  k.hf_tensors("mlp_bias", gated_biases());
 }
 
 // Each tensor has: the member, our name (GGUF's differs only in spelling), rows, columns, its name

@@ -17,6 +17,7 @@ class Qwen3 : public Llama {
     k.hf_expects({"hidden_act"}, {"silu"});
     k.hf_expects({"use_sliding_window"}, {false});
     k.hf_expects_each("layer_types", "full_attention");
+    k.hf_tensors("attention_bias", attention_biases());
   }
 };
 

@@ -15,6 +15,9 @@ class SeedOss : public Llama {
     rope_keys(k);
     rms_norm_key(k);
     k.hf_expects({"hidden_act"}, {"silu"});
+    k.hf_tensors("attention_bias", qkv_biases(), true);
+    k.hf_tensors("attention_out_bias", {".o_proj.bias"});
+    k.hf_tensors("mlp_bias", gated_biases());
   }
 };
 

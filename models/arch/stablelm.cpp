@@ -22,6 +22,7 @@ class StableLm : public Decoder {
     k["norm_epsilon"].in_hf("layer_norm_eps");
     k.flag(parallel, "use_parallel_residual").in_hf("use_parallel_residual").otherwise(false);
     k.hf_expects({"hidden_act"}, {"silu"});
+    k.hf_tensors("use_qkv_bias", qkv_biases());
     k.hf_expects({"qk_layernorm"}, {false});
   }
 

@@ -54,6 +54,17 @@ class Decoder : public Model {
   // The order of q and k in files where channel i of a head rotates together with i + rope.dim / 2.
   RowOrder halves() const { return half_split(head_dim, rope.dim); }
 
+  // The biases of Llama's names, for Keys::hf_tensors().
+  static std::vector<std::string> qkv_biases() {
+    return {".q_proj.bias", ".k_proj.bias", ".v_proj.bias"};
+  }
+  static std::vector<std::string> attention_biases() {
+    return {".q_proj.bias", ".k_proj.bias", ".v_proj.bias", ".o_proj.bias"};
+  }
+  static std::vector<std::string> gated_biases() {
+    return {".gate_proj.bias", ".up_proj.bias", ".down_proj.bias"};
+  }
+
   struct AttentionWeights {
     Linear q, k, v, output;
     Linear q_norm, k_norm;  // optional RMS norms of each head, before rope

@@ -302,7 +302,17 @@ TEST_CASE("import/hf bias of a query is permuted like its rows, f16 vectors beco
     "model.layers.0.self_attn.v_proj.bias":{"dtype":"BF16","shape":[2],"data_offsets":[32,36]},
     "model.layers.0.self_attn.rotary_emb.inv_freq":{"dtype":"F32","shape":[1],"data_offsets":[36,40]}})";
   const std::string buffer = floats(8) + std::string("\x80\x3f\x00\xc0\0\0\0\0", 8);
-  const ModelSource source = import_model(folder_with(temp, llama_config(), header, buffer));
+  const auto with = [&](const char* flag, const std::string& numbers) {
+    return import_model(folder_with(temp, llama_config(flag), header, numbers));
+  };
+  const char* const none = R"(, "attention_bias": false)";
+  const std::string line = error_of([&] { with(none, buffer); }).what();
+  CHECK_MESSAGE(contains(line, "attention_bias is false, expected true: the file has the tensor "),
+                line);
+  // AutoGPTQ stores biases of zeros.
+  CHECK(with(none, std::string(buffer.size(), '\0')).tensors.empty());
+  CHECK(with("", std::string(buffer.size(), '\0')).tensors.empty());
+  const ModelSource source = with(R"(, "attention_bias": true)", buffer);
   CHECK(source.tensors.size() == 2);
   CHECK(values_of(tensor(source, "layer.0.attn_q.bias")) == Floats{0, 2, 1, 3, 4, 6, 5, 7});
   CHECK(values_of(tensor(source, "layer.0.attn_v.bias")) == Floats{1, -2});

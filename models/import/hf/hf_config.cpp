@@ -288,6 +288,10 @@ HfConfig read_hf_config(const std::string& folder, Metadata& meta) {
   model->keys(keys);
   for (const HfCondition& condition : keys.conditions) expect(condition, config);
   for (const HfLayers& layers : keys.layers) expect(layers, config, model->n_layers);
+  for (const HfTensors& those : keys.tensors)
+    if (const Json flag = config[those.flag]; !flag.boolean(those.usual))
+      found.unwanted.push_back({those.endings, fmt::format("{} is {}", those.flag,
+                                                           flag.present() ? "false" : "missing")});
   expect({{"is_causal"}, {true}, false, ""}, config);
   expect_rope(keys, config);
 

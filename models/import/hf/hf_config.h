@@ -7,12 +7,20 @@
 
 namespace chaski {
 
+// Tensors that a model does not have, by the endings of their names, and the flag of config.json
+// that says so: "mlp_bias is false".
+struct HfUnwanted {
+  std::vector<std::string> endings;
+  std::string reason;
+};
+
 struct HfConfig {
   bool of_text = false;  // the text part of a model that also reads images or sound
   bool tied = false;     // the config says that the head is the embedding table
   bool untied = false;   // the config says that it is not; false for both: the config does not say
-  int64_t vocab_size = 0;        // 0: not given
-  int64_t bos_id = -1;           // -1: not given
+  int64_t vocab_size = 0;  // 0: not given
+  int64_t bos_id = -1;     // -1: not given
+  std::vector<HfUnwanted> unwanted;
   std::vector<int64_t> eos_ids;  // of both files, config.json first
 };
 

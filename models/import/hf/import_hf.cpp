@@ -147,6 +147,7 @@ class HfImport {
     const auto found = slots_of(t.name);
     if (found.first == found.second && (is_unread(t.name) || is_of_other_part(t.name))) return;
     const auto [first, last] = slots_for(t.name, t.file);
+    if (is_unwanted(t)) return;
     if (is_ternary(t, first->second)) {
       if (!names_.count(t.name + "_scale"))
         fail(Exit::bad_file, "{}: tensor {}_scale is missing, expected the scale of {}", t.file,
@@ -182,6 +183,19 @@ class HfImport {
       if (slot.hf_unit_rows && matrix)
         source_.tensors.back() = with_unit_rows(slot, *t.format, t.data, rows, cols);
     }
+  }
+
+  // transformers drops a tensor that config.json says the model does not have. Packed models have
+  // biases of zeros, which change nothing.
+  bool is_unwanted(const SafeTensor& t) const {
+    for (const HfUnwanted& those : config_.unwanted)
+      for (const std::string& ending : those.endings) {
+        if (!t.name.ends_with(ending)) continue;
+        if (t.bytes().find_first_not_of('\0') == std::string_view::npos) return true;
+        fail(Exit::bad_file, "{}/config.json: {}, expected true: the file has the tensor {}",
+             folder_, those.reason, escaped(t.name));
+      }
+    return false;
   }
 
   static TensorSource with_first_behind(const TensorSlot& slot, Format format,
