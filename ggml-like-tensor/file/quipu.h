@@ -66,5 +66,7 @@ using Progress = std::function<void(size_t, uint64_t, uint64_t)>;
 // new values must take as many bytes.
 void write_quipu(const std::string& path, const ModelSource& source, int threads,
                  const Progress& progress = {}, const std::function<void(Metadata&)>& finish = {});
+// The same without a copy of the metadata, which has some megabytes if it has a vocabulary.
+void write_quipu(const std::string& path, ModelSource&& source, int threads);
 
 }  // namespace chaski

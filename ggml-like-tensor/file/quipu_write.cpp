@@ -1,10 +1,17 @@
 // Writes a .quipu file in bounded memory. Names and shapes determine the places of all tensors, so
 // several threads produce the data in pieces and write each piece to its place. Then the file is
 // read back, compared and summed, and the header is written.
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/checksum.h"
@@ -65,8 +72,8 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 // Makes the header with every tensor's place in the file but without checksums. Sets file_bytes to
 // the end of the last tensor.
-QuipuHeader plan(const ModelSource& source, uint64_t& file_bytes) {
-  QuipuHeader header{source.meta, {}};
+QuipuHeader plan(const ModelSource& source, Metadata&& meta, uint64_t& file_bytes) {
+  QuipuHeader header{std::move(meta), {}};
   for (const TensorSource& tensor : source.tensors) header.table.push_back({tensor.info});
   file_bytes = encode_header(header).size();
   for (TableRow& row : header.table) {
@@ -103,23 +110,28 @@ void write_data(AtomicFile& file, const ModelSource& source, const QuipuHeader& 
 }
 
 // Reads back what was written, compares it with the data of the source, and fills in the tensors'
-// checksums.
+// checksums. Pages are dropped as soon as they are read, so the memory used is that of some chunks.
 void read_back(const std::string& path, const AtomicFile& file, const std::vector<Chunk>& chunks,
                const std::vector<uint64_t>& sums, int threads, QuipuHeader& header) {
   const auto mapping = Mapping::open(file.temporary());
   const std::byte* data = mapping->bytes().data();
-  for_each_job(chunks.size(), threads, [&](size_t job) {
-    const Chunk& chunk = chunks[job];
-    const TableRow& row = header.table[chunk.tensor];
-    if (checksum(data + row.offset + chunk.offset, chunk.bytes) != sums[job])
-      fail(Exit::io,
-           "{}: tensor {} does not read back as it was written: the disk is failing, or another "
-           "program writes {}",
-           path, escaped(row.info.name), file.temporary());
-  });
   for_each_job(header.table.size(), threads, [&](size_t t) {
     TableRow& row = header.table[t];
-    row.sum = checksum(data + row.offset, row.info.bytes());
+    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> whole(XXH3_createState(),
+                                                                         XXH3_freeState);
+    if (!whole || XXH3_64bits_reset(whole.get()) != XXH_OK) throw std::bad_alloc();
+    for (auto chunk = std::ranges::lower_bound(chunks, t, {}, &Chunk::tensor);
+         chunk != chunks.end() && chunk->tensor == t; ++chunk) {
+      const std::byte* begin = data + row.offset + chunk->offset;
+      if (checksum(begin, chunk->bytes) != sums[size_t(chunk - chunks.begin())])
+        fail(Exit::io,
+             "{}: tensor {} does not read back as it was written: the disk is failing, or another "
+             "program writes {}",
+             path, escaped(row.info.name), file.temporary());
+      XXH3_64bits_update(whole.get(), begin, chunk->bytes);
+      mapping->drop_pages();
+    }
+    row.sum = XXH3_64bits_digest(whole.get());
   });
 }
 
@@ -138,34 +150,59 @@ void append_value(std::string& out, const Value& value, const std::string& field
   });
 }
 
-std::string encode_header(const QuipuHeader& header) {
-  std::string body;
-  append<uint64_t>(body, header.meta.all().size());
-  for (const auto& [key, value] : header.meta.all()) {
-    append(body, std::string_view(key));
-    append_value(body, value, fmt::format("{}: {}", header.meta.origin, escaped(key)));
-  }
-  append<uint64_t>(body, header.table.size());
-  for (const TableRow& row : header.table) append_row(body, row);
+namespace {
 
-  std::string out(kQuipuMagic);
+// At least the bytes of all lists of texts and their lengths: a string that grows would need twice
+// the memory for a moment.
+size_t bytes_of_texts(const Metadata& meta) {
+  size_t bytes = 0;
+  for (const auto& [key, value] : meta.all())
+    if (const Texts* texts = std::get_if<Texts>(&value.data))
+      for (const std::string_view text : *texts) bytes += sizeof(uint64_t) + text.size();
+  return bytes;
+}
+
+}  // namespace
+
+std::string encode_header(const QuipuHeader& header) {
+  constexpr size_t kOthers = 2 << 20;
+  std::string out;
+  out.reserve(bytes_of_texts(header.meta) + kOthers);
+  out = kQuipuMagic;
   append(out, kQuipuVersion);
-  append<uint64_t>(out, body.size());
-  append<uint64_t>(out, checksum(body.data(), body.size()));
-  return out + body;
+  const size_t sizes = out.size(), begin = sizes + 2 * sizeof(uint64_t);
+  out.resize(begin);
+  append<uint64_t>(out, header.meta.all().size());
+  for (const auto& [key, value] : header.meta.all()) {
+    append(out, std::string_view(key));
+    append_value(out, value, fmt::format("{}: {}", header.meta.origin, escaped(key)));
+  }
+  append<uint64_t>(out, header.table.size());
+  for (const TableRow& row : header.table) append_row(out, row);
+
+  const uint64_t bytes = out.size() - begin, sum = checksum(out.data() + begin, bytes);
+  std::memcpy(out.data() + sizes, &bytes, sizeof(bytes));
+  std::memcpy(out.data() + sizes + sizeof(bytes), &sum, sizeof(sum));
+  return out;
 }
 
 namespace {
 
-void write(const std::string& path, const ModelSource& source, int threads, const Parts* parts,
-           const Progress& progress, const std::function<void(Metadata&)>& finish) {
+void write(const std::string& path, const ModelSource& source, Metadata meta, int threads,
+           const Parts* parts, const Progress& progress,
+           const std::function<void(Metadata&)>& finish) {
   // A linked-in model has a name but no file.
   std::error_code ignored;
   if (std::filesystem::exists(source.path, ignored)) refuse_same_file(source.path, path);
   uint64_t file_bytes = 0;
-  QuipuHeader header = plan(source, file_bytes);
+  QuipuHeader header = plan(source, std::move(meta), file_bytes);
   // Anything that the reader would refuse is refused before a byte is written.
-  decode_header(path, bytes_of(encode_header(header)), file_bytes);
+  size_t planned = 0;
+  {
+    const std::string encoded = encode_header(header);
+    planned = encoded.size();
+    decode_header(path, bytes_of(encoded), file_bytes);
+  }
 
   const auto chunks = chunks_of(source);
   std::vector<uint64_t> sums(chunks.size());
@@ -182,11 +219,12 @@ void write(const std::string& path, const ModelSource& source, int threads, cons
   write_data(file, source, header, chunks, threads, progress, table ? &*table : nullptr, sums);
   file.sync();
   read_back(path, file, chunks, sums, threads, header);
-  const size_t planned = encode_header(header).size();
   if (finish) finish(header.meta);
-  const std::string finished = encode_header(header);
-  ENSURE(finished.size() == planned, "the header must not change its size");
-  file.write_at(0, bytes_of(finished));
+  {
+    const std::string finished = encode_header(header);
+    ENSURE(finished.size() == planned, "the header must not change its size");
+    file.write_at(0, bytes_of(finished));
+  }
   if (table) table->remove();
   open_quipu(file.temporary());
   file.commit();
@@ -196,13 +234,17 @@ void write(const std::string& path, const ModelSource& source, int threads, cons
 
 void write_quipu(const std::string& path, const ModelSource& source, int threads,
                  const Progress& progress, const std::function<void(Metadata&)>& finish) {
-  write(path, source, threads, nullptr, progress, finish);
+  write(path, source, source.meta, threads, nullptr, progress, finish);
+}
+
+void write_quipu(const std::string& path, ModelSource&& source, int threads) {
+  write(path, source, std::move(source.meta), threads, nullptr, {}, {});
 }
 
 void write_quipu_in_parts(const std::string& path, const ModelSource& source, int threads,
                           const Parts& parts, const Progress& progress,
                           const std::function<void(Metadata&)>& finish) {
-  write(path, source, threads, &parts, progress, finish);
+  write(path, source, source.meta, threads, &parts, progress, finish);
 }
 
 }  // namespace chaski
