@@ -10,6 +10,8 @@
 #include "engine/text/tokenizer/tokenizer.h"
 #include "engine/text/tokenizer/word_cache.h"
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/cores.h"
+#include "ggml-like-tensor/file/chunks.h"
 
 namespace chaski {
 
@@ -41,6 +43,7 @@ class BpeTokenizer : public Tokenizer {
 
  private:
   void add(TokenId id);
+  std::vector<Merge> looked_up(const Texts& merges, const std::string& origin) const;
   void read_merges(const Metadata& meta);
   void encode_run(std::string_view text, bool opens, WordCache& words) const override;
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
@@ -97,31 +100,44 @@ void BpeTokenizer::add(TokenId id) {
   if (type(id) == TokenType::normal) pieces_.put(bytes_, id);
 }
 
+// Looks up the pieces of all merges, on all cores: of a vocabulary with 150000 tokens this is a
+// third of the time until the model can read a prompt. A missing piece is -1.
+std::vector<Merge> BpeTokenizer::looked_up(const Texts& merges, const std::string& origin) const {
+  constexpr size_t kAtOnce = 8192;  // about 1 ms
+  std::vector<Merge> found(merges.size());
+  for_each_job((merges.size() + kAtOnce - 1) / kAtOnce, usable_cores(), [&](size_t job) {
+    std::string both;
+    for (size_t rank = job * kAtOnce; rank < std::min(merges.size(), (job + 1) * kAtOnce); ++rank) {
+      const std::string_view merge = merges[rank];
+      const size_t space = merge.find(' ', 1);
+      if (space == std::string_view::npos)
+        fail(Exit::bad_file, "{}: tokenizer.merges[{}] is \"{}\", expected two pieces", origin,
+             rank, escaped(merge));
+      const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
+      both = left;
+      both += right;
+      found[rank] = {find(left).value_or(-1), find(right).value_or(-1), find(both).value_or(-1)};
+    }
+  });
+  return found;
+}
+
 void BpeTokenizer::read_merges(const Metadata& meta) {
   const Texts& merges = meta.strs("tokenizer.merges");
   merges_.reserve(merges.size());
-  std::string both;
-  size_t ignored = 0;
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string_view merge = merges[rank];
-    const size_t space = merge.find(' ', 1);
-    if (space == std::string_view::npos)
-      fail(Exit::bad_file, "{}: tokenizer.merges[{}] is \"{}\", expected two pieces", meta.origin,
-           rank, escaped(merge));
-    const std::string_view left = merge.substr(0, space), right = merge.substr(space + 1);
-    both = left;
-    both += right;
-    const auto first = find(left), second = find(right), joined = find(both);
-    if (!first || !second || !joined) {
+  size_t ignored = 0, rank = 0;
+  for (const Merge& merge : looked_up(merges, meta.origin)) {
+    const std::string_view text = merges[rank++];
+    if (merge.left < 0 || merge.right < 0 || merge.joined < 0) {
       if (ignored++ == 0)
-        remark_ = fmt::format("tokenizer.merges[{}] is \"{}\", and a piece of it is missing", rank,
-                              escaped(merge));
+        remark_ = fmt::format("tokenizer.merges[{}] is \"{}\", and a piece of it is missing",
+                              rank - 1, escaped(text));
       continue;
     }
-    if (is_control(*joined)) continue;  // typed text must not become a control token
-    merges_.push_back({*first, *second, *joined});
-    by_pair_.put(hash_of_pair(*first, *second), static_cast<int32_t>(merges_.size() - 1),
-                 [&](int32_t other) { return joins(merges_[other], *first, *second); });
+    if (is_control(merge.joined)) continue;  // typed text must not become a control token
+    merges_.push_back(merge);
+    by_pair_.put(hash_of_pair(merge.left, merge.right), static_cast<int32_t>(merges_.size() - 1),
+                 [&](int32_t other) { return joins(merges_[other], merge.left, merge.right); });
   }
   if (ignored > 0)
     remark_ = fmt::format("{}: {}: ignored {} of {} merges", meta.origin, remark_, ignored,
