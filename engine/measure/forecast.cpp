@@ -57,10 +57,21 @@ uint64_t room_for_weights(const ModelSource& source, const EngineOptions& o, uin
   return room - others;
 }
 
+namespace {
+
+// As Engine::open() would open it: from the file in the cache, if the model was converted before.
+OpenModel opened_for(const ForecastOptions& o) {
+  if (o.shape) return {random_source(*o.shape), nullptr};
+  ConvertedModel converted(o.engine.model, kept_of(o.engine));
+  if (auto kept = converted.find(Verify::never, 1, o.engine.notice)) return {source_of(kept), kept};
+  return open_model(o.engine.model, o.engine.tokenizer);
+}
+
+}  // namespace
+
 Forecast forecast(const ForecastOptions& o) {
   check_options(o.engine);
-  const OpenModel opened = o.shape ? OpenModel{random_source(*o.shape), nullptr}
-                                   : open_model(o.engine.model, o.engine.tokenizer);
+  const OpenModel opened = opened_for(o);
   const ModelSource& source = opened.source;
   // Kept alive, because its memory is part of resident_memory() below.
   const auto tokenizer = o.shape ? nullptr : expect_runnable(source);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/shelf/verify.h"
+#include "engine/shelf/converted.h"
 #include "ggml-like-tensor/kv_layout.h"
 
 namespace chaski {
@@ -38,14 +38,23 @@ struct EngineOptions {
   // read into memory (huge pages) instead of being mapped.
   Verify verify = Verify::never;
   bool copy = false;
-  // Called with a line about something that the user did not ask for: a conversion in memory, or
-  // the CPU instead of a device.
+  // Whether a model in another format is kept as .quipu in the cache folder.
+  KeepConverted keep_converted = 0;
+  // Called with a line about something that the user did not ask for: a conversion, or the CPU
+  // instead of a device. The engine may also call it when it is destroyed.
   std::function<void(const std::string&)> notice;
+  // Called with a line before a wait for another process.
+  std::function<void(const std::string&)> wait;
   // Whether a missing device causes a notice although --device is auto.
   bool verbose = false;
   // Called with progress in bytes while the weights are copied to a device.
   std::function<void(uint64_t done, uint64_t all)> upload;
 };
+
+// With a tokenizer of its own, the model's files alone do not say what is opened.
+inline KeepConverted kept_of(const EngineOptions& o) {
+  return o.tokenizer.empty() ? o.keep_converted : 0;
+}
 
 // Random weights in the shape of a well-known model, to measure speed without downloading anything.
 struct ShapeOptions {

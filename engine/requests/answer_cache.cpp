@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <tuple>
 
+#include "engine/machine/this_program.h"
 #include "engine/session/engine.h"
 #include "ggml-like-tensor/base/atomic_file.h"
 #include "ggml-like-tensor/base/checksum.h"
@@ -98,9 +99,8 @@ void add_model(Record& key, const Weights& weights) {
 }  // namespace
 
 AnswerKeys::AnswerKeys(Engine& engine) {
-  const auto program = Mapping::open("/proc/self/exe");
   Record key;
-  key.add(checksum(program->bytes().data(), program->bytes().size()));
+  key.add(program_checksum());
   add_model(key, *engine.weights());
   key.add(engine.kv_type())
       .add(engine.context_length())

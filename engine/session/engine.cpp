@@ -24,21 +24,42 @@ struct Opened {
   std::unique_ptr<Tokenizer> tokenizer;  // made only if the file had to be converted
 };
 
-Opened open_weights(OpenModel&& model, const EngineOptions& o, int threads) {
-  const auto [source, mapped] = std::move(model);  // closed at the end, before pages are mapped
+// `converted` may be null: then the model is not kept.
+Opened open_weights(OpenModel&& model, ConvertedModel* converted, const EngineOptions& o,
+                    int threads) {
+  // closed at the end, before pages are mapped
+  const auto [source, mapped, verified] = std::move(model);
   if (mapped) {
     expect_memory(source, !o.copy, o);
-    if (!o.model.empty()) verify_file(*mapped, o.verify, threads);
+    if (!o.model.empty() && !verified) verify_file(*mapped, o.verify, threads);
     return {o.copy ? load(source, threads) : mapped, nullptr};
   }
   auto tokenizer = expect_runnable(source);
   expect_memory(source, false, o);
   if (o.notice && o.verify == Verify::always)
     o.notice(fmt::format("{}: a {} has no checksums to verify", o.model, source.kind));
+  const bool keep = converted && converted->will_keep();
   if (o.notice)
-    o.notice(fmt::format("{}: {}, converted in memory ('chaski convert' keeps the result)", o.model,
-                         source.kind));
-  return {load(source, threads), std::move(tokenizer)};
+    o.notice(fmt::format("{}: {}, {}", o.model, source.kind,
+                         keep ? fmt::format("converted once; the next starts use the copy in {} "
+                                            "(see chaski cache)",
+                                            converted_folder())
+                              : "converted in memory ('chaski convert' keeps the result)"));
+  if (o.notice && converted && !converted->why_not().empty())
+    o.notice(fmt::format("{}: the converted model is not kept: {}", o.model, converted->why_not()));
+  std::shared_ptr<const Weights> weights = load(source, threads);
+  if (keep) converted->keep(weights, o.notice);
+  return {std::move(weights), std::move(tokenizer)};
+}
+
+// The model of the options, or its converted file in the cache folder.
+OpenModel open_converted(ConvertedModel& converted, const EngineOptions& o, int threads) {
+  const auto waits = [&] {
+    if (o.wait) o.wait(fmt::format("{}: another chaski converts it, please wait", o.model));
+  };
+  if (auto kept = converted.find_or_lock(o.verify, threads, o.notice, waits))
+    return {source_of(kept), kept, true};
+  return open_model(o.model, o.tokenizer);
 }
 
 // The CPU reserves addresses for at least this many full contexts. Memory is taken when pages are
@@ -92,6 +113,7 @@ struct Engine::Impl {
   std::shared_ptr<Crew> crew;
   std::unique_ptr<Pipeline> pipeline;
   std::shared_ptr<Engine> target;
+  std::unique_ptr<ConvertedModel> converted;  // writes the model into the cache folder
 
   void open(std::shared_ptr<const Weights> weights, const EngineOptions& o, int threads,
             const Placement* wanted = nullptr);
@@ -157,14 +179,21 @@ Engine::Engine() : impl_(std::make_unique<Impl>()) {}
 Engine::~Engine() = default;
 
 std::shared_ptr<Engine> Engine::open(const EngineOptions& o) {
-  check_options(o), thread_count(o);  // wrong options are refused before the file is opened
-  return open(open_model(o.model, o.tokenizer), o);
+  check_options(o);  // wrong options are refused before the file is opened
+  const int threads = thread_count(o);
+  std::shared_ptr<Engine> e(new Engine);
+  e->impl_->converted = std::make_unique<ConvertedModel>(o.model, kept_of(o));
+  OpenModel model = open_converted(*e->impl_->converted, o, threads);
+  Opened opened = open_weights(std::move(model), e->impl_->converted.get(), o, threads);
+  e->impl_->tokenizer = std::move(opened.tokenizer);
+  e->impl_->open(std::move(opened.weights), o, threads);
+  return e;
 }
 
 std::shared_ptr<Engine> Engine::open(OpenModel model, const EngineOptions& o) {
   const int threads = thread_count(o);
   std::shared_ptr<Engine> e(new Engine);
-  Opened opened = open_weights(std::move(model), o, threads);
+  Opened opened = open_weights(std::move(model), nullptr, o, threads);
   e->impl_->tokenizer = std::move(opened.tokenizer);
   e->impl_->open(std::move(opened.weights), o, threads);
   return e;
@@ -200,6 +229,10 @@ std::shared_ptr<Engine> Engine::draft_head(std::shared_ptr<Engine> target,
 
 std::shared_ptr<Engine> Engine::with(const EngineOptions& o) const {
   return over(impl_->weights, o);
+}
+
+void Engine::wait_until_kept() {
+  if (impl_->converted) impl_->converted->wait();
 }
 
 const Metadata& Engine::meta() const { return impl_->weights->meta; }

@@ -46,6 +46,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   ~Engine();
 
   std::unique_ptr<Session> session();
+  // Waits until the converted model is written (EngineOptions::keep_converted), for measurements.
+  void wait_until_kept();
 
   const Metadata& meta() const;
   const std::string& path() const;     // "(bundled)" for the bundled model

@@ -16,6 +16,7 @@ struct OpenModel {
   // The same tensors, mapped and ready to run: for .quipu files and the bundled model. Null for all
   // other files, which have to be converted first.
   std::shared_ptr<const Weights> mapped;
+  bool verified = false;  // the checksums of `mapped` are checked, as --verify asked
 };
 
 // Every command opens its models with this function. An empty path is the bundled model.

@@ -28,7 +28,11 @@ void verify_file(const Weights& weights, Verify how, int threads) {
   if (stamp.empty() || weights.state.empty()) return verify(weights, threads);
   if (kept_text(stamp) == weights.state) return;
   verify(weights, threads);
-  keep_text(stamp, weights.state);
+  keep_verified(weights.path, weights.state);
+}
+
+void keep_verified(const std::string& path, const std::string& state) {
+  if (const std::string stamp = stamp_of(path); !stamp.empty()) keep_text(stamp, state);
 }
 
 }  // namespace chaski

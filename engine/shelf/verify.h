@@ -14,5 +14,8 @@ enum class Verify { always, once, never };
 // Throws Error(bad_file) with the name of the first damaged tensor. Without a cache folder,
 // Verify::once checks every time.
 void verify_file(const Weights& weights, Verify how, int threads);
+// Writes the stamp of a file whose checksums have just been compared. `state` is that of its
+// mapping.
+void keep_verified(const std::string& path, const std::string& state);
 
 }  // namespace chaski

@@ -71,6 +71,7 @@ std::vector<std::shared_ptr<Engine>> open_engines(const BenchFlags& flags) {
       engines.push_back(flags.shape.empty() ? open_engine(options)
                                             : Engine::random(shape_of(flags.shape), options));
   }
+  engines[0]->wait_until_kept();
   return engines;
 }
 

@@ -21,6 +21,7 @@
 #include "main/flags/commands.h"
 #include "main/flags/formats.h"
 #include "main/flags/options.h"
+#include "main/flags/values.h"
 #include "main/terminal/json_output.h"
 #include "main/terminal/output.h"
 #include "main/terminal/progress.h"
@@ -91,24 +92,6 @@ CalibrationFlags calibration_flags(const QuantizeFlags& flags) {
   f.sensitivities = flags.has_budget();
   f.feedback = flags.options.method != RoundingMethod::search;
   return f;
-}
-
-// 180M, 180MB, 1.5g, 90000K or a number of bytes.
-uint64_t bytes_of(const char* flag, const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  std::string unit = end;
-  for (char& c : unit) c = char(std::tolower(static_cast<unsigned char>(c)));
-  if (unit.size() == 2 && unit[1] == 'b') unit.pop_back();
-  const double times = unit.empty()  ? 1
-                       : unit == "k" ? 1e3
-                       : unit == "m" ? 1e6
-                       : unit == "g" ? 1e9
-                                     : 0;
-  if (!(number * times >= 1 && number * times < 1e15))
-    fail(Exit::usage, "{} is {}, expected a number of bytes such as 90000000, 180M or 1.5G", flag,
-         escaped(text));
-  return uint64_t(number * times);
 }
 
 void put_plan(const FormatPlan& plan, bool every_tensor) {

@@ -25,6 +25,7 @@ Action declare_compare(Flags flags);
 Action declare_doctor(Flags flags);
 Action declare_pull(Flags flags);
 Action declare_list(Flags flags);
+Action declare_cache(Flags flags);
 Action declare_completion(Flags flags);
 
 struct Command {
@@ -48,6 +49,7 @@ constexpr Command kCommands[] = {
     {"bench", "measure speed, compared with the limits of this machine", declare_bench},
     {"pull", "download a model", declare_pull},
     {"list", "list the models found on this machine", declare_list},
+    {"cache", "show or remove the converted models in the cache folder", declare_cache},
     {"doctor", "check what makes models fast or slow on this machine", declare_doctor},
     {"completion", "print a script that completes commands and flags in a shell",
      declare_completion},

@@ -172,7 +172,9 @@ class ConfigReader {
     for (const auto& [key, value] : table) take(std::string(key.str()), value);
   }
 
-  static const ListedFlag* flag_of(const Manual& command, const std::string& key) {
+  // A key may have underscores for the dashes of the flag's name.
+  static const ListedFlag* flag_of(const Manual& command, std::string key) {
+    std::ranges::replace(key, '_', '-');
     return key == "help" ? nullptr : command.flag("--" + key);
   }
 

@@ -8,6 +8,7 @@
 
 #include "engine/measure/perplexity.h"
 #include "main/flags/formats.h"
+#include "main/flags/values.h"
 #include "main/terminal/output.h"
 #include "main/terminal/progress.h"
 
@@ -126,6 +127,7 @@ void ModelFlags::declare_running(Flags& flags, Kv kvs) {
           "or never (default {})")
       .one_of({"always", "once", "never"})
       .type("WHEN");
+  declare_keep_converted(flags, keep_converted);
   flags
       .add("--device", engine.device,
            "device: cpu, cuda or cuda:N; auto uses a GPU if there is one (default {})")
@@ -147,11 +149,28 @@ EngineOptions ModelFlags::options(const std::string& kv_type) const {
   options.verify = verify == "always" ? Verify::always
                    : verify == "once" ? Verify::once
                                       : Verify::never;
+  options.keep_converted = keep_converted_of(keep_converted);
   options.gpu_layers = gpu_layers == "auto"  ? kAllThatFit
                        : gpu_layers == "all" ? kAllLayers
                                              : std::stoi(gpu_layers);
-  options.notice = [](const std::string& line) { put_notice(with_name_of_model(line)); };
+  options.notice =
+      options.wait = [](const std::string& line) { put_notice(with_name_of_model(line)); };
   return options;
+}
+
+KeepConverted keep_converted_of(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  return text == "no" ? 0 : bytes_of("--keep-converted", text);
+}
+
+void declare_keep_converted(Flags& flags, std::string& text) {
+  flags
+      .add("--keep-converted", text,
+           "how much disk the cache folder may use for models that had to be converted to .quipu, "
+           "such as 20G; no: keep none (default {}: a tenth of the free disk)")
+      .not_empty("auto, no or a number of bytes such as 20G")
+      .knows({"auto", "no"})
+      .type("SIZE");
 }
 
 std::shared_ptr<Engine> open_engine(EngineOptions options) {
@@ -161,13 +180,20 @@ std::shared_ptr<Engine> open_engine(EngineOptions options) {
     bar->show({"to the GPU", done, all});
   };
   // Notices are held back until the model is open, so that an error is printed alone.
-  std::vector<std::string> notices;
-  const auto print =
-      std::exchange(options.notice, [&](const std::string& line) { notices.push_back(line); });
+  struct Held {
+    std::vector<std::string> lines;
+    bool over = false;
+  };
+  const auto held = std::make_shared<Held>();
+  const auto print = options.notice;
+  options.notice = [held, print](const std::string& line) {
+    held->over ? print(line) : held->lines.push_back(line);
+  };
   std::shared_ptr<Engine> engine = Engine::open(options);
   bar.reset();
+  held->over = true;
   static std::set<std::string> printed;  // over all models that this process opens
-  for (const std::string& line : notices)
+  for (const std::string& line : held->lines)
     if (printed.insert(line).second) print(line);
   return engine;
 }

@@ -17,7 +17,7 @@ namespace chaski {
 struct ModelFlags {
   EngineOptions engine;
   std::vector<std::string> kv = {"f16"};
-  std::string load = "mmap", verify = "once", gpu_layers = "auto";
+  std::string load = "mmap", verify = "once", gpu_layers = "auto", keep_converted = "auto";
 
   enum class Kv { one, list };  // how many formats --kv takes
   void declare(Flags& flags, Kv kvs = Kv::one);
@@ -27,6 +27,9 @@ struct ModelFlags {
 };
 
 std::vector<std::string> kv_names();  // the values of --kv
+// "auto", "no" or a number of bytes: --keep-converted.
+KeepConverted keep_converted_of(const std::string& text);
+void declare_keep_converted(Flags& flags, std::string& text);
 
 // Calls Engine::open and shows a progress bar while weights are uploaded to a device. Notices are
 // printed after it succeeded, so that an error is printed alone.

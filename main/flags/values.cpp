@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+#include <cstdlib>
 #include <map>
 
+#include "engine/session/engine.h"  // for Error
 #include "engine/shelf/shelf.h"
 #include "main/flags/flags.h"
 
@@ -31,6 +34,23 @@ std::optional<int> whole_of(const std::string& text) {
 
 std::string refusal(const std::string& text, const std::string& expected) {
   return fmt::format("is \"{}\", expected {}", text, expected);
+}
+
+uint64_t bytes_of(const char* flag, const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  std::string unit = end;
+  for (char& c : unit) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.size() == 2 && unit[1] == 'b') unit.pop_back();
+  const double times = unit.empty()  ? 1
+                       : unit == "k" ? 1e3
+                       : unit == "m" ? 1e6
+                       : unit == "g" ? 1e9
+                                     : 0;
+  if (!(number * times >= 1 && number * times < 1e15))
+    fail(Exit::usage, "{} is {}, expected a number of bytes such as 90000000, 180M or 1.5G", flag,
+         escaped(text));
+  return uint64_t(number * times);
 }
 
 std::string path_of_named_model(const std::string& name) {

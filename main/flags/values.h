@@ -1,6 +1,7 @@
 // Values of flags as typed: numbers, and names of models.
 #pragma once
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -17,6 +18,9 @@ std::optional<T> number_of(const std::string& text) {
 }
 
 std::optional<int> whole_of(const std::string& text);  // "4k" is 4096, "1M" 1048576
+
+// 180M, 180MB, 1.5g, 90000K or a number of bytes. Throws Error(usage) that names the flag.
+uint64_t bytes_of(const char* flag, const std::string& text);
 
 // The second part of an error about a flag's value: "is "x", expected a number".
 std::string refusal(const std::string& text, const std::string& expected);

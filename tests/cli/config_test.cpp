@@ -158,7 +158,8 @@ TEST_CASE("config/errors are one line with file and line") {
   const std::pair<const char*, const char*> faults[] = {
       {"threads = \"many\"", ":1: --threads is \"many\", expected a number from 1 to 1024"},
       {"\n\nthread = 4", ":3: thread is not a flag of chaski or a command, did you mean threads?"},
-      {"top_p = 0.5", ":1: top_p is not a flag of chaski or a command, did you mean top-p?"},
+      {"top_p = 2.5", ":1: --top-p is 2.5, expected more than 0, at most 1"},
+      {"topp = 0.5", ":1: topp is not a flag of chaski or a command, did you mean top-p?"},
       {"help = true", ":1: help is not a flag of chaski or a command"},
       {"json = 1", ":1: json is 1, expected true or false"},
       {"threads = true", ":1: threads is true, expected a value for --threads N"},

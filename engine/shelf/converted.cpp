@@ -1,0 +1,401 @@
+#include "engine/shelf/converted.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <new>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "engine/machine/cache_folder.h"
+#include "engine/machine/this_program.h"
+#include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/mapping.h"
+#include "ggml-like-tensor/base/split_name.h"
+
+namespace chaski {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char *kConverted = "converted/", *kWeightsEnding = ".weights",
+                     *kRecordEnding = ".from", *kLockEnding = ".lock";
+
+// The files that a model is read from; empty if it is not of a kind that is kept. llama2.c files
+// are small, and .quipu files need no conversion.
+std::vector<std::string> files_of_model(const std::string& model) {
+  std::error_code none;
+  if (fs::is_regular_file(model, none))
+    return beginning_of(model, 4) == "GGUF" ? names_of_parts(model) : std::vector<std::string>();
+  if (!fs::exists(model + "/config.json", none)) return {};
+  std::vector<std::string> files;
+  for (fs::directory_iterator at(model, none), end; !none && at != end; at.increment(none))
+    for (const char* ending : {".safetensors", ".json", ".jinja", ".model", ".txt"})
+      if (at->path().extension() == ending) files.push_back(at->path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Size, times and inode of the files in one line, and the sum of their sizes. Empty if one is
+// missing.
+std::string state_of_files(const std::vector<std::string>& files, uint64_t& bytes) {
+  std::string state;
+  bytes = 0;
+  for (const std::string& file : files) {
+    struct stat s;
+    if (::stat(file.c_str(), &s) != 0 || !S_ISREG(s.st_mode)) return "";
+    bytes += uint64_t(s.st_size);
+    state += fmt::format("{}{}:{} modified {}.{:09} changed {}.{:09} inode {} of {}",
+                         state.empty() ? "" : ", ", fs::path(file).filename().string(), s.st_size,
+                         s.st_mtim.tv_sec, s.st_mtim.tv_nsec, s.st_ctim.tv_sec, s.st_ctim.tv_nsec,
+                         s.st_ino, s.st_dev);
+  }
+  return state;
+}
+
+// XXH3-128 of all bytes of the files, as 32 hexadecimal digits.
+std::string sum_of_files(const std::vector<std::string>& files) {
+  constexpr size_t kAtOnce = 4 << 20;
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> sum(XXH3_createState(),
+                                                                     XXH3_freeState);
+  if (!sum || XXH3_128bits_reset(sum.get()) != XXH_OK) throw std::bad_alloc();
+  for (const std::string& file : files) {
+    const auto mapping = Mapping::open(file);
+    const auto bytes = mapping->bytes();
+    for (size_t at = 0; at < bytes.size(); at += kAtOnce) {
+      XXH3_128bits_update(sum.get(), bytes.data() + at, std::min(kAtOnce, bytes.size() - at));
+      mapping->drop_pages();
+    }
+  }
+  const XXH128_hash_t whole = XXH3_128bits_digest(sum.get());
+  return fmt::format("{:016x}{:016x}", whole.high64, whole.low64);
+}
+
+// The end of the names of kept files that this build wrote for a model of `bytes`.
+std::string name_ending(uint64_t bytes) {
+  return fmt::format("-{}-{:016x}{}", bytes, program_checksum(), kWeightsEnding);
+}
+
+std::string digits_of(const std::string& path) {
+  return fmt::format("{:016x}", XXH3_64bits(path.data(), path.size()));
+}
+
+struct Record {  // a file .from
+  std::string path, state, name;
+};
+
+Record record_named(const std::string& name) {
+  Record record;
+  std::istringstream in(kept_text(kConverted + name));
+  std::getline(in, record.path), std::getline(in, record.state), std::getline(in, record.name);
+  return record;
+}
+
+std::chrono::system_clock::time_point time_of(const fs::path& path) {
+  struct stat s;
+  if (::stat(path.c_str(), &s) != 0) return {};
+  return std::chrono::system_clock::from_time_t(s.st_mtim.tv_sec) +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(
+             std::chrono::nanoseconds(s.st_mtim.tv_nsec));
+}
+
+std::vector<fs::path> files_with(const std::string& ending) {
+  std::vector<fs::path> files;
+  std::error_code none;
+  if (converted_folder().empty()) return files;
+  for (fs::directory_iterator at(converted_folder(), none), end; !none && at != end;
+       at.increment(none))
+    if (at->path().extension() == ending) files.push_back(at->path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+uint64_t bytes_kept() {
+  uint64_t bytes = 0;
+  for (const KeptModel& model : kept_models()) bytes += model.bytes;
+  return bytes;
+}
+
+// Removes temporary files and locks of processes that were killed: a living process has locked its
+// file.
+void drop_leftovers() {
+  for (const char* ending : {".tmp", kLockEnding})
+    for (const fs::path& file : files_with(ending)) {
+      const int fd = ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+      if (fd < 0) continue;
+      if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(file.c_str());
+      ::close(fd);
+    }
+}
+
+// Removes kept files until `bytes` more are within the limit: what other builds wrote for the same
+// model first, then the least recently used. A program that has mapped a removed file keeps it.
+void make_room(uint64_t bytes, uint64_t limit, const std::string& sum) {
+  drop_leftovers();
+  std::error_code none;
+  std::vector<KeptModel> models = kept_models();
+  uint64_t kept = 0;
+  for (const KeptModel& model : models) kept += model.bytes;
+  const auto drop = [&](const KeptModel& model) {
+    fs::remove(model.file, none);
+    kept -= model.bytes;
+  };
+  const auto is_older_build = [&](const KeptModel& model) {
+    return fs::path(model.file).filename().string().starts_with(sum + "-");
+  };
+  for (const KeptModel& model : models)
+    if (is_older_build(model)) drop(model);
+  std::erase_if(models, is_older_build);
+  for (; !models.empty() && kept + bytes > limit; models.pop_back()) drop(models.back());
+  for (const fs::path& record : files_with(kRecordEnding))
+    if (!fs::exists(converted_folder() + "/" + record_named(record.filename()).name, none))
+      fs::remove(record, none);
+}
+
+// Removes a kept file that no model has any more.
+void drop_without_model(const std::string& name) {
+  std::error_code none;
+  if (!name.ends_with(kWeightsEnding)) return;
+  for (const fs::path& record : files_with(kRecordEnding))
+    if (record_named(record.filename()).name == name) return;
+  fs::remove(converted_folder() + "/" + name, none);
+}
+
+std::string size_text(uint64_t bytes) {
+  return bytes < 1000000000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
+                            : fmt::format("{:.2f} GB", double(bytes) / 1e9);
+}
+
+// Why a file of `bytes` is not kept; empty if it is within the limit.
+std::string too_large(uint64_t bytes, uint64_t limit) {
+  if (bytes <= limit) return "";
+  return fmt::format("it has {}, and {} may have {} (--keep-converted SIZE allows more)",
+                     size_text(bytes), converted_folder(), size_text(limit));
+}
+
+}  // namespace
+
+std::string converted_folder() {
+  return cache_folder().empty() ? "" : cache_folder() + "/converted";
+}
+
+uint64_t most_converted(KeepConverted most) {
+  if (most) return *most;
+  std::error_code none;
+  fs::path folder = converted_folder();
+  while (!folder.empty() && folder != folder.root_path() && !fs::exists(folder, none))
+    folder = folder.parent_path();
+  const fs::space_info space = fs::space(folder, none);
+  return none ? 0 : (space.available + bytes_kept()) / 10;
+}
+
+std::vector<KeptModel> kept_models() {
+  std::vector<KeptModel> models;
+  std::map<std::string, size_t> by_name;
+  for (const fs::path& file : files_with(kWeightsEnding)) {
+    std::error_code gone;
+    const uint64_t bytes = fs::file_size(file, gone);
+    if (gone) continue;
+    by_name[file.filename()] = models.size();
+    models.push_back({file, "", bytes, {}});
+  }
+  for (const fs::path& file : files_with(kRecordEnding)) {
+    const Record record = record_named(file.filename());
+    const auto at = by_name.find(record.name);
+    if (at == by_name.end()) continue;
+    KeptModel& model = models[at->second];
+    if (const auto used = time_of(file); model.source.empty() || used > model.used)
+      model.used = used, model.source = record.path;
+  }
+  for (KeptModel& model : models)
+    if (model.source.empty()) model.used = time_of(model.file);
+  std::ranges::stable_sort(models, std::greater(), &KeptModel::used);
+  return models;
+}
+
+void drop_kept_models() {
+  drop_leftovers();
+  for (const char* ending : {kWeightsEnding, kRecordEnding})
+    for (const fs::path& file : files_with(ending)) {
+      std::error_code error;
+      fs::remove(file, error);
+      if (error) fail(Exit::io, "{}: cannot be removed: {}", file.string(), error.message());
+    }
+}
+
+ConvertedModel::ConvertedModel(std::string model, KeepConverted most)
+    : model_(std::move(model)), most_(most) {
+  std::error_code none;
+  if (model_.empty() || most_ == 0 || converted_folder().empty()) return;
+  path_ = fs::canonical(model_, none);
+  if (none) return;
+  files_ = files_of_model(model_);
+  state_ = state_of_files(files_, bytes_);
+  if (state_.empty() || (!most_ && bytes_ < kLeastConverted)) files_.clear();
+}
+
+void ConvertedModel::wait() {
+  if (writing_.valid()) writing_.get();
+  unlock();
+}
+
+ConvertedModel::~ConvertedModel() {
+  constexpr std::chrono::seconds kUnnoticed(1);
+  if (notice_ && writing_.valid() && writing_.wait_for(kUnnoticed) == std::future_status::timeout)
+    notice_(
+        fmt::format("{}: the converted copy is still being written; Ctrl-C ends that, and the "
+                    "next start converts the model again",
+                    model_));
+  wait();
+  if (!failure_.empty() && notice_)
+    notice_(fmt::format("{}: the converted model is not kept: {}", model_, failure_));
+}
+
+std::string ConvertedModel::name_by_state() const {
+  const Record record = record_named(digits_of(path_) + kRecordEnding);
+  const bool same =
+      record.path == path_ && record.state == state_ && record.name.ends_with(name_ending(bytes_));
+  return same ? record.name : "";
+}
+
+// Reads the whole model, but only if a file of the same size is kept.
+std::string ConvertedModel::name_by_sum() const {
+  const std::string ending = name_ending(bytes_);
+  const auto files = files_with(kWeightsEnding);
+  if (std::ranges::none_of(
+          files, [&](const fs::path& file) { return file.filename().string().ends_with(ending); }))
+    return "";
+  return sum_of_files(files_) + ending;
+}
+
+std::shared_ptr<const Weights> ConvertedModel::find(Verify how, int threads, const Notice& notice) {
+  if (files_.empty()) return nullptr;
+  std::error_code none;
+  const std::string record = kConverted + digits_of(path_) + kRecordEnding;
+  const std::string by_state = name_by_state(), name = by_state.empty() ? name_by_sum() : by_state,
+                    file = converted_folder() + "/" + name;
+  if (name.empty() || !fs::exists(file, none)) return nullptr;
+  try {
+    const std::shared_ptr<const Weights> kept = open_quipu(file);
+    verify_file(*kept, how, threads);
+    if (!by_state.empty())
+      fs::last_write_time(cache_folder() + "/" + record, fs::file_time_type::clock::now(), none);
+    else
+      keep_text(record, path_ + "\n" + state_ + "\n" + name + "\n");
+    const auto weights = std::make_shared<Weights>(*kept);
+    weights->path = weights->meta.origin = model_;
+    return weights;
+  } catch (const Error& error) {
+    if (error.code != Exit::bad_file && error.code != Exit::io) throw;
+    if (notice)
+      notice(fmt::format(
+          "{}: {}, so the model is converted again", model_,
+          error.code == Exit::io ? error.what() : "the converted file in the cache is damaged"));
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const Weights> ConvertedModel::find_or_lock(Verify how, int threads,
+                                                            const Notice& notice,
+                                                            const std::function<void()>& waits) {
+  if (files_.empty()) return nullptr;
+  if (auto kept = find(how, threads, notice)) return kept;
+  if (!fits() || !lock(waits)) return nullptr;
+  // Another process may have converted it just before the lock was taken.
+  auto kept = find(how, threads, nullptr);
+  if (kept) unlock();
+  return kept;
+}
+
+// The conversion has about as many bytes as the model. write() checks its real size.
+bool ConvertedModel::fits() {
+  why_not_ = too_large(bytes_, most_converted(most_));
+  return why_not_.empty();
+}
+
+bool ConvertedModel::lock(const std::function<void()>& waits) {
+  const std::string path = converted_folder() + "/" + digits_of(path_) + kLockEnding;
+  std::error_code error;
+  if (fs::create_directories(converted_folder(), error))  // the models may be private
+    fs::permissions(converted_folder(), fs::perms::owner_all, error);
+  const auto refuse = [&](const std::string& why) {
+    why_not_ = fmt::format("{}: {}", converted_folder(), why);
+    return false;
+  };
+  if (error) return refuse(error.message());
+  for (bool waited = false;;) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return refuse(std::strerror(errno));
+    while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK && errno != EINTR) {
+        const std::string why = std::strerror(errno);
+        ::close(fd);
+        return refuse(why);
+      }
+      if (!std::exchange(waited, true) && waits) waits();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    // The process that had the lock has removed the file.
+    struct stat s;
+    if (::fstat(fd, &s) == 0 && s.st_nlink > 0) {
+      lock_ = fd;
+      return true;
+    }
+    ::close(fd);
+  }
+}
+
+void ConvertedModel::unlock() {
+  if (lock_ < 0) return;
+  ::unlink((converted_folder() + "/" + digits_of(path_) + kLockEnding).c_str());
+  ::close(std::exchange(lock_, -1));
+}
+
+void ConvertedModel::keep(std::shared_ptr<const Weights> weights, Notice notice) {
+  ENSURE(will_keep(), "only the process that has the lock writes the file");
+  notice_ = std::move(notice);
+  try {
+    writing_ = std::async(std::launch::async, [this, weights = std::move(weights)] {
+      write(weights);
+      unlock();  // processes that wait for the file need not wait for the end of this one
+    });
+  } catch (const std::system_error& error) {
+    failure_ = error.what();
+  }
+}
+
+void ConvertedModel::write(const std::shared_ptr<const Weights>& weights) try {
+  constexpr int kNice = 10;  // the threads that compute an answer come first
+  ::setpriority(PRIO_PROCESS, id_t(::gettid()), kNice);
+  const std::string sum = sum_of_files(files_), name = sum + name_ending(bytes_),
+                    file = converted_folder() + "/" + name;
+  uint64_t bytes = 0;
+  if (state_of_files(files_, bytes) != state_)
+    return void(failure_ = "the file was changed in the meantime");
+  const uint64_t limit = most_converted(most_);
+  failure_ = too_large(weights->bytes(), limit);
+  if (!failure_.empty()) return;
+  make_room(weights->bytes(), limit, sum);
+  write_quipu(file, source_of(weights), 1);
+  keep_verified(file, Mapping::open(file)->state());  // write_quipu() has compared its checksums
+  const std::string record = digits_of(path_) + kRecordEnding, before = record_named(record).name;
+  keep_text(kConverted + record, path_ + "\n" + state_ + "\n" + name + "\n");
+  if (before != name) drop_without_model(before);
+} catch (const std::exception& error) {
+  failure_ = error.what();
+}
+
+}  // namespace chaski
