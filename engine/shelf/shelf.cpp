@@ -12,6 +12,7 @@
 
 #include "engine/machine/cache_folder.h"
 #include "ggml-like-tensor/base/error.h"
+#include "ggml-like-tensor/base/nearest.h"
 #include "ggml-like-tensor/base/split_name.h"
 #include "models/import/json_file.h"
 
@@ -174,22 +175,60 @@ std::vector<ShelvedModel> models_on_shelf() {
   return shelf.models();
 }
 
+namespace {
+
+// The names that are most similar to `name`, best first, at most three.
+std::vector<std::string> three_nearest(const std::string& name, std::vector<std::string> names) {
+  std::vector<std::string> nearest;
+  while (nearest.size() < 3 && !names.empty()) {
+    nearest.push_back(nearest_name(name, names));
+    std::erase(names, nearest.back());
+  }
+  return nearest;
+}
+
+std::string with_and(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return text;
+}
+
+}  // namespace
+
+FoundModel find_model(const std::string& name) {
+  const std::vector<ShelvedModel> all = models_on_shelf();
+  for (const ShelvedModel& m : all)
+    if (m.name == name || fs::path(m.path).filename() == name) return {m.path, m.name};
+  std::vector<const ShelvedModel*> begin, contain;
+  for (const ShelvedModel& m : all) {
+    const size_t at = small(m.name).find(small(name));
+    if (at == 0) begin.push_back(&m);
+    if (at != std::string::npos) contain.push_back(&m);
+  }
+  const auto& found = begin.empty() ? contain : begin;
+  if (found.size() == 1) return {found[0]->path, found[0]->name, true};
+  if (found.empty()) return {};
+  std::vector<std::string> names;
+  for (const ShelvedModel* m : found) names.push_back(m->name);
+  const std::vector<std::string> nearest = three_nearest(name, names);
+  fail(Exit::usage, "{} models have names that {} {}, expected one of them: {}{}", names.size(),
+       begin.empty() ? "contain" : "begin with", name, with_and(nearest),
+       names.size() > nearest.size() ? " are the nearest (chaski list shows all)" : "");
+}
+
 std::string path_of_model(const std::string& name) {
   std::error_code none;
   if (name.empty() || name.find('/') == 0 || name.find('.') == 0 || fs::exists(name, none))
     return name;
+  const FoundModel found = find_model(name);
+  return found.path.empty() ? name : found.path;
+}
+
+std::string nearest_models(const std::string& name) {
   std::vector<std::string> names;
-  std::string path;
-  for (const ShelvedModel& m : models_on_shelf()) {
-    if (m.name == name || fs::path(m.path).filename() == name) return m.path;
-    if (!small(m.name).starts_with(small(name))) continue;
-    names.push_back(m.name);
-    path = m.path;
-  }
-  if (names.size() > 1)
-    fail(Exit::usage, "several models begin with {}, expected one of {}", name,
-         fmt::join(names, ", "));
-  return names.empty() ? name : path;
+  for (const ShelvedModel& model : models_on_shelf()) names.push_back(model.name);
+  return with_and(three_nearest(name, std::move(names)));
 }
 
 }  // namespace chaski

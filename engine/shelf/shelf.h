@@ -22,10 +22,23 @@ std::vector<ShelvedModel> models_on_shelf();
 // Error(usage) if there is neither.
 std::string first_folder_of_shelf();
 
-// Resolves the value of -m. Returns `name` itself if such a file exists, or if it begins with a dot
-// or a slash. Else returns the path of the model with this name, or of the only model whose name
-// begins with it, ignoring case. Throws Error(usage) with their names if there are several. Returns
-// `name` if there is none, so that opening it reports a missing file.
+// A model that was found by a name, or by a part of it.
+struct FoundModel {
+  std::string path;  // empty: none
+  std::string name;  // as listed
+  bool by_part = false;
+};
+
+// The model with this name or file name. Else the only one whose name begins with `name`, or else
+// contains it, ignoring case. Throws Error(usage) if there are several, with the nearest three.
+FoundModel find_model(const std::string& name);
+
+// Resolves the value of -m. Returns `name` itself if such a file exists, if it begins with a dot or
+// a slash, or if find_model() finds none. Else returns the path of the model.
 std::string path_of_model(const std::string& name);
+
+// "a, b and c": the names of at most three models whose names are most similar; empty if there are
+// no models.
+std::string nearest_models(const std::string& name);
 
 }  // namespace chaski

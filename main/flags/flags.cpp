@@ -155,7 +155,9 @@ std::string with_default(std::string help, const T& value) {
 }  // namespace
 
 Flag Flags::add(const char* names, std::string& value, const std::string& help) {
-  return listed(app_.add_option(names, value), names, with_default(help, value), "TEXT");
+  const Flag flag = listed(app_.add_option(names, value), names, with_default(help, value), "TEXT");
+  manual_.flags.back().text = &value;
+  return flag;
 }
 Flag Flags::add(const char* names, int& value, const std::string& help) {
   return listed(app_.add_option(names, value)->transform(range(kLeast, kMost)), names,
@@ -231,21 +233,37 @@ class CommandWords {
     while (at_ < words_.size()) {
       const std::string word = words_[at_++];
       if (word == "--") {
-        out_.push_back(word);
-        out_.insert(out_.end(), words_.begin() + ptrdiff_t(at_), words_.end());
-        bare_.insert(bare_.end(), words_.begin() + ptrdiff_t(at_), words_.end());
+        const auto rest = words_.begin() + ptrdiff_t(at_);
+        auto& bare = takes_model_and_prompt(command_.get_name()) ? unnamed_ : bare_;
+        bare.insert(bare.end(), rest, words_.end());
+        if (!bare_.empty()) out_.insert(out_.end(), rest - 1, words_.end());
         break;
       }
       if (is_flag(word))
         read_flag(word);
+      else if (takes_model_and_prompt(command_.get_name()))
+        unnamed_.push_back(word);
       else
         out_.push_back(word), bare_.push_back(word);
     }
+    name_words();
     count_positionals();
     return out_;
   }
 
  private:
+  // `chaski run MODEL PROMPT` is `chaski run -m MODEL -p PROMPT`.
+  void name_words() {
+    auto word = unnamed_.begin();
+    const bool has_model = given_.contains("--model");
+    // A word with spaces can only be the prompt.
+    if (word != unnamed_.end() && !has_model && word->find(' ') == std::string::npos)
+      put("--model", *word++);
+    if (word == unnamed_.end()) return;
+    if (given_.contains("--prompt")) return out_.push_back(*word);  // the parser refuses it
+    put("--prompt", fmt::format("{}", fmt::join(word, unnamed_.end(), " ")));
+  }
+
   // A positional argument may have a name, too: quantize OUT TYPE is --type TYPE.
   void count_positionals() {
     auto word = bare_.begin();
@@ -359,7 +377,8 @@ class CommandWords {
 
   const CLI::App& command_;
   std::vector<std::string> words_, out_, notes_, replacements_;
-  std::vector<std::string> bare_;  // words that are neither flags nor their values
+  std::vector<std::string> bare_;     // words that are neither flags nor their values
+  std::vector<std::string> unnamed_;  // the same of a command without positional arguments
   std::map<std::string, std::string> given_;
   std::map<std::string, size_t> places_;  // of a flag's last value in out_
   std::map<std::string, std::pair<std::string, const Habit*>> parts_;
@@ -487,6 +506,10 @@ int run_command(CLI::App& app, Declared& command, std::vector<std::string> words
       flag.by_config = defaults.lines.contains(flag.name());
     if (command.quiet) be_quiet();
     for (const std::string& note : typed.notes()) put_notice(note);
+    put_models_taken();
+    for (const ListedFlag& flag : command.manual.flags)
+      if (flag.text && flag.model && command.app.get_option(flag.name())->count() > 0)
+        refuse_unknown_model(*flag.text);
     const CLI::Option* verbose = command.app.get_option_no_throw("--verbose");
     if (verbose && verbose->count() > 0) {
       for (const std::string& note : typed.replacements()) put_notice(note);

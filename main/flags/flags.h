@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct ListedFlag {
   std::vector<std::string> values;    // offered by completion; others may be valid, too
   std::vector<std::string> excludes;  // names of flags it cannot be combined with
   bool required = false, repeats = false, model = false;
-  bool by_config = false;  // its value comes from the config file
+  std::string* text = nullptr;  // the variable of a flag with one text
+  bool by_config = false;       // its value comes from the config file
 
   std::string name() const { return names.empty() ? position : names.back(); }
 };
@@ -121,6 +123,9 @@ std::vector<std::string> read_flags(const std::string& name, std::vector<std::st
 
 // The long names of all declared flags, without dashes.
 std::vector<std::string> names_of_flags(const std::function<void(Flags&)>& declare);
+
+// Whether the command takes `chaski run MODEL PROMPT` for -m MODEL and -p PROMPT.
+bool takes_model_and_prompt(std::string_view command);
 
 // Replaces a model's path at the start of a line with the name that the user typed: paths in the
 // stores of other programs are long and hard to recognise.

@@ -187,11 +187,16 @@ class ManPage {
 
 }  // namespace
 
+bool takes_model_and_prompt(std::string_view command) {
+  return command == "run" || command == "chat";
+}
+
 std::string usage_of(const Manual& command) {
   std::string line = fmt::format("chaski {} [FLAG...]", command.command);
   for (const ListedFlag& flag : command.flags)
     if (!flag.position.empty())
       line += flag.required ? " " + flag.position : " [" + flag.position + "]";
+  if (takes_model_and_prompt(command.command)) line += " [MODEL [PROMPT]]";
   return line;
 }
 

@@ -4,11 +4,13 @@
 
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 
 #include "engine/session/engine.h"  // for Error
 #include "engine/shelf/shelf.h"
 #include "main/flags/flags.h"
+#include "main/terminal/output.h"
 
 namespace chaski {
 
@@ -16,6 +18,12 @@ namespace {
 
 // Path of a model -> the name that the user typed.
 std::map<std::string, std::string>& names_of_models() {
+  static std::map<std::string, std::string> names;
+  return names;
+}
+
+// A part of a name that the user typed -> the name of the model.
+std::map<std::string, std::string>& models_taken() {
   static std::map<std::string, std::string> names;
   return names;
 }
@@ -54,9 +62,34 @@ uint64_t bytes_of(const char* flag, const std::string& text) {
 }
 
 std::string path_of_named_model(const std::string& name) {
-  const std::string path = path_of_model(name);
-  if (path != name) names_of_models()[path] = name;
-  return path;
+  std::error_code none;
+  if (name.empty() || name[0] == '/' || name[0] == '.' || std::filesystem::exists(name, none))
+    return name;
+  const FoundModel found = find_model(name);
+  if (!found.path.empty()) {
+    names_of_models()[found.path] = name;
+    if (found.by_part) models_taken()[name] = found.name;
+    return found.path;
+  }
+  return name;
+}
+
+void refuse_unknown_model(const std::string& text) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  const std::string ending = fs::path(text).extension();
+  if (text.empty() || text.find('/') != std::string::npos || fs::exists(text, none) ||
+      ending == ".gguf" || ending == ".quipu" || ending == ".bin")
+    return;
+  const std::string nearest = nearest_models(text);
+  fail(Exit::io, "{}: is neither a file nor the name of a model; {}", text,
+       nearest.empty() ? "there are no models on this machine, chaski pull NAME downloads one"
+                       : "the nearest names are " + nearest + " (chaski list shows all)");
+}
+
+void put_models_taken() {
+  for (const auto& [part, name] : models_taken())
+    put_notice(fmt::format("{}: the model {} is used", part, name));
 }
 
 std::string with_name_of_model(const std::string& line) {

@@ -25,8 +25,13 @@ uint64_t bytes_of(const char* flag, const std::string& text);
 // The second part of an error about a flag's value: "is "x", expected a number".
 std::string refusal(const std::string& text, const std::string& expected);
 
-// The path of a model that the user may have named as in `chaski list`. Remembers the name for
-// with_name_of_model() in flags.h.
+// The path of a model that the user may have named as in `chaski list`, or by a part of that name.
+// Remembers the name for with_name_of_model() in flags.h. Returns any other text as it is.
 std::string path_of_named_model(const std::string& name);
+// Throws Error(io) with the nearest names of models, unless such a file exists or the text can only
+// be the name of a file: then opening it gives the reason.
+void refuse_unknown_model(const std::string& text);
+// Says which models were taken for a part of their names, one line each.
+void put_models_taken();
 
 }  // namespace chaski

@@ -69,11 +69,27 @@ TEST_CASE("cli/list: models of all stores by name, and -m accepts the names") {
   // Notes use the name that the user typed, not the path.
   const Outcome called = chaski_run({"run", "-p", "The", "-n", "1", "-c", "1k", "-m", "sto"});
   CHECK_MESSAGE(called.error_says("note: sto: a context of 1024 is more than"), called.err);
-  check_one_line(with("nowhere"), 5, "nowhere: cannot be opened");
-  touch(own + "/st2.gguf");
-  touch(own + "/st3.gguf");
-  check_one_line(with("st"), 2, "several models begin with st, expected one of st");
-  check_one_line(with("st2"), 3, "st2.gguf");
+  check_one_line(with("nowhere"), 5,
+                 "nowhere: is neither a file nor the name of a model; the nearest");
+  check_one_line(with("nowhere.gguf"), 5, "nowhere.gguf: cannot be opened");
+  // A part of the name is enough, and a note says which model was taken.
+  const Outcome part = with("ORIE");
+  CHECK(part.out == with(kStory).out);
+  CHECK_MESSAGE(part.error_says("note: ORIE: the model stories is used\n"), part.err);
+  CHECK(!with("stories").error_says("is used"));
+  const Arguments after = {"-n", "4", "--seed", "1", "-q"};
+  Arguments words = {"run", "ories", "The"};
+  words.insert(words.end(), after.begin(), after.end());
+  CHECK(chaski_run(words).out == with(kStory).out);
+  CHECK(chaski_run(words).err.empty());
+  CHECK(chaski_run({"run", "ories", "-n", "4", "--seed", "1", "--", "The"}).out ==
+        with(kStory).out);
+  for (const char* name : {"/st2.gguf", "/st3.gguf", "/st4.gguf"}) touch(own + name);
+  check_one_line(with("st"), 2,
+                 "4 models have names that begin with st, expected one of them: st2, st3 and st4 "
+                 "are the nearest (chaski list shows all)");
+  CHECK_MESSAGE(with("t3").error_says("own/st3.gguf: content is not"), with("t3").err);
+  CHECK_MESSAGE(with("big").error_says("big-00001-of-00002.gguf: content"), with("big").err);
 }
 
 TEST_CASE("cli/completion: valid shell scripts with every flag of every command") {
